@@ -1,0 +1,159 @@
+//! Addresses and identifiers.
+//!
+//! Each is a newtype with explicit conversions, so that a page number is never
+//! taken for a byte address, nor a CPU for a thread.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Bytes in a base page. Every architecture modelled here uses 4 KiB base pages.
+pub const PAGE_SIZE: u64 = 4096;
+
+/// A virtual page number: a user virtual address divided by [`PAGE_SIZE`].
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct Vpn(pub u64);
+
+impl Vpn {
+    /// The page that holds byte address `address`.
+    pub const fn containing(address: u64) -> Vpn {
+        Vpn(address / PAGE_SIZE)
+    }
+
+    /// The byte address of the first byte of the page.
+    pub const fn address(self) -> u64 {
+        self.0 * PAGE_SIZE
+    }
+
+    /// The page `pages` further on.
+    pub const fn add(self, pages: u64) -> Vpn {
+        Vpn(self.0 + pages)
+    }
+
+    /// The pages from `start` to here.
+    pub const fn since(self, start: Vpn) -> u64 {
+        self.0 - start.0
+    }
+}
+
+impl fmt::Display for Vpn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.address())
+    }
+}
+
+/// A half-open range of virtual pages.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct PageRange {
+    /// First page.
+    pub start: Vpn,
+    /// One past the last page.
+    pub end: Vpn,
+}
+
+impl PageRange {
+    /// `pages` pages from `start`.
+    pub const fn new(start: Vpn, pages: u64) -> PageRange {
+        PageRange { start, end: Vpn(start.0 + pages) }
+    }
+
+    /// The range that holds `page` alone.
+    pub const fn one(page: Vpn) -> PageRange {
+        PageRange::new(page, 1)
+    }
+
+    /// Number of pages.
+    pub const fn pages(self) -> u64 {
+        self.end.0.saturating_sub(self.start.0)
+    }
+
+    /// Whether there is no page in it.
+    pub const fn is_empty(self) -> bool {
+        self.end.0 <= self.start.0
+    }
+
+    /// Whether `page` lies inside.
+    pub const fn contains(self, page: Vpn) -> bool {
+        page.0 >= self.start.0 && page.0 < self.end.0
+    }
+
+    /// Whether the two ranges share a page.
+    pub const fn overlaps(self, other: PageRange) -> bool {
+        self.start.0 < other.end.0 && other.start.0 < self.end.0
+    }
+
+    /// The pages that both ranges hold (empty if none).
+    pub fn intersect(self, other: PageRange) -> PageRange {
+        PageRange { start: self.start.max(other.start), end: self.end.min(other.end) }
+    }
+
+    /// The smallest range that holds both; an empty range adds nothing.
+    pub fn hull(self, other: PageRange) -> PageRange {
+        match (self.is_empty(), other.is_empty()) {
+            (true, _) => other,
+            (_, true) => self,
+            _ => PageRange { start: self.start.min(other.start), end: self.end.max(other.end) },
+        }
+    }
+
+    /// The pages in ascending order.
+    pub fn iter(self) -> impl DoubleEndedIterator<Item = Vpn> + Clone {
+        (self.start.0..self.end.0).map(Vpn)
+    }
+}
+
+/// A page frame number.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct Pfn(pub u32);
+
+/// A CPU, numbered as Linux numbers them.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct CpuId(pub u16);
+
+impl CpuId {
+    /// The CPU as an index into per-CPU arrays.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for CpuId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cpu{}", self.0)
+    }
+}
+
+/// A thread of the scenario, in the order in which the scenario declares them.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct ThreadId(pub u16);
+
+impl ThreadId {
+    /// The thread as an index into the scenario's threads.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// An address space (`mm_struct`).
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct MmId(pub u16);
+
+impl MmId {
+    /// The address space as an index.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hull_ignores_empty_ranges() {
+        let empty = PageRange::new(Vpn(90), 0);
+        let some = PageRange::new(Vpn(3), 2);
+        assert_eq!(empty.hull(some), some);
+        assert_eq!(some.hull(empty), some);
+        assert_eq!(some.hull(PageRange::one(Vpn(66))), PageRange::new(Vpn(3), 64));
+    }
+}

@@ -1,0 +1,356 @@
+//! Counters: every per-round figure, declared once.
+//!
+//! The table at the end of this file is the only place that names a counter. Tables, JSON, help
+//! and docs derive from it. A value is `None` where the target could not show it: a counter is
+//! never zero because nobody looked.
+
+use crate::addr::CpuId;
+use crate::event::{Event, EventKind, FaultClass, FlushReason};
+use crate::program::Program;
+use crate::run::Round;
+use crate::sequence::{FlushPart, Operation, TraceOrder, is_send, operations};
+use crate::site::Site;
+use crate::verdict::{Finding, Needless, Reason, Verdict};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The name under which targets list that they cannot tell faults apart.
+pub const FAULTS_BY_CLASS: &str = "faults_by_class";
+
+/// A thing that happens in a round and can be counted.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum What {
+    /// An exception on one of the scenario's pages.
+    Fault,
+    /// A page copy.
+    Copy,
+    /// A frame filled with zeros.
+    Zeroing,
+    /// A page read from swap.
+    PageIn,
+    /// A page written to swap.
+    PageOut,
+    /// A flush that was sent to other CPUs.
+    Shootdown,
+    /// A flush on the initiator only.
+    LocalFlush,
+    /// A shootdown received by a CPU other than the initiator's.
+    Interrupt,
+}
+
+impl What {
+    /// The kind of finding that a needless one is; `None` for what gets no verdict.
+    pub const fn needless(self) -> Option<Needless> {
+        Some(match self {
+            What::Fault => Needless::Fault,
+            What::Copy => Needless::Copy,
+            What::Shootdown => Needless::Shootdown,
+            What::LocalFlush => Needless::LocalFlush,
+            What::Interrupt => Needless::Interrupt,
+            What::Zeroing | What::PageIn | What::PageOut => return None,
+        })
+    }
+}
+
+/// One thing that happened, with what is known of it.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Observation {
+    /// What.
+    pub what: What,
+    /// [`Event::seq`] of the event that stands for it.
+    pub seq: u64,
+    /// The kernel function, where known.
+    pub site: Option<Site>,
+    /// What the fault turned out to be; `None` for other things, and where it was not visible.
+    pub class: Option<FaultClass>,
+    /// The verdict, where one was given.
+    pub verdict: Option<Verdict>,
+}
+
+impl Observation {
+    fn new(what: What, event: &Event) -> Observation {
+        let Event { seq, site, verdict, .. } = *event;
+        Observation { what, seq, site, class: None, verdict }
+    }
+
+    /// The finding, if it was needless.
+    pub fn finding(&self) -> Option<Finding> {
+        let verdict = self.verdict.filter(|verdict| verdict.is_needless())?;
+        Some(Finding { what: self.what.needless()?, site: self.site, reason: verdict.reason })
+    }
+
+    /// The reason of the verdict, where one was given.
+    pub fn reason(&self) -> Option<Reason> {
+        self.verdict.map(|verdict| verdict.reason)
+    }
+}
+
+/// What happened in a round, in the order of the events.
+pub fn observe(program: &Program, events: &[Event], order: TraceOrder) -> Vec<Observation> {
+    let mut seen: Vec<Observation> = Vec::new();
+    seen.extend(operations(program, events, order).iter().filter_map(flush_observation));
+    faults(program, events, &mut seen);
+    let mut initiator: Option<CpuId> = None;
+    for event in events {
+        if is_send(event) {
+            initiator = Some(event.cpu);
+        }
+        let what = match event.kind {
+            EventKind::Copy { page, .. } if program.owns(page) => What::Copy,
+            EventKind::Zero { page, .. } if program.owns(page) => What::Zeroing,
+            EventKind::PageIn { page, .. } if program.owns(page) => What::PageIn,
+            EventKind::PageOut { page, .. } if program.owns(page) => What::PageOut,
+            // 5.10 also makes the initiator call its own handler: no interrupt
+            // (kernel/smp.c: on_each_cpu_cond_mask).
+            EventKind::Flush {
+                reason: FlushReason::RemoteShootdown | FlushReason::RemoteWrongCpu,
+                ..
+            } if initiator != Some(event.cpu) => What::Interrupt,
+            _ => continue,
+        };
+        seen.push(Observation::new(what, event));
+    }
+    seen.sort_by_key(|observation| observation.seq);
+    seen
+}
+
+fn flush_observation(operation: &Operation<'_>) -> Option<Observation> {
+    let Operation::Flush(flush) = operation else { return None };
+    let (what, event) = match *flush {
+        FlushPart::Sent { send, .. } => (What::Shootdown, send),
+        FlushPart::Local { local } => (What::LocalFlush, local),
+    };
+    Some(Observation::new(what, event))
+}
+
+/// Exceptions, each joined with the end of its handler where that was visible.
+fn faults(program: &Program, events: &[Event], seen: &mut Vec<Observation>) {
+    let mut open: BTreeMap<CpuId, usize> = BTreeMap::new();
+    for event in events.iter().filter(|event| event.thread.is_some()) {
+        match event.kind {
+            EventKind::Fault { page, .. } => {
+                open.remove(&event.cpu);
+                if program.owns(page) {
+                    open.insert(event.cpu, seen.len());
+                    seen.push(Observation::new(What::Fault, event));
+                }
+            }
+            EventKind::FaultDone { class, exception: true, .. } => {
+                if let Some(at) = open.remove(&event.cpu) {
+                    let fault = &mut seen[at];
+                    fault.class = Some(class);
+                    fault.site = event.site.or(fault.site);
+                    fault.verdict = event.verdict.or(fault.verdict);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The faults of a round by class; `None` if the target did not tell the class of any.
+pub fn faults_by_class(seen: &[Observation]) -> Option<BTreeMap<FaultClass, u64>> {
+    let mut classes = BTreeMap::new();
+    let faults = || seen.iter().filter(|observation| observation.what == What::Fault);
+    if faults().next().is_some() && faults().all(|fault| fault.class.is_none()) {
+        return None;
+    }
+    for fault in faults() {
+        *classes.entry(fault.class.unwrap_or(FaultClass::Unknown)).or_insert(0) += 1;
+    }
+    Some(classes)
+}
+
+/// How a counter gets its value.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Fold {
+    /// The number of these things.
+    Every(&'static [What]),
+    /// The number of these things that were needless.
+    Needless(What),
+    /// `ru_minflt`
+    MinorFaults,
+    /// `ru_majflt`
+    MajorFaults,
+    /// The median of the round's `measure` blocks.
+    Cycles,
+}
+
+impl Fold {
+    /// The value in one round; `None` if the round does not tell.
+    fn value(self, round: &Round, seen: &[Observation]) -> Option<u64> {
+        match self {
+            Fold::Every(whats) => {
+                Some(seen.iter().filter(|observation| whats.contains(&observation.what)).count()
+                    as u64)
+            }
+            Fold::Needless(what) => seen
+                .iter()
+                .filter(|observation| observation.what == what)
+                .map(|observation| Some(u64::from(observation.verdict?.is_needless())))
+                .sum(),
+            Fold::MinorFaults => round.minor_faults,
+            Fold::MajorFaults => round.major_faults,
+            Fold::Cycles => median(&round.cycles),
+        }
+    }
+}
+
+fn median(values: &[u64]) -> Option<u64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable();
+    sorted.get(sorted.len() / 2).copied()
+}
+
+/// Declares [`Counter`].
+macro_rules! counters {
+    ($($name:ident = $text:literal, $unit:literal, $column:expr, $fold:expr, $doc:literal;)*) => {
+        /// A counter.
+        #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum Counter {
+            $(#[doc = $doc] $name,)*
+        }
+
+        impl Counter {
+            /// All counters, in the order of reports.
+            pub const ALL: &'static [Counter] = &[$(Counter::$name),*];
+
+            /// The name in JSON and docs.
+            pub const fn name(self) -> &'static str {
+                match self { $(Counter::$name => $text,)* }
+            }
+
+            /// What it counts.
+            pub const fn unit(self) -> &'static str {
+                match self { $(Counter::$name => $unit,)* }
+            }
+
+            /// The heading of its column in the compare table, if it has one.
+            pub const fn column(self) -> Option<&'static str> {
+                match self { $(Counter::$name => $column,)* }
+            }
+
+            /// How it gets its value.
+            pub const fn fold(self) -> Fold {
+                match self { $(Counter::$name => $fold,)* }
+            }
+
+            /// One line of explanation.
+            pub const fn doc(self) -> &'static str {
+                match self { $(Counter::$name => $doc,)* }
+            }
+        }
+    };
+}
+
+counters! {
+    Faults = "faults", "faults", Some("faults"), Fold::Every(&[What::Fault]),
+        "page-fault exceptions of the scenario's threads on its pages";
+    MinorFaults = "minor_faults", "faults", None, Fold::MinorFaults,
+        "minor faults as getrusage counts them, those without exception included";
+    MajorFaults = "major_faults", "faults", None, Fold::MajorFaults,
+        "major faults as getrusage counts them";
+    Copies = "copies", "pages", Some("copies"), Fold::Every(&[What::Copy]),
+        "pages copied by a fault";
+    Zeroings = "zeroings", "pages", Some("zero-\nings"), Fold::Every(&[What::Zeroing]),
+        "frames filled with zeros";
+    PagesIn = "pages_in", "pages", None, Fold::Every(&[What::PageIn]),
+        "pages read from swap";
+    PagesOut = "pages_out", "pages", None, Fold::Every(&[What::PageOut]),
+        "pages written to swap";
+    Flushes = "flushes", "flushes", Some("flushes"),
+        Fold::Every(&[What::Shootdown, What::LocalFlush]),
+        "TLB flushes that the scenario's threads issued";
+    Shootdowns = "shootdowns", "flushes", Some("shoot-\ndowns"), Fold::Every(&[What::Shootdown]),
+        "flushes sent to other CPUs (tlb_flush reason 4)";
+    LocalFlushes = "local_flushes", "flushes", None, Fold::Every(&[What::LocalFlush]),
+        "flushes on the initiator's CPU only";
+    Interrupts = "interrupts", "interrupts", Some("inter-\nrupts"), Fold::Every(&[What::Interrupt]),
+        "shootdowns received by CPUs other than the initiator's";
+    NeedlessFaults = "needless_faults", "faults", Some("need-\nless\nfaults"), Fold::Needless(What::Fault),
+        "faults that could have been avoided";
+    NeedlessCopies = "needless_copies", "pages", Some("need-\nless\ncopies"), Fold::Needless(What::Copy),
+        "copies of pages that nobody else could observe";
+    NeedlessShootdowns = "needless_shootdowns", "flushes", Some("need-\nless\nshoot-\ndowns"),
+        Fold::Needless(What::Shootdown),
+        "shootdowns that covered no stale translation";
+    NeedlessLocalFlushes = "needless_local_flushes", "flushes", None,
+        Fold::Needless(What::LocalFlush),
+        "local flushes that covered no stale translation";
+    NeedlessInterrupts = "needless_interrupts", "interrupts", None,
+        Fold::Needless(What::Interrupt),
+        "interrupts of CPUs that could hold no stale translation";
+    Cycles = "cycles", "cycles", Some("cycles"), Fold::Cycles,
+        "cycles of one measure block (median of the round's blocks)";
+}
+
+impl Counter {
+    /// The counter with this name.
+    pub fn by_name(name: &str) -> Option<Counter> {
+        Counter::ALL.iter().copied().find(|counter| counter.name() == name)
+    }
+}
+
+/// The values of all counters in one round.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters([Option<u64>; Counter::ALL.len()]);
+
+impl Counters {
+    /// The values that `round` shows.
+    pub fn of(round: &Round, seen: &[Observation]) -> Counters {
+        let mut counters = Counters::default();
+        for &counter in Counter::ALL {
+            counters.set(counter, counter.fold().value(round, seen));
+        }
+        counters
+    }
+
+    /// One value; `None`: unknown.
+    pub fn get(&self, counter: Counter) -> Option<u64> {
+        self.0[counter as usize]
+    }
+
+    /// Replaces one value.
+    pub fn set(&mut self, counter: Counter, value: Option<u64>) {
+        self.0[counter as usize] = value;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::account::tests::{finding_round, program};
+
+    #[test]
+    fn names_are_unique_and_resolve() {
+        for &counter in Counter::ALL {
+            assert_eq!(Counter::by_name(counter.name()), Some(counter));
+        }
+        assert_eq!(Counter::by_name("faulty"), None);
+    }
+
+    #[test]
+    fn the_initiators_own_receive_is_no_interrupt() {
+        let round = finding_round();
+        let seen = observe(&program(), &round.events, TraceOrder::LocalFirst);
+        let counters = Counters::of(&round, &seen);
+        assert_eq!(counters.get(Counter::Shootdowns), Some(2));
+        assert_eq!(counters.get(Counter::Interrupts), Some(2));
+        assert_eq!(counters.get(Counter::LocalFlushes), Some(0));
+        assert_eq!(counters.get(Counter::NeedlessShootdowns), Some(1));
+    }
+
+    #[test]
+    fn a_missing_verdict_makes_the_needless_count_unknown() {
+        let mut round = finding_round();
+        for event in &mut round.events {
+            event.verdict = None;
+        }
+        let seen = observe(&program(), &round.events, TraceOrder::LocalFirst);
+        let counters = Counters::of(&round, &seen);
+        assert_eq!(counters.get(Counter::NeedlessShootdowns), None);
+        assert_eq!(counters.get(Counter::NeedlessCopies), Some(0), "no copy, so none needless");
+        assert_eq!(counters.get(Counter::Cycles), None);
+    }
+}

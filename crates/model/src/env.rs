@@ -1,0 +1,82 @@
+//! The environment that kernel operations run in.
+//!
+//! An operation is a straight-line function over `&mut impl Env`. It touches the world only in
+//! [`Env::step`]: a step is what happens under one lock hold, or one PTE, flush or interrupt action.
+//! The simulator runs a step at once; the checker suspends the thread there, so that every
+//! interleaving of steps is explored. What a step returns is all that the thread learns, so a
+//! thread's past is its labels and returned values.
+
+use crate::addr::{CpuId, MmId, Pfn, ThreadId, Vpn};
+use crate::arch::Arch;
+use crate::event::EventKind;
+use crate::machine::world::{At, Mode, World};
+use crate::policy::Policies;
+use crate::site::Site;
+use crate::verdict::Verdict;
+use std::hash::Hash;
+
+/// A lock of the kernel.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Lock {
+    /// `mmap_lock` for reading.
+    MmapRead(MmId),
+    /// `mmap_lock` for writing.
+    MmapWrite(MmId),
+    /// The lock of the last-level page table that starts at this page.
+    PageTable(MmId, Vpn),
+    /// The folio lock.
+    Folio(Pfn),
+}
+
+/// Who runs: fixed for the length of an operation.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Context {
+    /// The CPU. (A thread is pinned.)
+    pub cpu: CpuId,
+    /// The thread.
+    pub thread: ThreadId,
+    /// Its address space.
+    pub mm: MmId,
+    /// The operation of the scenario.
+    pub op: u32,
+}
+
+/// What kernel operations run in.
+pub trait Env {
+    /// How the world is represented.
+    type Mode: Mode;
+
+    /// Who runs.
+    fn context(&self) -> Context;
+
+    /// The kernel's policies.
+    fn policies(&self) -> &Policies;
+
+    /// The architecture.
+    fn arch(&self) -> &Arch;
+
+    /// One atomic step.
+    fn step<R: Hash>(
+        &mut self,
+        site: Site,
+        action: impl FnOnce(&mut World<Self::Mode>, At) -> R,
+    ) -> R;
+
+    /// Emits an event that changes nothing in the world; no step.
+    fn record(&mut self, site: Site, kind: EventKind, verdict: Option<Verdict>) -> u64;
+
+    /// Takes a lock, waiting for it.
+    fn lock(&mut self, lock: Lock);
+
+    /// Takes a lock unless somebody holds it; whether it was taken.
+    fn try_lock(&mut self, lock: Lock) -> bool;
+
+    /// Gives a lock back.
+    fn unlock(&mut self, lock: Lock);
+
+    /// The lock of the last-level page table of `page`.
+    fn table_lock(&self, page: Vpn) -> Lock {
+        let span = self.arch().table_pages(1);
+        Lock::PageTable(self.context().mm, Vpn(page.0 / span * span))
+    }
+}

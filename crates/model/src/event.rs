@@ -1,0 +1,255 @@
+//! The event record: what happened, in one shape for every target.
+//!
+//! The model fills every kind. A real kernel gives the subset that it can show; what it cannot
+//! show is listed beside its events ([`crate::run::TargetRun::unseen`]), never counted as zero.
+
+use crate::addr::{CpuId, Pfn, ThreadId, Vpn};
+use crate::site::Site;
+use crate::verdict::Verdict;
+use serde::{Deserialize, Serialize};
+
+/// Version of the event record, raised whenever a field or a kind changes.
+pub const EVENT_VERSION: u32 = 1;
+
+/// One event.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// Position in the run; unique, ascending.
+    pub seq: u64,
+    /// Nanoseconds of CLOCK_MONOTONIC_RAW on a real kernel; 0 in the model, which has no clock.
+    pub time_ns: u64,
+    /// Where it happened.
+    pub cpu: CpuId,
+    /// The scenario's thread that was running there; `None` for anybody else.
+    pub thread: Option<ThreadId>,
+    /// The operation that the thread was in ([`crate::program::Op::id`]), where known.
+    pub op: Option<u32>,
+    /// The kernel function, where known.
+    pub site: Option<Site>,
+    /// What happened.
+    pub kind: EventKind,
+    /// The verdict, where one is given.
+    pub verdict: Option<Verdict>,
+}
+
+/// What happened.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EventKind {
+    /// An exception: the handler starts.
+    Fault {
+        /// The page.
+        page: Vpn,
+        /// Present, write, user bits.
+        code: FaultCode,
+    },
+    /// The handler of the CPU's last [`EventKind::Fault`] is done. Also emitted, alone, for
+    /// faults without exception (`MADV_POPULATE_*`).
+    FaultDone {
+        /// The page.
+        page: Vpn,
+        /// What the fault turned out to be.
+        class: FaultClass,
+        /// Whether it counts as a major fault.
+        major: bool,
+        /// False for faults that took no exception.
+        exception: bool,
+    },
+    /// A page was copied.
+    Copy {
+        /// The page whose fault copied it.
+        page: Vpn,
+        /// The frame copied.
+        from: Pfn,
+        /// The new frame.
+        to: Pfn,
+    },
+    /// A frame was filled with zeros.
+    Zero {
+        /// The page it is for.
+        page: Vpn,
+        /// The frame.
+        frame: Pfn,
+    },
+    /// A page was read from swap.
+    PageIn {
+        /// The page.
+        page: Vpn,
+        /// The frame it was read into.
+        frame: Pfn,
+    },
+    /// A page was written to swap.
+    PageOut {
+        /// The page.
+        page: Vpn,
+        /// The frame written.
+        frame: Pfn,
+        /// Whether the write was skipped because the page held only zeros.
+        zero_filled: bool,
+    },
+    /// A frame went back to the allocator.
+    Free {
+        /// The frame.
+        frame: Pfn,
+    },
+    /// A PTE changed (only recorded on request).
+    Pte {
+        /// The page.
+        page: Vpn,
+        /// What it was.
+        old: crate::pte::Pte,
+        /// What it is.
+        new: crate::pte::Pte,
+    },
+    /// A `tlb:tlb_flush` event.
+    Flush {
+        /// Its reason.
+        reason: FlushReason,
+        /// Pages, as the tracepoint prints them: `None` is `TLB_FLUSH_ALL`.
+        pages: Option<u32>,
+        /// For [`FlushReason::RemoteSend`]: CPUs interrupted. `None`: not visible.
+        asked: Option<u16>,
+    },
+    /// A CPU switched to another thread, or went idle.
+    Switch {
+        /// Who runs now; `None`: idle or a stranger.
+        to: Option<ThreadId>,
+    },
+    /// A phase mark of the scenario ([`crate::program::Program::marks`]).
+    Mark {
+        /// Which.
+        mark: u16,
+    },
+    /// A round starts (index from 0, warm-up not counted; negative in warm-up).
+    RoundStart {
+        /// The round.
+        round: i64,
+    },
+    /// A round is over.
+    RoundEnd {
+        /// The round.
+        round: i64,
+    },
+    /// A `measure` block starts.
+    MeasureStart,
+    /// A `measure` block is over.
+    MeasureEnd,
+}
+
+/// The x86 page-fault error code, as far as Linux tells user faults apart by it.
+/// Source: Intel SDM volume 3, section 4.7; arch/x86/include/asm/trap_pf.h.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct FaultCode(pub u8);
+
+impl FaultCode {
+    /// Bit 0: the translation was present.
+    pub const PRESENT: u8 = 1;
+    /// Bit 1: the access was a write.
+    pub const WRITE: u8 = 2;
+    /// Bit 2: the access came from user mode.
+    pub const USER: u8 = 4;
+
+    /// The code of a user access.
+    pub const fn user(present: bool, write: bool) -> FaultCode {
+        FaultCode(FaultCode::USER | present as u8 | (write as u8) << 1)
+    }
+
+    /// Whether the translation was present.
+    pub const fn present(self) -> bool {
+        self.0 & FaultCode::PRESENT != 0
+    }
+
+    /// Whether the access was a write.
+    pub const fn write(self) -> bool {
+        self.0 & FaultCode::WRITE != 0
+    }
+}
+
+/// What a fault turned out to be. The order is the order of report columns.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FaultClass {
+    /// A page never touched before got a zeroed frame.
+    FirstTouch,
+    /// A read of a page never touched mapped the zero page.
+    ZeroPage,
+    /// A write replaced the zero page by a zeroed frame.
+    ZeroUpgrade,
+    /// A write to a read-only page copied it.
+    CowCopy,
+    /// A write to a read-only page made it writable in place.
+    Reuse,
+    /// The page came back from swap.
+    SwapIn,
+    /// Nothing was to be done: the translation already allowed the access.
+    Spurious,
+    /// The access is not allowed: the thread gets a signal.
+    Signal,
+    /// What was visible does not tell.
+    Unknown,
+}
+
+impl FaultClass {
+    /// All classes.
+    pub const ALL: [FaultClass; 9] = [
+        FaultClass::FirstTouch,
+        FaultClass::ZeroPage,
+        FaultClass::ZeroUpgrade,
+        FaultClass::CowCopy,
+        FaultClass::Reuse,
+        FaultClass::SwapIn,
+        FaultClass::Spurious,
+        FaultClass::Signal,
+        FaultClass::Unknown,
+    ];
+
+    /// The name in reports and JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            FaultClass::FirstTouch => "first-touch",
+            FaultClass::ZeroPage => "zero-page",
+            FaultClass::ZeroUpgrade => "zero-upgrade",
+            FaultClass::CowCopy => "cow-copy",
+            FaultClass::Reuse => "reuse",
+            FaultClass::SwapIn => "swap-in",
+            FaultClass::Spurious => "spurious",
+            FaultClass::Signal => "signal",
+            FaultClass::Unknown => "unknown",
+        }
+    }
+}
+
+/// `enum tlb_flush_reason` (include/linux/mm_types.h, include/trace/events/tlb.h). The numbers
+/// are the tracepoint's and the same in 5.10 to 7.3; the strings are not.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[repr(u8)]
+pub enum FlushReason {
+    /// CR3 was written at a switch; pages 0 if nothing was flushed.
+    TaskSwitch = 0,
+    /// A CPU answered a shootdown.
+    RemoteShootdown = 1,
+    /// The initiator's part of a flush without address space (`arch_tlbbatch_flush`).
+    LocalBatch = 2,
+    /// The initiator's part of a flush of one address space.
+    LocalMm = 3,
+    /// A shootdown is sent (before it is decided which CPUs are interrupted).
+    RemoteSend = 4,
+    /// A CPU answered, but runs another address space.
+    RemoteWrongCpu = 5,
+}
+
+impl FlushReason {
+    /// The reason with the tracepoint's number.
+    pub const fn from_number(number: u32) -> Option<FlushReason> {
+        Some(match number {
+            0 => FlushReason::TaskSwitch,
+            1 => FlushReason::RemoteShootdown,
+            2 => FlushReason::LocalBatch,
+            3 => FlushReason::LocalMm,
+            4 => FlushReason::RemoteSend,
+            5 => FlushReason::RemoteWrongCpu,
+            _ => return None,
+        })
+    }
+}

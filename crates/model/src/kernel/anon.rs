@@ -1,0 +1,102 @@
+//! First touch of anonymous memory: `do_anonymous_page`.
+
+use crate::addr::{Pfn, Vpn};
+use crate::env::Env;
+use crate::event::{EventKind, FaultClass};
+use crate::kernel::fault::{Fault, OutOfMemory, Served};
+use crate::kernel::lru::folio_add_lru;
+use crate::machine::frames::{FrameFlags, ZERO_PAGE};
+use crate::machine::mm::Vma;
+use crate::machine::world::{At, Ghost, Mode, World};
+use crate::policy::AnonExclusive;
+use crate::program::Prot;
+use crate::pte::{PresentPte, Pte};
+use crate::site::Site;
+
+/// A read maps the zero page; a write gets a zeroed frame.
+///
+/// Source: mm/memory.c:do_anonymous_page (5.10 to 7.3).
+pub fn do_anonymous_page(
+    env: &mut impl Env,
+    fault: Fault,
+    vma: &Vma,
+) -> Result<Served, OutOfMemory> {
+    let (page, lock) = (fault.page, env.table_lock(fault.page));
+    // 1. The page table.
+    env.step(Site::DoAnonymousPage, |w, at| w.mms[at.mm.index()].table.allocate(page));
+
+    // 2. A read: the zero page.
+    if !fault.write {
+        env.lock(lock);
+        let mapped = env.step(Site::DoAnonymousPage, |w, at| {
+            let free = w.pte(at.mm, page).is_none();
+            if free {
+                w.set_pte(at, page, zero_page_pte());
+            }
+            free
+        });
+        env.unlock(lock);
+        return Ok(if mapped { Served::needed(FaultClass::ZeroPage) } else { Served::spurious() });
+    }
+
+    // 3. A write: a zeroed frame, unless somebody was faster.
+    let frame =
+        env.step(Site::DoAnonymousPage, |w, at| allocate_zeroed(w, at, page)).ok_or(OutOfMemory)?;
+    let writable = vma.prot == Prot::ReadWrite;
+    env.lock(lock);
+    let mapped = env.step(Site::DoAnonymousPage, |w, at| {
+        let free = w.pte(at.mm, page).is_none();
+        if free {
+            map_new_page(w, at, page, frame);
+            w.set_pte(at, page, new_pte(w, frame, writable, true));
+        } else {
+            w.put_frame(at, frame);
+        }
+        free
+    });
+    env.unlock(lock);
+    Ok(if mapped { Served::needed(FaultClass::FirstTouch) } else { Served::spurious() })
+}
+
+/// A frame of zeros.
+pub fn allocate_zeroed<M: Mode>(w: &mut World<M>, at: At, page: Vpn) -> Option<Pfn> {
+    let frame = w.allocate_frame(FrameFlags::SWAP_BACKED.and(FrameFlags::ZERO_FILLED))?;
+    w.ghost.zeroed(frame);
+    w.emit(at, EventKind::Zero { page, frame });
+    Some(frame)
+}
+
+/// Accounts a fresh frame as mapped here, exclusively, and sends it to the LRU.
+pub fn map_new_page<M: Mode>(w: &mut World<M>, at: At, page: Vpn, frame: Pfn) {
+    let exclusive = w.policies.anon_exclusive == AnonExclusive::Yes;
+    w.frames.update(frame, |f| {
+        (f.maps, f.mm, f.page) = (1, at.mm, page);
+        f.flags.set(FrameFlags::EXCLUSIVE, exclusive);
+    });
+    folio_add_lru(w, at.site(Site::FolioAddLru), frame);
+}
+
+/// The PTE of a private page: x86 sets the accessed bit at once, since its protections contain it.
+pub fn new_pte<M: Mode>(w: &World<M>, pfn: Pfn, writable: bool, dirty: bool) -> Pte {
+    Pte::Present(PresentPte {
+        pfn,
+        writable,
+        accessed: true,
+        dirty,
+        protnone: false,
+        special: false,
+        soft_dirty: dirty && w.config.soft_dirty,
+    })
+}
+
+fn zero_page_pte() -> Pte {
+    Pte::Present(PresentPte {
+        pfn: ZERO_PAGE,
+        writable: false,
+        accessed: true,
+        dirty: false,
+        protnone: false,
+        special: true,
+        soft_dirty: false,
+    })
+}

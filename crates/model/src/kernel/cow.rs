@@ -1,0 +1,229 @@
+//! A write to a read-only anonymous page: reuse it or copy it (`do_wp_page`, `wp_page_copy`).
+//!
+//! Reuse costs nothing but the fault. A copy costs the copy and one flush, because other CPUs may
+//! still read the old page. Copying while nobody else can see the old page is never wrong, only
+//! needless.
+
+use crate::addr::Pfn;
+use crate::env::{Env, Lock};
+use crate::event::{EventKind, FaultClass};
+use crate::kernel::anon::{allocate_zeroed, map_new_page, new_pte};
+use crate::kernel::fault::{Fault, OutOfMemory, Served};
+use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
+use crate::kernel::lru::lru_add_drain;
+use crate::kernel::swapin::leave_swap_cache;
+use crate::machine::frames::{Frame, FrameFlags};
+use crate::machine::world::{At, Ghost, Mode, World};
+use crate::policy::{AnonExclusive, Reuse};
+use crate::pte::{PresentPte, Pte};
+use crate::site::Site;
+use crate::verdict::{Judgement, Reason, Verdict};
+
+/// What the reuse rule says.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+enum Decision {
+    /// The PTE is another one by now.
+    Raced,
+    Reuse,
+    Copy,
+    /// An LRU batch may hold the extra reference: drain this CPU's and look again.
+    DrainFirst,
+}
+
+/// Serves a write to a page whose PTE is `old` and read-only.
+///
+/// Source: mm/memory.c:do_wp_page, wp_can_reuse_anon_folio (5.10, 6.1, 6.12, 7.3).
+pub fn do_wp_page(
+    env: &mut impl Env,
+    fault: Fault,
+    old: PresentPte,
+) -> Result<Served, OutOfMemory> {
+    if old.special {
+        return wp_page_copy(env, fault, old, Served::needed(FaultClass::ZeroUpgrade));
+    }
+    let lock = env.table_lock(fault.page);
+    env.lock(lock);
+    let (mut decision, verdict) = env.step(Site::DoWpPage, |w, at| {
+        if w.pte(at.mm, fault.page) != Pte::Present(old) {
+            return (Decision::Raced, Served::spurious().verdict);
+        }
+        (decide(w, old.pfn, false), judge_fault(w, old.pfn))
+    });
+    if decision == Decision::DrainFirst {
+        lru_add_drain(env);
+        decision = env.step(Site::DoWpPage, |w, _| decide(w, old.pfn, true));
+    }
+    // The folio lock is only tried: whoever holds it may be looking at the counts.
+    if decision == Decision::Reuse && env.try_lock(Lock::Folio(old.pfn)) {
+        env.step(Site::WpPageReuse, |w, at| wp_page_reuse(w, at, fault, old));
+        env.unlock(Lock::Folio(old.pfn));
+    } else if decision == Decision::Reuse {
+        decision = Decision::Copy;
+    }
+    env.unlock(lock);
+    match decision {
+        Decision::Raced => Ok(Served::spurious()),
+        Decision::Reuse => Ok(Served { class: FaultClass::Reuse, major: false, verdict }),
+        Decision::Copy | Decision::DrainFirst => {
+            let served = Served { class: FaultClass::CowCopy, major: false, verdict };
+            wp_page_copy(env, fault, old, served)
+        }
+    }
+}
+
+/// The reuse rule. Everything it reads is stable under the page-table lock but the references.
+fn decide<M: Mode>(w: &World<M>, pfn: Pfn, drained: bool) -> Decision {
+    let frame = w.frames.get(pfn);
+    let swap_cache = u32::from(frame.flags.has(FrameFlags::SWAP_CACHE));
+    let on_lru = frame.flags.has(FrameFlags::LRU);
+    let reuse_if = |yes: bool| if yes { Decision::Reuse } else { Decision::Copy };
+    match w.policies.reuse {
+        Reuse::MapCount => reuse_if(frame.maps + swap_users(w, pfn) == 1),
+        Reuse::PageCount => reuse_if(frame.refs == 1 && frame.maps == 1),
+        Reuse::ExclusiveAfterDrain | Reuse::ExclusiveCountingBatch => {
+            let allowance = match w.policies.reuse {
+                Reuse::ExclusiveCountingBatch => 1 + u32::from(!on_lru) + swap_cache,
+                _ => 3,
+            };
+            if frame.flags.has(FrameFlags::EXCLUSIVE) {
+                Decision::Reuse
+            } else if frame.refs > allowance {
+                Decision::Copy
+            } else if !on_lru && !drained {
+                Decision::DrainFirst
+            } else {
+                reuse_if(frame.refs <= 1 + swap_cache && swap_users(w, pfn) == 0)
+            }
+        }
+    }
+}
+
+/// Swap PTEs that name the folio's slot.
+fn swap_users<M: Mode>(w: &World<M>, pfn: Pfn) -> u32 {
+    w.swap.slot_of(pfn).map_or(0, |slot| w.swap.get(slot).count)
+}
+
+/// Makes the page writable where it is. x86 needs no flush: a CPU with the old, read-only entry
+/// faults once and walks again.
+fn wp_page_reuse<M: Mode>(w: &mut World<M>, at: At, fault: Fault, old: PresentPte) {
+    if w.frames.get(old.pfn).flags.has(FrameFlags::SWAP_CACHE) {
+        leave_swap_cache(w, at, old.pfn);
+    }
+    let exclusive = w.policies.anon_exclusive == AnonExclusive::Yes;
+    w.frames.update(old.pfn, |f| {
+        f.flags.set(FrameFlags::EXCLUSIVE, exclusive);
+        f.flags.set(FrameFlags::CLAIMED, false);
+    });
+    let soft_dirty = old.soft_dirty || w.config.soft_dirty;
+    let pte = PresentPte { writable: true, dirty: true, accessed: true, soft_dirty, ..old };
+    w.set_pte(at, fault.page, Pte::Present(pte));
+}
+
+/// Copies the page (or takes a zeroed frame in place of the zero page).
+///
+/// Source: mm/memory.c:wp_page_copy (5.10 to 7.3).
+fn wp_page_copy(
+    env: &mut impl Env,
+    fault: Fault,
+    old: PresentPte,
+    served: Served,
+) -> Result<Served, OutOfMemory> {
+    let (page, lock) = (fault.page, env.table_lock(fault.page));
+    // 1. The new page, outside the page-table lock; a reference keeps the old one.
+    let (new, copy) = env
+        .step(Site::WpPageCopy, |w, at| {
+            if old.special {
+                return allocate_zeroed(w, at, page).map(|new| (new, None));
+            }
+            w.get_frame(old.pfn);
+            copy_page(w, at, fault, old.pfn).map(|(new, seq)| (new, Some(seq)))
+        })
+        .ok_or(OutOfMemory)?;
+
+    // 2. Under the lock: take the old translation away everywhere, then show the new one.
+    env.lock(lock);
+    let current = env.step(Site::PtepClearFlush, |w, at| {
+        let current = w.pte(at.mm, page) == Pte::Present(old);
+        if current {
+            w.set_pte(at, page, Pte::None);
+        }
+        current
+    });
+    if current {
+        let caused_by = copy.and_then(|(seq, needless): (u64, bool)| needless.then_some(seq));
+        flush_tlb_mm_range(
+            env,
+            FlushRequest { caused_by, ..FlushRequest::page(Site::PtepClearFlush, page) },
+        );
+        env.step(Site::WpPageCopy, |w, at| {
+            map_new_page(w, at, page, new);
+            w.set_pte(at, page, new_pte(w, new, true, true));
+            if !old.special {
+                w.frames.update(old.pfn, |f| f.maps -= 1);
+            }
+        });
+    }
+    env.unlock(lock);
+
+    // 3. The references: the old page's mapping and ours, or the new page nobody needs.
+    env.step(Site::FolioPut, |w, at| {
+        if !current {
+            w.put_frame(at, new);
+        }
+        if !old.special {
+            if current {
+                w.put_frame(at, old.pfn);
+                free_swap_cache(w, at, old.pfn);
+            }
+            w.put_frame(at, old.pfn);
+        }
+    });
+    Ok(if current { served } else { Served::spurious() })
+}
+
+/// Copies the old page into a new frame; also the copy event's number and whether it was needless.
+fn copy_page<M: Mode>(
+    w: &mut World<M>,
+    at: At,
+    fault: Fault,
+    from: Pfn,
+) -> Option<(Pfn, (u64, bool))> {
+    let zeros = w.frames.get(from).flags.has(FrameFlags::ZERO_FILLED);
+    let to = w.allocate_frame(FrameFlags::SWAP_BACKED)?;
+    w.frames.update(to, |f| f.flags.set(FrameFlags::ZERO_FILLED, zeros));
+    w.ghost.copied(from, to);
+    let verdict = judge_copy(w, from);
+    let seq = w.emit_judged(at, EventKind::Copy { page: fault.page, from, to }, verdict);
+    Some((to, (seq, verdict.is_needless())))
+}
+
+/// A folio that is only in the swap cache for itself leaves it.
+fn free_swap_cache<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
+    let f = w.frames.get(frame);
+    if f.flags.has(FrameFlags::SWAP_CACHE) && f.maps == 0 && swap_users(w, frame) == 0 {
+        leave_swap_cache(w, at, frame);
+    }
+}
+
+/// Could anybody but the faulting mapping ever observe the old page? LRU batches are nobody.
+fn judge_copy<M: Mode>(w: &World<M>, old: Pfn) -> Verdict {
+    let frame = w.frames.get(old);
+    let batches = w.cpus.iter().flat_map(|cpu| &cpu.lru_add).filter(|pfn| **pfn == old).count();
+    let swap_cache = u32::from(frame.flags.has(FrameFlags::SWAP_CACHE));
+    let own = 1 + frame.maps + swap_cache;
+    if frame.maps == 1 && swap_users(w, old) == 0 && frame.refs - own == batches as u32 {
+        Verdict::new(Judgement::Needless, Reason::OnlyTransientReference)
+    } else {
+        Verdict::new(Judgement::Needed, Reason::OldPageShared)
+    }
+}
+
+/// Could write permission have been granted when the PTE was last written?
+fn judge_fault<M: Mode>(w: &World<M>, pfn: Pfn) -> Verdict {
+    let frame: Frame = w.frames.get(pfn);
+    if frame.maps == 1 && swap_users(w, pfn) == 0 && !frame.flags.has(FrameFlags::CLAIMED) {
+        Verdict::new(Judgement::Needless, Reason::CouldHaveBeenWritable)
+    } else {
+        Verdict::new(Judgement::Needed, Reason::WriteWasClaimed)
+    }
+}

@@ -1,0 +1,327 @@
+//! TLB flushes on x86: `flush_tlb_mm_range`, `arch_tlbbatch_flush` and what a CPU does when asked.
+//!
+//! Every flush raises the address space's generation; a CPU whose slot is at that generation is
+//! clean. A send event does not mean that anybody was interrupted: which CPUs are is decided
+//! afterwards.
+//!
+//! Source: arch/x86/mm/tlb.c of 5.10, 6.1, 6.12 and 7.3; FACTS section 2.
+
+use crate::addr::{CpuId, MmId, PageRange};
+use crate::env::Env;
+use crate::event::{EventKind, FlushReason};
+use crate::kernel::switch::switch_mm;
+use crate::machine::cpu::INIT_MM;
+use crate::machine::cpuset::CpuSet;
+use crate::machine::tlb::{FlushScope, Tlbs};
+use crate::machine::world::{At, Ghost, Mode, World};
+use crate::policy::{CpumaskClear, FlushOrder, GenSkip, Interrupt, SelfReceive};
+use crate::site::Site;
+use crate::verdict::{Judgement, Reason, Verdict};
+
+/// A flush that a kernel operation asks for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FlushRequest {
+    /// The function that asks.
+    pub site: Site,
+    /// The pages; `None`: the whole address space.
+    pub range: Option<PageRange>,
+    /// Pages per invalidation, as a shift (0: base pages; the table index bits: 2 MiB).
+    pub stride_shift: u32,
+    /// What the caller says about freed tables, which decides whether lazy CPUs are asked.
+    /// `flush_tlb_range()` and `flush_tlb_mm()` always say yes on x86.
+    pub freed_tables: bool,
+    /// Whether tables were in fact freed.
+    pub tables_gone: bool,
+    /// The needless event behind it, if any.
+    pub caused_by: Option<u64>,
+}
+
+impl FlushRequest {
+    /// `flush_tlb_mm`.
+    pub const fn whole(site: Site) -> FlushRequest {
+        FlushRequest {
+            site,
+            range: None,
+            stride_shift: 0,
+            freed_tables: true,
+            tables_gone: false,
+            caused_by: None,
+        }
+    }
+
+    /// `flush_tlb_range`.
+    pub const fn range(site: Site, range: PageRange) -> FlushRequest {
+        FlushRequest { range: Some(range), ..FlushRequest::whole(site) }
+    }
+
+    /// `flush_tlb_page`.
+    pub const fn page(site: Site, page: crate::addr::Vpn) -> FlushRequest {
+        FlushRequest { freed_tables: false, ..FlushRequest::range(site, PageRange::one(page)) }
+    }
+}
+
+/// `struct flush_tlb_info`.
+#[derive(Copy, Clone, Debug, Hash)]
+struct Info {
+    site: Site,
+    /// `None` for the batched flush.
+    mm: Option<MmId>,
+    range: Option<PageRange>,
+    stride_shift: u32,
+    freed_tables: bool,
+    /// `None`: no generation of its own.
+    new_gen: Option<u64>,
+    initiator: CpuId,
+    verdict: Verdict,
+}
+
+/// Flushes part or all of the caller's address space on every CPU that may hold it.
+pub fn flush_tlb_mm_range(env: &mut impl Env, request: FlushRequest) {
+    let order = env.policies().flush_order;
+    // 1. A generation of its own; many pages become all.
+    let info = env.step(Site::FlushTlbMmRange, |w, at| {
+        let few = |range: &PageRange| range.pages() >> request.stride_shift <= w.arch.flush_ceiling;
+        let range = request.range.filter(few);
+        let verdict = judge(w, at, &request, range);
+        w.mms[at.mm.index()].tlb_gen += 1;
+        Info {
+            site: request.site,
+            mm: Some(at.mm),
+            range,
+            stride_shift: request.stride_shift,
+            freed_tables: request.freed_tables,
+            new_gen: Some(w.mms[at.mm.index()].tlb_gen),
+            initiator: at.cpu,
+            verdict,
+        }
+    });
+    // 2. This CPU and the others, in the kernel's order.
+    let (others, loaded) = env.step(Site::FlushTlbMmRange, |w, at| {
+        let mask = w.mms[at.mm.index()].cpumask;
+        (mask.any_but(at.cpu).then_some(mask), w.has_loaded(at.cpu, at.mm))
+    });
+    run(env, &info, order, others, loaded);
+}
+
+/// Flushes what a batched unmap put off, on the CPUs that it collected.
+pub fn arch_tlbbatch_flush(env: &mut impl Env, site: Site, cpus: CpuSet) {
+    let order = env.policies().flush_order;
+    let info = env.step(Site::ArchTlbbatchFlush, |w, at| Info {
+        site,
+        mm: None,
+        range: None,
+        stride_shift: 0,
+        freed_tables: false,
+        new_gen: None,
+        initiator: at.cpu,
+        verdict: judge_batch(w, &cpus),
+    });
+    let others = cpus.any_but(env.context().cpu).then_some(cpus);
+    run(env, &info, order, others, cpus.contains(env.context().cpu));
+}
+
+fn run(env: &mut impl Env, info: &Info, order: FlushOrder, others: Option<CpuSet>, local: bool) {
+    match (order, others) {
+        (FlushOrder::LocalFirst, others) => {
+            if local {
+                flush_here(env, info, others.is_some());
+            }
+            if let Some(mask) = others {
+                flush_tlb_multi(env, info, mask, false);
+            }
+        }
+        (FlushOrder::Concurrent, Some(mask)) => flush_tlb_multi(env, info, mask, local),
+        (FlushOrder::Concurrent, None) if local => flush_here(env, info, false),
+        (FlushOrder::Concurrent, None) => {}
+    }
+}
+
+fn flush_here(env: &mut impl Env, info: &Info, sent: bool) {
+    env.step(Site::FlushTlbFunc, |w, at| flush_tlb_func(w, at, at.cpu, info, sent));
+}
+
+/// Sends to the CPUs of `mask` and waits for them.
+fn flush_tlb_multi(env: &mut impl Env, info: &Info, mask: CpuSet, local: bool) {
+    // 1. The event comes first, whoever will be interrupted.
+    let (targets, self_receives) = env.step(Site::FlushTlbMulti, |w, at| {
+        let mut targets = CpuSet::default();
+        mask.iter()
+            .filter(|cpu| wants_interrupt(w, *cpu, info))
+            .for_each(|cpu| targets.insert(cpu));
+        let self_receives = w.policies.self_receive == SelfReceive::Yes
+            && !info.freed_tables
+            && targets.contains(at.cpu);
+        targets.remove(at.cpu);
+        let asked = Some(targets.iter().count() as u16);
+        let pages = info.range.map(|range| range.pages() as u32);
+        let kind = EventKind::Flush { reason: FlushReason::RemoteSend, pages, asked };
+        w.emit_judged(at.site(info.site), kind, info.verdict);
+        (targets, self_receives)
+    });
+    // 2. Each CPU in its own time; the initiator among them.
+    if local {
+        flush_here(env, info, true);
+    }
+    for cpu in targets.iter() {
+        env.step(Site::FlushTlbFunc, |w, at| flush_tlb_func(w, at, cpu, info, true));
+    }
+    if self_receives {
+        env.step(Site::FlushTlbFunc, |w, at| {
+            let kind = EventKind::Flush {
+                reason: FlushReason::RemoteShootdown,
+                pages: Some(0),
+                asked: None,
+            };
+            w.emit(at, kind);
+        });
+    }
+}
+
+/// Whether a CPU of the mask is interrupted (`tlb_is_not_lazy`, `should_flush_tlb`).
+fn wants_interrupt<M: Mode>(w: &World<M>, cpu: CpuId, info: &Info) -> bool {
+    let c = &w.cpus[cpu.index()];
+    if info.freed_tables {
+        return true;
+    }
+    match w.policies.interrupt {
+        Interrupt::NotLazy => !c.lazy,
+        Interrupt::NotLazyAndLoaded => !c.lazy && info.mm.is_none_or(|mm| c.loaded == mm),
+    }
+}
+
+/// What a CPU does when it is asked to flush (`flush_tlb_func`). Part of a step.
+fn flush_tlb_func<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, info: &Info, sent: bool) {
+    let local = cpu == info.initiator;
+    let running = w.cpus[cpu.index()].running;
+    let at = At { cpu, running, ..at.site(if local { info.site } else { Site::FlushTlbFunc }) };
+    let loaded = w.cpus[cpu.index()].loaded;
+    if let Some(mm) = info.mm.filter(|mm| *mm != loaded) {
+        if w.policies.cpumask == CpumaskClear::AtNextInterrupt {
+            w.mms[mm.index()].cpumask.remove(cpu);
+            emit_answer(w, at, FlushReason::RemoteWrongCpu, Some(0), None);
+        }
+        return;
+    }
+    if loaded == INIT_MM {
+        return;
+    }
+    if w.cpus[cpu.index()].lazy {
+        switch_mm(w, at, cpu, INIT_MM);
+        return;
+    }
+    let reason = match (local, info.mm) {
+        (false, _) => FlushReason::RemoteShootdown,
+        (true, None) => FlushReason::LocalBatch,
+        (true, Some(_)) => FlushReason::LocalMm,
+    };
+    let (local_gen, mm_gen) = (w.cpus[cpu.index()].local_gen(), w.mms[loaded.index()].tlb_gen);
+    let reached = info.new_gen.is_some_and(|new| new <= local_gen);
+    if reached && w.policies.gen_skip == GenSkip::Silent {
+        return;
+    }
+    // The initiator's part carries the flush's verdict only if nothing was sent.
+    let asid = w.cpus[cpu.index()].asid;
+    let verdict = if local {
+        (!sent).then_some(info.verdict)
+    } else {
+        Some(judge_interrupt(w, cpu, asid, loaded, info))
+    };
+    if local_gen == mm_gen {
+        emit_answer(w, at, reason, Some(0), verdict);
+        return;
+    }
+    let in_turn = info.new_gen == Some(local_gen + 1) && info.new_gen == Some(mm_gen);
+    let range = info.range.filter(|_| in_turn);
+    let scope = range.map_or(FlushScope::All, FlushScope::Pages);
+    w.tlbs.flush(cpu, asid, scope, &w.mms[loaded.index()]);
+    w.ghost.structures_flushed(cpu, loaded);
+    w.cpus[cpu.index()].slots[asid].tlb_gen = mm_gen;
+    let pages = range.map(|range| (range.pages() >> info.stride_shift) as u32);
+    emit_answer(w, at, reason, pages, verdict);
+}
+
+fn emit_answer<M: Mode>(
+    w: &mut World<M>,
+    at: At,
+    reason: FlushReason,
+    pages: Option<u32>,
+    verdict: Option<Verdict>,
+) {
+    let kind = EventKind::Flush { reason, pages, asked: None };
+    match verdict {
+        Some(verdict) => w.emit_judged(at, kind, verdict),
+        None => w.emit(at, kind),
+    };
+}
+
+/// Whether any CPU that the flush covers may hold a stale translation in its range.
+fn judge<M: Mode>(
+    w: &World<M>,
+    at: At,
+    request: &FlushRequest,
+    range: Option<PageRange>,
+) -> Verdict {
+    let needed = |reason| Verdict {
+        caused_by: request.caused_by,
+        ..Verdict::new(Judgement::Needed, reason)
+    };
+    if request.tables_gone {
+        return needed(Reason::FreedTables);
+    }
+    let mm = &w.mms[at.mm.index()];
+    let scope = range.map_or(FlushScope::All, FlushScope::Pages);
+    let mut covered = mm.cpumask;
+    covered.insert(at.cpu);
+    let stale = |cpu: CpuId| {
+        let asid = w.cpus[cpu.index()].slots.iter().position(|slot| slot.mm == Some(at.mm));
+        asid.is_some_and(|asid| w.tlbs.may_be_stale(cpu, asid, at.mm, mm, scope))
+    };
+    if covered.iter().any(stale) {
+        return needed(Reason::StaleTranslations);
+    }
+    Verdict::new(Judgement::Needless, needless_reason(w, at, request))
+}
+
+fn needless_reason<M: Mode>(w: &World<M>, at: At, request: &FlushRequest) -> Reason {
+    match (request.site, request.range) {
+        (Site::FlushTlbBatchedPending, _) => Reason::PendingAlreadyFlushed,
+        (Site::ChangePteRange | Site::ChangeProtectionRange, _) => Reason::OnlyGranted,
+        (_, Some(range)) if w.pte(at.mm, range.start).present().is_none() => {
+            Reason::UnmappedAndFlushed
+        }
+        (_, Some(_)) => Reason::OnlyAccessedBit,
+        (_, None) => Reason::NothingStale,
+    }
+}
+
+fn judge_batch<M: Mode>(w: &World<M>, cpus: &CpuSet) -> Verdict {
+    let stale = |cpu: CpuId| {
+        let c = &w.cpus[cpu.index()];
+        let mm = &w.mms[c.loaded.index()];
+        w.tlbs.may_be_stale(cpu, c.asid, c.loaded, mm, FlushScope::All)
+    };
+    if cpus.iter().any(stale) {
+        Verdict::new(Judgement::Needed, Reason::StaleTranslations)
+    } else {
+        Verdict::new(Judgement::Needless, Reason::NothingStale)
+    }
+}
+
+/// The same for one interrupted CPU.
+fn judge_interrupt<M: Mode>(
+    w: &World<M>,
+    cpu: CpuId,
+    asid: usize,
+    mm: MmId,
+    info: &Info,
+) -> Verdict {
+    if info.verdict.reason == Reason::FreedTables {
+        return Verdict::new(Judgement::Needed, Reason::FreedTables);
+    }
+    let scope = info.range.map_or(FlushScope::All, FlushScope::Pages);
+    if w.tlbs.may_be_stale(cpu, asid, mm, &w.mms[mm.index()], scope) {
+        Verdict::new(Judgement::Needed, Reason::StaleTranslations)
+    } else {
+        Verdict::new(Judgement::Needless, Reason::NothingStale)
+    }
+}

@@ -1,0 +1,165 @@
+//! `madvise`.
+
+use crate::addr::PageRange;
+use crate::arch::Arch;
+use crate::env::{Env, Lock};
+use crate::kernel::Errno;
+use crate::kernel::gather::Gather;
+use crate::kernel::lru::lru_add_drain;
+use crate::kernel::populate::populate;
+use crate::kernel::reclaim::{FolioList, flush_tlb_batched_pending, isolate_lru, reclaim_pages};
+use crate::kernel::zap::{by_table, free_swap_and_cache, zap_range};
+use crate::machine::frames::FrameFlags;
+use crate::machine::world::{At, Ghost, Mode, World};
+use crate::policy::{PageoutYoung, ZapDrain};
+use crate::program::Advice;
+use crate::pte::{PresentPte, Pte};
+use crate::site::Site;
+use smallvec::SmallVec;
+
+/// Applies `advice` to every mapping in `range`; a hole does not stop it but is reported.
+///
+/// Source: mm/madvise.c:madvise_walk_vmas (5.10 to 7.3).
+pub fn madvise(env: &mut impl Env, range: PageRange, advice: Advice) -> Result<(), Errno> {
+    let mm = env.context().mm;
+    if matches!(advice, Advice::PopulateRead | Advice::PopulateWrite) {
+        return populate(env, range, advice == Advice::PopulateWrite);
+    }
+    env.lock(Lock::MmapRead(mm));
+    let (vmas, covered) = env.step(Site::MadviseDontneed, |w, at| {
+        let mm = &w.mms[at.mm.index()];
+        let vmas: SmallVec<[PageRange; 4]> =
+            mm.vmas_in(range).iter().map(|vma| vma.range).collect();
+        (vmas, mm.covers(range))
+    });
+    for vma in vmas {
+        match advice {
+            Advice::DontNeed => dontneed(env, vma),
+            Advice::Free => free(env, vma),
+            Advice::Cold => cold_or_pageout(env, vma, false),
+            Advice::PageOut => cold_or_pageout(env, vma, true),
+            Advice::PopulateRead | Advice::PopulateWrite => {}
+        }
+    }
+    env.unlock(Lock::MmapRead(mm));
+    if covered { Ok(()) } else { Err(Errno::Enomem) }
+}
+
+/// `MADV_DONTNEED`: the pages are given up.
+fn dontneed(env: &mut impl Env, range: PageRange) {
+    if env.policies().zap_drain == ZapDrain::Yes {
+        lru_add_drain(env);
+    }
+    let mut gather = Gather::open(env);
+    zap_range(env, &mut gather, range, true);
+    gather.finish(env);
+}
+
+/// `MADV_COLD` and `MADV_PAGEOUT`.
+fn cold_or_pageout(env: &mut impl Env, range: PageRange, pageout: bool) {
+    lru_add_drain(env);
+    let mut gather = Gather::open(env);
+    let arch: Arch = *env.arch();
+    for part in by_table(&arch, range) {
+        if env.step(Site::MadviseColdOrPageout, |w, at| {
+            w.mms[at.mm.index()].table.has_leaf(part.start)
+        }) {
+            let pages = collect(env, &mut gather, part, pageout);
+            reclaim_pages(env, &pages);
+        }
+    }
+    gather.finish(env);
+}
+
+/// Walks one page table under its lock: ages each page, isolates it for reclaim.
+///
+/// Source: mm/madvise.c:madvise_cold_or_pageout_pte_range (5.10 to 7.3).
+fn collect(env: &mut impl Env, gather: &mut Gather, part: PageRange, pageout: bool) -> FolioList {
+    let clears_young = !pageout || env.policies().pageout_young == PageoutYoung::Clear;
+    let lock = env.table_lock(part.start);
+    let mut pages = FolioList::new();
+    env.lock(lock);
+    flush_tlb_batched_pending(env);
+    for page in part.iter() {
+        let (aged, isolated) = env.step(Site::MadviseColdOrPageout, |w, at| {
+            let Some(pte) = sole_lru_page(w, w.pte(at.mm, page)) else { return (false, None) };
+            let aged = clears_young && pte.accessed;
+            if aged {
+                w.set_pte(at, page, Pte::Present(PresentPte { accessed: false, ..pte }));
+            }
+            (aged, (pageout && isolate_lru(w, pte.pfn)).then_some(pte.pfn))
+        });
+        if aged {
+            gather.cleared(page);
+        }
+        pages.extend(isolated);
+    }
+    env.unlock(lock);
+    pages
+}
+
+/// The translation, if its page is on the LRU and mapped only here.
+fn sole_lru_page<M: Mode>(w: &World<M>, pte: Pte) -> Option<PresentPte> {
+    let pte = pte.present().filter(|pte| !pte.special)?;
+    let frame = w.frames.get(pte.pfn);
+    (frame.flags.has(FrameFlags::LRU) && frame.maps == 1).then_some(pte)
+}
+
+/// `MADV_FREE`: the pages may be dropped while they stay clean.
+///
+/// Source: mm/madvise.c:madvise_free_single_vma, madvise_free_pte_range (5.10 to 7.3).
+fn free(env: &mut impl Env, range: PageRange) {
+    lru_add_drain(env);
+    let mut gather = Gather::open(env);
+    let arch: Arch = *env.arch();
+    for part in by_table(&arch, range) {
+        if !env.step(Site::MadviseFree, |w, at| w.mms[at.mm.index()].table.has_leaf(part.start)) {
+            continue;
+        }
+        let lock = env.table_lock(part.start);
+        env.lock(lock);
+        flush_tlb_batched_pending(env);
+        for page in part.iter() {
+            if env.step(Site::MadviseFree, |w, at| free_pte(w, at, page)) {
+                gather.cleared(page);
+            }
+        }
+        env.unlock(lock);
+    }
+    gather.finish(env);
+}
+
+/// Whether the PTE lost its accessed or dirty bit.
+fn free_pte<M: Mode>(w: &mut World<M>, at: At, page: crate::addr::Vpn) -> bool {
+    match w.pte(at.mm, page) {
+        Pte::Swap(swap) => {
+            w.set_pte(at, page, Pte::None);
+            w.ghost.discarded(at.mm, page);
+            free_swap_and_cache(w, at, swap.slot);
+            false
+        }
+        Pte::Present(pte) if !pte.special => {
+            let frame = w.frames.get(pte.pfn);
+            if frame.flags.has(FrameFlags::SWAP_CACHE) || frame.flags.has(FrameFlags::DIRTY) {
+                if frame.maps != 1 {
+                    return false;
+                }
+                if frame.flags.has(FrameFlags::SWAP_CACHE) {
+                    crate::kernel::swapin::leave_swap_cache(w, at, pte.pfn);
+                }
+                w.frames.update(pte.pfn, |f| f.flags.set(FrameFlags::DIRTY, false));
+            }
+            let changed = pte.accessed || pte.dirty;
+            if changed {
+                let pte = PresentPte { accessed: false, dirty: false, ..pte };
+                w.set_pte(at, page, Pte::Present(pte));
+            }
+            // Only pages on the LRU become lazily free; others keep their swap backing.
+            if frame.flags.has(FrameFlags::LRU) {
+                w.frames.update(pte.pfn, |f| f.flags.set(FrameFlags::SWAP_BACKED, false));
+            }
+            changed
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,71 @@
+//! `mmap` and `munmap` of private anonymous memory.
+
+use crate::addr::PageRange;
+use crate::env::{Env, Lock};
+use crate::kernel::Errno;
+use crate::kernel::gather::Gather;
+use crate::kernel::lru::lru_add_drain;
+use crate::kernel::zap::{free_pgtables, zap_range};
+use crate::machine::mm::Vma;
+use crate::policy::ZapDrain;
+use crate::program::Prot;
+use crate::site::Site;
+
+/// Maps `range`, where nothing may be mapped yet (`MAP_FIXED_NOREPLACE`).
+pub fn mmap(env: &mut impl Env, range: PageRange, prot: Prot) -> Result<(), Errno> {
+    let mm = env.context().mm;
+    env.lock(Lock::MmapWrite(mm));
+    let result = env.step(Site::MmapRegion, |w, at| {
+        let user =
+            PageRange { start: crate::addr::Vpn(0), end: crate::addr::Vpn(w.arch.user_pages()) };
+        if range.is_empty() || range.intersect(user) != range {
+            return Err(Errno::Einval);
+        }
+        let mm = &mut w.mms[at.mm.index()];
+        if !mm.vmas_in(range).is_empty() {
+            return Err(Errno::Eexist);
+        }
+        mm.replace(range, Some(Vma { range, prot, pgoff: range.start.0 }));
+        Ok(())
+    });
+    env.unlock(Lock::MmapWrite(mm));
+    result
+}
+
+/// Unmaps `range`; parts that are not mapped do not matter.
+pub fn munmap(env: &mut impl Env, range: PageRange) -> Result<(), Errno> {
+    if range.is_empty() {
+        return Err(Errno::Einval);
+    }
+    let mm = env.context().mm;
+    env.lock(Lock::MmapWrite(mm));
+    unmap_region(env, range);
+    env.unlock(Lock::MmapWrite(mm));
+    Ok(())
+}
+
+/// Takes the mappings of `range` away, with `mmap_lock` held for writing.
+///
+/// Source: mm/mmap.c:unmap_region (5.10, 6.1), mm/vma.c:unmap_region (6.12, 7.3).
+pub fn unmap_region(env: &mut impl Env, range: PageRange) {
+    // 1. The mappings go first: no new fault finds them.
+    let (vmas, between) = env.step(Site::MmapRegion, |w, at| {
+        let mm = &mut w.mms[at.mm.index()];
+        let vmas: Vec<PageRange> = mm.vmas_in(range).iter().map(|vma| vma.range).collect();
+        mm.replace(range, None);
+        (vmas, mm.neighbours(range))
+    });
+    let (Some(first), Some(last)) = (vmas.first(), vmas.last()) else { return };
+    let whole = PageRange { start: first.start, end: last.end };
+
+    // 2. Translations, then tables, then one flush, then the pages.
+    if env.policies().zap_drain == ZapDrain::Yes {
+        lru_add_drain(env);
+    }
+    let mut gather = Gather::open(env);
+    for vma in &vmas {
+        zap_range(env, &mut gather, *vma, false);
+    }
+    free_pgtables(env, &mut gather, whole, between);
+    gather.finish(env);
+}

@@ -1,0 +1,40 @@
+//! The kernel: one file per operation.
+//!
+//! The way of a page fault: [`fault`] looks at the PTE and hands over to [`anon`] (first touch),
+//! [`swapin`] or [`cow`]; those flush through [`flush`]. A system call enters in its own file
+//! ([`map`], [`protect`], [`remap`], [`madvise`]) and ends in [`gather`], which flushes and frees.
+//! `MADV_PAGEOUT` goes on to [`reclaim`].
+
+pub mod anon;
+pub mod cow;
+pub mod exit;
+pub mod fault;
+pub mod flush;
+pub mod gather;
+pub mod lru;
+pub mod madvise;
+pub mod map;
+pub mod populate;
+pub mod protect;
+pub mod reclaim;
+pub mod remap;
+pub mod swapin;
+pub mod switch;
+pub mod zap;
+
+/// Why a system call failed.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Errno {
+    /// Invalid argument.
+    #[error("EINVAL: invalid argument")]
+    Einval,
+    /// Not mapped, or no memory left.
+    #[error("ENOMEM: not mapped, or out of memory")]
+    Enomem,
+    /// Something is there already.
+    #[error("EEXIST: something is mapped there already")]
+    Eexist,
+    /// The access behind the call would have raised a signal.
+    #[error("EFAULT: bad address")]
+    Efault,
+}

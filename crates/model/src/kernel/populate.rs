@@ -1,0 +1,49 @@
+//! `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE`: faults without exceptions.
+
+use crate::addr::{PageRange, Vpn};
+use crate::env::{Env, Lock};
+use crate::kernel::Errno;
+use crate::kernel::fault::{Fault, Outcome, handle_mm_fault};
+use crate::policy::Populate;
+use crate::pte::Pte;
+use crate::site::Site;
+
+/// Makes every page of `range` readable or writable, as an access would.
+///
+/// Source: mm/madvise.c:madvise_populate, mm/gup.c:faultin_page_range (6.1 to 7.3).
+pub fn populate(env: &mut impl Env, range: PageRange, write: bool) -> Result<(), Errno> {
+    if env.policies().populate == Populate::No {
+        return Err(Errno::Einval);
+    }
+    let mm = env.context().mm;
+    env.lock(Lock::MmapRead(mm));
+    let result = range.iter().try_for_each(|page| populate_page(env, page, write));
+    env.unlock(Lock::MmapRead(mm));
+    result
+}
+
+fn populate_page(env: &mut impl Env, page: Vpn, write: bool) -> Result<(), Errno> {
+    while !env.step(Site::MadvisePopulate, |w, at| match w.pte(at.mm, page) {
+        Pte::Present(pte) => !pte.protnone && (pte.writable || !write),
+        _ => false,
+    }) {
+        let mapped =
+            env.step(Site::MadvisePopulate, |w, at| w.mms[at.mm.index()].vma(page).is_some());
+        if !mapped {
+            return Err(Errno::Enomem);
+        }
+        match handle_mm_fault(env, Fault { page, write }, false) {
+            Outcome::Served => {}
+            Outcome::Signal => return Err(Errno::Efault),
+            Outcome::OutOfMemory => return Err(Errno::Enomem),
+        }
+    }
+    // `FOLL_TOUCH`: the page counts as accessed, and as dirty if it is to be written.
+    env.step(Site::MadvisePopulate, |w, at| {
+        if let Pte::Present(mut pte) = w.pte(at.mm, page) {
+            pte.accessed = true;
+            w.set_pte(at, page, Pte::Present(pte));
+        }
+    });
+    Ok(())
+}

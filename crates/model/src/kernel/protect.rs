@@ -1,0 +1,148 @@
+//! `mprotect`.
+//!
+//! A private writable mapping gets read-only PTEs (copy-on-write stays possible); newer kernels
+//! then make exclusive pages writable again by themselves. On x86 a changed write bit is flushed
+//! in either direction.
+
+use crate::addr::{PageRange, Vpn};
+use crate::arch::Arch;
+use crate::env::{Env, Lock};
+use crate::kernel::Errno;
+use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
+use crate::kernel::gather::Gather;
+use crate::kernel::reclaim::flush_tlb_batched_pending;
+use crate::kernel::zap::by_table;
+use crate::machine::frames::FrameFlags;
+use crate::machine::mm::Vma;
+use crate::machine::world::{At, Mode, World};
+use crate::policy::{ProtectFlush, ProtectRestore};
+use crate::program::Prot;
+use crate::pte::{PresentPte, Pte};
+use crate::site::Site;
+
+/// Changes the protection of `range`, all of which must be mapped.
+///
+/// Source: mm/mprotect.c:do_mprotect_pkey, mprotect_fixup, change_pte_range (5.10 to 7.3).
+pub fn mprotect(env: &mut impl Env, range: PageRange, prot: Prot) -> Result<(), Errno> {
+    let mm = env.context().mm;
+    env.lock(Lock::MmapWrite(mm));
+    // 1. The mappings; those that have the protection already are left alone.
+    let changed = env.step(Site::ChangeProtectionRange, |w, at| {
+        let mm = &mut w.mms[at.mm.index()];
+        let covered = mm.covers(range);
+        let first_hole = mm
+            .vmas_in(range)
+            .iter()
+            .fold(range.start, |end, vma| if vma.range.start == end { vma.range.end } else { end });
+        // A hole ends the call, but what lies before it has been changed.
+        let part =
+            PageRange { start: range.start, end: if covered { range.end } else { first_hole } };
+        let changed: Vec<Vma> =
+            mm.vmas_in(part).into_iter().filter(|vma| vma.prot != prot).collect();
+        for vma in &changed {
+            mm.replace(vma.range, Some(Vma { prot, ..*vma }));
+        }
+        covered.then_some(changed.clone()).ok_or(changed)
+    });
+    let (result, changed) = match changed {
+        Ok(changed) => (Ok(()), changed),
+        Err(changed) => (Err(Errno::Enomem), changed),
+    };
+
+    // 2. The PTEs and the flush: one per mapping in 5.10, one gather for the call later.
+    match env.policies().protect_flush {
+        ProtectFlush::WholeRange => {
+            for vma in &changed {
+                change_protection_whole(env, vma.range, prot);
+            }
+        }
+        ProtectFlush::PerPte => {
+            let mut gather = Gather::open(env);
+            for vma in &changed {
+                change_range(env, vma.range, prot, |page, old, new| {
+                    if needs_flush(old, new) {
+                        gather.cleared(page);
+                    }
+                });
+            }
+            gather.finish(env);
+        }
+    }
+    env.unlock(Lock::MmapWrite(mm));
+    result
+}
+
+/// 5.10: one flush of the whole range if any PTE was touched.
+fn change_protection_whole(env: &mut impl Env, range: PageRange, prot: Prot) {
+    env.step(Site::ChangeProtectionRange, |w, at| w.mms[at.mm.index()].open_gathers += 1);
+    let mut touched = false;
+    change_range(env, range, prot, |_, _, _| touched = true);
+    if touched {
+        flush_tlb_mm_range(env, FlushRequest::range(Site::ChangeProtectionRange, range));
+    }
+    env.step(Site::ChangeProtectionRange, |w, at| w.mms[at.mm.index()].open_gathers -= 1);
+}
+
+/// Rewrites the present PTEs of `range`, telling `note` about each.
+fn change_range(
+    env: &mut impl Env,
+    range: PageRange,
+    prot: Prot,
+    mut note: impl FnMut(Vpn, PresentPte, PresentPte),
+) {
+    let arch: Arch = *env.arch();
+    for part in by_table(&arch, range) {
+        if !env.step(Site::ChangePteRange, |w, at| w.mms[at.mm.index()].table.has_leaf(part.start))
+        {
+            continue;
+        }
+        let lock = env.table_lock(part.start);
+        env.lock(lock);
+        flush_tlb_batched_pending(env);
+        for page in part.iter() {
+            let change = env.step(Site::ChangePteRange, |w, at| change_pte(w, at, page, prot));
+            if let Some((old, new)) = change {
+                note(page, old, new);
+            }
+        }
+        env.unlock(lock);
+    }
+}
+
+fn change_pte<M: Mode>(
+    w: &mut World<M>,
+    at: At,
+    page: Vpn,
+    prot: Prot,
+) -> Option<(PresentPte, PresentPte)> {
+    let old = w.pte(at.mm, page).present()?;
+    let read_only = PresentPte { writable: false, protnone: prot == Prot::None, ..old };
+    let writable = prot == Prot::ReadWrite && can_change_pte_writable(w, read_only);
+    let new = PresentPte { writable, ..read_only };
+    w.set_pte(at, page, Pte::Present(new));
+    Some((old, new))
+}
+
+/// Whether the write-fault handler would make this page writable without looking any further.
+///
+/// Source: mm/mprotect.c:can_change_pte_writable (6.1: dirty only; 6.12: exclusive is enough).
+fn can_change_pte_writable<M: Mode>(w: &World<M>, pte: PresentPte) -> bool {
+    let exclusive = !pte.special && w.frames.get(pte.pfn).flags.has(FrameFlags::EXCLUSIVE);
+    match w.policies.protect_restore {
+        ProtectRestore::Never => false,
+        ProtectRestore::IfDirty => exclusive && pte.dirty,
+        ProtectRestore::IfExclusive => exclusive,
+    }
+}
+
+/// Whether the TLB can hold something of `old` that `new` changes.
+///
+/// Source: arch/x86/include/asm/tlbflush.h:pte_needs_flush (6.1 to 7.3): presence or dirty lost, or
+/// the write bit changed either way; accessed and software bits do not count.
+fn needs_flush(old: PresentPte, new: PresentPte) -> bool {
+    !old.protnone
+        && (new.protnone
+            || old.dirty && !new.dirty
+            || old.writable != new.writable
+            || old.pfn != new.pfn)
+}

@@ -1,0 +1,282 @@
+//! Reclaim: pages on their way to swap, and the batched unmap flush.
+//!
+//! A page is unmapped first and flushed later: before it is written if its PTE was dirty (a CPU
+//! could still write), else at the end, before it is freed. The mark that this leaves in the
+//! address space makes the next page-table walk flush everything once more, whether or not the
+//! batch was flushed meanwhile.
+//!
+//! Source: mm/vmscan.c:shrink_folio_list, mm/rmap.c:try_to_unmap_one, try_to_unmap_flush,
+//! flush_tlb_batched_pending (5.10 to 7.3).
+
+use crate::addr::Pfn;
+use crate::env::{Env, Lock};
+use crate::event::EventKind;
+use crate::kernel::flush::{FlushRequest, arch_tlbbatch_flush, flush_tlb_mm_range};
+use crate::machine::frames::FrameFlags;
+use crate::machine::world::{At, Ghost, Mode, World};
+use crate::policy::{
+    AnonExclusive, BatchedPending, PageoutYoung, ReclaimFree, UnmapFlush, ZeroSwap,
+};
+use crate::pte::{PresentPte, Pte, SwapPte};
+use crate::site::Site;
+use smallvec::SmallVec;
+
+/// Folios isolated from the LRU.
+pub type FolioList = SmallVec<[Pfn; 8]>;
+
+/// Takes a page off the LRU for this caller alone; false if it is not there.
+pub fn isolate_lru<M: Mode>(w: &mut World<M>, frame: Pfn) -> bool {
+    if !w.frames.get(frame).flags.has(FrameFlags::LRU) {
+        return false;
+    }
+    w.frames.update(frame, |f| f.flags.set(FrameFlags::LRU, false));
+    w.get_frame(frame);
+    true
+}
+
+/// Reclaims isolated pages (`reclaim_pages`, `shrink_folio_list`); those that cannot be reclaimed
+/// go back on the LRU.
+pub fn reclaim_pages(env: &mut impl Env, pages: &[Pfn]) {
+    if pages.is_empty() {
+        return;
+    }
+    let batch = match env.policies().reclaim_free {
+        ReclaimFree::AtEnd => usize::MAX,
+        ReclaimFree::PerBatch => env.step(Site::ShrinkFolioList, |w, _| w.lru_batch_size()),
+    };
+    let (mut done, mut kept) = (FolioList::new(), FolioList::new());
+    for &frame in pages {
+        if shrink_folio(env, frame) {
+            done.push(frame);
+            if done.len() == batch {
+                flush_and_free(env, &mut done);
+            }
+        } else {
+            kept.push(frame);
+        }
+    }
+    flush_and_free(env, &mut done);
+    env.step(Site::FolioPutbackLru, |w, at| {
+        for &frame in &kept {
+            w.frames.update(frame, |f| f.flags.set(FrameFlags::LRU, true));
+            w.put_frame(at, frame);
+        }
+    });
+}
+
+fn flush_and_free(env: &mut impl Env, done: &mut FolioList) {
+    try_to_unmap_flush(env, Site::TryToUnmapFlush);
+    env.step(Site::FolioPut, |w, at| done.drain(..).for_each(|frame| w.put_frame(at, frame)));
+}
+
+/// One page; whether it was reclaimed (only our own reference is left then).
+fn shrink_folio(env: &mut impl Env, frame: Pfn) -> bool {
+    if !env.try_lock(Lock::Folio(frame)) {
+        return false;
+    }
+    let reclaimed = shrink_locked_folio(env, frame);
+    env.unlock(Lock::Folio(frame));
+    reclaimed
+}
+
+fn shrink_locked_folio(env: &mut impl Env, frame: Pfn) -> bool {
+    // 1. Touched again since its accessed bit was cleared: keep it.
+    if env.policies().pageout_young == PageoutYoung::Clear
+        && env.step(Site::ShrinkFolioList, |w, at| test_and_clear_young(w, at, frame))
+    {
+        return false;
+    }
+    // 2. A place in swap (a page freed by MADV_FREE needs none).
+    let swap_backed = env
+        .step(Site::ShrinkFolioList, |w, _| w.frames.get(frame).flags.has(FrameFlags::SWAP_BACKED));
+    if swap_backed && !env.step(Site::AddToSwap, |w, _| add_to_swap(w, frame)) {
+        return false;
+    }
+    // 3. Out of the page table.
+    if !try_to_unmap(env, frame) {
+        return false;
+    }
+    // 4. Written, once no CPU can write to it any more.
+    if env.step(Site::ShrinkFolioList, |w, _| w.frames.get(frame).flags.has(FrameFlags::DIRTY)) {
+        if !swap_backed {
+            return false;
+        }
+        let writable = env.step(Site::TryToUnmapFlushDirty, |w, at| {
+            w.tasks[at.thread.index()].unmap_batch.writable
+        });
+        if writable {
+            try_to_unmap_flush(env, Site::TryToUnmapFlushDirty);
+        }
+        env.step(Site::Pageout, |w, at| pageout(w, at, frame));
+    }
+    // 5. Nobody else may hold it now.
+    env.step(Site::RemoveMapping, |w, at| remove_mapping(w, at, frame))
+}
+
+fn test_and_clear_young<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) -> bool {
+    let Some(pte) = mapping_pte(w, at, frame).filter(|pte| pte.accessed) else { return false };
+    let page = w.frames.get(frame).page;
+    w.set_pte(at, page, Pte::Present(PresentPte { accessed: false, ..pte }));
+    true
+}
+
+/// The PTE that maps `frame` in the caller's address space.
+fn mapping_pte<M: Mode>(w: &World<M>, at: At, frame: Pfn) -> Option<PresentPte> {
+    let f = w.frames.get(frame);
+    w.pte(at.mm, f.page).present().filter(|pte| f.maps > 0 && f.mm == at.mm && pte.pfn == frame)
+}
+
+fn add_to_swap<M: Mode>(w: &mut World<M>, frame: Pfn) -> bool {
+    if w.frames.get(frame).flags.has(FrameFlags::SWAP_CACHE) {
+        return true;
+    }
+    if w.swap.allocate(frame).is_none() {
+        return false;
+    }
+    w.get_frame(frame);
+    w.frames.update(frame, |f| f.flags.set(FrameFlags::SWAP_CACHE.and(FrameFlags::DIRTY), true));
+    true
+}
+
+/// What `try_to_unmap_one` learnt.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+enum Unmapped {
+    /// The PTE is gone and the flush may wait.
+    Deferred,
+    /// The PTE is gone; flush it now.
+    FlushNow,
+    /// There was nothing to unmap.
+    Nothing,
+    /// A page freed by `MADV_FREE` was written again: it stays.
+    Redirtied,
+}
+
+/// Replaces the page's PTE by its swap entry; whether the page is unmapped now.
+fn try_to_unmap(env: &mut impl Env, frame: Pfn) -> bool {
+    let page = env.step(Site::TryToUnmapOne, |w, _| w.frames.get(frame).page);
+    let lock = env.table_lock(page);
+    env.lock(lock);
+    // 1. The PTE is cleared; from here on a CPU that misses faults.
+    let (unmapped, old) = env.step(Site::TryToUnmapOne, |w, at| clear_mapping(w, at, frame));
+    if unmapped == Unmapped::FlushNow {
+        flush_tlb_mm_range(env, FlushRequest::page(Site::PtepClearFlush, page));
+    }
+    // 2. What a fault will find.
+    let gone = match old {
+        Some(old) => env.step(Site::TryToUnmapOne, |w, at| finish_unmap(w, at, frame, old)),
+        None => unmapped != Unmapped::Redirtied,
+    };
+    env.unlock(lock);
+    gone
+}
+
+fn clear_mapping<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) -> (Unmapped, Option<PresentPte>) {
+    let Some(pte) = mapping_pte(w, at, frame) else { return (Unmapped::Nothing, None) };
+    let page = w.frames.get(frame).page;
+    w.set_pte(at, page, Pte::None);
+    // Only this CPU can hold the translation: nothing to save by waiting.
+    let deferred = w.mms[at.mm.index()].cpumask.any_but(at.cpu);
+    if deferred && !pte.protnone {
+        set_tlb_ubc_flush_pending(w, at, pte.dirty);
+    }
+    (if deferred { Unmapped::Deferred } else { Unmapped::FlushNow }, Some(pte))
+}
+
+fn set_tlb_ubc_flush_pending<M: Mode>(w: &mut World<M>, at: At, writable: bool) {
+    let mm = &mut w.mms[at.mm.index()];
+    mm.tlb_gen += 1;
+    mm.batched.pending += 1;
+    let batch = &mut w.tasks[at.thread.index()].unmap_batch;
+    batch.cpus.union(&mm.cpumask);
+    batch.flush_required = true;
+    batch.writable |= writable;
+}
+
+/// Installs the swap entry, or puts the PTE back if a lazily freed page was written again.
+fn finish_unmap<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, old: PresentPte) -> bool {
+    let f = w.frames.get(frame);
+    if old.dirty {
+        w.frames.update(frame, |f| f.flags.set(FrameFlags::DIRTY, true));
+    }
+    if !f.flags.has(FrameFlags::SWAP_BACKED) {
+        let clean = !old.dirty && !f.flags.has(FrameFlags::DIRTY) && f.refs == 1 + f.maps;
+        if !clean {
+            w.frames.update(frame, |f| f.flags.set(FrameFlags::SWAP_BACKED, true));
+            w.set_pte(at, f.page, Pte::Present(old));
+            return false;
+        }
+        w.ghost.discarded(at.mm, f.page);
+    } else if let Some(slot) = w.swap.slot_of(frame) {
+        w.swap.count(slot, 1);
+        let exclusive =
+            w.policies.anon_exclusive == AnonExclusive::Yes && f.flags.has(FrameFlags::EXCLUSIVE);
+        let swap = SwapPte { slot, exclusive, soft_dirty: old.soft_dirty };
+        w.set_pte(at, f.page, Pte::Swap(swap));
+    }
+    w.frames.update(frame, |f| {
+        f.maps -= 1;
+        f.flags.set(FrameFlags::EXCLUSIVE, false);
+    });
+    w.put_frame(at, frame);
+    true
+}
+
+/// Writes the page to its slot; the device is synchronous, so it is clean afterwards.
+fn pageout<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
+    let f = w.frames.get(frame);
+    let zeros = f.flags.has(FrameFlags::ZERO_FILLED);
+    if let Some(slot) = w.swap.slot_of(frame) {
+        w.swap.written(slot, zeros);
+        w.ghost.swapped_out(frame, slot);
+    }
+    w.frames.update(frame, |f| f.flags.set(FrameFlags::DIRTY, false));
+    let zero_filled = zeros && w.policies.zero_swap == ZeroSwap::Skip;
+    w.emit(at, EventKind::PageOut { page: f.page, frame, zero_filled });
+}
+
+/// Takes the page out of the swap cache if nobody but us and the cache holds it.
+fn remove_mapping<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) -> bool {
+    let f = w.frames.get(frame);
+    let swap_cache = f.flags.has(FrameFlags::SWAP_CACHE);
+    if f.refs != 1 + u32::from(swap_cache) || f.maps != 0 || f.flags.has(FrameFlags::DIRTY) {
+        return false;
+    }
+    if swap_cache {
+        w.swap.uncache(frame);
+        w.frames.update(frame, |f| f.flags.set(FrameFlags::SWAP_CACHE, false));
+        w.put_frame(at, frame);
+    }
+    true
+}
+
+/// Flushes what this thread unmapped and put off.
+fn try_to_unmap_flush(env: &mut impl Env, site: Site) {
+    let cpus = env.step(site, |w, at| {
+        let batch = &mut w.tasks[at.thread.index()].unmap_batch;
+        batch.flush_required.then(|| std::mem::take(batch).cpus)
+    });
+    if let Some(cpus) = cpus
+        && env.policies().unmap_flush == UnmapFlush::Yes
+    {
+        arch_tlbbatch_flush(env, site, cpus);
+    }
+}
+
+/// Flushes the whole address space if an unmap was batched since the last time; with the
+/// page-table lock held.
+pub fn flush_tlb_batched_pending(env: &mut impl Env) {
+    let pending = env.step(Site::FlushTlbBatchedPending, |w, at| {
+        let mark = w.mms[at.mm.index()].batched;
+        (mark.pending != mark.flushed).then_some(mark.pending)
+    });
+    if let Some(pending) = pending {
+        match env.policies().batched_pending {
+            BatchedPending::KeepMark => {
+                flush_tlb_mm_range(env, FlushRequest::whole(Site::FlushTlbBatchedPending));
+            }
+        }
+        env.step(Site::FlushTlbBatchedPending, |w, at| {
+            w.mms[at.mm.index()].batched.flushed = pending;
+        });
+    }
+}

@@ -1,0 +1,121 @@
+//! `mremap(MREMAP_MAYMOVE | MREMAP_FIXED)`: pages move to another address.
+//!
+//! The flush of the old addresses happens before the page-table locks are given back: otherwise
+//! the pages could be freed through the new address while a CPU still has the old one cached.
+
+use crate::addr::{PageRange, Vpn};
+use crate::env::{Env, Lock};
+use crate::kernel::Errno;
+use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
+use crate::kernel::map::unmap_region;
+use crate::kernel::reclaim::flush_tlb_batched_pending;
+use crate::machine::mm::Vma;
+use crate::machine::world::{At, Ghost, Mode, World};
+use crate::pte::Pte;
+use crate::site::Site;
+
+/// Moves the pages of `from`, one mapping's, to `to`.
+///
+/// Source: mm/mremap.c:mremap_to, move_vma, move_page_tables (5.10 to 7.3).
+pub fn mremap(env: &mut impl Env, from: PageRange, to: Vpn) -> Result<(), Errno> {
+    let target = PageRange::new(to, from.pages());
+    if from.is_empty() || from.overlaps(target) {
+        return Err(Errno::Einval);
+    }
+    let mm = env.context().mm;
+    env.lock(Lock::MmapWrite(mm));
+    // 1. What is mapped at the target goes.
+    unmap_region(env, target);
+    // 2. A copy of the mapping; both exist for a while.
+    let vma = env.step(Site::MovePtes, |w, at| {
+        let mm = &mut w.mms[at.mm.index()];
+        let vma = mm.vma(from.start).map(|vma| vma.cut(from)).filter(|vma| vma.range == from);
+        if let Some(vma) = vma {
+            mm.replace(target, Some(Vma { range: target, ..vma }));
+        }
+        vma
+    });
+    if vma.is_some() {
+        // 3. The translations, table by table; then the empty source.
+        move_page_tables(env, from, to);
+        unmap_region(env, from);
+    }
+    env.unlock(Lock::MmapWrite(mm));
+    vma.map(|_| ()).ok_or(Errno::Efault)
+}
+
+fn move_page_tables(env: &mut impl Env, from: PageRange, to: Vpn) {
+    let span = env.arch().table_pages(1);
+    let next_table = |page: Vpn| Vpn((page.0 / span + 1) * span);
+    let (mut old, mut new) = (from.start, to);
+    while old < from.end {
+        let extent = (next_table(old).min(from.end).since(old)).min(next_table(new).since(new));
+        let part = PageRange::new(old, extent);
+        let exists = env.step(Site::MovePtes, |w, at| w.mms[at.mm.index()].table.has_leaf(old));
+        if exists && !(extent == span && move_table(env, part, new)) {
+            env.step(Site::MovePtes, |w, at| w.mms[at.mm.index()].table.allocate(new));
+            move_ptes(env, part, new);
+        }
+        (old, new) = (old.add(extent), new.add(extent));
+    }
+}
+
+/// A whole last-level table moves in one go (`move_normal_pmd`).
+fn move_table(env: &mut impl Env, part: PageRange, to: Vpn) -> bool {
+    let moved = env.step(Site::MovePtes, |w, at| {
+        let mm = &mut w.mms[at.mm.index()];
+        mm.table.allocate_above(to);
+        if !mm.table.move_leaf(part.start, to) {
+            return false;
+        }
+        for page in part.iter() {
+            let target = to.add(page.since(part.start));
+            w.note_unset(at, page, w.pte(at.mm, target));
+            note_moved(w, at, page, target);
+        }
+        true
+    });
+    if moved {
+        flush_tlb_mm_range(env, FlushRequest::range(Site::MovePtes, part));
+    }
+    moved
+}
+
+fn move_ptes(env: &mut impl Env, part: PageRange, to: Vpn) {
+    let (old_lock, new_lock) = (env.table_lock(part.start), env.table_lock(to));
+    env.lock(old_lock);
+    if new_lock != old_lock {
+        env.lock(new_lock);
+    }
+    flush_tlb_batched_pending(env);
+    let mut moved_present = false;
+    for page in part.iter() {
+        let target = to.add(page.since(part.start));
+        moved_present |= env.step(Site::MovePtes, |w, at| {
+            let pte = w.pte(at.mm, page);
+            if !pte.is_none() {
+                w.set_pte(at, page, Pte::None);
+                w.set_pte(at, target, pte);
+                note_moved(w, at, page, target);
+            }
+            pte.present().is_some()
+        });
+    }
+    if moved_present {
+        flush_tlb_mm_range(env, FlushRequest::range(Site::MovePtes, part));
+    }
+    if new_lock != old_lock {
+        env.unlock(new_lock);
+    }
+    env.unlock(old_lock);
+}
+
+/// The page's frame, if it has one, is found at its new address from now.
+fn note_moved<M: Mode>(w: &mut World<M>, at: At, from: Vpn, to: Vpn) {
+    if let Pte::Present(pte) = w.pte(at.mm, to)
+        && !pte.special
+    {
+        w.frames.update(pte.pfn, |f| f.page = to);
+    }
+    w.ghost.moved(at.mm, from, to);
+}

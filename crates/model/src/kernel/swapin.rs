@@ -1,0 +1,136 @@
+//! A page comes back from swap: `do_swap_page`, synchronous device.
+//!
+//! The page is read into a fresh folio that nobody else can see, so it is exclusive; whether a
+//! *read* fault uses that to map it writable is a policy, and the difference is one fault per page.
+//!
+//! Source: mm/memory.c:do_swap_page (5.10, 6.1, 6.12, 7.3). 7.3 passes through the swap cache and
+//! leaves it again in the same fault, which shows in no event.
+
+use crate::addr::Pfn;
+use crate::env::{Env, Lock};
+use crate::event::{EventKind, FaultClass};
+use crate::kernel::anon::new_pte;
+use crate::kernel::cow;
+use crate::kernel::fault::{Fault, OutOfMemory, Served};
+use crate::kernel::lru::{folio_add_lru, lru_add_drain};
+use crate::machine::frames::FrameFlags;
+use crate::machine::mm::Vma;
+use crate::machine::world::{At, Ghost, Mode, World};
+use crate::policy::{AnonExclusive, SwapinRead, SwapinWrite};
+use crate::program::Prot;
+use crate::pte::{Pte, SwapPte};
+use crate::site::Site;
+
+/// The folio that will be mapped.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+struct Folio {
+    frame: Pfn,
+    /// Read just now, into a frame that nobody else knows.
+    fresh: bool,
+    on_lru: bool,
+}
+
+/// Brings the page back.
+pub fn do_swap_page(
+    env: &mut impl Env,
+    fault: Fault,
+    vma: &Vma,
+    swap: SwapPte,
+) -> Result<Served, OutOfMemory> {
+    // 1. From the swap cache, else from the device.
+    let folio =
+        env.step(Site::DoSwapPage, |w, at| find_or_read(w, at, fault, swap)).ok_or(OutOfMemory)?;
+    env.lock(Lock::Folio(folio.frame));
+    let drains = env.policies().swapin_write == SwapinWrite::Exclusive;
+    if drains && fault.write && !folio.fresh && !folio.on_lru {
+        lru_add_drain(env);
+    }
+
+    // 2. Map it, unless somebody was faster.
+    let lock = env.table_lock(fault.page);
+    env.lock(lock);
+    let mapped = env.step(Site::DoSwapPage, |w, at| {
+        if w.pte(at.mm, fault.page) != Pte::Swap(swap) {
+            w.put_frame(at, folio.frame);
+            return None;
+        }
+        Some(map(w, at, fault, vma, swap, folio))
+    });
+    env.unlock(lock);
+    env.unlock(Lock::Folio(folio.frame));
+
+    // 3. A write that could not be granted here goes on as a write to a read-only page.
+    let Some(pte) = mapped else { return Ok(Served::spurious()) };
+    let major = folio.fresh;
+    if let Pte::Present(pte) = pte
+        && fault.write
+        && !pte.writable
+    {
+        return cow::do_wp_page(env, fault, pte).map(|served| Served { major, ..served });
+    }
+    Ok(Served { major, ..Served::needed(FaultClass::SwapIn) })
+}
+
+fn find_or_read<M: Mode>(w: &mut World<M>, at: At, fault: Fault, swap: SwapPte) -> Option<Folio> {
+    let slot = w.swap.get(swap.slot);
+    if let Some(frame) = slot.cached {
+        w.get_frame(frame);
+        let on_lru = w.frames.get(frame).flags.has(FrameFlags::LRU);
+        return Some(Folio { frame, fresh: false, on_lru });
+    }
+    let frame = w.allocate_frame(FrameFlags::SWAP_BACKED)?;
+    folio_add_lru(w, at.site(Site::FolioAddLru), frame);
+    w.frames.update(frame, |f| f.flags.set(FrameFlags::ZERO_FILLED, slot.zero_filled));
+    w.ghost.swapped_in(swap.slot, frame);
+    w.emit(at, EventKind::PageIn { page: fault.page, frame });
+    Some(Folio { frame, fresh: true, on_lru: false })
+}
+
+/// Maps the folio and gives the swap slot back.
+fn map<M: Mode>(
+    w: &mut World<M>,
+    at: At,
+    fault: Fault,
+    vma: &Vma,
+    swap: SwapPte,
+    folio: Folio,
+) -> Pte {
+    let frame = w.frames.get(folio.frame);
+    let sole_user = w.swap.get(swap.slot).count + frame.maps == 1;
+    let exclusive = match w.policies.anon_exclusive {
+        AnonExclusive::Yes => folio.fresh || swap.exclusive || frame.refs == 1,
+        AnonExclusive::No => false,
+    };
+    let grants = match (fault.write, w.policies.swapin_write, w.policies.swapin_read) {
+        (true, SwapinWrite::MapCount, _) => sole_user,
+        (true, SwapinWrite::Exclusive, _) => exclusive,
+        (false, _, SwapinRead::Writable) => exclusive,
+        (false, _, SwapinRead::ReadOnly) => false,
+    };
+    w.swap.count(swap.slot, -1);
+    if fault.write && !folio.fresh && w.swap.get(swap.slot).count == 0 && sole_user {
+        leave_swap_cache(w, at, folio.frame);
+    }
+    w.frames.update(folio.frame, |f| {
+        (f.maps, f.mm, f.page) = (f.maps + 1, at.mm, fault.page);
+        f.flags.set(FrameFlags::EXCLUSIVE, exclusive);
+        f.flags.set(FrameFlags::CLAIMED, !sole_user);
+    });
+    let writable = grants && vma.prot == Prot::ReadWrite;
+    let Pte::Present(mut pte) = new_pte(w, folio.frame, writable, writable && fault.write) else {
+        return Pte::None;
+    };
+    pte.soft_dirty |= swap.soft_dirty;
+    w.set_pte(at, fault.page, Pte::Present(pte));
+    Pte::Present(pte)
+}
+
+/// Takes a folio out of the swap cache; it must be written again before it can be dropped.
+pub fn leave_swap_cache<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
+    w.swap.uncache(frame);
+    w.frames.update(frame, |f| {
+        f.flags.set(FrameFlags::SWAP_CACHE, false);
+        f.flags.set(FrameFlags::DIRTY, true);
+    });
+    w.put_frame(at.site(Site::FolioFreeSwap), frame);
+}

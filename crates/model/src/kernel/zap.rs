@@ -1,0 +1,169 @@
+//! Taking translations away: `zap_pte_range`, `free_pgtables`.
+
+use crate::addr::{PageRange, Pfn, Vpn};
+use crate::arch::Arch;
+use crate::env::Env;
+use crate::kernel::gather::Gather;
+use crate::kernel::reclaim::flush_tlb_batched_pending;
+use crate::machine::world::{At, Ghost, Mode, World};
+use crate::policy::DontneedTables;
+use crate::pte::Pte;
+use crate::site::Site;
+
+/// The parts of `range` that lie in one last-level table each.
+pub fn by_table(arch: &Arch, range: PageRange) -> impl Iterator<Item = PageRange> + use<> {
+    let span = arch.table_pages(1);
+    let mut start = range.start;
+    std::iter::from_fn(move || {
+        let end = Vpn((start.0 / span + 1) * span).min(range.end);
+        let part = PageRange { start, end };
+        start = end;
+        (!part.is_empty()).then_some(part)
+    })
+}
+
+/// Clears the PTEs of `range`. `may_free_tables`: the caller is `MADV_DONTNEED`.
+///
+/// Source: mm/memory.c:zap_pte_range (5.10 to 7.3).
+pub fn zap_range(env: &mut impl Env, gather: &mut Gather, range: PageRange, may_free_tables: bool) {
+    let arch = *env.arch();
+    for part in by_table(&arch, range) {
+        zap_table(env, gather, part);
+        let whole = part.pages() == arch.table_pages(1);
+        if may_free_tables && whole && env.policies().dontneed_tables == DontneedTables::Free {
+            free_empty_table(env, gather, part.start);
+        }
+    }
+}
+
+fn zap_table(env: &mut impl Env, gather: &mut Gather, mut part: PageRange) {
+    let lock = env.table_lock(part.start);
+    loop {
+        if !env.step(Site::ZapPteRange, |w, at| w.mms[at.mm.index()].table.has_leaf(part.start)) {
+            return;
+        }
+        // 1. Under the lock: clear PTE by PTE, until done or the gather is full.
+        env.lock(lock);
+        flush_tlb_batched_pending(env);
+        let mut full = false;
+        for page in part.iter() {
+            part.start = page.add(1);
+            match env.step(Site::ZapPteRange, |w, at| zap_pte(w, at, page)) {
+                Zapped::Nothing => {}
+                Zapped::Special => gather.cleared(page),
+                Zapped::Page(frame) => {
+                    gather.cleared(page);
+                    full = gather.remove_page(frame);
+                }
+            }
+            if full {
+                gather.flush_tlb(env, Site::TlbFlushMmu);
+                break;
+            }
+        }
+        env.unlock(lock);
+        // 2. Full: free what was collected and come back for the rest.
+        if !full {
+            return;
+        }
+        gather.flush(env, Site::TlbFlushMmu);
+        if part.is_empty() {
+            return;
+        }
+    }
+}
+
+/// What a zapped PTE held.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+enum Zapped {
+    /// Nothing that a TLB could hold.
+    Nothing,
+    /// A translation without a page of its own.
+    Special,
+    /// A page, to be freed after the flush.
+    Page(Pfn),
+}
+
+fn zap_pte<M: Mode>(w: &mut World<M>, at: At, page: Vpn) -> Zapped {
+    let pte = w.pte(at.mm, page);
+    if pte.is_none() {
+        return Zapped::Nothing;
+    }
+    w.set_pte(at, page, Pte::None);
+    w.ghost.discarded(at.mm, page);
+    match pte {
+        Pte::Present(pte) if pte.special => Zapped::Special,
+        Pte::Present(pte) => {
+            w.frames.update(pte.pfn, |f| f.maps -= 1);
+            Zapped::Page(pte.pfn)
+        }
+        Pte::Swap(swap) => {
+            free_swap_and_cache(w, at, swap.slot);
+            Zapped::Nothing
+        }
+        Pte::None => Zapped::Nothing,
+    }
+}
+
+/// A swap PTE is gone: its slot may be free, and its folio in the swap cache with it
+/// (mm/swapfile.c:free_swap_and_cache).
+pub fn free_swap_and_cache<M: Mode>(w: &mut World<M>, at: At, slot: u32) {
+    w.swap.count(slot, -1);
+    let entry = w.swap.get(slot);
+    if entry.count == 0
+        && let Some(frame) = entry.cached
+        && w.frames.get(frame).maps == 0
+    {
+        crate::kernel::swapin::leave_swap_cache(w, at, frame);
+    }
+}
+
+fn free_empty_table(env: &mut impl Env, gather: &mut Gather, start: Vpn) {
+    let freed = env.step(Site::FreePgtables, |w, at| {
+        let table = &mut w.mms[at.mm.index()].table;
+        let empty = table.leaf_is_empty(start) && table.free(start, 1);
+        if empty {
+            w.ghost.table_unlinked(at.mm, start, 1);
+        }
+        empty
+    });
+    if freed {
+        gather.unlinked_table(start);
+    }
+}
+
+/// Frees the page tables under `range` that no other mapping can use: those whose span holds no
+/// page below `floor` or from `ceiling` on.
+///
+/// Source: mm/memory.c:free_pgd_range (5.10 to 7.3).
+pub fn free_pgtables(
+    env: &mut impl Env,
+    gather: &mut Gather,
+    range: PageRange,
+    (floor, ceiling): (Option<Vpn>, Option<Vpn>),
+) {
+    let arch = *env.arch();
+    for level in 1..arch.levels {
+        let span = arch.table_pages(level);
+        let first = range.start.0 / span;
+        let last = (range.end.0 - 1) / span;
+        for index in first..=last {
+            let start = Vpn(index * span);
+            let alone = floor.is_none_or(|floor| floor <= start)
+                && ceiling.is_none_or(|ceiling| ceiling.0 >= start.0 + span);
+            if !alone {
+                continue;
+            }
+            let freed = env.step(Site::FreePgtables, |w, at| {
+                let freed = w.mms[at.mm.index()].table.free(start, level);
+                if freed {
+                    w.ghost.table_unlinked(at.mm, start, level);
+                }
+                freed
+            });
+            if freed {
+                gather.unlinked_table(start);
+            }
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! Kernel rows: which kernel takes which decision.
+
+use crate::policy::*;
+
+/// What a row rests on.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// A stock kernel can be run and compared.
+    Runnable,
+    /// Only published figures and source.
+    PublishedFiguresOnly,
+}
+
+/// A kernel: a policy for every decision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelRow {
+    /// Its name: `6.12`, with options as given: `6.12,mglru=off`.
+    pub name: String,
+    /// The release it stands for.
+    pub release: (u32, u32),
+    /// What the row rests on.
+    pub standing: Standing,
+    /// Its policies.
+    pub policies: Policies,
+    /// How it is configured.
+    pub config: Config,
+}
+
+/// Configuration of a kernel, as row options set it.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// `mglru=on|off`: multi-generational LRU. Changes no count of the operations modelled so
+    /// far (CAPTURES.md, non-determinism 8).
+    pub mglru: bool,
+    /// `thp=off`: transparent huge pages. Huge pages are not modelled yet; `on` is refused.
+    pub thp: bool,
+    /// `soft-dirty=on|off`: whether PTEs carry the soft-dirty bit.
+    pub soft_dirty: bool,
+}
+
+const V5_8: Policies = Policies {
+    reuse: Reuse::MapCount,
+    swapin_read: SwapinRead::ReadOnly,
+    swapin_write: SwapinWrite::MapCount,
+    anon_exclusive: AnonExclusive::No,
+    pageout_young: PageoutYoung::Clear,
+    protect_flush: ProtectFlush::WholeRange,
+    protect_restore: ProtectRestore::Never,
+    flush_order: FlushOrder::LocalFirst,
+    cpumask: CpumaskClear::AtSwitch,
+    interrupt: Interrupt::NotLazy,
+    gen_skip: GenSkip::Event,
+    self_receive: SelfReceive::Yes,
+    lru_batch: LruBatch::Fifteen,
+    reclaim_free: ReclaimFree::AtEnd,
+    zap_drain: ZapDrain::Yes,
+    dontneed_tables: DontneedTables::Keep,
+    gather_batch: GatherBatch::Full,
+    populate: Populate::No,
+    zero_swap: ZeroSwap::Write,
+    batched_pending: BatchedPending::KeepMark,
+    unmap_flush: UnmapFlush::Yes,
+};
+
+const V5_10: Policies = Policies { reuse: Reuse::PageCount, ..V5_8 };
+
+const V5_15: Policies = Policies {
+    flush_order: FlushOrder::Concurrent,
+    self_receive: SelfReceive::No,
+    populate: Populate::Yes,
+    ..V5_10
+};
+
+const V6_1: Policies = Policies {
+    reuse: Reuse::ExclusiveAfterDrain,
+    swapin_write: SwapinWrite::Exclusive,
+    anon_exclusive: AnonExclusive::Yes,
+    protect_flush: ProtectFlush::PerPte,
+    protect_restore: ProtectRestore::IfDirty,
+    interrupt: Interrupt::NotLazyAndLoaded,
+    gen_skip: GenSkip::Silent,
+    ..V5_15
+};
+
+const V6_12: Policies = Policies {
+    swapin_read: SwapinRead::Writable,
+    pageout_young: PageoutYoung::Ignore,
+    protect_restore: ProtectRestore::IfExclusive,
+    lru_batch: LruBatch::ThirtyOne,
+    reclaim_free: ReclaimFree::PerBatch,
+    gather_batch: GatherBatch::LeaveOne,
+    zero_swap: ZeroSwap::Skip,
+    ..V6_1
+};
+
+const V6_18: Policies = Policies {
+    cpumask: CpumaskClear::AtNextInterrupt,
+    dontneed_tables: DontneedTables::Free,
+    ..V6_12
+};
+
+const V7_3: Policies =
+    Policies { reuse: Reuse::ExclusiveCountingBatch, zap_drain: ZapDrain::No, ..V6_18 };
+
+/// A row as the table holds it.
+struct Row {
+    name: &'static str,
+    release: (u32, u32),
+    standing: Standing,
+    policies: Policies,
+    /// `None`: the kernel has none.
+    mglru: Option<bool>,
+    soft_dirty: bool,
+}
+
+/// All rows, oldest first.
+const ROWS: [Row; 7] = {
+    use Standing::{PublishedFiguresOnly as Published, Runnable};
+    [
+        Row {
+            name: "5.8",
+            release: (5, 8),
+            standing: Published,
+            policies: V5_8,
+            mglru: None,
+            soft_dirty: true,
+        },
+        Row {
+            name: "5.10",
+            release: (5, 10),
+            standing: Runnable,
+            policies: V5_10,
+            mglru: None,
+            soft_dirty: true,
+        },
+        Row {
+            name: "5.15",
+            release: (5, 15),
+            standing: Published,
+            policies: V5_15,
+            mglru: None,
+            soft_dirty: true,
+        },
+        Row {
+            name: "6.1",
+            release: (6, 1),
+            standing: Runnable,
+            policies: V6_1,
+            mglru: Some(false),
+            soft_dirty: true,
+        },
+        Row {
+            name: "6.12",
+            release: (6, 12),
+            standing: Runnable,
+            policies: V6_12,
+            mglru: Some(true),
+            soft_dirty: true,
+        },
+        Row {
+            name: "6.18",
+            release: (6, 18),
+            standing: Runnable,
+            policies: V6_18,
+            mglru: Some(true),
+            soft_dirty: true,
+        },
+        Row {
+            name: "7.3",
+            release: (7, 3),
+            standing: Runnable,
+            policies: V7_3,
+            mglru: Some(true),
+            soft_dirty: true,
+        },
+    ]
+};
+
+/// Why a row's name is not understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RowError {
+    /// No such kernel.
+    #[error("there is no kernel row `{name}`; there are {}", KernelRow::names().join(", "))]
+    UnknownKernel {
+        /// What was asked for.
+        name: String,
+    },
+    /// An architecture that is not modelled.
+    #[error("architecture `{arch}` is not modelled yet; leave it out for x86-64")]
+    UnknownArch {
+        /// What was asked for.
+        arch: String,
+    },
+    /// An option that is not understood.
+    #[error(
+        "kernel row option `{option}` is not understood; options are mglru=on|off, thp=off, soft-dirty=on|off and POLICY=VALUE (see `needless policies`)"
+    )]
+    UnknownOption {
+        /// The option.
+        option: String,
+    },
+    /// An option that this kernel does not have.
+    #[error("kernel {kernel} has no `{option}`")]
+    NotInKernel {
+        /// The kernel.
+        kernel: String,
+        /// The option.
+        option: &'static str,
+    },
+    /// Something that is known but not modelled.
+    #[error("`{option}` is not modelled yet")]
+    NotModelled {
+        /// The option.
+        option: String,
+    },
+    /// A policy value that does not exist.
+    #[error(transparent)]
+    Policy(#[from] UnknownPolicy),
+}
+
+impl KernelRow {
+    /// The rows' names, oldest first.
+    pub fn names() -> Vec<&'static str> {
+        ROWS.iter().map(|row| row.name).collect()
+    }
+
+    /// All rows, oldest first.
+    pub fn all() -> Vec<KernelRow> {
+        ROWS.iter().map(KernelRow::from_table).collect()
+    }
+
+    fn from_table(row: &Row) -> KernelRow {
+        KernelRow {
+            name: row.name.to_owned(),
+            release: row.release,
+            standing: row.standing,
+            policies: row.policies,
+            config: Config {
+                mglru: row.mglru.unwrap_or(false),
+                thp: false,
+                soft_dirty: row.soft_dirty,
+            },
+        }
+    }
+
+    /// The row that `text` names: `6.12`, `6.12/x86-64,mglru=off`, `6.12,reuse=page-count`.
+    pub fn parse(text: &str) -> Result<KernelRow, RowError> {
+        let mut parts = text.split(',');
+        let (kernel, arch) = match parts.next().unwrap_or("").split_once('/') {
+            Some((kernel, arch)) => (kernel, Some(arch)),
+            None => (parts_first(text), None),
+        };
+        if let Some(arch) = arch.filter(|arch| !matches!(*arch, "x86-64" | "x86_64" | "amd64")) {
+            return Err(RowError::UnknownArch { arch: arch.to_owned() });
+        }
+        let table = ROWS
+            .iter()
+            .find(|row| row.name == kernel)
+            .ok_or_else(|| RowError::UnknownKernel { name: kernel.to_owned() })?;
+        let mut row = KernelRow::from_table(table);
+        for option in parts {
+            row.apply(option, table)?;
+        }
+        row.name = text.to_owned();
+        Ok(row)
+    }
+
+    fn apply(&mut self, option: &str, table: &Row) -> Result<(), RowError> {
+        let unknown = || RowError::UnknownOption { option: option.to_owned() };
+        let (name, value) = option.split_once('=').ok_or_else(unknown)?;
+        let switch = || match value {
+            "on" => Ok(true),
+            "off" => Ok(false),
+            _ => Err(unknown()),
+        };
+        match name {
+            "mglru" => {
+                if table.mglru.is_none() && switch()? {
+                    return Err(RowError::NotInKernel {
+                        kernel: self.name.clone(),
+                        option: "mglru",
+                    });
+                }
+                self.config.mglru = switch()?;
+            }
+            "thp" => {
+                if switch()? {
+                    return Err(RowError::NotModelled { option: option.to_owned() });
+                }
+            }
+            "soft-dirty" => self.config.soft_dirty = switch()?,
+            _ => self.policies.set(name, value).map_err(|error| match error {
+                UnknownPolicy::Policy { .. } => unknown(),
+                value => RowError::Policy(value),
+            })?,
+        }
+        Ok(())
+    }
+
+    /// The row of release `major.minor`, or the nearest older one (the oldest, if none is older).
+    pub fn nearest(major: u32, minor: u32) -> (KernelRow, bool) {
+        let row = ROWS.iter().rev().find(|row| row.release <= (major, minor)).unwrap_or(&ROWS[0]);
+        (KernelRow::from_table(row), row.release == (major, minor))
+    }
+}
+
+/// `text` up to the first comma.
+fn parts_first(text: &str) -> &str {
+    text.split(',').next().unwrap_or(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_applied_or_refused() {
+        let row = KernelRow::parse("6.12,mglru=off,reuse=page-count").unwrap();
+        assert!(!row.config.mglru);
+        assert_eq!(row.policies.reuse, Reuse::PageCount);
+        assert!(matches!(KernelRow::parse("6.13"), Err(RowError::UnknownKernel { .. })));
+        assert!(matches!(KernelRow::parse("5.10,mglru=on"), Err(RowError::NotInKernel { .. })));
+        assert!(matches!(KernelRow::parse("6.1,thp=on"), Err(RowError::NotModelled { .. })));
+        assert!(matches!(KernelRow::parse("6.1,reuse=no"), Err(RowError::Policy(_))));
+        assert!(matches!(KernelRow::parse("6.1/arm64"), Err(RowError::UnknownArch { .. })));
+    }
+
+    #[test]
+    fn nearest_row_is_not_newer() {
+        assert_eq!(KernelRow::nearest(6, 18).0.name, "6.18");
+        let (row, exact) = KernelRow::nearest(6, 17);
+        assert_eq!((row.name.as_str(), exact), ("6.12", false));
+    }
+
+    #[test]
+    fn one_policy_can_be_taken_from_another_row() {
+        let (old, new) = (KernelRow::parse("5.8").unwrap(), KernelRow::parse("5.10").unwrap());
+        let reuse = POLICIES.iter().position(|p| p.name == "reuse").unwrap();
+        assert_eq!(old.policies.with_one_from(&new.policies, reuse), new.policies);
+    }
+}

@@ -1,0 +1,23 @@
+//! An executable model of Linux virtual memory.
+#![forbid(unsafe_code)]
+
+pub mod account;
+pub mod addr;
+pub mod agreement;
+pub mod arch;
+pub mod counters;
+pub mod env;
+pub mod event;
+pub mod kernel;
+pub mod kernels;
+pub mod machine;
+pub mod notation;
+pub mod policy;
+pub mod program;
+pub mod pte;
+pub mod rng;
+pub mod run;
+pub mod sequence;
+pub mod sim;
+pub mod site;
+pub mod verdict;

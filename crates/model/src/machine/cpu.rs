@@ -1,0 +1,56 @@
+//! A CPU: which address space it has loaded, under which identifiers, who runs on it.
+
+use crate::addr::{MmId, Pfn, ThreadId};
+
+/// The kernel's own address space, which idle CPUs and kernel threads may run in.
+pub const INIT_MM: MmId = MmId(0);
+
+/// An address-space identifier slot (`cpu_tlbstate.ctxs[]`).
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct AsidSlot {
+    /// The address space it stands for.
+    pub mm: Option<MmId>,
+    /// The generation up to which it was flushed.
+    pub tlb_gen: u64,
+}
+
+/// A CPU.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Cpu {
+    /// The address space in CR3.
+    pub loaded: MmId,
+    /// It runs the kernel only and may skip flushes (`is_lazy`).
+    pub lazy: bool,
+    /// The slot in use.
+    pub asid: usize,
+    /// All slots.
+    pub slots: Vec<AsidSlot>,
+    /// The slot to hand out next.
+    pub next_asid: usize,
+    /// The scenario's thread on it.
+    pub running: Option<ThreadId>,
+    /// Folios on their way to the LRU, each with one reference (`lru_add` batch).
+    pub lru_add: Vec<Pfn>,
+}
+
+impl Cpu {
+    /// An idle CPU with `asids` slots.
+    pub fn new(asids: usize) -> Cpu {
+        let mut slots = vec![AsidSlot::default(); asids];
+        slots[0] = AsidSlot { mm: Some(INIT_MM), tlb_gen: 1 };
+        Cpu {
+            loaded: INIT_MM,
+            lazy: false,
+            asid: 0,
+            slots,
+            next_asid: 1,
+            running: None,
+            lru_add: Vec::new(),
+        }
+    }
+
+    /// The generation up to which the loaded address space was flushed.
+    pub fn local_gen(&self) -> u64 {
+        self.slots[self.asid].tlb_gen
+    }
+}

@@ -1,0 +1,206 @@
+//! Page frames.
+//!
+//! A frame is stored in 12 bytes: where it is mapped (address space and page) in 8, counts and
+//! flags in 4. Storage grows by chunks, so that memory follows the pages touched.
+
+use crate::addr::{MmId, Pfn, Vpn};
+
+/// The frame that is mapped wherever anonymous memory was only read.
+pub const ZERO_PAGE: Pfn = Pfn(0);
+
+/// Frames per chunk of storage, as a shift (fewer on a machine with fewer).
+const CHUNK_SHIFT: u32 = 12;
+const PAGE_BITS: u32 = 45;
+const COUNT_BITS: u32 = 10;
+const COUNT_MASK: u32 = (1 << COUNT_BITS) - 1;
+
+/// Flags of a frame.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FrameFlags(u32);
+
+impl FrameFlags {
+    /// On an LRU list (`PG_lru`).
+    pub const LRU: FrameFlags = FrameFlags(1);
+    /// Must be written before it can be dropped (`PG_dirty`).
+    pub const DIRTY: FrameFlags = FrameFlags(1 << 1);
+    /// Backed by swap (`PG_swapbacked`); cleared by `MADV_FREE`.
+    pub const SWAP_BACKED: FrameFlags = FrameFlags(1 << 2);
+    /// In the swap cache (`PG_swapcache`).
+    pub const SWAP_CACHE: FrameFlags = FrameFlags(1 << 3);
+    /// Exclusive to one address space (`PG_anon_exclusive`, 5.19 and later).
+    pub const EXCLUSIVE: FrameFlags = FrameFlags(1 << 4);
+    /// Holds only zeros.
+    pub const ZERO_FILLED: FrameFlags = FrameFlags(1 << 5);
+    /// Somebody else had a claim on the page when its PTE was last written, so that write
+    /// permission could not have been given then.
+    pub const CLAIMED: FrameFlags = FrameFlags(1 << 6);
+    /// Allocated.
+    pub const ALLOCATED: FrameFlags = FrameFlags(1 << 7);
+
+    /// Whether all of `flags` are set.
+    pub const fn has(self, flags: FrameFlags) -> bool {
+        self.0 & flags.0 == flags.0
+    }
+
+    /// Sets or clears `flags`.
+    pub fn set(&mut self, flags: FrameFlags, on: bool) {
+        if on { self.0 |= flags.0 } else { self.0 &= !flags.0 }
+    }
+
+    /// Both.
+    pub const fn and(self, other: FrameFlags) -> FrameFlags {
+        FrameFlags(self.0 | other.0)
+    }
+}
+
+/// A frame, unpacked.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Frame {
+    /// References (`folio_ref_count`).
+    pub refs: u32,
+    /// Page-table mappings (`folio_mapcount`).
+    pub maps: u32,
+    /// Its flags.
+    pub flags: FrameFlags,
+    /// The address space that maps it. (Until fork exists, an anonymous page has one mapping.)
+    pub mm: MmId,
+    /// The page at which it is mapped.
+    pub page: Vpn,
+}
+
+impl Frame {
+    fn pack(self) -> (u64, u32) {
+        let place = self.page.0 | u64::from(self.mm.0) << PAGE_BITS;
+        (place, self.refs | self.maps << COUNT_BITS | self.flags.0 << (2 * COUNT_BITS))
+    }
+
+    fn unpack(place: u64, counts: u32) -> Frame {
+        Frame {
+            refs: counts & COUNT_MASK,
+            maps: counts >> COUNT_BITS & COUNT_MASK,
+            flags: FrameFlags(counts >> (2 * COUNT_BITS)),
+            mm: MmId((place >> PAGE_BITS) as u16),
+            page: Vpn(place & ((1 << PAGE_BITS) - 1)),
+        }
+    }
+}
+
+/// All frames. Frame 0 is the zero page.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Frames {
+    places: Vec<Box<[u64]>>,
+    counts: Vec<Box<[u32]>>,
+    chunk_shift: u32,
+    next: u32,
+    free: Vec<Pfn>,
+    limit: u32,
+}
+
+impl Frames {
+    /// Room for `limit` frames, allocated as they are used.
+    pub fn new(limit: u32) -> Frames {
+        let chunk_shift = CHUNK_SHIFT.min(u32::BITS - limit.leading_zeros());
+        let (places, counts, free) = (Vec::new(), Vec::new(), Vec::new());
+        Frames { places, counts, chunk_shift, next: 1, free, limit }
+    }
+
+    /// Chunk and index in it.
+    #[inline]
+    fn place(&self, pfn: Pfn) -> (usize, usize) {
+        let index = pfn.0 & ((1 << self.chunk_shift) - 1);
+        ((pfn.0 >> self.chunk_shift) as usize, index as usize)
+    }
+
+    /// Frames in use.
+    pub fn allocated(&self) -> u64 {
+        u64::from(self.next) - 1 - self.free.len() as u64
+    }
+
+    /// A frame with one reference, or `None` if there is none left. The frame freed last is given
+    /// out first, as the kernel's per-CPU lists do.
+    pub fn allocate(&mut self, flags: FrameFlags) -> Option<Pfn> {
+        let pfn = match self.free.pop() {
+            Some(pfn) => pfn,
+            None if self.next <= self.limit => {
+                let pfn = Pfn(self.next);
+                self.next += 1;
+                if self.place(pfn).0 >= self.places.len() {
+                    self.places.push(vec![0; 1 << self.chunk_shift].into());
+                    self.counts.push(vec![0; 1 << self.chunk_shift].into());
+                }
+                pfn
+            }
+            None => return None,
+        };
+        let flags = flags.and(FrameFlags::ALLOCATED);
+        self.put(pfn, Frame { refs: 1, maps: 0, flags, mm: MmId(0), page: Vpn(0) });
+        Some(pfn)
+    }
+
+    /// Gives a frame back.
+    pub fn release(&mut self, pfn: Pfn) {
+        self.put(
+            pfn,
+            Frame { refs: 0, maps: 0, flags: FrameFlags::default(), mm: MmId(0), page: Vpn(0) },
+        );
+        self.free.push(pfn);
+    }
+
+    /// The frame.
+    #[inline]
+    pub fn get(&self, pfn: Pfn) -> Frame {
+        let (chunk, index) = self.place(pfn);
+        Frame::unpack(self.places[chunk][index], self.counts[chunk][index])
+    }
+
+    /// Stores the frame.
+    #[inline]
+    pub fn put(&mut self, pfn: Pfn, frame: Frame) {
+        let (chunk, index) = self.place(pfn);
+        let (place, counts) = frame.pack();
+        self.places[chunk][index] = place;
+        self.counts[chunk][index] = counts;
+    }
+
+    /// Changes the frame and returns what it is then.
+    #[inline]
+    pub fn update(&mut self, pfn: Pfn, change: impl FnOnce(&mut Frame)) -> Frame {
+        let mut frame = self.get(pfn);
+        change(&mut frame);
+        debug_assert!(frame.refs <= COUNT_MASK && frame.maps <= COUNT_MASK, "a count overflowed");
+        self.put(pfn, frame);
+        frame
+    }
+
+    /// All allocated frames.
+    pub fn iter(&self) -> impl Iterator<Item = (Pfn, Frame)> + '_ {
+        (1..self.next)
+            .map(|pfn| (Pfn(pfn), self.get(Pfn(pfn))))
+            .filter(|(_, frame)| frame.flags.has(FrameFlags::ALLOCATED))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packing_keeps_everything() {
+        let mut flags = FrameFlags::LRU.and(FrameFlags::CLAIMED);
+        flags.set(FrameFlags::LRU, false);
+        let frame = Frame { refs: 1023, maps: 512, flags, mm: MmId(900), page: Vpn((1 << 36) - 1) };
+        let (place, counts) = frame.pack();
+        assert_eq!(Frame::unpack(place, counts), frame);
+    }
+
+    #[test]
+    fn frames_run_out_and_come_back() {
+        let mut frames = Frames::new(2);
+        let first = frames.allocate(FrameFlags::default()).unwrap();
+        assert!(frames.allocate(FrameFlags::default()).is_some());
+        assert_eq!(frames.allocate(FrameFlags::default()), None);
+        frames.release(first);
+        assert_eq!(frames.allocate(FrameFlags::LRU), Some(first));
+        assert_eq!(frames.allocated(), 2);
+    }
+}

@@ -1,0 +1,12 @@
+//! The machine: CPUs with their TLBs, frames, page tables, swap space.
+//!
+//! State only. What the kernel does with it is in `kernel/`, one file per operation.
+
+pub mod cpu;
+pub mod cpuset;
+pub mod frames;
+pub mod mm;
+pub mod page_table;
+pub mod swap;
+pub mod tlb;
+pub mod world;

@@ -1,0 +1,89 @@
+//! Swap space on a synchronous device, and its swap cache.
+
+use crate::addr::Pfn;
+use std::collections::BTreeMap;
+
+/// One swap slot.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Slot {
+    /// Swap PTEs that name it.
+    pub count: u32,
+    /// The frame in the swap cache, if any.
+    pub cached: Option<Pfn>,
+    /// Whether the page held only zeros when it was written.
+    pub zero_filled: bool,
+}
+
+/// The swap device; absent if it has no slots.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Swap {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    cached: BTreeMap<Pfn, u32>,
+    size: u32,
+}
+
+impl Swap {
+    /// A device of `size` pages (the first holds the header).
+    pub fn new(size: u32) -> Swap {
+        Swap { size: size.saturating_sub(1), ..Swap::default() }
+    }
+
+    /// A slot for `frame`, which thereby is in the swap cache; `None` if the device is full or
+    /// there is none.
+    pub fn allocate(&mut self, frame: Pfn) -> Option<u32> {
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None if (self.slots.len() as u32) < self.size => {
+                self.slots.push(Slot::default());
+                self.slots.len() as u32 - 1
+            }
+            None => return None,
+        };
+        self.slots[slot as usize] = Slot { count: 0, cached: Some(frame), zero_filled: false };
+        self.cached.insert(frame, slot);
+        Some(slot)
+    }
+
+    /// The slot.
+    pub fn get(&self, slot: u32) -> Slot {
+        self.slots[slot as usize]
+    }
+
+    /// One more (or, with a negative number, one less) swap PTE names the slot.
+    pub fn count(&mut self, slot: u32, change: i32) {
+        let entry = &mut self.slots[slot as usize];
+        entry.count = entry.count.saturating_add_signed(change);
+        self.release_if_unused(slot);
+    }
+
+    /// The slot now holds what the cached frame held.
+    pub fn written(&mut self, slot: u32, zero_filled: bool) {
+        self.slots[slot as usize].zero_filled = zero_filled;
+    }
+
+    /// The slot whose cached frame is `frame`.
+    pub fn slot_of(&self, frame: Pfn) -> Option<u32> {
+        self.cached.get(&frame).copied()
+    }
+
+    /// Takes `frame` out of the swap cache.
+    pub fn uncache(&mut self, frame: Pfn) {
+        if let Some(slot) = self.cached.remove(&frame) {
+            self.slots[slot as usize].cached = None;
+            self.release_if_unused(slot);
+        }
+    }
+
+    fn release_if_unused(&mut self, slot: u32) {
+        let entry = &self.slots[slot as usize];
+        if entry.count == 0 && entry.cached.is_none() {
+            self.free.push(slot);
+        }
+    }
+
+    /// Slots in use.
+    pub fn used(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}

@@ -1,0 +1,457 @@
+//! TLBs.
+//!
+//! Two answers are kept apart. *Would this access hit?* is a matter of capacity: [`Tlb`], per CPU, a
+//! two-level set-associative array. *May this CPU hold that translation?* decides safety and
+//! verdicts and must not depend on capacity: any walk that could have happened may have
+//! happened. [`Tlbs`] is the seam: the simulator keeps [`SimTlbs`] (arrays plus a log of revoked
+//! translations), the checker keeps explicit may-cache sets.
+
+use super::cpu::Cpu;
+use super::mm::Mm;
+use crate::addr::{CpuId, MmId, PageRange, Vpn};
+use crate::pte::{PresentPte, Pte};
+
+/// What a CPU flushes.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum FlushScope {
+    /// Everything under the slot's identifier.
+    All,
+    /// These pages.
+    Pages(PageRange),
+}
+
+impl FlushScope {
+    /// Whether it covers `page`.
+    pub fn covers(self, page: Vpn) -> bool {
+        match self {
+            FlushScope::All => true,
+            FlushScope::Pages(range) => range.contains(page),
+        }
+    }
+}
+
+/// A PTE change.
+#[derive(Copy, Clone, Debug)]
+pub struct PteChange {
+    /// The page.
+    pub page: Vpn,
+    /// What the PTE was.
+    pub old: Pte,
+    /// What it is.
+    pub new: Pte,
+    /// The address space's unload count when the old translation was established.
+    pub since: u32,
+}
+
+/// What all CPUs' TLBs may hold.
+pub trait Tlbs {
+    /// A PTE of address space `id` changed. Called after every change, with the CPUs as they are.
+    fn pte_changed(&mut self, cpus: &[Cpu], id: MmId, change: PteChange);
+
+    /// `cpu` flushes `scope` under slot `asid`, which stands for `mm`.
+    fn flush(&mut self, cpu: CpuId, asid: usize, scope: FlushScope, mm: &Mm);
+
+    /// Slot `asid` of `cpu` is handed to address space `id`, flushed.
+    fn assign(&mut self, cpu: CpuId, asid: usize, id: MmId, mm: &Mm);
+
+    /// `cpu` loads slot `asid`, which stands for `id` already, without a flush.
+    fn load(&mut self, cpu: CpuId, asid: usize, id: MmId, mm: &Mm);
+
+    /// `cpu` leaves slot `asid` for another; `unloads` counts such events of the address space.
+    fn unload(&mut self, cpu: CpuId, asid: usize, unloads: u32);
+
+    /// `cpu` took a fault on `page`: its own entries for the page are gone.
+    fn faulted(&mut self, cpu: CpuId, asid: usize, page: Vpn, mm: &Mm);
+
+    /// Whether slot `asid` of `cpu` may hold a stale translation of `mm` in `scope`.
+    fn may_be_stale(&self, cpu: CpuId, asid: usize, id: MmId, mm: &Mm, scope: FlushScope) -> bool;
+}
+
+/// Whether a TLB entry made from `old` grants what `new` does not, or names another frame.
+/// A cached dirty bit counts as a right: it lets a store through that leaves no trace in the PTE.
+/// The accessed bit does not.
+pub fn is_stale(old: PresentPte, new: Pte) -> bool {
+    let Some(new) = new.present().filter(|pte| !pte.protnone) else { return !old.protnone };
+    !old.protnone
+        && (old.pfn != new.pfn
+            || old.writable && !new.writable
+            || old.writable && old.dirty && !new.dirty)
+}
+
+/// Geometry of one level.
+#[derive(Copy, Clone, Debug)]
+pub struct TlbLevel {
+    /// Sets; a power of two.
+    pub sets: usize,
+    /// Ways.
+    pub ways: usize,
+}
+
+/// A first-level data TLB of 64 entries in 4 ways: Intel since Haswell (optimization manual,
+/// "Data TLB", 4-KByte pages). The model's counts do not depend on it.
+pub const L1: TlbLevel = TlbLevel { sets: 16, ways: 4 };
+/// A second level of 1536 entries in 12 ways: Intel since Skylake.
+pub const L2: TlbLevel = TlbLevel { sets: 128, ways: 12 };
+
+const EPOCH_BITS: u32 = 24;
+
+/// One CPU's TLB. An entry's tag holds the page and the epoch of its slot; flushing a whole slot
+/// gives it a new epoch, in constant time. Reads and writes have tags of their own: a page is in
+/// the write tags if a store to it needs no page walk (writable and dirty already).
+/// Replacement is first-in first-out, so that a hit changes nothing.
+#[derive(Clone, Debug)]
+pub struct Tlb {
+    l1_read: [u64; L1.sets * L1.ways],
+    l1_write: [u64; L1.sets * L1.ways],
+    l2_read: Box<[u64]>,
+    l2_write: Box<[u64]>,
+    l1_next: [u8; L1.sets],
+    l2_next: Box<[u8]>,
+    epochs: Vec<u64>,
+    last_epoch: u64,
+}
+
+impl Tlb {
+    /// An empty TLB for `asids` slots.
+    pub fn new(asids: usize) -> Tlb {
+        let mut tlb = Tlb {
+            l1_read: [0; L1.sets * L1.ways],
+            l1_write: [0; L1.sets * L1.ways],
+            l2_read: vec![0; L2.sets * L2.ways].into(),
+            l2_write: vec![0; L2.sets * L2.ways].into(),
+            l1_next: [0; L1.sets],
+            l2_next: vec![0; L2.sets].into(),
+            epochs: vec![0; asids],
+            last_epoch: 0,
+        };
+        for asid in 0..asids {
+            tlb.flush_slot(asid);
+        }
+        tlb
+    }
+
+    /// The epoch of a slot, for [`Tlb::hit`].
+    #[inline]
+    pub fn epoch(&self, asid: usize) -> u64 {
+        self.epochs[asid]
+    }
+
+    /// Whether the access needs no walk. The hit path: no branch on policy, no allocation.
+    #[inline]
+    pub fn hit(&mut self, page: Vpn, epoch: u64, write: bool) -> bool {
+        let tag = page.0 << EPOCH_BITS | epoch;
+        let base = (page.0 as usize % L1.sets) * L1.ways;
+        let tags = if write { &self.l1_write } else { &self.l1_read };
+        let set = &tags[base..base + L1.ways];
+        if (set[0] == tag) | (set[1] == tag) | (set[2] == tag) | (set[3] == tag) {
+            return true;
+        }
+        self.hit_l2(page, tag, write)
+    }
+
+    fn hit_l2(&mut self, page: Vpn, tag: u64, write: bool) -> bool {
+        let base = (page.0 as usize % L2.sets) * L2.ways;
+        let read = &self.l2_read[base..base + L2.ways];
+        let Some(way) = read.iter().position(|entry| *entry == tag) else { return false };
+        let writable = self.l2_write[base + way] == tag;
+        if write && !writable {
+            return false;
+        }
+        self.fill_l1(page, tag, writable);
+        true
+    }
+
+    fn fill_l1(&mut self, page: Vpn, tag: u64, writable: bool) {
+        let set = page.0 as usize % L1.sets;
+        let base = set * L1.ways;
+        let way = match self.l1_read[base..base + L1.ways].iter().position(|entry| *entry == tag) {
+            Some(way) => way,
+            None => {
+                self.l1_next[set] = (self.l1_next[set] + 1) % L1.ways as u8;
+                self.l1_next[set] as usize
+            }
+        };
+        self.l1_read[base + way] = tag;
+        self.l1_write[base + way] = if writable { tag } else { 0 };
+    }
+
+    /// Enters the translation that a walk found; `writable`: stores need no further walk.
+    pub fn fill(&mut self, page: Vpn, epoch: u64, writable: bool) {
+        let tag = page.0 << EPOCH_BITS | epoch;
+        let set = page.0 as usize % L2.sets;
+        let base = set * L2.ways;
+        let way = match self.l2_read[base..base + L2.ways].iter().position(|entry| *entry == tag) {
+            Some(way) => way,
+            None => {
+                self.l2_next[set] = (self.l2_next[set] + 1) % L2.ways as u8;
+                self.l2_next[set] as usize
+            }
+        };
+        self.l2_read[base + way] = tag;
+        self.l2_write[base + way] = if writable { tag } else { 0 };
+        self.fill_l1(page, tag, writable);
+    }
+
+    /// Drops one page of a slot.
+    pub fn flush_page(&mut self, page: Vpn, asid: usize) {
+        let tag = page.0 << EPOCH_BITS | self.epochs[asid];
+        let drop = |read: &mut [u64], write: &mut [u64]| {
+            for (read, write) in read.iter_mut().zip(write) {
+                if *read == tag {
+                    (*read, *write) = (0, 0);
+                }
+            }
+        };
+        let base = (page.0 as usize % L1.sets) * L1.ways;
+        drop(&mut self.l1_read[base..base + L1.ways], &mut self.l1_write[base..base + L1.ways]);
+        let base = (page.0 as usize % L2.sets) * L2.ways;
+        drop(&mut self.l2_read[base..base + L2.ways], &mut self.l2_write[base..base + L2.ways]);
+    }
+
+    /// Drops everything under a slot.
+    pub fn flush_slot(&mut self, asid: usize) {
+        self.last_epoch += 1;
+        if self.last_epoch >> EPOCH_BITS != 0 {
+            let asids = self.epochs.len();
+            *self = Tlb { epochs: Vec::new(), last_epoch: 0, ..Tlb::new(0) };
+            self.epochs = (1..=asids as u64).collect();
+            self.last_epoch = asids as u64 + 1;
+        }
+        self.epochs[asid] = self.last_epoch;
+    }
+}
+
+/// A translation that was taken away.
+#[derive(Copy, Clone, Debug)]
+struct Revoked {
+    page: Vpn,
+    old: PresentPte,
+    /// The address space's unload count when the translation was established.
+    since: u32,
+}
+
+/// Which revoked translations a slot may still hold.
+#[derive(Clone, Debug, Default)]
+struct SlotView {
+    /// The address space's log has been dealt with up to here (counted from the run's start).
+    seen: u64,
+    /// Unflushed translations from before `seen`.
+    left: Vec<Revoked>,
+    /// The unload count at which the CPU left the slot; `None` while it is loaded.
+    left_at: Option<u32>,
+    mm: Option<MmId>,
+}
+
+/// The log of one address space.
+#[derive(Clone, Debug, Default)]
+struct RevokedLog {
+    entries: Vec<Revoked>,
+    /// Number of entries dropped before `entries[0]`.
+    dropped: u64,
+}
+
+impl RevokedLog {
+    fn end(&self) -> u64 {
+        self.dropped + self.entries.len() as u64
+    }
+
+    fn from(&self, seen: u64) -> &[Revoked] {
+        &self.entries[(seen - self.dropped) as usize..]
+    }
+}
+
+/// The simulator's TLBs: one [`Tlb`] per CPU and exact may-cache answers from logs.
+#[derive(Clone, Debug)]
+pub struct SimTlbs {
+    /// The arrays.
+    pub cpus: Vec<Tlb>,
+    views: Vec<Vec<SlotView>>,
+    logs: Vec<RevokedLog>,
+}
+
+impl SimTlbs {
+    /// TLBs of `cpus` CPUs with `asids` slots each.
+    pub fn new(cpus: usize, asids: usize) -> SimTlbs {
+        SimTlbs {
+            cpus: vec![Tlb::new(asids); cpus],
+            views: vec![vec![SlotView::default(); asids]; cpus],
+            logs: Vec::new(),
+        }
+    }
+
+    fn log(&mut self, id: MmId) -> &mut RevokedLog {
+        if self.logs.len() <= id.index() {
+            self.logs.resize_with(id.index() + 1, RevokedLog::default);
+        }
+        &mut self.logs[id.index()]
+    }
+
+    fn log_end(&self, id: MmId) -> u64 {
+        self.logs.get(id.index()).map_or(0, RevokedLog::end)
+    }
+
+    /// What the slot may still hold, revoked.
+    fn held<'a>(&'a self, view: &'a SlotView, id: MmId) -> impl Iterator<Item = &'a Revoked> {
+        let fresh = self.logs.get(id.index()).map_or(&[][..], |log| log.from(view.seen));
+        let left_at = view.left_at;
+        let cached = move |entry: &&Revoked| left_at.is_none_or(|at| entry.since < at);
+        view.left.iter().chain(fresh.iter().filter(cached))
+    }
+
+    /// The first page of `range` whose cached translation in slot `asid` of `cpu` is stale: an
+    /// access would use it. Free of cost while nothing revoked is outstanding.
+    pub fn stale_hit(
+        &mut self,
+        cpu: CpuId,
+        asid: usize,
+        id: MmId,
+        mm: &Mm,
+        range: PageRange,
+    ) -> Option<Vpn> {
+        let view = &self.views[cpu.index()][asid];
+        let stale: Vec<Vpn> = self
+            .held(view, id)
+            .filter(|entry| range.contains(entry.page))
+            .filter(|entry| is_stale(entry.old, mm.table.get(entry.page)))
+            .map(|entry| entry.page)
+            .collect();
+        let tlb = &mut self.cpus[cpu.index()];
+        let epoch = tlb.epoch(asid);
+        stale.into_iter().find(|page| tlb.hit(*page, epoch, false))
+    }
+
+    /// Forgets log entries that no slot has left to look at.
+    fn prune(&mut self, id: MmId) {
+        if self.log(id).entries.is_empty() {
+            return;
+        }
+        let views = self.views.iter().flatten().filter(|view| view.mm == Some(id));
+        let least = views.map(|view| view.seen).min().unwrap_or(u64::MAX);
+        let log = self.log(id);
+        let gone = least.min(log.end()) - log.dropped;
+        log.entries.drain(..gone as usize);
+        log.dropped += gone;
+    }
+}
+
+impl Tlbs for SimTlbs {
+    #[inline]
+    fn pte_changed(&mut self, _: &[Cpu], id: MmId, change: PteChange) {
+        let PteChange { page, old, new, since } = change;
+        if let Pte::Present(old) = old
+            && is_stale(old, new)
+        {
+            self.log(id).entries.push(Revoked { page, old, since });
+        }
+    }
+
+    fn flush(&mut self, cpu: CpuId, asid: usize, scope: FlushScope, _: &Mm) {
+        let tlb = &mut self.cpus[cpu.index()];
+        match scope {
+            FlushScope::All => tlb.flush_slot(asid),
+            FlushScope::Pages(range) => range.iter().for_each(|page| tlb.flush_page(page, asid)),
+        }
+        let view = &self.views[cpu.index()][asid];
+        let Some(id) = view.mm else { return };
+        let left = match scope {
+            FlushScope::All => Vec::new(),
+            FlushScope::Pages(range) => {
+                self.held(view, id).filter(|entry| !range.contains(entry.page)).copied().collect()
+            }
+        };
+        let seen = self.log_end(id);
+        let view = &mut self.views[cpu.index()][asid];
+        (view.left, view.seen) = (left, seen);
+        self.prune(id);
+    }
+
+    fn assign(&mut self, cpu: CpuId, asid: usize, id: MmId, _: &Mm) {
+        self.cpus[cpu.index()].flush_slot(asid);
+        let seen = self.log_end(id);
+        self.views[cpu.index()][asid] =
+            SlotView { seen, left: Vec::new(), left_at: None, mm: Some(id) };
+    }
+
+    fn load(&mut self, cpu: CpuId, asid: usize, id: MmId, _: &Mm) {
+        let view = &self.views[cpu.index()][asid];
+        let left = self.held(view, id).copied().collect();
+        let seen = self.log_end(id);
+        let view = &mut self.views[cpu.index()][asid];
+        (view.left, view.seen, view.left_at) = (left, seen, None);
+    }
+
+    fn unload(&mut self, cpu: CpuId, asid: usize, unloads: u32) {
+        let view = &self.views[cpu.index()][asid];
+        let Some(id) = view.mm else { return };
+        let left = self.held(view, id).copied().collect();
+        let seen = self.log_end(id);
+        let view = &mut self.views[cpu.index()][asid];
+        (view.left, view.seen, view.left_at) = (left, seen, Some(unloads));
+    }
+
+    fn faulted(&mut self, cpu: CpuId, asid: usize, page: Vpn, _: &Mm) {
+        self.cpus[cpu.index()].flush_page(page, asid);
+        let view = &self.views[cpu.index()][asid];
+        let Some(id) = view.mm else { return };
+        if self.held(view, id).all(|entry| entry.page != page) {
+            return;
+        }
+        let left = self.held(view, id).filter(|entry| entry.page != page).copied().collect();
+        let seen = self.log_end(id);
+        let view = &mut self.views[cpu.index()][asid];
+        (view.left, view.seen) = (left, seen);
+    }
+
+    fn may_be_stale(&self, cpu: CpuId, asid: usize, id: MmId, mm: &Mm, scope: FlushScope) -> bool {
+        let view = &self.views[cpu.index()][asid];
+        if view.mm != Some(id) {
+            return false;
+        }
+        self.held(view, id)
+            .any(|entry| scope.covers(entry.page) && is_stale(entry.old, mm.table.get(entry.page)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fill_hits_until_flushed() {
+        let mut tlb = Tlb::new(2);
+        let epoch = tlb.epoch(1);
+        assert!(!tlb.hit(Vpn(5), epoch, false));
+        tlb.fill(Vpn(5), epoch, false);
+        assert!(tlb.hit(Vpn(5), epoch, false) && !tlb.hit(Vpn(5), epoch, true));
+        tlb.fill(Vpn(5), epoch, true);
+        assert!(tlb.hit(Vpn(5), epoch, true));
+        tlb.flush_page(Vpn(5), 1);
+        assert!(!tlb.hit(Vpn(5), epoch, false) && !tlb.hit(Vpn(5), epoch, true));
+        tlb.fill(Vpn(6), epoch, true);
+        tlb.flush_slot(1);
+        assert!(!tlb.hit(Vpn(6), tlb.epoch(1), false));
+    }
+
+    #[test]
+    fn epochs_wrap_without_old_hits() {
+        let mut tlb = Tlb::new(1);
+        let first = tlb.epoch(0);
+        tlb.fill(Vpn(9), first, true);
+        for _ in 0..1 << EPOCH_BITS {
+            tlb.flush_slot(0);
+        }
+        for epoch in [first, tlb.epoch(0)] {
+            assert!(!tlb.hit(Vpn(9), epoch, false));
+        }
+    }
+
+    #[test]
+    fn the_second_level_backs_the_first() {
+        let mut tlb = Tlb::new(1);
+        let epoch = tlb.epoch(0);
+        for page in 0..1024 {
+            tlb.fill(Vpn(page), epoch, false);
+        }
+        assert!((0..1024).all(|page| tlb.hit(Vpn(page), epoch, false)));
+    }
+}

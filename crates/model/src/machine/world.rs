@@ -1,0 +1,272 @@
+//! The world: everything a kernel operation can see or change.
+//!
+//! The type is the same for the simulator and the checker; a [`Mode`] says how the parts that
+//! only one of them needs are represented. In the simulator ghost state has no size and its
+//! calls vanish.
+
+use super::cpu::{Cpu, INIT_MM};
+use super::cpuset::CpuSet;
+use super::frames::{FrameFlags, Frames};
+use super::mm::Mm;
+use super::page_table::Replaced;
+use super::swap::Swap;
+use super::tlb::{PteChange, Tlbs};
+use crate::addr::{CpuId, MmId, Pfn, ThreadId, Vpn};
+use crate::arch::Arch;
+use crate::event::EventKind;
+use crate::kernels::Config;
+use crate::policy::Policies;
+use crate::pte::Pte;
+use crate::site::Site;
+use crate::verdict::Verdict;
+
+/// How the parts that differ between simulator and checker are represented.
+pub trait Mode: 'static {
+    /// What the CPUs' TLBs may hold.
+    type Tlbs: Tlbs;
+    /// What the kernel cannot see: page contents, owners, paging-structure caches.
+    type Ghost: Ghost;
+    /// Where events go.
+    type Log: Log;
+}
+
+/// Ghost state: what no kernel reads, kept to judge it. Every method defaults to nothing.
+pub trait Ghost {
+    /// A frame was handed out.
+    fn allocated(&mut self, _frame: Pfn) {}
+    /// A frame went back to the allocator.
+    fn freed(&mut self, _frame: Pfn) {}
+    /// A frame was filled with zeros.
+    fn zeroed(&mut self, _frame: Pfn) {}
+    /// A frame was copied.
+    fn copied(&mut self, _from: Pfn, _to: Pfn) {}
+    /// A frame was written to a swap slot.
+    fn swapped_out(&mut self, _frame: Pfn, _slot: u32) {}
+    /// A frame was read from a swap slot.
+    fn swapped_in(&mut self, _slot: u32, _frame: Pfn) {}
+    /// The page's contents were given up (`munmap`, `MADV_DONTNEED`): it reads as zero from now.
+    fn discarded(&mut self, _mm: MmId, _page: Vpn) {}
+    /// The page's contents moved (`mremap`).
+    fn moved(&mut self, _mm: MmId, _from: Vpn, _to: Vpn) {}
+    /// The page-table page of `level` that covered `page` left the tree: CPUs that have the address
+    /// space loaded may still hold paging-structure entries that name it.
+    fn table_unlinked(&mut self, _mm: MmId, _page: Vpn, _level: u32) {}
+    /// A CPU flushed its paging-structure caches for the address space in its slot.
+    fn structures_flushed(&mut self, _cpu: CpuId, _mm: MmId) {}
+}
+
+/// Where events go. The core emits and never reads back.
+pub trait Log {
+    /// Takes an event and returns its sequence number.
+    fn emit(&mut self, at: At, kind: EventKind, verdict: Option<Verdict>) -> u64;
+    /// Whether PTE changes are wanted.
+    fn wants_ptes(&self) -> bool;
+}
+
+/// Who does something, and where.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct At {
+    /// The CPU.
+    pub cpu: CpuId,
+    /// The thread on whose behalf.
+    pub thread: ThreadId,
+    /// The thread that runs on the CPU: another one where a CPU answers an interrupt.
+    pub running: Option<ThreadId>,
+    /// The address space of the thread.
+    pub mm: MmId,
+    /// The operation of the scenario.
+    pub op: u32,
+    /// The kernel function.
+    pub site: Site,
+}
+
+impl At {
+    /// The same in another kernel function.
+    #[must_use]
+    pub const fn site(self, site: Site) -> At {
+        At { site, ..self }
+    }
+}
+
+/// A thread as the kernel sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Task {
+    /// Unmaps whose flush is put off (`tlb_ubc`).
+    pub unmap_batch: UnmapBatch,
+}
+
+/// `struct tlbflush_unmap_batch`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct UnmapBatch {
+    /// Something is put off.
+    pub flush_required: bool,
+    /// One of the PTEs was dirty, so that a CPU may still write.
+    pub writable: bool,
+    /// The CPUs to flush.
+    pub cpus: CpuSet,
+}
+
+/// Something that must never happen, found by the model about itself.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[error("{what} in {}", .at.site.function())]
+pub struct Inconsistency {
+    /// What.
+    pub what: String,
+    /// Where.
+    pub at: At,
+}
+
+/// The world.
+pub struct World<M: Mode> {
+    /// The kernel's policies.
+    pub policies: Policies,
+    /// The kernel's configuration.
+    pub config: Config,
+    /// The architecture.
+    pub arch: Arch,
+    /// Address spaces; 0 is the kernel's.
+    pub mms: Vec<Mm>,
+    /// CPUs.
+    pub cpus: Vec<Cpu>,
+    /// Threads of the scenario.
+    pub tasks: Vec<Task>,
+    /// Page frames.
+    pub frames: Frames,
+    /// Swap space.
+    pub swap: Swap,
+    /// TLBs.
+    pub tlbs: M::Tlbs,
+    /// Ghost state.
+    pub ghost: M::Ghost,
+    /// Events.
+    pub log: M::Log,
+    /// The first inconsistency found, if any.
+    pub inconsistency: Option<Inconsistency>,
+}
+
+/// What a new world is made of.
+pub struct WorldSpec {
+    /// The kernel's policies.
+    pub policies: Policies,
+    /// The kernel's configuration.
+    pub config: Config,
+    /// The architecture.
+    pub arch: Arch,
+    /// Number of CPUs.
+    pub cpus: usize,
+    /// Number of threads.
+    pub threads: usize,
+    /// Page frames.
+    pub frames: u32,
+    /// Pages of swap space.
+    pub swap_pages: u32,
+}
+
+impl<M: Mode> World<M> {
+    /// A world with one empty user address space ([`USER_MM`]), loaded nowhere.
+    pub fn new(spec: &WorldSpec, tlbs: M::Tlbs, ghost: M::Ghost, log: M::Log) -> World<M> {
+        World {
+            policies: spec.policies,
+            config: spec.config,
+            arch: spec.arch,
+            mms: vec![Mm::new(spec.arch), Mm::new(spec.arch)],
+            cpus: vec![Cpu::new(spec.arch.asids); spec.cpus],
+            tasks: vec![Task::default(); spec.threads],
+            frames: Frames::new(spec.frames),
+            swap: Swap::new(spec.swap_pages),
+            tlbs,
+            ghost,
+            log,
+            inconsistency: None,
+        }
+    }
+
+    /// Emits an event without verdict.
+    pub fn emit(&mut self, at: At, kind: EventKind) -> u64 {
+        self.log.emit(at, kind, None)
+    }
+
+    /// Emits an event with its verdict.
+    pub fn emit_judged(&mut self, at: At, kind: EventKind, verdict: Verdict) -> u64 {
+        self.log.emit(at, kind, Some(verdict))
+    }
+
+    /// Records that something impossible happened; the driver stops the run.
+    pub fn impossible(&mut self, at: At, what: &str) {
+        self.inconsistency.get_or_insert_with(|| Inconsistency { what: what.to_owned(), at });
+    }
+
+    /// The PTE of `page`.
+    #[inline]
+    pub fn pte(&self, mm: MmId, page: Vpn) -> Pte {
+        self.mms[mm.index()].table.get(page)
+    }
+
+    /// Sets the PTE of `page`; its table must exist.
+    #[inline]
+    pub fn set_pte(&mut self, at: At, page: Vpn, new: Pte) {
+        let mm = &mut self.mms[at.mm.index()];
+        let unloads = mm.unloads;
+        let Some(Replaced { old, since }) = mm.table.set(page, new, unloads) else {
+            self.impossible(at, "a PTE was set in a page table that does not exist");
+            return;
+        };
+        self.tlbs.pte_changed(&self.cpus, at.mm, PteChange { page, old, new, since });
+        if self.log.wants_ptes() && old != new {
+            self.emit(at, EventKind::Pte { page, old, new });
+        }
+    }
+
+    /// The PTE of `page`, which was `old`, went away with its table.
+    pub fn note_unset(&mut self, at: At, page: Vpn, old: Pte) {
+        let change = PteChange { page, old, new: Pte::None, since: 0 };
+        self.tlbs.pte_changed(&self.cpus, at.mm, change);
+        if self.log.wants_ptes() && !old.is_none() {
+            self.emit(at, EventKind::Pte { page, old, new: Pte::None });
+        }
+    }
+
+    /// A frame with one reference, or `None` if memory is full.
+    pub fn allocate_frame(&mut self, flags: FrameFlags) -> Option<Pfn> {
+        let frame = self.frames.allocate(flags)?;
+        self.ghost.allocated(frame);
+        Some(frame)
+    }
+
+    /// Takes a reference.
+    pub fn get_frame(&mut self, frame: Pfn) {
+        self.frames.update(frame, |f| f.refs += 1);
+    }
+
+    /// Drops a reference; the last one frees the frame.
+    pub fn put_frame(&mut self, at: At, frame: Pfn) {
+        let before = self.frames.get(frame);
+        if before.refs == 0 {
+            self.impossible(at, "a reference was dropped that nobody held");
+        } else if before.refs > 1 {
+            self.frames.update(frame, |f| f.refs -= 1);
+        } else if before.maps != 0 || before.flags.has(FrameFlags::SWAP_CACHE) {
+            self.impossible(at, "the last reference to a frame in use was dropped");
+        } else {
+            self.frames.release(frame);
+            self.ghost.freed(frame);
+            self.emit(at.site(Site::FolioPut), EventKind::Free { frame });
+        }
+    }
+
+    /// The CPU's LRU batch size.
+    pub fn lru_batch_size(&self) -> usize {
+        match self.policies.lru_batch {
+            crate::policy::LruBatch::Fifteen => 15,
+            crate::policy::LruBatch::ThirtyOne => 31,
+        }
+    }
+
+    /// Whether `cpu` has `mm` loaded.
+    pub fn has_loaded(&self, cpu: CpuId, mm: MmId) -> bool {
+        self.cpus[cpu.index()].loaded == mm && mm != INIT_MM
+    }
+}
+
+/// The user address space of a new world.
+pub const USER_MM: MmId = MmId(1);

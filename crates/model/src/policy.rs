@@ -1,0 +1,247 @@
+//! Policies: the decisions that kernels take differently.
+//!
+//! Each policy is an enum, declared once with its values, documentation and source. A kernel row
+//! names a value for every policy; there are no defaults. A mechanism asks the row and acts.
+
+/// Declares the policy enums, the [`Policies`] row and the table [`POLICIES`].
+macro_rules! policies {
+    ($(
+        $(#[$doc:meta])*
+        $field:ident: $enum:ident = $name:literal, $summary:literal, source $source:literal {
+            $($variant:ident = $word:literal, $what:literal;)*
+        }
+    )*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+            pub enum $enum {
+                $(#[doc = $what] $variant,)*
+            }
+
+            impl $enum {
+                /// The value's word in row options and reports.
+                pub const fn word(self) -> &'static str {
+                    match self { $($enum::$variant => $word,)* }
+                }
+            }
+        )*
+
+        /// One value for every policy.
+        #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+        pub struct Policies {
+            $(#[doc = $summary] pub $field: $enum,)*
+        }
+
+        /// All policies, in the order of the rows.
+        pub const POLICIES: &[PolicyInfo] = &[
+            $(PolicyInfo {
+                name: $name,
+                summary: $summary,
+                source: $source,
+                values: &[$(($word, $what)),*],
+            },)*
+        ];
+
+        impl Policies {
+            /// The word of each policy's value, in the order of [`POLICIES`].
+            pub fn words(&self) -> Vec<&'static str> {
+                vec![$(self.$field.word()),*]
+            }
+
+            /// This row with policy number `index` (of [`POLICIES`]) taken from `other`.
+            #[must_use]
+            pub fn with_one_from(mut self, other: &Policies, index: usize) -> Policies {
+                let mut at = 0;
+                $(
+                    if at == index { self.$field = other.$field; }
+                    at += 1;
+                )*
+                let _ = at;
+                self
+            }
+
+            /// This row with the policy called `name` set to the value called `word`.
+            pub fn set(&mut self, name: &str, word: &str) -> Result<(), UnknownPolicy> {
+                match name {
+                    $($name => {
+                        self.$field = match word {
+                            $($word => $enum::$variant,)*
+                            _ => return Err(UnknownPolicy::Value {
+                                policy: $name,
+                                value: word.to_owned(),
+                                known: &[$($word),*],
+                            }),
+                        };
+                    })*
+                    _ => return Err(UnknownPolicy::Policy { name: name.to_owned() }),
+                }
+                Ok(())
+            }
+        }
+    };
+}
+
+/// A policy, as help and documentation show it.
+#[derive(Copy, Clone, Debug)]
+pub struct PolicyInfo {
+    /// Its name.
+    pub name: &'static str,
+    /// What it decides.
+    pub summary: &'static str,
+    /// Where that is known from.
+    pub source: &'static str,
+    /// Its values with their meaning.
+    pub values: &'static [(&'static str, &'static str)],
+}
+
+/// A policy or value that does not exist.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnknownPolicy {
+    /// No such policy.
+    #[error("there is no policy `{name}`")]
+    Policy {
+        /// What was asked for.
+        name: String,
+    },
+    /// No such value.
+    #[error("policy `{policy}` has no value `{value}`; it has {}", known.join(", "))]
+    Value {
+        /// The policy.
+        policy: &'static str,
+        /// What was asked for.
+        value: String,
+        /// What there is.
+        known: &'static [&'static str],
+    },
+}
+
+policies! {
+    /// When a write fault on a read-only anonymous page may reuse it.
+    reuse: Reuse = "reuse", "when a write fault on a read-only anonymous page reuses it in place",
+        source "mm/memory.c:do_wp_page (5.10, 6.1, 6.12, 7.3); 5.8: published description" {
+        MapCount = "mapcount", "nobody else maps it or has it in swap; other references do not count";
+        PageCount = "page-count", "nobody else holds any reference, an LRU batch's included";
+        ExclusiveAfterDrain = "exclusive-drain", "it is marked exclusive, or is found so after draining this CPU's LRU batch";
+        ExclusiveCountingBatch = "exclusive-count", "as exclusive-drain, but one reference of an LRU batch is allowed for before the drain";
+    }
+    /// How a read fault maps a page that comes back from swap.
+    swapin_read: SwapinRead = "swapin-read", "how a read fault maps an exclusive page that comes back from swap",
+        source "mm/memory.c:do_swap_page (6.1: read-only; 6.12: pte_mkwrite)" {
+        ReadOnly = "read-only", "read-only: a later write faults once more";
+        Writable = "writable", "writable but clean: a later write does not fault";
+    }
+    /// Whether a write fault on swap asks the reuse rule of its own time.
+    swapin_write: SwapinWrite = "swapin-write", "when a write fault maps a page from swap writable at once",
+        source "mm/memory.c:do_swap_page (5.10: reuse_swap_page; 6.1, 6.12: exclusive or sole reference)" {
+        MapCount = "mapcount", "nobody else maps it or has it in swap";
+        Exclusive = "exclusive", "the swap PTE or the fresh folio says exclusive, or it is the sole reference";
+    }
+    /// Whether anonymous pages carry an exclusive mark.
+    anon_exclusive: AnonExclusive = "anon-exclusive", "whether anonymous pages carry an exclusive mark",
+        source "include/linux/page-flags.h:PageAnonExclusive (6.1 has it, 5.10 does not)" {
+        No = "no", "no";
+        Yes = "yes", "yes, in the page and in its swap PTE";
+    }
+    /// What `MADV_PAGEOUT` does with the accessed bit.
+    pageout_young: PageoutYoung = "pageout-young", "what MADV_PAGEOUT does with the accessed bit",
+        source "mm/madvise.c:madvise_cold_or_pageout_pte_range (6.1: cleared; 6.12: `!pageout &&`)" {
+        Clear = "clear", "clears it, which makes the gather flush, then reclaims unless it is set again";
+        Ignore = "ignore", "leaves it and reclaims whatever it says";
+    }
+    /// Which PTE changes `mprotect` flushes.
+    protect_flush: ProtectFlush = "protect-flush", "which PTE changes make mprotect flush",
+        source "5.10 mm/mprotect.c:change_protection_range; 6.1 arch/x86/include/asm/tlbflush.h:pte_needs_flush" {
+        WholeRange = "whole-range", "any PTE changed: one flush of the whole range";
+        PerPte = "per-pte", "only PTEs whose flags changed in a way that the TLB can hold";
+    }
+    /// Whether `mprotect` gives write permission back itself.
+    protect_restore: ProtectRestore = "protect-restore", "whether mprotect makes exclusive pages writable again by itself",
+        source "mm/mprotect.c:can_change_pte_writable (5.10: none; 6.1: dirty; 6.12: not needed)" {
+        Never = "never", "never: each page faults at its next write";
+        IfDirty = "if-dirty", "exclusive pages whose PTE is dirty";
+        IfExclusive = "if-exclusive", "all exclusive pages";
+    }
+    /// The order inside one flush.
+    flush_order: FlushOrder = "flush-order", "the order of the initiator's own flush and the shootdown",
+        source "arch/x86/mm/tlb.c:flush_tlb_mm_range (5.10) and flush_tlb_multi (6.1)" {
+        LocalFirst = "local-first", "the initiator flushes, then sends";
+        Concurrent = "concurrent", "sends, then flushes itself while the others do";
+    }
+    /// What is left of `mm_cpumask` when a CPU goes elsewhere.
+    cpumask: CpumaskClear = "cpumask", "when a CPU that runs something else leaves mm_cpumask",
+        source "arch/x86/mm/tlb.c:switch_mm_irqs_off (6.12 clears, 7.3 does not), flush_tlb_func (7.3)" {
+        AtSwitch = "at-switch", "when it loads another address space";
+        AtNextInterrupt = "at-next-interrupt", "when a flush interrupt finds it running something else";
+    }
+    /// Which CPUs of the mask a flush that frees no table interrupts.
+    interrupt: Interrupt = "interrupt", "which CPUs of the mask a flush that frees no table interrupts",
+        source "arch/x86/mm/tlb.c:tlb_is_not_lazy (5.10), should_flush_tlb (6.1.190, 6.12.117, 7.3)" {
+        NotLazy = "not-lazy", "all that are not lazy";
+        NotLazyAndLoaded = "loaded", "all that are not lazy and run this address space";
+    }
+    /// Whether a CPU may skip a flush that was done meanwhile.
+    gen_skip: GenSkip = "gen-skip", "whether flush_tlb_func returns early when its generation is up to date",
+        source "arch/x86/mm/tlb.c:flush_tlb_func (6.1: new_tlb_gen <= local_tlb_gen)" {
+        Event = "event", "it emits an event with 0 pages";
+        Silent = "silent", "it returns without event if the request's generation was reached";
+    }
+    /// Whether the initiator answers its own shootdown.
+    self_receive: SelfReceive = "self-receive", "whether the initiator also runs the remote handler of a flush that frees no table",
+        source "5.10 kernel/smp.c:on_each_cpu_cond_mask includes the local CPU" {
+        Yes = "yes", "it does, and finds nothing left to flush";
+        No = "no", "it does not";
+    }
+    /// How many folios an LRU-add batch holds.
+    lru_batch: LruBatch = "lru-batch", "how many folios a per-CPU LRU-add batch holds",
+        source "include/linux/pagevec.h:PAGEVEC_SIZE (5.10, 6.1: 15; 6.12, 7.3: 31)" {
+        Fifteen = "15", "15";
+        ThirtyOne = "31", "31";
+    }
+    /// When reclaim frees what it collected.
+    reclaim_free: ReclaimFree = "reclaim-free", "when reclaim flushes and frees the folios it collected",
+        source "mm/vmscan.c:shrink_folio_list (6.1: free list; 6.12: free_folios batch)" {
+        AtEnd = "at-end", "at the end of the list";
+        PerBatch = "per-batch", "whenever a folio batch is full, and at the end";
+    }
+    /// Whether zapping drains the LRU batch first.
+    zap_drain: ZapDrain = "zap-drain", "whether munmap and MADV_DONTNEED drain this CPU's LRU batch first",
+        source "mm/memory.c:zap_page_range_single, mm/mmap.c:unmap_region (6.12: yes; 7.3: no)" {
+        Yes = "yes", "yes";
+        No = "no", "no";
+    }
+    /// Whether `MADV_DONTNEED` frees empty page tables.
+    dontneed_tables: DontneedTables = "dontneed-tables", "whether MADV_DONTNEED frees last-level page tables that it empties",
+        source "mm/memory.c:zap_pte_range with CONFIG_PT_RECLAIM (7.3); captures of 6.18" {
+        Keep = "keep", "it keeps them";
+        Free = "free", "it frees those that it covers whole";
+    }
+    /// How full a gather's page batch may get.
+    gather_batch: GatherBatch = "gather-batch", "how many entries of a gather's page batch stay free",
+        source "mm/mmu_gather.c:__tlb_remove_page_size (6.1), __tlb_remove_folio_pages_size (6.12)" {
+        Full = "full", "none";
+        LeaveOne = "leave-one", "one, for a folio that needs two entries";
+    }
+    /// Whether `MADV_POPULATE_*` exists.
+    populate: Populate = "populate", "whether MADV_POPULATE_READ and MADV_POPULATE_WRITE exist",
+        source "include/uapi/asm-generic/mman-common.h (5.10: no; 6.1: yes)" {
+        No = "no", "EINVAL";
+        Yes = "yes", "they exist";
+    }
+    /// Whether zero-filled pages are written to swap.
+    zero_swap: ZeroSwap = "zero-swap", "whether pages that hold only zeros are written to swap",
+        source "mm/page_io.c:swap_writepage, swap_zeromap (6.12)" {
+        Write = "write", "they are written";
+        Skip = "skip", "they are only marked";
+    }
+    /// What the second flush after a batched unmap looks at.
+    batched_pending: BatchedPending = "batched-pending", "whether a page-table walk flushes once more after a batched unmap that was flushed",
+        source "mm/rmap.c:flush_tlb_batched_pending, try_to_unmap_flush (5.10 to 7.3)" {
+        KeepMark = "keep-mark", "it does: the batch's flush leaves the pending mark";
+    }
+    /// Whether reclaim flushes what it unmapped. Turning it off is a mutant for the checker.
+    unmap_flush: UnmapFlush = "unmap-flush", "whether reclaim flushes before it reuses what it unmapped",
+        source "mm/rmap.c:try_to_unmap_flush" {
+        Yes = "yes", "it does";
+        Never = "never", "KNOWN WRONG: it does not (a mutant for the checker)";
+    }
+}

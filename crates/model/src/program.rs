@@ -1,0 +1,425 @@
+//! A scenario made ready to run: every parameter resolved, every address fixed.
+//!
+//! This is what the model executes and what the runner on a real kernel receives.
+//! Loop variables are the only names left; they live in numbered slots.
+
+use crate::addr::{CpuId, PageRange, ThreadId, Vpn};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// Version of the encoded [`Program`]; the runner refuses another one.
+pub const PROGRAM_VERSION: u32 = 1;
+
+/// A scenario made ready to run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Program {
+    /// [`PROGRAM_VERSION`] of the writer.
+    pub version: u32,
+    /// The scenario's name.
+    pub name: String,
+    /// What it needs of the machine.
+    pub machine: MachineNeeds,
+    /// The pieces of address space that it names.
+    pub areas: Vec<Area>,
+    /// Its threads; thread 0 is the process's first thread.
+    pub threads: Vec<Thread>,
+    /// Names of the phase marks.
+    pub marks: Vec<String>,
+    /// Its barriers.
+    pub barriers: Vec<Barrier>,
+    /// The source text of each operation, by [`Op::id`].
+    pub op_texts: Vec<String>,
+    /// Number of loop slots that any one thread needs.
+    pub slots: u8,
+}
+
+/// What a scenario needs of the machine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MachineNeeds {
+    /// CPUs, numbered from 0.
+    pub cpus: u16,
+    /// Swap space, if the scenario swaps.
+    pub swap: Option<SwapNeed>,
+    /// Transparent huge pages (`/sys/kernel/mm/transparent_hugepage/enabled`); `None` leaves
+    /// the machine as it is.
+    pub thp: Option<ThpMode>,
+}
+
+/// A swap device that a scenario asks for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwapNeed {
+    /// What kind of device.
+    pub kind: SwapKind,
+    /// Its size.
+    pub size_bytes: u64,
+}
+
+/// Kinds of swap device.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SwapKind {
+    /// A zram disk: synchronous (`SWP_SYNCHRONOUS_IO`), so swap-in bypasses the swap cache.
+    Zram,
+}
+
+/// `transparent_hugepage/enabled`.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ThpMode {
+    /// `always`
+    Always,
+    /// `madvise`
+    Madvise,
+    /// `never`
+    Never,
+}
+
+/// A named piece of address space. It may be mapped, unmapped and mapped again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Area {
+    /// Its name in the scenario.
+    pub name: String,
+    /// Where it lies.
+    pub range: PageRange,
+}
+
+/// A thread: pinned to one CPU.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Thread {
+    /// Its name in the scenario, numbered where the scenario asks for several.
+    pub name: String,
+    /// Its CPU.
+    pub cpu: CpuId,
+    /// What it does.
+    pub body: Vec<Op>,
+}
+
+/// A barrier: the threads that meet there, in the order in which they then go on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Barrier {
+    /// Its name.
+    pub name: String,
+    /// Who meets there.
+    pub threads: Vec<ThreadId>,
+}
+
+/// One operation of one thread.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Op {
+    /// Index into [`Program::op_texts`].
+    pub id: u32,
+    /// What it does.
+    pub kind: OpKind,
+}
+
+/// A run of pages inside an area, with bounds that may depend on loop variables.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RangeExpr {
+    /// Index into [`Program::areas`].
+    pub area: u16,
+    /// First page, counted from the area's start.
+    pub first: Expr,
+    /// Number of pages.
+    pub pages: Expr,
+}
+
+impl RangeExpr {
+    /// The pages that the range names now, checked against the area.
+    pub fn resolve(&self, areas: &[Area], slots: &[i64]) -> Result<PageRange, ExprError> {
+        let area = &areas[self.area as usize];
+        let (first, pages) = (self.first.eval(slots)?, self.pages.eval(slots)?);
+        let size = area.range.pages() as i64;
+        if first < 0 || pages < 0 || first > size || pages > size - first {
+            return Err(ExprError::OutsideArea { area: area.name.clone(), first, pages, size });
+        }
+        Ok(PageRange::new(area.range.start.add(first as u64), pages as u64))
+    }
+}
+
+/// Read or write.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Access {
+    /// A load.
+    Read,
+    /// A store of a value other than zero.
+    Write,
+    /// A store of zero. (Pages that hold only zeros are not written to swap since 6.12.)
+    WriteZero,
+}
+
+impl Access {
+    /// Whether it is a store.
+    pub const fn is_write(self) -> bool {
+        !matches!(self, Access::Read)
+    }
+}
+
+/// In which order a touch visits its pages.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Order {
+    /// Ascending, every `stride`th page.
+    Ascending {
+        /// Pages from one access to the next; at least 1.
+        stride: Expr,
+    },
+    /// `count` accesses drawn by [`crate::rng::SplitMix64`] from `seed`.
+    Random {
+        /// Number of accesses.
+        count: Expr,
+        /// Seed of the generator.
+        seed: u64,
+    },
+}
+
+/// Page protection of a mapping.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Prot {
+    /// `PROT_NONE`
+    None,
+    /// `PROT_READ`
+    Read,
+    /// `PROT_READ|PROT_WRITE`
+    ReadWrite,
+}
+
+/// Advice to `madvise(2)`.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Advice {
+    /// `MADV_DONTNEED`
+    DontNeed,
+    /// `MADV_FREE`
+    Free,
+    /// `MADV_COLD`
+    Cold,
+    /// `MADV_PAGEOUT`
+    PageOut,
+    /// `MADV_POPULATE_READ`
+    PopulateRead,
+    /// `MADV_POPULATE_WRITE`
+    PopulateWrite,
+}
+
+impl Advice {
+    /// All advices with the word that scenarios use.
+    pub const ALL: [(Advice, &'static str); 6] = [
+        (Advice::DontNeed, "dontneed"),
+        (Advice::Free, "free"),
+        (Advice::Cold, "cold"),
+        (Advice::PageOut, "pageout"),
+        (Advice::PopulateRead, "populate-read"),
+        (Advice::PopulateWrite, "populate-write"),
+    ];
+
+    /// The word that scenarios use.
+    pub fn word(self) -> &'static str {
+        Advice::ALL.iter().find(|(a, _)| *a == self).map_or("", |(_, w)| w)
+    }
+}
+
+/// The kinds of operation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum OpKind {
+    /// `mmap` of private anonymous memory over the whole area (`MAP_FIXED_NOREPLACE`).
+    Map {
+        /// Index into [`Program::areas`].
+        area: u16,
+        /// Protection of the new mapping.
+        prot: Prot,
+    },
+    /// Loads or stores, one per page visited.
+    Touch {
+        /// The pages.
+        range: RangeExpr,
+        /// Load or store.
+        access: Access,
+        /// In which order.
+        order: Order,
+    },
+    /// `munmap`
+    Unmap {
+        /// The pages.
+        range: RangeExpr,
+    },
+    /// `mprotect`
+    Protect {
+        /// The pages.
+        range: RangeExpr,
+        /// The new protection.
+        prot: Prot,
+    },
+    /// `mremap(MREMAP_MAYMOVE | MREMAP_FIXED)`: move the pages to the start of area `to`.
+    Remap {
+        /// The pages to move.
+        range: RangeExpr,
+        /// Index into [`Program::areas`] of the destination.
+        to: u16,
+    },
+    /// `madvise`
+    Advise {
+        /// The pages.
+        range: RangeExpr,
+        /// What is advised.
+        advice: Advice,
+    },
+    /// Run on the CPU, touching nothing, until the scenario ends.
+    Spin,
+    /// Sleep: the CPU goes idle and keeps the address space loaded lazily.
+    Sleep {
+        /// For how long; `None` until the scenario ends.
+        duration_ns: Option<Expr>,
+    },
+    /// Wait for the other threads of the barrier. Index into [`Program::barriers`].
+    Barrier {
+        /// Which.
+        barrier: u16,
+    },
+    /// The body, `count` times.
+    Repeat {
+        /// The slot that counts from 0.
+        slot: u8,
+        /// How often.
+        count: Expr,
+        /// What.
+        body: Vec<Op>,
+    },
+    /// The body once for every `stride`th page of the range; the slot holds the page's index in
+    /// its area.
+    ForEach {
+        /// The slot that holds the page's index.
+        slot: u8,
+        /// The pages.
+        range: RangeExpr,
+        /// Pages from one to the next.
+        stride: Expr,
+        /// What.
+        body: Vec<Op>,
+    },
+    /// The scenario's rounds: the unit of every per-round figure. Only in thread 0, once. They
+    /// start with the LRU batch of the thread's CPU drained, so that what ran there before does
+    /// not decide which pages a kernel can reuse.
+    Rounds {
+        /// The slot that counts rounds, warm-up included, from 0.
+        slot: u8,
+        /// Rounds before the ones that count.
+        warmup: u32,
+        /// Rounds that count.
+        count: u32,
+        /// What one round does.
+        body: Vec<Op>,
+    },
+    /// The body, timed in cycles.
+    Measure {
+        /// What is timed.
+        body: Vec<Op>,
+    },
+    /// A phase mark. Index into [`Program::marks`].
+    Mark {
+        /// Which.
+        mark: u16,
+    },
+}
+
+/// An integer expression over loop slots. Sums overflow to an error, never silently.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Expr {
+    /// A number.
+    Const(i64),
+    /// The value of a loop slot.
+    Slot(u8),
+    /// `left op right`
+    Binary(BinaryOp, Box<Expr>, Box<Expr>),
+}
+
+/// Operators of [`Expr`].
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BinaryOp {
+    /// `+`
+    Add,
+    /// `-`
+    Sub,
+    /// `*`
+    Mul,
+    /// `/`, rounding towards zero
+    Div,
+    /// `%`
+    Rem,
+}
+
+/// Why an expression has no value.
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
+pub enum ExprError {
+    /// The value does not fit in 64 bits.
+    #[error("the value does not fit in 64 bits")]
+    Overflow,
+    /// A division by zero.
+    #[error("division by zero")]
+    DivisionByZero,
+    /// A range that leaves its area.
+    #[error("pages {first}..{} are outside `{area}`, which has {size} pages", first + pages)]
+    OutsideArea {
+        /// The area's name.
+        area: String,
+        /// First page asked for.
+        first: i64,
+        /// Pages asked for.
+        pages: i64,
+        /// The area's size in pages.
+        size: i64,
+    },
+    /// A stride or count that makes no sense.
+    #[error("{what} is {value}; it must be at least {least}")]
+    TooSmall {
+        /// What is too small.
+        what: String,
+        /// Its value.
+        value: i64,
+        /// The least that would do.
+        least: i64,
+    },
+}
+
+impl BinaryOp {
+    /// `left op right`.
+    pub fn apply(self, left: i64, right: i64) -> Result<i64, ExprError> {
+        let value = match self {
+            BinaryOp::Add => left.checked_add(right),
+            BinaryOp::Sub => left.checked_sub(right),
+            BinaryOp::Mul => left.checked_mul(right),
+            BinaryOp::Div | BinaryOp::Rem if right == 0 => return Err(ExprError::DivisionByZero),
+            BinaryOp::Div => left.checked_div(right),
+            BinaryOp::Rem => left.checked_rem(right),
+        };
+        value.ok_or(ExprError::Overflow)
+    }
+}
+
+impl Expr {
+    /// The value now.
+    pub fn eval(&self, slots: &[i64]) -> Result<i64, ExprError> {
+        match self {
+            Expr::Const(value) => Ok(*value),
+            Expr::Slot(slot) => Ok(slots[*slot as usize]),
+            Expr::Binary(op, left, right) => op.apply(left.eval(slots)?, right.eval(slots)?),
+        }
+    }
+
+    /// The value now, which must be at least `least`.
+    pub fn eval_at_least(&self, slots: &[i64], what: &str, least: i64) -> Result<u64, ExprError> {
+        let value = self.eval(slots)?;
+        if value < least {
+            return Err(ExprError::TooSmall { what: what.to_owned(), value, least });
+        }
+        Ok(value as u64)
+    }
+}
+
+impl Program {
+    /// The area and page index that `page` belongs to, as scenarios write it: `heap[3]`.
+    pub fn page_name(&self, page: Vpn) -> Option<String> {
+        let area = self.areas.iter().find(|a| a.range.contains(page))?;
+        Some(format!("{}[{}]", area.name, page.since(area.range.start)))
+    }
+
+    /// Whether `page` lies in one of the scenario's areas.
+    pub fn owns(&self, page: Vpn) -> bool {
+        self.areas.iter().any(|a| a.range.contains(page))
+    }
+}

@@ -1,0 +1,85 @@
+//! What a target gives back, whichever it is: rounds with their events, and what it cannot show.
+
+use crate::event::Event;
+use crate::program::Program;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The result of one scenario on one target.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TargetRun {
+    /// The target as it was asked for: `live`, `model:6.12`.
+    pub target: String,
+    /// The kernel release, on a real kernel.
+    pub release: Option<String>,
+    /// Its rounds, warm-up left out.
+    pub rounds: Vec<Round>,
+    /// Counters that this target cannot show, with the reason.
+    pub unseen: BTreeMap<String, String>,
+    /// Rounds marked because a witness failed, and what became of them.
+    pub witness: Witness,
+    /// Why the run counts for nothing, if so.
+    pub invalid: Option<String>,
+    /// The environment, by name. Empty for a model.
+    pub environment: BTreeMap<String, String>,
+    /// The state of each page of the scenario at the end, by name (`heap[3]`).
+    pub final_pages: BTreeMap<String, String>,
+}
+
+/// One round.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Round {
+    /// Its number, from 0.
+    pub index: u32,
+    /// What happened in it, in order. Empty if events could not be had.
+    pub events: Vec<Event>,
+    /// Minor faults (`ru_minflt`) of all of the scenario's threads that act in the round.
+    pub minor_faults: Option<u64>,
+    /// Major faults (`ru_majflt`).
+    pub major_faults: Option<u64>,
+    /// Cycles of each `measure` block, in order. Empty in the model.
+    pub cycles: Vec<u64>,
+    /// Differences of `/proc/vmstat` lines and the like, where the target has them per round.
+    pub kernel_counters: BTreeMap<String, u64>,
+}
+
+/// How the run watched over its own validity.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Witness {
+    /// Rounds marked, by reason.
+    pub marked: BTreeMap<String, u32>,
+    /// Rounds run in all, the marked ones included.
+    pub attempted: u32,
+    /// Events lost in all, in rounds that were therefore marked.
+    pub events_lost: u64,
+}
+
+impl Witness {
+    /// Rounds marked in all.
+    pub fn marked_total(&self) -> u32 {
+        self.marked.values().sum()
+    }
+
+    /// The share of rounds that were marked.
+    pub fn marked_share(&self) -> f64 {
+        if self.attempted == 0 {
+            0.0
+        } else {
+            f64::from(self.marked_total()) / f64::from(self.attempted)
+        }
+    }
+}
+
+/// The largest share of marked rounds with which a run still counts.
+pub const MARKED_SHARE_LIMIT: f64 = 0.02;
+
+/// What the runner reads: the program and how to run it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunRequest {
+    /// The scenario.
+    pub program: Program,
+    /// Whether to record events.
+    pub events: bool,
+    /// Pages of each CPU's event ring; a power of two.
+    pub ring_pages: u32,
+}

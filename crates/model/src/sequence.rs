@@ -1,0 +1,375 @@
+//! The canonical sequence of a round: what targets are compared by.
+//!
+//! It keeps what a race-free scenario determines on every kernel, and nothing else: the faults
+//! on the scenario's pages, the flushes that its threads issue, its phase marks. A flush is one
+//! token, made of a send and the initiator's own part, in whichever order the kernel traced
+//! them. Receives never enter: when another CPU answers is not determined.
+//!
+//! Notation: `R`, `W`, `WP` are faults (read and write of a page not present, write to a
+//! present one); `IPI:MM(4)` a shootdown of 4 pages of one address space, `IPI:BATCH(ALL)` the
+//! full flush of a batched unmap, `loc:MM(1)` a flush that was not sent, `IPI:MM(1/send512)` one
+//! whose two parts give different page counts, `send(4)` one without a local part, `¦ name:` a
+//! phase mark; `x8` repeats a token or a group in brackets.
+
+use crate::addr::CpuId;
+use crate::event::{Event, EventKind, FaultCode, FlushReason};
+use crate::program::Program;
+use std::fmt;
+
+pub use crate::notation::NotationError;
+
+/// One element of a [`Sequence`].
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Token {
+    /// A fault.
+    Fault(FaultToken),
+    /// A flush that was sent to other CPUs.
+    Shootdown {
+        /// Pages as the send event gives them; `None`: all.
+        send: Option<u32>,
+        /// The initiator's own part.
+        local: Option<LocalPart>,
+    },
+    /// A flush on the initiator only.
+    Local(LocalPart),
+    /// A phase mark, by name.
+    Mark(String),
+}
+
+/// Faults, as far as the error code tells them apart.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FaultToken {
+    /// Read, nothing present.
+    R,
+    /// Write, nothing present.
+    W,
+    /// Write, present without permission.
+    Wp,
+    /// Read, present without permission.
+    Rp,
+}
+
+/// The initiator's part of a flush.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LocalPart {
+    /// Whether it belongs to a batched unmap (`arch_tlbbatch_flush`).
+    pub batch: bool,
+    /// Pages; `None`: all.
+    pub pages: Option<u32>,
+}
+
+impl From<FaultCode> for FaultToken {
+    fn from(code: FaultCode) -> FaultToken {
+        match (code.present(), code.write()) {
+            (false, false) => FaultToken::R,
+            (false, true) => FaultToken::W,
+            (true, true) => FaultToken::Wp,
+            (true, false) => FaultToken::Rp,
+        }
+    }
+}
+
+/// In which order a kernel traces the two parts of a flush: constant for one kernel.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum TraceOrder {
+    /// Send, then the initiator's part (6.1 and later).
+    SendFirst,
+    /// The initiator's part, then the send (5.10).
+    LocalFirst,
+}
+
+impl TraceOrder {
+    /// The order that leaves the fewest events without their other part, and of these the one
+    /// whose parts give equal page counts most often.
+    pub fn of<'a>(rounds: impl IntoIterator<Item = &'a [Event]> + Clone) -> TraceOrder {
+        let misfits = |order: TraceOrder| {
+            let parts = rounds.clone().into_iter().flat_map(|events| pair(events, order));
+            parts.fold((0_usize, 0_usize), |(alone, unequal), part| match part {
+                FlushPart::Sent { send, local: Some(local) } => {
+                    (alone, unequal + usize::from(flush_pages(send) != flush_pages(local)))
+                }
+                _ => (alone + 1, unequal),
+            })
+        };
+        if misfits(TraceOrder::LocalFirst) < misfits(TraceOrder::SendFirst) {
+            TraceOrder::LocalFirst
+        } else {
+            TraceOrder::SendFirst
+        }
+    }
+}
+
+/// A flush with its parts.
+#[derive(Copy, Clone, Debug)]
+pub enum FlushPart<'a> {
+    /// It was sent.
+    Sent {
+        /// The send.
+        send: &'a Event,
+        /// The initiator's part, unless the initiator did not have the address space loaded.
+        local: Option<&'a Event>,
+    },
+    /// It was not sent.
+    Local {
+        /// The initiator's part.
+        local: &'a Event,
+    },
+}
+
+impl FlushPart<'_> {
+    /// The number of its first event, where the flush stands in the sequence.
+    pub fn seq(&self) -> u64 {
+        match self {
+            FlushPart::Sent { send, local } => local.map_or(send.seq, |l| l.seq.min(send.seq)),
+            FlushPart::Local { local } => local.seq,
+        }
+    }
+
+    fn token(&self) -> Token {
+        match self {
+            FlushPart::Sent { send, local } => {
+                Token::Shootdown { send: flush_pages(send), local: local.map(local_part) }
+            }
+            FlushPart::Local { local } => Token::Local(local_part(local)),
+        }
+    }
+}
+
+/// Whether the event is a shootdown being sent by one of the scenario's threads.
+pub(crate) fn is_send(event: &Event) -> bool {
+    event.thread.is_some()
+        && matches!(event.kind, EventKind::Flush { reason: FlushReason::RemoteSend, .. })
+}
+
+fn is_local(event: &Event) -> bool {
+    event.thread.is_some()
+        && matches!(
+            event.kind,
+            EventKind::Flush { reason: FlushReason::LocalBatch | FlushReason::LocalMm, .. }
+        )
+}
+
+fn flush_pages(event: &Event) -> Option<u32> {
+    match event.kind {
+        EventKind::Flush { pages, .. } => pages,
+        _ => None,
+    }
+}
+
+fn local_part(event: &Event) -> LocalPart {
+    let batch = matches!(event.kind, EventKind::Flush { reason: FlushReason::LocalBatch, .. });
+    LocalPart { batch, pages: flush_pages(event) }
+}
+
+/// The flushes of the scenario's threads, each send with its local part. Two parts belong
+/// together if they follow each other on one CPU with no fault or mark in between.
+fn pair(events: &[Event], order: TraceOrder) -> Vec<FlushPart<'_>> {
+    let mut flushes: Vec<FlushPart<'_>> = Vec::new();
+    let mut open: Vec<(CpuId, usize)> = Vec::new();
+    for event in events {
+        let half = open.iter().position(|(cpu, _)| *cpu == event.cpu);
+        let half = half.map(|at| open.swap_remove(at).1);
+        let keep_open = match (half.map(|at| &mut flushes[at]), order) {
+            (Some(FlushPart::Sent { local, .. }), TraceOrder::SendFirst) if is_local(event) => {
+                *local = Some(event);
+                continue;
+            }
+            (Some(part @ FlushPart::Local { .. }), TraceOrder::LocalFirst) if is_send(event) => {
+                if let FlushPart::Local { local } = *part {
+                    *part = FlushPart::Sent { send: event, local: Some(local) };
+                }
+                continue;
+            }
+            // A receive or a switch between the two parts does not part them.
+            _ => matches!(event.kind, EventKind::Flush { .. } | EventKind::Switch { .. }),
+        };
+        let opens = match order {
+            TraceOrder::SendFirst => is_send(event),
+            TraceOrder::LocalFirst => is_local(event),
+        };
+        if is_send(event) {
+            flushes.push(FlushPart::Sent { send: event, local: None });
+        } else if is_local(event) {
+            flushes.push(FlushPart::Local { local: event });
+        } else if let (Some(at), true) = (half, keep_open) {
+            open.push((event.cpu, at));
+        }
+        if opens {
+            open.push((event.cpu, flushes.len() - 1));
+        }
+    }
+    flushes
+}
+
+/// What a sequence is made of.
+#[derive(Copy, Clone, Debug)]
+pub enum Operation<'a> {
+    /// A fault on one of the scenario's pages.
+    Fault(&'a Event, FaultCode),
+    /// A flush.
+    Flush(FlushPart<'a>),
+    /// A phase mark.
+    Mark(&'a Event, u16),
+}
+
+impl Operation<'_> {
+    fn seq(&self) -> u64 {
+        match self {
+            Operation::Fault(event, _) | Operation::Mark(event, _) => event.seq,
+            Operation::Flush(flush) => flush.seq(),
+        }
+    }
+}
+
+/// The faults, flushes and marks of one round, in order.
+pub fn operations<'a>(
+    program: &Program,
+    events: &'a [Event],
+    order: TraceOrder,
+) -> Vec<Operation<'a>> {
+    let mut all: Vec<Operation<'a>> =
+        pair(events, order).into_iter().map(Operation::Flush).collect();
+    all.extend(events.iter().filter_map(|event| match event.kind {
+        EventKind::Fault { page, code } if event.thread.is_some() && program.owns(page) => {
+            Some(Operation::Fault(event, code))
+        }
+        EventKind::Mark { mark } => Some(Operation::Mark(event, mark)),
+        _ => None,
+    }));
+    all.sort_by_key(Operation::seq);
+    all
+}
+
+/// The canonical sequence of one round. Equal sequences have equal token lists; the text is for
+/// people.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sequence(pub Vec<Token>);
+
+impl Sequence {
+    /// The sequence of one round's events.
+    pub fn of(program: &Program, events: &[Event], order: TraceOrder) -> Sequence {
+        let token = |operation: Operation<'_>| match operation {
+            Operation::Fault(_, code) => Token::Fault(code.into()),
+            Operation::Flush(flush) => flush.token(),
+            Operation::Mark(_, mark) => {
+                Token::Mark(program.marks.get(usize::from(mark)).cloned().unwrap_or_default())
+            }
+        };
+        Sequence(operations(program, events, order).into_iter().map(token).collect())
+    }
+
+    /// The sequence with every token written out, for a side-by-side view.
+    pub fn tokens(&self) -> &[Token] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Token::Fault(FaultToken::R) => f.write_str("R"),
+            Token::Fault(FaultToken::W) => f.write_str("W"),
+            Token::Fault(FaultToken::Wp) => f.write_str("WP"),
+            Token::Fault(FaultToken::Rp) => f.write_str("RP"),
+            Token::Shootdown { send, local: None } => write!(f, "send({})", Pages(*send)),
+            Token::Shootdown { send, local: Some(local) } if *send == local.pages => {
+                write!(f, "IPI:{}({})", path(local.batch), Pages(*send))
+            }
+            Token::Shootdown { send, local: Some(local) } => {
+                write!(f, "IPI:{}({}/send{})", path(local.batch), Pages(local.pages), Pages(*send))
+            }
+            Token::Local(local) => write!(f, "loc:{}({})", path(local.batch), Pages(local.pages)),
+            Token::Mark(name) if name.is_empty() => f.write_str("¦"),
+            Token::Mark(name) => write!(f, "¦ {name}:"),
+        }
+    }
+}
+
+struct Pages(Option<u32>);
+
+impl fmt::Display for Pages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(pages) => pages.fmt(f),
+            None => f.write_str("ALL"),
+        }
+    }
+}
+
+const fn path(batch: bool) -> &'static str {
+    if batch { "BATCH" } else { "MM" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::account::tests::{events, program};
+
+    /// Raw events as the captures list them (`cpu F reason pages`, `cpu P page code`,
+    /// `cpu M mark`), and the sequence that they reduce to.
+    fn check(raw: &str, expected: &str) {
+        let program = program();
+        let events = events(raw);
+        let order = TraceOrder::of([events.as_slice()]);
+        let sequence = Sequence::of(&program, &events, order);
+        assert_eq!(sequence.to_string(), expected);
+        assert_eq!(expected.parse(), Ok(sequence), "the text reads back");
+    }
+
+    #[test]
+    fn swap_in_and_copy_on_5_10() {
+        check(
+            "0 F 3 -1, 0 F 4 -1, 1 F 1 -1, 0 F 2 -1, 0 F 4 -1, 1 F 1 -1, 0 F 1 0, 0 F 3 1, \
+             0 F 4 1, 1 F 1 1, 0 F 1 0, 0 P 0 4, 0 P 0 7, 0 F 3 1, 0 F 4 1, 1 F 1 1, 0 F 1 0",
+            "IPI:MM(ALL) IPI:BATCH(ALL) IPI:MM(1) R WP IPI:MM(1)",
+        );
+    }
+
+    #[test]
+    fn swap_in_and_reuse_on_6_1() {
+        check(
+            "0 F 4 -1, 0 F 3 -1, 1 F 1 -1, 0 F 4 -1, 0 F 2 -1, 1 F 1 -1, 0 F 4 -1, 0 F 2 -1, \
+             1 F 1 -1, 0 F 4 2, 0 F 3 2, 1 F 1 2, 0 P 0 4, 0 P 0 7, 0 P 1 4, 0 P 1 7",
+            "IPI:MM(ALL) IPI:BATCH(ALL)x2 IPI:MM(2) (R WP)x2",
+        );
+    }
+
+    #[test]
+    fn a_receive_before_the_local_part_does_not_part_them() {
+        check("0 F 4 -1, 1 F 1 -1, 0 F 3 -1, 0 P 0 4", "IPI:MM(ALL) R");
+    }
+
+    #[test]
+    fn marks_and_local_flushes() {
+        check("0 P 0 6, 0 M 0, 0 F 3 1", "W ¦ unmap: loc:MM(1)");
+        check("0 F 4 1, 0 F 3 1, 0 M 1, 0 F 4 1, 0 F 3 1, 0 M 2", "IPI:MM(1) ¦ rw: IPI:MM(1) ¦ w:");
+        check("0 M 0", "¦ unmap:");
+        check("", "(none)");
+    }
+
+    #[test]
+    fn local_flushes_alone_stay_alone() {
+        check("0 F 3 1, 0 F 3 1, 0 P 0 4, 0 P 0 7, 0 F 3 1", "loc:MM(1)x2 R WP loc:MM(1)");
+    }
+
+    #[test]
+    fn a_huge_page_counts_differently_in_the_two_parts() {
+        check("0 P 0 6, 0 M 0, 0 F 4 512, 0 F 3 1", "W ¦ unmap: IPI:MM(1/send512)");
+        check("0 F 4 8", "send(8)");
+    }
+
+    #[test]
+    fn strangers_and_foreign_pages_are_left_out() {
+        check("0 P 99999 6, 0 f 3 -1, 0 P 0 4, 0 F 0 -1", "R");
+    }
+
+    #[test]
+    fn the_order_of_one_run_is_one() {
+        let program = program();
+        let rounds = [events("0 F 3 1, 0 F 4 1"), events("0 F 3 -1, 0 F 3 1, 0 F 4 1")];
+        let order = TraceOrder::of(rounds.iter().map(Vec::as_slice));
+        assert_eq!(order, TraceOrder::LocalFirst);
+        let second = Sequence::of(&program, &rounds[1], order);
+        assert_eq!(second.to_string(), "loc:MM(ALL) IPI:MM(1)");
+    }
+}

@@ -1,0 +1,155 @@
+//! The simulator's environment: a step runs at once, a lock is always free.
+
+use crate::addr::{CpuId, ThreadId};
+use crate::arch::Arch;
+use crate::env::{Context, Env, Lock};
+use crate::event::{Event, EventKind};
+use crate::machine::tlb::SimTlbs;
+use crate::machine::world::{At, Ghost, Log, Mode, USER_MM, World};
+use crate::policy::Policies;
+use crate::program::Program;
+use crate::site::Site;
+use crate::verdict::Verdict;
+use std::hash::Hash;
+
+/// The simulator's representation of the world.
+#[derive(Debug)]
+pub struct SimMode;
+
+impl Mode for SimMode {
+    type Tlbs = SimTlbs;
+    type Ghost = NoGhost;
+    type Log = SimLog;
+}
+
+/// The simulator's world.
+pub type SimWorld = World<SimMode>;
+
+/// No ghost state.
+#[derive(Copy, Clone, Debug)]
+pub struct NoGhost;
+
+impl Ghost for NoGhost {}
+
+const _: () = assert!(size_of::<NoGhost>() == 0, "ghost state costs the simulator nothing");
+
+/// How many events are kept outside rounds, for messages.
+const HISTORY: usize = 256;
+
+/// The events of the round, or the last few outside rounds.
+#[derive(Clone, Debug, Default)]
+pub struct SimLog {
+    /// The events.
+    pub events: Vec<Event>,
+    /// A round that counts is under way: keep every event.
+    pub recording: bool,
+    next_seq: u64,
+    ptes: bool,
+}
+
+impl SimLog {
+    /// An empty log; `ptes`: record PTE changes, too.
+    pub fn new(ptes: bool) -> SimLog {
+        SimLog { ptes, ..SimLog::default() }
+    }
+
+    /// Takes an event of the scenario itself, which no kernel function caused.
+    pub fn emit_marker(&mut self, at: At, kind: EventKind) {
+        self.emit(at, kind, None);
+        if let Some(event) = self.events.last_mut() {
+            event.site = None;
+        }
+    }
+}
+
+impl Log for SimLog {
+    #[inline]
+    fn emit(&mut self, at: At, kind: EventKind, verdict: Option<Verdict>) -> u64 {
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        if !self.recording && self.events.len() == HISTORY {
+            self.events.clear();
+        }
+        let thread = at.running;
+        let (op, site) = (Some(at.op), Some(at.site));
+        self.events.push(Event { seq, time_ns: 0, cpu: at.cpu, thread, op, site, kind, verdict });
+        seq
+    }
+
+    #[inline]
+    fn wants_ptes(&self) -> bool {
+        self.ptes
+    }
+}
+
+/// The environment of one operation.
+pub struct SimEnv<'w> {
+    world: &'w mut SimWorld,
+    context: Context,
+}
+
+impl<'w> SimEnv<'w> {
+    /// Thread `thread` of `program`, in operation `op`.
+    pub fn of(world: &'w mut SimWorld, program: &Program, thread: usize, op: u32) -> SimEnv<'w> {
+        SimEnv::new(world, program.threads[thread].cpu, ThreadId(thread as u16), op)
+    }
+
+    /// A thread on a CPU.
+    pub fn new(world: &'w mut SimWorld, cpu: CpuId, thread: ThreadId, op: u32) -> SimEnv<'w> {
+        SimEnv { world, context: Context { cpu, thread, mm: USER_MM, op } }
+    }
+}
+
+impl Context {
+    /// The context in a kernel function.
+    pub const fn at(self, site: Site) -> At {
+        At {
+            cpu: self.cpu,
+            thread: self.thread,
+            running: Some(self.thread),
+            mm: self.mm,
+            op: self.op,
+            site,
+        }
+    }
+}
+
+impl Env for SimEnv<'_> {
+    type Mode = SimMode;
+
+    #[inline]
+    fn context(&self) -> Context {
+        self.context
+    }
+
+    #[inline]
+    fn policies(&self) -> &Policies {
+        &self.world.policies
+    }
+
+    #[inline]
+    fn arch(&self) -> &Arch {
+        &self.world.arch
+    }
+
+    #[inline]
+    fn step<R: Hash>(&mut self, site: Site, action: impl FnOnce(&mut SimWorld, At) -> R) -> R {
+        action(self.world, self.context.at(site))
+    }
+
+    #[inline]
+    fn record(&mut self, site: Site, kind: EventKind, verdict: Option<Verdict>) -> u64 {
+        self.world.log.emit(self.context.at(site), kind, verdict)
+    }
+
+    #[inline]
+    fn lock(&mut self, _: Lock) {}
+
+    #[inline]
+    fn try_lock(&mut self, _: Lock) -> bool {
+        true
+    }
+
+    #[inline]
+    fn unlock(&mut self, _: Lock) {}
+}

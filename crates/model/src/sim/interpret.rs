@@ -1,0 +1,437 @@
+//! The interpreter: threads as stacks of loops, scheduled in discrete order.
+
+use super::env::SimWorld;
+use super::{SimError, SimOptions, consistency, count_faults};
+use crate::addr::{CpuId, PageRange, ThreadId};
+use crate::env::Context;
+use crate::event::EventKind;
+use crate::kernel::Errno;
+use crate::kernel::lru::lru_add_drain;
+use crate::kernel::madvise::madvise;
+use crate::kernel::map::{mmap, munmap};
+use crate::kernel::protect::mprotect;
+use crate::kernel::remap::mremap;
+use crate::kernel::switch::{enter_lazy, switch_mm};
+use crate::machine::world::{At, USER_MM};
+use crate::program::{Access, ExprError, Op, OpKind, Order, Program, RangeExpr};
+use crate::run::Round;
+use crate::site::Site;
+use std::collections::VecDeque;
+
+/// The most events that one round may have: about 5 GiB of them.
+const MAX_EVENTS: usize = 40_000_000;
+
+/// What a thread does when it is not running.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Status {
+    /// Its turn will come.
+    Queued,
+    /// It has its turn.
+    Active,
+    /// Waits at this barrier.
+    AtBarrier(u16),
+    /// Spins or sleeps until the end, or is done.
+    Settled,
+}
+
+/// What follows when a body is at its end.
+#[derive(Copy, Clone, Debug)]
+enum Then {
+    /// Nothing: the thread is done.
+    End,
+    /// The next turn of a loop: the slot counts up by `step` until `left` turns are done.
+    Again { slot: u8, step: i64, left: u64 },
+    /// The next round.
+    NextRound { slot: u8, warmup: u32, count: u32 },
+    /// The end of a `measure`.
+    EndMeasure,
+}
+
+/// A body being executed.
+#[derive(Copy, Clone, Debug)]
+struct Frame<'p> {
+    ops: &'p [Op],
+    next: usize,
+    then: Then,
+}
+
+struct Thread<'p> {
+    stack: Vec<Frame<'p>>,
+    slots: Vec<i64>,
+    status: Status,
+}
+
+/// The machine with its program.
+pub(super) struct Machine<'p, 'w> {
+    pub(super) program: &'p Program,
+    pub(super) world: &'w mut SimWorld,
+    pub(super) thread: usize,
+    pub(super) op: u32,
+    threads: Vec<Thread<'p>>,
+    /// Threads that can go on, in the order of their turns.
+    queue: VecDeque<usize>,
+    paranoid: bool,
+    on_round: &'w mut dyn FnMut(&Round),
+    round: Round,
+}
+
+impl<'p, 'w> Machine<'p, 'w> {
+    pub(super) fn new(
+        program: &'p Program,
+        world: &'w mut SimWorld,
+        options: &SimOptions,
+        on_round: &'w mut dyn FnMut(&Round),
+    ) -> Machine<'p, 'w> {
+        let thread = |thread: &'p crate::program::Thread| Thread {
+            stack: vec![Frame { ops: &thread.body, next: 0, then: Then::End }],
+            slots: vec![0; usize::from(program.slots)],
+            status: Status::Queued,
+        };
+        Machine {
+            program,
+            world,
+            thread: 0,
+            op: 0,
+            threads: program.threads.iter().map(thread).collect(),
+            queue: VecDeque::new(),
+            paranoid: options.paranoid,
+            on_round,
+            round: Round::default(),
+        }
+    }
+
+    /// Runs to the end.
+    pub(super) fn run(&mut self) -> Result<(), SimError> {
+        // 1. Every thread starts on its CPU, the process's first thread first.
+        for thread in 0..self.threads.len() {
+            self.thread = thread;
+            self.resume_on_cpu();
+        }
+        // 2. Those that only spin or sleep do so before anything else happens.
+        for thread in 1..self.threads.len() {
+            let holds =
+                |op: &Op| matches!(op.kind, OpKind::Spin | OpKind::Sleep { duration_ns: None });
+            if self.program.threads[thread].body.iter().all(holds) {
+                self.run_thread(thread)?;
+            }
+        }
+        // 3. The others take turns, first in declared order, after a barrier in its order.
+        self.queue = (0..self.threads.len()).collect();
+        while let Some(thread) = self.queue.pop_front() {
+            if self.threads[thread].status != Status::Settled {
+                self.run_thread(thread)?;
+            }
+        }
+        self.report_deadlock()
+    }
+
+    fn report_deadlock(&self) -> Result<(), SimError> {
+        let waiting = self.threads.iter().enumerate().filter_map(|(index, thread)| {
+            let Status::AtBarrier(barrier) = thread.status else { return None };
+            let name = &self.program.barriers[usize::from(barrier)].name;
+            Some(format!("`{}` waits at barrier `{name}`", self.program.threads[index].name))
+        });
+        let waiting: Vec<String> = waiting.collect();
+        if waiting.is_empty() {
+            Ok(())
+        } else {
+            Err(SimError::Deadlock { waiting: waiting.join(", ") })
+        }
+    }
+
+    fn run_thread(&mut self, thread: usize) -> Result<(), SimError> {
+        self.thread = thread;
+        self.resume_on_cpu();
+        self.threads[thread].status = Status::Active;
+        while self.threads[thread].status == Status::Active {
+            self.advance()?;
+        }
+        Ok(())
+    }
+
+    /// The thread gets its CPU, which may have been idle or with another thread.
+    fn resume_on_cpu(&mut self) {
+        let (cpu, thread) = (self.cpu(), ThreadId(self.thread as u16));
+        let at = self.at(Site::SwitchMm);
+        let before = self.world.cpus[cpu.index()].running.replace(thread);
+        if before != Some(thread) {
+            self.world.emit(at, EventKind::Switch { to: Some(thread) });
+            switch_mm(self.world, at, cpu, USER_MM);
+        }
+    }
+
+    fn go_idle(&mut self) {
+        let at = self.at(Site::EnterLazyTlb);
+        enter_lazy(self.world, at.cpu);
+        self.world.emit(at, EventKind::Switch { to: None });
+    }
+
+    /// One operation, or the end of a body.
+    fn advance(&mut self) -> Result<(), SimError> {
+        let Some(frame) = self.threads[self.thread].stack.last_mut() else {
+            self.threads[self.thread].status = Status::Settled;
+            self.go_idle();
+            return Ok(());
+        };
+        let frame_ops: &'p [Op] = frame.ops;
+        let Some(op) = frame_ops.get(frame.next) else {
+            let then = frame.then;
+            return self.end_of_body(then);
+        };
+        frame.next += 1;
+        self.op = op.id;
+        self.execute(op)?;
+        self.check()
+    }
+
+    fn end_of_body(&mut self, then: Then) -> Result<(), SimError> {
+        match then {
+            Then::Again { slot, step, left } if left > 1 => {
+                let thread = &mut self.threads[self.thread];
+                thread.slots[usize::from(slot)] += step;
+                self.restart(Then::Again { slot, step, left: left - 1 });
+            }
+            Then::NextRound { slot, warmup, count } => {
+                let number = self.threads[self.thread].slots[usize::from(slot)];
+                self.end_round(number - i64::from(warmup));
+                if number + 1 < i64::from(warmup) + i64::from(count) {
+                    self.threads[self.thread].slots[usize::from(slot)] += 1;
+                    self.restart(then);
+                    self.start_round(number + 1 - i64::from(warmup));
+                } else {
+                    self.threads[self.thread].stack.pop();
+                }
+            }
+            Then::EndMeasure => {
+                self.emit(EventKind::MeasureEnd);
+                self.threads[self.thread].stack.pop();
+            }
+            Then::End | Then::Again { .. } => {
+                self.threads[self.thread].stack.pop();
+            }
+        }
+        Ok(())
+    }
+
+    fn restart(&mut self, then: Then) {
+        if let Some(frame) = self.threads[self.thread].stack.last_mut() {
+            (frame.next, frame.then) = (0, then);
+        }
+    }
+
+    fn enter(&mut self, ops: &'p [Op], then: Then) {
+        self.threads[self.thread].stack.push(Frame { ops, next: 0, then });
+    }
+
+    fn start_round(&mut self, round: i64) {
+        self.world.log.events.clear();
+        self.world.log.recording = round >= 0;
+        self.emit(EventKind::RoundStart { round });
+    }
+
+    fn end_round(&mut self, round: i64) {
+        self.emit(EventKind::RoundEnd { round });
+        self.world.log.recording = false;
+        if round < 0 {
+            return;
+        }
+        self.round.index = round as u32;
+        std::mem::swap(&mut self.round.events, &mut self.world.log.events);
+        let (minor, major) = count_faults(&self.round.events);
+        (self.round.minor_faults, self.round.major_faults) = (Some(minor), Some(major));
+        (self.on_round)(&self.round);
+    }
+
+    fn execute(&mut self, op: &'p Op) -> Result<(), SimError> {
+        match &op.kind {
+            OpKind::Touch { range, access, order } => self.touch(range, *access, order),
+            OpKind::Map { area, prot } => {
+                let range = self.program.areas[usize::from(*area)].range;
+                self.call(|env| mmap(env, range, *prot))
+            }
+            OpKind::Unmap { range } => self.call_on(range, |env, range| munmap(env, range)),
+            OpKind::Protect { range, prot } => {
+                self.call_on(range, |env, range| mprotect(env, range, *prot))
+            }
+            OpKind::Remap { range, to } => {
+                let to = self.program.areas[usize::from(*to)].range;
+                self.call_on(range, |env, range| match range.pages() <= to.pages() {
+                    true => mremap(env, range, to.start),
+                    false => Err(Errno::Einval),
+                })
+            }
+            OpKind::Advise { range, advice } => {
+                self.call_on(range, |env, range| madvise(env, range, *advice))
+            }
+            OpKind::Mark { mark } => {
+                self.emit(EventKind::Mark { mark: *mark });
+                Ok(())
+            }
+            OpKind::Spin | OpKind::Sleep { .. } | OpKind::Barrier { .. } => self.wait(&op.kind),
+            _ => self.enter_block(&op.kind),
+        }
+    }
+
+    /// Loops, rounds, measured blocks.
+    fn enter_block(&mut self, kind: &'p OpKind) -> Result<(), SimError> {
+        match kind {
+            OpKind::Repeat { slot, count, body } => {
+                let count = self.value(count.eval_at_least(self.slots(), "the count", 0))?;
+                self.enter_loop(body, *slot, 0, 1, count);
+            }
+            OpKind::ForEach { slot, range, stride, body } => {
+                let stride = self.value(stride.eval_at_least(self.slots(), "the stride", 1))?;
+                let pages = self.range(range)?;
+                let area = self.program.areas[usize::from(range.area)].range;
+                let first = pages.start.since(area.start) as i64;
+                self.enter_loop(body, *slot, first, stride as i64, pages.pages().div_ceil(stride));
+            }
+            OpKind::Rounds { warmup: 0, count: 0, .. } => {}
+            OpKind::Rounds { slot, warmup, count, body } => {
+                // Rounds start from an empty LRU batch, on every target.
+                lru_add_drain(&mut self.env());
+                self.threads[self.thread].slots[usize::from(*slot)] = 0;
+                self.enter(body, Then::NextRound { slot: *slot, warmup: *warmup, count: *count });
+                self.start_round(-i64::from(*warmup));
+            }
+            OpKind::Measure { body } => {
+                self.emit(EventKind::MeasureStart);
+                self.enter(body, Then::EndMeasure);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn enter_loop(&mut self, body: &'p [Op], slot: u8, first: i64, step: i64, turns: u64) {
+        if turns > 0 {
+            self.threads[self.thread].slots[usize::from(slot)] = first;
+            self.enter(body, Then::Again { slot, step, left: turns });
+        }
+    }
+
+    fn wait(&mut self, kind: &OpKind) -> Result<(), SimError> {
+        match kind {
+            OpKind::Spin => self.threads[self.thread].status = Status::Settled,
+            OpKind::Sleep { duration_ns: None } => {
+                self.threads[self.thread].status = Status::Settled;
+                self.go_idle();
+            }
+            OpKind::Sleep { duration_ns: Some(duration) } => {
+                self.value(duration.eval_at_least(self.slots(), "the time to sleep", 0))?;
+                self.go_idle();
+                self.resume_on_cpu();
+            }
+            OpKind::Barrier { barrier } => self.arrive(*barrier),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn arrive(&mut self, barrier: u16) {
+        self.threads[self.thread].status = Status::AtBarrier(barrier);
+        let all = &self.program.barriers[usize::from(barrier)].threads;
+        if all.iter().all(|t| self.threads[t.index()].status == Status::AtBarrier(barrier)) {
+            for thread in all {
+                self.threads[thread.index()].status = Status::Queued;
+                self.queue.push_back(thread.index());
+            }
+        }
+    }
+
+    fn touch(&mut self, range: &RangeExpr, access: Access, order: &Order) -> Result<(), SimError> {
+        let pages = self.range(range)?;
+        match order {
+            Order::Ascending { stride } => {
+                let stride = self.value(stride.eval_at_least(self.slots(), "the stride", 1))?;
+                self.touch_ascending(pages, stride, access)
+            }
+            Order::Random { count, seed } => {
+                let count = self.value(count.eval_at_least(self.slots(), "the count", 0))?;
+                if pages.is_empty() && count > 0 {
+                    return self.failed(Errno::Einval);
+                }
+                self.touch_random(pages, count, *seed, access)
+            }
+        }
+    }
+
+    /// A system call on a range; on an empty one it is left out, as on every target.
+    fn call_on(
+        &mut self,
+        range: &RangeExpr,
+        call: impl FnOnce(&mut super::SimEnv<'_>, PageRange) -> Result<(), Errno>,
+    ) -> Result<(), SimError> {
+        let range = self.range(range)?;
+        if range.is_empty() { Ok(()) } else { self.call(|env| call(env, range)) }
+    }
+
+    fn call(
+        &mut self,
+        call: impl FnOnce(&mut super::SimEnv<'_>) -> Result<(), Errno>,
+    ) -> Result<(), SimError> {
+        match call(&mut self.env()) {
+            Ok(()) => Ok(()),
+            Err(errno) => self.failed(errno),
+        }
+    }
+
+    fn failed(&self, errno: Errno) -> Result<(), SimError> {
+        Err(SimError::Call { op: self.op_text(), errno })
+    }
+
+    /// Whether the model still agrees with itself.
+    pub(super) fn check(&mut self) -> Result<(), SimError> {
+        if self.world.log.events.len() > MAX_EVENTS {
+            return Err(SimError::TooManyEvents { op: self.op_text() });
+        }
+        let error = match self.world.inconsistency.take() {
+            Some(error) => error,
+            None if !self.paranoid => return Ok(()),
+            None => match consistency::check(self.world) {
+                None => return Ok(()),
+                Some(what) => {
+                    crate::machine::world::Inconsistency { what, at: self.at(Site::HardwareWalk) }
+                }
+            },
+        };
+        let events = &self.world.log.events;
+        let history: Vec<String> = events[events.len().saturating_sub(8)..]
+            .iter()
+            .map(|event| {
+                format!("{:?} in {}", event.kind, event.site.map_or("?", |s| s.function()))
+            })
+            .collect();
+        Err(SimError::Inconsistent { op: self.op_text(), error, history: history.join("; ") })
+    }
+
+    fn range(&self, range: &RangeExpr) -> Result<PageRange, SimError> {
+        self.value(range.resolve(&self.program.areas, self.slots()))
+    }
+
+    fn slots(&self) -> &[i64] {
+        &self.threads[self.thread].slots
+    }
+
+    fn value<T>(&self, result: Result<T, ExprError>) -> Result<T, SimError> {
+        result.map_err(|error| SimError::Expr { op: self.op_text(), error })
+    }
+
+    pub(super) fn cpu(&self) -> CpuId {
+        self.program.threads[self.thread].cpu
+    }
+
+    pub(super) fn at(&self, site: Site) -> At {
+        let thread = ThreadId(self.thread as u16);
+        Context { cpu: self.cpu(), thread, mm: USER_MM, op: self.op }.at(site)
+    }
+
+    pub(super) fn op_text(&self) -> String {
+        self.program.op_texts.get(self.op as usize).cloned().unwrap_or_default()
+    }
+
+    fn emit(&mut self, kind: EventKind) {
+        let at = self.at(Site::HardwareWalk);
+        self.world.log.emit_marker(at, kind);
+    }
+}

@@ -1,0 +1,239 @@
+//! The simulator: runs a program in the model, in discrete order.
+//!
+//! One thread is active at a time; it hands over when it waits at a barrier, spins, sleeps for good
+//! or ends. Turns go round in declared order; when a barrier is complete, its threads queue up. The same input gives the same
+//! events, bit for bit.
+
+mod access;
+mod consistency;
+mod env;
+mod interpret;
+
+pub use env::{NoGhost, SimEnv, SimLog, SimMode, SimWorld};
+
+use crate::addr::ThreadId;
+use crate::env::Context;
+use crate::event::EventKind;
+use crate::kernel::exit::{exit_mmap, exit_thread};
+use crate::kernels::KernelRow;
+use crate::machine::tlb::SimTlbs;
+use crate::machine::world::{Inconsistency, USER_MM, WorldSpec};
+use crate::program::{ExprError, PROGRAM_VERSION, Program};
+use crate::pte::Pte;
+use crate::run::{Round, TargetRun};
+use crate::site::Site;
+use interpret::Machine;
+use std::collections::BTreeMap;
+
+/// Options of a simulation.
+#[derive(Copy, Clone, Debug)]
+pub struct SimOptions {
+    /// Record PTE changes, too.
+    pub pte_events: bool,
+    /// Page frames of the machine.
+    pub frames: u32,
+    /// Compare every frame's counts with the page table after each operation. Slow; for tests.
+    pub paranoid: bool,
+}
+
+impl Default for SimOptions {
+    fn default() -> Self {
+        // 1 TiB of frames; they cost memory only when used.
+        SimOptions { pte_events: false, frames: 1 << 28, paranoid: false }
+    }
+}
+
+/// Why a simulation stopped.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SimError {
+    /// The program was made by another version.
+    #[error("the program has format {found}; this version runs format {PROGRAM_VERSION}")]
+    Version {
+        /// The program's.
+        found: u32,
+    },
+    /// An expression has no value.
+    #[error("`{op}`: {error}")]
+    Expr {
+        /// The operation.
+        op: String,
+        /// Why.
+        error: ExprError,
+    },
+    /// A system call failed.
+    #[error("`{op}` failed: {errno}")]
+    Call {
+        /// The operation.
+        op: String,
+        /// Why.
+        errno: crate::kernel::Errno,
+    },
+    /// An access raised a signal.
+    #[error("`{op}`: the access to {page} is not allowed (SIGSEGV)")]
+    Signal {
+        /// The operation.
+        op: String,
+        /// The page.
+        page: String,
+    },
+    /// The machine is full.
+    #[error("`{op}`: the machine has no page frame left")]
+    OutOfMemory {
+        /// The operation.
+        op: String,
+    },
+    /// An access faulted again and again.
+    #[error("`{op}`: the access to {page} still faults after {tries} tries: a bug in the model")]
+    NoProgress {
+        /// The operation.
+        op: String,
+        /// The page.
+        page: String,
+        /// How often it was tried.
+        tries: u32,
+    },
+    /// An access would use a translation that was taken away.
+    #[error(
+        "`{op}`: the access to {page} would use a stale translation: a flush is missing (an unsafe policy, or a bug in the model)"
+    )]
+    StaleUse {
+        /// The operation.
+        op: String,
+        /// The page.
+        page: String,
+    },
+    /// The model contradicts itself.
+    #[error(
+        "`{op}`: the model contradicts itself: {error} (a bug in the model); last events: {history}"
+    )]
+    Inconsistent {
+        /// The operation.
+        op: String,
+        /// What is wrong.
+        error: Inconsistency,
+        /// The last events.
+        history: String,
+    },
+    /// A round has too many events to keep.
+    #[error("`{op}`: the round has more than 40 million events; split it into several rounds")]
+    TooManyEvents {
+        /// The operation.
+        op: String,
+    },
+    /// Every thread waits.
+    #[error("no thread can go on: {waiting}")]
+    Deadlock {
+        /// Who waits where.
+        waiting: String,
+    },
+}
+
+/// Runs `program` on the kernel of `row` and returns its rounds.
+pub fn run(
+    program: &Program,
+    row: &KernelRow,
+    options: &SimOptions,
+) -> Result<TargetRun, SimError> {
+    let mut rounds = Vec::new();
+    let mut run = run_with(program, row, options, &mut |round| rounds.push(round.clone()))?;
+    run.witness.attempted = rounds.len() as u32;
+    run.rounds = rounds;
+    Ok(run)
+}
+
+/// Runs `program` and hands each round to `on_round`; the result's own list stays empty.
+pub fn run_with(
+    program: &Program,
+    row: &KernelRow,
+    options: &SimOptions,
+    on_round: &mut dyn FnMut(&Round),
+) -> Result<TargetRun, SimError> {
+    if program.version != PROGRAM_VERSION {
+        return Err(SimError::Version { found: program.version });
+    }
+    let mut world = new_world(program, row, options);
+    let mut machine = Machine::new(program, &mut world, options, on_round);
+    machine.run()?;
+    let final_pages = final_pages(program, &world);
+    finish(program, &mut world);
+    if let Some(error) = consistency::check(&world) {
+        let context =
+            Context { cpu: program.threads[0].cpu, thread: ThreadId(0), mm: USER_MM, op: 0 };
+        let error = Inconsistency { what: error, at: context.at(Site::ExitMmap) };
+        return Err(SimError::Inconsistent {
+            op: "the end".to_owned(),
+            error,
+            history: String::new(),
+        });
+    }
+    Ok(TargetRun {
+        target: format!("model:{}", row.name),
+        final_pages,
+        unseen: BTreeMap::from([("cycles".to_owned(), "the model has no clock".to_owned())]),
+        ..TargetRun::default()
+    })
+}
+
+fn new_world(program: &Program, row: &KernelRow, options: &SimOptions) -> SimWorld {
+    let swap_pages =
+        program.machine.swap.map_or(0, |swap| swap.size_bytes / crate::addr::PAGE_SIZE);
+    let spec = WorldSpec {
+        policies: row.policies,
+        config: row.config,
+        arch: crate::arch::X86_64,
+        cpus: usize::from(program.machine.cpus).max(1),
+        threads: program.threads.len(),
+        frames: options.frames,
+        swap_pages: u32::try_from(swap_pages).unwrap_or(u32::MAX),
+    };
+    let tlbs = SimTlbs::new(spec.cpus, spec.arch.asids);
+    SimWorld::new(&spec, tlbs, NoGhost, SimLog::new(options.pte_events))
+}
+
+/// Ends all threads, the first one last, and the address space with it.
+fn finish(program: &Program, world: &mut SimWorld) {
+    for thread in (0..program.threads.len()).rev() {
+        let mut env = SimEnv::of(world, program, thread, 0);
+        if thread == 0 {
+            exit_mmap(&mut env);
+        } else {
+            exit_thread(&mut env);
+        }
+    }
+}
+
+/// The largest number of pages whose final state is reported.
+pub const FINAL_PAGES_LIMIT: u64 = 4096;
+
+/// The state of each page, in the words of [`TargetRun::final_pages`].
+fn final_pages(program: &Program, world: &SimWorld) -> BTreeMap<String, String> {
+    if program.areas.iter().map(|area| area.range.pages()).sum::<u64>() > FINAL_PAGES_LIMIT {
+        return BTreeMap::new();
+    }
+    let mm = &world.mms[USER_MM.index()];
+    let pages = program.areas.iter().flat_map(|area| area.range.iter());
+    pages
+        .filter(|page| mm.vma(*page).is_some())
+        .filter_map(|page| {
+            let state = match mm.table.get(page) {
+                Pte::None => "none".to_owned(),
+                Pte::Swap(_) => "swapped".to_owned(),
+                Pte::Present(pte) if pte.special => "present".to_owned(),
+                Pte::Present(pte) if world.frames.get(pte.pfn).maps == 1 => {
+                    "present exclusive".to_owned()
+                }
+                Pte::Present(_) => "present".to_owned(),
+            };
+            Some((program.page_name(page)?, state))
+        })
+        .collect()
+}
+
+/// Minor and major faults among `events`.
+fn count_faults(events: &[crate::event::Event]) -> (u64, u64) {
+    events.iter().fold((0, 0), |(minor, major), event| match event.kind {
+        EventKind::FaultDone { major: true, .. } => (minor, major + 1),
+        EventKind::FaultDone { .. } => (minor + 1, major),
+        _ => (minor, major),
+    })
+}

@@ -1,0 +1,127 @@
+//! The kernel functions that the model's steps stand for.
+//!
+//! A site labels the steps of the checker, names the cause of an event in reports, and points to
+//! the source that the step was written from. File names are those of Linux 6.12; where a
+//! function had another name in 5.10, the comment says so.
+
+use serde::{Deserialize, Serialize};
+
+/// Declares [`Site`] with function and file.
+macro_rules! sites {
+    ($($(#[$doc:meta])* $name:ident = $function:literal in $file:literal;)*) => {
+        /// A kernel function.
+        #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum Site {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Site {
+            /// All sites.
+            pub const ALL: &'static [Site] = &[$(Site::$name),*];
+
+            /// The function's name.
+            pub const fn function(self) -> &'static str {
+                match self {
+                    $(Site::$name => $function,)*
+                }
+            }
+
+            /// The file it is in.
+            pub const fn file(self) -> &'static str {
+                match self {
+                    $(Site::$name => $file,)*
+                }
+            }
+        }
+    };
+}
+
+sites! {
+    /// Not the kernel: the processor's page walk.
+    HardwareWalk = "page walk" in "(processor)";
+    /// The page-fault handler's entry.
+    ExcPageFault = "exc_page_fault" in "arch/x86/mm/fault.c";
+    /// Looks at the PTE and chooses.
+    HandlePteFault = "handle_pte_fault" in "mm/memory.c";
+    /// First touch of anonymous memory.
+    DoAnonymousPage = "do_anonymous_page" in "mm/memory.c";
+    /// Swap-in.
+    DoSwapPage = "do_swap_page" in "mm/memory.c";
+    /// Write to a read-only PTE.
+    DoWpPage = "do_wp_page" in "mm/memory.c";
+    /// Copy.
+    WpPageCopy = "wp_page_copy" in "mm/memory.c";
+    /// Reuse in place.
+    WpPageReuse = "wp_page_reuse" in "mm/memory.c";
+    /// The flush inside the copy.
+    PtepClearFlush = "ptep_clear_flush" in "mm/pgtable-generic.c";
+    /// `mmap`.
+    MmapRegion = "mmap_region" in "mm/mmap.c";
+    /// `munmap`: the page tables.
+    ZapPteRange = "zap_pte_range" in "mm/memory.c";
+    /// `munmap`: freeing page tables.
+    FreePgtables = "free_pgtables" in "mm/memory.c";
+    /// The gather's flush.
+    TlbFinishMmu = "tlb_finish_mmu" in "mm/mmu_gather.c";
+    /// The gather's flush when it is full.
+    TlbFlushMmu = "tlb_flush_mmu" in "mm/mmu_gather.c";
+    /// `mprotect`.
+    ChangePteRange = "change_pte_range" in "mm/mprotect.c";
+    /// `mprotect` in 5.10 flushes here.
+    ChangeProtectionRange = "change_protection_range" in "mm/mprotect.c";
+    /// `mremap`.
+    MovePtes = "move_ptes" in "mm/mremap.c";
+    /// `MADV_COLD`, `MADV_PAGEOUT`.
+    MadviseColdOrPageout = "madvise_cold_or_pageout_pte_range" in "mm/madvise.c";
+    /// `MADV_FREE`.
+    MadviseFree = "madvise_free_pte_range" in "mm/madvise.c";
+    /// `MADV_DONTNEED`.
+    MadviseDontneed = "madvise_dontneed_single_vma" in "mm/madvise.c";
+    /// `MADV_POPULATE_*`.
+    MadvisePopulate = "faultin_page_range" in "mm/gup.c";
+    /// The second flush after a batched unmap.
+    FlushTlbBatchedPending = "flush_tlb_batched_pending" in "mm/rmap.c";
+    /// Taking pages off the LRU.
+    FolioIsolateLru = "folio_isolate_lru" in "mm/vmscan.c";
+    /// Reclaim (`shrink_page_list` in 5.10).
+    ShrinkFolioList = "shrink_folio_list" in "mm/vmscan.c";
+    /// A page gets a swap slot.
+    AddToSwap = "add_to_swap" in "mm/swap_state.c";
+    /// Reclaim unmaps one page.
+    TryToUnmapOne = "try_to_unmap_one" in "mm/rmap.c";
+    /// The batched flush.
+    TryToUnmapFlush = "try_to_unmap_flush" in "mm/rmap.c";
+    /// The batched flush before a page that may be dirty is written.
+    TryToUnmapFlushDirty = "try_to_unmap_flush_dirty" in "mm/rmap.c";
+    /// A page is written to swap.
+    Pageout = "pageout" in "mm/vmscan.c";
+    /// A folio lock is tried.
+    FolioTryLock = "folio_trylock" in "include/linux/pagemap.h";
+    /// A page leaves the swap cache for good (`__remove_mapping`).
+    RemoveMapping = "__remove_mapping" in "mm/vmscan.c";
+    /// Pages go back on the LRU.
+    FolioPutbackLru = "folio_putback_lru" in "mm/vmscan.c";
+    /// The CPU's LRU batches are emptied.
+    LruAddDrain = "lru_add_drain" in "mm/swap.c";
+    /// A page enters the CPU's LRU batch.
+    FolioAddLru = "folio_add_lru" in "mm/swap.c";
+    /// A page leaves the swap cache.
+    FolioFreeSwap = "folio_free_swap" in "mm/swapfile.c";
+    /// A frame is given back.
+    FolioPut = "folio_put" in "mm/swap.c";
+    /// A flush starts.
+    FlushTlbMmRange = "flush_tlb_mm_range" in "arch/x86/mm/tlb.c";
+    /// A shootdown is sent (`native_flush_tlb_others` in 5.10).
+    FlushTlbMulti = "native_flush_tlb_multi" in "arch/x86/mm/tlb.c";
+    /// A CPU flushes.
+    FlushTlbFunc = "flush_tlb_func" in "arch/x86/mm/tlb.c";
+    /// The batch's flush.
+    ArchTlbbatchFlush = "arch_tlbbatch_flush" in "arch/x86/mm/tlb.c";
+    /// A CPU changes address space.
+    SwitchMm = "switch_mm_irqs_off" in "arch/x86/mm/tlb.c";
+    /// A CPU keeps an address space loaded for a kernel thread.
+    EnterLazyTlb = "enter_lazy_tlb" in "arch/x86/mm/tlb.c";
+    /// An address space ends.
+    ExitMmap = "exit_mmap" in "mm/mmap.c";
+}

@@ -1,0 +1,124 @@
+//! Verdicts: was it needed?
+//!
+//! Definitions: docs/design.md, "Verdicts". The kernel operations decide them where the evidence
+//! is at hand (the copy, the fault's end, the flush) and attach them to the event.
+
+use crate::site::Site;
+use serde::{Deserialize, Serialize};
+
+/// Was it needed?
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Judgement {
+    /// It was.
+    Needed,
+    /// Leaving it out would have changed nothing that anybody can see.
+    Needless,
+}
+
+/// A judgement with its reason.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Verdict {
+    /// The judgement.
+    pub judgement: Judgement,
+    /// Why.
+    pub reason: Reason,
+    /// The event ([`crate::event::Event::seq`]) without which this one would not have happened,
+    /// if that one was needless.
+    pub caused_by: Option<u64>,
+}
+
+impl Verdict {
+    /// A verdict with no cause.
+    pub const fn new(judgement: Judgement, reason: Reason) -> Verdict {
+        Verdict { judgement, reason, caused_by: None }
+    }
+
+    /// Whether it is [`Judgement::Needless`].
+    pub fn is_needless(self) -> bool {
+        self.judgement == Judgement::Needless
+    }
+}
+
+/// Declares [`Reason`] with the sentence that reports print.
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
+        /// Why a verdict is what it is.
+        #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        pub enum Reason {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Reason {
+            /// All reasons.
+            pub const ALL: &'static [Reason] = &[$(Reason::$name),*];
+
+            /// The reason in words.
+            pub const fn text(self) -> &'static str {
+                match self {
+                    $(Reason::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Flush: somebody may hold a stale translation.
+    StaleTranslations = "a CPU may hold a translation that the page table no longer grants";
+    /// Flush: paging-structure caches may point to a freed page table.
+    FreedTables = "a page table was freed; paging-structure caches may still point to it";
+    /// Flush: nobody can hold a stale translation in the range.
+    NothingStale = "no CPU can hold a stale translation in this range";
+    /// Flush: the pending mark of a batched unmap that was flushed already.
+    PendingAlreadyFlushed =
+        "the batched unmap that left the pending mark was flushed already; nothing was unmapped since";
+    /// Flush: its pages were unmapped and flushed before.
+    UnmappedAndFlushed = "its pages were unmapped and flushed before";
+    /// Flush: permissions were only added.
+    OnlyGranted = "the page table only grants more than before";
+    /// Flush: only accessed bits were cleared.
+    OnlyAccessedBit = "only accessed bits were cleared, which takes no right away";
+    /// Copy: somebody else can observe the old page.
+    OldPageShared = "somebody else can still observe the old page";
+    /// Copy: only a transient reference kept the old page from being reused.
+    OnlyTransientReference =
+        "nobody else could observe the old page: the extra reference was an LRU batch's";
+    /// Fault: the page table could not have allowed the access before.
+    NewTranslation = "there was nothing that could have been mapped before the access";
+    /// Fault: the translation was there already.
+    AlreadyGranted = "the page table allowed the access already";
+    /// Fault: write permission could have been given when the PTE was last written.
+    CouldHaveBeenWritable =
+        "write permission could have been granted when the PTE was last written; nobody else had a claim on the page";
+    /// Fault: the old page had to be kept for others.
+    WriteWasClaimed = "write permission could not have been granted earlier";
+}
+
+/// A needless event, told in one line: what, where, why.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Finding {
+    /// What was needless.
+    pub what: Needless,
+    /// The kernel function that did it.
+    pub site: Option<Site>,
+    /// Why it was needless.
+    pub reason: Reason,
+}
+
+/// The things that can be needless.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Needless {
+    /// A fault.
+    Fault,
+    /// A page copy.
+    Copy,
+    /// A flush that was sent to other CPUs.
+    Shootdown,
+    /// A flush on the initiator only.
+    LocalFlush,
+    /// An interrupt of one CPU.
+    Interrupt,
+}

@@ -1,0 +1,28 @@
+//! The model's memory: bytes per touched page, by the peak resident set of this process.
+
+use needless_model::kernels::KernelRow;
+use needless_model::sim::{SimOptions, run_with};
+use needless_scenario::{Settings, Source, compile};
+
+fn peak_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("procfs");
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("VmHWM");
+    line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("a number")
+}
+
+fn main() {
+    let pages: u64 = 16 << 20;
+    let text = format!(
+        "scenario \"memory\" {{\n machine {{ cpus 1 }}\n thread \"main\" cpu=0 {{\n map \"heap\" pages={pages}\n write \"heap\"\n rounds 1 warmup=0 {{ read \"heap[0]\" }}\n}}\n}}"
+    );
+    let program = compile(&Source::new("memory", text), &Settings::default()).expect("it compiles");
+    let row = KernelRow::parse("6.12").expect("a row");
+    let before = peak_kib();
+    run_with(&program, &row, &SimOptions::default(), &mut |_| {}).expect("it runs");
+    let used = (peak_kib() - before) * 1024;
+    println!(
+        "{pages} pages ({} GiB) touched: {:.1} bytes of peak memory each",
+        pages >> 18,
+        used as f64 / pages as f64
+    );
+}

@@ -1,0 +1,432 @@
+//! Areas and where they lie.
+//!
+//! `map` declares an area; `mremap … to=` declares its destination if no `map` does. An area
+//! without `at=` begins at a GiB of its own, with unused memory behind it: nothing else uses its
+//! last-level page tables or their parent, so what `munmap` frees depends on this area alone.
+//! `table="shared"` gives an area a neighbour, a page in the same last-level page table that stays
+//! mapped; `table="alone"`, the default, promises that no other area is in its page tables.
+
+use crate::document::{Node, Value};
+use crate::error::{Problem, finish};
+use crate::expr::{self, PagesAst};
+use crate::params::new_name;
+use crate::scope::Scope;
+use miette::SourceSpan;
+use needless_model::addr::{PAGE_SIZE, PageRange, Vpn};
+use needless_model::program::Area;
+use std::collections::BTreeMap;
+
+/// The first address that areas get by default.
+const BASE: u64 = 0x7000_0000_0000;
+/// Areas placed by default end before this: stack and libraries are above.
+const BASE_END: u64 = 0x7e00_0000_0000;
+/// The lowest and one past the highest address that `at=` may use.
+const USER: (u64, u64) = (0x1_0000, 0x7fff_ffff_f000);
+/// Bytes that one last-level page table maps.
+const TABLE: u64 = 512 * PAGE_SIZE;
+/// Bytes that one table of such tables maps.
+const SPACING: u64 = 512 * TABLE;
+/// The most pages of one area.
+const MAX_PAGES: i64 = 1 << 35;
+/// The most areas.
+const MAX_AREAS: usize = 256;
+
+/// The areas of a scenario: those it names, then the neighbours.
+#[derive(Debug, Default)]
+pub(crate) struct Areas {
+    /// With addresses.
+    pub list: Vec<Area>,
+    /// How many of them the scenario names; the rest are neighbours.
+    pub named: usize,
+    by_name: BTreeMap<String, u16>,
+}
+
+impl Areas {
+    /// The index of the area of that name.
+    pub fn index(&self, name: &str) -> Option<u16> {
+        self.by_name.get(name).copied()
+    }
+
+    /// The names that the scenario gives.
+    pub fn names(&self) -> impl Iterator<Item = &str> + Clone {
+        self.list[..self.named].iter().map(|a| a.name.as_str())
+    }
+}
+
+/// Declares and places all areas of the threads' bodies.
+pub(crate) fn plan(bodies: &[&[Node]], scope: &Scope) -> Result<Areas, Vec<Problem>> {
+    let (mut nodes, mut problems) = (Vec::new(), Vec::new());
+    bodies.iter().for_each(|body| gather(body, &mut nodes));
+    let mut plans = Plans::default();
+    for (verb, declare) in [("map", Plans::map as Declare), ("mremap", Plans::destination)] {
+        for node in nodes.iter().filter(|n| n.name == verb) {
+            if let Err(problem) = declare(&mut plans, node, scope) {
+                problems.push(problem);
+            }
+        }
+    }
+    finish(problems, ())?;
+    let mut problems = Vec::new();
+    let areas = place(&plans.0, &mut problems);
+    finish(problems, areas)
+}
+
+/// The first `map` of a body.
+pub(crate) fn first_map(body: &[Node]) -> Option<&Node> {
+    let mut nodes = Vec::new();
+    gather(body, &mut nodes);
+    nodes.into_iter().find(|n| n.name == "map")
+}
+
+type Declare = fn(&mut Plans, &Node, &Scope) -> Result<(), Problem>;
+
+/// All nodes that may declare an area, in the order of the text.
+fn gather<'a>(body: &'a [Node], out: &mut Vec<&'a Node>) {
+    for node in body {
+        if matches!(node.name.as_str(), "map" | "mremap") {
+            out.push(node);
+        }
+        gather(node.children(), out);
+    }
+}
+
+/// A declared area, before it has an address.
+#[derive(Debug)]
+struct Plan {
+    name: String,
+    span: SourceSpan,
+    pages: u64,
+    at: Option<(u64, SourceSpan)>,
+    align: u64,
+    shared: bool,
+}
+
+#[derive(Default)]
+struct Plans(Vec<Plan>);
+
+impl Plans {
+    fn find(&self, name: &str) -> Option<&Plan> {
+        self.0.iter().find(|p| p.name == name)
+    }
+
+    fn map(&mut self, node: &Node, scope: &Scope) -> Result<(), Problem> {
+        let written = &node.args[0];
+        let pages = node
+            .prop("pages")
+            .map(|v| scope.number_in(v, "the number of pages", 1..=MAX_PAGES))
+            .transpose()?;
+        if let Some(before) = self.find(written.text("an area's name")?) {
+            return again(node, before, pages);
+        }
+        match pages {
+            Some(pages) => self.declare(written, pages as u64, node, scope),
+            None => Err(Problem::new(node.span, "how many pages?", "the first `map` of this area")
+                .help("add pages=N")),
+        }
+    }
+
+    fn destination(&mut self, node: &Node, scope: &Scope) -> Result<(), Problem> {
+        let Some(to) = node.prop("to") else { return Ok(()) };
+        if let Some(before) = self.find(to.text("an area's name")?) {
+            return again(node, before, None);
+        }
+        let range = expr::parse_range(&node.args[0])?;
+        let source = self.find(&range.area).map_or(0, |plan| plan.pages);
+        let pages = match &range.pages {
+            PagesAst::All => Some(source as i64),
+            PagesAst::One(_) => Some(1),
+            PagesAst::Span(first, end) => {
+                // A loop variable is unknown here, which the help below explains.
+                let value = |ast| scope.fold(ast).ok().and_then(|v| v.known());
+                value(end).zip(value(first)).and_then(|(e, f)| e.checked_sub(f))
+            }
+        };
+        match pages {
+            Some(pages) if (1..=MAX_PAGES).contains(&pages) => {
+                self.declare(to, pages as u64, node, scope)
+            }
+            _ => Err(Problem::new(to.span, "the size of this area is not known", "declared here")
+                .help("declare it with `map` before, or move a range of known size from a mapped area")),
+        }
+    }
+
+    fn declare(
+        &mut self,
+        written: &Value,
+        pages: u64,
+        node: &Node,
+        scope: &Scope,
+    ) -> Result<(), Problem> {
+        let name = new_name(written, "an area", scope)?.to_owned();
+        if self.0.len() == MAX_AREAS {
+            return Err(Problem::new(written.span, "too many areas", "this one")
+                .help(format!("at most {MAX_AREAS}")));
+        }
+        let align = match node.prop("align") {
+            Some(value) => alignment(value, scope)?,
+            None => PAGE_SIZE,
+        };
+        let at = node.prop("at").map(|value| address(value, align, pages, scope)).transpose()?;
+        let shared = node.prop("table").map(is_shared).transpose()?.unwrap_or(false);
+        self.0.push(Plan { name, span: written.span, pages, at, align, shared });
+        Ok(())
+    }
+}
+
+/// A node that names an area declared before: it may not say anything else about it.
+fn again(node: &Node, before: &Plan, pages: Option<i64>) -> Result<(), Problem> {
+    let placing = ["at", "align", "table"];
+    if let Some(prop) = node.props.iter().find(|p| placing.contains(&p.name.as_str())) {
+        let message = format!("`{}` has its place already", before.name);
+        return Err(Problem::new(prop.span, message, "said again")
+            .also(before.span, "declared here")
+            .help("say it where the area is declared"));
+    }
+    match node.prop("pages").zip(pages) {
+        Some((value, pages)) if pages as u64 != before.pages => {
+            let message = format!("`{}` has {} pages", before.name, before.pages);
+            Err(Problem::new(value.span, message, "not the same")
+                .also(before.span, "declared here")
+                .help("leave pages= out, or choose another name"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn alignment(value: &Value, scope: &Scope) -> Result<u64, Problem> {
+    let align = scope.number_in(value, "the alignment", PAGE_SIZE as i64..=1 << 46)? as u64;
+    if align.is_power_of_two() {
+        return Ok(align);
+    }
+    Err(Problem::new(value.span, format!("the alignment is {align}"), "not a power of two")
+        .help("for instance \"2M\""))
+}
+
+fn address(
+    value: &Value,
+    align: u64,
+    pages: u64,
+    scope: &Scope,
+) -> Result<(u64, SourceSpan), Problem> {
+    let (low, high) = USER;
+    let at = scope.number_in(value, "the address", low as i64..=high as i64)? as u64;
+    if !at.is_multiple_of(align) {
+        return Err(Problem::new(
+            value.span,
+            format!("the address {at:#x} is not aligned"),
+            "here",
+        )
+        .help(format!("it must be a multiple of {align:#x}")));
+    }
+    if high - at < pages * PAGE_SIZE {
+        return Err(Problem::new(
+            value.span,
+            "the area leaves the user's address space",
+            "from here",
+        )
+        .help(format!("it must end at or before {high:#x}")));
+    }
+    Ok((at, value.span))
+}
+
+fn is_shared(value: &Value) -> Result<bool, Problem> {
+    match value.text("`alone` or `shared`")? {
+        "alone" => Ok(false),
+        "shared" => Ok(true),
+        other => {
+            Err(Problem::new(value.span, format!("unknown table mode `{other}`"), "this word")
+                .help("table=\"alone\" or table=\"shared\""))
+        }
+    }
+}
+
+/// Gives every area its address, then every shared one its neighbour.
+fn place(plans: &[Plan], problems: &mut Vec<Problem>) -> Areas {
+    let fixed: Vec<PageRange> =
+        plans.iter().filter_map(|p| p.at.map(|(at, _)| range(at, p.pages))).collect();
+    let (mut areas, mut cursor) = (Areas::default(), BASE);
+    for plan in plans {
+        let range = match plan.at {
+            Some((at, _)) => range(at, plan.pages),
+            None => default_range(plan, &mut cursor, &fixed),
+        };
+        if range.end.address() > BASE_END && plan.at.is_none() {
+            let message = format!("no room for `{}`", plan.name);
+            problems.push(Problem::new(plan.span, message, "this area").help(format!(
+                "areas without at= share the {} TiB from {BASE:#x}",
+                (BASE_END - BASE) >> 40
+            )));
+            return Areas::default();
+        }
+        areas.by_name.insert(plan.name.clone(), areas.list.len() as u16);
+        areas.list.push(Area { name: plan.name.clone(), range });
+    }
+    areas.named = areas.list.len();
+    check_apart(plans, &areas.list, problems);
+    for (i, plan) in plans.iter().enumerate().filter(|(_, p)| p.shared) {
+        match neighbour(plan, i, &areas.list) {
+            Ok(area) => areas.list.push(area),
+            Err(problem) => problems.push(problem),
+        }
+    }
+    areas
+}
+
+/// The next free place at or behind `cursor`, away from areas with an address of their own.
+fn default_range(plan: &Plan, cursor: &mut u64, fixed: &[PageRange]) -> PageRange {
+    loop {
+        let start = cursor.next_multiple_of(plan.align.max(SPACING));
+        let range = range(start, plan.pages);
+        // An unused table behind the area keeps two areas from becoming one mapping.
+        let end = (range.end.address() + TABLE).next_multiple_of(SPACING);
+        let claim = PageRange { start: range.start, end: Vpn::containing(end) };
+        *cursor = end;
+        match fixed.iter().find(|f| spread(**f, SPACING).overlaps(claim)) {
+            Some(other) if end <= BASE_END => *cursor = other.end.address() + TABLE,
+            _ => return range,
+        }
+    }
+}
+
+/// Areas may not overlap, and an area that is alone may not share a page table.
+fn check_apart(plans: &[Plan], areas: &[Area], problems: &mut Vec<Problem>) {
+    for (i, area) in areas.iter().enumerate() {
+        for (j, other) in areas.iter().enumerate().filter(|(j, _)| *j != i) {
+            let at = plans[i].at.map_or(plans[i].span, |(_, span)| span);
+            if j < i && area.range.overlaps(other.range) {
+                let message = format!("`{}` overlaps `{}`", area.name, other.name);
+                problems.push(
+                    Problem::new(at, message, "this area")
+                        .also(plans[j].span, "the other one")
+                        .help("choose another at=, or leave it out"),
+                );
+            } else if !plans[i].shared
+                && !area.range.overlaps(other.range)
+                && spread(area.range, TABLE).overlaps(other.range)
+            {
+                let message = format!("`{}` shares a page table with `{}`", area.name, other.name);
+                problems.push(
+                    Problem::new(at, message, "this area is to be alone")
+                        .also(plans[j].span, "the other one")
+                        .help("write table=\"shared\" for both, or place them 2 MiB apart"),
+                );
+            }
+        }
+    }
+}
+
+/// A page in the same page table as the area, next to no other area: adjacent mappings merge.
+fn neighbour(plan: &Plan, index: usize, areas: &[Area]) -> Result<Area, Problem> {
+    let area = &areas[index];
+    let table = spread(area.range, TABLE);
+    let remedy = "an area with table=\"shared\" lies in one 2 MiB page table and leaves a page and \
+                  a gap free in it: at most 510 pages";
+    if table.pages() * PAGE_SIZE > TABLE {
+        let message = format!("`{}` does not lie in one page table", area.name);
+        return Err(Problem::new(plan.span, message, "this area").help(remedy));
+    }
+    let free = |page: &Vpn| {
+        let around = PageRange { start: Vpn(page.0 - 1), end: page.add(2) };
+        !areas.iter().any(|a| a.range.overlaps(around))
+    };
+    match table.iter().rev().find(free) {
+        Some(page) => {
+            Ok(Area { name: format!("{}.neighbour", area.name), range: PageRange::one(page) })
+        }
+        None => {
+            let message = format!("no room for a neighbour of `{}`", area.name);
+            Err(Problem::new(plan.span, message, "this area").help(remedy))
+        }
+    }
+}
+
+fn range(at: u64, pages: u64) -> PageRange {
+    PageRange::new(Vpn::containing(at), pages)
+}
+
+/// The range grown to multiples of `unit` bytes.
+fn spread(range: PageRange, unit: u64) -> PageRange {
+    let pages = unit / PAGE_SIZE;
+    PageRange {
+        start: Vpn(range.start.0 / pages * pages),
+        end: Vpn(range.end.0.next_multiple_of(pages)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document;
+
+    fn areas(text: &str) -> Result<Areas, Vec<Problem>> {
+        let nodes = document::read(text).unwrap();
+        plan(&[&nodes], &Scope::default())
+    }
+
+    fn starts(text: &str) -> Vec<u64> {
+        areas(text).unwrap().list.iter().map(|a| a.range.start.address()).collect()
+    }
+
+    #[test]
+    fn default_places() {
+        assert_eq!(
+            starts("map \"a\" pages=1; map \"b\" pages=262144; map \"c\" pages=1"),
+            [BASE, BASE + SPACING, BASE + 3 * SPACING]
+        );
+        assert_eq!(
+            starts("map \"a\" pages=1; map \"b\" pages=1 at=\"0x700000400000\""),
+            [BASE + SPACING, BASE + 2 * TABLE]
+        );
+        assert_eq!(
+            starts("map \"a\" pages=1; map \"b\" pages=1 align=\"1T\"")[1],
+            BASE + (1 << 40)
+        );
+    }
+
+    #[test]
+    fn neighbours() {
+        let both = "map \"a\" pages=4 table=\"shared\"; mremap \"a\" to=\"b\" table=\"shared\"";
+        let list = areas(both).unwrap().list;
+        let names: Vec<_> = list.iter().map(|a| a.name.as_str()).collect();
+        assert_eq!(names, ["a", "b", "a.neighbour", "b.neighbour"]);
+        assert_eq!(list[1].range.pages(), 4);
+        assert_eq!(list[2].range, PageRange::one(Vpn::containing(BASE).add(511)));
+        let full = "map \"a\" pages=511 at=\"0x700000001000\" table=\"shared\"";
+        assert_eq!(areas(full).unwrap_err().len(), 1);
+        assert!(areas("map \"a\" pages=510 table=\"shared\"").is_ok());
+    }
+
+    #[test]
+    fn refused() {
+        for bad in [
+            "map \"a\"",
+            "map \"a\" pages=0",
+            "map \"a b\" pages=1",
+            "map \"a\" pages=1; map \"a\" pages=2",
+            "map \"a\" pages=1; map \"a\" at=\"1G\"",
+            "map \"a\" pages=1 at=\"4097\"",
+            "map \"a\" pages=1 at=\"1T+4K\" align=\"2M\"",
+            "map \"a\" pages=1 align=\"3M\"",
+            "map \"a\" pages=1 table=\"both\"",
+            "map \"a\" pages=34359738368",
+            "map \"a\" pages=34359738368 at=\"1G\"",
+            "map \"a\" pages=2 at=\"1G\"; map \"b\" pages=1 at=\"1G+4K\"",
+            "map \"a\" pages=1 at=\"1G\"; map \"b\" pages=1 at=\"1G+8K\" table=\"shared\"",
+            "map \"a\" pages=513 table=\"shared\"",
+            "mremap \"a\" to=\"b\"",
+        ] {
+            assert!(areas(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn two_shared_areas_in_one_table() {
+        let list = areas(
+            "map \"a\" pages=1 at=\"1G\" table=\"shared\"; map \"b\" pages=1 at=\"1G+8K\" table=\"shared\"",
+        )
+        .unwrap()
+        .list;
+        assert_eq!(list[2].range.start.since(list[0].range.start), 511);
+        assert_eq!(list[3].range.start.since(list[0].range.start), 509);
+    }
+}

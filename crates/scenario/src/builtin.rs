@@ -1,0 +1,151 @@
+//! The built-in scenarios: texts compiled in, parsed only when asked for.
+//!
+//! A family of workloads that differ by numbers shares one text; an alias names a text and the
+//! values of its parameters.
+
+use crate::{Settings, Source};
+
+/// A built-in text.
+#[derive(Copy, Clone, Debug)]
+pub struct Builtin {
+    /// Its name.
+    pub name: &'static str,
+    /// Its text.
+    pub text: &'static str,
+}
+
+/// Another name for a built-in text with certain values.
+#[derive(Copy, Clone, Debug)]
+pub struct Alias {
+    /// The name.
+    pub name: &'static str,
+    /// The name of the built-in.
+    pub of: &'static str,
+    /// The values.
+    pub presets: &'static [(&'static str, &'static str)],
+}
+
+/// Lists built-ins by the names of their files.
+macro_rules! builtins {
+    ($($name:literal)*) => {
+        &[$(Builtin {
+            name: $name,
+            text: include_str!(concat!("../../../scenarios/", $name, ".kdl")),
+        }),*]
+    };
+}
+
+/// All texts.
+pub static ALL: &[Builtin] = builtins! {
+    "cow-reuse"
+    "a_swap_rw" "a_swap_r" "a_swap_w" "a_pageout_empty" "a_pageout_zero"
+    "a_zero_rw_1" "a_zero_rw" "a_dontneed_w"
+    "z_mprotect" "z_munmap" "z_munmap_freept" "z_munmap_sparse"
+    "z_dontneed" "z_dontneed_empty" "z_cold" "z_free" "z_mremap" "z_populate_write"
+};
+
+/// Lists aliases: `name = text (parameter value …)`.
+macro_rules! aliases {
+    ($($name:literal = $of:literal ($($key:literal $value:literal),*);)*) => {
+        &[$(Alias { name: $name, of: $of, presets: &[$(($key, $value)),*] }),*]
+    };
+}
+
+/// All aliases. Their names are those of the reference captures.
+pub static ALIASES: &[Alias] = aliases! {
+    "a_swap_rw_1" = "a_swap_rw" ("pages" "1");
+    "a_swap_rw_2" = "a_swap_rw" ("pages" "2");
+    "a_swap_rw_8" = "a_swap_rw" ("pages" "8");
+    "a_swap_rw_64" = "a_swap_rw" ("pages" "64");
+    "a_swap_rw_1_nospin" = "a_swap_rw" ("pages" "1", "spinners" "0");
+    "a_swap_rw_1_lazy" = "a_swap_rw" ("pages" "1", "spinners" "0", "sleepers" "1");
+    "a_swap_r_1" = "a_swap_r" ("pages" "1");
+    "a_swap_r_8" = "a_swap_r" ("pages" "8");
+    "a_swap_w_1" = "a_swap_w" ("pages" "1");
+    "a_pageout_empty_1" = "a_pageout_empty" ("pages" "1");
+    "a_pageout_zero_1" = "a_pageout_zero" ("pages" "1");
+    "a_zero_rw_8" = "a_zero_rw" ("pages" "8");
+    "a_dontneed_w_1" = "a_dontneed_w" ("pages" "1");
+    "z_mprotect_1" = "z_mprotect" ("pages" "1");
+    "z_mprotect_33" = "z_mprotect" ("pages" "33");
+    "z_mprotect_34" = "z_mprotect" ("pages" "34");
+    "z_mprotect_64" = "z_mprotect" ("pages" "64");
+    "z_munmap_1" = "z_munmap" ("pages" "1");
+    "z_munmap_33" = "z_munmap" ("pages" "33");
+    "z_munmap_34" = "z_munmap" ("pages" "34");
+    "z_munmap_64" = "z_munmap" ("pages" "64");
+    "z_munmap_empty" = "z_munmap" ("pages" "1", "touched" "0");
+    "z_munmap_1_nospin" = "z_munmap" ("pages" "1", "spinners" "0");
+    "z_munmap_34_nospin" = "z_munmap" ("pages" "34", "spinners" "0");
+    "z_munmap_1_lazy" = "z_munmap" ("pages" "1", "spinners" "0", "sleepers" "1");
+    "z_munmap_1_freept" = "z_munmap_freept" ("pages" "1");
+    "z_munmap_1_freept_lazy" =
+        "z_munmap_freept" ("pages" "1", "spinners" "0", "sleepers" "1");
+    "z_munmap_sparse_64" = "z_munmap_sparse" ("pages" "64");
+    "z_dontneed_1" = "z_dontneed" ("pages" "1");
+    "z_dontneed_33" = "z_dontneed" ("pages" "33");
+    "z_dontneed_34" = "z_dontneed" ("pages" "34");
+    "z_dontneed_64" = "z_dontneed" ("pages" "64");
+    "z_cold_4" = "z_cold" ("pages" "4");
+    "z_free_4" = "z_free" ("pages" "4");
+    "z_mremap_1" = "z_mremap" ("pages" "1");
+    "z_mremap_16" = "z_mremap" ("pages" "16");
+    "z_populate_write_8" = "z_populate_write" ("pages" "8");
+};
+
+impl Builtin {
+    /// The first `doc` line, found without parsing the text.
+    pub fn doc(&self) -> &'static str {
+        let line = self.text.lines().find_map(|l| l.trim_start().strip_prefix("doc \""));
+        line.and_then(|l| l.split('"').next()).unwrap_or_default()
+    }
+}
+
+/// All names that [`find`] knows: texts, then aliases.
+pub fn names() -> impl Iterator<Item = &'static str> + Clone {
+    ALL.iter().map(|b| b.name).chain(ALIASES.iter().map(|a| a.name))
+}
+
+/// The built-in or alias of that name.
+pub fn find(name: &str) -> Option<Source> {
+    let alias = ALIASES.iter().find(|a| a.name == name);
+    let (of, presets) = alias.map_or((name, &[][..]), |a| (a.of, a.presets));
+    let builtin = ALL.iter().find(|b| b.name == of)?;
+    let presets: Settings = presets.iter().copied().collect();
+    Some(Source { presets, ..Source::new(name, builtin.text) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_are_unique_and_known() {
+        let unique: BTreeSet<_> = names().collect();
+        assert_eq!(unique.len(), names().count());
+        for name in names() {
+            let source = find(name).unwrap();
+            let program = crate::compile(&source, &Settings::default())
+                .unwrap_or_else(|e| panic!("{name}: {:?}", miette::Report::new(e)));
+            assert_eq!(program.name, name);
+        }
+    }
+
+    #[test]
+    fn doc_is_what_the_parser_finds() {
+        for builtin in ALL {
+            let description = crate::describe(&Source::new(builtin.name, builtin.text)).unwrap();
+            assert_eq!(builtin.doc(), description.doc);
+            assert!(!builtin.doc().is_empty());
+        }
+    }
+
+    #[test]
+    fn texts_are_formatted() {
+        for builtin in ALL {
+            let source = Source::new(builtin.name, builtin.text);
+            assert_eq!(crate::format(&source).unwrap(), builtin.text, "{}", builtin.name);
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! From text to [`Program`], in stages: syntax, structure, parameters, machine and threads, areas,
+//! operations. A stage that finds problems is the last one.
+
+use crate::areas::{self, Areas};
+use crate::describe::{Description, ThreadDescription};
+use crate::document::{self, Node, Value};
+use crate::error::{Problem, ScenarioError, finish};
+use crate::ops::{Lowering, word_of};
+use crate::params::{self, Given};
+use crate::scope::Scope;
+use crate::{Settings, Source, grammar};
+use miette::SourceSpan;
+use needless_model::addr::{CpuId, ThreadId};
+use needless_model::program::{
+    MachineNeeds, PROGRAM_VERSION, Program, SwapKind, SwapNeed, ThpMode, Thread,
+};
+use std::collections::BTreeSet;
+
+const MAX_CPUS: i64 = 1024;
+const MAX_THREADS: i64 = 4096;
+
+/// A scenario compiled, and what a reader is told of it.
+pub(crate) struct Compiled {
+    pub program: Program,
+    pub description: Description,
+}
+
+/// Runs all stages.
+pub(crate) fn compile(source: &Source, settings: &Settings) -> Result<Compiled, ScenarioError> {
+    let given = Given::new(settings, &source.presets);
+    stages(source, &given).map_err(|failure| match failure {
+        Failure::Text(problems) => ScenarioError::invalid(&source.name, &source.text, problems),
+        Failure::Settings(problems) => ScenarioError::invalid("--set", &given.text, problems),
+    })
+}
+
+/// Problems, by the text that they are in.
+pub(crate) enum Failure {
+    Text(Vec<Problem>),
+    Settings(Vec<Problem>),
+}
+
+impl From<Vec<Problem>> for Failure {
+    fn from(problems: Vec<Problem>) -> Failure {
+        Failure::Text(problems)
+    }
+}
+
+fn stages(source: &Source, given: &Given) -> Result<Compiled, Failure> {
+    let nodes = document::read(&source.text)?;
+    let outline = Outline::new(&nodes)?;
+    let parameters = params::resolve(&outline.all("param"), given)?;
+    let (machine, plans) = outline.machine_and_threads(&parameters.scope)?;
+    let bodies: Vec<_> = outline.all("thread").iter().map(|t| t.children()).collect();
+    let areas = areas::plan(&bodies, &parameters.scope)?;
+    // An alias of a built-in is known by its own name.
+    let name = if source.presets.is_empty() { outline.name } else { &source.name };
+    let program = lower(name, outline.span, machine.clone(), &plans, areas)?;
+    let threads = plans
+        .iter()
+        .map(|p| ThreadDescription { name: p.name.clone(), cpu: p.cpu, doc: p.doc.clone() })
+        .collect();
+    let description = Description {
+        name: name.to_owned(),
+        doc: outline.doc.clone(),
+        parameters: parameters.described,
+        machine,
+        threads,
+    };
+    Ok(Compiled { program, description })
+}
+
+/// The parts of the `scenario` node.
+struct Outline<'a> {
+    name: &'a str,
+    span: SourceSpan,
+    doc: String,
+    parts: &'a [Node],
+}
+
+/// A thread before its body is lowered.
+struct ThreadPlan<'a> {
+    name: String,
+    cpu: CpuId,
+    doc: String,
+    body: &'a [Node],
+    scope: Scope,
+}
+
+impl<'a> Outline<'a> {
+    fn new(nodes: &'a [Node]) -> Result<Outline<'a>, Vec<Problem>> {
+        let mut problems = Vec::new();
+        grammar::check(nodes, &mut problems);
+        let Some(scenario) = nodes.first() else {
+            let problem = Problem::new((0..0).into(), "there is no scenario here", "nothing here");
+            return Err(vec![problem.help("write scenario \"NAME\" { … }")]);
+        };
+        if let Some(second) = nodes.get(1).filter(|n| n.name == "scenario") {
+            problems.push(
+                Problem::new(second.span, "a second scenario", "this one")
+                    .also(scenario.span, "the first one")
+                    .help("a file holds one scenario; put this one into its own file"),
+            );
+        }
+        let mut outline = Outline {
+            name: "",
+            span: scenario.span,
+            doc: String::new(),
+            parts: scenario.children(),
+        };
+        if problems.is_empty() {
+            match scenario_name(&scenario.args[0]) {
+                Ok(name) => outline.name = name,
+                Err(problem) => problems.push(problem),
+            }
+            match doc(outline.parts) {
+                Ok(doc) => outline.doc = doc,
+                Err(problem) => problems.push(problem),
+            }
+        }
+        finish(problems, outline)
+    }
+
+    fn all(&self, name: &str) -> Vec<&'a Node> {
+        self.parts.iter().filter(|n| n.name == name).collect()
+    }
+
+    fn machine_and_threads(
+        &self,
+        scope: &Scope,
+    ) -> Result<(MachineNeeds, Vec<ThreadPlan<'a>>), Vec<Problem>> {
+        let mut problems = Vec::new();
+        let mut machine = match machine(&self.all("machine"), scope) {
+            Ok(machine) => machine,
+            Err(problem) => return Err(vec![problem]),
+        };
+        let mut plans = Vec::new();
+        for node in self.all("thread") {
+            if let Err(problem) = add_threads(node, machine.cpus, scope, &mut plans) {
+                problems.push(problem);
+            }
+        }
+        if plans.is_empty() && problems.is_empty() {
+            problems.push(
+                Problem::new(self.span, "the scenario has no thread", "this one")
+                    .help("add thread \"main\" cpu=0 { … }"),
+            );
+        }
+        if machine.cpus == 0 {
+            machine.cpus = plans.iter().map(|p| p.cpu.0 + 1).max().unwrap_or(1);
+        }
+        finish(problems, (machine, plans))
+    }
+}
+
+fn scenario_name(value: &Value) -> Result<&str, Problem> {
+    let name = value.text("a name")?;
+    let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if !name.is_empty() && name.len() <= 80 && name.chars().all(fine) {
+        return Ok(name);
+    }
+    Err(Problem::new(value.span, format!("`{name}` cannot name a scenario or thread"), "this name")
+        .help("use letters, digits, `-`, `_` and `.`; at most 80"))
+}
+
+/// The sentences of the `doc` lines among `nodes`.
+fn doc(nodes: &[Node]) -> Result<String, Problem> {
+    let lines = nodes.iter().filter(|n| n.name == "doc");
+    let lines: Result<Vec<_>, _> = lines.map(|n| n.args[0].text("a sentence")).collect();
+    Ok(lines?.join(" "))
+}
+
+/// What the `machine` node asks for; `cpus` is 0 if it does not say.
+fn machine(nodes: &[&Node], scope: &Scope) -> Result<MachineNeeds, Problem> {
+    let mut needs = MachineNeeds::default();
+    let (first, rest) = match nodes {
+        [] => return Ok(needs),
+        [first, rest @ ..] => (first, rest),
+    };
+    if let Some(second) = rest.first() {
+        return Err(Problem::new(second.span, "`machine` is there twice", "again here")
+            .also(first.span, "first here")
+            .help("put all needs into one block"));
+    }
+    let mut seen = BTreeSet::new();
+    for need in first.children() {
+        if !seen.insert(&need.name) {
+            return Err(Problem::new(
+                need.span,
+                format!("`{}` is there twice", need.name),
+                "again here",
+            )
+            .help("remove one of them"));
+        }
+        let value = &need.args[0];
+        match need.name.as_str() {
+            "cpus" => {
+                needs.cpus = scope.number_in(value, "the number of CPUs", 1..=MAX_CPUS)? as u16;
+            }
+            "swap" => {
+                let kind = word_of(value, "kind of swap device", &[("zram", SwapKind::Zram)])?;
+                let Some(size) = need.prop("size") else { continue };
+                let size = scope.number_in(size, "the size", 1 << 20..=1 << 40)?;
+                needs.swap = Some(SwapNeed { kind, size_bytes: size as u64 });
+            }
+            _ => needs.thp = Some(word_of(value, "mode", &THP_MODES)?),
+        }
+    }
+    Ok(needs)
+}
+
+const THP_MODES: [(&str, ThpMode); 3] =
+    [("always", ThpMode::Always), ("madvise", ThpMode::Madvise), ("never", ThpMode::Never)];
+
+/// Adds the threads that one `thread` node stands for.
+fn add_threads<'a>(
+    node: &'a Node,
+    cpus: u16,
+    params: &Scope,
+    plans: &mut Vec<ThreadPlan<'a>>,
+) -> Result<(), Problem> {
+    let name = scenario_name(&node.args[0])?;
+    let count = match node.prop("count") {
+        Some(value) => {
+            let count = params.number_in(value, "the number of threads", 0..=MAX_THREADS)?;
+            if plans.is_empty() && count != 1 {
+                return Err(Problem::new(value.span, "the first thread is one thread", "not one")
+                    .help("the scenario begins and ends with its first thread; leave count= out"));
+            }
+            count
+        }
+        None => 1,
+    };
+    let doc = doc(node.children())?;
+    let before = plans.len();
+    for index in 0..count {
+        let mut scope = params.clone();
+        if node.prop("count").is_some() {
+            scope.constant("index", index);
+        }
+        let name = if count == 1 { name.to_owned() } else { format!("{name}-{index}") };
+        let cpu = cpu(node, cpus, &scope)?;
+        check_thread(node, &name, count, plans, before)?;
+        plans.push(ThreadPlan { name, cpu, doc: doc.clone(), body: node.children(), scope });
+    }
+    Ok(())
+}
+
+fn cpu(node: &Node, cpus: u16, scope: &Scope) -> Result<CpuId, Problem> {
+    let Some(value) = node.prop("cpu") else {
+        return Err(Problem::new(node.span, "on which CPU?", "this thread").help("add cpu=N"));
+    };
+    let cpu = scope.number_in(value, "the CPU", 0..=MAX_CPUS - 1)? as u16;
+    if cpus > 0 && cpu >= cpus {
+        let help = format!("`machine` asks for {cpus}: CPUs are numbered 0..{cpus}");
+        return Err(
+            Problem::new(value.span, format!("there is no CPU {cpu}"), "too high").help(help)
+        );
+    }
+    Ok(CpuId(cpu))
+}
+
+fn check_thread(
+    node: &Node,
+    name: &str,
+    count: i64,
+    plans: &[ThreadPlan],
+    before: usize,
+) -> Result<(), Problem> {
+    if plans.len() as i64 == MAX_THREADS {
+        return Err(Problem::new(node.span, "too many threads", "from here on")
+            .help(format!("at most {MAX_THREADS}")));
+    }
+    if plans[..before].iter().any(|p| p.name == name) {
+        return Err(Problem::new(
+            node.args[0].span,
+            format!("two threads named `{name}`"),
+            "again",
+        )
+        .help("choose another name"));
+    }
+    match areas::first_map(node.children()) {
+        Some(map) if count > 1 => {
+            Err(Problem::new(map.span, format!("mapped by each of {count} threads"), "this `map`")
+                .help("map it in a thread of its own, and meet at a barrier"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn lower(
+    name: &str,
+    span: SourceSpan,
+    machine: MachineNeeds,
+    plans: &[ThreadPlan],
+    areas: Areas,
+) -> Result<Program, Vec<Problem>> {
+    let mut lowering = Lowering::new(&areas);
+    let mut threads = Vec::new();
+    for (i, plan) in plans.iter().enumerate() {
+        // The threads of one node have the same problems: tell them once.
+        let told =
+            i > 0 && std::ptr::eq(plans[i - 1].body, plan.body) && !lowering.problems.is_empty();
+        if !told {
+            let body = lowering.thread(ThreadId(i as u16), plan.body, plan.scope.clone());
+            threads.push(Thread { name: plan.name.clone(), cpu: plan.cpu, body });
+        }
+    }
+    if lowering.rounds.is_none() {
+        lowering.problems.push(
+            Problem::new(span, "the scenario has no `rounds`", "this one")
+                .help("put what is repeated and counted into rounds N { … } in the first thread"),
+        );
+    }
+    let Lowering { texts, marks, barriers, slots, problems, .. } = lowering;
+    finish(problems, ())?;
+    Ok(Program {
+        version: PROGRAM_VERSION,
+        name: name.to_owned(),
+        machine,
+        areas: areas.list,
+        threads,
+        marks,
+        barriers,
+        op_texts: texts,
+        slots,
+    })
+}

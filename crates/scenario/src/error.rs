@@ -1,0 +1,172 @@
+//! Errors that point at the text they speak of.
+//!
+//! A stage reports every problem that it finds; a later stage runs only on what earlier stages
+//! accepted, so that one mistake is told once.
+
+use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode, SourceSpan};
+use std::fmt;
+use thiserror::Error;
+
+/// Why a scenario cannot be had.
+#[derive(Debug, Error)]
+pub enum ScenarioError {
+    /// The file exists but cannot be read.
+    #[error("cannot read `{path}`: {source}")]
+    Unreadable {
+        /// The path as it was given.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// There is neither a file nor a built-in of that name.
+    #[error("there is no file and no built-in scenario named `{name}`")]
+    NotFound {
+        /// The name as it was given.
+        name: String,
+        /// The built-in whose name is most like it.
+        similar: Option<&'static str>,
+    },
+    /// The text has problems.
+    #[error(transparent)]
+    Invalid(#[from] Box<Invalid>),
+}
+
+/// A text and what is wrong with it: never empty.
+#[derive(Debug)]
+pub struct Invalid {
+    source: NamedSource<String>,
+    first: Problem,
+    rest: Vec<Problem>,
+}
+
+/// One thing that is wrong, where, and what would help.
+#[derive(Clone, Debug, Error, Diagnostic)]
+#[error("{message}")]
+pub struct Problem {
+    message: String,
+    #[label(collection)]
+    labels: Vec<LabeledSpan>,
+    #[help]
+    help: Option<String>,
+}
+
+/// At most so many problems are told at once.
+const TOLD_AT_ONCE: usize = 20;
+
+impl Problem {
+    /// A problem with the text at `span`, which `label` explains.
+    pub(crate) fn new(span: SourceSpan, message: impl Into<String>, label: &str) -> Problem {
+        let labels = vec![LabeledSpan::new_primary_with_span(Some(label.to_owned()), span)];
+        Problem { message: message.into(), labels, help: None }
+    }
+
+    /// Names the remedy.
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Problem {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Points at a second place.
+    pub(crate) fn also(mut self, span: SourceSpan, label: &str) -> Problem {
+        self.labels.push(LabeledSpan::new_with_span(Some(label.to_owned()), span));
+        self
+    }
+}
+
+impl ScenarioError {
+    /// The error that tells `problems` of `text`.
+    pub(crate) fn invalid(name: &str, text: &str, problems: Vec<Problem>) -> ScenarioError {
+        let mut problems = problems.into_iter();
+        let unknown = || Problem::new((0..0).into(), "the text is not a scenario", "this text");
+        let first = problems.next().unwrap_or_else(unknown);
+        let source = NamedSource::new(name, text.to_owned());
+        let rest = problems.take(TOLD_AT_ONCE - 1).collect();
+        ScenarioError::Invalid(Box::new(Invalid { source, first, rest }))
+    }
+
+    /// The problems of an invalid text.
+    pub fn problems(&self) -> impl Iterator<Item = &Problem> {
+        let invalid = match self {
+            ScenarioError::Invalid(invalid) => Some(invalid),
+            _ => None,
+        };
+        invalid.into_iter().flat_map(|i| std::iter::once(&i.first).chain(&i.rest))
+    }
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.first)
+    }
+}
+
+impl std::error::Error for Invalid {}
+
+impl Diagnostic for ScenarioError {
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        match self {
+            ScenarioError::Unreadable { .. } => {
+                Some(Box::new("a scenario is a UTF-8 text file that you may read"))
+            }
+            ScenarioError::NotFound { similar: Some(name), .. } => {
+                Some(Box::new(format!("did you mean the built-in `{name}`?")))
+            }
+            ScenarioError::NotFound { similar: None, .. } => {
+                Some(Box::new("`needless scenario list` lists the built-in scenarios"))
+            }
+            ScenarioError::Invalid(invalid) => Diagnostic::help(&invalid.first),
+        }
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        match self {
+            ScenarioError::Invalid(invalid) => Some(&invalid.source),
+            _ => None,
+        }
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        match self {
+            ScenarioError::Invalid(invalid) => invalid.first.labels(),
+            _ => None,
+        }
+    }
+
+    fn related<'a>(&'a self) -> Option<Box<dyn Iterator<Item = &'a dyn Diagnostic> + 'a>> {
+        match self {
+            ScenarioError::Invalid(invalid) if !invalid.rest.is_empty() => {
+                Some(Box::new(invalid.rest.iter().map(|p| p as &dyn Diagnostic)))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// `value`, unless there are problems.
+pub(crate) fn finish<T>(problems: Vec<Problem>, value: T) -> Result<T, Vec<Problem>> {
+    if problems.is_empty() { Ok(value) } else { Err(problems) }
+}
+
+/// The word of `known` that `word` was probably meant to be.
+pub(crate) fn similar<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .map(|candidate| (strsim::jaro_winkler(word, candidate), candidate))
+        .filter(|(score, _)| *score >= 0.8)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate)
+}
+
+/// `did you mean …?` if a word of `known` is similar, else the list of all of them.
+pub(crate) fn suggest<'a>(
+    what: &str,
+    word: &str,
+    known: impl Iterator<Item = &'a str> + Clone,
+) -> String {
+    match similar(word, known.clone()) {
+        Some(candidate) => format!("did you mean `{candidate}`?"),
+        None => match known.collect::<Vec<_>>() {
+            names if names.is_empty() => format!("there are no {what} here"),
+            names => format!("{what} here: {}", names.join(", ")),
+        },
+    }
+}

@@ -1,0 +1,415 @@
+//! The one expression parser: numbers, ranges of pages, durations.
+//!
+//! ```text
+//! sum     = product { ("+" | "-") product }
+//! product = unary { ("*" | "/" | "%") unary }
+//! unary   = { "-" } atom
+//! atom    = number [suffix] | name | "(" sum ")"
+//! range   = name [ "[" sum [ ".." sum ] "]" ]
+//! ```
+//!
+//! Suffixes are K, M, G, T (powers of 1024) and, for durations, ns, us, ms, s. Every part of the
+//! tree knows where it stands in the scenario's text. The number of tokens bounds the depth of
+//! the tree and with it every recursion over it.
+
+use crate::document::{Value, ValueKind};
+use crate::error::Problem;
+use miette::SourceSpan;
+use needless_model::program::BinaryOp;
+use std::ops::Range;
+
+/// The most tokens that one expression may have.
+const MAX_TOKENS: usize = 200;
+
+/// An expression.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Ast {
+    /// What it is.
+    pub kind: AstKind,
+    /// Where it is.
+    pub span: SourceSpan,
+}
+
+/// The kinds of expression.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum AstKind {
+    /// A number, its suffix applied.
+    Number(i64),
+    /// A parameter or loop variable.
+    Name(String),
+    /// `left op right`
+    Binary(BinaryOp, Box<Ast>, Box<Ast>),
+}
+
+/// A range of pages.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RangeAst {
+    /// The area's name.
+    pub area: String,
+    /// Where the name is.
+    pub area_span: SourceSpan,
+    /// The pages.
+    pub pages: PagesAst,
+    /// Where the range is.
+    pub span: SourceSpan,
+}
+
+/// Which pages of an area.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum PagesAst {
+    /// `heap`
+    All,
+    /// `heap[3]`
+    One(Ast),
+    /// `heap[0..8]`
+    Span(Ast, Ast),
+}
+
+/// Which suffixes a number may have.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Suffixes {
+    /// K, M, G, T.
+    Sizes,
+    /// ns, us, ms, s; at least one number must have one.
+    Times,
+}
+
+const SIZES: [(&str, i64); 4] = [("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30), ("T", 1 << 40)];
+const TIMES: [(&str, i64); 4] = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
+
+/// Parses a number: a bare integer or an expression in a string.
+pub(crate) fn parse_number(value: &Value, suffixes: Suffixes) -> Result<Ast, Problem> {
+    match &value.kind {
+        ValueKind::Integer(_) if suffixes == Suffixes::Times => Err(no_unit(value)),
+        ValueKind::Integer(n) => Ok(Ast { kind: AstKind::Number(*n), span: value.span }),
+        ValueKind::Text(text) => {
+            let mut parser = Parser::new(text, value, suffixes)?;
+            let ast = parser.sum()?;
+            parser.end()?;
+            if suffixes == Suffixes::Times && !parser.saw_time {
+                return Err(no_unit(value));
+            }
+            Ok(ast)
+        }
+    }
+}
+
+/// Parses a range of pages.
+pub(crate) fn parse_range(value: &Value) -> Result<RangeAst, Problem> {
+    let text = value.text("a range of pages")?;
+    let mut parser = Parser::new(text, value, Suffixes::Sizes)?;
+    let range = parser.range()?;
+    parser.end()?;
+    Ok(range)
+}
+
+/// Whether `name` can be used in expressions.
+pub(crate) fn is_name(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+fn no_unit(value: &Value) -> Problem {
+    Problem::new(value.span, "a duration without a unit", "which unit?")
+        .help("write for instance \"10ms\"; the units are ns, us, ms, s")
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Lexeme {
+    Number(i64),
+    Name(String),
+    Sign(&'static str),
+}
+
+/// The signs, the longer ones first.
+const SIGNS: [&str; 10] = ["..", "+", "-", "*", "/", "%", "(", ")", "[", "]"];
+
+struct Parser<'a> {
+    value: &'a Value,
+    lexemes: Vec<(Lexeme, Range<usize>)>,
+    at: usize,
+    /// Where the string ends, for "something is missing".
+    length: usize,
+    saw_time: bool,
+}
+
+impl<'a> Parser<'a> {
+    fn new(text: &str, value: &'a Value, suffixes: Suffixes) -> Result<Parser<'a>, Problem> {
+        let (mut lexemes, mut at, mut saw_time) = (Vec::new(), 0, false);
+        while let Some(c) = text[at..].chars().next() {
+            let rest = &text[at..];
+            let word = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            let word = &rest[..word.unwrap_or(rest.len())];
+            let (lexeme, length) = if c == ' ' {
+                at += 1;
+                continue;
+            } else if c.is_ascii_digit() {
+                let suffix = word.trim_start_matches(|c: char| c.is_ascii_digit() || c == '_');
+                saw_time |= suffixes == Suffixes::Times && !suffix.is_empty();
+                let number = number(word, suffix, suffixes);
+                let place = value.at(at..at + word.len());
+                (Lexeme::Number(number.map_err(|e| e.at(place))?), word.len())
+            } else if is_name(word) {
+                (Lexeme::Name(word.to_owned()), word.len())
+            } else if let Some(sign) = SIGNS.iter().find(|s| rest.starts_with(**s)) {
+                (Lexeme::Sign(sign), sign.len())
+            } else {
+                let place = value.at(at..at + c.len_utf8());
+                return Err(Problem::new(place, "not part of an expression", "this character")
+                    .help("expressions have numbers, names, + - * / % and parentheses"));
+            };
+            if lexemes.len() == MAX_TOKENS {
+                return Err(Problem::new(value.span, "the expression is too long", "this one")
+                    .help(format!("at most {MAX_TOKENS} numbers, names and signs")));
+            }
+            lexemes.push((lexeme, at..at + length));
+            at += length;
+        }
+        Ok(Parser { value, lexemes, at: 0, length: text.len(), saw_time })
+    }
+
+    fn sign(&self) -> Option<&'static str> {
+        match self.lexemes.get(self.at) {
+            Some((Lexeme::Sign(sign), _)) => Some(sign),
+            _ => None,
+        }
+    }
+
+    fn accept(&mut self, sign: &str) -> bool {
+        let found = self.sign() == Some(sign);
+        self.at += usize::from(found);
+        found
+    }
+
+    fn expect(&mut self, sign: &str) -> Result<(), Problem> {
+        if self.accept(sign) { Ok(()) } else { Err(self.unexpected(&format!("`{sign}`"))) }
+    }
+
+    fn end(&self) -> Result<(), Problem> {
+        match self.lexemes.get(self.at) {
+            Some(_) => Err(self.unexpected("the end or an operator")),
+            None => Ok(()),
+        }
+    }
+
+    fn unexpected(&self, wanted: &str) -> Problem {
+        let message = format!("{wanted} is expected");
+        match self.lexemes.get(self.at) {
+            Some((_, range)) => {
+                Problem::new(self.value.at(range.clone()), message, "instead of this")
+            }
+            None => {
+                Problem::new(self.value.at(self.length..self.length), message, "before the end")
+            }
+        }
+        .help("for instance \"pages/2\", \"heap[p]\", \"heap[0..8]\"")
+    }
+
+    fn sum(&mut self) -> Result<Ast, Problem> {
+        let mut left = self.product()?;
+        loop {
+            let op = match self.sign() {
+                Some("+") => BinaryOp::Add,
+                Some("-") => BinaryOp::Sub,
+                _ => return Ok(left),
+            };
+            self.at += 1;
+            left = binary(op, left, self.product()?);
+        }
+    }
+
+    fn product(&mut self) -> Result<Ast, Problem> {
+        let mut left = self.unary()?;
+        loop {
+            let op = match self.sign() {
+                Some("*") => BinaryOp::Mul,
+                Some("/") => BinaryOp::Div,
+                Some("%") => BinaryOp::Rem,
+                _ => return Ok(left),
+            };
+            self.at += 1;
+            left = binary(op, left, self.unary()?);
+        }
+    }
+
+    fn unary(&mut self) -> Result<Ast, Problem> {
+        let Some((lexeme, range)) = self.lexemes.get(self.at).cloned() else {
+            return Err(self.unexpected("a number or a name"));
+        };
+        let span = self.value.at(range);
+        let kind = match lexeme {
+            Lexeme::Number(n) => AstKind::Number(n),
+            Lexeme::Name(name) => AstKind::Name(name),
+            Lexeme::Sign("-") => {
+                self.at += 1;
+                let zero = Ast { kind: AstKind::Number(0), span };
+                return Ok(binary(BinaryOp::Sub, zero, self.unary()?));
+            }
+            Lexeme::Sign("(") => {
+                self.at += 1;
+                let inner = self.sum()?;
+                self.expect(")")?;
+                return Ok(inner);
+            }
+            Lexeme::Sign(_) => return Err(self.unexpected("a number or a name")),
+        };
+        self.at += 1;
+        Ok(Ast { kind, span })
+    }
+
+    fn range(&mut self) -> Result<RangeAst, Problem> {
+        let Some((Lexeme::Name(area), place)) = self.lexemes.get(self.at).cloned() else {
+            return Err(self.unexpected("an area's name"));
+        };
+        self.at += 1;
+        let pages = if self.accept("[") { self.bounds()? } else { PagesAst::All };
+        let end = self.lexemes[self.at - 1].1.end;
+        Ok(RangeAst {
+            area,
+            area_span: self.value.at(place.clone()),
+            pages,
+            span: self.value.at(place.start..end),
+        })
+    }
+
+    fn bounds(&mut self) -> Result<PagesAst, Problem> {
+        let first = self.sum()?;
+        let pages = if self.accept("..") {
+            PagesAst::Span(first, self.sum()?)
+        } else {
+            PagesAst::One(first)
+        };
+        self.expect("]")?;
+        Ok(pages)
+    }
+}
+
+fn binary(op: BinaryOp, left: Ast, right: Ast) -> Ast {
+    let (start, end) = (left.span.offset(), right.span.offset() + right.span.len());
+    let span = (start..end.max(start)).into();
+    Ast { kind: AstKind::Binary(op, Box::new(left), Box::new(right)), span }
+}
+
+/// Why a number is none.
+struct NumberError(&'static str, &'static str);
+
+impl NumberError {
+    fn at(self, span: SourceSpan) -> Problem {
+        Problem::new(span, self.0, "this number").help(self.1)
+    }
+}
+
+fn number(word: &str, suffix: &str, suffixes: Suffixes) -> Result<i64, NumberError> {
+    let (units, help) = match suffixes {
+        Suffixes::Sizes => (SIZES, "the suffixes are K, M, G and T (powers of 1024)"),
+        Suffixes::Times => (TIMES, "the units are ns, us, ms and s"),
+    };
+    if let Some(digits) = word.strip_prefix("0x") {
+        return i64::from_str_radix(&digits.replace('_', ""), 16).map_err(|_| {
+            NumberError("not a hexadecimal number of 63 bits", "for instance 0x7f00")
+        });
+    }
+    let factor = match suffix {
+        "" => 1,
+        s => units
+            .iter()
+            .find(|(name, _)| *name == s)
+            .map(|(_, factor)| *factor)
+            .ok_or(NumberError("unknown suffix", help))?,
+    };
+    let digits = word[..word.len() - suffix.len()].replace('_', "");
+    digits
+        .parse::<i64>()
+        .ok()
+        .and_then(|n| n.checked_mul(factor))
+        .ok_or(NumberError("this number is too large", "it must fit in 64 bits"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn eval(ast: &Ast) -> i64 {
+        match &ast.kind {
+            AstKind::Number(n) => *n,
+            AstKind::Name(_) => 10,
+            AstKind::Binary(op, l, r) => op.apply(eval(l), eval(r)).unwrap(),
+        }
+    }
+
+    fn number(text: &str) -> Result<i64, Problem> {
+        parse_number(&Value::bare(text, 0), Suffixes::Sizes).map(|a| eval(&a))
+    }
+
+    #[test]
+    fn numbers() {
+        for (text, value) in [
+            ("1+2*3", 7),
+            ("(1+2)*3", 9),
+            ("10-3-2", 5),
+            ("-2*-3", 6),
+            ("--4", 4),
+            ("7%4 + n/3", 6),
+            ("64K", 65536),
+            ("0x10 + 1_000", 1016),
+        ] {
+            assert_eq!(number(text).unwrap(), value, "{text}");
+        }
+    }
+
+    #[test]
+    fn refused() {
+        let long = "1+".repeat(MAX_TOKENS) + "1";
+        let nested = "(".repeat(5000);
+        for bad in [
+            "",
+            "1+",
+            "(1",
+            "1)",
+            "1 2",
+            "a b",
+            "9999999999999999999",
+            "9G1",
+            "8388608T",
+            "1x",
+            "é",
+            "a..b",
+            "1.5",
+            "0xg",
+            "a[1]",
+            "10ms",
+            &long,
+            &nested,
+        ] {
+            assert!(number(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn durations_have_units() {
+        let parse = |text| parse_number(&Value::bare(text, 0), Suffixes::Times).map(|a| eval(&a));
+        assert_eq!(parse("10ms+n*1us").unwrap(), 10_010_000);
+        assert!(parse("10").is_err());
+        assert!(parse("1K").is_err());
+    }
+
+    #[test]
+    fn ranges() {
+        let parse = |text| parse_range(&Value::bare(text, 0));
+        assert_eq!(parse("heap").unwrap().pages, PagesAst::All);
+        assert!(matches!(parse("heap[p+1]").unwrap().pages, PagesAst::One(_)));
+        assert!(matches!(parse("heap[p..p+4]").unwrap().pages, PagesAst::Span(..)));
+        for bad in
+            ["", "1", "heap[", "heap[]", "heap[1..]", "heap[..1]", "heap[1]x", "heap[1..2..3]"]
+        {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn spans() {
+        let error = parse_number(&Value::bare("1+*2", 100), Suffixes::Sizes).unwrap_err();
+        let label = miette::Diagnostic::labels(&error).unwrap().next().unwrap();
+        assert_eq!((label.offset(), label.len()), (102, 1));
+    }
+}

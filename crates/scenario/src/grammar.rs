@@ -1,0 +1,242 @@
+//! The table of nodes: which are allowed where, with which arguments and properties.
+//!
+//! Everything that can be checked without knowing a value is checked here, from the table; the
+//! language reference and the tests walk the same table.
+
+use crate::document::Node;
+use crate::error::{Problem, suggest};
+
+/// A node of the language.
+#[derive(Debug)]
+pub struct Rule {
+    /// Its name.
+    pub name: &'static str,
+    /// How it is written.
+    pub usage: &'static str,
+    /// What it does, in one line.
+    pub doc: &'static str,
+    /// Fewest and most arguments.
+    args: (usize, usize),
+    /// Properties that must be there.
+    required: &'static [&'static str],
+    /// Properties that may be there.
+    optional: &'static [&'static str],
+    body: Body,
+}
+
+/// What may stand between the braces.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Body {
+    /// No braces.
+    None,
+    /// What a scenario is made of.
+    Scenario,
+    /// What it needs of the machine.
+    Machine,
+    /// Operations.
+    Ops,
+}
+
+impl Body {
+    fn rules(self) -> &'static [Rule] {
+        match self {
+            Body::None => &[],
+            Body::Scenario => PARTS,
+            Body::Machine => NEEDS,
+            Body::Ops => OPERATIONS,
+        }
+    }
+}
+
+/// Shortens the table.
+const fn rule(
+    name: &'static str,
+    args: (usize, usize),
+    required: &'static [&'static str],
+    optional: &'static [&'static str],
+    body: Body,
+    (usage, doc): (&'static str, &'static str),
+) -> Rule {
+    Rule { name, usage, doc, args, required, optional, body }
+}
+
+/// What stands at the top of a file.
+static TOP: &[Rule] = &[rule(
+    "scenario",
+    (1, 1),
+    &[],
+    &[],
+    Body::Scenario,
+    ("scenario \"NAME\" { … }", "A scenario; a file holds one."),
+)];
+
+/// What stands in a scenario.
+#[rustfmt::skip]
+pub static PARTS: &[Rule] = &[
+    rule("doc", (1, 1), &[], &[], Body::None,
+        ("doc \"SENTENCE\"", "Says what the scenario or thread is for.")),
+    rule("param", (1, 1), &["default"], &["doc", "min", "max"], Body::None,
+        ("param \"NAME\" default=N [min=N] [max=N] [doc=\"…\"]", "A number that `--set NAME=N` changes.")),
+    rule("machine", (0, 0), &[], &[], Body::Machine,
+        ("machine { … }", "What the scenario needs of the machine.")),
+    rule("thread", (1, 1), &["cpu"], &["count"], Body::Ops,
+        ("thread \"NAME\" cpu=N [count=N] { … }", "A thread, pinned to a CPU.")),
+];
+
+/// What stands in `machine`.
+#[rustfmt::skip]
+pub static NEEDS: &[Rule] = &[
+    rule("cpus", (1, 1), &[], &[], Body::None,
+        ("cpus N", "How many CPUs it needs; they are numbered from 0.")),
+    rule("swap", (1, 1), &["size"], &[], Body::None,
+        ("swap \"zram\" size=BYTES", "A swap device of its own.")),
+    rule("thp", (1, 1), &[], &[], Body::None,
+        ("thp \"always|madvise|never\"", "The mode of transparent huge pages.")),
+];
+
+/// The operations.
+#[rustfmt::skip]
+pub static OPERATIONS: &[Rule] = &[
+    rule("map", (1, 1), &[], &["pages", "at", "align", "table", "prot"], Body::None,
+        ("map \"AREA\" pages=N [at=ADDRESS] [align=BYTES] [table=\"alone|shared\"] [prot=\"none|read|read-write\"]",
+         "Maps private anonymous memory.")),
+    rule("read", (1, 1), &[], &[], Body::None,
+        ("read \"RANGE\"", "Loads from every page of the range, in ascending order.")),
+    rule("write", (1, 1), &[], &["value"], Body::None,
+        ("write \"RANGE\" [value=\"zero\"]", "Stores to every page of the range, in ascending order.")),
+    rule("touch", (1, 1), &["access"], &["stride", "order", "seed", "count"], Body::None,
+        ("touch \"RANGE\" access=\"read|write|write-zero\" [stride=N | order=\"random\" seed=N count=N]",
+         "Loads or stores with a stride, or at random.")),
+    rule("munmap", (1, 1), &[], &[], Body::None,
+        ("munmap \"RANGE\"", "Unmaps the pages.")),
+    rule("mprotect", (1, 1), &["prot"], &[], Body::None,
+        ("mprotect \"RANGE\" prot=\"none|read|read-write\"", "Changes the pages' protection.")),
+    rule("mremap", (1, 1), &["to"], &["at", "align", "table"], Body::None,
+        ("mremap \"RANGE\" to=\"AREA\" [at=ADDRESS] [align=BYTES] [table=\"alone|shared\"]",
+         "Moves the pages to the start of another area.")),
+    rule("madvise", (1, 1), &["advice"], &[], Body::None,
+        ("madvise \"RANGE\" advice=\"dontneed|free|cold|pageout|populate-read|populate-write\"",
+         "Gives the kernel advice about the pages.")),
+    rule("spin", (0, 0), &[], &[], Body::None,
+        ("spin", "Runs on the CPU without touching memory until the scenario ends.")),
+    rule("sleep", (0, 1), &[], &[], Body::None,
+        ("sleep [\"10ms\"]", "Sleeps for a while, or until the scenario ends.")),
+    rule("barrier", (1, 1), &[], &[], Body::None,
+        ("barrier \"NAME\"", "Waits until every thread that names the barrier is there.")),
+    rule("repeat", (1, 1), &[], &["as"], Body::Ops,
+        ("repeat N [as=\"VARIABLE\"] { … }", "Does the body N times; the variable counts from 0.")),
+    rule("for-each", (1, 1), &["in"], &["stride"], Body::Ops,
+        ("for-each \"VARIABLE\" in=\"RANGE\" [stride=N] { … }",
+         "Does the body for each page; the variable is the page's index in its area.")),
+    rule("rounds", (1, 1), &[], &["warmup", "as"], Body::Ops,
+        ("rounds N [warmup=N] [as=\"VARIABLE\"] { … }",
+         "The scenario's rounds: the unit of every figure.")),
+    rule("measure", (0, 0), &[], &[], Body::Ops,
+        ("measure { … }", "Times its body in cycles.")),
+    rule("mark", (1, 1), &[], &[], Body::None,
+        ("mark \"NAME\"", "Marks the start of a phase of the round.")),
+];
+
+/// Checks the nodes of a file against the table.
+pub(crate) fn check(nodes: &[Node], problems: &mut Vec<Problem>) {
+    check_all(nodes, TOP, false, problems);
+}
+
+fn check_all(nodes: &[Node], rules: &'static [Rule], doc: bool, problems: &mut Vec<Problem>) {
+    for node in nodes {
+        // A thread's operations may be preceded by `doc` lines of its own.
+        let extra = PARTS.iter().take(usize::from(doc));
+        match rules.iter().chain(extra).find(|r| r.name == node.name) {
+            Some(rule) => {
+                check_node(node, rule, problems);
+                let doc = rule.name == "thread";
+                check_all(node.children(), rule.body.rules(), doc, problems);
+            }
+            None => problems.push(
+                Problem::new(node.span, format!("unknown node `{}`", node.name), "not known here")
+                    .help(suggest("nodes", &node.name, rules.iter().map(|r| r.name))),
+            ),
+        }
+    }
+}
+
+fn check_node(node: &Node, rule: &Rule, problems: &mut Vec<Problem>) {
+    let usage = || format!("usage: {}", rule.usage);
+    let (least, most) = rule.args;
+    if let Some(extra) = node.args.get(most) {
+        let message = format!("`{}` takes {}", rule.name, arguments(most));
+        problems.push(Problem::new(extra.span, message, "one too many").help(usage()));
+    }
+    if node.args.len() < least {
+        let message = format!("`{}` needs {}", rule.name, arguments(least));
+        problems.push(Problem::new(node.span, message, "argument missing").help(usage()));
+    }
+    let known = || rule.required.iter().chain(rule.optional).copied();
+    for prop in &node.props {
+        if !known().any(|name| name == prop.name) {
+            let message = format!("`{}` has no property `{}`", rule.name, prop.name);
+            let help = suggest("properties", &prop.name, known());
+            problems.push(Problem::new(prop.span, message, "not known here").help(help));
+        }
+    }
+    for name in rule.required.iter().filter(|name| node.prop(name).is_none()) {
+        let message = format!("`{}` needs the property `{name}`", rule.name);
+        problems.push(Problem::new(node.span, message, "property missing").help(usage()));
+    }
+    match (rule.body, &node.body) {
+        (Body::None, Some(_)) => problems.push(
+            Problem::new(node.span, format!("`{}` takes no block", rule.name), "has one")
+                .help(usage()),
+        ),
+        (Body::None, None) | (_, Some(_)) => {}
+        (_, None) => problems.push(
+            Problem::new(node.span, format!("`{}` needs a block", rule.name), "has none")
+                .help(usage()),
+        ),
+    }
+}
+
+fn arguments(count: usize) -> String {
+    match count {
+        0 => "no argument".to_owned(),
+        1 => "one argument".to_owned(),
+        n => format!("{n} arguments"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document;
+
+    fn problems(text: &str) -> usize {
+        let mut problems = Vec::new();
+        check(&document::read(text).unwrap(), &mut problems);
+        problems.len()
+    }
+
+    #[test]
+    fn structure() {
+        assert_eq!(problems("scenario \"x\" { thread \"t\" cpu=0 { doc \"d\"; spin } }"), 0);
+        for (bad, count) in [
+            ("scenery \"x\" {}", 1),
+            ("scenario {}", 1),
+            ("scenario \"x\"", 1),
+            ("scenario \"x\" { thread \"t\" { spin 1 2; rede \"h\"; map \"a\" page=1 {} } }", 5),
+            ("scenario \"x\" { thread \"t\" cpu=0 { measure { doc \"no\" } } }", 1),
+        ] {
+            assert_eq!(problems(bad), count, "{bad}");
+        }
+    }
+
+    #[test]
+    fn every_rule_is_described() {
+        for rule in TOP.iter().chain(PARTS).chain(NEEDS).chain(OPERATIONS) {
+            assert!(rule.usage.starts_with(rule.name), "{}", rule.name);
+            for prop in rule.required.iter().chain(rule.optional) {
+                assert!(rule.usage.contains(&format!("{prop}=")), "{} {prop}", rule.name);
+            }
+            assert!(rule.doc.ends_with('.'));
+        }
+    }
+}

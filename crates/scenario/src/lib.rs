@@ -1,0 +1,139 @@
+//! The scenario language: a workload described once, in KDL, for every target.
+//!
+//! ```
+//! use needless_scenario::{Settings, compile, load};
+//!
+//! let source = load("cow-reuse")?;
+//! let settings: Settings = [("pages", "8")].into_iter().collect();
+//! let program = compile(&source, &settings)?;
+//! assert_eq!(program.areas[0].range.pages(), 8);
+//! # Ok::<(), needless_scenario::ScenarioError>(())
+//! ```
+//!
+//! The stages, each in its own file: `lex` (tokens, what KDL may not hold), `document`
+//! (the strict layer over KDL), [`grammar`] (the table of nodes), `params`, `areas` (addresses),
+//! `ops` (operations), with `expr` and `scope` for the expressions in strings. No text, however
+//! bad, makes any of them panic; `exercise` is the body of the fuzz target that checks this.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod areas;
+pub mod builtin;
+mod compile;
+mod describe;
+mod document;
+mod error;
+mod expr;
+mod format;
+pub mod grammar;
+mod lex;
+mod ops;
+mod params;
+mod scope;
+
+pub use describe::{Description, Parameter, Summary, ThreadDescription};
+pub use error::{Invalid, Problem, ScenarioError};
+
+use needless_model::program::Program;
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+
+/// A scenario's text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// The file's path, or the name of the built-in.
+    pub name: String,
+    /// The text.
+    pub text: String,
+    /// Values for parameters that [`Settings`] leave open: those of a built-in alias. Where there
+    /// are any, the program takes its name from [`Source::name`].
+    pub presets: Settings,
+}
+
+impl Source {
+    /// A text that is told under `name` in problems.
+    pub fn new(name: impl Into<String>, text: impl Into<String>) -> Source {
+        Source { name: name.into(), text: text.into(), presets: Settings::default() }
+    }
+}
+
+/// Values for parameters, as text: `--set name=value`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings(pub BTreeMap<String, String>);
+
+impl Settings {
+    /// Reads `name=value` words; gives back the first word that is none.
+    pub fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Settings, String> {
+        let pair = |word: &'a str| word.split_once('=').ok_or_else(|| word.to_owned());
+        words.into_iter().map(pair).collect()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for Settings {
+    fn from_iter<T: IntoIterator<Item = (K, V)>>(pairs: T) -> Settings {
+        Settings(pairs.into_iter().map(|(k, v)| (k.into(), v.into())).collect())
+    }
+}
+
+/// Loads a built-in by its name, else a file by its path.
+///
+/// A file of the same name as a built-in is reached as `./NAME`.
+pub fn load(path_or_name: &str) -> Result<Source, ScenarioError> {
+    if let Some(source) = builtin::find(path_or_name) {
+        return Ok(source);
+    }
+    match std::fs::read_to_string(path_or_name) {
+        Ok(text) => Ok(Source::new(path_or_name, text)),
+        Err(e) if e.kind() == ErrorKind::NotFound => Err(ScenarioError::NotFound {
+            name: path_or_name.to_owned(),
+            similar: error::similar(path_or_name, builtin::names()),
+        }),
+        Err(source) => Err(ScenarioError::Unreadable { path: path_or_name.to_owned(), source }),
+    }
+}
+
+/// Compiles a scenario with these parameters.
+pub fn compile(source: &Source, settings: &Settings) -> Result<Program, ScenarioError> {
+    compile::compile(source, settings).map(|c| c.program)
+}
+
+/// Compiles a scenario with its defaults and says how large it is.
+pub fn check(source: &Source) -> Result<Summary, ScenarioError> {
+    compile(source, &Settings::default()).map(|program| Summary::of(&program))
+}
+
+/// What the scenario says of itself.
+pub fn describe(source: &Source) -> Result<Description, ScenarioError> {
+    compile::compile(source, &Settings::default()).map(|c| c.description)
+}
+
+/// The text in its uniform layout, comments kept. Formatting twice changes nothing.
+pub fn format(source: &Source) -> Result<String, ScenarioError> {
+    format::format(&source.text)
+        .map_err(|problems| ScenarioError::invalid(&source.name, &source.text, problems))
+}
+
+/// Puts any text through every stage; panics only where a stage breaks its promise.
+///
+/// This is the body of the fuzz target.
+#[doc(hidden)]
+pub fn exercise(text: &str) {
+    let source = Source::new("fuzz", text);
+    let checked = check(&source);
+    let described = describe(&source);
+    assert_eq!(checked.is_ok(), described.is_ok());
+    if let Ok(once) = format(&source) {
+        let formatted = Source::new("fuzz", once);
+        assert_eq!(format(&formatted).ok().as_ref(), Some(&formatted.text), "fmt is idempotent");
+        assert_eq!(checked.ok(), check(&formatted).ok(), "fmt keeps the meaning");
+    }
+    if let Err(error) = describe(&source) {
+        // Rendering reads every span.
+        let _ = format!("{:?}", miette::Report::new(error));
+    }
+}

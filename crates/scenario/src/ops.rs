@@ -1,0 +1,311 @@
+//! Lowers the operations of threads.
+//!
+//! Loop variables get slots by nesting depth, each thread from 0. Operations are numbered in the
+//! order of the text, a block before its body. What is refused here is what could not run, or
+//! would never end.
+
+mod loops;
+mod ranges;
+
+use crate::areas::Areas;
+use crate::document::{Node, Value as Written};
+use crate::error::{Problem, suggest};
+use crate::expr::{self, Suffixes};
+use crate::scope::{Scope, Value};
+use miette::SourceSpan;
+use needless_model::addr::ThreadId;
+use needless_model::program::{Access, Advice, Barrier, Expr, Op, OpKind, Order, Prot, RangeExpr};
+
+/// The most operations of a scenario, all threads together.
+const MAX_OPS: usize = 60_000;
+/// The most rounds, and the most repetitions by a constant.
+const MAX_COUNT: i64 = 1_000_000_000;
+
+/// What lowering gathers from all threads.
+pub(crate) struct Lowering<'a> {
+    areas: &'a Areas,
+    /// Parameters, then the names of the place that is lowered.
+    scope: Scope,
+    thread: ThreadId,
+    /// Blocks around the place that is lowered.
+    blocks: Vec<Block>,
+    /// The `rounds` node, once found.
+    pub rounds: Option<SourceSpan>,
+    /// See [`needless_model::program::Program`].
+    pub texts: Vec<String>,
+    /// The same.
+    pub marks: Vec<String>,
+    /// The same.
+    pub barriers: Vec<Barrier>,
+    /// The same.
+    pub slots: u8,
+    /// What is wrong.
+    pub problems: Vec<Problem>,
+}
+
+/// A block that operations may be in.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Block {
+    Loop,
+    Rounds,
+    Measure,
+}
+
+impl<'a> Lowering<'a> {
+    pub fn new(areas: &'a Areas) -> Lowering<'a> {
+        Lowering {
+            areas,
+            scope: Scope::default(),
+            thread: ThreadId(0),
+            blocks: Vec::new(),
+            rounds: None,
+            texts: Vec::new(),
+            marks: Vec::new(),
+            barriers: Vec::new(),
+            slots: 0,
+            problems: Vec::new(),
+        }
+    }
+
+    /// Lowers one thread, for which the names of `scope` hold.
+    pub fn thread(&mut self, thread: ThreadId, body: &[Node], scope: Scope) -> Vec<Op> {
+        (self.thread, self.scope) = (thread, scope);
+        let mut ops = if thread.0 == 0 { self.neighbours() } else { Vec::new() };
+        ops.extend(self.body(body));
+        ops
+    }
+
+    /// Maps and writes the neighbours, before anything else happens.
+    fn neighbours(&mut self) -> Vec<Op> {
+        let areas = self.areas;
+        let mut ops = Vec::new();
+        for (i, area) in areas.list.iter().enumerate().skip(areas.named) {
+            let area_index = i as u16;
+            let (zero, one) = (Expr::Const(0), Expr::Const(1));
+            let range = RangeExpr { area: area_index, first: zero, pages: one.clone() };
+            let order = Order::Ascending { stride: one };
+            for (text, kind) in [
+                ("map", OpKind::Map { area: area_index, prot: Prot::ReadWrite }),
+                ("write", OpKind::Touch { range, access: Access::Write, order }),
+            ] {
+                ops.push(Op { id: self.texts.len() as u32, kind });
+                self.texts.push(format!("{text} {}", area.name));
+            }
+        }
+        ops
+    }
+
+    fn body(&mut self, nodes: &[Node]) -> Vec<Op> {
+        let mut ops = Vec::new();
+        for (i, node) in nodes.iter().enumerate().filter(|(_, n)| n.name != "doc") {
+            if self.texts.len() >= MAX_OPS {
+                self.problems.push(
+                    Problem::new(node.span, "the scenario has too many operations", "from here on")
+                        .help(format!("at most {MAX_OPS}, all threads together")),
+                );
+                break;
+            }
+            let id = self.texts.len() as u32;
+            self.texts.push(node.summary());
+            match self.op(node, i + 1 == nodes.len()) {
+                Ok(Some(kind)) => ops.push(Op { id, kind }),
+                Ok(None) => {}
+                Err(problem) => self.problems.push(problem),
+            }
+        }
+        ops
+    }
+
+    /// One operation; `None` if there is nothing to do.
+    fn op(&mut self, node: &Node, last: bool) -> Result<Option<OpKind>, Problem> {
+        Ok(Some(match node.name.as_str() {
+            "map" => self.map(node)?,
+            "read" => return self.touch(node, Access::Read),
+            "write" => return self.touch(node, write_access(node)?),
+            "touch" => return self.touch(node, word(node, "access", &ACCESSES)?),
+            "munmap" => OpKind::Unmap { range: self.some_pages(&node.args[0])?.expr },
+            "mprotect" => OpKind::Protect {
+                range: self.some_pages(&node.args[0])?.expr,
+                prot: word(node, "prot", &PROTS)?,
+            },
+            "mremap" => self.remap(node)?,
+            "madvise" => OpKind::Advise {
+                range: self.some_pages(&node.args[0])?.expr,
+                advice: word(node, "advice", &Advice::ALL.map(|(a, w)| (w, a)))?,
+            },
+            "spin" => self.forever(node, last, OpKind::Spin)?,
+            "sleep" => self.sleep(node, last)?,
+            "barrier" => self.barrier(node)?,
+            "repeat" => self.repeat(node)?,
+            "for-each" => self.for_each(node)?,
+            "rounds" => self.rounds(node)?,
+            "measure" => self.measure(node)?,
+            "mark" => self.mark(node)?,
+            other => {
+                let message = format!("`{other}` is not an operation");
+                return Err(Problem::new(node.span, message, "this node")
+                    .help("the language reference lists the operations"));
+            }
+        }))
+    }
+
+    fn map(&self, node: &Node) -> Result<OpKind, Problem> {
+        let area = self.area(node.args[0].text("an area's name")?, node.args[0].span)?;
+        let prot =
+            if node.prop("prot").is_some() { word(node, "prot", &PROTS)? } else { Prot::ReadWrite };
+        Ok(OpKind::Map { area, prot })
+    }
+
+    fn touch(&self, node: &Node, access: Access) -> Result<Option<OpKind>, Problem> {
+        let pages = self.pages(&node.args[0])?;
+        let order = self.order(node)?;
+        let nothing = pages.count == Some(0);
+        let touch = OpKind::Touch { range: pages.expr, access, order };
+        Ok((!nothing).then_some(touch))
+    }
+
+    fn order(&self, node: &Node) -> Result<Order, Problem> {
+        let random = match node.prop("order") {
+            None => false,
+            Some(value) if value.text("an order")? == "random" => true,
+            Some(value) => {
+                return Err(Problem::new(value.span, "unknown order", "this word")
+                    .help("the order is ascending unless order=\"random\""));
+            }
+        };
+        let (needed, refused): (&[_], &[_]) =
+            if random { (&["seed", "count"], &["stride"]) } else { (&[], &["seed", "count"]) };
+        if let Some(prop) = node.props.iter().find(|p| refused.contains(&p.name.as_str())) {
+            return Err(Problem::new(
+                prop.span,
+                format!("`{}` has no use here", prop.name),
+                "this one",
+            )
+            .help("stride= goes with ascending order, seed= and count= with order=\"random\""));
+        }
+        if let Some(name) = needed.iter().find(|name| node.prop(name).is_none()) {
+            return Err(Problem::new(node.span, format!("random order needs {name}="), "this one")
+                .help("order=\"random\" seed=1 count=1000"));
+        }
+        match (node.prop("seed"), node.prop("count")) {
+            (Some(seed), Some(count)) => Ok(Order::Random {
+                count: self.value(count, "the count", 0)?.expr,
+                seed: self.scope.number_in(seed, "the seed", 0..=i64::MAX)? as u64,
+            }),
+            _ => Ok(Order::Ascending { stride: self.stride(node)?.expr }),
+        }
+    }
+
+    fn stride(&self, node: &Node) -> Result<Value, Problem> {
+        node.prop("stride").map_or(Ok(Value::constant(1)), |v| self.value(v, "the stride", 1))
+    }
+
+    fn remap(&self, node: &Node) -> Result<OpKind, Problem> {
+        let pages = self.some_pages(&node.args[0])?;
+        let Some(written) = node.prop("to") else {
+            return Err(
+                Problem::new(node.span, "where to?", "to= is missing").help("add to=\"AREA\"")
+            );
+        };
+        let to = self.area(written.text("an area's name")?, written.span)?;
+        if to == pages.expr.area {
+            return Err(Problem::new(written.span, "the pages are there already", "the same area")
+                .help("move them to another area"));
+        }
+        let room = self.size(to);
+        match pages.count {
+            Some(count) if count > room => {
+                let message = format!("{count} pages do not fit in `{}`", self.name(to));
+                Err(Problem::new(pages.span, message, "these pages")
+                    .also(written.span, &format!("has {room} pages"))
+                    .help("move fewer pages, or map a larger area"))
+            }
+            _ => Ok(OpKind::Remap { range: pages.expr, to }),
+        }
+    }
+
+    fn sleep(&self, node: &Node, last: bool) -> Result<OpKind, Problem> {
+        let Some(written) = node.args.first() else {
+            return self.forever(node, last, OpKind::Sleep { duration_ns: None });
+        };
+        let ast = expr::parse_number(written, Suffixes::Times)?;
+        let duration = self.at_least(&ast, "the duration", 0)?;
+        Ok(OpKind::Sleep { duration_ns: Some(duration.expr) })
+    }
+
+    /// An operation that ends with the scenario.
+    fn forever(&self, node: &Node, last: bool, kind: OpKind) -> Result<OpKind, Problem> {
+        let (label, help) = if self.thread.0 == 0 {
+            ("in the first thread", "the scenario ends with its first thread; use another one")
+        } else if !self.blocks.is_empty() {
+            ("inside a block", "make it the last operation of the thread")
+        } else if !last {
+            ("more follows", "what follows is never reached: make this the last operation")
+        } else {
+            return Ok(kind);
+        };
+        Err(Problem::new(node.span, format!("`{}` would never end here", node.name), label)
+            .help(help))
+    }
+
+    fn barrier(&mut self, node: &Node) -> Result<OpKind, Problem> {
+        let name = node.args[0].text("a barrier's name")?;
+        let index = match self.barriers.iter().position(|b| b.name == name) {
+            Some(index) => index,
+            None => {
+                self.barriers.push(Barrier { name: name.to_owned(), threads: Vec::new() });
+                self.barriers.len() - 1
+            }
+        };
+        let threads = &mut self.barriers[index].threads;
+        if threads.last() != Some(&self.thread) {
+            threads.push(self.thread);
+        }
+        Ok(OpKind::Barrier { barrier: index as u16 })
+    }
+
+    fn mark(&mut self, node: &Node) -> Result<OpKind, Problem> {
+        let name = node.args[0].text("a mark's name")?;
+        let known = self.marks.iter().position(|m| m == name);
+        let mark = known.unwrap_or(self.marks.len());
+        if known.is_none() {
+            self.marks.push(name.to_owned());
+        }
+        Ok(OpKind::Mark { mark: mark as u16 })
+    }
+}
+
+const ACCESSES: [(&str, Access); 3] =
+    [("read", Access::Read), ("write", Access::Write), ("write-zero", Access::WriteZero)];
+const PROTS: [(&str, Prot); 3] =
+    [("none", Prot::None), ("read", Prot::Read), ("read-write", Prot::ReadWrite)];
+
+fn write_access(node: &Node) -> Result<Access, Problem> {
+    let zero = node.prop("value").map(|_| word(node, "value", &[("zero", Access::WriteZero)]));
+    zero.unwrap_or(Ok(Access::Write))
+}
+
+/// The property's word, one of a closed set.
+pub(crate) fn word<T: Copy>(node: &Node, prop: &str, words: &[(&str, T)]) -> Result<T, Problem> {
+    match node.prop(prop) {
+        Some(value) => word_of(value, prop, words),
+        None => Err(Problem::new(node.span, format!("`{prop}` is missing"), "here")
+            .help(format!("add {prop}="))),
+    }
+}
+
+/// The value's word, one of a closed set.
+pub(crate) fn word_of<T: Copy>(
+    value: &Written,
+    what: &str,
+    words: &[(&str, T)],
+) -> Result<T, Problem> {
+    let text = value.text("a word")?;
+    words.iter().find(|(word, _)| *word == text).map(|(_, meaning)| *meaning).ok_or_else(|| {
+        Problem::new(value.span, format!("unknown {what} `{text}`"), "this word").help(suggest(
+            "words",
+            text,
+            words.iter().map(|(word, _)| *word),
+        ))
+    })
+}

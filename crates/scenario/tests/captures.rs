@@ -1,0 +1,72 @@
+//! The model against the reference captures: the same rounds, token by token.
+#![allow(clippy::unwrap_used)]
+
+use needless_model::kernels::KernelRow;
+use needless_model::run::{Round, TargetRun};
+use needless_model::sequence::{Sequence, TraceOrder};
+use needless_model::sim::{self, SimOptions};
+use needless_scenario::{Settings, compile, load};
+use std::str::FromStr;
+
+/// One line of the table: a scenario on some kernels.
+struct Capture {
+    scenario: &'static str,
+    kernels: Vec<&'static str>,
+    faults: &'static str,
+    sequence: &'static str,
+}
+
+fn captures() -> impl Iterator<Item = Capture> {
+    include_str!("../../../tests/captures.tsv").lines().filter(|l| !l.starts_with('#')).map(
+        |line| {
+            let mut fields = line.split('\t');
+            let mut field = || fields.next().expect("four fields");
+            Capture {
+                scenario: field(),
+                kernels: field().split(' ').collect(),
+                faults: field(),
+                sequence: field(),
+            }
+        },
+    )
+}
+
+/// What differs in the run's rounds from the capture.
+fn differences(capture: &Capture, kernel: &str) -> Option<String> {
+    let source = load(capture.scenario).expect("a built-in");
+    let program = compile(&source, &Settings::default()).expect("it compiles");
+    let row = KernelRow::parse(kernel).expect("a row");
+    let options = SimOptions { paranoid: true, ..SimOptions::default() };
+    let run: TargetRun = match sim::run(&program, &row, &options) {
+        Ok(run) => run,
+        Err(error) => return Some(format!("{}: {kernel}: {error}", capture.scenario)),
+    };
+    let order = TraceOrder::of(run.rounds.iter().map(|round| &round.events[..]));
+    let expected = Sequence::from_str(capture.sequence).expect("the notation");
+    let wrong = |round: &Round| {
+        let sequence = Sequence::of(&program, &round.events, order);
+        let (minor, major) = (round.minor_faults.unwrap(), round.major_faults.unwrap());
+        let faults = format!("{minor}/{major}");
+        (sequence != expected || faults != capture.faults).then(|| {
+            format!(
+                "{} on {kernel}, round {}:\n  kernel {} {expected}\n  model  {faults} {sequence}",
+                capture.scenario, round.index, capture.faults
+            )
+        })
+    };
+    run.rounds.iter().find_map(wrong)
+}
+
+#[test]
+fn the_model_reproduces_every_capture() {
+    let mut checked = 0;
+    let mut wrong = Vec::new();
+    for capture in captures() {
+        for kernel in &capture.kernels {
+            checked += 1;
+            wrong.extend(differences(&capture, kernel));
+        }
+    }
+    assert!(checked > 150, "only {checked} captures were read");
+    assert!(wrong.is_empty(), "{} of {checked} differ:\n{}", wrong.len(), wrong.join("\n"));
+}

@@ -1,0 +1,117 @@
+//! Properties of the model over the built-in scenarios.
+
+use needless_model::account::Account;
+use needless_model::counters::Counter;
+use needless_model::kernels::KernelRow;
+use needless_model::program::Program;
+use needless_model::sim::{self, SimError, SimOptions};
+use needless_scenario::{Settings, Source, builtin, compile, load};
+
+fn program(name: &str, settings: &[(&str, &str)]) -> Program {
+    let settings: Settings = settings.iter().copied().collect();
+    compile(&load(name).expect("a built-in"), &settings).expect("it compiles")
+}
+
+fn text_program(body: &str) -> Program {
+    let text = format!(
+        "scenario \"test\" {{\n machine {{ cpus 2; swap \"zram\" size=\"1M\" }}\n{body}\n}}"
+    );
+    compile(&Source::new("test", text), &Settings::default()).expect("it compiles")
+}
+
+fn row(name: &str) -> KernelRow {
+    KernelRow::parse(name).expect("a row")
+}
+
+#[test]
+fn the_same_input_gives_the_same_events_byte_for_byte() {
+    for name in builtin::names() {
+        let program = program(name, &[("rounds", "5")]);
+        for row in KernelRow::all() {
+            let options = SimOptions { pte_events: true, ..SimOptions::default() };
+            let bytes = || {
+                let run = sim::run(&program, &row, &options).map_err(|error| error.to_string());
+                format!("{run:?}").into_bytes()
+            };
+            assert_eq!(bytes(), bytes(), "{name} on {}", row.name);
+        }
+    }
+}
+
+/// Shootdowns, copies, needless shootdowns, needless copies, needless faults per round.
+#[test]
+fn cow_reuse_gives_the_published_figures() {
+    let expected = [
+        ("5.8", [3, 0, 2, 0, 1]),
+        ("5.10", [4, 1, 2, 1, 1]),
+        ("5.15", [4, 1, 2, 1, 1]),
+        ("6.1", [3, 0, 2, 0, 1]),
+        ("6.12", [2, 0, 1, 0, 0]),
+        ("6.18", [2, 0, 1, 0, 0]),
+        ("7.3", [2, 0, 1, 0, 0]),
+    ];
+    let program = program("cow-reuse", &[]);
+    let counters = [
+        Counter::Shootdowns,
+        Counter::Copies,
+        Counter::NeedlessShootdowns,
+        Counter::NeedlessCopies,
+        Counter::NeedlessFaults,
+    ];
+    for (name, figures) in expected {
+        let run = sim::run(&program, &row(name), &SimOptions::default()).expect("it runs");
+        let account = Account::of(&program, &run);
+        for (counter, figure) in counters.into_iter().zip(figures) {
+            let spread = account.spread(counter).expect("the model knows");
+            assert!(spread.is_constant(), "{name}: {counter:?} differs between rounds");
+            assert_eq!(account.typical(counter), Some(figure), "{name}: {counter:?}");
+        }
+    }
+}
+
+/// The formulas of FACTS for more pages: 5.10 copies all but every eighth page.
+#[test]
+fn cow_reuse_scales_with_pages_as_measured() {
+    for (pages, old, middle, new) in [(2, 6, 4, 3), (8, 17, 10, 9), (64, 122, 66, 65)] {
+        let program = program("cow-reuse", &[("pages", &pages.to_string())]);
+        for (name, shootdowns) in [("5.10", old), ("6.1", middle), ("7.3", new)] {
+            let run = sim::run(&program, &row(name), &SimOptions::default()).expect("it runs");
+            let account = Account::of(&program, &run);
+            assert_eq!(account.typical(Counter::Shootdowns), Some(shootdowns), "{name}, {pages}");
+        }
+    }
+}
+
+#[test]
+fn threads_take_turns_at_barriers() {
+    let program = text_program(
+        "thread \"main\" cpu=0 { map \"heap\" pages=2\n barrier \"a\"\n rounds 1 warmup=0 { barrier \"b\"\n read \"heap[1]\" } }
+         thread \"other\" cpu=1 { barrier \"a\"\n write \"heap[0]\"\n barrier \"b\" }",
+    );
+    let run = sim::run(&program, &row("6.12"), &SimOptions::default()).expect("it runs");
+    let faults: Vec<u16> = run.rounds[0]
+        .events
+        .iter()
+        .filter(|event| matches!(event.kind, needless_model::event::EventKind::Fault { .. }))
+        .filter_map(|event| event.thread.map(|thread| thread.0))
+        .collect();
+    assert_eq!(faults, [1, 0], "the other thread's turn comes while the first one waits");
+}
+
+#[test]
+fn what_goes_wrong_is_said() {
+    let fail = |body: &str, kernel: &str| {
+        let program = text_program(&format!("thread \"main\" cpu=0 {{ {body} }}"));
+        sim::run(&program, &row(kernel), &SimOptions::default()).expect_err("it must fail")
+    };
+    let signal = fail("map \"heap\" pages=1 prot=\"read\"\n rounds 1 { write \"heap\" }", "6.1");
+    assert!(matches!(&signal, SimError::Signal { page, .. } if page == "heap[0]"), "{signal}");
+    let populate = "map \"heap\" pages=1\n rounds 1 { madvise \"heap\" advice=\"populate-read\" }";
+    assert!(matches!(fail(populate, "5.10"), SimError::Call { .. }));
+    let pageout = "map \"heap\" pages=1\n write \"heap\"\n rounds 2 warmup=0 { madvise \"heap\" advice=\"pageout\"\n read \"heap\" }";
+    let program = text_program(&format!(
+        "thread \"main\" cpu=0 {{ {pageout} }}\n thread \"spinner\" cpu=1 {{ spin }}"
+    ));
+    let mutant = sim::run(&program, &row("6.12,unmap-flush=never"), &SimOptions::default());
+    assert!(matches!(mutant, Err(SimError::StaleUse { .. })), "{mutant:?}");
+}

@@ -1,0 +1,317 @@
+//! What this machine can show, what is in the way, and what helps.
+
+use crate::environment::{environment, release, setting};
+use crate::error::PERFMON_REMEDY;
+use needless_runner::perf::{Place, Rings};
+use needless_runner::tracefs::{self, Tracepoint};
+use rustix::thread::CapabilitySet;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// How a check came out.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// As it should be.
+    Ok,
+    /// Something works less well.
+    Warning,
+    /// Something does not work.
+    Missing,
+}
+
+/// One check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// What was looked at.
+    pub name: &'static str,
+    /// How it came out.
+    pub state: State,
+    /// What was found.
+    pub detail: String,
+    /// What helps, if anything needs help.
+    pub remedy: Option<String>,
+}
+
+impl Check {
+    fn ok(name: &'static str, detail: impl Into<String>) -> Check {
+        Check { name, state: State::Ok, detail: detail.into(), remedy: None }
+    }
+
+    fn not(name: &'static str, state: State, detail: impl Into<String>, remedy: &str) -> Check {
+        let remedy = (!remedy.is_empty()).then(|| remedy.to_owned());
+        Check { name, state, detail: detail.into(), remedy }
+    }
+}
+
+/// Looks at everything. Changes nothing.
+pub fn doctor() -> Vec<Check> {
+    let environment = environment();
+    let mut checks = vec![
+        Check::ok("kernel", release()),
+        privilege(),
+        paranoia(),
+        tracefs_mounted(),
+        tracepoint("fault events", "exceptions", "page_fault_user"),
+        tracepoint("flush events", "tlb", "tlb_flush"),
+        rings(),
+        zram(),
+        zswap(),
+        swap_in_use(&environment),
+        huge_pages(&environment),
+        cpus(),
+        optional("multi-generational LRU", "/sys/kernel/mm/lru_gen/enabled"),
+        numa_balancing(),
+        tlb_counters(),
+        userfaultfd(),
+        soft_dirty(&environment),
+        hardware_counters(),
+        clock(),
+        virtualization(&environment),
+    ];
+    checks.push(what_works(&checks));
+    checks
+}
+
+fn has_capability(wanted: CapabilitySet) -> bool {
+    rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(wanted))
+}
+
+fn privilege() -> Check {
+    let name = "privilege";
+    if has_capability(CapabilitySet::SYS_ADMIN) {
+        return Check::ok(name, "CAP_SYS_ADMIN: events, swap space and settings");
+    }
+    if has_capability(CapabilitySet::PERFMON) {
+        let detail = "CAP_PERFMON: events, but no swap space and no settings";
+        return Check::not(name, State::Warning, detail, "run as root for scenarios that swap");
+    }
+    Check::not(name, State::Missing, "neither CAP_PERFMON nor CAP_SYS_ADMIN", PERFMON_REMEDY)
+}
+
+fn paranoia() -> Check {
+    let name = "perf_event_paranoid";
+    let Some(value) = setting("/proc/sys/kernel/perf_event_paranoid") else {
+        let remedy = "a kernel with CONFIG_PERF_EVENTS is needed";
+        return Check::not(name, State::Missing, "no perf events in this kernel", remedy);
+    };
+    let allowed = value.trim().parse().is_ok_and(|level: i32| level <= -1);
+    if allowed || has_capability(CapabilitySet::PERFMON) || has_capability(CapabilitySet::SYS_ADMIN)
+    {
+        return Check::ok(name, format!("{value}: this user may read events of all tasks"));
+    }
+    let detail = format!("{value}: this user may not read events of all tasks");
+    Check::not(name, State::Missing, detail, PERFMON_REMEDY)
+}
+
+fn tracefs_mounted() -> Check {
+    let name = "tracefs";
+    if let Ok(place) = tracefs::find() {
+        return Check::ok(name, format!("at {}", place.display()));
+    }
+    let supported = std::fs::read_to_string("/proc/filesystems")
+        .is_ok_and(|text| text.lines().any(|line| line.ends_with("\ttracefs")));
+    let place = tracefs::PLACES[0];
+    match (supported, has_capability(CapabilitySet::SYS_ADMIN)) {
+        (true, true) => Check::ok(name, "not mounted; mounted for each run and unmounted again"),
+        (true, false) => {
+            let remedy = format!("as root: mount -t tracefs tracefs {place}; chmod 755 {place}");
+            Check::not(name, State::Missing, "not mounted, or not readable", &remedy)
+        }
+        (false, _) => {
+            let remedy = "a kernel with CONFIG_EVENT_TRACING is needed";
+            Check::not(name, State::Missing, "this kernel has none", remedy)
+        }
+    }
+}
+
+fn tracepoint(name: &'static str, system: &str, point: &str) -> Check {
+    let full = format!("{system}:{point}");
+    let Ok(place) = tracefs::find() else {
+        let detail = format!("{full}: tracefs is not mounted yet");
+        return Check::not(name, State::Warning, detail, "mount tracefs to find out");
+    };
+    match Tracepoint::find(&place, system, point) {
+        Ok(found) => Check::ok(name, format!("{full}, number {}", found.id)),
+        Err(error) => {
+            let remedy =
+                "x86 kernels with CONFIG_EVENT_TRACING have it; other architectures may not";
+            Check::not(name, State::Missing, error.to_string(), remedy)
+        }
+    }
+}
+
+fn rings() -> Check {
+    let name = "event rings";
+    if tracefs::find().is_err() {
+        let detail = "not tried: tracefs is not mounted yet";
+        return Check::not(name, State::Warning, detail, "mount tracefs to find out");
+    }
+    match Rings::open(&[Place { cpu: 0, tids: vec![0] }], 8, &mut BTreeMap::new()) {
+        Ok(mut rings) => match rings.lost() {
+            Some(_) => Check::ok(name, "one per CPU; the kernel counts lost events"),
+            None => Check::ok(name, "one per CPU; loss is found by how full a ring is"),
+        },
+        Err(error) => Check::not(name, State::Missing, error.to_string(), PERFMON_REMEDY),
+    }
+}
+
+fn zram() -> Check {
+    let name = "zram";
+    if !Path::new("/sys/class/zram-control").exists() {
+        let module = format!("/lib/modules/{}/kernel/drivers/block/zram", release());
+        if Path::new(&module).exists() {
+            return Check::ok(name, "a module; loaded for a run that needs it");
+        }
+        let remedy = "scenarios that swap need a kernel with CONFIG_ZRAM";
+        return Check::not(name, State::Missing, "this kernel has none", remedy);
+    }
+    if has_capability(CapabilitySet::SYS_ADMIN) {
+        return Check::ok(name, "devices can be added");
+    }
+    let remedy = "run as root for scenarios that swap";
+    Check::not(name, State::Warning, "there, but this user may not add devices", remedy)
+}
+
+fn zswap() -> Check {
+    match setting("/sys/module/zswap/parameters/enabled").as_deref() {
+        Some("Y") => {
+            let detail = "on; switched off while a scenario swaps, and on again";
+            Check::not("zswap", State::Warning, detail, "")
+        }
+        Some(_) => Check::ok("zswap", "off"),
+        None => Check::ok("zswap", "not in this kernel"),
+    }
+}
+
+fn swap_in_use(environment: &BTreeMap<String, String>) -> Check {
+    let devices: Vec<&str> = environment
+        .keys()
+        .filter_map(|name| name.strip_prefix("swap.device."))
+        .filter(|device| !device.ends_with(".compression"))
+        .collect();
+    match devices.is_empty() {
+        true => Check::ok("swap in use", "none"),
+        false => Check::ok("swap in use", format!("{}: not touched", devices.join(", "))),
+    }
+}
+
+fn huge_pages(environment: &BTreeMap<String, String>) -> Check {
+    match environment.get("thp.enabled") {
+        Some(mode) => Check::ok("transparent huge pages", mode.clone()),
+        None => Check::ok("transparent huge pages", "not in this kernel"),
+    }
+}
+
+fn cpus() -> Check {
+    let online = needless_runner::start::online_cpus();
+    match online {
+        0 | 1 => {
+            let remedy = "most scenarios need a second CPU, which answers shootdowns";
+            Check::not("CPUs", State::Missing, format!("{online} online"), remedy)
+        }
+        _ => Check::ok("CPUs", format!("{online} online")),
+    }
+}
+
+fn optional(name: &'static str, path: &str) -> Check {
+    Check::ok(name, setting(path).unwrap_or_else(|| "not in this kernel".to_owned()))
+}
+
+fn numa_balancing() -> Check {
+    match setting("/proc/sys/kernel/numa_balancing").as_deref() {
+        Some("0") => Check::ok("NUMA balancing", "off"),
+        None => Check::ok("NUMA balancing", "not in this kernel"),
+        Some(_) => {
+            let remedy = "`sysctl kernel.numa_balancing=0` while measuring: it takes hint faults";
+            Check::not("NUMA balancing", State::Warning, "on", remedy)
+        }
+    }
+}
+
+fn tlb_counters() -> Check {
+    let name = "nr_tlb_* counters";
+    let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    match text.lines().any(|line| line.starts_with("nr_tlb_")) {
+        true => Check::ok(name, "there"),
+        false => {
+            Check::ok(name, "not in this kernel (CONFIG_DEBUG_TLBFLUSH); events tell the same")
+        }
+    }
+}
+
+fn userfaultfd() -> Check {
+    let there = Path::new("/proc/sys/vm/unprivileged_userfaultfd").exists();
+    Check::ok("userfaultfd", if there { "there" } else { "not in this kernel" })
+}
+
+fn soft_dirty(environment: &BTreeMap<String, String>) -> Check {
+    let detail = match environment.get("config.MEM_SOFT_DIRTY").map(String::as_str) {
+        Some("y") => "there",
+        Some(_) => "not in this kernel",
+        None => "unknown: the kernel's configuration cannot be read",
+    };
+    Check::ok("soft-dirty bits", detail)
+}
+
+fn hardware_counters() -> Check {
+    let there = ["cpu", "cpu_core", "armv8_pmuv3", "armv8_pmuv3_0"]
+        .iter()
+        .any(|name| Path::new("/sys/bus/event_source/devices").join(name).exists());
+    Check::ok("hardware counters", if there { "there (not needed)" } else { "none (not needed)" })
+}
+
+fn clock() -> Check {
+    let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    match setting(path).as_deref() {
+        Some(name @ ("tsc" | "arch_sys_counter" | "timebase" | "riscv_clocksource")) => {
+            Check::ok("clock", name)
+        }
+        other => {
+            let detail = format!("{}: coarse, so events may tie", other.unwrap_or("unknown"));
+            let remedy = "on x86: `clocksource=tsc tsc=reliable`, if the machine's TSC is";
+            Check::not("clock", State::Warning, detail, remedy)
+        }
+    }
+}
+
+fn virtualization(environment: &BTreeMap<String, String>) -> Check {
+    match environment.get("cpu.flag.hypervisor").map(String::as_str) {
+        Some("yes") => {
+            let detail = "a virtual machine: counts hold, cycles include the hypervisor's work";
+            Check::not("virtualization", State::Warning, detail, "")
+        }
+        Some(_) => Check::ok("virtualization", "none seen"),
+        None => Check::ok("virtualization", "unknown on this architecture"),
+    }
+}
+
+/// What a live run gives with all this.
+fn what_works(checks: &[Check]) -> Check {
+    let missing =
+        |name| checks.iter().any(|check| check.name == name && check.state == State::Missing);
+    let name = "what works";
+    if ["privilege", "tracefs", "fault events", "event rings"].into_iter().any(missing) {
+        let detail = "model targets; live runs without swap: fault counts and cycles, no events";
+        return Check::not(name, State::Warning, detail, "see above");
+    }
+    if missing("zram") {
+        let detail = "model targets; live runs with events, except scenarios that swap";
+        return Check::not(name, State::Warning, detail, "see above");
+    }
+    Check::ok(name, "everything")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_missing_has_a_remedy() {
+        let checks = doctor();
+        assert!(checks.len() > 15);
+        for check in checks {
+            assert!(!check.detail.is_empty(), "{check:?}");
+            assert!(check.state != State::Missing || check.remedy.is_some(), "{check:?}");
+        }
+    }
+}

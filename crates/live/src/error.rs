@@ -1,0 +1,135 @@
+//! What can go wrong, with the remedy.
+
+use miette::Diagnostic;
+use needless_runner::wire::{Failure, FailureKind};
+use thiserror::Error;
+
+/// Why there is no result.
+#[derive(Debug, Error, Diagnostic)]
+pub enum LiveError {
+    /// The runner's binary is nowhere.
+    #[error("`needless-runner` was not found in {places}")]
+    #[diagnostic(help("build it with `make build`, or name it in the variable NEEDLESS_RUNNER"))]
+    RunnerMissing {
+        /// Where it was looked for.
+        places: String,
+    },
+    /// The runner cannot be started.
+    #[error("`{path}` cannot be started")]
+    #[diagnostic(help("build it anew with `make build`"))]
+    RunnerUnusable {
+        /// Which file.
+        path: String,
+        /// Why.
+        #[source]
+        error: std::io::Error,
+    },
+    /// The runner speaks another version, or stopped in the middle.
+    #[error("the runner {what}")]
+    #[diagnostic(help("build `needless` and `needless-runner` together: `make build`"))]
+    RunnerConfused {
+        /// What it did.
+        what: String,
+    },
+    /// The machine may not be changed as the scenario needs it.
+    #[error("not permitted: {what}")]
+    #[diagnostic(help("{remedy}"))]
+    NotPermitted {
+        /// What was refused.
+        what: String,
+        /// What helps, the least privilege first.
+        remedy: String,
+    },
+    /// The scenario needs swap space that cannot be had.
+    #[error("the scenario needs swap space on zram: {what}")]
+    #[diagnostic(help("{remedy}"))]
+    NeedsSwap {
+        /// What is in the way.
+        what: String,
+        /// What helps.
+        remedy: String,
+    },
+    /// A change that the scenario needs cannot be made.
+    #[error("the machine cannot be prepared: {what}")]
+    #[diagnostic(help("`needless doctor` shows what this machine can do"))]
+    CannotPrepare {
+        /// What failed.
+        what: String,
+    },
+    /// Another run is going on.
+    #[error("another live run is going on: {holder}")]
+    #[diagnostic(help("both would disturb each other; wait for it, or end it"))]
+    Busy {
+        /// Who.
+        holder: String,
+    },
+    /// This kernel or machine lacks something.
+    #[error("{what}")]
+    #[diagnostic(help(
+        "the model targets still run; `needless doctor` shows what is missing here"
+    ))]
+    Unsupported {
+        /// What.
+        what: String,
+    },
+    /// The scenario failed.
+    #[error("the scenario failed: {0}")]
+    #[diagnostic(help("the model shows the same failure if it is the scenario's fault"))]
+    ProgramFailed(Failure),
+    /// Nothing but marked rounds.
+    #[error("{lost} events were lost and no round was left")]
+    #[diagnostic(help("make the rings larger, or the rounds smaller"))]
+    EventsLost {
+        /// How many.
+        lost: u64,
+    },
+}
+
+impl LiveError {
+    /// The exit status of a command that fails because of this.
+    pub fn exit_status(&self) -> u8 {
+        match self {
+            LiveError::NotPermitted { .. } => 120,
+            LiveError::Unsupported { .. } => 121,
+            LiveError::EventsLost { .. } => 122,
+            _ => 125,
+        }
+    }
+}
+
+impl From<Failure> for LiveError {
+    fn from(failure: Failure) -> LiveError {
+        match failure.kind {
+            FailureKind::Unsupported => LiveError::Unsupported { what: failure.what },
+            FailureKind::Internal if permission(failure.errno) => {
+                LiveError::NotPermitted { what: failure.what, remedy: PERFMON_REMEDY.to_owned() }
+            }
+            _ => LiveError::ProgramFailed(failure),
+        }
+    }
+}
+
+/// How to be allowed to see events, the least privilege first.
+pub const PERFMON_REMEDY: &str = "give the command CAP_PERFMON (`setcap cap_perfmon+ep`) and read \
+     access to tracefs; or set kernel.perf_event_paranoid to -1; or run it as root";
+
+/// Whether an error number says that something is not permitted.
+pub fn permission(errno: Option<i32>) -> bool {
+    let refused = [rustix::io::Errno::PERM, rustix::io::Errno::ACCESS];
+    errno.is_some_and(|errno| refused.iter().any(|refused| refused.raw_os_error() == errno))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_statuses_tell_the_cause() {
+        let failure = |kind, errno| Failure { kind, what: "x".into(), op: None, errno };
+        let status = |failure| LiveError::from(failure).exit_status();
+        assert_eq!(status(failure(FailureKind::Unsupported, None)), 121);
+        assert_eq!(status(failure(FailureKind::Internal, Some(13))), 120);
+        assert_eq!(status(failure(FailureKind::Operation, Some(13))), 125);
+        assert_eq!(LiveError::EventsLost { lost: 1 }.exit_status(), 122);
+    }
+}

@@ -1,0 +1,233 @@
+//! Runs a scenario on the running kernel.
+//!
+//! The library prepares the machine, starts the runner (`needless-runner`, a process of its own)
+//! once for counts and once for cycles, and puts the results together. Every change to the
+//! machine is made by a keeper process, which undoes it when this process closes the pipe
+//! between them: at the end, after an error, when interrupted, and when killed.
+
+pub mod child;
+pub mod doctor;
+pub mod environment;
+pub mod error;
+pub mod machine;
+
+pub use doctor::{Check, State, doctor};
+pub use environment::environment;
+pub use error::LiveError;
+
+use child::{Collected, Runner};
+use machine::Machine;
+use needless_model::program::{OpKind, Program};
+use needless_model::run::{MARKED_SHARE_LIMIT, Round, RunRequest, TargetRun};
+use needless_runner::wire::Summary;
+use std::collections::BTreeMap;
+
+/// Called with the number of rounds that are there and of those that are asked for.
+pub type Progress = Box<dyn Fn(u32, u32) + Send>;
+
+/// How to run.
+pub struct LiveOptions {
+    /// Pages of each CPU's event ring; a power of two.
+    pub ring_pages: u32,
+    /// Whether to run a second time, without events, for the cycles of `measure` blocks.
+    pub cycles: bool,
+    /// Called after each pass.
+    pub progress: Option<Progress>,
+}
+
+impl Default for LiveOptions {
+    fn default() -> LiveOptions {
+        LiveOptions { ring_pages: 512, cycles: true, progress: None }
+    }
+}
+
+/// Times that the runner is started for rounds that are missing.
+const MOST_PASSES: u32 = 5;
+
+/// Runs `program` on this machine.
+///
+/// # Errors
+/// See [`LiveError`]. Without the right to see events the run succeeds, with rounds that have no
+/// events and with the reason in [`TargetRun::unseen`].
+pub fn run(program: &Program, options: &LiveOptions) -> Result<TargetRun, LiveError> {
+    let runner = Runner::find()?;
+    let mut machine = Machine::prepare(&runner, program)?;
+    let environment = environment();
+    let asked = rounds_asked(program);
+
+    let counts = gather(&runner, &mut machine, program, options, true)?;
+    let timed = match options.cycles && measures(program) {
+        true => Some(gather(&runner, &mut machine, program, options, false)?),
+        false => None,
+    };
+    let left_behind = machine.restore();
+    let lost = counts.summary.witness.events_lost;
+    if counts.rounds.is_empty() && lost > 0 {
+        return Err(LiveError::EventsLost { lost });
+    }
+
+    let mut result = TargetRun {
+        target: "live".to_owned(),
+        release: Some(counts.release.clone()),
+        environment,
+        ..TargetRun::default()
+    };
+    for (name, value) in &counts.summary.drift {
+        result.environment.insert(format!("during the run: {name}"), value.to_string());
+    }
+    if let Some(left) = left_behind {
+        result.environment.insert("left behind".to_owned(), left);
+    }
+    combine(&mut result, counts, timed, asked);
+    Ok(result)
+}
+
+/// One pass over all rounds; starts the runner again for rounds that are missing.
+fn gather(
+    runner: &Runner,
+    machine: &mut Machine,
+    program: &Program,
+    options: &LiveOptions,
+    events: bool,
+) -> Result<Collected, LiveError> {
+    let request = RunRequest { program: program.clone(), events, ring_pages: options.ring_pages };
+    let asked = rounds_asked(program);
+    let mut all = runner.run(machine, &request)?;
+    for _ in 1..MOST_PASSES {
+        if let Some(progress) = &options.progress {
+            progress(all.rounds.len() as u32, asked);
+        }
+        if all.rounds.len() >= asked as usize || all.summary.gave_up.is_some() {
+            break;
+        }
+        let more = runner.run(machine, &request)?;
+        all.add(more);
+    }
+    Ok(all)
+}
+
+/// Puts both passes together. Cycles are taken from rounds that had the same faults.
+fn combine(result: &mut TargetRun, counts: Collected, timed: Option<Collected>, asked: u32) {
+    let Summary { final_pages, witness, unseen, gave_up, .. } = counts.summary;
+    result.rounds = counts.rounds.into_values().collect();
+    result.final_pages = final_pages;
+    result.witness = witness;
+    result.unseen = unseen;
+    if let Some(timed) = timed {
+        let differing = take_cycles(&mut result.rounds, &timed.rounds);
+        let Summary { witness, .. } = timed.summary;
+        result.environment.insert(
+            "cycles pass".to_owned(),
+            format!(
+                "{} attempts, {} marked, {differing} rounds without cycles because their faults \
+                 differ from the counted round's",
+                witness.attempted,
+                witness.marked_total()
+            ),
+        );
+    }
+    let missing = (asked as usize).saturating_sub(result.rounds.len());
+    result.invalid = if let Some(why) = gave_up {
+        Some(why)
+    } else if missing > 0 {
+        Some(format!("{missing} of {asked} rounds could not be had unmarked"))
+    } else if result.witness.marked_share() > MARKED_SHARE_LIMIT {
+        Some(format!(
+            "{} of {} rounds were marked, more than {} %",
+            result.witness.marked_total(),
+            result.witness.attempted,
+            MARKED_SHARE_LIMIT * 100.0
+        ))
+    } else {
+        None
+    };
+}
+
+/// Gives each round the cycles of its counterpart; the number of rounds that got none.
+fn take_cycles(rounds: &mut [Round], timed: &BTreeMap<u32, Round>) -> u32 {
+    let mut differing = 0;
+    for round in rounds {
+        let faults = (round.minor_faults, round.major_faults);
+        match timed.get(&round.index) {
+            Some(twin) if (twin.minor_faults, twin.major_faults) == faults => {
+                round.cycles.clone_from(&twin.cycles);
+            }
+            _ => differing += 1,
+        }
+    }
+    differing
+}
+
+fn rounds_asked(program: &Program) -> u32 {
+    find(program, &|kind| match kind {
+        OpKind::Rounds { count, .. } => Some(*count),
+        _ => None,
+    })
+    .unwrap_or(0)
+}
+
+fn measures(program: &Program) -> bool {
+    find(program, &|kind| matches!(kind, OpKind::Measure { .. }).then_some(())).is_some()
+}
+
+/// The first operation, at any depth, that `wanted` has something to say about.
+fn find<T>(program: &Program, wanted: &impl Fn(&OpKind) -> Option<T>) -> Option<T> {
+    fn within<T>(
+        body: &[needless_model::program::Op],
+        wanted: &impl Fn(&OpKind) -> Option<T>,
+    ) -> Option<T> {
+        body.iter().find_map(|op| {
+            wanted(&op.kind).or_else(|| within(needless_runner::validate::inner(&op.kind), wanted))
+        })
+    }
+    program.threads.iter().find_map(|thread| within(&thread.body, wanted))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use needless_model::run::Witness;
+
+    fn round(index: u32, minor_faults: u64, cycles: Vec<u64>) -> Round {
+        Round {
+            index,
+            minor_faults: Some(minor_faults),
+            major_faults: Some(0),
+            cycles,
+            ..Round::default()
+        }
+    }
+
+    fn collected(rounds: Vec<Round>, attempted: u32, marked: u32) -> Collected {
+        let marked = BTreeMap::from([("events lost".to_owned(), marked)]);
+        Collected {
+            release: "6.18".to_owned(),
+            rounds: rounds.into_iter().map(|round| (round.index, round)).collect(),
+            summary: Summary {
+                witness: Witness { marked, attempted, events_lost: 0 },
+                ..Summary::default()
+            },
+        }
+    }
+
+    #[test]
+    fn cycles_come_only_from_rounds_with_the_same_faults() {
+        let counts = collected(vec![round(0, 1, vec![]), round(1, 1, vec![])], 2, 0);
+        let timed = collected(vec![round(0, 1, vec![77]), round(1, 2, vec![99])], 2, 0);
+        let mut result = TargetRun::default();
+        combine(&mut result, counts, Some(timed), 2);
+        assert_eq!(result.rounds[0].cycles, [77]);
+        assert!(result.rounds[1].cycles.is_empty());
+        assert_eq!(result.invalid, None);
+    }
+
+    #[test]
+    fn marked_and_missing_rounds_make_a_run_invalid() {
+        let mut result = TargetRun::default();
+        combine(&mut result, collected(vec![round(0, 1, vec![])], 10, 1), None, 1);
+        assert!(result.invalid.unwrap().contains("1 of 10"));
+        let mut result = TargetRun::default();
+        combine(&mut result, collected(vec![round(0, 1, vec![])], 2, 0), None, 2);
+        assert!(result.invalid.unwrap().contains("1 of 2"));
+    }
+}

@@ -1,0 +1,181 @@
+//! Nothing is left behind, however a run ends.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::*;
+use needless_model::program::*;
+use needless_runner::swap::ZramSwap;
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+fn zram_devices() -> Vec<String> {
+    let entries = fs::read_dir("/sys/block").unwrap().flatten();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| name.starts_with("zram"))
+        .collect();
+    names.sort();
+    names
+}
+
+fn swaps() -> Vec<String> {
+    let text = fs::read_to_string("/proc/swaps").unwrap();
+    text.lines().skip(1).filter_map(|l| l.split_whitespace().next()).map(str::to_owned).collect()
+}
+
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what}: not within 10 s");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A process that does not outlive its test.
+struct Killed(std::process::Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Somebody else's swap space, for the time of a test.
+struct Other(Option<ZramSwap>);
+
+impl Other {
+    fn new() -> Other {
+        Other(ZramSwap::add(32 << 20).ok())
+    }
+
+    fn device(&self) -> String {
+        self.0.as_ref().unwrap().device()
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        assert!(self.0.take().is_none_or(|swap| swap.remove().is_ok()));
+    }
+}
+
+fn swapping(round: Vec<OpKind>, count: u32) -> Program {
+    let setup = vec![MAP, touch(Access::Write, 1)];
+    let draft = Draft { swap: true, count, warmup: 0, ..Draft::new(1, setup, round) };
+    let mut program = draft.program();
+    program.machine.thp = Some(ThpMode::Never);
+    program
+}
+
+const THP: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+
+/// Not a test of its own: the process that the next test kills.
+#[test]
+#[ignore = "started by the next test"]
+fn a_long_run() {
+    let second = OpKind::Sleep { duration_ns: Some(Expr::Const(1_000_000_000)) };
+    let _ = try_run(&swapping(vec![advise(Advice::PageOut, 1), second], 60));
+}
+
+#[test]
+fn a_killed_run_leaves_nothing_behind() {
+    let _turn = turn();
+    if !root() {
+        return;
+    }
+    let (devices, before, thp) = (zram_devices(), swaps(), fs::read_to_string(THP).ok());
+    let mut child = Killed(
+        Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "a_long_run"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
+    until("the swap device appears", || swaps().len() == before.len() + 1);
+    let runner = || children_named("needless-runner", child.0.id());
+    until("the runner and the keeper run", || runner().len() == 2);
+    let processes = runner();
+    child.0.kill().unwrap();
+    assert_eq!(child.0.wait().unwrap().signal(), Some(9));
+    until("the swap device goes", || swaps() == before && zram_devices() == devices);
+    until("the settings come back", || fs::read_to_string(THP).ok() == thp);
+    until("the processes end", || !processes.iter().any(|pid| alive(*pid)));
+}
+
+fn children_named(name: &str, parent: u32) -> Vec<u32> {
+    let pids = fs::read_dir("/proc").unwrap().flatten();
+    pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|pid: &u32| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let Some((head, rest)) = stat.rsplit_once(") ") else { return false };
+            // The kernel keeps 15 bytes of a name.
+            head.ends_with(&name[..name.len().min(15)])
+                && rest.split(' ').nth(1) == Some(&parent.to_string())
+        })
+        .collect()
+}
+
+fn alive(pid: u32) -> bool {
+    let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    needless_runner::tracefs::task_state(&stat).is_some_and(|state| state != b'Z')
+}
+
+#[test]
+fn a_normal_run_leaves_nothing_behind_and_spares_other_swap_space() {
+    let _turn = turn();
+    if !root() {
+        return;
+    }
+    let thp = fs::read_to_string(THP).ok();
+    let tracing = fs::read_dir("/sys/kernel/tracing").map_or(0, Iterator::count);
+    // Somebody else's swap space. `add` takes the highest priority; it is lowered afterwards.
+    let other = Other::new();
+    let device = other.device();
+    lower_priority(&device);
+    let (devices, before) = (zram_devices(), swaps());
+    let line = || {
+        let text = fs::read_to_string("/proc/swaps").unwrap();
+        text.lines().find(|line| line.starts_with(&device)).unwrap().to_owned()
+    };
+    let its_line = line();
+
+    let round = vec![advise(Advice::PageOut, 1), touch(Access::Read, 1)];
+    let run = try_run(&swapping(round, 20)).unwrap();
+    assert_eq!(run.rounds.len(), 20);
+    assert_eq!(run.environment["thp.enabled"], "never");
+    assert_eq!(run.environment.get("left behind"), None);
+    let ours = run.environment.keys().filter(|n| n.starts_with("swap.device.")).count();
+    assert_eq!(ours, 4, "two devices, each with its compression");
+
+    assert_eq!((zram_devices(), swaps()), (devices, before));
+    assert_eq!(line(), its_line, "the other device was used");
+    drop(other);
+    assert_eq!(fs::read_to_string(THP).ok(), thp);
+    assert_eq!(fs::read_dir("/sys/kernel/tracing").map_or(0, Iterator::count), tracing);
+}
+
+fn lower_priority(device: &str) {
+    for arguments in [vec!["swapoff", device], vec!["swapon", "-p", "5", device]] {
+        let status = Command::new(arguments[0]).args(&arguments[1..]).status();
+        assert!(status.unwrap().success(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn swap_space_with_the_highest_priority_is_refused_not_shared() {
+    let _turn = turn();
+    if !root() {
+        return;
+    }
+    let other = Other::new();
+    let before = swaps();
+    let error = try_run(&swapping(vec![], 1)).unwrap_err();
+    assert!(matches!(error, needless_live::LiveError::NeedsSwap { .. }), "{error:?}");
+    assert_eq!(swaps(), before);
+    drop(other);
+}

@@ -1,0 +1,199 @@
+//! What the tests on the live kernel share: programs written by hand, and events in short form.
+#![allow(dead_code, clippy::unwrap_used)]
+
+use needless_live::{LiveError, LiveOptions};
+use needless_model::addr::{CpuId, PageRange, Vpn};
+use needless_model::event::{Event, EventKind, FaultCode, FlushReason};
+use needless_model::program::*;
+use needless_model::run::{Round, TargetRun};
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+
+/// Live runs exclude each other, so the tests of one binary take turns. Builds the runner first.
+pub fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    static BUILD: Once = Once::new();
+    let guard = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    BUILD.call_once(|| {
+        let status = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "-p", "needless-runner", "--bin", "needless-runner"])
+            .status();
+        assert!(status.unwrap().success(), "the runner does not build");
+    });
+    guard
+}
+
+/// Whether the tests may do what they are about; says so if not.
+pub fn root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("skipped: needs root");
+    }
+    root
+}
+
+/// Whether this kernel is at least `major.minor` on x86-64; says so if not.
+pub fn kernel_at_least(major: u32, minor: u32) -> bool {
+    let release = needless_live::environment::release();
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+    let version = (numbers.next().unwrap(), numbers.next().unwrap());
+    let good = cfg!(target_arch = "x86_64") && version >= (major, minor);
+    if !good {
+        eprintln!("skipped: the expectation is for x86-64 kernels from {major}.{minor} on");
+    }
+    good
+}
+
+pub const AREA: Vpn = Vpn(0x7_0000_0000);
+
+pub fn pages(first: i64, count: i64) -> RangeExpr {
+    RangeExpr { area: 0, first: Expr::Const(first), pages: Expr::Const(count) }
+}
+
+pub fn touch(access: Access, count: i64) -> OpKind {
+    let order = Order::Ascending { stride: Expr::Const(1) };
+    OpKind::Touch { range: pages(0, count), access, order }
+}
+
+pub fn advise(advice: Advice, count: i64) -> OpKind {
+    OpKind::Advise { range: pages(0, count), advice }
+}
+
+pub const MAP: OpKind = OpKind::Map { area: 0, prot: Prot::ReadWrite };
+
+/// A keeper of the page table, in area 1, next to area 0.
+pub fn neighbour() -> [OpKind; 2] {
+    let range = RangeExpr { area: 1, first: Expr::Const(0), pages: Expr::Const(1) };
+    let order = Order::Ascending { stride: Expr::Const(1) };
+    [
+        OpKind::Map { area: 1, prot: Prot::ReadWrite },
+        OpKind::Touch { range, access: Access::Write, order },
+    ]
+}
+
+pub struct Draft {
+    pub size: u64,
+    pub setup: Vec<OpKind>,
+    pub round: Vec<OpKind>,
+    pub second: Option<OpKind>,
+    pub swap: bool,
+    pub warmup: u32,
+    pub count: u32,
+}
+
+impl Draft {
+    pub fn new(size: u64, setup: Vec<OpKind>, round: Vec<OpKind>) -> Draft {
+        Draft { size, setup, round, second: Some(OpKind::Spin), swap: false, warmup: 6, count: 100 }
+    }
+
+    pub fn program(self) -> Program {
+        let mut texts = Vec::new();
+        let mut ops = |kinds: Vec<OpKind>| -> Vec<Op> {
+            let number = |kind| {
+                texts.push(format!("{kind:?}"));
+                Op { id: texts.len() as u32 - 1, kind }
+            };
+            kinds.into_iter().map(number).collect()
+        };
+        let mut body = ops(self.setup);
+        let round = ops(self.round);
+        body.extend(ops(vec![OpKind::Rounds {
+            slot: 0,
+            warmup: self.warmup,
+            count: self.count,
+            body: round,
+        }]));
+        let mut threads = vec![Thread { name: "main".into(), cpu: CpuId(0), body }];
+        threads.extend(self.second.map(|kind| Thread {
+            name: "other".into(),
+            cpu: CpuId(1),
+            body: ops(vec![kind]),
+        }));
+        let area = |name: &str, start, size| Area {
+            name: name.into(),
+            range: PageRange::new(start, size),
+        };
+        Program {
+            version: PROGRAM_VERSION,
+            name: "test".into(),
+            machine: MachineNeeds {
+                cpus: 2,
+                swap: self.swap.then_some(SwapNeed { kind: SwapKind::Zram, size_bytes: 64 << 20 }),
+                thp: None,
+            },
+            areas: vec![
+                area("heap", AREA, self.size),
+                area("next", AREA.add(if self.size < 400 { 400 } else { self.size }), 1),
+                area("far", AREA.add(if self.size < 100 { 200 } else { 1 << 20 }), self.size),
+            ],
+            threads,
+            marks: vec!["x".into()],
+            barriers: vec![],
+            op_texts: texts,
+            slots: 2,
+        }
+    }
+
+    pub fn run(self) -> TargetRun {
+        needless_live::run(&self.program(), &LiveOptions::default()).unwrap()
+    }
+}
+
+pub fn try_run(program: &Program) -> Result<TargetRun, LiveError> {
+    needless_live::run(program, &LiveOptions::default())
+}
+
+/// The round in short: faults, flushes with `IPI:` if they were sent, `loc:` if not, marks `¦`.
+pub fn short(program: &Program, round: &Round) -> String {
+    let mut words = Vec::new();
+    let mut sent = false;
+    for event in &round.events {
+        words.extend(word(program, event, &mut sent));
+    }
+    words.join(" ")
+}
+
+fn word(program: &Program, event: &Event, sent: &mut bool) -> Option<String> {
+    let count = |pages: Option<u32>| pages.map_or("ALL".to_owned(), |pages| pages.to_string());
+    match event.kind {
+        EventKind::Fault { page, code } if program.owns(page) => Some(
+            match code {
+                FaultCode(4) => "R",
+                FaultCode(6) => "W",
+                FaultCode(7) => "WP",
+                _ => "?",
+            }
+            .to_owned(),
+        ),
+        EventKind::Flush { reason: FlushReason::RemoteSend, .. } => {
+            *sent = true;
+            None
+        }
+        EventKind::Flush { reason, pages, .. } => {
+            let kind = match reason {
+                FlushReason::LocalMm => "MM",
+                FlushReason::LocalBatch => "BATCH",
+                _ => return None,
+            };
+            let how = if std::mem::take(sent) { "IPI" } else { "loc" };
+            Some(format!("{how}:{kind}({})", count(pages)))
+        }
+        EventKind::Mark { .. } => Some("¦".to_owned()),
+        _ => None,
+    }
+}
+
+/// Asserts that every round reads `expected`.
+pub fn assert_rounds(draft: Draft, expected: &str, faults: (u64, u64)) -> TargetRun {
+    let count = draft.count;
+    let program = draft.program();
+    let run = try_run(&program).unwrap();
+    eprintln!("{:?} invalid {:?}", run.witness, run.invalid);
+    assert_eq!(run.rounds.len(), count as usize, "{:?}", run.witness);
+    for (at, round) in run.rounds.iter().enumerate() {
+        assert_eq!(round.index as usize, at);
+        assert_eq!(short(&program, round), expected, "round {at}: {:#?}", round.events);
+        assert_eq!((round.minor_faults, round.major_faults), (Some(faults.0), Some(faults.1)));
+    }
+    run
+}

@@ -1,0 +1,111 @@
+//! What kind of fault was it? Told from what can be seen of it, and from what this run saw of
+//! the page before.
+//!
+//! | exception | flush inside | page came from | class |
+//! |---|---|---|---|
+//! | any, major | | | swap-in |
+//! | not present, write | | | first-touch |
+//! | not present, read | | | zero-page |
+//! | present, write | one page | a zero-page fault | zero-upgrade |
+//! | present, write | one page | any other fault | cow-copy |
+//! | present, write | one page | not seen | unknown |
+//! | present, write | none | | reuse |
+//! | anything else | | | unknown |
+//!
+//! The page's origin is its last fault on a non-present PTE. It is forgotten when pages move or
+//! are populated without exception, and when events were lost.
+
+use needless_model::addr::Vpn;
+use needless_model::event::{FaultClass, FaultCode};
+use std::collections::HashMap;
+
+/// The origins of pages.
+#[derive(Default)]
+pub struct History {
+    origin: HashMap<Vpn, FaultClass>,
+}
+
+/// A fault that is over.
+#[derive(Copy, Clone, Debug)]
+pub struct Seen {
+    /// The page.
+    pub page: Vpn,
+    /// The exception's code; `None` if none was seen.
+    pub code: Option<FaultCode>,
+    /// Whether it was major.
+    pub major: bool,
+    /// Whether the fault itself flushed exactly one page; `None` if flushes are not visible.
+    pub flushed_page: Option<bool>,
+}
+
+impl History {
+    /// Forgets where pages came from.
+    pub fn forget(&mut self) {
+        self.origin.clear();
+    }
+
+    /// Classifies a fault and remembers what it tells about its page.
+    pub fn classify(&mut self, seen: Seen) -> FaultClass {
+        let class = self.class(seen);
+        if seen.code.is_some_and(|code| !code.present()) {
+            self.origin.insert(seen.page, class);
+        } else if matches!(class, FaultClass::CowCopy | FaultClass::ZeroUpgrade) {
+            self.origin.insert(seen.page, FaultClass::FirstTouch);
+        }
+        class
+    }
+
+    fn class(&self, seen: Seen) -> FaultClass {
+        if seen.major {
+            return FaultClass::SwapIn;
+        }
+        let Some(code) = seen.code else { return FaultClass::Unknown };
+        match (code.present(), code.write(), seen.flushed_page) {
+            (false, true, _) => FaultClass::FirstTouch,
+            (false, false, _) => FaultClass::ZeroPage,
+            (true, true, Some(true)) => match self.origin.get(&seen.page) {
+                None => FaultClass::Unknown,
+                Some(FaultClass::ZeroPage) => FaultClass::ZeroUpgrade,
+                Some(_) => FaultClass::CowCopy,
+            },
+            (true, true, Some(false)) => FaultClass::Reuse,
+            (true, _, _) => FaultClass::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: Vpn = Vpn(5);
+
+    fn fault(code: u8, major: bool, flushed: bool) -> Seen {
+        Seen { page: PAGE, code: Some(FaultCode(code)), major, flushed_page: Some(flushed) }
+    }
+
+    #[test]
+    fn a_write_after_the_zero_page_upgrades_and_then_copies() {
+        let mut history = History::default();
+        assert_eq!(history.classify(fault(7, false, true)), FaultClass::Unknown);
+        assert_eq!(history.classify(fault(4, false, false)), FaultClass::ZeroPage);
+        assert_eq!(history.classify(fault(7, false, true)), FaultClass::ZeroUpgrade);
+        assert_eq!(history.classify(fault(7, false, true)), FaultClass::CowCopy);
+        assert_eq!(history.classify(fault(7, false, false)), FaultClass::Reuse);
+    }
+
+    #[test]
+    fn a_major_fault_is_a_swap_in_and_a_later_write_copies_or_reuses() {
+        let mut history = History::default();
+        assert_eq!(history.classify(fault(4, true, false)), FaultClass::SwapIn);
+        assert_eq!(history.classify(fault(7, false, true)), FaultClass::CowCopy);
+        history.forget();
+        assert_eq!(history.classify(fault(7, false, true)), FaultClass::Unknown);
+    }
+
+    #[test]
+    fn without_flushes_a_write_to_a_present_page_stays_unknown() {
+        let seen = Seen { flushed_page: None, ..fault(7, false, false) };
+        assert_eq!(History::default().classify(seen), FaultClass::Unknown);
+    }
+}

@@ -1,0 +1,62 @@
+//! Ends the run cleanly when an access is not allowed.
+//!
+//! The signals are synchronous: they come from a load or store of the scenario, made while this
+//! thread holds no lock and is not inside the allocator, so the handler may format and write.
+
+use crate::wire::{Failure, FailureKind};
+use needless_model::addr::Vpn;
+use needless_model::program::Program;
+use std::io;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+static PROGRAM: OnceLock<&'static Program> = OnceLock::new();
+static OP: AtomicU32 = AtomicU32::new(u32::MAX);
+
+/// Notes which operation runs now.
+#[inline]
+pub fn enter(op: u32) {
+    OP.store(op, Ordering::Relaxed);
+}
+
+/// Catches SIGSEGV and SIGBUS from now on.
+pub fn install(program: &'static Program) -> io::Result<()> {
+    let _ = PROGRAM.set(program);
+    for signal in [libc::SIGSEGV, libc::SIGBUS] {
+        // SAFETY: a sigaction of zeros is valid: no flags, empty mask.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = caught as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESETHAND;
+        // SAFETY: `action` is valid and the handler has the signature that SA_SIGINFO asks for.
+        if unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+extern "C" fn caught(signal: i32, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+    // SAFETY: the kernel passes a valid siginfo; SIGSEGV and SIGBUS carry an address.
+    let address = unsafe { (*info).si_addr() } as u64;
+    let failure = describe(signal, address);
+    let status = i32::from(failure.exit_status());
+    failure.send();
+    // SAFETY: ends the process at once; nothing of it is needed any more.
+    unsafe { libc::_exit(status) };
+}
+
+fn describe(signal: i32, address: u64) -> Failure {
+    let name = if signal == libc::SIGBUS { "SIGBUS" } else { "SIGSEGV" };
+    let op = OP.load(Ordering::Relaxed);
+    let program = PROGRAM.get();
+    let page = program.and_then(|program| program.page_name(Vpn::containing(address)));
+    let text = program.and_then(|program| program.op_texts.get(op as usize));
+    let (kind, what) = match (page, text) {
+        (Some(page), Some(text)) => {
+            (FailureKind::Signal, format!("`{text}`: {name} at page {page}"))
+        }
+        (Some(page), None) => (FailureKind::Signal, format!("{name} at page {page}")),
+        (None, _) => (FailureKind::Internal, format!("{name} at {address:#x}")),
+    };
+    Failure { kind, what, op: (op != u32::MAX).then_some(op), errno: None }
+}

@@ -1,0 +1,283 @@
+//! Turns the log of a run into rounds of events.
+//!
+//! Records are put in order of time; equal times are ordered as causes are: starts of anything,
+//! faults, sends, the initiator's part, receives, ends of faults, ends of anything. The whole
+//! log is read, set-up and warm-up included, because it tells where pages came from; events are
+//! made only for rounds that count.
+
+use crate::classify::{History, Seen};
+use crate::log::{Attempt, Kind, Log, Raw};
+use needless_model::addr::{CpuId, ThreadId, Vpn};
+use needless_model::event::{Event, EventKind, FaultClass, FaultCode, FlushReason};
+use needless_model::run::Round;
+
+/// A fault whose end has not been seen yet.
+#[derive(Copy, Clone)]
+struct Open {
+    page: Vpn,
+    code: FaultCode,
+    flushed_page: bool,
+}
+
+/// What the decoder knows of one thread.
+#[derive(Copy, Clone, Default)]
+struct ThreadState {
+    op: Option<u32>,
+    fault: Option<Open>,
+}
+
+struct Decoder<'a> {
+    tids: &'a [i32],
+    sees_flushes: bool,
+    threads: Vec<ThreadState>,
+    history: History,
+    seq: u64,
+}
+
+/// The rounds that count, in order. `tids` are the scenario's threads, `counters` the names of
+/// the kernel counters.
+pub fn rounds(
+    log: &mut Log,
+    tids: &[i32],
+    sees_flushes: bool,
+    counters: &[&'static str],
+) -> Vec<Round> {
+    log.records.sort_by_key(|record| (record.time, rank(record)));
+    let mut decoder = Decoder {
+        tids,
+        sees_flushes,
+        threads: vec![ThreadState::default(); tids.len()],
+        history: History::default(),
+        seq: 0,
+    };
+    let mut rounds: Vec<Round> = Vec::new();
+    let mut events = None;
+    if log.records.is_empty() {
+        let kept = log.attempts.iter().filter(|attempt| attempt.kept);
+        return kept.map(|attempt| round(attempt, log, counters, Vec::new())).collect();
+    }
+    for record in &log.records {
+        let attempt = log.attempts.get(record.value as usize);
+        match (record.kind, attempt) {
+            (Kind::RoundStart, Some(attempt)) => {
+                let start = EventKind::RoundStart { round: attempt.index };
+                events = attempt.kept.then(|| vec![decoder.event(record, None, start)]);
+            }
+            (Kind::RoundEnd, Some(attempt)) => {
+                if let Some(mut events) = events.take() {
+                    let end = EventKind::RoundEnd { round: attempt.index };
+                    events.push(decoder.event(record, None, end));
+                    rounds.push(round(attempt, log, counters, events));
+                }
+            }
+            _ => decoder.record(record, events.as_mut()),
+        }
+    }
+    rounds
+}
+
+fn round(attempt: &Attempt, log: &Log, names: &[&'static str], events: Vec<Event>) -> Round {
+    let names = names.iter().map(|name| (*name).to_owned());
+    Round {
+        index: u32::try_from(attempt.index).unwrap_or(0),
+        events,
+        minor_faults: Some(attempt.minor_faults),
+        major_faults: Some(attempt.major_faults),
+        cycles: log.cycles[attempt.cycles_from..attempt.cycles_to].to_vec(),
+        kernel_counters: names.zip(attempt.counters.iter().copied()).collect(),
+    }
+}
+
+fn rank(record: &Raw) -> u8 {
+    match record.kind {
+        Kind::RoundStart => 0,
+        Kind::Mark | Kind::MeasureStart | Kind::Op | Kind::Lost => 1,
+        Kind::Fault => 2,
+        Kind::Flush => match reason(record) {
+            Some(FlushReason::RemoteSend) => 3,
+            Some(FlushReason::LocalMm | FlushReason::LocalBatch) => 4,
+            _ => 5,
+        },
+        Kind::FaultDone | Kind::SwitchOut | Kind::SwitchIn => 6,
+        Kind::MeasureEnd => 7,
+        Kind::RoundEnd => 8,
+    }
+}
+
+fn reason(record: &Raw) -> Option<FlushReason> {
+    u32::try_from(record.extra).ok().and_then(FlushReason::from_number)
+}
+
+impl Decoder<'_> {
+    fn thread(&self, tid: i32) -> Option<usize> {
+        self.tids.iter().position(|known| *known == tid)
+    }
+
+    fn event(&mut self, record: &Raw, op: Option<u32>, kind: EventKind) -> Event {
+        self.seq += 1;
+        Event {
+            seq: self.seq,
+            time_ns: record.time,
+            cpu: CpuId(record.cpu),
+            thread: self.thread(record.tid).map(|index| ThreadId(index as u16)),
+            op,
+            site: None,
+            kind,
+            verdict: None,
+        }
+    }
+
+    /// One record: keeps the state up to date, and writes events down where they are wanted.
+    fn record(&mut self, record: &Raw, events: Option<&mut Vec<Event>>) {
+        let thread = self.thread(record.tid);
+        let kind = match record.kind {
+            Kind::Lost => {
+                self.history.forget();
+                self.threads.iter_mut().for_each(|state| state.fault = None);
+                None
+            }
+            Kind::Op => {
+                if record.extra == 1 {
+                    self.history.forget();
+                }
+                if let Some(thread) = thread {
+                    self.threads[thread].op = Some(record.value as u32);
+                }
+                None
+            }
+            Kind::Fault => thread.map(|thread| self.fault(thread, record)),
+            Kind::FaultDone => thread.and_then(|thread| self.fault_done(thread, record)),
+            Kind::Flush => self.flush(thread, record),
+            Kind::SwitchIn => {
+                let to = self.thread(record.value as i32).map(|index| ThreadId(index as u16));
+                Some(EventKind::Switch { to })
+            }
+            Kind::Mark => Some(EventKind::Mark { mark: record.value as u16 }),
+            Kind::MeasureStart => Some(EventKind::MeasureStart),
+            Kind::MeasureEnd => Some(EventKind::MeasureEnd),
+            Kind::RoundStart | Kind::RoundEnd | Kind::SwitchOut => None,
+        };
+        if let (Some(kind), Some(events)) = (kind, events) {
+            let op = thread.and_then(|thread| self.threads[thread].op);
+            events.push(self.event(record, op, kind));
+        }
+    }
+
+    fn fault(&mut self, thread: usize, record: &Raw) -> EventKind {
+        let page = Vpn::containing(record.value);
+        let code = FaultCode(record.extra as u8);
+        self.threads[thread].fault = Some(Open { page, code, flushed_page: false });
+        EventKind::Fault { page, code }
+    }
+
+    /// The end of a fault that took an exception from user mode; others are not told apart.
+    fn fault_done(&mut self, thread: usize, record: &Raw) -> Option<EventKind> {
+        let open = self.threads[thread].fault.take()?;
+        if open.page != Vpn::containing(record.value) {
+            return None;
+        }
+        let major = record.extra == 1;
+        let class: FaultClass = self.history.classify(Seen {
+            page: open.page,
+            code: Some(open.code),
+            major,
+            flushed_page: self.sees_flushes.then_some(open.flushed_page),
+        });
+        Some(EventKind::FaultDone { page: open.page, class, major, exception: true })
+    }
+
+    /// Flushes that the scenario's threads issue, and everything that its CPUs receive.
+    fn flush(&mut self, thread: Option<usize>, record: &Raw) -> Option<EventKind> {
+        let reason = reason(record)?;
+        let issued = matches!(
+            reason,
+            FlushReason::RemoteSend | FlushReason::LocalMm | FlushReason::LocalBatch
+        );
+        if issued {
+            let state = &mut self.threads[thread?];
+            if let Some(fault) = &mut state.fault {
+                fault.flushed_page |= reason == FlushReason::LocalMm && record.value == 1;
+            }
+        }
+        let pages = u32::try_from(record.value).ok();
+        Some(EventKind::Flush { reason, pages, asked: None })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(time: u64, kind: Kind, value: u64, extra: u64, tid: i32, cpu: u16) -> Raw {
+        Raw { time, value, extra, tid, cpu, kind }
+    }
+
+    fn log(records: Vec<Raw>, kept: bool) -> Log {
+        let attempt = Attempt {
+            index: 0,
+            kept,
+            minor_faults: 1,
+            major_faults: 0,
+            cycles_from: 0,
+            cycles_to: 0,
+            counters: vec![],
+        };
+        Log { events: true, records, attempts: vec![attempt], cycles: vec![] }
+    }
+
+    fn kinds(mut log: Log) -> Vec<EventKind> {
+        let rounds = rounds(&mut log, &[10, 11], true, &[]);
+        rounds.into_iter().flat_map(|round| round.events).map(|event| event.kind).collect()
+    }
+
+    #[test]
+    fn equal_times_are_ordered_as_causes_are() {
+        let records = vec![
+            raw(5, Kind::RoundEnd, 0, 0, 10, 0),
+            raw(5, Kind::Flush, u64::MAX, 1, 11, 1),
+            raw(5, Kind::Flush, u64::MAX, 4, 10, 0),
+            raw(5, Kind::Fault, 0x7000, 6, 10, 0),
+            raw(5, Kind::FaultDone, 0x7000, 0, 10, 0),
+            raw(5, Kind::RoundStart, 0, 0, 10, 0),
+        ];
+        let flush = |reason| EventKind::Flush { reason, pages: None, asked: None };
+        let (page, class) = (Vpn(7), FaultClass::FirstTouch);
+        assert_eq!(
+            kinds(log(records, true)),
+            [
+                EventKind::RoundStart { round: 0 },
+                EventKind::Fault { page, code: FaultCode(6) },
+                flush(FlushReason::RemoteSend),
+                flush(FlushReason::RemoteShootdown),
+                EventKind::FaultDone { page, class, major: false, exception: true },
+                EventKind::RoundEnd { round: 0 },
+            ]
+        );
+    }
+
+    #[test]
+    fn strangers_sends_are_left_out_and_set_up_tells_where_pages_came_from() {
+        let records = vec![
+            raw(1, Kind::Fault, 0x7000, 4, 10, 0),
+            raw(2, Kind::FaultDone, 0x7000, 0, 10, 0),
+            raw(3, Kind::RoundStart, 0, 0, 10, 0),
+            raw(4, Kind::Flush, 1, 4, 99, 0),
+            raw(5, Kind::Fault, 0x7000, 7, 10, 0),
+            raw(6, Kind::Flush, 1, 3, 10, 0),
+            raw(7, Kind::FaultDone, 0x7000, 0, 10, 0),
+            raw(8, Kind::RoundEnd, 0, 0, 10, 0),
+        ];
+        let kinds = kinds(log(records, true));
+        assert_eq!(kinds.len(), 5, "{kinds:?}");
+        let class = FaultClass::ZeroUpgrade;
+        let done = EventKind::FaultDone { page: Vpn(7), class, major: false, exception: true };
+        assert_eq!(kinds[3], done);
+    }
+
+    #[test]
+    fn marked_rounds_are_left_out() {
+        let records =
+            vec![raw(1, Kind::RoundStart, 0, 0, 10, 0), raw(2, Kind::RoundEnd, 0, 0, 10, 0)];
+        assert!(kinds(log(records, false)).is_empty());
+    }
+}

@@ -1,0 +1,124 @@
+//! What was seen, in the order in which it was written down, in memory set aside beforehand.
+//!
+//! Records of rings and markers of threads end up in one log. It is sorted and told apart only
+//! when the run is over ([`crate::decode`]).
+
+use needless_model::program::OpKind;
+
+/// Records for which room is set aside: 40 MiB.
+const ROOM: usize = 1 << 20;
+
+/// What a record says; `value` and `extra` of [`Raw`] are named in the variants.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A round starts; `value`: number of the attempt.
+    RoundStart,
+    /// A round ends; `value`: number of the attempt.
+    RoundEnd,
+    /// A phase mark; `value`: which.
+    Mark,
+    /// A measured block starts.
+    MeasureStart,
+    /// A measured block ends.
+    MeasureEnd,
+    /// An operation starts; `value`: its id; `extra`: 1 if what pages hold is unknown after it.
+    Op,
+    /// An exception; `value`: address; `extra`: error code.
+    Fault,
+    /// The kernel is done with a fault; `value`: address; `extra`: 1 if it was major.
+    FaultDone,
+    /// A flush; `value`: pages (`u64::MAX`: all); `extra`: reason.
+    Flush,
+    /// A CPU left a task; `value`: the id of the next one, 0 if idle; `extra`: 1 if the task
+    /// could have gone on.
+    SwitchOut,
+    /// A CPU turned to a task; `value`: its id, 0 if idle.
+    SwitchIn,
+    /// Records were lost before this one; `value`: how many.
+    Lost,
+}
+
+/// A record.
+#[derive(Copy, Clone, Debug)]
+pub struct Raw {
+    /// Nanoseconds of CLOCK_MONOTONIC_RAW.
+    pub time: u64,
+    /// See [`Kind`].
+    pub value: u64,
+    /// See [`Kind`].
+    pub extra: u64,
+    /// The task that ran.
+    pub tid: i32,
+    /// The CPU.
+    pub cpu: u16,
+    /// What it says.
+    pub kind: Kind,
+}
+
+/// One attempt at a round.
+#[derive(Clone, Debug)]
+pub struct Attempt {
+    /// The round's index; negative in warm-up.
+    pub index: i64,
+    /// Whether it counts.
+    pub kept: bool,
+    /// Minor faults.
+    pub minor_faults: u64,
+    /// Major faults.
+    pub major_faults: u64,
+    /// Where its cycles start in [`Log::cycles`].
+    pub cycles_from: usize,
+    /// Where they end.
+    pub cycles_to: usize,
+    /// Kernel counters, in the order of [`crate::vmstat::Counters::names`].
+    pub counters: Vec<u64>,
+}
+
+/// The log of a run.
+pub struct Log {
+    /// Whether events are recorded at all.
+    pub events: bool,
+    /// All records.
+    pub records: Vec<Raw>,
+    /// All attempts at rounds.
+    pub attempts: Vec<Attempt>,
+    /// All cycles measured.
+    pub cycles: Vec<u64>,
+}
+
+impl Log {
+    /// An empty log with room for many records.
+    pub fn new(events: bool, rounds: usize) -> Log {
+        Log {
+            events,
+            records: if events { roomy(ROOM, BLANK) } else { Vec::new() },
+            attempts: Vec::with_capacity(rounds * 2 + 64),
+            cycles: roomy(rounds.saturating_mul(8).clamp(1 << 16, ROOM), 0),
+        }
+    }
+
+    /// Writes down a marker of thread `tid`.
+    #[inline]
+    pub fn marker(&mut self, kind: Kind, value: u64, extra: u64, cpu: u16, tid: i32) {
+        self.records.push(Raw { time: crate::sys::now_ns(), value, extra, tid, cpu, kind });
+    }
+}
+
+/// Whether an operation leaves pages in a state that exceptions do not tell.
+pub fn hides_state(kind: &OpKind) -> bool {
+    use needless_model::program::Advice::{PopulateRead, PopulateWrite};
+    match kind {
+        OpKind::Remap { .. } => true,
+        OpKind::Advise { advice, .. } => matches!(advice, PopulateRead | PopulateWrite),
+        _ => false,
+    }
+}
+
+const BLANK: Raw = Raw { time: 0, value: 0, extra: 0, tid: 0, cpu: 0, kind: Kind::Lost };
+
+/// An empty vector whose room has been written to, so that it does not fault later.
+fn roomy<T: Clone>(room: usize, value: T) -> Vec<T> {
+    let mut vector = vec![value; room];
+    std::hint::black_box(&mut vector).clear();
+    vector
+}

@@ -1,0 +1,38 @@
+//! The runner's entry. See the library for the protocol.
+
+use needless_runner::{keeper, session, start, wire};
+use std::io::Write;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => report(start::first_start()),
+        ["--run", descriptor] => report(session::run(descriptor)),
+        ["--watch"] => keeper::serve(std::io::stdin().lock(), std::io::stdout().lock()),
+        ["--version"] => {
+            let _ = writeln!(
+                std::io::stdout(),
+                "needless-runner {} (protocol {})",
+                env!("CARGO_PKG_VERSION"),
+                wire::PROTOCOL_VERSION
+            );
+            ExitCode::SUCCESS
+        }
+        _ => {
+            let _ = writeln!(
+                std::io::stderr(),
+                "needless-runner is started by `needless`; it reads a request from standard input"
+            );
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Turns a failure into the message that the other side expects, and an exit status.
+fn report(result: Result<(), wire::Failure>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.send(),
+    }
+}

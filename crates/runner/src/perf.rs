@@ -1,0 +1,340 @@
+//! The event rings: one per CPU of the scenario, fed by two tracepoints, by the two software
+//! events that close a fault, and by context switches.
+//!
+//! Faults are recorded for the scenario's threads only; flushes and switches for everybody on the
+//! CPU, because the threads' CPUs receive flushes whoever runs there.
+//!
+//! All events of a CPU write into one ring, so that their order is the kernel's. Records carry
+//! their event's identifier first (samples) or last (all others). A full ring drops records
+//! silently and says so only when a later record fits. As nobody but `drain` makes room, a ring
+//! that had room for the largest record when it was drained cannot have dropped any: that is
+//! the test for loss.
+
+use crate::log::{Kind, Raw};
+use crate::tracefs::{self, Field, TracefsError, Tracepoint};
+use perf_event::events::{Event, Software, Tracepoint as TracepointEvent};
+use perf_event::{Builder, Clock, Counter, ReadFormat, SampleFlag, Sampler};
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use thiserror::Error;
+
+/// No record is larger. Ours are about 100 bytes.
+const LARGEST: usize = 256;
+
+/// `PERF_EVENT_IOC_SET_OUTPUT` of linux/perf_event.h; the number is the same on x86 and arm64.
+const SET_OUTPUT: u64 = 0x2405;
+
+const RECORD_LOST: u32 = 2;
+const RECORD_THROTTLE: u32 = 5;
+const RECORD_SAMPLE: u32 = 9;
+const RECORD_SWITCH_CPU_WIDE: u32 = 15;
+const MISC_SWITCH_OUT: u16 = 1 << 13;
+const MISC_SWITCH_OUT_PREEMPT: u16 = 1 << 14;
+
+/// Why there are no events.
+#[derive(Debug, Error)]
+pub enum PerfError {
+    /// A tracepoint is missing.
+    #[error(transparent)]
+    Tracefs(#[from] TracefsError),
+    /// The kernel does not let us.
+    #[error("perf_event_open for {event} on CPU {cpu}: {error}")]
+    Open {
+        /// Which event.
+        event: String,
+        /// On which CPU.
+        cpu: u16,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// Which event a record's identifier belongs to, and how to read it.
+#[derive(Copy, Clone, Debug)]
+enum Source {
+    Fault { address: Field, code: Field },
+    Flush { reason: Field, pages: Field },
+    Minor,
+    Major,
+    Switches,
+}
+
+/// A CPU and the scenario's threads on it.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The CPU.
+    pub cpu: u16,
+    /// The threads' ids; 0 is the calling thread.
+    pub tids: Vec<i32>,
+}
+
+/// Whose events are recorded.
+#[derive(Copy, Clone)]
+enum Whose {
+    Everybodys,
+    Thread(i32),
+}
+
+/// The rings of all CPUs.
+pub struct Rings {
+    rings: Vec<Ring>,
+    /// Whether flushes are seen.
+    pub flushes: bool,
+}
+
+struct Ring {
+    cpu: u16,
+    sampler: Sampler,
+    others: Vec<Counter>,
+    sources: Vec<(u64, Source)>,
+    capacity: usize,
+}
+
+impl Rings {
+    /// Opens a ring of `pages` pages for each CPU. What is missing but not vital goes to `unseen`.
+    pub fn open(
+        places: &[Place],
+        pages: u32,
+        unseen: &mut BTreeMap<String, String>,
+    ) -> Result<Rings, PerfError> {
+        let tracefs = tracefs::find()?;
+        let fault = fault_source(&tracefs)?;
+        let flush = flush_source(&tracefs).map_err(|error| {
+            for name in ["flushes", "shootdowns", "interrupts", "copies"] {
+                unseen.insert(name.to_owned(), error.to_string());
+            }
+        });
+        let flush = flush.ok();
+        let rings = places.iter().map(|place| Ring::open(place, pages, &fault, flush.as_ref()));
+        Ok(Rings { rings: rings.collect::<Result<_, _>>()?, flushes: flush.is_some() })
+    }
+
+    /// Starts recording.
+    pub fn enable(&mut self) -> io::Result<()> {
+        self.rings.iter_mut().try_for_each(|ring| {
+            ring.others.iter_mut().try_for_each(Counter::enable)?;
+            ring.sampler.enable()
+        })
+    }
+
+    /// Moves all records to `log`; true if a ring was so full that records may be missing.
+    pub fn drain(&mut self, log: &mut Vec<Raw>) -> bool {
+        let mut full = false;
+        for ring in &mut self.rings {
+            full |= ring.drain(log);
+        }
+        full
+    }
+
+    /// Records lost so far, where the kernel counts them (`PERF_FORMAT_LOST`).
+    pub fn lost(&mut self) -> Option<u64> {
+        let mut total = 0;
+        for ring in &mut self.rings {
+            for counter in ring.others.iter_mut().chain([ring.sampler.as_counter_mut()]) {
+                total += counter.read_full().ok()?.lost()?;
+            }
+        }
+        Some(total)
+    }
+}
+
+fn fault_source(tracefs: &Path) -> Result<(Tracepoint, Source), TracefsError> {
+    let point = Tracepoint::find(tracefs, "exceptions", "page_fault_user")?;
+    let source =
+        Source::Fault { address: point.field("address")?, code: point.field("error_code")? };
+    Ok((point, source))
+}
+
+fn flush_source(tracefs: &Path) -> Result<(Tracepoint, Source), TracefsError> {
+    let point = Tracepoint::find(tracefs, "tlb", "tlb_flush")?;
+    let source = Source::Flush { reason: point.field("reason")?, pages: point.field("pages")? };
+    Ok((point, source))
+}
+
+impl Ring {
+    fn open(
+        place: &Place,
+        pages: u32,
+        fault: &(Tracepoint, Source),
+        flush: Option<&(Tracepoint, Source)>,
+    ) -> Result<Ring, PerfError> {
+        let cpu = place.cpu;
+        let capacity = pages as usize * needless_model::addr::PAGE_SIZE as usize;
+        let failed = |event: &str, error| PerfError::Open { event: event.to_owned(), cpu, error };
+        let leader = counter(Software::DUMMY, cpu, Whose::Everybodys, |builder| {
+            builder.context_switch(true);
+        })
+        .map_err(|error| failed("context switches", error))?;
+        let mut sources = vec![(leader.id(), Source::Switches)];
+        let sampler = leader.sampled(capacity).map_err(|error| failed("the ring", error))?;
+
+        let mut others = Vec::new();
+        let mut add = |name: &str, source, counter: io::Result<Counter>| {
+            let counter = counter.map_err(|error| failed(name, error))?;
+            redirect(&counter, &sampler).map_err(|error| failed(name, error))?;
+            sources.push((counter.id(), source));
+            others.push(counter);
+            Ok::<(), PerfError>(())
+        };
+        if let Some((point, source)) = flush {
+            let event = TracepointEvent::with_id(point.id);
+            add(&point.name, *source, counter(event, cpu, Whose::Everybodys, |_| {}))?;
+        }
+        for thread in place.tids.iter().map(|tid| Whose::Thread(*tid)) {
+            let event = TracepointEvent::with_id(fault.0.id);
+            add(&fault.0.name, fault.1, counter(event, cpu, thread, |_| {}))?;
+            let minor = counter(Software::PAGE_FAULTS_MIN, cpu, thread, |_| {});
+            add("minor faults", Source::Minor, minor)?;
+            let major = counter(Software::PAGE_FAULTS_MAJ, cpu, thread, |_| {});
+            add("major faults", Source::Major, major)?;
+        }
+        Ok(Ring { cpu, sampler, others, sources, capacity })
+    }
+
+    fn drain(&mut self, log: &mut Vec<Raw>) -> bool {
+        let mut drained = 0;
+        while let Some(record) = self.sampler.next_record() {
+            drained += record.len() + 8;
+            let mut bytes = [0; LARGEST];
+            let Some(body) = gather(record.data(), &mut bytes) else { continue };
+            log.extend(decode(record.ty(), record.misc(), body, self.cpu, &self.sources));
+        }
+        drained + LARGEST > self.capacity
+    }
+}
+
+/// Opens one event on one CPU.
+fn counter<E: Event>(
+    event: E,
+    cpu: u16,
+    whose: Whose,
+    more: impl FnOnce(&mut Builder<'_>),
+) -> io::Result<Counter> {
+    let mut builder = Builder::new(event);
+    match whose {
+        Whose::Everybodys => builder.any_pid(),
+        Whose::Thread(tid) => builder.observe_pid(tid),
+    };
+    builder
+        .one_cpu(usize::from(cpu))
+        .include_kernel()
+        .sample_period(1)
+        .sample(
+            SampleFlag::IDENTIFIER
+                | SampleFlag::TID
+                | SampleFlag::TIME
+                | SampleFlag::ADDR
+                | SampleFlag::CPU
+                | SampleFlag::RAW,
+        )
+        .sample_id_all(true)
+        .clockid(Clock::MONOTONIC_RAW);
+    more(&mut builder);
+    builder.read_format(ReadFormat::LOST);
+    // Kernels before 6.0 do not count lost records.
+    builder.build().or_else(|_| builder.read_format(ReadFormat::empty()).build())
+}
+
+/// Makes `counter` write into the ring of `sampler`.
+fn redirect(counter: &Counter, sampler: &Sampler) -> io::Result<()> {
+    // SAFETY: both descriptors are open perf events; the ioctl takes a descriptor by value.
+    let status = unsafe {
+        libc::ioctl(counter.as_raw_fd(), SET_OUTPUT as _, sampler.as_counter().as_raw_fd())
+    };
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The parts of a record that wraps around the ring's end, put together.
+fn gather<'a>(parts: &[&[u8]], room: &'a mut [u8; LARGEST]) -> Option<&'a [u8]> {
+    let mut length = 0;
+    for part in parts {
+        room.get_mut(length..length + part.len())?.copy_from_slice(part);
+        length += part.len();
+    }
+    Some(&room[..length])
+}
+
+fn decode(ty: u32, misc: u16, body: &[u8], cpu: u16, sources: &[(u64, Source)]) -> Option<Raw> {
+    match ty {
+        RECORD_SAMPLE => sample(body, cpu, sources),
+        RECORD_SWITCH_CPU_WIDE => switch(misc, body, cpu),
+        RECORD_LOST => Some(Raw {
+            time: word(body, 24)?,
+            value: word(body, 8)?,
+            extra: 0,
+            tid: 0,
+            cpu,
+            kind: Kind::Lost,
+        }),
+        // A throttled event is silent for a while: as bad as lost, number unknown.
+        RECORD_THROTTLE => {
+            Some(Raw { time: word(body, 0)?, value: 1, extra: 0, tid: 0, cpu, kind: Kind::Lost })
+        }
+        _ => None,
+    }
+}
+
+/// A context switch: pid and tid of the other task, then those of the task that goes or comes.
+fn switch(misc: u16, body: &[u8], cpu: u16) -> Option<Raw> {
+    let (other, tid) = (half(body, 4)?, half(body, 12)?);
+    let (kind, next) = match misc & MISC_SWITCH_OUT {
+        0 => (Kind::SwitchIn, tid),
+        _ => (Kind::SwitchOut, other),
+    };
+    let extra = u64::from(misc & MISC_SWITCH_OUT_PREEMPT != 0);
+    Some(Raw { time: word(body, 16)?, value: u64::from(next), extra, tid: tid as i32, cpu, kind })
+}
+
+/// A sample: identifier, pid and tid, time, address, CPU, size of the raw part, raw part.
+fn sample(body: &[u8], cpu: u16, sources: &[(u64, Source)]) -> Option<Raw> {
+    let id = word(body, 0)?;
+    let (_, source) = sources.iter().find(|(known, _)| *known == id)?;
+    let fields = body.get(44..)?;
+    let (kind, value, extra) = match source {
+        Source::Fault { address, code } => (Kind::Fault, address.read(fields)?, code.read(fields)?),
+        Source::Flush { reason, pages } => (Kind::Flush, pages.read(fields)?, reason.read(fields)?),
+        Source::Minor => (Kind::FaultDone, word(body, 24)?, 0),
+        Source::Major => (Kind::FaultDone, word(body, 24)?, 1),
+        Source::Switches => return None,
+    };
+    Some(Raw { time: word(body, 16)?, value, extra, tid: half(body, 12)? as i32, cpu, kind })
+}
+
+fn word(body: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(body.get(at..at + 8)?.try_into().ok()?))
+}
+
+fn half(body: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(body.get(at..at + 4)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flush_sample_is_read_by_its_format() {
+        let field = |offset, size, signed| Field { offset, size, signed };
+        let source = Source::Flush { reason: field(8, 4, true), pages: field(16, 8, false) };
+        let mut body = vec![0; 44 + 24];
+        body[0..8].copy_from_slice(&7_u64.to_le_bytes());
+        body[12..16].copy_from_slice(&42_u32.to_le_bytes());
+        body[16..24].copy_from_slice(&1000_u64.to_le_bytes());
+        body[44 + 8] = 4;
+        body[44 + 16..].copy_from_slice(&u64::MAX.to_le_bytes());
+        let raw = sample(&body, 1, &[(7, source)]).unwrap();
+        assert_eq!((raw.kind, raw.extra, raw.value), (Kind::Flush, 4, u64::MAX));
+        assert_eq!((raw.time, raw.tid, raw.cpu), (1000, 42, 1));
+        assert!(sample(&body, 1, &[(8, source)]).is_none());
+        assert!(sample(&body[..50], 1, &[(7, source)]).is_none());
+    }
+
+    #[test]
+    fn wrapped_records_are_put_together() {
+        let mut room = [0; LARGEST];
+        assert_eq!(gather(&[&[1, 2], &[3]], &mut room), Some(&[1, 2, 3][..]));
+        assert_eq!(gather(&[&[0; LARGEST], &[3]], &mut room), None);
+    }
+}

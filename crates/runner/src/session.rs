@@ -1,0 +1,220 @@
+//! The second start: run the scenario and report.
+
+use crate::exec::{Run, Worker};
+use crate::log::Log;
+use crate::perf::{Place, Rings};
+use crate::team::Team;
+use crate::validate::inner;
+use crate::wire::{self, Failure, FailureKind, Message, PROTOCOL_VERSION, Summary};
+use crate::witness::Watch;
+use crate::{crash, decode, pages, start, sys, validate};
+use needless_model::addr::{PageRange, Vpn};
+use needless_model::program::{Advice, Op, OpKind, Prot};
+use needless_model::run::{Round, RunRequest};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::os::fd::FromRawFd;
+
+/// Heap set aside for what is needed between rounds.
+const HEADROOM: usize = 16 << 20;
+
+/// Where the spare pages lie whose `MADV_COLD` empties the LRU batches, one per thread.
+const SPARES_AT: Vpn = Vpn(0x0f00_0000_0000 / 4096);
+
+/// What is not visible on any real kernel here, with the reason.
+const NEVER_SEEN: [(&str, &str); 3] = [
+    ("zeroings", "the kernel has no event for zeroing a page"),
+    ("frees", "events of frames are not recorded"),
+    ("may_cache", "no CPU tells what its TLB holds"),
+];
+
+/// Runs the request in memory file `descriptor`.
+pub fn run(descriptor: &str) -> Result<(), Failure> {
+    let request = inherited_request(descriptor)?;
+    validate::check(&request.program, start::online_cpus())?;
+    if !request.ring_pages.is_power_of_two() || request.ring_pages > 1 << 16 {
+        let what = format!("a ring of {} pages: not a power of two", request.ring_pages);
+        return Err(Failure::new(FailureKind::BadRequest, what));
+    }
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    send(&Message::Hello { version: PROTOCOL_VERSION, release })?;
+
+    // Executed as /proc/self/exe, it would be called `exe`.
+    let _ = rustix::thread::set_name(c"needless-runner");
+    take_priority();
+    sys::tame_allocator(HEADROOM);
+    let mut unseen: BTreeMap<_, _> =
+        NEVER_SEEN.iter().map(|(name, why)| ((*name).to_owned(), (*why).to_owned())).collect();
+    let run = assemble(&request, &mut unseen)?;
+    let mut worker = Worker::new(run, 0);
+    worker.watch = Some(watch(run, request.events, request.ring_pages, &mut unseen)?);
+    drain_lru_batches(0)?;
+    worker.work()?;
+    finish(run, worker.watch.take(), unseen)
+}
+
+/// The highest priority among ordinary tasks. Where sessions share the CPUs evenly whatever the
+/// priorities inside (autogroup), it takes a session of its own. Best effort: without the right
+/// to it the run is only noisier.
+fn take_priority() {
+    let _ = rustix::process::setsid();
+    let _ = rustix::process::setpriority_process(None, -20);
+    let _ = std::fs::write("/proc/self/autogroup", "-20");
+}
+
+fn inherited_request(descriptor: &str) -> Result<RunRequest, Failure> {
+    let number = descriptor.parse().ok().filter(|number: &i32| *number > 2).ok_or_else(|| {
+        Failure::new(FailureKind::BadRequest, format!("`{descriptor}` is no descriptor"))
+    })?;
+    // SAFETY: the first start left this descriptor open for us alone. If the number is somebody's
+    // invention, the reads below fail.
+    let mut file = unsafe { File::from_raw_fd(number) };
+    file.seek(SeekFrom::Start(0)).map_err(|e| Failure::internal("the kept request", &e))?;
+    wire::read_request(&mut file)
+}
+
+/// Starts the threads and waits until each is where it should be before the first turn.
+fn assemble(
+    request: &RunRequest,
+    unseen: &mut BTreeMap<String, String>,
+) -> Result<&'static Run, Failure> {
+    let program = request.program.clone();
+    let events = request.events && events_possible(unseen);
+    let log = Log::new(events, planned_rounds(&program.threads[0].body));
+    let run: &'static Run =
+        Box::leak(Box::new(Run { team: Team::new(&program), program, log: log.into() }));
+    crash::install(&run.program).map_err(|error| Failure::internal("sigaction", &error))?;
+    for me in 1..run.program.threads.len() {
+        std::thread::Builder::new()
+            .stack_size(1 << 20)
+            .spawn(move || follow(run, me))
+            .map_err(|error| Failure::internal("starting a thread", &error))?;
+    }
+    sys::prefault_stack();
+    run.team.report(0);
+    run.team.assemble(&run.program)?;
+    Ok(run)
+}
+
+/// A thread other than the first, from its start on. It never ends: an ending thread would
+/// unmap its stack.
+fn follow(run: &'static Run, me: usize) {
+    let cpu = run.program.threads[me].cpu;
+    let outcome = sys::pin(cpu)
+        .map_err(|error| Failure::internal(&format!("pinning to {cpu}"), &error))
+        .and_then(|()| {
+            sys::prefault_stack();
+            let mut worker = Worker::new(run, me);
+            drain_lru_batches(me)?;
+            run.team.report(me);
+            worker.work()
+        });
+    if let Err(failure) = outcome {
+        let status = i32::from(failure.exit_status());
+        failure.send();
+        std::process::exit(status);
+    }
+    loop {
+        std::thread::park();
+    }
+}
+
+/// Maps the thread's spare page and empties its CPU's LRU batches.
+fn drain_lru_batches(me: usize) -> Result<(), Failure> {
+    sys::map(spare_page(me), Prot::ReadWrite).map_err(|e| Failure::internal("a spare page", &e))?;
+    drain_again(me)
+}
+
+/// Empties the LRU batches of the thread's CPU, which decide on kernels before 5.18 whether a page
+/// is copied: `MADV_COLD` begins with that. The spare page is never touched, so that there is
+/// nothing else for it to do.
+pub fn drain_again(me: usize) -> Result<(), Failure> {
+    sys::advise(spare_page(me), Advice::Cold).map_err(|e| Failure::internal("MADV_COLD", &e))
+}
+
+fn spare_page(me: usize) -> PageRange {
+    PageRange::one(SPARES_AT.add(me as u64))
+}
+
+fn events_possible(unseen: &mut BTreeMap<String, String>) -> bool {
+    // Opening and dropping rings before the scenario's own tells early whether there will be any,
+    // so that no memory is set aside for nothing.
+    match Rings::open(&[Place { cpu: 0, tids: vec![0] }], 1, &mut BTreeMap::new()) {
+        Ok(_) => true,
+        Err(error) => {
+            for name in
+                ["events", "faults_by_class", "copies", "flushes", "shootdowns", "interrupts"]
+            {
+                unseen.insert(name.to_owned(), error.to_string());
+            }
+            false
+        }
+    }
+}
+
+fn watch(
+    run: &Run,
+    asked: bool,
+    ring_pages: u32,
+    unseen: &mut BTreeMap<String, String>,
+) -> Result<Watch, Failure> {
+    let mut rings = None;
+    if asked && run.log().events {
+        let mut opened = Rings::open(&places(run), ring_pages, unseen)
+            .map_err(|error| Failure::new(FailureKind::Internal, error.to_string()))?;
+        opened.enable().map_err(|error| Failure::internal("starting the rings", &error))?;
+        rings = Some(opened);
+    }
+    Ok(Watch::new(&run.program, run.team.tids(), rings))
+}
+
+/// The scenario's CPUs, each with the threads on it.
+fn places(run: &Run) -> Vec<Place> {
+    let mut places: BTreeMap<u16, Vec<i32>> = BTreeMap::new();
+    for (thread, tid) in run.program.threads.iter().zip(run.team.tids()) {
+        places.entry(thread.cpu.0).or_default().push(tid);
+    }
+    places.into_iter().map(|(cpu, tids)| Place { cpu, tids }).collect()
+}
+
+fn planned_rounds(body: &[Op]) -> usize {
+    body.iter()
+        .map(|op| match &op.kind {
+            OpKind::Rounds { warmup, count, .. } => *warmup as usize + *count as usize,
+            kind => planned_rounds(inner(kind)),
+        })
+        .sum::<usize>()
+        .min(1 << 20)
+}
+
+fn finish(
+    run: &Run,
+    watch: Option<Watch>,
+    mut unseen: BTreeMap<String, String>,
+) -> Result<(), Failure> {
+    let Some(mut watch) = watch else {
+        return Err(Failure::new(FailureKind::Internal, "nobody watched over the run"));
+    };
+    let final_pages = pages::final_pages(&run.program).unwrap_or_else(|reason| {
+        unseen.insert("final_pages".to_owned(), reason);
+        BTreeMap::new()
+    });
+    let drift = watch.drift();
+    let mut log = run.log();
+    let names = watch.counters.names();
+    let rounds = decode::rounds(&mut log, &run.team.tids(), watch.sees_flushes(), names);
+    rounds.into_iter().try_for_each(|round: Round| send(&Message::Round(round)))?;
+    send(&Message::Done(Summary {
+        final_pages,
+        witness: watch.witness,
+        unseen,
+        drift,
+        gave_up: watch.gave_up,
+    }))
+}
+
+fn send(message: &Message) -> Result<(), Failure> {
+    wire::write_message(&mut io::stdout().lock(), message)
+        .map_err(|error| Failure::internal("writing the result", &error))
+}

@@ -1,0 +1,62 @@
+//! The first start: become a process whose address space has only ever lived on one CPU.
+//!
+//! A CPU stays in `mm_cpumask` until something makes it leave. So the process pins itself and
+//! then executes itself: the new address space starts on the CPU of the scenario's first thread
+//! and reaches others only through the scenario's own threads.
+
+use crate::wire::{self, Failure, FailureKind};
+use crate::{sys, validate};
+use rustix::fs::MemfdFlags;
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::IntoRawFd;
+
+/// Reads the request, pins, and executes the runner again. Returns only on failure.
+pub fn first_start() -> Result<(), Failure> {
+    die_with_parent();
+    let request = wire::read_request(&mut io::stdin().lock())?;
+    validate::check(&request.program, online_cpus())?;
+    let internal = |what: &'static str| move |error: io::Error| Failure::internal(what, &error);
+
+    let cpu = request.program.threads[0].cpu;
+    sys::pin(cpu).map_err(|error| Failure {
+        kind: FailureKind::Unsupported,
+        ..Failure::internal(&format!("pinning to {cpu}"), &error)
+    })?;
+    let memory = rustix::fs::memfd_create(c"request", MemfdFlags::empty())
+        .map_err(|error| Failure::internal("memfd_create", &error.into()))?;
+    let mut file = File::from(memory);
+    wire::write_message(&mut file, &request).map_err(internal("keeping the request"))?;
+    file.flush().map_err(internal("keeping the request"))?;
+    no_randomization();
+    Err(Failure::internal("executing the runner again", &execute_again(file.into_raw_fd())))
+}
+
+/// CPUs that this machine has. They are taken to be numbered from 0 without gaps.
+pub fn online_cpus() -> usize {
+    // SAFETY: sysconf only reads.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).unwrap_or(1)
+}
+
+/// The kernel kills the runner if whoever started it dies.
+fn die_with_parent() {
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+}
+
+/// Addresses are the same in every run. Where a sandbox forbids it, they are not: no harm.
+fn no_randomization() {
+    // SAFETY: personality only changes how the next exec lays out memory.
+    unsafe { libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong) };
+}
+
+fn execute_again(descriptor: i32) -> io::Error {
+    let Ok(number) = CString::new(descriptor.to_string()) else {
+        return io::Error::other("a number with a zero byte");
+    };
+    let arguments =
+        [c"needless-runner".as_ptr(), c"--run".as_ptr(), number.as_ptr(), std::ptr::null()];
+    // SAFETY: the path and the null-terminated arguments are valid C strings.
+    unsafe { libc::execv(c"/proc/self/exe".as_ptr(), arguments.as_ptr()) };
+    io::Error::last_os_error()
+}

@@ -1,0 +1,251 @@
+//! The system calls and instructions that a scenario is made of, each in one small function.
+
+use needless_model::addr::{CpuId, PageRange, Vpn};
+use needless_model::program::{Advice, Prot};
+use std::io;
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+/// Pins the calling thread to `cpu`.
+pub fn pin(cpu: CpuId) -> io::Result<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(cpu.index());
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
+
+/// The calling thread's id.
+pub fn tid() -> i32 {
+    rustix::thread::gettid().as_raw_nonzero().get()
+}
+
+/// Nanoseconds of CLOCK_MONOTONIC_RAW, the clock of the event rings.
+pub fn now_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid timespec; libc takes the vDSO's way, without a system call.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_RAW, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// The time stamp counter before a measured block: nothing later starts before it is read.
+#[cfg(target_arch = "x86_64")]
+pub fn cycles_before() -> u64 {
+    // SAFETY: every x86-64 processor has these instructions.
+    unsafe {
+        std::arch::x86_64::_mm_lfence();
+        let cycles = std::arch::x86_64::_rdtsc();
+        std::arch::x86_64::_mm_lfence();
+        cycles
+    }
+}
+
+/// The time stamp counter after a measured block: everything earlier is done when it is read.
+#[cfg(target_arch = "x86_64")]
+pub fn cycles_after() -> u64 {
+    let mut cpu = 0;
+    // SAFETY: every x86-64 processor that Linux 5.10 and later meet has rdtscp.
+    unsafe {
+        let cycles = std::arch::x86_64::__rdtscp(&mut cpu);
+        std::arch::x86_64::_mm_lfence();
+        cycles
+    }
+}
+
+/// The virtual counter before a measured block.
+#[cfg(target_arch = "aarch64")]
+pub fn cycles_before() -> u64 {
+    let cycles: u64;
+    // SAFETY: Linux lets user space read the virtual counter.
+    unsafe { std::arch::asm!("isb", "mrs {}, cntvct_el0", "isb", out(reg) cycles) };
+    cycles
+}
+
+/// The virtual counter after a measured block.
+#[cfg(target_arch = "aarch64")]
+pub fn cycles_after() -> u64 {
+    cycles_before()
+}
+
+/// What the process has used so far.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct Usage {
+    /// Minor faults.
+    pub minor_faults: u64,
+    /// Major faults.
+    pub major_faults: u64,
+    /// Times that a thread lost its CPU while it could have run on.
+    pub involuntary_switches: u64,
+}
+
+impl Usage {
+    /// All threads of the process together: those that only hold a CPU take no faults.
+    pub fn now() -> Usage {
+        // SAFETY: rusage is plain numbers; all zero is a valid value.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: `usage` is valid for writing.
+        unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) };
+        Usage {
+            minor_faults: usage.ru_minflt as u64,
+            major_faults: usage.ru_majflt as u64,
+            involuntary_switches: usage.ru_nivcsw as u64,
+        }
+    }
+
+    /// What was used since `earlier`.
+    pub fn since(self, earlier: Usage) -> Usage {
+        Usage {
+            minor_faults: self.minor_faults - earlier.minor_faults,
+            major_faults: self.major_faults - earlier.major_faults,
+            involuntary_switches: self.involuntary_switches - earlier.involuntary_switches,
+        }
+    }
+}
+
+fn pointer(page: Vpn) -> *mut libc::c_void {
+    page.address() as *mut libc::c_void
+}
+
+fn bytes(range: PageRange) -> usize {
+    (range.pages() * needless_model::addr::PAGE_SIZE) as usize
+}
+
+fn prot_bits(prot: Prot) -> i32 {
+    match prot {
+        Prot::None => libc::PROT_NONE,
+        Prot::Read => libc::PROT_READ,
+        Prot::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
+    }
+}
+
+fn check(status: i32) -> io::Result<()> {
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// `mmap` of private anonymous memory at a fixed place where nothing is mapped yet.
+pub fn map(range: PageRange, prot: Prot) -> io::Result<()> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: MAP_FIXED_NOREPLACE never replaces a mapping, so nothing of ours is lost.
+    let at =
+        unsafe { libc::mmap(pointer(range.start), bytes(range), prot_bits(prot), flags, -1, 0) };
+    if at == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    if at != pointer(range.start) {
+        return Err(io::Error::other("the kernel mapped it elsewhere"));
+    }
+    Ok(())
+}
+
+/// `munmap`
+pub fn unmap(range: PageRange) -> io::Result<()> {
+    // SAFETY: the range lies in the scenario's areas, in which no object of ours lives.
+    check(unsafe { libc::munmap(pointer(range.start), bytes(range)) })
+}
+
+/// `mprotect`
+pub fn protect(range: PageRange, prot: Prot) -> io::Result<()> {
+    // SAFETY: as for `unmap`.
+    check(unsafe { libc::mprotect(pointer(range.start), bytes(range), prot_bits(prot)) })
+}
+
+/// `mremap` of the whole range to `to`.
+pub fn remap(range: PageRange, to: Vpn) -> io::Result<()> {
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    let size = bytes(range);
+    // SAFETY: as for `unmap`; the destination lies in the scenario's areas too.
+    let at = unsafe { libc::mremap(pointer(range.start), size, size, flags, pointer(to)) };
+    if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// `madvise`
+pub fn advise(range: PageRange, advice: Advice) -> io::Result<()> {
+    let number = match advice {
+        Advice::DontNeed => libc::MADV_DONTNEED,
+        Advice::Free => libc::MADV_FREE,
+        Advice::Cold => libc::MADV_COLD,
+        Advice::PageOut => libc::MADV_PAGEOUT,
+        Advice::PopulateRead => libc::MADV_POPULATE_READ,
+        Advice::PopulateWrite => libc::MADV_POPULATE_WRITE,
+    };
+    // SAFETY: as for `unmap`.
+    check(unsafe { libc::madvise(pointer(range.start), bytes(range), number) })
+}
+
+/// `MADV_NOHUGEPAGE`, for memory that must be made of base pages. No kernel support, no huge
+/// pages: nothing to report.
+pub fn forbid_huge_pages(range: PageRange) {
+    // SAFETY: as for `unmap`.
+    unsafe { libc::madvise(pointer(range.start), bytes(range), libc::MADV_NOHUGEPAGE) };
+}
+
+/// A load from the page's first byte.
+#[inline]
+pub fn load(page: Vpn) -> u8 {
+    // SAFETY: the page lies in the scenario's areas; if it is not mapped, the signal handler of
+    // `crash` ends the run.
+    unsafe { std::ptr::read_volatile(page.address() as *const u8) }
+}
+
+/// A store to the page's first byte.
+#[inline]
+pub fn store(page: Vpn, value: u8) {
+    // SAFETY: as for `load`; no Rust object lives in the scenario's areas.
+    unsafe { std::ptr::write_volatile(page.address() as *mut u8, value) };
+}
+
+/// Sleeps while `word` holds `value`. Returns early on signals and wake-ups.
+pub fn futex_wait(word: &AtomicU32, value: u32) {
+    // SAFETY: `word` lives as long as the call; a null timeout means none.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+            value,
+            std::ptr::null::<libc::timespec>(),
+        )
+    };
+}
+
+/// Wakes everybody who sleeps on `word`.
+pub fn futex_wake_all(word: &AtomicU32) {
+    // SAFETY: `word` is valid; the kernel only uses its address.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+            i32::MAX,
+        )
+    };
+}
+
+/// `nanosleep`, without allocation.
+pub fn sleep(duration: Duration) {
+    std::thread::sleep(duration);
+}
+
+/// Keeps the allocator from giving memory back or mapping more: blocks grow the heap only, and
+/// the heap never shrinks.
+pub fn tame_allocator(headroom: usize) {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: mallopt only sets parameters of the allocator.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_MAX, 0);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, i32::MAX);
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+        libc::mallopt(libc::M_TOP_PAD, headroom as i32);
+    }
+    let warm: Vec<u8> = vec![1; headroom];
+    std::hint::black_box(&warm);
+}
+
+/// Touches the stack below, so that it does not fault later.
+#[inline(never)]
+pub fn prefault_stack() {
+    let mut room = [0_u8; 256 * 1024];
+    for at in (0..room.len()).step_by(4096) {
+        // SAFETY: `at` is inside the array.
+        unsafe { std::ptr::write_volatile(room.as_mut_ptr().add(at), 1) };
+    }
+    std::hint::black_box(&room);
+}

@@ -1,0 +1,167 @@
+//! Reading tracefs: where it is, a tracepoint's number, and where its fields lie.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// Where tracefs may be.
+pub const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+
+/// Why a tracepoint cannot be used.
+#[derive(Debug, Error)]
+pub enum TracefsError {
+    /// It is nowhere.
+    #[error("tracefs is not mounted, or this user may not look into it")]
+    NotMounted,
+    /// This kernel lacks the tracepoint.
+    #[error("this kernel has no tracepoint {0}")]
+    NoTracepoint(String),
+    /// The tracepoint has another shape.
+    #[error("tracepoint {tracepoint} has no field `{field}`")]
+    NoField {
+        /// Which.
+        tracepoint: String,
+        /// The field.
+        field: String,
+    },
+    /// It cannot be read.
+    #[error("{path}: {error}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// The directory with tracefs in it.
+pub fn find() -> Result<PathBuf, TracefsError> {
+    PLACES
+        .iter()
+        .map(Path::new)
+        .find(|place| place.join("events").is_dir())
+        .map(Path::to_path_buf)
+        .ok_or(TracefsError::NotMounted)
+}
+
+/// Where a field lies in a record.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// First byte.
+    pub offset: usize,
+    /// Bytes: 1, 2, 4 or 8.
+    pub size: usize,
+    /// Whether it is signed.
+    pub signed: bool,
+}
+
+impl Field {
+    /// The field's value in a record, sign-extended.
+    pub fn read(self, record: &[u8]) -> Option<u64> {
+        let bytes = record.get(self.offset..self.offset.checked_add(self.size)?)?;
+        let mut value = [0; 8];
+        value.get_mut(..self.size)?.copy_from_slice(bytes);
+        let value = u64::from_le_bytes(value);
+        let spare = 64 - 8 * self.size as u32;
+        Some(if self.signed { ((value << spare) as i64 >> spare) as u64 } else { value })
+    }
+}
+
+/// A tracepoint: its number and its format.
+#[derive(Clone, Debug)]
+pub struct Tracepoint {
+    /// `system:name`
+    pub name: String,
+    /// The number that perf_event_open takes.
+    pub id: u64,
+    format: String,
+}
+
+impl Tracepoint {
+    /// Looks up `system:name`.
+    pub fn find(tracefs: &Path, system: &str, name: &str) -> Result<Tracepoint, TracefsError> {
+        let full = format!("{system}:{name}");
+        let folder = tracefs.join("events").join(system).join(name);
+        let read = |file: &str| {
+            let path = folder.join(file);
+            std::fs::read_to_string(&path).map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => TracefsError::NoTracepoint(full.clone()),
+                _ => TracefsError::Unreadable { path, error },
+            })
+        };
+        let id = read("id")?.trim().parse();
+        let id = id.map_err(|_| TracefsError::NoTracepoint(full.clone()))?;
+        let format = read("format")?;
+        Ok(Tracepoint { name: full, id, format })
+    }
+
+    /// Where a field of the tracepoint lies.
+    pub fn field(&self, field: &str) -> Result<Field, TracefsError> {
+        self.format.lines().find_map(|line| parse_field(line, field)).ok_or_else(|| {
+            TracefsError::NoField { tracepoint: self.name.clone(), field: field.to_owned() }
+        })
+    }
+}
+
+/// Reads a line such as `field:int reason; offset:8; size:4; signed:1;`.
+fn parse_field(line: &str, wanted: &str) -> Option<Field> {
+    let mut parts = line.trim().split(';').map(str::trim);
+    let declaration = parts.next()?.strip_prefix("field:")?;
+    if declaration.split_whitespace().last()? != wanted {
+        return None;
+    }
+    let mut field = Field { offset: 0, size: 0, signed: false };
+    for part in parts {
+        match part.split_once(':') {
+            Some(("offset", value)) => field.offset = value.parse().ok()?,
+            Some(("size", value)) => field.size = value.parse().ok()?,
+            Some(("signed", value)) => field.signed = value == "1",
+            _ => {}
+        }
+    }
+    matches!(field.size, 1 | 2 | 4 | 8).then_some(field)
+}
+
+/// The state letter in the text of a `/proc/…/stat` file. The name before it may hold anything.
+pub fn task_state(stat: &[u8]) -> Option<u8> {
+    let end_of_name = stat.iter().rposition(|&byte| byte == b')')?;
+    stat.get(end_of_name + 2).copied()
+}
+
+/// Whether the text of a `/proc/…/stat` file is a kernel thread's (`PF_KTHREAD`).
+pub fn is_kernel_thread(stat: &[u8]) -> Option<bool> {
+    const PF_KTHREAD: u64 = 0x0020_0000;
+    let end_of_name = stat.iter().rposition(|&byte| byte == b')')?;
+    let rest = std::str::from_utf8(stat.get(end_of_name + 2..)?).ok()?;
+    let flags: u64 = rest.split(' ').nth(6)?.parse().ok()?;
+    Some(flags & PF_KTHREAD != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_found_by_name() {
+        let format = "\tfield:int reason;\toffset:8;\tsize:4;\tsigned:1;\n\
+                      \tfield:unsigned long pages;\toffset:16;\tsize:8;\tsigned:0;\n";
+        let point = Tracepoint { name: "tlb:tlb_flush".into(), id: 1, format: format.into() };
+        let reason = point.field("reason").unwrap();
+        assert_eq!(reason, Field { offset: 8, size: 4, signed: true });
+        assert_eq!(point.field("pages").unwrap().size, 8);
+        assert!(matches!(point.field("page"), Err(TracefsError::NoField { .. })));
+        let mut record = vec![0; 24];
+        record[8..12].copy_from_slice(&(-1_i32).to_le_bytes());
+        assert_eq!(reason.read(&record), Some(u64::MAX));
+        assert_eq!(reason.read(&record[..10]), None);
+    }
+
+    #[test]
+    fn stat_lines_with_odd_names() {
+        let stat = b"12 (a) S (b)) S 2 0 0 0 -1 2129984 0 0";
+        assert_eq!(task_state(stat), Some(b'S'));
+        assert_eq!(is_kernel_thread(stat), Some(true));
+        assert_eq!(is_kernel_thread(b"12 (sh) R 1 0 0 0 -1 4194304 0"), Some(false));
+        assert_eq!(is_kernel_thread(b""), None);
+    }
+}

@@ -1,0 +1,181 @@
+//! Checks a program before anything runs: every index must point to something, every CPU exist.
+//! After this the executor may index without looking.
+
+use crate::wire::{Failure, FailureKind};
+use needless_model::program::{Expr, Op, OpKind, Order, PROGRAM_VERSION, Program, RangeExpr};
+
+/// Nesting that is accepted; deeper programs would need an unbounded stack.
+const DEEPEST: usize = 64;
+
+/// Checks `program` for a machine with CPUs `0..cpus`.
+pub fn check(program: &Program, cpus: usize) -> Result<(), Failure> {
+    if program.version != PROGRAM_VERSION {
+        return Err(bad(format!(
+            "the program has version {}, the runner understands {PROGRAM_VERSION}",
+            program.version
+        )));
+    }
+    if program.threads.is_empty() {
+        return Err(bad("the program has no threads"));
+    }
+    for (index, thread) in program.threads.iter().enumerate() {
+        if thread.cpu.index() >= cpus {
+            return Err(Failure::new(
+                FailureKind::Unsupported,
+                format!(
+                    "thread `{}` needs {}; this machine has {cpus} CPUs",
+                    thread.name, thread.cpu
+                ),
+            ));
+        }
+        check_body(program, index, &thread.body, 0)?;
+    }
+    let threads = program.threads.len();
+    if program.barriers.iter().flat_map(|b| &b.threads).any(|t| t.index() >= threads) {
+        return Err(bad("a barrier names a thread that does not exist"));
+    }
+    if count_rounds(program.threads.iter().flat_map(|t| &t.body)) > 1 {
+        return Err(bad("there is more than one `rounds`"));
+    }
+    check_areas(program)
+}
+
+fn bad(what: impl Into<String>) -> Failure {
+    Failure::new(FailureKind::BadRequest, what)
+}
+
+fn check_areas(program: &Program) -> Result<(), Failure> {
+    for (index, area) in program.areas.iter().enumerate() {
+        if area.range.is_empty() || area.range.end.0 > 1 << 51 {
+            return Err(bad(format!("area `{}` is empty or out of reach", area.name)));
+        }
+        if program.areas[..index].iter().any(|other| other.range.overlaps(area.range)) {
+            return Err(bad(format!("area `{}` overlaps another", area.name)));
+        }
+    }
+    Ok(())
+}
+
+fn check_body(program: &Program, thread: usize, body: &[Op], depth: usize) -> Result<(), Failure> {
+    if depth > DEEPEST {
+        return Err(bad("operations are nested too deeply"));
+    }
+    for op in body {
+        if !check_op(program, thread, &op.kind) {
+            return Err(Failure {
+                op: Some(op.id),
+                ..bad("an operation names something that does not exist")
+            });
+        }
+        check_body(program, thread, inner(&op.kind), depth + 1)?;
+    }
+    Ok(())
+}
+
+/// The operations inside an operation.
+pub fn inner(kind: &OpKind) -> &[Op] {
+    match kind {
+        OpKind::Repeat { body, .. }
+        | OpKind::ForEach { body, .. }
+        | OpKind::Rounds { body, .. }
+        | OpKind::Measure { body } => body,
+        _ => &[],
+    }
+}
+
+fn count_rounds<'a>(body: impl Iterator<Item = &'a Op>) -> usize {
+    body.map(|op| {
+        usize::from(matches!(op.kind, OpKind::Rounds { .. })) + count_rounds(inner(&op.kind).iter())
+    })
+    .sum()
+}
+
+fn check_op(program: &Program, thread: usize, kind: &OpKind) -> bool {
+    let expr = |e: &Expr| check_expr(e, program.slots, 0);
+    let area = |a: u16| usize::from(a) < program.areas.len();
+    let range = |r: &RangeExpr| area(r.area) && expr(&r.first) && expr(&r.pages);
+    match kind {
+        OpKind::Map { area: a, .. } => area(*a),
+        OpKind::Touch { range: r, order, .. } => {
+            range(r)
+                && match order {
+                    Order::Ascending { stride } => expr(stride),
+                    Order::Random { count, .. } => expr(count),
+                }
+        }
+        OpKind::Unmap { range: r } | OpKind::Protect { range: r, .. } => range(r),
+        OpKind::Advise { range: r, .. } => range(r),
+        OpKind::Remap { range: r, to } => range(r) && area(*to),
+        OpKind::Spin | OpKind::Measure { .. } => true,
+        OpKind::Sleep { duration_ns } => duration_ns.as_ref().is_none_or(expr),
+        OpKind::Barrier { barrier } => program
+            .barriers
+            .get(usize::from(*barrier))
+            .is_some_and(|b| b.threads.iter().any(|t| t.index() == thread)),
+        OpKind::Repeat { slot, count, .. } => *slot < program.slots && expr(count),
+        OpKind::ForEach { slot, range: r, stride, .. } => {
+            *slot < program.slots && range(r) && expr(stride)
+        }
+        OpKind::Rounds { slot, .. } => thread == 0 && *slot < program.slots,
+        OpKind::Mark { mark } => usize::from(*mark) < program.marks.len(),
+    }
+}
+
+fn check_expr(expr: &Expr, slots: u8, depth: usize) -> bool {
+    match expr {
+        Expr::Const(_) => true,
+        Expr::Slot(slot) => *slot < slots,
+        Expr::Binary(_, left, right) => {
+            depth < DEEPEST
+                && check_expr(left, slots, depth + 1)
+                && check_expr(right, slots, depth + 1)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use needless_model::addr::{CpuId, PageRange, Vpn};
+    use needless_model::program::{Area, MachineNeeds, Thread};
+
+    fn program(body: Vec<OpKind>) -> Program {
+        Program {
+            version: PROGRAM_VERSION,
+            name: "t".into(),
+            machine: MachineNeeds::default(),
+            areas: vec![Area { name: "a".into(), range: PageRange::new(Vpn(0x7_0000_0000), 1) }],
+            threads: vec![Thread {
+                name: "main".into(),
+                cpu: CpuId(0),
+                body: body.into_iter().map(|kind| Op { id: 0, kind }).collect(),
+            }],
+            marks: vec![],
+            barriers: vec![],
+            op_texts: vec![],
+            slots: 1,
+        }
+    }
+
+    #[test]
+    fn dangling_indices_are_refused() {
+        let refused = |kind| check(&program(vec![kind]), 2).unwrap_err().kind;
+        assert_eq!(refused(OpKind::Mark { mark: 0 }), FailureKind::BadRequest);
+        assert_eq!(refused(OpKind::Barrier { barrier: 0 }), FailureKind::BadRequest);
+        let sleep = OpKind::Sleep { duration_ns: Some(Expr::Slot(1)) };
+        assert_eq!(refused(sleep), FailureKind::BadRequest);
+        let two = || OpKind::Rounds { slot: 0, warmup: 0, count: 1, body: vec![] };
+        assert_eq!(
+            check(&program(vec![two(), two()]), 2).unwrap_err().kind,
+            FailureKind::BadRequest
+        );
+        assert!(check(&program(vec![two()]), 2).is_ok());
+    }
+
+    #[test]
+    fn a_missing_cpu_is_the_machines_fault() {
+        let mut program = program(vec![]);
+        program.threads[0].cpu = CpuId(7);
+        assert_eq!(check(&program, 2).unwrap_err().kind, FailureKind::Unsupported);
+    }
+}

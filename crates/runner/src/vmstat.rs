@@ -1,0 +1,115 @@
+//! Counters of `/proc/vmstat`, read between rounds without allocation.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// The lines that tell something about a scenario. They count the whole machine.
+const WANTED: [&str; 12] = [
+    "pswpin",
+    "pswpout",
+    "swpin_zero",
+    "swpout_zero",
+    "pgreuse",
+    "thp_fault_alloc",
+    "thp_zero_page_alloc",
+    "thp_split_pmd",
+    "nr_tlb_remote_flush",
+    "nr_tlb_remote_flush_received",
+    "nr_tlb_local_flush_all",
+    "nr_tlb_local_flush_one",
+];
+
+/// A reader of the counters that this kernel has.
+pub struct Counters {
+    file: Option<File>,
+    names: Vec<&'static str>,
+    text: Vec<u8>,
+}
+
+impl Default for Counters {
+    fn default() -> Counters {
+        Counters::open()
+    }
+}
+
+impl Counters {
+    /// Opens `/proc/vmstat`; without it there are no counters.
+    pub fn open() -> Counters {
+        let mut counters = Counters {
+            file: File::open("/proc/vmstat").ok(),
+            names: Vec::new(),
+            text: vec![0; 64 * 1024],
+        };
+        let length = counters.fill();
+        let text = &counters.text[..length];
+        counters.names = WANTED.into_iter().filter(|name| value(text, name).is_some()).collect();
+        counters
+    }
+
+    /// Their names, in the order of [`Counters::read`].
+    pub fn names(&self) -> &[&'static str] {
+        &self.names
+    }
+
+    /// Their values now.
+    pub fn read(&mut self) -> Vec<u64> {
+        let length = self.fill();
+        let text = &self.text[..length];
+        self.names.iter().map(|name| value(text, name).unwrap_or(0)).collect()
+    }
+
+    fn fill(&mut self) -> usize {
+        let mut length = 0;
+        if let Some(file) = &self.file {
+            while let Ok(more @ 1..) = file.read_at(&mut self.text[length..], length as u64) {
+                length += more;
+            }
+        }
+        length
+    }
+}
+
+/// What moved from `before` to `after`.
+pub fn difference(before: &[u64], after: &[u64]) -> Vec<u64> {
+    before.iter().zip(after).map(|(before, after)| after.wrapping_sub(*before)).collect()
+}
+
+fn value(text: &[u8], name: &str) -> Option<u64> {
+    let line = text.split(|&byte| byte == b'\n').find(|line| {
+        line.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&b' '))
+    })?;
+    std::str::from_utf8(&line[name.len() + 1..]).ok()?.parse().ok()
+}
+
+/// TLB flush interrupts received by each CPU so far, by the name `TLB interrupts cpuN`; empty
+/// where `/proc/interrupts` has no such line.
+pub fn tlb_interrupts() -> BTreeMap<String, u64> {
+    let text = std::fs::read_to_string("/proc/interrupts").unwrap_or_default();
+    let cpus = text.lines().next().unwrap_or_default().split_whitespace();
+    let line = text.lines().find_map(|line| line.trim_start().strip_prefix("TLB:"));
+    cpus.zip(line.unwrap_or_default().split_whitespace())
+        .filter_map(|(cpu, count)| {
+            Some((format!("TLB interrupts {}", cpu.to_lowercase()), count.parse().ok()?))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_matched_whole() {
+        let text = b"pswpin_x 1\npswpin 22\npswpout 3\n";
+        assert_eq!(value(text, "pswpin"), Some(22));
+        assert_eq!(value(text, "pswpout"), Some(3));
+        assert_eq!(value(text, "pgreuse"), None);
+    }
+
+    #[test]
+    fn this_kernel_has_counters() {
+        let mut counters = Counters::open();
+        assert_eq!(counters.read().len(), counters.names().len());
+    }
+}

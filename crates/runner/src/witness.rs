@@ -1,0 +1,331 @@
+//! Watches over each round: were events lost, and was the machine in the state that the
+//! scenario describes?
+//!
+//! A round is marked if
+//! - a ring was full when it was drained, or the kernel says that it dropped records, or the
+//!   sentinel (a fault of our own, taken after the round) did not arrive;
+//! - a thread that runs or spins lost its CPU to somebody else during the round, or was not on
+//!   its CPU when the round started (a roll call waits for all who spin);
+//!   A kernel thread in place of the only thread that acts does no harm: nothing is flushed
+//!   meanwhile. In place of a spinner it does, for its CPU is lazy then;
+//! - a user task of somebody else ran on a sleeper's CPU since it fell asleep: the CPU does not
+//!   hold the scenario's address space lazily any more. Kernel threads do no harm there.
+
+use crate::log::{Kind, Log, Raw};
+use crate::perf::Rings;
+use crate::rounds;
+use crate::sys::{self, Usage};
+use crate::team::{Rest, Team};
+use crate::tracefs;
+use crate::vmstat::{self, Counters};
+use needless_model::addr::{PageRange, Vpn};
+use needless_model::program::{Program, Prot};
+use needless_model::run::Witness;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Reason: events were lost.
+pub const EVENTS_LOST: &str = "events lost";
+/// Reason: a running thread was switched out.
+pub const LOST_CPU: &str = "a thread lost its CPU";
+/// Reason: a running thread was not there.
+pub const NOT_ON_CPU: &str = "a thread was not on its CPU";
+/// Reason: a sleeper's CPU was used.
+pub const CPU_USED: &str = "another task ran on a sleeper's CPU";
+
+/// How long a round waits for threads that were switched out.
+const LONGEST_ABSENCE: Duration = Duration::from_secs(1);
+
+/// Pages for sentinels: one is read after each round. Address space only.
+const SENTINELS: u64 = 1 << 20;
+
+/// Where the sentinels lie, far from where scenarios are laid out and where Linux maps things.
+const SENTINELS_AT: Vpn = Vpn(0x1000_0000_0000 / 4096);
+
+/// What is known of a round when it is over.
+#[derive(Copy, Clone, Debug)]
+pub struct Observed {
+    /// When it started.
+    pub start_ns: u64,
+    /// When it ended.
+    pub end_ns: u64,
+    /// What the process used in it.
+    pub used: Usage,
+    /// Whether it counts if nothing was wrong.
+    pub counts: bool,
+}
+
+struct CpuWatch {
+    cpu: u16,
+    threads: Vec<usize>,
+    /// Who runs there, once it is known.
+    running: Option<i32>,
+    /// Whether a stranger's user task ran there since the sleepers fell asleep.
+    used: bool,
+}
+
+impl CpuWatch {
+    /// Whether one of its threads runs or spins.
+    fn ought_to_run(&self, team: &Team) -> bool {
+        self.threads.iter().any(|&thread| team.rest(thread) == Rest::Running)
+    }
+
+    /// Whether its threads sleep, so that it ought to hold the address space lazily.
+    fn ought_to_be_lazy(&self, team: &Team) -> bool {
+        !self.ought_to_run(team)
+            && self.threads.iter().any(|&thread| team.rest(thread) == Rest::Sleeping)
+    }
+}
+
+/// The watch of a run.
+pub struct Watch {
+    /// Totals.
+    pub witness: Witness,
+    /// Why it stopped before its time.
+    pub gave_up: Option<String>,
+    /// The counters of the machine.
+    pub counters: Counters,
+    /// What they showed before the first round.
+    first_counters: Vec<u64>,
+    first_interrupts: BTreeMap<String, u64>,
+    round_counters: Vec<u64>,
+    rings: Option<Rings>,
+    cpus: Vec<CpuWatch>,
+    tids: Vec<i32>,
+    kernel_threads: Vec<(i32, bool)>,
+    sentinels: PageRange,
+    /// Whether the other threads only hold their CPUs.
+    only_first_acts: bool,
+    all_there: bool,
+    seen: usize,
+    lost: u64,
+}
+
+impl Watch {
+    /// Watches over `program`, whose threads are all there.
+    pub fn new(program: &Program, tids: Vec<i32>, rings: Option<Rings>) -> Watch {
+        let mut cpus: Vec<CpuWatch> = Vec::new();
+        for (index, thread) in program.threads.iter().enumerate() {
+            match cpus.iter_mut().find(|watch| watch.cpu == thread.cpu.0) {
+                Some(watch) => watch.threads.push(index),
+                None => cpus.push(CpuWatch {
+                    cpu: thread.cpu.0,
+                    threads: vec![index],
+                    running: None,
+                    used: false,
+                }),
+            }
+        }
+        Watch {
+            witness: Witness::default(),
+            gave_up: None,
+            counters: Counters::open(),
+            first_counters: Vec::new(),
+            first_interrupts: BTreeMap::new(),
+            round_counters: Vec::new(),
+            sentinels: if rings.is_some() { map_sentinels() } else { PageRange::new(Vpn(0), 0) },
+            rings,
+            cpus,
+            tids,
+            kernel_threads: Vec::with_capacity(4096),
+            only_first_acts: rounds::repeatable(program),
+            all_there: true,
+            seen: 0,
+            lost: 0,
+        }
+    }
+
+    /// Called before the first round.
+    pub fn first_round(&mut self) {
+        self.first_counters = self.counters.read();
+        self.first_interrupts = vmstat::tlb_interrupts();
+    }
+
+    /// Called before each round: notes the counters, empties the rings, and waits until the
+    /// threads that ought to run are on their CPUs.
+    pub fn before(&mut self, team: &Team, log: &mut Log) {
+        if self.rings.is_some() {
+            self.round_counters = self.counters.read();
+        }
+        self.catch_up(log);
+        self.all_there = team.roll_call(LONGEST_ABSENCE);
+    }
+
+    /// Called after each round: whether it is good, and what the counters did.
+    pub fn after(&mut self, team: &Team, log: &mut Log, round: Observed) -> (bool, Vec<u64>) {
+        let counters = if self.rings.is_some() {
+            vmstat::difference(&self.round_counters, &self.counters.read())
+        } else {
+            Vec::new()
+        };
+        let mut reason = self.collect(log).then_some(EVENTS_LOST);
+        let disturbed = if self.rings.is_some() {
+            self.disturbance(team, &log.records, round)
+        } else {
+            (round.used.involuntary_switches > 0).then_some(LOST_CPU)
+        };
+        reason = reason.or(disturbed).or((!self.all_there).then_some(NOT_ON_CPU));
+        self.seen = log.records.len();
+        if round.counts {
+            self.witness.attempted += 1;
+            if let Some(reason) = reason {
+                *self.witness.marked.entry(reason.to_owned()).or_default() += 1;
+            }
+        }
+        (reason.is_none(), counters)
+    }
+
+    /// Called when the sleepers have fallen asleep anew.
+    pub fn renewed(&mut self, log: &mut Log) {
+        self.catch_up(log);
+        self.cpus.iter_mut().for_each(|watch| watch.used = false);
+    }
+
+    /// Empties the rings between rounds and follows who runs where. What is lost here only makes
+    /// the history of pages unknown; the record of the loss is in the log.
+    fn catch_up(&mut self, log: &mut Log) {
+        let Some(rings) = &mut self.rings else { return };
+        rings.drain(&mut log.records);
+        for at in self.seen..log.records.len() {
+            let record = log.records[at];
+            if !is_switch(&record) {
+                continue;
+            }
+            let next = record.value as i32;
+            let used = !self.harmless(next);
+            if let Some(watch) = self.cpus.iter_mut().find(|watch| watch.cpu == record.cpu) {
+                watch.running = Some(next);
+                watch.used |= used;
+            }
+        }
+        self.seen = log.records.len();
+    }
+
+    /// What the counters of the machine did since the first round.
+    pub fn drift(&mut self) -> BTreeMap<String, u64> {
+        let moved = vmstat::difference(&self.first_counters, &self.counters.read());
+        let names = self.counters.names().iter().map(|name| (*name).to_owned());
+        let interrupts = vmstat::tlb_interrupts().into_iter().map(|(name, count)| {
+            let before = self.first_interrupts.get(&name).copied().unwrap_or(count);
+            (name, count.saturating_sub(before))
+        });
+        names.zip(moved).chain(interrupts).collect()
+    }
+
+    /// Whether flushes are among the events.
+    pub fn sees_flushes(&self) -> bool {
+        self.rings.as_ref().is_some_and(|rings| rings.flushes)
+    }
+
+    /// Empties the rings after a round; whether records may be missing.
+    fn collect(&mut self, log: &mut Log) -> bool {
+        let Some(rings) = &mut self.rings else { return false };
+        let from = log.records.len();
+        let full = rings.drain(&mut log.records);
+        let sentinel = self.sentinels.start;
+        let mut arrived = true;
+        if !self.sentinels.is_empty() {
+            self.sentinels.start = sentinel.add(1);
+            sys::load(sentinel);
+            rings.drain(&mut log.records);
+            arrived = log.records[from..]
+                .iter()
+                .any(|r| r.kind == Kind::Fault && Vpn::containing(r.value) == sentinel);
+        }
+        let told: u64 =
+            log.records[from..].iter().filter(|r| r.kind == Kind::Lost).map(|r| r.value).sum();
+        if !full && arrived && told == 0 {
+            return false;
+        }
+        let counted = rings.lost().map_or(0, |lost| lost - std::mem::replace(&mut self.lost, lost));
+        self.witness.events_lost += told.max(counted).max(1);
+        log.records.push(Raw {
+            time: sys::now_ns(),
+            value: 0,
+            extra: 0,
+            tid: 0,
+            cpu: 0,
+            kind: Kind::Lost,
+        });
+        true
+    }
+
+    /// Follows the context switches since the last round; tells what disturbed this one.
+    fn disturbance(
+        &mut self,
+        team: &Team,
+        records: &[Raw],
+        round: Observed,
+    ) -> Option<&'static str> {
+        let mut reason = None;
+        for at in 0..self.cpus.len() {
+            let cpu = self.cpus[at].cpu;
+            let mut at_start = self.cpus[at].running;
+            let switches = records[self.seen..].iter();
+            for record in switches.filter(|r| is_switch(r) && r.cpu == cpu) {
+                let next = record.value as i32;
+                let in_round = record.time >= round.start_ns && record.time <= round.end_ns;
+                if record.time < round.start_ns {
+                    at_start = Some(next);
+                }
+                let tolerated =
+                    self.only_first_acts && record.tid == self.tids[0] && self.harmless(next);
+                let pushed_out = record.extra == 1 && self.ours(record.tid) && !self.ours(next);
+                let intruder = record.kind == Kind::SwitchIn
+                    && self.cpus[at].ought_to_run(team)
+                    && !self.harmless(next);
+                if in_round && (intruder || pushed_out && !tolerated) {
+                    reason = reason.or(Some(LOST_CPU));
+                }
+                if record.time <= round.end_ns && !self.harmless(next) {
+                    self.cpus[at].used = true;
+                }
+                self.cpus[at].running = Some(next);
+            }
+            if self.cpus[at].ought_to_run(team) && at_start.is_some_and(|tid| !self.ours(tid)) {
+                reason = reason.or(Some(NOT_ON_CPU));
+            }
+            if self.cpus[at].ought_to_be_lazy(team) && self.cpus[at].used {
+                reason = reason.or(Some(CPU_USED));
+            }
+        }
+        reason
+    }
+
+    fn ours(&self, tid: i32) -> bool {
+        self.tids.contains(&tid)
+    }
+
+    /// Whether a task leaves the loaded address space alone: the idle task, our own threads,
+    /// and kernel threads. A task that is gone already is taken for a user's.
+    fn harmless(&mut self, tid: i32) -> bool {
+        if tid == 0 || self.ours(tid) {
+            return true;
+        }
+        if let Some((_, kernel)) = self.kernel_threads.iter().find(|(known, _)| *known == tid) {
+            return *kernel;
+        }
+        let stat = std::fs::read(format!("/proc/{tid}/stat")).unwrap_or_default();
+        let kernel = tracefs::is_kernel_thread(&stat).unwrap_or(false);
+        if self.kernel_threads.len() < self.kernel_threads.capacity() {
+            self.kernel_threads.push((tid, kernel));
+        }
+        kernel
+    }
+}
+
+/// Whether a record tells who runs next. Leaving and coming are both looked at: kernels were seen
+/// to leave out one of the two.
+fn is_switch(record: &Raw) -> bool {
+    matches!(record.kind, Kind::SwitchOut | Kind::SwitchIn)
+}
+
+/// Address space whose reading faults map the zero page: a sentinel that leaves the LRU alone.
+fn map_sentinels() -> PageRange {
+    let range = PageRange::new(SENTINELS_AT, SENTINELS);
+    if sys::map(range, Prot::Read).is_err() {
+        return PageRange::new(SENTINELS_AT, 0);
+    }
+    sys::forbid_huge_pages(range);
+    range
+}

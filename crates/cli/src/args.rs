@@ -1,0 +1,262 @@
+//! The command line: what can be asked for, and how help shows it (examples first).
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Finds the page faults, page copies and TLB flushes that a workload did not need.
+#[derive(Debug, Parser)]
+#[command(
+    name = "needless",
+    version,
+    propagate_version = true,
+    disable_help_subcommand = true,
+    before_help = "Examples:
+  needless compare cow-reuse -t live -t model:6.1 -t model:6.12   side by side
+  needless run cow-reuse -t model:5.10                            one target, every counter
+  needless explain cow-reuse -t model:6.12 --round 3              one round, event by event
+  needless agree -t live                                          is the model right about this kernel?
+  needless doctor                                                 what can this machine show?"
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+    /// Whether to use colour (NO_COLOR and CLICOLOR_FORCE are obeyed, too).
+    #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
+    pub color: Color,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Run a scenario on one target and print every counter.
+    #[command(before_help = "Examples:
+  needless run cow-reuse                       on this kernel
+  needless run cow-reuse -t model:6.1          in the model of Linux 6.1
+  needless run cow-reuse --set pages=8 --format json")]
+    Run(RunArgs),
+    /// Run a scenario on several targets and compare them event by event.
+    #[command(before_help = "Examples:
+  needless compare cow-reuse                                      this kernel and every model row
+  needless compare cow-reuse -t live -t model:5.10 -t model:6.12
+  needless compare cow-reuse -t model:6.12 -t model:6.12,reuse=page-count
+  needless compare cow-reuse -t live --expect                     exit status 1 if the model is wrong")]
+    Compare(CompareArgs),
+    /// List the events of one round with kernel functions and verdicts.
+    #[command(before_help = "Examples:
+  needless explain cow-reuse -t model:5.10              the first round
+  needless explain cow-reuse -t live --round 7")]
+    Explain(ExplainArgs),
+    /// Run every built-in scenario on this kernel and in its model row, and compare exactly.
+    #[command(before_help = "Examples:
+  needless agree -t live                       every built-in scenario
+  needless agree -t live cow-reuse z-munmap-1  only these
+  needless agree -t live --format json")]
+    Agree(AgreeArgs),
+    /// Say what this machine can show and what would help.
+    #[command(before_help = "Examples:
+  needless doctor
+  needless doctor --format json")]
+    Doctor(FormatArgs),
+    /// List, show, check or format scenarios.
+    #[command(before_help = "Examples:
+  needless scenario list
+  needless scenario show cow-reuse > mine.kdl
+  needless scenario check mine.kdl
+  needless scenario fmt --write mine.kdl")]
+    Scenario(ScenarioArgs),
+    /// List the kernel rows and the policies in which they differ.
+    #[command(before_help = "Examples:
+  needless policies
+  needless policies --format json")]
+    Policies(FormatArgs),
+    /// Print a shell's completions.
+    #[command(hide = true, before_help = "Examples:\n  needless completions bash")]
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page, or write one page per verb into a directory.
+    #[command(hide = true, before_help = "Examples:\n  needless man | man -l -")]
+    Man {
+        /// Where to write the pages.
+        directory: Option<PathBuf>,
+    },
+}
+
+/// What every verb that runs a scenario takes.
+#[derive(Debug, Args)]
+pub struct ScenarioChoice {
+    /// A built-in scenario's name, or a file.
+    pub scenario: String,
+    /// Set a parameter of the scenario (repeatable).
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = assignment)]
+    pub settings: Vec<(String, String)>,
+    /// Rounds that count, instead of the scenario's own number.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub rounds: Option<u32>,
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct FormatArgs {
+    /// How to print the result.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub choice: ScenarioChoice,
+    /// Where to run it: live, model:6.12, model:6.12,mglru=off …
+    #[arg(short, long, default_value = "live")]
+    pub target: String,
+    /// Write the events to a file, as JSON Lines.
+    #[arg(long, value_name = "FILE")]
+    pub events: Option<PathBuf>,
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// Arguments of `compare`.
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    #[command(flatten)]
+    pub choice: ScenarioChoice,
+    /// A target (repeatable); without any: live and every model row.
+    #[arg(short, long = "target", value_name = "TARGET")]
+    pub targets: Vec<String>,
+    /// End with status 1 unless live equals its model row in every round.
+    #[arg(long)]
+    pub expect: bool,
+    /// Write the events of all targets to a file, as JSON Lines.
+    #[arg(long, value_name = "FILE")]
+    pub events: Option<PathBuf>,
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// Arguments of `explain`.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    #[command(flatten)]
+    pub choice: ScenarioChoice,
+    /// Where to run it.
+    #[arg(short, long, default_value = "live")]
+    pub target: String,
+    /// Which round, counted from 0 after the warm-up.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub round: u32,
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// Arguments of `agree`.
+#[derive(Debug, Args)]
+pub struct AgreeArgs {
+    /// The real kernel to hold the model against.
+    #[arg(short, long, default_value = "live", value_parser = ["live"])]
+    pub target: String,
+    /// Built-in scenarios or files; without any: every built-in scenario.
+    pub scenarios: Vec<String>,
+    /// Rounds of each, instead of the scenario's own number.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub rounds: Option<u32>,
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// Arguments of `scenario`.
+#[derive(Debug, Args)]
+pub struct ScenarioArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: ScenarioVerb,
+}
+
+/// The verbs of `scenario`.
+#[derive(Debug, Subcommand)]
+pub enum ScenarioVerb {
+    /// List the built-in scenarios.
+    #[command(before_help = "Examples:\n  needless scenario list")]
+    List(FormatArgs),
+    /// Print a scenario's text.
+    #[command(before_help = "Examples:\n  needless scenario show cow-reuse > mine.kdl")]
+    Show {
+        /// A built-in scenario's name, or a file.
+        scenario: String,
+    },
+    /// Read scenarios and say what is wrong with them.
+    #[command(before_help = "Examples:\n  needless scenario check mine.kdl --set pages=64")]
+    Check {
+        /// Built-in scenarios' names, or files.
+        #[arg(required = true)]
+        scenarios: Vec<String>,
+        /// Set a parameter (repeatable).
+        #[arg(long = "set", value_name = "NAME=VALUE", value_parser = assignment)]
+        settings: Vec<(String, String)>,
+    },
+    /// Print a scenario in the standard layout; comments stay.
+    #[command(before_help = "Examples:
+  needless scenario fmt mine.kdl           print
+  needless scenario fmt --write mine.kdl   change the file")]
+    Fmt {
+        /// Built-in scenarios' names, or files.
+        #[arg(required = true)]
+        scenarios: Vec<String>,
+        /// Write the result back to the file.
+        #[arg(long)]
+        write: bool,
+    },
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// For programs; the schema is docs/schema/compare.schema.json.
+    Json,
+}
+
+/// When to use colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    /// On a terminal.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// `name=value`
+fn assignment(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() && !value.is_empty() => {
+            Ok((name.to_owned(), value.to_owned()))
+        }
+        _ => Err("expected NAME=VALUE".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_declaration_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn assignments_need_both_sides() {
+        assert_eq!(assignment("pages=8=9"), Ok(("pages".into(), "8=9".into())));
+        assert!(
+            assignment("pages").is_err() && assignment("=8").is_err() && assignment("a=").is_err()
+        );
+    }
+}

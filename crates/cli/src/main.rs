@@ -1,0 +1,39 @@
+//! The `needless` command.
+#![forbid(unsafe_code)]
+
+mod args;
+mod failure;
+mod output;
+mod targets;
+mod verbs;
+
+use args::{Cli, Verb};
+use clap::Parser;
+use failure::Failure;
+use output::Output;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let output = Output::new(cli.color);
+    let outcome = match cli.verb {
+        Verb::Run(args) => verbs::compare::run(&args, &output),
+        Verb::Compare(args) => verbs::compare::compare(&args, &output),
+        Verb::Explain(args) => verbs::explain::explain(&args, &output),
+        Verb::Agree(args) => verbs::agree::agree(&args, &output),
+        Verb::Doctor(args) => verbs::doctor::doctor(args.format, &output),
+        Verb::Scenario(args) => verbs::scenario::scenario(&args.verb, &output),
+        Verb::Policies(args) => verbs::policies::policies(args.format, &output),
+        Verb::Completions { shell } => verbs::manual::completions(shell, &output),
+        Verb::Man { directory } => verbs::manual::man(directory.as_deref(), &output),
+    };
+    match outcome {
+        Ok(status) => ExitCode::from(status),
+        Err(Failure::ReaderGone) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let status = failure.status();
+            eprintln!("{:?}", miette::Report::new(failure));
+            ExitCode::from(status)
+        }
+    }
+}

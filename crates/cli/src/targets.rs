@@ -1,0 +1,207 @@
+//! Targets: where a scenario runs. The one file that knows the model's, the live kernel's and
+//! the scenario language's entry points.
+
+use crate::failure::{EVENTS_LOST, EXPECTED, Failure, NOT_PERMITTED, OTHER, UNSUPPORTED};
+use crate::verbs::policies::remark;
+use miette::Diagnostic;
+use needless_live::LiveOptions;
+use needless_model::account::{Account, EVENTS};
+use needless_model::kernels::KernelRow;
+use needless_model::policy::POLICIES;
+use needless_model::program::{Op, OpKind, Program};
+use needless_model::run::TargetRun;
+use needless_model::sim::{self, SimOptions};
+use needless_report::compare::{Outcome, Ran, Target};
+use needless_report::doctor::{Check, State};
+use needless_report::steps::{self, Difference, Step};
+use needless_scenario::{Settings, builtin};
+use std::collections::BTreeMap;
+
+/// A target as it was asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Spec {
+    /// The running kernel.
+    Live,
+    /// A row of the model.
+    Model(Box<KernelRow>),
+}
+
+impl Spec {
+    /// The target that `name` names.
+    pub fn parse(name: &str) -> Result<Spec, Failure> {
+        if name == "live" {
+            return Ok(Spec::Live);
+        }
+        let unknown = || Failure::UnknownTarget {
+            name: name.to_owned(),
+            known: KernelRow::names().join(", "),
+        };
+        let row = name.strip_prefix("model:").ok_or_else(unknown)?;
+        let bad = |error: needless_model::kernels::RowError| Failure::BadRow {
+            name: name.to_owned(),
+            reason: error.to_string(),
+        };
+        KernelRow::parse(row).map(|row| Spec::Model(Box::new(row))).map_err(bad)
+    }
+
+    /// Every target there is.
+    pub fn all() -> Vec<Spec> {
+        let rows = KernelRow::all().into_iter().map(|row| Spec::Model(Box::new(row)));
+        std::iter::once(Spec::Live).chain(rows).collect()
+    }
+
+    /// The name that names it.
+    pub fn name(&self) -> String {
+        match self {
+            Spec::Live => "live".to_owned(),
+            Spec::Model(row) => format!("model:{}", row.name),
+        }
+    }
+
+    /// Runs the program there; gives the result and the exit status that tells it.
+    pub fn target(&self, program: &Program) -> (Target, u8) {
+        let (outcome, status) = match self {
+            Spec::Live => live(program),
+            Spec::Model(row) => match model(program, row) {
+                Ok(run) => (Outcome::Ran(Box::new(Ran::model(program, run))), EXPECTED),
+                Err(reason) => (Outcome::Unavailable { reason, help: None }, UNSUPPORTED),
+            },
+        };
+        let remark = match self {
+            Spec::Live => None,
+            Spec::Model(row) => remark(row),
+        };
+        (Target { name: self.name(), remark, outcome }, status)
+    }
+}
+
+fn model(program: &Program, row: &KernelRow) -> Result<TargetRun, String> {
+    sim::run(program, row, &SimOptions::default()).map_err(|error| error.to_string())
+}
+
+/// The running kernel, held against the model's row for its release or the nearest older one.
+fn live(program: &Program) -> (Outcome, u8) {
+    let run = match needless_live::run(program, &LiveOptions::default()) {
+        Ok(run) => run,
+        Err(error) => {
+            let (help, status) = (error.help().map(|help| help.to_string()), error.exit_status());
+            return (Outcome::Unavailable { reason: error.to_string(), help }, status);
+        }
+    };
+    let status = match &run.invalid {
+        Some(_) if run.witness.events_lost > 0 => EVENTS_LOST,
+        Some(_) => OTHER,
+        None if run.unseen.contains_key(EVENTS) => blind_status(),
+        None => EXPECTED,
+    };
+    let (row, own_row) = row_of(run.release.as_deref());
+    let ran = match model(program, &row) {
+        Ok(model) => Ran::real(program, run, &model, own_row),
+        Err(_) => Ran::model(program, run),
+    };
+    (Outcome::Ran(Box::new(ran)), status)
+}
+
+/// The status of a run without events: rusage is all that was compared.
+fn blind_status() -> u8 {
+    let refused = |check: &needless_live::Check| {
+        check.name == "privilege" && check.state != needless_live::State::Ok
+    };
+    if needless_live::doctor().iter().any(refused) { NOT_PERMITTED } else { UNSUPPORTED }
+}
+
+/// The model's row for a release like `6.18.44-amd64`, and whether it is the kernel's own.
+fn row_of(release: Option<&str>) -> (KernelRow, bool) {
+    let mut numbers = release.unwrap_or_default().split(|c: char| !c.is_ascii_digit());
+    let mut next = || numbers.next().and_then(|number| number.parse().ok()).unwrap_or(0);
+    KernelRow::nearest(next(), next())
+}
+
+/// What explains each step from one model row to the next, in the order of the targets.
+pub fn steps(program: &Program, specs: &[Spec], targets: &[Target]) -> Vec<Step> {
+    let rows: Vec<(&KernelRow, &Target, &Account)> = specs
+        .iter()
+        .zip(targets)
+        .filter_map(|(spec, target)| match spec {
+            Spec::Model(row) => Some((row.as_ref(), target, &target.ran()?.account)),
+            Spec::Live => None,
+        })
+        .collect();
+    let step = |pair: &[(&KernelRow, &Target, &Account)]| {
+        let [(from, before, old), (to, after, new)] = pair else { return None };
+        let (numbers, differences) = differences(from, to);
+        let run_with = |changed: &[usize]| {
+            let mut row = (*from).clone();
+            for &at in changed {
+                row.policies = row.policies.with_one_from(&to.policies, numbers[at]);
+            }
+            model(program, &row).ok().map(|run| Account::of(program, &run))
+        };
+        Some(steps::explain((&before.name, old), (&after.name, new), &differences, run_with))
+    };
+    rows.windows(2).filter_map(step).collect()
+}
+
+/// The policies in which two rows differ: their numbers, and what they are.
+fn differences(from: &KernelRow, to: &KernelRow) -> (Vec<usize>, Vec<Difference>) {
+    let words = from.policies.words().into_iter().zip(to.policies.words());
+    let differing = words.enumerate().filter(|(_, (old, new))| old != new);
+    differing
+        .map(|(at, (old, new))| {
+            let policy = POLICIES[at].name.to_owned();
+            (at, Difference { policy, from: old.to_owned(), to: new.to_owned() })
+        })
+        .unzip()
+}
+
+/// The scenario made ready to run.
+pub fn program(
+    name: &str,
+    settings: &[(String, String)],
+    rounds: Option<u32>,
+) -> Result<Program, Failure> {
+    let settings: Settings = settings.iter().cloned().collect();
+    let mut program = needless_scenario::compile(&needless_scenario::load(name)?, &settings)?;
+    if let (Some(rounds), Some(first)) = (rounds, program.threads.first_mut()) {
+        set_rounds(&mut first.body, rounds);
+    }
+    Ok(program)
+}
+
+/// Sets the number of rounds that count; they are the first thread's, wherever they stand.
+fn set_rounds(body: &mut [Op], rounds: u32) {
+    for op in body {
+        match &mut op.kind {
+            OpKind::Rounds { count, .. } => *count = rounds,
+            OpKind::Repeat { body, .. }
+            | OpKind::ForEach { body, .. }
+            | OpKind::Measure { body } => set_rounds(body, rounds),
+            _ => {}
+        }
+    }
+}
+
+/// The names of the built-in scenarios.
+pub fn builtin_names() -> Vec<String> {
+    builtin::names().map(str::to_owned).collect()
+}
+
+/// What this machine can show.
+pub fn checks() -> Vec<Check> {
+    let check = |check: needless_live::Check| Check {
+        name: check.name.to_owned(),
+        state: match check.state {
+            needless_live::State::Ok => State::Ok,
+            needless_live::State::Warning => State::Warning,
+            needless_live::State::Missing => State::Missing,
+        },
+        found: check.detail,
+        help: check.remedy,
+    };
+    needless_live::doctor().into_iter().map(check).collect()
+}
+
+/// The environment, as every live result records it.
+pub fn environment() -> BTreeMap<String, String> {
+    needless_live::environment()
+}

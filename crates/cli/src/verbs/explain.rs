@@ -1,0 +1,37 @@
+//! `explain`: one round, event by event.
+
+use super::program;
+use crate::args::{ExplainArgs, Format};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::targets::Spec;
+use needless_report::compare::Outcome;
+use needless_report::explain::{Explanation, json, text};
+
+/// `needless explain`
+pub fn explain(args: &ExplainArgs, output: &Output) -> Result<u8, Failure> {
+    let spec = Spec::parse(&args.target)?;
+    let program = program(&args.choice)?;
+    let (target, status) = spec.target(&program);
+    let ran = match target.outcome {
+        Outcome::Ran(ran) => ran,
+        Outcome::Unavailable { reason, help } => {
+            return Err(Failure::Target { target: args.target.clone(), reason, help, status });
+        }
+    };
+    let at = ran.run.rounds.iter().position(|round| round.index == args.round);
+    let at = at.ok_or_else(|| Failure::NoSuchRound {
+        round: args.round,
+        target: args.target.clone(),
+        rounds: ran.run.rounds.len(),
+    })?;
+    let explanation = Explanation { program: &program, ran: &ran, at };
+    match args.format.format {
+        Format::Json => output.json(&json(&explanation))?,
+        Format::Text => {
+            output.result(&text(&explanation, output.style))?;
+            output.next(&format!("needless compare {}", args.choice.scenario))?;
+        }
+    }
+    Ok(status)
+}

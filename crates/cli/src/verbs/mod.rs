@@ -1,0 +1,19 @@
+//! The verbs: each reads its arguments, asks targets, prints a report, gives an exit status.
+
+pub mod agree;
+pub mod compare;
+pub mod doctor;
+pub mod explain;
+pub mod manual;
+pub mod policies;
+pub mod scenario;
+
+use crate::args::ScenarioChoice;
+use crate::failure::Failure;
+use crate::targets;
+use needless_model::program::Program;
+
+/// The scenario that the arguments name, made ready to run.
+fn program(choice: &ScenarioChoice) -> Result<Program, Failure> {
+    targets::program(&choice.scenario, &choice.settings, choice.rounds)
+}

@@ -1,0 +1,72 @@
+//! `policies`: the kernel rows and what tells them apart.
+
+use crate::args::Format;
+use crate::failure::{EXPECTED, Failure};
+use crate::output::Output;
+use needless_model::kernels::{KernelRow, Standing};
+use needless_model::policy::POLICIES;
+use needless_report::SCHEMA_VERSION;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// `needless policies`
+pub fn policies(format: Format, output: &Output) -> Result<u8, Failure> {
+    let rows = KernelRow::all();
+    match format {
+        Format::Json => output.json(&document(&rows))?,
+        Format::Text => output.result(&text(&rows, output))?,
+    }
+    Ok(EXPECTED)
+}
+
+/// Why a row may not be compared with a running kernel, if so.
+pub fn remark(row: &KernelRow) -> Option<String> {
+    match row.standing {
+        Standing::Runnable => None,
+        Standing::PublishedFiguresOnly => Some("published figures only".to_owned()),
+    }
+}
+
+fn text(rows: &[KernelRow], output: &Output) -> String {
+    let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
+    let mut text = format!("{} {}\n", output.style.bold("kernel rows"), names.join(" "));
+    for (at, policy) in POLICIES.iter().enumerate() {
+        let name = output.style.bold(policy.name);
+        text += &format!("\n{name}  {}\n", policy.summary);
+        for (word, meaning) in policy.values {
+            let has = |row: &&KernelRow| row.policies.words().get(at) == Some(word);
+            let kernels: Vec<&str> = rows.iter().filter(has).map(|row| row.name.as_str()).collect();
+            let kernels = if kernels.is_empty() { "none".to_owned() } else { kernels.join(" ") };
+            text += &output.style.wrap(&format!("  {word}: {meaning} [{kernels}]"), 6);
+            text.push('\n');
+        }
+        text += &output.style.wrap(&format!("  source: {}", policy.source), 6);
+        text.push('\n');
+    }
+    text
+}
+
+fn document(rows: &[KernelRow]) -> Value {
+    let policies: Vec<Value> = POLICIES
+        .iter()
+        .map(|policy| {
+            let values: BTreeMap<&str, &str> = policy.values.iter().copied().collect();
+            json!({
+                "name": policy.name,
+                "summary": policy.summary,
+                "source": policy.source,
+                "values": values,
+            })
+        })
+        .collect();
+    let kernels: Vec<Value> = rows
+        .iter()
+        .map(|row| {
+            let words = row.policies.words();
+            let values: BTreeMap<&str, &str> =
+                POLICIES.iter().map(|policy| policy.name).zip(words).collect();
+            json!({ "name": row.name, "remark": remark(row), "policies": values })
+        })
+        .collect();
+    json!({ "schema_version": SCHEMA_VERSION, "policies": policies, "kernels": kernels })
+}

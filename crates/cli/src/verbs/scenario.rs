@@ -1,0 +1,85 @@
+//! `scenario`: list, show, check and format scenarios.
+
+use crate::args::{Format, FormatArgs, ScenarioVerb};
+use crate::failure::{EXPECTED, Failure};
+use crate::output::{Output, write_whole};
+use crate::targets;
+use needless_model::program::Program;
+use needless_report::SCHEMA_VERSION;
+use needless_report::style::count;
+use needless_scenario::{builtin, load};
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// `needless scenario`
+pub fn scenario(verb: &ScenarioVerb, output: &Output) -> Result<u8, Failure> {
+    match verb {
+        ScenarioVerb::List(FormatArgs { format }) => list(*format, output)?,
+        ScenarioVerb::Show { scenario } => output.result(&load(scenario)?.text)?,
+        ScenarioVerb::Check { scenarios, settings } => {
+            for name in scenarios {
+                let program = targets::program(name, settings, None)?;
+                output.result(&format!("{name}: good: {}", size(&program)))?;
+            }
+        }
+        ScenarioVerb::Fmt { scenarios, write } => {
+            for name in scenarios {
+                format(name, *write, output)?;
+            }
+        }
+    }
+    Ok(EXPECTED)
+}
+
+fn size(program: &Program) -> String {
+    let pages: u64 = program.areas.iter().map(|area| area.range.pages()).sum();
+    [
+        count(program.threads.len(), "thread"),
+        count(usize::from(program.machine.cpus), "CPU"),
+        count(program.areas.len(), "area"),
+        count(usize::try_from(pages).unwrap_or(usize::MAX), "page"),
+    ]
+    .join(", ")
+}
+
+fn list(format: Format, output: &Output) -> Result<(), Failure> {
+    // Nothing is parsed to list: texts give their first doc line, aliases what they stand for.
+    let texts = builtin::ALL.iter().map(|text| (text.name, text.doc().to_owned()));
+    let aliases = builtin::ALIASES.iter().map(|alias| {
+        let set = alias.presets.iter().map(|(name, value)| format!(" --set {name}={value}"));
+        (alias.name, format!("{}{}", alias.of, set.collect::<String>()))
+    });
+    let scenarios: Vec<(&str, String)> = texts.chain(aliases).collect();
+    if format == Format::Json {
+        let scenarios: Vec<Value> =
+            scenarios.iter().map(|(name, doc)| json!({ "name": name, "doc": doc })).collect();
+        return output.json(&json!({ "schema_version": SCHEMA_VERSION, "scenarios": scenarios }));
+    }
+    let width = scenarios.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for (name, doc) in &scenarios {
+        text += &output.style.wrap(&format!("{name:width$}  {doc}"), width + 2);
+        text.push('\n');
+    }
+    output.result(&text)?;
+    output.next("needless scenario show cow-reuse")
+}
+
+fn format(name: &str, write: bool, output: &Output) -> Result<(), Failure> {
+    let source = load(name)?;
+    let formatted = needless_scenario::format(&source)?;
+    if !write {
+        return output.result(&formatted);
+    }
+    if builtin::find(name).is_some() {
+        return Err(Failure::Usage {
+            message: format!("`{name}` is built in: there is no file to write"),
+            help: format!("needless scenario fmt {name} > {name}.kdl"),
+        });
+    }
+    if formatted != source.text {
+        write_whole(Path::new(name), |out| out.write_all(formatted.as_bytes()))?;
+        eprintln!("{name}: formatted");
+    }
+    Ok(())
+}

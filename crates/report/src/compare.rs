@@ -1,0 +1,184 @@
+//! A comparison: targets side by side, and what may be said of one by means of another.
+//!
+//! A real kernel shows less than the model. In rounds whose sequence equals that of the model's
+//! row for its release, what the model knows holds for the real round too: such figures are
+//! *transferred*, and every report says so. Nothing is transferred into other rounds, into
+//! invalid runs, or from a row that is not the kernel's own.
+
+use crate::steps::Step;
+use needless_model::account::{Account, RoundAccount};
+use needless_model::agreement::Agreement;
+use needless_model::counters::{Counter, FAULTS_BY_CLASS, Fold, Observation, What};
+use needless_model::program::Program;
+use needless_model::run::TargetRun;
+use std::collections::BTreeSet;
+
+/// Targets side by side.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// What was run.
+    pub program: Program,
+    /// The targets, in the order asked for.
+    pub targets: Vec<Target>,
+    /// What explains each step from one model row to the next.
+    pub steps: Vec<Step>,
+}
+
+/// One target.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// As it was asked for.
+    pub name: String,
+    /// A remark on the whole target: `published figures only`.
+    pub remark: Option<String>,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// What came of a target.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// It ran.
+    Ran(Box<Ran>),
+    /// It could not run.
+    Unavailable {
+        /// Why.
+        reason: String,
+        /// What would help.
+        help: Option<String>,
+    },
+}
+
+/// A target that ran.
+#[derive(Clone, Debug)]
+pub struct Ran {
+    /// What it gave.
+    pub run: TargetRun,
+    /// What that amounts to.
+    pub account: Account,
+    /// The model's row for the same kernel; only for real kernels.
+    pub reference: Option<Reference>,
+}
+
+/// A real kernel held against the model's row for it.
+#[derive(Clone, Debug)]
+pub struct Reference {
+    /// The row: `model:6.18`.
+    pub row: String,
+    /// Whether the row is the kernel's own; otherwise the nearest older one (or the oldest).
+    pub own_row: bool,
+    /// How far they agree.
+    pub agreement: Agreement,
+    /// The row's account.
+    pub account: Account,
+    /// Names of the figures that were transferred from it.
+    pub transferred: BTreeSet<&'static str>,
+}
+
+impl Target {
+    /// What it gave, if it ran.
+    pub fn ran(&self) -> Option<&Ran> {
+        match &self.outcome {
+            Outcome::Ran(ran) => Some(ran),
+            Outcome::Unavailable { .. } => None,
+        }
+    }
+}
+
+impl Ran {
+    /// A run of a model.
+    pub fn model(program: &Program, run: TargetRun) -> Ran {
+        Ran { account: Account::of(program, &run), run, reference: None }
+    }
+
+    /// A run of a real kernel, held against the run of the model's row.
+    pub fn real(program: &Program, run: TargetRun, model: &TargetRun, own_row: bool) -> Ran {
+        let mut account = Account::of(program, &run);
+        let model_account = Account::of(program, model);
+        let agreement = Agreement::between(&account, &model_account);
+        let transferred = if own_row && run.invalid.is_none() {
+            transfer(&mut account, &model_account, &agreement)
+        } else {
+            BTreeSet::new()
+        };
+        let row = model.target.clone();
+        let reference = Reference { row, own_row, agreement, account: model_account, transferred };
+        Ran { run, account, reference: Some(reference) }
+    }
+
+    /// Whether the run counts and every round equals the model's own row; `None` if it is not
+    /// known.
+    pub fn exact(&self) -> Option<bool> {
+        let reference = self.reference.as_ref()?;
+        if reference.agreement.undecided.is_some()
+            || self.run.invalid.is_some()
+            || !reference.own_row
+        {
+            return None;
+        }
+        Some(reference.agreement.is_exact())
+    }
+}
+
+/// Fills what `real` does not know from the equal rounds of `model`; returns the figures' names.
+fn transfer(real: &mut Account, model: &Account, agreement: &Agreement) -> BTreeSet<&'static str> {
+    let mut names = BTreeSet::new();
+    if agreement.undecided.is_some() {
+        return names;
+    }
+    for (at, (to, from)) in real.rounds.iter_mut().zip(&model.rounds).enumerate() {
+        if agreement.differing.contains(&at) {
+            continue;
+        }
+        transfer_round(to, from, &mut names);
+    }
+    for name in &names {
+        real.unknown.remove(*name);
+    }
+    names
+}
+
+fn transfer_round(to: &mut RoundAccount, from: &RoundAccount, names: &mut BTreeSet<&'static str>) {
+    for &counter in Counter::ALL {
+        // Interrupts are not part of the sequence: equal sequences may differ in them.
+        let comparable = match counter.fold() {
+            Fold::Every(whats) => !whats.contains(&What::Interrupt),
+            Fold::Needless(What::Interrupt) => {
+                to.counters.get(Counter::Interrupts) == from.counters.get(Counter::Interrupts)
+            }
+            Fold::Needless(_) => true,
+            Fold::MinorFaults | Fold::MajorFaults | Fold::Cycles => false,
+        };
+        let known = from.counters.get(counter);
+        if comparable && to.counters.get(counter).is_none() && known.is_some() {
+            to.counters.set(counter, known);
+            names.insert(counter.name());
+        }
+    }
+    if to.classes.is_none() && from.classes.is_some() {
+        to.classes.clone_from(&from.classes);
+        names.insert(FAULTS_BY_CLASS);
+    }
+    transfer_verdicts(&mut to.seen, &from.seen);
+}
+
+/// Gives the n-th fault, flush … of a round the verdict of the model's n-th.
+fn transfer_verdicts(to: &mut Vec<Observation>, from: &[Observation]) {
+    for what in [What::Fault, What::Copy, What::Shootdown, What::LocalFlush] {
+        let mut known = from.iter().filter(|observation| observation.what == what);
+        for observation in to.iter_mut().filter(|observation| observation.what == what) {
+            let Some(known) = known.next() else { break };
+            // A cause is named by its number in the model's own run.
+            let verdict =
+                known.verdict.map(|v| needless_model::verdict::Verdict { caused_by: None, ..v });
+            observation.verdict = observation.verdict.or(verdict);
+            observation.site = observation.site.or(known.site);
+            observation.class = observation.class.or(known.class);
+        }
+        to.extend(known.map(|known| Observation {
+            verdict:
+                known.verdict.map(|v| needless_model::verdict::Verdict { caused_by: None, ..v }),
+            ..*known
+        }));
+    }
+}

@@ -1,0 +1,69 @@
+//! What this machine can show, and what would help.
+
+use crate::SCHEMA_VERSION;
+use crate::style::Style;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// How a check came out.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// As it should be.
+    Ok,
+    /// Something works less well.
+    Warning,
+    /// Something does not work.
+    Missing,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// What.
+    pub name: String,
+    /// How it came out.
+    pub state: State,
+    /// What was found, and what works without it.
+    pub found: String,
+    /// The least privilege or change that would help.
+    pub help: Option<String>,
+}
+
+/// The report as text.
+pub fn text(checks: &[Check], environment: &BTreeMap<String, String>, style: Style) -> String {
+    let width = checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for check in checks {
+        let state = match check.state {
+            State::Ok => "ok     ".to_owned(),
+            State::Warning => style.warn("warning"),
+            State::Missing => style.warn("missing"),
+        };
+        text += &format!("{state}  {:width$}  {}\n", check.name, check.found);
+        if let Some(help) = &check.help {
+            let indent = 9 + width + 2;
+            text += &style.wrap(&format!("{}{help}", " ".repeat(indent)), indent);
+            text.push('\n');
+        }
+    }
+    if !environment.is_empty() {
+        text += &format!("\n{}\n", style.bold("environment"));
+        let width = environment.keys().map(String::len).max().unwrap_or(0);
+        for (name, value) in environment {
+            text += &style.wrap(&format!("  {name:width$}  {value}"), width + 4);
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// The report as a JSON document.
+pub fn json(checks: &[Check], environment: &BTreeMap<String, String>) -> Value {
+    json!({
+        "schema_version": SCHEMA_VERSION,
+        "checks": checks,
+        "environment": environment,
+    })
+}

@@ -1,0 +1,314 @@
+//! JSON documents. The shape of a comparison is docs/schema/compare.schema.json.
+//!
+//! `per_round` gives the most frequent value of each counter, `spread` says how far rounds
+//! differ where they do, `samples` has every round's value. Unknown is `null`, and `unknown`
+//! says why.
+
+use crate::SCHEMA_VERSION;
+use crate::compare::{Comparison, Outcome, Ran, Reference, Target};
+use crate::stats::{Median, median};
+use crate::steps::Step;
+use needless_model::account::{Account, RoundAccount, SEQUENCE};
+use needless_model::counters::{Counter, FAULTS_BY_CLASS, Observation};
+use needless_model::verdict::{Judgement, Needless, Reason};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema_version: u32,
+    scenario: Scenario<'a>,
+    environment: Option<&'a BTreeMap<String, String>>,
+    targets: Vec<TargetDocument<'a>>,
+    steps: &'a [Step],
+    counters: BTreeMap<&'static str, CounterDocument>,
+}
+
+#[derive(Serialize)]
+struct Scenario<'a> {
+    name: &'a str,
+    cpus: u16,
+    threads: Vec<&'a str>,
+    areas: Vec<AreaDocument<'a>>,
+}
+
+#[derive(Serialize)]
+struct AreaDocument<'a> {
+    name: &'a str,
+    pages: u64,
+}
+
+#[derive(Serialize)]
+struct CounterDocument {
+    unit: &'static str,
+    doc: &'static str,
+}
+
+#[derive(Serialize)]
+struct TargetDocument<'a> {
+    target: &'a str,
+    status: &'static str,
+    reason: Option<&'a str>,
+    remark: Option<&'a str>,
+    #[serde(flatten)]
+    ran: Option<RanDocument<'a>>,
+}
+
+#[derive(Serialize)]
+struct RanDocument<'a> {
+    release: Option<&'a str>,
+    rounds: usize,
+    per_round: Map<String, Value>,
+    spread: BTreeMap<&'static str, SpreadDocument>,
+    cycles: Option<Median>,
+    sequence: Option<String>,
+    sequences: Vec<SequenceDocument>,
+    samples: Map<String, Value>,
+    verdicts: Verdicts,
+    findings: Vec<FindingDocument>,
+    unknown: &'a BTreeMap<String, String>,
+    agreement: Option<AgreementDocument<'a>>,
+    witness: &'a needless_model::run::Witness,
+    environment: &'a BTreeMap<String, String>,
+    final_pages: &'a BTreeMap<String, String>,
+}
+
+#[derive(Serialize)]
+struct SpreadDocument {
+    equal_rounds: usize,
+    known_rounds: usize,
+    min: u64,
+    max: u64,
+    median: u64,
+}
+
+#[derive(Serialize)]
+struct SequenceDocument {
+    sequence: String,
+    rounds: usize,
+}
+
+/// The verdicts of one typical round, event by event.
+#[derive(Serialize)]
+struct Verdicts {
+    round: Option<u32>,
+    events: Vec<VerdictDocument>,
+}
+
+#[derive(Serialize)]
+struct VerdictDocument {
+    event: u64,
+    what: Option<Needless>,
+    function: Option<&'static str>,
+    file: Option<&'static str>,
+    judgement: Judgement,
+    reason: Reason,
+    text: &'static str,
+    caused_by: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct FindingDocument {
+    what: Needless,
+    function: Option<&'static str>,
+    file: Option<&'static str>,
+    reason: Reason,
+    text: &'static str,
+    count: u64,
+}
+
+/// How far a real target and the model's row agree.
+#[derive(Serialize)]
+pub(crate) struct AgreementDocument<'a> {
+    row: &'a str,
+    own_row: bool,
+    rounds: usize,
+    equal: usize,
+    differing: &'a [usize],
+    undecided: Option<&'a str>,
+    rusage_equal: usize,
+    rusage_rounds: usize,
+    transferred: Vec<&'static str>,
+}
+
+impl<'a> AgreementDocument<'a> {
+    pub(crate) fn of(reference: &'a Reference) -> AgreementDocument<'a> {
+        let agreement = &reference.agreement;
+        AgreementDocument {
+            row: &reference.row,
+            own_row: reference.own_row,
+            rounds: agreement.rounds,
+            equal: agreement.equal(),
+            differing: &agreement.differing,
+            undecided: agreement.undecided.as_deref(),
+            rusage_equal: agreement.rusage.0,
+            rusage_rounds: agreement.rusage.1,
+            transferred: reference.transferred.iter().copied().collect(),
+        }
+    }
+}
+
+/// The document of a comparison (and of a run, which is a comparison with one target).
+pub fn comparison(comparison: &Comparison) -> Value {
+    let program = &comparison.program;
+    let areas = program.areas.iter();
+    let environment = comparison.targets.iter().filter_map(Target::ran);
+    value(&Document {
+        schema_version: SCHEMA_VERSION,
+        scenario: Scenario {
+            name: &program.name,
+            cpus: program.machine.cpus,
+            threads: program.threads.iter().map(|thread| thread.name.as_str()).collect(),
+            areas: areas
+                .map(|area| AreaDocument { name: &area.name, pages: area.range.pages() })
+                .collect(),
+        },
+        environment: environment.map(|ran| &ran.run.environment).find(|map| !map.is_empty()),
+        targets: comparison.targets.iter().map(target).collect(),
+        steps: &comparison.steps,
+        counters: Counter::ALL
+            .iter()
+            .map(|c| (c.name(), CounterDocument { unit: c.unit(), doc: c.doc() }))
+            .collect(),
+    })
+}
+
+/// The value of a document whose parts are all plain data, which cannot fail to convert.
+pub(crate) fn value(document: &impl Serialize) -> Value {
+    serde_json::to_value(document).unwrap_or_else(|error| json!({ "error": error.to_string() }))
+}
+
+fn target(target: &Target) -> TargetDocument<'_> {
+    let (status, reason, ran) = match &target.outcome {
+        Outcome::Unavailable { reason, .. } => ("unavailable", Some(reason.as_str()), None),
+        Outcome::Ran(ran) => match &ran.run.invalid {
+            Some(reason) => ("invalid", Some(reason.as_str()), Some(ran)),
+            None => ("ran", None, Some(ran)),
+        },
+    };
+    let remark = target.remark.as_deref();
+    TargetDocument { target: &target.name, status, reason, remark, ran: ran.map(|r| document(r)) }
+}
+
+fn document(ran: &Ran) -> RanDocument<'_> {
+    let account = &ran.account;
+    let sequences: Vec<SequenceDocument> = account
+        .sequences()
+        .iter()
+        .map(|g| SequenceDocument { sequence: g.value.to_string(), rounds: g.rounds.len() })
+        .collect();
+    RanDocument {
+        release: ran.run.release.as_deref(),
+        rounds: account.rounds.len(),
+        per_round: per_round(account),
+        spread: spreads(account),
+        cycles: median(&account.cycles()),
+        sequence: sequences.first().map(|group| group.sequence.clone()),
+        sequences,
+        samples: samples(account),
+        verdicts: verdicts(account),
+        findings: findings(account),
+        unknown: &account.unknown,
+        agreement: ran.reference.as_ref().map(AgreementDocument::of),
+        witness: &ran.run.witness,
+        environment: &ran.run.environment,
+        final_pages: &ran.run.final_pages,
+    }
+}
+
+pub(crate) fn per_round(account: &Account) -> Map<String, Value> {
+    let mut map: Map<String, Value> = Counter::ALL
+        .iter()
+        .map(|&counter| {
+            let value = match counter {
+                Counter::Cycles => median(&account.cycles()).map(|result| result.median),
+                _ => account.typical(counter),
+            };
+            (counter.name().to_owned(), json!(value))
+        })
+        .collect();
+    let classes = account.typical_classes().map(|(classes, _)| {
+        classes.iter().map(|(class, n)| (class.name(), *n)).collect::<BTreeMap<_, _>>()
+    });
+    map.insert(FAULTS_BY_CLASS.to_owned(), json!(classes));
+    map
+}
+
+fn spreads(account: &Account) -> BTreeMap<&'static str, SpreadDocument> {
+    let differing = |&counter: &Counter| {
+        let spread = account.spread(counter)?;
+        let all = spread.is_constant() && spread.of == account.rounds.len();
+        (!all).then_some((
+            counter.name(),
+            SpreadDocument {
+                equal_rounds: spread.equal,
+                known_rounds: spread.of,
+                min: spread.min,
+                max: spread.max,
+                median: spread.median,
+            },
+        ))
+    };
+    Counter::ALL.iter().filter_map(differing).collect()
+}
+
+/// Every round's value of every known counter; of cycles every block's.
+fn samples(account: &Account) -> Map<String, Value> {
+    let known = Counter::ALL.iter().filter(|&&c| account.spread(c).is_some());
+    let mut samples: Map<String, Value> = known
+        .map(|&counter| {
+            let values: Vec<Option<u64>> =
+                account.rounds.iter().map(|round| round.counters.get(counter)).collect();
+            (counter.name().to_owned(), json!(values))
+        })
+        .collect();
+    let cycles: Vec<&Vec<u64>> = account.rounds.iter().map(|round| &round.cycles).collect();
+    if cycles.iter().any(|blocks| !blocks.is_empty()) {
+        samples.insert(Counter::Cycles.name().to_owned(), json!(cycles));
+    }
+    let indices: Vec<u32> = account.rounds.iter().map(|round| round.index).collect();
+    samples.insert("round".to_owned(), json!(indices));
+    samples
+}
+
+/// The first of the rounds that have the most frequent sequence.
+fn typical_round(account: &Account) -> Option<&RoundAccount> {
+    if account.unknown.contains_key(SEQUENCE) {
+        return None;
+    }
+    account.rounds.get(*account.sequences().first()?.rounds.first()?)
+}
+
+fn verdicts(account: &Account) -> Verdicts {
+    let round = typical_round(account);
+    let document = |seen: &Observation| {
+        let verdict = seen.verdict?;
+        Some(VerdictDocument {
+            event: seen.seq,
+            what: seen.what.needless(),
+            function: seen.site.map(|site| site.function()),
+            file: seen.site.map(|site| site.file()),
+            judgement: verdict.judgement,
+            reason: verdict.reason,
+            text: verdict.reason.text(),
+            caused_by: verdict.caused_by,
+        })
+    };
+    Verdicts {
+        round: round.map(|round| round.index),
+        events: round.map_or_else(Vec::new, |r| r.seen.iter().filter_map(document).collect()),
+    }
+}
+
+fn findings(account: &Account) -> Vec<FindingDocument> {
+    let document = |(finding, count): (needless_model::verdict::Finding, u64)| FindingDocument {
+        what: finding.what,
+        function: finding.site.map(|site| site.function()),
+        file: finding.site.map(|site| site.file()),
+        reason: finding.reason,
+        text: finding.reason.text(),
+        count,
+    };
+    account.findings().into_iter().map(document).collect()
+}

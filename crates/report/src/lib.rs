@@ -1,0 +1,24 @@
+//! Reports: what a run, a comparison, an agreement run say, as text and as JSON.
+//!
+//! Reports only arrange what accounts hold. Both forms are made from the same values, and both
+//! keep the rule that an unknown figure is shown as unknown, with its reason, never as zero.
+#![forbid(unsafe_code)]
+
+pub mod agree;
+pub mod compare;
+pub mod doctor;
+pub mod explain;
+pub mod json;
+pub mod jsonl;
+pub mod notes;
+pub mod run;
+pub mod stats;
+pub mod steps;
+pub mod style;
+pub mod table;
+
+pub use compare::{Comparison, Outcome, Ran, Reference, Target};
+pub use style::Style;
+
+/// Version of every JSON document, raised whenever a field changes its meaning or goes away.
+pub const SCHEMA_VERSION: u32 = 1;

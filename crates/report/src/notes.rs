@@ -1,0 +1,282 @@
+//! What stands under the tables: reasons, findings, steps, sequences, witnesses.
+
+use crate::compare::{Comparison, Outcome, Ran, Target};
+use crate::steps::{Change, Difference, Explanation, Step};
+use crate::style::{Style, count};
+use crate::table::table;
+use needless_model::account::Account;
+use needless_model::counters::{Counter, FAULTS_BY_CLASS};
+use needless_model::verdict::{Finding, Needless};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The whole text of a comparison.
+pub fn text(comparison: &Comparison, style: Style) -> String {
+    let program = &comparison.program;
+    let mut text = format!("{}, per round\n\n", style.bold(&program.name));
+    text += &table(comparison, style);
+    text.push('\n');
+    let sections = [
+        remarks(comparison),
+        needless(comparison),
+        steps(&comparison.steps, style),
+        sequences(comparison, style),
+        unknown(comparison),
+        witnesses(comparison),
+    ];
+    for (heading, lines) in sections.iter().filter(|(_, lines)| !lines.is_empty()) {
+        text.push('\n');
+        if !heading.is_empty() {
+            text += &format!("{}\n", style.bold(heading));
+        }
+        for line in lines {
+            text += &style.wrap(&style.charset(line), 6);
+            text.push('\n');
+        }
+    }
+    text
+}
+
+type Section = (&'static str, Vec<String>);
+
+/// What must be known to read the rows.
+fn remarks(comparison: &Comparison) -> Section {
+    let mut lines = Vec::new();
+    for target in &comparison.targets {
+        match &target.outcome {
+            Outcome::Unavailable { reason, help } => {
+                lines.push(format!("{}: not run: {reason}", target.name));
+                lines.extend(help.iter().map(|help| format!("    {help}")));
+            }
+            Outcome::Ran(ran) => lines.extend(real_remarks(&target.name, ran)),
+        }
+    }
+    let mut remarked: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for target in &comparison.targets {
+        if let Some(remark) = &target.remark {
+            remarked.entry(remark).or_default().push(&target.name);
+        }
+    }
+    lines.extend(remarked.iter().map(|(remark, names)| format!("{}: {remark}", names.join(", "))));
+    ("", lines)
+}
+
+/// What is to be said of a real kernel's row.
+pub(crate) fn real_remarks(name: &str, ran: &Ran) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(reason) = &ran.run.invalid {
+        lines.push(format!("{name}: INVALID, counts for nothing: {reason}"));
+    }
+    let Some(reference) = &ran.reference else { return lines };
+    let (row, agreement) = (&reference.row, &reference.agreement);
+    if !reference.own_row {
+        let release = ran.run.release.as_deref().unwrap_or("this kernel");
+        lines.push(format!(
+            "{name}: {release} has no row in the model; held against the nearest, {row}"
+        ));
+    }
+    lines.push(match &agreement.undecided {
+        Some(reason) => {
+            let (equal, known) = agreement.rusage;
+            format!(
+                "{name} = {row}: not decided: {reason}; minor and major faults (getrusage) are \
+                 equal in {equal} of {}",
+                count(known, "round")
+            )
+        }
+        None if agreement.is_exact() => {
+            format!("{name} = {row} in every one of {}", count(agreement.rounds, "round"))
+        }
+        None => format!("{name} = {row} in {} of {} rounds", agreement.equal(), agreement.rounds),
+    });
+    if !reference.transferred.is_empty() {
+        lines.push(format!("* {row}'s figure, where {name} has the same sequence"));
+    }
+    lines
+}
+
+/// One line per needless finding, with the targets that have it. Interrupts are left to JSON:
+/// each is needless for the reason of the shootdown that asked for it.
+fn needless(comparison: &Comparison) -> Section {
+    // Finding → occurrences per round → targets.
+    let mut findings: BTreeMap<Finding, Vec<(String, Vec<&str>)>> = BTreeMap::new();
+    for target in &comparison.targets {
+        let Some(ran) = target.ran() else { continue };
+        for (finding, total) in ran.account.findings() {
+            if finding.what == Needless::Interrupt {
+                continue;
+            }
+            let often = per_round(total, ran.account.rounds.len());
+            let places = findings.entry(finding).or_default();
+            match places.iter_mut().find(|(known, _)| *known == often) {
+                Some((_, names)) => names.push(&target.name),
+                None => places.push((often, vec![&target.name])),
+            }
+        }
+    }
+    let line = |(finding, places): (&Finding, &Vec<(String, Vec<&str>)>)| {
+        let place =
+            |(often, names): &(String, Vec<&str>)| format!("{often} in {}", names.join(", "));
+        finding_line(finding, &places.iter().map(place).collect::<Vec<_>>().join("; "))
+    };
+    ("needless, per round", findings.iter().map(line).collect())
+}
+
+/// `1`, `0.88`: occurrences per round.
+pub(crate) fn per_round(total: u64, rounds: usize) -> String {
+    let rounds = rounds.max(1) as u64;
+    if total.is_multiple_of(rounds) {
+        (total / rounds).to_string()
+    } else {
+        format!("{:.2}", total as f64 / rounds as f64)
+    }
+}
+
+/// `  shootdown in flush_tlb_batched_pending (mm/rmap.c): why [where]`.
+pub(crate) fn finding_line(finding: &Finding, place: &str) -> String {
+    let what = needless_word(finding.what);
+    let site = finding.site.map_or_else(
+        || "function not known".to_owned(),
+        |site| format!("{} ({})", site.function(), site.file()),
+    );
+    format!("  {what} in {site}: {} [{place}]", finding.reason.text())
+}
+
+/// The word for a needless thing.
+pub(crate) const fn needless_word(what: Needless) -> &'static str {
+    match what {
+        Needless::Fault => "fault",
+        Needless::Copy => "copy",
+        Needless::Shootdown => "shootdown",
+        Needless::LocalFlush => "local flush",
+        Needless::Interrupt => "interrupt",
+    }
+}
+
+/// What explains each step.
+fn steps(steps: &[Step], style: Style) -> Section {
+    let arrow = style.arrow();
+    let mut lines = Vec::new();
+    for Step { from, to, changes } in steps {
+        let head = format!("  {from} {arrow} {to}:");
+        if changes.is_empty() {
+            lines.push(format!("{head} the same counts"));
+        }
+        lines.extend(changes.iter().map(|change| format!("{head} {}", change_text(change, arrow))));
+    }
+    ("policies that explain the steps (one changed at a time)", lines)
+}
+
+fn change_text(change: &Change, arrow: &str) -> String {
+    let counter = |(counter, old, new): &(Counter, u64, u64)| {
+        format!("{} {old} {arrow} {new}", counter.name().replace('_', " "))
+    };
+    let counters: Vec<String> = change.counters.iter().map(counter).collect();
+    let names = |set: &[Difference], joint: &str| {
+        let name = |d: &Difference| format!("{} ({} {arrow} {})", d.policy, d.from, d.to);
+        set.iter().map(name).collect::<Vec<_>>().join(joint)
+    };
+    let cause = match &change.explanation {
+        Explanation::Alone(set) => format!("{} alone", names(set, " alone, or ")),
+        Explanation::Together(set) => format!("only together: {}", names(set, " and ")),
+        Explanation::Unexplained => "no policy in which the rows differ".to_owned(),
+    };
+    format!("{}: {cause}", counters.join(", "))
+}
+
+/// The sequences; targets that have the same ones share a line.
+fn sequences(comparison: &Comparison, style: Style) -> Section {
+    let mut lines: Vec<(String, Vec<&str>)> = Vec::new();
+    for target in &comparison.targets {
+        let Some(ran) = target.ran() else { continue };
+        let line = sequence_lines(&ran.account, style).join("; ");
+        if line.is_empty() {
+            continue;
+        }
+        match lines.iter_mut().find(|(known, _)| *known == line) {
+            Some((_, names)) => names.push(&target.name),
+            None => lines.push((line, vec![&target.name])),
+        }
+    }
+    let lines = lines.iter().map(|(line, names)| format!("  {}: {line}", names.join(", ")));
+    ("sequence of one round", lines.collect())
+}
+
+/// The most sequences that a line lists.
+const MOST_SEQUENCES: usize = 3;
+
+/// The account's sequences, the most frequent first, with the rounds that have each.
+pub(crate) fn sequence_lines(account: &Account, style: Style) -> Vec<String> {
+    let groups = account.sequences();
+    if let [only] = groups.as_slice() {
+        return vec![style.charset(&only.value.to_string())];
+    }
+    let mut lines: Vec<String> = groups
+        .iter()
+        .take(MOST_SEQUENCES)
+        .map(|group| {
+            let sequence = style.charset(&group.value.to_string());
+            format!("{sequence} ({} of {})", group.rounds.len(), account.rounds.len())
+        })
+        .collect();
+    if groups.len() > MOST_SEQUENCES {
+        lines.push(format!("and {} more", count(groups.len() - MOST_SEQUENCES, "sequence")));
+    }
+    lines
+}
+
+/// Reasons for the columns that are unknown, equal ones together.
+fn unknown(comparison: &Comparison) -> Section {
+    let shown: BTreeSet<&str> = Counter::ALL
+        .iter()
+        .filter(|counter| counter.column().is_some())
+        .map(|counter| counter.name())
+        .chain([FAULTS_BY_CLASS])
+        .collect();
+    let mut reasons: BTreeMap<(&str, Vec<&str>), Vec<&str>> = BTreeMap::new();
+    for target in &comparison.targets {
+        let Some(ran) = target.ran() else { continue };
+        let mut columns: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (name, reason) in &ran.account.unknown {
+            if shown.contains(name.as_str()) && !is_model_clock(ran, name) {
+                columns.entry(reason).or_default().push(name);
+            }
+        }
+        for (reason, names) in columns {
+            reasons.entry((reason, names)).or_default().push(&target.name);
+        }
+    }
+    let line = |((reason, names), targets): (&(&str, Vec<&str>), &Vec<&str>)| {
+        format!("  {}: {}: {reason}", targets.join(", "), names.join(", "))
+    };
+    ("unknown (?)", reasons.iter().map(line).collect())
+}
+
+/// A model has no clock; its empty cycles column needs no footnote of its own.
+fn is_model_clock(ran: &Ran, name: &str) -> bool {
+    ran.run.release.is_none() && name == Counter::Cycles.name()
+}
+
+/// How real runs watched over themselves.
+fn witnesses(comparison: &Comparison) -> Section {
+    let real =
+        comparison.targets.iter().filter(|t| t.ran().is_some_and(|r| r.run.release.is_some()));
+    ("", real.filter_map(witness).collect())
+}
+
+pub(crate) fn witness(target: &Target) -> Option<String> {
+    let run = &target.ran()?.run;
+    let witness = &run.witness;
+    let mut line = format!(
+        "{}: {} counted of {} run, {} marked and repeated, {} lost",
+        target.name,
+        count(run.rounds.len(), "round"),
+        witness.attempted,
+        witness.marked_total(),
+        count(usize::try_from(witness.events_lost).unwrap_or(usize::MAX), "event"),
+    );
+    let reasons: Vec<String> = witness.marked.iter().map(|(why, n)| format!("{n} {why}")).collect();
+    if !reasons.is_empty() {
+        line += &format!(" ({})", reasons.join(", "));
+    }
+    Some(line)
+}

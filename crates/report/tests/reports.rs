@@ -1,0 +1,239 @@
+//! Every output format, as snapshots of hand-made runs.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{comparison, live, live_target, model, model_target, program};
+use needless_model::counters::Counter;
+use needless_model::sequence::Sequence;
+use needless_report::agree::ScenarioAgreement;
+use needless_report::compare::{Comparison, Outcome, Ran, Target};
+use needless_report::doctor::{Check, State};
+use needless_report::explain::{self, Explanation};
+use needless_report::{Style, agree, doctor, json, jsonl, notes, run};
+use std::collections::BTreeMap;
+
+const UNICODE: Style = Style { color: false, unicode: true, width: 100 };
+
+fn single(target: Target) -> Comparison {
+    Comparison { program: program(), targets: vec![target], steps: Vec::new() }
+}
+
+fn ran(target: &Target) -> &Ran {
+    target.ran().unwrap()
+}
+
+#[test]
+fn compare_text() {
+    insta::assert_snapshot!(notes::text(&comparison(), UNICODE));
+}
+
+#[test]
+fn compare_text_in_ascii() {
+    let text = notes::text(&comparison(), Style::PLAIN);
+    assert!(text.is_ascii(), "{text}");
+    assert!(text.lines().all(|line| line.len() <= 100), "{text}");
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn compare_text_with_rounds_that_differ() {
+    let targets = vec![live_target(live(12, Some(3)), true), model_target("6.18")];
+    let comparison = Comparison { program: program(), targets, steps: Vec::new() };
+    insta::assert_snapshot!(notes::text(&comparison, UNICODE));
+}
+
+#[test]
+fn compare_text_on_a_kernel_without_row() {
+    let comparison = single(live_target(live(12, None), false));
+    let account = &ran(&comparison.targets[0]).account;
+    assert_eq!(account.typical(Counter::Copies), None, "another kernel's row proves nothing");
+    insta::assert_snapshot!(notes::text(&comparison, UNICODE));
+}
+
+#[test]
+fn an_invalid_run_borrows_nothing() {
+    let mut run = live(12, None);
+    run.invalid = Some("8% of the rounds were marked".into());
+    let comparison = single(live_target(run, true));
+    let live = ran(&comparison.targets[0]);
+    assert_eq!(live.account.typical(Counter::NeedlessShootdowns), None);
+    assert_eq!(live.exact(), None);
+    let text = notes::text(&comparison, UNICODE);
+    assert!(text.contains("INVALID, counts for nothing: 8% of the rounds"), "{text}");
+}
+
+#[test]
+fn figures_are_borrowed_only_in_equal_rounds() {
+    let target = live_target(live(12, Some(3)), true);
+    let account = &ran(&target).account;
+    let spread = account.spread(Counter::NeedlessShootdowns).unwrap();
+    assert_eq!((spread.mode, spread.of), (1, 11));
+    assert_eq!(account.rounds[3].counters.get(Counter::NeedlessShootdowns), None);
+    assert_eq!(ran(&target).exact(), Some(false));
+}
+
+#[test]
+fn run_text() {
+    insta::assert_snapshot!(run::text(&single(model_target("5.10")), UNICODE));
+}
+
+#[test]
+fn run_text_live() {
+    insta::assert_snapshot!(run::text(&single(live_target(live(12, None), true)), UNICODE));
+}
+
+#[test]
+fn colour_adds_escapes_only() {
+    let color = notes::text(&comparison(), Style { color: true, ..UNICODE });
+    assert!(color.contains('\u{1b}'));
+    let mut plain = String::new();
+    let mut rest = color.as_str();
+    while let Some((before, after)) = rest.split_once('\u{1b}') {
+        plain += before;
+        rest = after.split_once('m').unwrap().1;
+    }
+    plain += rest;
+    // Padding before an escape stays, so lines are compared without what ends them.
+    let lines = |text: &str| text.lines().map(|l| l.trim_end().to_owned()).collect::<Vec<_>>();
+    assert_eq!(lines(&plain), lines(&notes::text(&comparison(), UNICODE)));
+}
+
+#[test]
+fn compare_json() {
+    let comparison = Comparison { targets: comparison().targets[..2].to_vec(), ..comparison() };
+    insta::assert_json_snapshot!(json::comparison(&comparison));
+}
+
+#[test]
+fn json_has_the_shape_that_the_schema_publishes() {
+    let schema = include_str!("../../../docs/schema/compare.schema.json");
+    let schema: serde_json::Value = serde_json::from_str(schema).unwrap();
+    let document = json::comparison(&comparison());
+    keys_match(&schema, &document);
+    let target = &schema["$defs"]["target"];
+    for part in document["targets"].as_array().unwrap() {
+        let known = target["properties"].as_object().unwrap();
+        for key in part.as_object().unwrap().keys() {
+            assert!(known.contains_key(key), "the schema has no targets[].{key}");
+        }
+        for key in target["required"].as_array().unwrap() {
+            assert!(part.get(key.as_str().unwrap()).is_some(), "targets[].{key} is missing");
+        }
+    }
+    let per_round = schema["$defs"]["per_round"]["properties"].as_object().unwrap();
+    for counter in Counter::ALL {
+        assert!(per_round.contains_key(counter.name()), "no per_round.{}", counter.name());
+    }
+    assert_eq!(per_round.len(), Counter::ALL.len() + 1, "and faults_by_class");
+}
+
+fn keys_match(schema: &serde_json::Value, document: &serde_json::Value) {
+    let known: Vec<&String> = schema["properties"].as_object().unwrap().keys().collect();
+    let given: Vec<&String> = document.as_object().unwrap().keys().collect();
+    assert_eq!(known, given);
+}
+
+#[test]
+fn unknown_is_null_with_a_reason_never_zero() {
+    let document = json::comparison(&single(live_target(live(12, None), false)));
+    let target = &document["targets"][0];
+    for name in ["copies", "zeroings", "faults_by_class", "needless_shootdowns"] {
+        assert!(target["per_round"][name].is_null(), "{name}");
+        assert!(target["unknown"][name].is_string(), "{name}");
+    }
+    assert_eq!(target["per_round"]["shootdowns"], 2);
+}
+
+#[test]
+fn explain_text() {
+    let target = model_target("5.10");
+    let explanation = Explanation { program: &program(), ran: ran(&target), at: 0 };
+    insta::assert_snapshot!(explain::text(&explanation, UNICODE));
+}
+
+#[test]
+fn explain_text_live() {
+    let target = live_target(live(12, None), true);
+    let explanation = Explanation { program: &program(), ran: ran(&target), at: 0 };
+    insta::assert_snapshot!(explain::text(&explanation, UNICODE));
+}
+
+#[test]
+fn explain_json() {
+    let target = model_target("6.18");
+    let explanation = Explanation { program: &program(), ran: ran(&target), at: 1 };
+    insta::assert_json_snapshot!(explain::json(&explanation));
+}
+
+fn agreements() -> Vec<ScenarioAgreement> {
+    let live_ran = |odd| ran(&live_target(live(12, odd), true)).clone();
+    vec![
+        ScenarioAgreement { name: "cow-reuse".into(), outcome: Ok(live_ran(None)) },
+        ScenarioAgreement { name: "odd".into(), outcome: Ok(live_ran(Some(3))) },
+        ScenarioAgreement { name: "refused".into(), outcome: Err("no swap device".into()) },
+    ]
+}
+
+#[test]
+fn agree_text() {
+    insta::assert_snapshot!(agree::text("live", &agreements(), UNICODE));
+}
+
+#[test]
+fn agree_json() {
+    insta::assert_json_snapshot!(agree::json("live", &agreements()));
+}
+
+#[test]
+fn agreement_shows_the_raw_sequence_of_both_sides() {
+    let text = agree::text("live", &agreements(), UNICODE);
+    let expected: Sequence = "IPI:MM(ALL) IPI:BATCH(ALL) R WP".parse().unwrap();
+    assert!(text.contains(&expected.to_string()), "{text}");
+    assert!(text.contains("3 scenarios run, 1 exact, 1 differing, 1 undecided"), "{text}");
+}
+
+fn checks() -> Vec<Check> {
+    let check = |name: &str, state, found: &str, help: Option<&str>| Check {
+        name: name.into(),
+        state,
+        found: found.into(),
+        help: help.map(str::to_owned),
+    };
+    vec![
+        check("perf events", State::Missing, "permission denied", Some("run with CAP_PERFMON")),
+        check("zswap", State::Warning, "on; switched off while a scenario swaps", None),
+        check("pagemap", State::Ok, "can be read", None),
+    ]
+}
+
+#[test]
+fn doctor_text_and_json() {
+    let environment = BTreeMap::from([("thp".to_owned(), "madvise".to_owned())]);
+    insta::assert_snapshot!(doctor::text(&checks(), &environment, UNICODE));
+    insta::assert_json_snapshot!(doctor::json(&checks(), &environment));
+}
+
+#[test]
+fn events_are_json_lines_with_a_header() {
+    let mut lines = Vec::new();
+    let run = model("6.18", 1);
+    jsonl::write(&mut lines, "cow-reuse", &[&run]).unwrap();
+    let text = String::from_utf8(lines).unwrap();
+    assert_eq!(text.lines().count(), 1 + run.rounds[0].events.len());
+    for line in text.lines() {
+        let value: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert!(value.get("schema_version").is_some() || value["target"] == "model:6.18");
+    }
+    let head: Vec<&str> = text.lines().take(3).collect();
+    insta::assert_snapshot!(head.join("\n"));
+}
+
+#[test]
+fn a_target_that_could_not_run_is_told_not_counted() {
+    let target = comparison().targets.pop().unwrap();
+    assert!(matches!(target.outcome, Outcome::Unavailable { .. }));
+    let document = json::comparison(&single(target));
+    assert_eq!(document["targets"][0]["status"], "unavailable");
+    assert!(document["targets"][0].get("per_round").is_none());
+}

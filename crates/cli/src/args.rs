@@ -50,9 +50,14 @@ pub enum Verb {
     /// Run every built-in scenario on this kernel and in its model row, and compare exactly.
     #[command(before_help = "Examples:
   needless agree -t live                       every built-in scenario
-  needless agree -t live cow-reuse z-munmap-1  only these
+  needless agree -t live cow-reuse z_munmap_1  only these
   needless agree -t live --format json")]
     Agree(AgreeArgs),
+    /// Explore every interleaving of a small scenario in the model and prove it safe.
+    #[command(before_help = "Examples:
+  needless check pageout-read                                   a page goes to swap under a reader
+  needless check pageout-read -t model:6.12,unmap-flush=never   a known-wrong policy must fail")]
+    Check(CheckArgs),
     /// Say what this machine can show and what would help.
     #[command(before_help = "Examples:
   needless doctor
@@ -166,6 +171,16 @@ pub struct AgreeArgs {
     pub rounds: Option<u32>,
     #[command(flatten)]
     pub format: FormatArgs,
+}
+
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// A scenario for the checker, or a file.
+    pub scenario: String,
+    /// The model row.
+    #[arg(short, long, default_value = "model:6.12")]
+    pub target: String,
 }
 
 /// Arguments of `scenario`.

@@ -1,7 +1,8 @@
 # Recipes for people and for CI: the same ones.
 
 TARGET := x86_64-unknown-linux-gnu
-CARGO_TARGET_DIR ?= target
+# Absolute: tests run in their package's folder.
+CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TARGET_DIR
 BIN := $(CARGO_TARGET_DIR)/release
 

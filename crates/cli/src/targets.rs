@@ -95,11 +95,16 @@ fn live(program: &Program) -> (Outcome, u8) {
         None => EXPECTED,
     };
     let (row, own_row) = row_of(run.release.as_deref());
-    let ran = match model(program, &row) {
-        Ok(model) => Ran::real(program, run, &model, own_row),
-        Err(_) => Ran::model(program, run),
-    };
-    (Outcome::Ran(Box::new(ran)), status)
+    match model(program, &row) {
+        Ok(model) => {
+            let ran = Ran::real(program, run, &model, own_row);
+            (Outcome::Ran(Box::new(ran)), status)
+        }
+        Err(error) => {
+            let reason = format!("it ran here, but model:{} cannot run it: {error}", row.name);
+            (Outcome::Unavailable { reason, help: None }, OTHER)
+        }
+    }
 }
 
 /// The status of a run without events: rusage is all that was compared.

@@ -269,7 +269,7 @@ counters! {
     PagesIn = "pages_in", "pages", None, Fold::Kernel("pswpin", What::PageIn),
         "pages read from swap";
     PagesOut = "pages_out", "pages", None, Fold::Kernel("pswpout", What::PageOut),
-        "pages written to swap (those of zeros that are only marked are not)";
+        "pages written to swap, not only marked as zeros";
     Flushes = "flushes", "flushes", Some("flushes"),
         Fold::Every(&[What::Shootdown, What::LocalFlush]),
         "TLB flushes that the scenario's threads issued";

@@ -28,7 +28,7 @@ test: setup ## every test
 	scripts/test.sh
 
 bench: setup ## the benchmarks of docs/performance.md
-	cargo bench --locked --workspace
+	cargo bench --locked -p needless-scenario --bench model --bench memory
 
 lint: setup licences ## formatting, clippy, licences
 	cargo fmt --all --check

@@ -123,6 +123,7 @@ pub struct RangeExpr {
 
 impl RangeExpr {
     /// The pages that the range names now, checked against the area.
+    #[inline]
     pub fn resolve(&self, areas: &[Area], slots: &[i64]) -> Result<PageRange, ExprError> {
         let area = &areas[self.area as usize];
         let (first, pages) = (self.first.eval(slots)?, self.pages.eval(slots)?);
@@ -393,15 +394,17 @@ impl BinaryOp {
 
 impl Expr {
     /// The value now.
+    #[inline]
     pub fn eval(&self, slots: &[i64]) -> Result<i64, ExprError> {
         match self {
             Expr::Const(value) => Ok(*value),
             Expr::Slot(slot) => Ok(slots[*slot as usize]),
-            Expr::Binary(op, left, right) => op.apply(left.eval(slots)?, right.eval(slots)?),
+            Expr::Binary(op, left, right) => apply(*op, left, right, slots),
         }
     }
 
     /// The value now, which must be at least `least`.
+    #[inline]
     pub fn eval_at_least(&self, slots: &[i64], what: &str, least: i64) -> Result<u64, ExprError> {
         let value = self.eval(slots)?;
         if value < least {
@@ -409,6 +412,12 @@ impl Expr {
         }
         Ok(value as u64)
     }
+}
+
+/// Operators are out of the way of the constants and slots that most expressions are.
+#[inline(never)]
+fn apply(op: BinaryOp, left: &Expr, right: &Expr, slots: &[i64]) -> Result<i64, ExprError> {
+    op.apply(left.eval(slots)?, right.eval(slots)?)
 }
 
 impl Program {

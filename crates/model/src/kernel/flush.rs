@@ -10,7 +10,7 @@ use crate::addr::{CpuId, MmId, PageRange};
 use crate::env::Env;
 use crate::event::{EventKind, FlushReason};
 use crate::kernel::switch::switch_mm;
-use crate::machine::cpu::INIT_MM;
+use crate::machine::cpu::{Cpu, INIT_MM};
 use crate::machine::cpuset::CpuSet;
 use crate::machine::tlb::{FlushScope, Tlbs};
 use crate::machine::world::{At, Ghost, Mode, World};
@@ -97,8 +97,8 @@ pub fn flush_tlb_mm_range(env: &mut impl Env, request: FlushRequest) {
     });
     // 2. This CPU and the others, in the kernel's order.
     let (others, loaded) = env.step(Site::FlushTlbMmRange, |w, at| {
-        let mask = w.mms[at.mm.index()].cpumask.clone();
-        (mask.any_but(at.cpu).then_some(mask), w.has_loaded(at.cpu, at.mm))
+        let mask = &w.mms[at.mm.index()].cpumask;
+        (mask.any_but(at.cpu).then(|| mask.clone()), w.has_loaded(at.cpu, at.mm))
     });
     run(env, &info, order, others, loaded);
 }
@@ -153,7 +153,7 @@ fn flush_tlb_multi(env: &mut impl Env, info: &Info, mask: CpuSet, local: bool) {
             && !info.freed_tables
             && targets.contains(at.cpu);
         targets.remove(at.cpu);
-        let asked = Some(targets.iter().count() as u16);
+        let asked = Some(targets.len() as u16);
         let pages = info.range.map(|range| range.pages() as u32);
         let kind = EventKind::Flush { reason: FlushReason::RemoteSend, pages, asked };
         w.emit_judged(at.site(info.site), kind, info.verdict);
@@ -193,9 +193,9 @@ fn wants_interrupt<M: Mode>(w: &World<M>, cpu: CpuId, info: &Info) -> bool {
 /// What a CPU does when it is asked to flush (`flush_tlb_func`). Part of a step.
 fn flush_tlb_func<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, info: &Info, sent: bool) {
     let local = cpu == info.initiator;
-    let running = w.cpus[cpu.index()].running;
+    let Cpu { loaded, lazy, asid, running, .. } = w.cpus[cpu.index()];
+    let local_gen = w.cpus[cpu.index()].local_gen();
     let at = At { cpu, running, ..at.site(if local { info.site } else { Site::FlushTlbFunc }) };
-    let loaded = w.cpus[cpu.index()].loaded;
     if let Some(mm) = info.mm.filter(|mm| *mm != loaded) {
         if w.policies.cpumask == CpumaskClear::AtNextInterrupt {
             w.mms[mm.index()].cpumask.remove(cpu);
@@ -206,7 +206,7 @@ fn flush_tlb_func<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, info: &Info, se
     if loaded == INIT_MM {
         return;
     }
-    if w.cpus[cpu.index()].lazy {
+    if lazy {
         switch_mm(w, at, cpu, INIT_MM);
         return;
     }
@@ -215,13 +215,12 @@ fn flush_tlb_func<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, info: &Info, se
         (true, None) => FlushReason::LocalBatch,
         (true, Some(_)) => FlushReason::LocalMm,
     };
-    let (local_gen, mm_gen) = (w.cpus[cpu.index()].local_gen(), w.mms[loaded.index()].tlb_gen);
+    let mm_gen = w.mms[loaded.index()].tlb_gen;
     let reached = info.new_gen.is_some_and(|new| new <= local_gen);
     if reached && w.policies.gen_skip == GenSkip::Silent {
         return;
     }
     // The initiator's part carries the flush's verdict only if nothing was sent.
-    let asid = w.cpus[cpu.index()].asid;
     let verdict = if local {
         (!sent).then_some(info.verdict)
     } else {
@@ -271,13 +270,11 @@ fn judge<M: Mode>(
     }
     let mm = &w.mms[at.mm.index()];
     let scope = range.map_or(FlushScope::All, FlushScope::Pages);
-    let mut covered = mm.cpumask.clone();
-    covered.insert(at.cpu);
     let stale = |cpu: CpuId| {
-        let asid = w.cpus[cpu.index()].slots.iter().position(|slot| slot.mm == Some(at.mm));
+        let asid = w.cpus[cpu.index()].slot_of(at.mm);
         asid.is_some_and(|asid| w.tlbs.may_be_stale(cpu, asid, at.mm, mm, scope))
     };
-    if covered.iter().any(stale) {
+    if stale(at.cpu) || mm.cpumask.iter().any(stale) {
         return needed(Reason::StaleTranslations);
     }
     Verdict::new(Judgement::Needless, needless_reason(w, at, request))

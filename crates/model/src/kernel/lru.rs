@@ -44,6 +44,9 @@ pub fn lru_add_drain(env: &mut impl Env) {
 }
 
 fn drain<M: Mode>(w: &mut World<M>, at: At) {
+    if w.cpus[at.cpu.index()].lru_add.is_empty() {
+        return;
+    }
     let mut batch = std::mem::take(&mut w.cpus[at.cpu.index()].lru_add);
     for frame in batch.drain(..) {
         w.frames.update(frame, |f| f.flags.set(FrameFlags::LRU, true));
@@ -53,6 +56,9 @@ fn drain<M: Mode>(w: &mut World<M>, at: At) {
 }
 
 fn drain_lazyfree<M: Mode>(w: &mut World<M>, at: At) {
+    if w.cpus[at.cpu.index()].lru_lazyfree.is_empty() {
+        return;
+    }
     let mut batch = std::mem::take(&mut w.cpus[at.cpu.index()].lru_lazyfree);
     for frame in batch.drain(..) {
         if !w.frames.get(frame).flags.has(FrameFlags::SWAP_CACHE) {

@@ -27,10 +27,10 @@ pub fn madvise(env: &mut impl Env, range: PageRange, advice: Advice) -> Result<(
     }
     env.lock(Lock::MmapRead(mm));
     let (vmas, covered) = env.step(Site::MadviseDontneed, |w, at| {
-        let mm = &w.mms[at.mm.index()];
-        let vmas: SmallVec<[PageRange; 4]> =
-            mm.vmas_in(range).iter().map(|vma| vma.range).collect();
-        (vmas, mm.covers(range))
+        let vmas = w.mms[at.mm.index()].vmas_in(range).map(|vma| vma.range);
+        let vmas: SmallVec<[PageRange; 4]> = vmas.collect();
+        let covered = vmas.iter().map(|vma| vma.pages()).sum::<u64>() == range.pages();
+        (vmas, covered)
     });
     match advice {
         Advice::DontNeed => gathered(env, &vmas, dontneed),

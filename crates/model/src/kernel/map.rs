@@ -22,7 +22,7 @@ pub fn mmap(env: &mut impl Env, range: PageRange, prot: Prot) -> Result<(), Errn
             return Err(Errno::Einval);
         }
         let mm = &mut w.mms[at.mm.index()];
-        if !mm.vmas_in(range).is_empty() {
+        if mm.vmas_in(range).next().is_some() {
             return Err(Errno::Eexist);
         }
         mm.replace(range, Some(Vma { range, prot, pgoff: range.start.0 }));
@@ -51,7 +51,7 @@ pub fn unmap_region(env: &mut impl Env, range: PageRange) {
     // 1. The mappings go first: no new fault finds them.
     let (vmas, between) = env.step(Site::MmapRegion, |w, at| {
         let mm = &mut w.mms[at.mm.index()];
-        let vmas: Vec<PageRange> = mm.vmas_in(range).iter().map(|vma| vma.range).collect();
+        let vmas: Vec<PageRange> = mm.vmas_in(range).map(|vma| vma.range).collect();
         mm.replace(range, None);
         (vmas, mm.neighbours(range))
     });

@@ -32,13 +32,11 @@ pub fn mprotect(env: &mut impl Env, range: PageRange, prot: Prot) -> Result<(), 
         let covered = mm.covers(range);
         let first_hole = mm
             .vmas_in(range)
-            .iter()
             .fold(range.start, |end, vma| if vma.range.start == end { vma.range.end } else { end });
         // A hole ends the call, but what lies before it has been changed.
         let part =
             PageRange { start: range.start, end: if covered { range.end } else { first_hole } };
-        let changed: Vec<Vma> =
-            mm.vmas_in(part).into_iter().filter(|vma| vma.prot != prot).collect();
+        let changed: Vec<Vma> = mm.vmas_in(part).filter(|vma| vma.prot != prot).collect();
         for vma in &changed {
             mm.replace(vma.range, Some(Vma { prot, ..*vma }));
         }

@@ -42,7 +42,7 @@ pub fn switch_mm<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, next: MmId) {
 
     // 3. Its old slot if it still has one, else the next in turn.
     let slots = &w.cpus[cpu.index()].slots;
-    match slots.iter().position(|slot| slot.mm == Some(next)) {
+    match w.cpus[cpu.index()].slot_of(next) {
         Some(asid) if slots[asid].tlb_gen >= next_gen => {
             w.cpus[cpu.index()].asid = asid;
             w.cpus[cpu.index()].loaded = next;

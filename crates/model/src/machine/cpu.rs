@@ -59,6 +59,16 @@ impl Cpu {
         }
     }
 
+    /// The slot that stands for `mm`, if there is one.
+    #[inline]
+    pub fn slot_of(&self, mm: MmId) -> Option<usize> {
+        let is_its = |slot: &AsidSlot| slot.mm == Some(mm);
+        if is_its(&self.slots[self.asid]) {
+            return Some(self.asid);
+        }
+        self.slots.iter().position(is_its)
+    }
+
     /// The generation up to which the loaded address space was flushed.
     pub fn local_gen(&self) -> u64 {
         self.slots[self.asid].tlb_gen

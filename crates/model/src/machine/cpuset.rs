@@ -1,69 +1,121 @@
 //! A set of CPUs, as `cpumask`.
 
 use crate::addr::CpuId;
-use smallvec::SmallVec;
+
+const BITS: usize = u64::BITS as usize;
 
 /// A set of CPUs. Up to 64 CPUs take no allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CpuSet {
-    /// One bit per CPU; the last word is never zero, so that equal sets have equal words.
-    words: SmallVec<[u64; 1]>,
+    low: u64,
+    /// CPUs from 64 on; the last word is never zero, so that equal sets have equal words.
+    high: Vec<u64>,
+}
+
+const fn bit(cpu: CpuId) -> u64 {
+    1 << (cpu.index() % BITS)
 }
 
 impl CpuSet {
+    fn words(&self) -> impl Iterator<Item = u64> + '_ {
+        std::iter::once(self.low).chain(self.high.iter().copied())
+    }
+
     /// Adds `cpu`.
+    #[inline]
     pub fn insert(&mut self, cpu: CpuId) {
-        let word = cpu.index() / 64;
-        if word >= self.words.len() {
-            self.words.resize(word + 1, 0);
+        match (cpu.index() / BITS).checked_sub(1) {
+            None => self.low |= bit(cpu),
+            Some(word) => {
+                if word >= self.high.len() {
+                    self.high.resize(word + 1, 0);
+                }
+                self.high[word] |= bit(cpu);
+            }
         }
-        self.words[word] |= 1 << (cpu.index() % 64);
     }
 
     /// Takes `cpu` out.
+    #[inline]
     pub fn remove(&mut self, cpu: CpuId) {
-        if let Some(word) = self.words.get_mut(cpu.index() / 64) {
-            *word &= !(1 << (cpu.index() % 64));
-        }
-        while self.words.last() == Some(&0) {
-            self.words.pop();
+        match (cpu.index() / BITS).checked_sub(1) {
+            None => self.low &= !bit(cpu),
+            Some(word) => {
+                if let Some(word) = self.high.get_mut(word) {
+                    *word &= !bit(cpu);
+                }
+                while self.high.last() == Some(&0) {
+                    self.high.pop();
+                }
+            }
         }
     }
 
     /// Whether `cpu` is in it.
+    #[inline]
     pub fn contains(&self, cpu: CpuId) -> bool {
-        let word = self.words.get(cpu.index() / 64);
-        word.is_some_and(|word| word & (1 << (cpu.index() % 64)) != 0)
+        let word = match (cpu.index() / BITS).checked_sub(1) {
+            None => self.low,
+            Some(word) => self.high.get(word).copied().unwrap_or(0),
+        };
+        word & bit(cpu) != 0
     }
 
     /// Adds all of `other`.
     pub fn union(&mut self, other: &CpuSet) {
-        if self.words.len() < other.words.len() {
-            self.words.resize(other.words.len(), 0);
+        self.low |= other.low;
+        if self.high.len() < other.high.len() {
+            self.high.resize(other.high.len(), 0);
         }
-        for (word, more) in self.words.iter_mut().zip(&other.words) {
+        for (word, more) in self.high.iter_mut().zip(&other.high) {
             *word |= more;
         }
     }
 
     /// Whether it holds a CPU besides `cpu` (`cpumask_any_but`).
+    #[inline]
     pub fn any_but(&self, cpu: CpuId) -> bool {
-        self.words.iter().enumerate().any(|(index, word)| {
-            let own = if index == cpu.index() / 64 { 1 << (cpu.index() % 64) } else { 0 };
-            word & !own != 0
-        })
+        self.len() > usize::from(self.contains(cpu))
+    }
+
+    /// Number of CPUs.
+    pub fn len(&self) -> usize {
+        self.words().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.low == 0 && self.high.is_empty()
     }
 
     /// The CPUs in ascending order.
-    pub fn iter(&self) -> impl Iterator<Item = CpuId> + use<'_> {
-        self.words.iter().enumerate().flat_map(|(index, word)| {
-            let mut word = *word;
-            std::iter::from_fn(move || {
-                let bit = (word != 0).then(|| word.trailing_zeros())?;
-                word &= word - 1;
-                Some(CpuId((index * 64) as u16 + bit as u16))
-            })
-        })
+    #[inline]
+    pub fn iter(&self) -> Cpus<'_> {
+        Cpus { word: self.low, first: 0, high: self.high.iter() }
+    }
+}
+
+/// The CPUs of a [`CpuSet`], ascending.
+#[derive(Clone, Debug)]
+pub struct Cpus<'a> {
+    /// What is left of the word whose bit 0 is CPU `first`.
+    word: u64,
+    first: u16,
+    high: std::slice::Iter<'a, u64>,
+}
+
+impl Iterator for Cpus<'_> {
+    type Item = CpuId;
+
+    #[inline]
+    fn next(&mut self) -> Option<CpuId> {
+        while self.word == 0 {
+            self.word = *self.high.next()?;
+            self.first += BITS as u16;
+        }
+        let bit = self.word.trailing_zeros() as u16;
+        self.word &= self.word - 1;
+        Some(CpuId(self.first + bit))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Page frames.
 //!
-//! A frame is stored in 12 bytes: where it is mapped (address space and page) in 8, counts and
-//! flags in 4. Storage grows by chunks, so that memory follows the pages touched.
+//! A frame is stored in 12 bytes: where it is mapped (address space and page) in two words, counts
+//! and flags in a third. Storage grows by chunks, so that memory follows the pages touched.
 
 use crate::addr::{MmId, Pfn, Vpn};
 
@@ -69,12 +69,16 @@ pub struct Frame {
 }
 
 impl Frame {
-    fn pack(self) -> (u64, u32) {
+    #[inline]
+    fn pack(self) -> Packed {
         let place = self.page.0 | u64::from(self.mm.0) << PAGE_BITS;
-        (place, self.refs | self.maps << COUNT_BITS | self.flags.0 << (2 * COUNT_BITS))
+        let counts = self.refs | self.maps << COUNT_BITS | self.flags.0 << (2 * COUNT_BITS);
+        [place as u32, (place >> 32) as u32, counts]
     }
 
-    fn unpack(place: u64, counts: u32) -> Frame {
+    #[inline]
+    fn unpack([low, high, counts]: Packed) -> Frame {
+        let place = u64::from(low) | u64::from(high) << 32;
         Frame {
             refs: counts & COUNT_MASK,
             maps: counts >> COUNT_BITS & COUNT_MASK,
@@ -85,11 +89,13 @@ impl Frame {
     }
 }
 
+/// A frame as it is stored.
+type Packed = [u32; 3];
+
 /// All frames. Frame 0 is the zero page.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Frames {
-    places: Vec<Box<[u64]>>,
-    counts: Vec<Box<[u32]>>,
+    chunks: Vec<Box<[Packed]>>,
     chunk_shift: u32,
     next: u32,
     free: Vec<Pfn>,
@@ -100,8 +106,7 @@ impl Frames {
     /// Room for `limit` frames, allocated as they are used.
     pub fn new(limit: u32) -> Frames {
         let chunk_shift = CHUNK_SHIFT.min(u32::BITS - limit.leading_zeros());
-        let (places, counts, free) = (Vec::new(), Vec::new(), Vec::new());
-        Frames { places, counts, chunk_shift, next: 1, free, limit }
+        Frames { chunks: Vec::new(), chunk_shift, next: 1, free: Vec::new(), limit }
     }
 
     /// Chunk and index in it.
@@ -124,9 +129,8 @@ impl Frames {
             None if self.next <= self.limit => {
                 let pfn = Pfn(self.next);
                 self.next += 1;
-                if self.place(pfn).0 >= self.places.len() {
-                    self.places.push(vec![0; 1 << self.chunk_shift].into());
-                    self.counts.push(vec![0; 1 << self.chunk_shift].into());
+                if self.place(pfn).0 >= self.chunks.len() {
+                    self.chunks.push(vec![[0; 3]; 1 << self.chunk_shift].into());
                 }
                 pfn
             }
@@ -150,25 +154,25 @@ impl Frames {
     #[inline]
     pub fn get(&self, pfn: Pfn) -> Frame {
         let (chunk, index) = self.place(pfn);
-        Frame::unpack(self.places[chunk][index], self.counts[chunk][index])
+        Frame::unpack(self.chunks[chunk][index])
     }
 
     /// Stores the frame.
     #[inline]
     pub fn put(&mut self, pfn: Pfn, frame: Frame) {
         let (chunk, index) = self.place(pfn);
-        let (place, counts) = frame.pack();
-        self.places[chunk][index] = place;
-        self.counts[chunk][index] = counts;
+        self.chunks[chunk][index] = frame.pack();
     }
 
     /// Changes the frame and returns what it is then.
     #[inline]
     pub fn update(&mut self, pfn: Pfn, change: impl FnOnce(&mut Frame)) -> Frame {
-        let mut frame = self.get(pfn);
+        let (chunk, index) = self.place(pfn);
+        let packed = &mut self.chunks[chunk][index];
+        let mut frame = Frame::unpack(*packed);
         change(&mut frame);
         debug_assert!(frame.refs <= COUNT_MASK && frame.maps <= COUNT_MASK, "a count overflowed");
-        self.put(pfn, frame);
+        *packed = frame.pack();
         frame
     }
 
@@ -189,8 +193,7 @@ mod tests {
         let mut flags = FrameFlags::LRU.and(FrameFlags::CLAIMED);
         flags.set(FrameFlags::LRU, false);
         let frame = Frame { refs: 1023, maps: 512, flags, mm: MmId(900), page: Vpn((1 << 36) - 1) };
-        let (place, counts) = frame.pack();
-        assert_eq!(Frame::unpack(place, counts), frame);
+        assert_eq!(Frame::unpack(frame.pack()), frame);
     }
 
     #[test]

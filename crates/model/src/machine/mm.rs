@@ -5,7 +5,6 @@ use super::page_table::PageTable;
 use crate::addr::{PageRange, Vpn};
 use crate::arch::Arch;
 use crate::program::Prot;
-use smallvec::SmallVec;
 
 /// A mapping (`vm_area_struct`): private anonymous memory, for now.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -86,13 +85,13 @@ impl Mm {
     }
 
     /// The mappings' parts inside `range`, ascending.
-    pub fn vmas_in(&self, range: PageRange) -> SmallVec<[Vma; 4]> {
-        self.vmas.iter().filter(|v| v.range.overlaps(range)).map(|v| v.cut(range)).collect()
+    pub fn vmas_in(&self, range: PageRange) -> impl Iterator<Item = Vma> + '_ {
+        self.vmas.iter().filter(move |v| v.range.overlaps(range)).map(move |v| v.cut(range))
     }
 
     /// Whether every page of `range` is mapped.
     pub fn covers(&self, range: PageRange) -> bool {
-        self.vmas_in(range).iter().map(|vma| vma.range.pages()).sum::<u64>() == range.pages()
+        self.vmas_in(range).map(|vma| vma.range.pages()).sum::<u64>() == range.pages()
     }
 
     /// The end of the last mapping before `page` and the start of the first one at or after `end`:

@@ -22,6 +22,7 @@ type Directory = Box<[TableIndex]>;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Leaf {
     ptes: Box<[u64]>,
+    /// Empty while every count in it would be 0.
     since: Box<[u32]>,
     used: u32,
 }
@@ -111,6 +112,11 @@ impl PageTable {
         if known == span {
             return Some(leaf);
         }
+        self.find_leaf(page, span)
+    }
+
+    #[cold]
+    fn find_leaf(&self, page: Vpn, span: u64) -> Option<usize> {
         let directory = self.directory(page, 2)?;
         let leaf = self.directories[directory][self.index(page, 2)].checked_sub(1)? as usize;
         self.last.0.set((span, leaf));
@@ -146,10 +152,13 @@ impl PageTable {
         let leaf = &mut self.leaves[leaf];
         let (old_bits, new_bits) = (leaf.ptes[index], self.arch.codec.encode(new));
         let old = self.arch.codec.decode(old_bits);
-        let since = leaf.since[index];
+        let since = leaf.since.get(index).copied().unwrap_or(0);
         leaf.used = leaf.used + u32::from(new_bits != 0) - u32::from(old_bits != 0);
         leaf.ptes[index] = new_bits;
-        if !same_translation(old, new) {
+        if since != unloads && !same_translation(old, new) {
+            if leaf.since.is_empty() {
+                leaf.since = vec![0; leaf.ptes.len()].into();
+            }
             leaf.since[index] = unloads;
         }
         Some(Replaced { old, since })
@@ -192,7 +201,7 @@ impl PageTable {
             let entries = self.arch.entries();
             self.leaves.push(Leaf {
                 ptes: vec![0; entries].into(),
-                since: vec![0; entries].into(),
+                since: Box::default(),
                 used: 0,
             });
             self.leaves.len() as TableIndex - 1

@@ -1,7 +1,7 @@
 //! Swap space on a synchronous device, and its swap cache.
 
 use crate::addr::Pfn;
-use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 
 /// One swap slot.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -19,8 +19,52 @@ pub struct Slot {
 pub struct Swap {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    cached: BTreeMap<Pfn, u32>,
+    cached: SwapCache,
     size: u32,
+}
+
+/// The slot of each frame in the swap cache plus one, by frame; 0 for the others.
+#[derive(Clone, Debug, Default)]
+struct SwapCache(Vec<u32>);
+
+impl SwapCache {
+    /// The frames in it with their slots.
+    fn entries(&self) -> impl Iterator<Item = (usize, u32)> + '_ {
+        self.0.iter().enumerate().filter_map(|(pfn, slot)| Some((pfn, slot.checked_sub(1)?)))
+    }
+
+    #[inline]
+    fn slot_of(&self, frame: Pfn) -> Option<u32> {
+        self.0.get(frame.0 as usize)?.checked_sub(1)
+    }
+
+    fn insert(&mut self, frame: Pfn, slot: u32) {
+        let index = frame.0 as usize;
+        if index >= self.0.len() {
+            self.0.resize(index + 1, 0);
+        }
+        self.0[index] = slot + 1;
+    }
+
+    fn remove(&mut self, frame: Pfn) -> Option<u32> {
+        std::mem::take(self.0.get_mut(frame.0 as usize)?).checked_sub(1)
+    }
+}
+
+// Two caches with the same entries are equal, whatever frames were in them before.
+impl PartialEq for SwapCache {
+    fn eq(&self, other: &SwapCache) -> bool {
+        self.entries().eq(other.entries())
+    }
+}
+
+impl Eq for SwapCache {}
+
+impl Hash for SwapCache {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.entries().count().hash(state);
+        self.entries().for_each(|entry| entry.hash(state));
+    }
 }
 
 impl Swap {
@@ -64,12 +108,12 @@ impl Swap {
 
     /// The slot whose cached frame is `frame`.
     pub fn slot_of(&self, frame: Pfn) -> Option<u32> {
-        self.cached.get(&frame).copied()
+        self.cached.slot_of(frame)
     }
 
     /// Takes `frame` out of the swap cache.
     pub fn uncache(&mut self, frame: Pfn) {
-        if let Some(slot) = self.cached.remove(&frame) {
+        if let Some(slot) = self.cached.remove(frame) {
             self.slots[slot as usize].cached = None;
             self.release_if_unused(slot);
         }

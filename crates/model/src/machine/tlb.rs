@@ -136,13 +136,46 @@ impl Tlb {
         self.epochs[asid]
     }
 
-    /// Whether the access needs no walk. The hit path: no branch on policy, no allocation.
+    /// Whether the access needs no walk, for accesses in no order. The hit path: no branch on
+    /// policy, no allocation.
     #[inline(always)]
     pub fn hit<const WRITE: bool>(&mut self, page: Vpn, epoch: u64) -> bool {
         let tag = page.0 << EPOCH_BITS | epoch;
+        // Which way it is in cannot be predicted, so no branch may ask: the least difference does.
+        let [a, b, c, d] = self.l1_set::<WRITE>(page).map(|entry| entry ^ tag);
+        a.min(b).min(c.min(d)) == 0 || self.hit_l2(page, tag, WRITE)
+    }
+
+    /// The same for ascending accesses: neighbours mostly lie in the same way of their sets, which
+    /// `way` remembers from one to the next.
+    #[inline(always)]
+    pub fn hit_next<const WRITE: bool>(&mut self, page: Vpn, epoch: u64, way: &mut usize) -> bool {
+        let tag = page.0 << EPOCH_BITS | epoch;
+        let set = self.l1_set::<WRITE>(page);
+        if set[*way % L1.ways] == tag {
+            return true;
+        }
+        match set.iter().position(|entry| *entry == tag) {
+            Some(found) => {
+                *way = found;
+                true
+            }
+            None => self.hit_l2(page, tag, WRITE),
+        }
+    }
+
+    #[inline(always)]
+    fn l1_set<const WRITE: bool>(&self, page: Vpn) -> &[u64; L1.ways] {
         let tags = if WRITE { &self.l1_write } else { &self.l1_read };
-        let [a, b, c, d] = tags[page.0 as usize % L1.sets];
-        (a == tag) | (b == tag) | (c == tag) | (d == tag) || self.hit_l2(page, tag, WRITE)
+        &tags[page.0 as usize % L1.sets]
+    }
+
+    /// Whether some level has an entry for reads.
+    fn holds(&self, page: Vpn, epoch: u64) -> bool {
+        let tag = page.0 << EPOCH_BITS | epoch;
+        let base = (page.0 as usize % L2.sets) * L2.ways;
+        self.l1_read[page.0 as usize % L1.sets].contains(&tag)
+            || self.l2_read[base..base + L2.ways].contains(&tag)
     }
 
     #[cold]
@@ -245,9 +278,14 @@ struct RevokedLog {
     entries: Vec<Revoked>,
     /// Number of entries dropped before `entries[0]`.
     dropped: u64,
+    /// At this length the log is pruned.
+    prune_at: usize,
 }
 
 impl RevokedLog {
+    /// A log shorter than this is not worth pruning.
+    const SHORT: usize = 64;
+
     fn end(&self) -> u64 {
         self.dropped + self.entries.len() as u64
     }
@@ -262,7 +300,10 @@ impl RevokedLog {
 pub struct SimTlbs {
     /// The arrays.
     pub cpus: Vec<Tlb>,
-    views: Vec<Vec<SlotView>>,
+    /// One view per slot, those of a CPU side by side.
+    views: Vec<SlotView>,
+    asids: usize,
+    /// By address space.
     logs: Vec<RevokedLog>,
 }
 
@@ -271,7 +312,8 @@ impl SimTlbs {
     pub fn new(cpus: usize, asids: usize) -> SimTlbs {
         SimTlbs {
             cpus: vec![Tlb::new(asids); cpus],
-            views: vec![vec![SlotView::default(); asids]; cpus],
+            views: vec![SlotView::default(); cpus * asids],
+            asids,
             logs: Vec::new(),
         }
     }
@@ -283,11 +325,19 @@ impl SimTlbs {
         &mut self.logs[id.index()]
     }
 
-    fn log_end(&self, id: MmId) -> u64 {
-        self.logs.get(id.index()).map_or(0, RevokedLog::end)
+    #[inline]
+    fn view(&self, cpu: CpuId, asid: usize) -> &SlotView {
+        &self.views[cpu.index() * self.asids + asid]
+    }
+
+    /// Whether anything was revoked that the slot may still hold.
+    #[inline]
+    fn holds_any(&self, view: &SlotView, id: MmId) -> bool {
+        !view.left.is_empty() || self.logs.get(id.index()).is_some_and(|log| log.end() != view.seen)
     }
 
     /// What the slot may still hold, revoked.
+    #[inline]
     fn held<'a>(&'a self, view: &'a SlotView, id: MmId) -> impl Iterator<Item = &'a Revoked> {
         let fresh = self.logs.get(id.index()).map_or(&[][..], |log| log.from(view.seen));
         let left_at = view.left_at;
@@ -295,8 +345,31 @@ impl SimTlbs {
         view.left.iter().chain(fresh.iter().filter(cached))
     }
 
+    /// Goes through what the slot holds and through its address space's log, up to the log's end:
+    /// from now on it holds what `keep` says. Does nothing for a slot that stands for no address
+    /// space.
+    #[inline]
+    fn settle(&mut self, cpu: CpuId, asid: usize, keep: impl Fn(&Revoked) -> bool) {
+        let view = &mut self.views[cpu.index() * self.asids + asid];
+        let Some(id) = view.mm else { return };
+        if !view.left.is_empty() {
+            view.left.retain(&keep);
+        }
+        let Some(log) = self.logs.get(id.index()).filter(|log| log.end() != view.seen) else {
+            return;
+        };
+        let left_at = view.left_at;
+        let cached = |entry: &&Revoked| left_at.is_none_or(|at| entry.since < at);
+        view.left.extend(log.from(view.seen).iter().filter(cached).filter(|entry| keep(entry)));
+        view.seen = log.end();
+        if log.entries.len() >= log.prune_at {
+            self.prune(id);
+        }
+    }
+
     /// The first page of `range` whose cached translation in slot `asid` of `cpu` is stale: an
     /// access would use it. Free of cost while nothing revoked is outstanding.
+    #[inline]
     pub fn stale_hit(
         &mut self,
         cpu: CpuId,
@@ -305,29 +378,28 @@ impl SimTlbs {
         mm: &Mm,
         range: PageRange,
     ) -> Option<Vpn> {
-        let view = &self.views[cpu.index()][asid];
-        let stale: Vec<Vpn> = self
-            .held(view, id)
+        let view = self.view(cpu, asid);
+        if !self.holds_any(view, id) {
+            return None;
+        }
+        let tlb = &self.cpus[cpu.index()];
+        let epoch = tlb.epoch(asid);
+        self.held(view, id)
             .filter(|entry| range.contains(entry.page))
             .filter(|entry| is_stale(entry.old, mm.table.get(entry.page)))
             .map(|entry| entry.page)
-            .collect();
-        let tlb = &mut self.cpus[cpu.index()];
-        let epoch = tlb.epoch(asid);
-        stale.into_iter().find(|page| tlb.hit::<false>(*page, epoch))
+            .find(|page| tlb.holds(*page, epoch))
     }
 
     /// Forgets log entries that no slot has left to look at.
     fn prune(&mut self, id: MmId) {
-        if self.log(id).entries.is_empty() {
-            return;
-        }
-        let views = self.views.iter().flatten().filter(|view| view.mm == Some(id));
+        let views = self.views.iter().filter(|view| view.mm == Some(id));
         let least = views.map(|view| view.seen).min().unwrap_or(u64::MAX);
-        let log = self.log(id);
+        let log = &mut self.logs[id.index()];
         let gone = least.min(log.end()) - log.dropped;
         log.entries.drain(..gone as usize);
         log.dropped += gone;
+        log.prune_at = RevokedLog::SHORT.max(2 * log.entries.len());
     }
 }
 
@@ -345,67 +417,47 @@ impl Tlbs for SimTlbs {
     fn flush(&mut self, cpu: CpuId, asid: usize, scope: FlushScope, _: &Mm) {
         let tlb = &mut self.cpus[cpu.index()];
         match scope {
-            FlushScope::All => tlb.flush_slot(asid),
-            FlushScope::Pages(range) => range.iter().for_each(|page| tlb.flush_page(page, asid)),
-        }
-        let view = &self.views[cpu.index()][asid];
-        let Some(id) = view.mm else { return };
-        let left = match scope {
-            FlushScope::All => Vec::new(),
-            FlushScope::Pages(range) => {
-                self.held(view, id).filter(|entry| !range.contains(entry.page)).copied().collect()
+            FlushScope::All => {
+                tlb.flush_slot(asid);
+                self.settle(cpu, asid, |_| false);
             }
-        };
-        let seen = self.log_end(id);
-        let view = &mut self.views[cpu.index()][asid];
-        (view.left, view.seen) = (left, seen);
-        self.prune(id);
+            FlushScope::Pages(range) => {
+                range.iter().for_each(|page| tlb.flush_page(page, asid));
+                self.settle(cpu, asid, |entry| !range.contains(entry.page));
+            }
+        }
     }
 
     fn assign(&mut self, cpu: CpuId, asid: usize, id: MmId, _: &Mm) {
         self.cpus[cpu.index()].flush_slot(asid);
-        let seen = self.log_end(id);
-        self.views[cpu.index()][asid] =
+        let seen = self.log(id).end();
+        self.views[cpu.index() * self.asids + asid] =
             SlotView { seen, left: Vec::new(), left_at: None, mm: Some(id) };
     }
 
-    fn load(&mut self, cpu: CpuId, asid: usize, id: MmId, _: &Mm) {
-        let view = &self.views[cpu.index()][asid];
-        let left = self.held(view, id).copied().collect();
-        let seen = self.log_end(id);
-        let view = &mut self.views[cpu.index()][asid];
-        (view.left, view.seen, view.left_at) = (left, seen, None);
+    fn load(&mut self, cpu: CpuId, asid: usize, _: MmId, _: &Mm) {
+        self.settle(cpu, asid, |_| true);
+        self.views[cpu.index() * self.asids + asid].left_at = None;
     }
 
     fn unload(&mut self, cpu: CpuId, asid: usize, unloads: u32) {
-        let view = &self.views[cpu.index()][asid];
-        let Some(id) = view.mm else { return };
-        let left = self.held(view, id).copied().collect();
-        let seen = self.log_end(id);
-        let view = &mut self.views[cpu.index()][asid];
-        (view.left, view.seen, view.left_at) = (left, seen, Some(unloads));
+        self.settle(cpu, asid, |_| true);
+        self.views[cpu.index() * self.asids + asid].left_at = Some(unloads);
     }
 
     fn faulted(&mut self, cpu: CpuId, asid: usize, page: Vpn, _: &Mm) {
         self.cpus[cpu.index()].flush_page(page, asid);
-        let view = &self.views[cpu.index()][asid];
-        let Some(id) = view.mm else { return };
-        if self.held(view, id).all(|entry| entry.page != page) {
-            return;
-        }
-        let left = self.held(view, id).filter(|entry| entry.page != page).copied().collect();
-        let seen = self.log_end(id);
-        let view = &mut self.views[cpu.index()][asid];
-        (view.left, view.seen) = (left, seen);
+        self.settle(cpu, asid, |entry| entry.page != page);
     }
 
+    #[inline]
     fn may_be_stale(&self, cpu: CpuId, asid: usize, id: MmId, mm: &Mm, scope: FlushScope) -> bool {
-        let view = &self.views[cpu.index()][asid];
-        if view.mm != Some(id) {
-            return false;
-        }
-        self.held(view, id)
-            .any(|entry| scope.covers(entry.page) && is_stale(entry.old, mm.table.get(entry.page)))
+        let view = self.view(cpu, asid);
+        view.mm == Some(id)
+            && self.holds_any(view, id)
+            && self.held(view, id).any(|entry| {
+                scope.covers(entry.page) && is_stale(entry.old, mm.table.get(entry.page))
+            })
     }
 }
 

@@ -133,8 +133,8 @@ impl Machine<'_, '_> {
 
 /// The hot loop of ascending accesses, as far as the TLB goes: the page that missed, or the end.
 fn hits<const WRITE: bool>(tlb: &mut Tlb, epoch: u64, from: u64, end: u64, stride: u64) -> u64 {
-    let mut page = from;
-    while page < end && tlb.hit::<WRITE>(Vpn(page), epoch) {
+    let (mut page, mut way) = (from, 0);
+    while page < end && tlb.hit_next::<WRITE>(Vpn(page), epoch, &mut way) {
         page += stride;
     }
     page

@@ -43,6 +43,8 @@ pub struct SimLog {
     pub events: Vec<Event>,
     /// A round that counts is under way: keep every event.
     pub recording: bool,
+    /// Minor and major faults among them.
+    pub faults: (u64, u64),
     next_seq: u64,
     ptes: bool,
 }
@@ -51,6 +53,12 @@ impl SimLog {
     /// An empty log; `ptes`: record PTE changes, too.
     pub fn new(ptes: bool) -> SimLog {
         SimLog { ptes, ..SimLog::default() }
+    }
+
+    /// Forgets all events.
+    pub fn clear(&mut self) {
+        self.events.clear();
+        self.faults = (0, 0);
     }
 
     /// Takes an event of the scenario itself, which no kernel function caused.
@@ -68,7 +76,11 @@ impl Log for SimLog {
         let seq = self.next_seq;
         self.next_seq += 1;
         if !self.recording && self.events.len() == HISTORY {
-            self.events.clear();
+            self.clear();
+        }
+        if let EventKind::FaultDone { major, .. } = kind {
+            self.faults.0 += u64::from(!major);
+            self.faults.1 += u64::from(major);
         }
         let thread = at.running;
         let (op, site) = (Some(at.op), Some(at.site));
@@ -85,7 +97,8 @@ impl Log for SimLog {
 /// The environment of one operation.
 pub struct SimEnv<'w> {
     world: &'w mut SimWorld,
-    context: Context,
+    /// Who runs; each step has a site of its own.
+    at: At,
 }
 
 impl<'w> SimEnv<'w> {
@@ -96,7 +109,8 @@ impl<'w> SimEnv<'w> {
 
     /// A thread on a CPU.
     pub fn new(world: &'w mut SimWorld, cpu: CpuId, thread: ThreadId, op: u32) -> SimEnv<'w> {
-        SimEnv { world, context: Context { cpu, thread, mm: USER_MM, op } }
+        let context = Context { cpu, thread, mm: USER_MM, op };
+        SimEnv { world, at: context.at(Site::HardwareWalk) }
     }
 }
 
@@ -119,7 +133,8 @@ impl Env for SimEnv<'_> {
 
     #[inline]
     fn context(&self) -> Context {
-        self.context
+        let At { cpu, thread, mm, op, .. } = self.at;
+        Context { cpu, thread, mm, op }
     }
 
     #[inline]
@@ -134,12 +149,12 @@ impl Env for SimEnv<'_> {
 
     #[inline]
     fn step<R: Hash>(&mut self, site: Site, action: impl FnOnce(&mut SimWorld, At) -> R) -> R {
-        action(self.world, self.context.at(site))
+        action(self.world, self.at.site(site))
     }
 
     #[inline]
     fn record(&mut self, site: Site, kind: EventKind, verdict: Option<Verdict>) -> u64 {
-        self.world.log.emit(self.context.at(site), kind, verdict)
+        self.world.log.emit(self.at.site(site), kind, verdict)
     }
 
     #[inline]

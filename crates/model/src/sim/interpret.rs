@@ -1,7 +1,7 @@
 //! The interpreter: threads as stacks of loops, scheduled in discrete order.
 
 use super::env::SimWorld;
-use super::{SimError, SimOptions, consistency, count_faults};
+use super::{SimError, SimOptions, consistency};
 use crate::addr::{CpuId, PageRange, ThreadId};
 use crate::env::Context;
 use crate::event::EventKind;
@@ -224,7 +224,7 @@ impl<'p, 'w> Machine<'p, 'w> {
     }
 
     fn start_round(&mut self, round: i64) {
-        self.world.log.events.clear();
+        self.world.log.clear();
         self.world.log.recording = round >= 0;
         self.emit(EventKind::RoundStart { round });
     }
@@ -237,7 +237,7 @@ impl<'p, 'w> Machine<'p, 'w> {
         }
         self.round.index = round as u32;
         std::mem::swap(&mut self.round.events, &mut self.world.log.events);
-        let (minor, major) = count_faults(&self.round.events);
+        let (minor, major) = self.world.log.faults;
         (self.round.minor_faults, self.round.major_faults) = (Some(minor), Some(major));
         (self.on_round)(&self.round);
     }
@@ -381,13 +381,19 @@ impl<'p, 'w> Machine<'p, 'w> {
     }
 
     /// Whether the model still agrees with itself.
+    #[inline]
     pub(super) fn check(&mut self) -> Result<(), SimError> {
+        let healthy = self.world.inconsistency.is_none() && !self.paranoid;
+        if healthy && self.world.log.events.len() <= MAX_EVENTS { Ok(()) } else { self.diagnose() }
+    }
+
+    #[cold]
+    fn diagnose(&mut self) -> Result<(), SimError> {
         if self.world.log.events.len() > MAX_EVENTS {
             return Err(SimError::TooManyEvents { op: self.op_text() });
         }
         let error = match self.world.inconsistency.take() {
             Some(error) => error,
-            None if !self.paranoid => return Ok(()),
             None => match consistency::check(self.world) {
                 None => return Ok(()),
                 Some(what) => {
@@ -405,6 +411,7 @@ impl<'p, 'w> Machine<'p, 'w> {
         Err(SimError::Inconsistent { op: self.op_text(), error, history: history.join("; ") })
     }
 
+    #[inline]
     fn range(&self, range: &RangeExpr) -> Result<PageRange, SimError> {
         self.value(range.resolve(&self.program.areas, self.slots()))
     }
@@ -413,6 +420,7 @@ impl<'p, 'w> Machine<'p, 'w> {
         &self.threads[self.thread].slots
     }
 
+    #[inline]
     fn value<T>(&self, result: Result<T, ExprError>) -> Result<T, SimError> {
         result.map_err(|error| SimError::Expr { op: self.op_text(), error })
     }

@@ -13,7 +13,6 @@ pub use env::{NoGhost, SimEnv, SimLog, SimMode, SimWorld};
 
 use crate::addr::ThreadId;
 use crate::env::Context;
-use crate::event::EventKind;
 use crate::kernel::exit::{exit_mmap, exit_thread};
 use crate::kernels::KernelRow;
 use crate::machine::tlb::SimTlbs;
@@ -227,13 +226,4 @@ fn final_pages(program: &Program, world: &SimWorld) -> BTreeMap<String, String> 
             Some((program.page_name(page)?, state))
         })
         .collect()
-}
-
-/// Minor and major faults among `events`.
-fn count_faults(events: &[crate::event::Event]) -> (u64, u64) {
-    events.iter().fold((0, 0), |(minor, major), event| match event.kind {
-        EventKind::FaultDone { major: true, .. } => (minor, major + 1),
-        EventKind::FaultDone { .. } => (minor + 1, major),
-        _ => (minor, major),
-    })
 }

@@ -1,121 +1,213 @@
-//! The checker's environment: a coroutine that stops before every step.
+//! The checker's environment: a thread is brought to where it stands, takes one step, and is left
+//! at its next one.
 //!
-//! The world travels: whoever runs owns it, and hands it over when it stops. A thread's past is
-//! the running hash of its labels and of what its steps returned.
+//! Protocol: [`CheckEnv::resume`] with the thread's log; the thread runs from its start and is told
+//! what it learnt before ([`Learnt`]) without touching the world. At the log's end it takes the step
+//! asked for. At the next point where others could come between, [`Stopped`] is put aside. The rest
+//! of its operation then runs on a world that nobody looks at any more, which costs much less
+//! than to unwind from where it is; only if it would have to wait it unwinds.
 
+use crate::key::{Key, extend};
 use crate::shadow::{CheckMode, CheckWorld};
-use corosensei::Yielder;
+use needless_model::addr::Vpn;
 use needless_model::arch::Arch;
-use needless_model::env::{Context, Env, Lock};
+use needless_model::env::{Context, Env, Learnt, Lock};
 use needless_model::event::EventKind;
 use needless_model::machine::world::At;
 use needless_model::policy::Policies;
 use needless_model::site::Site;
 use needless_model::verdict::Verdict;
-use siphasher::sip128::{Hasher128, SipHasher13};
+use std::any::Any;
 use std::hash::Hash;
+use std::panic::resume_unwind;
+use std::sync::Arc;
 
-/// What a thread waits for.
+/// What a thread will do next.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Next {
     /// To take a step in this function.
     Step(Site),
     /// To take a lock.
     Lock(Lock),
-    /// To choose one of so many.
-    Choice(usize),
-    /// For the other threads of a barrier.
+    /// A load or store, by one of the ways that are open to the processor.
+    Access {
+        /// The page.
+        page: Vpn,
+        /// A store.
+        write: bool,
+    },
+    /// To meet the other threads of a barrier.
     Barrier(u16),
+    /// Nothing: it is done.
+    Done,
 }
 
-/// What the explorer tells a thread that goes on.
-pub struct Resume {
-    /// The world.
-    pub world: Box<CheckWorld>,
-    /// The choice made, if one was asked for.
-    pub choice: usize,
-}
+/// One thing that a thread learnt.
+pub type Memory = Arc<dyn Any + Send + Sync>;
 
-/// A thread that stopped.
-pub struct Stopped {
-    /// The world.
-    pub world: Box<CheckWorld>,
-    /// What it waits for.
+/// Where a thread stands.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    /// What it will do next.
     pub next: Next,
-    /// Its past.
-    pub past: u128,
+    /// Stands for everything it learnt that still matters.
+    pub past: Key,
 }
 
-/// The environment of one thread.
-pub struct CheckEnv<'y> {
-    yielder: &'y Yielder<Resume, Stopped>,
-    world: Option<Box<CheckWorld>>,
+/// A thread that was left at its next step.
+pub struct Stopped {
+    /// The world as it is then.
+    pub world: Box<CheckWorld>,
+    /// Where the thread stands.
+    pub standing: Standing,
+    /// What it learnt in the step that it took.
+    pub learnt: Vec<Memory>,
+}
+
+/// The environment of one thread for one step.
+pub struct CheckEnv {
+    world: Box<CheckWorld>,
     policies: Policies,
     arch: Arch,
     context: Context,
-    past: SipHasher13,
+    /// What it learnt before, and how much of that it has been told again.
+    log: Vec<Memory>,
+    told: usize,
+    /// How many more steps it may take.
+    steps: usize,
+    /// Where it was left, after which nothing counts any more.
+    stopped: Option<Stopped>,
+    /// Which of its ways the next access takes.
+    way: usize,
+    learnt: Vec<Memory>,
+    past: Key,
+    /// Checkpoints count.
+    checkpoints: bool,
     /// A lock was just taken: the next step belongs to it. (Taking a lock commutes to the right
     /// with everything others can do, so nothing is missed.)
     took_lock: bool,
 }
 
-impl<'y> CheckEnv<'y> {
-    /// A thread that has been resumed for the first time.
-    pub fn new(
-        yielder: &'y Yielder<Resume, Stopped>,
-        world: Box<CheckWorld>,
-        context: Context,
-    ) -> CheckEnv<'y> {
-        let (policies, arch) = (world.policies, world.arch);
-        let past = SipHasher13::new();
-        CheckEnv { yielder, world: Some(world), policies, arch, context, past, took_lock: false }
-    }
+/// What a thread is resumed with.
+pub struct Resume {
+    /// The world.
+    pub world: Box<CheckWorld>,
+    /// Who it is.
+    pub context: Context,
+    /// What it learnt before.
+    pub log: Vec<Memory>,
+    /// Its past.
+    pub past: Key,
+    /// How many steps it takes: none, to see where it begins, or one.
+    pub steps: usize,
+    /// Which of its ways an access takes.
+    pub way: usize,
+    /// Checkpoints count.
+    pub checkpoints: bool,
+}
 
-    /// Stops until the explorer says to go on; the choice made.
-    pub fn stop(&mut self, next: Next) -> usize {
-        self.took_lock = false;
-        let Some(world) = self.world.take() else { return 0 };
-        next.hash(&mut self.past);
-        let past = self.past();
-        let Resume { world, choice } = self.yielder.suspend(Stopped { world, next, past });
-        choice.hash(&mut self.past);
-        self.world = Some(world);
-        choice
-    }
-
-    /// The operation changes.
-    pub fn set_op(&mut self, op: u32) {
-        self.context.op = op;
-    }
-
-    /// The thread's past so far.
-    pub fn past(&self) -> u128 {
-        self.past.finish128().as_u128()
-    }
-
-    /// Hands the world over for good.
-    pub fn into_world(mut self) -> Option<Box<CheckWorld>> {
-        self.world.take()
-    }
-
-    fn release(&mut self, lock: Lock) {
-        let thread = self.context.thread.0;
-        if let Some(world) = self.world.as_mut()
-            && let Some(holders) = world.ghost.locks.get_mut(&lock)
-        {
-            if let Some(index) = holders.iter().position(|holder| *holder == thread) {
-                holders.remove(index);
-            }
-            if holders.is_empty() {
-                world.ghost.locks.remove(&lock);
-            }
+impl CheckEnv {
+    /// A thread at its start, soon to be where it stands.
+    pub fn resume(resume: Resume) -> CheckEnv {
+        let Resume { world, context, log, past, steps, way, checkpoints } = resume;
+        CheckEnv {
+            policies: world.policies,
+            arch: world.arch,
+            world,
+            context,
+            log,
+            told: 0,
+            steps,
+            stopped: None,
+            way,
+            learnt: Vec::new(),
+            past,
+            checkpoints,
+            took_lock: false,
         }
     }
 
-    fn take(&mut self, lock: Lock) {
-        let thread = self.context.thread.0;
-        if let Some(world) = self.world.as_mut() {
-            world.ghost.locks.entry(lock).or_default().push(thread);
+    /// The operation changes. Between operations a thread knows its place in the program only.
+    pub fn set_op(&mut self, op: u32, slots: &[i64]) {
+        self.context.op = op;
+        self.checkpoint(Site::HardwareWalk, &(op, slots));
+    }
+
+    /// A point where others may come between: the thread stops there unless it has a step left.
+    fn pause(&mut self, next: Next) {
+        self.took_lock = false;
+        match self.steps.checked_sub(1) {
+            Some(steps) => self.steps = steps,
+            None => self.stop(next),
+        }
+    }
+
+    fn stop(&mut self, next: Next) {
+        if self.stopped.is_none() {
+            let standing = Standing { next, past: self.past };
+            let learnt = std::mem::take(&mut self.learnt);
+            self.stopped = Some(Stopped { world: self.world.clone(), standing, learnt });
+        }
+    }
+
+    /// Whether the thread was left behind, so that nothing it does counts any more.
+    pub fn is_left(&self) -> bool {
+        self.stopped.is_some()
+    }
+
+    /// The thread is done: where it was left.
+    pub fn finish(mut self) -> Option<Stopped> {
+        self.stop(Next::Done);
+        self.stopped
+    }
+
+    /// What the thread was told here before, if it is still being brought back.
+    fn told<R: Learnt>(&mut self) -> Option<R> {
+        let memory = self.log.get(self.told)?;
+        self.told += 1;
+        let value = memory.downcast_ref::<R>().cloned();
+        Some(value.unwrap_or_else(|| unreachable!("the same thread learns the same things")))
+    }
+
+    fn learn<R: Learnt>(&mut self, value: &R) {
+        if self.is_left() {
+            return;
+        }
+        self.past = extend(self.past, value);
+        self.learnt.push(Arc::new(value.clone()));
+    }
+
+    /// One atomic action without a kernel function's name.
+    fn act<R: Learnt>(&mut self, site: Site, action: impl FnOnce(&mut CheckWorld, At) -> R) -> R {
+        let at = self.context.at(site);
+        let result = action(&mut self.world, at);
+        for frame in std::mem::take(&mut self.world.ghost.just_freed) {
+            self.world.tlbs.frame_freed(frame);
+        }
+        self.learn(&result);
+        result
+    }
+
+    /// A load or store: `perform` does it by the way that the explorer chose.
+    pub fn access<R: Learnt>(
+        &mut self,
+        page: Vpn,
+        write: bool,
+        perform: impl FnOnce(&mut CheckWorld, At, usize) -> R,
+    ) -> R {
+        if let Some(told) = self.told() {
+            return told;
+        }
+        self.pause(Next::Access { page, write });
+        let way = self.way;
+        self.act(Site::HardwareWalk, |w, at| perform(w, at, way))
+    }
+
+    /// Meets the other threads of a barrier.
+    pub fn barrier(&mut self, barrier: u16) {
+        if self.told::<()>().is_none() {
+            self.pause(Next::Barrier(barrier));
+            self.learn(&());
         }
     }
 }
@@ -130,7 +222,22 @@ pub fn is_free(world: &CheckWorld, lock: Lock) -> bool {
     }
 }
 
-impl Env for CheckEnv<'_> {
+fn take(world: &mut CheckWorld, thread: u16, lock: Lock) {
+    world.ghost.locks.entry(lock).or_default().push(thread);
+}
+
+fn release(world: &mut CheckWorld, thread: u16, lock: Lock) {
+    if let Some(holders) = world.ghost.locks.get_mut(&lock) {
+        if let Some(index) = holders.iter().position(|holder| *holder == thread) {
+            holders.remove(index);
+        }
+        if holders.is_empty() {
+            world.ghost.locks.remove(&lock);
+        }
+    }
+}
+
+impl Env for CheckEnv {
     type Mode = CheckMode;
 
     fn context(&self) -> Context {
@@ -145,23 +252,14 @@ impl Env for CheckEnv<'_> {
         &self.arch
     }
 
-    fn step<R: Hash>(&mut self, site: Site, action: impl FnOnce(&mut CheckWorld, At) -> R) -> R {
-        if self.took_lock {
-            (self.took_lock, site).hash(&mut self.past);
-            self.took_lock = false;
-        } else {
-            self.stop(Next::Step(site));
+    fn step<R: Learnt>(&mut self, site: Site, action: impl FnOnce(&mut CheckWorld, At) -> R) -> R {
+        if let Some(told) = self.told() {
+            return told;
         }
-        let at = self.context.at(site);
-        let Some(world) = self.world.as_mut() else {
-            unreachable!("a thread that runs owns the world")
-        };
-        let result = action(world, at);
-        for frame in std::mem::take(&mut world.ghost.just_freed) {
-            world.tlbs.frame_freed(frame);
+        if !std::mem::take(&mut self.took_lock) {
+            self.pause(Next::Step(site));
         }
-        result.hash(&mut self.past);
-        result
+        self.act(site, action)
     }
 
     fn record(&mut self, _: Site, _: EventKind, _: Option<Verdict>) -> u64 {
@@ -169,22 +267,41 @@ impl Env for CheckEnv<'_> {
     }
 
     fn lock(&mut self, lock: Lock) {
-        self.stop(Next::Lock(lock));
-        self.take(lock);
+        if self.told::<()>().is_some() {
+            return;
+        }
+        self.pause(Next::Lock(lock));
+        if !is_free(&self.world, lock) {
+            resume_unwind(Box::new(self.stopped.take()));
+        }
+        take(&mut self.world, self.context.thread.0, lock);
+        self.learn(&());
         self.took_lock = true;
     }
 
     fn try_lock(&mut self, lock: Lock) -> bool {
-        self.stop(Next::Step(Site::FolioTryLock));
-        let free = self.world.as_ref().is_some_and(|world| is_free(world, lock));
-        if free {
-            self.take(lock);
+        if let Some(told) = self.told() {
+            return told;
         }
-        free.hash(&mut self.past);
+        self.pause(Next::Step(Site::FolioTryLock));
+        let free = is_free(&self.world, lock);
+        if free {
+            take(&mut self.world, self.context.thread.0, lock);
+        }
+        self.learn(&free);
         free
     }
 
     fn unlock(&mut self, lock: Lock) {
-        self.release(lock);
+        // What was unlocked before the log's end is not locked any more.
+        if self.told == self.log.len() {
+            release(&mut self.world, self.context.thread.0, lock);
+        }
+    }
+
+    fn checkpoint(&mut self, site: Site, locals: &impl Hash) {
+        if self.checkpoints && self.told == self.log.len() {
+            self.past = extend(Key::default(), &(self.context.op, site, locals));
+        }
     }
 }

@@ -9,12 +9,15 @@
 //! Steps are sequentially consistent and programs bounded: weak-memory bugs are out of reach.
 #![forbid(unsafe_code)]
 
+mod access;
 mod env;
 mod explore;
+mod key;
 mod place;
 mod print;
 mod property;
 mod shadow;
+mod state;
 mod threads;
 
 pub use explore::{CheckError, Counterexample, Report, StepTaken, check};

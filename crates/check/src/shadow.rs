@@ -173,6 +173,11 @@ impl Contents {
         self.slots.get(&slot).copied().unwrap_or(0)
     }
 
+    /// What a load from `page` should return.
+    pub fn expected(&self, page: Vpn) -> Value {
+        self.last_store.get(&page).copied().unwrap_or(0)
+    }
+
     /// A store to `frame`.
     pub fn store(&mut self, frame: Pfn, value: Value) {
         self.frames.insert(frame, value);

@@ -4,7 +4,8 @@
 //! [`Env::step`]: a step is what happens under one lock hold, or one PTE, flush or interrupt action.
 //! The simulator runs a step at once; the checker suspends the thread there, so that every
 //! interleaving of steps is explored. What a step returns is all that the thread learns, so a
-//! thread's past is its labels and returned values.
+//! thread's past is what its steps returned, and a thread can be brought back to where it was by
+//! telling it the same again.
 
 use crate::addr::{CpuId, MmId, Pfn, ThreadId, Vpn};
 use crate::arch::Arch;
@@ -41,6 +42,11 @@ pub struct Context {
     pub op: u32,
 }
 
+/// What a step can return.
+pub trait Learnt: Hash + Clone + Send + Sync + 'static {}
+
+impl<T: Hash + Clone + Send + Sync + 'static> Learnt for T {}
+
 /// What kernel operations run in.
 pub trait Env {
     /// How the world is represented.
@@ -56,7 +62,7 @@ pub trait Env {
     fn arch(&self) -> &Arch;
 
     /// One atomic step.
-    fn step<R: Hash>(
+    fn step<R: Learnt>(
         &mut self,
         site: Site,
         action: impl FnOnce(&mut World<Self::Mode>, At) -> R,
@@ -73,6 +79,10 @@ pub trait Env {
 
     /// Gives a lock back.
     fn unlock(&mut self, lock: Lock);
+
+    /// Nothing that the thread learnt since it last passed `site` matters any more but `locals`.
+    /// For loop heads: threads with different pasts become the same.
+    fn checkpoint(&mut self, _site: Site, _locals: &impl Hash) {}
 
     /// The lock of the last-level page table of `page`.
     fn table_lock(&self, page: Vpn) -> Lock {

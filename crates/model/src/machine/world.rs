@@ -144,6 +144,25 @@ pub struct World<M: Mode> {
     pub inconsistency: Option<Inconsistency>,
 }
 
+impl<M: Mode<Tlbs: Clone, Ghost: Clone, Log: Clone>> Clone for World<M> {
+    fn clone(&self) -> World<M> {
+        World {
+            policies: self.policies,
+            config: self.config,
+            arch: self.arch,
+            mms: self.mms.clone(),
+            cpus: self.cpus.clone(),
+            tasks: self.tasks.clone(),
+            frames: self.frames.clone(),
+            swap: self.swap.clone(),
+            tlbs: self.tlbs.clone(),
+            ghost: self.ghost.clone(),
+            log: self.log.clone(),
+            inconsistency: self.inconsistency.clone(),
+        }
+    }
+}
+
 /// What a new world is made of.
 pub struct WorldSpec {
     /// The kernel's policies.

@@ -2,7 +2,7 @@
 
 use crate::addr::{CpuId, ThreadId};
 use crate::arch::Arch;
-use crate::env::{Context, Env, Lock};
+use crate::env::{Context, Env, Learnt, Lock};
 use crate::event::{Event, EventKind};
 use crate::machine::tlb::SimTlbs;
 use crate::machine::world::{At, Ghost, Log, Mode, USER_MM, World};
@@ -10,7 +10,6 @@ use crate::policy::Policies;
 use crate::program::Program;
 use crate::site::Site;
 use crate::verdict::Verdict;
-use std::hash::Hash;
 
 /// The simulator's representation of the world.
 #[derive(Debug)]
@@ -148,7 +147,7 @@ impl Env for SimEnv<'_> {
     }
 
     #[inline]
-    fn step<R: Hash>(&mut self, site: Site, action: impl FnOnce(&mut SimWorld, At) -> R) -> R {
+    fn step<R: Learnt>(&mut self, site: Site, action: impl FnOnce(&mut SimWorld, At) -> R) -> R {
         action(self.world, self.at.site(site))
     }
 

@@ -1,0 +1,95 @@
+//! A load or store on a real processor: through any cached translation that allows it, by way of a
+//! walk, or into a fault.
+
+use crate::property::{Property, violate};
+use crate::shadow::{CheckWorld, Entry, Value};
+use needless_model::addr::Vpn;
+use needless_model::machine::world::At;
+use needless_model::pte::{PresentPte, Pte};
+
+/// What became of an access.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Went {
+    /// It was performed.
+    Through,
+    /// The processor set accessed or dirty; the access is still to come.
+    OnlyWalked,
+    /// It was refused.
+    Faulted,
+}
+
+/// A way that is open to the processor.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Way {
+    /// Through this cached translation.
+    Cached(Entry),
+    /// A walk that sets accessed or dirty. What it caches is used in a step of its own.
+    Walk(PresentPte),
+    /// Into a fault: the PTE does not allow the access, or a cached translation that does not is
+    /// not walked again.
+    Fault,
+}
+
+/// The ways that are open to an access now. A store needs a dirty translation, since setting the
+/// dirty bit walks again. What the PTE allows needs no way of its own once its bits are set: the
+/// may-cache set holds it.
+///
+/// Source: Intel SDM volume 3, 4.8 (accessed and dirty flags), 4.10.4.3 (optional invalidation:
+/// spurious faults).
+pub fn ways(w: &CheckWorld, at: At, page: Vpn, write: bool) -> Vec<Way> {
+    let asid = w.cpus[at.cpu.index()].asid;
+    let cached = w.tlbs.entries(at.cpu, asid, page);
+    let allows = |entry: &Entry| !write || entry.writable && entry.dirty;
+    let mut ways: Vec<Way> = cached.iter().copied().filter(allows).map(Way::Cached).collect();
+    let pte = w.pte(at.mm, page).present().filter(|pte| !pte.protnone && (!write || pte.writable));
+    match pte {
+        Some(pte) if !pte.accessed || write && !pte.dirty => {
+            ways.push(Way::Walk(PresentPte { accessed: true, dirty: pte.dirty || write, ..pte }));
+        }
+        Some(_) if cached.iter().any(|entry| write && !entry.writable) => ways.push(Way::Fault),
+        Some(_) => {}
+        None => ways.push(Way::Fault),
+    }
+    ways
+}
+
+/// Goes way number `way`.
+pub fn go(w: &mut CheckWorld, at: At, page: Vpn, store: Option<Value>, way: usize) -> Went {
+    match ways(w, at, page, store.is_some()).get(way) {
+        Some(Way::Cached(entry)) => {
+            perform(w, at, *entry, store);
+            Went::Through
+        }
+        Some(Way::Walk(pte)) => {
+            w.set_pte(at, page, Pte::Present(*pte));
+            Went::OnlyWalked
+        }
+        Some(Way::Fault) | None => Went::Faulted,
+    }
+}
+
+/// The access itself, through `entry`.
+fn perform(w: &mut CheckWorld, at: At, entry: Entry, store: Option<Value>) {
+    let Entry { page, frame, dangling, .. } = entry;
+    let kind = if store.is_some() { "store" } else { "load" };
+    if dangling {
+        let what = format!(
+            "{} {kind}s page {page} through a cached translation to frame {}, which was freed",
+            at.cpu, frame.0
+        );
+        return violate(w, Some(at), Property::NoUseAfterFree, page, what);
+    }
+    if let Some(value) = store {
+        w.ghost.store(frame, value);
+        w.ghost.last_store.insert(page, value);
+        return;
+    }
+    let (found, expected) = (w.ghost.load(frame), w.ghost.expected(page));
+    if found != expected {
+        let what = format!(
+            "{} loads {found} from page {page} (frame {}); the last store wrote {expected}",
+            at.cpu, frame.0
+        );
+        violate(w, Some(at), Property::Coherence, page, what);
+    }
+}

@@ -4,6 +4,7 @@ pub mod agree;
 pub mod compare;
 pub mod doctor;
 pub mod explain;
+pub mod kernels;
 pub mod manual;
 pub mod policies;
 pub mod scenario;

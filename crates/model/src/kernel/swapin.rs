@@ -16,7 +16,7 @@ use crate::kernel::lru::{folio_add_lru, lru_add_drain};
 use crate::machine::frames::FrameFlags;
 use crate::machine::mm::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{AnonExclusive, SwapinRead, SwapinWrite};
+use crate::policy::{AnonExclusive, SwapinRead, SwapinWrite, ZeroSwap};
 use crate::program::Prot;
 use crate::pte::{Pte, SwapPte};
 use crate::site::Site;
@@ -82,7 +82,8 @@ fn find_or_read<M: Mode>(w: &mut World<M>, at: At, fault: Fault, swap: SwapPte) 
     folio_add_lru(w, at.site(Site::FolioAddLru), frame);
     w.frames.update(frame, |f| f.flags.set(FrameFlags::ZERO_FILLED, slot.zero_filled));
     w.ghost.swapped_in(swap.slot, frame);
-    w.emit(at, EventKind::PageIn { page: fault.page, frame });
+    let zero_filled = slot.zero_filled && w.policies.zero_swap == ZeroSwap::Skip;
+    w.emit(at, EventKind::PageIn { page: fault.page, frame, zero_filled });
     Some(Folio { frame, fresh: true, on_lru: false })
 }
 

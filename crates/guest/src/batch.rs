@@ -44,7 +44,8 @@ impl Batch {
         let guest = match &mut self.guest {
             Some(guest) => guest,
             None if self.crashes > MOST_CRASHES => {
-                let what = format!("ended {} times in this batch and is not booted again", self.crashes);
+                let what =
+                    format!("ended {} times in this batch and is not booted again", self.crashes);
                 return Err(GuestError::Stopped { what, console: String::new() });
             }
             none => none.insert(Guest::boot(&self.kernel, &self.options)?),

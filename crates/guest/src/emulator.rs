@@ -152,7 +152,8 @@ pub fn static_runner(named: Option<&Path>) -> Result<PathBuf, GuestError> {
     use object::read::elf::{ElfFile64, ProgramHeader};
     let bad = |what: String| GuestError::Runner { what };
     let path = named.map_or_else(needless_runner::locate::find, |path| Ok(path.to_owned()));
-    let path = path.map_err(|places| bad(format!("`needless-runner` was not found in {places}")))?;
+    let path =
+        path.map_err(|places| bad(format!("`needless-runner` was not found in {places}")))?;
     let bytes =
         std::fs::read(&path).map_err(|error| bad(format!("{}: {error}", path.display())))?;
     let file = ElfFile64::<object::Endianness>::parse(&*bytes)

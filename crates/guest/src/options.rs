@@ -37,11 +37,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits {
-            boot: Duration::from_secs(180),
-            run_seconds: 120,
-            slack: Duration::from_secs(30),
-        }
+        Limits { boot: Duration::from_secs(180), run_seconds: 120, slack: Duration::from_secs(30) }
     }
 }
 

@@ -70,7 +70,9 @@ fn rounds(program: &Program, run: &TargetRun) -> Vec<String> {
     let account = Account::of(program, run);
     let rusage = run.rounds.iter().map(|round| (round.minor_faults, round.major_faults));
     let rounds = account.rounds.iter().zip(rusage);
-    rounds.map(|(round, rusage)| format!("{} {rusage:?}", round.sequence.as_ref().unwrap())).collect()
+    rounds
+        .map(|(round, rusage)| format!("{} {rusage:?}", round.sequence.as_ref().unwrap()))
+        .collect()
 }
 
 /// Processes whose command line has `word` in it, this one left out.
@@ -152,7 +154,7 @@ fn a_kernel_that_does_not_come_up_ends_and_shows_its_console() {
     let late = GuestOptions { limits, ..marked("late-guest") };
     let error = Guest::boot(&kernel, &late).err().unwrap().to_string();
     assert!(error.contains("did not boot"), "{error}");
-    assert_eq!(processes_with("late-guest"), []);
+    assert!(processes_with("late-guest").is_empty());
 }
 
 #[test]
@@ -183,7 +185,7 @@ fn a_guest_that_is_killed_is_an_error_and_the_batch_goes_on() {
         assert!(matches!(results[0], Err(GuestError::Stopped { .. })), "{:?}", results[0]);
         assert_eq!(results[1].as_ref().unwrap().rounds.len(), 2);
     }
-    assert_eq!(processes_with("killed-guest"), []);
+    assert!(processes_with("killed-guest").is_empty());
 }
 
 /// Not a test of its own: the process that the next test kills.
@@ -210,7 +212,9 @@ fn kill_9_leaves_no_process_behind() {
             let lines = BufReader::new(child.stdout.take().unwrap()).lines();
             assert!(lines.map_while(Result::ok).any(|line| line.contains("booted")));
         } else {
-            until("a guest", Duration::from_secs(60), || !processes_with("orphan-guest").is_empty());
+            until("a guest", Duration::from_secs(60), || {
+                !processes_with("orphan-guest").is_empty()
+            });
         }
         child.kill().unwrap();
         child.wait().unwrap();

@@ -9,7 +9,8 @@
 //!   A kernel thread in place of the only thread that acts does no harm: nothing is flushed
 //!   meanwhile. In place of a spinner it does, for its CPU is lazy then;
 //! - a user task of somebody else ran on a sleeper's CPU since it fell asleep: the CPU does not
-//!   hold the scenario's address space lazily any more. Kernel threads do no harm there.
+//!   hold the scenario's address space lazily any more. Kernel threads do no harm there;
+//! - it, or the one to come, needs more room in the log than was set aside.
 
 use crate::log::{Kind, Log, Raw};
 use crate::perf::Rings;
@@ -32,6 +33,9 @@ pub const LOST_CPU: &str = "a thread lost its CPU";
 pub const NOT_ON_CPU: &str = "a thread was not on its CPU";
 /// Reason: a sleeper's CPU was used.
 pub const CPU_USED: &str = "another task ran on a sleeper's CPU";
+
+/// Reason: memory had to be found for the log.
+pub const LOG_GREW: &str = "the log had to grow";
 
 /// How long a round waits for threads that were switched out.
 const LONGEST_ABSENCE: Duration = Duration::from_secs(1);
@@ -165,6 +169,7 @@ impl Watch {
             (round.used.involuntary_switches > 0).then_some(LOST_CPU)
         };
         reason = reason.or(disturbed).or((!self.all_there).then_some(NOT_ON_CPU));
+        reason = reason.or(log.has_grown().then_some(LOG_GREW));
         self.seen = log.records.len();
         if round.counts {
             self.witness.attempted += 1;

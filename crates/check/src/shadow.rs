@@ -1,4 +1,4 @@
-//! What the kernel cannot see: may-cache sets, page contents, locks held.
+//! What the kernel cannot see: may-cache sets of both kinds, page contents, locks held.
 //!
 //! A may-cache set holds every translation that the CPU's TLB may contain. It is closed after
 //! each PTE change and each flush: as long as an address space is loaded, the processor may walk at
@@ -151,6 +151,9 @@ pub struct Contents {
     slots: BTreeMap<u32, Value>,
     /// The last store to each page, in the order of the steps.
     pub last_store: BTreeMap<Vpn, Value>,
+    /// Upper-level entries that CPUs may still hold although the table that they name left the
+    /// tree: CPU, address space, the table's first page, its level.
+    pub structures: BTreeSet<(CpuId, MmId, Vpn, u32)>,
     /// Frames freed in the current step.
     pub just_freed: Vec<Pfn>,
     /// Locks held, by whom.
@@ -203,6 +206,16 @@ impl Ghost for Contents {
 
     fn discarded(&mut self, _: MmId, page: Vpn) {
         self.last_store.remove(&page);
+    }
+
+    fn table_unlinked(&mut self, cpus: &[Cpu], mm: MmId, page: Vpn, level: u32) {
+        let loaded = cpus.iter().enumerate().filter(|(_, cpu)| cpu.loaded == mm);
+        let entry = |index: usize| (CpuId(index as u16), mm, page, level);
+        self.structures.extend(loaded.map(|(index, _)| entry(index)));
+    }
+
+    fn structures_flushed(&mut self, cpu: CpuId, mm: MmId) {
+        self.structures.retain(|entry| (entry.0, entry.1) != (cpu, mm));
     }
 
     fn moved(&mut self, _: MmId, from: Vpn, to: Vpn) {

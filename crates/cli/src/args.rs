@@ -53,8 +53,14 @@ pub enum Verb {
   needless agree -t live                       every built-in scenario
   needless agree -t live cow-reuse z_munmap_1  only these
   needless agree -t live --random 2000         random ones, those of seeds 1 to 2000
-  needless agree -t live -t kernel:6.12 --random 500 --report agreement.md")]
+  needless agree -t live -t kernel:6.12 --random 500 --report agreement.md
+  needless agree -t live --format json")]
     Agree(AgreeArgs),
+    /// Explore every interleaving of a small scenario in the model and prove it safe.
+    #[command(before_help = "Examples:
+  needless check pageout-read                                   a page goes to swap under a reader
+  needless check pageout-read -t model:6.12,unmap-flush=never   a known-wrong policy must fail")]
+    Check(CheckArgs),
     /// Say what this machine can show and what would help.
     #[command(before_help = "Examples:
   needless doctor
@@ -220,6 +226,16 @@ pub enum KernelsVerb {
         #[arg(required = true)]
         kernels: Vec<String>,
     },
+}
+
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// A scenario for the checker, or a file.
+    pub scenario: String,
+    /// The model row.
+    #[arg(short, long, default_value = "model:6.12")]
+    pub target: String,
 }
 
 /// Arguments of `scenario`.

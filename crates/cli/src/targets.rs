@@ -98,7 +98,7 @@ fn live(program: &Program) -> (Outcome, u8) {
     match needless_live::run(program, &LiveOptions::default()) {
         Ok(run) => {
             let status = standing(&run, blind_status);
-            (Outcome::Ran(Box::new(against_model(program, run))), status)
+            against_model(program, run, status)
         }
         Err(error) => {
             let (help, status) = (error.help().map(|help| help.to_string()), error.exit_status());
@@ -116,7 +116,7 @@ fn booted(program: &Program, target: &KernelTarget) -> (Outcome, u8) {
     match result {
         Ok(run) => {
             let status = standing(&run, || UNSUPPORTED);
-            (Outcome::Ran(Box::new(against_model(program, run))), status)
+            against_model(program, run, status)
         }
         Err(error) => {
             let (help, status) = (error.help().map(|help| help.to_string()), error.exit_status());
@@ -145,11 +145,19 @@ fn standing(run: &TargetRun, blind: impl FnOnce() -> u8) -> u8 {
     }
 }
 
-/// A real run, held against the model's row for its release or the nearest older one.
-pub fn against_model(program: &Program, run: TargetRun) -> Ran {
-    match reference(program, run.release.as_deref()) {
-        (Ok(model), own_row) => Ran::real(program, run, &model, own_row),
-        (Err(_), _) => Ran::model(program, run),
+/// A real run with its exit status, held against the model's row for its release or the nearest
+/// older one.
+fn against_model(program: &Program, run: TargetRun, status: u8) -> (Outcome, u8) {
+    let (row, own_row) = row_of(run.release.as_deref());
+    match model(program, &row) {
+        Ok(model) => {
+            let ran = Ran::real(program, run, &model, own_row);
+            (Outcome::Ran(Box::new(ran)), status)
+        }
+        Err(error) => {
+            let reason = format!("it ran there, but model:{} cannot run it: {error}", row.name);
+            (Outcome::Unavailable { reason, help: None }, OTHER)
+        }
     }
 }
 

@@ -1,7 +1,9 @@
 //! What this machine can show, what is in the way, and what helps.
 
+use crate::child::Runner;
 use crate::environment::{environment, release, setting};
 use crate::error::PERFMON_REMEDY;
+use crate::machine::Machine;
 use needless_runner::perf::{Place, Rings};
 use needless_runner::tracefs::{self, Tracepoint};
 use rustix::thread::CapabilitySet;
@@ -43,14 +45,19 @@ impl Check {
     }
 }
 
-/// Looks at everything. Changes nothing.
+/// Looks at everything; tracefs is mounted meanwhile if that is possible, and nothing else changed.
 pub fn doctor() -> Vec<Check> {
     let environment = environment();
+    let tracefs = tracefs_mounted();
+    let _mounted = match tracefs.state {
+        State::Ok => Runner::find().and_then(|runner| Machine::with_tracefs(&runner)).ok(),
+        _ => None,
+    };
     let mut checks = vec![
         Check::ok("kernel", release()),
         privilege(),
         paranoia(),
-        tracefs_mounted(),
+        tracefs,
         tracepoint("fault events", "exceptions", "page_fault_user"),
         tracepoint("flush events", "tlb", "tlb_flush"),
         rings(),

@@ -27,13 +27,24 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Takes the lock and makes the machine ready for `program`.
-    pub fn prepare(runner: &Runner, program: &Program) -> Result<Machine, LiveError> {
+    /// Shows tracefs, and changes nothing else.
+    pub fn with_tracefs(runner: &Runner) -> Result<Machine, LiveError> {
+        let mut machine = Machine::unchanged(runner)?;
+        machine.show_tracefs()?;
+        Ok(machine)
+    }
+
+    fn unchanged(runner: &Runner) -> Result<Machine, LiveError> {
         let mut keeper = runner.start(&["--watch"])?;
         let (requests, Some(replies)) = (keeper.stdin.take(), keeper.stdout.take()) else {
             return Err(LiveError::RunnerConfused { what: "has no pipes".to_owned() });
         };
-        let mut machine = Machine { keeper, requests, replies: BufReader::new(replies) };
+        Ok(Machine { keeper, requests, replies: BufReader::new(replies) })
+    }
+
+    /// Takes the lock and makes the machine ready for `program`.
+    pub fn prepare(runner: &Runner, program: &Program) -> Result<Machine, LiveError> {
+        let mut machine = Machine::unchanged(runner)?;
         machine.lock(&program.name)?;
         if let Some(mode) = program.machine.thp {
             machine.set_thp(mode)?;

@@ -167,9 +167,8 @@ fn without_privilege_there_are_counts_but_no_events() {
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o777)).unwrap();
     let program = std::env::current_exe().unwrap();
-    let runner = program.ancestors().nth(2).unwrap().join("needless-runner");
     std::fs::copy(&program, folder.join("test")).unwrap();
-    std::fs::copy(runner, folder.join("needless-runner")).unwrap();
+    std::fs::copy(runner(), folder.join("needless-runner")).unwrap();
     let output = std::process::Command::new(folder.join("test"))
         .args(["--ignored", "--exact", "an_unprivileged_run", "--nocapture"])
         .env_remove("NEEDLESS_RUNNER")

@@ -56,6 +56,7 @@ fn hides(name: &str) -> Vec<&'static str> {
     let counters = |wanted: fn(&[What]) -> bool| {
         let counted = move |counter: &&Counter| match counter.fold() {
             Fold::Every(whats) => wanted(whats),
+            Fold::Kernel(_, what) => wanted(&[what]),
             Fold::Needless(what) => wanted(&[what]),
             Fold::MinorFaults | Fold::MajorFaults | Fold::Cycles => false,
         };
@@ -83,10 +84,20 @@ fn unseen(run: &TargetRun) -> BTreeMap<String, String> {
     let mut all = run.unseen.clone();
     for (name, reason) in &run.unseen {
         for hidden in hides(name) {
-            all.entry(hidden.to_owned()).or_insert_with(|| reason.clone());
+            if !counted_by_kernel(run, hidden) {
+                all.entry(hidden.to_owned()).or_insert_with(|| reason.clone());
+            }
         }
     }
     all
+}
+
+/// Whether every round has the counter from the kernel itself, without any event.
+fn counted_by_kernel(run: &TargetRun, name: &str) -> bool {
+    let Some(Fold::Kernel(line, _)) = Counter::by_name(name).map(Counter::fold) else {
+        return false;
+    };
+    run.rounds.iter().all(|round| round.kernel_counters.contains_key(line))
 }
 
 /// How a figure is spread over the rounds.

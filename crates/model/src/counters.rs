@@ -98,8 +98,15 @@ pub fn observe(program: &Program, events: &[Event], order: TraceOrder) -> Vec<Ob
         let what = match event.kind {
             EventKind::Copy { page, .. } if program.owns(page) => What::Copy,
             EventKind::Zero { page, .. } if program.owns(page) => What::Zeroing,
-            EventKind::PageIn { page, .. } if program.owns(page) => What::PageIn,
-            EventKind::PageOut { page, .. } if program.owns(page) => What::PageOut,
+            EventKind::PageIn { page, zero_filled, .. } if program.owns(page) => {
+                match zero_filled {
+                    true => What::Zeroing,
+                    false => What::PageIn,
+                }
+            }
+            EventKind::PageOut { page, zero_filled: false, .. } if program.owns(page) => {
+                What::PageOut
+            }
             // 5.10 also makes the initiator call its own handler: no interrupt
             // (kernel/smp.c: on_each_cpu_cond_mask).
             EventKind::Flush {
@@ -166,6 +173,9 @@ pub fn faults_by_class(seen: &[Observation]) -> Option<BTreeMap<FaultClass, u64>
 pub enum Fold {
     /// The number of these things.
     Every(&'static [What]),
+    /// The difference of a line of `/proc/vmstat` where the target has it, else the number of
+    /// these things.
+    Kernel(&'static str, What),
     /// The number of these things that were needless.
     Needless(What),
     /// `ru_minflt`
@@ -180,6 +190,12 @@ impl Fold {
     /// The value in one round; `None` if the round does not tell.
     fn value(self, round: &Round, seen: &[Observation]) -> Option<u64> {
         match self {
+            Fold::Kernel(line, what) => match round.kernel_counters.get(line) {
+                Some(difference) => Some(*difference),
+                None => {
+                    Some(seen.iter().filter(|observation| observation.what == what).count() as u64)
+                }
+            },
             Fold::Every(whats) => {
                 Some(seen.iter().filter(|observation| whats.contains(&observation.what)).count()
                     as u64)
@@ -255,10 +271,10 @@ counters! {
         "pages copied by a fault";
     Zeroings = "zeroings", "pages", Some("zero-\nings"), Fold::Every(&[What::Zeroing]),
         "frames filled with zeros";
-    PagesIn = "pages_in", "pages", None, Fold::Every(&[What::PageIn]),
+    PagesIn = "pages_in", "pages", None, Fold::Kernel("pswpin", What::PageIn),
         "pages read from swap";
-    PagesOut = "pages_out", "pages", None, Fold::Every(&[What::PageOut]),
-        "pages written to swap";
+    PagesOut = "pages_out", "pages", None, Fold::Kernel("pswpout", What::PageOut),
+        "pages written to swap, not only marked as zeros";
     Flushes = "flushes", "flushes", Some("flushes"),
         Fold::Every(&[What::Shootdown, What::LocalFlush]),
         "TLB flushes that the scenario's threads issued";

@@ -55,6 +55,7 @@ const V5_8: Policies = Policies {
     reclaim_free: ReclaimFree::AtEnd,
     zap_drain: ZapDrain::Yes,
     dontneed_tables: DontneedTables::Keep,
+    advise_gather: AdviseGather::PerMapping,
     gather_batch: GatherBatch::Full,
     populate: Populate::No,
     zero_swap: ZeroSwap::Write,
@@ -96,6 +97,7 @@ const V6_12: Policies = Policies {
 const V6_18: Policies = Policies {
     cpumask: CpumaskClear::AtNextInterrupt,
     dontneed_tables: DontneedTables::Free,
+    advise_gather: AdviseGather::PerCall,
     ..V6_12
 };
 

@@ -215,6 +215,12 @@ policies! {
         Keep = "keep", "it keeps them";
         Free = "free", "it frees those that it covers whole";
     }
+    /// How far one gather of `MADV_DONTNEED` and `MADV_FREE` reaches.
+    advise_gather: AdviseGather = "advise-gather", "how far one gather of MADV_DONTNEED and MADV_FREE reaches",
+        source "mm/madvise.c:madvise_batch_tlb_flush (7.3; not in 6.12)" {
+        PerMapping = "per-mapping", "one mapping: a range with several flushes several times";
+        PerCall = "per-call", "the whole call: one flush";
+    }
     /// How full a gather's page batch may get.
     gather_batch: GatherBatch = "gather-batch", "how many entries of a gather's page batch stay free",
         source "mm/mmu_gather.c:__tlb_remove_page_size (6.1), __tlb_remove_folio_pages_size (6.12)" {

@@ -153,7 +153,7 @@ fn transfer_round(to: &mut RoundAccount, from: &RoundAccount, names: &mut BTreeS
             Fold::Needless(What::Interrupt) => {
                 to.counters.get(Counter::Interrupts) == from.counters.get(Counter::Interrupts)
             }
-            Fold::Needless(_) => true,
+            Fold::Needless(_) | Fold::Kernel(..) => true,
             Fold::MinorFaults | Fold::MajorFaults | Fold::Cycles => false,
         };
         let known = from.counters.get(counter);

@@ -5,6 +5,7 @@ use crate::log::Log;
 use crate::perf::{Place, Rings};
 use crate::team::Team;
 use crate::validate::inner;
+use crate::vmstat::Counters;
 use crate::wire::{self, Failure, FailureKind, Message, PROTOCOL_VERSION, Summary};
 use crate::witness::Watch;
 use crate::{crash, decode, pages, start, sys, validate};
@@ -50,10 +51,21 @@ pub fn run(descriptor: &str) -> Result<(), Failure> {
         NEVER_SEEN.iter().map(|(name, why)| ((*name).to_owned(), (*why).to_owned())).collect();
     let run = assemble(&request, rounds, &mut unseen)?;
     let mut worker = Worker::new(run, 0);
+    note_missing_counters(&mut unseen);
     worker.watch = Some(watch(run, request.events, request.ring_pages, &mut unseen)?);
     drain_lru_batches(0)?;
     worker.work()?;
     finish(run, worker.watch.take(), unseen)
+}
+
+/// Pages from and to swap are counted by the kernel alone.
+fn note_missing_counters(unseen: &mut BTreeMap<String, String>) {
+    let counters = Counters::open();
+    for (line, name) in [("pswpin", "pages_in"), ("pswpout", "pages_out")] {
+        if !counters.names().contains(&line) {
+            unseen.insert(name.to_owned(), format!("/proc/vmstat has no line {line} here"));
+        }
+    }
 }
 
 /// The highest priority among ordinary tasks. Where sessions share the CPUs evenly whatever the

@@ -54,6 +54,9 @@ fn fault_and_reuse(c: &mut Criterion) {
     let mut group = c.benchmark_group("fault");
     group.throughput(Throughput::Elements(pages * rounds)).sample_size(10);
     group.bench_function("reuse-with-two-mprotects", |b| b.iter(|| simulate(&program, &row)));
+    // 6.12 makes the pages writable again by itself: the same round without any fault.
+    let without = KernelRow::parse("6.12").expect("a row");
+    group.bench_function("two-mprotects-alone", |b| b.iter(|| simulate(&program, &without)));
     let program = text_program(&format!(
         "map \"heap\" pages={pages}\n rounds {rounds} warmup=0 {{ write \"heap\"\n madvise \"heap\" advice=\"dontneed\" }}"
     ));

@@ -44,6 +44,13 @@ pub static ALL: &[Builtin] = builtins! {
     "z_dontneed" "z_dontneed_empty" "z_cold" "z_free" "z_mremap" "z_populate_write"
 };
 
+/// Texts for the checker, whose threads race on purpose: the discrete order of `run` and `agree`
+/// shows only one of their interleavings.
+pub static LITMUS: &[Builtin] = &[Builtin {
+    name: "pageout-read",
+    text: include_str!("../../../scenarios/litmus/pageout-read.kdl"),
+}];
+
 /// Lists aliases: `name = text (parameter value …)`.
 macro_rules! aliases {
     ($($name:literal = $of:literal ($($key:literal $value:literal),*);)*) => {
@@ -106,11 +113,11 @@ pub fn names() -> impl Iterator<Item = &'static str> + Clone {
     ALL.iter().map(|b| b.name).chain(ALIASES.iter().map(|a| a.name))
 }
 
-/// The built-in or alias of that name.
+/// The built-in, alias or litmus text of that name.
 pub fn find(name: &str) -> Option<Source> {
     let alias = ALIASES.iter().find(|a| a.name == name);
     let (of, presets) = alias.map_or((name, &[][..]), |a| (a.of, a.presets));
-    let builtin = ALL.iter().find(|b| b.name == of)?;
+    let builtin = ALL.iter().chain(LITMUS).find(|b| b.name == of)?;
     let presets: Settings = presets.iter().copied().collect();
     Some(Source { presets, ..Source::new(name, builtin.text) })
 }

@@ -6,15 +6,31 @@ use needless_model::addr::{CpuId, PageRange, Vpn};
 use needless_model::event::{Event, EventKind, FaultCode, FlushReason};
 use needless_model::program::*;
 use needless_model::run::{Round, TargetRun};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
-/// Live runs exclude each other, so the tests of one binary take turns. Builds the runner first.
+/// The runner: the one that the environment names, else the one of this build.
+pub fn runner() -> PathBuf {
+    match std::env::var_os("NEEDLESS_RUNNER") {
+        Some(path) => path.into(),
+        None => {
+            let program = std::env::current_exe().unwrap();
+            program.ancestors().nth(2).unwrap().join("needless-runner")
+        }
+    }
+}
+
+/// Live runs exclude each other, so the tests of one binary take turns. Builds the runner first
+/// if there is none.
 pub fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     static BUILD: Once = Once::new();
     let guard = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     BUILD.call_once(|| {
+        if std::env::var_os("NEEDLESS_RUNNER").is_some() {
+            return;
+        }
         let status = Command::new(env!("CARGO"))
             .args(["build", "--quiet", "-p", "needless-runner", "--bin", "needless-runner"])
             .status();

@@ -208,7 +208,7 @@ fn free_swap_cache<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
 /// Could anybody but the faulting mapping ever observe the old page? LRU batches are nobody.
 fn judge_copy<M: Mode>(w: &World<M>, old: Pfn) -> Verdict {
     let frame = w.frames.get(old);
-    let batches = w.cpus.iter().flat_map(|cpu| &cpu.lru_add).filter(|pfn| **pfn == old).count();
+    let batches = w.cpus.iter().flat_map(|cpu| cpu.batched()).filter(|pfn| *pfn == old).count();
     let swap_cache = u32::from(frame.flags.has(FrameFlags::SWAP_CACHE));
     let own = 1 + frame.maps + swap_cache;
     if frame.maps == 1 && swap_users(w, old) == 0 && frame.refs - own == batches as u32 {

@@ -97,7 +97,7 @@ pub fn flush_tlb_mm_range(env: &mut impl Env, request: FlushRequest) {
     });
     // 2. This CPU and the others, in the kernel's order.
     let (others, loaded) = env.step(Site::FlushTlbMmRange, |w, at| {
-        let mask = w.mms[at.mm.index()].cpumask;
+        let mask = w.mms[at.mm.index()].cpumask.clone();
         (mask.any_but(at.cpu).then_some(mask), w.has_loaded(at.cpu, at.mm))
     });
     run(env, &info, order, others, loaded);
@@ -116,8 +116,9 @@ pub fn arch_tlbbatch_flush(env: &mut impl Env, site: Site, cpus: CpuSet) {
         initiator: at.cpu,
         verdict: judge_batch(w, &cpus),
     });
+    let here = cpus.contains(env.context().cpu);
     let others = cpus.any_but(env.context().cpu).then_some(cpus);
-    run(env, &info, order, others, cpus.contains(env.context().cpu));
+    run(env, &info, order, others, here);
 }
 
 fn run(env: &mut impl Env, info: &Info, order: FlushOrder, others: Option<CpuSet>, local: bool) {
@@ -270,7 +271,7 @@ fn judge<M: Mode>(
     }
     let mm = &w.mms[at.mm.index()];
     let scope = range.map_or(FlushScope::All, FlushScope::Pages);
-    let mut covered = mm.cpumask;
+    let mut covered = mm.cpumask.clone();
     covered.insert(at.cpu);
     let stale = |cpu: CpuId| {
         let asid = w.cpus[cpu.index()].slots.iter().position(|slot| slot.mm == Some(at.mm));

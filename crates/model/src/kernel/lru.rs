@@ -4,7 +4,7 @@
 //!
 //! Source: mm/swap.c:folio_add_lru, lru_add_drain_cpu; include/linux/pagevec.h.
 
-use crate::addr::{CpuId, Pfn};
+use crate::addr::Pfn;
 use crate::env::Env;
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Mode, World};
@@ -15,20 +15,50 @@ pub fn folio_add_lru<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
     w.get_frame(frame);
     w.cpus[at.cpu.index()].lru_add.push(frame);
     if w.cpus[at.cpu.index()].lru_add.len() == w.lru_batch_size() {
-        drain(w, at, at.cpu);
+        drain(w, at);
     }
 }
 
-/// Empties this CPU's batch.
-pub fn lru_add_drain(env: &mut impl Env) {
-    env.step(Site::LruAddDrain, |w, at| drain(w, at, at.cpu));
+/// Puts a page freed by `MADV_FREE` into this CPU's batch of such pages; it stops being backed by
+/// swap when that is emptied. Part of a step.
+///
+/// Source: mm/swap.c:mark_page_lazyfree (5.10), folio_mark_lazyfree (6.1 to 7.3).
+pub fn mark_lazyfree<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
+    let flags = w.frames.get(frame).flags;
+    let swap_cache = flags.has(FrameFlags::SWAP_CACHE);
+    if flags.has(FrameFlags::LRU.and(FrameFlags::SWAP_BACKED)) && !swap_cache {
+        w.get_frame(frame);
+        w.cpus[at.cpu.index()].lru_lazyfree.push(frame);
+        if w.cpus[at.cpu.index()].lru_lazyfree.len() == w.lru_batch_size() {
+            drain_lazyfree(w, at);
+        }
+    }
 }
 
-fn drain<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId) {
-    let mut batch = std::mem::take(&mut w.cpus[cpu.index()].lru_add);
+/// Empties this CPU's batches.
+pub fn lru_add_drain(env: &mut impl Env) {
+    env.step(Site::LruAddDrain, |w, at| {
+        drain(w, at);
+        drain_lazyfree(w, at);
+    });
+}
+
+fn drain<M: Mode>(w: &mut World<M>, at: At) {
+    let mut batch = std::mem::take(&mut w.cpus[at.cpu.index()].lru_add);
     for frame in batch.drain(..) {
         w.frames.update(frame, |f| f.flags.set(FrameFlags::LRU, true));
         w.put_frame(at, frame);
     }
-    w.cpus[cpu.index()].lru_add = batch;
+    w.cpus[at.cpu.index()].lru_add = batch;
+}
+
+fn drain_lazyfree<M: Mode>(w: &mut World<M>, at: At) {
+    let mut batch = std::mem::take(&mut w.cpus[at.cpu.index()].lru_lazyfree);
+    for frame in batch.drain(..) {
+        if !w.frames.get(frame).flags.has(FrameFlags::SWAP_CACHE) {
+            w.frames.update(frame, |f| f.flags.set(FrameFlags::SWAP_BACKED, false));
+        }
+        w.put_frame(at, frame);
+    }
+    w.cpus[at.cpu.index()].lru_lazyfree = batch;
 }

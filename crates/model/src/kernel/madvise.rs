@@ -5,13 +5,13 @@ use crate::arch::Arch;
 use crate::env::{Env, Lock};
 use crate::kernel::Errno;
 use crate::kernel::gather::Gather;
-use crate::kernel::lru::lru_add_drain;
+use crate::kernel::lru::{lru_add_drain, mark_lazyfree};
 use crate::kernel::populate::populate;
 use crate::kernel::reclaim::{FolioList, flush_tlb_batched_pending, isolate_lru, reclaim_pages};
 use crate::kernel::zap::{by_table, free_swap_and_cache, zap_range};
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{PageoutYoung, ZapDrain};
+use crate::policy::{AdviseGather, PageoutYoung, ZapDrain};
 use crate::program::Advice;
 use crate::pte::{PresentPte, Pte};
 use crate::site::Site;
@@ -32,27 +32,36 @@ pub fn madvise(env: &mut impl Env, range: PageRange, advice: Advice) -> Result<(
             mm.vmas_in(range).iter().map(|vma| vma.range).collect();
         (vmas, mm.covers(range))
     });
-    for vma in vmas {
-        match advice {
-            Advice::DontNeed => dontneed(env, vma),
-            Advice::Free => free(env, vma),
-            Advice::Cold => cold_or_pageout(env, vma, false),
-            Advice::PageOut => cold_or_pageout(env, vma, true),
-            Advice::PopulateRead | Advice::PopulateWrite => {}
-        }
+    match advice {
+        Advice::DontNeed => gathered(env, &vmas, dontneed),
+        Advice::Free => gathered(env, &vmas, free),
+        Advice::Cold => vmas.iter().for_each(|vma| cold_or_pageout(env, *vma, false)),
+        Advice::PageOut => vmas.iter().for_each(|vma| cold_or_pageout(env, *vma, true)),
+        Advice::PopulateRead | Advice::PopulateWrite => {}
     }
     env.unlock(Lock::MmapRead(mm));
     if covered { Ok(()) } else { Err(Errno::Enomem) }
 }
 
+/// Applies `advice` to each mapping, in one gather for all or one for each.
+fn gathered<E: Env>(env: &mut E, vmas: &[PageRange], advice: fn(&mut E, &mut Gather, PageRange)) {
+    let per_call = env.policies().advise_gather == AdviseGather::PerCall;
+    let calls = if per_call { vmas.chunks(vmas.len().max(1)) } else { vmas.chunks(1) };
+    for vmas in calls {
+        let mut gather = Gather::open(env);
+        for vma in vmas {
+            advice(env, &mut gather, *vma);
+        }
+        gather.finish(env);
+    }
+}
+
 /// `MADV_DONTNEED`: the pages are given up.
-fn dontneed(env: &mut impl Env, range: PageRange) {
+fn dontneed<E: Env>(env: &mut E, gather: &mut Gather, range: PageRange) {
     if env.policies().zap_drain == ZapDrain::Yes {
         lru_add_drain(env);
     }
-    let mut gather = Gather::open(env);
-    zap_range(env, &mut gather, range, true);
-    gather.finish(env);
+    zap_range(env, gather, range, true);
 }
 
 /// `MADV_COLD` and `MADV_PAGEOUT`.
@@ -108,9 +117,8 @@ fn sole_lru_page<M: Mode>(w: &World<M>, pte: Pte) -> Option<PresentPte> {
 /// `MADV_FREE`: the pages may be dropped while they stay clean.
 ///
 /// Source: mm/madvise.c:madvise_free_single_vma, madvise_free_pte_range (5.10 to 7.3).
-fn free(env: &mut impl Env, range: PageRange) {
+fn free<E: Env>(env: &mut E, gather: &mut Gather, range: PageRange) {
     lru_add_drain(env);
-    let mut gather = Gather::open(env);
     let arch: Arch = *env.arch();
     for part in by_table(&arch, range) {
         if !env.step(Site::MadviseFree, |w, at| w.mms[at.mm.index()].table.has_leaf(part.start)) {
@@ -126,7 +134,6 @@ fn free(env: &mut impl Env, range: PageRange) {
         }
         env.unlock(lock);
     }
-    gather.finish(env);
 }
 
 /// Whether the PTE lost its accessed or dirty bit.
@@ -154,10 +161,7 @@ fn free_pte<M: Mode>(w: &mut World<M>, at: At, page: crate::addr::Vpn) -> bool {
                 let pte = PresentPte { accessed: false, dirty: false, ..pte };
                 w.set_pte(at, page, Pte::Present(pte));
             }
-            // Only pages on the LRU become lazily free; others keep their swap backing.
-            if frame.flags.has(FrameFlags::LRU) {
-                w.frames.update(pte.pfn, |f| f.flags.set(FrameFlags::SWAP_BACKED, false));
-            }
+            mark_lazyfree(w, at, pte.pfn);
             changed
         }
         _ => false,

@@ -176,10 +176,18 @@ fn clear_mapping<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) -> (Unmapped, Op
     w.set_pte(at, page, Pte::None);
     // Only this CPU can hold the translation: nothing to save by waiting.
     let deferred = w.mms[at.mm.index()].cpumask.any_but(at.cpu);
-    if deferred && !pte.protnone {
-        set_tlb_ubc_flush_pending(w, at, pte.dirty);
-    }
-    (if deferred { Unmapped::Deferred } else { Unmapped::FlushNow }, Some(pte))
+    // A PTE without access is in no TLB, unless a gather is open that may have made it so
+    // (`pte_accessible`).
+    let accessible = !pte.protnone || w.mms[at.mm.index()].open_gathers > 0;
+    let unmapped = match (accessible, deferred) {
+        (true, true) => {
+            set_tlb_ubc_flush_pending(w, at, pte.dirty);
+            Unmapped::Deferred
+        }
+        (true, false) => Unmapped::FlushNow,
+        (false, _) => Unmapped::Deferred,
+    };
+    (unmapped, Some(pte))
 }
 
 fn set_tlb_ubc_flush_pending<M: Mode>(w: &mut World<M>, at: At, writable: bool) {

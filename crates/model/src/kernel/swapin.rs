@@ -82,6 +82,7 @@ fn find_or_read<M: Mode>(w: &mut World<M>, at: At, fault: Fault, swap: SwapPte) 
     folio_add_lru(w, at.site(Site::FolioAddLru), frame);
     w.frames.update(frame, |f| f.flags.set(FrameFlags::ZERO_FILLED, slot.zero_filled));
     w.ghost.swapped_in(swap.slot, frame);
+    // A page of zeros that was only marked is made, not read (swap_read_folio_zeromap).
     let zero_filled = slot.zero_filled && w.policies.zero_swap == ZeroSwap::Skip;
     w.emit(at, EventKind::PageIn { page: fault.page, frame, zero_filled });
     Some(Folio { frame, fresh: true, on_lru: false })

@@ -123,7 +123,7 @@ fn free_empty_table(env: &mut impl Env, gather: &mut Gather, start: Vpn) {
         let table = &mut w.mms[at.mm.index()].table;
         let empty = table.leaf_is_empty(start) && table.free(start, 1);
         if empty {
-            w.ghost.table_unlinked(at.mm, start, 1);
+            w.ghost.table_unlinked(&w.cpus, at.mm, start, 1);
         }
         empty
     });
@@ -157,7 +157,7 @@ pub fn free_pgtables(
             let freed = env.step(Site::FreePgtables, |w, at| {
                 let freed = w.mms[at.mm.index()].table.free(start, level);
                 if freed {
-                    w.ghost.table_unlinked(at.mm, start, level);
+                    w.ghost.table_unlinked(&w.cpus, at.mm, start, level);
                 }
                 freed
             });

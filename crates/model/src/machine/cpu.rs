@@ -31,6 +31,15 @@ pub struct Cpu {
     pub running: Option<ThreadId>,
     /// Folios on their way to the LRU, each with one reference (`lru_add` batch).
     pub lru_add: Vec<Pfn>,
+    /// Folios on their way to being lazily free (`lru_lazyfree` batch), each with one reference.
+    pub lru_lazyfree: Vec<Pfn>,
+}
+
+impl Cpu {
+    /// All folios that wait in a batch; one that waits in two comes twice.
+    pub fn batched(&self) -> impl Iterator<Item = Pfn> + '_ {
+        self.lru_add.iter().chain(&self.lru_lazyfree).copied()
+    }
 }
 
 impl Cpu {
@@ -46,6 +55,7 @@ impl Cpu {
             next_asid: 1,
             running: None,
             lru_add: Vec::new(),
+            lru_lazyfree: Vec::new(),
         }
     }
 

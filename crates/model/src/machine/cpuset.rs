@@ -1,51 +1,54 @@
 //! A set of CPUs, as `cpumask`.
 
 use crate::addr::CpuId;
+use smallvec::SmallVec;
 
-/// Most CPUs in one machine.
-pub const MAX_CPUS: usize = 1024;
-const WORDS: usize = MAX_CPUS / 64;
-
-/// A set of CPUs.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
+/// A set of CPUs. Up to 64 CPUs take no allocation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CpuSet {
-    words: [u64; WORDS],
-    /// Words that may be set: the others are zero. It never shrinks.
-    used: u8,
+    /// One bit per CPU; the last word is never zero, so that equal sets have equal words.
+    words: SmallVec<[u64; 1]>,
 }
 
 impl CpuSet {
-    fn used(&self) -> &[u64] {
-        &self.words[..usize::from(self.used)]
-    }
-
     /// Adds `cpu`.
     pub fn insert(&mut self, cpu: CpuId) {
-        self.words[cpu.index() / 64] |= 1 << (cpu.index() % 64);
-        self.used = self.used.max((cpu.index() / 64 + 1) as u8);
+        let word = cpu.index() / 64;
+        if word >= self.words.len() {
+            self.words.resize(word + 1, 0);
+        }
+        self.words[word] |= 1 << (cpu.index() % 64);
     }
 
     /// Takes `cpu` out.
     pub fn remove(&mut self, cpu: CpuId) {
-        self.words[cpu.index() / 64] &= !(1 << (cpu.index() % 64));
+        if let Some(word) = self.words.get_mut(cpu.index() / 64) {
+            *word &= !(1 << (cpu.index() % 64));
+        }
+        while self.words.last() == Some(&0) {
+            self.words.pop();
+        }
     }
 
     /// Whether `cpu` is in it.
     pub fn contains(&self, cpu: CpuId) -> bool {
-        self.words[cpu.index() / 64] & (1 << (cpu.index() % 64)) != 0
+        let word = self.words.get(cpu.index() / 64);
+        word.is_some_and(|word| word & (1 << (cpu.index() % 64)) != 0)
     }
 
     /// Adds all of `other`.
     pub fn union(&mut self, other: &CpuSet) {
-        for (word, more) in self.words.iter_mut().zip(other.used()) {
+        if self.words.len() < other.words.len() {
+            self.words.resize(other.words.len(), 0);
+        }
+        for (word, more) in self.words.iter_mut().zip(&other.words) {
             *word |= more;
         }
-        self.used = self.used.max(other.used);
     }
 
     /// Whether it holds a CPU besides `cpu` (`cpumask_any_but`).
     pub fn any_but(&self, cpu: CpuId) -> bool {
-        self.used().iter().enumerate().any(|(index, word)| {
+        self.words.iter().enumerate().any(|(index, word)| {
             let own = if index == cpu.index() / 64 { 1 << (cpu.index() % 64) } else { 0 };
             word & !own != 0
         })
@@ -53,7 +56,7 @@ impl CpuSet {
 
     /// The CPUs in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = CpuId> + use<'_> {
-        self.used().iter().enumerate().flat_map(|(index, word)| {
+        self.words.iter().enumerate().flat_map(|(index, word)| {
             let mut word = *word;
             std::iter::from_fn(move || {
                 let bit = (word != 0).then(|| word.trailing_zeros())?;
@@ -79,5 +82,8 @@ mod tests {
         set.remove(CpuId(64));
         set.remove(CpuId(700));
         assert!(!set.any_but(CpuId(3)) && set.any_but(CpuId(4)));
+        let mut same = CpuSet::default();
+        same.insert(CpuId(3));
+        assert_eq!(set, same);
     }
 }

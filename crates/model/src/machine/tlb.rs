@@ -101,8 +101,8 @@ const EPOCH_BITS: u32 = 24;
 /// Replacement is first-in first-out, so that a hit changes nothing.
 #[derive(Clone, Debug)]
 pub struct Tlb {
-    l1_read: [u64; L1.sets * L1.ways],
-    l1_write: [u64; L1.sets * L1.ways],
+    l1_read: [[u64; L1.ways]; L1.sets],
+    l1_write: [[u64; L1.ways]; L1.sets],
     l2_read: Box<[u64]>,
     l2_write: Box<[u64]>,
     l1_next: [u8; L1.sets],
@@ -115,8 +115,8 @@ impl Tlb {
     /// An empty TLB for `asids` slots.
     pub fn new(asids: usize) -> Tlb {
         let mut tlb = Tlb {
-            l1_read: [0; L1.sets * L1.ways],
-            l1_write: [0; L1.sets * L1.ways],
+            l1_read: [[0; L1.ways]; L1.sets],
+            l1_write: [[0; L1.ways]; L1.sets],
             l2_read: vec![0; L2.sets * L2.ways].into(),
             l2_write: vec![0; L2.sets * L2.ways].into(),
             l1_next: [0; L1.sets],
@@ -137,18 +137,16 @@ impl Tlb {
     }
 
     /// Whether the access needs no walk. The hit path: no branch on policy, no allocation.
-    #[inline]
-    pub fn hit(&mut self, page: Vpn, epoch: u64, write: bool) -> bool {
+    #[inline(always)]
+    pub fn hit<const WRITE: bool>(&mut self, page: Vpn, epoch: u64) -> bool {
         let tag = page.0 << EPOCH_BITS | epoch;
-        let base = (page.0 as usize % L1.sets) * L1.ways;
-        let tags = if write { &self.l1_write } else { &self.l1_read };
-        let set = &tags[base..base + L1.ways];
-        if (set[0] == tag) | (set[1] == tag) | (set[2] == tag) | (set[3] == tag) {
-            return true;
-        }
-        self.hit_l2(page, tag, write)
+        let tags = if WRITE { &self.l1_write } else { &self.l1_read };
+        let [a, b, c, d] = tags[page.0 as usize % L1.sets];
+        (a == tag) | (b == tag) | (c == tag) | (d == tag) || self.hit_l2(page, tag, WRITE)
     }
 
+    #[cold]
+    #[inline(never)]
     fn hit_l2(&mut self, page: Vpn, tag: u64, write: bool) -> bool {
         let base = (page.0 as usize % L2.sets) * L2.ways;
         let read = &self.l2_read[base..base + L2.ways];
@@ -163,16 +161,15 @@ impl Tlb {
 
     fn fill_l1(&mut self, page: Vpn, tag: u64, writable: bool) {
         let set = page.0 as usize % L1.sets;
-        let base = set * L1.ways;
-        let way = match self.l1_read[base..base + L1.ways].iter().position(|entry| *entry == tag) {
+        let way = match self.l1_read[set].iter().position(|entry| *entry == tag) {
             Some(way) => way,
             None => {
                 self.l1_next[set] = (self.l1_next[set] + 1) % L1.ways as u8;
                 self.l1_next[set] as usize
             }
         };
-        self.l1_read[base + way] = tag;
-        self.l1_write[base + way] = if writable { tag } else { 0 };
+        self.l1_read[set][way] = tag;
+        self.l1_write[set][way] = if writable { tag } else { 0 };
     }
 
     /// Enters the translation that a walk found; `writable`: stores need no further walk.
@@ -202,8 +199,8 @@ impl Tlb {
                 }
             }
         };
-        let base = (page.0 as usize % L1.sets) * L1.ways;
-        drop(&mut self.l1_read[base..base + L1.ways], &mut self.l1_write[base..base + L1.ways]);
+        let set = page.0 as usize % L1.sets;
+        drop(&mut self.l1_read[set], &mut self.l1_write[set]);
         let base = (page.0 as usize % L2.sets) * L2.ways;
         drop(&mut self.l2_read[base..base + L2.ways], &mut self.l2_write[base..base + L2.ways]);
     }
@@ -317,7 +314,7 @@ impl SimTlbs {
             .collect();
         let tlb = &mut self.cpus[cpu.index()];
         let epoch = tlb.epoch(asid);
-        stale.into_iter().find(|page| tlb.hit(*page, epoch, false))
+        stale.into_iter().find(|page| tlb.hit::<false>(*page, epoch))
     }
 
     /// Forgets log entries that no slot has left to look at.
@@ -420,16 +417,16 @@ mod tests {
     fn a_fill_hits_until_flushed() {
         let mut tlb = Tlb::new(2);
         let epoch = tlb.epoch(1);
-        assert!(!tlb.hit(Vpn(5), epoch, false));
+        assert!(!tlb.hit::<false>(Vpn(5), epoch));
         tlb.fill(Vpn(5), epoch, false);
-        assert!(tlb.hit(Vpn(5), epoch, false) && !tlb.hit(Vpn(5), epoch, true));
+        assert!(tlb.hit::<false>(Vpn(5), epoch) && !tlb.hit::<true>(Vpn(5), epoch));
         tlb.fill(Vpn(5), epoch, true);
-        assert!(tlb.hit(Vpn(5), epoch, true));
+        assert!(tlb.hit::<true>(Vpn(5), epoch));
         tlb.flush_page(Vpn(5), 1);
-        assert!(!tlb.hit(Vpn(5), epoch, false) && !tlb.hit(Vpn(5), epoch, true));
+        assert!(!tlb.hit::<false>(Vpn(5), epoch) && !tlb.hit::<true>(Vpn(5), epoch));
         tlb.fill(Vpn(6), epoch, true);
         tlb.flush_slot(1);
-        assert!(!tlb.hit(Vpn(6), tlb.epoch(1), false));
+        assert!(!tlb.hit::<false>(Vpn(6), tlb.epoch(1)));
     }
 
     #[test]
@@ -441,7 +438,7 @@ mod tests {
             tlb.flush_slot(0);
         }
         for epoch in [first, tlb.epoch(0)] {
-            assert!(!tlb.hit(Vpn(9), epoch, false));
+            assert!(!tlb.hit::<false>(Vpn(9), epoch));
         }
     }
 
@@ -452,6 +449,6 @@ mod tests {
         for page in 0..1024 {
             tlb.fill(Vpn(page), epoch, false);
         }
-        assert!((0..1024).all(|page| tlb.hit(Vpn(page), epoch, false)));
+        assert!((0..1024).all(|page| tlb.hit::<false>(Vpn(page), epoch)));
     }
 }

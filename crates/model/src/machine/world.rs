@@ -48,9 +48,9 @@ pub trait Ghost {
     fn discarded(&mut self, _mm: MmId, _page: Vpn) {}
     /// The page's contents moved (`mremap`).
     fn moved(&mut self, _mm: MmId, _from: Vpn, _to: Vpn) {}
-    /// The page-table page of `level` that covered `page` left the tree: CPUs that have the address
-    /// space loaded may still hold paging-structure entries that name it.
-    fn table_unlinked(&mut self, _mm: MmId, _page: Vpn, _level: u32) {}
+    /// The page-table page of `level` that covered `page` left the tree: those of `cpus` that have
+    /// the address space loaded may still hold paging-structure entries that name it.
+    fn table_unlinked(&mut self, _cpus: &[Cpu], _mm: MmId, _page: Vpn, _level: u32) {}
     /// A CPU flushed its paging-structure caches for the address space in its slot.
     fn structures_flushed(&mut self, _cpu: CpuId, _mm: MmId) {}
 }

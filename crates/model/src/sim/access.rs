@@ -10,6 +10,7 @@ use super::interpret::Machine;
 use crate::addr::{PageRange, Vpn};
 use crate::kernel::fault::{Fault, Outcome, exc_page_fault};
 use crate::machine::frames::FrameFlags;
+use crate::machine::tlb::Tlb;
 use crate::machine::world::{At, USER_MM};
 use crate::program::Access;
 use crate::pte::{PresentPte, Pte};
@@ -30,14 +31,12 @@ impl Machine<'_, '_> {
         self.refuse_stale(range)?;
         let mut page = range.start.0;
         while page < range.end.0 {
-            // The hot loop: as far as the TLB goes.
             let (tlb, epoch) = self.tlb();
-            let write = access.is_write();
-            if access != Access::WriteZero {
-                while page < range.end.0 && tlb.hit(Vpn(page), epoch, write) {
-                    page += stride;
-                }
-            }
+            page = match access {
+                Access::Read => hits::<false>(tlb, epoch, page, range.end.0, stride),
+                Access::Write => hits::<true>(tlb, epoch, page, range.end.0, stride),
+                Access::WriteZero => page,
+            };
             if page < range.end.0 {
                 self.miss(Vpn(page), access)?;
                 page += stride;
@@ -57,21 +56,18 @@ impl Machine<'_, '_> {
         self.refuse_stale(range)?;
         let mut random = SplitMix64::new(seed);
         let mut left = count;
-        let pages = range.pages();
-        while left > 0 {
+        loop {
             let (tlb, epoch) = self.tlb();
-            let mut missed = None;
-            while left > 0 && missed.is_none() {
-                let page = range.start.add(random.below(pages));
-                left -= 1;
-                let hit = access != Access::WriteZero && tlb.hit(page, epoch, access.is_write());
-                missed = (!hit).then_some(page);
-            }
-            if let Some(page) = missed {
-                self.miss(page, access)?;
+            let missed = match access {
+                Access::Read => random_hits::<false>(tlb, epoch, range, &mut random, &mut left),
+                Access::Write => random_hits::<true>(tlb, epoch, range, &mut random, &mut left),
+                Access::WriteZero => next_random(range, &mut random, &mut left),
+            };
+            match missed {
+                Some(page) => self.miss(page, access)?,
+                None => return Ok(()),
             }
         }
-        Ok(())
     }
 
     /// Stops if an access to `range` would use a translation that was revoked: no flush that is
@@ -88,7 +84,7 @@ impl Machine<'_, '_> {
         }
     }
 
-    fn tlb(&mut self) -> (&mut crate::machine::tlb::Tlb, u64) {
+    fn tlb(&mut self) -> (&mut Tlb, u64) {
         let cpu = self.cpu();
         let asid = self.world.cpus[cpu.index()].asid;
         let tlb = &mut self.world.tlbs.cpus[cpu.index()];
@@ -133,6 +129,37 @@ impl Machine<'_, '_> {
     pub(super) fn page_text(&self, page: Vpn) -> String {
         self.program.page_name(page).unwrap_or_else(|| page.to_string())
     }
+}
+
+/// The hot loop of ascending accesses, as far as the TLB goes: the page that missed, or the end.
+fn hits<const WRITE: bool>(tlb: &mut Tlb, epoch: u64, from: u64, end: u64, stride: u64) -> u64 {
+    let mut page = from;
+    while page < end && tlb.hit::<WRITE>(Vpn(page), epoch) {
+        page += stride;
+    }
+    page
+}
+
+/// The hot loop of random accesses: the page that missed, or `None` if all accesses are done.
+fn random_hits<const WRITE: bool>(
+    tlb: &mut Tlb,
+    epoch: u64,
+    range: PageRange,
+    random: &mut SplitMix64,
+    left: &mut u64,
+) -> Option<Vpn> {
+    while let Some(page) = next_random(range, random, left) {
+        if !tlb.hit::<WRITE>(page, epoch) {
+            return Some(page);
+        }
+    }
+    None
+}
+
+#[inline(always)]
+fn next_random(range: PageRange, random: &mut SplitMix64, left: &mut u64) -> Option<Vpn> {
+    *left = left.checked_sub(1)?;
+    Some(range.start.add(random.below(range.pages())))
 }
 
 /// The processor's page walk: fills the TLB and sets accessed and dirty, if the PTE allows the

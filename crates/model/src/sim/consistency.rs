@@ -22,8 +22,8 @@ pub(super) fn check(w: &SimWorld) -> Option<String> {
         }
     }
     let mut batched: BTreeMap<Pfn, u32> = BTreeMap::new();
-    for frame in w.cpus.iter().flat_map(|cpu| &cpu.lru_add) {
-        *batched.entry(*frame).or_default() += 1;
+    for frame in w.cpus.iter().flat_map(|cpu| cpu.batched()) {
+        *batched.entry(frame).or_default() += 1;
     }
     w.frames.iter().find_map(|(pfn, frame)| {
         let mapped = maps.get(&pfn).copied().unwrap_or(0);

@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -47,19 +48,47 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Boots `kernel` and waits until it takes programs.
+    /// Boots `kernel` and waits until it takes programs. A guest that ends while it boots is
+    /// booted again, [`Limits::boots`] times in all: kernels patch their own code while they boot,
+    /// and an emulator with a thread per CPU was seen to run what had been patched away
+    /// (QEMU 7.2, a stray `int3`, one boot in about twenty on a machine with five times its load).
     pub fn boot(kernel: &Kernel, options: &GuestOptions) -> Result<Guest, GuestError> {
         let emulator = Emulator::find()?;
         let runner = static_runner(options.runner.as_deref())?;
         let initramfs = initramfs::prepare(kernel, &runner)?;
+        let mut boots = 1;
+        loop {
+            let mut guest = Guest::start_emulator(&emulator, &runner, &initramfs, kernel, options)?;
+            match guest.greet() {
+                Ok(()) => {
+                    guest.environment.insert("guest.boots".to_owned(), boots.to_string());
+                    return Ok(guest);
+                }
+                Err(Greeting::Ended) if boots < options.limits.boots => boots += 1,
+                Err(Greeting::Ended) => return Err(guest.stopped("ended while it booted", None)),
+                Err(Greeting::Late(error)) => {
+                    return Err(guest.stopped("did not boot", Some(error)));
+                }
+                Err(Greeting::Confused(what)) => return Err(GuestError::Confused { what }),
+            }
+        }
+    }
+
+    fn start_emulator(
+        emulator: &Emulator,
+        runner: &Path,
+        initramfs: &Path,
+        kernel: &Kernel,
+        options: &GuestOptions,
+    ) -> Result<Guest, GuestError> {
         let cannot = |error: io::Error| GuestError::Stopped {
             what: format!("could not be started: {error}"),
             console: String::new(),
         };
         let (ours, theirs) = UnixStream::pair().map_err(cannot)?;
-        let mut guard = Command::new(&runner)
+        let mut guard = Command::new(runner)
             .arg("--guard")
-            .args(emulator.command(kernel, &initramfs, options))
+            .args(emulator.command(kernel, initramfs, options))
             .stdin(Stdio::piped())
             .stdout(OwnedFd::from(theirs))
             .stderr(Stdio::piped())
@@ -68,11 +97,11 @@ impl Guest {
         let console = Arc::default();
         let target =
             KernelTarget { kernel: kernel.manifest.name.clone(), options: options.clone() };
-        let mut guest = Guest {
+        Ok(Guest {
             target: format!("kernel:{target}"),
             cpus: options.cpus,
             limits: options.limits,
-            environment: environment(kernel, options, &emulator),
+            environment: environment(kernel, options, emulator),
             lifeline: guard.stdin.take(),
             listener: guard.stderr.take().map(|lines| listen(lines, Arc::clone(&console))),
             guard,
@@ -81,12 +110,10 @@ impl Guest {
                 Limited { stream: ours, until: Instant::now() },
             ),
             console,
-        };
-        guest.greet()?;
-        Ok(guest)
+        })
     }
 
-    fn greet(&mut self) -> Result<(), GuestError> {
+    fn greet(&mut self) -> Result<(), Greeting> {
         self.port.get_mut().until = Instant::now() + self.limits.boot;
         match wire::read_message::<Booted>(&mut self.port) {
             Ok(Some(Booted { version: PROTOCOL_VERSION, release, settings })) => {
@@ -94,11 +121,12 @@ impl Guest {
                 self.environment.extend(settings);
                 Ok(())
             }
-            Ok(Some(Booted { version, .. })) => Err(GuestError::Confused {
-                what: format!("speaks version {version}, not {PROTOCOL_VERSION}"),
-            }),
-            Ok(None) => Err(self.stopped("ended while it booted", None)),
-            Err(error) => Err(self.stopped("did not boot", Some(error))),
+            Ok(Some(Booted { version, .. })) => {
+                let what = format!("speaks version {version}, not {PROTOCOL_VERSION}");
+                Err(Greeting::Confused(what))
+            }
+            Ok(None) => Err(Greeting::Ended),
+            Err(error) => Err(Greeting::Late(error)),
         }
     }
 
@@ -176,6 +204,16 @@ impl Guest {
             let _ = listener.join();
         }
     }
+}
+
+/// What came in place of the greeting.
+enum Greeting {
+    /// The end of the guest.
+    Ended,
+    /// Nothing whole, in time.
+    Late(io::Error),
+    /// That of another runner.
+    Confused(String),
 }
 
 impl Drop for Guest {

@@ -104,9 +104,10 @@ fn serve() -> Result<(), Failed> {
     let mut errands = BufReader::new(port.try_clone().map_err(at("the port"))?);
     let mut answers = BufWriter::with_capacity(1 << 16, port);
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    // Part of booting, for the kernel patches itself.
+    let mut machine = Machine { _events: hold_events(), ..Machine::default() };
     let booted = Booted { version: PROTOCOL_VERSION, release, settings: settings() };
     wire::write_message(&mut answers, &booted).map_err(at("the port"))?;
-    let mut machine = Machine { _events: hold_events(), ..Machine::default() };
     while let Some(errand) = wire::read_message(&mut errands).map_err(at("reading an errand"))? {
         for message in machine.run(&errand) {
             wire::write_message(&mut answers, &message).map_err(at("answering"))?;

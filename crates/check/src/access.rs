@@ -1,10 +1,12 @@
 //! A load or store on a real processor: through any cached translation that allows it, by way of a
 //! walk, or into a fault.
 
-use crate::property::{Property, violate};
+use crate::judge::violate;
+use crate::property::Property;
 use crate::shadow::{CheckWorld, Entry, Value};
 use needless_model::addr::Vpn;
 use needless_model::machine::world::At;
+use needless_model::program::Access;
 use needless_model::pte::{PresentPte, Pte};
 
 /// What became of an access.
@@ -64,7 +66,10 @@ pub fn go(w: &mut CheckWorld, at: At, page: Vpn, store: Option<Value>, way: usiz
             w.set_pte(at, page, Pte::Present(*pte));
             Went::OnlyWalked
         }
-        Some(Way::Fault) | None => Went::Faulted,
+        Some(Way::Fault) | None => {
+            w.ghost.exercised.add(Property::Progress);
+            Went::Faulted
+        }
     }
 }
 
@@ -72,12 +77,15 @@ pub fn go(w: &mut CheckWorld, at: At, page: Vpn, store: Option<Value>, way: usiz
 fn perform(w: &mut CheckWorld, at: At, entry: Entry, store: Option<Value>) {
     let Entry { page, frame, dangling, .. } = entry;
     let kind = if store.is_some() { "store" } else { "load" };
+    if !matches!(w.pte(at.mm, page), Pte::Present(pte) if pte.pfn == frame) {
+        w.ghost.exercised.add(Property::NoUseAfterFree);
+    }
     if dangling {
         let what = format!(
             "{} {kind}s page {page} through a cached translation to frame {}, which was freed",
             at.cpu, frame.0
         );
-        return violate(w, Some(at), Property::NoUseAfterFree, page, what);
+        return violate(w, Some(at.cpu), Property::NoUseAfterFree, page, what);
     }
     if let Some(value) = store {
         w.ghost.store(frame, value);
@@ -85,11 +93,27 @@ fn perform(w: &mut CheckWorld, at: At, entry: Entry, store: Option<Value>) {
         return;
     }
     let (found, expected) = (w.ghost.load(frame), w.ghost.expected(page));
+    if expected != 0 && writer(expected) != at.thread.0 {
+        w.ghost.exercised.add(Property::Coherence);
+    }
     if found != expected {
         let what = format!(
             "{} loads {found} from page {page} (frame {}); the last store wrote {expected}",
             at.cpu, frame.0
         );
-        violate(w, Some(at), Property::Coherence, page, what);
+        violate(w, Some(at.cpu), Property::Coherence, page, what);
     }
+}
+
+/// Stores of one thread that can be told apart.
+const STORES: Value = 1000;
+
+/// What operation `op` of a thread stores: another value each; zero stores store zero.
+pub fn stored(access: Access, thread: u16, op: u32) -> Value {
+    if access == Access::WriteZero { 0 } else { u32::from(thread) * STORES + op % STORES + 1 }
+}
+
+/// The thread that stored a value other than zero.
+fn writer(value: Value) -> u16 {
+    ((value - 1) / STORES) as u16
 }

@@ -203,6 +203,13 @@ impl CheckEnv {
         self.act(Site::HardwareWalk, |w, at| perform(w, at, way))
     }
 
+    /// Looks at the world as it is when a system call returns.
+    pub fn observe(&mut self, look: impl FnOnce(&mut CheckWorld, At)) {
+        if self.told::<()>().is_none() {
+            self.act(Site::HardwareWalk, look);
+        }
+    }
+
     /// Meets the other threads of a barrier.
     pub fn barrier(&mut self, barrier: u16) {
         if self.told::<()>().is_none() {

@@ -9,7 +9,7 @@ use crate::access::Way;
 use crate::env::Next;
 use crate::key::Bytes;
 use crate::place::place;
-use crate::property::Violation;
+use crate::property::{Exercised, Violation};
 use crate::state::{Choice, Setting, State};
 use needless_model::addr::CpuId;
 use needless_model::arch::TINY;
@@ -17,6 +17,7 @@ use needless_model::env::Lock;
 use needless_model::kernels::KernelRow;
 use needless_model::program::Program;
 use std::collections::HashSet;
+use std::time::{Duration, Instant};
 
 /// Why a program cannot be checked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,8 +33,47 @@ pub enum CheckError {
     Inconsistent(#[from] needless_model::machine::world::Inconsistency),
 }
 
+/// How far an exploration goes, and what it tells meanwhile.
+#[derive(Copy, Clone)]
+pub struct Options<'a> {
+    /// Most states; more make the result inconclusive.
+    pub max_states: usize,
+    /// Most time.
+    pub deadline: Option<Duration>,
+    /// Threads forget at checkpoints what does not matter any more. Off in tests, which compare.
+    pub checkpoints: bool,
+    /// Called now and then.
+    pub progress: &'a dyn Fn(Progress),
+}
+
+impl Default for Options<'_> {
+    fn default() -> Self {
+        Options { max_states: 20_000_000, deadline: None, checkpoints: true, progress: &|_| {} }
+    }
+}
+
+/// How far an exploration is.
+#[derive(Copy, Clone, Debug)]
+pub struct Progress {
+    /// States so far.
+    pub states: usize,
+    /// States that have been reached but not left.
+    pub frontier: usize,
+    /// Steps from the start.
+    pub depth: usize,
+}
+
+/// What stopped an exploration before its end.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// There are more states than this.
+    States(usize),
+    /// It took longer than this.
+    Time(Duration),
+}
+
 /// What an exploration found.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Different states.
     pub states: usize,
@@ -41,8 +81,19 @@ pub struct Report {
     pub ends: usize,
     /// The longest schedule.
     pub depth: usize,
+    /// Whose case occurred.
+    pub exercised: Exercised,
     /// The shortest way to a violation, if there is one.
     pub counterexample: Option<Counterexample>,
+    /// What stopped it, if it did not get to an end.
+    pub bound: Option<Bound>,
+}
+
+impl Report {
+    /// Whether every state was looked at and none violates a property.
+    pub fn holds(&self) -> bool {
+        self.counterexample.is_none() && self.bound.is_none()
+    }
 }
 
 /// A way to a violation.
@@ -70,14 +121,23 @@ struct Reached {
 }
 
 /// Explores every interleaving of `program` on the kernel of `row`.
-pub fn check(program: &Program, row: &KernelRow) -> Result<Report, CheckError> {
+pub fn check(
+    program: &Program,
+    row: &KernelRow,
+    options: &Options<'_>,
+) -> Result<Report, CheckError> {
     let placed = place(program, &TINY).ok_or(CheckError::TooManyPages(TINY.user_pages()))?;
-    let setting = Setting { program: &placed, row, checkpoints: true };
-    Explorer { setting, reached: Vec::new(), bytes: Bytes::default() }.explore()
+    let setting = Setting { program: &placed, row, checkpoints: options.checkpoints };
+    let start = Instant::now();
+    let mut explorer =
+        Explorer { setting, options, start, reached: Vec::new(), bytes: Bytes::default() };
+    explorer.explore()
 }
 
 struct Explorer<'a> {
     setting: Setting<'a>,
+    options: &'a Options<'a>,
+    start: Instant,
     reached: Vec<Reached>,
     bytes: Bytes,
 }
@@ -87,21 +147,23 @@ impl Explorer<'_> {
         let initial = self.setting.initial()?;
         let mut seen = HashSet::from([initial.key(&mut self.bytes)]);
         self.reached.push(Reached { parent: 0, choice: Choice { thread: 0, way: 0 } });
-        let mut report = Report { states: 1, ends: 0, depth: 0, counterexample: None };
+        let mut report = Report::default();
         let mut frontier = vec![(0, initial)];
-        while !frontier.is_empty() {
+        while !frontier.is_empty() && report.bound.is_none() {
             let mut next = Vec::new();
             for (number, state) in frontier {
                 let choices = self.setting.choices(&state);
                 report.ends += usize::from(choices.is_empty());
                 for choice in choices {
                     let after = self.setting.after(&state, choice)?;
+                    report.exercised.union(after.exercised());
                     if let Some(error) = after.world.inconsistency {
                         return Err(error.into());
                     }
                     if let Some(violation) = after.world.ghost.violation {
                         let steps = self.steps(number, choice)?;
                         report.counterexample = Some(Counterexample { violation, steps });
+                        report.states = self.reached.len();
                         return Ok(report);
                     }
                     if seen.insert(after.key(&mut self.bytes)) {
@@ -109,12 +171,30 @@ impl Explorer<'_> {
                         next.push((self.reached.len() as u32 - 1, after));
                     }
                 }
+                report.bound = self.bound(report.depth, next.len());
+                if report.bound.is_some() {
+                    break;
+                }
             }
             report.states = self.reached.len();
             report.depth += usize::from(!next.is_empty());
             frontier = next;
         }
         Ok(report)
+    }
+
+    /// Looks at the clock now and then, and at the number of states always.
+    fn bound(&self, depth: usize, frontier: usize) -> Option<Bound> {
+        let states = self.reached.len();
+        if states > self.options.max_states {
+            return Some(Bound::States(self.options.max_states));
+        }
+        if !states.is_multiple_of(1024) {
+            return None;
+        }
+        (self.options.progress)(Progress { states, frontier, depth });
+        let limit = self.options.deadline?;
+        (self.start.elapsed() > limit).then_some(Bound::Time(limit))
     }
 
     /// The steps to state `number`, and `last`.

@@ -1,10 +1,11 @@
 //! The checker: every interleaving of a small scenario, over the simulator's own kernel functions.
 //!
-//! Protocol: each thread of the program runs in a coroutine that stops before every step
-//! ([`env`]); the explorer ([`explore`]) picks who goes on, and where the processor may choose (which
-//! cached translation an access uses), tries every choice. What the kernel cannot see (page
+//! Protocol: the explorer ([`explore`]) takes a state and lets each thread take one step, by every
+//! way that is open to it ([`state`]). A thread is brought to where it stands by telling it again
+//! what it learnt ([`env`]); its operations are the simulator's ([`threads`]); its loads and stores go
+//! through every translation that a TLB may hold ([`access`]). What the kernel cannot see (page
 //! contents, freed frames, cached translations) is kept beside the world ([`shadow`]), and
-//! [`property`] judges by it.
+//! [`judge`] holds it against the properties ([`property`]).
 //!
 //! Steps are sequentially consistent and programs bounded: weak-memory bugs are out of reach.
 #![forbid(unsafe_code)]
@@ -12,6 +13,7 @@
 mod access;
 mod env;
 mod explore;
+mod judge;
 mod key;
 mod place;
 mod print;
@@ -20,5 +22,5 @@ mod shadow;
 mod state;
 mod threads;
 
-pub use explore::{CheckError, Counterexample, Report, StepTaken, check};
-pub use property::{Property, Violation};
+pub use explore::{Bound, CheckError, Counterexample, Options, Progress, Report, StepTaken, check};
+pub use property::{Exercised, Property, Violation};

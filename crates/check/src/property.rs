@@ -1,38 +1,107 @@
-//! The properties, by name.
+//! The properties, by number and name.
+//!
+//! Each has a twin: that the case which it is about occurred at all. A property that holds because
+//! nothing happened proves nothing.
 
-use crate::shadow::CheckWorld;
 use needless_model::addr::{CpuId, Vpn};
-use needless_model::machine::frames::ZERO_PAGE;
-use needless_model::machine::world::At;
-use needless_model::pte::Pte;
+use std::hash::{Hash, Hasher};
 
-/// A safety property.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Property {
-    /// P1.
-    NoUseAfterFree,
-    /// P2.
-    Coherence,
-    /// P3.
-    NoLostWrite,
-    /// P11.
-    Progress,
+/// Declares [`Property`] with number, name, and what its twin says.
+macro_rules! properties {
+    ($($(#[$doc:meta])* $name:ident = $number:literal, $words:literal, exercised when $twin:literal;)*) => {
+        /// A safety property.
+        #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Property {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Property {
+            /// The properties that are checked.
+            pub const ALL: &'static [Property] = &[$(Property::$name),*];
+
+            /// Its number, as in `P1`.
+            pub const fn number(self) -> &'static str {
+                match self { $(Property::$name => $number,)* }
+            }
+
+            /// What it says.
+            pub const fn words(self) -> &'static str {
+                match self { $(Property::$name => $words,)* }
+            }
+
+            /// When the case that it is about has occurred.
+            pub const fn twin(self) -> &'static str {
+                match self { $(Property::$name => $twin,)* }
+            }
+        }
+    };
 }
 
-impl Property {
-    /// The properties that are checked.
-    pub const ALL: [Property; 4] =
-        [Property::NoUseAfterFree, Property::Coherence, Property::NoLostWrite, Property::Progress];
+properties! {
+    /// No access hits a frame that was freed since its translation was cached.
+    NoUseAfterFree = "P1", "no use after free through a stale translation",
+        exercised when "an access went through a translation that the page table did not hold any more";
+    /// A load returns the last store.
+    Coherence = "P2", "a load returns the last store",
+        exercised when "a load met what another thread had stored";
+    /// A completed store is in the frame that is mapped in the end.
+    NoLostWrite = "P3", "no store is lost",
+        exercised when "a page that was stored to was copied or came back from swap";
+    /// A frame that differs from its copy on swap is known to be dirty.
+    NoLostDirty = "P4", "a modified page is known to be dirty",
+        exercised when "a page was stored to after it had been cleaned";
+    /// Once `munmap` or `mprotect` returned, no CPU can use the old right.
+    Revoked = "P5", "what was revoked cannot be used any more",
+        exercised when "munmap or mprotect returned while another CPU had the address space loaded";
+    /// A CPU's identifier belongs to one address space, and holds nothing of another's.
+    AsidIsolation = "P10", "an address-space identifier holds nothing of another address space",
+        exercised when "an identifier was handed to another address space";
+    /// An access faults a bounded number of times.
+    Progress = "P11", "an access makes progress",
+        exercised when "an access faulted";
+    /// A page-table page is freed only when no CPU's paging-structure caches can name it.
+    TableReuse = "P12", "page tables are freed after paging-structure caches are flushed",
+        exercised when "a page table was freed that another CPU might have cached";
+}
 
-    /// Its number and name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Property::NoUseAfterFree => "P1 no use after free through a stale translation",
-            Property::Coherence => "P2 coherence",
-            Property::NoLostWrite => "P3 no lost write",
-            Property::Progress => "P11 progress",
-        }
+impl std::fmt::Display for Property {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.number(), self.words())
     }
+}
+
+/// A set of properties. As part of a state it counts for nothing: two states that differ in what
+/// was exercised on the way are the same.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct Exercised(u16);
+
+impl Exercised {
+    /// The case of `property` occurred.
+    pub fn add(&mut self, property: Property) {
+        self.0 |= 1 << property as u16;
+    }
+
+    /// Adds all of `other`.
+    pub fn union(&mut self, other: Exercised) {
+        self.0 |= other.0;
+    }
+
+    /// Whether the case of `property` occurred.
+    pub fn has(self, property: Property) -> bool {
+        self.0 & 1 << property as u16 != 0
+    }
+}
+
+impl PartialEq for Exercised {
+    fn eq(&self, _: &Exercised) -> bool {
+        true
+    }
+}
+
+impl Eq for Exercised {}
+
+impl Hash for Exercised {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
 /// A property that does not hold.
@@ -42,36 +111,8 @@ pub struct Violation {
     pub property: Property,
     /// What happened, in words.
     pub what: String,
-    /// The CPU that did it; `None` if it is the final state that is wrong.
+    /// The CPU that did it; `None` if it is the state that is wrong.
     pub cpu: Option<CpuId>,
     /// The page.
     pub page: Vpn,
-}
-
-/// Takes down a violation, unless there was one before.
-pub fn violate(w: &mut CheckWorld, at: Option<At>, property: Property, page: Vpn, what: String) {
-    let cpu = at.map(|at| at.cpu);
-    w.ghost.violation.get_or_insert(Violation { property, what, cpu, page });
-}
-
-/// At the end: what each page holds, in memory or in swap, is what was stored last.
-pub fn check_final_state(w: &mut CheckWorld) {
-    let mm = &w.mms[1];
-    let pages: Vec<Vpn> = mm.vmas().iter().flat_map(|vma| vma.range.iter()).collect();
-    for page in pages {
-        let found = match w.mms[1].table.get(page) {
-            Pte::Present(pte) if pte.pfn == ZERO_PAGE => 0,
-            Pte::Present(pte) => w.ghost.load(pte.pfn),
-            Pte::Swap(swap) => match w.swap.get(swap.slot).cached {
-                Some(frame) => w.ghost.load(frame),
-                None => w.ghost.slot(swap.slot),
-            },
-            Pte::None => 0,
-        };
-        let expected = w.ghost.expected(page);
-        if found != expected {
-            let what = format!("at the end {page} holds {found}; the last store wrote {expected}");
-            violate(w, None, Property::NoLostWrite, page, what);
-        }
-    }
 }

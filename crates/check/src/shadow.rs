@@ -4,7 +4,7 @@
 //! each PTE change and each flush: as long as an address space is loaded, the processor may walk at
 //! any time, so speculative fills need no steps of their own.
 
-use crate::property::Violation;
+use crate::property::{Exercised, Property, Violation};
 use needless_model::addr::{CpuId, MmId, Pfn, Vpn};
 use needless_model::env::Lock;
 use needless_model::event::EventKind;
@@ -54,6 +54,8 @@ impl Entry {
 /// The may-cache set of each slot of each CPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct MaySets {
+    /// The properties whose case occurred in the last step.
+    pub exercised: Exercised,
     slots: BTreeMap<(CpuId, usize), (MmId, BTreeSet<Entry>)>,
 }
 
@@ -62,6 +64,22 @@ impl MaySets {
     pub fn entries(&self, cpu: CpuId, asid: usize, page: Vpn) -> Vec<Entry> {
         let set = self.slots.get(&(cpu, asid)).map(|(_, set)| set);
         set.into_iter().flatten().filter(|entry| entry.page == page).copied().collect()
+    }
+
+    /// Everything `cpu` may hold in slot `asid`.
+    pub fn all(&self, cpu: CpuId, asid: usize) -> impl Iterator<Item = Entry> + '_ {
+        self.slots.get(&(cpu, asid)).into_iter().flat_map(|(_, set)| set).copied()
+    }
+
+    /// The address space that slot `asid` of `cpu` was handed to.
+    pub fn owner(&self, cpu: CpuId, asid: usize) -> Option<MmId> {
+        self.slots.get(&(cpu, asid)).map(|(owner, _)| *owner)
+    }
+
+    /// Whether a store to `frame` may still come, or come to be known, through a cached translation.
+    pub fn may_dirty(&self, frame: Pfn) -> bool {
+        let dirty = |entry: &Entry| entry.frame == frame && entry.dirty && !entry.dangling;
+        self.slots.values().flat_map(|(_, set)| set).any(dirty)
     }
 
     /// `frame` was freed: whoever still has a translation to it must not use it.
@@ -106,6 +124,9 @@ impl Tlbs for MaySets {
     }
 
     fn assign(&mut self, cpu: CpuId, asid: usize, id: MmId, mm: &Mm) {
+        if self.owner(cpu, asid).is_some_and(|owner| owner != id) {
+            self.exercised.add(Property::AsidIsolation);
+        }
         self.slots.insert((cpu, asid), (id, BTreeSet::new()));
         self.close(cpu, asid, mm);
     }
@@ -149,6 +170,8 @@ pub type Value = u32;
 pub struct Contents {
     frames: BTreeMap<Pfn, Value>,
     slots: BTreeMap<u32, Value>,
+    /// What frames held when they were written to swap.
+    cleaned: BTreeMap<Pfn, Value>,
     /// The last store to each page, in the order of the steps.
     pub last_store: BTreeMap<Vpn, Value>,
     /// Upper-level entries that CPUs may still hold although the table that they name left the
@@ -160,6 +183,8 @@ pub struct Contents {
     pub locks: BTreeMap<Lock, Vec<u16>>,
     /// The first violation found.
     pub violation: Option<Violation>,
+    /// The properties whose case occurred in the last step.
+    pub exercised: Exercised,
 }
 
 impl Contents {
@@ -178,15 +203,31 @@ impl Contents {
         self.last_store.get(&page).copied().unwrap_or(0)
     }
 
+    /// Frames that differ from their copies on swap.
+    pub fn modified(&self) -> impl Iterator<Item = Pfn> + '_ {
+        let modified = self.cleaned.iter().filter(|(frame, value)| self.load(**frame) != **value);
+        modified.map(|(frame, _)| *frame)
+    }
+
     /// A store to `frame`.
     pub fn store(&mut self, frame: Pfn, value: Value) {
         self.frames.insert(frame, value);
     }
 }
 
+impl Contents {
+    /// Contents went from one place to another.
+    fn note_move(&mut self, value: Value) {
+        if value != 0 {
+            self.exercised.add(Property::NoLostWrite);
+        }
+    }
+}
+
 impl Ghost for Contents {
     fn freed(&mut self, frame: Pfn) {
         self.frames.remove(&frame);
+        self.cleaned.remove(&frame);
         self.just_freed.push(frame);
     }
 
@@ -196,16 +237,19 @@ impl Ghost for Contents {
 
     fn copied(&mut self, from: Pfn, to: Pfn) {
         let value = self.load(from);
+        self.note_move(value);
         self.frames.insert(to, value);
     }
 
     fn swapped_out(&mut self, frame: Pfn, slot: u32) {
         let value = self.load(frame);
         self.slots.insert(slot, value);
+        self.cleaned.insert(frame, value);
     }
 
     fn swapped_in(&mut self, slot: u32, frame: Pfn) {
         let value = self.slot(slot);
+        self.note_move(value);
         self.frames.insert(frame, value);
     }
 
@@ -216,7 +260,24 @@ impl Ghost for Contents {
     fn table_unlinked(&mut self, cpus: &[Cpu], mm: MmId, page: Vpn, level: u32) {
         let loaded = cpus.iter().enumerate().filter(|(_, cpu)| cpu.loaded == mm);
         let entry = |index: usize| (CpuId(index as u16), mm, page, level);
-        self.structures.extend(loaded.map(|(index, _)| entry(index)));
+        let entries: Vec<_> = loaded.map(|(index, _)| entry(index)).collect();
+        if entries.len() > 1 {
+            self.exercised.add(Property::TableReuse);
+        }
+        self.structures.extend(entries);
+    }
+
+    fn table_freed(&mut self, mm: MmId, page: Vpn, level: u32) {
+        let named =
+            |entry: &&(CpuId, MmId, Vpn, u32)| (entry.1, entry.2, entry.3) == (mm, page, level);
+        if let Some(&(cpu, ..)) = self.structures.iter().find(named) {
+            let what = format!(
+                "the level {level} page table of page {page} is freed while {cpu} may still have it in its paging-structure caches"
+            );
+            let violation =
+                Violation { property: Property::TableReuse, what, cpu: Some(cpu), page };
+            self.violation.get_or_insert(violation);
+        }
     }
 
     fn structures_flushed(&mut self, cpu: CpuId, mm: MmId) {

@@ -2,8 +2,9 @@
 
 use crate::access::{Way, ways};
 use crate::env::{CheckEnv, Memory, Next, Resume, Standing, Stopped, is_free};
+use crate::judge;
 use crate::key::{Bytes, Key};
-use crate::property::check_final_state;
+use crate::property::Exercised;
 use crate::shadow::{CheckWorld, Contents, MaySets, NoLog};
 use crate::threads::Thread;
 use needless_model::addr::ThreadId;
@@ -118,6 +119,8 @@ impl Setting<'_> {
     /// The state after `choice`.
     pub fn after(&self, state: &State, choice: Choice) -> Result<State, ExprError> {
         let State { mut world, mut threads } = state.clone();
+        world.ghost.exercised = Exercised::default();
+        world.tlbs.exercised = Exercised::default();
         let thread = usize::from(choice.thread);
         match threads[thread].standing.next {
             // Everybody has arrived: all pass in one step.
@@ -129,8 +132,9 @@ impl Setting<'_> {
             _ => world = self.resume(world, &mut threads, thread, Some(usize::from(choice.way)))?,
         }
         let mut state = State { world, threads };
+        judge::state(&mut state.world);
         if state.is_end() {
-            check_final_state(&mut state.world);
+            judge::end(&mut state.world);
         }
         Ok(state)
     }
@@ -193,6 +197,13 @@ impl State {
     /// What a thread will do next.
     pub fn next(&self, thread: usize) -> Next {
         self.threads[thread].standing.next
+    }
+
+    /// The properties whose case occurred in the step that led here.
+    pub fn exercised(&self) -> Exercised {
+        let mut exercised = self.world.ghost.exercised;
+        exercised.union(self.world.tlbs.exercised);
+        exercised
     }
 
     /// 128 bits that stand for the state.

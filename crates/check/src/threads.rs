@@ -1,8 +1,9 @@
 //! Threads: the program's operations, and what a load or store does on a real processor.
 
-use crate::access::{Went, go};
+use crate::access::{Went, go, stored};
 use crate::env::CheckEnv;
-use crate::property::{Property, violate};
+use crate::judge::{revoked, violate};
+use crate::property::Property;
 use crate::shadow::Value;
 use needless_model::addr::{PageRange, Vpn};
 use needless_model::env::Env;
@@ -81,23 +82,32 @@ impl Thread<'_> {
     /// A system call; that it fails is one of the things that may happen.
     fn call(&mut self, kind: &OpKind) -> Result<(), ExprError> {
         let areas = &self.program.areas;
-        let _outcome = match kind {
+        let env = &mut self.env;
+        match kind {
             OpKind::Map { area, prot } => {
-                mmap(&mut self.env, areas[usize::from(*area)].range, *prot)
+                let _outcome = mmap(env, areas[usize::from(*area)].range, *prot);
             }
-            OpKind::Unmap { range } => munmap(&mut self.env, range.resolve(areas, &self.slots)?),
+            OpKind::Unmap { range } => {
+                let range = range.resolve(areas, &self.slots)?;
+                if munmap(env, range).is_ok() {
+                    env.observe(|w, at| revoked(w, at, range, None));
+                }
+            }
             OpKind::Protect { range, prot } => {
-                mprotect(&mut self.env, range.resolve(areas, &self.slots)?, *prot)
+                let range = range.resolve(areas, &self.slots)?;
+                if mprotect(env, range, *prot).is_ok() {
+                    env.observe(|w, at| revoked(w, at, range, Some(*prot)));
+                }
             }
             OpKind::Remap { range, to } => {
                 let from = range.resolve(areas, &self.slots)?;
-                mremap(&mut self.env, from, areas[usize::from(*to)].range.start)
+                let _outcome = mremap(env, from, areas[usize::from(*to)].range.start);
             }
             OpKind::Advise { range, advice } => {
-                madvise(&mut self.env, range.resolve(areas, &self.slots)?, *advice)
+                let _outcome = madvise(env, range.resolve(areas, &self.slots)?, *advice);
             }
-            _ => Ok(()),
-        };
+            _ => {}
+        }
         Ok(())
     }
 
@@ -117,7 +127,7 @@ impl Thread<'_> {
             Order::Ascending { stride } => stride.eval_at_least(&self.slots, "the stride", 1)?,
             Order::Random { .. } => 1,
         };
-        let value = store_number(access, self.env.context().thread.0, op);
+        let value = stored(access, self.env.context().thread.0, op);
         Ok(pages.iter().step_by(stride as usize).all(|page| self.access(page, access, value)))
     }
 
@@ -134,7 +144,7 @@ impl Thread<'_> {
                     self.env.step(Site::ExcPageFault, |w, at| {
                         let what =
                             format!("the access to {page} still faults after {MAX_FAULTS} tries");
-                        violate(w, Some(at), Property::Progress, page, what);
+                        violate(w, Some(at.cpu), Property::Progress, page, what);
                     });
                     return false;
                 }
@@ -148,9 +158,4 @@ impl Thread<'_> {
         }
         false
     }
-}
-
-/// Every store writes another value; zero stores write zero.
-fn store_number(access: Access, thread: u16, op: u32) -> Value {
-    if access == Access::WriteZero { 0 } else { u32::from(thread) * 1000 + op + 1 }
 }

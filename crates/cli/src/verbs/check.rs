@@ -4,6 +4,7 @@ use crate::args::CheckArgs;
 use crate::failure::{DIFFERENCE, EXPECTED, Failure};
 use crate::output::Output;
 use crate::targets::Spec;
+use needless_check::Options;
 use needless_scenario::{Settings, compile, load};
 
 /// `needless check`
@@ -15,7 +16,7 @@ pub fn check(args: &CheckArgs, output: &Output) -> Result<u8, Failure> {
         });
     };
     let program = compile(&load(&args.scenario)?, &Settings::default())?;
-    let report = needless_check::check(&program, &row).map_err(|error| Failure::Usage {
+    let report = needless_check::check(&program, &row, &Options::default()).map_err(|error| Failure::Usage {
         message: format!("`{}` cannot be checked: {error}", args.scenario),
         help: "the checker takes scenarios of a few pages; see scenarios/litmus".to_owned(),
     })?;

@@ -10,6 +10,7 @@
 use crate::addr::{PageRange, Pfn, Vpn};
 use crate::env::Env;
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
+use crate::machine::world::Ghost;
 use crate::policy::GatherBatch;
 use crate::site::Site;
 use smallvec::SmallVec;
@@ -31,6 +32,8 @@ pub struct Gather {
     freed_tables: bool,
     tables_gone: bool,
     pages: SmallVec<[Pfn; BUNDLE]>,
+    /// Unlinked tables: first page and level.
+    tables: SmallVec<[(Vpn, u32); 4]>,
     /// Entries still free in the batch being filled, and batches that may still be added.
     room: usize,
     batches_left: usize,
@@ -53,6 +56,7 @@ impl Gather {
             freed_tables: false,
             tables_gone: false,
             pages: SmallVec::new(),
+            tables: SmallVec::new(),
             room: BUNDLE - reserve,
             batches_left: BATCHES,
             reserve,
@@ -68,6 +72,7 @@ impl Gather {
     /// `pmd_free_tlb`, `pud_free_tlb`): an entry of the level above is clear.
     pub fn unlinked_table(&mut self, start: Vpn, level: u32) {
         self.note(start, level + 1);
+        self.tables.push((start, level));
         (self.freed_tables, self.tables_gone) = (true, true);
     }
 
@@ -124,11 +129,14 @@ impl Gather {
     }
 
     fn free_pages(&mut self, env: &mut impl Env) {
-        if self.pages.is_empty() {
+        if self.pages.is_empty() && self.tables.is_empty() {
             return;
         }
-        let pages = std::mem::take(&mut self.pages);
-        env.step(Site::FolioPut, |w, at| pages.iter().for_each(|frame| w.put_frame(at, *frame)));
+        let (pages, tables) = (std::mem::take(&mut self.pages), std::mem::take(&mut self.tables));
+        env.step(Site::FolioPut, |w, at| {
+            tables.iter().for_each(|(start, level)| w.ghost.table_freed(at.mm, *start, *level));
+            pages.iter().for_each(|frame| w.put_frame(at, *frame));
+        });
         // The batches stay allocated and are filled again from the first.
         (self.room, self.batches_left) = (BUNDLE - self.reserve, BATCHES);
     }

@@ -51,6 +51,8 @@ pub trait Ghost {
     /// The page-table page of `level` that covered `page` left the tree: those of `cpus` that have
     /// the address space loaded may still hold paging-structure entries that name it.
     fn table_unlinked(&mut self, _cpus: &[Cpu], _mm: MmId, _page: Vpn, _level: u32) {}
+    /// The page-table page of `level` that covered `page` went back to the allocator.
+    fn table_freed(&mut self, _mm: MmId, _page: Vpn, _level: u32) {}
     /// A CPU flushed its paging-structure caches for the address space in its slot.
     fn structures_flushed(&mut self, _cpu: CpuId, _mm: MmId) {}
 }

@@ -28,8 +28,9 @@ use std::time::{Duration, Instant};
 /// Times that a program is started for rounds that are missing.
 const MOST_STARTS: u32 = 5;
 
-/// Pages of each CPU's event ring.
-const RING_PAGES: u32 = 512;
+/// Pages of each CPU's event ring: some five thousand records. More cost time with each start,
+/// and a round that needs more is marked.
+const RING_PAGES: u32 = 128;
 
 /// Lines of the console that errors show.
 const CONSOLE_LINES: usize = 20;

@@ -80,7 +80,11 @@ fn find_or_read<M: Mode>(w: &mut World<M>, at: At, fault: Fault, swap: SwapPte) 
     }
     let frame = w.allocate_frame(FrameFlags::SWAP_BACKED)?;
     folio_add_lru(w, at.site(Site::FolioAddLru), frame);
-    w.frames.update(frame, |f| f.flags.set(FrameFlags::ZERO_FILLED, slot.zero_filled));
+    // Back so soon after it was evicted, it is active (mm/workingset.c:workingset_refault).
+    w.frames.update(frame, |f| {
+        f.flags.set(FrameFlags::ZERO_FILLED, slot.zero_filled);
+        f.flags.set(FrameFlags::ACTIVE, true);
+    });
     w.ghost.swapped_in(swap.slot, frame);
     // A page of zeros that was only marked is made, not read (swap_read_folio_zeromap).
     let zero_filled = slot.zero_filled && w.policies.zero_swap == ZeroSwap::Skip;

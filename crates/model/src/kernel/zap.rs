@@ -147,7 +147,8 @@ pub fn free_pgtables(
     (floor, ceiling): (Option<Vpn>, Option<Vpn>),
 ) {
     let arch = *env.arch();
-    for level in 1..arch.levels {
+    // A table of the fifth level spans the process's own program and stack, too.
+    for level in 1..arch.levels.min(4) {
         let span = arch.table_pages(level);
         let first = range.start.0 / span;
         let last = (range.end.0 - 1) / span;

@@ -181,6 +181,9 @@ pub fn row_of_run(run: &TargetRun) -> (KernelRow, bool) {
     let (row, own_row) = row_of(run.release.as_deref());
     let says = |name, value| run.environment.get(name).is_some_and(|found| found == value);
     let row = row.on_la57(says("cpu.flag.la57", "yes"));
+    let generations = run.environment.get("vm.lru_gen").map(|on| on.trim_start_matches("0x"));
+    let mglru = generations.is_some_and(|on| on.chars().any(|digit| digit != '0'));
+    let row = if mglru { row } else { row.without_mglru() };
     let row = if says("config.MEM_SOFT_DIRTY", "n") { row.without_soft_dirty() } else { row };
     (row, own_row)
 }

@@ -11,7 +11,7 @@ use needless_model::policy::Populate;
 use needless_model::program::Program;
 use needless_model::sim::{self, SimOptions};
 use needless_scenario::{Settings, compile, load};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 fn scenarios() -> Vec<PathBuf> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/regressions");
@@ -23,7 +23,7 @@ fn scenarios() -> Vec<PathBuf> {
     scenarios
 }
 
-fn program(path: &PathBuf) -> (String, Program) {
+fn program(path: &Path) -> (String, Program) {
     let source = load(path.to_str().unwrap()).unwrap();
     let program = compile(&source, &Settings::default())
         .unwrap_or_else(|error| panic!("{:?}", miette::Report::new(error)));

@@ -6,7 +6,7 @@ CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TARGET_DIR
 BIN := $(CARGO_TARGET_DIR)/release
 
-.PHONY: help setup build demo test bench lint licences
+.PHONY: help setup build demo test agree bench lint licences
 
 help: ## list the recipes
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|'
@@ -26,6 +26,11 @@ demo: build ## the main job: one scenario on this kernel and in the model
 
 test: setup ## every test
 	scripts/test.sh
+
+# Every series that the model has a row for; kernels come from Debian's archive when they are missing.
+agree: build ## the model against real kernels at length; writes docs/agreement.md
+	$(BIN)/needless agree --builtin --random 500 --random-live 2000 --seed 1 --report docs/agreement.md -t live \
+	    -t kernel:5.10 -t kernel:6.1 -t kernel:6.12 -t kernel:6.18 -t kernel:7.3
 
 bench: setup ## the benchmarks of docs/performance.md
 	cargo bench --locked -p needless-scenario --bench model --bench memory

@@ -39,6 +39,7 @@ pub enum Verb {
     #[command(before_help = "Examples:
   needless compare cow-reuse                                      this kernel and every model row
   needless compare cow-reuse -t live -t model:5.10 -t model:6.12
+  needless compare cow-reuse -t kernel:6.1 -t kernel:6.12,cpus=4   real kernels, booted under QEMU
   needless compare cow-reuse -t model:6.12 -t model:6.12,reuse=page-count
   needless compare cow-reuse -t live --expect                     exit status 1 if the model is wrong")]
     Compare(CompareArgs),
@@ -47,10 +48,12 @@ pub enum Verb {
   needless explain cow-reuse -t model:5.10              the first round
   needless explain cow-reuse -t live --round 7")]
     Explain(ExplainArgs),
-    /// Run every built-in scenario on this kernel and in its model row, and compare exactly.
+    /// Run scenarios on real kernels and in their model rows, and compare exactly.
     #[command(before_help = "Examples:
   needless agree -t live                       every built-in scenario
   needless agree -t live cow-reuse z_munmap_1  only these
+  needless agree -t live --random 2000         random ones, those of seeds 1 to 2000
+  needless agree -t live -t kernel:6.12 --random 500 --report agreement.md
   needless agree -t live --format json")]
     Agree(AgreeArgs),
     /// Explore every interleaving of a small scenario in the model and prove it safe.
@@ -63,6 +66,14 @@ pub enum Verb {
   needless doctor
   needless doctor --format json")]
     Doctor(FormatArgs),
+    /// List, fetch or remove the real kernels that `kernel:` targets boot.
+    #[command(before_help = "Examples:
+  needless kernels list
+  needless kernels fetch                       those that the model has a row for
+  needless kernels fetch 6.12 6.17             the newest build of each series
+  needless kernels fetch 6.12.94+deb13         this build
+  needless kernels remove 6.17")]
+    Kernels(KernelsArgs),
     /// List, show, check or format scenarios.
     #[command(before_help = "Examples:
   needless scenario list
@@ -115,7 +126,7 @@ pub struct FormatArgs {
 pub struct RunArgs {
     #[command(flatten)]
     pub choice: ScenarioChoice,
-    /// Where to run it: live, model:6.12, model:6.12,mglru=off …
+    /// Where to run it: live, kernel:6.12, kernel:6.12,cpus=4, model:6.12, model:6.12,mglru=off …
     #[arg(short, long, default_value = "live")]
     pub target: String,
     /// Write the events to a file, as JSON Lines.
@@ -133,7 +144,7 @@ pub struct CompareArgs {
     /// A target (repeatable); without any: live and every model row.
     #[arg(short, long = "target", value_name = "TARGET")]
     pub targets: Vec<String>,
-    /// End with status 1 unless live equals its model row in every round.
+    /// End with status 1 unless every real kernel equals its model row in every round.
     #[arg(long)]
     pub expect: bool,
     /// Write the events of all targets to a file, as JSON Lines.
@@ -161,16 +172,66 @@ pub struct ExplainArgs {
 /// Arguments of `agree`.
 #[derive(Debug, Args)]
 pub struct AgreeArgs {
-    /// The real kernel to hold the model against.
-    #[arg(short, long, default_value = "live", value_parser = ["live"])]
-    pub target: String,
-    /// Built-in scenarios or files; without any: every built-in scenario.
+    /// A real kernel to hold the model against: live, kernel:6.12 … (repeatable).
+    #[arg(short, long = "target", value_name = "TARGET", default_value = "live")]
+    pub targets: Vec<String>,
+    /// Built-in scenarios or files; without any, and without --random: every built-in scenario.
     pub scenarios: Vec<String>,
+    /// Every built-in scenario, beside the random ones.
+    #[arg(long)]
+    pub builtin: bool,
+    /// Random scenarios.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub random: Option<u32>,
+    /// Random scenarios on the running kernel, if another number than on the others.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub random_live: Option<u32>,
+    /// The seed of the first random scenario; the next one has the next seed.
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub seed: u64,
+    /// Write the smallest scenario of every difference into this directory.
+    #[arg(long, value_name = "DIR")]
+    pub keep: Option<PathBuf>,
+    /// Write the results and the rules as a Markdown document.
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
     /// Rounds of each, instead of the scenario's own number.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: Option<u32>,
     #[command(flatten)]
     pub format: FormatArgs,
+}
+
+/// Arguments of `kernels`.
+#[derive(Debug, Args)]
+pub struct KernelsArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: KernelsVerb,
+}
+
+/// The verbs of `kernels`.
+#[derive(Debug, Subcommand)]
+pub enum KernelsVerb {
+    /// List the kernels that are cached and those that Debian's archive has.
+    #[command(before_help = "Examples:\n  needless kernels list")]
+    List(FormatArgs),
+    /// Fetch kernels from Debian's archive, with apt's signature checks.
+    #[command(before_help = "Examples:
+  needless kernels fetch                  those that the model has a row for
+  needless kernels fetch 6.12 6.17        the newest build of each series
+  needless kernels fetch 6.12.94+deb13    this build")]
+    Fetch {
+        /// Series or builds; without any: every series that the model has a row for.
+        kernels: Vec<String>,
+    },
+    /// Remove kernels from the cache.
+    #[command(before_help = "Examples:\n  needless kernels remove 6.12 6.17")]
+    Remove {
+        /// Names as `needless kernels list` shows them.
+        #[arg(required = true)]
+        kernels: Vec<String>,
+    },
 }
 
 /// Arguments of `check`.

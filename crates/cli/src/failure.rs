@@ -31,7 +31,7 @@ pub enum Failure {
     /// A target that does not exist.
     #[error("there is no target `{name}`")]
     #[diagnostic(help(
-        "targets are `live` and `model:KERNEL[,option=value]`; KERNEL is one of {known}"
+        "targets are `live`, `kernel:SERIES[,option=value]` (any that `needless kernels list` shows) and `model:KERNEL[,option=value]`; KERNEL is one of {known}"
     ))]
     UnknownTarget {
         /// What was asked for.
@@ -50,6 +50,10 @@ pub enum Failure {
         /// What is wrong with it.
         reason: String,
     },
+    /// A kernel that cannot be had.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Kernels(#[from] needless_guest::FetchError),
     /// A round that was not run.
     #[error("there is no round {round}: {target} ran {rounds}, counted from 0")]
     NoSuchRound {
@@ -109,7 +113,7 @@ impl Failure {
             | Failure::Usage { .. } => USAGE,
             Failure::Target { status, .. } => *status,
             Failure::ReaderGone => EXPECTED,
-            Failure::File { .. } | Failure::Output(_) => OTHER,
+            Failure::Kernels(_) | Failure::File { .. } | Failure::Output(_) => OTHER,
         }
     }
 }

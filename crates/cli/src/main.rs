@@ -1,6 +1,7 @@
 //! The `needless` command.
 #![forbid(unsafe_code)]
 
+mod agree;
 mod args;
 mod failure;
 mod output;
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
         Verb::Agree(args) => verbs::agree::agree(&args, &output),
         Verb::Check(args) => verbs::check::check(&args, &output),
         Verb::Doctor(args) => verbs::doctor::doctor(args.format, &output),
+        Verb::Kernels(args) => verbs::kernels::kernels(&args.verb, &output),
         Verb::Scenario(args) => verbs::scenario::scenario(&args.verb, &output),
         Verb::Policies(args) => verbs::policies::policies(args.format, &output),
         Verb::Completions { shell } => verbs::manual::completions(shell, &output),

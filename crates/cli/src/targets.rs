@@ -1,9 +1,10 @@
-//! Targets: where a scenario runs. The one file that knows the model's, the live kernel's and
-//! the scenario language's entry points.
+//! Targets: where a scenario runs. The one file that knows the entry points of the model, of real
+//! kernels (live and booted) and of the scenario language.
 
 use crate::failure::{EVENTS_LOST, EXPECTED, Failure, NOT_PERMITTED, OTHER, UNSUPPORTED};
 use crate::verbs::policies::remark;
 use miette::Diagnostic;
+use needless_guest::{GuestError, KernelTarget};
 use needless_live::LiveOptions;
 use needless_model::account::{Account, EVENTS};
 use needless_model::kernels::KernelRow;
@@ -22,6 +23,8 @@ use std::collections::BTreeMap;
 pub enum Spec {
     /// The running kernel.
     Live,
+    /// A real kernel, booted for the purpose.
+    Kernel(Box<KernelTarget>),
     /// A row of the model.
     Model(Box<KernelRow>),
 }
@@ -31,6 +34,10 @@ impl Spec {
     pub fn parse(name: &str) -> Result<Spec, Failure> {
         if name == "live" {
             return Ok(Spec::Live);
+        }
+        if let Some(kernel) = name.strip_prefix("kernel:") {
+            let target = KernelTarget::parse(kernel).map_err(bad_kernel)?;
+            return Ok(Spec::Kernel(Box::new(target)));
         }
         let unknown = || Failure::UnknownTarget {
             name: name.to_owned(),
@@ -44,7 +51,12 @@ impl Spec {
         KernelRow::parse(row).map(|row| Spec::Model(Box::new(row))).map_err(bad)
     }
 
-    /// Every target there is.
+    /// Whether the target is a real kernel.
+    pub fn is_real(&self) -> bool {
+        !matches!(self, Spec::Model(_))
+    }
+
+    /// The running kernel and every row of the model.
     pub fn all() -> Vec<Spec> {
         let rows = KernelRow::all().into_iter().map(|row| Spec::Model(Box::new(row)));
         std::iter::once(Spec::Live).chain(rows).collect()
@@ -54,6 +66,7 @@ impl Spec {
     pub fn name(&self) -> String {
         match self {
             Spec::Live => "live".to_owned(),
+            Spec::Kernel(target) => format!("kernel:{target}"),
             Spec::Model(row) => format!("model:{}", row.name),
         }
     }
@@ -62,13 +75,14 @@ impl Spec {
     pub fn target(&self, program: &Program) -> (Target, u8) {
         let (outcome, status) = match self {
             Spec::Live => live(program),
+            Spec::Kernel(target) => booted(program, target),
             Spec::Model(row) => match model(program, row) {
                 Ok(run) => (Outcome::Ran(Box::new(Ran::model(program, run))), EXPECTED),
                 Err(reason) => (Outcome::Unavailable { reason, help: None }, UNSUPPORTED),
             },
         };
         let remark = match self {
-            Spec::Live => None,
+            Spec::Live | Spec::Kernel(_) => None,
             Spec::Model(row) => remark(row),
         };
         (Target { name: self.name(), remark, outcome }, status)
@@ -79,32 +93,78 @@ fn model(program: &Program, row: &KernelRow) -> Result<TargetRun, String> {
     sim::run(program, row, &SimOptions::default()).map_err(|error| error.to_string())
 }
 
-/// The running kernel, held against the model's row for its release or the nearest older one.
+/// A program on the running kernel.
 fn live(program: &Program) -> (Outcome, u8) {
-    let run = match needless_live::run(program, &LiveOptions::default()) {
-        Ok(run) => run,
+    match needless_live::run(program, &LiveOptions::default()) {
+        Ok(run) => {
+            let status = standing(&run, blind_status);
+            against_model(program, run, status)
+        }
         Err(error) => {
             let (help, status) = (error.help().map(|help| help.to_string()), error.exit_status());
-            return (Outcome::Unavailable { reason: error.to_string(), help }, status);
+            (Outcome::Unavailable { reason: error.to_string(), help }, status)
         }
-    };
-    let status = match &run.invalid {
+    }
+}
+
+/// A program on a kernel that is booted for it.
+fn booted(program: &Program, target: &KernelTarget) -> (Outcome, u8) {
+    let programs = std::slice::from_ref(program);
+    let results = needless_guest::run_batch(&target.kernel, &target.options, programs, &|_| {});
+    let result =
+        results.and_then(|mut results| results.pop().unwrap_or_else(|| Err(nothing_ran())));
+    match result {
+        Ok(run) => {
+            let status = standing(&run, || UNSUPPORTED);
+            against_model(program, run, status)
+        }
+        Err(error) => {
+            let (help, status) = (error.help().map(|help| help.to_string()), error.exit_status());
+            (Outcome::Unavailable { reason: error.to_string(), help }, status)
+        }
+    }
+}
+
+fn nothing_ran() -> GuestError {
+    GuestError::Confused { what: "gave no result".to_owned() }
+}
+
+/// A target that is not understood, as a failure of the command line.
+fn bad_kernel(error: GuestError) -> Failure {
+    let help = error.help().map_or_else(String::new, |help| help.to_string());
+    Failure::Usage { message: error.to_string(), help }
+}
+
+/// The exit status that tells how a real run went; `blind` gives that of a run without events.
+fn standing(run: &TargetRun, blind: impl FnOnce() -> u8) -> u8 {
+    match &run.invalid {
         Some(_) if run.witness.events_lost > 0 => EVENTS_LOST,
         Some(_) => OTHER,
-        None if run.unseen.contains_key(EVENTS) => blind_status(),
+        None if run.unseen.contains_key(EVENTS) => blind(),
         None => EXPECTED,
-    };
-    let (row, own_row) = row_of(run.release.as_deref());
+    }
+}
+
+/// A real run with its exit status, held against the model's row for its release or the nearest
+/// older one.
+fn against_model(program: &Program, run: TargetRun, status: u8) -> (Outcome, u8) {
+    let (row, own_row) = row_of_run(&run);
     match model(program, &row) {
         Ok(model) => {
             let ran = Ran::real(program, run, &model, own_row);
             (Outcome::Ran(Box::new(ran)), status)
         }
         Err(error) => {
-            let reason = format!("it ran here, but model:{} cannot run it: {error}", row.name);
+            let reason = format!("it ran there, but model:{} cannot run it: {error}", row.name);
             (Outcome::Unavailable { reason, help: None }, OTHER)
         }
     }
+}
+
+/// A program in the model's row for a real run, and whether that row is the kernel's own.
+pub fn reference(program: &Program, real: &TargetRun) -> (Result<TargetRun, String>, bool) {
+    let (row, own_row) = row_of_run(real);
+    (model(program, &row), own_row)
 }
 
 /// The status of a run without events: rusage is all that was compared.
@@ -115,8 +175,21 @@ fn blind_status() -> u8 {
     if needless_live::doctor().iter().any(refused) { NOT_PERMITTED } else { UNSUPPORTED }
 }
 
+/// The model's row for the kernel and the processor of a real run, and whether it is the kernel's
+/// own.
+pub fn row_of_run(run: &TargetRun) -> (KernelRow, bool) {
+    let (row, own_row) = row_of(run.release.as_deref());
+    let says = |name, value| run.environment.get(name).is_some_and(|found| found == value);
+    let row = row.on_la57(says("cpu.flag.la57", "yes"));
+    let generations = run.environment.get("vm.lru_gen").map(|on| on.trim_start_matches("0x"));
+    let mglru = generations.is_some_and(|on| on.chars().any(|digit| digit != '0'));
+    let row = if mglru { row } else { row.without_mglru() };
+    let row = if says("config.MEM_SOFT_DIRTY", "n") { row.without_soft_dirty() } else { row };
+    (row, own_row)
+}
+
 /// The model's row for a release like `6.18.44-amd64`, and whether it is the kernel's own.
-fn row_of(release: Option<&str>) -> (KernelRow, bool) {
+pub fn row_of(release: Option<&str>) -> (KernelRow, bool) {
     let mut numbers = release.unwrap_or_default().split(|c: char| !c.is_ascii_digit());
     let mut next = || numbers.next().and_then(|number| number.parse().ok()).unwrap_or(0);
     KernelRow::nearest(next(), next())
@@ -129,7 +202,7 @@ pub fn steps(program: &Program, specs: &[Spec], targets: &[Target]) -> Vec<Step>
         .zip(targets)
         .filter_map(|(spec, target)| match spec {
             Spec::Model(row) => Some((row.as_ref(), target, &target.ran()?.account)),
-            Spec::Live => None,
+            Spec::Live | Spec::Kernel(_) => None,
         })
         .collect();
     let step = |pair: &[(&KernelRow, &Target, &Account)]| {

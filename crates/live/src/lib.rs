@@ -5,12 +5,14 @@
 //! machine is made by a keeper process, which undoes it when this process closes the pipe
 //! between them: at the end, after an error, when interrupted, and when killed.
 
+pub mod batch;
 pub mod child;
 pub mod doctor;
 pub mod environment;
 pub mod error;
 pub mod machine;
 
+pub use batch::Batch;
 pub use doctor::{Check, State, doctor};
 pub use environment::environment;
 pub use error::LiveError;
@@ -52,15 +54,27 @@ const MOST_PASSES: u32 = 5;
 pub fn run(program: &Program, options: &LiveOptions) -> Result<TargetRun, LiveError> {
     let runner = Runner::find()?;
     let mut machine = Machine::prepare(&runner, program)?;
-    let environment = environment();
-    let asked = rounds_asked(program);
+    let mut result = run_on(&runner, &mut machine, program, options, environment())?;
+    if let Some(left) = machine.restore() {
+        result.environment.insert("left behind".to_owned(), left);
+    }
+    Ok(result)
+}
 
-    let counts = gather(&runner, &mut machine, program, options, true)?;
+/// Runs `program` on a machine that is ready for it.
+fn run_on(
+    runner: &Runner,
+    machine: &mut Machine,
+    program: &Program,
+    options: &LiveOptions,
+    environment: BTreeMap<String, String>,
+) -> Result<TargetRun, LiveError> {
+    let asked = rounds_asked(program);
+    let counts = gather(runner, machine, program, options, true)?;
     let timed = match options.cycles && measures(program) {
-        true => Some(gather(&runner, &mut machine, program, options, false)?),
+        true => Some(gather(runner, machine, program, options, false)?),
         false => None,
     };
-    let left_behind = machine.restore();
     let lost = counts.summary.witness.events_lost;
     if counts.rounds.is_empty() && lost > 0 {
         return Err(LiveError::EventsLost { lost });
@@ -74,9 +88,6 @@ pub fn run(program: &Program, options: &LiveOptions) -> Result<TargetRun, LiveEr
     };
     for (name, value) in &counts.summary.drift {
         result.environment.insert(format!("during the run: {name}"), value.to_string());
-    }
-    if let Some(left) = left_behind {
-        result.environment.insert("left behind".to_owned(), left);
     }
     combine(&mut result, counts, timed, asked);
     Ok(result)

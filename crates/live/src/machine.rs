@@ -58,6 +58,12 @@ impl Machine {
         Ok(machine)
     }
 
+    /// Has the keeper hold the events that runs record, so that one run after the other starts
+    /// faster. Without the right to events there is nothing to hold, which the runs themselves say.
+    pub fn hold_events(&mut self) -> Result<(), LiveError> {
+        self.ask(&Change::HoldEvents).map(|_| ())
+    }
+
     /// Has the keeper kill `child` in the end, if it still runs.
     pub fn kill_at_end(&mut self, child: &Child) -> Result<(), LiveError> {
         let pid = i32::try_from(child.id()).unwrap_or(0);

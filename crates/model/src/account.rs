@@ -260,8 +260,8 @@ impl RoundAccount {
         Some((self.counters.get(Counter::MinorFaults)?, self.counters.get(Counter::MajorFaults)?))
     }
 
-    /// Whether the two rounds agree in all that is compared: the sequence and, where both know
-    /// them, minor and major faults. `None` if a sequence is missing.
+    /// Whether the two rounds agree in the sequence and, where both know them, minor and major
+    /// faults. `None` if a sequence is missing.
     pub fn agrees(&self, other: &RoundAccount) -> Option<bool> {
         let same = |counter| match (self.counters.get(counter), other.counters.get(counter)) {
             (Some(a), Some(b)) => a == b,

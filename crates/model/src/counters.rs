@@ -98,7 +98,12 @@ pub fn observe(program: &Program, events: &[Event], order: TraceOrder) -> Vec<Ob
         let what = match event.kind {
             EventKind::Copy { page, .. } if program.owns(page) => What::Copy,
             EventKind::Zero { page, .. } if program.owns(page) => What::Zeroing,
-            EventKind::PageIn { page, .. } if program.owns(page) => What::PageIn,
+            EventKind::PageIn { page, zero_filled, .. } if program.owns(page) => {
+                match zero_filled {
+                    true => What::Zeroing,
+                    false => What::PageIn,
+                }
+            }
             EventKind::PageOut { page, zero_filled: false, .. } if program.owns(page) => {
                 What::PageOut
             }

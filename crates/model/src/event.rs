@@ -9,7 +9,7 @@ use crate::verdict::Verdict;
 use serde::{Deserialize, Serialize};
 
 /// Version of the event record, raised whenever a field or a kind changes.
-pub const EVENT_VERSION: u32 = 1;
+pub const EVENT_VERSION: u32 = 2;
 
 /// One event.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,6 +77,8 @@ pub enum EventKind {
         page: Vpn,
         /// The frame it was read into.
         frame: Pfn,
+        /// Whether it was filled with zeros instead of read.
+        zero_filled: bool,
     },
     /// A page was written to swap.
     PageOut {

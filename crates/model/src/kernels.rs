@@ -1,5 +1,6 @@
 //! Kernel rows: which kernel takes which decision.
 
+use crate::arch::{Arch, X86_64, X86_64_LA57};
 use crate::policy::*;
 
 /// What a row rests on.
@@ -29,13 +30,30 @@ pub struct KernelRow {
 /// Configuration of a kernel, as row options set it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// `mglru=on|off`: multi-generational LRU. Changes no count of the operations modelled so
-    /// far (CAPTURES.md, non-determinism 8).
+    /// `mglru=on|off`: multi-generational LRU. It decides which pages wait in a batch after
+    /// `MADV_COLD`.
     pub mglru: bool,
     /// `thp=off`: transparent huge pages. Huge pages are not modelled yet; `on` is refused.
     pub thp: bool,
     /// `soft-dirty=on|off`: whether PTEs carry the soft-dirty bit.
     pub soft_dirty: bool,
+    /// `la57=on|off`: whether the processor has 5-level page tables, which every kernel here then
+    /// uses. It decides what `munmap` takes for freed tables.
+    pub la57: bool,
+    /// `five-level=on|off`: whether the kernel is built for 5 levels (`CONFIG_X86_5LEVEL`), so that
+    /// one of them is folded on a processor with 4.
+    pub five_level: bool,
+}
+
+impl Config {
+    /// The architecture that a kernel configured like this runs on.
+    pub const fn arch(&self) -> Arch {
+        match (self.la57, self.five_level) {
+            (true, _) => X86_64_LA57,
+            (false, true) => X86_64,
+            (false, false) => Arch { folded_level: false, ..X86_64 },
+        }
+    }
 }
 
 const V5_8: Policies = Policies {
@@ -56,6 +74,8 @@ const V5_8: Policies = Policies {
     zap_drain: ZapDrain::Yes,
     dontneed_tables: DontneedTables::Keep,
     advise_gather: AdviseGather::PerMapping,
+    vma_merge: VmaMerge::IntoFaulted,
+    protect_charge: ProtectCharge::Keep,
     gather_batch: GatherBatch::Full,
     populate: Populate::No,
     zero_swap: ZeroSwap::Write,
@@ -87,6 +107,7 @@ const V6_12: Policies = Policies {
     swapin_read: SwapinRead::Writable,
     pageout_young: PageoutYoung::Ignore,
     protect_restore: ProtectRestore::IfExclusive,
+    protect_charge: ProtectCharge::DropUnfaulted,
     lru_batch: LruBatch::ThirtyOne,
     reclaim_free: ReclaimFree::PerBatch,
     gather_batch: GatherBatch::LeaveOne,
@@ -98,11 +119,12 @@ const V6_18: Policies = Policies {
     cpumask: CpumaskClear::AtNextInterrupt,
     dontneed_tables: DontneedTables::Free,
     advise_gather: AdviseGather::PerCall,
+    zap_drain: ZapDrain::No,
+    vma_merge: VmaMerge::Any,
     ..V6_12
 };
 
-const V7_3: Policies =
-    Policies { reuse: Reuse::ExclusiveCountingBatch, zap_drain: ZapDrain::No, ..V6_18 };
+const V7_3: Policies = Policies { reuse: Reuse::ExclusiveCountingBatch, ..V6_18 };
 
 /// A row as the table holds it.
 struct Row {
@@ -113,6 +135,8 @@ struct Row {
     /// `None`: the kernel has none.
     mglru: Option<bool>,
     soft_dirty: bool,
+    /// As Debian builds it: the image of 5.10 has no `no5lvl` option, those from 6.1 on have.
+    five_level: bool,
 }
 
 /// All rows, oldest first.
@@ -126,6 +150,7 @@ const ROWS: [Row; 7] = {
             policies: V5_8,
             mglru: None,
             soft_dirty: true,
+            five_level: false,
         },
         Row {
             name: "5.10",
@@ -134,6 +159,7 @@ const ROWS: [Row; 7] = {
             policies: V5_10,
             mglru: None,
             soft_dirty: true,
+            five_level: false,
         },
         Row {
             name: "5.15",
@@ -142,6 +168,7 @@ const ROWS: [Row; 7] = {
             policies: V5_15,
             mglru: None,
             soft_dirty: true,
+            five_level: true,
         },
         Row {
             name: "6.1",
@@ -150,6 +177,7 @@ const ROWS: [Row; 7] = {
             policies: V6_1,
             mglru: Some(false),
             soft_dirty: true,
+            five_level: true,
         },
         Row {
             name: "6.12",
@@ -158,6 +186,7 @@ const ROWS: [Row; 7] = {
             policies: V6_12,
             mglru: Some(true),
             soft_dirty: true,
+            five_level: true,
         },
         Row {
             name: "6.18",
@@ -166,6 +195,7 @@ const ROWS: [Row; 7] = {
             policies: V6_18,
             mglru: Some(true),
             soft_dirty: true,
+            five_level: true,
         },
         Row {
             name: "7.3",
@@ -174,6 +204,7 @@ const ROWS: [Row; 7] = {
             policies: V7_3,
             mglru: Some(true),
             soft_dirty: true,
+            five_level: true,
         },
     ]
 };
@@ -195,7 +226,7 @@ pub enum RowError {
     },
     /// An option that is not understood.
     #[error(
-        "kernel row option `{option}` is not understood; options are mglru=on|off, thp=off, soft-dirty=on|off and POLICY=VALUE (see `needless policies`)"
+        "kernel row option `{option}` is not understood; options are mglru=on|off, thp=off, soft-dirty=on|off, la57=on|off, five-level=on|off and POLICY=VALUE (see `needless policies`)"
     )]
     UnknownOption {
         /// The option.
@@ -241,6 +272,8 @@ impl KernelRow {
                 mglru: row.mglru.unwrap_or(false),
                 thp: false,
                 soft_dirty: row.soft_dirty,
+                la57: false,
+                five_level: row.five_level,
             },
         }
     }
@@ -291,12 +324,42 @@ impl KernelRow {
                 }
             }
             "soft-dirty" => self.config.soft_dirty = switch()?,
+            "la57" => self.config.la57 = switch()?,
+            "five-level" => self.config.five_level = switch()?,
             _ => self.policies.set(name, value).map_err(|error| match error {
                 UnknownPolicy::Policy { .. } => unknown(),
                 value => RowError::Policy(value),
             })?,
         }
         Ok(())
+    }
+
+    /// The row on a processor with 5-level page tables, `6.12,la57=on`, or without.
+    #[must_use]
+    pub fn on_la57(mut self, la57: bool) -> KernelRow {
+        if la57 && !self.config.la57 {
+            self.name += ",la57=on";
+        }
+        self.config.la57 = la57;
+        self
+    }
+
+    /// The row with multi-generational LRU off, `6.18,mglru=off`.
+    #[must_use]
+    pub fn without_mglru(mut self) -> KernelRow {
+        if std::mem::replace(&mut self.config.mglru, false) {
+            self.name += ",mglru=off";
+        }
+        self
+    }
+
+    /// The row without soft-dirty bits, `6.18,soft-dirty=off`.
+    #[must_use]
+    pub fn without_soft_dirty(mut self) -> KernelRow {
+        if std::mem::replace(&mut self.config.soft_dirty, false) {
+            self.name += ",soft-dirty=off";
+        }
+        self
     }
 
     /// The row of release `major.minor`, or the nearest older one (the oldest, if none is older).

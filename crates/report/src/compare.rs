@@ -7,7 +7,7 @@
 
 use crate::steps::Step;
 use needless_model::account::{Account, RoundAccount};
-use needless_model::agreement::Agreement;
+use needless_model::agreement::{Agreement, Side, SwapCounts};
 use needless_model::counters::{Counter, FAULTS_BY_CLASS, Fold, Observation, What};
 use needless_model::program::Program;
 use needless_model::run::TargetRun;
@@ -71,6 +71,8 @@ pub struct Reference {
     pub agreement: Agreement,
     /// The row's account.
     pub account: Account,
+    /// Pages that went to swap and came back in each of the row's rounds.
+    pub swaps: Vec<SwapCounts>,
     /// Names of the figures that were transferred from it.
     pub transferred: BTreeSet<&'static str>,
 }
@@ -95,14 +97,19 @@ impl Ran {
     pub fn real(program: &Program, run: TargetRun, model: &TargetRun, own_row: bool) -> Ran {
         let mut account = Account::of(program, &run);
         let model_account = Account::of(program, model);
-        let agreement = Agreement::between(&account, &model_account);
+        let agreement = Agreement::between(
+            Side { run: &run, account: &account },
+            Side { run: model, account: &model_account },
+        );
         let transferred = if own_row && run.invalid.is_none() {
             transfer(&mut account, &model_account, &agreement)
         } else {
             BTreeSet::new()
         };
         let row = model.target.clone();
-        let reference = Reference { row, own_row, agreement, account: model_account, transferred };
+        let swaps = model.rounds.iter().map(SwapCounts::modelled).collect();
+        let reference =
+            Reference { row, own_row, agreement, account: model_account, swaps, transferred };
         Ran { run, account, reference: Some(reference) }
     }
 

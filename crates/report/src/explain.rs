@@ -154,7 +154,10 @@ pub fn what(program: &Program, event: &Event, style: Style) -> String {
             format!("copy  {} frame {} {arrow} {}", name(page), from.0, to.0)
         }
         EventKind::Zero { page, frame } => format!("zero  {} frame {}", name(page), frame.0),
-        EventKind::PageIn { page, frame } => format!("swap in {} frame {}", name(page), frame.0),
+        EventKind::PageIn { page, frame, zero_filled } => {
+            let how = if zero_filled { " (zeros)" } else { "" };
+            format!("swap in {} frame {}{how}", name(page), frame.0)
+        }
         EventKind::PageOut { page, frame, zero_filled } => {
             let skipped = if zero_filled { ", only zeros: not written" } else { "" };
             format!("swap out {} frame {}{skipped}", name(page), frame.0)

@@ -9,6 +9,7 @@ use crate::compare::{Comparison, Outcome, Ran, Reference, Target};
 use crate::stats::{Median, median};
 use crate::steps::Step;
 use needless_model::account::{Account, RoundAccount, SEQUENCE};
+use needless_model::agreement::PageDifference;
 use needless_model::counters::{Counter, FAULTS_BY_CLASS, Observation};
 use needless_model::verdict::{Judgement, Needless, Reason};
 use serde::Serialize;
@@ -126,10 +127,25 @@ pub(crate) struct AgreementDocument<'a> {
     rounds: usize,
     equal: usize,
     differing: &'a [usize],
+    final_pages: Vec<PageDocument<'a>>,
     undecided: Option<&'a str>,
     rusage_equal: usize,
     rusage_rounds: usize,
     transferred: Vec<&'static str>,
+}
+
+/// A page that is in another state at the end.
+#[derive(Serialize)]
+struct PageDocument<'a> {
+    page: &'a str,
+    real: &'a str,
+    model: &'a str,
+}
+
+impl<'a> PageDocument<'a> {
+    fn of(page: &'a PageDifference) -> PageDocument<'a> {
+        PageDocument { page: &page.page, real: &page.real, model: &page.model }
+    }
 }
 
 impl<'a> AgreementDocument<'a> {
@@ -141,6 +157,7 @@ impl<'a> AgreementDocument<'a> {
             rounds: agreement.rounds,
             equal: agreement.equal(),
             differing: &agreement.differing,
+            final_pages: agreement.final_pages.iter().map(PageDocument::of).collect(),
             undecided: agreement.undecided.as_deref(),
             rusage_equal: agreement.rusage.0,
             rusage_rounds: agreement.rusage.1,

@@ -8,6 +8,7 @@ pub mod agree;
 pub mod compare;
 pub mod doctor;
 pub mod explain;
+pub mod groups;
 pub mod json;
 pub mod jsonl;
 pub mod notes;

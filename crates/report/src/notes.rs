@@ -88,6 +88,10 @@ pub(crate) fn real_remarks(name: &str, ran: &Ran) -> Vec<String> {
         }
         None => format!("{name} = {row} in {} of {} rounds", agreement.equal(), agreement.rounds),
     });
+    if !agreement.final_pages.is_empty() {
+        let pages = count(agreement.final_pages.len(), "page");
+        lines.push(format!("{name}: at the end {pages} in another state than in {row}"));
+    }
     if !reference.transferred.is_empty() {
         lines.push(format!("* {row}'s figure, where {name} has the same sequence"));
     }

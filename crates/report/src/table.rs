@@ -57,6 +57,31 @@ pub fn table(comparison: &Comparison, style: Style) -> String {
     table.trim_fmt()
 }
 
+/// A table of words, then from column `left` on of figures, which end at the right.
+pub(crate) fn plain_table(
+    header: &[&str],
+    rows: Vec<Vec<String>>,
+    left: usize,
+    style: Style,
+) -> String {
+    let mut table = Table::new();
+    table
+        .load_style(rule(style))
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .force_no_tty();
+    if style.color {
+        table.enforce_styling();
+    }
+    table.set_header(header.iter().map(|name| Cell::new(name).add_attribute(Attribute::Bold)));
+    table.add_rows(rows);
+    for (at, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        let side = if at < left { CellAlignment::Left } else { CellAlignment::Right };
+        column.set_cell_alignment(side);
+    }
+    table.trim_fmt()
+}
+
 /// A rule under the header, and no other line.
 fn rule(style: Style) -> TableStyle {
     let line = LineStyle::none();

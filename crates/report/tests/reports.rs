@@ -6,12 +6,14 @@ mod common;
 use common::{comparison, live, live_target, model, model_target, program};
 use needless_model::counters::Counter;
 use needless_model::sequence::Sequence;
-use needless_report::agree::ScenarioAgreement;
+use needless_report::agree::{Minimal, ScenarioAgreement, Standing, TargetAgreement, Totals};
 use needless_report::compare::{Comparison, Outcome, Ran, Target};
 use needless_report::doctor::{Check, State};
 use needless_report::explain::{self, Explanation};
+use needless_report::groups::Group;
 use needless_report::{Style, agree, doctor, json, jsonl, notes, run};
 use std::collections::BTreeMap;
+use std::time::{Duration, UNIX_EPOCH};
 
 const UNICODE: Style = Style { color: false, unicode: true, width: 100 };
 
@@ -166,31 +168,55 @@ fn explain_json() {
     insta::assert_json_snapshot!(explain::json(&explanation));
 }
 
-fn agreements() -> Vec<ScenarioAgreement> {
+fn agreements() -> Vec<TargetAgreement> {
+    let text = "scenario \"odd\" {\n}\n";
     let live_ran = |odd| ran(&live_target(live(12, odd), true)).clone();
-    vec![
-        ScenarioAgreement { name: "cow-reuse".into(), outcome: Ok(live_ran(None)) },
-        ScenarioAgreement { name: "odd".into(), outcome: Ok(live_ran(Some(3))) },
-        ScenarioAgreement { name: "refused".into(), outcome: Err("no swap device".into()) },
-    ]
+    let scenario = |name: &str, standing, retries| ScenarioAgreement {
+        name: name.into(),
+        groups: Group::of(&program()),
+        standing,
+        retries,
+    };
+    let mut odd = Standing::of(live_ran(Some(3)), text);
+    if let Standing::Differing(difference) = &mut odd {
+        let scenario = text.replace("odd", "small");
+        let file = Some("found/odd.kdl".to_owned());
+        difference.minimal = Some(Minimal { scenario, ran: live_ran(Some(5)), file });
+        difference.repeated = (2, 3);
+    }
+    let scenarios = vec![
+        scenario("cow-reuse", Standing::of(live_ran(None), text), 0),
+        scenario("odd", odd, 1),
+        scenario("refused", Standing::Undecided("no swap device".into()), 3),
+    ];
+    let release = Some("6.18.44".to_owned());
+    let row = "model:6.18".to_owned();
+    vec![TargetAgreement { target: "live".into(), release, row, own_row: true, scenarios }]
 }
 
 #[test]
 fn agree_text() {
-    insta::assert_snapshot!(agree::text("live", &agreements(), UNICODE));
+    insta::assert_snapshot!(agree::text(&agreements(), UNICODE));
 }
 
 #[test]
 fn agree_json() {
-    insta::assert_json_snapshot!(agree::json("live", &agreements()));
+    insta::assert_json_snapshot!(agree::json(&agreements()));
+}
+
+#[test]
+fn agree_document() {
+    let day = UNIX_EPOCH + Duration::from_secs(20_778 * 86_400);
+    insta::assert_snapshot!(agree::document(&agreements(), day));
 }
 
 #[test]
 fn agreement_shows_the_raw_sequence_of_both_sides() {
-    let text = agree::text("live", &agreements(), UNICODE);
+    let text = agree::text(&agreements(), UNICODE);
     let expected: Sequence = "IPI:MM(ALL) IPI:BATCH(ALL) R WP".parse().unwrap();
     assert!(text.contains(&expected.to_string()), "{text}");
-    assert!(text.contains("3 scenarios run, 1 exact, 1 differing, 1 undecided"), "{text}");
+    let totals = Totals::of(&agreements()[0].scenarios);
+    assert_eq!(totals, Totals { run: 3, exact: 1, differing: 1, undecided: 1 });
 }
 
 fn checks() -> Vec<Check> {

@@ -222,7 +222,9 @@ mod tests {
             cycles_to: 0,
             counters: vec![],
         };
-        Log { events: true, records, attempts: vec![attempt], cycles: vec![] }
+        let mut log = Log::new(true, 1);
+        (log.records, log.attempts) = (records, vec![attempt]);
+        log
     }
 
     fn kinds(mut log: Log) -> Vec<EventKind> {

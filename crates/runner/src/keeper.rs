@@ -5,11 +5,13 @@
 //! itself, there is no moment at which a change exists that nobody would undo. Changes are undone
 //! in reverse order, and a failed one does not keep the others from being undone.
 
+use crate::perf::{Place, Rings};
 use crate::swap::ZramSwap;
 use crate::wire::{self, Change, Reply};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::process::{Pid, PidfdFlags, Signal};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -25,6 +27,8 @@ enum Undo {
     Unmount(String),
     /// Take the swap device away.
     Swap(ZramSwap),
+    /// Close the events.
+    Release(Rings),
     /// Kill the process, if it still runs.
     Kill(OwnedFd),
 }
@@ -37,6 +41,9 @@ pub fn serve(mut requests: impl Read, mut replies: impl Write) -> ExitCode {
     while let Ok(Some(change)) = wire::read_message(&mut requests) {
         let reply = match make(change) {
             Ok((reply, undo)) => {
+                if matches!(undo, Some(Undo::Kill(_))) {
+                    undos.retain(|undo| !matches!(undo, Undo::Kill(_)));
+                }
                 undos.extend(undo);
                 reply
             }
@@ -87,6 +94,13 @@ fn make(change: Change) -> Result<(Reply, Option<Undo>), Failed> {
             let swap = ZramSwap::add(size_bytes).map_err(|f| (f.what, f.error))?;
             Ok((Reply::Done { device: Some(swap.device()) }, Some(Undo::Swap(swap))))
         }
+        Change::HoldEvents => {
+            // Never enabled, they record nothing.
+            let place = Place { cpu: 0, tids: vec![0] };
+            let rings = Rings::open(&[place], 1, &mut BTreeMap::new())
+                .map_err(|error| ("holding events".to_owned(), io::Error::other(error)))?;
+            Ok((done, Some(Undo::Release(rings))))
+        }
         Change::KillAtEnd { pid } => {
             let found = Pid::from_raw(pid).ok_or_else(|| {
                 ("a process to kill".to_owned(), io::Error::from(io::ErrorKind::InvalidInput))
@@ -131,6 +145,10 @@ impl Undo {
             Undo::Restore { path, value } => fs::write(&path, value).map_err(at(path)),
             Undo::Unmount(path) => rustix::mount::unmount(&*path, UnmountFlags::DETACH)
                 .map_err(|error| (format!("unmounting {path}"), error.into())),
+            Undo::Release(rings) => {
+                drop(rings);
+                Ok(())
+            }
             Undo::Swap(swap) => swap.remove().map_err(|f| (f.what, f.error)),
             Undo::Kill(process) => {
                 match rustix::process::pidfd_send_signal(&process, Signal::KILL) {

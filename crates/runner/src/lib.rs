@@ -1,21 +1,29 @@
 //! The runner: executes one scenario on the kernel it finds itself on, and says what happened.
 //!
-//! One static binary does three jobs, chosen by its arguments:
+//! One static binary does several jobs, chosen by its arguments:
 //! - none: read a [`needless_model::run::RunRequest`] from standard input, pin the process to the
 //!   CPU of the scenario's first thread and execute itself again ([`start`]);
 //! - `--run FD`: the second start; run the request found in the memory file `FD` ([`session`]);
 //! - `--watch`: make changes to the machine on request and undo them when standard input
-//!   closes, however the requester ended ([`keeper`]).
+//!   closes, however the requester ended ([`keeper`]);
+//! - `--guard COMMAND…`: run a command and end it when standard input closes ([`guard`]);
+//! - as `/init` of a guest: serve requests from the host ([`guest`]).
+//!
+//! [`collect`] is the other side: it reads the runner's answers.
 //!
 //! The invariant of every module that acts while a round runs: no allocation, no system call and
 //! no page touched for the first time that the scenario did not ask for.
 #![allow(unsafe_code)]
 
 pub mod classify;
+pub mod collect;
 pub mod crash;
 pub mod decode;
 pub mod exec;
+pub mod guard;
+pub mod guest;
 pub mod keeper;
+pub mod locate;
 pub mod log;
 pub mod pages;
 pub mod perf;

@@ -5,8 +5,15 @@
 
 use needless_model::program::OpKind;
 
-/// Records for which room is set aside: 40 MiB.
-const ROOM: usize = 1 << 20;
+/// Records for which room is set aside at most: 40 MiB.
+const MOST_ROOM: usize = 1 << 20;
+
+/// Records of a round that is not unusually long. Touching memory takes time, most of all in
+/// emulation, so no more is set aside than the rounds are likely to need.
+const USUAL_ROUND: usize = 1 << 12;
+
+/// Records that must fit before each round.
+const LONGEST_ROUND: usize = 1 << 14;
 
 /// What a record says; `value` and `extra` of [`Raw`] are named in the variants.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -84,17 +91,35 @@ pub struct Log {
     pub attempts: Vec<Attempt>,
     /// All cycles measured.
     pub cycles: Vec<u64>,
+    /// Records for which there is room that was touched beforehand.
+    room: usize,
 }
 
 impl Log {
-    /// An empty log with room for many records.
+    /// An empty log with room for the records of `rounds`.
     pub fn new(events: bool, rounds: usize) -> Log {
+        let room = rounds.saturating_mul(USUAL_ROUND).clamp(2 * LONGEST_ROUND, MOST_ROOM);
         Log {
             events,
-            records: if events { roomy(ROOM, BLANK) } else { Vec::new() },
+            records: if events { roomy(room, BLANK) } else { Vec::new() },
             attempts: Vec::with_capacity(rounds * 2 + 64),
-            cycles: roomy(rounds.saturating_mul(8).clamp(1 << 16, ROOM), 0),
+            cycles: roomy(rounds.saturating_mul(8).clamp(1 << 13, MOST_ROOM), 0),
+            room: if events { room } else { usize::MAX },
         }
+    }
+
+    /// Called after each round: makes room for the next one. Whether it had to be made, now or
+    /// during the round: then pages were touched that the round did not ask for.
+    pub fn has_grown(&mut self) -> bool {
+        let needed = self.records.len().saturating_add(LONGEST_ROUND);
+        if needed <= self.room {
+            return false;
+        }
+        self.room = needed.saturating_mul(2);
+        let length = self.records.len();
+        self.records.resize(self.room, BLANK);
+        std::hint::black_box(&mut self.records).truncate(length);
+        true
     }
 
     /// Writes down a marker of thread `tid`.
@@ -121,4 +146,24 @@ fn roomy<T: Clone>(room: usize, value: T) -> Vec<T> {
     let mut vector = vec![value; room];
     std::hint::black_box(&mut vector).clear();
     vector
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_always_room_for_a_round() {
+        let mut log = Log::new(true, 1);
+        let mut grown = 0;
+        for _ in 0..8 {
+            assert!(log.records.capacity() - log.records.len() >= LONGEST_ROUND);
+            let room = log.records.capacity();
+            log.records.extend(std::iter::repeat_n(BLANK, LONGEST_ROUND));
+            assert_eq!(log.records.capacity(), room, "no growth during a round");
+            grown += u32::from(log.has_grown());
+        }
+        assert!((1..=3).contains(&grown), "{grown}");
+        assert!(!Log::new(false, 1).has_grown());
+    }
 }

@@ -1,15 +1,19 @@
 //! The runner's entry. See the library for the protocol.
 
-use needless_runner::{keeper, session, start, wire};
+use needless_runner::{guard, guest, keeper, session, start, wire};
 use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    if guest::is_init() {
+        guest::init();
+    }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => report(start::first_start()),
         ["--run", descriptor] => report(session::run(descriptor)),
         ["--watch"] => keeper::serve(std::io::stdin().lock(), std::io::stdout().lock()),
+        ["--guard", ref command @ ..] => guard::run(command),
         ["--version"] => {
             let _ = writeln!(
                 std::io::stdout(),

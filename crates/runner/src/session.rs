@@ -8,7 +8,7 @@ use crate::validate::inner;
 use crate::vmstat::Counters;
 use crate::wire::{self, Failure, FailureKind, Message, PROTOCOL_VERSION, Summary};
 use crate::witness::Watch;
-use crate::{crash, decode, pages, start, sys, validate};
+use crate::{crash, decode, pages, rounds, start, sys, validate};
 use needless_model::addr::{PageRange, Vpn};
 use needless_model::program::{Advice, Op, OpKind, Prot};
 use needless_model::run::{Round, RunRequest};
@@ -17,8 +17,9 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::FromRawFd;
 
-/// Heap set aside for what is needed between rounds.
-const HEADROOM: usize = 16 << 20;
+/// Heap set aside for what is needed between rounds: at least, and for each round.
+const HEADROOM: usize = 2 << 20;
+const ROUND_HEADROOM: usize = 1 << 10;
 
 /// Where the spare pages lie whose `MADV_COLD` empties the LRU batches, one per thread.
 const SPARES_AT: Vpn = Vpn(0x0f00_0000_0000 / 4096);
@@ -44,14 +45,16 @@ pub fn run(descriptor: &str) -> Result<(), Failure> {
     // Executed as /proc/self/exe, it would be called `exe`.
     let _ = rustix::thread::set_name(c"needless-runner");
     take_priority();
-    sys::tame_allocator(HEADROOM);
+    let rounds = planned_rounds(&request.program.threads[0].body);
+    sys::tame_allocator(HEADROOM + rounds.min(1 << 14) * ROUND_HEADROOM);
     let mut unseen: BTreeMap<_, _> =
         NEVER_SEEN.iter().map(|(name, why)| ((*name).to_owned(), (*why).to_owned())).collect();
-    let run = assemble(&request, &mut unseen)?;
+    let run = assemble(&request, rounds, &mut unseen)?;
     let mut worker = Worker::new(run, 0);
     note_missing_counters(&mut unseen);
     worker.watch = Some(watch(run, request.events, request.ring_pages, &mut unseen)?);
     drain_lru_batches(0)?;
+    rounds::renew(&mut worker);
     worker.work()?;
     finish(run, worker.watch.take(), unseen)
 }
@@ -89,11 +92,12 @@ fn inherited_request(descriptor: &str) -> Result<RunRequest, Failure> {
 /// Starts the threads and waits until each is where it should be before the first turn.
 fn assemble(
     request: &RunRequest,
+    rounds: usize,
     unseen: &mut BTreeMap<String, String>,
 ) -> Result<&'static Run, Failure> {
     let program = request.program.clone();
     let events = request.events && events_possible(unseen);
-    let log = Log::new(events, planned_rounds(&program.threads[0].body));
+    let log = Log::new(events, rounds);
     let run: &'static Run =
         Box::leak(Box::new(Run { team: Team::new(&program), program, log: log.into() }));
     crash::install(&run.program).map_err(|error| Failure::internal("sigaction", &error))?;

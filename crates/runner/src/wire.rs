@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use thiserror::Error;
 
 /// Version of these messages; both sides must have the same.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 
 /// The longest message that is believed: more is a damaged stream.
 const LONGEST_MESSAGE: u32 = 1 << 30;
@@ -141,7 +141,12 @@ pub enum Change {
         /// Its size.
         size_bytes: u64,
     },
-    /// Kills process `pid` in the end, if it still runs.
+    /// Keeps an idle event of every kind that runs record open. The kernel takes tens of
+    /// milliseconds to do without one after its last user has gone: too long between the runs of
+    /// a batch.
+    HoldEvents,
+    /// Kills process `pid` in the end, if it still runs. One process at a time: the one that was
+    /// named before is over.
     KillAtEnd {
         /// Which.
         pid: i32,

@@ -13,7 +13,7 @@
 //! The stages, each in its own file: `lex` (tokens, what KDL may not hold), `document`
 //! (the strict layer over KDL), [`grammar`] (the table of nodes), `params`, `areas` (addresses),
 //! `ops` (operations), with `expr` and `scope` for the expressions in strings. No text, however
-//! bad, makes any of them panic; `exercise` is the body of the fuzz target that checks this.
+//! bad, makes any of them panic; `exercise` is the body of the fuzz target that checks this. [`random`] draws scenarios.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -29,6 +29,7 @@ pub mod grammar;
 mod lex;
 mod ops;
 mod params;
+pub mod random;
 mod scope;
 
 pub use describe::{Description, Parameter, Summary, ThreadDescription};

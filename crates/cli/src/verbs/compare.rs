@@ -38,11 +38,11 @@ pub fn compare(args: &CompareArgs, output: &Output) -> Result<u8, Failure> {
         [] => Spec::all(),
         names => names.iter().map(|name| Spec::parse(name)).collect::<Result<_, _>>()?,
     };
-    if args.expect && !specs.contains(&Spec::Live) {
+    if args.expect && !specs.iter().any(Spec::is_real) {
         return Err(Failure::Usage {
-            message: "`--expect` compares `live` with its model row, and `live` is no target"
+            message: "`--expect` compares real kernels with their model rows, and no target is one"
                 .into(),
-            help: "add `-t live`".into(),
+            help: "add `-t live`, or `-t kernel:6.12`".into(),
         });
     }
     let program = program(&args.choice)?;
@@ -51,7 +51,7 @@ pub fn compare(args: &CompareArgs, output: &Output) -> Result<u8, Failure> {
         Format::Json => output.json(&json::comparison(&comparison))?,
         Format::Text => {
             output.result(&notes::text(&comparison, output.style))?;
-            let target = specs.iter().find(|spec| **spec != Spec::Live).unwrap_or(&Spec::Live);
+            let target = specs.iter().find(|spec| !spec.is_real()).unwrap_or(&Spec::Live);
             output.next(&format!(
                 "needless explain {} -t {}",
                 args.choice.scenario,

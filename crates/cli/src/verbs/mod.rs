@@ -5,6 +5,7 @@ pub mod check;
 pub mod compare;
 pub mod doctor;
 pub mod explain;
+pub mod kernels;
 pub mod manual;
 pub mod policies;
 pub mod scenario;

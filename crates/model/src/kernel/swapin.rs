@@ -14,7 +14,7 @@ use crate::kernel::cow;
 use crate::kernel::fault::{Fault, OutOfMemory, Served};
 use crate::kernel::lru::{folio_add_lru, lru_add_drain};
 use crate::machine::frames::FrameFlags;
-use crate::machine::mm::Vma;
+use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{AnonExclusive, SwapinRead, SwapinWrite, ZeroSwap};
 use crate::program::Prot;
@@ -80,14 +80,15 @@ fn find_or_read<M: Mode>(w: &mut World<M>, at: At, fault: Fault, swap: SwapPte) 
     }
     let frame = w.allocate_frame(FrameFlags::SWAP_BACKED)?;
     folio_add_lru(w, at.site(Site::FolioAddLru), frame);
-    w.frames.update(frame, |f| f.flags.set(FrameFlags::ZERO_FILLED, slot.zero_filled));
+    // Back so soon after it was evicted, it is active (mm/workingset.c:workingset_refault).
+    w.frames.update(frame, |f| {
+        f.flags.set(FrameFlags::ZERO_FILLED, slot.zero_filled);
+        f.flags.set(FrameFlags::ACTIVE, true);
+    });
     w.ghost.swapped_in(swap.slot, frame);
     // A page of zeros that was only marked is made, not read (swap_read_folio_zeromap).
-    let kind = match slot.zero_filled && w.policies.zero_swap == ZeroSwap::Skip {
-        true => EventKind::Zero { page: fault.page, frame },
-        false => EventKind::PageIn { page: fault.page, frame },
-    };
-    w.emit(at, kind);
+    let zero_filled = slot.zero_filled && w.policies.zero_swap == ZeroSwap::Skip;
+    w.emit(at, EventKind::PageIn { page: fault.page, frame, zero_filled });
     Some(Folio { frame, fresh: true, on_lru: false })
 }
 

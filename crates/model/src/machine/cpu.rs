@@ -33,12 +33,14 @@ pub struct Cpu {
     pub lru_add: Vec<Pfn>,
     /// Folios on their way to being lazily free (`lru_lazyfree` batch), each with one reference.
     pub lru_lazyfree: Vec<Pfn>,
+    /// Folios on their way to being inactive (`lru_deactivate` batch), each with one reference.
+    pub lru_deactivate: Vec<Pfn>,
 }
 
 impl Cpu {
     /// All folios that wait in a batch; one that waits in two comes twice.
     pub fn batched(&self) -> impl Iterator<Item = Pfn> + '_ {
-        self.lru_add.iter().chain(&self.lru_lazyfree).copied()
+        self.lru_add.iter().chain(&self.lru_lazyfree).chain(&self.lru_deactivate).copied()
     }
 }
 
@@ -56,6 +58,7 @@ impl Cpu {
             running: None,
             lru_add: Vec::new(),
             lru_lazyfree: Vec::new(),
+            lru_deactivate: Vec::new(),
         }
     }
 

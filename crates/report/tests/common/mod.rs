@@ -68,7 +68,11 @@ impl Script {
         self.push(0, Site::ExcPageFault, EventKind::Fault { page: PAGE, code });
         match class {
             FaultClass::SwapIn => {
-                self.push(0, Site::DoSwapPage, EventKind::PageIn { page: PAGE, frame: Pfn(7) });
+                self.push(
+                    0,
+                    Site::DoSwapPage,
+                    EventKind::PageIn { page: PAGE, frame: Pfn(7), zero_filled: false },
+                );
             }
             FaultClass::CowCopy => {
                 let kind = EventKind::Copy { page: PAGE, from: Pfn(7), to: Pfn(8) };

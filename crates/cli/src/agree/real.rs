@@ -1,0 +1,126 @@
+//! The real kernels there are: the running one, and those that are booted.
+
+use super::{RealTarget, Refusal};
+use crate::targets::Spec;
+use miette::Diagnostic;
+use needless_guest::{GuestError, KernelTarget};
+use needless_live::{Batch, LiveError, LiveOptions};
+use needless_model::program::Program;
+use needless_model::run::TargetRun;
+
+/// Ring pages for short rounds: enough for some thousand events.
+const RING_PAGES: u32 = 128;
+
+/// Scenarios that are run at a time. Each costs the same, so few are best: progress is seen, and
+/// shrinking runs hardly any in vain.
+const BATCH: usize = 8;
+
+/// The real kernel that a target names; `None` if it names a model.
+pub fn open(spec: &Spec) -> Option<Result<Box<dyn RealTarget>, Refusal>> {
+    Some(match spec {
+        Spec::Live => Live::open().map(|live| Box::new(live) as Box<dyn RealTarget>),
+        Spec::Kernel(target) => Ok(Box::new(Booted { target: target.clone(), guests: None })),
+        Spec::Model(_) => return None,
+    })
+}
+
+/// The running kernel.
+struct Live {
+    batch: Option<Batch>,
+}
+
+impl Live {
+    fn open() -> Result<Live, Refusal> {
+        let options = LiveOptions { ring_pages: RING_PAGES, cycles: false, progress: None };
+        Ok(Live { batch: Some(Batch::new(options).map_err(live_refusal)?) })
+    }
+}
+
+impl RealTarget for Live {
+    fn is_live(&self) -> bool {
+        true
+    }
+
+    fn name(&self) -> String {
+        "live".to_owned()
+    }
+
+    fn release(&self) -> String {
+        needless_live::environment::release()
+    }
+
+    fn batch(&self) -> usize {
+        BATCH
+    }
+
+    fn run(&mut self, programs: &[Program]) -> Vec<Result<TargetRun, Refusal>> {
+        let Some(batch) = &mut self.batch else { return Vec::new() };
+        programs.iter().map(|program| batch.run(program).map_err(live_refusal)).collect()
+    }
+
+    fn close(&mut self) -> Option<String> {
+        self.batch.take().and_then(Batch::close)
+    }
+}
+
+fn live_refusal(error: LiveError) -> Refusal {
+    let for_this_one = matches!(
+        error,
+        LiveError::ProgramFailed(_) | LiveError::EventsLost { .. } | LiveError::Unsupported { .. }
+    );
+    Refusal {
+        reason: error.to_string(),
+        help: error.help().map(|help| help.to_string()),
+        status: error.exit_status(),
+        for_good: !for_this_one,
+    }
+}
+
+/// A kernel that is booted when the first scenarios run there, and stays up.
+struct Booted {
+    target: Box<KernelTarget>,
+    guests: Option<needless_guest::Batch>,
+}
+
+impl RealTarget for Booted {
+    fn name(&self) -> String {
+        format!("kernel:{}", self.target)
+    }
+
+    fn release(&self) -> String {
+        self.target.kernel.clone()
+    }
+
+    fn batch(&self) -> usize {
+        BATCH
+    }
+
+    fn run(&mut self, programs: &[Program]) -> Vec<Result<TargetRun, Refusal>> {
+        let KernelTarget { kernel, options } = &*self.target;
+        let guests = match &mut self.guests {
+            Some(guests) => guests,
+            none => match needless_guest::Batch::open(kernel, options) {
+                Ok(guests) => none.insert(guests),
+                Err(error) => {
+                    return programs.iter().map(|_| Err(guest_refusal(&error, true))).collect();
+                }
+            },
+        };
+        let refusal = |error| guest_refusal(&error, false);
+        programs.iter().map(|program| guests.run(program).map_err(refusal)).collect()
+    }
+
+    fn close(&mut self) -> Option<String> {
+        self.guests = None;
+        None
+    }
+}
+
+fn guest_refusal(error: &GuestError, for_good: bool) -> Refusal {
+    Refusal {
+        reason: error.to_string(),
+        help: error.help().map(|help| help.to_string()),
+        status: error.exit_status(),
+        for_good,
+    }
+}

@@ -1,0 +1,89 @@
+//! Agreement with made-up real kernels: rows of the model.
+
+use super::*;
+use needless_model::kernels::KernelRow;
+use needless_model::sim::{self, SimOptions};
+
+/// A row that passes for the real kernel of another release.
+struct Pretender {
+    row: KernelRow,
+    release: &'static str,
+    /// Results that are said to be invalid before the first good one.
+    spoilt: u32,
+}
+
+impl RealTarget for Pretender {
+    fn name(&self) -> String {
+        "pretender".to_owned()
+    }
+
+    fn release(&self) -> String {
+        self.release.to_owned()
+    }
+
+    fn batch(&self) -> usize {
+        5
+    }
+
+    fn run(&mut self, programs: &[Program]) -> Vec<Result<TargetRun, Refusal>> {
+        let mut run = |program: &Program| {
+            let run = sim::run(program, &self.row, &SimOptions::default()).unwrap();
+            let invalid = (self.spoilt > 0).then(|| "spoilt".to_owned());
+            self.spoilt = self.spoilt.saturating_sub(1);
+            Ok(TargetRun { release: Some(self.release.to_owned()), invalid, ..run })
+        };
+        programs.iter().map(&mut run).collect()
+    }
+
+    fn close(&mut self) -> Option<String> {
+        None
+    }
+}
+
+fn pretender(row: &str, release: &'static str) -> Pretender {
+    Pretender { row: KernelRow::parse(row).unwrap(), release, spoilt: 0 }
+}
+
+fn drawn(count: u64) -> Vec<Scenario> {
+    (0..count).map(|seed| random(seed, (6, 18)).unwrap()).collect()
+}
+
+#[test]
+fn a_row_agrees_with_itself() {
+    let agreement = judge(&mut pretender("6.18", "6.18.1"), &drawn(12), &|| {}).unwrap();
+    assert_eq!((agreement.row.as_str(), agreement.own_row), ("model:6.18", true));
+    assert_eq!(agreement.release.as_deref(), Some("6.18.1"));
+    let exact = |s: &ScenarioAgreement| matches!(s.standing, Standing::Exact { .. });
+    assert!(agreement.scenarios.iter().all(exact));
+}
+
+#[test]
+fn a_wrong_rule_is_found_and_made_small() {
+    let mut wrong = pretender("6.18,swapin-read=read-only", "6.18.1");
+    let agreement = judge(&mut wrong, &drawn(40), &|| {}).unwrap();
+    let mut found = agreement.scenarios.iter().filter_map(|scenario| match &scenario.standing {
+        Standing::Differing(difference) => Some(difference),
+        _ => None,
+    });
+    let difference = found.next().unwrap();
+    assert_eq!(difference.repeated, (3, 3));
+    let minimal = difference.minimal.as_ref().unwrap();
+    let lines: Vec<&str> = minimal.scenario.lines().map(str::trim).collect();
+    let operations = |word: &str| lines.iter().filter(|line| line.starts_with(word)).count();
+    assert!(lines.contains(&"map \"heap\" pages=1"), "{}", minimal.scenario);
+    assert_eq!(operations("madvise"), 1, "{}", minimal.scenario);
+    assert_eq!(operations("rounds 1 warmup=0"), 1, "{}", minimal.scenario);
+    assert!(lines.len() < 20, "{}", minimal.scenario);
+}
+
+#[test]
+fn undecided_runs_are_repeated_and_counted() {
+    let mut spoilt = Pretender { spoilt: 3, ..pretender("6.18", "6.18.1") };
+    let agreement = judge(&mut spoilt, &drawn(2), &|| {}).unwrap();
+    let retries: Vec<u32> = agreement.scenarios.iter().map(|scenario| scenario.retries).collect();
+    assert_eq!(retries, [2, 1]);
+    let mut spoilt = Pretender { spoilt: 100, ..pretender("6.18", "6.18.1") };
+    let agreement = judge(&mut spoilt, &drawn(2), &|| {}).unwrap();
+    let undecided = |s: &ScenarioAgreement| matches!(s.standing, Standing::Undecided(_));
+    assert!(agreement.scenarios.iter().all(undecided));
+}

@@ -1,0 +1,297 @@
+//! Debian's archive through apt, with a state of our own.
+//!
+//! The private configuration lies in the cache. It takes from the machine's configuration the
+//! archive's addresses and the proxies, nothing else: no hooks, no relaxed checks. The rows name
+//! neighbouring releases, and each is signed by the machine's own keyring of the Debian archive, so
+//! apt verifies every list and, through the lists, every package. The system's own state is neither
+//! read nor written.
+
+use crate::cache::{Cache, at};
+use crate::error::FetchError;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const KEYRINGS: [&str; 2] = [
+    "/usr/share/keyrings/debian-archive-keyring.pgp",
+    "/usr/share/keyrings/debian-archive-keyring.gpg",
+];
+
+/// Releases that the machine's own row may be for.
+const RELEASES: [&str; 8] =
+    ["bullseye", "bookworm", "trixie", "forky", "stable", "oldstable", "testing", "sid"];
+
+/// Suites of the main archive that hold kernels.
+const SUITES: [&str; 4] = ["bullseye", "bookworm", "trixie", "trixie-backports"];
+
+/// Suites of the security archive that hold kernels.
+const SECURITY_SUITES: [&str; 3] = ["bullseye-security", "bookworm-security", "trixie-security"];
+
+/// apt with a state of our own. Only one process at a time has it.
+pub struct Apt {
+    folder: PathBuf,
+    _lock: File,
+}
+
+impl Apt {
+    /// Waits for the lock and writes the configuration anew.
+    pub fn open(cache: &Cache) -> Result<Apt, FetchError> {
+        let folder = cache.folder("apt")?;
+        let path = folder.join("lock");
+        let lock = File::create(&path).and_then(|file| file.lock().map(|()| file));
+        let apt = Apt { folder, _lock: lock.map_err(at(&path))? };
+        for name in ["lists/partial", "cache/archives/partial", "state", "none"] {
+            cache.folder(&format!("apt/{name}"))?;
+        }
+        apt.write("status", "")?;
+        apt.write("sources.list", &sources(&apt.addresses()?))?;
+        apt.write("apt.conf", &apt.configuration(&proxies()?))?;
+        cache.sweep();
+        Ok(apt)
+    }
+
+    /// Brings the lists up to date; gives what apt complains of.
+    pub fn update(&self) -> Result<String, FetchError> {
+        let output = run(self.command("apt-get").args(["update", "-q"]))?;
+        Ok(complaints(&output))
+    }
+
+    /// Whether there are lists, of whatever age.
+    pub fn has_lists(&self) -> bool {
+        let entries = fs::read_dir(self.folder.join("lists")).into_iter().flatten().flatten();
+        entries.into_iter().any(|e| e.file_name().to_string_lossy().contains("_Packages"))
+    }
+
+    /// The names of all packages that start with `prefix`.
+    pub fn names(&self, prefix: &str) -> Result<Vec<String>, FetchError> {
+        let output = run(self.command("apt-cache").args(["pkgnames", prefix]))?;
+        Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
+    }
+
+    /// The records of these packages, each in its newest version.
+    pub fn records(&self, names: &[String]) -> Result<Vec<Record>, FetchError> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut command = self.command("apt-cache");
+        let output = run(command.args(["show", "--no-all-versions"]).args(names))?;
+        Ok(records(&String::from_utf8_lossy(&output.stdout)))
+    }
+
+    /// Downloads packages (`name=version`) into an empty folder; gives the files.
+    pub fn download(&self, packages: &[String]) -> Result<Vec<PathBuf>, FetchError> {
+        let folder = self.folder.join("download");
+        self.clean();
+        fs::create_dir(&folder).map_err(at(&folder))?;
+        give_to_apt(&folder);
+        let mut command = self.command("apt-get");
+        let output = run(command.current_dir(&folder).args(["download", "-q"]).args(packages))?;
+        if !output.status.success() {
+            return Err(FetchError::Download { detail: complaints(&output) });
+        }
+        let entries = fs::read_dir(&folder).map_err(at(&folder))?;
+        let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        files.sort();
+        Ok(files)
+    }
+
+    /// Forgets what was downloaded, now or by a fetch that was interrupted.
+    pub fn clean(&self) {
+        let _ = fs::remove_dir_all(self.folder.join("download"));
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<(), FetchError> {
+        let path = self.folder.join(name);
+        fs::write(&path, text).map_err(at(&path))
+    }
+
+    /// Where the machine's own apt gets Debian from. Asked with an empty folder of lists, apt
+    /// prints what it would fetch, whether or not it ever did.
+    fn addresses(&self) -> Result<Addresses, FetchError> {
+        let none = self.folder.join("none");
+        let output = run(Command::new("apt-get")
+            .env("LC_ALL", "C")
+            .arg("-o")
+            .arg(format!("Dir::State::lists={}/", none.display()))
+            .args(["-o", "Debug::NoLocking=true", "update", "--print-uris"]))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        Addresses::read(&text).ok_or_else(|| FetchError::NoArchive {
+            found: match text.lines().next() {
+                Some(row) => format!("its first row is {row}"),
+                None => "it names nothing".to_owned(),
+            },
+        })
+    }
+
+    fn configuration(&self, proxies: &str) -> String {
+        let folder = self.folder.display();
+        format!(
+            "APT::Architecture \"amd64\";\n\
+             APT::Architectures {{ \"amd64\"; }};\n\
+             Acquire::Languages \"none\";\n\
+             Dir::Etc::main \"/dev/null\";\n\
+             Dir::Etc::parts \"/dev/null\";\n\
+             Dir::Etc::sourcelist \"{folder}/sources.list\";\n\
+             Dir::Etc::sourceparts \"/dev/null\";\n\
+             Dir::Etc::preferences \"/dev/null\";\n\
+             Dir::Etc::preferencesparts \"/dev/null\";\n\
+             Dir::State \"{folder}/state\";\n\
+             Dir::State::status \"{folder}/status\";\n\
+             Dir::State::lists \"{folder}/lists\";\n\
+             Dir::Cache \"{folder}/cache\";\n\
+             {proxies}"
+        )
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.env("APT_CONFIG", self.folder.join("apt.conf")).env("LC_ALL", "C");
+        command
+    }
+}
+
+/// Where Debian is to be had.
+#[derive(Debug, PartialEq, Eq)]
+struct Addresses {
+    main: String,
+    security: Option<String>,
+}
+
+impl Addresses {
+    /// Reads lines such as `'http://…/debian/dists/bookworm/InRelease' …`.
+    fn read(text: &str) -> Option<Addresses> {
+        let rows = || {
+            text.lines().filter_map(|line| {
+                let address = line.strip_prefix('\'')?.split('\'').next()?;
+                address.strip_suffix("/InRelease")?.rsplit_once("/dists/")
+            })
+        };
+        let main = rows().find(|(_, suite)| RELEASES.contains(suite))?;
+        let security = rows().find(|(_, suite)| {
+            let release = suite.strip_suffix("-security").or(suite.strip_suffix("/updates"));
+            release.is_some_and(|release| RELEASES.contains(&release))
+        });
+        Some(Addresses {
+            main: main.0.to_owned(),
+            security: security.map(|(address, _)| address.to_owned()),
+        })
+    }
+}
+
+fn sources(addresses: &Addresses) -> String {
+    let keyring = KEYRINGS.iter().find(|path| Path::new(path).exists());
+    let signed = keyring.map_or(String::new(), |path| format!(" signed-by={path}"));
+    let row =
+        |address: &str, suite: &str| format!("deb [arch=amd64{signed}] {address} {suite} main\n");
+    let main = SUITES.iter().map(|suite| row(&addresses.main, suite));
+    let security = addresses.security.iter();
+    main.chain(security.flat_map(|at| SECURITY_SUITES.iter().map(move |suite| row(at, suite))))
+        .collect()
+}
+
+/// The machine's settings of how to get out of the house: proxies and the certificates that they
+/// take. Nothing that decides what is trusted in the archive.
+fn proxies() -> Result<String, FetchError> {
+    let output = run(Command::new("apt-config").env("LC_ALL", "C").arg("dump"))?;
+    Ok(only_proxies(&String::from_utf8_lossy(&output.stdout)))
+}
+
+fn only_proxies(text: &str) -> String {
+    let wanted = |line: &&str| {
+        let name = line.split([' ', '"']).next().unwrap_or_default().to_ascii_lowercase();
+        let way = ["acquire::http::", "acquire::https::"].iter().find_map(|p| name.strip_prefix(p));
+        way.is_some_and(|rest| rest.contains("proxy") || rest == "cainfo" || rest == "capath")
+    };
+    text.lines().filter(wanted).map(|line| format!("{line}\n")).collect()
+}
+
+/// As root, apt downloads as the user `_apt`. Where that cannot be (the folder is out of its
+/// reach), apt says so and downloads as root; the signatures are checked all the same.
+fn give_to_apt(folder: &Path) {
+    if rustix::process::geteuid().is_root() {
+        let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+        let id = users.lines().find_map(|line| {
+            let mut fields = line.split(':');
+            (fields.next() == Some("_apt")).then(|| fields.nth(1)?.parse().ok())?
+        });
+        let _ = std::os::unix::fs::chown(folder, id, None);
+    }
+}
+
+fn run(command: &mut Command) -> Result<Output, FetchError> {
+    command.output().map_err(|error| FetchError::Program {
+        program: command.get_program().to_string_lossy().into_owned(),
+        error,
+    })
+}
+
+/// What apt complains of, in its own words, on one line.
+fn complaints(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr);
+    let lines = text.lines().filter(|line| line.starts_with("E:") || line.starts_with("W: Failed"));
+    let lines: Vec<&str> = lines.collect();
+    match lines.is_empty() && !output.status.success() {
+        true => text.lines().last().unwrap_or("no reason is given").to_owned(),
+        false => lines.join("; "),
+    }
+}
+
+/// The fields of a package's record.
+pub type Record = BTreeMap<String, String>;
+
+/// Reads records, separated by empty lines; continued lines are left out.
+fn records(text: &str) -> Vec<Record> {
+    text.split("\n\n")
+        .map(|paragraph| {
+            let fields = paragraph.lines().filter(|line| !line.starts_with([' ', '\t']));
+            fields
+                .filter_map(|line| line.split_once(':'))
+                .map(|(name, value)| (name.to_owned(), value.trim().to_owned()))
+                .collect()
+        })
+        .filter(|record: &Record| record.contains_key("Package"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_those_of_debian_rows() {
+        let text = "'http://x.test/extra/dists/stable-extra/InRelease' x 0 \n\
+                    'http://m.test/debian/dists/trixie/InRelease' m 0 \n\
+                    'http://s.test/sec/dists/trixie-security/InRelease' s 0 \n\
+                    'http://m.test/debian/dists/trixie/main/binary-amd64/Packages.xz' m 0 \n";
+        let addresses = Addresses::read(text).unwrap();
+        assert_eq!(addresses.main, "http://m.test/debian");
+        assert_eq!(addresses.security.as_deref(), Some("http://s.test/sec"));
+        let sources = sources(&addresses);
+        assert_eq!(sources.lines().count(), SUITES.len() + SECURITY_SUITES.len());
+        assert!(!sources.contains("trusted") && sources.contains("m.test/debian bullseye main"));
+        assert_eq!(Addresses::read("'http://u.test/ubuntu/dists/noble/InRelease' u 0"), None);
+    }
+
+    #[test]
+    fn only_ways_out_are_taken_over() {
+        let text = "Acquire::Check-Valid-Until \"false\";\n\
+                    Acquire::http::Proxy \"http://p.test:3128\";\n\
+                    Acquire::http::Proxy::h.test \"DIRECT\";\n\
+                    Acquire::https::CaInfo \"/etc/ca.pem\";\n\
+                    Acquire::https::Verify-Peer \"false\";\n\
+                    APT::Get::AllowUnauthenticated \"true\";\n\
+                    DPkg::Post-Invoke:: \"rm Acquire::http::Proxy\";\n";
+        let kept = only_proxies(text);
+        assert_eq!(kept.lines().count(), 3, "{kept}");
+        assert!(!kept.contains("false") && !kept.contains("true"));
+    }
+
+    #[test]
+    fn records_are_read_field_by_field() {
+        let found = records("Package: a\nVersion: 1\nDescription: x\n more: y\n\nPackage: b\n\n\n");
+        assert_eq!(found.len(), 2);
+        assert_eq!(found[0]["Version"], "1");
+        assert!(!found[0].contains_key(" more"));
+    }
+}

@@ -1,0 +1,199 @@
+//! What can go wrong, with the remedy.
+
+use miette::Diagnostic;
+use needless_runner::wire::{Failure, FailureKind};
+use std::path::PathBuf;
+use thiserror::Error;
+
+/// Why a kernel cannot be had.
+#[derive(Debug, Error, Diagnostic)]
+pub enum FetchError {
+    /// There is no home for the cache.
+    #[error("there is no place for the cache")]
+    #[diagnostic(help("set XDG_CACHE_HOME, or HOME"))]
+    NoCache,
+    /// A file or folder of the cache.
+    #[error("{}: {error}", path.display())]
+    #[diagnostic(help("the cache lies under XDG_CACHE_HOME, or ~/.cache"))]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// A program that is needed.
+    #[error("`{program}` cannot be run: {error}")]
+    #[diagnostic(help("kernels come from Debian's archive, by means of apt and dpkg"))]
+    Program {
+        /// Which.
+        program: String,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// This machine knows no Debian archive.
+    #[error("this machine's apt configuration names no Debian archive ({found})")]
+    #[diagnostic(help(
+        "kernels come from Debian's archive: add a row for a Debian release to the apt sources"
+    ))]
+    NoArchive {
+        /// What it names.
+        found: String,
+    },
+    /// The archive cannot be reached.
+    #[error("Debian's archive cannot be reached: {detail}")]
+    #[diagnostic(help("{cached}"))]
+    Unreachable {
+        /// What apt says.
+        detail: String,
+        /// What there is without it.
+        cached: String,
+    },
+    /// The archive does not have the kernel.
+    #[error("Debian's archive has no kernel {wanted}; {available}")]
+    #[diagnostic(help("{cached}"))]
+    Gone {
+        /// What was asked for.
+        wanted: String,
+        /// What is to be had.
+        available: String,
+        /// What there is without the archive.
+        cached: String,
+    },
+    /// A package did not come.
+    #[error("`apt-get download` failed: {detail}")]
+    #[diagnostic(help("try again; `needless kernels list` shows what is to be had"))]
+    Download {
+        /// What apt says.
+        detail: String,
+    },
+    /// A package holds something else than expected.
+    #[error("package {package}: {what}")]
+    #[diagnostic(help(
+        "`needless kernels list` shows other builds; name one instead of the series"
+    ))]
+    Package {
+        /// Which.
+        package: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// It is not in the cache.
+    #[error("kernel {name} is not cached")]
+    #[diagnostic(help("{cached}"))]
+    NotCached {
+        /// Which.
+        name: String,
+        /// What is.
+        cached: String,
+    },
+}
+
+/// Why a scenario has no result on a guest.
+#[derive(Debug, Error, Diagnostic)]
+pub enum GuestError {
+    /// The kernel cannot be had.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Fetch(#[from] FetchError),
+    /// A kernel or option that is not understood.
+    #[error("kernel target `{text}`: {what}")]
+    #[diagnostic(help(
+        "write kernel:SERIES[,cpus=N][,mem=SIZE][,nodes=N][,thp=always|madvise|never][,append=COMMAND LINE], as in kernel:6.12,cpus=4,mem=2G"
+    ))]
+    BadTarget {
+        /// What was asked for.
+        text: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// There is no QEMU.
+    #[error("`qemu-system-x86_64` is missing{why}")]
+    #[diagnostic(help("install it: `apt-get install qemu-system-x86`"))]
+    QemuMissing {
+        /// Why it could not be installed.
+        why: String,
+    },
+    /// The runner cannot be used in a guest.
+    #[error("the runner cannot be a guest's /init: {what}")]
+    #[diagnostic(help("build it with `make build`, or name it in the variable NEEDLESS_RUNNER"))]
+    Runner {
+        /// What is wrong.
+        what: String,
+    },
+    /// A file that the guest is made of.
+    #[error("{}: {error}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// The guest stopped.
+    #[error("the guest {what}{console}")]
+    #[diagnostic(help(
+        "`needless kernels remove` and `fetch` bring the kernel anew; mem= gives the guest more memory"
+    ))]
+    Stopped {
+        /// What it did.
+        what: String,
+        /// The end of its console.
+        console: String,
+    },
+    /// The guest's runner does not keep to the protocol.
+    #[error("the guest's runner {what}")]
+    #[diagnostic(help("build `needless` and `needless-runner` together: `make build`"))]
+    Confused {
+        /// What it did.
+        what: String,
+    },
+    /// This kernel or guest lacks something.
+    #[error("{what}")]
+    #[diagnostic(help("the model targets still run; a guest gets more CPUs with cpus=N"))]
+    Unsupported {
+        /// What.
+        what: String,
+    },
+    /// The scenario failed.
+    #[error("the scenario failed: {0}")]
+    #[diagnostic(help("the model shows the same failure if it is the scenario's fault"))]
+    ProgramFailed(Failure),
+}
+
+impl GuestError {
+    /// The exit status of a command that fails because of this.
+    pub fn exit_status(&self) -> u8 {
+        match self {
+            GuestError::BadTarget { .. } => 2,
+            GuestError::Unsupported { .. } => 121,
+            _ => 125,
+        }
+    }
+
+    /// Whether the guest is no longer there.
+    pub(crate) fn is_end(&self) -> bool {
+        matches!(self, GuestError::Stopped { .. } | GuestError::Confused { .. })
+    }
+}
+
+impl From<Failure> for GuestError {
+    fn from(failure: Failure) -> GuestError {
+        match failure.kind {
+            FailureKind::Unsupported => GuestError::Unsupported { what: failure.what },
+            _ => GuestError::ProgramFailed(failure),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_statuses_tell_the_cause() {
+        let failure = |kind| GuestError::from(Failure::new(kind, "x")).exit_status();
+        assert_eq!(failure(FailureKind::Unsupported), 121);
+        assert_eq!(failure(FailureKind::Operation), 125);
+        let bad = GuestError::BadTarget { text: "x".into(), what: "y".into() };
+        assert_eq!(bad.exit_status(), 2);
+    }
+}

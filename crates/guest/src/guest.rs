@@ -1,0 +1,292 @@
+//! A booted kernel that runs one program after the other.
+//!
+//! QEMU runs under the runner's guard ([`needless_runner::guard`]): the guard's standard input is
+//! the lifeline, its standard output a socket to the guest's port, its standard error the console.
+//! Nothing of it has a name in the file system. Dropping a [`Guest`] closes the lifeline, and the
+//! guard kills QEMU; if this process dies in any other way, the kernel closes it.
+
+use crate::cache::Kernel;
+use crate::emulator::{Emulator, static_runner};
+use crate::error::GuestError;
+use crate::initramfs;
+use crate::options::{GuestOptions, KernelTarget, Limits};
+use needless_model::program::Program;
+use needless_model::run::{RunRequest, TargetRun};
+use needless_runner::collect::{AnswerError, Collected, rounds_asked};
+use needless_runner::guest::{Booted, Errand};
+use needless_runner::wire::{self, PROTOCOL_VERSION};
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, ChildStderr, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Times that a program is started for rounds that are missing.
+const MOST_STARTS: u32 = 5;
+
+/// Pages of each CPU's event ring: some five thousand records. More cost time with each start,
+/// and a round that needs more is marked.
+const RING_PAGES: u32 = 128;
+
+/// Lines of the console that errors show.
+const CONSOLE_LINES: usize = 20;
+
+/// A booted kernel.
+pub struct Guest {
+    target: String,
+    cpus: u16,
+    limits: Limits,
+    environment: BTreeMap<String, String>,
+    guard: Child,
+    lifeline: Option<ChildStdin>,
+    port: BufReader<Limited>,
+    console: Arc<Mutex<VecDeque<String>>>,
+    listener: Option<JoinHandle<()>>,
+}
+
+impl Guest {
+    /// Boots `kernel` and waits until it takes programs. A guest that ends while it boots is
+    /// booted again, [`Limits::boots`] times in all: kernels patch their own code while they boot,
+    /// and an emulator with a thread per CPU was seen to run what had been patched away
+    /// (QEMU 7.2, a stray `int3`, one boot in about twenty on a machine with five times its load).
+    pub fn boot(kernel: &Kernel, options: &GuestOptions) -> Result<Guest, GuestError> {
+        let emulator = Emulator::find()?;
+        let runner = static_runner(options.runner.as_deref())?;
+        let initramfs = initramfs::prepare(kernel, &runner)?;
+        let mut boots = 1;
+        loop {
+            let mut guest = Guest::start_emulator(&emulator, &runner, &initramfs, kernel, options)?;
+            match guest.greet() {
+                Ok(()) => {
+                    guest.environment.insert("guest.boots".to_owned(), boots.to_string());
+                    return Ok(guest);
+                }
+                Err(Greeting::Ended) if boots < options.limits.boots => boots += 1,
+                Err(Greeting::Ended) => return Err(guest.stopped("ended while it booted", None)),
+                Err(Greeting::Late(error)) => {
+                    return Err(guest.stopped("did not boot", Some(error)));
+                }
+                Err(Greeting::Confused(what)) => return Err(GuestError::Confused { what }),
+            }
+        }
+    }
+
+    fn start_emulator(
+        emulator: &Emulator,
+        runner: &Path,
+        initramfs: &Path,
+        kernel: &Kernel,
+        options: &GuestOptions,
+    ) -> Result<Guest, GuestError> {
+        let cannot = |error: io::Error| GuestError::Stopped {
+            what: format!("could not be started: {error}"),
+            console: String::new(),
+        };
+        let (ours, theirs) = UnixStream::pair().map_err(cannot)?;
+        let mut guard = Command::new(runner)
+            .arg("--guard")
+            .args(emulator.command(kernel, initramfs, options))
+            .stdin(Stdio::piped())
+            .stdout(OwnedFd::from(theirs))
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(cannot)?;
+        let console = Arc::default();
+        let target =
+            KernelTarget { kernel: kernel.manifest.name.clone(), options: options.clone() };
+        Ok(Guest {
+            target: format!("kernel:{target}"),
+            cpus: options.cpus,
+            limits: options.limits,
+            environment: environment(kernel, options, emulator),
+            lifeline: guard.stdin.take(),
+            listener: guard.stderr.take().map(|lines| listen(lines, Arc::clone(&console))),
+            guard,
+            port: BufReader::with_capacity(
+                1 << 16,
+                Limited { stream: ours, until: Instant::now() },
+            ),
+            console,
+        })
+    }
+
+    fn greet(&mut self) -> Result<(), Greeting> {
+        self.port.get_mut().until = Instant::now() + self.limits.boot;
+        match wire::read_message::<Booted>(&mut self.port) {
+            Ok(Some(Booted { version: PROTOCOL_VERSION, release, settings })) => {
+                self.environment.insert("kernel.release".to_owned(), release);
+                self.environment.extend(settings);
+                Ok(())
+            }
+            Ok(Some(Booted { version, .. })) => {
+                let what = format!("speaks version {version}, not {PROTOCOL_VERSION}");
+                Err(Greeting::Confused(what))
+            }
+            Ok(None) => Err(Greeting::Ended),
+            Err(error) => Err(Greeting::Late(error)),
+        }
+    }
+
+    /// Runs one program.
+    pub fn run(&mut self, program: &Program) -> Result<TargetRun, GuestError> {
+        if let Some(thread) = program.threads.iter().find(|thread| thread.cpu.0 >= self.cpus) {
+            let what = format!(
+                "thread `{}` needs {}; scenarios have {} CPUs in this guest",
+                thread.name, thread.cpu, self.cpus
+            );
+            return Err(GuestError::Unsupported { what });
+        }
+        let request = RunRequest { program: program.clone(), events: true, ring_pages: RING_PAGES };
+        let errand = Errand { request, limit_seconds: self.limits.run_seconds };
+        let asked = rounds_asked(program);
+        let mut all = self.start(&errand)?;
+        for _ in 1..MOST_STARTS {
+            if !all.wants_more(asked) {
+                break;
+            }
+            all.add(self.start(&errand)?);
+        }
+        let mut result = TargetRun {
+            target: self.target.clone(),
+            environment: self.environment.clone(),
+            ..TargetRun::default()
+        };
+        let why = "time means nothing in emulation".to_owned();
+        result.unseen.insert("cycles".to_owned(), why);
+        all.fill(&mut result, asked);
+        Ok(result)
+    }
+
+    fn start(&mut self, errand: &Errand) -> Result<Collected, GuestError> {
+        let limit = Duration::from_secs(u64::from(errand.limit_seconds)) + self.limits.slack;
+        self.port.get_mut().until = Instant::now() + limit;
+        // If the guest is gone, reading tells.
+        let _ = wire::write_message(&mut self.port.get_mut().stream, errand);
+        match Collected::read(&mut self.port) {
+            Ok(collected) => Ok(collected),
+            Err(AnswerError::Failed(failure)) => Err(failure.into()),
+            Err(AnswerError::Confused(what)) => match self.is_gone() {
+                true => Err(self.stopped("ended in the middle of a scenario", None)),
+                false => Err(GuestError::Confused { what }),
+            },
+            Err(AnswerError::Unreadable(error)) => {
+                Err(self.stopped("did not finish a scenario", Some(error)))
+            }
+        }
+    }
+
+    /// Whether the guest has ended, or is about to: its port is closed.
+    fn is_gone(&mut self) -> bool {
+        matches!(self.port.fill_buf(), Ok([]))
+    }
+
+    /// Ends the guest and says how it ended.
+    fn stopped(&mut self, what: &str, error: Option<io::Error>) -> GuestError {
+        self.end();
+        let lines = self.console.lock().unwrap_or_else(PoisonError::into_inner);
+        let console = match lines.is_empty() {
+            true => "; its console is empty".to_owned(),
+            false => {
+                format!("; its console ends with\n  {}", Vec::from(lines.clone()).join("\n  "))
+            }
+        };
+        let error = error.map_or(String::new(), |error| format!(" ({error})"));
+        GuestError::Stopped { what: format!("{what}{error}"), console }
+    }
+
+    fn end(&mut self) {
+        drop(self.lifeline.take());
+        let _ = self.guard.wait();
+        if let Some(listener) = self.listener.take() {
+            let _ = listener.join();
+        }
+    }
+}
+
+/// What came in place of the greeting.
+enum Greeting {
+    /// The end of the guest.
+    Ended,
+    /// Nothing whole, in time.
+    Late(io::Error),
+    /// That of another runner.
+    Confused(String),
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn environment(
+    kernel: &Kernel,
+    options: &GuestOptions,
+    emulator: &Emulator,
+) -> BTreeMap<String, String> {
+    let entry = |name: &str, value: String| (name.to_owned(), value);
+    BTreeMap::from([
+        entry("kernel.package", kernel.manifest.packages_text()),
+        entry("guest.cpus", format!("{} and one for the rest", options.cpus)),
+        entry("guest.memory", format!("{} MiB", options.memory_mib)),
+        entry("guest.nodes", options.nodes.to_string()),
+        entry("guest.emulator", format!("QEMU {}, TCG, -cpu max", emulator.version)),
+    ])
+}
+
+/// Keeps the last lines of the console.
+fn listen(lines: ChildStderr, console: Arc<Mutex<VecDeque<String>>>) -> JoinHandle<()> {
+    std::thread::spawn(move || {
+        for line in BufReader::new(lines).split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+            let mut console = console.lock().unwrap_or_else(PoisonError::into_inner);
+            if console.len() == CONSOLE_LINES {
+                console.pop_front();
+            }
+            console.push_back(line);
+        }
+    })
+}
+
+/// A stream that gives up at a point in time.
+struct Limited {
+    stream: UnixStream,
+    until: Instant,
+}
+
+impl Read for Limited {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "it took too long"));
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        match self.stream.read(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                Err(io::Error::new(io::ErrorKind::TimedOut, "it took too long"))
+            }
+            done => done,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn a_stream_gives_up_in_time() {
+        let (mut there, here) = UnixStream::pair().unwrap();
+        let until = Instant::now() + Duration::from_millis(50);
+        let mut limited = Limited { stream: here, until };
+        there.write_all(b"x").unwrap();
+        assert_eq!(limited.read(&mut [0; 4]).unwrap(), 1);
+        assert_eq!(limited.read(&mut [0; 4]).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(limited.read(&mut [0; 4]).unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
+}

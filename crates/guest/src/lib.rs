@@ -1,0 +1,56 @@
+//! Runs scenarios on real kernels: Debian's stock kernels, booted under QEMU.
+//!
+//! - [`kernels`]: which kernels are cached, which can be fetched; fetching and removing them;
+//! - [`Guest`]: one booted kernel that runs one program after the other;
+//! - [`Batch`], [`run_batch`]: many programs in one boot.
+//!
+//! The guest's `/init` is the runner that `-t live` executes. No process, socket or temporary file
+//! outlives this process, however it ends.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod apt;
+mod batch;
+mod cache;
+mod catalog;
+mod emulator;
+mod error;
+mod fetch;
+mod guest;
+mod initramfs;
+pub mod kernels;
+mod modules;
+mod options;
+mod version;
+
+pub use batch::Batch;
+pub use cache::{Kernel, Manifest, Package};
+pub use error::{FetchError, GuestError};
+pub use guest::Guest;
+pub use options::{GuestOptions, KernelTarget, Limits, Thp};
+
+use needless_model::program::Program;
+use needless_model::run::TargetRun;
+
+/// Runs programs in order in one boot of `kernel`, which is fetched if it is not cached.
+///
+/// `progress` is called with the number of programs that are done. See [`Batch`] for what becomes
+/// of programs that bring the guest down.
+///
+/// # Errors
+/// The outer error is that nothing can run: no kernel, no QEMU, no boot. Everything else is the
+/// result of its program.
+pub fn run_batch(
+    kernel: &str,
+    options: &GuestOptions,
+    programs: &[Program],
+    progress: &dyn Fn(usize),
+) -> Result<Vec<Result<TargetRun, GuestError>>, GuestError> {
+    let mut batch = Batch::open(kernel, options)?;
+    let run = |(at, program)| {
+        let result = batch.run(program);
+        progress(at + 1);
+        result
+    };
+    Ok(programs.iter().enumerate().map(run).collect())
+}

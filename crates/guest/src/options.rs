@@ -1,0 +1,235 @@
+//! What a guest is like: `cpus=2,mem=1G,nodes=1,thp=madvise,append=…`.
+
+use crate::error::GuestError;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A guest's machine and command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuestOptions {
+    /// CPUs that scenarios can use, numbered from 0. The guest has one more, for everything else.
+    pub cpus: u16,
+    /// Memory.
+    pub memory_mib: u32,
+    /// NUMA nodes; CPUs and memory are shared out evenly.
+    pub nodes: u16,
+    /// `transparent_hugepage=` on the command line.
+    pub thp: Thp,
+    /// What is appended to the kernel's command line.
+    pub append: String,
+    /// How long things may take. Not part of a target's text.
+    pub limits: Limits,
+    /// The runner's binary; otherwise it is looked for. Not part of a target's text.
+    pub runner: Option<PathBuf>,
+}
+
+/// How long a guest may take before it is ended.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// For booting. Emulated on a busy machine it takes seconds.
+    pub boot: Duration,
+    /// Boots that are tried until one comes up.
+    pub boots: u32,
+    /// For one start of a program; the guest ends it and takes the next one.
+    pub run_seconds: u32,
+    /// What is added before a guest that does not end a program is taken for dead.
+    pub slack: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            boot: Duration::from_secs(180),
+            boots: 3,
+            run_seconds: 120,
+            slack: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Modes of transparent huge pages at boot.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Thp {
+    /// `always`
+    Always,
+    /// `madvise`
+    Madvise,
+    /// `never`
+    Never,
+}
+
+impl Thp {
+    const ALL: [Thp; 3] = [Thp::Always, Thp::Madvise, Thp::Never];
+
+    /// The kernel's word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Thp::Always => "always",
+            Thp::Madvise => "madvise",
+            Thp::Never => "never",
+        }
+    }
+}
+
+impl Default for GuestOptions {
+    fn default() -> GuestOptions {
+        GuestOptions {
+            cpus: 2,
+            memory_mib: 1024,
+            nodes: 1,
+            thp: Thp::Madvise,
+            append: String::new(),
+            limits: Limits::default(),
+            runner: None,
+        }
+    }
+}
+
+/// A `kernel:` target without that word: a kernel and what its guest is like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelTarget {
+    /// The series (`6.12`) or the build (`6.12.94+deb13`).
+    pub kernel: String,
+    /// The guest.
+    pub options: GuestOptions,
+}
+
+impl KernelTarget {
+    /// Reads `6.12,cpus=4,mem=2G,append=…`; what follows `append=` is taken as it is.
+    pub fn parse(text: &str) -> Result<KernelTarget, GuestError> {
+        let bad = |what: String| GuestError::BadTarget { text: text.to_owned(), what };
+        let (kernel, mut rest) = text.split_once(',').unwrap_or((text, ""));
+        if let Some((_, arch)) = kernel.split_once('/') {
+            return Err(bad(format!(
+                "architecture `{arch}` cannot be booted yet; leave it out for x86-64"
+            )));
+        }
+        if !names_a_kernel(kernel) {
+            return Err(bad(format!("`{kernel}` is no kernel series or build")));
+        }
+        let mut options = GuestOptions::default();
+        while !rest.is_empty() {
+            if let Some(append) = rest.strip_prefix("append=") {
+                options.append = append.to_owned();
+                break;
+            }
+            let (option, next) = rest.split_once(',').unwrap_or((rest, ""));
+            options.set(option).map_err(bad)?;
+            rest = next;
+        }
+        if options.nodes > options.cpus {
+            return Err(bad("there are more nodes than CPUs".to_owned()));
+        }
+        Ok(KernelTarget { kernel: kernel.to_owned(), options })
+    }
+}
+
+/// Whether a word can be a series or a build. It becomes a file's name, so nothing else will do.
+pub(crate) fn names_a_kernel(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_ascii_digit())
+        && word.contains('.')
+        && word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '+' | '~'))
+}
+
+impl GuestOptions {
+    fn set(&mut self, option: &str) -> Result<(), String> {
+        let (name, value) =
+            option.split_once('=').ok_or_else(|| format!("`{option}` has no value"))?;
+        let number = |least: u16, most: u16| {
+            let number = value.parse().ok().filter(|number| (least..=most).contains(number));
+            number.ok_or_else(|| format!("{name} is a number from {least} to {most}"))
+        };
+        match name {
+            "cpus" => self.cpus = number(1, 64)?,
+            "nodes" => self.nodes = number(1, 8)?,
+            "mem" => self.memory_mib = memory(value)?,
+            "thp" => {
+                let thp = Thp::ALL.into_iter().find(|thp| thp.word() == value);
+                self.thp = thp.ok_or("thp is always, madvise or never")?;
+            }
+            _ => return Err(format!("there is no option `{name}`")),
+        }
+        Ok(())
+    }
+}
+
+/// `512M`, `2G`
+fn memory(text: &str) -> Result<u32, String> {
+    let unit = match text.chars().last() {
+        Some('M' | 'm') => 1,
+        Some('G' | 'g') => 1024,
+        _ => 0,
+    };
+    let number: Option<u32> = text.get(..text.len().saturating_sub(1)).and_then(|n| n.parse().ok());
+    number
+        .and_then(|number| number.checked_mul(unit))
+        .filter(|mib| (256..=1 << 20).contains(mib))
+        .ok_or_else(|| "mem is a size from 256M to 1024G, as in 2G".to_owned())
+}
+
+impl fmt::Display for KernelTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (is, usual) = (&self.options, GuestOptions::default());
+        f.write_str(&self.kernel)?;
+        if is.cpus != usual.cpus {
+            write!(f, ",cpus={}", is.cpus)?;
+        }
+        if is.memory_mib != usual.memory_mib {
+            write!(f, ",mem={}M", is.memory_mib)?;
+        }
+        if is.nodes != usual.nodes {
+            write!(f, ",nodes={}", is.nodes)?;
+        }
+        if is.thp != usual.thp {
+            write!(f, ",thp={}", is.thp.word())?;
+        }
+        if is.append != usual.append {
+            write!(f, ",append={}", is.append)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_what_was_read() {
+        for text in [
+            "6.12",
+            "5.10,cpus=4",
+            "6.12.94+deb13,mem=2048M,nodes=2,thp=never,append=quiet a=1,2 b",
+        ] {
+            assert_eq!(KernelTarget::parse(text).unwrap().to_string(), text);
+        }
+        let target = KernelTarget::parse("6.1,mem=2G").unwrap();
+        assert_eq!(target.options.memory_mib, 2048);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for text in [
+            "",
+            "6",
+            "../6.1",
+            "6.1/arm64",
+            "6.1,",
+            "6.1,cpus",
+            "6.1,cpus=0",
+            "6.1,mem=2",
+            "6.1,mem=9999999G",
+            "6.1,mem=é",
+            "6.1,thp=no",
+            "6.1,nodes=4",
+            "6.1,x=1",
+        ] {
+            let refused = KernelTarget::parse(text);
+            assert!(
+                text == "6.1," || matches!(refused, Err(GuestError::BadTarget { .. })),
+                "{text}"
+            );
+        }
+    }
+}

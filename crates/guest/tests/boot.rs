@@ -1,0 +1,223 @@
+//! Real kernels, booted: what they do, and what is left of them when they end in a bad way.
+//!
+//! The kernels are fetched if they are not cached.
+#![allow(clippy::unwrap_used)]
+
+use needless_guest::{Guest, GuestError, GuestOptions, Limits, kernels, run_batch};
+use needless_model::account::Account;
+use needless_model::kernels::KernelRow;
+use needless_model::program::{Expr, OpKind, Program};
+use needless_model::run::TargetRun;
+use needless_model::sim::{self, SimOptions};
+use needless_scenario::{Settings, compile, load};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The usual guest, with a static runner: that of whoever runs the tests, or one built for it.
+fn usual() -> GuestOptions {
+    static RUNNER: OnceLock<PathBuf> = OnceLock::new();
+    let runner = RUNNER.get_or_init(|| {
+        if let Some(path) = std::env::var_os("NEEDLESS_RUNNER") {
+            return path.into();
+        }
+        let target = "x86_64-unknown-linux-gnu";
+        let status = Command::new(env!("CARGO"))
+            .args(["rustc", "--quiet", "-p", "needless-runner", "--bin", "needless-runner"])
+            .args(["--target", target, "--", "-C", "target-feature=+crt-static"])
+            .status();
+        assert!(status.unwrap().success(), "the runner does not build");
+        // This test is TARGET/PROFILE/deps/boot-….
+        let test = std::env::current_exe().unwrap();
+        test.ancestors().nth(3).unwrap().join(target).join("debug/needless-runner")
+    });
+    GuestOptions { runner: Some(runner.clone()), ..GuestOptions::default() }
+}
+
+/// Emulators share few CPUs, so the tests take turns.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn program(name: &str, rounds: u32) -> Program {
+    let mut program = compile(&load(name).unwrap(), &Settings::default()).unwrap();
+    for op in &mut program.threads[0].body {
+        if let OpKind::Rounds { count, .. } = &mut op.kind {
+            *count = rounds;
+        }
+    }
+    program
+}
+
+/// The program that takes hours.
+fn endless() -> Program {
+    let mut program = program("a_dontneed_w_1", 3);
+    for op in &mut program.threads[0].body {
+        if let OpKind::Rounds { body, .. } = &mut op.kind {
+            let hour = Expr::Const(3_600_000_000_000);
+            body[0].kind = OpKind::Sleep { duration_ns: Some(hour) };
+        }
+    }
+    program
+}
+
+/// Rounds as text: sequence and faults.
+fn rounds(program: &Program, run: &TargetRun) -> Vec<String> {
+    let account = Account::of(program, run);
+    let rusage = run.rounds.iter().map(|round| (round.minor_faults, round.major_faults));
+    let rounds = account.rounds.iter().zip(rusage);
+    rounds
+        .map(|(round, rusage)| format!("{} {rusage:?}", round.sequence.as_ref().unwrap()))
+        .collect()
+}
+
+/// Processes whose command line has `word` in it, this one left out.
+fn processes_with(word: &str) -> Vec<u32> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|&pid| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        pid != std::process::id() && String::from_utf8_lossy(&line).contains(word)
+    })
+    .collect()
+}
+
+fn until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + limit;
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what}: not within {limit:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A guest's command line with a word to know its processes by.
+fn marked(word: &str) -> GuestOptions {
+    GuestOptions { append: format!("needless.test={word}"), ..usual() }
+}
+
+#[test]
+fn two_kernels_do_what_their_rows_say_in_one_boot_each() {
+    let _turn = turn();
+    // Swap, an idle CPU, an advice that 5.10 does not have.
+    let programs = ["a_swap_rw_8", "z_munmap_1_lazy", "z_populate_write_8", "z_mprotect_33"]
+        .map(|name| program(name, 5));
+    for (series, has_populate) in [("5.10", false), ("6.12", true)] {
+        let row = KernelRow::parse(series).unwrap();
+        let done = std::cell::Cell::new(0);
+        let options = usual();
+        let results = run_batch(series, &options, &programs, &|at| done.set(at)).unwrap();
+        assert_eq!((done.get(), results.len()), (4, 4));
+        for (program, result) in programs.iter().zip(results) {
+            if program.name.starts_with("z_populate") && !has_populate {
+                assert!(matches!(result, Err(GuestError::Unsupported { .. })), "{result:?}");
+                continue;
+            }
+            let run = result.unwrap();
+            assert_eq!(run.target, format!("kernel:{series}"));
+            assert!(run.release.as_ref().unwrap().starts_with(&format!("{series}.")));
+            assert!(run.environment["kernel.package"].contains("linux-"));
+            assert!(run.unseen.contains_key("cycles"));
+            let model = sim::run(program, &row, &SimOptions::default()).unwrap();
+            assert_eq!(rounds(program, &run), rounds(program, &model), "{series} {}", program.name);
+        }
+    }
+}
+
+#[test]
+fn a_program_that_does_not_end_is_ended_and_the_next_one_runs() {
+    let _turn = turn();
+    let kernel = kernels::ready("6.12").unwrap();
+    let limits = Limits { run_seconds: 3, ..Limits::default() };
+    let options = GuestOptions { limits, ..usual() };
+    let mut guest = Guest::boot(&kernel, &options).unwrap();
+    let ended = guest.run(&endless()).unwrap_err();
+    assert!(ended.to_string().contains("longer than 3 s"), "{ended}");
+    let mut elsewhere = program("a_dontneed_w_1", 2);
+    elsewhere.threads[0].cpu.0 = 2;
+    assert!(matches!(guest.run(&elsewhere), Err(GuestError::Unsupported { .. })));
+    assert_eq!(guest.run(&program("a_dontneed_w_1", 2)).unwrap().rounds.len(), 2);
+}
+
+#[test]
+fn a_kernel_that_does_not_come_up_ends_and_shows_its_console() {
+    let _turn = turn();
+    let kernel = kernels::ready("6.12").unwrap();
+    let panics = GuestOptions { append: "rdinit=/none".into(), ..usual() };
+    let error = Guest::boot(&kernel, &panics).err().unwrap().to_string();
+    assert!(error.contains("ended while it booted") && error.contains("Kernel panic"), "{error}");
+
+    let limits = Limits { boot: Duration::from_millis(300), ..Limits::default() };
+    let late = GuestOptions { limits, ..marked("late-guest") };
+    let error = Guest::boot(&kernel, &late).err().unwrap().to_string();
+    assert!(error.contains("did not boot"), "{error}");
+    assert!(processes_with("late-guest").is_empty());
+}
+
+#[test]
+fn a_guest_that_is_killed_is_an_error_and_the_batch_goes_on() {
+    let _turn = turn();
+    let options = marked("killed-guest");
+    let programs = [endless(), program("a_dontneed_w_1", 2)];
+    let killer = std::thread::spawn(|| {
+        let emulators = || {
+            let all = processes_with("killed-guest").into_iter();
+            let names = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm"));
+            all.filter(move |pid| names(pid).is_ok_and(|name| name.starts_with("qemu"))).collect()
+        };
+        let mut found: Vec<u32> = Vec::new();
+        until("an emulator", Duration::from_secs(60), || {
+            found = emulators();
+            !found.is_empty()
+        });
+        // Long enough to boot and to sleep in the program.
+        std::thread::sleep(Duration::from_secs(20));
+        let pid = found[0].to_string();
+        assert!(Command::new("kill").args(["-KILL", &pid]).status().unwrap().success());
+    });
+    let results = run_batch("6.12", &options, &programs, &|_| {});
+    killer.join().unwrap();
+    // On a slow machine the guest may have been killed while it booted.
+    if let Ok(results) = results {
+        assert!(matches!(results[0], Err(GuestError::Stopped { .. })), "{:?}", results[0]);
+        assert_eq!(results[1].as_ref().unwrap().rounds.len(), 2);
+    }
+    assert!(processes_with("killed-guest").is_empty());
+}
+
+/// Not a test of its own: the process that the next test kills.
+#[test]
+#[ignore = "started by the next test"]
+fn a_guest_for_good() {
+    let kernel = kernels::ready("6.12").unwrap();
+    let mut guest = Guest::boot(&kernel, &marked("orphan-guest")).unwrap();
+    println!("booted");
+    let _ = guest.run(&endless());
+}
+
+#[test]
+fn kill_9_leaves_no_process_behind() {
+    let _turn = turn();
+    // While it boots, and while it runs a program.
+    for wait_for_boot in [false, true] {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "--nocapture", "a_guest_for_good"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        if wait_for_boot {
+            let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+            assert!(lines.map_while(Result::ok).any(|line| line.contains("booted")));
+        } else {
+            until("a guest", Duration::from_secs(60), || {
+                !processes_with("orphan-guest").is_empty()
+            });
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        until("nothing left", Duration::from_secs(5), || processes_with("orphan-guest").is_empty());
+    }
+}

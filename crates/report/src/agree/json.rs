@@ -1,0 +1,101 @@
+//! The report as a JSON document.
+
+use super::{Difference, ScenarioAgreement, Standing, TargetAgreement, Totals};
+use crate::SCHEMA_VERSION;
+use crate::compare::Ran;
+use crate::json::{AgreementDocument, value};
+use needless_model::account::RoundAccount;
+use needless_model::agreement::SwapCounts;
+use needless_model::counters::Counter;
+use serde_json::{Value, json};
+
+/// The report as a JSON document.
+pub fn json(targets: &[TargetAgreement]) -> Value {
+    json!({
+        "schema_version": SCHEMA_VERSION,
+        "targets": targets.iter().map(target).collect::<Vec<_>>(),
+    })
+}
+
+fn target(target: &TargetAgreement) -> Value {
+    let groups: serde_json::Map<String, Value> = target
+        .by_group()
+        .into_iter()
+        .map(|(group, totals)| (group.to_owned(), figures(totals)))
+        .collect();
+    json!({
+        "target": target.target,
+        "release": target.release,
+        "row": target.row,
+        "own_row": target.own_row,
+        "retries": target.retries(),
+        "groups": groups,
+        "scenarios": target.scenarios.iter().map(scenario).collect::<Vec<_>>(),
+    })
+}
+
+fn figures(totals: Totals) -> Value {
+    json!({
+        "run": totals.run,
+        "exact": totals.exact,
+        "differing": totals.differing,
+        "undecided": totals.undecided,
+    })
+}
+
+fn scenario(scenario: &ScenarioAgreement) -> Value {
+    let mut document = json!({
+        "scenario": scenario.name,
+        "standing": scenario.standing.word(),
+        "groups": scenario.groups.iter().map(|group| group.name()).collect::<Vec<_>>(),
+        "retries": scenario.retries,
+    });
+    match &scenario.standing {
+        Standing::Exact { rounds } => document["rounds"] = json!(rounds),
+        Standing::Undecided(reason) => document["reason"] = json!(reason),
+        Standing::Differing(difference) => document["difference"] = told(difference),
+    }
+    document
+}
+
+fn told(difference: &Difference) -> Value {
+    let minimal = difference.minimal.as_ref().map(|minimal| {
+        json!({
+            "scenario": minimal.scenario,
+            "file": minimal.file,
+            "sides": sides(&minimal.ran),
+        })
+    });
+    json!({
+        "scenario": difference.scenario,
+        "differed": difference.repeated.0,
+        "of_runs": difference.repeated.1,
+        "sides": sides(&difference.ran),
+        "minimal": minimal,
+    })
+}
+
+fn sides(ran: &Ran) -> Value {
+    let Some(reference) = &ran.reference else { return Value::Null };
+    let side = |round: &RoundAccount, swaps: Option<SwapCounts>| {
+        let swaps = swaps.into_iter().flat_map(SwapCounts::named);
+        let swaps: serde_json::Map<String, Value> =
+            swaps.map(|(name, count)| (name.to_owned(), json!(count))).collect();
+        json!({
+            "sequence": round.sequence.as_ref().map(ToString::to_string),
+            "minor_faults": round.counters.get(Counter::MinorFaults),
+            "major_faults": round.counters.get(Counter::MajorFaults),
+            "swap": swaps,
+        })
+    };
+    let rounds = reference.agreement.differing.iter().map(|&at| {
+        let real = side(&ran.account.rounds[at], ran.run.rounds.get(at).map(SwapCounts::counted));
+        let swaps = reference.swaps.get(at).copied();
+        let model = side(&reference.account.rounds[at], swaps);
+        json!({ "round": ran.account.rounds[at].index, "real": real, "model": model })
+    });
+    json!({
+        "agreement": value(&AgreementDocument::of(reference)),
+        "rounds": rounds.collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,140 @@
+//! The report as text: what differs in full, then the table.
+
+use super::{Difference, Standing, TargetAgreement};
+use crate::compare::Ran;
+use crate::style::{Style, count};
+use crate::table::plain_table;
+use needless_model::account::RoundAccount;
+use needless_model::agreement::SwapCounts;
+use needless_model::counters::Counter;
+use needless_model::sequence::{Sequence, Token};
+
+/// The report as text.
+pub fn text(targets: &[TargetAgreement], style: Style) -> String {
+    let mut text = String::new();
+    for target in targets {
+        for scenario in &target.scenarios {
+            if let Standing::Undecided(reason) = &scenario.standing {
+                let (name, word) = (&scenario.name, style.warn("undecided"));
+                text += &format!("{}: {name}: {word}: {reason}\n", target.target);
+            }
+        }
+        for (name, difference) in target.differences() {
+            let word = style.warn("DIFFERS");
+            text += &format!("\n{}: {} {word}\n", target.target, style.bold(name));
+            text += &told(difference, target, style);
+        }
+    }
+    text += &format!("\n{}\n", table(targets, style));
+    for target in targets {
+        let retries = match target.retries() {
+            0 => String::new(),
+            retries => format!("; {} of undecided runs", count(retries as usize, "repetition")),
+        };
+        text += &format!("{}{retries}\n", target.heading());
+    }
+    text
+}
+
+/// Kernel and feature group against run, exact, differing, undecided.
+fn table(targets: &[TargetAgreement], style: Style) -> String {
+    let header = ["kernel", "group", "run", "exact", "differing", "undecided"];
+    let mut rows = Vec::new();
+    for target in targets {
+        for (group, totals) in target.by_group() {
+            let kernel = if group == "all" { &target.target } else { "" };
+            let figures = [totals.run, totals.exact, totals.differing, totals.undecided];
+            let words = [kernel.to_owned(), group.to_owned()].into_iter();
+            rows.push(words.chain(figures.map(|figure| figure.to_string())).collect());
+        }
+    }
+    plain_table(&header, rows, 2, style)
+}
+
+/// A difference in full: how often, both sides of the smallest scenario, its text.
+fn told(difference: &Difference, target: &TargetAgreement, style: Style) -> String {
+    let (times, of) = difference.repeated;
+    let mut text = format!("  differed in {times} of {}\n", count(of as usize, "run"));
+    let (ran, scenario) = match &difference.minimal {
+        Some(minimal) => (&minimal.ran, &minimal.scenario),
+        None => (&difference.ran, &difference.scenario),
+    };
+    text += &sides(ran, &target.target, style);
+    let file = difference.minimal.as_ref().and_then(|minimal| minimal.file.as_deref());
+    let title = match (&difference.minimal, file) {
+        (_, Some(file)) => format!("the smallest scenario that differs, in {file}:"),
+        (Some(_), None) => "the smallest scenario that differs:".to_owned(),
+        (None, _) => "the scenario:".to_owned(),
+    };
+    text += &format!("  {}\n", style.dim(title));
+    scenario.lines().for_each(|line| text += &format!("    {line}\n"));
+    text
+}
+
+/// Every differing round, rounds that differ in the same way together; then the pages.
+pub(super) fn sides(ran: &Ran, target: &str, style: Style) -> String {
+    let Some(reference) = &ran.reference else { return String::new() };
+    let mut kinds: Vec<(usize, Vec<u32>)> = Vec::new();
+    for &at in &reference.agreement.differing {
+        let lines = |at| round_lines(ran, at, target, style);
+        let index = ran.account.rounds[at].index;
+        match kinds.iter_mut().find(|(other, _)| lines(*other) == lines(at)) {
+            Some((_, rounds)) => rounds.push(index),
+            None => kinds.push((at, vec![index])),
+        }
+    }
+    let mut text = String::new();
+    for (at, rounds) in kinds {
+        let list: Vec<String> = rounds.iter().map(u32::to_string).collect();
+        text += &style.wrap(&format!("  {}: {}", count(list.len(), "round"), list.join(" ")), 4);
+        text.push('\n');
+        text += &round_lines(ran, at, target, style);
+        text += &first_difference(&ran.account.rounds[at], &reference.account.rounds[at], style);
+    }
+    for page in &reference.agreement.final_pages {
+        let (real, model, row) = (&page.real, &page.model, &reference.row);
+        text += &format!("    at the end {}: {target} {real}, {row} {model}\n", page.page);
+    }
+    text
+}
+
+/// Both sides of a round, one line each.
+fn round_lines(ran: &Ran, at: usize, target: &str, style: Style) -> String {
+    let Some(reference) = &ran.reference else { return String::new() };
+    let width = target.len().max(reference.row.len());
+    let real = SwapCounts::counted(&ran.run.rounds[at]);
+    let model = reference.swaps.get(at).copied();
+    let mut text = String::new();
+    for (name, round, swaps) in [
+        (target, &ran.account.rounds[at], Some(real)),
+        (reference.row.as_str(), &reference.account.rounds[at], model),
+    ] {
+        let sequence = round.sequence.as_ref().map_or("?".to_owned(), Sequence::to_string);
+        text += &format!("    {name:width$}  {}\n", style.charset(&sequence));
+        text += &format!("    {:width$}  {}\n", "", style.dim(figures(round, swaps)));
+    }
+    text
+}
+
+/// Fault counts, and swap counts where there are any.
+fn figures(round: &RoundAccount, swaps: Option<SwapCounts>) -> String {
+    let known = |value: Option<u64>| value.map_or("?".to_owned(), |n| n.to_string());
+    let faults = |counter| known(round.counters.get(counter));
+    let (minor, major) = (faults(Counter::MinorFaults), faults(Counter::MajorFaults));
+    let swaps = swaps.into_iter().flat_map(SwapCounts::named).filter(|(_, n)| *n != Some(0));
+    let swaps = swaps.map(|(name, value)| format!(" {name} {}", known(value)));
+    format!("minor {minor} major {major}{}", swaps.collect::<String>())
+}
+
+fn first_difference(real: &RoundAccount, model: &RoundAccount, style: Style) -> String {
+    let (Some(real), Some(model)) = (&real.sequence, &model.sequence) else { return String::new() };
+    let (real, model) = (real.tokens(), model.tokens());
+    if real == model {
+        return "    the sequences are equal; the counts differ\n".to_owned();
+    }
+    let at = real.iter().zip(model).take_while(|(a, b)| a == b).count();
+    let token = |tokens: &[Token]| {
+        tokens.get(at).map_or("the end".to_owned(), |token| style.charset(&token.to_string()))
+    };
+    format!("    first difference at token {}: {} against {}\n", at + 1, token(real), token(model))
+}

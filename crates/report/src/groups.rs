@@ -1,0 +1,105 @@
+//! Feature groups: what a scenario is about, for tables over many scenarios.
+
+use needless_model::program::{Advice, Op, OpKind, Program};
+use std::collections::BTreeSet;
+
+/// A feature that scenarios use. A scenario belongs to each group of which it has an operation.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Group {
+    /// Nothing but reads and writes.
+    Access,
+    /// `MADV_DONTNEED`
+    DontNeed,
+    /// `MADV_FREE`
+    Free,
+    /// `MADV_COLD`
+    Cold,
+    /// `MADV_PAGEOUT`: swap
+    PageOut,
+    /// `MADV_POPULATE_*`
+    Populate,
+    /// `mprotect`
+    Protect,
+    /// `munmap`
+    Unmap,
+    /// `mremap`
+    Remap,
+    /// Another thread acts, too.
+    Threads,
+    /// Another CPU is idle and holds the address space lazily.
+    Lazy,
+}
+
+impl Group {
+    /// Its name in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Group::Access => "access only",
+            Group::DontNeed => "dontneed",
+            Group::Free => "free",
+            Group::Cold => "cold",
+            Group::PageOut => "pageout",
+            Group::Populate => "populate",
+            Group::Protect => "mprotect",
+            Group::Unmap => "munmap",
+            Group::Remap => "mremap",
+            Group::Threads => "two threads act",
+            Group::Lazy => "lazy CPU",
+        }
+    }
+
+    /// The groups that a program belongs to.
+    pub fn of(program: &Program) -> BTreeSet<Group> {
+        let mut groups = BTreeSet::new();
+        for (number, thread) in program.threads.iter().enumerate() {
+            gather(&thread.body, &mut groups);
+            groups.extend((number > 0 && acts(&thread.body)).then_some(Group::Threads));
+        }
+        if groups.iter().all(|group| matches!(group, Group::Threads | Group::Lazy)) {
+            groups.insert(Group::Access);
+        }
+        groups
+    }
+}
+
+fn gather(body: &[Op], groups: &mut BTreeSet<Group>) {
+    for op in body {
+        match &op.kind {
+            OpKind::Repeat { body, .. }
+            | OpKind::ForEach { body, .. }
+            | OpKind::Rounds { body, .. }
+            | OpKind::Measure { body } => gather(body, groups),
+            kind => groups.extend(group(kind)),
+        }
+    }
+}
+
+fn group(kind: &OpKind) -> Option<Group> {
+    Some(match kind {
+        OpKind::Unmap { .. } => Group::Unmap,
+        OpKind::Protect { .. } => Group::Protect,
+        OpKind::Remap { .. } => Group::Remap,
+        OpKind::Sleep { .. } => Group::Lazy,
+        OpKind::Advise { advice, .. } => match advice {
+            Advice::DontNeed => Group::DontNeed,
+            Advice::Free => Group::Free,
+            Advice::Cold => Group::Cold,
+            Advice::PageOut => Group::PageOut,
+            Advice::PopulateRead | Advice::PopulateWrite => Group::Populate,
+        },
+        OpKind::Map { .. }
+        | OpKind::Touch { .. }
+        | OpKind::Spin
+        | OpKind::Barrier { .. }
+        | OpKind::Mark { .. }
+        | OpKind::Repeat { .. }
+        | OpKind::ForEach { .. }
+        | OpKind::Rounds { .. }
+        | OpKind::Measure { .. } => return None,
+    })
+}
+
+/// Whether a thread does more than hold its CPU.
+fn acts(body: &[Op]) -> bool {
+    body.iter().any(|op| !matches!(op.kind, OpKind::Spin | OpKind::Sleep { .. }))
+}

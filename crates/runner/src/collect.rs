@@ -1,0 +1,189 @@
+//! The other side of a run: reads the runner's answer, from a pipe or out of a guest, and makes a
+//! result of it.
+//!
+//! A run may take several starts of the runner: rounds that were marked and could not be repeated
+//! are missing, and another start brings them ([`Collected::add`]).
+
+use crate::validate::inner;
+use crate::wire::{self, Failure, Message, PROTOCOL_VERSION, Summary};
+use needless_model::program::{Op, OpKind, Program};
+use needless_model::run::{MARKED_SHARE_LIMIT, Round, TargetRun};
+use std::collections::BTreeMap;
+use std::io::Read;
+use thiserror::Error;
+
+/// What one or several starts of the runner gave.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Collected {
+    /// The kernel's release.
+    pub release: String,
+    /// The rounds that count, by index.
+    pub rounds: BTreeMap<u32, Round>,
+    /// Everything else.
+    pub summary: Summary,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Error)]
+pub enum AnswerError {
+    /// The runner says what failed.
+    #[error(transparent)]
+    Failed(Failure),
+    /// The stream cannot be read to the answer's end.
+    #[error("the answer cannot be read: {0}")]
+    Unreadable(std::io::Error),
+    /// The runner does not keep to the protocol.
+    #[error("{0}")]
+    Confused(String),
+}
+
+impl Collected {
+    /// Reads one answer: `Hello`, rounds, and `Done` or `Failed`.
+    pub fn read(answers: &mut impl Read) -> Result<Collected, AnswerError> {
+        let mut collected = Collected::default();
+        let mut greeted = false;
+        loop {
+            let message = wire::read_message(answers).map_err(AnswerError::Unreadable)?;
+            match message {
+                Some(Message::Hello { version: PROTOCOL_VERSION, release }) if !greeted => {
+                    (collected.release, greeted) = (release, true);
+                }
+                Some(Message::Hello { version, .. }) if !greeted => {
+                    let what = format!("speaks version {version}, not {PROTOCOL_VERSION}");
+                    return Err(AnswerError::Confused(what));
+                }
+                Some(Message::Failed(failure)) => return Err(AnswerError::Failed(failure)),
+                Some(Message::Round(round)) if greeted => {
+                    collected.rounds.insert(round.index, round);
+                }
+                Some(Message::Done(summary)) if greeted => {
+                    collected.summary = summary;
+                    return Ok(collected);
+                }
+                Some(_) => return Err(AnswerError::Confused("does not keep the order".into())),
+                None => return Err(AnswerError::Confused("stopped in the middle".into())),
+            }
+        }
+    }
+
+    /// Adds what another start gave: rounds that are missing, and the totals.
+    pub fn add(&mut self, more: Collected) {
+        for (index, round) in more.rounds {
+            self.rounds.entry(index).or_insert(round);
+        }
+        for (reason, count) in more.summary.witness.marked {
+            *self.summary.witness.marked.entry(reason).or_default() += count;
+        }
+        self.summary.witness.attempted += more.summary.witness.attempted;
+        self.summary.witness.events_lost += more.summary.witness.events_lost;
+        for (name, value) in more.summary.drift {
+            *self.summary.drift.entry(name).or_default() += value;
+        }
+        self.summary.gave_up = self.summary.gave_up.take().or(more.summary.gave_up);
+        self.summary.final_pages = more.summary.final_pages;
+    }
+
+    /// Whether another start would bring rounds that are missing.
+    pub fn wants_more(&self, asked: u32) -> bool {
+        self.rounds.len() < asked as usize && self.summary.gave_up.is_none()
+    }
+
+    /// Puts everything into `result`, with the verdict on whether the run counts.
+    pub fn fill(self, result: &mut TargetRun, asked: u32) {
+        let Summary { final_pages, witness, unseen, drift, gave_up } = self.summary;
+        let missing = (asked as usize).saturating_sub(self.rounds.len());
+        result.release = Some(self.release);
+        result.rounds = self.rounds.into_values().collect();
+        result.final_pages = final_pages;
+        result.witness = witness;
+        result.unseen.extend(unseen);
+        for (name, value) in drift {
+            result.environment.insert(format!("during the run: {name}"), value.to_string());
+        }
+        result.invalid = gave_up.or_else(|| invalid(result, missing, asked));
+    }
+}
+
+fn invalid(result: &TargetRun, missing: usize, asked: u32) -> Option<String> {
+    if missing > 0 {
+        return Some(format!("{missing} of {asked} rounds could not be had unmarked"));
+    }
+    (result.witness.marked_share() > MARKED_SHARE_LIMIT).then(|| {
+        format!(
+            "{} of {} rounds were marked, more than {} %",
+            result.witness.marked_total(),
+            result.witness.attempted,
+            MARKED_SHARE_LIMIT * 100.0
+        )
+    })
+}
+
+/// The number of rounds that a program asks for.
+pub fn rounds_asked(program: &Program) -> u32 {
+    fn within(body: &[Op]) -> Option<u32> {
+        body.iter().find_map(|op| match &op.kind {
+            OpKind::Rounds { count, .. } => Some(*count),
+            kind => within(inner(kind)),
+        })
+    }
+    program.threads.first().and_then(|thread| within(&thread.body)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::FailureKind;
+
+    fn stream(messages: &[Message]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for message in messages {
+            wire::write_message(&mut bytes, message).unwrap();
+        }
+        bytes
+    }
+
+    fn hello() -> Message {
+        Message::Hello { version: PROTOCOL_VERSION, release: "6.12.1".into() }
+    }
+
+    #[test]
+    fn an_answer_ends_with_done_and_leaves_the_next_one_alone() {
+        let round = Round { index: 3, ..Round::default() };
+        let done = Message::Done(Summary::default());
+        let bytes = stream(&[hello(), Message::Round(round), done, hello()]);
+        let mut from = bytes.as_slice();
+        let collected = Collected::read(&mut from).unwrap();
+        assert_eq!(collected.rounds.keys().collect::<Vec<_>>(), [&3]);
+        assert!(!from.is_empty());
+        assert!(matches!(Collected::read(&mut from), Err(AnswerError::Confused(_))));
+    }
+
+    #[test]
+    fn what_is_not_an_answer_is_an_error() {
+        let read = |messages: &[Message]| Collected::read(&mut stream(messages).as_slice());
+        let failure = Failure::new(FailureKind::Operation, "munmap");
+        assert!(matches!(read(&[Message::Failed(failure)]), Err(AnswerError::Failed(_))));
+        assert!(matches!(read(&[]), Err(AnswerError::Confused(_))));
+        assert!(matches!(read(&[hello(), hello()]), Err(AnswerError::Confused(_))));
+        assert!(matches!(
+            read(&[Message::Done(Summary::default())]),
+            Err(AnswerError::Confused(_))
+        ));
+        let other = Message::Hello { version: PROTOCOL_VERSION + 1, release: String::new() };
+        assert!(matches!(read(&[other]), Err(AnswerError::Confused(_))));
+    }
+
+    #[test]
+    fn missing_rounds_make_a_run_invalid_and_another_start_helps() {
+        let round = |index| (index, Round { index, ..Round::default() });
+        let mut first = Collected { rounds: [round(0)].into(), ..Collected::default() };
+        assert!(first.wants_more(2));
+        let mut result = TargetRun::default();
+        first.clone().fill(&mut result, 2);
+        assert!(result.invalid.as_deref().is_some_and(|why| why.contains("1 of 2")));
+        first.add(Collected { rounds: [round(0), round(1)].into(), ..Collected::default() });
+        assert!(!first.wants_more(2));
+        first.fill(&mut result, 2);
+        assert_eq!(result.invalid, None);
+    }
+}

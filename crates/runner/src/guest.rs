@@ -1,0 +1,317 @@
+//! The runner as `/init` of a guest: a kernel that was booted to run scenarios.
+//!
+//! Process 1 mounts what the runner needs, loads the modules in `/modules` in the order of their
+//! names, and opens the virtio port [`PORT`]. There it says [`Booted`] once; then it reads one
+//! [`Errand`] after the other and answers each with the runner's messages, `Hello` to `Done` or
+//! `Failed`. Each errand runs in a process of its own, which pins and executes itself as on the
+//! running kernel; its answer is kept in memory and sent when it has ended, so that process 1
+//! sleeps while rounds run. At the end of input, and after any failure, which it prints on the
+//! console, it switches the machine off.
+
+use crate::perf::{Place, Rings};
+use crate::swap::ZramSwap;
+use crate::tracefs;
+use crate::wire::{self, Failure, FailureKind, Message, PROTOCOL_VERSION};
+use needless_model::program::{MachineNeeds, SwapKind, SwapNeed, ThpMode};
+use needless_model::run::RunRequest;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::MemfdFlags;
+use rustix::mount::MountFlags;
+use rustix::process::{Pid, PidfdFlags};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io::{self, BufReader, BufWriter, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::Duration;
+
+/// The name of the port that errands come from.
+pub const PORT: &str = "needless";
+
+/// Where the kernel finds this program in a guest.
+pub const INIT: &str = "/init";
+
+const THP_ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+
+/// Settings that are told with every result, by the names that live results use.
+const SETTINGS: [(&str, &str); 9] = [
+    ("kernel.version", "/proc/sys/kernel/version"),
+    ("kernel.cmdline", "/proc/cmdline"),
+    ("thp.enabled", THP_ENABLED),
+    ("clocksource", "/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+    ("cpu.online", "/sys/devices/system/cpu/online"),
+    ("numa.nodes", "/sys/devices/system/node/online"),
+    ("vm.lru_gen", "/sys/kernel/mm/lru_gen/enabled"),
+    ("swap.zswap", "/sys/module/zswap/parameters/enabled"),
+    ("swap.page-cluster", "/proc/sys/vm/page-cluster"),
+];
+
+/// Seconds from one folding of a CPU's statistics to the next, which takes the CPU for a moment.
+const STAT_INTERVAL: (&str, &str) = ("/proc/sys/vm/stat_interval", "3600");
+
+/// What a guest says first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Booted {
+    /// [`PROTOCOL_VERSION`] of the runner.
+    pub version: u32,
+    /// The kernel's release.
+    pub release: String,
+    /// Settings of the kernel, by name; what is not there is left out.
+    pub settings: BTreeMap<String, String>,
+}
+
+/// One program to run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Errand {
+    /// The program and how to run it.
+    pub request: RunRequest,
+    /// Seconds after which the guest ends it.
+    pub limit_seconds: u32,
+}
+
+/// Whether this process is a guest's first.
+pub fn is_init() -> bool {
+    std::process::id() == 1 && std::env::args().next().as_deref() == Some(INIT)
+}
+
+/// Serves until the input ends; then switches the machine off.
+pub fn init() -> ! {
+    if let Err((what, error)) = serve() {
+        let _ = writeln!(io::stderr(), "needless-runner: {what}: {error}");
+    }
+    loop {
+        // SAFETY: reboot(2) only ends the machine, which is all that is left to do.
+        unsafe { libc::reboot(libc::RB_POWER_OFF) };
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+/// A failure with what was being done.
+type Failed = (String, io::Error);
+
+fn at(what: impl Into<String>) -> impl FnOnce(io::Error) -> Failed {
+    move |error| (what.into(), error)
+}
+
+fn serve() -> Result<(), Failed> {
+    mount_all()?;
+    load_modules();
+    // Without it the guest is only noisier.
+    let _ = fs::write(STAT_INTERVAL.0, STAT_INTERVAL.1);
+    let port = open_port()?;
+    let mut errands = BufReader::new(port.try_clone().map_err(at("the port"))?);
+    let mut answers = BufWriter::with_capacity(1 << 16, port);
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    // Part of booting, for the kernel patches itself.
+    let mut machine = Machine { _events: hold_events(), ..Machine::default() };
+    let booted = Booted { version: PROTOCOL_VERSION, release, settings: settings() };
+    wire::write_message(&mut answers, &booted).map_err(at("the port"))?;
+    while let Some(errand) = wire::read_message(&mut errands).map_err(at("reading an errand"))? {
+        for message in machine.run(&errand) {
+            wire::write_message(&mut answers, &message).map_err(at("answering"))?;
+        }
+    }
+    Ok(())
+}
+
+fn mount_all() -> Result<(), Failed> {
+    let places = [
+        ("proc", "/proc"),
+        ("sysfs", "/sys"),
+        ("devtmpfs", "/dev"),
+        ("tracefs", tracefs::PLACES[0]),
+    ];
+    for (kind, place) in places {
+        // Where the kernel has no tracefs its folder is missing too; the run says so later.
+        if kind != "tracefs" {
+            fs::create_dir_all(place).map_err(at(place))?;
+        }
+        match rustix::mount::mount(kind, place, kind, MountFlags::empty(), None) {
+            Ok(()) | Err(rustix::io::Errno::BUSY) => {}
+            Err(error) if kind == "tracefs" => {
+                let _ = writeln!(io::stderr(), "needless-runner: mounting tracefs: {error}");
+            }
+            Err(error) => return Err(at(format!("mounting {kind}"))(error.into())),
+        }
+    }
+    Ok(())
+}
+
+/// Loads every module there is. One that fails is told on the console; what needs it fails later
+/// and says so.
+fn load_modules() {
+    let entries = fs::read_dir("/modules").into_iter().flatten().flatten();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    paths.sort();
+    for path in paths {
+        if let Err(error) = load_module(&path) {
+            let _ = writeln!(io::stderr(), "needless-runner: {}: {error}", path.display());
+        }
+    }
+}
+
+fn load_module(path: &Path) -> io::Result<()> {
+    // Devices are added one by one, as on a running kernel.
+    let zram = path.file_stem().is_some_and(|name| name.to_string_lossy().ends_with("zram"));
+    let parameters = if zram { c"num_devices=0" } else { c"" };
+    match rustix::system::finit_module(File::open(path)?, parameters, 0) {
+        Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The port appears once the host's and the guest's side have shaken hands.
+fn open_port() -> Result<File, Failed> {
+    for _ in 0..3000 {
+        if let Some(device) = find_port() {
+            let file = File::options().read(true).write(true).open(&device);
+            return file.map_err(at(device.display().to_string()));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Err(at("looking for the host")(io::Error::other(format!("there is no virtio port `{PORT}`"))))
+}
+
+fn find_port() -> Option<PathBuf> {
+    let entries = fs::read_dir("/sys/class/virtio-ports").ok()?;
+    entries.flatten().find_map(|entry| {
+        let name = fs::read_to_string(entry.path().join("name")).ok()?;
+        let device = Path::new("/dev").join(entry.file_name());
+        (name.trim() == PORT && device.exists()).then_some(device)
+    })
+}
+
+fn settings() -> BTreeMap<String, String> {
+    let read = |path: &str| Some(chosen(&fs::read_to_string(path).ok()?).to_owned());
+    let files = SETTINGS.iter().filter_map(|(name, path)| Some(((*name).to_owned(), read(path)?)));
+    files.chain([("cpu.flag.la57".to_owned(), has_la57().to_owned())]).collect()
+}
+
+/// Whether page tables have 5 levels: `yes` or `no`. A kernel that uses 4 hides the flag.
+fn has_la57() -> &'static str {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let flags = text.lines().find(|line| line.starts_with("flags"));
+    let has = flags.is_some_and(|flags| flags.split(' ').any(|flag| flag == "la57"));
+    if has { "yes" } else { "no" }
+}
+
+/// The word in brackets, or all of it.
+fn chosen(text: &str) -> &str {
+    match text.split_once('[').and_then(|(_, rest)| rest.split_once(']')) {
+        Some((word, _)) => word,
+        None => text.trim(),
+    }
+}
+
+/// Opens an idle event of every kind that runs record: without one, each run would wait until the
+/// kernel has patched itself. Where there are none, the runs say so.
+fn hold_events() -> Option<Rings> {
+    Rings::open(&[Place { cpu: 0, tids: vec![0] }], 1, &mut BTreeMap::new()).ok()
+}
+
+/// The guest made ready for one errand after the other. The swap device stays as long as the next
+/// errand wants the same.
+#[derive(Default)]
+struct Machine {
+    _events: Option<Rings>,
+    swap: Option<(SwapNeed, ZramSwap)>,
+    thp_at_boot: Option<String>,
+}
+
+impl Machine {
+    fn run(&mut self, errand: &Errand) -> Vec<Message> {
+        let outcome = self.prepare(&errand.request.program.machine);
+        outcome
+            .and_then(|()| run_apart(errand))
+            .unwrap_or_else(|(what, error)| vec![Message::Failed(Failure::internal(&what, &error))])
+    }
+
+    fn prepare(&mut self, needs: &MachineNeeds) -> Result<(), Failed> {
+        self.set_thp(needs.thp)?;
+        let want = needs.swap;
+        if self.swap.as_ref().map(|(need, _)| *need) == want {
+            return Ok(());
+        }
+        if let Some((_, swap)) = self.swap.take() {
+            swap.remove().map_err(|failed| (failed.what, failed.error))?;
+        }
+        if let Some(need) = want {
+            let SwapKind::Zram = need.kind;
+            let swap =
+                ZramSwap::add(need.size_bytes).map_err(|failed| (failed.what, failed.error))?;
+            self.swap = Some((need, swap));
+        }
+        Ok(())
+    }
+
+    /// Sets the mode that is asked for, or the one that the guest was booted with.
+    fn set_thp(&mut self, mode: Option<ThpMode>) -> Result<(), Failed> {
+        let Ok(now) = fs::read_to_string(THP_ENABLED) else { return Ok(()) };
+        let at_boot = self.thp_at_boot.get_or_insert_with(|| chosen(&now).to_owned());
+        let word = match mode {
+            Some(ThpMode::Always) => "always",
+            Some(ThpMode::Madvise) => "madvise",
+            Some(ThpMode::Never) => "never",
+            None => at_boot,
+        };
+        if chosen(&now) == word {
+            return Ok(());
+        }
+        fs::write(THP_ENABLED, word).map_err(at(format!("writing {word} to {THP_ENABLED}")))
+    }
+}
+
+/// Runs the errand in a process of its own and gives what it said.
+fn run_apart(errand: &Errand) -> Result<Vec<Message>, Failed> {
+    let mut request = memory(c"request").map_err(at("memory for the request"))?;
+    wire::write_message(&mut request, &errand.request).map_err(at("keeping the request"))?;
+    request.seek(SeekFrom::Start(0)).map_err(at("keeping the request"))?;
+    let mut answer = memory(c"answer").map_err(at("memory for the answer"))?;
+    let output = answer.try_clone().map_err(at("memory for the answer"))?;
+    let mut child = Command::new("/proc/self/exe")
+        .stdin(request)
+        .stdout(output)
+        .spawn()
+        .map_err(at("starting the runner"))?;
+    let limit = Duration::from_secs(u64::from(errand.limit_seconds));
+    let in_time = ended_within(&child, limit).map_err(at("waiting for the runner"))?;
+    if !in_time {
+        let _ = child.kill();
+    }
+    let status = child.wait().map_err(at("waiting for the runner"))?;
+    answer.seek(SeekFrom::Start(0)).map_err(at("the runner's answer"))?;
+    let mut answer = BufReader::new(answer);
+    let mut messages = Vec::new();
+    while let Ok(Some(message)) = wire::read_message(&mut answer) {
+        messages.push(message);
+    }
+    if !matches!(messages.last(), Some(Message::Done(_) | Message::Failed(_))) {
+        let what = match in_time {
+            true => format!("the runner stopped in the middle ({status})"),
+            false => format!("the scenario took longer than {} s", errand.limit_seconds),
+        };
+        messages.push(Message::Failed(Failure::new(FailureKind::Internal, what)));
+    }
+    Ok(messages)
+}
+
+fn memory(name: &std::ffi::CStr) -> io::Result<File> {
+    let name = CString::from(name);
+    Ok(File::from(rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)?))
+}
+
+fn ended_within(child: &Child, limit: Duration) -> io::Result<bool> {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or_else(|| io::Error::other("a strange process id"))?;
+    let process = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
+    let limit = Timespec::try_from(limit).map_err(io::Error::other)?;
+    loop {
+        match poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit)) {
+            Ok(ready) => return Ok(ready > 0),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

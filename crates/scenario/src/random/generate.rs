@@ -1,0 +1,220 @@
+//! Draws a case.
+
+use super::operations::{Needs, OPERATIONS, Operation};
+use super::state::{MAP, Pages, State};
+use super::write::after;
+use super::{AreaPlan, Case, Company, Place, Step};
+use needless_model::rng::SplitMix64;
+
+/// Sizes and lengths at which kernels change what they do: the ceiling above which a flush covers
+/// everything (33 pages), the LRU batches (15 and 31), powers of two, and their neighbours.
+const EDGES: [usize; 16] = [1, 2, 3, 4, 8, 14, 15, 16, 30, 31, 32, 33, 34, 35, 64, 80];
+
+/// The most pages of an area.
+const MOST_PAGES: u64 = 80;
+
+/// Attempts at a place for an operation before another one is drawn.
+const ATTEMPTS: usize = 6;
+
+/// The case of this seed, of operations that kernel `release` has.
+pub fn generate(seed: u64, release: (u32, u32)) -> Case {
+    let mut draw = Draw { rng: SplitMix64::new(seed), enabled: Vec::new(), state: State::new([]) };
+    draw.enable(release);
+    let areas = draw.areas();
+    draw.state = State::new(areas.iter().map(|area| area.pages));
+    for area in 0..areas.len() {
+        let whole = draw.state.whole(area);
+        draw.state.apply(MAP, &whole);
+    }
+    let company = draw.company();
+    let count = draw.rng.below(4);
+    let setup = draw.steps(count, 0);
+    let count = 2 + draw.rng.below(8);
+    let mut body = draw.steps(count, 2);
+    if company == Company::Second {
+        draw.give_turns(&mut body);
+    }
+    Case {
+        name: format!("random-{seed}"),
+        areas,
+        company,
+        swap: true,
+        setup,
+        body,
+        warmup: 2,
+        rounds: 3 + draw.rng.below(4) as u32,
+    }
+}
+
+struct Draw {
+    rng: SplitMix64,
+    /// What this case may use. Cases with few kinds of operation reach further than those in
+    /// which every kind is a little likely.
+    enabled: Vec<&'static Operation>,
+    /// After the steps drawn so far.
+    state: State,
+}
+
+impl Draw {
+    fn one_in(&mut self, bound: u64) -> bool {
+        self.rng.below(bound) == 0
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.rng.below(from.len() as u64) as usize]
+    }
+
+    fn enable(&mut self, release: (u32, u32)) {
+        let there = OPERATIONS.iter().filter(|operation| operation.since <= release);
+        self.enabled = there.filter(|_| self.rng.below(5) < 3).collect();
+        // Without a plain store nothing ever happens to a page.
+        let writes = OPERATIONS.iter().filter(|op| op.needs == Needs::Writable).take(1);
+        self.enabled.extend(writes);
+    }
+
+    fn areas(&mut self) -> Vec<AreaPlan> {
+        let moves = self.enabled.iter().any(|operation| operation.needs == Needs::OneMapping);
+        let count = if moves || self.one_in(6) { 2 } else { 1 };
+        (0..count).map(|_| self.area()).collect()
+    }
+
+    fn area(&mut self) -> AreaPlan {
+        let pages = self.length(MOST_PAGES as usize);
+        let place = match self.rng.below(4) {
+            0 => Place::Shared,
+            1 if pages > 1 => Place::Across(1 + self.rng.below(pages as u64 - 1) as usize),
+            _ => Place::Alone,
+        };
+        AreaPlan { pages, place }
+    }
+
+    /// A number of pages up to `most`, often one of the edges.
+    fn length(&mut self, most: usize) -> usize {
+        let edge = self.pick(&EDGES);
+        if edge <= most && !self.one_in(3) {
+            return edge;
+        }
+        1 + self.rng.below(most as u64) as usize
+    }
+
+    fn company(&mut self) -> Company {
+        self.pick(&[
+            Company::Nobody,
+            Company::Spinner,
+            Company::Spinner,
+            Company::Sleeper,
+            Company::Second,
+            Company::Second,
+        ])
+    }
+
+    /// Steps with loops nested up to `depth`.
+    fn steps(&mut self, count: u64, depth: u32) -> Vec<Step> {
+        let mut steps = Vec::new();
+        for _ in 0..count {
+            if depth > 0 && self.one_in(3) {
+                steps.push(Step::Mark);
+            }
+            let step = match self.rng.below(12) {
+                0 if depth > 0 => self.repeat(depth),
+                1 if depth > 0 => self.each(),
+                _ => self.operation(),
+            };
+            steps.extend(step);
+        }
+        steps
+    }
+
+    fn operation(&mut self) -> Option<Step> {
+        for _ in 0..ATTEMPTS {
+            let operation = self.draw_operation(|_| true)?;
+            for _ in 0..ATTEMPTS {
+                let pages = self.pages(operation);
+                if self.state.allows(operation.needs, &pages) {
+                    self.state.apply(operation.effect, &pages);
+                    return Some(Step::Do(operation, pages));
+                }
+            }
+        }
+        None
+    }
+
+    fn draw_operation(&mut self, fits: fn(&Operation) -> bool) -> Option<&'static Operation> {
+        let fitting: Vec<_> = self.enabled.iter().copied().filter(|op| fits(op)).collect();
+        let mut ticket = self.rng.below(fitting.iter().map(|op| op.weight).sum());
+        fitting.into_iter().find(|operation| {
+            let hit = ticket < operation.weight;
+            ticket = ticket.saturating_sub(operation.weight);
+            hit
+        })
+    }
+
+    fn pages(&mut self, operation: &Operation) -> Pages {
+        let area = self.rng.below(self.state.areas() as u64) as usize;
+        let whole = self.state.whole(area);
+        if operation.needs == Needs::WholeUnmapped || self.rng.below(5) < 2 {
+            return whole;
+        }
+        let size = whole.range.len();
+        let length = self.length(size);
+        let start = match self.rng.below(3) {
+            0 => 0,
+            1 => size - length,
+            _ => self.rng.below((size - length + 1) as u64) as usize,
+        };
+        Pages { area, range: start..start + length }
+    }
+
+    fn repeat(&mut self, depth: u32) -> Option<Step> {
+        let before = self.state.clone();
+        let count = 1 + self.rng.below(3);
+        let body = self.steps(count, depth - 1);
+        let step = Step::Repeat(2 + self.rng.below(2) as u32, body);
+        self.state = before;
+        self.settle(step)
+    }
+
+    fn each(&mut self) -> Option<Step> {
+        let first = self.draw_operation(Operation::fits_one_page)?;
+        let pages = (0..ATTEMPTS).map(|_| self.pages(first));
+        let pages: Vec<Pages> = pages.collect();
+        let pages = pages.into_iter().find(|pages| self.state.allows(first.needs, pages))?;
+        let mut operations = vec![first];
+        let mut inside = self.state.clone();
+        inside.apply(first.effect, &pages);
+        for _ in 0..self.rng.below(3) {
+            let next = self.draw_operation(Operation::fits_one_page)?;
+            if inside.allows(next.needs, &pages) {
+                inside.apply(next.effect, &pages);
+                operations.push(next);
+            }
+        }
+        let stride = if self.one_in(4) { 2 } else { 1 };
+        self.settle(Step::Each(pages, stride, operations))
+    }
+
+    /// The loop, if it may stand here; its effects on the state are taken over.
+    fn settle(&mut self, step: Step) -> Option<Step> {
+        self.state = after(&self.state, &step)?;
+        Some(step)
+    }
+
+    /// Makes a run of the body's steps, or two, those of the second thread.
+    fn give_turns(&mut self, body: &mut Vec<Step>) {
+        for _ in 0..1 + self.rng.below(2) {
+            let plain = |step: &Step| !matches!(step, Step::Turn(_) | Step::Mark);
+            let at: Vec<usize> = (0..body.len()).filter(|&at| plain(&body[at])).collect();
+            if at.is_empty() {
+                break;
+            }
+            let from = self.pick(&at);
+            let length = 1 + self.rng.below(3) as usize;
+            let run = body[from..].iter().take(length).take_while(|step| plain(step)).count();
+            let turn: Vec<Step> = body.drain(from..from + run).collect();
+            body.insert(from, Step::Turn(turn));
+        }
+        if !body.iter().any(|step| matches!(step, Step::Turn(_))) {
+            body.push(Step::Turn(Vec::new()));
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Random scenarios: small, valid, race-free programs over the whole operation set.
+//!
+//! A [`Case`] is the generator's own structure; its [text](Case::text) is an ordinary scenario.
+//! The same seed gives the same text. Nothing in a case can fail or race:
+//!
+//! - one thread acts at a time: a second acting thread takes its turns between two barriers, any
+//!   other company only spins or sleeps, on a CPU of its own;
+//! - [`State`](state::State) follows what is mapped and how; an operation stands only where its
+//!   row in the [table](operations) allows it;
+//! - what a round, or a turn of a loop, leaves changed is put right at its end, so that the next
+//!   one can begin. This is worked out when the text is written, so a case that lost some of its
+//!   steps while it was [shrunk](Case::smaller) is still complete.
+
+mod generate;
+pub mod operations;
+mod shrink;
+mod state;
+mod write;
+
+pub use generate::generate;
+pub use state::Pages;
+
+use operations::Operation;
+
+/// A scenario as the generator made it.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// Its name.
+    pub name: String,
+    areas: Vec<AreaPlan>,
+    company: Company,
+    /// Whether there is swap space.
+    swap: bool,
+    /// Before the first round.
+    setup: Vec<Step>,
+    /// Each round.
+    body: Vec<Step>,
+    warmup: u32,
+    rounds: u32,
+}
+
+#[derive(Clone, Debug)]
+struct AreaPlan {
+    pages: usize,
+    place: Place,
+}
+
+/// Where an area lies.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Place {
+    /// Nothing else in its page table.
+    Alone,
+    /// A neighbour in its page table.
+    Shared,
+    /// This many of its pages in one page table, the others in the next.
+    Across(usize),
+}
+
+/// Who is there beside the first thread, on CPU 1.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Company {
+    Nobody,
+    Spinner,
+    Sleeper,
+    /// A thread that acts when it is its turn.
+    Second,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// An operation on pages.
+    Do(&'static Operation, Pages),
+    /// Operations on each of the pages in turn.
+    Each(Pages, usize, Vec<&'static Operation>),
+    /// Steps, several times.
+    Repeat(u32, Vec<Step>),
+    /// Steps of the second thread.
+    Turn(Vec<Step>),
+    /// A phase mark.
+    Mark,
+}
+
+/// The areas' names.
+const NAMES: [&str; 2] = ["heap", "away"];
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+//! The operations that random scenarios are made of: the one table.
+//!
+//! A new operation of the language becomes part of random scenarios by one row here: how it is
+//! written, how often it is drawn, what its pages must be, and what it makes of them.
+
+use needless_model::program::Prot;
+
+/// One operation.
+#[derive(Debug)]
+pub struct Operation {
+    /// Its line: `{}` stands for the range, if it has one, `{to}` for the other area.
+    pub line: &'static str,
+    /// How often it is drawn, against the others.
+    pub weight: u64,
+    /// The first kernel that has it.
+    pub since: (u32, u32),
+    /// What its pages must be.
+    pub needs: Needs,
+    /// What it makes of them.
+    pub effect: Effect,
+}
+
+/// What the pages of an operation must be, so that it neither fails nor raises a signal.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// Mapped.
+    Mapped,
+    /// Mapped, loads allowed.
+    Readable,
+    /// Mapped, stores allowed.
+    Writable,
+    /// Mapped at least in part.
+    SomeMapped,
+    /// The whole area, nothing of it mapped.
+    WholeUnmapped,
+    /// One mapping for certain (`mremap` refuses several before 6.17), and another area that has
+    /// room for it.
+    OneMapping,
+}
+
+/// What becomes of the pages, as far as later operations have to know.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Mapping and protection stay.
+    None,
+    /// Mapped.
+    Map(Prot),
+    /// Not mapped any more.
+    Unmap,
+    /// Another protection.
+    Protect(Prot),
+    /// They are the first pages of the other area now.
+    Move,
+}
+
+/// Operations of the language that random scenarios leave out, with the reason.
+#[cfg(test)]
+pub(super) const LEFT_OUT: [(&str, &str); 1] =
+    [("measure", "it times its body, and times are not compared")];
+
+const ALWAYS: (u32, u32) = (0, 0);
+
+const fn row(line: &'static str, weight: u64, needs: Needs, effect: Effect) -> Operation {
+    Operation { line, weight, since: ALWAYS, needs, effect }
+}
+
+/// All operations.
+#[rustfmt::skip]
+pub static OPERATIONS: &[Operation] = &[
+    row("read \"{}\"", 12, Needs::Readable, Effect::None),
+    row("write \"{}\"", 14, Needs::Writable, Effect::None),
+    row("write \"{}\" value=\"zero\"", 4, Needs::Writable, Effect::None),
+    row("touch \"{}\" access=\"read\" stride=3", 2, Needs::Readable, Effect::None),
+    row("touch \"{}\" access=\"write\" stride=2", 3, Needs::Writable, Effect::None),
+    row("touch \"{}\" access=\"write-zero\" stride=2", 1, Needs::Writable, Effect::None),
+    row("touch \"{}\" access=\"write\" order=\"random\" seed=5 count=12", 2, Needs::Writable, Effect::None),
+    row("touch \"{}\" access=\"read\" order=\"random\" seed=9 count=12", 2, Needs::Readable, Effect::None),
+    row("madvise \"{}\" advice=\"dontneed\"", 6, Needs::Mapped, Effect::None),
+    row("madvise \"{}\" advice=\"free\"", 5, Needs::Mapped, Effect::None),
+    row("madvise \"{}\" advice=\"cold\"", 5, Needs::Mapped, Effect::None),
+    row("madvise \"{}\" advice=\"pageout\"", 10, Needs::Mapped, Effect::None),
+    Operation { since: (5, 14), ..row("madvise \"{}\" advice=\"populate-read\"", 3, Needs::Readable, Effect::None) },
+    Operation { since: (5, 14), ..row("madvise \"{}\" advice=\"populate-write\"", 3, Needs::Writable, Effect::None) },
+    row("mprotect \"{}\" prot=\"read\"", 5, Needs::Mapped, Effect::Protect(Prot::Read)),
+    row("mprotect \"{}\" prot=\"read-write\"", 5, Needs::Mapped, Effect::Protect(Prot::ReadWrite)),
+    row("mprotect \"{}\" prot=\"none\"", 2, Needs::Mapped, Effect::Protect(Prot::None)),
+    row("munmap \"{}\"", 5, Needs::SomeMapped, Effect::Unmap),
+    row("map \"{}\"", 6, Needs::WholeUnmapped, Effect::Map(Prot::ReadWrite)),
+    row("map \"{}\" prot=\"read\"", 2, Needs::WholeUnmapped, Effect::Map(Prot::Read)),
+    row("map \"{}\" prot=\"none\"", 1, Needs::WholeUnmapped, Effect::Map(Prot::None)),
+    row("mremap \"{}\" to=\"{to}\"", 6, Needs::OneMapping, Effect::Move),
+    row("sleep \"200us\"", 1, Needs::Mapped, Effect::None),
+];
+
+/// The operation with this effect: what brings pages back to an earlier state.
+pub(super) fn with_effect(effect: Effect) -> Option<&'static Operation> {
+    OPERATIONS.iter().find(|operation| operation.effect == effect)
+}

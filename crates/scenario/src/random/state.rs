@@ -1,0 +1,167 @@
+//! What is mapped, and how: the part of a scenario's state that decides whether an operation may
+//! be done.
+
+use super::operations::{Effect, Needs};
+use needless_model::program::Prot;
+use std::ops::Range;
+
+/// How areas are mapped unless a step says otherwise.
+pub(super) const MAP: Effect = Effect::Map(Prot::ReadWrite);
+
+/// A run of pages of one area.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pages {
+    /// The area's number.
+    pub area: usize,
+    /// Its pages.
+    pub range: Range<usize>,
+}
+
+/// A mapped page.
+#[derive(Copy, Clone, Debug)]
+struct Mapped {
+    prot: Prot,
+    /// Pages with the same number are one mapping for certain.
+    mapping: u32,
+}
+
+/// All pages of all areas.
+#[derive(Clone, Debug)]
+pub struct State {
+    areas: Vec<Vec<Option<Mapped>>>,
+    mappings: u32,
+}
+
+impl State {
+    /// Areas of these sizes, none mapped.
+    pub fn new(sizes: impl IntoIterator<Item = usize>) -> State {
+        State { areas: sizes.into_iter().map(|pages| vec![None; pages]).collect(), mappings: 0 }
+    }
+
+    /// Number of areas.
+    pub fn areas(&self) -> usize {
+        self.areas.len()
+    }
+
+    /// Every page of an area.
+    pub fn whole(&self, area: usize) -> Pages {
+        Pages { area, range: 0..self.areas[area].len() }
+    }
+
+    /// The area that pages of `area` move to.
+    pub fn other(&self, area: usize) -> Option<usize> {
+        (0..self.areas.len()).find(|other| *other != area)
+    }
+
+    /// Whether an operation that needs this may be done on `pages`.
+    pub fn allows(&self, needs: Needs, pages: &Pages) -> bool {
+        let Some(area) = self.areas.get(pages.area) else { return false };
+        let Some(part) = area.get(pages.range.clone()).filter(|part| !part.is_empty()) else {
+            return false;
+        };
+        let all = |good: fn(Prot) -> bool| part.iter().all(|p| p.is_some_and(|p| good(p.prot)));
+        match needs {
+            Needs::Mapped => all(|_| true),
+            Needs::Readable => all(|prot| prot != Prot::None),
+            Needs::Writable => all(|prot| prot == Prot::ReadWrite),
+            Needs::SomeMapped => part.iter().any(Option::is_some),
+            Needs::WholeUnmapped => part.len() == area.len() && part.iter().all(Option::is_none),
+            Needs::OneMapping => {
+                let first = part[0].map(|page| page.mapping);
+                let room = self.other(pages.area).map_or(0, |other| self.areas[other].len());
+                first.is_some()
+                    && part.len() <= room
+                    && part.iter().all(|page| page.map(|page| page.mapping) == first)
+            }
+        }
+    }
+
+    /// What the pages are afterwards.
+    pub fn apply(&mut self, effect: Effect, pages: &Pages) {
+        let range = pages.range.clone();
+        match effect {
+            Effect::None => {}
+            Effect::Map(prot) => {
+                let mapping = self.next_mapping();
+                let page = Some(Mapped { prot, mapping });
+                self.areas[pages.area][range].fill(page);
+            }
+            Effect::Unmap => self.areas[pages.area][range].fill(None),
+            Effect::Protect(prot) => {
+                if *pages != self.whole(pages.area) {
+                    self.split(pages);
+                }
+                self.areas[pages.area][range].iter_mut().flatten().for_each(|p| p.prot = prot);
+            }
+            Effect::Move => self.move_away(pages),
+        }
+    }
+
+    fn move_away(&mut self, pages: &Pages) {
+        let Some(to) = self.other(pages.area) else { return };
+        let mapping = self.next_mapping();
+        let moved: Vec<_> = self.areas[pages.area][pages.range.clone()]
+            .iter_mut()
+            .map(|page| page.take().map(|page| Mapped { mapping, ..page }))
+            .collect();
+        self.areas[to][..moved.len()].copy_from_slice(&moved);
+    }
+
+    /// The range, and what follows it, may be mappings of their own from now on. (Equal
+    /// protections make them one again, unless their first faults gave them different anon_vmas.)
+    fn split(&mut self, pages: &Pages) {
+        let (inside, behind) = (self.next_mapping(), self.next_mapping());
+        let area = &mut self.areas[pages.area];
+        area[pages.range.clone()].iter_mut().flatten().for_each(|p| p.mapping = inside);
+        area[pages.range.end..].iter_mut().flatten().for_each(|p| p.mapping = behind);
+    }
+
+    fn next_mapping(&mut self) -> u32 {
+        self.mappings += 1;
+        self.mappings
+    }
+
+    /// The protection that all of the pages have; `None` if they differ.
+    pub fn protection(&self, pages: &Pages) -> Option<Prot> {
+        let part = self.areas.get(pages.area)?.get(pages.range.clone())?;
+        let first = part.first()?.as_ref()?.prot;
+        part.iter().all(|page| page.is_some_and(|page| page.prot == first)).then_some(first)
+    }
+
+    /// What brings every page back to its mapping and protection in `before`.
+    pub fn way_back(&self, before: &State) -> Vec<(Effect, Pages)> {
+        let mut now = self.clone();
+        let mut way = Vec::new();
+        for area in 0..now.areas.len() {
+            let whole = now.whole(area);
+            let (old, new) = (&before.areas[area], &now.areas[area]);
+            if old.iter().zip(new).any(|(old, new)| old.is_some() && new.is_none()) {
+                let some = now.allows(Needs::SomeMapped, &whole);
+                let unmap = some.then_some((Effect::Unmap, whole.clone()));
+                way.extend(unmap.into_iter().chain([(MAP, whole.clone())]));
+                now.apply(MAP, &whole);
+            }
+            for (effect, range) in corrections(old, &now.areas[area]) {
+                way.push((effect, Pages { area, range }));
+            }
+        }
+        way
+    }
+}
+
+/// Runs of pages that need the same correction.
+fn corrections(old: &[Option<Mapped>], new: &[Option<Mapped>]) -> Vec<(Effect, Range<usize>)> {
+    let mut runs: Vec<(Effect, Range<usize>)> = Vec::new();
+    for (at, (old, new)) in old.iter().zip(new).enumerate() {
+        let effect = match (old, new) {
+            (None, Some(_)) => Effect::Unmap,
+            (Some(old), Some(new)) if old.prot != new.prot => Effect::Protect(old.prot),
+            _ => continue,
+        };
+        match runs.last_mut() {
+            Some((last, range)) if *last == effect && range.end == at => range.end += 1,
+            _ => runs.push((effect, at..at + 1)),
+        }
+    }
+    runs
+}

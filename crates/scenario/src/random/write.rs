@@ -1,0 +1,222 @@
+//! The text of a case. Writing it is also the test whether every operation may stand where it
+//! does.
+
+use super::operations::{Effect, Needs, Operation, with_effect};
+use super::state::{MAP, Pages, State};
+use super::{AreaPlan, Case, Company, NAMES, Place, Step};
+use std::fmt::Write as _;
+
+/// Where areas lie that are placed by hand; areas placed by default are further down.
+const PLACES: [u64; 2] = [0x7100_0000_0000, 0x7200_0000_0000];
+
+/// Bytes that one last-level page table maps, in MiB, and of a page, in KiB.
+const TABLE_MIB: u64 = 2;
+const PAGE_KIB: usize = 4;
+
+impl Case {
+    /// The scenario's text; `None` if an operation may not stand where it does.
+    pub fn text(&self) -> Option<String> {
+        let mut writer = Writer {
+            state: State::new(self.areas.iter().map(|area| area.pages)),
+            lines: Vec::new(),
+            second: Vec::new(),
+            marks: 0,
+        };
+        for (number, area) in self.areas.iter().enumerate() {
+            writer.declare(number, area);
+        }
+        writer.steps(&self.setup, 0)?;
+        let (setup, _) = (std::mem::take(&mut writer.lines), std::mem::take(&mut writer.second));
+        writer.neutral(&self.body, 0)?;
+        Some(self.layout(&setup, &writer.lines, &writer.second))
+    }
+
+    fn layout(&self, setup: &[String], body: &[String], second: &[String]) -> String {
+        let (name, rounds, warmup) = (&self.name, self.rounds, self.warmup);
+        let mut text = format!("scenario \"{name}\" {{\n    machine {{\n");
+        let cpus = if self.company == Company::Nobody { 1 } else { 2 };
+        let _ = writeln!(text, "        cpus {cpus}");
+        if self.swap {
+            text += "        swap \"zram\" size=\"64M\"\n";
+        }
+        text += "        thp \"madvise\"\n    }\n\n    thread \"main\" cpu=0 {\n";
+        indent(&mut text, 2, setup);
+        let _ = writeln!(text, "        rounds {rounds} warmup={warmup} {{");
+        indent(&mut text, 3, body);
+        text += "        }\n    }\n";
+        match self.company {
+            Company::Nobody => {}
+            Company::Spinner => text += "\n    thread \"spinner\" cpu=1 { spin }\n",
+            Company::Sleeper => text += "\n    thread \"sleeper\" cpu=1 { sleep }\n",
+            Company::Second => {
+                let times = rounds + warmup;
+                let _ = writeln!(text, "\n    thread \"second\" cpu=1 {{");
+                let _ = writeln!(text, "        repeat {times} {{");
+                indent(&mut text, 3, second);
+                text += "        }\n    }\n";
+            }
+        }
+        text + "}\n"
+    }
+}
+
+/// The state after a step that is done in `state`; `None` if it may not stand there.
+pub(super) fn after(state: &State, step: &Step) -> Option<State> {
+    let mut writer =
+        Writer { state: state.clone(), lines: Vec::new(), second: Vec::new(), marks: 0 };
+    writer.step(step, 0)?;
+    Some(writer.state)
+}
+
+fn indent(text: &mut String, level: usize, lines: &[String]) {
+    for line in lines {
+        let _ = writeln!(text, "{:1$}{line}", "", level * 4);
+    }
+}
+
+struct Writer {
+    state: State,
+    /// The first thread's lines.
+    lines: Vec<String>,
+    /// The second thread's.
+    second: Vec<String>,
+    marks: u32,
+}
+
+impl Writer {
+    fn declare(&mut self, number: usize, area: &AreaPlan) {
+        let place = match area.place {
+            Place::Alone => String::new(),
+            Place::Shared => " table=\"shared\"".to_owned(),
+            Place::Across(before) => {
+                let (at, back) = (PLACES[number], before * PAGE_KIB);
+                format!(" at=\"{at:#x} + {TABLE_MIB}M - {back}K\"")
+            }
+        };
+        self.lines.push(format!("map \"{}\" pages={}{place}", NAMES[number], area.pages));
+        self.state.apply(MAP, &self.state.whole(number));
+    }
+
+    fn steps(&mut self, steps: &[Step], level: usize) -> Option<()> {
+        steps.iter().try_for_each(|step| self.step(step, level))
+    }
+
+    /// Steps, and what undoes their effects.
+    fn neutral(&mut self, steps: &[Step], level: usize) -> Option<()> {
+        let before = self.state.clone();
+        self.steps(steps, level)?;
+        for (effect, pages) in self.state.way_back(&before) {
+            self.operation(with_effect(effect)?, &pages, level)?;
+        }
+        Some(())
+    }
+
+    fn step(&mut self, step: &Step, level: usize) -> Option<()> {
+        match step {
+            Step::Do(operation, pages) => self.operation(operation, pages, level)?,
+            Step::Each(pages, stride, operations) => {
+                self.each(pages, *stride, operations, level)?
+            }
+            Step::Repeat(count, body) => {
+                self.line(level, format!("repeat {count} {{"));
+                self.neutral(body, level + 1)?;
+                self.line(level, "}");
+            }
+            Step::Turn(body) => {
+                self.line(level, "barrier \"go\"");
+                let main = std::mem::take(&mut self.lines);
+                self.line(0, "barrier \"go\"");
+                self.steps(body, 0)?;
+                self.line(0, "barrier \"back\"");
+                let turn = std::mem::replace(&mut self.lines, main);
+                self.second.extend(turn);
+                self.line(level, "barrier \"back\"");
+            }
+            Step::Mark => {
+                self.marks += 1;
+                self.line(level, format!("mark \"{}\"", self.marks));
+            }
+        }
+        Some(())
+    }
+
+    fn operation(&mut self, operation: &Operation, pages: &Pages, level: usize) -> Option<()> {
+        if !self.state.allows(operation.needs, pages) {
+            return None;
+        }
+        let name = NAMES[pages.area];
+        let whole = *pages == self.state.whole(pages.area);
+        let range = match pages.range.len() {
+            _ if whole => name.to_owned(),
+            1 => format!("{name}[{}]", pages.range.start),
+            _ => format!("{name}[{}..{}]", pages.range.start, pages.range.end),
+        };
+        self.write(operation, &range, pages, level);
+        self.state.apply(operation.effect, pages);
+        Some(())
+    }
+
+    /// Operations that may be done on all of the pages may be done on each. Only protections may
+    /// change meanwhile.
+    fn each(
+        &mut self,
+        pages: &Pages,
+        stride: usize,
+        operations: &[&'static Operation],
+        level: usize,
+    ) -> Option<()> {
+        let (before, prot) = (self.state.clone(), self.state.protection(pages));
+        let stride = if stride > 1 { format!(" stride={stride}") } else { String::new() };
+        let (name, range) = (NAMES[pages.area], &pages.range);
+        let head =
+            format!("for-each \"p\" in=\"{name}[{}..{}]\"{stride} {{", range.start, range.end);
+        self.line(level, head);
+        let mut changed = None;
+        for operation in operations {
+            let neutral = match operation.effect {
+                Effect::None => true,
+                Effect::Protect(new) => {
+                    changed = Some(new);
+                    prot.is_some()
+                }
+                _ => false,
+            };
+            if !neutral || !self.state.allows(operation.needs, pages) {
+                return None;
+            }
+            self.write(operation, &format!("{name}[p]"), pages, level + 1);
+            self.state.apply(operation.effect, pages);
+        }
+        if changed.is_some() && changed != prot {
+            let back = with_effect(Effect::Protect(prot?))?;
+            self.write(back, &format!("{name}[p]"), pages, level + 1);
+        }
+        self.line(level, "}");
+        // The pages are as before, but may be mappings of their own.
+        self.state = before;
+        if let (Some(_), Some(prot)) = (changed, prot) {
+            for page in pages.range.clone() {
+                let one = Pages { area: pages.area, range: page..page + 1 };
+                self.state.apply(Effect::Protect(prot), &one);
+            }
+        }
+        Some(())
+    }
+
+    fn write(&mut self, operation: &Operation, range: &str, pages: &Pages, level: usize) {
+        let to = self.state.other(pages.area).map_or("", |other| NAMES[other]);
+        let line = operation.line.replace("{}", range).replace("{to}", to);
+        self.line(level, line);
+    }
+
+    fn line(&mut self, level: usize, line: impl AsRef<str>) {
+        self.lines.push(format!("{:1$}{2}", "", level * 4, line.as_ref()));
+    }
+}
+
+impl Operation {
+    /// Whether it may stand in a loop over single pages.
+    pub(super) fn fits_one_page(&self) -> bool {
+        matches!(self.effect, Effect::None | Effect::Protect(_)) && self.needs != Needs::SomeMapped
+    }
+}

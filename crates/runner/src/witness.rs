@@ -93,6 +93,8 @@ pub struct Watch {
     first_counters: Vec<u64>,
     first_interrupts: BTreeMap<String, u64>,
     round_counters: Vec<u64>,
+    /// Whether the counters are read around each round; not where time is taken.
+    counts: bool,
     rings: Option<Rings>,
     cpus: Vec<CpuWatch>,
     tids: Vec<i32>,
@@ -106,8 +108,9 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches over `program`, whose threads are all there.
-    pub fn new(program: &Program, tids: Vec<i32>, rings: Option<Rings>) -> Watch {
+    /// Watches over `program`, whose threads are all there; `counts`: in a pass that counts, with
+    /// or without events, not in one that takes the time.
+    pub fn new(program: &Program, tids: Vec<i32>, counts: bool, rings: Option<Rings>) -> Watch {
         let mut cpus: Vec<CpuWatch> = Vec::new();
         for (index, thread) in program.threads.iter().enumerate() {
             match cpus.iter_mut().find(|watch| watch.cpu == thread.cpu.0) {
@@ -127,6 +130,7 @@ impl Watch {
             first_counters: Vec::new(),
             first_interrupts: BTreeMap::new(),
             round_counters: Vec::new(),
+            counts,
             sentinels: if rings.is_some() { map_sentinels() } else { PageRange::new(Vpn(0), 0) },
             rings,
             cpus,
@@ -148,7 +152,7 @@ impl Watch {
     /// Called before each round: notes the counters, empties the rings, and waits until the
     /// threads that ought to run are on their CPUs.
     pub fn before(&mut self, team: &Team, log: &mut Log) {
-        if self.rings.is_some() {
+        if self.counts {
             self.round_counters = self.counters.read();
         }
         self.catch_up(log);
@@ -157,7 +161,7 @@ impl Watch {
 
     /// Called after each round: whether it is good, and what the counters did.
     pub fn after(&mut self, team: &Team, log: &mut Log, round: Observed) -> (bool, Vec<u64>) {
-        let counters = if self.rings.is_some() {
+        let counters = if self.counts {
             vmstat::difference(&self.round_counters, &self.counters.read())
         } else {
             Vec::new()

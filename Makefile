@@ -6,7 +6,7 @@ CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TARGET_DIR
 BIN := $(CARGO_TARGET_DIR)/release
 
-.PHONY: help setup build arm demo test bench lint licences
+.PHONY: help setup build demo test bench lint licences
 
 help: ## list the recipes
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|'
@@ -20,9 +20,6 @@ build: setup ## build the command and its runner, optimised
 	cargo rustc --locked --release -p needless-runner --bin needless-runner --target $(TARGET) -- -C target-feature=+crt-static
 	install -m 755 $(CARGO_TARGET_DIR)/$(TARGET)/release/needless-runner $(BIN)/needless-runner
 	scripts/arm64.sh release
-
-arm: setup ## what arm64 guests need besides, unoptimised
-	scripts/arm64.sh debug
 
 # Without root (status 120) the live line says what is missing; the rest of the table is there.
 demo: build ## the main job: one scenario on this kernel and in the model

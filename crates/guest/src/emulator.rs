@@ -86,7 +86,7 @@ impl Emulator {
         .map(str::to_owned)
         .into();
         let mut add = |option: &str, value: String| words.extend([option.to_owned(), value]);
-        if let Some(machine) = self.platform.machine {
+        if let Some(machine) = (self.platform.machine)(machine_cpus(options)) {
             add("-machine", machine.to_owned());
         }
         if let Some(plugin) = plugin {

@@ -15,9 +15,6 @@ use std::os::fd::AsRawFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 
-/// The name under which runs list that instructions were not counted.
-pub const INSTRUCTIONS: &str = "instructions";
-
 /// What was executed in one phase.
 type Phase = BTreeMap<String, u64>;
 

@@ -73,6 +73,9 @@ impl Witness {
     }
 }
 
+/// The name under which targets list that nothing counted instructions.
+pub const INSTRUCTIONS: &str = "instructions";
+
 /// The largest share of marked rounds with which a run still counts.
 pub const MARKED_SHARE_LIMIT: f64 = 0.02;
 

@@ -6,7 +6,7 @@ use crate::style::{Style, count};
 use crate::table::table;
 use needless_model::account::Account;
 use needless_model::counters::{Counter, FAULTS_BY_CLASS};
-use needless_model::run::TargetRun;
+use needless_model::run::{INSTRUCTIONS, TargetRun};
 use needless_model::verdict::{Finding, Needless};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -240,8 +240,11 @@ fn instructions(comparison: &Comparison, style: Style) -> Section {
 }
 
 /// The instructions of the rounds, the most frequent first, with the rounds that have them; empty
-/// if nothing counted them.
+/// if the target is none that counts them.
 pub(crate) fn instruction_lines(run: &TargetRun, style: Style) -> Vec<String> {
+    if let Some(reason) = run.unseen.get(INSTRUCTIONS) {
+        return vec![format!("unknown: {reason}")];
+    }
     let groups = instruction_groups(run);
     let lines = groups.iter().take(MOST_SEQUENCES).map(|(phases, rounds)| {
         let text = style.charset(&phases_text(phases));

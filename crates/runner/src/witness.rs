@@ -232,6 +232,7 @@ impl Watch {
         let from = log.records.len();
         let full = rings.drain(&mut log.records);
         let sentinel = self.sentinels.start;
+        let fault = if rings.faults { Kind::Fault } else { Kind::FaultDone };
         let mut arrived = true;
         if !self.sentinels.is_empty() {
             self.sentinels.start = sentinel.add(1);
@@ -239,7 +240,7 @@ impl Watch {
             rings.drain(&mut log.records);
             arrived = log.records[from..]
                 .iter()
-                .any(|r| r.kind == Kind::Fault && Vpn::containing(r.value) == sentinel);
+                .any(|r| r.kind == fault && Vpn::containing(r.value) == sentinel);
         }
         let told: u64 =
             log.records[from..].iter().filter(|r| r.kind == Kind::Lost).map(|r| r.value).sum();

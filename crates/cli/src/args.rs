@@ -178,9 +178,15 @@ pub struct AgreeArgs {
     pub targets: Vec<String>,
     /// Built-in scenarios or files; without any, and without --random: every built-in scenario.
     pub scenarios: Vec<String>,
+    /// Every built-in scenario, beside the random ones.
+    #[arg(long)]
+    pub builtin: bool,
     /// Random scenarios.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub random: Option<u32>,
+    /// Random scenarios on the running kernel, if another number than on the others.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub random_live: Option<u32>,
     /// The seed of the first random scenario; the next one has the next seed.
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,

@@ -156,7 +156,7 @@ fn standing(run: &TargetRun, blind: impl FnOnce() -> u8) -> u8 {
 /// A real run with its exit status, held against the model's row for its release or the nearest
 /// older one.
 fn against_model(program: &Program, run: TargetRun, status: u8) -> (Outcome, u8) {
-    let (row, own_row) = row_of(run.release.as_deref());
+    let (row, own_row) = row_of_run(&run);
     match model(program, &row) {
         Ok(model) => {
             let ran = Ran::real(program, run, &model, own_row);
@@ -169,9 +169,9 @@ fn against_model(program: &Program, run: TargetRun, status: u8) -> (Outcome, u8)
     }
 }
 
-/// A program in the model's row for a release, and whether that row is the kernel's own.
-pub fn reference(program: &Program, release: Option<&str>) -> (Result<TargetRun, String>, bool) {
-    let (row, own_row) = row_of(release);
+/// A program in the model's row for a real run, and whether that row is the kernel's own.
+pub fn reference(program: &Program, real: &TargetRun) -> (Result<TargetRun, String>, bool) {
+    let (row, own_row) = row_of_run(real);
     (model(program, &row), own_row)
 }
 
@@ -181,6 +181,16 @@ fn blind_status() -> u8 {
         check.name == "privilege" && check.state != needless_live::State::Ok
     };
     if needless_live::doctor().iter().any(refused) { NOT_PERMITTED } else { UNSUPPORTED }
+}
+
+/// The model's row for the kernel and the processor of a real run, and whether it is the kernel's
+/// own.
+pub fn row_of_run(run: &TargetRun) -> (KernelRow, bool) {
+    let (row, own_row) = row_of(run.release.as_deref());
+    let says = |name, value| run.environment.get(name).is_some_and(|found| found == value);
+    let row = row.on_la57(says("cpu.flag.la57", "yes"));
+    let row = if says("config.MEM_SOFT_DIRTY", "n") { row.without_soft_dirty() } else { row };
+    (row, own_row)
 }
 
 /// The model's row for a release like `6.18.44-amd64`, and whether it is the kernel's own.

@@ -45,7 +45,7 @@ impl Apt {
         let path = cache.folder("apt")?.join("lock");
         let lock = File::create(&path).and_then(|file| file.lock().map(|()| file));
         let apt = Apt { arch, folder, _lock: lock.map_err(at(&path))? };
-        for name in ["lists/partial", "cache/archives/partial", "state", "download", "none"] {
+        for name in ["lists/partial", "cache/archives/partial", "state", "none"] {
             let path = apt.folder.join(name);
             fs::create_dir_all(&path).map_err(at(&path))?;
         }
@@ -92,7 +92,8 @@ impl Apt {
     /// Downloads packages (`name=version`) into an empty folder; gives the files.
     pub fn download(&self, packages: &[String]) -> Result<Vec<PathBuf>, FetchError> {
         let folder = self.folder.join("download");
-        fs::remove_dir_all(&folder).and_then(|()| fs::create_dir(&folder)).map_err(at(&folder))?;
+        self.clean();
+        fs::create_dir(&folder).map_err(at(&folder))?;
         give_to_apt(&folder);
         let mut command = self.command("apt-get");
         let output = run(command.current_dir(&folder).args(["download", "-q"]).args(packages))?;
@@ -105,7 +106,7 @@ impl Apt {
         Ok(files)
     }
 
-    /// Forgets what was downloaded.
+    /// Forgets what was downloaded, now or by a fetch that was interrupted.
     pub fn clean(&self) {
         let _ = fs::remove_dir_all(self.folder.join("download"));
     }

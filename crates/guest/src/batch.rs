@@ -11,8 +11,9 @@ use needless_model::run::TargetRun;
 /// Boots that a batch may need beyond its first because programs brought the guest down.
 const MOST_CRASHES: u32 = 5;
 
-/// A kernel on which one program runs after the other. A program that brings the guest down has
-/// that as its result, and the next one starts in a fresh boot.
+/// A kernel on which one program runs after the other. If the guest ends, the program that ran is
+/// given a second chance in a fresh boot, for it may have been another's fault or the emulator's;
+/// if it ends again, that is the program's result.
 pub struct Batch {
     kernel: Kernel,
     options: GuestOptions,
@@ -41,6 +42,14 @@ impl Batch {
     /// # Errors
     /// See [`GuestError`]. The batch can be used further.
     pub fn run(&mut self, program: &Program) -> Result<TargetRun, GuestError> {
+        let first = self.run_once(program);
+        match first {
+            Err(error) if error.is_end() && self.crashes <= MOST_CRASHES => self.run_once(program),
+            done => done,
+        }
+    }
+
+    fn run_once(&mut self, program: &Program) -> Result<TargetRun, GuestError> {
         let guest = match &mut self.guest {
             Some(guest) => guest,
             None if self.crashes > MOST_CRASHES => {

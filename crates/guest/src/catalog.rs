@@ -1,7 +1,9 @@
 //! Which kernels the archive has.
 //!
-//! Debian's cloud kernels for one architecture, in two layouts: up to 6.18 one package holds everything; from
-//! 6.19 on the image package only depends on `linux-binary-V` (the image) and `linux-modules-V`.
+//! Debian's cloud kernels for one architecture, in two layouts: up to 6.18 one package holds everything;
+//! from 6.19 on the image package only depends on `linux-binary-V` (the image), `linux-modules-V`, and
+//! `linux-base-V` (what is built in). Some image packages that hold everything depend on a
+//! `linux-base-V` too, which is not needed then.
 //! Where the same build is there signed and unsigned, the signed one is taken. A build of which a
 //! part is gone from the archive is left out.
 
@@ -15,8 +17,8 @@ use std::collections::BTreeMap;
 
 const UNSIGNED: &str = "-unsigned";
 const IMAGE: &str = "linux-image-";
-/// What a split image package depends on.
-const PARTS: [&str; 2] = ["linux-binary-", "linux-modules-"];
+/// What a split image package depends on, the image first.
+const PARTS: [&str; 3] = ["linux-binary-", "linux-modules-", "linux-base-"];
 
 /// A kernel in the archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +37,7 @@ pub struct Build {
 pub fn builds(apt: &Apt) -> Result<Vec<Build>, FetchError> {
     let flavour = flavour(apt.arch());
     let mut names = Vec::new();
-    for prefix in [IMAGE, PARTS[0], PARTS[1]] {
+    for prefix in [IMAGE].iter().chain(&PARTS) {
         names.extend(apt.names(prefix)?.into_iter().filter(|name| wanted(name, &flavour)));
     }
     Ok(read(&apt.records(&names)?, apt.arch()))
@@ -86,17 +88,19 @@ fn build(
         let version = all.get(name)?.get("Version")?.clone();
         Some(Package { name: name.to_owned(), version })
     };
-    let parts =
-        record.get("Depends").map_or("", String::as_str).split(',').filter_map(|dependency| {
-            let name = dependency.split_whitespace().next()?;
-            PARTS.iter().any(|part| name.starts_with(part)).then_some(name)
-        });
-    let parts: Vec<Package> = parts.map(package).collect::<Option<_>>()?;
+    let depends = record.get("Depends").map_or("", String::as_str);
+    let names = || depends.split(',').filter_map(|entry| entry.split_whitespace().next());
+    let parts = PARTS.iter().flat_map(|part| names().filter(move |name| name.starts_with(part)));
+    let parts: Vec<&str> = parts.collect();
+    let packages = match parts.first().is_some_and(|first| first.starts_with(PARTS[0])) {
+        true => parts.into_iter().map(package).collect::<Option<_>>()?,
+        false => vec![package(name)?],
+    };
     Some(Build {
         name: abi.to_owned(),
         series: series(abi)?,
         version: record.get("Version")?.clone(),
-        packages: if parts.is_empty() { vec![package(name)?] } else { parts },
+        packages,
     })
 }
 
@@ -162,10 +166,16 @@ mod tests {
             record(
                 "linux-image-7.3.4+deb13-cloud-amd64",
                 "7.3.4-1",
-                "linux-base (>= 1), linux-binary-7.3.4+deb13-cloud-amd64 (= 7.3.4-1), linux-modules-7.3.4+deb13-cloud-amd64 (= 7.3.4-1)",
+                "linux-base (>= 1), linux-base-7.3.4+deb13-cloud-amd64 (= 7.3.4-1), linux-binary-7.3.4+deb13-cloud-amd64 (= 7.3.4-1), linux-modules-7.3.4+deb13-cloud-amd64 (= 7.3.4-1)",
             ),
+            record("linux-base-7.3.4+deb13-cloud-amd64", "7.3.4-1", ""),
             record("linux-binary-7.3.4+deb13-cloud-amd64", "7.3.4-1", ""),
             record("linux-modules-7.3.4+deb13-cloud-amd64", "7.3.4-1", ""),
+            record(
+                "linux-image-6.18.15+deb13-cloud-amd64",
+                "6.18.15-1",
+                "kmod, linux-base-6.18.15+deb13-cloud-amd64 (= 6.18.15-1)",
+            ),
             record(
                 "linux-image-6.19.6+deb13-cloud-amd64",
                 "6.19.6-1",
@@ -193,9 +203,15 @@ mod tests {
             find(&builds, "7.3").unwrap().packages.iter().map(|p| p.name.as_str()).collect();
         assert_eq!(
             parts,
-            ["linux-binary-7.3.4+deb13-cloud-amd64", "linux-modules-7.3.4+deb13-cloud-amd64"]
+            [
+                "linux-binary-7.3.4+deb13-cloud-amd64",
+                "linux-modules-7.3.4+deb13-cloud-amd64",
+                "linux-base-7.3.4+deb13-cloud-amd64"
+            ]
         );
         assert_eq!(find(&builds, "6.19"), None);
+        let whole = &find(&builds, "6.18").unwrap().packages;
+        assert_eq!(whole[0].name, "linux-image-6.18.15+deb13-cloud-amd64");
     }
 
     #[test]
@@ -213,7 +229,7 @@ mod tests {
             available(&builds, "6.12.1+deb13"),
             "of 6.12 it has 6.12.9+deb13, 6.12.94+deb12, 6.12.107+deb12"
         );
-        assert_eq!(available(&builds, "6.13"), "it has 6.12, 7.3");
+        assert_eq!(available(&builds, "6.13"), "it has 6.12, 6.18, 7.3");
         assert_eq!(available(&[], "6.13"), "it has no cloud kernel at all");
     }
 }

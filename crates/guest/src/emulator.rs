@@ -3,7 +3,7 @@
 use crate::cache::Kernel;
 use crate::error::GuestError;
 use crate::options::GuestOptions;
-use crate::platform::{Platform, Processor};
+use crate::platform::{Arch, Platform, Processor};
 use needless_runner::guest::PORT;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -40,6 +40,11 @@ impl Emulator {
         let why = install(platform.qemu_package);
         let (program, package) = (platform.qemu, platform.qemu_package);
         version(program).map(found).ok_or(GuestError::QemuMissing { program, package, why })
+    }
+
+    /// Whether there is a plugin that counts what its guests execute.
+    pub fn counts(&self) -> bool {
+        self.platform.arch == Arch::Arm64
     }
 
     /// What it is, for people.
@@ -171,7 +176,6 @@ fn install(package: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::platform::Arch;
 
     #[test]
     fn nodes_share_everything_out() {

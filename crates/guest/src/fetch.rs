@@ -19,7 +19,7 @@ pub fn fetchable(cache: &Cache, apt: &Apt) -> Result<Vec<Build>, FetchError> {
     catalog::builds(apt)
 }
 
-/// Fetches the kernel that `wanted` names, a series or a build.
+/// Fetches the kernel that `wanted` names, a series or a build, unless the cache has that very one.
 pub fn fetch(
     cache: &Cache,
     apt: &Apt,
@@ -34,6 +34,9 @@ pub fn fetch(
         available: catalog::available(builds, series),
         cached: cache.inventory(),
     })?;
+    if let Some(kernel) = cache.kernel(wanted).filter(|k| k.manifest.packages == build.packages) {
+        return Ok(kernel);
+    }
     let packages = build.packages.iter();
     let names: Vec<String> = packages.map(|p| format!("{}={}", p.name, p.version)).collect();
     let files = apt.download(&names)?;

@@ -32,6 +32,8 @@ pub struct GuestOptions {
 pub struct Limits {
     /// For booting. Emulated on a busy machine it takes seconds.
     pub boot: Duration,
+    /// Boots that are tried until one comes up.
+    pub boots: u32,
     /// For one start of a program; the guest ends it and takes the next one.
     pub run_seconds: u32,
     /// What is added before a guest that does not end a program is taken for dead.
@@ -40,7 +42,12 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { boot: Duration::from_secs(180), run_seconds: 120, slack: Duration::from_secs(30) }
+        Limits {
+            boot: Duration::from_secs(180),
+            boots: 3,
+            run_seconds: 120,
+            slack: Duration::from_secs(30),
+        }
     }
 }
 

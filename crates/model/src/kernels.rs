@@ -1,5 +1,6 @@
 //! Kernel rows: which kernel takes which decision.
 
+use crate::arch::{Arch, X86_64, X86_64_LA57};
 use crate::policy::*;
 
 /// What a row rests on.
@@ -36,6 +37,16 @@ pub struct Config {
     pub thp: bool,
     /// `soft-dirty=on|off`: whether PTEs carry the soft-dirty bit.
     pub soft_dirty: bool,
+    /// `la57=on|off`: whether the processor has 5-level page tables, which every kernel here then
+    /// uses. It decides what `munmap` takes for freed tables.
+    pub la57: bool,
+}
+
+impl Config {
+    /// The architecture that a kernel configured like this runs on.
+    pub const fn arch(&self) -> Arch {
+        if self.la57 { X86_64_LA57 } else { X86_64 }
+    }
 }
 
 const V5_8: Policies = Policies {
@@ -56,6 +67,8 @@ const V5_8: Policies = Policies {
     zap_drain: ZapDrain::Yes,
     dontneed_tables: DontneedTables::Keep,
     advise_gather: AdviseGather::PerMapping,
+    vma_merge: VmaMerge::IntoFaulted,
+    protect_charge: ProtectCharge::Keep,
     gather_batch: GatherBatch::Full,
     populate: Populate::No,
     zero_swap: ZeroSwap::Write,
@@ -87,6 +100,7 @@ const V6_12: Policies = Policies {
     swapin_read: SwapinRead::Writable,
     pageout_young: PageoutYoung::Ignore,
     protect_restore: ProtectRestore::IfExclusive,
+    protect_charge: ProtectCharge::DropUnfaulted,
     lru_batch: LruBatch::ThirtyOne,
     reclaim_free: ReclaimFree::PerBatch,
     gather_batch: GatherBatch::LeaveOne,
@@ -98,11 +112,12 @@ const V6_18: Policies = Policies {
     cpumask: CpumaskClear::AtNextInterrupt,
     dontneed_tables: DontneedTables::Free,
     advise_gather: AdviseGather::PerCall,
+    zap_drain: ZapDrain::No,
+    vma_merge: VmaMerge::Any,
     ..V6_12
 };
 
-const V7_3: Policies =
-    Policies { reuse: Reuse::ExclusiveCountingBatch, zap_drain: ZapDrain::No, ..V6_18 };
+const V7_3: Policies = Policies { reuse: Reuse::ExclusiveCountingBatch, ..V6_18 };
 
 /// A row as the table holds it.
 struct Row {
@@ -195,7 +210,7 @@ pub enum RowError {
     },
     /// An option that is not understood.
     #[error(
-        "kernel row option `{option}` is not understood; options are mglru=on|off, thp=off, soft-dirty=on|off and POLICY=VALUE (see `needless policies`)"
+        "kernel row option `{option}` is not understood; options are mglru=on|off, thp=off, soft-dirty=on|off, la57=on|off and POLICY=VALUE (see `needless policies`)"
     )]
     UnknownOption {
         /// The option.
@@ -241,6 +256,7 @@ impl KernelRow {
                 mglru: row.mglru.unwrap_or(false),
                 thp: false,
                 soft_dirty: row.soft_dirty,
+                la57: false,
             },
         }
     }
@@ -291,12 +307,32 @@ impl KernelRow {
                 }
             }
             "soft-dirty" => self.config.soft_dirty = switch()?,
+            "la57" => self.config.la57 = switch()?,
             _ => self.policies.set(name, value).map_err(|error| match error {
                 UnknownPolicy::Policy { .. } => unknown(),
                 value => RowError::Policy(value),
             })?,
         }
         Ok(())
+    }
+
+    /// The row on a processor with 5-level page tables, `6.12,la57=on`, or without.
+    #[must_use]
+    pub fn on_la57(mut self, la57: bool) -> KernelRow {
+        if la57 && !self.config.la57 {
+            self.name += ",la57=on";
+        }
+        self.config.la57 = la57;
+        self
+    }
+
+    /// The row without soft-dirty bits, `6.18,soft-dirty=off`.
+    #[must_use]
+    pub fn without_soft_dirty(mut self) -> KernelRow {
+        if std::mem::replace(&mut self.config.soft_dirty, false) {
+            self.name += ",soft-dirty=off";
+        }
+        self
     }
 
     /// The row of release `major.minor`, or the nearest older one (the oldest, if none is older).

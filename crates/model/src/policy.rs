@@ -205,7 +205,7 @@ policies! {
     }
     /// Whether zapping drains the LRU batch first.
     zap_drain: ZapDrain = "zap-drain", "whether munmap and MADV_DONTNEED drain this CPU's LRU batch first",
-        source "mm/memory.c:zap_page_range_single, mm/mmap.c:unmap_region (6.12: yes; 7.3: no)" {
+        source "mm/memory.c:zap_page_range_single, mm/mmap.c:unmap_region (6.12: yes; 7.3: no); tests/regressions/lru-dontneed.kdl (6.18: no)" {
         Yes = "yes", "yes";
         No = "no", "no";
     }
@@ -220,6 +220,18 @@ policies! {
         source "mm/madvise.c:madvise_batch_tlb_flush (7.3; not in 6.12)" {
         PerMapping = "per-mapping", "one mapping: a range with several flushes several times";
         PerCall = "per-call", "the whole call: one flush";
+    }
+    /// When two mappings side by side become one.
+    vma_merge: VmaMerge = "vma-merge", "which mapping without pages of its own a new or changed one with pages merges with",
+        source "mm/mmap.c:is_mergeable_anon_vma (5.10, 6.1), mm/vma.c (6.12: list_is_singular of an empty list; 7.3)" {
+        IntoFaulted = "into-faulted", "none: only a mapping without pages merges into one with pages";
+        Any = "any", "any";
+    }
+    /// What `mprotect` does with the commit charge of a mapping without pages.
+    protect_charge: ProtectCharge = "protect-charge", "whether mprotect drops the commit charge of a mapping that becomes read-only before its first page",
+        source "mm/mprotect.c:mprotect_fixup (6.1: no; 6.12: VM_ACCOUNT is cleared)" {
+        Keep = "keep", "it keeps it";
+        DropUnfaulted = "drop-unfaulted", "it drops it, so that the mapping differs from its neighbours";
     }
     /// How full a gather's page batch may get.
     gather_batch: GatherBatch = "gather-batch", "how many entries of a gather's page batch stay free",

@@ -105,9 +105,10 @@ fn serve() -> Result<(), Failed> {
     let mut errands = BufReader::new(port.try_clone().map_err(at("the port"))?);
     let mut answers = BufWriter::with_capacity(1 << 16, port);
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    // Part of booting, for the kernel patches itself.
+    let mut machine = Machine { _events: hold_events(), ..Machine::default() };
     let booted = Booted { version: PROTOCOL_VERSION, release, settings: settings() };
     wire::write_message(&mut answers, &booted).map_err(at("the port"))?;
-    let mut machine = Machine { _events: hold_events(), ..Machine::default() };
     while let Some(errand) = wire::read_message(&mut errands).map_err(at("reading an errand"))? {
         let messages = machine.run(&errand);
         Mark::ErrandEnds.make();
@@ -187,7 +188,16 @@ fn find_port() -> Option<PathBuf> {
 
 fn settings() -> BTreeMap<String, String> {
     let read = |path: &str| Some(chosen(&fs::read_to_string(path).ok()?).to_owned());
-    SETTINGS.iter().filter_map(|(name, path)| Some(((*name).to_owned(), read(path)?))).collect()
+    let files = SETTINGS.iter().filter_map(|(name, path)| Some(((*name).to_owned(), read(path)?)));
+    files.chain([("cpu.flag.la57".to_owned(), has_la57().to_owned())]).collect()
+}
+
+/// Whether page tables have 5 levels: `yes` or `no`. A kernel that uses 4 hides the flag.
+fn has_la57() -> &'static str {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let flags = text.lines().find(|line| line.starts_with("flags"));
+    let has = flags.is_some_and(|flags| flags.split(' ').any(|flag| flag == "la57"));
+    if has { "yes" } else { "no" }
 }
 
 /// The word in brackets, or all of it.

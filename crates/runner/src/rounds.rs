@@ -42,12 +42,19 @@ pub fn run(worker: &mut Worker<'_>, plan: Plan, body: &[Op]) -> Result<Flow, Fai
     let repeatable = repeatable(&worker.run.program);
     let mut warmup_left = plan.warmup;
     let mut unsettled = 0;
-    let mut next = 0;
+    let (mut next, mut renewals) = (0, 0);
     if let Some(watch) = &mut worker.watch {
         watch.first_round();
     }
     drain_again(0)?;
     while next < plan.count {
+        // What others did to the LRU batches between rounds is no round's fault.
+        if repeatable && renewals < attempt_limit(plan) && lru_shared(worker) {
+            renewals += 1;
+            renew(worker);
+            drain_again(0)?;
+            warmup_left = plan.warmup;
+        }
         let warming = warmup_left > 0;
         let index = if warming { -i64::from(warmup_left) } else { i64::from(next) };
         let slot = i64::from(plan.warmup) + index;
@@ -149,9 +156,16 @@ fn one(
     }))
 }
 
-fn renew(worker: &mut Worker<'_>) {
-    worker.run.team.renew_sleepers();
+fn lru_shared(worker: &mut Worker<'_>) -> bool {
+    let run = worker.run;
+    worker.watch.as_mut().is_some_and(|watch| watch.lru_shared(&mut run.log()))
+}
+
+/// Makes the CPUs of sleepers load the address space anew. It has to be done once after the rings
+/// were opened, too: nobody saw who ran there until then.
+pub fn renew(worker: &mut Worker<'_>) {
     if let Some(watch) = &mut worker.watch {
-        watch.renewed(&mut worker.run.log());
+        watch.forget(&mut worker.run.log());
     }
+    worker.run.team.renew_sleepers();
 }

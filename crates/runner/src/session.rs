@@ -8,7 +8,7 @@ use crate::validate::inner;
 use crate::vmstat::Counters;
 use crate::wire::{self, Failure, FailureKind, Message, PROTOCOL_VERSION, Summary};
 use crate::witness::Watch;
-use crate::{crash, decode, pages, start, sys, validate};
+use crate::{crash, decode, pages, rounds, start, sys, validate};
 use needless_model::addr::{PageRange, Vpn};
 use needless_model::program::{Advice, Op, OpKind, Prot};
 use needless_model::run::{Round, RunRequest};
@@ -54,6 +54,7 @@ pub fn run(descriptor: &str) -> Result<(), Failure> {
     note_missing_counters(&mut unseen);
     worker.watch = Some(watch(run, request.events, request.ring_pages, &mut unseen)?);
     drain_lru_batches(0)?;
+    rounds::renew(&mut worker);
     worker.work()?;
     finish(run, worker.watch.take(), unseen)
 }

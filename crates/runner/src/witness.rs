@@ -7,19 +7,23 @@
 //! - a thread that runs or spins lost its CPU to somebody else during the round, or was not on
 //!   its CPU when the round started (a roll call waits for all who spin);
 //!   A kernel thread in place of the only thread that acts does no harm: nothing is flushed
-//!   meanwhile. In place of a spinner it does, for its CPU is lazy then;
+//!   meanwhile, unless its coming back flushes, because it left between a change and its flush. In
+//!   place of a spinner it does, for its CPU is lazy then;
 //! - a user task of somebody else ran on a sleeper's CPU since it fell asleep: the CPU does not
 //!   hold the scenario's address space lazily any more. Kernel threads do no harm there;
+//! - a user task of somebody else ran on the CPU of a thread that acts since its LRU batches were
+//!   emptied: it shares them, and they decide what is copied and reclaimed;
 //! - it, or the one to come, needs more room in the log than was set aside.
 
 use crate::log::{Kind, Log, Raw};
 use crate::perf::Rings;
 use crate::rounds;
 use crate::sys::{self, Usage};
-use crate::team::{Rest, Team};
+use crate::team::{Rest, Team, only_holds};
 use crate::tracefs;
 use crate::vmstat::{self, Counters};
 use needless_model::addr::{PageRange, Vpn};
+use needless_model::event::FlushReason;
 use needless_model::program::{Program, Prot};
 use needless_model::run::Witness;
 use std::collections::BTreeMap;
@@ -34,6 +38,8 @@ pub const NOT_ON_CPU: &str = "a thread was not on its CPU";
 /// Reason: a sleeper's CPU was used.
 pub const CPU_USED: &str = "another task ran on a sleeper's CPU";
 
+/// Reason: an acting thread's CPU was used.
+pub const LRU_SHARED: &str = "another task shared the LRU batches";
 /// Reason: memory had to be found for the log.
 pub const LOG_GREW: &str = "the log had to grow";
 
@@ -64,7 +70,9 @@ struct CpuWatch {
     threads: Vec<usize>,
     /// Who runs there, once it is known.
     running: Option<i32>,
-    /// Whether a stranger's user task ran there since the sleepers fell asleep.
+    /// Whether a thread there does more than hold it.
+    acts: bool,
+    /// Whether a stranger's user task ran there since [`Watch::forget`].
     used: bool,
 }
 
@@ -113,9 +121,14 @@ impl Watch {
     pub fn new(program: &Program, tids: Vec<i32>, counts: bool, rings: Option<Rings>) -> Watch {
         let mut cpus: Vec<CpuWatch> = Vec::new();
         for (index, thread) in program.threads.iter().enumerate() {
+            let acts = index == 0 || !only_holds(thread);
             match cpus.iter_mut().find(|watch| watch.cpu == thread.cpu.0) {
-                Some(watch) => watch.threads.push(index),
+                Some(watch) => {
+                    watch.threads.push(index);
+                    watch.acts |= acts;
+                }
                 None => cpus.push(CpuWatch {
+                    acts,
                     cpu: thread.cpu.0,
                     threads: vec![index],
                     running: None,
@@ -184,8 +197,16 @@ impl Watch {
         (reason.is_none(), counters)
     }
 
-    /// Called when the sleepers have fallen asleep anew.
-    pub fn renewed(&mut self, log: &mut Log) {
+    /// Whether the LRU batches of an acting thread may hold what is not the scenario's, or have
+    /// been emptied by others.
+    pub fn lru_shared(&mut self, log: &mut Log) -> bool {
+        self.catch_up(log);
+        self.cpus.iter().any(|watch| watch.acts && watch.used)
+    }
+
+    /// Called before the sleepers are woken to fall asleep anew and the LRU batches are emptied:
+    /// who ran on the CPUs up to now does not matter any more. Whoever runs there from now on does.
+    pub fn forget(&mut self, log: &mut Log) {
         self.catch_up(log);
         self.cpus.iter_mut().for_each(|watch| watch.used = false);
     }
@@ -271,6 +292,7 @@ impl Watch {
         for at in 0..self.cpus.len() {
             let cpu = self.cpus[at].cpu;
             let mut at_start = self.cpus[at].running;
+            let mut stood_in = false;
             let switches = records[self.seen..].iter();
             for record in switches.filter(|r| is_switch(r) && r.cpu == cpu) {
                 let next = record.value as i32;
@@ -287,16 +309,23 @@ impl Watch {
                 if in_round && (intruder || pushed_out && !tolerated) {
                     reason = reason.or(Some(LOST_CPU));
                 }
+                stood_in |= in_round && pushed_out;
                 if record.time <= round.end_ns && !self.harmless(next) {
                     self.cpus[at].used = true;
                 }
                 self.cpus[at].running = Some(next);
+            }
+            if stood_in && records[self.seen..].iter().any(|r| flushed_by_switch(r, cpu, round)) {
+                reason = reason.or(Some(LOST_CPU));
             }
             if self.cpus[at].ought_to_run(team) && at_start.is_some_and(|tid| !self.ours(tid)) {
                 reason = reason.or(Some(NOT_ON_CPU));
             }
             if self.cpus[at].ought_to_be_lazy(team) && self.cpus[at].used {
                 reason = reason.or(Some(CPU_USED));
+            }
+            if self.cpus[at].acts && self.cpus[at].used {
+                reason = reason.or(Some(LRU_SHARED));
             }
         }
         reason
@@ -330,6 +359,14 @@ fn is_switch(record: &Raw) -> bool {
     matches!(record.kind, Kind::SwitchOut | Kind::SwitchIn)
 }
 
+/// Whether a switch of tasks flushed this CPU during the round: it does so if flushes were due that
+/// its slot of the TLB had not seen, and their own turn then finds nothing left to do.
+fn flushed_by_switch(record: &Raw, cpu: u16, round: Observed) -> bool {
+    let flush = record.kind == Kind::Flush && record.extra == FlushReason::TaskSwitch as u64;
+    let in_round = record.time >= round.start_ns && record.time <= round.end_ns;
+    flush && record.cpu == cpu && record.value != 0 && in_round
+}
+
 /// Address space whose reading faults map the zero page: a sentinel that leaves the LRU alone.
 fn map_sentinels() -> PageRange {
     let range = PageRange::new(SENTINELS_AT, SENTINELS);
@@ -338,4 +375,24 @@ fn map_sentinels() -> PageRange {
     }
     sys::forbid_huge_pages(range);
     range
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flush_by_a_switch_counts_on_its_cpu_in_its_round_if_it_flushed() {
+        let used = Usage { minor_faults: 0, major_faults: 0, involuntary_switches: 0 };
+        let round = Observed { start_ns: 10, end_ns: 20, used, counts: true };
+        let flush = |time, value, reason: FlushReason, cpu| {
+            let raw = Raw { time, value, extra: reason as u64, tid: 1, cpu, kind: Kind::Flush };
+            flushed_by_switch(&raw, 0, round)
+        };
+        assert!(flush(15, u64::MAX, FlushReason::TaskSwitch, 0));
+        assert!(!flush(15, 0, FlushReason::TaskSwitch, 0), "the slot was up to date");
+        assert!(!flush(15, u64::MAX, FlushReason::LocalMm, 0));
+        assert!(!flush(15, u64::MAX, FlushReason::TaskSwitch, 1));
+        assert!(!flush(25, u64::MAX, FlushReason::TaskSwitch, 0));
+    }
 }

@@ -275,9 +275,11 @@ impl<'a> Lowering<'a> {
     }
 }
 
-const ACCESSES: [(&str, Access); 3] =
+/// The words for ways to touch pages.
+pub(crate) const ACCESSES: [(&str, Access); 3] =
     [("read", Access::Read), ("write", Access::Write), ("write-zero", Access::WriteZero)];
-const PROTS: [(&str, Prot); 3] =
+/// The words for protections.
+pub(crate) const PROTS: [(&str, Prot); 3] =
     [("none", Prot::None), ("read", Prot::Read), ("read-write", Prot::ReadWrite)];
 
 fn write_access(node: &Node) -> Result<Access, Problem> {

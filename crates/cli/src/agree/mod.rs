@@ -32,6 +32,11 @@ pub trait RealTarget {
     /// Its name on the command line.
     fn name(&self) -> String;
 
+    /// Whether it is the running kernel.
+    fn is_live(&self) -> bool {
+        false
+    }
+
     /// Its release, as far as known before anything ran: `6.18.44-amd64`, or `6.12`.
     fn release(&self) -> String;
 
@@ -72,21 +77,24 @@ pub fn judge(
         own_row,
         scenarios: Vec::with_capacity(scenarios.len()),
     };
-    let mut judge = Judge { target, release: None };
+    let mut judge = Judge { target, ran: None };
     for batch in scenarios.chunks(judge.target.batch().max(1)) {
         for scenario in judge.batch(batch)? {
             agreement.scenarios.push(scenario);
             done();
         }
     }
-    agreement.release = judge.release;
+    if let Some((release, row, own_row)) = judge.ran {
+        (agreement.release, agreement.row, agreement.own_row) = (release, row, own_row);
+    }
     Ok(agreement)
 }
 
 struct Judge<'t> {
     target: &'t mut dyn RealTarget,
-    /// As the kernel itself says.
-    release: Option<String>,
+    /// The release, as the kernel itself says, the row that the first run was held against, and
+    /// whether it is the kernel's own.
+    ran: Option<(Option<String>, String, bool)>,
 }
 
 impl Judge<'_> {
@@ -113,7 +121,10 @@ impl Judge<'_> {
         let results = self.target.run(&programs);
         let judged = scenarios.iter().zip(results).map(|(scenario, result)| match result {
             Ok(run) => {
-                self.release = self.release.take().or_else(|| run.release.clone());
+                self.ran.get_or_insert_with(|| {
+                    let (row, own_row) = targets::row_of_run(&run);
+                    (run.release.clone(), format!("model:{}", row.name), own_row)
+                });
                 Ok(standing(scenario, run))
             }
             Err(refusal) if refusal.for_good => Err(refusal),
@@ -183,7 +194,7 @@ impl Judge<'_> {
 }
 
 fn standing(scenario: &Scenario, run: TargetRun) -> Standing {
-    match targets::reference(&scenario.program, run.release.as_deref()) {
+    match targets::reference(&scenario.program, &run) {
         (Ok(model), own_row) => {
             Standing::of(Ran::real(&scenario.program, run, &model, own_row), &scenario.text)
         }

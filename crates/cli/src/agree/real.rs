@@ -12,19 +12,16 @@ use needless_model::run::TargetRun;
 /// Ring pages for short rounds: enough for some thousand events.
 const RING_PAGES: u32 = 128;
 
-/// Scenarios that the running kernel takes at a time. Each costs the same, so few are best:
-/// progress is seen, and shrinking runs hardly any in vain.
-const LIVE_BATCH: usize = 8;
-
-/// Scenarios that share a boot.
-const BOOT_BATCH: usize = 500;
+/// Scenarios that are run at a time. Each costs the same, so few are best: progress is seen, and
+/// shrinking runs hardly any in vain.
+const BATCH: usize = 8;
 
 /// The real kernel that a target names; `None` if it names a model.
 pub fn open(spec: &Spec) -> Option<Result<Box<dyn RealTarget>, Refusal>> {
     Some(match spec {
         Spec::Live => Live::open().map(|live| Box::new(live) as Box<dyn RealTarget>),
         Spec::Kernel(target) if target.arch() != Arch::X86_64 => Err(no_rows(target.arch())),
-        Spec::Kernel(target) => Ok(Box::new(Booted { target: target.clone() })),
+        Spec::Kernel(target) => Ok(Box::new(Booted { target: target.clone(), guests: None })),
         Spec::Model(_) => return None,
     })
 }
@@ -51,6 +48,10 @@ impl Live {
 }
 
 impl RealTarget for Live {
+    fn is_live(&self) -> bool {
+        true
+    }
+
     fn name(&self) -> String {
         "live".to_owned()
     }
@@ -60,7 +61,7 @@ impl RealTarget for Live {
     }
 
     fn batch(&self) -> usize {
-        LIVE_BATCH
+        BATCH
     }
 
     fn run(&mut self, programs: &[Program]) -> Vec<Result<TargetRun, Refusal>> {
@@ -86,9 +87,10 @@ fn live_refusal(error: LiveError) -> Refusal {
     }
 }
 
-/// A kernel that is booted for each batch.
+/// A kernel that is booted when the first scenarios run there, and stays up.
 struct Booted {
     target: Box<KernelTarget>,
+    guests: Option<needless_guest::Batch>,
 }
 
 impl RealTarget for Booted {
@@ -101,21 +103,26 @@ impl RealTarget for Booted {
     }
 
     fn batch(&self) -> usize {
-        BOOT_BATCH
+        BATCH
     }
 
     fn run(&mut self, programs: &[Program]) -> Vec<Result<TargetRun, Refusal>> {
         let KernelTarget { kernel, options } = &*self.target;
-        match needless_guest::run_batch(kernel, options, programs, &|_| {}) {
-            Ok(results) => results
-                .into_iter()
-                .map(|result| result.map_err(|error| guest_refusal(&error, false)))
-                .collect(),
-            Err(error) => programs.iter().map(|_| Err(guest_refusal(&error, true))).collect(),
-        }
+        let guests = match &mut self.guests {
+            Some(guests) => guests,
+            none => match needless_guest::Batch::open(kernel, options) {
+                Ok(guests) => none.insert(guests),
+                Err(error) => {
+                    return programs.iter().map(|_| Err(guest_refusal(&error, true))).collect();
+                }
+            },
+        };
+        let refusal = |error| guest_refusal(&error, false);
+        programs.iter().map(|program| guests.run(program).map_err(refusal)).collect()
     }
 
     fn close(&mut self) -> Option<String> {
+        self.guests = None;
         None
     }
 }

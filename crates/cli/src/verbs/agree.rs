@@ -70,11 +70,12 @@ fn on(target: &mut dyn RealTarget, args: &AgreeArgs) -> Result<TargetAgreement, 
 
 /// The scenarios asked for; without any every built-in one.
 fn scenarios(target: &dyn RealTarget, args: &AgreeArgs) -> Result<Vec<Scenario>, Failure> {
-    let count = u64::from(args.random.unwrap_or(0));
-    let names = match args.scenarios.as_slice() {
-        [] if count == 0 => targets::builtin_names(),
-        names => names.to_vec(),
-    };
+    let live = args.random_live.filter(|_| target.is_live());
+    let count = u64::from(live.or(args.random).unwrap_or(0));
+    let mut names = args.scenarios.clone();
+    if args.builtin || names.is_empty() && count == 0 {
+        names.extend(targets::builtin_names());
+    }
     let named = names.iter().map(|name| agree::named(name, args.rounds));
     let (row, _) = targets::row_of(Some(&target.release()));
     let drawn = (0..count).map(|n| agree::random(args.seed.wrapping_add(n), row.release));

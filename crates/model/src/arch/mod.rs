@@ -15,6 +15,8 @@ pub struct Arch {
     pub name: &'static str,
     /// Page-table levels.
     pub levels: u32,
+    /// Whether the kernel is built for one more level, which is folded into the uppermost one.
+    pub folded_level: bool,
     /// Bits of the page number that index one table.
     pub index_bits: u32,
     /// Most pages that a ranged flush invalidates one by one; more flush everything.
@@ -25,23 +27,31 @@ pub struct Arch {
     pub codec: PteCodec,
 }
 
-/// x86-64 with 4-level tables and PCID.
+/// x86-64 with 4-level tables and PCID, and a kernel that knows 5 levels (`CONFIG_X86_5LEVEL`, as
+/// distributions have it).
 ///
 /// Sources: Intel SDM volume 3, 4.5 (geometry) and 4.10.1 (PCID); Linux 5.10 to 7.3
 /// arch/x86/mm/tlb.c (`tlb_single_page_flush_ceiling` 33, `TLB_NR_DYN_ASIDS` 6).
 pub const X86_64: Arch = Arch {
     name: "x86-64",
     levels: 4,
+    folded_level: true,
     index_bits: 9,
     flush_ceiling: 33,
     asids: 6,
     codec: PteCodec::X86_64,
 };
 
+/// x86-64 with 5-level tables (LA57).
+///
+/// Source: Intel SDM volume 3, 4.5.
+pub const X86_64_LA57: Arch = Arch { name: "x86-64", levels: 5, folded_level: false, ..X86_64 };
+
 /// A made-up architecture with the rules of x86-64 and four-entry tables of three levels.
 pub const TINY: Arch = Arch {
     name: "tiny",
     levels: 3,
+    folded_level: false,
     index_bits: 2,
     flush_ceiling: 2,
     asids: 2,

@@ -6,7 +6,7 @@ use crate::event::{EventKind, FaultClass};
 use crate::kernel::fault::{Fault, OutOfMemory, Served};
 use crate::kernel::lru::folio_add_lru;
 use crate::machine::frames::{FrameFlags, ZERO_PAGE};
-use crate::machine::mm::Vma;
+use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::AnonExclusive;
 use crate::program::Prot;
@@ -22,8 +22,14 @@ pub fn do_anonymous_page(
     vma: &Vma,
 ) -> Result<Served, OutOfMemory> {
     let (page, lock) = (fault.page, env.table_lock(fault.page));
-    // 1. The page table.
-    env.step(Site::DoAnonymousPage, |w, at| w.mms[at.mm.index()].table.allocate(page));
+    // 1. The page table, and what the first page of a mapping's own is found by.
+    env.step(Site::DoAnonymousPage, |w, at| {
+        let mm = &mut w.mms[at.mm.index()];
+        mm.table.allocate(page);
+        if fault.write && vma.anon_vma.is_none() {
+            mm.prepare_anon_vma(page);
+        }
+    });
 
     // 2. A read: the zero page.
     if !fault.write {

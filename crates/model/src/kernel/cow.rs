@@ -133,6 +133,7 @@ fn wp_page_copy(
     let (new, copy) = env
         .step(Site::WpPageCopy, |w, at| {
             if old.special {
+                w.mms[at.mm.index()].prepare_anon_vma(page);
                 return allocate_zeroed(w, at, page).map(|new| (new, None));
             }
             w.get_frame(old.pfn);

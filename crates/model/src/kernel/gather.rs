@@ -25,8 +25,11 @@ const BATCHES: usize = 10_000 / BATCH;
 #[derive(Debug)]
 pub struct Gather {
     range: PageRange,
-    cleared_ptes: bool,
+    /// The lowest level at which an entry was cleared (1: PTEs), which sets the flush's stride.
+    lowest_cleared: Option<u32>,
+    /// What is said of freed tables, and whether any was there.
     freed_tables: bool,
+    tables_gone: bool,
     pages: SmallVec<[Pfn; BUNDLE]>,
     /// Entries still free in the batch being filled, and batches that may still be added.
     room: usize,
@@ -46,8 +49,9 @@ impl Gather {
         env.step(Site::TlbFinishMmu, |w, at| w.mms[at.mm.index()].open_gathers += 1);
         Gather {
             range: NOTHING,
-            cleared_ptes: false,
+            lowest_cleared: None,
             freed_tables: false,
+            tables_gone: false,
             pages: SmallVec::new(),
             room: BUNDLE - reserve,
             batches_left: BATCHES,
@@ -57,14 +61,26 @@ impl Gather {
 
     /// The PTE of `page` was cleared or lost a right (`tlb_remove_tlb_entry`).
     pub fn cleared(&mut self, page: Vpn) {
-        self.range = self.range.hull(PageRange::one(page));
-        self.cleared_ptes = true;
+        self.note(page, 1);
     }
 
-    /// A page table that begins at `start` was unlinked (`pte_free_tlb` and its like).
-    pub fn unlinked_table(&mut self, start: Vpn) {
+    /// A page table of `level` that begins at `start` was unlinked (`pte_free_tlb`,
+    /// `pmd_free_tlb`, `pud_free_tlb`): an entry of the level above is clear.
+    pub fn unlinked_table(&mut self, start: Vpn, level: u32) {
+        self.note(start, level + 1);
+        (self.freed_tables, self.tables_gone) = (true, true);
+    }
+
+    /// The same for a level that is folded, so that there is no table (`p4d_free_tlb`). It is
+    /// taken for freed all the same, and clears no entry of any level.
+    pub fn unlinked_folded_table(&mut self, start: Vpn) {
         self.range = self.range.hull(PageRange::one(start));
         self.freed_tables = true;
+    }
+
+    fn note(&mut self, start: Vpn, level: u32) {
+        self.range = self.range.hull(PageRange::one(start));
+        self.lowest_cleared = Some(self.lowest_cleared.map_or(level, |lowest| lowest.min(level)));
     }
 
     /// `frame` is to be freed after the flush. Returns true if no more fit: flush now.
@@ -91,18 +107,20 @@ impl Gather {
 
     /// Flushes only (`tlb_flush_mmu_tlbonly`).
     pub fn flush_tlb(&mut self, env: &mut impl Env, site: Site) {
-        if self.cleared_ptes || self.freed_tables {
-            // Without PTEs, the tables set the stride (`tlb_get_unmap_shift`).
-            let stride_shift = if self.cleared_ptes { 0 } else { env.arch().index_bits };
+        if self.lowest_cleared.is_some() || self.freed_tables {
+            // The lowest level of which an entry was cleared sets the stride
+            // (`tlb_get_unmap_shift`).
+            let stride_shift = env.arch().index_bits * (self.lowest_cleared.unwrap_or(1) - 1);
             let request = FlushRequest {
                 stride_shift,
                 freed_tables: self.freed_tables,
-                tables_gone: self.freed_tables,
+                tables_gone: self.tables_gone,
                 ..FlushRequest::range(site, self.range)
             };
             flush_tlb_mm_range(env, request);
         }
-        (self.range, self.cleared_ptes, self.freed_tables) = (NOTHING, false, false);
+        (self.range, self.lowest_cleared) = (NOTHING, None);
+        (self.freed_tables, self.tables_gone) = (false, false);
     }
 
     fn free_pages(&mut self, env: &mut impl Env) {
@@ -119,7 +137,7 @@ impl Gather {
     pub fn finish(mut self, env: &mut impl Env) {
         let nested = env.step(Site::TlbFinishMmu, |w, at| w.mms[at.mm.index()].open_gathers > 1);
         if nested {
-            let tables_gone = self.freed_tables;
+            let tables_gone = self.tables_gone;
             flush_tlb_mm_range(
                 env,
                 FlushRequest { tables_gone, ..FlushRequest::whole(Site::TlbFinishMmu) },

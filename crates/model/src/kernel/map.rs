@@ -6,7 +6,7 @@ use crate::kernel::Errno;
 use crate::kernel::gather::Gather;
 use crate::kernel::lru::lru_add_drain;
 use crate::kernel::zap::{free_pgtables, zap_range};
-use crate::machine::mm::Vma;
+use crate::machine::vma::Vma;
 use crate::policy::ZapDrain;
 use crate::program::Prot;
 use crate::site::Site;
@@ -21,11 +21,12 @@ pub fn mmap(env: &mut impl Env, range: PageRange, prot: Prot) -> Result<(), Errn
         if range.is_empty() || range.intersect(user) != range {
             return Err(Errno::Einval);
         }
+        let rule = w.policies.vma_merge;
         let mm = &mut w.mms[at.mm.index()];
         if !mm.vmas_in(range).is_empty() {
             return Err(Errno::Eexist);
         }
-        mm.replace(range, Some(Vma { range, prot, pgoff: range.start.0 }));
+        mm.insert(Vma::new(range, prot), rule);
         Ok(())
     });
     env.unlock(Lock::MmapWrite(mm));
@@ -52,7 +53,7 @@ pub fn unmap_region(env: &mut impl Env, range: PageRange) {
     let (vmas, between) = env.step(Site::MmapRegion, |w, at| {
         let mm = &mut w.mms[at.mm.index()];
         let vmas: Vec<PageRange> = mm.vmas_in(range).iter().map(|vma| vma.range).collect();
-        mm.replace(range, None);
+        mm.remove(range);
         (vmas, mm.neighbours(range))
     });
     let (Some(first), Some(last)) = (vmas.first(), vmas.last()) else { return };

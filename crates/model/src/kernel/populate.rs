@@ -4,13 +4,17 @@ use crate::addr::{PageRange, Vpn};
 use crate::env::{Env, Lock};
 use crate::kernel::Errno;
 use crate::kernel::fault::{Fault, Outcome, handle_mm_fault};
+use crate::kernel::lru::lru_add_drain;
+use crate::machine::frames::FrameFlags;
+use crate::machine::world::{At, Mode, World};
 use crate::policy::Populate;
 use crate::pte::Pte;
 use crate::site::Site;
 
 /// Makes every page of `range` readable or writable, as an access would.
 ///
-/// Source: mm/madvise.c:madvise_populate, mm/gup.c:faultin_page_range (6.1 to 7.3).
+/// Source: mm/madvise.c:madvise_populate, mm/gup.c:faultin_page_range (6.12, 7.3;
+/// faultin_vma_page_range in 6.1).
 pub fn populate(env: &mut impl Env, range: PageRange, write: bool) -> Result<(), Errno> {
     if env.policies().populate == Populate::No {
         return Err(Errno::Einval);
@@ -18,6 +22,8 @@ pub fn populate(env: &mut impl Env, range: PageRange, write: bool) -> Result<(),
     let mm = env.context().mm;
     env.lock(Lock::MmapRead(mm));
     let result = range.iter().try_for_each(|page| populate_page(env, page, write));
+    // The new pages go from this CPU's batch to the LRU, whether or not all went well.
+    lru_add_drain(env);
     env.unlock(Lock::MmapRead(mm));
     result
 }
@@ -38,12 +44,20 @@ fn populate_page(env: &mut impl Env, page: Vpn, write: bool) -> Result<(), Errno
             Outcome::OutOfMemory => return Err(Errno::Enomem),
         }
     }
-    // `FOLL_TOUCH`: the page counts as accessed, and as dirty if it is to be written.
-    env.step(Site::MadvisePopulate, |w, at| {
-        if let Pte::Present(mut pte) = w.pte(at.mm, page) {
-            pte.accessed = true;
-            w.set_pte(at, page, Pte::Present(pte));
-        }
-    });
+    env.step(Site::MadvisePopulate, |w, at| touch(w, at, page, write));
     Ok(())
+}
+
+/// `FOLL_TOUCH`: a page to be written counts as dirty; the PTE stays as it is, even its accessed
+/// bit.
+///
+/// Source: mm/gup.c:follow_page_pte (6.1 to 7.3).
+fn touch<M: Mode>(w: &mut World<M>, at: At, page: Vpn, write: bool) {
+    if let Pte::Present(pte) = w.pte(at.mm, page)
+        && write
+        && !pte.dirty
+        && !pte.special
+    {
+        w.frames.update(pte.pfn, |f| f.flags.set(FrameFlags::DIRTY, true));
+    }
 }

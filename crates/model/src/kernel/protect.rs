@@ -13,9 +13,9 @@ use crate::kernel::gather::Gather;
 use crate::kernel::reclaim::flush_tlb_batched_pending;
 use crate::kernel::zap::by_table;
 use crate::machine::frames::FrameFlags;
-use crate::machine::mm::Vma;
+use crate::machine::vma::Vma;
 use crate::machine::world::{At, Mode, World};
-use crate::policy::{ProtectFlush, ProtectRestore};
+use crate::policy::{ProtectCharge, ProtectFlush, ProtectRestore};
 use crate::program::Prot;
 use crate::pte::{PresentPte, Pte};
 use crate::site::Site;
@@ -28,6 +28,7 @@ pub fn mprotect(env: &mut impl Env, range: PageRange, prot: Prot) -> Result<(), 
     env.lock(Lock::MmapWrite(mm));
     // 1. The mappings; those that have the protection already are left alone.
     let changed = env.step(Site::ChangeProtectionRange, |w, at| {
+        let (rule, charge) = (w.policies.vma_merge, w.policies.protect_charge);
         let mm = &mut w.mms[at.mm.index()];
         let covered = mm.covers(range);
         let first_hole = mm
@@ -40,7 +41,8 @@ pub fn mprotect(env: &mut impl Env, range: PageRange, prot: Prot) -> Result<(), 
         let changed: Vec<Vma> =
             mm.vmas_in(part).into_iter().filter(|vma| vma.prot != prot).collect();
         for vma in &changed {
-            mm.replace(vma.range, Some(Vma { prot, ..*vma }));
+            let charged = charged(vma, prot, charge);
+            mm.insert(Vma { prot, charged, ..*vma }, rule);
         }
         covered.then_some(changed.clone()).ok_or(changed)
     });
@@ -70,6 +72,13 @@ pub fn mprotect(env: &mut impl Env, range: PageRange, prot: Prot) -> Result<(), 
     }
     env.unlock(Lock::MmapWrite(mm));
     result
+}
+
+/// Whether the mapping counts as committed memory with its new protection (mprotect_fixup). Mappings
+/// of which one does and the other does not stay two.
+const fn charged(vma: &Vma, prot: Prot, rule: ProtectCharge) -> bool {
+    let unfaulted = matches!(rule, ProtectCharge::DropUnfaulted) && vma.anon_vma.is_none();
+    matches!(prot, Prot::ReadWrite) || vma.charged && !unfaulted
 }
 
 /// 5.10: one flush of the whole range if any PTE was touched.

@@ -12,6 +12,7 @@ use crate::addr::Pfn;
 use crate::env::{Env, Lock};
 use crate::event::EventKind;
 use crate::kernel::flush::{FlushRequest, arch_tlbbatch_flush, flush_tlb_mm_range};
+use crate::kernel::lru::folio_add_lru;
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{
@@ -56,9 +57,10 @@ pub fn reclaim_pages(env: &mut impl Env, pages: &[Pfn]) {
         }
     }
     flush_and_free(env, &mut done);
+    // Into this CPU's batch, like a new page (mm/vmscan.c:folio_putback_lru).
     env.step(Site::FolioPutbackLru, |w, at| {
         for &frame in &kept {
-            w.frames.update(frame, |f| f.flags.set(FrameFlags::LRU, true));
+            folio_add_lru(w, at, frame);
             w.put_frame(at, frame);
         }
     });
@@ -107,7 +109,9 @@ fn shrink_locked_folio(env: &mut impl Env, frame: Pfn) -> bool {
         if writable {
             try_to_unmap_flush(env, Site::TryToUnmapFlushDirty);
         }
-        env.step(Site::Pageout, |w, at| pageout(w, at, frame));
+        if !env.step(Site::Pageout, |w, at| pageout(w, at, frame)) {
+            return false;
+        }
     }
     // 5. Nobody else may hold it now.
     env.step(Site::RemoveMapping, |w, at| remove_mapping(w, at, frame))
@@ -229,9 +233,16 @@ fn finish_unmap<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, old: PresentPte) 
     true
 }
 
-/// Writes the page to its slot; the device is synchronous, so it is clean afterwards.
-fn pageout<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
+/// Writes the page to its slot; the device is synchronous, so it is clean afterwards. A page that
+/// anybody but the swap cache and the caller holds, an LRU batch for one, could not be freed: it is
+/// not written.
+///
+/// Source: mm/vmscan.c:pageout, is_page_cache_freeable (5.10 to 7.3).
+fn pageout<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) -> bool {
     let f = w.frames.get(frame);
+    if f.refs != 2 {
+        return false;
+    }
     let zeros = f.flags.has(FrameFlags::ZERO_FILLED);
     if let Some(slot) = w.swap.slot_of(frame) {
         w.swap.written(slot, zeros);
@@ -240,6 +251,7 @@ fn pageout<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
     w.frames.update(frame, |f| f.flags.set(FrameFlags::DIRTY, false));
     let zero_filled = zeros && w.policies.zero_swap == ZeroSwap::Skip;
     w.emit(at, EventKind::PageOut { page: f.page, frame, zero_filled });
+    true
 }
 
 /// Takes the page out of the swap cache if nobody but us and the cache holds it.

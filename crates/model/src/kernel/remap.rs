@@ -9,7 +9,7 @@ use crate::kernel::Errno;
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
 use crate::kernel::map::unmap_region;
 use crate::kernel::reclaim::flush_tlb_batched_pending;
-use crate::machine::mm::Vma;
+use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::pte::Pte;
 use crate::site::Site;
@@ -28,10 +28,13 @@ pub fn mremap(env: &mut impl Env, from: PageRange, to: Vpn) -> Result<(), Errno>
     unmap_region(env, target);
     // 2. A copy of the mapping; both exist for a while.
     let vma = env.step(Site::MovePtes, |w, at| {
+        let rule = w.policies.vma_merge;
         let mm = &mut w.mms[at.mm.index()];
         let vma = mm.vma(from.start).map(|vma| vma.cut(from)).filter(|vma| vma.range == from);
         if let Some(vma) = vma {
-            mm.replace(target, Some(Vma { range: target, ..vma }));
+            // Without pages of its own it is as if it had been made there (mm/mmap.c:copy_vma).
+            let pgoff = if vma.anon_vma.is_some() { vma.pgoff } else { target.start.0 };
+            mm.insert(Vma { range: target, pgoff, ..vma }, rule);
         }
         vma
     });

@@ -14,7 +14,7 @@ use crate::kernel::cow;
 use crate::kernel::fault::{Fault, OutOfMemory, Served};
 use crate::kernel::lru::{folio_add_lru, lru_add_drain};
 use crate::machine::frames::FrameFlags;
-use crate::machine::mm::Vma;
+use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{AnonExclusive, SwapinRead, SwapinWrite, ZeroSwap};
 use crate::program::Prot;

@@ -128,14 +128,18 @@ fn free_empty_table(env: &mut impl Env, gather: &mut Gather, start: Vpn) {
         empty
     });
     if freed {
-        gather.unlinked_table(start);
+        gather.unlinked_table(start, 1);
     }
 }
 
 /// Frees the page tables under `range` that no other mapping can use: those whose span holds no
 /// page below `floor` or from `ceiling` on.
 ///
-/// Source: mm/memory.c:free_pgd_range (5.10 to 7.3).
+/// A folded level is never found empty and therefore "freed" each time, even if nothing was ever
+/// mapped there.
+///
+/// Source: mm/memory.c:free_pgd_range, free_p4d_range; arch/x86/include/asm/pgtable.h:pgd_none
+/// (5.10 to 7.3).
 pub fn free_pgtables(
     env: &mut impl Env,
     gather: &mut Gather,
@@ -162,7 +166,10 @@ pub fn free_pgtables(
                 freed
             });
             if freed {
-                gather.unlinked_table(start);
+                gather.unlinked_table(start, level);
+            }
+            if arch.folded_level && level == arch.levels - 1 {
+                gather.unlinked_folded_table(start);
             }
         }
     }

@@ -2,36 +2,11 @@
 
 use super::cpuset::CpuSet;
 use super::page_table::PageTable;
+use super::vma::{AnonVma, Vma};
 use crate::addr::{PageRange, Vpn};
 use crate::arch::Arch;
-use crate::program::Prot;
+use crate::policy::VmaMerge;
 use smallvec::SmallVec;
-
-/// A mapping (`vm_area_struct`): private anonymous memory, for now.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Vma {
-    /// Its pages.
-    pub range: PageRange,
-    /// Its protection.
-    pub prot: Prot,
-    /// The page number that the first page had when the mapping was made; it moves with `mremap`.
-    pub pgoff: u64,
-}
-
-impl Vma {
-    /// The part of it inside `range`.
-    pub fn cut(&self, range: PageRange) -> Vma {
-        let part = self.range.intersect(range);
-        Vma { range: part, pgoff: self.pgoff + (part.start.0 - self.range.start.0), ..*self }
-    }
-
-    /// Whether `next`, which begins where this ends, can be one mapping with it.
-    fn continues(&self, next: &Vma) -> bool {
-        self.range.end == next.range.start
-            && self.prot == next.prot
-            && self.pgoff + self.range.pages() == next.pgoff
-    }
-}
 
 /// The pending mark that a batched unmap leaves (`mm->tlb_flush_batched`).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -46,6 +21,8 @@ pub struct BatchedMark {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Mm {
     vmas: Vec<Vma>,
+    /// `anon_vma`s made so far.
+    anon_vmas: AnonVma,
     /// Its page table.
     pub table: PageTable,
     /// CPUs that may have it loaded (`mm_cpumask`).
@@ -65,6 +42,7 @@ impl Mm {
     pub fn new(arch: Arch) -> Mm {
         Mm {
             vmas: Vec::new(),
+            anon_vmas: 0,
             table: PageTable::new(arch),
             cpumask: CpuSet::default(),
             tlb_gen: 1,
@@ -103,24 +81,53 @@ impl Mm {
         (before.map(|vma| vma.range.end), after.map(|vma| vma.range.start))
     }
 
-    /// Takes `range` out of the mappings and puts `with` in its place, if given; adjacent mappings
-    /// that continue each other become one.
-    pub fn replace(&mut self, range: PageRange, with: Option<Vma>) {
+    /// Takes `range` out of the mappings.
+    pub fn remove(&mut self, range: PageRange) {
         let mut vmas = Vec::with_capacity(self.vmas.len() + 2);
         for vma in &self.vmas {
             let below = PageRange { start: vma.range.start, end: vma.range.end.min(range.start) };
             let above = PageRange { start: vma.range.start.max(range.end), end: vma.range.end };
             vmas.extend([below, above].into_iter().filter(|r| !r.is_empty()).map(|r| vma.cut(r)));
         }
-        vmas.extend(with);
-        vmas.sort_by_key(|vma| vma.range.start);
-        self.vmas.clear();
-        for vma in vmas {
-            match self.vmas.last_mut() {
-                Some(last) if last.continues(&vma) => last.range.end = vma.range.end,
-                _ => self.vmas.push(vma),
-            }
+        self.vmas = vmas;
+    }
+
+    /// Puts `vma` in the place of what is mapped there; it becomes one with the mappings beside it
+    /// where `rule` lets it (`vma_merge`).
+    pub fn insert(&mut self, vma: Vma, rule: VmaMerge) {
+        self.remove(vma.range);
+        let mut at = self.vmas.partition_point(|other| other.range.start < vma.range.start);
+        self.vmas.insert(at, vma);
+        if at > 0 && vma.joins(&self.vmas[at - 1], rule) {
+            self.vmas[at - 1] = self.vmas[at - 1].with(&vma);
+            self.vmas.remove(at);
+            at -= 1;
         }
+        // Both sides at once: only if both `anon_vma`s can be one.
+        let (this, next) = (self.vmas[at], self.vmas.get(at + 1).copied());
+        let one =
+            |next: &Vma| this.anon_vma.is_none_or(|own| next.anon_vma.is_none_or(|n| n == own));
+        if let Some(next) = next.filter(|next| vma.joins(next, rule) && one(next)) {
+            self.vmas[at] = this.with(&next);
+            self.vmas.remove(at + 1);
+        }
+    }
+
+    /// Gives the mapping of `page` an `anon_vma`, that of a mapping beside it if it can be shared.
+    ///
+    /// Source: mm/rmap.c:__anon_vma_prepare, mm/mmap.c:find_mergeable_anon_vma (5.10, 6.1),
+    /// mm/vma.c (6.12, 7.3).
+    pub fn prepare_anon_vma(&mut self, page: Vpn) {
+        let at = self.vmas.partition_point(|vma| vma.range.end <= page);
+        let Some(vma) = self.vmas.get(at).copied().filter(|vma| vma.anon_vma.is_none()) else {
+            return;
+        };
+        let (next, prev) = (self.vmas.get(at + 1), at.checked_sub(1).map(|at| &self.vmas[at]));
+        let shared = [next, prev].into_iter().flatten().find_map(|other| other.anon_vma_for(&vma));
+        self.vmas[at].anon_vma = shared.or_else(|| {
+            self.anon_vmas += 1;
+            Some(self.anon_vmas)
+        });
     }
 }
 
@@ -128,26 +135,69 @@ impl Mm {
 mod tests {
     use super::*;
     use crate::arch::X86_64;
+    use crate::program::Prot;
 
     fn vma(start: u64, pages: u64, prot: Prot) -> Vma {
-        Vma { range: PageRange::new(Vpn(start), pages), prot, pgoff: start }
+        Vma::new(PageRange::new(Vpn(start), pages), prot)
     }
 
     #[test]
     fn mappings_split_and_merge() {
         let mut mm = Mm::new(X86_64);
         let all = vma(10, 10, Prot::ReadWrite);
-        mm.replace(all.range, Some(all));
-        let middle = vma(13, 2, Prot::Read);
-        mm.replace(middle.range, Some(middle));
+        mm.insert(all, VmaMerge::Any);
+        let middle = Vma { prot: Prot::Read, ..all.cut(PageRange::new(Vpn(13), 2)) };
+        mm.insert(middle, VmaMerge::Any);
         assert_eq!(mm.vmas().len(), 3);
         assert_eq!(mm.vma(Vpn(14)).unwrap().prot, Prot::Read);
         assert!(mm.covers(all.range));
-        mm.replace(middle.range, Some(Vma { prot: Prot::ReadWrite, ..middle }));
+        mm.insert(Vma { prot: Prot::ReadWrite, ..middle }, VmaMerge::Any);
         assert_eq!(mm.vmas(), [all]);
-        mm.replace(PageRange::new(Vpn(12), 3), None);
+        mm.remove(PageRange::new(Vpn(12), 3));
         assert!(!mm.covers(all.range) && mm.vma(Vpn(12)).is_none());
         let hole = PageRange::new(Vpn(12), 3);
         assert_eq!(mm.neighbours(hole), (Some(Vpn(12)), Some(Vpn(15))));
+    }
+
+    /// Two mappings side by side that were faulted in apart stay two.
+    #[test]
+    fn anon_vmas_keep_mappings_apart() {
+        for (rule, first, second, left) in [
+            (VmaMerge::Any, true, false, 1),
+            (VmaMerge::IntoFaulted, true, false, 1),
+            (VmaMerge::Any, false, true, 1),
+            (VmaMerge::IntoFaulted, false, true, 2),
+            (VmaMerge::Any, true, true, 2),
+        ] {
+            let mut mm = Mm::new(X86_64);
+            let (a, b) = (vma(10, 2, Prot::ReadWrite), vma(30, 2, Prot::ReadWrite));
+            mm.insert(a, rule);
+            mm.insert(b, rule);
+            if first {
+                mm.prepare_anon_vma(Vpn(10));
+            }
+            if second {
+                mm.prepare_anon_vma(Vpn(31));
+            }
+            // As mremap would move `b` behind `a`.
+            let b = *mm.vma(Vpn(30)).unwrap();
+            mm.remove(b.range);
+            mm.insert(Vma { range: PageRange::new(Vpn(12), 2), pgoff: 12, ..b }, rule);
+            assert_eq!(mm.vmas().len(), left, "{rule:?} {first} {second}");
+        }
+    }
+
+    #[test]
+    fn mappings_beside_share_an_anon_vma() {
+        let mut mm = Mm::new(X86_64);
+        let all = vma(10, 4, Prot::ReadWrite);
+        mm.insert(all, VmaMerge::Any);
+        let half = Vma { prot: Prot::Read, ..all.cut(PageRange::new(Vpn(12), 2)) };
+        mm.insert(half, VmaMerge::Any);
+        mm.prepare_anon_vma(Vpn(10));
+        mm.prepare_anon_vma(Vpn(12));
+        let anon_vma = |page| mm.vma(Vpn(page)).unwrap().anon_vma;
+        assert!(anon_vma(10).is_some());
+        assert_eq!(anon_vma(10), anon_vma(12));
     }
 }

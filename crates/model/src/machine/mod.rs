@@ -9,4 +9,5 @@ pub mod mm;
 pub mod page_table;
 pub mod swap;
 pub mod tlb;
+pub mod vma;
 pub mod world;

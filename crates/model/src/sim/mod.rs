@@ -180,7 +180,7 @@ fn new_world(program: &Program, row: &KernelRow, options: &SimOptions) -> SimWor
     let spec = WorldSpec {
         policies: row.policies,
         config: row.config,
-        arch: crate::arch::X86_64,
+        arch: row.config.arch(),
         cpus: usize::from(program.machine.cpus).max(1),
         threads: program.threads.len(),
         frames: options.frames,
@@ -211,20 +211,37 @@ fn final_pages(program: &Program, world: &SimWorld) -> BTreeMap<String, String> 
         return BTreeMap::new();
     }
     let mm = &world.mms[USER_MM.index()];
+    let mut first_of = BTreeMap::new();
+    let mut state = |page, name: &str| {
+        let mut state = match mm.table.get(page) {
+            Pte::None => "none".to_owned(),
+            Pte::Swap(_) => "swapped".to_owned(),
+            Pte::Present(pte) if pte.special => "present".to_owned(),
+            Pte::Present(pte) if world.frames.get(pte.pfn).maps == 1 => {
+                "present exclusive".to_owned()
+            }
+            Pte::Present(_) => "present".to_owned(),
+        };
+        // Every page of a mapping that is newer than the last clear_refs
+        // (fs/proc/task_mmu.c:pte_to_pagemap_entry, VM_SOFTDIRTY); nothing here clears.
+        if world.config.soft_dirty {
+            state += " soft-dirty";
+        }
+        if let Pte::Present(pte) = mm.table.get(page) {
+            let first: &mut String = first_of.entry(pte.pfn).or_insert_with(|| name.to_owned());
+            if first != name {
+                state += &format!(" same-as:{first}");
+            }
+        }
+        state
+    };
     let pages = program.areas.iter().flat_map(|area| area.range.iter());
-    pages
-        .filter(|page| mm.vma(*page).is_some())
-        .filter_map(|page| {
-            let state = match mm.table.get(page) {
-                Pte::None => "none".to_owned(),
-                Pte::Swap(_) => "swapped".to_owned(),
-                Pte::Present(pte) if pte.special => "present".to_owned(),
-                Pte::Present(pte) if world.frames.get(pte.pfn).maps == 1 => {
-                    "present exclusive".to_owned()
-                }
-                Pte::Present(_) => "present".to_owned(),
-            };
-            Some((program.page_name(page)?, state))
+    let named = pages.filter_map(|page| Some((page, program.page_name(page)?)));
+    named
+        .filter(|(page, _)| mm.vma(*page).is_some())
+        .map(|(page, name)| {
+            let state = state(page, &name);
+            (name, state)
         })
         .collect()
 }

@@ -1,7 +1,7 @@
 //! Draws a case.
 
-use super::operations::{Effect, Needs, OPERATIONS, Operation};
-use super::state::{Pages, State};
+use super::operations::{Needs, OPERATIONS, Operation};
+use super::state::{MAP, Pages, State};
 use super::write::after;
 use super::{AreaPlan, Case, Company, Place, Step};
 use needless_model::rng::SplitMix64;
@@ -24,7 +24,7 @@ pub fn generate(seed: u64, release: (u32, u32)) -> Case {
     draw.state = State::new(areas.iter().map(|area| area.pages));
     for area in 0..areas.len() {
         let whole = draw.state.whole(area);
-        draw.state.apply(Effect::Map, &whole);
+        draw.state.apply(MAP, &whole);
     }
     let company = draw.company();
     let count = draw.rng.below(4);

@@ -5,6 +5,9 @@ use super::operations::{Effect, Needs};
 use needless_model::program::Prot;
 use std::ops::Range;
 
+/// How areas are mapped unless a step says otherwise.
+pub(super) const MAP: Effect = Effect::Map(Prot::ReadWrite);
+
 /// A run of pages of one area.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pages {
@@ -78,9 +81,9 @@ impl State {
         let range = pages.range.clone();
         match effect {
             Effect::None => {}
-            Effect::Map => {
+            Effect::Map(prot) => {
                 let mapping = self.next_mapping();
-                let page = Some(Mapped { prot: Prot::ReadWrite, mapping });
+                let page = Some(Mapped { prot, mapping });
                 self.areas[pages.area][range].fill(page);
             }
             Effect::Unmap => self.areas[pages.area][range].fill(None),
@@ -135,8 +138,8 @@ impl State {
             if old.iter().zip(new).any(|(old, new)| old.is_some() && new.is_none()) {
                 let some = now.allows(Needs::SomeMapped, &whole);
                 let unmap = some.then_some((Effect::Unmap, whole.clone()));
-                way.extend(unmap.into_iter().chain([(Effect::Map, whole.clone())]));
-                now.apply(Effect::Map, &whole);
+                way.extend(unmap.into_iter().chain([(MAP, whole.clone())]));
+                now.apply(MAP, &whole);
             }
             for (effect, range) in corrections(old, &now.areas[area]) {
                 way.push((effect, Pages { area, range }));

@@ -2,7 +2,7 @@
 //! does.
 
 use super::operations::{Effect, Needs, Operation, with_effect};
-use super::state::{Pages, State};
+use super::state::{MAP, Pages, State};
 use super::{AreaPlan, Case, Company, NAMES, Place, Step};
 use std::fmt::Write as _;
 
@@ -94,7 +94,7 @@ impl Writer {
             }
         };
         self.lines.push(format!("map \"{}\" pages={}{place}", NAMES[number], area.pages));
-        self.state.apply(Effect::Map, &self.state.whole(number));
+        self.state.apply(MAP, &self.state.whole(number));
     }
 
     fn steps(&mut self, steps: &[Step], level: usize) -> Option<()> {

@@ -1,0 +1,76 @@
+//! A mapping, and when two of them become one.
+//!
+//! Where mappings begin and end decides how often calls that go mapping by mapping flush.
+
+use crate::addr::PageRange;
+use crate::policy::VmaMerge;
+use crate::program::Prot;
+
+/// The identity of an `anon_vma`: what a mapping's pages find their mappings by. It appears with the
+/// first page of the mapping's own.
+pub type AnonVma = u32;
+
+/// A mapping (`vm_area_struct`): private anonymous memory, for now.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Vma {
+    /// Its pages.
+    pub range: PageRange,
+    /// Its protection.
+    pub prot: Prot,
+    /// The page number that the first page had when the mapping was made; it moves with `mremap`
+    /// once there are pages.
+    pub pgoff: u64,
+    /// Where its pages are found by; `None` before the first.
+    pub anon_vma: Option<AnonVma>,
+    /// Whether it counts as committed memory (`VM_ACCOUNT`).
+    pub charged: bool,
+}
+
+impl Vma {
+    /// A new mapping (mm/mmap.c:mmap_region).
+    pub const fn new(range: PageRange, prot: Prot) -> Vma {
+        let charged = matches!(prot, Prot::ReadWrite);
+        Vma { range, prot, pgoff: range.start.0, anon_vma: None, charged }
+    }
+
+    /// The part of it inside `range`.
+    pub fn cut(&self, range: PageRange) -> Vma {
+        let part = self.range.intersect(range);
+        Vma { range: part, pgoff: self.pgoff + (part.start.0 - self.range.start.0), ..*self }
+    }
+
+    /// Whether `next` begins where this ends, in memory and in what is mapped.
+    fn continues(&self, next: &Vma) -> bool {
+        self.range.end == next.range.start && self.pgoff + self.range.pages() == next.pgoff
+    }
+
+    /// Whether this mapping, new or changed, can be one with `other` beside it.
+    ///
+    /// Source: mm/mmap.c:is_mergeable_vma, is_mergeable_anon_vma (5.10, 6.1), mm/vma.c (6.12, 7.3).
+    pub(super) fn joins(&self, other: &Vma, rule: VmaMerge) -> bool {
+        let anon_vmas = match (self.anon_vma, other.anon_vma) {
+            (Some(own), Some(others)) => own == others,
+            (Some(_), None) => rule == VmaMerge::Any,
+            (None, _) => true,
+        };
+        (self.continues(other) || other.continues(self))
+            && (self.prot, self.charged) == (other.prot, other.charged)
+            && anon_vmas
+    }
+
+    /// Both as one mapping.
+    pub(super) fn with(&self, other: &Vma) -> Vma {
+        let first = if self.range.start < other.range.start { self } else { other };
+        let range = self.range.hull(other.range);
+        Vma { range, anon_vma: self.anon_vma.or(other.anon_vma), ..*first }
+    }
+
+    /// The `anon_vma` that a mapping beside this one may share, though protections differ: they may
+    /// become one later.
+    ///
+    /// Source: mm/mmap.c:anon_vma_compatible (5.10, 6.1), mm/vma.c (6.12, 7.3).
+    pub(super) fn anon_vma_for(&self, beside: &Vma) -> Option<AnonVma> {
+        let adjacent = self.continues(beside) || beside.continues(self);
+        self.anon_vma.filter(|_| adjacent && self.charged == beside.charged)
+    }
+}

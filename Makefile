@@ -19,6 +19,7 @@ build: setup ## build the command and its runner, optimised
 	cargo build --locked --release -p needless
 	cargo rustc --locked --release -p needless-runner --bin needless-runner --target $(TARGET) -- -C target-feature=+crt-static
 	install -m 755 $(CARGO_TARGET_DIR)/$(TARGET)/release/needless-runner $(BIN)/needless-runner
+	scripts/arm64.sh release
 
 # Without root (status 120) the live line says what is missing; the rest of the table is there.
 demo: build ## the main job: one scenario on this kernel and in the model

@@ -8,6 +8,7 @@
 //! sleeps while rounds run. At the end of input, and after any failure, which it prints on the
 //! console, it switches the machine off.
 
+use crate::marks::Mark;
 use crate::perf::{Place, Rings};
 use crate::swap::ZramSwap;
 use crate::tracefs;
@@ -109,7 +110,9 @@ fn serve() -> Result<(), Failed> {
     let booted = Booted { version: PROTOCOL_VERSION, release, settings: settings() };
     wire::write_message(&mut answers, &booted).map_err(at("the port"))?;
     while let Some(errand) = wire::read_message(&mut errands).map_err(at("reading an errand"))? {
-        for message in machine.run(&errand) {
+        let messages = machine.run(&errand);
+        Mark::ErrandEnds.make();
+        for message in messages {
             wire::write_message(&mut answers, &message).map_err(at("answering"))?;
         }
     }

@@ -25,6 +25,7 @@ pub mod guest;
 pub mod keeper;
 pub mod locate;
 pub mod log;
+pub mod marks;
 pub mod pages;
 pub mod perf;
 pub mod rounds;

@@ -8,6 +8,7 @@
 
 use crate::exec::{Flow, Worker};
 use crate::log::{Attempt, Kind};
+use crate::marks::Mark as Signal;
 use crate::session::drain_again;
 use crate::sys::Usage;
 use crate::team::only_holds;
@@ -119,7 +120,9 @@ fn one(
     let start_ns = crate::sys::now_ns();
     let before = Usage::now();
     worker.marker(Kind::RoundStart, number, 0);
+    Signal::RoundBegins.make();
     let flow = worker.body(body)?;
+    Signal::RoundEnds.make();
     worker.marker(Kind::RoundEnd, number, 0);
     let used = Usage::now().since(before);
     if flow == Flow::Stop {
@@ -133,6 +136,9 @@ fn one(
         Some(watch) => watch.after(&run.team, &mut log, observed),
         None => (true, Vec::new()),
     };
+    if counts && good {
+        Signal::RoundCounts.make();
+    }
     let cycles_to = log.cycles.len();
     log.attempts.push(Attempt {
         index,

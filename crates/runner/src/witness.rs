@@ -101,6 +101,8 @@ pub struct Watch {
     first_counters: Vec<u64>,
     first_interrupts: BTreeMap<String, u64>,
     round_counters: Vec<u64>,
+    /// Whether the counters are read around each round; not where time is taken.
+    counts: bool,
     rings: Option<Rings>,
     cpus: Vec<CpuWatch>,
     tids: Vec<i32>,
@@ -114,8 +116,9 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches over `program`, whose threads are all there.
-    pub fn new(program: &Program, tids: Vec<i32>, rings: Option<Rings>) -> Watch {
+    /// Watches over `program`, whose threads are all there; `counts`: in a pass that counts, with
+    /// or without events, not in one that takes the time.
+    pub fn new(program: &Program, tids: Vec<i32>, counts: bool, rings: Option<Rings>) -> Watch {
         let mut cpus: Vec<CpuWatch> = Vec::new();
         for (index, thread) in program.threads.iter().enumerate() {
             let acts = index == 0 || !only_holds(thread);
@@ -140,6 +143,7 @@ impl Watch {
             first_counters: Vec::new(),
             first_interrupts: BTreeMap::new(),
             round_counters: Vec::new(),
+            counts,
             sentinels: if rings.is_some() { map_sentinels() } else { PageRange::new(Vpn(0), 0) },
             rings,
             cpus,
@@ -161,7 +165,7 @@ impl Watch {
     /// Called before each round: notes the counters, empties the rings, and waits until the
     /// threads that ought to run are on their CPUs.
     pub fn before(&mut self, team: &Team, log: &mut Log) {
-        if self.rings.is_some() {
+        if self.counts {
             self.round_counters = self.counters.read();
         }
         self.catch_up(log);
@@ -170,7 +174,7 @@ impl Watch {
 
     /// Called after each round: whether it is good, and what the counters did.
     pub fn after(&mut self, team: &Team, log: &mut Log, round: Observed) -> (bool, Vec<u64>) {
-        let counters = if self.rings.is_some() {
+        let counters = if self.counts {
             vmstat::difference(&self.round_counters, &self.counters.read())
         } else {
             Vec::new()
@@ -249,6 +253,7 @@ impl Watch {
         let from = log.records.len();
         let full = rings.drain(&mut log.records);
         let sentinel = self.sentinels.start;
+        let fault = if rings.faults { Kind::Fault } else { Kind::FaultDone };
         let mut arrived = true;
         if !self.sentinels.is_empty() {
             self.sentinels.start = sentinel.add(1);
@@ -256,7 +261,7 @@ impl Watch {
             rings.drain(&mut log.records);
             arrived = log.records[from..]
                 .iter()
-                .any(|r| r.kind == Kind::Fault && Vpn::containing(r.value) == sentinel);
+                .any(|r| r.kind == fault && Vpn::containing(r.value) == sentinel);
         }
         let told: u64 =
             log.records[from..].iter().filter(|r| r.kind == Kind::Lost).map(|r| r.value).sum();

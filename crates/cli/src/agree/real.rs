@@ -1,9 +1,10 @@
 //! The real kernels there are: the running one, and those that are booted.
 
 use super::{RealTarget, Refusal};
+use crate::failure::UNSUPPORTED;
 use crate::targets::Spec;
 use miette::Diagnostic;
-use needless_guest::{GuestError, KernelTarget};
+use needless_guest::{Arch, GuestError, KernelTarget};
 use needless_live::{Batch, LiveError, LiveOptions};
 use needless_model::program::Program;
 use needless_model::run::TargetRun;
@@ -19,9 +20,19 @@ const BATCH: usize = 8;
 pub fn open(spec: &Spec) -> Option<Result<Box<dyn RealTarget>, Refusal>> {
     Some(match spec {
         Spec::Live => Live::open().map(|live| Box::new(live) as Box<dyn RealTarget>),
+        Spec::Kernel(target) if target.arch() != Arch::X86_64 => Err(no_rows(target.arch())),
         Spec::Kernel(target) => Ok(Box::new(Booted { target: target.clone(), guests: None })),
         Spec::Model(_) => return None,
     })
+}
+
+fn no_rows(arch: Arch) -> Refusal {
+    Refusal {
+        reason: format!("the model has no rows for {arch}"),
+        help: Some("`needless run` shows what the kernel does".to_owned()),
+        status: UNSUPPORTED,
+        for_good: true,
+    }
 }
 
 /// The running kernel.

@@ -64,6 +64,17 @@ pub fn run(worker: &mut Worker<'_>, plan: Plan, body: &[Op]) -> Result<Flow, Fai
         };
         if warming {
             warmup_left -= 1;
+            // What a disturbed round leaves behind would show in the next one.
+            match mark {
+                Mark::Failed if repeatable && renewals < attempt_limit(plan) => {
+                    renewals += 1;
+                    renew(worker);
+                    drain_again(0)?;
+                    warmup_left = plan.warmup;
+                }
+                Mark::Failed => unsettled = plan.warmup,
+                Mark::Counts | Mark::Unsettled => {}
+            }
             continue;
         }
         match mark {
@@ -151,8 +162,8 @@ fn one(
     });
     Ok(Some(match (counts, good) {
         (true, true) => Mark::Counts,
-        (true, false) => Mark::Failed,
-        (false, _) => Mark::Unsettled,
+        (_, false) => Mark::Failed,
+        (false, true) => Mark::Unsettled,
     }))
 }
 

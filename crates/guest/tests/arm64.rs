@@ -100,7 +100,9 @@ fn text(round: &Round) -> String {
 fn check(row: &Row, run: &TargetRun) -> Result<(), String> {
     let name = format!("{} {} {}", row.scenario, row.kernel, row.processor);
     assert_eq!(run.rounds.len(), ROUNDS as usize, "{name}");
-    assert!(run.unseen.contains_key("faults") && run.unseen.contains_key("flushes"), "{name}");
+    for hidden in ["faults", "flushes"] {
+        assert!(run.unseen.contains_key(hidden), "{name}: {hidden}: {:?}", run.unseen);
+    }
     for round in &run.rounds {
         let shows =
             |event: &Event| matches!(event.kind, EventKind::Fault { .. } | EventKind::Flush { .. });

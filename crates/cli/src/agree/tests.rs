@@ -30,7 +30,10 @@ impl RealTarget for Pretender {
             let run = sim::run(program, &self.row, &SimOptions::default()).unwrap();
             let invalid = (self.spoilt > 0).then(|| "spoilt".to_owned());
             self.spoilt = self.spoilt.saturating_sub(1);
-            Ok(TargetRun { release: Some(self.release.to_owned()), invalid, ..run })
+            // As a kernel of that release says: MGLRU is on.
+            let environment = [("vm.lru_gen".to_owned(), "0x0007".to_owned())].into();
+            let release = Some(self.release.to_owned());
+            Ok(TargetRun { release, environment, invalid, ..run })
         };
         programs.iter().map(&mut run).collect()
     }

@@ -75,7 +75,8 @@ fn a_wrong_rule_is_found_and_made_small() {
     let operations = |word: &str| lines.iter().filter(|line| line.starts_with(word)).count();
     assert!(lines.contains(&"map \"heap\" pages=1"), "{}", minimal.scenario);
     assert_eq!(operations("madvise"), 1, "{}", minimal.scenario);
-    assert_eq!(operations("rounds 1 warmup=0"), 1, "{}", minimal.scenario);
+    // The page has to go to swap before it is read, in the set-up or in the round before.
+    assert_eq!(operations("rounds 1 warmup="), 1, "{}", minimal.scenario);
     assert!(lines.len() < 20, "{}", minimal.scenario);
 }
 

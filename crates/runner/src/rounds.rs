@@ -32,6 +32,10 @@ fn attempt_limit(plan: Plan) -> u32 {
     plan.count.saturating_mul(5).saturating_add(20)
 }
 
+/// Times that the warm-up starts again because of what happened in it or between rounds. Where
+/// every round is disturbed, it is the rounds that have to say so, soon.
+const MOST_RENEWALS: u32 = 10;
+
 /// Whether rounds can be repeated at will: nobody but thread 0 acts.
 pub fn repeatable(program: &Program) -> bool {
     program.threads.iter().skip(1).all(only_holds)
@@ -49,7 +53,7 @@ pub fn run(worker: &mut Worker<'_>, plan: Plan, body: &[Op]) -> Result<Flow, Fai
     drain_again(0)?;
     while next < plan.count {
         // What others did to the LRU batches between rounds is no round's fault.
-        if repeatable && renewals < attempt_limit(plan) && lru_shared(worker) {
+        if repeatable && renewals < MOST_RENEWALS && lru_shared(worker) {
             renewals += 1;
             renew(worker);
             drain_again(0)?;
@@ -66,7 +70,7 @@ pub fn run(worker: &mut Worker<'_>, plan: Plan, body: &[Op]) -> Result<Flow, Fai
             warmup_left -= 1;
             // What a disturbed round leaves behind would show in the next one.
             match mark {
-                Mark::Failed if repeatable && renewals < attempt_limit(plan) => {
+                Mark::Failed if repeatable && renewals < MOST_RENEWALS => {
                     renewals += 1;
                     renew(worker);
                     drain_again(0)?;

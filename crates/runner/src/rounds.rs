@@ -70,14 +70,14 @@ pub fn run(worker: &mut Worker<'_>, plan: Plan, body: &[Op]) -> Result<Flow, Fai
             warmup_left -= 1;
             // What a disturbed round leaves behind would show in the next one.
             match mark {
-                Mark::Failed if repeatable && renewals < MOST_RENEWALS => {
+                Mark::Failed if !repeatable => unsettled = plan.warmup,
+                Mark::Failed if renewals < MOST_RENEWALS => {
                     renewals += 1;
                     renew(worker);
                     drain_again(0)?;
                     warmup_left = plan.warmup;
                 }
-                Mark::Failed => unsettled = plan.warmup,
-                Mark::Counts | Mark::Unsettled => {}
+                Mark::Failed | Mark::Counts | Mark::Unsettled => {}
             }
             continue;
         }

@@ -274,6 +274,17 @@ pub enum ScenarioVerb {
         /// A built-in scenario's name, or a file.
         scenario: String,
     },
+    /// Print the random scenario that `needless agree --random` draws for a seed.
+    #[command(before_help = "Examples:
+  needless scenario random 1742 > random-1742.kdl
+  needless scenario random 1742 --kernel 5.10   of the operations that 5.10 has")]
+    Random {
+        /// The seed.
+        seed: u64,
+        /// The kernel it is drawn for; older ones lack some operations.
+        #[arg(long, value_name = "RELEASE", default_value = "7.3")]
+        kernel: String,
+    },
     /// Read scenarios and say what is wrong with them.
     #[command(before_help = "Examples:\n  needless scenario check mine.kdl --set pages=64")]
     Check {

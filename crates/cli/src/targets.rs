@@ -89,7 +89,8 @@ impl Spec {
     }
 }
 
-fn model(program: &Program, row: &KernelRow) -> Result<TargetRun, String> {
+/// A program in a row of the model.
+pub fn model(program: &Program, row: &KernelRow) -> Result<TargetRun, String> {
     sim::run(program, row, &SimOptions::default()).map_err(|error| error.to_string())
 }
 
@@ -167,12 +168,6 @@ fn against_model(program: &Program, run: TargetRun, status: u8) -> (Outcome, u8)
             (Outcome::Unavailable { reason, help: None }, OTHER)
         }
     }
-}
-
-/// A program in the model's row for a real run, and whether that row is the kernel's own.
-pub fn reference(program: &Program, real: &TargetRun) -> (Result<TargetRun, String>, bool) {
-    let (row, own_row) = row_of_run(real);
-    (model(program, &row), own_row)
 }
 
 /// The status of a run without events: rusage is all that was compared.

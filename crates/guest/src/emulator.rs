@@ -110,12 +110,14 @@ fn path(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// The scenarios' CPUs are isolated from the scheduler's choices: what is not pinned there, kernel
-/// threads included, runs on the last CPU. Nothing that scenarios observe depends on it, except
-/// that they are left alone.
+/// The scenarios' CPUs are isolated from the scheduler's choices, and what RCU has to call is called
+/// elsewhere: what is not pinned there runs on the last CPU, where the runner moves kernel threads
+/// that were made before. Nothing that scenarios observe depends on it, except that they are left
+/// alone.
 fn command_line(platform: &Platform, options: &GuestOptions) -> String {
     let (own, last, thp) = (platform.command_line, options.cpus - 1, options.thp.word());
-    let line = format!("{own} {COMMAND_LINE} isolcpus=0-{last} transparent_hugepage={thp}");
+    let apart = format!("isolcpus=0-{last} rcu_nocbs=0-{last}");
+    let line = format!("{own} {COMMAND_LINE} {apart} transparent_hugepage={thp}");
     format!("{line} {}", options.append).trim_end().to_owned()
 }
 

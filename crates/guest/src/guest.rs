@@ -128,9 +128,8 @@ impl Guest {
     fn greet(&mut self) -> Result<(), Greeting> {
         self.port.get_mut().until = Instant::now() + self.limits.boot;
         match wire::read_message::<Booted>(&mut self.port) {
-            Ok(Some(Booted { version: PROTOCOL_VERSION, release, settings })) => {
-                self.environment.insert("kernel.release".to_owned(), release);
-                self.environment.extend(settings);
+            Ok(Some(Booted { version: PROTOCOL_VERSION, environment })) => {
+                self.environment.extend(environment);
                 if let Some(Ok(tally)) = &mut self.tally {
                     tally.close_door();
                 }

@@ -76,6 +76,7 @@ const V5_8: Policies = Policies {
     advise_gather: AdviseGather::PerMapping,
     vma_merge: VmaMerge::IntoFaulted,
     protect_charge: ProtectCharge::Keep,
+    move_range: MoveRange::OneMapping,
     gather_batch: GatherBatch::Full,
     populate: Populate::No,
     zero_swap: ZeroSwap::Write,
@@ -121,6 +122,7 @@ const V6_18: Policies = Policies {
     advise_gather: AdviseGather::PerCall,
     zap_drain: ZapDrain::No,
     vma_merge: VmaMerge::Any,
+    move_range: MoveRange::EachMapping,
     ..V6_12
 };
 

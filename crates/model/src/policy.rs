@@ -233,6 +233,12 @@ policies! {
         Keep = "keep", "it keeps it";
         DropUnfaulted = "drop-unfaulted", "it drops it, so that the mapping differs from its neighbours";
     }
+    /// What `mremap` does with a range of several mappings.
+    move_range: MoveRange = "move-range", "whether mremap moves a range of several mappings",
+        source "mm/mremap.c:vma_to_resize (5.10 to 6.12), remap_move (7.3)" {
+        OneMapping = "one", "EFAULT, after it unmapped the target";
+        EachMapping = "each", "it moves one after the other; holes behind the first stay holes";
+    }
     /// How full a gather's page batch may get.
     gather_batch: GatherBatch = "gather-batch", "how many entries of a gather's page batch stay free",
         source "mm/mmu_gather.c:__tlb_remove_page_size (6.1), __tlb_remove_folio_pages_size (6.12)" {

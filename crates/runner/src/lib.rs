@@ -19,6 +19,7 @@ pub mod classify;
 pub mod collect;
 pub mod crash;
 pub mod decode;
+pub mod environment;
 pub mod exec;
 pub mod guard;
 pub mod guest;

@@ -95,6 +95,11 @@ impl Failure {
         }
     }
 
+    /// Whether an operation of the program failed, and not what runs it.
+    pub fn is_the_programs(&self) -> bool {
+        matches!(self.kind, FailureKind::Operation | FailureKind::Signal)
+    }
+
     /// The exit status that goes with it.
     pub fn exit_status(&self) -> u8 {
         match self.kind {

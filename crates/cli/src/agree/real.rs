@@ -1,6 +1,6 @@
 //! The real kernels there are: the running one, and those that are booted.
 
-use super::{RealTarget, Refusal};
+use super::{Extent, RealTarget, Refusal};
 use crate::failure::UNSUPPORTED;
 use crate::targets::Spec;
 use miette::Diagnostic;
@@ -31,7 +31,7 @@ fn no_rows(arch: Arch) -> Refusal {
         reason: format!("the model has no rows for {arch}"),
         help: Some("`needless run` shows what the kernel does".to_owned()),
         status: UNSUPPORTED,
-        for_good: true,
+        extent: Extent::EveryProgram,
     }
 }
 
@@ -57,7 +57,7 @@ impl RealTarget for Live {
     }
 
     fn release(&self) -> String {
-        needless_live::environment::release()
+        needless_live::release()
     }
 
     fn batch(&self) -> usize {
@@ -75,15 +75,18 @@ impl RealTarget for Live {
 }
 
 fn live_refusal(error: LiveError) -> Refusal {
-    let for_this_one = matches!(
-        error,
-        LiveError::ProgramFailed(_) | LiveError::EventsLost { .. } | LiveError::Unsupported { .. }
-    );
+    let extent = match &error {
+        LiveError::ProgramFailed(failure) if failure.is_the_programs() => Extent::Operation,
+        LiveError::ProgramFailed(_)
+        | LiveError::EventsLost { .. }
+        | LiveError::Unsupported { .. } => Extent::ThisRun,
+        _ => Extent::EveryProgram,
+    };
     Refusal {
         reason: error.to_string(),
         help: error.help().map(|help| help.to_string()),
         status: error.exit_status(),
-        for_good: !for_this_one,
+        extent,
     }
 }
 
@@ -113,11 +116,18 @@ impl RealTarget for Booted {
             none => match needless_guest::Batch::open(kernel, options) {
                 Ok(guests) => none.insert(guests),
                 Err(error) => {
-                    return programs.iter().map(|_| Err(guest_refusal(&error, true))).collect();
+                    return programs
+                        .iter()
+                        .map(|_| Err(guest_refusal(&error, Extent::EveryProgram)))
+                        .collect();
                 }
             },
         };
-        let refusal = |error| guest_refusal(&error, false);
+        let extent = |error: &GuestError| match error {
+            GuestError::ProgramFailed(failure) if failure.is_the_programs() => Extent::Operation,
+            _ => Extent::ThisRun,
+        };
+        let refusal = |error| guest_refusal(&error, extent(&error));
         programs.iter().map(|program| guests.run(program).map_err(refusal)).collect()
     }
 
@@ -127,11 +137,11 @@ impl RealTarget for Booted {
     }
 }
 
-fn guest_refusal(error: &GuestError, for_good: bool) -> Refusal {
+fn guest_refusal(error: &GuestError, extent: Extent) -> Refusal {
     Refusal {
         reason: error.to_string(),
         help: error.help().map(|help| help.to_string()),
         status: error.exit_status(),
-        for_good,
+        extent,
     }
 }

@@ -11,23 +11,49 @@ use crate::kernel::map::unmap_region;
 use crate::kernel::reclaim::flush_tlb_batched_pending;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
+use crate::policy::MoveRange;
 use crate::pte::Pte;
 use crate::site::Site;
 
-/// Moves the pages of `from`, one mapping's, to `to`.
+/// Moves the pages of `from` to `to`.
 ///
-/// Source: mm/mremap.c:mremap_to, move_vma, move_page_tables (5.10 to 7.3).
+/// Source: mm/mremap.c:mremap_to, move_vma, move_page_tables (5.10 to 7.3), remap_move (7.3).
 pub fn mremap(env: &mut impl Env, from: PageRange, to: Vpn) -> Result<(), Errno> {
-    let target = PageRange::new(to, from.pages());
-    if from.is_empty() || from.overlaps(target) {
+    if from.is_empty() || from.overlaps(PageRange::new(to, from.pages())) {
         return Err(Errno::Einval);
     }
     let mm = env.context().mm;
     env.lock(Lock::MmapWrite(mm));
+    let moved = match env.policies().move_range {
+        MoveRange::OneMapping => move_vma(env, from, to),
+        MoveRange::EachMapping => move_vmas(env, from, to),
+    };
+    env.unlock(Lock::MmapWrite(mm));
+    moved
+}
+
+/// Moves every mapping in `from`; its first page has to be mapped.
+fn move_vmas(env: &mut impl Env, from: PageRange, to: Vpn) -> Result<(), Errno> {
+    let mut rest = from;
+    while let Some(part) =
+        env.step(Site::MovePtes, |w, at| w.mms[at.mm.index()].vmas_in(rest).next().map(|v| v.range))
+    {
+        if rest == from && part.start != from.start {
+            break;
+        }
+        move_vma(env, part, to.add(part.start.since(from.start)))?;
+        rest.start = part.end;
+    }
+    if rest == from { Err(Errno::Efault) } else { Ok(()) }
+}
+
+/// Moves the pages of `from`, which has to be one mapping's.
+fn move_vma(env: &mut impl Env, from: PageRange, to: Vpn) -> Result<(), Errno> {
+    let target = PageRange::new(to, from.pages());
     // 1. What is mapped at the target goes.
     unmap_region(env, target);
     // 2. A copy of the mapping; both exist for a while.
-    let vma = env.step(Site::MovePtes, |w, at| {
+    let copied = env.step(Site::MovePtes, |w, at| {
         let rule = w.policies.vma_merge;
         let mm = &mut w.mms[at.mm.index()];
         let vma = mm.vma(from.start).map(|vma| vma.cut(from)).filter(|vma| vma.range == from);
@@ -36,15 +62,15 @@ pub fn mremap(env: &mut impl Env, from: PageRange, to: Vpn) -> Result<(), Errno>
             let pgoff = if vma.anon_vma.is_some() { vma.pgoff } else { target.start.0 };
             mm.insert(Vma { range: target, pgoff, ..vma }, rule);
         }
-        vma
+        vma.is_some()
     });
-    if vma.is_some() {
-        // 3. The translations, table by table; then the empty source.
-        move_page_tables(env, from, to);
-        unmap_region(env, from);
+    if !copied {
+        return Err(Errno::Efault);
     }
-    env.unlock(Lock::MmapWrite(mm));
-    vma.map(|_| ()).ok_or(Errno::Efault)
+    // 3. The translations, table by table; then the empty source.
+    move_page_tables(env, from, to);
+    unmap_region(env, from);
+    Ok(())
 }
 
 fn move_page_tables(env: &mut impl Env, from: PageRange, to: Vpn) {

@@ -60,6 +60,7 @@ const V5_8: Policies = Policies {
     reuse: Reuse::MapCount,
     swapin_read: SwapinRead::ReadOnly,
     swapin_write: SwapinWrite::MapCount,
+    swapin_drain: SwapinDrain::Never,
     anon_exclusive: AnonExclusive::No,
     pageout_young: PageoutYoung::Clear,
     protect_flush: ProtectFlush::WholeRange,
@@ -77,6 +78,7 @@ const V5_8: Policies = Policies {
     vma_merge: VmaMerge::IntoFaulted,
     protect_charge: ProtectCharge::Keep,
     move_range: MoveRange::OneMapping,
+    move_tables: MoveTables::LastLevelOnly,
     gather_batch: GatherBatch::Full,
     populate: Populate::No,
     zero_swap: ZeroSwap::Write,
@@ -89,6 +91,7 @@ const V5_10: Policies = Policies { reuse: Reuse::PageCount, ..V5_8 };
 const V5_15: Policies = Policies {
     flush_order: FlushOrder::Concurrent,
     self_receive: SelfReceive::No,
+    move_tables: MoveTables::UpperFirst,
     populate: Populate::Yes,
     ..V5_10
 };
@@ -96,6 +99,7 @@ const V5_15: Policies = Policies {
 const V6_1: Policies = Policies {
     reuse: Reuse::ExclusiveAfterDrain,
     swapin_write: SwapinWrite::Exclusive,
+    swapin_drain: SwapinDrain::FromCache,
     anon_exclusive: AnonExclusive::Yes,
     protect_flush: ProtectFlush::PerPte,
     protect_restore: ProtectRestore::IfDirty,
@@ -116,17 +120,25 @@ const V6_12: Policies = Policies {
     ..V6_1
 };
 
-const V6_18: Policies = Policies {
+// Debian's archive has none of 6.13 to 6.15: these five changed somewhere up to 6.16.
+const V6_16: Policies = Policies {
     cpumask: CpumaskClear::AtNextInterrupt,
     dontneed_tables: DontneedTables::Free,
     advise_gather: AdviseGather::PerCall,
     zap_drain: ZapDrain::No,
     vma_merge: VmaMerge::Any,
-    move_range: MoveRange::EachMapping,
     ..V6_12
 };
 
-const V7_3: Policies = Policies { reuse: Reuse::ExclusiveCountingBatch, ..V6_18 };
+const V6_17: Policies = Policies { move_range: MoveRange::EachMapping, ..V6_16 };
+
+const V6_18: Policies = V6_17;
+
+// Nor has it 6.19 to 7.1.
+const V7_2: Policies = Policies { swapin_drain: SwapinDrain::Always, ..V6_18 };
+
+const V7_3: Policies =
+    Policies { reuse: Reuse::ExclusiveCountingBatch, swapin_drain: SwapinDrain::Never, ..V7_2 };
 
 /// A row as the table holds it.
 struct Row {
@@ -142,7 +154,7 @@ struct Row {
 }
 
 /// All rows, oldest first.
-const ROWS: [Row; 7] = {
+const ROWS: [Row; 10] = {
     use Standing::{PublishedFiguresOnly as Published, Runnable};
     [
         Row {
@@ -191,10 +203,37 @@ const ROWS: [Row; 7] = {
             five_level: true,
         },
         Row {
+            name: "6.16",
+            release: (6, 16),
+            standing: Runnable,
+            policies: V6_16,
+            mglru: Some(true),
+            soft_dirty: true,
+            five_level: true,
+        },
+        Row {
+            name: "6.17",
+            release: (6, 17),
+            standing: Runnable,
+            policies: V6_17,
+            mglru: Some(true),
+            soft_dirty: true,
+            five_level: true,
+        },
+        Row {
             name: "6.18",
             release: (6, 18),
             standing: Runnable,
             policies: V6_18,
+            mglru: Some(true),
+            soft_dirty: true,
+            five_level: true,
+        },
+        Row {
+            name: "7.2",
+            release: (7, 2),
+            standing: Runnable,
+            policies: V7_2,
             mglru: Some(true),
             soft_dirty: true,
             five_level: true,

@@ -126,7 +126,7 @@ impl Log {
         self.before = length;
         self.rounds_left = self.rounds_left.saturating_sub(1);
         let to_come = self.longest.saturating_mul(self.rounds_left).min(MOST_ROOM);
-        let needed = length.saturating_add(to_come.max(LONGEST_ROUND));
+        let needed = length.saturating_add(to_come).saturating_add(LONGEST_ROUND);
         if needed <= self.room {
             return false;
         }

@@ -63,6 +63,11 @@ fn on(target: &mut dyn RealTarget, args: &AgreeArgs) -> Result<TargetAgreement, 
     progress.now(&target.name());
     let judged = agree::judge(target, &scenarios, &|| progress.done());
     let mut agreement = judged.map_err(|refusal| failure(refusal, &target.name()))?;
+    drop(progress);
+    if args.targets.len() > 1 {
+        let Totals { run, differing, undecided, .. } = Totals::of(&agreement.scenarios);
+        eprintln!("{}: {run} run, {differing} differing, {undecided} undecided", target.name());
+    }
     if let Some(directory) = &args.keep {
         keep(directory, &mut agreement)?;
     }

@@ -51,11 +51,8 @@ fn processes_with(word: &str) -> Vec<u32> {
 /// Swap devices, mounts and zram devices, by name.
 fn traces() -> Vec<String> {
     let files = ["/proc/swaps", "/proc/mounts"].map(|path| fs::read_to_string(path).unwrap());
-    let names = |text: &String| {
-        text.lines().filter_map(|line| Some(line.split(' ').take(2).collect::<String>())).collect()
-    };
-    let mut found: Vec<String> =
-        files.iter().flat_map(|text| -> Vec<String> { names(text) }).collect();
+    let lines = files.iter().flat_map(|text| text.lines());
+    let mut found: Vec<String> = lines.map(|line| line.split(' ').take(2).collect()).collect();
     let blocks = fs::read_dir("/sys/block").into_iter().flatten().flatten();
     found.extend(blocks.map(|entry| entry.file_name().to_string_lossy().into_owned()));
     found.sort();

@@ -7,7 +7,11 @@ use assert_cmd::Command;
 use serde_json::Value;
 use std::fs;
 use std::process::{self, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+/// One test at a time: both keep every CPU busy.
+static TURN: Mutex<()> = Mutex::new(());
 
 const KERNELS: [&str; 2] = ["kernel:6.1", "kernel:7.3"];
 
@@ -17,6 +21,7 @@ fn two_real_kernels_do_what_the_model_says() {
         eprintln!("skipped: NEEDLESS_NO_KERNELS is set");
         return;
     }
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/regressions");
     let regressions = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let mut agree = Command::cargo_bin("needless").unwrap();
@@ -66,6 +71,7 @@ fn killing_it_leaves_nothing_behind() {
         eprintln!("skipped: NEEDLESS_NO_KERNELS is set");
         return;
     }
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let before = traces();
     for (target, seconds) in [("live", 3), ("kernel:6.1", 3), ("kernel:6.1", 20)] {
         let word = format!("NEEDLESS_TEST=killed-agree-{}-{seconds}", target.replace(':', "-"));

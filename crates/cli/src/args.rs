@@ -1,6 +1,7 @@
 //! The command line: what can be asked for, and how help shows it (examples first).
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use needless_guest::Arch;
 use std::path::PathBuf;
 
 /// Finds the page faults, page copies and TLB flushes that a workload did not need.
@@ -214,13 +215,22 @@ pub struct KernelsArgs {
 #[derive(Debug, Subcommand)]
 pub enum KernelsVerb {
     /// List the kernels that are cached and those that Debian's archive has.
-    #[command(before_help = "Examples:\n  needless kernels list")]
-    List(FormatArgs),
+    #[command(
+        before_help = "Examples:\n  needless kernels list\n  needless kernels list --arch arm64"
+    )]
+    List {
+        /// The architecture whose kernels in the archive are listed: x86-64 or arm64.
+        #[arg(long, value_name = "ARCH", default_value = "x86-64", value_parser = architecture)]
+        arch: Arch,
+        #[command(flatten)]
+        format: FormatArgs,
+    },
     /// Fetch kernels from Debian's archive, with apt's signature checks.
     #[command(before_help = "Examples:
   needless kernels fetch                  those that the model has a row for
   needless kernels fetch 6.12 6.17        the newest build of each series
-  needless kernels fetch 6.12.94+deb13    this build")]
+  needless kernels fetch 6.12.94+deb13    this build
+  needless kernels fetch 6.12/arm64       the same series for arm64")]
     Fetch {
         /// Series or builds; without any: every series that the model has a row for.
         kernels: Vec<String>,
@@ -264,6 +274,17 @@ pub enum ScenarioVerb {
         /// A built-in scenario's name, or a file.
         scenario: String,
     },
+    /// Print the random scenario that `needless agree --random` draws for a seed.
+    #[command(before_help = "Examples:
+  needless scenario random 1742 > random-1742.kdl
+  needless scenario random 1742 --kernel 5.10   of the operations that 5.10 has")]
+    Random {
+        /// The seed.
+        seed: u64,
+        /// The kernel it is drawn for; older ones lack some operations.
+        #[arg(long, value_name = "RELEASE", default_value = "7.3")]
+        kernel: String,
+    },
     /// Read scenarios and say what is wrong with them.
     #[command(before_help = "Examples:\n  needless scenario check mine.kdl --set pages=64")]
     Check {
@@ -306,6 +327,12 @@ pub enum Color {
     Always,
     /// Never.
     Never,
+}
+
+/// `x86-64`, `arm64`
+fn architecture(text: &str) -> Result<Arch, String> {
+    let known = Arch::ALL.into_iter().find(|arch| arch.to_string() == text);
+    known.ok_or_else(|| format!("expected {}", Arch::ALL.map(|arch| arch.to_string()).join(" or ")))
 }
 
 /// `name=value`

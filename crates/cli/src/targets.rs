@@ -4,13 +4,13 @@
 use crate::failure::{EVENTS_LOST, EXPECTED, Failure, NOT_PERMITTED, OTHER, UNSUPPORTED};
 use crate::verbs::policies::remark;
 use miette::Diagnostic;
-use needless_guest::{GuestError, KernelTarget};
+use needless_guest::{Arch, GuestError, KernelTarget};
 use needless_live::LiveOptions;
 use needless_model::account::{Account, EVENTS};
 use needless_model::kernels::KernelRow;
 use needless_model::policy::POLICIES;
 use needless_model::program::{Op, OpKind, Program};
-use needless_model::run::TargetRun;
+use needless_model::run::{INSTRUCTIONS, TargetRun};
 use needless_model::sim::{self, SimOptions};
 use needless_report::compare::{Outcome, Ran, Target};
 use needless_report::doctor::{Check, State};
@@ -89,7 +89,8 @@ impl Spec {
     }
 }
 
-fn model(program: &Program, row: &KernelRow) -> Result<TargetRun, String> {
+/// A program in a row of the model.
+pub fn model(program: &Program, row: &KernelRow) -> Result<TargetRun, String> {
     sim::run(program, row, &SimOptions::default()).map_err(|error| error.to_string())
 }
 
@@ -115,8 +116,16 @@ fn booted(program: &Program, target: &KernelTarget) -> (Outcome, u8) {
         results.and_then(|mut results| results.pop().unwrap_or_else(|| Err(nothing_ran())));
     match result {
         Ok(run) => {
-            let status = standing(&run, || UNSUPPORTED);
-            against_model(program, run, status)
+            let counted = !run.unseen.contains_key(INSTRUCTIONS);
+            match (standing(&run, || UNSUPPORTED), target.arch()) {
+                (status, Arch::X86_64) => against_model(program, run, status),
+                // Faults in all are the rest of what there is.
+                (EXPECTED, Arch::Arm64) if !counted => {
+                    (Outcome::Ran(Box::new(Ran::alone(program, run))), UNSUPPORTED)
+                }
+                // The model has no rows for it.
+                (status, Arch::Arm64) => (Outcome::Ran(Box::new(Ran::alone(program, run))), status),
+            }
         }
         Err(error) => {
             let (help, status) = (error.help().map(|help| help.to_string()), error.exit_status());
@@ -161,12 +170,6 @@ fn against_model(program: &Program, run: TargetRun, status: u8) -> (Outcome, u8)
     }
 }
 
-/// A program in the model's row for a real run, and whether that row is the kernel's own.
-pub fn reference(program: &Program, real: &TargetRun) -> (Result<TargetRun, String>, bool) {
-    let (row, own_row) = row_of_run(real);
-    (model(program, &row), own_row)
-}
-
 /// The status of a run without events: rusage is all that was compared.
 fn blind_status() -> u8 {
     let refused = |check: &needless_live::Check| {
@@ -181,6 +184,9 @@ pub fn row_of_run(run: &TargetRun) -> (KernelRow, bool) {
     let (row, own_row) = row_of(run.release.as_deref());
     let says = |name, value| run.environment.get(name).is_some_and(|found| found == value);
     let row = row.on_la57(says("cpu.flag.la57", "yes"));
+    let generations = run.environment.get("vm.lru_gen").map(|on| on.trim_start_matches("0x"));
+    let mglru = generations.is_some_and(|on| on.chars().any(|digit| digit != '0'));
+    let row = if mglru { row } else { row.without_mglru() };
     let row = if says("config.MEM_SOFT_DIRTY", "n") { row.without_soft_dirty() } else { row };
     (row, own_row)
 }

@@ -4,10 +4,11 @@
 //! archive's addresses and the proxies, nothing else: no hooks, no relaxed checks. The rows name
 //! neighbouring releases, and each is signed by the machine's own keyring of the Debian archive, so
 //! apt verifies every list and, through the lists, every package. The system's own state is neither
-//! read nor written.
+//! read nor written. Each architecture has a state of its own, whose lists hold nothing else.
 
 use crate::cache::{Cache, at};
 use crate::error::FetchError;
+use crate::platform::Arch;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -30,25 +31,34 @@ const SECURITY_SUITES: [&str; 3] = ["bullseye-security", "bookworm-security", "t
 
 /// apt with a state of our own. Only one process at a time has it.
 pub struct Apt {
+    arch: Arch,
     folder: PathBuf,
     _lock: File,
 }
 
 impl Apt {
     /// Waits for the lock and writes the configuration anew.
-    pub fn open(cache: &Cache) -> Result<Apt, FetchError> {
-        let folder = cache.folder("apt")?;
-        let path = folder.join("lock");
+    pub fn open(cache: &Cache, arch: Arch) -> Result<Apt, FetchError> {
+        let name = arch.suffix().map_or("apt".to_owned(), |suffix| format!("apt-{suffix}"));
+        let folder = cache.folder(&name)?;
+        // One lock for all architectures: whoever has it may tidy the cache.
+        let path = cache.folder("apt")?.join("lock");
         let lock = File::create(&path).and_then(|file| file.lock().map(|()| file));
-        let apt = Apt { folder, _lock: lock.map_err(at(&path))? };
+        let apt = Apt { arch, folder, _lock: lock.map_err(at(&path))? };
         for name in ["lists/partial", "cache/archives/partial", "state", "none"] {
-            cache.folder(&format!("apt/{name}"))?;
+            let path = apt.folder.join(name);
+            fs::create_dir_all(&path).map_err(at(&path))?;
         }
         apt.write("status", "")?;
-        apt.write("sources.list", &sources(&apt.addresses()?))?;
+        apt.write("sources.list", &sources(&apt.addresses()?, arch))?;
         apt.write("apt.conf", &apt.configuration(&proxies()?))?;
         cache.sweep();
         Ok(apt)
+    }
+
+    /// The architecture whose packages it knows.
+    pub fn arch(&self) -> Arch {
+        self.arch
     }
 
     /// Brings the lists up to date; gives what apt complains of.
@@ -125,10 +135,10 @@ impl Apt {
     }
 
     fn configuration(&self, proxies: &str) -> String {
-        let folder = self.folder.display();
+        let (folder, debian) = (self.folder.display(), self.arch.platform().debian);
         format!(
-            "APT::Architecture \"amd64\";\n\
-             APT::Architectures {{ \"amd64\"; }};\n\
+            "APT::Architecture \"{debian}\";\n\
+             APT::Architectures {{ \"{debian}\"; }};\n\
              Acquire::Languages \"none\";\n\
              Dir::Etc::main \"/dev/null\";\n\
              Dir::Etc::parts \"/dev/null\";\n\
@@ -179,11 +189,13 @@ impl Addresses {
     }
 }
 
-fn sources(addresses: &Addresses) -> String {
+fn sources(addresses: &Addresses, arch: Arch) -> String {
+    let debian = arch.platform().debian;
     let keyring = KEYRINGS.iter().find(|path| Path::new(path).exists());
     let signed = keyring.map_or(String::new(), |path| format!(" signed-by={path}"));
-    let row =
-        |address: &str, suite: &str| format!("deb [arch=amd64{signed}] {address} {suite} main\n");
+    let row = |address: &str, suite: &str| {
+        format!("deb [arch={debian}{signed}] {address} {suite} main\n")
+    };
     let main = SUITES.iter().map(|suite| row(&addresses.main, suite));
     let security = addresses.security.iter();
     main.chain(security.flat_map(|at| SECURITY_SUITES.iter().map(move |suite| row(at, suite))))
@@ -267,9 +279,10 @@ mod tests {
         let addresses = Addresses::read(text).unwrap();
         assert_eq!(addresses.main, "http://m.test/debian");
         assert_eq!(addresses.security.as_deref(), Some("http://s.test/sec"));
-        let sources = sources(&addresses);
+        let sources = sources(&addresses, Arch::Arm64);
         assert_eq!(sources.lines().count(), SUITES.len() + SECURITY_SUITES.len());
         assert!(!sources.contains("trusted") && sources.contains("m.test/debian bullseye main"));
+        assert!(sources.lines().all(|line| line.starts_with("deb [arch=arm64")), "{sources}");
         assert_eq!(Addresses::read("'http://u.test/ubuntu/dists/noble/InRelease' u 0"), None);
     }
 

@@ -1,4 +1,5 @@
-//! The cache of kernels: `$XDG_CACHE_HOME/needless/kernels/NAME/`, one folder per kernel.
+//! The cache of kernels: `$XDG_CACHE_HOME/needless/kernels/NAME/`, one folder per kernel. `6.12/arm64`
+//! lies in `6.12_arm64`.
 //!
 //! A folder holds `vmlinuz`, `modules/` and `manifest.json`. It is made under another name and
 //! renamed when it is whole, so a folder with a kernel's name is always complete.
@@ -89,6 +90,7 @@ impl Cache {
     pub fn kernels(&self) -> Vec<Kernel> {
         let entries = fs::read_dir(self.root.join("kernels")).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let names = names.map(|folder| folder.replace('_', "/"));
         let mut kernels: Vec<Kernel> = names.filter_map(|name| self.kernel(&name)).collect();
         kernels.sort_by(|a, b| crate::version::compare(&a.manifest.name, &b.manifest.name));
         kernels
@@ -99,7 +101,7 @@ impl Cache {
         if !crate::options::names_a_kernel(name) {
             return None;
         }
-        let folder = self.root.join("kernels").join(name);
+        let folder = self.root.join("kernels").join(folder_name(name));
         let text = fs::read_to_string(folder.join("manifest.json")).ok()?;
         let manifest: Manifest = serde_json::from_str(&text).ok()?;
         (manifest.name == name).then_some(Kernel { manifest, folder })
@@ -138,7 +140,7 @@ impl Cache {
         }
         let text = serde_json::to_vec_pretty(manifest).map_err(io::Error::other);
         write("manifest.json", &text.map_err(at(staging.path()))?)?;
-        let place = kernels.join(&manifest.name);
+        let place = kernels.join(folder_name(&manifest.name));
         let _ = fs::remove_dir_all(&place);
         fs::rename(staging.path(), &place).map_err(at(&place))?;
         Ok(Kernel { manifest: manifest.clone(), folder: place })
@@ -164,6 +166,11 @@ impl Cache {
             }
         }
     }
+}
+
+/// The folder of a kernel. No kernel's name has an underscore in it.
+fn folder_name(kernel: &str) -> String {
+    kernel.replace('/', "_")
 }
 
 /// An error at `path`.
@@ -194,6 +201,9 @@ mod tests {
             cache.keep(&manifest(name), b"image", &[("zram.ko".into(), vec![1])]).unwrap();
         }
         assert_eq!(cache.inventory(), "cached are 6.1, 6.12");
+        cache.keep(&manifest("6.12/arm64"), b"other", &[]).unwrap();
+        assert_eq!(cache.inventory(), "cached are 6.1, 6.12, 6.12/arm64");
+        cache.remove("6.12/arm64").unwrap();
         let kernel = cache.kernel("6.12").unwrap();
         assert_eq!(fs::read(kernel.image()).unwrap(), b"image");
         assert_eq!(fs::read(kernel.modules().next().unwrap()).unwrap(), [1]);

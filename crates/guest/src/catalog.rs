@@ -1,7 +1,7 @@
 //! Which kernels the archive has.
 //!
-//! Debian's cloud kernels for amd64, in two layouts: up to 6.18 one package holds everything; from
-//! 6.19 on the image package only depends on `linux-binary-V` (the image), `linux-modules-V`, and
+//! Debian's cloud kernels for one architecture, in two layouts: up to 6.18 one package holds everything;
+//! from 6.19 on the image package only depends on `linux-binary-V` (the image), `linux-modules-V`, and
 //! `linux-base-V` (what is built in). Some image packages that hold everything depend on a
 //! `linux-base-V` too, which is not needed then.
 //! Where the same build is there signed and unsigned, the signed one is taken. A build of which a
@@ -10,11 +10,11 @@
 use crate::apt::{Apt, Record};
 use crate::cache::Package;
 use crate::error::FetchError;
+use crate::platform::Arch;
 use crate::version;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-const FLAVOUR: &str = "-cloud-amd64";
 const UNSIGNED: &str = "-unsigned";
 const IMAGE: &str = "linux-image-";
 /// What a split image package depends on, the image first.
@@ -35,24 +35,33 @@ pub struct Build {
 
 /// The kernels of the archive, by series and version, oldest first.
 pub fn builds(apt: &Apt) -> Result<Vec<Build>, FetchError> {
+    let flavour = flavour(apt.arch());
     let mut names = Vec::new();
     for prefix in [IMAGE].iter().chain(&PARTS) {
-        names.extend(apt.names(prefix)?.into_iter().filter(|name| wanted(name)));
+        names.extend(apt.names(prefix)?.into_iter().filter(|name| wanted(name, &flavour)));
     }
-    Ok(read(&apt.records(&names)?))
+    Ok(read(&apt.records(&names)?, apt.arch()))
 }
 
-fn wanted(name: &str) -> bool {
-    name.strip_suffix(UNSIGNED).unwrap_or(name).ends_with(FLAVOUR)
+/// What the names of the packages end in.
+fn flavour(arch: Arch) -> String {
+    format!("-cloud-{}", arch.platform().debian)
 }
 
-fn read(records: &[Record]) -> Vec<Build> {
+fn wanted(name: &str, flavour: &str) -> bool {
+    name.strip_suffix(UNSIGNED).unwrap_or(name).ends_with(flavour)
+}
+
+fn read(records: &[Record], arch: Arch) -> Vec<Build> {
+    let flavour = flavour(arch);
     let by_name: BTreeMap<&str, &Record> = records
         .iter()
         .filter_map(|record| Some((record.get("Package")?.as_str(), record)))
         .collect();
-    let mut builds: Vec<Build> =
-        by_name.iter().filter_map(|(name, record)| build(name, record, &by_name)).collect();
+    let mut builds: Vec<Build> = by_name
+        .iter()
+        .filter_map(|(name, record)| build(name, record, &by_name, &flavour))
+        .collect();
     // Signed before unsigned, so that the second of two is the one to drop.
     builds.sort_by(|a, b| {
         order(a, b).then_with(|| a.packages[0].name.len().cmp(&b.packages[0].name.len()))
@@ -67,9 +76,14 @@ fn order(a: &Build, b: &Build) -> Ordering {
         .then_with(|| version::compare(&a.name, &b.name))
 }
 
-fn build(name: &str, record: &Record, all: &BTreeMap<&str, &Record>) -> Option<Build> {
+fn build(
+    name: &str,
+    record: &Record,
+    all: &BTreeMap<&str, &Record>,
+    flavour: &str,
+) -> Option<Build> {
     let abi = name.strip_prefix(IMAGE)?;
-    let abi = abi.strip_suffix(UNSIGNED).unwrap_or(abi).strip_suffix(FLAVOUR)?;
+    let abi = abi.strip_suffix(UNSIGNED).unwrap_or(abi).strip_suffix(flavour)?;
     let package = |name: &str| {
         let version = all.get(name)?.get("Version")?.clone();
         Some(Package { name: name.to_owned(), version })
@@ -134,7 +148,12 @@ mod tests {
     }
 
     fn some() -> Vec<Build> {
-        read(&[
+        read(&records(), Arch::X86_64)
+    }
+
+    fn records() -> Vec<Record> {
+        [
+
             record(
                 "linux-image-6.12-cloud-amd64",
                 "6.12.9-1",
@@ -163,7 +182,9 @@ mod tests {
                 "linux-binary-6.19.6+deb13-cloud-amd64, linux-modules-6.19.6+deb13-cloud-amd64",
             ),
             record("linux-binary-6.19.6+deb13-cloud-amd64", "6.19.6-1", ""),
-        ])
+            record("linux-image-6.13.1+deb13-cloud-arm64", "6.13.1-1", "kmod"),
+        ]
+        .into()
     }
 
     #[test]
@@ -191,6 +212,14 @@ mod tests {
         assert_eq!(find(&builds, "6.19"), None);
         let whole = &find(&builds, "6.18").unwrap().packages;
         assert_eq!(whole[0].name, "linux-image-6.18.15+deb13-cloud-amd64");
+    }
+
+    #[test]
+    fn each_architecture_has_its_own_builds() {
+        let builds = read(&records(), Arch::Arm64);
+        assert_eq!(builds.iter().map(|b| b.name.as_str()).collect::<Vec<_>>(), ["6.13.1+deb13"]);
+        assert!(wanted("linux-image-6.1.0-1-cloud-arm64-unsigned", &flavour(Arch::Arm64)));
+        assert!(!wanted("linux-image-6.1.0-1-cloud-arm64-dbg", &flavour(Arch::Arm64)));
     }
 
     #[test]

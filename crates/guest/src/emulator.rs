@@ -3,49 +3,68 @@
 use crate::cache::Kernel;
 use crate::error::GuestError;
 use crate::options::GuestOptions;
+use crate::platform::{Arch, Platform, Processor};
 use needless_runner::guest::PORT;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
-const QEMU: &str = "qemu-system-x86_64";
-const PACKAGE: &str = "qemu-system-x86";
-
-/// What every guest is booted with. One reliable clock orders the events of all CPUs; NUMA
-/// balancing would fault at its own times; the watchdogs take every CPU for a moment.
-const COMMAND_LINE: &str = "console=ttyS0 quiet panic=-1 numa_balancing=disable mitigations=auto \
-                            tsc=reliable clocksource=tsc nowatchdog";
+/// What every guest is booted with. NUMA balancing would fault at its own times; the watchdogs take
+/// every CPU for a moment.
+const COMMAND_LINE: &str = "quiet panic=-1 numa_balancing=disable mitigations=auto nowatchdog";
 
 /// The descriptor that the guard gives to its command.
 const HOST_DESCRIPTOR: u32 = 3;
 
-/// QEMU on this machine.
+/// QEMU on this machine, for one kind of guest.
 pub struct Emulator {
     /// What it calls itself.
     pub version: String,
+    platform: &'static Platform,
+    processor: &'static Processor,
 }
 
 impl Emulator {
     /// Finds QEMU; installs it where that is possible.
-    pub fn find() -> Result<Emulator, GuestError> {
-        if let Some(version) = version() {
-            return Ok(Emulator { version });
+    pub fn find(
+        platform: &'static Platform,
+        options: &GuestOptions,
+    ) -> Result<Emulator, GuestError> {
+        let processor = platform.processor(options.processor.as_deref());
+        let processor = processor.ok_or_else(|| GuestError::Unsupported {
+            what: format!("{} guests have no such processor", platform.arch),
+        })?;
+        let found = |version| Emulator { version, platform, processor };
+        if let Some(version) = version(platform.qemu) {
+            return Ok(found(version));
         }
-        let why = install();
-        version().map(|version| Emulator { version }).ok_or(GuestError::QemuMissing { why })
+        let why = install(platform.qemu_package);
+        let (program, package) = (platform.qemu, platform.qemu_package);
+        version(program).map(found).ok_or(GuestError::QemuMissing { program, package, why })
     }
 
-    /// The command that boots `kernel`.
+    /// Whether there is a plugin that counts what its guests execute.
+    pub fn counts(&self) -> bool {
+        self.platform.arch == Arch::Arm64
+    }
+
+    /// What it is, for people.
+    pub fn text(&self) -> String {
+        format!("QEMU {}, TCG, -cpu {}", self.version, self.processor.qemu)
+    }
+
+    /// The command that boots `kernel`; `plugin`: what follows `-plugin`.
     pub fn command(
         &self,
         kernel: &Kernel,
         initramfs: &Path,
         options: &GuestOptions,
+        plugin: Option<&str>,
     ) -> Vec<String> {
         let memory = format!("{}M", options.memory_mib);
         let port = format!("socket,id=host,fd={HOST_DESCRIPTOR}");
         let port_device = format!("virtserialport,chardev=host,name={PORT}");
         let mut words: Vec<String> = [
-            QEMU,
+            self.platform.qemu,
             "-nodefaults",
             "-no-user-config",
             "-display",
@@ -56,7 +75,7 @@ impl Emulator {
             "-accel",
             "tcg,thread=multi",
             "-cpu",
-            "max",
+            self.processor.qemu,
             "-m",
             &memory,
             // The guard makes standard output and error one.
@@ -71,10 +90,18 @@ impl Emulator {
         ]
         .map(str::to_owned)
         .into();
-        words.extend(["-smp".into(), machine_cpus(options).to_string()]);
+        let mut add = |option: &str, value: String| words.extend([option.to_owned(), value]);
+        if let Some(machine) = (self.platform.machine)(machine_cpus(options)) {
+            add("-machine", machine.to_owned());
+        }
+        if let Some(plugin) = plugin {
+            add("-plugin", plugin.to_owned());
+        }
+        add("-smp", machine_cpus(options).to_string());
+        add("-kernel", path(&kernel.image()));
+        add("-initrd", path(initramfs));
+        add("-append", command_line(self.platform, options));
         words.extend(nodes(options));
-        words.extend(["-kernel".into(), path(&kernel.image()), "-initrd".into(), path(initramfs)]);
-        words.extend(["-append".into(), command_line(options)]);
         words
     }
 }
@@ -83,12 +110,14 @@ fn path(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// The scenarios' CPUs are isolated from the scheduler's choices: what is not pinned there, kernel
-/// threads included, runs on the last CPU. Nothing that scenarios observe depends on it, except
-/// that they are left alone.
-fn command_line(options: &GuestOptions) -> String {
-    let (last, thp) = (options.cpus - 1, options.thp.word());
-    let line = format!("{COMMAND_LINE} isolcpus=0-{last} transparent_hugepage={thp}");
+/// The scenarios' CPUs are isolated from the scheduler's choices, and what RCU has to call is called
+/// elsewhere: what is not pinned there runs on the last CPU, where the runner moves kernel threads
+/// that were made before. Nothing that scenarios observe depends on it, except that they are left
+/// alone.
+fn command_line(platform: &Platform, options: &GuestOptions) -> String {
+    let (own, last, thp) = (platform.command_line, options.cpus - 1, options.thp.word());
+    let apart = format!("isolcpus=0-{last} rcu_nocbs=0-{last}");
+    let line = format!("{own} {COMMAND_LINE} {apart} transparent_hugepage={thp}");
     format!("{line} {}", options.append).trim_end().to_owned()
 }
 
@@ -118,14 +147,14 @@ fn nodes(options: &GuestOptions) -> Vec<String> {
         .collect()
 }
 
-fn version() -> Option<String> {
-    let output = Command::new(QEMU).arg("--version").stdin(Stdio::null()).output().ok()?;
+fn version(program: &str) -> Option<String> {
+    let output = Command::new(program).arg("--version").stdin(Stdio::null()).output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout);
     Some(text.lines().next()?.trim_start_matches("QEMU emulator version ").to_owned())
 }
 
-/// Installs QEMU; if that cannot be, why.
-fn install() -> String {
+/// Installs a package; if that cannot be, why.
+fn install(package: &str) -> String {
     if !rustix::process::geteuid().is_root() {
         return ", and only root can install it".to_owned();
     }
@@ -137,38 +166,13 @@ fn install() -> String {
         let last = text.lines().last().unwrap_or("no reason is given").to_owned();
         if output.status.success() { Ok(()) } else { Err(last) }
     };
-    let install = ["install", "-y", "-q", "--no-install-recommends", PACKAGE];
+    let install = ["install", "-y", "-q", "--no-install-recommends", package];
     // Without lists, or with old ones, the first attempt fails.
     match apt_get(&install).or_else(|_| apt_get(&["update", "-q"]).and_then(|()| apt_get(&install)))
     {
         Ok(()) => String::new(),
-        Err(why) => format!(", and `apt-get install {PACKAGE}` failed: {why}"),
+        Err(why) => format!(", and `apt-get install {package}` failed: {why}"),
     }
-}
-
-/// The runner's binary, `named` or looked for, and checked: in a guest there is no dynamic linker
-/// and no other file.
-pub fn static_runner(named: Option<&Path>) -> Result<PathBuf, GuestError> {
-    use object::read::elf::{ElfFile64, ProgramHeader};
-    let bad = |what: String| GuestError::Runner { what };
-    let path = named.map_or_else(needless_runner::locate::find, |path| Ok(path.to_owned()));
-    let path =
-        path.map_err(|places| bad(format!("`needless-runner` was not found in {places}")))?;
-    let bytes =
-        std::fs::read(&path).map_err(|error| bad(format!("{}: {error}", path.display())))?;
-    let file = ElfFile64::<object::Endianness>::parse(&*bytes)
-        .map_err(|error| bad(format!("{}: {error}", path.display())))?;
-    if file.elf_header().e_machine.get(file.endian()) != object::elf::EM_X86_64 {
-        return Err(bad(format!("{} is no x86-64 program", path.display())));
-    }
-    let mut headers = file.elf_program_headers().iter();
-    if headers.any(|header| header.p_type(file.endian()) == object::elf::PT_INTERP) {
-        return Err(bad(format!(
-            "{} is linked dynamically; a guest has no other file",
-            path.display()
-        )));
-    }
-    Ok(path)
 }
 
 #[cfg(test)]
@@ -188,8 +192,12 @@ mod tests {
     #[test]
     fn the_users_words_come_last() {
         let options = GuestOptions { append: "a=1 b".into(), ..GuestOptions::default() };
-        assert!(command_line(&options).ends_with("transparent_hugepage=madvise a=1 b"));
-        let usual = command_line(&GuestOptions::default());
+        let line = |arch: Arch, options: &GuestOptions| command_line(arch.platform(), options);
+        assert!(line(Arch::X86_64, &options).ends_with("transparent_hugepage=madvise a=1 b"));
+        let usual = line(Arch::X86_64, &GuestOptions::default());
+        assert!(usual.starts_with("console=ttyS0 tsc=reliable"), "{usual}");
         assert!(usual.contains("isolcpus=0-1 ") && usual.ends_with("=madvise"), "{usual}");
+        let arm = line(Arch::Arm64, &GuestOptions::default());
+        assert!(arm.starts_with("console=ttyAMA0 quiet") && !arm.contains("tsc"), "{arm}");
     }
 }

@@ -98,7 +98,7 @@ pub enum GuestError {
     /// A kernel or option that is not understood.
     #[error("kernel target `{text}`: {what}")]
     #[diagnostic(help(
-        "write kernel:SERIES[,cpus=N][,mem=SIZE][,nodes=N][,thp=always|madvise|never][,append=COMMAND LINE], as in kernel:6.12,cpus=4,mem=2G"
+        "write kernel:SERIES[/arm64][,cpus=N][,mem=SIZE][,nodes=N][,cpu=PROCESSOR][,thp=always|madvise|never][,append=COMMAND LINE], as in kernel:6.12,cpus=4,mem=2G"
     ))]
     BadTarget {
         /// What was asked for.
@@ -107,15 +107,30 @@ pub enum GuestError {
         what: String,
     },
     /// There is no QEMU.
-    #[error("`qemu-system-x86_64` is missing{why}")]
-    #[diagnostic(help("install it: `apt-get install qemu-system-x86`"))]
+    #[error("`{program}` is missing{why}")]
+    #[diagnostic(help("install it: `apt-get install {package}`"))]
     QemuMissing {
+        /// The program.
+        program: &'static str,
+        /// The package that has it.
+        package: &'static str,
         /// Why it could not be installed.
         why: String,
     },
+    /// There is no runner.
+    #[error("`{name}` was not found in {places}")]
+    #[diagnostic(help("build it with `make build`, or name it in the variable {variable}"))]
+    RunnerMissing {
+        /// Its name.
+        name: &'static str,
+        /// The variable that may name it.
+        variable: &'static str,
+        /// Where it was looked for.
+        places: String,
+    },
     /// The runner cannot be used in a guest.
     #[error("the runner cannot be a guest's /init: {what}")]
-    #[diagnostic(help("build it with `make build`, or name it in the variable NEEDLESS_RUNNER"))]
+    #[diagnostic(help("build it with `make build`"))]
     Runner {
         /// What is wrong.
         what: String,
@@ -146,6 +161,13 @@ pub enum GuestError {
         /// What it did.
         what: String,
     },
+    /// The plugin's counts do not fit the guest's answer.
+    #[error("instructions were not counted: {what}")]
+    #[diagnostic(help("build `needless`, its runners and its QEMU plugin together: `make build`"))]
+    Uncounted {
+        /// What is wrong.
+        what: String,
+    },
     /// This kernel or guest lacks something.
     #[error("{what}")]
     #[diagnostic(help("the model targets still run; a guest gets more CPUs with cpus=N"))]
@@ -171,7 +193,10 @@ impl GuestError {
 
     /// Whether the guest is no longer there.
     pub(crate) fn is_end(&self) -> bool {
-        matches!(self, GuestError::Stopped { .. } | GuestError::Confused { .. })
+        matches!(
+            self,
+            GuestError::Stopped { .. } | GuestError::Confused { .. } | GuestError::Uncounted { .. }
+        )
     }
 }
 

@@ -5,6 +5,7 @@ use crate::cache::{Cache, Kernel, Manifest};
 use crate::catalog::{self, Build};
 use crate::error::FetchError;
 use crate::modules::Modules;
+use crate::platform::Arch;
 use std::io::{BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -25,9 +26,12 @@ pub fn fetch(
     builds: &[Build],
     wanted: &str,
 ) -> Result<Kernel, FetchError> {
-    let build = catalog::find(builds, wanted).ok_or_else(|| FetchError::Gone {
+    let series = wanted.split('/').next().unwrap_or_default();
+    let known = Arch::of(wanted) == Some(apt.arch());
+    let build = known.then(|| catalog::find(builds, series)).flatten();
+    let build = build.ok_or_else(|| FetchError::Gone {
         wanted: wanted.to_owned(),
-        available: catalog::available(builds, wanted),
+        available: catalog::available(builds, series),
         cached: cache.inventory(),
     })?;
     if let Some(kernel) = cache.kernel(wanted).filter(|k| k.manifest.packages == build.packages) {

@@ -6,12 +6,15 @@
 //! guard kills QEMU; if this process dies in any other way, the kernel closes it.
 
 use crate::cache::Kernel;
-use crate::emulator::{Emulator, static_runner};
+use crate::emulator::Emulator;
 use crate::error::GuestError;
 use crate::initramfs;
 use crate::options::{GuestOptions, KernelTarget, Limits};
+use crate::platform::Arch;
+use crate::runners;
+use crate::tally::{self, Tally};
 use needless_model::program::Program;
-use needless_model::run::{RunRequest, TargetRun};
+use needless_model::run::{INSTRUCTIONS, RunRequest, TargetRun};
 use needless_runner::collect::{AnswerError, Collected, rounds_asked};
 use needless_runner::guest::{Booted, Errand};
 use needless_runner::wire::{self, PROTOCOL_VERSION};
@@ -28,8 +31,9 @@ use std::time::{Duration, Instant};
 /// Times that a program is started for rounds that are missing.
 const MOST_STARTS: u32 = 5;
 
-/// Pages of each CPU's event ring.
-const RING_PAGES: u32 = 512;
+/// Pages of each CPU's event ring: some five thousand records. More cost time with each start,
+/// and a round that needs more is marked.
+const RING_PAGES: u32 = 128;
 
 /// Lines of the console that errors show.
 const CONSOLE_LINES: usize = 20;
@@ -40,6 +44,8 @@ pub struct Guest {
     cpus: u16,
     limits: Limits,
     environment: BTreeMap<String, String>,
+    /// The plugin's counts; why there are none; nothing where no plugin is meant to be.
+    tally: Option<Result<Tally, String>>,
     guard: Child,
     lifeline: Option<ChildStdin>,
     port: BufReader<Limited>,
@@ -53,12 +59,14 @@ impl Guest {
     /// and an emulator with a thread per CPU was seen to run what had been patched away
     /// (QEMU 7.2, a stray `int3`, one boot in about twenty on a machine with five times its load).
     pub fn boot(kernel: &Kernel, options: &GuestOptions) -> Result<Guest, GuestError> {
-        let emulator = Emulator::find()?;
-        let runner = static_runner(options.runner.as_deref())?;
-        let initramfs = initramfs::prepare(kernel, &runner)?;
+        let arch = Arch::of(&kernel.manifest.name).unwrap_or(Arch::X86_64);
+        let emulator = Emulator::find(arch.platform(), options)?;
+        let runners = runners::find(arch.platform(), options.runner.as_deref())?;
+        let initramfs = initramfs::prepare(kernel, &runners.init)?;
         let mut boots = 1;
         loop {
-            let mut guest = Guest::start_emulator(&emulator, &runner, &initramfs, kernel, options)?;
+            let mut guest =
+                Guest::start_emulator(&emulator, &runners.guard, &initramfs, kernel, options)?;
             match guest.greet() {
                 Ok(()) => {
                     guest.environment.insert("guest.boots".to_owned(), boots.to_string());
@@ -76,19 +84,22 @@ impl Guest {
 
     fn start_emulator(
         emulator: &Emulator,
-        runner: &Path,
+        guard: &Path,
         initramfs: &Path,
         kernel: &Kernel,
         options: &GuestOptions,
     ) -> Result<Guest, GuestError> {
+        let tally = emulator.counts().then(Tally::open);
+        let plugin = tally.as_ref().and_then(|tally| tally.as_ref().ok());
+        let plugin = plugin.map(|tally| tally.argument.as_str());
         let cannot = |error: io::Error| GuestError::Stopped {
             what: format!("could not be started: {error}"),
             console: String::new(),
         };
         let (ours, theirs) = UnixStream::pair().map_err(cannot)?;
-        let mut guard = Command::new(runner)
+        let mut guard = Command::new(guard)
             .arg("--guard")
-            .args(emulator.command(kernel, initramfs, options))
+            .args(emulator.command(kernel, initramfs, options, plugin))
             .stdin(Stdio::piped())
             .stdout(OwnedFd::from(theirs))
             .stderr(Stdio::piped())
@@ -102,6 +113,7 @@ impl Guest {
             cpus: options.cpus,
             limits: options.limits,
             environment: environment(kernel, options, emulator),
+            tally,
             lifeline: guard.stdin.take(),
             listener: guard.stderr.take().map(|lines| listen(lines, Arc::clone(&console))),
             guard,
@@ -116,9 +128,11 @@ impl Guest {
     fn greet(&mut self) -> Result<(), Greeting> {
         self.port.get_mut().until = Instant::now() + self.limits.boot;
         match wire::read_message::<Booted>(&mut self.port) {
-            Ok(Some(Booted { version: PROTOCOL_VERSION, release, settings })) => {
-                self.environment.insert("kernel.release".to_owned(), release);
-                self.environment.extend(settings);
+            Ok(Some(Booted { version: PROTOCOL_VERSION, environment })) => {
+                self.environment.extend(environment);
+                if let Some(Ok(tally)) = &mut self.tally {
+                    tally.close_door();
+                }
                 Ok(())
             }
             Ok(Some(Booted { version, .. })) => {
@@ -156,6 +170,9 @@ impl Guest {
         };
         let why = "time means nothing in emulation".to_owned();
         result.unseen.insert("cycles".to_owned(), why);
+        if let Some(Err(why)) = &self.tally {
+            result.unseen.insert(INSTRUCTIONS.to_owned(), why.clone());
+        }
         all.fill(&mut result, asked);
         Ok(result)
     }
@@ -166,8 +183,14 @@ impl Guest {
         // If the guest is gone, reading tells.
         let _ = wire::write_message(&mut self.port.get_mut().stream, errand);
         match Collected::read(&mut self.port) {
-            Ok(collected) => Ok(collected),
-            Err(AnswerError::Failed(failure)) => Err(failure.into()),
+            Ok(mut collected) => {
+                self.count(Some(&mut collected))?;
+                Ok(collected)
+            }
+            Err(AnswerError::Failed(failure)) => {
+                self.count(None)?;
+                Err(failure.into())
+            }
             Err(AnswerError::Confused(what)) => match self.is_gone() {
                 true => Err(self.stopped("ended in the middle of a scenario", None)),
                 false => Err(GuestError::Confused { what }),
@@ -176,6 +199,17 @@ impl Guest {
                 Err(self.stopped("did not finish a scenario", Some(error)))
             }
         }
+    }
+
+    /// Takes what the plugin counted in the errand that was answered.
+    fn count(&mut self, answer: Option<&mut Collected>) -> Result<(), GuestError> {
+        let Some(Ok(tally)) = &self.tally else { return Ok(()) };
+        let counted = tally.rounds(self.cpus, Instant::now() + self.limits.slack);
+        let attached = counted.and_then(|counted| match answer {
+            Some(answer) => tally::attach(answer.rounds.values_mut(), counted),
+            None => Ok(()),
+        });
+        attached.map_err(|what| GuestError::Uncounted { what })
     }
 
     /// Whether the guest has ended, or is about to: its port is closed.
@@ -233,7 +267,7 @@ fn environment(
         entry("guest.cpus", format!("{} and one for the rest", options.cpus)),
         entry("guest.memory", format!("{} MiB", options.memory_mib)),
         entry("guest.nodes", options.nodes.to_string()),
-        entry("guest.emulator", format!("QEMU {}, TCG, -cpu max", emulator.version)),
+        entry("guest.emulator", emulator.text()),
     ])
 }
 

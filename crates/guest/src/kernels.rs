@@ -5,6 +5,7 @@ use crate::cache::{Cache, Kernel};
 use crate::catalog::Build;
 use crate::error::{FetchError, GuestError};
 use crate::fetch;
+use crate::platform::Arch;
 
 /// What is in the cache and what is in the archive.
 pub struct Listing {
@@ -17,7 +18,7 @@ pub struct Listing {
 /// A kernel in the archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetchable {
-    /// Its series.
+    /// Its series, as targets name it: `6.12`, `6.12/arm64`.
     pub series: String,
     /// Its builds, oldest first.
     pub builds: Vec<String>,
@@ -28,27 +29,33 @@ pub struct Fetchable {
 /// The series that the model has a row for and Debian a kernel.
 pub const USUAL: [&str; 5] = ["5.10", "6.1", "6.12", "6.18", "7.3"];
 
-/// Fetches kernels by series or build; `progress` is told which is under way. Those that are
-/// cached are fetched again, which brings the newest build of a series.
+/// Fetches kernels by series or build, one architecture after the other; `progress` is told which is
+/// under way. Those that are cached are fetched again, which brings the newest build of a series.
 pub fn fetch(wanted: &[String], progress: &dyn Fn(&str)) -> Result<Vec<Kernel>, FetchError> {
     let cache = Cache::open()?;
-    progress("the archive's lists");
-    let apt = Apt::open(&cache)?;
-    let builds = fetch::fetchable(&cache, &apt)?;
-    wanted
-        .iter()
-        .map(|name| {
+    let mut fetched = Vec::new();
+    for arch in Arch::ALL {
+        let names = || wanted.iter().filter(|name| Arch::of(name).unwrap_or(Arch::X86_64) == arch);
+        if names().next().is_none() {
+            continue;
+        }
+        progress("the archive's lists");
+        let apt = Apt::open(&cache, arch)?;
+        let builds = fetch::fetchable(&cache, &apt)?;
+        for name in names() {
             progress(name);
-            fetch::fetch(&cache, &apt, &builds, name)
-        })
-        .collect()
+            fetched.push(fetch::fetch(&cache, &apt, &builds, name)?);
+        }
+    }
+    Ok(fetched)
 }
 
-/// What there is.
-pub fn list() -> Result<Listing, FetchError> {
+/// What there is: everything that is cached, and what the archive has for `arch`.
+pub fn list(arch: Arch) -> Result<Listing, FetchError> {
     let cache = Cache::open()?;
-    let builds = Apt::open(&cache).and_then(|apt| fetch::fetchable(&cache, &apt));
-    Ok(Listing { cached: cache.kernels(), fetchable: builds.map(|builds| by_series(&builds)) })
+    let builds = Apt::open(&cache, arch).and_then(|apt| fetch::fetchable(&cache, &apt));
+    let fetchable = builds.map(|builds| by_series(&builds, arch));
+    Ok(Listing { cached: cache.kernels(), fetchable })
 }
 
 /// Removes kernels from the cache.
@@ -72,7 +79,7 @@ pub fn ready(name: &str) -> Result<Kernel, GuestError> {
     if let Some(kernel) = cache.kernel(name) {
         return Ok(kernel);
     }
-    let apt = Apt::open(&cache)?;
+    let apt = Apt::open(&cache, Arch::of(name).unwrap_or(Arch::X86_64))?;
     // Another process may have fetched it while we waited for the lock.
     if let Some(kernel) = cache.kernel(name) {
         return Ok(kernel);
@@ -81,13 +88,13 @@ pub fn ready(name: &str) -> Result<Kernel, GuestError> {
     Ok(fetch::fetch(&cache, &apt, &builds, name)?)
 }
 
-fn by_series(builds: &[Build]) -> Vec<Fetchable> {
+fn by_series(builds: &[Build], arch: Arch) -> Vec<Fetchable> {
     let same = builds.chunk_by(|a, b| a.series == b.series);
     same.filter_map(|builds| {
         let newest = builds.last()?;
         Some(Fetchable {
-            series: newest.series.clone(),
-            builds: builds.iter().map(|build| build.name.clone()).collect(),
+            series: arch.kernel(&newest.series),
+            builds: builds.iter().map(|build| arch.kernel(&build.name)).collect(),
             version: newest.version.clone(),
         })
     })

@@ -21,6 +21,9 @@ mod initramfs;
 pub mod kernels;
 mod modules;
 mod options;
+mod platform;
+mod runners;
+mod tally;
 mod version;
 
 pub use batch::Batch;
@@ -28,6 +31,7 @@ pub use cache::{Kernel, Manifest, Package};
 pub use error::{FetchError, GuestError};
 pub use guest::Guest;
 pub use options::{GuestOptions, KernelTarget, Limits, Thp};
+pub use platform::Arch;
 
 use needless_model::program::Program;
 use needless_model::run::TargetRun;

@@ -14,7 +14,8 @@ const NEEDED: [&str; 3] = ["virtio_pci", "virtio_console", "zram"];
 const COMPRESSORS: [&str; 4] = ["lzo_rle", "lzo", "lz4", "zstd"];
 
 /// Folders below `kernel/` that these and their like lie in.
-const FOLDERS: [&str; 7] = [
+const FOLDERS: [&str; 8] = [
+    "arch/arm64/crypto",
     "arch/x86/crypto",
     "crypto",
     "drivers/block/zram",

@@ -1,6 +1,7 @@
 //! What a guest is like: `cpus=2,mem=1G,nodes=1,thp=madvise,append=…`.
 
 use crate::error::GuestError;
+use crate::platform::Arch;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,6 +15,8 @@ pub struct GuestOptions {
     pub memory_mib: u32,
     /// NUMA nodes; CPUs and memory are shared out evenly.
     pub nodes: u16,
+    /// The processor; otherwise the usual one of the kernel's architecture.
+    pub processor: Option<String>,
     /// `transparent_hugepage=` on the command line.
     pub thp: Thp,
     /// What is appended to the kernel's command line.
@@ -78,6 +81,7 @@ impl Default for GuestOptions {
             cpus: 2,
             memory_mib: 1024,
             nodes: 1,
+            processor: None,
             thp: Thp::Madvise,
             append: String::new(),
             limits: Limits::default(),
@@ -89,22 +93,24 @@ impl Default for GuestOptions {
 /// A `kernel:` target without that word: a kernel and what its guest is like.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelTarget {
-    /// The series (`6.12`) or the build (`6.12.94+deb13`).
+    /// The series (`6.12`) or the build (`6.12.94+deb13`), with the architecture unless it is x86-64
+    /// (`6.12/arm64`).
     pub kernel: String,
     /// The guest.
     pub options: GuestOptions,
 }
 
 impl KernelTarget {
-    /// Reads `6.12,cpus=4,mem=2G,append=…`; what follows `append=` is taken as it is.
+    /// Reads `6.12/arm64,cpus=4,mem=2G,append=…`; what follows `append=` is taken as it is.
     pub fn parse(text: &str) -> Result<KernelTarget, GuestError> {
         let bad = |what: String| GuestError::BadTarget { text: text.to_owned(), what };
         let (kernel, mut rest) = text.split_once(',').unwrap_or((text, ""));
-        if let Some((_, arch)) = kernel.split_once('/') {
+        let Some(arch) = Arch::of(kernel) else {
+            let (_, word) = kernel.split_once('/').unwrap_or_default();
             return Err(bad(format!(
-                "architecture `{arch}` cannot be booted yet; leave it out for x86-64"
+                "architecture `{word}` cannot be booted; write /arm64, or nothing for x86-64"
             )));
-        }
+        };
         if !names_a_kernel(kernel) {
             return Err(bad(format!("`{kernel}` is no kernel series or build")));
         }
@@ -121,15 +127,28 @@ impl KernelTarget {
         if options.nodes > options.cpus {
             return Err(bad("there are more nodes than CPUs".to_owned()));
         }
+        let platform = arch.platform();
+        if platform.processor(options.processor.as_deref()).is_none() {
+            let known: Vec<&str> = platform.processors.iter().map(|known| known.name).collect();
+            return Err(bad(format!("cpu, for {arch}, is {}", known.join(" or "))));
+        }
         Ok(KernelTarget { kernel: kernel.to_owned(), options })
+    }
+
+    /// The architecture.
+    pub fn arch(&self) -> Arch {
+        Arch::of(&self.kernel).unwrap_or(Arch::X86_64)
     }
 }
 
-/// Whether a word can be a series or a build. It becomes a file's name, so nothing else will do.
+/// Whether a word can be a series or a build, with or without an architecture. It becomes a file's
+/// name, so nothing else will do.
 pub(crate) fn names_a_kernel(word: &str) -> bool {
-    word.starts_with(|c: char| c.is_ascii_digit())
-        && word.contains('.')
-        && word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '+' | '~'))
+    let series = word.split('/').next().unwrap_or_default();
+    Arch::of(word).is_some()
+        && series.starts_with(|c: char| c.is_ascii_digit())
+        && series.contains('.')
+        && series.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '+' | '~'))
 }
 
 impl GuestOptions {
@@ -144,6 +163,7 @@ impl GuestOptions {
             "cpus" => self.cpus = number(1, 64)?,
             "nodes" => self.nodes = number(1, 8)?,
             "mem" => self.memory_mib = memory(value)?,
+            "cpu" => self.processor = Some(value.to_owned()),
             "thp" => {
                 let thp = Thp::ALL.into_iter().find(|thp| thp.word() == value);
                 self.thp = thp.ok_or("thp is always, madvise or never")?;
@@ -181,6 +201,9 @@ impl fmt::Display for KernelTarget {
         if is.nodes != usual.nodes {
             write!(f, ",nodes={}", is.nodes)?;
         }
+        if let Some(processor) = &is.processor {
+            write!(f, ",cpu={processor}")?;
+        }
         if is.thp != usual.thp {
             write!(f, ",thp={}", is.thp.word())?;
         }
@@ -200,6 +223,8 @@ mod tests {
         for text in [
             "6.12",
             "5.10,cpus=4",
+            "6.1/arm64",
+            "6.12.117+deb13/arm64,cpus=3,cpu=cortex-a72,thp=never",
             "6.12.94+deb13,mem=2048M,nodes=2,thp=never,append=quiet a=1,2 b",
         ] {
             assert_eq!(KernelTarget::parse(text).unwrap().to_string(), text);
@@ -214,7 +239,12 @@ mod tests {
             "",
             "6",
             "../6.1",
-            "6.1/arm64",
+            "6.1/sparc",
+            "6.1/arm64/arm64",
+            "6.1/",
+            "6.1_arm64",
+            "6.1,cpu=cortex-a72",
+            "6.1/arm64,cpu=z80",
             "6.1,",
             "6.1,cpus",
             "6.1,cpus=0",

@@ -5,12 +5,12 @@
 //! need the same of the machine.
 
 use crate::child::Runner;
-use crate::environment::environment;
 use crate::error::LiveError;
 use crate::machine::Machine;
 use crate::{LiveOptions, run_on};
 use needless_model::program::{MachineNeeds, Program};
 use needless_model::run::TargetRun;
+use needless_runner::environment::environment;
 use std::collections::BTreeMap;
 
 /// A machine on which one program runs after the other.

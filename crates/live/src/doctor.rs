@@ -1,9 +1,9 @@
 //! What this machine can show, what is in the way, and what helps.
 
 use crate::child::Runner;
-use crate::environment::{environment, release, setting};
 use crate::error::PERFMON_REMEDY;
 use crate::machine::Machine;
+use needless_runner::environment::{environment, release, setting};
 use needless_runner::perf::{Place, Rings};
 use needless_runner::tracefs::{self, Tracepoint};
 use rustix::thread::CapabilitySet;

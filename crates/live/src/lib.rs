@@ -8,14 +8,13 @@
 pub mod batch;
 pub mod child;
 pub mod doctor;
-pub mod environment;
 pub mod error;
 pub mod machine;
 
 pub use batch::Batch;
 pub use doctor::{Check, State, doctor};
-pub use environment::environment;
 pub use error::LiveError;
+pub use needless_runner::environment::{environment, release};
 
 use child::{Collected, Runner};
 use machine::Machine;

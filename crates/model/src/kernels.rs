@@ -30,8 +30,8 @@ pub struct KernelRow {
 /// Configuration of a kernel, as row options set it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// `mglru=on|off`: multi-generational LRU. Changes no count of the operations modelled so
-    /// far (CAPTURES.md, non-determinism 8).
+    /// `mglru=on|off`: multi-generational LRU. It decides which pages wait in a batch after
+    /// `MADV_COLD`.
     pub mglru: bool,
     /// `thp=off`: transparent huge pages. Huge pages are not modelled yet; `on` is refused.
     pub thp: bool,
@@ -40,12 +40,19 @@ pub struct Config {
     /// `la57=on|off`: whether the processor has 5-level page tables, which every kernel here then
     /// uses. It decides what `munmap` takes for freed tables.
     pub la57: bool,
+    /// `five-level=on|off`: whether the kernel is built for 5 levels (`CONFIG_X86_5LEVEL`), so that
+    /// one of them is folded on a processor with 4.
+    pub five_level: bool,
 }
 
 impl Config {
     /// The architecture that a kernel configured like this runs on.
     pub const fn arch(&self) -> Arch {
-        if self.la57 { X86_64_LA57 } else { X86_64 }
+        match (self.la57, self.five_level) {
+            (true, _) => X86_64_LA57,
+            (false, true) => X86_64,
+            (false, false) => Arch { folded_level: false, ..X86_64 },
+        }
     }
 }
 
@@ -53,6 +60,7 @@ const V5_8: Policies = Policies {
     reuse: Reuse::MapCount,
     swapin_read: SwapinRead::ReadOnly,
     swapin_write: SwapinWrite::MapCount,
+    swapin_drain: SwapinDrain::Never,
     anon_exclusive: AnonExclusive::No,
     pageout_young: PageoutYoung::Clear,
     protect_flush: ProtectFlush::WholeRange,
@@ -69,6 +77,8 @@ const V5_8: Policies = Policies {
     advise_gather: AdviseGather::PerMapping,
     vma_merge: VmaMerge::IntoFaulted,
     protect_charge: ProtectCharge::Keep,
+    move_range: MoveRange::OneMapping,
+    move_tables: MoveTables::LastLevelOnly,
     gather_batch: GatherBatch::Full,
     populate: Populate::No,
     zero_swap: ZeroSwap::Write,
@@ -81,6 +91,7 @@ const V5_10: Policies = Policies { reuse: Reuse::PageCount, ..V5_8 };
 const V5_15: Policies = Policies {
     flush_order: FlushOrder::Concurrent,
     self_receive: SelfReceive::No,
+    move_tables: MoveTables::UpperFirst,
     populate: Populate::Yes,
     ..V5_10
 };
@@ -88,6 +99,7 @@ const V5_15: Policies = Policies {
 const V6_1: Policies = Policies {
     reuse: Reuse::ExclusiveAfterDrain,
     swapin_write: SwapinWrite::Exclusive,
+    swapin_drain: SwapinDrain::FromCache,
     anon_exclusive: AnonExclusive::Yes,
     protect_flush: ProtectFlush::PerPte,
     protect_restore: ProtectRestore::IfDirty,
@@ -108,7 +120,8 @@ const V6_12: Policies = Policies {
     ..V6_1
 };
 
-const V6_18: Policies = Policies {
+// Debian's archive has none of 6.13 to 6.15: these five changed somewhere up to 6.16.
+const V6_16: Policies = Policies {
     cpumask: CpumaskClear::AtNextInterrupt,
     dontneed_tables: DontneedTables::Free,
     advise_gather: AdviseGather::PerCall,
@@ -117,7 +130,15 @@ const V6_18: Policies = Policies {
     ..V6_12
 };
 
-const V7_3: Policies = Policies { reuse: Reuse::ExclusiveCountingBatch, ..V6_18 };
+const V6_17: Policies = Policies { move_range: MoveRange::EachMapping, ..V6_16 };
+
+const V6_18: Policies = V6_17;
+
+// Nor has it 6.19 to 7.1.
+const V7_2: Policies = Policies { swapin_drain: SwapinDrain::Always, ..V6_18 };
+
+const V7_3: Policies =
+    Policies { reuse: Reuse::ExclusiveCountingBatch, swapin_drain: SwapinDrain::Never, ..V7_2 };
 
 /// A row as the table holds it.
 struct Row {
@@ -128,10 +149,12 @@ struct Row {
     /// `None`: the kernel has none.
     mglru: Option<bool>,
     soft_dirty: bool,
+    /// As Debian builds it: the image of 5.10 has no `no5lvl` option, those from 6.1 on have.
+    five_level: bool,
 }
 
 /// All rows, oldest first.
-const ROWS: [Row; 7] = {
+const ROWS: [Row; 10] = {
     use Standing::{PublishedFiguresOnly as Published, Runnable};
     [
         Row {
@@ -141,6 +164,7 @@ const ROWS: [Row; 7] = {
             policies: V5_8,
             mglru: None,
             soft_dirty: true,
+            five_level: false,
         },
         Row {
             name: "5.10",
@@ -149,6 +173,7 @@ const ROWS: [Row; 7] = {
             policies: V5_10,
             mglru: None,
             soft_dirty: true,
+            five_level: false,
         },
         Row {
             name: "5.15",
@@ -157,6 +182,7 @@ const ROWS: [Row; 7] = {
             policies: V5_15,
             mglru: None,
             soft_dirty: true,
+            five_level: true,
         },
         Row {
             name: "6.1",
@@ -165,6 +191,7 @@ const ROWS: [Row; 7] = {
             policies: V6_1,
             mglru: Some(false),
             soft_dirty: true,
+            five_level: true,
         },
         Row {
             name: "6.12",
@@ -173,6 +200,25 @@ const ROWS: [Row; 7] = {
             policies: V6_12,
             mglru: Some(true),
             soft_dirty: true,
+            five_level: true,
+        },
+        Row {
+            name: "6.16",
+            release: (6, 16),
+            standing: Runnable,
+            policies: V6_16,
+            mglru: Some(true),
+            soft_dirty: true,
+            five_level: true,
+        },
+        Row {
+            name: "6.17",
+            release: (6, 17),
+            standing: Runnable,
+            policies: V6_17,
+            mglru: Some(true),
+            soft_dirty: true,
+            five_level: true,
         },
         Row {
             name: "6.18",
@@ -181,6 +227,16 @@ const ROWS: [Row; 7] = {
             policies: V6_18,
             mglru: Some(true),
             soft_dirty: true,
+            five_level: true,
+        },
+        Row {
+            name: "7.2",
+            release: (7, 2),
+            standing: Runnable,
+            policies: V7_2,
+            mglru: Some(true),
+            soft_dirty: true,
+            five_level: true,
         },
         Row {
             name: "7.3",
@@ -189,6 +245,7 @@ const ROWS: [Row; 7] = {
             policies: V7_3,
             mglru: Some(true),
             soft_dirty: true,
+            five_level: true,
         },
     ]
 };
@@ -210,7 +267,7 @@ pub enum RowError {
     },
     /// An option that is not understood.
     #[error(
-        "kernel row option `{option}` is not understood; options are mglru=on|off, thp=off, soft-dirty=on|off, la57=on|off and POLICY=VALUE (see `needless policies`)"
+        "kernel row option `{option}` is not understood; options are mglru=on|off, thp=off, soft-dirty=on|off, la57=on|off, five-level=on|off and POLICY=VALUE (see `needless policies`)"
     )]
     UnknownOption {
         /// The option.
@@ -257,6 +314,7 @@ impl KernelRow {
                 thp: false,
                 soft_dirty: row.soft_dirty,
                 la57: false,
+                five_level: row.five_level,
             },
         }
     }
@@ -308,6 +366,7 @@ impl KernelRow {
             }
             "soft-dirty" => self.config.soft_dirty = switch()?,
             "la57" => self.config.la57 = switch()?,
+            "five-level" => self.config.five_level = switch()?,
             _ => self.policies.set(name, value).map_err(|error| match error {
                 UnknownPolicy::Policy { .. } => unknown(),
                 value => RowError::Policy(value),
@@ -323,6 +382,15 @@ impl KernelRow {
             self.name += ",la57=on";
         }
         self.config.la57 = la57;
+        self
+    }
+
+    /// The row with multi-generational LRU off, `6.18,mglru=off`.
+    #[must_use]
+    pub fn without_mglru(mut self) -> KernelRow {
+        if std::mem::replace(&mut self.config.mglru, false) {
+            self.name += ",mglru=off";
+        }
         self
     }
 

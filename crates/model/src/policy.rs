@@ -118,7 +118,7 @@ pub enum UnknownPolicy {
 policies! {
     /// When a write fault on a read-only anonymous page may reuse it.
     reuse: Reuse = "reuse", "when a write fault on a read-only anonymous page reuses it in place",
-        source "mm/memory.c:do_wp_page (5.10, 6.1, 6.12, 7.3); 5.8: published description" {
+        source "mm/memory.c:do_wp_page (5.10, 6.1, 6.12, 7.2, 7.3); 5.8: published description" {
         MapCount = "mapcount", "nobody else maps it or has it in swap; other references do not count";
         PageCount = "page-count", "nobody else holds any reference, an LRU batch's included";
         ExclusiveAfterDrain = "exclusive-drain", "it is marked exclusive, or is found so after draining this CPU's LRU batch";
@@ -135,6 +135,13 @@ policies! {
         source "mm/memory.c:do_swap_page (5.10: reuse_swap_page; 6.1, 6.12: exclusive or sole reference)" {
         MapCount = "mapcount", "nobody else maps it or has it in swap";
         Exclusive = "exclusive", "the swap PTE or the fresh folio says exclusive, or it is the sole reference";
+    }
+    /// When a write fault on swap empties this CPU's LRU batch first.
+    swapin_drain: SwapinDrain = "swapin-drain", "when a write fault on swap drains this CPU's LRU batch, if the folio is not on the LRU",
+        source "mm/memory.c:do_swap_page (5.10, 7.3: never; 6.1, 6.12: only what is in the swap cache; 7.2: all is)" {
+        Never = "never", "never";
+        FromCache = "from-cache", "if it found the folio in the swap cache; what it reads itself passes by";
+        Always = "always", "always: what it reads itself is in the swap cache, too";
     }
     /// Whether anonymous pages carry an exclusive mark.
     anon_exclusive: AnonExclusive = "anon-exclusive", "whether anonymous pages carry an exclusive mark",
@@ -169,7 +176,7 @@ policies! {
     }
     /// What is left of `mm_cpumask` when a CPU goes elsewhere.
     cpumask: CpumaskClear = "cpumask", "when a CPU that runs something else leaves mm_cpumask",
-        source "arch/x86/mm/tlb.c:switch_mm_irqs_off (6.12 clears, 7.3 does not), flush_tlb_func (7.3)" {
+        source "arch/x86/mm/tlb.c:switch_mm_irqs_off (6.12 clears, 7.3 does not), flush_tlb_func (7.3); tests/regressions/lazy-cpumask.kdl (since 6.16)" {
         AtSwitch = "at-switch", "when it loads another address space";
         AtNextInterrupt = "at-next-interrupt", "when a flush interrupt finds it running something else";
     }
@@ -205,25 +212,25 @@ policies! {
     }
     /// Whether zapping drains the LRU batch first.
     zap_drain: ZapDrain = "zap-drain", "whether munmap and MADV_DONTNEED drain this CPU's LRU batch first",
-        source "mm/memory.c:zap_page_range_single, mm/mmap.c:unmap_region (6.12: yes; 7.3: no); tests/regressions/lru-dontneed.kdl (6.18: no)" {
+        source "mm/memory.c:zap_page_range_single, mm/mmap.c:unmap_region (6.12: yes; 7.3: no); tests/regressions/lru-dontneed.kdl (since 6.16: no)" {
         Yes = "yes", "yes";
         No = "no", "no";
     }
     /// Whether `MADV_DONTNEED` frees empty page tables.
     dontneed_tables: DontneedTables = "dontneed-tables", "whether MADV_DONTNEED frees last-level page tables that it empties",
-        source "mm/memory.c:zap_pte_range with CONFIG_PT_RECLAIM (7.3); captures of 6.18" {
+        source "mm/memory.c:zap_pte_range with CONFIG_PT_RECLAIM (7.3); captures of 6.18; tests/regressions/dontneed-table.kdl (since 6.16)" {
         Keep = "keep", "it keeps them";
         Free = "free", "it frees those that it covers whole";
     }
     /// How far one gather of `MADV_DONTNEED` and `MADV_FREE` reaches.
     advise_gather: AdviseGather = "advise-gather", "how far one gather of MADV_DONTNEED and MADV_FREE reaches",
-        source "mm/madvise.c:madvise_batch_tlb_flush (7.3; not in 6.12)" {
+        source "mm/madvise.c:madvise_batch_tlb_flush (7.3; not in 6.12); tests/regressions/advise-gather.kdl (since 6.16)" {
         PerMapping = "per-mapping", "one mapping: a range with several flushes several times";
         PerCall = "per-call", "the whole call: one flush";
     }
     /// When two mappings side by side become one.
     vma_merge: VmaMerge = "vma-merge", "which mapping without pages of its own a new or changed one with pages merges with",
-        source "mm/mmap.c:is_mergeable_anon_vma (5.10, 6.1), mm/vma.c (6.12: list_is_singular of an empty list; 7.3)" {
+        source "mm/mmap.c:is_mergeable_anon_vma (5.10, 6.1), mm/vma.c (6.12: list_is_singular of an empty list; 7.3); tests/regressions/merge-moved.kdl (since 6.16)" {
         IntoFaulted = "into-faulted", "none: only a mapping without pages merges into one with pages";
         Any = "any", "any";
     }
@@ -232,6 +239,18 @@ policies! {
         source "mm/mprotect.c:mprotect_fixup (6.1: no; 6.12: VM_ACCOUNT is cleared)" {
         Keep = "keep", "it keeps it";
         DropUnfaulted = "drop-unfaulted", "it drops it, so that the mapping differs from its neighbours";
+    }
+    /// What `mremap` does with a range of several mappings.
+    move_range: MoveRange = "move-range", "whether mremap moves a range of several mappings",
+        source "mm/mremap.c:vma_to_resize (5.10 to 6.12), remap_move (7.3); tests/regressions/move-several.kdl (since 6.17)" {
+        OneMapping = "one", "EFAULT, after it unmapped the target";
+        EachMapping = "each", "it moves one after the other; holes behind the first stay holes";
+    }
+    /// Which tables `mremap` makes for pages that have none.
+    move_tables: MoveTables = "move-tables", "whether mremap makes the target's upper tables before it looks for a last-level table to move",
+        source "mm/mremap.c:move_page_tables (5.10: no), get_old_pud and alloc_new_pud (6.1, 6.12, 7.3)" {
+        LastLevelOnly = "last-level", "no: where the source has no last-level table nothing is made";
+        UpperFirst = "upper-first", "yes: the table of the third level, if the source has one of the second";
     }
     /// How full a gather's page batch may get.
     gather_batch: GatherBatch = "gather-batch", "how many entries of a gather's page batch stay free",

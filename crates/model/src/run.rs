@@ -41,6 +41,9 @@ pub struct Round {
     pub cycles: Vec<u64>,
     /// Differences of `/proc/vmstat` lines and the like, where the target has them per round.
     pub kernel_counters: BTreeMap<String, u64>,
+    /// What an emulator saw the scenario's CPUs execute, by instruction (`tlbi vale1is`): one map per
+    /// phase, of which marks part the round. Empty if nothing counts them.
+    pub instructions: Vec<BTreeMap<String, u64>>,
 }
 
 /// How the run watched over its own validity.
@@ -69,6 +72,9 @@ impl Witness {
         }
     }
 }
+
+/// The name under which targets list that nothing counted instructions.
+pub const INSTRUCTIONS: &str = "instructions";
 
 /// The largest share of marked rounds with which a run still counts.
 pub const MARKED_SHARE_LIMIT: f64 = 0.02;

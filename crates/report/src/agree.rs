@@ -54,11 +54,27 @@ pub enum Standing {
     Undecided(String),
 }
 
+/// What differs.
+#[derive(Clone, Debug)]
+pub enum Found {
+    /// Both ran, and rounds or pages differ.
+    Runs(Box<Ran>),
+    /// One of them ran; an operation of the other one failed.
+    Failure {
+        /// How the real kernel failed, if it did.
+        real: Option<String>,
+        /// The model's row.
+        row: String,
+        /// How the model failed, if it did.
+        model: Option<String>,
+    },
+}
+
 /// A difference between a real kernel and the model.
 #[derive(Clone, Debug)]
 pub struct Difference {
-    /// The run that differs.
-    pub ran: Ran,
+    /// What differs.
+    pub found: Found,
     /// The scenario's text.
     pub scenario: String,
     /// Runs that differed, of those made to see whether it always does.
@@ -72,10 +88,20 @@ pub struct Difference {
 pub struct Minimal {
     /// Its text.
     pub scenario: String,
-    /// Its run.
-    pub ran: Ran,
+    /// What differs.
+    pub found: Found,
     /// Where it was written to.
     pub file: Option<String>,
+}
+
+impl Difference {
+    /// What differs in the smallest scenario, and that scenario's text.
+    fn smallest(&self) -> (&Found, &str) {
+        match &self.minimal {
+            Some(minimal) => (&minimal.found, &minimal.scenario),
+            None => (&self.found, &self.scenario),
+        }
+    }
 }
 
 impl Standing {
@@ -90,13 +116,19 @@ impl Standing {
         match &agreement.undecided {
             Some(reason) => Standing::Undecided(reason.clone()),
             None if agreement.is_exact() => Standing::Exact { rounds: agreement.rounds },
-            None => Standing::Differing(Box::new(Difference {
-                ran,
-                scenario: scenario.to_owned(),
-                repeated: (1, 1),
-                minimal: None,
-            })),
+            None => Standing::differing(Found::Runs(Box::new(ran)), scenario),
         }
+    }
+
+    /// The standing of a scenario that differs.
+    pub fn differing(found: Found, scenario: &str) -> Standing {
+        let scenario = scenario.to_owned();
+        Standing::Differing(Box::new(Difference {
+            found,
+            scenario,
+            repeated: (1, 1),
+            minimal: None,
+        }))
     }
 
     /// The word for it.
@@ -135,6 +167,11 @@ impl Totals {
             }
         }
         totals
+    }
+
+    /// Whether less than 2 % could not be compared: enough to say how far both agree.
+    pub fn is_decided(&self) -> bool {
+        self.undecided * 50 < self.run.max(1)
     }
 }
 

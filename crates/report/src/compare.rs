@@ -90,6 +90,12 @@ impl Target {
 impl Ran {
     /// A run of a model.
     pub fn model(program: &Program, run: TargetRun) -> Ran {
+        Ran::alone(program, run)
+    }
+
+    /// A run that is held against nothing, such as that of a real kernel for whose architecture the
+    /// model has no rows.
+    pub fn alone(program: &Program, run: TargetRun) -> Ran {
         Ran { account: Account::of(program, &run), run, reference: None }
     }
 

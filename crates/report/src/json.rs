@@ -6,6 +6,7 @@
 
 use crate::SCHEMA_VERSION;
 use crate::compare::{Comparison, Outcome, Ran, Reference, Target};
+use crate::notes::instruction_groups;
 use crate::stats::{Median, median};
 use crate::steps::Step;
 use needless_model::account::{Account, RoundAccount, SEQUENCE};
@@ -65,6 +66,7 @@ struct RanDocument<'a> {
     cycles: Option<Median>,
     sequence: Option<String>,
     sequences: Vec<SequenceDocument>,
+    instructions: Vec<InstructionsDocument<'a>>,
     samples: Map<String, Value>,
     verdicts: Verdicts,
     findings: Vec<FindingDocument>,
@@ -87,6 +89,13 @@ struct SpreadDocument {
 #[derive(Serialize)]
 struct SequenceDocument {
     sequence: String,
+    rounds: usize,
+}
+
+/// What was executed in some rounds, by phase.
+#[derive(Serialize)]
+struct InstructionsDocument<'a> {
+    phases: &'a [BTreeMap<String, u64>],
     rounds: usize,
 }
 
@@ -223,6 +232,10 @@ fn document(ran: &Ran) -> RanDocument<'_> {
         cycles: median(&account.cycles()),
         sequence: sequences.first().map(|group| group.sequence.clone()),
         sequences,
+        instructions: instruction_groups(&ran.run)
+            .into_iter()
+            .map(|(phases, rounds)| InstructionsDocument { phases, rounds })
+            .collect(),
         samples: samples(account),
         verdicts: verdicts(account),
         findings: findings(account),

@@ -6,6 +6,7 @@ use crate::style::{Style, count};
 use crate::table::table;
 use needless_model::account::Account;
 use needless_model::counters::{Counter, FAULTS_BY_CLASS};
+use needless_model::run::{INSTRUCTIONS, TargetRun};
 use needless_model::verdict::{Finding, Needless};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,6 +21,7 @@ pub fn text(comparison: &Comparison, style: Style) -> String {
         needless(comparison),
         steps(&comparison.steps, style),
         sequences(comparison, style),
+        instructions(comparison, style),
         unknown(comparison),
         witnesses(comparison),
     ];
@@ -226,6 +228,55 @@ pub(crate) fn sequence_lines(account: &Account, style: Style) -> Vec<String> {
         lines.push(format!("and {} more", count(groups.len() - MOST_SEQUENCES, "sequence")));
     }
     lines
+}
+
+/// What an emulator saw executed.
+fn instructions(comparison: &Comparison, style: Style) -> Section {
+    let ran = comparison.targets.iter().filter_map(|target| Some((&target.name, target.ran()?)));
+    let line = |(name, lines): (&String, Vec<String>)| format!("  {name}: {}", lines.join("; "));
+    let lines = ran.map(|(name, ran)| (name, instruction_lines(&ran.run, style)));
+    let lines = lines.filter(|(_, lines)| !lines.is_empty()).map(line).collect();
+    ("instructions executed in one round, by phase", lines)
+}
+
+/// The instructions of the rounds, the most frequent first, with the rounds that have them; empty
+/// if the target is none that counts them.
+pub(crate) fn instruction_lines(run: &TargetRun, style: Style) -> Vec<String> {
+    if let Some(reason) = run.unseen.get(INSTRUCTIONS) {
+        return vec![format!("unknown: {reason}")];
+    }
+    let groups = instruction_groups(run);
+    let lines = groups.iter().take(MOST_SEQUENCES).map(|(phases, rounds)| {
+        let text = style.charset(&phases_text(phases));
+        if groups.len() == 1 { text } else { format!("{text} ({rounds} of {})", run.rounds.len()) }
+    });
+    let mut lines: Vec<String> = lines.collect();
+    if groups.len() > MOST_SEQUENCES {
+        lines.push(format!("and {} more", groups.len() - MOST_SEQUENCES));
+    }
+    lines
+}
+
+/// `tlbi vale1is=1 ¦ 0`
+fn phases_text(phases: &[BTreeMap<String, u64>]) -> String {
+    let phase = |phase: &BTreeMap<String, u64>| {
+        let counts = phase.iter().map(|(name, count)| format!("{name}={count}"));
+        let counts: Vec<String> = counts.collect();
+        if counts.is_empty() { "0".to_owned() } else { counts.join(" ") }
+    };
+    phases.iter().map(phase).collect::<Vec<_>>().join(" ¦ ")
+}
+
+/// The instructions that rounds have in common, with the number of those rounds, the most frequent
+/// first; rounds in which nothing was counted are left out.
+pub(crate) fn instruction_groups(run: &TargetRun) -> Vec<(&[BTreeMap<String, u64>], usize)> {
+    let mut groups: BTreeMap<&[BTreeMap<String, u64>], usize> = BTreeMap::new();
+    for round in run.rounds.iter().filter(|round| !round.instructions.is_empty()) {
+        *groups.entry(&round.instructions).or_default() += 1;
+    }
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, rounds)| std::cmp::Reverse(*rounds));
+    groups
 }
 
 /// Reasons for the columns that are unknown, equal ones together.

@@ -1,7 +1,9 @@
 //! The text of one target's run: every counter, with what it means.
 
 use crate::compare::{Comparison, Outcome, Target};
-use crate::notes::{finding_line, per_round, real_remarks, sequence_lines, witness};
+use crate::notes::{
+    finding_line, instruction_lines, per_round, real_remarks, sequence_lines, witness,
+};
 use crate::stats::median;
 use crate::style::{Style, count};
 use crate::table::class_lines;
@@ -34,6 +36,8 @@ fn target_text(comparison: &Comparison, target: &Target, style: Style) -> String
     text.push('\n');
     let mut lines: Vec<String> =
         sequence_lines(&ran.account, style).iter().map(|s| format!("sequence: {s}")).collect();
+    let executed = instruction_lines(&ran.run, style);
+    lines.extend(executed.iter().map(|line| format!("instructions: {line}")));
     let findings = ran.account.findings();
     let told = findings.iter().filter(|(finding, _)| finding.what != Needless::Interrupt);
     lines.extend(told.map(|(finding, total)| {

@@ -4,16 +4,19 @@
 mod common;
 
 use common::{comparison, live, live_target, model, model_target, program};
+use jiff::Timestamp;
 use needless_model::counters::Counter;
+use needless_model::run::{INSTRUCTIONS, Round, TargetRun};
 use needless_model::sequence::Sequence;
-use needless_report::agree::{Minimal, ScenarioAgreement, Standing, TargetAgreement, Totals};
+use needless_report::agree::{
+    Found, Minimal, ScenarioAgreement, Standing, TargetAgreement, Totals,
+};
 use needless_report::compare::{Comparison, Outcome, Ran, Target};
 use needless_report::doctor::{Check, State};
 use needless_report::explain::{self, Explanation};
 use needless_report::groups::Group;
 use needless_report::{Style, agree, doctor, json, jsonl, notes, run};
 use std::collections::BTreeMap;
-use std::time::{Duration, UNIX_EPOCH};
 
 const UNICODE: Style = Style { color: false, unicode: true, width: 100 };
 
@@ -181,12 +184,19 @@ fn agreements() -> Vec<TargetAgreement> {
     if let Standing::Differing(difference) = &mut odd {
         let scenario = text.replace("odd", "small");
         let file = Some("found/odd.kdl".to_owned());
-        difference.minimal = Some(Minimal { scenario, ran: live_ran(Some(5)), file });
+        difference.minimal =
+            Some(Minimal { scenario, found: Found::Runs(Box::new(live_ran(Some(5)))), file });
         difference.repeated = (2, 3);
     }
+    let one_sided = Found::Failure {
+        real: None,
+        row: "model:6.18".to_owned(),
+        model: Some("`mremap heap to=away` failed: EFAULT: bad address".to_owned()),
+    };
     let scenarios = vec![
         scenario("cow-reuse", Standing::of(live_ran(None), text), 0),
         scenario("odd", odd, 1),
+        scenario("one-sided", Standing::differing(one_sided, text), 0),
         scenario("refused", Standing::Undecided("no swap device".into()), 3),
     ];
     let release = Some("6.18.44".to_owned());
@@ -206,7 +216,7 @@ fn agree_json() {
 
 #[test]
 fn agree_document() {
-    let day = UNIX_EPOCH + Duration::from_secs(20_778 * 86_400);
+    let day = Timestamp::from_second(20_778 * 86_400).unwrap();
     insta::assert_snapshot!(agree::document(&agreements(), day));
 }
 
@@ -216,7 +226,7 @@ fn agreement_shows_the_raw_sequence_of_both_sides() {
     let expected: Sequence = "IPI:MM(ALL) IPI:BATCH(ALL) R WP".parse().unwrap();
     assert!(text.contains(&expected.to_string()), "{text}");
     let totals = Totals::of(&agreements()[0].scenarios);
-    assert_eq!(totals, Totals { run: 3, exact: 1, differing: 1, undecided: 1 });
+    assert_eq!(totals, Totals { run: 4, exact: 1, differing: 2, undecided: 1 });
 }
 
 fn checks() -> Vec<Check> {
@@ -262,4 +272,56 @@ fn a_target_that_could_not_run_is_told_not_counted() {
     let document = json::comparison(&single(target));
     assert_eq!(document["targets"][0]["status"], "unavailable");
     assert!(document["targets"][0].get("per_round").is_none());
+}
+
+/// A run of an emulated kernel whose rounds have `tlbi vale1is` `counts` times.
+fn emulated(counts: &[u64]) -> Comparison {
+    let round = |&count: &u64| Round {
+        minor_faults: Some(1),
+        instructions: vec![
+            BTreeMap::new(),
+            BTreeMap::from([("dsb ish".to_owned(), 1), ("tlbi vale1is".to_owned(), count)]),
+        ],
+        ..Round::default()
+    };
+    let mut run = TargetRun {
+        target: "kernel:6.1/arm64".into(),
+        release: Some("6.1.0-cloud-arm64".into()),
+        rounds: counts.iter().map(round).collect(),
+        ..TargetRun::default()
+    };
+    run.unseen.insert("events".into(), "there is no tracepoint".into());
+    let name = run.target.clone();
+    let outcome = Outcome::Ran(Box::new(Ran::alone(&program(), run)));
+    single(Target { name, remark: None, outcome })
+}
+
+#[test]
+fn instructions_are_shown_by_phase_and_grouped() {
+    let comparison = emulated(&[2, 1, 2]);
+    for text in [run::text(&comparison, UNICODE), notes::text(&comparison, UNICODE)] {
+        assert!(text.contains("0 ¦ dsb ish=1 tlbi vale1is=2 (2 of 3)"), "{text}");
+        assert!(text.contains("tlbi vale1is=1 (1 of 3)"), "{text}");
+    }
+    assert!(notes::text(&comparison, Style::PLAIN).is_ascii());
+    let document = json::comparison(&comparison);
+    let groups = &document["targets"][0]["instructions"];
+    assert_eq!(groups[0]["phases"][1]["tlbi vale1is"], 2);
+    assert_eq!((&groups[0]["rounds"], &groups[1]["rounds"]), (&2.into(), &1.into()));
+    let agreement = &document["targets"][0]["agreement"];
+    assert!(agreement.is_null(), "held against nothing: {agreement}");
+}
+
+#[test]
+fn instructions_that_nobody_counted_are_unknown() {
+    let mut comparison = emulated(&[1]);
+    let Outcome::Ran(ran) = &mut comparison.targets[0].outcome else { panic!("it ran") };
+    ran.run.rounds[0].instructions.clear();
+    ran.run.unseen.insert(INSTRUCTIONS.into(), "there is no plugin".into());
+    let text = run::text(&comparison, UNICODE);
+    assert!(text.contains("instructions: unknown: there is no plugin"), "{text}");
+    let groups = &json::comparison(&comparison)["targets"][0]["instructions"];
+    assert_eq!(groups.as_array().map(Vec::len), Some(0));
+    // Where nobody means to count them, nothing is said.
+    assert!(!run::text(&common::comparison(), UNICODE).contains("instructions"));
 }

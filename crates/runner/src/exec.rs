@@ -1,6 +1,7 @@
 //! Executes the operations of one thread, exactly as `needless_model::program` defines them.
 
 use crate::log::{self, Kind, Log};
+use crate::marks;
 use crate::sys;
 use crate::team::{Team, Yield, only_holds};
 use crate::validate::inner;
@@ -120,6 +121,7 @@ impl<'a> Worker<'a> {
             }
             OpKind::Mark { mark } => {
                 self.marker(Kind::Mark, u64::from(*mark), 0);
+                marks::Mark::Phase.make();
                 Ok(Flow::On)
             }
             _ => {

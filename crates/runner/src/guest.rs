@@ -8,6 +8,8 @@
 //! sleeps while rounds run. At the end of input, and after any failure, which it prints on the
 //! console, it switches the machine off.
 
+use crate::environment::{environment, setting};
+use crate::marks::Mark;
 use crate::perf::{Place, Rings};
 use crate::swap::ZramSwap;
 use crate::tracefs;
@@ -35,19 +37,6 @@ pub const INIT: &str = "/init";
 
 const THP_ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
-/// Settings that are told with every result, by the names that live results use.
-const SETTINGS: [(&str, &str); 9] = [
-    ("kernel.version", "/proc/sys/kernel/version"),
-    ("kernel.cmdline", "/proc/cmdline"),
-    ("thp.enabled", THP_ENABLED),
-    ("clocksource", "/sys/devices/system/clocksource/clocksource0/current_clocksource"),
-    ("cpu.online", "/sys/devices/system/cpu/online"),
-    ("numa.nodes", "/sys/devices/system/node/online"),
-    ("vm.lru_gen", "/sys/kernel/mm/lru_gen/enabled"),
-    ("swap.zswap", "/sys/module/zswap/parameters/enabled"),
-    ("swap.page-cluster", "/proc/sys/vm/page-cluster"),
-];
-
 /// Seconds from one folding of a CPU's statistics to the next, which takes the CPU for a moment.
 const STAT_INTERVAL: (&str, &str) = ("/proc/sys/vm/stat_interval", "3600");
 
@@ -56,10 +45,8 @@ const STAT_INTERVAL: (&str, &str) = ("/proc/sys/vm/stat_interval", "3600");
 pub struct Booted {
     /// [`PROTOCOL_VERSION`] of the runner.
     pub version: u32,
-    /// The kernel's release.
-    pub release: String,
-    /// Settings of the kernel, by name; what is not there is left out.
-    pub settings: BTreeMap<String, String>,
+    /// The environment, by name.
+    pub environment: BTreeMap<String, String>,
 }
 
 /// One program to run.
@@ -103,13 +90,15 @@ fn serve() -> Result<(), Failed> {
     let port = open_port()?;
     let mut errands = BufReader::new(port.try_clone().map_err(at("the port"))?);
     let mut answers = BufWriter::with_capacity(1 << 16, port);
-    let release = rustix::system::uname().release().to_string_lossy().into_owned();
     // Part of booting, for the kernel patches itself.
     let mut machine = Machine { _events: hold_events(), ..Machine::default() };
-    let booted = Booted { version: PROTOCOL_VERSION, release, settings: settings() };
+    clear_cpus();
+    let booted = Booted { version: PROTOCOL_VERSION, environment: environment() };
     wire::write_message(&mut answers, &booted).map_err(at("the port"))?;
     while let Some(errand) = wire::read_message(&mut errands).map_err(at("reading an errand"))? {
-        for message in machine.run(&errand) {
+        let messages = machine.run(&errand);
+        Mark::ErrandEnds.make();
+        for message in messages {
             wire::write_message(&mut answers, &message).map_err(at("answering"))?;
         }
     }
@@ -162,6 +151,19 @@ fn load_module(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Moves all tasks that can be moved to the CPUs that process 1 may use, which the kernel chose so
+/// that those of scenarios are left out. Kernel threads that were made before the scheduler knew
+/// would stay where they are: `rcu_preempt` and `kcompactd` took the CPUs of every third scenario
+/// with two acting threads. Those that are bound to their CPU refuse.
+fn clear_cpus() {
+    let Ok(ours) = rustix::thread::sched_getaffinity(None) else { return };
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let tasks = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    for task in tasks.filter_map(Pid::from_raw) {
+        let _ = rustix::thread::sched_setaffinity(Some(task), &ours);
+    }
+}
+
 /// The port appears once the host's and the guest's side have shaken hands.
 fn open_port() -> Result<File, Failed> {
     for _ in 0..3000 {
@@ -181,28 +183,6 @@ fn find_port() -> Option<PathBuf> {
         let device = Path::new("/dev").join(entry.file_name());
         (name.trim() == PORT && device.exists()).then_some(device)
     })
-}
-
-fn settings() -> BTreeMap<String, String> {
-    let read = |path: &str| Some(chosen(&fs::read_to_string(path).ok()?).to_owned());
-    let files = SETTINGS.iter().filter_map(|(name, path)| Some(((*name).to_owned(), read(path)?)));
-    files.chain([("cpu.flag.la57".to_owned(), has_la57().to_owned())]).collect()
-}
-
-/// Whether page tables have 5 levels: `yes` or `no`. A kernel that uses 4 hides the flag.
-fn has_la57() -> &'static str {
-    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let flags = text.lines().find(|line| line.starts_with("flags"));
-    let has = flags.is_some_and(|flags| flags.split(' ').any(|flag| flag == "la57"));
-    if has { "yes" } else { "no" }
-}
-
-/// The word in brackets, or all of it.
-fn chosen(text: &str) -> &str {
-    match text.split_once('[').and_then(|(_, rest)| rest.split_once(']')) {
-        Some((word, _)) => word,
-        None => text.trim(),
-    }
 }
 
 /// Opens an idle event of every kind that runs record: without one, each run would wait until the
@@ -248,15 +228,15 @@ impl Machine {
 
     /// Sets the mode that is asked for, or the one that the guest was booted with.
     fn set_thp(&mut self, mode: Option<ThpMode>) -> Result<(), Failed> {
-        let Ok(now) = fs::read_to_string(THP_ENABLED) else { return Ok(()) };
-        let at_boot = self.thp_at_boot.get_or_insert_with(|| chosen(&now).to_owned());
+        let Some(now) = setting(THP_ENABLED) else { return Ok(()) };
+        let at_boot = self.thp_at_boot.get_or_insert_with(|| now.clone());
         let word = match mode {
             Some(ThpMode::Always) => "always",
             Some(ThpMode::Madvise) => "madvise",
             Some(ThpMode::Never) => "never",
             None => at_boot,
         };
-        if chosen(&now) == word {
+        if now == word {
             return Ok(());
         }
         fs::write(THP_ENABLED, word).map_err(at(format!("writing {word} to {THP_ENABLED}")))

@@ -1,23 +1,46 @@
-//! Where the runner's binary is, seen from the command that starts it.
+//! Where the project's other files are, seen from the command that uses them.
 
 use std::path::{Path, PathBuf};
 
-/// The binary's name.
-pub const NAME: &str = "needless-runner";
+/// The runner for this machine.
+pub const RUNNER: Wanted = Wanted { name: "needless-runner", variable: "NEEDLESS_RUNNER" };
 
-/// Finds the binary: `$NEEDLESS_RUNNER`, else beside this program, else one directory up. If it is
-/// nowhere, the places that were looked at.
+/// The runner for arm64 guests.
+pub const ARM64_RUNNER: Wanted =
+    Wanted { name: "needless-runner-arm64", variable: "NEEDLESS_RUNNER_ARM64" };
+
+/// The plugin that makes QEMU count instructions.
+pub const QEMU_PLUGIN: Wanted =
+    Wanted { name: "libneedless_qemu_plugin.so", variable: "NEEDLESS_QEMU_PLUGIN" };
+
+/// A file that is looked for.
+#[derive(Copy, Clone, Debug)]
+pub struct Wanted {
+    /// Its name.
+    pub name: &'static str,
+    /// The environment variable that may name another.
+    pub variable: &'static str,
+}
+
+/// Finds the runner for this machine.
 pub fn find() -> Result<PathBuf, String> {
-    if let Some(path) = std::env::var_os("NEEDLESS_RUNNER") {
+    find_file(RUNNER)
+}
+
+/// Finds a file: as its variable says, else beside this program, else one directory up. If it is
+/// nowhere, the places that were looked at.
+pub fn find_file(wanted: Wanted) -> Result<PathBuf, String> {
+    let Wanted { name, variable } = wanted;
+    if let Some(path) = std::env::var_os(variable) {
         let path = PathBuf::from(path);
         return match path.is_file() {
             true => Ok(path),
-            false => Err(format!("$NEEDLESS_RUNNER ({})", path.display())),
+            false => Err(format!("${variable} ({})", path.display())),
         };
     }
     let program = std::env::current_exe().unwrap_or_default();
     let places: Vec<&Path> = program.ancestors().skip(1).take(2).collect();
-    let found = places.iter().map(|place| place.join(NAME)).find(|path| path.is_file());
+    let found = places.iter().map(|place| place.join(name)).find(|path| path.is_file());
     found.ok_or_else(|| {
         let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
         places.join(" and ")

@@ -93,6 +93,12 @@ pub struct Log {
     pub cycles: Vec<u64>,
     /// Records for which there is room that was touched beforehand.
     room: usize,
+    /// Rounds still to come, as far as known.
+    rounds_left: usize,
+    /// Records before the round that runs now.
+    before: usize,
+    /// The most records of a round so far.
+    longest: usize,
 }
 
 impl Log {
@@ -105,18 +111,26 @@ impl Log {
             attempts: Vec::with_capacity(rounds * 2 + 64),
             cycles: roomy(rounds.saturating_mul(8).clamp(1 << 13, MOST_ROOM), 0),
             room: if events { room } else { usize::MAX },
+            rounds_left: rounds,
+            before: 0,
+            longest: 0,
         }
     }
 
-    /// Called after each round: makes room for the next one. Whether it had to be made, now or
-    /// during the round: then pages were touched that the round did not ask for.
+    /// Called after each round: makes room for the next one, and for as many like the longest so far
+    /// as are to come, so that it is warm-up rounds that find too little. Whether room had to be
+    /// made, now or during the round: then pages were touched that the round did not ask for.
     pub fn has_grown(&mut self) -> bool {
-        let needed = self.records.len().saturating_add(LONGEST_ROUND);
+        let length = self.records.len();
+        self.longest = self.longest.max(length - self.before.min(length));
+        self.before = length;
+        self.rounds_left = self.rounds_left.saturating_sub(1);
+        let to_come = self.longest.saturating_mul(self.rounds_left).min(MOST_ROOM);
+        let needed = length.saturating_add(to_come).saturating_add(LONGEST_ROUND);
         if needed <= self.room {
             return false;
         }
-        self.room = needed.saturating_mul(2);
-        let length = self.records.len();
+        self.room = needed.saturating_add(length).saturating_add(LONGEST_ROUND);
         self.records.resize(self.room, BLANK);
         std::hint::black_box(&mut self.records).truncate(length);
         true
@@ -165,5 +179,17 @@ mod tests {
         }
         assert!((1..=3).contains(&grown), "{grown}");
         assert!(!Log::new(false, 1).has_grown());
+    }
+
+    #[test]
+    fn the_first_of_many_long_rounds_makes_room_for_the_others() {
+        let mut log = Log::new(true, 9);
+        let grown: Vec<bool> = (0..9)
+            .map(|_| {
+                log.records.extend(std::iter::repeat_n(BLANK, LONGEST_ROUND));
+                log.has_grown()
+            })
+            .collect();
+        assert_eq!(grown, [true, false, false, false, false, false, false, false, false]);
     }
 }

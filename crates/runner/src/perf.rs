@@ -1,6 +1,9 @@
 //! The event rings: one per CPU of the scenario, fed by two tracepoints, by the two software
 //! events that close a fault, and by context switches.
 //!
+//! Where the kernel does not issue the tracepoints of faults and flushes, as only x86 does, the others
+//! tell who ran, and by the ends of faults whether records were lost.
+//!
 //! Faults are recorded for the scenario's threads only; flushes and switches for everybody on the
 //! CPU, because the threads' CPUs receive flushes whoever runs there.
 //!
@@ -80,6 +83,8 @@ enum Whose {
 /// The rings of all CPUs.
 pub struct Rings {
     rings: Vec<Ring>,
+    /// Whether exceptions are seen, not only the ends of faults.
+    pub faults: bool,
     /// Whether flushes are seen.
     pub flushes: bool,
 }
@@ -100,15 +105,26 @@ impl Rings {
         unseen: &mut BTreeMap<String, String>,
     ) -> Result<Rings, PerfError> {
         let tracefs = tracefs::find()?;
-        let fault = fault_source(&tracefs)?;
+        let fault = match fault_source(&tracefs) {
+            Ok(fault) => Some(fault),
+            Err(error @ TracefsError::NoTracepoint(_)) => {
+                for name in ["faults", "faults_by_class", "copies"] {
+                    unseen.insert(name.to_owned(), error.to_string());
+                }
+                None
+            }
+            Err(error) => return Err(error.into()),
+        };
         let flush = flush_source(&tracefs).map_err(|error| {
             for name in ["flushes", "shootdowns", "interrupts", "copies"] {
                 unseen.insert(name.to_owned(), error.to_string());
             }
         });
         let flush = flush.ok();
-        let rings = places.iter().map(|place| Ring::open(place, pages, &fault, flush.as_ref()));
-        Ok(Rings { rings: rings.collect::<Result<_, _>>()?, flushes: flush.is_some() })
+        let rings =
+            places.iter().map(|place| Ring::open(place, pages, fault.as_ref(), flush.as_ref()));
+        let rings = rings.collect::<Result<_, _>>()?;
+        Ok(Rings { rings, faults: fault.is_some(), flushes: flush.is_some() })
     }
 
     /// Starts recording.
@@ -147,7 +163,12 @@ fn fault_source(tracefs: &Path) -> Result<(Tracepoint, Source), TracefsError> {
     Ok((point, source))
 }
 
+/// Every kernel has the tracepoint, for mm/rmap.c defines it, but only arch/x86/mm/tlb.c issues it
+/// (6.1 to 6.12): elsewhere its silence would be taken for no flushes.
 fn flush_source(tracefs: &Path) -> Result<(Tracepoint, Source), TracefsError> {
+    if !cfg!(target_arch = "x86_64") {
+        return Err(TracefsError::NeverIssued("tlb:tlb_flush"));
+    }
     let point = Tracepoint::find(tracefs, "tlb", "tlb_flush")?;
     let source = Source::Flush { reason: point.field("reason")?, pages: point.field("pages")? };
     Ok((point, source))
@@ -157,7 +178,7 @@ impl Ring {
     fn open(
         place: &Place,
         pages: u32,
-        fault: &(Tracepoint, Source),
+        fault: Option<&(Tracepoint, Source)>,
         flush: Option<&(Tracepoint, Source)>,
     ) -> Result<Ring, PerfError> {
         let cpu = place.cpu;
@@ -183,8 +204,10 @@ impl Ring {
             add(&point.name, *source, counter(event, cpu, Whose::Everybodys, |_| {}))?;
         }
         for thread in place.tids.iter().map(|tid| Whose::Thread(*tid)) {
-            let event = TracepointEvent::with_id(fault.0.id);
-            add(&fault.0.name, fault.1, counter(event, cpu, thread, |_| {}))?;
+            if let Some((point, source)) = fault {
+                let event = TracepointEvent::with_id(point.id);
+                add(&point.name, *source, counter(event, cpu, thread, |_| {}))?;
+            }
             let minor = counter(Software::PAGE_FAULTS_MIN, cpu, thread, |_| {});
             add("minor faults", Source::Minor, minor)?;
             let major = counter(Software::PAGE_FAULTS_MAJ, cpu, thread, |_| {});

@@ -8,6 +8,7 @@
 
 use crate::exec::{Flow, Worker};
 use crate::log::{Attempt, Kind};
+use crate::marks::Mark as Signal;
 use crate::session::drain_again;
 use crate::sys::Usage;
 use crate::team::only_holds;
@@ -31,6 +32,10 @@ fn attempt_limit(plan: Plan) -> u32 {
     plan.count.saturating_mul(5).saturating_add(20)
 }
 
+/// Times that the warm-up starts again because of what happened in it or between rounds. Where
+/// every round is disturbed, it is the rounds that have to say so, soon.
+const MOST_RENEWALS: u32 = 10;
+
 /// Whether rounds can be repeated at will: nobody but thread 0 acts.
 pub fn repeatable(program: &Program) -> bool {
     program.threads.iter().skip(1).all(only_holds)
@@ -48,7 +53,7 @@ pub fn run(worker: &mut Worker<'_>, plan: Plan, body: &[Op]) -> Result<Flow, Fai
     drain_again(0)?;
     while next < plan.count {
         // What others did to the LRU batches between rounds is no round's fault.
-        if repeatable && renewals < attempt_limit(plan) && lru_shared(worker) {
+        if repeatable && renewals < MOST_RENEWALS && lru_shared(worker) {
             renewals += 1;
             renew(worker);
             drain_again(0)?;
@@ -63,6 +68,17 @@ pub fn run(worker: &mut Worker<'_>, plan: Plan, body: &[Op]) -> Result<Flow, Fai
         };
         if warming {
             warmup_left -= 1;
+            // What a disturbed round leaves behind would show in the next one.
+            match mark {
+                Mark::Failed if !repeatable => unsettled = plan.warmup,
+                Mark::Failed if renewals < MOST_RENEWALS => {
+                    renewals += 1;
+                    renew(worker);
+                    drain_again(0)?;
+                    warmup_left = plan.warmup;
+                }
+                Mark::Failed | Mark::Counts | Mark::Unsettled => {}
+            }
             continue;
         }
         match mark {
@@ -119,7 +135,9 @@ fn one(
     let start_ns = crate::sys::now_ns();
     let before = Usage::now();
     worker.marker(Kind::RoundStart, number, 0);
+    Signal::RoundBegins.make();
     let flow = worker.body(body)?;
+    Signal::RoundEnds.make();
     worker.marker(Kind::RoundEnd, number, 0);
     let used = Usage::now().since(before);
     if flow == Flow::Stop {
@@ -133,6 +151,9 @@ fn one(
         Some(watch) => watch.after(&run.team, &mut log, observed),
         None => (true, Vec::new()),
     };
+    if counts && good {
+        Signal::RoundCounts.make();
+    }
     let cycles_to = log.cycles.len();
     log.attempts.push(Attempt {
         index,
@@ -145,8 +166,8 @@ fn one(
     });
     Ok(Some(match (counts, good) {
         (true, true) => Mark::Counts,
-        (true, false) => Mark::Failed,
-        (false, _) => Mark::Unsettled,
+        (_, false) => Mark::Failed,
+        (false, true) => Mark::Unsettled,
     }))
 }
 

@@ -182,7 +182,7 @@ fn watch(
         opened.enable().map_err(|error| Failure::internal("starting the rings", &error))?;
         rings = Some(opened);
     }
-    Ok(Watch::new(&run.program, run.team.tids(), rings))
+    Ok(Watch::new(&run.program, run.team.tids(), asked, rings))
 }
 
 /// The scenario's CPUs, each with the threads on it.

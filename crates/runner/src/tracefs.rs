@@ -16,6 +16,9 @@ pub enum TracefsError {
     /// This kernel lacks the tracepoint.
     #[error("this kernel has no tracepoint {0}")]
     NoTracepoint(String),
+    /// This kernel has the tracepoint and never issues it.
+    #[error("on this architecture kernels have the tracepoint {0} but never issue it")]
+    NeverIssued(&'static str),
     /// The tracepoint has another shape.
     #[error("tracepoint {tracepoint} has no field `{field}`")]
     NoField {

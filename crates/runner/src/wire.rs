@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use thiserror::Error;
 
 /// Version of these messages; both sides must have the same.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 
 /// The longest message that is believed: more is a damaged stream.
 const LONGEST_MESSAGE: u32 = 1 << 30;
@@ -93,6 +93,11 @@ impl Failure {
             op: None,
             errno: error.raw_os_error(),
         }
+    }
+
+    /// Whether an operation of the program failed, and not what runs it.
+    pub fn is_the_programs(&self) -> bool {
+        matches!(self.kind, FailureKind::Operation | FailureKind::Signal)
     }
 
     /// The exit status that goes with it.

@@ -101,6 +101,8 @@ pub struct Watch {
     first_counters: Vec<u64>,
     first_interrupts: BTreeMap<String, u64>,
     round_counters: Vec<u64>,
+    /// Whether the counters are read around each round; not where time is taken.
+    counts: bool,
     rings: Option<Rings>,
     cpus: Vec<CpuWatch>,
     tids: Vec<i32>,
@@ -114,8 +116,9 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches over `program`, whose threads are all there.
-    pub fn new(program: &Program, tids: Vec<i32>, rings: Option<Rings>) -> Watch {
+    /// Watches over `program`, whose threads are all there; `counts`: in a pass that counts, with
+    /// or without events, not in one that takes the time.
+    pub fn new(program: &Program, tids: Vec<i32>, counts: bool, rings: Option<Rings>) -> Watch {
         let mut cpus: Vec<CpuWatch> = Vec::new();
         for (index, thread) in program.threads.iter().enumerate() {
             let acts = index == 0 || !only_holds(thread);
@@ -140,6 +143,7 @@ impl Watch {
             first_counters: Vec::new(),
             first_interrupts: BTreeMap::new(),
             round_counters: Vec::new(),
+            counts,
             sentinels: if rings.is_some() { map_sentinels() } else { PageRange::new(Vpn(0), 0) },
             rings,
             cpus,
@@ -161,7 +165,7 @@ impl Watch {
     /// Called before each round: notes the counters, empties the rings, and waits until the
     /// threads that ought to run are on their CPUs.
     pub fn before(&mut self, team: &Team, log: &mut Log) {
-        if self.rings.is_some() {
+        if self.counts {
             self.round_counters = self.counters.read();
         }
         self.catch_up(log);
@@ -170,27 +174,29 @@ impl Watch {
 
     /// Called after each round: whether it is good, and what the counters did.
     pub fn after(&mut self, team: &Team, log: &mut Log, round: Observed) -> (bool, Vec<u64>) {
-        let counters = if self.rings.is_some() {
+        let counters = if self.counts {
             vmstat::difference(&self.round_counters, &self.counters.read())
         } else {
             Vec::new()
         };
-        let mut reason = self.collect(log).then_some(EVENTS_LOST);
+        let lost = self.collect(log).then(|| EVENTS_LOST.to_owned());
         let disturbed = if self.rings.is_some() {
             self.disturbance(team, &log.records, round)
         } else {
-            (round.used.involuntary_switches > 0).then_some(LOST_CPU)
+            (round.used.involuntary_switches > 0).then(|| LOST_CPU.to_owned())
         };
-        reason = reason.or(disturbed).or((!self.all_there).then_some(NOT_ON_CPU));
-        reason = reason.or(log.has_grown().then_some(LOG_GREW));
+        let absent = (!self.all_there).then(|| NOT_ON_CPU.to_owned());
+        let grown = log.has_grown().then(|| LOG_GREW.to_owned());
+        let reason = lost.or(disturbed).or(absent).or(grown);
+        let good = reason.is_none();
         self.seen = log.records.len();
         if round.counts {
             self.witness.attempted += 1;
             if let Some(reason) = reason {
-                *self.witness.marked.entry(reason.to_owned()).or_default() += 1;
+                *self.witness.marked.entry(reason).or_default() += 1;
             }
         }
-        (reason.is_none(), counters)
+        (good, counters)
     }
 
     /// Whether the LRU batches of an acting thread may hold what is not the scenario's, or have
@@ -249,6 +255,7 @@ impl Watch {
         let from = log.records.len();
         let full = rings.drain(&mut log.records);
         let sentinel = self.sentinels.start;
+        let fault = if rings.faults { Kind::Fault } else { Kind::FaultDone };
         let mut arrived = true;
         if !self.sentinels.is_empty() {
             self.sentinels.start = sentinel.add(1);
@@ -256,7 +263,7 @@ impl Watch {
             rings.drain(&mut log.records);
             arrived = log.records[from..]
                 .iter()
-                .any(|r| r.kind == Kind::Fault && Vpn::containing(r.value) == sentinel);
+                .any(|r| r.kind == fault && Vpn::containing(r.value) == sentinel);
         }
         let told: u64 =
             log.records[from..].iter().filter(|r| r.kind == Kind::Lost).map(|r| r.value).sum();
@@ -277,13 +284,8 @@ impl Watch {
     }
 
     /// Follows the context switches since the last round; tells what disturbed this one.
-    fn disturbance(
-        &mut self,
-        team: &Team,
-        records: &[Raw],
-        round: Observed,
-    ) -> Option<&'static str> {
-        let mut reason = None;
+    fn disturbance(&mut self, team: &Team, records: &[Raw], round: Observed) -> Option<String> {
+        let mut reason: Option<String> = None;
         for at in 0..self.cpus.len() {
             let cpu = self.cpus[at].cpu;
             let mut at_start = self.cpus[at].running;
@@ -302,7 +304,7 @@ impl Watch {
                     && self.cpus[at].ought_to_run(team)
                     && !self.harmless(next);
                 if in_round && (intruder || pushed_out && !tolerated) {
-                    reason = reason.or(Some(LOST_CPU));
+                    reason = reason.or_else(|| Some(format!("{LOST_CPU} to {}", name(next))));
                 }
                 stood_in |= in_round && pushed_out;
                 if record.time <= round.end_ns && !self.harmless(next) {
@@ -311,16 +313,16 @@ impl Watch {
                 self.cpus[at].running = Some(next);
             }
             if stood_in && records[self.seen..].iter().any(|r| flushed_by_switch(r, cpu, round)) {
-                reason = reason.or(Some(LOST_CPU));
+                reason = reason.or_else(|| Some(LOST_CPU.to_owned()));
             }
             if self.cpus[at].ought_to_run(team) && at_start.is_some_and(|tid| !self.ours(tid)) {
-                reason = reason.or(Some(NOT_ON_CPU));
+                reason = reason.or_else(|| Some(NOT_ON_CPU.to_owned()));
             }
             if self.cpus[at].ought_to_be_lazy(team) && self.cpus[at].used {
-                reason = reason.or(Some(CPU_USED));
+                reason = reason.or_else(|| Some(CPU_USED.to_owned()));
             }
             if self.cpus[at].acts && self.cpus[at].used {
-                reason = reason.or(Some(LRU_SHARED));
+                reason = reason.or_else(|| Some(LRU_SHARED.to_owned()));
             }
         }
         reason
@@ -345,6 +347,15 @@ impl Watch {
             self.kernel_threads.push((tid, kernel));
         }
         kernel
+    }
+}
+
+/// The name of a task, for people.
+fn name(tid: i32) -> String {
+    let name = std::fs::read_to_string(format!("/proc/{tid}/comm")).unwrap_or_default();
+    match name.trim() {
+        "" => "a task that is gone".to_owned(),
+        name => name.to_owned(),
     }
 }
 

@@ -12,9 +12,10 @@ pub use real::open;
 pub use scenarios::{Scenario, named, random};
 
 use crate::targets;
+use needless_model::kernels::KernelRow;
 use needless_model::program::Program;
 use needless_model::run::TargetRun;
-use needless_report::agree::{Minimal, ScenarioAgreement, Standing, TargetAgreement};
+use needless_report::agree::{Found, Minimal, ScenarioAgreement, Standing, TargetAgreement};
 use needless_report::compare::Ran;
 use needless_report::groups::Group;
 
@@ -59,8 +60,19 @@ pub struct Refusal {
     pub help: Option<String>,
     /// The exit status that tells it.
     pub status: u8,
-    /// Whether every other program would be refused, too.
-    pub for_good: bool,
+    /// What it holds for.
+    pub extent: Extent,
+}
+
+/// What a refusal holds for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Every other program would be refused, too.
+    EveryProgram,
+    /// This run of this program.
+    ThisRun,
+    /// The program: one of its operations failed.
+    Operation,
 }
 
 /// Runs every scenario on `target`; `done` is called for each that is through.
@@ -77,24 +89,41 @@ pub fn judge(
         own_row,
         scenarios: Vec::with_capacity(scenarios.len()),
     };
-    let mut judge = Judge { target, ran: None };
+    let mut judge = Judge { target, kernel: None };
     for batch in scenarios.chunks(judge.target.batch().max(1)) {
         for scenario in judge.batch(batch)? {
             agreement.scenarios.push(scenario);
             done();
         }
     }
-    if let Some((release, row, own_row)) = judge.ran {
-        (agreement.release, agreement.row, agreement.own_row) = (release, row, own_row);
+    if let Some(Kernel { release, row, own_row }) = judge.kernel {
+        (agreement.release, agreement.row) = (release, format!("model:{}", row.name));
+        agreement.own_row = own_row;
     }
     Ok(agreement)
 }
 
 struct Judge<'t> {
     target: &'t mut dyn RealTarget,
-    /// The release, as the kernel itself says, the row that the first run was held against, and
-    /// whether it is the kernel's own.
-    ran: Option<(Option<String>, String, bool)>,
+    /// What the first run tells about the kernel.
+    kernel: Option<Kernel>,
+}
+
+/// A real kernel that ran something.
+struct Kernel {
+    /// Its release, as it says itself.
+    release: Option<String>,
+    /// The model's row for it.
+    row: KernelRow,
+    /// Whether the row is its own.
+    own_row: bool,
+}
+
+impl Kernel {
+    fn of(run: &TargetRun) -> Kernel {
+        let (row, own_row) = targets::row_of_run(run);
+        Kernel { release: run.release.clone(), row, own_row }
+    }
 }
 
 impl Judge<'_> {
@@ -119,16 +148,16 @@ impl Judge<'_> {
     fn standings(&mut self, scenarios: &[&Scenario]) -> Result<Vec<Standing>, Refusal> {
         let programs: Vec<Program> = scenarios.iter().map(|s| s.program.clone()).collect();
         let results = self.target.run(&programs);
-        let judged = scenarios.iter().zip(results).map(|(scenario, result)| match result {
+        let judged = scenarios.iter().zip(results).map(|(&scenario, result)| match result {
             Ok(run) => {
-                self.ran.get_or_insert_with(|| {
-                    let (row, own_row) = targets::row_of_run(&run);
-                    (run.release.clone(), format!("model:{}", row.name), own_row)
-                });
-                Ok(standing(scenario, run))
+                let kernel = self.kernel.get_or_insert_with(|| Kernel::of(&run));
+                Ok(standing(scenario, run, kernel))
             }
-            Err(refusal) if refusal.for_good => Err(refusal),
-            Err(refusal) => Ok(Standing::Undecided(refusal.reason)),
+            Err(refusal) => match refusal.extent {
+                Extent::EveryProgram => Err(refusal),
+                Extent::ThisRun => Ok(Standing::Undecided(refusal.reason)),
+                Extent::Operation => Ok(failed(scenario, refusal.reason, self.kernel.as_ref())),
+            },
         });
         judged.collect()
     }
@@ -182,24 +211,47 @@ impl Judge<'_> {
                 for (smaller, standing) in batch.iter().zip(standings) {
                     if let Standing::Differing(difference) = standing {
                         current = smaller.clone();
-                        smallest = Some(difference.ran);
+                        smallest = Some(difference.found);
                         continue 'smaller;
                     }
                 }
             }
             break;
         }
-        Ok(smallest.map(|ran| Minimal { scenario: current.text, ran, file: None }))
+        Ok(smallest.map(|found| Minimal { scenario: current.text, found, file: None }))
     }
 }
 
-fn standing(scenario: &Scenario, run: TargetRun) -> Standing {
-    match targets::reference(&scenario.program, &run) {
-        (Ok(model), own_row) => {
-            Standing::of(Ran::real(&scenario.program, run, &model, own_row), &scenario.text)
+/// The standing of a scenario that ran on a real kernel.
+fn standing(scenario: &Scenario, run: TargetRun, kernel: &Kernel) -> Standing {
+    match targets::model(&scenario.program, &kernel.row) {
+        Ok(model) => {
+            let ran = Ran::real(&scenario.program, run, &model, kernel.own_row);
+            Standing::of(ran, &scenario.text)
         }
-        (Err(reason), _) => Standing::Undecided(format!("the model could not run it: {reason}")),
+        Err(failed) => one_sided(None, &kernel.row, Some(failed), scenario),
     }
+}
+
+/// The standing of a scenario that failed on a real kernel.
+fn failed(scenario: &Scenario, reason: String, kernel: Option<&Kernel>) -> Standing {
+    let Some(kernel) = kernel else {
+        return Standing::Undecided(format!("before the kernel's row was known: {reason}"));
+    };
+    match targets::model(&scenario.program, &kernel.row) {
+        Ok(_) => one_sided(Some(reason), &kernel.row, None, scenario),
+        Err(_) => Standing::Undecided(format!("neither can run it: {reason}")),
+    }
+}
+
+fn one_sided(
+    real: Option<String>,
+    row: &KernelRow,
+    model: Option<String>,
+    scenario: &Scenario,
+) -> Standing {
+    let row = format!("model:{}", row.name);
+    Standing::differing(Found::Failure { real, row, model }, &scenario.text)
 }
 
 #[cfg(test)]

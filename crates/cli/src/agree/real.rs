@@ -1,9 +1,10 @@
 //! The real kernels there are: the running one, and those that are booted.
 
-use super::{RealTarget, Refusal};
+use super::{Extent, RealTarget, Refusal};
+use crate::failure::UNSUPPORTED;
 use crate::targets::Spec;
 use miette::Diagnostic;
-use needless_guest::{GuestError, KernelTarget};
+use needless_guest::{Arch, GuestError, KernelTarget};
 use needless_live::{Batch, LiveError, LiveOptions};
 use needless_model::program::Program;
 use needless_model::run::TargetRun;
@@ -19,9 +20,19 @@ const BATCH: usize = 8;
 pub fn open(spec: &Spec) -> Option<Result<Box<dyn RealTarget>, Refusal>> {
     Some(match spec {
         Spec::Live => Live::open().map(|live| Box::new(live) as Box<dyn RealTarget>),
+        Spec::Kernel(target) if target.arch() != Arch::X86_64 => Err(no_rows(target.arch())),
         Spec::Kernel(target) => Ok(Box::new(Booted { target: target.clone(), guests: None })),
         Spec::Model(_) => return None,
     })
+}
+
+fn no_rows(arch: Arch) -> Refusal {
+    Refusal {
+        reason: format!("the model has no rows for {arch}"),
+        help: Some("`needless run` shows what the kernel does".to_owned()),
+        status: UNSUPPORTED,
+        extent: Extent::EveryProgram,
+    }
 }
 
 /// The running kernel.
@@ -46,7 +57,7 @@ impl RealTarget for Live {
     }
 
     fn release(&self) -> String {
-        needless_live::environment::release()
+        needless_live::release()
     }
 
     fn batch(&self) -> usize {
@@ -64,15 +75,18 @@ impl RealTarget for Live {
 }
 
 fn live_refusal(error: LiveError) -> Refusal {
-    let for_this_one = matches!(
-        error,
-        LiveError::ProgramFailed(_) | LiveError::EventsLost { .. } | LiveError::Unsupported { .. }
-    );
+    let extent = match &error {
+        LiveError::ProgramFailed(failure) if failure.is_the_programs() => Extent::Operation,
+        LiveError::ProgramFailed(_)
+        | LiveError::EventsLost { .. }
+        | LiveError::Unsupported { .. } => Extent::ThisRun,
+        _ => Extent::EveryProgram,
+    };
     Refusal {
         reason: error.to_string(),
         help: error.help().map(|help| help.to_string()),
         status: error.exit_status(),
-        for_good: !for_this_one,
+        extent,
     }
 }
 
@@ -102,11 +116,18 @@ impl RealTarget for Booted {
             none => match needless_guest::Batch::open(kernel, options) {
                 Ok(guests) => none.insert(guests),
                 Err(error) => {
-                    return programs.iter().map(|_| Err(guest_refusal(&error, true))).collect();
+                    return programs
+                        .iter()
+                        .map(|_| Err(guest_refusal(&error, Extent::EveryProgram)))
+                        .collect();
                 }
             },
         };
-        let refusal = |error| guest_refusal(&error, false);
+        let extent = |error: &GuestError| match error {
+            GuestError::ProgramFailed(failure) if failure.is_the_programs() => Extent::Operation,
+            _ => Extent::ThisRun,
+        };
+        let refusal = |error| guest_refusal(&error, extent(&error));
         programs.iter().map(|program| guests.run(program).map_err(refusal)).collect()
     }
 
@@ -116,11 +137,11 @@ impl RealTarget for Booted {
     }
 }
 
-fn guest_refusal(error: &GuestError, for_good: bool) -> Refusal {
+fn guest_refusal(error: &GuestError, extent: Extent) -> Refusal {
     Refusal {
         reason: error.to_string(),
         help: error.help().map(|help| help.to_string()),
         status: error.exit_status(),
-        for_good,
+        extent,
     }
 }

@@ -5,6 +5,7 @@ use crate::args::{AgreeArgs, Format};
 use crate::failure::{DIFFERENCE, EXPECTED, Failure, INCONCLUSIVE};
 use crate::output::{Output, Progress, write_whole};
 use crate::targets::{self, Spec};
+use jiff::Timestamp;
 use needless_report::agree::{Minimal, Standing, TargetAgreement, Totals, document, json, text};
 use std::path::Path;
 
@@ -20,7 +21,7 @@ pub fn agree(args: &AgreeArgs, output: &Output) -> Result<u8, Failure> {
         agreements.push(outcome?);
     }
     if let Some(path) = &args.report {
-        let text = document(&agreements, std::time::SystemTime::now());
+        let text = document(&agreements, Timestamp::now());
         write_whole(path, |out| out.write_all(text.as_bytes()))?;
     }
     match args.format.format {
@@ -32,9 +33,9 @@ pub fn agree(args: &AgreeArgs, output: &Output) -> Result<u8, Failure> {
         }
     }
     let totals = Totals::of(agreements.iter().flat_map(|agreement| &agreement.scenarios));
-    Ok(match (totals.differing, totals.undecided) {
-        (0, 0) => EXPECTED,
-        (0, _) => INCONCLUSIVE,
+    Ok(match totals.differing {
+        0 if totals.is_decided() => EXPECTED,
+        0 => INCONCLUSIVE,
         _ => DIFFERENCE,
     })
 }
@@ -62,6 +63,11 @@ fn on(target: &mut dyn RealTarget, args: &AgreeArgs) -> Result<TargetAgreement, 
     progress.now(&target.name());
     let judged = agree::judge(target, &scenarios, &|| progress.done());
     let mut agreement = judged.map_err(|refusal| failure(refusal, &target.name()))?;
+    drop(progress);
+    if args.targets.len() > 1 {
+        let Totals { run, differing, undecided, .. } = Totals::of(&agreement.scenarios);
+        eprintln!("{}: {run} run, {differing} differing, {undecided} undecided", target.name());
+    }
     if let Some(directory) = &args.keep {
         keep(directory, &mut agreement)?;
     }

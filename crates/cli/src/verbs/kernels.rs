@@ -4,14 +4,14 @@ use crate::args::{Format, KernelsVerb};
 use crate::failure::{EXPECTED, Failure};
 use crate::output::{Output, Progress};
 use needless_guest::kernels::{self, Fetchable, Listing, USUAL};
-use needless_guest::{FetchError, Kernel};
+use needless_guest::{Arch, FetchError, Kernel};
 use needless_report::SCHEMA_VERSION;
 use serde_json::{Value, json};
 
 /// `needless kernels`
 pub fn kernels(verb: &KernelsVerb, output: &Output) -> Result<u8, Failure> {
     match verb {
-        KernelsVerb::List(args) => list(args.format, output)?,
+        KernelsVerb::List { arch, format } => list(*arch, format.format, output)?,
         KernelsVerb::Fetch { kernels } => fetch(kernels, output)?,
         KernelsVerb::Remove { kernels } => kernels::remove(kernels)?,
     }
@@ -32,8 +32,8 @@ fn fetch(wanted: &[String], output: &Output) -> Result<(), Failure> {
     output.next(&format!("needless run cow-reuse -t kernel:{first}"))
 }
 
-fn list(format: Format, output: &Output) -> Result<(), Failure> {
-    let listing = kernels::list()?;
+fn list(arch: Arch, format: Format, output: &Output) -> Result<(), Failure> {
+    let listing = kernels::list(arch)?;
     match format {
         Format::Json => output.json(&document(&listing)),
         Format::Text => output.result(&text(&listing, output)),
@@ -52,8 +52,8 @@ fn text(listing: &Listing, output: &Output) -> String {
     match &listing.fetchable {
         Ok(series) => {
             for series in series {
-                let line = format!("  {:6} {}", series.series, series.builds.join(" "));
-                text += &output.style.wrap(&line, 9);
+                let line = format!("  {:10} {}", series.series, series.builds.join(" "));
+                text += &output.style.wrap(&line, 13);
                 text.push('\n');
             }
         }
@@ -65,7 +65,7 @@ fn text(listing: &Listing, output: &Output) -> String {
 fn cached_line(kernel: &Kernel, output: &Output) -> String {
     let manifest = &kernel.manifest;
     let packages = output.style.dim(manifest.packages_text());
-    format!("  {:6} {}  {packages}\n", manifest.name, manifest.release)
+    format!("  {:10} {}  {packages}\n", manifest.name, manifest.release)
 }
 
 fn document(listing: &Listing) -> Value {

@@ -1,5 +1,6 @@
 //! `scenario`: list, show, check and format scenarios.
 
+use crate::agree;
 use crate::args::{Format, FormatArgs, ScenarioVerb};
 use crate::failure::{EXPECTED, Failure};
 use crate::output::{Output, write_whole};
@@ -16,6 +17,10 @@ pub fn scenario(verb: &ScenarioVerb, output: &Output) -> Result<u8, Failure> {
     match verb {
         ScenarioVerb::List(FormatArgs { format }) => list(*format, output)?,
         ScenarioVerb::Show { scenario } => output.result(&load(scenario)?.text)?,
+        ScenarioVerb::Random { seed, kernel } => {
+            let (row, _) = targets::row_of(Some(kernel));
+            output.result(&agree::random(*seed, row.release)?.text)?;
+        }
         ScenarioVerb::Check { scenarios, settings } => {
             for name in scenarios {
                 let program = targets::program(name, settings, None)?;

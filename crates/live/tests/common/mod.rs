@@ -50,7 +50,7 @@ pub fn root() -> bool {
 
 /// Whether this kernel is at least `major.minor` on x86-64; says so if not.
 pub fn kernel_at_least(major: u32, minor: u32) -> bool {
-    let release = needless_live::environment::release();
+    let release = needless_live::release();
     let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
     let version = (numbers.next().unwrap(), numbers.next().unwrap());
     let good = cfg!(target_arch = "x86_64") && version >= (major, minor);

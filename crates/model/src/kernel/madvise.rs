@@ -5,7 +5,7 @@ use crate::arch::Arch;
 use crate::env::{Env, Lock};
 use crate::kernel::Errno;
 use crate::kernel::gather::Gather;
-use crate::kernel::lru::{lru_add_drain, mark_lazyfree};
+use crate::kernel::lru::{deactivate, lru_add_drain, mark_lazyfree};
 use crate::kernel::populate::populate;
 use crate::kernel::reclaim::{FolioList, flush_tlb_batched_pending, isolate_lru, reclaim_pages};
 use crate::kernel::zap::{by_table, free_swap_and_cache, zap_range};
@@ -95,6 +95,9 @@ fn collect(env: &mut impl Env, gather: &mut Gather, part: PageRange, pageout: bo
             let aged = clears_young && pte.accessed;
             if aged {
                 w.set_pte(at, page, Pte::Present(PresentPte { accessed: false, ..pte }));
+            }
+            if !pageout {
+                deactivate(w, at, pte.pfn);
             }
             (aged, (pageout && isolate_lru(w, pte.pfn)).then_some(pte.pfn))
         });

@@ -4,7 +4,7 @@ use crate::addr::{PageRange, Vpn};
 use crate::env::{Env, Lock};
 use crate::kernel::Errno;
 use crate::kernel::fault::{Fault, Outcome, handle_mm_fault};
-use crate::kernel::lru::lru_add_drain;
+use crate::kernel::lru::{lru_add_drain, mark_accessed};
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Mode, World};
 use crate::policy::Populate;
@@ -53,11 +53,9 @@ fn populate_page(env: &mut impl Env, page: Vpn, write: bool) -> Result<(), Errno
 ///
 /// Source: mm/gup.c:follow_page_pte (6.1 to 7.3).
 fn touch<M: Mode>(w: &mut World<M>, at: At, page: Vpn, write: bool) {
-    if let Pte::Present(pte) = w.pte(at.mm, page)
-        && write
-        && !pte.dirty
-        && !pte.special
-    {
+    let Some(pte) = w.pte(at.mm, page).present().filter(|pte| !pte.special) else { return };
+    if write && !pte.dirty {
         w.frames.update(pte.pfn, |f| f.flags.set(FrameFlags::DIRTY, true));
     }
+    mark_accessed(w, at, pte.pfn);
 }

@@ -86,17 +86,17 @@ fn shrink_locked_folio(env: &mut impl Env, frame: Pfn) -> bool {
     if env.policies().pageout_young == PageoutYoung::Clear
         && env.step(Site::ShrinkFolioList, |w, at| test_and_clear_young(w, at, frame))
     {
-        return false;
+        return activate(env, frame);
     }
     // 2. A place in swap (a page freed by MADV_FREE needs none).
     let swap_backed = env
         .step(Site::ShrinkFolioList, |w, _| w.frames.get(frame).flags.has(FrameFlags::SWAP_BACKED));
     if swap_backed && !env.step(Site::AddToSwap, |w, _| add_to_swap(w, frame)) {
-        return false;
+        return activate(env, frame);
     }
     // 3. Out of the page table.
     if !try_to_unmap(env, frame) {
-        return false;
+        return activate(env, frame);
     }
     // 4. Written, once no CPU can write to it any more.
     if env.step(Site::ShrinkFolioList, |w, _| w.frames.get(frame).flags.has(FrameFlags::DIRTY)) {
@@ -115,6 +115,14 @@ fn shrink_locked_folio(env: &mut impl Env, frame: Pfn) -> bool {
     }
     // 5. Nobody else may hold it now.
     env.step(Site::RemoveMapping, |w, at| remove_mapping(w, at, frame))
+}
+
+/// The page is kept as an active one (`activate_locked`).
+fn activate(env: &mut impl Env, frame: Pfn) -> bool {
+    env.step(Site::ShrinkFolioList, |w, _| {
+        w.frames.update(frame, |f| f.flags.set(FrameFlags::ACTIVE, true));
+    });
+    false
 }
 
 fn test_and_clear_young<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) -> bool {

@@ -11,23 +11,49 @@ use crate::kernel::map::unmap_region;
 use crate::kernel::reclaim::flush_tlb_batched_pending;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
+use crate::policy::{MoveRange, MoveTables};
 use crate::pte::Pte;
 use crate::site::Site;
 
-/// Moves the pages of `from`, one mapping's, to `to`.
+/// Moves the pages of `from` to `to`.
 ///
-/// Source: mm/mremap.c:mremap_to, move_vma, move_page_tables (5.10 to 7.3).
+/// Source: mm/mremap.c:mremap_to, move_vma, move_page_tables (5.10 to 7.3), remap_move (7.3).
 pub fn mremap(env: &mut impl Env, from: PageRange, to: Vpn) -> Result<(), Errno> {
-    let target = PageRange::new(to, from.pages());
-    if from.is_empty() || from.overlaps(target) {
+    if from.is_empty() || from.overlaps(PageRange::new(to, from.pages())) {
         return Err(Errno::Einval);
     }
     let mm = env.context().mm;
     env.lock(Lock::MmapWrite(mm));
+    let moved = match env.policies().move_range {
+        MoveRange::OneMapping => move_vma(env, from, to),
+        MoveRange::EachMapping => move_vmas(env, from, to),
+    };
+    env.unlock(Lock::MmapWrite(mm));
+    moved
+}
+
+/// Moves every mapping in `from`; its first page has to be mapped.
+fn move_vmas(env: &mut impl Env, from: PageRange, to: Vpn) -> Result<(), Errno> {
+    let mut rest = from;
+    while let Some(part) =
+        env.step(Site::MovePtes, |w, at| w.mms[at.mm.index()].vmas_in(rest).next().map(|v| v.range))
+    {
+        if rest == from && part.start != from.start {
+            break;
+        }
+        move_vma(env, part, to.add(part.start.since(from.start)))?;
+        rest.start = part.end;
+    }
+    if rest == from { Err(Errno::Efault) } else { Ok(()) }
+}
+
+/// Moves the pages of `from`, which has to be one mapping's.
+fn move_vma(env: &mut impl Env, from: PageRange, to: Vpn) -> Result<(), Errno> {
+    let target = PageRange::new(to, from.pages());
     // 1. What is mapped at the target goes.
     unmap_region(env, target);
     // 2. A copy of the mapping; both exist for a while.
-    let vma = env.step(Site::MovePtes, |w, at| {
+    let copied = env.step(Site::MovePtes, |w, at| {
         let rule = w.policies.vma_merge;
         let mm = &mut w.mms[at.mm.index()];
         let vma = mm.vma(from.start).map(|vma| vma.cut(from)).filter(|vma| vma.range == from);
@@ -36,25 +62,34 @@ pub fn mremap(env: &mut impl Env, from: PageRange, to: Vpn) -> Result<(), Errno>
             let pgoff = if vma.anon_vma.is_some() { vma.pgoff } else { target.start.0 };
             mm.insert(Vma { range: target, pgoff, ..vma }, rule);
         }
-        vma
+        vma.is_some()
     });
-    if vma.is_some() {
-        // 3. The translations, table by table; then the empty source.
-        move_page_tables(env, from, to);
-        unmap_region(env, from);
+    if !copied {
+        return Err(Errno::Efault);
     }
-    env.unlock(Lock::MmapWrite(mm));
-    vma.map(|_| ()).ok_or(Errno::Efault)
+    // 3. The translations, table by table; then the empty source.
+    move_page_tables(env, from, to);
+    unmap_region(env, from);
+    Ok(())
 }
 
+/// Moves what the page tables hold. (A whole table of the third level, 1 GiB, moves in one go since
+/// 5.11, which is not modelled.)
 fn move_page_tables(env: &mut impl Env, from: PageRange, to: Vpn) {
+    let upper_first = env.policies().move_tables == MoveTables::UpperFirst;
     let span = env.arch().table_pages(1);
     let next_table = |page: Vpn| Vpn((page.0 / span + 1) * span);
     let (mut old, mut new) = (from.start, to);
     while old < from.end {
         let extent = (next_table(old).min(from.end).since(old)).min(next_table(new).since(new));
         let part = PageRange::new(old, extent);
-        let exists = env.step(Site::MovePtes, |w, at| w.mms[at.mm.index()].table.has_leaf(old));
+        let exists = env.step(Site::MovePtes, |w, at| {
+            let table = &mut w.mms[at.mm.index()].table;
+            if upper_first && table.has_directory(old, 2) {
+                table.allocate_directory(new, 3);
+            }
+            table.has_leaf(old)
+        });
         if exists && !(extent == span && move_table(env, part, new)) {
             env.step(Site::MovePtes, |w, at| w.mms[at.mm.index()].table.allocate(new));
             move_ptes(env, part, new);
@@ -67,7 +102,7 @@ fn move_page_tables(env: &mut impl Env, from: PageRange, to: Vpn) {
 fn move_table(env: &mut impl Env, part: PageRange, to: Vpn) -> bool {
     let moved = env.step(Site::MovePtes, |w, at| {
         let mm = &mut w.mms[at.mm.index()];
-        mm.table.allocate_above(to);
+        mm.table.allocate_directory(to, 2);
         if !mm.table.move_leaf(part.start, to) {
             return false;
         }

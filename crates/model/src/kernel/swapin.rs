@@ -3,8 +3,8 @@
 //! The page is read into a fresh folio that nobody else can see, so it is exclusive; whether a
 //! *read* fault uses that to map it writable is a policy, and the difference is one fault per page.
 //!
-//! Source: mm/memory.c:do_swap_page (5.10, 6.1, 6.12, 7.3). 7.3 passes through the swap cache and
-//! leaves it again in the same fault, which shows in no event.
+//! Source: mm/memory.c:do_swap_page (5.10, 6.1, 6.12, 7.2, 7.3). 7.2 and 7.3 pass through the swap
+//! cache and leave it again in the same fault, which shows in no event.
 
 use crate::addr::Pfn;
 use crate::env::{Env, Lock};
@@ -16,7 +16,7 @@ use crate::kernel::lru::{folio_add_lru, lru_add_drain};
 use crate::machine::frames::FrameFlags;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{AnonExclusive, SwapinRead, SwapinWrite, ZeroSwap};
+use crate::policy::{AnonExclusive, SwapinDrain, SwapinRead, SwapinWrite, ZeroSwap};
 use crate::program::Prot;
 use crate::pte::{Pte, SwapPte};
 use crate::site::Site;
@@ -41,8 +41,12 @@ pub fn do_swap_page(
     let folio =
         env.step(Site::DoSwapPage, |w, at| find_or_read(w, at, fault, swap)).ok_or(OutOfMemory)?;
     env.lock(Lock::Folio(folio.frame));
-    let drains = env.policies().swapin_write == SwapinWrite::Exclusive;
-    if drains && fault.write && !folio.fresh && !folio.on_lru {
+    let drains = match env.policies().swapin_drain {
+        SwapinDrain::Never => false,
+        SwapinDrain::FromCache => !folio.fresh,
+        SwapinDrain::Always => true,
+    };
+    if drains && fault.write && !folio.on_lru {
         lru_add_drain(env);
     }
 
@@ -80,7 +84,11 @@ fn find_or_read<M: Mode>(w: &mut World<M>, at: At, fault: Fault, swap: SwapPte) 
     }
     let frame = w.allocate_frame(FrameFlags::SWAP_BACKED)?;
     folio_add_lru(w, at.site(Site::FolioAddLru), frame);
-    w.frames.update(frame, |f| f.flags.set(FrameFlags::ZERO_FILLED, slot.zero_filled));
+    // Back so soon after it was evicted, it is active (mm/workingset.c:workingset_refault).
+    w.frames.update(frame, |f| {
+        f.flags.set(FrameFlags::ZERO_FILLED, slot.zero_filled);
+        f.flags.set(FrameFlags::ACTIVE, true);
+    });
     w.ghost.swapped_in(swap.slot, frame);
     // A page of zeros that was only marked is made, not read (swap_read_folio_zeromap).
     let zero_filled = slot.zero_filled && w.policies.zero_swap == ZeroSwap::Skip;

@@ -41,17 +41,15 @@ pub fn switch_mm<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, next: MmId) {
     w.tlbs.unload(cpu, old_asid, unloads);
 
     // 3. Its old slot if it still has one, else the next in turn.
-    let slots = &w.cpus[cpu.index()].slots;
-    match w.cpus[cpu.index()].slot_of(next) {
-        Some(asid) if slots[asid].tlb_gen >= next_gen => {
-            w.cpus[cpu.index()].asid = asid;
-            w.cpus[cpu.index()].loaded = next;
+    let c = &mut w.cpus[cpu.index()];
+    match c.slot_of(next) {
+        Some(asid) if c.slots[asid].tlb_gen >= next_gen => {
+            (c.asid, c.loaded) = (asid, next);
             w.tlbs.load(cpu, asid, next, &w.mms[next.index()]);
             emit_switch(w, at, Some(0));
         }
         Some(asid) => load_flushed(w, at, asid, next, next_gen),
         None => {
-            let c = &mut w.cpus[cpu.index()];
             let asid = if c.next_asid < c.slots.len() { c.next_asid } else { 0 };
             c.next_asid = asid + 1;
             load_flushed(w, at, asid, next, next_gen);

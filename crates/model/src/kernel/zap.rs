@@ -132,6 +132,10 @@ fn free_empty_table(env: &mut impl Env, gather: &mut Gather, start: Vpn) {
     }
 }
 
+/// Levels of which a table can be a scenario's own: one of the fourth level spans 256 TiB, and the
+/// process's program and stack with it.
+const OWN_LEVELS: u32 = 3;
+
 /// Frees the page tables under `range` that no other mapping can use: those whose span holds no
 /// page below `floor` or from `ceiling` on.
 ///
@@ -147,7 +151,7 @@ pub fn free_pgtables(
     (floor, ceiling): (Option<Vpn>, Option<Vpn>),
 ) {
     let arch = *env.arch();
-    for level in 1..arch.levels {
+    for level in 1..=OWN_LEVELS.min(arch.levels - 1) {
         let span = arch.table_pages(level);
         let first = range.start.0 / span;
         let last = (range.end.0 - 1) / span;

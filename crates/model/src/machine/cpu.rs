@@ -29,20 +29,34 @@ pub struct Cpu {
     pub next_asid: usize,
     /// The scenario's thread on it.
     pub running: Option<ThreadId>,
-    /// Folios on their way to the LRU, each with one reference (`lru_add` batch).
-    pub lru_add: Vec<Pfn>,
-    /// Folios on their way to being lazily free (`lru_lazyfree` batch), each with one reference.
-    pub lru_lazyfree: Vec<Pfn>,
+    /// Folios that wait for a change of their LRU list, by [`FolioBatch`]; each has one reference of
+    /// the batch's own.
+    pub lru: [Vec<Pfn>; FolioBatch::ALL.len()],
+}
+
+/// The LRU batches of a CPU, in the order in which they are emptied (`cpu_fbatches`).
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum FolioBatch {
+    /// New folios, on their way to a list (`lru_add`).
+    Add,
+    /// Folios that become inactive (`lru_deactivate`).
+    Deactivate,
+    /// Folios that stop being backed by swap (`lru_lazyfree`).
+    Lazyfree,
+}
+
+impl FolioBatch {
+    /// All of them.
+    pub const ALL: [FolioBatch; 3] =
+        [FolioBatch::Add, FolioBatch::Deactivate, FolioBatch::Lazyfree];
 }
 
 impl Cpu {
     /// All folios that wait in a batch; one that waits in two comes twice.
     pub fn batched(&self) -> impl Iterator<Item = Pfn> + '_ {
-        self.lru_add.iter().chain(&self.lru_lazyfree).copied()
+        self.lru.iter().flatten().copied()
     }
-}
 
-impl Cpu {
     /// An idle CPU with `asids` slots.
     pub fn new(asids: usize) -> Cpu {
         let mut slots = vec![AsidSlot::default(); asids];
@@ -54,8 +68,7 @@ impl Cpu {
             slots,
             next_asid: 1,
             running: None,
-            lru_add: Vec::new(),
-            lru_lazyfree: Vec::new(),
+            lru: Default::default(),
         }
     }
 

@@ -34,6 +34,10 @@ impl FrameFlags {
     /// Somebody else had a claim on the page when its PTE was last written, so that write
     /// permission could not have been given then.
     pub const CLAIMED: FrameFlags = FrameFlags(1 << 6);
+    /// Active (`PG_active`): `MADV_COLD` has something to do for it.
+    pub const ACTIVE: FrameFlags = FrameFlags(1 << 8);
+    /// Used once already (`PG_referenced`): the next use makes it active.
+    pub const REFERENCED: FrameFlags = FrameFlags(1 << 9);
     /// Allocated.
     pub const ALLOCATED: FrameFlags = FrameFlags(1 << 7);
 

@@ -177,12 +177,17 @@ impl PageTable {
         }
     }
 
-    /// Makes the directories above the last-level table of `page`, but not that table.
-    pub fn allocate_above(&mut self, page: Vpn) {
+    /// Makes the directory of `level` (2 and up) that covers `page`, and those above it.
+    pub fn allocate_directory(&mut self, page: Vpn, level: u32) {
         let mut table = 0usize;
-        for level in (3..=self.arch.levels).rev() {
-            table = self.child_directory(table, self.index(page, level));
+        for above in (level + 1..=self.arch.levels).rev() {
+            table = self.child_directory(table, self.index(page, above));
         }
+    }
+
+    /// Whether there is a directory of `level` (2 and up) that covers `page`.
+    pub fn has_directory(&self, page: Vpn, level: u32) -> bool {
+        self.directory(page, level).is_some()
     }
 
     fn child_directory(&mut self, table: usize, index: usize) -> usize {
@@ -288,7 +293,7 @@ mod tests {
         let mut table = PageTable::new(X86_64);
         table.allocate(Vpn(512));
         table.set(Vpn(513), pte(1), 0);
-        table.allocate_above(Vpn(1024));
+        table.allocate_directory(Vpn(1024), 2);
         assert!(table.move_leaf(Vpn(512), Vpn(1024)));
         assert_eq!(table.get(Vpn(1025)), pte(1));
         assert!(!table.has_leaf(Vpn(512)));

@@ -1,6 +1,6 @@
 //! The report as a JSON document.
 
-use super::{Difference, ScenarioAgreement, Standing, TargetAgreement, Totals};
+use super::{Difference, Found, ScenarioAgreement, Standing, TargetAgreement, Totals};
 use crate::SCHEMA_VERSION;
 use crate::compare::Ran;
 use crate::json::{AgreementDocument, value};
@@ -63,19 +63,26 @@ fn told(difference: &Difference) -> Value {
         json!({
             "scenario": minimal.scenario,
             "file": minimal.file,
-            "sides": sides(&minimal.ran),
+            "sides": sides(&minimal.found),
         })
     });
     json!({
         "scenario": difference.scenario,
         "differed": difference.repeated.0,
         "of_runs": difference.repeated.1,
-        "sides": sides(&difference.ran),
+        "sides": sides(&difference.found),
         "minimal": minimal,
     })
 }
 
-fn sides(ran: &Ran) -> Value {
+fn sides(found: &Found) -> Value {
+    match found {
+        Found::Runs(ran) => rounds(ran),
+        Found::Failure { real, model, .. } => json!({ "failed": { "real": real, "model": model } }),
+    }
+}
+
+fn rounds(ran: &Ran) -> Value {
     let Some(reference) = &ran.reference else { return Value::Null };
     let side = |round: &RoundAccount, swaps: Option<SwapCounts>| {
         let swaps = swaps.into_iter().flat_map(SwapCounts::named);

@@ -1,6 +1,6 @@
 //! The report as text: what differs in full, then the table.
 
-use super::{Difference, Standing, TargetAgreement};
+use super::{Difference, Found, Standing, TargetAgreement};
 use crate::compare::Ran;
 use crate::style::{Style, count};
 use crate::table::plain_table;
@@ -55,11 +55,8 @@ fn table(targets: &[TargetAgreement], style: Style) -> String {
 fn told(difference: &Difference, target: &TargetAgreement, style: Style) -> String {
     let (times, of) = difference.repeated;
     let mut text = format!("  differed in {times} of {}\n", count(of as usize, "run"));
-    let (ran, scenario) = match &difference.minimal {
-        Some(minimal) => (&minimal.ran, &minimal.scenario),
-        None => (&difference.ran, &difference.scenario),
-    };
-    text += &sides(ran, &target.target, style);
+    let (found, scenario) = difference.smallest();
+    text += &sides(found, &target.target, style);
     let file = difference.minimal.as_ref().and_then(|minimal| minimal.file.as_deref());
     let title = match (&difference.minimal, file) {
         (_, Some(file)) => format!("the smallest scenario that differs, in {file}:"),
@@ -71,8 +68,23 @@ fn told(difference: &Difference, target: &TargetAgreement, style: Style) -> Stri
     text
 }
 
+/// What differs, both sides.
+pub(super) fn sides(found: &Found, target: &str, style: Style) -> String {
+    match found {
+        Found::Runs(ran) => rounds(ran, target, style),
+        Found::Failure { real, row, model } => {
+            let width = target.len().max(row.len());
+            [(target, real), (row.as_str(), model)]
+                .map(|(name, failed)| {
+                    format!("    {name:width$}  {}\n", failed.as_deref().unwrap_or("runs it"))
+                })
+                .concat()
+        }
+    }
+}
+
 /// Every differing round, rounds that differ in the same way together; then the pages.
-pub(super) fn sides(ran: &Ran, target: &str, style: Style) -> String {
+fn rounds(ran: &Ran, target: &str, style: Style) -> String {
     let Some(reference) = &ran.reference else { return String::new() };
     let mut kinds: Vec<(usize, Vec<u32>)> = Vec::new();
     for &at in &reference.agreement.differing {

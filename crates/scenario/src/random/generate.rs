@@ -1,6 +1,6 @@
 //! Draws a case.
 
-use super::operations::{Needs, OPERATIONS, Operation};
+use super::operations::{Effect, Needs, OPERATIONS, Operation};
 use super::state::{MAP, Pages, State};
 use super::write::after;
 use super::{AreaPlan, Case, Company, Place, Step};
@@ -18,10 +18,11 @@ const ATTEMPTS: usize = 6;
 
 /// The case of this seed, of operations that kernel `release` has.
 pub fn generate(seed: u64, release: (u32, u32)) -> Case {
-    let mut draw = Draw { rng: SplitMix64::new(seed), enabled: Vec::new(), state: State::new([]) };
+    let mut draw =
+        Draw { rng: SplitMix64::new(seed), enabled: Vec::new(), state: State::new([], []) };
     draw.enable(release);
     let areas = draw.areas();
-    draw.state = State::new(areas.iter().map(|area| area.pages));
+    draw.state = State::new(areas.iter().map(|area| area.pages), draw.enabled.iter().copied());
     for area in 0..areas.len() {
         let whole = draw.state.whole(area);
         draw.state.apply(MAP, &whole);
@@ -73,7 +74,7 @@ impl Draw {
     }
 
     fn areas(&mut self) -> Vec<AreaPlan> {
-        let moves = self.enabled.iter().any(|operation| operation.needs == Needs::OneMapping);
+        let moves = self.enabled.iter().any(|operation| operation.effect == Effect::Move);
         let count = if moves || self.one_in(6) { 2 } else { 1 };
         (0..count).map(|_| self.area()).collect()
     }

@@ -80,6 +80,26 @@ enum Step {
     Mark,
 }
 
+impl Case {
+    /// All operations of its steps.
+    fn operations(&self) -> Vec<&'static Operation> {
+        self.setup.iter().chain(&self.body).flat_map(Step::operations).collect()
+    }
+}
+
+impl Step {
+    fn operations(&self) -> Vec<&'static Operation> {
+        match self {
+            Step::Do(operation, _) => vec![operation],
+            Step::Each(_, _, operations) => operations.clone(),
+            Step::Repeat(_, steps) | Step::Turn(steps) => {
+                steps.iter().flat_map(Step::operations).collect()
+            }
+            Step::Mark => Vec::new(),
+        }
+    }
+}
+
 /// The areas' names.
 const NAMES: [&str; 2] = ["heap", "away"];
 

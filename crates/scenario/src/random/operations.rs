@@ -33,9 +33,10 @@ pub enum Needs {
     SomeMapped,
     /// The whole area, nothing of it mapped.
     WholeUnmapped,
-    /// One mapping for certain (`mremap` refuses several before 6.17), and another area that has
-    /// room for it.
+    /// One mapping for certain, and another area that has room for it.
     OneMapping,
+    /// Mapped, and another area that has room for them.
+    Room,
 }
 
 /// What becomes of the pages, as far as later operations have to know.
@@ -89,6 +90,7 @@ pub static OPERATIONS: &[Operation] = &[
     row("map \"{}\" prot=\"read\"", 2, Needs::WholeUnmapped, Effect::Map(Prot::Read)),
     row("map \"{}\" prot=\"none\"", 1, Needs::WholeUnmapped, Effect::Map(Prot::None)),
     row("mremap \"{}\" to=\"{to}\"", 6, Needs::OneMapping, Effect::Move),
+    Operation { since: (6, 17), ..row("mremap \"{}\" to=\"{to}\"", 6, Needs::Room, Effect::Move) },
     row("sleep \"200us\"", 1, Needs::Mapped, Effect::None),
 ];
 

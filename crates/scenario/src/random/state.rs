@@ -1,8 +1,9 @@
 //! What is mapped, and how: the part of a scenario's state that decides whether an operation may
 //! be done.
 
-use super::operations::{Effect, Needs};
+use super::operations::{Effect, Needs, Operation};
 use needless_model::program::Prot;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// How areas are mapped unless a step says otherwise.
@@ -30,12 +31,19 @@ struct Mapped {
 pub struct State {
     areas: Vec<Vec<Option<Mapped>>>,
     mappings: u32,
+    /// Whether what is one mapping has to be one again in the next round: an operation asks.
+    keeps_mappings: bool,
 }
 
 impl State {
-    /// Areas of these sizes, none mapped.
-    pub fn new(sizes: impl IntoIterator<Item = usize>) -> State {
-        State { areas: sizes.into_iter().map(|pages| vec![None; pages]).collect(), mappings: 0 }
+    /// Areas of these sizes, none mapped, for these operations.
+    pub fn new<'o>(
+        sizes: impl IntoIterator<Item = usize>,
+        operations: impl IntoIterator<Item = &'o Operation>,
+    ) -> State {
+        let areas = sizes.into_iter().map(|pages| vec![None; pages]).collect();
+        let keeps_mappings = operations.into_iter().any(|op| op.needs == Needs::OneMapping);
+        State { areas, mappings: 0, keeps_mappings }
     }
 
     /// Number of areas.
@@ -68,10 +76,12 @@ impl State {
             Needs::WholeUnmapped => part.len() == area.len() && part.iter().all(Option::is_none),
             Needs::OneMapping => {
                 let first = part[0].map(|page| page.mapping);
-                let room = self.other(pages.area).map_or(0, |other| self.areas[other].len());
-                first.is_some()
-                    && part.len() <= room
+                self.allows(Needs::Room, pages)
                     && part.iter().all(|page| page.map(|page| page.mapping) == first)
+            }
+            Needs::Room => {
+                let room = self.other(pages.area).map_or(0, |other| self.areas[other].len());
+                part.len() <= room && all(|_| true)
             }
         }
     }
@@ -128,14 +138,16 @@ impl State {
         part.iter().all(|page| page.is_some_and(|page| page.prot == first)).then_some(first)
     }
 
-    /// What brings every page back to its mapping and protection in `before`.
+    /// What brings every page back to its mapping and protection in `before`, and pages that were
+    /// one mapping to one mapping if that matters.
     pub fn way_back(&self, before: &State) -> Vec<(Effect, Pages)> {
         let mut now = self.clone();
         let mut way = Vec::new();
         for area in 0..now.areas.len() {
             let whole = now.whole(area);
             let (old, new) = (&before.areas[area], &now.areas[area]);
-            if old.iter().zip(new).any(|(old, new)| old.is_some() && new.is_none()) {
+            let gone = old.iter().zip(new).any(|(old, new)| old.is_some() && new.is_none());
+            if gone || self.keeps_mappings && split(old, new) {
                 let some = now.allows(Needs::SomeMapped, &whole);
                 let unmap = some.then_some((Effect::Unmap, whole.clone()));
                 way.extend(unmap.into_iter().chain([(MAP, whole.clone())]));
@@ -147,6 +159,15 @@ impl State {
         }
         way
     }
+}
+
+/// Whether pages that were one mapping may not be one any more.
+fn split(old: &[Option<Mapped>], new: &[Option<Mapped>]) -> bool {
+    let mut now: BTreeMap<u32, u32> = BTreeMap::new();
+    let pairs = old.iter().zip(new).filter_map(|(old, new)| Some(((*old)?, (*new)?)));
+    pairs
+        .into_iter()
+        .any(|(old, new)| *now.entry(old.mapping).or_insert(new.mapping) != new.mapping)
 }
 
 /// Runs of pages that need the same correction.

@@ -17,7 +17,7 @@ impl Case {
     /// The scenario's text; `None` if an operation may not stand where it does.
     pub fn text(&self) -> Option<String> {
         let mut writer = Writer {
-            state: State::new(self.areas.iter().map(|area| area.pages)),
+            state: State::new(self.areas.iter().map(|area| area.pages), self.operations()),
             lines: Vec::new(),
             second: Vec::new(),
             marks: 0,

@@ -1,0 +1,201 @@
+//! What the emulator's plugin counts: instructions by CPU between the runner's marks.
+//!
+//! The plugin (crates/qemu-plugin) writes one line per mark into a pipe, with what was executed
+//! since the mark before: `NUMBER CPU|CPU COUNT INSTRUCTION|…`. It opens the pipe by the name that
+//! it has among this process's descriptors, so nothing lies in the file system. Lines are read as
+//! they come, because a full pipe would stop the guest; they are put together when the guest has
+//! answered, which it does after its last mark.
+
+use needless_model::run::Round;
+use needless_runner::locate;
+use needless_runner::marks::Mark;
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader, PipeReader, PipeWriter};
+use std::os::fd::AsRawFd;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Instant;
+
+/// What was executed in one phase.
+type Phase = BTreeMap<String, u64>;
+
+/// The plugin's other end.
+pub struct Tally {
+    /// What follows `-plugin`.
+    pub argument: String,
+    /// Our own end for writing, open until the plugin has opened it too.
+    door: Option<PipeWriter>,
+    lines: Receiver<String>,
+}
+
+impl Tally {
+    /// Finds the plugin and opens the pipe; why not, if it cannot be.
+    pub fn open() -> Result<Tally, String> {
+        let plugin = locate::find_file(locate::QEMU_PLUGIN).map_err(|places| {
+            let locate::Wanted { name, variable } = locate::QEMU_PLUGIN;
+            format!(
+                "{name} was not found in {places}: build it with `make build`, or name it in {variable}"
+            )
+        })?;
+        let (reader, door) = io::pipe().map_err(|error| format!("no pipe: {error}"))?;
+        let pipe = format!("/proc/{}/fd/{}", std::process::id(), door.as_raw_fd());
+        // In QEMU's options a comma is written twice.
+        let path = plugin.to_string_lossy().replace(',', ",,");
+        let (sender, lines) = channel();
+        std::thread::spawn(move || pass_on(reader, &sender));
+        Ok(Tally { argument: format!("{path},out={pipe}"), door: Some(door), lines })
+    }
+
+    /// Called when the guest has booted: from now on the pipe ends with the emulator.
+    pub fn close_door(&mut self) {
+        self.door = None;
+    }
+
+    /// The rounds that count of the errand that was answered, on CPUs below `cpus`, in order.
+    pub fn rounds(&self, cpus: u16, until: Instant) -> Result<Vec<Vec<Phase>>, String> {
+        let mut errand = ErrandTally { cpus, ..ErrandTally::default() };
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let line = self.lines.recv_timeout(left);
+            let line = line.map_err(|_| "QEMU's plugin does not count any more".to_owned())?;
+            let line = Line::read(&line).ok_or_else(|| format!("the plugin says `{line}`"))?;
+            if line.mark == Mark::ErrandEnds {
+                return Ok(errand.counted);
+            }
+            errand.add(&line);
+        }
+    }
+}
+
+fn pass_on(reader: PipeReader, sender: &Sender<String>) {
+    for line in BufReader::new(reader).lines().map_while(Result::ok) {
+        if sender.send(line).is_err() {
+            return;
+        }
+    }
+}
+
+/// Gives each round what was executed in it.
+pub fn attach<'a>(
+    rounds: impl ExactSizeIterator<Item = &'a mut Round>,
+    counted: Vec<Vec<Phase>>,
+) -> Result<(), String> {
+    if rounds.len() != counted.len() {
+        return Err(format!("{} rounds count, the plugin saw {}", rounds.len(), counted.len()));
+    }
+    for (round, instructions) in rounds.zip(counted) {
+        round.instructions = instructions;
+    }
+    Ok(())
+}
+
+/// The lines of one errand, put together.
+#[derive(Default)]
+struct ErrandTally {
+    cpus: u16,
+    /// The round that is under way, or over: its phases so far.
+    round: Vec<Phase>,
+    counted: Vec<Vec<Phase>>,
+}
+
+impl ErrandTally {
+    fn add(&mut self, line: &Line<'_>) {
+        match line.mark {
+            Mark::RoundBegins => self.round.clear(),
+            Mark::Phase | Mark::RoundEnds => self.round.push(line.phase(self.cpus)),
+            Mark::RoundCounts => self.counted.push(std::mem::take(&mut self.round)),
+            Mark::ErrandEnds => {}
+        }
+    }
+}
+
+/// A line of the plugin's.
+#[derive(Debug, PartialEq, Eq)]
+struct Line<'a> {
+    mark: Mark,
+    /// CPU, count and instruction.
+    counts: Vec<(u16, u64, &'a str)>,
+}
+
+impl<'a> Line<'a> {
+    fn read(text: &'a str) -> Option<Line<'a>> {
+        let mut parts = text.split('|');
+        let (number, _cpu) = parts.next()?.split_once(' ')?;
+        let counts = parts.map(|part| {
+            let (cpu, rest) = part.split_once(' ')?;
+            let (count, instruction) = rest.split_once(' ')?;
+            Some((cpu.parse().ok()?, count.parse().ok()?, instruction))
+        });
+        let counts = counts.collect::<Option<_>>()?;
+        Some(Line { mark: Mark::from_number(number.parse().ok()?)?, counts })
+    }
+
+    fn phase(&self, cpus: u16) -> Phase {
+        let mut phase = Phase::new();
+        for (_, count, instruction) in self.counts.iter().filter(|(cpu, ..)| *cpu < cpus) {
+            *phase.entry((*instruction).to_owned()).or_default() += count;
+        }
+        phase
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn tally(lines: &[&str]) -> Tally {
+        let (sender, receiver) = channel();
+        lines.iter().for_each(|line| sender.send((*line).to_owned()).unwrap());
+        Tally { argument: String::new(), door: None, lines: receiver }
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_millis(20)
+    }
+
+    #[test]
+    fn phases_are_parted_and_only_rounds_that_count_are_kept() {
+        let tally = tally(&[
+            "121 0|0 99 tlbi vmalle1",
+            "123 0|0 5 tlbi vale1is",
+            "121 0|0 3 dsb ish",
+            "122 0|0 1 tlbi vale1is|1 2 tlbi vale1is|2 7 dsb ish",
+            "123 0",
+            "124 0|0 8 dsb sy",
+            "125 2",
+            "125 2",
+        ]);
+        let one = Phase::from([("tlbi vale1is".to_owned(), 3)]);
+        assert_eq!(tally.rounds(2, soon()), Ok(vec![vec![one, Phase::new()]]));
+        assert_eq!(tally.rounds(2, soon()), Ok(vec![]), "the next errand");
+        assert!(tally.rounds(2, soon()).is_err(), "nobody speaks any more");
+    }
+
+    #[test]
+    fn what_is_no_line_is_an_error() {
+        for text in ["", "121", "9 0", "121 0|0 tlbi", "121 0|0 x tlbi vale1is", "121 0|-1 1 a"] {
+            assert_eq!(Line::read(text), None, "{text}");
+            assert!(tally(&[text]).rounds(2, soon()).is_err());
+        }
+    }
+
+    #[test]
+    fn rounds_that_the_plugin_did_not_see_are_no_zeros() {
+        let mut rounds = [Round::default(), Round::default()];
+        assert!(attach(rounds.iter_mut(), vec![vec![Phase::new()]]).is_err());
+        assert!(rounds[0].instructions.is_empty());
+        attach(rounds.iter_mut(), vec![vec![Phase::new()]; 2]).unwrap();
+        assert_eq!(rounds[1].instructions.len(), 1);
+    }
+
+    #[test]
+    fn the_pipe_can_be_opened_by_its_name() {
+        let (reader, door) = io::pipe().unwrap();
+        let name = format!("/proc/{}/fd/{}", std::process::id(), door.as_raw_fd());
+        let mut other = std::fs::File::options().write(true).open(name).unwrap();
+        drop(door);
+        io::Write::write_all(&mut other, b"125 0\n").unwrap();
+        drop(other);
+        assert_eq!(BufReader::new(reader).lines().map_while(Result::ok).count(), 1);
+    }
+}

@@ -1,0 +1,139 @@
+//! arm64 kernels under QEMU: the faults and the TLB invalidations of tests/captures-arm64.tsv.
+//!
+//! What they need besides (the runner for arm64, QEMU's plugin) is built if the environment does
+//! not name it. Where QEMU or the runner is missing and cannot be had, the tests say so and pass.
+#![allow(clippy::unwrap_used)]
+
+use needless_guest::{GuestOptions, run_batch};
+use needless_model::event::{Event, EventKind};
+use needless_model::program::{OpKind, Program};
+use needless_model::run::{Round, TargetRun};
+use needless_scenario::{Settings, compile, load};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const ROUNDS: u32 = 8;
+
+/// A row of the table.
+struct Row {
+    scenario: &'static str,
+    kernel: &'static str,
+    processor: &'static str,
+    expected: String,
+}
+
+fn rows() -> Vec<Row> {
+    let text = include_str!("../../../tests/captures-arm64.tsv");
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let fields: Vec<&str> = line.split('\t').collect();
+            let [scenario, kernel, processor, faults, invalidations] = fields[..] else {
+                panic!("a row without five fields: {line}");
+            };
+            Row { scenario, kernel, processor, expected: format!("{faults}; {invalidations}") }
+        })
+        .collect()
+}
+
+/// The runner for arm64, with the plugin and this machine's runner beside these tests; `None`, and
+/// why on standard error, if it cannot be had.
+fn runner() -> Option<PathBuf> {
+    let root = user() == Some(0);
+    if Command::new("qemu-system-aarch64").arg("--version").output().is_err() && !root {
+        eprintln!("skipped: qemu-system-aarch64 is missing, and only root can install it");
+        return None;
+    }
+    if let Some(path) = std::env::var_os("NEEDLESS_RUNNER_ARM64") {
+        return Some(path.into());
+    }
+    // This test is TARGET/PROFILE/deps/arm64-….
+    let test = std::env::current_exe().unwrap();
+    let target = test.ancestors().nth(3).unwrap();
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let run = |command: &mut Command| {
+        let status = command.current_dir(workspace).env("CARGO_TARGET_DIR", target).status();
+        assert!(status.unwrap().success(), "{command:?}");
+    };
+    run(Command::new(env!("CARGO")).args(["build", "--quiet", "-p", "needless-runner"]));
+    run(Command::new("scripts/arm64.sh").arg("debug"));
+    let path = target.join("debug/needless-runner-arm64");
+    if !path.exists() {
+        eprintln!("skipped: there is no runner for arm64 (see above)");
+        return None;
+    }
+    Some(path)
+}
+
+/// The user that owns this process.
+fn user() -> Option<u32> {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").ok().map(|found| found.uid())
+}
+
+fn program(name: &str) -> Program {
+    let mut program = compile(&load(name).unwrap(), &Settings::default()).unwrap();
+    for op in &mut program.threads[0].body {
+        if let OpKind::Rounds { count, .. } = &mut op.kind {
+            *count = ROUNDS;
+        }
+    }
+    program
+}
+
+/// `1/0; 0 ¦ vale1is=1`
+fn text(round: &Round) -> String {
+    let phase = |phase: &BTreeMap<String, u64>| {
+        let counts = phase.iter().filter_map(|(name, count)| {
+            name.strip_prefix("tlbi ").map(|name| format!("{name}={count}"))
+        });
+        let counts: Vec<String> = counts.collect();
+        if counts.is_empty() { "0".to_owned() } else { counts.join(" ") }
+    };
+    let phases: Vec<String> = round.instructions.iter().map(phase).collect();
+    let (minor, major) = (round.minor_faults.unwrap(), round.major_faults.unwrap());
+    format!("{minor}/{major}; {}", phases.join(" ¦ "))
+}
+
+/// What is seen, and that nothing else is passed off as seen.
+fn check(row: &Row, run: &TargetRun) -> Result<(), String> {
+    let name = format!("{} {} {}", row.scenario, row.kernel, row.processor);
+    assert_eq!(run.rounds.len(), ROUNDS as usize, "{name}");
+    for hidden in ["faults", "flushes"] {
+        assert!(run.unseen.contains_key(hidden), "{name}: {hidden}: {:?}", run.unseen);
+    }
+    for round in &run.rounds {
+        let shows =
+            |event: &Event| matches!(event.kind, EventKind::Fault { .. } | EventKind::Flush { .. });
+        assert!(!round.events.iter().any(shows), "{name}");
+        for phase in &round.instructions {
+            let invalidates = phase.keys().any(|name| name.starts_with("tlbi "));
+            let waits = phase.keys().any(|name| name.starts_with("dsb "));
+            assert!(waits || !invalidates, "{name}: no barrier after an invalidation: {phase:?}");
+        }
+    }
+    let other = run.rounds.iter().map(text).find(|text| *text != row.expected);
+    other.map_or(Ok(()), |text| Err(format!("{name}: {text}, not {}", row.expected)))
+}
+
+#[test]
+fn kernels_do_what_was_captured_on_both_processors() {
+    let Some(runner) = runner() else { return };
+    let rows = rows();
+    let mut differences = Vec::new();
+    for boot in rows.chunk_by(|a, b| (a.kernel, a.processor) == (b.kernel, b.processor)) {
+        let options = GuestOptions {
+            processor: Some(boot[0].processor.to_owned()),
+            runner: Some(runner.clone()),
+            ..GuestOptions::default()
+        };
+        let programs: Vec<Program> = boot.iter().map(|row| program(row.scenario)).collect();
+        let kernel = format!("{}/arm64", boot[0].kernel);
+        let results = run_batch(&kernel, &options, &programs, &|_| {}).unwrap();
+        for (row, result) in boot.iter().zip(results) {
+            differences.extend(check(row, &result.unwrap()).err());
+        }
+    }
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+}

@@ -1,0 +1,107 @@
+//! A QEMU TCG plugin that counts what an arm64 guest does to its TLBs.
+//!
+//! Where a block is translated, it looks for TLB invalidations, barriers (`DSB`) and the runner's
+//! marks ([`decode`]). Executions are counted by virtual CPU ([`tally`]). At each mark it writes one
+//! line to the pipe that its argument `out=` names: `NUMBER CPU|CPU COUNT INSTRUCTION|…`: which
+//! mark, executed where, and what each CPU executed since the mark before.
+//!
+//! It knows nothing of rounds or scenarios: `needless` puts the lines together.
+//!
+//! Licence: GPL-2.0-or-later, unlike the rest of the project; see LICENSE.
+#![allow(unsafe_code)]
+
+mod api;
+mod decode;
+mod tally;
+
+use api::{Api, Block, Info};
+use decode::Meaning;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::fs::File;
+use std::sync::OnceLock;
+use tally::{Counter, Tally};
+
+/// What the callbacks share.
+struct Plugin {
+    api: Api,
+    tally: Tally,
+}
+
+static PLUGIN: OnceLock<Plugin> = OnceLock::new();
+
+/// QEMU calls this when it has loaded the plugin; anything but 0 ends QEMU.
+///
+/// # Safety
+/// As QEMU's interface says: `info` and the `argc` strings of `argv` are valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qemu_plugin_install(
+    id: u64,
+    info: *const Info,
+    argc: c_int,
+    argv: *const *const c_char,
+) -> c_int {
+    // SAFETY: QEMU's promise, see above.
+    let (info, arguments) = unsafe { (&*info, arguments(argc, argv)) };
+    match start(info, &arguments) {
+        Ok(plugin) => {
+            let api = &PLUGIN.get_or_init(|| plugin).api;
+            // SAFETY: the function has the signature that QEMU expects and lives as long as QEMU.
+            unsafe { (api.on_translation)(id, translated) };
+            0
+        }
+        Err(why) => {
+            eprintln!("needless' QEMU plugin: {why}");
+            1
+        }
+    }
+}
+
+/// The plugin's arguments, `name=value`.
+///
+/// # Safety
+/// The `argc` strings of `argv` are valid.
+unsafe fn arguments(argc: c_int, argv: *const *const c_char) -> Vec<String> {
+    let count = usize::try_from(argc).unwrap_or(0);
+    // SAFETY: the caller's promise.
+    let text = |at| unsafe { CStr::from_ptr(*argv.add(at)) };
+    (0..count).map(|at| text(at).to_string_lossy().into_owned()).collect()
+}
+
+fn start(info: &Info, arguments: &[String]) -> Result<Plugin, String> {
+    let cpus = info.cpus()?;
+    let path = arguments.iter().find_map(|argument| argument.strip_prefix("out="));
+    let path = path.ok_or("there is no argument out=PIPE")?;
+    let out = File::options().write(true).open(path).map_err(|why| format!("{path}: {why}"))?;
+    Ok(Plugin { api: Api::find(info)?, tally: Tally::new(cpus, out) })
+}
+
+/// A block was translated: asks to be told of the instructions in it that matter.
+extern "C" fn translated(_id: u64, block: *mut Block) {
+    let Some(Plugin { api, tally }) = PLUGIN.get() else { return };
+    for instruction in api.instructions(block) {
+        let Some(meaning) = api.word(instruction).and_then(decode::decode) else { continue };
+        match meaning {
+            Meaning::Mark(number) => {
+                api.on_execution(instruction, marked, usize::from(number) as *mut c_void);
+            }
+            Meaning::Counted(name) => {
+                let counter: *const Counter = tally.counter(&name);
+                api.on_execution(instruction, executed, counter.cast_mut().cast());
+            }
+        }
+    }
+}
+
+/// An instruction that is counted is about to be executed.
+extern "C" fn executed(cpu: c_uint, counter: *mut c_void) {
+    // SAFETY: `translated` passed a counter, and counters live for good.
+    let counter = unsafe { &*counter.cast_const().cast::<Counter>() };
+    counter.add(cpu as usize);
+}
+
+/// A mark is about to be executed.
+extern "C" fn marked(cpu: c_uint, number: *mut c_void) {
+    if let Some(plugin) = PLUGIN.get() {
+        plugin.tally.mark(number as usize, cpu);
+    }
+}

@@ -314,7 +314,7 @@ pub enum ScenarioVerb {
 pub enum Format {
     /// For people.
     Text,
-    /// For programs; the schema is docs/schema/compare.schema.json.
+    /// For programs; the schemas are in docs/schema.
     Json,
 }
 

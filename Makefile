@@ -30,7 +30,7 @@ demo: native ## the main job: one scenario on this kernel and in the model
 test: setup ## every test
 	scripts/test.sh
 
-# Every series that the model has a row for; kernels come from Debian's archive when they are missing.
+# Five series, and the running kernel; docs/kernels.md has those between. Kernels come from Debian's archive when they are missing.
 agree: native ## the model against real kernels at length; writes docs/agreement.md
 	$(BIN)/needless agree --builtin --random 500 --random-live 2000 --seed 1 --report docs/agreement.md -t live \
 	    -t kernel:5.10 -t kernel:6.1 -t kernel:6.12 -t kernel:6.18 -t kernel:7.3

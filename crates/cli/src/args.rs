@@ -282,8 +282,8 @@ pub enum ScenarioVerb {
         /// The seed.
         seed: u64,
         /// The kernel it is drawn for; older ones lack some operations.
-        #[arg(long, value_name = "RELEASE", default_value = "7.3")]
-        kernel: String,
+        #[arg(long, value_name = "RELEASE", default_value = "7.3", value_parser = release)]
+        kernel: (u32, u32),
     },
     /// Read scenarios and say what is wrong with them.
     #[command(before_help = "Examples:\n  needless scenario check mine.kdl --set pages=64")]
@@ -314,7 +314,7 @@ pub enum ScenarioVerb {
 pub enum Format {
     /// For people.
     Text,
-    /// For programs; the schema is docs/schema/compare.schema.json.
+    /// For programs; the schemas are in docs/schema.
     Json,
 }
 
@@ -333,6 +333,15 @@ pub enum Color {
 fn architecture(text: &str) -> Result<Arch, String> {
     let known = Arch::ALL.into_iter().find(|arch| arch.to_string() == text);
     known.ok_or_else(|| format!("expected {}", Arch::ALL.map(|arch| arch.to_string()).join(" or ")))
+}
+
+/// `6.12`
+fn release(text: &str) -> Result<(u32, u32), String> {
+    let numbers = text.split_once('.').map(|(major, minor)| (major.parse(), minor.parse()));
+    match numbers {
+        Some((Ok(major), Ok(minor))) => Ok((major, minor)),
+        _ => Err("expected two numbers, as in 6.12".to_owned()),
+    }
 }
 
 /// `name=value`

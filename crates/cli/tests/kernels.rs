@@ -7,21 +7,24 @@ use assert_cmd::Command;
 use serde_json::Value;
 use std::fs;
 use std::process::{self, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// One test at a time: both keep every CPU busy.
-static TURN: Mutex<()> = Mutex::new(());
+/// One test at a time, for both keep every CPU busy; none where there are to be no kernels.
+fn turn() -> Option<MutexGuard<'static, ()>> {
+    static TURN: Mutex<()> = Mutex::new(());
+    if std::env::var_os("NEEDLESS_NO_KERNELS").is_some() {
+        eprintln!("skipped: NEEDLESS_NO_KERNELS is set");
+        return None;
+    }
+    Some(TURN.lock().unwrap_or_else(PoisonError::into_inner))
+}
 
 const KERNELS: [&str; 2] = ["kernel:6.1", "kernel:7.3"];
 
 #[test]
 fn two_real_kernels_do_what_the_model_says() {
-    if std::env::var_os("NEEDLESS_NO_KERNELS").is_some() {
-        eprintln!("skipped: NEEDLESS_NO_KERNELS is set");
-        return;
-    }
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(_turn) = turn() else { return };
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/regressions");
     let regressions = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let mut agree = Command::cargo_bin("needless").unwrap();
@@ -37,8 +40,9 @@ fn two_real_kernels_do_what_the_model_says() {
         let of = |name: &str| all[name].as_u64().unwrap();
         assert!(of("run") > 50);
         assert_eq!(of("differing"), 0, "{target:#}");
-        // How many stay undecided depends on how busy the machine is; `make agree` tells it.
-        assert!(of("exact") * 5 > of("run") * 4, "{target:#}");
+        // Some stay undecided on a busy machine; `make agree` tells how many. One that only newer
+        // kernels can run is among the others.
+        assert!(of("exact") * 20 > of("run") * 19, "{target:#}");
     }
 }
 
@@ -67,11 +71,7 @@ fn traces() -> Vec<String> {
 /// `make agree`, killed while it runs scenarios here and while a kernel boots or runs them.
 #[test]
 fn killing_it_leaves_nothing_behind() {
-    if std::env::var_os("NEEDLESS_NO_KERNELS").is_some() {
-        eprintln!("skipped: NEEDLESS_NO_KERNELS is set");
-        return;
-    }
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(_turn) = turn() else { return };
     let before = traces();
     for (target, seconds) in [("live", 3), ("kernel:6.1", 3), ("kernel:6.1", 20)] {
         let word = format!("NEEDLESS_TEST=killed-agree-{}-{seconds}", target.replace(':', "-"));

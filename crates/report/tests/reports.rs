@@ -133,6 +133,22 @@ fn json_has_the_shape_that_the_schema_publishes() {
     assert_eq!(per_round.len(), Counter::ALL.len() + 1, "and faults_by_class");
 }
 
+#[test]
+fn json_follows_the_published_schemas() {
+    let published = [
+        (include_str!("../../../docs/schema/compare.schema.json"), json::comparison(&comparison())),
+        (include_str!("../../../docs/schema/agree.schema.json"), agree::json(&agreements())),
+    ];
+    for (schema, document) in published {
+        let schema = serde_json::from_str(schema).unwrap();
+        let validator = jsonschema::validator_for(&schema).unwrap();
+        let wrong = validator.iter_errors(&document);
+        let wrong: Vec<String> =
+            wrong.map(|error| format!("{}: {error}", error.instance_path())).collect();
+        assert!(wrong.is_empty(), "{wrong:#?}");
+    }
+}
+
 fn keys_match(schema: &serde_json::Value, document: &serde_json::Value) {
     let known: Vec<&String> = schema["properties"].as_object().unwrap().keys().collect();
     let given: Vec<&String> = document.as_object().unwrap().keys().collect();

@@ -18,8 +18,7 @@ pub fn scenario(verb: &ScenarioVerb, output: &Output) -> Result<u8, Failure> {
         ScenarioVerb::List(FormatArgs { format }) => list(*format, output)?,
         ScenarioVerb::Show { scenario } => output.result(&load(scenario)?.text)?,
         ScenarioVerb::Random { seed, kernel } => {
-            let (row, _) = targets::row_of(Some(kernel));
-            output.result(&agree::random(*seed, row.release)?.text)?;
+            output.result(&agree::random(*seed, *kernel)?.text)?;
         }
         ScenarioVerb::Check { scenarios, settings } => {
             for name in scenarios {

@@ -1,4 +1,4 @@
-//! The report as a JSON document.
+//! The report as a JSON document: docs/schema/agree.schema.json.
 
 use super::{Difference, Found, ScenarioAgreement, Standing, TargetAgreement, Totals};
 use crate::SCHEMA_VERSION;

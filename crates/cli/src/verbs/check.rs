@@ -16,9 +16,11 @@ pub fn check(args: &CheckArgs, output: &Output) -> Result<u8, Failure> {
         });
     };
     let program = compile(&load(&args.scenario)?, &Settings::default())?;
-    let report = needless_check::check(&program, &row, &Options::default()).map_err(|error| Failure::Usage {
-        message: format!("`{}` cannot be checked: {error}", args.scenario),
-        help: "the checker takes scenarios of a few pages; see scenarios/litmus".to_owned(),
+    let report = needless_check::check(&program, &row, &Options::default()).map_err(|error| {
+        Failure::Usage {
+            message: format!("`{}` cannot be checked: {error}", args.scenario),
+            help: "the checker takes scenarios of a few pages; see scenarios/litmus".to_owned(),
+        }
     })?;
     output.result(&format!("{} on {}: {report}", args.scenario, args.target))?;
     Ok(if report.counterexample.is_some() { DIFFERENCE } else { EXPECTED })

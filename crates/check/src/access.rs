@@ -3,7 +3,8 @@
 
 use crate::judge::violate;
 use crate::property::Property;
-use crate::shadow::{CheckWorld, Entry, Value};
+use crate::shadow::{CheckWorld, Value};
+use crate::tlb::Entry;
 use needless_model::addr::Vpn;
 use needless_model::machine::world::At;
 use needless_model::program::Access;
@@ -27,6 +28,8 @@ pub enum Way {
     Cached(Entry),
     /// A walk that sets accessed or dirty. What it caches is used in a step of its own.
     Walk(PresentPte),
+    /// Explicit mode: a walk whose result is used at once and not cached.
+    Uncached(PresentPte),
     /// Into a fault: the PTE does not allow the access, or a cached translation that does not is
     /// not walked again.
     Fault,
@@ -42,15 +45,21 @@ pub fn ways(w: &CheckWorld, at: At, page: Vpn, write: bool) -> Vec<Way> {
     let asid = w.cpus[at.cpu.index()].asid;
     let cached = w.tlbs.entries(at.cpu, asid, page);
     let allows = |entry: &Entry| !write || entry.writable && entry.dirty;
+    let refuses = |entry: &Entry| write && !entry.writable;
     let mut ways: Vec<Way> = cached.iter().copied().filter(allows).map(Way::Cached).collect();
     let pte = w.pte(at.mm, page).present().filter(|pte| !pte.protnone && (!write || pte.writable));
     match pte {
+        Some(pte) if w.tlbs.explicit() => {
+            let pte = PresentPte { accessed: true, dirty: pte.dirty || write, ..pte };
+            ways.push(Way::Uncached(pte));
+        }
         Some(pte) if !pte.accessed || write && !pte.dirty => {
             ways.push(Way::Walk(PresentPte { accessed: true, dirty: pte.dirty || write, ..pte }));
         }
-        Some(_) if cached.iter().any(|entry| write && !entry.writable) => ways.push(Way::Fault),
-        Some(_) => {}
-        None => ways.push(Way::Fault),
+        Some(_) | None => {}
+    }
+    if pte.is_none() || cached.iter().any(refuses) {
+        ways.push(Way::Fault);
     }
     ways
 }
@@ -66,6 +75,11 @@ pub fn go(w: &mut CheckWorld, at: At, page: Vpn, store: Option<Value>, way: usiz
             w.set_pte(at, page, Pte::Present(*pte));
             Went::OnlyWalked
         }
+        Some(Way::Uncached(pte)) => {
+            w.set_pte(at, page, Pte::Present(*pte));
+            perform(w, at, Entry::of(page, *pte), store);
+            Went::Through
+        }
         Some(Way::Fault) | None => {
             w.ghost.exercised.add(Property::Progress);
             Went::Faulted
@@ -76,30 +90,35 @@ pub fn go(w: &mut CheckWorld, at: At, page: Vpn, store: Option<Value>, way: usiz
 /// The access itself, through `entry`.
 fn perform(w: &mut CheckWorld, at: At, entry: Entry, store: Option<Value>) {
     let Entry { page, frame, dangling, .. } = entry;
-    let kind = if store.is_some() { "store" } else { "load" };
+    let kind = if store.is_some() { "stores to" } else { "loads from" };
     if !matches!(w.pte(at.mm, page), Pte::Present(pte) if pte.pfn == frame) {
         w.ghost.exercised.add(Property::NoUseAfterFree);
     }
+    let name = w.ghost.name(page);
     if dangling {
         let what = format!(
-            "{} {kind}s page {page} through a cached translation to frame {}, which was freed",
+            "{} {kind} {name} through a cached translation to frame {}, which was freed",
             at.cpu, frame.0
         );
         return violate(w, Some(at.cpu), Property::NoUseAfterFree, page, what);
     }
     if let Some(value) = store {
-        w.ghost.store(frame, value);
-        w.ghost.last_store.insert(page, value);
-        return;
+        return w.ghost.store(page, frame, value);
     }
     let (found, expected) = (w.ghost.load(frame), w.ghost.expected(page));
+    if w.ghost.watch.0.loads.contains(&at.op) {
+        w.ghost.loaded.insert(at.op, found);
+    }
     if expected != 0 && writer(expected) != at.thread.0 {
         w.ghost.exercised.add(Property::Coherence);
     }
-    if found != expected {
+    if found != expected && !w.ghost.is_fading(page, frame) {
         let what = format!(
-            "{} loads {found} from page {page} (frame {}); the last store wrote {expected}",
-            at.cpu, frame.0
+            "{} loads {} from {name} (frame {}), which holds {}",
+            at.cpu,
+            written(found),
+            frame.0,
+            written(expected)
         );
         violate(w, Some(at.cpu), Property::Coherence, page, what);
     }
@@ -116,4 +135,14 @@ pub fn stored(access: Access, thread: u16, op: u32) -> Value {
 /// The thread that stored a value other than zero.
 fn writer(value: Value) -> u16 {
     ((value - 1) / STORES) as u16
+}
+
+/// A value in words.
+pub fn written(value: Value) -> String {
+    match value {
+        0 => "zero".to_owned(),
+        value => {
+            format!("what thread {} stored in operation {}", writer(value), (value - 1) % STORES)
+        }
+    }
 }

@@ -8,11 +8,12 @@
 //! than to unwind from where it is; only if it would have to wait it unwinds.
 
 use crate::key::{Key, extend};
-use crate::shadow::{CheckMode, CheckWorld};
-use needless_model::addr::Vpn;
+use crate::shadow::{CheckMode, CheckWorld, begin_revoking};
+use needless_model::addr::{CpuId, PageRange, Vpn};
 use needless_model::arch::Arch;
 use needless_model::env::{Context, Env, Learnt, Lock};
 use needless_model::event::EventKind;
+use needless_model::machine::cpuset::CpuSet;
 use needless_model::machine::world::At;
 use needless_model::policy::Policies;
 use needless_model::site::Site;
@@ -27,6 +28,8 @@ use std::sync::Arc;
 pub enum Next {
     /// To take a step in this function.
     Step(Site),
+    /// To answer an interrupt on one of these CPUs (a bit each), in this function.
+    Interrupt(Site, u64),
     /// To take a lock.
     Lock(Lock),
     /// A load or store, by one of the ways that are open to the processor.
@@ -52,6 +55,8 @@ pub struct Standing {
     pub next: Next,
     /// Stands for everything it learnt that still matters.
     pub past: Key,
+    /// The operation that it is in.
+    pub op: u32,
 }
 
 /// A thread that was left at its next step.
@@ -86,6 +91,8 @@ pub struct CheckEnv {
     /// A lock was just taken: the next step belongs to it. (Taking a lock commutes to the right
     /// with everything others can do, so nothing is missed.)
     took_lock: bool,
+    /// What the system call will take away, until it has its first lock.
+    revokes: Vec<PageRange>,
 }
 
 /// What a thread is resumed with.
@@ -124,6 +131,7 @@ impl CheckEnv {
             past,
             checkpoints,
             took_lock: false,
+            revokes: Vec::new(),
         }
     }
 
@@ -144,7 +152,7 @@ impl CheckEnv {
 
     fn stop(&mut self, next: Next) {
         if self.stopped.is_none() {
-            let standing = Standing { next, past: self.past };
+            let standing = Standing { next, past: self.past, op: self.context.op };
             let learnt = std::mem::take(&mut self.learnt);
             self.stopped = Some(Stopped { world: self.world.clone(), standing, learnt });
         }
@@ -203,6 +211,11 @@ impl CheckEnv {
         self.act(Site::HardwareWalk, |w, at| perform(w, at, way))
     }
 
+    /// The system call that comes next takes these pages away; it begins when it takes its first lock.
+    pub fn revokes(&mut self, ranges: &[PageRange]) {
+        self.revokes = ranges.to_vec();
+    }
+
     /// Looks at the world as it is when a system call returns.
     pub fn observe(&mut self, look: impl FnOnce(&mut CheckWorld, At)) {
         if self.told::<()>().is_none() {
@@ -217,6 +230,10 @@ impl CheckEnv {
             self.learn(&());
         }
     }
+}
+
+fn bits(cpus: &[CpuId]) -> u64 {
+    cpus.iter().fold(0, |bits, cpu| bits | 1 << cpu.0)
 }
 
 /// Whether `lock` can be taken now.
@@ -269,12 +286,34 @@ impl Env for CheckEnv {
         self.act(site, action)
     }
 
+    fn each(
+        &mut self,
+        site: Site,
+        cpus: CpuSet,
+        mut action: impl FnMut(&mut CheckWorld, At, CpuId),
+    ) {
+        let mut left: Vec<CpuId> = cpus.iter().collect();
+        while !left.is_empty() {
+            let told: Option<CpuId> = self.told();
+            let cpu = told.unwrap_or_else(|| {
+                self.pause(Next::Interrupt(site, bits(&left)));
+                let cpu = *left.get(self.way).unwrap_or(&left[0]);
+                self.act(site, |w, at| {
+                    action(w, at, cpu);
+                    cpu
+                })
+            });
+            left.retain(|other| *other != cpu);
+        }
+    }
+
     fn record(&mut self, _: Site, _: EventKind, _: Option<Verdict>) -> u64 {
         0
     }
 
     fn lock(&mut self, lock: Lock) {
         if self.told::<()>().is_some() {
+            self.revokes.clear();
             return;
         }
         self.pause(Next::Lock(lock));
@@ -282,6 +321,10 @@ impl Env for CheckEnv {
             resume_unwind(Box::new(self.stopped.take()));
         }
         take(&mut self.world, self.context.thread.0, lock);
+        let revokes = std::mem::take(&mut self.revokes);
+        if !revokes.is_empty() {
+            begin_revoking(&mut self.world, self.context.at(Site::HardwareWalk), &revokes);
+        }
         self.learn(&());
         self.took_lock = true;
     }

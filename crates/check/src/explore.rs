@@ -3,20 +3,23 @@
 //!
 //! Two states are the same if their worlds are equal and every thread stands at the same step with
 //! the same past. Only the states of the frontier are kept whole; of the others, the key and how
-//! they were reached.
+//! they were reached. Successors are computed side by side and taken in one order, so that the result
+//! does not depend on how many workers there are.
 
-use crate::access::Way;
-use crate::env::Next;
-use crate::key::Bytes;
+use crate::observe::{Observed, Watching};
 use crate::place::place;
-use crate::property::{Exercised, Violation};
+use crate::property::{PropertySet, Violation};
+use crate::schedule::Schedule;
+use crate::shadow::{Watch, Watched};
 use crate::state::{Choice, Setting, State};
-use needless_model::addr::CpuId;
+use crate::trace::{StepTaken, trace};
+use crate::{key::Bytes, key::Key};
 use needless_model::arch::TINY;
-use needless_model::env::Lock;
 use needless_model::kernels::KernelRow;
 use needless_model::program::Program;
+use rayon::prelude::*;
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Why a program cannot be checked.
@@ -31,24 +34,54 @@ pub enum CheckError {
     /// The model contradicts itself.
     #[error("the model contradicts itself: {0}")]
     Inconsistent(#[from] needless_model::machine::world::Inconsistency),
+    /// A schedule that asks for what is not possible.
+    #[error(
+        "step {step} of the schedule, `{word}`, is not possible there: it belongs to another scenario, kernel row or version"
+    )]
+    Schedule {
+        /// Which, from 1.
+        step: usize,
+        /// What it says.
+        word: String,
+    },
+    /// The workers could not be started.
+    #[error("the workers could not be started: {0}")]
+    Workers(String),
 }
 
 /// How far an exploration goes, and what it tells meanwhile.
-#[derive(Copy, Clone)]
+#[derive(Clone)]
 pub struct Options<'a> {
+    /// What is looked for at the end of runs.
+    pub watching: Watching,
     /// Most states; more make the result inconclusive.
     pub max_states: usize,
+    /// Most memory of the process, in bytes.
+    pub max_memory: Option<u64>,
     /// Most time.
     pub deadline: Option<Duration>,
     /// Threads forget at checkpoints what does not matter any more. Off in tests, which compare.
     pub checkpoints: bool,
+    /// Fills and evictions of TLB entries are steps. On in tests, which compare.
+    pub explicit: bool,
+    /// How many states are worked on side by side.
+    pub workers: usize,
     /// Called now and then.
-    pub progress: &'a dyn Fn(Progress),
+    pub progress: &'a (dyn Fn(Progress) + Sync),
 }
 
 impl Default for Options<'_> {
     fn default() -> Self {
-        Options { max_states: 20_000_000, deadline: None, checkpoints: true, progress: &|_| {} }
+        Options {
+            watching: Watching::default(),
+            max_states: 20_000_000,
+            max_memory: None,
+            deadline: None,
+            checkpoints: true,
+            explicit: false,
+            workers: 1,
+            progress: &|_| {},
+        }
     }
 }
 
@@ -61,6 +94,10 @@ pub struct Progress {
     pub frontier: usize,
     /// Steps from the start.
     pub depth: usize,
+    /// Memory of the process in bytes, if known.
+    pub memory: Option<u64>,
+    /// Since the start.
+    pub elapsed: Duration,
 }
 
 /// What stopped an exploration before its end.
@@ -70,6 +107,8 @@ pub enum Bound {
     States(usize),
     /// It took longer than this.
     Time(Duration),
+    /// It needs more memory than this.
+    Memory(u64),
 }
 
 /// What an exploration found.
@@ -82,7 +121,9 @@ pub struct Report {
     /// The longest schedule.
     pub depth: usize,
     /// Whose case occurred.
-    pub exercised: Exercised,
+    pub exercised: PropertySet,
+    /// How often each observation was made at an end, and at how many it was not.
+    pub observed: Vec<Observed>,
     /// The shortest way to a violation, if there is one.
     pub counterexample: Option<Counterexample>,
     /// What stopped it, if it did not get to an end.
@@ -103,21 +144,10 @@ pub struct Counterexample {
     pub violation: Violation,
     /// The steps that lead there.
     pub steps: Vec<StepTaken>,
-}
-
-/// One step of a counterexample.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StepTaken {
-    /// Who took it.
-    pub cpu: CpuId,
-    /// What it was.
-    pub label: String,
-}
-
-/// How a state was reached.
-struct Reached {
-    parent: u32,
-    choice: Choice,
+    /// The same, to be replayed.
+    pub schedule: Schedule,
+    /// How many CPUs there are.
+    pub cpus: usize,
 }
 
 /// Explores every interleaving of `program` on the kernel of `row`.
@@ -126,120 +156,207 @@ pub fn check(
     row: &KernelRow,
     options: &Options<'_>,
 ) -> Result<Report, CheckError> {
-    let placed = place(program, &TINY).ok_or(CheckError::TooManyPages(TINY.user_pages()))?;
-    let setting = Setting { program: &placed, row, checkpoints: options.checkpoints };
-    let start = Instant::now();
-    let mut explorer =
-        Explorer { setting, options, start, reached: Vec::new(), bytes: Bytes::default() };
-    explorer.explore()
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(options.workers).build();
+    let pool = pool.map_err(|error| CheckError::Workers(error.to_string()))?;
+    with_setting(program, row, options, |setting| {
+        let explorer = Explorer {
+            setting,
+            options,
+            start: Instant::now(),
+            seen: HashSet::default(),
+            reached: Vec::new(),
+        };
+        pool.install(|| explorer.explore())
+    })
 }
+
+/// Follows one schedule; `None` if it violates nothing.
+pub fn replay(
+    program: &Program,
+    row: &KernelRow,
+    options: &Options<'_>,
+    schedule: &Schedule,
+) -> Result<(Vec<StepTaken>, Option<Violation>), CheckError> {
+    with_setting(program, row, options, |setting| trace(&setting, &schedule.0))
+}
+
+/// Calls `f` with what all states of the exploration have in common.
+pub fn with_setting<T>(
+    program: &Program,
+    row: &KernelRow,
+    options: &Options<'_>,
+    f: impl FnOnce(Setting<'_>) -> Result<T, CheckError>,
+) -> Result<T, CheckError> {
+    let placed = place(program, &TINY).ok_or(CheckError::TooManyPages(TINY.user_pages()))?;
+    let pages = placed.areas.iter().flat_map(|area| area.range.iter());
+    let names = pages.filter_map(|page| Some((page, placed.page_name(page)?))).collect();
+    let loads = options.watching.loads();
+    let watch = Watched(Arc::new(Watch { loads, names }));
+    let Options { checkpoints, explicit, .. } = *options;
+    f(Setting { program: &placed, row, checkpoints, explicit, watch })
+}
+
+/// How a state was reached.
+struct Reached {
+    parent: u32,
+    choice: Choice,
+}
+
+/// States that are worked on before the results are taken in.
+const CHUNK: usize = 2048;
+
+type Keys = HashSet<Key, rustc_hash::FxBuildHasher>;
 
 struct Explorer<'a> {
     setting: Setting<'a>,
     options: &'a Options<'a>,
     start: Instant,
+    seen: Keys,
     reached: Vec<Reached>,
-    bytes: Bytes,
+}
+
+/// What may follow a state.
+struct Successor {
+    choice: Choice,
+    key: Key,
+    exercised: PropertySet,
+    /// Left out if the state is known.
+    state: Option<State>,
+}
+
+/// A state that was looked at.
+struct Left {
+    number: u32,
+    /// If every thread is done: which observations were made.
+    end: Option<Vec<bool>>,
+    successors: Vec<Successor>,
 }
 
 impl Explorer<'_> {
-    fn explore(&mut self) -> Result<Report, CheckError> {
+    fn explore(mut self) -> Result<Report, CheckError> {
         let initial = self.setting.initial()?;
-        let mut seen = HashSet::from([initial.key(&mut self.bytes)]);
-        self.reached.push(Reached { parent: 0, choice: Choice { thread: 0, way: 0 } });
-        let mut report = Report::default();
+        self.seen.insert(initial.key(&mut Bytes::default()));
+        self.reached.push(Reached { parent: 0, choice: Choice::Go { thread: 0, way: 0 } });
+        let mut report = Report { observed: self.options.watching.start(), ..Report::default() };
         let mut frontier = vec![(0, initial)];
-        while !frontier.is_empty() && report.bound.is_none() {
+        'levels: while !frontier.is_empty() {
             let mut next = Vec::new();
-            for (number, state) in frontier {
-                let choices = self.setting.choices(&state);
-                report.ends += usize::from(choices.is_empty());
-                for choice in choices {
-                    let after = self.setting.after(&state, choice)?;
-                    report.exercised.union(after.exercised());
-                    if let Some(error) = after.world.inconsistency {
-                        return Err(error.into());
-                    }
-                    if let Some(violation) = after.world.ghost.violation {
-                        let steps = self.steps(number, choice)?;
-                        report.counterexample = Some(Counterexample { violation, steps });
-                        report.states = self.reached.len();
-                        return Ok(report);
-                    }
-                    if seen.insert(after.key(&mut self.bytes)) {
-                        self.reached.push(Reached { parent: number, choice });
-                        next.push((self.reached.len() as u32 - 1, after));
-                    }
-                }
-                report.bound = self.bound(report.depth, next.len());
-                if report.bound.is_some() {
+            let mut rest = frontier.into_iter();
+            loop {
+                let chunk: Vec<(u32, State)> = rest.by_ref().take(CHUNK).collect();
+                if chunk.is_empty() {
                     break;
                 }
+                if self.take_in(chunk, &mut next, &mut report)? {
+                    break 'levels;
+                }
+                report.bound = self.bound(report.depth, next.len() + rest.len());
+                if report.bound.is_some() {
+                    break 'levels;
+                }
             }
-            report.states = self.reached.len();
             report.depth += usize::from(!next.is_empty());
             frontier = next;
         }
+        report.states = self.reached.len();
         Ok(report)
     }
 
-    /// Looks at the clock now and then, and at the number of states always.
-    fn bound(&self, depth: usize, frontier: usize) -> Option<Bound> {
-        let states = self.reached.len();
-        if states > self.options.max_states {
-            return Some(Bound::States(self.options.max_states));
+    /// Takes the successors of `chunk` into the next level; true if one violates a property.
+    fn take_in(
+        &mut self,
+        chunk: Vec<(u32, State)>,
+        next: &mut Vec<(u32, State)>,
+        report: &mut Report,
+    ) -> Result<bool, CheckError> {
+        let leave = |(number, state): (u32, State)| self.leave(number, &state);
+        let left: Result<Vec<Left>, CheckError> = match self.options.workers {
+            1 => chunk.into_iter().map(leave).collect(),
+            _ => chunk.into_par_iter().map(leave).collect(),
+        };
+        for Left { number, end, successors } in left? {
+            if let Some(made) = end {
+                report.ends += 1;
+                report
+                    .observed
+                    .iter_mut()
+                    .zip(made)
+                    .for_each(|(observed, made)| observed.count(made));
+            }
+            for Successor { choice, key, exercised, state } in successors {
+                report.exercised.union(exercised);
+                let violation =
+                    state.as_ref().and_then(|state| state.world.ghost.violation.clone());
+                if let Some(violation) = violation {
+                    report.counterexample = Some(self.counterexample(number, choice, violation)?);
+                    return Ok(true);
+                }
+                if let Some(state) = state
+                    && self.seen.insert(key)
+                {
+                    self.reached.push(Reached { parent: number, choice });
+                    next.push((self.reached.len() as u32 - 1, state));
+                }
+            }
         }
-        if !states.is_multiple_of(1024) {
-            return None;
-        }
-        (self.options.progress)(Progress { states, frontier, depth });
-        let limit = self.options.deadline?;
-        (self.start.elapsed() > limit).then_some(Bound::Time(limit))
+        Ok(false)
     }
 
-    /// The steps to state `number`, and `last`.
-    fn steps(&self, mut number: u32, last: Choice) -> Result<Vec<StepTaken>, CheckError> {
+    fn leave(&self, number: u32, state: &State) -> Result<Left, CheckError> {
+        let end = state.is_end().then(|| self.options.watching.made(&state.world));
+        let mut bytes = Bytes::default();
+        let mut successors = Vec::new();
+        for choice in self.setting.choices(state) {
+            let after = self.setting.after(state, choice)?;
+            if let Some(error) = after.world.inconsistency {
+                return Err(error.into());
+            }
+            let (key, exercised) = (after.key(&mut bytes), after.exercised());
+            let known = self.seen.contains(&key);
+            let state = (!known).then_some(after);
+            successors.push(Successor { choice, key, exercised, state });
+        }
+        Ok(Left { number, end, successors })
+    }
+
+    /// Looks at the bounds after each chunk.
+    fn bound(&self, depth: usize, frontier: usize) -> Option<Bound> {
+        let (states, elapsed, memory) = (self.reached.len(), self.start.elapsed(), resident());
+        (self.options.progress)(Progress { states, frontier, depth, memory, elapsed });
+        let Options { max_states, max_memory, deadline, .. } = *self.options;
+        if states > max_states {
+            return Some(Bound::States(max_states));
+        }
+        if let (Some(memory), Some(limit)) = (memory, max_memory)
+            && memory > limit
+        {
+            return Some(Bound::Memory(limit));
+        }
+        deadline.filter(|limit| elapsed > *limit).map(Bound::Time)
+    }
+
+    /// The way to state `number`, and `last`.
+    fn counterexample(
+        &self,
+        mut number: u32,
+        last: Choice,
+        violation: Violation,
+    ) -> Result<Counterexample, CheckError> {
         let mut choices = vec![last];
         while number != 0 {
             choices.push(self.reached[number as usize].choice);
             number = self.reached[number as usize].parent;
         }
-        let mut state = self.setting.initial()?;
-        let mut steps = Vec::with_capacity(choices.len());
-        for choice in choices.into_iter().rev() {
-            steps.push(self.label(&state, choice));
-            state = self.setting.after(&state, choice)?;
-        }
-        Ok(steps)
-    }
-
-    fn label(&self, state: &State, choice: Choice) -> StepTaken {
-        let thread = usize::from(choice.thread);
-        let label = match state.next(thread) {
-            Next::Step(site) => site.function().to_owned(),
-            Next::Lock(lock) => lock_text(lock),
-            Next::Access { page, write } => {
-                let kind = if write { "store to" } else { "load from" };
-                match self.setting.ways(state, thread).get(usize::from(choice.way)) {
-                    Some(Way::Cached(entry)) => {
-                        format!("{kind} page {page} through frame {}", entry.frame.0)
-                    }
-                    Some(Way::Walk(_)) => "walk: sets accessed or dirty".to_owned(),
-                    Some(Way::Fault) | None => format!("{kind} page {page} faults"),
-                }
-            }
-            Next::Barrier(_) => "all pass the barrier".to_owned(),
-            Next::Done => "is done".to_owned(),
-        };
-        StepTaken { cpu: self.setting.program.threads[thread].cpu, label }
+        choices.reverse();
+        let (steps, _) = trace(&self.setting, &choices)?;
+        let cpus = self.setting.cpus();
+        Ok(Counterexample { violation, steps, schedule: Schedule(choices), cpus })
     }
 }
 
-fn lock_text(lock: Lock) -> String {
-    match lock {
-        Lock::MmapRead(_) => "takes mmap_lock for reading".to_owned(),
-        Lock::MmapWrite(_) => "takes mmap_lock for writing".to_owned(),
-        Lock::PageTable(_, page) => format!("takes the page-table lock of page {page}"),
-        Lock::Folio(frame) => format!("takes the folio lock of frame {}", frame.0),
-    }
+/// The process's resident memory in bytes.
+fn resident() -> Option<u64> {
+    let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = pages.split_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * 4096)
 }

@@ -3,11 +3,13 @@
 //! P1 and P2 are judged where an access is performed ([`crate::access`]), P11 where it faults, P12
 //! where a page table is freed ([`crate::shadow`]).
 
+use crate::access::written;
 use crate::property::{Property, Violation};
-use crate::shadow::{CheckWorld, Entry};
+use crate::shadow::{CheckWorld, end_revoking};
+use crate::tlb::Entry;
 use needless_model::addr::{CpuId, PageRange, Pfn, Vpn};
 use needless_model::env::Lock;
-use needless_model::machine::cpu::INIT_MM;
+use needless_model::machine::cpu::{Cpu, INIT_MM};
 use needless_model::machine::frames::{FrameFlags, ZERO_PAGE};
 use needless_model::machine::world::{At, USER_MM};
 use needless_model::program::Prot;
@@ -34,10 +36,23 @@ pub fn state(w: &mut CheckWorld) {
         violate(w, None, Property::NoLostDirty, page, what);
     }
     if let Some((cpu, page)) = foreign_entry(w) {
-        let what =
-            format!("{cpu} may use a translation of page {page} that is another address space's");
+        let name = w.ghost.name(page);
+        let what = format!("{cpu} may use a translation of {name} that is another address space's");
         violate(w, Some(cpu), Property::AsidIsolation, page, what);
     }
+    if let Some((cpu, page, level)) = w.ghost.freed_table(&w.cpus) {
+        let name = w.ghost.name(page);
+        let what = format!(
+            "the page table of level {level} that begins at {name} is freed while {cpu} may still have it in its paging-structure caches"
+        );
+        violate(w, Some(cpu), Property::TableReuse, page, what);
+    }
+}
+
+/// No thread can take a step although some are not done.
+pub fn stuck(w: &mut CheckWorld, waiting: &str) {
+    let what = format!("nobody can go on: {waiting}");
+    violate(w, None, Property::Progress, Vpn(0), what);
 }
 
 /// P4. While somebody holds the folio's lock or the lock of its page table, the dirty bit may be
@@ -69,28 +84,57 @@ fn foreign_entry(w: &CheckWorld) -> Option<(CpuId, Vpn)> {
     })
 }
 
-/// P5, when a system call that left `range` with `prot` returned. `None`: it is unmapped. What was
-/// granted again since may be used.
-pub fn revoked(w: &mut CheckWorld, at: At, range: PageRange, prot: Option<Prot>) {
-    let right = |prot: Option<Prot>| match prot {
-        None | Some(Prot::None) => 0,
-        Some(Prot::Read) => 1,
-        Some(Prot::ReadWrite) => 2,
-    };
-    let loaded = (0..w.cpus.len()).filter(|index| w.cpus[*index].loaded == at.mm);
+/// The CPUs that run in the caller's address space. (A lazy one uses it only after it has looked for
+/// flushes that it missed.)
+fn cpus_with(w: &mut CheckWorld, at: At) -> Vec<CpuId> {
+    let uses = |cpu: &Cpu| cpu.loaded == at.mm && !cpu.lazy;
+    let loaded = (0..w.cpus.len()).filter(|index| uses(&w.cpus[*index]));
     let cpus: Vec<CpuId> = loaded.map(|index| CpuId(index as u16)).collect();
     if cpus.iter().any(|cpu| *cpu != at.cpu) {
         w.ghost.exercised.add(Property::Revoked);
     }
-    for (cpu, page) in cpus.iter().flat_map(|cpu| range.iter().map(|page| (*cpu, page))) {
-        let now = w.mms[at.mm.index()].vma(page).map(|vma| vma.prot);
-        let allowed = right(prot).max(right(now));
+    cpus
+}
+
+fn not_revoked(w: &mut CheckWorld, cpu: CpuId, page: Vpn) {
+    let what = format!(
+        "the system call has returned, but {cpu} may still use the old translation of {}",
+        w.ghost.name(page)
+    );
+    violate(w, Some(cpu), Property::Revoked, page, what);
+}
+
+/// P5, when an `mprotect` that left `range` with `prot` returned. What was granted again since may
+/// be used.
+pub fn protected(w: &mut CheckWorld, at: At, range: PageRange, prot: Prot) {
+    let right = |prot: Prot| match prot {
+        Prot::None => 0,
+        Prot::Read => 1,
+        Prot::ReadWrite => 2,
+    };
+    for (cpu, page) in cpus_with(w, at).iter().flat_map(|cpu| range.iter().map(|page| (*cpu, page)))
+    {
+        let now = w.mms[at.mm.index()].vma(page).map_or(0, |vma| right(vma.prot));
         let entries = w.tlbs.entries(cpu, w.cpus[cpu.index()].asid, page);
-        if entries.iter().any(|entry| 1 + u32::from(entry.writable) > allowed) {
-            let what = format!(
-                "the call has returned, but {cpu} may still use the old translation of page {page}"
-            );
-            return violate(w, Some(cpu), Property::Revoked, page, what);
+        if entries.iter().any(|entry| 1 + u32::from(entry.writable) > now.max(right(prot))) {
+            return not_revoked(w, cpu, page);
+        }
+    }
+}
+
+/// P5, when a system call that took pages away returned: no CPU may use a translation that it found.
+pub fn taken_away(w: &mut CheckWorld, at: At) {
+    let found = end_revoking(w, at);
+    if found.is_empty() {
+        return;
+    }
+    for (cpu, (page, frame)) in
+        cpus_with(w, at).iter().flat_map(|cpu| found.iter().map(|key| (*cpu, *key)))
+    {
+        let mapped = matches!(w.pte(at.mm, page), Pte::Present(pte) if pte.pfn == frame);
+        let entries = w.tlbs.entries(cpu, w.cpus[cpu.index()].asid, page);
+        if !mapped && entries.iter().any(|entry| entry.frame == frame) {
+            return not_revoked(w, cpu, page);
         }
     }
 }
@@ -112,7 +156,12 @@ pub fn end(w: &mut CheckWorld) {
         };
         let expected = w.ghost.expected(page);
         if found != expected {
-            let what = format!("at the end {page} holds {found}; the last store wrote {expected}");
+            let what = format!(
+                "at the end {} holds {}, not {}",
+                w.ghost.name(page),
+                written(found),
+                written(expected)
+            );
             violate(w, None, Property::NoLostWrite, page, what);
         }
     }

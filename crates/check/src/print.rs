@@ -1,54 +1,106 @@
-//! A report in text: one column per CPU, one line per step.
+//! A report in text: one column per CPU, one line per step, at most 100 columns wide.
 
 use crate::explore::{Bound, Counterexample, Report};
-use crate::property::Property;
+use crate::property::{Property, Violation};
+use crate::trace::{PageState, StepTaken};
 use std::fmt;
 
-/// Width of a CPU's column.
-const COLUMN: usize = 44;
+/// Most columns of a line, and those that the step's number takes.
+const WIDTH: usize = 100;
+const NUMBER: usize = 6;
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { states, ends, depth, exercised, counterexample, bound } = self;
+        let Report { states, ends, depth, exercised, counterexample, bound, observed } = self;
         writeln!(f, "{states} states, {ends} of them final, at most {depth} steps deep")?;
         if let Some(counterexample) = counterexample {
-            return write!(f, "{counterexample}");
+            return write!(f, "\n{counterexample}");
         }
-        match bound {
-            Some(Bound::States(most)) => {
-                return writeln!(f, "INCONCLUSIVE: there are more than {most} states");
-            }
-            Some(Bound::Time(limit)) => {
-                return writeln!(f, "INCONCLUSIVE: not done after {} s", limit.as_secs());
-            }
-            None => {}
+        if let Some(bound) = bound {
+            writeln!(f, "INCONCLUSIVE: {bound}; nothing was violated so far")?;
         }
+        let verb = if bound.is_some() { "held so far  " } else { "holds        " };
         for property in Property::ALL {
             match exercised.has(*property) {
-                true => writeln!(f, "holds          {property}")?,
-                false => writeln!(
-                    f,
-                    "not exercised  {property}: it never happened that {}",
-                    property.twin()
-                )?,
+                true => writeln!(f, "{verb}  {property}")?,
+                false => {
+                    writeln!(f, "not exercised  {property}:")?;
+                    writeln!(f, "               it never happened that {}", property.twin())?;
+                }
             }
+        }
+        for made in observed {
+            let often = if made.made > 0 { "Sometimes" } else { "Never" };
+            writeln!(f, "Observation {} {often} {} {}", made.name, made.made, made.not_made)?;
         }
         Ok(())
     }
 }
 
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Bound::States(most) => write!(f, "there are more than {most} states"),
+            Bound::Time(limit) => write!(f, "not done after {} s", limit.as_secs_f64()),
+            Bound::Memory(limit) => write!(f, "it takes more than {} MiB of memory", limit >> 20),
+        }
+    }
+}
+
 impl fmt::Display for Counterexample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Counterexample { violation, steps } = self;
-        writeln!(f, "VIOLATED  {}\n", violation.property)?;
-        let cpus = steps.iter().map(|step| step.cpu.index() + 1).max().unwrap_or(0);
-        let heads: String =
-            (0..cpus).map(|cpu| format!("{:<COLUMN$}", format!("cpu{cpu}"))).collect();
-        writeln!(f, "     {}", heads.trim_end())?;
-        for (number, step) in steps.iter().enumerate() {
-            let indent = COLUMN * step.cpu.index();
-            writeln!(f, "{:>3}  {:indent$}{}", number + 1, "", step.label)?;
-        }
-        writeln!(f, "\n{}", violation.what)
+        let Counterexample { violation, steps, schedule, cpus } = self;
+        writeln!(f, "VIOLATED  {}", violation.property)?;
+        writeln!(f, "          {}\n", violation.what)?;
+        write_steps(f, steps, Some(violation), *cpus)?;
+        writeln!(f, "\nschedule: {schedule}")
     }
+}
+
+/// The steps, with what they did to the page of the violation (or to every page).
+pub fn write_steps(
+    f: &mut dyn fmt::Write,
+    steps: &[StepTaken],
+    violation: Option<&Violation>,
+    cpus: usize,
+) -> fmt::Result {
+    let column = (WIDTH - NUMBER) / cpus.max(1);
+    let heads: String = (0..cpus).map(|cpu| format!("{:<column$}", format!("cpu{cpu}"))).collect();
+    writeln!(f, "{:NUMBER$}{}", "", heads.trim_end())?;
+    for (index, step) in steps.iter().enumerate() {
+        let indent = column * step.cpu.index();
+        if let Some(operation) = &step.operation {
+            let text =
+                cut(&format!("{}: {operation}", step.thread.as_deref().unwrap_or("")), column);
+            writeln!(f, "{:NUMBER$}{:indent$}{text}", "", "")?;
+        }
+        let last = violation.is_some() && index + 1 == steps.len();
+        let mark = if last { ">" } else { " " };
+        let label = cut(&format!("  {}", step.label), column);
+        writeln!(f, "{mark}{:>4} {:indent$}{label}", index + 1, "")?;
+        for state in &step.changed {
+            write_state(f, state)?;
+        }
+    }
+    Ok(())
+}
+
+/// One line: the PTE, and what each CPU may use for the page.
+fn write_state(f: &mut dyn fmt::Write, state: &PageState) -> fmt::Result {
+    let caches = state.cached.iter().enumerate().filter(|(_, entries)| !entries.is_empty());
+    let caches: Vec<String> =
+        caches.map(|(cpu, entries)| format!("cpu{cpu}: {}", entries.join(", "))).collect();
+    let caches = if caches.is_empty() { "none".to_owned() } else { caches.join("; ") };
+    let text = format!("| {}: PTE {} | TLBs may hold {caches}", state.page, state.pte);
+    writeln!(f, "{:NUMBER$}{}", "", cut(&text, WIDTH - NUMBER))
+}
+
+/// `text`, at most `width` characters of it.
+fn cut(text: &str, width: usize) -> String {
+    let width = width.saturating_sub(1);
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(width.saturating_sub(2)).collect();
+    format!("{kept}..")
 }

@@ -1,20 +1,23 @@
-//! What the kernel cannot see: may-cache sets of both kinds, page contents, locks held.
+//! What the kernel cannot see: page contents, what each page should hold, locks held, page tables
+//! that left the tree.
 //!
-//! A may-cache set holds every translation that the CPU's TLB may contain. It is closed after
-//! each PTE change and each flush: as long as an address space is loaded, the processor may walk at
-//! any time, so speculative fills need no steps of their own.
+//! While a system call takes pages away, other CPUs may still use them through translations that it
+//! has yet to flush; their accesses count as having come before it. Such translations are *fading*.
+//! When the call has returned, nothing that it found may be used any more.
 
-use crate::property::{Exercised, Property, Violation};
-use needless_model::addr::{CpuId, MmId, Pfn, Vpn};
+use crate::property::Property;
+use crate::property::{Exercised, Violation};
+use crate::tlb::MaySets;
+use needless_model::addr::{CpuId, MmId, PageRange, Pfn, Vpn};
 use needless_model::env::Lock;
 use needless_model::event::EventKind;
 use needless_model::machine::cpu::Cpu;
-use needless_model::machine::mm::Mm;
-use needless_model::machine::tlb::{FlushScope, PteChange, Tlbs, is_stale};
 use needless_model::machine::world::{At, Ghost, Log, Mode, World};
-use needless_model::pte::{PresentPte, Pte};
+use needless_model::pte::Pte;
 use needless_model::verdict::Verdict;
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 /// The checker's representation of the world.
 #[derive(Debug)]
@@ -29,154 +32,58 @@ impl Mode for CheckMode {
 /// The checker's world.
 pub type CheckWorld = World<CheckMode>;
 
-/// A cached translation.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Entry {
-    /// The page.
-    pub page: Vpn,
-    /// The frame that it names.
-    pub frame: Pfn,
-    /// Stores are allowed.
-    pub writable: bool,
-    /// Stores leave no trace in the PTE, which is dirty already.
-    pub dirty: bool,
-    /// The frame was freed since.
-    pub dangling: bool,
-}
-
-impl Entry {
-    fn of(page: Vpn, pte: PresentPte) -> Entry {
-        let PresentPte { pfn, writable, dirty, .. } = pte;
-        Entry { page, frame: pfn, writable, dirty: dirty && writable, dangling: false }
-    }
-}
-
-/// The may-cache set of each slot of each CPU.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct MaySets {
-    /// The properties whose case occurred in the last step.
-    pub exercised: Exercised,
-    slots: BTreeMap<(CpuId, usize), (MmId, BTreeSet<Entry>)>,
-}
-
-impl MaySets {
-    /// What `cpu` may hold for `page` in slot `asid`.
-    pub fn entries(&self, cpu: CpuId, asid: usize, page: Vpn) -> Vec<Entry> {
-        let set = self.slots.get(&(cpu, asid)).map(|(_, set)| set);
-        set.into_iter().flatten().filter(|entry| entry.page == page).copied().collect()
-    }
-
-    /// Everything `cpu` may hold in slot `asid`.
-    pub fn all(&self, cpu: CpuId, asid: usize) -> impl Iterator<Item = Entry> + '_ {
-        self.slots.get(&(cpu, asid)).into_iter().flat_map(|(_, set)| set).copied()
-    }
-
-    /// The address space that slot `asid` of `cpu` was handed to.
-    pub fn owner(&self, cpu: CpuId, asid: usize) -> Option<MmId> {
-        self.slots.get(&(cpu, asid)).map(|(owner, _)| *owner)
-    }
-
-    /// Whether a store to `frame` may still come, or come to be known, through a cached translation.
-    pub fn may_dirty(&self, frame: Pfn) -> bool {
-        let dirty = |entry: &Entry| entry.frame == frame && entry.dirty && !entry.dangling;
-        self.slots.values().flat_map(|(_, set)| set).any(dirty)
-    }
-
-    /// `frame` was freed: whoever still has a translation to it must not use it.
-    pub fn frame_freed(&mut self, frame: Pfn) {
-        for (_, set) in self.slots.values_mut() {
-            let named: Vec<Entry> =
-                set.iter().filter(|entry| entry.frame == frame).copied().collect();
-            for entry in named {
-                set.remove(&entry);
-                set.insert(Entry { dangling: true, ..entry });
-            }
-        }
-    }
-
-    fn close(&mut self, cpu: CpuId, asid: usize, mm: &Mm) {
-        if let Some((_, set)) = self.slots.get_mut(&(cpu, asid)) {
-            let pages = mm.vmas().iter().flat_map(|vma| vma.range.iter());
-            set.extend(pages.filter_map(|page| cacheable(page, mm.table.get(page))));
-        }
-    }
-}
-
-fn cacheable(page: Vpn, pte: Pte) -> Option<Entry> {
-    pte.present().filter(|pte| !pte.protnone).map(|pte| Entry::of(page, pte))
-}
-
-impl Tlbs for MaySets {
-    fn pte_changed(&mut self, cpus: &[Cpu], id: MmId, change: PteChange) {
-        let Some(entry) = cacheable(change.page, change.new) else { return };
-        for (index, cpu) in cpus.iter().enumerate().filter(|(_, cpu)| cpu.loaded == id) {
-            if let Some((_, set)) = self.slots.get_mut(&(CpuId(index as u16), cpu.asid)) {
-                set.insert(entry);
-            }
-        }
-    }
-
-    fn flush(&mut self, cpu: CpuId, asid: usize, scope: FlushScope, mm: &Mm) {
-        if let Some((_, set)) = self.slots.get_mut(&(cpu, asid)) {
-            set.retain(|entry| !scope.covers(entry.page));
-        }
-        self.close(cpu, asid, mm);
-    }
-
-    fn assign(&mut self, cpu: CpuId, asid: usize, id: MmId, mm: &Mm) {
-        if self.owner(cpu, asid).is_some_and(|owner| owner != id) {
-            self.exercised.add(Property::AsidIsolation);
-        }
-        self.slots.insert((cpu, asid), (id, BTreeSet::new()));
-        self.close(cpu, asid, mm);
-    }
-
-    fn load(&mut self, cpu: CpuId, asid: usize, _: MmId, mm: &Mm) {
-        self.close(cpu, asid, mm);
-    }
-
-    fn unload(&mut self, _: CpuId, _: usize, _: u32) {}
-
-    fn faulted(&mut self, cpu: CpuId, asid: usize, page: Vpn, mm: &Mm) {
-        if let Some((_, set)) = self.slots.get_mut(&(cpu, asid)) {
-            set.retain(|entry| entry.page != page);
-        }
-        self.close(cpu, asid, mm);
-    }
-
-    fn may_be_stale(&self, cpu: CpuId, asid: usize, id: MmId, mm: &Mm, scope: FlushScope) -> bool {
-        let Some((owner, set)) = self.slots.get(&(cpu, asid)) else { return false };
-        *owner == id
-            && set.iter().any(|entry| {
-                let old = PresentPte {
-                    pfn: entry.frame,
-                    writable: entry.writable,
-                    accessed: true,
-                    dirty: entry.dirty,
-                    protnone: false,
-                    special: false,
-                    soft_dirty: false,
-                };
-                scope.covers(entry.page) && is_stale(old, mm.table.get(entry.page))
-            })
-    }
-}
-
 /// A value that a page holds: 0, or the number of the store that wrote it.
 pub type Value = u32;
+
+/// What is looked at: the same in all states of an exploration.
+#[derive(Debug, Default)]
+pub struct Watch {
+    /// Loads (by operation) whose values an observation asks for.
+    pub loads: Vec<u32>,
+    /// The pages' names, as scenarios write them.
+    pub names: BTreeMap<Vpn, String>,
+}
+
+/// Shared, and no part of the state.
+#[derive(Clone, Debug, Default)]
+pub struct Watched(pub Arc<Watch>);
+
+impl PartialEq for Watched {
+    fn eq(&self, _: &Watched) -> bool {
+        true
+    }
+}
+
+impl Eq for Watched {}
+
+impl Hash for Watched {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+/// What becomes of stores through a fading translation: they count as stores to the page that the
+/// contents moved to, or for nothing.
+type Fate = Option<Vpn>;
 
 /// Page contents, and what each page should hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Contents {
+    /// What is looked at.
+    pub watch: Watched,
     frames: BTreeMap<Pfn, Value>,
     slots: BTreeMap<u32, Value>,
     /// What frames held when they were written to swap.
     cleaned: BTreeMap<Pfn, Value>,
     /// The last store to each page, in the order of the steps.
-    pub last_store: BTreeMap<Vpn, Value>,
+    last_store: BTreeMap<Vpn, Value>,
+    /// Translations that are being taken away.
+    fading: BTreeMap<(Vpn, Pfn), Fate>,
+    /// By thread: the translations that its system call found and must have revoked when it returns.
+    revoking: BTreeMap<u16, BTreeSet<(Vpn, Pfn)>>,
     /// Upper-level entries that CPUs may still hold although the table that they name left the
-    /// tree: CPU, address space, the table's first page, its level.
-    pub structures: BTreeSet<(CpuId, MmId, Vpn, u32)>,
+    /// tree: CPU, address space, the table's first page, its level; whether the table was freed.
+    structures: BTreeMap<(CpuId, MmId, Vpn, u32), bool>,
+    /// What the watched loads returned.
+    pub loaded: BTreeMap<u32, Value>,
     /// Frames freed in the current step.
     pub just_freed: Vec<Pfn>,
     /// Locks held, by whom.
@@ -188,6 +95,11 @@ pub struct Contents {
 }
 
 impl Contents {
+    /// Nothing is anywhere yet.
+    pub fn new(watch: Watched) -> Contents {
+        Contents { watch, ..Contents::default() }
+    }
+
     /// What a load from `frame` returns.
     pub fn load(&self, frame: Pfn) -> Value {
         self.frames.get(&frame).copied().unwrap_or(0)
@@ -203,19 +115,41 @@ impl Contents {
         self.last_store.get(&page).copied().unwrap_or(0)
     }
 
+    /// Whether the translation is being taken away.
+    pub fn is_fading(&self, page: Vpn, frame: Pfn) -> bool {
+        self.fading.contains_key(&(page, frame))
+    }
+
     /// Frames that differ from their copies on swap.
     pub fn modified(&self) -> impl Iterator<Item = Pfn> + '_ {
         let modified = self.cleaned.iter().filter(|(frame, value)| self.load(**frame) != **value);
         modified.map(|(frame, _)| *frame)
     }
 
-    /// A store to `frame`.
-    pub fn store(&mut self, frame: Pfn, value: Value) {
+    /// A store to `page` through a translation to `frame`.
+    pub fn store(&mut self, page: Vpn, frame: Pfn, value: Value) {
         self.frames.insert(frame, value);
+        match self.fading.get(&(page, frame)) {
+            None => _ = self.last_store.insert(page, value),
+            Some(Some(to)) => _ = self.last_store.insert(*to, value),
+            Some(None) => {}
+        }
     }
-}
 
-impl Contents {
+    /// The name of `page`.
+    pub fn name(&self, page: Vpn) -> String {
+        self.watch.0.names.get(&page).cloned().unwrap_or_else(|| format!("page {page}"))
+    }
+
+    /// A page table that was freed while a CPU that has its address space loaded may still name it.
+    pub fn freed_table(&self, cpus: &[Cpu]) -> Option<(CpuId, Vpn, u32)> {
+        let named = |(cpu, mm, ..): &(CpuId, MmId, Vpn, u32)| cpus[cpu.index()].loaded == *mm;
+        let mut freed = self.structures.iter().filter(|(_, freed)| **freed);
+        freed
+            .find(|(entry, _)| named(entry))
+            .map(|((cpu, _, page, level), _)| (*cpu, *page, *level))
+    }
+
     /// Contents went from one place to another.
     fn note_move(&mut self, value: Value) {
         if value != 0 {
@@ -224,10 +158,37 @@ impl Contents {
     }
 }
 
+/// A system call of `at`'s thread begins to take `ranges` away.
+pub fn begin_revoking(w: &mut CheckWorld, at: At, ranges: &[PageRange]) {
+    let taken = |page: Vpn| ranges.iter().any(|range| range.contains(page));
+    let mut found: BTreeSet<(Vpn, Pfn)> =
+        w.ghost.fading.keys().filter(|(page, _)| taken(*page)).copied().collect();
+    for page in ranges.iter().flat_map(|range| range.iter()) {
+        let frame = match w.pte(at.mm, page) {
+            Pte::Present(pte) => Some(pte.pfn),
+            Pte::Swap(swap) => w.swap.get(swap.slot).cached,
+            Pte::None => None,
+        };
+        found.extend(frame.map(|frame| (page, frame)));
+    }
+    w.ghost.revoking.insert(at.thread.0, found);
+}
+
+/// The system call returned: what it found fades no longer. Returns what it found.
+pub fn end_revoking(w: &mut CheckWorld, at: At) -> BTreeSet<(Vpn, Pfn)> {
+    let found = w.ghost.revoking.remove(&at.thread.0).unwrap_or_default();
+    w.ghost.fading.retain(|key, _| !found.contains(key));
+    found
+}
+
 impl Ghost for Contents {
     fn freed(&mut self, frame: Pfn) {
         self.frames.remove(&frame);
         self.cleaned.remove(&frame);
+        self.fading.retain(|(_, fading), _| *fading != frame);
+        for found in self.revoking.values_mut() {
+            found.retain(|(_, found)| *found != frame);
+        }
         self.just_freed.push(frame);
     }
 
@@ -253,41 +214,40 @@ impl Ghost for Contents {
         self.frames.insert(frame, value);
     }
 
-    fn discarded(&mut self, _: MmId, page: Vpn) {
+    fn discarded(&mut self, _: MmId, page: Vpn, frame: Option<Pfn>) {
         self.last_store.remove(&page);
+        self.fading.extend(frame.map(|frame| ((page, frame), None)));
+    }
+
+    fn moved(&mut self, _: MmId, from: Vpn, to: Vpn, frame: Option<Pfn>) {
+        if let Some(value) = self.last_store.remove(&from) {
+            self.last_store.insert(to, value);
+        }
+        self.fading.extend(frame.map(|frame| ((from, frame), Some(to))));
     }
 
     fn table_unlinked(&mut self, cpus: &[Cpu], mm: MmId, page: Vpn, level: u32) {
-        let loaded = cpus.iter().enumerate().filter(|(_, cpu)| cpu.loaded == mm);
-        let entry = |index: usize| (CpuId(index as u16), mm, page, level);
-        let entries: Vec<_> = loaded.map(|(index, _)| entry(index)).collect();
-        if entries.len() > 1 {
+        let may_name = |cpu: &Cpu| cpu.slot_of(mm).is_some();
+        let cpus = cpus.iter().enumerate().filter(|(_, cpu)| may_name(cpu));
+        let mut count = 0;
+        for (index, _) in cpus {
+            self.structures.insert((CpuId(index as u16), mm, page, level), false);
+            count += 1;
+        }
+        if count > 1 {
             self.exercised.add(Property::TableReuse);
         }
-        self.structures.extend(entries);
     }
 
     fn table_freed(&mut self, mm: MmId, page: Vpn, level: u32) {
-        let named =
-            |entry: &&(CpuId, MmId, Vpn, u32)| (entry.1, entry.2, entry.3) == (mm, page, level);
-        if let Some(&(cpu, ..)) = self.structures.iter().find(named) {
-            let what = format!(
-                "the level {level} page table of page {page} is freed while {cpu} may still have it in its paging-structure caches"
-            );
-            let violation =
-                Violation { property: Property::TableReuse, what, cpu: Some(cpu), page };
-            self.violation.get_or_insert(violation);
+        let entries = self.structures.iter_mut();
+        for (_, freed) in entries.filter(|((_, m, p, l), _)| (*m, *p, *l) == (mm, page, level)) {
+            *freed = true;
         }
     }
 
     fn structures_flushed(&mut self, cpu: CpuId, mm: MmId) {
-        self.structures.retain(|entry| (entry.0, entry.1) != (cpu, mm));
-    }
-
-    fn moved(&mut self, _: MmId, from: Vpn, to: Vpn) {
-        if let Some(value) = self.last_store.remove(&from) {
-            self.last_store.insert(to, value);
-        }
+        self.structures.retain(|entry, _| (entry.0, entry.1) != (cpu, mm));
     }
 }
 

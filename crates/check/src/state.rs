@@ -4,12 +4,13 @@ use crate::access::{Way, ways};
 use crate::env::{CheckEnv, Memory, Next, Resume, Standing, Stopped, is_free};
 use crate::judge;
 use crate::key::{Bytes, Key};
-use crate::property::Exercised;
-use crate::shadow::{CheckWorld, Contents, MaySets, NoLog};
+use crate::property::{Exercised, PropertySet};
+use crate::shadow::{CheckWorld, Contents, NoLog, Watched};
 use crate::threads::Thread;
-use needless_model::addr::ThreadId;
+use crate::tlb::{MaySets, cacheable};
+use needless_model::addr::{CpuId, ThreadId, Vpn};
 use needless_model::arch::TINY;
-use needless_model::env::Context;
+use needless_model::env::{Context, Lock};
 use needless_model::kernel::switch::switch_mm;
 use needless_model::kernels::KernelRow;
 use needless_model::machine::world::{USER_MM, World, WorldSpec};
@@ -23,13 +24,30 @@ use std::sync::Arc;
 const FRAMES: u32 = 16;
 const SWAP_PAGES: u32 = 16;
 
-/// Who goes on, and by which of the ways offered.
+/// What happens next.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Choice {
-    /// The thread.
-    pub thread: u8,
-    /// The way.
-    pub way: u8,
+pub enum Choice {
+    /// A thread goes on.
+    Go {
+        /// The thread.
+        thread: u8,
+        /// By which of the ways offered.
+        way: u8,
+    },
+    /// Explicit mode: a CPU caches the translation of a page.
+    Fill {
+        /// The CPU.
+        cpu: u8,
+        /// The page.
+        page: u8,
+    },
+    /// Explicit mode: a CPU forgets one of its translations.
+    Evict {
+        /// The CPU.
+        cpu: u8,
+        /// Which, in the order of the set.
+        entry: u8,
+    },
 }
 
 /// What a thread learnt, newest first.
@@ -62,22 +80,47 @@ pub struct Setting<'a> {
     pub row: &'a KernelRow,
     /// Checkpoints count.
     pub checkpoints: bool,
+    /// Fills and evictions are steps.
+    pub explicit: bool,
+    /// What is looked at.
+    pub watch: Watched,
 }
 
 impl Setting<'_> {
-    fn context(&self, thread: usize) -> Context {
+    /// How many CPUs there are.
+    pub fn cpus(&self) -> usize {
+        self.program.threads.iter().map(|t| t.cpu.index() + 1).max().unwrap_or(1)
+    }
+
+    fn initial_world(&self) -> CheckWorld {
+        let program = self.program;
+        let spec = WorldSpec {
+            policies: self.row.policies,
+            config: self.row.config,
+            arch: TINY,
+            cpus: self.cpus(),
+            threads: program.threads.len(),
+            frames: FRAMES,
+            swap_pages: if program.machine.swap.is_some() { SWAP_PAGES } else { 0 },
+        };
+        let ghost = Contents::new(self.watch.clone());
+        World::new(&spec, MaySets::new(self.explicit), ghost, NoLog)
+    }
+
+    /// Who `thread` is.
+    pub fn context(&self, thread: usize) -> Context {
         let cpu = self.program.threads[thread].cpu;
         Context { cpu, thread: ThreadId(thread as u16), mm: USER_MM, op: 0 }
     }
 
     /// The state in which every thread is at its start.
     pub fn initial(&self) -> Result<State, ExprError> {
-        let mut world = Box::new(initial_world(self.program, self.row));
+        let mut world = Box::new(self.initial_world());
         for thread in 0..self.program.threads.len() {
             let context = self.context(thread);
             switch_mm(&mut world, context.at(Site::SwitchMm), context.cpu, USER_MM);
         }
-        let start = Member { standing: Standing { next: Next::Done, past: 0 }, log: None };
+        let start = Member { standing: Standing { next: Next::Done, past: 0, op: 0 }, log: None };
         let mut threads = vec![start; self.program.threads.len()];
         for thread in 0..threads.len() {
             world = self.resume(world, &mut threads, thread, None)?;
@@ -91,13 +134,17 @@ impl Setting<'_> {
         for (thread, member) in state.threads.iter().enumerate() {
             let ways = match member.standing.next {
                 Next::Step(_) => 1,
+                Next::Interrupt(_, cpus) => cpus.count_ones() as usize,
                 Next::Lock(lock) => usize::from(is_free(&state.world, lock)),
                 Next::Access { .. } => self.ways(state, thread).len(),
                 Next::Barrier(barrier) => usize::from(self.passes(state, thread, barrier)),
                 Next::Done => 0,
             };
             let thread = thread as u8;
-            choices.extend((0..ways as u8).map(|way| Choice { thread, way }));
+            choices.extend((0..ways as u8).map(|way| Choice::Go { thread, way }));
+        }
+        if self.explicit {
+            choices.extend(hardware(&state.world));
         }
         choices
     }
@@ -121,7 +168,14 @@ impl Setting<'_> {
         let State { mut world, mut threads } = state.clone();
         world.ghost.exercised = Exercised::default();
         world.tlbs.exercised = Exercised::default();
-        let thread = usize::from(choice.thread);
+        let thread = match choice {
+            Choice::Go { thread, .. } => usize::from(thread),
+            Choice::Fill { .. } | Choice::Evict { .. } => {
+                cache(&mut world, choice);
+                return Ok(State { world, threads });
+            }
+        };
+        let Choice::Go { way, .. } = choice else { return Ok(State { world, threads }) };
         match threads[thread].standing.next {
             // Everybody has arrived: all pass in one step.
             Next::Barrier(barrier) => {
@@ -129,14 +183,31 @@ impl Setting<'_> {
                     world = self.resume(world, &mut threads, id.index(), Some(0))?;
                 }
             }
-            _ => world = self.resume(world, &mut threads, thread, Some(usize::from(choice.way)))?,
+            _ => world = self.resume(world, &mut threads, thread, Some(usize::from(way)))?,
         }
         let mut state = State { world, threads };
         judge::state(&mut state.world);
         if state.is_end() {
             judge::end(&mut state.world);
+        } else if !self.explicit && self.choices(&state).is_empty() {
+            let waiting = self.waiting(&state);
+            judge::stuck(&mut state.world, &waiting);
         }
         Ok(state)
+    }
+
+    /// What the threads that are not done wait for.
+    fn waiting(&self, state: &State) -> String {
+        let threads = self.program.threads.iter().zip(&state.threads);
+        let waits = threads.filter_map(|(thread, member)| match member.standing.next {
+            Next::Lock(lock) => Some(format!("`{}` {}", thread.name, lock_text(lock))),
+            Next::Barrier(barrier) => {
+                let name = &self.program.barriers[usize::from(barrier)].name;
+                Some(format!("`{}` is at the barrier `{name}`", thread.name))
+            }
+            _ => None,
+        });
+        waits.collect::<Vec<_>>().join(", ")
     }
 
     /// Brings a thread to where it stands and lets it take a step, by this way.
@@ -194,15 +265,20 @@ impl State {
         self.threads.iter().all(|member| member.standing.next == Next::Done)
     }
 
+    /// The operation that a thread is in.
+    pub fn op(&self, thread: usize) -> u32 {
+        self.threads[thread].standing.op
+    }
+
     /// What a thread will do next.
     pub fn next(&self, thread: usize) -> Next {
         self.threads[thread].standing.next
     }
 
     /// The properties whose case occurred in the step that led here.
-    pub fn exercised(&self) -> Exercised {
-        let mut exercised = self.world.ghost.exercised;
-        exercised.union(self.world.tlbs.exercised);
+    pub fn exercised(&self) -> PropertySet {
+        let mut exercised = self.world.ghost.exercised.0;
+        exercised.union(self.world.tlbs.exercised.0);
         exercised
     }
 
@@ -217,15 +293,53 @@ impl State {
     }
 }
 
-fn initial_world(program: &Program, row: &KernelRow) -> CheckWorld {
-    let spec = WorldSpec {
-        policies: row.policies,
-        config: row.config,
-        arch: TINY,
-        cpus: program.threads.iter().map(|t| t.cpu.index() + 1).max().unwrap_or(1),
-        threads: program.threads.len(),
-        frames: FRAMES,
-        swap_pages: if program.machine.swap.is_some() { SWAP_PAGES } else { 0 },
-    };
-    World::new(&spec, MaySets::default(), Contents::default(), NoLog)
+/// Explicit mode: what the processors may do by themselves.
+fn hardware(w: &CheckWorld) -> Vec<Choice> {
+    let mut choices = Vec::new();
+    for (index, cpu) in w.cpus.iter().enumerate().filter(|(_, cpu)| cpu.loaded == USER_MM) {
+        let id = CpuId(index as u16);
+        let index = index as u8;
+        let pages = w.mms[USER_MM.index()].vmas().iter().flat_map(|vma| vma.range.iter());
+        for page in pages {
+            let entry = cacheable(page, w.pte(USER_MM, page));
+            if entry.is_some_and(|entry| !w.tlbs.entries(id, cpu.asid, page).contains(&entry)) {
+                choices.push(Choice::Fill { cpu: index, page: page.0 as u8 });
+            }
+        }
+        let held = w.tlbs.all(id, cpu.asid).count() as u8;
+        choices.extend((0..held).map(|entry| Choice::Evict { cpu: index, entry }));
+    }
+    choices
+}
+
+/// Explicit mode: a fill, which sets the accessed bit, or an eviction.
+fn cache(w: &mut CheckWorld, choice: Choice) {
+    match choice {
+        Choice::Fill { cpu, page } => {
+            let (cpu, page) = (CpuId(u16::from(cpu)), Vpn(u64::from(page)));
+            let asid = w.cpus[cpu.index()].asid;
+            if let Some(entry) = cacheable(page, w.pte(USER_MM, page)) {
+                w.tlbs.change(cpu, asid, entry, true);
+            }
+        }
+        Choice::Evict { cpu, entry } => {
+            let cpu = CpuId(u16::from(cpu));
+            let asid = w.cpus[cpu.index()].asid;
+            let held = w.tlbs.all(cpu, asid).nth(usize::from(entry));
+            if let Some(entry) = held {
+                w.tlbs.change(cpu, asid, entry, false);
+            }
+        }
+        Choice::Go { .. } => {}
+    }
+}
+
+/// What it is to wait for a lock.
+pub fn lock_text(lock: Lock) -> String {
+    match lock {
+        Lock::MmapRead(_) => "takes mmap_lock (read)".to_owned(),
+        Lock::MmapWrite(_) => "takes mmap_lock (write)".to_owned(),
+        Lock::PageTable(_, page) => format!("takes the page-table lock of {page}"),
+        Lock::Folio(frame) => format!("takes the folio lock of f{}", frame.0),
+    }
 }

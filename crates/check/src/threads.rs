@@ -2,7 +2,7 @@
 
 use crate::access::{Went, go, stored};
 use crate::env::CheckEnv;
-use crate::judge::{revoked, violate};
+use crate::judge::{protected, taken_away, violate};
 use crate::property::Property;
 use crate::shadow::Value;
 use needless_model::addr::{PageRange, Vpn};
@@ -13,7 +13,10 @@ use needless_model::kernel::madvise::madvise;
 use needless_model::kernel::map::{mmap, munmap};
 use needless_model::kernel::protect::mprotect;
 use needless_model::kernel::remap::mremap;
-use needless_model::program::{Access, ExprError, Op, OpKind, Order, Program, RangeExpr};
+use needless_model::kernel::switch::{enter_lazy, switch_mm};
+use needless_model::program::{
+    Access, Advice, Area, ExprError, Op, OpKind, Order, Program, RangeExpr,
+};
 use needless_model::site::Site;
 
 /// Faults that one access may take before it counts as no progress.
@@ -48,7 +51,14 @@ impl Thread<'_> {
                 self.env.barrier(*barrier);
                 Ok(true)
             }
-            OpKind::Spin | OpKind::Sleep { .. } | OpKind::Mark { .. } => Ok(true),
+            OpKind::Spin | OpKind::Mark { .. } => Ok(true),
+            OpKind::Sleep { duration_ns } => {
+                self.env.step(Site::EnterLazyTlb, |w, at| enter_lazy(w, at.cpu));
+                if duration_ns.is_some() {
+                    self.env.step(Site::SwitchMm, |w, at| switch_mm(w, at, at.cpu, at.mm));
+                }
+                Ok(true)
+            }
             OpKind::Measure { body } => self.run(body),
             OpKind::Repeat { slot, count, body } => {
                 let count = count.eval_at_least(&self.slots, "the count", 0)?;
@@ -83,20 +93,18 @@ impl Thread<'_> {
     fn call(&mut self, kind: &OpKind) -> Result<(), ExprError> {
         let areas = &self.program.areas;
         let env = &mut self.env;
+        env.revokes(&revoked_by(kind, areas, &self.slots)?);
         match kind {
             OpKind::Map { area, prot } => {
                 let _outcome = mmap(env, areas[usize::from(*area)].range, *prot);
             }
             OpKind::Unmap { range } => {
-                let range = range.resolve(areas, &self.slots)?;
-                if munmap(env, range).is_ok() {
-                    env.observe(|w, at| revoked(w, at, range, None));
-                }
+                let _outcome = munmap(env, range.resolve(areas, &self.slots)?);
             }
             OpKind::Protect { range, prot } => {
                 let range = range.resolve(areas, &self.slots)?;
                 if mprotect(env, range, *prot).is_ok() {
-                    env.observe(|w, at| revoked(w, at, range, Some(*prot)));
+                    env.observe(|w, at| protected(w, at, range, *prot));
                 }
             }
             OpKind::Remap { range, to } => {
@@ -108,6 +116,7 @@ impl Thread<'_> {
             }
             _ => {}
         }
+        env.observe(taken_away);
         Ok(())
     }
 
@@ -142,8 +151,9 @@ impl Thread<'_> {
                 Went::OnlyWalked => {}
                 Went::Faulted if faults == MAX_FAULTS => {
                     self.env.step(Site::ExcPageFault, |w, at| {
+                        let name = w.ghost.name(page);
                         let what =
-                            format!("the access to {page} still faults after {MAX_FAULTS} tries");
+                            format!("the access to {name} still faults after {MAX_FAULTS} tries");
                         violate(w, Some(at.cpu), Property::Progress, page, what);
                     });
                     return false;
@@ -158,4 +168,18 @@ impl Thread<'_> {
         }
         false
     }
+}
+
+/// The pages that a system call takes away from whoever uses them.
+fn revoked_by(kind: &OpKind, areas: &[Area], slots: &[i64]) -> Result<Vec<PageRange>, ExprError> {
+    Ok(match kind {
+        OpKind::Unmap { range } | OpKind::Advise { range, advice: Advice::DontNeed } => {
+            vec![range.resolve(areas, slots)?]
+        }
+        OpKind::Remap { range, to } => {
+            let from = range.resolve(areas, slots)?;
+            vec![from, PageRange::new(areas[usize::from(*to)].range.start, from.pages())]
+        }
+        _ => Vec::new(),
+    })
 }

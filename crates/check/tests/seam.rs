@@ -26,7 +26,7 @@ fn paging_out_under_a_reader_is_safe() {
 
 #[test]
 fn without_the_flush_after_unmap_a_freed_page_is_read() {
-    let report = explore("6.12,unmap-flush=never");
+    let report = explore("6.12,mutant=unmap-not-flushed");
     let counterexample = report.counterexample.expect("the mutant must fail");
     assert_eq!(counterexample.violation.property, Property::NoUseAfterFree);
     let text = counterexample.to_string();

@@ -60,7 +60,7 @@ pub enum Verb {
     /// Explore every interleaving of a small scenario in the model and prove it safe.
     #[command(before_help = "Examples:
   needless check pageout-read                                   a page goes to swap under a reader
-  needless check pageout-read -t model:6.12,unmap-flush=never   a known-wrong policy must fail")]
+  needless check pageout-read -t model:6.12,mutant=unmap-not-flushed   a known-wrong policy must fail")]
     Check(CheckArgs),
     /// Say what this machine can show and what would help.
     #[command(before_help = "Examples:

@@ -10,6 +10,7 @@
 use crate::addr::{CpuId, MmId, Pfn, ThreadId, Vpn};
 use crate::arch::Arch;
 use crate::event::EventKind;
+use crate::machine::cpuset::CpuSet;
 use crate::machine::world::{At, Mode, World};
 use crate::policy::Policies;
 use crate::site::Site;
@@ -67,6 +68,18 @@ pub trait Env {
         site: Site,
         action: impl FnOnce(&mut World<Self::Mode>, At) -> R,
     ) -> R;
+
+    /// One step for each CPU, in any order.
+    fn each(
+        &mut self,
+        site: Site,
+        cpus: CpuSet,
+        mut action: impl FnMut(&mut World<Self::Mode>, At, CpuId),
+    ) {
+        for cpu in cpus.iter() {
+            self.step(site, |w, at| action(w, at, cpu));
+        }
+    }
 
     /// Emits an event that changes nothing in the world; no step.
     fn record(&mut self, site: Site, kind: EventKind, verdict: Option<Verdict>) -> u64;

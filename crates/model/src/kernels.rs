@@ -83,7 +83,9 @@ const V5_8: Policies = Policies {
     populate: Populate::No,
     zero_swap: ZeroSwap::Write,
     batched_pending: BatchedPending::KeepMark,
-    unmap_flush: UnmapFlush::Yes,
+    unmap_batch: UnmapBatching::Defer,
+    pending_mark: PendingMark::Flag,
+    mutant: Mutant::None,
 };
 
 const V5_10: Policies = Policies { reuse: Reuse::PageCount, ..V5_8 };
@@ -105,6 +107,7 @@ const V6_1: Policies = Policies {
     protect_restore: ProtectRestore::IfDirty,
     interrupt: Interrupt::NotLazyAndLoaded,
     gen_skip: GenSkip::Silent,
+    pending_mark: PendingMark::Counts,
     ..V5_15
 };
 
@@ -250,6 +253,27 @@ const ROWS: [Row; 10] = {
     ]
 };
 
+/// A change that no kernel has, proposed: `+NAME` after a kernel's name.
+#[derive(Copy, Clone, Debug)]
+pub struct Proposal {
+    /// Its name.
+    pub name: &'static str,
+    /// The policy that it changes.
+    pub policy: &'static str,
+    /// To what.
+    pub value: &'static str,
+    /// Where it is argued for.
+    pub document: &'static str,
+}
+
+/// All proposals.
+pub const PROPOSALS: &[Proposal] = &[Proposal {
+    name: "pending-cleared",
+    policy: "batched-pending",
+    value: "cleared",
+    document: "docs/findings/pending-cleared.md",
+}];
+
 /// Why a row's name is not understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RowError {
@@ -272,6 +296,23 @@ pub enum RowError {
     UnknownOption {
         /// The option.
         option: String,
+    },
+    /// A proposal that nobody made.
+    #[error(
+        "there is no proposal `+{name}`; there is {}",
+        PROPOSALS.iter().map(|p| format!("+{}", p.name)).collect::<Vec<_>>().join(", ")
+    )]
+    UnknownProposal {
+        /// What was asked for.
+        name: String,
+    },
+    /// The pending mark cannot be cleared where it is a flag.
+    #[error(
+        "`{row}`: batched-pending=cleared needs counts, and this kernel has a flag; add `,pending-mark=counts`"
+    )]
+    NeedsCounts {
+        /// The row.
+        row: String,
     },
     /// An option that this kernel does not have.
     #[error("kernel {kernel} has no `{option}`")]
@@ -319,12 +360,15 @@ impl KernelRow {
         }
     }
 
-    /// The row that `text` names: `6.12`, `6.12/x86-64,mglru=off`, `6.12,reuse=page-count`.
+    /// The row that `text` names: `6.12`, `6.12/x86-64,mglru=off`, `6.12,reuse=page-count`,
+    /// `6.12+pending-cleared`.
     pub fn parse(text: &str) -> Result<KernelRow, RowError> {
         let mut parts = text.split(',');
-        let (kernel, arch) = match parts.next().unwrap_or("").split_once('/') {
+        let mut names = parts.next().unwrap_or("").split('+');
+        let kernel = names.next().unwrap_or("");
+        let (kernel, arch) = match kernel.split_once('/') {
             Some((kernel, arch)) => (kernel, Some(arch)),
-            None => (parts_first(text), None),
+            None => (kernel, None),
         };
         if let Some(arch) = arch.filter(|arch| !matches!(*arch, "x86-64" | "x86_64" | "amd64")) {
             return Err(RowError::UnknownArch { arch: arch.to_owned() });
@@ -334,11 +378,30 @@ impl KernelRow {
             .find(|row| row.name == kernel)
             .ok_or_else(|| RowError::UnknownKernel { name: kernel.to_owned() })?;
         let mut row = KernelRow::from_table(table);
+        for name in names {
+            let proposal = PROPOSALS
+                .iter()
+                .find(|proposal| proposal.name == name)
+                .ok_or_else(|| RowError::UnknownProposal { name: name.to_owned() })?;
+            row.policies.set(proposal.policy, proposal.value)?;
+        }
         for option in parts {
             row.apply(option, table)?;
         }
         row.name = text.to_owned();
+        let Policies { batched_pending, pending_mark, .. } = row.policies;
+        if batched_pending == BatchedPending::Cleared && pending_mark == PendingMark::Flag {
+            return Err(RowError::NeedsCounts { row: row.name });
+        }
         Ok(row)
+    }
+
+    /// What is known to be wrong with the row, if it is a mutant.
+    pub fn known_wrong(&self) -> Option<&'static str> {
+        let policy = POLICIES.iter().find(|policy| policy.name == "mutant")?;
+        let word = self.policies.mutant.word();
+        let value = policy.values.iter().find(|(value, _)| *value == word);
+        value.filter(|_| self.policies.mutant != Mutant::None).map(|(_, meaning)| *meaning)
     }
 
     fn apply(&mut self, option: &str, table: &Row) -> Result<(), RowError> {
@@ -410,11 +473,6 @@ impl KernelRow {
     }
 }
 
-/// `text` up to the first comma.
-fn parts_first(text: &str) -> &str {
-    text.split(',').next().unwrap_or(text)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -428,6 +486,18 @@ mod tests {
         assert!(matches!(KernelRow::parse("5.10,mglru=on"), Err(RowError::NotInKernel { .. })));
         assert!(matches!(KernelRow::parse("6.1,thp=on"), Err(RowError::NotModelled { .. })));
         assert!(matches!(KernelRow::parse("6.1,reuse=no"), Err(RowError::Policy(_))));
+        assert_eq!(
+            KernelRow::parse("6.12+pending-cleared").unwrap().policies.batched_pending,
+            BatchedPending::Cleared
+        );
+        assert!(matches!(KernelRow::parse("6.12+nothing"), Err(RowError::UnknownProposal { .. })));
+        assert!(matches!(
+            KernelRow::parse("5.10+pending-cleared"),
+            Err(RowError::NeedsCounts { .. })
+        ));
+        assert!(KernelRow::parse("5.10+pending-cleared,pending-mark=counts").is_ok());
+        assert!(KernelRow::parse("6.12,mutant=move-unlocked").unwrap().known_wrong().is_some());
+        assert_eq!(row.known_wrong(), None);
         assert!(matches!(KernelRow::parse("6.1/arm64"), Err(RowError::UnknownArch { .. })));
     }
 

@@ -2,6 +2,9 @@
 //!
 //! Each policy is an enum, declared once with its values, documentation and source. A kernel row
 //! names a value for every policy; there are no defaults. A mechanism asks the row and acts.
+//!
+//! Mutants are one policy among them: what is known to be wrong, so that the checker has something
+//! to find.
 
 /// Declares the policy enums, the [`Policies`] row and the table [`POLICIES`].
 macro_rules! policies {
@@ -270,15 +273,42 @@ policies! {
         Write = "write", "they are written";
         Skip = "skip", "they are only marked";
     }
-    /// What the second flush after a batched unmap looks at.
-    batched_pending: BatchedPending = "batched-pending", "whether a page-table walk flushes once more after a batched unmap that was flushed",
-        source "mm/rmap.c:flush_tlb_batched_pending, try_to_unmap_flush (5.10 to 7.3)" {
-        KeepMark = "keep-mark", "it does: the batch's flush leaves the pending mark";
+    /// Whether reclaim puts off the flush of what it unmaps.
+    unmap_batch: UnmapBatching = "unmap-batch", "whether reclaim puts off the flush of what it unmaps",
+        source "mm/rmap.c:should_defer_flush (x86: 5.10 to 7.3; other architectures later or never)" {
+        Defer = "defer", "it does if another CPU may hold the translation, and flushes once for many";
+        Each = "each", "never: each page is flushed when it is unmapped";
     }
-    /// Whether reclaim flushes what it unmapped. Turning it off is a mutant for the checker.
-    unmap_flush: UnmapFlush = "unmap-flush", "whether reclaim flushes before it reuses what it unmapped",
-        source "mm/rmap.c:try_to_unmap_flush" {
-        Yes = "yes", "it does";
-        Never = "never", "KNOWN WRONG: it does not (a mutant for the checker)";
+    /// What a batched unmap leaves in the address space.
+    pending_mark: PendingMark = "pending-mark", "what a batched unmap leaves in the address space for the next page-table walk",
+        source "mm/rmap.c:set_tlb_ubc_flush_pending, flush_tlb_batched_pending (5.10: one flag; 6.1 to 7.3: a pair of counts)" {
+        Flag = "flag", "a flag, which the walk clears after its flush: an unmap in between is forgotten";
+        Counts = "counts", "a count of unmaps; the walk notes how many it had seen";
+    }
+    /// What the flush of a batched unmap does with the mark.
+    batched_pending: BatchedPending = "batched-pending", "whether a page-table walk flushes once more after a batched unmap that was flushed",
+        source "mm/rmap.c:flush_tlb_batched_pending, try_to_unmap_flush (5.10 to 7.3: keep-mark)" {
+        KeepMark = "keep-mark", "it does: the batch's flush leaves the pending mark";
+        Cleared = "cleared", "it does not: the batch's flush notes what it covered (a proposal: docs/findings/pending-cleared.md)";
+    }
+    /// A mutant: one thing done wrong.
+    mutant: Mutant = "mutant", "one thing done wrong, for the checker to find",
+        source "litmus tests (needless check --catalogue)" {
+        None = "none", "nothing";
+        UnmapNotFlushed = "unmap-not-flushed", "reclaim frees what it unmapped without a flush (try_to_unmap_flush)";
+        WrittenUnflushed = "written-unflushed", "reclaim writes a page out while a CPU may still store to it (try_to_unmap_flush_dirty)";
+        PendingIgnored = "pending-ignored", "a page-table walk does not look for unmaps whose flush was put off (flush_tlb_batched_pending)";
+        NestedIgnored = "nested-ignored", "a gather does not care whether another one is open (tlb_finish_mmu)";
+        MoveUnlocked = "move-unlocked", "mremap flushes after it gave the page-table locks back (move_ptes)";
+        FreedUnflushed = "freed-unflushed", "a gather frees its pages before it flushes (tlb_flush_mmu)";
+        CopyUnflushed = "copy-unflushed", "a copy on write replaces the old page without a flush (wp_page_copy)";
+        SwapinUnchecked = "swapin-unchecked", "a fault on swap does not look at the PTE again under its lock (do_swap_page)";
+        LazySpared = "lazy-spared", "a flush that frees page tables does not interrupt lazy CPUs (native_flush_tlb_multi)";
+        LazyStays = "lazy-stays", "a lazy CPU that wakes up does not look whether a flush passed it by (switch_mm_irqs_off)";
+        AsidUnflushed = "asid-unflushed", "an address-space identifier is handed on without a flush (choose_new_asid)";
+        GenIgnored = "generation-ignored", "a CPU that missed a flush makes up for the next one only (flush_tlb_func)";
+        PendingClearedEarly = "cleared-early", "with batched-pending=cleared: the mark is cleared before the batch's flush";
+        PendingClearedAll = "cleared-all", "with batched-pending=cleared: the mark is cleared for unmaps that came after the batch's";
+        PendingCountedEarly = "counted-early", "with batched-pending=cleared: an unmap is counted before its PTE is cleared";
     }
 }

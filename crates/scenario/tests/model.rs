@@ -112,6 +112,6 @@ fn what_goes_wrong_is_said() {
     let program = text_program(&format!(
         "thread \"main\" cpu=0 {{ {pageout} }}\n thread \"spinner\" cpu=1 {{ spin }}"
     ));
-    let mutant = sim::run(&program, &row("6.12,unmap-flush=never"), &SimOptions::default());
+    let mutant = sim::run(&program, &row("6.12,mutant=unmap-not-flushed"), &SimOptions::default());
     assert!(matches!(mutant, Err(SimError::StaleUse { .. })), "{mutant:?}");
 }

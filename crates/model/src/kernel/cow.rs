@@ -14,7 +14,7 @@ use crate::kernel::lru::lru_add_drain;
 use crate::kernel::swapin::leave_swap_cache;
 use crate::machine::frames::{Frame, FrameFlags};
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{AnonExclusive, Reuse};
+use crate::policy::{AnonExclusive, Mutant, Reuse};
 use crate::pte::{PresentPte, Pte};
 use crate::site::Site;
 use crate::verdict::{Judgement, Reason, Verdict};
@@ -150,12 +150,14 @@ fn wp_page_copy(
         }
         current
     });
-    if current {
+    if current && env.policies().mutant != Mutant::CopyUnflushed {
         let caused_by = copy.and_then(|(seq, needless): (u64, bool)| needless.then_some(seq));
         flush_tlb_mm_range(
             env,
             FlushRequest { caused_by, ..FlushRequest::page(Site::PtepClearFlush, page) },
         );
+    }
+    if current {
         env.step(Site::WpPageCopy, |w, at| {
             map_new_page(w, at, page, new);
             w.set_pte(at, page, new_pte(w, new, true, true));

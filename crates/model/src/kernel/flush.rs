@@ -14,7 +14,7 @@ use crate::machine::cpu::{Cpu, INIT_MM};
 use crate::machine::cpuset::CpuSet;
 use crate::machine::tlb::{FlushScope, Tlbs};
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{CpumaskClear, FlushOrder, GenSkip, Interrupt, SelfReceive};
+use crate::policy::{CpumaskClear, FlushOrder, GenSkip, Interrupt, Mutant, SelfReceive};
 use crate::site::Site;
 use crate::verdict::{Judgement, Reason, Verdict};
 
@@ -163,9 +163,7 @@ fn flush_tlb_multi(env: &mut impl Env, info: &Info, mask: CpuSet, local: bool) {
     if local {
         flush_here(env, info, true);
     }
-    for cpu in targets.iter() {
-        env.step(Site::FlushTlbFunc, |w, at| flush_tlb_func(w, at, cpu, info, true));
-    }
+    env.each(Site::FlushTlbFunc, targets, |w, at, cpu| flush_tlb_func(w, at, cpu, info, true));
     if self_receives {
         env.step(Site::FlushTlbFunc, |w, at| {
             let kind = EventKind::Flush {
@@ -181,7 +179,7 @@ fn flush_tlb_multi(env: &mut impl Env, info: &Info, mask: CpuSet, local: bool) {
 /// Whether a CPU of the mask is interrupted (`tlb_is_not_lazy`, `should_flush_tlb`).
 fn wants_interrupt<M: Mode>(w: &World<M>, cpu: CpuId, info: &Info) -> bool {
     let c = &w.cpus[cpu.index()];
-    if info.freed_tables {
+    if info.freed_tables && w.policies.mutant != Mutant::LazySpared {
         return true;
     }
     match w.policies.interrupt {
@@ -230,7 +228,8 @@ fn flush_tlb_func<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, info: &Info, se
         emit_answer(w, at, reason, Some(0), verdict);
         return;
     }
-    let in_turn = info.new_gen == Some(local_gen + 1) && info.new_gen == Some(mm_gen);
+    let in_turn = info.new_gen == Some(local_gen + 1) && info.new_gen == Some(mm_gen)
+        || w.policies.mutant == Mutant::GenIgnored;
     let range = info.range.filter(|_| in_turn);
     let scope = range.map_or(FlushScope::All, FlushScope::Pages);
     w.tlbs.flush(cpu, asid, scope, &w.mms[loaded.index()]);

@@ -11,7 +11,7 @@ use crate::addr::{PageRange, Pfn, Vpn};
 use crate::env::Env;
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
 use crate::machine::world::Ghost;
-use crate::policy::GatherBatch;
+use crate::policy::{GatherBatch, Mutant};
 use crate::site::Site;
 use smallvec::SmallVec;
 
@@ -106,6 +106,9 @@ impl Gather {
 
     /// Flushes and frees what was collected so far (`tlb_flush_mmu`).
     pub fn flush(&mut self, env: &mut impl Env, site: Site) {
+        if env.policies().mutant == Mutant::FreedUnflushed {
+            self.free_pages(env);
+        }
         self.flush_tlb(env, site);
         self.free_pages(env);
     }
@@ -143,17 +146,18 @@ impl Gather {
 
     /// Closes the gather (`tlb_finish_mmu`).
     pub fn finish(mut self, env: &mut impl Env) {
-        let nested = env.step(Site::TlbFinishMmu, |w, at| w.mms[at.mm.index()].open_gathers > 1);
+        let nested = env.step(Site::TlbFinishMmu, |w, at| {
+            let looks = w.policies.mutant != Mutant::NestedIgnored;
+            looks && w.mms[at.mm.index()].open_gathers > 1
+        });
         if nested {
             let tables_gone = self.tables_gone;
-            flush_tlb_mm_range(
-                env,
-                FlushRequest { tables_gone, ..FlushRequest::whole(Site::TlbFinishMmu) },
-            );
+            let whole = FlushRequest::whole(Site::TlbFinishMmu);
+            flush_tlb_mm_range(env, FlushRequest { tables_gone, ..whole });
+            self.free_pages(env);
         } else {
-            self.flush_tlb(env, Site::TlbFinishMmu);
+            self.flush(env, Site::TlbFinishMmu);
         }
-        self.free_pages(env);
         env.step(Site::TlbFinishMmu, |w, at| w.mms[at.mm.index()].open_gathers -= 1);
     }
 }

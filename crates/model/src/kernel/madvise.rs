@@ -7,7 +7,8 @@ use crate::kernel::Errno;
 use crate::kernel::gather::Gather;
 use crate::kernel::lru::{deactivate, lru_add_drain, mark_lazyfree};
 use crate::kernel::populate::populate;
-use crate::kernel::reclaim::{FolioList, flush_tlb_batched_pending, isolate_lru, reclaim_pages};
+use crate::kernel::reclaim::{FolioList, isolate_lru, reclaim_pages};
+use crate::kernel::unmap_batch::flush_tlb_batched_pending;
 use crate::kernel::zap::{by_table, free_swap_and_cache, zap_range};
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Ghost, Mode, World};
@@ -144,7 +145,7 @@ fn free_pte<M: Mode>(w: &mut World<M>, at: At, page: crate::addr::Vpn) -> bool {
     match w.pte(at.mm, page) {
         Pte::Swap(swap) => {
             w.set_pte(at, page, Pte::None);
-            w.ghost.discarded(at.mm, page);
+            w.ghost.discarded(at.mm, page, w.swap.get(swap.slot).cached);
             free_swap_and_cache(w, at, swap.slot);
             false
         }

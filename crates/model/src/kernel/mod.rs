@@ -3,7 +3,7 @@
 //! The way of a page fault: [`fault`] looks at the PTE and hands over to [`anon`] (first touch),
 //! [`swapin`] or [`cow`]; those flush through [`flush`]. A system call enters in its own file
 //! ([`map`], [`protect`], [`remap`], [`madvise`]) and ends in [`gather`], which flushes and frees.
-//! `MADV_PAGEOUT` goes on to [`reclaim`].
+//! `MADV_PAGEOUT` goes on to [`reclaim`], which puts flushes off by [`unmap_batch`].
 
 pub mod anon;
 pub mod cow;
@@ -20,6 +20,7 @@ pub mod reclaim;
 pub mod remap;
 pub mod swapin;
 pub mod switch;
+pub mod unmap_batch;
 pub mod zap;
 
 /// Why a system call failed.

@@ -10,7 +10,7 @@ use crate::env::{Env, Lock};
 use crate::kernel::Errno;
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
 use crate::kernel::gather::Gather;
-use crate::kernel::reclaim::flush_tlb_batched_pending;
+use crate::kernel::unmap_batch::flush_tlb_batched_pending;
 use crate::kernel::zap::by_table;
 use crate::machine::frames::FrameFlags;
 use crate::machine::vma::Vma;

@@ -1,23 +1,19 @@
 //! Reclaim: pages on their way to swap, and the batched unmap flush.
 //!
 //! A page is unmapped first and flushed later: before it is written if its PTE was dirty (a CPU
-//! could still write), else at the end, before it is freed. The mark that this leaves in the
-//! address space makes the next page-table walk flush everything once more, whether or not the
-//! batch was flushed meanwhile.
+//! could still write), else at the end, before it is freed ([`crate::kernel::unmap_batch`]).
 //!
-//! Source: mm/vmscan.c:shrink_folio_list, mm/rmap.c:try_to_unmap_one, try_to_unmap_flush,
-//! flush_tlb_batched_pending (5.10 to 7.3).
+//! Source: mm/vmscan.c:shrink_folio_list, mm/rmap.c:try_to_unmap_one (5.10 to 7.3).
 
-use crate::addr::Pfn;
+use crate::addr::{PageRange, Pfn};
 use crate::env::{Env, Lock};
 use crate::event::EventKind;
-use crate::kernel::flush::{FlushRequest, arch_tlbbatch_flush, flush_tlb_mm_range};
+use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
 use crate::kernel::lru::folio_add_lru;
+use crate::kernel::unmap_batch::{set_tlb_ubc_flush_pending, try_to_unmap_flush};
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{
-    AnonExclusive, BatchedPending, PageoutYoung, ReclaimFree, UnmapFlush, ZeroSwap,
-};
+use crate::policy::{AnonExclusive, Mutant, PageoutYoung, ReclaimFree, UnmapBatching, ZeroSwap};
 use crate::pte::{PresentPte, Pte, SwapPte};
 use crate::site::Site;
 use smallvec::SmallVec;
@@ -35,9 +31,36 @@ pub fn isolate_lru<M: Mode>(w: &mut World<M>, frame: Pfn) -> bool {
     true
 }
 
-/// Reclaims isolated pages (`reclaim_pages`, `shrink_folio_list`); those that cannot be reclaimed
-/// go back on the LRU.
+/// Reclaims pages of `range` as if memory were short: they are found on the LRU, aged without a flush,
+/// and written to swap unless they were used since.
+///
+/// Source: mm/vmscan.c:shrink_active_list, shrink_inactive_list (5.10 to 7.3); which pages come first
+/// is not modelled.
+pub fn shrink_range(env: &mut impl Env, range: PageRange) {
+    let pages = env.step(Site::ShrinkFolioList, |w, at| {
+        let mut pages = FolioList::new();
+        for page in range.iter() {
+            if let Some(pte) = w.pte(at.mm, page).present().filter(|pte| !pte.special)
+                && isolate_lru(w, pte.pfn)
+            {
+                w.set_pte(at, page, Pte::Present(PresentPte { accessed: false, ..pte }));
+                pages.push(pte.pfn);
+            }
+        }
+        pages
+    });
+    shrink_folio_list(env, &pages, PageoutYoung::Clear);
+}
+
+/// Reclaims isolated pages for `MADV_PAGEOUT` (`reclaim_pages`).
 pub fn reclaim_pages(env: &mut impl Env, pages: &[Pfn]) {
+    let young = env.policies().pageout_young;
+    shrink_folio_list(env, pages, young);
+}
+
+/// Reclaims isolated pages; those that cannot be reclaimed go back on the LRU. `young` says whether the
+/// accessed bit keeps a page.
+fn shrink_folio_list(env: &mut impl Env, pages: &[Pfn], young: PageoutYoung) {
     if pages.is_empty() {
         return;
     }
@@ -47,7 +70,7 @@ pub fn reclaim_pages(env: &mut impl Env, pages: &[Pfn]) {
     };
     let (mut done, mut kept) = (FolioList::new(), FolioList::new());
     for &frame in pages {
-        if shrink_folio(env, frame) {
+        if shrink_folio(env, frame, young) {
             done.push(frame);
             if done.len() == batch {
                 flush_and_free(env, &mut done);
@@ -72,18 +95,18 @@ fn flush_and_free(env: &mut impl Env, done: &mut FolioList) {
 }
 
 /// One page; whether it was reclaimed (only our own reference is left then).
-fn shrink_folio(env: &mut impl Env, frame: Pfn) -> bool {
+fn shrink_folio(env: &mut impl Env, frame: Pfn, young: PageoutYoung) -> bool {
     if !env.try_lock(Lock::Folio(frame)) {
         return false;
     }
-    let reclaimed = shrink_locked_folio(env, frame);
+    let reclaimed = shrink_locked_folio(env, frame, young);
     env.unlock(Lock::Folio(frame));
     reclaimed
 }
 
-fn shrink_locked_folio(env: &mut impl Env, frame: Pfn) -> bool {
+fn shrink_locked_folio(env: &mut impl Env, frame: Pfn, young: PageoutYoung) -> bool {
     // 1. Touched again since its accessed bit was cleared: keep it.
-    if env.policies().pageout_young == PageoutYoung::Clear
+    if young == PageoutYoung::Clear
         && env.step(Site::ShrinkFolioList, |w, at| test_and_clear_young(w, at, frame))
     {
         return activate(env, frame);
@@ -106,7 +129,7 @@ fn shrink_locked_folio(env: &mut impl Env, frame: Pfn) -> bool {
         let writable = env.step(Site::TryToUnmapFlushDirty, |w, at| {
             w.tasks[at.thread.index()].unmap_batch.writable
         });
-        if writable {
+        if writable && env.policies().mutant != Mutant::WrittenUnflushed {
             try_to_unmap_flush(env, Site::TryToUnmapFlushDirty);
         }
         if !env.step(Site::Pageout, |w, at| pageout(w, at, frame)) {
@@ -168,6 +191,9 @@ fn try_to_unmap(env: &mut impl Env, frame: Pfn) -> bool {
     let page = env.step(Site::TryToUnmapOne, |w, _| w.frames.get(frame).page);
     let lock = env.table_lock(page);
     env.lock(lock);
+    if env.policies().mutant == Mutant::PendingCountedEarly {
+        env.step(Site::TryToUnmapOne, |w, at| w.mms[at.mm.index()].batched.pending += 1);
+    }
     // 1. The PTE is cleared; from here on a CPU that misses faults.
     let (unmapped, old) = env.step(Site::TryToUnmapOne, |w, at| clear_mapping(w, at, frame));
     if unmapped == Unmapped::FlushNow {
@@ -186,8 +212,9 @@ fn clear_mapping<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) -> (Unmapped, Op
     let Some(pte) = mapping_pte(w, at, frame) else { return (Unmapped::Nothing, None) };
     let page = w.frames.get(frame).page;
     w.set_pte(at, page, Pte::None);
-    // Only this CPU can hold the translation: nothing to save by waiting.
-    let deferred = w.mms[at.mm.index()].cpumask.any_but(at.cpu);
+    // Only this CPU can hold the translation: nothing to save by waiting (`should_defer_flush`).
+    let deferred = w.policies.unmap_batch == UnmapBatching::Defer
+        && w.mms[at.mm.index()].cpumask.any_but(at.cpu);
     // A PTE without access is in no TLB, unless a gather is open that may have made it so
     // (`pte_accessible`).
     let accessible = !pte.protnone || w.mms[at.mm.index()].open_gathers > 0;
@@ -200,16 +227,6 @@ fn clear_mapping<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) -> (Unmapped, Op
         (false, _) => Unmapped::Deferred,
     };
     (unmapped, Some(pte))
-}
-
-fn set_tlb_ubc_flush_pending<M: Mode>(w: &mut World<M>, at: At, writable: bool) {
-    let mm = &mut w.mms[at.mm.index()];
-    mm.tlb_gen += 1;
-    mm.batched.pending += 1;
-    let batch = &mut w.tasks[at.thread.index()].unmap_batch;
-    batch.cpus.union(&mm.cpumask);
-    batch.flush_required = true;
-    batch.writable |= writable;
 }
 
 /// Installs the swap entry, or puts the PTE back if a lazily freed page was written again.
@@ -225,7 +242,7 @@ fn finish_unmap<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, old: PresentPte) 
             w.set_pte(at, f.page, Pte::Present(old));
             return false;
         }
-        w.ghost.discarded(at.mm, f.page);
+        w.ghost.discarded(at.mm, f.page, Some(frame));
     } else if let Some(slot) = w.swap.slot_of(frame) {
         w.swap.count(slot, 1);
         let exclusive =
@@ -275,36 +292,4 @@ fn remove_mapping<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) -> bool {
         w.put_frame(at, frame);
     }
     true
-}
-
-/// Flushes what this thread unmapped and put off.
-fn try_to_unmap_flush(env: &mut impl Env, site: Site) {
-    let cpus = env.step(site, |w, at| {
-        let batch = &mut w.tasks[at.thread.index()].unmap_batch;
-        batch.flush_required.then(|| std::mem::take(batch).cpus)
-    });
-    if let Some(cpus) = cpus
-        && env.policies().unmap_flush == UnmapFlush::Yes
-    {
-        arch_tlbbatch_flush(env, site, cpus);
-    }
-}
-
-/// Flushes the whole address space if an unmap was batched since the last time; with the
-/// page-table lock held.
-pub fn flush_tlb_batched_pending(env: &mut impl Env) {
-    let pending = env.step(Site::FlushTlbBatchedPending, |w, at| {
-        let mark = w.mms[at.mm.index()].batched;
-        (mark.pending != mark.flushed).then_some(mark.pending)
-    });
-    if let Some(pending) = pending {
-        match env.policies().batched_pending {
-            BatchedPending::KeepMark => {
-                flush_tlb_mm_range(env, FlushRequest::whole(Site::FlushTlbBatchedPending));
-            }
-        }
-        env.step(Site::FlushTlbBatchedPending, |w, at| {
-            w.mms[at.mm.index()].batched.flushed = pending;
-        });
-    }
 }

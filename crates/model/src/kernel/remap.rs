@@ -8,10 +8,10 @@ use crate::env::{Env, Lock};
 use crate::kernel::Errno;
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
 use crate::kernel::map::unmap_region;
-use crate::kernel::reclaim::flush_tlb_batched_pending;
+use crate::kernel::unmap_batch::flush_tlb_batched_pending;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{MoveRange, MoveTables};
+use crate::policy::{MoveRange, MoveTables, Mutant};
 use crate::pte::Pte;
 use crate::site::Site;
 
@@ -139,21 +139,31 @@ fn move_ptes(env: &mut impl Env, part: PageRange, to: Vpn) {
             pte.present().is_some()
         });
     }
-    if moved_present {
-        flush_tlb_mm_range(env, FlushRequest::range(Site::MovePtes, part));
+    let flush = FlushRequest::range(Site::MovePtes, part);
+    let too_late = env.policies().mutant == Mutant::MoveUnlocked;
+    if moved_present && !too_late {
+        flush_tlb_mm_range(env, flush);
     }
     if new_lock != old_lock {
         env.unlock(new_lock);
     }
     env.unlock(old_lock);
+    if moved_present && too_late {
+        flush_tlb_mm_range(env, flush);
+    }
 }
 
 /// The page's frame, if it has one, is found at its new address from now.
 fn note_moved<M: Mode>(w: &mut World<M>, at: At, from: Vpn, to: Vpn) {
+    let frame = match w.pte(at.mm, to) {
+        Pte::Present(pte) => Some(pte.pfn),
+        Pte::Swap(swap) => w.swap.get(swap.slot).cached,
+        Pte::None => None,
+    };
     if let Pte::Present(pte) = w.pte(at.mm, to)
         && !pte.special
     {
         w.frames.update(pte.pfn, |f| f.page = to);
     }
-    w.ghost.moved(at.mm, from, to);
+    w.ghost.moved(at.mm, from, to, frame);
 }

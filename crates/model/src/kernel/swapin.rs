@@ -16,7 +16,7 @@ use crate::kernel::lru::{folio_add_lru, lru_add_drain};
 use crate::machine::frames::FrameFlags;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{AnonExclusive, SwapinDrain, SwapinRead, SwapinWrite, ZeroSwap};
+use crate::policy::{AnonExclusive, Mutant, SwapinDrain, SwapinRead, SwapinWrite, ZeroSwap};
 use crate::program::Prot;
 use crate::pte::{Pte, SwapPte};
 use crate::site::Site;
@@ -54,7 +54,8 @@ pub fn do_swap_page(
     let lock = env.table_lock(fault.page);
     env.lock(lock);
     let mapped = env.step(Site::DoSwapPage, |w, at| {
-        if w.pte(at.mm, fault.page) != Pte::Swap(swap) {
+        let looks = w.policies.mutant != Mutant::SwapinUnchecked;
+        if looks && w.pte(at.mm, fault.page) != Pte::Swap(swap) {
             w.put_frame(at, folio.frame);
             return None;
         }

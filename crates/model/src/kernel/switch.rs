@@ -8,7 +8,7 @@ use crate::event::{EventKind, FlushReason};
 use crate::machine::cpu::{AsidSlot, INIT_MM};
 use crate::machine::tlb::Tlbs;
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::CpumaskClear;
+use crate::policy::{CpumaskClear, Mutant};
 use crate::site::Site;
 
 /// Loads `next` on `cpu`. Part of a step: it runs with interrupts off.
@@ -23,7 +23,8 @@ pub fn switch_mm<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, next: MmId) {
     // 1. The same address space: at most a flush that was skipped while lazy.
     if prev == next {
         let asid = w.cpus[cpu.index()].asid;
-        if was_lazy && w.cpus[cpu.index()].local_gen() != next_gen {
+        let looks = w.policies.mutant != Mutant::LazyStays;
+        if looks && was_lazy && w.cpus[cpu.index()].local_gen() != next_gen {
             load_flushed(w, at, asid, next, next_gen);
         }
         return;
@@ -61,7 +62,10 @@ fn load_flushed<M: Mode>(w: &mut World<M>, at: At, asid: usize, next: MmId, tlb_
     let cpu = &mut w.cpus[at.cpu.index()];
     cpu.slots[asid] = AsidSlot { mm: Some(next), tlb_gen };
     (cpu.asid, cpu.loaded) = (asid, next);
-    w.tlbs.assign(at.cpu, asid, next, &w.mms[next.index()]);
+    match w.policies.mutant {
+        Mutant::AsidUnflushed => w.tlbs.load(at.cpu, asid, next, &w.mms[next.index()]),
+        _ => w.tlbs.assign(at.cpu, asid, next, &w.mms[next.index()]),
+    }
     w.ghost.structures_flushed(at.cpu, next);
     emit_switch(w, at, None);
 }

@@ -4,7 +4,7 @@ use crate::addr::{PageRange, Pfn, Vpn};
 use crate::arch::Arch;
 use crate::env::Env;
 use crate::kernel::gather::Gather;
-use crate::kernel::reclaim::flush_tlb_batched_pending;
+use crate::kernel::unmap_batch::flush_tlb_batched_pending;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::DontneedTables;
 use crate::pte::Pte;
@@ -90,7 +90,12 @@ fn zap_pte<M: Mode>(w: &mut World<M>, at: At, page: Vpn) -> Zapped {
         return Zapped::Nothing;
     }
     w.set_pte(at, page, Pte::None);
-    w.ghost.discarded(at.mm, page);
+    let frame = match pte {
+        Pte::Present(pte) => Some(pte.pfn),
+        Pte::Swap(swap) => w.swap.get(swap.slot).cached,
+        Pte::None => None,
+    };
+    w.ghost.discarded(at.mm, page, frame);
     match pte {
         Pte::Present(pte) if pte.special => Zapped::Special,
         Pte::Present(pte) => {

@@ -44,10 +44,11 @@ pub trait Ghost {
     fn swapped_out(&mut self, _frame: Pfn, _slot: u32) {}
     /// A frame was read from a swap slot.
     fn swapped_in(&mut self, _slot: u32, _frame: Pfn) {}
-    /// The page's contents were given up (`munmap`, `MADV_DONTNEED`): it reads as zero from now.
-    fn discarded(&mut self, _mm: MmId, _page: Vpn) {}
-    /// The page's contents moved (`mremap`).
-    fn moved(&mut self, _mm: MmId, _from: Vpn, _to: Vpn) {}
+    /// The page's contents, in this frame, were given up (`munmap`, `MADV_DONTNEED`): the page reads as
+    /// zero once the operation is done.
+    fn discarded(&mut self, _mm: MmId, _page: Vpn, _frame: Option<Pfn>) {}
+    /// The page's contents, in this frame, moved (`mremap`).
+    fn moved(&mut self, _mm: MmId, _from: Vpn, _to: Vpn, _frame: Option<Pfn>) {}
     /// The page-table page of `level` that covered `page` left the tree: those of `cpus` that have
     /// the address space loaded may still hold paging-structure entries that name it.
     fn table_unlinked(&mut self, _cpus: &[Cpu], _mm: MmId, _page: Vpn, _level: u32) {}
@@ -106,6 +107,8 @@ pub struct UnmapBatch {
     pub writable: bool,
     /// The CPUs to flush.
     pub cpus: CpuSet,
+    /// The address space's count of unmaps when this batch was last added to.
+    pub covers: u32,
 }
 
 /// Something that must never happen, found by the model about itself.

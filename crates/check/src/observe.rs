@@ -1,0 +1,84 @@
+//! Observations at the end of runs, as litmus tests make them: did this load return what that store
+//! wrote?
+
+use crate::access::stored;
+use crate::shadow::{CheckWorld, Value};
+use needless_model::program::{Access, Op, OpKind, Program};
+
+/// One equation of an observation.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+struct Equation {
+    load: u32,
+    value: Value,
+}
+
+/// The observations to make.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Watching(Vec<(String, Vec<Equation>)>);
+
+/// What was observed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observed {
+    /// The observation's name.
+    pub name: String,
+    /// Ends at which it was made.
+    pub made: usize,
+    /// Ends at which it was not.
+    pub not_made: usize,
+}
+
+impl Observed {
+    /// One more end.
+    pub(crate) fn count(&mut self, made: bool) {
+        match made {
+            true => self.made += 1,
+            false => self.not_made += 1,
+        }
+    }
+}
+
+impl Watching {
+    /// Adds the observation that each load (an operation of `program`) returned what its store wrote;
+    /// `None`: zero.
+    pub fn add(&mut self, name: &str, equations: &[(u32, Option<u32>)], program: &Program) {
+        let value = |store: Option<u32>| store.map_or(0, |store| value_of(program, store));
+        let equations = equations.iter();
+        let equations =
+            equations.map(|(load, store)| Equation { load: *load, value: value(*store) }).collect();
+        self.0.push((name.to_owned(), equations));
+    }
+
+    /// The loads that matter.
+    pub(crate) fn loads(&self) -> Vec<u32> {
+        self.0.iter().flat_map(|(_, equations)| equations.iter().map(|e| e.load)).collect()
+    }
+
+    pub(crate) fn start(&self) -> Vec<Observed> {
+        let start = |(name, _): &(String, _)| Observed { name: name.clone(), made: 0, not_made: 0 };
+        self.0.iter().map(start).collect()
+    }
+
+    /// Which of them are made in a state in which every thread is done.
+    pub(crate) fn made(&self, w: &CheckWorld) -> Vec<bool> {
+        let holds = |e: &Equation| w.ghost.loaded.get(&e.load) == Some(&e.value);
+        self.0.iter().map(|(_, equations)| equations.iter().all(holds)).collect()
+    }
+}
+
+/// What operation `op` stores.
+fn value_of(program: &Program, op: u32) -> Value {
+    let threads = program.threads.iter().enumerate();
+    let found = threads.filter_map(|(thread, t)| Some((thread, access_of(&t.body, op)?))).next();
+    found.map_or(0, |(thread, access)| stored(access, thread as u16, op))
+}
+
+fn access_of(body: &[Op], id: u32) -> Option<Access> {
+    body.iter().find_map(|op| match &op.kind {
+        OpKind::Touch { access, .. } if op.id == id => Some(*access),
+        OpKind::Repeat { body, .. }
+        | OpKind::ForEach { body, .. }
+        | OpKind::Rounds { body, .. }
+        | OpKind::Measure { body } => access_of(body, id),
+        _ => None,
+    })
+}

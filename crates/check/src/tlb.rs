@@ -1,0 +1,191 @@
+//! What CPUs' TLBs may hold.
+//!
+//! A may-cache set holds every translation that the CPU's TLB may contain. It is closed after
+//! each PTE change and each flush: as long as an address space is loaded, the processor may walk at
+//! any time, so speculative fills need no steps of their own. In the explicit mode, which checks
+//! this argument on small cases, a set holds what the TLB does contain, and each fill and each
+//! eviction is a step.
+
+use crate::property::{Exercised, Property};
+use needless_model::addr::{CpuId, MmId, Pfn, Vpn};
+use needless_model::machine::cpu::Cpu;
+use needless_model::machine::mm::Mm;
+use needless_model::machine::tlb::{FlushScope, PteChange, Tlbs, is_stale};
+use needless_model::pte::{PresentPte, Pte};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// A cached translation.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Entry {
+    /// The page.
+    pub page: Vpn,
+    /// The frame that it names.
+    pub frame: Pfn,
+    /// Stores are allowed.
+    pub writable: bool,
+    /// Stores leave no trace in the PTE, which is dirty already.
+    pub dirty: bool,
+    /// The frame was freed since.
+    pub dangling: bool,
+}
+
+impl Entry {
+    /// What a walk that finds `pte` caches.
+    pub fn of(page: Vpn, pte: PresentPte) -> Entry {
+        let PresentPte { pfn, writable, dirty, .. } = pte;
+        Entry { page, frame: pfn, writable, dirty: dirty && writable, dangling: false }
+    }
+
+    /// The PTE that it was made of, as far as it tells.
+    fn origin(&self) -> PresentPte {
+        PresentPte {
+            pfn: self.frame,
+            writable: self.writable,
+            accessed: true,
+            dirty: self.dirty,
+            protnone: false,
+            special: false,
+            soft_dirty: false,
+        }
+    }
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rights = if self.writable { "rw" } else { "ro" };
+        let dirty = if self.dirty { " dirty" } else { "" };
+        let freed = if self.dangling { " FREED" } else { "" };
+        write!(f, "f{} {rights}{dirty}{freed}", self.frame.0)
+    }
+}
+
+/// The may-cache set of each slot of each CPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct MaySets {
+    /// Fills and evictions are steps.
+    explicit: bool,
+    /// The properties whose case occurred in the last step.
+    pub exercised: Exercised,
+    slots: BTreeMap<(CpuId, usize), (MmId, BTreeSet<Entry>)>,
+}
+
+impl MaySets {
+    /// Empty sets.
+    pub fn new(explicit: bool) -> MaySets {
+        MaySets { explicit, ..MaySets::default() }
+    }
+
+    /// Whether fills and evictions are steps.
+    pub const fn explicit(&self) -> bool {
+        self.explicit
+    }
+
+    /// What `cpu` may hold for `page` in slot `asid`.
+    pub fn entries(&self, cpu: CpuId, asid: usize, page: Vpn) -> Vec<Entry> {
+        self.all(cpu, asid).filter(|entry| entry.page == page).collect()
+    }
+
+    /// Everything `cpu` may hold in slot `asid`.
+    pub fn all(&self, cpu: CpuId, asid: usize) -> impl Iterator<Item = Entry> + '_ {
+        self.slots.get(&(cpu, asid)).into_iter().flat_map(|(_, set)| set).copied()
+    }
+
+    /// The address space that slot `asid` of `cpu` was handed to.
+    pub fn owner(&self, cpu: CpuId, asid: usize) -> Option<MmId> {
+        self.slots.get(&(cpu, asid)).map(|(owner, _)| *owner)
+    }
+
+    /// Whether a store to `frame` may still come, or come to be known, through a cached translation.
+    pub fn may_dirty(&self, frame: Pfn) -> bool {
+        let dirty = |entry: &Entry| entry.frame == frame && entry.dirty && !entry.dangling;
+        self.slots.values().flat_map(|(_, set)| set).any(dirty)
+    }
+
+    /// `frame` was freed: whoever still has a translation to it must not use it.
+    pub fn frame_freed(&mut self, frame: Pfn) {
+        for (_, set) in self.slots.values_mut() {
+            let named: Vec<Entry> =
+                set.iter().filter(|entry| entry.frame == frame).copied().collect();
+            for entry in named {
+                set.remove(&entry);
+                set.insert(Entry { dangling: true, ..entry });
+            }
+        }
+    }
+
+    /// Explicit mode: the processor caches a translation, or forgets one.
+    pub fn change(&mut self, cpu: CpuId, asid: usize, entry: Entry, fill: bool) {
+        let Some((_, set)) = self.slots.get_mut(&(cpu, asid)) else { return };
+        if fill {
+            set.insert(entry);
+        } else {
+            set.remove(&entry);
+        }
+    }
+
+    fn close(&mut self, cpu: CpuId, asid: usize, mm: &Mm) {
+        if self.explicit {
+            return;
+        }
+        if let Some((_, set)) = self.slots.get_mut(&(cpu, asid)) {
+            let pages = mm.vmas().iter().flat_map(|vma| vma.range.iter());
+            set.extend(pages.filter_map(|page| cacheable(page, mm.table.get(page))));
+        }
+    }
+}
+
+/// What a walk may cache for `page`.
+pub fn cacheable(page: Vpn, pte: Pte) -> Option<Entry> {
+    pte.present().filter(|pte| !pte.protnone).map(|pte| Entry::of(page, pte))
+}
+
+impl Tlbs for MaySets {
+    fn pte_changed(&mut self, cpus: &[Cpu], id: MmId, change: PteChange) {
+        let Some(entry) = cacheable(change.page, change.new).filter(|_| !self.explicit) else {
+            return;
+        };
+        for (index, cpu) in cpus.iter().enumerate().filter(|(_, cpu)| cpu.loaded == id) {
+            if let Some((_, set)) = self.slots.get_mut(&(CpuId(index as u16), cpu.asid)) {
+                set.insert(entry);
+            }
+        }
+    }
+
+    fn flush(&mut self, cpu: CpuId, asid: usize, scope: FlushScope, mm: &Mm) {
+        if let Some((_, set)) = self.slots.get_mut(&(cpu, asid)) {
+            set.retain(|entry| !scope.covers(entry.page));
+        }
+        self.close(cpu, asid, mm);
+    }
+
+    fn assign(&mut self, cpu: CpuId, asid: usize, id: MmId, mm: &Mm) {
+        if self.owner(cpu, asid).is_some_and(|owner| owner != id) {
+            self.exercised.add(Property::AsidIsolation);
+        }
+        self.slots.insert((cpu, asid), (id, BTreeSet::new()));
+        self.close(cpu, asid, mm);
+    }
+
+    fn load(&mut self, cpu: CpuId, asid: usize, id: MmId, mm: &Mm) {
+        self.slots.entry((cpu, asid)).or_insert_with(|| (id, BTreeSet::new()));
+        self.close(cpu, asid, mm);
+    }
+
+    fn unload(&mut self, _: CpuId, _: usize, _: u32) {}
+
+    fn faulted(&mut self, cpu: CpuId, asid: usize, page: Vpn, mm: &Mm) {
+        if let Some((_, set)) = self.slots.get_mut(&(cpu, asid)) {
+            set.retain(|entry| entry.page != page);
+        }
+        self.close(cpu, asid, mm);
+    }
+
+    fn may_be_stale(&self, cpu: CpuId, asid: usize, id: MmId, mm: &Mm, scope: FlushScope) -> bool {
+        let Some((owner, set)) = self.slots.get(&(cpu, asid)) else { return false };
+        let stale = |entry: &Entry| {
+            scope.covers(entry.page) && is_stale(entry.origin(), mm.table.get(entry.page))
+        };
+        *owner == id && set.iter().any(stale)
+    }
+}

@@ -1,0 +1,84 @@
+//! The batched unmap flush: reclaim unmaps many pages and flushes once.
+//!
+//! Until then a CPU may use a translation whose PTE is gone. A mark in the address space tells the
+//! next page-table walk, which finds no PTE where it may have to revoke something: it flushes
+//! everything. The batch's own flush leaves the mark, so that the walk flushes once more although
+//! nothing is stale any more.
+//!
+//! Source: mm/rmap.c:set_tlb_ubc_flush_pending, try_to_unmap_flush, flush_tlb_batched_pending
+//! (5.10 to 7.3).
+
+use crate::env::Env;
+use crate::kernel::flush::{FlushRequest, arch_tlbbatch_flush, flush_tlb_mm_range};
+use crate::machine::mm::BatchedMark;
+use crate::machine::world::{At, Mode, World};
+use crate::policy::{BatchedPending, Mutant, PendingMark};
+use crate::site::Site;
+
+/// The flush of a PTE that was just cleared is put off; `writable`: it was dirty. Part of a step.
+pub fn set_tlb_ubc_flush_pending<M: Mode>(w: &mut World<M>, at: At, writable: bool) {
+    let mm = &mut w.mms[at.mm.index()];
+    mm.tlb_gen += 1;
+    match w.policies.pending_mark {
+        PendingMark::Flag => mm.batched = BatchedMark { pending: 1, flushed: 0 },
+        PendingMark::Counts if w.policies.mutant == Mutant::PendingCountedEarly => {}
+        PendingMark::Counts => mm.batched.pending += 1,
+    }
+    let batch = &mut w.tasks[at.thread.index()].unmap_batch;
+    batch.cpus.union(&mm.cpumask);
+    batch.flush_required = true;
+    batch.writable |= writable;
+    batch.covers = mm.batched.pending;
+}
+
+/// Flushes what this thread unmapped and put off.
+pub fn try_to_unmap_flush(env: &mut impl Env, site: Site) {
+    let batch = env.step(site, |w, at| {
+        let batch = &mut w.tasks[at.thread.index()].unmap_batch;
+        batch.flush_required.then(|| std::mem::take(batch))
+    });
+    let Some(batch) = batch else { return };
+    let clears = env.policies().batched_pending == BatchedPending::Cleared;
+    let mutant = env.policies().mutant;
+    if clears && mutant == Mutant::PendingClearedEarly {
+        note_flushed(env, site, batch.covers);
+    }
+    if mutant != Mutant::UnmapNotFlushed {
+        arch_tlbbatch_flush(env, site, batch.cpus);
+    }
+    if clears {
+        note_flushed(env, site, batch.covers);
+    }
+}
+
+/// Everything that had been unmapped when this batch was last added to is flushed now: each CPU that
+/// could hold one of those translations was in the mask then, or has flushed since.
+fn note_flushed(env: &mut impl Env, site: Site, covered: u32) {
+    env.step(site, |w, at| {
+        let all = w.policies.mutant == Mutant::PendingClearedAll;
+        let mark = &mut w.mms[at.mm.index()].batched;
+        mark.flushed = mark.flushed.max(if all { mark.pending } else { covered });
+    });
+}
+
+/// Flushes the whole address space if an unmap was batched since the last time; with the
+/// page-table lock held.
+pub fn flush_tlb_batched_pending(env: &mut impl Env) {
+    let pending = env.step(Site::FlushTlbBatchedPending, |w, at| {
+        let mark = w.mms[at.mm.index()].batched;
+        let looks = w.policies.mutant != Mutant::PendingIgnored;
+        (looks && mark.pending != mark.flushed).then_some(mark)
+    });
+    let Some(seen) = pending else { return };
+    flush_tlb_mm_range(env, FlushRequest::whole(Site::FlushTlbBatchedPending));
+    env.step(Site::FlushTlbBatchedPending, |w, at| {
+        let rule = w.policies.pending_mark;
+        let mark = &mut w.mms[at.mm.index()].batched;
+        match rule {
+            PendingMark::Flag => *mark = BatchedMark::default(),
+            // A compare-and-swap: if another unmap came between, the mark stays.
+            PendingMark::Counts if *mark == seen => mark.flushed = seen.pending,
+            PendingMark::Counts => {}
+        }
+    });
+}

@@ -73,7 +73,8 @@ impl Setting<'_> {
     /// The state in which every thread is at its start.
     pub fn initial(&self) -> Result<State, ExprError> {
         let mut world = Box::new(initial_world(self.program, self.row));
-        for thread in 0..self.program.threads.len() {
+        let own_space = |thread: &usize| !self.program.threads[*thread].kernel;
+        for thread in (0..self.program.threads.len()).filter(own_space) {
             let context = self.context(thread);
             switch_mm(&mut world, context.at(Site::SwitchMm), context.cpu, USER_MM);
         }
@@ -224,6 +225,7 @@ fn initial_world(program: &Program, row: &KernelRow) -> CheckWorld {
         arch: TINY,
         cpus: program.threads.iter().map(|t| t.cpu.index() + 1).max().unwrap_or(1),
         threads: program.threads.len(),
+        others: program.other_processes(),
         frames: FRAMES,
         swap_pages: if program.machine.swap.is_some() { SWAP_PAGES } else { 0 },
     };

@@ -12,7 +12,9 @@ use needless_model::kernel::lru::lru_add_drain;
 use needless_model::kernel::madvise::madvise;
 use needless_model::kernel::map::{mmap, munmap};
 use needless_model::kernel::protect::mprotect;
+use needless_model::kernel::reclaim::shrink_range;
 use needless_model::kernel::remap::mremap;
+use needless_model::kernel::switch::run_others;
 use needless_model::program::{Access, ExprError, Op, OpKind, Order, Program, RangeExpr};
 use needless_model::site::Site;
 
@@ -106,6 +108,8 @@ impl Thread<'_> {
             OpKind::Advise { range, advice } => {
                 let _outcome = madvise(env, range.resolve(areas, &self.slots)?, *advice);
             }
+            OpKind::Reclaim { range } => shrink_range(env, range.resolve(areas, &self.slots)?),
+            OpKind::Switch { others } => run_others(env, others.eval_others(&self.slots)?),
             _ => {}
         }
         Ok(())

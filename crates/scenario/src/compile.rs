@@ -303,7 +303,7 @@ fn lower(
             i > 0 && std::ptr::eq(plans[i - 1].body, plan.body) && !lowering.problems.is_empty();
         if !told {
             let body = lowering.thread(ThreadId(i as u16), plan.body, plan.scope.clone());
-            threads.push(Thread { name: plan.name.clone(), cpu: plan.cpu, body });
+            threads.push(Thread { name: plan.name.clone(), cpu: plan.cpu, kernel: false, body });
         }
     }
     if lowering.rounds.is_none() {

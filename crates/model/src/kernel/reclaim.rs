@@ -8,7 +8,7 @@
 //! Source: mm/vmscan.c:shrink_folio_list, mm/rmap.c:try_to_unmap_one, try_to_unmap_flush,
 //! flush_tlb_batched_pending (5.10 to 7.3).
 
-use crate::addr::Pfn;
+use crate::addr::{PageRange, Pfn};
 use crate::env::{Env, Lock};
 use crate::event::EventKind;
 use crate::kernel::flush::{FlushRequest, arch_tlbbatch_flush, flush_tlb_mm_range};
@@ -307,4 +307,17 @@ pub fn flush_tlb_batched_pending(env: &mut impl Env) {
             w.mms[at.mm.index()].batched.flushed = pending;
         });
     }
+}
+
+/// Reclaims the pages of `range` as if memory were short.
+pub fn shrink_range(env: &mut impl Env, range: PageRange) {
+    let pages = env.step(Site::ShrinkFolioList, |w, at| {
+        let mut pages = FolioList::new();
+        for page in range.iter() {
+            let pte = w.pte(at.mm, page).present().filter(|pte| !pte.special);
+            pages.extend(pte.map(|pte| pte.pfn).filter(|frame| isolate_lru(w, *frame)));
+        }
+        pages
+    });
+    reclaim_pages(env, &pages);
 }

@@ -1,74 +1,9 @@
-//! The properties, by number and name.
-//!
-//! Each has a twin: that the case which it is about occurred at all. A property that holds because
-//! nothing happened proves nothing.
+//! Properties exercised and violated.
+
+pub use needless_model::property::Property;
 
 use needless_model::addr::{CpuId, Vpn};
 use std::hash::{Hash, Hasher};
-
-/// Declares [`Property`] with number, name, and what its twin says.
-macro_rules! properties {
-    ($($(#[$doc:meta])* $name:ident = $number:literal, $words:literal, exercised when $twin:literal;)*) => {
-        /// A safety property.
-        #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Property {
-            $($(#[$doc])* $name,)*
-        }
-
-        impl Property {
-            /// The properties that are checked.
-            pub const ALL: &'static [Property] = &[$(Property::$name),*];
-
-            /// Its number, as in `P1`.
-            pub const fn number(self) -> &'static str {
-                match self { $(Property::$name => $number,)* }
-            }
-
-            /// What it says.
-            pub const fn words(self) -> &'static str {
-                match self { $(Property::$name => $words,)* }
-            }
-
-            /// When the case that it is about has occurred.
-            pub const fn twin(self) -> &'static str {
-                match self { $(Property::$name => $twin,)* }
-            }
-        }
-    };
-}
-
-properties! {
-    /// No access hits a frame that was freed since its translation was cached.
-    NoUseAfterFree = "P1", "no use after free through a stale translation",
-        exercised when "an access went through a translation that the page table did not hold any more";
-    /// A load returns the last store.
-    Coherence = "P2", "a load returns the last store",
-        exercised when "a load met what another thread had stored";
-    /// A completed store is in the frame that is mapped in the end.
-    NoLostWrite = "P3", "no store is lost",
-        exercised when "a page that was stored to was copied or came back from swap";
-    /// A frame that differs from its copy on swap is known to be dirty.
-    NoLostDirty = "P4", "a modified page is known to be dirty",
-        exercised when "a page was stored to after it had been cleaned";
-    /// Once `munmap` or `mprotect` returned, no CPU can use the old right.
-    Revoked = "P5", "what was revoked cannot be used any more",
-        exercised when "munmap or mprotect returned while another CPU had the address space loaded";
-    /// A CPU's identifier belongs to one address space, and holds nothing of another's.
-    AsidIsolation = "P10", "an address-space identifier holds nothing of another address space",
-        exercised when "an identifier was handed to another address space";
-    /// An access faults a bounded number of times.
-    Progress = "P11", "an access makes progress",
-        exercised when "an access faulted";
-    /// A page-table page is freed only when no CPU's paging-structure caches can name it.
-    TableReuse = "P12", "page tables are freed after paging-structure caches are flushed",
-        exercised when "a page table was freed that another CPU might have cached";
-}
-
-impl std::fmt::Display for Property {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}", self.number(), self.words())
-    }
-}
 
 /// A set of properties.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]

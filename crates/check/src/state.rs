@@ -100,6 +100,7 @@ impl Setting<'_> {
             arch: TINY,
             cpus: self.cpus(),
             threads: program.threads.len(),
+            others: program.other_processes(),
             frames: FRAMES,
             swap_pages: if program.machine.swap.is_some() { SWAP_PAGES } else { 0 },
         };
@@ -116,7 +117,8 @@ impl Setting<'_> {
     /// The state in which every thread is at its start.
     pub fn initial(&self) -> Result<State, ExprError> {
         let mut world = Box::new(self.initial_world());
-        for thread in 0..self.program.threads.len() {
+        let own_space = |thread: &usize| !self.program.threads[*thread].kernel;
+        for thread in (0..self.program.threads.len()).filter(own_space) {
             let context = self.context(thread);
             switch_mm(&mut world, context.at(Site::SwitchMm), context.cpu, USER_MM);
         }

@@ -12,8 +12,9 @@ use needless_model::kernel::lru::lru_add_drain;
 use needless_model::kernel::madvise::madvise;
 use needless_model::kernel::map::{mmap, munmap};
 use needless_model::kernel::protect::mprotect;
+use needless_model::kernel::reclaim::shrink_range;
 use needless_model::kernel::remap::mremap;
-use needless_model::kernel::switch::{enter_lazy, switch_mm};
+use needless_model::kernel::switch::{enter_lazy, run_others, switch_mm};
 use needless_model::program::{
     Access, Advice, Area, ExprError, Op, OpKind, Order, Program, RangeExpr,
 };
@@ -114,6 +115,8 @@ impl Thread<'_> {
             OpKind::Advise { range, advice } => {
                 let _outcome = madvise(env, range.resolve(areas, &self.slots)?, *advice);
             }
+            OpKind::Reclaim { range } => shrink_range(env, range.resolve(areas, &self.slots)?),
+            OpKind::Switch { others } => run_others(env, others.eval_others(&self.slots)?),
             _ => {}
         }
         env.observe(taken_away);

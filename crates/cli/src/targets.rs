@@ -62,6 +62,14 @@ impl Spec {
         std::iter::once(Spec::Live).chain(rows).collect()
     }
 
+    /// Refuses a program that only the model can run, if this is a real kernel.
+    pub fn refuse_model_only(&self, program: &Program) -> Result<(), Failure> {
+        match program.model_only() {
+            Some(text) if self.is_real() => Err(model_only(&text, &self.name())),
+            _ => Ok(()),
+        }
+    }
+
     /// The name that names it.
     pub fn name(&self) -> String {
         match self {
@@ -86,6 +94,18 @@ impl Spec {
             Spec::Model(row) => remark(row),
         };
         (Target { name: self.name(), remark, outcome }, status)
+    }
+}
+
+/// An operation, or a thread, that no real kernel can be asked for.
+fn model_only(text: &str, target: &str) -> Failure {
+    Failure::Usage {
+        message: format!(
+            "`{text}` cannot run on {target}: only `model:` targets and `needless check` can run it"
+        ),
+        help: "the nearest to reclaim that a real kernel can be asked for is madvise \"RANGE\" \
+               advice=\"pageout\""
+            .to_owned(),
     }
 }
 

@@ -191,6 +191,55 @@ fn scenarios_are_listed_shown_and_formatted() {
 }
 
 #[test]
+fn litmus_tests_are_listed_apart() {
+    let list = stdout(&["scenario", "list"]);
+    let (scenarios, litmus) = list.split_once("\nLitmus tests, for `needless check`:\n").unwrap();
+    assert!(litmus.lines().any(|line| line.starts_with("pageout-read ")), "{list}");
+    assert!(!scenarios.contains("pageout-read"), "{list}");
+    let document = json(&["scenario", "list", "--format", "json"]);
+    assert_eq!(document["litmus"][0]["name"], "pageout-read");
+    stdout(&["scenario", "check", "pageout-read"]);
+}
+
+#[test]
+fn what_only_the_model_runs_is_refused_elsewhere() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("mine.kdl");
+    let path = path.to_str().unwrap();
+    let write = |round: &str, rest: &str| {
+        let text = format!(
+            "scenario \"mine\" {{ machine {{ cpus 2; swap \"zram\" size=\"1M\" }}
+             thread \"t\" cpu=0 {{ map \"heap\" pages=1; rounds 1 {{ write \"heap\"; {round} }} }}
+             {rest} }}"
+        );
+        std::fs::write(path, text).unwrap();
+    };
+    for (round, rest, text) in [
+        ("reclaim \"heap\"", "", "reclaim heap"),
+        ("repeat 2 { switch 2 }", "", "switch 2"),
+        ("", "kernel-thread \"k\" cpu=1 { reclaim \"heap\" }", "kernel-thread k"),
+    ] {
+        write(round, rest);
+        for args in [
+            &["run", path, "-t", "live"][..],
+            &["run", path, "-t", "kernel:6.12"],
+            &["explain", path, "-t", "live"],
+            &["compare", path, "-t", "model:6.12", "-t", "live"],
+            &["agree", path, "-t", "live"],
+        ] {
+            let message = stderr_of_status(args, 2);
+            let message = message.split_whitespace().filter(|word| *word != "│");
+            let message = message.collect::<Vec<_>>().join(" ");
+            for part in [text, "`model:`", "`needless check`", "advice=\"pageout\""] {
+                assert!(message.contains(part), "{args:?}: {message}");
+            }
+        }
+        stdout(&["run", path, "-t", "model:6.12"]);
+        assert!(!stdout(&["compare", path]).contains("live"), "a table of model rows");
+    }
+}
+
+#[test]
 fn colour_is_off_in_a_pipe_and_on_when_forced() {
     let args = ["compare", "cow-reuse", "-t", "model:6.12"];
     assert!(!stdout(&args).contains('\u{1b}'));

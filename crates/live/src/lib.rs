@@ -186,9 +186,7 @@ fn find<T>(program: &Program, wanted: &impl Fn(&OpKind) -> Option<T>) -> Option<
         body: &[needless_model::program::Op],
         wanted: &impl Fn(&OpKind) -> Option<T>,
     ) -> Option<T> {
-        body.iter().find_map(|op| {
-            wanted(&op.kind).or_else(|| within(needless_runner::validate::inner(&op.kind), wanted))
-        })
+        body.iter().find_map(|op| wanted(&op.kind).or_else(|| within(op.kind.body(), wanted)))
     }
     program.threads.iter().find_map(|thread| within(&thread.body, wanted))
 }

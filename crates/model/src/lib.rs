@@ -14,6 +14,7 @@ pub mod machine;
 pub mod notation;
 pub mod policy;
 pub mod program;
+pub mod property;
 pub mod pte;
 pub mod rng;
 pub mod run;

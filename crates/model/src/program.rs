@@ -8,7 +8,10 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// Version of the encoded [`Program`]; the runner refuses another one.
-pub const PROGRAM_VERSION: u32 = 1;
+pub const PROGRAM_VERSION: u32 = 2;
+
+/// The most other processes that one [`OpKind::Switch`] may name.
+pub const MAX_OTHERS: i64 = 8;
 
 /// A scenario made ready to run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -88,6 +91,9 @@ pub struct Thread {
     pub name: String,
     /// Its CPU.
     pub cpu: CpuId,
+    /// It belongs to the kernel (`kswapd`) and has no address space of its own. Only in the model.
+    #[serde(default)]
+    pub kernel: bool,
     /// What it does.
     pub body: Vec<Op>,
 }
@@ -316,6 +322,30 @@ pub enum OpKind {
         /// Which.
         mark: u16,
     },
+    /// Reclaims the pages as if memory were short. Only in the model.
+    Reclaim {
+        /// The pages.
+        range: RangeExpr,
+    },
+    /// Other processes run on the CPU, one after the other, before the thread goes on. Only in the
+    /// model.
+    Switch {
+        /// How many: 1 to [`MAX_OTHERS`].
+        others: Expr,
+    },
+}
+
+impl OpKind {
+    /// The operations inside.
+    pub fn body(&self) -> &[Op] {
+        match self {
+            OpKind::Repeat { body, .. }
+            | OpKind::ForEach { body, .. }
+            | OpKind::Rounds { body, .. }
+            | OpKind::Measure { body } => body,
+            _ => &[],
+        }
+    }
 }
 
 /// An integer expression over loop slots. Sums overflow to an error, never silently.
@@ -375,6 +405,16 @@ pub enum ExprError {
         /// The least that would do.
         least: i64,
     },
+    /// A count that is more than there can be.
+    #[error("{what} is {value}; it must be at most {most}")]
+    TooLarge {
+        /// What is too large.
+        what: String,
+        /// Its value.
+        value: i64,
+        /// The most that would do.
+        most: i64,
+    },
 }
 
 impl BinaryOp {
@@ -412,6 +452,17 @@ impl Expr {
         }
         Ok(value as u64)
     }
+
+    /// The value now as the number of processes of an [`OpKind::Switch`].
+    pub fn eval_others(&self, slots: &[i64]) -> Result<u64, ExprError> {
+        let what = "the number of processes";
+        let value = self.eval_at_least(slots, what, 1)?;
+        if value > MAX_OTHERS as u64 {
+            let (what, value) = (what.to_owned(), value as i64);
+            return Err(ExprError::TooLarge { what, value, most: MAX_OTHERS });
+        }
+        Ok(value)
+    }
 }
 
 /// Operators are out of the way of the constants and slots that most expressions are.
@@ -430,5 +481,88 @@ impl Program {
     /// Whether `page` lies in one of the scenario's areas.
     pub fn owns(&self, page: Vpn) -> bool {
         self.areas.iter().any(|a| a.range.contains(page))
+    }
+
+    /// The text of what only the model can run: the first thread of the kernel, or the first
+    /// operation of the kind. `None`: a real kernel can run it all.
+    pub fn model_only(&self) -> Option<String> {
+        let kernel = self.threads.iter().find(|thread| thread.kernel);
+        if let Some(thread) = kernel {
+            return Some(format!("kernel-thread {}", thread.name));
+        }
+        let op = self.threads.iter().find_map(|thread| find(&thread.body, &is_model_only))?;
+        let word = if matches!(op.kind, OpKind::Reclaim { .. }) { "reclaim" } else { "switch" };
+        let text = self.op_texts.get(op.id as usize);
+        Some(text.map_or_else(|| word.to_owned(), Clone::clone))
+    }
+
+    /// The most other processes that one [`OpKind::Switch`] needs.
+    pub fn other_processes(&self) -> usize {
+        self.threads.iter().map(|thread| most_others(&thread.body)).max().unwrap_or(0)
+    }
+}
+
+fn is_model_only(kind: &OpKind) -> bool {
+    matches!(kind, OpKind::Reclaim { .. } | OpKind::Switch { .. })
+}
+
+/// The first operation for which `wanted` holds, bodies included.
+fn find<'a>(ops: &'a [Op], wanted: &impl Fn(&OpKind) -> bool) -> Option<&'a Op> {
+    ops.iter().find_map(|op| if wanted(&op.kind) { Some(op) } else { find(op.kind.body(), wanted) })
+}
+
+fn most_others(ops: &[Op]) -> usize {
+    let others = ops.iter().map(|op| match &op.kind {
+        OpKind::Switch { others: Expr::Const(others) } => (*others).clamp(0, MAX_OTHERS) as usize,
+        OpKind::Switch { .. } => MAX_OTHERS as usize,
+        kind => most_others(kind.body()),
+    });
+    others.max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn switch(others: Expr) -> Op {
+        Op { id: 0, kind: OpKind::Switch { others } }
+    }
+
+    fn program(body: Vec<Op>, kernel: bool) -> Program {
+        let thread = Thread { name: "t".to_owned(), cpu: CpuId(0), kernel, body };
+        Program {
+            version: PROGRAM_VERSION,
+            name: String::new(),
+            machine: MachineNeeds::default(),
+            areas: Vec::new(),
+            threads: vec![thread],
+            marks: Vec::new(),
+            barriers: Vec::new(),
+            op_texts: vec!["switch 2".to_owned()],
+            slots: 1,
+        }
+    }
+
+    #[test]
+    fn other_processes_are_counted_in_bodies() {
+        let repeat = |op| OpKind::Repeat { slot: 0, count: Expr::Const(2), body: vec![op] };
+        let body = |op| vec![switch(Expr::Const(2)), Op { id: 0, kind: repeat(op) }];
+        assert_eq!(program(body(switch(Expr::Const(1))), false).other_processes(), 2);
+        assert_eq!(program(body(switch(Expr::Slot(0))), false).other_processes(), 8);
+        assert_eq!(program(Vec::new(), false).other_processes(), 0);
+        assert_eq!(Expr::Const(8).eval_others(&[]), Ok(8));
+        assert!(
+            Expr::Const(0).eval_others(&[]).is_err() && Expr::Const(9).eval_others(&[]).is_err()
+        );
+    }
+
+    #[test]
+    fn what_only_the_model_runs_is_named() {
+        let measure = OpKind::Measure { body: vec![switch(Expr::Const(2))] };
+        let inside = program(vec![Op { id: 0, kind: measure }], false);
+        assert_eq!(inside.model_only().as_deref(), Some("switch 2"));
+        let thread = program(Vec::new(), true);
+        assert_eq!(thread.model_only().as_deref(), Some("kernel-thread t"));
+        assert_eq!(program(vec![Op { id: 0, kind: OpKind::Spin }], false).model_only(), None);
     }
 }

@@ -95,7 +95,9 @@ fn group(kind: &OpKind) -> Option<Group> {
         | OpKind::Repeat { .. }
         | OpKind::ForEach { .. }
         | OpKind::Rounds { .. }
-        | OpKind::Measure { .. } => return None,
+        | OpKind::Measure { .. }
+        | OpKind::Reclaim { .. }
+        | OpKind::Switch { .. } => return None,
     })
 }
 

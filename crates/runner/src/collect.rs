@@ -4,7 +4,6 @@
 //! A run may take several starts of the runner: rounds that were marked and could not be repeated
 //! are missing, and another start brings them ([`Collected::add`]).
 
-use crate::validate::inner;
 use crate::wire::{self, Failure, Message, PROTOCOL_VERSION, Summary};
 use needless_model::program::{Op, OpKind, Program};
 use needless_model::run::{MARKED_SHARE_LIMIT, Round, TargetRun};
@@ -123,7 +122,7 @@ pub fn rounds_asked(program: &Program) -> u32 {
     fn within(body: &[Op]) -> Option<u32> {
         body.iter().find_map(|op| match &op.kind {
             OpKind::Rounds { count, .. } => Some(*count),
-            kind => within(inner(kind)),
+            kind => within(kind.body()),
         })
     }
     program.threads.first().and_then(|thread| within(&thread.body)).unwrap_or(0)

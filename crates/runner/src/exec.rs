@@ -4,7 +4,6 @@ use crate::log::{self, Kind, Log};
 use crate::marks;
 use crate::sys;
 use crate::team::{Team, Yield, only_holds};
-use crate::validate::inner;
 use crate::wire::{Failure, FailureKind};
 use crate::witness::Watch;
 use crate::{crash, rounds};
@@ -135,7 +134,7 @@ impl<'a> Worker<'a> {
 
     /// Operations that hold others.
     fn nest(&mut self, op: &Op) -> Result<Flow, Failure> {
-        let body = inner(&op.kind);
+        let body = op.kind.body();
         match &op.kind {
             OpKind::Repeat { slot, count, .. } => {
                 let count = self.value(op, count.eval_at_least(&self.slots, "count", 0))?;
@@ -208,6 +207,9 @@ impl<'a> Worker<'a> {
                     self.value(op, duration.eval_at_least(&self.slots, "duration", 0))?;
                 sys::sleep(Duration::from_nanos(duration));
                 Ok(())
+            }
+            OpKind::Reclaim { .. } | OpKind::Switch { .. } => {
+                Err(self.failed(op, "runs in the model only", None))
             }
             _ => Ok(()),
         }

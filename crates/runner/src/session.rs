@@ -4,7 +4,6 @@ use crate::exec::{Run, Worker};
 use crate::log::Log;
 use crate::perf::{Place, Rings};
 use crate::team::Team;
-use crate::validate::inner;
 use crate::vmstat::Counters;
 use crate::wire::{self, Failure, FailureKind, Message, PROTOCOL_VERSION, Summary};
 use crate::witness::Watch;
@@ -198,7 +197,7 @@ fn planned_rounds(body: &[Op]) -> usize {
     body.iter()
         .map(|op| match &op.kind {
             OpKind::Rounds { warmup, count, .. } => *warmup as usize + *count as usize,
-            kind => planned_rounds(inner(kind)),
+            kind => planned_rounds(kind.body()),
         })
         .sum::<usize>()
         .min(1 << 20)

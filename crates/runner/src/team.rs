@@ -333,7 +333,12 @@ mod tests {
     use needless_model::program::{Barrier, MachineNeeds, PROGRAM_VERSION};
 
     fn program() -> Program {
-        let thread = |name: &str, cpu| Thread { name: name.into(), cpu: CpuId(cpu), body: vec![] };
+        let thread = |name: &str, cpu| Thread {
+            name: name.into(),
+            cpu: CpuId(cpu),
+            kernel: false,
+            body: vec![],
+        };
         Program {
             version: PROGRAM_VERSION,
             name: "t".into(),

@@ -30,6 +30,12 @@ pub fn check(program: &Program, cpus: usize) -> Result<(), Failure> {
         }
         check_body(program, index, &thread.body, 0)?;
     }
+    if let Some(text) = program.model_only() {
+        return Err(Failure::new(
+            FailureKind::Unsupported,
+            format!("`{text}` runs in the model only; no kernel can be asked for it"),
+        ));
+    }
     let threads = program.threads.len();
     if program.barriers.iter().flat_map(|b| &b.threads).any(|t| t.index() >= threads) {
         return Err(bad("a barrier names a thread that does not exist"));
@@ -67,25 +73,14 @@ fn check_body(program: &Program, thread: usize, body: &[Op], depth: usize) -> Re
                 ..bad("an operation names something that does not exist")
             });
         }
-        check_body(program, thread, inner(&op.kind), depth + 1)?;
+        check_body(program, thread, op.kind.body(), depth + 1)?;
     }
     Ok(())
 }
 
-/// The operations inside an operation.
-pub fn inner(kind: &OpKind) -> &[Op] {
-    match kind {
-        OpKind::Repeat { body, .. }
-        | OpKind::ForEach { body, .. }
-        | OpKind::Rounds { body, .. }
-        | OpKind::Measure { body } => body,
-        _ => &[],
-    }
-}
-
 fn count_rounds<'a>(body: impl Iterator<Item = &'a Op>) -> usize {
     body.map(|op| {
-        usize::from(matches!(op.kind, OpKind::Rounds { .. })) + count_rounds(inner(&op.kind).iter())
+        usize::from(matches!(op.kind, OpKind::Rounds { .. })) + count_rounds(op.kind.body().iter())
     })
     .sum()
 }
@@ -104,6 +99,8 @@ fn check_op(program: &Program, thread: usize, kind: &OpKind) -> bool {
                 }
         }
         OpKind::Unmap { range: r } | OpKind::Protect { range: r, .. } => range(r),
+        OpKind::Reclaim { range: r } => range(r),
+        OpKind::Switch { others } => expr(others),
         OpKind::Advise { range: r, .. } => range(r),
         OpKind::Remap { range: r, to } => range(r) && area(*to),
         OpKind::Spin | OpKind::Measure { .. } => true,
@@ -148,6 +145,7 @@ mod tests {
             threads: vec![Thread {
                 name: "main".into(),
                 cpu: CpuId(0),
+                kernel: false,
                 body: body.into_iter().map(|kind| Op { id: 0, kind }).collect(),
             }],
             marks: vec![],
@@ -170,6 +168,21 @@ mod tests {
             FailureKind::BadRequest
         );
         assert!(check(&program(vec![two()]), 2).is_ok());
+    }
+
+    #[test]
+    fn what_only_the_model_runs_is_refused() {
+        let refused = |program| check(&program, 2).unwrap_err();
+        let (first, pages) = (Expr::Const(0), Expr::Const(1));
+        let range = RangeExpr { area: 0, first, pages };
+        for kind in [OpKind::Switch { others: Expr::Const(1) }, OpKind::Reclaim { range }] {
+            assert_eq!(refused(program(vec![kind])).kind, FailureKind::Unsupported);
+        }
+        let mut threads = program(vec![]);
+        threads.threads[0].kernel = true;
+        assert!(refused(threads).what.contains("kernel-thread main"));
+        let dangling = OpKind::Switch { others: Expr::Slot(9) };
+        assert_eq!(refused(program(vec![dangling])).kind, FailureKind::BadRequest);
     }
 
     #[test]

@@ -25,18 +25,18 @@ pub struct Alias {
     pub presets: &'static [(&'static str, &'static str)],
 }
 
-/// Lists built-ins by the names of their files.
+/// Lists built-ins by the names of their files in a folder.
 macro_rules! builtins {
-    ($($name:literal)*) => {
+    ($folder:literal: $($name:literal)*) => {
         &[$(Builtin {
             name: $name,
-            text: include_str!(concat!("../../../scenarios/", $name, ".kdl")),
+            text: include_str!(concat!("../../../", $folder, $name, ".kdl")),
         }),*]
     };
 }
 
 /// All texts.
-pub static ALL: &[Builtin] = builtins! {
+pub static ALL: &[Builtin] = builtins! { "scenarios/":
     "cow-reuse"
     "a_swap_rw" "a_swap_r" "a_swap_w" "a_pageout_empty" "a_pageout_zero"
     "a_zero_rw_1" "a_zero_rw" "a_dontneed_w"
@@ -46,10 +46,9 @@ pub static ALL: &[Builtin] = builtins! {
 
 /// Texts for the checker, whose threads race on purpose: the discrete order of `run` and `agree`
 /// shows only one of their interleavings.
-pub static LITMUS: &[Builtin] = &[Builtin {
-    name: "pageout-read",
-    text: include_str!("../../../scenarios/litmus/pageout-read.kdl"),
-}];
+pub static LITMUS: &[Builtin] = builtins! { "scenarios/litmus/":
+    "pageout-read"
+};
 
 /// Lists aliases: `name = text (parameter value …)`.
 macro_rules! aliases {
@@ -113,6 +112,11 @@ pub fn names() -> impl Iterator<Item = &'static str> + Clone {
     ALL.iter().map(|b| b.name).chain(ALIASES.iter().map(|a| a.name))
 }
 
+/// The names of the litmus texts.
+pub fn litmus_names() -> impl Iterator<Item = &'static str> + Clone {
+    LITMUS.iter().map(|b| b.name)
+}
+
 /// The built-in, alias or litmus text of that name.
 pub fn find(name: &str) -> Option<Source> {
     let alias = ALIASES.iter().find(|a| a.name == name);
@@ -129,9 +133,10 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_known() {
-        let unique: BTreeSet<_> = names().collect();
-        assert_eq!(unique.len(), names().count());
-        for name in names() {
+        let all = || names().chain(litmus_names());
+        let unique: BTreeSet<_> = all().collect();
+        assert_eq!(unique.len(), all().count());
+        for name in all() {
             let source = find(name).unwrap();
             let program = crate::compile(&source, &Settings::default())
                 .unwrap_or_else(|e| panic!("{name}: {:?}", miette::Report::new(e)));
@@ -140,8 +145,18 @@ mod tests {
     }
 
     #[test]
+    fn litmus_texts_have_a_litmus_node() {
+        for name in litmus_names() {
+            let (_, litmus) = crate::litmus(&find(name).unwrap(), &Settings::default()).unwrap();
+            let litmus = litmus.unwrap_or_else(|| panic!("{name} has no litmus node"));
+            assert!(!litmus.docs.is_empty(), "{name} does not say why it matters");
+        }
+        assert!(ALL.iter().all(|builtin| !builtin.text.contains("litmus {")));
+    }
+
+    #[test]
     fn doc_is_what_the_parser_finds() {
-        for builtin in ALL {
+        for builtin in ALL.iter().chain(LITMUS) {
             let description = crate::describe(&Source::new(builtin.name, builtin.text)).unwrap();
             assert_eq!(builtin.doc(), description.doc);
             assert!(!builtin.doc().is_empty());
@@ -150,7 +165,7 @@ mod tests {
 
     #[test]
     fn texts_are_formatted() {
-        for builtin in ALL {
+        for builtin in ALL.iter().chain(LITMUS) {
             let source = Source::new(builtin.name, builtin.text);
             assert_eq!(crate::format(&source).unwrap(), builtin.text, "{}", builtin.name);
         }

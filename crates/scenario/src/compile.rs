@@ -5,7 +5,8 @@ use crate::areas::{self, Areas};
 use crate::describe::{Description, ThreadDescription};
 use crate::document::{self, Node, Value};
 use crate::error::{Problem, ScenarioError, finish};
-use crate::ops::{Lowering, word_of};
+use crate::litmus::{self, Litmus};
+use crate::ops::{Lowering, Named, word_of};
 use crate::params::{self, Given};
 use crate::scope::Scope;
 use crate::{Settings, Source, grammar};
@@ -19,10 +20,14 @@ use std::collections::BTreeSet;
 const MAX_CPUS: i64 = 1024;
 const MAX_THREADS: i64 = 4096;
 
+/// The node of a thread of the kernel.
+const KERNEL_THREAD: &str = "kernel-thread";
+
 /// A scenario compiled, and what a reader is told of it.
 pub(crate) struct Compiled {
     pub program: Program,
     pub description: Description,
+    pub litmus: Option<Litmus>,
 }
 
 /// Runs all stages.
@@ -51,11 +56,12 @@ fn stages(source: &Source, given: &Given) -> Result<Compiled, Failure> {
     let outline = Outline::new(&nodes)?;
     let parameters = params::resolve(&outline.all("param"), given)?;
     let (machine, plans) = outline.machine_and_threads(&parameters.scope)?;
-    let bodies: Vec<_> = outline.all("thread").iter().map(|t| t.children()).collect();
+    let bodies: Vec<_> = outline.threads().map(|t| t.children()).collect();
     let areas = areas::plan(&bodies, &parameters.scope)?;
     // An alias of a built-in is known by its own name.
     let name = if source.presets.is_empty() { outline.name } else { &source.name };
-    let program = lower(name, outline.span, machine.clone(), &plans, areas)?;
+    let (program, named) = lower(name, outline.span, machine.clone(), &plans, areas)?;
+    let litmus = litmus::read(&outline.all("litmus"), &named)?;
     let threads = plans
         .iter()
         .map(|p| ThreadDescription { name: p.name.clone(), cpu: p.cpu, doc: p.doc.clone() })
@@ -67,7 +73,7 @@ fn stages(source: &Source, given: &Given) -> Result<Compiled, Failure> {
         machine,
         threads,
     };
-    Ok(Compiled { program, description })
+    Ok(Compiled { program, description, litmus })
 }
 
 /// The parts of the `scenario` node.
@@ -82,6 +88,7 @@ struct Outline<'a> {
 struct ThreadPlan<'a> {
     name: String,
     cpu: CpuId,
+    kernel: bool,
     doc: String,
     body: &'a [Node],
     scope: Scope,
@@ -109,7 +116,7 @@ impl<'a> Outline<'a> {
             parts: scenario.children(),
         };
         if problems.is_empty() {
-            match scenario_name(&scenario.args[0]) {
+            match label(&scenario.args[0], "a scenario") {
                 Ok(name) => outline.name = name,
                 Err(problem) => problems.push(problem),
             }
@@ -125,6 +132,11 @@ impl<'a> Outline<'a> {
         self.parts.iter().filter(|n| n.name == name).collect()
     }
 
+    /// The threads, those of the kernel among them, in the order of the text.
+    fn threads(&self) -> impl Iterator<Item = &'a Node> + use<'a> {
+        self.parts.iter().filter(|n| matches!(n.name.as_str(), "thread" | KERNEL_THREAD))
+    }
+
     fn machine_and_threads(
         &self,
         scope: &Scope,
@@ -135,7 +147,13 @@ impl<'a> Outline<'a> {
             Err(problem) => return Err(vec![problem]),
         };
         let mut plans = Vec::new();
-        for node in self.all("thread") {
+        for (number, node) in self.threads().enumerate() {
+            if number == 0 && node.name == KERNEL_THREAD {
+                problems.push(
+                    Problem::new(node.span, "the first thread is one of the kernel", "this one")
+                        .help("the scenario begins and ends with its first thread; put a `thread` before it"),
+                );
+            }
             if let Err(problem) = add_threads(node, machine.cpus, scope, &mut plans) {
                 problems.push(problem);
             }
@@ -153,13 +171,14 @@ impl<'a> Outline<'a> {
     }
 }
 
-fn scenario_name(value: &Value) -> Result<&str, Problem> {
+/// A name that no expression uses.
+pub(crate) fn label<'a>(value: &'a Value, what: &str) -> Result<&'a str, Problem> {
     let name = value.text("a name")?;
     let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if !name.is_empty() && name.len() <= 80 && name.chars().all(fine) {
         return Ok(name);
     }
-    Err(Problem::new(value.span, format!("`{name}` cannot name a scenario or thread"), "this name")
+    Err(Problem::new(value.span, format!("`{name}` cannot name {what}"), "this name")
         .help("use letters, digits, `-`, `_` and `.`; at most 80"))
 }
 
@@ -219,7 +238,7 @@ fn add_threads<'a>(
     params: &Scope,
     plans: &mut Vec<ThreadPlan<'a>>,
 ) -> Result<(), Problem> {
-    let name = scenario_name(&node.args[0])?;
+    let name = label(&node.args[0], "a thread")?;
     let count = match node.prop("count") {
         Some(value) => {
             let count = params.number_in(value, "the number of threads", 0..=MAX_THREADS)?;
@@ -241,7 +260,9 @@ fn add_threads<'a>(
         let name = if count == 1 { name.to_owned() } else { format!("{name}-{index}") };
         let cpu = cpu(node, cpus, &scope)?;
         check_thread(node, &name, count, plans, before)?;
-        plans.push(ThreadPlan { name, cpu, doc: doc.clone(), body: node.children(), scope });
+        let (doc, body) = (doc.clone(), node.children());
+        let kernel = node.name == KERNEL_THREAD;
+        plans.push(ThreadPlan { name, cpu, kernel, doc, body, scope });
     }
     Ok(())
 }
@@ -294,7 +315,7 @@ fn lower(
     machine: MachineNeeds,
     plans: &[ThreadPlan],
     areas: Areas,
-) -> Result<Program, Vec<Problem>> {
+) -> Result<(Program, Vec<Named>), Vec<Problem>> {
     let mut lowering = Lowering::new(&areas);
     let mut threads = Vec::new();
     for (i, plan) in plans.iter().enumerate() {
@@ -303,7 +324,8 @@ fn lower(
             i > 0 && std::ptr::eq(plans[i - 1].body, plan.body) && !lowering.problems.is_empty();
         if !told {
             let body = lowering.thread(ThreadId(i as u16), plan.body, plan.scope.clone());
-            threads.push(Thread { name: plan.name.clone(), cpu: plan.cpu, body });
+            let (name, kernel) = (plan.name.clone(), plan.kernel);
+            threads.push(Thread { name, cpu: plan.cpu, kernel, body });
         }
     }
     if lowering.rounds.is_none() {
@@ -312,9 +334,9 @@ fn lower(
                 .help("put what is repeated and counted into rounds N { … } in the first thread"),
         );
     }
-    let Lowering { texts, marks, barriers, slots, problems, .. } = lowering;
+    let Lowering { texts, marks, barriers, slots, named, problems, .. } = lowering;
     finish(problems, ())?;
-    Ok(Program {
+    let program = Program {
         version: PROGRAM_VERSION,
         name: name.to_owned(),
         machine,
@@ -324,5 +346,6 @@ fn lower(
         barriers,
         op_texts: texts,
         slots,
-    })
+    };
+    Ok((program, named))
 }

@@ -1,7 +1,7 @@
 //! What a reader is told of a scenario.
 
 use needless_model::addr::CpuId;
-use needless_model::program::{MachineNeeds, Op, OpKind, Program};
+use needless_model::program::{MachineNeeds, Op, Program};
 use serde::Serialize;
 
 /// What a scenario says of itself, with its parameters at their defaults.
@@ -74,13 +74,5 @@ impl Summary {
 }
 
 fn count(ops: &[Op]) -> usize {
-    ops.iter()
-        .map(|op| match &op.kind {
-            OpKind::Repeat { body, .. }
-            | OpKind::ForEach { body, .. }
-            | OpKind::Rounds { body, .. }
-            | OpKind::Measure { body } => 1 + count(body),
-            _ => 1,
-        })
-        .sum()
+    ops.iter().map(|op| 1 + count(op.kind.body())).sum()
 }

@@ -69,11 +69,16 @@ impl Node {
 
     /// The node on one line as a reader would write it, quotes left out.
     pub fn summary(&self) -> String {
+        self.summary_without(None)
+    }
+
+    /// The same without the property of that name.
+    pub fn summary_without(&self, prop: Option<&str>) -> String {
         let mut line = self.name.clone();
         for arg in &self.args {
             line += &format!(" {}", arg.plain());
         }
-        for prop in &self.props {
+        for prop in self.props.iter().filter(|p| Some(p.name.as_str()) != prop) {
             line += &format!(" {}={}", prop.name, prop.value.plain());
         }
         line

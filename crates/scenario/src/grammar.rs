@@ -35,6 +35,8 @@ enum Body {
     Machine,
     /// Operations.
     Ops,
+    /// What the checker is asked.
+    Litmus,
 }
 
 impl Body {
@@ -44,6 +46,7 @@ impl Body {
             Body::Scenario => PARTS,
             Body::Machine => NEEDS,
             Body::Ops => OPERATIONS,
+            Body::Litmus => LITMUS,
         }
     }
 }
@@ -81,6 +84,11 @@ pub static PARTS: &[Rule] = &[
         ("machine { … }", "What the scenario needs of the machine.")),
     rule("thread", (1, 1), &["cpu"], &["count"], Body::Ops,
         ("thread \"NAME\" cpu=N [count=N] { … }", "A thread, pinned to a CPU.")),
+    rule("kernel-thread", (1, 1), &["cpu"], &[], Body::Ops,
+        ("kernel-thread \"NAME\" cpu=N { … }",
+         "A thread of the kernel (kswapd): it has no address space of its own.")),
+    rule("litmus", (0, 0), &[], &[], Body::Litmus,
+        ("litmus { … }", "What the checker is to find in the scenario.")),
 ];
 
 /// What stands in `machine`.
@@ -94,16 +102,39 @@ pub static NEEDS: &[Rule] = &[
         ("thp \"always|madvise|never\"", "The mode of transparent huge pages.")),
 ];
 
+/// As many arguments as one likes.
+const MANY: usize = usize::MAX;
+
+/// What stands in `litmus`.
+#[rustfmt::skip]
+pub static LITMUS: &[Rule] = &[
+    rule("doc", (1, 1), &[], &[], Body::None,
+        ("doc \"SENTENCE\"", "Says why the test matters.")),
+    rule("forbid", (1, MANY), &[], &[], Body::None,
+        ("forbid \"P1\" …", "The properties that must hold; all of them if there is no such line.")),
+    rule("observe", (1, 1), &["when", "expect"], &[], Body::None,
+        ("observe \"NAME\" when=\"LOAD=STORE and LOAD=zero …\" expect=\"never|sometimes\"",
+         "Whether the loads can return what these stores wrote, all at once.")),
+    rule("safe", (1, MANY), &[], &[], Body::None,
+        ("safe \"ROW\" …", "The kernel rows on which the test must pass.")),
+    rule("mutant", (1, 1), &["violates"], &["doc"], Body::None,
+        ("mutant \"ROW\" violates=\"P1\" [doc=\"…\"]",
+         "A kernel row that must fail, by exactly this property.")),
+];
+
+/// The operations that a thread of the kernel may have.
+const OF_THE_KERNEL: [&str; 5] = ["reclaim", "barrier", "repeat", "for-each", "doc"];
+
 /// The operations.
 #[rustfmt::skip]
 pub static OPERATIONS: &[Rule] = &[
     rule("map", (1, 1), &[], &["pages", "at", "align", "table", "prot"], Body::None,
         ("map \"AREA\" pages=N [at=ADDRESS] [align=BYTES] [table=\"alone|shared\"] [prot=\"none|read|read-write\"]",
          "Maps private anonymous memory.")),
-    rule("read", (1, 1), &[], &[], Body::None,
-        ("read \"RANGE\"", "Loads from every page of the range, in ascending order.")),
-    rule("write", (1, 1), &[], &["value"], Body::None,
-        ("write \"RANGE\" [value=\"zero\"]", "Stores to every page of the range, in ascending order.")),
+    rule("read", (1, 1), &[], &["as"], Body::None,
+        ("read \"RANGE\" [as=\"NAME\"]", "Loads from every page of the range, in ascending order.")),
+    rule("write", (1, 1), &[], &["value", "as"], Body::None,
+        ("write \"RANGE\" [value=\"zero\"] [as=\"NAME\"]", "Stores to every page of the range, in ascending order.")),
     rule("touch", (1, 1), &["access"], &["stride", "order", "seed", "count"], Body::None,
         ("touch \"RANGE\" access=\"read|write|write-zero\" [stride=N | order=\"random\" seed=N count=N]",
          "Loads or stores with a stride, or at random.")),
@@ -117,6 +148,12 @@ pub static OPERATIONS: &[Rule] = &[
     rule("madvise", (1, 1), &["advice"], &[], Body::None,
         ("madvise \"RANGE\" advice=\"dontneed|free|cold|pageout|populate-read|populate-write\"",
          "Gives the kernel advice about the pages.")),
+    rule("reclaim", (1, 1), &[], &[], Body::None,
+        ("reclaim \"RANGE\"",
+         "Reclaims the pages as if memory were short: ages them, then writes them to swap.")),
+    rule("switch", (0, 1), &[], &[], Body::None,
+        ("switch [N]",
+         "Other processes run on the CPU, N of them one after the other, before the thread goes on.")),
     rule("spin", (0, 0), &[], &[], Body::None,
         ("spin", "Runs on the CPU without touching memory until the scenario ends.")),
     rule("sleep", (0, 1), &[], &[], Body::None,
@@ -149,14 +186,32 @@ fn check_all(nodes: &[Node], rules: &'static [Rule], doc: bool, problems: &mut V
         match rules.iter().chain(extra).find(|r| r.name == node.name) {
             Some(rule) => {
                 check_node(node, rule, problems);
-                let doc = rule.name == "thread";
+                let doc = matches!(rule.name, "thread" | "kernel-thread");
                 check_all(node.children(), rule.body.rules(), doc, problems);
+                if rule.name == "kernel-thread" {
+                    check_kernel(node.children(), problems);
+                }
             }
             None => problems.push(
                 Problem::new(node.span, format!("unknown node `{}`", node.name), "not known here")
                     .help(suggest("nodes", &node.name, rules.iter().map(|r| r.name))),
             ),
         }
+    }
+}
+
+/// The operations of a thread of the kernel.
+fn check_kernel(nodes: &[Node], problems: &mut Vec<Problem>) {
+    for node in nodes {
+        let name = node.name.as_str();
+        if OPERATIONS.iter().any(|rule| rule.name == name) && !OF_THE_KERNEL.contains(&name) {
+            let message = format!("a thread of the kernel has no `{name}`");
+            problems.push(
+                Problem::new(node.span, message, "not here")
+                    .help(format!("it may have: {}", OF_THE_KERNEL.join(", "))),
+            );
+        }
+        check_kernel(node.children(), problems);
     }
 }
 
@@ -223,6 +278,14 @@ mod tests {
             ("scenario {}", 1),
             ("scenario \"x\"", 1),
             ("scenario \"x\" { thread \"t\" { spin 1 2; rede \"h\"; map \"a\" page=1 {} } }", 5),
+            (
+                "scenario \"x\" { kernel-thread \"k\" cpu=0 { doc \"d\"; reclaim \"h\"; spin; repeat 2 { write \"h\" } } }",
+                2,
+            ),
+            (
+                "scenario \"x\" { litmus { doc \"d\"; forbid \"P1\" \"P2\"; observe \"o\"; read \"h\" } }",
+                3,
+            ),
             ("scenario \"x\" { thread \"t\" cpu=0 { measure { doc \"no\" } } }", 1),
         ] {
             assert_eq!(problems(bad), count, "{bad}");
@@ -231,7 +294,7 @@ mod tests {
 
     #[test]
     fn every_rule_is_described() {
-        for rule in TOP.iter().chain(PARTS).chain(NEEDS).chain(OPERATIONS) {
+        for rule in TOP.iter().chain(PARTS).chain(NEEDS).chain(LITMUS).chain(OPERATIONS) {
             assert!(rule.usage.starts_with(rule.name), "{}", rule.name);
             for prop in rule.required.iter().chain(rule.optional) {
                 assert!(rule.usage.contains(&format!("{prop}=")), "{} {prop}", rule.name);

@@ -12,7 +12,8 @@
 //!
 //! The stages, each in its own file: `lex` (tokens, what KDL may not hold), `document`
 //! (the strict layer over KDL), [`grammar`] (the table of nodes), `params`, `areas` (addresses),
-//! `ops` (operations), with `expr` and `scope` for the expressions in strings. No text, however
+//! `ops` (operations), `litmus` (what the checker is asked), with `expr` and `scope` for the
+//! expressions in strings. No text, however
 //! bad, makes any of them panic; `exercise` is the body of the fuzz target that checks this. [`random`] draws scenarios.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -27,6 +28,7 @@ mod expr;
 mod format;
 pub mod grammar;
 mod lex;
+mod litmus;
 mod ops;
 mod params;
 pub mod random;
@@ -34,6 +36,7 @@ mod scope;
 
 pub use describe::{Description, Parameter, Summary, ThreadDescription};
 pub use error::{Invalid, Problem, ScenarioError};
+pub use litmus::{Clause, Expect, Litmus, Mutant, Observation};
 
 use needless_model::program::Program;
 use std::collections::BTreeMap;
@@ -92,7 +95,7 @@ pub fn load(path_or_name: &str) -> Result<Source, ScenarioError> {
         Ok(text) => Ok(Source::new(path_or_name, text)),
         Err(e) if e.kind() == ErrorKind::NotFound => Err(ScenarioError::NotFound {
             name: path_or_name.to_owned(),
-            similar: error::similar(path_or_name, builtin::names()),
+            similar: error::similar(path_or_name, builtin::names().chain(builtin::litmus_names())),
         }),
         Err(source) => Err(ScenarioError::Unreadable { path: path_or_name.to_owned(), source }),
     }
@@ -101,6 +104,14 @@ pub fn load(path_or_name: &str) -> Result<Source, ScenarioError> {
 /// Compiles a scenario with these parameters.
 pub fn compile(source: &Source, settings: &Settings) -> Result<Program, ScenarioError> {
     compile::compile(source, settings).map(|c| c.program)
+}
+
+/// Compiles a scenario with these parameters, and reads what the checker is to find in it.
+pub fn litmus(
+    source: &Source,
+    settings: &Settings,
+) -> Result<(Program, Option<Litmus>), ScenarioError> {
+    compile::compile(source, settings).map(|c| (c.program, c.litmus))
 }
 
 /// Compiles a scenario with its defaults and says how large it is.

@@ -5,7 +5,10 @@
 //! would never end.
 
 mod loops;
+mod names;
 mod ranges;
+
+pub(crate) use names::{Named, ZERO};
 
 use crate::areas::Areas;
 use crate::document::{Node, Value as Written};
@@ -14,7 +17,9 @@ use crate::expr::{self, Suffixes};
 use crate::scope::{Scope, Value};
 use miette::SourceSpan;
 use needless_model::addr::ThreadId;
-use needless_model::program::{Access, Advice, Barrier, Expr, Op, OpKind, Order, Prot, RangeExpr};
+use needless_model::program::{
+    Access, Advice, Barrier, Expr, MAX_OTHERS, Op, OpKind, Order, Prot, RangeExpr,
+};
 
 /// The most operations of a scenario, all threads together.
 const MAX_OPS: usize = 60_000;
@@ -39,6 +44,8 @@ pub(crate) struct Lowering<'a> {
     pub barriers: Vec<Barrier>,
     /// The same.
     pub slots: u8,
+    /// The loads and stores that have names.
+    pub named: Vec<Named>,
     /// What is wrong.
     pub problems: Vec<Problem>,
 }
@@ -63,6 +70,7 @@ impl<'a> Lowering<'a> {
             marks: Vec::new(),
             barriers: Vec::new(),
             slots: 0,
+            named: Vec::new(),
             problems: Vec::new(),
         }
     }
@@ -106,8 +114,9 @@ impl<'a> Lowering<'a> {
                 break;
             }
             let id = self.texts.len() as u32;
-            self.texts.push(node.summary());
-            match self.op(node, i + 1 == nodes.len()) {
+            self.texts.push(node.summary_without(names::prop(node)));
+            let named = self.name_access(node, id);
+            match named.and_then(|()| self.op(node, i + 1 == nodes.len())) {
                 Ok(Some(kind)) => ops.push(Op { id, kind }),
                 Ok(None) => {}
                 Err(problem) => self.problems.push(problem),
@@ -133,6 +142,8 @@ impl<'a> Lowering<'a> {
                 range: self.some_pages(&node.args[0])?.expr,
                 advice: word(node, "advice", &Advice::ALL.map(|(a, w)| (w, a)))?,
             },
+            "reclaim" => OpKind::Reclaim { range: self.some_pages(&node.args[0])?.expr },
+            "switch" => self.switch(node)?,
             "spin" => self.forever(node, last, OpKind::Spin)?,
             "sleep" => self.sleep(node, last)?,
             "barrier" => self.barrier(node)?,
@@ -221,6 +232,21 @@ impl<'a> Lowering<'a> {
                     .help("move fewer pages, or map a larger area"))
             }
             _ => Ok(OpKind::Remap { range: pages.expr, to }),
+        }
+    }
+
+    fn switch(&self, node: &Node) -> Result<OpKind, Problem> {
+        let Some(written) = node.args.first() else {
+            return Ok(OpKind::Switch { others: Expr::Const(1) });
+        };
+        let others = self.value(written, "the number of processes", 1)?;
+        match others.extremes() {
+            Some((_, most)) if most > i128::from(MAX_OTHERS) => {
+                let message = format!("the number of processes is {most}");
+                Err(Problem::new(written.span, message, "too many")
+                    .help(format!("at most {MAX_OTHERS}")))
+            }
+            _ => Ok(OpKind::Switch { others: others.expr }),
         }
     }
 

@@ -64,6 +64,12 @@ fn cases() -> Vec<(&'static str, String)> {
         ("areas overlap", ops("map \"a\" pages=4 at=\"1G\"; map \"b\" pages=1 at=\"1G + 8K\"")),
         ("no room for a neighbour", ops("map \"a\" pages=512 table=\"shared\"")),
         ("limits of a parameter", parts(&format!("param \"n\" default=5 max=4\n    {main}"))),
+        ("not for the kernel", parts(&format!("{main}\n    kernel-thread \"k\" cpu=1 {{ spin }}"))),
+        ("a name for two pages", ops("read \"heap[0..2]\" as=\"seen\"")),
+        (
+            "litmus test of a row that is none",
+            parts(&format!("{main}\n    litmus {{ safe \"6.12,unmap-flsh=never\" }}")),
+        ),
         ("several at once", ops("read \"a\"; read \"heap[9]\"; sleep \"1h\"")),
         ("empty file", String::new()),
     ]

@@ -2,7 +2,9 @@
 
 use needless_model::account::Account;
 use needless_model::counters::Counter;
+use needless_model::event::{Event, EventKind, FlushReason};
 use needless_model::kernels::KernelRow;
+use needless_model::policy::PageoutYoung;
 use needless_model::program::Program;
 use needless_model::sim::{self, SimError, SimOptions};
 use needless_scenario::{Settings, Source, builtin, compile, load};
@@ -92,10 +94,45 @@ fn threads_take_turns_at_barriers() {
     let faults: Vec<u16> = run.rounds[0]
         .events
         .iter()
-        .filter(|event| matches!(event.kind, needless_model::event::EventKind::Fault { .. }))
+        .filter(|event| matches!(event.kind, EventKind::Fault { .. }))
         .filter_map(|event| event.thread.map(|thread| thread.0))
         .collect();
     assert_eq!(faults, [1, 0], "the other thread's turn comes while the first one waits");
+}
+
+#[test]
+fn the_models_own_operations_run() {
+    let program = text_program(
+        "thread \"main\" cpu=0 { map \"heap\" pages=2\n write \"heap\"\n
+           rounds 2 warmup=0 { barrier \"a\"\n barrier \"b\"\n read \"heap\"\n switch 3 } }
+         kernel-thread \"kswapd\" cpu=1 { repeat 2 { barrier \"a\"\n repeat 3 { reclaim \"heap\" }\n barrier \"b\" } }",
+    );
+    for row in KernelRow::all() {
+        let options = SimOptions { paranoid: true, ..SimOptions::default() };
+        let run = sim::run(&program, &row, &options).expect("it runs");
+        let events = || run.rounds.iter().flat_map(|round| &round.events);
+        let out = |event: &&Event| matches!(event.kind, EventKind::PageOut { .. });
+        let switches = |cpu: usize| {
+            let switch = |event: &&Event| {
+                event.cpu.index() == cpu
+                    && matches!(
+                        event.kind,
+                        EventKind::Flush { reason: FlushReason::TaskSwitch, .. }
+                    )
+            };
+            events().filter(switch).count()
+        };
+        // Where reclaim keeps pages that were used, it may take more turns.
+        let written =
+            row.policies.pageout_young == PageoutYoung::Clear || events().any(|e| out(&e));
+        assert!(written, "{}: kswapd writes pages", row.name);
+        assert!(switches(0) >= 2 * 4, "{}: others run", row.name);
+        assert_eq!(switches(1), 0, "{}: kswapd loads no address space", row.name);
+    }
+    let many = "thread \"main\" cpu=0 { map \"heap\" pages=1\n
+                rounds 1 { repeat 9 as=\"n\" { repeat 9 as=\"m\" { switch \"n*m\" } } } }";
+    let error = sim::run(&text_program(many), &row("6.12"), &SimOptions::default());
+    assert!(matches!(error, Err(SimError::Expr { .. })), "{error:?}");
 }
 
 #[test]

@@ -65,7 +65,7 @@ fn mutate(text: &mut String, rng: &mut SplitMix64) {
 #[test]
 fn mutated_builtins_never_panic() {
     let mut rng = SplitMix64::new(2);
-    for builtin in builtin::ALL {
+    for builtin in builtin::ALL.iter().chain(builtin::LITMUS) {
         exercise(builtin.text);
         for _ in 0..40 {
             let mut text = builtin.text.to_owned();

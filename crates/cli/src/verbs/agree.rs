@@ -11,6 +11,13 @@ use std::path::Path;
 
 /// `needless agree`
 pub fn agree(args: &AgreeArgs, output: &Output) -> Result<u8, Failure> {
+    let specs = args.targets.iter().map(|name| Spec::parse(name));
+    let specs = specs.collect::<Result<Vec<Spec>, Failure>>()?;
+    // Before anything is booted: what only the model runs is no difference.
+    for name in &args.scenarios {
+        let program = targets::program(name, &[], None)?;
+        specs.iter().try_for_each(|spec| spec.refuse_model_only(&program))?;
+    }
     let mut agreements = Vec::new();
     for name in &args.targets {
         let mut target = open(name)?;

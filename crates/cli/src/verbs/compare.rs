@@ -15,6 +15,7 @@ use std::path::Path;
 pub fn run(args: &RunArgs, output: &Output) -> Result<u8, Failure> {
     let spec = Spec::parse(&args.target)?;
     let program = program(&args.choice)?;
+    spec.refuse_model_only(&program)?;
     let (comparison, status) = compared(program, std::slice::from_ref(&spec))?;
     match args.format.format {
         Format::Json => output.json(&json::comparison(&comparison))?,
@@ -34,7 +35,7 @@ pub fn run(args: &RunArgs, output: &Output) -> Result<u8, Failure> {
 
 /// `needless compare`
 pub fn compare(args: &CompareArgs, output: &Output) -> Result<u8, Failure> {
-    let specs = match args.targets.as_slice() {
+    let mut specs: Vec<Spec> = match args.targets.as_slice() {
         [] => Spec::all(),
         names => names.iter().map(|name| Spec::parse(name)).collect::<Result<_, _>>()?,
     };
@@ -46,6 +47,10 @@ pub fn compare(args: &CompareArgs, output: &Output) -> Result<u8, Failure> {
         });
     }
     let program = program(&args.choice)?;
+    if args.targets.is_empty() {
+        specs.retain(|spec| spec.refuse_model_only(&program).is_ok());
+    }
+    specs.iter().try_for_each(|spec| spec.refuse_model_only(&program))?;
     let (comparison, status) = compared(program, &specs)?;
     match args.format.format {
         Format::Json => output.json(&json::comparison(&comparison))?,

@@ -12,6 +12,7 @@ use needless_report::explain::{Explanation, json, text};
 pub fn explain(args: &ExplainArgs, output: &Output) -> Result<u8, Failure> {
     let spec = Spec::parse(&args.target)?;
     let program = program(&args.choice)?;
+    spec.refuse_model_only(&program)?;
     let (target, status) = spec.target(&program);
     let ran = match target.outcome {
         Outcome::Ran(ran) => ran,

@@ -54,17 +54,27 @@ fn list(format: Format, output: &Output) -> Result<(), Failure> {
         (alias.name, format!("{}{}", alias.of, set.collect::<String>()))
     });
     let scenarios: Vec<(&str, String)> = texts.chain(aliases).collect();
+    let litmus = builtin::LITMUS.iter().map(|text| (text.name, text.doc().to_owned()));
+    let litmus: Vec<(&str, String)> = litmus.collect();
     if format == Format::Json {
-        let scenarios: Vec<Value> =
-            scenarios.iter().map(|(name, doc)| json!({ "name": name, "doc": doc })).collect();
-        return output.json(&json!({ "schema_version": SCHEMA_VERSION, "scenarios": scenarios }));
+        let values = |list: &[(&str, String)]| -> Vec<Value> {
+            list.iter().map(|(name, doc)| json!({ "name": name, "doc": doc })).collect()
+        };
+        return output.json(&json!({
+            "schema_version": SCHEMA_VERSION,
+            "scenarios": values(&scenarios),
+            "litmus": values(&litmus),
+        }));
     }
-    let width = scenarios.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    let mut text = String::new();
-    for (name, doc) in &scenarios {
-        text += &output.style.wrap(&format!("{name:width$}  {doc}"), width + 2);
-        text.push('\n');
-    }
+    let width = scenarios.iter().chain(&litmus).map(|(name, _)| name.len()).max().unwrap_or(0);
+    let lines = |list: &[(&str, String)]| -> String {
+        let line = |(name, doc): &(&str, String)| {
+            output.style.wrap(&format!("{name:width$}  {doc}"), width + 2) + "\n"
+        };
+        list.iter().map(line).collect()
+    };
+    let heading = "\nLitmus tests, for `needless check`:\n";
+    let text = lines(&scenarios) + heading + &lines(&litmus);
     output.result(&text)?;
     output.next("needless scenario show cow-reuse")
 }

@@ -119,10 +119,11 @@ impl Draft {
             count: self.count,
             body: round,
         }]));
-        let mut threads = vec![Thread { name: "main".into(), cpu: CpuId(0), body }];
+        let mut threads = vec![Thread { name: "main".into(), cpu: CpuId(0), kernel: false, body }];
         threads.extend(self.second.map(|kind| Thread {
             name: "other".into(),
             cpu: CpuId(1),
+            kernel: false,
             body: ops(vec![kind]),
         }));
         let area = |name: &str, start, size| Area {

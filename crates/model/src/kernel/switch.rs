@@ -4,10 +4,11 @@
 //! its slot says up to which flush its TLB is good.
 
 use crate::addr::{CpuId, MmId};
+use crate::env::Env;
 use crate::event::{EventKind, FlushReason};
 use crate::machine::cpu::{AsidSlot, INIT_MM};
 use crate::machine::tlb::Tlbs;
-use crate::machine::world::{At, Ghost, Mode, World};
+use crate::machine::world::{At, Ghost, Mode, USER_MM, World};
 use crate::policy::{CpumaskClear, Mutant};
 use crate::site::Site;
 
@@ -83,4 +84,13 @@ pub fn enter_lazy<M: Mode>(w: &mut World<M>, cpu: CpuId) {
     if cpu.loaded != INIT_MM {
         cpu.lazy = true;
     }
+}
+
+/// `count` other processes run on the CPU, one after the other, before the caller goes on.
+pub fn run_others(env: &mut impl Env, count: u64) {
+    for other in 0..count {
+        let mm = MmId(USER_MM.0 + 1 + other as u16);
+        env.step(Site::SwitchMm, |w, at| switch_mm(w, at, at.cpu, mm));
+    }
+    env.step(Site::SwitchMm, |w, at| switch_mm(w, at, at.cpu, at.mm));
 }

@@ -180,6 +180,8 @@ pub struct WorldSpec {
     pub cpus: usize,
     /// Number of threads.
     pub threads: usize,
+    /// Number of other processes.
+    pub others: usize,
     /// Page frames.
     pub frames: u32,
     /// Pages of swap space.
@@ -187,13 +189,14 @@ pub struct WorldSpec {
 }
 
 impl<M: Mode> World<M> {
-    /// A world with one empty user address space ([`USER_MM`]), loaded nowhere.
+    /// A world with one empty user address space ([`USER_MM`]), followed by those of the other
+    /// processes, loaded nowhere.
     pub fn new(spec: &WorldSpec, tlbs: M::Tlbs, ghost: M::Ghost, log: M::Log) -> World<M> {
         World {
             policies: spec.policies,
             config: spec.config,
             arch: spec.arch,
-            mms: vec![Mm::new(spec.arch), Mm::new(spec.arch)],
+            mms: vec![Mm::new(spec.arch); USER_MM.index() + 1 + spec.others],
             cpus: vec![Cpu::new(spec.arch.asids); spec.cpus],
             tasks: vec![Task::default(); spec.threads],
             frames: Frames::new(spec.frames),

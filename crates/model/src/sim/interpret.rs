@@ -10,8 +10,9 @@ use crate::kernel::lru::lru_add_drain;
 use crate::kernel::madvise::madvise;
 use crate::kernel::map::{mmap, munmap};
 use crate::kernel::protect::mprotect;
+use crate::kernel::reclaim::shrink_range;
 use crate::kernel::remap::mremap;
-use crate::kernel::switch::{enter_lazy, switch_mm};
+use crate::kernel::switch::{enter_lazy, run_others, switch_mm};
 use crate::machine::world::{At, USER_MM};
 use crate::program::{Access, ExprError, Op, OpKind, Order, Program, RangeExpr};
 use crate::run::Round;
@@ -149,14 +150,20 @@ impl<'p, 'w> Machine<'p, 'w> {
         Ok(())
     }
 
-    /// The thread gets its CPU, which may have been idle or with another thread.
+    /// The thread gets its CPU, which may have been idle or with another thread. For a thread of
+    /// the kernel the CPU keeps the address space that it has, lazily.
     fn resume_on_cpu(&mut self) {
         let (cpu, thread) = (self.cpu(), ThreadId(self.thread as u16));
         let at = self.at(Site::SwitchMm);
         let before = self.world.cpus[cpu.index()].running.replace(thread);
         if before != Some(thread) {
             self.world.emit(at, EventKind::Switch { to: Some(thread) });
-            switch_mm(self.world, at, cpu, USER_MM);
+            if self.program.threads[self.thread].kernel {
+                enter_lazy(self.world, cpu);
+                self.world.cpus[cpu.index()].running = Some(thread);
+            } else {
+                switch_mm(self.world, at, cpu, USER_MM);
+            }
         }
     }
 
@@ -262,6 +269,15 @@ impl<'p, 'w> Machine<'p, 'w> {
             }
             OpKind::Advise { range, advice } => {
                 self.call_on(range, |env, range| madvise(env, range, *advice))
+            }
+            OpKind::Reclaim { range } => self.call_on(range, |env, range| {
+                shrink_range(env, range);
+                Ok(())
+            }),
+            OpKind::Switch { others } => {
+                let others = self.value(others.eval_others(self.slots()))?;
+                run_others(&mut self.env(), others);
+                Ok(())
             }
             OpKind::Mark { mark } => {
                 self.emit(EventKind::Mark { mark: *mark });

@@ -182,6 +182,7 @@ fn new_world(program: &Program, row: &KernelRow, options: &SimOptions) -> SimWor
         arch: row.config.arch(),
         cpus: usize::from(program.machine.cpus).max(1),
         threads: program.threads.len(),
+        others: program.other_processes(),
         frames: options.frames,
         swap_pages: u32::try_from(swap_pages).unwrap_or(u32::MAX),
     };

@@ -14,7 +14,12 @@ const PAGE: Vpn = Vpn(0x7_0000_0000);
 
 /// The program that the runs are runs of.
 pub fn program() -> Program {
-    let thread = |name: &str, cpu| Thread { name: name.into(), cpu: CpuId(cpu), body: Vec::new() };
+    let thread = |name: &str, cpu| Thread {
+        name: name.into(),
+        cpu: CpuId(cpu),
+        kernel: false,
+        body: Vec::new(),
+    };
     Program {
         version: PROGRAM_VERSION,
         name: "cow-reuse".into(),

@@ -1,0 +1,37 @@
+//! What only the model and the checker run: reclaim, other processes, threads of the kernel.
+
+use needless_check::{Options, Property, Report, check};
+use needless_model::kernels::KernelRow;
+use needless_scenario::{Settings, Source, compile};
+
+fn explore(threads: &str, row: &str) -> Report {
+    let text = format!(
+        "scenario \"x\" {{ machine {{ cpus 2; swap \"zram\" size=\"1M\" }}
+         thread \"main\" cpu=0 {{ map \"heap\" pages=1; write \"heap\"; {threads} }}"
+    );
+    let program = compile(&Source::new("x", text), &Settings::default()).expect("it compiles");
+    check(&program, &KernelRow::parse(row).expect("a row"), &Options::default())
+        .expect("it can be explored")
+}
+
+#[test]
+fn the_kernel_reclaims_under_a_reader() {
+    let threads = "rounds 1 { barrier \"ready\"; read \"heap\" } }
+                   kernel-thread \"kswapd\" cpu=1 { barrier \"ready\"; reclaim \"heap\" }";
+    for row in ["5.10", "6.1", "6.12", "7.3"] {
+        let report = explore(threads, row);
+        assert_eq!(report.counterexample, None, "{row}");
+        assert!(report.holds() && report.ends > 0, "{row}: {report:?}");
+    }
+}
+
+#[test]
+fn other_processes_take_identifiers_over() {
+    let threads = "rounds 1 { repeat 2 { switch 8; read \"heap\" } } }";
+    for row in ["5.10", "6.12", "7.3"] {
+        let report = explore(threads, row);
+        assert_eq!(report.counterexample, None, "{row}");
+        assert!(report.holds() && report.ends > 0, "{row}: {report:?}");
+        assert!(report.exercised.has(Property::AsidIsolation), "{row}: {report:?}");
+    }
+}

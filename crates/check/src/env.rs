@@ -49,14 +49,14 @@ pub enum Next {
 pub type Memory = Arc<dyn Any + Send + Sync>;
 
 /// Where a thread stands.
-#[derive(Clone, Debug)]
+#[derive(Copy, Clone, Debug, Hash)]
 pub struct Standing {
     /// What it will do next.
     pub next: Next,
     /// Stands for everything it learnt that still matters.
     pub past: Key,
-    /// The operation that it is in.
-    pub op: u32,
+    /// The action that it is in.
+    pub act: u32,
 }
 
 /// A thread that was left at its next step.
@@ -75,7 +75,9 @@ pub struct CheckEnv {
     policies: Policies,
     arch: Arch,
     context: Context,
-    /// What it learnt before, and how much of that it has been told again.
+    /// The action that it is in.
+    act: u32,
+    /// What it learnt in it before, and how much of that it has been told again.
     log: Vec<Memory>,
     told: usize,
     /// How many more steps it may take.
@@ -101,10 +103,10 @@ pub struct Resume {
     pub world: Box<CheckWorld>,
     /// Who it is.
     pub context: Context,
-    /// What it learnt before.
+    /// Where it stands.
+    pub standing: Standing,
+    /// What it learnt in its action.
     pub log: Vec<Memory>,
-    /// Its past.
-    pub past: Key,
     /// How many steps it takes: none, to see where it begins, or one.
     pub steps: usize,
     /// Which of its ways an access takes.
@@ -116,29 +118,37 @@ pub struct Resume {
 impl CheckEnv {
     /// A thread at its start, soon to be where it stands.
     pub fn resume(resume: Resume) -> CheckEnv {
-        let Resume { world, context, log, past, steps, way, checkpoints } = resume;
+        let Resume { world, context, standing, log, steps, way, checkpoints } = resume;
         CheckEnv {
             policies: world.policies,
             arch: world.arch,
             world,
             context,
+            act: standing.act,
             log,
             told: 0,
             steps,
             stopped: None,
             way,
             learnt: Vec::new(),
-            past,
+            past: standing.past,
             checkpoints,
             took_lock: false,
             revokes: Vec::new(),
         }
     }
 
-    /// The operation changes. Between operations a thread knows its place in the program only.
-    pub fn set_op(&mut self, op: u32, slots: &[i64]) {
+    /// An action of operation `op` begins. Between actions a thread knows its place in the program only.
+    pub fn begin(&mut self, act: u32, op: u32) {
         self.context.op = op;
-        self.checkpoint(Site::HardwareWalk, &(op, slots));
+        if act == self.act || self.is_left() {
+            return;
+        }
+        self.act = act;
+        self.log.clear();
+        self.learnt.clear();
+        self.told = 0;
+        self.checkpoint(Site::HardwareWalk, &act);
     }
 
     /// A point where others may come between: the thread stops there unless it has a step left.
@@ -152,7 +162,7 @@ impl CheckEnv {
 
     fn stop(&mut self, next: Next) {
         if self.stopped.is_none() {
-            let standing = Standing { next, past: self.past, op: self.context.op };
+            let standing = Standing { next, past: self.past, act: self.act };
             let learnt = std::mem::take(&mut self.learnt);
             self.stopped = Some(Stopped { world: self.world.clone(), standing, learnt });
         }
@@ -212,8 +222,8 @@ impl CheckEnv {
     }
 
     /// The system call that comes next takes these pages away; it begins when it takes its first lock.
-    pub fn revokes(&mut self, ranges: &[PageRange]) {
-        self.revokes = ranges.to_vec();
+    pub fn revokes(&mut self, ranges: Vec<PageRange>) {
+        self.revokes = ranges;
     }
 
     /// Looks at the world as it is when a system call returns.

@@ -13,6 +13,7 @@ use crate::schedule::Schedule;
 use crate::shadow::{Watch, Watched};
 use crate::state::{Choice, Setting, State};
 use crate::trace::{StepTaken, trace};
+use crate::unroll::unroll;
 use crate::{key::Bytes, key::Key};
 use needless_model::arch::TINY;
 use needless_model::kernels::KernelRow;
@@ -28,6 +29,14 @@ pub enum CheckError {
     /// It needs more pages than the checked machine has.
     #[error("the scenario's areas do not fit into the {0} pages of the checked machine")]
     TooManyPages(u64),
+    /// A thread that goes on for too long.
+    #[error("thread `{thread}` does more than {most} things one after the other")]
+    TooLong {
+        /// The thread.
+        thread: String,
+        /// The most that it may do.
+        most: usize,
+    },
     /// An expression has no value.
     #[error(transparent)]
     Expr(#[from] needless_model::program::ExprError),
@@ -44,6 +53,9 @@ pub enum CheckError {
         /// What it says.
         word: String,
     },
+    /// A kernel row that does not exist.
+    #[error("{0}")]
+    Row(String),
     /// The workers could not be started.
     #[error("the workers could not be started: {0}")]
     Workers(String),
@@ -156,8 +168,6 @@ pub fn check(
     row: &KernelRow,
     options: &Options<'_>,
 ) -> Result<Report, CheckError> {
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(options.workers).build();
-    let pool = pool.map_err(|error| CheckError::Workers(error.to_string()))?;
     with_setting(program, row, options, |setting| {
         let explorer = Explorer {
             setting,
@@ -166,6 +176,11 @@ pub fn check(
             seen: HashSet::default(),
             reached: Vec::new(),
         };
+        if options.workers == 1 {
+            return explorer.explore();
+        }
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(options.workers).build();
+        let pool = pool.map_err(|error| CheckError::Workers(error.to_string()))?;
         pool.install(|| explorer.explore())
     })
 }
@@ -193,7 +208,8 @@ pub fn with_setting<T>(
     let loads = options.watching.loads();
     let watch = Watched(Arc::new(Watch { loads, names }));
     let Options { checkpoints, explicit, .. } = *options;
-    f(Setting { program: &placed, row, checkpoints, explicit, watch })
+    let acts = unroll(&placed)?;
+    f(Setting { program: &placed, acts: &acts, row, checkpoints, explicit, watch })
 }
 
 /// How a state was reached.
@@ -234,7 +250,7 @@ struct Left {
 
 impl Explorer<'_> {
     fn explore(mut self) -> Result<Report, CheckError> {
-        let initial = self.setting.initial()?;
+        let initial = self.setting.initial();
         self.seen.insert(initial.key(&mut Bytes::default()));
         self.reached.push(Reached { parent: 0, choice: Choice::Go { thread: 0, way: 0 } });
         let mut report = Report { observed: self.options.watching.start(), ..Report::default() };
@@ -307,7 +323,7 @@ impl Explorer<'_> {
         let mut bytes = Bytes::default();
         let mut successors = Vec::new();
         for choice in self.setting.choices(state) {
-            let after = self.setting.after(state, choice)?;
+            let after = self.setting.after(state, choice);
             if let Some(error) = after.world.inconsistency {
                 return Err(error.into());
             }

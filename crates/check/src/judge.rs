@@ -86,14 +86,10 @@ fn foreign_entry(w: &CheckWorld) -> Option<(CpuId, Vpn)> {
 
 /// The CPUs that run in the caller's address space. (A lazy one uses it only after it has looked for
 /// flushes that it missed.)
-fn cpus_with(w: &mut CheckWorld, at: At) -> Vec<CpuId> {
+fn cpus_with(w: &CheckWorld, at: At) -> Vec<CpuId> {
     let uses = |cpu: &Cpu| cpu.loaded == at.mm && !cpu.lazy;
     let loaded = (0..w.cpus.len()).filter(|index| uses(&w.cpus[*index]));
-    let cpus: Vec<CpuId> = loaded.map(|index| CpuId(index as u16)).collect();
-    if cpus.iter().any(|cpu| *cpu != at.cpu) {
-        w.ghost.exercised.add(Property::Revoked);
-    }
-    cpus
+    loaded.map(|index| CpuId(index as u16)).collect()
 }
 
 fn not_revoked(w: &mut CheckWorld, cpu: CpuId, page: Vpn) {
@@ -104,9 +100,14 @@ fn not_revoked(w: &mut CheckWorld, cpu: CpuId, page: Vpn) {
     violate(w, Some(cpu), Property::Revoked, page, what);
 }
 
-/// P5, when an `mprotect` that left `range` with `prot` returned. What was granted again since may
-/// be used.
-pub fn protected(w: &mut CheckWorld, at: At, range: PageRange, prot: Prot) {
+/// P5, when an `mprotect` that left `range` with `prot` returned (`None`: it failed). What was granted
+/// again since may be used.
+pub fn protected(w: &mut CheckWorld, at: At, range: PageRange, prot: Option<Prot>) {
+    let found = end_revoking(w, at);
+    let Some(prot) = prot else { return };
+    if !found.is_empty() {
+        w.ghost.exercised.add(Property::Revoked);
+    }
     let right = |prot: Prot| match prot {
         Prot::None => 0,
         Prot::Read => 1,
@@ -128,6 +129,7 @@ pub fn taken_away(w: &mut CheckWorld, at: At) {
     if found.is_empty() {
         return;
     }
+    w.ghost.exercised.add(Property::Revoked);
     for (cpu, (page, frame)) in
         cpus_with(w, at).iter().flat_map(|cpu| found.iter().map(|key| (*cpu, *key)))
     {

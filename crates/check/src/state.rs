@@ -6,15 +6,16 @@ use crate::judge;
 use crate::key::{Bytes, Key};
 use crate::property::{Exercised, PropertySet};
 use crate::shadow::{CheckWorld, Contents, NoLog, Watched};
-use crate::threads::Thread;
+use crate::threads::run;
 use crate::tlb::{MaySets, cacheable};
+use crate::unroll::Act;
 use needless_model::addr::{CpuId, ThreadId, Vpn};
 use needless_model::arch::TINY;
 use needless_model::env::{Context, Lock};
 use needless_model::kernel::switch::switch_mm;
 use needless_model::kernels::KernelRow;
 use needless_model::machine::world::{USER_MM, World, WorldSpec};
-use needless_model::program::{ExprError, Program};
+use needless_model::program::Program;
 use needless_model::site::Site;
 use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -76,6 +77,8 @@ pub struct State {
 pub struct Setting<'a> {
     /// The program, placed in the checked machine.
     pub program: &'a Program,
+    /// What each thread does.
+    pub acts: &'a [Vec<Act>],
     /// The kernel.
     pub row: &'a KernelRow,
     /// Checkpoints count.
@@ -115,19 +118,19 @@ impl Setting<'_> {
     }
 
     /// The state in which every thread is at its start.
-    pub fn initial(&self) -> Result<State, ExprError> {
+    pub fn initial(&self) -> State {
         let mut world = Box::new(self.initial_world());
         let own_space = |thread: &usize| !self.program.threads[*thread].kernel;
         for thread in (0..self.program.threads.len()).filter(own_space) {
             let context = self.context(thread);
             switch_mm(&mut world, context.at(Site::SwitchMm), context.cpu, USER_MM);
         }
-        let start = Member { standing: Standing { next: Next::Done, past: 0, op: 0 }, log: None };
+        let start = Member { standing: Standing { next: Next::Done, past: 0, act: 0 }, log: None };
         let mut threads = vec![start; self.program.threads.len()];
         for thread in 0..threads.len() {
-            world = self.resume(world, &mut threads, thread, None)?;
+            world = self.resume(world, &mut threads, thread, None);
         }
-        Ok(State { world, threads })
+        State { world, threads }
     }
 
     /// What can happen next.
@@ -166,26 +169,23 @@ impl Setting<'_> {
     }
 
     /// The state after `choice`.
-    pub fn after(&self, state: &State, choice: Choice) -> Result<State, ExprError> {
+    pub fn after(&self, state: &State, choice: Choice) -> State {
         let State { mut world, mut threads } = state.clone();
         world.ghost.exercised = Exercised::default();
         world.tlbs.exercised = Exercised::default();
-        let thread = match choice {
-            Choice::Go { thread, .. } => usize::from(thread),
-            Choice::Fill { .. } | Choice::Evict { .. } => {
-                cache(&mut world, choice);
-                return Ok(State { world, threads });
-            }
+        let Choice::Go { thread, way } = choice else {
+            cache(&mut world, choice);
+            return State { world, threads };
         };
-        let Choice::Go { way, .. } = choice else { return Ok(State { world, threads }) };
+        let thread = usize::from(thread);
         match threads[thread].standing.next {
             // Everybody has arrived: all pass in one step.
             Next::Barrier(barrier) => {
                 for id in &self.program.barriers[usize::from(barrier)].threads {
-                    world = self.resume(world, &mut threads, id.index(), Some(0))?;
+                    world = self.resume(world, &mut threads, id.index(), Some(0));
                 }
             }
-            _ => world = self.resume(world, &mut threads, thread, Some(usize::from(way)))?,
+            _ => world = self.resume(world, &mut threads, thread, Some(usize::from(way))),
         }
         let mut state = State { world, threads };
         judge::state(&mut state.world);
@@ -195,7 +195,7 @@ impl Setting<'_> {
             let waiting = self.waiting(&state);
             judge::stuck(&mut state.world, &waiting);
         }
-        Ok(state)
+        state
     }
 
     /// What the threads that are not done wait for.
@@ -219,35 +219,37 @@ impl Setting<'_> {
         threads: &mut [Member],
         thread: usize,
         way: Option<usize>,
-    ) -> Result<Box<CheckWorld>, ExprError> {
+    ) -> Box<CheckWorld> {
         let member = &mut threads[thread];
         let resume = Resume {
             world,
             context: self.context(thread),
+            standing: member.standing,
             log: memories(member.log.as_ref()),
-            past: member.standing.past,
             steps: usize::from(way.is_some()),
             way: way.unwrap_or(0),
             checkpoints: self.checkpoints,
         };
-        let slots = vec![0; usize::from(self.program.slots)];
-        let mut run = Thread { env: CheckEnv::resume(resume), program: self.program, slots };
-        let body = &self.program.threads[thread].body;
-        let stopped = match catch_unwind(AssertUnwindSafe(|| {
-            run.run(body)?;
-            Ok(run.env.finish())
-        })) {
-            Ok(stopped) => stopped?,
-            Err(panic) => panic.downcast().map_or_else(|panic| resume_unwind(panic), |left| *left),
-        };
+        let (acts, from) = (&self.acts[thread], member.standing.act as usize);
+        let mut env = CheckEnv::resume(resume);
+        let run = AssertUnwindSafe(|| {
+            run(&mut env, acts, from);
+            env.finish()
+        });
+        let stopped = catch_unwind(run).unwrap_or_else(|panic| {
+            panic.downcast().map_or_else(|panic| resume_unwind(panic), |left| *left)
+        });
         let Some(Stopped { world, standing, learnt }) = stopped else {
             unreachable!("a thread that is resumed stops")
         };
+        if standing.act != member.standing.act {
+            member.log = None;
+        }
         member.standing = standing;
         for memory in learnt {
             member.log = Some(Arc::new(Learnt { before: member.log.take(), memory }));
         }
-        Ok(world)
+        world
     }
 }
 
@@ -267,9 +269,9 @@ impl State {
         self.threads.iter().all(|member| member.standing.next == Next::Done)
     }
 
-    /// The operation that a thread is in.
-    pub fn op(&self, thread: usize) -> u32 {
-        self.threads[thread].standing.op
+    /// The action that a thread is in.
+    pub fn act(&self, thread: usize) -> u32 {
+        self.threads[thread].standing.act
     }
 
     /// What a thread will do next.
@@ -289,7 +291,7 @@ impl State {
         let w = &self.world;
         (&w.mms, &w.cpus, &w.tasks, &w.frames, &w.swap, &w.tlbs, &w.ghost).hash(bytes);
         for member in &self.threads {
-            (member.standing.next, member.standing.past).hash(bytes);
+            member.standing.hash(bytes);
         }
         bytes.key()
     }

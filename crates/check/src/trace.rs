@@ -40,22 +40,24 @@ pub fn trace(
     setting: &Setting<'_>,
     choices: &[Choice],
 ) -> Result<(Vec<StepTaken>, Option<Violation>), CheckError> {
-    let mut state = setting.initial()?;
+    let mut state = setting.initial();
     let mut steps = Vec::with_capacity(choices.len());
-    let mut ops = vec![None; setting.program.threads.len()];
+    let mut acts = vec![None; setting.program.threads.len()];
     for (index, choice) in choices.iter().enumerate() {
         if !setting.choices(&state).contains(choice) {
             return Err(CheckError::Schedule { step: index + 1, word: choice.to_string() });
         }
         let mut step = describe(setting, &state, *choice);
         if let Choice::Go { thread, .. } = choice {
-            let op = state.op(usize::from(*thread));
-            if std::mem::replace(&mut ops[usize::from(*thread)], Some(op)) != Some(op) {
-                step.operation = setting.program.op_texts.get(op as usize).cloned();
+            let thread = usize::from(*thread);
+            let act = state.act(thread);
+            if std::mem::replace(&mut acts[thread], Some(act)) != Some(act) {
+                let op = setting.acts[thread].get(act as usize).map(|act| act.op as usize);
+                step.operation = op.and_then(|op| setting.program.op_texts.get(op)).cloned();
             }
         }
         let before = pages(setting, &state);
-        state = setting.after(&state, *choice)?;
+        state = setting.after(&state, *choice);
         let after = pages(setting, &state).into_iter().zip(before);
         step.changed = after.filter(|(after, before)| after != before).map(|(a, _)| a).collect();
         steps.push(step);

@@ -1,8 +1,10 @@
 //! The command line: what can be asked for, and how help shows it (examples first).
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use needless_check::Schedule;
 use needless_guest::Arch;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Finds the page faults, page copies and TLB flushes that a workload did not need.
 #[derive(Debug, Parser)]
@@ -59,8 +61,12 @@ pub enum Verb {
     Agree(AgreeArgs),
     /// Explore every interleaving of a small scenario in the model and prove it safe.
     #[command(before_help = "Examples:
-  needless check pageout-read                                   a page goes to swap under a reader
-  needless check pageout-read -t model:6.12,mutant=unmap-not-flushed   a known-wrong policy must fail")]
+  needless check pageout-read                        every kernel row that the litmus test names
+  needless check pageout-read -t model:5.10          one row, property by property
+  needless check pageout-read -t model:6.12,mutant=unmap-not-flushed
+                                                     a mutant, which must fail: the counterexample
+  needless check mprotect-reclaim -t model:7.3 --cpus 3
+  needless check --catalogue                         every litmus test")]
     Check(CheckArgs),
     /// Say what this machine can show and what would help.
     #[command(before_help = "Examples:
@@ -247,11 +253,45 @@ pub enum KernelsVerb {
 /// Arguments of `check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// A scenario for the checker, or a file.
-    pub scenario: String,
-    /// The model row.
-    #[arg(short, long, default_value = "model:6.12")]
-    pub target: String,
+    /// A litmus test (`needless scenario list` shows them), a built-in scenario or a file.
+    #[arg(required_unless_present = "catalogue")]
+    pub scenario: Option<String>,
+    /// A model row (repeatable); without: those that the scenario's `litmus` node names.
+    #[arg(short, long = "target", value_name = "TARGET", conflicts_with = "catalogue")]
+    pub targets: Vec<String>,
+    /// Every litmus test on every row that it names.
+    #[arg(long, conflicts_with = "scenario")]
+    pub catalogue: bool,
+    /// Set a parameter of the scenario (repeatable).
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = assignment, conflicts_with = "catalogue")]
+    pub settings: Vec<(String, String)>,
+    /// How many CPUs, for scenarios with a parameter `cpus`.
+    #[arg(long, value_name = "N", conflicts_with = "catalogue")]
+    pub cpus: Option<u16>,
+    /// Give up after this many states (exit status 3).
+    #[arg(long, value_name = "N", default_value_t = 20_000_000)]
+    pub max_states: usize,
+    /// Give up when the process takes this much memory, in MiB (exit status 3).
+    #[arg(long, value_name = "MIB")]
+    pub max_memory: Option<u64>,
+    /// Give up after this many seconds (exit status 3).
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub deadline: Option<Duration>,
+    /// Follow one schedule, as a counterexample prints it, and show its steps.
+    #[arg(long, value_name = "SCHEDULE", requires = "targets")]
+    pub replay: Option<Schedule>,
+    /// How many threads work; one for each CPU if not given. The result is the same.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// A positive number of seconds.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "a number of seconds, as in 60".to_owned())?;
+    let duration = Duration::try_from_secs_f64(seconds).ok().filter(|d| !d.is_zero());
+    duration.ok_or_else(|| "a number of seconds above 0, as in 60".to_owned())
 }
 
 /// Arguments of `scenario`.

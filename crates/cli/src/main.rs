@@ -14,6 +14,10 @@ use failure::Failure;
 use output::Output;
 use std::process::ExitCode;
 
+/// The checker copies small worlds all the time, which the system's allocator is slow at.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let output = Output::new(cli.color);

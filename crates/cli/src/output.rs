@@ -74,6 +74,15 @@ impl Progress {
         Progress(bar)
     }
 
+    /// Progress of something whose end is not known.
+    pub fn spinner() -> Progress {
+        let progress = Progress::new(0);
+        if let Ok(style) = indicatif::ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
+            progress.0.set_style(style);
+        }
+        progress
+    }
+
     /// Says what is being done now.
     pub fn now(&self, what: &str) {
         self.0.set_message(what.to_owned());

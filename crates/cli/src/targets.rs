@@ -48,7 +48,11 @@ impl Spec {
             name: name.to_owned(),
             reason: error.to_string(),
         };
-        KernelRow::parse(row).map(|row| Spec::Model(Box::new(row))).map_err(bad)
+        let row = KernelRow::parse(row).map_err(bad)?;
+        if let Some(wrong) = row.known_wrong() {
+            eprintln!("warning: {name} is a mutant, known to be wrong: {wrong}");
+        }
+        Ok(Spec::Model(Box::new(row)))
     }
 
     /// Whether the target is a real kernel.

@@ -49,7 +49,7 @@ properties! {
         exercised when "a page was stored to after it had been cleaned";
     /// Once `munmap` or `mprotect` returned, no CPU can use the old right.
     Revoked = "P5", "what was revoked cannot be used any more",
-        exercised when "munmap or mprotect returned while another CPU had the address space loaded";
+        exercised when "a system call returned that had found something to revoke";
     /// A CPU's identifier belongs to one address space, and holds nothing of another's.
     AsidIsolation = "P10", "an address-space identifier holds nothing of another address space",
         exercised when "an identifier was handed to another address space";

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agree;
+pub mod check;
 pub mod compare;
 pub mod doctor;
 pub mod explain;

@@ -47,7 +47,9 @@ pub static ALL: &[Builtin] = builtins! { "scenarios/":
 /// Texts for the checker, whose threads race on purpose: the discrete order of `run` and `agree`
 /// shows only one of their interleavings.
 pub static LITMUS: &[Builtin] = builtins! { "scenarios/litmus/":
-    "pageout-read"
+    "mprotect-reclaim" "munmap-reclaim" "pending-flag" "madv-nested" "mremap-move" "batched-pending"
+    "pageout-read" "pageout-write" "swapin-race" "cow-stale" "zero-cow"
+    "lazy-table-free" "lazy-wake" "asid-recycle" "gather-early-free" "gen-skip"
 };
 
 /// Lists aliases: `name = text (parameter value …)`.

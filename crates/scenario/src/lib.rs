@@ -36,7 +36,7 @@ mod scope;
 
 pub use describe::{Description, Parameter, Summary, ThreadDescription};
 pub use error::{Invalid, Problem, ScenarioError};
-pub use litmus::{Clause, Expect, Litmus, Mutant, Observation};
+pub use litmus::{Clause, Expect, Failing, Litmus, Observation};
 
 use needless_model::program::Program;
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! The `litmus` node: what the checker is to find in a scenario.
 //!
-//! `safe` names the kernel rows on which every property of `forbid` must hold and every observation
-//! be as it says; each `mutant` names a row that must fail, by one property.
+//! `safe` names the kernel rows on which every property must hold, those of `forbid` because their
+//! case occurred and not for want of it, and every observation be as it says; each `fails` names a row that must fail, by one property.
 
 use crate::compile::label;
 use crate::document::{Node, Value};
@@ -17,14 +17,14 @@ use needless_model::property::Property;
 pub struct Litmus {
     /// Why it matters, one sentence each.
     pub docs: Vec<String>,
-    /// The properties that must hold.
+    /// The properties that the test is about: all must hold, and the cases of these must occur.
     pub forbid: Vec<Property>,
     /// What loads may return.
     pub observations: Vec<Observation>,
     /// The kernel rows on which it must hold.
     pub safe: Vec<String>,
     /// The kernel rows that must fail.
-    pub mutants: Vec<Mutant>,
+    pub fails: Vec<Failing>,
 }
 
 /// Whether loads can return certain values, all at once.
@@ -58,7 +58,7 @@ pub enum Expect {
 
 /// A kernel row that must fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mutant {
+pub struct Failing {
     /// The row, as in `model:ROW`.
     pub row: String,
     /// The property that it violates.
@@ -101,7 +101,7 @@ impl<'a> Reader<'a> {
             forbid: Vec::new(),
             observations: Vec::new(),
             safe: Vec::new(),
-            mutants: Vec::new(),
+            fails: Vec::new(),
         };
         self.once(node, "forbid");
         self.once(node, "safe");
@@ -123,19 +123,16 @@ impl<'a> Reader<'a> {
                     litmus.observations.extend(self.keep(observation));
                 }
                 _ => {
-                    let mutant = self.mutant(part);
-                    litmus.mutants.extend(self.keep(mutant));
+                    let failing = self.failing(part);
+                    litmus.fails.extend(self.keep(failing));
                 }
             }
         }
         if self.rows.is_empty() && self.problems.is_empty() {
             self.problems.push(
                 Problem::new(node.span, "the litmus test says nothing of any kernel", "this one")
-                    .help("add safe \"6.12\", or mutant \"6.12,POLICY=VALUE\" violates=\"P1\""),
+                    .help("add safe \"6.12\", or fails \"6.12,POLICY=VALUE\" violates=\"P1\""),
             );
-        }
-        if litmus.forbid.is_empty() {
-            litmus.forbid = Property::ALL.to_vec();
         }
         litmus
     }
@@ -177,14 +174,14 @@ impl<'a> Reader<'a> {
             );
         }
         if let Some((_, first)) = self.rows.iter().find(|(row, _)| *row == name) {
-            let help = "a row is safe or one mutant; remove one of them";
+            let help = "a row is safe or fails; remove one of them";
             return Err(twice(name, value.span, *first, help));
         }
         self.rows.push((name, value.span));
         Ok(name.to_owned())
     }
 
-    fn mutant(&mut self, node: &'a Node) -> Result<Mutant, Problem> {
+    fn failing(&mut self, node: &'a Node) -> Result<Failing, Problem> {
         let row = self.row(&node.args[0])?;
         let Some(violates) = node.prop("violates") else {
             return Err(Problem::new(node.span, "which property fails?", "this one")
@@ -192,7 +189,7 @@ impl<'a> Reader<'a> {
         };
         let violates = property(violates)?;
         let doc = node.prop("doc").map(|v| v.text("a sentence")).transpose()?.unwrap_or_default();
-        Ok(Mutant { row, violates, doc: doc.to_owned() })
+        Ok(Failing { row, violates, doc: doc.to_owned() })
     }
 
     fn observation(

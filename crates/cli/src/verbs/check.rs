@@ -1,27 +1,214 @@
-//! `check`: every interleaving of a scenario in one model row.
+//! `check`: every interleaving of a scenario in model rows.
 
-use crate::args::CheckArgs;
-use crate::failure::{DIFFERENCE, EXPECTED, Failure};
-use crate::output::Output;
+use crate::args::{CheckArgs, Format};
+use crate::failure::{DIFFERENCE, EXPECTED, Failure, INCONCLUSIVE};
+use crate::output::{Output, Progress};
 use crate::targets::Spec;
-use needless_check::Options;
-use needless_scenario::{Settings, compile, load};
+use needless_check::litmus::{Test, Verdict, run_all};
+use needless_check::{CheckError, Options, Report, Schedule, check as explore, replay};
+use needless_model::kernels::KernelRow;
+use needless_model::program::Program;
+use needless_report::check::{
+    Checked, Replayed, checked_json, replayed_json, replayed_text, table, verdicts_json,
+};
+use needless_scenario::{Litmus, Settings, builtin, litmus, load};
+use std::num::NonZero;
+use std::thread::available_parallelism;
 
 /// `needless check`
 pub fn check(args: &CheckArgs, output: &Output) -> Result<u8, Failure> {
-    let Spec::Model(row) = Spec::parse(&args.target)? else {
-        return Err(Failure::Usage {
+    let Some(scenario) = &args.scenario else { return catalogue(args, output) };
+    let (program, expected) = compile(scenario, args)?;
+    let rows = args.targets.iter().map(|name| Ok((name.as_str(), row(name)?)));
+    let rows = rows.collect::<Result<Vec<(&str, KernelRow)>, Failure>>()?;
+    match (&args.replay, rows.as_slice(), expected) {
+        (Some(schedule), [(name, row)], _) => follow(&program, (name, row), schedule, args, output),
+        (Some(_), _, _) => Err(Failure::Usage {
+            message: "a schedule belongs to one kernel row".to_owned(),
+            help: "give one `-t model:ROW`, the one that printed the schedule".to_owned(),
+        }),
+        (None, [], Some(litmus)) => {
+            litmus_tests(&[Test { name: scenario.clone(), program, litmus }], args, output)
+        }
+        (None, [], None) => Err(Failure::Usage {
+            message: format!("`{scenario}` has no `litmus` node that names kernel rows"),
+            help: "choose one, as in `-t model:6.12`".to_owned(),
+        }),
+        (None, rows, _) => rows_of(&program, rows, args, output),
+    }
+}
+
+fn row(name: &str) -> Result<KernelRow, Failure> {
+    match Spec::parse(name)? {
+        Spec::Model(row) => Ok(*row),
+        _ => Err(Failure::Usage {
             message: "only a model can be checked: a real kernel runs one interleaving".to_owned(),
             help: "choose a row, as in `-t model:6.12`".to_owned(),
-        });
-    };
-    let program = compile(&load(&args.scenario)?, &Settings::default())?;
-    let report = needless_check::check(&program, &row, &Options::default()).map_err(|error| {
-        Failure::Usage {
-            message: format!("`{}` cannot be checked: {error}", args.scenario),
-            help: "the checker takes scenarios of a few pages; see scenarios/litmus".to_owned(),
+        }),
+    }
+}
+
+fn compile(name: &str, args: &CheckArgs) -> Result<(Program, Option<Litmus>), Failure> {
+    let source = load(name)?;
+    let mut settings: Settings = args.settings.iter().cloned().collect();
+    if let Some(cpus) = args.cpus {
+        let described = needless_scenario::describe(&source)?;
+        if !described.parameters.iter().any(|parameter| parameter.name == "cpus") {
+            return Err(Failure::Usage {
+                message: format!("`{name}` has no parameter `cpus`: its threads have fixed CPUs"),
+                help: "leave out --cpus, or give the scenario `param \"cpus\" default=2`"
+                    .to_owned(),
+            });
         }
-    })?;
-    output.result(&format!("{} on {}: {report}", args.scenario, args.target))?;
-    Ok(if report.counterexample.is_some() { DIFFERENCE } else { EXPECTED })
+        settings.0.insert("cpus".to_owned(), cpus.to_string());
+    }
+    Ok(litmus(&source, &settings)?)
+}
+
+fn options(args: &CheckArgs) -> Options<'static> {
+    let cpus = available_parallelism().map_or(1, NonZero::get);
+    Options {
+        max_states: args.max_states,
+        max_memory: args.max_memory.map(|mib| mib << 20),
+        deadline: args.deadline,
+        workers: args.jobs.map_or(cpus, usize::from),
+        ..Options::default()
+    }
+}
+
+fn failure(scenario: &str, error: &CheckError) -> Failure {
+    Failure::Usage {
+        message: format!("`{scenario}` cannot be checked: {error}"),
+        help: "the checker takes scenarios of a few pages and threads; `needless scenario list` shows some"
+            .to_owned(),
+    }
+}
+
+/// One scenario on rows that were asked for.
+fn rows_of(
+    program: &Program,
+    rows: &[(&str, KernelRow)],
+    args: &CheckArgs,
+    output: &Output,
+) -> Result<u8, Failure> {
+    let mut checked = Vec::new();
+    for (name, row) in rows {
+        let report = with_progress(args, |options| explore(program, row, options))
+            .map_err(|error| failure(&program.name, &error))?;
+        if args.format.format == Format::Text {
+            output.result(&format!("{} on {name}: {report}", program.name))?;
+        }
+        checked.push(Checked {
+            scenario: program.name.clone(),
+            target: (*name).to_owned(),
+            report,
+        });
+    }
+    match args.format.format {
+        Format::Json => output.json(&checked_json(&checked))?,
+        Format::Text => next(&checked, args, output)?,
+    }
+    Ok(status(checked.iter().map(|checked| &checked.report)))
+}
+
+/// A counterexample can be looked at again.
+fn next(checked: &[Checked], args: &CheckArgs, output: &Output) -> Result<(), Failure> {
+    let scenario = args.scenario.as_deref().unwrap_or_default();
+    let found = checked.iter().find_map(|c| Some((c, c.report.counterexample.as_ref()?)));
+    match found {
+        Some((checked, found)) => output.next(&format!(
+            "needless check {scenario} -t {} --replay {}",
+            checked.target, found.schedule
+        )),
+        None => output.next("needless check --catalogue"),
+    }
+}
+
+fn status<'a>(mut reports: impl Iterator<Item = &'a Report> + Clone) -> u8 {
+    if reports.clone().any(|report| report.counterexample.is_some()) {
+        return DIFFERENCE;
+    }
+    if reports.any(|report| report.bound.is_some()) { INCONCLUSIVE } else { EXPECTED }
+}
+
+fn with_progress<T>(args: &CheckArgs, run: impl FnOnce(&Options<'_>) -> T) -> T {
+    let bar = Progress::spinner();
+    let progress = |now: needless_check::Progress| {
+        let rate = now.states as f64 / now.elapsed.as_secs_f64().max(0.001);
+        let memory = now.memory.map_or_else(|| "?".to_owned(), |bytes| (bytes >> 20).to_string());
+        bar.now(&format!(
+            "{} states, {rate:.0}/s, {} in the frontier, {} steps deep, {memory} MiB",
+            now.states, now.frontier, now.depth
+        ));
+    };
+    run(&Options { progress: &progress, ..options(args) })
+}
+
+/// One schedule, step by step.
+fn follow(
+    program: &Program,
+    (name, row): (&str, &KernelRow),
+    schedule: &Schedule,
+    args: &CheckArgs,
+    output: &Output,
+) -> Result<u8, Failure> {
+    let (steps, violation) = replay(program, row, &options(args), schedule)
+        .map_err(|error| failure(&program.name, &error))?;
+    let violated = violation.is_some();
+    let replayed = Replayed {
+        scenario: program.name.clone(),
+        target: name.to_owned(),
+        schedule: schedule.to_string(),
+        steps,
+        violation,
+    };
+    match args.format.format {
+        Format::Json => output.json(&replayed_json(&replayed))?,
+        Format::Text => output.result(&replayed_text(&replayed))?,
+    }
+    Ok(if violated { DIFFERENCE } else { EXPECTED })
+}
+
+fn catalogue(args: &CheckArgs, output: &Output) -> Result<u8, Failure> {
+    let mut tests = Vec::new();
+    for name in builtin::litmus_names() {
+        if let (program, Some(litmus)) = litmus(&load(name)?, &Settings::default())? {
+            tests.push(Test { name: name.to_owned(), program, litmus });
+        }
+    }
+    litmus_tests(&tests, args, output)
+}
+
+fn litmus_tests(tests: &[Test], args: &CheckArgs, output: &Output) -> Result<u8, Failure> {
+    let rows = tests.iter().map(|test| needless_check::litmus::cases(&test.litmus).len()).sum();
+    let bar = Progress::new(rows);
+    let verdicts = run_all(tests, &options(args), &|test, case| {
+        bar.done();
+        bar.now(&format!("{} on {}", test.name, case.row));
+    });
+    drop(bar);
+    let verdicts = verdicts.map_err(|error| failure("the litmus test", &error))?;
+    match args.format.format {
+        Format::Json => output.json(&verdicts_json(&verdicts))?,
+        Format::Text => {
+            output.result(&table(&verdicts, output.style))?;
+            if let Some((name, case, _)) =
+                verdicts.iter().find(|(_, _, verdict)| has_counterexample(verdict))
+            {
+                output.next(&format!("needless check {name} -t model:{}", case.row))?;
+            }
+        }
+    }
+    let unexpected = verdicts.iter().map(|(_, _, verdict)| verdict);
+    let unexpected: Vec<&Verdict> = unexpected.filter(|v| !v.unexpected.is_empty()).collect();
+    let bounded = |verdict: &&&Verdict| verdict.report.as_ref().is_ok_and(|r| r.bound.is_some());
+    Ok(match (unexpected.len(), unexpected.iter().filter(bounded).count()) {
+        (0, _) => EXPECTED,
+        (all, bounded) if all == bounded => INCONCLUSIVE,
+        _ => DIFFERENCE,
+    })
+}
+
+fn has_counterexample(verdict: &Verdict) -> bool {
+    verdict.report.as_ref().is_ok_and(|report| report.counterexample.is_some())
 }

@@ -35,7 +35,7 @@ fn everything_is_read() {
         "litmus { doc \"One.\"; doc \"Two.\"; forbid \"P1\" \"P5\"
          observe \"o\" when=\"seen=old and late=zero\" expect=\"sometimes\"
          safe \"5.10\" \"6.12,mglru=off\"
-         mutant \"6.12,unmap-flush=never\" violates=\"P1\" doc=\"No flush.\" }",
+         fails \"6.12,mutant=unmap-not-flushed\" violates=\"P1\" doc=\"No flush.\" }",
     ))
     .unwrap();
     let litmus = litmus.unwrap();
@@ -47,15 +47,15 @@ fn everything_is_read() {
     assert_eq!((observation.name.as_str(), observation.expect), ("o", Expect::Sometimes));
     let old = Clause { load: op("read heap[0]"), value: Some(op("write heap[0]")) };
     assert_eq!(observation.clauses, [old, Clause { load: op("read heap[1]"), value: None }]);
-    let row = "6.12,unmap-flush=never".to_owned();
+    let row = "6.12,mutant=unmap-not-flushed".to_owned();
     let doc = "No flush.".to_owned();
-    assert_eq!(litmus.mutants, [Mutant { row, violates: Property::NoUseAfterFree, doc }]);
+    assert_eq!(litmus.fails, [Failing { row, violates: Property::NoUseAfterFree, doc }]);
 }
 
 #[test]
 fn without_forbid_every_property_must_hold() {
     let (_, read) = litmus(&text("litmus { safe \"6.12\" }")).unwrap();
-    assert_eq!(read.unwrap().forbid, Property::ALL);
+    assert_eq!(read.unwrap().forbid, []);
     assert_eq!(litmus(&text("")).unwrap().1, None);
 }
 
@@ -99,13 +99,13 @@ fn what_is_wrong_with_a_litmus_node_is_pointed_at() {
         ("safe \"6.12,x\"", "`x` is not understood", "\"6.12,x\"", "needless policies"),
         ("safe \"6.1\" \"6.1\"", "`6.1` is there twice", "\"6.1\"", "remove one"),
         (
-            "safe \"6.1\"; mutant \"6.1\" violates=\"P1\"",
+            "safe \"6.1\"; fails \"6.1\" violates=\"P1\"",
             "`6.1` is there twice",
             "\"6.1\"",
             "remove one",
         ),
-        ("mutant \"6.1\" violates=\"P0\"", "unknown property `P0`", "\"P0\"", "properties: P1"),
-        ("mutant \"6.1\"", "needs the property `violates`", "mutant", "usage: mutant"),
+        ("fails \"6.1\" violates=\"P0\"", "unknown property `P0`", "\"P0\"", "properties: P1"),
+        ("fails \"6.1\"", "needs the property `violates`", "fails", "usage: fails"),
         ("safe", "`safe` needs one argument", "safe", "usage: safe"),
         ("doc 1; safe \"6.1\"", "a sentence", "1", "quoted"),
     ] {

@@ -45,8 +45,43 @@ pub enum Next {
     Done,
 }
 
+/// What a thread learnt, newest first.
+pub type Log = Option<Arc<dyn Memory>>;
+
 /// One thing that a thread learnt.
-pub type Memory = Arc<dyn Any + Send + Sync>;
+pub trait Memory: Send + Sync {
+    /// What it learnt before.
+    fn before(&self) -> &Log;
+    /// What it learnt.
+    fn value(&self) -> &dyn Any;
+}
+
+struct Node<R> {
+    before: Log,
+    value: R,
+}
+
+impl<R: Learnt> Memory for Node<R> {
+    fn before(&self) -> &Log {
+        &self.before
+    }
+
+    fn value(&self) -> &dyn Any {
+        &self.value
+    }
+}
+
+/// The log in the order in which it was learnt.
+fn in_order(log: &Log) -> Vec<Arc<dyn Memory>> {
+    let mut memories = Vec::new();
+    let mut next = log;
+    while let Some(memory) = next {
+        memories.push(Arc::clone(memory));
+        next = memory.before();
+    }
+    memories.reverse();
+    memories
+}
 
 /// Where a thread stands.
 #[derive(Copy, Clone, Debug, Hash)]
@@ -66,7 +101,7 @@ pub struct Stopped {
     /// Where the thread stands.
     pub standing: Standing,
     /// What it learnt in the step that it took.
-    pub learnt: Vec<Memory>,
+    pub log: Log,
 }
 
 /// The environment of one thread for one step.
@@ -78,7 +113,8 @@ pub struct CheckEnv {
     /// The action that it is in.
     act: u32,
     /// What it learnt in it before, and how much of that it has been told again.
-    log: Vec<Memory>,
+    log: Log,
+    to_tell: Vec<Arc<dyn Memory>>,
     told: usize,
     /// How many more steps it may take.
     steps: usize,
@@ -86,7 +122,6 @@ pub struct CheckEnv {
     stopped: Option<Stopped>,
     /// Which of its ways the next access takes.
     way: usize,
-    learnt: Vec<Memory>,
     past: Key,
     /// Checkpoints count.
     checkpoints: bool,
@@ -106,7 +141,7 @@ pub struct Resume {
     /// Where it stands.
     pub standing: Standing,
     /// What it learnt in its action.
-    pub log: Vec<Memory>,
+    pub log: Log,
     /// How many steps it takes: none, to see where it begins, or one.
     pub steps: usize,
     /// Which of its ways an access takes.
@@ -125,12 +160,12 @@ impl CheckEnv {
             world,
             context,
             act: standing.act,
+            to_tell: in_order(&log),
             log,
             told: 0,
             steps,
             stopped: None,
             way,
-            learnt: Vec::new(),
             past: standing.past,
             checkpoints,
             took_lock: false,
@@ -145,8 +180,8 @@ impl CheckEnv {
             return;
         }
         self.act = act;
-        self.log.clear();
-        self.learnt.clear();
+        self.log = None;
+        self.to_tell.clear();
         self.told = 0;
         self.checkpoint(Site::HardwareWalk, &act);
     }
@@ -163,8 +198,8 @@ impl CheckEnv {
     fn stop(&mut self, next: Next) {
         if self.stopped.is_none() {
             let standing = Standing { next, past: self.past, act: self.act };
-            let learnt = std::mem::take(&mut self.learnt);
-            self.stopped = Some(Stopped { world: self.world.clone(), standing, learnt });
+            let log = self.log.clone();
+            self.stopped = Some(Stopped { world: self.world.clone(), standing, log });
         }
     }
 
@@ -181,9 +216,9 @@ impl CheckEnv {
 
     /// What the thread was told here before, if it is still being brought back.
     fn told<R: Learnt>(&mut self) -> Option<R> {
-        let memory = self.log.get(self.told)?;
+        let memory = self.to_tell.get(self.told)?;
         self.told += 1;
-        let value = memory.downcast_ref::<R>().cloned();
+        let value = memory.value().downcast_ref::<R>().cloned();
         Some(value.unwrap_or_else(|| unreachable!("the same thread learns the same things")))
     }
 
@@ -192,7 +227,8 @@ impl CheckEnv {
             return;
         }
         self.past = extend(self.past, value);
-        self.learnt.push(Arc::new(value.clone()));
+        let before = self.log.take();
+        self.log = Some(Arc::new(Node { before, value: value.clone() }));
     }
 
     /// One atomic action without a kernel function's name.
@@ -248,26 +284,11 @@ fn bits(cpus: &[CpuId]) -> u64 {
 
 /// Whether `lock` can be taken now.
 pub fn is_free(world: &CheckWorld, lock: Lock) -> bool {
-    let held = |lock: &Lock| world.ghost.locks.contains_key(lock);
+    let held = |lock: Lock| world.ghost.locks.has(&lock);
     match lock {
-        Lock::MmapRead(mm) => !held(&Lock::MmapWrite(mm)),
-        Lock::MmapWrite(mm) => !held(&Lock::MmapWrite(mm)) && !held(&Lock::MmapRead(mm)),
-        lock => !held(&lock),
-    }
-}
-
-fn take(world: &mut CheckWorld, thread: u16, lock: Lock) {
-    world.ghost.locks.entry(lock).or_default().push(thread);
-}
-
-fn release(world: &mut CheckWorld, thread: u16, lock: Lock) {
-    if let Some(holders) = world.ghost.locks.get_mut(&lock) {
-        if let Some(index) = holders.iter().position(|holder| *holder == thread) {
-            holders.remove(index);
-        }
-        if holders.is_empty() {
-            world.ghost.locks.remove(&lock);
-        }
+        Lock::MmapRead(mm) => !held(Lock::MmapWrite(mm)),
+        Lock::MmapWrite(mm) => !held(Lock::MmapWrite(mm)) && !held(Lock::MmapRead(mm)),
+        lock => !held(lock),
     }
 }
 
@@ -330,7 +351,7 @@ impl Env for CheckEnv {
         if !is_free(&self.world, lock) {
             resume_unwind(Box::new(self.stopped.take()));
         }
-        take(&mut self.world, self.context.thread.0, lock);
+        self.world.ghost.locks.take(lock, self.context.thread.0);
         let revokes = std::mem::take(&mut self.revokes);
         if !revokes.is_empty() {
             begin_revoking(&mut self.world, self.context.at(Site::HardwareWalk), &revokes);
@@ -346,7 +367,7 @@ impl Env for CheckEnv {
         self.pause(Next::Step(Site::FolioTryLock));
         let free = is_free(&self.world, lock);
         if free {
-            take(&mut self.world, self.context.thread.0, lock);
+            self.world.ghost.locks.take(lock, self.context.thread.0);
         }
         self.learn(&free);
         free
@@ -354,13 +375,13 @@ impl Env for CheckEnv {
 
     fn unlock(&mut self, lock: Lock) {
         // What was unlocked before the log's end is not locked any more.
-        if self.told == self.log.len() {
-            release(&mut self.world, self.context.thread.0, lock);
+        if self.told == self.to_tell.len() {
+            self.world.ghost.locks.release(lock, self.context.thread.0);
         }
     }
 
     fn checkpoint(&mut self, site: Site, locals: &impl Hash) {
-        if self.checkpoints && self.told == self.log.len() {
+        if self.checkpoints && self.told == self.to_tell.len() {
             self.past = extend(Key::default(), &(self.context.op, site, locals));
         }
     }

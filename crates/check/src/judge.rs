@@ -65,7 +65,7 @@ fn lost_dirty(w: &mut CheckWorld) -> Option<(Pfn, Vpn)> {
     modified.into_iter().map(|pfn| (pfn, w.frames.get(pfn))).find_map(|(pfn, frame)| {
         let table = frame.page.0 / w.arch.table_pages(1) * w.arch.table_pages(1);
         let locks = [Lock::Folio(pfn), Lock::PageTable(frame.mm, Vpn(table))];
-        let moving = locks.iter().any(|lock| w.ghost.locks.contains_key(lock));
+        let moving = locks.iter().any(|lock| w.ghost.locks.has(lock));
         let mapped_dirty =
             matches!(w.pte(USER_MM, frame.page), Pte::Present(pte) if pte.pfn == pfn && pte.dirty);
         let known = frame.flags.has(FrameFlags::DIRTY) || mapped_dirty || w.tlbs.may_dirty(pfn);

@@ -22,6 +22,7 @@ mod print;
 mod property;
 mod schedule;
 mod shadow;
+mod shared;
 mod state;
 mod threads;
 mod tlb;

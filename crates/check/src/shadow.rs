@@ -7,6 +7,7 @@
 
 use crate::property::Property;
 use crate::property::{Exercised, Violation};
+use crate::shared::Shared;
 use crate::tlb::MaySets;
 use needless_model::addr::{CpuId, MmId, PageRange, Pfn, Vpn};
 use needless_model::env::Lock;
@@ -15,6 +16,7 @@ use needless_model::machine::cpu::Cpu;
 use needless_model::machine::world::{At, Ghost, Log, Mode, World};
 use needless_model::pte::Pte;
 use needless_model::verdict::Verdict;
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -27,6 +29,7 @@ impl Mode for CheckMode {
     type Tlbs = MaySets;
     type Ghost = Contents;
     type Log = NoLog;
+    type Held<T: Clone> = Shared<T>;
 }
 
 /// The checker's world.
@@ -64,11 +67,27 @@ impl Hash for Watched {
 /// contents moved to, or for nothing.
 type Fate = Option<Vpn>;
 
-/// Page contents, and what each page should hold.
+/// The ghost state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Contents {
     /// What is looked at.
     pub watch: Watched,
+    pages: Shared<Pages>,
+    /// Locks held, by whom.
+    pub locks: Locks,
+    /// What the watched loads returned.
+    pub loaded: BTreeMap<u32, Value>,
+    /// Frames freed in the current step.
+    pub just_freed: Vec<Pfn>,
+    /// The first violation found.
+    pub violation: Option<Violation>,
+    /// The properties whose case occurred in the last step.
+    pub exercised: Exercised,
+}
+
+/// Page contents, and what each page should hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Pages {
     frames: BTreeMap<Pfn, Value>,
     slots: BTreeMap<u32, Value>,
     /// What frames held when they were written to swap.
@@ -82,16 +101,31 @@ pub struct Contents {
     /// Upper-level entries that CPUs may still hold although the table that they name left the
     /// tree: CPU, address space, the table's first page, its level; whether the table was freed.
     structures: BTreeMap<(CpuId, MmId, Vpn, u32), bool>,
-    /// What the watched loads returned.
-    pub loaded: BTreeMap<u32, Value>,
-    /// Frames freed in the current step.
-    pub just_freed: Vec<Pfn>,
-    /// Locks held, by whom.
-    pub locks: BTreeMap<Lock, Vec<u16>>,
-    /// The first violation found.
-    pub violation: Option<Violation>,
-    /// The properties whose case occurred in the last step.
-    pub exercised: Exercised,
+}
+
+/// Locks held, by whom.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Locks(SmallVec<[(Lock, u16); 4]>);
+
+impl Locks {
+    /// Whether somebody holds it.
+    pub fn has(&self, lock: &Lock) -> bool {
+        self.0.iter().any(|(held, _)| held == lock)
+    }
+
+    /// `thread` takes it.
+    pub fn take(&mut self, lock: Lock, thread: u16) {
+        self.0.push((lock, thread));
+        // Who came first does not matter.
+        self.0.sort_unstable();
+    }
+
+    /// `thread` gives it back.
+    pub fn release(&mut self, lock: Lock, thread: u16) {
+        if let Some(index) = self.0.iter().position(|held| *held == (lock, thread)) {
+            self.0.remove(index);
+        }
+    }
 }
 
 impl Contents {
@@ -102,36 +136,37 @@ impl Contents {
 
     /// What a load from `frame` returns.
     pub fn load(&self, frame: Pfn) -> Value {
-        self.frames.get(&frame).copied().unwrap_or(0)
+        self.pages.frames.get(&frame).copied().unwrap_or(0)
     }
 
     /// What the swap slot holds.
     pub fn slot(&self, slot: u32) -> Value {
-        self.slots.get(&slot).copied().unwrap_or(0)
+        self.pages.slots.get(&slot).copied().unwrap_or(0)
     }
 
     /// What a load from `page` should return.
     pub fn expected(&self, page: Vpn) -> Value {
-        self.last_store.get(&page).copied().unwrap_or(0)
+        self.pages.last_store.get(&page).copied().unwrap_or(0)
     }
 
     /// Whether the translation is being taken away.
     pub fn is_fading(&self, page: Vpn, frame: Pfn) -> bool {
-        self.fading.contains_key(&(page, frame))
+        self.pages.fading.contains_key(&(page, frame))
     }
 
     /// Frames that differ from their copies on swap.
     pub fn modified(&self) -> impl Iterator<Item = Pfn> + '_ {
-        let modified = self.cleaned.iter().filter(|(frame, value)| self.load(**frame) != **value);
+        let modified =
+            self.pages.cleaned.iter().filter(|(frame, value)| self.load(**frame) != **value);
         modified.map(|(frame, _)| *frame)
     }
 
     /// A store to `page` through a translation to `frame`.
     pub fn store(&mut self, page: Vpn, frame: Pfn, value: Value) {
-        self.frames.insert(frame, value);
-        match self.fading.get(&(page, frame)) {
-            None => _ = self.last_store.insert(page, value),
-            Some(Some(to)) => _ = self.last_store.insert(*to, value),
+        self.pages.frames.insert(frame, value);
+        match self.pages.fading.get(&(page, frame)).copied() {
+            None => _ = self.pages.last_store.insert(page, value),
+            Some(Some(to)) => _ = self.pages.last_store.insert(to, value),
             Some(None) => {}
         }
     }
@@ -144,7 +179,7 @@ impl Contents {
     /// A page table that was freed while a CPU that has its address space loaded may still name it.
     pub fn freed_table(&self, cpus: &[Cpu]) -> Option<(CpuId, Vpn, u32)> {
         let named = |(cpu, mm, ..): &(CpuId, MmId, Vpn, u32)| cpus[cpu.index()].loaded == *mm;
-        let mut freed = self.structures.iter().filter(|(_, freed)| **freed);
+        let mut freed = self.pages.structures.iter().filter(|(_, freed)| **freed);
         freed
             .find(|(entry, _)| named(entry))
             .map(|((cpu, _, page, level), _)| (*cpu, *page, *level))
@@ -162,7 +197,7 @@ impl Contents {
 pub fn begin_revoking(w: &mut CheckWorld, at: At, ranges: &[PageRange]) {
     let taken = |page: Vpn| ranges.iter().any(|range| range.contains(page));
     let mut found: BTreeSet<(Vpn, Pfn)> =
-        w.ghost.fading.keys().filter(|(page, _)| taken(*page)).copied().collect();
+        w.ghost.pages.fading.keys().filter(|(page, _)| taken(*page)).copied().collect();
     for page in ranges.iter().flat_map(|range| range.iter()) {
         let frame = match w.pte(at.mm, page) {
             Pte::Present(pte) => Some(pte.pfn),
@@ -171,59 +206,63 @@ pub fn begin_revoking(w: &mut CheckWorld, at: At, ranges: &[PageRange]) {
         };
         found.extend(frame.map(|frame| (page, frame)));
     }
-    w.ghost.revoking.insert(at.thread.0, found);
+    w.ghost.pages.revoking.insert(at.thread.0, found);
 }
 
 /// The system call returned: what it found fades no longer. Returns what it found.
 pub fn end_revoking(w: &mut CheckWorld, at: At) -> BTreeSet<(Vpn, Pfn)> {
-    let found = w.ghost.revoking.remove(&at.thread.0).unwrap_or_default();
-    w.ghost.fading.retain(|key, _| !found.contains(key));
+    if !w.ghost.pages.revoking.contains_key(&at.thread.0) {
+        return BTreeSet::new();
+    }
+    let found = w.ghost.pages.revoking.remove(&at.thread.0).unwrap_or_default();
+    w.ghost.pages.fading.retain(|key, _| !found.contains(key));
     found
 }
 
 impl Ghost for Contents {
     fn freed(&mut self, frame: Pfn) {
-        self.frames.remove(&frame);
-        self.cleaned.remove(&frame);
-        self.fading.retain(|(_, fading), _| *fading != frame);
-        for found in self.revoking.values_mut() {
+        let pages = &mut *self.pages;
+        pages.frames.remove(&frame);
+        pages.cleaned.remove(&frame);
+        pages.fading.retain(|(_, fading), _| *fading != frame);
+        for found in pages.revoking.values_mut() {
             found.retain(|(_, found)| *found != frame);
         }
         self.just_freed.push(frame);
     }
 
     fn zeroed(&mut self, frame: Pfn) {
-        self.frames.insert(frame, 0);
+        self.pages.frames.insert(frame, 0);
     }
 
     fn copied(&mut self, from: Pfn, to: Pfn) {
         let value = self.load(from);
         self.note_move(value);
-        self.frames.insert(to, value);
+        self.pages.frames.insert(to, value);
     }
 
     fn swapped_out(&mut self, frame: Pfn, slot: u32) {
         let value = self.load(frame);
-        self.slots.insert(slot, value);
-        self.cleaned.insert(frame, value);
+        self.pages.slots.insert(slot, value);
+        self.pages.cleaned.insert(frame, value);
     }
 
     fn swapped_in(&mut self, slot: u32, frame: Pfn) {
         let value = self.slot(slot);
         self.note_move(value);
-        self.frames.insert(frame, value);
+        self.pages.frames.insert(frame, value);
     }
 
     fn discarded(&mut self, _: MmId, page: Vpn, frame: Option<Pfn>) {
-        self.last_store.remove(&page);
-        self.fading.extend(frame.map(|frame| ((page, frame), None)));
+        self.pages.last_store.remove(&page);
+        self.pages.fading.extend(frame.map(|frame| ((page, frame), None)));
     }
 
     fn moved(&mut self, _: MmId, from: Vpn, to: Vpn, frame: Option<Pfn>) {
-        if let Some(value) = self.last_store.remove(&from) {
-            self.last_store.insert(to, value);
+        if let Some(value) = self.pages.last_store.remove(&from) {
+            self.pages.last_store.insert(to, value);
         }
-        self.fading.extend(frame.map(|frame| ((from, frame), Some(to))));
+        self.pages.fading.extend(frame.map(|frame| ((from, frame), Some(to))));
     }
 
     fn table_unlinked(&mut self, cpus: &[Cpu], mm: MmId, page: Vpn, level: u32) {
@@ -231,7 +270,7 @@ impl Ghost for Contents {
         let cpus = cpus.iter().enumerate().filter(|(_, cpu)| may_name(cpu));
         let mut count = 0;
         for (index, _) in cpus {
-            self.structures.insert((CpuId(index as u16), mm, page, level), false);
+            self.pages.structures.insert((CpuId(index as u16), mm, page, level), false);
             count += 1;
         }
         if count > 1 {
@@ -240,14 +279,17 @@ impl Ghost for Contents {
     }
 
     fn table_freed(&mut self, mm: MmId, page: Vpn, level: u32) {
-        let entries = self.structures.iter_mut();
+        let entries = self.pages.structures.iter_mut();
         for (_, freed) in entries.filter(|((_, m, p, l), _)| (*m, *p, *l) == (mm, page, level)) {
             *freed = true;
         }
     }
 
     fn structures_flushed(&mut self, cpu: CpuId, mm: MmId) {
-        self.structures.retain(|entry, _| (entry.0, entry.1) != (cpu, mm));
+        if self.pages.structures.is_empty() {
+            return;
+        }
+        self.pages.structures.retain(|entry, _| (entry.0, entry.1) != (cpu, mm));
     }
 }
 

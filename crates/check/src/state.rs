@@ -1,7 +1,7 @@
 //! A state: the world and where every thread stands; and what can happen next.
 
 use crate::access::{Way, ways};
-use crate::env::{CheckEnv, Memory, Next, Resume, Standing, Stopped, is_free};
+use crate::env::{CheckEnv, Log, Next, Resume, Standing, Stopped, is_free};
 use crate::judge;
 use crate::key::{Bytes, Key};
 use crate::property::{Exercised, PropertySet};
@@ -19,7 +19,6 @@ use needless_model::program::Program;
 use needless_model::site::Site;
 use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
 
 /// Frames and swap slots of the checked machine.
 const FRAMES: u32 = 16;
@@ -51,18 +50,11 @@ pub enum Choice {
     },
 }
 
-/// What a thread learnt, newest first.
-#[derive(Debug)]
-struct Learnt {
-    before: Option<Arc<Learnt>>,
-    memory: Memory,
-}
-
 /// A thread of a state.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct Member {
     standing: Standing,
-    log: Option<Arc<Learnt>>,
+    log: Log,
 }
 
 /// A state.
@@ -125,7 +117,7 @@ impl Setting<'_> {
             let context = self.context(thread);
             switch_mm(&mut world, context.at(Site::SwitchMm), context.cpu, USER_MM);
         }
-        let start = Member { standing: Standing { next: Next::Done, past: 0, act: 0 }, log: None };
+        let start = Member { standing: Standing { next: Next::Done, past: Key::default(), act: 0 }, log: None };
         let mut threads = vec![start; self.program.threads.len()];
         for thread in 0..threads.len() {
             world = self.resume(world, &mut threads, thread, None);
@@ -225,7 +217,7 @@ impl Setting<'_> {
             world,
             context: self.context(thread),
             standing: member.standing,
-            log: memories(member.log.as_ref()),
+            log: member.log.take(),
             steps: usize::from(way.is_some()),
             way: way.unwrap_or(0),
             checkpoints: self.checkpoints,
@@ -239,28 +231,12 @@ impl Setting<'_> {
         let stopped = catch_unwind(run).unwrap_or_else(|panic| {
             panic.downcast().map_or_else(|panic| resume_unwind(panic), |left| *left)
         });
-        let Some(Stopped { world, standing, learnt }) = stopped else {
+        let Some(Stopped { world, standing, log }) = stopped else {
             unreachable!("a thread that is resumed stops")
         };
-        if standing.act != member.standing.act {
-            member.log = None;
-        }
-        member.standing = standing;
-        for memory in learnt {
-            member.log = Some(Arc::new(Learnt { before: member.log.take(), memory }));
-        }
+        (member.standing, member.log) = (standing, log);
         world
     }
-}
-
-fn memories(mut log: Option<&Arc<Learnt>>) -> Vec<Memory> {
-    let mut memories = Vec::new();
-    while let Some(learnt) = log {
-        memories.push(Arc::clone(&learnt.memory));
-        log = learnt.before.as_ref();
-    }
-    memories.reverse();
-    memories
 }
 
 impl State {

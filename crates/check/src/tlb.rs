@@ -7,6 +7,7 @@
 //! eviction is a step.
 
 use crate::property::{Exercised, Property};
+use crate::shared::Shared;
 use needless_model::addr::{CpuId, MmId, Pfn, Vpn};
 use needless_model::machine::cpu::Cpu;
 use needless_model::machine::mm::Mm;
@@ -60,6 +61,9 @@ impl fmt::Display for Entry {
     }
 }
 
+/// By CPU and identifier: whose it is, and what may be cached.
+type Slots = BTreeMap<(CpuId, usize), (MmId, BTreeSet<Entry>)>;
+
 /// The may-cache set of each slot of each CPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct MaySets {
@@ -67,7 +71,7 @@ pub struct MaySets {
     explicit: bool,
     /// The properties whose case occurred in the last step.
     pub exercised: Exercised,
-    slots: BTreeMap<(CpuId, usize), (MmId, BTreeSet<Entry>)>,
+    slots: Shared<Slots>,
 }
 
 impl MaySets {
@@ -104,6 +108,10 @@ impl MaySets {
 
     /// `frame` was freed: whoever still has a translation to it must not use it.
     pub fn frame_freed(&mut self, frame: Pfn) {
+        let names = |entry: &Entry| entry.frame == frame;
+        if !self.slots.values().flat_map(|(_, set)| set).any(names) {
+            return;
+        }
         for (_, set) in self.slots.values_mut() {
             let named: Vec<Entry> =
                 set.iter().filter(|entry| entry.frame == frame).copied().collect();

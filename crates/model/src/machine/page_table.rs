@@ -8,8 +8,8 @@
 use crate::addr::Vpn;
 use crate::arch::Arch;
 use crate::pte::Pte;
-use std::cell::Cell;
 use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Index of a table in its arena; 0 is "none" in a directory entry (the root is directory 0 and
 /// never the child of anything).
@@ -58,11 +58,37 @@ pub struct PageTable {
 
 /// The leaf found last and the span of pages it covers. It is no state: two tables are equal
 /// whatever was looked up in them.
-#[derive(Clone, Debug)]
-struct LastLeaf(Cell<(u64, usize)>);
+#[derive(Debug)]
+struct LastLeaf(AtomicU64);
 
 impl LastLeaf {
-    const UNKNOWN: (u64, usize) = (u64::MAX, 0);
+    /// Bits of a leaf's index; the span's number is above them.
+    const BITS: u32 = 28;
+
+    fn unknown() -> LastLeaf {
+        LastLeaf(AtomicU64::new(u64::MAX))
+    }
+
+    #[inline]
+    fn get(&self, span: u64) -> Option<usize> {
+        let last = self.0.load(Relaxed);
+        (last >> Self::BITS == span).then_some((last & ((1 << Self::BITS) - 1)) as usize)
+    }
+
+    fn set(&self, span: u64, leaf: usize) {
+        let fits = leaf as u64 >> Self::BITS == 0 && span < u64::MAX >> Self::BITS;
+        self.0.store(if fits { span << Self::BITS | leaf as u64 } else { u64::MAX }, Relaxed);
+    }
+
+    fn forget(&self) {
+        self.0.store(u64::MAX, Relaxed);
+    }
+}
+
+impl Clone for LastLeaf {
+    fn clone(&self) -> LastLeaf {
+        LastLeaf(AtomicU64::new(self.0.load(Relaxed)))
+    }
 }
 
 impl PartialEq for LastLeaf {
@@ -86,7 +112,7 @@ impl PageTable {
             leaves: Vec::new(),
             free_directories: Vec::new(),
             free_leaves: Vec::new(),
-            last: LastLeaf(Cell::new(LastLeaf::UNKNOWN)),
+            last: LastLeaf::unknown(),
         }
     }
 
@@ -108,18 +134,17 @@ impl PageTable {
     #[inline]
     fn leaf(&self, page: Vpn) -> Option<usize> {
         let span = page.0 >> self.arch.index_bits;
-        let (known, leaf) = self.last.0.get();
-        if known == span {
-            return Some(leaf);
+        match self.last.get(span) {
+            Some(leaf) => Some(leaf),
+            None => self.find_leaf(page, span),
         }
-        self.find_leaf(page, span)
     }
 
     #[cold]
     fn find_leaf(&self, page: Vpn, span: u64) -> Option<usize> {
         let directory = self.directory(page, 2)?;
         let leaf = self.directories[directory][self.index(page, 2)].checked_sub(1)? as usize;
-        self.last.0.set((span, leaf));
+        self.last.set(span, leaf);
         Some(leaf)
     }
 
@@ -220,7 +245,7 @@ impl PageTable {
         let index = self.index(page, level + 1);
         let Some(child) = self.directories[parent][index].checked_sub(1) else { return false };
         self.directories[parent][index] = 0;
-        self.last.0.set(LastLeaf::UNKNOWN);
+        self.last.forget();
         if level == 1 {
             debug_assert_eq!(self.leaves[child as usize].used, 0, "a freed leaf is empty");
             self.free_leaves.push(child);
@@ -242,7 +267,7 @@ impl PageTable {
         if leaf == 0 || self.directories[target][target_index] != 0 {
             return false;
         }
-        self.last.0.set(LastLeaf::UNKNOWN);
+        self.last.forget();
         self.directories[source][source_index] = 0;
         self.directories[target][target_index] = leaf;
         true

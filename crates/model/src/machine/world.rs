@@ -19,6 +19,7 @@ use crate::policy::Policies;
 use crate::pte::Pte;
 use crate::site::Site;
 use crate::verdict::Verdict;
+use std::ops::DerefMut;
 
 /// How the parts that differ between simulator and checker are represented.
 pub trait Mode: 'static {
@@ -28,6 +29,15 @@ pub trait Mode: 'static {
     type Ghost: Ghost;
     /// Where events go.
     type Log: Log;
+    /// How the larger parts are held.
+    type Held<T: Clone>: Held<T>;
+}
+
+/// A part of the world: held by itself in the simulator, shared in the checker with the worlds that
+/// it was copied from until it is changed.
+pub trait Held<T>: DerefMut<Target = T> + Clone {
+    /// Holds `part`.
+    fn new(part: T) -> Self;
 }
 
 /// Ghost state: what no kernel reads, kept to judge it. Every method defaults to nothing.
@@ -130,15 +140,15 @@ pub struct World<M: Mode> {
     /// The architecture.
     pub arch: Arch,
     /// Address spaces; 0 is the kernel's.
-    pub mms: Vec<Mm>,
+    pub mms: Vec<M::Held<Mm>>,
     /// CPUs.
-    pub cpus: Vec<Cpu>,
+    pub cpus: M::Held<Vec<Cpu>>,
     /// Threads of the scenario.
-    pub tasks: Vec<Task>,
+    pub tasks: M::Held<Vec<Task>>,
     /// Page frames.
-    pub frames: Frames,
+    pub frames: M::Held<Frames>,
     /// Swap space.
-    pub swap: Swap,
+    pub swap: M::Held<Swap>,
     /// TLBs.
     pub tlbs: M::Tlbs,
     /// Ghost state.
@@ -196,11 +206,11 @@ impl<M: Mode> World<M> {
             policies: spec.policies,
             config: spec.config,
             arch: spec.arch,
-            mms: vec![Mm::new(spec.arch); USER_MM.index() + 1 + spec.others],
-            cpus: vec![Cpu::new(spec.arch.asids); spec.cpus],
-            tasks: vec![Task::default(); spec.threads],
-            frames: Frames::new(spec.frames),
-            swap: Swap::new(spec.swap_pages),
+            mms: vec![Held::new(Mm::new(spec.arch)); USER_MM.index() + 1 + spec.others],
+            cpus: Held::new(vec![Cpu::new(spec.arch.asids); spec.cpus]),
+            tasks: Held::new(vec![Task::default(); spec.threads]),
+            frames: Held::new(Frames::new(spec.frames)),
+            swap: Held::new(Swap::new(spec.swap_pages)),
             tlbs,
             ghost,
             log,

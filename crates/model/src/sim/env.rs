@@ -5,11 +5,12 @@ use crate::arch::Arch;
 use crate::env::{Context, Env, Learnt, Lock};
 use crate::event::{Event, EventKind};
 use crate::machine::tlb::SimTlbs;
-use crate::machine::world::{At, Ghost, Log, Mode, USER_MM, World};
+use crate::machine::world::{At, Ghost, Held, Log, Mode, USER_MM, World};
 use crate::policy::Policies;
 use crate::program::Program;
 use crate::site::Site;
 use crate::verdict::Verdict;
+use std::ops::{Deref, DerefMut};
 
 /// The simulator's representation of the world.
 #[derive(Debug)]
@@ -19,6 +20,33 @@ impl Mode for SimMode {
     type Tlbs = SimTlbs;
     type Ghost = NoGhost;
     type Log = SimLog;
+    type Held<T: Clone> = Own<T>;
+}
+
+/// A part of the world that is held by itself.
+#[derive(Clone, Debug)]
+pub struct Own<T>(T);
+
+impl<T: Clone> Held<T> for Own<T> {
+    fn new(part: T) -> Own<T> {
+        Own(part)
+    }
+}
+
+impl<T> Deref for Own<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for Own<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
 }
 
 /// The simulator's world.

@@ -4,8 +4,8 @@
 //! Protocol: [`CheckEnv::resume`] with the thread's log; the thread runs from its start and is told
 //! what it learnt before ([`Learnt`]) without touching the world. At the log's end it takes the step
 //! asked for. At the next point where others could come between, [`Stopped`] is put aside. The rest
-//! of its operation then runs on a world that nobody looks at any more, which costs much less
-//! than to unwind from where it is; only if it would have to wait it unwinds.
+//! of its action then runs on a world that nobody looks at any more, without waiting for locks, which
+//! costs much less than to unwind from where it is.
 
 use crate::key::{Key, extend};
 use crate::shadow::{CheckMode, CheckWorld, begin_revoking};
@@ -18,9 +18,9 @@ use needless_model::machine::world::At;
 use needless_model::policy::Policies;
 use needless_model::site::Site;
 use needless_model::verdict::Verdict;
+use smallvec::SmallVec;
 use std::any::Any;
 use std::hash::Hash;
-use std::panic::resume_unwind;
 use std::sync::Arc;
 
 /// What a thread will do next.
@@ -73,7 +73,7 @@ impl<R: Learnt> Memory for Node<R> {
 
 /// The log in the order in which it was learnt.
 fn in_order(log: &Log) -> Vec<Arc<dyn Memory>> {
-    let mut memories = Vec::new();
+    let mut memories = Vec::with_capacity(if log.is_some() { 48 } else { 0 });
     let mut next = log;
     while let Some(memory) = next {
         memories.push(Arc::clone(memory));
@@ -129,7 +129,7 @@ pub struct CheckEnv {
     /// with everything others can do, so nothing is missed.)
     took_lock: bool,
     /// What the system call will take away, until it has its first lock.
-    revokes: Vec<PageRange>,
+    revokes: SmallVec<[PageRange; 2]>,
 }
 
 /// What a thread is resumed with.
@@ -169,7 +169,7 @@ impl CheckEnv {
             past: standing.past,
             checkpoints,
             took_lock: false,
-            revokes: Vec::new(),
+            revokes: SmallVec::new(),
         }
     }
 
@@ -209,9 +209,10 @@ impl CheckEnv {
     }
 
     /// The thread is done: where it was left.
-    pub fn finish(mut self) -> Option<Stopped> {
-        self.stop(Next::Done);
-        self.stopped
+    pub fn finish(self) -> Stopped {
+        let standing = Standing { next: Next::Done, past: self.past, act: self.act };
+        let CheckEnv { stopped, world, log, .. } = self;
+        stopped.unwrap_or(Stopped { world, standing, log })
     }
 
     /// What the thread was told here before, if it is still being brought back.
@@ -258,7 +259,7 @@ impl CheckEnv {
     }
 
     /// The system call that comes next takes these pages away; it begins when it takes its first lock.
-    pub fn revokes(&mut self, ranges: Vec<PageRange>) {
+    pub fn revokes(&mut self, ranges: SmallVec<[PageRange; 2]>) {
         self.revokes = ranges;
     }
 
@@ -348,9 +349,6 @@ impl Env for CheckEnv {
             return;
         }
         self.pause(Next::Lock(lock));
-        if !is_free(&self.world, lock) {
-            resume_unwind(Box::new(self.stopped.take()));
-        }
         self.world.ghost.locks.take(lock, self.context.thread.0);
         let revokes = std::mem::take(&mut self.revokes);
         if !revokes.is_empty() {

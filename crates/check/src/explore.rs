@@ -11,7 +11,7 @@ use crate::place::place;
 use crate::property::{PropertySet, Violation};
 use crate::schedule::Schedule;
 use crate::shadow::{Watch, Watched};
-use crate::state::{Choice, Setting, State};
+use crate::state::{Choice, Pools, Setting, State};
 use crate::trace::{StepTaken, trace};
 use crate::unroll::unroll;
 use crate::{key::Bytes, key::Key};
@@ -175,6 +175,7 @@ pub fn check(
             start: Instant::now(),
             seen: HashSet::default(),
             reached: Vec::new(),
+            pools: Pools::default(),
         };
         if options.workers == 1 {
             return explorer.explore();
@@ -229,6 +230,7 @@ struct Explorer<'a> {
     start: Instant,
     seen: Keys,
     reached: Vec<Reached>,
+    pools: Pools,
 }
 
 /// What may follow a state.
@@ -307,9 +309,10 @@ impl Explorer<'_> {
                     report.counterexample = Some(self.counterexample(number, choice, violation)?);
                     return Ok(true);
                 }
-                if let Some(state) = state
+                if let Some(mut state) = state
                     && self.seen.insert(key)
                 {
+                    state.intern(&mut self.pools);
                     self.reached.push(Reached { parent: number, choice });
                     next.push((self.reached.len() as u32 - 1, state));
                 }
@@ -322,7 +325,7 @@ impl Explorer<'_> {
         let end = state.is_end().then(|| self.options.watching.made(&state.world));
         let mut bytes = Bytes::default();
         let mut successors = Vec::new();
-        for choice in self.setting.choices(state) {
+        for &choice in &state.choices {
             let after = self.setting.after(state, choice);
             if let Some(error) = after.world.inconsistency {
                 return Err(error.into());

@@ -18,6 +18,11 @@ impl From<u128> for Key {
 pub struct Bytes(Vec<u8>);
 
 impl Bytes {
+    /// With room for a part of a world.
+    pub fn with_room() -> Bytes {
+        Bytes(Vec::with_capacity(512))
+    }
+
     /// The key of everything taken down; the room is used again.
     pub fn key(&mut self) -> Key {
         let key = xxh3_128(&self.0).into();
@@ -32,6 +37,37 @@ impl Hasher for Bytes {
         self.0.extend_from_slice(bytes);
     }
 
+    // Fixed sizes need no call to copy them.
+    #[inline]
+    fn write_u8(&mut self, n: u8) {
+        self.0.push(n);
+    }
+
+    #[inline]
+    fn write_u16(&mut self, n: u16) {
+        self.0.extend_from_slice(&n.to_ne_bytes());
+    }
+
+    #[inline]
+    fn write_u32(&mut self, n: u32) {
+        self.0.extend_from_slice(&n.to_ne_bytes());
+    }
+
+    #[inline]
+    fn write_u64(&mut self, n: u64) {
+        self.0.extend_from_slice(&n.to_ne_bytes());
+    }
+
+    #[inline]
+    fn write_usize(&mut self, n: usize) {
+        self.write_u64(n as u64);
+    }
+
+    #[inline]
+    fn write_isize(&mut self, n: isize) {
+        self.write_u64(n as u64);
+    }
+
     fn finish(&self) -> u64 {
         xxh3_128(&self.0) as u64
     }
@@ -39,7 +75,7 @@ impl Hasher for Bytes {
 
 /// `key`, and `value` after it.
 pub fn extend(key: Key, value: &impl Hash) -> Key {
-    let mut bytes = Bytes(Vec::with_capacity(64));
+    let mut bytes = Bytes(Vec::with_capacity(128));
     key.hash(&mut bytes);
     value.hash(&mut bytes);
     bytes.key()

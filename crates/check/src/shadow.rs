@@ -72,7 +72,8 @@ type Fate = Option<Vpn>;
 pub struct Contents {
     /// What is looked at.
     pub watch: Watched,
-    pages: Shared<Pages>,
+    /// What pages hold.
+    pub pages: Shared<Pages>,
     /// Locks held, by whom.
     pub locks: Locks,
     /// What the watched loads returned.
@@ -87,7 +88,7 @@ pub struct Contents {
 
 /// Page contents, and what each page should hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Pages {
+pub struct Pages {
     frames: BTreeMap<Pfn, Value>,
     slots: BTreeMap<u32, Value>,
     /// What frames held when they were written to swap.

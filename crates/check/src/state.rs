@@ -5,20 +5,25 @@ use crate::env::{CheckEnv, Log, Next, Resume, Standing, Stopped, is_free};
 use crate::judge;
 use crate::key::{Bytes, Key};
 use crate::property::{Exercised, PropertySet};
-use crate::shadow::{CheckWorld, Contents, NoLog, Watched};
+use crate::shadow::{CheckWorld, Contents, NoLog, Pages, Watched};
+use crate::shared::Pool;
 use crate::threads::run;
-use crate::tlb::{MaySets, cacheable};
+use crate::tlb::{MaySets, Slots, cacheable};
 use crate::unroll::Act;
 use needless_model::addr::{CpuId, ThreadId, Vpn};
 use needless_model::arch::TINY;
 use needless_model::env::{Context, Lock};
 use needless_model::kernel::switch::switch_mm;
 use needless_model::kernels::KernelRow;
-use needless_model::machine::world::{USER_MM, World, WorldSpec};
+use needless_model::machine::cpu::Cpu;
+use needless_model::machine::frames::Frames;
+use needless_model::machine::mm::Mm;
+use needless_model::machine::swap::Swap;
+use needless_model::machine::world::{Task, USER_MM, World, WorldSpec};
 use needless_model::program::Program;
 use needless_model::site::Site;
+use smallvec::{SmallVec, smallvec};
 use std::hash::Hash;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// Frames and swap slots of the checked machine.
 const FRAMES: u32 = 16;
@@ -62,8 +67,13 @@ struct Member {
 pub struct State {
     /// The world.
     pub world: Box<CheckWorld>,
-    threads: Vec<Member>,
+    threads: SmallVec<[Member; 4]>,
+    /// What can happen next.
+    pub choices: Choices,
 }
+
+/// Choices, in a fixed order.
+pub type Choices = SmallVec<[Choice; 8]>;
 
 /// What states have in common.
 pub struct Setting<'a> {
@@ -117,17 +127,24 @@ impl Setting<'_> {
             let context = self.context(thread);
             switch_mm(&mut world, context.at(Site::SwitchMm), context.cpu, USER_MM);
         }
-        let start = Member { standing: Standing { next: Next::Done, past: Key::default(), act: 0 }, log: None };
-        let mut threads = vec![start; self.program.threads.len()];
+        let start = Member {
+            standing: Standing { next: Next::Done, past: Key::default(), act: 0 },
+            log: None,
+        };
+        let mut threads = smallvec![start; self.program.threads.len()];
         for thread in 0..threads.len() {
             world = self.resume(world, &mut threads, thread, None);
         }
-        State { world, threads }
+        self.with_choices(State { world, threads, choices: Choices::new() })
     }
 
-    /// What can happen next.
-    pub fn choices(&self, state: &State) -> Vec<Choice> {
-        let mut choices = Vec::new();
+    fn with_choices(&self, mut state: State) -> State {
+        state.choices = self.choices(&state);
+        state
+    }
+
+    fn choices(&self, state: &State) -> Choices {
+        let mut choices = Choices::new();
         for (thread, member) in state.threads.iter().enumerate() {
             let ways = match member.standing.next {
                 Next::Step(_) => 1,
@@ -162,12 +179,12 @@ impl Setting<'_> {
 
     /// The state after `choice`.
     pub fn after(&self, state: &State, choice: Choice) -> State {
-        let State { mut world, mut threads } = state.clone();
+        let (mut world, mut threads) = (state.world.clone(), state.threads.clone());
         world.ghost.exercised = Exercised::default();
         world.tlbs.exercised = Exercised::default();
         let Choice::Go { thread, way } = choice else {
             cache(&mut world, choice);
-            return State { world, threads };
+            return self.with_choices(State { world, threads, choices: Choices::new() });
         };
         let thread = usize::from(thread);
         match threads[thread].standing.next {
@@ -179,11 +196,11 @@ impl Setting<'_> {
             }
             _ => world = self.resume(world, &mut threads, thread, Some(usize::from(way))),
         }
-        let mut state = State { world, threads };
+        let mut state = self.with_choices(State { world, threads, choices: Choices::new() });
         judge::state(&mut state.world);
         if state.is_end() {
             judge::end(&mut state.world);
-        } else if !self.explicit && self.choices(&state).is_empty() {
+        } else if state.choices.is_empty() {
             let waiting = self.waiting(&state);
             judge::stuck(&mut state.world, &waiting);
         }
@@ -224,22 +241,38 @@ impl Setting<'_> {
         };
         let (acts, from) = (&self.acts[thread], member.standing.act as usize);
         let mut env = CheckEnv::resume(resume);
-        let run = AssertUnwindSafe(|| {
-            run(&mut env, acts, from);
-            env.finish()
-        });
-        let stopped = catch_unwind(run).unwrap_or_else(|panic| {
-            panic.downcast().map_or_else(|panic| resume_unwind(panic), |left| *left)
-        });
-        let Some(Stopped { world, standing, log }) = stopped else {
-            unreachable!("a thread that is resumed stops")
-        };
+        run(&mut env, acts, from);
+        let Stopped { world, standing, log } = env.finish();
         (member.standing, member.log) = (standing, log);
         world
     }
 }
 
+/// The parts of worlds.
+#[derive(Debug, Default)]
+pub struct Pools {
+    mms: Pool<Mm>,
+    cpus: Pool<Vec<Cpu>>,
+    tasks: Pool<Vec<Task>>,
+    frames: Pool<Frames>,
+    swap: Pool<Swap>,
+    slots: Pool<Slots>,
+    pages: Pool<Pages>,
+}
+
 impl State {
+    /// Shares the parts of its world with the states before it.
+    pub fn intern(&mut self, pools: &mut Pools) {
+        let w = &mut *self.world;
+        w.mms.iter_mut().for_each(|mm| pools.mms.intern(mm));
+        pools.cpus.intern(&mut w.cpus);
+        pools.tasks.intern(&mut w.tasks);
+        pools.frames.intern(&mut w.frames);
+        pools.swap.intern(&mut w.swap);
+        pools.slots.intern(&mut w.tlbs.slots);
+        pools.pages.intern(&mut w.ghost.pages);
+    }
+
     /// Whether every thread is done.
     pub fn is_end(&self) -> bool {
         self.threads.iter().all(|member| member.standing.next == Next::Done)

@@ -62,7 +62,7 @@ impl fmt::Display for Entry {
 }
 
 /// By CPU and identifier: whose it is, and what may be cached.
-type Slots = BTreeMap<(CpuId, usize), (MmId, BTreeSet<Entry>)>;
+pub type Slots = BTreeMap<(CpuId, usize), (MmId, BTreeSet<Entry>)>;
 
 /// The may-cache set of each slot of each CPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -71,7 +71,8 @@ pub struct MaySets {
     explicit: bool,
     /// The properties whose case occurred in the last step.
     pub exercised: Exercised,
-    slots: Shared<Slots>,
+    /// By CPU and identifier.
+    pub slots: Shared<Slots>,
 }
 
 impl MaySets {

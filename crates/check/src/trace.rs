@@ -44,7 +44,7 @@ pub fn trace(
     let mut steps = Vec::with_capacity(choices.len());
     let mut acts = vec![None; setting.program.threads.len()];
     for (index, choice) in choices.iter().enumerate() {
-        if !setting.choices(&state).contains(choice) {
+        if !state.choices.contains(choice) {
             return Err(CheckError::Schedule { step: index + 1, word: choice.to_string() });
         }
         let mut step = describe(setting, &state, *choice);

@@ -6,6 +6,7 @@ use crate::shadow::Value;
 use needless_model::addr::{PageRange, Vpn};
 use needless_model::program::{Access, Advice, Op, OpKind, Order, Program, Prot, RangeExpr};
 use needless_model::rng::SplitMix64;
+use smallvec::{SmallVec, smallvec};
 
 /// Most actions of one thread.
 const MAX_ACTIONS: usize = 10_000;
@@ -51,13 +52,13 @@ impl Action {
     }
 
     /// The pages that it takes away from whoever uses them.
-    pub fn revokes(&self) -> Vec<PageRange> {
+    pub fn revokes(&self) -> SmallVec<[PageRange; 2]> {
         match self {
             Action::Unmap(range)
             | Action::Protect(range, Prot::None | Prot::Read)
-            | Action::Advise(range, Advice::DontNeed) => vec![*range],
-            Action::Remap(from, to) => vec![*from, PageRange::new(*to, from.pages())],
-            _ => Vec::new(),
+            | Action::Advise(range, Advice::DontNeed) => smallvec![*range],
+            Action::Remap(from, to) => smallvec![*from, PageRange::new(*to, from.pages())],
+            _ => SmallVec::new(),
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::property::Property;
 use crate::shadow::{CheckWorld, Value};
 use crate::tlb::Entry;
 use needless_model::addr::Vpn;
+use needless_model::env::Learnt;
 use needless_model::machine::world::At;
 use needless_model::program::Access;
 use needless_model::pte::{PresentPte, Pte};
@@ -19,6 +20,12 @@ pub enum Went {
     OnlyWalked,
     /// It was refused.
     Faulted,
+}
+
+impl Learnt for Went {
+    fn nothing() -> Went {
+        Went::OnlyWalked
+    }
 }
 
 /// A way that is open to the processor.

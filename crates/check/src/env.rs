@@ -3,9 +3,9 @@
 //!
 //! Protocol: [`CheckEnv::resume`] with the thread's log; the thread runs from its start and is told
 //! what it learnt before ([`Learnt`]) without touching the world. At the log's end it takes the step
-//! asked for. At the next point where others could come between, [`Stopped`] is put aside. The rest
-//! of its action then runs on a world that nobody looks at any more, without waiting for locks, which
-//! costs much less than to unwind from where it is.
+//! asked for. At the next point where others could come between, it is left. It then comes to the end
+//! of its action on answers that say nothing, without touching the world, which costs much less than
+//! to unwind from where it is.
 
 use crate::key::{Key, extend};
 use crate::shadow::{CheckMode, CheckWorld, begin_revoking};
@@ -119,7 +119,7 @@ pub struct CheckEnv {
     /// How many more steps it may take.
     steps: usize,
     /// Where it was left, after which nothing counts any more.
-    stopped: Option<Stopped>,
+    stopped: Option<(Standing, Log)>,
     /// Which of its ways the next access takes.
     way: usize,
     past: Key,
@@ -199,7 +199,7 @@ impl CheckEnv {
         if self.stopped.is_none() {
             let standing = Standing { next, past: self.past, act: self.act };
             let log = self.log.clone();
-            self.stopped = Some(Stopped { world: self.world.clone(), standing, log });
+            self.stopped = Some((standing, log));
         }
     }
 
@@ -212,7 +212,8 @@ impl CheckEnv {
     pub fn finish(self) -> Stopped {
         let standing = Standing { next: Next::Done, past: self.past, act: self.act };
         let CheckEnv { stopped, world, log, .. } = self;
-        stopped.unwrap_or(Stopped { world, standing, log })
+        let (standing, log) = stopped.unwrap_or((standing, log));
+        Stopped { world, standing, log }
     }
 
     /// What the thread was told here before, if it is still being brought back.
@@ -224,9 +225,6 @@ impl CheckEnv {
     }
 
     fn learn<R: Learnt>(&mut self, value: &R) {
-        if self.is_left() {
-            return;
-        }
         self.past = extend(self.past, value);
         let before = self.log.take();
         self.log = Some(Arc::new(Node { before, value: value.clone() }));
@@ -254,6 +252,9 @@ impl CheckEnv {
             return told;
         }
         self.pause(Next::Access { page, write });
+        if self.is_left() {
+            return R::nothing();
+        }
         let way = self.way;
         self.act(Site::HardwareWalk, |w, at| perform(w, at, way))
     }
@@ -265,7 +266,7 @@ impl CheckEnv {
 
     /// Looks at the world as it is when a system call returns.
     pub fn observe(&mut self, look: impl FnOnce(&mut CheckWorld, At)) {
-        if self.told::<()>().is_none() {
+        if self.told::<()>().is_none() && !self.is_left() {
             self.act(Site::HardwareWalk, look);
         }
     }
@@ -315,6 +316,9 @@ impl Env for CheckEnv {
         if !std::mem::take(&mut self.took_lock) {
             self.pause(Next::Step(site));
         }
+        if self.is_left() {
+            return R::nothing();
+        }
         self.act(site, action)
     }
 
@@ -325,10 +329,13 @@ impl Env for CheckEnv {
         mut action: impl FnMut(&mut CheckWorld, At, CpuId),
     ) {
         let mut left: Vec<CpuId> = cpus.iter().collect();
-        while !left.is_empty() {
+        while !left.is_empty() && !self.is_left() {
             let told: Option<CpuId> = self.told();
             let cpu = told.unwrap_or_else(|| {
                 self.pause(Next::Interrupt(site, bits(&left)));
+                if self.is_left() {
+                    return left[0];
+                }
                 let cpu = *left.get(self.way).unwrap_or(&left[0]);
                 self.act(site, |w, at| {
                     action(w, at, cpu);
@@ -349,6 +356,9 @@ impl Env for CheckEnv {
             return;
         }
         self.pause(Next::Lock(lock));
+        if self.is_left() {
+            return;
+        }
         self.world.ghost.locks.take(lock, self.context.thread.0);
         let revokes = std::mem::take(&mut self.revokes);
         if !revokes.is_empty() {
@@ -363,6 +373,9 @@ impl Env for CheckEnv {
             return told;
         }
         self.pause(Next::Step(Site::FolioTryLock));
+        if self.is_left() {
+            return false;
+        }
         let free = is_free(&self.world, lock);
         if free {
             self.world.ghost.locks.take(lock, self.context.thread.0);
@@ -373,7 +386,7 @@ impl Env for CheckEnv {
 
     fn unlock(&mut self, lock: Lock) {
         // What was unlocked before the log's end is not locked any more.
-        if self.told == self.to_tell.len() {
+        if self.told == self.to_tell.len() && !self.is_left() {
             self.world.ghost.locks.release(lock, self.context.thread.0);
         }
     }

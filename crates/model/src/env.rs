@@ -13,8 +13,10 @@ use crate::event::EventKind;
 use crate::machine::cpuset::CpuSet;
 use crate::machine::world::{At, Mode, World};
 use crate::policy::Policies;
+use crate::pte::Pte;
 use crate::site::Site;
-use crate::verdict::Verdict;
+use crate::verdict::{Judgement, Reason, Verdict};
+use smallvec::{Array, SmallVec};
 use std::hash::Hash;
 
 /// A lock of the kernel.
@@ -44,9 +46,94 @@ pub struct Context {
 }
 
 /// What a step can return.
-pub trait Learnt: Hash + Clone + Send + Sync + 'static {}
+pub trait Learnt: Hash + Clone + Send + Sync + 'static {
+    /// What a thread is told that the checker has left behind, so that it comes to the end of its
+    /// operation soon: that there was nothing.
+    fn nothing() -> Self;
+}
 
-impl<T: Hash + Clone + Send + Sync + 'static> Learnt for T {}
+/// Things whose default is nothing.
+macro_rules! default_is_nothing {
+    ($($type:ty),*) => {
+        $(impl Learnt for $type {
+            fn nothing() -> Self {
+                Self::default()
+            }
+        })*
+    };
+}
+
+default_is_nothing!((), bool, u32, u64, usize, CpuSet);
+
+impl Learnt for Vpn {
+    fn nothing() -> Vpn {
+        Vpn(0)
+    }
+}
+
+impl Learnt for Pfn {
+    fn nothing() -> Pfn {
+        Pfn(0)
+    }
+}
+
+impl Learnt for CpuId {
+    fn nothing() -> CpuId {
+        CpuId(0)
+    }
+}
+
+impl Learnt for Pte {
+    fn nothing() -> Pte {
+        Pte::None
+    }
+}
+
+impl Learnt for Verdict {
+    fn nothing() -> Verdict {
+        Verdict::new(Judgement::Needed, Reason::NothingStale)
+    }
+}
+
+impl<T: Hash + Clone + Send + Sync + 'static> Learnt for Option<T> {
+    fn nothing() -> Self {
+        None
+    }
+}
+
+impl<T: Learnt, E: Hash + Clone + Send + Sync + 'static> Learnt for Result<T, E> {
+    fn nothing() -> Self {
+        Ok(T::nothing())
+    }
+}
+
+impl<T: Hash + Clone + Send + Sync + 'static> Learnt for Vec<T> {
+    fn nothing() -> Self {
+        Vec::new()
+    }
+}
+
+impl<A> Learnt for SmallVec<A>
+where
+    A: Array + Send + Sync + 'static,
+    A::Item: Hash + Clone + Send + Sync + 'static,
+{
+    fn nothing() -> Self {
+        SmallVec::new()
+    }
+}
+
+impl<A: Learnt, B: Learnt> Learnt for (A, B) {
+    fn nothing() -> Self {
+        (A::nothing(), B::nothing())
+    }
+}
+
+impl<A: Learnt, B: Learnt, C: Learnt> Learnt for (A, B, C) {
+    fn nothing() -> Self {
+        (A::nothing(), B::nothing(), C::nothing())
+    }
+}
 
 /// What kernel operations run in.
 pub trait Env {

@@ -5,7 +5,7 @@
 //! needless.
 
 use crate::addr::Pfn;
-use crate::env::{Env, Lock};
+use crate::env::{Env, Learnt, Lock};
 use crate::event::{EventKind, FaultClass};
 use crate::kernel::anon::{allocate_zeroed, map_new_page, new_pte};
 use crate::kernel::fault::{Fault, OutOfMemory, Served};
@@ -28,6 +28,12 @@ enum Decision {
     Copy,
     /// An LRU batch may hold the extra reference: drain this CPU's and look again.
     DrainFirst,
+}
+
+impl Learnt for Decision {
+    fn nothing() -> Decision {
+        Decision::Raced
+    }
 }
 
 /// Serves a write to a page whose PTE is `old` and read-only.

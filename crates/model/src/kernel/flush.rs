@@ -7,7 +7,7 @@
 //! Source: arch/x86/mm/tlb.c of 5.10, 6.1, 6.12 and 7.3; FACTS section 2.
 
 use crate::addr::{CpuId, MmId, PageRange};
-use crate::env::Env;
+use crate::env::{Env, Learnt};
 use crate::event::{EventKind, FlushReason};
 use crate::kernel::switch::switch_mm;
 use crate::machine::cpu::{Cpu, INIT_MM};
@@ -73,6 +73,21 @@ struct Info {
     new_gen: Option<u64>,
     initiator: CpuId,
     verdict: Verdict,
+}
+
+impl Learnt for Info {
+    fn nothing() -> Info {
+        Info {
+            site: Site::FlushTlbMmRange,
+            mm: None,
+            range: None,
+            stride_shift: 0,
+            freed_tables: false,
+            new_gen: None,
+            initiator: CpuId(0),
+            verdict: Verdict::nothing(),
+        }
+    }
 }
 
 /// Flushes part or all of the caller's address space on every CPU that may hold it.

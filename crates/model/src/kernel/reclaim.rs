@@ -6,7 +6,7 @@
 //! Source: mm/vmscan.c:shrink_folio_list, mm/rmap.c:try_to_unmap_one (5.10 to 7.3).
 
 use crate::addr::{PageRange, Pfn};
-use crate::env::{Env, Lock};
+use crate::env::{Env, Learnt, Lock};
 use crate::event::EventKind;
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
 use crate::kernel::lru::folio_add_lru;
@@ -184,6 +184,12 @@ enum Unmapped {
     Nothing,
     /// A page freed by `MADV_FREE` was written again: it stays.
     Redirtied,
+}
+
+impl Learnt for Unmapped {
+    fn nothing() -> Unmapped {
+        Unmapped::Nothing
+    }
 }
 
 /// Replaces the page's PTE by its swap entry; whether the page is unmapped now.

@@ -2,7 +2,7 @@
 
 use crate::addr::{PageRange, Pfn, Vpn};
 use crate::arch::Arch;
-use crate::env::Env;
+use crate::env::{Env, Learnt};
 use crate::kernel::gather::Gather;
 use crate::kernel::unmap_batch::flush_tlb_batched_pending;
 use crate::machine::world::{At, Ghost, Mode, World};
@@ -82,6 +82,12 @@ enum Zapped {
     Special,
     /// A page, to be freed after the flush.
     Page(Pfn),
+}
+
+impl Learnt for Zapped {
+    fn nothing() -> Zapped {
+        Zapped::Nothing
+    }
 }
 
 fn zap_pte<M: Mode>(w: &mut World<M>, at: At, page: Vpn) -> Zapped {

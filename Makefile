@@ -6,7 +6,7 @@ CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TARGET_DIR
 BIN := $(CARGO_TARGET_DIR)/release
 
-.PHONY: help setup native build demo test agree bench lint licences
+.PHONY: help setup native build demo test check agree bench lint licences
 
 help: ## list the recipes
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|'
@@ -29,6 +29,10 @@ demo: native ## the main job: one scenario on this kernel and in the model
 
 test: setup ## every test
 	scripts/test.sh
+
+# Without `native`: the checker needs no runner.
+check: setup ## every litmus test on every kernel row that it names
+	cargo run --locked --release -p needless -- check --catalogue
 
 # Five series, and the running kernel; docs/kernels.md has those between. Kernels come from Debian's archive when they are missing.
 agree: native ## the model against real kernels at length; writes docs/agreement.md

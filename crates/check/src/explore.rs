@@ -6,6 +6,7 @@
 //! they were reached. Successors are computed side by side and taken in one order, so that the result
 //! does not depend on how many workers there are.
 
+use crate::drive::keys;
 use crate::observe::{Observed, Watching};
 use crate::place::place;
 use crate::property::{PropertySet, Violation};
@@ -168,21 +169,22 @@ pub fn check(
     row: &KernelRow,
     options: &Options<'_>,
 ) -> Result<Report, CheckError> {
+    with_setting(program, row, options, |setting| Explorer::new(setting, options).run())
+}
+
+/// Explores, and tells which states on the way of `schedule` are among those reached: one for the
+/// start, and one for each step.
+pub fn reaches(
+    program: &Program,
+    row: &KernelRow,
+    options: &Options<'_>,
+    schedule: &Schedule,
+) -> Result<(Report, Vec<bool>), CheckError> {
     with_setting(program, row, options, |setting| {
-        let explorer = Explorer {
-            setting,
-            options,
-            start: Instant::now(),
-            seen: HashSet::default(),
-            reached: Vec::new(),
-            pools: Pools::default(),
-        };
-        if options.workers == 1 {
-            return explorer.explore();
-        }
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(options.workers).build();
-        let pool = pool.map_err(|error| CheckError::Workers(error.to_string()))?;
-        pool.install(|| explorer.explore())
+        let keys = keys(&setting, schedule)?;
+        let mut explorer = Explorer::new(setting, options);
+        let report = explorer.run()?;
+        Ok((report, keys.iter().map(|key| explorer.seen.contains(key)).collect()))
     })
 }
 
@@ -250,8 +252,25 @@ struct Left {
     successors: Vec<Successor>,
 }
 
-impl Explorer<'_> {
-    fn explore(mut self) -> Result<Report, CheckError> {
+impl<'a> Explorer<'a> {
+    fn new(setting: Setting<'a>, options: &'a Options<'a>) -> Explorer<'a> {
+        let (seen, reached) = (HashSet::default(), Vec::new());
+        let pools = Pools::default();
+        Explorer { setting, options, start: Instant::now(), seen, reached, pools }
+    }
+
+    /// With as many workers as asked for.
+    fn run(&mut self) -> Result<Report, CheckError> {
+        let workers = self.options.workers;
+        if workers == 1 {
+            return self.explore();
+        }
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(workers).build();
+        let pool = pool.map_err(|error| CheckError::Workers(error.to_string()))?;
+        pool.install(|| self.explore())
+    }
+
+    fn explore(&mut self) -> Result<Report, CheckError> {
         let initial = self.setting.initial();
         self.seen.insert(initial.key(&mut Bytes::default()));
         self.reached.push(Reached { parent: 0, choice: Choice::Go { thread: 0, way: 0 } });

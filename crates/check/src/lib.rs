@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod drive;
 mod env;
 mod explore;
 mod judge;
@@ -29,9 +30,17 @@ mod tlb;
 mod trace;
 mod unroll;
 
-pub use explore::{Bound, CheckError, Counterexample, Options, Progress, Report, check, replay};
+pub use access::Way;
+pub use drive::{Driven, Offer, drive};
+pub use env::Next;
+pub use explore::{
+    Bound, CheckError, Counterexample, Options, Progress, Report, check, reaches, replay,
+};
 pub use observe::{Observed, Watching};
+pub use place::place;
 pub use print::write_steps;
 pub use property::{Property, PropertySet, Violation};
 pub use schedule::{BadSchedule, Schedule};
+pub use state::Choice;
+pub use tlb::Entry;
 pub use trace::{PageState, StepTaken};

@@ -9,6 +9,9 @@ use std::fmt;
 const WIDTH: usize = 100;
 const NUMBER: usize = 6;
 
+/// Where the words on a violation begin.
+const INDENT: usize = "VIOLATED  ".len();
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Report { states, ends, depth, exercised, counterexample, bound, observed } = self;
@@ -50,10 +53,26 @@ impl fmt::Display for Bound {
 impl fmt::Display for Counterexample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Counterexample { violation, steps, schedule, cpus } = self;
-        writeln!(f, "VIOLATED  {}", violation.property)?;
-        writeln!(f, "          {}\n", violation.what)?;
+        writeln!(f, "{violation}\n")?;
         write_steps(f, steps, Some(violation), *cpus)?;
         writeln!(f, "\nschedule: {schedule}")
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VIOLATED  {}", self.property)?;
+        let mut column = WIDTH;
+        for word in self.what.split(' ') {
+            column += 1 + word.chars().count();
+            if column > WIDTH {
+                write!(f, "\n{:INDENT$}{word}", "")?;
+                column = INDENT + word.chars().count();
+            } else {
+                write!(f, " {word}")?;
+            }
+        }
+        Ok(())
     }
 }
 

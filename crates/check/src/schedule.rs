@@ -84,7 +84,7 @@ fn parse(word: &str) -> Option<Choice> {
     }
     let digits = word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len());
     let thread = word[..digits].parse().ok()?;
-    let way = match word[digits..].as_bytes() {
+    let way = match &word.as_bytes()[digits..] {
         [] => 0,
         [b'w', ..] if word.len() > digits + 1 => word[digits + 1..].parse().ok()?,
         [letter @ b'b'..=b'z'] => letter - b'a',

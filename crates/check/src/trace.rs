@@ -51,7 +51,7 @@ pub fn trace(
         if let Choice::Go { thread, .. } = choice {
             let thread = usize::from(*thread);
             let act = state.act(thread);
-            if std::mem::replace(&mut acts[thread], Some(act)) != Some(act) {
+            if acts[thread].replace(act) != Some(act) {
                 let op = setting.acts[thread].get(act as usize).map(|act| act.op as usize);
                 step.operation = op.and_then(|op| setting.program.op_texts.get(op)).cloned();
             }

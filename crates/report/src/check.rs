@@ -83,9 +83,7 @@ fn found(report: &Report) -> String {
 pub fn replayed_text(replayed: &Replayed) -> String {
     let Replayed { scenario, target, steps, violation, .. } = replayed;
     let outcome = match violation {
-        Some(violation) => {
-            format!("VIOLATED  {}\n          {}", violation.property, violation.what)
-        }
+        Some(violation) => violation.to_string(),
         None => "nothing is violated".to_owned(),
     };
     let cpus = steps.iter().map(|step| step.cpu.index() + 1).max().unwrap_or(1);

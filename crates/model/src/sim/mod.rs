@@ -12,6 +12,7 @@ mod interpret;
 pub use env::{NoGhost, SimEnv, SimLog, SimMode, SimWorld};
 
 use crate::addr::ThreadId;
+use crate::arch::Arch;
 use crate::env::Context;
 use crate::kernel::exit::{exit_mmap, exit_thread};
 use crate::kernels::KernelRow;
@@ -147,12 +148,7 @@ pub fn run_with(
     options: &SimOptions,
     on_round: &mut dyn FnMut(&Round),
 ) -> Result<TargetRun, SimError> {
-    if program.version != PROGRAM_VERSION {
-        return Err(SimError::Version { found: program.version });
-    }
-    let mut world = new_world(program, row, options);
-    let mut machine = Machine::new(program, &mut world, options, on_round);
-    machine.run()?;
+    let mut world = settled(program, row, row.config.arch(), options, on_round)?;
     let final_pages = final_pages(program, &world);
     finish(program, &mut world);
     if let Some(error) = consistency::check(&world) {
@@ -173,13 +169,38 @@ pub fn run_with(
     })
 }
 
-fn new_world(program: &Program, row: &KernelRow, options: &SimOptions) -> SimWorld {
+/// The world of a machine of `arch` when every thread of `program` is done or waits for the end.
+pub fn end_state(
+    program: &Program,
+    row: &KernelRow,
+    arch: Arch,
+    options: &SimOptions,
+) -> Result<SimWorld, SimError> {
+    settled(program, row, arch, options, &mut |_| {})
+}
+
+fn settled(
+    program: &Program,
+    row: &KernelRow,
+    arch: Arch,
+    options: &SimOptions,
+    on_round: &mut dyn FnMut(&Round),
+) -> Result<SimWorld, SimError> {
+    if program.version != PROGRAM_VERSION {
+        return Err(SimError::Version { found: program.version });
+    }
+    let mut world = new_world(program, row, arch, options);
+    Machine::new(program, &mut world, options, on_round).run()?;
+    Ok(world)
+}
+
+fn new_world(program: &Program, row: &KernelRow, arch: Arch, options: &SimOptions) -> SimWorld {
     let swap_pages =
         program.machine.swap.map_or(0, |swap| swap.size_bytes / crate::addr::PAGE_SIZE);
     let spec = WorldSpec {
         policies: row.policies,
         config: row.config,
-        arch: row.config.arch(),
+        arch,
         cpus: usize::from(program.machine.cpus).max(1),
         threads: program.threads.len(),
         others: program.other_processes(),

@@ -1,0 +1,113 @@
+//! Every built-in litmus test, on every row that it names.
+
+use crate::{compiled, explore, litmus_test};
+use needless_check::litmus::{Case, Test, Verdict, cases, run_all};
+use needless_check::{Options, Property};
+use needless_scenario::{Settings, Source, builtin};
+use std::sync::Mutex;
+
+/// Run by `needless check --catalogue` only: with three CPUs it has a million states.
+pub const LONG: &str = "batched-pending";
+
+/// The mutants of [`LONG`] that two CPUs do not show: two threads have to reclaim at once.
+const THREE_CPUS: [&str; 2] =
+    ["7.3+pending-cleared,mutant=cleared-all", "7.3+pending-cleared,mutant=counted-early"];
+
+fn verdicts(tests: &[Test]) -> Vec<(String, Case, Verdict)> {
+    let done = Mutex::new(0);
+    let options = Options { workers: 2, ..Options::default() };
+    let verdicts = run_all(tests, &options, &|_, _| *done.lock().unwrap() += 1).unwrap();
+    assert_eq!(*done.lock().unwrap(), verdicts.len());
+    verdicts
+}
+
+fn assert_expected(verdicts: &[(String, Case, Verdict)]) {
+    let unexpected = verdicts.iter().filter(|(_, _, verdict)| !verdict.unexpected.is_empty());
+    let unexpected: Vec<String> = unexpected
+        .map(|(name, case, verdict)| format!("{name} on {}: {:?}", case.row, verdict.unexpected))
+        .collect();
+    assert!(unexpected.is_empty(), "{unexpected:#?}");
+}
+
+#[test]
+fn every_litmus_test_is_as_expected() {
+    let names = builtin::litmus_names().filter(|name| *name != LONG);
+    let mut tests: Vec<Test> = names.map(|name| litmus_test(name, &[])).collect();
+    assert!(tests.len() >= 15);
+    let mut long = litmus_test(LONG, &[("cpus", "2")]);
+    let all = cases(&long.litmus).len();
+    long.litmus.fails.retain(|failing| !THREE_CPUS.contains(&failing.row.as_str()));
+    assert_eq!(cases(&long.litmus).len() + THREE_CPUS.len(), all, "the catalogue checks these");
+    tests.push(long);
+    let verdicts = verdicts(&tests);
+    assert_eq!(verdicts.len(), tests.iter().map(|test| cases(&test.litmus).len()).sum::<usize>());
+    assert_expected(&verdicts);
+}
+
+/// A change here must be explained, not just pinned again: each kernel operation's steps, and what
+/// counts as the same state, decide these numbers.
+#[test]
+fn state_counts_are_pinned() {
+    let pinned = [
+        ("zero-cow", "6.12", 147),
+        ("gather-early-free", "5.10", 102),
+        ("asid-recycle", "7.3", 317),
+        ("swapin-race", "6.12", 147),
+        ("pageout-write", "6.1", 1746),
+        ("madv-nested", "6.12", 1563),
+    ];
+    let states = |(name, row, _)| {
+        let program = litmus_test(name, &[]).program;
+        (name, row, explore(&program, row, &Options::default()).states)
+    };
+    assert_eq!(pinned.map(states), pinned);
+}
+
+/// A fault is served, and the access goes on: the case of P11, which litmus tests do not name.
+#[test]
+fn progress_is_exercised() {
+    for row in ["5.10", "6.1", "6.12", "7.3"] {
+        let program = litmus_test("pageout-read", &[]).program;
+        let report = explore(&program, row, &Options::default());
+        assert!(report.holds() && report.ends > 0, "{row}: {report:?}");
+        assert!(report.exercised.has(Property::Progress), "{row}");
+    }
+}
+
+/// An expectation that is wrong is told: each of these differs from the truth in one thing.
+#[test]
+fn a_wrong_expectation_is_told() {
+    let told = |change: &dyn Fn(&mut Test), row: &str| {
+        let mut test = litmus_test("gather-early-free", &[]);
+        change(&mut test);
+        let verdicts = verdicts(&[test]);
+        let (_, _, verdict) = verdicts.into_iter().find(|(_, case, _)| case.row == row).unwrap();
+        verdict.unexpected.join("; ")
+    };
+    let mutant = "6.12,mutant=freed-unflushed";
+    let safe = told(&|test| test.litmus.safe = vec![mutant.to_owned()], mutant);
+    assert!(safe.starts_with("violates P1"), "{safe}");
+    let fails = told(&|test| test.litmus.fails[0].row = "6.12".to_owned(), "6.12");
+    assert_eq!(fails, "");
+    let fails = told(
+        &|test| (test.litmus.fails[0].row, test.litmus.safe) = ("6.12".to_owned(), vec![]),
+        "6.12",
+    );
+    assert!(fails.contains("was to violate P1"), "{fails}");
+    let other = told(&|test| test.litmus.fails[0].violates = Property::Coherence, mutant);
+    assert!(other.contains("was to violate P2"), "{other}");
+    let idle = told(&|test| test.litmus.forbid = vec![Property::NoLostDirty], "6.12");
+    assert!(idle.contains("P4 was not exercised"), "{idle}");
+}
+
+/// What the language reference shows is true.
+#[test]
+fn the_example_of_the_reference_is_as_expected() {
+    let reference = include_str!("../../../../docs/scenarios.md");
+    let examples = reference.split("```kdl\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let examples = examples.filter(|example| example.contains("litmus {"));
+    let sources = examples.map(|example| Source::new("example", example));
+    let tests: Vec<Test> = sources.map(|source| compiled(&source, &Settings::default())).collect();
+    assert!(!tests.is_empty());
+    assert_expected(&verdicts(&tests));
+}

@@ -309,6 +309,7 @@ policies! {
         GenIgnored = "generation-ignored", "a CPU that missed a flush makes up for the next one only (flush_tlb_func)";
         PendingClearedEarly = "cleared-early", "with batched-pending=cleared: the mark is cleared before the batch's flush";
         PendingClearedAll = "cleared-all", "with batched-pending=cleared: the mark is cleared for unmaps that came after the batch's";
-        PendingCountedEarly = "counted-early", "with batched-pending=cleared: an unmap is counted before its PTE is cleared";
+        PendingCountedEarly = "counted-early", "an unmap is counted before its PTE is cleared";
+        PendingMaskedEarly = "masked-early", "with batched-pending=cleared: a batch notes its CPUs before its count";
     }
 }

@@ -90,6 +90,10 @@ sites! {
     AddToSwap = "add_to_swap" in "mm/swap_state.c";
     /// Reclaim unmaps one page.
     TryToUnmapOne = "try_to_unmap_one" in "mm/rmap.c";
+    /// Reclaim puts a flush off: the address space's count.
+    SetTlbUbcFlushPending = "set_tlb_ubc_flush_pending" in "mm/rmap.c";
+    /// Reclaim puts a flush off: generation and CPUs.
+    ArchTlbbatchAddPending = "arch_tlbbatch_add_pending" in "arch/x86/include/asm/tlbflush.h";
     /// The batched flush.
     TryToUnmapFlush = "try_to_unmap_flush" in "mm/rmap.c";
     /// The batched flush before a page that may be dirty is written.

@@ -47,7 +47,8 @@ pub static ALL: &[Builtin] = builtins! { "scenarios/":
 /// Texts for the checker, whose threads race on purpose: the discrete order of `run` and `agree`
 /// shows only one of their interleavings.
 pub static LITMUS: &[Builtin] = builtins! { "scenarios/litmus/":
-    "mprotect-reclaim" "munmap-reclaim" "pending-flag" "madv-nested" "mremap-move" "batched-pending"
+    "mprotect-reclaim" "munmap-reclaim" "pending-flag" "madv-nested" "mremap-move"
+    "batched-pending" "pending-join"
     "pageout-read" "pageout-write" "swapin-race" "cow-stale" "zero-cow"
     "lazy-table-free" "lazy-wake" "asid-recycle" "gather-early-free" "gen-skip"
 };

@@ -180,6 +180,8 @@ enum Unmapped {
     Deferred,
     /// The PTE is gone; flush it now.
     FlushNow,
+    /// The PTE is gone, and no TLB can have it.
+    Untouched,
     /// There was nothing to unmap.
     Nothing,
     /// A page freed by `MADV_FREE` was written again: it stays.
@@ -202,8 +204,14 @@ fn try_to_unmap(env: &mut impl Env, frame: Pfn) -> bool {
     }
     // 1. The PTE is cleared; from here on a CPU that misses faults.
     let (unmapped, old) = env.step(Site::TryToUnmapOne, |w, at| clear_mapping(w, at, frame));
-    if unmapped == Unmapped::FlushNow {
-        flush_tlb_mm_range(env, FlushRequest::page(Site::PtepClearFlush, page));
+    match unmapped {
+        Unmapped::FlushNow => {
+            flush_tlb_mm_range(env, FlushRequest::page(Site::PtepClearFlush, page));
+        }
+        Unmapped::Deferred => {
+            set_tlb_ubc_flush_pending(env, old.is_some_and(|old| old.dirty));
+        }
+        _ => {}
     }
     // 2. What a fault will find.
     let gone = match old {
@@ -225,12 +233,9 @@ fn clear_mapping<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) -> (Unmapped, Op
     // (`pte_accessible`).
     let accessible = !pte.protnone || w.mms[at.mm.index()].open_gathers > 0;
     let unmapped = match (accessible, deferred) {
-        (true, true) => {
-            set_tlb_ubc_flush_pending(w, at, pte.dirty);
-            Unmapped::Deferred
-        }
+        (true, true) => Unmapped::Deferred,
         (true, false) => Unmapped::FlushNow,
-        (false, _) => Unmapped::Deferred,
+        (false, _) => Unmapped::Untouched,
     };
     (unmapped, Some(pte))
 }

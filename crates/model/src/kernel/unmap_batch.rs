@@ -11,24 +11,44 @@
 use crate::env::Env;
 use crate::kernel::flush::{FlushRequest, arch_tlbbatch_flush, flush_tlb_mm_range};
 use crate::machine::mm::BatchedMark;
-use crate::machine::world::{At, Mode, World};
-use crate::policy::{BatchedPending, Mutant, PendingMark};
+use crate::policy::{BatchedPending, Mutant, PendingMark, Policies};
 use crate::site::Site;
 
-/// The flush of a PTE that was just cleared is put off; `writable`: it was dirty. Part of a step.
-pub fn set_tlb_ubc_flush_pending<M: Mode>(w: &mut World<M>, at: At, writable: bool) {
-    let mm = &mut w.mms[at.mm.index()];
-    mm.tlb_gen += 1;
-    match w.policies.pending_mark {
-        PendingMark::Flag => mm.batched = BatchedMark { pending: 1, flushed: 0 },
-        PendingMark::Counts if w.policies.mutant == Mutant::PendingCountedEarly => {}
-        PendingMark::Counts => mm.batched.pending += 1,
+/// The flush of a PTE that was just cleared is put off; `writable`: it was dirty.
+///
+/// The kernel counts last. Where the batch's flush clears the mark, it has to count first: a CPU that
+/// joins between mask and count would be in the number that the flush covers, and not in its mask.
+pub fn set_tlb_ubc_flush_pending(env: &mut impl Env, writable: bool) {
+    let Policies { batched_pending, mutant, .. } = *env.policies();
+    let counts_first =
+        batched_pending == BatchedPending::Cleared && mutant != Mutant::PendingMaskedEarly;
+    if counts_first {
+        count_unmap(env);
     }
-    let batch = &mut w.tasks[at.thread.index()].unmap_batch;
-    batch.cpus.union(&mm.cpumask);
-    batch.flush_required = true;
-    batch.writable |= writable;
-    batch.covers = mm.batched.pending;
+    // Together `arch_tlbbatch_add_pending`: CPUs that are away flush when they come back; those that
+    // are here are remembered.
+    env.step(Site::ArchTlbbatchAddPending, |w, at| w.mms[at.mm.index()].tlb_gen += 1);
+    env.step(Site::ArchTlbbatchAddPending, |w, at| {
+        let batch = &mut w.tasks[at.thread.index()].unmap_batch;
+        batch.cpus.union(&w.mms[at.mm.index()].cpumask);
+        batch.flush_required = true;
+        batch.writable |= writable;
+    });
+    if !counts_first {
+        count_unmap(env);
+    }
+}
+
+fn count_unmap(env: &mut impl Env) {
+    env.step(Site::SetTlbUbcFlushPending, |w, at| {
+        let mark = &mut w.mms[at.mm.index()].batched;
+        match w.policies.pending_mark {
+            PendingMark::Flag => *mark = BatchedMark { pending: 1, flushed: 0 },
+            PendingMark::Counts if w.policies.mutant == Mutant::PendingCountedEarly => {}
+            PendingMark::Counts => mark.pending += 1,
+        }
+        w.tasks[at.thread.index()].unmap_batch.covers = mark.pending;
+    });
 }
 
 /// Flushes what this thread unmapped and put off.

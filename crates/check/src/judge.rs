@@ -30,7 +30,7 @@ pub fn violate(
 pub fn state(w: &mut CheckWorld) {
     if let Some((frame, page)) = lost_dirty(w) {
         let what = format!(
-            "frame {} differs from its copy on swap, but neither it nor its PTE is dirty, and no CPU can still set that",
+            "frame {} differs from its copy on swap, but neither it nor its PTE is dirty",
             frame.0
         );
         violate(w, None, Property::NoLostDirty, page, what);
@@ -56,7 +56,8 @@ pub fn stuck(w: &mut CheckWorld, waiting: &str) {
 }
 
 /// P4. While somebody holds the folio's lock or the lock of its page table, the dirty bit may be
-/// on its way from one place to the other.
+/// on its way from one place to the other. A translation that was cached dirty is no such place: x86
+/// sets the PTE's bit before it caches it, and never again (Intel SDM volume 3, 4.8).
 fn lost_dirty(w: &mut CheckWorld) -> Option<(Pfn, Vpn)> {
     let modified: Vec<Pfn> = w.ghost.modified().collect();
     if !modified.is_empty() {
@@ -68,7 +69,7 @@ fn lost_dirty(w: &mut CheckWorld) -> Option<(Pfn, Vpn)> {
         let moving = locks.iter().any(|lock| w.ghost.locks.has(lock));
         let mapped_dirty =
             matches!(w.pte(USER_MM, frame.page), Pte::Present(pte) if pte.pfn == pfn && pte.dirty);
-        let known = frame.flags.has(FrameFlags::DIRTY) || mapped_dirty || w.tlbs.may_dirty(pfn);
+        let known = frame.flags.has(FrameFlags::DIRTY) || mapped_dirty;
         (!moving && !known).then_some((pfn, frame.page))
     })
 }

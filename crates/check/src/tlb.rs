@@ -101,12 +101,6 @@ impl MaySets {
         self.slots.get(&(cpu, asid)).map(|(owner, _)| *owner)
     }
 
-    /// Whether a store to `frame` may still come, or come to be known, through a cached translation.
-    pub fn may_dirty(&self, frame: Pfn) -> bool {
-        let dirty = |entry: &Entry| entry.frame == frame && entry.dirty && !entry.dangling;
-        self.slots.values().flat_map(|(_, set)| set).any(dirty)
-    }
-
     /// `frame` was freed: whoever still has a translation to it must not use it.
     pub fn frame_freed(&mut self, frame: Pfn) {
         let names = |entry: &Entry| entry.frame == frame;

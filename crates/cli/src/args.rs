@@ -17,6 +17,7 @@ use std::time::Duration;
   needless compare cow-reuse -t live -t model:6.1 -t model:6.12   side by side
   needless run cow-reuse -t model:5.10                            one target, every counter
   needless explain cow-reuse -t model:6.12 --round 3              one round, event by event
+  needless stat -- sort -n numbers                                any program: faults, flushes, who interrupts whom
   needless agree -t live                                          is the model right about this kernel?
   needless doctor                                                 what can this machine show?"
 )]
@@ -68,6 +69,15 @@ pub enum Verb {
   needless check mprotect-reclaim -t model:7.3 --cpus 3
   needless check --catalogue                         every litmus test")]
     Check(CheckArgs),
+    /// Run a command, or watch a process: its faults and flushes, and what of them was needless.
+    #[command(before_help = "Examples:
+  needless stat -- sort -n numbers             a command, its threads and its children
+  needless stat -r 5 -- make -j2               five times: medians with their range
+  needless stat -o stat.json --format json -- ./server
+  needless stat -p 1234                        a process that runs, until Ctrl-C
+  needless stat -p 1234 -- sleep 10            the same for ten seconds
+  needless stat -a -- sleep 10                 everything on the machine")]
+    Stat(StatArgs),
     /// Say what this machine can show and what would help.
     #[command(before_help = "Examples:
   needless doctor
@@ -302,6 +312,33 @@ pub struct ScenarioArgs {
     pub verb: ScenarioVerb,
 }
 
+/// Arguments of `stat`.
+#[derive(Debug, Args)]
+pub struct StatArgs {
+    /// Watch this process and what it starts from now on.
+    #[arg(short, long, value_name = "PID", conflicts_with = "all", value_parser = clap::value_parser!(i32).range(1..))]
+    pub pid: Option<i32>,
+    /// Watch every task.
+    #[arg(short, long)]
+    pub all: bool,
+    /// Run the command this often.
+    #[arg(short, long, value_name = "N", default_value_t = 1, requires = "command", value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeat: u32,
+    /// Write the report to a file. Without it the report of a command goes to standard error,
+    /// since standard output is the command's.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Size of each CPU's ring of events, in MiB, a power of two.
+    #[arg(long, value_name = "MIB", default_value_t = 8, value_parser = ring_size)]
+    pub buffer: u32,
+    /// How to print the result.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+    /// The command and its arguments; with -p or -a it only says how long to watch.
+    #[arg(last = true, required_unless_present_any = ["pid", "all"])]
+    pub command: Vec<std::ffi::OsString>,
+}
+
 /// The verbs of `scenario`.
 #[derive(Debug, Subcommand)]
 pub enum ScenarioVerb {
@@ -373,6 +410,13 @@ pub enum Color {
 fn architecture(text: &str) -> Result<Arch, String> {
     let known = Arch::ALL.into_iter().find(|arch| arch.to_string() == text);
     known.ok_or_else(|| format!("expected {}", Arch::ALL.map(|arch| arch.to_string()).join(" or ")))
+}
+
+/// `8`
+fn ring_size(text: &str) -> Result<u32, String> {
+    let size: u32 = text.parse().map_err(|_| "expected a number of MiB".to_owned())?;
+    let fits = size.is_power_of_two() && size <= 1024;
+    fits.then_some(size).ok_or_else(|| "expected a power of two from 1 to 1024".to_owned())
 }
 
 /// `6.12`

@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         Verb::Explain(args) => verbs::explain::explain(&args, &output),
         Verb::Agree(args) => verbs::agree::agree(&args, &output),
         Verb::Check(args) => verbs::check::check(&args, &output),
+        Verb::Stat(args) => verbs::stat::stat(&args, &output),
         Verb::Doctor(args) => verbs::doctor::doctor(args.format, &output),
         Verb::Kernels(args) => verbs::kernels::kernels(&args.verb, &output),
         Verb::Scenario(args) => verbs::scenario::scenario(&args.verb, &output),

@@ -37,6 +37,16 @@ impl Output {
         Ok(out.flush()?)
     }
 
+    /// Prints a result where it does not mix with that of a command: on standard error.
+    pub fn beside(&self, text: &str) -> Result<(), Failure> {
+        let choice = match self.choice {
+            ColorChoice::Auto => AutoStream::choice(&std::io::stderr()),
+            choice => choice,
+        };
+        let mut out = AutoStream::new(std::io::stderr().lock(), choice);
+        Ok(out.write_all(format!("\n{text}").as_bytes())?)
+    }
+
     /// Prints a JSON document.
     pub fn json(&self, document: &serde_json::Value) -> Result<(), Failure> {
         self.result(&format!("{document:#}"))

@@ -14,6 +14,7 @@ pub mod json;
 pub mod jsonl;
 pub mod notes;
 pub mod run;
+pub mod stat;
 pub mod stats;
 pub mod steps;
 pub mod style;

@@ -106,18 +106,24 @@ impl Tracepoint {
     }
 }
 
-/// Reads a line such as `field:int reason; offset:8; size:4; signed:1;`.
+/// Reads a line such as `field:int reason; offset:8; size:4; signed:1;`. Of an array it is the
+/// first element.
 fn parse_field(line: &str, wanted: &str) -> Option<Field> {
     let mut parts = line.trim().split(';').map(str::trim);
     let declaration = parts.next()?.strip_prefix("field:")?;
-    if declaration.split_whitespace().last()? != wanted {
+    let last = declaration.split_whitespace().last()?;
+    let (name, length) = match last.strip_suffix(']').and_then(|array| array.split_once('[')) {
+        Some((name, length)) => (name, length.parse().ok().filter(|length| *length > 0)?),
+        None => (last, 1),
+    };
+    if name != wanted {
         return None;
     }
     let mut field = Field { offset: 0, size: 0, signed: false };
     for part in parts {
         match part.split_once(':') {
             Some(("offset", value)) => field.offset = value.parse().ok()?,
-            Some(("size", value)) => field.size = value.parse().ok()?,
+            Some(("size", value)) => field.size = value.parse::<usize>().ok()? / length,
             Some(("signed", value)) => field.signed = value == "1",
             _ => {}
         }
@@ -147,11 +153,13 @@ mod tests {
     #[test]
     fn fields_are_found_by_name() {
         let format = "\tfield:int reason;\toffset:8;\tsize:4;\tsigned:1;\n\
-                      \tfield:unsigned long pages;\toffset:16;\tsize:8;\tsigned:0;\n";
+                      \tfield:unsigned long pages;\toffset:16;\tsize:8;\tsigned:0;\n\
+                      \tfield:unsigned long args[6];\toffset:24;\tsize:48;\tsigned:0;\n";
         let point = Tracepoint { name: "tlb:tlb_flush".into(), id: 1, format: format.into() };
         let reason = point.field("reason").unwrap();
         assert_eq!(reason, Field { offset: 8, size: 4, signed: true });
         assert_eq!(point.field("pages").unwrap().size, 8);
+        assert_eq!(point.field("args").unwrap(), Field { offset: 24, size: 8, signed: false });
         assert!(matches!(point.field("page"), Err(TracefsError::NoField { .. })));
         let mut record = vec![0; 24];
         record[8..12].copy_from_slice(&(-1_i32).to_le_bytes());

@@ -9,6 +9,7 @@ pub mod kernels;
 pub mod manual;
 pub mod policies;
 pub mod scenario;
+pub mod stat;
 
 use crate::args::ScenarioChoice;
 use crate::failure::Failure;

@@ -1,0 +1,386 @@
+//! The report of `needless stat`, as text. The figures of several runs are medians with their range.
+
+use crate::stats::median;
+use crate::style::{Style, count};
+use crate::table::plain_table;
+use needless_watch::Observation;
+use needless_watch::observation::{Events, Finding, Party};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Pairs of tasks that the text shows.
+const MOST_PAIRS: usize = 12;
+
+/// Call sites that the text shows, and frames of each.
+const MOST_SITES: usize = 6;
+const MOST_FRAMES: usize = 8;
+
+/// What was watched, once or several times.
+pub struct Stat<'a> {
+    /// The command, or what else was watched.
+    pub subject: &'a str,
+    /// One observation per run.
+    pub runs: &'a [Observation],
+    /// The machine.
+    pub environment: &'a BTreeMap<String, String>,
+}
+
+/// The report as JSON.
+pub fn json(stat: &Stat<'_>) -> Value {
+    json!({
+        "schema_version": needless_watch::observation::SCHEMA_VERSION,
+        "subject": stat.subject,
+        "environment": stat.environment,
+        "runs": stat.runs,
+    })
+}
+
+/// The report as text.
+pub fn text(stat: &Stat<'_>, style: Style) -> String {
+    let seen: Vec<&Events> = stat.runs.iter().filter_map(|run| run.events.as_ref()).collect();
+    let mut parts = vec![summary(stat, style)];
+    if !seen.is_empty() {
+        parts.push(faults(&seen, stat, style));
+        parts.push(flushes(&seen, style));
+        parts.push(call_sites(&seen, style));
+        parts.push(interrupts(&seen, style));
+        parts.push(needless(&seen, style));
+    }
+    parts.push(counters(stat, style));
+    parts.push(missing(stat, style));
+    parts.extend(watching(&seen, stat, style));
+    parts.retain(|part| !part.is_empty());
+    parts.join("\n")
+}
+
+fn summary(stat: &Stat<'_>, style: Style) -> String {
+    let runs = stat.runs;
+    let elapsed: Vec<u64> = runs.iter().map(|run| run.elapsed_ns).collect();
+    let mut line = format!("{}: {}", style.bold(stat.subject), spread(&elapsed, time));
+    let cpu: Vec<u64> = usages(runs).map(|usage| usage.user_ns + usage.system_ns).collect();
+    if !cpu.is_empty() {
+        let system: Vec<u64> = usages(runs).map(|usage| usage.system_ns).collect();
+        line += &format!(
+            " elapsed, {} of CPU time, of it {} in the kernel",
+            spread(&cpu, time),
+            spread(&system, time)
+        );
+    }
+    if runs.len() > 1 {
+        line += &format!("; {}, medians with their range", count(runs.len(), "run"));
+    }
+    let mut failed: Vec<u8> =
+        runs.iter().filter_map(|run| run.status).filter(|s| *s != 0).collect();
+    failed.dedup();
+    if let [status, ..] = failed[..] {
+        line += &format!("; {}", style.warn(format!("exit status {status}")));
+    }
+    style.wrap(&line, 2) + "\n"
+}
+
+fn usages(runs: &[Observation]) -> impl Iterator<Item = needless_watch::counters::Usage> {
+    runs.iter().filter_map(|run| run.usage)
+}
+
+/// Rows of several runs put together: the figures of each, zero in a run without the row.
+fn together<K: Clone + PartialEq, const N: usize>(
+    runs: impl Iterator<Item = Vec<(K, [u64; N])>>,
+) -> Vec<(K, [Vec<u64>; N])> {
+    let mut rows: Vec<(K, [Vec<u64>; N])> = Vec::new();
+    let mut done = 0;
+    for run in runs {
+        for (key, figures) in run {
+            let at = rows.iter().position(|(known, _)| *known == key).unwrap_or_else(|| {
+                rows.push((key, std::array::from_fn(|_| vec![0; done])));
+                rows.len() - 1
+            });
+            for (column, figure) in rows[at].1.iter_mut().zip(figures) {
+                column.push(figure);
+            }
+        }
+        done += 1;
+        for column in rows.iter_mut().flat_map(|(_, columns)| columns) {
+            column.resize(done, 0);
+        }
+    }
+    rows
+}
+
+fn faults(seen: &[&Events], stat: &Stat<'_>, style: Style) -> String {
+    let rows = together(seen.iter().map(|events| {
+        let key = |row: &needless_watch::observation::Faults| (row.label, row.rule, row.confidence);
+        events.faults.iter().map(|row| (key(row), [row.faults, row.time_ns])).collect()
+    }));
+    let mut cells = Vec::new();
+    let mut rules = Vec::new();
+    for ((label, rule, confidence), [faults, times]) in &rows {
+        let mean = |(faults, time): (&u64, &u64)| time.checked_div(*faults);
+        let means: Vec<u64> = faults.iter().zip(times).filter_map(mean).collect();
+        let sure = format!("{confidence:?}").to_lowercase();
+        let mean =
+            if means.iter().all(|mean| *mean == 0) { "-".into() } else { spread(&means, time) };
+        cells.push(vec![(*label).to_owned(), sure, spread(faults, number), mean]);
+        rules.push(style.wrap(&format!("  {label}: {rule}"), 4));
+    }
+    let without: Vec<u64> =
+        seen.iter().filter_map(|events| events.faults_without_exception).collect();
+    if without.len() == seen.len() {
+        let told = vec![
+            "without an exception".into(),
+            "certain".into(),
+            spread(&without, number),
+            "-".into(),
+        ];
+        cells.push(told);
+        let rule = "  without an exception: counted by the kernel, but no processor took it (populate, mlock, get_user_pages, execve)";
+        rules.push(style.wrap(rule, 4));
+    }
+    let mut text = plain_table(&["faults", "confidence", "count", "mean time"], cells, 2, style);
+    text.push('\n');
+    let counted: Vec<u64> = usages(stat.runs).map(|u| u.minor_faults + u.major_faults).collect();
+    if !counted.is_empty() {
+        let major: Vec<u64> = usages(stat.runs).map(|usage| usage.major_faults).collect();
+        text += &format!(
+            "the kernel counted {} for the task, {} of them major\n",
+            spread(&counted, number),
+            spread(&major, number)
+        );
+    }
+    text + &style.dim(rules.join("\n")) + "\n"
+}
+
+fn flushes(seen: &[&Events], style: Style) -> String {
+    let rows = together(seen.iter().map(|events| {
+        let figures =
+            |row: &needless_watch::observation::Flushes| [row.sent, row.local, row.full, row.pages];
+        events.flushes.iter().map(|row| (row.cause.clone(), figures(row))).collect()
+    }));
+    let cell = |column: &Vec<u64>| spread(column, number);
+    let mut cells: Vec<Vec<String>> = rows
+        .iter()
+        .map(|(cause, columns)| {
+            std::iter::once(cause.clone()).chain(columns.iter().map(cell)).collect()
+        })
+        .collect();
+    let switched: Vec<u64> = seen.iter().map(|events| events.switches_flushed).collect();
+    if switched.iter().any(|times| *times > 0) {
+        let name = "context switch".to_owned();
+        cells.push(vec![name, "0".into(), cell(&switched), cell(&switched), "0".into()]);
+    }
+    if cells.is_empty() {
+        return "no TLB flush\n".to_owned();
+    }
+    let header =
+        ["flushes by cause", "sent to other CPUs", "local", "of these full", "pages of the others"];
+    plain_table(&header, cells, 1, style) + "\n"
+}
+
+/// Stacks differ from run to run as well.
+fn call_sites(seen: &[&Events], style: Style) -> String {
+    let Some(called) = seen.last().map(|events| &events.call_sites) else { return String::new() };
+    if called.samples == 0 {
+        return String::new();
+    }
+    let last = if seen.len() > 1 { " (last run)" } else { "" };
+    let mut text = format!(
+        "call sites of flushes{last}: {} sampled, at most {} a second on each CPU\n",
+        number(called.samples),
+        called.rate
+    );
+    for site in called.sites.iter().take(MOST_SITES) {
+        let share = 100 * site.samples / called.samples;
+        let user: Vec<&str> = site.user.iter().take(MOST_FRAMES).map(String::as_str).collect();
+        let user = if user.is_empty() { "no user stack".to_owned() } else { user.join(" < ") };
+        text += &(style.wrap(&format!("  {share:>3}%  {}: {user}", site.cause), 8) + "\n");
+        let kernel = site.kernel.iter().map(String::as_str);
+        let kernel: Vec<&str> = kernel
+            .filter(|name| !name.contains("trace_event") && !name.starts_with("perf_"))
+            .collect();
+        text +=
+            &(style.dim(style.wrap(&format!("        kernel: {}", kernel.join(" < ")), 10)) + "\n");
+    }
+    text
+}
+
+fn party(party: &Party) -> String {
+    match (party.tid, party.pid) {
+        (Some(tid), Some(pid)) if tid != pid => format!("{} ({pid}, thread {tid})", party.name),
+        (Some(tid), _) => format!("{} ({tid})", party.name),
+        (None, _) => party.name.clone(),
+    }
+}
+
+/// Threads differ from run to run, so this is the last run's matrix.
+fn interrupts(seen: &[&Events], style: Style) -> String {
+    let Some(events) = seen.last().filter(|events| !events.interrupts.is_empty()) else {
+        return String::new();
+    };
+    let cells = events.interrupts.iter().take(MOST_PAIRS).map(|row| {
+        vec![
+            party(&row.from),
+            party(&row.to),
+            number(row.interrupts),
+            number(row.empty),
+            row.lost_ns.map_or_else(|| "?".to_owned(), time),
+        ]
+    });
+    let last = if seen.len() > 1 { " (last run)" } else { "" };
+    let header =
+        [&*format!("who interrupts{last}"), "whom", "interrupts", "nothing to flush", "time lost"];
+    let mut text = plain_table(&header, cells.collect(), 2, style) + "\n";
+    if let Some(more) = events.interrupts.len().checked_sub(MOST_PAIRS).filter(|more| *more > 0) {
+        text += &format!("and {} more pairs, in --format json\n", more);
+    }
+    let guessed: u64 = events.interrupts.iter().map(|row| row.guessed).sum();
+    if guessed > 0 {
+        text += &format!(
+            "{} of them have their sender by guess: several CPUs were flushing\n",
+            number(guessed)
+        );
+    }
+    let how = match events.interrupt_ns {
+        Some(each) => format!(
+            "time lost: {} per interrupt, the median of {} timed from the called function's begin to its end; entering and leaving the interrupt comes on top",
+            time(each),
+            number(events.interrupts_timed)
+        ),
+        None => "time lost: not visible, this kernel does not show when functions called by interrupts begin and end".to_owned(),
+    };
+    text + &style.dim(style.wrap(&how, 2)) + "\n"
+}
+
+fn needless(seen: &[&Events], style: Style) -> String {
+    let told: Vec<&Vec<Finding>> =
+        seen.iter().filter_map(|events| events.needless.as_ref()).collect();
+    if told.len() < seen.len() {
+        return format!("needless: {}\n", style.warn("not told, since events were lost"));
+    }
+    let rows = together(told.iter().map(|findings| {
+        let key =
+            |row: &Finding| (row.what, row.cause.clone(), row.evidence, row.remedy, row.policy);
+        findings.iter().map(|row| (key(row), [row.times, row.certain])).collect()
+    }));
+    if rows.is_empty() {
+        return "needless: nothing for which there is evidence\n".to_owned();
+    }
+    let mut text = String::new();
+    for ((what, cause, evidence, remedy, policy), [times, certain]) in rows {
+        let sure = if times == certain {
+            "certain".to_owned()
+        } else if certain.iter().all(|certain| *certain == 0) {
+            "likely".to_owned()
+        } else {
+            format!("{} of them certain", spread(&certain, number))
+        };
+        let line =
+            format!("needless: {} x {what}, caused by {cause} ({sure})", spread(&times, number));
+        text += &(style.bold(style.wrap(&line, 4)) + "\n");
+        text += &(style.wrap(&format!("  evidence: {evidence}"), 4) + "\n");
+        let policy = policy.map(|policy| format!(" (policy {policy}: needless policies)"));
+        text +=
+            &(style.wrap(&format!("  remedy: {remedy}{}", policy.unwrap_or_default()), 4) + "\n");
+    }
+    text
+}
+
+/// Counters of the machine that are not zero.
+fn counters(stat: &Stat<'_>, style: Style) -> String {
+    let rows = together(stat.runs.iter().map(|run| {
+        let interrupts = run.machine.tlb_interrupts.iter().flatten().enumerate();
+        let interrupts =
+            interrupts.map(|(cpu, times)| (format!("TLB interrupts, CPU {cpu}"), [*times]));
+        let vmstat = run.machine.vmstat.iter().map(|(name, value)| (name.clone(), [*value]));
+        vmstat.chain(interrupts).collect()
+    }));
+    let moved = rows.iter().filter(|(_, [values])| values.iter().any(|value| *value > 0));
+    let told: Vec<String> =
+        moved.map(|(name, [values])| format!("{name} {}", spread(values, number))).collect();
+    let line = format!("the machine meanwhile, whoever caused it: {}", told.join(", "));
+    style.wrap(&line, 2) + "\n"
+}
+
+fn missing(stat: &Stat<'_>, style: Style) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for missing in stat.runs.iter().flat_map(|run| &run.missing) {
+        let line = format!("not visible: {} ({}: {})", missing.lacks, missing.what, missing.why);
+        let line = style.wrap(&line, 2);
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    lines.iter().map(|line| style.warn(line) + "\n").collect()
+}
+
+fn watching(seen: &[&Events], stat: &Stat<'_>, style: Style) -> Option<String> {
+    let last = seen.last()?.watching;
+    let mut line = format!("watching: {} records", number(last.records));
+    if let Some(each) = last.record_ns {
+        let spent = each * last.records;
+        line += &format!(" of {} each, {} of the watched CPUs' time", time(each), time(spent));
+        let cpu = stat.runs.last().and_then(|run| run.usage).map(|u| u.user_ns + u.system_ns);
+        if let Some(cpu) = cpu.filter(|cpu| *cpu > 0) {
+            line += &format!(" ({:.1}%)", 100.0 * spent as f64 / cpu as f64);
+        }
+    }
+    line += &format!("; {} of the reader's", time(last.reader_ns));
+    line += &match (last.lost, last.lost_frees) {
+        (0, 0) => "; none lost".to_owned(),
+        (0, frees) => format!("; {} about freed pages lost, nothing else", number(frees)),
+        (lost, frees) => format!("; {} lost", number(lost + frees)),
+    };
+    Some(style.wrap(&line, 2) + "\n")
+}
+
+fn spread(values: &[u64], show: impl Fn(u64) -> String) -> String {
+    let Some(median) = median(values) else { return "?".to_owned() };
+    let (min, max) = (values.iter().min(), values.iter().max());
+    match (min, max) {
+        (Some(min), Some(max)) if min != max => {
+            format!("{} ({}..{})", show(median.median), show(*min), show(*max))
+        }
+        _ => show(median.median),
+    }
+}
+
+/// `1234567` as `1,234,567`.
+fn number(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Nanoseconds with the unit that fits.
+fn time(ns: u64) -> String {
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{:.2} us", ns as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.2} ms", ns as f64 / 1e6),
+        _ => format!("{:.3} s", ns as f64 / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_grouped_and_have_units() {
+        assert_eq!((number(999), number(1_234_567)), ("999".into(), "1,234,567".into()));
+        assert_eq!(time(1_500), "1.50 us");
+        assert_eq!(spread(&[3, 1, 2], number), "2 (1..3)");
+        assert_eq!(spread(&[3, 3], number), "3");
+    }
+
+    #[test]
+    fn a_row_that_a_run_lacks_counts_zero_there() {
+        let runs = [vec![("a", [1])], vec![("b", [5])], vec![("a", [3]), ("b", [6])]];
+        let rows = together(runs.into_iter());
+        assert_eq!(rows, [("a", [vec![1, 0, 3]]), ("b", [vec![0, 5, 6]])]);
+    }
+}

@@ -1,0 +1,141 @@
+//! The kernel's own counters, before and after: those of the task, of the machine, and of
+//! interrupts per CPU. They need no privilege.
+
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Lines of `/proc/vmstat` that say something about faults and flushes.
+const VMSTAT: [&str; 18] = [
+    "pgfault",
+    "pgmajfault",
+    "pgreuse",
+    "pswpin",
+    "pswpout",
+    "swpin_zero",
+    "swpout_zero",
+    "pgmigrate_success",
+    "numa_hint_faults",
+    "numa_pages_migrated",
+    "thp_fault_alloc",
+    "thp_zero_page_alloc",
+    "thp_collapse_alloc",
+    "thp_split_pmd",
+    "nr_tlb_remote_flush",
+    "nr_tlb_remote_flush_received",
+    "nr_tlb_local_flush_all",
+    "nr_tlb_local_flush_one",
+];
+
+/// What the kernel counted for tasks.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Usage {
+    /// Faults without input.
+    pub minor_faults: u64,
+    /// Faults with input.
+    pub major_faults: u64,
+    /// Time in user mode, nanoseconds.
+    pub user_ns: u64,
+    /// Time in the kernel, nanoseconds.
+    pub system_ns: u64,
+}
+
+impl Usage {
+    /// What was added since `earlier`.
+    pub fn since(self, earlier: Usage) -> Usage {
+        Usage {
+            minor_faults: self.minor_faults.saturating_sub(earlier.minor_faults),
+            major_faults: self.major_faults.saturating_sub(earlier.major_faults),
+            user_ns: self.user_ns.saturating_sub(earlier.user_ns),
+            system_ns: self.system_ns.saturating_sub(earlier.system_ns),
+        }
+    }
+
+    /// All children of this process that were waited for, and theirs.
+    pub fn of_children() -> Usage {
+        // SAFETY: a struct rusage of zeros is a valid one, and getrusage only writes to it.
+        let usage = unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage);
+            usage
+        };
+        let nanoseconds =
+            |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
+        Usage {
+            minor_faults: usage.ru_minflt as u64,
+            major_faults: usage.ru_majflt as u64,
+            user_ns: nanoseconds(usage.ru_utime),
+            system_ns: nanoseconds(usage.ru_stime),
+        }
+    }
+
+    /// One process, its threads and the children that it waited for.
+    pub fn of_process(pid: i32) -> Option<Usage> {
+        let stat = procfs::process::Process::new(pid).ok()?.stat().ok()?;
+        let tick = 1_000_000_000 / procfs::ticks_per_second();
+        Some(Usage {
+            minor_faults: stat.minflt + stat.cminflt,
+            major_faults: stat.majflt + stat.cmajflt,
+            user_ns: (stat.utime + u64::try_from(stat.cutime).unwrap_or(0)) * tick,
+            system_ns: (stat.stime + u64::try_from(stat.cstime).unwrap_or(0)) * tick,
+        })
+    }
+}
+
+/// What the kernel counted for the whole machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Machine {
+    /// Of `/proc/vmstat`.
+    pub vmstat: BTreeMap<String, u64>,
+    /// TLB shootdown interrupts per CPU, of `/proc/interrupts`; none where it has no such line.
+    pub tlb_interrupts: Option<Vec<u64>>,
+}
+
+impl Machine {
+    /// The counters now.
+    pub fn now() -> Machine {
+        let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
+        let lines = text.lines().filter_map(|line| line.split_once(' '));
+        let wanted = lines.filter(|(name, _)| VMSTAT.contains(name));
+        let vmstat =
+            wanted.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?)));
+        let interrupts = std::fs::read_to_string("/proc/interrupts").unwrap_or_default();
+        Machine { vmstat: vmstat.collect(), tlb_interrupts: tlb_line(&interrupts) }
+    }
+
+    /// What was added since `earlier`.
+    pub fn since(&self, earlier: &Machine) -> Machine {
+        let vmstat = self.vmstat.iter().filter_map(|(name, value)| {
+            Some((name.clone(), value.saturating_sub(*earlier.vmstat.get(name)?)))
+        });
+        let interrupts = self.tlb_interrupts.iter().zip(&earlier.tlb_interrupts).next();
+        let tlb_interrupts = interrupts.map(|(now, then)| {
+            now.iter().zip(then).map(|(now, then)| now.saturating_sub(*then)).collect()
+        });
+        Machine { vmstat: vmstat.collect(), tlb_interrupts }
+    }
+}
+
+fn tlb_line(text: &str) -> Option<Vec<u64>> {
+    let line = text.lines().find_map(|line| line.trim_start().strip_prefix("TLB:"))?;
+    Some(line.split_whitespace().map_while(|word| word.parse().ok()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tlb_line_ends_where_words_begin() {
+        let text = "      CPU0   CPU1\nRES:  1  2  Rescheduling\n TLB:   30   4   TLB shootdowns\n";
+        assert_eq!(tlb_line(text), Some(vec![30, 4]));
+        assert_eq!(tlb_line("IPI0: 1 2 Rescheduling"), None);
+    }
+
+    #[test]
+    fn machines_count_faults() {
+        let before = Machine::now();
+        let memory = vec![1_u8; 1 << 20];
+        std::hint::black_box(&memory);
+        assert!(Machine::now().since(&before).vmstat["pgfault"] > 0);
+    }
+}

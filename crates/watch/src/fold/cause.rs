@@ -1,0 +1,88 @@
+//! What made the kernel flush.
+
+use super::Class;
+use crate::syscalls::{self, Kind};
+
+/// What made the kernel flush.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Cause {
+    /// A fault of this class.
+    Fault(Class),
+    /// A system call: its number, and the argument that matters.
+    Call(i32, u64),
+    /// Direct reclaim, whatever needed the memory.
+    Reclaim,
+    /// A task that is not watched.
+    Stranger,
+    /// Work in the kernel outside every system call that is watched.
+    Elsewhere,
+}
+
+impl Cause {
+    /// As a report names it.
+    pub fn name(&self) -> String {
+        match self {
+            Cause::Fault(class) => format!("fault: {}", class.name()),
+            Cause::Call(number, detail) => syscalls::name(*number, *detail),
+            Cause::Reclaim => "direct reclaim".to_owned(),
+            Cause::Stranger => "tasks that are not watched".to_owned(),
+            Cause::Elsewhere => "elsewhere in the kernel".to_owned(),
+        }
+    }
+}
+
+impl Class {
+    /// As a report names it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Class::FirstTouch => "first touch",
+            Class::ZeroPage => "zero page",
+            Class::ZeroUpgrade => "zero-page upgrade",
+            Class::CowCopy => "COW copy",
+            Class::Reuse => "reuse after write-protect",
+            Class::SwapIn => "swap-in",
+            Class::FileMap => "file map",
+            Class::FaultAround => "fault-around",
+            Class::SharedDirty => "shared dirtying",
+            Class::HugePage => "huge page",
+            Class::Userfaultfd => "userfaultfd",
+            Class::NumaHint => "NUMA hint",
+            Class::Spurious => "spurious",
+            Class::Failed => "signal or fix-up",
+            Class::Unknown => "unknown",
+        }
+    }
+}
+
+/// A system call that is under way.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Its number.
+    pub number: i32,
+    /// Its first arguments.
+    pub args: [u64; 4],
+    /// Whether it has flushed a batch of unmapped pages.
+    pub batch_flushed: bool,
+}
+
+impl Call {
+    /// A system call that begins.
+    pub fn new(number: i32, args: [u64; 4]) -> Call {
+        Call { number, args, batch_flushed: false }
+    }
+
+    /// What it means for page tables.
+    pub fn kind(&self) -> Kind {
+        syscalls::kind(self.number)
+    }
+
+    /// Whether it pages out.
+    pub fn pages_out(&self) -> bool {
+        self.number == libc::SYS_madvise as i32 && self.args[2] == syscalls::MADV_PAGEOUT
+    }
+
+    /// As a cause.
+    pub fn cause(&self) -> Cause {
+        Cause::Call(self.number, syscalls::detail(self.number, &self.args))
+    }
+}

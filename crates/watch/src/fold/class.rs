@@ -1,0 +1,282 @@
+//! The class of a fault: from its error code, what was allocated in it, and what memory it hit.
+//!
+//! Every rule stands in one table with the class that it assigns, how sure that is, and why.
+
+use crate::maps::Memory;
+use serde::Serialize;
+
+/// How sure something is.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Confidence {
+    /// Nothing else looks like this.
+    Certain,
+    /// Something rarer looks the same.
+    Likely,
+    /// What was visible does not tell.
+    Unknown,
+}
+
+/// What a fault did.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Class {
+    /// A page never touched before got a zeroed frame.
+    FirstTouch,
+    /// A read of a page never touched mapped the zero page.
+    ZeroPage,
+    /// A write replaced the zero page by a zeroed frame.
+    ZeroUpgrade,
+    /// A write copied a page.
+    CowCopy,
+    /// A write to a read-only page made it writable in place.
+    Reuse,
+    /// The page came back from swap.
+    SwapIn,
+    /// A file's page was mapped, and read if it was not in memory.
+    FileMap,
+    /// Pages of a file around the fault were mapped at once.
+    FaultAround,
+    /// A write to a shared page made it writable and dirty.
+    SharedDirty,
+    /// A huge page or a large folio was mapped.
+    HugePage,
+    /// The fault waited for userfaultfd.
+    Userfaultfd,
+    /// The access was sampled by NUMA balancing.
+    NumaHint,
+    /// Nothing was to be done any more.
+    Spurious,
+    /// The access is not allowed, or the kernel expected the fault.
+    Failed,
+    /// What was visible does not tell.
+    Unknown,
+}
+
+/// One rule.
+#[derive(Debug)]
+pub struct Rule {
+    /// The class that it assigns.
+    pub class: Class,
+    /// How sure that is.
+    pub confidence: Confidence,
+    /// The class in a report, with what tells this rule from others of it.
+    pub label: &'static str,
+    /// By what a fault of the class is known, and what else it might be.
+    pub text: &'static str,
+}
+
+macro_rules! rules {
+    ($($name:ident: $class:ident, $confidence:ident, $label:literal, $text:literal;)*) => {
+        /// A rule by its name.
+        #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Reason { $(#[doc = $text] $name,)* }
+
+        impl Reason {
+            /// All, in the order of the table.
+            pub const ALL: &[Reason] = &[$(Reason::$name),*];
+
+            /// The rule.
+            pub const fn rule(self) -> Rule {
+                match self {
+                    $(Reason::$name => Rule {
+                        class: Class::$class,
+                        confidence: Confidence::$confidence,
+                        label: $label,
+                        text: $text,
+                    }),*
+                }
+            }
+        }
+    };
+}
+
+rules! {
+    Zeroed: FirstTouch, Certain, "first touch", "a page that was not there; a zeroed page was allocated";
+    SharedNew: FirstTouch, Likely, "first touch, shared memory", "a page of shared memory that was not there; a page was allocated and nothing read";
+    Zero: ZeroPage, Certain, "zero page", "a read of private memory without a page; nothing was allocated, there is no swap in use, no userfaultfd and no NUMA balancing";
+    ZeroOrCached: ZeroPage, Likely, "zero page", "a read of private memory without a page; nothing was allocated (a page of the swap cache looks the same)";
+    ZeroReplaced: ZeroUpgrade, Certain, "zero-page upgrade", "a write to a read-only page; a zeroed page was allocated";
+    Copied: CowCopy, Certain, "COW copy", "a write to a read-only page; a page was allocated, not zeroed";
+    CopiedFile: CowCopy, Certain, "COW copy of a file", "a write to a file's private page that was not mapped; a page was allocated";
+    Reused: Reuse, Likely, "reuse after write-protect", "a write to a read-only private page; nothing was allocated (a stale translation looks the same)";
+    SwapRead: SwapIn, Certain, "swap-in", "a major fault of private memory without a file";
+    SwapCached: SwapIn, Likely, "swap-in, minor", "private memory without a page; a page was allocated, not zeroed";
+    FileRead: FileMap, Certain, "file map, major", "a major fault of a file's mapping";
+    FileMapped: FileMap, Certain, "file map", "a file's page was looked up in the page cache (filemap_fault)";
+    FileAny: FileMap, Likely, "file map", "a file's mapping, a minor fault; this kernel does not tell fault-around apart";
+    Around: FaultAround, Certain, "fault-around", "pages around the fault were mapped from the page cache (filemap_map_pages) and nothing else was needed";
+    SharedWritten: SharedDirty, Certain, "shared dirtying", "a write to a read-only page of a shared mapping; nothing was allocated";
+    SharedMapped: SharedDirty, Certain, "shared dirtying, first", "a write to a page of a shared mapping that was not mapped; nothing was allocated";
+    Huge: HugePage, Certain, "huge page", "a page larger than the base size was allocated";
+    Hugetlb: HugePage, Certain, "huge page, hugetlb", "a mapping of hugetlb pages";
+    Resolved: Userfaultfd, Likely, "userfaultfd", "an ioctl of the process resolved a fault of userfaultfd meanwhile";
+    Hinted: NumaHint, Likely, "NUMA hint", "a write to private memory without a page; nothing was allocated, and NUMA balancing samples";
+    Raced: Spurious, Certain, "spurious, raced", "the page allocated in this fault was freed in it: another thread was faster";
+    RacedUnseen: Spurious, Likely, "spurious, raced", "a write to private memory without a page; nothing was allocated: another thread was faster";
+    Stale: Spurious, Certain, "spurious", "a read of a page that may be read: a stale translation";
+    NoEnd: Failed, Certain, "signal or fix-up", "the kernel did not count it: a signal, or a fault that kernel code expects";
+    Unmapped: Unknown, Unknown, "unknown memory", "memory whose mapping was not seen; nothing was allocated";
+    HintOrZero: Unknown, Unknown, "unknown: zero page or hint", "a read of private memory without a page: the zero page or a sample of NUMA balancing";
+    NoStart: Unknown, Unknown, "unknown: no exception seen", "the exception was not seen, only that the kernel counted a fault";
+}
+
+/// What the machine may do to memory.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct Context {
+    /// Whether there is swap space.
+    pub swap: bool,
+    /// Whether NUMA balancing is on and there is more than one node.
+    pub numa_balancing: bool,
+    /// Whether look-ups in the page cache are seen.
+    pub file_points: bool,
+}
+
+/// What was seen of a fault that has ended.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct Seen {
+    /// The processor's error code.
+    pub code: u8,
+    /// What memory it hit, if known.
+    pub memory: Option<Memory>,
+    /// Whether it was major.
+    pub major: bool,
+    /// What was allocated: its order, and whether it was zeroed.
+    pub allocated: Option<(u8, bool)>,
+    /// Whether what was allocated was freed again.
+    pub undone: bool,
+    /// Whether pages around were mapped.
+    pub mapped_around: bool,
+    /// Whether the page cache was asked for one page.
+    pub file_fault: bool,
+    /// Whether userfaultfd was answered meanwhile.
+    pub resolved: bool,
+    /// Whether the process uses userfaultfd.
+    pub userfaultfd: bool,
+}
+
+const PRESENT: u8 = 1;
+const WRITE: u8 = 2;
+
+/// Assigns the rule.
+pub fn classify(seen: &Seen, context: Context) -> Reason {
+    let present = seen.code & PRESENT != 0;
+    if seen.resolved && (present || seen.allocated.is_none()) {
+        return Reason::Resolved;
+    }
+    if seen.undone {
+        return Reason::Raced;
+    }
+    if seen.memory == Some(Memory::Hugetlb) {
+        return Reason::Hugetlb;
+    }
+    let of_file = seen.file_fault || seen.memory == Some(Memory::PrivateFile);
+    if seen.allocated.is_some_and(|(order, _)| order > 0) && !seen.major && !of_file {
+        return Reason::Huge;
+    }
+    if present { protection(seen) } else { not_present(seen, context) }
+}
+
+/// The page was there and did not allow the access.
+fn protection(seen: &Seen) -> Reason {
+    match (seen.code & WRITE != 0, seen.allocated, seen.memory) {
+        (false, ..) => Reason::Stale,
+        (true, Some((_, true)), _) => Reason::ZeroReplaced,
+        (true, Some((_, false)), _) => Reason::Copied,
+        (true, None, Some(Memory::Shared)) => Reason::SharedWritten,
+        (true, None, _) => Reason::Reused,
+    }
+}
+
+fn not_present(seen: &Seen, context: Context) -> Reason {
+    let write = seen.code & WRITE != 0;
+    match seen.memory {
+        Some(Memory::Anonymous) => anonymous(seen, write, context),
+        Some(Memory::PrivateFile) if write && seen.allocated.is_some() => Reason::CopiedFile,
+        Some(Memory::Shared) if seen.allocated.is_some() && !seen.major => Reason::SharedNew,
+        Some(Memory::Shared) if write && !seen.major => Reason::SharedMapped,
+        Some(Memory::PrivateFile | Memory::Shared) => file(seen, context),
+        Some(Memory::Hugetlb) => Reason::Hugetlb,
+        None if seen.allocated == Some((0, true)) => Reason::Zeroed,
+        None if seen.file_fault || seen.mapped_around => file(seen, context),
+        None => Reason::Unmapped,
+    }
+}
+
+fn anonymous(seen: &Seen, write: bool, context: Context) -> Reason {
+    match seen.allocated {
+        _ if seen.major => Reason::SwapRead,
+        Some((_, true)) => Reason::Zeroed,
+        Some((_, false)) => Reason::SwapCached,
+        None if write && context.numa_balancing => Reason::Hinted,
+        None if write => Reason::RacedUnseen,
+        None if context.numa_balancing => Reason::HintOrZero,
+        None if context.swap || seen.userfaultfd => Reason::ZeroOrCached,
+        None => Reason::Zero,
+    }
+}
+
+fn file(seen: &Seen, context: Context) -> Reason {
+    match seen {
+        Seen { major: true, .. } => Reason::FileRead,
+        Seen { file_fault: true, .. } => Reason::FileMapped,
+        Seen { mapped_around: true, .. } => Reason::Around,
+        _ if context.file_points => Reason::FileMapped,
+        _ => Reason::FileAny,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANON: Option<Memory> = Some(Memory::Anonymous);
+
+    fn class(seen: Seen) -> Class {
+        classify(&seen, Context::default()).rule().class
+    }
+
+    #[test]
+    fn private_memory() {
+        let zeroed = Some((0, true));
+        let copied = Some((0, false));
+        let seen = |code, allocated| Seen { code, memory: ANON, allocated, ..Seen::default() };
+        assert_eq!(class(seen(6, zeroed)), Class::FirstTouch);
+        assert_eq!(class(seen(4, None)), Class::ZeroPage);
+        assert_eq!(class(seen(7, zeroed)), Class::ZeroUpgrade);
+        assert_eq!(class(seen(7, copied)), Class::CowCopy);
+        assert_eq!(class(seen(7, None)), Class::Reuse);
+        assert_eq!(class(seen(5, None)), Class::Spurious);
+        assert_eq!(class(Seen { major: true, ..seen(4, copied) }), Class::SwapIn);
+        assert_eq!(class(Seen { undone: true, ..seen(6, zeroed) }), Class::Spurious);
+        assert_eq!(class(Seen { resolved: true, ..seen(6, None) }), Class::Userfaultfd);
+        assert_eq!(class(Seen { resolved: true, ..seen(6, zeroed) }), Class::FirstTouch);
+        assert_eq!(class(seen(6, Some((9, true)))), Class::HugePage);
+    }
+
+    #[test]
+    fn files_and_shared_memory() {
+        let seen = |code, memory| Seen { code, memory: Some(memory), ..Seen::default() };
+        let (private, shared) = (Memory::PrivateFile, Memory::Shared);
+        assert_eq!(class(Seen { major: true, ..seen(4, private) }), Class::FileMap);
+        assert_eq!(class(Seen { mapped_around: true, ..seen(4, private) }), Class::FaultAround);
+        let readahead =
+            Seen { file_fault: true, major: true, allocated: Some((2, false)), ..seen(4, private) };
+        assert_eq!(class(readahead), Class::FileMap);
+        assert_eq!(class(Seen { allocated: Some((0, false)), ..seen(6, private) }), Class::CowCopy);
+        assert_eq!(class(seen(6, shared)), Class::SharedDirty);
+        assert_eq!(class(seen(7, shared)), Class::SharedDirty);
+        assert_eq!(
+            class(Seen { allocated: Some((0, false)), ..seen(6, shared) }),
+            Class::FirstTouch
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_told_is_unknown() {
+        assert_eq!(class(Seen { code: 4, ..Seen::default() }), Class::Unknown);
+        let context = Context { numa_balancing: true, ..Context::default() };
+        let seen = Seen { code: 4, memory: ANON, ..Seen::default() };
+        assert_eq!(classify(&seen, context), Reason::HintOrZero);
+    }
+}

@@ -1,0 +1,191 @@
+//! Flushes: which events belong together, what caused them, and which were needless.
+//!
+//! One flush is a send event, a local event or both. From 6.1 on the send comes first, before
+//! that the local part does (arch/x86/mm/tlb.c: flush_tlb_mm_range, 5.10 and 6.1).
+
+use super::class::classify;
+use super::{Cause, Fold, Needless, Thread};
+use crate::record::Record;
+use crate::syscalls::Kind;
+
+/// Reasons of `tlb:tlb_flush` (include/trace/events/tlb.h; 5 from 6.18 on, read in 7.3).
+const TASK_SWITCH: u8 = 0;
+const REMOTE: u8 = 1;
+const LOCAL_BATCH: u8 = 2;
+const LOCAL_MM: u8 = 3;
+const SEND: u8 = 4;
+const WRONG_CPU: u8 = 5;
+
+/// Flushes of one cause.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct FlushCount {
+    /// Flushes that asked other CPUs (shootdowns).
+    pub sent: u64,
+    /// Flushes of this CPU alone.
+    pub local: u64,
+    /// Of all these, flushes of everything.
+    pub full: u64,
+    /// Pages of the others, all together.
+    pub pages: u64,
+}
+
+/// One flush as it is issued.
+#[derive(Copy, Clone, Debug)]
+pub struct Issue {
+    sent: bool,
+    pages: i64,
+    /// Whether it counts, or changes a local flush that was counted into one that was sent.
+    completes_local: bool,
+}
+
+/// Which half of a flush has been seen.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Half {
+    #[default]
+    None,
+    Sent,
+    Local,
+}
+
+/// What is known of a process's batched unmaps.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct Batch {
+    /// One was flushed, and no walk has flushed for it again.
+    pending: bool,
+    /// Somebody else may have unmapped since.
+    disturbed: bool,
+}
+
+impl Fold {
+    /// One event of `tlb:tlb_flush`.
+    pub(super) fn flush(&mut self, record: &Record, reason: u8, pages: i64) {
+        match reason {
+            SEND | LOCAL_BATCH | LOCAL_MM => {
+                let watched = self.all || self.threads.contains_key(&record.tid);
+                if reason == SEND {
+                    self.victims.sent(record);
+                }
+                if watched {
+                    self.issue(record, reason, pages);
+                } else if reason == LOCAL_BATCH {
+                    // Reclaim by others: of which address spaces is not visible.
+                    self.processes.values_mut().for_each(|process| process.batch.disturbed = true);
+                }
+            }
+            REMOTE | WRONG_CPU => self.receive(record, reason, pages),
+            TASK_SWITCH => {
+                self.victims.goes_on(record.cpu);
+                if self.threads.contains_key(&record.tid) {
+                    let (flushed, kept) = &mut self.totals.switches;
+                    *(if pages == 0 { kept } else { flushed }) += 1;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn receive(&mut self, record: &Record, reason: u8, pages: i64) {
+        // 5.10 also calls the sender itself when it keeps page tables (kernel/smp.c).
+        if self.local_first && self.victims.sender_on(record.cpu) == Some(record.tid) {
+            return;
+        }
+        let watched = |tid| self.all || self.threads.contains_key(&tid);
+        let victim_watched = watched(record.tid);
+        let Some(sender) = self.victims.received(record, &watched) else { return };
+        let needless = match (reason, pages) {
+            (WRONG_CPU, _) => Needless::WrongCpu,
+            (_, 0) => Needless::EmptyInterrupt,
+            _ => return,
+        };
+        if victim_watched || watched(sender) {
+            let cause = self.cause_now(sender);
+            self.needless(needless, cause, true);
+        }
+    }
+
+    /// What a thread is doing, as far as it is known now: a fault's class is known at its end.
+    pub(super) fn cause_now(&self, tid: i32) -> Cause {
+        let Some(thread) = self.threads.get(&tid) else { return Cause::Stranger };
+        match (&thread.fault, &thread.call) {
+            _ if thread.reclaiming => Cause::Reclaim,
+            (Some(open), _) => Cause::Fault(classify(&open.seen, self.context).rule().class),
+            (None, Some(call)) => call.cause(),
+            (None, None) => Cause::Elsewhere,
+        }
+    }
+
+    fn issue(&mut self, record: &Record, reason: u8, pages: i64) {
+        let thread = self.threads.entry(record.tid).or_default();
+        let (sent, half) = (reason == SEND, thread.half);
+        let issue = match (sent, half) {
+            // The second half of a flush that has been counted.
+            (false, Half::Sent) => None,
+            (true, Half::Local) if self.local_first => {
+                Some(Issue { sent, pages, completes_local: true })
+            }
+            _ => Some(Issue { sent, pages, completes_local: false }),
+        };
+        thread.half = match (sent, half) {
+            (true, Half::Local) if self.local_first => Half::None,
+            (true, _) => Half::Sent,
+            (false, Half::Sent) => Half::None,
+            (false, _) => Half::Local,
+        };
+        if let (Some(issue), Some(open)) = (issue, &mut thread.fault) {
+            open.flushes.push(issue);
+        } else if let Some(issue) = issue {
+            let cause = self.cause_now(record.tid);
+            self.issued(record.tid, vec![issue], cause);
+        }
+        if reason != SEND {
+            self.judge(record, reason, pages);
+        }
+    }
+
+    /// Counts flushes whose cause is known.
+    pub(super) fn issued(&mut self, _tid: i32, flushes: Vec<Issue>, cause: Cause) {
+        if flushes.is_empty() {
+            return;
+        }
+        let count = self.totals.flushes.entry(cause).or_default();
+        for Issue { sent, pages, completes_local } in flushes {
+            if completes_local {
+                count.local = count.local.saturating_sub(1);
+                count.sent += 1;
+                continue;
+            }
+            *(if sent { &mut count.sent } else { &mut count.local }) += 1;
+            match u64::try_from(pages) {
+                Ok(pages) => count.pages += pages,
+                Err(_) => count.full += 1,
+            }
+        }
+    }
+
+    /// Whether the local half of a flush shows that the flush was needless.
+    ///
+    /// After a batched unmap has been flushed the address space keeps its mark, and the next walk
+    /// over page tables flushes everything once more (mm/rmap.c: flush_tlb_batched_pending, 5.10
+    /// to 7.3). Up to 6.1 MADV_PAGEOUT then flushes accessed bits of pages that are gone
+    /// (mm/madvise.c: madvise_cold_or_pageout_pte_range).
+    fn judge(&mut self, record: &Record, reason: u8, pages: i64) {
+        let thread: &mut Thread = self.threads.entry(record.tid).or_default();
+        let Some(process) = self.processes.get_mut(&thread.pid) else { return };
+        if reason == LOCAL_BATCH {
+            process.batch = Batch { pending: true, disturbed: false };
+            thread.call.iter_mut().for_each(|call| call.batch_flushed = true);
+            return;
+        }
+        let (Some(call), None, false) = (&thread.call, &thread.fault, thread.reclaiming) else {
+            return;
+        };
+        let cause = call.cause();
+        if call.batch_flushed && call.pages_out() {
+            self.needless(Needless::GatherAfterPageout, cause, false);
+        } else if process.batch.pending && pages < 0 && call.kind() == Kind::Walk {
+            let certain = !process.batch.disturbed;
+            process.batch = Batch::default();
+            self.needless(Needless::PendingFlush, cause, certain);
+        }
+    }
+}

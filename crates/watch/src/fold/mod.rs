@@ -1,0 +1,374 @@
+//! Folds the records into totals, one at a time, so that memory does not grow with them.
+//!
+//! Each watched thread is in at most one fault and one watched system call; what the kernel does
+//! for it meanwhile belongs to the fault, else to direct reclaim, else to the system call.
+
+mod cause;
+mod class;
+mod copies;
+mod flushes;
+mod victims;
+
+pub use cause::Cause;
+pub use class::{Class, Confidence, Context, Reason, Rule};
+pub use flushes::FlushCount;
+pub use victims::{PairCount, Task, Victims};
+
+use crate::maps::Maps;
+use crate::record::{Record, What};
+use crate::sites::{CallSites, Sample, Sites};
+use crate::syscalls::{self, Kind};
+use cause::Call;
+use class::Seen;
+use copies::SwappedIn;
+use flushes::Issue;
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// Faults of one rule.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct FaultCount {
+    /// How many.
+    pub faults: u64,
+    /// From the exception to the end of the fault, nanoseconds, all together.
+    pub time_ns: u64,
+}
+
+/// What the evidence shows to be needless.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Needless {
+    /// A full flush at the start of a page-table walk, for a batched unmap that has been flushed.
+    PendingFlush,
+    /// A flush of accessed bits of pages that the same call has unmapped and flushed.
+    GatherAfterPageout,
+    /// The old page of a copy was freed in the same fault.
+    CopyOfFreed,
+    /// A page was copied that nobody else had since it came from swap.
+    CopyAfterSwapIn,
+    /// A CPU was interrupted that had nothing to flush any more.
+    EmptyInterrupt,
+    /// A CPU was interrupted that ran another address space.
+    WrongCpu,
+}
+
+/// What happened to be needless, how often, and how often that is certain.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct NeedlessCount {
+    /// How often.
+    pub times: u64,
+    /// Of these, how often nothing else can have been the reason.
+    pub certain: u64,
+}
+
+/// Everything that was folded.
+#[derive(Debug, Default)]
+pub struct Totals {
+    /// Faults by rule, in the order of [`Reason::ALL`].
+    pub faults: FxHashMap<Reason, FaultCount>,
+    /// Flushes by cause.
+    pub flushes: FxHashMap<Cause, FlushCount>,
+    /// Address-space switches of the watched threads that flushed, and that did not.
+    pub switches: (u64, u64),
+    /// What was needless, by kind and cause.
+    pub needless: FxHashMap<(Needless, Cause), NeedlessCount>,
+    /// Records by kind of event.
+    pub records: u64,
+    /// Records lost as the rings tell it themselves.
+    pub lost_records: u64,
+}
+
+/// A fault that has not ended.
+#[derive(Debug)]
+struct Open {
+    start: u64,
+    address: u64,
+    seen: Seen,
+    pfn: u64,
+    freed_other: bool,
+    flushes: Vec<Issue>,
+}
+
+#[derive(Debug, Default)]
+struct Thread {
+    pid: i32,
+    fault: Option<Open>,
+    call: Option<Call>,
+    reclaiming: bool,
+    /// Sent and not yet seen locally, or the other way round before 6.1.
+    half: flushes::Half,
+}
+
+#[derive(Debug, Default)]
+struct Process {
+    name: Arc<str>,
+    maps: Maps,
+    userfaultfd: bool,
+    forked: bool,
+    swapped_in: SwappedIn,
+    batch: flushes::Batch,
+}
+
+/// The state of the fold.
+pub struct Fold {
+    context: Context,
+    /// Before 6.1 the local part of a flush comes first.
+    local_first: bool,
+    all: bool,
+    threads: FxHashMap<i32, Thread>,
+    processes: FxHashMap<i32, Process>,
+    victims: Victims,
+    sites: Sites,
+    /// What there is so far.
+    pub totals: Totals,
+}
+
+const PAGE_BITS: u32 = 12;
+
+impl Fold {
+    /// A fold that knows nobody yet. `all`: every task is watched.
+    pub fn new(context: Context, local_first: bool, all: bool) -> Fold {
+        let (threads, processes) = Default::default();
+        let (victims, sites, totals) = Default::default();
+        Fold { context, local_first, all, threads, processes, victims, sites, totals }
+    }
+
+    /// Makes a thread known that runs already.
+    pub fn introduce(&mut self, pid: i32, tid: i32, name: &str, maps: &Maps, userfaultfd: bool) {
+        self.threads.entry(tid).or_default().pid = pid;
+        let process = self.processes.entry(pid).or_default();
+        (process.name, process.maps) = (name.into(), maps.clone());
+        process.userfaultfd |= userfaultfd;
+    }
+
+    /// Folds one record in. Records come in order of time.
+    pub fn record(&mut self, record: Record) {
+        self.totals.records += 1;
+        if let What::Flush { reason, pages } = record.what {
+            return self.flush(&record, reason, pages);
+        }
+        if !matches!(record.what, What::Call { .. } | What::Free { .. } | What::Alloc { .. }) {
+            self.victims.goes_on(record.cpu);
+        }
+        if let What::Lost { records } = record.what {
+            self.totals.lost_records += records;
+            self.forget();
+            return;
+        }
+        let (pid, tid) = (record.pid, record.tid);
+        let thread = self.threads.entry(tid).or_default();
+        thread.pid = pid;
+        match record.what {
+            What::Fault { address, code, .. } => self.fault(&record, address, code),
+            What::FaultDone { address, major } => self.fault_done(&record, address, major),
+            What::Alloc { pfn, order, zeroed } => {
+                if let Some(open) = &mut thread.fault {
+                    (open.seen.allocated, open.pfn) = (Some((order, zeroed)), pfn);
+                }
+            }
+            What::Free { pfn } => {
+                if let Some(open) = &mut thread.fault {
+                    let own = open.seen.allocated.is_some() && open.pfn == pfn;
+                    *(if own { &mut open.seen.undone } else { &mut open.freed_other }) = true;
+                }
+            }
+            What::MapPages => {
+                thread.fault.iter_mut().for_each(|open| open.seen.mapped_around = true);
+            }
+            What::FileFault => {
+                thread.fault.iter_mut().for_each(|open| open.seen.file_fault = true);
+            }
+            What::Enter { number, args } => self.enter(&record, Call::new(number, args)),
+            What::Ioctl { request } => {
+                let Some(number) = syscalls::ioctl(request) else { return };
+                self.answered(pid, number);
+                self.enter(&record, Call::new(number, [0; 4]));
+            }
+            What::Exit { result, .. } => self.exit(&record, result),
+            What::Reclaim { begins } => thread.reclaiming = begins,
+            What::Call { begins } => self.victims.call(record.cpu, record.time, begins),
+            What::Fork { pid, tid, parent } => self.fork(pid, tid, parent),
+            What::Ended => self.ended(tid),
+            What::Named { name, exec } => self.named(pid, tid, &name, exec),
+            What::Site(sample) => self.site(tid, pid, &sample),
+            What::Mapped(mapping) => self.processes.entry(pid).or_default().maps.map(&mapping),
+            What::Flush { .. } | What::Lost { .. } => {}
+        }
+    }
+
+    /// Makes a thread known that is about to execute its program, in the middle of `execve`.
+    pub fn starting(&mut self, tid: i32) {
+        let thread = self.threads.entry(tid).or_default();
+        thread.pid = tid;
+        thread.call = Some(Call::new(libc::SYS_execve as i32, [0; 4]));
+    }
+
+    /// How many interrupts have been timed so far.
+    pub fn interrupts_timed(&self) -> usize {
+        self.victims.times.len()
+    }
+
+    /// Ends the fold: faults that are open have no class.
+    pub fn finish(mut self) -> (Totals, Victims, CallSites) {
+        self.victims.name_all(&self.threads_by_name());
+        (std::mem::take(&mut self.totals), self.victims, self.sites.named())
+    }
+
+    fn threads_by_name(&self) -> FxHashMap<i32, (i32, Arc<str>)> {
+        let named = |(tid, thread): (&i32, &Thread)| {
+            let name = self.processes.get(&thread.pid).map(|process| process.name.clone());
+            (*tid, (thread.pid, name.unwrap_or_default()))
+        };
+        self.threads.iter().map(named).collect()
+    }
+
+    fn site(&mut self, tid: i32, pid: i32, sample: &Sample) {
+        let cause = self.cause_now(tid);
+        let process = self.processes.entry(pid).or_default();
+        self.sites.sample(sample, cause, &process.maps);
+    }
+
+    /// Records were lost: nobody knows any more who is in what.
+    fn forget(&mut self) {
+        for thread in self.threads.values_mut() {
+            (thread.fault, thread.call, thread.reclaiming) = (None, None, false);
+            thread.half = flushes::Half::default();
+        }
+        for process in self.processes.values_mut() {
+            process.batch = flushes::Batch::default();
+        }
+        self.victims.forget();
+    }
+
+    fn fault(&mut self, record: &Record, address: u64, code: u8) {
+        self.abandoned(record.tid);
+        let process = self.processes.entry(record.pid).or_default();
+        let memory = process.maps.memory(address);
+        let seen = Seen { code, memory, userfaultfd: process.userfaultfd, ..Seen::default() };
+        let thread = self.threads.entry(record.tid).or_default();
+        thread.half = flushes::Half::default();
+        thread.fault = Some(Open {
+            start: record.time,
+            address,
+            seen,
+            pfn: 0,
+            freed_other: false,
+            flushes: Vec::new(),
+        });
+    }
+
+    /// The thread does something else although its fault has not ended: it was not counted.
+    fn abandoned(&mut self, tid: i32) {
+        let open = self.threads.get_mut(&tid).and_then(|thread| thread.fault.take());
+        if let Some(open) = open {
+            self.totals.faults.entry(Reason::NoEnd).or_default().faults += 1;
+            self.issued(tid, open.flushes, Cause::Fault(Class::Failed));
+        }
+    }
+
+    fn fault_done(&mut self, record: &Record, address: u64, major: bool) {
+        let thread = self.threads.entry(record.tid).or_default();
+        let Some(mut open) = thread.fault.take() else {
+            self.totals.faults.entry(Reason::NoStart).or_default().faults += 1;
+            return;
+        };
+        thread.half = flushes::Half::default();
+        open.seen.major = major;
+        debug_assert_eq!(open.address >> PAGE_BITS, address >> PAGE_BITS);
+        let reason = class::classify(&open.seen, self.context);
+        let count = self.totals.faults.entry(reason).or_default();
+        count.faults += 1;
+        count.time_ns += record.time.saturating_sub(open.start);
+        let class = reason.rule().class;
+        if let Some(process) = self.processes.get_mut(&record.pid) {
+            let page = open.address >> PAGE_BITS;
+            let evidence = process.swapped_in.fault(class, page, open.seen.code);
+            let needless = match evidence {
+                _ if class != Class::CowCopy => None,
+                // Which page was freed is not visible: another one may have had its last user.
+                _ if open.freed_other => Some((Needless::CopyOfFreed, false)),
+                true => Some((Needless::CopyAfterSwapIn, !process.forked)),
+                false => None,
+            };
+            if let Some((needless, certain)) = needless {
+                self.needless(needless, Cause::Fault(class), certain);
+            }
+        }
+        self.issued(record.tid, open.flushes, Cause::Fault(class));
+    }
+
+    fn needless(&mut self, needless: Needless, cause: Cause, certain: bool) {
+        let count = self.totals.needless.entry((needless, cause)).or_default();
+        count.times += 1;
+        count.certain += u64::from(certain);
+    }
+
+    fn enter(&mut self, record: &Record, call: Call) {
+        self.abandoned(record.tid);
+        let process = self.processes.entry(record.pid).or_default();
+        process.userfaultfd |= call.number == libc::SYS_userfaultfd as i32;
+        if call.kind() == Kind::Fork {
+            process.forked = true;
+            process.swapped_in.clear();
+        }
+        let thread = self.threads.entry(record.tid).or_default();
+        (thread.call, thread.half) = (Some(call), flushes::Half::default());
+    }
+
+    fn exit(&mut self, record: &Record, result: i64) {
+        self.abandoned(record.tid);
+        let thread = self.threads.entry(record.tid).or_default();
+        thread.half = flushes::Half::default();
+        let Some(call) = thread.call.take() else { return };
+        if call.number == libc::SYS_mremap as i32 && result > 0 {
+            let process = self.processes.entry(record.pid).or_default();
+            process.maps.moved(call.args[0], result as u64, call.args[2]);
+        }
+    }
+
+    /// An ioctl of userfaultfd lets faults of its process go on.
+    fn answered(&mut self, pid: i32, number: i32) {
+        let process = self.processes.entry(pid).or_default();
+        process.userfaultfd = true;
+        if !syscalls::resolves_faults(number) {
+            return;
+        }
+        let of_process = self.threads.values_mut().filter(|thread| thread.pid == pid);
+        of_process.flat_map(|thread| &mut thread.fault).for_each(|open| open.seen.resolved = true);
+    }
+
+    fn fork(&mut self, pid: i32, tid: i32, parent: i32) {
+        self.threads.insert(tid, Thread { pid, ..Thread::default() });
+        if pid == parent {
+            return;
+        }
+        let Some(process) = self.processes.get_mut(&parent) else { return };
+        (process.forked, process.swapped_in) = (true, SwappedIn::default());
+        let (name, maps) = (process.name.clone(), process.maps.clone());
+        let child = Process { name, maps, forked: true, ..Process::default() };
+        self.processes.insert(pid, child);
+    }
+
+    fn ended(&mut self, tid: i32) {
+        self.abandoned(tid);
+        let Some(thread) = self.threads.remove(&tid) else { return };
+        let name = self.processes.get(&thread.pid).map(|process| process.name.clone());
+        self.victims.ended(tid, thread.pid, name.unwrap_or_default());
+        if !self.threads.values().any(|other| other.pid == thread.pid) {
+            self.processes.remove(&thread.pid);
+        }
+    }
+
+    fn named(&mut self, pid: i32, tid: i32, name: &str, exec: bool) {
+        let process = self.processes.entry(pid).or_default();
+        if exec {
+            *process = Process::default();
+        }
+        if pid == tid {
+            process.name = name.into();
+        }
+        self.victims.named(tid, name);
+    }
+}
+
+#[cfg(test)]
+mod tests;

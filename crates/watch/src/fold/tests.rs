@@ -1,0 +1,189 @@
+//! Scripts of records, as kernels issue them, and what the fold makes of them.
+
+use super::*;
+use crate::record::Mapping;
+
+const PID: i32 = 10;
+const OTHER: i32 = 11;
+
+struct Script {
+    fold: Fold,
+    time: u64,
+}
+
+impl Script {
+    fn new(local_first: bool) -> Script {
+        let mut fold = Fold::new(Context::default(), local_first, false);
+        let mut maps = Maps::default();
+        maps.map(&Mapping {
+            start: 0x1000,
+            end: 0x10_0000,
+            offset: 0,
+            shared: false,
+            hugetlb: false,
+            file: None,
+        });
+        fold.introduce(PID, PID, "program", &maps, false);
+        fold.introduce(PID, OTHER, "program", &maps, false);
+        Script { fold, time: 0 }
+    }
+
+    fn on(&mut self, cpu: u16, tid: i32, what: What) -> &mut Script {
+        self.time += 10;
+        self.fold.record(Record { time: self.time, cpu, pid: PID, tid, what });
+        self
+    }
+
+    fn then(&mut self, what: What) -> &mut Script {
+        self.on(0, PID, what)
+    }
+
+    fn call(&mut self, number: libc::c_long, args: [u64; 4]) -> &mut Script {
+        self.then(What::Enter { number: number as i32, args })
+    }
+
+    fn done(&mut self, number: libc::c_long) -> &mut Script {
+        self.then(What::Exit { number: number as i32, result: 0 })
+    }
+
+    fn flush(&mut self, reason: u8, pages: i64) -> &mut Script {
+        self.then(What::Flush { reason, pages })
+    }
+
+    fn fault(
+        &mut self,
+        address: u64,
+        code: u8,
+        allocated: Option<bool>,
+        major: bool,
+    ) -> &mut Script {
+        self.then(What::Fault { address, code, user: true });
+        if let Some(zeroed) = allocated {
+            self.then(What::Alloc { pfn: 7, order: 0, zeroed });
+        }
+        self.then(What::FaultDone { address, major })
+    }
+
+    fn flushes(&self, cause: &Cause) -> (u64, u64) {
+        self.fold.totals.flushes.get(cause).map_or((0, 0), |count| (count.sent, count.local))
+    }
+
+    fn found(&self, needless: Needless) -> (u64, u64) {
+        let of = self.fold.totals.needless.iter().filter(|((what, _), _)| *what == needless);
+        of.fold((0, 0), |sum, (_, count)| (sum.0 + count.times, sum.1 + count.certain))
+    }
+}
+
+fn pageout() -> Cause {
+    Cause::Call(libc::SYS_madvise as i32, 21)
+}
+
+/// One round of study 1 on 6.18: the pending flush, the batch, and a swap-in that maps writable.
+fn round_6_18(script: &mut Script, pending: bool) {
+    script.call(libc::SYS_madvise, [0x1000, 0x1000, 21, 0]);
+    if pending {
+        script.flush(4, -1).flush(3, -1);
+    }
+    script.flush(4, -1).flush(2, -1);
+    script.done(libc::SYS_madvise).fault(0x1000, 4, Some(false), true);
+}
+
+#[test]
+fn the_second_full_flush_is_told_to_be_redundant() {
+    let mut script = Script::new(false);
+    round_6_18(&mut script, false);
+    for _ in 0..5 {
+        round_6_18(&mut script, true);
+    }
+    assert_eq!(script.flushes(&pageout()), (11, 0));
+    assert_eq!(script.found(Needless::PendingFlush), (5, 5));
+    assert_eq!(script.found(Needless::GatherAfterPageout), (0, 0));
+    assert_eq!(script.fold.totals.faults[&Reason::SwapRead].faults, 6);
+}
+
+/// A round on 5.10: the local part comes first, accessed bits are flushed, and the write copies.
+#[test]
+fn the_older_kernels_flushes_and_its_copy() {
+    let mut script = Script::new(true);
+    for _ in 0..4 {
+        script.call(libc::SYS_madvise, [0x1000, 0x1000, 21, 0]);
+        script.flush(3, -1).flush(4, -1).flush(2, -1).flush(4, -1).flush(3, 1).flush(4, 1);
+        script.done(libc::SYS_madvise).fault(0x1000, 4, Some(false), true);
+        script.then(What::Fault { address: 0x1000, code: 7, user: true });
+        script.then(What::Alloc { pfn: 8, order: 0, zeroed: false });
+        script.flush(3, 1).flush(4, 1);
+        script.then(What::FaultDone { address: 0x1000, major: false });
+    }
+    assert_eq!(script.flushes(&pageout()), (12, 0));
+    assert_eq!(script.flushes(&Cause::Fault(Class::CowCopy)), (4, 0));
+    assert_eq!(script.found(Needless::PendingFlush), (3, 3));
+    assert_eq!(script.found(Needless::GatherAfterPageout), (4, 0));
+    assert_eq!(script.found(Needless::CopyAfterSwapIn), (4, 4));
+}
+
+#[test]
+fn a_needed_full_flush_is_not_redundant() {
+    let mut script = Script::new(false);
+    script.call(libc::SYS_munmap, [0x1000, 0x40000, 0, 0]).flush(4, -1).flush(3, -1);
+    script.done(libc::SYS_munmap);
+    assert_eq!(script.found(Needless::PendingFlush), (0, 0));
+    assert_eq!(script.flushes(&Cause::Call(libc::SYS_munmap as i32, 0)), (1, 0));
+}
+
+#[test]
+fn after_a_fork_a_copy_of_a_swapped_page_is_needed() {
+    let mut script = Script::new(false);
+    script.fault(0x1000, 4, Some(false), true);
+    script.call(libc::SYS_clone, [0; 4]).done(libc::SYS_clone);
+    script.fault(0x1000, 7, Some(false), false);
+    assert_eq!(script.found(Needless::CopyAfterSwapIn), (0, 0));
+}
+
+#[test]
+fn a_copy_in_which_a_page_is_freed_is_likely_needless() {
+    let mut script = Script::new(false);
+    script.then(What::Fault { address: 0x1000, code: 7, user: true });
+    script.then(What::Alloc { pfn: 8, order: 0, zeroed: false }).flush(3, 1);
+    script.then(What::Free { pfn: 7 }).then(What::FaultDone { address: 0x1000, major: false });
+    assert_eq!(script.found(Needless::CopyOfFreed), (1, 0));
+    assert_eq!(script.flushes(&Cause::Fault(Class::CowCopy)), (0, 1));
+}
+
+#[test]
+fn who_interrupted_whom() {
+    let mut script = Script::new(false);
+    script.call(libc::SYS_munmap, [0x1000, 0x1000, 0, 0]).flush(4, 1).flush(3, 1);
+    script.on(1, OTHER, What::Call { begins: true });
+    script.on(1, OTHER, What::Flush { reason: 1, pages: 1 });
+    script.on(1, OTHER, What::Call { begins: false });
+    script.done(libc::SYS_munmap);
+    // Of a send that is over nobody is the sender.
+    script.on(1, OTHER, What::Flush { reason: 1, pages: 0 });
+    let (_, victims, _) = std::mem::replace(&mut script.fold, Script::new(false).fold).finish();
+    let pair = |from| victims.pairs[&(from, Task::Thread(OTHER))];
+    assert_eq!(pair(Task::Thread(PID)).interrupts, 1);
+    assert_eq!((pair(Task::Unknown).interrupts, pair(Task::Unknown).empty), (1, 1));
+    assert_eq!(victims.times, [20]);
+}
+
+#[test]
+fn a_fault_without_an_end_failed_and_lost_records_forget_everything() {
+    let mut script = Script::new(false);
+    script.then(What::Fault { address: 0, code: 4, user: true });
+    script.fault(0x1000, 6, Some(true), false);
+    assert_eq!(script.fold.totals.faults[&Reason::NoEnd].faults, 1);
+    round_6_18(&mut script, false);
+    script.then(What::Lost { records: 3 });
+    round_6_18(&mut script, true);
+    assert_eq!(script.found(Needless::PendingFlush), (0, 0));
+    assert_eq!(script.fold.totals.lost_records, 3);
+}
+
+#[test]
+fn answers_of_userfaultfd_belong_to_the_faults_that_waited() {
+    let mut script = Script::new(false);
+    script.then(What::Fault { address: 0x1000, code: 6, user: true });
+    script.on(1, OTHER, What::Ioctl { request: 0xc028_aa03 });
+    script.then(What::FaultDone { address: 0x1000, major: false });
+    assert_eq!(script.fold.totals.faults[&Reason::Resolved].faults, 1);
+}

@@ -1,0 +1,28 @@
+//! Watches programs on the running kernel: faults by class, flushes by cause, who interrupts whom,
+//! and what of it was needless.
+//!
+//! The way of an event: a tracepoint of the table ([`tracepoints`]) writes it into a ring
+//! ([`rings`]), it is decoded ([`record`]), put in order of time with those of the other CPUs
+//! ([`session`]) and folded into totals ([`fold`]), which make up the [`observation`].
+//!
+//! Nothing is written to tracefs, and every event ends with its descriptor: nothing stays enabled,
+//! however this process ends.
+#![allow(unsafe_code)]
+
+pub mod child;
+pub mod counters;
+pub mod fold;
+pub mod maps;
+pub mod observation;
+pub mod price;
+pub mod record;
+pub mod rings;
+pub mod session;
+pub mod signals;
+pub mod sites;
+pub mod syscalls;
+pub mod tracefs;
+pub mod tracepoints;
+
+pub use observation::Observation;
+pub use session::{Options, Target, WatchError, watch};

@@ -1,0 +1,157 @@
+//! What memory an address of a process belongs to, as far as the kernel reports mappings.
+
+use crate::record::Mapping;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What kind of memory a mapping is.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// Private and without a file.
+    Anonymous,
+    /// A file's, private.
+    PrivateFile,
+    /// A file's or shared memory, shared.
+    Shared,
+    /// Of hugetlb pages.
+    Hugetlb,
+}
+
+/// The mappings of one process. A copy is cheap until one of the two changes.
+#[derive(Clone, Debug, Default)]
+pub struct Maps {
+    by_start: Arc<BTreeMap<u64, Area>>,
+}
+
+/// A part of a file that is mapped.
+#[derive(Clone, Debug)]
+pub struct Module {
+    /// The file's path.
+    pub file: Arc<str>,
+    /// First byte.
+    pub start: u64,
+    /// First byte after it.
+    pub end: u64,
+    /// Where in the file it begins.
+    pub offset: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Area {
+    end: u64,
+    offset: u64,
+    memory: Memory,
+    file: Option<Arc<str>>,
+}
+
+impl Maps {
+    /// A mapping was made; what was there before is gone.
+    pub fn map(&mut self, mapping: &Mapping) {
+        let memory = match (&mapping.file, mapping.shared) {
+            _ if mapping.hugetlb => Memory::Hugetlb,
+            (_, true) => Memory::Shared,
+            (Some(_), false) => Memory::PrivateFile,
+            (None, false) => Memory::Anonymous,
+        };
+        let file = mapping.file.as_deref().map(Arc::from);
+        self.cut(mapping.start, mapping.end);
+        let area = Area { end: mapping.end, offset: mapping.offset, memory, file };
+        Arc::make_mut(&mut self.by_start).insert(mapping.start, area);
+    }
+
+    /// A mapping moved.
+    pub fn moved(&mut self, from: u64, to: u64, length: u64) {
+        let Some((start, area)) = self.area(from) else { return };
+        let area = Area {
+            end: to.saturating_add(length),
+            offset: area.offset + (from - start),
+            ..area.clone()
+        };
+        self.cut(to, area.end);
+        Arc::make_mut(&mut self.by_start).insert(to, area);
+    }
+
+    /// What is at an address. A stack grows without a report: memory below the lowest known part
+    /// of one is the stack's.
+    pub fn memory(&self, address: u64) -> Option<Memory> {
+        match self.area(address) {
+            Some((_, area)) => Some(area.memory),
+            None => {
+                const STACK: u64 = 8 << 20;
+                let (start, area) = self.by_start.range(address..).next()?;
+                let near = start - address < STACK && area.memory == Memory::Anonymous;
+                near.then_some(Memory::Anonymous)
+            }
+        }
+    }
+
+    /// The file at an address and the place in it.
+    pub fn file(&self, address: u64) -> Option<(Arc<str>, u64)> {
+        let (start, area) = self.area(address)?;
+        Some((area.file.clone()?, area.offset + (address - start)))
+    }
+
+    /// The file mapped at an address, and which part of it where.
+    pub fn module(&self, address: u64) -> Option<Module> {
+        let (start, area) = self.area(address)?;
+        Some(Module { file: area.file.clone()?, start, end: area.end, offset: area.offset })
+    }
+
+    fn area(&self, address: u64) -> Option<(u64, &Area)> {
+        let (start, area) = self.by_start.range(..=address).next_back()?;
+        (address < area.end).then_some((*start, area))
+    }
+
+    /// Takes a range out of the mappings that overlap with it.
+    fn cut(&mut self, start: u64, end: u64) {
+        let overlaps = |(from, area): (&u64, &Area)| (area.end > start).then_some(*from);
+        let old: Vec<u64> = self.by_start.range(..end).rev().map_while(overlaps).collect();
+        if old.is_empty() {
+            return;
+        }
+        let areas = Arc::make_mut(&mut self.by_start);
+        for from in old {
+            let Some(area) = areas.remove(&from) else { continue };
+            if from < start {
+                areas.insert(from, Area { end: start, ..area.clone() });
+            }
+            if area.end > end {
+                let offset = area.offset + (end - from);
+                areas.insert(end, Area { offset, ..area });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapping(start: u64, end: u64, file: Option<&str>) -> Mapping {
+        let file = file.map(Into::into);
+        Mapping { start, end, offset: 0x1000, shared: false, hugetlb: false, file }
+    }
+
+    #[test]
+    fn the_newest_mapping_counts_and_the_rest_of_the_old_stays() {
+        let mut maps = Maps::default();
+        maps.map(&mapping(0x1000, 0x9000, Some("/lib")));
+        let child = maps.clone();
+        maps.map(&mapping(0x3000, 0x5000, None));
+        assert_eq!(maps.memory(0x2fff), Some(Memory::PrivateFile));
+        assert_eq!(maps.memory(0x3000), Some(Memory::Anonymous));
+        assert_eq!(maps.memory(0x5000), Some(Memory::PrivateFile));
+        let (file, offset) = maps.file(0x5001).unwrap();
+        assert_eq!((&*file, offset), ("/lib", 0x5001));
+        assert_eq!(child.memory(0x3000), Some(Memory::PrivateFile), "copies are their own");
+        assert_eq!(maps.memory(0x9000), None);
+    }
+
+    #[test]
+    fn what_moved_keeps_its_kind() {
+        let mut maps = Maps::default();
+        maps.map(&mapping(0x1000, 0x9000, Some("/lib")));
+        maps.moved(0x2000, 0x20000, 0x1000);
+        assert_eq!(maps.file(0x20010).map(|(_, offset)| offset), Some(0x2010));
+    }
+}

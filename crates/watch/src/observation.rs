@@ -1,0 +1,314 @@
+//! What a report is made of: totals with names, counters, what is missing, and the price.
+
+use crate::counters::{Machine, Usage};
+use crate::fold::{Cause, Confidence, Needless, Reason, Task, Totals, Victims};
+use crate::rings::{Lost, Missing};
+use crate::sites::CallSites;
+use serde::Serialize;
+
+/// The version of the JSON form.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// One run or one time of watching.
+#[derive(Clone, Debug, Serialize)]
+pub struct Observation {
+    /// The exit status of the command, as a shell would give it; none without a command.
+    pub status: Option<u8>,
+    /// How long it took, nanoseconds.
+    pub elapsed_ns: u64,
+    /// What the kernel counted for the watched tasks; none when all tasks were watched.
+    pub usage: Option<Usage>,
+    /// What it counted for the machine meanwhile, whoever caused it.
+    pub machine: Machine,
+    /// What the events tell; none if there were none, which `missing` explains.
+    pub events: Option<Events>,
+    /// What this kernel or this user does not show.
+    pub missing: Vec<Missing>,
+}
+
+/// What the events tell.
+#[derive(Clone, Debug, Serialize)]
+pub struct Events {
+    /// Faults by the rule that gave them their class.
+    pub faults: Vec<Faults>,
+    /// Faults that the kernel counted for the tasks without an exception: it touched pages itself
+    /// (populate, mlock, `get_user_pages`). None where the task's counters do not cover the same.
+    pub faults_without_exception: Option<u64>,
+    /// Flushes by cause.
+    pub flushes: Vec<Flushes>,
+    /// Who called for flushes, sampled.
+    pub call_sites: CallSites,
+    /// Address-space switches that flushed.
+    pub switches_flushed: u64,
+    /// Address-space switches that flushed nothing.
+    pub switches_kept: u64,
+    /// Who interrupted whom.
+    pub interrupts: Vec<Interrupts>,
+    /// How long one interrupt's function took, nanoseconds: the median of those timed.
+    pub interrupt_ns: Option<u64>,
+    /// How many were timed.
+    pub interrupts_timed: u64,
+    /// What was needless; none if events were lost, since then it cannot be told.
+    pub needless: Option<Vec<Finding>>,
+    /// The price.
+    pub watching: Watching,
+}
+
+/// Faults of one rule.
+#[derive(Clone, Debug, Serialize)]
+pub struct Faults {
+    /// The class.
+    pub class: &'static str,
+    /// The class with what tells this rule from others of it.
+    pub label: &'static str,
+    /// By what it is known.
+    pub rule: &'static str,
+    /// How sure that is.
+    pub confidence: Confidence,
+    /// How many.
+    pub faults: u64,
+    /// From exception to end, nanoseconds, all together, watching included.
+    pub time_ns: u64,
+}
+
+/// Flushes of one cause.
+#[derive(Clone, Debug, Serialize)]
+pub struct Flushes {
+    /// What made the kernel flush.
+    pub cause: String,
+    /// Flushes that asked other CPUs (shootdowns).
+    pub sent: u64,
+    /// Flushes of the CPU itself alone.
+    pub local: u64,
+    /// Of both, those of everything.
+    pub full: u64,
+    /// Pages that the others covered, all together.
+    pub pages: u64,
+}
+
+/// Interrupts from one task to another.
+#[derive(Clone, Debug, Serialize)]
+pub struct Interrupts {
+    /// Who flushed.
+    pub from: Party,
+    /// Who was interrupted.
+    pub to: Party,
+    /// How often.
+    pub interrupts: u64,
+    /// Of these, how many found nothing to flush.
+    pub empty: u64,
+    /// Of these, how many might have had another sender.
+    pub guessed: u64,
+    /// What it cost the interrupted task, nanoseconds: the median of those timed, times the number.
+    pub lost_ns: Option<u64>,
+}
+
+/// One side of an interrupt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Party {
+    /// The thread, if it is one.
+    pub tid: Option<i32>,
+    /// Its process, if known.
+    pub pid: Option<i32>,
+    /// Its name.
+    pub name: String,
+}
+
+/// Something needless.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finding {
+    /// What.
+    pub what: &'static str,
+    /// What caused it.
+    pub cause: String,
+    /// How often.
+    pub times: u64,
+    /// Of these, how often nothing else can have been the reason.
+    pub certain: u64,
+    /// By what it is known.
+    pub evidence: &'static str,
+    /// What removes it.
+    pub remedy: &'static str,
+    /// The policy of the model that decides it, if the model has it.
+    pub policy: Option<&'static str>,
+}
+
+/// What watching cost, and what it missed.
+#[derive(Copy, Clone, Debug, Serialize)]
+pub struct Watching {
+    /// Records read.
+    pub records: u64,
+    /// Records lost in the main rings.
+    pub lost: u64,
+    /// Records about freed pages that were lost.
+    pub lost_frees: u64,
+    /// What one record costs the task that it is about, nanoseconds, measured before.
+    pub record_ns: Option<u64>,
+    /// Time the reader used, nanoseconds.
+    pub reader_ns: u64,
+}
+
+struct Told {
+    what: &'static str,
+    evidence: &'static str,
+    remedy: &'static str,
+    policy: Option<&'static str>,
+}
+
+fn told(needless: Needless) -> Told {
+    match needless {
+        Needless::PendingFlush => Told {
+            what: "redundant full flush",
+            evidence: "the walk began with a full flush although the batched unmap before it had been flushed and nothing was unmapped since (mm/rmap.c: flush_tlb_batched_pending)",
+            remedy: "unmap more pages per call; the model's row option +pending-cleared removes it, no kernel up to 7.3 does",
+            policy: Some("batched-pending"),
+        },
+        Needless::GatherAfterPageout => Told {
+            what: "flush of accessed bits of pages already unmapped",
+            evidence: "a flush in MADV_PAGEOUT after the one for the pages that it unmapped (mm/madvise.c: madvise_cold_or_pageout_pte_range)",
+            remedy: "a kernel from 6.12 on",
+            policy: Some("pageout-young"),
+        },
+        Needless::CopyOfFreed => Told {
+            what: "copy of a page that nobody else had",
+            evidence: "a page was freed in the same fault, and not by an interrupt",
+            remedy: "a kernel from 6.1 on; MADV_POPULATE_WRITE before other threads or devices take references",
+            policy: Some("reuse"),
+        },
+        Needless::CopyAfterSwapIn => Told {
+            what: "copy of a page fresh from swap",
+            evidence: "a read had brought the page back from swap, and the process has not forked since",
+            remedy: "a kernel from 6.1 on, or write to the page first",
+            policy: Some("reuse"),
+        },
+        Needless::EmptyInterrupt => Told {
+            what: "interrupt with nothing to flush",
+            evidence: "the interrupted CPU's translations were up to date: it had flushed everything meanwhile",
+            remedy: "fewer threads that unmap at the same time in one address space; larger ranges per call",
+            policy: None,
+        },
+        Needless::WrongCpu => Told {
+            what: "interrupt of a CPU that ran another address space",
+            evidence: "the CPU was still in the address space's mask after its thread had left it",
+            remedy: "pin the threads of the process, or fewer processes per CPU",
+            policy: None,
+        },
+    }
+}
+
+/// Makes the totals readable. `expected`: faults that the kernel counted for the same tasks.
+pub fn events(
+    totals: Totals,
+    victims: &Victims,
+    call_sites: CallSites,
+    expected: Option<u64>,
+    lost: Lost,
+    record_ns: Option<u64>,
+    reader_ns: u64,
+) -> Events {
+    let counted = |reason: &Reason| reason.rule().class != crate::fold::Class::Failed;
+    let exceptions: u64 = totals
+        .faults
+        .iter()
+        .filter(|(reason, _)| counted(reason))
+        .map(|(_, count)| count.faults)
+        .sum();
+    let lost_main = lost.main.max(totals.lost_records);
+    let watching = Watching {
+        records: totals.records,
+        lost: lost_main,
+        lost_frees: lost.frees,
+        record_ns,
+        reader_ns,
+    };
+    let interrupt_ns = median(&victims.times);
+    Events {
+        faults: faults(&totals),
+        faults_without_exception: expected
+            .and_then(|all| all.checked_sub(exceptions))
+            .filter(|_| lost_main == 0),
+        flushes: flushes(&totals),
+        call_sites,
+        switches_flushed: totals.switches.0,
+        switches_kept: totals.switches.1,
+        interrupts: interrupts(victims, interrupt_ns),
+        interrupt_ns,
+        interrupts_timed: victims.times.len() as u64,
+        needless: (lost_main == 0).then(|| findings(&totals, lost)),
+        watching,
+    }
+}
+
+fn median(times: &[u64]) -> Option<u64> {
+    let mut times = times.to_vec();
+    let at = times.len() / 2;
+    (at < times.len()).then(|| *times.select_nth_unstable(at).1)
+}
+
+fn faults(totals: &Totals) -> Vec<Faults> {
+    let in_table = Reason::ALL.iter().filter_map(|reason| {
+        let (count, rule) = (totals.faults.get(reason)?, reason.rule());
+        Some(Faults {
+            class: rule.class.name(),
+            label: rule.label,
+            rule: rule.text,
+            confidence: rule.confidence,
+            faults: count.faults,
+            time_ns: count.time_ns,
+        })
+    });
+    in_table.collect()
+}
+
+fn flushes(totals: &Totals) -> Vec<Flushes> {
+    let mut rows: Vec<(&Cause, _)> = totals.flushes.iter().collect();
+    rows.sort_by(|a, b| (b.1.sent, b.1.local, a.0).cmp(&(a.1.sent, a.1.local, b.0)));
+    rows.into_iter()
+        .map(|(cause, count)| Flushes {
+            cause: cause.name(),
+            sent: count.sent,
+            local: count.local,
+            full: count.full,
+            pages: count.pages,
+        })
+        .collect()
+}
+
+fn interrupts(victims: &Victims, each: Option<u64>) -> Vec<Interrupts> {
+    let party = |task: &Task| match task {
+        Task::Thread(tid) => Party {
+            tid: Some(*tid),
+            pid: Some(victims.process(*tid)).filter(|pid| *pid != 0),
+            name: victims.name(*tid).to_string(),
+        },
+        Task::Idle => Party { tid: None, pid: None, name: "idle CPU".to_owned() },
+        Task::Unknown => Party { tid: None, pid: None, name: "unknown".to_owned() },
+        Task::Others => Party { tid: None, pid: None, name: "others".to_owned() },
+    };
+    let mut rows: Vec<_> = victims.pairs.iter().collect();
+    rows.sort_by(|a, b| (b.1.interrupts, a.0).cmp(&(a.1.interrupts, b.0)));
+    rows.into_iter()
+        .map(|((from, to), count)| Interrupts {
+            from: party(from),
+            to: party(to),
+            interrupts: count.interrupts,
+            empty: count.empty,
+            guessed: count.guessed,
+            lost_ns: each.filter(|_| *to != Task::Idle).map(|each| each * count.interrupts),
+        })
+        .collect()
+}
+
+fn findings(totals: &Totals, lost: Lost) -> Vec<Finding> {
+    let visible = |needless: Needless| needless != Needless::CopyOfFreed || lost.frees == 0;
+    let mut rows: Vec<_> =
+        totals.needless.iter().filter(|((needless, _), _)| visible(*needless)).collect();
+    rows.sort_by(|a, b| (b.1.times, a.0).cmp(&(a.1.times, b.0)));
+    rows.into_iter()
+        .map(|((needless, cause), count)| {
+            let Told { what, evidence, remedy, policy } = told(*needless);
+            let (times, certain) = (count.times, count.certain);
+            Finding { what, cause: cause.name(), times, certain, evidence, remedy, policy }
+        })
+        .collect()
+}

@@ -1,0 +1,252 @@
+//! One record of a ring, decoded.
+
+use crate::sites::Sample;
+use crate::tracepoints::{Found, Point};
+use needless_runner::tracefs::Field;
+
+/// What a record says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the variants tell what their fields are")]
+pub enum What {
+    /// An exception: where, error code (bits of the processor), whether user mode took it.
+    Fault { address: u64, code: u8, user: bool },
+    /// A fault has been handled and counted.
+    FaultDone { address: u64, major: bool },
+    /// `tlb:tlb_flush`; pages are −1 for everything.
+    Flush { reason: u8, pages: i64 },
+    /// A page for data was allocated.
+    Alloc { pfn: u64, order: u8, zeroed: bool },
+    /// A page was freed.
+    Free { pfn: u64 },
+    /// Pages around a fault were mapped from the page cache.
+    MapPages,
+    /// A file's page was looked for.
+    FileFault,
+    /// A watched system call begins.
+    Enter { number: i32, args: [u64; 4] },
+    /// It ends.
+    Exit { number: i32, result: i64 },
+    /// A watched ioctl begins.
+    Ioctl { request: u64 },
+    /// Direct reclaim begins or ends.
+    Reclaim { begins: bool },
+    /// A function called by an interrupt begins or ends.
+    Call { begins: bool },
+    /// A thread or a process was made by `parent`.
+    Fork { pid: i32, tid: i32, parent: i32 },
+    /// A thread ended.
+    Ended,
+    /// A task has another name; `exec` if with another program.
+    Named { name: Box<str>, exec: bool },
+    /// A mapping was made or changed.
+    Mapped(Box<Mapping>),
+    /// Who flushes, sampled.
+    Site(Box<Sample>),
+    /// Records were lost.
+    Lost { records: u64 },
+}
+
+/// A mapping as the kernel reports it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// First byte.
+    pub start: u64,
+    /// First byte after it.
+    pub end: u64,
+    /// Where in the file it begins, in bytes.
+    pub offset: u64,
+    /// Whether writes are seen by other processes.
+    pub shared: bool,
+    /// Whether it is of hugetlb pages.
+    pub hugetlb: bool,
+    /// The file's path; none for anonymous memory.
+    pub file: Option<Box<str>>,
+}
+
+/// A record with its time, place and task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// CLOCK_MONOTONIC_RAW, nanoseconds.
+    pub time: u64,
+    /// The CPU.
+    pub cpu: u16,
+    /// The process.
+    pub pid: i32,
+    /// The thread.
+    pub tid: i32,
+    /// What happened.
+    pub what: What,
+}
+
+/// `__GFP_ZERO` (include/linux/gfp_types.h, bit 8 from 5.10 to 7.3).
+const GFP_ZERO: u64 = 0x100;
+
+/// `TRACE_FLAG_HARDIRQ` and `TRACE_FLAG_SOFTIRQ` (include/linux/trace_events.h, 5.10 to 7.3).
+const IN_INTERRUPT: u64 = 0x18;
+
+const LOST: u32 = 2;
+const COMM: u32 = 3;
+const EXIT: u32 = 4;
+const THROTTLE: u32 = 5;
+const FORK: u32 = 7;
+const SAMPLE: u32 = 9;
+const MMAP2: u32 = 10;
+const LOST_SAMPLES: u32 = 13;
+
+const MISC_COMM_EXEC: u16 = 1 << 13;
+
+/// Which event an identifier stands for.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// A tracepoint.
+    Point(Found),
+    /// The end of a fault.
+    FaultDone {
+        /// Whether of major ones.
+        major: bool,
+    },
+    /// The stacks of whoever flushes.
+    Site,
+    /// Names, mappings, births and deaths.
+    Tasks,
+}
+
+/// Decodes one record. Samples are: identifier, pid, tid, time, \[address,\] size of the raw
+/// part, raw part. All others end with pid, tid, time, identifier.
+pub fn decode(
+    ty: u32,
+    misc: u16,
+    body: &[u8],
+    cpu: u16,
+    sources: &[(u64, Source)],
+) -> Option<Record> {
+    if ty == SAMPLE {
+        return sample(body, cpu, sources);
+    }
+    let end = body.len().checked_sub(24)?;
+    let record = |what| {
+        let (pid, tid) = (half(body, end)? as i32, half(body, end + 4)? as i32);
+        Some(Record { time: word(body, end + 8)?, cpu, pid, tid, what })
+    };
+    match ty {
+        LOST => record(What::Lost { records: word(body, 8)? }),
+        LOST_SAMPLES => record(What::Lost { records: word(body, 0)? }),
+        // A throttled event is silent for a while: as bad as lost, number unknown.
+        THROTTLE => record(What::Lost { records: 1 }),
+        FORK => {
+            let (pid, tid) = (half(body, 0)? as i32, half(body, 8)? as i32);
+            record(What::Fork { pid, tid, parent: half(body, 4)? as i32 })
+        }
+        EXIT => {
+            let (pid, tid) = (half(body, 0)? as i32, half(body, 8)? as i32);
+            let record = record(What::Ended)?;
+            Some(Record { pid, tid, ..record })
+        }
+        COMM => {
+            let name = text(body.get(8..end)?).into();
+            let exec = misc & MISC_COMM_EXEC != 0;
+            let record = record(What::Named { name, exec })?;
+            Some(Record { pid: half(body, 0)? as i32, tid: half(body, 4)? as i32, ..record })
+        }
+        MMAP2 => record(What::Mapped(Box::new(mapping(body.get(8..end)?)?))),
+        _ => None,
+    }
+}
+
+/// Address, length, offset, then 24 bytes of file or build identity, protection, flags, name.
+fn mapping(body: &[u8]) -> Option<Mapping> {
+    let start = word(body, 0)?;
+    let flags = half(body, 52)?;
+    let name = text(body.get(56..)?);
+    Some(Mapping {
+        start,
+        end: start.saturating_add(word(body, 8)?),
+        offset: word(body, 16)?,
+        shared: flags & libc::MAP_SHARED as u32 != 0,
+        hugetlb: flags & libc::MAP_HUGETLB as u32 != 0,
+        file: (name.starts_with('/') && !name.starts_with("//anon")).then(|| name.into()),
+    })
+}
+
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+fn sample(body: &[u8], cpu: u16, sources: &[(u64, Source)]) -> Option<Record> {
+    let id = word(body, 0)?;
+    let (_, source) = sources.iter().find(|(known, _)| *known == id)?;
+    let what = match source {
+        Source::FaultDone { major } => What::FaultDone { address: word(body, 24)?, major: *major },
+        Source::Point(found) => point(found, body.get(28..)?)?,
+        Source::Site => What::Site(Box::new(site(body.get(24..)?)?)),
+        Source::Tasks => return None,
+    };
+    let (pid, tid) = (half(body, 8)? as i32, half(body, 12)? as i32);
+    Some(Record { time: word(body, 16)?, cpu, pid, tid, what })
+}
+
+fn point(found: &Found, raw: &[u8]) -> Option<What> {
+    let field = |at: usize| found.fields.get(at)?.read(raw);
+    Some(match found.point {
+        Point::FaultUser | Point::FaultKernel => What::Fault {
+            address: field(0)?,
+            code: field(1)? as u8,
+            user: found.point == Point::FaultUser,
+        },
+        Point::Flush => What::Flush { reason: field(0)? as u8, pages: field(1)? as i64 },
+        Point::Alloc => What::Alloc {
+            pfn: field(0)?,
+            order: field(1)? as u8,
+            zeroed: field(2)? & GFP_ZERO != 0,
+        },
+        // What an interrupt frees has nothing to do with the task it hit.
+        Point::Free if field(1)? & IN_INTERRUPT != 0 => return None,
+        Point::Free => What::Free { pfn: field(0)? },
+        Point::MapPages => What::MapPages,
+        Point::FileFault => What::FileFault,
+        Point::Enter => {
+            What::Enter { number: field(0)? as i32, args: args(found.fields.get(1)?, raw) }
+        }
+        Point::Exit => What::Exit { number: field(0)? as i32, result: field(1)? as i64 },
+        Point::Ioctl => What::Ioctl { request: field(0)? & 0xffff_ffff },
+        Point::ReclaimBegin => What::Reclaim { begins: true },
+        Point::ReclaimEnd => What::Reclaim { begins: false },
+        Point::CallBegin => What::Call { begins: true },
+        Point::CallEnd => What::Call { begins: false },
+    })
+}
+
+/// Number of addresses and addresses; ABI and, unless it is 0, registers; size and, unless it is 0,
+/// stack and how much of it is valid.
+fn site(body: &[u8]) -> Option<Sample> {
+    /// Beginning here addresses are marks (`PERF_CONTEXT_MAX` of linux/perf_event.h).
+    const MARKS: u64 = -4095_i64 as u64;
+    let words = usize::try_from(word(body, 0)?).ok()?;
+    let end = words.checked_mul(8)?.checked_add(8)?;
+    let chain = body.get(8..end)?.chunks_exact(8).filter_map(|chunk| word(chunk, 0));
+    let kernel = chain.filter(|address| *address < MARKS).collect();
+    let has_registers = word(body, end)? != 0;
+    let registers = |at: usize| Some([word(body, at)?, word(body, at + 8)?, word(body, at + 16)?]);
+    let registers = if has_registers { Some(registers(end + 8)?) } else { None };
+    let at = end + 8 + if has_registers { 24 } else { 0 };
+    let size = usize::try_from(word(body, at)?).ok()?;
+    let valid = if size == 0 { 0 } else { usize::try_from(word(body, at + 8 + size)?).ok()? };
+    let stack = body.get(at + 8..at + 8 + valid.min(size))?.to_vec();
+    Some(Sample { kernel, registers, stack })
+}
+
+fn args(first: &Field, raw: &[u8]) -> [u64; 4] {
+    std::array::from_fn(|at| {
+        let field = Field { offset: first.offset + at * first.size, ..*first };
+        field.read(raw).unwrap_or(0)
+    })
+}
+
+fn word(body: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(body.get(at..at + 8)?.try_into().ok()?))
+}
+
+fn half(body: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(body.get(at..at + 4)?.try_into().ok()?))
+}

@@ -1,0 +1,462 @@
+//! The event rings: per CPU one for everything that must be in order, one for freed pages, which
+//! come in bursts, and one for sampled stacks, which are large.
+//!
+//! All events of one ring are in the kernel's order. A full ring drops records; the kernel counts
+//! them from 6.0 on (`PERF_FORMAT_LOST`), and before that a ring that was too full to take another
+//! record when it was drained counts as one that lost some.
+
+use crate::record::{self, Record, Source};
+use crate::sites;
+use crate::tracepoints::{self, Found, Point, Ring as Which, Row, TABLE, Whose};
+use needless_runner::tracefs::TracefsError;
+use perf_event::events::{Event, Software, Tracepoint as TracepointEvent};
+use perf_event::{Builder, Clock, Counter, ReadFormat, SampleFlag, Sampler};
+use rustix::event::{PollFd, PollFlags, poll};
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::Path;
+use std::time::Duration;
+use thiserror::Error;
+
+/// No record is larger: a mapping's path may have 4096 bytes, a stack more.
+const LARGEST: usize = sites::STACK_BYTES as usize + 4096;
+
+/// `PERF_EVENT_IOC_SET_OUTPUT` and `PERF_EVENT_IOC_SET_FILTER` of linux/perf_event.h; the same on
+/// x86 and arm64.
+const SET_OUTPUT: u64 = 0x2405;
+const SET_FILTER: u64 = 0x4008_2406;
+
+/// Why there are no events.
+#[derive(Debug, Error)]
+pub enum PerfError {
+    /// No tracefs.
+    #[error(transparent)]
+    Tracefs(#[from] TracefsError),
+    /// The kernel does not let us.
+    #[error("perf_event_open for {event}: {error}")]
+    Open {
+        /// Which event.
+        event: String,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// Which tasks are watched.
+#[derive(Clone, Debug)]
+pub enum Tasks {
+    /// These threads and whatever they start, from the first one's next `execve` on.
+    Starting(i32),
+    /// These threads and whatever they start, from now on.
+    Running(Vec<i32>),
+    /// Every task.
+    All,
+}
+
+/// What the rings of one kind lost.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Records in the main rings.
+    pub main: u64,
+    /// Records about freed pages.
+    pub frees: u64,
+    /// Sampled stacks.
+    pub sites: u64,
+}
+
+/// The rings of all CPUs.
+pub struct Rings {
+    rings: Vec<Ring>,
+    /// Per tracepoint that is missing: its name, why, and what the report lacks.
+    pub missing: Vec<Missing>,
+    present: Vec<Point>,
+}
+
+/// Something that this kernel or this user does not show.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Missing {
+    /// What was looked for.
+    pub what: String,
+    /// Why it is not there.
+    pub why: String,
+    /// What the report lacks for it.
+    pub lacks: String,
+}
+
+struct Ring {
+    cpu: u16,
+    which: Which,
+    sampler: Sampler,
+    others: Vec<Counter>,
+    /// Events that are switched on and off while the rest goes on.
+    calls: Vec<Counter>,
+    sources: Vec<(u64, Source)>,
+    capacity: usize,
+    overfull: u64,
+}
+
+impl Rings {
+    /// Opens the rings, `bytes` large each (rounded to a power of two pages).
+    pub fn open(tasks: &Tasks, bytes: usize, tracefs: &Path) -> Result<Rings, PerfError> {
+        let mut rings = Rings { rings: Vec::new(), missing: Vec::new(), present: Vec::new() };
+        let mut rows = Vec::new();
+        for row in &TABLE {
+            match tracepoints::find(row, tracefs) {
+                Ok(found) => rows.push((row, found)),
+                Err(error @ (TracefsError::NoTracepoint(_) | TracefsError::NeverIssued(_))) => {
+                    rings.miss(row, &error);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        rings.present = rows.iter().map(|(_, found)| found.point).collect();
+        let flush = rows.iter().find(|(row, _)| row.point == Point::Flush).map(|(_, found)| found);
+        for cpu in online() {
+            for which in [Which::Main, Which::Frees, Which::Sites] {
+                let rows = rows.iter().filter(|(row, _)| row.ring == which);
+                let mut ring = Ring::open(cpu, which, tasks, bytes, rows)?;
+                if which == Which::Sites {
+                    ring.sample_sites(tasks, flush)?;
+                }
+                rings.rings.push(ring);
+            }
+        }
+        Ok(rings)
+    }
+
+    fn miss(&mut self, row: &Row, why: &dyn ToString) {
+        let what = format!("{}:{}", row.system, row.name);
+        self.missing.push(Missing { what, why: why.to_string(), lacks: row.lacks.to_owned() });
+    }
+
+    /// Whether this kernel has a tracepoint.
+    pub fn has(&self, point: Point) -> bool {
+        self.present.contains(&point)
+    }
+
+    /// Starts recording. With tasks that are [`Tasks::Starting`] only strangers' events begin now.
+    pub fn enable(&mut self, tasks: &Tasks) -> io::Result<()> {
+        for ring in &mut self.rings {
+            for (counter, source) in ring.others.iter_mut().zip(ring.sources.iter().skip(1)) {
+                let everybodys =
+                    matches!(&source.1, Source::Point(found) if whose(found) == Whose::Everybody);
+                if everybodys || !matches!(tasks, Tasks::Starting(_)) {
+                    counter.enable()?;
+                }
+            }
+            if !matches!(tasks, Tasks::Starting(_)) {
+                ring.sampler.enable()?;
+                ring.calls.iter_mut().try_for_each(Counter::enable)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops recording.
+    pub fn disable(&mut self) {
+        for ring in &mut self.rings {
+            let counters = ring.others.iter_mut().chain(&mut ring.calls);
+            for counter in counters.chain([ring.sampler.as_counter_mut()]) {
+                // A counter that cannot be stopped ends with its descriptor.
+                let _ = counter.disable();
+            }
+        }
+    }
+
+    /// Switches the events of [`Point::CallBegin`] and [`Point::CallEnd`].
+    pub fn time_calls(&mut self, on: bool) {
+        for counter in self.rings.iter_mut().flat_map(|ring| &mut ring.calls) {
+            // Without them fewer interrupts are timed, which the report tells.
+            let _ = if on { counter.enable() } else { counter.disable() };
+        }
+    }
+
+    /// Waits until a ring is a quarter full, `also` is ready or `limit` is over.
+    pub fn wait(&self, limit: Duration, also: Option<BorrowedFd<'_>>) {
+        let fds = self.rings.iter().map(|ring| {
+            // SAFETY: the rings hold the descriptors open while they are borrowed here.
+            unsafe { BorrowedFd::borrow_raw(ring.sampler.as_raw_fd()) }
+        });
+        let mut polled: Vec<PollFd<'_>> =
+            fds.chain(also).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        let limit = rustix::event::Timespec::try_from(limit).ok();
+        // A signal ends the wait as well as anything.
+        let _ = poll(&mut polled, limit.as_ref());
+        // Rings whose tasks are gone are always ready.
+        if polled.iter().any(|fd| fd.revents().contains(PollFlags::HUP)) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Moves all records to `records`, CPU by CPU.
+    pub fn drain(&mut self, records: &mut Vec<Record>) {
+        for ring in &mut self.rings {
+            ring.drain(records);
+        }
+    }
+
+    /// Records lost so far.
+    pub fn lost(&mut self) -> Lost {
+        let mut lost = Lost::default();
+        for ring in &mut self.rings {
+            let total = ring.lost();
+            match ring.which {
+                Which::Main => lost.main += total,
+                Which::Frees => lost.frees += total,
+                Which::Sites => lost.sites += total,
+            }
+        }
+        lost
+    }
+
+    /// Faults that the kernel counted for the watched tasks: minor and major.
+    pub fn faults(&mut self) -> (u64, u64) {
+        let (mut minor, mut majors) = (0, 0);
+        for ring in &mut self.rings {
+            for (counter, (_, source)) in ring.others.iter_mut().zip(ring.sources.iter().skip(1)) {
+                if let Source::FaultDone { major } = source {
+                    let count = counter.read().unwrap_or(0);
+                    *(if *major { &mut majors } else { &mut minor }) += count;
+                }
+            }
+        }
+        (minor, majors)
+    }
+}
+
+fn whose(found: &Found) -> Whose {
+    TABLE.iter().find(|row| row.point == found.point).map_or(Whose::Watched, |row| row.whose)
+}
+
+/// The CPUs that are online, as the kernel lists them: `0-3,5`.
+pub fn online() -> Vec<u16> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let mut cpus = Vec::new();
+    for part in text.trim().split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        if let (Ok(first), Ok(last)) = (first.parse::<u16>(), last.parse::<u16>()) {
+            cpus.extend(first..=last);
+        }
+    }
+    cpus
+}
+
+impl Ring {
+    fn open<'a>(
+        cpu: u16,
+        which: Which,
+        tasks: &Tasks,
+        bytes: usize,
+        rows: impl Iterator<Item = &'a (&'a Row, Found)> + Clone,
+    ) -> Result<Ring, PerfError> {
+        let failed = |event: &str, error| PerfError::Open { event: event.to_owned(), error };
+        let pids = tasks.pids();
+        let open = Open::new(cpu, tasks, bytes);
+        let mut leaders = pids.iter().map(|pid| open.tasks(*pid, which));
+        let leader = leaders.next().unwrap_or_else(|| open.tasks(None, which));
+        let leader = leader.map_err(|error| failed("tasks", error))?;
+        let mut ring = Ring {
+            cpu,
+            which,
+            sources: vec![(leader.id(), Source::Tasks)],
+            sampler: leader.sampled(bytes).map_err(|error| failed("the ring", error))?,
+            others: Vec::new(),
+            calls: Vec::new(),
+            capacity: bytes,
+            overfull: 0,
+        };
+        for leader in leaders {
+            let leader = leader.map_err(|error| failed("tasks", error))?;
+            ring.add("tasks", Source::Tasks, leader)?;
+        }
+        for (row, found) in rows {
+            let pids = if row.whose == Whose::Everybody { &[None][..] } else { &pids };
+            for pid in pids {
+                let counter = open.point(found, *pid, (row.filter)());
+                let counter = counter.map_err(|error| failed(&found.name, error))?;
+                ring.add(&found.name, Source::Point(found.clone()), counter)?;
+            }
+        }
+        if which == Which::Main {
+            for pid in pids {
+                for (major, event) in
+                    [(false, Software::PAGE_FAULTS_MIN), (true, Software::PAGE_FAULTS_MAJ)]
+                {
+                    let counter = open.fault_done(event, pid);
+                    let counter = counter.map_err(|error| failed("ends of faults", error))?;
+                    ring.add("ends of faults", Source::FaultDone { major }, counter)?;
+                }
+            }
+        }
+        Ok(ring)
+    }
+
+    /// Adds samples of the stacks of whoever flushes.
+    fn sample_sites(&mut self, tasks: &Tasks, flush: Option<&Found>) -> Result<(), PerfError> {
+        let Some(flush) = flush else { return Ok(()) };
+        let open = Open::new(self.cpu, tasks, self.capacity);
+        for pid in tasks.pids() {
+            let counter = open.sites(flush, pid);
+            let failed = |error| PerfError::Open { event: "call sites".to_owned(), error };
+            self.add("call sites", Source::Site, counter.map_err(failed)?)?;
+        }
+        Ok(())
+    }
+
+    /// Makes `counter` write into this ring.
+    fn add(&mut self, name: &str, source: Source, counter: Counter) -> Result<(), PerfError> {
+        let (from, to) = (counter.as_raw_fd(), self.sampler.as_counter().as_raw_fd());
+        // SAFETY: both descriptors are open perf events; the ioctl takes a descriptor by value.
+        if unsafe { libc::ioctl(from, SET_OUTPUT as _, to) } != 0 {
+            let error = io::Error::last_os_error();
+            return Err(PerfError::Open { event: name.to_owned(), error });
+        }
+        let switched = matches!(
+            &source,
+            Source::Point(Found { point: Point::CallBegin | Point::CallEnd, .. })
+        );
+        if switched {
+            // Sources after the leader's go with `others`; these are looked up by identifier only.
+            self.calls.push(counter);
+            let id = self.calls.last().map_or(0, Counter::id);
+            self.sources.push((id, source));
+        } else {
+            self.sources.insert(1 + self.others.len(), (counter.id(), source));
+            self.others.push(counter);
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self, records: &mut Vec<Record>) {
+        let mut drained = 0;
+        let mut room = Vec::new();
+        // No more than what was there: who fills a ring as fast as it is read must not hold us.
+        while drained < self.capacity {
+            let Some(record) = self.sampler.next_record() else { break };
+            drained += record.len() + 8;
+            let body = match record.data() {
+                [one] => *one,
+                parts => {
+                    room.clear();
+                    parts.iter().for_each(|part| room.extend_from_slice(part));
+                    &room
+                }
+            };
+            records.extend(record::decode(
+                record.ty(),
+                record.misc(),
+                body,
+                self.cpu,
+                &self.sources,
+            ));
+        }
+        self.overfull += u64::from(drained + LARGEST > self.capacity);
+    }
+
+    fn lost(&mut self) -> u64 {
+        let mut total = 0;
+        let counters = self.others.iter_mut().chain(&mut self.calls);
+        for counter in counters.chain([self.sampler.as_counter_mut()]) {
+            match counter.read_full().ok().and_then(|full| full.lost()) {
+                Some(lost) => total += lost,
+                None => return self.overfull,
+            }
+        }
+        total
+    }
+}
+
+/// Lets only some of a tracepoint's events through.
+fn filtered(counter: Counter, filter: Option<String>) -> io::Result<Counter> {
+    let Some(filter) = filter else { return Ok(counter) };
+    let filter = CString::new(filter)?;
+    // SAFETY: the descriptor is an open tracepoint event, the filter a C string.
+    if unsafe { libc::ioctl(counter.as_raw_fd(), SET_FILTER as _, filter.as_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(counter)
+}
+
+/// How the events of one ring are opened.
+struct Open {
+    cpu: u16,
+    starting: bool,
+    watermark: usize,
+}
+
+impl Tasks {
+    /// Whose events to open: no process is every task.
+    fn pids(&self) -> Vec<Option<i32>> {
+        match self {
+            Tasks::Starting(pid) => vec![Some(*pid)],
+            Tasks::Running(tids) => tids.iter().copied().map(Some).collect(),
+            Tasks::All => vec![None],
+        }
+    }
+}
+
+impl Open {
+    fn new(cpu: u16, tasks: &Tasks, bytes: usize) -> Open {
+        Open { cpu, starting: matches!(tasks, Tasks::Starting(_)), watermark: bytes / 4 }
+    }
+
+    fn point(
+        &self,
+        found: &Found,
+        pid: Option<i32>,
+        filter: Option<String>,
+    ) -> io::Result<Counter> {
+        let event = TracepointEvent::with_id(found.id);
+        filtered(self.counter(event, pid, SampleFlag::RAW, |_| {})?, filter)
+    }
+
+    /// The stacks of whoever flushes, at most so many a second.
+    fn sites(&self, flush: &Found, pid: Option<i32>) -> io::Result<Counter> {
+        let event = TracepointEvent::with_id(flush.id);
+        let also = SampleFlag::CALLCHAIN | SampleFlag::REGS_USER | SampleFlag::STACK_USER;
+        let counter = self.counter(event, pid, also, |builder| {
+            builder.sample_frequency(sites::PER_SECOND).exclude_callchain_user(true);
+            builder.sample_regs_user(sites::REGISTERS).sample_stack_user(sites::STACK_BYTES);
+        })?;
+        filtered(counter, tracepoints::local_flush())
+    }
+
+    fn fault_done(&self, event: Software, pid: Option<i32>) -> io::Result<Counter> {
+        self.counter(event, pid, SampleFlag::ADDR, |_| {})
+    }
+
+    /// The event that owns a ring. That of the main ring tells names, mappings, births, deaths.
+    fn tasks(&self, pid: Option<i32>, which: Which) -> io::Result<Counter> {
+        let main = which == Which::Main;
+        self.counter(Software::DUMMY, pid, SampleFlag::empty(), |builder| {
+            builder.task(main).comm(main).comm_exec(main).mmap(main).mmap2(main).mmap_data(main);
+            builder.wakeup_watermark(self.watermark);
+        })
+    }
+
+    fn counter<E: Event>(
+        &self,
+        event: E,
+        pid: Option<i32>,
+        also: SampleFlag,
+        more: impl FnOnce(&mut Builder<'_>),
+    ) -> io::Result<Counter> {
+        let mut builder = Builder::new(event);
+        match pid {
+            None => builder.any_pid(),
+            Some(pid) => builder.observe_pid(pid).inherit(true).enable_on_exec(self.starting),
+        };
+        builder
+            .one_cpu(usize::from(self.cpu))
+            .include_kernel()
+            .sample_period(1)
+            .sample(SampleFlag::IDENTIFIER | SampleFlag::TID | SampleFlag::TIME | also)
+            .sample_id_all(true)
+            .clockid(Clock::MONOTONIC_RAW);
+        more(&mut builder);
+        builder.read_format(ReadFormat::LOST);
+        // Kernels before 6.0 do not count lost records.
+        builder.build().or_else(|_| builder.read_format(ReadFormat::empty()).build())
+    }
+}

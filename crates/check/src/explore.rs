@@ -17,7 +17,7 @@ use crate::trace::{StepTaken, trace};
 use crate::unroll::unroll;
 use crate::{key::Bytes, key::Key};
 use needless_model::arch::TINY;
-use needless_model::kernels::KernelRow;
+use needless_model::kernels::{KernelRow, RowError};
 use needless_model::program::Program;
 use rayon::prelude::*;
 use std::collections::HashSet;
@@ -55,8 +55,8 @@ pub enum CheckError {
         word: String,
     },
     /// A kernel row that does not exist.
-    #[error("{0}")]
-    Row(String),
+    #[error(transparent)]
+    Row(#[from] RowError),
     /// The workers could not be started.
     #[error("the workers could not be started: {0}")]
     Workers(String),
@@ -394,7 +394,8 @@ impl<'a> Explorer<'a> {
 
 /// The process's resident memory in bytes.
 fn resident() -> Option<u64> {
-    let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: u64 = pages.split_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * 4096)
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim_end().parse().ok()?;
+    Some(kib << 10)
 }

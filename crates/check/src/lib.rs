@@ -14,6 +14,7 @@ mod access;
 mod drive;
 mod env;
 mod explore;
+mod footprint;
 mod judge;
 mod key;
 pub mod litmus;

@@ -5,6 +5,9 @@
 //! the same past. Only the states of the frontier are kept whole; of the others, the key and how
 //! they were reached. Successors are computed side by side and taken in one order, so that the result
 //! does not depend on how many workers there are.
+//!
+//! A choice sleeps in states where it leads only where others lead, too (sleep sets; docs/checker.md
+//! has the argument): what it is known to do, it did before a step that it commutes with.
 
 use crate::drive::keys;
 use crate::footprint::Taken;

@@ -21,10 +21,13 @@ pub struct Shared<T> {
 
 impl<T> Clone for Shared<T> {
     fn clone(&self) -> Shared<T> {
+        // Whoever has a copy need not look here any more.
+        self.looked_at.set(true);
         Shared { part: Arc::clone(&self.part), looked_at: Cell::new(false) }
     }
 }
 
+/// What is shared.
 #[derive(Debug, Default)]
 pub struct Part<T> {
     value: T,

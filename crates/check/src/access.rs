@@ -113,7 +113,7 @@ fn perform(w: &mut CheckWorld, at: At, entry: Entry, store: Option<Value>) {
         return w.ghost.store(page, frame, value);
     }
     let (found, expected) = (w.ghost.load(frame), w.ghost.expected(page));
-    if w.ghost.watch.0.loads.contains(&at.op) {
+    if w.ghost.watch.loads.contains(&at.op) {
         w.ghost.loaded.insert(at.op, found);
     }
     if expected != 0 && writer(expected) != at.thread.0 {

@@ -7,7 +7,7 @@
 use crate::access::Way;
 use crate::env::Next;
 use crate::explore::{CheckError, Options, with_setting};
-use crate::key::{Bytes, Key};
+use crate::key::Key;
 use crate::schedule::Schedule;
 use crate::shadow::CheckWorld;
 use crate::state::{Choice, Setting, State};
@@ -49,7 +49,11 @@ pub fn drive(
             let taken = choose(&offers).and_then(|taken| offers.get(taken));
             let Some(Offer { choice, .. }) = taken else {
                 let is_end = state.is_end();
-                return Ok(Driven { schedule: Schedule(schedule), world: state.world, is_end });
+                return Ok(Driven {
+                    schedule: Schedule(schedule),
+                    world: Box::new(state.world),
+                    is_end,
+                });
             };
             state = step(&setting, &state, *choice)?;
             schedule.push(*choice);
@@ -69,7 +73,7 @@ fn offers(setting: &Setting<'_>, state: &State) -> Vec<Offer> {
     state.choices.iter().copied().map(offer).collect()
 }
 
-fn step(setting: &Setting<'_>, state: &State, choice: Choice) -> Result<State, CheckError> {
+fn step(setting: &Setting<'_>, state: &State, choice: Choice) -> Result<Box<State>, CheckError> {
     let mut after = setting.after(state, choice);
     match after.world.inconsistency.take() {
         None => Ok(after),
@@ -79,14 +83,14 @@ fn step(setting: &Setting<'_>, state: &State, choice: Choice) -> Result<State, C
 
 /// The keys of the states on the way of `schedule`, the first and the last included.
 pub(crate) fn keys(setting: &Setting<'_>, schedule: &Schedule) -> Result<Vec<Key>, CheckError> {
-    let (mut state, mut bytes) = (setting.initial(), Bytes::default());
-    let mut keys = vec![state.key(&mut bytes)];
+    let mut state = setting.initial();
+    let mut keys = vec![state.key()];
     for (index, choice) in schedule.0.iter().enumerate() {
         if !state.choices.contains(choice) {
             return Err(CheckError::Schedule { step: index + 1, word: choice.to_string() });
         }
         state = step(setting, &state, *choice)?;
-        keys.push(state.key(&mut bytes));
+        keys.push(state.key());
     }
     Ok(keys)
 }

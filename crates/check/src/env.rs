@@ -7,6 +7,7 @@
 //! of its action on answers that say nothing, without touching the world, which costs much less than
 //! to unwind from where it is.
 
+use crate::footprint::Footprint;
 use crate::key::{Key, extend};
 use crate::shadow::{CheckMode, CheckWorld, begin_revoking};
 use needless_model::addr::{CpuId, PageRange, Vpn};
@@ -20,7 +21,6 @@ use needless_model::site::Site;
 use needless_model::verdict::Verdict;
 use smallvec::SmallVec;
 use std::any::Any;
-use std::hash::Hash;
 use std::sync::Arc;
 
 /// What a thread will do next.
@@ -72,11 +72,11 @@ impl<R: Learnt> Memory for Node<R> {
 }
 
 /// The log in the order in which it was learnt.
-fn in_order(log: &Log) -> Vec<Arc<dyn Memory>> {
+fn in_order(log: &Log) -> Vec<&dyn Memory> {
     let mut memories = Vec::with_capacity(if log.is_some() { 48 } else { 0 });
     let mut next = log;
     while let Some(memory) = next {
-        memories.push(Arc::clone(memory));
+        memories.push(&**memory);
         next = memory.before();
     }
     memories.reverse();
@@ -96,17 +96,17 @@ pub struct Standing {
 
 /// A thread that was left at its next step.
 pub struct Stopped {
-    /// The world as it is then.
-    pub world: Box<CheckWorld>,
     /// Where the thread stands.
     pub standing: Standing,
     /// What it learnt in the step that it took.
     pub log: Log,
+    /// The locks that the step was about.
+    pub locks: Footprint,
 }
 
 /// The environment of one thread for one step.
-pub struct CheckEnv {
-    world: Box<CheckWorld>,
+pub struct CheckEnv<'a> {
+    world: &'a mut CheckWorld,
     policies: Policies,
     arch: Arch,
     context: Context,
@@ -114,7 +114,7 @@ pub struct CheckEnv {
     act: u32,
     /// What it learnt in it before, and how much of that it has been told again.
     log: Log,
-    to_tell: Vec<Arc<dyn Memory>>,
+    to_tell: Vec<&'a dyn Memory>,
     told: usize,
     /// How many more steps it may take.
     steps: usize,
@@ -123,25 +123,27 @@ pub struct CheckEnv {
     /// Which of its ways the next access takes.
     way: usize,
     past: Key,
-    /// Checkpoints count.
+    /// It forgets between actions.
     checkpoints: bool,
     /// A lock was just taken: the next step belongs to it. (Taking a lock commutes to the right
     /// with everything others can do, so nothing is missed.)
     took_lock: bool,
     /// What the system call will take away, until it has its first lock.
     revokes: SmallVec<[PageRange; 2]>,
+    /// The locks that the step is about.
+    locks: Footprint,
 }
 
 /// What a thread is resumed with.
-pub struct Resume {
+pub struct Resume<'a> {
     /// The world.
-    pub world: Box<CheckWorld>,
+    pub world: &'a mut CheckWorld,
     /// Who it is.
     pub context: Context,
     /// Where it stands.
     pub standing: Standing,
     /// What it learnt in its action.
-    pub log: Log,
+    pub log: &'a Log,
     /// How many steps it takes: none, to see where it begins, or one.
     pub steps: usize,
     /// Which of its ways an access takes.
@@ -150,9 +152,9 @@ pub struct Resume {
     pub checkpoints: bool,
 }
 
-impl CheckEnv {
+impl<'a> CheckEnv<'a> {
     /// A thread at its start, soon to be where it stands.
-    pub fn resume(resume: Resume) -> CheckEnv {
+    pub fn resume(resume: Resume<'a>) -> CheckEnv<'a> {
         let Resume { world, context, standing, log, steps, way, checkpoints } = resume;
         CheckEnv {
             policies: world.policies,
@@ -160,8 +162,8 @@ impl CheckEnv {
             world,
             context,
             act: standing.act,
-            to_tell: in_order(&log),
-            log,
+            to_tell: in_order(log),
+            log: log.clone(),
             told: 0,
             steps,
             stopped: None,
@@ -170,6 +172,7 @@ impl CheckEnv {
             checkpoints,
             took_lock: false,
             revokes: SmallVec::new(),
+            locks: Footprint::default(),
         }
     }
 
@@ -183,7 +186,9 @@ impl CheckEnv {
         self.log = None;
         self.to_tell.clear();
         self.told = 0;
-        self.checkpoint(Site::HardwareWalk, &act);
+        if self.checkpoints {
+            self.past = extend(Key::default(), &(op, Site::HardwareWalk, act));
+        }
     }
 
     /// A point where others may come between: the thread stops there unless it has a step left.
@@ -211,9 +216,9 @@ impl CheckEnv {
     /// The thread is done: where it was left.
     pub fn finish(self) -> Stopped {
         let standing = Standing { next: Next::Done, past: self.past, act: self.act };
-        let CheckEnv { stopped, world, log, .. } = self;
+        let CheckEnv { stopped, log, locks, .. } = self;
         let (standing, log) = stopped.unwrap_or((standing, log));
-        Stopped { world, standing, log }
+        Stopped { standing, log, locks }
     }
 
     /// What the thread was told here before, if it is still being brought back.
@@ -233,7 +238,7 @@ impl CheckEnv {
     /// One atomic action without a kernel function's name.
     fn act<R: Learnt>(&mut self, site: Site, action: impl FnOnce(&mut CheckWorld, At) -> R) -> R {
         let at = self.context.at(site);
-        let result = action(&mut self.world, at);
+        let result = action(self.world, at);
         for frame in std::mem::take(&mut self.world.ghost.just_freed) {
             self.world.tlbs.frame_freed(frame);
         }
@@ -294,7 +299,7 @@ pub fn is_free(world: &CheckWorld, lock: Lock) -> bool {
     }
 }
 
-impl Env for CheckEnv {
+impl Env for CheckEnv<'_> {
     type Mode = CheckMode;
 
     fn context(&self) -> Context {
@@ -359,10 +364,11 @@ impl Env for CheckEnv {
         if self.is_left() {
             return;
         }
+        self.locks.lock(lock);
         self.world.ghost.locks.take(lock, self.context.thread.0);
         let revokes = std::mem::take(&mut self.revokes);
         if !revokes.is_empty() {
-            begin_revoking(&mut self.world, self.context.at(Site::HardwareWalk), &revokes);
+            begin_revoking(self.world, self.context.at(Site::HardwareWalk), &revokes);
         }
         self.learn(&());
         self.took_lock = true;
@@ -376,7 +382,8 @@ impl Env for CheckEnv {
         if self.is_left() {
             return false;
         }
-        let free = is_free(&self.world, lock);
+        self.locks.lock(lock);
+        let free = is_free(self.world, lock);
         if free {
             self.world.ghost.locks.take(lock, self.context.thread.0);
         }
@@ -387,13 +394,8 @@ impl Env for CheckEnv {
     fn unlock(&mut self, lock: Lock) {
         // What was unlocked before the log's end is not locked any more.
         if self.told == self.to_tell.len() && !self.is_left() {
+            self.locks.lock(lock);
             self.world.ghost.locks.release(lock, self.context.thread.0);
-        }
-    }
-
-    fn checkpoint(&mut self, site: Site, locals: &impl Hash) {
-        if self.checkpoints && self.told == self.to_tell.len() {
-            self.past = extend(Key::default(), &(self.context.op, site, locals));
         }
     }
 }

@@ -5,19 +5,23 @@
 //! the same past. Only the states of the frontier are kept whole; of the others, the key and how
 //! they were reached. Successors are computed side by side and taken in one order, so that the result
 //! does not depend on how many workers there are.
+//!
+//! A choice sleeps in states where it leads only where others lead, too (sleep sets; docs/checker.md
+//! has the argument): what it is known to do, it did before a step that it commutes with.
 
 use crate::drive::keys;
+use crate::footprint::Taken;
+use crate::key::Key;
 use crate::observe::{Observed, Watching};
 use crate::place::place;
 use crate::property::{PropertySet, Violation};
 use crate::schedule::Schedule;
-use crate::shadow::{Watch, Watched};
+use crate::shadow::Watch;
 use crate::state::{Choice, Pools, Setting, State};
 use crate::trace::{StepTaken, trace};
 use crate::unroll::unroll;
-use crate::{key::Bytes, key::Key};
 use needless_model::arch::TINY;
-use needless_model::kernels::KernelRow;
+use needless_model::kernels::{KernelRow, RowError};
 use needless_model::program::Program;
 use rayon::prelude::*;
 use std::collections::HashSet;
@@ -55,8 +59,8 @@ pub enum CheckError {
         word: String,
     },
     /// A kernel row that does not exist.
-    #[error("{0}")]
-    Row(String),
+    #[error(transparent)]
+    Row(#[from] RowError),
     /// The workers could not be started.
     #[error("the workers could not be started: {0}")]
     Workers(String),
@@ -75,6 +79,8 @@ pub struct Options<'a> {
     pub deadline: Option<Duration>,
     /// Threads forget at checkpoints what does not matter any more. Off in tests, which compare.
     pub checkpoints: bool,
+    /// Steps that lead only where earlier ones led are left out. Off in tests, which compare.
+    pub sleep: bool,
     /// Fills and evictions of TLB entries are steps. On in tests, which compare.
     pub explicit: bool,
     /// How many states are worked on side by side.
@@ -91,6 +97,7 @@ impl Default for Options<'_> {
             max_memory: None,
             deadline: None,
             checkpoints: true,
+            sleep: true,
             explicit: false,
             workers: 1,
             progress: &|_| {},
@@ -209,7 +216,7 @@ pub fn with_setting<T>(
     let pages = placed.areas.iter().flat_map(|area| area.range.iter());
     let names = pages.filter_map(|page| Some((page, placed.page_name(page)?))).collect();
     let loads = options.watching.loads();
-    let watch = Watched(Arc::new(Watch { loads, names }));
+    let watch = Arc::new(Watch { loads, names });
     let Options { checkpoints, explicit, .. } = *options;
     let acts = unroll(&placed)?;
     f(Setting { program: &placed, acts: &acts, row, checkpoints, explicit, watch })
@@ -241,7 +248,7 @@ struct Successor {
     key: Key,
     exercised: PropertySet,
     /// Left out if the state is known.
-    state: Option<State>,
+    state: Option<Box<State>>,
 }
 
 /// A state that was looked at.
@@ -272,7 +279,7 @@ impl<'a> Explorer<'a> {
 
     fn explore(&mut self) -> Result<Report, CheckError> {
         let initial = self.setting.initial();
-        self.seen.insert(initial.key(&mut Bytes::default()));
+        self.seen.insert(initial.key());
         self.reached.push(Reached { parent: 0, choice: Choice::Go { thread: 0, way: 0 } });
         let mut report = Report { observed: self.options.watching.start(), ..Report::default() };
         let mut frontier = vec![(0, initial)];
@@ -280,7 +287,7 @@ impl<'a> Explorer<'a> {
             let mut next = Vec::new();
             let mut rest = frontier.into_iter();
             loop {
-                let chunk: Vec<(u32, State)> = rest.by_ref().take(CHUNK).collect();
+                let chunk: Vec<(u32, Box<State>)> = rest.by_ref().take(CHUNK).collect();
                 if chunk.is_empty() {
                     break;
                 }
@@ -302,11 +309,11 @@ impl<'a> Explorer<'a> {
     /// Takes the successors of `chunk` into the next level; true if one violates a property.
     fn take_in(
         &mut self,
-        chunk: Vec<(u32, State)>,
-        next: &mut Vec<(u32, State)>,
+        chunk: Vec<(u32, Box<State>)>,
+        next: &mut Vec<(u32, Box<State>)>,
         report: &mut Report,
     ) -> Result<bool, CheckError> {
-        let leave = |(number, state): (u32, State)| self.leave(number, &state);
+        let leave = |(number, state): (u32, Box<State>)| self.leave(number, &state);
         let left: Result<Vec<Left>, CheckError> = match self.options.workers {
             1 => chunk.into_iter().map(leave).collect(),
             _ => chunk.into_par_iter().map(leave).collect(),
@@ -342,16 +349,27 @@ impl<'a> Explorer<'a> {
 
     fn leave(&self, number: u32, state: &State) -> Result<Left, CheckError> {
         let end = state.is_end().then(|| self.options.watching.made(&state.world));
-        let mut bytes = Bytes::default();
-        let mut successors = Vec::new();
+        let mut asleep = state.asleep.clone();
+        let mut successors = Vec::with_capacity(state.choices.len());
         for &choice in &state.choices {
-            let after = self.setting.after(state, choice);
+            if asleep.iter().any(|other| other.choice == choice) {
+                continue;
+            }
+            let mut after = self.setting.after(state, choice);
             if let Some(error) = after.world.inconsistency {
                 return Err(error.into());
             }
-            let (key, exercised) = (after.key(&mut bytes), after.exercised());
+            let (key, exercised) = (after.key(), after.exercised());
+            let taken = Taken { choice, footprint: after.footprint };
             let known = self.seen.contains(&key);
-            let state = (!known).then_some(after);
+            let state = (!known).then(|| {
+                let still = asleep.iter().copied().filter(|other| other.commutes(&taken));
+                after.asleep = still.collect();
+                after
+            });
+            if self.options.sleep {
+                asleep.push(taken);
+            }
             successors.push(Successor { choice, key, exercised, state });
         }
         Ok(Left { number, end, successors })
@@ -394,7 +412,8 @@ impl<'a> Explorer<'a> {
 
 /// The process's resident memory in bytes.
 fn resident() -> Option<u64> {
-    let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: u64 = pages.split_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * 4096)
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim_end().parse().ok()?;
+    Some(kib << 10)
 }

@@ -1,5 +1,6 @@
 //! 128-bit keys that stand for states.
 
+use std::cell::Cell;
 use std::hash::{Hash, Hasher};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -14,21 +15,22 @@ impl From<u128> for Key {
 }
 
 /// Takes down what is hashed, byte by byte.
-#[derive(Default)]
-pub struct Bytes(Vec<u8>);
+struct Bytes(Vec<u8>);
 
-impl Bytes {
-    /// With room for a part of a world.
-    pub fn with_room() -> Bytes {
-        Bytes(Vec::with_capacity(512))
-    }
+thread_local! {
+    /// Room that is used again.
+    static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
 
-    /// The key of everything taken down; the room is used again.
-    pub fn key(&mut self) -> Key {
-        let key = xxh3_128(&self.0).into();
-        self.0.clear();
-        key
-    }
+/// The key of `value`.
+pub fn key_of(value: &impl Hash) -> Key {
+    // What is hashed on the way, a part for its own key, finds no room and makes some.
+    let mut bytes = Bytes(ROOM.take());
+    bytes.0.clear();
+    value.hash(&mut bytes);
+    let key = xxh3_128(&bytes.0).into();
+    ROOM.set(bytes.0);
+    key
 }
 
 impl Hasher for Bytes {
@@ -75,8 +77,5 @@ impl Hasher for Bytes {
 
 /// `key`, and `value` after it.
 pub fn extend(key: Key, value: &impl Hash) -> Key {
-    let mut bytes = Bytes(Vec::with_capacity(128));
-    key.hash(&mut bytes);
-    value.hash(&mut bytes);
-    bytes.key()
+    key_of(&(key, value))
 }

@@ -1,7 +1,7 @@
 //! Litmus tests: a scenario, the kernel rows that must pass it, and those that must fail.
 
 use crate::explore::{CheckError, Options, Report, check};
-use needless_model::kernels::{KernelRow, RowError};
+use needless_model::kernels::KernelRow;
 use needless_model::program::Program;
 use needless_model::property::Property;
 use needless_scenario::{Expect, Litmus};
@@ -24,8 +24,8 @@ pub struct Case {
     pub row: String,
     /// What it is expected to do.
     pub expected: Expected,
-    /// What is wrong with it, if it fails.
-    pub doc: String,
+    /// What is wrong with it, if it must fail.
+    pub doc: Option<String>,
 }
 
 /// What became of it.
@@ -42,37 +42,31 @@ pub struct Verdict {
 /// The rows of a litmus test, in its order.
 pub fn cases(litmus: &Litmus) -> Vec<Case> {
     let safe = litmus.safe.iter();
-    let safe =
-        safe.map(|row| Case { row: row.clone(), expected: Expected::Holds, doc: String::new() });
+    let safe = safe.map(|row| Case { row: row.clone(), expected: Expected::Holds, doc: None });
     let fails = litmus.fails.iter().map(|failing| Case {
         row: failing.row.clone(),
         expected: Expected::Violates(failing.violates),
-        doc: failing.doc.clone(),
+        doc: Some(failing.doc.clone()),
     });
     safe.chain(fails).collect()
 }
 
 /// Runs one case.
-pub fn run(
-    program: &Program,
-    litmus: &Litmus,
-    case: &Case,
-    options: &Options<'_>,
-) -> Result<Verdict, RowError> {
-    let row = KernelRow::parse(&case.row)?;
+pub fn run(program: &Program, litmus: &Litmus, case: &Case, options: &Options<'_>) -> Verdict {
     let mut options = options.clone();
     for observation in &litmus.observations {
         let equations: Vec<_> = observation.clauses.iter().map(|c| (c.load, c.value)).collect();
         options.watching.add(&observation.name, &equations, program);
     }
     let start = Instant::now();
-    let report = check(program, &row, &options);
+    let row = KernelRow::parse(&case.row).map_err(CheckError::from);
+    let report = row.and_then(|row| check(program, &row, &options));
     let took = start.elapsed();
     let unexpected = match &report {
         Ok(report) => judge(report, litmus, case.expected),
         Err(error) => vec![error.to_string()],
     };
-    Ok(Verdict { report, unexpected, took })
+    Verdict { report, unexpected, took }
 }
 
 /// What is not as expected.
@@ -141,13 +135,12 @@ pub fn run_all(
     let pool = rayon::ThreadPoolBuilder::new().num_threads(options.workers).build();
     let pool = pool.map_err(|error| CheckError::Workers(error.to_string()))?;
     let alone = Options { workers: 1, ..options.clone() };
-    let verdicts = pool.install(|| {
+    Ok(pool.install(|| {
         let verdict = |(test, case): (&Test, Case)| {
-            let verdict = run(&test.program, &test.litmus, &case, &alone)?;
+            let verdict = run(&test.program, &test.litmus, &case, &alone);
             done(test, &case);
-            Ok((test.name.clone(), case, verdict))
+            (test.name.clone(), case, verdict)
         };
-        all.into_par_iter().map(verdict).collect::<Result<Vec<_>, RowError>>()
-    });
-    verdicts.map_err(|error| CheckError::Row(error.to_string()))
+        all.into_par_iter().map(verdict).collect()
+    }))
 }

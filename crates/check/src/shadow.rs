@@ -5,20 +5,19 @@
 //! has yet to flush; their accesses count as having come before it. Such translations are *fading*.
 //! When the call has returned, nothing that it found may be used any more.
 
-use crate::property::Property;
-use crate::property::{Exercised, Violation};
+use crate::property::{Property, PropertySet, Violation};
 use crate::shared::Shared;
 use crate::tlb::MaySets;
 use needless_model::addr::{CpuId, MmId, PageRange, Pfn, Vpn};
 use needless_model::env::Lock;
 use needless_model::event::EventKind;
+use needless_model::ignored::Ignored;
 use needless_model::machine::cpu::Cpu;
 use needless_model::machine::world::{At, Ghost, Log, Mode, World};
 use needless_model::pte::Pte;
 use needless_model::verdict::Verdict;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// The checker's representation of the world.
@@ -47,22 +46,6 @@ pub struct Watch {
     pub names: BTreeMap<Vpn, String>,
 }
 
-/// Shared, and no part of the state.
-#[derive(Clone, Debug, Default)]
-pub struct Watched(pub Arc<Watch>);
-
-impl PartialEq for Watched {
-    fn eq(&self, _: &Watched) -> bool {
-        true
-    }
-}
-
-impl Eq for Watched {}
-
-impl Hash for Watched {
-    fn hash<H: Hasher>(&self, _: &mut H) {}
-}
-
 /// What becomes of stores through a fading translation: they count as stores to the page that the
 /// contents moved to, or for nothing.
 type Fate = Option<Vpn>;
@@ -71,7 +54,7 @@ type Fate = Option<Vpn>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Contents {
     /// What is looked at.
-    pub watch: Watched,
+    pub watch: Ignored<Arc<Watch>>,
     /// What pages hold.
     pub pages: Shared<Pages>,
     /// Locks held, by whom.
@@ -83,7 +66,7 @@ pub struct Contents {
     /// The first violation found.
     pub violation: Option<Violation>,
     /// The properties whose case occurred in the last step.
-    pub exercised: Exercised,
+    pub exercised: Ignored<PropertySet>,
 }
 
 /// Page contents, and what each page should hold.
@@ -131,8 +114,8 @@ impl Locks {
 
 impl Contents {
     /// Nothing is anywhere yet.
-    pub fn new(watch: Watched) -> Contents {
-        Contents { watch, ..Contents::default() }
+    pub fn new(watch: Arc<Watch>) -> Contents {
+        Contents { watch: Ignored(watch), ..Contents::default() }
     }
 
     /// What a load from `frame` returns.
@@ -174,7 +157,7 @@ impl Contents {
 
     /// The name of `page`.
     pub fn name(&self, page: Vpn) -> String {
-        self.watch.0.names.get(&page).cloned().unwrap_or_else(|| format!("page {page}"))
+        self.watch.names.get(&page).cloned().unwrap_or_else(|| format!("page {page}"))
     }
 
     /// A page table that was freed while a CPU that has its address space loaded may still name it.

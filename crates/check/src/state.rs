@@ -2,10 +2,11 @@
 
 use crate::access::{Way, ways};
 use crate::env::{CheckEnv, Log, Next, Resume, Standing, Stopped, is_free};
+use crate::footprint::{Footprint, Taken};
 use crate::judge;
-use crate::key::{Bytes, Key};
-use crate::property::{Exercised, PropertySet};
-use crate::shadow::{CheckWorld, Contents, NoLog, Pages, Watched};
+use crate::key::{Key, key_of};
+use crate::property::PropertySet;
+use crate::shadow::{CheckWorld, Contents, NoLog, Pages, Watch};
 use crate::shared::Pool;
 use crate::threads::run;
 use crate::tlb::{MaySets, Slots, cacheable};
@@ -23,7 +24,7 @@ use needless_model::machine::world::{Task, USER_MM, World, WorldSpec};
 use needless_model::program::Program;
 use needless_model::site::Site;
 use smallvec::{SmallVec, smallvec};
-use std::hash::Hash;
+use std::sync::Arc;
 
 /// Frames and swap slots of the checked machine.
 const FRAMES: u32 = 16;
@@ -62,14 +63,19 @@ struct Member {
     log: Log,
 }
 
+type Members = SmallVec<[Member; 4]>;
+
 /// A state.
-#[derive(Clone)]
 pub struct State {
     /// The world.
-    pub world: Box<CheckWorld>,
-    threads: SmallVec<[Member; 4]>,
+    pub world: CheckWorld,
+    threads: Members,
     /// What can happen next.
     pub choices: Choices,
+    /// What the step that led here looked at and changed.
+    pub footprint: Footprint,
+    /// Choices that lead only where earlier ones led, too.
+    pub asleep: SmallVec<[Taken; 4]>,
 }
 
 /// Choices, in a fixed order.
@@ -88,7 +94,7 @@ pub struct Setting<'a> {
     /// Fills and evictions are steps.
     pub explicit: bool,
     /// What is looked at.
-    pub watch: Watched,
+    pub watch: Arc<Watch>,
 }
 
 impl Setting<'_> {
@@ -120,25 +126,21 @@ impl Setting<'_> {
     }
 
     /// The state in which every thread is at its start.
-    pub fn initial(&self) -> State {
-        let mut world = Box::new(self.initial_world());
-        let own_space = |thread: &usize| !self.program.threads[*thread].kernel;
-        for thread in (0..self.program.threads.len()).filter(own_space) {
-            let context = self.context(thread);
-            switch_mm(&mut world, context.at(Site::SwitchMm), context.cpu, USER_MM);
-        }
+    pub fn initial(&self) -> Box<State> {
         let start = Member {
             standing: Standing { next: Next::Done, past: Key::default(), act: 0 },
             log: None,
         };
-        let mut threads = smallvec![start; self.program.threads.len()];
-        for thread in 0..threads.len() {
-            world = self.resume(world, &mut threads, thread, None);
+        let threads = smallvec![start; self.program.threads.len()];
+        let mut state = Box::new(State::new(self.initial_world(), threads));
+        let own_space = |thread: &usize| !self.program.threads[*thread].kernel;
+        for thread in (0..self.program.threads.len()).filter(own_space) {
+            let context = self.context(thread);
+            switch_mm(&mut state.world, context.at(Site::SwitchMm), context.cpu, USER_MM);
         }
-        self.with_choices(State { world, threads, choices: Choices::new() })
-    }
-
-    fn with_choices(&self, mut state: State) -> State {
+        for thread in 0..self.program.threads.len() {
+            self.resume(&mut state, thread, None);
+        }
         state.choices = self.choices(&state);
         state
     }
@@ -178,25 +180,29 @@ impl Setting<'_> {
     }
 
     /// The state after `choice`.
-    pub fn after(&self, state: &State, choice: Choice) -> State {
-        let (mut world, mut threads) = (state.world.clone(), state.threads.clone());
-        world.ghost.exercised = Exercised::default();
-        world.tlbs.exercised = Exercised::default();
+    pub fn after(&self, before: &State, choice: Choice) -> Box<State> {
+        let mut state = Box::new(State::new(before.world.clone(), before.threads.clone()));
+        *state.world.ghost.exercised = PropertySet::default();
+        *state.world.tlbs.exercised = PropertySet::default();
         let Choice::Go { thread, way } = choice else {
-            cache(&mut world, choice);
-            return self.with_choices(State { world, threads, choices: Choices::new() });
+            cache(&mut state.world, choice);
+            state.choices = self.choices(&state);
+            return state;
         };
         let thread = usize::from(thread);
-        match threads[thread].standing.next {
+        match before.next(thread) {
             // Everybody has arrived: all pass in one step.
             Next::Barrier(barrier) => {
                 for id in &self.program.barriers[usize::from(barrier)].threads {
-                    world = self.resume(world, &mut threads, id.index(), Some(0));
+                    self.resume(&mut state, id.index(), Some(0));
                 }
             }
-            _ => world = self.resume(world, &mut threads, thread, Some(usize::from(way))),
+            _ => {
+                let locks = self.resume(&mut state, thread, Some(usize::from(way)));
+                state.footprint = locks.and(&before.world, &state.world);
+            }
         }
-        let mut state = self.with_choices(State { world, threads, choices: Choices::new() });
+        state.choices = self.choices(&state);
         judge::state(&mut state.world);
         if state.is_end() {
             judge::end(&mut state.world);
@@ -221,30 +227,24 @@ impl Setting<'_> {
         waits.collect::<Vec<_>>().join(", ")
     }
 
-    /// Brings a thread to where it stands and lets it take a step, by this way.
-    fn resume(
-        &self,
-        world: Box<CheckWorld>,
-        threads: &mut [Member],
-        thread: usize,
-        way: Option<usize>,
-    ) -> Box<CheckWorld> {
-        let member = &mut threads[thread];
-        let resume = Resume {
-            world,
+    /// Brings a thread to where it stands and lets it take a step, by this way. Returns what the step
+    /// has to do with locks.
+    fn resume(&self, state: &mut State, thread: usize, way: Option<usize>) -> Footprint {
+        let member = &mut state.threads[thread];
+        let told = member.log.take();
+        let mut env = CheckEnv::resume(Resume {
+            world: &mut state.world,
             context: self.context(thread),
             standing: member.standing,
-            log: member.log.take(),
+            log: &told,
             steps: usize::from(way.is_some()),
             way: way.unwrap_or(0),
             checkpoints: self.checkpoints,
-        };
-        let (acts, from) = (&self.acts[thread], member.standing.act as usize);
-        let mut env = CheckEnv::resume(resume);
-        run(&mut env, acts, from);
-        let Stopped { world, standing, log } = env.finish();
+        });
+        run(&mut env, &self.acts[thread], member.standing.act as usize);
+        let Stopped { standing, log, locks } = env.finish();
         (member.standing, member.log) = (standing, log);
-        world
+        locks
     }
 }
 
@@ -253,7 +253,7 @@ impl Setting<'_> {
 pub struct Pools {
     mms: Pool<Mm>,
     cpus: Pool<Vec<Cpu>>,
-    tasks: Pool<Vec<Task>>,
+    tasks: Pool<Task>,
     frames: Pool<Frames>,
     swap: Pool<Swap>,
     slots: Pool<Slots>,
@@ -261,12 +261,17 @@ pub struct Pools {
 }
 
 impl State {
+    fn new(world: CheckWorld, threads: Members) -> State {
+        let (choices, asleep) = (Choices::new(), SmallVec::new());
+        State { world, threads, choices, footprint: Footprint::EVERYTHING, asleep }
+    }
+
     /// Shares the parts of its world with the states before it.
     pub fn intern(&mut self, pools: &mut Pools) {
-        let w = &mut *self.world;
+        let w = &mut self.world;
         w.mms.iter_mut().for_each(|mm| pools.mms.intern(mm));
         pools.cpus.intern(&mut w.cpus);
-        pools.tasks.intern(&mut w.tasks);
+        w.tasks.iter_mut().for_each(|task| pools.tasks.intern(task));
         pools.frames.intern(&mut w.frames);
         pools.swap.intern(&mut w.swap);
         pools.slots.intern(&mut w.tlbs.slots);
@@ -290,19 +295,16 @@ impl State {
 
     /// The properties whose case occurred in the step that led here.
     pub fn exercised(&self) -> PropertySet {
-        let mut exercised = self.world.ghost.exercised.0;
-        exercised.union(self.world.tlbs.exercised.0);
+        let mut exercised = *self.world.ghost.exercised;
+        exercised.union(*self.world.tlbs.exercised);
         exercised
     }
 
     /// 128 bits that stand for the state.
-    pub fn key(&self, bytes: &mut Bytes) -> Key {
+    pub fn key(&self) -> Key {
         let w = &self.world;
-        (&w.mms, &w.cpus, &w.tasks, &w.frames, &w.swap, &w.tlbs, &w.ghost).hash(bytes);
-        for member in &self.threads {
-            member.standing.hash(bytes);
-        }
-        bytes.key()
+        let standings: SmallVec<[Standing; 4]> = self.threads.iter().map(|t| t.standing).collect();
+        key_of(&(&w.mms, &w.cpus, &w.tasks, &w.frames, &w.swap, &w.tlbs, &w.ghost, standings))
     }
 }
 
@@ -325,7 +327,8 @@ fn hardware(w: &CheckWorld) -> Vec<Choice> {
     choices
 }
 
-/// Explicit mode: a fill, which sets the accessed bit, or an eviction.
+/// Explicit mode: a fill or an eviction. That a walk also sets the accessed bit is left to accesses, as
+/// it is with sets.
 fn cache(w: &mut CheckWorld, choice: Choice) {
     match choice {
         Choice::Fill { cpu, page } => {

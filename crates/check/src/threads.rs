@@ -22,7 +22,7 @@ use needless_model::site::Site;
 const MAX_FAULTS: u32 = 6;
 
 /// Runs a thread from action `from` on, until it is done, got a signal, or is left behind.
-pub fn run(env: &mut CheckEnv, acts: &[Act], from: usize) {
+pub fn run(env: &mut CheckEnv<'_>, acts: &[Act], from: usize) {
     for (index, act) in acts.iter().enumerate().skip(from) {
         env.begin(index as u32, act.op);
         if env.is_left() || !perform(env, &act.action) {
@@ -33,7 +33,7 @@ pub fn run(env: &mut CheckEnv, acts: &[Act], from: usize) {
 
 /// Does one action; false if the thread got a signal and is gone. That a system call fails is one of
 /// the things that may happen.
-fn perform(env: &mut CheckEnv, action: &Action) -> bool {
+fn perform(env: &mut CheckEnv<'_>, action: &Action) -> bool {
     env.revokes(action.revokes());
     match action {
         Action::Access { page, store } => return access(env, *page, *store),
@@ -61,7 +61,7 @@ fn perform(env: &mut CheckEnv, action: &Action) -> bool {
 }
 
 /// One load or store; false if it raised a signal.
-fn access(env: &mut CheckEnv, page: Vpn, store: Option<Value>) -> bool {
+fn access(env: &mut CheckEnv<'_>, page: Vpn, store: Option<Value>) -> bool {
     let write = store.is_some();
     let mut faults = 0;
     while !env.is_left() {

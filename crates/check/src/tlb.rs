@@ -6,9 +6,10 @@
 //! this argument on small cases, a set holds what the TLB does contain, and each fill and each
 //! eviction is a step.
 
-use crate::property::{Exercised, Property};
+use crate::property::{Property, PropertySet};
 use crate::shared::Shared;
 use needless_model::addr::{CpuId, MmId, Pfn, Vpn};
+use needless_model::ignored::Ignored;
 use needless_model::machine::cpu::Cpu;
 use needless_model::machine::mm::Mm;
 use needless_model::machine::tlb::{FlushScope, PteChange, Tlbs, is_stale};
@@ -70,7 +71,7 @@ pub struct MaySets {
     /// Fills and evictions are steps.
     explicit: bool,
     /// The properties whose case occurred in the last step.
-    pub exercised: Exercised,
+    pub exercised: Ignored<PropertySet>,
     /// By CPU and identifier.
     pub slots: Shared<Slots>,
 }

@@ -66,7 +66,7 @@ pub fn trace(
 }
 
 fn pages(setting: &Setting<'_>, state: &State) -> Vec<PageState> {
-    let names = setting.watch.0.names.iter();
+    let names = setting.watch.names.iter();
     names.map(|(page, name)| page_state(state, *page, name)).collect()
 }
 

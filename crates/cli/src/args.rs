@@ -264,7 +264,6 @@ pub enum KernelsVerb {
 #[derive(Debug, Args)]
 pub struct CheckArgs {
     /// A litmus test (`needless scenario list` shows them), a built-in scenario or a file.
-    #[arg(required_unless_present = "catalogue")]
     pub scenario: Option<String>,
     /// A model row (repeatable); without: those that the scenario's `litmus` node names.
     #[arg(short, long = "target", value_name = "TARGET", conflicts_with = "catalogue")]

@@ -180,10 +180,6 @@ pub trait Env {
     /// Gives a lock back.
     fn unlock(&mut self, lock: Lock);
 
-    /// Nothing that the thread learnt since it last passed `site` matters any more but `locals`.
-    /// For loop heads: threads with different pasts become the same.
-    fn checkpoint(&mut self, _site: Site, _locals: &impl Hash) {}
-
     /// The lock of the last-level page table of `page`.
     fn table_lock(&self, page: Vpn) -> Lock {
         let span = self.arch().table_pages(1);

@@ -262,17 +262,11 @@ pub struct Proposal {
     pub policy: &'static str,
     /// To what.
     pub value: &'static str,
-    /// Where it is argued for.
-    pub document: &'static str,
 }
 
-/// All proposals.
-pub const PROPOSALS: &[Proposal] = &[Proposal {
-    name: "pending-cleared",
-    policy: "batched-pending",
-    value: "cleared",
-    document: "docs/findings/pending-cleared.md",
-}];
+/// All proposals. They are argued for in docs/findings/.
+pub const PROPOSALS: &[Proposal] =
+    &[Proposal { name: "pending-cleared", policy: "batched-pending", value: "cleared" }];
 
 /// Why a row's name is not understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -35,7 +35,7 @@ pub struct Replayed {
 
 /// The table of litmus tests: one line for each kernel row; what is unexpected stands under it.
 pub fn table(verdicts: &[(String, Case, Verdict)], style: Style) -> String {
-    let header = ["litmus test", "kernel row", "found", "expected", "states", "seconds"];
+    let header = ["litmus test", "kernel row", "found", "expected", "states", "s"];
     let rows = verdicts.iter().map(|(name, case, verdict)| {
         let (found, states) = match &verdict.report {
             Ok(report) => (found(report), report.states.to_string()),
@@ -72,7 +72,7 @@ pub fn table(verdicts: &[(String, Case, Verdict)], style: Style) -> String {
 fn found(report: &Report) -> String {
     match (&report.counterexample, report.bound) {
         (Some(found), _) => {
-            format!("violates {} in {} steps", found.violation.property.number(), found.steps.len())
+            format!("{}, {} steps", found.violation.property.number(), found.steps.len())
         }
         (None, Some(_)) => "inconclusive".to_owned(),
         (None, None) => "holds".to_owned(),
@@ -112,6 +112,9 @@ pub fn verdicts_json(verdicts: &[(String, Case, Verdict)]) -> Value {
             Expected::Violates(property) => format!("violates {}", property.number()),
         };
         report["expected"] = json!(expected);
+        if let Some(doc) = &case.doc {
+            report["doc"] = json!(doc);
+        }
         report["unexpected"] = json!(verdict.unexpected);
         report["seconds"] = json!(verdict.took.as_secs_f64());
         report

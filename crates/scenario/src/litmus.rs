@@ -15,8 +15,6 @@ use needless_model::property::Property;
 /// What the checker is to find in a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Litmus {
-    /// Why it matters, one sentence each.
-    pub docs: Vec<String>,
     /// The properties that the test is about: all must hold, and the cases of these must occur.
     pub forbid: Vec<Property>,
     /// What loads may return.
@@ -97,7 +95,6 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn litmus(&mut self, node: &'a Node) -> Litmus {
         let mut litmus = Litmus {
-            docs: Vec::new(),
             forbid: Vec::new(),
             observations: Vec::new(),
             safe: Vec::new(),
@@ -108,10 +105,8 @@ impl<'a> Reader<'a> {
         let mut names = Vec::new();
         for part in node.children() {
             match part.name.as_str() {
-                "doc" => {
-                    let doc = self.keep(part.args[0].text("a sentence"));
-                    litmus.docs.extend(doc.map(str::to_owned));
-                }
+                // For readers of the scenario.
+                "doc" => _ = self.keep(part.args[0].text("a sentence")),
                 "forbid" => litmus.forbid = self.forbid(&part.args),
                 "safe" => {
                     let rows = part.args.iter().map(|value| self.row(value));

@@ -17,7 +17,9 @@ use std::thread::available_parallelism;
 
 /// `needless check`
 pub fn check(args: &CheckArgs, output: &Output) -> Result<u8, Failure> {
-    let Some(scenario) = &args.scenario else { return catalogue(args, output) };
+    let Some(scenario) = &args.scenario else {
+        return if args.catalogue { catalogue(args, output) } else { Err(nothing_named()) };
+    };
     let (program, expected) = compile(scenario, args)?;
     let rows = args.targets.iter().map(|name| Ok((name.as_str(), row(name)?)));
     let rows = rows.collect::<Result<Vec<(&str, KernelRow)>, Failure>>()?;
@@ -35,6 +37,14 @@ pub fn check(args: &CheckArgs, output: &Output) -> Result<u8, Failure> {
             help: "choose one, as in `-t model:6.12`".to_owned(),
         }),
         (None, rows, _) => rows_of(&program, rows, args, output),
+    }
+}
+
+fn nothing_named() -> Failure {
+    Failure::Usage {
+        message: "no scenario is named".to_owned(),
+        help: "name one (`needless scenario list`), or `needless check --catalogue` for every litmus test"
+            .to_owned(),
     }
 }
 

@@ -144,7 +144,7 @@ pub struct World<M: Mode> {
     /// CPUs.
     pub cpus: M::Held<Vec<Cpu>>,
     /// Threads of the scenario.
-    pub tasks: M::Held<Vec<Task>>,
+    pub tasks: Vec<M::Held<Task>>,
     /// Page frames.
     pub frames: M::Held<Frames>,
     /// Swap space.
@@ -208,7 +208,7 @@ impl<M: Mode> World<M> {
             arch: spec.arch,
             mms: vec![Held::new(Mm::new(spec.arch)); USER_MM.index() + 1 + spec.others],
             cpus: Held::new(vec![Cpu::new(spec.arch.asids); spec.cpus]),
-            tasks: Held::new(vec![Task::default(); spec.threads]),
+            tasks: vec![Held::new(Task::default()); spec.threads],
             frames: Held::new(Frames::new(spec.frames)),
             swap: Held::new(Swap::new(spec.swap_pages)),
             tlbs,

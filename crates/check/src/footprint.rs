@@ -1,0 +1,100 @@
+//! What a step looked at and what it changed, part by part: two steps commute if neither changed what
+//! the other looked at.
+
+use crate::shadow::CheckWorld;
+use crate::shared::Shared;
+use crate::state::Choice;
+use needless_model::env::Lock;
+use std::hash::Hash;
+
+const CPUS: u64 = 1;
+const SLOTS: u64 = 1 << 1;
+const FRAMES: u64 = 1 << 2;
+const SWAP: u64 = 1 << 3;
+const PAGES: u64 = 1 << 4;
+/// Of what there are several: the first bit, and how many there are. The last stands for all further
+/// ones.
+const MMS: (u32, usize) = (8, 8);
+const TASKS: (u32, usize) = (16, 16);
+const LOCKS: (u32, usize) = (32, 32);
+
+/// A bit for each part of the world.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Footprint {
+    looked_at: u64,
+    changed: u64,
+}
+
+const fn bit((first, count): (u32, usize), index: usize) -> u64 {
+    1 << (first + if index < count { index } else { count - 1 } as u32)
+}
+
+impl Footprint {
+    /// Commutes with nothing.
+    pub const EVERYTHING: Footprint = Footprint { looked_at: u64::MAX, changed: u64::MAX };
+
+    const fn commutes(self, other: Footprint) -> bool {
+        self.changed & other.looked_at == 0 && other.changed & self.looked_at == 0
+    }
+
+    /// A step takes a lock, gives it back, or looks whether it is free. Readers do not keep each other
+    /// out.
+    pub fn lock(&mut self, lock: Lock) {
+        let (number, reads) = match lock {
+            Lock::MmapRead(mm) => (mm.index(), true),
+            Lock::MmapWrite(mm) => (mm.index(), false),
+            Lock::PageTable(mm, page) => (8 + mm.index() + page.0 as usize, false),
+            Lock::Folio(frame) => (16 + frame.0 as usize, false),
+        };
+        // Locks with the same bit are taken for the same.
+        let bit = bit(LOCKS, number % LOCKS.1);
+        self.looked_at |= bit;
+        self.changed |= if reads { 0 } else { bit };
+    }
+
+    fn part<T: Hash>(&mut self, bit: u64, before: &Shared<T>, after: &Shared<T>) {
+        if after.was_looked_at() {
+            self.looked_at |= bit;
+            if !after.is_same(before) {
+                self.changed |= bit;
+            }
+        }
+    }
+
+    /// This, and what a step that led from one world to a copy of it looked at and changed there.
+    #[must_use]
+    pub fn and(mut self, before: &CheckWorld, after: &CheckWorld) -> Footprint {
+        for (index, (a, b)) in before.mms.iter().zip(&after.mms).enumerate() {
+            self.part(bit(MMS, index), a, b);
+        }
+        for (index, (a, b)) in before.tasks.iter().zip(&after.tasks).enumerate() {
+            self.part(bit(TASKS, index), a, b);
+        }
+        self.part(CPUS, &before.cpus, &after.cpus);
+        self.part(SLOTS, &before.tlbs.slots, &after.tlbs.slots);
+        self.part(FRAMES, &before.frames, &after.frames);
+        self.part(SWAP, &before.swap, &after.swap);
+        self.part(PAGES, &before.ghost.pages, &after.ghost.pages);
+        self
+    }
+}
+
+/// A choice that was taken, and what it looked at and changed.
+#[derive(Copy, Clone, Debug)]
+pub struct Taken {
+    /// The choice.
+    pub choice: Choice,
+    /// What it looked at and changed.
+    pub footprint: Footprint,
+}
+
+impl Taken {
+    /// Whether both can be taken in either order, with the same result.
+    pub fn commutes(&self, other: &Taken) -> bool {
+        let of_two = match (self.choice, other.choice) {
+            (Choice::Go { thread: a, .. }, Choice::Go { thread: b, .. }) => a != b,
+            _ => false,
+        };
+        of_two && self.footprint.commutes(other.footprint)
+    }
+}

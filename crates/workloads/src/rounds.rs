@@ -40,8 +40,8 @@ pub struct Meeting<'a> {
 }
 
 impl Meeting<'_> {
-    /// The second thread runs on its CPU now, so the CPU is in `mm_cpumask`; only a flush can make
-    /// it leave, so the next flush is sent. Without a second thread: nothing.
+    /// The second thread runs on its CPU now, so the CPU is in `mm_cpumask`; only a flush that finds
+    /// another process there can make it leave (6.18), so the next flush is sent. Without a second thread: nothing.
     #[inline]
     pub fn meet(&self) {
         if let Some(second) = self.second {

@@ -46,7 +46,8 @@ fn swap_in(rounds: &mut Rounds) -> io::Result<()> {
 /// Two flushes: first the one that the round before left pending (mm/rmap.c:
 /// flush_tlb_batched_pending), then the batch before the page is written out
 /// (try_to_unmap_flush_dirty). The read maps the page writable if it is exclusive (mm/memory.c:
-/// do_swap_page, 6.12 and later), so the write does not fault.
+/// do_swap_page, 6.12 and later), so the write does not fault. Exact as long as nobody else gets
+/// CPU 1 between the two: the first flush would make the CPU leave `mm_cpumask`.
 fn swap_rw(rounds: &mut Rounds) -> io::Result<()> {
     let area = Area::anonymous(0, 1)?;
     area.write(0);

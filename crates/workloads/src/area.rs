@@ -1,0 +1,179 @@
+//! Memory that rounds act on, at places of its own.
+//!
+//! Each area begins at a 2 MiB boundary, and the last page below the next one belongs to a
+//! mapping of its own that stays, and with it the area's page table: otherwise `munmap` would free
+//! the table, and the flush would be another one (`freed_tables`).
+
+use crate::sys::{PAGE, check};
+use std::io;
+use std::os::fd::RawFd;
+
+const BASE: usize = 0x6000_0000_0000;
+/// Bytes that one page table maps.
+pub const TABLE: usize = 2 << 20;
+
+/// Pages next to each other.
+#[derive(Copy, Clone, Debug)]
+pub struct Area {
+    start: usize,
+    pages: usize,
+}
+
+/// Read and write.
+pub const RW: i32 = libc::PROT_READ | libc::PROT_WRITE;
+const PRIVATE: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+
+impl Area {
+    /// A place of so many pages with a neighbour that keeps the page table, and nothing mapped.
+    /// Places have numbers.
+    pub fn place(number: usize, pages: usize) -> io::Result<Area> {
+        let start = BASE + number * 2 * TABLE;
+        let neighbour = Area { start: start + TABLE - PAGE, pages: 1 };
+        neighbour.map(RW, PRIVATE, -1)?;
+        neighbour.write(0);
+        Ok(Area { start, pages })
+    }
+
+    /// Private anonymous memory of base pages, at a place of its own.
+    pub fn anonymous(number: usize, pages: usize) -> io::Result<Area> {
+        let area = Area::place(number, pages)?;
+        area.map_anonymous()?;
+        area.forbid_huge_pages();
+        Ok(area)
+    }
+
+    /// A whole page table's worth of private anonymous memory, without a neighbour.
+    pub fn table(number: usize) -> io::Result<Area> {
+        let area = Area { start: BASE + number * 2 * TABLE, pages: TABLE / PAGE };
+        area.map(RW, PRIVATE, -1)?;
+        Ok(area)
+    }
+
+    /// A mapping of a file at a place of its own.
+    pub fn file(
+        number: usize,
+        pages: usize,
+        prot: i32,
+        sharing: i32,
+        file: RawFd,
+    ) -> io::Result<Area> {
+        let area = Area::place(number, pages)?;
+        area.map(prot, sharing, file)?;
+        Ok(area)
+    }
+
+    /// Its first address.
+    pub fn address(self) -> usize {
+        self.start
+    }
+
+    /// Its size.
+    pub fn bytes(self) -> usize {
+        self.pages * PAGE
+    }
+
+    /// Its first address as a pointer.
+    pub fn pointer(self) -> *mut libc::c_void {
+        self.start as *mut libc::c_void
+    }
+
+    /// `MADV_NOHUGEPAGE`. No kernel support, no huge pages: nothing to report.
+    pub fn forbid_huge_pages(self) {
+        let _ = self.advise(libc::MADV_NOHUGEPAGE);
+    }
+
+    /// `mmap` of private anonymous memory where nothing is mapped.
+    pub fn map_anonymous(self) -> io::Result<()> {
+        self.map(RW, PRIVATE, -1)
+    }
+
+    /// `mmap` of private anonymous memory in place of what is mapped.
+    pub fn replace(self) -> io::Result<()> {
+        let flags = PRIVATE | libc::MAP_FIXED;
+        // SAFETY: no object lives in areas, so nothing is lost.
+        let at = unsafe { libc::mmap(self.pointer(), self.bytes(), RW, flags, -1, 0) };
+        if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    fn map(self, prot: i32, flags: i32, file: RawFd) -> io::Result<()> {
+        let flags = flags | libc::MAP_FIXED_NOREPLACE;
+        // SAFETY: MAP_FIXED_NOREPLACE never replaces a mapping, so nothing is lost.
+        let at = unsafe { libc::mmap(self.pointer(), self.bytes(), prot, flags, file, 0) };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        if at != self.pointer() {
+            return Err(io::Error::other("the kernel mapped it elsewhere"));
+        }
+        Ok(())
+    }
+
+    /// `munmap`
+    pub fn unmap(self) -> io::Result<()> {
+        // SAFETY: no object lives in areas.
+        check(unsafe { libc::munmap(self.pointer(), self.bytes()) })
+    }
+
+    /// `mprotect`
+    pub fn protect(self, prot: i32) -> io::Result<()> {
+        // SAFETY: as for `unmap`.
+        check(unsafe { libc::mprotect(self.pointer(), self.bytes(), prot) })
+    }
+
+    /// `madvise`
+    pub fn advise(self, advice: i32) -> io::Result<()> {
+        // SAFETY: as for `unmap`.
+        check(unsafe { libc::madvise(self.pointer(), self.bytes(), advice) })
+    }
+
+    /// `MADV_DONTNEED`, which the second thread's CPU hears of if there is one.
+    pub fn drop_pages(self, meeting: &crate::rounds::Meeting) -> io::Result<()> {
+        meeting.meet();
+        self.advise(libc::MADV_DONTNEED)
+    }
+
+    /// `mremap` of all pages to another place.
+    pub fn move_to(self, to: Area) -> io::Result<()> {
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        let (from, size) = (self.pointer(), self.bytes());
+        // SAFETY: as for `unmap`; the destination is an area too.
+        let at = unsafe { libc::mremap(from, size, size, flags, to.pointer()) };
+        if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// `msync`, which waits.
+    pub fn sync(self) -> io::Result<()> {
+        // SAFETY: as for `unmap`.
+        check(unsafe { libc::msync(self.pointer(), self.bytes(), libc::MS_SYNC) })
+    }
+
+    /// A load from a page.
+    #[inline]
+    pub fn read(self, page: usize) -> u8 {
+        // SAFETY: areas are mapped readable while they are read.
+        unsafe { std::ptr::read_volatile((self.start + page * PAGE) as *const u8) }
+    }
+
+    /// A store to a page.
+    #[inline]
+    pub fn write(self, page: usize) {
+        // SAFETY: areas are mapped writable while they are written, and no object lives there.
+        unsafe { std::ptr::write_volatile((self.start + page * PAGE) as *mut u8, 1) };
+    }
+
+    /// A load from every page, in order.
+    #[inline]
+    pub fn read_all(self) {
+        for page in 0..self.pages {
+            self.read(page);
+        }
+    }
+
+    /// A store to every page, in order.
+    #[inline]
+    pub fn write_all(self) {
+        for page in 0..self.pages {
+            self.write(page);
+        }
+    }
+}

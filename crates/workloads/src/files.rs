@@ -1,0 +1,251 @@
+//! Mappings of files.
+
+use crate::area::{Area, RW};
+use crate::rounds::Rounds;
+use crate::sys::{PAGE, check};
+use crate::table::{Need, Workload, cause, class, expect};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, FromRawFd};
+
+/// The group.
+pub const WORKLOADS: &[Workload] = &[
+    Workload::new(
+        "fault_around",
+        "reads 1 page of a private file mapping from the page cache, then MADV_DONTNEED",
+        fault_around,
+        expect(&[(class::FAULT_AROUND, 1)], &[(cause::DONTNEED, 0, 1)]),
+    )
+    .needs(&[Need::DiskFile]),
+    Workload::new(
+        "file_map",
+        "reads 1 page of a file that is not in the page cache (POSIX_FADV_DONTNEED)",
+        file_map,
+        expect(&[(class::FILE_MAP, 1)], &[(cause::DONTNEED, 0, 1)]),
+    )
+    .needs(&[Need::DiskFile]),
+    Workload::new(
+        "file_cow",
+        "writes 4 pages of a private file mapping, then MADV_DONTNEED",
+        file_cow,
+        expect(&[(class::COW_COPY, 4)], &[(cause::DONTNEED, 0, 1)]),
+    )
+    .needs(&[Need::DiskFile]),
+    Workload::new(
+        "file_read_cow",
+        "reads and then writes 1 page of a private file mapping, then MADV_DONTNEED",
+        file_read_cow,
+        expect(
+            &[(class::FAULT_AROUND, 1), (class::COW_COPY, 1)],
+            &[(cause::FAULT_COW, 0, 1), (cause::DONTNEED, 0, 1)],
+        ),
+    )
+    .needs(&[Need::DiskFile]),
+    Workload::new(
+        "shared_dirty",
+        "reads and then writes 1 page of a shared file mapping, then MADV_DONTNEED",
+        shared_dirty,
+        expect(&[(class::FAULT_AROUND, 1), (class::SHARED_DIRTY, 1)], &[(cause::DONTNEED, 0, 1)]),
+    )
+    .needs(&[Need::DiskFile]),
+    Workload::new(
+        "shared_write",
+        "writes 1 page of a shared file mapping, then MADV_DONTNEED",
+        shared_write,
+        expect(&[(class::SHARED_DIRTY, 1)], &[(cause::DONTNEED, 0, 1)]),
+    )
+    .needs(&[Need::DiskFile]),
+    Workload::new(
+        "fsync",
+        "writes 1 page of a shared file mapping, then fsync, which write-protects it",
+        |rounds| write_back(rounds, false),
+        expect(&[(class::SHARED_DIRTY, 1)], &[(cause::FSYNC, 0, 1)]),
+    )
+    .needs(&[Need::DiskFile]),
+    Workload::new(
+        "msync",
+        "the same by msync",
+        |rounds| write_back(rounds, true),
+        expect(&[(class::SHARED_DIRTY, 1)], &[(cause::MSYNC, 0, 1)]),
+    )
+    .needs(&[Need::DiskFile]),
+    Workload::new(
+        "fsync_sent",
+        "the same as fsync with a second thread on CPU 1",
+        |rounds| write_back(rounds, false),
+        expect(&[(class::SHARED_DIRTY, 1)], &[(cause::FSYNC, 1, 0)]),
+    )
+    .needs(&[Need::DiskFile])
+    .second(),
+    Workload::new(
+        "memfd_first",
+        "writes 4 fresh pages of a memfd, then MADV_REMOVE",
+        memfd_first,
+        expect(&[(class::FIRST_TOUCH, 4)], &[(cause::REMOVE, 0, 1)]),
+    ),
+    Workload::new(
+        "memfd_write",
+        "writes 4 pages that a memfd has, then MADV_DONTNEED",
+        memfd_write,
+        expect(&[(class::SHARED_DIRTY, 4)], &[(cause::DONTNEED, 0, 1)]),
+    ),
+    Workload::new(
+        "memfd_read_write",
+        "reads and then writes 1 page that a memfd has, then MADV_DONTNEED",
+        memfd_read_write,
+        expect(&[(class::FAULT_AROUND, 1)], &[(cause::DONTNEED, 0, 1)]),
+    ),
+];
+
+/// Fits into what one fault maps around itself.
+const PAGES: usize = 4;
+
+/// Whether temporary files are on tmpfs (include/uapi/linux/magic.h), where they behave
+/// otherwise.
+pub fn temporary_is_memory() -> bool {
+    rustix::fs::statfs(std::env::temp_dir()).is_ok_and(|system| system.f_type == 0x0102_1994)
+}
+
+/// A file without a name, written and on disk.
+fn temporary() -> io::Result<File> {
+    let path = std::env::temp_dir().join(format!("needless-workload-{}", std::process::id()));
+    let mut file = File::options().read(true).write(true).create_new(true).open(&path)?;
+    std::fs::remove_file(&path)?;
+    file.write_all(&[1; PAGES * PAGE])?;
+    file.sync_all()?;
+    Ok(file)
+}
+
+fn memfd() -> io::Result<File> {
+    // SAFETY: the name is a C string.
+    let file = unsafe { libc::memfd_create(c"needless-workload".as_ptr(), libc::MFD_CLOEXEC) };
+    check(file)?;
+    // SAFETY: the descriptor is new and nobody else's.
+    let file = unsafe { File::from_raw_fd(file) };
+    file.set_len((PAGES * PAGE) as u64)?;
+    Ok(file)
+}
+
+/// mm/memory.c: do_read_fault, do_fault_around: all pages are in the page cache and get mapped.
+fn fault_around(rounds: &mut Rounds) -> io::Result<()> {
+    let file = temporary()?;
+    let area = Area::file(0, PAGES, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd())?;
+    rounds.each(|meeting| {
+        area.read(0);
+        area.drop_pages(meeting)
+    })
+}
+
+/// mm/filemap.c: filemap_fault reads one page (MADV_RANDOM: none ahead). The page must not be
+/// mapped when the page cache is to let it go (mm/fadvise.c, mm/truncate.c:
+/// mapping_evict_folio).
+fn file_map(rounds: &mut Rounds) -> io::Result<()> {
+    let file = temporary()?;
+    let descriptor = file.as_raw_fd();
+    let area = Area::file(0, PAGES, libc::PROT_READ, libc::MAP_PRIVATE, descriptor)?;
+    area.advise(libc::MADV_RANDOM)?;
+    rounds.each(|meeting| {
+        area.drop_pages(meeting)?;
+        // SAFETY: the call only concerns the page cache.
+        match unsafe { libc::posix_fadvise(descriptor, 0, 0, libc::POSIX_FADV_DONTNEED) } {
+            0 => {}
+            error => return Err(io::Error::from_raw_os_error(error)),
+        }
+        area.read(0);
+        Ok(())
+    })
+}
+
+/// mm/memory.c: do_cow_fault: the page was not mapped, so nothing is flushed.
+fn file_cow(rounds: &mut Rounds) -> io::Result<()> {
+    let file = temporary()?;
+    let area = Area::file(0, PAGES, RW, libc::MAP_PRIVATE, file.as_raw_fd())?;
+    rounds.each(|meeting| {
+        area.write_all();
+        area.drop_pages(meeting)
+    })
+}
+
+/// The read maps all pages; mm/memory.c: do_wp_page, wp_page_copy: ptep_clear_flush.
+fn file_read_cow(rounds: &mut Rounds) -> io::Result<()> {
+    let file = temporary()?;
+    let area = Area::file(0, PAGES, RW, libc::MAP_PRIVATE, file.as_raw_fd())?;
+    rounds.each(|meeting| {
+        area.read(0);
+        meeting.meet();
+        area.write(0);
+        area.drop_pages(meeting)
+    })
+}
+
+/// The file system wants to know of writes (mm/vma.c: vma_wants_writenotify), so the read maps the
+/// page read-only and the write faults: mm/memory.c: wp_page_shared, without a flush.
+fn shared_dirty(rounds: &mut Rounds) -> io::Result<()> {
+    let file = temporary()?;
+    let area = Area::file(0, PAGES, RW, libc::MAP_SHARED, file.as_raw_fd())?;
+    rounds.each(|meeting| {
+        area.read(0);
+        area.write(0);
+        area.drop_pages(meeting)
+    })
+}
+
+/// mm/memory.c: do_shared_fault. One page only: 6.18 maps all of a large folio of the page cache in
+/// one fault, and how large folios are is the file system's business.
+fn shared_write(rounds: &mut Rounds) -> io::Result<()> {
+    let file = temporary()?;
+    let area = Area::file(0, PAGES, RW, libc::MAP_SHARED, file.as_raw_fd())?;
+    rounds.each(|meeting| {
+        area.write(0);
+        area.drop_pages(meeting)
+    })
+}
+
+/// Writing back makes the page clean in all page tables: mm/page-writeback.c:
+/// folio_clear_dirty_for_io, mm/rmap.c: page_vma_mkclean_one: ptep_clear_flush. The next write
+/// faults: mm/memory.c: wp_page_shared.
+fn write_back(rounds: &mut Rounds, by_address: bool) -> io::Result<()> {
+    let file = temporary()?;
+    let area = Area::file(0, 1, RW, libc::MAP_SHARED, file.as_raw_fd())?;
+    rounds.each(|meeting| {
+        area.write(0);
+        meeting.meet();
+        if by_address { area.sync() } else { file.sync_all() }
+    })
+}
+
+/// mm/shmem.c: shmem_fault allocates. MADV_REMOVE unmaps (mm/memory.c: unmap_mapping_range, one
+/// gather) and frees.
+fn memfd_first(rounds: &mut Rounds) -> io::Result<()> {
+    let file = memfd()?;
+    let area = Area::file(0, PAGES, RW, libc::MAP_SHARED, file.as_raw_fd())?;
+    rounds.each(|meeting| {
+        area.write_all();
+        meeting.meet();
+        area.advise(libc::MADV_REMOVE)
+    })
+}
+
+/// mm/memory.c: do_shared_fault: a write does not map around.
+fn memfd_write(rounds: &mut Rounds) -> io::Result<()> {
+    let file = memfd()?;
+    let area = Area::file(0, PAGES, RW, libc::MAP_SHARED, file.as_raw_fd())?;
+    area.write_all();
+    rounds.each(|meeting| {
+        area.write_all();
+        area.drop_pages(meeting)
+    })
+}
+
+/// Memory wants no notice of writes, so the read maps the page writable, and the processor sets
+/// the dirty bit.
+fn memfd_read_write(rounds: &mut Rounds) -> io::Result<()> {
+    let file = memfd()?;
+    let area = Area::file(0, PAGES, RW, libc::MAP_SHARED, file.as_raw_fd())?;
+    area.write_all();
+    rounds.each(|meeting| {
+        area.read(0);
+        area.write(0);
+        area.drop_pages(meeting)
+    })
+}

@@ -1,0 +1,63 @@
+//! Transparent huge pages.
+
+use crate::area::Area;
+use crate::rounds::Rounds;
+use crate::table::{Need, Workload, cause, class, expect};
+use std::io;
+
+/// The group.
+pub const WORKLOADS: &[Workload] = &[
+    Workload::new(
+        "huge",
+        "writes to a fresh 2 MiB region with MADV_HUGEPAGE, then MADV_DONTNEED",
+        huge,
+        expect(&[(class::HUGE_PAGE, 1)], &[(cause::DONTNEED, 0, 1)]),
+    )
+    .needs(&[Need::Thp]),
+    Workload::new(
+        "huge_sent",
+        "the same with a second thread on CPU 1",
+        huge,
+        expect(&[(class::HUGE_PAGE, 1)], &[(cause::DONTNEED, 1, 0)]),
+    )
+    .needs(&[Need::Thp])
+    .second(),
+    Workload::new(
+        "huge_zero",
+        "reads and then writes the same region: the huge zero page, then a huge page",
+        huge_zero,
+        expect(
+            &[(class::ZERO_PAGE, 1), (class::HUGE_PAGE, 1)],
+            &[(cause::FAULT_HUGE, 0, 1), (cause::DONTNEED, 0, 1)],
+        ),
+    )
+    .needs(&[Need::Thp]),
+];
+
+fn region() -> io::Result<Area> {
+    let area = Area::table(0)?;
+    area.advise(libc::MADV_HUGEPAGE)?;
+    Ok(area)
+}
+
+/// mm/huge_memory.c: do_huge_pmd_anonymous_page, zap_huge_pmd. Exact as long as the machine has a
+/// free huge page, or can make one at once.
+fn huge(rounds: &mut Rounds) -> io::Result<()> {
+    let area = region()?;
+    rounds.each(|meeting| {
+        area.write(0);
+        area.drop_pages(meeting)
+    })
+}
+
+/// mm/huge_memory.c: do_huge_zero_wp_pmd (6.18; 6.12 and before map base pages): one flush of
+/// everything, as pmdp_huge_clear_flush counts base pages.
+fn huge_zero(rounds: &mut Rounds) -> io::Result<()> {
+    let area = region()?;
+    rounds.each(|meeting| {
+        area.read(0);
+        meeting.meet();
+        area.write(0);
+        area.drop_pages(meeting)
+    })
+}

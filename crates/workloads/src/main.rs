@@ -1,0 +1,93 @@
+//! Programs with a known number of page faults of each class and of TLB flushes of each cause.
+//!
+//! What a tool counts in N rounds less what it counts in none is N times what [`table`] says.
+//! Each workload is a function of its group's file; [`rounds`] runs it, [`start`] sees to it that
+//! nothing else happens, [`second`] is the thread to which flushes are sent, [`child`] a process
+//! that shares memory and touches none.
+//!
+//! The invariant of whatever runs in a round: no allocation, no system call and no page touched
+//! for the first time but those that the workload is about.
+#![allow(unsafe_code)]
+
+mod area;
+mod child;
+mod cow;
+mod files;
+mod flush;
+mod forks;
+mod huge;
+mod kernel;
+mod rounds;
+mod second;
+mod start;
+mod swap;
+mod sys;
+mod table;
+mod touch;
+mod uffd;
+
+use clap::{Parser, Subcommand};
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Programs with a known number of page faults and TLB flushes.
+#[derive(Parser)]
+#[command(name = "needless-workload", version)]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Name the workloads, what each does, and what it needs
+    List {
+        /// What each round costs as well, as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run a workload
+    Run {
+        /// Its name
+        name: String,
+        /// How many rounds; 0 does everything else
+        #[arg(long, default_value_t = 100)]
+        rounds: u32,
+        /// Print what getrusage counted in the rounds; status 1 if it is not as expected
+        #[arg(long)]
+        verify: bool,
+    },
+    /// The second start of `run`: pinned, and without randomization of addresses
+    #[command(hide = true)]
+    Execute {
+        /// As for `run`
+        name: String,
+        /// As for `run`, always as long
+        rounds: u32,
+        /// As for `run`, always as long
+        #[arg(action = clap::ArgAction::Set)]
+        verify: bool,
+    },
+}
+
+fn main() -> ExitCode {
+    match act(Arguments::parse().verb) {
+        Ok(status) => status,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "needless-workload: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn act(verb: Verb) -> io::Result<ExitCode> {
+    match verb {
+        Verb::List { json } => table::list(json).map(|()| ExitCode::SUCCESS),
+        Verb::Run { name, rounds, verify } => {
+            Err(start::again(table::find(&name)?, rounds, verify))
+        }
+        Verb::Execute { name, rounds, verify } => {
+            rounds::execute(table::find(&name)?, rounds, verify)
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Runs a workload's rounds and says what getrusage counted in them.
+
+use crate::second::Second;
+use crate::sys::{self, Usage};
+use crate::table::{Need, Workload};
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// What is different in a first round (page tables, the page cache, a flush that an earlier round
+/// left pending, LRU batches) is over after so many, which are run in any case.
+const WARM_UP: u32 = 8;
+
+/// The rounds of a workload.
+pub struct Rounds {
+    count: u32,
+    second: Option<Second>,
+    used: Usage,
+}
+
+impl Rounds {
+    /// Runs a round again and again. What a flush is to be sent to must be met right before:
+    /// the round gets the second thread for that.
+    pub fn each(&mut self, mut round: impl FnMut(&Meeting) -> io::Result<()>) -> io::Result<()> {
+        let meeting = Meeting { second: self.second.as_ref() };
+        for _ in 0..WARM_UP {
+            round(&meeting)?;
+        }
+        let before = Usage::now();
+        for _ in 0..self.count {
+            round(&meeting)?;
+        }
+        self.used = Usage::now().since(before);
+        Ok(())
+    }
+}
+
+/// What a round meets the second thread by, if there is one.
+pub struct Meeting<'a> {
+    second: Option<&'a Second>,
+}
+
+impl Meeting<'_> {
+    /// The second thread runs on its CPU now, so the CPU is in `mm_cpumask`; only a flush that finds
+    /// another process there can make it leave (6.18), so the next flush is sent. Without a second thread: nothing.
+    #[inline]
+    pub fn meet(&self) {
+        if let Some(second) = self.second {
+            second.meet();
+        }
+    }
+}
+
+/// The second start: runs the workload.
+pub fn execute(workload: &Workload, count: u32, verify: bool) -> io::Result<ExitCode> {
+    for need in workload.all_needs() {
+        available(need)?;
+    }
+    sys::prefault_stack();
+    let second = workload.second.then(Second::start).transpose()?;
+    let mut rounds = Rounds { count, second, used: Usage::default() };
+    (workload.run)(&mut rounds)?;
+    if let Some(second) = rounds.second.take() {
+        second.stop();
+    }
+    let expected = workload.per_round.counted() * u64::from(count);
+    let Usage { minor_faults, major_faults, involuntary_switches } = rounds.used;
+    if verify {
+        writeln!(
+            io::stdout(),
+            "{}: {count} rounds: {minor_faults} minor and {major_faults} major faults, {expected} \
+             expected; {involuntary_switches} involuntary switches",
+            workload.name
+        )?;
+    }
+    let wrong = verify && minor_faults + major_faults != expected;
+    Ok(if wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Says what is missing and what helps.
+fn available(need: Need) -> io::Result<()> {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let missing = match need {
+        Need::Swap => {
+            let swaps = read("/proc/swaps");
+            let mut devices = swaps.lines().skip(1).peekable();
+            (devices.peek().is_none() || !devices.all(|line| line.starts_with("/dev/zram")))
+                .then_some("zram as the only swap space (zramctl, mkswap, swapon)")
+        }
+        Need::Thp => {
+            let enabled = read("/sys/kernel/mm/transparent_hugepage/enabled");
+            (enabled.is_empty() || enabled.contains("[never]"))
+                .then_some("transparent huge pages (/sys/kernel/mm/transparent_hugepage/enabled)")
+        }
+        Need::SecondCpu => {
+            (sys::online_cpus() < 2).then_some("a second CPU to which flushes are sent")
+        }
+        Need::Userfaultfd => {
+            (!crate::uffd::available()).then_some("userfaultfd (root, CONFIG_USERFAULTFD)")
+        }
+        Need::DiskFile => crate::files::temporary_is_memory()
+            .then_some("a TMPDIR on a file system that is not in memory"),
+    };
+    missing.map_or(Ok(()), |what| Err(io::Error::other(format!("this workload needs {what}"))))
+}

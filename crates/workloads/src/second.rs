@@ -1,0 +1,79 @@
+//! A second thread that holds CPU 1 in user mode, so that flushes are sent to that CPU.
+//!
+//! It has no more of the standard library than its function: a thread of the standard library maps
+//! and unmaps memory of its own (signal stack, heap), with flushes that depend on who is faster.
+
+use crate::area::Area;
+use crate::sys;
+use std::hint::spin_loop;
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+static ASKED: AtomicU32 = AtomicU32::new(0);
+static ANSWERED: AtomicU32 = AtomicU32::new(0);
+const STOP: u32 = u32::MAX;
+const REFUSED: u32 = u32::MAX - 1;
+
+/// The second thread.
+pub struct Second {
+    thread: libc::pthread_t,
+}
+
+impl Second {
+    /// Starts it and waits until it runs on its CPU.
+    pub fn start() -> io::Result<Second> {
+        let stack = Area::anonymous(8, 16)?;
+        stack.write_all();
+        // SAFETY: attributes are plain numbers, which the next call sets.
+        let mut attributes: libc::pthread_attr_t = unsafe { std::mem::zeroed() };
+        let mut thread = 0;
+        // SAFETY: the stack stays mapped and is nobody else's.
+        let status = unsafe {
+            libc::pthread_attr_init(&mut attributes);
+            libc::pthread_attr_setstack(&mut attributes, stack.pointer(), stack.bytes());
+            libc::pthread_create(&mut thread, &attributes, hold, std::ptr::null_mut())
+        };
+        if status != 0 {
+            return Err(io::Error::from_raw_os_error(status));
+        }
+        ASKED.store(1, SeqCst);
+        loop {
+            match ANSWERED.load(SeqCst) {
+                1 => return Ok(Second { thread }),
+                REFUSED => return Err(io::Error::other("the second thread could not have CPU 1")),
+                _ => std::thread::yield_now(),
+            }
+        }
+    }
+
+    /// Waits until the thread has answered, which it only does in user mode on its CPU.
+    #[inline]
+    pub fn meet(&self) {
+        let number = ASKED.load(SeqCst).wrapping_add(1) & (STOP >> 1);
+        ASKED.store(number, SeqCst);
+        while ANSWERED.load(SeqCst) != number {
+            spin_loop();
+        }
+    }
+
+    /// Ends it.
+    pub fn stop(self) {
+        ASKED.store(STOP, SeqCst);
+        // SAFETY: the thread has not been joined; its result is not wanted.
+        unsafe { libc::pthread_join(self.thread, std::ptr::null_mut()) };
+    }
+}
+
+extern "C" fn hold(_: *mut libc::c_void) -> *mut libc::c_void {
+    if sys::pin(1).is_err() {
+        ANSWERED.store(REFUSED, SeqCst);
+        return std::ptr::null_mut();
+    }
+    loop {
+        match ASKED.load(SeqCst) {
+            STOP => return std::ptr::null_mut(),
+            number => ANSWERED.store(number, SeqCst),
+        }
+        spin_loop();
+    }
+}

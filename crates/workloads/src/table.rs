@@ -1,0 +1,273 @@
+//! What a workload is, and all of them.
+
+use crate::rounds::Rounds;
+use crate::{cow, files, flush, forks, huge, kernel, swap, touch, uffd};
+use serde_json::{Map, Value, json};
+use std::io::{self, Write};
+
+/// Names of the classes of faults.
+pub mod class {
+    pub const FIRST_TOUCH: &str = "first touch";
+    pub const ZERO_PAGE: &str = "zero page";
+    pub const ZERO_UPGRADE: &str = "zero-page upgrade";
+    pub const COW_COPY: &str = "COW copy";
+    pub const REUSE: &str = "reuse after write-protect";
+    pub const SWAP_IN: &str = "swap-in";
+    pub const FILE_MAP: &str = "file map";
+    pub const FAULT_AROUND: &str = "fault-around";
+    pub const SHARED_DIRTY: &str = "shared dirtying";
+    pub const HUGE_PAGE: &str = "huge page";
+    pub const USERFAULTFD: &str = "userfaultfd";
+    pub const FAILED: &str = "signal or fix-up";
+}
+
+/// Names of the causes of flushes.
+pub mod cause {
+    pub const MUNMAP: &str = "munmap";
+    pub const MMAP_FIXED: &str = "mmap(MAP_FIXED)";
+    pub const MREMAP: &str = "mremap";
+    pub const DONTNEED: &str = "madvise(MADV_DONTNEED)";
+    pub const FREE: &str = "madvise(MADV_FREE)";
+    pub const COLD: &str = "madvise(MADV_COLD)";
+    pub const PAGEOUT: &str = "madvise(MADV_PAGEOUT)";
+    pub const REMOVE: &str = "madvise(MADV_REMOVE)";
+    pub const PROTECT_READ: &str = "mprotect(PROT_READ)";
+    pub const PROTECT_WRITE: &str = "mprotect(PROT_READ|PROT_WRITE)";
+    pub const PROTECT_NONE: &str = "mprotect(PROT_NONE)";
+    pub const FORK: &str = "fork";
+    pub const CLONE: &str = "clone";
+    pub const CLONE3: &str = "clone3";
+    pub const FSYNC: &str = "fsync";
+    pub const MSYNC: &str = "msync";
+    pub const WRITE_PROTECT: &str = "ioctl(UFFDIO_WRITEPROTECT)";
+    pub const FAULT_COW: &str = "fault: COW copy";
+    pub const FAULT_ZERO: &str = "fault: zero-page upgrade";
+    pub const FAULT_HUGE: &str = "fault: huge page";
+}
+
+/// What a workload cannot run without.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Swap space in memory (zram): the kernel reads it without the swap cache.
+    Swap,
+    /// Transparent huge pages, at least on request.
+    Thp,
+    /// A second CPU.
+    SecondCpu,
+    /// userfaultfd.
+    Userfaultfd,
+    /// A folder for temporary files that is not in memory itself.
+    DiskFile,
+}
+
+impl Need {
+    /// As the list names it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Need::Swap => "swap",
+            Need::Thp => "thp",
+            Need::SecondCpu => "second-cpu",
+            Need::Userfaultfd => "userfaultfd",
+            Need::DiskFile => "disk-file",
+        }
+    }
+}
+
+/// Flushes of one cause: its name, how many were sent to other CPUs, and how many were not.
+pub type Flushes = (&'static str, u64, u64);
+
+/// What one round costs.
+#[derive(Copy, Clone, Debug)]
+pub struct Expectation {
+    /// Page-fault exceptions by class.
+    pub faults: &'static [(&'static str, u64)],
+    /// Flushes by cause.
+    pub flushes: &'static [Flushes],
+    /// Faults that the kernel counts and takes without an exception.
+    pub without_exception: u64,
+}
+
+impl Expectation {
+    /// What getrusage counts: faults that end in a page.
+    pub fn counted(&self) -> u64 {
+        let ended = self.faults.iter().filter(|(name, _)| *name != class::FAILED);
+        ended.map(|(_, count)| count).sum::<u64>() + self.without_exception
+    }
+
+    fn json(&self) -> Value {
+        let faults: Map<String, Value> =
+            self.faults.iter().map(|(name, count)| ((*name).to_owned(), json!(count))).collect();
+        let flush = |(name, sent, local): &Flushes| {
+            ((*name).to_owned(), json!({ "sent": sent, "local": local }))
+        };
+        let flushes: Map<String, Value> = self.flushes.iter().map(flush).collect();
+        let without_exception = self.without_exception;
+        json!({ "faults": faults, "flushes": flushes, "without_exception": without_exception })
+    }
+}
+
+/// Faults and flushes, and no faults without an exception.
+pub const fn expect(
+    faults: &'static [(&'static str, u64)],
+    flushes: &'static [Flushes],
+) -> Expectation {
+    Expectation { faults, flushes, without_exception: 0 }
+}
+
+/// A workload.
+#[derive(Debug)]
+pub struct Workload {
+    /// Its name.
+    pub name: &'static str,
+    /// What a round does.
+    pub doc: &'static str,
+    /// What it cannot run without.
+    pub needs: &'static [Need],
+    /// Whether a second thread holds CPU 1, so that flushes are sent.
+    pub second: bool,
+    /// What a round costs.
+    pub per_round: Expectation,
+    /// Sets up and runs the rounds.
+    pub run: fn(&mut Rounds) -> io::Result<()>,
+}
+
+impl Workload {
+    /// A workload of one thread that needs nothing.
+    pub const fn new(
+        name: &'static str,
+        doc: &'static str,
+        run: fn(&mut Rounds) -> io::Result<()>,
+        per_round: Expectation,
+    ) -> Workload {
+        Workload { name, doc, needs: &[], second: false, per_round, run }
+    }
+
+    /// The same with needs.
+    pub const fn needs(self, needs: &'static [Need]) -> Workload {
+        Workload { needs, ..self }
+    }
+
+    /// The same with a second thread.
+    pub const fn second(self) -> Workload {
+        Workload { second: true, ..self }
+    }
+
+    /// All needs: the second thread's as well.
+    pub fn all_needs(&self) -> Vec<Need> {
+        let second = self.second && !self.needs.contains(&Need::SecondCpu);
+        self.needs.iter().copied().chain(second.then_some(Need::SecondCpu)).collect()
+    }
+}
+
+const GROUPS: [&[Workload]; 9] = [
+    touch::WORKLOADS,
+    cow::WORKLOADS,
+    forks::WORKLOADS,
+    files::WORKLOADS,
+    flush::WORKLOADS,
+    kernel::WORKLOADS,
+    uffd::WORKLOADS,
+    huge::WORKLOADS,
+    swap::WORKLOADS,
+];
+
+/// All workloads.
+pub fn all() -> impl Iterator<Item = &'static Workload> {
+    GROUPS.into_iter().flatten()
+}
+
+/// The workload of a name.
+pub fn find(name: &str) -> io::Result<&'static Workload> {
+    all().find(|workload| workload.name == name).ok_or_else(|| {
+        io::Error::other(format!(
+            "there is no workload \"{name}\"; `needless-workload list` names them"
+        ))
+    })
+}
+
+/// Prints all workloads.
+pub fn list(json: bool) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if json {
+        let value: Vec<Value> = all().map(object).collect();
+        serde_json::to_writer_pretty(&mut out, &value)?;
+        return writeln!(out);
+    }
+    for workload in all() {
+        let needs: Vec<&str> = workload.all_needs().into_iter().map(Need::name).collect();
+        let needs =
+            if needs.is_empty() { String::new() } else { format!(" [{}]", needs.join(", ")) };
+        writeln!(out, "{:24} {}{needs}", workload.name, workload.doc)?;
+    }
+    Ok(())
+}
+
+fn object(workload: &Workload) -> Value {
+    let needs: Vec<&str> = workload.all_needs().into_iter().map(Need::name).collect();
+    json!({
+        "name": workload.name,
+        "doc": workload.doc,
+        "per_round": workload.per_round.json(),
+        "needs": needs,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Those that `needless stat` reports.
+    const CLASSES: [&str; 14] = [
+        "first touch",
+        "zero page",
+        "zero-page upgrade",
+        "COW copy",
+        "reuse after write-protect",
+        "swap-in",
+        "file map",
+        "fault-around",
+        "shared dirtying",
+        "huge page",
+        "userfaultfd",
+        "NUMA hint",
+        "spurious",
+        "signal or fix-up",
+    ];
+
+    #[test]
+    fn names_are_unique() {
+        let names: BTreeSet<&str> = all().map(|workload| workload.name).collect();
+        assert_eq!(names.len(), all().count());
+    }
+
+    #[test]
+    fn classes_are_known_and_listed_once() {
+        for workload in all() {
+            let listed = workload.per_round.faults;
+            let classes: BTreeSet<&str> = listed.iter().map(|(name, _)| *name).collect();
+            assert_eq!(classes.len(), listed.len(), "{}", workload.name);
+            for class in classes {
+                assert!(CLASSES.contains(&class), "{}: {class}", workload.name);
+            }
+        }
+    }
+
+    #[test]
+    fn causes_are_listed_once_and_faults_that_flush_occur() {
+        for workload in all() {
+            let listed = workload.per_round.flushes;
+            let causes: BTreeSet<&str> = listed.iter().map(|(name, ..)| *name).collect();
+            assert_eq!(causes.len(), listed.len(), "{}", workload.name);
+            for (cause, sent, local) in listed {
+                assert!(sent + local > 0, "{}: {cause}", workload.name);
+                assert!(*sent == 0 || workload.all_needs().contains(&Need::SecondCpu));
+                let Some(class) = cause.strip_prefix("fault: ") else { continue };
+                let faults = workload.per_round.faults.iter();
+                let faults: u64 =
+                    faults.filter(|(name, _)| *name == class).map(|(_, count)| count).sum();
+                assert_eq!(faults, sent + local, "{}: {cause}", workload.name);
+            }
+        }
+    }
+}

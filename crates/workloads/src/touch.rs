@@ -1,0 +1,93 @@
+//! First accesses of private anonymous memory.
+//!
+//! What follows each: `MADV_DONTNEED` zaps the pages in one gather (mm/memory.c: zap_pte_range,
+//! mm/mmu_gather.c: tlb_finish_mmu), and so flushes once.
+
+use crate::area::Area;
+use crate::rounds::Rounds;
+use crate::table::{Need, Workload, cause, class, expect};
+use std::io;
+
+const PAGES: usize = 8;
+
+/// The group.
+pub const WORKLOADS: &[Workload] = &[
+    Workload::new(
+        "first_touch",
+        "writes 8 fresh pages, then MADV_DONTNEED",
+        first_touch,
+        expect(&[(class::FIRST_TOUCH, 8)], &[(cause::DONTNEED, 0, 1)]),
+    ),
+    Workload::new(
+        "first_touch_sent",
+        "the same with a second thread on CPU 1",
+        first_touch,
+        expect(&[(class::FIRST_TOUCH, 8)], &[(cause::DONTNEED, 1, 0)]),
+    )
+    .second(),
+    Workload::new(
+        "zero_page",
+        "reads 8 fresh pages, then MADV_DONTNEED",
+        zero_page,
+        expect(&[(class::ZERO_PAGE, 8)], &[(cause::DONTNEED, 0, 1)]),
+    ),
+    Workload::new(
+        "zero_upgrade",
+        "reads and then writes 8 fresh pages, then MADV_DONTNEED",
+        zero_upgrade,
+        expect(
+            &[(class::ZERO_PAGE, 8), (class::ZERO_UPGRADE, 8)],
+            &[(cause::FAULT_ZERO, 0, 8), (cause::DONTNEED, 0, 1)],
+        ),
+    ),
+    Workload::new(
+        "zero_upgrade_sent",
+        "the same with 1 page and a second thread on CPU 1",
+        zero_upgrade_sent,
+        expect(
+            &[(class::ZERO_PAGE, 1), (class::ZERO_UPGRADE, 1)],
+            &[(cause::FAULT_ZERO, 1, 0), (cause::DONTNEED, 1, 0)],
+        ),
+    )
+    .needs(&[Need::SecondCpu])
+    .second(),
+];
+
+/// mm/memory.c: do_anonymous_page. A page that was not present is never flushed for.
+fn first_touch(rounds: &mut Rounds) -> io::Result<()> {
+    let area = Area::anonymous(0, PAGES)?;
+    rounds.each(|meeting| {
+        area.write_all();
+        area.drop_pages(meeting)
+    })
+}
+
+/// mm/memory.c: do_anonymous_page maps the zero page for a read.
+fn zero_page(rounds: &mut Rounds) -> io::Result<()> {
+    let area = Area::anonymous(0, PAGES)?;
+    rounds.each(|meeting| {
+        area.read_all();
+        area.drop_pages(meeting)
+    })
+}
+
+/// mm/memory.c: do_wp_page, wp_page_copy: ptep_clear_flush of the zero page, one page each.
+fn zero_upgrade(rounds: &mut Rounds) -> io::Result<()> {
+    let area = Area::anonymous(0, PAGES)?;
+    rounds.each(|meeting| {
+        area.read_all();
+        area.write_all();
+        area.drop_pages(meeting)
+    })
+}
+
+/// As `zero_upgrade`, and the second thread is met before either flush.
+fn zero_upgrade_sent(rounds: &mut Rounds) -> io::Result<()> {
+    let area = Area::anonymous(0, 1)?;
+    rounds.each(|meeting| {
+        area.read(0);
+        meeting.meet();
+        area.write(0);
+        area.drop_pages(meeting)
+    })
+}

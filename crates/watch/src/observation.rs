@@ -2,7 +2,7 @@
 
 use crate::counters::{Machine, Usage};
 use crate::fold::{Cause, Confidence, Needless, Reason, Task, Totals, Victims};
-use crate::rings::{Lost, Missing};
+use crate::rings::Missing;
 use crate::sites::CallSites;
 use serde::Serialize;
 
@@ -50,8 +50,23 @@ pub struct Events {
     pub interrupts_timed: u64,
     /// What was needless; none if events were lost, since then it cannot be told.
     pub needless: Option<Vec<Finding>>,
+    /// Whether everything that the kernel counted was seen.
+    pub counted: Counted,
     /// The price.
     pub watching: Watching,
+}
+
+/// What the kernel counted without the rings, and what came through them.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counted {
+    /// Faults that the kernel counted for the watched tasks, minor and major.
+    pub faults: u64,
+    /// Faults of these that have a class here.
+    pub faults_seen: u64,
+    /// Events of `tlb:tlb_flush` on the whole machine.
+    pub flush_events: u64,
+    /// Of these, how many were read.
+    pub flush_events_seen: u64,
 }
 
 /// Faults of one rule.
@@ -202,9 +217,8 @@ pub fn events(
     victims: &Victims,
     call_sites: CallSites,
     expected: Option<u64>,
-    lost: Lost,
-    record_ns: Option<u64>,
-    reader_ns: u64,
+    (faults_counted, flushes_counted): (u64, u64),
+    watching: Watching,
 ) -> Events {
     let counted = |reason: &Reason| reason.rule().class != crate::fold::Class::Failed;
     let exceptions: u64 = totals
@@ -213,20 +227,18 @@ pub fn events(
         .filter(|(reason, _)| counted(reason))
         .map(|(_, count)| count.faults)
         .sum();
-    let lost_main = lost.main.max(totals.lost_records);
-    let watching = Watching {
-        records: totals.records,
-        lost: lost_main,
-        lost_frees: lost.frees,
-        record_ns,
-        reader_ns,
+    let counted = Counted {
+        faults: faults_counted,
+        faults_seen: exceptions,
+        flush_events: flushes_counted,
+        flush_events_seen: totals.flush_events,
     };
     let interrupt_ns = median(&victims.times);
     Events {
         faults: faults(&totals),
         faults_without_exception: expected
             .and_then(|all| all.checked_sub(exceptions))
-            .filter(|_| lost_main == 0),
+            .filter(|_| watching.lost == 0),
         flushes: flushes(&totals),
         call_sites,
         switches_flushed: totals.switches.0,
@@ -234,7 +246,8 @@ pub fn events(
         interrupts: interrupts(victims, interrupt_ns),
         interrupt_ns,
         interrupts_timed: victims.times.len() as u64,
-        needless: (lost_main == 0).then(|| findings(&totals, lost)),
+        needless: (watching.lost == 0).then(|| findings(&totals, watching.lost_frees)),
+        counted,
         watching,
     }
 }
@@ -299,8 +312,8 @@ fn interrupts(victims: &Victims, each: Option<u64>) -> Vec<Interrupts> {
         .collect()
 }
 
-fn findings(totals: &Totals, lost: Lost) -> Vec<Finding> {
-    let visible = |needless: Needless| needless != Needless::CopyOfFreed || lost.frees == 0;
+fn findings(totals: &Totals, lost_frees: u64) -> Vec<Finding> {
+    let visible = |needless: Needless| needless != Needless::CopyOfFreed || lost_frees == 0;
     let mut rows: Vec<_> =
         totals.needless.iter().filter(|((needless, _), _)| visible(*needless)).collect();
     rows.sort_by(|a, b| (b.1.times, a.0).cmp(&(a.1.times, b.0)));

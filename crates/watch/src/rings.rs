@@ -210,18 +210,20 @@ impl Rings {
         lost
     }
 
-    /// Faults that the kernel counted for the watched tasks: minor and major.
-    pub fn faults(&mut self) -> (u64, u64) {
-        let (mut minor, mut majors) = (0, 0);
+    /// What the kernel counted: faults of the watched tasks, and events of `tlb:tlb_flush`.
+    pub fn counted(&mut self) -> (u64, u64) {
+        let (mut faults, mut flushes) = (0, 0);
         for ring in &mut self.rings {
             for (counter, (_, source)) in ring.others.iter_mut().zip(ring.sources.iter().skip(1)) {
-                if let Source::FaultDone { major } = source {
-                    let count = counter.read().unwrap_or(0);
-                    *(if *major { &mut majors } else { &mut minor }) += count;
-                }
+                let total = match source {
+                    Source::FaultDone { .. } => &mut faults,
+                    Source::Point(Found { point: Point::Flush, .. }) => &mut flushes,
+                    _ => continue,
+                };
+                *total += counter.read().unwrap_or(0);
             }
         }
-        (minor, majors)
+        (faults, flushes)
     }
 }
 

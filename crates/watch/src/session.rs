@@ -4,7 +4,7 @@ use crate::child::{self, Held};
 use crate::counters::{Machine, Usage};
 use crate::fold::{Context, Fold};
 use crate::maps::Maps;
-use crate::observation::{self, Observation};
+use crate::observation::{self, Observation, Watching};
 use crate::price;
 use crate::record::{Mapping, Record, What};
 use crate::rings::{Missing, PerfError, Rings, Tasks};
@@ -321,20 +321,20 @@ impl Events {
         self.fold_until(u64::MAX);
         self.reader += thread_time().saturating_sub(start);
         let lost = self.rings.lost();
+        let counted = self.rings.counted();
         let expected = match target {
             Target::Command => usage.map(|usage| usage.minor_faults + usage.major_faults),
             _ => None,
         };
         let (totals, victims, call_sites) = self.fold.finish();
-        let events = observation::events(
-            totals,
-            &victims,
-            call_sites,
-            expected,
-            lost,
-            self.record_ns,
-            self.reader.as_nanos() as u64,
-        );
+        let watching = Watching {
+            records: totals.records,
+            lost: lost.main.max(totals.lost_records),
+            lost_frees: lost.frees,
+            record_ns: self.record_ns,
+            reader_ns: self.reader.as_nanos() as u64,
+        };
+        let events = observation::events(totals, &victims, call_sites, expected, counted, watching);
         if events.watching.lost > 0 {
             missing.push(Missing {
                 what: "all events".to_owned(),

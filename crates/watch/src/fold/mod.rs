@@ -71,8 +71,10 @@ pub struct Totals {
     pub switches: (u64, u64),
     /// What was needless, by kind and cause.
     pub needless: FxHashMap<(Needless, Cause), NeedlessCount>,
-    /// Records by kind of event.
+    /// Records.
     pub records: u64,
+    /// Of these, events of `tlb:tlb_flush`, whoever's.
+    pub flush_events: u64,
     /// Records lost as the rings tell it themselves.
     pub lost_records: u64,
 }
@@ -144,6 +146,7 @@ impl Fold {
     pub fn record(&mut self, record: Record) {
         self.totals.records += 1;
         if let What::Flush { reason, pages } = record.what {
+            self.totals.flush_events += 1;
             return self.flush(&record, reason, pages);
         }
         if !matches!(record.what, What::Call { .. } | What::Free { .. } | What::Alloc { .. }) {

@@ -13,7 +13,7 @@ use crate::kernel::switch::switch_mm;
 use crate::machine::cpu::{Cpu, INIT_MM};
 use crate::machine::cpuset::CpuSet;
 use crate::machine::tlb::{FlushScope, Tlbs};
-use crate::machine::world::{At, Ghost, Mode, World};
+use crate::machine::world::{At, Ghost, Log, Mode, World};
 use crate::policy::{CpumaskClear, FlushOrder, GenSkip, Interrupt, Mutant, SelfReceive};
 use crate::site::Site;
 use crate::verdict::{Judgement, Reason, Verdict};
@@ -160,10 +160,8 @@ fn flush_here(env: &mut impl Env, info: &Info, sent: bool) {
 fn flush_tlb_multi(env: &mut impl Env, info: &Info, mask: CpuSet, local: bool) {
     // 1. The event comes first, whoever will be interrupted.
     let (targets, self_receives) = env.step(Site::FlushTlbMulti, |w, at| {
-        let mut targets = CpuSet::default();
-        mask.iter()
-            .filter(|cpu| wants_interrupt(w, *cpu, info))
-            .for_each(|cpu| targets.insert(cpu));
+        let mut targets = mask;
+        targets.retain(|cpu| wants_interrupt(w, cpu, info));
         let self_receives = w.policies.self_receive == SelfReceive::Yes
             && !info.freed_tables
             && targets.contains(at.cpu);
@@ -206,8 +204,9 @@ fn wants_interrupt<M: Mode>(w: &World<M>, cpu: CpuId, info: &Info) -> bool {
 /// What a CPU does when it is asked to flush (`flush_tlb_func`). Part of a step.
 fn flush_tlb_func<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, info: &Info, sent: bool) {
     let local = cpu == info.initiator;
-    let Cpu { loaded, lazy, asid, running, .. } = w.cpus[cpu.index()];
-    let local_gen = w.cpus[cpu.index()].local_gen();
+    let c = &w.cpus[cpu.index()];
+    let local_gen = c.local_gen();
+    let Cpu { loaded, lazy, asid, running, .. } = *c;
     let at = At { cpu, running, ..at.site(if local { info.site } else { Site::FlushTlbFunc }) };
     if let Some(mm) = info.mm.filter(|mm| *mm != loaded) {
         if w.policies.cpumask == CpumaskClear::AtNextInterrupt {
@@ -262,10 +261,7 @@ fn emit_answer<M: Mode>(
     verdict: Option<Verdict>,
 ) {
     let kind = EventKind::Flush { reason, pages, asked: None };
-    match verdict {
-        Some(verdict) => w.emit_judged(at, kind, verdict),
-        None => w.emit(at, kind),
-    };
+    w.log.emit(at, kind, verdict);
 }
 
 /// Whether any CPU that the flush covers may hold a stale translation in its range.
@@ -288,7 +284,7 @@ fn judge<M: Mode>(
         let asid = w.cpus[cpu.index()].slot_of(at.mm);
         asid.is_some_and(|asid| w.tlbs.may_be_stale(cpu, asid, at.mm, mm, scope))
     };
-    if stale(at.cpu) || mm.cpumask.iter().any(stale) {
+    if stale(at.cpu) || mm.cpumask.iter().any(|cpu| cpu != at.cpu && stale(cpu)) {
         return needed(Reason::StaleTranslations);
     }
     Verdict::new(Judgement::Needless, needless_reason(w, at, request))

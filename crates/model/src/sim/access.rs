@@ -7,13 +7,13 @@
 use super::SimError;
 use super::env::{SimEnv, SimWorld};
 use super::interpret::Machine;
-use crate::addr::{PageRange, Vpn};
+use crate::addr::{PageRange, ThreadId, Vpn};
 use crate::kernel::fault::{Fault, Outcome, exc_page_fault};
 use crate::machine::frames::FrameFlags;
 use crate::machine::tlb::Tlb;
 use crate::machine::world::{At, USER_MM};
 use crate::program::Access;
-use crate::pte::{PresentPte, Pte};
+use crate::pte::{Pte, PteFlags};
 use crate::rng::SplitMix64;
 use crate::site::Site;
 
@@ -122,8 +122,8 @@ impl Machine<'_, '_> {
     }
 
     pub(super) fn env(&mut self) -> SimEnv<'_> {
-        let (program, thread, op) = (self.program, self.thread, self.op);
-        SimEnv::of(self.world, program, thread, op)
+        let (cpu, thread) = (self.cpu(), ThreadId(self.thread as u16));
+        SimEnv::new(self.world, cpu, thread, self.op)
     }
 
     pub(super) fn page_text(&self, page: Vpn) -> String {
@@ -169,14 +169,14 @@ fn next_random(range: PageRange, random: &mut SplitMix64, left: &mut u64) -> Opt
 fn walk(w: &mut SimWorld, at: At, page: Vpn, access: Access) -> bool {
     let Some(pte) = w.pte(USER_MM, page).present() else { return false };
     let write = access.is_write();
-    if pte.protnone || write && !pte.writable {
+    if pte.protnone() || write && !pte.writable() {
         return false;
     }
-    let after = PresentPte { accessed: true, dirty: pte.dirty || write, ..pte };
+    let after = pte.with(PteFlags::ACCESSED, true).with(PteFlags::DIRTY, write);
     if after != pte {
         w.set_pte(at, page, Pte::Present(after));
     }
-    let mut silent_stores = after.writable && after.dirty;
+    let mut silent_stores = after.writable() && after.dirty();
     if write {
         let zero = access == Access::WriteZero;
         if w.frames.get(pte.pfn).flags.has(FrameFlags::ZERO_FILLED) != zero {
@@ -189,8 +189,6 @@ fn walk(w: &mut SimWorld, at: At, page: Vpn, access: Access) -> bool {
         silent_stores = !w.frames.get(pte.pfn).flags.has(FrameFlags::ZERO_FILLED);
     }
     let asid = w.cpus[at.cpu.index()].asid;
-    let tlb = &mut w.tlbs.cpus[at.cpu.index()];
-    let epoch = tlb.epoch(asid);
-    tlb.fill(page, epoch, silent_stores);
+    w.tlbs.cpus[at.cpu.index()].fill(page, asid, silent_stores);
     true
 }

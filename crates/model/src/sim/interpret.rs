@@ -66,7 +66,9 @@ struct Thread<'p> {
 pub(super) struct Machine<'p, 'w> {
     pub(super) program: &'p Program,
     pub(super) world: &'w mut SimWorld,
+    /// Whose turn it is, and its CPU.
     pub(super) thread: usize,
+    cpu: CpuId,
     pub(super) op: u32,
     threads: Vec<Thread<'p>>,
     /// Threads that can go on, in the order of their turns.
@@ -92,6 +94,7 @@ impl<'p, 'w> Machine<'p, 'w> {
             program,
             world,
             thread: 0,
+            cpu: program.threads.first().map_or(CpuId(0), |thread| thread.cpu),
             op: 0,
             threads: program.threads.iter().map(thread).collect(),
             queue: VecDeque::new(),
@@ -105,8 +108,7 @@ impl<'p, 'w> Machine<'p, 'w> {
     pub(super) fn run(&mut self) -> Result<(), SimError> {
         // 1. Every thread starts on its CPU, the process's first thread first.
         for thread in 0..self.threads.len() {
-            self.thread = thread;
-            self.resume_on_cpu();
+            self.turn_to(thread);
         }
         // 2. Those that only spin or sleep do so before anything else happens.
         for thread in 1..self.threads.len() {
@@ -141,13 +143,17 @@ impl<'p, 'w> Machine<'p, 'w> {
     }
 
     fn run_thread(&mut self, thread: usize) -> Result<(), SimError> {
-        self.thread = thread;
-        self.resume_on_cpu();
+        self.turn_to(thread);
         self.threads[thread].status = Status::Active;
         while self.threads[thread].status == Status::Active {
             self.advance()?;
         }
         Ok(())
+    }
+
+    fn turn_to(&mut self, thread: usize) {
+        (self.thread, self.cpu) = (thread, self.program.threads[thread].cpu);
+        self.resume_on_cpu();
     }
 
     /// The thread gets its CPU, which may have been idle or with another thread. For a thread of
@@ -442,7 +448,7 @@ impl<'p, 'w> Machine<'p, 'w> {
     }
 
     pub(super) fn cpu(&self) -> CpuId {
-        self.program.threads[self.thread].cpu
+        self.cpu
     }
 
     pub(super) fn at(&self, site: Site) -> At {

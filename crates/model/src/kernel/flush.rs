@@ -207,7 +207,8 @@ fn flush_tlb_func<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, info: &Info, se
     let c = &w.cpus[cpu.index()];
     let local_gen = c.local_gen();
     let Cpu { loaded, lazy, asid, running, .. } = *c;
-    let at = At { cpu, running, ..at.site(if local { info.site } else { Site::FlushTlbFunc }) };
+    let site = if local { info.site } else { Site::FlushTlbFunc };
+    let at = At { cpu, running, site, ..at };
     if let Some(mm) = info.mm.filter(|mm| *mm != loaded) {
         if w.policies.cpumask == CpumaskClear::AtNextInterrupt {
             w.mms[mm.index()].cpumask.remove(cpu);
@@ -227,7 +228,6 @@ fn flush_tlb_func<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, info: &Info, se
         (true, None) => FlushReason::LocalBatch,
         (true, Some(_)) => FlushReason::LocalMm,
     };
-    let mm_gen = w.mms[loaded.index()].tlb_gen;
     let reached = info.new_gen.is_some_and(|new| new <= local_gen);
     if reached && w.policies.gen_skip == GenSkip::Silent {
         return;
@@ -238,10 +238,23 @@ fn flush_tlb_func<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, info: &Info, se
     } else {
         Some(judge_interrupt(w, cpu, asid, loaded, info))
     };
-    if local_gen == mm_gen {
-        emit_answer(w, at, reason, Some(0), verdict);
-        return;
-    }
+    let pages = match w.mms[loaded.index()].tlb_gen {
+        mm_gen if mm_gen == local_gen => Some(0),
+        mm_gen => catch_up(w, cpu, (local_gen, mm_gen), info),
+    };
+    emit_answer(w, at, reason, pages, verdict);
+}
+
+/// Flushes what brings the CPU's slot from generation `local_gen` to `mm_gen`: the pages asked for if
+/// they are all that it missed, else everything (`None`).
+#[inline]
+fn catch_up<M: Mode>(
+    w: &mut World<M>,
+    cpu: CpuId,
+    (local_gen, mm_gen): (u64, u64),
+    info: &Info,
+) -> Option<u32> {
+    let Cpu { loaded, asid, .. } = w.cpus[cpu.index()];
     let in_turn = info.new_gen == Some(local_gen + 1) && info.new_gen == Some(mm_gen)
         || w.policies.mutant == Mutant::GenIgnored;
     let range = info.range.filter(|_| in_turn);
@@ -249,10 +262,10 @@ fn flush_tlb_func<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, info: &Info, se
     w.tlbs.flush(cpu, asid, scope, &w.mms[loaded.index()]);
     w.ghost.structures_flushed(cpu, loaded);
     w.cpus[cpu.index()].slots[asid].tlb_gen = mm_gen;
-    let pages = range.map(|range| (range.pages() >> info.stride_shift) as u32);
-    emit_answer(w, at, reason, pages, verdict);
+    range.map(|range| (range.pages() >> info.stride_shift) as u32)
 }
 
+#[inline]
 fn emit_answer<M: Mode>(
     w: &mut World<M>,
     at: At,
@@ -260,8 +273,7 @@ fn emit_answer<M: Mode>(
     pages: Option<u32>,
     verdict: Option<Verdict>,
 ) {
-    let kind = EventKind::Flush { reason, pages, asked: None };
-    w.log.emit(at, kind, verdict);
+    w.log.emit(at, EventKind::Flush { reason, pages, asked: None }, verdict);
 }
 
 /// Whether any CPU that the flush covers may hold a stale translation in its range.

@@ -97,7 +97,7 @@ impl CpuSet {
     /// Number of CPUs.
     #[inline]
     pub fn len(&self) -> usize {
-        self.low.count_ones() as usize + self.high.as_ref().map_or(0, |high| high.len())
+        self.iter().count()
     }
 
     /// Whether there are none.
@@ -141,11 +141,6 @@ impl HighWords {
         for (word, more) in self.0.iter_mut().zip(&others.0) {
             *word |= more;
         }
-    }
-
-    #[cold]
-    fn len(&self) -> usize {
-        self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 }
 

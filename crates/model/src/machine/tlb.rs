@@ -381,8 +381,11 @@ impl SimTlbs {
             return;
         }
         let left_at = view.left_at;
-        let cached = |entry: &&Revoked| left_at.is_none_or(|at| entry.since < at);
-        view.left.extend(log.from(view.seen).iter().filter(cached).filter(|entry| keep(entry)));
+        for entry in log.from(view.seen) {
+            if left_at.is_none_or(|at| entry.since < at) && keep(entry) {
+                view.left.push(*entry);
+            }
+        }
         view.seen = log.end();
         if log.entries.len() >= log.prune_at {
             self.prune(id);
@@ -429,6 +432,7 @@ impl SimTlbs {
     }
 
     /// Forgets log entries that no slot has left to look at.
+    #[cold]
     fn prune(&mut self, id: MmId) {
         let views = self.views.iter().filter(|view| view.mm == Some(id));
         let least = views.map(|view| view.seen).min().unwrap_or(u64::MAX);
@@ -451,6 +455,7 @@ impl Tlbs for SimTlbs {
         }
     }
 
+    #[inline]
     fn flush(&mut self, cpu: CpuId, asid: usize, scope: FlushScope, _: &Mm) {
         let tlb = &mut self.cpus[cpu.index()];
         match scope {

@@ -27,7 +27,7 @@ impl Machine<'_, '_> {
         range: PageRange,
         stride: u64,
         access: Access,
-    ) -> Result<(), SimError> {
+    ) -> Result<(), Box<SimError>> {
         self.refuse_stale(range)?;
         let mut page = range.start.0;
         while page < range.end.0 {
@@ -52,7 +52,7 @@ impl Machine<'_, '_> {
         count: u64,
         seed: u64,
         access: Access,
-    ) -> Result<(), SimError> {
+    ) -> Result<(), Box<SimError>> {
         self.refuse_stale(range)?;
         let mut random = SplitMix64::new(seed);
         let mut left = count;
@@ -72,16 +72,19 @@ impl Machine<'_, '_> {
 
     /// Stops if an access to `range` would use a translation that was revoked: no flush that is
     /// still owed may be outstanding when a thread goes on.
-    fn refuse_stale(&mut self, range: PageRange) -> Result<(), SimError> {
+    fn refuse_stale(&mut self, range: PageRange) -> Result<(), Box<SimError>> {
         let cpu = self.cpu();
         let asid = self.world.cpus[cpu.index()].asid;
         let mm = &self.world.mms[USER_MM.index()];
         match self.world.tlbs.stale_hit(cpu, asid, USER_MM, mm, range) {
             None => Ok(()),
-            Some(page) => {
-                Err(SimError::StaleUse { op: self.op_text(), page: self.page_text(page) })
-            }
+            Some(page) => Err(self.stale_use(page)),
         }
+    }
+
+    #[cold]
+    fn stale_use(&self, page: Vpn) -> Box<SimError> {
+        Box::new(SimError::StaleUse { op: self.op_text(), page: self.page_text(page) })
     }
 
     fn tlb(&mut self) -> (&mut Tlb, u64) {
@@ -95,7 +98,7 @@ impl Machine<'_, '_> {
     /// The TLB has no entry that allows the access: walk, and fault if the PTE does not either.
     #[cold]
     #[inline(never)]
-    fn miss(&mut self, page: Vpn, access: Access) -> Result<(), SimError> {
+    fn miss(&mut self, page: Vpn, access: Access) -> Result<(), Box<SimError>> {
         for _ in 0..MAX_TRIES {
             if walk(self.world, self.at(Site::HardwareWalk), page, access) {
                 return Ok(());
@@ -105,19 +108,21 @@ impl Machine<'_, '_> {
             self.check()?;
             match outcome {
                 Outcome::Served => {}
-                Outcome::Signal => {
-                    return Err(SimError::Signal {
-                        op: self.op_text(),
-                        page: self.page_text(page),
-                    });
+                Outcome::Signal | Outcome::OutOfMemory => {
+                    return Err(self.failed_access(page, outcome));
                 }
-                Outcome::OutOfMemory => return Err(SimError::OutOfMemory { op: self.op_text() }),
             }
         }
-        Err(SimError::NoProgress {
-            op: self.op_text(),
-            page: self.page_text(page),
-            tries: MAX_TRIES,
+        let (op, page, tries) = (self.op_text(), self.page_text(page), MAX_TRIES);
+        Err(Box::new(SimError::NoProgress { op, page, tries }))
+    }
+
+    #[cold]
+    fn failed_access(&self, page: Vpn, outcome: Outcome) -> Box<SimError> {
+        let op = self.op_text();
+        Box::new(match outcome {
+            Outcome::OutOfMemory => SimError::OutOfMemory { op },
+            _ => SimError::Signal { op, page: self.page_text(page) },
         })
     }
 

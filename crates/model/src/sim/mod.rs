@@ -190,7 +190,7 @@ fn settled(
         return Err(SimError::Version { found: program.version });
     }
     let mut world = new_world(program, row, arch, options);
-    Machine::new(program, &mut world, options, on_round).run()?;
+    Machine::new(program, &mut world, options, on_round).run().map_err(|error| *error)?;
     Ok(world)
 }
 

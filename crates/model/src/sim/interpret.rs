@@ -255,6 +255,7 @@ impl<'p, 'w> Machine<'p, 'w> {
         (self.on_round)(&self.round);
         // The next round fills the same memory.
         std::mem::swap(&mut self.round.events, &mut self.world.log.events);
+        self.world.log.clear();
     }
 
     fn execute(&mut self, op: &'p Op) -> Result<(), Box<SimError>> {

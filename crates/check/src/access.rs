@@ -9,7 +9,7 @@ use needless_model::addr::Vpn;
 use needless_model::env::Learnt;
 use needless_model::machine::world::At;
 use needless_model::program::Access;
-use needless_model::pte::{PresentPte, Pte};
+use needless_model::pte::{PresentPte, Pte, PteFlags};
 
 /// What became of an access.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -54,14 +54,15 @@ pub fn ways(w: &CheckWorld, at: At, page: Vpn, write: bool) -> Vec<Way> {
     let allows = |entry: &Entry| !write || entry.writable && entry.dirty;
     let refuses = |entry: &Entry| write && !entry.writable;
     let mut ways: Vec<Way> = cached.iter().copied().filter(allows).map(Way::Cached).collect();
-    let pte = w.pte(at.mm, page).present().filter(|pte| !pte.protnone && (!write || pte.writable));
+    let pte =
+        w.pte(at.mm, page).present().filter(|pte| !pte.protnone() && (!write || pte.writable()));
+    let walked = |pte: PresentPte| pte.with(PteFlags::ACCESSED, true).with(PteFlags::DIRTY, write);
     match pte {
         Some(pte) if w.tlbs.explicit() => {
-            let pte = PresentPte { accessed: true, dirty: pte.dirty || write, ..pte };
-            ways.push(Way::Uncached(pte));
+            ways.push(Way::Uncached(walked(pte)));
         }
-        Some(pte) if !pte.accessed || write && !pte.dirty => {
-            ways.push(Way::Walk(PresentPte { accessed: true, dirty: pte.dirty || write, ..pte }));
+        Some(pte) if !pte.accessed() || write && !pte.dirty() => {
+            ways.push(Way::Walk(walked(pte)));
         }
         Some(_) | None => {}
     }

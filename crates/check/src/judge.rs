@@ -68,7 +68,7 @@ fn lost_dirty(w: &mut CheckWorld) -> Option<(Pfn, Vpn)> {
         let locks = [Lock::Folio(pfn), Lock::PageTable(frame.mm, Vpn(table))];
         let moving = locks.iter().any(|lock| w.ghost.locks.has(lock));
         let mapped_dirty =
-            matches!(w.pte(USER_MM, frame.page), Pte::Present(pte) if pte.pfn == pfn && pte.dirty);
+            matches!(w.pte(USER_MM, frame.page), Pte::Present(pte) if pte.pfn == pfn && pte.dirty());
         let known = frame.flags.has(FrameFlags::DIRTY) || mapped_dirty;
         (!moving && !known).then_some((pfn, frame.page))
     })

@@ -14,7 +14,6 @@ use needless_model::event::EventKind;
 use needless_model::ignored::Ignored;
 use needless_model::machine::cpu::Cpu;
 use needless_model::machine::world::{At, Ghost, Log, Mode, World};
-use needless_model::pte::Pte;
 use needless_model::verdict::Verdict;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
@@ -183,11 +182,7 @@ pub fn begin_revoking(w: &mut CheckWorld, at: At, ranges: &[PageRange]) {
     let mut found: BTreeSet<(Vpn, Pfn)> =
         w.ghost.pages.fading.keys().filter(|(page, _)| taken(*page)).copied().collect();
     for page in ranges.iter().flat_map(|range| range.iter()) {
-        let frame = match w.pte(at.mm, page) {
-            Pte::Present(pte) => Some(pte.pfn),
-            Pte::Swap(swap) => w.swap.get(swap.slot).cached,
-            Pte::None => None,
-        };
+        let frame = w.frame_behind(w.pte(at.mm, page));
         found.extend(frame.map(|frame| (page, frame)));
     }
     w.ghost.pages.revoking.insert(at.thread.0, found);

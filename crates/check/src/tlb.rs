@@ -13,7 +13,7 @@ use needless_model::ignored::Ignored;
 use needless_model::machine::cpu::Cpu;
 use needless_model::machine::mm::Mm;
 use needless_model::machine::tlb::{FlushScope, PteChange, Tlbs, is_stale};
-use needless_model::pte::{PresentPte, Pte};
+use needless_model::pte::{PresentPte, Pte, PteFlags};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -35,21 +35,16 @@ pub struct Entry {
 impl Entry {
     /// What a walk that finds `pte` caches.
     pub fn of(page: Vpn, pte: PresentPte) -> Entry {
-        let PresentPte { pfn, writable, dirty, .. } = pte;
-        Entry { page, frame: pfn, writable, dirty: dirty && writable, dangling: false }
+        let writable = pte.writable();
+        Entry { page, frame: pte.pfn, writable, dirty: pte.dirty() && writable, dangling: false }
     }
 
     /// The PTE that it was made of, as far as it tells.
     fn origin(&self) -> PresentPte {
-        PresentPte {
-            pfn: self.frame,
-            writable: self.writable,
-            accessed: true,
-            dirty: self.dirty,
-            protnone: false,
-            special: false,
-            soft_dirty: false,
-        }
+        PresentPte::new(self.frame)
+            .with(PteFlags::WRITABLE, self.writable)
+            .with(PteFlags::ACCESSED, true)
+            .with(PteFlags::DIRTY, self.dirty)
     }
 }
 
@@ -141,7 +136,7 @@ impl MaySets {
 
 /// What a walk may cache for `page`.
 pub fn cacheable(page: Vpn, pte: Pte) -> Option<Entry> {
-    pte.present().filter(|pte| !pte.protnone).map(|pte| Entry::of(page, pte))
+    pte.present().filter(|pte| !pte.protnone()).map(|pte| Entry::of(page, pte))
 }
 
 impl Tlbs for MaySets {

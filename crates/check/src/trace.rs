@@ -76,13 +76,13 @@ fn page_state(state: &State, page: Vpn, name: &str) -> PageState {
         Pte::None => "none".to_owned(),
         Pte::Swap(swap) => format!("swap {}", swap.slot),
         Pte::Present(pte) => {
-            let rights = match (pte.protnone, pte.writable) {
+            let rights = match (pte.protnone(), pte.writable()) {
                 (true, _) => "--",
                 (false, true) => "rw",
                 (false, false) => "ro",
             };
             let flag = |set: bool, letter: &'static str| if set { letter } else { "" };
-            let (accessed, dirty) = (flag(pte.accessed, " A"), flag(pte.dirty, " D"));
+            let (accessed, dirty) = (flag(pte.accessed(), " A"), flag(pte.dirty(), " D"));
             format!("f{} {rights}{accessed}{dirty}", pte.pfn.0)
         }
     };

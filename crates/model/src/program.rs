@@ -84,6 +84,14 @@ pub struct Area {
     pub range: PageRange,
 }
 
+impl Area {
+    #[cold]
+    fn outside(&self, first: i64, pages: i64) -> ExprError {
+        let size = self.range.pages() as i64;
+        ExprError::OutsideArea { area: self.name.clone(), first, pages, size }
+    }
+}
+
 /// A thread: pinned to one CPU.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Thread {
@@ -135,7 +143,7 @@ impl RangeExpr {
         let (first, pages) = (self.first.eval(slots)?, self.pages.eval(slots)?);
         let size = area.range.pages() as i64;
         if first < 0 || pages < 0 || first > size || pages > size - first {
-            return Err(ExprError::OutsideArea { area: area.name.clone(), first, pages, size });
+            return Err(area.outside(first, pages));
         }
         Ok(PageRange::new(area.range.start.add(first as u64), pages as u64))
     }

@@ -4,6 +4,7 @@
 
 use crate::addr::Pfn;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// A page-table entry of the last level.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -30,22 +31,150 @@ pub struct SwapPte {
 }
 
 /// A present PTE.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(from = "Spelled", into = "Spelled")]
 pub struct PresentPte {
     /// The frame.
     pub pfn: Pfn,
+    /// Its flags.
+    pub flags: PteFlags,
+}
+
+/// Flags of a present PTE, where x86-64 has them: its codec has nothing to move.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PteFlags(u16);
+
+impl PteFlags {
     /// Stores allowed.
-    pub writable: bool,
+    pub const WRITABLE: PteFlags = PteFlags(1 << 1);
     /// Set by the processor at the first access.
-    pub accessed: bool,
+    pub const ACCESSED: PteFlags = PteFlags(1 << 5);
     /// Set by the processor at the first store.
-    pub dirty: bool,
+    pub const DIRTY: PteFlags = PteFlags(1 << 6);
     /// No user access (`PROT_NONE`): the processor treats the entry as not present.
-    pub protnone: bool,
+    pub const PROTNONE: PteFlags = PteFlags(1 << 8);
     /// The zero page or another frame without `struct page` life cycle (`pte_special`).
-    pub special: bool,
+    pub const SPECIAL: PteFlags = PteFlags(1 << 9);
     /// Written since soft-dirty was last cleared.
-    pub soft_dirty: bool,
+    pub const SOFT_DIRTY: PteFlags = PteFlags(1 << 11);
+
+    const ALL: u16 = PteFlags::WRITABLE.0
+        | PteFlags::ACCESSED.0
+        | PteFlags::DIRTY.0
+        | PteFlags::PROTNONE.0
+        | PteFlags::SPECIAL.0
+        | PteFlags::SOFT_DIRTY.0;
+
+    /// The flags among `bits`.
+    #[inline]
+    pub const fn from_bits(bits: u64) -> PteFlags {
+        PteFlags(bits as u16 & PteFlags::ALL)
+    }
+
+    /// The flags as bits of a PTE.
+    #[inline]
+    pub const fn bits(self) -> u64 {
+        self.0 as u64
+    }
+}
+
+impl PresentPte {
+    /// A PTE without any flag.
+    pub const fn new(pfn: Pfn) -> PresentPte {
+        PresentPte { pfn, flags: PteFlags(0) }
+    }
+
+    const fn has(self, flag: PteFlags) -> bool {
+        self.flags.0 & flag.0 != 0
+    }
+
+    /// [`PteFlags::WRITABLE`]
+    pub const fn writable(self) -> bool {
+        self.has(PteFlags::WRITABLE)
+    }
+
+    /// [`PteFlags::ACCESSED`]
+    pub const fn accessed(self) -> bool {
+        self.has(PteFlags::ACCESSED)
+    }
+
+    /// [`PteFlags::DIRTY`]
+    pub const fn dirty(self) -> bool {
+        self.has(PteFlags::DIRTY)
+    }
+
+    /// [`PteFlags::PROTNONE`]
+    pub const fn protnone(self) -> bool {
+        self.has(PteFlags::PROTNONE)
+    }
+
+    /// [`PteFlags::SPECIAL`]
+    pub const fn special(self) -> bool {
+        self.has(PteFlags::SPECIAL)
+    }
+
+    /// [`PteFlags::SOFT_DIRTY`]
+    pub const fn soft_dirty(self) -> bool {
+        self.has(PteFlags::SOFT_DIRTY)
+    }
+
+    /// The same with `flag` set if `on`, else as it was.
+    #[must_use]
+    pub const fn with(mut self, flag: PteFlags, on: bool) -> PresentPte {
+        self.flags.0 |= if on { flag.0 } else { 0 };
+        self
+    }
+
+    /// The same with `flag` clear.
+    #[must_use]
+    pub const fn without(mut self, flag: PteFlags) -> PresentPte {
+        self.flags.0 &= !flag.0;
+        self
+    }
+}
+
+/// A present PTE, spelled out: in files and messages.
+#[derive(Debug, Serialize, Deserialize)]
+struct Spelled {
+    pfn: Pfn,
+    writable: bool,
+    accessed: bool,
+    dirty: bool,
+    protnone: bool,
+    special: bool,
+    soft_dirty: bool,
+}
+
+impl From<PresentPte> for Spelled {
+    fn from(pte: PresentPte) -> Spelled {
+        Spelled {
+            pfn: pte.pfn,
+            writable: pte.writable(),
+            accessed: pte.accessed(),
+            dirty: pte.dirty(),
+            protnone: pte.protnone(),
+            special: pte.special(),
+            soft_dirty: pte.soft_dirty(),
+        }
+    }
+}
+
+impl From<Spelled> for PresentPte {
+    fn from(pte: Spelled) -> PresentPte {
+        PresentPte::new(pte.pfn)
+            .with(PteFlags::WRITABLE, pte.writable)
+            .with(PteFlags::ACCESSED, pte.accessed)
+            .with(PteFlags::DIRTY, pte.dirty)
+            .with(PteFlags::PROTNONE, pte.protnone)
+            .with(PteFlags::SPECIAL, pte.special)
+            .with(PteFlags::SOFT_DIRTY, pte.soft_dirty)
+    }
+}
+
+impl fmt::Debug for PresentPte {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Spelled::from(*self).fmt(f)
+    }
 }
 
 impl Pte {

@@ -208,7 +208,9 @@ fn pte(pte: Pte) -> String {
         Pte::Present(p) => {
             let flag = |set, letter| if set { letter } else { '-' };
             let flags: String =
-                [flag(p.writable, 'w'), flag(p.accessed, 'a'), flag(p.dirty, 'd')].iter().collect();
+                [flag(p.writable(), 'w'), flag(p.accessed(), 'a'), flag(p.dirty(), 'd')]
+                    .iter()
+                    .collect();
             format!("frame {} {flags}", p.pfn.0)
         }
     }

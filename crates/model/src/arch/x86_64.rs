@@ -1,21 +1,15 @@
 //! The PTE layout of x86-64, with Linux's software bits.
 //!
 //! Sources: Intel SDM volume 3, table 4-20 (hardware bits); arch/x86/include/asm/pgtable_types.h
-//! (5.10 to 7.3) for `_PAGE_PROTNONE`, `_PAGE_SPECIAL` and `_PAGE_SOFT_DIRTY`. Swap entries are
+//! (5.10 to 7.3) for `_PAGE_PROTNONE` (the global bit, which means `PROT_NONE` while the present bit is clear),
+//! `_PAGE_SPECIAL` and `_PAGE_SOFT_DIRTY`; [`PteFlags`] has them in these places. Swap entries are
 //! stored in a layout of our own below the present bit: nothing depends on theirs.
 
 use crate::addr::Pfn;
-use crate::pte::{PresentPte, Pte, SwapPte};
+use crate::pte::{PresentPte, Pte, PteFlags, SwapPte};
 
 const PRESENT: u64 = 1;
-const WRITABLE: u64 = 1 << 1;
 const USER: u64 = 1 << 2;
-const ACCESSED: u64 = 1 << 5;
-const DIRTY: u64 = 1 << 6;
-/// The global bit, which means PROT_NONE while the present bit is clear.
-const PROTNONE: u64 = 1 << 8;
-const SPECIAL: u64 = 1 << 9;
-const SOFT_DIRTY: u64 = 1 << 11;
 const PFN_SHIFT: u32 = 12;
 
 const SWAP: u64 = 1 << 1;
@@ -38,14 +32,8 @@ pub fn encode(pte: Pte) -> u64 {
                 | u64::from(swap.slot) << SWAP_SHIFT
         }
         Pte::Present(pte) => {
-            let presence = if pte.protnone { PROTNONE } else { PRESENT | USER };
-            presence
-                | bit(pte.writable, WRITABLE)
-                | bit(pte.accessed, ACCESSED)
-                | bit(pte.dirty, DIRTY)
-                | bit(pte.special, SPECIAL)
-                | bit(pte.soft_dirty, SOFT_DIRTY)
-                | u64::from(pte.pfn.0) << PFN_SHIFT
+            let presence = if pte.protnone() { 0 } else { PRESENT | USER };
+            presence | pte.flags.bits() | u64::from(pte.pfn.0) << PFN_SHIFT
         }
     }
 }
@@ -55,16 +43,9 @@ pub fn encode(pte: Pte) -> u64 {
 pub fn decode(bits: u64) -> Pte {
     if bits == 0 {
         Pte::None
-    } else if bits & (PRESENT | PROTNONE) != 0 {
-        Pte::Present(PresentPte {
-            pfn: Pfn((bits >> PFN_SHIFT) as u32),
-            writable: bits & WRITABLE != 0,
-            accessed: bits & ACCESSED != 0,
-            dirty: bits & DIRTY != 0,
-            protnone: bits & PRESENT == 0,
-            special: bits & SPECIAL != 0,
-            soft_dirty: bits & SOFT_DIRTY != 0,
-        })
+    } else if bits & (PRESENT | PteFlags::PROTNONE.bits()) != 0 {
+        let pfn = Pfn((bits >> PFN_SHIFT) as u32);
+        Pte::Present(PresentPte { pfn, flags: PteFlags::from_bits(bits) })
     } else {
         Pte::Swap(SwapPte {
             slot: (bits >> SWAP_SHIFT) as u32,
@@ -83,17 +64,8 @@ mod tests {
         let swap = (any::<u32>(), any::<bool>(), any::<bool>()).prop_map(
             |(slot, exclusive, soft_dirty)| Pte::Swap(SwapPte { slot, exclusive, soft_dirty }),
         );
-        let present = (any::<u32>(), any::<[bool; 6]>()).prop_map(|(pfn, flags)| {
-            let [writable, accessed, dirty, protnone, special, soft_dirty] = flags;
-            Pte::Present(PresentPte {
-                pfn: Pfn(pfn),
-                writable,
-                accessed,
-                dirty,
-                protnone,
-                special,
-                soft_dirty,
-            })
+        let present = (any::<u32>(), any::<u64>()).prop_map(|(pfn, bits)| {
+            Pte::Present(PresentPte { pfn: Pfn(pfn), flags: PteFlags::from_bits(bits) })
         });
         prop_oneof![Just(Pte::None), swap, present]
     }

@@ -10,7 +10,7 @@ use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::AnonExclusive;
 use crate::program::Prot;
-use crate::pte::{PresentPte, Pte};
+use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
 
 /// A read maps the zero page; a write gets a zeroed frame.
@@ -54,7 +54,7 @@ pub fn do_anonymous_page(
         let free = w.pte(at.mm, page).is_none();
         if free {
             map_new_page(w, at, page, frame);
-            w.set_pte(at, page, new_pte(w, frame, writable, true));
+            w.set_pte(at, page, Pte::Present(new_pte(w, frame, writable, true)));
         } else {
             w.put_frame(at, frame);
         }
@@ -83,26 +83,15 @@ pub fn map_new_page<M: Mode>(w: &mut World<M>, at: At, page: Vpn, frame: Pfn) {
 }
 
 /// The PTE of a private page: x86 sets the accessed bit at once, since its protections contain it.
-pub fn new_pte<M: Mode>(w: &World<M>, pfn: Pfn, writable: bool, dirty: bool) -> Pte {
-    Pte::Present(PresentPte {
-        pfn,
-        writable,
-        accessed: true,
-        dirty,
-        protnone: false,
-        special: false,
-        soft_dirty: dirty && w.config.soft_dirty,
-    })
+pub fn new_pte<M: Mode>(w: &World<M>, pfn: Pfn, writable: bool, dirty: bool) -> PresentPte {
+    PresentPte::new(pfn)
+        .with(PteFlags::WRITABLE, writable)
+        .with(PteFlags::ACCESSED, true)
+        .with(PteFlags::DIRTY, dirty)
+        .with(PteFlags::SOFT_DIRTY, dirty && w.config.soft_dirty)
 }
 
 fn zero_page_pte() -> Pte {
-    Pte::Present(PresentPte {
-        pfn: ZERO_PAGE,
-        writable: false,
-        accessed: true,
-        dirty: false,
-        protnone: false,
-        special: true,
-        soft_dirty: false,
-    })
+    let pte = PresentPte::new(ZERO_PAGE).with(PteFlags::ACCESSED, true);
+    Pte::Present(pte.with(PteFlags::SPECIAL, true))
 }

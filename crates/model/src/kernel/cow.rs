@@ -15,7 +15,7 @@ use crate::kernel::swapin::leave_swap_cache;
 use crate::machine::frames::{Frame, FrameFlags};
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{AnonExclusive, Mutant, Reuse};
-use crate::pte::{PresentPte, Pte};
+use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
 use crate::verdict::{Judgement, Reason, Verdict};
 
@@ -44,7 +44,7 @@ pub fn do_wp_page(
     fault: Fault,
     old: PresentPte,
 ) -> Result<Served, OutOfMemory> {
-    if old.special {
+    if old.special() {
         return wp_page_copy(env, fault, old, Served::needed(FaultClass::ZeroUpgrade));
     }
     let lock = env.table_lock(fault.page);
@@ -120,8 +120,11 @@ fn wp_page_reuse<M: Mode>(w: &mut World<M>, at: At, fault: Fault, old: PresentPt
         f.flags.set(FrameFlags::EXCLUSIVE, exclusive);
         f.flags.set(FrameFlags::CLAIMED, false);
     });
-    let soft_dirty = old.soft_dirty || w.config.soft_dirty;
-    let pte = PresentPte { writable: true, dirty: true, accessed: true, soft_dirty, ..old };
+    let pte = old
+        .with(PteFlags::WRITABLE, true)
+        .with(PteFlags::ACCESSED, true)
+        .with(PteFlags::DIRTY, true)
+        .with(PteFlags::SOFT_DIRTY, w.config.soft_dirty);
     w.set_pte(at, fault.page, Pte::Present(pte));
 }
 
@@ -138,7 +141,7 @@ fn wp_page_copy(
     // 1. The new page, outside the page-table lock; a reference keeps the old one.
     let (new, copy) = env
         .step(Site::WpPageCopy, |w, at| {
-            if old.special {
+            if old.special() {
                 w.mms[at.mm.index()].prepare_anon_vma(page);
                 return allocate_zeroed(w, at, page).map(|new| (new, None));
             }
@@ -166,8 +169,8 @@ fn wp_page_copy(
     if current {
         env.step(Site::WpPageCopy, |w, at| {
             map_new_page(w, at, page, new);
-            w.set_pte(at, page, new_pte(w, new, true, true));
-            if !old.special {
+            w.set_pte(at, page, Pte::Present(new_pte(w, new, true, true)));
+            if !old.special() {
                 w.frames.update(old.pfn, |f| f.maps -= 1);
             }
         });
@@ -179,7 +182,7 @@ fn wp_page_copy(
         if !current {
             w.put_frame(at, new);
         }
-        if !old.special {
+        if !old.special() {
             if current {
                 w.put_frame(at, old.pfn);
                 free_swap_cache(w, at, old.pfn);

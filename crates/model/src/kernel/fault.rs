@@ -10,7 +10,7 @@ use crate::kernel::{anon, cow, swapin};
 use crate::machine::tlb::Tlbs;
 use crate::machine::vma::Vma;
 use crate::program::Prot;
-use crate::pte::Pte;
+use crate::pte::{Pte, PteFlags};
 use crate::site::Site;
 use crate::verdict::{Judgement, Reason, Verdict};
 
@@ -67,7 +67,7 @@ pub struct OutOfMemory;
 pub fn exc_page_fault(env: &mut impl Env, fault: Fault) -> Outcome {
     let mm = env.context().mm;
     env.step(Site::ExcPageFault, |w, at| {
-        let present = w.pte(at.mm, fault.page).present().is_some_and(|pte| !pte.protnone);
+        let present = w.pte(at.mm, fault.page).present().is_some_and(|pte| !pte.protnone());
         let code = FaultCode::user(present, fault.write);
         w.emit(at, EventKind::Fault { page: fault.page, code });
         let asid = w.cpus[at.cpu.index()].asid;
@@ -93,7 +93,7 @@ pub fn handle_mm_fault(env: &mut impl Env, fault: Fault, exception: bool) -> Out
         (None, _) => Ok(None),
         (Some(vma), Pte::None) => anon::do_anonymous_page(env, fault, &vma).map(Some),
         (Some(vma), Pte::Swap(swap)) => swapin::do_swap_page(env, fault, &vma, swap).map(Some),
-        (Some(_), Pte::Present(pte)) if fault.write && !pte.writable => {
+        (Some(_), Pte::Present(pte)) if fault.write && !pte.writable() => {
             cow::do_wp_page(env, fault, pte).map(Some)
         }
         (Some(_), Pte::Present(_)) => Ok(Some(mark_accessed(env, fault))),
@@ -125,9 +125,9 @@ fn mark_accessed(env: &mut impl Env, fault: Fault) -> Served {
     let lock = env.table_lock(fault.page);
     env.lock(lock);
     env.step(Site::HandlePteFault, |w, at| {
-        if let Pte::Present(mut pte) = w.pte(at.mm, fault.page) {
-            pte.accessed = true;
-            pte.dirty |= fault.write && pte.writable;
+        if let Pte::Present(pte) = w.pte(at.mm, fault.page) {
+            let dirty = fault.write && pte.writable();
+            let pte = pte.with(PteFlags::ACCESSED, true).with(PteFlags::DIRTY, dirty);
             w.set_pte(at, fault.page, Pte::Present(pte));
         }
     });

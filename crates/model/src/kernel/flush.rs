@@ -13,7 +13,7 @@ use crate::kernel::switch::switch_mm;
 use crate::machine::cpu::{Cpu, INIT_MM};
 use crate::machine::cpuset::CpuSet;
 use crate::machine::tlb::{FlushScope, Tlbs};
-use crate::machine::world::{At, Ghost, Mode, World};
+use crate::machine::world::{At, Ghost, Log, Mode, World};
 use crate::policy::{CpumaskClear, FlushOrder, GenSkip, Interrupt, Mutant, SelfReceive};
 use crate::site::Site;
 use crate::verdict::{Judgement, Reason, Verdict};
@@ -160,10 +160,8 @@ fn flush_here(env: &mut impl Env, info: &Info, sent: bool) {
 fn flush_tlb_multi(env: &mut impl Env, info: &Info, mask: CpuSet, local: bool) {
     // 1. The event comes first, whoever will be interrupted.
     let (targets, self_receives) = env.step(Site::FlushTlbMulti, |w, at| {
-        let mut targets = CpuSet::default();
-        mask.iter()
-            .filter(|cpu| wants_interrupt(w, *cpu, info))
-            .for_each(|cpu| targets.insert(cpu));
+        let mut targets = mask;
+        targets.retain(|cpu| wants_interrupt(w, cpu, info));
         let self_receives = w.policies.self_receive == SelfReceive::Yes
             && !info.freed_tables
             && targets.contains(at.cpu);
@@ -206,9 +204,11 @@ fn wants_interrupt<M: Mode>(w: &World<M>, cpu: CpuId, info: &Info) -> bool {
 /// What a CPU does when it is asked to flush (`flush_tlb_func`). Part of a step.
 fn flush_tlb_func<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, info: &Info, sent: bool) {
     let local = cpu == info.initiator;
-    let Cpu { loaded, lazy, asid, running, .. } = w.cpus[cpu.index()];
-    let local_gen = w.cpus[cpu.index()].local_gen();
-    let at = At { cpu, running, ..at.site(if local { info.site } else { Site::FlushTlbFunc }) };
+    let c = &w.cpus[cpu.index()];
+    let local_gen = c.local_gen();
+    let Cpu { loaded, lazy, asid, running, .. } = *c;
+    let site = if local { info.site } else { Site::FlushTlbFunc };
+    let at = At { cpu, running, site, ..at };
     if let Some(mm) = info.mm.filter(|mm| *mm != loaded) {
         if w.policies.cpumask == CpumaskClear::AtNextInterrupt {
             w.mms[mm.index()].cpumask.remove(cpu);
@@ -228,7 +228,6 @@ fn flush_tlb_func<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, info: &Info, se
         (true, None) => FlushReason::LocalBatch,
         (true, Some(_)) => FlushReason::LocalMm,
     };
-    let mm_gen = w.mms[loaded.index()].tlb_gen;
     let reached = info.new_gen.is_some_and(|new| new <= local_gen);
     if reached && w.policies.gen_skip == GenSkip::Silent {
         return;
@@ -239,10 +238,23 @@ fn flush_tlb_func<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, info: &Info, se
     } else {
         Some(judge_interrupt(w, cpu, asid, loaded, info))
     };
-    if local_gen == mm_gen {
-        emit_answer(w, at, reason, Some(0), verdict);
-        return;
-    }
+    let pages = match w.mms[loaded.index()].tlb_gen {
+        mm_gen if mm_gen == local_gen => Some(0),
+        mm_gen => catch_up(w, cpu, (local_gen, mm_gen), info),
+    };
+    emit_answer(w, at, reason, pages, verdict);
+}
+
+/// Flushes what brings the CPU's slot from generation `local_gen` to `mm_gen`: the pages asked for if
+/// they are all that it missed, else everything (`None`).
+#[inline]
+fn catch_up<M: Mode>(
+    w: &mut World<M>,
+    cpu: CpuId,
+    (local_gen, mm_gen): (u64, u64),
+    info: &Info,
+) -> Option<u32> {
+    let Cpu { loaded, asid, .. } = w.cpus[cpu.index()];
     let in_turn = info.new_gen == Some(local_gen + 1) && info.new_gen == Some(mm_gen)
         || w.policies.mutant == Mutant::GenIgnored;
     let range = info.range.filter(|_| in_turn);
@@ -250,10 +262,10 @@ fn flush_tlb_func<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, info: &Info, se
     w.tlbs.flush(cpu, asid, scope, &w.mms[loaded.index()]);
     w.ghost.structures_flushed(cpu, loaded);
     w.cpus[cpu.index()].slots[asid].tlb_gen = mm_gen;
-    let pages = range.map(|range| (range.pages() >> info.stride_shift) as u32);
-    emit_answer(w, at, reason, pages, verdict);
+    range.map(|range| (range.pages() >> info.stride_shift) as u32)
 }
 
+#[inline]
 fn emit_answer<M: Mode>(
     w: &mut World<M>,
     at: At,
@@ -261,11 +273,7 @@ fn emit_answer<M: Mode>(
     pages: Option<u32>,
     verdict: Option<Verdict>,
 ) {
-    let kind = EventKind::Flush { reason, pages, asked: None };
-    match verdict {
-        Some(verdict) => w.emit_judged(at, kind, verdict),
-        None => w.emit(at, kind),
-    };
+    w.log.emit(at, EventKind::Flush { reason, pages, asked: None }, verdict);
 }
 
 /// Whether any CPU that the flush covers may hold a stale translation in its range.
@@ -288,7 +296,7 @@ fn judge<M: Mode>(
         let asid = w.cpus[cpu.index()].slot_of(at.mm);
         asid.is_some_and(|asid| w.tlbs.may_be_stale(cpu, asid, at.mm, mm, scope))
     };
-    if stale(at.cpu) || mm.cpumask.iter().any(stale) {
+    if stale(at.cpu) || mm.cpumask.iter().any(|cpu| cpu != at.cpu && stale(cpu)) {
         return needed(Reason::StaleTranslations);
     }
     Verdict::new(Judgement::Needless, needless_reason(w, at, request))

@@ -14,7 +14,7 @@ use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{AdviseGather, PageoutYoung, ZapDrain};
 use crate::program::Advice;
-use crate::pte::{PresentPte, Pte};
+use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
 use smallvec::SmallVec;
 
@@ -93,9 +93,9 @@ fn collect(env: &mut impl Env, gather: &mut Gather, part: PageRange, pageout: bo
     for page in part.iter() {
         let (aged, isolated) = env.step(Site::MadviseColdOrPageout, |w, at| {
             let Some(pte) = sole_lru_page(w, w.pte(at.mm, page)) else { return (false, None) };
-            let aged = clears_young && pte.accessed;
+            let aged = clears_young && pte.accessed();
             if aged {
-                w.set_pte(at, page, Pte::Present(PresentPte { accessed: false, ..pte }));
+                w.set_pte(at, page, Pte::Present(pte.without(PteFlags::ACCESSED)));
             }
             if !pageout {
                 deactivate(w, at, pte.pfn);
@@ -113,7 +113,7 @@ fn collect(env: &mut impl Env, gather: &mut Gather, part: PageRange, pageout: bo
 
 /// The translation, if its page is on the LRU and mapped only here.
 fn sole_lru_page<M: Mode>(w: &World<M>, pte: Pte) -> Option<PresentPte> {
-    let pte = pte.present().filter(|pte| !pte.special)?;
+    let pte = pte.present().filter(|pte| !pte.special())?;
     let frame = w.frames.get(pte.pfn);
     (frame.flags.has(FrameFlags::LRU) && frame.maps == 1).then_some(pte)
 }
@@ -149,7 +149,7 @@ fn free_pte<M: Mode>(w: &mut World<M>, at: At, page: crate::addr::Vpn) -> bool {
             free_swap_and_cache(w, at, swap.slot);
             false
         }
-        Pte::Present(pte) if !pte.special => {
+        Pte::Present(pte) if !pte.special() => {
             let frame = w.frames.get(pte.pfn);
             if frame.flags.has(FrameFlags::SWAP_CACHE) || frame.flags.has(FrameFlags::DIRTY) {
                 if frame.maps != 1 {
@@ -160,9 +160,9 @@ fn free_pte<M: Mode>(w: &mut World<M>, at: At, page: crate::addr::Vpn) -> bool {
                 }
                 w.frames.update(pte.pfn, |f| f.flags.set(FrameFlags::DIRTY, false));
             }
-            let changed = pte.accessed || pte.dirty;
+            let changed = pte.accessed() || pte.dirty();
             if changed {
-                let pte = PresentPte { accessed: false, dirty: false, ..pte };
+                let pte = pte.without(PteFlags::ACCESSED).without(PteFlags::DIRTY);
                 w.set_pte(at, page, Pte::Present(pte));
             }
             mark_lazyfree(w, at, pte.pfn);

@@ -30,7 +30,7 @@ pub fn populate(env: &mut impl Env, range: PageRange, write: bool) -> Result<(),
 
 fn populate_page(env: &mut impl Env, page: Vpn, write: bool) -> Result<(), Errno> {
     while !env.step(Site::MadvisePopulate, |w, at| match w.pte(at.mm, page) {
-        Pte::Present(pte) => !pte.protnone && (pte.writable || !write),
+        Pte::Present(pte) => !pte.protnone() && (pte.writable() || !write),
         _ => false,
     }) {
         let mapped =
@@ -53,8 +53,8 @@ fn populate_page(env: &mut impl Env, page: Vpn, write: bool) -> Result<(), Errno
 ///
 /// Source: mm/gup.c:follow_page_pte (6.1 to 7.3).
 fn touch<M: Mode>(w: &mut World<M>, at: At, page: Vpn, write: bool) {
-    let Some(pte) = w.pte(at.mm, page).present().filter(|pte| !pte.special) else { return };
-    if write && !pte.dirty {
+    let Some(pte) = w.pte(at.mm, page).present().filter(|pte| !pte.special()) else { return };
+    if write && !pte.dirty() {
         w.frames.update(pte.pfn, |f| f.flags.set(FrameFlags::DIRTY, true));
     }
     mark_accessed(w, at, pte.pfn);

@@ -17,7 +17,7 @@ use crate::machine::vma::Vma;
 use crate::machine::world::{At, Mode, World};
 use crate::policy::{ProtectCharge, ProtectFlush, ProtectRestore};
 use crate::program::Prot;
-use crate::pte::{PresentPte, Pte};
+use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
 
 /// Changes the protection of `range`, all of which must be mapped.
@@ -123,9 +123,10 @@ fn change_pte<M: Mode>(
     prot: Prot,
 ) -> Option<(PresentPte, PresentPte)> {
     let old = w.pte(at.mm, page).present()?;
-    let read_only = PresentPte { writable: false, protnone: prot == Prot::None, ..old };
+    let read_only = old.without(PteFlags::WRITABLE).without(PteFlags::PROTNONE);
+    let read_only = read_only.with(PteFlags::PROTNONE, prot == Prot::None);
     let writable = prot == Prot::ReadWrite && can_change_pte_writable(w, read_only);
-    let new = PresentPte { writable, ..read_only };
+    let new = read_only.with(PteFlags::WRITABLE, writable);
     w.set_pte(at, page, Pte::Present(new));
     Some((old, new))
 }
@@ -134,10 +135,10 @@ fn change_pte<M: Mode>(
 ///
 /// Source: mm/mprotect.c:can_change_pte_writable (6.1: dirty only; 6.12: exclusive is enough).
 fn can_change_pte_writable<M: Mode>(w: &World<M>, pte: PresentPte) -> bool {
-    let exclusive = !pte.special && w.frames.get(pte.pfn).flags.has(FrameFlags::EXCLUSIVE);
+    let exclusive = !pte.special() && w.frames.get(pte.pfn).flags.has(FrameFlags::EXCLUSIVE);
     match w.policies.protect_restore {
         ProtectRestore::Never => false,
-        ProtectRestore::IfDirty => exclusive && pte.dirty,
+        ProtectRestore::IfDirty => exclusive && pte.dirty(),
         ProtectRestore::IfExclusive => exclusive,
     }
 }
@@ -147,9 +148,9 @@ fn can_change_pte_writable<M: Mode>(w: &World<M>, pte: PresentPte) -> bool {
 /// Source: arch/x86/include/asm/tlbflush.h:pte_needs_flush (6.1 to 7.3): presence or dirty lost, or
 /// the write bit changed either way; accessed and software bits do not count.
 fn needs_flush(old: PresentPte, new: PresentPte) -> bool {
-    !old.protnone
-        && (new.protnone
-            || old.dirty && !new.dirty
-            || old.writable != new.writable
+    !old.protnone()
+        && (new.protnone()
+            || old.dirty() && !new.dirty()
+            || old.writable() != new.writable()
             || old.pfn != new.pfn)
 }

@@ -14,7 +14,7 @@ use crate::kernel::unmap_batch::{set_tlb_ubc_flush_pending, try_to_unmap_flush};
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{AnonExclusive, Mutant, PageoutYoung, ReclaimFree, UnmapBatching, ZeroSwap};
-use crate::pte::{PresentPte, Pte, SwapPte};
+use crate::pte::{PresentPte, Pte, PteFlags, SwapPte};
 use crate::site::Site;
 use smallvec::SmallVec;
 
@@ -40,10 +40,10 @@ pub fn shrink_range(env: &mut impl Env, range: PageRange) {
     let pages = env.step(Site::ShrinkFolioList, |w, at| {
         let mut pages = FolioList::new();
         for page in range.iter() {
-            if let Some(pte) = w.pte(at.mm, page).present().filter(|pte| !pte.special)
+            if let Some(pte) = w.pte(at.mm, page).present().filter(|pte| !pte.special())
                 && isolate_lru(w, pte.pfn)
             {
-                w.set_pte(at, page, Pte::Present(PresentPte { accessed: false, ..pte }));
+                w.set_pte(at, page, Pte::Present(pte.without(PteFlags::ACCESSED)));
                 pages.push(pte.pfn);
             }
         }
@@ -149,9 +149,9 @@ fn activate(env: &mut impl Env, frame: Pfn) -> bool {
 }
 
 fn test_and_clear_young<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) -> bool {
-    let Some(pte) = mapping_pte(w, at, frame).filter(|pte| pte.accessed) else { return false };
+    let Some(pte) = mapping_pte(w, at, frame).filter(|pte| pte.accessed()) else { return false };
     let page = w.frames.get(frame).page;
-    w.set_pte(at, page, Pte::Present(PresentPte { accessed: false, ..pte }));
+    w.set_pte(at, page, Pte::Present(pte.without(PteFlags::ACCESSED)));
     true
 }
 
@@ -209,7 +209,7 @@ fn try_to_unmap(env: &mut impl Env, frame: Pfn) -> bool {
             flush_tlb_mm_range(env, FlushRequest::page(Site::PtepClearFlush, page));
         }
         Unmapped::Deferred => {
-            set_tlb_ubc_flush_pending(env, old.is_some_and(|old| old.dirty));
+            set_tlb_ubc_flush_pending(env, old.is_some_and(|old| old.dirty()));
         }
         _ => {}
     }
@@ -231,7 +231,7 @@ fn clear_mapping<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) -> (Unmapped, Op
         && w.mms[at.mm.index()].cpumask.any_but(at.cpu);
     // A PTE without access is in no TLB, unless a gather is open that may have made it so
     // (`pte_accessible`).
-    let accessible = !pte.protnone || w.mms[at.mm.index()].open_gathers > 0;
+    let accessible = !pte.protnone() || w.mms[at.mm.index()].open_gathers > 0;
     let unmapped = match (accessible, deferred) {
         (true, true) => Unmapped::Deferred,
         (true, false) => Unmapped::FlushNow,
@@ -243,11 +243,11 @@ fn clear_mapping<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) -> (Unmapped, Op
 /// Installs the swap entry, or puts the PTE back if a lazily freed page was written again.
 fn finish_unmap<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, old: PresentPte) -> bool {
     let f = w.frames.get(frame);
-    if old.dirty {
+    if old.dirty() {
         w.frames.update(frame, |f| f.flags.set(FrameFlags::DIRTY, true));
     }
     if !f.flags.has(FrameFlags::SWAP_BACKED) {
-        let clean = !old.dirty && !f.flags.has(FrameFlags::DIRTY) && f.refs == 1 + f.maps;
+        let clean = !old.dirty() && !f.flags.has(FrameFlags::DIRTY) && f.refs == 1 + f.maps;
         if !clean {
             w.frames.update(frame, |f| f.flags.set(FrameFlags::SWAP_BACKED, true));
             w.set_pte(at, f.page, Pte::Present(old));
@@ -258,7 +258,7 @@ fn finish_unmap<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, old: PresentPte) 
         w.swap.count(slot, 1);
         let exclusive =
             w.policies.anon_exclusive == AnonExclusive::Yes && f.flags.has(FrameFlags::EXCLUSIVE);
-        let swap = SwapPte { slot, exclusive, soft_dirty: old.soft_dirty };
+        let swap = SwapPte { slot, exclusive, soft_dirty: old.soft_dirty() };
         w.set_pte(at, f.page, Pte::Swap(swap));
     }
     w.frames.update(frame, |f| {

@@ -155,15 +155,9 @@ fn move_ptes(env: &mut impl Env, part: PageRange, to: Vpn) {
 
 /// The page's frame, if it has one, is found at its new address from now.
 fn note_moved<M: Mode>(w: &mut World<M>, at: At, from: Vpn, to: Vpn) {
-    let frame = match w.pte(at.mm, to) {
-        Pte::Present(pte) => Some(pte.pfn),
-        Pte::Swap(swap) => w.swap.get(swap.slot).cached,
-        Pte::None => None,
-    };
-    if let Pte::Present(pte) = w.pte(at.mm, to)
-        && !pte.special
-    {
+    let pte = w.pte(at.mm, to);
+    if let Some(pte) = pte.present().filter(|pte| !pte.special()) {
         w.frames.update(pte.pfn, |f| f.page = to);
     }
-    w.ghost.moved(at.mm, from, to, frame);
+    w.ghost.moved(at.mm, from, to, w.frame_behind(pte));
 }

@@ -18,7 +18,7 @@ use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{AnonExclusive, Mutant, SwapinDrain, SwapinRead, SwapinWrite, ZeroSwap};
 use crate::program::Prot;
-use crate::pte::{Pte, SwapPte};
+use crate::pte::{Pte, PteFlags, SwapPte};
 use crate::site::Site;
 
 /// The folio that will be mapped.
@@ -69,7 +69,7 @@ pub fn do_swap_page(
     let major = folio.fresh;
     if let Pte::Present(pte) = pte
         && fault.write
-        && !pte.writable
+        && !pte.writable()
     {
         return cow::do_wp_page(env, fault, pte).map(|served| Served { major, ..served });
     }
@@ -128,12 +128,10 @@ fn map<M: Mode>(
         f.flags.set(FrameFlags::CLAIMED, !sole_user);
     });
     let writable = grants && vma.prot == Prot::ReadWrite;
-    let Pte::Present(mut pte) = new_pte(w, folio.frame, writable, writable && fault.write) else {
-        return Pte::None;
-    };
-    pte.soft_dirty |= swap.soft_dirty;
-    w.set_pte(at, fault.page, Pte::Present(pte));
-    Pte::Present(pte)
+    let pte = new_pte(w, folio.frame, writable, writable && fault.write);
+    let pte = Pte::Present(pte.with(PteFlags::SOFT_DIRTY, swap.soft_dirty));
+    w.set_pte(at, fault.page, pte);
+    pte
 }
 
 /// Takes a folio out of the swap cache; it must be written again before it can be dropped.

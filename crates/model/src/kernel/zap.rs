@@ -96,14 +96,9 @@ fn zap_pte<M: Mode>(w: &mut World<M>, at: At, page: Vpn) -> Zapped {
         return Zapped::Nothing;
     }
     w.set_pte(at, page, Pte::None);
-    let frame = match pte {
-        Pte::Present(pte) => Some(pte.pfn),
-        Pte::Swap(swap) => w.swap.get(swap.slot).cached,
-        Pte::None => None,
-    };
-    w.ghost.discarded(at.mm, page, frame);
+    w.ghost.discarded(at.mm, page, w.frame_behind(pte));
     match pte {
-        Pte::Present(pte) if pte.special => Zapped::Special,
+        Pte::Present(pte) if pte.special() => Zapped::Special,
         Pte::Present(pte) => {
             w.frames.update(pte.pfn, |f| f.maps -= 1);
             Zapped::Page(pte.pfn)

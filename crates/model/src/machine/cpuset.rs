@@ -8,90 +8,139 @@ const BITS: usize = u64::BITS as usize;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CpuSet {
     low: u64,
-    /// CPUs from 64 on; the last word is never zero, so that equal sets have equal words.
-    high: Vec<u64>,
+    high: Option<Box<HighWords>>,
 }
+
+/// CPUs from 64 on. There is a word, and the last one is not zero, so that equal sets have equal
+/// words.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct HighWords(Vec<u64>);
 
 const fn bit(cpu: CpuId) -> u64 {
     1 << (cpu.index() % BITS)
 }
 
+/// The index of the high word with `cpu`'s bit; `None` if it is in the low one.
+const fn high_word(cpu: CpuId) -> Option<usize> {
+    (cpu.index() / BITS).checked_sub(1)
+}
+
 impl CpuSet {
-    fn words(&self) -> impl Iterator<Item = u64> + '_ {
-        std::iter::once(self.low).chain(self.high.iter().copied())
+    fn high(&self) -> &[u64] {
+        self.high.as_deref().map_or(&[], |high| &high.0)
     }
 
     /// Adds `cpu`.
     #[inline]
     pub fn insert(&mut self, cpu: CpuId) {
-        match (cpu.index() / BITS).checked_sub(1) {
+        match high_word(cpu) {
             None => self.low |= bit(cpu),
-            Some(word) => {
-                if word >= self.high.len() {
-                    self.high.resize(word + 1, 0);
-                }
-                self.high[word] |= bit(cpu);
-            }
+            Some(word) => self.high.get_or_insert_default().insert(word, bit(cpu)),
         }
     }
 
     /// Takes `cpu` out.
     #[inline]
     pub fn remove(&mut self, cpu: CpuId) {
-        match (cpu.index() / BITS).checked_sub(1) {
+        match high_word(cpu) {
             None => self.low &= !bit(cpu),
-            Some(word) => {
-                if let Some(word) = self.high.get_mut(word) {
-                    *word &= !bit(cpu);
-                }
-                while self.high.last() == Some(&0) {
-                    self.high.pop();
-                }
-            }
+            Some(word) => self.remove_high(word, bit(cpu)),
         }
+    }
+
+    #[cold]
+    fn remove_high(&mut self, word: usize, bit: u64) {
+        self.high = self.high.take().and_then(|high| high.without(word, bit));
+    }
+
+    /// Takes out those for which `keep` does not hold.
+    #[inline]
+    pub fn retain(&mut self, keep: impl Fn(CpuId) -> bool) {
+        let low = Cpus { word: self.low, first: 0, high: [].iter() };
+        low.filter(|cpu| !keep(*cpu)).for_each(|cpu| self.low &= !bit(cpu));
+        if self.high.is_some() {
+            self.retain_high(keep);
+        }
+    }
+
+    #[cold]
+    fn retain_high(&mut self, keep: impl Fn(CpuId) -> bool) {
+        let gone: Vec<CpuId> = self.iter().filter(|cpu| !keep(*cpu)).collect();
+        gone.into_iter().for_each(|cpu| self.remove(cpu));
     }
 
     /// Whether `cpu` is in it.
     #[inline]
     pub fn contains(&self, cpu: CpuId) -> bool {
-        let word = match (cpu.index() / BITS).checked_sub(1) {
+        let word = match high_word(cpu) {
             None => self.low,
-            Some(word) => self.high.get(word).copied().unwrap_or(0),
+            Some(word) => self.high().get(word).copied().unwrap_or(0),
         };
         word & bit(cpu) != 0
     }
 
     /// Adds all of `other`.
+    #[inline]
     pub fn union(&mut self, other: &CpuSet) {
         self.low |= other.low;
-        if self.high.len() < other.high.len() {
-            self.high.resize(other.high.len(), 0);
-        }
-        for (word, more) in self.high.iter_mut().zip(&other.high) {
-            *word |= more;
+        if let Some(others) = &other.high {
+            self.high.get_or_insert_default().union(others);
         }
     }
 
     /// Whether it holds a CPU besides `cpu` (`cpumask_any_but`).
     #[inline]
     pub fn any_but(&self, cpu: CpuId) -> bool {
-        self.len() > usize::from(self.contains(cpu))
+        self.iter().any(|other| other != cpu)
     }
 
     /// Number of CPUs.
+    #[inline]
     pub fn len(&self) -> usize {
-        self.words().map(|word| word.count_ones() as usize).sum()
+        self.iter().count()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.low == 0 && self.high.is_empty()
+        self.low == 0 && self.high.is_none()
     }
 
     /// The CPUs in ascending order.
     #[inline]
     pub fn iter(&self) -> Cpus<'_> {
-        Cpus { word: self.low, first: 0, high: self.high.iter() }
+        Cpus { word: self.low, first: 0, high: self.high().iter() }
+    }
+}
+
+// Out of the way of machines with few CPUs.
+impl HighWords {
+    #[cold]
+    fn insert(&mut self, word: usize, bit: u64) {
+        if word >= self.0.len() {
+            self.0.resize(word + 1, 0);
+        }
+        self.0[word] |= bit;
+    }
+
+    #[cold]
+    fn without(mut self: Box<HighWords>, word: usize, bit: u64) -> Option<Box<HighWords>> {
+        if let Some(word) = self.0.get_mut(word) {
+            *word &= !bit;
+        }
+        while self.0.last() == Some(&0) {
+            self.0.pop();
+        }
+        (!self.0.is_empty()).then_some(self)
+    }
+
+    #[cold]
+    fn union(&mut self, others: &HighWords) {
+        if self.0.len() < others.0.len() {
+            self.0.resize(others.0.len(), 0);
+        }
+        for (word, more) in self.0.iter_mut().zip(&others.0) {
+            *word |= more;
+        }
     }
 }
 

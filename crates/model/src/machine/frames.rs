@@ -10,7 +10,8 @@ pub const ZERO_PAGE: Pfn = Pfn(0);
 
 /// Frames per chunk of storage, as a shift (fewer on a machine with fewer).
 const CHUNK_SHIFT: u32 = 12;
-const PAGE_BITS: u32 = 45;
+/// Together with the address space's 16 bits a whole word: nothing is to be masked.
+const PAGE_BITS: u32 = 48;
 const COUNT_BITS: u32 = 10;
 const COUNT_MASK: u32 = (1 << COUNT_BITS) - 1;
 
@@ -127,6 +128,7 @@ impl Frames {
 
     /// A frame with one reference, or `None` if there is none left. The frame freed last is given
     /// out first, as the kernel's per-CPU lists do.
+    #[inline]
     pub fn allocate(&mut self, flags: FrameFlags) -> Option<Pfn> {
         let pfn = match self.free.pop() {
             Some(pfn) => pfn,

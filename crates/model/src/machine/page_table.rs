@@ -39,7 +39,7 @@ pub struct Replaced {
 fn same_translation(old: Pte, new: Pte) -> bool {
     match (old, new) {
         (Pte::Present(old), Pte::Present(new)) => {
-            old.pfn == new.pfn && !new.protnone && !old.protnone
+            old.pfn == new.pfn && !new.protnone() && !old.protnone()
         }
         _ => false,
     }
@@ -267,18 +267,11 @@ mod tests {
     use super::*;
     use crate::addr::Pfn;
     use crate::arch::{TINY, X86_64};
-    use crate::pte::PresentPte;
+    use crate::pte::{PresentPte, PteFlags};
 
     fn pte(pfn: u32) -> Pte {
-        Pte::Present(PresentPte {
-            pfn: Pfn(pfn),
-            writable: true,
-            accessed: true,
-            dirty: false,
-            protnone: false,
-            special: false,
-            soft_dirty: false,
-        })
+        let pte = PresentPte::new(Pfn(pfn)).with(PteFlags::WRITABLE, true);
+        Pte::Present(pte.with(PteFlags::ACCESSED, true))
     }
 
     #[test]

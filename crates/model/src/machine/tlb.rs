@@ -71,11 +71,11 @@ pub trait Tlbs {
 /// A cached dirty bit counts as a right: it lets a store through that leaves no trace in the PTE.
 /// The accessed bit does not.
 pub fn is_stale(old: PresentPte, new: Pte) -> bool {
-    let Some(new) = new.present().filter(|pte| !pte.protnone) else { return !old.protnone };
-    !old.protnone
+    let Some(new) = new.present().filter(|pte| !pte.protnone()) else { return !old.protnone() };
+    !old.protnone()
         && (old.pfn != new.pfn
-            || old.writable && !new.writable
-            || old.writable && old.dirty && !new.dirty)
+            || old.writable() && !new.writable()
+            || old.writable() && old.dirty() && !new.dirty())
 }
 
 /// Geometry of one level.
@@ -107,8 +107,16 @@ pub struct Tlb {
     l2_write: Box<[u64]>,
     l1_next: [u8; L1.sets],
     l2_next: Box<[u8]>,
-    epochs: Vec<u64>,
+    slots: Vec<TlbSlot>,
     last_epoch: u64,
+}
+
+/// A slot of a TLB.
+#[derive(Copy, Clone, Debug, Default)]
+struct TlbSlot {
+    epoch: u64,
+    /// Something was entered in this epoch: there is something to flush.
+    filled: bool,
 }
 
 impl Tlb {
@@ -121,19 +129,17 @@ impl Tlb {
             l2_write: vec![0; L2.sets * L2.ways].into(),
             l1_next: [0; L1.sets],
             l2_next: vec![0; L2.sets].into(),
-            epochs: vec![0; asids],
+            slots: vec![TlbSlot::default(); asids],
             last_epoch: 0,
         };
-        for asid in 0..asids {
-            tlb.flush_slot(asid);
-        }
+        (0..asids).for_each(|asid| tlb.renew(asid));
         tlb
     }
 
     /// The epoch of a slot, for [`Tlb::hit`].
     #[inline]
     pub fn epoch(&self, asid: usize) -> u64 {
-        self.epochs[asid]
+        self.slots[asid].epoch
     }
 
     /// Whether the access needs no walk, for accesses in no order. The hit path: no branch on
@@ -206,8 +212,10 @@ impl Tlb {
     }
 
     /// Enters the translation that a walk found; `writable`: stores need no further walk.
-    pub fn fill(&mut self, page: Vpn, epoch: u64, writable: bool) {
-        let tag = page.0 << EPOCH_BITS | epoch;
+    pub fn fill(&mut self, page: Vpn, asid: usize, writable: bool) {
+        let slot = &mut self.slots[asid];
+        slot.filled = true;
+        let tag = page.0 << EPOCH_BITS | slot.epoch;
         let set = page.0 as usize % L2.sets;
         let base = set * L2.ways;
         let way = match self.l2_read[base..base + L2.ways].iter().position(|entry| *entry == tag) {
@@ -223,8 +231,15 @@ impl Tlb {
     }
 
     /// Drops one page of a slot.
+    #[inline]
     pub fn flush_page(&mut self, page: Vpn, asid: usize) {
-        let tag = page.0 << EPOCH_BITS | self.epochs[asid];
+        let TlbSlot { epoch, filled } = self.slots[asid];
+        if filled {
+            self.drop_page(page, page.0 << EPOCH_BITS | epoch);
+        }
+    }
+
+    fn drop_page(&mut self, page: Vpn, tag: u64) {
         let drop = |read: &mut [u64], write: &mut [u64]| {
             for (read, write) in read.iter_mut().zip(write) {
                 if *read == tag {
@@ -239,15 +254,21 @@ impl Tlb {
     }
 
     /// Drops everything under a slot.
+    #[inline]
     pub fn flush_slot(&mut self, asid: usize) {
+        if self.slots[asid].filled {
+            self.renew(asid);
+        }
+    }
+
+    /// Gives the slot an epoch of which nothing is cached; when there is none left, all slots.
+    fn renew(&mut self, asid: usize) {
         self.last_epoch += 1;
         if self.last_epoch >> EPOCH_BITS != 0 {
-            let asids = self.epochs.len();
-            *self = Tlb { epochs: Vec::new(), last_epoch: 0, ..Tlb::new(0) };
-            self.epochs = (1..=asids as u64).collect();
-            self.last_epoch = asids as u64 + 1;
+            *self = Tlb::new(self.slots.len());
+        } else {
+            self.slots[asid] = TlbSlot { epoch: self.last_epoch, filled: false };
         }
-        self.epochs[asid] = self.last_epoch;
     }
 }
 
@@ -352,15 +373,19 @@ impl SimTlbs {
     fn settle(&mut self, cpu: CpuId, asid: usize, keep: impl Fn(&Revoked) -> bool) {
         let view = &mut self.views[cpu.index() * self.asids + asid];
         let Some(id) = view.mm else { return };
+        let Some(log) = self.logs.get(id.index()) else { return };
         if !view.left.is_empty() {
             view.left.retain(&keep);
         }
-        let Some(log) = self.logs.get(id.index()).filter(|log| log.end() != view.seen) else {
+        if log.end() == view.seen {
             return;
-        };
+        }
         let left_at = view.left_at;
-        let cached = |entry: &&Revoked| left_at.is_none_or(|at| entry.since < at);
-        view.left.extend(log.from(view.seen).iter().filter(cached).filter(|entry| keep(entry)));
+        for entry in log.from(view.seen) {
+            if left_at.is_none_or(|at| entry.since < at) && keep(entry) {
+                view.left.push(*entry);
+            }
+        }
         view.seen = log.end();
         if log.entries.len() >= log.prune_at {
             self.prune(id);
@@ -371,7 +396,7 @@ impl SimTlbs {
     /// access would use it. Free of cost while nothing revoked is outstanding.
     #[inline]
     pub fn stale_hit(
-        &mut self,
+        &self,
         cpu: CpuId,
         asid: usize,
         id: MmId,
@@ -379,9 +404,18 @@ impl SimTlbs {
         range: PageRange,
     ) -> Option<Vpn> {
         let view = self.view(cpu, asid);
-        if !self.holds_any(view, id) {
-            return None;
-        }
+        if self.holds_any(view, id) { self.find_hit(cpu, asid, id, mm, range) } else { None }
+    }
+
+    fn find_hit(
+        &self,
+        cpu: CpuId,
+        asid: usize,
+        id: MmId,
+        mm: &Mm,
+        range: PageRange,
+    ) -> Option<Vpn> {
+        let view = self.view(cpu, asid);
         let tlb = &self.cpus[cpu.index()];
         let epoch = tlb.epoch(asid);
         self.held(view, id)
@@ -391,7 +425,14 @@ impl SimTlbs {
             .find(|page| tlb.holds(*page, epoch))
     }
 
+    #[inline(never)]
+    fn holds_stale(&self, view: &SlotView, id: MmId, mm: &Mm, scope: FlushScope) -> bool {
+        self.held(view, id)
+            .any(|entry| scope.covers(entry.page) && is_stale(entry.old, mm.table.get(entry.page)))
+    }
+
     /// Forgets log entries that no slot has left to look at.
+    #[cold]
     fn prune(&mut self, id: MmId) {
         let views = self.views.iter().filter(|view| view.mm == Some(id));
         let least = views.map(|view| view.seen).min().unwrap_or(u64::MAX);
@@ -414,6 +455,7 @@ impl Tlbs for SimTlbs {
         }
     }
 
+    #[inline]
     fn flush(&mut self, cpu: CpuId, asid: usize, scope: FlushScope, _: &Mm) {
         let tlb = &mut self.cpus[cpu.index()];
         match scope {
@@ -453,11 +495,7 @@ impl Tlbs for SimTlbs {
     #[inline]
     fn may_be_stale(&self, cpu: CpuId, asid: usize, id: MmId, mm: &Mm, scope: FlushScope) -> bool {
         let view = self.view(cpu, asid);
-        view.mm == Some(id)
-            && self.holds_any(view, id)
-            && self.held(view, id).any(|entry| {
-                scope.covers(entry.page) && is_stale(entry.old, mm.table.get(entry.page))
-            })
+        view.mm == Some(id) && self.holds_any(view, id) && self.holds_stale(view, id, mm, scope)
     }
 }
 
@@ -470,13 +508,13 @@ mod tests {
         let mut tlb = Tlb::new(2);
         let epoch = tlb.epoch(1);
         assert!(!tlb.hit::<false>(Vpn(5), epoch));
-        tlb.fill(Vpn(5), epoch, false);
+        tlb.fill(Vpn(5), 1, false);
         assert!(tlb.hit::<false>(Vpn(5), epoch) && !tlb.hit::<true>(Vpn(5), epoch));
-        tlb.fill(Vpn(5), epoch, true);
+        tlb.fill(Vpn(5), 1, true);
         assert!(tlb.hit::<true>(Vpn(5), epoch));
         tlb.flush_page(Vpn(5), 1);
         assert!(!tlb.hit::<false>(Vpn(5), epoch) && !tlb.hit::<true>(Vpn(5), epoch));
-        tlb.fill(Vpn(6), epoch, true);
+        tlb.fill(Vpn(6), 1, true);
         tlb.flush_slot(1);
         assert!(!tlb.hit::<false>(Vpn(6), tlb.epoch(1)));
     }
@@ -485,9 +523,10 @@ mod tests {
     fn epochs_wrap_without_old_hits() {
         let mut tlb = Tlb::new(1);
         let first = tlb.epoch(0);
-        tlb.fill(Vpn(9), first, true);
+        tlb.fill(Vpn(9), 0, true);
         for _ in 0..1 << EPOCH_BITS {
             tlb.flush_slot(0);
+            tlb.fill(Vpn(8), 0, false);
         }
         for epoch in [first, tlb.epoch(0)] {
             assert!(!tlb.hit::<false>(Vpn(9), epoch));
@@ -499,7 +538,7 @@ mod tests {
         let mut tlb = Tlb::new(1);
         let epoch = tlb.epoch(0);
         for page in 0..1024 {
-            tlb.fill(Vpn(page), epoch, false);
+            tlb.fill(Vpn(page), 0, false);
         }
         assert!((0..1024).all(|page| tlb.hit::<false>(Vpn(page), epoch)));
     }

@@ -239,6 +239,17 @@ impl<M: Mode> World<M> {
         self.mms[mm.index()].table.get(page)
     }
 
+    /// The frame that `pte` stands for: the one that it maps, or that of its swap slot in the swap
+    /// cache.
+    #[inline]
+    pub fn frame_behind(&self, pte: Pte) -> Option<Pfn> {
+        match pte {
+            Pte::Present(pte) => Some(pte.pfn),
+            Pte::Swap(swap) => self.swap.get(swap.slot).cached,
+            Pte::None => None,
+        }
+    }
+
     /// Sets the PTE of `page`; its table must exist.
     #[inline]
     pub fn set_pte(&mut self, at: At, page: Vpn, new: Pte) {

@@ -7,13 +7,13 @@
 use super::SimError;
 use super::env::{SimEnv, SimWorld};
 use super::interpret::Machine;
-use crate::addr::{PageRange, Vpn};
+use crate::addr::{PageRange, ThreadId, Vpn};
 use crate::kernel::fault::{Fault, Outcome, exc_page_fault};
 use crate::machine::frames::FrameFlags;
 use crate::machine::tlb::Tlb;
 use crate::machine::world::{At, USER_MM};
 use crate::program::Access;
-use crate::pte::{PresentPte, Pte};
+use crate::pte::{Pte, PteFlags};
 use crate::rng::SplitMix64;
 use crate::site::Site;
 
@@ -27,7 +27,7 @@ impl Machine<'_, '_> {
         range: PageRange,
         stride: u64,
         access: Access,
-    ) -> Result<(), SimError> {
+    ) -> Result<(), Box<SimError>> {
         self.refuse_stale(range)?;
         let mut page = range.start.0;
         while page < range.end.0 {
@@ -52,7 +52,7 @@ impl Machine<'_, '_> {
         count: u64,
         seed: u64,
         access: Access,
-    ) -> Result<(), SimError> {
+    ) -> Result<(), Box<SimError>> {
         self.refuse_stale(range)?;
         let mut random = SplitMix64::new(seed);
         let mut left = count;
@@ -72,16 +72,19 @@ impl Machine<'_, '_> {
 
     /// Stops if an access to `range` would use a translation that was revoked: no flush that is
     /// still owed may be outstanding when a thread goes on.
-    fn refuse_stale(&mut self, range: PageRange) -> Result<(), SimError> {
+    fn refuse_stale(&mut self, range: PageRange) -> Result<(), Box<SimError>> {
         let cpu = self.cpu();
         let asid = self.world.cpus[cpu.index()].asid;
         let mm = &self.world.mms[USER_MM.index()];
         match self.world.tlbs.stale_hit(cpu, asid, USER_MM, mm, range) {
             None => Ok(()),
-            Some(page) => {
-                Err(SimError::StaleUse { op: self.op_text(), page: self.page_text(page) })
-            }
+            Some(page) => Err(self.stale_use(page)),
         }
+    }
+
+    #[cold]
+    fn stale_use(&self, page: Vpn) -> Box<SimError> {
+        Box::new(SimError::StaleUse { op: self.op_text(), page: self.page_text(page) })
     }
 
     fn tlb(&mut self) -> (&mut Tlb, u64) {
@@ -95,7 +98,7 @@ impl Machine<'_, '_> {
     /// The TLB has no entry that allows the access: walk, and fault if the PTE does not either.
     #[cold]
     #[inline(never)]
-    fn miss(&mut self, page: Vpn, access: Access) -> Result<(), SimError> {
+    fn miss(&mut self, page: Vpn, access: Access) -> Result<(), Box<SimError>> {
         for _ in 0..MAX_TRIES {
             if walk(self.world, self.at(Site::HardwareWalk), page, access) {
                 return Ok(());
@@ -105,25 +108,27 @@ impl Machine<'_, '_> {
             self.check()?;
             match outcome {
                 Outcome::Served => {}
-                Outcome::Signal => {
-                    return Err(SimError::Signal {
-                        op: self.op_text(),
-                        page: self.page_text(page),
-                    });
+                Outcome::Signal | Outcome::OutOfMemory => {
+                    return Err(self.failed_access(page, outcome));
                 }
-                Outcome::OutOfMemory => return Err(SimError::OutOfMemory { op: self.op_text() }),
             }
         }
-        Err(SimError::NoProgress {
-            op: self.op_text(),
-            page: self.page_text(page),
-            tries: MAX_TRIES,
+        let (op, page, tries) = (self.op_text(), self.page_text(page), MAX_TRIES);
+        Err(Box::new(SimError::NoProgress { op, page, tries }))
+    }
+
+    #[cold]
+    fn failed_access(&self, page: Vpn, outcome: Outcome) -> Box<SimError> {
+        let op = self.op_text();
+        Box::new(match outcome {
+            Outcome::OutOfMemory => SimError::OutOfMemory { op },
+            _ => SimError::Signal { op, page: self.page_text(page) },
         })
     }
 
     pub(super) fn env(&mut self) -> SimEnv<'_> {
-        let (program, thread, op) = (self.program, self.thread, self.op);
-        SimEnv::of(self.world, program, thread, op)
+        let (cpu, thread) = (self.cpu(), ThreadId(self.thread as u16));
+        SimEnv::new(self.world, cpu, thread, self.op)
     }
 
     pub(super) fn page_text(&self, page: Vpn) -> String {
@@ -169,14 +174,14 @@ fn next_random(range: PageRange, random: &mut SplitMix64, left: &mut u64) -> Opt
 fn walk(w: &mut SimWorld, at: At, page: Vpn, access: Access) -> bool {
     let Some(pte) = w.pte(USER_MM, page).present() else { return false };
     let write = access.is_write();
-    if pte.protnone || write && !pte.writable {
+    if pte.protnone() || write && !pte.writable() {
         return false;
     }
-    let after = PresentPte { accessed: true, dirty: pte.dirty || write, ..pte };
+    let after = pte.with(PteFlags::ACCESSED, true).with(PteFlags::DIRTY, write);
     if after != pte {
         w.set_pte(at, page, Pte::Present(after));
     }
-    let mut silent_stores = after.writable && after.dirty;
+    let mut silent_stores = after.writable() && after.dirty();
     if write {
         let zero = access == Access::WriteZero;
         if w.frames.get(pte.pfn).flags.has(FrameFlags::ZERO_FILLED) != zero {
@@ -189,8 +194,6 @@ fn walk(w: &mut SimWorld, at: At, page: Vpn, access: Access) -> bool {
         silent_stores = !w.frames.get(pte.pfn).flags.has(FrameFlags::ZERO_FILLED);
     }
     let asid = w.cpus[at.cpu.index()].asid;
-    let tlb = &mut w.tlbs.cpus[at.cpu.index()];
-    let epoch = tlb.epoch(asid);
-    tlb.fill(page, epoch, silent_stores);
+    w.tlbs.cpus[at.cpu.index()].fill(page, asid, silent_stores);
     true
 }

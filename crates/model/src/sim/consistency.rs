@@ -14,7 +14,7 @@ pub(super) fn check(w: &SimWorld) -> Option<String> {
         if !mm.table.has_leaf(page) {
             continue;
         }
-        let Some(pte) = mm.table.get(page).present().filter(|pte| !pte.special) else { continue };
+        let Some(pte) = mm.table.get(page).present().filter(|pte| !pte.special()) else { continue };
         *maps.entry(pte.pfn).or_default() += 1;
         let frame = w.frames.get(pte.pfn);
         if frame.page != page {

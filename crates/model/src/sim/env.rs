@@ -176,7 +176,8 @@ impl Env for SimEnv<'_> {
 
     #[inline]
     fn step<R: Learnt>(&mut self, site: Site, action: impl FnOnce(&mut SimWorld, At) -> R) -> R {
-        action(self.world, self.at.site(site))
+        self.at.site = site;
+        action(self.world, self.at)
     }
 
     #[inline]

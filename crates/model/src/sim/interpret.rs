@@ -66,7 +66,9 @@ struct Thread<'p> {
 pub(super) struct Machine<'p, 'w> {
     pub(super) program: &'p Program,
     pub(super) world: &'w mut SimWorld,
+    /// Whose turn it is, and its CPU.
     pub(super) thread: usize,
+    cpu: CpuId,
     pub(super) op: u32,
     threads: Vec<Thread<'p>>,
     /// Threads that can go on, in the order of their turns.
@@ -92,6 +94,7 @@ impl<'p, 'w> Machine<'p, 'w> {
             program,
             world,
             thread: 0,
+            cpu: program.threads.first().map_or(CpuId(0), |thread| thread.cpu),
             op: 0,
             threads: program.threads.iter().map(thread).collect(),
             queue: VecDeque::new(),
@@ -102,11 +105,10 @@ impl<'p, 'w> Machine<'p, 'w> {
     }
 
     /// Runs to the end.
-    pub(super) fn run(&mut self) -> Result<(), SimError> {
+    pub(super) fn run(&mut self) -> Result<(), Box<SimError>> {
         // 1. Every thread starts on its CPU, the process's first thread first.
         for thread in 0..self.threads.len() {
-            self.thread = thread;
-            self.resume_on_cpu();
+            self.turn_to(thread);
         }
         // 2. Those that only spin or sleep do so before anything else happens.
         for thread in 1..self.threads.len() {
@@ -126,7 +128,7 @@ impl<'p, 'w> Machine<'p, 'w> {
         self.report_deadlock()
     }
 
-    fn report_deadlock(&self) -> Result<(), SimError> {
+    fn report_deadlock(&self) -> Result<(), Box<SimError>> {
         let waiting = self.threads.iter().enumerate().filter_map(|(index, thread)| {
             let Status::AtBarrier(barrier) = thread.status else { return None };
             let name = &self.program.barriers[usize::from(barrier)].name;
@@ -136,18 +138,22 @@ impl<'p, 'w> Machine<'p, 'w> {
         if waiting.is_empty() {
             Ok(())
         } else {
-            Err(SimError::Deadlock { waiting: waiting.join(", ") })
+            Err(Box::new(SimError::Deadlock { waiting: waiting.join(", ") }))
         }
     }
 
-    fn run_thread(&mut self, thread: usize) -> Result<(), SimError> {
-        self.thread = thread;
-        self.resume_on_cpu();
+    fn run_thread(&mut self, thread: usize) -> Result<(), Box<SimError>> {
+        self.turn_to(thread);
         self.threads[thread].status = Status::Active;
         while self.threads[thread].status == Status::Active {
             self.advance()?;
         }
         Ok(())
+    }
+
+    fn turn_to(&mut self, thread: usize) {
+        (self.thread, self.cpu) = (thread, self.program.threads[thread].cpu);
+        self.resume_on_cpu();
     }
 
     /// The thread gets its CPU, which may have been idle or with another thread. For a thread of
@@ -174,7 +180,7 @@ impl<'p, 'w> Machine<'p, 'w> {
     }
 
     /// One operation, or the end of a body.
-    fn advance(&mut self) -> Result<(), SimError> {
+    fn advance(&mut self) -> Result<(), Box<SimError>> {
         let Some(frame) = self.threads[self.thread].stack.last_mut() else {
             self.threads[self.thread].status = Status::Settled;
             self.go_idle();
@@ -191,7 +197,7 @@ impl<'p, 'w> Machine<'p, 'w> {
         self.check()
     }
 
-    fn end_of_body(&mut self, then: Then) -> Result<(), SimError> {
+    fn end_of_body(&mut self, then: Then) -> Result<(), Box<SimError>> {
         match then {
             Then::Again { slot, step, left } if left > 1 => {
                 let thread = &mut self.threads[self.thread];
@@ -247,9 +253,12 @@ impl<'p, 'w> Machine<'p, 'w> {
         let (minor, major) = self.world.log.faults;
         (self.round.minor_faults, self.round.major_faults) = (Some(minor), Some(major));
         (self.on_round)(&self.round);
+        // The next round fills the same memory.
+        std::mem::swap(&mut self.round.events, &mut self.world.log.events);
+        self.world.log.clear();
     }
 
-    fn execute(&mut self, op: &'p Op) -> Result<(), SimError> {
+    fn execute(&mut self, op: &'p Op) -> Result<(), Box<SimError>> {
         match &op.kind {
             OpKind::Touch { range, access, order } => self.touch(range, *access, order),
             OpKind::Map { area, prot } => {
@@ -289,7 +298,7 @@ impl<'p, 'w> Machine<'p, 'w> {
     }
 
     /// Loops, rounds, measured blocks.
-    fn enter_block(&mut self, kind: &'p OpKind) -> Result<(), SimError> {
+    fn enter_block(&mut self, kind: &'p OpKind) -> Result<(), Box<SimError>> {
         match kind {
             OpKind::Repeat { slot, count, body } => {
                 let count = self.value(count.eval_at_least(self.slots(), "the count", 0))?;
@@ -326,7 +335,7 @@ impl<'p, 'w> Machine<'p, 'w> {
         }
     }
 
-    fn wait(&mut self, kind: &OpKind) -> Result<(), SimError> {
+    fn wait(&mut self, kind: &OpKind) -> Result<(), Box<SimError>> {
         match kind {
             OpKind::Spin => self.threads[self.thread].status = Status::Settled,
             OpKind::Sleep { duration_ns: None } => {
@@ -355,7 +364,12 @@ impl<'p, 'w> Machine<'p, 'w> {
         }
     }
 
-    fn touch(&mut self, range: &RangeExpr, access: Access, order: &Order) -> Result<(), SimError> {
+    fn touch(
+        &mut self,
+        range: &RangeExpr,
+        access: Access,
+        order: &Order,
+    ) -> Result<(), Box<SimError>> {
         let pages = self.range(range)?;
         match order {
             Order::Ascending { stride } => {
@@ -377,7 +391,7 @@ impl<'p, 'w> Machine<'p, 'w> {
         &mut self,
         range: &RangeExpr,
         call: impl FnOnce(&mut super::SimEnv<'_>, PageRange) -> Result<(), Errno>,
-    ) -> Result<(), SimError> {
+    ) -> Result<(), Box<SimError>> {
         let range = self.range(range)?;
         if range.is_empty() { Ok(()) } else { self.call(|env| call(env, range)) }
     }
@@ -385,28 +399,29 @@ impl<'p, 'w> Machine<'p, 'w> {
     fn call(
         &mut self,
         call: impl FnOnce(&mut super::SimEnv<'_>) -> Result<(), Errno>,
-    ) -> Result<(), SimError> {
+    ) -> Result<(), Box<SimError>> {
         match call(&mut self.env()) {
             Ok(()) => Ok(()),
             Err(errno) => self.failed(errno),
         }
     }
 
-    fn failed(&self, errno: Errno) -> Result<(), SimError> {
-        Err(SimError::Call { op: self.op_text(), errno })
+    #[cold]
+    fn failed(&self, errno: Errno) -> Result<(), Box<SimError>> {
+        Err(Box::new(SimError::Call { op: self.op_text(), errno }))
     }
 
     /// Whether the model still agrees with itself.
     #[inline]
-    pub(super) fn check(&mut self) -> Result<(), SimError> {
+    pub(super) fn check(&mut self) -> Result<(), Box<SimError>> {
         let healthy = self.world.inconsistency.is_none() && !self.paranoid;
         if healthy && self.world.log.events.len() <= MAX_EVENTS { Ok(()) } else { self.diagnose() }
     }
 
     #[cold]
-    fn diagnose(&mut self) -> Result<(), SimError> {
+    fn diagnose(&mut self) -> Result<(), Box<SimError>> {
         if self.world.log.events.len() > MAX_EVENTS {
-            return Err(SimError::TooManyEvents { op: self.op_text() });
+            return Err(Box::new(SimError::TooManyEvents { op: self.op_text() }));
         }
         let error = match self.world.inconsistency.take() {
             Some(error) => error,
@@ -424,11 +439,12 @@ impl<'p, 'w> Machine<'p, 'w> {
                 format!("{:?} in {}", event.kind, event.site.map_or("?", |s| s.function()))
             })
             .collect();
-        Err(SimError::Inconsistent { op: self.op_text(), error, history: history.join("; ") })
+        let (op, history) = (self.op_text(), history.join("; "));
+        Err(Box::new(SimError::Inconsistent { op, error, history }))
     }
 
     #[inline]
-    fn range(&self, range: &RangeExpr) -> Result<PageRange, SimError> {
+    fn range(&self, range: &RangeExpr) -> Result<PageRange, Box<SimError>> {
         self.value(range.resolve(&self.program.areas, self.slots()))
     }
 
@@ -437,12 +453,17 @@ impl<'p, 'w> Machine<'p, 'w> {
     }
 
     #[inline]
-    fn value<T>(&self, result: Result<T, ExprError>) -> Result<T, SimError> {
-        result.map_err(|error| SimError::Expr { op: self.op_text(), error })
+    fn value<T>(&self, result: Result<T, ExprError>) -> Result<T, Box<SimError>> {
+        result.map_err(|error| self.no_value(error))
+    }
+
+    #[cold]
+    fn no_value(&self, error: ExprError) -> Box<SimError> {
+        Box::new(SimError::Expr { op: self.op_text(), error })
     }
 
     pub(super) fn cpu(&self) -> CpuId {
-        self.program.threads[self.thread].cpu
+        self.cpu
     }
 
     pub(super) fn at(&self, site: Site) -> At {

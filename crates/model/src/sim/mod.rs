@@ -190,7 +190,7 @@ fn settled(
         return Err(SimError::Version { found: program.version });
     }
     let mut world = new_world(program, row, arch, options);
-    Machine::new(program, &mut world, options, on_round).run()?;
+    Machine::new(program, &mut world, options, on_round).run().map_err(|error| *error)?;
     Ok(world)
 }
 
@@ -237,7 +237,7 @@ fn final_pages(program: &Program, world: &SimWorld) -> BTreeMap<String, String> 
         let mut state = match mm.table.get(page) {
             Pte::None => "none".to_owned(),
             Pte::Swap(_) => "swapped".to_owned(),
-            Pte::Present(pte) if pte.special => "present".to_owned(),
+            Pte::Present(pte) if pte.special() => "present".to_owned(),
             Pte::Present(pte) if world.frames.get(pte.pfn).maps == 1 => {
                 "present exclusive".to_owned()
             }

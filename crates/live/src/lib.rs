@@ -17,7 +17,7 @@ pub use error::LiveError;
 pub use needless_runner::environment::{environment, release};
 
 use child::{Collected, Runner};
-pub use machine::Machine;
+use machine::Machine;
 use needless_model::program::{OpKind, Program};
 use needless_model::run::{MARKED_SHARE_LIMIT, Round, RunRequest, TargetRun};
 use needless_runner::wire::Summary;

@@ -63,7 +63,7 @@ pub struct Counted {
     pub faults: u64,
     /// Faults of these that have a class here.
     pub faults_seen: u64,
-    /// Events of `tlb:tlb_flush` on the whole machine.
+    /// Events of `tlb:tlb_flush`: flushes that are issued, whoever's, and switches of watched tasks.
     pub flush_events: u64,
     /// Of these, how many were read.
     pub flush_events_seen: u64,
@@ -220,7 +220,7 @@ pub fn events(
     (faults_counted, flushes_counted): (u64, u64),
     watching: Watching,
 ) -> Events {
-    let counted = |reason: &Reason| reason.rule().class != crate::fold::Class::Failed;
+    let counted = |reason: &Reason| !matches!(reason, Reason::NoEnd | Reason::NotOver);
     let exceptions: u64 = totals
         .faults
         .iter()

@@ -194,7 +194,9 @@ fn point(found: &Found, raw: &[u8]) -> Option<What> {
             code: field(1)? as u8,
             user: found.point == Point::FaultUser,
         },
-        Point::Flush => What::Flush { reason: field(0)? as u8, pages: field(1)? as i64 },
+        Point::Flush | Point::Receive | Point::Switch => {
+            What::Flush { reason: field(0)? as u8, pages: field(1)? as i64 }
+        }
         Point::Alloc => What::Alloc {
             pfn: field(0)?,
             order: field(1)? as u8,

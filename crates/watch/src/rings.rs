@@ -210,14 +210,17 @@ impl Rings {
         lost
     }
 
-    /// What the kernel counted: faults of the watched tasks, and events of `tlb:tlb_flush`.
+    /// What the kernel counted: faults of the watched tasks, and flushes and switches of address
+    /// spaces as events of `tlb:tlb_flush`.
     pub fn counted(&mut self) -> (u64, u64) {
         let (mut faults, mut flushes) = (0, 0);
         for ring in &mut self.rings {
             for (counter, (_, source)) in ring.others.iter_mut().zip(ring.sources.iter().skip(1)) {
                 let total = match source {
                     Source::FaultDone { .. } => &mut faults,
-                    Source::Point(Found { point: Point::Flush, .. }) => &mut flushes,
+                    Source::Point(Found { point: Point::Flush | Point::Switch, .. }) => {
+                        &mut flushes
+                    }
                     _ => continue,
                 };
                 *total += counter.read().unwrap_or(0);

@@ -323,8 +323,10 @@ impl Events {
         let lost = self.rings.lost();
         let counted = self.rings.counted();
         let expected = match target {
-            Target::Command => usage.map(|usage| usage.minor_faults + usage.major_faults),
-            _ => None,
+            Target::Command | Target::Process(_) => {
+                usage.map(|usage| usage.minor_faults + usage.major_faults)
+            }
+            Target::All => None,
         };
         let (totals, victims, call_sites) = self.fold.finish();
         let watching = Watching {

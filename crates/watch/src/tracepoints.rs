@@ -32,8 +32,12 @@ pub enum Point {
     FaultUser,
     /// An exception in the kernel, on a user's page.
     FaultKernel,
-    /// Something about a flush.
+    /// A flush is issued.
     Flush,
+    /// A CPU answers one.
+    Receive,
+    /// A switch of address spaces.
+    Switch,
     /// A page that can hold a program's data was allocated.
     Alloc,
     /// A page was freed.
@@ -88,6 +92,19 @@ fn movable() -> Option<String> {
     Some("gfp_flags & 0x8".to_owned())
 }
 
+fn issued() -> Option<String> {
+    Some("reason >= 2 && reason <= 4".to_owned())
+}
+
+/// Apart from the others: of those on idle CPUs the kernel counts some that it does not write.
+fn received() -> Option<String> {
+    Some("reason == 1 || reason == 5".to_owned())
+}
+
+fn switches() -> Option<String> {
+    Some("reason == 0".to_owned())
+}
+
 fn single() -> Option<String> {
     Some("order == 0".to_owned())
 }
@@ -98,7 +115,7 @@ pub fn local_flush() -> Option<String> {
 }
 
 /// The table. `csd:*` exists from 6.5 on.
-pub const TABLE: [Row; 14] = [
+pub const TABLE: [Row; 16] = [
     row(
         Point::FaultUser,
         "exceptions",
@@ -115,12 +132,28 @@ pub const TABLE: [Row; 14] = [
     ),
     Row {
         whose: Whose::Everybody,
+        filter: issued,
         ..row(
             Point::Flush,
             "tlb",
             "tlb_flush",
             &["reason", "pages"],
             "flushes, who interrupts whom, needless flushes",
+        )
+    },
+    Row {
+        whose: Whose::Everybody,
+        filter: received,
+        ..row(Point::Receive, "tlb", "tlb_flush", &["reason", "pages"], "who interrupts whom")
+    },
+    Row {
+        filter: switches,
+        ..row(
+            Point::Switch,
+            "tlb",
+            "tlb_flush",
+            &["reason", "pages"],
+            "context switches that flush",
         )
     },
     Row {
@@ -140,7 +173,7 @@ pub const TABLE: [Row; 14] = [
             Point::Free,
             "kmem",
             "mm_page_free",
-            &["pfn"],
+            &["pfn", "common_flags"],
             "evidence of needless copies and of raced faults",
         )
     },
@@ -232,7 +265,7 @@ pub struct Found {
 /// Looks a row up in this kernel.
 pub fn find(row: &Row, tracefs: &Path) -> Result<Found, TracefsError> {
     // Every kernel has it, only x86 issues it (arch/x86/mm/tlb.c).
-    if row.point == Point::Flush && !cfg!(target_arch = "x86_64") {
+    if row.name == "tlb_flush" && !cfg!(target_arch = "x86_64") {
         return Err(TracefsError::NeverIssued("tlb:tlb_flush"));
     }
     let point = Tracepoint::find(tracefs, row.system, row.name)?;

@@ -56,6 +56,9 @@ enum Verb {
         /// Print what getrusage counted in the rounds; status 1 if it is not as expected
         #[arg(long)]
         verify: bool,
+        /// Write a line before the rounds and one after them, and go on when a line can be read
+        #[arg(long)]
+        gate: bool,
     },
     /// The second start of `run`: pinned, and without randomization of addresses
     #[command(hide = true)]
@@ -67,6 +70,9 @@ enum Verb {
         /// As for `run`, always as long
         #[arg(action = clap::ArgAction::Set)]
         verify: bool,
+        /// As for `run`, always as long
+        #[arg(action = clap::ArgAction::Set)]
+        gate: bool,
     },
 }
 
@@ -83,11 +89,11 @@ fn main() -> ExitCode {
 fn act(verb: Verb) -> io::Result<ExitCode> {
     match verb {
         Verb::List { json } => table::list(json).map(|()| ExitCode::SUCCESS),
-        Verb::Run { name, rounds, verify } => {
-            Err(start::again(table::find(&name)?, rounds, verify))
+        Verb::Run { name, rounds, verify, gate } => {
+            Err(start::again(table::find(&name)?, rounds, verify, gate))
         }
-        Verb::Execute { name, rounds, verify } => {
-            rounds::execute(table::find(&name)?, rounds, verify)
+        Verb::Execute { name, rounds, verify, gate } => {
+            rounds::execute(table::find(&name)?, rounds, verify, gate)
         }
     }
 }

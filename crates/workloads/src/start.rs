@@ -13,13 +13,13 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 /// Starts again. Returns only on failure.
-pub fn again(workload: &Workload, rounds: u32, verify: bool) -> io::Error {
+pub fn again(workload: &Workload, rounds: u32, verify: bool, gate: bool) -> io::Error {
     prepare(workload).err().unwrap_or_else(|| {
         Command::new("/proc/self/exe")
             .arg0("needless-workload")
             // Arguments of one length: the stack starts at the same place.
             .args(["execute", workload.name])
-            .args([format!("{rounds:010}"), verify.to_string()])
+            .args([format!("{rounds:010}"), verify.to_string(), gate.to_string()])
             // The C library registers restartable sequences, and the kernel then writes to the
             // thread's memory whenever it was preempted: a fault after a fork.
             .env("GLIBC_TUNABLES", "glibc.pthread.rseq=0")

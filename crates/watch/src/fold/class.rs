@@ -118,6 +118,7 @@ rules! {
     NoEnd: Failed, Certain, "signal or fix-up", "the kernel did not count it: a signal, or a fault that kernel code expects";
     Unmapped: Unknown, Unknown, "unknown memory", "memory whose mapping was not seen; nothing was allocated";
     HintOrZero: Unknown, Unknown, "unknown: zero page or hint", "a read of private memory without a page: the zero page or a sample of NUMA balancing";
+    NotOver: Unknown, Unknown, "unknown: not over", "neither the kernel's count nor anything else of the thread was seen after it";
     NoStart: Unknown, Unknown, "unknown: no exception seen", "the exception was not seen, only that the kernel counted a fault";
 }
 
@@ -161,7 +162,9 @@ const WRITE: u8 = 2;
 /// Assigns the rule.
 pub fn classify(seen: &Seen, context: Context) -> Reason {
     let present = seen.code & PRESENT != 0;
-    if seen.resolved && (present || seen.allocated.is_none()) {
+    // For a missing page the kernel allocates one before it asks, and frees it (6.12 to 7.3,
+    // mm/memory.c: do_anonymous_page).
+    if seen.resolved && (present || seen.undone || seen.allocated.is_none()) {
         return Reason::Resolved;
     }
     if seen.undone {
@@ -251,6 +254,8 @@ mod tests {
         assert_eq!(class(Seen { undone: true, ..seen(6, zeroed) }), Class::Spurious);
         assert_eq!(class(Seen { resolved: true, ..seen(6, None) }), Class::Userfaultfd);
         assert_eq!(class(Seen { resolved: true, ..seen(6, zeroed) }), Class::FirstTouch);
+        let asked = Seen { resolved: true, undone: true, ..seen(6, zeroed) };
+        assert_eq!(class(asked), Class::Userfaultfd);
         assert_eq!(class(seen(6, Some((9, true)))), Class::HugePage);
     }
 

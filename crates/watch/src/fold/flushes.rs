@@ -59,6 +59,7 @@ pub struct Batch {
 impl Fold {
     /// One event of `tlb:tlb_flush`.
     pub(super) fn flush(&mut self, record: &Record, reason: u8, pages: i64) {
+        self.totals.flush_events += u64::from(!matches!(reason, REMOTE | WRONG_CPU));
         match reason {
             SEND | LOCAL_BATCH | LOCAL_MM => {
                 let watched = self.all || self.threads.contains_key(&record.tid);
@@ -75,10 +76,8 @@ impl Fold {
             REMOTE | WRONG_CPU => self.receive(record, reason, pages),
             TASK_SWITCH => {
                 self.victims.goes_on(record.cpu);
-                if self.threads.contains_key(&record.tid) {
-                    let (flushed, kept) = &mut self.totals.switches;
-                    *(if pages == 0 { kept } else { flushed }) += 1;
-                }
+                let (flushed, kept) = &mut self.totals.switches;
+                *(if pages == 0 { kept } else { flushed }) += 1;
             }
             _ => {}
         }

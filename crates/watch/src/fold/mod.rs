@@ -73,7 +73,7 @@ pub struct Totals {
     pub needless: FxHashMap<(Needless, Cause), NeedlessCount>,
     /// Records.
     pub records: u64,
-    /// Of these, events of `tlb:tlb_flush`, whoever's.
+    /// Of these, flushes and switches of address spaces.
     pub flush_events: u64,
     /// Records lost as the rings tell it themselves.
     pub lost_records: u64,
@@ -146,7 +146,6 @@ impl Fold {
     pub fn record(&mut self, record: Record) {
         self.totals.records += 1;
         if let What::Flush { reason, pages } = record.what {
-            self.totals.flush_events += 1;
             return self.flush(&record, reason, pages);
         }
         if !matches!(record.what, What::Call { .. } | What::Free { .. } | What::Alloc { .. }) {
@@ -212,6 +211,10 @@ impl Fold {
 
     /// Ends the fold: faults that are open have no class.
     pub fn finish(mut self) -> (Totals, Victims, CallSites) {
+        let open = self.threads.values().filter(|thread| thread.fault.is_some()).count() as u64;
+        if open > 0 {
+            self.totals.faults.entry(Reason::NotOver).or_default().faults += open;
+        }
         self.victims.name_all(&self.threads_by_name());
         (std::mem::take(&mut self.totals), self.victims, self.sites.named())
     }

@@ -1,8 +1,9 @@
 //! Who interrupted whom, and what it cost.
 //!
 //! A sender waits until every CPU it asked has answered, so at most one send per CPU is
-//! outstanding, and it no longer is when its CPU goes on with something else. Where several are,
-//! one of the interrupted thread's own process is taken, and of these the newest.
+//! outstanding, and it no longer is when its CPU goes on with something else, or after a while, since
+//! of tasks that are not watched little is seen. Where several are, one of the interrupted thread's
+//! own process is taken, and of these the newest.
 
 use crate::record::Record;
 use rustc_hash::FxHashMap;
@@ -38,6 +39,9 @@ struct Send {
     pid: i32,
     tid: i32,
 }
+
+/// No answer takes so long, but where a virtual CPU does not run.
+const STALE_NS: u64 = 20_000_000;
 
 /// More pairs than this are counted together.
 const MOST_PAIRS: usize = 4096;
@@ -118,7 +122,9 @@ impl Victims {
 
     /// The send that interrupted a CPU, and whether it might have been another one.
     fn sender_of(&self, record: &Record) -> (Option<Send>, bool) {
-        let others = self.outstanding.iter().filter(|(cpu, _)| **cpu != record.cpu);
+        let others = self.outstanding.iter().filter(|(cpu, send)| {
+            **cpu != record.cpu && record.time.saturating_sub(send.time) < STALE_NS
+        });
         let mut candidates: Vec<Send> = others.map(|(_, send)| *send).collect();
         candidates.sort_by_key(|send| (send.pid != record.pid, std::cmp::Reverse(send.time)));
         let guessed = match candidates[..] {

@@ -303,7 +303,29 @@ pub fn checks() -> Vec<Check> {
         found: check.detail,
         help: check.remedy,
     };
-    needless_live::doctor().into_iter().map(check).collect()
+    let mut checks: Vec<Check> = needless_live::doctor().into_iter().map(check).collect();
+    let last = checks.len().saturating_sub(1);
+    checks.insert(last, watching());
+    checks
+}
+
+/// What `needless stat` would lack here.
+fn watching() -> Check {
+    let (state, found, help) = match needless_watch::doctor::missing() {
+        Ok(missing) if missing.is_empty() => (State::Ok, "everything".to_owned(), None),
+        Ok(missing) => {
+            let one =
+                |part: &needless_watch::rings::Missing| format!("{} ({})", part.lacks, part.what);
+            let lacks = missing.iter().map(one).collect::<Vec<_>>().join("; ");
+            let help = "a newer kernel; the rest of the report comes all the same".to_owned();
+            (State::Warning, format!("without {lacks}"), Some(help))
+        }
+        Err(error) => {
+            let found = format!("counters only, no events: {error}");
+            (State::Missing, found, Some("see privilege and tracefs".to_owned()))
+        }
+    };
+    Check { name: "needless stat".to_owned(), state, found, help }
 }
 
 /// The environment, as every live result records it.

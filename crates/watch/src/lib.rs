@@ -11,6 +11,7 @@
 
 pub mod child;
 pub mod counters;
+pub mod doctor;
 pub mod fold;
 pub mod maps;
 pub mod observation;

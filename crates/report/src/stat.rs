@@ -189,7 +189,8 @@ fn call_sites(seen: &[&Events], style: Style) -> String {
     );
     for site in called.sites.iter().take(MOST_SITES) {
         let share = 100 * site.samples / called.samples;
-        let user: Vec<&str> = site.user.iter().take(MOST_FRAMES).map(String::as_str).collect();
+        let user: Vec<String> =
+            site.user.iter().take(MOST_FRAMES).map(|name| brief(name)).collect();
         let user = if user.is_empty() { "no user stack".to_owned() } else { user.join(" < ") };
         text += &(style.wrap(&format!("  {share:>3}%  {}: {user}", site.cause), 8) + "\n");
         let kernel = site.kernel.iter().map(String::as_str);
@@ -198,6 +199,21 @@ fn call_sites(seen: &[&Events], style: Style) -> String {
             .collect();
         text +=
             &(style.dim(style.wrap(&format!("        kernel: {}", kernel.join(" < ")), 10)) + "\n");
+    }
+    text
+}
+
+/// A C++ function's name without parameters and template arguments, which JSON has.
+fn brief(name: &str) -> String {
+    let (mut text, mut depth) = (String::new(), 0_u32);
+    for (at, letter) in name.char_indices() {
+        match letter {
+            '<' if at > 0 && !name[..at].ends_with("operator") => depth += 1,
+            '(' if at > 0 => depth += 1,
+            '>' | ')' if depth > 0 => depth -= 1,
+            _ if depth == 0 => text.push(letter),
+            _ => {}
+        }
     }
     text
 }
@@ -375,6 +391,14 @@ mod tests {
         assert_eq!(time(1_500), "1.50 us");
         assert_eq!(spread(&[3, 1, 2], number), "2 (1..3)");
         assert_eq!(spread(&[3, 3], number), "3");
+    }
+
+    #[test]
+    fn names_are_brief() {
+        let long = "std::vector<int, std::allocator<int>>::push_back(int const&)";
+        assert_eq!(brief(long), "std::vector::push_back");
+        assert_eq!(brief("<alloc::vec::Vec<T> as Drop>::drop"), "<alloc::vec::Vec as Drop>::drop");
+        assert_eq!(brief("main"), "main");
     }
 
     #[test]

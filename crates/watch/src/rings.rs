@@ -110,6 +110,7 @@ impl Rings {
                 Err(error) => return Err(error.into()),
             }
         }
+        rings.choose_timing(&mut rows);
         rings.present = rows.iter().map(|(_, found)| found.point).collect();
         let flush = rows.iter().find(|(row, _)| row.point == Point::Flush).map(|(_, found)| found);
         for cpu in online() {
@@ -123,6 +124,21 @@ impl Rings {
             }
         }
         Ok(rings)
+    }
+
+    /// Functions called by interrupts, or else the interrupts, but not both.
+    fn choose_timing(&mut self, rows: &mut Vec<(&Row, Found)>) {
+        let of_interrupts = |row: &Row| row.system == tracepoints::INTERRUPTS;
+        let timed = |row: &Row| row.point == Point::CallBegin;
+        if rows.iter().any(|(row, _)| timed(row) && !of_interrupts(row)) {
+            rows.retain(|(row, _)| !of_interrupts(row));
+        }
+        let found = rows.iter().any(|(row, _)| timed(row));
+        self.missing.retain(|missing| {
+            let interrupts = missing.what.starts_with(tracepoints::INTERRUPTS);
+            let calls = missing.what.starts_with("csd:");
+            !(interrupts || found && calls)
+        });
     }
 
     fn miss(&mut self, row: &Row, why: &dyn ToString) {

@@ -114,8 +114,9 @@ pub fn local_flush() -> Option<String> {
     Some("reason == 2 || reason == 3".to_owned())
 }
 
-/// The table. `csd:*` exists from 6.5 on.
-pub const TABLE: [Row; 16] = [
+/// The table. `csd:*` exists from 6.5 on; before it there are the interrupts themselves, which
+/// paravirtual machines do without.
+pub const TABLE: [Row; 20] = [
     row(
         Point::FaultUser,
         "exceptions",
@@ -237,7 +238,18 @@ pub const TABLE: [Row; 16] = [
         "the time that interrupted threads lose",
     ),
     row(Point::CallEnd, "csd", "csd_function_exit", &[], "the time that interrupted threads lose"),
+    in_interrupt(Point::CallBegin, "call_function_entry"),
+    in_interrupt(Point::CallEnd, "call_function_exit"),
+    in_interrupt(Point::CallBegin, "call_function_single_entry"),
+    in_interrupt(Point::CallEnd, "call_function_single_exit"),
 ];
+
+const fn in_interrupt(point: Point, name: &'static str) -> Row {
+    row(point, INTERRUPTS, name, &[], "the time that interrupted threads lose")
+}
+
+/// The group of the tracepoints that are watched where `csd` is missing.
+pub const INTERRUPTS: &str = "irq_vectors";
 
 const fn row(
     point: Point,

@@ -124,7 +124,7 @@ fn faults(seen: &[&Events], stat: &Stat<'_>, style: Style) -> String {
     }
     let without: Vec<u64> =
         seen.iter().filter_map(|events| events.faults_without_exception).collect();
-    if without.len() == seen.len() {
+    if without.len() == seen.len() && without.iter().any(|faults| *faults > 0) {
         let told = vec![
             "without an exception".into(),
             "certain".into(),
@@ -151,8 +151,9 @@ fn faults(seen: &[&Events], stat: &Stat<'_>, style: Style) -> String {
 
 fn flushes(seen: &[&Events], style: Style) -> String {
     let rows = together(seen.iter().map(|events| {
-        let figures =
-            |row: &needless_watch::observation::Flushes| [row.sent, row.local, row.full, row.pages];
+        let figures = |row: &needless_watch::observation::Flushes| {
+            [row.sent, row.interrupts, row.local, row.full, row.pages]
+        };
         events.flushes.iter().map(|row| (row.cause.clone(), figures(row))).collect()
     }));
     let cell = |column: &Vec<u64>| spread(column, number);
@@ -165,14 +166,15 @@ fn flushes(seen: &[&Events], style: Style) -> String {
     let switched: Vec<u64> = seen.iter().map(|events| events.switches_flushed).collect();
     if switched.iter().any(|times| *times > 0) {
         let name = "context switch".to_owned();
-        cells.push(vec![name, "0".into(), cell(&switched), cell(&switched), "0".into()]);
+        let none = || "0".to_owned();
+        cells.push(vec![name, none(), none(), cell(&switched), cell(&switched), none()]);
     }
     if cells.is_empty() {
         return "no TLB flush\n".to_owned();
     }
-    let header =
-        ["flushes by cause", "sent to other CPUs", "local", "of these full", "pages of the others"];
-    plain_table(&header, cells, 1, style) + "\n"
+    let header = ["flushes by cause", "sent", "interrupts", "local", "full", "pages of the others"];
+    let how = "sent: other CPUs were asked; those that were idle by then were not interrupted. full: of both, those of everything";
+    plain_table(&header, cells, 1, style) + "\n" + &style.dim(style.wrap(how, 2)) + "\n"
 }
 
 /// Stacks differ from run to run as well.
@@ -188,17 +190,19 @@ fn call_sites(seen: &[&Events], style: Style) -> String {
         called.rate
     );
     for site in called.sites.iter().take(MOST_SITES) {
-        let share = 100 * site.samples / called.samples;
         let user: Vec<String> =
             site.user.iter().take(MOST_FRAMES).map(|name| brief(name)).collect();
         let user = if user.is_empty() { "no user stack".to_owned() } else { user.join(" < ") };
-        text += &(style.wrap(&format!("  {share:>3}%  {}: {user}", site.cause), 8) + "\n");
+        text += &(style.wrap(&format!("  {:>3} x {}: {user}", site.samples, site.cause), 8) + "\n");
         let kernel = site.kernel.iter().map(String::as_str);
         let kernel: Vec<&str> = kernel
             .filter(|name| !name.contains("trace_event") && !name.starts_with("perf_"))
             .collect();
         text +=
             &(style.dim(style.wrap(&format!("        kernel: {}", kernel.join(" < ")), 10)) + "\n");
+    }
+    if let Some(more) = called.sites.len().checked_sub(MOST_SITES).filter(|more| *more > 0) {
+        text += &format!("  and {}, in --format json\n", count(more, "more site"));
     }
     text
 }
@@ -245,7 +249,7 @@ fn interrupts(seen: &[&Events], style: Style) -> String {
         [&*format!("who interrupts{last}"), "whom", "interrupts", "nothing to flush", "time lost"];
     let mut text = plain_table(&header, cells.collect(), 2, style) + "\n";
     if let Some(more) = events.interrupts.len().checked_sub(MOST_PAIRS).filter(|more| *more > 0) {
-        text += &format!("and {} more pairs, in --format json\n", more);
+        text += &format!("and {}, in --format json\n", count(more, "more pair"));
     }
     let guessed: u64 = events.interrupts.iter().map(|row| row.guessed).sum();
     if guessed > 0 {
@@ -260,7 +264,7 @@ fn interrupts(seen: &[&Events], style: Style) -> String {
             time(each),
             number(events.interrupts_timed)
         ),
-        None => "time lost: not visible, this kernel does not show when functions called by interrupts begin and end".to_owned(),
+        None => "time lost: none of these interrupts was timed".to_owned(),
     };
     text + &style.dim(style.wrap(&how, 2)) + "\n"
 }
@@ -273,23 +277,27 @@ fn needless(seen: &[&Events], style: Style) -> String {
     }
     let rows = together(told.iter().map(|findings| {
         let key =
-            |row: &Finding| (row.what, row.cause.clone(), row.evidence, row.remedy, row.policy);
+            |row: &Finding| ((row.what, row.evidence, row.remedy, row.policy), row.cause.clone());
         findings.iter().map(|row| (key(row), [row.times, row.certain])).collect()
     }));
+    let usual = |times: &[u64]| median(times).is_some_and(|median| median.median > 0);
+    let rows: Vec<_> = rows.into_iter().filter(|(_, [times, _])| usual(times)).collect();
     if rows.is_empty() {
         return "needless: nothing for which there is evidence\n".to_owned();
     }
     let mut text = String::new();
-    for ((what, cause, evidence, remedy, policy), [times, certain]) in rows {
-        let sure = if times == certain {
-            "certain".to_owned()
-        } else if certain.iter().all(|certain| *certain == 0) {
-            "likely".to_owned()
-        } else {
-            format!("{} of them certain", spread(&certain, number))
-        };
-        let line =
-            format!("needless: {} x {what}, caused by {cause} ({sure})", spread(&times, number));
+    let mut done = Vec::new();
+    for ((kind, _), _) in &rows {
+        if done.contains(kind) {
+            continue;
+        }
+        done.push(*kind);
+        let (what, evidence, remedy, policy) = kind;
+        let of_kind = rows.iter().filter(|((other, _), _)| other == kind);
+        let causes = of_kind.map(|((_, cause), [times, certain])| {
+            format!("{} x by {cause} ({})", spread(times, number), sureness(times, certain))
+        });
+        let line = format!("needless: {what}, {}", causes.collect::<Vec<_>>().join(", "));
         text += &(style.bold(style.wrap(&line, 4)) + "\n");
         text += &(style.wrap(&format!("  evidence: {evidence}"), 4) + "\n");
         let policy = policy.map(|policy| format!(" (policy {policy}: needless policies)"));
@@ -297,6 +305,16 @@ fn needless(seen: &[&Events], style: Style) -> String {
             &(style.wrap(&format!("  remedy: {remedy}{}", policy.unwrap_or_default()), 4) + "\n");
     }
     text
+}
+
+fn sureness(times: &[u64], certain: &[u64]) -> String {
+    if times == certain {
+        "certain".to_owned()
+    } else if certain.iter().all(|certain| *certain == 0) {
+        "likely".to_owned()
+    } else {
+        format!("{} of them certain", spread(certain, number))
+    }
 }
 
 /// Counters of the machine that are not zero.

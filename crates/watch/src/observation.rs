@@ -99,6 +99,8 @@ pub struct Flushes {
     pub full: u64,
     /// Pages that the others covered, all together.
     pub pages: u64,
+    /// Interrupts that they caused. A CPU that is idle by then is asked and not interrupted.
+    pub interrupts: u64,
 }
 
 /// Interrupts from one task to another.
@@ -186,8 +188,8 @@ fn told(needless: Needless) -> Told {
         },
         Needless::CopyOfFreed => Told {
             what: "copy of a page that nobody else had",
-            evidence: "a page was freed in the same fault, and not by an interrupt",
-            remedy: "a kernel from 6.1 on; MADV_POPULATE_WRITE before other threads or devices take references",
+            evidence: "the old page's frame was freed in the same fault",
+            remedy: "before 6.1 a newer kernel, which drains LRU batches first; else fewer short-lived references to pages that are written (pins, other processes)",
             policy: Some("reuse"),
         },
         Needless::CopyAfterSwapIn => Told {
@@ -283,6 +285,7 @@ fn flushes(totals: &Totals) -> Vec<Flushes> {
             local: count.local,
             full: count.full,
             pages: count.pages,
+            interrupts: count.interrupts,
         })
         .collect()
 }

@@ -46,6 +46,16 @@ pub enum What {
     Lost { records: u64 },
 }
 
+impl What {
+    /// Whether the task went on with something, so that no flush that it issued is under way.
+    pub const fn is_progress(&self) -> bool {
+        matches!(
+            self,
+            What::Fault { .. } | What::FaultDone { .. } | What::Enter { .. } | What::Exit { .. }
+        )
+    }
+}
+
 /// A mapping as the kernel reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {

@@ -328,6 +328,9 @@ impl Events {
             }
             Target::All => None,
         };
+        // Closing each tracepoint takes the kernel tens of milliseconds, which nobody has to wait for.
+        let rings = self.rings;
+        std::thread::spawn(move || drop(rings));
         let (totals, victims, call_sites) = self.fold.finish();
         let watching = Watching {
             records: totals.records,

@@ -55,7 +55,8 @@ struct Place {
 /// Samples by stack.
 #[derive(Default)]
 pub struct Sites {
-    counts: FxHashMap<(Cause, Vec<u64>, Vec<Place>), u64>,
+    /// By cause and user stack: how often, and the kernel stack of the first.
+    counts: FxHashMap<(Cause, Vec<Place>), (u64, Vec<u64>)>,
     tables: FxHashMap<Arc<str>, Option<Tables>>,
     samples: u64,
     beyond: u64,
@@ -76,7 +77,7 @@ pub struct Site {
     pub samples: u64,
     /// The user's functions, innermost first.
     pub user: Vec<String>,
-    /// The kernel's functions, innermost first.
+    /// The kernel's functions of the first sample, innermost first.
     pub kernel: Vec<String>,
 }
 
@@ -110,12 +111,12 @@ impl Sites {
             Some((file, offset)) => Place { file: Some(file), offset },
             None => Place { file: None, offset: address },
         });
-        let key = (cause, sample.kernel.clone(), user.collect::<Vec<_>>());
+        let key = (cause, user.collect::<Vec<_>>());
         if self.counts.len() >= MOST_SITES && !self.counts.contains_key(&key) {
             self.beyond += 1;
             return;
         }
-        *self.counts.entry(key).or_default() += 1;
+        self.counts.entry(key).or_insert_with(|| (0, sample.kernel.clone())).0 += 1;
     }
 
     /// Addresses of the user's frames, innermost first; return addresses point into the call.
@@ -187,9 +188,9 @@ impl Sites {
     pub fn named(&self) -> CallSites {
         let symbolizer = Symbolizer::new();
         let mut rows: Vec<_> = self.counts.iter().collect();
-        rows.sort_by(|a, b| (b.1, &a.0.0).cmp(&(a.1, &b.0.0)));
+        rows.sort_by(|a, b| (b.1.0, &a.0.0).cmp(&(a.1.0, &b.0.0)));
         let mut known = FxHashMap::default();
-        let sites = rows.into_iter().map(|((cause, kernel, user), samples)| Site {
+        let sites = rows.into_iter().map(|((cause, user), (samples, kernel))| Site {
             cause: cause.name(),
             samples: *samples,
             user: user.iter().map(|place| place.name(&symbolizer, &mut known)).collect(),

@@ -14,6 +14,8 @@ pub enum Cause {
     Reclaim,
     /// A task that is not watched.
     Stranger,
+    /// A task that could not be told.
+    Unknown,
     /// Work in the kernel outside every system call that is watched.
     Elsewhere,
 }
@@ -26,6 +28,7 @@ impl Cause {
             Cause::Call(number, detail) => syscalls::name(*number, *detail),
             Cause::Reclaim => "direct reclaim".to_owned(),
             Cause::Stranger => "tasks that are not watched".to_owned(),
+            Cause::Unknown => "unknown".to_owned(),
             Cause::Elsewhere => "elsewhere in the kernel".to_owned(),
         }
     }

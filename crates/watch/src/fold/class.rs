@@ -167,13 +167,14 @@ pub fn classify(seen: &Seen, context: Context) -> Reason {
     if seen.resolved && (present || seen.undone || seen.allocated.is_none()) {
         return Reason::Resolved;
     }
-    if seen.undone {
-        return Reason::Raced;
-    }
     if seen.memory == Some(Memory::Hugetlb) {
         return Reason::Hugetlb;
     }
     let of_file = seen.file_fault || seen.memory == Some(Memory::PrivateFile);
+    // Faults on files free page tables that they did not need, and readahead's pages.
+    if seen.undone && !seen.major && !of_file {
+        return Reason::Raced;
+    }
     if seen.allocated.is_some_and(|(order, _)| order > 0) && !seen.major && !of_file {
         return Reason::Huge;
     }
@@ -268,6 +269,7 @@ mod tests {
         let readahead =
             Seen { file_fault: true, major: true, allocated: Some((2, false)), ..seen(4, private) };
         assert_eq!(class(readahead), Class::FileMap);
+        assert_eq!(class(Seen { undone: true, ..readahead }), Class::FileMap);
         assert_eq!(class(Seen { allocated: Some((0, false)), ..seen(6, private) }), Class::CowCopy);
         assert_eq!(class(seen(6, shared)), Class::SharedDirty);
         assert_eq!(class(seen(7, shared)), Class::SharedDirty);

@@ -1,31 +1,48 @@
-//! Pages that a read brought back from swap and that nobody else can have: a copy of one of them
-//! is needless.
+//! What is known of a process's private pages: in which frame a page is, and whether it is fresh from
+//! swap. A copy is needless if the old frame is freed in the same fault, or if nobody else can have
+//! had the page.
 
 use super::Class;
-use rustc_hash::FxHashSet;
+use rustc_hash::FxHashMap;
 
 /// No more pages are remembered: beyond that a needless copy may be missed.
 const MOST: usize = 1 << 16;
 
-/// The pages of one process that a read has swapped in since its last fork.
-#[derive(Debug, Default)]
-pub struct SwappedIn {
-    pages: FxHashSet<u64>,
+#[derive(Copy, Clone, Debug)]
+struct Page {
+    frame: u64,
+    from_swap: bool,
 }
 
-impl SwappedIn {
-    /// Remembers or forgets a page; true if it was a page of this kind before.
-    pub fn fault(&mut self, class: Class, page: u64, code: u8) -> bool {
-        const WRITE: u8 = 2;
-        let known = !self.pages.is_empty() && self.pages.remove(&page);
-        if class == Class::SwapIn && code & WRITE == 0 && self.pages.len() < MOST {
-            self.pages.insert(page);
-        }
-        known
+/// The pages of one process that got their frame in a fault.
+#[derive(Debug, Default)]
+pub struct Pages {
+    known: FxHashMap<u64, Page>,
+}
+
+impl Pages {
+    /// The frame that a page has, if known, and whether a read brought it from swap.
+    pub fn before(&self, page: u64) -> Option<(u64, bool)> {
+        self.known.get(&page).map(|page| (page.frame, page.from_swap))
     }
 
-    /// A fork shares all pages.
-    pub fn clear(&mut self) {
-        self.pages.clear();
+    /// A fault of a class that ended, and the frame that was allocated in it.
+    pub fn fault(&mut self, class: Class, page: u64, write: bool, frame: Option<u64>) {
+        let from_swap = class == Class::SwapIn && !write;
+        match frame {
+            Some(frame) if self.known.len() < MOST || self.known.contains_key(&page) => {
+                self.known.insert(page, Page { frame, from_swap });
+            }
+            Some(_) => {}
+            // It is writable now, or another page.
+            None => {
+                self.known.remove(&page);
+            }
+        }
+    }
+
+    /// A fork shares all pages: none is only this process's.
+    pub fn shared(&mut self) {
+        self.known.values_mut().for_each(|page| page.from_swap = false);
     }
 }

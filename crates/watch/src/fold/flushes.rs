@@ -27,6 +27,8 @@ pub struct FlushCount {
     pub full: u64,
     /// Pages of the others, all together.
     pub pages: u64,
+    /// Interrupts that they caused.
+    pub interrupts: u64,
 }
 
 /// One flush as it is issued.
@@ -91,20 +93,25 @@ impl Fold {
         let watched = |tid| self.all || self.threads.contains_key(&tid);
         let victim_watched = watched(record.tid);
         let Some(sender) = self.victims.received(record, &watched) else { return };
+        let cause = self.cause_now(sender);
+        if watched(sender) {
+            self.totals.flushes.entry(cause.clone()).or_default().interrupts += 1;
+        }
         let needless = match (reason, pages) {
             (WRONG_CPU, _) => Needless::WrongCpu,
             (_, 0) => Needless::EmptyInterrupt,
             _ => return,
         };
         if victim_watched || watched(sender) {
-            let cause = self.cause_now(sender);
             self.needless(needless, cause, true);
         }
     }
 
     /// What a thread is doing, as far as it is known now: a fault's class is known at its end.
     pub(super) fn cause_now(&self, tid: i32) -> Cause {
-        let Some(thread) = self.threads.get(&tid) else { return Cause::Stranger };
+        let Some(thread) = self.threads.get(&tid) else {
+            return if tid == 0 || self.all { Cause::Unknown } else { Cause::Stranger };
+        };
         match (&thread.fault, &thread.call) {
             _ if thread.reclaiming => Cause::Reclaim,
             (Some(open), _) => Cause::Fault(classify(&open.seen, self.context).rule().class),

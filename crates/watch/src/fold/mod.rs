@@ -20,7 +20,7 @@ use crate::sites::{CallSites, Sample, Sites};
 use crate::syscalls::{self, Kind};
 use cause::Call;
 use class::Seen;
-use copies::SwappedIn;
+use copies::Pages;
 use flushes::Issue;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -86,7 +86,7 @@ struct Open {
     address: u64,
     seen: Seen,
     pfn: u64,
-    freed_other: bool,
+    freed: Vec<u64>,
     flushes: Vec<Issue>,
 }
 
@@ -106,7 +106,7 @@ struct Process {
     maps: Maps,
     userfaultfd: bool,
     forked: bool,
-    swapped_in: SwappedIn,
+    pages: Pages,
     batch: flushes::Batch,
 }
 
@@ -137,8 +137,12 @@ impl Fold {
     /// Makes a thread known that runs already.
     pub fn introduce(&mut self, pid: i32, tid: i32, name: &str, maps: &Maps, userfaultfd: bool) {
         self.threads.entry(tid).or_default().pid = pid;
+        self.victims.named(tid, name);
         let process = self.processes.entry(pid).or_default();
-        (process.name, process.maps) = (name.into(), maps.clone());
+        if pid == tid {
+            process.name = name.into();
+        }
+        process.maps = maps.clone();
         process.userfaultfd |= userfaultfd;
     }
 
@@ -148,7 +152,7 @@ impl Fold {
         if let What::Flush { reason, pages } = record.what {
             return self.flush(&record, reason, pages);
         }
-        if !matches!(record.what, What::Call { .. } | What::Free { .. } | What::Alloc { .. }) {
+        if record.what.is_progress() {
             self.victims.goes_on(record.cpu);
         }
         if let What::Lost { records } = record.what {
@@ -170,7 +174,8 @@ impl Fold {
             What::Free { pfn } => {
                 if let Some(open) = &mut thread.fault {
                     let own = open.seen.allocated.is_some() && open.pfn == pfn;
-                    *(if own { &mut open.seen.undone } else { &mut open.freed_other }) = true;
+                    open.seen.undone |= own;
+                    open.freed.push(pfn);
                 }
             }
             What::MapPages => {
@@ -257,7 +262,7 @@ impl Fold {
             address,
             seen,
             pfn: 0,
-            freed_other: false,
+            freed: Vec::new(),
             flushes: Vec::new(),
         });
     }
@@ -285,21 +290,26 @@ impl Fold {
         count.faults += 1;
         count.time_ns += record.time.saturating_sub(open.start);
         let class = reason.rule().class;
-        if let Some(process) = self.processes.get_mut(&record.pid) {
-            let page = open.address >> PAGE_BITS;
-            let evidence = process.swapped_in.fault(class, page, open.seen.code);
-            let needless = match evidence {
-                _ if class != Class::CowCopy => None,
-                // Which page was freed is not visible: another one may have had its last user.
-                _ if open.freed_other => Some((Needless::CopyOfFreed, false)),
-                true => Some((Needless::CopyAfterSwapIn, !process.forked)),
-                false => None,
-            };
-            if let Some((needless, certain)) = needless {
-                self.needless(needless, Cause::Fault(class), certain);
-            }
-        }
+        self.copied(record.pid, &open, class);
         self.issued(record.tid, open.flushes, Cause::Fault(class));
+    }
+
+    /// Remembers where a page is now, and whether the fault copied it needlessly.
+    fn copied(&mut self, pid: i32, open: &Open, class: Class) {
+        if let Some(process) = self.processes.get_mut(&pid) {
+            const WRITE: u8 = 2;
+            let page = open.address >> PAGE_BITS;
+            let before = process.pages.before(page).filter(|_| class == Class::CowCopy);
+            let frame = open.seen.allocated.filter(|(order, _)| *order == 0).map(|_| open.pfn);
+            process.pages.fault(class, page, open.seen.code & WRITE != 0, frame);
+            let certain = !process.forked;
+            let needless = match before {
+                Some((old, _)) if open.freed.contains(&old) => Needless::CopyOfFreed,
+                Some((_, true)) => Needless::CopyAfterSwapIn,
+                _ => return,
+            };
+            self.needless(needless, Cause::Fault(class), certain);
+        }
     }
 
     fn needless(&mut self, needless: Needless, cause: Cause, certain: bool) {
@@ -314,7 +324,7 @@ impl Fold {
         process.userfaultfd |= call.number == libc::SYS_userfaultfd as i32;
         if call.kind() == Kind::Fork {
             process.forked = true;
-            process.swapped_in.clear();
+            process.pages.shared();
         }
         let thread = self.threads.entry(record.tid).or_default();
         (thread.call, thread.half) = (Some(call), flushes::Half::default());
@@ -348,7 +358,8 @@ impl Fold {
             return;
         }
         let Some(process) = self.processes.get_mut(&parent) else { return };
-        (process.forked, process.swapped_in) = (true, SwappedIn::default());
+        process.forked = true;
+        process.pages.shared();
         let (name, maps) = (process.name.clone(), process.maps.clone());
         let child = Process { name, maps, forked: true, ..Process::default() };
         self.processes.insert(pid, child);

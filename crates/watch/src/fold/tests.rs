@@ -140,12 +140,19 @@ fn after_a_fork_a_copy_of_a_swapped_page_is_needed() {
 }
 
 #[test]
-fn a_copy_in_which_a_page_is_freed_is_likely_needless() {
+fn a_copy_whose_old_page_is_freed_at_once_is_needless() {
     let mut script = Script::new(false);
+    // Another page is freed in the first copy.
+    script.fault(0x2000, 6, Some(true), false);
+    script.then(What::Fault { address: 0x2000, code: 7, user: true });
+    script.then(What::Alloc { pfn: 9, order: 0, zeroed: false });
+    script.then(What::Free { pfn: 77 }).then(What::FaultDone { address: 0x2000, major: false });
+    assert_eq!(script.found(Needless::CopyOfFreed), (0, 0));
+    script.fault(0x1000, 6, Some(true), false);
     script.then(What::Fault { address: 0x1000, code: 7, user: true });
     script.then(What::Alloc { pfn: 8, order: 0, zeroed: false }).flush(3, 1);
     script.then(What::Free { pfn: 7 }).then(What::FaultDone { address: 0x1000, major: false });
-    assert_eq!(script.found(Needless::CopyOfFreed), (1, 0));
+    assert_eq!(script.found(Needless::CopyOfFreed), (1, 1));
     assert_eq!(script.flushes(&Cause::Fault(Class::CowCopy)), (0, 1));
 }
 
@@ -159,9 +166,12 @@ fn who_interrupted_whom() {
     script.done(libc::SYS_munmap);
     // Of a send that is over nobody is the sender.
     script.on(1, OTHER, What::Flush { reason: 1, pages: 0 });
-    let (_, victims, _) = std::mem::replace(&mut script.fold, Script::new(false).fold).finish();
+    let (totals, victims, _) =
+        std::mem::replace(&mut script.fold, Script::new(false).fold).finish();
     let pair = |from| victims.pairs[&(from, Task::Thread(OTHER))];
     assert_eq!(pair(Task::Thread(PID)).interrupts, 1);
+    let count = totals.flushes[&Cause::Call(libc::SYS_munmap as i32, 0)];
+    assert_eq!(count.interrupts, 1);
     assert_eq!((pair(Task::Unknown).interrupts, pair(Task::Unknown).empty), (1, 1));
     assert_eq!(victims.times, [20]);
 }

@@ -5,7 +5,7 @@
 //! of tasks that are not watched little is seen. Where several are, one of the interrupted thread's
 //! own process is taken, and of these the newest.
 
-use crate::record::Record;
+use crate::record::{Record, What};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
@@ -109,13 +109,13 @@ impl Victims {
                 && !watched(tid)
             {
                 let comm = std::fs::read_to_string(format!("/proc/{tid}/comm")).unwrap_or_default();
-                self.names.insert(tid, (0, comm.trim().into()));
+                let comm = if comm.is_empty() { "ended" } else { comm.trim() };
+                self.names.insert(tid, (0, comm.into()));
             }
         }
         let count = self.pairs.entry(pair).or_default();
         count.interrupts += 1;
-        count.empty +=
-            u64::from(matches!(record.what, crate::record::What::Flush { pages: 0, .. }));
+        count.empty += u64::from(matches!(record.what, What::Flush { pages: 0, .. }));
         count.guessed += u64::from(guessed);
         Some(sender.map_or(0, |send| send.tid))
     }
@@ -126,6 +126,10 @@ impl Victims {
             **cpu != record.cpu && record.time.saturating_sub(send.time) < STALE_NS
         });
         let mut candidates: Vec<Send> = others.map(|(_, send)| *send).collect();
+        // A range is flushed for its own address space only.
+        if matches!(record.what, What::Flush { reason: 1, pages: 1.. }) {
+            candidates.retain(|send| send.pid == record.pid);
+        }
         candidates.sort_by_key(|send| (send.pid != record.pid, std::cmp::Reverse(send.time)));
         let guessed = match candidates[..] {
             [first, second, ..] => (first.pid == record.pid) == (second.pid == record.pid),

@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use anstream::{AutoStream, ColorChoice};
 use needless_report::Style;
 use std::io::{IsTerminal, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// Where and how to print.
@@ -111,12 +112,19 @@ impl Drop for Progress {
     }
 }
 
-/// Writes a file whole or not at all, readable by its owner only: events hold addresses.
+/// Writes a file whole or not at all, readable by its owner only: events hold addresses. What is
+/// there and is no file (`/dev/stdout`, a pipe) is written to, not replaced.
 pub fn write_whole(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
 ) -> Result<(), Failure> {
     let failure = |source| Failure::File { path: path.to_owned(), source };
+    if std::fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
+        let mut options = std::fs::OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let mut out = options.open(path).map_err(failure)?;
+        return write(&mut out).map_err(failure);
+    }
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = directory.unwrap_or(Path::new("."));
     let mut file = tempfile::NamedTempFile::new_in(directory).map_err(failure)?;
@@ -143,6 +151,16 @@ mod tests {
         assert!(matches!(failed, Err(Failure::File { .. })));
         assert_eq!(std::fs::read(&path).unwrap(), b"old");
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "nothing left behind");
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, link) = (directory.path().join("events"), directory.path().join("link"));
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        write_whole(&link, |out| out.write_all(b"x")).unwrap();
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(std::fs::read(&path).unwrap(), b"x");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What can go wrong, with the remedy.
 
 use miette::Diagnostic;
+pub use needless_runner::tracefs::PERFMON_REMEDY;
 use needless_runner::wire::{Failure, FailureKind};
 use thiserror::Error;
 
@@ -108,10 +109,6 @@ impl From<Failure> for LiveError {
         }
     }
 }
-
-/// How to be allowed to see events, the least privilege first.
-pub const PERFMON_REMEDY: &str = "give the command CAP_PERFMON (`setcap cap_perfmon+ep`) and read \
-     access to tracefs; or set kernel.perf_event_paranoid to -1; or run it as root";
 
 /// Whether an error number says that something is not permitted.
 pub fn permission(errno: Option<i32>) -> bool {

@@ -39,11 +39,13 @@ pub fn json(stat: &Stat<'_>) -> Value {
 pub fn text(stat: &Stat<'_>, style: Style) -> String {
     let seen: Vec<&Events> = stat.runs.iter().filter_map(|run| run.events.as_ref()).collect();
     let mut parts = vec![summary(stat, style)];
-    if !seen.is_empty() {
+    if seen.is_empty() {
+        parts.push(counted(stat, " faults"));
+    } else {
         parts.push(faults(&seen, stat, style));
         parts.push(flushes(&seen, style));
         parts.push(call_sites(&seen, style));
-        parts.push(interrupts(&seen, style));
+        parts.push(interrupts(&seen, stat, style));
         parts.push(needless(&seen, style));
     }
     parts.push(counters(stat, style));
@@ -137,16 +139,22 @@ fn faults(seen: &[&Events], stat: &Stat<'_>, style: Style) -> String {
     }
     let mut text = plain_table(&["faults", "confidence", "count", "mean time"], cells, 2, style);
     text.push('\n');
-    let counted: Vec<u64> = usages(stat.runs).map(|u| u.minor_faults + u.major_faults).collect();
-    if !counted.is_empty() {
-        let major: Vec<u64> = usages(stat.runs).map(|usage| usage.major_faults).collect();
-        text += &format!(
-            "the kernel counted {} for the task, {} of them major\n",
-            spread(&counted, number),
-            spread(&major, number)
-        );
-    }
+    text += &counted(stat, "");
     text + &style.dim(rules.join("\n")) + "\n"
+}
+
+/// How many faults the kernel counted, which is known without events.
+fn counted(stat: &Stat<'_>, what: &str) -> String {
+    let counted: Vec<u64> = usages(stat.runs).map(|u| u.minor_faults + u.major_faults).collect();
+    if counted.is_empty() {
+        return String::new();
+    }
+    let major: Vec<u64> = usages(stat.runs).map(|usage| usage.major_faults).collect();
+    format!(
+        "the kernel counted {}{what} for the task, {} of them major\n",
+        spread(&counted, number),
+        spread(&major, number)
+    )
 }
 
 fn flushes(seen: &[&Events], style: Style) -> String {
@@ -231,7 +239,7 @@ fn party(party: &Party) -> String {
 }
 
 /// Threads differ from run to run, so this is the last run's matrix.
-fn interrupts(seen: &[&Events], style: Style) -> String {
+fn interrupts(seen: &[&Events], stat: &Stat<'_>, style: Style) -> String {
     let Some(events) = seen.last().filter(|events| !events.interrupts.is_empty()) else {
         return String::new();
     };
@@ -258,13 +266,16 @@ fn interrupts(seen: &[&Events], style: Style) -> String {
             number(guessed)
         );
     }
+    let missing = stat.runs.last().into_iter().flat_map(|run| &run.missing);
+    let untimed = missing.into_iter().any(|missing| missing.what.starts_with("csd:"));
     let how = match events.interrupt_ns {
         Some(each) => format!(
             "time lost: {} per interrupt, the median of {} timed from the called function's begin to its end; entering and leaving the interrupt comes on top",
             time(each),
             number(events.interrupts_timed)
         ),
-        None => "time lost: none of these interrupts was timed".to_owned(),
+        None if !untimed => "time lost: none of these interrupts was timed".to_owned(),
+        None => "time lost: not visible, this kernel does not show when functions called by interrupts begin and end".to_owned(),
     };
     text + &style.dim(style.wrap(&how, 2)) + "\n"
 }
@@ -336,7 +347,9 @@ fn counters(stat: &Stat<'_>, style: Style) -> String {
 fn missing(stat: &Stat<'_>, style: Style) -> String {
     let mut lines: Vec<String> = Vec::new();
     for missing in stat.runs.iter().flat_map(|run| &run.missing) {
-        let line = format!("not visible: {} ({}: {})", missing.lacks, missing.what, missing.why);
+        let mut line =
+            format!("not visible: {} ({}: {})", missing.lacks, missing.what, missing.why);
+        line += &missing.remedy.as_ref().map_or_else(String::new, |helps| format!("; {helps}"));
         let line = style.wrap(&line, 2);
         if !lines.contains(&line) {
             lines.push(line);

@@ -7,6 +7,10 @@ use thiserror::Error;
 /// Where tracefs may be.
 pub const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
+/// How to be allowed to see events, the least privilege first.
+pub const PERFMON_REMEDY: &str = "give the command CAP_PERFMON (`setcap cap_perfmon+ep`) and read \
+     access to tracefs; or set kernel.perf_event_paranoid to -1; or run it as root";
+
 /// Why a tracepoint cannot be used.
 #[derive(Debug, Error)]
 pub enum TracefsError {

@@ -8,10 +8,11 @@
 use crate::record::{self, Record, Source};
 use crate::sites;
 use crate::tracepoints::{self, Found, Point, Ring as Which, Row, TABLE, Whose};
-use needless_runner::tracefs::TracefsError;
+use needless_runner::tracefs::{PERFMON_REMEDY, TracefsError};
 use perf_event::events::{Event, Software, Tracepoint as TracepointEvent};
 use perf_event::{Builder, Clock, Counter, ReadFormat, SampleFlag, Sampler};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -27,6 +28,12 @@ const LARGEST: usize = sites::STACK_BYTES as usize + 4096;
 const SET_OUTPUT: u64 = 0x2405;
 const SET_FILTER: u64 = 0x4008_2406;
 
+const THE_RING: &str = "the ring";
+
+/// Rings are locked memory, of which unprivileged users have little (kernel/events/core.c: perf_mmap).
+const RING_REMEDY: &str = "a smaller --buffer; or give the command CAP_IPC_LOCK as well (`setcap \
+     cap_perfmon,cap_ipc_lock+ep`); or run it as root";
+
 /// Why there are no events.
 #[derive(Debug, Error)]
 pub enum PerfError {
@@ -41,6 +48,25 @@ pub enum PerfError {
         /// Why.
         error: io::Error,
     },
+}
+
+impl PerfError {
+    /// What helps against it.
+    pub fn remedy(&self) -> Option<&'static str> {
+        if let PerfError::Open { event, error } = self
+            && event == THE_RING
+            && error.kind() == io::ErrorKind::PermissionDenied
+        {
+            return Some(RING_REMEDY);
+        }
+        let refused = match self {
+            PerfError::Tracefs(TracefsError::NotMounted) => true,
+            PerfError::Tracefs(TracefsError::Unreadable { error, .. })
+            | PerfError::Open { error, .. } => error.kind() == io::ErrorKind::PermissionDenied,
+            PerfError::Tracefs(_) => false,
+        };
+        refused.then_some(PERFMON_REMEDY)
+    }
 }
 
 /// Which tasks are watched.
@@ -82,6 +108,8 @@ pub struct Missing {
     pub why: String,
     /// What the report lacks for it.
     pub lacks: String,
+    /// What would help, if anything is known.
+    pub remedy: Option<String>,
 }
 
 struct Ring {
@@ -143,7 +171,8 @@ impl Rings {
 
     fn miss(&mut self, row: &Row, why: &dyn ToString) {
         let what = format!("{}:{}", row.system, row.name);
-        self.missing.push(Missing { what, why: why.to_string(), lacks: row.lacks.to_owned() });
+        let (why, lacks) = (why.to_string(), row.lacks.to_owned());
+        self.missing.push(Missing { what, why, lacks, remedy: None });
     }
 
     /// Whether this kernel has a tracepoint.
@@ -274,14 +303,15 @@ impl Ring {
         let failed = |event: &str, error| PerfError::Open { event: event.to_owned(), error };
         let pids = tasks.pids();
         let open = Open::new(cpu, tasks, bytes);
-        let mut leaders = pids.iter().map(|pid| open.tasks(*pid, which));
-        let leader = leaders.next().unwrap_or_else(|| open.tasks(None, which));
+        let leaders = pids.iter().map(|pid| open.tasks(*pid, which));
+        let mut leaders = leaders.filter(there).collect::<Vec<_>>().into_iter();
+        let leader = leaders.next().unwrap_or_else(|| Err(Errno::SRCH.into()));
         let leader = leader.map_err(|error| failed("tasks", error))?;
         let mut ring = Ring {
             cpu,
             which,
             sources: vec![(leader.id(), Source::Tasks)],
-            sampler: leader.sampled(bytes).map_err(|error| failed("the ring", error))?,
+            sampler: leader.sampled(bytes).map_err(|error| failed(THE_RING, error))?,
             others: Vec::new(),
             calls: Vec::new(),
             capacity: bytes,
@@ -295,6 +325,9 @@ impl Ring {
             let pids = if row.whose == Whose::Everybody { &[None][..] } else { &pids };
             for pid in pids {
                 let counter = open.point(found, *pid, (row.filter)());
+                if !there(&counter) {
+                    continue;
+                }
                 let counter = counter.map_err(|error| failed(&found.name, error))?;
                 ring.add(&found.name, Source::Point(found.clone()), counter)?;
             }
@@ -305,6 +338,9 @@ impl Ring {
                     [(false, Software::PAGE_FAULTS_MIN), (true, Software::PAGE_FAULTS_MAJ)]
                 {
                     let counter = open.fault_done(event, pid);
+                    if !there(&counter) {
+                        continue;
+                    }
                     let counter = counter.map_err(|error| failed("ends of faults", error))?;
                     ring.add("ends of faults", Source::FaultDone { major }, counter)?;
                 }
@@ -319,6 +355,9 @@ impl Ring {
         let open = Open::new(self.cpu, tasks, self.capacity);
         for pid in tasks.pids() {
             let counter = open.sites(flush, pid);
+            if !there(&counter) {
+                continue;
+            }
             let failed = |error| PerfError::Open { event: "call sites".to_owned(), error };
             self.add("call sites", Source::Site, counter.map_err(failed)?)?;
         }
@@ -386,6 +425,11 @@ impl Ring {
         }
         total
     }
+}
+
+/// False for the event of a thread that has ended since it was found: others go on.
+fn there(opened: &io::Result<Counter>) -> bool {
+    !matches!(opened, Err(error) if error.raw_os_error() == Some(libc::ESRCH))
 }
 
 /// Lets only some of a tracepoint's events through.

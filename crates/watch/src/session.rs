@@ -12,7 +12,7 @@ use crate::signals::Signals;
 use crate::tracefs::Tracefs;
 use crate::tracepoints::Point;
 use procfs::process::{MMPermissions, MMapPath, Process};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, getrlimit, pidfd_open, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -80,7 +80,9 @@ pub fn watch(
 ) -> Result<Observation, WatchError> {
     let program =
         command.as_ref().map(|command| command.get_program().to_string_lossy().into_owned());
-    let held = command.map(child::hold).transpose()?;
+    let held = command.map(|command| child::hold(command, signals.ignored())).transpose()?;
+    // The command has been started and keeps the limit that we had.
+    let _limit = FileLimit::raise();
     let tasks = tasks(&options.target, held.as_ref())?;
     let mut missing = Vec::new();
     let events = Events::open(options, &tasks, &mut missing);
@@ -105,6 +107,25 @@ pub fn watch(
     }
     observation.missing = missing;
     Ok(observation)
+}
+
+/// The limit of open files as it was, raised while this lives: every watched thread has its events
+/// on every CPU.
+struct FileLimit(Rlimit);
+
+impl FileLimit {
+    fn raise() -> FileLimit {
+        let found = getrlimit(Resource::Nofile);
+        // Without it fewer threads can be watched, which the report tells.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: found.maximum, ..found });
+        FileLimit(found)
+    }
+}
+
+impl Drop for FileLimit {
+    fn drop(&mut self) {
+        let _ = setrlimit(Resource::Nofile, self.0);
+    }
 }
 
 fn pid_descriptor(pid: i32) -> Option<OwnedFd> {
@@ -256,6 +277,7 @@ impl Events {
                     why: error.to_string(),
                     lacks: "classes, causes, who interrupts whom, needless flushes and copies"
                         .to_owned(),
+                    remedy: error.remedy().map(str::to_owned),
                 });
                 return None;
             }
@@ -344,7 +366,8 @@ impl Events {
             missing.push(Missing {
                 what: "all events".to_owned(),
                 why: format!("{} records were lost", events.watching.lost),
-                lacks: "verdicts; counts are too low. A larger --buffer helps".to_owned(),
+                lacks: "verdicts; counts are too low".to_owned(),
+                remedy: Some("a larger --buffer".to_owned()),
             });
         }
         events

@@ -10,18 +10,31 @@ use std::io;
 pub struct Signals {
     caught: SignalsInfo<WithOrigin>,
     interrupts: u32,
+    over: bool,
+    ignored: Vec<i32>,
 }
 
 impl Signals {
-    /// Catches them. `SIGCHLD` only wakes whoever waits.
+    /// Catches them. `SIGCHLD` only wakes whoever waits. A `SIGHUP` that is ignored stays so
+    /// (`nohup`); `SIGINT` does not, since it ends watching and shells ignore it for background
+    /// jobs.
     pub fn catch() -> io::Result<Signals> {
+        let ignored: Vec<i32> =
+            [SIGINT, SIGHUP, SIGQUIT].into_iter().filter(|signal| is_ignored(*signal)).collect();
         let signals = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD];
-        Ok(Signals { caught: SignalsInfo::new(signals)?, interrupts: 0 })
+        let signals = signals.iter().filter(|s| **s != SIGHUP || !ignored.contains(&SIGHUP));
+        let caught = SignalsInfo::new(signals)?;
+        Ok(Signals { caught, interrupts: 0, over: false, ignored })
     }
 
-    /// Whether Ctrl-C came.
-    pub fn interrupted(&self) -> bool {
-        self.interrupts > 0
+    /// Whether a signal came that asks to end.
+    pub fn asked_to_end(&self) -> bool {
+        self.over
+    }
+
+    /// The signals that were ignored before they were caught; a command is to ignore them as well.
+    pub fn ignored(&self) -> &[i32] {
+        &self.ignored
     }
 
     /// Passes on what came to `child`, but not what the terminal has sent to the child as well.
@@ -33,6 +46,7 @@ impl Signals {
                 continue;
             }
             self.interrupts += u32::from(matches!(origin.signal, SIGINT | SIGQUIT));
+            self.over |= !matches!(origin.signal, SIGUSR1 | SIGUSR2);
             let pid = child.and_then(Pid::from_raw);
             match (pid, Signal::from_named_raw(origin.signal), &origin.process) {
                 (Some(pid), Some(signal), Some(_)) => {
@@ -44,5 +58,14 @@ impl Signals {
             }
         }
         end
+    }
+}
+
+fn is_ignored(signal: i32) -> bool {
+    // SAFETY: a sigaction of zeros is a valid one, and only the present one is written to it.
+    unsafe {
+        let mut present: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &mut present) == 0
+            && present.sa_sigaction == libc::SIG_IGN
     }
 }

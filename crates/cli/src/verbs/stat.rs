@@ -28,12 +28,15 @@ pub fn stat(args: &StatArgs, output: &Output) -> Result<u8, Failure> {
         let quiet = |_: u64, _: u64| {};
         let told: &dyn Fn(u64, u64) = if args.command.is_empty() { &now } else { &quiet };
         runs.push(watch(&options, command(args), &mut signals, told).map_err(failure)?);
-        if signals.interrupted() {
+        if signals.asked_to_end() {
             break;
         }
     }
-    report(args, &runs, output)?;
-    Ok(status(args, &runs))
+    match report(args, &runs, output) {
+        // Nobody reads the report; the command's status is wanted nevertheless.
+        Ok(()) | Err(Failure::ReaderGone) => Ok(status(args, &runs)),
+        Err(failure) => Err(failure),
+    }
 }
 
 fn command(args: &StatArgs) -> Option<Command> {

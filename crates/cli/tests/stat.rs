@@ -1,0 +1,586 @@
+//! `needless stat`: statuses, signals, where its report goes, and that nothing of it stays. As root,
+//! since it watches the live kernel.
+#![allow(clippy::unwrap_used)]
+
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// No wait is longer, however busy the machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn binary() -> std::path::PathBuf {
+    assert_cmd::cargo::cargo_bin("needless")
+}
+
+/// `needless stat` with signals as a terminal's shell leaves them: that of a background job ignores
+/// `SIGINT`, and so do tests in it.
+fn stat(args: &[&str]) -> Command {
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT,QUIT,HUP"]).arg(binary()).arg("stat").args(args);
+    command.env("LC_ALL", "C.UTF-8").env("COLUMNS", "100").stdin(Stdio::null());
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Its exit status, standard output and standard error.
+fn ran(args: &[&str]) -> (i32, String, String) {
+    told(&stat(args).output().unwrap())
+}
+
+fn told(output: &Output) -> (i32, String, String) {
+    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+}
+
+/// The words of a text whose lines were wrapped.
+fn words(text: &str) -> String {
+    text.split_whitespace().filter(|word| *word != "│").collect::<Vec<_>>().join(" ")
+}
+
+/// What it writes as JSON about a command, and its status.
+fn json(options: &[&str], command: &[&str]) -> (i32, Value) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("report");
+    let path = path.to_str().unwrap();
+    let args = [options, &["--format", "json", "-o", path, "--"], command].concat();
+    let (status, _, stderr) = ran(&args);
+    let document = fs::read(path).unwrap_or_else(|error| panic!("{error}: {stderr}"));
+    (status, serde_json::from_slice(&document).unwrap())
+}
+
+fn wrong(document: &Value) -> Vec<String> {
+    let schema = include_str!("../../../docs/schema/stat.schema.json");
+    let validator = jsonschema::validator_for(&serde_json::from_str(schema).unwrap()).unwrap();
+    let wrong = validator.iter_errors(document);
+    wrong.map(|error| format!("{}: {error}", error.instance_path())).collect()
+}
+
+/// A process that is gone when this is.
+struct Started(Child);
+
+impl Started {
+    fn new(command: &mut Command) -> Started {
+        Started(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Waits for the end; status, standard output and standard error.
+    fn end(mut self) -> (i32, String, String) {
+        until("it to end", || self.0.try_wait().unwrap());
+        let mut texts = [String::new(), String::new()];
+        std::io::Read::read_to_string(&mut self.0.stdout.take().unwrap(), &mut texts[0]).unwrap();
+        std::io::Read::read_to_string(&mut self.0.stderr.take().unwrap(), &mut texts[1]).unwrap();
+        let [stdout, stderr] = texts;
+        (self.0.wait().unwrap().code().unwrap(), stdout, stderr)
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn send(signal: &str, pid: u32) {
+    let status = Command::new("sh").args(["-c", &format!("kill -{signal} {pid}")]).status();
+    assert!(status.unwrap().success());
+}
+
+/// A line of a process's status: `Name`, `PPid` …
+fn status_line(pid: u32, name: &str) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.map(|value| value.trim().to_owned())
+}
+
+/// Whether there is such a process, and it runs.
+fn alive(pid: u32) -> bool {
+    status_line(pid, "State").is_some_and(|state| !state.starts_with(['Z', 'X']))
+}
+
+/// The child of this name that a process has, or will have.
+fn child_of(parent: u32, name: &str) -> u32 {
+    until(&format!("{name}, child of {parent}"), || {
+        let all = fs::read_dir("/proc").unwrap().flatten();
+        let mut pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        pids.find(|pid| {
+            status_line(*pid, "PPid") == Some(parent.to_string())
+                && status_line(*pid, "Name").as_deref() == Some(name)
+        })
+    })
+}
+
+/// How many perf events a process holds open.
+fn perf_events(pid: u32) -> usize {
+    let Ok(folder) = fs::read_dir(format!("/proc/{pid}/fd")) else { return 0 };
+    let links = folder.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
+    links.filter(|link| link == Path::new("anon_inode:[perf_event]")).count()
+}
+
+#[test]
+fn the_status_is_the_commands() {
+    for (script, status) in [("exit 7", 7), ("true", 0), ("kill -KILL $$", 137)] {
+        let (given, _, stderr) = ran(&["--", "sh", "-c", script]);
+        assert_eq!(given, status, "{script}: {stderr}");
+        assert!(stderr.contains("elapsed"), "{script}: {stderr}");
+        assert_eq!(stderr.contains("exit status"), status != 0, "{script}: {stderr}");
+    }
+}
+
+#[test]
+fn what_cannot_be_executed_is_told() {
+    for (program, status, why) in [
+        ("/no/such/program", 127, "No such file"),
+        ("no-such-program", 127, "No such file"),
+        ("/etc/passwd", 126, "Permission denied"),
+        ("/", 126, "Permission denied"),
+    ] {
+        let (given, stdout, stderr) = ran(&["--", program]);
+        assert_eq!(given, status, "{program}: {stderr}");
+        assert_eq!(stdout, "");
+        let stderr = words(&stderr);
+        assert!(stderr.contains(&format!("cannot execute `{program}`: {why}")), "{stderr}");
+        assert!(!stderr.contains("elapsed"), "no report of what did not run: {stderr}");
+    }
+}
+
+#[test]
+fn what_is_asked_wrongly_ends_with_status_2() {
+    // Processes have numbers up to 2^22.
+    for (args, part) in [
+        (&[][..], "<COMMAND>"),
+        (&["-p", "1", "-a"], "cannot be used with"),
+        (&["-p", "4194999"], "process 4194999"),
+        (&["-p", "0"], "0"),
+        (&["--buffer", "3", "--", "true"], "power of two"),
+        (&["--buffer", "2048", "--", "true"], "power of two"),
+        (&["-r", "0", "--", "true"], "0"),
+        (&["-r", "2", "-a"], "<COMMAND>"),
+    ] {
+        let (status, stdout, stderr) = ran(args);
+        assert_eq!(status, 2, "{args:?}: {stderr}");
+        assert!(words(&stderr).contains(part) && stdout.is_empty(), "{args:?}: {stderr}");
+    }
+}
+
+#[test]
+fn the_output_is_the_commands() {
+    let (status, stdout, stderr) = ran(&["--", "sh", "-c", "echo out; echo err >&2"]);
+    assert_eq!((status, &*stdout), (0, "out\n"));
+    assert!(stderr.starts_with("err\n\nsh -c echo out; echo err >&2: "), "{stderr}");
+    for part in ["first touch", "the kernel counted", "watching: ", "none lost"] {
+        assert!(stderr.contains(part), "no {part}: {stderr}");
+    }
+    assert!(!stderr.contains('\u{1b}'), "no colour in a pipe: {stderr}");
+}
+
+#[test]
+fn the_input_is_the_commands() {
+    let mut cat = Started::new(stat(&["--", "cat"]).stdin(Stdio::piped()));
+    std::io::Write::write_all(&mut cat.0.stdin.take().unwrap(), b"x\n").unwrap();
+    let (status, stdout, stderr) = cat.end();
+    assert_eq!((status, &*stdout), (0, "x\n"), "{stderr}");
+}
+
+#[test]
+fn a_report_in_a_file_is_whole_and_the_owners() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("report");
+    let name = path.to_str().unwrap();
+    let (status, stdout, stderr) = ran(&["-o", name, "--", "sh", "-c", "echo out; echo err >&2"]);
+    assert_eq!((status, &*stdout, &*stderr), (0, "out\n", "err\n"));
+    let report = fs::read_to_string(&path).unwrap();
+    assert!(report.starts_with("sh -c ") && report.contains("\nwatching: "), "{report}");
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing beside it");
+
+    let (status, _, stderr) = ran(&["-o", "/no/such/directory/report", "--", "true"]);
+    assert_eq!(status, 125, "{stderr}");
+    assert!(words(&stderr).contains("cannot write `/no/such/directory/report`"), "{stderr}");
+}
+
+#[test]
+fn what_is_no_file_is_written_to() {
+    let (status, stdout, stderr) = ran(&["-o", "/dev/stdout", "--", "echo", "out"]);
+    assert_eq!(status, 0, "{stderr}");
+    assert!(stdout.starts_with("out\necho out: ") && stderr.is_empty(), "{stdout}{stderr}");
+}
+
+#[test]
+fn json_follows_the_published_schema() {
+    let (status, mut document) = json(&[], &["sh", "-c", "ls / > /dev/null; exit 3"]);
+    assert_eq!(status, 3);
+    assert_eq!(wrong(&document), Vec::<String>::new(), "{document:#}");
+    assert_eq!(document["subject"], "sh -c ls / > /dev/null; exit 3");
+    assert_eq!(document["runs"][0]["status"], 3);
+    assert!(!document["runs"][0]["events"].is_null(), "{document:#}");
+    // The schema is not one that everything follows.
+    document["runs"][0]["events"]["watching"]["more"] = 1.into();
+    assert_ne!(wrong(&document), Vec::<String>::new());
+}
+
+#[test]
+fn three_runs_are_three_runs() {
+    let (status, document) = json(&["-r", "3"], &["true"]);
+    assert_eq!((status, document["runs"].as_array().unwrap().len()), (0, 3));
+    assert_eq!(wrong(&document), Vec::<String>::new(), "{document:#}");
+    for run in document["runs"].as_array().unwrap() {
+        let usage = &run["usage"];
+        let faults = usage["minor_faults"].as_u64().unwrap();
+        assert!((20..2000).contains(&faults), "those of one run: {faults}");
+    }
+    let (_, _, stderr) = ran(&["-r", "3", "--", "true"]);
+    assert!(words(&stderr).contains("3 runs, medians with their range"), "{stderr}");
+}
+
+/// Of several runs the first status that is not 0.
+#[test]
+fn a_failed_run_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let mark = directory.path().join("mark");
+    let script = format!("test -e {0} && exit 4; touch {0}", mark.display());
+    let (status, document) = json(&["-r", "3"], &["sh", "-c", &script]);
+    let runs = document["runs"].as_array().unwrap().iter();
+    let statuses: Vec<&Value> = runs.map(|run| &run["status"]).collect();
+    assert_eq!((status, statuses), (4, vec![&0.into(), &4.into(), &4.into()]));
+}
+
+#[test]
+fn signals_reach_the_command() {
+    for (signal, status) in [("TERM", 143), ("INT", 130), ("HUP", 129)] {
+        let watching = Started::new(&mut stat(&["-r", "2", "--", "sleep", "100"]));
+        let sleep = child_of(watching.pid(), "sleep");
+        send(signal, watching.pid());
+        let (given, stdout, stderr) = watching.end();
+        assert!(!alive(sleep), "SIG{signal} ends the command");
+        assert_eq!((given, &*stdout), (status, ""), "SIG{signal}: {stderr}");
+        assert!(stderr.contains("sleep 100: "), "SIG{signal}, the report: {stderr}");
+        assert!(!stderr.contains("2 runs"), "SIG{signal}, no further run: {stderr}");
+    }
+}
+
+/// A command that goes on is waited for.
+#[test]
+fn a_command_may_ignore_signals() {
+    let script = "trap '' INT; echo ready; read line; exit 5";
+    let mut watching = Started::new(stat(&["--", "sh", "-c", script]).stdin(Stdio::piped()));
+    let mut ready = [0; 6];
+    std::io::Read::read_exact(watching.0.stdout.as_mut().unwrap(), &mut ready).unwrap();
+    for _ in 0..3 {
+        send("INT", watching.pid());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(alive(watching.pid()));
+    drop(watching.0.stdin.take());
+    let (status, _, stderr) = watching.end();
+    assert_eq!(status, 5, "{stderr}");
+}
+
+/// What is ignored when `stat` starts is ignored by the command, as without `stat`.
+#[test]
+fn ignored_signals_stay_ignored() {
+    let ignored = |command: &mut Command| {
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        let line = text(&output.stdout);
+        let bits = line.strip_prefix("SigIgn:").unwrap_or_else(|| panic!("{output:?}")).trim();
+        u64::from_str_radix(bits, 16).unwrap()
+    };
+    let look = ["grep", "SigIgn", "/proc/self/status"];
+    let hup_int_quit = 0b111;
+    for setting in ["--ignore-signal=INT,QUIT,HUP", "--default-signal=INT,QUIT,HUP"] {
+        let mut watched = Command::new("env");
+        watched.arg(setting).arg(binary()).args(["stat", "--"]).args(look);
+        let without = ignored(Command::new("env").arg(setting).args(look));
+        assert_eq!(ignored(&mut watched) & hup_int_quit, without & hup_int_quit, "{setting}");
+    }
+}
+
+#[test]
+fn a_watched_process_lives_on() {
+    let sleep = Started::new(Command::new("sleep").arg("1000"));
+    let watching = Started::new(&mut stat(&["-p", &sleep.pid().to_string()]));
+    until("perf events", || (perf_events(watching.pid()) > 0).then_some(()));
+    send("INT", watching.pid());
+    let (status, stdout, stderr) = watching.end();
+    assert_eq!((status, &*stderr), (0, ""));
+    assert!(stdout.contains(&format!("process {}: ", sleep.pid())), "{stdout}");
+    assert!(alive(sleep.pid()));
+}
+
+#[test]
+fn a_watched_process_that_ends_ends_watching() {
+    let mut sleep = Started::new(Command::new("sleep").arg("1000"));
+    let watching = Started::new(&mut stat(&["-p", &sleep.pid().to_string()]));
+    until("perf events", || (perf_events(watching.pid()) > 0).then_some(()));
+    sleep.0.kill().unwrap();
+    sleep.0.wait().unwrap();
+    let (status, stdout, stderr) = watching.end();
+    assert_eq!((status, &*stderr), (0, ""));
+    assert!(stdout.starts_with("process "), "{stdout}");
+}
+
+/// What the two tests below watch: threads that touch memory, or that come and go.
+#[test]
+#[ignore = "is started by others"]
+fn many_threads() {
+    let Ok(how) = std::env::var("NEEDLESS_TEST_THREADS") else { return };
+    let touch = || {
+        std::hint::black_box(vec![1_u8; 1 << 20]);
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    if how == "many" {
+        for _ in 0..100 {
+            std::thread::spawn(move || {
+                loop {
+                    touch()
+                }
+            });
+        }
+    } else {
+        for _ in 0..8 {
+            std::thread::spawn(move || {
+                loop {
+                    let _ = std::thread::spawn(touch).join();
+                }
+            });
+        }
+    }
+    println!("\nready");
+    std::thread::sleep(PATIENCE);
+}
+
+fn threads(how: &str) -> Started {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "many_threads", "--ignored", "--nocapture"]);
+    let mut started = Started::new(command.env("NEEDLESS_TEST_THREADS", how));
+    let lines = std::io::BufReader::new(started.0.stdout.as_mut().unwrap());
+    std::io::BufRead::lines(lines).find(|line| line.as_ref().unwrap().contains("ready")).unwrap();
+    started
+}
+
+/// Every thread has its own events, more than the limit of open files. It is the command's as ever.
+#[test]
+fn a_process_of_many_threads_is_watched() {
+    let threads = threads("many");
+    let script = "ulimit -Sn 256; exec \"$0\" stat --format json -p $1 -r 2 -- \
+        sh -c 'ulimit -Sn; sleep 0.5'";
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).arg(binary()).arg(threads.pid().to_string());
+    let (status, stdout, stderr) = told(&command.output().unwrap());
+    assert_eq!((status, &*stdout), (0, "256\n256\n"));
+    let document: Value = serde_json::from_str(&stderr).unwrap();
+    let run = &document["runs"][1];
+    assert!(run["events"]["counted"]["faults"].as_u64().unwrap_or(0) > 100, "{document:#}");
+    assert_eq!(wrong(&document), Vec::<String>::new(), "{document:#}");
+}
+
+#[test]
+fn threads_that_come_and_go_are_no_obstacle() {
+    let threads = threads("short");
+    for _ in 0..5 {
+        let (status, document) = json(&["-p", &threads.pid().to_string()], &["sleep", "0.1"]);
+        assert_eq!(status, 0);
+        assert!(!document["runs"][0]["events"].is_null(), "{document:#}");
+    }
+}
+
+#[test]
+fn everything_is_watched_for_a_while() {
+    let (status, document) = json(&["-a"], &["sleep", "1"]);
+    assert_eq!(status, 0);
+    assert_eq!(wrong(&document), Vec::<String>::new(), "{document:#}");
+    let run = &document["runs"][0];
+    assert!(run["elapsed_ns"].as_u64().unwrap() >= 1_000_000_000 && run["usage"].is_null());
+    assert!(run["events"]["counted"]["faults"].as_u64().unwrap() > 0, "sleep's at least");
+    assert_eq!(document["subject"], "every task");
+}
+
+/// Tracing files that say whether anything is switched on, wherever tracefs is mounted.
+fn switched_on() -> String {
+    let script = "test -d /sys/kernel/tracing/events || mount -t tracefs none /sys/kernel/tracing
+        cd /sys/kernel/tracing
+        cat events/enable events/tlb/enable events/tlb/tlb_flush/enable \\
+            events/exceptions/enable events/exceptions/page_fault_user/enable \\
+            events/raw_syscalls/sys_enter/enable
+        cat set_event tlb_flush/filter 2> /dev/null
+        cat current_tracer";
+    let output = Command::new("unshare").args(["-m", "sh", "-c", script]).output().unwrap();
+    text(&output.stdout)
+}
+
+#[test]
+fn nothing_stays_when_it_is_killed() {
+    let off = "0\n0\n0\n0\n0\n0\nnop\n";
+    assert_eq!(switched_on(), off, "somebody else is tracing");
+    let mut watching = Started::new(&mut stat(&["--", "sleep", "100"]));
+    let (pid, sleep) = (watching.pid(), child_of(watching.pid(), "sleep"));
+    assert!(perf_events(pid) > 10);
+    assert_eq!(switched_on(), off, "nothing is written to tracefs");
+    watching.0.kill().unwrap();
+    watching.0.wait().unwrap();
+    assert!(!fs::exists(format!("/proc/{pid}")).unwrap() && perf_events(sleep) == 0);
+    assert_eq!(switched_on(), off);
+    assert!(alive(sleep), "the command is not the one that was killed");
+    send("KILL", sleep);
+    until("the end of sleep", || (!alive(sleep)).then_some(()));
+}
+
+#[test]
+fn classes_add_up() {
+    let sort = "seq 20000 | sort -R | sort -n > /dev/null";
+    for command in [
+        &["true"][..],
+        &["sh", "-c", "ls / >/dev/null"],
+        &["sh", "-c", sort],
+        &["sort", "/etc/passwd"],
+    ] {
+        let (status, document) = json(&[], command);
+        assert_eq!(status, 0);
+        let run = &document["runs"][0];
+        let (events, usage) = (&run["events"], &run["usage"]);
+        let number = |value: &Value| value.as_u64().unwrap();
+        let rows = events["faults"].as_array().unwrap().iter();
+        let rows = rows.filter(|row| row["class"] != "signal or fix-up");
+        let classes: u64 = rows.map(|row| number(&row["faults"])).sum();
+        let counted = &events["counted"];
+        assert_eq!(events["watching"]["lost"], 0, "{command:?}: {events:#}");
+        assert_eq!(classes, number(&counted["faults"]), "{command:?}: {events:#}");
+        assert_eq!(counted["faults"], counted["faults_seen"], "{command:?}: {events:#}");
+        let task = number(&usage["minor_faults"]) + number(&usage["major_faults"]);
+        let without = number(&events["faults_without_exception"]);
+        assert_eq!(classes + without, task, "{command:?}: {document:#}");
+    }
+}
+
+/// The report does not wait for what a command leaves behind.
+#[test]
+fn a_command_may_leave_others_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pid");
+    let script = format!("sleep 100 > /dev/null 2>&1 & echo $! > {}", path.display());
+    let (status, document) = json(&[], &["sh", "-c", &script]);
+    let pid: u32 = fs::read_to_string(path).unwrap().trim().parse().unwrap();
+    assert!(alive(pid));
+    send("KILL", pid);
+    assert_eq!(status, 0);
+    assert!(document["runs"][0]["elapsed_ns"].as_u64().unwrap() < 90_000_000_000);
+}
+
+#[test]
+fn closed_output_changes_no_status() {
+    let script = "exec \"$0\" stat -- sh -c 'exit 6' >&- 2>&-";
+    let status = Command::new("sh").args(["-c", script]).arg(binary()).status().unwrap();
+    assert_eq!(status.code(), Some(6));
+    let mut watching = Started::new(&mut stat(&["--", "sh", "-c", "read line; exit 6"]));
+    drop((watching.0.stdout.take(), watching.0.stderr.take()));
+    assert_eq!(watching.0.wait().unwrap().code(), Some(6), "nobody reads the report");
+}
+
+/// A copy of the command that everybody may execute.
+fn for_everybody() -> (tempfile::TempDir, std::path::PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("needless");
+    fs::copy(binary(), &path).unwrap();
+    for path in [directory.path(), &path] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    (directory, path)
+}
+
+#[test]
+fn without_privilege_the_counters_are_left() {
+    let (_directory, needless) = for_everybody();
+    let nobody = |options: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"]);
+        command.arg(&needless).arg("stat").args(options).args(["--", "sh", "-c", "exit 7"]);
+        let output = command.env("LC_ALL", "C.UTF-8").current_dir("/").output().unwrap();
+        told(&output)
+    };
+    let (status, stdout, stderr) = nobody(&[]);
+    assert_eq!((status, &*stdout), (7, ""), "{stderr}");
+    let stderr = words(&stderr);
+    assert!(
+        stderr.contains("the kernel counted ") && stderr.contains(" of them major"),
+        "{stderr}"
+    );
+    let (_, missing) = stderr.split_once("not visible: ").unwrap_or_else(|| panic!("{stderr}"));
+    let places: Vec<_> = ["tracefs is not mounted, or", "CAP_PERFMON", "perf_event_paranoid"]
+        .map(|part| missing.find(part).unwrap_or_else(|| panic!("no {part}: {missing}")))
+        .to_vec();
+    assert!(places.is_sorted(), "least privilege first: {missing}");
+
+    let (_, _, stderr) = nobody(&["--format", "json"]);
+    let document: Value = serde_json::from_str(&stderr).unwrap();
+    assert_eq!(wrong(&document), Vec::<String>::new(), "{document:#}");
+    let run = &document["runs"][0];
+    assert!(run["events"].is_null() && run["usage"]["minor_faults"].as_u64().unwrap() > 0);
+    assert!(run["missing"][0]["remedy"].as_str().unwrap().contains("CAP_PERFMON"));
+}
+
+/// Rings are locked memory, which takes a privilege of its own.
+#[test]
+fn rings_that_are_too_large_are_told() {
+    if fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap().trim() == "-1" {
+        return;
+    }
+    let (_directory, needless) = for_everybody();
+    let script = "ulimit -l 64; exec setpriv --reuid=65534 --regid=65534 --clear-groups \
+        --inh-caps=-all,+perfmon,+dac_read_search --ambient-caps=-all,+perfmon,+dac_read_search \
+        \"$0\" stat -- true";
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).arg(needless).env("LC_ALL", "C.UTF-8").current_dir("/");
+    let (status, _, stderr) = told(&command.output().unwrap());
+    assert_eq!(status, 0, "{stderr}");
+    let stderr = words(&stderr);
+    assert!(stderr.contains("; a smaller --buffer; or give the command CAP_IPC_LOCK"), "{stderr}");
+}
+
+#[test]
+fn tracefs_need_not_be_mounted() {
+    let script = "for place in /sys/kernel/tracing /sys/kernel/debug/tracing; do
+            while umount $place 2> /dev/null; do :; done
+            test -e $place/events && exit 99
+        done
+        exec \"$0\" stat --format json -- true";
+    let mut command = Command::new("unshare");
+    let output = command.args(["-m", "sh", "-c", script]).arg(binary()).output().unwrap();
+    let (status, _, stderr) = told(&output);
+    assert_eq!(status, 0, "{stderr}");
+    let document: Value = serde_json::from_str(&stderr).unwrap();
+    let events = &document["runs"][0]["events"];
+    assert!(events["counted"]["faults"].as_u64().unwrap_or(0) > 0, "{document:#}");
+}
+
+#[test]
+fn help_and_manual_are_there() {
+    let (status, help, _) = ran(&["--help"]);
+    assert_eq!(status, 0);
+    assert!(help.starts_with("Examples:\n  needless stat "), "{help}");
+    let directory = tempfile::tempdir().unwrap();
+    let made = Command::new(binary()).arg("man").arg(directory.path()).status().unwrap();
+    assert!(made.success());
+    let page = fs::read_to_string(directory.path().join("needless-stat.1")).unwrap();
+    assert!(page.contains(".TH needless-stat 1") && page.contains("Write the report to a file"));
+}

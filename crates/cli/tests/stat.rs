@@ -345,23 +345,23 @@ fn a_watched_process_that_ends_ends_watching() {
 #[ignore = "is started by others"]
 fn many_threads() {
     let Ok(how) = std::env::var("NEEDLESS_TEST_THREADS") else { return };
-    let touch = || {
+    let touch = |pause| {
         std::hint::black_box(vec![1_u8; 1 << 20]);
-        std::thread::sleep(Duration::from_millis(1));
+        std::thread::sleep(Duration::from_millis(pause));
     };
     if how == "many" {
         for _ in 0..100 {
             std::thread::spawn(move || {
                 loop {
-                    touch()
+                    touch(100)
                 }
             });
         }
     } else {
-        for _ in 0..8 {
+        for _ in 0..4 {
             std::thread::spawn(move || {
                 loop {
-                    let _ = std::thread::spawn(touch).join();
+                    let _ = std::thread::spawn(move || touch(5)).join();
                 }
             });
         }
@@ -375,7 +375,8 @@ fn threads(how: &str) -> Started {
     command.args(["--exact", "many_threads", "--ignored", "--nocapture"]);
     let mut started = Started::new(command.env("NEEDLESS_TEST_THREADS", how));
     let lines = std::io::BufReader::new(started.0.stdout.as_mut().unwrap());
-    std::io::BufRead::lines(lines).find(|line| line.as_ref().unwrap().contains("ready")).unwrap();
+    let mut lines = std::io::BufRead::lines(lines).map(Result::unwrap);
+    assert!(lines.any(|line| line == "ready"));
     started
 }
 
@@ -398,7 +399,7 @@ fn a_process_of_many_threads_is_watched() {
 #[test]
 fn threads_that_come_and_go_are_no_obstacle() {
     let threads = threads("short");
-    for _ in 0..5 {
+    for _ in 0..3 {
         let (status, document) = json(&["-p", &threads.pid().to_string()], &["sleep", "0.1"]);
         assert_eq!(status, 0);
         assert!(!document["runs"][0]["events"].is_null(), "{document:#}");

@@ -12,6 +12,7 @@ use crate::signals::Signals;
 use crate::tracefs::Tracefs;
 use crate::tracepoints::Point;
 use procfs::process::{MMPermissions, MMapPath, Process};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, getrlimit, pidfd_open, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
@@ -80,6 +81,13 @@ pub fn watch(
 ) -> Result<Observation, WatchError> {
     let program =
         command.as_ref().map(|command| command.get_program().to_string_lossy().into_owned());
+    // From before anything else, so that its end is seen however early it comes.
+    let process = match options.target {
+        Target::Process(pid) => Some(pid_descriptor(pid).map_err(|error| {
+            WatchError::NoProcess { pid, why: io::Error::from(error).to_string() }
+        })?),
+        _ => None,
+    };
     let held = command.map(|command| child::hold(command, signals.ignored())).transpose()?;
     // The command has been started and keeps the limit that we had.
     let _limit = FileLimit::raise();
@@ -87,7 +95,7 @@ pub fn watch(
     let mut missing = Vec::new();
     let events = Events::open(options, &tasks, &mut missing);
     let before = Before::now(&options.target, held.as_ref());
-    let mut watched = Watched { events, child: None, process: None, signals, progress };
+    let mut watched = Watched { events, child: None, process, signals, progress };
     if let Some(events) = &mut watched.events {
         events.rings.enable(&tasks)?;
     }
@@ -95,10 +103,8 @@ pub fn watch(
         let pid = held.pid;
         let program = program.unwrap_or_default();
         let child = held.go().map_err(|error| WatchError::NotExecuted { program, error })?;
-        watched.process = pid_descriptor(pid);
+        watched.process = pid_descriptor(pid).ok();
         watched.child = Some(child);
-    } else if let Target::Process(pid) = options.target {
-        watched.process = pid_descriptor(pid);
     }
     let status = watched.until_the_end()?;
     let mut observation = before.observation(&options.target, status);
@@ -128,8 +134,8 @@ impl Drop for FileLimit {
     }
 }
 
-fn pid_descriptor(pid: i32) -> Option<OwnedFd> {
-    pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()
+fn pid_descriptor(pid: i32) -> Result<OwnedFd, Errno> {
+    pidfd_open(Pid::from_raw(pid).ok_or(Errno::SRCH)?, PidfdFlags::empty())
 }
 
 fn tasks(target: &Target, held: Option<&Held>) -> Result<Tasks, WatchError> {

@@ -104,7 +104,7 @@ fn what_cannot_be_asked_ends_with_status_2() {
         (&[LITMUS, "-t", SAFE, "-t", MUTANT, "--replay", "0x3"], "one kernel row"),
         (&[LITMUS, "-t", SAFE, "--replay", "0x3.1"], "step 4 of the schedule"),
         (&["z_munmap"], "no `litmus` node"),
-        (&[], "<SCENARIO>"),
+        (&[], "needless check --catalogue"),
     ] {
         let ran = check(args);
         assert_eq!(ran.status, 2, "{args:?}: {}", ran.stderr);

@@ -20,75 +20,59 @@ enum Detail {
     CloneFlags,
 }
 
-/// What a system call means for page tables.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// It walks page tables of its own address space and may take pages away.
-    Walk,
-    /// It copies page tables.
-    Fork,
-    /// It ends a thread.
-    Exit,
-    /// It replaces the address space.
-    Exec,
-    /// It moves pages between nodes.
-    Migrate,
-    /// Anything else.
-    Other,
-}
-
 struct Call {
     number: c_long,
     name: &'static str,
     detail: Detail,
-    kind: Kind,
+    /// Whether it walks page tables of its own address space and may take pages away.
+    walks: bool,
 }
 
-const fn call(number: c_long, name: &'static str, detail: Detail, kind: Kind) -> Call {
-    Call { number, name, detail, kind }
+const fn call(number: c_long, name: &'static str, detail: Detail, walks: bool) -> Call {
+    Call { number, name, detail, walks }
 }
 
 /// Those that exist on every architecture.
 const COMMON: [Call; 32] = [
-    call(libc::SYS_mmap, "mmap", Detail::MapFlags, Kind::Walk),
-    call(libc::SYS_munmap, "munmap", Detail::None, Kind::Walk),
-    call(libc::SYS_mprotect, "mprotect", Detail::Protection, Kind::Walk),
-    call(libc::SYS_pkey_mprotect, "pkey_mprotect", Detail::Protection, Kind::Walk),
-    call(libc::SYS_madvise, "madvise", Detail::Advice, Kind::Walk),
-    call(libc::SYS_process_madvise, "process_madvise", Detail::ProcessAdvice, Kind::Other),
-    call(libc::SYS_mremap, "mremap", Detail::None, Kind::Walk),
-    call(libc::SYS_brk, "brk", Detail::None, Kind::Walk),
-    call(libc::SYS_clone, "clone", Detail::CloneFlags, Kind::Fork),
-    call(libc::SYS_clone3, "clone3", Detail::None, Kind::Fork),
-    call(libc::SYS_execve, "execve", Detail::None, Kind::Exec),
-    call(libc::SYS_execveat, "execveat", Detail::None, Kind::Exec),
-    call(libc::SYS_exit, "exit", Detail::None, Kind::Exit),
-    call(libc::SYS_exit_group, "exit_group", Detail::None, Kind::Exit),
-    call(libc::SYS_mbind, "mbind", Detail::None, Kind::Migrate),
-    call(libc::SYS_move_pages, "move_pages", Detail::None, Kind::Migrate),
-    call(libc::SYS_migrate_pages, "migrate_pages", Detail::None, Kind::Migrate),
-    call(libc::SYS_mlock, "mlock", Detail::None, Kind::Other),
-    call(libc::SYS_mlock2, "mlock2", Detail::None, Kind::Other),
-    call(libc::SYS_munlock, "munlock", Detail::None, Kind::Other),
-    call(libc::SYS_msync, "msync", Detail::None, Kind::Other),
-    call(libc::SYS_fsync, "fsync", Detail::None, Kind::Other),
-    call(libc::SYS_fdatasync, "fdatasync", Detail::None, Kind::Other),
-    call(libc::SYS_sync_file_range, "sync_file_range", Detail::None, Kind::Other),
-    call(libc::SYS_sync, "sync", Detail::None, Kind::Other),
-    call(libc::SYS_syncfs, "syncfs", Detail::None, Kind::Other),
-    call(libc::SYS_truncate, "truncate", Detail::None, Kind::Other),
-    call(libc::SYS_ftruncate, "ftruncate", Detail::None, Kind::Other),
-    call(libc::SYS_fallocate, "fallocate", Detail::None, Kind::Other),
-    call(libc::SYS_shmdt, "shmdt", Detail::None, Kind::Other),
-    call(libc::SYS_swapoff, "swapoff", Detail::None, Kind::Other),
-    call(libc::SYS_userfaultfd, "userfaultfd", Detail::None, Kind::Other),
+    call(libc::SYS_mmap, "mmap", Detail::MapFlags, true),
+    call(libc::SYS_munmap, "munmap", Detail::None, true),
+    call(libc::SYS_mprotect, "mprotect", Detail::Protection, true),
+    call(libc::SYS_pkey_mprotect, "pkey_mprotect", Detail::Protection, true),
+    call(libc::SYS_madvise, "madvise", Detail::Advice, true),
+    call(libc::SYS_process_madvise, "process_madvise", Detail::ProcessAdvice, false),
+    call(libc::SYS_mremap, "mremap", Detail::None, true),
+    call(libc::SYS_brk, "brk", Detail::None, true),
+    call(libc::SYS_clone, "clone", Detail::CloneFlags, false),
+    call(libc::SYS_clone3, "clone3", Detail::None, false),
+    call(libc::SYS_execve, "execve", Detail::None, false),
+    call(libc::SYS_execveat, "execveat", Detail::None, false),
+    call(libc::SYS_exit, "exit", Detail::None, false),
+    call(libc::SYS_exit_group, "exit_group", Detail::None, false),
+    call(libc::SYS_mbind, "mbind", Detail::None, false),
+    call(libc::SYS_move_pages, "move_pages", Detail::None, false),
+    call(libc::SYS_migrate_pages, "migrate_pages", Detail::None, false),
+    call(libc::SYS_mlock, "mlock", Detail::None, false),
+    call(libc::SYS_mlock2, "mlock2", Detail::None, false),
+    call(libc::SYS_munlock, "munlock", Detail::None, false),
+    call(libc::SYS_msync, "msync", Detail::None, false),
+    call(libc::SYS_fsync, "fsync", Detail::None, false),
+    call(libc::SYS_fdatasync, "fdatasync", Detail::None, false),
+    call(libc::SYS_sync_file_range, "sync_file_range", Detail::None, false),
+    call(libc::SYS_sync, "sync", Detail::None, false),
+    call(libc::SYS_syncfs, "syncfs", Detail::None, false),
+    call(libc::SYS_truncate, "truncate", Detail::None, false),
+    call(libc::SYS_ftruncate, "ftruncate", Detail::None, false),
+    call(libc::SYS_fallocate, "fallocate", Detail::None, false),
+    call(libc::SYS_shmdt, "shmdt", Detail::None, false),
+    call(libc::SYS_swapoff, "swapoff", Detail::None, false),
+    call(libc::SYS_userfaultfd, "userfaultfd", Detail::None, false),
 ];
 
 /// Those that newer architectures do without.
 #[cfg(target_arch = "x86_64")]
 const OLD: [Call; 2] = [
-    call(libc::SYS_fork, "fork", Detail::None, Kind::Fork),
-    call(libc::SYS_vfork, "vfork", Detail::None, Kind::Fork),
+    call(libc::SYS_fork, "fork", Detail::None, false),
+    call(libc::SYS_vfork, "vfork", Detail::None, false),
 ];
 #[cfg(not(target_arch = "x86_64"))]
 const OLD: [Call; 0] = [];
@@ -175,9 +159,9 @@ pub fn resolves_faults(number: i32) -> bool {
     at.and_then(|at| IOCTLS.get(at)).is_some_and(|(.., resolves)| *resolves)
 }
 
-/// What a system call means for page tables.
-pub fn kind(number: i32) -> Kind {
-    calls().find(|call| call.number == c_long::from(number)).map_or(Kind::Other, |call| call.kind)
+/// Whether a system call walks page tables of its own address space and may take pages away.
+pub fn walks(number: i32) -> bool {
+    calls().any(|call| call.number == c_long::from(number) && call.walks)
 }
 
 /// The argument by which calls of one system call are told apart.

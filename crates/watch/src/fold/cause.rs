@@ -1,7 +1,7 @@
 //! What made the kernel flush.
 
 use super::Class;
-use crate::syscalls::{self, Kind};
+use crate::syscalls;
 
 /// What made the kernel flush.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -74,9 +74,9 @@ impl Call {
         Call { number, args, batch_flushed: false }
     }
 
-    /// What it means for page tables.
-    pub fn kind(&self) -> Kind {
-        syscalls::kind(self.number)
+    /// Whether it walks page tables and may take pages away.
+    pub fn walks(&self) -> bool {
+        syscalls::walks(self.number)
     }
 
     /// Whether it pages out.

@@ -6,7 +6,6 @@
 use super::class::classify;
 use super::{Cause, Fold, Needless, Thread};
 use crate::record::Record;
-use crate::syscalls::Kind;
 
 /// Reasons of `tlb:tlb_flush` (include/trace/events/tlb.h; 5 from 6.18 on, read in 7.3).
 const TASK_SWITCH: u8 = 0;
@@ -141,7 +140,7 @@ impl Fold {
             open.flushes.push(issue);
         } else if let Some(issue) = issue {
             let cause = self.cause_now(record.tid);
-            self.issued(record.tid, vec![issue], cause);
+            self.issued(vec![issue], cause);
         }
         if reason != SEND {
             self.judge(record, reason, pages);
@@ -149,7 +148,7 @@ impl Fold {
     }
 
     /// Counts flushes whose cause is known.
-    pub(super) fn issued(&mut self, _tid: i32, flushes: Vec<Issue>, cause: Cause) {
+    pub(super) fn issued(&mut self, flushes: Vec<Issue>, cause: Cause) {
         if flushes.is_empty() {
             return;
         }
@@ -188,7 +187,7 @@ impl Fold {
         let cause = call.cause();
         if call.batch_flushed && call.pages_out() {
             self.needless(Needless::GatherAfterPageout, cause, false);
-        } else if process.batch.pending && pages < 0 && call.kind() == Kind::Walk {
+        } else if process.batch.pending && pages < 0 && call.walks() {
             let certain = !process.batch.disturbed;
             process.batch = Batch::default();
             self.needless(Needless::PendingFlush, cause, certain);

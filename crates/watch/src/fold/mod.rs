@@ -17,7 +17,7 @@ pub use victims::{PairCount, Task, Victims};
 use crate::maps::Maps;
 use crate::record::{Record, What};
 use crate::sites::{CallSites, Sample, Sites};
-use crate::syscalls::{self, Kind};
+use crate::syscalls;
 use cause::Call;
 use class::Seen;
 use copies::Pages;
@@ -272,26 +272,27 @@ impl Fold {
         let open = self.threads.get_mut(&tid).and_then(|thread| thread.fault.take());
         if let Some(open) = open {
             self.totals.faults.entry(Reason::NoEnd).or_default().faults += 1;
-            self.issued(tid, open.flushes, Cause::Fault(Class::Failed));
+            self.issued(open.flushes, Cause::Fault(Class::Failed));
         }
     }
 
     fn fault_done(&mut self, record: &Record, address: u64, major: bool) {
         let thread = self.threads.entry(record.tid).or_default();
-        let Some(mut open) = thread.fault.take() else {
+        let same_page = |open: &mut Open| open.address >> PAGE_BITS == address >> PAGE_BITS;
+        let Some(mut open) = thread.fault.take_if(same_page) else {
+            self.abandoned(record.tid);
             self.totals.faults.entry(Reason::NoStart).or_default().faults += 1;
             return;
         };
         thread.half = flushes::Half::default();
         open.seen.major = major;
-        debug_assert_eq!(open.address >> PAGE_BITS, address >> PAGE_BITS);
         let reason = class::classify(&open.seen, self.context);
         let count = self.totals.faults.entry(reason).or_default();
         count.faults += 1;
         count.time_ns += record.time.saturating_sub(open.start);
         let class = reason.rule().class;
         self.copied(record.pid, &open, class);
-        self.issued(record.tid, open.flushes, Cause::Fault(class));
+        self.issued(open.flushes, Cause::Fault(class));
     }
 
     /// Remembers where a page is now, and whether the fault copied it needlessly.
@@ -322,10 +323,6 @@ impl Fold {
         self.abandoned(record.tid);
         let process = self.processes.entry(record.pid).or_default();
         process.userfaultfd |= call.number == libc::SYS_userfaultfd as i32;
-        if call.kind() == Kind::Fork {
-            process.forked = true;
-            process.pages.shared();
-        }
         let thread = self.threads.entry(record.tid).or_default();
         (thread.call, thread.half) = (Some(call), flushes::Half::default());
     }

@@ -134,9 +134,14 @@ fn a_needed_full_flush_is_not_redundant() {
 fn after_a_fork_a_copy_of_a_swapped_page_is_needed() {
     let mut script = Script::new(false);
     script.fault(0x1000, 4, Some(false), true);
-    script.call(libc::SYS_clone, [0; 4]).done(libc::SYS_clone);
+    // A thread shares nothing that was not shared before.
+    script.then(What::Fork { pid: PID, tid: 12, parent: PID });
     script.fault(0x1000, 7, Some(false), false);
-    assert_eq!(script.found(Needless::CopyAfterSwapIn), (0, 0));
+    assert_eq!(script.found(Needless::CopyAfterSwapIn), (1, 1));
+    script.fault(0x1000, 4, Some(false), true);
+    script.then(What::Fork { pid: 13, tid: 13, parent: PID });
+    script.fault(0x1000, 7, Some(false), false);
+    assert_eq!(script.found(Needless::CopyAfterSwapIn), (1, 1));
 }
 
 #[test]

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const ROUNDS: u64 = 100;
 
@@ -90,6 +91,14 @@ fn rounds_of(name: &str, signals: &mut Signals) -> Observation {
     run
 }
 
+/// Swap space, and the machine to oneself: tests take turns. The machine is given back first.
+fn machine() -> (Machine, MutexGuard<'static, ()>) {
+    static TURN: Mutex<()> = Mutex::new(());
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let seed = compile(&load("cow-reuse").unwrap(), &Settings::default()).unwrap();
+    (Machine::prepare(&Runner::find().unwrap(), &seed).unwrap(), turn)
+}
+
 fn workloads() -> Vec<Value> {
     let listed =
         Command::new(env!("CARGO_BIN_EXE_needless-workload")).args(["list", "--json"]).output();
@@ -98,8 +107,7 @@ fn workloads() -> Vec<Value> {
 
 #[test]
 fn every_class_and_every_cause_is_counted_exactly() {
-    let seed = compile(&load("cow-reuse").unwrap(), &Settings::default()).unwrap();
-    let _swap = Machine::prepare(&Runner::find().unwrap(), &seed).unwrap();
+    let _machine = machine();
     let mut signals = Signals::catch().unwrap();
     let mut wrong = Vec::new();
     for workload in workloads() {
@@ -121,8 +129,7 @@ fn every_class_and_every_cause_is_counted_exactly() {
 /// batched unmap is its cause.
 #[test]
 fn the_seed_benchmark_has_one_redundant_shootdown_per_round() {
-    let seed = compile(&load("cow-reuse").unwrap(), &Settings::default()).unwrap();
-    let _swap = Machine::prepare(&Runner::find().unwrap(), &seed).unwrap();
+    let _machine = machine();
     let mut signals = Signals::catch().unwrap();
     let found = (0..ATTEMPTS).map(|_| {
         let events = rounds_of("swap_rw", &mut signals).events.unwrap();

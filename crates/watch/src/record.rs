@@ -91,7 +91,7 @@ pub struct Record {
 /// `__GFP_ZERO` (include/linux/gfp_types.h, bit 8 from 5.10 to 7.3).
 const GFP_ZERO: u64 = 0x100;
 
-/// `TRACE_FLAG_HARDIRQ` and `TRACE_FLAG_SOFTIRQ` (include/linux/trace_events.h, 5.10 to 7.3).
+/// `TRACE_FLAG_HARDIRQ` and `TRACE_FLAG_SOFTIRQ` (include/linux/trace_events.h, read in 6.1, 6.12, 7.3).
 const IN_INTERRUPT: u64 = 0x18;
 
 const LOST: u32 = 2;

@@ -114,7 +114,7 @@ pub fn local_flush() -> Option<String> {
     Some("reason == 2 || reason == 3".to_owned())
 }
 
-/// The table. `csd:*` exists from 6.5 on; before it there are the interrupts themselves, which
+/// The table. 6.12 has `csd:*`, 6.1 has not; without it there are the interrupts themselves, which
 /// paravirtual machines do without.
 pub const TABLE: [Row; 20] = [
     row(

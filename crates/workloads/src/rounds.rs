@@ -1,8 +1,9 @@
 //! Runs a workload's rounds and says what getrusage counted in them.
 
 use crate::second::Second;
-use crate::sys::{self, Usage};
+use crate::sys;
 use crate::table::{Need, Workload};
+use needless_runner::sys::{Usage, prefault_stack};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -71,7 +72,7 @@ pub fn execute(workload: &Workload, count: u32, verify: bool, gate: bool) -> io:
     for need in workload.all_needs() {
         available(need)?;
     }
-    sys::prefault_stack();
+    prefault_stack();
     let second = workload.second.then(Second::start).transpose()?;
     let mut rounds = Rounds { count, second, gate, used: Usage::default() };
     (workload.run)(&mut rounds)?;

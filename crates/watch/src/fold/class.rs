@@ -162,8 +162,8 @@ const WRITE: u8 = 2;
 /// Assigns the rule.
 pub fn classify(seen: &Seen, context: Context) -> Reason {
     let present = seen.code & PRESENT != 0;
-    // For a missing page the kernel allocates one before it asks, and frees it (6.12 to 7.3,
-    // mm/memory.c: do_anonymous_page).
+    // For a missing page the kernel allocates one before it asks, and frees it (seen on 6.18,
+    // crates/workloads: uffd_missing).
     if seen.resolved && (present || seen.undone || seen.allocated.is_none()) {
         return Reason::Resolved;
     }

@@ -125,9 +125,7 @@ pub fn write_whole(
         let mut out = options.open(path).map_err(failure)?;
         return write(&mut out).map_err(failure);
     }
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let directory = directory.unwrap_or(Path::new("."));
-    let mut file = tempfile::NamedTempFile::new_in(directory).map_err(failure)?;
+    let mut file = tempfile::NamedTempFile::new_in(folder(path)).map_err(failure)?;
     let mut buffered = std::io::BufWriter::new(file.as_file_mut());
     write(&mut buffered).and_then(|()| buffered.flush()).map_err(failure)?;
     drop(buffered);
@@ -135,9 +133,34 @@ pub fn write_whole(
     Ok(())
 }
 
+/// Whether [`write_whole`] could write there now, told before long work: it leaves nothing behind.
+pub fn can_write(path: &Path) -> Result<(), Failure> {
+    let failure = |source| Failure::File { path: path.to_owned(), source };
+    match std::fs::symlink_metadata(path) {
+        Ok(there) if there.is_dir() => Err(failure(std::io::ErrorKind::IsADirectory.into())),
+        // Opening a pipe would wait for its reader.
+        Ok(there) if !there.is_file() => Ok(()),
+        _ => tempfile::NamedTempFile::new_in(folder(path)).map(drop).map_err(failure),
+    }
+}
+
+fn folder(path: &Path) -> &Path {
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    folder.unwrap_or(Path::new("."))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_nothing_can_be_written_is_told_before() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        assert!(can_write(&path.join("report")).is_ok());
+        assert!(can_write(path).is_err() && can_write(&path.join("no/report")).is_err());
+        assert_eq!(std::fs::read_dir(path).unwrap().count(), 0, "nothing left behind");
+    }
 
     #[test]
     fn a_failed_write_leaves_the_old_file() {

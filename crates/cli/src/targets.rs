@@ -16,6 +16,7 @@ use needless_report::compare::{Outcome, Ran, Target};
 use needless_report::doctor::{Check, State};
 use needless_report::steps::{self, Difference, Step};
 use needless_scenario::{Settings, builtin};
+use needless_watch::Missing;
 use std::collections::BTreeMap;
 
 /// A target as it was asked for.
@@ -314,10 +315,11 @@ fn watching() -> Check {
     let (state, found, help) = match needless_watch::doctor::missing() {
         Ok(missing) if missing.is_empty() => (State::Ok, "everything".to_owned(), None),
         Ok(missing) => {
-            let one =
-                |part: &needless_watch::rings::Missing| format!("{} ({})", part.lacks, part.what);
+            let one = |part: &Missing| format!("{} ({}: {})", part.lacks, part.what, part.why);
             let lacks = missing.iter().map(one).collect::<Vec<_>>().join("; ");
-            let help = "a newer kernel; the rest of the report comes all the same".to_owned();
+            let helps = missing.iter().find_map(|part| part.remedy.as_deref());
+            let helps = helps.unwrap_or("nothing is known to help");
+            let help = format!("{helps}; the rest of the report comes all the same");
             (State::Warning, format!("without {lacks}"), Some(help))
         }
         Err(error) => {

@@ -215,7 +215,8 @@ fn a_report_in_a_file_is_whole_and_the_owners() {
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing beside it");
 
-    let (status, _, stderr) = ran(&["-o", "/no/such/directory/report", "--", "true"]);
+    let (status, stdout, stderr) = ran(&["-o", "/no/such/directory/report", "--", "echo", "ran"]);
+    assert_eq!(stdout, "", "told before the command runs");
     assert_eq!(status, 125, "{stderr}");
     assert!(words(&stderr).contains("cannot write `/no/such/directory/report`"), "{stderr}");
 }
@@ -531,6 +532,15 @@ fn without_privilege_the_counters_are_left() {
         .map(|part| missing.find(part).unwrap_or_else(|| panic!("no {part}: {missing}")))
         .to_vec();
     assert!(places.is_sorted(), "least privilege first: {missing}");
+
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"]);
+    let sleep = Started::new(Command::new("sleep").arg("0.3"));
+    command.arg(&needless).args(["stat", "-p", &sleep.pid().to_string()]);
+    let watching = Started::new(command.current_dir("/"));
+    assert_eq!(sleep.end().0, 0);
+    let (status, stdout, stderr) = watching.end();
+    assert_eq!(status, 120, "{stdout} {stderr}");
 
     let (_, _, stderr) = nobody(&["--format", "json"]);
     let document: Value = serde_json::from_str(&stderr).unwrap();

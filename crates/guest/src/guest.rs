@@ -13,11 +13,11 @@ use crate::options::{GuestOptions, KernelTarget, Limits};
 use crate::platform::Arch;
 use crate::runners;
 use crate::tally::{self, Tally};
-use needless_model::program::Program;
+use needless_model::program::{MachineNeeds, Program};
 use needless_model::run::{INSTRUCTIONS, RunRequest, TargetRun};
 use needless_runner::collect::{AnswerError, Collected, rounds_asked};
-use needless_runner::guest::{Booted, Errand};
-use needless_runner::wire::{self, PROTOCOL_VERSION};
+use needless_runner::guest::{Booted, Errand, Executed, Job};
+use needless_runner::wire::{self, Message, PROTOCOL_VERSION};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
@@ -62,7 +62,7 @@ impl Guest {
         let arch = Arch::of(&kernel.manifest.name).unwrap_or(Arch::X86_64);
         let emulator = Emulator::find(arch.platform(), options)?;
         let runners = runners::find(arch.platform(), options.runner.as_deref())?;
-        let initramfs = initramfs::prepare(kernel, &runners.init)?;
+        let initramfs = initramfs::prepare(kernel, &runners.init, &options.files)?;
         let mut boots = 1;
         loop {
             let mut guest =
@@ -154,7 +154,8 @@ impl Guest {
             return Err(GuestError::Unsupported { what });
         }
         let request = RunRequest { program: program.clone(), events: true, ring_pages: RING_PAGES };
-        let errand = Errand { request, limit_seconds: self.limits.run_seconds };
+        let job = Job::Scenario(request);
+        let errand = Errand { job, limit_seconds: self.limits.run_seconds };
         let asked = rounds_asked(program);
         let mut all = self.start(&errand)?;
         for _ in 1..MOST_STARTS {
@@ -177,26 +178,60 @@ impl Guest {
         Ok(result)
     }
 
+    /// Executes a file that the guest was booted with ([`GuestOptions::files`]), with nothing to
+    /// read, on the CPU that scenarios do not use.
+    pub fn execute(
+        &mut self,
+        words: &[&str],
+        machine: MachineNeeds,
+    ) -> Result<Executed, GuestError> {
+        let words = words.iter().map(|word| (*word).to_owned()).collect();
+        let job = Job::Command { words, machine };
+        self.send(&Errand { job, limit_seconds: self.limits.run_seconds });
+        let answer = match wire::read_message(&mut self.port) {
+            Ok(Some(Message::Executed(executed))) => Ok(executed),
+            Ok(Some(Message::Failed(failure))) => Err(AnswerError::Failed(failure)),
+            Ok(_) => Err(AnswerError::Confused("does not answer a command".to_owned())),
+            Err(error) => Err(AnswerError::Unreadable(error)),
+        };
+        self.answered(answer, |_| None)
+    }
+
     fn start(&mut self, errand: &Errand) -> Result<Collected, GuestError> {
+        self.send(errand);
+        let answer = Collected::read(&mut self.port);
+        self.answered(answer, |collected| Some(collected))
+    }
+
+    /// Sends an errand, and gives the guest its time from now on.
+    fn send(&mut self, errand: &Errand) {
         let limit = Duration::from_secs(u64::from(errand.limit_seconds)) + self.limits.slack;
         self.port.get_mut().until = Instant::now() + limit;
         // If the guest is gone, reading tells.
         let _ = wire::write_message(&mut self.port.get_mut().stream, errand);
-        match Collected::read(&mut self.port) {
-            Ok(mut collected) => {
-                self.count(Some(&mut collected))?;
-                Ok(collected)
+    }
+
+    /// Completes an answer with what was counted, or says what its absence means.
+    fn answered<T>(
+        &mut self,
+        answer: Result<T, AnswerError>,
+        counted: impl Fn(&mut T) -> Option<&mut Collected>,
+    ) -> Result<T, GuestError> {
+        match answer {
+            Ok(mut answer) => {
+                self.count(counted(&mut answer))?;
+                Ok(answer)
             }
             Err(AnswerError::Failed(failure)) => {
                 self.count(None)?;
                 Err(failure.into())
             }
             Err(AnswerError::Confused(what)) => match self.is_gone() {
-                true => Err(self.stopped("ended in the middle of a scenario", None)),
+                true => Err(self.stopped("ended in the middle of an errand", None)),
                 false => Err(GuestError::Confused { what }),
             },
             Err(AnswerError::Unreadable(error)) => {
-                Err(self.stopped("did not finish a scenario", Some(error)))
+                Err(self.stopped("did not finish an errand", Some(error)))
             }
         }
     }

@@ -7,6 +7,7 @@
 
 use crate::cache::Kernel;
 use crate::error::GuestError;
+use crate::options::GuestFile;
 use needless_runner::guest::INIT;
 use std::fs;
 use std::hash::{DefaultHasher, Hasher};
@@ -22,9 +23,9 @@ const PROGRAM: u32 = 0o100_755;
 const FILE: u32 = 0o100_644;
 const CHARACTER_DEVICE: u32 = 0o020_600;
 
-/// The archive for `kernel` with `runner` in it, written unless it is there already.
-pub fn prepare(kernel: &Kernel, runner: &Path) -> Result<PathBuf, GuestError> {
-    let bytes = build(kernel, runner)?;
+/// The archive for `kernel` with `runner` and `files` in it, written unless it is there already.
+pub fn prepare(kernel: &Kernel, runner: &Path, files: &[GuestFile]) -> Result<PathBuf, GuestError> {
+    let bytes = build(kernel, runner, files)?;
     let mut hasher = DefaultHasher::new();
     hasher.write(&bytes);
     let path = kernel.folder().join(format!("initramfs-{:016x}.cpio", hasher.finish()));
@@ -41,10 +42,10 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> GuestError {
     move |error| GuestError::File { path, error }
 }
 
-fn build(kernel: &Kernel, runner: &Path) -> Result<Vec<u8>, GuestError> {
+fn build(kernel: &Kernel, runner: &Path, files: &[GuestFile]) -> Result<Vec<u8>, GuestError> {
     let read = |path: &Path| fs::read(path).map_err(at(path));
     let mut archive = Archive::default();
-    for folder in ["dev", "proc", "sys", "modules"] {
+    for folder in ["dev", "proc", "sys", "tmp", "modules"] {
         archive.add(folder, FOLDER, (0, 0), &[]);
     }
     // Where messages go before the first file system is mounted.
@@ -53,6 +54,9 @@ fn build(kernel: &Kernel, runner: &Path) -> Result<Vec<u8>, GuestError> {
     for (at, path) in kernel.modules().enumerate() {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         archive.add(&format!("modules/{at:02}-{name}"), FILE, (0, 0), &read(&path)?);
+    }
+    for GuestFile { name, source } in files {
+        archive.add(name, PROGRAM, (0, 0), &read(source)?);
     }
     Ok(archive.end())
 }

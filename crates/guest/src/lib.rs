@@ -30,7 +30,8 @@ pub use batch::Batch;
 pub use cache::{Kernel, Manifest, Package};
 pub use error::{FetchError, GuestError};
 pub use guest::Guest;
-pub use options::{GuestOptions, KernelTarget, Limits, Thp};
+pub use needless_runner::guest::Executed;
+pub use options::{GuestFile, GuestOptions, KernelTarget, Limits, Thp};
 pub use platform::Arch;
 
 use needless_model::program::Program;

@@ -25,6 +25,17 @@ pub struct GuestOptions {
     pub limits: Limits,
     /// The runner's binary; otherwise it is looked for. Not part of a target's text.
     pub runner: Option<PathBuf>,
+    /// Programs that lie in the guest beside the runner. Not part of a target's text.
+    pub files: Vec<GuestFile>,
+}
+
+/// A program in a guest. There is no dynamic linker, so it must be static.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuestFile {
+    /// Its name in the guest's root folder.
+    pub name: String,
+    /// The file on this machine.
+    pub source: PathBuf,
 }
 
 /// How long a guest may take before it is ended.
@@ -86,6 +97,7 @@ impl Default for GuestOptions {
             append: String::new(),
             limits: Limits::default(),
             runner: None,
+            files: Vec::new(),
         }
     }
 }

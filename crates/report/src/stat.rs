@@ -3,8 +3,8 @@
 use crate::stats::median;
 use crate::style::{Style, count};
 use crate::table::plain_table;
-use needless_watch::Observation;
 use needless_watch::observation::{Events, Finding, Party};
+use needless_watch::{Missing, Observation};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -137,6 +137,9 @@ fn faults(seen: &[&Events], stat: &Stat<'_>, style: Style) -> String {
         let rule = "  without an exception: counted by the kernel, but no processor took it (populate, mlock, get_user_pages, execve)";
         rules.push(style.wrap(rule, 4));
     }
+    if cells.is_empty() {
+        return "no page fault\n".to_owned();
+    }
     let mut text = plain_table(&["faults", "confidence", "count", "mean time"], cells, 2, style);
     text.push('\n');
     text += &counted(stat, "");
@@ -158,11 +161,15 @@ fn counted(stat: &Stat<'_>, what: &str) -> String {
 }
 
 fn flushes(seen: &[&Events], style: Style) -> String {
-    let rows = together(seen.iter().map(|events| {
+    let shown: Vec<_> = seen.iter().filter_map(|events| events.flushes.as_ref()).collect();
+    if shown.len() < seen.len() {
+        return String::new();
+    }
+    let rows = together(shown.iter().map(|flushes| {
         let figures = |row: &needless_watch::observation::Flushes| {
             [row.sent, row.interrupts, row.local, row.full, row.pages]
         };
-        events.flushes.iter().map(|row| (row.cause.clone(), figures(row))).collect()
+        flushes.iter().map(|row| (row.cause.clone(), figures(row))).collect()
     }));
     let cell = |column: &Vec<u64>| spread(column, number);
     let mut cells: Vec<Vec<String>> = rows
@@ -171,7 +178,7 @@ fn flushes(seen: &[&Events], style: Style) -> String {
             std::iter::once(cause.clone()).chain(columns.iter().map(cell)).collect()
         })
         .collect();
-    let switched: Vec<u64> = seen.iter().map(|events| events.switches_flushed).collect();
+    let switched: Vec<u64> = seen.iter().filter_map(|events| events.switches_flushed).collect();
     if switched.iter().any(|times| *times > 0) {
         let name = "context switch".to_owned();
         let none = || "0".to_owned();
@@ -240,10 +247,11 @@ fn party(party: &Party) -> String {
 
 /// Threads differ from run to run, so this is the last run's matrix.
 fn interrupts(seen: &[&Events], stat: &Stat<'_>, style: Style) -> String {
-    let Some(events) = seen.last().filter(|events| !events.interrupts.is_empty()) else {
+    let Some(events) = seen.last() else { return String::new() };
+    let Some(pairs) = events.interrupts.as_ref().filter(|pairs| !pairs.is_empty()) else {
         return String::new();
     };
-    let cells = events.interrupts.iter().take(MOST_PAIRS).map(|row| {
+    let cells = pairs.iter().take(MOST_PAIRS).map(|row| {
         vec![
             party(&row.from),
             party(&row.to),
@@ -256,10 +264,10 @@ fn interrupts(seen: &[&Events], stat: &Stat<'_>, style: Style) -> String {
     let header =
         [&*format!("who interrupts{last}"), "whom", "interrupts", "nothing to flush", "time lost"];
     let mut text = plain_table(&header, cells.collect(), 2, style) + "\n";
-    if let Some(more) = events.interrupts.len().checked_sub(MOST_PAIRS).filter(|more| *more > 0) {
+    if let Some(more) = pairs.len().checked_sub(MOST_PAIRS).filter(|more| *more > 0) {
         text += &format!("and {}, in --format json\n", count(more, "more pair"));
     }
-    let guessed: u64 = events.interrupts.iter().map(|row| row.guessed).sum();
+    let guessed: u64 = pairs.iter().map(|row| row.guessed).sum();
     if guessed > 0 {
         text += &format!(
             "{} of them have their sender by guess: several CPUs were flushing\n",
@@ -284,7 +292,9 @@ fn needless(seen: &[&Events], style: Style) -> String {
     let told: Vec<&Vec<Finding>> =
         seen.iter().filter_map(|events| events.needless.as_ref()).collect();
     if told.len() < seen.len() {
-        return format!("needless: {}\n", style.warn("not told, since events were lost"));
+        let lost = seen.iter().any(|events| events.watching.lost > 0);
+        let why = if lost { "events were lost" } else { "this kernel does not show all evidence" };
+        return format!("needless: {}\n", style.warn(format!("not told, since {why}")));
     }
     let rows = together(told.iter().map(|findings| {
         let key =
@@ -345,24 +355,29 @@ fn counters(stat: &Stat<'_>, style: Style) -> String {
 }
 
 fn missing(stat: &Stat<'_>, style: Style) -> String {
-    let mut lines: Vec<String> = Vec::new();
-    for missing in stat.runs.iter().flat_map(|run| &run.missing) {
-        let mut line =
-            format!("not visible: {} ({}: {})", missing.lacks, missing.what, missing.why);
-        line += &missing.remedy.as_ref().map_or_else(String::new, |helps| format!("; {helps}"));
-        let line = style.wrap(&line, 2);
-        if !lines.contains(&line) {
-            lines.push(line);
+    // What is lacking, with the reasons and what helps.
+    let mut lines: Vec<(&str, Vec<String>, Option<&str>)> = Vec::new();
+    for Missing { what, why, lacks, remedy } in stat.runs.iter().flat_map(|run| &run.missing) {
+        let why = format!("{what}: {why}");
+        match lines.iter_mut().find(|(known, ..)| known == lacks) {
+            Some((_, reasons, _)) if reasons.contains(&why) => {}
+            Some((_, reasons, _)) => reasons.push(why),
+            None => lines.push((lacks, vec![why], remedy.as_deref())),
         }
     }
-    lines.iter().map(|line| style.warn(line) + "\n").collect()
+    let line = |(lacks, reasons, remedy): &(&str, Vec<String>, Option<&str>)| {
+        let helps = remedy.map_or_else(String::new, |helps| format!("; {helps}"));
+        let line = format!("not visible: {lacks} ({}){helps}", reasons.join("; "));
+        style.warn(style.wrap(&line, 2)) + "\n"
+    };
+    lines.iter().map(line).collect()
 }
 
 fn watching(seen: &[&Events], stat: &Stat<'_>, style: Style) -> Option<String> {
     let last = seen.last()?.watching;
     let mut line = format!("watching: {} records", number(last.records));
     if let Some(each) = last.record_ns {
-        let spent = each * last.records;
+        let spent = each * last.own_records;
         line += &format!(" of {} each, {} of the watched CPUs' time", time(each), time(spent));
         let cpu = stat.runs.last().and_then(|run| run.usage).map(|u| u.user_ns + u.system_ns);
         if let Some(cpu) = cpu.filter(|cpu| *cpu > 0) {

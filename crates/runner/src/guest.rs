@@ -24,9 +24,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs::{self, File};
-use std::io::{self, BufReader, BufWriter, Seek, SeekFrom, Write};
+use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 /// The name of the port that errands come from.
@@ -49,13 +50,47 @@ pub struct Booted {
     pub environment: BTreeMap<String, String>,
 }
 
-/// One program to run.
+/// One thing to do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Errand {
-    /// The program and how to run it.
-    pub request: RunRequest,
+    /// What.
+    pub job: Job,
     /// Seconds after which the guest ends it.
     pub limit_seconds: u32,
+}
+
+/// What a guest can do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Job {
+    /// Run a scenario's program; the answer is the runner's messages, `Hello` to `Done`.
+    Scenario(RunRequest),
+    /// Execute a file that the guest was booted with; the answer is [`Message::Executed`].
+    Command {
+        /// Its path in the guest, and its arguments.
+        words: Vec<String>,
+        /// What it finds made ready.
+        machine: MachineNeeds,
+    },
+}
+
+impl Job {
+    fn machine(&self) -> &MachineNeeds {
+        match self {
+            Job::Scenario(request) => &request.program.machine,
+            Job::Command { machine, .. } => machine,
+        }
+    }
+}
+
+/// How a command in a guest ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Executed {
+    /// The exit status that a shell would give.
+    pub status: u8,
+    /// What it wrote to standard output.
+    pub output: Vec<u8>,
+    /// What it wrote to standard error.
+    pub errors: Vec<u8>,
 }
 
 /// Whether this process is a guest's first.
@@ -202,9 +237,12 @@ struct Machine {
 
 impl Machine {
     fn run(&mut self, errand: &Errand) -> Vec<Message> {
-        let outcome = self.prepare(&errand.request.program.machine);
+        let limit = Duration::from_secs(u64::from(errand.limit_seconds));
+        let outcome = self.prepare(errand.job.machine()).and_then(|()| match &errand.job {
+            Job::Scenario(request) => run_apart(request, limit),
+            Job::Command { words, .. } => execute(words, limit).map(|message| vec![message]),
+        });
         outcome
-            .and_then(|()| run_apart(errand))
             .unwrap_or_else(|(what, error)| vec![Message::Failed(Failure::internal(&what, &error))])
     }
 
@@ -243,24 +281,16 @@ impl Machine {
     }
 }
 
-/// Runs the errand in a process of its own and gives what it said.
-fn run_apart(errand: &Errand) -> Result<Vec<Message>, Failed> {
-    let mut request = memory(c"request").map_err(at("memory for the request"))?;
-    wire::write_message(&mut request, &errand.request).map_err(at("keeping the request"))?;
-    request.seek(SeekFrom::Start(0)).map_err(at("keeping the request"))?;
+/// Runs the scenario in a process of its own and gives what it said.
+fn run_apart(request: &RunRequest, limit: Duration) -> Result<Vec<Message>, Failed> {
+    let mut asked = memory(c"request").map_err(at("memory for the request"))?;
+    wire::write_message(&mut asked, request).map_err(at("keeping the request"))?;
+    asked.seek(SeekFrom::Start(0)).map_err(at("keeping the request"))?;
     let mut answer = memory(c"answer").map_err(at("memory for the answer"))?;
     let output = answer.try_clone().map_err(at("memory for the answer"))?;
-    let mut child = Command::new("/proc/self/exe")
-        .stdin(request)
-        .stdout(output)
-        .spawn()
-        .map_err(at("starting the runner"))?;
-    let limit = Duration::from_secs(u64::from(errand.limit_seconds));
-    let in_time = ended_within(&child, limit).map_err(at("waiting for the runner"))?;
-    if !in_time {
-        let _ = child.kill();
-    }
-    let status = child.wait().map_err(at("waiting for the runner"))?;
+    let mut runner = Command::new("/proc/self/exe");
+    runner.stdin(asked).stdout(output);
+    let ended = supervise(&mut runner, limit).map_err(at("starting the runner"))?;
     answer.seek(SeekFrom::Start(0)).map_err(at("the runner's answer"))?;
     let mut answer = BufReader::new(answer);
     let mut messages = Vec::new();
@@ -268,13 +298,59 @@ fn run_apart(errand: &Errand) -> Result<Vec<Message>, Failed> {
         messages.push(message);
     }
     if !matches!(messages.last(), Some(Message::Done(_) | Message::Failed(_))) {
-        let what = match in_time {
-            true => format!("the runner stopped in the middle ({status})"),
-            false => format!("the scenario took longer than {} s", errand.limit_seconds),
+        let what = match ended {
+            Some(status) => format!("the runner stopped in the middle ({status})"),
+            None => too_long("the scenario", limit),
         };
         messages.push(Message::Failed(Failure::new(FailureKind::Internal, what)));
     }
     Ok(messages)
+}
+
+/// Executes a file of the guest's and gives how it ended.
+fn execute(words: &[String], limit: Duration) -> Result<Message, Failed> {
+    let Some((program, arguments)) = words.split_first() else {
+        let failure = Failure::new(FailureKind::BadRequest, "there is no command");
+        return Ok(Message::Failed(failure));
+    };
+    let output = memory(c"output").map_err(at("memory for the output"))?;
+    let errors = memory(c"errors").map_err(at("memory for the output"))?;
+    let clone = |file: &File| file.try_clone().map_err(at("memory for the output"));
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(clone(&output)?).stderr(clone(&errors)?);
+    let ended = supervise(&mut command, limit).map_err(at(program.as_str()))?;
+    let Some(status) = ended else {
+        let failure = Failure::new(FailureKind::Internal, too_long(program, limit));
+        return Ok(Message::Failed(failure));
+    };
+    let signal = status.signal().map(|signal| 128 + signal);
+    let status = status.code().or(signal).and_then(|status| u8::try_from(status).ok());
+    let read = |mut file: File| {
+        let mut bytes = Vec::new();
+        file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_end(&mut bytes)).map(|_| bytes)
+    };
+    Ok(Message::Executed(Executed {
+        status: status.unwrap_or(u8::MAX),
+        output: read(output).map_err(at("reading the output"))?,
+        errors: read(errors).map_err(at("reading the output"))?,
+    }))
+}
+
+fn too_long(what: &str, limit: Duration) -> String {
+    format!("{what} took longer than {} s", limit.as_secs())
+}
+
+/// Runs a command, and ends it and what it started when the time is up: `None`.
+fn supervise(command: &mut Command, limit: Duration) -> io::Result<Option<ExitStatus>> {
+    let mut child = command.process_group(0).spawn()?;
+    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let in_time = ended_within(&child, limit);
+    if let Some(group) = group {
+        // Nobody may be left.
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    }
+    let status = child.wait()?;
+    Ok(in_time?.then_some(status))
 }
 
 fn memory(name: &std::ffi::CStr) -> io::Result<File> {

@@ -4,6 +4,7 @@
 //! answers one [`RunRequest`] with `Hello`, any number of `Round`s, and `Done` or `Failed`.
 //! The keeper answers each [`Change`] with one [`Reply`].
 
+use crate::guest::Executed;
 use needless_model::run::{Round, RunRequest, Witness};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::collections::BTreeMap;
@@ -12,7 +13,7 @@ use std::process::ExitCode;
 use thiserror::Error;
 
 /// Version of these messages; both sides must have the same.
-pub const PROTOCOL_VERSION: u32 = 3;
+pub const PROTOCOL_VERSION: u32 = 4;
 
 /// The longest message that is believed: more is a damaged stream.
 const LONGEST_MESSAGE: u32 = 1 << 30;
@@ -33,6 +34,8 @@ pub enum Message {
     Done(Summary),
     /// The end of a run that did not.
     Failed(Failure),
+    /// The end of a command in a guest.
+    Executed(Executed),
 }
 
 /// What is known at the end of a run.

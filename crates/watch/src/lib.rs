@@ -25,5 +25,6 @@ pub mod syscalls;
 pub mod tracefs;
 pub mod tracepoints;
 
-pub use observation::Observation;
+pub use observation::{Finding, Observation};
+pub use rings::Missing;
 pub use session::{Options, Target, WatchError, watch};

@@ -11,10 +11,18 @@ pub enum Memory {
     Anonymous,
     /// A file's, private.
     PrivateFile,
-    /// A file's or shared memory, shared.
+    /// Shared memory: memfd, tmpfs at its usual place, System V, without a file.
     Shared,
+    /// Another file's, shared.
+    SharedFile,
     /// Of hugetlb pages.
     Hugetlb,
+}
+
+/// Whether a file is shared memory, by its path as the kernel reports it.
+fn in_memory(file: &str) -> bool {
+    const PLACES: [&str; 4] = ["/memfd:", "/dev/shm/", "/SYSV", "/dev/zero"];
+    PLACES.iter().any(|place| file.starts_with(place))
 }
 
 /// The mappings of one process. A copy is cheap until one of the two changes.
@@ -49,7 +57,9 @@ impl Maps {
     pub fn map(&mut self, mapping: &Mapping) {
         let memory = match (&mapping.file, mapping.shared) {
             _ if mapping.hugetlb => Memory::Hugetlb,
-            (_, true) => Memory::Shared,
+            (None, true) => Memory::Shared,
+            (Some(file), true) if in_memory(file) => Memory::Shared,
+            (Some(_), true) => Memory::SharedFile,
             (Some(_), false) => Memory::PrivateFile,
             (None, false) => Memory::Anonymous,
         };

@@ -34,21 +34,21 @@ pub struct Events {
     /// Faults that the kernel counted for the tasks without an exception: it touched pages itself
     /// (populate, mlock, `get_user_pages`). None where the task's counters do not cover the same.
     pub faults_without_exception: Option<u64>,
-    /// Flushes by cause.
-    pub flushes: Vec<Flushes>,
+    /// Flushes by cause; none where the kernel does not show them.
+    pub flushes: Option<Vec<Flushes>>,
     /// Who called for flushes, sampled.
     pub call_sites: CallSites,
     /// Address-space switches that flushed.
-    pub switches_flushed: u64,
+    pub switches_flushed: Option<u64>,
     /// Address-space switches that flushed nothing.
-    pub switches_kept: u64,
-    /// Who interrupted whom.
-    pub interrupts: Vec<Interrupts>,
+    pub switches_kept: Option<u64>,
+    /// Who interrupted whom; none where the kernel does not show it.
+    pub interrupts: Option<Vec<Interrupts>>,
     /// How long one interrupt's function took, nanoseconds: the median of those timed.
     pub interrupt_ns: Option<u64>,
     /// How many were timed.
     pub interrupts_timed: u64,
-    /// What was needless; none if events were lost, since then it cannot be told.
+    /// What was needless; none if it cannot be told, since events were lost or are not shown.
     pub needless: Option<Vec<Finding>>,
     /// Whether everything that the kernel counted was seen.
     pub counted: Counted,
@@ -64,9 +64,9 @@ pub struct Counted {
     /// Faults of these that have a class here.
     pub faults_seen: u64,
     /// Events of `tlb:tlb_flush`: flushes that are issued, whoever's, and switches of watched tasks.
-    pub flush_events: u64,
+    pub flush_events: Option<u64>,
     /// Of these, how many were read.
-    pub flush_events_seen: u64,
+    pub flush_events_seen: Option<u64>,
 }
 
 /// Faults of one rule.
@@ -155,6 +155,8 @@ pub struct Finding {
 pub struct Watching {
     /// Records read.
     pub records: u64,
+    /// Of these, those that watched tasks paid for; the others are strangers' flushes.
+    pub own_records: u64,
     /// Records lost in the main rings.
     pub lost: u64,
     /// Records about freed pages that were lost.
@@ -213,6 +215,15 @@ fn told(needless: Needless) -> Told {
     }
 }
 
+/// What this kernel shows.
+#[derive(Copy, Clone, Debug)]
+pub struct Visible {
+    /// Exceptions: without them faults have no class.
+    pub faults: bool,
+    /// Flushes.
+    pub flushes: bool,
+}
+
 /// Makes the totals readable. `expected`: faults that the kernel counted for the same tasks.
 pub fn events(
     totals: Totals,
@@ -221,7 +232,10 @@ pub fn events(
     expected: Option<u64>,
     (faults_counted, flushes_counted): (u64, u64),
     watching: Watching,
+    visible: Visible,
 ) -> Events {
+    let of_flushes = |count: u64| visible.flushes.then_some(count);
+    let all_seen = watching.lost == 0 && visible.faults && visible.flushes;
     let counted = |reason: &Reason| !matches!(reason, Reason::NoEnd | Reason::NotOver);
     let exceptions: u64 = totals
         .faults
@@ -232,8 +246,8 @@ pub fn events(
     let counted = Counted {
         faults: faults_counted,
         faults_seen: exceptions,
-        flush_events: flushes_counted,
-        flush_events_seen: totals.flush_events,
+        flush_events: of_flushes(flushes_counted),
+        flush_events_seen: of_flushes(totals.flush_events),
     };
     let interrupt_ns = median(&victims.times);
     Events {
@@ -241,14 +255,14 @@ pub fn events(
         faults_without_exception: expected
             .and_then(|all| all.checked_sub(exceptions))
             .filter(|_| watching.lost == 0),
-        flushes: flushes(&totals),
+        flushes: visible.flushes.then(|| flushes(&totals)),
         call_sites,
-        switches_flushed: totals.switches.0,
-        switches_kept: totals.switches.1,
-        interrupts: interrupts(victims, interrupt_ns),
+        switches_flushed: of_flushes(totals.switches.0),
+        switches_kept: of_flushes(totals.switches.1),
+        interrupts: visible.flushes.then(|| interrupts(victims, interrupt_ns)),
         interrupt_ns,
         interrupts_timed: victims.times.len() as u64,
-        needless: (watching.lost == 0).then(|| findings(&totals, watching.lost_frees)),
+        needless: all_seen.then(|| findings(&totals, watching.lost_frees)),
         counted,
         watching,
     }

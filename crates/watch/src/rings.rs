@@ -171,8 +171,16 @@ impl Rings {
 
     fn miss(&mut self, row: &Row, why: &dyn ToString) {
         let what = format!("{}:{}", row.system, row.name);
-        let (why, lacks) = (why.to_string(), row.lacks.to_owned());
-        self.missing.push(Missing { what, why, lacks, remedy: None });
+        match self.missing.iter_mut().find(|missing| missing.what == what) {
+            Some(known) if known.lacks.contains(row.lacks) => {}
+            Some(known) => known.lacks = format!("{}; {}", known.lacks, row.lacks),
+            None => {
+                let (why, lacks) = (why.to_string(), row.lacks.to_owned());
+                let newer = matches!(row.system, "filemap" | "csd");
+                let remedy = newer.then(|| "a newer kernel: 6.12 has it".to_owned());
+                self.missing.push(Missing { what, why, lacks, remedy });
+            }
+        }
     }
 
     /// Whether this kernel has a tracepoint.

@@ -4,7 +4,7 @@ use crate::child::{self, Held};
 use crate::counters::{Machine, Usage};
 use crate::fold::{Context, Fold};
 use crate::maps::Maps;
-use crate::observation::{self, Observation, Watching};
+use crate::observation::{self, Observation, Visible, Watching};
 use crate::price;
 use crate::record::{Mapping, Record, What};
 use crate::rings::{Missing, PerfError, Rings, Tasks};
@@ -293,6 +293,7 @@ impl Events {
             swap: swap_in_use(),
             numa_balancing: numa_balancing(),
             file_points: rings.has(Point::FileFault) && rings.has(Point::MapPages),
+            dirties_twice: before_6_1(),
         };
         let all = matches!(options.target, Target::All);
         let mut fold = Fold::new(context, before_6_1(), all);
@@ -349,6 +350,10 @@ impl Events {
         self.fold_until(u64::MAX);
         self.reader += thread_time().saturating_sub(start);
         let lost = self.rings.lost();
+        let visible = Visible {
+            faults: self.rings.has(Point::FaultUser),
+            flushes: self.rings.has(Point::Flush),
+        };
         let counted = self.rings.counted();
         let expected = match target {
             Target::Command | Target::Process(_) => {
@@ -362,12 +367,14 @@ impl Events {
         let (totals, victims, call_sites) = self.fold.finish();
         let watching = Watching {
             records: totals.records,
+            own_records: totals.own_records,
             lost: lost.main.max(totals.lost_records),
             lost_frees: lost.frees,
             record_ns: self.record_ns,
             reader_ns: self.reader.as_nanos() as u64,
         };
-        let events = observation::events(totals, &victims, call_sites, expected, counted, watching);
+        let events =
+            observation::events(totals, &victims, call_sites, expected, counted, watching, visible);
         if events.watching.lost > 0 {
             missing.push(Missing {
                 what: "all events".to_owned(),

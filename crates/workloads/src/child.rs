@@ -36,7 +36,43 @@ std::arch::global_asm!(
     ".popsection",
 );
 
+#[cfg(target_arch = "aarch64")]
+std::arch::global_asm!(
+    ".pushsection .text",
+    ".globl needless_fork_begin, needless_fork_end",
+    "needless_fork_begin:",
+    "mov x8, x0",
+    "mov x0, x1",
+    "mov x1, x2",
+    "mov x9, x3",
+    "mov x2, 0",
+    "mov x3, 0",
+    "mov x4, 0",
+    "svc 0",
+    "cbz x0, 2f",
+    "ret",
+    "2:",
+    "mov x8, x9",
+    "mov x0, 0",
+    "mov x1, 0",
+    "svc 0",
+    "b 2b",
+    "needless_fork_end:",
+    ".popsection",
+);
+
+/// Sleeps for good: an architecture without pause has a ppoll that waits for nothing.
 #[cfg(target_arch = "x86_64")]
+const SLEEP: libc::c_long = libc::SYS_pause;
+#[cfg(target_arch = "aarch64")]
+const SLEEP: libc::c_long = libc::SYS_ppoll;
+
+/// An architecture without fork has it as a clone.
+#[cfg(target_arch = "x86_64")]
+const FORK: (libc::c_long, u64) = (libc::SYS_fork, 0);
+#[cfg(target_arch = "aarch64")]
+const FORK: (libc::c_long, u64) = (libc::SYS_clone, libc::SIGCHLD as u64);
+
 unsafe extern "C" {
     static needless_fork_begin: u8;
     static needless_fork_end: u8;
@@ -71,7 +107,6 @@ pub struct Nursery {
 
 impl Nursery {
     /// Leaves all memory but `shared` out of the children that come.
-    #[cfg(target_arch = "x86_64")]
     pub fn new(shared: &[Area]) -> io::Result<Nursery> {
         let page = Area::anonymous(9, 1)?;
         let (begin, end) = (&raw const needless_fork_begin, &raw const needless_fork_end);
@@ -96,19 +131,13 @@ impl Nursery {
         Ok(nursery)
     }
 
-    /// The instructions have been written for x86-64 only.
-    #[cfg(not(target_arch = "x86_64"))]
-    pub fn new(_shared: &[Area]) -> io::Result<Nursery> {
-        Err(io::Error::other("workloads with child processes are for x86-64"))
-    }
-
     /// Makes a child.
     pub fn bear(&self, birth: Birth, life: Life) -> io::Result<Child> {
         type Code = extern "C" fn(u64, u64, u64, u64) -> i64;
         // SAFETY: the page holds a function of this type, and is never written again.
         let code: Code = unsafe { std::mem::transmute(self.code as *const ()) };
         let (call, first, second) = match birth {
-            Birth::Fork => (libc::SYS_fork, 0, 0),
+            Birth::Fork => (FORK.0, FORK.1, 0),
             Birth::Clone => (libc::SYS_clone, libc::SIGCHLD as u64, 0),
             Birth::Clone3 => {
                 let arguments: &[u64; 8] = &self.arguments;
@@ -117,7 +146,7 @@ impl Nursery {
         };
         let then = match life {
             Life::Exit => libc::SYS_exit_group,
-            Life::Pause => libc::SYS_pause,
+            Life::Pause => SLEEP,
         };
         match code(call as u64, first, second, then as u64) {
             error if error < 0 => Err(io::Error::from_raw_os_error(-error as i32)),

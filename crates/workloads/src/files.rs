@@ -100,10 +100,11 @@ pub const WORKLOADS: &[Workload] = &[
 /// Fits into what one fault maps around itself.
 const PAGES: usize = 4;
 
-/// Whether temporary files are on tmpfs (include/uapi/linux/magic.h), where they behave
+/// Whether temporary files are on tmpfs or ramfs (include/uapi/linux/magic.h), where they behave
 /// otherwise.
 pub fn temporary_is_memory() -> bool {
-    rustix::fs::statfs(std::env::temp_dir()).is_ok_and(|system| system.f_type == 0x0102_1994)
+    let kind = rustix::fs::statfs(std::env::temp_dir()).map(|system| system.f_type);
+    matches!(kind, Ok(0x0102_1994 | 0x8584_58f6))
 }
 
 /// A file without a name, written and on disk.

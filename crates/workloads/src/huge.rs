@@ -31,6 +31,13 @@ pub const WORKLOADS: &[Workload] = &[
             &[(cause::FAULT_HUGE, 0, 1), (cause::DONTNEED, 0, 1)],
         ),
     )
+    .older(&[(
+        (6, 12),
+        expect(
+            &[(class::ZERO_PAGE, 1), (class::ZERO_UPGRADE, 1)],
+            &[(cause::FAULT_ZERO, 0, 1), (cause::DONTNEED, 0, 1)],
+        ),
+    )])
     .needs(&[Need::Thp]),
 ];
 

@@ -3,7 +3,7 @@
 use crate::area::{Area, RW};
 use crate::rounds::Rounds;
 use crate::sys::check;
-use crate::table::{Expectation, Workload, cause, class, expect};
+use crate::table::{Expectation, Need, Workload, cause, class, expect};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -15,13 +15,15 @@ pub const WORKLOADS: &[Workload] = &[
         "MADV_POPULATE_READ of 8 fresh pages, then MADV_DONTNEED",
         |rounds| populate(rounds, libc::MADV_POPULATE_READ),
         Expectation { without_exception: 8, ..expect(&[], &[(cause::DONTNEED, 0, 1)]) },
-    ),
+    )
+    .needs(&[Need::Populate]),
     Workload::new(
         "populate_write",
         "MADV_POPULATE_WRITE of 8 fresh pages, then MADV_DONTNEED",
         |rounds| populate(rounds, libc::MADV_POPULATE_WRITE),
         Expectation { without_exception: 8, ..expect(&[], &[(cause::DONTNEED, 0, 1)]) },
-    ),
+    )
+    .needs(&[Need::Populate]),
     Workload::new(
         "mlock",
         "mlock of 8 fresh pages, munlock, then MADV_DONTNEED",
@@ -97,26 +99,39 @@ std::arch::global_asm!(
     ".popsection",
 );
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(target_arch = "aarch64")]
+std::arch::global_asm!(
+    ".pushsection .text",
+    ".globl needless_probe, needless_probe_after",
+    "needless_probe:",
+    "ldrb w1, [x0]",
+    "needless_probe_after:",
+    "ret",
+    ".popsection",
+);
+
 unsafe extern "C" {
     fn needless_probe(address: *const libc::c_void);
     fn needless_probe_after();
 }
 
-#[cfg(target_arch = "x86_64")]
 extern "C" fn go_on(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel passes a ucontext to handlers with SA_SIGINFO. Only the probe below
+    let after = needless_probe_after as *const ();
+    // SAFETY: the kernel passes a ucontext to handlers with SA_SIGINFO. Only the probe above
     // makes the signal while the handler is set, and going on after its load is harmless.
-    unsafe {
-        let context = context.cast::<libc::ucontext_t>();
-        (*context).uc_mcontext.gregs[libc::REG_RIP as usize] =
-            needless_probe_after as *const () as i64;
+    let machine = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext };
+    #[cfg(target_arch = "x86_64")]
+    {
+        machine.gregs[libc::REG_RIP as usize] = after as i64;
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        machine.pc = after as u64;
     }
 }
 
 /// arch/x86/mm/fault.c: bad_area_access_error: a signal, and no page. The handler goes on behind
 /// the load.
-#[cfg(target_arch = "x86_64")]
 fn segv(rounds: &mut Rounds) -> io::Result<()> {
     let area = Area::anonymous(0, 1)?;
     area.protect(libc::PROT_NONE)?;
@@ -133,23 +148,18 @@ fn segv(rounds: &mut Rounds) -> io::Result<()> {
     })
 }
 
-/// The probe has been written for x86-64 only.
-#[cfg(not(target_arch = "x86_64"))]
-fn segv(_rounds: &mut Rounds) -> io::Result<()> {
-    Err(io::Error::other("this workload is for x86-64"))
-}
-
-/// The kernel's copy of 16 bytes faults, is fixed up (arch/x86/mm/fault.c: kernelmode_fixup_or_oops)
-/// and not tried again.
+/// fs/ioctl.c: ioctl_fionbio: one load, which is fixed up (arch/x86/mm/fault.c:
+/// kernelmode_fixup_or_oops) and not tried again. (How often a copy faults depends on the
+/// processor.)
 fn efault(rounds: &mut Rounds) -> io::Result<()> {
+    let file = File::open("/dev/zero")?;
     let area = Area::anonymous(0, 1)?;
     area.protect(libc::PROT_NONE)?;
-    let nothing = std::ptr::null_mut::<libc::c_void>();
     rounds.each(|_| {
-        // SAFETY: the call fails before it sleeps.
-        let status = unsafe { libc::syscall(libc::SYS_nanosleep, area.pointer(), nothing) };
+        // SAFETY: the kernel reads a number there, and fails.
+        let status = unsafe { libc::ioctl(file.as_raw_fd(), libc::FIONBIO, area.pointer()) };
         if status != -1 {
-            return Err(io::Error::other("nanosleep could read memory that allows no access"));
+            return Err(io::Error::other("ioctl could read memory that allows no access"));
         }
         Ok(())
     })?;

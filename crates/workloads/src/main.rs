@@ -10,6 +10,7 @@
 #![allow(unsafe_code)]
 
 mod area;
+mod check;
 mod child;
 mod cow;
 mod files;
@@ -60,6 +61,20 @@ enum Verb {
         #[arg(long)]
         gate: bool,
     },
+    /// Watch the rounds of workloads and compare with what they cost; status 1 unless all are exact
+    Check {
+        /// Which; otherwise all
+        names: Vec<String>,
+        /// How many rounds
+        #[arg(long, default_value_t = 100)]
+        rounds: u32,
+        /// Everything that was counted, as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Opens the gate of `run` that is its output, and waits for the next
+    #[command(hide = true)]
+    Gate,
     /// The second start of `run`: pinned, and without randomization of addresses
     #[command(hide = true)]
     Execute {
@@ -89,6 +104,8 @@ fn main() -> ExitCode {
 fn act(verb: Verb) -> io::Result<ExitCode> {
     match verb {
         Verb::List { json } => table::list(json).map(|()| ExitCode::SUCCESS),
+        Verb::Check { names, rounds, json } => check::check(&names, rounds, json),
+        Verb::Gate => check::open_gate().map(|()| ExitCode::SUCCESS),
         Verb::Run { name, rounds, verify, gate } => {
             Err(start::again(table::find(&name)?, rounds, verify, gate))
         }

@@ -2,7 +2,7 @@
 
 use crate::second::Second;
 use crate::sys;
-use crate::table::{Need, Workload};
+use crate::table::{Need, Workload, running};
 use needless_runner::sys::{Usage, prefault_stack};
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -69,8 +69,8 @@ impl Meeting<'_> {
 
 /// The second start: runs the workload.
 pub fn execute(workload: &Workload, count: u32, verify: bool, gate: bool) -> io::Result<ExitCode> {
-    for need in workload.all_needs() {
-        available(need)?;
+    if let Usable::No(why) = usable(workload) {
+        return Err(io::Error::other(why));
     }
     prefault_stack();
     let second = workload.second.then(Second::start).transpose()?;
@@ -79,7 +79,7 @@ pub fn execute(workload: &Workload, count: u32, verify: bool, gate: bool) -> io:
     if let Some(second) = rounds.second.take() {
         second.stop();
     }
-    let expected = workload.per_round.counted() * u64::from(count);
+    let expected = workload.per_round(running()).counted() * u64::from(count);
     let Usage { minor_faults, major_faults, involuntary_switches } = rounds.used;
     if verify {
         writeln!(
@@ -93,10 +93,23 @@ pub fn execute(workload: &Workload, count: u32, verify: bool, gate: bool) -> io:
     Ok(if wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Says what is missing and what helps.
-fn available(need: Need) -> io::Result<()> {
+/// Whether a workload can run here.
+pub enum Usable {
+    /// It can.
+    Yes,
+    /// It cannot, and what helps.
+    No(String),
+}
+
+/// Whether the machine has what a workload needs.
+pub fn usable(workload: &Workload) -> Usable {
+    let missing = workload.all_needs().into_iter().find_map(missing);
+    missing.map_or(Usable::Yes, |what| Usable::No(format!("this workload needs {what}")))
+}
+
+fn missing(need: Need) -> Option<&'static str> {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let missing = match need {
+    match need {
         Need::Swap => {
             let swaps = read("/proc/swaps");
             let mut devices = swaps.lines().skip(1).peekable();
@@ -114,8 +127,15 @@ fn available(need: Need) -> io::Result<()> {
         Need::Userfaultfd => {
             (!crate::uffd::available()).then_some("userfaultfd (root, CONFIG_USERFAULTFD)")
         }
+        Need::AsyncWriteProtect => {
+            (!crate::uffd::lifts_protection()).then_some("UFFD_FEATURE_WP_ASYNC (Linux 6.7)")
+        }
+        Need::Populate => {
+            // SAFETY: of no bytes the advice changes nothing; the kernel only says if it knows it.
+            let known = unsafe { libc::madvise(std::ptr::null_mut(), 0, libc::MADV_POPULATE_READ) };
+            (known != 0).then_some("MADV_POPULATE_READ (Linux 5.14)")
+        }
         Need::DiskFile => crate::files::temporary_is_memory()
             .then_some("a TMPDIR on a file system that is not in memory"),
-    };
-    missing.map_or(Ok(()), |what| Err(io::Error::other(format!("this workload needs {what}"))))
+    }
 }

@@ -1,4 +1,7 @@
 //! Swap, on a device that the kernel reads without the swap cache (zram).
+//!
+//! Up to 6.1 MADV_PAGEOUT flushes once more, for accessed bits of pages that are gone by then
+//! (mm/madvise.c: madvise_cold_or_pageout_pte_range).
 
 use crate::area::Area;
 use crate::rounds::Rounds;
@@ -13,6 +16,7 @@ pub const WORKLOADS: &[Workload] = &[
         swap_in,
         expect(&[(class::SWAP_IN, 1)], &[(cause::PAGEOUT, 0, 1)]),
     )
+    .older(&[((6, 1), expect(&[(class::SWAP_IN, 1)], &[(cause::PAGEOUT, 0, 2)]))])
     .needs(&[Need::Swap]),
     Workload::new(
         "swap_rw",
@@ -20,6 +24,16 @@ pub const WORKLOADS: &[Workload] = &[
         swap_rw,
         expect(&[(class::SWAP_IN, 1)], &[(cause::PAGEOUT, 2, 0)]),
     )
+    .older(&[
+        (
+            (5, 10),
+            expect(
+                &[(class::SWAP_IN, 1), (class::COW_COPY, 1)],
+                &[(cause::PAGEOUT, 3, 0), (cause::FAULT_COW, 1, 0)],
+            ),
+        ),
+        ((6, 1), expect(&[(class::SWAP_IN, 1), (class::REUSE, 1)], &[(cause::PAGEOUT, 3, 0)])),
+    ])
     .needs(&[Need::Swap])
     .second(),
     Workload::new(
@@ -28,6 +42,7 @@ pub const WORKLOADS: &[Workload] = &[
         swap_write,
         expect(&[(class::SWAP_IN, 4)], &[(cause::PAGEOUT, 0, 4)]),
     )
+    .older(&[((6, 1), expect(&[(class::SWAP_IN, 4)], &[(cause::PAGEOUT, 0, 5)]))])
     .needs(&[Need::Swap]),
 ];
 
@@ -46,7 +61,8 @@ fn swap_in(rounds: &mut Rounds) -> io::Result<()> {
 /// Two flushes: first the one that the round before left pending (mm/rmap.c:
 /// flush_tlb_batched_pending), then the batch before the page is written out
 /// (try_to_unmap_flush_dirty). The read maps the page writable if it is exclusive (mm/memory.c:
-/// do_swap_page, 6.12 and later), so the write does not fault. Exact as long as nobody else gets
+/// do_swap_page, 6.12 and later), so the write does not fault; 6.1 reuses the page in a fault, 5.10
+/// copies it (mm/memory.c: do_wp_page). Exact as long as nobody else gets
 /// CPU 1 between the two: the first flush would make the CPU leave `mm_cpumask`.
 fn swap_rw(rounds: &mut Rounds) -> io::Result<()> {
     let area = Area::anonymous(0, 1)?;

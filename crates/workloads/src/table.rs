@@ -19,6 +19,7 @@ pub mod class {
     pub const HUGE_PAGE: &str = "huge page";
     pub const USERFAULTFD: &str = "userfaultfd";
     pub const FAILED: &str = "signal or fix-up";
+    pub const UNKNOWN: &str = "unknown";
 }
 
 /// Names of the causes of flushes.
@@ -56,6 +57,10 @@ pub enum Need {
     SecondCpu,
     /// userfaultfd.
     Userfaultfd,
+    /// userfaultfd that lifts write protection itself.
+    AsyncWriteProtect,
+    /// `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE`.
+    Populate,
     /// A folder for temporary files that is not in memory itself.
     DiskFile,
 }
@@ -68,6 +73,8 @@ impl Need {
             Need::Thp => "thp",
             Need::SecondCpu => "second-cpu",
             Need::Userfaultfd => "userfaultfd",
+            Need::AsyncWriteProtect => "async-write-protect",
+            Need::Populate => "populate",
             Need::DiskFile => "disk-file",
         }
     }
@@ -106,6 +113,16 @@ impl Expectation {
     }
 }
 
+/// The series of a kernel: 6.12 is `(6, 12)`.
+pub type Series = (u32, u32);
+
+/// The series of the running kernel.
+pub fn running() -> Series {
+    let release = needless_runner::environment::release();
+    let mut parts = release.split(['.', '-']).map_while(|part| part.parse().ok());
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
+}
+
 /// Faults and flushes, and no faults without an exception.
 pub const fn expect(
     faults: &'static [(&'static str, u64)],
@@ -125,8 +142,11 @@ pub struct Workload {
     pub needs: &'static [Need],
     /// Whether a second thread holds CPU 1, so that flushes are sent.
     pub second: bool,
-    /// What a round costs.
-    pub per_round: Expectation,
+    /// What a round costs on 6.18 and 7.3.
+    pub newest: Expectation,
+    /// What it costs on older kernels where that is something else: the last series it holds for,
+    /// and the cost; in order. Known of 5.10, 6.1 and 6.12, not of those between.
+    pub older: &'static [(Series, Expectation)],
     /// Sets up and runs the rounds.
     pub run: fn(&mut Rounds) -> io::Result<()>,
 }
@@ -137,9 +157,26 @@ impl Workload {
         name: &'static str,
         doc: &'static str,
         run: fn(&mut Rounds) -> io::Result<()>,
-        per_round: Expectation,
+        newest: Expectation,
     ) -> Workload {
-        Workload { name, doc, needs: &[], second: false, per_round, run }
+        Workload { name, doc, needs: &[], second: false, newest, older: &[], run }
+    }
+
+    /// The same with other costs on older kernels.
+    pub const fn older(self, older: &'static [(Series, Expectation)]) -> Workload {
+        Workload { older, ..self }
+    }
+
+    /// What a round costs on a kernel.
+    pub fn per_round(&self, kernel: Series) -> &Expectation {
+        let older = self.older.iter().find(|(last, _)| kernel <= *last);
+        older.map_or(&self.newest, |(_, cost)| cost)
+    }
+
+    /// All that is known of what a round costs.
+    #[cfg(test)]
+    fn costs(&self) -> impl Iterator<Item = &Expectation> {
+        self.older.iter().map(|(_, cost)| cost).chain([&self.newest])
     }
 
     /// The same with needs.
@@ -207,7 +244,7 @@ fn object(workload: &Workload) -> Value {
     json!({
         "name": workload.name,
         "doc": workload.doc,
-        "per_round": workload.per_round.json(),
+        "per_round": workload.per_round(running()).json(),
         "needs": needs,
     })
 }
@@ -236,6 +273,17 @@ mod tests {
     ];
 
     #[test]
+    fn older_kernels_come_in_order() {
+        for workload in all() {
+            assert!(workload.older.is_sorted_by_key(|(last, _)| *last), "{}", workload.name);
+        }
+        let huge_zero = find("huge_zero").unwrap();
+        let class = |kernel| huge_zero.per_round(kernel).faults[1].0;
+        assert_eq!([(5, 10), (6, 12)].map(class), [class::ZERO_UPGRADE; 2]);
+        assert_eq!([(6, 18), (7, 3)].map(class), [class::HUGE_PAGE; 2]);
+    }
+
+    #[test]
     fn names_are_unique() {
         let names: BTreeSet<&str> = all().map(|workload| workload.name).collect();
         assert_eq!(names.len(), all().count());
@@ -244,26 +292,28 @@ mod tests {
     #[test]
     fn classes_are_known_and_listed_once() {
         for workload in all() {
-            let listed = workload.per_round.faults;
-            let classes: BTreeSet<&str> = listed.iter().map(|(name, _)| *name).collect();
-            assert_eq!(classes.len(), listed.len(), "{}", workload.name);
-            for class in classes {
-                assert!(CLASSES.contains(&class), "{}: {class}", workload.name);
+            for listed in workload.costs().map(|cost| cost.faults) {
+                let classes: BTreeSet<&str> = listed.iter().map(|(name, _)| *name).collect();
+                assert_eq!(classes.len(), listed.len(), "{}", workload.name);
+                for class in classes {
+                    assert!(CLASSES.contains(&class), "{}: {class}", workload.name);
+                }
             }
         }
     }
 
     #[test]
     fn causes_are_listed_once_and_faults_that_flush_occur() {
-        for workload in all() {
-            let listed = workload.per_round.flushes;
+        let costs = all().flat_map(|workload| workload.costs().map(move |cost| (workload, cost)));
+        for (workload, cost) in costs {
+            let listed = cost.flushes;
             let causes: BTreeSet<&str> = listed.iter().map(|(name, ..)| *name).collect();
             assert_eq!(causes.len(), listed.len(), "{}", workload.name);
             for (cause, sent, local) in listed {
                 assert!(sent + local > 0, "{}: {cause}", workload.name);
                 assert!(*sent == 0 || workload.all_needs().contains(&Need::SecondCpu));
                 let Some(class) = cause.strip_prefix("fault: ") else { continue };
-                let faults = workload.per_round.faults.iter();
+                let faults = cost.faults.iter();
                 let faults: u64 =
                     faults.filter(|(name, _)| *name == class).map(|(_, count)| count).sum();
                 assert_eq!(faults, sent + local, "{}: {cause}", workload.name);

@@ -25,6 +25,10 @@ pub const WORKLOADS: &[Workload] = &[
         uffd_wp,
         expect(&[(class::USERFAULTFD, 1)], &[(cause::WRITE_PROTECT, 2, 0)]),
     )
+    .older(&[
+        ((5, 10), expect(&[(class::USERFAULTFD, 1)], &[(cause::WRITE_PROTECT, 2, 0)])),
+        ((6, 1), expect(&[(class::USERFAULTFD, 1)], &[(cause::WRITE_PROTECT, 1, 0)])),
+    ])
     .needs(&[Need::Userfaultfd, Need::SecondCpu]),
     Workload::new(
         "uffd_wp_async",
@@ -32,7 +36,7 @@ pub const WORKLOADS: &[Workload] = &[
         uffd_wp_async,
         expect(&[(class::REUSE, 4)], &[(cause::WRITE_PROTECT, 0, 1)]),
     )
-    .needs(&[Need::Userfaultfd]),
+    .needs(&[Need::Userfaultfd, Need::AsyncWriteProtect]),
 ];
 
 // include/uapi/linux/userfaultfd.h
@@ -49,6 +53,11 @@ const MODE_WP: u64 = 2;
 /// Whether this process may use it.
 pub fn available() -> bool {
     open(0).is_ok()
+}
+
+/// Whether the kernel can lift protections itself.
+pub fn lifts_protection() -> bool {
+    open(FEATURE_FLAG_WP | FEATURE_WP_ASYNC).is_ok()
 }
 
 /// A descriptor of which reads wait.
@@ -130,6 +139,8 @@ fn uffd_missing(rounds: &mut Rounds) -> io::Result<()> {
 
 /// mm/memory.c: do_wp_page: handle_userfault waits. Both ioctls change the right to write of one
 /// page and flush (mm/mprotect.c: change_pte_range; 6.12 and later restore the right in the second).
+/// 6.1 only takes the mark away in the second, which needs no flush (pte_flags_need_flush); 5.10
+/// flushes for every change.
 fn uffd_wp(rounds: &mut Rounds) -> io::Result<()> {
     let file = open(FEATURE_FLAG_WP)?;
     let area = Area::anonymous(0, 1)?;

@@ -1,8 +1,8 @@
 //! `stat`: a command or a process on this kernel.
 
 use crate::args::{Format, StatArgs};
-use crate::failure::{EVENTS_LOST, EXPECTED, Failure, OTHER};
-use crate::output::{Output, Progress, write_whole};
+use crate::failure::{EVENTS_LOST, EXPECTED, Failure, NOT_PERMITTED, OTHER};
+use crate::output::{Output, Progress, can_write, write_whole};
 use crate::targets;
 use needless_report::stat::{Stat, json, text};
 use needless_watch::signals::Signals;
@@ -17,6 +17,9 @@ pub fn stat(args: &StatArgs, output: &Output) -> Result<u8, Failure> {
         (None, false) => Target::Command,
     };
     let options = Options { target, ring_bytes: (args.buffer as usize) << 20 };
+    if let Some(path) = &args.output {
+        can_write(path)?;
+    }
     let mut signals = Signals::catch().map_err(other)?;
     let mut runs: Vec<Observation> = Vec::new();
     for _ in 0..args.repeat {
@@ -70,14 +73,23 @@ fn report(args: &StatArgs, runs: &[Observation], output: &Output) -> Result<(), 
 }
 
 /// That of the command; of several runs the first that is not 0. Without a command it is whether
-/// everything was seen.
+/// anything and everything was seen.
 fn status(args: &StatArgs, runs: &[Observation]) -> u8 {
     if !args.command.is_empty() {
         return runs.iter().filter_map(|run| run.status).find(|status| *status != 0).unwrap_or(0);
     }
     let lost =
         |run: &Observation| run.events.as_ref().is_some_and(|events| events.watching.lost > 0);
-    if runs.iter().any(lost) { EVENTS_LOST } else { EXPECTED }
+    let refused = |run: &Observation| {
+        run.events.is_none() && run.missing.iter().any(|missing| missing.remedy.is_some())
+    };
+    if runs.iter().any(refused) {
+        NOT_PERMITTED
+    } else if runs.iter().any(lost) {
+        EVENTS_LOST
+    } else {
+        EXPECTED
+    }
 }
 
 fn other(error: std::io::Error) -> Failure {

@@ -94,6 +94,7 @@ macro_rules! rules {
 rules! {
     Zeroed: FirstTouch, Certain, "first touch", "a page that was not there; a zeroed page was allocated";
     SharedNew: FirstTouch, Likely, "first touch, shared memory", "a page of shared memory that was not there; a page was allocated and nothing read";
+    SharedTwice: FirstTouch, Likely, "first touch, shared memory, counted as major", "a page of shared memory that was not there; a page was allocated; this kernel handles writes that make a page dirty twice and counts that as major (shared memory from swap looks the same)";
     Zero: ZeroPage, Certain, "zero page", "a read of private memory without a page; nothing was allocated, there is no swap in use, no userfaultfd and no NUMA balancing";
     ZeroOrCached: ZeroPage, Likely, "zero page", "a read of private memory without a page; nothing was allocated (a page of the swap cache looks the same)";
     ZeroReplaced: ZeroUpgrade, Certain, "zero-page upgrade", "a write to a read-only page; a zeroed page was allocated";
@@ -131,6 +132,9 @@ pub struct Context {
     pub numa_balancing: bool,
     /// Whether look-ups in the page cache are seen.
     pub file_points: bool,
+    /// Whether a write that makes a shared page dirty is handled twice, which counts as major:
+    /// mm/memory.c: fault_dirty_shared_page, mm_account_fault of 5.10; 6.1 does not.
+    pub dirties_twice: bool,
 }
 
 /// What was seen of a fault that has ended.
@@ -187,7 +191,7 @@ fn protection(seen: &Seen) -> Reason {
         (false, ..) => Reason::Stale,
         (true, Some((_, true)), _) => Reason::ZeroReplaced,
         (true, Some((_, false)), _) => Reason::Copied,
-        (true, None, Some(Memory::Shared)) => Reason::SharedWritten,
+        (true, None, Some(Memory::Shared | Memory::SharedFile)) => Reason::SharedWritten,
         (true, None, _) => Reason::Reused,
     }
 }
@@ -197,13 +201,22 @@ fn not_present(seen: &Seen, context: Context) -> Reason {
     match seen.memory {
         Some(Memory::Anonymous) => anonymous(seen, write, context),
         Some(Memory::PrivateFile) if write && seen.allocated.is_some() => Reason::CopiedFile,
-        Some(Memory::Shared) if seen.allocated.is_some() && !seen.major => Reason::SharedNew,
-        Some(Memory::Shared) if write && !seen.major => Reason::SharedMapped,
-        Some(Memory::PrivateFile | Memory::Shared) => file(seen, context),
+        Some(Memory::Shared | Memory::SharedFile) => shared(seen, write, context),
+        Some(Memory::PrivateFile) => file(seen, context),
         Some(Memory::Hugetlb) => Reason::Hugetlb,
         None if seen.allocated == Some((0, true)) => Reason::Zeroed,
         None if seen.file_fault || seen.mapped_around => file(seen, context),
         None => Reason::Unmapped,
+    }
+}
+
+fn shared(seen: &Seen, write: bool, context: Context) -> Reason {
+    let twice = write && seen.major && context.dirties_twice;
+    match seen.allocated {
+        Some(_) if !seen.major => Reason::SharedNew,
+        Some(_) if twice && seen.memory == Some(Memory::Shared) => Reason::SharedTwice,
+        None if write && (!seen.major || twice) => Reason::SharedMapped,
+        _ => file(seen, context),
     }
 }
 
@@ -272,6 +285,14 @@ mod tests {
         assert_eq!(class(Seen { undone: true, ..readahead }), Class::FileMap);
         assert_eq!(class(Seen { allocated: Some((0, false)), ..seen(6, private) }), Class::CowCopy);
         assert_eq!(class(seen(6, shared)), Class::SharedDirty);
+        let old = Context { dirties_twice: true, ..Context::default() };
+        let twice = |allocated, memory| {
+            let seen = Seen { major: true, allocated, ..seen(6, memory) };
+            classify(&seen, old).rule().class
+        };
+        assert_eq!(twice(Some((0, false)), shared), Class::FirstTouch);
+        assert_eq!(twice(Some((0, false)), Memory::SharedFile), Class::FileMap);
+        assert_eq!(twice(None, Memory::SharedFile), Class::SharedDirty);
         assert_eq!(class(seen(7, shared)), Class::SharedDirty);
         assert_eq!(
             class(Seen { allocated: Some((0, false)), ..seen(6, shared) }),

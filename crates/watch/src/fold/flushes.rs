@@ -63,7 +63,7 @@ impl Fold {
         self.totals.flush_events += u64::from(!matches!(reason, REMOTE | WRONG_CPU));
         match reason {
             SEND | LOCAL_BATCH | LOCAL_MM => {
-                let watched = self.all || self.threads.contains_key(&record.tid);
+                let watched = self.watches(record.tid);
                 if reason == SEND {
                     self.victims.sent(record);
                 }
@@ -89,8 +89,8 @@ impl Fold {
         if self.local_first && self.victims.sender_on(record.cpu) == Some(record.tid) {
             return;
         }
+        let victim_watched = self.watches(record.tid);
         let watched = |tid| self.all || self.threads.contains_key(&tid);
-        let victim_watched = watched(record.tid);
         let Some(sender) = self.victims.received(record, &watched) else { return };
         let cause = self.cause_now(sender);
         if watched(sender) {

@@ -73,6 +73,8 @@ pub struct Totals {
     pub needless: FxHashMap<(Needless, Cause), NeedlessCount>,
     /// Records.
     pub records: u64,
+    /// Of these, those of watched tasks.
+    pub own_records: u64,
     /// Of these, flushes and switches of address spaces.
     pub flush_events: u64,
     /// Records lost as the rings tell it themselves.
@@ -150,8 +152,10 @@ impl Fold {
     pub fn record(&mut self, record: Record) {
         self.totals.records += 1;
         if let What::Flush { reason, pages } = record.what {
+            self.totals.own_records += u64::from(self.watches(record.tid));
             return self.flush(&record, reason, pages);
         }
+        self.totals.own_records += 1;
         if record.what.is_progress() {
             self.victims.goes_on(record.cpu);
         }
@@ -200,6 +204,11 @@ impl Fold {
             What::Mapped(mapping) => self.processes.entry(pid).or_default().maps.map(&mapping),
             What::Flush { .. } | What::Lost { .. } => {}
         }
+    }
+
+    /// Whether a task is watched.
+    fn watches(&self, tid: i32) -> bool {
+        self.all || self.threads.contains_key(&tid)
     }
 
     /// Makes a thread known that is about to execute its program, in the middle of `execve`.

@@ -1,0 +1,235 @@
+//! Whether watching counts what a workload costs, exactly: N rounds are N times what the table says,
+//! class by class and cause by cause, and every fault and flush event that the kernel counted has
+//! been seen.
+
+use crate::rounds::{self, Usable};
+use crate::sys::PAGE;
+use crate::table::{self, Workload, class};
+use needless_watch::rings::{Rings, Tasks};
+use needless_watch::signals::Signals;
+use needless_watch::tracefs::Tracefs;
+use needless_watch::{Finding, Missing, Observation, Options, Target, watch};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::process::{self, Command, ExitCode, Stdio};
+
+/// A round in which somebody else takes the second CPU has other flushes, so a measurement may be
+/// repeated; it is never averaged, and no part of it left out.
+const ATTEMPTS: u32 = 8;
+
+const RING_BYTES: usize = 8 << 20;
+
+/// Faults by class; flushes by cause, sent and local.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+struct Counts {
+    faults: BTreeMap<String, u64>,
+    flushes: BTreeMap<String, (u64, u64)>,
+    without_exception: u64,
+}
+
+impl Counts {
+    fn found(run: &Observation) -> io::Result<Counts> {
+        let events = run
+            .events
+            .as_ref()
+            .ok_or_else(|| io::Error::other(format!("there are no events: {:?}", run.missing)))?;
+        let mut counts = Counts::default();
+        for row in &events.faults {
+            *counts.faults.entry(row.class.to_owned()).or_default() += row.faults;
+        }
+        for row in events.flushes.iter().flatten() {
+            counts.flushes.insert(row.cause.clone(), (row.sent, row.local));
+        }
+        counts.without_exception = events.faults_without_exception.unwrap_or(0);
+        Ok(counts)
+    }
+
+    fn expected(workload: &Workload, rounds: u32) -> Counts {
+        let rounds = u64::from(rounds);
+        let cost = workload.per_round(table::running());
+        let faults = cost.faults.iter().map(|(class, count)| ((*class).to_owned(), count * rounds));
+        let flushes = cost.flushes.iter();
+        let flushes = flushes
+            .map(|(cause, sent, local)| ((*cause).to_owned(), (sent * rounds, local * rounds)));
+        Counts {
+            faults: faults.collect(),
+            flushes: flushes.collect(),
+            without_exception: cost.without_exception * rounds,
+        }
+    }
+}
+
+/// What is left of it where the kernel does not show everything, which the report has to say.
+fn visible(mut expected: Counts, run: &Observation) -> Counts {
+    let missing = |what: &str| run.missing.iter().any(|missing| missing.what == what);
+    let faults = &mut expected.faults;
+    if missing("filemap:mm_filemap_map_pages")
+        && let Some(around) = faults.remove(class::FAULT_AROUND)
+    {
+        *faults.entry(class::FILE_MAP.to_owned()).or_default() += around;
+    }
+    if missing("exceptions:page_fault_user") {
+        // The end of a fault is told; one that fails has none.
+        faults.remove(class::FAILED);
+        let all: u64 = std::mem::take(faults).into_values().sum();
+        faults.extend((all > 0).then(|| (class::UNKNOWN.to_owned(), all)));
+    }
+    if missing("tlb:tlb_flush") {
+        expected.flushes.clear();
+    }
+    expected
+}
+
+/// What came of one workload.
+#[derive(Debug, Serialize)]
+struct Outcome {
+    name: &'static str,
+    /// Why it cannot run here.
+    skipped: Option<String>,
+    /// What failed.
+    failed: Option<String>,
+    exact: bool,
+    attempts: u32,
+    expected: Counts,
+    /// The last attempt's.
+    found: Counts,
+    /// What the last attempt showed to be needless.
+    needless: Vec<Finding>,
+    /// What this kernel does not show.
+    missing: Vec<Missing>,
+}
+
+impl Outcome {
+    fn attempt(
+        &mut self,
+        workload: &Workload,
+        rounds: u32,
+        signals: &mut Signals,
+    ) -> io::Result<()> {
+        let run = watched(workload, rounds, signals)?;
+        self.attempts += 1;
+        self.found = Counts::found(&run)?;
+        self.expected = visible(Counts::expected(workload, rounds), &run);
+        self.exact = self.found == self.expected && all_seen(&run);
+        self.needless = run.events.and_then(|events| events.needless).unwrap_or_default();
+        self.missing = run.missing;
+        Ok(())
+    }
+}
+
+/// Checks these workloads, or all, and prints what came of it; status 1 if one is not exact.
+pub fn check(names: &[String], rounds: u32, json: bool) -> io::Result<ExitCode> {
+    let named: io::Result<Vec<_>> = names.iter().map(|name| table::find(name)).collect();
+    let workloads = if names.is_empty() { table::all().collect() } else { named? };
+    let mut signals = Signals::catch()?;
+    let _held = hold_events();
+    let mut outcomes = Vec::new();
+    for workload in workloads {
+        let outcome = check_one(workload, rounds, &mut signals);
+        if !json {
+            print(&outcome)?;
+        }
+        outcomes.push(outcome);
+    }
+    if json {
+        serde_json::to_writer(io::stdout().lock(), &outcomes)?;
+    }
+    let wrong = outcomes.iter().any(|outcome| !outcome.exact && outcome.skipped.is_none());
+    Ok(if wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn check_one(workload: &'static Workload, rounds: u32, signals: &mut Signals) -> Outcome {
+    let mut outcome = Outcome {
+        name: workload.name,
+        skipped: None,
+        failed: None,
+        exact: false,
+        attempts: 0,
+        expected: Counts::expected(workload, rounds),
+        found: Counts::default(),
+        needless: Vec::new(),
+        missing: Vec::new(),
+    };
+    if let Usable::No(why) = rounds::usable(workload) {
+        outcome.skipped = Some(why);
+        return outcome;
+    }
+    while !outcome.exact && outcome.attempts < ATTEMPTS {
+        if let Err(error) = outcome.attempt(workload, rounds, signals) {
+            outcome.failed = Some(error.to_string());
+            break;
+        }
+    }
+    outcome
+}
+
+/// Opens every event that watching opens, idle: the kernel patches itself for the first of a kind
+/// and waits with the last, which takes most of the time otherwise. Where they cannot be opened
+/// watching says why.
+fn hold_events() -> Option<Rings> {
+    let tracefs = Tracefs::find().ok()?;
+    Rings::open(&Tasks::Running(vec![process::id() as i32]), PAGE, tracefs.path()).ok()
+}
+
+/// Whether the rings had everything that the kernel counted.
+fn all_seen(run: &Observation) -> bool {
+    run.events.as_ref().is_some_and(|events| {
+        let counted = events.counted;
+        counted.faults == counted.faults_seen && counted.flush_events == counted.flush_events_seen
+    })
+}
+
+/// Watches the rounds of a workload and nothing else: it waits at a gate before and after them,
+/// and the command that says how long to watch opens the first and waits for the second.
+fn watched(workload: &Workload, rounds: u32, signals: &mut Signals) -> io::Result<Observation> {
+    let mut process = Command::new("/proc/self/exe")
+        .args(["run", workload.name, "--gate", "--rounds", &rounds.to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let (Some(mut told), Some(mut gate)) = (process.stdout.take(), process.stdin.take()) else {
+        return Err(io::Error::other("a process without pipes"));
+    };
+    let mut byte = [0];
+    while byte != *b"\n" {
+        if told.read(&mut byte)? == 0 {
+            let status = process.wait()?;
+            return Err(io::Error::other(format!("{} did not start: {status}", workload.name)));
+        }
+    }
+    let mut open = Command::new("/proc/self/exe");
+    open.arg("gate").stdin(told.as_fd().try_clone_to_owned()?);
+    open.stdout(gate.as_fd().try_clone_to_owned()?);
+    let target = Target::Process(process.id() as i32);
+    let options = Options { target, ring_bytes: RING_BYTES };
+    let run = watch(&options, Some(open), signals, &|_, _| {}).map_err(io::Error::other)?;
+    gate.write_all(b"\n")?;
+    drop((gate, told));
+    match process.wait()? {
+        status if status.success() => Ok(run),
+        status => Err(io::Error::other(format!("{}: {status}", workload.name))),
+    }
+}
+
+/// Opens the first gate and waits for the second.
+pub fn open_gate() -> io::Result<()> {
+    io::stdout().write_all(b"\n")?;
+    io::stdout().flush()?;
+    let mut line = String::new();
+    io::stdin().read_line(&mut line).map(|_| ())
+}
+
+fn print(outcome: &Outcome) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let Outcome { name, attempts, expected, found, .. } = outcome;
+    match (&outcome.skipped, outcome.exact) {
+        (Some(why), _) => writeln!(out, "{name:24} skipped: {why}"),
+        _ if outcome.failed.is_some() => writeln!(out, "{name:24} failed: {:?}", outcome.failed),
+        (None, true) => writeln!(out, "{name:24} exact ({attempts})"),
+        (None, false) => {
+            writeln!(out, "{name:24} differs\n  found    {found:?}\n  expected {expected:?}")
+        }
+    }
+}

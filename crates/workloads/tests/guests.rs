@@ -1,0 +1,103 @@
+//! The same on other kernels, booted as guests. Kernels that are not cached are fetched.
+#![allow(clippy::unwrap_used)]
+
+use needless_guest::{Arch, Guest, GuestFile, GuestOptions, Limits, kernels};
+use needless_model::program::{MachineNeeds, SwapKind, SwapNeed};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A static `needless-workload`; `None`, and why on standard error, if it cannot be had.
+fn program(arch: Arch) -> Option<PathBuf> {
+    let target = match arch {
+        Arch::X86_64 => "x86_64-unknown-linux-gnu",
+        Arch::Arm64 => "aarch64-unknown-linux-gnu",
+    };
+    if arch == Arch::Arm64 && std::env::var_os("NEEDLESS_RUNNER_ARM64").is_none() {
+        eprintln!("skipped: scripts/arm64.sh says what arm64 guests need");
+        return None;
+    }
+    // This test is TARGET/PROFILE/deps/guests-….
+    let test = std::env::current_exe().unwrap();
+    let folder = test.ancestors().nth(3).unwrap();
+    let status = Command::new(env!("CARGO"))
+        .args(["rustc", "--quiet", "-p", "needless-workloads", "--bin", "needless-workload"])
+        .args(["--target", target, "--", "-C", "target-feature=+crt-static"])
+        .args(["-C", "strip=debuginfo"])
+        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc")
+        .env("CARGO_TARGET_DIR", folder)
+        .status();
+    assert!(status.unwrap().success(), "needless-workload does not build for {target}");
+    Some(folder.join(target).join("debug/needless-workload"))
+}
+
+/// Every workload, watched on a kernel.
+fn check(kernel: &str, program: &Path) -> Vec<Value> {
+    let file = GuestFile { name: "needless-workload".to_owned(), source: program.to_owned() };
+    // Watching begins and ends in half a second each, and there are 52 workloads.
+    let limits = Limits { run_seconds: 900, ..Limits::default() };
+    let options = GuestOptions { files: vec![file], limits, ..GuestOptions::default() };
+    let mut guest = Guest::boot(&kernels::ready(kernel).unwrap(), &options).unwrap();
+    let swap = Some(SwapNeed { kind: SwapKind::Zram, size_bytes: 64 << 20 });
+    let machine = MachineNeeds { swap, ..MachineNeeds::default() };
+    let words = ["/needless-workload", "check", "--json", "--rounds", "20"];
+    let done = guest.execute(&words, machine).unwrap();
+    let errors = String::from_utf8_lossy(&done.errors);
+    serde_json::from_slice(&done.output).unwrap_or_else(|_| panic!("{} {errors}", done.status))
+}
+
+/// What is not exact, and what could not run although it should.
+fn wrong(kernel: &str, outcomes: &[Value]) -> Vec<String> {
+    // A guest has no disk.
+    let mut lacks = vec!["a TMPDIR"];
+    if kernel.starts_with("5.10") {
+        lacks.push("MADV_POPULATE_READ");
+    }
+    if kernel.starts_with("5.10") || kernel.starts_with("6.1/") || kernel == "6.1" {
+        lacks.push("UFFD_FEATURE_WP_ASYNC");
+    }
+    let fine = |outcome: &Value| match outcome["skipped"].as_str() {
+        Some(why) => lacks.iter().any(|lack| why.contains(lack)),
+        None => outcome["exact"] == true,
+    };
+    let wrong = outcomes.iter().filter(|outcome| !fine(outcome));
+    wrong.map(|outcome| format!("{kernel}: {outcome}")).collect()
+}
+
+/// The names of what a report lacks.
+fn missing(outcomes: &[Value]) -> BTreeSet<&str> {
+    let lists = outcomes.iter().filter_map(|outcome| outcome["missing"].as_array());
+    lists.flatten().filter_map(|missing| missing["what"].as_str()).collect()
+}
+
+#[test]
+fn every_class_and_every_cause_is_counted_exactly_on_every_kernel() {
+    let program = program(Arch::X86_64).unwrap();
+    let mut all_wrong = Vec::new();
+    for (kernel, tells_fault_around) in
+        [("5.10", false), ("6.1", false), ("6.12", true), ("7.3", true)]
+    {
+        let outcomes = check(kernel, &program);
+        all_wrong.extend(wrong(kernel, &outcomes));
+        assert_eq!(missing(&outcomes).is_empty(), tells_fault_around, "{:?}", missing(&outcomes));
+    }
+    assert!(all_wrong.is_empty(), "{}", all_wrong.join("\n"));
+}
+
+/// Exceptions and flushes are no tracepoints there: faults are counted, minor and major, and have
+/// no class.
+#[test]
+fn on_arm64_the_faults_are_counted_and_the_rest_is_told_to_be_missing() {
+    let Some(program) = program(Arch::Arm64) else { return };
+    for kernel in ["6.1/arm64", "6.12/arm64"] {
+        let outcomes = check(kernel, &program);
+        let wrong = wrong(kernel, &outcomes);
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        let missing = missing(&outcomes);
+        for what in ["exceptions:page_fault_user", "exceptions:page_fault_kernel", "tlb:tlb_flush"]
+        {
+            assert!(missing.contains(what), "{kernel}: {missing:?}");
+        }
+    }
+}

@@ -163,12 +163,7 @@ fn fault_source(tracefs: &Path) -> Result<(Tracepoint, Source), TracefsError> {
     Ok((point, source))
 }
 
-/// Every kernel has the tracepoint, for mm/rmap.c defines it, but only arch/x86/mm/tlb.c issues it
-/// (6.1 to 6.12): elsewhere its silence would be taken for no flushes.
 fn flush_source(tracefs: &Path) -> Result<(Tracepoint, Source), TracefsError> {
-    if !cfg!(target_arch = "x86_64") {
-        return Err(TracefsError::NeverIssued("tlb:tlb_flush"));
-    }
     let point = Tracepoint::find(tracefs, "tlb", "tlb_flush")?;
     let source = Source::Flush { reason: point.field("reason")?, pages: point.field("pages")? };
     Ok((point, source))

@@ -34,6 +34,11 @@ const MOST_SITES: usize = 1024;
 /// Files whose unwind tables are kept.
 const MOST_FILES: usize = 256;
 
+thread_local! {
+    /// Reads the kernel's symbols once (a tenth of a second), however often it is asked.
+    static SYMBOLIZER: Symbolizer = Symbolizer::new();
+}
+
 /// One sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
@@ -186,15 +191,18 @@ impl Sites {
 
     /// The functions by their names.
     pub fn named(&self) -> CallSites {
-        let symbolizer = Symbolizer::new();
+        SYMBOLIZER.with(|symbolizer| self.named_by(symbolizer))
+    }
+
+    fn named_by(&self, symbolizer: &Symbolizer) -> CallSites {
         let mut rows: Vec<_> = self.counts.iter().collect();
         rows.sort_by(|a, b| (b.1.0, &a.0.0).cmp(&(a.1.0, &b.0.0)));
         let mut known = FxHashMap::default();
         let sites = rows.into_iter().map(|((cause, user), (samples, kernel))| Site {
             cause: cause.name(),
             samples: *samples,
-            user: user.iter().map(|place| place.name(&symbolizer, &mut known)).collect(),
-            kernel: kernel_names(kernel, &symbolizer),
+            user: user.iter().map(|place| place.name(symbolizer, &mut known)).collect(),
+            kernel: kernel_names(kernel, symbolizer),
         });
         let sites = sites.collect();
         CallSites { samples: self.samples, rate: PER_SECOND, beyond: self.beyond, sites }

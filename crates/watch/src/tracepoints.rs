@@ -276,10 +276,6 @@ pub struct Found {
 
 /// Looks a row up in this kernel.
 pub fn find(row: &Row, tracefs: &Path) -> Result<Found, TracefsError> {
-    // Every kernel has it, only x86 issues it (arch/x86/mm/tlb.c).
-    if row.name == "tlb_flush" && !cfg!(target_arch = "x86_64") {
-        return Err(TracefsError::NeverIssued("tlb:tlb_flush"));
-    }
     let point = Tracepoint::find(tracefs, row.system, row.name)?;
     let fields = row.fields.iter().map(|name| point.field(name)).collect::<Result<_, _>>()?;
     Ok(Found { point: row.point, id: point.id, name: point.name, fields })

@@ -127,6 +127,8 @@ fn missing(need: Need) -> Option<&'static str> {
         Need::Userfaultfd => {
             (!crate::uffd::available()).then_some("userfaultfd (root, CONFIG_USERFAULTFD)")
         }
+        Need::WriteProtect => (!crate::uffd::protects())
+            .then_some("UFFD_FEATURE_PAGEFAULT_FLAG_WP (Linux 5.7; arm64: in 6.12, not in 6.1)"),
         Need::AsyncWriteProtect => {
             (!crate::uffd::lifts_protection()).then_some("UFFD_FEATURE_WP_ASYNC (Linux 6.7)")
         }

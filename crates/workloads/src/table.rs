@@ -57,6 +57,8 @@ pub enum Need {
     SecondCpu,
     /// userfaultfd.
     Userfaultfd,
+    /// userfaultfd that protects against writes.
+    WriteProtect,
     /// userfaultfd that lifts write protection itself.
     AsyncWriteProtect,
     /// `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE`.
@@ -73,6 +75,7 @@ impl Need {
             Need::Thp => "thp",
             Need::SecondCpu => "second-cpu",
             Need::Userfaultfd => "userfaultfd",
+            Need::WriteProtect => "write-protect",
             Need::AsyncWriteProtect => "async-write-protect",
             Need::Populate => "populate",
             Need::DiskFile => "disk-file",

@@ -29,7 +29,7 @@ pub const WORKLOADS: &[Workload] = &[
         ((5, 10), expect(&[(class::USERFAULTFD, 1)], &[(cause::WRITE_PROTECT, 2, 0)])),
         ((6, 1), expect(&[(class::USERFAULTFD, 1)], &[(cause::WRITE_PROTECT, 1, 0)])),
     ])
-    .needs(&[Need::Userfaultfd, Need::SecondCpu]),
+    .needs(&[Need::Userfaultfd, Need::WriteProtect, Need::SecondCpu]),
     Workload::new(
         "uffd_wp_async",
         "UFFDIO_WRITEPROTECT of 4 pages, then writes them; the kernel lifts the protection",
@@ -53,6 +53,11 @@ const MODE_WP: u64 = 2;
 /// Whether this process may use it.
 pub fn available() -> bool {
     open(0).is_ok()
+}
+
+/// Whether it can protect against writes.
+pub fn protects() -> bool {
+    open(FEATURE_FLAG_WP).is_ok()
 }
 
 /// Whether the kernel can lift protections itself.

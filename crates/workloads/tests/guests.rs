@@ -51,11 +51,14 @@ fn check(kernel: &str, program: &Path) -> Vec<Value> {
 fn wrong(kernel: &str, outcomes: &[Value]) -> Vec<String> {
     // A guest has no disk.
     let mut lacks = vec!["a TMPDIR"];
-    if kernel.starts_with("5.10") {
+    if kernel == "5.10" {
         lacks.push("MADV_POPULATE_READ");
     }
-    if kernel.starts_with("5.10") || kernel.starts_with("6.1/") || kernel == "6.1" {
+    if matches!(kernel, "5.10" | "6.1" | "6.1/arm64") {
         lacks.push("UFFD_FEATURE_WP_ASYNC");
+    }
+    if kernel == "6.1/arm64" {
+        lacks.push("UFFD_FEATURE_PAGEFAULT_FLAG_WP");
     }
     let fine = |outcome: &Value| match outcome["skipped"].as_str() {
         Some(why) => lacks.iter().any(|lack| why.contains(lack)),

@@ -12,6 +12,7 @@
 pub mod child;
 pub mod counters;
 pub mod doctor;
+mod filter;
 pub mod fold;
 pub mod maps;
 pub mod observation;

@@ -1,6 +1,7 @@
 //! The system calls that change page tables or flush: how each is recognised, and how it is named
 //! in a report with the argument that matters.
 
+use crate::filter::Filter;
 use libc::c_long;
 
 /// What tells the calls of one system call apart.
@@ -128,20 +129,25 @@ fn calls() -> impl Iterator<Item = &'static Call> {
     COMMON.iter().chain(&OLD)
 }
 
+fn numbers() -> impl Iterator<Item = u64> {
+    calls().map(|call| call.number as u64)
+}
+
 /// A tracing filter that lets these system calls through.
 pub fn filter() -> Option<String> {
-    Some(calls().map(|call| format!("id == {}", call.number)).collect::<Vec<_>>().join(" || "))
+    Filter::among("id", numbers()).map(|filter| filter.to_string())
 }
 
 /// The same and ioctl, whose beginnings are told by another tracepoint.
 pub fn filter_ends() -> Option<String> {
-    filter().map(|calls| format!("{calls} || id == {}", libc::SYS_ioctl))
+    let numbers = numbers().chain([libc::SYS_ioctl as u64]);
+    Filter::among("id", numbers).map(|filter| filter.to_string())
 }
 
 /// A tracing filter that lets these ioctls through.
 pub fn ioctls() -> Option<String> {
-    let one = |(request, _, _): &(u64, &str, bool)| format!("cmd == {request:#x}");
-    Some(IOCTLS.iter().map(one).collect::<Vec<_>>().join(" || "))
+    let requests = IOCTLS.iter().map(|(request, ..)| *request);
+    Filter::among("cmd", requests).map(|filter| filter.to_string())
 }
 
 /// The number by which an ioctl is known here, away from those of system calls.

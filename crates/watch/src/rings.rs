@@ -188,7 +188,8 @@ impl Rings {
         self.present.contains(&point)
     }
 
-    /// Starts recording. With tasks that are [`Tasks::Starting`] only strangers' events begin now.
+    /// Starts recording. With tasks that are [`Tasks::Starting`] only strangers' events begin now,
+    /// and freed pages wait for [`Rings::record_frees`].
     pub fn enable(&mut self, tasks: &Tasks) -> io::Result<()> {
         for ring in &mut self.rings {
             for (counter, source) in ring.others.iter_mut().zip(ring.sources.iter().skip(1)) {
@@ -214,6 +215,15 @@ impl Rings {
                 // A counter that cannot be stopped ends with its descriptor.
                 let _ = counter.disable();
             }
+        }
+    }
+
+    /// Starts recording freed pages.
+    pub fn record_frees(&mut self) {
+        let rings = self.rings.iter_mut().filter(|ring| ring.which == Which::Frees);
+        for counter in rings.flat_map(|ring| &mut ring.others) {
+            // Without them there is less evidence of needless copies.
+            let _ = counter.enable();
         }
     }
 
@@ -332,7 +342,7 @@ impl Ring {
         for (row, found) in rows {
             let pids = if row.whose == Whose::Everybody { &[None][..] } else { &pids };
             for pid in pids {
-                let counter = open.point(found, *pid, (row.filter)());
+                let counter = open.point(row, found, *pid);
                 if !there(&counter) {
                     continue;
                 }
@@ -474,14 +484,14 @@ impl Open {
         Open { cpu, starting: matches!(tasks, Tasks::Starting(_)), watermark: bytes / 4 }
     }
 
-    fn point(
-        &self,
-        found: &Found,
-        pid: Option<i32>,
-        filter: Option<String>,
-    ) -> io::Result<Counter> {
+    fn point(&self, row: &Row, found: &Found, pid: Option<i32>) -> io::Result<Counter> {
         let event = TracepointEvent::with_id(found.id);
-        filtered(self.counter(event, pid, SampleFlag::RAW, |_| {})?, filter)
+        let counter = self.counter(event, pid, SampleFlag::RAW, |builder| {
+            if row.ring == Which::Frees {
+                builder.enable_on_exec(false);
+            }
+        })?;
+        filtered(counter, (row.filter)())
     }
 
     /// The stacks of whoever flushes, at most so many a second.

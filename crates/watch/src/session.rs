@@ -266,6 +266,8 @@ struct Events {
     record_ns: Option<u64>,
     reader: Duration,
     timed: (Instant, usize),
+    /// Freed pages are recorded once a process has forked.
+    frees_wait: bool,
 }
 
 impl Events {
@@ -298,6 +300,10 @@ impl Events {
         let all = matches!(options.target, Target::All);
         let mut fold = Fold::new(context, before_6_1(), all);
         introduce(tasks, &mut fold);
+        let frees_wait = matches!(tasks, Tasks::Starting(_));
+        if frees_wait {
+            fold.frees_from(u64::MAX);
+        }
         Some(Events {
             rings,
             fold,
@@ -306,6 +312,7 @@ impl Events {
             record_ns: price.map(|price| price.as_nanos() as u64),
             reader: Duration::ZERO,
             timed: (Instant::now(), 0),
+            frees_wait,
         })
     }
 
@@ -315,6 +322,7 @@ impl Events {
         let start = thread_time();
         let complete = std::mem::replace(&mut self.complete, now());
         self.rings.drain(&mut self.waiting);
+        self.await_a_fork();
         self.fold_until(complete);
         self.time_some_interrupts();
         self.reader += thread_time().saturating_sub(start);
@@ -324,6 +332,17 @@ impl Events {
         self.waiting.sort_by_key(|record| (record.time, rank(&record.what)));
         let complete = self.waiting.partition_point(|record| record.time < limit);
         self.waiting.drain(..complete).for_each(|record| self.fold.record(record));
+    }
+
+    /// A copy can only be needless, or not, where pages are shared between processes. One record in
+    /// four is a page's freeing, so programs that never fork do without.
+    fn await_a_fork(&mut self) {
+        let forks = |record: &Record| matches!(record.what, What::Fork { pid, parent, .. } if pid != parent);
+        if self.frees_wait && self.waiting.iter().any(forks) {
+            self.frees_wait = false;
+            self.rings.record_frees();
+            self.fold.frees_from(now());
+        }
     }
 
     fn time_some_interrupts(&mut self) {

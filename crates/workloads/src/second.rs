@@ -7,10 +7,12 @@ use crate::area::Area;
 use crate::sys;
 use std::hint::spin_loop;
 use std::io;
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
 
 static ASKED: AtomicU32 = AtomicU32::new(0);
 static ANSWERED: AtomicU32 = AtomicU32::new(0);
+/// The address that the thread writes to when it has answered, if it is not 0.
+static WRITE: AtomicUsize = AtomicUsize::new(0);
 const STOP: u32 = u32::MAX;
 const REFUSED: u32 = u32::MAX - 1;
 
@@ -56,6 +58,14 @@ impl Second {
         }
     }
 
+    /// The same, and then it writes to a page, at the same time as the caller if that does so too. It
+    /// has written when it has been met again.
+    #[inline]
+    pub fn meet_to_write(&self, page: usize) {
+        WRITE.store(page, SeqCst);
+        self.meet();
+    }
+
     /// Ends it.
     pub fn stop(self) {
         ASKED.store(STOP, SeqCst);
@@ -72,7 +82,14 @@ extern "C" fn hold(_: *mut libc::c_void) -> *mut libc::c_void {
     loop {
         match ASKED.load(SeqCst) {
             STOP => return std::ptr::null_mut(),
-            number => ANSWERED.store(number, SeqCst),
+            number => {
+                let page = WRITE.swap(0, SeqCst);
+                ANSWERED.store(number, SeqCst);
+                if page != 0 {
+                    // SAFETY: the page is an area's, in which no object lives.
+                    unsafe { std::ptr::write_volatile(page as *mut u8, 1) };
+                }
+            }
         }
         spin_loop();
     }

@@ -18,6 +18,7 @@ pub mod class {
     pub const SHARED_DIRTY: &str = "shared dirtying";
     pub const HUGE_PAGE: &str = "huge page";
     pub const USERFAULTFD: &str = "userfaultfd";
+    pub const SPURIOUS: &str = "spurious";
     pub const FAILED: &str = "signal or fix-up";
     pub const UNKNOWN: &str = "unknown";
 }
@@ -145,6 +146,8 @@ pub struct Workload {
     pub needs: &'static [Need],
     /// Whether a second thread holds CPU 1, so that flushes are sent.
     pub second: bool,
+    /// Whether that thread races for pages, so that up to one spurious fault a round comes on top.
+    pub races: bool,
     /// What a round costs on 6.18 and 7.3.
     pub newest: Expectation,
     /// What it costs on older kernels where that is something else: the last series it holds for,
@@ -162,7 +165,7 @@ impl Workload {
         run: fn(&mut Rounds) -> io::Result<()>,
         newest: Expectation,
     ) -> Workload {
-        Workload { name, doc, needs: &[], second: false, newest, older: &[], run }
+        Workload { name, doc, needs: &[], second: false, races: false, newest, older: &[], run }
     }
 
     /// The same with other costs on older kernels.
@@ -190,6 +193,11 @@ impl Workload {
     /// The same with a second thread.
     pub const fn second(self) -> Workload {
         Workload { second: true, ..self }
+    }
+
+    /// The same with a second thread that races.
+    pub const fn races(self) -> Workload {
+        Workload { second: true, races: true, ..self }
     }
 
     /// All needs: the second thread's as well.

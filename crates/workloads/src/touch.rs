@@ -26,6 +26,13 @@ pub const WORKLOADS: &[Workload] = &[
     )
     .second(),
     Workload::new(
+        "raced",
+        "writes 1 fresh page at the same time as a second thread on CPU 1, then MADV_DONTNEED",
+        raced,
+        expect(&[(class::FIRST_TOUCH, 1)], &[(cause::DONTNEED, 1, 0)]),
+    )
+    .races(),
+    Workload::new(
         "zero_page",
         "reads 8 fresh pages, then MADV_DONTNEED",
         zero_page,
@@ -52,6 +59,17 @@ pub const WORKLOADS: &[Workload] = &[
     .needs(&[Need::SecondCpu])
     .second(),
 ];
+
+/// mm/memory.c: do_anonymous_page: each thread allocates a page, and the one that finds the PTE
+/// taken frees its own again, unless it comes so late that it does not fault at all.
+fn raced(rounds: &mut Rounds) -> io::Result<()> {
+    let area = Area::anonymous(0, 1)?;
+    rounds.each(|meeting| {
+        meeting.meet_to_write(area.address());
+        area.write(0);
+        area.drop_pages(meeting)
+    })
+}
 
 /// mm/memory.c: do_anonymous_page. A page that was not present is never flushed for.
 fn first_touch(rounds: &mut Rounds) -> io::Result<()> {

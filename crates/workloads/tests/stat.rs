@@ -4,7 +4,10 @@
 use needless_live::child::Runner;
 use needless_live::machine::Machine;
 use needless_scenario::{Settings, compile, load};
+use needless_watch::signals::Signals;
+use needless_watch::{Options, Target, watch};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -54,4 +57,31 @@ fn the_seed_benchmark_has_one_redundant_shootdown_per_round() {
     assert_eq!(needless.len(), 1, "{outcome}");
     assert_eq!(needless[0]["what"], "redundant full flush");
     assert_eq!((&needless[0]["times"], &needless[0]["certain"]), (&json!(told), &json!(told)));
+}
+
+/// Faults of `raced` by label, watched from its start: nothing that is freed is recorded then.
+fn raced(rounds: u32, signals: &mut Signals) -> BTreeMap<&'static str, u64> {
+    let mut command = Command::new("setarch");
+    command.args(["--addr-no-randomize", env!("CARGO_BIN_EXE_needless-workload"), "run", "raced"]);
+    command.args(["--rounds", &format!("{rounds:04}")]);
+    let options = Options { target: Target::Command, ring_bytes: 8 << 20 };
+    let run = watch(&options, Some(command), signals, &|_, _| {}).unwrap();
+    assert_eq!(run.status, Some(0));
+    let faults = run.events.unwrap().faults;
+    faults.into_iter().map(|row| (row.label, row.faults)).collect()
+}
+
+/// Of two threads that write to a fresh page one gets it, and every other fault on it was for
+/// nothing.
+#[test]
+fn of_threads_that_race_for_pages_each_page_has_one_that_touched_it_first() {
+    let _machine = machine();
+    let mut signals = Signals::catch().unwrap();
+    let (without, with) = (raced(0, &mut signals), raced(2000, &mut signals));
+    let count = |faults: &BTreeMap<_, u64>, label| faults.get(label).copied().unwrap_or(0);
+    // The start touches 147 to 149 pages first, mostly 148.
+    let first = count(&with, "first touch") - count(&without, "first touch");
+    assert!((1997..=2003).contains(&first), "{without:?} {with:?}");
+    let lost = count(&with, "spurious, overlapping");
+    assert!((1..=2010).contains(&lost), "nobody raced: {with:?}");
 }

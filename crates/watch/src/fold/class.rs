@@ -114,6 +114,7 @@ rules! {
     Resolved: Userfaultfd, Likely, "userfaultfd", "an ioctl of the process resolved a fault of userfaultfd meanwhile";
     Hinted: NumaHint, Likely, "NUMA hint", "a write to private memory without a page; nothing was allocated, and NUMA balancing samples";
     Raced: Spurious, Certain, "spurious, raced", "the page allocated in this fault was freed in it: another thread was faster";
+    RacedOverlap: Spurious, Likely, "spurious, overlapping", "another thread's fault on the same page overlapped with this one, and both allocated a page: one of them was for nothing";
     RacedUnseen: Spurious, Likely, "spurious, raced", "a write to private memory without a page; nothing was allocated: another thread was faster";
     Stale: Spurious, Certain, "spurious", "a read of a page that may be read: a stale translation";
     NoEnd: Failed, Certain, "signal or fix-up", "the kernel did not count it: a signal, or a fault that kernel code expects";
@@ -150,6 +151,11 @@ pub struct Seen {
     pub allocated: Option<(u8, bool)>,
     /// Whether what was allocated was freed again.
     pub undone: bool,
+    /// Whether what is freed was recorded when it began.
+    pub frees_seen: bool,
+    /// Whether a fault of another thread on the same page, which overlapped with it, had allocated
+    /// one.
+    pub overlapped: bool,
     /// Whether pages around were mapped.
     pub mapped_around: bool,
     /// Whether the page cache was asked for one page.
@@ -168,7 +174,8 @@ pub fn classify(seen: &Seen, context: Context) -> Reason {
     let present = seen.code & PRESENT != 0;
     // For a missing page the kernel allocates one before it asks, and frees it (seen on 6.18,
     // crates/workloads: uffd_missing).
-    if seen.resolved && (present || seen.undone || seen.allocated.is_none()) {
+    let kept = seen.allocated.is_some() && seen.frees_seen && !seen.undone;
+    if seen.resolved && (present || !kept) {
         return Reason::Resolved;
     }
     if seen.memory == Some(Memory::Hugetlb) {
@@ -178,6 +185,9 @@ pub fn classify(seen: &Seen, context: Context) -> Reason {
     // Faults on files free page tables that they did not need, and readahead's pages.
     if seen.undone && !seen.major && !of_file {
         return Reason::Raced;
+    }
+    if seen.overlapped && !seen.frees_seen && seen.allocated.is_some() && !seen.major && !of_file {
+        return Reason::RacedOverlap;
     }
     if seen.allocated.is_some_and(|(order, _)| order > 0) && !seen.major && !of_file {
         return Reason::Huge;
@@ -267,7 +277,12 @@ mod tests {
         assert_eq!(class(Seen { major: true, ..seen(4, copied) }), Class::SwapIn);
         assert_eq!(class(Seen { undone: true, ..seen(6, zeroed) }), Class::Spurious);
         assert_eq!(class(Seen { resolved: true, ..seen(6, None) }), Class::Userfaultfd);
-        assert_eq!(class(Seen { resolved: true, ..seen(6, zeroed) }), Class::FirstTouch);
+        let told = Seen { resolved: true, frees_seen: true, ..seen(6, zeroed) };
+        assert_eq!(class(told), Class::FirstTouch);
+        assert_eq!(class(Seen { frees_seen: false, ..told }), Class::Userfaultfd);
+        let overlapped = Seen { overlapped: true, ..seen(6, zeroed) };
+        assert_eq!(class(overlapped), Class::Spurious);
+        assert_eq!(class(Seen { frees_seen: true, ..overlapped }), Class::FirstTouch);
         let asked = Seen { resolved: true, undone: true, ..seen(6, zeroed) };
         assert_eq!(class(asked), Class::Userfaultfd);
         assert_eq!(class(seen(6, Some((9, true)))), Class::HugePage);

@@ -7,6 +7,7 @@ mod cause;
 mod class;
 mod copies;
 mod flushes;
+mod overlaps;
 mod victims;
 
 pub use cause::Cause;
@@ -22,6 +23,7 @@ use cause::Call;
 use class::Seen;
 use copies::Pages;
 use flushes::Issue;
+use overlaps::Overlaps;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
@@ -108,6 +110,9 @@ struct Process {
     maps: Maps,
     userfaultfd: bool,
     forked: bool,
+    /// It has, or had, more than one thread.
+    several: bool,
+    overlaps: Overlaps,
     pages: Pages,
     batch: flushes::Batch,
 }
@@ -118,6 +123,8 @@ pub struct Fold {
     /// Before 6.1 the local part of a flush comes first.
     local_first: bool,
     all: bool,
+    /// Freed pages are recorded from then on.
+    frees_from: u64,
     threads: FxHashMap<i32, Thread>,
     processes: FxHashMap<i32, Process>,
     victims: Victims,
@@ -133,7 +140,13 @@ impl Fold {
     pub fn new(context: Context, local_first: bool, all: bool) -> Fold {
         let (threads, processes) = Default::default();
         let (victims, sites, totals) = Default::default();
-        Fold { context, local_first, all, threads, processes, victims, sites, totals }
+        let frees_from = 0;
+        Fold { context, local_first, all, frees_from, threads, processes, victims, sites, totals }
+    }
+
+    /// Freed pages are recorded from a point in time on; without this, always.
+    pub fn frees_from(&mut self, time: u64) {
+        self.frees_from = time;
     }
 
     /// Makes a thread known that runs already.
@@ -141,6 +154,7 @@ impl Fold {
         self.threads.entry(tid).or_default().pid = pid;
         self.victims.named(tid, name);
         let process = self.processes.entry(pid).or_default();
+        process.several |= pid != tid;
         if pid == tid {
             process.name = name.into();
         }
@@ -255,6 +269,7 @@ impl Fold {
         }
         for process in self.processes.values_mut() {
             process.batch = flushes::Batch::default();
+            process.overlaps = Overlaps::default();
         }
         self.victims.forget();
     }
@@ -263,7 +278,12 @@ impl Fold {
         self.abandoned(record.tid);
         let process = self.processes.entry(record.pid).or_default();
         let memory = process.maps.memory(address);
-        let seen = Seen { code, memory, userfaultfd: process.userfaultfd, ..Seen::default() };
+        if process.several {
+            process.overlaps.begins(address >> PAGE_BITS);
+        }
+        let frees_seen = record.time >= self.frees_from;
+        let userfaultfd = process.userfaultfd;
+        let seen = Seen { code, memory, userfaultfd, frees_seen, ..Seen::default() };
         let thread = self.threads.entry(record.tid).or_default();
         thread.half = flushes::Half::default();
         thread.fault = Some(Open {
@@ -278,8 +298,10 @@ impl Fold {
 
     /// The thread does something else although its fault has not ended: it was not counted.
     fn abandoned(&mut self, tid: i32) {
-        let open = self.threads.get_mut(&tid).and_then(|thread| thread.fault.take());
-        if let Some(open) = open {
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        if let Some(mut open) = thread.fault.take() {
+            let pid = thread.pid;
+            self.ends(pid, &mut open);
             self.totals.faults.entry(Reason::NoEnd).or_default().faults += 1;
             self.issued(open.flushes, Cause::Fault(Class::Failed));
         }
@@ -295,6 +317,7 @@ impl Fold {
         };
         thread.half = flushes::Half::default();
         open.seen.major = major;
+        self.ends(record.pid, &mut open);
         let reason = class::classify(&open.seen, self.context);
         let count = self.totals.faults.entry(reason).or_default();
         count.faults += 1;
@@ -302,6 +325,14 @@ impl Fold {
         let class = reason.rule().class;
         self.copied(record.pid, &open, class);
         self.issued(open.flushes, Cause::Fault(class));
+    }
+
+    /// Learns from the faults that overlapped with one that ends.
+    fn ends(&mut self, pid: i32, open: &mut Open) {
+        if let Some(process) = self.processes.get_mut(&pid) {
+            let allocated = open.seen.allocated.is_some();
+            open.seen.overlapped = process.overlaps.ends(open.address >> PAGE_BITS, allocated);
+        }
     }
 
     /// Remembers where a page is now, and whether the fault copied it needlessly.
@@ -361,6 +392,7 @@ impl Fold {
     fn fork(&mut self, pid: i32, tid: i32, parent: i32) {
         self.threads.insert(tid, Thread { pid, ..Thread::default() });
         if pid == parent {
+            self.processes.entry(pid).or_default().several = true;
             return;
         }
         let Some(process) = self.processes.get_mut(&parent) else { return };

@@ -228,7 +228,8 @@ fn brief(name: &str) -> String {
     for (at, letter) in name.char_indices() {
         match letter {
             '<' if at > 0 && !name[..at].ends_with("operator") => depth += 1,
-            '(' if at > 0 => depth += 1,
+            // Not a Go method's receiver: `runtime.(*pageAlloc).scavenge`.
+            '(' if at > 0 && !name[..at].ends_with('.') => depth += 1,
             '>' | ')' if depth > 0 => depth -= 1,
             _ if depth == 0 => text.push(letter),
             _ => {}
@@ -445,6 +446,7 @@ mod tests {
         assert_eq!(brief(long), "std::vector::push_back");
         assert_eq!(brief("<alloc::vec::Vec<T> as Drop>::drop"), "<alloc::vec::Vec as Drop>::drop");
         assert_eq!(brief("main"), "main");
+        assert_eq!(brief("runtime.(*pageAlloc).scavenge"), "runtime.(*pageAlloc).scavenge");
     }
 
     #[test]

@@ -26,7 +26,8 @@ const RING_BYTES: usize = 8 << 20;
 struct Counts {
     faults: BTreeMap<String, u64>,
     flushes: BTreeMap<String, (u64, u64)>,
-    without_exception: u64,
+    /// None where it cannot be told.
+    without_exception: Option<u64>,
 }
 
 impl Counts {
@@ -42,7 +43,7 @@ impl Counts {
         for row in events.flushes.iter().flatten() {
             counts.flushes.insert(row.cause.clone(), (row.sent, row.local));
         }
-        counts.without_exception = events.faults_without_exception.unwrap_or(0);
+        counts.without_exception = events.faults_without_exception;
         Ok(counts)
     }
 
@@ -56,7 +57,7 @@ impl Counts {
         Counts {
             faults: faults.collect(),
             flushes: flushes.collect(),
-            without_exception: cost.without_exception * rounds,
+            without_exception: Some(cost.without_exception * rounds),
         }
     }
 }

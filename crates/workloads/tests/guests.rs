@@ -7,6 +7,13 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Emulators share few CPUs, so the tests take turns.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A static `needless-workload`; `None`, and why on standard error, if it cannot be had.
 fn program(arch: Arch) -> Option<PathBuf> {
@@ -76,6 +83,7 @@ fn missing(outcomes: &[Value]) -> BTreeSet<&str> {
 
 #[test]
 fn every_class_and_every_cause_is_counted_exactly_on_every_kernel() {
+    let _turn = turn();
     let program = program(Arch::X86_64).unwrap();
     let mut all_wrong = Vec::new();
     for (kernel, tells_fault_around) in
@@ -92,6 +100,7 @@ fn every_class_and_every_cause_is_counted_exactly_on_every_kernel() {
 /// no class.
 #[test]
 fn on_arm64_the_faults_are_counted_and_the_rest_is_told_to_be_missing() {
+    let _turn = turn();
     let Some(program) = program(Arch::Arm64) else { return };
     for kernel in ["6.1/arm64", "6.12/arm64"] {
         let outcomes = check(kernel, &program);

@@ -2,6 +2,7 @@
 
 use crate::area::{Area, RW};
 use crate::rounds::Rounds;
+use crate::sys::PAGE;
 use crate::table::{Workload, cause, class, expect};
 use std::io;
 
@@ -83,6 +84,19 @@ pub const WORKLOADS: &[Workload] = &[
     )
     .second(),
     Workload::new(
+        "brk",
+        "moves the end of the heap 4 pages up, writes them, and moves it back",
+        heap,
+        expect(&[(class::FIRST_TOUCH, 4)], &[(cause::BRK, 0, 1)]),
+    ),
+    Workload::new(
+        "brk_sent",
+        "the same with a second thread on CPU 1",
+        heap,
+        expect(&[(class::FIRST_TOUCH, 4)], &[(cause::BRK, 1, 0)]),
+    )
+    .second(),
+    Workload::new(
         "dontneed_untouched",
         "MADV_DONTNEED of 4 pages never touched: nothing to flush",
         dontneed_untouched,
@@ -160,6 +174,35 @@ fn mremap(rounds: &mut Rounds) -> io::Result<()> {
         meeting.meet();
         there.move_to(here)
     })
+}
+
+/// mm/mmap.c: brk: one gather. The page below keeps the page table; where the pages begin the next one,
+/// it is freed with them, in the same flush.
+fn heap(rounds: &mut Rounds) -> io::Result<()> {
+    let end = set_heap_end(0)?;
+    let first = end.next_multiple_of(PAGE);
+    let after = set_heap_end(first + (PAGES + 1) * PAGE)?;
+    let low = after - PAGES * PAGE;
+    write(low - PAGE);
+    rounds.each(|meeting| {
+        set_heap_end(after)?;
+        (0..PAGES).for_each(|page| write(low + page * PAGE));
+        meeting.meet();
+        set_heap_end(low).map(drop)
+    })?;
+    set_heap_end(end).map(drop)
+}
+
+/// The system call itself: the C library's heap does not take part, since no round allocates.
+fn set_heap_end(address: usize) -> io::Result<usize> {
+    // SAFETY: only pages above the heap's end as it was are added, written and taken away.
+    let end = unsafe { libc::syscall(libc::SYS_brk, address) } as usize;
+    if address != 0 && end != address { Err(io::ErrorKind::OutOfMemory.into()) } else { Ok(end) }
+}
+
+fn write(address: usize) {
+    // SAFETY: the page is above what the C library knows of the heap, and belongs to nobody.
+    unsafe { std::ptr::write_volatile(address as *mut u8, 1) };
 }
 
 /// mm/mmu_gather.c: tlb_flush_mmu_tlbonly: nothing was cleared.

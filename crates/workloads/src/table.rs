@@ -28,6 +28,7 @@ pub mod cause {
     pub const MUNMAP: &str = "munmap";
     pub const MMAP_FIXED: &str = "mmap(MAP_FIXED)";
     pub const MREMAP: &str = "mremap";
+    pub const BRK: &str = "brk";
     pub const DONTNEED: &str = "madvise(MADV_DONTNEED)";
     pub const FREE: &str = "madvise(MADV_FREE)";
     pub const COLD: &str = "madvise(MADV_COLD)";

@@ -42,7 +42,7 @@ fn program(arch: Arch) -> Option<PathBuf> {
 /// Every workload, watched on a kernel.
 fn check(kernel: &str, program: &Path) -> Vec<Value> {
     let file = GuestFile { name: "needless-workload".to_owned(), source: program.to_owned() };
-    // Watching begins and ends in half a second each, and there are 53 workloads.
+    // Watching begins and ends in half a second each, and there are 55 workloads.
     let limits = Limits { run_seconds: 900, ..Limits::default() };
     let options = GuestOptions { files: vec![file], limits, ..GuestOptions::default() };
     let mut guest = Guest::boot(&kernels::ready(kernel).unwrap(), &options).unwrap();

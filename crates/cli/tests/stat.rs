@@ -347,7 +347,10 @@ fn a_watched_process_that_ends_ends_watching() {
 fn many_threads() {
     let Ok(how) = std::env::var("NEEDLESS_TEST_THREADS") else { return };
     let touch = |pause| {
-        std::hint::black_box(vec![1_u8; 1 << 20]);
+        // Above the size that the C library keeps for the next time: it faults every time.
+        let mut memory = vec![0_u8; 64 << 20];
+        memory[..1 << 16].fill(1);
+        std::hint::black_box(memory);
         std::thread::sleep(Duration::from_millis(pause));
     };
     if how == "many" {

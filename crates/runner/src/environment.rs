@@ -96,6 +96,13 @@ pub fn release() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
+/// The series of the running kernel: 6.12 is `(6, 12)`.
+pub fn series() -> (u32, u32) {
+    let release = release();
+    let mut parts = release.split(['.', '-']).map_while(|part| part.parse().ok());
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
+}
+
 /// The value of a settings file: the word in brackets, else all of it on one line.
 pub fn setting(path: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;

@@ -12,6 +12,7 @@ use crate::environment::{environment, setting};
 use crate::marks::Mark;
 use crate::perf::{Place, Rings};
 use crate::swap::ZramSwap;
+use crate::sys::shell_status;
 use crate::tracefs;
 use crate::wire::{self, Failure, FailureKind, Message, PROTOCOL_VERSION};
 use needless_model::program::{MachineNeeds, SwapKind, SwapNeed, ThpMode};
@@ -25,7 +26,7 @@ use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -323,14 +324,12 @@ fn execute(words: &[String], limit: Duration) -> Result<Message, Failed> {
         let failure = Failure::new(FailureKind::Internal, too_long(program, limit));
         return Ok(Message::Failed(failure));
     };
-    let signal = status.signal().map(|signal| 128 + signal);
-    let status = status.code().or(signal).and_then(|status| u8::try_from(status).ok());
     let read = |mut file: File| {
         let mut bytes = Vec::new();
         file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_end(&mut bytes)).map(|_| bytes)
     };
     Ok(Message::Executed(Executed {
-        status: status.unwrap_or(u8::MAX),
+        status: shell_status(status),
         output: read(output).map_err(at("reading the output"))?,
         errors: read(errors).map_err(at("reading the output"))?,
     }))

@@ -3,6 +3,8 @@
 use needless_model::addr::{CpuId, PageRange, Vpn};
 use needless_model::program::{Advice, Prot};
 use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
@@ -248,4 +250,24 @@ pub fn prefault_stack() {
         unsafe { std::ptr::write_volatile(room.as_mut_ptr().add(at), 1) };
     }
     std::hint::black_box(&room);
+}
+
+/// The exit status that a shell would give.
+pub fn shell_status(status: ExitStatus) -> u8 {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => code as u8,
+        (None, Some(signal)) => 128_u8.wrapping_add(signal as u8),
+        (None, None) => 125,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_are_the_shells() {
+        assert_eq!(shell_status(ExitStatus::from_raw(3 << 8)), 3);
+        assert_eq!(shell_status(ExitStatus::from_raw(9)), 137);
+    }
 }

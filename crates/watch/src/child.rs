@@ -3,8 +3,8 @@
 
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitStatus};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
@@ -67,15 +67,6 @@ impl Held {
     }
 }
 
-/// The exit status that a shell would give.
-pub fn status(status: ExitStatus) -> u8 {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => code as u8,
-        (None, Some(signal)) => 128_u8.wrapping_add(signal as u8),
-        (None, None) => 125,
-    }
-}
-
 /// The exit status for a program that could not be executed.
 pub fn not_executed(error: &io::Error) -> u8 {
     if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
@@ -98,11 +89,5 @@ mod tests {
         assert_eq!(not_executed(&error), 127);
         let error = hold(Command::new("/etc/passwd"), &[]).unwrap().go().unwrap_err();
         assert_eq!(not_executed(&error), 126);
-    }
-
-    #[test]
-    fn statuses_are_the_shells() {
-        assert_eq!(status(ExitStatus::from_raw(3 << 8)), 3);
-        assert_eq!(status(ExitStatus::from_raw(9)), 137);
     }
 }

@@ -73,34 +73,33 @@ impl fmt::Display for Filter<'_> {
 mod tests {
     use super::*;
 
+    type Words<'a> = std::iter::Peekable<std::vec::IntoIter<&'a str>>;
+
     /// What the kernel would make of a filter, with the number of comparisons.
     fn passes(filter: &str, value: u64) -> (bool, u32) {
-        fn any(
-            words: &mut std::iter::Peekable<std::vec::IntoIter<&str>>,
+        /// Parts that `sign` joins; one that is `decided` decides them all.
+        fn joined(
+            (sign, decided): (&str, bool),
+            part: fn(&mut Words<'_>, u64) -> (bool, u32),
+            words: &mut Words<'_>,
             value: u64,
         ) -> (bool, u32) {
-            let (mut result, mut cost) = all(words, value);
-            while words.next_if_eq(&"||").is_some() {
-                let (next, more) = all(words, value);
-                (result, cost) = (result || next, if result { cost } else { cost + more });
+            let (mut result, mut cost) = part(words, value);
+            while words.next_if(|word| *word == sign).is_some() {
+                let (next, more) = part(words, value);
+                if result != decided {
+                    (result, cost) = (next, cost + more);
+                }
             }
             (result, cost)
         }
-        fn all(
-            words: &mut std::iter::Peekable<std::vec::IntoIter<&str>>,
-            value: u64,
-        ) -> (bool, u32) {
-            let (mut result, mut cost) = one(words, value);
-            while words.next_if_eq(&"&&").is_some() {
-                let (next, more) = one(words, value);
-                (result, cost) = (result && next, if result { cost + more } else { cost });
-            }
-            (result, cost)
+        fn any(words: &mut Words<'_>, value: u64) -> (bool, u32) {
+            joined(("||", true), all, words, value)
         }
-        fn one(
-            words: &mut std::iter::Peekable<std::vec::IntoIter<&str>>,
-            value: u64,
-        ) -> (bool, u32) {
+        fn all(words: &mut Words<'_>, value: u64) -> (bool, u32) {
+            joined(("&&", false), one, words, value)
+        }
+        fn one(words: &mut Words<'_>, value: u64) -> (bool, u32) {
             if words.next_if_eq(&"(").is_some() {
                 let inner = any(words, value);
                 assert_eq!(words.next(), Some(")"));

@@ -11,6 +11,8 @@ use crate::rings::{Missing, PerfError, Rings, Tasks};
 use crate::signals::Signals;
 use crate::tracefs::Tracefs;
 use crate::tracepoints::Point;
+use needless_runner::environment::series;
+use needless_runner::sys::shell_status;
 use procfs::process::{MMPermissions, MMapPath, Process};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, getrlimit, pidfd_open, setrlimit};
@@ -221,7 +223,7 @@ impl Watched<'_> {
             match &mut self.child {
                 Some(child) => {
                     if let Some(status) = child.try_wait()? {
-                        return Ok(Some(child::status(status)));
+                        return Ok(Some(shell_status(status)));
                     }
                     if end {
                         return Ok(Some(128 + libc::SIGINT as u8));
@@ -266,7 +268,7 @@ struct Events {
     record_ns: Option<u64>,
     reader: Duration,
     timed: (Instant, usize),
-    /// Freed pages are recorded once a process has forked.
+    /// Freed pages are not recorded yet.
     frees_wait: bool,
 }
 
@@ -295,10 +297,10 @@ impl Events {
             swap: swap_in_use(),
             numa_balancing: numa_balancing(),
             file_points: rings.has(Point::FileFault) && rings.has(Point::MapPages),
-            dirties_twice: before_6_1(),
+            dirties_twice: series() < (6, 1),
         };
         let all = matches!(options.target, Target::All);
-        let mut fold = Fold::new(context, before_6_1(), all);
+        let mut fold = Fold::new(context, series() < (6, 1), all);
         introduce(tasks, &mut fold);
         let frees_wait = matches!(tasks, Tasks::Starting(_));
         if frees_wait {
@@ -322,7 +324,7 @@ impl Events {
         let start = thread_time();
         let complete = std::mem::replace(&mut self.complete, now());
         self.rings.drain(&mut self.waiting);
-        self.await_a_fork();
+        self.await_sharing();
         self.fold_until(complete);
         self.time_some_interrupts();
         self.reader += thread_time().saturating_sub(start);
@@ -334,11 +336,16 @@ impl Events {
         self.waiting.drain(..complete).for_each(|record| self.fold.record(record));
     }
 
-    /// A copy can only be needless, or not, where pages are shared between processes. One record in
-    /// four is a page's freeing, so programs that never fork do without.
-    fn await_a_fork(&mut self) {
-        let forks = |record: &Record| matches!(record.what, What::Fork { pid, parent, .. } if pid != parent);
-        if self.frees_wait && self.waiting.iter().any(forks) {
+    /// A copy can only be needless, or not, where pages are shared between processes, and only
+    /// userfaultfd provides a page in place of the one that a fault allocated. One record in four is a
+    /// page's freeing, so programs with neither do without.
+    fn await_sharing(&mut self) {
+        let shares = |record: &Record| match record.what {
+            What::Fork { pid, parent, .. } => pid != parent,
+            What::Ioctl { .. } => true,
+            _ => false,
+        };
+        if self.frees_wait && self.waiting.iter().any(shares) {
             self.frees_wait = false;
             self.rings.record_frees();
             self.fold.frees_from(now());
@@ -470,11 +477,4 @@ fn numa_balancing() -> bool {
 fn swap_in_use() -> bool {
     let text = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
     text.lines().count() > 1
-}
-
-/// Whether the running kernel is older than 6.1.
-fn before_6_1() -> bool {
-    let release = needless_runner::environment::release();
-    let mut parts = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
-    (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) < (6, 1)
 }

@@ -2,9 +2,10 @@
 //! class by class and cause by cause, and every fault and flush event that the kernel counted has
 //! been seen.
 
-use crate::rounds::{self, Usable};
+use crate::rounds;
 use crate::sys::PAGE;
 use crate::table::{self, Workload, class};
+use needless_runner::environment::series;
 use needless_watch::rings::{Rings, Tasks};
 use needless_watch::signals::Signals;
 use needless_watch::tracefs::Tracefs;
@@ -49,7 +50,7 @@ impl Counts {
 
     fn expected(workload: &Workload, rounds: u32) -> Counts {
         let rounds = u64::from(rounds);
-        let cost = workload.per_round(table::running());
+        let cost = workload.per_round(series());
         let faults = cost.faults.iter().map(|(class, count)| ((*class).to_owned(), count * rounds));
         let flushes = cost.flushes.iter();
         let flushes = flushes
@@ -158,7 +159,7 @@ pub fn check(names: &[String], rounds: u32, json: bool) -> io::Result<ExitCode> 
 fn check_one(workload: &'static Workload, rounds: u32, signals: &mut Signals) -> Outcome {
     let mut outcome = Outcome {
         name: workload.name,
-        skipped: None,
+        skipped: rounds::unusable(workload),
         failed: None,
         exact: false,
         attempts: 0,
@@ -167,11 +168,7 @@ fn check_one(workload: &'static Workload, rounds: u32, signals: &mut Signals) ->
         needless: Vec::new(),
         missing: Vec::new(),
     };
-    if let Usable::No(why) = rounds::usable(workload) {
-        outcome.skipped = Some(why);
-        return outcome;
-    }
-    while !outcome.exact && outcome.attempts < ATTEMPTS {
+    while outcome.skipped.is_none() && !outcome.exact && outcome.attempts < ATTEMPTS {
         if let Err(error) = outcome.attempt(workload, rounds, signals) {
             outcome.failed = Some(error.to_string());
             break;

@@ -2,7 +2,8 @@
 
 use crate::second::Second;
 use crate::sys;
-use crate::table::{Need, Workload, running};
+use crate::table::{Need, Workload};
+use needless_runner::environment::series;
 use needless_runner::sys::{Usage, prefault_stack};
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -77,7 +78,7 @@ impl Meeting<'_> {
 
 /// The second start: runs the workload.
 pub fn execute(workload: &Workload, count: u32, verify: bool, gate: bool) -> io::Result<ExitCode> {
-    if let Usable::No(why) = usable(workload) {
+    if let Some(why) = unusable(workload) {
         return Err(io::Error::other(why));
     }
     prefault_stack();
@@ -87,7 +88,7 @@ pub fn execute(workload: &Workload, count: u32, verify: bool, gate: bool) -> io:
     if let Some(second) = rounds.second.take() {
         second.stop();
     }
-    let expected = workload.per_round(running()).counted() * u64::from(count);
+    let expected = workload.per_round(series()).counted() * u64::from(count);
     let Usage { minor_faults, major_faults, involuntary_switches } = rounds.used;
     if verify {
         writeln!(
@@ -102,18 +103,10 @@ pub fn execute(workload: &Workload, count: u32, verify: bool, gate: bool) -> io:
     Ok(if wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Whether a workload can run here.
-pub enum Usable {
-    /// It can.
-    Yes,
-    /// It cannot, and what helps.
-    No(String),
-}
-
-/// Whether the machine has what a workload needs.
-pub fn usable(workload: &Workload) -> Usable {
+/// Why a workload cannot run here, and what helps; `None` if it can.
+pub fn unusable(workload: &Workload) -> Option<String> {
     let missing = workload.all_needs().into_iter().find_map(missing);
-    missing.map_or(Usable::Yes, |what| Usable::No(format!("this workload needs {what}")))
+    missing.map(|what| format!("this workload needs {what}"))
 }
 
 fn missing(need: Need) -> Option<&'static str> {

@@ -2,6 +2,7 @@
 
 use crate::rounds::Rounds;
 use crate::{cow, files, flush, forks, huge, kernel, swap, touch, uffd};
+use needless_runner::environment::series;
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
@@ -120,13 +121,6 @@ impl Expectation {
 
 /// The series of a kernel: 6.12 is `(6, 12)`.
 pub type Series = (u32, u32);
-
-/// The series of the running kernel.
-pub fn running() -> Series {
-    let release = needless_runner::environment::release();
-    let mut parts = release.split(['.', '-']).map_while(|part| part.parse().ok());
-    (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
-}
 
 /// Faults and flushes, and no faults without an exception.
 pub const fn expect(
@@ -256,7 +250,7 @@ fn object(workload: &Workload) -> Value {
     json!({
         "name": workload.name,
         "doc": workload.doc,
-        "per_round": workload.per_round(running()).json(),
+        "per_round": workload.per_round(series()).json(),
         "needs": needs,
     })
 }

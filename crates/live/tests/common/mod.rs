@@ -51,10 +51,8 @@ pub fn root() -> bool {
 
 /// Whether this kernel is at least `major.minor` on x86-64; says so if not.
 pub fn kernel_at_least(major: u32, minor: u32) -> bool {
-    let release = needless_live::release();
-    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
-    let version = (numbers.next().unwrap(), numbers.next().unwrap());
-    let good = cfg!(target_arch = "x86_64") && version >= (major, minor);
+    let series = needless_runner::environment::series();
+    let good = cfg!(target_arch = "x86_64") && series >= (major, minor);
     if !good {
         eprintln!("skipped: the expectation is for x86-64 kernels from {major}.{minor} on");
     }

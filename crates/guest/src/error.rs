@@ -117,6 +117,13 @@ pub enum GuestError {
         /// Why it could not be installed.
         why: String,
     },
+    /// There is no image for the guest's disk.
+    #[error("a guest's disk cannot be made: {why}")]
+    #[diagnostic(help("install it: `apt-get install e2fsprogs`"))]
+    NoDisk {
+        /// Why.
+        why: String,
+    },
     /// There is no runner.
     #[error("`{name}` was not found in {places}")]
     #[diagnostic(help("build it with `make build`, or name it in the variable {variable}"))]

@@ -62,7 +62,7 @@ impl Guest {
         let arch = Arch::of(&kernel.manifest.name).unwrap_or(Arch::X86_64);
         let emulator = Emulator::find(arch.platform(), options)?;
         let runners = runners::find(arch.platform(), options.runner.as_deref())?;
-        let initramfs = initramfs::prepare(kernel, &runners.init, &options.files)?;
+        let initramfs = initramfs::prepare(kernel, &runners.init, options)?;
         let mut boots = 1;
         loop {
             let mut guest =

@@ -6,9 +6,10 @@
 //! so it is written once and never changed.
 
 use crate::cache::Kernel;
+use crate::disk;
 use crate::error::GuestError;
-use crate::options::GuestFile;
-use needless_runner::guest::INIT;
+use crate::options::{GuestFile, GuestOptions};
+use needless_runner::guest::{DISK, INIT};
 use std::fs;
 use std::hash::{DefaultHasher, Hasher};
 use std::io::{self, Write};
@@ -23,9 +24,14 @@ const PROGRAM: u32 = 0o100_755;
 const FILE: u32 = 0o100_644;
 const CHARACTER_DEVICE: u32 = 0o020_600;
 
-/// The archive for `kernel` with `runner` and `files` in it, written unless it is there already.
-pub fn prepare(kernel: &Kernel, runner: &Path, files: &[GuestFile]) -> Result<PathBuf, GuestError> {
-    let bytes = build(kernel, runner, files)?;
+/// The archive for `kernel` with `runner` and what the options add, written unless it is there
+/// already.
+pub fn prepare(
+    kernel: &Kernel,
+    runner: &Path,
+    options: &GuestOptions,
+) -> Result<PathBuf, GuestError> {
+    let bytes = build(kernel, runner, options)?;
     let mut hasher = DefaultHasher::new();
     hasher.write(&bytes);
     let path = kernel.folder().join(format!("initramfs-{:016x}.cpio", hasher.finish()));
@@ -42,7 +48,7 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> GuestError {
     move |error| GuestError::File { path, error }
 }
 
-fn build(kernel: &Kernel, runner: &Path, files: &[GuestFile]) -> Result<Vec<u8>, GuestError> {
+fn build(kernel: &Kernel, runner: &Path, options: &GuestOptions) -> Result<Vec<u8>, GuestError> {
     let read = |path: &Path| fs::read(path).map_err(at(path));
     let mut archive = Archive::default();
     for folder in ["dev", "proc", "sys", "tmp", "modules"] {
@@ -55,8 +61,11 @@ fn build(kernel: &Kernel, runner: &Path, files: &[GuestFile]) -> Result<Vec<u8>,
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         archive.add(&format!("modules/{at:02}-{name}"), FILE, (0, 0), &read(&path)?);
     }
-    for GuestFile { name, source } in files {
+    for GuestFile { name, source } in &options.files {
         archive.add(name, PROGRAM, (0, 0), &read(source)?);
+    }
+    if options.disk {
+        archive.add(DISK.trim_start_matches('/'), FILE, (0, 0), &read(&disk::image()?)?);
     }
     Ok(archive.end())
 }

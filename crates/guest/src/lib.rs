@@ -13,6 +13,7 @@ mod apt;
 mod batch;
 mod cache;
 mod catalog;
+mod disk;
 mod emulator;
 mod error;
 mod fetch;

@@ -27,6 +27,8 @@ pub struct GuestOptions {
     pub runner: Option<PathBuf>,
     /// Programs that lie in the guest beside the runner. Not part of a target's text.
     pub files: Vec<GuestFile>,
+    /// Whether `/tmp` is an ext4 file system on a disk rather than memory. Not part of a target's text.
+    pub disk: bool,
 }
 
 /// A program in a guest. There is no dynamic linker, so it must be static.
@@ -98,6 +100,7 @@ impl Default for GuestOptions {
             limits: Limits::default(),
             runner: None,
             files: Vec::new(),
+            disk: false,
         }
     }
 }

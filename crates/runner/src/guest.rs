@@ -1,13 +1,14 @@
 //! The runner as `/init` of a guest: a kernel that was booted to run scenarios.
 //!
 //! Process 1 mounts what the runner needs, loads the modules in `/modules` in the order of their
-//! names, and opens the virtio port [`PORT`]. There it says [`Booted`] once; then it reads one
+//! names, mounts the disk if it was booted with one, and opens the virtio port [`PORT`]. There it says [`Booted`] once; then it reads one
 //! [`Errand`] after the other and answers each with the runner's messages, `Hello` to `Done` or
 //! `Failed`. Each errand runs in a process of its own, which pins and executes itself as on the
 //! running kernel; its answer is kept in memory and sent when it has ended, so that process 1
 //! sleeps while rounds run. At the end of input, and after any failure, which it prints on the
 //! console, it switches the machine off.
 
+use crate::disk;
 use crate::environment::{environment, setting};
 use crate::marks::Mark;
 use crate::perf::{Place, Rings};
@@ -36,6 +37,9 @@ pub const PORT: &str = "needless";
 
 /// Where the kernel finds this program in a guest.
 pub const INIT: &str = "/init";
+
+/// Where a guest finds the image of its disk, if it is to have one.
+pub const DISK: &str = "/disk.ext4";
 
 const THP_ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
@@ -121,6 +125,7 @@ fn at(what: impl Into<String>) -> impl FnOnce(io::Error) -> Failed {
 fn serve() -> Result<(), Failed> {
     mount_all()?;
     load_modules();
+    disk::mount().map_err(|failed| (failed.what, failed.error))?;
     // Without it the guest is only noisier.
     let _ = fs::write(STAT_INTERVAL.0, STAT_INTERVAL.1);
     let port = open_port()?;
@@ -147,16 +152,18 @@ fn mount_all() -> Result<(), Failed> {
         ("sysfs", "/sys"),
         ("devtmpfs", "/dev"),
         ("tracefs", tracefs::PLACES[0]),
+        ("cgroup2", "/sys/fs/cgroup"),
     ];
     for (kind, place) in places {
-        // Where the kernel has no tracefs its folder is missing too; the run says so later.
-        if kind != "tracefs" {
+        // Where the kernel has no such thing its folder is missing too; the run says so later.
+        let optional = matches!(kind, "tracefs" | "cgroup2");
+        if !optional {
             fs::create_dir_all(place).map_err(at(place))?;
         }
         match rustix::mount::mount(kind, place, kind, MountFlags::empty(), None) {
             Ok(()) | Err(rustix::io::Errno::BUSY) => {}
-            Err(error) if kind == "tracefs" => {
-                let _ = writeln!(io::stderr(), "needless-runner: mounting tracefs: {error}");
+            Err(error) if optional => {
+                let _ = writeln!(io::stderr(), "needless-runner: mounting {kind}: {error}");
             }
             Err(error) => return Err(at(format!("mounting {kind}"))(error.into())),
         }

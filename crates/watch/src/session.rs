@@ -19,6 +19,7 @@ use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, getrlimit, pidfd_open, 
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 use thiserror::Error;
@@ -458,7 +459,7 @@ fn introduce_thread(tid: i32, fold: &mut Fold) {
             end: map.address.1,
             offset: map.offset,
             shared: map.perms.contains(MMPermissions::SHARED),
-            hugetlb: matches!(&map.pathname, MMapPath::Path(path) if path.starts_with("/anon_hugepage")),
+            hugetlb: matches!(&map.pathname, MMapPath::Path(path) if is_of_hugetlb(path)),
             file,
         });
     }
@@ -466,6 +467,18 @@ fn introduce_thread(tid: i32, fold: &mut Fold) {
         matches!(fd.target, procfs::process::FDTarget::AnonInode(name) if name.contains("userfaultfd"))
     });
     fold.introduce(status.tgid, tid, &status.name, &maps, userfaultfd);
+}
+
+/// Whether a file is a page of hugetlb without a name (mm/hugetlb.c and fs/hugetlbfs/inode.c, 5.10 to
+/// 7.3: hugetlb_file_setup), or of a mounted hugetlbfs.
+fn is_of_hugetlb(file: &Path) -> bool {
+    if file.to_string_lossy().starts_with("/anon_hugepage") {
+        return true;
+    }
+    let mounts = procfs::mounts().into_iter().flatten();
+    mounts
+        .filter(|mount| mount.fs_vfstype == "hugetlbfs")
+        .any(|mount| file.starts_with(mount.fs_file))
 }
 
 fn numa_balancing() -> bool {

@@ -101,8 +101,9 @@ fn received() -> Option<String> {
     Some("reason == 1 || reason == 5".to_owned())
 }
 
+/// Not those of idle CPUs: of these the kernel does not write all that it counts either.
 fn switches() -> Option<String> {
-    Some("reason == 0".to_owned())
+    Some("reason == 0 && common_pid != 0".to_owned())
 }
 
 fn single() -> Option<String> {
@@ -116,7 +117,7 @@ pub fn local_flush() -> Option<String> {
 
 /// The table. 6.12 has `csd:*`, 6.1 has not; without it there are the interrupts themselves, which
 /// paravirtual machines do without.
-pub const TABLE: [Row; 20] = [
+pub const TABLE: [Row; 22] = [
     row(
         Point::FaultUser,
         "exceptions",
@@ -147,7 +148,10 @@ pub const TABLE: [Row; 20] = [
         filter: received,
         ..row(Point::Receive, "tlb", "tlb_flush", &["reason", "pages"], "who interrupts whom")
     },
+    // A task's own events are put away before it is switched away from (kernel/sched/core.c:
+    // prepare_task_switch), and only those of its next of kin stay.
     Row {
+        whose: Whose::Everybody,
         filter: switches,
         ..row(
             Point::Switch,
@@ -229,6 +233,20 @@ pub const TABLE: [Row; 20] = [
         "mm_vmscan_direct_reclaim_end",
         &[],
         "telling reclaim from the system call it happens in",
+    ),
+    row(
+        Point::ReclaimBegin,
+        "vmscan",
+        "mm_vmscan_memcg_reclaim_begin",
+        &[],
+        "telling a cgroup's reclaim from what it happens in",
+    ),
+    row(
+        Point::ReclaimEnd,
+        "vmscan",
+        "mm_vmscan_memcg_reclaim_end",
+        &[],
+        "telling a cgroup's reclaim from what it happens in",
     ),
     row(
         Point::CallBegin,

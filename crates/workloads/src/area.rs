@@ -49,6 +49,13 @@ impl Area {
         Ok(area)
     }
 
+    /// A page of hugetlb.
+    pub fn hugetlb(number: usize) -> io::Result<Area> {
+        let area = Area { start: BASE + number * 2 * TABLE, pages: TABLE / PAGE };
+        area.map_hugetlb()?;
+        Ok(area)
+    }
+
     /// A mapping of a file at a place of its own.
     pub fn file(
         number: usize,
@@ -85,6 +92,11 @@ impl Area {
     /// `mmap` of private anonymous memory where nothing is mapped.
     pub fn map_anonymous(self) -> io::Result<()> {
         self.map(RW, PRIVATE, -1)
+    }
+
+    /// `mmap` of pages of hugetlb where nothing is mapped.
+    pub fn map_hugetlb(self) -> io::Result<()> {
+        self.map(RW, PRIVATE | libc::MAP_HUGETLB, -1)
     }
 
     /// `mmap` of private anonymous memory in place of what is mapped.

@@ -2,9 +2,10 @@
 //! class by class and cause by cause, and every fault and flush event that the kernel counted has
 //! been seen.
 
+use crate::numa;
 use crate::rounds;
 use crate::sys::PAGE;
-use crate::table::{self, Workload, class};
+use crate::table::{self, Counted, Workload, class};
 use needless_runner::environment::series;
 use needless_watch::rings::{Rings, Tasks};
 use needless_watch::signals::Signals;
@@ -29,10 +30,13 @@ struct Counts {
     flushes: BTreeMap<String, (u64, u64)>,
     /// None where it cannot be told.
     without_exception: Option<u64>,
+    /// Switches away that flushed, and that did not; none where the workload is about something
+    /// else, or it cannot be told.
+    switches: Option<(u64, u64)>,
 }
 
 impl Counts {
-    fn found(run: &Observation) -> io::Result<Counts> {
+    fn found(workload: &Workload, run: &Observation) -> io::Result<Counts> {
         let events = run
             .events
             .as_ref()
@@ -45,6 +49,9 @@ impl Counts {
             counts.flushes.insert(row.cause.clone(), (row.sent, row.local));
         }
         counts.without_exception = events.faults_without_exception;
+        if workload.per_round(series()).switches.is_some() {
+            counts.switches = events.switches_flushed.zip(events.switches_kept);
+        }
         Ok(counts)
     }
 
@@ -59,7 +66,27 @@ impl Counts {
             faults: faults.collect(),
             flushes: flushes.collect(),
             without_exception: Some(cost.without_exception * rounds),
+            switches: cost.switches.map(|(flushed, kept)| (flushed * rounds, kept * rounds)),
         }
+    }
+
+    /// Puts in what the kernel decides.
+    fn decided(mut self, workload: &Workload, vmstat: &BTreeMap<String, u64>) -> Counts {
+        let of = |name: &str| vmstat.get(name).copied().unwrap_or(0);
+        for counted in workload.counted {
+            match *counted {
+                Counted::Faults(class, name) => {
+                    self.faults.insert(class.to_owned(), of(name));
+                }
+                Counted::Sent(cause, name) => {
+                    self.flushes.entry(cause.to_owned()).or_default().0 = of(name);
+                }
+                Counted::Local(cause, name) => {
+                    self.flushes.entry(cause.to_owned()).or_default().1 = of(name);
+                }
+            }
+        }
+        self
     }
 }
 
@@ -80,6 +107,7 @@ fn visible(mut expected: Counts, run: &Observation) -> Counts {
     }
     if missing("tlb:tlb_flush") {
         expected.flushes.clear();
+        expected.switches = None;
     }
     expected
 }
@@ -126,8 +154,9 @@ impl Outcome {
     ) -> io::Result<()> {
         let run = watched(workload, rounds, signals)?;
         self.attempts += 1;
-        self.found = Counts::found(&run)?;
-        self.expected = visible(Counts::expected(workload, rounds), &run);
+        self.found = Counts::found(workload, &run)?;
+        let expected = Counts::expected(workload, rounds).decided(workload, &run.machine.vmstat);
+        self.expected = visible(expected, &run);
         self.exact = self.as_expected(workload, rounds) && all_seen(&run);
         self.needless = run.events.and_then(|events| events.needless).unwrap_or_default();
         self.missing = run.missing;
@@ -140,6 +169,8 @@ pub fn check(names: &[String], rounds: u32, json: bool) -> io::Result<ExitCode> 
     let named: io::Result<Vec<_>> = names.iter().map(|name| table::find(name)).collect();
     let workloads = if names.is_empty() { table::all().collect() } else { named? };
     let mut signals = Signals::catch()?;
+    // The kernel's counts of samples are the whole machine's.
+    numa::forbid_sampling();
     let _held = hold_events();
     let mut outcomes = Vec::new();
     for workload in workloads {

@@ -1,7 +1,7 @@
 //! Child processes that share chosen memory and touch none of it.
 //!
-//! A child runs a few instructions that use registers only, from a page that is copied with its
-//! page table. All memory but that page and the areas under test is left out of it
+//! A child runs a few instructions that read the system calls of its life ([`Life`]) from the page
+//! that they lie in, which is copied with its page table. All memory but that page and the areas under test is left out of it
 //! (`MADV_DONTFORK`), so the parent's own stack and data are not write-protected by the fork.
 //! Hence neither side takes a fault that the workload does not mean. (The start sees to it that
 //! no restartable sequence is registered, to which the kernel would write.)
@@ -9,17 +9,18 @@
 use crate::area::Area;
 use crate::sys::{check, number};
 use std::io;
+use std::os::fd::RawFd;
 
 #[cfg(target_arch = "x86_64")]
 std::arch::global_asm!(
-    // (number, first argument, second argument, the child's call) -> the child's number
+    // (number, first argument, second argument, the child's calls) -> the child's number
     ".pushsection .text",
     ".globl needless_fork_begin, needless_fork_end",
     "needless_fork_begin:",
     "mov eax, edi",
     "mov rdi, rsi",
     "mov rsi, rdx",
-    "mov r9d, ecx",
+    "mov r9, rcx",
     "xor edx, edx",
     "xor r10d, r10d",
     "xor r8d, r8d",
@@ -28,10 +29,19 @@ std::arch::global_asm!(
     "jz 2f",
     "ret",
     "2:",
-    "mov eax, r9d",
-    "xor edi, edi",
+    "mov rbx, r9",
+    "3:",
+    "mov rax, [rbx]",
+    "cmp rax, -1",
+    "je 2b",
+    "mov rdi, [rbx + 8]",
+    "mov rsi, [rbx + 16]",
+    "mov rdx, [rbx + 24]",
+    "mov r10, [rbx + 32]",
+    "mov r8, [rbx + 40]",
     "syscall",
-    "jmp 2b",
+    "add rbx, 48",
+    "jmp 3b",
     "needless_fork_end:",
     ".popsection",
 );
@@ -44,7 +54,7 @@ std::arch::global_asm!(
     "mov x8, x0",
     "mov x0, x1",
     "mov x1, x2",
-    "mov x9, x3",
+    "mov x10, x3",
     "mov x2, 0",
     "mov x3, 0",
     "mov x4, 0",
@@ -52,11 +62,16 @@ std::arch::global_asm!(
     "cbz x0, 2f",
     "ret",
     "2:",
-    "mov x8, x9",
-    "mov x0, 0",
-    "mov x1, 0",
+    "mov x9, x10",
+    "3:",
+    "ldr x8, [x9], 8",
+    "cmn x8, 1",
+    "b.eq 2b",
+    "ldp x0, x1, [x9], 16",
+    "ldp x2, x3, [x9], 16",
+    "ldr x4, [x9], 8",
     "svc 0",
-    "b 2b",
+    "b 3b",
     "needless_fork_end:",
     ".popsection",
 );
@@ -85,6 +100,64 @@ pub enum Life {
     Exit,
     /// It sleeps until it is killed.
     Pause,
+    /// It goes to CPU 1 and back to CPU 0, and ends.
+    Visit,
+    /// The same, but it ends by a signal.
+    VisitAndDie,
+    /// It goes to CPU 1 and back to CPU 0, and executes the program in a file.
+    VisitAndExecute(RawFd),
+    /// Until it is killed it reads a byte to a page and writes it from there.
+    Echo {
+        /// Where it reads.
+        from: RawFd,
+        /// Where it writes.
+        to: RawFd,
+        /// The page's address.
+        page: usize,
+    },
+}
+
+/// A system call: its number and its arguments.
+type Call = [u64; 6];
+/// Those of one life.
+const CALLS: usize = 4;
+
+/// In place of a number: the first call follows.
+const AGAIN: Call = [u64::MAX, 0, 0, 0, 0, 0];
+
+/// What calls can point to: the sets of CPU 1 and of CPU 0, and a zero.
+const DATA: [u64; 3] = [1 << 1, 1 << 0, 0];
+
+impl Life {
+    /// The system calls that it consists of; `data`: where [`DATA`] lies.
+    fn calls(self, data: u64) -> [Call; CALLS] {
+        let call = |number: libc::c_long, arguments: [u64; 5]| {
+            let [a, b, c, d, e] = arguments;
+            [number as u64, a, b, c, d, e]
+        };
+        let exit = call(libc::SYS_exit_group, [0; 5]);
+        let to_cpu = |set| call(libc::SYS_sched_setaffinity, [0, 8, set, 0, 0]);
+        match self {
+            Life::Exit => [exit; CALLS],
+            Life::Pause => [call(SLEEP, [0; 5]), exit, exit, exit],
+            Life::Visit => [to_cpu(data), to_cpu(data + 8), exit, exit],
+            Life::VisitAndDie => {
+                // seccomp(2): then every call but a few kills.
+                let (option, mode) = (libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_STRICT);
+                let obey = call(libc::SYS_prctl, [option as u64, mode.into(), 0, 0, 0]);
+                [to_cpu(data), to_cpu(data + 8), obey, call(libc::SYS_getpid, [0; 5])]
+            }
+            Life::VisitAndExecute(file) => {
+                let (zero, this_file) = (data + 16, libc::AT_EMPTY_PATH as u64);
+                let execute = [file as u64, zero, zero, zero, this_file];
+                [to_cpu(data), to_cpu(data + 8), call(libc::SYS_execveat, execute), exit]
+            }
+            Life::Echo { from, to, page } => {
+                let transfer = |number, file| call(number, [file as u64, page as u64, 1, 0, 0]);
+                [transfer(libc::SYS_read, from), transfer(libc::SYS_write, to), AGAIN, AGAIN]
+            }
+        }
+    }
 }
 
 /// The system call that makes a child.
@@ -98,26 +171,35 @@ pub enum Birth {
     Clone3,
 }
 
-/// Makes children.
+/// Makes children that lead the same life.
 pub struct Nursery {
     code: usize,
+    /// Where their system calls lie.
+    calls: usize,
     /// `struct clone_args`: the exit signal is the fifth.
     arguments: Box<[u64; 8]>,
 }
 
 impl Nursery {
     /// Leaves all memory but `shared` out of the children that come.
-    pub fn new(shared: &[Area]) -> io::Result<Nursery> {
+    pub fn new(life: Life, shared: &[Area]) -> io::Result<Nursery> {
         let page = Area::anonymous(9, 1)?;
         let (begin, end) = (&raw const needless_fork_begin, &raw const needless_fork_end);
         let size = end as usize - begin as usize;
         // SAFETY: the instructions are fewer than a page has bytes, and the page is writable.
         unsafe { std::ptr::copy_nonoverlapping(begin, page.address() as *mut u8, size) };
+        let calls = (page.address() + size).next_multiple_of(align_of::<u64>());
+        let data = calls + size_of::<[Call; CALLS]>();
+        // SAFETY: they lie behind the instructions, aligned, within the page.
+        unsafe {
+            (calls as *mut [Call; CALLS]).write(life.calls(data as u64));
+            (data as *mut [u64; 3]).write(DATA);
+        }
         page.protect(libc::PROT_READ | libc::PROT_EXEC)?;
 
         let mut arguments = Box::new([0; 8]);
         arguments[4] = libc::SIGCHLD as u64;
-        let nursery = Nursery { code: page.address(), arguments };
+        let nursery = Nursery { code: page.address(), calls, arguments };
         let kept: Vec<usize> =
             shared.iter().map(|area| area.address()).chain([nursery.code]).collect();
         for line in std::fs::read_to_string("/proc/self/maps")?.lines() {
@@ -132,7 +214,7 @@ impl Nursery {
     }
 
     /// Makes a child.
-    pub fn bear(&self, birth: Birth, life: Life) -> io::Result<Child> {
+    pub fn bear(&self, birth: Birth) -> io::Result<Child> {
         type Code = extern "C" fn(u64, u64, u64, u64) -> i64;
         // SAFETY: the page holds a function of this type, and is never written again.
         let code: Code = unsafe { std::mem::transmute(self.code as *const ()) };
@@ -144,11 +226,7 @@ impl Nursery {
                 (libc::SYS_clone3, arguments.as_ptr() as u64, size_of_val(arguments) as u64)
             }
         };
-        let then = match life {
-            Life::Exit => libc::SYS_exit_group,
-            Life::Pause => SLEEP,
-        };
-        match code(call as u64, first, second, then as u64) {
+        match code(call as u64, first, second, self.calls as u64) {
             error if error < 0 => Err(io::Error::from_raw_os_error(-error as i32)),
             id => Ok(Child { id: id as i32 }),
         }
@@ -161,6 +239,11 @@ pub struct Child {
 }
 
 impl Child {
+    /// Its process.
+    pub fn id(&self) -> i32 {
+        self.id
+    }
+
     /// Waits for its end: its memory is free then.
     pub fn wait(self) -> io::Result<()> {
         let nothing = std::ptr::null_mut::<libc::c_void>();
@@ -177,7 +260,8 @@ impl Child {
     }
 }
 
-fn addresses(line: &str) -> Option<(usize, usize)> {
+/// Where a line of `/proc/PID/maps` begins and ends.
+pub fn addresses(line: &str) -> Option<(usize, usize)> {
     let (from, to) = line.split_once(' ')?.0.split_once('-')?;
     Some((usize::from_str_radix(from, 16).ok()?, usize::from_str_radix(to, 16).ok()?))
 }

@@ -37,10 +37,10 @@ const PAGES: usize = 4;
 fn cow_fork(rounds: &mut Rounds) -> io::Result<()> {
     let area = Area::anonymous(0, PAGES)?;
     area.write_all();
-    let nursery = Nursery::new(&[area])?;
+    let nursery = Nursery::new(Life::Pause, &[area])?;
     rounds.each(|meeting| {
         meeting.meet();
-        let child = nursery.bear(Birth::Fork, Life::Pause)?;
+        let child = nursery.bear(Birth::Fork)?;
         for page in 0..PAGES {
             meeting.meet();
             area.write(page);
@@ -54,10 +54,10 @@ fn cow_fork(rounds: &mut Rounds) -> io::Result<()> {
 fn reuse(rounds: &mut Rounds) -> io::Result<()> {
     let area = Area::anonymous(0, PAGES)?;
     area.write_all();
-    let nursery = Nursery::new(&[area])?;
+    let nursery = Nursery::new(Life::Exit, &[area])?;
     rounds.each(|meeting| {
         meeting.meet();
-        nursery.bear(Birth::Fork, Life::Exit)?.wait()?;
+        nursery.bear(Birth::Fork)?.wait()?;
         area.write_all();
         Ok(())
     })

@@ -117,12 +117,17 @@ fn temporary() -> io::Result<File> {
     Ok(file)
 }
 
-fn memfd() -> io::Result<File> {
+/// An empty file in memory.
+pub fn memfd() -> io::Result<File> {
     // SAFETY: the name is a C string.
     let file = unsafe { libc::memfd_create(c"needless-workload".as_ptr(), libc::MFD_CLOEXEC) };
     check(file)?;
     // SAFETY: the descriptor is new and nobody else's.
-    let file = unsafe { File::from_raw_fd(file) };
+    Ok(unsafe { File::from_raw_fd(file) })
+}
+
+fn memfd_of_pages() -> io::Result<File> {
+    let file = memfd()?;
     file.set_len((PAGES * PAGE) as u64)?;
     Ok(file)
 }
@@ -218,7 +223,7 @@ fn write_back(rounds: &mut Rounds, by_address: bool) -> io::Result<()> {
 /// mm/shmem.c: shmem_fault allocates. MADV_REMOVE unmaps (mm/memory.c: unmap_mapping_range, one
 /// gather) and frees.
 fn memfd_first(rounds: &mut Rounds) -> io::Result<()> {
-    let file = memfd()?;
+    let file = memfd_of_pages()?;
     let area = Area::file(0, PAGES, RW, libc::MAP_SHARED, file.as_raw_fd())?;
     rounds.each(|meeting| {
         area.write_all();
@@ -229,7 +234,7 @@ fn memfd_first(rounds: &mut Rounds) -> io::Result<()> {
 
 /// mm/memory.c: do_shared_fault: a write does not map around.
 fn memfd_write(rounds: &mut Rounds) -> io::Result<()> {
-    let file = memfd()?;
+    let file = memfd_of_pages()?;
     let area = Area::file(0, PAGES, RW, libc::MAP_SHARED, file.as_raw_fd())?;
     area.write_all();
     rounds.each(|meeting| {
@@ -241,7 +246,7 @@ fn memfd_write(rounds: &mut Rounds) -> io::Result<()> {
 /// Memory wants no notice of writes, so the read maps the page writable, and the processor sets
 /// the dirty bit.
 fn memfd_read_write(rounds: &mut Rounds) -> io::Result<()> {
-    let file = memfd()?;
+    let file = memfd_of_pages()?;
     let area = Area::file(0, PAGES, RW, libc::MAP_SHARED, file.as_raw_fd())?;
     area.write_all();
     rounds.each(|meeting| {

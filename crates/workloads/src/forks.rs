@@ -3,9 +3,11 @@
 //! nothing that is told: the task is lazy by then (only a switch of address spaces is).
 
 use crate::child::{Birth, Life, Nursery};
+use crate::program;
 use crate::rounds::Rounds;
-use crate::table::{Workload, cause, expect};
+use crate::table::{Expectation, Need, Workload, cause, class, expect};
 use std::io;
+use std::os::fd::AsRawFd;
 
 /// The group.
 pub const WORKLOADS: &[Workload] = &[
@@ -34,12 +36,55 @@ pub const WORKLOADS: &[Workload] = &[
         |rounds| bear(rounds, Birth::Clone3),
         expect(&[], &[(cause::CLONE3, 0, 1)]),
     ),
+    Workload::new(
+        "exit_sent",
+        "forks a child that visits CPU 1, comes back and ends",
+        |rounds| bear_to(rounds, Birth::Fork, Life::Visit),
+        expect(&[], &[(cause::FORK, 0, 1), (cause::EXIT, 1, 0)]),
+    )
+    .needs(&[Need::SecondCpu]),
+    Workload::new(
+        "killed_sent",
+        "the same, but the child is killed",
+        |rounds| bear_to(rounds, Birth::Fork, Life::VisitAndDie),
+        expect(&[], &[(cause::FORK, 0, 1), (cause::EXIT, 1, 0)]),
+    )
+    .needs(&[Need::SecondCpu]),
+    Workload::new(
+        "execveat_sent",
+        "forks a child that visits CPU 1, comes back and executes a program of one page, which ends",
+        execute,
+        Expectation {
+            without_exception: 1,
+            ..expect(&[(class::FAULT_AROUND, 1)], &[(cause::FORK, 0, 1), (cause::EXECVEAT, 1, 0)])
+        },
+    )
+    .older(&[(
+        (5, 10),
+        Expectation {
+            without_exception: 1,
+            ..expect(
+                &[(class::FAULT_AROUND, 1), (class::REUSE, 1)],
+                &[(cause::FORK, 0, 1), (cause::EXECVEAT, 1, 1)],
+            )
+        },
+    )])
+    .needs(&[Need::SecondCpu, Need::FourLevels]),
 ];
 
 fn bear(rounds: &mut Rounds, birth: Birth) -> io::Result<()> {
-    let nursery = Nursery::new(&[])?;
+    bear_to(rounds, birth, Life::Exit)
+}
+
+fn bear_to(rounds: &mut Rounds, birth: Birth, life: Life) -> io::Result<()> {
+    let nursery = Nursery::new(life, &[])?;
     rounds.each(|meeting| {
         meeting.meet();
-        nursery.bear(birth, Life::Exit)?.wait()
+        nursery.bear(birth)?.wait()
     })
+}
+
+fn execute(rounds: &mut Rounds) -> io::Result<()> {
+    let program = program::that_ends()?;
+    bear_to(rounds, Birth::Fork, Life::VisitAndExecute(program.as_raw_fd()))
 }

@@ -1,6 +1,7 @@
 //! Transparent huge pages.
 
 use crate::area::Area;
+use crate::child::{Birth, Life, Nursery};
 use crate::rounds::Rounds;
 use crate::table::{Need, Workload, cause, class, expect};
 use std::io;
@@ -39,7 +40,28 @@ pub const WORKLOADS: &[Workload] = &[
         ),
     )])
     .needs(&[Need::Thp]),
+    Workload::new(
+        "hugetlb",
+        "maps and writes a page of hugetlb, then munmap",
+        hugetlb,
+        expect(&[(class::HUGE_PAGE, 1)], &[(cause::MUNMAP, 0, 1)]),
+    )
+    .needs(&[Need::Hugetlb]),
+    Workload::new(
+        "hugetlb_cow",
+        "forks a child that sleeps, writes a page of hugetlb it shares with it, kills it",
+        hugetlb_cow,
+        expect(&[(class::HUGE_PAGE, 1)], &[(cause::FORK, 0, 1), (cause::FAULT_HUGE, 0, 1)]),
+    )
+    .needs(&[Need::Hugetlb]),
 ];
+
+/// Pages of hugetlb that nobody has.
+pub fn free_pages() -> u32 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let count = text.lines().find_map(|line| line.strip_prefix("HugePages_Free:"));
+    count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+}
 
 fn region() -> io::Result<Area> {
     let area = Area::table(0)?;
@@ -66,5 +88,30 @@ fn huge_zero(rounds: &mut Rounds) -> io::Result<()> {
         meeting.meet();
         area.write(0);
         area.drop_pages(meeting)
+    })
+}
+
+/// mm/hugetlb.c: hugetlb_no_page, __unmap_hugepage_range.
+fn hugetlb(rounds: &mut Rounds) -> io::Result<()> {
+    let area = Area::hugetlb(0)?;
+    area.unmap()?;
+    rounds.each(|meeting| {
+        area.map_hugetlb()?;
+        area.write(0);
+        meeting.meet();
+        area.unmap()
+    })
+}
+
+/// mm/hugetlb.c: copy_hugetlb_page_range, hugetlb_wp: huge_ptep_clear_flush.
+fn hugetlb_cow(rounds: &mut Rounds) -> io::Result<()> {
+    let area = Area::hugetlb(0)?;
+    area.write(0);
+    let nursery = Nursery::new(Life::Pause, &[area])?;
+    rounds.each(|meeting| {
+        let child = nursery.bear(Birth::Fork)?;
+        meeting.meet();
+        area.write(0);
+        child.kill()
     })
 }

@@ -139,6 +139,20 @@ fn missing(need: Need) -> Option<&'static str> {
             let known = unsafe { libc::madvise(std::ptr::null_mut(), 0, libc::MADV_POPULATE_READ) };
             (known != 0).then_some("MADV_POPULATE_READ (Linux 5.14)")
         }
+        Need::Pcid => (!read("/proc/cpuinfo").contains(" pcid "))
+            .then_some("a processor with process-context identifiers (pcid)"),
+        Need::FourLevels => read("/proc/cpuinfo")
+            .contains(" la57 ")
+            .then_some("page tables of four levels (`no5lvl` on the kernel's command line)"),
+        Need::MemoryCgroup => crate::reclaim::Group::parent()
+            .is_err()
+            .then_some("memory cgroups in /sys/fs/cgroup (root)"),
+        Need::Hugetlb => (crate::huge::free_pages() < 3)
+            .then_some("three free pages of hugetlb (/proc/sys/vm/nr_hugepages)"),
+        Need::SecondNode => (!std::path::Path::new("/sys/devices/system/node/node1").exists())
+            .then_some("a second NUMA node"),
+        Need::NumaBalancing => (read("/proc/sys/kernel/numa_balancing").trim() != "1")
+            .then_some("NUMA balancing (/proc/sys/kernel/numa_balancing)"),
         Need::DiskFile => crate::files::temporary_is_memory()
             .then_some("a TMPDIR on a file system that is not in memory"),
     }

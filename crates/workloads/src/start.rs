@@ -29,6 +29,7 @@ pub fn again(workload: &Workload, rounds: u32, verify: bool, gate: bool) -> io::
 }
 
 fn prepare(workload: &Workload) -> io::Result<()> {
+    crate::numa::allow_sampling();
     // To CPU 1 first: what the exec flushes of this address space depends on where it has been.
     if sys::online_cpus() > 1 {
         sys::pin(1)?;

@@ -1,7 +1,7 @@
 //! What a workload is, and all of them.
 
 use crate::rounds::Rounds;
-use crate::{cow, files, flush, forks, huge, kernel, swap, touch, uffd};
+use crate::{cow, files, flush, forks, huge, kernel, numa, reclaim, swap, switches, touch, uffd};
 use needless_runner::environment::series;
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
@@ -19,6 +19,7 @@ pub mod class {
     pub const SHARED_DIRTY: &str = "shared dirtying";
     pub const HUGE_PAGE: &str = "huge page";
     pub const USERFAULTFD: &str = "userfaultfd";
+    pub const NUMA_HINT: &str = "NUMA hint";
     pub const SPURIOUS: &str = "spurious";
     pub const FAILED: &str = "signal or fix-up";
     pub const UNKNOWN: &str = "unknown";
@@ -41,9 +42,15 @@ pub mod cause {
     pub const FORK: &str = "fork";
     pub const CLONE: &str = "clone";
     pub const CLONE3: &str = "clone3";
+    pub const EXECVEAT: &str = "execveat";
+    pub const EXIT: &str = "exit";
     pub const FSYNC: &str = "fsync";
     pub const MSYNC: &str = "msync";
     pub const WRITE_PROTECT: &str = "ioctl(UFFDIO_WRITEPROTECT)";
+    pub const MOVE_PAGES: &str = "move_pages";
+    pub const MBIND: &str = "mbind";
+    pub const RECLAIM: &str = "direct reclaim";
+    pub const ELSEWHERE: &str = "elsewhere in the kernel";
     pub const FAULT_COW: &str = "fault: COW copy";
     pub const FAULT_ZERO: &str = "fault: zero-page upgrade";
     pub const FAULT_HUGE: &str = "fault: huge page";
@@ -68,6 +75,18 @@ pub enum Need {
     Populate,
     /// A folder for temporary files that is not in memory itself.
     DiskFile,
+    /// A processor that keeps the translations of several address spaces.
+    Pcid,
+    /// Page tables of four levels: with five, new programs' stacks are moved to where they belong.
+    FourLevels,
+    /// Memory cgroups that this process may make.
+    MemoryCgroup,
+    /// Free pages of hugetlb.
+    Hugetlb,
+    /// A second NUMA node.
+    SecondNode,
+    /// NUMA balancing.
+    NumaBalancing,
 }
 
 impl Need {
@@ -82,6 +101,12 @@ impl Need {
             Need::AsyncWriteProtect => "async-write-protect",
             Need::Populate => "populate",
             Need::DiskFile => "disk-file",
+            Need::Pcid => "pcid",
+            Need::FourLevels => "four-levels",
+            Need::MemoryCgroup => "memory-cgroup",
+            Need::Hugetlb => "hugetlb",
+            Need::SecondNode => "second-node",
+            Need::NumaBalancing => "numa-balancing",
         }
     }
 }
@@ -98,6 +123,21 @@ pub struct Expectation {
     pub flushes: &'static [Flushes],
     /// Faults that the kernel counts and takes without an exception.
     pub without_exception: u64,
+    /// Switches away from the address space, where that is what the workload is about: those after
+    /// which the CPU flushes, and those after which it does not.
+    pub switches: Option<(u64, u64)>,
+}
+
+/// What is as often as the kernel says in `/proc/vmstat`, since only the kernel decides how often
+/// that is. It has to happen at all.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// Faults of a class.
+    Faults(&'static str, &'static str),
+    /// Flushes of a cause that are sent.
+    Sent(&'static str, &'static str),
+    /// Flushes of a cause that are not.
+    Local(&'static str, &'static str),
 }
 
 impl Expectation {
@@ -127,7 +167,7 @@ pub const fn expect(
     faults: &'static [(&'static str, u64)],
     flushes: &'static [Flushes],
 ) -> Expectation {
-    Expectation { faults, flushes, without_exception: 0 }
+    Expectation { faults, flushes, without_exception: 0, switches: None }
 }
 
 /// A workload.
@@ -148,6 +188,8 @@ pub struct Workload {
     /// What it costs on older kernels where that is something else: the last series it holds for,
     /// and the cost; in order. Known of 5.10, 6.1 and 6.12, not of those between.
     pub older: &'static [(Series, Expectation)],
+    /// What the kernel decides, in place of what a round costs.
+    pub counted: &'static [Counted],
     /// Sets up and runs the rounds.
     pub run: fn(&mut Rounds) -> io::Result<()>,
 }
@@ -160,7 +202,22 @@ impl Workload {
         run: fn(&mut Rounds) -> io::Result<()>,
         newest: Expectation,
     ) -> Workload {
-        Workload { name, doc, needs: &[], second: false, races: false, newest, older: &[], run }
+        Workload {
+            name,
+            doc,
+            needs: &[],
+            second: false,
+            races: false,
+            newest,
+            older: &[],
+            counted: &[],
+            run,
+        }
+    }
+
+    /// The same with counts that the kernel decides.
+    pub const fn counted(self, counted: &'static [Counted]) -> Workload {
+        Workload { counted, ..self }
     }
 
     /// The same with other costs on older kernels.
@@ -202,7 +259,7 @@ impl Workload {
     }
 }
 
-const GROUPS: [&[Workload]; 9] = [
+const GROUPS: [&[Workload]; 12] = [
     touch::WORKLOADS,
     cow::WORKLOADS,
     forks::WORKLOADS,
@@ -212,6 +269,9 @@ const GROUPS: [&[Workload]; 9] = [
     uffd::WORKLOADS,
     huge::WORKLOADS,
     swap::WORKLOADS,
+    reclaim::WORKLOADS,
+    switches::WORKLOADS,
+    numa::WORKLOADS,
 ];
 
 /// All workloads.

@@ -8,6 +8,7 @@ use needless_watch::signals::Signals;
 use needless_watch::{Options, Target, watch};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::fs;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -32,12 +33,39 @@ fn check(names: &[&str]) -> Vec<Value> {
     serde_json::from_slice(&checked.stdout).unwrap_or_else(|_| panic!("{errors}"))
 }
 
+/// Pages of hugetlb; their number is put back at the end.
+struct HugePages(String);
+
+const HUGE_PAGES: &str = "/proc/sys/vm/nr_hugepages";
+
+impl HugePages {
+    fn reserve() -> HugePages {
+        let before = fs::read_to_string(HUGE_PAGES).unwrap();
+        fs::write(HUGE_PAGES, "4").unwrap();
+        HugePages(before)
+    }
+}
+
+impl Drop for HugePages {
+    fn drop(&mut self) {
+        fs::write(HUGE_PAGES, &self.0).unwrap();
+    }
+}
+
+/// Whether it was exact, or cannot run on a machine of one node.
+fn fine(outcome: &Value) -> bool {
+    match outcome["skipped"].as_str() {
+        Some(why) => why.contains("NUMA"),
+        None => outcome["exact"] == true,
+    }
+}
+
 #[test]
 fn every_class_and_every_cause_is_counted_exactly() {
-    let _machine = machine();
+    let (_machine, _huge_pages) = (machine(), HugePages::reserve());
     let outcomes = check(&[]);
-    assert!(outcomes.len() > 50, "{outcomes:?}");
-    let wrong = outcomes.iter().filter(|outcome| outcome["exact"] != true);
+    assert!(outcomes.len() > 60, "{outcomes:?}");
+    let wrong = outcomes.iter().filter(|outcome| !fine(outcome));
     let wrong: Vec<String> = wrong.map(Value::to_string).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -12,6 +12,8 @@ pub enum Cause {
     Call(i32, u64),
     /// Direct reclaim, whatever needed the memory.
     Reclaim,
+    /// The end of a process, by a system call or a signal, or of a thread.
+    Exit,
     /// A task that is not watched.
     Stranger,
     /// A task that could not be told.
@@ -27,6 +29,7 @@ impl Cause {
             Cause::Fault(class) => format!("fault: {}", class.name()),
             Cause::Call(number, detail) => syscalls::name(*number, *detail),
             Cause::Reclaim => "direct reclaim".to_owned(),
+            Cause::Exit => "exit".to_owned(),
             Cause::Stranger => "tasks that are not watched".to_owned(),
             Cause::Unknown => "unknown".to_owned(),
             Cause::Elsewhere => "elsewhere in the kernel".to_owned(),

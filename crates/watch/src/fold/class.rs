@@ -119,6 +119,9 @@ rules! {
     Stale: Spurious, Certain, "spurious", "a read of a page that may be read: a stale translation";
     NoEnd: Failed, Certain, "signal or fix-up", "the kernel did not count it: a signal, or a fault that kernel code expects";
     Unmapped: Unknown, Unknown, "unknown memory", "memory whose mapping was not seen; nothing was allocated";
+    HintMoved: NumaHint, Likely, "NUMA hint, page moved", "private memory without a page; a page was allocated, not zeroed, there is no swap in use, and NUMA balancing samples";
+    HintOrSwap: Unknown, Unknown, "unknown: swap-in or hint", "private memory without a page; a page was allocated, not zeroed: a page of the swap cache, or a sample of NUMA balancing that moved it";
+    HintOrFile: Unknown, Unknown, "unknown: file map or hint", "a file's mapping, a minor fault in which the page cache was not seen to be asked: shared memory, or a sample of NUMA balancing";
     HintOrZero: Unknown, Unknown, "unknown: zero page or hint", "a read of private memory without a page: the zero page or a sample of NUMA balancing";
     NotOver: Unknown, Unknown, "unknown: not over", "neither the kernel's count nor anything else of the thread was seen after it";
     NoStart: Unknown, Unknown, "unknown: no exception seen", "the exception was not seen, only that the kernel counted a fault";
@@ -225,6 +228,7 @@ fn shared(seen: &Seen, write: bool, context: Context) -> Reason {
     match seen.allocated {
         Some(_) if !seen.major => Reason::SharedNew,
         Some(_) if twice && seen.memory == Some(Memory::Shared) => Reason::SharedTwice,
+        None if write && !seen.file_fault && context.numa_balancing => Reason::HintOrFile,
         None if write && (!seen.major || twice) => Reason::SharedMapped,
         _ => file(seen, context),
     }
@@ -234,7 +238,9 @@ fn anonymous(seen: &Seen, write: bool, context: Context) -> Reason {
     match seen.allocated {
         _ if seen.major => Reason::SwapRead,
         Some((_, true)) => Reason::Zeroed,
-        Some((_, false)) => Reason::SwapCached,
+        Some((_, false)) if !context.numa_balancing => Reason::SwapCached,
+        Some((_, false)) if context.swap => Reason::HintOrSwap,
+        Some((_, false)) => Reason::HintMoved,
         None if write && context.numa_balancing => Reason::Hinted,
         None if write => Reason::RacedUnseen,
         None if context.numa_balancing => Reason::HintOrZero,
@@ -248,6 +254,7 @@ fn file(seen: &Seen, context: Context) -> Reason {
         Seen { major: true, .. } => Reason::FileRead,
         Seen { file_fault: true, .. } => Reason::FileMapped,
         Seen { mapped_around: true, .. } => Reason::Around,
+        _ if context.numa_balancing => Reason::HintOrFile,
         _ if context.file_points => Reason::FileMapped,
         _ => Reason::FileAny,
     }
@@ -321,5 +328,16 @@ mod tests {
         let context = Context { numa_balancing: true, ..Context::default() };
         let seen = Seen { code: 4, memory: ANON, ..Seen::default() };
         assert_eq!(classify(&seen, context), Reason::HintOrZero);
+        assert_eq!(classify(&Seen { code: 6, ..seen }, context), Reason::Hinted);
+        let moved = Seen { allocated: Some((0, false)), ..seen };
+        assert_eq!(classify(&moved, context), Reason::HintMoved);
+        assert_eq!(classify(&moved, Context { swap: true, ..context }), Reason::HintOrSwap);
+        let file = Seen { memory: Some(Memory::PrivateFile), ..seen };
+        assert_eq!(classify(&file, context), Reason::HintOrFile);
+        assert_eq!(classify(&Seen { mapped_around: true, ..file }, context), Reason::Around);
+        let written = Seen { memory: Some(Memory::SharedFile), code: 6, ..seen };
+        assert_eq!(classify(&written, context), Reason::HintOrFile);
+        let looked_up = Seen { file_fault: true, ..written };
+        assert_eq!(classify(&looked_up, context), Reason::SharedMapped);
     }
 }

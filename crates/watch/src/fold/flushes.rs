@@ -77,8 +77,10 @@ impl Fold {
             REMOTE | WRONG_CPU => self.receive(record, reason, pages),
             TASK_SWITCH => {
                 self.victims.goes_on(record.cpu);
-                let (flushed, kept) = &mut self.totals.switches;
-                *(if pages == 0 { kept } else { flushed }) += 1;
+                if self.watches(record.tid) {
+                    let (flushed, kept) = &mut self.totals.switches;
+                    *(if pages == 0 { kept } else { flushed }) += 1;
+                }
             }
             _ => {}
         }
@@ -112,6 +114,7 @@ impl Fold {
             return if tid == 0 || self.all { Cause::Unknown } else { Cause::Stranger };
         };
         match (&thread.fault, &thread.call) {
+            _ if thread.ended => Cause::Exit,
             _ if thread.reclaiming => Cause::Reclaim,
             (Some(open), _) => Cause::Fault(classify(&open.seen, self.context).rule().class),
             (None, Some(call)) => call.cause(),
@@ -136,7 +139,7 @@ impl Fold {
             (false, Half::Sent) => Half::None,
             (false, _) => Half::Local,
         };
-        if let (Some(issue), Some(open)) = (issue, &mut thread.fault) {
+        if let (Some(issue), Some(open), false) = (issue, &mut thread.fault, thread.reclaiming) {
             open.flushes.push(issue);
         } else if let Some(issue) = issue {
             let cause = self.cause_now(record.tid);

@@ -1,7 +1,7 @@
 //! Folds the records into totals, one at a time, so that memory does not grow with them.
 //!
 //! Each watched thread is in at most one fault and one watched system call; what the kernel does
-//! for it meanwhile belongs to the fault, else to direct reclaim, else to the system call.
+//! for it meanwhile belongs to direct reclaim, else to the fault, else to the system call.
 
 mod cause;
 mod class;
@@ -25,6 +25,7 @@ use copies::Pages;
 use flushes::Issue;
 use overlaps::Overlaps;
 use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Faults of one rule.
@@ -100,6 +101,9 @@ struct Thread {
     fault: Option<Open>,
     call: Option<Call>,
     reclaiming: bool,
+    /// The kernel said so, and frees what it had now: kernel/exit.c: do_exit, perf_event_exit_task
+    /// before exit_mm, 5.10 to 7.3.
+    ended: bool,
     /// Sent and not yet seen locally, or the other way round before 6.1.
     half: flushes::Half,
 }
@@ -126,6 +130,8 @@ pub struct Fold {
     /// Freed pages are recorded from then on.
     frees_from: u64,
     threads: FxHashMap<i32, Thread>,
+    /// Those of them that ended, in this order.
+    ended: VecDeque<i32>,
     processes: FxHashMap<i32, Process>,
     victims: Victims,
     sites: Sites,
@@ -135,13 +141,28 @@ pub struct Fold {
 
 const PAGE_BITS: u32 = 12;
 
+/// Threads that are remembered when they have ended. Those that free memory take no longer than
+/// others take to end as well.
+const MOST_ENDED: usize = 1024;
+
 impl Fold {
     /// A fold that knows nobody yet. `all`: every task is watched.
     pub fn new(context: Context, local_first: bool, all: bool) -> Fold {
-        let (threads, processes) = Default::default();
+        let (threads, ended, processes) = Default::default();
         let (victims, sites, totals) = Default::default();
         let frees_from = 0;
-        Fold { context, local_first, all, frees_from, threads, processes, victims, sites, totals }
+        Fold {
+            context,
+            local_first,
+            all,
+            frees_from,
+            threads,
+            ended,
+            processes,
+            victims,
+            sites,
+            totals,
+        }
     }
 
     /// Freed pages are recorded from a point in time on; without this, always.
@@ -184,6 +205,8 @@ impl Fold {
         match record.what {
             What::Fault { address, code, .. } => self.fault(&record, address, code),
             What::FaultDone { address, major } => self.fault_done(&record, address, major),
+            // Reclaim frees others' pages, and what it allocates is swap space's.
+            What::Alloc { .. } | What::Free { .. } if thread.reclaiming => {}
             What::Alloc { pfn, order, zeroed } => {
                 if let Some(open) = &mut thread.fault {
                     (open.seen.allocated, open.pfn) = (Some((order, zeroed)), pfn);
@@ -405,9 +428,25 @@ impl Fold {
 
     fn ended(&mut self, tid: i32) {
         self.abandoned(tid);
-        let Some(thread) = self.threads.remove(&tid) else { return };
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        (thread.ended, thread.half) = (true, flushes::Half::default());
         let name = self.processes.get(&thread.pid).map(|process| process.name.clone());
         self.victims.ended(tid, thread.pid, name.unwrap_or_default());
+        self.ended.push_back(tid);
+        if self.ended.len() > MOST_ENDED {
+            self.ended.pop_front().into_iter().for_each(|tid| self.gone(tid));
+        }
+    }
+
+    /// Forgets a thread that ended, unless a new one has its number.
+    fn gone(&mut self, tid: i32) {
+        let std::collections::hash_map::Entry::Occupied(entry) = self.threads.entry(tid) else {
+            return;
+        };
+        if !entry.get().ended {
+            return;
+        }
+        let thread = entry.remove();
         if !self.threads.values().any(|other| other.pid == thread.pid) {
             self.processes.remove(&thread.pid);
         }
@@ -417,6 +456,9 @@ impl Fold {
         let process = self.processes.entry(pid).or_default();
         if exec {
             *process = Process::default();
+            // What was sent last was for the address space that is gone (fs/exec.c: exec_mmap).
+            let thread = self.threads.entry(tid).or_default();
+            thread.half = flushes::Half::default();
         }
         if pid == tid {
             process.name = name.into();

@@ -202,3 +202,53 @@ fn answers_of_userfaultfd_belong_to_the_faults_that_waited() {
     script.then(What::FaultDone { address: 0x1000, major: false });
     assert_eq!(script.fold.totals.faults[&Reason::Resolved].faults, 1);
 }
+
+/// A send, and a local flush of another address space after it, are two.
+#[test]
+fn what_execve_flushes_of_the_old_and_of_the_new_address_space() {
+    let mut script = Script::new(false);
+    script.call(libc::SYS_execve, [0; 4]).flush(4, -1);
+    script.then(What::Named { name: "other".into(), exec: true }).flush(3, 1);
+    assert_eq!(script.flushes(&Cause::Call(libc::SYS_execve as i32, 0)), (1, 1));
+}
+
+/// The kernel says that a thread ended before it frees what the process had.
+#[test]
+fn a_process_flushes_when_it_has_ended_until_its_number_is_another_one() {
+    let mut script = Script::new(false);
+    script.then(What::Fork { pid: 13, tid: 13, parent: PID });
+    script.on(0, 13, What::Enter { number: libc::SYS_exit_group as i32, args: [0; 4] });
+    script.on(0, 13, What::Ended).on(0, 13, What::Flush { reason: 4, pages: -1 });
+    assert_eq!(script.flushes(&Cause::Exit), (1, 0));
+    script.then(What::Fork { pid: 13, tid: 13, parent: PID });
+    for tid in 100..100 + MOST_ENDED as i32 {
+        script.then(What::Fork { pid: tid, tid, parent: PID }).on(0, tid, What::Ended);
+    }
+    script.on(0, 13, What::Flush { reason: 4, pages: -1 });
+    assert_eq!(script.flushes(&Cause::Elsewhere), (1, 0));
+    script.on(0, 100, What::Flush { reason: 4, pages: -1 });
+    assert_eq!(script.flushes(&Cause::Exit), (2, 0));
+    script.then(What::Fork { pid: 99, tid: 99, parent: PID }).on(0, 99, What::Ended);
+    script.on(0, 100, What::Flush { reason: 4, pages: -1 });
+    assert_eq!(script.flushes(&Cause::Exit), (2, 0), "the oldest is forgotten");
+}
+
+#[test]
+fn reclaim_in_a_fault_is_not_the_faults() {
+    let mut script = Script::new(false);
+    script.then(What::Fault { address: 0x1000, code: 6, user: true });
+    script.then(What::Reclaim { begins: true }).flush(3, 1);
+    script.then(What::Alloc { pfn: 5, order: 0, zeroed: false });
+    script.then(What::Reclaim { begins: false });
+    script.then(What::Alloc { pfn: 6, order: 0, zeroed: true });
+    script.then(What::FaultDone { address: 0x1000, major: false });
+    assert_eq!(script.flushes(&Cause::Reclaim), (0, 1));
+    assert_eq!(script.fold.totals.faults[&Reason::Zeroed].faults, 1);
+}
+
+#[test]
+fn only_switches_away_from_watched_threads_are_counted() {
+    let mut script = Script::new(false);
+    script.flush(0, -1).flush(0, 0).on(0, 77, What::Flush { reason: 0, pages: -1 });
+    assert_eq!(script.fold.totals.switches, (1, 1));
+}

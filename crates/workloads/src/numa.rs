@@ -1,0 +1,126 @@
+//! Pages that move between NUMA nodes, and accesses that NUMA balancing samples.
+
+use crate::area::Area;
+use crate::rounds::Rounds;
+use crate::sys::{PAGE, number};
+use crate::table::{Counted, Need, Workload, cause, class, expect};
+use std::io;
+
+/// The group.
+pub const WORKLOADS: &[Workload] = &[
+    Workload::new(
+        "move_pages",
+        "moves 4 pages to the other node and back (move_pages)",
+        |rounds| migrate(rounds, move_pages),
+        expect(&[], &[(cause::MOVE_PAGES, 0, 8)]),
+    )
+    .needs(&[Need::SecondNode]),
+    Workload::new(
+        "mbind",
+        "the same by mbind(MPOL_BIND, MPOL_MF_MOVE)",
+        |rounds| migrate(rounds, bind),
+        expect(&[], &[(cause::MBIND, 0, 8)]),
+    )
+    .needs(&[Need::SecondNode]),
+    Workload::new(
+        "numa_hint",
+        "writes 1 page for half a second, in which NUMA balancing may sample it",
+        numa_hint,
+        expect(&[], &[]),
+    )
+    .needs(&[Need::SecondNode, Need::NumaBalancing])
+    .second()
+    .counted(&[
+        Counted::Faults(class::NUMA_HINT, "numa_hint_faults"),
+        Counted::Sent(cause::ELSEWHERE, "numa_hint_faults"),
+    ]),
+];
+
+const PAGES: usize = 4;
+/// Some half a second.
+const ACCESSES: u32 = 500_000;
+// include/uapi/linux/mempolicy.h
+const MPOL_DEFAULT: i32 = 0;
+const MPOL_PREFERRED: i32 = 1;
+const MPOL_BIND: i32 = 2;
+const MPOL_LOCAL: i32 = 4;
+const MPOL_MF_MOVE: i32 = 1 << 1;
+
+fn move_pages(area: Area, node: i32) -> io::Result<()> {
+    let pages: [usize; PAGES] = std::array::from_fn(|page| area.address() + page * PAGE);
+    let nodes = [node; PAGES];
+    let mut status = [0_i32; PAGES];
+    // SAFETY: the arrays are as long as the call is told.
+    let moved = unsafe {
+        let (pages, nodes, status) = (pages.as_ptr(), nodes.as_ptr(), status.as_mut_ptr());
+        libc::syscall(libc::SYS_move_pages, 0, PAGES, pages, nodes, status, MPOL_MF_MOVE)
+    };
+    number(moved)?;
+    if status == nodes { Ok(()) } else { Err(io::Error::other(format!("not moved: {status:?}"))) }
+}
+
+fn bind(area: Area, node: i32) -> io::Result<()> {
+    policy(area.address(), area.bytes(), MPOL_BIND, 1 << node, MPOL_MF_MOVE)
+}
+
+fn policy(from: usize, bytes: usize, mode: i32, nodes: u64, flags: i32) -> io::Result<()> {
+    // SAFETY: the call reads one word of nodes; policies change nothing that a program can see.
+    let bound = unsafe {
+        libc::syscall(libc::SYS_mbind, from, bytes, mode, &raw const nodes, u64::BITS, flags)
+    };
+    number(bound).map(drop)
+}
+
+/// The policy of this thread and of the processes that it makes.
+fn own_policy(mode: i32) -> io::Result<()> {
+    let none = std::ptr::null::<u64>();
+    // SAFETY: the call reads no nodes.
+    number(unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, none, 0) }).map(drop)
+}
+
+/// Keeps NUMA balancing from sampling this process and those that it makes: whoever has chosen a
+/// policy is left alone.
+pub fn forbid_sampling() {
+    // A kernel without NUMA samples nothing.
+    let _ = own_policy(MPOL_LOCAL);
+}
+
+/// Allows it again.
+pub fn allow_sampling() {
+    let _ = own_policy(MPOL_DEFAULT);
+}
+
+/// mm/migrate.c: migrate_pages unmaps each page with a flush of its own, as no other CPU is to be
+/// asked (mm/rmap.c: try_to_migrate_one, should_defer_flush).
+fn migrate(rounds: &mut Rounds, to_node: fn(Area, i32) -> io::Result<()>) -> io::Result<()> {
+    let area = Area::anonymous(0, PAGES)?;
+    area.write_all();
+    rounds.each(|_| {
+        to_node(area, 1)?;
+        to_node(area, 0)
+    })
+}
+
+/// kernel/sched/fair.c: task_numa_work makes pages inaccessible once a second, of one mapping
+/// here: those with a policy of their own are left out (vma_policy_mof). With a second thread pages
+/// of the own node are sampled too (mm/mprotect.c: change_pte_range). Which flushes, outside every
+/// system call; the next access faults and is counted (mm/memory.c: do_numa_page). 6.1 and older
+/// leave pages out that anything else refers to, as the batch of new pages does, which munmap empties.
+fn numa_hint(rounds: &mut Rounds) -> io::Result<()> {
+    let (area, other) = (Area::anonymous(0, 1)?, Area::anonymous(1, 1)?);
+    area.write(0);
+    other.unmap()?;
+    for line in std::fs::read_to_string("/proc/self/maps")?.lines() {
+        let Some((from, to)) = crate::child::addresses(line) else { continue };
+        // The kernel's own mappings refuse.
+        let _ = policy(from, to - from, MPOL_PREFERRED, 1, 0);
+    }
+    policy(area.address(), area.bytes(), MPOL_DEFAULT, 0, 0)?;
+    rounds.each(|meeting| {
+        for _ in 0..ACCESSES {
+            meeting.meet();
+            area.write(0);
+        }
+        Ok(())
+    })
+}

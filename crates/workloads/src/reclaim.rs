@@ -1,0 +1,79 @@
+//! Direct reclaim: a round writes more than the process may have.
+
+use crate::area::Area;
+use crate::rounds::Rounds;
+use crate::sys::PAGE;
+use crate::table::{Counted, Need, Workload, cause, class, expect};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The group.
+pub const WORKLOADS: &[Workload] = &[Workload::new(
+    "reclaim",
+    "writes 384 pages in turn in a memory cgroup that may have 192",
+    reclaim,
+    expect(&[(class::SWAP_IN, 384)], &[]),
+)
+.counted(&[Counted::Local(cause::RECLAIM, "pswpout")])
+.needs(&[Need::Swap, Need::MemoryCgroup])];
+
+const PAGES: usize = 384;
+
+/// A memory cgroup that this process is in.
+pub struct Group {
+    path: PathBuf,
+}
+
+impl Group {
+    /// Makes one and enters it.
+    fn enter(bytes: usize) -> io::Result<Group> {
+        let (parent, limit) = Group::parent()?;
+        let path = parent.join(format!("needless-workload-{}", std::process::id()));
+        fs::create_dir(&path)?;
+        let group = Group { path };
+        fs::write(group.path.join(limit), bytes.to_string())?;
+        fs::write(group.path.join("cgroup.procs"), "0")?;
+        Ok(group)
+    }
+
+    /// The memory cgroup that this process is in, and the file that limits one.
+    pub fn parent() -> io::Result<(PathBuf, &'static str)> {
+        let own = fs::read_to_string("/proc/self/cgroup")?;
+        let named = |controller: &str| {
+            own.lines().find_map(|line| {
+                let (_, line) = line.split_once(':')?;
+                let (names, path) = line.split_once(':')?;
+                names
+                    .split(',')
+                    .any(|name| name == controller)
+                    .then(|| path.trim_start_matches('/'))
+            })
+        };
+        if let Some(path) = named("memory") {
+            return Ok((Path::new("/sys/fs/cgroup/memory").join(path), "memory.limit_in_bytes"));
+        }
+        let path = named("").ok_or_else(|| io::Error::other("there are no cgroups"))?;
+        let path = Path::new("/sys/fs/cgroup").join(path);
+        fs::write(path.join("cgroup.subtree_control"), "+memory")?;
+        Ok((path, "memory.max"))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(parent) = self.path.parent() {
+            let _ = fs::write(parent.join("cgroup.procs"), "0");
+        }
+        let _ = fs::remove_dir(&self.path);
+    }
+}
+
+fn reclaim(rounds: &mut Rounds) -> io::Result<()> {
+    let _group = Group::enter(PAGES / 2 * PAGE)?;
+    let area = Area::anonymous(0, PAGES)?;
+    rounds.each(|_| {
+        area.write_all();
+        Ok(())
+    })
+}

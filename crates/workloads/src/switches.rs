@@ -1,0 +1,92 @@
+//! Switches between the address spaces of two processes on one CPU. With PCIDs the CPU keeps the
+//! translations of several, and flushes only those that were told to change meanwhile
+//! (arch/x86/mm/tlb.c: switch_mm_irqs_off, choose_new_asid).
+
+use crate::area::Area;
+use crate::child::{Birth, Child, Life, Nursery};
+use crate::rounds::Rounds;
+use crate::sys::{check, number};
+use crate::table::{Expectation, Need, Workload, expect};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd};
+
+/// The group.
+pub const WORKLOADS: &[Workload] = &[
+    Workload::new(
+        "switch_flush",
+        "ages a page of a process on the same CPU (process_madvise), which then touches it",
+        |rounds| switch(rounds, true),
+        Expectation { switches: Some((1, 0)), ..expect(&[], &[]) },
+    ),
+    Workload::new(
+        "switch_keep",
+        "the same without ageing the page: the CPU still has what it knew",
+        |rounds| switch(rounds, false),
+        Expectation { switches: Some((0, 1)), ..expect(&[], &[]) },
+    )
+    .needs(&[Need::Pcid]),
+];
+
+/// A process on the same CPU that touches a page when it is told to.
+struct Toucher {
+    child: Option<Child>,
+    tell: File,
+    told: File,
+}
+
+impl Toucher {
+    fn start(page: Area) -> io::Result<Toucher> {
+        let [from, tell] = pipe()?;
+        let [told, to] = pipe()?;
+        let life = Life::Echo { from: from.as_raw_fd(), to: to.as_raw_fd(), page: page.address() };
+        let child = Nursery::new(life, &[page])?.bear(Birth::Fork)?;
+        Ok(Toucher { child: Some(child), tell, told })
+    }
+
+    /// Returns when it has.
+    fn touch(&mut self) -> io::Result<()> {
+        self.tell.write_all(b"x")?;
+        self.told.read_exact(&mut [0])
+    }
+}
+
+impl Drop for Toucher {
+    fn drop(&mut self) {
+        let _ = self.child.take().map(Child::kill);
+    }
+}
+
+fn pipe() -> io::Result<[File; 2]> {
+    let mut ends = [0; 2];
+    // SAFETY: the kernel writes two descriptors, which are nobody else's.
+    unsafe {
+        check(libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC))?;
+        Ok(ends.map(|end| File::from_raw_fd(end)))
+    }
+}
+
+/// Of the two switches of a round one is this process's. MADV_COLD clears the accessed bit and
+/// flushes (mm/madvise.c: madvise_cold_or_pageout_pte_range): no CPU runs that address space, so
+/// the flush is put off to the next switch to it.
+fn switch(rounds: &mut Rounds, age: bool) -> io::Result<()> {
+    let page = Area::anonymous(0, 1)?;
+    page.write(0);
+    let mut toucher = Toucher::start(page)?;
+    let child = toucher.child.as_ref().map_or(0, Child::id);
+    // SAFETY: a null pointer or none is passed; the descriptor is new.
+    let process =
+        unsafe { File::from_raw_fd(number(libc::syscall(libc::SYS_pidfd_open, child, 0))?) };
+    let range = libc::iovec { iov_base: page.pointer(), iov_len: page.bytes() };
+    rounds.each(|_| {
+        if age {
+            // SAFETY: the range is the other process's, which has no objects in it.
+            let aged = unsafe {
+                let (call, process) = (libc::SYS_process_madvise, process.as_raw_fd());
+                libc::syscall(call, process, &raw const range, 1, libc::MADV_COLD, 0)
+            };
+            number(aged)?;
+        }
+        toucher.touch()
+    })
+}

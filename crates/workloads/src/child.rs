@@ -98,7 +98,7 @@ unsafe extern "C" {
 pub enum Life {
     /// It ends at once.
     Exit,
-    /// It sleeps until it is killed.
+    /// It sleeps until it is killed, or its parent ends.
     Pause,
     /// It goes to CPU 1 and back to CPU 0, and ends.
     Visit,
@@ -106,7 +106,7 @@ pub enum Life {
     VisitAndDie,
     /// It goes to CPU 1 and back to CPU 0, and executes the program in a file.
     VisitAndExecute(RawFd),
-    /// Until it is killed it reads a byte to a page and writes it from there.
+    /// Until it is killed, or its parent ends, it reads a byte to a page and writes it from there.
     Echo {
         /// Where it reads.
         from: RawFd,
@@ -136,10 +136,12 @@ impl Life {
             [number as u64, a, b, c, d, e]
         };
         let exit = call(libc::SYS_exit_group, [0; 5]);
+        let (option, signal) = (libc::PR_SET_PDEATHSIG as u64, libc::SIGKILL as u64);
+        let end_with_parent = call(libc::SYS_prctl, [option, signal, 0, 0, 0]);
         let to_cpu = |set| call(libc::SYS_sched_setaffinity, [0, 8, set, 0, 0]);
         match self {
             Life::Exit => [exit; CALLS],
-            Life::Pause => [call(SLEEP, [0; 5]), exit, exit, exit],
+            Life::Pause => [end_with_parent, call(SLEEP, [0; 5]), exit, exit],
             Life::Visit => [to_cpu(data), to_cpu(data + 8), exit, exit],
             Life::VisitAndDie => {
                 // seccomp(2): then every call but a few kills.
@@ -154,7 +156,8 @@ impl Life {
             }
             Life::Echo { from, to, page } => {
                 let transfer = |number, file| call(number, [file as u64, page as u64, 1, 0, 0]);
-                [transfer(libc::SYS_read, from), transfer(libc::SYS_write, to), AGAIN, AGAIN]
+                let (read, write) = (transfer(libc::SYS_read, from), transfer(libc::SYS_write, to));
+                [end_with_parent, read, write, AGAIN]
             }
         }
     }

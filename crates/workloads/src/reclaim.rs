@@ -1,4 +1,7 @@
-//! Direct reclaim: a round writes more than the process may have.
+//! Direct reclaim: a round writes more than the process may have. Each page that is needed again comes
+//! from swap and takes the place of another one (mm/memcontrol.c: try_charge_memcg, mm/vmscan.c:
+//! try_to_free_mem_cgroup_pages), whose unmapping flushes. When that is depends on batches of
+//! charges, so how many there are in some rounds the kernel's count of pages written out says.
 
 use crate::area::Area;
 use crate::rounds::Rounds;
@@ -19,6 +22,7 @@ pub const WORKLOADS: &[Workload] = &[Workload::new(
 .needs(&[Need::Swap, Need::MemoryCgroup])];
 
 const PAGES: usize = 384;
+const NAME: &str = "needless-workload-";
 
 /// A memory cgroup that this process is in.
 pub struct Group {
@@ -29,7 +33,13 @@ impl Group {
     /// Makes one and enters it.
     fn enter(bytes: usize) -> io::Result<Group> {
         let (parent, limit) = Group::parent()?;
-        let path = parent.join(format!("needless-workload-{}", std::process::id()));
+        for left in fs::read_dir(&parent)?.flatten() {
+            // Of a process that was killed. Those in use refuse.
+            if left.file_name().to_string_lossy().starts_with(NAME) {
+                let _ = fs::remove_dir(left.path());
+            }
+        }
+        let path = parent.join(format!("{NAME}{}", std::process::id()));
         fs::create_dir(&path)?;
         let group = Group { path };
         fs::write(group.path.join(limit), bytes.to_string())?;

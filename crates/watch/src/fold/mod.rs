@@ -440,13 +440,10 @@ impl Fold {
 
     /// Forgets a thread that ended, unless a new one has its number.
     fn gone(&mut self, tid: i32) {
-        let std::collections::hash_map::Entry::Occupied(entry) = self.threads.entry(tid) else {
-            return;
-        };
-        if !entry.get().ended {
+        if !self.threads.get(&tid).is_some_and(|thread| thread.ended) {
             return;
         }
-        let thread = entry.remove();
+        let Some(thread) = self.threads.remove(&tid) else { return };
         if !self.threads.values().any(|other| other.pid == thread.pid) {
             self.processes.remove(&thread.pid);
         }

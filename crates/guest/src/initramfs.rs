@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Archives of other runners are removed when they are older.
-const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
+const KEEP: Duration = Duration::from_secs(60 * 60);
 
 const FOLDER: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;

@@ -10,10 +10,6 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What is kept of a kernel, as a number that grows with it: one that was kept before lacks modules
-/// and is fetched again.
-pub const CONTENTS: u32 = 1;
-
 /// The folder that everything of this crate lies in.
 pub struct Cache {
     root: PathBuf,
@@ -22,9 +18,6 @@ pub struct Cache {
 /// What is known of a kernel in the cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// [`CONTENTS`] when it was kept.
-    #[serde(default)]
-    pub contents: u32,
     /// What was asked for: a series or a build.
     pub name: String,
     /// What `uname -r` says.
@@ -111,8 +104,7 @@ impl Cache {
         let folder = self.root.join("kernels").join(folder_name(name));
         let text = fs::read_to_string(folder.join("manifest.json")).ok()?;
         let manifest: Manifest = serde_json::from_str(&text).ok()?;
-        (manifest.name == name && manifest.contents == CONTENTS)
-            .then_some(Kernel { manifest, folder })
+        (manifest.name == name).then_some(Kernel { manifest, folder })
     }
 
     /// What is there, in a sentence.
@@ -193,7 +185,6 @@ mod tests {
 
     fn manifest(name: &str) -> Manifest {
         Manifest {
-            contents: CONTENTS,
             name: name.into(),
             release: "6.12.1-cloud".into(),
             packages: vec![Package { name: "linux-image".into(), version: "6.12.1-1".into() }],

@@ -1,7 +1,7 @@
 //! From the archive into the cache: find the build, download its packages, keep what a guest needs.
 
 use crate::apt::Apt;
-use crate::cache::{CONTENTS, Cache, Kernel, Manifest};
+use crate::cache::{Cache, Kernel, Manifest};
 use crate::catalog::{self, Build};
 use crate::error::FetchError;
 use crate::modules::Modules;
@@ -104,7 +104,6 @@ impl Contents {
         let release =
             self.modules.release.ok_or_else(|| bad("there are no modules in it".into()))?;
         let manifest = Manifest {
-            contents: CONTENTS,
             name: name.to_owned(),
             release,
             packages: build.packages.clone(),

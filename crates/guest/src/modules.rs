@@ -7,22 +7,20 @@ use object::{Object, ObjectSection};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
-/// What must be there, as a module or built in: the way to the host, swap space, a disk's file system.
-const NEEDED: [&str; 4] = ["virtio_pci", "virtio_console", "zram", "ext4"];
+/// What must be there, as a module or built in: the way to the host, and swap space.
+const NEEDED: [&str; 3] = ["virtio_pci", "virtio_console", "zram"];
 
-/// What zram up to 6.11 and ext4 ask for by name, so that no module names it: the compressors and a
-/// checksum.
-const ASKED_FOR: [&str; 5] = ["lzo_rle", "lzo", "lz4", "zstd", "crc32c_generic"];
+/// What zram up to 6.11 asks for by name, so that no module names it: the compressors.
+const COMPRESSORS: [&str; 4] = ["lzo_rle", "lzo", "lz4", "zstd"];
 
 /// Folders below `kernel/` that these and their like lie in.
-const FOLDERS: [&str; 9] = [
+const FOLDERS: [&str; 8] = [
     "arch/arm64/crypto",
     "arch/x86/crypto",
     "crypto",
     "drivers/block/zram",
     "drivers/char",
     "drivers/virtio",
-    "fs",
     "lib",
     "mm",
 ];
@@ -66,7 +64,7 @@ impl Modules {
         for name in NEEDED {
             order.visit(name)?;
         }
-        for name in ASKED_FOR.iter().filter(|name| self.found.contains_key(**name)) {
+        for name in COMPRESSORS.iter().filter(|name| self.found.contains_key(**name)) {
             order.visit(name)?;
         }
         Ok(order.loaded)

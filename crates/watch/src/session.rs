@@ -19,7 +19,7 @@ use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, getrlimit, pidfd_open, 
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 use thiserror::Error;
@@ -433,18 +433,20 @@ fn thread_time() -> Duration {
 
 /// Tells the fold about threads that run already, and what they have mapped.
 fn introduce(tasks: &Tasks, fold: &mut Fold) {
+    let hugetlbfs = hugetlbfs();
+    let mut introduce = |tid| introduce_thread(tid, &hugetlbfs, fold);
     match tasks {
         Tasks::Starting(pid) => fold.starting(*pid),
-        Tasks::Running(tids) => tids.iter().for_each(|tid| introduce_thread(*tid, fold)),
+        Tasks::Running(tids) => tids.iter().copied().for_each(introduce),
         Tasks::All => {
             let processes = procfs::process::all_processes().into_iter().flatten().flatten();
             let threads = processes.filter_map(|process| process.tasks().ok()).flatten().flatten();
-            threads.for_each(|thread| introduce_thread(thread.tid, fold));
+            threads.for_each(|thread| introduce(thread.tid));
         }
     }
 }
 
-fn introduce_thread(tid: i32, fold: &mut Fold) {
+fn introduce_thread(tid: i32, hugetlbfs: &[PathBuf], fold: &mut Fold) {
     let Ok(process) = Process::new(tid) else { return };
     let Ok(status) = process.status() else { return };
     let mut maps = Maps::default();
@@ -459,7 +461,7 @@ fn introduce_thread(tid: i32, fold: &mut Fold) {
             end: map.address.1,
             offset: map.offset,
             shared: map.perms.contains(MMPermissions::SHARED),
-            hugetlb: matches!(&map.pathname, MMapPath::Path(path) if is_of_hugetlb(path)),
+            hugetlb: matches!(&map.pathname, MMapPath::Path(path) if is_of_hugetlb(path, hugetlbfs)),
             file,
         });
     }
@@ -469,16 +471,19 @@ fn introduce_thread(tid: i32, fold: &mut Fold) {
     fold.introduce(status.tgid, tid, &status.name, &maps, userfaultfd);
 }
 
-/// Whether a file is a page of hugetlb without a name (mm/hugetlb.c and fs/hugetlbfs/inode.c, 5.10 to
-/// 7.3: hugetlb_file_setup), or of a mounted hugetlbfs.
-fn is_of_hugetlb(file: &Path) -> bool {
-    if file.to_string_lossy().starts_with("/anon_hugepage") {
-        return true;
-    }
+/// Where hugetlbfs is mounted.
+fn hugetlbfs() -> Vec<PathBuf> {
     let mounts = procfs::mounts().into_iter().flatten();
-    mounts
-        .filter(|mount| mount.fs_vfstype == "hugetlbfs")
-        .any(|mount| file.starts_with(mount.fs_file))
+    let of_hugetlb = mounts.filter(|mount| mount.fs_vfstype == "hugetlbfs");
+    of_hugetlb.map(|mount| mount.fs_file.into()).collect()
+}
+
+/// Whether a file has pages of hugetlb: one of a mounted hugetlbfs, or memory without a name
+/// (include/linux/hugetlb.h, 5.10 to 7.3: HUGETLB_ANON_FILE).
+fn is_of_hugetlb(file: &Path, hugetlbfs: &[PathBuf]) -> bool {
+    // The kernel adds " (deleted)", so the whole name is not this.
+    file.to_string_lossy().starts_with("/anon_hugepage")
+        || hugetlbfs.iter().any(|mount| file.starts_with(mount))
 }
 
 fn numa_balancing() -> bool {

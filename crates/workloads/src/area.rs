@@ -44,14 +44,18 @@ impl Area {
 
     /// A whole page table's worth of private anonymous memory, without a neighbour.
     pub fn table(number: usize) -> io::Result<Area> {
-        let area = Area { start: BASE + number * 2 * TABLE, pages: TABLE / PAGE };
+        let area = Area::whole_table(number);
         area.map(RW, PRIVATE, -1)?;
         Ok(area)
     }
 
+    fn whole_table(number: usize) -> Area {
+        Area { start: BASE + number * 2 * TABLE, pages: TABLE / PAGE }
+    }
+
     /// A page of hugetlb.
     pub fn hugetlb(number: usize) -> io::Result<Area> {
-        let area = Area { start: BASE + number * 2 * TABLE, pages: TABLE / PAGE };
+        let area = Area::whole_table(number);
         area.map_hugetlb()?;
         Ok(area)
     }

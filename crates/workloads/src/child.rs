@@ -1,8 +1,9 @@
 //! Child processes that share chosen memory and touch none of it.
 //!
 //! A child runs a few instructions that read the system calls of its life ([`Life`]) from the page
-//! that they lie in, which is copied with its page table. All memory but that page and the areas under test is left out of it
-//! (`MADV_DONTFORK`), so the parent's own stack and data are not write-protected by the fork.
+//! that they lie in, which is copied with its page table. All memory but that page and the areas
+//! under test is left out of it (`MADV_DONTFORK`), so the parent's own stack and data are not
+//! write-protected by the fork.
 //! Hence neither side takes a fault that the workload does not mean. (The start sees to it that
 //! no restartable sequence is registered, to which the kernel would write.)
 

@@ -1,9 +1,10 @@
-//! Transparent huge pages.
+//! Huge pages: transparent ones, and those of hugetlb.
 
 use crate::area::Area;
 use crate::child::{Birth, Life, Nursery};
 use crate::rounds::Rounds;
 use crate::table::{Need, Workload, cause, class, expect};
+use procfs::Current;
 use std::io;
 
 /// The group.
@@ -57,10 +58,9 @@ pub const WORKLOADS: &[Workload] = &[
 ];
 
 /// Pages of hugetlb that nobody has.
-pub fn free_pages() -> u32 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let count = text.lines().find_map(|line| line.strip_prefix("HugePages_Free:"));
-    count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+pub fn free_pages() -> u64 {
+    let memory = procfs::Meminfo::current().ok();
+    memory.and_then(|memory| memory.hugepages_free).unwrap_or(0)
 }
 
 fn region() -> io::Result<Area> {

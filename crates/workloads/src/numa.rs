@@ -4,6 +4,7 @@ use crate::area::Area;
 use crate::rounds::Rounds;
 use crate::sys::{PAGE, number};
 use crate::table::{Counted, Need, Workload, cause, class, expect};
+use libc::{MPOL_BIND, MPOL_DEFAULT, MPOL_LOCAL, MPOL_PREFERRED};
 use std::io;
 
 /// The group.
@@ -39,11 +40,7 @@ pub const WORKLOADS: &[Workload] = &[
 const PAGES: usize = 4;
 /// Some half a second.
 const ACCESSES: u32 = 500_000;
-// include/uapi/linux/mempolicy.h
-const MPOL_DEFAULT: i32 = 0;
-const MPOL_PREFERRED: i32 = 1;
-const MPOL_BIND: i32 = 2;
-const MPOL_LOCAL: i32 = 4;
+/// `MPOL_MF_MOVE`. Source: include/uapi/linux/mempolicy.h.
 const MPOL_MF_MOVE: i32 = 1 << 1;
 
 fn move_pages(area: Area, node: i32) -> io::Result<()> {

@@ -7,6 +7,8 @@ use crate::area::Area;
 use crate::rounds::Rounds;
 use crate::sys::PAGE;
 use crate::table::{Counted, Need, Workload, cause, class, expect};
+use procfs::ProcessCGroup;
+use procfs::process::Process;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -49,22 +51,19 @@ impl Group {
 
     /// The memory cgroup that this process is in, and the file that limits one.
     pub fn parent() -> io::Result<(PathBuf, &'static str)> {
-        let own = fs::read_to_string("/proc/self/cgroup")?;
-        let named = |controller: &str| {
-            own.lines().find_map(|line| {
-                let (_, line) = line.split_once(':')?;
-                let (names, path) = line.split_once(':')?;
-                names
-                    .split(',')
-                    .any(|name| name == controller)
-                    .then(|| path.trim_start_matches('/'))
-            })
+        let groups = Process::myself().and_then(|own| own.cgroups()).map_err(io::Error::other)?;
+        let below = |mount: &str, group: &ProcessCGroup| {
+            Path::new(mount).join(group.pathname.trim_start_matches('/'))
         };
-        if let Some(path) = named("memory") {
-            return Ok((Path::new("/sys/fs/cgroup/memory").join(path), "memory.limit_in_bytes"));
+        let with_memory =
+            |group: &&ProcessCGroup| group.controllers.iter().any(|name| name == "memory");
+        if let Some(group) = groups.0.iter().find(with_memory) {
+            return Ok((below("/sys/fs/cgroup/memory", group), "memory.limit_in_bytes"));
         }
-        let path = named("").ok_or_else(|| io::Error::other("there are no cgroups"))?;
-        let path = Path::new("/sys/fs/cgroup").join(path);
+        // Version 2 has one hierarchy for all.
+        let group = groups.0.iter().find(|group| group.hierarchy == 0);
+        let group = group.ok_or_else(|| io::Error::other("there are no cgroups"))?;
+        let path = below("/sys/fs/cgroup", group);
         fs::write(path.join("cgroup.subtree_control"), "+memory")?;
         Ok((path, "memory.max"))
     }

@@ -5,11 +5,11 @@
 use crate::area::Area;
 use crate::child::{Birth, Child, Life, Nursery};
 use crate::rounds::Rounds;
-use crate::sys::{check, number};
+use crate::sys::number;
 use crate::table::{Expectation, Need, Workload, expect};
-use std::fs::File;
-use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::AsRawFd;
 
 /// The group.
 pub const WORKLOADS: &[Workload] = &[
@@ -31,14 +31,14 @@ pub const WORKLOADS: &[Workload] = &[
 /// A process on the same CPU that touches a page when it is told to.
 struct Toucher {
     child: Option<Child>,
-    tell: File,
-    told: File,
+    tell: PipeWriter,
+    told: PipeReader,
 }
 
 impl Toucher {
     fn start(page: Area) -> io::Result<Toucher> {
-        let [from, tell] = pipe()?;
-        let [told, to] = pipe()?;
+        let (from, tell) = io::pipe()?;
+        let (told, to) = io::pipe()?;
         let life = Life::Echo { from: from.as_raw_fd(), to: to.as_raw_fd(), page: page.address() };
         let child = Nursery::new(life, &[page])?.bear(Birth::Fork)?;
         Ok(Toucher { child: Some(child), tell, told })
@@ -57,15 +57,6 @@ impl Drop for Toucher {
     }
 }
 
-fn pipe() -> io::Result<[File; 2]> {
-    let mut ends = [0; 2];
-    // SAFETY: the kernel writes two descriptors, which are nobody else's.
-    unsafe {
-        check(libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC))?;
-        Ok(ends.map(|end| File::from_raw_fd(end)))
-    }
-}
-
 /// Of the two switches of a round one is this process's. MADV_COLD clears the accessed bit and
 /// flushes (mm/madvise.c: madvise_cold_or_pageout_pte_range): no CPU runs that address space, so
 /// the flush is put off to the next switch to it.
@@ -73,10 +64,9 @@ fn switch(rounds: &mut Rounds, age: bool) -> io::Result<()> {
     let page = Area::anonymous(0, 1)?;
     page.write(0);
     let mut toucher = Toucher::start(page)?;
-    let child = toucher.child.as_ref().map_or(0, Child::id);
-    // SAFETY: a null pointer or none is passed; the descriptor is new.
-    let process =
-        unsafe { File::from_raw_fd(number(libc::syscall(libc::SYS_pidfd_open, child, 0))?) };
+    let child = toucher.child.as_ref().and_then(|child| Pid::from_raw(child.id()));
+    let child = child.ok_or_else(|| io::Error::other("a strange process id"))?;
+    let process = pidfd_open(child, PidfdFlags::empty())?;
     let range = libc::iovec { iov_base: page.pointer(), iov_len: page.bytes() };
     rounds.each(|_| {
         if age {

@@ -140,6 +140,17 @@ pub enum Counted {
     Local(&'static str, &'static str),
 }
 
+impl Counted {
+    /// What, and the kernel's counter.
+    fn named(&self) -> (String, Value) {
+        match self {
+            Counted::Faults(class, counter) => (format!("faults: {class}"), json!(counter)),
+            Counted::Sent(cause, counter) => (format!("sent: {cause}"), json!(counter)),
+            Counted::Local(cause, counter) => (format!("local: {cause}"), json!(counter)),
+        }
+    }
+}
+
 impl Expectation {
     /// What getrusage counts: faults that end in a page.
     pub fn counted(&self) -> u64 {
@@ -154,8 +165,15 @@ impl Expectation {
             ((*name).to_owned(), json!({ "sent": sent, "local": local }))
         };
         let flushes: Map<String, Value> = self.flushes.iter().map(flush).collect();
-        let without_exception = self.without_exception;
-        json!({ "faults": faults, "flushes": flushes, "without_exception": without_exception })
+        let mut cost = json!({
+            "faults": faults,
+            "flushes": flushes,
+            "without_exception": self.without_exception,
+        });
+        if let Some((flushed, kept)) = self.switches {
+            cost["switches"] = json!({ "flushed": flushed, "kept": kept });
+        }
+        cost
     }
 }
 
@@ -307,10 +325,12 @@ pub fn list(json: bool) -> io::Result<()> {
 
 fn object(workload: &Workload) -> Value {
     let needs: Vec<&str> = workload.all_needs().into_iter().map(Need::name).collect();
+    let as_counted: Map<String, Value> = workload.counted.iter().map(Counted::named).collect();
     json!({
         "name": workload.name,
         "doc": workload.doc,
         "per_round": workload.per_round(series()).json(),
+        "as_the_kernel_counts": as_counted,
         "needs": needs,
     })
 }

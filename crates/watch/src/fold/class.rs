@@ -105,7 +105,7 @@ rules! {
     SwapCached: SwapIn, Likely, "swap-in, minor", "private memory without a page; a page was allocated, not zeroed";
     FileRead: FileMap, Certain, "file map, major", "a major fault of a file's mapping";
     FileMapped: FileMap, Certain, "file map", "a file's page was looked up in the page cache (filemap_fault)";
-    FileAny: FileMap, Likely, "file map", "a file's mapping, a minor fault; this kernel does not tell fault-around apart";
+    FileAny: FileMap, Likely, "file map", "a file's mapping, a minor fault; this kernel does not tell fault-around apart (nor samples of NUMA balancing, where that is on)";
     Around: FaultAround, Certain, "fault-around", "pages around the fault were mapped from the page cache (filemap_map_pages) and nothing else was needed";
     SharedWritten: SharedDirty, Certain, "shared dirtying", "a write to a read-only page of a shared mapping; nothing was allocated";
     SharedMapped: SharedDirty, Certain, "shared dirtying, first", "a write to a page of a shared mapping that was not mapped; nothing was allocated";
@@ -121,7 +121,7 @@ rules! {
     Unmapped: Unknown, Unknown, "unknown memory", "memory whose mapping was not seen; nothing was allocated";
     HintMoved: NumaHint, Likely, "NUMA hint, page moved", "private memory without a page; a page was allocated, not zeroed, there is no swap in use, and NUMA balancing samples";
     HintOrSwap: Unknown, Unknown, "unknown: swap-in or hint", "private memory without a page; a page was allocated, not zeroed: a page of the swap cache, or a sample of NUMA balancing that moved it";
-    HintOrFile: Unknown, Unknown, "unknown: file map or hint", "a file's mapping, a minor fault in which the page cache was not seen to be asked: shared memory, or a sample of NUMA balancing";
+    HintOrFile: Unknown, Unknown, "unknown: file map or hint", "a file's mapping or shared memory, a minor fault in which nothing was allocated and the page cache was not seen to be asked: the page was there already, or a sample of NUMA balancing";
     HintOrZero: Unknown, Unknown, "unknown: zero page or hint", "a read of private memory without a page: the zero page or a sample of NUMA balancing";
     NotOver: Unknown, Unknown, "unknown: not over", "neither the kernel's count nor anything else of the thread was seen after it";
     NoStart: Unknown, Unknown, "unknown: no exception seen", "the exception was not seen, only that the kernel counted a fault";
@@ -228,7 +228,9 @@ fn shared(seen: &Seen, write: bool, context: Context) -> Reason {
     match seen.allocated {
         Some(_) if !seen.major => Reason::SharedNew,
         Some(_) if twice && seen.memory == Some(Memory::Shared) => Reason::SharedTwice,
-        None if write && !seen.file_fault && context.numa_balancing => Reason::HintOrFile,
+        None if write && !seen.major && !seen.file_fault && context.numa_balancing => {
+            Reason::HintOrFile
+        }
         None if write && (!seen.major || twice) => Reason::SharedMapped,
         _ => file(seen, context),
     }
@@ -254,9 +256,9 @@ fn file(seen: &Seen, context: Context) -> Reason {
         Seen { major: true, .. } => Reason::FileRead,
         Seen { file_fault: true, .. } => Reason::FileMapped,
         Seen { mapped_around: true, .. } => Reason::Around,
+        _ if !context.file_points => Reason::FileAny,
         _ if context.numa_balancing => Reason::HintOrFile,
-        _ if context.file_points => Reason::FileMapped,
-        _ => Reason::FileAny,
+        _ => Reason::FileMapped,
     }
 }
 
@@ -333,11 +335,16 @@ mod tests {
         assert_eq!(classify(&moved, context), Reason::HintMoved);
         assert_eq!(classify(&moved, Context { swap: true, ..context }), Reason::HintOrSwap);
         let file = Seen { memory: Some(Memory::PrivateFile), ..seen };
-        assert_eq!(classify(&file, context), Reason::HintOrFile);
-        assert_eq!(classify(&Seen { mapped_around: true, ..file }, context), Reason::Around);
+        assert_eq!(classify(&file, context), Reason::FileAny);
+        let told = Context { file_points: true, ..context };
+        assert_eq!(classify(&file, told), Reason::HintOrFile);
+        assert_eq!(classify(&Seen { mapped_around: true, ..file }, told), Reason::Around);
         let written = Seen { memory: Some(Memory::SharedFile), code: 6, ..seen };
         assert_eq!(classify(&written, context), Reason::HintOrFile);
         let looked_up = Seen { file_fault: true, ..written };
         assert_eq!(classify(&looked_up, context), Reason::SharedMapped);
+        let (twice, old) =
+            (Seen { major: true, ..written }, Context { dirties_twice: true, ..context });
+        assert_eq!(classify(&twice, old), Reason::SharedMapped);
     }
 }

@@ -429,7 +429,8 @@ impl Fold {
     fn ended(&mut self, tid: i32) {
         self.abandoned(tid);
         let Some(thread) = self.threads.get_mut(&tid) else { return };
-        (thread.ended, thread.half) = (true, flushes::Half::default());
+        // It may have been killed in the middle of anything.
+        *thread = Thread { pid: thread.pid, ended: true, ..Thread::default() };
         let name = self.processes.get(&thread.pid).map(|process| process.name.clone());
         self.victims.ended(tid, thread.pid, name.unwrap_or_default());
         self.ended.push_back(tid);

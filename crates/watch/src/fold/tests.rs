@@ -252,3 +252,14 @@ fn only_switches_away_from_watched_threads_are_counted() {
     script.flush(0, -1).flush(0, 0).on(0, 77, What::Flush { reason: 0, pages: -1 });
     assert_eq!(script.fold.totals.switches, (1, 1));
 }
+
+/// What a process flushes as it ends is no redundant flush of the call in which it was killed.
+#[test]
+fn the_end_of_a_killed_process_is_not_its_last_calls() {
+    let mut script = Script::new(false);
+    script.call(libc::SYS_madvise, [0x1000, 0x1000, 21, 0]).flush(4, -1).flush(2, -1);
+    script.then(What::Ended).flush(3, -1);
+    assert_eq!(script.flushes(&Cause::Exit), (0, 1));
+    assert_eq!(script.found(Needless::PendingFlush), (0, 0));
+    assert_eq!(script.found(Needless::GatherAfterPageout), (0, 0));
+}

@@ -109,12 +109,12 @@ fn every_class_and_every_cause_is_counted_exactly_on_every_kernel() {
     assert!(all_wrong.is_empty(), "{}", all_wrong.join("\n"));
 }
 
-/// As often as the kernel says. 5.10 and 6.1 did not sample the page in a minute.
+/// As often as the kernel says.
 #[test]
 fn samples_of_numa_balancing_are_told_from_other_faults() {
     let _turn = turn();
     let program = program(Arch::X86_64).unwrap();
-    for kernel in ["6.12", "7.3"] {
+    for kernel in ["5.10", "6.1", "6.12", "7.3"] {
         let append = "numa_balancing=enable".to_owned();
         let options = GuestOptions { append, nodes: 2, ..GuestOptions::default() };
         let outcomes = check(kernel, &program, options, &["numa_hint"]);

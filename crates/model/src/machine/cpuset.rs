@@ -91,7 +91,10 @@ impl CpuSet {
     /// Whether it holds a CPU besides `cpu` (`cpumask_any_but`).
     #[inline]
     pub fn any_but(&self, cpu: CpuId) -> bool {
-        self.iter().any(|other| other != cpu)
+        match high_word(cpu) {
+            None => self.low & !bit(cpu) != 0 || self.high.is_some(),
+            Some(_) => self.iter().any(|other| other != cpu),
+        }
     }
 
     /// Number of CPUs.

@@ -1,15 +1,13 @@
 //! Page frames.
 //!
 //! A frame is stored in 12 bytes: where it is mapped (address space and page) in two words, counts
-//! and flags in a third. Storage grows by chunks, so that memory follows the pages touched.
+//! and flags in a third. Storage grows with the pages touched.
 
 use crate::addr::{MmId, Pfn, Vpn};
 
 /// The frame that is mapped wherever anonymous memory was only read.
 pub const ZERO_PAGE: Pfn = Pfn(0);
 
-/// Frames per chunk of storage, as a shift (fewer on a machine with fewer).
-const CHUNK_SHIFT: u32 = 12;
 /// Together with the address space's 16 bits a whole word: nothing is to be masked.
 const PAGE_BITS: u32 = 48;
 const COUNT_BITS: u32 = 10;
@@ -100,9 +98,7 @@ type Packed = [u32; 3];
 /// All frames. Frame 0 is the zero page.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Frames {
-    chunks: Vec<Box<[Packed]>>,
-    chunk_shift: u32,
-    next: u32,
+    stored: Vec<Packed>,
     free: Vec<Pfn>,
     limit: u32,
 }
@@ -110,20 +106,12 @@ pub struct Frames {
 impl Frames {
     /// Room for `limit` frames, allocated as they are used.
     pub fn new(limit: u32) -> Frames {
-        let chunk_shift = CHUNK_SHIFT.min(u32::BITS - limit.leading_zeros());
-        Frames { chunks: Vec::new(), chunk_shift, next: 1, free: Vec::new(), limit }
-    }
-
-    /// Chunk and index in it.
-    #[inline]
-    fn place(&self, pfn: Pfn) -> (usize, usize) {
-        let index = pfn.0 & ((1 << self.chunk_shift) - 1);
-        ((pfn.0 >> self.chunk_shift) as usize, index as usize)
+        Frames { stored: vec![[0; 3]], free: Vec::new(), limit }
     }
 
     /// Frames in use.
     pub fn allocated(&self) -> u64 {
-        u64::from(self.next) - 1 - self.free.len() as u64
+        (self.stored.len() - 1 - self.free.len()) as u64
     }
 
     /// A frame with one reference, or `None` if there is none left. The frame freed last is given
@@ -132,13 +120,9 @@ impl Frames {
     pub fn allocate(&mut self, flags: FrameFlags) -> Option<Pfn> {
         let pfn = match self.free.pop() {
             Some(pfn) => pfn,
-            None if self.next <= self.limit => {
-                let pfn = Pfn(self.next);
-                self.next += 1;
-                if self.place(pfn).0 >= self.chunks.len() {
-                    self.chunks.push(vec![[0; 3]; 1 << self.chunk_shift].into());
-                }
-                pfn
+            None if self.stored.len() as u64 <= u64::from(self.limit) => {
+                self.stored.push([0; 3]);
+                Pfn(self.stored.len() as u32 - 1)
             }
             None => return None,
         };
@@ -159,22 +143,19 @@ impl Frames {
     /// The frame.
     #[inline]
     pub fn get(&self, pfn: Pfn) -> Frame {
-        let (chunk, index) = self.place(pfn);
-        Frame::unpack(self.chunks[chunk][index])
+        Frame::unpack(self.stored[pfn.0 as usize])
     }
 
     /// Stores the frame.
     #[inline]
     pub fn put(&mut self, pfn: Pfn, frame: Frame) {
-        let (chunk, index) = self.place(pfn);
-        self.chunks[chunk][index] = frame.pack();
+        self.stored[pfn.0 as usize] = frame.pack();
     }
 
     /// Changes the frame and returns what it is then.
     #[inline]
     pub fn update(&mut self, pfn: Pfn, change: impl FnOnce(&mut Frame)) -> Frame {
-        let (chunk, index) = self.place(pfn);
-        let packed = &mut self.chunks[chunk][index];
+        let packed = &mut self.stored[pfn.0 as usize];
         let mut frame = Frame::unpack(*packed);
         change(&mut frame);
         debug_assert!(frame.refs <= COUNT_MASK && frame.maps <= COUNT_MASK, "a count overflowed");
@@ -184,7 +165,7 @@ impl Frames {
 
     /// All allocated frames.
     pub fn iter(&self) -> impl Iterator<Item = (Pfn, Frame)> + '_ {
-        (1..self.next)
+        (1..self.stored.len() as u32)
             .map(|pfn| (Pfn(pfn), self.get(Pfn(pfn))))
             .filter(|(_, frame)| frame.flags.has(FrameFlags::ALLOCATED))
     }

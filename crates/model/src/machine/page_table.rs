@@ -18,10 +18,9 @@ type TableIndex = u32;
 /// A directory's entries: children plus one, 0 for none.
 type Directory = Box<[TableIndex]>;
 
-/// A last-level table.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// A last-level table, but for its PTEs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Leaf {
-    ptes: Box<[u64]>,
     /// Empty while every count in it would be 0.
     since: Box<[u32]>,
     used: u32,
@@ -51,6 +50,8 @@ pub struct PageTable {
     arch: Arch,
     directories: Vec<Directory>,
     leaves: Vec<Leaf>,
+    /// The PTEs of all last-level tables, table after table.
+    ptes: Vec<u64>,
     free_directories: Vec<TableIndex>,
     free_leaves: Vec<TableIndex>,
     last: Ignored<LastLeaf>,
@@ -98,6 +99,7 @@ impl PageTable {
             arch,
             directories: vec![vec![0; arch.entries()].into()],
             leaves: Vec::new(),
+            ptes: Vec::new(),
             free_directories: Vec::new(),
             free_leaves: Vec::new(),
             last: Ignored(LastLeaf::unknown()),
@@ -136,6 +138,12 @@ impl PageTable {
         Some(leaf)
     }
 
+    /// Where the PTE of `page` is, whose last-level table is `leaf`.
+    #[inline]
+    fn place(&self, leaf: usize, page: Vpn) -> usize {
+        leaf << self.arch.index_bits | self.index(page, 1)
+    }
+
     /// Whether the last-level table of `page` exists.
     pub fn has_leaf(&self, page: Vpn) -> bool {
         self.leaf(page).is_some()
@@ -150,7 +158,7 @@ impl PageTable {
     #[inline]
     pub fn get(&self, page: Vpn) -> Pte {
         match self.leaf(page) {
-            Some(leaf) => self.arch.codec.decode(self.leaves[leaf].ptes[self.index(page, 1)]),
+            Some(leaf) => self.arch.codec.decode(self.ptes[self.place(leaf, page)]),
             None => Pte::None,
         }
     }
@@ -161,16 +169,16 @@ impl PageTable {
     #[inline]
     pub fn set(&mut self, page: Vpn, new: Pte, unloads: u32) -> Option<Replaced> {
         let leaf = self.leaf(page)?;
-        let index = self.index(page, 1);
-        let leaf = &mut self.leaves[leaf];
-        let (old_bits, new_bits) = (leaf.ptes[index], self.arch.codec.encode(new));
+        let (place, index) = (self.place(leaf, page), self.index(page, 1));
+        let (pte, leaf) = (&mut self.ptes[place], &mut self.leaves[leaf]);
+        let (old_bits, new_bits) = (*pte, self.arch.codec.encode(new));
+        *pte = new_bits;
         let old = self.arch.codec.decode(old_bits);
         let since = leaf.since.get(index).copied().unwrap_or(0);
         leaf.used = leaf.used + u32::from(new_bits != 0) - u32::from(old_bits != 0);
-        leaf.ptes[index] = new_bits;
         if since != unloads && !same_translation(old, new) {
             if leaf.since.is_empty() {
-                leaf.since = vec![0; leaf.ptes.len()].into();
+                leaf.since = vec![0; self.arch.entries()].into();
             }
             leaf.since[index] = unloads;
         }
@@ -216,12 +224,8 @@ impl PageTable {
 
     fn new_leaf(&mut self) -> TableIndex {
         self.free_leaves.pop().unwrap_or_else(|| {
-            let entries = self.arch.entries();
-            self.leaves.push(Leaf {
-                ptes: vec![0; entries].into(),
-                since: Box::default(),
-                used: 0,
-            });
+            self.leaves.push(Leaf::default());
+            self.ptes.resize(self.ptes.len() + self.arch.entries(), 0);
             self.leaves.len() as TableIndex - 1
         })
     }

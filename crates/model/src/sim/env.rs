@@ -90,16 +90,17 @@ impl SimLog {
 
     /// Takes an event of the scenario itself, which no kernel function caused.
     pub fn emit_marker(&mut self, at: At, kind: EventKind) {
-        self.emit(at, kind, None);
-        if let Some(event) = self.events.last_mut() {
-            event.site = None;
-        }
+        self.push(at, None, kind, None);
     }
-}
 
-impl Log for SimLog {
     #[inline]
-    fn emit(&mut self, at: At, kind: EventKind, verdict: Option<Verdict>) -> u64 {
+    fn push(
+        &mut self,
+        at: At,
+        site: Option<Site>,
+        kind: EventKind,
+        verdict: Option<Verdict>,
+    ) -> u64 {
         let seq = self.next_seq;
         self.next_seq += 1;
         if !self.recording && self.events.len() == HISTORY {
@@ -109,10 +110,16 @@ impl Log for SimLog {
             self.faults.0 += u64::from(!major);
             self.faults.1 += u64::from(major);
         }
-        let thread = at.running;
-        let (op, site) = (Some(at.op), Some(at.site));
+        let (thread, op) = (at.running, Some(at.op));
         self.events.push(Event { seq, time_ns: 0, cpu: at.cpu, thread, op, site, kind, verdict });
         seq
+    }
+}
+
+impl Log for SimLog {
+    #[inline]
+    fn emit(&mut self, at: At, kind: EventKind, verdict: Option<Verdict>) -> u64 {
+        self.push(at, Some(at.site), kind, verdict)
     }
 
     #[inline]

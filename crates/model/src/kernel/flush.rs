@@ -136,6 +136,7 @@ pub fn arch_tlbbatch_flush(env: &mut impl Env, site: Site, cpus: CpuSet) {
     run(env, &info, order, others, here);
 }
 
+#[inline(always)]
 fn run(env: &mut impl Env, info: &Info, order: FlushOrder, others: Option<CpuSet>, local: bool) {
     match (order, others) {
         (FlushOrder::LocalFirst, others) => {

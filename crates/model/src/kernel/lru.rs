@@ -70,6 +70,7 @@ pub fn lru_add_drain(env: &mut impl Env) {
     });
 }
 
+#[inline(always)]
 fn enter<M: Mode>(w: &mut World<M>, at: At, batch: FolioBatch, frame: Pfn) {
     w.get_frame(frame);
     let size = w.lru_batch_size();

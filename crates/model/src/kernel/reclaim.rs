@@ -156,6 +156,7 @@ fn test_and_clear_young<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) -> bool {
 }
 
 /// The PTE that maps `frame` in the caller's address space.
+#[inline(always)]
 fn mapping_pte<M: Mode>(w: &World<M>, at: At, frame: Pfn) -> Option<PresentPte> {
     let f = w.frames.get(frame);
     w.pte(at.mm, f.page).present().filter(|pte| f.maps > 0 && f.mm == at.mm && pte.pfn == frame)

@@ -212,6 +212,7 @@ impl Tlb {
     }
 
     /// Enters the translation that a walk found; `writable`: stores need no further walk.
+    #[inline(always)]
     pub fn fill(&mut self, page: Vpn, asid: usize, writable: bool) {
         let slot = &mut self.slots[asid];
         slot.filled = true;
@@ -239,6 +240,7 @@ impl Tlb {
         }
     }
 
+    #[inline(always)]
     fn drop_page(&mut self, page: Vpn, tag: u64) {
         let drop = |read: &mut [u64], write: &mut [u64]| {
             for (read, write) in read.iter_mut().zip(write) {

@@ -287,6 +287,7 @@ impl<M: Mode> World<M> {
     }
 
     /// Drops a reference; the last one frees the frame.
+    #[inline(always)]
     pub fn put_frame(&mut self, at: At, frame: Pfn) {
         let before = self.frames.get(frame);
         if before.refs == 0 {

@@ -72,6 +72,7 @@ impl Machine<'_, '_> {
 
     /// Stops if an access to `range` would use a translation that was revoked: no flush that is
     /// still owed may be outstanding when a thread goes on.
+    #[inline(always)]
     fn refuse_stale(&mut self, range: PageRange) -> Result<(), Box<SimError>> {
         let cpu = self.cpu();
         let asid = self.world.cpus[cpu.index()].asid;

@@ -433,17 +433,17 @@ fn thread_time() -> Duration {
 
 /// Tells the fold about threads that run already, and what they have mapped.
 fn introduce(tasks: &Tasks, fold: &mut Fold) {
-    let hugetlbfs = hugetlbfs();
-    let mut introduce = |tid| introduce_thread(tid, &hugetlbfs, fold);
-    match tasks {
-        Tasks::Starting(pid) => fold.starting(*pid),
-        Tasks::Running(tids) => tids.iter().copied().for_each(introduce),
+    let tids = match tasks {
+        Tasks::Starting(pid) => return fold.starting(*pid),
+        Tasks::Running(tids) => tids.clone(),
         Tasks::All => {
             let processes = procfs::process::all_processes().into_iter().flatten().flatten();
             let threads = processes.filter_map(|process| process.tasks().ok()).flatten().flatten();
-            threads.for_each(|thread| introduce(thread.tid));
+            threads.map(|thread| thread.tid).collect()
         }
-    }
+    };
+    let hugetlbfs = hugetlbfs();
+    tids.into_iter().for_each(|tid| introduce_thread(tid, &hugetlbfs, fold));
 }
 
 fn introduce_thread(tid: i32, hugetlbfs: &[PathBuf], fold: &mut Fold) {

@@ -6,10 +6,10 @@ CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TARGET_DIR
 BIN := $(CARGO_TARGET_DIR)/release
 
-.PHONY: help setup native build demo test check agree bench lint licences
+.PHONY: help setup native build demo test test-kernels mutants check agree verdicts bench lint licences fresh
 
 help: ## list the recipes
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|'
 
 setup: ## install what the build needs, as far as it is missing
 	@scripts/setup.sh
@@ -27,17 +27,37 @@ build: native ## the same, and what arm64 guests need
 demo: native ## the main job: one scenario on this kernel and in the model
 	$(BIN)/needless compare cow-reuse -t live -t model:5.8 -t model:5.10 -t model:5.15 -t model:6.1 -t model:6.12 -t model:6.18 -t model:7.3 || test $$? = 120
 
-test: setup ## every test
-	scripts/test.sh
+# Two real kernels are among it.
+test: setup ## every test but those that take long
+	scripts/test.sh most
 
-# Without `native`: the checker needs no runner.
+test-kernels: setup ## the tests that take long: guests of every kernel, arm64
+	scripts/test.sh long
+
+# What survives, and why: docs/checker.md. `scripts/mutants.py ID…` tries some only.
+mutants: setup ## which mistakes in the model and the checker does no test notice?
+	python3 scripts/mutants.py
+
+# With the build of the tests, in which the model and the checker are optimised: it takes longer to build
+# another than to check with this one.
 check: setup ## every litmus test on every kernel row that it names
-	cargo run --locked --release -p needless -- check --catalogue
+	cargo test --locked --workspace --no-run
+	$(CARGO_TARGET_DIR)/debug/needless check --catalogue
+
+# What .ci/run does, or RECIPE, as on a machine that never saw Needless. As root.
+RECIPE ?=
+fresh: ## `.ci/run`, or RECIPE=…, in a fresh clone without what other runs leave on a machine
+	scripts/fresh.sh $(RECIPE)
 
 # Five series, and the running kernel; docs/kernels.md has those between. Kernels come from Debian's archive when they are missing.
+# Each run takes seeds that were never run before and notes them in docs/agreement-seeds.tsv.
 agree: native ## the model against real kernels at length; writes docs/agreement.md
-	$(BIN)/needless agree --builtin --random 500 --random-live 2000 --seed 1 --report docs/agreement.md -t live \
-	    -t kernel:5.10 -t kernel:6.1 -t kernel:6.12 -t kernel:6.18 -t kernel:7.3
+	$(BIN)/needless agree --builtin --random 1000 --random-live 10000 --seeds docs/agreement-seeds.tsv --jobs 2 \
+	    --report docs/agreement.md -t live -t kernel:5.10,cpus=3 -t kernel:6.1,cpus=3 -t kernel:6.12,cpus=3 \
+	    -t kernel:6.18,cpus=3 -t kernel:7.3,cpus=3
+
+verdicts: setup ## 10,000 random scenarios for each of five rows, without the flushes that are called needless
+	NEEDLESS_SEEDS=10000 cargo test --locked --release -p needless-scenario --test verdicts needless
 
 bench: setup ## the benchmarks of docs/performance.md
 	cargo bench --locked -p needless-scenario --bench model --bench memory

@@ -55,8 +55,8 @@ pub fn drive(
                     is_end,
                 });
             };
-            state = step(&setting, &state, *choice)?;
             schedule.push(*choice);
+            state = step(&setting, &state, &schedule)?;
         }
     })
 }
@@ -73,11 +73,19 @@ fn offers(setting: &Setting<'_>, state: &State) -> Vec<Offer> {
     state.choices.iter().copied().map(offer).collect()
 }
 
-fn step(setting: &Setting<'_>, state: &State, choice: Choice) -> Result<Box<State>, CheckError> {
-    let mut after = setting.after(state, choice);
+/// The last step of `schedule`.
+fn step(
+    setting: &Setting<'_>,
+    state: &State,
+    schedule: &[Choice],
+) -> Result<Box<State>, CheckError> {
+    let Some(choice) = schedule.last() else { return Ok(setting.initial()) };
+    let mut after = setting.after(state, *choice);
     match after.world.inconsistency.take() {
         None => Ok(after),
-        Some(error) => Err(error.into()),
+        Some(error) => {
+            Err(CheckError::Inconsistent { error, schedule: Schedule(schedule.to_vec()) })
+        }
     }
 }
 
@@ -89,7 +97,7 @@ pub(crate) fn keys(setting: &Setting<'_>, schedule: &Schedule) -> Result<Vec<Key
         if !state.choices.contains(choice) {
             return Err(CheckError::Schedule { step: index + 1, word: choice.to_string() });
         }
-        state = step(setting, &state, *choice)?;
+        state = step(setting, &state, &schedule.0[..=index])?;
         keys.push(state.key());
     }
     Ok(keys)

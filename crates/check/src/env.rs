@@ -9,8 +9,9 @@
 
 use crate::footprint::Footprint;
 use crate::key::{Key, extend};
-use crate::shadow::{CheckMode, CheckWorld, begin_revoking};
-use needless_model::addr::{CpuId, PageRange, Vpn};
+use crate::shadow::{CheckMode, CheckWorld, begin_call};
+use crate::unroll::Purpose;
+use needless_model::addr::{CpuId, Vpn};
 use needless_model::arch::Arch;
 use needless_model::env::{Context, Env, Learnt, Lock};
 use needless_model::event::EventKind;
@@ -19,7 +20,6 @@ use needless_model::machine::world::At;
 use needless_model::policy::Policies;
 use needless_model::site::Site;
 use needless_model::verdict::Verdict;
-use smallvec::SmallVec;
 use std::any::Any;
 use std::sync::Arc;
 
@@ -128,8 +128,8 @@ pub struct CheckEnv<'a> {
     /// A lock was just taken: the next step belongs to it. (Taking a lock commutes to the right
     /// with everything others can do, so nothing is missed.)
     took_lock: bool,
-    /// What the system call will take away, until it has its first lock.
-    revokes: SmallVec<[PageRange; 2]>,
+    /// What the system call is for, until it has its first lock.
+    purpose: Purpose,
     /// The locks that the step is about.
     locks: Footprint,
 }
@@ -171,7 +171,7 @@ impl<'a> CheckEnv<'a> {
             past: standing.past,
             checkpoints,
             took_lock: false,
-            revokes: SmallVec::new(),
+            purpose: Purpose::default(),
             locks: Footprint::default(),
         }
     }
@@ -264,9 +264,9 @@ impl<'a> CheckEnv<'a> {
         self.act(Site::HardwareWalk, |w, at| perform(w, at, way))
     }
 
-    /// The system call that comes next takes these pages away; it begins when it takes its first lock.
-    pub fn revokes(&mut self, ranges: SmallVec<[PageRange; 2]>) {
-        self.revokes = ranges;
+    /// A system call comes next; it begins when it takes its first lock.
+    pub fn begin_call(&mut self, purpose: Purpose) {
+        self.purpose = purpose;
     }
 
     /// Looks at the world as it is when a system call returns.
@@ -357,7 +357,7 @@ impl Env for CheckEnv<'_> {
 
     fn lock(&mut self, lock: Lock) {
         if self.told::<()>().is_some() {
-            self.revokes.clear();
+            self.purpose = Purpose::default();
             return;
         }
         self.pause(Next::Lock(lock));
@@ -366,10 +366,8 @@ impl Env for CheckEnv<'_> {
         }
         self.locks.lock(lock);
         self.world.ghost.locks.take(lock, self.context.thread.0);
-        let revokes = std::mem::take(&mut self.revokes);
-        if !revokes.is_empty() {
-            begin_revoking(self.world, self.context.at(Site::HardwareWalk), &revokes);
-        }
+        let purpose = std::mem::take(&mut self.purpose);
+        begin_call(self.world, self.context.at(Site::HardwareWalk), &purpose);
         self.learn(&());
         self.took_lock = true;
     }

@@ -22,6 +22,7 @@ use crate::trace::{StepTaken, trace};
 use crate::unroll::unroll;
 use needless_model::arch::TINY;
 use needless_model::kernels::{KernelRow, RowError};
+use needless_model::machine::world::Inconsistency;
 use needless_model::program::Program;
 use rayon::prelude::*;
 use std::collections::HashSet;
@@ -46,8 +47,13 @@ pub enum CheckError {
     #[error(transparent)]
     Expr(#[from] needless_model::program::ExprError),
     /// The model contradicts itself.
-    #[error("the model contradicts itself: {0}")]
-    Inconsistent(#[from] needless_model::machine::world::Inconsistency),
+    #[error("the model contradicts itself: {error}; `--replay {schedule}` shows the steps")]
+    Inconsistent {
+        /// How.
+        error: Inconsistency,
+        /// After which steps.
+        schedule: Schedule,
+    },
     /// A schedule that asks for what is not possible.
     #[error(
         "step {step} of the schedule, `{word}`, is not possible there: it belongs to another scenario, kernel row or version"
@@ -240,6 +246,9 @@ struct Explorer<'a> {
     seen: Keys,
     reached: Vec<Reached>,
     pools: Pools,
+    /// The first contradiction. A rule that is known to be wrong may lead to one as well as to a
+    /// violation, which says more.
+    inconsistent: Option<CheckError>,
 }
 
 /// What may follow a state.
@@ -257,13 +266,16 @@ struct Left {
     /// If every thread is done: which observations were made.
     end: Option<Vec<bool>>,
     successors: Vec<Successor>,
+    /// The first choice after which the model contradicts itself.
+    inconsistent: Option<(Choice, Inconsistency)>,
 }
 
 impl<'a> Explorer<'a> {
     fn new(setting: Setting<'a>, options: &'a Options<'a>) -> Explorer<'a> {
         let (seen, reached) = (HashSet::default(), Vec::new());
         let pools = Pools::default();
-        Explorer { setting, options, start: Instant::now(), seen, reached, pools }
+        let start = Instant::now();
+        Explorer { setting, options, start, seen, reached, pools, inconsistent: None }
     }
 
     /// With as many workers as asked for.
@@ -303,7 +315,10 @@ impl<'a> Explorer<'a> {
             frontier = next;
         }
         report.states = self.reached.len();
-        Ok(report)
+        match self.inconsistent.take() {
+            Some(error) if report.counterexample.is_none() => Err(error),
+            _ => Ok(report),
+        }
     }
 
     /// Takes the successors of `chunk` into the next level; true if one violates a property.
@@ -314,11 +329,15 @@ impl<'a> Explorer<'a> {
         report: &mut Report,
     ) -> Result<bool, CheckError> {
         let leave = |(number, state): (u32, Box<State>)| self.leave(number, &state);
-        let left: Result<Vec<Left>, CheckError> = match self.options.workers {
+        let left: Vec<Left> = match self.options.workers {
             1 => chunk.into_iter().map(leave).collect(),
             _ => chunk.into_par_iter().map(leave).collect(),
         };
-        for Left { number, end, successors } in left? {
+        for Left { number, end, successors, inconsistent } in left {
+            if let Some((choice, error)) = inconsistent.filter(|_| self.inconsistent.is_none()) {
+                let schedule = self.schedule(number, choice);
+                self.inconsistent = Some(CheckError::Inconsistent { error, schedule });
+            }
             if let Some(made) = end {
                 report.ends += 1;
                 report
@@ -347,7 +366,9 @@ impl<'a> Explorer<'a> {
         Ok(false)
     }
 
-    fn leave(&self, number: u32, state: &State) -> Result<Left, CheckError> {
+    /// What may follow a state. What follows a contradiction is of no interest.
+    fn leave(&self, number: u32, state: &State) -> Left {
+        let mut inconsistent = None;
         let end = state.is_end().then(|| self.options.watching.made(&state.world));
         let mut asleep = state.asleep.clone();
         let mut successors = Vec::with_capacity(state.choices.len());
@@ -356,8 +377,11 @@ impl<'a> Explorer<'a> {
                 continue;
             }
             let mut after = self.setting.after(state, choice);
-            if let Some(error) = after.world.inconsistency {
-                return Err(error.into());
+            if let Some(error) = after.world.inconsistency.take() {
+                inconsistent.get_or_insert((choice, error));
+                if after.world.ghost.violation.is_none() {
+                    continue;
+                }
             }
             let (key, exercised) = (after.key(), after.exercised());
             let taken = Taken { choice, footprint: after.footprint };
@@ -372,7 +396,7 @@ impl<'a> Explorer<'a> {
             }
             successors.push(Successor { choice, key, exercised, state });
         }
-        Ok(Left { number, end, successors })
+        Left { number, end, successors, inconsistent }
     }
 
     /// Looks at the bounds after each chunk.
@@ -392,21 +416,25 @@ impl<'a> Explorer<'a> {
     }
 
     /// The way to state `number`, and `last`.
-    fn counterexample(
-        &self,
-        mut number: u32,
-        last: Choice,
-        violation: Violation,
-    ) -> Result<Counterexample, CheckError> {
+    fn schedule(&self, mut number: u32, last: Choice) -> Schedule {
         let mut choices = vec![last];
         while number != 0 {
             choices.push(self.reached[number as usize].choice);
             number = self.reached[number as usize].parent;
         }
         choices.reverse();
-        let (steps, _) = trace(&self.setting, &choices)?;
-        let cpus = self.setting.cpus();
-        Ok(Counterexample { violation, steps, schedule: Schedule(choices), cpus })
+        Schedule(choices)
+    }
+
+    fn counterexample(
+        &self,
+        number: u32,
+        last: Choice,
+        violation: Violation,
+    ) -> Result<Counterexample, CheckError> {
+        let schedule = self.schedule(number, last);
+        let (steps, _) = trace(&self.setting, &schedule.0)?;
+        Ok(Counterexample { violation, steps, schedule, cpus: self.setting.cpus() })
     }
 }
 

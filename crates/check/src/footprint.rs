@@ -5,6 +5,7 @@ use crate::shadow::CheckWorld;
 use crate::shared::Shared;
 use crate::state::Choice;
 use needless_model::env::Lock;
+use needless_model::machine::world::World;
 use std::hash::Hash;
 
 const CPUS: u64 = 1;
@@ -64,17 +65,23 @@ impl Footprint {
     /// This, and what a step that led from one world to a copy of it looked at and changed there.
     #[must_use]
     pub fn and(mut self, before: &CheckWorld, after: &CheckWorld) -> Footprint {
-        for (index, (a, b)) in before.mms.iter().zip(&after.mms).enumerate() {
+        // Locks are noted where they are taken. What else the ghost state has is a step's own.
+        #[rustfmt::skip]
+        let World {
+            mms, cpus, tasks, frames, swap, tlbs, ghost,
+            policies: _, config: _, arch: _, log: _, inconsistency: _,
+        } = before;
+        for (index, (a, b)) in mms.iter().zip(&after.mms).enumerate() {
             self.part(bit(MMS, index), a, b);
         }
-        for (index, (a, b)) in before.tasks.iter().zip(&after.tasks).enumerate() {
+        for (index, (a, b)) in tasks.iter().zip(&after.tasks).enumerate() {
             self.part(bit(TASKS, index), a, b);
         }
-        self.part(CPUS, &before.cpus, &after.cpus);
-        self.part(SLOTS, &before.tlbs.slots, &after.tlbs.slots);
-        self.part(FRAMES, &before.frames, &after.frames);
-        self.part(SWAP, &before.swap, &after.swap);
-        self.part(PAGES, &before.ghost.pages, &after.ghost.pages);
+        self.part(CPUS, cpus, &after.cpus);
+        self.part(SLOTS, &tlbs.slots, &after.tlbs.slots);
+        self.part(FRAMES, frames, &after.frames);
+        self.part(SWAP, swap, &after.swap);
+        self.part(PAGES, &ghost.pages, &after.ghost.pages);
         self
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::access::written;
 use crate::property::{Property, Violation};
-use crate::shadow::{CheckWorld, end_revoking};
+use crate::shadow::{CheckWorld, end_giving_up, end_revoking};
 use crate::tlb::Entry;
 use needless_model::addr::{CpuId, PageRange, Pfn, Vpn};
 use needless_model::env::Lock;
@@ -126,6 +126,7 @@ pub fn protected(w: &mut CheckWorld, at: At, range: PageRange, prot: Option<Prot
 
 /// P5, when a system call that took pages away returned: no CPU may use a translation that it found.
 pub fn taken_away(w: &mut CheckWorld, at: At) {
+    end_giving_up(w, at);
     let found = end_revoking(w, at);
     if found.is_empty() {
         return;

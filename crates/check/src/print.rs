@@ -1,11 +1,12 @@
-//! A report in text: one column per CPU, one line per step, at most 100 columns wide.
+//! A report in text: one column per CPU, one line per step. The width of a format says how many
+//! columns it may take: `{report:80}`; without it they are 100.
 
 use crate::explore::{Bound, Counterexample, Report};
 use crate::property::{Property, Violation};
 use crate::trace::{PageState, StepTaken};
 use std::fmt;
 
-/// Most columns of a line, and those that the step's number takes.
+/// Most columns of a line, unless told otherwise, and those that the step's number takes.
 const WIDTH: usize = 100;
 const NUMBER: usize = 6;
 
@@ -17,7 +18,7 @@ impl fmt::Display for Report {
         let Report { states, ends, depth, exercised, counterexample, bound, observed } = self;
         writeln!(f, "{states} states, {ends} of them final, at most {depth} steps deep")?;
         if let Some(counterexample) = counterexample {
-            return write!(f, "\n{counterexample}");
+            return write!(f, "\n{counterexample:width$}", width = width(f));
         }
         if let Some(bound) = bound {
             writeln!(f, "INCONCLUSIVE: {bound}; nothing was violated so far")?;
@@ -53,8 +54,9 @@ impl fmt::Display for Bound {
 impl fmt::Display for Counterexample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Counterexample { violation, steps, schedule, cpus } = self;
-        writeln!(f, "{violation}\n")?;
-        write_steps(f, steps, Some(violation), *cpus)?;
+        let width = width(f);
+        writeln!(f, "{violation:width$}\n")?;
+        write_steps(f, steps, Some(violation), (*cpus, width))?;
         writeln!(f, "\nschedule: {schedule}")
     }
 }
@@ -62,10 +64,11 @@ impl fmt::Display for Counterexample {
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "VIOLATED  {}", self.property)?;
-        let mut column = WIDTH;
+        let width = width(f);
+        let mut column = width;
         for word in self.what.split(' ') {
             column += 1 + word.chars().count();
-            if column > WIDTH {
+            if column > width {
                 write!(f, "\n{:INDENT$}{word}", "")?;
                 column = INDENT + word.chars().count();
             } else {
@@ -76,14 +79,20 @@ impl fmt::Display for Violation {
     }
 }
 
-/// The steps, with what they did to the page of the violation (or to every page).
+/// Columns that a line may take.
+fn width(f: &fmt::Formatter<'_>) -> usize {
+    f.width().unwrap_or(WIDTH)
+}
+
+/// The steps, with what they did to the page of the violation (or to every page), for so many CPUs in
+/// so many columns.
 pub fn write_steps(
     f: &mut dyn fmt::Write,
     steps: &[StepTaken],
     violation: Option<&Violation>,
-    cpus: usize,
+    (cpus, width): (usize, usize),
 ) -> fmt::Result {
-    let column = (WIDTH - NUMBER) / cpus.max(1);
+    let column = (width.saturating_sub(NUMBER)) / cpus.max(1);
     let heads: String = (0..cpus).map(|cpu| format!("{:<column$}", format!("cpu{cpu}"))).collect();
     writeln!(f, "{:NUMBER$}{}", "", heads.trim_end())?;
     for (index, step) in steps.iter().enumerate() {
@@ -98,20 +107,20 @@ pub fn write_steps(
         let label = cut(&format!("  {}", step.label), column);
         writeln!(f, "{mark}{:>4} {:indent$}{label}", index + 1, "")?;
         for state in &step.changed {
-            write_state(f, state)?;
+            write_state(f, state, width)?;
         }
     }
     Ok(())
 }
 
 /// One line: the PTE, and what each CPU may use for the page.
-fn write_state(f: &mut dyn fmt::Write, state: &PageState) -> fmt::Result {
+fn write_state(f: &mut dyn fmt::Write, state: &PageState, width: usize) -> fmt::Result {
     let caches = state.cached.iter().enumerate().filter(|(_, entries)| !entries.is_empty());
     let caches: Vec<String> =
         caches.map(|(cpu, entries)| format!("cpu{cpu}: {}", entries.join(", "))).collect();
     let caches = if caches.is_empty() { "none".to_owned() } else { caches.join("; ") };
     let text = format!("| {}: PTE {} | TLBs may hold {caches}", state.page, state.pte);
-    writeln!(f, "{:NUMBER$}{}", "", cut(&text, WIDTH - NUMBER))
+    writeln!(f, "{:NUMBER$}{}", "", cut(&text, width.saturating_sub(NUMBER)))
 }
 
 /// `text`, at most `width` characters of it.

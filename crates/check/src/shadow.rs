@@ -8,6 +8,7 @@
 use crate::property::{Property, PropertySet, Violation};
 use crate::shared::Shared;
 use crate::tlb::MaySets;
+use crate::unroll::Purpose;
 use needless_model::addr::{CpuId, MmId, PageRange, Pfn, Vpn};
 use needless_model::env::Lock;
 use needless_model::event::EventKind;
@@ -81,6 +82,10 @@ pub struct Pages {
     fading: BTreeMap<(Vpn, Pfn), Fate>,
     /// By thread: the translations that its system call found and must have revoked when it returns.
     revoking: BTreeMap<u16, BTreeSet<(Vpn, Pfn)>>,
+    /// Pages that MADV_FREE gave up and nobody stored to since.
+    given_up: BTreeSet<Vpn>,
+    /// By thread: the pages that it is giving up. Stores may come before or after.
+    giving_up: BTreeMap<u16, PageRange>,
     /// Upper-level entries that CPUs may still hold although the table that they name left the
     /// tree: CPU, address space, the table's first page, its level; whether the table was freed.
     structures: BTreeMap<(CpuId, MmId, Vpn, u32), bool>,
@@ -146,11 +151,14 @@ impl Contents {
 
     /// A store to `page` through a translation to `frame`.
     pub fn store(&mut self, page: Vpn, frame: Pfn, value: Value) {
-        self.pages.frames.insert(frame, value);
-        match self.pages.fading.get(&(page, frame)).copied() {
-            None => _ = self.pages.last_store.insert(page, value),
-            Some(Some(to)) => _ = self.pages.last_store.insert(to, value),
-            Some(None) => {}
+        let pages = &mut *self.pages;
+        pages.frames.insert(frame, value);
+        let stored_to = pages.fading.get(&(page, frame)).copied().unwrap_or(Some(page));
+        if let Some(page) = stored_to {
+            pages.last_store.insert(page, value);
+            if pages.given_up.remove(&page) {
+                self.exercised.add(Property::NoLostWrite);
+            }
         }
     }
 
@@ -176,8 +184,26 @@ impl Contents {
     }
 }
 
-/// A system call of `at`'s thread begins to take `ranges` away.
-pub fn begin_revoking(w: &mut CheckWorld, at: At, ranges: &[PageRange]) {
+/// A system call of `at`'s thread begins.
+pub fn begin_call(w: &mut CheckWorld, at: At, purpose: &Purpose) {
+    if !purpose.revokes.is_empty() {
+        begin_revoking(w, at, &purpose.revokes);
+    }
+    if let Some(range) = purpose.gives_up {
+        w.ghost.pages.giving_up.insert(at.thread.0, range);
+    }
+}
+
+/// A system call of `at`'s thread returned: what it gave up may go, unless it is stored to from now.
+pub fn end_giving_up(w: &mut CheckWorld, at: At) {
+    if w.ghost.pages.giving_up.contains_key(&at.thread.0) {
+        let pages = &mut *w.ghost.pages;
+        let range = pages.giving_up.remove(&at.thread.0);
+        pages.given_up.extend(range.iter().flat_map(|range| range.iter()));
+    }
+}
+
+fn begin_revoking(w: &mut CheckWorld, at: At, ranges: &[PageRange]) {
     let taken = |page: Vpn| ranges.iter().any(|range| range.contains(page));
     let mut found: BTreeSet<(Vpn, Pfn)> =
         w.ghost.pages.fading.keys().filter(|(page, _)| taken(*page)).copied().collect();
@@ -214,7 +240,17 @@ impl Ghost for Contents {
         self.pages.frames.insert(frame, 0);
     }
 
-    fn copied(&mut self, from: Pfn, to: Pfn) {
+    /// A frame in use holds something.
+    fn copied(&mut self, page: Vpn, from: Pfn, to: Pfn) {
+        if !self.pages.frames.contains_key(&from) {
+            let what = format!(
+                "frame {}, which is copied for {}, was freed meanwhile",
+                from.0,
+                self.name(page)
+            );
+            let property = Property::NoUseAfterFree;
+            self.violation.get_or_insert(Violation { property, what, cpu: None, page });
+        }
         let value = self.load(from);
         self.note_move(value);
         self.pages.frames.insert(to, value);
@@ -233,13 +269,27 @@ impl Ghost for Contents {
     }
 
     fn discarded(&mut self, _: MmId, page: Vpn, frame: Option<Pfn>) {
-        self.pages.last_store.remove(&page);
-        self.pages.fading.extend(frame.map(|frame| ((page, frame), None)));
+        let pages = &mut *self.pages;
+        pages.last_store.remove(&page);
+        pages.given_up.remove(&page);
+        pages.fading.extend(frame.map(|frame| ((page, frame), None)));
+    }
+
+    /// Only what was stored before the advice may go.
+    fn dropped(&mut self, mm: MmId, page: Vpn, frame: Pfn) {
+        let giving_up = self.pages.giving_up.values().any(|range| range.contains(page));
+        if giving_up || self.pages.given_up.contains(&page) {
+            self.discarded(mm, page, Some(frame));
+        }
     }
 
     fn moved(&mut self, _: MmId, from: Vpn, to: Vpn, frame: Option<Pfn>) {
         if let Some(value) = self.pages.last_store.remove(&from) {
             self.pages.last_store.insert(to, value);
+        }
+        if self.pages.given_up.contains(&from) {
+            self.pages.given_up.remove(&from);
+            self.pages.given_up.insert(to);
         }
         self.pages.fading.extend(frame.map(|frame| ((from, frame), Some(to))));
     }
@@ -262,6 +312,13 @@ impl Ghost for Contents {
         for (_, freed) in entries.filter(|((_, m, p, l), _)| (*m, *p, *l) == (mm, page, level)) {
             *freed = true;
         }
+    }
+
+    fn table_missed(&mut self, cpu: CpuId, page: Vpn) {
+        let what =
+            format!("{cpu} sets the PTE of {} in a page table that was freed", self.name(page));
+        let property = Property::TableReuse;
+        self.violation.get_or_insert(Violation { property, what, cpu: Some(cpu), page });
     }
 
     fn structures_flushed(&mut self, cpu: CpuId, mm: MmId) {

@@ -16,6 +16,7 @@ use needless_model::arch::TINY;
 use needless_model::env::{Context, Lock};
 use needless_model::kernel::switch::switch_mm;
 use needless_model::kernels::KernelRow;
+use needless_model::machine::consistency::contradiction;
 use needless_model::machine::cpu::Cpu;
 use needless_model::machine::frames::Frames;
 use needless_model::machine::mm::Mm;
@@ -206,11 +207,19 @@ impl Setting<'_> {
         judge::state(&mut state.world);
         if state.is_end() {
             judge::end(&mut state.world);
+            self.check_counts(&mut state.world);
         } else if state.choices.is_empty() {
             let waiting = self.waiting(&state);
             judge::stuck(&mut state.world, &waiting);
         }
         state
+    }
+
+    /// Every thread is done: does the model agree with itself?
+    fn check_counts(&self, world: &mut CheckWorld) {
+        if let Some(what) = contradiction(world) {
+            world.impossible(self.context(0).at(Site::ExitMmap), &what);
+        }
     }
 
     /// What the threads that are not done wait for.
@@ -300,11 +309,18 @@ impl State {
         exercised
     }
 
-    /// 128 bits that stand for the state.
+    /// 128 bits that stand for the state. Whatever is left out is named: it is the same in all states of
+    /// an exploration, or follows from the rest.
     pub fn key(&self) -> Key {
-        let w = &self.world;
-        let standings: SmallVec<[Standing; 4]> = self.threads.iter().map(|t| t.standing).collect();
-        key_of(&(&w.mms, &w.cpus, &w.tasks, &w.frames, &w.swap, &w.tlbs, &w.ghost, standings))
+        let State { world, threads, choices: _, footprint: _, asleep: _ } = self;
+        #[rustfmt::skip]
+        let World {
+            mms, cpus, tasks, frames, swap, tlbs, ghost,
+            policies: _, config: _, arch: _, log: _, inconsistency: _,
+        } = world;
+        let standing = |Member { standing, log: _ }: &Member| *standing;
+        let standings: SmallVec<[Standing; 4]> = threads.iter().map(standing).collect();
+        key_of(&(mms, cpus, tasks, frames, swap, tlbs, ghost, standings))
     }
 }
 
@@ -359,3 +375,6 @@ pub fn lock_text(lock: Lock) -> String {
         Lock::Folio(frame) => format!("takes the folio lock of f{}", frame.0),
     }
 }
+
+#[cfg(test)]
+mod tests;

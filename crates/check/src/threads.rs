@@ -34,7 +34,7 @@ pub fn run(env: &mut CheckEnv<'_>, acts: &[Act], from: usize) {
 /// Does one action; false if the thread got a signal and is gone. That a system call fails is one of
 /// the things that may happen.
 fn perform(env: &mut CheckEnv<'_>, action: &Action) -> bool {
-    env.revokes(action.revokes());
+    env.begin_call(action.purpose());
     match action {
         Action::Access { page, store } => return access(env, *page, *store),
         Action::Barrier(barrier) => env.barrier(*barrier),

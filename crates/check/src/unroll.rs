@@ -38,6 +38,15 @@ pub enum Action {
     Switch(u64),
 }
 
+/// What a system call does to pages, as far as it can be told before it runs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Purpose {
+    /// It takes them away from whoever uses them.
+    pub revokes: SmallVec<[PageRange; 2]>,
+    /// What they hold is not needed any more, until they are stored to again.
+    pub gives_up: Option<PageRange>,
+}
+
 impl Action {
     /// The pages that it is about, if it is a call on some.
     const fn range(&self) -> Option<PageRange> {
@@ -51,15 +60,17 @@ impl Action {
         }
     }
 
-    /// The pages that it takes away from whoever uses them.
-    pub fn revokes(&self) -> SmallVec<[PageRange; 2]> {
-        match self {
+    /// What it is for.
+    pub fn purpose(&self) -> Purpose {
+        let (revokes, gives_up) = match self {
             Action::Unmap(range)
             | Action::Protect(range, Prot::None | Prot::Read)
-            | Action::Advise(range, Advice::DontNeed) => smallvec![*range],
-            Action::Remap(from, to) => smallvec![*from, PageRange::new(*to, from.pages())],
-            _ => SmallVec::new(),
-        }
+            | Action::Advise(range, Advice::DontNeed) => (smallvec![*range], None),
+            Action::Remap(from, to) => (smallvec![*from, PageRange::new(*to, from.pages())], None),
+            Action::Advise(range, Advice::Free) => (SmallVec::new(), Some(*range)),
+            _ => return Purpose::default(),
+        };
+        Purpose { revokes, gives_up }
     }
 }
 

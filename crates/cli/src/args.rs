@@ -12,14 +12,14 @@ use std::time::Duration;
     name = "needless",
     version,
     propagate_version = true,
-    disable_help_subcommand = true,
     before_help = "Examples:
-  needless compare cow-reuse -t live -t model:6.1 -t model:6.12   side by side
-  needless run cow-reuse -t model:5.10                            one target, every counter
-  needless explain cow-reuse -t model:6.12 --round 3              one round, event by event
-  needless stat -- sort -n numbers                                any program: faults, flushes, who interrupts whom
-  needless agree -t live                                          is the model right about this kernel?
-  needless doctor                                                 what can this machine show?"
+  needless compare cow-reuse -t live -t model:6.1   side by side
+  needless run cow-reuse -t model:5.10              one target, every counter
+  needless explain cow-reuse -t model:6.12          one round, event by event
+  needless stat -- sort -n numbers                  any program: who costs what
+  needless agree -t live                            is the model right here?
+  needless doctor                                   what can this machine show?
+  needless help run                                 how to use a verb"
 )]
 pub struct Cli {
     /// What to do.
@@ -37,15 +37,17 @@ pub enum Verb {
     #[command(before_help = "Examples:
   needless run cow-reuse                       on this kernel
   needless run cow-reuse -t model:6.1          in the model of Linux 6.1
-  needless run cow-reuse --set pages=8 --format json")]
+  needless run cow-reuse --set pages=8 --format json
+  needless scenario random 7 | needless run - -t model:6.12")]
     Run(RunArgs),
     /// Run a scenario on several targets and compare them event by event.
     #[command(before_help = "Examples:
-  needless compare cow-reuse                                      this kernel and every model row
+  needless compare cow-reuse                    this kernel and every model row
   needless compare cow-reuse -t live -t model:5.10 -t model:6.12
-  needless compare cow-reuse -t kernel:6.1 -t kernel:6.12,cpus=4   real kernels, booted under QEMU
+  needless compare cow-reuse -t kernel:6.1 -t kernel:6.12,cpus=4
+                                                real kernels, booted under QEMU
   needless compare cow-reuse -t model:6.12 -t model:6.12,reuse=page-count
-  needless compare cow-reuse -t live --expect                     exit status 1 if the model is wrong")]
+  needless compare cow-reuse -t live --expect   status 1 if the model is wrong")]
     Compare(CompareArgs),
     /// List the events of one round with kernel functions and verdicts.
     #[command(before_help = "Examples:
@@ -56,37 +58,40 @@ pub enum Verb {
     #[command(before_help = "Examples:
   needless agree -t live                       every built-in scenario
   needless agree -t live cow-reuse z_munmap_1  only these
-  needless agree -t live --random 2000         random ones, those of seeds 1 to 2000
+  needless agree -t live --random 2000         random ones, of seeds 1 to 2000
   needless agree -t live -t kernel:6.12 --random 500 --report agreement.md
+  needless agree -t kernel:6.1 -t kernel:7.3,cpus=3 --random 500 --jobs 2
+  needless agree -t live --random 2000 --seeds seeds.tsv   those that come next
   needless agree -t live --format json")]
     Agree(AgreeArgs),
     /// Explore every interleaving of a small scenario in the model and prove it safe.
     #[command(before_help = "Examples:
-  needless check pageout-read                        every kernel row that the litmus test names
-  needless check pageout-read -t model:5.10          one row, property by property
+  needless check pageout-read                        every row it names
+  needless check pageout-read -t model:5.10          property by property
   needless check pageout-read -t model:6.12,mutant=unmap-not-flushed
-                                                     a mutant, which must fail: the counterexample
+                                                     a mutant must fail: how
   needless check mprotect-reclaim -t model:7.3 --cpus 3
   needless check --catalogue                         every litmus test")]
     Check(CheckArgs),
     /// Run a command, or watch a process: its faults and flushes, and what of them was needless.
     #[command(before_help = "Examples:
-  needless stat -- sort -n numbers             a command, its threads and its children
-  needless stat -r 5 -- make -j2               five times: medians with their range
+  needless stat -- sort -n numbers             a command and all it starts
+  needless stat -r 5 -- make -j2               five times: medians, ranges
   needless stat -o stat.json --format json -- ./server
-  needless stat -p 1234                        a process that runs, until Ctrl-C
+  needless stat -p 1234                        a process, until Ctrl-C
   needless stat -p 1234 -- sleep 10            the same for ten seconds
   needless stat -a -- sleep 10                 everything on the machine")]
     Stat(StatArgs),
     /// Say what this machine can show and what would help.
     #[command(before_help = "Examples:
   needless doctor
+  needless doctor --clean                      undo what killed runs left behind
   needless doctor --format json")]
-    Doctor(FormatArgs),
+    Doctor(DoctorArgs),
     /// List, fetch or remove the real kernels that `kernel:` targets boot.
     #[command(before_help = "Examples:
   needless kernels list
-  needless kernels fetch                       those that the model has a row for
+  needless kernels fetch                       those with a model row
   needless kernels fetch 6.12 6.17             the newest build of each series
   needless kernels fetch 6.12.94+deb13         this build
   needless kernels remove 6.17")]
@@ -96,6 +101,7 @@ pub enum Verb {
   needless scenario list
   needless scenario show cow-reuse > mine.kdl
   needless scenario check mine.kdl
+  needless scenario random 7 | needless scenario check -
   needless scenario fmt --write mine.kdl")]
     Scenario(ScenarioArgs),
     /// List the kernel rows and the policies in which they differ.
@@ -104,15 +110,20 @@ pub enum Verb {
   needless policies --format json")]
     Policies(FormatArgs),
     /// Print a shell's completions.
-    #[command(hide = true, before_help = "Examples:\n  needless completions bash")]
+    #[command(before_help = "Examples:
+  needless completions bash > /etc/bash_completion.d/needless
+  needless completions zsh > ~/.zfunc/_needless
+  needless completions fish > ~/.config/fish/completions/needless.fish")]
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
     },
     /// Print the manual page, or write one page per verb into a directory.
-    #[command(hide = true, before_help = "Examples:\n  needless man | man -l -")]
+    #[command(before_help = "Examples:
+  needless man | man -l -
+  needless man /usr/local/share/man/man1       then: man needless-compare")]
     Man {
-        /// Where to write the pages.
+        /// An existing directory; without it the page of `needless` itself is printed.
         directory: Option<PathBuf>,
     },
 }
@@ -120,7 +131,7 @@ pub enum Verb {
 /// What every verb that runs a scenario takes.
 #[derive(Debug, Args)]
 pub struct ScenarioChoice {
-    /// A built-in scenario's name, or a file.
+    /// A built-in scenario's name, a file, or `-` for standard input.
     pub scenario: String,
     /// Set a parameter of the scenario (repeatable).
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = assignment)]
@@ -128,6 +139,14 @@ pub struct ScenarioChoice {
     /// Rounds that count, instead of the scenario's own number.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: Option<u32>,
+}
+
+/// How much memory runs of the model may take.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct MemoryArgs {
+    /// Give up when the process takes this much memory, in MiB (exit status 3); by default half of what is free.
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..))]
+    pub max_memory: Option<u64>,
 }
 
 /// How results are printed.
@@ -138,17 +157,30 @@ pub struct FormatArgs {
     pub format: Format,
 }
 
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Undo what killed runs left behind (swap space, settings, mounts) instead.
+    #[arg(long)]
+    pub clean: bool,
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
 /// Arguments of `run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
     #[command(flatten)]
     pub choice: ScenarioChoice,
-    /// Where to run it: live, kernel:6.12, kernel:6.12,cpus=4, model:6.12, model:6.12,mglru=off …
+    /// Where to run it: live, live,cpus=2,5, kernel:6.12, kernel:6.12,cpus=4, model:6.12,
+    /// model:6.12,mglru=off …
     #[arg(short, long, default_value = "live")]
     pub target: String,
     /// Write the events to a file, as JSON Lines.
     #[arg(long, value_name = "FILE")]
     pub events: Option<PathBuf>,
+    #[command(flatten)]
+    pub memory: MemoryArgs,
     #[command(flatten)]
     pub format: FormatArgs,
 }
@@ -168,6 +200,8 @@ pub struct CompareArgs {
     #[arg(long, value_name = "FILE")]
     pub events: Option<PathBuf>,
     #[command(flatten)]
+    pub memory: MemoryArgs,
+    #[command(flatten)]
     pub format: FormatArgs,
 }
 
@@ -183,6 +217,8 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub round: u32,
     #[command(flatten)]
+    pub memory: MemoryArgs,
+    #[command(flatten)]
     pub format: FormatArgs,
 }
 
@@ -192,7 +228,8 @@ pub struct AgreeArgs {
     /// A real kernel to hold the model against: live, kernel:6.12 … (repeatable).
     #[arg(short, long = "target", value_name = "TARGET", default_value = "live")]
     pub targets: Vec<String>,
-    /// Built-in scenarios or files; without any, and without --random: every built-in scenario.
+    /// Built-in scenarios, files, or `-` for standard input; without any, and without --random: every
+    /// built-in scenario.
     pub scenarios: Vec<String>,
     /// Every built-in scenario, beside the random ones.
     #[arg(long)]
@@ -206,6 +243,12 @@ pub struct AgreeArgs {
     /// The seed of the first random scenario; the next one has the next seed.
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,
+    /// Take the seeds that come next in this file, and note them there before they run: evidence.
+    #[arg(long, value_name = "FILE", conflicts_with = "seed")]
+    pub seeds: Option<PathBuf>,
+    /// Booted kernels that run side by side; the running kernel runs alone, before them.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub jobs: u8,
     /// Write the smallest scenario of every difference into this directory.
     #[arg(long, value_name = "DIR")]
     pub keep: Option<PathBuf>,
@@ -215,6 +258,8 @@ pub struct AgreeArgs {
     /// Rounds of each, instead of the scenario's own number.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: Option<u32>,
+    #[command(flatten)]
+    pub memory: MemoryArgs,
     #[command(flatten)]
     pub format: FormatArgs,
 }
@@ -243,7 +288,7 @@ pub enum KernelsVerb {
     },
     /// Fetch kernels from Debian's archive, with apt's signature checks.
     #[command(before_help = "Examples:
-  needless kernels fetch                  those that the model has a row for
+  needless kernels fetch                  those with a model row
   needless kernels fetch 6.12 6.17        the newest build of each series
   needless kernels fetch 6.12.94+deb13    this build
   needless kernels fetch 6.12/arm64       the same series for arm64")]
@@ -263,7 +308,8 @@ pub enum KernelsVerb {
 /// Arguments of `check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// A litmus test (`needless scenario list` shows them), a built-in scenario or a file.
+    /// A litmus test (`needless scenario list` shows them), a built-in scenario, a file, or `-` for
+    /// standard input.
     pub scenario: Option<String>,
     /// A model row (repeatable); without: those that the scenario's `litmus` node names.
     #[arg(short, long = "target", value_name = "TARGET", conflicts_with = "catalogue")]
@@ -347,24 +393,28 @@ pub enum ScenarioVerb {
     /// Print a scenario's text.
     #[command(before_help = "Examples:\n  needless scenario show cow-reuse > mine.kdl")]
     Show {
-        /// A built-in scenario's name, or a file.
+        /// A built-in scenario's name, a file, or `-` for standard input.
         scenario: String,
     },
     /// Print the random scenario that `needless agree --random` draws for a seed.
     #[command(before_help = "Examples:
   needless scenario random 1742 > random-1742.kdl
-  needless scenario random 1742 --kernel 5.10   of the operations that 5.10 has")]
+  needless scenario random 1742 --kernel 5.10   of the operations that 5.10 has
+  needless scenario random 1742 --cpus 3        as drawn for kernel:7.3,cpus=3")]
     Random {
         /// The seed.
         seed: u64,
         /// The kernel it is drawn for; older ones lack some operations.
         #[arg(long, value_name = "RELEASE", default_value = "7.3", value_parser = release)]
         kernel: (u32, u32),
+        /// The CPUs of the machine that it is drawn for; with fewer there is less company.
+        #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
+        cpus: u16,
     },
     /// Read scenarios and say what is wrong with them.
     #[command(before_help = "Examples:\n  needless scenario check mine.kdl --set pages=64")]
     Check {
-        /// Built-in scenarios' names, or files.
+        /// Built-in scenarios' names, files, or `-` for standard input.
         #[arg(required = true)]
         scenarios: Vec<String>,
         /// Set a parameter (repeatable).
@@ -376,7 +426,7 @@ pub enum ScenarioVerb {
   needless scenario fmt mine.kdl           print
   needless scenario fmt --write mine.kdl   change the file")]
     Fmt {
-        /// Built-in scenarios' names, or files.
+        /// Built-in scenarios' names, files, or `-` for standard input.
         #[arg(required = true)]
         scenarios: Vec<String>,
         /// Write the result back to the file.

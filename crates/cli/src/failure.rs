@@ -1,6 +1,6 @@
 //! Why the command could not do what it was asked, and the exit status that says so.
 
-use miette::Diagnostic;
+use miette::{Diagnostic, SourceSpan};
 use std::path::PathBuf;
 use thiserror::Error;
 
@@ -28,6 +28,17 @@ pub enum Failure {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Scenario(#[from] needless_scenario::ScenarioError),
+    /// A scenario that no kernel can run.
+    #[error("`{scenario}` is a bad scenario: {reason}")]
+    #[diagnostic(help(
+        "an operation fails as the scenario stands: see what it does to the pages before"
+    ))]
+    BadScenario {
+        /// Its name.
+        scenario: String,
+        /// Why.
+        reason: String,
+    },
     /// A target that does not exist.
     #[error("there is no target `{name}`")]
     #[diagnostic(help(
@@ -39,16 +50,20 @@ pub enum Failure {
         /// The model's rows.
         known: String,
     },
-    /// A model row that does not exist.
-    #[error("target `{name}`: {reason}")]
-    #[diagnostic(help(
-        "`needless policies` lists the rows, and the policies that options may set"
-    ))]
-    BadRow {
-        /// What was asked for.
-        name: String,
+    /// A target of which something is not understood.
+    #[error("{reason}")]
+    #[diagnostic(help("{help}"))]
+    BadTarget {
         /// What is wrong with it.
         reason: String,
+        /// The remedy.
+        help: String,
+        /// What was asked for.
+        #[source_code]
+        name: String,
+        /// Where in it.
+        #[label("here")]
+        at: SourceSpan,
     },
     /// A kernel that cannot be had.
     #[error(transparent)]
@@ -97,9 +112,14 @@ pub enum Failure {
     /// The reader of our output went away, which is no failure of ours.
     #[error("nobody reads the output any more")]
     ReaderGone,
-    /// Standard output.
-    #[error("cannot write to standard output: {0}")]
-    Output(std::io::Error),
+    /// Standard output, or standard error where a report goes there.
+    #[error("cannot write to {stream}: {source}")]
+    Stream {
+        /// Which.
+        stream: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
 }
 
 impl Failure {
@@ -107,22 +127,22 @@ impl Failure {
     pub fn status(&self) -> u8 {
         match self {
             Failure::Scenario(_)
+            | Failure::BadScenario { .. }
             | Failure::UnknownTarget { .. }
-            | Failure::BadRow { .. }
+            | Failure::BadTarget { .. }
             | Failure::NoSuchRound { .. }
             | Failure::Usage { .. } => USAGE,
             Failure::Target { status, .. } => *status,
             Failure::ReaderGone => EXPECTED,
-            Failure::Kernels(_) | Failure::File { .. } | Failure::Output(_) => OTHER,
+            Failure::Kernels(_) | Failure::File { .. } | Failure::Stream { .. } => OTHER,
         }
     }
-}
 
-impl From<std::io::Error> for Failure {
-    fn from(error: std::io::Error) -> Failure {
-        match error.kind() {
+    /// What a failed write to one of our own streams means.
+    pub fn of_stream(stream: &'static str, source: std::io::Error) -> Failure {
+        match source.kind() {
             std::io::ErrorKind::BrokenPipe => Failure::ReaderGone,
-            _ => Failure::Output(error),
+            _ => Failure::Stream { stream, source },
         }
     }
 }

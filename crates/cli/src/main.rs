@@ -4,14 +4,19 @@
 mod agree;
 mod args;
 mod failure;
+mod files;
+mod memory;
 mod output;
+mod runs;
+mod source;
+mod spool;
 mod targets;
 mod verbs;
 
 use args::{Cli, Verb};
 use clap::Parser;
 use failure::Failure;
-use output::Output;
+use output::{Output, tell_failure};
 use std::process::ExitCode;
 
 /// The checker copies small worlds all the time, which the system's allocator is slow at.
@@ -20,6 +25,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    files::survive_size_limits();
     let output = Output::new(cli.color);
     let outcome = match cli.verb {
         Verb::Run(args) => verbs::compare::run(&args, &output),
@@ -28,7 +34,7 @@ fn main() -> ExitCode {
         Verb::Agree(args) => verbs::agree::agree(&args, &output),
         Verb::Check(args) => verbs::check::check(&args, &output),
         Verb::Stat(args) => verbs::stat::stat(&args, &output),
-        Verb::Doctor(args) => verbs::doctor::doctor(args.format, &output),
+        Verb::Doctor(args) => verbs::doctor::doctor(&args, &output),
         Verb::Kernels(args) => verbs::kernels::kernels(&args.verb, &output),
         Verb::Scenario(args) => verbs::scenario::scenario(&args.verb, &output),
         Verb::Policies(args) => verbs::policies::policies(args.format, &output),
@@ -40,7 +46,7 @@ fn main() -> ExitCode {
         Err(Failure::ReaderGone) => ExitCode::SUCCESS,
         Err(failure) => {
             let status = failure.status();
-            eprintln!("{:?}", miette::Report::new(failure));
+            tell_failure(failure);
             ExitCode::from(status)
         }
     }

@@ -3,10 +3,14 @@
 use crate::args::Color;
 use crate::failure::Failure;
 use anstream::{AutoStream, ColorChoice};
+use miette::MietteHandlerOpts;
 use needless_report::Style;
 use std::io::{IsTerminal, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::os::fd::AsFd;
+use terminal_size::{Width, terminal_size_of};
+
+/// Columns that text fills at least and at most, whatever the terminal says.
+const WIDTHS: std::ops::RangeInclusive<u16> = 60..=200;
 
 /// Where and how to print.
 pub struct Output {
@@ -23,19 +27,23 @@ impl Output {
             Color::Never => ColorChoice::Never,
             Color::Auto => AutoStream::choice(&std::io::stdout()),
         };
-        let width = terminal_size::terminal_size().map_or(100, |(width, _)| width.0.clamp(60, 200));
         let color = !matches!(choice, ColorChoice::Never);
+        let width = width(&std::io::stdout());
         Output { style: Style { color, unicode: unicode(), width }, choice }
+    }
+
+    /// How results look that are printed by [`Output::beside`].
+    pub fn style_beside(&self) -> Style {
+        Style { width: width(&std::io::stderr()), ..self.style }
     }
 
     /// Prints a result.
     pub fn result(&self, text: &str) -> Result<(), Failure> {
         let mut out = AutoStream::new(std::io::stdout().lock(), self.choice);
-        out.write_all(text.as_bytes())?;
-        if !text.ends_with('\n') {
-            out.write_all(b"\n")?;
-        }
-        Ok(out.flush()?)
+        let end = if text.ends_with('\n') { "" } else { "\n" };
+        let written = out.write_all(text.as_bytes()).and_then(|()| out.write_all(end.as_bytes()));
+        let written = written.and_then(|()| out.flush());
+        written.map_err(|error| Failure::of_stream("standard output", error))
     }
 
     /// Prints a result where it does not mix with that of a command: on standard error.
@@ -45,7 +53,8 @@ impl Output {
             choice => choice,
         };
         let mut out = AutoStream::new(std::io::stderr().lock(), choice);
-        Ok(out.write_all(format!("\n{text}").as_bytes())?)
+        out.write_all(format!("\n{text}").as_bytes())
+            .map_err(|error| Failure::of_stream("standard error", error))
     }
 
     /// Prints a JSON document.
@@ -57,6 +66,31 @@ impl Output {
     pub fn next(&self, command: &str) -> Result<(), Failure> {
         self.result(&format!("\n{}", self.style.dim(format!("next: {command}"))))
     }
+}
+
+/// Says something to whoever watches. Where nobody can be told, the exit status has to do.
+pub fn tell(text: &str) {
+    let stderr = std::io::stderr();
+    let style = Style { width: width(&stderr), ..Style::PLAIN };
+    let _ = writeln!(&stderr, "{}", style.wrap(text, 4));
+}
+
+/// Says why the command failed, with the place and the remedy.
+pub fn tell_failure(failure: Failure) {
+    let stderr = std::io::stderr();
+    let columns = usize::from(width(&stderr));
+    let handler = MietteHandlerOpts::new().width(columns);
+    // It is set once, here.
+    let _ = miette::set_hook(Box::new(move |_| Box::new(handler.clone().build())));
+    let _ = writeln!(&stderr, "{:?}", miette::Report::new(failure));
+}
+
+/// Columns to fill: those of the terminal that `stream` is, else those that COLUMNS names, else 100.
+fn width(stream: &impl AsFd) -> u16 {
+    let terminal = terminal_size_of(stream).map(|(Width(columns), _)| columns);
+    let named = || std::env::var("COLUMNS").ok()?.parse().ok();
+    let known = terminal.or_else(named).filter(|columns| *columns > 0);
+    known.map_or(Style::PLAIN.width, |columns| columns.clamp(*WIDTHS.start(), *WIDTHS.end()))
 }
 
 /// Whether the locale's character set is UTF-8: the first of the three that is set decides.
@@ -109,89 +143,5 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.0.finish_and_clear();
-    }
-}
-
-/// Writes a file whole or not at all, readable by its owner only: events hold addresses. What is
-/// there and is no file (`/dev/stdout`, a pipe) is written to, not replaced.
-pub fn write_whole(
-    path: &Path,
-    write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
-) -> Result<(), Failure> {
-    let failure = |source| Failure::File { path: path.to_owned(), source };
-    if std::fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
-        let mut options = std::fs::OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        let mut out = options.open(path).map_err(failure)?;
-        return write(&mut out).map_err(failure);
-    }
-    let mut file = tempfile::NamedTempFile::new_in(folder(path)).map_err(failure)?;
-    let mut buffered = std::io::BufWriter::new(file.as_file_mut());
-    write(&mut buffered).and_then(|()| buffered.flush()).map_err(failure)?;
-    drop(buffered);
-    file.persist(path).map_err(|error| failure(error.error))?;
-    Ok(())
-}
-
-/// Whether [`write_whole`] could write there now, told before long work: it leaves nothing behind.
-pub fn can_write(path: &Path) -> Result<(), Failure> {
-    let failure = |source| Failure::File { path: path.to_owned(), source };
-    match std::fs::symlink_metadata(path) {
-        Ok(there) if there.is_dir() => Err(failure(std::io::ErrorKind::IsADirectory.into())),
-        // Opening a pipe would wait for its reader.
-        Ok(there) if !there.is_file() => Ok(()),
-        _ => tempfile::NamedTempFile::new_in(folder(path)).map(drop).map_err(failure),
-    }
-}
-
-fn folder(path: &Path) -> &Path {
-    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    folder.unwrap_or(Path::new("."))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn where_nothing_can_be_written_is_told_before() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path();
-        assert!(can_write(&path.join("report")).is_ok());
-        assert!(can_write(path).is_err() && can_write(&path.join("no/report")).is_err());
-        assert_eq!(std::fs::read_dir(path).unwrap().count(), 0, "nothing left behind");
-    }
-
-    #[test]
-    fn a_failed_write_leaves_the_old_file() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("events");
-        write_whole(&path, |out| out.write_all(b"old")).unwrap();
-        let failed = write_whole(&path, |out| {
-            out.write_all(b"ne")?;
-            Err(std::io::Error::other("disk full"))
-        });
-        assert!(matches!(failed, Err(Failure::File { .. })));
-        assert_eq!(std::fs::read(&path).unwrap(), b"old");
-        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "nothing left behind");
-    }
-
-    #[test]
-    fn what_is_no_file_is_not_replaced() {
-        let directory = tempfile::tempdir().unwrap();
-        let (path, link) = (directory.path().join("events"), directory.path().join("link"));
-        std::os::unix::fs::symlink(&path, &link).unwrap();
-        write_whole(&link, |out| out.write_all(b"x")).unwrap();
-        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
-        assert_eq!(std::fs::read(&path).unwrap(), b"x");
-    }
-
-    #[test]
-    fn the_file_is_the_owners_only() {
-        use std::os::unix::fs::PermissionsExt;
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("events");
-        write_whole(&path, |out| out.write_all(b"x")).unwrap();
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 }

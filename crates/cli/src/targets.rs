@@ -1,29 +1,34 @@
 //! Targets: where a scenario runs. The one file that knows the entry points of the model, of real
 //! kernels (live and booted) and of the scenario language.
 
-use crate::failure::{EVENTS_LOST, EXPECTED, Failure, NOT_PERMITTED, OTHER, UNSUPPORTED};
+use crate::failure::{
+    EVENTS_LOST, EXPECTED, Failure, INCONCLUSIVE, NOT_PERMITTED, OTHER, UNSUPPORTED,
+};
+use crate::output::tell;
+use crate::runs::{self, Modelled, Runs};
+use crate::source;
 use crate::verbs::policies::remark;
 use miette::Diagnostic;
-use needless_guest::{Arch, GuestError, KernelTarget};
-use needless_live::LiveOptions;
+use needless_guest::{Arch, GuestError, KernelTarget, kernels};
+use needless_live::{LiveError, LiveOptions, limits};
 use needless_model::account::{Account, EVENTS};
 use needless_model::kernels::KernelRow;
 use needless_model::policy::POLICIES;
-use needless_model::program::{Op, OpKind, Program};
+use needless_model::program::Program;
 use needless_model::run::{INSTRUCTIONS, TargetRun};
-use needless_model::sim::{self, SimOptions};
 use needless_report::compare::{Outcome, Ran, Target};
 use needless_report::doctor::{Check, State};
 use needless_report::steps::{self, Difference, Step};
 use needless_scenario::{Settings, builtin};
 use needless_watch::Missing;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// A target as it was asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Spec {
-    /// The running kernel.
-    Live,
+    /// The running kernel, on these CPUs; without any: on the quietest.
+    Live(Vec<u16>),
     /// A real kernel, booted for the purpose.
     Kernel(Box<KernelTarget>),
     /// A row of the model.
@@ -34,10 +39,19 @@ impl Spec {
     /// The target that `name` names.
     pub fn parse(name: &str) -> Result<Spec, Failure> {
         if name == "live" {
-            return Ok(Spec::Live);
+            return Ok(Spec::Live(Vec::new()));
+        }
+        if let Some(options) = name.strip_prefix("live,") {
+            return live_cpus(options).map(Spec::Live).map_err(|what| Failure::Usage {
+                message: format!("target `{name}`: {what}"),
+                help:
+                    "`-t live,cpus=2,5` runs the scenario's CPU 0 on CPU 2, and its CPU 1 on CPU 5"
+                        .to_owned(),
+            });
         }
         if let Some(kernel) = name.strip_prefix("kernel:") {
             let target = KernelTarget::parse(kernel).map_err(bad_kernel)?;
+            kernels::heard_of(&target).map_err(bad_kernel)?;
             return Ok(Spec::Kernel(Box::new(target)));
         }
         let unknown = || Failure::UnknownTarget {
@@ -45,13 +59,12 @@ impl Spec {
             known: KernelRow::names().join(", "),
         };
         let row = name.strip_prefix("model:").ok_or_else(unknown)?;
-        let bad = |error: needless_model::kernels::RowError| Failure::BadRow {
-            name: name.to_owned(),
-            reason: error.to_string(),
-        };
-        let row = KernelRow::parse(row).map_err(bad)?;
+        let row = KernelRow::parse(row).map_err(|error| {
+            let help = "`needless policies` lists the rows, and the policies that options may set";
+            bad_target("model:", row, &error, help.to_owned(), error.place(row))
+        })?;
         if let Some(wrong) = row.known_wrong() {
-            eprintln!("warning: {name} is a mutant, known to be wrong: {wrong}");
+            tell(&format!("warning: {name} is a mutant, known to be wrong: {wrong}"));
         }
         Ok(Spec::Model(Box::new(row)))
     }
@@ -64,41 +77,75 @@ impl Spec {
     /// The running kernel and every row of the model.
     pub fn all() -> Vec<Spec> {
         let rows = KernelRow::all().into_iter().map(|row| Spec::Model(Box::new(row)));
-        std::iter::once(Spec::Live).chain(rows).collect()
+        std::iter::once(Spec::Live(Vec::new())).chain(rows).collect()
     }
 
-    /// Refuses a program that only the model can run, if this is a real kernel.
-    pub fn refuse_model_only(&self, program: &Program) -> Result<(), Failure> {
-        match program.model_only() {
-            Some(text) if self.is_real() => Err(model_only(&text, &self.name())),
-            _ => Ok(()),
+    /// Refuses a program that only the model can run, if this is a real kernel, and CPUs that it
+    /// cannot run on.
+    pub fn refuse(&self, program: &Program) -> Result<(), Failure> {
+        if let Some(text) = program.model_only()
+            && self.is_real()
+        {
+            return Err(model_only(&text, &self.name()));
         }
+        let Spec::Live(cpus) = self else { return Ok(()) };
+        if cpus.is_empty() {
+            return Ok(());
+        }
+        needless_live::cpus::check_list(cpus, program).map_err(|error| Failure::Usage {
+            message: format!("target `{}`: {error}", self.name()),
+            help: error.help().map_or_else(String::new, |help| help.to_string()),
+        })
     }
 
     /// The name that names it.
     pub fn name(&self) -> String {
         match self {
-            Spec::Live => "live".to_owned(),
+            Spec::Live(cpus) if cpus.is_empty() => "live".to_owned(),
+            Spec::Live(cpus) => {
+                let cpus: Vec<String> = cpus.iter().map(u16::to_string).collect();
+                format!("live,cpus={}", cpus.join(","))
+            }
             Spec::Kernel(target) => format!("kernel:{target}"),
             Spec::Model(row) => format!("model:{}", row.name),
         }
     }
 
     /// Runs the program there; gives the result and the exit status that tells it.
-    pub fn target(&self, program: &Program) -> (Target, u8) {
+    pub fn target(&self, program: &Program, runs: &mut Runs<'_>) -> Result<(Target, u8), Failure> {
         let (outcome, status) = match self {
-            Spec::Live => live(program),
-            Spec::Kernel(target) => booted(program, target),
-            Spec::Model(row) => match model(program, row) {
-                Ok(run) => (Outcome::Ran(Box::new(Ran::model(program, run))), EXPECTED),
-                Err(reason) => (Outcome::Unavailable { reason, help: None }, UNSUPPORTED),
+            Spec::Live(cpus) => live(program, cpus, runs)?,
+            Spec::Kernel(target) => booted(program, target, runs)?,
+            Spec::Model(row) => match runs.run(program, row) {
+                Ok(Modelled { run, account }) => {
+                    let ran = Ran { run, account, reference: None };
+                    (Outcome::Ran(Box::new(ran)), EXPECTED)
+                }
+                Err(error) => {
+                    let status = runs.status(program, row, &error)?;
+                    let (reason, help) = (error.to_string(), runs::help(&error));
+                    (Outcome::Unavailable { reason, help }, status)
+                }
             },
         };
         let remark = match self {
-            Spec::Live | Spec::Kernel(_) => None,
+            Spec::Live(_) | Spec::Kernel(_) => None,
             Spec::Model(row) => remark(row),
         };
-        (Target { name: self.name(), remark, outcome }, status)
+        Ok((Target { name: self.name(), remark, outcome }, status))
+    }
+}
+
+/// The CPUs that `cpus=2,5` names.
+fn live_cpus(options: &str) -> Result<Vec<u16>, String> {
+    let list = options
+        .strip_prefix("cpus=")
+        .ok_or_else(|| format!("`{options}` is no option of `live`, which has `cpus=` alone"))?;
+    let number = |word: &str| word.parse().map_err(|_| format!("`{word}` is no CPU's number"));
+    let cpus: Vec<u16> = list.split(',').map(number).collect::<Result<_, _>>()?;
+    match needless_live::cpus::twice(&cpus) {
+        Some(twice) => Err(format!("CPU {twice} is named twice; each is another CPU")),
+        None => Ok(cpus),
     }
 }
 
@@ -114,27 +161,32 @@ fn model_only(text: &str, target: &str) -> Failure {
     }
 }
 
-/// A program in a row of the model.
-pub fn model(program: &Program, row: &KernelRow) -> Result<TargetRun, String> {
-    sim::run(program, row, &SimOptions::default()).map_err(|error| error.to_string())
-}
-
 /// A program on the running kernel.
-fn live(program: &Program) -> (Outcome, u8) {
-    match needless_live::run(program, &LiveOptions::default()) {
+fn live(program: &Program, cpus: &[u16], runs: &mut Runs<'_>) -> Result<(Outcome, u8), Failure> {
+    let options = LiveOptions { cpus: cpus.to_vec(), ..LiveOptions::default() };
+    match needless_live::run(program, &options) {
         Ok(run) => {
             let status = standing(&run, blind_status);
-            against_model(program, run, status)
+            against_model(program, run, status, runs)
         }
         Err(error) => {
+            if let LiveError::ProgramFailed(failure) = &error {
+                let (row, _) = row_of(Some(&needless_live::release()));
+                let bad = failure.is_the_programs() && runs.is_bad(program, &row);
+                refuse_bad(program, bad, &error)?;
+            }
             let (help, status) = (error.help().map(|help| help.to_string()), error.exit_status());
-            (Outcome::Unavailable { reason: error.to_string(), help }, status)
+            Ok((Outcome::Unavailable { reason: error.to_string(), help }, status))
         }
     }
 }
 
 /// A program on a kernel that is booted for it.
-fn booted(program: &Program, target: &KernelTarget) -> (Outcome, u8) {
+fn booted(
+    program: &Program,
+    target: &KernelTarget,
+    runs: &mut Runs<'_>,
+) -> Result<(Outcome, u8), Failure> {
     let programs = std::slice::from_ref(program);
     let results = needless_guest::run_batch(&target.kernel, &target.options, programs, &|_| {});
     let result =
@@ -143,30 +195,87 @@ fn booted(program: &Program, target: &KernelTarget) -> (Outcome, u8) {
         Ok(run) => {
             let counted = !run.unseen.contains_key(INSTRUCTIONS);
             match (standing(&run, || UNSUPPORTED), target.arch()) {
-                (status, Arch::X86_64) => against_model(program, run, status),
+                (status, Arch::X86_64) => against_model(program, run, status, runs),
                 // Faults in all are the rest of what there is.
-                (EXPECTED, Arch::Arm64) if !counted => {
-                    (Outcome::Ran(Box::new(Ran::alone(program, run))), UNSUPPORTED)
-                }
+                (EXPECTED, Arch::Arm64) if !counted => Ok((alone(program, run, runs), UNSUPPORTED)),
                 // The model has no rows for it.
-                (status, Arch::Arm64) => (Outcome::Ran(Box::new(Ran::alone(program, run))), status),
+                (status, Arch::Arm64) => Ok((alone(program, run, runs), status)),
             }
         }
         Err(error) => {
+            if let GuestError::ProgramFailed(failure) = &error {
+                let (row, _) = row_of(Some(&target.kernel));
+                let bad = failure.is_the_programs() && runs.is_bad(program, &row);
+                refuse_bad(program, bad, &error)?;
+            }
             let (help, status) = (error.help().map(|help| help.to_string()), error.exit_status());
-            (Outcome::Unavailable { reason: error.to_string(), help }, status)
+            Ok((Outcome::Unavailable { reason: error.to_string(), help }, status))
         }
     }
+}
+
+/// Refuses a program that failed on a real kernel and fails on every kernel.
+fn refuse_bad(program: &Program, bad: bool, error: &impl ToString) -> Result<(), Failure> {
+    if !bad {
+        return Ok(());
+    }
+    Err(Failure::BadScenario { scenario: program.name.clone(), reason: error.to_string() })
+}
+
+/// A real run that is held against nothing.
+fn alone(program: &Program, run: TargetRun, runs: &mut Runs<'_>) -> Outcome {
+    spool(&run, runs);
+    finished(Ran::alone(program, run), runs)
+}
+
+/// Writes a real run's events to where they are to go.
+fn spool(run: &TargetRun, runs: &mut Runs<'_>) {
+    if let Some(spool) = &mut runs.events {
+        run.rounds.iter().for_each(|round| spool.round(&run.target, round));
+    }
+}
+
+/// A real run that is accounted for: its events are kept only for `explain`.
+fn finished(mut ran: Ran, runs: &Runs<'_>) -> Outcome {
+    if runs.keep.round.is_none() {
+        ran.forget_events();
+    }
+    Outcome::Ran(Box::new(ran))
 }
 
 fn nothing_ran() -> GuestError {
     GuestError::Confused { what: "gave no result".to_owned() }
 }
 
-/// A target that is not understood, as a failure of the command line.
+/// A kernel that is not understood, as a failure of the command line.
 fn bad_kernel(error: GuestError) -> Failure {
     let help = error.help().map_or_else(String::new, |help| help.to_string());
-    Failure::Usage { message: error.to_string(), help }
+    match &error {
+        GuestError::BadTarget { text, what, at } => {
+            bad_target("kernel:", text, what, help, at.clone())
+        }
+        _ => Failure::Usage { message: error.to_string(), help },
+    }
+}
+
+/// A target with a mistake at `at` behind its prefix.
+fn bad_target(
+    prefix: &str,
+    text: &str,
+    reason: &impl ToString,
+    help: String,
+    at: Range<usize>,
+) -> Failure {
+    let name = format!("{prefix}{text}");
+    // What is missing is missing behind a comma.
+    let start = at.start - usize::from(at.is_empty() && at.start > 0);
+    let at = (start + prefix.len()..at.end + prefix.len()).into();
+    Failure::BadTarget {
+        reason: format!("target `{name}`: {}", reason.to_string()),
+        help,
+        name,
+        at,
+    }
 }
 
 /// The exit status that tells how a real run went; `blind` gives that of a run without events.
@@ -181,16 +290,23 @@ fn standing(run: &TargetRun, blind: impl FnOnce() -> u8) -> u8 {
 
 /// A real run with its exit status, held against the model's row for its release or the nearest
 /// older one.
-fn against_model(program: &Program, run: TargetRun, status: u8) -> (Outcome, u8) {
+fn against_model(
+    program: &Program,
+    run: TargetRun,
+    status: u8,
+    runs: &mut Runs<'_>,
+) -> Result<(Outcome, u8), Failure> {
     let (row, own_row) = row_of_run(&run);
-    match model(program, &row) {
-        Ok(model) => {
-            let ran = Ran::real(program, run, &model, own_row);
-            (Outcome::Ran(Box::new(ran)), status)
+    match runs.reference(program, &row) {
+        Ok(Modelled { run: model, account }) => {
+            spool(&run, runs);
+            let ran = Ran::against(program, run, &model, account, own_row);
+            Ok((finished(ran, runs), status))
         }
         Err(error) => {
             let reason = format!("it ran there, but model:{} cannot run it: {error}", row.name);
-            (Outcome::Unavailable { reason, help: None }, OTHER)
+            let status = if error.is_a_bound() { INCONCLUSIVE } else { OTHER };
+            Ok((Outcome::Unavailable { reason, help: runs::help(&error) }, status))
         }
     }
 }
@@ -224,16 +340,21 @@ pub fn row_of(release: Option<&str>) -> (KernelRow, bool) {
 }
 
 /// What explains each step from one model row to the next, in the order of the targets.
-pub fn steps(program: &Program, specs: &[Spec], targets: &[Target]) -> Vec<Step> {
+pub fn steps(
+    program: &Program,
+    specs: &[Spec],
+    targets: &[Target],
+    runs: &mut Runs<'_>,
+) -> Vec<Step> {
     let rows: Vec<(&KernelRow, &Target, &Account)> = specs
         .iter()
         .zip(targets)
         .filter_map(|(spec, target)| match spec {
             Spec::Model(row) => Some((row.as_ref(), target, &target.ran()?.account)),
-            Spec::Live | Spec::Kernel(_) => None,
+            Spec::Live(_) | Spec::Kernel(_) => None,
         })
         .collect();
-    let step = |pair: &[(&KernelRow, &Target, &Account)]| {
+    let mut step = |pair: &[(&KernelRow, &Target, &Account)]| {
         let [(from, before, old), (to, after, new)] = pair else { return None };
         let (numbers, differences) = differences(from, to);
         let run_with = |changed: &[usize]| {
@@ -241,11 +362,11 @@ pub fn steps(program: &Program, specs: &[Spec], targets: &[Target]) -> Vec<Step>
             for &at in changed {
                 row.policies = row.policies.with_one_from(&to.policies, numbers[at]);
             }
-            model(program, &row).ok().map(|run| Account::of(program, &run))
+            runs.kinds(program, &row).ok()
         };
         Some(steps::explain((&before.name, old), (&after.name, new), &differences, run_with))
     };
-    rows.windows(2).filter_map(step).collect()
+    rows.windows(2).filter_map(&mut step).collect()
 }
 
 /// The policies in which two rows differ: their numbers, and what they are.
@@ -267,24 +388,7 @@ pub fn program(
     rounds: Option<u32>,
 ) -> Result<Program, Failure> {
     let settings: Settings = settings.iter().cloned().collect();
-    let mut program = needless_scenario::compile(&needless_scenario::load(name)?, &settings)?;
-    if let (Some(rounds), Some(first)) = (rounds, program.threads.first_mut()) {
-        set_rounds(&mut first.body, rounds);
-    }
-    Ok(program)
-}
-
-/// Sets the number of rounds that count; they are the first thread's, wherever they stand.
-fn set_rounds(body: &mut [Op], rounds: u32) {
-    for op in body {
-        match &mut op.kind {
-            OpKind::Rounds { count, .. } => *count = rounds,
-            OpKind::Repeat { body, .. }
-            | OpKind::ForEach { body, .. }
-            | OpKind::Measure { body } => set_rounds(body, rounds),
-            _ => {}
-        }
-    }
+    Ok(needless_scenario::rehearsed(&source::load(name)?, &settings, rounds)?.0)
 }
 
 /// The names of the built-in scenarios.
@@ -304,6 +408,10 @@ pub fn checks() -> Vec<Check> {
         found: check.detail,
         help: check.remedy,
     };
+    if !limits::has_proc() {
+        let (found, help) = (limits::NO_PROC.0.to_owned(), Some(limits::NO_PROC.1.to_owned()));
+        return vec![Check { name: "proc".to_owned(), state: State::Missing, found, help }];
+    }
     let mut checks: Vec<Check> = needless_live::doctor().into_iter().map(check).collect();
     let last = checks.len().saturating_sub(1);
     checks.insert(last, watching());

@@ -241,6 +241,28 @@ fn what_only_the_model_runs_is_refused_elsewhere() {
 }
 
 #[test]
+fn bad_lists_of_cpus_are_usage_errors_with_a_remedy() {
+    let told = |target: &str| {
+        let message = stderr_of_status(&["run", "cow-reuse", "-t", target], 2);
+        let words = message.split_whitespace().filter(|word| *word != "│");
+        words.collect::<Vec<_>>().join(" ")
+    };
+    for (target, what, remedy) in [
+        ("live,cpus=1,1", "CPU 1 is named twice", "cpus=2,5"),
+        ("live,cpus=0,x", "`x` is no CPU's number", "cpus=2,5"),
+        ("live,cpus=", "`` is no CPU's number", "cpus=2,5"),
+        ("live,rings=4", "`rings=4` is no option of `live`", "cpus=2,5"),
+        ("live,cpus=0,60000", "CPU 60000 is not online", "CPUs that can be used here: 0"),
+        ("live,cpus=0", "names 1; `cow-reuse` needs 2", "CPUs that can be used here: 0"),
+    ] {
+        let message = told(target);
+        assert!(message.contains(what) && message.contains(remedy), "{target}: {message}");
+    }
+    stderr_of_status(&["agree", "-t", "live,cpus=0,60000", "cow-reuse"], 2);
+    stderr_of_status(&["explain", "cow-reuse", "-t", "live,cpus=0"], 2);
+}
+
+#[test]
 fn colour_is_off_in_a_pipe_and_on_when_forced() {
     let args = ["compare", "cow-reuse", "-t", "model:6.12"];
     assert!(!stdout(&args).contains('\u{1b}'));
@@ -279,7 +301,28 @@ fn completions_and_manual_pages_are_made() {
     assert!(stdout(&["man"]).contains(".TH needless 1"));
     let directory = tempfile::tempdir().unwrap();
     stdout(&["man", directory.path().to_str().unwrap()]);
-    assert!(directory.path().join("needless-compare.1").exists());
+    for page in ["needless", "needless-compare", "needless-completions", "needless-kernels-fetch"] {
+        let text = std::fs::read_to_string(directory.path().join(format!("{page}.1"))).unwrap();
+        assert!(text.contains(&format!(".TH {page} 1")), "{text}");
+        let example = page.replace('-', " ").replace(' ', "\\ ");
+        let example = [page.replace('-', " "), example];
+        let (_, examples) = text.split_once(".SH EXAMPLES").unwrap();
+        assert!(example.iter().any(|words| examples.contains(words)), "{page}: {examples}");
+    }
+}
+
+#[test]
+fn what_explains_the_command_is_shown() {
+    let help = stdout(&["--help"]);
+    for verb in ["completions", "man", "help"] {
+        assert!(help.lines().any(|line| line.trim_start().starts_with(verb)), "{verb}: {help}");
+    }
+    assert_eq!(stdout(&["help", "run"]), stdout(&["run", "--help"]));
+    assert_eq!(stdout(&["help"]), help);
+    let readme = include_str!("../../../README.md");
+    for told in ["needless help", "needless man", "needless completions", "violation (`check`)"] {
+        assert!(readme.contains(told), "{told}");
+    }
 }
 
 #[test]

@@ -73,7 +73,8 @@ fn compare(
     }
     let (real, model) = (Account::of(program, run), Account::of(program, model));
     let mut differences: BTreeMap<(String, String), u32> = BTreeMap::new();
-    for (real, model) in real.rounds.iter().zip(&model.rounds) {
+    let rounds = (0..real.total).map_while(|at| Some((real.round(at)?, model.round(at)?)));
+    for (real, model) in rounds {
         let pair = (text(real), text(model));
         if pair.0 != pair.1 {
             *differences.entry(pair).or_default() += 1;

@@ -9,6 +9,7 @@
 use crate::cache::{Cache, at};
 use crate::error::FetchError;
 use crate::platform::Arch;
+use crate::watched;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -63,8 +64,9 @@ impl Apt {
 
     /// Brings the lists up to date; gives what apt complains of.
     pub fn update(&self) -> Result<String, FetchError> {
-        let output = run(self.command("apt-get").args(["update", "-q"]))?;
-        Ok(complaints(&output))
+        let mut command = self.command("apt-get");
+        let updated = watched::run(command.args(["update", "-q"]), &self.folder);
+        Ok(complaints(&updated.inspect_err(|_| self.clean())?))
     }
 
     /// Whether there are lists, of whatever age.
@@ -96,8 +98,10 @@ impl Apt {
         fs::create_dir(&folder).map_err(at(&folder))?;
         give_to_apt(&folder);
         let mut command = self.command("apt-get");
-        let output = run(command.current_dir(&folder).args(["download", "-q"]).args(packages))?;
+        command.current_dir(&folder).args(["download", "-q"]).args(packages);
+        let output = watched::run(&mut command, &self.folder).inspect_err(|_| self.clean())?;
         if !output.status.success() {
+            self.clean();
             return Err(FetchError::Download { detail: complaints(&output) });
         }
         let entries = fs::read_dir(&folder).map_err(at(&folder))?;
@@ -106,9 +110,13 @@ impl Apt {
         Ok(files)
     }
 
-    /// Forgets what was downloaded, now or by a fetch that was interrupted.
+    /// Forgets what was downloaded, in part or whole, now or by a fetch that was interrupted.
     pub fn clean(&self) {
         let _ = fs::remove_dir_all(self.folder.join("download"));
+        let parts = fs::read_dir(self.folder.join("lists/partial")).into_iter().flatten().flatten();
+        for part in parts {
+            let _ = fs::remove_file(part.path());
+        }
     }
 
     fn write(&self, name: &str, text: &str) -> Result<(), FetchError> {

@@ -55,7 +55,7 @@ impl Batch {
             None if self.crashes > MOST_CRASHES => {
                 let what =
                     format!("ended {} times in this batch and is not booted again", self.crashes);
-                return Err(GuestError::Stopped { what, console: String::new() });
+                return Err(GuestError::stopped(what, String::new()));
             }
             none => none.insert(Guest::boot(&self.kernel, &self.options)?),
         };

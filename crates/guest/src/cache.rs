@@ -6,9 +6,16 @@
 
 use crate::error::FetchError;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+
+/// What lies in the cache and in a kernel's folder.
+const KERNELS: &str = "kernels";
+const IMAGE: &str = "vmlinuz";
+const MODULES: &str = "modules";
+const MANIFEST: &str = "manifest.json";
 
 /// The folder that everything of this crate lies in.
 pub struct Cache {
@@ -26,6 +33,10 @@ pub struct Manifest {
     pub packages: Vec<Package>,
     /// File names in `modules/`, in the order in which they have to be loaded.
     pub modules: Vec<String>,
+    /// XXH3-128 of every file by its place in the folder, in hexadecimal. Empty for kernels that were
+    /// fetched before there were hashes.
+    #[serde(default)]
+    pub hashes: BTreeMap<String, String>,
 }
 
 /// A package in one version.
@@ -56,12 +67,32 @@ impl Manifest {
 impl Kernel {
     /// The kernel's image.
     pub fn image(&self) -> PathBuf {
-        self.folder.join("vmlinuz")
+        self.folder.join(IMAGE)
     }
 
     /// Its modules, in the order in which they have to be loaded.
     pub fn modules(&self) -> impl Iterator<Item = PathBuf> {
-        self.manifest.modules.iter().map(|name| self.folder.join("modules").join(name))
+        self.manifest.modules.iter().map(|name| self.folder.join(MODULES).join(name))
+    }
+
+    /// Whether it can be found out that it was damaged.
+    pub fn is_checkable(&self) -> bool {
+        !self.manifest.hashes.is_empty()
+    }
+
+    /// Reads every file and compares it with what was fetched; a kernel without hashes is believed.
+    /// A damaged image would boot into silence.
+    pub fn check(&self) -> Result<(), FetchError> {
+        for (place, known) in &self.manifest.hashes {
+            let file = self.folder.join(place);
+            let what = match fs::read(&file) {
+                Ok(bytes) if hash(&bytes) == *known => continue,
+                Ok(_) => "it is not what was fetched".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            return Err(FetchError::Damaged { name: self.manifest.name.clone(), file, what });
+        }
+        Ok(())
     }
 
     /// The folder that holds it.
@@ -73,10 +104,11 @@ impl Kernel {
 impl Cache {
     /// The user's cache.
     pub fn open() -> Result<Cache, FetchError> {
-        let set =
-            |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let base = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
-        Ok(Cache { root: base.ok_or(FetchError::NoCache)?.join("needless") })
+        let base = match named("XDG_CACHE_HOME")? {
+            Some(cache) => cache,
+            None => named("HOME")?.ok_or(FetchError::NoCache)?.join(".cache"),
+        };
+        Ok(Cache { root: base.join("needless") })
     }
 
     /// A folder of the cache, made if it is missing.
@@ -88,7 +120,7 @@ impl Cache {
 
     /// The kernels that are there, in the order of their names.
     pub fn kernels(&self) -> Vec<Kernel> {
-        let entries = fs::read_dir(self.root.join("kernels")).into_iter().flatten().flatten();
+        let entries = fs::read_dir(self.root.join(KERNELS)).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
         let names = names.map(|folder| folder.replace('_', "/"));
         let mut kernels: Vec<Kernel> = names.filter_map(|name| self.kernel(&name)).collect();
@@ -101,10 +133,12 @@ impl Cache {
         if !crate::options::names_a_kernel(name) {
             return None;
         }
-        let folder = self.root.join("kernels").join(folder_name(name));
-        let text = fs::read_to_string(folder.join("manifest.json")).ok()?;
+        let folder = self.root.join(KERNELS).join(folder_name(name));
+        let text = fs::read_to_string(folder.join(MANIFEST)).ok()?;
         let manifest: Manifest = serde_json::from_str(&text).ok()?;
-        (manifest.name == name).then_some(Kernel { manifest, folder })
+        let inside = manifest.modules.iter().all(|module| is_file_name(module))
+            && manifest.hashes.keys().all(|place| is_place(place));
+        (manifest.name == name && inside).then_some(Kernel { manifest, folder })
     }
 
     /// What is there, in a sentence.
@@ -117,55 +151,85 @@ impl Cache {
         }
     }
 
-    /// Keeps a kernel: its image, its modules by file name, and its manifest.
+    /// Keeps a kernel: its image, its modules by file name, and its manifest with their hashes.
     pub fn keep(
         &self,
-        manifest: &Manifest,
+        mut manifest: Manifest,
         image: &[u8],
         modules: &[(String, Vec<u8>)],
     ) -> Result<Kernel, FetchError> {
-        let kernels = self.folder("kernels")?;
+        let kernels = self.folder(KERNELS)?;
         // Not a kernel's name, so nobody takes it for one; removed when it is dropped.
         let staging = tempfile::Builder::new().prefix(".new-").tempdir_in(&kernels);
         let staging = staging.map_err(at(&kernels))?;
-        let write = |name: &str, bytes: &[u8]| {
+        let mut write = |name: &str, bytes: &[u8]| {
             let path = staging.path().join(name);
+            manifest.hashes.insert(name.to_owned(), hash(bytes));
             fs::write(&path, bytes).map_err(at(&path))
         };
-        write("vmlinuz", image)?;
-        let folder = staging.path().join("modules");
+        write(IMAGE, image)?;
+        let folder = staging.path().join(MODULES);
         fs::create_dir(&folder).map_err(at(&folder))?;
         for (name, bytes) in modules {
-            write(&format!("modules/{name}"), bytes)?;
+            write(&format!("{MODULES}/{name}"), bytes)?;
         }
-        let text = serde_json::to_vec_pretty(manifest).map_err(io::Error::other);
-        write("manifest.json", &text.map_err(at(staging.path()))?)?;
+        let text = serde_json::to_vec_pretty(&manifest).map_err(io::Error::other);
+        let path = staging.path().join(MANIFEST);
+        text.and_then(|text| fs::write(&path, text)).map_err(at(&path))?;
         let place = kernels.join(folder_name(&manifest.name));
         let _ = fs::remove_dir_all(&place);
         fs::rename(staging.path(), &place).map_err(at(&place))?;
-        Ok(Kernel { manifest: manifest.clone(), folder: place })
+        Ok(Kernel { manifest, folder: place })
     }
 
-    /// Removes a kernel.
+    /// Removes a kernel, or what is left of one.
     pub fn remove(&self, name: &str) -> Result<(), FetchError> {
-        let Some(kernel) = self.kernel(name) else {
+        let folder = self.root.join(KERNELS).join(folder_name(name));
+        if !crate::options::names_a_kernel(name) || !folder.is_dir() {
             return Err(FetchError::NotCached { name: name.to_owned(), cached: self.inventory() });
-        };
+        }
         // Without its manifest the folder is no kernel any more, whatever happens next.
-        let manifest = kernel.folder.join("manifest.json");
-        fs::remove_file(&manifest).map_err(at(&manifest))?;
-        fs::remove_dir_all(&kernel.folder).map_err(at(&kernel.folder))
+        let manifest = folder.join(MANIFEST);
+        match fs::remove_file(&manifest) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(&manifest)(error))?,
+            _ => {}
+        }
+        fs::remove_dir_all(&folder).map_err(at(&folder))
     }
 
     /// Removes what an interrupted `keep` left. Only under the lock of the archive.
     pub fn sweep(&self) {
-        let entries = fs::read_dir(self.root.join("kernels")).into_iter().flatten().flatten();
+        let entries = fs::read_dir(self.root.join(KERNELS)).into_iter().flatten().flatten();
         for entry in entries {
             if entry.file_name().to_string_lossy().starts_with(".new-") {
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
     }
+}
+
+/// The absolute path that a variable names, if it names one.
+fn named(variable: &'static str) -> Result<Option<PathBuf>, FetchError> {
+    match std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from) {
+        Some(path) if !path.is_absolute() => Err(FetchError::RelativeCache { variable, path }),
+        path => Ok(path),
+    }
+}
+
+/// Made for speed, not against forgers: who can write into the cache can write the manifest, too.
+fn hash(bytes: &[u8]) -> String {
+    format!("{:032x}", xxhash_rust::xxh3::xxh3_128(bytes))
+}
+
+/// Whether it names a file in the folder it is looked for in, and nothing elsewhere.
+fn is_file_name(name: &str) -> bool {
+    Path::new(name).file_name().is_some_and(|file| file == name)
+}
+
+/// Whether it is the image, or a module.
+fn is_place(place: &str) -> bool {
+    let module = place.strip_prefix(MODULES).and_then(|rest| rest.strip_prefix('/'));
+    place == IMAGE || module.is_some_and(is_file_name)
 }
 
 /// The folder of a kernel. No kernel's name has an underscore in it.
@@ -189,6 +253,7 @@ mod tests {
             release: "6.12.1-cloud".into(),
             packages: vec![Package { name: "linux-image".into(), version: "6.12.1-1".into() }],
             modules: vec!["zram.ko".into()],
+            hashes: BTreeMap::new(),
         }
     }
 
@@ -198,21 +263,71 @@ mod tests {
         let cache = Cache { root: folder.path().join("needless") };
         assert_eq!(cache.inventory(), "no kernel is cached");
         for name in ["6.12", "6.1"] {
-            cache.keep(&manifest(name), b"image", &[("zram.ko".into(), vec![1])]).unwrap();
+            cache.keep(manifest(name), b"image", &[("zram.ko".into(), vec![1])]).unwrap();
         }
         assert_eq!(cache.inventory(), "cached are 6.1, 6.12");
-        cache.keep(&manifest("6.12/arm64"), b"other", &[]).unwrap();
+        cache.keep(manifest("6.12/arm64"), b"other", &[]).unwrap();
         assert_eq!(cache.inventory(), "cached are 6.1, 6.12, 6.12/arm64");
         cache.remove("6.12/arm64").unwrap();
         let kernel = cache.kernel("6.12").unwrap();
         assert_eq!(fs::read(kernel.image()).unwrap(), b"image");
         assert_eq!(fs::read(kernel.modules().next().unwrap()).unwrap(), [1]);
+        kernel.check().unwrap();
         // Once more over the old one.
-        cache.keep(&manifest("6.12"), b"newer", &[]).unwrap();
+        cache.keep(manifest("6.12"), b"newer", &[]).unwrap();
         assert_eq!(fs::read(cache.kernel("6.12").unwrap().image()).unwrap(), b"newer");
         cache.remove("6.12").unwrap();
         assert!(matches!(cache.remove("6.12"), Err(FetchError::NotCached { .. })));
         assert_eq!(cache.inventory(), "cached are 6.1");
+    }
+
+    #[test]
+    fn what_is_not_what_was_fetched_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache { root: folder.path().to_owned() };
+        let modules = [("zram.ko".to_owned(), vec![1, 2])];
+        let keep = || cache.keep(manifest("6.12"), b"image", &modules).unwrap();
+        for place in ["vmlinuz", "modules/zram.ko"] {
+            let kernel = keep();
+            assert!(kernel.is_checkable());
+            let path = kernel.folder().join(place);
+            let mut bytes = fs::read(&path).unwrap();
+            bytes[1] ^= 1;
+            fs::write(&path, bytes).unwrap();
+            let told = cache.kernel("6.12").unwrap().check().unwrap_err().to_string();
+            assert!(told.contains("damaged") && told.contains(place), "{told}");
+            fs::remove_file(&path).unwrap();
+            assert!(cache.kernel("6.12").unwrap().check().is_err(), "{place} is missing");
+        }
+    }
+
+    #[test]
+    fn a_kernel_without_hashes_is_believed() {
+        let text = r#"{"name":"6.12","release":"6.12.1","packages":[],"modules":["zram.ko"]}"#;
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("kernels/6.12");
+        fs::create_dir_all(&place).unwrap();
+        fs::write(place.join("manifest.json"), text).unwrap();
+        let kernel = Cache { root: folder.path().to_owned() }.kernel("6.12").unwrap();
+        assert!(!kernel.is_checkable() && kernel.check().is_ok());
+    }
+
+    #[test]
+    fn names_in_a_manifest_stay_in_their_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache { root: folder.path().to_owned() };
+        let place = folder.path().join("kernels/6.12/manifest.json");
+        cache.keep(manifest("6.12"), b"image", &[]).unwrap();
+        let good = fs::read_to_string(&place).unwrap();
+        assert!(cache.kernel("6.12").is_some());
+        for name in ["../zram.ko", "/etc/passwd", "..", ".", "", "a/b.ko", "a/../b.ko", "b.ko/"] {
+            fs::write(&place, good.replace("zram.ko", name)).unwrap();
+            assert_eq!(cache.kernel("6.12"), None, "module {name:?}");
+            fs::write(&place, good.replace("vmlinuz", &format!("modules/{name}"))).unwrap();
+            assert_eq!(cache.kernel("6.12"), None, "hash of {name:?}");
+        }
+        cache.remove("6.12").unwrap();
+        assert!(!place.exists());
     }
 
     #[test]

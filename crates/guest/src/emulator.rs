@@ -5,6 +5,7 @@ use crate::error::GuestError;
 use crate::options::GuestOptions;
 use crate::platform::{Arch, Platform, Processor};
 use needless_runner::guest::PORT;
+use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -34,12 +35,14 @@ impl Emulator {
             what: format!("{} guests have no such processor", platform.arch),
         })?;
         let found = |version| Emulator { version, platform, processor };
-        if let Some(version) = version(platform.qemu) {
-            return Ok(found(version));
-        }
-        let why = install(platform.qemu_package);
         let (program, package) = (platform.qemu, platform.qemu_package);
-        version(program).map(found).ok_or(GuestError::QemuMissing { program, package, why })
+        match version(program) {
+            Ok(version) => return Ok(found(version)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(GuestError::Unusable { program, error }),
+        }
+        let why = install(package);
+        version(program).map(found).map_err(|_| GuestError::QemuMissing { program, package, why })
     }
 
     /// Whether there is a plugin that counts what its guests execute.
@@ -147,10 +150,13 @@ fn nodes(options: &GuestOptions) -> Vec<String> {
         .collect()
 }
 
-fn version(program: &str) -> Option<String> {
-    let output = Command::new(program).arg("--version").stdin(Stdio::null()).output().ok()?;
+fn version(program: &str) -> io::Result<String> {
+    let output = Command::new(program).arg("--version").stdin(Stdio::null()).output()?;
     let text = String::from_utf8_lossy(&output.stdout);
-    Some(text.lines().next()?.trim_start_matches("QEMU emulator version ").to_owned())
+    match text.lines().next() {
+        Some(line) => Ok(line.trim_start_matches("QEMU emulator version ").to_owned()),
+        None => Err(io::Error::other(format!("it says nothing ({})", output.status))),
+    }
 }
 
 /// Installs a package; if that cannot be, why.

@@ -1,7 +1,9 @@
 //! What can go wrong, with the remedy.
 
 use miette::Diagnostic;
+use needless_runner::limits::{self, NO_PROC};
 use needless_runner::wire::{Failure, FailureKind};
+use std::ops::Range;
 use std::path::PathBuf;
 use thiserror::Error;
 
@@ -20,6 +22,46 @@ pub enum FetchError {
         path: PathBuf,
         /// Why.
         error: std::io::Error,
+    },
+    /// The place for the cache is not understood.
+    #[error("{variable} is `{}`, which is no absolute path", path.display())]
+    #[diagnostic(help(
+        "the XDG base directory specification has relative paths ignored; nothing was touched. Name an absolute path, or unset it"
+    ))]
+    RelativeCache {
+        /// The variable.
+        variable: &'static str,
+        /// Its value.
+        path: PathBuf,
+    },
+    /// The disk is full.
+    #[error("the disk that {} lies on is full", folder.display())]
+    #[diagnostic(help(
+        "what was downloaded in part is gone again. Fetching takes up to 500 MB there: free some space, or have XDG_CACHE_HOME name another disk"
+    ))]
+    Full {
+        /// Where.
+        folder: PathBuf,
+    },
+    /// A program does not come to an end.
+    #[error("`{program}` was ended: for {seconds} s it had not got any further")]
+    #[diagnostic(help("try again; `needless kernels list` shows what is cached"))]
+    Stuck {
+        /// Which.
+        program: String,
+        /// How long.
+        seconds: u64,
+    },
+    /// A kernel in the cache is not what was fetched.
+    #[error("kernel {name} in the cache is damaged: {}: {what}", file.display())]
+    #[diagnostic(help("`needless kernels fetch {name}` brings it anew"))]
+    Damaged {
+        /// Which.
+        name: String,
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        what: String,
     },
     /// A program that is needed.
     #[error("`{program}` cannot be run: {error}")]
@@ -105,6 +147,8 @@ pub enum GuestError {
         text: String,
         /// What is wrong with it.
         what: String,
+        /// Where in the text.
+        at: Range<usize>,
     },
     /// There is no QEMU.
     #[error("`{program}` is missing{why}")]
@@ -152,14 +196,30 @@ pub enum GuestError {
     },
     /// The guest stopped.
     #[error("the guest {what}{console}")]
-    #[diagnostic(help(
-        "`needless kernels remove` and `fetch` bring the kernel anew; mem= gives the guest more memory"
-    ))]
+    #[diagnostic(help("{remedy}"))]
     Stopped {
         /// What it did.
         what: String,
         /// The end of its console.
         console: String,
+        /// What helps.
+        remedy: &'static str,
+    },
+    /// There is no `/proc`.
+    #[error("{}", NO_PROC.0)]
+    #[diagnostic(help("{}", NO_PROC.1))]
+    NoProc,
+    /// A program that is there cannot be run.
+    #[error("`{program}` cannot be run: {error}")]
+    #[diagnostic(help(
+        "{}",
+        limits::remedy_of(error).unwrap_or("its package may be damaged: install it again")
+    ))]
+    Unusable {
+        /// Which.
+        program: &'static str,
+        /// Why.
+        error: std::io::Error,
     },
     /// The guest's runner does not keep to the protocol.
     #[error("the guest's runner {what}")]
@@ -188,11 +248,29 @@ pub enum GuestError {
     ProgramFailed(Failure),
 }
 
+/// What QEMU's own words begin with.
+const QEMU: &str = "qemu";
+
 impl GuestError {
+    /// A guest that stopped: what helps is told by its console, where QEMU speaks as well.
+    pub(crate) fn stopped(what: String, console: String) -> GuestError {
+        let mut lines = console.lines().map(str::trim_start);
+        let remedy = match limits::remedy_in(&what).or_else(|| limits::remedy_in(&console)) {
+            Some(remedy) => remedy,
+            None if lines.any(|line| line.starts_with(QEMU)) => {
+                "QEMU could not go on, and says why"
+            }
+            None => {
+                "run it again; on a busy machine guests take longer, and mem= gives them more memory"
+            }
+        };
+        GuestError::Stopped { what, console, remedy }
+    }
+
     /// The exit status of a command that fails because of this.
     pub fn exit_status(&self) -> u8 {
         match self {
-            GuestError::BadTarget { .. } => 2,
+            GuestError::BadTarget { .. } | GuestError::Fetch(FetchError::Gone { .. }) => 2,
             GuestError::Unsupported { .. } => 121,
             _ => 125,
         }
@@ -225,7 +303,21 @@ mod tests {
         let failure = |kind| GuestError::from(Failure::new(kind, "x")).exit_status();
         assert_eq!(failure(FailureKind::Unsupported), 121);
         assert_eq!(failure(FailureKind::Operation), 125);
-        let bad = GuestError::BadTarget { text: "x".into(), what: "y".into() };
+        let bad = GuestError::BadTarget { text: "x".into(), what: "y".into(), at: 0..1 };
         assert_eq!(bad.exit_status(), 2);
+    }
+
+    #[test]
+    fn the_console_tells_what_helps() {
+        let help = |console: &str| {
+            let error = GuestError::stopped("ended".into(), console.into());
+            error.help().map(|help| help.to_string()).unwrap_or_default()
+        };
+        assert!(
+            help("ends with\n  qemu: open() failed: Too many open files").contains("ulimit -n")
+        );
+        assert!(help("\n  qemu-system-x86_64: Cannot allocate memory").contains("ulimit -v"));
+        assert!(help("\n  qemu-system-x86_64: no such device").contains("QEMU could not go on"));
+        assert!(help("; its console is empty").contains("run it again"));
     }
 }

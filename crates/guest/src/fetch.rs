@@ -6,6 +6,7 @@ use crate::catalog::{self, Build};
 use crate::error::FetchError;
 use crate::modules::Modules;
 use crate::platform::Arch;
+use std::collections::BTreeMap;
 use std::io::{BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -19,7 +20,8 @@ pub fn fetchable(cache: &Cache, apt: &Apt) -> Result<Vec<Build>, FetchError> {
     catalog::builds(apt)
 }
 
-/// Fetches the kernel that `wanted` names, a series or a build, unless the cache has that very one.
+/// Fetches the kernel that `wanted` names, a series or a build, unless the cache has that very one,
+/// undamaged.
 pub fn fetch(
     cache: &Cache,
     apt: &Apt,
@@ -34,17 +36,20 @@ pub fn fetch(
         available: catalog::available(builds, series),
         cached: cache.inventory(),
     })?;
-    if let Some(kernel) = cache.kernel(wanted).filter(|k| k.manifest.packages == build.packages) {
+    let same = |kernel: &Kernel| {
+        let packages = kernel.manifest.packages == build.packages;
+        packages && kernel.is_checkable() && kernel.check().is_ok()
+    };
+    if let Some(kernel) = cache.kernel(wanted).filter(same) {
         return Ok(kernel);
     }
     let packages = build.packages.iter();
     let names: Vec<String> = packages.map(|p| format!("{}={}", p.name, p.version)).collect();
     let files = apt.download(&names)?;
     let mut contents = Contents::default();
-    for file in &files {
-        contents.read(file)?;
-    }
+    let read = files.iter().try_for_each(|file| contents.read(file));
     apt.clean();
+    read?;
     contents.keep(cache, wanted, build)
 }
 
@@ -108,7 +113,8 @@ impl Contents {
             release,
             packages: build.packages.clone(),
             modules: modules.iter().map(|(name, _)| name.clone()).collect(),
+            hashes: BTreeMap::new(),
         };
-        cache.keep(&manifest, &image, &modules)
+        cache.keep(manifest, &image, &modules)
     }
 }

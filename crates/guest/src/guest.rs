@@ -10,13 +10,15 @@ use crate::emulator::Emulator;
 use crate::error::GuestError;
 use crate::initramfs;
 use crate::options::{GuestOptions, KernelTarget, Limits};
+use crate::patience::Patience;
 use crate::platform::Arch;
 use crate::runners;
 use crate::tally::{self, Tally};
 use needless_model::program::{MachineNeeds, Program};
 use needless_model::run::{INSTRUCTIONS, RunRequest, TargetRun};
 use needless_runner::collect::{AnswerError, Collected, rounds_asked};
-use needless_runner::guest::{Booted, Errand, Executed, Job};
+use needless_runner::guest::{Booted, Executed, Job, Order};
+use needless_runner::limits;
 use needless_runner::wire::{self, Message, PROTOCOL_VERSION};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, BufRead, BufReader, Read};
@@ -26,7 +28,7 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Times that a program is started for rounds that are missing.
 const MOST_STARTS: u32 = 5;
@@ -59,6 +61,10 @@ impl Guest {
     /// and an emulator with a thread per CPU was seen to run what had been patched away
     /// (QEMU 7.2, a stray `int3`, one boot in about twenty on a machine with five times its load).
     pub fn boot(kernel: &Kernel, options: &GuestOptions) -> Result<Guest, GuestError> {
+        if !limits::has_proc() {
+            return Err(GuestError::NoProc);
+        }
+        kernel.check()?;
         let arch = Arch::of(&kernel.manifest.name).unwrap_or(Arch::X86_64);
         let emulator = Emulator::find(arch.platform(), options)?;
         let runners = runners::find(arch.platform(), options.runner.as_deref())?;
@@ -92,9 +98,8 @@ impl Guest {
         let tally = emulator.counts().then(Tally::open);
         let plugin = tally.as_ref().and_then(|tally| tally.as_ref().ok());
         let plugin = plugin.map(|tally| tally.argument.as_str());
-        let cannot = |error: io::Error| GuestError::Stopped {
-            what: format!("could not be started: {error}"),
-            console: String::new(),
+        let cannot = |error: io::Error| {
+            GuestError::stopped(format!("could not be started: {error}"), String::new())
         };
         let (ours, theirs) = UnixStream::pair().map_err(cannot)?;
         let mut guard = Command::new(guard)
@@ -108,6 +113,7 @@ impl Guest {
         let console = Arc::default();
         let target =
             KernelTarget { kernel: kernel.manifest.name.clone(), options: options.clone() };
+        let patience = Patience::with(guard.id());
         Ok(Guest {
             target: format!("kernel:{target}"),
             cpus: options.cpus,
@@ -117,16 +123,13 @@ impl Guest {
             lifeline: guard.stdin.take(),
             listener: guard.stderr.take().map(|lines| listen(lines, Arc::clone(&console))),
             guard,
-            port: BufReader::with_capacity(
-                1 << 16,
-                Limited { stream: ours, until: Instant::now() },
-            ),
+            port: BufReader::with_capacity(1 << 16, Limited { stream: ours, patience, stop: None }),
             console,
         })
     }
 
     fn greet(&mut self) -> Result<(), Greeting> {
-        self.port.get_mut().until = Instant::now() + self.limits.boot;
+        self.port.get_mut().patience.set(self.limits.boot);
         match wire::read_message::<Booted>(&mut self.port) {
             Ok(Some(Booted { version: PROTOCOL_VERSION, environment })) => {
                 self.environment.extend(environment);
@@ -153,16 +156,20 @@ impl Guest {
             );
             return Err(GuestError::Unsupported { what });
         }
-        let request = RunRequest { program: program.clone(), events: true, ring_pages: RING_PAGES };
+        let request = RunRequest {
+            program: program.clone(),
+            events: true,
+            ring_pages: RING_PAGES,
+            cpus: Vec::new(),
+        };
         let job = Job::Scenario(request);
-        let errand = Errand { job, limit_seconds: self.limits.run_seconds };
         let asked = rounds_asked(program);
-        let mut all = self.start(&errand)?;
+        let mut all = self.start(&job)?;
         for _ in 1..MOST_STARTS {
             if !all.wants_more(asked) {
                 break;
             }
-            all.add(self.start(&errand)?);
+            all.add(self.start(&job)?);
         }
         let mut result = TargetRun {
             target: self.target.clone(),
@@ -186,8 +193,7 @@ impl Guest {
         machine: MachineNeeds,
     ) -> Result<Executed, GuestError> {
         let words = words.iter().map(|word| (*word).to_owned()).collect();
-        let job = Job::Command { words, machine };
-        self.send(&Errand { job, limit_seconds: self.limits.run_seconds });
+        self.send(&Job::Command { words, machine });
         let answer = match wire::read_message(&mut self.port) {
             Ok(Some(Message::Executed(executed))) => Ok(executed),
             Ok(Some(Message::Failed(failure))) => Err(AnswerError::Failed(failure)),
@@ -197,18 +203,20 @@ impl Guest {
         self.answered(answer, |_| None)
     }
 
-    fn start(&mut self, errand: &Errand) -> Result<Collected, GuestError> {
-        self.send(errand);
+    fn start(&mut self, job: &Job) -> Result<Collected, GuestError> {
+        self.send(job);
         let answer = Collected::read(&mut self.port);
         self.answered(answer, |collected| Some(collected))
     }
 
     /// Sends an errand, and gives the guest its time from now on.
-    fn send(&mut self, errand: &Errand) {
-        let limit = Duration::from_secs(u64::from(errand.limit_seconds)) + self.limits.slack;
-        self.port.get_mut().until = Instant::now() + limit;
+    fn send(&mut self, job: &Job) {
+        let Limits { run_seconds, slack, .. } = self.limits;
+        let port = self.port.get_mut();
+        port.patience.set(Duration::from_secs(u64::from(run_seconds)));
+        port.stop = Some((Order::Stop { after_seconds: run_seconds }, slack));
         // If the guest is gone, reading tells.
-        let _ = wire::write_message(&mut self.port.get_mut().stream, errand);
+        let _ = wire::write_message(&mut port.stream, &Order::Do(job.clone()));
     }
 
     /// Completes an answer with what was counted, or says what its absence means.
@@ -226,9 +234,9 @@ impl Guest {
                 self.count(None)?;
                 Err(failure.into())
             }
-            Err(AnswerError::Confused(what)) => match self.is_gone() {
+            Err(error @ (AnswerError::Ended | AnswerError::Confused(_))) => match self.is_gone() {
                 true => Err(self.stopped("ended in the middle of an errand", None)),
-                false => Err(GuestError::Confused { what }),
+                false => Err(GuestError::Confused { what: error.to_string() }),
             },
             Err(AnswerError::Unreadable(error)) => {
                 Err(self.stopped("did not finish an errand", Some(error)))
@@ -239,7 +247,9 @@ impl Guest {
     /// Takes what the plugin counted in the errand that was answered.
     fn count(&mut self, answer: Option<&mut Collected>) -> Result<(), GuestError> {
         let Some(Ok(tally)) = &self.tally else { return Ok(()) };
-        let counted = tally.rounds(self.cpus, Instant::now() + self.limits.slack);
+        let patience = &mut self.port.get_mut().patience;
+        patience.set(self.limits.slack);
+        let counted = tally.rounds(self.cpus, patience);
         let attached = counted.and_then(|counted| match answer {
             Some(answer) => tally::attach(answer.rounds.values_mut(), counted),
             None => Ok(()),
@@ -263,7 +273,7 @@ impl Guest {
             }
         };
         let error = error.map_or(String::new(), |error| format!(" ({error})"));
-        GuestError::Stopped { what: format!("{what}{error}"), console }
+        GuestError::stopped(format!("{what}{error}"), console)
     }
 
     fn end(&mut self) {
@@ -320,24 +330,29 @@ fn listen(lines: ChildStderr, console: Arc<Mutex<VecDeque<String>>>) -> JoinHand
     })
 }
 
-/// A stream that gives up at a point in time.
+/// A stream that gives up when patience ends; before that it may say something, once.
 struct Limited {
     stream: UnixStream,
-    until: Instant,
+    patience: Patience,
+    /// What is said first, and how much longer an answer to it may take.
+    stop: Option<(Order, Duration)>,
 }
 
 impl Read for Limited {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let left = self.until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "it took too long"));
-        }
-        self.stream.set_read_timeout(Some(left))?;
-        match self.stream.read(buffer) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                Err(io::Error::new(io::ErrorKind::TimedOut, "it took too long"))
+        loop {
+            let Some(left) = self.patience.left() else {
+                let late = || io::Error::new(io::ErrorKind::TimedOut, "it took too long");
+                let (order, more) = self.stop.take().ok_or_else(late)?;
+                self.patience.set(more);
+                wire::write_message(&mut self.stream, &order)?;
+                continue;
+            };
+            self.stream.set_read_timeout(Some(left))?;
+            match self.stream.read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                done => return done,
             }
-            done => done,
         }
     }
 }
@@ -348,13 +363,19 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn a_stream_gives_up_in_time() {
+    fn a_stream_says_so_and_then_gives_up() {
         let (mut there, here) = UnixStream::pair().unwrap();
-        let until = Instant::now() + Duration::from_millis(50);
-        let mut limited = Limited { stream: here, until };
+        let mut patience = Patience::with(std::process::id());
+        patience.set(Duration::from_millis(50));
+        let stop = Order::Stop { after_seconds: 7 };
+        let more = Some((stop.clone(), Duration::from_millis(50)));
+        let mut limited = Limited { stream: here, patience, stop: more };
         there.write_all(b"x").unwrap();
         assert_eq!(limited.read(&mut [0; 4]).unwrap(), 1);
         assert_eq!(limited.read(&mut [0; 4]).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(wire::read_message(&mut there).unwrap(), Some(stop));
         assert_eq!(limited.read(&mut [0; 4]).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        drop(limited);
+        assert_eq!(wire::read_message::<Order>(&mut there).unwrap(), None, "once");
     }
 }

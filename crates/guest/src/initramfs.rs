@@ -35,7 +35,7 @@ pub fn prepare(
     let mut hasher = DefaultHasher::new();
     hasher.write(&bytes);
     let path = kernel.folder().join(format!("initramfs-{:016x}.cpio", hasher.finish()));
-    let there = fs::metadata(&path).is_ok_and(|found| found.len() == bytes.len() as u64);
+    let there = fs::read(&path).is_ok_and(|found| found == bytes);
     if !there {
         remove_old(kernel.folder());
         write_whole(&path, &bytes).map_err(at(&path))?;

@@ -5,6 +5,7 @@ use crate::cache::{Cache, Kernel};
 use crate::catalog::Build;
 use crate::error::{FetchError, GuestError};
 use crate::fetch;
+use crate::options::KernelTarget;
 use crate::platform::Arch;
 
 /// What is in the cache and what is in the archive.
@@ -69,11 +70,31 @@ pub fn cached() -> Result<Vec<String>, FetchError> {
     Ok(Cache::open()?.kernels().into_iter().map(|kernel| kernel.manifest.name).collect())
 }
 
+/// Refuses a kernel that is not cached and that nobody has heard of: the archive is not asked for it.
+pub fn heard_of(target: &KernelTarget) -> Result<(), GuestError> {
+    let name = target.kernel.as_str();
+    let series = |name: &str| {
+        let mut numbers = name.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+        Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+    };
+    let (oldest, newest) = (USUAL[0], USUAL[USUAL.len() - 1]);
+    let between = series(oldest)..=series(newest);
+    let cached = || Cache::open().is_ok_and(|cache| cache.kernel(name).is_some());
+    if between.contains(&series(name)) || cached() {
+        return Ok(());
+    }
+    let what = format!(
+        "kernel {name} is not cached, and this version knows {oldest} to {newest}; if the archive has it, \
+         `needless kernels fetch {name}` brings it"
+    );
+    Err(GuestError::BadTarget { text: target.to_string(), what, at: 0..name.len() })
+}
+
 /// The kernel that `name` names, fetched if it is not cached.
 pub fn ready(name: &str) -> Result<Kernel, GuestError> {
     if !crate::options::names_a_kernel(name) {
         let what = "this is no kernel series or build".to_owned();
-        return Err(GuestError::BadTarget { text: name.to_owned(), what });
+        return Err(GuestError::BadTarget { text: name.to_owned(), what, at: 0..name.len() });
     }
     let cache = Cache::open()?;
     if let Some(kernel) = cache.kernel(name) {

@@ -22,10 +22,12 @@ mod initramfs;
 pub mod kernels;
 mod modules;
 mod options;
+mod patience;
 mod platform;
 mod runners;
 mod tally;
 mod version;
+mod watched;
 
 pub use batch::Batch;
 pub use cache::{Kernel, Manifest, Package};

@@ -2,6 +2,7 @@
 
 use crate::error::GuestError;
 use crate::platform::Arch;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -40,16 +41,17 @@ pub struct GuestFile {
     pub source: PathBuf,
 }
 
-/// How long a guest may take before it is ended.
+/// How long a guest may take before it is ended. Time in which its emulator waits for a processor of
+/// this machine does not count.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// For booting. Emulated on a busy machine it takes seconds.
+    /// For booting.
     pub boot: Duration,
     /// Boots that are tried until one comes up.
     pub boots: u32,
-    /// For one start of a program; the guest ends it and takes the next one.
+    /// For one start of a program; the guest is told to end it and takes the next one.
     pub run_seconds: u32,
-    /// What is added before a guest that does not end a program is taken for dead.
+    /// For ending it, before the guest is taken for dead.
     pub slack: Duration,
 }
 
@@ -118,27 +120,46 @@ pub struct KernelTarget {
 impl KernelTarget {
     /// Reads `6.12/arm64,cpus=4,mem=2G,append=…`; what follows `append=` is taken as it is.
     pub fn parse(text: &str) -> Result<KernelTarget, GuestError> {
-        let bad = |what: String| GuestError::BadTarget { text: text.to_owned(), what };
-        let (kernel, mut rest) = text.split_once(',').unwrap_or((text, ""));
+        let bad = |what: String, part: &str| {
+            // Parts are slices of the text.
+            let start = part.as_ptr().addr() - text.as_ptr().addr();
+            GuestError::BadTarget { text: text.to_owned(), what, at: start..start + part.len() }
+        };
+        let (kernel, mut rest) = match text.split_once(',') {
+            Some((kernel, rest)) => (kernel, Some(rest)),
+            None => (text, None),
+        };
         let Some(arch) = Arch::of(kernel) else {
-            let (_, word) = kernel.split_once('/').unwrap_or_default();
-            return Err(bad(format!(
-                "architecture `{word}` cannot be booted; write /arm64, or nothing for x86-64"
-            )));
+            let word = kernel.split_once('/').map_or(kernel, |(_, word)| word);
+            return Err(bad(
+                format!(
+                    "architecture `{word}` cannot be booted; write /arm64, or nothing for x86-64"
+                ),
+                word,
+            ));
         };
         if !names_a_kernel(kernel) {
-            return Err(bad(format!("`{kernel}` is no kernel series or build")));
+            return Err(bad(format!("`{kernel}` is no kernel series or build"), kernel));
         }
         let mut options = GuestOptions::default();
-        while !rest.is_empty() {
-            if let Some(append) = rest.strip_prefix("append=") {
+        let mut given = BTreeSet::new();
+        while let Some(written) = rest {
+            if let Some(append) = written.strip_prefix("append=") {
                 options.append = append.to_owned();
                 break;
             }
-            let (option, next) = rest.split_once(',').unwrap_or((rest, ""));
-            options.set(option).map_err(bad)?;
+            let (option, next) = match written.split_once(',') {
+                Some((option, next)) => (option, Some(next)),
+                None => (written, None),
+            };
+            options.set(option).map_err(|what| bad(what, option))?;
+            let name = option.split('=').next().unwrap_or_default();
+            if !given.insert(name) {
+                return Err(bad(format!("`{name}` is given twice"), option));
+            }
             rest = next;
         }
+        let bad = |what: String| bad(what, text);
         if options.nodes > options.cpus {
             return Err(bad("there are more nodes than CPUs".to_owned()));
         }
@@ -168,6 +189,9 @@ pub(crate) fn names_a_kernel(word: &str) -> bool {
 
 impl GuestOptions {
     fn set(&mut self, option: &str) -> Result<(), String> {
+        if option.is_empty() {
+            return Err("an option is missing".to_owned());
+        }
         let (name, value) =
             option.split_once('=').ok_or_else(|| format!("`{option}` has no value"))?;
         let number = |least: u16, most: u16| {
@@ -269,12 +293,26 @@ mod tests {
             "6.1,thp=no",
             "6.1,nodes=4",
             "6.1,x=1",
+            "6.1,cpus=2,cpus=2",
         ] {
             let refused = KernelTarget::parse(text);
-            assert!(
-                text == "6.1," || matches!(refused, Err(GuestError::BadTarget { .. })),
-                "{text}"
-            );
+            assert!(matches!(refused, Err(GuestError::BadTarget { .. })), "{text}");
+        }
+    }
+
+    #[test]
+    fn mistakes_have_their_place() {
+        for (text, place) in [
+            ("6.1,", 4..4),
+            ("6.1,,cpus=2", 4..4),
+            ("6.1,cpus=2,mem=2G,cpus=4", 18..24),
+            ("6.1,x=1,cpus=2", 4..7),
+            ("6.1/sparc", 4..9),
+        ] {
+            match KernelTarget::parse(text) {
+                Err(GuestError::BadTarget { at, .. }) => assert_eq!(at, place, "{text}"),
+                other => panic!("{text}: {other:?}"),
+            }
         }
     }
 }

@@ -6,14 +6,14 @@
 //! they come, because a full pipe would stop the guest; they are put together when the guest has
 //! answered, which it does after its last mark.
 
+use crate::patience::Patience;
 use needless_model::run::Round;
 use needless_runner::locate;
 use needless_runner::marks::Mark;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, PipeReader, PipeWriter};
 use std::os::fd::AsRawFd;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Instant;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 
 /// What was executed in one phase.
 type Phase = BTreeMap<String, u64>;
@@ -51,17 +51,25 @@ impl Tally {
     }
 
     /// The rounds that count of the errand that was answered, on CPUs below `cpus`, in order.
-    pub fn rounds(&self, cpus: u16, until: Instant) -> Result<Vec<Vec<Phase>>, String> {
+    pub fn rounds(&self, cpus: u16, patience: &mut Patience) -> Result<Vec<Vec<Phase>>, String> {
         let mut errand = ErrandTally { cpus, ..ErrandTally::default() };
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            let line = self.lines.recv_timeout(left);
-            let line = line.map_err(|_| "QEMU's plugin does not count any more".to_owned())?;
+            let line = self.next(patience).ok_or("QEMU's plugin does not count any more")?;
             let line = Line::read(&line).ok_or_else(|| format!("the plugin says `{line}`"))?;
             if line.mark == Mark::ErrandEnds {
                 return Ok(errand.counted);
             }
             errand.add(&line);
+        }
+    }
+
+    fn next(&self, patience: &mut Patience) -> Option<String> {
+        loop {
+            match self.lines.recv_timeout(patience.left()?) {
+                Ok(line) => return Some(line),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
         }
     }
 }
@@ -149,8 +157,10 @@ mod tests {
         Tally { argument: String::new(), door: None, lines: receiver }
     }
 
-    fn soon() -> Instant {
-        Instant::now() + Duration::from_millis(20)
+    fn soon() -> Patience {
+        let mut patience = Patience::with(std::process::id());
+        patience.set(Duration::from_millis(20));
+        patience
     }
 
     #[test]
@@ -166,16 +176,16 @@ mod tests {
             "125 2",
         ]);
         let one = Phase::from([("tlbi vale1is".to_owned(), 3)]);
-        assert_eq!(tally.rounds(2, soon()), Ok(vec![vec![one, Phase::new()]]));
-        assert_eq!(tally.rounds(2, soon()), Ok(vec![]), "the next errand");
-        assert!(tally.rounds(2, soon()).is_err(), "nobody speaks any more");
+        assert_eq!(tally.rounds(2, &mut soon()), Ok(vec![vec![one, Phase::new()]]));
+        assert_eq!(tally.rounds(2, &mut soon()), Ok(vec![]), "the next errand");
+        assert!(tally.rounds(2, &mut soon()).is_err(), "nobody speaks any more");
     }
 
     #[test]
     fn what_is_no_line_is_an_error() {
         for text in ["", "121", "9 0", "121 0|0 tlbi", "121 0|0 x tlbi vale1is", "121 0|-1 1 a"] {
             assert_eq!(Line::read(text), None, "{text}");
-            assert!(tally(&[text]).rounds(2, soon()).is_err());
+            assert!(tally(&[text]).rounds(2, &mut soon()).is_err());
         }
     }
 

@@ -5,6 +5,7 @@
 //! need the same of the machine.
 
 use crate::child::Runner;
+use crate::cpus::Chooser;
 use crate::error::LiveError;
 use crate::machine::Machine;
 use crate::{LiveOptions, run_on};
@@ -17,6 +18,7 @@ use std::collections::BTreeMap;
 pub struct Batch {
     runner: Runner,
     options: LiveOptions,
+    chooser: Chooser,
     ready: Option<Ready>,
 }
 
@@ -35,7 +37,8 @@ impl Batch {
     /// # Errors
     /// If there is no runner.
     pub fn new(options: LiveOptions) -> Result<Batch, LiveError> {
-        Ok(Batch { runner: Runner::find()?, options, ready: None })
+        let chooser = Chooser::new(&options.cpus);
+        Ok(Batch { runner: Runner::find()?, options, chooser, ready: None })
     }
 
     /// Runs `program`, as [`crate::run`] does.
@@ -43,6 +46,7 @@ impl Batch {
     /// # Errors
     /// See [`LiveError`]. The batch can be used further.
     pub fn run(&mut self, program: &Program) -> Result<TargetRun, LiveError> {
+        let chosen = self.chooser.choose(program)?;
         // Every machine has the CPUs that it has.
         let needs = MachineNeeds { cpus: 0, ..program.machine.clone() };
         let mut ready = match self.ready.take().filter(|ready| ready.needs == needs) {
@@ -54,8 +58,11 @@ impl Batch {
             }
         };
         let environment = ready.environment.clone();
-        let result = run_on(&self.runner, &mut ready.machine, program, &self.options, environment);
-        self.ready = Some(ready);
+        let machine = &mut ready.machine;
+        let result = run_on(&self.runner, machine, program, &self.options, &chosen, environment);
+        if !matches!(result, Err(LiveError::KeeperDied { .. })) {
+            self.ready = Some(ready);
+        }
         result
     }
 

@@ -5,10 +5,38 @@ use crate::machine::Machine;
 use needless_model::run::RunRequest;
 use needless_runner::collect::AnswerError;
 pub use needless_runner::collect::Collected;
-use needless_runner::{locate, wire};
-use std::io::BufReader;
+use needless_runner::{limits, locate, wire};
+use rustix::event::{PollFd, PollFlags, poll};
+use std::io::{self, BufReader, Read};
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// The runner's answers, as long as the keeper lives.
+struct Kept<'a> {
+    answers: ChildStdout,
+    keeper: BorrowedFd<'a>,
+}
+
+impl Read for Kept<'_> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let mut events = [
+                PollFd::new(&self.answers, PollFlags::IN),
+                PollFd::new(&self.keeper, PollFlags::empty()),
+            ];
+            match poll(&mut events, None) {
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+                // The keeper says nothing unasked: its end of the pipe was closed.
+                Ok(_) if !events[1].revents().is_empty() => {
+                    return Err(io::Error::other("the keeper is gone"));
+                }
+                Ok(_) => return self.answers.read(room),
+            }
+        }
+    }
+}
 
 /// The runner's binary.
 pub struct Runner {
@@ -18,6 +46,9 @@ pub struct Runner {
 impl Runner {
     /// Finds the binary, as [`locate::find`] says.
     pub fn find() -> Result<Runner, LiveError> {
+        if !limits::has_proc() {
+            return Err(LiveError::NoProc);
+        }
         let path = locate::find().map_err(|places| LiveError::RunnerMissing { places })?;
         Ok(Runner { path })
     }
@@ -36,12 +67,15 @@ impl Runner {
     pub fn run(&self, machine: &mut Machine, request: &RunRequest) -> Result<Collected, LiveError> {
         let mut child = self.start(&[])?;
         machine.kill_at_end(&child)?;
-        let outcome = self.converse(&mut child, request);
+        let outcome = self.converse(&mut child, machine.keepers_end(), request);
         if outcome.is_err() {
             let _ = child.kill();
         }
         let status = child.wait();
         match (outcome, status) {
+            (Err(LiveError::RunnerEnded { .. }), Ok(status)) => {
+                Err(LiveError::RunnerEnded { how: status.to_string() })
+            }
             (Err(LiveError::RunnerConfused { what }), Ok(status)) if !status.success() => {
                 Err(LiveError::RunnerConfused { what: format!("{what} ({status})") })
             }
@@ -49,7 +83,12 @@ impl Runner {
         }
     }
 
-    fn converse(&self, child: &mut Child, request: &RunRequest) -> Result<Collected, LiveError> {
+    fn converse(
+        &self,
+        child: &mut Child,
+        keeper: BorrowedFd<'_>,
+        request: &RunRequest,
+    ) -> Result<Collected, LiveError> {
         let confused = |what: &str| LiveError::RunnerConfused { what: what.to_owned() };
         let (Some(mut requests), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(confused("has no pipes"));
@@ -57,15 +96,16 @@ impl Runner {
         // If the runner refuses early it says so on its output, which is read below.
         let _ = wire::write_message(&mut requests, request);
         drop(requests);
-        let mut answers = BufReader::with_capacity(1 << 20, answers);
+        let mut answers = BufReader::with_capacity(1 << 20, Kept { answers, keeper });
         Collected::read(&mut answers).map_err(|error| match error {
             AnswerError::Failed(failure) => failure.into(),
             AnswerError::Unreadable(error) => confused(&format!("cannot be understood: {error}")),
+            AnswerError::Ended => LiveError::RunnerEnded { how: error.to_string() },
             AnswerError::Confused(what) => confused(&what),
         })
     }
 
-    fn unusable(&self, error: std::io::Error) -> LiveError {
+    fn unusable(&self, error: io::Error) -> LiveError {
         LiveError::RunnerUnusable { path: self.path.display().to_string(), error }
     }
 }

@@ -2,8 +2,12 @@
 
 use crate::child::Runner;
 use crate::error::PERFMON_REMEDY;
+use crate::leftovers;
 use crate::machine::Machine;
+use needless_model::addr::CpuId;
 use needless_runner::environment::{environment, release, setting};
+use needless_runner::journal::{Made, Standing};
+use needless_runner::look::{UNSEEN_REMEDY, Unseen, is_there, look};
 use needless_runner::perf::{Place, Rings};
 use needless_runner::tracefs::{self, Tracepoint};
 use rustix::thread::CapabilitySet;
@@ -43,11 +47,26 @@ impl Check {
         let remedy = (!remedy.is_empty()).then(|| remedy.to_owned());
         Check { name, state, detail: detail.into(), remedy }
     }
+
+    /// The check, or that it cannot be told.
+    fn of(name: &'static str, seen: Result<Check, Unseen>) -> Check {
+        seen.unwrap_or_else(|unseen| {
+            let detail = format!("unknown: {unseen}");
+            Check::not(name, State::Warning, detail, UNSEEN_REMEDY)
+        })
+    }
+}
+
+/// The value of a setting; `None` if this kernel has no such one.
+fn seen(path: &str) -> Result<Option<String>, Unseen> {
+    Ok(if is_there(path)? { setting(path) } else { None })
 }
 
 /// Looks at everything; tracefs is mounted meanwhile if that is possible, and nothing else changed.
 pub fn doctor() -> Vec<Check> {
     let environment = environment();
+    // Before tracefs is mounted for the rest, which is written down as well.
+    let left_behind = left_behind(&leftovers::standing());
     let tracefs = tracefs_mounted();
     let _mounted = match tracefs.state {
         State::Ok => Runner::find().and_then(|runner| Machine::with_tracefs(&runner)).ok(),
@@ -61,19 +80,20 @@ pub fn doctor() -> Vec<Check> {
         tracepoint("fault events", "exceptions", "page_fault_user"),
         tracepoint("flush events", "tlb", "tlb_flush"),
         rings(),
-        zram(),
-        zswap(),
-        swap_in_use(&environment),
-        huge_pages(&environment),
+        Check::of("zram", zram()),
+        Check::of("zswap", zswap()),
+        Check::of("swap in use", swap_in_use(&environment)),
+        optional("transparent huge pages", "/sys/kernel/mm/transparent_hugepage/enabled"),
         cpus(),
         optional("multi-generational LRU", "/sys/kernel/mm/lru_gen/enabled"),
-        numa_balancing(),
-        tlb_counters(),
-        userfaultfd(),
+        Check::of("NUMA balancing", numa_balancing()),
+        Check::of("nr_tlb_* counters", tlb_counters()),
+        Check::of("userfaultfd", userfaultfd()),
         soft_dirty(&environment),
-        hardware_counters(),
+        Check::of("hardware counters", hardware_counters()),
         clock(),
         virtualization(&environment),
+        left_behind,
     ];
     checks.push(what_works(&checks));
     checks
@@ -97,9 +117,13 @@ fn privilege() -> Check {
 
 fn paranoia() -> Check {
     let name = "perf_event_paranoid";
-    let Some(value) = setting("/proc/sys/kernel/perf_event_paranoid") else {
-        let remedy = "a kernel with CONFIG_PERF_EVENTS is needed";
-        return Check::not(name, State::Missing, "no perf events in this kernel", remedy);
+    let value = match seen("/proc/sys/kernel/perf_event_paranoid") {
+        Ok(Some(value)) => value,
+        Ok(None) => {
+            let remedy = "a kernel with CONFIG_PERF_EVENTS is needed";
+            return Check::not(name, State::Missing, "no perf events in this kernel", remedy);
+        }
+        Err(unseen) => return Check::of(name, Err(unseen)),
     };
     let allowed = value.trim().parse().is_ok_and(|level: i32| level <= -1);
     if allowed || has_capability(CapabilitySet::PERFMON) || has_capability(CapabilitySet::SYS_ADMIN)
@@ -115,8 +139,11 @@ fn tracefs_mounted() -> Check {
     if let Ok(place) = tracefs::find() {
         return Check::ok(name, format!("at {}", place.display()));
     }
-    let supported = std::fs::read_to_string("/proc/filesystems")
-        .is_ok_and(|text| text.lines().any(|line| line.ends_with("\ttracefs")));
+    let systems = match look("/proc/filesystems") {
+        Ok(text) => text.unwrap_or_default(),
+        Err(unseen) => return Check::of(name, Err(unseen)),
+    };
+    let supported = systems.lines().any(|line| line.ends_with("\ttracefs"));
     let place = tracefs::PLACES[0];
     match (supported, has_capability(CapabilitySet::SYS_ADMIN)) {
         (true, true) => Check::ok(name, "not mounted; mounted for each run and unmounted again"),
@@ -153,7 +180,7 @@ fn rings() -> Check {
         let detail = "not tried: tracefs is not mounted yet";
         return Check::not(name, State::Warning, detail, "mount tracefs to find out");
     }
-    match Rings::open(&[Place { cpu: 0, tids: vec![0] }], 8, &mut BTreeMap::new()) {
+    match Rings::open(&[Place { cpu: 0, on: CpuId(0), tids: vec![0] }], 8, &mut BTreeMap::new()) {
         Ok(mut rings) => match rings.lost() {
             Some(_) => Check::ok(name, "one per CPU; the kernel counts lost events"),
             None => Check::ok(name, "one per CPU; loss is found by how full a ring is"),
@@ -162,51 +189,45 @@ fn rings() -> Check {
     }
 }
 
-fn zram() -> Check {
+fn zram() -> Result<Check, Unseen> {
     let name = "zram";
-    if !Path::new("/sys/class/zram-control").exists() {
+    if !is_there("/sys/class/zram-control")? {
         let module = format!("/lib/modules/{}/kernel/drivers/block/zram", release());
         if Path::new(&module).exists() {
-            return Check::ok(name, "a module; loaded for a run that needs it");
+            return Ok(Check::ok(name, "a module; loaded for a run that needs it"));
         }
         let remedy = "scenarios that swap need a kernel with CONFIG_ZRAM";
-        return Check::not(name, State::Missing, "this kernel has none", remedy);
+        return Ok(Check::not(name, State::Missing, "this kernel has none", remedy));
     }
     if has_capability(CapabilitySet::SYS_ADMIN) {
-        return Check::ok(name, "devices can be added");
+        return Ok(Check::ok(name, "devices can be added"));
     }
     let remedy = "run as root for scenarios that swap";
-    Check::not(name, State::Warning, "there, but this user may not add devices", remedy)
+    Ok(Check::not(name, State::Warning, "there, but this user may not add devices", remedy))
 }
 
-fn zswap() -> Check {
-    match setting("/sys/module/zswap/parameters/enabled").as_deref() {
+fn zswap() -> Result<Check, Unseen> {
+    Ok(match seen("/sys/module/zswap/parameters/enabled")?.as_deref() {
         Some("Y") => {
             let detail = "on; switched off while a scenario swaps, and on again";
             Check::not("zswap", State::Warning, detail, "")
         }
         Some(_) => Check::ok("zswap", "off"),
         None => Check::ok("zswap", "not in this kernel"),
-    }
+    })
 }
 
-fn swap_in_use(environment: &BTreeMap<String, String>) -> Check {
+fn swap_in_use(environment: &BTreeMap<String, String>) -> Result<Check, Unseen> {
+    look("/proc/swaps")?;
     let devices: Vec<&str> = environment
         .keys()
         .filter_map(|name| name.strip_prefix("swap.device."))
         .filter(|device| !device.ends_with(".compression"))
         .collect();
-    match devices.is_empty() {
+    Ok(match devices.is_empty() {
         true => Check::ok("swap in use", "none"),
         false => Check::ok("swap in use", format!("{}: not touched", devices.join(", "))),
-    }
-}
-
-fn huge_pages(environment: &BTreeMap<String, String>) -> Check {
-    match environment.get("thp.enabled") {
-        Some(mode) => Check::ok("transparent huge pages", mode.clone()),
-        None => Check::ok("transparent huge pages", "not in this kernel"),
-    }
+    })
 }
 
 fn cpus() -> Check {
@@ -221,34 +242,37 @@ fn cpus() -> Check {
 }
 
 fn optional(name: &'static str, path: &str) -> Check {
-    Check::ok(name, setting(path).unwrap_or_else(|| "not in this kernel".to_owned()))
+    let found = |value: Option<String>| {
+        Check::ok(name, value.unwrap_or_else(|| "not in this kernel".to_owned()))
+    };
+    Check::of(name, seen(path).map(found))
 }
 
-fn numa_balancing() -> Check {
-    match setting("/proc/sys/kernel/numa_balancing").as_deref() {
+fn numa_balancing() -> Result<Check, Unseen> {
+    Ok(match seen("/proc/sys/kernel/numa_balancing")?.as_deref() {
         Some("0") => Check::ok("NUMA balancing", "off"),
         None => Check::ok("NUMA balancing", "not in this kernel"),
         Some(_) => {
             let remedy = "`sysctl kernel.numa_balancing=0` while measuring: it takes hint faults";
             Check::not("NUMA balancing", State::Warning, "on", remedy)
         }
-    }
+    })
 }
 
-fn tlb_counters() -> Check {
+fn tlb_counters() -> Result<Check, Unseen> {
     let name = "nr_tlb_* counters";
-    let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
-    match text.lines().any(|line| line.starts_with("nr_tlb_")) {
+    let text = look("/proc/vmstat")?.unwrap_or_default();
+    Ok(match text.lines().any(|line| line.starts_with("nr_tlb_")) {
         true => Check::ok(name, "there"),
         false => {
             Check::ok(name, "not in this kernel (CONFIG_DEBUG_TLBFLUSH); events tell the same")
         }
-    }
+    })
 }
 
-fn userfaultfd() -> Check {
-    let there = Path::new("/proc/sys/vm/unprivileged_userfaultfd").exists();
-    Check::ok("userfaultfd", if there { "there" } else { "not in this kernel" })
+fn userfaultfd() -> Result<Check, Unseen> {
+    let there = is_there("/proc/sys/vm/unprivileged_userfaultfd")?;
+    Ok(Check::ok("userfaultfd", if there { "there" } else { "not in this kernel" }))
 }
 
 fn soft_dirty(environment: &BTreeMap<String, String>) -> Check {
@@ -260,11 +284,13 @@ fn soft_dirty(environment: &BTreeMap<String, String>) -> Check {
     Check::ok("soft-dirty bits", detail)
 }
 
-fn hardware_counters() -> Check {
-    let there = ["cpu", "cpu_core", "armv8_pmuv3", "armv8_pmuv3_0"]
-        .iter()
-        .any(|name| Path::new("/sys/bus/event_source/devices").join(name).exists());
-    Check::ok("hardware counters", if there { "there (not needed)" } else { "none (not needed)" })
+fn hardware_counters() -> Result<Check, Unseen> {
+    let mut there = false;
+    for name in ["cpu", "cpu_core", "armv8_pmuv3", "armv8_pmuv3_0"] {
+        there |= is_there(Path::new("/sys/bus/event_source/devices").join(name))?;
+    }
+    let found = if there { "there (not needed)" } else { "none (not needed)" };
+    Ok(Check::ok("hardware counters", found))
 }
 
 fn clock() -> Check {
@@ -292,6 +318,30 @@ fn virtualization(environment: &BTreeMap<String, String>) -> Check {
     }
 }
 
+/// What killed runs left on the machine, and runs that go on.
+fn left_behind(standing: &[Standing]) -> Check {
+    let name = "left behind";
+    let left = standing.iter().filter_map(|found| match found {
+        Standing::Left { holder, made } => {
+            let list: Vec<String> = made.iter().map(Made::text).collect();
+            Some(format!("by {holder}: {}", list.join(", ")))
+        }
+        Standing::Clean | Standing::Held { .. } => None,
+    });
+    let left: Vec<String> = left.collect();
+    if !left.is_empty() {
+        let remedy = "`needless doctor --clean` undoes it; so does the next live run";
+        return Check::not(name, State::Warning, left.join("; "), remedy);
+    }
+    match standing.iter().find_map(|found| match found {
+        Standing::Held { holder } => Some(holder),
+        Standing::Clean | Standing::Left { .. } => None,
+    }) {
+        Some(holder) => Check::ok(name, format!("nothing; a live run is going on: {holder}")),
+        None => Check::ok(name, "nothing"),
+    }
+}
+
 /// What a live run gives with all this.
 fn what_works(checks: &[Check]) -> Check {
     let missing =
@@ -311,6 +361,24 @@ fn what_works(checks: &[Check]) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_left_behind_is_named_with_the_command_that_removes_it() {
+        let made = vec![
+            Made::Zram { number: 3, size_bytes: 4096, module_loaded: false },
+            Made::Mounted { path: "/sys/kernel/tracing".into() },
+        ];
+        let left = Standing::Left { holder: "process 9, scenario x".into(), made };
+        let held = Standing::Held { holder: "process 8".into() };
+        let check = left_behind(&[held.clone(), left]);
+        assert_eq!(check.state, State::Warning);
+        for part in ["process 9", "/dev/zram3", "tracefs mounted at /sys/kernel/tracing"] {
+            assert!(check.detail.contains(part), "{check:?}");
+        }
+        assert!(check.remedy.unwrap().contains("doctor --clean"));
+        assert!(left_behind(&[held]).detail.contains("process 8"));
+        assert_eq!(left_behind(&[]), Check::ok("left behind", "nothing"));
+    }
 
     #[test]
     fn everything_missing_has_a_remedy() {

@@ -1,6 +1,7 @@
 //! What can go wrong, with the remedy.
 
 use miette::Diagnostic;
+use needless_runner::limits::{self, NO_PROC};
 pub use needless_runner::tracefs::PERFMON_REMEDY;
 use needless_runner::wire::{Failure, FailureKind};
 use thiserror::Error;
@@ -15,15 +16,41 @@ pub enum LiveError {
         /// Where it was looked for.
         places: String,
     },
+    /// There is no `/proc`.
+    #[error("{}", NO_PROC.0)]
+    #[diagnostic(help("{}", NO_PROC.1))]
+    NoProc,
     /// The runner cannot be started.
-    #[error("`{path}` cannot be started")]
-    #[diagnostic(help("build it anew with `make build`"))]
+    #[error("`{path}` cannot be started: {error}")]
+    #[diagnostic(help("{}", limits::remedy_of(error).unwrap_or("build it anew with `make build`")))]
     RunnerUnusable {
         /// Which file.
         path: String,
         /// Why.
-        #[source]
         error: std::io::Error,
+    },
+    /// The runner ended in the middle.
+    #[error("the runner ended before its time: {how}")]
+    #[diagnostic(help(
+        "its last words, if any, stand above; a SIGKILL was somebody's, or the kernel's for want of memory (`dmesg` tells), and `ulimit -a` shows limits. Run it again"
+    ))]
+    RunnerEnded {
+        /// How, in the system's words.
+        how: String,
+    },
+    /// The runner's own trouble, not the scenario's.
+    #[error("the runner failed: {what}")]
+    #[diagnostic(help(
+        "{}",
+        limits::remedy(*errno)
+            .or_else(|| limits::remedy_in(what))
+            .unwrap_or("`needless doctor` shows what this machine can do")
+    ))]
+    RunnerFailed {
+        /// What failed.
+        what: String,
+        /// The error number, if a system call failed.
+        errno: Option<i32>,
     },
     /// The runner speaks another version, or stopped in the middle.
     #[error("the runner {what}")]
@@ -31,6 +58,30 @@ pub enum LiveError {
     RunnerConfused {
         /// What it did.
         what: String,
+    },
+    /// The process that had changed the machine was killed.
+    #[error(
+        "the keeper, which had changed the machine for the run and was to undo it, ended before its \
+         time ({how}); undone in its place: {undone}"
+    )]
+    #[diagnostic(help(
+        "the figures up to then are dropped; `needless doctor` shows whether something is left \
+         behind, `needless doctor --clean` removes it"
+    ))]
+    KeeperDied {
+        /// How it ended.
+        how: String,
+        /// What was undone, and what could not be.
+        undone: String,
+    },
+    /// The CPUs that were asked for cannot be had.
+    #[error("{what}")]
+    #[diagnostic(help("{remedy}"))]
+    BadCpus {
+        /// Why.
+        what: String,
+        /// What would do.
+        remedy: String,
     },
     /// The machine may not be changed as the scenario needs it.
     #[error("not permitted: {what}")]
@@ -90,6 +141,7 @@ impl LiveError {
     /// The exit status of a command that fails because of this.
     pub fn exit_status(&self) -> u8 {
         match self {
+            LiveError::BadCpus { .. } => 2,
             LiveError::NotPermitted { .. } => 120,
             LiveError::Unsupported { .. } => 121,
             LiveError::EventsLost { .. } => 122,
@@ -104,6 +156,9 @@ impl From<Failure> for LiveError {
             FailureKind::Unsupported => LiveError::Unsupported { what: failure.what },
             FailureKind::Internal if permission(failure.errno) => {
                 LiveError::NotPermitted { what: failure.what, remedy: PERFMON_REMEDY.to_owned() }
+            }
+            FailureKind::Internal => {
+                LiveError::RunnerFailed { what: failure.what, errno: failure.errno }
             }
             _ => LiveError::ProgramFailed(failure),
         }
@@ -128,5 +183,8 @@ mod tests {
         assert_eq!(status(failure(FailureKind::Internal, Some(13))), 120);
         assert_eq!(status(failure(FailureKind::Operation, Some(13))), 125);
         assert_eq!(LiveError::EventsLost { lost: 1 }.exit_status(), 122);
+        let many = LiveError::from(failure(FailureKind::Internal, Some(24)));
+        assert!(many.help().is_some_and(|help| help.to_string().contains("ulimit -n")));
+        assert!(!many.to_string().contains("scenario"), "it is not the scenario's fault");
     }
 }

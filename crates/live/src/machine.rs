@@ -6,15 +6,16 @@
 
 use crate::child::Runner;
 use crate::error::{LiveError, permission};
+use crate::leftovers::{self, lock_path};
 use needless_model::program::{Program, SwapKind, ThpMode};
+use needless_runner::journal::{THP_ENABLED, ZSWAP_ENABLED};
+use needless_runner::look::{Unseen, is_there, look};
 use needless_runner::tracefs;
 use needless_runner::wire::{self, Change, Reply};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::BufReader;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout};
-
-const THP_ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
-const ZSWAP_ENABLED: &str = "/sys/module/zswap/parameters/enabled";
+use std::os::fd::{AsFd, BorrowedFd};
+use std::process::{Child, ChildStdin, ChildStdout, ExitStatus};
 
 /// The highest priority of swap space.
 const HIGHEST_PRIORITY: i64 = 32767;
@@ -24,12 +25,25 @@ pub struct Machine {
     keeper: Child,
     requests: Option<ChildStdin>,
     replies: BufReader<ChildStdout>,
+    /// What a killed run had left behind and was undone before this one.
+    undone: Vec<String>,
+}
+
+/// How a keeper ended that was to go on.
+pub struct KeeperDied {
+    how: ExitStatus,
+    undone: Vec<String>,
+    left: Vec<String>,
 }
 
 impl Machine {
     /// Shows tracefs, and changes nothing else.
     pub fn with_tracefs(runner: &Runner) -> Result<Machine, LiveError> {
         let mut machine = Machine::unchanged(runner)?;
+        // For the record of what is changed; whoever else holds it has mounted it, or will.
+        let holder = format!("process {}, needless doctor", std::process::id());
+        let path = lock_path(leftovers::DOCTORS);
+        machine.ask(&Change::Lock { path, holder })?;
         machine.show_tracefs()?;
         Ok(machine)
     }
@@ -39,7 +53,7 @@ impl Machine {
         let (requests, Some(replies)) = (keeper.stdin.take(), keeper.stdout.take()) else {
             return Err(LiveError::RunnerConfused { what: "has no pipes".to_owned() });
         };
-        Ok(Machine { keeper, requests, replies: BufReader::new(replies) })
+        Ok(Machine { keeper, requests, replies: BufReader::new(replies), undone: Vec::new() })
     }
 
     /// Takes the lock and makes the machine ready for `program`.
@@ -71,6 +85,32 @@ impl Machine {
         self.ask(&Change::KillAtEnd { pid }).map(|_| ())
     }
 
+    /// What a killed run had left behind and was undone before this one.
+    pub fn undone_before(&self) -> &[String] {
+        &self.undone
+    }
+
+    /// Becomes ready, and ends, when the keeper does.
+    pub fn keepers_end(&self) -> BorrowedFd<'_> {
+        self.replies.get_ref().as_fd()
+    }
+
+    /// Whether the keeper ended before its time; then undoes what it would have undone.
+    pub fn died(&mut self) -> Option<KeeperDied> {
+        self.requests.as_ref()?;
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let pipe = self.keepers_end();
+        let closed = poll(&mut [PollFd::new(&pipe, PollFlags::empty())], Some(&now));
+        if !closed.is_ok_and(|ended| ended > 0) {
+            return None;
+        }
+        self.requests = None;
+        let how = self.keeper.wait().ok()?;
+        let clean = leftovers::clean();
+        let failed = clean.failed.into_iter().map(|(what, error)| format!("{what}: {error}"));
+        Some(KeeperDied { how, undone: clean.done, left: failed.collect() })
+    }
+
     /// Undoes everything; what could not be undone is told.
     pub fn restore(mut self) -> Option<String> {
         self.close()
@@ -98,9 +138,13 @@ impl Machine {
     }
 
     fn lock(&mut self, scenario: &str) -> Result<(), LiveError> {
-        let path = lock_path();
+        let path = lock_path(leftovers::RUNS);
         let holder = format!("process {}, scenario {scenario}", std::process::id());
         match self.ask(&Change::Lock { path: path.clone(), holder })? {
+            Reply::Locked { undone } => {
+                self.undone = undone;
+                Ok(())
+            }
             Reply::Done { .. } => Ok(()),
             Reply::Busy { holder } => Err(LiveError::Busy { holder: format!("{holder} ({path})") }),
             Reply::Failed { what, .. } => Err(LiveError::CannotPrepare { what }),
@@ -108,7 +152,9 @@ impl Machine {
     }
 
     fn set_thp(&mut self, mode: ThpMode) -> Result<(), LiveError> {
-        if mode == ThpMode::Never && !Path::new(THP_ENABLED).exists() {
+        let there = is_there(THP_ENABLED)
+            .map_err(|unseen| LiveError::CannotPrepare { what: unseen.to_string() })?;
+        if mode == ThpMode::Never && !there {
             return Ok(());
         }
         let value = match mode {
@@ -133,7 +179,8 @@ impl Machine {
 
     /// Adds a zram device. zswap would sit in front of it and is switched off for the run.
     fn add_zram(&mut self, size_bytes: u64) -> Result<(), LiveError> {
-        let swaps = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
+        let unseen = |unseen: Unseen| LiveError::CannotPrepare { what: unseen.to_string() };
+        let swaps = look("/proc/swaps").map_err(unseen)?.unwrap_or_default();
         if let Some(device) = rival(&swaps) {
             return Err(LiveError::NeedsSwap {
                 what: format!(
@@ -142,8 +189,8 @@ impl Machine {
                 remedy: format!("`swapoff {device}`, or give it a lower priority"),
             });
         }
-        let zswap = std::fs::read_to_string(ZSWAP_ENABLED).unwrap_or_default();
-        if zswap.trim() == "Y" {
+        let zswap = look(ZSWAP_ENABLED).map_err(unseen)?;
+        if zswap.is_some_and(|enabled| enabled.trim() == "Y") {
             self.set(ZSWAP_ENABLED, "N")?;
         }
         match self.ask(&Change::ZramSwap { size_bytes })? {
@@ -171,19 +218,25 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        self.close();
+        if self.died().is_none() {
+            self.close();
+        }
     }
 }
 
-/// The lock that live runs share: the machine's for root, else the user's.
-fn lock_path() -> String {
-    let folder = if rustix::process::geteuid().is_root() {
-        Some(PathBuf::from("/run/lock"))
-    } else {
-        std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from)
-    };
-    let folder = folder.filter(|folder| folder.is_dir()).unwrap_or_else(std::env::temp_dir);
-    folder.join("needless.live").to_string_lossy().into_owned()
+impl From<KeeperDied> for LiveError {
+    fn from(died: KeeperDied) -> LiveError {
+        let list = |what: &[String]| match what {
+            [] => "nothing".to_owned(),
+            some => some.join(", "),
+        };
+        let undone = list(&died.undone);
+        let left = match died.left.as_slice() {
+            [] => String::new(),
+            some => format!("; left behind: {}", some.join(", ")),
+        };
+        LiveError::KeeperDied { how: died.how.to_string(), undone: format!("{undone}{left}") }
+    }
 }
 
 /// Swap space that has the highest priority already, in the text of `/proc/swaps`.

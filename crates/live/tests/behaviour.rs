@@ -8,6 +8,7 @@ use needless_live::{LiveError, LiveOptions};
 use needless_model::addr::{CpuId, ThreadId};
 use needless_model::event::EventKind;
 use needless_model::program::*;
+use needless_testing::{skip, until_true};
 
 #[test]
 fn a_small_ring_reports_loss() {
@@ -94,13 +95,15 @@ fn threads_hand_over_at_barriers() {
     }
     let program = ping_pong(50);
     let run = try_run(&program).unwrap();
-    assert_eq!(run.rounds.len(), 50, "{:?}", run.witness);
     for round in &run.rounds {
         assert_eq!(short(&program, round), "¦ W ¦ IPI:MM(1)", "{:#?}", round.events);
         let fault = round.events.iter().find(|e| matches!(e.kind, EventKind::Fault { .. }));
         assert_eq!(fault.unwrap().thread, Some(ThreadId(1)));
         assert_eq!(fault.unwrap().cpu, CpuId(1));
         assert_eq!(round.minor_faults, Some(1));
+    }
+    if run.rounds.len() < 50 {
+        skip!("{}", undecided(&run));
     }
 }
 
@@ -123,11 +126,13 @@ fn two_runs_exclude_each_other() {
     if !root() {
         return;
     }
-    let long = OpKind::Sleep { duration_ns: Some(Expr::Const(1_500_000_000)) };
-    let draft = Draft { count: 1, warmup: 0, ..Draft::new(1, vec![MAP], vec![long]) };
+    let long = OpKind::Sleep { duration_ns: Some(Expr::Const(3_000_000_000)) };
+    // Before the round, which may be repeated.
+    let draft = Draft { count: 1, warmup: 0, ..Draft::new(1, vec![MAP, long], vec![]) };
     let program = draft.program();
     let first = std::thread::spawn(move || try_run(&program));
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    let children = || children_named("needless-runner", std::process::id());
+    until_true("its keeper and its runner run", || children().len() == 2);
     let error = try_run(&Draft::new(1, vec![MAP], vec![]).program()).unwrap_err();
     assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
     first.join().unwrap().unwrap();
@@ -140,10 +145,12 @@ fn an_unprivileged_run() {
     let round = vec![touch(Access::Write, 4), advise(Advice::DontNeed, 4)];
     let draft = Draft { count: 10, ..Draft::new(4, vec![MAP], round) };
     let run = try_run(&draft.program()).unwrap();
-    assert_eq!(run.rounds.len(), 10, "{:?}", run.witness);
     for round in &run.rounds {
         assert!(round.events.is_empty());
         assert_eq!(round.minor_faults, Some(4));
+    }
+    if run.rounds.len() < 10 {
+        println!("undecided: {}", undecided(&run));
     }
     for name in ["events", "flushes", "shootdowns"] {
         assert!(run.unseen.contains_key(name), "{:?}", run.unseen);
@@ -180,5 +187,9 @@ fn without_privilege_there_are_counts_but_no_events() {
     std::fs::remove_dir_all(&folder).unwrap();
     let output = output.unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(stdout.contains("1 passed"));
+    if let Some((_, why)) = stdout.split_once("undecided: ") {
+        skip!("{}", why.lines().next().unwrap_or_default());
+    }
 }

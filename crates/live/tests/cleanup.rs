@@ -4,8 +4,11 @@
 mod common;
 
 use common::*;
+use needless_live::leftovers;
 use needless_model::program::*;
 use needless_runner::swap::ZramSwap;
+use needless_testing::{again, skip, until_true};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
@@ -24,14 +27,6 @@ fn zram_devices() -> Vec<String> {
 fn swaps() -> Vec<String> {
     let text = fs::read_to_string("/proc/swaps").unwrap();
     text.lines().skip(1).filter_map(|l| l.split_whitespace().next()).map(str::to_owned).collect()
-}
-
-fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !condition() {
-        assert!(Instant::now() < deadline, "{what}: not within 10 s");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// A process that does not outlive its test.
@@ -88,36 +83,88 @@ fn a_killed_run_leaves_nothing_behind() {
         return;
     }
     let (devices, before, thp) = (zram_devices(), swaps(), fs::read_to_string(THP).ok());
-    let mut child = Killed(
-        Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "a_long_run"])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap(),
-    );
-    until("the swap device appears", || swaps().len() == before.len() + 1);
+    let mut child =
+        Killed(again("a_long_run").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    until_true("the swap device appears", || swaps().len() == before.len() + 1);
     let runner = || children_named("needless-runner", child.0.id());
-    until("the runner and the keeper run", || runner().len() == 2);
+    until_true("the runner and the keeper run", || runner().len() == 2);
     let processes = runner();
     child.0.kill().unwrap();
     assert_eq!(child.0.wait().unwrap().signal(), Some(9));
-    until("the swap device goes", || swaps() == before && zram_devices() == devices);
-    until("the settings come back", || fs::read_to_string(THP).ok() == thp);
-    until("the processes end", || !processes.iter().any(|pid| alive(*pid)));
+    until_true("the swap device goes", || swaps() == before && zram_devices() == devices);
+    until_true("the settings come back", || fs::read_to_string(THP).ok() == thp);
+    until_true("the processes end", || !processes.iter().any(|pid| alive(*pid)));
 }
 
-fn children_named(name: &str, parent: u32) -> Vec<u32> {
-    let pids = fs::read_dir("/proc").unwrap().flatten();
-    pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter(|pid: &u32| {
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            let Some((head, rest)) = stat.rsplit_once(") ") else { return false };
-            // The kernel keeps 15 bytes of a name.
-            head.ends_with(&name[..name.len().min(15)])
-                && rest.split(' ').nth(1) == Some(&parent.to_string())
-        })
-        .collect()
+/// The keeper among the runner's processes that `parent` started.
+fn keeper_of(parent: u32) -> Option<Pid> {
+    let is_keeper = |pid: &u32| {
+        let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        words.split(|byte| *byte == 0).any(|word| word == b"--watch")
+    };
+    let pid = children_named("needless-runner", parent).into_iter().find(is_keeper)?;
+    Pid::from_raw(i32::try_from(pid).unwrap())
+}
+
+#[test]
+fn a_killed_keeper_is_noticed_and_its_changes_are_undone() {
+    let _turn = turn();
+    if !root() {
+        return;
+    }
+    let (devices, before, thp) = (zram_devices(), swaps(), fs::read_to_string(THP).ok());
+    let second = OpKind::Sleep { duration_ns: Some(Expr::Const(1_000_000_000)) };
+    let program = swapping(vec![advise(Advice::PageOut, 1), second], 60);
+    let started = Instant::now();
+    let run = std::thread::spawn(move || try_run(&program));
+    let me = std::process::id();
+    until_true("the runner and the keeper run", || {
+        children_named("needless-runner", me).len() == 2
+    });
+    until_true("the swap device appears", || swaps().len() == before.len() + 1);
+    kill_process(keeper_of(me).unwrap(), Signal::KILL).unwrap();
+    let error = run.join().unwrap().unwrap_err();
+    assert!(started.elapsed() < Duration::from_secs(50), "noticed at once, not in the end");
+    assert_eq!(error.exit_status(), 125);
+    let text = error.to_string();
+    assert!(text.contains("the keeper") && text.contains("swap space on /dev/zram"), "{text}");
+    assert_eq!((zram_devices(), swaps()), (devices, before));
+    assert_eq!(fs::read_to_string(THP).ok(), thp);
+    assert!(leftovers::standing().is_empty());
+}
+
+#[test]
+fn what_a_killed_run_and_a_killed_keeper_leave_behind_is_named_and_removed() {
+    let _turn = turn();
+    if !root() {
+        return;
+    }
+    let (devices, before, thp) = (zram_devices(), swaps(), fs::read_to_string(THP).ok());
+    let mut child =
+        Killed(again("a_long_run").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let parent = child.0.id();
+    until_true("the runner and the keeper run", || {
+        children_named("needless-runner", parent).len() == 2
+    });
+    until_true("the swap device appears", || swaps().len() == before.len() + 1);
+    // It must not notice.
+    kill_process(Pid::from_child(&child.0), Signal::STOP).unwrap();
+    let processes = children_named("needless-runner", parent);
+    kill_process(keeper_of(parent).unwrap(), Signal::KILL).unwrap();
+    child.0.kill().unwrap();
+    child.0.wait().unwrap();
+    until_true("the processes end", || !processes.iter().any(|pid| alive(*pid)));
+    assert_ne!(swaps(), before, "nothing was left behind");
+
+    let names = needless_live::doctor().into_iter().find(|check| check.name == "left behind");
+    let named = names.unwrap();
+    assert!(named.detail.contains("swap space on /dev/zram"), "{named:?}");
+    assert!(named.remedy.unwrap().contains("--clean"));
+    let undone = leftovers::clean();
+    assert!(undone.failed.is_empty() && !undone.done.is_empty(), "{undone:?}");
+    assert_eq!((zram_devices(), swaps()), (devices, before));
+    assert_eq!(fs::read_to_string(THP).ok(), thp);
+    assert!(leftovers::standing().is_empty());
 }
 
 fn alive(pid: u32) -> bool {
@@ -146,7 +193,6 @@ fn a_normal_run_leaves_nothing_behind_and_spares_other_swap_space() {
 
     let round = vec![advise(Advice::PageOut, 1), touch(Access::Read, 1)];
     let run = try_run(&swapping(round, 20)).unwrap();
-    assert_eq!(run.rounds.len(), 20);
     assert_eq!(run.environment["thp.enabled"], "never");
     assert_eq!(run.environment.get("left behind"), None);
     let ours = run.environment.keys().filter(|n| n.starts_with("swap.device.")).count();
@@ -157,6 +203,9 @@ fn a_normal_run_leaves_nothing_behind_and_spares_other_swap_space() {
     drop(other);
     assert_eq!(fs::read_to_string(THP).ok(), thp);
     assert_eq!(fs::read_dir("/sys/kernel/tracing").map_or(0, Iterator::count), tracing);
+    if run.rounds.len() < 20 {
+        skip!("{}", undecided(&run));
+    }
 }
 
 fn lower_priority(device: &str) {

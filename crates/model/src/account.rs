@@ -5,10 +5,12 @@
 //! known the reason why.
 
 use crate::addr::ThreadId;
+use crate::agreement::SwapCounts;
 use crate::counters::{
-    Counter, Counters, FAULTS_BY_CLASS, Fold, Observation, What, faults_by_class, observe,
+    Counter, Counters, FAULTS_BY_CLASS, Fold, Observation, What, faults_by_class, median, observe,
 };
 use crate::event::FaultClass;
+use crate::fold::{Folded, Folding};
 use crate::program::Program;
 use crate::run::{Round, TargetRun};
 use crate::sequence::{Sequence, TraceOrder};
@@ -21,16 +23,44 @@ pub type Classes = BTreeMap<FaultClass, u64>;
 /// One round, accounted for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoundAccount {
-    /// The round's number.
-    pub index: u32,
-    /// Its counters.
+    /// Its counters, but for [`Counter::Cycles`]: see [`Account::value`].
     pub counters: Counters,
     /// Its faults by class; `None`: unknown.
     pub classes: Option<Classes>,
     /// Its canonical sequence; `None` if the target has no events.
     pub sequence: Option<Sequence>,
-    /// What happened, with verdicts.
+    /// What happened, with verdicts; events are numbered from the round's first one.
     pub seen: Vec<Observation>,
+    /// Pages that went to swap and came back, as a real kernel counted them.
+    pub counted: SwapCounts,
+    /// The same as events tell it.
+    pub modelled: SwapCounts,
+}
+
+/// Rounds that are accounted for alike.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kind<T = RoundAccount> {
+    /// What they amount to.
+    pub account: T,
+    /// How many there are.
+    pub rounds: usize,
+    /// The position of the first one.
+    pub first: usize,
+    /// The number of the first one.
+    pub index: u32,
+    /// The number of that one's first event.
+    pub first_seq: u64,
+}
+
+/// A round among all.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RoundAt {
+    /// Its number.
+    pub index: u32,
+    /// Its kind: a position in [`Account::kinds`].
+    pub kind: usize,
+    /// The number of its first event.
+    pub first_seq: u64,
     /// Cycles of each `measure` block.
     pub cycles: Vec<u64>,
 }
@@ -38,11 +68,17 @@ pub struct RoundAccount {
 /// A target's run, accounted for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Account {
-    /// Its rounds.
-    pub rounds: Vec<RoundAccount>,
+    /// Its kinds of round, in the order of their first ones.
+    pub kinds: Vec<Kind>,
+    /// Rounds in all.
+    pub total: usize,
+    /// Every round; empty if only kinds were asked for.
+    pub rounds: Vec<RoundAt>,
     /// For each counter without value, why. Keys are counter names, [`FAULTS_BY_CLASS`] and
     /// [`SEQUENCE`].
     pub unknown: BTreeMap<String, String>,
+    /// Whether the target can show cycles.
+    timed: bool,
 }
 
 /// The name under which targets list that they have no event sequence.
@@ -80,11 +116,11 @@ fn hides(name: &str) -> Vec<&'static str> {
 }
 
 /// What the target cannot show, with what follows from that.
-fn unseen(run: &TargetRun) -> BTreeMap<String, String> {
-    let mut all = run.unseen.clone();
-    for (name, reason) in &run.unseen {
+fn unseen(told: &BTreeMap<String, String>, kinds: &[Folded]) -> BTreeMap<String, String> {
+    let mut all = told.clone();
+    for (name, reason) in told {
         for hidden in hides(name) {
-            if !counted_by_kernel(run, hidden) {
+            if !counted_by_kernel(kinds, hidden) {
                 all.entry(hidden.to_owned()).or_insert_with(|| reason.clone());
             }
         }
@@ -93,11 +129,11 @@ fn unseen(run: &TargetRun) -> BTreeMap<String, String> {
 }
 
 /// Whether every round has the counter from the kernel itself, without any event.
-fn counted_by_kernel(run: &TargetRun, name: &str) -> bool {
+fn counted_by_kernel(kinds: &[Folded], name: &str) -> bool {
     let Some(Fold::Kernel(line, _)) = Counter::by_name(name).map(Counter::fold) else {
         return false;
     };
-    run.rounds.iter().all(|round| round.kernel_counters.contains_key(line))
+    kinds.iter().all(|kind| kind.round.kernel_counters.contains_key(line))
 }
 
 /// How a figure is spread over the rounds.
@@ -120,13 +156,24 @@ pub struct Spread {
 impl Spread {
     /// The spread of `values`; `None` without values.
     pub fn of(values: impl IntoIterator<Item = u64>) -> Option<Spread> {
-        let mut sorted: Vec<u64> = values.into_iter().collect();
-        sorted.sort_unstable();
-        let (&min, &max) = (sorted.first()?, sorted.last()?);
-        let runs = sorted.chunk_by(|a, b| a == b);
-        let most = runs.rev().max_by_key(|run| run.len())?;
-        let (mode, equal, of) = (most[0], most.len(), sorted.len());
-        Some(Spread { mode, equal, of, min, max, median: sorted[of / 2] })
+        Spread::weighed(values.into_iter().map(|value| (value, 1)))
+    }
+
+    /// The spread of values of which there are so many each.
+    fn weighed(values: impl IntoIterator<Item = (u64, usize)>) -> Option<Spread> {
+        let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
+        for (value, rounds) in values {
+            *counts.entry(value).or_default() += rounds;
+        }
+        let (&min, &max) = (counts.keys().next()?, counts.keys().next_back()?);
+        let (&mode, &equal) = counts.iter().rev().max_by_key(|(_, rounds)| **rounds)?;
+        let of = counts.values().sum();
+        let mut before = 0;
+        let middle = counts.iter().find(|(_, rounds)| {
+            before += **rounds;
+            before > of / 2
+        });
+        Some(Spread { mode, equal, of, min, max, median: middle.map_or(max, |(value, _)| *value) })
     }
 
     /// Whether every round has the same value.
@@ -140,17 +187,37 @@ impl Spread {
 pub struct Group<T> {
     /// What they share.
     pub value: T,
-    /// Their positions in the account, ascending.
-    pub rounds: Vec<usize>,
+    /// How many there are.
+    pub rounds: usize,
+    /// The position of the first one.
+    pub first: usize,
 }
 
 impl Account {
-    /// The account of a run of `program`.
+    /// The account of a run of `program`, every round kept.
     pub fn of(program: &Program, run: &TargetRun) -> Account {
-        let order = TraceOrder::of(run.rounds.iter().map(|round| round.events.as_slice()));
-        let unknown = unseen(run);
-        let account = |round| RoundAccount::of(program, round, order, &unknown);
-        let mut account = Account { rounds: run.rounds.iter().map(account).collect(), unknown };
+        let mut folding = Folding::new(program, true);
+        run.rounds.iter().for_each(|round| folding.add(round));
+        folding.finish(&run.unseen)
+    }
+
+    pub(crate) fn of_kinds(
+        program: &Program,
+        kinds: Vec<Folded>,
+        rounds: Vec<RoundAt>,
+        total: usize,
+        told: &BTreeMap<String, String>,
+    ) -> Account {
+        let order = kinds.iter().map(|kind| (kind.round.events.as_slice(), kind.place.rounds));
+        let order = TraceOrder::weighed(order);
+        let unknown = unseen(told, &kinds);
+        let timed = !unknown.contains_key(Counter::Cycles.name());
+        let kinds = kinds.into_iter().map(|Folded { round, place, .. }| {
+            let account = RoundAccount::of(program, &round, order, &unknown);
+            let Kind { rounds, first, index, first_seq, .. } = place;
+            Kind { account, rounds, first, index, first_seq }
+        });
+        let mut account = Account { kinds: kinds.collect(), total, rounds, unknown, timed };
         account.explain_unknown();
         account
     }
@@ -158,7 +225,13 @@ impl Account {
     /// Names a reason for every counter that has no value in some round.
     fn explain_unknown(&mut self) {
         for &counter in Counter::ALL {
-            let missing = self.rounds.iter().any(|round| round.counters.get(counter).is_none());
+            let missing = match counter {
+                Counter::Cycles => {
+                    self.rounds.len() < self.total
+                        || self.rounds.iter().any(|round| round.cycles.is_empty())
+                }
+                _ => self.kinds.iter().any(|kind| kind.account.counters.get(counter).is_none()),
+            };
             if missing && !self.unknown.contains_key(counter.name()) {
                 let reason = match counter.fold() {
                     Fold::Needless(_) => "the target gives no verdict",
@@ -168,16 +241,33 @@ impl Account {
                 self.unknown.insert(counter.name().to_owned(), reason.to_owned());
             }
         }
-        if self.rounds.iter().any(|round| round.classes.is_none()) {
+        if self.kinds.iter().any(|kind| kind.account.classes.is_none()) {
             let reason = "the target does not tell faults apart";
             self.unknown.entry(FAULTS_BY_CLASS.to_owned()).or_insert_with(|| reason.to_owned());
+        }
+    }
+
+    /// The account of the round at this position, if every round was kept.
+    pub fn round(&self, at: usize) -> Option<&RoundAccount> {
+        Some(&self.kinds[self.rounds.get(at)?.kind].account)
+    }
+
+    /// The counter's value in a round.
+    pub fn value(&self, round: &RoundAt, counter: Counter) -> Option<u64> {
+        match counter {
+            Counter::Cycles => median(&round.cycles).filter(|_| self.timed),
+            _ => self.kinds[round.kind].account.counters.get(counter),
         }
     }
 
     /// The counter's spread over the rounds where it is known; `None` if there are none.
     /// [`Spread::of`] tells how many there are.
     pub fn spread(&self, counter: Counter) -> Option<Spread> {
-        Spread::of(self.rounds.iter().filter_map(|round| round.counters.get(counter)))
+        if counter == Counter::Cycles {
+            return Spread::of(self.rounds.iter().filter_map(|round| self.value(round, counter)));
+        }
+        let values = self.kinds.iter();
+        Spread::weighed(values.filter_map(|k| Some((k.account.counters.get(counter)?, k.rounds))))
     }
 
     /// The counter's most frequent value.
@@ -187,24 +277,34 @@ impl Account {
 
     /// The most frequent faults by class, with the number of rounds that have it.
     pub fn typical_classes(&self) -> Option<(&Classes, usize)> {
-        let classes = self.rounds.iter().filter_map(|round| round.classes.as_ref()).collect();
+        let classes =
+            self.kinds.iter().filter_map(|kind| Some((kind.account.classes.as_ref()?, kind)));
         let group = group(classes).into_iter().next()?;
-        Some((group.value, group.rounds.len()))
+        Some((group.value, group.rounds))
     }
 
     /// The rounds by sequence, most frequent first; empty if the target has no events.
     pub fn sequences(&self) -> Vec<Group<&Sequence>> {
-        let sequences: Option<Vec<&Sequence>> =
-            self.rounds.iter().map(|round| round.sequence.as_ref()).collect();
+        let sequences = self.kinds.iter().map(|kind| Some((kind.account.sequence.as_ref()?, kind)));
+        let sequences: Option<Vec<(&Sequence, &Kind)>> = sequences.collect();
         group(sequences.unwrap_or_default())
+    }
+
+    /// The kind of the first of the rounds that have the most frequent sequence.
+    pub fn typical_kind(&self) -> Option<&Kind> {
+        if self.unknown.contains_key(SEQUENCE) {
+            return None;
+        }
+        let first = self.sequences().first()?.first;
+        self.kinds.iter().find(|kind| kind.first == first)
     }
 
     /// Every needless finding with how often it occurs in all rounds, most frequent first.
     pub fn findings(&self) -> Vec<(Finding, u64)> {
         let mut counts: BTreeMap<Finding, u64> = BTreeMap::new();
-        for observation in self.rounds.iter().flat_map(|round| &round.seen) {
-            if let Some(finding) = observation.finding() {
-                *counts.entry(finding).or_insert(0) += 1;
+        for kind in &self.kinds {
+            for finding in kind.account.seen.iter().filter_map(Observation::finding) {
+                *counts.entry(finding).or_insert(0) += kind.rounds as u64;
             }
         }
         let mut findings: Vec<_> = counts.into_iter().collect();
@@ -218,15 +318,17 @@ impl Account {
     }
 }
 
-/// Positions of equal values, most frequent first, then in order of appearance.
-fn group<T: Ord + Copy>(values: Vec<T>) -> Vec<Group<T>> {
-    let mut groups: BTreeMap<T, Vec<usize>> = BTreeMap::new();
-    for (at, value) in values.into_iter().enumerate() {
-        groups.entry(value).or_default().push(at);
+/// Rounds of equal values, most frequent first, then in order of appearance.
+fn group<'a, T: Ord + Copy>(kinds: impl IntoIterator<Item = (T, &'a Kind)>) -> Vec<Group<T>> {
+    let mut groups: BTreeMap<T, (usize, usize)> = BTreeMap::new();
+    for (value, kind) in kinds {
+        let (rounds, first) = groups.entry(value).or_insert((0, kind.first));
+        (*rounds, *first) = (*rounds + kind.rounds, kind.first.min(*first));
     }
+    let groups = groups.into_iter();
     let mut groups: Vec<_> =
-        groups.into_iter().map(|(value, rounds)| Group { value, rounds }).collect();
-    groups.sort_by_key(|group| (std::cmp::Reverse(group.rounds.len()), group.rounds[0]));
+        groups.map(|(value, (rounds, first))| Group { value, rounds, first }).collect();
+    groups.sort_by_key(|group| (std::cmp::Reverse(group.rounds), group.first));
     groups
 }
 
@@ -246,12 +348,12 @@ impl RoundAccount {
         }
         let shows = |name: &str| !unseen.contains_key(name);
         RoundAccount {
-            index: round.index,
             counters,
             classes: faults_by_class(&seen).filter(|_| shows(FAULTS_BY_CLASS) && shows("faults")),
             sequence: shows(SEQUENCE).then(|| Sequence::of(program, &round.events, order)),
             seen,
-            cycles: round.cycles.clone(),
+            counted: SwapCounts::counted(round),
+            modelled: SwapCounts::modelled(round),
         }
     }
 

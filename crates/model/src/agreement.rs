@@ -5,7 +5,7 @@
 //! each page. Without a sequence nothing is decided. What is left out, and why, is in
 //! `docs/agreement.md`.
 
-use crate::account::{Account, RoundAccount, SEQUENCE};
+use crate::account::{Account, SEQUENCE};
 use crate::event::EventKind;
 use crate::run::{Round, TargetRun};
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,22 +49,21 @@ pub struct Side<'a> {
 impl Agreement {
     /// Compares two runs of one program, round by round.
     pub fn between(real: Side<'_>, model: Side<'_>) -> Agreement {
-        let pairs = || real.account.rounds.iter().zip(&model.account.rounds);
+        let rounds = real.account.total.min(model.account.total);
+        let pairs = || {
+            (0..rounds).filter_map(|at| Some((real.account.round(at)?, model.account.round(at)?)))
+        };
         let known = pairs().filter_map(|(a, b)| Some(a.rusage()? == b.rusage()?));
         let known: Vec<bool> = known.collect();
         let rusage = (known.iter().filter(|equal| **equal).count(), known.len());
         let sides = [real.account, model.account];
         let blind = sides.iter().find_map(|account| account.unknown.get(SEQUENCE).cloned());
-        let rounds = pairs().count();
         let undecided = blind.or_else(|| (rounds == 0).then(|| "no round was run".to_owned()));
         if undecided.is_some() {
             return Agreement { undecided, rusage, ..Agreement::default() };
         }
-        let swaps = real.run.rounds.iter().zip(&model.run.rounds);
-        let differing = pairs().zip(swaps).enumerate().filter(|(_, (accounts, rounds))| {
-            let (account, reference): (&RoundAccount, &RoundAccount) = *accounts;
-            account.agrees(reference) != Some(true)
-                || !SwapCounts::counted(rounds.0).agree(SwapCounts::modelled(rounds.1))
+        let differing = pairs().enumerate().filter(|(_, (account, reference))| {
+            account.agrees(reference) != Some(true) || !account.counted.agree(reference.modelled)
         });
         let differing = differing.map(|(at, _)| at).collect();
         let final_pages = page_differences(&real.run.final_pages, &model.run.final_pages);
@@ -83,7 +82,7 @@ impl Agreement {
 }
 
 /// Pages that went to swap and came back in a round.
-#[derive(Copy, Clone, Debug)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct SwapCounts([Option<u64>; 4]);
 
 impl SwapCounts {

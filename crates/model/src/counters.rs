@@ -57,7 +57,8 @@ impl What {
 pub struct Observation {
     /// What.
     pub what: What,
-    /// [`Event::seq`] of the event that stands for it.
+    /// [`Event::seq`] of the event that stands for it; in an account counted from the round's first
+    /// event.
     pub seq: u64,
     /// The kernel function, where known.
     pub site: Option<Site>,
@@ -212,7 +213,8 @@ impl Fold {
     }
 }
 
-fn median(values: &[u64]) -> Option<u64> {
+/// The middle value (the upper one of two).
+pub(crate) fn median(values: &[u64]) -> Option<u64> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();
     sorted.get(sorted.len() / 2).copied()

@@ -179,10 +179,4 @@ pub trait Env {
 
     /// Gives a lock back.
     fn unlock(&mut self, lock: Lock);
-
-    /// The lock of the last-level page table of `page`.
-    fn table_lock(&self, page: Vpn) -> Lock {
-        let span = self.arch().table_pages(1);
-        Lock::PageTable(self.context().mm, Vpn(page.0 / span * span))
-    }
 }

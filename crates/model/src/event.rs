@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub const EVENT_VERSION: u32 = 2;
 
 /// One event.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Event {
     /// Position in the run; unique, ascending.
     pub seq: u64,
@@ -33,7 +33,7 @@ pub struct Event {
 }
 
 /// What happened.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
     /// An exception: the handler starts.

@@ -1,7 +1,10 @@
 //! Kernel rows: which kernel takes which decision.
 
+use crate::addr::ThreadId;
 use crate::arch::{Arch, X86_64, X86_64_LA57};
 use crate::policy::*;
+use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// What a row rests on.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -43,6 +46,27 @@ pub struct Config {
     /// `five-level=on|off`: whether the kernel is built for 5 levels (`CONFIG_X86_5LEVEL`), so that
     /// one of them is folded on a processor with 4.
     pub five_level: bool,
+    /// `skip-needed=THREAD.N`: one flush that is left out although the model calls it needed, as a
+    /// test of that verdict.
+    pub skip_needed: Option<SkipNeeded>,
+}
+
+/// One of the flushes that the model calls needed.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SkipNeeded {
+    /// Whose, in declared order.
+    pub thread: ThreadId,
+    /// Which of the thread's, from 1.
+    pub nth: u32,
+}
+
+impl SkipNeeded {
+    /// Reads `THREAD.N`.
+    fn parse(text: &str) -> Option<SkipNeeded> {
+        let (thread, nth) = text.split_once('.')?;
+        let nth = nth.parse().ok().filter(|nth| *nth > 0)?;
+        Some(SkipNeeded { thread: ThreadId(thread.parse().ok()?), nth })
+    }
 }
 
 impl Config {
@@ -71,6 +95,9 @@ const V5_8: Policies = Policies {
     gen_skip: GenSkip::Event,
     self_receive: SelfReceive::Yes,
     lru_batch: LruBatch::Fifteen,
+    cold_batch: ColdBatch::All,
+    new_folio: NewFolio::Active,
+    lazyfree_held: LazyfreeHeld::BackedAgain,
     reclaim_free: ReclaimFree::AtEnd,
     zap_drain: ZapDrain::Yes,
     dontneed_tables: DontneedTables::Keep,
@@ -79,12 +106,15 @@ const V5_8: Policies = Policies {
     protect_charge: ProtectCharge::Keep,
     move_range: MoveRange::OneMapping,
     move_tables: MoveTables::LastLevelOnly,
+    move_start: MoveStart::AsGiven,
     gather_batch: GatherBatch::Full,
     populate: Populate::No,
     zero_swap: ZeroSwap::Write,
     batched_pending: BatchedPending::KeepMark,
     unmap_batch: UnmapBatching::Defer,
     pending_mark: PendingMark::Flag,
+    skip: Skip::None,
+    refault_flush: RefaultFlush::Nothing,
     mutant: Mutant::None,
 };
 
@@ -117,14 +147,17 @@ const V6_12: Policies = Policies {
     protect_restore: ProtectRestore::IfExclusive,
     protect_charge: ProtectCharge::DropUnfaulted,
     lru_batch: LruBatch::ThirtyOne,
+    move_start: MoveStart::AtTable,
     reclaim_free: ReclaimFree::PerBatch,
     gather_batch: GatherBatch::LeaveOne,
     zero_swap: ZeroSwap::Skip,
     ..V6_1
 };
 
-// Debian's archive has none of 6.13 to 6.15: these five changed somewhere up to 6.16.
+// Debian's archive has none of 6.13 to 6.15: these changed somewhere up to 6.16.
 const V6_16: Policies = Policies {
+    cold_batch: ColdBatch::NotOldest,
+    lazyfree_held: LazyfreeHeld::StaysFree,
     cpumask: CpumaskClear::AtNextInterrupt,
     dontneed_tables: DontneedTables::Free,
     advise_gather: AdviseGather::PerCall,
@@ -140,8 +173,12 @@ const V6_18: Policies = V6_17;
 // Nor has it 6.19 to 7.1.
 const V7_2: Policies = Policies { swapin_drain: SwapinDrain::Always, ..V6_18 };
 
-const V7_3: Policies =
-    Policies { reuse: Reuse::ExclusiveCountingBatch, swapin_drain: SwapinDrain::Never, ..V7_2 };
+const V7_3: Policies = Policies {
+    reuse: Reuse::ExclusiveCountingBatch,
+    swapin_drain: SwapinDrain::Never,
+    new_folio: NewFolio::Referenced,
+    ..V7_2
+};
 
 /// A row as the table holds it.
 struct Row {
@@ -265,8 +302,10 @@ pub struct Proposal {
 }
 
 /// All proposals. They are argued for in docs/findings/.
-pub const PROPOSALS: &[Proposal] =
-    &[Proposal { name: "pending-cleared", policy: "batched-pending", value: "cleared" }];
+pub const PROPOSALS: &[Proposal] = &[
+    Proposal { name: "pending-cleared", policy: "batched-pending", value: "cleared" },
+    Proposal { name: "removed-after", policy: "refault-flush", value: "removed-after" },
+];
 
 /// Why a row's name is not understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -285,7 +324,7 @@ pub enum RowError {
     },
     /// An option that is not understood.
     #[error(
-        "kernel row option `{option}` is not understood; options are mglru=on|off, thp=off, soft-dirty=on|off, la57=on|off, five-level=on|off and POLICY=VALUE (see `needless policies`)"
+        "kernel row option `{option}` is not understood; options are mglru=on|off, thp=off, soft-dirty=on|off, la57=on|off, five-level=on|off, skip-needed=THREAD.N and POLICY=VALUE (see `needless policies`)"
     )]
     UnknownOption {
         /// The option.
@@ -322,9 +361,45 @@ pub enum RowError {
         /// The option.
         option: String,
     },
+    /// Something that is said twice.
+    #[error("`{name}` is given twice")]
+    Twice {
+        /// What.
+        name: String,
+        /// How it is said the second time.
+        option: String,
+    },
     /// A policy value that does not exist.
     #[error(transparent)]
     Policy(#[from] UnknownPolicy),
+}
+
+impl RowError {
+    /// Where in the row's name the mistake is.
+    pub fn place(&self, row: &str) -> Range<usize> {
+        let part = match self {
+            RowError::UnknownKernel { name } | RowError::UnknownProposal { name } => name,
+            RowError::UnknownArch { arch } => arch,
+            RowError::UnknownOption { option }
+            | RowError::Twice { option, .. }
+            | RowError::NotModelled { option } => option,
+            RowError::NotInKernel { option, .. } => *option,
+            RowError::Policy(UnknownPolicy::Policy { name }) => name,
+            RowError::Policy(UnknownPolicy::Value { value, .. }) => value,
+            RowError::NeedsCounts { .. } => row,
+        };
+        // Of what is there twice it is the second one; an empty part is at the end.
+        let start = row.rfind(part).unwrap_or(0);
+        start..start + part.len()
+    }
+}
+
+/// Refuses what was given before: which of the two would count is nothing to guess.
+fn once(given: &mut BTreeSet<String>, name: &str, option: &str) -> Result<(), RowError> {
+    if given.insert(name.to_owned()) {
+        return Ok(());
+    }
+    Err(RowError::Twice { name: name.to_owned(), option: option.to_owned() })
 }
 
 impl KernelRow {
@@ -350,6 +425,7 @@ impl KernelRow {
                 soft_dirty: row.soft_dirty,
                 la57: false,
                 five_level: row.five_level,
+                skip_needed: None,
             },
         }
     }
@@ -372,15 +448,18 @@ impl KernelRow {
             .find(|row| row.name == kernel)
             .ok_or_else(|| RowError::UnknownKernel { name: kernel.to_owned() })?;
         let mut row = KernelRow::from_table(table);
+        let mut given = BTreeSet::new();
         for name in names {
             let proposal = PROPOSALS
                 .iter()
                 .find(|proposal| proposal.name == name)
                 .ok_or_else(|| RowError::UnknownProposal { name: name.to_owned() })?;
             row.policies.set(proposal.policy, proposal.value)?;
+            once(&mut given, proposal.policy, name)?;
         }
         for option in parts {
             row.apply(option, table)?;
+            once(&mut given, option.split('=').next().unwrap_or_default(), option)?;
         }
         row.name = text.to_owned();
         let Policies { batched_pending, pending_mark, .. } = row.policies;
@@ -424,6 +503,9 @@ impl KernelRow {
             "soft-dirty" => self.config.soft_dirty = switch()?,
             "la57" => self.config.la57 = switch()?,
             "five-level" => self.config.five_level = switch()?,
+            "skip-needed" => {
+                self.config.skip_needed = Some(SkipNeeded::parse(value).ok_or_else(unknown)?);
+            }
             _ => self.policies.set(name, value).map_err(|error| match error {
                 UnknownPolicy::Policy { .. } => unknown(),
                 value => RowError::Policy(value),
@@ -493,6 +575,27 @@ mod tests {
         assert!(KernelRow::parse("6.12,mutant=move-unlocked").unwrap().known_wrong().is_some());
         assert_eq!(row.known_wrong(), None);
         assert!(matches!(KernelRow::parse("6.1/arm64"), Err(RowError::UnknownArch { .. })));
+    }
+
+    #[test]
+    fn nothing_is_given_twice_and_mistakes_have_their_place() {
+        for (text, place) in [
+            ("6.12,reuse=mapcount,reuse=page-count", "reuse=page-count"),
+            ("6.12,mglru=on,mglru=on", "mglru=on"),
+            ("6.12+pending-cleared,batched-pending=cleared", "batched-pending=cleared"),
+            ("6.12,reuse=no", "no"),
+            ("6.13,reuse=mapcount", "6.13"),
+            ("6.12,", ""),
+        ] {
+            let error = KernelRow::parse(text).unwrap_err();
+            let range = error.place(text);
+            assert_eq!(
+                (range.end, &text[range]),
+                (text.rfind(place).unwrap() + place.len(), place)
+            );
+        }
+        let error = KernelRow::parse("6.12,mglru=on,mglru=on").unwrap_err();
+        assert!(matches!(error, RowError::Twice { .. }), "{error}");
     }
 
     #[test]

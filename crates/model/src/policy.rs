@@ -207,6 +207,24 @@ policies! {
         Fifteen = "15", "15";
         ThirtyOne = "31", "31";
     }
+    /// Which pages wait in a batch after `MADV_COLD`, with multi-generational LRU.
+    cold_batch: ColdBatch = "cold-batch", "which pages MADV_COLD puts into this CPU's batch, with multi-generational LRU",
+        source "mm/swap.c:folio_deactivate (6.12), mm/folio.c:folio_deactivate, lru_gen_clear_refs (7.3)" {
+        All = "all", "all that are on the LRU";
+        NotOldest = "not-oldest", "not those of the oldest generation: lazily freed ones, and those that reclaim left in the swap cache";
+    }
+    /// What a fault marks its new page as, with multi-generational LRU.
+    new_folio: NewFolio = "new-folio", "whether a page that a fault allocates counts as used once, with multi-generational LRU",
+        source "mm/swap.c:folio_add_lru (6.12), mm/folio.c:folio_add_lru (7.3); tests/regressions/cold-oldest.kdl (6.18: no, 7.3: yes)" {
+        Active = "active", "no, it is active, which is forgotten when it gets its generation";
+        Referenced = "referenced", "yes, so that it is not of the oldest generation once MADV_FREE has freed it";
+    }
+    /// What reclaim makes of a lazily freed page that somebody holds.
+    lazyfree_held: LazyfreeHeld = "lazyfree-held", "what becomes of a clean page freed by MADV_FREE if reclaim finds that somebody holds it",
+        source "mm/rmap.c:try_to_unmap_one (5.10, 6.1, 6.12), ttu_anon_lazyfree_folio (7.3)" {
+        BackedAgain = "backed", "it is backed by swap again, as if it had been written";
+        StaysFree = "free", "nothing: it can be dropped later";
+    }
     /// When reclaim frees what it collected.
     reclaim_free: ReclaimFree = "reclaim-free", "when reclaim flushes and frees the folios it collected",
         source "mm/vmscan.c:shrink_folio_list (6.1: free list; 6.12: free_folios batch)" {
@@ -255,6 +273,12 @@ policies! {
         LastLevelOnly = "last-level", "no: where the source has no last-level table nothing is made";
         UpperFirst = "upper-first", "yes: the table of the third level, if the source has one of the second";
     }
+    /// Where `mremap` begins to move pages.
+    move_start: MoveStart = "move-start", "whether mremap begins at the page table's border if nothing else lies before it, to move a whole table",
+        source "mm/mremap.c:move_page_tables, try_realign_addr (6.12; not in 6.1); tests/regressions/mremap-realign.kdl" {
+        AsGiven = "as-given", "no: at the first page that it was asked to move";
+        AtTable = "at-table", "yes, if the range reaches the table's end and both addresses lie at the same place in their tables";
+    }
     /// How full a gather's page batch may get.
     gather_batch: GatherBatch = "gather-batch", "how many entries of a gather's page batch stay free",
         source "mm/mmu_gather.c:__tlb_remove_page_size (6.1), __tlb_remove_folio_pages_size (6.12)" {
@@ -291,6 +315,22 @@ policies! {
         KeepMark = "keep-mark", "it does: the batch's flush leaves the pending mark";
         Cleared = "cleared", "it does not: the batch's flush notes what it covered (a proposal: docs/findings/pending-cleared.md)";
     }
+    /// Which flushes are left out.
+    skip: Skip = "skip", "which flushes are left out, as a test of verdicts: nothing may break without those that are needless",
+        source "docs/design.md, Verdicts; no kernel can know it" {
+        None = "none", "none";
+        Needless = "needless", "those that the model calls needless";
+    }
+    /// What keeps a CPU from reading the old frame of a page that came back and was stored to.
+    refault_flush: RefaultFlush = "refault-flush", "what is flushed before a page whose unmap waits for its flush can come back in another frame",
+        source "mm/memory.c:do_swap_page, do_anonymous_page, mm/vmscan.c:shrink_folio_list (5.10 to 7.3: nothing; the others are proposals: docs/findings/stale-read.md)" {
+        Nothing = "nothing", "nothing: until the batch's flush a CPU may read the old frame, whatever was stored to the new one";
+        Install = "install", "what is pending, before a fault maps a page";
+        InstallWritable = "install-writable", "what is pending, before a fault maps a page writable that was not mapped (too weak: a later fault makes a page writable, too)";
+        Writable = "writable", "what is pending, before a fault maps a page writable or makes it so";
+        BeforeRemoval = "before-removal", "the batch, before each folio leaves the swap cache; a page freed by MADV_FREE is flushed when it is unmapped";
+        RemovedAfter = "removed-after", "no more than today: folios leave the swap cache after the batch's flush; a page freed by MADV_FREE is flushed when it is unmapped";
+    }
     /// A mutant: one thing done wrong.
     mutant: Mutant = "mutant", "one thing done wrong, for the checker to find",
         source "litmus tests (needless check --catalogue)" {
@@ -301,6 +341,8 @@ policies! {
         NestedIgnored = "nested-ignored", "a gather does not care whether another one is open (tlb_finish_mmu)";
         MoveUnlocked = "move-unlocked", "mremap flushes after it gave the page-table locks back (move_ptes)";
         FreedUnflushed = "freed-unflushed", "a gather frees its pages before it flushes (tlb_flush_mmu)";
+        TableUnchecked = "table-unchecked", "whoever takes a page-table lock does not look whether the table is still there (pte_offset_map_lock)";
+        CopyUnreferenced = "copy-unreferenced", "a copy on write takes its reference to the old page after it gave the page-table lock back (do_wp_page)";
         CopyUnflushed = "copy-unflushed", "a copy on write replaces the old page without a flush (wp_page_copy)";
         SwapinUnchecked = "swapin-unchecked", "a fault on swap does not look at the PTE again under its lock (do_swap_page)";
         LazySpared = "lazy-spared", "a flush that frees page tables does not interrupt lazy CPUs (native_flush_tlb_multi)";
@@ -311,5 +353,17 @@ policies! {
         PendingClearedAll = "cleared-all", "with batched-pending=cleared: the mark is cleared for unmaps that came after the batch's";
         PendingCountedEarly = "counted-early", "an unmap is counted before its PTE is cleared";
         PendingMaskedEarly = "masked-early", "with batched-pending=cleared: a batch notes its CPUs before its count";
+        BatchMarkedOnce = "marked-once", "only the first unmap of a batch leaves the mark (set_tlb_ubc_flush_pending)";
+        NoAccessSkipped = "no-access-skipped", "reclaim takes a PTE without access for one that no TLB holds, whatever gather is open (pte_accessible)";
+        DirtyDropped = "dirty-dropped", "reclaim forgets the dirty bit of the PTE that it clears (try_to_unmap_one)";
+        AddedClean = "added-clean", "a page that gets a swap slot is not marked dirty (add_to_swap)";
+        FreeUnflushed = "free-unflushed", "MADV_FREE does not flush the dirty bits that it clears (madvise_free_pte_range)";
+        FreeDirtyIgnored = "free-dirty-ignored", "reclaim drops a page that MADV_FREE gave up although it was written again (try_to_unmap_one)";
+        AgedUnflushed = "aged-unflushed", "a page whose accessed bit is clear is taken for one that no TLB holds (zap_pte_range, move_ptes)";
+        TableMovedUnflushed = "table-moved-unflushed", "mremap moves a whole page table without a flush (move_normal_pmd)";
+        TouchUnchecked = "touch-unchecked", "a first touch does not look at the PTE again under its lock (do_anonymous_page)";
+        CopyUnchecked = "copy-unchecked", "a copy on write does not look at the PTE again under its lock (wp_page_copy)";
+        NoAccessUnflushed = "no-access-unflushed", "mprotect does not flush a page that loses its last right (pte_needs_flush)";
+        ReturnUnflushed = "return-unflushed", "a CPU that comes back does not look whether a flush passed it by (switch_mm_irqs_off)";
     }
 }

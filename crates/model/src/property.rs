@@ -43,7 +43,7 @@ properties! {
         exercised when "a load met what another thread had stored";
     /// A completed store is in the frame that is mapped in the end.
     NoLostWrite = "P3", "no store is lost",
-        exercised when "a page that was stored to was copied or came back from swap";
+        exercised when "a page that was stored to was copied, came back from swap, or was stored to again after MADV_FREE";
     /// A frame that differs from its copy on swap is known to be dirty.
     NoLostDirty = "P4", "a modified page is known to be dirty",
         exercised when "a page was stored to after it had been cleaned";
@@ -56,8 +56,9 @@ properties! {
     /// An access faults a bounded number of times.
     Progress = "P11", "an access makes progress",
         exercised when "an access faulted";
-    /// A page-table page is freed only when no CPU's paging-structure caches can name it.
-    TableReuse = "P12", "page tables are freed after paging-structure caches are flushed",
+    /// A page-table page is freed only when no CPU's paging-structure caches can name it, and no PTE is
+    /// set in it then.
+    TableReuse = "P12", "no page table is used after it was freed",
         exercised when "a page table was freed that another CPU might have cached";
 }
 

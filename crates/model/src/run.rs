@@ -1,5 +1,6 @@
 //! What a target gives back, whichever it is: rounds with their events, and what it cannot show.
 
+use crate::addr::CpuId;
 use crate::event::Event;
 use crate::program::Program;
 use serde::{Deserialize, Serialize};
@@ -62,22 +63,10 @@ impl Witness {
     pub fn marked_total(&self) -> u32 {
         self.marked.values().sum()
     }
-
-    /// The share of rounds that were marked.
-    pub fn marked_share(&self) -> f64 {
-        if self.attempted == 0 {
-            0.0
-        } else {
-            f64::from(self.marked_total()) / f64::from(self.attempted)
-        }
-    }
 }
 
 /// The name under which targets list that nothing counted instructions.
 pub const INSTRUCTIONS: &str = "instructions";
-
-/// The largest share of marked rounds with which a run still counts.
-pub const MARKED_SHARE_LIMIT: f64 = 0.02;
 
 /// What the runner reads: the program and how to run it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -88,4 +77,13 @@ pub struct RunRequest {
     pub events: bool,
     /// Pages of each CPU's event ring; a power of two.
     pub ring_pages: u32,
+    /// The machine's CPUs that the scenario's CPUs 0, 1, … are; empty: those of the same number.
+    pub cpus: Vec<u16>,
+}
+
+impl RunRequest {
+    /// The machine's CPU for a CPU of the scenario.
+    pub fn cpu(&self, scenario: CpuId) -> CpuId {
+        self.cpus.get(scenario.index()).map_or(scenario, |&cpu| CpuId(cpu))
+    }
 }

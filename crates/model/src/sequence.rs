@@ -82,13 +82,18 @@ impl TraceOrder {
     /// The order that leaves the fewest events without their other part, and of these the one
     /// whose parts give equal page counts most often.
     pub fn of<'a>(rounds: impl IntoIterator<Item = &'a [Event]> + Clone) -> TraceOrder {
+        TraceOrder::weighed(rounds.into_iter().map(|events| (events, 1)).collect::<Vec<_>>())
+    }
+
+    /// The same for rounds of which there are so many each.
+    pub(crate) fn weighed<'a>(
+        rounds: impl IntoIterator<Item = (&'a [Event], usize)> + Clone,
+    ) -> TraceOrder {
         let misfits = |order: TraceOrder| {
-            let parts = rounds.clone().into_iter().flat_map(|events| pair(events, order));
-            parts.fold((0_usize, 0_usize), |(alone, unequal), part| match part {
-                FlushPart::Sent { send, local: Some(local) } => {
-                    (alone, unequal + usize::from(flush_pages(send) != flush_pages(local)))
-                }
-                _ => (alone + 1, unequal),
+            let all = rounds.clone().into_iter();
+            all.fold((0_usize, 0_usize), |(alone, unequal), (events, times)| {
+                let (a, u) = misfits(events, order);
+                (alone + a * times, unequal + u * times)
             })
         };
         if misfits(TraceOrder::LocalFirst) < misfits(TraceOrder::SendFirst) {
@@ -97,6 +102,17 @@ impl TraceOrder {
             TraceOrder::SendFirst
         }
     }
+}
+
+/// Flushes of a round of which a part is missing, and those whose parts give unequal page counts.
+fn misfits(events: &[Event], order: TraceOrder) -> (usize, usize) {
+    let parts = pair(events, order);
+    parts.iter().fold((0, 0), |(alone, unequal), part| match part {
+        FlushPart::Sent { send, local: Some(local) } => {
+            (alone, unequal + usize::from(flush_pages(send) != flush_pages(local)))
+        }
+        _ => (alone + 1, unequal),
+    })
 }
 
 /// A flush with its parts.

@@ -34,6 +34,12 @@ impl Verdict {
         Verdict { judgement, reason, caused_by: None }
     }
 
+    /// The verdict with its cause counted from the event numbered `first`.
+    #[must_use]
+    pub fn counted_from(self, first: u64) -> Verdict {
+        Verdict { caused_by: self.caused_by.map(|seq| seq.wrapping_sub(first)), ..self }
+    }
+
     /// Whether it is [`Judgement::Needless`].
     pub fn is_needless(self) -> bool {
         self.judgement == Judgement::Needless

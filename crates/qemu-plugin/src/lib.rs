@@ -18,6 +18,7 @@ use api::{Api, Block, Info};
 use decode::Meaning;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fs::File;
+use std::io::Write;
 use std::sync::OnceLock;
 use tally::{Counter, Tally};
 
@@ -50,7 +51,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
             0
         }
         Err(why) => {
-            eprintln!("needless' QEMU plugin: {why}");
+            let _ = writeln!(std::io::stderr(), "needless' QEMU plugin: {why}");
             1
         }
     }

@@ -7,6 +7,10 @@ use needless_check::litmus::{Case, Expected, Verdict};
 use needless_check::{Counterexample, Property, Report, StepTaken, Violation, write_steps};
 use serde_json::{Value, json};
 
+/// What the line begins with that is to be copied, and where others go on that are too long.
+const SCHEDULE: &str = "schedule: ";
+const INDENT: usize = "not exercised  ".len();
+
 /// An exploration.
 #[derive(Clone, Debug)]
 pub struct Checked {
@@ -69,6 +73,17 @@ pub fn table(verdicts: &[(String, Case, Verdict)], style: Style) -> String {
     text
 }
 
+/// What was found on a row, in text.
+pub fn report_text(scenario: &str, target: &str, report: &Report, style: Style) -> String {
+    let width = usize::from(style.width);
+    let text = format!("{scenario} on {target}: {report:width$}");
+    let line = |line: &str| match line.starts_with(SCHEDULE) {
+        true => line.to_owned() + "\n",
+        false => style.wrap(line, INDENT) + "\n",
+    };
+    text.lines().map(line).collect()
+}
+
 fn found(report: &Report) -> String {
     match (&report.counterexample, report.bound) {
         (Some(found), _) => {
@@ -80,16 +95,17 @@ fn found(report: &Report) -> String {
 }
 
 /// A schedule in text.
-pub fn replayed_text(replayed: &Replayed) -> String {
+pub fn replayed_text(replayed: &Replayed, style: Style) -> String {
     let Replayed { scenario, target, steps, violation, .. } = replayed;
+    let width = usize::from(style.width);
     let outcome = match violation {
-        Some(violation) => violation.to_string(),
+        Some(violation) => format!("{violation:width$}"),
         None => "nothing is violated".to_owned(),
     };
     let cpus = steps.iter().map(|step| step.cpu.index() + 1).max().unwrap_or(1);
     let mut text = format!("{scenario} on {target}: {outcome}\n\n");
     // Writing to a string does not fail.
-    _ = write_steps(&mut text, steps, violation.as_ref(), cpus);
+    _ = write_steps(&mut text, steps, violation.as_ref(), (cpus, width));
     text
 }
 

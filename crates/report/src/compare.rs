@@ -6,12 +6,12 @@
 //! invalid runs, or from a row that is not the kernel's own.
 
 use crate::steps::Step;
-use needless_model::account::{Account, RoundAccount};
-use needless_model::agreement::{Agreement, Side, SwapCounts};
+use needless_model::account::{Account, Kind, RoundAccount};
+use needless_model::agreement::{Agreement, Side};
 use needless_model::counters::{Counter, FAULTS_BY_CLASS, Fold, Observation, What};
 use needless_model::program::Program;
 use needless_model::run::TargetRun;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Targets side by side.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ pub enum Outcome {
 /// A target that ran.
 #[derive(Clone, Debug)]
 pub struct Ran {
-    /// What it gave.
+    /// What it gave; of a model without the rounds that nobody asked for.
     pub run: TargetRun,
     /// What that amounts to.
     pub account: Account,
@@ -71,8 +71,6 @@ pub struct Reference {
     pub agreement: Agreement,
     /// The row's account.
     pub account: Account,
-    /// Pages that went to swap and came back in each of the row's rounds.
-    pub swaps: Vec<SwapCounts>,
     /// Names of the figures that were transferred from it.
     pub transferred: BTreeSet<&'static str>,
 }
@@ -101,8 +99,19 @@ impl Ran {
 
     /// A run of a real kernel, held against the run of the model's row.
     pub fn real(program: &Program, run: TargetRun, model: &TargetRun, own_row: bool) -> Ran {
+        let account = Account::of(program, model);
+        Ran::against(program, run, model, account, own_row)
+    }
+
+    /// The same with the account of the model's run, whose rounds are not looked at.
+    pub fn against(
+        program: &Program,
+        run: TargetRun,
+        model: &TargetRun,
+        model_account: Account,
+        own_row: bool,
+    ) -> Ran {
         let mut account = Account::of(program, &run);
-        let model_account = Account::of(program, model);
         let agreement = Agreement::between(
             Side { run: &run, account: &account },
             Side { run: model, account: &model_account },
@@ -113,10 +122,13 @@ impl Ran {
             BTreeSet::new()
         };
         let row = model.target.clone();
-        let swaps = model.rounds.iter().map(SwapCounts::modelled).collect();
-        let reference =
-            Reference { row, own_row, agreement, account: model_account, swaps, transferred };
+        let reference = Reference { row, own_row, agreement, account: model_account, transferred };
         Ran { run, account, reference: Some(reference) }
+    }
+
+    /// Drops the events, which the account does not need.
+    pub fn forget_events(&mut self) {
+        self.run.rounds.iter_mut().for_each(|round| round.events = Vec::new());
     }
 
     /// Whether the run counts and every round equals the model's own row; `None` if it is not
@@ -139,12 +151,24 @@ fn transfer(real: &mut Account, model: &Account, agreement: &Agreement) -> BTree
     if agreement.undecided.is_some() {
         return names;
     }
-    for (at, (to, from)) in real.rounds.iter_mut().zip(&model.rounds).enumerate() {
-        if agreement.differing.contains(&at) {
-            continue;
-        }
-        transfer_round(to, from, &mut names);
+    // Rounds of one kind that are held against rounds of one kind stay one kind.
+    let (mut kinds, mut made) = (Vec::new(), BTreeMap::new());
+    for (at, round) in real.rounds.iter_mut().enumerate() {
+        let equal = agreement.differing.binary_search(&at).is_err();
+        let from = model.rounds.get(at).filter(|_| equal).map(|from| from.kind);
+        let kind = *made.entry((round.kind, from)).or_insert_with(|| {
+            let mut account = real.kinds[round.kind].account.clone();
+            if let Some(from) = from {
+                transfer_round(&mut account, &model.kinds[from].account, &mut names);
+            }
+            let (index, first_seq) = (round.index, round.first_seq);
+            kinds.push(Kind { account, rounds: 0, first: at, index, first_seq });
+            kinds.len() - 1
+        });
+        kinds[kind].rounds += 1;
+        round.kind = kind;
     }
+    real.kinds = kinds;
     for name in &names {
         real.unknown.remove(*name);
     }

@@ -41,9 +41,10 @@ pub fn text(checks: &[Check], environment: &BTreeMap<String, String>, style: Sty
             State::Warning => style.warn("warning"),
             State::Missing => style.warn("missing"),
         };
-        text += &format!("{state}  {:width$}  {}\n", check.name, check.found);
+        let indent = 9 + width + 2;
+        let line = format!("{state}  {:width$}  {}", check.name, check.found);
+        text += &(style.wrap(&line, indent) + "\n");
         if let Some(help) = &check.help {
-            let indent = 9 + width + 2;
             text += &style.wrap(&format!("{}{help}", " ".repeat(indent)), indent);
             text.push('\n');
         }

@@ -3,9 +3,8 @@
 use crate::SCHEMA_VERSION;
 use crate::compare::Ran;
 use crate::json::value;
-use crate::style::Style;
-use comfy_table::{CellAlignment, Table, presets};
-use needless_model::account::{RoundAccount, thread_name};
+use crate::style::{Style, columns};
+use needless_model::account::{RoundAccount, RoundAt, thread_name};
 use needless_model::event::{Event, EventKind, FlushReason};
 use needless_model::program::Program;
 use needless_model::pte::Pte;
@@ -24,12 +23,19 @@ pub struct Explanation<'a> {
 }
 
 impl Explanation<'_> {
+    fn round(&self) -> Option<&RoundAt> {
+        self.ran.account.rounds.get(self.at)
+    }
+
+    /// The round's events; of a model only the round that was asked for has them.
     fn events(&self) -> &[Event] {
-        self.ran.run.rounds.get(self.at).map_or(&[], |round| &round.events)
+        let index = self.round().map(|round| round.index);
+        let round = self.ran.run.rounds.iter().find(|round| Some(round.index) == index);
+        round.map_or(&[], |round| &round.events)
     }
 
     fn account(&self) -> Option<&RoundAccount> {
-        self.ran.account.rounds.get(self.at)
+        self.ran.account.round(self.at)
     }
 
     /// The verdict on an event: its own, or the one transferred from the model.
@@ -37,7 +43,8 @@ impl Explanation<'_> {
         let transferred = || {
             self.ran.reference.as_ref()?;
             let seen = &self.account()?.seen;
-            seen.iter().find(|observation| observation.seq == event.seq)?.verdict
+            let seq = event.seq.wrapping_sub(self.round()?.first_seq);
+            seen.iter().find(|observation| observation.seq == seq)?.verdict
         };
         event.verdict.or_else(transferred)
     }
@@ -50,44 +57,106 @@ impl Explanation<'_> {
     }
 }
 
-/// The round as a table.
+/// The round as text: operations, under each its events, under each event its verdict.
 pub fn text(explanation: &Explanation<'_>, style: Style) -> String {
     let Explanation { program, ran, at } = *explanation;
-    let mut text = format!("{} on {}, round {at}\n\n", style.bold(&program.name), ran.run.target);
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).force_no_tty();
-    table.set_header(["event", "cpu", "thread", "operation", "what", "function", "verdict"]);
-    for event in explanation.events() {
-        table.add_row([
+    let head = format!("{} on {}, round {at}", style.bold(&program.name), ran.run.target);
+    let mut text = style.wrap(&head, 6) + "\n\n";
+    if explanation.events().is_empty() {
+        let reason = ran.account.unknown.get(needless_model::account::SEQUENCE);
+        let why = reason.map_or("no event in this round".to_owned(), |r| format!("no events: {r}"));
+        return text + &style.wrap(&why, 6) + "\n";
+    }
+    text += &listing(explanation, style);
+    if let Some(sequence) = explanation.account().and_then(|round| round.sequence.as_ref()) {
+        let line = format!("sequence: {}", style.charset(&sequence.to_string()));
+        text += &format!("\n{}\n", style.wrap(&line, 10));
+    }
+    if let Some(row) = explanation.borrowed() {
+        let line = format!("verdicts are those of {row}, whose sequence is the same");
+        text += &format!("{}\n", style.wrap(&line, 6));
+    }
+    text
+}
+
+/// One event in words.
+struct Line<'a> {
+    /// Number, CPU, thread, what, function.
+    cells: [String; 5],
+    operation: &'a str,
+    verdict: Option<Verdict>,
+}
+
+/// What stands above the columns.
+const HEADS: [&str; 5] = ["event", "cpu", "thread", "what", "function"];
+
+fn listing(explanation: &Explanation<'_>, style: Style) -> String {
+    let program = explanation.program;
+    let line = |event: &Event| Line {
+        cells: [
             event.seq.to_string(),
             event.cpu.0.to_string(),
             thread_name(program, event.thread).to_owned(),
-            operation(program, event).to_owned(),
             what(program, event, style),
             event.site.map_or("", |site| site.function()).to_owned(),
-            explanation.verdict(event).map_or_else(String::new, verdict_text),
-        ]);
-    }
-    for at in [0, 1] {
-        if let Some(column) = table.column_mut(at) {
-            column.set_cell_alignment(CellAlignment::Right);
+        ],
+        operation: operation(program, event),
+        verdict: explanation.verdict(event),
+    };
+    let lines: Vec<Line<'_>> = explanation.events().iter().map(line).collect();
+    let layout = Layout::of(&lines, style);
+    let mut text = layout.row(&HEADS.map(str::to_owned));
+    let mut current = "";
+    for line in &lines {
+        if !line.operation.is_empty() && line.operation != current {
+            current = line.operation;
+            text += &(style.wrap(&style.bold(current), 6) + "\n");
         }
-    }
-    if explanation.events().is_empty() {
-        let reason = ran.account.unknown.get(needless_model::account::SEQUENCE);
-        text +=
-            &reason.map_or("no event in this round\n".to_owned(), |r| format!("no events: {r}\n"));
-        return text;
-    }
-    text += &table.trim_fmt();
-    text.push('\n');
-    if let Some(sequence) = explanation.account().and_then(|round| round.sequence.as_ref()) {
-        text += &format!("\nsequence: {}\n", style.charset(&sequence.to_string()));
-    }
-    if let Some(row) = explanation.borrowed() {
-        text += &format!("verdicts are those of {row}, whose sequence is the same\n");
+        text += &layout.row(&line.cells);
+        text += &line.verdict.map_or_else(String::new, |v| layout.below(&verdict_text(v)));
     }
     text
+}
+
+/// Where the parts of an event stand: the function beside what happened, or below it where both do
+/// not fit, and the verdict below.
+struct Layout {
+    widths: [usize; 4],
+    style: Style,
+}
+
+impl Layout {
+    fn of(lines: &[Line<'_>], style: Style) -> Layout {
+        let widest = |at: usize| {
+            let cells = lines.iter().map(|line| columns(&line.cells[at]));
+            cells.max().unwrap_or(0).max(HEADS[at].len())
+        };
+        let mut layout = Layout { widths: [widest(0), widest(1), widest(2), 0], style };
+        let left = usize::from(style.width).saturating_sub(layout.indent() + widest(4) + 2);
+        layout.widths[3] = widest(3).min(left);
+        layout
+    }
+
+    /// The column of what happened.
+    fn indent(&self) -> usize {
+        self.widths[..3].iter().map(|width| width + 2).sum()
+    }
+
+    fn row(&self, [seq, cpu, thread, what, function]: &[String; 5]) -> String {
+        let [seqs, cpus, threads, whats] = self.widths;
+        let line = format!("{seq:>seqs$}  {cpu:>cpus$}  {thread:threads$}  {what:whats$}");
+        let line = line.trim_end();
+        if function.is_empty() || columns(what) <= whats {
+            let line = format!("{line:beside$}{function}", beside = self.indent() + whats + 2);
+            return self.style.wrap(line.trim_end(), self.indent() + 2) + "\n";
+        }
+        self.style.wrap(line, self.indent() + 2) + "\n" + &self.below(function)
+    }
+
+    fn below(&self, text: &str) -> String {
+        let indent = self.indent() + 2;
+        self.style.wrap(&format!("{:indent$}{text}", ""), indent) + "\n"
+    }
 }
 
 /// The round as a JSON document.
@@ -114,7 +183,7 @@ pub fn json(explanation: &Explanation<'_>) -> Value {
         "scenario": { "name": program.name },
         "target": ran.run.target,
         "release": ran.run.release,
-        "round": account.map(|round| round.index),
+        "round": explanation.round().map(|round| round.index),
         "sequence": account.and_then(|r| r.sequence.as_ref()).map(ToString::to_string),
         "verdicts_from": explanation.borrowed(),
         "unknown": ran.account.unknown,
@@ -186,8 +255,8 @@ fn flush(reason: FlushReason, pages: Option<u32>, asked: Option<u16>) -> String 
         Some(pages) => format!("{pages} pages"),
     };
     let asked = match asked {
-        Some(1) => ", 1 CPU interrupted".to_owned(),
-        Some(cpus) => format!(", {cpus} CPUs interrupted"),
+        Some(1) => " to 1 CPU".to_owned(),
+        Some(cpus) => format!(" to {cpus} CPUs"),
         None => String::new(),
     };
     let reason = match reason {
@@ -198,7 +267,7 @@ fn flush(reason: FlushReason, pages: Option<u32>, asked: Option<u16>) -> String 
         FlushReason::RemoteSend => "sent",
         FlushReason::RemoteWrongCpu => "received, other address space",
     };
-    format!("flush {reason}: {pages}{asked}")
+    format!("flush {reason}{asked}: {pages}")
 }
 
 fn pte(pte: Pte) -> String {

@@ -9,7 +9,7 @@ use crate::compare::{Comparison, Outcome, Ran, Reference, Target};
 use crate::notes::instruction_groups;
 use crate::stats::{Median, median};
 use crate::steps::Step;
-use needless_model::account::{Account, RoundAccount, SEQUENCE};
+use needless_model::account::Account;
 use needless_model::agreement::PageDifference;
 use needless_model::counters::{Counter, FAULTS_BY_CLASS, Observation};
 use needless_model::verdict::{Judgement, Needless, Reason};
@@ -222,11 +222,11 @@ fn document(ran: &Ran) -> RanDocument<'_> {
     let sequences: Vec<SequenceDocument> = account
         .sequences()
         .iter()
-        .map(|g| SequenceDocument { sequence: g.value.to_string(), rounds: g.rounds.len() })
+        .map(|g| SequenceDocument { sequence: g.value.to_string(), rounds: g.rounds })
         .collect();
     RanDocument {
         release: ran.run.release.as_deref(),
-        rounds: account.rounds.len(),
+        rounds: account.total,
         per_round: per_round(account),
         spread: spreads(account),
         cycles: median(&account.cycles()),
@@ -268,7 +268,7 @@ pub(crate) fn per_round(account: &Account) -> Map<String, Value> {
 fn spreads(account: &Account) -> BTreeMap<&'static str, SpreadDocument> {
     let differing = |&counter: &Counter| {
         let spread = account.spread(counter)?;
-        let all = spread.is_constant() && spread.of == account.rounds.len();
+        let all = spread.is_constant() && spread.of == account.total;
         (!all).then_some((
             counter.name(),
             SpreadDocument {
@@ -289,7 +289,7 @@ fn samples(account: &Account) -> Map<String, Value> {
     let mut samples: Map<String, Value> = known
         .map(|&counter| {
             let values: Vec<Option<u64>> =
-                account.rounds.iter().map(|round| round.counters.get(counter)).collect();
+                account.rounds.iter().map(|round| account.value(round, counter)).collect();
             (counter.name().to_owned(), json!(values))
         })
         .collect();
@@ -302,32 +302,27 @@ fn samples(account: &Account) -> Map<String, Value> {
     samples
 }
 
-/// The first of the rounds that have the most frequent sequence.
-fn typical_round(account: &Account) -> Option<&RoundAccount> {
-    if account.unknown.contains_key(SEQUENCE) {
-        return None;
-    }
-    account.rounds.get(*account.sequences().first()?.rounds.first()?)
-}
-
 fn verdicts(account: &Account) -> Verdicts {
-    let round = typical_round(account);
+    let kind = account.typical_kind();
+    // Events are numbered through the whole run.
+    let first = kind.map_or(0, |kind| kind.first_seq);
     let document = |seen: &Observation| {
         let verdict = seen.verdict?;
         Some(VerdictDocument {
-            event: seen.seq,
+            event: first.wrapping_add(seen.seq),
             what: seen.what.needless(),
             function: seen.site.map(|site| site.function()),
             file: seen.site.map(|site| site.file()),
             judgement: verdict.judgement,
             reason: verdict.reason,
             text: verdict.reason.text(),
-            caused_by: verdict.caused_by,
+            caused_by: verdict.caused_by.map(|seq| first.wrapping_add(seq)),
         })
     };
     Verdicts {
-        round: round.map(|round| round.index),
-        events: round.map_or_else(Vec::new, |r| r.seen.iter().filter_map(document).collect()),
+        round: kind.map(|kind| kind.index),
+        events: kind
+            .map_or_else(Vec::new, |k| k.account.seen.iter().filter_map(document).collect()),
     }
 }
 

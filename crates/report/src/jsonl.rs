@@ -1,8 +1,9 @@
 //! Event streams as JSON Lines: a header line, then one event per line.
 
 use crate::SCHEMA_VERSION;
+use crate::compare::Ran;
 use needless_model::event::{EVENT_VERSION, Event};
-use needless_model::run::TargetRun;
+use needless_model::run::Round;
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -31,12 +32,12 @@ struct Line<'a> {
     event: &'a Event,
 }
 
-/// Writes the events of all `runs` of `scenario`.
-pub fn write(out: &mut impl Write, scenario: &str, runs: &[&TargetRun]) -> io::Result<()> {
-    let targets = runs.iter().map(|run| TargetHeader {
+/// Writes the line that comes before all events: the scenario and the targets that ran it.
+pub fn header(out: &mut impl Write, scenario: &str, targets: &[&Ran]) -> io::Result<()> {
+    let targets = targets.iter().map(|Ran { run, account, .. }| TargetHeader {
         target: &run.target,
         release: run.release.as_deref(),
-        rounds: run.rounds.len(),
+        rounds: account.total,
         events_lost: run.witness.events_lost,
         invalid: run.invalid.as_deref(),
     });
@@ -46,15 +47,13 @@ pub fn write(out: &mut impl Write, scenario: &str, runs: &[&TargetRun]) -> io::R
         scenario,
         targets: targets.collect(),
     };
-    line(out, &header)?;
-    for run in runs {
-        for round in &run.rounds {
-            for event in &round.events {
-                line(out, &Line { target: &run.target, round: round.index, event })?;
-            }
-        }
-    }
-    Ok(())
+    line(out, &header)
+}
+
+/// Writes the events of a round.
+pub fn round(out: &mut impl Write, target: &str, round: &Round) -> io::Result<()> {
+    let lines = round.events.iter().map(|event| Line { target, round: round.index, event });
+    lines.into_iter().try_for_each(|event| line(out, &event))
 }
 
 fn line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {

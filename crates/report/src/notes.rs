@@ -111,7 +111,7 @@ fn needless(comparison: &Comparison) -> Section {
             if finding.what == Needless::Interrupt {
                 continue;
             }
-            let often = per_round(total, ran.account.rounds.len());
+            let often = per_round(total, ran.account.total);
             let places = findings.entry(finding).or_default();
             match places.iter_mut().find(|(known, _)| *known == often) {
                 Some((_, names)) => names.push(&target.name),
@@ -221,7 +221,7 @@ pub(crate) fn sequence_lines(account: &Account, style: Style) -> Vec<String> {
         .take(MOST_SEQUENCES)
         .map(|group| {
             let sequence = style.charset(&group.value.to_string());
-            format!("{sequence} ({} of {})", group.rounds.len(), account.rounds.len())
+            format!("{sequence} ({} of {})", group.rounds, account.total)
         })
         .collect();
     if groups.len() > MOST_SEQUENCES {
@@ -319,12 +319,12 @@ fn witnesses(comparison: &Comparison) -> Section {
 }
 
 pub(crate) fn witness(target: &Target) -> Option<String> {
-    let run = &target.ran()?.run;
-    let witness = &run.witness;
+    let ran = target.ran()?;
+    let witness = &ran.run.witness;
     let mut line = format!(
         "{}: {} counted of {} run, {} marked and repeated, {} lost",
         target.name,
-        count(run.rounds.len(), "round"),
+        count(ran.account.total, "round"),
         witness.attempted,
         witness.marked_total(),
         count(usize::try_from(witness.events_lost).unwrap_or(usize::MAX), "event"),

@@ -6,8 +6,10 @@ use crate::notes::{
 };
 use crate::stats::median;
 use crate::style::{Style, count};
-use crate::table::class_lines;
-use comfy_table::{CellAlignment, Table, presets};
+use crate::table::{class_lines, star};
+use comfy_table::{
+    Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, Table, presets,
+};
 use needless_model::counters::{Counter, FAULTS_BY_CLASS};
 use needless_model::verdict::Needless;
 
@@ -21,13 +23,15 @@ fn target_text(comparison: &Comparison, target: &Target, style: Style) -> String
     let ran = match &target.outcome {
         Outcome::Ran(ran) => ran,
         Outcome::Unavailable { reason, help } => {
-            let help = help.as_ref().map(|help| format!("  {help}\n")).unwrap_or_default();
-            return format!("{}: not run: {reason}\n{help}", target.name);
+            let reason = style.wrap(&format!("{}: not run: {reason}", target.name), 6) + "\n";
+            let help = help.iter().map(|help| style.wrap(&format!("  {help}"), 2) + "\n");
+            return reason + &help.collect::<String>();
         }
     };
-    let rounds = count(ran.run.rounds.len(), "round");
+    let rounds = count(ran.account.total, "round");
     let release = ran.run.release.as_ref().map(|r| format!(" ({r})")).unwrap_or_default();
-    let mut text = format!("{} on {}{release}, {rounds}\n", style.bold(name), target.name);
+    let head = format!("{} on {}{release}, {rounds}", style.bold(name), target.name);
+    let mut text = style.wrap(&head, 6) + "\n";
     if let Some(remark) = &target.remark {
         text += &format!("{}: {remark}\n", target.name);
     }
@@ -41,7 +45,7 @@ fn target_text(comparison: &Comparison, target: &Target, style: Style) -> String
     let findings = ran.account.findings();
     let told = findings.iter().filter(|(finding, _)| finding.what != Needless::Interrupt);
     lines.extend(told.map(|(finding, total)| {
-        let often = per_round(*total, ran.account.rounds.len());
+        let often = per_round(*total, ran.account.total);
         format!("needless {}", finding_line(finding, &often).trim_start())
     }));
     lines.extend(real_remarks(&target.name, ran));
@@ -56,7 +60,14 @@ fn target_text(comparison: &Comparison, target: &Target, style: Style) -> String
 /// One line per counter.
 fn counters(target: &Target, style: Style) -> String {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).force_no_tty();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(style.width)
+        .force_no_tty();
+    if style.color {
+        table.enforce_styling();
+    }
     let Some(ran) = target.ran() else { return String::new() };
     for &counter in Counter::ALL {
         let (value, range) = match ran.account.spread(counter) {
@@ -64,23 +75,25 @@ fn counters(target: &Target, style: Style) -> String {
             None => ("?".to_owned(), String::new()),
             Some(spread) if spread.is_constant() => (spread.mode.to_string(), String::new()),
             Some(s) => {
-                (s.mode.to_string(), format!("in {} of {}; {}..{}", s.equal, s.of, s.min, s.max))
+                let range = format!("in {} of {}, {}..{}: ", s.equal, s.of, s.min, s.max);
+                (s.mode.to_string(), range)
             }
         };
         let unknown = || ran.account.unknown.get(counter.name());
-        let transferred = ran
-            .reference
-            .as_ref()
-            .filter(|reference| reference.transferred.contains(counter.name()));
-        let mut remark = match (value.as_str(), unknown(), transferred) {
-            ("?", Some(reason), _) => format!("unknown: {reason}"),
-            (_, _, Some(reference)) => format!("{} (from {})", counter.doc(), reference.row),
+        let mut remark = match (value.as_str(), unknown()) {
+            ("?", Some(reason)) => format!("unknown: {reason}"),
             _ => counter.doc().to_owned(),
         };
         if counter == Counter::Faults {
             remark = class_remark(target).unwrap_or(remark);
         }
-        table.add_row([counter.name().to_owned(), value, range, style.dim(remark)]);
+        let value = value + star(ran, counter.name());
+        let remark = Cell::new(range + &remark).add_attribute(Attribute::Dim);
+        table.add_row([Cell::new(counter.name()), Cell::new(value), remark]);
+    }
+    // Only what a counter means may take several lines.
+    for column in table.column_iter_mut().take(2) {
+        column.set_constraint(ColumnConstraint::ContentWidth);
     }
     if let Some(column) = table.column_mut(1) {
         column.set_cell_alignment(CellAlignment::Right);
@@ -92,7 +105,7 @@ fn cycles(samples: &[u64]) -> (String, String) {
     match median(samples) {
         None => ("?".to_owned(), String::new()),
         Some(result) => {
-            let range = result.interval_95.map(|(low, high)| format!("95%: {low}..{high}"));
+            let range = result.interval_95.map(|(low, high)| format!("95% in {low}..{high}: "));
             (result.median.to_string(), range.unwrap_or_default())
         }
     }

@@ -3,7 +3,7 @@
 use crate::stats::median;
 use crate::style::{Style, count};
 use crate::table::plain_table;
-use needless_watch::observation::{Events, Finding, Party};
+use needless_watch::observation::{Counted, Events, Finding, Party};
 use needless_watch::{Missing, Observation};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -23,6 +23,16 @@ pub struct Stat<'a> {
     pub runs: &'a [Observation],
     /// The machine.
     pub environment: &'a BTreeMap<String, String>,
+}
+
+impl Stat<'_> {
+    /// Whether the report holds addresses of the program: frames in code that no file holds have no
+    /// other name.
+    pub fn holds_addresses(&self) -> bool {
+        let events = self.runs.iter().filter_map(|run| run.events.as_ref());
+        let mut frames = events.flat_map(|e| &e.call_sites.sites).flat_map(|site| &site.user);
+        frames.any(|frame| frame.starts_with("0x"))
+    }
 }
 
 /// The report as JSON.
@@ -184,10 +194,13 @@ fn flushes(seen: &[&Events], style: Style) -> String {
         let none = || "0".to_owned();
         cells.push(vec![name, none(), none(), cell(&switched), cell(&switched), none()]);
     }
+    let at_least = seen.iter().any(|events| events.flushes_at_least);
     if cells.is_empty() {
-        return "no TLB flush\n".to_owned();
+        let none = if at_least { "no TLB flush was seen\n" } else { "no TLB flush\n" };
+        return none.to_owned();
     }
-    let header = ["flushes by cause", "sent", "interrupts", "local", "full", "pages of the others"];
+    let title = if at_least { "flushes by cause, at least" } else { "flushes by cause" };
+    let header = [title, "sent", "interrupts", "local", "full", "pages of the others"];
     let how = "sent: other CPUs were asked; those that were idle by then were not interrupted. full: of both, those of everything";
     plain_table(&header, cells, 1, style) + "\n" + &style.dim(style.wrap(how, 2)) + "\n"
 }
@@ -294,7 +307,7 @@ fn needless(seen: &[&Events], style: Style) -> String {
         seen.iter().filter_map(|events| events.needless.as_ref()).collect();
     if told.len() < seen.len() {
         let lost = seen.iter().any(|events| events.watching.lost > 0);
-        let why = if lost { "events were lost" } else { "this kernel does not show all evidence" };
+        let why = if lost { "events were lost" } else { "not all evidence is visible" };
         return format!("needless: {}\n", style.warn(format!("not told, since {why}")));
     }
     let rows = together(told.iter().map(|findings| {
@@ -345,12 +358,16 @@ fn counters(stat: &Stat<'_>, style: Style) -> String {
         let interrupts = run.machine.tlb_interrupts.iter().flatten().enumerate();
         let interrupts =
             interrupts.map(|(cpu, times)| (format!("TLB interrupts, CPU {cpu}"), [*times]));
-        let vmstat = run.machine.vmstat.iter().map(|(name, value)| (name.clone(), [*value]));
+        let vmstat =
+            run.machine.vmstat.iter().flatten().map(|(name, value)| (name.clone(), [*value]));
         vmstat.chain(interrupts).collect()
     }));
     let moved = rows.iter().filter(|(_, [values])| values.iter().any(|value| *value > 0));
     let told: Vec<String> =
         moved.map(|(name, [values])| format!("{name} {}", spread(values, number))).collect();
+    if told.is_empty() {
+        return String::new();
+    }
     let line = format!("the machine meanwhile, whoever caused it: {}", told.join(", "));
     style.wrap(&line, 2) + "\n"
 }
@@ -391,7 +408,27 @@ fn watching(seen: &[&Events], stat: &Stat<'_>, style: Style) -> Option<String> {
         (0, frees) => format!("; {} about freed pages lost, nothing else", number(frees)),
         (lost, frees) => format!("; {} lost", number(lost + frees)),
     };
-    Some(style.wrap(&line, 2) + "\n")
+    let mut text = style.wrap(&line, 2) + "\n";
+    for events in seen {
+        text += &unaccounted(&events.counted).map_or(String::new(), |line| {
+            style.warn(style.wrap(&format!("incomplete: {line}"), 2)) + "\n"
+        });
+    }
+    Some(text)
+}
+
+/// What the kernel counted and no record told.
+fn unaccounted(counted: &Counted) -> Option<String> {
+    let unseen = |all: Option<u64>, seen: Option<u64>, noun| {
+        let (all, seen) = all.zip(seen)?;
+        let unseen = all.checked_sub(seen).filter(|unseen| *unseen > 0)?;
+        Some(count(usize::try_from(unseen).unwrap_or(usize::MAX), noun))
+    };
+    let faults = unseen(counted.faults, Some(counted.faults_seen), "fault");
+    let flushes = unseen(counted.flush_events, counted.flush_events_seen, "flush event");
+    let parts: Vec<String> = faults.into_iter().chain(flushes).collect();
+    let told = format!("the kernel counted {} that no record told", parts.join(" and "));
+    (!parts.is_empty()).then_some(told)
 }
 
 fn spread(values: &[u64], show: impl Fn(u64) -> String) -> String {
@@ -438,6 +475,18 @@ mod tests {
         assert_eq!(time(1_500), "1.50 us");
         assert_eq!(spread(&[3, 1, 2], number), "2 (1..3)");
         assert_eq!(spread(&[3, 3], number), "3");
+    }
+
+    #[test]
+    fn what_was_counted_and_not_seen_is_told() {
+        let all = Counted { faults: Some(7), faults_seen: 7, ..Counted::default() };
+        assert_eq!(unaccounted(&all), None);
+        let lacking =
+            Counted { faults_seen: 5, flush_events: Some(1), flush_events_seen: Some(0), ..all };
+        let told = "the kernel counted 2 faults and 1 flush event that no record told";
+        assert_eq!(unaccounted(&lacking).as_deref(), Some(told));
+        let told = "the kernel counted 1 flush event that no record told";
+        assert_eq!(unaccounted(&Counted { faults: None, ..lacking }).as_deref(), Some(told));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! How text looks: colour, character set, width. Colour never carries meaning alone.
 
 use std::fmt::Display;
+use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 
 /// How text looks.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -46,24 +47,23 @@ impl Style {
         if self.unicode { text.to_owned() } else { text.replace('¦', "|").replace('→', "->") }
     }
 
-    /// `text` broken at spaces, continuation lines indented by `indent`.
+    /// `text` broken at spaces, continuation lines indented by `indent`. A word that is too long stays
+    /// whole.
     pub fn wrap(self, text: &str, indent: usize) -> String {
-        let (mut wrapped, mut used) = (String::new(), 0);
-        for (at, word) in text.split(' ').enumerate() {
-            let length = word.chars().count();
-            if at > 0 && used > indent && used + 1 + length > usize::from(self.width) {
-                wrapped.push('\n');
-                wrapped.extend(std::iter::repeat_n(' ', indent));
-                used = indent;
-            } else if at > 0 {
-                wrapped.push(' ');
-                used += 1;
-            }
-            wrapped.push_str(word);
-            used += length;
-        }
-        wrapped
+        let indent = " ".repeat(indent);
+        let options = Options::new(self.width.into())
+            .subsequent_indent(&indent)
+            .break_words(false)
+            .word_separator(WordSeparator::AsciiSpace)
+            .word_splitter(WordSplitter::NoHyphenation)
+            .wrap_algorithm(WrapAlgorithm::FirstFit);
+        textwrap::fill(text, options)
     }
+}
+
+/// Columns that a text takes, of its widest line.
+pub fn columns(text: &str) -> usize {
+    text.lines().map(textwrap::core::display_width).max().unwrap_or(0)
 }
 
 /// `1 round`, `2 rounds`.
@@ -81,6 +81,10 @@ mod tests {
         assert_eq!(narrow.wrap("  one two three four", 4), "  one two\n    three\n    four");
         assert_eq!(narrow.wrap("", 4), "");
         assert_eq!(narrow.wrap("averyveryverylongword", 2), "averyveryverylongword");
+        assert_eq!(narrow.wrap("one  two      three", 2), "one  two\n  three");
+        let color = Style { color: true, ..narrow };
+        let wrapped = color.wrap(&color.warn("one two three"), 0);
+        assert_eq!(columns(&wrapped), "one two".len(), "escapes take no columns");
     }
 
     #[test]

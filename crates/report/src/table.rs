@@ -5,9 +5,10 @@
 
 use crate::compare::{Comparison, Outcome, Ran, Target};
 use crate::stats::median;
-use crate::style::Style;
+use crate::style::{self, Style};
 use comfy_table::{
-    Attribute, Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle,
+    Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table,
+    TableStyle,
 };
 use needless_model::account::Classes;
 use needless_model::counters::{Counter, FAULTS_BY_CLASS};
@@ -17,76 +18,116 @@ pub fn table(comparison: &Comparison, style: Style) -> String {
     let ran = || comparison.targets.iter().filter_map(Target::ran);
     let timed = ran().any(|ran| !ran.account.cycles().is_empty());
     let real = ran().any(|ran| ran.reference.is_some());
-    let shown = |counter: &&Counter| timed || **counter != Counter::Cycles;
-    let columns: Vec<Counter> = Counter::ALL
-        .iter()
-        .filter(|counter| counter.column().is_some())
-        .filter(shown)
-        .copied()
-        .collect();
-
-    // Every cell as wide as it needs: a figure broken over two lines would read as another.
-    let mut table = Table::new();
-    table
-        .load_style(rule(style))
-        .set_content_arrangement(ContentArrangement::Disabled)
-        .force_no_tty();
-    if style.color {
-        table.enforce_styling();
-    }
-    let mut header = vec!["target"];
-    header.extend(columns.iter().filter_map(|counter| counter.column()));
-    header.extend(real.then_some("equal\nto\nmodel"));
-    table.set_header(header.iter().map(|name| Cell::new(name).add_attribute(Attribute::Bold)));
-    for target in &comparison.targets {
-        let mut row = vec![Cell::new(target_cell(target))];
-        row.extend(columns.iter().map(|&counter| match &target.outcome {
+    let rows = || comparison.targets.iter();
+    let mut columns = vec![Column::words("target", rows().map(target_cell))];
+    for &counter in Counter::ALL.iter().filter(|counter| timed || **counter != Counter::Cycles) {
+        let Some(head) = counter.column() else { continue };
+        let cells = rows().map(|target| match &target.outcome {
             Outcome::Ran(ran) => figure(ran, counter),
-            Outcome::Unavailable { .. } => Cell::new("?"),
-        }));
-        if real {
-            row.push(Cell::new(target.ran().map_or_else(String::new, agreement_cell)));
+            Outcome::Unavailable { .. } => "?".to_owned(),
+        });
+        columns.push(match counter {
+            Counter::Faults => Column::words(head, cells),
+            _ => Column::figures(head, cells),
+        });
+    }
+    if real {
+        let cells = rows().map(|target| target.ran().map_or_else(String::new, agreement_cell));
+        columns.push(Column::figures("equal\nto\nmodel", cells));
+    }
+    side_by_side(&columns, style)
+}
+
+/// A column as wide as it needs: a figure broken over two lines would read as another.
+struct Column<'a> {
+    head: &'a str,
+    cells: Vec<String>,
+    side: CellAlignment,
+}
+
+impl<'a> Column<'a> {
+    fn words(head: &'a str, cells: impl Iterator<Item = String>) -> Column<'a> {
+        Column { head, cells: cells.collect(), side: CellAlignment::Left }
+    }
+
+    fn figures(head: &'a str, cells: impl Iterator<Item = String>) -> Column<'a> {
+        Column { head, cells: cells.collect(), side: CellAlignment::Right }
+    }
+
+    fn width(&self) -> usize {
+        let cells = self.cells.iter().map(|cell| style::columns(cell));
+        cells.max().unwrap_or(0).max(style::columns(self.head))
+    }
+}
+
+/// Columns side by side, as many as fit; the others stand below, in further tables that begin with
+/// the first column as well.
+fn side_by_side(columns: &[Column<'_>], style: Style) -> String {
+    let Some((first, rest)) = columns.split_first() else { return String::new() };
+    let mut tables: Vec<(usize, Vec<&Column<'_>>)> = Vec::new();
+    for column in rest {
+        let width = 1 + column.width();
+        match tables.last_mut() {
+            Some((used, table)) if *used + width <= usize::from(style.width) => {
+                *used += width;
+                table.push(column);
+            }
+            _ => tables.push((first.width() + width, vec![first, column])),
         }
-        table.add_row(row);
+    }
+    let tables = tables.iter().map(|(_, columns)| one_table(columns, style));
+    tables.collect::<Vec<_>>().join("\n\n")
+}
+
+fn one_table(columns: &[&Column<'_>], style: Style) -> String {
+    let mut table = empty_table(columns.iter().map(|column| column.head), style);
+    for row in 0..columns.first().map_or(0, |column| column.cells.len()) {
+        table.add_row(columns.iter().map(|column| &column.cells[row]));
     }
     for (at, column) in table.column_iter_mut().enumerate() {
         column.set_padding((0, 0));
-        let words = at == 0 || columns.get(at - 1) == Some(&Counter::Faults);
-        column.set_cell_alignment(if words { CellAlignment::Left } else { CellAlignment::Right });
+        column.set_cell_alignment(columns[at].side);
     }
     table.trim_fmt()
 }
 
-/// A table of words, then from column `left` on of figures, which end at the right.
+/// A table of words, then from column `left` on of figures, which end at the right. Where it is wider
+/// than the text may be, words are broken, never figures.
 pub(crate) fn plain_table(
     header: &[&str],
     rows: Vec<Vec<String>>,
     left: usize,
     style: Style,
 ) -> String {
+    let mut table = empty_table(header.iter().copied(), style);
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(style.width);
+    table.add_rows(rows);
+    for (at, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        if at < left {
+            column.set_cell_alignment(CellAlignment::Left);
+        } else {
+            column.set_cell_alignment(CellAlignment::Right);
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
+    }
+    table.trim_fmt()
+}
+
+/// A table with a rule under its header, and no other line.
+fn empty_table<'a>(header: impl Iterator<Item = &'a str>, style: Style) -> Table {
+    let line = LineStyle::none();
+    let dash = if style.unicode { '─' } else { '-' };
     let mut table = Table::new();
     table
-        .load_style(rule(style))
+        .load_style(TableStyle::new().header_separator(line.fill(dash).junction(dash)))
         .set_content_arrangement(ContentArrangement::Disabled)
         .force_no_tty();
     if style.color {
         table.enforce_styling();
     }
-    table.set_header(header.iter().map(|name| Cell::new(name).add_attribute(Attribute::Bold)));
-    table.add_rows(rows);
-    for (at, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, 2));
-        let side = if at < left { CellAlignment::Left } else { CellAlignment::Right };
-        column.set_cell_alignment(side);
-    }
-    table.trim_fmt()
-}
-
-/// A rule under the header, and no other line.
-fn rule(style: Style) -> TableStyle {
-    let line = LineStyle::none();
-    let dash = if style.unicode { '─' } else { '-' };
-    TableStyle::new().header_separator(line.fill(dash).junction(dash))
+    table.set_header(header.map(|name| Cell::new(name).add_attribute(Attribute::Bold)));
+    table
 }
 
 fn target_cell(target: &Target) -> String {
@@ -101,15 +142,16 @@ fn short_release(release: &str) -> String {
     release.split(['-', '+']).next().unwrap_or(release).to_owned()
 }
 
-fn figure(ran: &Ran, counter: Counter) -> Cell {
+fn figure(ran: &Ran, counter: Counter) -> String {
     match counter {
-        Counter::Faults => Cell::new(faults_cell(ran)),
-        Counter::Cycles => Cell::new(cycles_cell(ran)),
-        _ => Cell::new(value_cell(ran, counter)),
+        Counter::Faults => faults_cell(ran),
+        Counter::Cycles => cycles_cell(ran),
+        _ => value_cell(ran, counter),
     }
 }
 
-fn star(ran: &Ran, name: &str) -> &'static str {
+/// What marks a figure that is the model's.
+pub(crate) fn star(ran: &Ran, name: &str) -> &'static str {
     let transferred = ran.reference.as_ref().is_some_and(|r| r.transferred.contains(name));
     if transferred { "*" } else { "" }
 }

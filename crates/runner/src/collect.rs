@@ -6,7 +6,7 @@
 
 use crate::wire::{self, Failure, Message, PROTOCOL_VERSION, Summary};
 use needless_model::program::{Op, OpKind, Program};
-use needless_model::run::{MARKED_SHARE_LIMIT, Round, TargetRun};
+use needless_model::run::{Round, TargetRun, Witness};
 use std::collections::BTreeMap;
 use std::io::Read;
 use thiserror::Error;
@@ -31,6 +31,9 @@ pub enum AnswerError {
     /// The stream cannot be read to the answer's end.
     #[error("the answer cannot be read: {0}")]
     Unreadable(std::io::Error),
+    /// The stream ended before the answer did.
+    #[error("stopped in the middle")]
+    Ended,
     /// The runner does not keep to the protocol.
     #[error("{0}")]
     Confused(String),
@@ -60,7 +63,7 @@ impl Collected {
                     return Ok(collected);
                 }
                 Some(_) => return Err(AnswerError::Confused("does not keep the order".into())),
-                None => return Err(AnswerError::Confused("stopped in the middle".into())),
+                None => return Err(AnswerError::Ended),
             }
         }
     }
@@ -90,7 +93,6 @@ impl Collected {
     /// Puts everything into `result`, with the verdict on whether the run counts.
     pub fn fill(self, result: &mut TargetRun, asked: u32) {
         let Summary { final_pages, witness, unseen, drift, gave_up } = self.summary;
-        let missing = (asked as usize).saturating_sub(self.rounds.len());
         result.release = Some(self.release);
         result.rounds = self.rounds.into_values().collect();
         result.final_pages = final_pages;
@@ -99,22 +101,40 @@ impl Collected {
         for (name, value) in drift {
             result.environment.insert(format!("during the run: {name}"), value.to_string());
         }
-        result.invalid = gave_up.or_else(|| invalid(result, missing, asked));
+        result.invalid = undecided(&result.witness, result.rounds.len(), asked, gave_up);
     }
 }
 
-fn invalid(result: &TargetRun, missing: usize, asked: u32) -> Option<String> {
-    if missing > 0 {
-        return Some(format!("{missing} of {asked} rounds could not be had unmarked"));
+/// Reasons that are told of a run that did not get its rounds.
+const MOST_REASONS: usize = 3;
+
+/// Why a run counts for nothing: rounds that were asked for could not be had undisturbed, with what
+/// disturbed most.
+pub fn undecided(
+    witness: &Witness,
+    had: usize,
+    asked: u32,
+    gave_up: Option<String>,
+) -> Option<String> {
+    let missing = (asked as usize).saturating_sub(had);
+    if missing == 0 && gave_up.is_none() {
+        return None;
     }
-    (result.witness.marked_share() > MARKED_SHARE_LIMIT).then(|| {
-        format!(
-            "{} of {} rounds were marked, more than {} %",
-            result.witness.marked_total(),
-            result.witness.attempted,
-            MARKED_SHARE_LIMIT * 100.0
-        )
-    })
+    let attempts = witness.attempted;
+    let gave_up = gave_up.map_or_else(String::new, |why| format!(" ({why})"));
+    let mut why = format!(
+        "{missing} of {asked} rounds could not be had undisturbed in {attempts} attempts{gave_up}"
+    );
+    let mut reasons: Vec<(&String, &u32)> = witness.marked.iter().collect();
+    reasons.sort_by_key(|(reason, times)| (std::cmp::Reverse(**times), *reason));
+    for (reason, times) in reasons.iter().take(MOST_REASONS) {
+        why += &format!("; {times} × {reason}");
+    }
+    let others: u32 = reasons.iter().skip(MOST_REASONS).map(|(_, times)| **times).sum();
+    if others > 0 {
+        why += &format!("; {others} × other reasons");
+    }
+    Some(why)
 }
 
 /// The number of rounds that a program asks for.
@@ -154,7 +174,7 @@ mod tests {
         let collected = Collected::read(&mut from).unwrap();
         assert_eq!(collected.rounds.keys().collect::<Vec<_>>(), [&3]);
         assert!(!from.is_empty());
-        assert!(matches!(Collected::read(&mut from), Err(AnswerError::Confused(_))));
+        assert!(matches!(Collected::read(&mut from), Err(AnswerError::Ended)));
     }
 
     #[test]
@@ -162,7 +182,8 @@ mod tests {
         let read = |messages: &[Message]| Collected::read(&mut stream(messages).as_slice());
         let failure = Failure::new(FailureKind::Operation, "munmap");
         assert!(matches!(read(&[Message::Failed(failure)]), Err(AnswerError::Failed(_))));
-        assert!(matches!(read(&[]), Err(AnswerError::Confused(_))));
+        assert!(matches!(read(&[]), Err(AnswerError::Ended)));
+        assert!(matches!(read(&[hello()]), Err(AnswerError::Ended)));
         assert!(matches!(read(&[hello(), hello()]), Err(AnswerError::Confused(_))));
         assert!(matches!(
             read(&[Message::Done(Summary::default())]),
@@ -170,6 +191,20 @@ mod tests {
         ));
         let other = Message::Hello { version: PROTOCOL_VERSION + 1, release: String::new() };
         assert!(matches!(read(&[other]), Err(AnswerError::Confused(_))));
+    }
+
+    #[test]
+    fn what_disturbed_most_is_told() {
+        let marked = [("a", 1), ("b", 9), ("c", 5), ("d", 2), ("e", 2)];
+        let marked = marked.map(|(reason, times)| (reason.to_owned(), times)).into();
+        let witness = Witness { marked, attempted: 25, events_lost: 0 };
+        assert_eq!(undecided(&witness, 6, 6, None), None, "repeated rounds do no harm");
+        let why = undecided(&witness, 5, 6, Some("gave up".into())).unwrap();
+        assert_eq!(
+            why,
+            "1 of 6 rounds could not be had undisturbed in 25 attempts (gave up); 9 × b; 5 × c; \
+             2 × d; 3 × other reasons"
+        );
     }
 
     #[test]

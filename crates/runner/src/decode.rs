@@ -7,6 +7,7 @@
 
 use crate::classify::{History, Seen};
 use crate::log::{Attempt, Kind, Log, Raw};
+use crate::vmstat;
 use needless_model::addr::{CpuId, ThreadId, Vpn};
 use needless_model::event::{Event, EventKind, FaultClass, FaultCode, FlushReason};
 use needless_model::run::Round;
@@ -77,20 +78,22 @@ pub fn rounds(
 }
 
 fn round(attempt: &Attempt, log: &Log, names: &[&'static str], events: Vec<Event>) -> Round {
-    let names = names.iter().map(|name| (*name).to_owned());
+    let counted = names.iter().zip(attempt.counters.iter().copied());
+    let counted = counted.filter(|(name, _)| vmstat::is_of_rounds(name));
     Round {
         index: u32::try_from(attempt.index).unwrap_or(0),
         events,
         minor_faults: Some(attempt.minor_faults),
         major_faults: Some(attempt.major_faults),
         cycles: log.cycles[attempt.cycles_from..attempt.cycles_to].to_vec(),
-        kernel_counters: names.zip(attempt.counters.iter().copied()).collect(),
+        kernel_counters: counted.map(|(name, moved)| ((*name).to_owned(), moved)).collect(),
         // Whoever emulates this machine knows.
         instructions: Vec::new(),
     }
 }
 
-fn rank(record: &Raw) -> u8 {
+/// What comes first among records of the same time.
+pub fn rank(record: &Raw) -> u8 {
     match record.kind {
         Kind::RoundStart => 0,
         Kind::Mark | Kind::MeasureStart | Kind::Op | Kind::Lost => 1,
@@ -100,6 +103,7 @@ fn rank(record: &Raw) -> u8 {
             Some(FlushReason::LocalMm | FlushReason::LocalBatch) => 4,
             _ => 5,
         },
+        Kind::Write => 5,
         Kind::FaultDone | Kind::SwitchOut | Kind::SwitchIn => 6,
         Kind::MeasureEnd => 7,
         Kind::RoundEnd => 8,
@@ -157,7 +161,7 @@ impl Decoder<'_> {
             Kind::Mark => Some(EventKind::Mark { mark: record.value as u16 }),
             Kind::MeasureStart => Some(EventKind::MeasureStart),
             Kind::MeasureEnd => Some(EventKind::MeasureEnd),
-            Kind::RoundStart | Kind::RoundEnd | Kind::SwitchOut => None,
+            Kind::RoundStart | Kind::RoundEnd | Kind::SwitchOut | Kind::Write => None,
         };
         if let (Some(kind), Some(events)) = (kind, events) {
             let op = thread.and_then(|thread| self.threads[thread].op);

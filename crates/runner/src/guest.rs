@@ -2,8 +2,9 @@
 //!
 //! Process 1 mounts what the runner needs, loads the modules in `/modules` in the order of their
 //! names, mounts the disk if it was booted with one, and opens the virtio port [`PORT`]. There it says [`Booted`] once; then it reads one
-//! [`Errand`] after the other and answers each with the runner's messages, `Hello` to `Done` or
-//! `Failed`. Each errand runs in a process of its own, which pins and executes itself as on the
+//! [`Order`] after the other and answers each errand with the runner's messages, `Hello` to `Done` or
+//! `Failed`. How long an errand may take only the host can say, whose load decides how fast the guest is: it
+//! has it stopped. Each errand runs in a process of its own, which pins and executes itself as on the
 //! running kernel; its answer is kept in memory and sent when it has ended, so that process 1
 //! sleeps while rounds run. At the end of input, and after any failure, which it prints on the
 //! console, it switches the machine off.
@@ -16,9 +17,10 @@ use crate::swap::ZramSwap;
 use crate::sys::shell_status;
 use crate::tracefs;
 use crate::wire::{self, Failure, FailureKind, Message, PROTOCOL_VERSION};
+use needless_model::addr::CpuId;
 use needless_model::program::{MachineNeeds, SwapKind, SwapNeed, ThpMode};
 use needless_model::run::RunRequest;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::MemfdFlags;
 use rustix::mount::MountFlags;
 use rustix::process::{Pid, PidfdFlags};
@@ -55,13 +57,17 @@ pub struct Booted {
     pub environment: BTreeMap<String, String>,
 }
 
-/// One thing to do.
+/// What the host wants.
+#[expect(clippy::large_enum_variant, reason = "one at a time is held")]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Errand {
-    /// What.
-    pub job: Job,
-    /// Seconds after which the guest ends it.
-    pub limit_seconds: u32,
+pub enum Order {
+    /// One thing to do; it is answered.
+    Do(Job),
+    /// The end of an errand that takes too long. If the errand has just ended it changes nothing.
+    Stop {
+        /// Seconds that it was given, for the answer.
+        after_seconds: u32,
+    },
 }
 
 /// What a guest can do.
@@ -115,6 +121,9 @@ pub fn init() -> ! {
     }
 }
 
+/// Where orders come from.
+type Orders = BufReader<File>;
+
 /// A failure with what was being done.
 type Failed = (String, io::Error);
 
@@ -129,15 +138,16 @@ fn serve() -> Result<(), Failed> {
     // Without it the guest is only noisier.
     let _ = fs::write(STAT_INTERVAL.0, STAT_INTERVAL.1);
     let port = open_port()?;
-    let mut errands = BufReader::new(port.try_clone().map_err(at("the port"))?);
+    let mut orders = BufReader::new(port.try_clone().map_err(at("the port"))?);
     let mut answers = BufWriter::with_capacity(1 << 16, port);
     // Part of booting, for the kernel patches itself.
     let mut machine = Machine { _events: hold_events(), ..Machine::default() };
     clear_cpus();
     let booted = Booted { version: PROTOCOL_VERSION, environment: environment() };
     wire::write_message(&mut answers, &booted).map_err(at("the port"))?;
-    while let Some(errand) = wire::read_message(&mut errands).map_err(at("reading an errand"))? {
-        let messages = machine.run(&errand);
+    while let Some(order) = wire::read_message(&mut orders).map_err(at("reading an order"))? {
+        let Order::Do(job) = order else { continue };
+        let messages = machine.run(&job, &mut orders);
         Mark::ErrandEnds.make();
         for message in messages {
             wire::write_message(&mut answers, &message).map_err(at("answering"))?;
@@ -231,7 +241,7 @@ fn find_port() -> Option<PathBuf> {
 /// Opens an idle event of every kind that runs record: without one, each run would wait until the
 /// kernel has patched itself. Where there are none, the runs say so.
 fn hold_events() -> Option<Rings> {
-    Rings::open(&[Place { cpu: 0, tids: vec![0] }], 1, &mut BTreeMap::new()).ok()
+    Rings::open(&[Place { cpu: 0, on: CpuId(0), tids: vec![0] }], 1, &mut BTreeMap::new()).ok()
 }
 
 /// The guest made ready for one errand after the other. The swap device stays as long as the next
@@ -244,11 +254,10 @@ struct Machine {
 }
 
 impl Machine {
-    fn run(&mut self, errand: &Errand) -> Vec<Message> {
-        let limit = Duration::from_secs(u64::from(errand.limit_seconds));
-        let outcome = self.prepare(errand.job.machine()).and_then(|()| match &errand.job {
-            Job::Scenario(request) => run_apart(request, limit),
-            Job::Command { words, .. } => execute(words, limit).map(|message| vec![message]),
+    fn run(&mut self, job: &Job, orders: &mut Orders) -> Vec<Message> {
+        let outcome = self.prepare(job.machine()).and_then(|()| match job {
+            Job::Scenario(request) => run_apart(request, orders),
+            Job::Command { words, .. } => execute(words, orders).map(|message| vec![message]),
         });
         outcome
             .unwrap_or_else(|(what, error)| vec![Message::Failed(Failure::internal(&what, &error))])
@@ -290,7 +299,7 @@ impl Machine {
 }
 
 /// Runs the scenario in a process of its own and gives what it said.
-fn run_apart(request: &RunRequest, limit: Duration) -> Result<Vec<Message>, Failed> {
+fn run_apart(request: &RunRequest, orders: &mut Orders) -> Result<Vec<Message>, Failed> {
     let mut asked = memory(c"request").map_err(at("memory for the request"))?;
     wire::write_message(&mut asked, request).map_err(at("keeping the request"))?;
     asked.seek(SeekFrom::Start(0)).map_err(at("keeping the request"))?;
@@ -298,7 +307,7 @@ fn run_apart(request: &RunRequest, limit: Duration) -> Result<Vec<Message>, Fail
     let output = answer.try_clone().map_err(at("memory for the answer"))?;
     let mut runner = Command::new("/proc/self/exe");
     runner.stdin(asked).stdout(output);
-    let ended = supervise(&mut runner, limit).map_err(at("starting the runner"))?;
+    let ended = supervise(&mut runner, orders).map_err(at("starting the runner"))?;
     answer.seek(SeekFrom::Start(0)).map_err(at("the runner's answer"))?;
     let mut answer = BufReader::new(answer);
     let mut messages = Vec::new();
@@ -307,8 +316,8 @@ fn run_apart(request: &RunRequest, limit: Duration) -> Result<Vec<Message>, Fail
     }
     if !matches!(messages.last(), Some(Message::Done(_) | Message::Failed(_))) {
         let what = match ended {
-            Some(status) => format!("the runner stopped in the middle ({status})"),
-            None => too_long("the scenario", limit),
+            Ok(status) => format!("the runner stopped in the middle ({status})"),
+            Err(stopped) => stopped.text("the scenario"),
         };
         messages.push(Message::Failed(Failure::new(FailureKind::Internal, what)));
     }
@@ -316,7 +325,7 @@ fn run_apart(request: &RunRequest, limit: Duration) -> Result<Vec<Message>, Fail
 }
 
 /// Executes a file of the guest's and gives how it ended.
-fn execute(words: &[String], limit: Duration) -> Result<Message, Failed> {
+fn execute(words: &[String], orders: &mut Orders) -> Result<Message, Failed> {
     let Some((program, arguments)) = words.split_first() else {
         let failure = Failure::new(FailureKind::BadRequest, "there is no command");
         return Ok(Message::Failed(failure));
@@ -326,10 +335,13 @@ fn execute(words: &[String], limit: Duration) -> Result<Message, Failed> {
     let clone = |file: &File| file.try_clone().map_err(at("memory for the output"));
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(clone(&output)?).stderr(clone(&errors)?);
-    let ended = supervise(&mut command, limit).map_err(at(program.as_str()))?;
-    let Some(status) = ended else {
-        let failure = Failure::new(FailureKind::Internal, too_long(program, limit));
-        return Ok(Message::Failed(failure));
+    let ended = supervise(&mut command, orders).map_err(at(program.as_str()))?;
+    let status = match ended {
+        Ok(status) => status,
+        Err(stopped) => {
+            let failure = Failure::new(FailureKind::Internal, stopped.text(program));
+            return Ok(Message::Failed(failure));
+        }
     };
     let read = |mut file: File| {
         let mut bytes = Vec::new();
@@ -342,21 +354,31 @@ fn execute(words: &[String], limit: Duration) -> Result<Message, Failed> {
     }))
 }
 
-fn too_long(what: &str, limit: Duration) -> String {
-    format!("{what} took longer than {} s", limit.as_secs())
+/// That an errand was stopped.
+struct Stopped {
+    after_seconds: u32,
 }
 
-/// Runs a command, and ends it and what it started when the time is up: `None`.
-fn supervise(command: &mut Command, limit: Duration) -> io::Result<Option<ExitStatus>> {
+impl Stopped {
+    fn text(&self, what: &str) -> String {
+        format!("{what} took longer than {} s", self.after_seconds)
+    }
+}
+
+/// Runs a command, and ends it and what it started when the host says so.
+fn supervise(
+    command: &mut Command,
+    orders: &mut Orders,
+) -> io::Result<Result<ExitStatus, Stopped>> {
     let mut child = command.process_group(0).spawn()?;
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let in_time = ended_within(&child, limit);
+    let stopped = stopped_before_end(&child, orders);
     if let Some(group) = group {
         // Nobody may be left.
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     }
     let status = child.wait()?;
-    Ok(in_time?.then_some(status))
+    Ok(stopped?.map_or(Ok(status), Err))
 }
 
 fn memory(name: &std::ffi::CStr) -> io::Result<File> {
@@ -364,16 +386,24 @@ fn memory(name: &std::ffi::CStr) -> io::Result<File> {
     Ok(File::from(rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)?))
 }
 
-fn ended_within(child: &Child, limit: Duration) -> io::Result<bool> {
+/// Waits until a process has ended (`None`) or is to be stopped.
+fn stopped_before_end(child: &Child, orders: &mut Orders) -> io::Result<Option<Stopped>> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| io::Error::other("a strange process id"))?;
     let process = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
-    let limit = Timespec::try_from(limit).map_err(io::Error::other)?;
-    loop {
-        match poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit)) {
-            Ok(ready) => return Ok(ready > 0),
+    while orders.buffer().is_empty() {
+        let port = orders.get_ref();
+        let mut both = [PollFd::new(&process, PollFlags::IN), PollFd::new(port, PollFlags::IN)];
+        match poll(&mut both, None) {
+            Ok(_) if both[0].revents().is_empty() => break,
+            Ok(_) => return Ok(None),
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
+    }
+    match wire::read_message(orders)? {
+        Some(Order::Stop { after_seconds }) => Ok(Some(Stopped { after_seconds })),
+        Some(Order::Do(_)) => Err(io::Error::other("the host did not wait for an answer")),
+        None => Err(io::Error::other("the host is gone")),
     }
 }

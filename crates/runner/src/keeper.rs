@@ -3,13 +3,16 @@
 //!
 //! It lives in a session of its own and ignores the terminal's signals. As it makes the changes
 //! itself, there is no moment at which a change exists that nobody would undo. Changes are undone
-//! in reverse order, and a failed one does not keep the others from being undone.
+//! in reverse order, and a failed one does not keep the others from being undone. What outlives a
+//! keeper that is killed is written down beforehand ([`crate::journal`]).
 
+use crate::journal::{Failed, Journal, Made, Taken};
 use crate::perf::{Place, Rings};
 use crate::swap::ZramSwap;
 use crate::wire::{self, Change, Reply};
-use rustix::fs::{FlockOperation, Mode, OFlags};
-use rustix::mount::{MountFlags, UnmountFlags};
+use crate::zram::{DeviceError, Zram, whole_pages};
+use needless_model::addr::CpuId;
+use rustix::mount::MountFlags;
 use rustix::process::{Pid, PidfdFlags, Signal};
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,14 +22,8 @@ use std::process::ExitCode;
 
 /// What it takes to undo a change.
 enum Undo {
-    /// Let go of the lock, and empty its file.
-    Unlock(fs::File),
-    /// Write the old value back.
-    Restore { path: String, value: String },
-    /// Unmount.
-    Unmount(String),
-    /// Take the swap device away.
-    Swap(ZramSwap),
+    /// What outlives the keeper.
+    Made(Made),
     /// Close the events.
     Release(Rings),
     /// Kill the process, if it still runs.
@@ -37,97 +34,151 @@ enum Undo {
 pub fn serve(mut requests: impl Read, mut replies: impl Write) -> ExitCode {
     let _ = rustix::process::setsid();
     ignore_signals();
-    let mut undos = Vec::new();
+    let mut keeper = Keeper::default();
     while let Ok(Some(change)) = wire::read_message(&mut requests) {
-        let reply = match make(change) {
-            Ok((reply, undo)) => {
-                if matches!(undo, Some(Undo::Kill(_))) {
-                    undos.retain(|undo| !matches!(undo, Undo::Kill(_)));
-                }
-                undos.extend(undo);
-                reply
-            }
-            Err((what, error)) => {
-                Reply::Failed { what: format!("{what}: {error}"), errno: error.raw_os_error() }
-            }
-        };
+        let reply = keeper.make(change).unwrap_or_else(|(what, error)| Reply::Failed {
+            what: format!("{what}: {error}"),
+            errno: error.raw_os_error(),
+        });
         if wire::write_message(&mut replies, &reply).is_err() {
             break;
         }
     }
-    let mut status = ExitCode::SUCCESS;
-    for undo in undos.into_iter().rev() {
-        if let Err((what, error)) = undo.perform() {
-            let _ = writeln!(io::stderr(), "needless-runner: cleaning up: {what}: {error}");
-            status = ExitCode::FAILURE;
-        }
-    }
-    status
+    keeper.undo_all()
 }
 
-/// A failure with what was being done.
-type Failed = (String, io::Error);
+/// What was done so far.
+#[derive(Default)]
+struct Keeper {
+    /// The lock, once it is held.
+    journal: Option<Journal>,
+    undos: Vec<Undo>,
+}
 
 fn at(what: impl Into<String>) -> impl FnOnce(io::Error) -> Failed {
     move |error| (what.into(), error)
 }
 
-fn make(change: Change) -> Result<(Reply, Option<Undo>), Failed> {
-    let done = Reply::Done { device: None };
-    match change {
-        Change::Lock { path, holder } => lock(&path, &holder),
-        Change::Set { path, value } => {
-            let old = fs::read_to_string(&path).map_err(at(&path))?;
-            let old = chosen(&old).to_owned();
-            if old == value {
-                return Ok((done, None));
+fn device_failed(failed: DeviceError) -> Failed {
+    (failed.what, failed.error)
+}
+
+impl Keeper {
+    fn make(&mut self, change: Change) -> Result<Reply, Failed> {
+        let mut device = None;
+        match change {
+            Change::Lock { path, holder } => return self.lock(&path, &holder),
+            Change::Set { path, value } => self.set(path, value)?,
+            Change::MountTracefs { path } => {
+                self.about_to(Made::Mounted { path: path.clone() })?;
+                rustix::mount::mount("tracefs", &*path, "tracefs", MountFlags::empty(), None)
+                    .map_err(|error| {
+                        // What is mounted there is not ours.
+                        self.undos.pop();
+                        (format!("mounting tracefs at {path}"), error.into())
+                    })?;
             }
-            fs::write(&path, &value).map_err(at(format!("writing {value} to {path}")))?;
-            Ok((done, Some(Undo::Restore { path, value: old })))
+            Change::ZramSwap { size_bytes } => device = Some(self.swap(size_bytes)?),
+            Change::HoldEvents => {
+                // Never enabled, they record nothing.
+                let place = Place { cpu: 0, on: CpuId(0), tids: vec![0] };
+                let rings = Rings::open(&[place], 1, &mut BTreeMap::new())
+                    .map_err(|error| ("holding events".to_owned(), io::Error::other(error)))?;
+                self.undos.push(Undo::Release(rings));
+            }
+            Change::KillAtEnd { pid } => {
+                let found = Pid::from_raw(pid).ok_or_else(|| {
+                    ("a process to kill".to_owned(), io::Error::from(io::ErrorKind::InvalidInput))
+                })?;
+                let process = rustix::process::pidfd_open(found, PidfdFlags::empty())
+                    .map_err(|error| (format!("process {pid}"), error.into()))?;
+                self.undos.retain(|undo| !matches!(undo, Undo::Kill(_)));
+                self.undos.push(Undo::Kill(process));
+            }
         }
-        Change::MountTracefs { path } => {
-            rustix::mount::mount("tracefs", &*path, "tracefs", MountFlags::empty(), None)
-                .map_err(|error| (format!("mounting tracefs at {path}"), error.into()))?;
-            Ok((done, Some(Undo::Unmount(path))))
+        Ok(Reply::Done { device })
+    }
+
+    /// Takes the lock, and undoes what an earlier holder could not.
+    fn lock(&mut self, path: &str, holder: &str) -> Result<Reply, Failed> {
+        let (mut journal, left) = match Journal::take(path)? {
+            Taken::Yes(journal, left) => (journal, left),
+            Taken::Busy { holder } => return Ok(Reply::Busy { holder }),
+        };
+        let undone = journal.undo(&left);
+        if let Some((what, error)) = undone.failed.into_iter().next() {
+            return Err((format!("undoing what a killed run left behind: {what}"), error));
         }
-        Change::ZramSwap { size_bytes } => {
-            let swap = ZramSwap::add(size_bytes).map_err(|f| (f.what, f.error))?;
-            Ok((Reply::Done { device: Some(swap.device()) }, Some(Undo::Swap(swap))))
+        journal.begin(holder).map_err(at(path))?;
+        self.journal = Some(journal);
+        Ok(Reply::Locked { undone: undone.done })
+    }
+
+    /// Writes down what is about to be made; it is undone whether it gets that far or not.
+    fn about_to(&mut self, made: Made) -> Result<(), Failed> {
+        if let Some(journal) = &mut self.journal {
+            journal.note(&made).map_err(at("the lock file"))?;
         }
-        Change::HoldEvents => {
-            // Never enabled, they record nothing.
-            let place = Place { cpu: 0, tids: vec![0] };
-            let rings = Rings::open(&[place], 1, &mut BTreeMap::new())
-                .map_err(|error| ("holding events".to_owned(), io::Error::other(error)))?;
-            Ok((done, Some(Undo::Release(rings))))
+        self.undos.push(Undo::Made(made));
+        Ok(())
+    }
+
+    fn set(&mut self, path: String, value: String) -> Result<(), Failed> {
+        let old = fs::read_to_string(&path).map_err(at(&path))?;
+        let old = chosen(&old).to_owned();
+        if old == value {
+            return Ok(());
         }
-        Change::KillAtEnd { pid } => {
-            let found = Pid::from_raw(pid).ok_or_else(|| {
-                ("a process to kill".to_owned(), io::Error::from(io::ErrorKind::InvalidInput))
-            })?;
-            let process = rustix::process::pidfd_open(found, PidfdFlags::empty())
-                .map_err(|error| (format!("process {pid}"), error.into()))?;
-            Ok((done, Some(Undo::Kill(process))))
+        self.about_to(Made::Set { path: path.clone(), value: value.clone(), old })?;
+        fs::write(&path, &value).map_err(at(format!("writing {value} to {path}")))
+    }
+
+    fn swap(&mut self, size_bytes: u64) -> Result<String, Failed> {
+        let zram = Zram::hot_add().map_err(device_failed)?;
+        self.about_to(Made::Zram {
+            number: zram.number(),
+            size_bytes: whole_pages(size_bytes),
+            module_loaded: zram.module_loaded(),
+        })?;
+        let zram = zram.sized(size_bytes).map_err(device_failed)?;
+        Ok(ZramSwap::start(zram, size_bytes).map_err(device_failed)?.device())
+    }
+
+    /// Undoes everything, the last first; what resists stays written down.
+    fn undo_all(mut self) -> ExitCode {
+        let mut left = Vec::new();
+        let complain = |(what, error): Failed| {
+            let _ = writeln!(io::stderr(), "needless-runner: cleaning up: {what}: {error}");
+        };
+        for undo in self.undos.into_iter().rev() {
+            let (made, outcome) = match undo {
+                Undo::Made(made) => (Some(made.clone()), made.undo()),
+                Undo::Release(rings) => {
+                    drop(rings);
+                    (None, Ok(()))
+                }
+                Undo::Kill(process) => (None, kill(&process)),
+            };
+            if let Err(failed) = outcome {
+                complain(failed);
+                left.push(made);
+            }
         }
+        let resists = left.iter().any(Option::is_some);
+        if let Some(journal) = self.journal.as_mut().filter(|_| !resists)
+            && let Err(error) = journal.empty()
+        {
+            complain(("the lock file".to_owned(), error));
+        }
+        if left.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 }
 
-/// Takes the lock file; the lock is held as long as the file stays open here.
-fn lock(path: &str, holder: &str) -> Result<(Reply, Option<Undo>), Failed> {
-    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o644))
-        .map_err(|error| (format!("opening {path}"), error.into()))?;
-    let mut file = fs::File::from(file);
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            let holder = fs::read_to_string(path).unwrap_or_default().trim().to_owned();
-            return Ok((Reply::Busy { holder }, None));
-        }
-        Err(error) => return Err((format!("locking {path}"), error.into())),
+fn kill(process: &OwnedFd) -> Result<(), Failed> {
+    match rustix::process::pidfd_send_signal(process, Signal::KILL) {
+        Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+        Err(error) => Err(("killing the runner".to_owned(), error.into())),
     }
-    file.set_len(0).and_then(|()| writeln!(file, "{holder}")).map_err(at(path))?;
-    Ok((Reply::Done { device: None }, Some(Undo::Unlock(file))))
 }
 
 /// The current value in the text of a settings file: the word in brackets, or all of it.
@@ -135,28 +186,6 @@ fn chosen(text: &str) -> &str {
     match text.split_once('[').and_then(|(_, rest)| rest.split_once(']')) {
         Some((word, _)) => word,
         None => text.trim(),
-    }
-}
-
-impl Undo {
-    fn perform(self) -> Result<(), Failed> {
-        match self {
-            Undo::Unlock(file) => file.set_len(0).map_err(at("the lock file")),
-            Undo::Restore { path, value } => fs::write(&path, value).map_err(at(path)),
-            Undo::Unmount(path) => rustix::mount::unmount(&*path, UnmountFlags::DETACH)
-                .map_err(|error| (format!("unmounting {path}"), error.into())),
-            Undo::Release(rings) => {
-                drop(rings);
-                Ok(())
-            }
-            Undo::Swap(swap) => swap.remove().map_err(|f| (f.what, f.error)),
-            Undo::Kill(process) => {
-                match rustix::process::pidfd_send_signal(&process, Signal::KILL) {
-                    Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
-                    Err(error) => Err(("killing the runner".to_owned(), error.into())),
-                }
-            }
-        }
     }
 }
 
@@ -209,7 +238,7 @@ mod tests {
         let lock = |holder: &str| Change::Lock { path: path.clone(), holder: holder.into() };
         let replies = talk(&[lock("first"), lock("second")]);
         assert_eq!(replies[1], Reply::Busy { holder: "first".into() });
-        assert_eq!(talk(&[lock("third")]), vec![Reply::Done { device: None }]);
+        assert_eq!(talk(&[lock("third")]), vec![Reply::Locked { undone: vec![] }]);
         fs::remove_file(path).unwrap();
     }
 }

@@ -3,7 +3,8 @@
 //! One static binary does several jobs, chosen by its arguments:
 //! - none: read a [`needless_model::run::RunRequest`] from standard input, pin the process to the
 //!   CPU of the scenario's first thread and execute itself again ([`start`]);
-//! - `--run FD`: the second start; run the request found in the memory file `FD` ([`session`]);
+//! - `--run FD TIME`: the second start, at `TIME`; run the request found in the memory file `FD`
+//!   ([`session`]);
 //! - `--watch`: make changes to the machine on request and undo them when standard input
 //!   closes, however the requester ended ([`keeper`]);
 //! - `--guard COMMAND…`: run a command and end it when standard input closes ([`guard`]);
@@ -22,18 +23,24 @@ pub mod decode;
 pub mod disk;
 pub mod environment;
 pub mod exec;
+pub mod flushes;
 pub mod guard;
 pub mod guest;
+pub mod journal;
 pub mod keeper;
+pub mod limits;
 pub mod locate;
 pub mod log;
+pub mod look;
 pub mod marks;
+pub mod minders;
 pub mod pages;
 pub mod perf;
 pub mod rounds;
 pub mod session;
 pub mod start;
 pub mod swap;
+pub mod swapping;
 pub mod sys;
 pub mod team;
 pub mod tracefs;

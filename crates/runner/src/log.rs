@@ -36,6 +36,8 @@ pub enum Kind {
     FaultDone,
     /// A flush; `value`: pages (`u64::MAX`: all); `extra`: reason.
     Flush,
+    /// A thread writes a page to swap.
+    Write,
     /// A CPU left a task; `value`: the id of the next one, 0 if idle; `extra`: 1 if the task
     /// could have gone on.
     SwitchOut,

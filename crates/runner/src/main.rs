@@ -11,7 +11,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => report(start::first_start()),
-        ["--run", descriptor] => report(session::run(descriptor)),
+        ["--run", descriptor, made_after] => report(session::run(descriptor, made_after)),
         ["--watch"] => keeper::serve(std::io::stdin().lock(), std::io::stdout().lock()),
         ["--guard", ref command @ ..] => guard::run(command),
         ["--version"] => {

@@ -1,5 +1,6 @@
-//! The event rings: one per CPU of the scenario, fed by two tracepoints, by the two software
-//! events that close a fault, and by context switches.
+//! The event rings: one per CPU of the scenario, fed by the tracepoints of faults and flushes, by
+//! that of pages that go to swap, by the two software events that close a fault, and by context
+//! switches.
 //!
 //! Where the kernel does not issue the tracepoints of faults and flushes, as only x86 does, the others
 //! tell who ran, and by the ends of faults whether records were lost.
@@ -15,6 +16,7 @@
 
 use crate::log::{Kind, Raw};
 use crate::tracefs::{self, Field, TracefsError, Tracepoint};
+use needless_model::addr::CpuId;
 use perf_event::events::{Event, Software, Tracepoint as TracepointEvent};
 use perf_event::{Builder, Clock, Counter, ReadFormat, SampleFlag, Sampler};
 use std::collections::BTreeMap;
@@ -61,16 +63,26 @@ enum Source {
     Flush { reason: Field, pages: Field },
     Minor,
     Major,
+    Write,
     Switches,
 }
 
 /// A CPU and the scenario's threads on it.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// The CPU.
+    /// The CPU, as the scenario numbers it.
     pub cpu: u16,
+    /// The machine's CPU that this is.
+    pub on: CpuId,
     /// The threads' ids; 0 is the calling thread.
     pub tids: Vec<i32>,
+}
+
+/// The tracepoints that this kernel has.
+struct Points {
+    fault: Option<(Tracepoint, Source)>,
+    flush: Option<(Tracepoint, Source)>,
+    write: Option<(Tracepoint, Source)>,
 }
 
 /// Whose events are recorded.
@@ -87,6 +99,8 @@ pub struct Rings {
     pub faults: bool,
     /// Whether flushes are seen.
     pub flushes: bool,
+    /// Whether it is seen that a thread writes a page to swap.
+    pub writes: bool,
 }
 
 struct Ring {
@@ -120,11 +134,16 @@ impl Rings {
                 unseen.insert(name.to_owned(), error.to_string());
             }
         });
-        let flush = flush.ok();
-        let rings =
-            places.iter().map(|place| Ring::open(place, pages, fault.as_ref(), flush.as_ref()));
+        let points = Points { fault, flush: flush.ok(), write: write_source(&tracefs) };
+        let rings = places.iter().map(|place| Ring::open(place, pages, &points));
         let rings = rings.collect::<Result<_, _>>()?;
-        Ok(Rings { rings, faults: fault.is_some(), flushes: flush.is_some() })
+        let Points { fault, flush, write } = points;
+        Ok(Rings {
+            rings,
+            faults: fault.is_some(),
+            flushes: flush.is_some(),
+            writes: write.is_some(),
+        })
     }
 
     /// Starts recording.
@@ -169,14 +188,16 @@ fn flush_source(tracefs: &Path) -> Result<(Tracepoint, Source), TracefsError> {
     Ok((point, source))
 }
 
+/// A page goes to swap; the name changed in 6.0 (include/trace/events/vmscan.h).
+fn write_source(tracefs: &Path) -> Option<(Tracepoint, Source)> {
+    let names = ["mm_vmscan_write_folio", "mm_vmscan_writepage"];
+    let point = names.iter().find_map(|name| Tracepoint::find(tracefs, "vmscan", name).ok())?;
+    Some((point, Source::Write))
+}
+
 impl Ring {
-    fn open(
-        place: &Place,
-        pages: u32,
-        fault: Option<&(Tracepoint, Source)>,
-        flush: Option<&(Tracepoint, Source)>,
-    ) -> Result<Ring, PerfError> {
-        let cpu = place.cpu;
+    fn open(place: &Place, pages: u32, points: &Points) -> Result<Ring, PerfError> {
+        let cpu = place.on.0;
         let capacity = pages as usize * needless_model::addr::PAGE_SIZE as usize;
         let failed = |event: &str, error| PerfError::Open { event: event.to_owned(), cpu, error };
         let leader = counter(Software::DUMMY, cpu, Whose::Everybodys, |builder| {
@@ -194,12 +215,12 @@ impl Ring {
             others.push(counter);
             Ok::<(), PerfError>(())
         };
-        if let Some((point, source)) = flush {
+        if let Some((point, source)) = &points.flush {
             let event = TracepointEvent::with_id(point.id);
             add(&point.name, *source, counter(event, cpu, Whose::Everybodys, |_| {}))?;
         }
         for thread in place.tids.iter().map(|tid| Whose::Thread(*tid)) {
-            if let Some((point, source)) = fault {
+            for (point, source) in points.fault.iter().chain(&points.write) {
                 let event = TracepointEvent::with_id(point.id);
                 add(&point.name, *source, counter(event, cpu, thread, |_| {}))?;
             }
@@ -208,7 +229,7 @@ impl Ring {
             let major = counter(Software::PAGE_FAULTS_MAJ, cpu, thread, |_| {});
             add("major faults", Source::Major, major)?;
         }
-        Ok(Ring { cpu, sampler, others, sources, capacity })
+        Ok(Ring { cpu: place.cpu, sampler, others, sources, capacity })
     }
 
     fn drain(&mut self, log: &mut Vec<Raw>) -> bool {
@@ -315,6 +336,7 @@ fn sample(body: &[u8], cpu: u16, sources: &[(u64, Source)]) -> Option<Raw> {
         Source::Flush { reason, pages } => (Kind::Flush, pages.read(fields)?, reason.read(fields)?),
         Source::Minor => (Kind::FaultDone, word(body, 24)?, 0),
         Source::Major => (Kind::FaultDone, word(body, 24)?, 1),
+        Source::Write => (Kind::Write, 0, 0),
         Source::Switches => return None,
     };
     Some(Raw { time: word(body, 16)?, value, extra, tid: half(body, 12)? as i32, cpu, kind })

@@ -8,7 +8,7 @@ use crate::vmstat::Counters;
 use crate::wire::{self, Failure, FailureKind, Message, PROTOCOL_VERSION, Summary};
 use crate::witness::Watch;
 use crate::{crash, decode, pages, rounds, start, sys, validate};
-use needless_model::addr::{PageRange, Vpn};
+use needless_model::addr::{CpuId, PageRange, Vpn};
 use needless_model::program::{Advice, Op, OpKind, Prot};
 use needless_model::run::{Round, RunRequest};
 use std::collections::BTreeMap;
@@ -30,10 +30,12 @@ const NEVER_SEEN: [(&str, &str); 3] = [
     ("may_cache", "no CPU tells what its TLB holds"),
 ];
 
-/// Runs the request in memory file `descriptor`.
-pub fn run(descriptor: &str) -> Result<(), Failure> {
+/// Runs the request in memory file `descriptor`, in an address space made after `made_after`
+/// (nanoseconds of the events' clock).
+pub fn run(descriptor: &str, made_after: &str) -> Result<(), Failure> {
+    let made_after = made_after.parse().unwrap_or(0);
     let request = inherited_request(descriptor)?;
-    validate::check(&request.program, start::online_cpus())?;
+    validate::check(&request.program, start::cpus(&request))?;
     if !request.ring_pages.is_power_of_two() || request.ring_pages > 1 << 16 {
         let what = format!("a ring of {} pages: not a power of two", request.ring_pages);
         return Err(Failure::new(FailureKind::BadRequest, what));
@@ -51,7 +53,7 @@ pub fn run(descriptor: &str) -> Result<(), Failure> {
     let run = assemble(&request, rounds, &mut unseen)?;
     let mut worker = Worker::new(run, 0);
     note_missing_counters(&mut unseen);
-    worker.watch = Some(watch(run, request.events, request.ring_pages, &mut unseen)?);
+    worker.watch = Some(watch(run, &request, made_after, &mut unseen)?);
     drain_lru_batches(0)?;
     rounds::renew(&mut worker);
     worker.work()?;
@@ -101,9 +103,10 @@ fn assemble(
         Box::leak(Box::new(Run { team: Team::new(&program), program, log: log.into() }));
     crash::install(&run.program).map_err(|error| Failure::internal("sigaction", &error))?;
     for me in 1..run.program.threads.len() {
+        let cpu = request.cpu(run.program.threads[me].cpu);
         std::thread::Builder::new()
             .stack_size(1 << 20)
-            .spawn(move || follow(run, me))
+            .spawn(move || follow(run, me, cpu))
             .map_err(|error| Failure::internal("starting a thread", &error))?;
     }
     sys::prefault_stack();
@@ -114,8 +117,7 @@ fn assemble(
 
 /// A thread other than the first, from its start on. It never ends: an ending thread would
 /// unmap its stack.
-fn follow(run: &'static Run, me: usize) {
-    let cpu = run.program.threads[me].cpu;
+fn follow(run: &'static Run, me: usize, cpu: CpuId) {
     let outcome = sys::pin(cpu)
         .map_err(|error| Failure::internal(&format!("pinning to {cpu}"), &error))
         .and_then(|()| {
@@ -155,7 +157,7 @@ fn spare_page(me: usize) -> PageRange {
 fn events_possible(unseen: &mut BTreeMap<String, String>) -> bool {
     // Opening and dropping rings before the scenario's own tells early whether there will be any,
     // so that no memory is set aside for nothing.
-    match Rings::open(&[Place { cpu: 0, tids: vec![0] }], 1, &mut BTreeMap::new()) {
+    match Rings::open(&[Place { cpu: 0, on: CpuId(0), tids: vec![0] }], 1, &mut BTreeMap::new()) {
         Ok(_) => true,
         Err(error) => {
             for name in
@@ -170,27 +172,28 @@ fn events_possible(unseen: &mut BTreeMap<String, String>) -> bool {
 
 fn watch(
     run: &Run,
-    asked: bool,
-    ring_pages: u32,
+    request: &RunRequest,
+    made_after: u64,
     unseen: &mut BTreeMap<String, String>,
 ) -> Result<Watch, Failure> {
     let mut rings = None;
-    if asked && run.log().events {
-        let mut opened = Rings::open(&places(run), ring_pages, unseen)
+    if request.events && run.log().events {
+        let mut opened = Rings::open(&places(run, request), request.ring_pages, unseen)
             .map_err(|error| Failure::new(FailureKind::Internal, error.to_string()))?;
         opened.enable().map_err(|error| Failure::internal("starting the rings", &error))?;
         rings = Some(opened);
     }
-    Ok(Watch::new(&run.program, run.team.tids(), asked, rings))
+    Ok(Watch::new(&run.program, run.team.tids(), request.events, rings, made_after))
 }
 
 /// The scenario's CPUs, each with the threads on it.
-fn places(run: &Run) -> Vec<Place> {
+fn places(run: &Run, request: &RunRequest) -> Vec<Place> {
     let mut places: BTreeMap<u16, Vec<i32>> = BTreeMap::new();
     for (thread, tid) in run.program.threads.iter().zip(run.team.tids()) {
         places.entry(thread.cpu.0).or_default().push(tid);
     }
-    places.into_iter().map(|(cpu, tids)| Place { cpu, tids }).collect()
+    let on = |cpu| request.cpu(CpuId(cpu));
+    places.into_iter().map(|(cpu, tids)| Place { cpu, on: on(cpu), tids }).collect()
 }
 
 fn planned_rounds(body: &[Op]) -> usize {

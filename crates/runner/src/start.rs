@@ -6,6 +6,7 @@
 
 use crate::wire::{self, Failure, FailureKind};
 use crate::{sys, validate};
+use needless_model::run::RunRequest;
 use rustix::fs::MemfdFlags;
 use std::ffi::CString;
 use std::fs::File;
@@ -16,10 +17,10 @@ use std::os::fd::IntoRawFd;
 pub fn first_start() -> Result<(), Failure> {
     die_with_parent();
     let request = wire::read_request(&mut io::stdin().lock())?;
-    validate::check(&request.program, online_cpus())?;
+    validate::check(&request.program, cpus(&request))?;
     let internal = |what: &'static str| move |error: io::Error| Failure::internal(what, &error);
 
-    let cpu = request.program.threads[0].cpu;
+    let cpu = request.cpu(request.program.threads[0].cpu);
     sys::pin(cpu).map_err(|error| Failure {
         kind: FailureKind::Unsupported,
         ..Failure::internal(&format!("pinning to {cpu}"), &error)
@@ -31,6 +32,11 @@ pub fn first_start() -> Result<(), Failure> {
     file.flush().map_err(internal("keeping the request"))?;
     no_randomization();
     Err(Failure::internal("executing the runner again", &execute_again(file.into_raw_fd())))
+}
+
+/// CPUs that the request's scenario may have.
+pub fn cpus(request: &RunRequest) -> usize {
+    if request.cpus.is_empty() { online_cpus() } else { request.cpus.len() }
 }
 
 /// CPUs that this machine has. They are taken to be numbered from 0 without gaps.
@@ -51,11 +57,18 @@ fn no_randomization() {
 }
 
 fn execute_again(descriptor: i32) -> io::Error {
-    let Ok(number) = CString::new(descriptor.to_string()) else {
+    let number = CString::new(descriptor.to_string());
+    let now = CString::new(sys::now_ns().to_string());
+    let (Ok(number), Ok(now)) = (number, now) else {
         return io::Error::other("a number with a zero byte");
     };
-    let arguments =
-        [c"needless-runner".as_ptr(), c"--run".as_ptr(), number.as_ptr(), std::ptr::null()];
+    let arguments = [
+        c"needless-runner".as_ptr(),
+        c"--run".as_ptr(),
+        number.as_ptr(),
+        now.as_ptr(),
+        std::ptr::null(),
+    ];
     // SAFETY: the path and the null-terminated arguments are valid C strings.
     unsafe { libc::execv(c"/proc/self/exe".as_ptr(), arguments.as_ptr()) };
     io::Error::last_os_error()

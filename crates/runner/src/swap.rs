@@ -22,7 +22,11 @@ pub struct ZramSwap {
 impl ZramSwap {
     /// Adds a device of `size_bytes` and swaps to it. Leaves nothing behind if that fails.
     pub fn add(size_bytes: u64) -> Result<ZramSwap, DeviceError> {
-        let zram = Zram::add(size_bytes)?;
+        ZramSwap::start(Zram::add(size_bytes)?, size_bytes)
+    }
+
+    /// Swaps to a device of `size_bytes`. Removes it if that fails.
+    pub fn start(zram: Zram, size_bytes: u64) -> Result<ZramSwap, DeviceError> {
         match start(&zram.device(), size_bytes / PAGE_SIZE) {
             Ok(()) => Ok(ZramSwap { zram }),
             Err(error) => {
@@ -32,6 +36,11 @@ impl ZramSwap {
         }
     }
 
+    /// Swap space that was started earlier, or never got that far.
+    pub fn on(zram: Zram) -> ZramSwap {
+        ZramSwap { zram }
+    }
+
     /// The device's path.
     pub fn device(&self) -> String {
         self.zram.device()
@@ -39,9 +48,17 @@ impl ZramSwap {
 
     /// Stops swapping to the device and removes it.
     pub fn remove(self) -> Result<(), DeviceError> {
-        patiently(|| swapoff(&self.device())).map_err(at("swapoff"))?;
+        if in_use(&self.device()) {
+            patiently(|| swapoff(&self.device())).map_err(at("swapoff"))?;
+        }
         self.zram.remove()
     }
+}
+
+/// Whether `/proc/swaps` has the device; if it cannot be read, the kernel is to say.
+fn in_use(device: &str) -> bool {
+    let first = |line: &str| line.split_whitespace().next() == Some(device);
+    fs::read_to_string("/proc/swaps").map_or(true, |text| text.lines().any(first))
 }
 
 fn start(device: &str, pages: u64) -> Result<(), DeviceError> {

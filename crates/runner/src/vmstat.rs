@@ -5,11 +5,13 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 /// The lines that tell something about a scenario. They count the whole machine.
-const WANTED: [&str; 12] = [
+const OF_ROUNDS: [&str; 14] = [
     "pswpin",
     "pswpout",
     "swpin_zero",
     "swpout_zero",
+    "zswpin",
+    "zswpout",
     "pgreuse",
     "thp_fault_alloc",
     "thp_zero_page_alloc",
@@ -18,6 +20,18 @@ const WANTED: [&str; 12] = [
     "nr_tlb_remote_flush_received",
     "nr_tlb_local_flush_all",
     "nr_tlb_local_flush_one",
+];
+
+/// The lines that move when the kernel itself takes or moves pages, anybody's: reclaim (`madvise` is
+/// not counted there; mm/vmscan.c:reclaim_folio_list), migration, compaction.
+const KERNELS_OWN: [&str; 7] = [
+    "pgscan_kswapd",
+    "pgscan_direct",
+    "pgscan_khugepaged",
+    "pgmigrate_success",
+    "pgmigrate_fail",
+    "compact_migrate_scanned",
+    "numa_pages_migrated",
 ];
 
 /// A reader of the counters that this kernel has.
@@ -44,7 +58,10 @@ impl Counters {
         let length = counters.fill();
         let known = lines(&counters.text[..length]);
         counters.names = known
-            .filter_map(|(name, _)| WANTED.into_iter().find(|wanted| wanted.as_bytes() == name))
+            .filter_map(|(name, _)| {
+                let mut wanted = OF_ROUNDS.into_iter().chain(KERNELS_OWN);
+                wanted.find(|wanted| wanted.as_bytes() == name)
+            })
             .collect();
         counters
     }
@@ -75,6 +92,17 @@ impl Counters {
         }
         length
     }
+}
+
+/// Whether a counter is kept with each round.
+pub fn is_of_rounds(name: &str) -> bool {
+    OF_ROUNDS.contains(&name)
+}
+
+/// The first counter that tells of pages which the kernel took or moved by itself.
+pub fn kernels_own<'a>(names: &[&'a str], moved: &[u64]) -> Option<&'a str> {
+    let moved = names.iter().zip(moved).filter(|(_, moved)| **moved > 0);
+    moved.map(|(name, _)| *name).find(|name| KERNELS_OWN.contains(name))
 }
 
 /// What moved from `before` to `after`.
@@ -112,6 +140,14 @@ mod tests {
         let text = b"pswpin_x 1\npswpin 22\nodd\npswpout 3\n";
         let found: Vec<_> = lines(text).collect();
         assert_eq!(found, [(&b"pswpin_x"[..], &b"1"[..]), (b"pswpin", b"22"), (b"pswpout", b"3")]);
+    }
+
+    #[test]
+    fn the_kernels_own_doings_are_told_from_the_scenarios() {
+        let names = ["pswpout", "pgmigrate_success", "pgscan_kswapd"];
+        assert_eq!(kernels_own(&names, &[3, 0, 0]), None);
+        assert_eq!(kernels_own(&names, &[3, 0, 2]), Some("pgscan_kswapd"));
+        assert!(is_of_rounds("pswpout") && !is_of_rounds("pgscan_kswapd"));
     }
 
     #[test]

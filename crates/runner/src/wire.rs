@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use thiserror::Error;
 
 /// Version of these messages; both sides must have the same.
-pub const PROTOCOL_VERSION: u32 = 4;
+pub const PROTOCOL_VERSION: u32 = 5;
 
 /// The longest message that is believed: more is a damaged stream.
 const LONGEST_MESSAGE: u32 = 1 << 30;
@@ -169,12 +169,17 @@ pub enum Reply {
         /// The device that was added, for [`Change::ZramSwap`].
         device: Option<String>,
     },
+    /// The lock is taken.
+    Locked {
+        /// What a killed run had left behind and was undone now, for people.
+        undone: Vec<String>,
+    },
     /// Somebody else holds the lock.
     Busy {
         /// Who, as they wrote.
         holder: String,
     },
-    /// Not made; nothing was left behind.
+    /// Not made.
     Failed {
         /// What failed.
         what: String,

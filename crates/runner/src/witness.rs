@@ -10,14 +10,21 @@
 //!   meanwhile, unless its coming back flushes, because it left between a change and its flush. In
 //!   place of a spinner it does, for its CPU is lazy then;
 //! - a user task of somebody else ran on a sleeper's CPU since it fell asleep: the CPU does not
-//!   hold the scenario's address space lazily any more. Kernel threads do no harm there;
+//!   hold the scenario's address space lazily any more. A kernel thread does harm there only if the
+//!   records of flushes say that the CPU left the address space;
+//! - somebody else flushed one of the scenario's CPUs ([`crate::flushes`]), or the kernel took or moved
+//!   pages by itself, which flushes too;
+//! - the machine swapped more or less than the scenario did ([`crate::swapping`]);
 //! - a user task of somebody else ran on the CPU of a thread that acts since its LRU batches were
 //!   emptied: it shares them, and they decide what is copied and reclaimed;
 //! - it, or the one to come, needs more room in the log than was set aside.
 
+use crate::flushes::{Flushes, Strangers};
 use crate::log::{Kind, Log, Raw};
+use crate::minders::Minders;
 use crate::perf::Rings;
 use crate::rounds;
+use crate::swapping;
 use crate::sys::{self, Usage};
 use crate::team::{Rest, Team, only_holds};
 use crate::tracefs;
@@ -40,6 +47,12 @@ pub const CPU_USED: &str = "another task ran on a sleeper's CPU";
 
 /// Reason: an acting thread's CPU was used.
 pub const LRU_SHARED: &str = "another task shared the LRU batches";
+/// Reason: somebody else sent a shootdown to the scenario's CPUs.
+pub const FLUSHED: &str = "another task flushed the scenario's CPUs";
+/// Reason: the kernel reclaimed or moved pages.
+pub const KERNELS_OWN: &str = "the kernel reclaimed or moved pages";
+/// Reason: a kernel thread that looks after memory ran.
+pub const MINDED: &str = "the kernel looked after memory";
 /// Reason: memory had to be found for the log.
 pub const LOG_GREW: &str = "the log had to grow";
 
@@ -72,8 +85,8 @@ struct CpuWatch {
     running: Option<i32>,
     /// Whether a thread there does more than hold it.
     acts: bool,
-    /// Whether a stranger's user task ran there since [`Watch::forget`].
-    used: bool,
+    /// The stranger's user task that ran there since [`Watch::forget`].
+    used: Option<String>,
 }
 
 impl CpuWatch {
@@ -101,9 +114,13 @@ pub struct Watch {
     first_counters: Vec<u64>,
     first_interrupts: BTreeMap<String, u64>,
     round_counters: Vec<u64>,
+    /// At the end of the round before, or when the state was last made anew.
+    since_counters: Vec<u64>,
     /// Whether the counters are read around each round; not where time is taken.
     counts: bool,
     rings: Option<Rings>,
+    flushes: Option<Flushes>,
+    minders: Minders,
     cpus: Vec<CpuWatch>,
     tids: Vec<i32>,
     kernel_threads: Vec<(i32, bool)>,
@@ -116,9 +133,16 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches over `program`, whose threads are all there; `counts`: in a pass that counts, with
-    /// or without events, not in one that takes the time.
-    pub fn new(program: &Program, tids: Vec<i32>, counts: bool, rings: Option<Rings>) -> Watch {
+    /// Watches over `program`, whose threads are all there, in an address space that was made after
+    /// `made_after`; `counts`: in a pass that counts, with or without events, not in one that takes
+    /// the time.
+    pub fn new(
+        program: &Program,
+        tids: Vec<i32>,
+        counts: bool,
+        rings: Option<Rings>,
+        made_after: u64,
+    ) -> Watch {
         let mut cpus: Vec<CpuWatch> = Vec::new();
         for (index, thread) in program.threads.iter().enumerate() {
             let acts = index == 0 || !only_holds(thread);
@@ -132,10 +156,14 @@ impl Watch {
                     cpu: thread.cpu.0,
                     threads: vec![index],
                     running: None,
-                    used: false,
+                    used: None,
                 }),
             }
         }
+        let numbers: Vec<u16> = cpus.iter().map(|watch| watch.cpu).collect();
+        let flushes = rings.as_ref().filter(|rings| rings.flushes);
+        let flushes =
+            flushes.map(|_| Flushes::new(tids.clone(), &numbers, made_after, sys::now_ns()));
         Watch {
             witness: Witness::default(),
             gave_up: None,
@@ -143,7 +171,10 @@ impl Watch {
             first_counters: Vec::new(),
             first_interrupts: BTreeMap::new(),
             round_counters: Vec::new(),
+            since_counters: Vec::new(),
             counts,
+            flushes,
+            minders: Minders::find(),
             sentinels: if rings.is_some() { map_sentinels() } else { PageRange::new(Vpn(0), 0) },
             rings,
             cpus,
@@ -167,6 +198,9 @@ impl Watch {
     pub fn before(&mut self, team: &Team, log: &mut Log) {
         if self.counts {
             self.round_counters = self.counters.read();
+            if self.since_counters.is_empty() {
+                self.since_counters.clone_from(&self.round_counters);
+            }
         }
         self.catch_up(log);
         self.all_there = team.roll_call(LONGEST_ABSENCE);
@@ -174,20 +208,19 @@ impl Watch {
 
     /// Called after each round: whether it is good, and what the counters did.
     pub fn after(&mut self, team: &Team, log: &mut Log, round: Observed) -> (bool, Vec<u64>) {
-        let counters = if self.counts {
-            vmstat::difference(&self.round_counters, &self.counters.read())
-        } else {
-            Vec::new()
-        };
+        let now = if self.counts { self.counters.read() } else { Vec::new() };
+        let counters = vmstat::difference(&self.round_counters, &now);
         let lost = self.collect(log).then(|| EVENTS_LOST.to_owned());
         let disturbed = if self.rings.is_some() {
             self.disturbance(team, &log.records, round)
         } else {
             (round.used.involuntary_switches > 0).then(|| LOST_CPU.to_owned())
         };
+        let memory = self.others_memory(&log.records, round, &counters, &now);
+        self.since_counters = now;
         let absent = (!self.all_there).then(|| NOT_ON_CPU.to_owned());
         let grown = log.has_grown().then(|| LOG_GREW.to_owned());
-        let reason = lost.or(disturbed).or(absent).or(grown);
+        let reason = lost.or(disturbed).or(memory).or(absent).or(grown);
         let good = reason.is_none();
         self.seen = log.records.len();
         if round.counts {
@@ -203,14 +236,16 @@ impl Watch {
     /// been emptied by others.
     pub fn lru_shared(&mut self, log: &mut Log) -> bool {
         self.catch_up(log);
-        self.cpus.iter().any(|watch| watch.acts && watch.used)
+        self.cpus.iter().any(|watch| watch.acts && watch.used.is_some())
     }
 
     /// Called before the sleepers are woken to fall asleep anew and the LRU batches are emptied:
     /// who ran on the CPUs up to now does not matter any more. Whoever runs there from now on does.
     pub fn forget(&mut self, log: &mut Log) {
         self.catch_up(log);
-        self.cpus.iter_mut().for_each(|watch| watch.used = false);
+        self.cpus.iter_mut().for_each(|watch| watch.used = None);
+        self.since_counters.clear();
+        self.minders.ran();
     }
 
     /// Empties the rings between rounds and follows who runs where. What is lost here only makes
@@ -218,16 +253,20 @@ impl Watch {
     fn catch_up(&mut self, log: &mut Log) {
         let Some(rings) = &mut self.rings else { return };
         rings.drain(&mut log.records);
+        if let Some(flushes) = &mut self.flushes {
+            // Between rounds strangers may flush: what they left behind shows in the next warm-up.
+            flushes.follow(&log.records[self.seen..]);
+        }
         for at in self.seen..log.records.len() {
             let record = log.records[at];
             if !is_switch(&record) {
                 continue;
             }
             let next = record.value as i32;
-            let used = !self.harmless(next);
+            let user = (!self.harmless(next)).then(|| name(next));
             if let Some(watch) = self.cpus.iter_mut().find(|watch| watch.cpu == record.cpu) {
                 watch.running = Some(next);
-                watch.used |= used;
+                watch.used = user.or(watch.used.take());
             }
         }
         self.seen = log.records.len();
@@ -286,6 +325,8 @@ impl Watch {
     /// Follows the context switches since the last round; tells what disturbed this one.
     fn disturbance(&mut self, team: &Team, records: &[Raw], round: Observed) -> Option<String> {
         let mut reason: Option<String> = None;
+        let new = &records[self.seen..];
+        let strangers = self.flushes.as_mut().map_or_else(Strangers::default, |f| f.follow(new));
         for at in 0..self.cpus.len() {
             let cpu = self.cpus[at].cpu;
             let mut at_start = self.cpus[at].running;
@@ -308,24 +349,52 @@ impl Watch {
                 }
                 stood_in |= in_round && pushed_out;
                 if record.time <= round.end_ns && !self.harmless(next) {
-                    self.cpus[at].used = true;
+                    self.cpus[at].used = Some(name(next));
                 }
                 self.cpus[at].running = Some(next);
             }
             if stood_in && records[self.seen..].iter().any(|r| flushed_by_switch(r, cpu, round)) {
                 reason = reason.or_else(|| Some(LOST_CPU.to_owned()));
             }
-            if self.cpus[at].ought_to_run(team) && at_start.is_some_and(|tid| !self.ours(tid)) {
-                reason = reason.or_else(|| Some(NOT_ON_CPU.to_owned()));
+            let stranger = at_start.filter(|tid| !self.ours(*tid));
+            if self.cpus[at].ought_to_run(team)
+                && let Some(tid) = stranger
+            {
+                reason = reason.or_else(|| Some(format!("{NOT_ON_CPU}, {} was", name(tid))));
             }
-            if self.cpus[at].ought_to_be_lazy(team) && self.cpus[at].used {
-                reason = reason.or_else(|| Some(CPU_USED.to_owned()));
+            let watch = &self.cpus[at];
+            if watch.ought_to_be_lazy(team) {
+                let used = watch.used.as_ref().map(|who| format!("{CPU_USED}: {who}"));
+                let left = || self.flushes.as_ref()?.left(cpu).map(str::to_owned);
+                reason = reason.or(used).or_else(left);
             }
-            if self.cpus[at].acts && self.cpus[at].used {
-                reason = reason.or_else(|| Some(LRU_SHARED.to_owned()));
+            if watch.acts {
+                reason = reason.or_else(|| Some(format!("{LRU_SHARED}: {}", watch.used.as_ref()?)));
             }
         }
-        reason
+        reason.or_else(|| strangers.flushed.then(|| flushed_by(strangers.sender)))
+    }
+
+    /// Whether pages moved in this round that are not the scenario's, or not by its doing.
+    fn others_memory(
+        &mut self,
+        records: &[Raw],
+        round: Observed,
+        moved: &[u64],
+        now: &[u64],
+    ) -> Option<String> {
+        let names = self.counters.names();
+        let tells = self.rings.as_ref().is_some_and(|rings| rings.writes);
+        let written = records[self.seen..].iter().filter(|r| r.kind == Kind::Write).count() as u64;
+        if !self.counts {
+            return None;
+        }
+        let majors = round.used.major_faults;
+        let swapped = swapping::strangers(names, moved, majors, tells.then_some(written));
+        let own = vmstat::kernels_own(names, &vmstat::difference(&self.since_counters, now));
+        let own = own.map(|counter| format!("{KERNELS_OWN} ({counter})"));
+        let minder = self.minders.ran().map(|name| format!("{MINDED}: {name}"));
+        swapped.map(str::to_owned).or(own).or(minder)
     }
 
     fn ours(&self, tid: i32) -> bool {
@@ -348,6 +417,10 @@ impl Watch {
         }
         kernel
     }
+}
+
+fn flushed_by(sender: Option<i32>) -> String {
+    sender.map_or(FLUSHED.to_owned(), |tid| format!("{FLUSHED}: {}", name(tid)))
 }
 
 /// The name of a task, for people.

@@ -34,19 +34,43 @@ pub struct Zram {
 impl Zram {
     /// Adds a device of `size_bytes`. Leaves nothing behind if that fails.
     pub fn add(size_bytes: u64) -> Result<Zram, DeviceError> {
+        Zram::hot_add()?.sized(size_bytes)
+    }
+
+    /// Adds a device that has no size yet.
+    pub fn hot_add() -> Result<Zram, DeviceError> {
         let module_loaded = load_module()?;
         let hot_add = Path::new(CONTROL).join("hot_add");
         let number = fs::read_to_string(hot_add)
             .and_then(|text| text.trim().parse().map_err(io::Error::other))
             .map_err(at("adding a zram device"))?;
-        let zram = Zram { number, module_loaded };
-        match zram.prepare(size_bytes) {
-            Ok(()) => Ok(zram),
+        Ok(Zram { number, module_loaded })
+    }
+
+    /// A device that was added earlier.
+    pub fn known(number: u32, module_loaded: bool) -> Zram {
+        Zram { number, module_loaded }
+    }
+
+    /// Gives the device its size. Removes it if that fails.
+    pub fn sized(self, size_bytes: u64) -> Result<Zram, DeviceError> {
+        match self.prepare(size_bytes) {
+            Ok(()) => Ok(self),
             Err(error) => {
-                let _ = zram.remove();
+                let _ = self.remove();
                 Err(error)
             }
         }
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Whether the module was loaded for it.
+    pub fn module_loaded(&self) -> bool {
+        self.module_loaded
     }
 
     /// The device's path.
@@ -66,8 +90,7 @@ impl Zram {
     }
 
     fn prepare(&self, size_bytes: u64) -> Result<(), DeviceError> {
-        let whole_pages = size_bytes / PAGE_SIZE * PAGE_SIZE;
-        fs::write(self.setting("disksize"), whole_pages.to_string())
+        fs::write(self.setting("disksize"), whole_pages(size_bytes).to_string())
             .map_err(at(format!("setting the zram device's size to {size_bytes}")))?;
         self.make_node().map_err(at("the zram device's node"))
     }
@@ -95,6 +118,11 @@ impl Zram {
         };
         if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
+}
+
+/// The size that a device gets.
+pub fn whole_pages(size_bytes: u64) -> u64 {
+    size_bytes / PAGE_SIZE * PAGE_SIZE
 }
 
 /// Loads the zram module where it is one and is not there yet; whether it did.

@@ -1,6 +1,7 @@
 //! The model's memory: bytes per touched page, by the peak resident set of this process.
 
 use needless_model::kernels::KernelRow;
+use needless_model::run::Round;
 use needless_model::sim::{SimOptions, run_with};
 use needless_scenario::{Settings, Source, compile};
 
@@ -19,7 +20,7 @@ fn main() {
     let row = KernelRow::parse("6.12").expect("a row");
     let before = peak_kib();
     let mut touched = 0;
-    run_with(&program, &row, &SimOptions::default(), &mut |_| touched = peak_kib())
+    run_with(&program, &row, &SimOptions::default(), &mut |_: &Round| touched = peak_kib())
         .expect("it runs");
     let per_page = |kib: u64| ((kib - before) * 1024) as f64 / pages as f64;
     println!(

@@ -4,6 +4,7 @@
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use needless_model::kernels::KernelRow;
 use needless_model::program::Program;
+use needless_model::run::Round;
 use needless_model::sim::{SimOptions, run_with};
 use needless_scenario::{Settings, Source, compile, load};
 use std::hint::black_box;
@@ -17,7 +18,7 @@ fn text_program(body: &str) -> Program {
 
 fn simulate(program: &Program, row: &KernelRow) {
     let mut rounds = 0;
-    run_with(program, row, &SimOptions::default(), &mut |round| {
+    run_with(program, row, &SimOptions::default(), &mut |round: &Round| {
         rounds += usize::from(!black_box(round).events.is_empty());
     })
     .expect("the bench runs");

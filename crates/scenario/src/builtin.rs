@@ -51,6 +51,13 @@ pub static LITMUS: &[Builtin] = builtins! { "scenarios/litmus/":
     "batched-pending" "pending-join"
     "pageout-read" "pageout-write" "swapin-race" "cow-stale" "zero-cow"
     "lazy-table-free" "lazy-wake" "asid-recycle" "gather-early-free" "gen-skip"
+    "free-write" "free-write-seq" "free-drop" "protnone-reclaim" "batch-two"
+    "cow-race" "zero-race" "first-touch-race" "first-read-race"
+    "dontneed-table-lazy" "nested-table-lazy" "move-aged" "dontneed-aged" "move-table"
+    "swap-redirty" "swap-end" "slot-twice" "mprotect-none" "store-freed" "two-pages"
+    "switch-back" "switch-reclaim" "switch-table" "lazy-map" "switch-map"
+    "cow-reclaim" "dontneed-table"
+    "reclaim-refault" "refault-flag"
 };
 
 /// Lists aliases: `name = text (parameter value …)`.

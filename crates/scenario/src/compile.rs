@@ -28,6 +28,8 @@ pub(crate) struct Compiled {
     pub program: Program,
     pub description: Description,
     pub litmus: Option<Litmus>,
+    /// Where each operation is, by its number.
+    pub places: Vec<SourceSpan>,
 }
 
 /// Runs all stages.
@@ -60,7 +62,7 @@ fn stages(source: &Source, given: &Given) -> Result<Compiled, Failure> {
     let areas = areas::plan(&bodies, &parameters.scope)?;
     // An alias of a built-in is known by its own name.
     let name = if source.presets.is_empty() { outline.name } else { &source.name };
-    let (program, named) = lower(name, outline.span, machine.clone(), &plans, areas)?;
+    let (program, named, places) = lower(name, outline.span, machine.clone(), &plans, areas)?;
     let litmus = litmus::read(&outline.all("litmus"), &named)?;
     let threads = plans
         .iter()
@@ -73,7 +75,7 @@ fn stages(source: &Source, given: &Given) -> Result<Compiled, Failure> {
         machine,
         threads,
     };
-    Ok(Compiled { program, description, litmus })
+    Ok(Compiled { program, description, litmus, places })
 }
 
 /// The parts of the `scenario` node.
@@ -315,7 +317,7 @@ fn lower(
     machine: MachineNeeds,
     plans: &[ThreadPlan],
     areas: Areas,
-) -> Result<(Program, Vec<Named>), Vec<Problem>> {
+) -> Result<(Program, Vec<Named>, Vec<SourceSpan>), Vec<Problem>> {
     let mut lowering = Lowering::new(&areas);
     let mut threads = Vec::new();
     for (i, plan) in plans.iter().enumerate() {
@@ -334,7 +336,7 @@ fn lower(
                 .help("put what is repeated and counted into rounds N { … } in the first thread"),
         );
     }
-    let Lowering { texts, marks, barriers, slots, named, problems, .. } = lowering;
+    let Lowering { texts, places, marks, barriers, slots, named, problems, .. } = lowering;
     finish(problems, ())?;
     let program = Program {
         version: PROGRAM_VERSION,
@@ -347,5 +349,5 @@ fn lower(
         op_texts: texts,
         slots,
     };
-    Ok((program, named))
+    Ok((program, named, places))
 }

@@ -5,6 +5,7 @@
 //! a string value knows where each of its bytes is.
 
 use crate::error::{Problem, finish};
+use crate::excerpt::is_plain;
 use crate::lex;
 use kdl::{KdlDocument, KdlEntry, KdlNode, KdlValue};
 use miette::SourceSpan;
@@ -206,6 +207,11 @@ impl Reader<'_> {
                         .help("the largest number is 9223372036854775807")
                 })?
             }
+            // Names and sentences are printed.
+            KdlValue::String(text) if !text.chars().all(is_plain) => {
+                return Err(Problem::new(span, "a control character in a string", "in here")
+                    .help("leave out the escape that stands for it"));
+            }
             KdlValue::String(text) if written.starts_with('"') => ValueKind::Text(text.clone()),
             KdlValue::String(text) => {
                 return Err(Problem::new(span, "a bare word", "needs quotes")
@@ -255,6 +261,8 @@ mod tests {
             "a b=",
             "= 1",
             "a [x]",
+            "a \"\\u{1b}[31m\"",
+            "a b=\"\\u{9b}\"",
         ] {
             assert!(read(bad).is_err(), "{bad}");
         }

@@ -3,6 +3,7 @@
 //! A stage reports every problem that it finds; a later stage runs only on what earlier stages
 //! accepted, so that one mistake is told once.
 
+use crate::excerpt::{excerpt, message, moved};
 use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode, SourceSpan};
 use std::fmt;
 use thiserror::Error;
@@ -11,15 +12,23 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum ScenarioError {
     /// The file exists but cannot be read.
-    #[error("cannot read `{path}`: {source}")]
+    #[error("cannot read `{}`: {source}", message(path))]
     Unreadable {
         /// The path as it was given.
         path: String,
         /// What the system said.
         source: std::io::Error,
     },
+    /// What is there is no scenario's file.
+    #[error("`{}` is not read: {why}", message(path))]
+    Refused {
+        /// The path as it was given.
+        path: String,
+        /// Why.
+        why: String,
+    },
     /// There is neither a file nor a built-in of that name.
-    #[error("there is no file and no built-in scenario named `{name}`")]
+    #[error("there is no file and no built-in scenario named `{}`", message(name))]
     NotFound {
         /// The name as it was given.
         name: String,
@@ -55,32 +64,46 @@ const TOLD_AT_ONCE: usize = 20;
 
 impl Problem {
     /// A problem with the text at `span`, which `label` explains.
-    pub(crate) fn new(span: SourceSpan, message: impl Into<String>, label: &str) -> Problem {
-        let labels = vec![LabeledSpan::new_primary_with_span(Some(label.to_owned()), span)];
-        Problem { message: message.into(), labels, help: None }
+    pub(crate) fn new(span: SourceSpan, what: impl AsRef<str>, label: &str) -> Problem {
+        let labels = vec![LabeledSpan::new_primary_with_span(Some(message(label)), span)];
+        Problem { message: message(what.as_ref()), labels, help: None }
     }
 
     /// Names the remedy.
-    pub(crate) fn help(mut self, help: impl Into<String>) -> Problem {
-        self.help = Some(help.into());
+    pub(crate) fn help(mut self, help: impl AsRef<str>) -> Problem {
+        self.help = Some(message(help.as_ref()));
         self
     }
 
     /// Points at a second place.
     pub(crate) fn also(mut self, span: SourceSpan, label: &str) -> Problem {
-        self.labels.push(LabeledSpan::new_with_span(Some(label.to_owned()), span));
+        self.labels.push(LabeledSpan::new_with_span(Some(message(label)), span));
         self
+    }
+
+    /// The places that it points at.
+    pub(crate) fn places(&self) -> impl Iterator<Item = SourceSpan> {
+        self.labels.iter().map(|label| *label.inner())
+    }
+
+    /// Points at other places instead.
+    pub(crate) fn move_places(&mut self, to: impl Fn(&SourceSpan) -> SourceSpan) {
+        for label in &mut self.labels {
+            *label = moved(label, to(label.inner()));
+        }
     }
 }
 
 impl ScenarioError {
     /// The error that tells `problems` of `text`.
-    pub(crate) fn invalid(name: &str, text: &str, problems: Vec<Problem>) -> ScenarioError {
+    pub(crate) fn invalid(name: &str, text: &str, mut problems: Vec<Problem>) -> ScenarioError {
+        problems.truncate(TOLD_AT_ONCE);
+        let text = excerpt(text, &mut problems);
         let mut problems = problems.into_iter();
         let unknown = || Problem::new((0..0).into(), "the text is not a scenario", "this text");
         let first = problems.next().unwrap_or_else(unknown);
-        let source = NamedSource::new(name, text.to_owned());
-        let rest = problems.take(TOLD_AT_ONCE - 1).collect();
+        let source = NamedSource::new(message(name), text);
+        let rest = problems.collect();
         ScenarioError::Invalid(Box::new(Invalid { source, first, rest }))
     }
 
@@ -105,7 +128,7 @@ impl std::error::Error for Invalid {}
 impl Diagnostic for ScenarioError {
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
         match self {
-            ScenarioError::Unreadable { .. } => {
+            ScenarioError::Unreadable { .. } | ScenarioError::Refused { .. } => {
                 Some(Box::new("a scenario is a UTF-8 text file that you may read"))
             }
             ScenarioError::NotFound { similar: Some(name), .. } => {

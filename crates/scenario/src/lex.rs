@@ -6,6 +6,7 @@
 //! balanced braces, so every token belongs to a known block.
 
 use crate::error::Problem;
+use crate::excerpt::is_plain;
 use std::ops::Range;
 
 /// The longest text that is read.
@@ -53,6 +54,9 @@ pub(crate) fn lex(text: &str) -> Result<Vec<Token>, Problem> {
         return Err(Problem::new((0..0).into(), message, "starts here")
             .help(format!("a scenario may have at most {MAX_TEXT_BYTES} bytes")));
     }
+    if let Some(problem) = control_character(text) {
+        return Err(problem);
+    }
     let mut lexer = Lexer { text, at: 0 };
     let mut tokens = Vec::new();
     let mut open = Vec::new();
@@ -73,6 +77,18 @@ pub(crate) fn lex(text: &str) -> Result<Vec<Token>, Problem> {
             .help("add the `}` that closes it")),
         None => Ok(tokens),
     }
+}
+
+/// What is wrong with a text that could steer the terminal on which it is shown.
+pub(crate) fn control_character(text: &str) -> Option<Problem> {
+    let steers = |(at, c): &(usize, char)| {
+        let line_end = *c == '\r' && text[at + 1..].starts_with('\n');
+        !is_plain(*c) && !line_end
+    };
+    let (at, c) = text.char_indices().find(steers)?;
+    let message = format!("a control character, U+{:04X}", u32::from(c));
+    let problem = Problem::new((at..at + c.len_utf8()).into(), message, "here");
+    Some(problem.help("remove it: a scenario is plain text, with tabs and line ends"))
 }
 
 /// Whether `c` ends a line in KDL.
@@ -253,6 +269,11 @@ mod tests {
             "a }",
             "a /* b",
             "a / b",
+            "a \"\u{1b}[31m\"",
+            "a // \u{9b}2J",
+            "a\rb",
+            "a \"\u{202e}\"",
+            "a\u{7f}",
             &deep,
             &comments,
             &long,

@@ -24,7 +24,9 @@ mod compile;
 mod describe;
 mod document;
 mod error;
+mod excerpt;
 mod expr;
+mod file;
 mod format;
 pub mod grammar;
 mod lex;
@@ -32,6 +34,7 @@ mod litmus;
 mod ops;
 mod params;
 pub mod random;
+mod rehearse;
 mod scope;
 
 pub use describe::{Description, Parameter, Summary, ThreadDescription};
@@ -58,6 +61,14 @@ impl Source {
     /// A text that is told under `name` in problems.
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Source {
         Source { name: name.into(), text: text.into(), presets: Settings::default() }
+    }
+
+    /// The text itself, unless a control character is in it.
+    pub fn plain(self) -> Result<Source, ScenarioError> {
+        match lex::control_character(&self.text) {
+            Some(problem) => Err(ScenarioError::invalid(&self.name, &self.text, vec![problem])),
+            None => Ok(self),
+        }
     }
 }
 
@@ -91,13 +102,23 @@ pub fn load(path_or_name: &str) -> Result<Source, ScenarioError> {
     if let Some(source) = builtin::find(path_or_name) {
         return Ok(source);
     }
-    match std::fs::read_to_string(path_or_name) {
-        Ok(text) => Ok(Source::new(path_or_name, text)),
-        Err(e) if e.kind() == ErrorKind::NotFound => Err(ScenarioError::NotFound {
-            name: path_or_name.to_owned(),
-            similar: error::similar(path_or_name, builtin::names().chain(builtin::litmus_names())),
-        }),
-        Err(source) => Err(ScenarioError::Unreadable { path: path_or_name.to_owned(), source }),
+    match file::read(path_or_name) {
+        Ok(text) => Source::new(path_or_name, text).plain(),
+        Err(file::Error::Refused(why)) => {
+            Err(ScenarioError::Refused { path: path_or_name.to_owned(), why })
+        }
+        Err(file::Error::Failed(e)) if e.kind() == ErrorKind::NotFound => {
+            Err(ScenarioError::NotFound {
+                name: path_or_name.to_owned(),
+                similar: error::similar(
+                    path_or_name,
+                    builtin::names().chain(builtin::litmus_names()),
+                ),
+            })
+        }
+        Err(file::Error::Failed(source)) => {
+            Err(ScenarioError::Unreadable { path: path_or_name.to_owned(), source })
+        }
     }
 }
 
@@ -112,6 +133,23 @@ pub fn litmus(
     settings: &Settings,
 ) -> Result<(Program, Option<Litmus>), ScenarioError> {
     compile::compile(source, settings).map(|c| (c.program, c.litmus))
+}
+
+/// Compiles a scenario with these parameters and this number of rounds, if not its own, and runs it in
+/// the model for a moment: what no kernel does is an error, with its place.
+pub fn rehearsed(
+    source: &Source,
+    settings: &Settings,
+    rounds: Option<u32>,
+) -> Result<(Program, Option<Litmus>), ScenarioError> {
+    let mut compiled = compile::compile(source, settings)?;
+    if let Some(rounds) = rounds {
+        rehearse::set_rounds(&mut compiled.program, rounds);
+    }
+    match rehearse::rehearse(&compiled) {
+        Ok(()) => Ok((compiled.program, compiled.litmus)),
+        Err(problems) => Err(ScenarioError::invalid(&source.name, &source.text, problems)),
+    }
 }
 
 /// Compiles a scenario with its defaults and says how large it is.

@@ -38,6 +38,8 @@ pub(crate) struct Lowering<'a> {
     pub rounds: Option<SourceSpan>,
     /// See [`needless_model::program::Program`].
     pub texts: Vec<String>,
+    /// Where the operations of these texts are.
+    pub places: Vec<SourceSpan>,
     /// The same.
     pub marks: Vec<String>,
     /// The same.
@@ -67,6 +69,7 @@ impl<'a> Lowering<'a> {
             blocks: Vec::new(),
             rounds: None,
             texts: Vec::new(),
+            places: Vec::new(),
             marks: Vec::new(),
             barriers: Vec::new(),
             slots: 0,
@@ -98,6 +101,7 @@ impl<'a> Lowering<'a> {
             ] {
                 ops.push(Op { id: self.texts.len() as u32, kind });
                 self.texts.push(format!("{text} {}", area.name));
+                self.places.push((0..0).into());
             }
         }
         ops
@@ -115,6 +119,7 @@ impl<'a> Lowering<'a> {
             }
             let id = self.texts.len() as u32;
             self.texts.push(node.summary_without(names::prop(node)));
+            self.places.push(node.args.first().map_or(node.span, |arg| arg.span));
             let named = self.name_access(node, id);
             match named.and_then(|()| self.op(node, i + 1 == nodes.len())) {
                 Ok(Some(kind)) => ops.push(Op { id, kind }),

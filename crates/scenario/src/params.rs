@@ -45,6 +45,14 @@ impl Parameters {
         let name = new_name(&node.args[0], "a parameter", &self.scope)?.to_owned();
         let limit = |prop| node.prop(prop).map(|v| self.scope.number(v)).transpose();
         let (min, max) = (limit("min")?, limit("max")?);
+        if let (Some(low), Some(high)) = (node.prop("min"), node.prop("max"))
+            && min > max
+        {
+            let message = format!("`{name}` can have no value");
+            return Err(Problem::new(high.span, message, "less than min=")
+                .also(low.span, "more than max=")
+                .help("exchange the two limits, or leave one out"));
+        }
         let bounds = min.unwrap_or(i64::MIN)..=max.unwrap_or(i64::MAX);
         let what = format!("`{name}`");
         let Some(written) = node.prop("default") else { return Ok(()) };

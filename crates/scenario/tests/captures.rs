@@ -1,35 +1,15 @@
 //! The model against the reference captures: the same rounds, token by token.
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
+use common::{Capture, captures};
 use needless_model::kernels::KernelRow;
 use needless_model::run::{Round, TargetRun};
 use needless_model::sequence::{Sequence, TraceOrder};
 use needless_model::sim::{self, SimOptions};
 use needless_scenario::{Settings, compile, load};
 use std::str::FromStr;
-
-/// One line of the table: a scenario on some kernels.
-struct Capture {
-    scenario: &'static str,
-    kernels: Vec<&'static str>,
-    faults: &'static str,
-    sequence: &'static str,
-}
-
-fn captures() -> impl Iterator<Item = Capture> {
-    include_str!("../../../tests/captures.tsv").lines().filter(|l| !l.starts_with('#')).map(
-        |line| {
-            let mut fields = line.split('\t');
-            let mut field = || fields.next().expect("four fields");
-            Capture {
-                scenario: field(),
-                kernels: field().split(' ').collect(),
-                faults: field(),
-                sequence: field(),
-            }
-        },
-    )
-}
 
 /// What differs in the run's rounds from the capture.
 fn differences(capture: &Capture, kernel: &str) -> Option<String> {

@@ -89,6 +89,64 @@ fn problems() {
 }
 
 #[test]
+fn limits_and_times_have_their_place() {
+    let limits = parts("param \"n\" default=5 min=5 max=2\n    thread \"t\" cpu=0 { rounds 1 {} }");
+    for (text, message, place) in [
+        (limits, "`n` can have no value", "bad.kdl:2:35"),
+        (ops("sleep \"-1ms\""), "the duration is -1000000", "bad.kdl:6:20"),
+        (ops("mark \"\\u{1b}[31mred\""), "a control character in a string", "bad.kdl:6:18"),
+        (ops("mark \"\u{1b}[31mred\""), "a control character, U+001B", "bad.kdl:6:19"),
+    ] {
+        let error = compile(&Source::new("bad.kdl", &*text), &Settings::default()).unwrap_err();
+        let shown = render(&error);
+        assert!(shown.contains(message) && shown.contains(place), "{shown}");
+    }
+}
+
+#[test]
+fn nothing_of_a_text_steers_the_terminal_or_fills_it() {
+    let long = "x".repeat(3 << 20);
+    for text in [
+        ops("mark \"\u{1b}]0;title\u{7}\""),
+        ops("mark \"\\u{9b}2J\""),
+        "scenario \"\\u{1b}[2J\" {}".to_owned(),
+        "\"\\u{1b}[2J\"".to_owned(),
+        "scenario \"x\" { thread \"\u{202e}\" cpu=0 {} }".to_owned(),
+        ops(&long),
+        long,
+    ] {
+        let started = std::time::Instant::now();
+        let error = compile(&Source::new("bad\u{1b}[2J.kdl", &*text), &Settings::default());
+        let shown = render(&error.unwrap_err());
+        let steers = |c: char| c != '\n' && (c.is_control() || c == '\u{202e}');
+        assert!(!shown.contains(steers), "{shown:?}");
+        assert!(shown.len() < 4000, "{} bytes", shown.len());
+        assert!(started.elapsed().as_secs() < 2, "{:?}", started.elapsed());
+    }
+}
+
+#[test]
+fn only_files_of_a_scenarios_size_are_read() {
+    let folder = std::env::temp_dir().join(format!("needless-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let large = folder.join("large.kdl");
+    std::fs::File::create(&large).unwrap().set_len(1 << 40).unwrap();
+    let listening = std::os::unix::net::UnixListener::bind(folder.join("socket")).unwrap();
+    for (path, why) in [
+        ("/dev/zero", "a device"),
+        ("/", "a directory"),
+        (folder.join("socket").to_str().unwrap(), "a socket"),
+        (large.to_str().unwrap(), "1099511627776"),
+    ] {
+        let error = load(path).unwrap_err();
+        assert!(matches!(error, ScenarioError::Refused { .. }), "{error}");
+        assert!(error.to_string().contains(why), "{error}");
+    }
+    drop(listening);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
 fn settings_and_names() {
     let source = load("cow-reuse").unwrap();
     let mut all = String::new();

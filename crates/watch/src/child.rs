@@ -5,7 +5,6 @@ use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
-use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 /// A command that waits to be let go.
@@ -42,20 +41,15 @@ pub fn hold(mut command: Command, ignored: &[i32]) -> io::Result<Held> {
     // SAFETY: between fork and exec only prctl, getppid, getpid, write, read and signal are called, which may be.
     unsafe { command.pre_exec(wait) };
     // `spawn` returns once the program is executed, so it waits in a thread of its own.
-    let (dropped, gone) = mpsc::channel::<()>();
-    let starter = std::thread::spawn(move || {
-        let child = command.spawn();
-        drop(command);
-        drop(dropped);
-        child
-    });
+    let starter = std::thread::spawn(move || command.spawn());
     let mut word = [0; 4];
     match pid_read.read_exact(&mut word) {
         Ok(()) => Ok(Held { pid: i32::from_le_bytes(word), go, starter }),
-        Err(error) => {
-            let _ = gone.recv();
-            Err(error)
-        }
+        // It did not get as far as telling; starting it tells why.
+        Err(error) => match starter.join() {
+            Ok(Err(cause)) => Err(cause),
+            _ => Err(error),
+        },
     }
 }
 

@@ -1,6 +1,8 @@
 //! The kernel's own counters, before and after: those of the task, of the machine, and of
 //! interrupts per CPU. They need no privilege.
 
+use crate::missing::Missing;
+use needless_runner::look::look;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -84,35 +86,50 @@ impl Usage {
 /// What the kernel counted for the whole machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Machine {
-    /// Of `/proc/vmstat`.
-    pub vmstat: BTreeMap<String, u64>,
+    /// Of `/proc/vmstat`; none where it cannot be seen.
+    pub vmstat: Option<BTreeMap<String, u64>>,
     /// TLB shootdown interrupts per CPU, of `/proc/interrupts`; none where it has no such line.
     pub tlb_interrupts: Option<Vec<u64>>,
 }
 
 impl Machine {
-    /// The counters now.
-    pub fn now() -> Machine {
-        let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
-        let lines = text.lines().filter_map(|line| line.split_once(' '));
-        let wanted = lines.filter(|(name, _)| VMSTAT.contains(name));
-        let vmstat =
-            wanted.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?)));
-        let interrupts = std::fs::read_to_string("/proc/interrupts").unwrap_or_default();
-        Machine { vmstat: vmstat.collect(), tlb_interrupts: tlb_line(&interrupts) }
+    /// The counters now; what cannot be seen is told.
+    pub fn now(missing: &mut Vec<Missing>) -> Machine {
+        let mut text = |path, lacks| {
+            let seen = look(path).map_err(|unseen| Missing::unseen(&unseen, lacks).tell(missing));
+            seen.ok().flatten()
+        };
+        let vmstat = text("/proc/vmstat", "the machine's counters");
+        let interrupts = text("/proc/interrupts", "the machine's TLB interrupts");
+        Machine {
+            vmstat: vmstat.map(|text| wanted(&text)),
+            tlb_interrupts: interrupts.and_then(|text| tlb_line(&text)),
+        }
     }
 
     /// What was added since `earlier`.
     pub fn since(&self, earlier: &Machine) -> Machine {
-        let vmstat = self.vmstat.iter().filter_map(|(name, value)| {
-            Some((name.clone(), value.saturating_sub(*earlier.vmstat.get(name)?)))
+        let vmstat = self.vmstat.as_ref().zip(earlier.vmstat.as_ref()).map(|(now, then)| {
+            let added = |(name, value): (&String, &u64)| {
+                Some((name.clone(), value.saturating_sub(*then.get(name)?)))
+            };
+            now.iter().filter_map(added).collect()
         });
-        let interrupts = self.tlb_interrupts.iter().zip(&earlier.tlb_interrupts).next();
+        let interrupts = self.tlb_interrupts.as_ref().zip(earlier.tlb_interrupts.as_ref());
+        // Columns are those of the CPUs that are online.
+        let interrupts = interrupts.filter(|(now, then)| now.len() == then.len());
         let tlb_interrupts = interrupts.map(|(now, then)| {
             now.iter().zip(then).map(|(now, then)| now.saturating_sub(*then)).collect()
         });
-        Machine { vmstat: vmstat.collect(), tlb_interrupts }
+        Machine { vmstat, tlb_interrupts }
     }
+}
+
+/// The wanted lines of the text of `/proc/vmstat`.
+fn wanted(text: &str) -> BTreeMap<String, u64> {
+    let lines = text.lines().filter_map(|line| line.split_once(' '));
+    let wanted = lines.filter(|(name, _)| VMSTAT.contains(name));
+    wanted.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect()
 }
 
 fn tlb_line(text: &str) -> Option<Vec<u64>> {
@@ -133,9 +150,11 @@ mod tests {
 
     #[test]
     fn machines_count_faults() {
-        let before = Machine::now();
+        let mut missing = Vec::new();
+        let before = Machine::now(&mut missing);
         let memory = vec![1_u8; 1 << 20];
         std::hint::black_box(&memory);
-        assert!(Machine::now().since(&before).vmstat["pgfault"] > 0);
+        let since = Machine::now(&mut missing).since(&before);
+        assert!(since.vmstat.unwrap()["pgfault"] > 0 && missing.is_empty());
     }
 }

@@ -1,8 +1,12 @@
 //! What watching can show on this machine, said in advance: the rings are opened on this process
 //! and closed again.
 
-use crate::rings::{Missing, PerfError, Rings, Tasks};
+use crate::counters;
+use crate::missing::Missing;
+use crate::present;
+use crate::rings::{PerfError, Rings, Tasks};
 use crate::tracefs::Tracefs;
+use crate::unseen;
 
 /// What a report would lack here; an error if it would have no events at all.
 pub fn missing() -> Result<Vec<Missing>, PerfError> {
@@ -10,5 +14,10 @@ pub fn missing() -> Result<Vec<Missing>, PerfError> {
     const RING_BYTES: usize = 64 << 10;
     let tracefs = Tracefs::find()?;
     let own = rustix::thread::gettid().as_raw_nonzero().get();
-    Ok(Rings::open(&Tasks::Running(vec![own]), RING_BYTES, tracefs.path())?.missing)
+    let rings = Rings::open(&Tasks::Running(vec![own]), RING_BYTES, tracefs.path())?;
+    let mut missing = rings.missing.clone();
+    missing.extend(unseen::unseen(tracefs.path()));
+    present::context(&rings, &mut missing);
+    counters::Machine::now(&mut missing);
+    Ok(missing)
 }

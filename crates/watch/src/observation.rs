@@ -2,7 +2,7 @@
 
 use crate::counters::{Machine, Usage};
 use crate::fold::{Cause, Confidence, Needless, Reason, Task, Totals, Victims};
-use crate::rings::Missing;
+use crate::missing::Missing;
 use crate::sites::CallSites;
 use serde::Serialize;
 
@@ -36,6 +36,8 @@ pub struct Events {
     pub faults_without_exception: Option<u64>,
     /// Flushes by cause; none where the kernel does not show them.
     pub flushes: Option<Vec<Flushes>>,
+    /// Whether there may be more: some are sent by means that no event tells.
+    pub flushes_at_least: bool,
     /// Who called for flushes, sampled.
     pub call_sites: CallSites,
     /// Address-space switches that flushed.
@@ -59,8 +61,9 @@ pub struct Events {
 /// What the kernel counted without the rings, and what came through them.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counted {
-    /// Faults that the kernel counted for the watched tasks, minor and major.
-    pub faults: u64,
+    /// Faults that the kernel counted for the watched tasks, minor and major; none if that could not
+    /// be read.
+    pub faults: Option<u64>,
     /// Faults of these that have a class here.
     pub faults_seen: u64,
     /// Events of `tlb:tlb_flush`: flushes that are issued, whoever's, and switches of watched tasks.
@@ -155,7 +158,7 @@ pub struct Finding {
 pub struct Watching {
     /// Records read.
     pub records: u64,
-    /// Of these, those that watched tasks paid for; the others are strangers' flushes.
+    /// Of these, those that watched tasks paid for; the others are strangers'.
     pub own_records: u64,
     /// Records lost in the main rings.
     pub lost: u64,
@@ -222,20 +225,25 @@ pub struct Visible {
     pub faults: bool,
     /// Flushes.
     pub flushes: bool,
+    /// Every CPU.
+    pub cpus: bool,
+    /// Flushes by whatever means.
+    pub all_flushes: bool,
 }
 
-/// Makes the totals readable. `expected`: faults that the kernel counted for the same tasks.
+/// Makes the totals readable. `expected`: faults that the kernel counted for the same tasks;
+/// `kernels`: faults and flush events as the events' own counts have them.
 pub fn events(
     totals: Totals,
     victims: &Victims,
     call_sites: CallSites,
     expected: Option<u64>,
-    (faults_counted, flushes_counted): (u64, u64),
+    kernels: Option<(u64, u64)>,
     watching: Watching,
     visible: Visible,
 ) -> Events {
     let of_flushes = |count: u64| visible.flushes.then_some(count);
-    let all_seen = watching.lost == 0 && visible.faults && visible.flushes;
+    let all_seen = watching.lost == 0 && visible.faults && visible.flushes && visible.cpus;
     let counted = |reason: &Reason| !matches!(reason, Reason::NoEnd | Reason::NotOver);
     let exceptions: u64 = totals
         .faults
@@ -244,9 +252,9 @@ pub fn events(
         .map(|(_, count)| count.faults)
         .sum();
     let counted = Counted {
-        faults: faults_counted,
+        faults: kernels.map(|(faults, _)| faults),
         faults_seen: exceptions,
-        flush_events: of_flushes(flushes_counted),
+        flush_events: kernels.and_then(|(_, flushes)| of_flushes(flushes)),
         flush_events_seen: of_flushes(totals.flush_events),
     };
     let interrupt_ns = median(&victims.times);
@@ -256,6 +264,7 @@ pub fn events(
             .and_then(|all| all.checked_sub(exceptions))
             .filter(|_| watching.lost == 0),
         flushes: visible.flushes.then(|| flushes(&totals)),
+        flushes_at_least: !visible.all_flushes,
         call_sites,
         switches_flushed: of_flushes(totals.switches.0),
         switches_kept: of_flushes(totals.switches.1),

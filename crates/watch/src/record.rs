@@ -44,9 +44,16 @@ pub enum What {
     Site(Box<Sample>),
     /// Records were lost.
     Lost { records: u64 },
+    /// Nothing that matters here.
+    Other,
 }
 
 impl What {
+    /// Whether it is recorded of every task, and matters for those that are watched only.
+    pub const fn may_be_a_strangers(&self) -> bool {
+        matches!(self, What::Ioctl { .. } | What::Reclaim { .. } | What::Call { .. })
+    }
+
     /// Whether the task went on with something, so that no flush that it issued is under way.
     pub const fn is_progress(&self) -> bool {
         matches!(
@@ -88,6 +95,13 @@ pub struct Record {
     pub what: What,
 }
 
+impl Record {
+    /// A record that came and cannot be understood: as bad as one that was lost.
+    pub fn lost(cpu: u16) -> Record {
+        Record { time: 0, cpu, pid: 0, tid: 0, what: What::Lost { records: 1 } }
+    }
+}
+
 /// `__GFP_ZERO` (include/linux/gfp_types.h, bit 8 from 5.10 to 7.3).
 const GFP_ZERO: u64 = 0x100;
 
@@ -122,7 +136,7 @@ pub enum Source {
 }
 
 /// Decodes one record. Samples are: identifier, pid, tid, time, \[address,\] size of the raw
-/// part, raw part. All others end with pid, tid, time, identifier.
+/// part, raw part. All others end with pid, tid, time, identifier. `None`: it cannot be understood.
 pub fn decode(
     ty: u32,
     misc: u16,
@@ -159,7 +173,7 @@ pub fn decode(
             Some(Record { pid: half(body, 0)? as i32, tid: half(body, 4)? as i32, ..record })
         }
         MMAP2 => record(What::Mapped(Box::new(mapping(body.get(8..end)?)?))),
-        _ => None,
+        _ => record(What::Other),
     }
 }
 
@@ -213,12 +227,12 @@ fn point(found: &Found, raw: &[u8]) -> Option<What> {
             zeroed: field(2)? & GFP_ZERO != 0,
         },
         // What an interrupt frees has nothing to do with the task it hit.
-        Point::Free if field(1)? & IN_INTERRUPT != 0 => return None,
+        Point::Free if field(1)? & IN_INTERRUPT != 0 => What::Other,
         Point::Free => What::Free { pfn: field(0)? },
         Point::MapPages => What::MapPages,
         Point::FileFault => What::FileFault,
         Point::Enter => {
-            What::Enter { number: field(0)? as i32, args: args(found.fields.get(1)?, raw) }
+            What::Enter { number: field(0)? as i32, args: args(found.fields.get(1)?, raw)? }
         }
         Point::Exit => What::Exit { number: field(0)? as i32, result: field(1)? as i64 },
         Point::Ioctl => What::Ioctl { request: field(0)? & 0xffff_ffff },
@@ -248,11 +262,9 @@ fn site(body: &[u8]) -> Option<Sample> {
     Some(Sample { kernel, registers, stack })
 }
 
-fn args(first: &Field, raw: &[u8]) -> [u64; 4] {
-    std::array::from_fn(|at| {
-        let field = Field { offset: first.offset + at * first.size, ..*first };
-        field.read(raw).unwrap_or(0)
-    })
+fn args(first: &Field, raw: &[u8]) -> Option<[u64; 4]> {
+    let arg = |at: usize| Field { offset: first.offset + at * first.size, ..*first }.read(raw);
+    Some([arg(0)?, arg(1)?, arg(2)?, arg(3)?])
 }
 
 fn word(body: &[u8], at: usize) -> Option<u64> {
@@ -261,4 +273,43 @@ fn word(body: &[u8], at: usize) -> Option<u64> {
 
 fn half(body: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(body.get(at..at + 4)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(point: Point, fields: &[(usize, usize)]) -> Vec<(u64, Source)> {
+        let field = |&(offset, size)| Field { offset, size, signed: false };
+        let fields = fields.iter().map(field).collect();
+        vec![(7, Source::Point(Found { point, id: 1, name: "point".to_owned(), fields }))]
+    }
+
+    /// A sample of event 7 with a raw part of so many bytes.
+    fn sample_of(raw: &[u8]) -> Vec<u8> {
+        let head = [7_u64.to_le_bytes(), [0; 8], [1; 8]].concat();
+        [&head[..], &(raw.len() as u32).to_le_bytes(), raw].concat()
+    }
+
+    #[test]
+    fn what_is_not_understood_is_not_taken_for_something_else() {
+        let call = found(Point::Enter, &[(0, 8), (8, 8)]);
+        let whole = decode(SAMPLE, 0, &sample_of(&[3; 40]), 0, &call);
+        assert!(matches!(whole.map(|record| record.what), Some(What::Enter { .. })));
+        assert_eq!(
+            decode(SAMPLE, 0, &sample_of(&[3; 32]), 0, &call),
+            None,
+            "an argument is missing"
+        );
+        assert_eq!(decode(SAMPLE, 0, &sample_of(&[3; 40]), 0, &[]), None, "nobody's event");
+        assert_eq!(decode(MMAP2, 0, &[0; 40], 0, &call), None);
+    }
+
+    #[test]
+    fn what_does_not_matter_is_told_apart_from_what_is_not_understood() {
+        let other = |decoded: Option<Record>| decoded.is_some_and(|r| r.what == What::Other);
+        let freed = found(Point::Free, &[(0, 8), (8, 1)]);
+        assert!(other(decode(SAMPLE, 0, &sample_of(&[0x10; 16]), 0, &freed)), "by an interrupt");
+        assert!(other(decode(99, 0, &[0; 24], 0, &freed)), "a record of another kind");
+    }
 }

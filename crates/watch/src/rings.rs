@@ -5,9 +5,11 @@
 //! them from 6.0 on (`PERF_FORMAT_LOST`), and before that a ring that was too full to take another
 //! record when it was drained counts as one that lost some.
 
-use crate::record::{self, Record, Source};
+use crate::missing::Missing;
+use crate::record::{self, Record, Source, What};
 use crate::sites;
 use crate::tracepoints::{self, Found, Point, Ring as Which, Row, TABLE, Whose};
+use needless_runner::look::{UNSEEN_REMEDY, Unseen, look};
 use needless_runner::tracefs::{PERFMON_REMEDY, TracefsError};
 use perf_event::events::{Event, Software, Tracepoint as TracepointEvent};
 use perf_event::{Builder, Clock, Counter, ReadFormat, SampleFlag, Sampler};
@@ -30,6 +32,8 @@ const SET_FILTER: u64 = 0x4008_2406;
 
 const THE_RING: &str = "the ring";
 
+const ONLINE: &str = "/sys/devices/system/cpu/online";
+
 /// Rings are locked memory, of which unprivileged users have little (kernel/events/core.c: perf_mmap).
 const RING_REMEDY: &str = "a smaller --buffer; or give the command CAP_IPC_LOCK as well (`setcap \
      cap_perfmon,cap_ipc_lock+ep`); or run it as root";
@@ -40,6 +44,12 @@ pub enum PerfError {
     /// No tracefs.
     #[error(transparent)]
     Tracefs(#[from] TracefsError),
+    /// Nobody says which CPUs there are.
+    #[error("the CPUs to watch are not known: {0}")]
+    Cpus(#[from] Unseen),
+    /// What the kernel says of its CPUs is not understood.
+    #[error("the CPUs to watch are not known: {ONLINE} says `{0}`")]
+    OddCpus(String),
     /// The kernel does not let us.
     #[error("perf_event_open for {event}: {error}")]
     Open {
@@ -63,7 +73,8 @@ impl PerfError {
             PerfError::Tracefs(TracefsError::NotMounted) => true,
             PerfError::Tracefs(TracefsError::Unreadable { error, .. })
             | PerfError::Open { error, .. } => error.kind() == io::ErrorKind::PermissionDenied,
-            PerfError::Tracefs(_) => false,
+            PerfError::Cpus(_) => return Some(UNSEEN_REMEDY),
+            PerfError::Tracefs(_) | PerfError::OddCpus(_) => false,
         };
         refused.then_some(PERFMON_REMEDY)
     }
@@ -92,24 +103,13 @@ pub struct Lost {
 }
 
 /// The rings of all CPUs.
+#[derive(Default)]
 pub struct Rings {
     rings: Vec<Ring>,
+    cpus: Vec<u16>,
     /// Per tracepoint that is missing: its name, why, and what the report lacks.
     pub missing: Vec<Missing>,
     present: Vec<Point>,
-}
-
-/// Something that this kernel or this user does not show.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Missing {
-    /// What was looked for.
-    pub what: String,
-    /// Why it is not there.
-    pub why: String,
-    /// What the report lacks for it.
-    pub lacks: String,
-    /// What would help, if anything is known.
-    pub remedy: Option<String>,
 }
 
 struct Ring {
@@ -127,7 +127,7 @@ struct Ring {
 impl Rings {
     /// Opens the rings, `bytes` large each (rounded to a power of two pages).
     pub fn open(tasks: &Tasks, bytes: usize, tracefs: &Path) -> Result<Rings, PerfError> {
-        let mut rings = Rings { rings: Vec::new(), missing: Vec::new(), present: Vec::new() };
+        let mut rings = Rings::default();
         let mut rows = Vec::new();
         for row in &TABLE {
             match tracepoints::find(row, tracefs) {
@@ -141,7 +141,8 @@ impl Rings {
         rings.choose_timing(&mut rows);
         rings.present = rows.iter().map(|(_, found)| found.point).collect();
         let flush = rows.iter().find(|(row, _)| row.point == Point::Flush).map(|(_, found)| found);
-        for cpu in online() {
+        for cpu in online()? {
+            rings.cpus.push(cpu);
             for which in [Which::Main, Which::Frees, Which::Sites] {
                 let rows = rows.iter().filter(|(row, _)| row.ring == which);
                 let mut ring = Ring::open(cpu, which, tasks, bytes, rows)?;
@@ -175,12 +176,17 @@ impl Rings {
             Some(known) if known.lacks.contains(row.lacks) => {}
             Some(known) => known.lacks = format!("{}; {}", known.lacks, row.lacks),
             None => {
-                let (why, lacks) = (why.to_string(), row.lacks.to_owned());
                 let newer = matches!(row.system, "filemap" | "csd");
-                let remedy = newer.then(|| "a newer kernel: 6.12 has it".to_owned());
-                self.missing.push(Missing { what, why, lacks, remedy });
+                let remedy = newer.then_some("a newer kernel: 6.12 has it");
+                self.missing.push(Missing::new(&what, why, row.lacks, remedy));
             }
         }
+    }
+
+    /// CPUs that are online now and have no rings.
+    pub fn unwatched(&self) -> Result<Vec<u16>, PerfError> {
+        let now = online()?;
+        Ok(now.into_iter().filter(|cpu| !self.cpus.contains(cpu)).collect())
     }
 
     /// Whether this kernel has a tracepoint.
@@ -199,9 +205,9 @@ impl Rings {
                     counter.enable()?;
                 }
             }
+            ring.calls.iter_mut().try_for_each(Counter::enable)?;
             if !matches!(tasks, Tasks::Starting(_)) {
                 ring.sampler.enable()?;
-                ring.calls.iter_mut().try_for_each(Counter::enable)?;
             }
         }
         Ok(())
@@ -219,12 +225,9 @@ impl Rings {
     }
 
     /// Starts recording freed pages.
-    pub fn record_frees(&mut self) {
+    pub fn record_frees(&mut self) -> io::Result<()> {
         let rings = self.rings.iter_mut().filter(|ring| ring.which == Which::Frees);
-        for counter in rings.flat_map(|ring| &mut ring.others) {
-            // Without them there is less evidence of needless copies.
-            let _ = counter.enable();
-        }
+        rings.flat_map(|ring| &mut ring.others).try_for_each(Counter::enable)
     }
 
     /// Switches the events of [`Point::CallBegin`] and [`Point::CallEnd`].
@@ -275,7 +278,7 @@ impl Rings {
 
     /// What the kernel counted: faults of the watched tasks, and flushes and switches of address
     /// spaces as events of `tlb:tlb_flush`.
-    pub fn counted(&mut self) -> (u64, u64) {
+    pub fn counted(&mut self) -> io::Result<(u64, u64)> {
         let (mut faults, mut flushes) = (0, 0);
         for ring in &mut self.rings {
             for (counter, (_, source)) in ring.others.iter_mut().zip(ring.sources.iter().skip(1)) {
@@ -286,10 +289,10 @@ impl Rings {
                     }
                     _ => continue,
                 };
-                *total += counter.read().unwrap_or(0);
+                *total += counter.read()?;
             }
         }
-        (faults, flushes)
+        Ok((faults, flushes))
     }
 }
 
@@ -297,17 +300,20 @@ fn whose(found: &Found) -> Whose {
     TABLE.iter().find(|row| row.point == found.point).map_or(Whose::Watched, |row| row.whose)
 }
 
-/// The CPUs that are online, as the kernel lists them: `0-3,5`.
-pub fn online() -> Vec<u16> {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+/// The CPUs that are online.
+fn online() -> Result<Vec<u16>, PerfError> {
+    let text = look(ONLINE)?.unwrap_or_default();
+    cpus(text.trim()).ok_or_else(|| PerfError::OddCpus(text.trim().to_owned()))
+}
+
+/// CPUs as the kernel lists them: `0-3,5`.
+fn cpus(text: &str) -> Option<Vec<u16>> {
     let mut cpus = Vec::new();
-    for part in text.trim().split(',') {
+    for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        if let (Ok(first), Ok(last)) = (first.parse::<u16>(), last.parse::<u16>()) {
-            cpus.extend(first..=last);
-        }
+        cpus.extend(first.parse::<u16>().ok()?..=last.parse().ok()?);
     }
-    cpus
+    Some(cpus)
 }
 
 impl Ring {
@@ -321,7 +327,9 @@ impl Ring {
         let failed = |event: &str, error| PerfError::Open { event: event.to_owned(), error };
         let pids = tasks.pids();
         let open = Open::new(cpu, tasks, bytes);
-        let leaders = pids.iter().map(|pid| open.tasks(*pid, which));
+        // Only the main ring's tells about tasks; the others' need not be inherited.
+        let owners = if which == Which::Main { &pids[..] } else { &[None] };
+        let leaders = owners.iter().map(|pid| open.tasks(*pid, which));
         let mut leaders = leaders.filter(there).collect::<Vec<_>>().into_iter();
         let leader = leaders.next().unwrap_or_else(|| Err(Errno::SRCH.into()));
         let leader = leader.map_err(|error| failed("tasks", error))?;
@@ -421,13 +429,11 @@ impl Ring {
                     &room
                 }
             };
-            records.extend(record::decode(
-                record.ty(),
-                record.misc(),
-                body,
-                self.cpu,
-                &self.sources,
-            ));
+            match record::decode(record.ty(), record.misc(), body, self.cpu, &self.sources) {
+                Some(Record { what: What::Other, .. }) => {}
+                Some(record) => records.push(record),
+                None => records.push(Record::lost(self.cpu)),
+            }
         }
         self.overfull += u64::from(drained + LARGEST > self.capacity);
     }
@@ -541,5 +547,26 @@ impl Open {
         builder.read_format(ReadFormat::LOST);
         // Kernels before 6.0 do not count lost records.
         builder.build().or_else(|_| builder.read_format(ReadFormat::empty()).build())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpus_are_listed_in_ranges() {
+        assert_eq!(cpus("0-3,5"), Some(vec![0, 1, 2, 3, 5]));
+        assert_eq!(cpus("0"), Some(vec![0]));
+        for odd in ["", "0-", "0-3,,5", "all"] {
+            assert_eq!(cpus(odd), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn a_cpu_without_rings_is_told() {
+        let all = online().unwrap();
+        let rings = Rings { cpus: all[1..].to_vec(), ..Rings::default() };
+        assert_eq!(rings.unwatched().unwrap(), all[..1]);
     }
 }

@@ -3,23 +3,25 @@
 use crate::child::{self, Held};
 use crate::counters::{Machine, Usage};
 use crate::fold::{Context, Fold};
-use crate::maps::Maps;
+use crate::missing::Missing;
 use crate::observation::{self, Observation, Visible, Watching};
+use crate::present;
 use crate::price;
-use crate::record::{Mapping, Record, What};
-use crate::rings::{Missing, PerfError, Rings, Tasks};
+use crate::record::{Record, What};
+use crate::rings::{PerfError, Rings, Tasks};
 use crate::signals::Signals;
 use crate::tracefs::Tracefs;
-use crate::tracepoints::Point;
+use crate::tracepoints::{self, Point};
+use crate::unseen;
 use needless_runner::environment::series;
+use needless_runner::look::look;
 use needless_runner::sys::shell_status;
-use procfs::process::{MMPermissions, MMapPath, Process};
+use procfs::process::Process;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, getrlimit, pidfd_open, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 use thiserror::Error;
@@ -95,8 +97,10 @@ pub fn watch(
     // The command has been started and keeps the limit that we had.
     let _limit = FileLimit::raise();
     let tasks = tasks(&options.target, held.as_ref())?;
-    let mut missing = Vec::new();
-    let events = Events::open(options, &tasks, &mut missing);
+    let (events, mut missing) = match Events::open(options, &tasks) {
+        Ok(events) => (Some(events), Vec::new()),
+        Err(missing) => (None, vec![missing]),
+    };
     let before = Before::now(&options.target, held.as_ref());
     let mut watched = Watched { events, child: None, process, signals, progress };
     if let Some(events) = &mut watched.events {
@@ -112,8 +116,11 @@ pub fn watch(
     let status = watched.until_the_end()?;
     let mut observation = before.observation(&options.target, status);
     if let Some(events) = watched.events {
-        observation.events = Some(events.end(&options.target, observation.usage, &mut missing));
+        let (events, lacking) = events.end(&options.target, observation.usage);
+        observation.events = Some(events);
+        missing.extend(lacking);
     }
+    missing.append(&mut observation.missing);
     observation.missing = missing;
     Ok(observation)
 }
@@ -166,28 +173,39 @@ struct Before {
     start: Instant,
     usage: Option<Usage>,
     machine: Machine,
+    missing: Vec<Missing>,
 }
 
 impl Before {
     fn now(target: &Target, held: Option<&Held>) -> Before {
         let usage = match (target, held) {
             // What the process did before it executed the program is not the program's.
-            (Target::Command, Some(held)) => {
-                let own = Usage::of_process(held.pid).unwrap_or_default();
+            (Target::Command, Some(held)) => Usage::of_process(held.pid).map(|own| {
                 let others = Usage::of_children();
-                Some(Usage {
+                Usage {
                     minor_faults: own.minor_faults + others.minor_faults,
                     major_faults: own.major_faults + others.major_faults,
                     ..others
-                })
-            }
+                }
+            }),
             (Target::Process(pid), _) => Usage::of_process(*pid),
             _ => None,
         };
-        Before { start: Instant::now(), usage, machine: Machine::now() }
+        let mut missing = Vec::new();
+        let pid = match target {
+            Target::Process(pid) => Some(*pid),
+            _ => held.map(|held| held.pid),
+        };
+        // A process that has ended has no such file.
+        if let Some(Err(unseen)) = pid.map(|pid| look(format!("/proc/{pid}/stat"))) {
+            let lacks = "the task's faults and times as the kernel counted them";
+            missing.push(Missing::unseen(&unseen, lacks));
+        }
+        let machine = Machine::now(&mut missing);
+        Before { start: Instant::now(), usage, machine, missing }
     }
 
-    fn observation(self, target: &Target, status: Option<u8>) -> Observation {
+    fn observation(mut self, target: &Target, status: Option<u8>) -> Observation {
         let usage = match target {
             Target::Command => Some(Usage::of_children()),
             // Its last counters went with it if it has ended.
@@ -198,9 +216,9 @@ impl Before {
             status,
             elapsed_ns: self.start.elapsed().as_nanos() as u64,
             usage: usage.zip(self.usage).map(|(now, then)| now.since(then)),
-            machine: Machine::now().since(&self.machine),
+            machine: Machine::now(&mut self.missing).since(&self.machine),
             events: None,
-            missing: Vec::new(),
+            missing: self.missing,
         }
     }
 }
@@ -271,43 +289,35 @@ struct Events {
     timed: (Instant, usize),
     /// Freed pages are not recorded yet.
     frees_wait: bool,
+    /// Flushes are sent that no event tells.
+    flushes_hidden: bool,
+    missing: Vec<Missing>,
 }
 
 impl Events {
     /// Opens them, or says why not.
-    fn open(options: &Options, tasks: &Tasks, missing: &mut Vec<Missing>) -> Option<Events> {
+    fn open(options: &Options, tasks: &Tasks) -> Result<Events, Missing> {
         let opened = Tracefs::find().map_err(PerfError::from).and_then(|tracefs| {
             let rings = Rings::open(tasks, options.ring_bytes, tracefs.path())?;
-            Ok((rings, price::of_an_event(tracefs.path()).ok()))
+            let hidden = unseen::unseen(tracefs.path());
+            Ok((rings, hidden, price::of_an_event(tracefs.path()).ok()))
         });
-        let (rings, price) = match opened {
-            Ok(opened) => opened,
-            Err(error) => {
-                missing.push(Missing {
-                    what: "events".to_owned(),
-                    why: error.to_string(),
-                    lacks: "classes, causes, who interrupts whom, needless flushes and copies"
-                        .to_owned(),
-                    remedy: error.remedy().map(str::to_owned),
-                });
-                return None;
-            }
-        };
-        missing.extend(rings.missing.iter().cloned());
-        let context = Context {
-            swap: swap_in_use(),
-            numa_balancing: numa_balancing(),
-            file_points: rings.has(Point::FileFault) && rings.has(Point::MapPages),
-            dirties_twice: series() < (6, 1),
-        };
+        let (mut rings, hidden, price) = opened.map_err(|error| {
+            let lacks = "classes, causes, who interrupts whom, needless flushes and copies";
+            Missing::new("events", &error, lacks, error.remedy())
+        })?;
+        let mut missing = std::mem::take(&mut rings.missing);
+        let flushes_hidden = !hidden.is_empty();
+        missing.extend(hidden);
+        let context = Context { flushes_hidden, ..present::context(&rings, &mut missing) };
         let all = matches!(options.target, Target::All);
         let mut fold = Fold::new(context, series() < (6, 1), all);
-        introduce(tasks, &mut fold);
+        present::introduce(tasks, &mut fold, &mut missing);
         let frees_wait = matches!(tasks, Tasks::Starting(_));
         if frees_wait {
             fold.frees_from(u64::MAX);
         }
-        Some(Events {
+        Ok(Events {
             rings,
             fold,
             waiting: Vec::new(),
@@ -316,6 +326,8 @@ impl Events {
             reader: Duration::ZERO,
             timed: (Instant::now(), 0),
             frees_wait,
+            flushes_hidden,
+            missing,
         })
     }
 
@@ -343,13 +355,18 @@ impl Events {
     fn await_sharing(&mut self) {
         let shares = |record: &Record| match record.what {
             What::Fork { pid, parent, .. } => pid != parent,
-            What::Ioctl { .. } => true,
+            What::Ioctl { .. } => self.fold.watches(record.tid),
             _ => false,
         };
         if self.frees_wait && self.waiting.iter().any(shares) {
             self.frees_wait = false;
-            self.rings.record_frees();
-            self.fold.frees_from(now());
+            match self.rings.record_frees() {
+                Ok(()) => self.fold.frees_from(now()),
+                Err(error) => {
+                    let lacks = tracepoints::lacks(Point::Free);
+                    self.missing.push(Missing::new("pages that are freed", &error, lacks, None));
+                }
+            }
         }
     }
 
@@ -365,28 +382,25 @@ impl Events {
     }
 
     /// Reads the rest.
-    fn end(
-        mut self,
-        target: &Target,
-        usage: Option<Usage>,
-        missing: &mut Vec<Missing>,
-    ) -> observation::Events {
+    fn end(mut self, target: &Target, usage: Option<Usage>) -> (observation::Events, Vec<Missing>) {
         let start = thread_time();
         self.rings.disable();
         self.rings.drain(&mut self.waiting);
         self.fold_until(u64::MAX);
         self.reader += thread_time().saturating_sub(start);
         let lost = self.rings.lost();
-        let visible = Visible {
-            faults: self.rings.has(Point::FaultUser),
-            flushes: self.rings.has(Point::Flush),
-        };
-        let counted = self.rings.counted();
         let expected = match target {
             Target::Command | Target::Process(_) => {
                 usage.map(|usage| usage.minor_faults + usage.major_faults)
             }
             Target::All => None,
+        };
+        let counted = self.counted();
+        let visible = Visible {
+            faults: self.rings.has(Point::FaultUser),
+            flushes: self.rings.has(Point::Flush),
+            cpus: self.all_cpus(),
+            all_flushes: !self.flushes_hidden,
         };
         // Closing each tracepoint takes the kernel tens of milliseconds, which nobody has to wait for.
         let rings = self.rings;
@@ -400,17 +414,38 @@ impl Events {
             record_ns: self.record_ns,
             reader_ns: self.reader.as_nanos() as u64,
         };
+        if watching.lost > 0 {
+            let why = format!("{} records were lost", watching.lost);
+            let lacks = "verdicts; counts are too low";
+            let remedy = Some("a larger --buffer");
+            self.missing.push(Missing::new("all events", &why, lacks, remedy));
+        }
         let events =
             observation::events(totals, &victims, call_sites, expected, counted, watching, visible);
-        if events.watching.lost > 0 {
-            missing.push(Missing {
-                what: "all events".to_owned(),
-                why: format!("{} records were lost", events.watching.lost),
-                lacks: "verdicts; counts are too low".to_owned(),
-                remedy: Some("a larger --buffer".to_owned()),
-            });
-        }
-        events
+        (events, self.missing)
+    }
+
+    /// What the kernel counted without the rings.
+    fn counted(&mut self) -> Option<(u64, u64)> {
+        let counted = self.rings.counted();
+        counted
+            .map_err(|error| {
+                let lacks = "whether everything that the kernel counted was seen";
+                self.missing.push(Missing::new("counts of events", &error, lacks, None));
+            })
+            .ok()
+    }
+
+    /// Whether every CPU was watched to the end.
+    fn all_cpus(&mut self) -> bool {
+        let why = match self.rings.unwatched() {
+            Ok(cpus) if cpus.is_empty() => return true,
+            Ok(cpus) => format!("CPUs {cpus:?} came online meanwhile"),
+            Err(error) => error.to_string(),
+        };
+        let lacks = "verdicts, and what happened on CPUs that came online; counts may be too low";
+        self.missing.push(Missing::new("CPUs", &why, lacks, Some("watch again")));
+        false
     }
 }
 
@@ -429,70 +464,4 @@ fn rank(what: &What) -> u8 {
 fn thread_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
-/// Tells the fold about threads that run already, and what they have mapped.
-fn introduce(tasks: &Tasks, fold: &mut Fold) {
-    let tids = match tasks {
-        Tasks::Starting(pid) => return fold.starting(*pid),
-        Tasks::Running(tids) => tids.clone(),
-        Tasks::All => {
-            let processes = procfs::process::all_processes().into_iter().flatten().flatten();
-            let threads = processes.filter_map(|process| process.tasks().ok()).flatten().flatten();
-            threads.map(|thread| thread.tid).collect()
-        }
-    };
-    let hugetlbfs = hugetlbfs();
-    tids.into_iter().for_each(|tid| introduce_thread(tid, &hugetlbfs, fold));
-}
-
-fn introduce_thread(tid: i32, hugetlbfs: &[PathBuf], fold: &mut Fold) {
-    let Ok(process) = Process::new(tid) else { return };
-    let Ok(status) = process.status() else { return };
-    let mut maps = Maps::default();
-    for map in process.maps().into_iter().flatten() {
-        let file = match &map.pathname {
-            MMapPath::Path(path) => Some(path.to_string_lossy().into()),
-            MMapPath::Vsys(_) => Some("/SYSV".into()),
-            _ => None,
-        };
-        maps.map(&Mapping {
-            start: map.address.0,
-            end: map.address.1,
-            offset: map.offset,
-            shared: map.perms.contains(MMPermissions::SHARED),
-            hugetlb: matches!(&map.pathname, MMapPath::Path(path) if is_of_hugetlb(path, hugetlbfs)),
-            file,
-        });
-    }
-    let userfaultfd = process.fd().into_iter().flatten().flatten().any(|fd| {
-        matches!(fd.target, procfs::process::FDTarget::AnonInode(name) if name.contains("userfaultfd"))
-    });
-    fold.introduce(status.tgid, tid, &status.name, &maps, userfaultfd);
-}
-
-/// Where hugetlbfs is mounted.
-fn hugetlbfs() -> Vec<PathBuf> {
-    let mounts = procfs::mounts().into_iter().flatten();
-    let of_hugetlb = mounts.filter(|mount| mount.fs_vfstype == "hugetlbfs");
-    of_hugetlb.map(|mount| mount.fs_file.into()).collect()
-}
-
-/// Whether a file has pages of hugetlb: one of a mounted hugetlbfs, or memory without a name
-/// (include/linux/hugetlb.h, 5.10 to 7.3: HUGETLB_ANON_FILE).
-fn is_of_hugetlb(file: &Path, hugetlbfs: &[PathBuf]) -> bool {
-    // The kernel adds " (deleted)", so the whole name is not this.
-    file.to_string_lossy().starts_with("/anon_hugepage")
-        || hugetlbfs.iter().any(|mount| file.starts_with(mount))
-}
-
-fn numa_balancing() -> bool {
-    let value = std::fs::read_to_string("/proc/sys/kernel/numa_balancing").unwrap_or_default();
-    let several = std::fs::exists("/sys/devices/system/node/node1").unwrap_or(false);
-    several && !matches!(value.trim(), "" | "0")
-}
-
-fn swap_in_use() -> bool {
-    let text = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
-    text.lines().count() > 1
 }

@@ -6,6 +6,10 @@ use needless_runner::tracefs::{Field, TracefsError, Tracepoint};
 use std::path::Path;
 
 /// Whose events are recorded.
+///
+/// Events of watched threads are inherited: at each fork the kernel makes one for every CPU, and walks its
+/// list of all tracepoints for each (kernel/trace/trace_event_perf.c: perf_trace_init, 5.10 to 7.3),
+/// and at each switch it takes those of the CPU out and in. So what is rare is recorded of every task.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Whose {
     /// Those of the watched threads.
@@ -104,6 +108,11 @@ fn received() -> Option<String> {
 /// Not those of idle CPUs: of these the kernel does not write all that it counts either.
 fn switches() -> Option<String> {
     Some("reason == 0 && common_pid != 0".to_owned())
+}
+
+/// Not those of idle CPUs, which nobody loses time by.
+fn of_a_task() -> Option<String> {
+    Some("common_pid != 0".to_owned())
 }
 
 fn single() -> Option<String> {
@@ -217,53 +226,32 @@ pub const TABLE: [Row; 22] = [
         )
     },
     Row {
+        whose: Whose::Everybody,
         filter: syscalls::ioctls,
         ..row(Point::Ioctl, "syscalls", "sys_enter_ioctl", &["cmd"], "userfaultfd")
     },
-    row(
-        Point::ReclaimBegin,
-        "vmscan",
-        "mm_vmscan_direct_reclaim_begin",
-        &[],
-        "telling reclaim from the system call it happens in",
-    ),
-    row(
-        Point::ReclaimEnd,
-        "vmscan",
-        "mm_vmscan_direct_reclaim_end",
-        &[],
-        "telling reclaim from the system call it happens in",
-    ),
-    row(
-        Point::ReclaimBegin,
-        "vmscan",
-        "mm_vmscan_memcg_reclaim_begin",
-        &[],
-        "telling a cgroup's reclaim from what it happens in",
-    ),
-    row(
-        Point::ReclaimEnd,
-        "vmscan",
-        "mm_vmscan_memcg_reclaim_end",
-        &[],
-        "telling a cgroup's reclaim from what it happens in",
-    ),
-    row(
-        Point::CallBegin,
-        "csd",
-        "csd_function_entry",
-        &[],
-        "the time that interrupted threads lose",
-    ),
-    row(Point::CallEnd, "csd", "csd_function_exit", &[], "the time that interrupted threads lose"),
-    in_interrupt(Point::CallBegin, "call_function_entry"),
-    in_interrupt(Point::CallEnd, "call_function_exit"),
-    in_interrupt(Point::CallBegin, "call_function_single_entry"),
-    in_interrupt(Point::CallEnd, "call_function_single_exit"),
+    reclaim(Point::ReclaimBegin, "mm_vmscan_direct_reclaim_begin", DIRECT),
+    reclaim(Point::ReclaimEnd, "mm_vmscan_direct_reclaim_end", DIRECT),
+    reclaim(Point::ReclaimBegin, "mm_vmscan_memcg_reclaim_begin", OF_CGROUP),
+    reclaim(Point::ReclaimEnd, "mm_vmscan_memcg_reclaim_end", OF_CGROUP),
+    called(Point::CallBegin, "csd", "csd_function_entry"),
+    called(Point::CallEnd, "csd", "csd_function_exit"),
+    called(Point::CallBegin, INTERRUPTS, "call_function_entry"),
+    called(Point::CallEnd, INTERRUPTS, "call_function_exit"),
+    called(Point::CallBegin, INTERRUPTS, "call_function_single_entry"),
+    called(Point::CallEnd, INTERRUPTS, "call_function_single_exit"),
 ];
 
-const fn in_interrupt(point: Point, name: &'static str) -> Row {
-    row(point, INTERRUPTS, name, &[], "the time that interrupted threads lose")
+const DIRECT: &str = "telling reclaim from the system call it happens in";
+const OF_CGROUP: &str = "telling a cgroup's reclaim from what it happens in";
+
+const fn reclaim(point: Point, name: &'static str, lacks: &'static str) -> Row {
+    Row { whose: Whose::Everybody, ..row(point, "vmscan", name, &[], lacks) }
+}
+
+const fn called(point: Point, system: &'static str, name: &'static str) -> Row {
+    let lacks = "the time that interrupted threads lose";
+    Row { whose: Whose::Everybody, filter: of_a_task, ..row(point, system, name, &[], lacks) }
 }
 
 /// The group of the tracepoints that are watched where `csd` is missing.
@@ -277,6 +265,11 @@ const fn row(
     lacks: &'static str,
 ) -> Row {
     Row { point, system, name, whose: Whose::Watched, ring: Ring::Main, filter: all, fields, lacks }
+}
+
+/// What a report lacks without these events.
+pub fn lacks(point: Point) -> &'static str {
+    TABLE.iter().find(|row| row.point == point).map_or("", |row| row.lacks)
 }
 
 /// A row on this kernel.

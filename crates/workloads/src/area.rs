@@ -42,6 +42,14 @@ impl Area {
         Ok(area)
     }
 
+    /// The same without a neighbour, of as many pages as there are to be.
+    pub fn alone(number: usize, pages: usize) -> io::Result<Area> {
+        let area = Area { start: BASE + number * 2 * TABLE, pages };
+        area.map_anonymous()?;
+        area.forbid_huge_pages();
+        Ok(area)
+    }
+
     /// A whole page table's worth of private anonymous memory, without a neighbour.
     pub fn table(number: usize) -> io::Result<Area> {
         let area = Area::whole_table(number);
@@ -175,6 +183,27 @@ impl Area {
     pub fn write(self, page: usize) {
         // SAFETY: areas are mapped writable while they are written, and no object lives there.
         unsafe { std::ptr::write_volatile((self.start + page * PAGE) as *mut u8, 1) };
+    }
+
+    /// A load of a number, aligned.
+    #[inline]
+    pub fn read_at(self, offset: usize) -> u64 {
+        debug_assert!(offset.is_multiple_of(size_of::<u64>()) && offset < self.bytes());
+        // SAFETY: as for `read`; the number lies in the area.
+        unsafe { std::ptr::read_volatile((self.start + offset) as *const u64) }
+    }
+
+    /// A store of a number, aligned.
+    #[inline]
+    pub fn write_at(self, offset: usize, number: u64) {
+        debug_assert!(offset.is_multiple_of(size_of::<u64>()) && offset < self.bytes());
+        // SAFETY: as for `write`; the number lies in the area.
+        unsafe { std::ptr::write_volatile((self.start + offset) as *mut u64, number) };
+    }
+
+    /// `madvise` of one page.
+    pub fn advise_page(self, page: usize, advice: i32) -> io::Result<()> {
+        Area { start: self.start + page * PAGE, pages: 1 }.advise(advice)
     }
 
     /// A load from every page, in order.

@@ -1,25 +1,36 @@
 //! Whether watching counts what a workload costs, exactly: N rounds are N times what the table says,
 //! class by class and cause by cause, and every fault and flush event that the kernel counted has
-//! been seen.
+//! been seen. Where others take the workload's CPUs in every attempt, nothing is known.
 
 use crate::numa;
 use crate::rounds;
 use crate::sys::PAGE;
-use crate::table::{self, Counted, Workload, class};
+use crate::table::{self, Counted, Need, Workload, class};
+use crate::witness::Witness;
 use needless_runner::environment::series;
+use needless_watch::counters::Machine;
 use needless_watch::rings::{Rings, Tasks};
 use needless_watch::signals::Signals;
 use needless_watch::tracefs::Tracefs;
 use needless_watch::{Finding, Missing, Observation, Options, Target, watch};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::process::{self, Command, ExitCode, Stdio};
 
 /// A round in which somebody else takes the second CPU has other flushes, so a measurement may be
-/// repeated; it is never averaged, and no part of it left out.
-const ATTEMPTS: u32 = 8;
+/// repeated; it is never averaged, and no part of it left out. So many that nobody is known to have disturbed.
+const QUIET_ATTEMPTS: u32 = 4;
+
+/// So many in all.
+const ATTEMPTS: u32 = 16;
+
+/// Names of those who disturbed that a reason has room for.
+const STRANGERS_NAMED: usize = 5;
+
+/// The exit status where nothing is wrong, and something undecided.
+const UNDECIDED: u8 = 3;
 
 const RING_BYTES: usize = 8 << 20;
 
@@ -71,22 +82,25 @@ impl Counts {
     }
 
     /// Puts in what the kernel decides.
-    fn decided(mut self, workload: &Workload, vmstat: &BTreeMap<String, u64>) -> Counts {
-        let of = |name: &str| vmstat.get(name).copied().unwrap_or(0);
+    fn decided(mut self, workload: &Workload, machine: &Machine) -> io::Result<Counts> {
+        let of = |name: &str| {
+            let count = machine.vmstat.as_ref().and_then(|vmstat| vmstat.get(name).copied());
+            count.ok_or_else(|| io::Error::other(format!("/proc/vmstat does not tell {name}")))
+        };
         for counted in workload.counted {
             match *counted {
                 Counted::Faults(class, name) => {
-                    self.faults.insert(class.to_owned(), of(name));
+                    self.faults.insert(class.to_owned(), of(name)?);
                 }
                 Counted::Sent(cause, name) => {
-                    self.flushes.entry(cause.to_owned()).or_default().0 = of(name);
+                    self.flushes.entry(cause.to_owned()).or_default().0 = of(name)?;
                 }
                 Counted::Local(cause, name) => {
-                    self.flushes.entry(cause.to_owned()).or_default().1 = of(name);
+                    self.flushes.entry(cause.to_owned()).or_default().1 = of(name)?;
                 }
             }
         }
-        self
+        Ok(self)
     }
 }
 
@@ -121,7 +135,13 @@ struct Outcome {
     /// What failed.
     failed: Option<String>,
     exact: bool,
+    /// Why nothing is known: who disturbed every attempt.
+    undecided: Option<String>,
     attempts: u32,
+    /// Attempts that nobody is known to have disturbed.
+    quiet_attempts: u32,
+    /// Who ran on the workload's CPUs meanwhile.
+    strangers: BTreeSet<String>,
     expected: Counts,
     /// The last attempt's.
     found: Counts,
@@ -129,9 +149,55 @@ struct Outcome {
     needless: Vec<Finding>,
     /// What this kernel does not show.
     missing: Vec<Missing>,
+    /// Whether attempts found different counts.
+    #[serde(skip)]
+    varies: bool,
 }
 
 impl Outcome {
+    fn untried(workload: &Workload, rounds: u32) -> Outcome {
+        Outcome {
+            name: workload.name,
+            skipped: rounds::unusable(workload),
+            failed: None,
+            exact: false,
+            undecided: None,
+            attempts: 0,
+            quiet_attempts: 0,
+            strangers: BTreeSet::new(),
+            expected: Counts::expected(workload, rounds),
+            found: Counts::default(),
+            needless: Vec::new(),
+            missing: Vec::new(),
+            varies: false,
+        }
+    }
+
+    fn wants_more(&self) -> bool {
+        let done = self.skipped.is_some() || self.failed.is_some() || self.exact;
+        !done && self.quiet_attempts < QUIET_ATTEMPTS && self.attempts < ATTEMPTS
+    }
+
+    /// After the last attempt: counts that change from attempt to attempt are the disturbance's, if
+    /// every attempt was disturbed. The same wrong counts again and again are the workload's.
+    fn conclude(&mut self) {
+        let decided = self.skipped.is_some() || self.failed.is_some() || self.exact;
+        if !decided && self.quiet_attempts == 0 && self.varies {
+            let named = self.strangers.iter().take(STRANGERS_NAMED).map(String::as_str);
+            let mut who = named.collect::<Vec<&str>>().join(", ");
+            if self.strangers.len() > STRANGERS_NAMED {
+                who = format!("{who} and {} more", self.strangers.len() - STRANGERS_NAMED);
+            }
+            let attempts = self.attempts;
+            self.undecided =
+                Some(format!("in all {attempts} attempts others took its CPUs: {who}"));
+        }
+    }
+
+    fn is_wrong(&self) -> bool {
+        !self.exact && self.skipped.is_none() && self.undecided.is_none()
+    }
+
     /// Whether the counts are those of the table; who loses a race may have faulted or not.
     fn as_expected(&self, workload: &Workload, rounds: u32) -> bool {
         let mut found = self.found.clone();
@@ -152,10 +218,14 @@ impl Outcome {
         rounds: u32,
         signals: &mut Signals,
     ) -> io::Result<()> {
-        let run = watched(workload, rounds, signals)?;
+        let (run, strangers) = watched(workload, rounds, signals)?;
         self.attempts += 1;
-        self.found = Counts::found(workload, &run)?;
-        let expected = Counts::expected(workload, rounds).decided(workload, &run.machine.vmstat);
+        self.quiet_attempts += u32::from(strangers.is_empty());
+        self.strangers.extend(strangers);
+        let found = Counts::found(workload, &run)?;
+        self.varies |= self.attempts > 1 && found != self.found;
+        self.found = found;
+        let expected = Counts::expected(workload, rounds).decided(workload, &run.machine)?;
         self.expected = visible(expected, &run);
         self.exact = self.as_expected(workload, rounds) && all_seen(&run);
         self.needless = run.events.and_then(|events| events.needless).unwrap_or_default();
@@ -183,28 +253,24 @@ pub fn check(names: &[String], rounds: u32, json: bool) -> io::Result<ExitCode> 
     if json {
         serde_json::to_writer(io::stdout().lock(), &outcomes)?;
     }
-    let wrong = outcomes.iter().any(|outcome| !outcome.exact && outcome.skipped.is_none());
-    Ok(if wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    let undecided = outcomes.iter().any(|outcome| outcome.undecided.is_some());
+    Ok(match outcomes.iter().any(Outcome::is_wrong) {
+        true => ExitCode::FAILURE,
+        false if undecided => ExitCode::from(UNDECIDED),
+        false => ExitCode::SUCCESS,
+    })
 }
 
 fn check_one(workload: &'static Workload, rounds: u32, signals: &mut Signals) -> Outcome {
-    let mut outcome = Outcome {
-        name: workload.name,
-        skipped: rounds::unusable(workload),
-        failed: None,
-        exact: false,
-        attempts: 0,
-        expected: Counts::expected(workload, rounds),
-        found: Counts::default(),
-        needless: Vec::new(),
-        missing: Vec::new(),
-    };
-    while outcome.skipped.is_none() && !outcome.exact && outcome.attempts < ATTEMPTS {
+    let _balancing =
+        workload.needs.contains(&Need::NumaBalancing).then(numa::Balancing::on).flatten();
+    let mut outcome = Outcome::untried(workload, rounds);
+    while outcome.wants_more() {
         if let Err(error) = outcome.attempt(workload, rounds, signals) {
             outcome.failed = Some(error.to_string());
-            break;
         }
     }
+    outcome.conclude();
     outcome
 }
 
@@ -220,13 +286,19 @@ fn hold_events() -> Option<Rings> {
 fn all_seen(run: &Observation) -> bool {
     run.events.as_ref().is_some_and(|events| {
         let counted = events.counted;
-        counted.faults == counted.faults_seen && counted.flush_events == counted.flush_events_seen
+        counted.faults == Some(counted.faults_seen)
+            && counted.flush_events == counted.flush_events_seen
     })
 }
 
 /// Watches the rounds of a workload and nothing else: it waits at a gate before and after them,
-/// and the command that says how long to watch opens the first and waits for the second.
-fn watched(workload: &Workload, rounds: u32, signals: &mut Signals) -> io::Result<Observation> {
+/// and the command that says how long to watch opens the first and waits for the second. Second, who
+/// else ran on its CPUs meanwhile; nobody where that cannot be seen.
+fn watched(
+    workload: &Workload,
+    rounds: u32,
+    signals: &mut Signals,
+) -> io::Result<(Observation, BTreeSet<String>)> {
     let mut process = Command::new("/proc/self/exe")
         .args(["run", workload.name, "--gate", "--rounds", &rounds.to_string()])
         .stdin(Stdio::piped())
@@ -247,11 +319,13 @@ fn watched(workload: &Workload, rounds: u32, signals: &mut Signals) -> io::Resul
     open.stdout(gate.as_fd().try_clone_to_owned()?);
     let target = Target::Process(process.id() as i32);
     let options = Options { target, ring_bytes: RING_BYTES };
+    let witness = Witness::open();
     let run = watch(&options, Some(open), signals, &|_, _| {}).map_err(io::Error::other)?;
+    let strangers = witness.map_or(BTreeSet::new(), |mut witness| witness.strangers(process.id()));
     gate.write_all(b"\n")?;
     drop((gate, told));
     match process.wait()? {
-        status if status.success() => Ok(run),
+        status if status.success() => Ok((run, strangers)),
         status => Err(io::Error::other(format!("{}: {status}", workload.name))),
     }
 }
@@ -267,6 +341,9 @@ pub fn open_gate() -> io::Result<()> {
 fn print(outcome: &Outcome) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let Outcome { name, attempts, expected, found, .. } = outcome;
+    if let Some(why) = &outcome.undecided {
+        return writeln!(out, "{name:24} undecided: {why}");
+    }
     match (&outcome.skipped, outcome.exact) {
         (Some(why), _) => writeln!(out, "{name:24} skipped: {why}"),
         _ if outcome.failed.is_some() => writeln!(out, "{name:24} failed: {:?}", outcome.failed),
@@ -274,5 +351,31 @@ fn print(outcome: &Outcome) -> io::Result<()> {
         (None, false) => {
             writeln!(out, "{name:24} differs\n  found    {found:?}\n  expected {expected:?}")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What comes of so many attempts that are not exact.
+    fn concluded(attempts: u32, quiet_attempts: u32, varies: bool) -> Outcome {
+        let workload = table::all().next().unwrap();
+        let strangers = BTreeSet::from(["cc1".to_owned()]);
+        let mut outcome = Outcome::untried(workload, 1);
+        outcome = Outcome { skipped: None, attempts, quiet_attempts, varies, strangers, ..outcome };
+        assert!(!outcome.wants_more());
+        outcome.conclude();
+        outcome
+    }
+
+    #[test]
+    fn only_what_others_may_have_changed_is_undecided() {
+        let disturbed = concluded(ATTEMPTS, 0, true);
+        assert!(!disturbed.is_wrong());
+        assert!(disturbed.undecided.unwrap().ends_with("others took its CPUs: cc1"));
+        assert!(concluded(ATTEMPTS, 0, false).is_wrong(), "the same again and again");
+        assert!(concluded(ATTEMPTS, 1, true).is_wrong(), "once undisturbed");
+        assert!(concluded(QUIET_ATTEMPTS, QUIET_ATTEMPTS, true).is_wrong());
     }
 }

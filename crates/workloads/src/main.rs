@@ -8,6 +8,7 @@
 //! The invariant of whatever runs in a round: no allocation, no system call and no page touched
 //! for the first time but those that the workload is about.
 #![allow(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod area;
 mod check;
@@ -23,6 +24,7 @@ mod program;
 mod reclaim;
 mod rounds;
 mod second;
+mod stale_read;
 mod start;
 mod swap;
 mod switches;
@@ -30,6 +32,7 @@ mod sys;
 mod table;
 mod touch;
 mod uffd;
+mod witness;
 
 use clap::{Parser, Subcommand};
 use std::io::{self, Write};
@@ -65,7 +68,8 @@ enum Verb {
         #[arg(long)]
         gate: bool,
     },
-    /// Watch the rounds of workloads and compare with what they cost; status 1 unless all are exact
+    /// Watch the rounds of workloads and compare with what they cost; status 1 if one is wrong, 3 if one
+    /// is undecided because others took its CPUs
     Check {
         /// Which; otherwise all
         names: Vec<String>,
@@ -76,6 +80,9 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
+    /// Look for reads that return what a page held before it was paged out, brought back and stored
+    /// to; a control beside it. docs/findings/stale-read.md
+    StaleRead(stale_read::Arguments),
     /// Opens the gate of `run` that is its output, and waits for the next
     #[command(hide = true)]
     Gate,
@@ -109,6 +116,7 @@ fn act(verb: Verb) -> io::Result<ExitCode> {
     match verb {
         Verb::List { json } => table::list(json).map(|()| ExitCode::SUCCESS),
         Verb::Check { names, rounds, json } => check::check(&names, rounds, json),
+        Verb::StaleRead(arguments) => stale_read::stale_read(arguments),
         Verb::Gate => check::open_gate().map(|()| ExitCode::SUCCESS),
         Verb::Run { name, rounds, verify, gate } => {
             Err(start::again(table::find(&name)?, rounds, verify, gate))

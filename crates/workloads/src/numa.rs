@@ -5,7 +5,11 @@ use crate::rounds::Rounds;
 use crate::sys::{PAGE, number};
 use crate::table::{Counted, Need, Workload, cause, class, expect};
 use libc::{MPOL_BIND, MPOL_DEFAULT, MPOL_LOCAL, MPOL_PREFERRED};
+use std::fs;
 use std::io;
+
+/// 1 where NUMA balancing samples accesses.
+pub const BALANCING: &str = "/proc/sys/kernel/numa_balancing";
 
 /// The group.
 pub const WORKLOADS: &[Workload] = &[
@@ -87,6 +91,25 @@ pub fn allow_sampling() {
     let _ = own_policy(MPOL_DEFAULT);
 }
 
+/// NUMA balancing switched on; as before in the end.
+pub struct Balancing(String);
+
+impl Balancing {
+    /// Nothing where the kernel has none, or this user may not.
+    pub fn on() -> Option<Balancing> {
+        let before = fs::read_to_string(BALANCING).ok()?;
+        fs::write(BALANCING, "1").ok()?;
+        Some(Balancing(before))
+    }
+}
+
+impl Drop for Balancing {
+    fn drop(&mut self) {
+        // It could be written before.
+        let _ = fs::write(BALANCING, &self.0);
+    }
+}
+
 /// mm/migrate.c: migrate_pages unmaps each page with a flush of its own, as no other CPU is to be
 /// asked (mm/rmap.c: try_to_migrate_one, should_defer_flush).
 fn migrate(rounds: &mut Rounds, to_node: fn(Area, i32) -> io::Result<()>) -> io::Result<()> {
@@ -107,7 +130,7 @@ fn numa_hint(rounds: &mut Rounds) -> io::Result<()> {
     let (area, other) = (Area::anonymous(0, 1)?, Area::anonymous(1, 1)?);
     area.write(0);
     other.unmap()?;
-    for line in std::fs::read_to_string("/proc/self/maps")?.lines() {
+    for line in fs::read_to_string("/proc/self/maps")?.lines() {
         let Some((from, to)) = crate::child::addresses(line) else { continue };
         // The kernel's own mappings refuse.
         let _ = policy(from, to - from, MPOL_PREFERRED, 1, 0);

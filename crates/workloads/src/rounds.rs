@@ -115,7 +115,8 @@ pub fn unusable(workload: &Workload) -> Option<String> {
     missing.map(|what| format!("this workload needs {what}"))
 }
 
-fn missing(need: Need) -> Option<&'static str> {
+/// What is missing for `need`, and what helps; `None` if nothing is.
+pub fn missing(need: Need) -> Option<&'static str> {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     match need {
         Need::Swap => {
@@ -157,7 +158,7 @@ fn missing(need: Need) -> Option<&'static str> {
             .then_some("three free pages of hugetlb (/proc/sys/vm/nr_hugepages)"),
         Need::SecondNode => (!std::path::Path::new("/sys/devices/system/node/node1").exists())
             .then_some("a second NUMA node"),
-        Need::NumaBalancing => (read("/proc/sys/kernel/numa_balancing").trim() != "1")
+        Need::NumaBalancing => (read(crate::numa::BALANCING).trim() != "1")
             .then_some("NUMA balancing (/proc/sys/kernel/numa_balancing)"),
         Need::DiskFile => crate::files::temporary_is_memory()
             .then_some("a TMPDIR on a file system that is not in memory"),

@@ -22,6 +22,13 @@ pub fn pin(cpu: usize) -> io::Result<()> {
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
+/// Gives the calling thread its CPU whenever it wants it (`SCHED_FIFO`).
+pub fn real_time() -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: 50 };
+    // SAFETY: the call only reads the parameters.
+    check(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) })
+}
+
 /// CPUs that this machine has. They are taken to be numbered from 0 without gaps.
 pub fn online_cpus() -> usize {
     // SAFETY: sysconf only reads.

@@ -4,6 +4,7 @@
 use needless_live::child::Runner;
 use needless_live::machine::Machine;
 use needless_scenario::{Settings, compile, load};
+use needless_testing::skip;
 use needless_watch::signals::Signals;
 use needless_watch::{Options, Target, watch};
 use serde_json::{Value, json};
@@ -52,12 +53,21 @@ impl Drop for HugePages {
     }
 }
 
-/// Whether it was exact, or cannot run on a machine of one node.
+/// Whether it was exact, or cannot run on a machine of one node, or was disturbed.
 fn fine(outcome: &Value) -> bool {
     match outcome["skipped"].as_str() {
         Some(why) => why.contains("NUMA"),
-        None => outcome["exact"] == true,
+        None => outcome["exact"] == true || outcome["undecided"].is_string(),
     }
+}
+
+/// Which were disturbed, and by whom; nothing if none was.
+fn undecided(outcomes: &[Value]) -> String {
+    let told = outcomes.iter().filter_map(|outcome| {
+        let why = outcome["undecided"].as_str()?;
+        Some(format!("{}: {why}", outcome["name"].as_str()?))
+    });
+    told.collect::<Vec<String>>().join("; ")
 }
 
 #[test]
@@ -68,6 +78,10 @@ fn every_class_and_every_cause_is_counted_exactly() {
     let wrong = outcomes.iter().filter(|outcome| !fine(outcome));
     let wrong: Vec<String> = wrong.map(Value::to_string).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let undecided = undecided(&outcomes);
+    if !undecided.is_empty() {
+        skip!("{undecided}");
+    }
 }
 
 /// The shape of study 1: of two shootdowns per round one is redundant, and MADV_PAGEOUT after a
@@ -75,7 +89,11 @@ fn every_class_and_every_cause_is_counted_exactly() {
 #[test]
 fn the_seed_benchmark_has_one_redundant_shootdown_per_round() {
     let _machine = machine();
-    let outcome = &check(&["swap_rw"])[0];
+    let outcomes = check(&["swap_rw"]);
+    let (outcome, undecided) = (&outcomes[0], undecided(&outcomes));
+    if !undecided.is_empty() {
+        skip!("{undecided}");
+    }
     let cause = "madvise(MADV_PAGEOUT)";
     assert_eq!(outcome["found"]["flushes"], json!({ cause: [2 * ROUNDS, 0] }), "{outcome}");
     // Of the first one the reason lies before the beginning.

@@ -55,9 +55,9 @@ fn state_counts_are_pinned() {
         ("zero-cow", "6.12", 147),
         ("gather-early-free", "5.10", 102),
         ("asid-recycle", "7.3", 317),
-        ("swapin-race", "6.12", 150),
-        ("pageout-write", "6.1", 1788),
-        ("madv-nested", "6.12", 1563),
+        ("swapin-race", "6.12", 158),
+        ("pageout-write", "6.1", 1846),
+        ("madv-nested", "6.12", 1560),
     ];
     let states = |(name, row, _)| {
         let program = litmus_test(name, &[]).program;

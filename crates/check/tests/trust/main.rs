@@ -6,6 +6,7 @@ mod catalogue;
 mod modes;
 mod schedules;
 mod simulator;
+mod verdicts;
 
 use needless_check::litmus::Test;
 use needless_check::{Options, Report, check};

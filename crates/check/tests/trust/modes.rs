@@ -36,6 +36,23 @@ const SMALL: [&str; 10] = [
     "munmap-reclaim",
 ];
 
+/// CPUs that are idle or away while something is mapped or taken away.
+const AWAY: [&str; 4] = ["lazy-map", "switch-map", "switch-back", "switch-table"];
+
+/// Every part of the world is in some race: batches, swap, LRU batches, page tables.
+const RACES: [&str; 10] = [
+    "switch-back",
+    "switch-reclaim",
+    "switch-table",
+    "lazy-map",
+    "free-drop",
+    "cow-race",
+    "first-read-race",
+    "swap-redirty",
+    "batch-two",
+    "move-aged",
+];
+
 #[test]
 fn nothing_is_lost_at_checkpoints() {
     let names = [&SMALL[..], &["gen-skip"]].concat();
@@ -61,7 +78,8 @@ const DIFFERENT: [(&str, &str, Property, Property); 1] = [
 
 #[test]
 fn sets_find_what_fills_and_evictions_find() {
-    each(&SMALL, |program, row| {
+    let names = [&SMALL[..], &AWAY].concat();
+    each(&names, |program, row| {
         let sets = explore(program, row, &Options::default());
         let steps = explore(program, row, &Options { explicit: true, ..Options::default() });
         let what = format!("{} on {row}", program.name);
@@ -108,7 +126,8 @@ fn the_number_of_workers_changes_nothing() {
 /// What is left out leads only where something else leads: all that is found is the same.
 #[test]
 fn nothing_is_lost_in_sleep() {
-    let names = [&SMALL[..], &["gen-skip", "pageout-read", "pending-flag", "mremap-move"]].concat();
+    let more = ["gen-skip", "pageout-read", "pending-flag", "mremap-move"];
+    let names = [&SMALL[..], &more, &RACES].concat();
     each(&names, |program, row| {
         let report = |sleep| explore(program, row, &Options { sleep, ..Options::default() });
         assert_eq!(report(true), report(false), "{} on {row}", program.name);

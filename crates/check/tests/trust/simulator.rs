@@ -10,11 +10,13 @@ use crate::{litmus_test, row};
 use needless_check::{Choice, Driven, Entry, Next, Offer, Options, Way, drive, place, reaches};
 use needless_model::addr::Vpn;
 use needless_model::arch::TINY;
+use needless_model::kernels::KernelRow;
 use needless_model::machine::world::USER_MM;
 use needless_model::program::{Expr, OpKind, Program};
 use needless_model::pte::Pte;
 use needless_model::sim::{SimOptions, SimWorld, end_state};
 use needless_scenario::{Settings, Source, builtin, compile, random};
+use std::collections::VecDeque;
 
 /// What a thread did in the explicit mode.
 #[derive(Copy, Clone, Debug)]
@@ -33,6 +35,8 @@ enum Move {
 struct Discrete<'a> {
     program: &'a Program,
     active: u8,
+    /// Threads that wait for their turn.
+    queue: VecDeque<u8>,
     /// What was walked last, to be cached.
     walked: Option<Choice>,
     moves: Vec<Move>,
@@ -52,12 +56,23 @@ impl Discrete<'_> {
         {
             return Some(at);
         }
-        let passes = |offer: &Offer| matches!(offer.next, Some(Next::Barrier(_)));
-        let mine = |offer: &Offer| thread_of(offer) == Some(self.active);
-        let any = |offer: &Offer| thread_of(offer).is_some();
-        let next = offers.iter().find(|offer| passes(offer));
-        let next = next.or_else(|| offers.iter().find(|offer| mine(offer)));
-        self.active = thread_of(next.or_else(|| offers.iter().find(|offer| any(offer)))?)?;
+        // A barrier that is complete: its threads queue up, behind those that wait for their turn.
+        let passed = offers.iter().enumerate().find_map(|(at, offer)| match offer.next {
+            Some(Next::Barrier(barrier)) => Some((at, barrier)),
+            _ => None,
+        });
+        if let Some((at, barrier)) = passed {
+            let threads = &self.program.barriers[usize::from(barrier)].threads;
+            // Who is there from its start has had its turn.
+            self.queue.retain(|thread| !threads.iter().any(|here| here.0 as u8 == *thread));
+            self.queue.extend(threads.iter().map(|thread| thread.0 as u8));
+            self.active = self.queue.pop_front()?;
+            self.note(offers[at]);
+            return Some(at);
+        }
+        while !offers.iter().any(|offer| thread_of(offer) == Some(self.active)) {
+            self.active = self.queue.pop_front()?;
+        }
         // A translation that is held comes before a walk, a walk before a fault.
         let rank = |offer: &Offer| match offer.way {
             Some(Way::Cached(_)) | None => 0,
@@ -116,7 +131,7 @@ fn follow(moves: &[Move]) -> impl FnMut(&[Offer]) -> Option<usize> {
 
 /// A random scenario in which a second thread acts; one round of it.
 fn random_program(seed: u64, release: (u32, u32)) -> Option<Program> {
-    let text = random::generate(seed, release).text()?;
+    let text = random::generate(seed, release, 2).text()?;
     if !text.contains("thread \"second\"") {
         return None;
     }
@@ -154,17 +169,35 @@ fn assert_same_end(what: &str, program: &Program, model: &SimWorld, checked: &Dr
     assert_eq!(model.frames.allocated(), world.frames.allocated(), "{what}");
 }
 
+/// The way through the checker that the simulator takes, with explicit TLBs.
+fn explicit(program: &Program, row: &KernelRow) -> (Driven, Vec<Move>) {
+    let options = Options { explicit: true, ..Options::default() };
+    let mut discrete = Discrete {
+        program,
+        active: 0,
+        queue: (1..program.threads.len() as u8).collect(),
+        walked: None,
+        moves: Vec::new(),
+    };
+    let driven = drive(program, row, &options, &mut |offers| discrete.choose(offers)).unwrap();
+    (driven, discrete.moves)
+}
+
+/// The same where TLBs are sets, as explorations have them.
+pub fn discrete(program: &Program, row: &KernelRow) -> Driven {
+    let (_, moves) = explicit(program, row);
+    drive(program, row, &Options::default(), &mut follow(&moves)).unwrap()
+}
+
 /// Runs `program` in the simulator and in the checker, and compares; the way through the checker.
 fn compared(what: &str, program: &Program, row_name: &str) -> Driven {
     let row = row(row_name);
     // As the checker places it.
     let placed = place(program, &TINY).unwrap();
     let model = end_state(&placed, &row, TINY, &SimOptions::default()).unwrap();
-    let options = Options { explicit: true, ..Options::default() };
-    let mut discrete = Discrete { program, active: 0, walked: None, moves: Vec::new() };
-    let explicit = drive(program, &row, &options, &mut |offers| discrete.choose(offers)).unwrap();
+    let (explicit, moves) = explicit(program, &row);
     assert_same_end(&format!("{what}, explicit"), &placed, &model, &explicit);
-    let mut follow = follow(&discrete.moves);
+    let mut follow = follow(&moves);
     let driven = drive(program, &row, &Options::default(), &mut follow).unwrap();
     assert_same_end(what, &placed, &model, &driven);
     driven
@@ -187,9 +220,10 @@ fn each_state_of_a_random_run_is_explored() {
     }
 }
 
-/// Here a thread loads from what is unmapped by then. The signal ends the thread in the checker, but the
+/// Here a thread loads from what it may not use by then. The signal ends the thread in the checker, but the
 /// run in the simulator.
-const SIGNAL: [&str; 2] = ["lazy-table-free", "mremap-move"];
+const SIGNAL: [&str; 5] =
+    ["lazy-table-free", "mremap-move", "move-table", "mprotect-none", "protnone-reclaim"];
 
 /// Unlike random scenarios, litmus tests have threads that get in each other's way.
 #[test]
@@ -206,7 +240,7 @@ fn each_state_of_a_litmus_tests_run_is_explored() {
 
 /// The simulator's run is a way through the checker, each state of which an exploration reaches.
 fn assert_explored(what: &str, program: &Program, row_name: &str) {
-    let options = Options { max_states: 20_000, ..Options::default() };
+    let options = Options { max_states: 100_000, ..Options::default() };
     let way = compared(what, program, row_name).schedule;
     let (report, reached) = reaches(program, &row(row_name), &options, &way).unwrap();
     assert!(report.holds(), "{what}: {report}");

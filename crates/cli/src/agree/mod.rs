@@ -7,10 +7,12 @@
 
 mod real;
 mod scenarios;
+pub mod seeds;
 
 pub use real::open;
 pub use scenarios::{Scenario, named, random};
 
+use crate::runs::{Modelled, Runs};
 use crate::targets;
 use needless_model::kernels::KernelRow;
 use needless_model::program::Program;
@@ -40,6 +42,9 @@ pub trait RealTarget {
 
     /// Its release, as far as known before anything ran: `6.18.44-amd64`, or `6.12`.
     fn release(&self) -> String;
+
+    /// CPUs that a scenario can have.
+    fn cpus(&self) -> usize;
 
     /// Programs that it takes at a time without waste.
     fn batch(&self) -> usize;
@@ -79,6 +84,7 @@ pub enum Extent {
 pub fn judge(
     target: &mut dyn RealTarget,
     scenarios: &[Scenario],
+    runs: &mut Runs<'_>,
     done: &dyn Fn(),
 ) -> Result<TargetAgreement, Refusal> {
     let (row, own_row) = targets::row_of(Some(&target.release()));
@@ -89,7 +95,7 @@ pub fn judge(
         own_row,
         scenarios: Vec::with_capacity(scenarios.len()),
     };
-    let mut judge = Judge { target, kernel: None };
+    let mut judge = Judge { target, kernel: None, runs };
     for batch in scenarios.chunks(judge.target.batch().max(1)) {
         for scenario in judge.batch(batch)? {
             agreement.scenarios.push(scenario);
@@ -103,8 +109,10 @@ pub fn judge(
     Ok(agreement)
 }
 
-struct Judge<'t> {
+struct Judge<'t, 'r> {
     target: &'t mut dyn RealTarget,
+    /// Runs of the model.
+    runs: &'t mut Runs<'r>,
     /// What the first run tells about the kernel.
     kernel: Option<Kernel>,
 }
@@ -126,7 +134,7 @@ impl Kernel {
     }
 }
 
-impl Judge<'_> {
+impl Judge<'_, '_> {
     fn batch(&mut self, batch: &[Scenario]) -> Result<Vec<ScenarioAgreement>, Refusal> {
         let all: Vec<&Scenario> = batch.iter().collect();
         let standings = self.standings(&all)?;
@@ -151,12 +159,14 @@ impl Judge<'_> {
         let judged = scenarios.iter().zip(results).map(|(&scenario, result)| match result {
             Ok(run) => {
                 let kernel = self.kernel.get_or_insert_with(|| Kernel::of(&run));
-                Ok(standing(scenario, run, kernel))
+                Ok(standing(scenario, run, kernel, self.runs))
             }
             Err(refusal) => match refusal.extent {
                 Extent::EveryProgram => Err(refusal),
                 Extent::ThisRun => Ok(Standing::Undecided(refusal.reason)),
-                Extent::Operation => Ok(failed(scenario, refusal.reason, self.kernel.as_ref())),
+                Extent::Operation => {
+                    Ok(failed(scenario, refusal.reason, self.kernel.as_ref(), self.runs))
+                }
             },
         });
         judged.collect()
@@ -223,23 +233,31 @@ impl Judge<'_> {
 }
 
 /// The standing of a scenario that ran on a real kernel.
-fn standing(scenario: &Scenario, run: TargetRun, kernel: &Kernel) -> Standing {
-    match targets::model(&scenario.program, &kernel.row) {
-        Ok(model) => {
-            let ran = Ran::real(&scenario.program, run, &model, kernel.own_row);
+fn standing(scenario: &Scenario, run: TargetRun, kernel: &Kernel, runs: &mut Runs<'_>) -> Standing {
+    let Kernel { row, own_row, .. } = kernel;
+    match runs.reference(&scenario.program, row) {
+        Ok(Modelled { run: model, account }) => {
+            let mut ran = Ran::against(&scenario.program, run, &model, account, *own_row);
+            ran.forget_events();
             Standing::of(ran, &scenario.text)
         }
-        Err(failed) => one_sided(None, &kernel.row, Some(failed), scenario),
+        Err(error) if error.is_a_bound() => Standing::Undecided(error.to_string()),
+        Err(error) => one_sided(None, row, Some(error.to_string()), scenario),
     }
 }
 
 /// The standing of a scenario that failed on a real kernel.
-fn failed(scenario: &Scenario, reason: String, kernel: Option<&Kernel>) -> Standing {
-    let Some(kernel) = kernel else {
+fn failed(
+    scenario: &Scenario,
+    reason: String,
+    kernel: Option<&Kernel>,
+    runs: &mut Runs<'_>,
+) -> Standing {
+    let Some(Kernel { row, .. }) = kernel else {
         return Standing::Undecided(format!("before the kernel's row was known: {reason}"));
     };
-    match targets::model(&scenario.program, &kernel.row) {
-        Ok(_) => one_sided(Some(reason), &kernel.row, None, scenario),
+    match runs.kinds(&scenario.program, row) {
+        Ok(_) => one_sided(Some(reason), row, None, scenario),
         Err(_) => Standing::Undecided(format!("neither can run it: {reason}")),
     }
 }

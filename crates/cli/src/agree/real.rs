@@ -19,7 +19,9 @@ const BATCH: usize = 8;
 /// The real kernel that a target names; `None` if it names a model.
 pub fn open(spec: &Spec) -> Option<Result<Box<dyn RealTarget>, Refusal>> {
     Some(match spec {
-        Spec::Live => Live::open().map(|live| Box::new(live) as Box<dyn RealTarget>),
+        Spec::Live(cpus) => {
+            Live::open(spec.name(), cpus).map(|live| Box::new(live) as Box<dyn RealTarget>)
+        }
         Spec::Kernel(target) if target.arch() != Arch::X86_64 => Err(no_rows(target.arch())),
         Spec::Kernel(target) => Ok(Box::new(Booted { target: target.clone(), guests: None })),
         Spec::Model(_) => return None,
@@ -37,13 +39,19 @@ fn no_rows(arch: Arch) -> Refusal {
 
 /// The running kernel.
 struct Live {
+    name: String,
     batch: Option<Batch>,
 }
 
 impl Live {
-    fn open() -> Result<Live, Refusal> {
-        let options = LiveOptions { ring_pages: RING_PAGES, cycles: false, progress: None };
-        Ok(Live { batch: Some(Batch::new(options).map_err(live_refusal)?) })
+    fn open(name: String, cpus: &[u16]) -> Result<Live, Refusal> {
+        let options = LiveOptions {
+            ring_pages: RING_PAGES,
+            cycles: false,
+            cpus: cpus.to_vec(),
+            ..LiveOptions::default()
+        };
+        Ok(Live { name, batch: Some(Batch::new(options).map_err(live_refusal)?) })
     }
 }
 
@@ -53,11 +61,15 @@ impl RealTarget for Live {
     }
 
     fn name(&self) -> String {
-        "live".to_owned()
+        self.name.clone()
     }
 
     fn release(&self) -> String {
         needless_live::release()
+    }
+
+    fn cpus(&self) -> usize {
+        std::thread::available_parallelism().map_or(1, usize::from)
     }
 
     fn batch(&self) -> usize {
@@ -103,6 +115,10 @@ impl RealTarget for Booted {
 
     fn release(&self) -> String {
         self.target.kernel.clone()
+    }
+
+    fn cpus(&self) -> usize {
+        usize::from(self.target.options.cpus)
     }
 
     fn batch(&self) -> usize {

@@ -1,6 +1,7 @@
 //! The scenarios that are run: named ones, and drawn ones, which can be made smaller.
 
 use crate::failure::Failure;
+use crate::source;
 use crate::targets;
 use needless_model::program::Program;
 use needless_scenario::random::{self, Case};
@@ -22,13 +23,13 @@ pub struct Scenario {
 /// A built-in scenario or a file.
 pub fn named(name: &str, rounds: Option<u32>) -> Result<Scenario, Failure> {
     let program = targets::program(name, &[], rounds)?;
-    let text = needless_scenario::load(name)?.text;
+    let text = source::load(name)?.text;
     Ok(Scenario { name: name.to_owned(), text, program, case: None })
 }
 
-/// The scenario of `seed`, of operations that kernel `release` has.
-pub fn random(seed: u64, release: (u32, u32)) -> Result<Scenario, Failure> {
-    Ok(written(random::generate(seed, release))?)
+/// The scenario of `seed`, of operations that kernel `release` has, on a machine of `cpus`.
+pub fn random(seed: u64, release: (u32, u32), cpus: usize) -> Result<Scenario, Failure> {
+    Ok(written(random::generate(seed, release, cpus))?)
 }
 
 impl Scenario {

@@ -21,6 +21,10 @@ impl RealTarget for Pretender {
         self.release.to_owned()
     }
 
+    fn cpus(&self) -> usize {
+        3
+    }
+
     fn batch(&self) -> usize {
         5
     }
@@ -47,13 +51,22 @@ fn pretender(row: &str, release: &'static str) -> Pretender {
     Pretender { row: KernelRow::parse(row).unwrap(), release, spoilt: 0 }
 }
 
+/// What the model says against the pretender.
+fn judged(target: &mut Pretender, scenarios: &[Scenario]) -> TargetAgreement {
+    let progress = crate::output::Progress::new(0);
+    let memory = crate::memory::Memory::new(None);
+    let keep = crate::runs::Keep::default();
+    let mut runs = Runs { memory, progress: &progress, keep, events: None };
+    judge(target, scenarios, &mut runs, &|| {}).unwrap()
+}
+
 fn drawn(count: u64) -> Vec<Scenario> {
-    (0..count).map(|seed| random(seed, (6, 18)).unwrap()).collect()
+    (0..count).map(|seed| random(seed, (6, 18), 3).unwrap()).collect()
 }
 
 #[test]
 fn a_row_agrees_with_itself() {
-    let agreement = judge(&mut pretender("6.18", "6.18.1"), &drawn(12), &|| {}).unwrap();
+    let agreement = judged(&mut pretender("6.18", "6.18.1"), &drawn(12));
     assert_eq!((agreement.row.as_str(), agreement.own_row), ("model:6.18", true));
     assert_eq!(agreement.release.as_deref(), Some("6.18.1"));
     let exact = |s: &ScenarioAgreement| matches!(s.standing, Standing::Exact { .. });
@@ -63,7 +76,7 @@ fn a_row_agrees_with_itself() {
 #[test]
 fn a_wrong_rule_is_found_and_made_small() {
     let mut wrong = pretender("6.18,swapin-read=read-only", "6.18.1");
-    let agreement = judge(&mut wrong, &drawn(40), &|| {}).unwrap();
+    let agreement = judged(&mut wrong, &drawn(40));
     let mut found = agreement.scenarios.iter().filter_map(|scenario| match &scenario.standing {
         Standing::Differing(difference) => Some(difference),
         _ => None,
@@ -83,11 +96,11 @@ fn a_wrong_rule_is_found_and_made_small() {
 #[test]
 fn undecided_runs_are_repeated_and_counted() {
     let mut spoilt = Pretender { spoilt: 3, ..pretender("6.18", "6.18.1") };
-    let agreement = judge(&mut spoilt, &drawn(2), &|| {}).unwrap();
+    let agreement = judged(&mut spoilt, &drawn(2));
     let retries: Vec<u32> = agreement.scenarios.iter().map(|scenario| scenario.retries).collect();
     assert_eq!(retries, [2, 1]);
     let mut spoilt = Pretender { spoilt: 100, ..pretender("6.18", "6.18.1") };
-    let agreement = judge(&mut spoilt, &drawn(2), &|| {}).unwrap();
+    let agreement = judged(&mut spoilt, &drawn(2));
     let undecided = |s: &ScenarioAgreement| matches!(s.standing, Standing::Undecided(_));
     assert!(agreement.scenarios.iter().all(undecided));
 }

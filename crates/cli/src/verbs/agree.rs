@@ -1,13 +1,20 @@
 //! `agree`: is the model right about real kernels?
 
-use crate::agree::{self, RealTarget, Refusal, Scenario};
+use crate::agree::{self, RealTarget, Refusal, Scenario, seeds};
 use crate::args::{AgreeArgs, Format};
 use crate::failure::{DIFFERENCE, EXPECTED, Failure, INCONCLUSIVE};
-use crate::output::{Output, Progress, write_whole};
+use crate::files::{Readers, can_write, can_write_into, write_whole};
+use crate::memory::Memory;
+use crate::output::{Output, Progress, tell};
+use crate::runs::{Keep, Runs};
 use crate::targets::{self, Spec};
 use jiff::Timestamp;
 use needless_report::agree::{Minimal, Standing, TargetAgreement, Totals, document, json, text};
+use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 use std::path::Path;
+use std::sync::Mutex;
+use std::thread;
 
 /// `needless agree`
 pub fn agree(args: &AgreeArgs, output: &Output) -> Result<u8, Failure> {
@@ -16,21 +23,15 @@ pub fn agree(args: &AgreeArgs, output: &Output) -> Result<u8, Failure> {
     // Before anything is booted: what only the model runs is no difference.
     for name in &args.scenarios {
         let program = targets::program(name, &[], None)?;
-        specs.iter().try_for_each(|spec| spec.refuse_model_only(&program))?;
+        specs.iter().try_for_each(|spec| spec.refuse(&program))?;
     }
-    let mut agreements = Vec::new();
-    for name in &args.targets {
-        let mut target = open(name)?;
-        let outcome = on(&mut *target, args);
-        if let Some(left) = target.close() {
-            eprintln!("{name}: left behind: {left}");
-        }
-        agreements.push(outcome?);
-    }
-    if let Some(path) = &args.report {
-        let text = document(&agreements, Timestamp::now());
-        write_whole(path, |out| out.write_all(text.as_bytes()))?;
-    }
+    args.report.as_deref().map_or(Ok(()), can_write)?;
+    args.keep.as_deref().map_or(Ok(()), can_write_into)?;
+    let seeds = seeds_of(args)?;
+    let mut agreements = on_all(&specs, args, *seeds.start())?;
+    let keeps =
+        |directory: &Path| agreements.iter_mut().try_for_each(|found| keep(directory, found));
+    let kept = args.keep.as_deref().map_or(Ok(()), keeps);
     match args.format.format {
         Format::Json => output.json(&json(&agreements))?,
         Format::Text => {
@@ -39,6 +40,13 @@ pub fn agree(args: &AgreeArgs, output: &Output) -> Result<u8, Failure> {
             output.next(&format!("needless compare {named}"))?;
         }
     }
+    // What cannot be written, after all, is told when everything else has been.
+    if let Some(path) = &args.report {
+        let seeds = args.seeds.is_some().then_some(seeds);
+        let text = document(&agreements, seeds, Timestamp::now());
+        write_whole(path, Readers::Usual, |out| out.write_all(text.as_bytes()))?;
+    }
+    kept?;
     let totals = Totals::of(agreements.iter().flat_map(|agreement| &agreement.scenarios));
     Ok(match totals.differing {
         0 if totals.is_decided() => EXPECTED,
@@ -47,8 +55,55 @@ pub fn agree(args: &AgreeArgs, output: &Output) -> Result<u8, Failure> {
     })
 }
 
-fn open(name: &str) -> Result<Box<dyn RealTarget>, Failure> {
-    match agree::open(&Spec::parse(name)?) {
+/// The seeds of the random scenarios: as asked for, or those that come next in the file.
+fn seeds_of(args: &AgreeArgs) -> Result<RangeInclusive<u64>, Failure> {
+    let most = u64::from(args.random.max(args.random_live).unwrap_or(0));
+    let Some(path) = &args.seeds else {
+        return Ok(args.seed..=args.seed.saturating_add(most.saturating_sub(1)));
+    };
+    if most == 0 {
+        return Err(Failure::Usage {
+            message: "--seeds is for random scenarios, and none were asked for".into(),
+            help: "add --random N".into(),
+        });
+    }
+    let note = format!("{}\t{}", Timestamp::now().strftime("%F"), args.targets.join(" "));
+    let taken = seeds::take(path, most, &note);
+    let taken = taken.map_err(|source| Failure::File { path: path.clone(), source })?;
+    tell(&format!("seeds {} to {}, noted in {}", taken.start(), taken.end(), path.display()));
+    Ok(taken)
+}
+
+/// Every target: the running kernel alone, then the booted ones, several at a time.
+fn on_all(specs: &[Spec], args: &AgreeArgs, seed: u64) -> Result<Vec<TargetAgreement>, Failure> {
+    let is_live = |at: &usize| matches!(specs[*at], Spec::Live(_));
+    let (live, booted): (VecDeque<usize>, VecDeque<usize>) = (0..specs.len()).partition(is_live);
+    let done = Mutex::new(Vec::with_capacity(specs.len()));
+    for (waiting, jobs) in [(live, 1), (booted, usize::from(args.jobs))] {
+        let jobs = jobs.min(waiting.len());
+        let waiting = Mutex::new(waiting);
+        let next = || waiting.lock().ok()?.pop_front();
+        let work = || {
+            while let Some(at) = next() {
+                let outcome = on(&args.targets[at], &specs[at], args, seed);
+                if let Ok(mut done) = done.lock() {
+                    done.push((at, outcome));
+                }
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 0..jobs {
+                scope.spawn(work);
+            }
+        });
+    }
+    let mut done = done.into_inner().unwrap_or_default();
+    done.sort_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, outcome)| outcome).collect()
+}
+
+fn open(name: &str, spec: &Spec) -> Result<Box<dyn RealTarget>, Failure> {
+    match agree::open(spec) {
         Some(target) => target.map_err(|refusal| failure(refusal, name)),
         None => Err(Failure::Usage {
             message: format!("`{name}` is no real kernel"),
@@ -64,25 +119,46 @@ fn failure(refusal: Refusal, target: &str) -> Failure {
 }
 
 /// All scenarios on one real kernel.
-fn on(target: &mut dyn RealTarget, args: &AgreeArgs) -> Result<TargetAgreement, Failure> {
-    let scenarios = scenarios(target, args)?;
+fn on(name: &str, spec: &Spec, args: &AgreeArgs, seed: u64) -> Result<TargetAgreement, Failure> {
+    let mut target = open(name, spec)?;
+    let outcome = judged(&mut *target, args, seed);
+    if let Some(left) = target.close() {
+        tell(&format!("{name}: left behind: {left}"));
+    }
+    outcome
+}
+
+fn judged(
+    target: &mut dyn RealTarget,
+    args: &AgreeArgs,
+    seed: u64,
+) -> Result<TargetAgreement, Failure> {
+    let scenarios = scenarios(target, args, seed)?;
     let progress = Progress::new(scenarios.len());
     progress.now(&target.name());
-    let judged = agree::judge(target, &scenarios, &|| progress.done());
-    let mut agreement = judged.map_err(|refusal| failure(refusal, &target.name()))?;
+    let mut runs = Runs {
+        memory: Memory::new(args.memory.max_memory),
+        progress: &progress,
+        keep: Keep::default(),
+        events: None,
+    };
+    let judged = agree::judge(target, &scenarios, &mut runs, &|| progress.done());
+    let agreement = judged.map_err(|refusal| failure(refusal, &target.name()))?;
     drop(progress);
     if args.targets.len() > 1 {
         let Totals { run, differing, undecided, .. } = Totals::of(&agreement.scenarios);
-        eprintln!("{}: {run} run, {differing} differing, {undecided} undecided", target.name());
-    }
-    if let Some(directory) = &args.keep {
-        keep(directory, &mut agreement)?;
+        let name = target.name();
+        tell(&format!("{name}: {run} run, {differing} differing, {undecided} undecided"));
     }
     Ok(agreement)
 }
 
 /// The scenarios asked for; without any every built-in one.
-fn scenarios(target: &dyn RealTarget, args: &AgreeArgs) -> Result<Vec<Scenario>, Failure> {
+fn scenarios(
+    target: &dyn RealTarget,
+    args: &AgreeArgs,
+    seed: u64,
+) -> Result<Vec<Scenario>, Failure> {
     let live = args.random_live.filter(|_| target.is_live());
     let count = u64::from(live.or(args.random).unwrap_or(0));
     let mut names = args.scenarios.clone();
@@ -91,8 +167,8 @@ fn scenarios(target: &dyn RealTarget, args: &AgreeArgs) -> Result<Vec<Scenario>,
     }
     let named = names.iter().map(|name| agree::named(name, args.rounds));
     let (row, _) = targets::row_of(Some(&target.release()));
-    let drawn = (0..count).map(|n| agree::random(args.seed.wrapping_add(n), row.release));
-    named.chain(drawn).collect()
+    let drawn = |n| agree::random(seed.wrapping_add(n), row.release, target.cpus());
+    named.chain((0..count).map(drawn)).collect()
 }
 
 /// Writes the smallest scenario of every difference into `directory`.
@@ -106,7 +182,7 @@ fn keep(directory: &Path, agreement: &mut TargetAgreement) -> Result<(), Failure
         let found = format!("// {}, on {} ({release})\n", scenario.name, agreement.target);
         let text = found + text;
         let path = directory.join(format!("{}.kdl", scenario.name));
-        write_whole(&path, |out| out.write_all(text.as_bytes()))?;
+        write_whole(&path, Readers::Usual, |out| out.write_all(text.as_bytes()))?;
         if let Some(Minimal { file, .. }) = &mut difference.minimal {
             *file = Some(path.display().to_string());
         }

@@ -3,15 +3,17 @@
 use crate::args::{CheckArgs, Format};
 use crate::failure::{DIFFERENCE, EXPECTED, Failure, INCONCLUSIVE};
 use crate::output::{Output, Progress};
+use crate::source::load;
 use crate::targets::Spec;
 use needless_check::litmus::{Test, Verdict, run_all};
 use needless_check::{CheckError, Options, Report, Schedule, check as explore, replay};
 use needless_model::kernels::KernelRow;
 use needless_model::program::Program;
 use needless_report::check::{
-    Checked, Replayed, checked_json, replayed_json, replayed_text, table, verdicts_json,
+    Checked, Replayed, checked_json, replayed_json, replayed_text, report_text, table,
+    verdicts_json,
 };
-use needless_scenario::{Litmus, Settings, builtin, litmus, load};
+use needless_scenario::{Litmus, Settings, builtin, litmus, rehearsed};
 use std::num::NonZero;
 use std::thread::available_parallelism;
 
@@ -72,7 +74,7 @@ fn compile(name: &str, args: &CheckArgs) -> Result<(Program, Option<Litmus>), Fa
         }
         settings.0.insert("cpus".to_owned(), cpus.to_string());
     }
-    Ok(litmus(&source, &settings)?)
+    Ok(rehearsed(&source, &settings, None)?)
 }
 
 fn options(args: &CheckArgs) -> Options<'static> {
@@ -106,7 +108,7 @@ fn rows_of(
         let report = with_progress(args, |options| explore(program, row, options))
             .map_err(|error| failure(&program.name, &error))?;
         if args.format.format == Format::Text {
-            output.result(&format!("{} on {name}: {report}", program.name))?;
+            output.result(&report_text(&program.name, name, &report, output.style))?;
         }
         checked.push(Checked {
             scenario: program.name.clone(),
@@ -174,7 +176,7 @@ fn follow(
     };
     match args.format.format {
         Format::Json => output.json(&replayed_json(&replayed))?,
-        Format::Text => output.result(&replayed_text(&replayed))?,
+        Format::Text => output.result(&replayed_text(&replayed, output.style))?,
     }
     Ok(if violated { DIFFERENCE } else { EXPECTED })
 }

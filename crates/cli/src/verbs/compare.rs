@@ -1,35 +1,42 @@
 //! `run` and `compare`: a run is a comparison with one target.
 
 use super::program;
-use crate::args::{CompareArgs, Format, RunArgs};
+use crate::args::{CompareArgs, Format, MemoryArgs, RunArgs};
 use crate::failure::{DIFFERENCE, EXPECTED, Failure};
-use crate::output::{Output, Progress, write_whole};
+use crate::files::can_write;
+use crate::memory::Memory;
+use crate::output::{Output, Progress};
+use crate::runs::{Keep, Runs};
+use crate::spool::Spool;
 use crate::targets::{self, Spec};
 use needless_model::program::Program;
-use needless_model::run::TargetRun;
-use needless_report::compare::{Comparison, Target};
-use needless_report::{json, jsonl, notes};
-use std::path::Path;
+use needless_report::compare::{Comparison, Outcome, Ran, Target};
+use needless_report::{json, notes};
+use std::path::PathBuf;
 
 /// `needless run`
 pub fn run(args: &RunArgs, output: &Output) -> Result<u8, Failure> {
     let spec = Spec::parse(&args.target)?;
     let program = program(&args.choice)?;
-    spec.refuse_model_only(&program)?;
-    let (comparison, status) = compared(program, std::slice::from_ref(&spec))?;
+    spec.refuse(&program)?;
+    args.events.as_deref().map_or(Ok(()), can_write)?;
+    let with = With { format: args.format.format, events: &args.events, memory: args.memory };
+    let (comparison, spool, status) = compared(program, std::slice::from_ref(&spec), &with)?;
+    if let ([Target { name, outcome: Outcome::Unavailable { reason, help }, .. }], Format::Text) =
+        (comparison.targets.as_slice(), args.format.format)
+    {
+        let (target, reason, help) = (name.clone(), reason.clone(), help.clone());
+        return Err(Failure::Target { target, reason, help, status });
+    }
     match args.format.format {
         Format::Json => output.json(&json::comparison(&comparison))?,
         Format::Text => {
             output.result(&needless_report::run::text(&comparison, output.style))?;
-            if comparison.targets.iter().any(|target| target.ran().is_some()) {
-                output.next(&format!(
-                    "needless explain {} -t {}",
-                    args.choice.scenario, args.target
-                ))?;
-            }
+            output
+                .next(&format!("needless explain {} -t {}", args.choice.scenario, args.target))?;
         }
     }
-    write_events(args.events.as_deref(), &comparison)?;
+    write_events(spool, &comparison)?;
     Ok(status)
 }
 
@@ -48,15 +55,17 @@ pub fn compare(args: &CompareArgs, output: &Output) -> Result<u8, Failure> {
     }
     let program = program(&args.choice)?;
     if args.targets.is_empty() {
-        specs.retain(|spec| spec.refuse_model_only(&program).is_ok());
+        specs.retain(|spec| spec.refuse(&program).is_ok());
     }
-    specs.iter().try_for_each(|spec| spec.refuse_model_only(&program))?;
-    let (comparison, status) = compared(program, &specs)?;
+    specs.iter().try_for_each(|spec| spec.refuse(&program))?;
+    args.events.as_deref().map_or(Ok(()), can_write)?;
+    let with = With { format: args.format.format, events: &args.events, memory: args.memory };
+    let (comparison, spool, status) = compared(program, &specs, &with)?;
     match args.format.format {
         Format::Json => output.json(&json::comparison(&comparison))?,
         Format::Text => {
             output.result(&notes::text(&comparison, output.style))?;
-            let target = specs.iter().find(|spec| !spec.is_real()).unwrap_or(&Spec::Live);
+            let target = specs.iter().find(|spec| !spec.is_real()).unwrap_or(&specs[0]);
             output.next(&format!(
                 "needless explain {} -t {}",
                 args.choice.scenario,
@@ -64,7 +73,7 @@ pub fn compare(args: &CompareArgs, output: &Output) -> Result<u8, Failure> {
             ))?;
         }
     }
-    write_events(args.events.as_deref(), &comparison)?;
+    write_events(spool, &comparison)?;
     let met = comparison.targets.iter().filter_map(Target::ran).filter(|r| r.reference.is_some());
     if status == EXPECTED && args.expect && !met.clone().all(|ran| ran.exact() == Some(true)) {
         return Ok(DIFFERENCE);
@@ -72,27 +81,45 @@ pub fn compare(args: &CompareArgs, output: &Output) -> Result<u8, Failure> {
     Ok(status)
 }
 
+/// How runs are made.
+struct With<'a> {
+    format: Format,
+    events: &'a Option<PathBuf>,
+    memory: MemoryArgs,
+}
+
 /// Runs the program on every target; the status is that of the first that could not run.
-fn compared(program: Program, specs: &[Spec]) -> Result<(Comparison, u8), Failure> {
+fn compared(
+    program: Program,
+    specs: &[Spec],
+    with: &With<'_>,
+) -> Result<(Comparison, Option<Spool>, u8), Failure> {
     let progress = Progress::new(specs.len());
+    let figures = if with.format == Format::Json { specs.len() as u64 } else { 0 };
+    let mut runs = Runs {
+        memory: Memory::new(with.memory.max_memory),
+        progress: &progress,
+        keep: Keep { figures, round: None },
+        events: with.events.as_deref().map(Spool::new).transpose()?,
+    };
     let mut status = EXPECTED;
     let mut results = Vec::new();
     for spec in specs {
         progress.now(&spec.name());
-        let (target, own) = spec.target(&program);
+        let (target, own) = spec.target(&program, &mut runs)?;
         if status == EXPECTED {
             status = own;
         }
         results.push(target);
         progress.done();
     }
-    let steps = targets::steps(&program, specs, &results);
-    Ok((Comparison { program, targets: results, steps }, status))
+    let steps = targets::steps(&program, specs, &results, &mut runs);
+    let spool = runs.events;
+    Ok((Comparison { program, targets: results, steps }, spool, status))
 }
 
-fn write_events(path: Option<&Path>, comparison: &Comparison) -> Result<(), Failure> {
-    let Some(path) = path else { return Ok(()) };
-    let runs: Vec<&TargetRun> =
-        comparison.targets.iter().filter_map(Target::ran).map(|ran| &ran.run).collect();
-    write_whole(path, |mut out| jsonl::write(&mut out, &comparison.program.name, &runs))
+fn write_events(spool: Option<Spool>, comparison: &Comparison) -> Result<(), Failure> {
+    let Some(spool) = spool else { return Ok(()) };
+    let ran: Vec<&Ran> = comparison.targets.iter().filter_map(Target::ran).collect();
+    spool.finish(&comparison.program.name, &ran)
 }

@@ -1,20 +1,60 @@
 //! `doctor`: what this machine can show, and what would help.
 
-use crate::args::Format;
-use crate::failure::{EXPECTED, Failure};
+use crate::args::{DoctorArgs, Format};
+use crate::failure::{EXPECTED, Failure, NOT_PERMITTED, OTHER};
 use crate::output::Output;
 use crate::targets;
-use needless_report::doctor::{json, text};
+use needless_live::{Undone, leftovers};
+use needless_report::SCHEMA_VERSION;
+use needless_report::doctor::{json as document, text};
+use serde_json::json;
 
 /// `needless doctor`
-pub fn doctor(format: Format, output: &Output) -> Result<u8, Failure> {
+pub fn doctor(args: &DoctorArgs, output: &Output) -> Result<u8, Failure> {
+    if args.clean {
+        return clean(args.format.format, output);
+    }
     let (checks, environment) = (targets::checks(), targets::environment());
-    match format {
-        Format::Json => output.json(&json(&checks, &environment))?,
+    match args.format.format {
+        Format::Json => output.json(&document(&checks, &environment))?,
         Format::Text => {
             output.result(&text(&checks, &environment, output.style))?;
             output.next("needless compare cow-reuse")?;
         }
     }
     Ok(EXPECTED)
+}
+
+/// `needless doctor --clean`
+fn clean(format: Format, output: &Output) -> Result<u8, Failure> {
+    let Undone { done, failed } = leftovers::clean();
+    let lines = match format {
+        Format::Json => {
+            let failed: Vec<String> =
+                failed.iter().map(|(what, error)| format!("{what}: {error}")).collect();
+            let undone =
+                json!({ "schema_version": SCHEMA_VERSION, "undone": done, "failed": failed });
+            return output.json(&undone).map(|()| status(failed.is_empty()));
+        }
+        Format::Text if done.is_empty() && failed.is_empty() => {
+            "nothing was left behind\n".to_owned()
+        }
+        Format::Text => done.iter().map(|what| format!("undone: {what}\n")).collect(),
+    };
+    output.result(&lines)?;
+    let Some((what, error)) = failed.into_iter().next() else { return Ok(EXPECTED) };
+    let refused = error.kind() == std::io::ErrorKind::PermissionDenied;
+    Err(Failure::Target {
+        target: "live".to_owned(),
+        reason: format!("still there: {what}: {error}"),
+        help: Some(match refused {
+            true => "run it as root".to_owned(),
+            false => "try again when nothing uses it any more".to_owned(),
+        }),
+        status: if refused { NOT_PERMITTED } else { OTHER },
+    })
+}
+
+fn status(clean: bool) -> u8 {
+    if clean { EXPECTED } else { OTHER }
 }

@@ -3,7 +3,9 @@
 use super::program;
 use crate::args::{ExplainArgs, Format};
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::memory::Memory;
+use crate::output::{Output, Progress};
+use crate::runs::{Keep, Runs};
 use crate::targets::Spec;
 use needless_report::compare::Outcome;
 use needless_report::explain::{Explanation, json, text};
@@ -12,19 +14,27 @@ use needless_report::explain::{Explanation, json, text};
 pub fn explain(args: &ExplainArgs, output: &Output) -> Result<u8, Failure> {
     let spec = Spec::parse(&args.target)?;
     let program = program(&args.choice)?;
-    spec.refuse_model_only(&program)?;
-    let (target, status) = spec.target(&program);
+    spec.refuse(&program)?;
+    let progress = Progress::spinner();
+    let mut runs = Runs {
+        memory: Memory::new(args.memory.max_memory),
+        progress: &progress,
+        keep: Keep { figures: 0, round: Some(args.round) },
+        events: None,
+    };
+    let (target, status) = spec.target(&program, &mut runs)?;
+    drop(progress);
     let ran = match target.outcome {
         Outcome::Ran(ran) => ran,
         Outcome::Unavailable { reason, help } => {
             return Err(Failure::Target { target: args.target.clone(), reason, help, status });
         }
     };
-    let at = ran.run.rounds.iter().position(|round| round.index == args.round);
+    let at = ran.account.rounds.iter().position(|round| round.index == args.round);
     let at = at.ok_or_else(|| Failure::NoSuchRound {
         round: args.round,
         target: args.target.clone(),
-        rounds: ran.run.rounds.len(),
+        rounds: ran.account.total,
     })?;
     let explanation = Explanation { program: &program, ran: &ran, at };
     match args.format.format {

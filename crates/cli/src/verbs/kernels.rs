@@ -57,7 +57,10 @@ fn text(listing: &Listing, output: &Output) -> String {
                 text.push('\n');
             }
         }
-        Err(error) => text += &format!("  {}: {error}\n", output.style.warn("not known")),
+        Err(error) => {
+            let line = format!("  {}: {error}", output.style.warn("not known"));
+            text += &(output.style.wrap(&line, 4) + "\n");
+        }
     }
     text
 }
@@ -65,7 +68,12 @@ fn text(listing: &Listing, output: &Output) -> String {
 fn cached_line(kernel: &Kernel, output: &Output) -> String {
     let manifest = &kernel.manifest;
     let packages = output.style.dim(manifest.packages_text());
-    format!("  {:10} {}  {packages}\n", manifest.name, manifest.release)
+    let unchecked = match kernel.is_checkable() {
+        true => String::new(),
+        false => output.style.warn("; not checked for damage: fetch it again"),
+    };
+    let line = format!("  {:10} {}  {packages}{unchecked}", manifest.name, manifest.release);
+    output.style.wrap(&line, 13) + "\n"
 }
 
 fn document(listing: &Listing) -> Value {

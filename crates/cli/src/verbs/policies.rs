@@ -29,10 +29,11 @@ pub fn remark(row: &KernelRow) -> Option<String> {
 
 fn text(rows: &[KernelRow], output: &Output) -> String {
     let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
-    let mut text = format!("{} {}\n", output.style.bold("kernel rows"), names.join(" "));
+    let rows_line = format!("{} {}", output.style.bold("kernel rows"), names.join(" "));
+    let mut text = output.style.wrap(&rows_line, 12) + "\n";
     for (at, policy) in POLICIES.iter().enumerate() {
         let name = output.style.bold(policy.name);
-        text += &format!("\n{name}  {}\n", policy.summary);
+        text += &format!("\n{}\n", output.style.wrap(&format!("{name}  {}", policy.summary), 4));
         for (word, meaning) in policy.values {
             let has = |row: &&KernelRow| row.policies.words().get(at) == Some(word);
             let kernels: Vec<&str> = rows.iter().filter(has).map(|row| row.name.as_str()).collect();

@@ -3,12 +3,14 @@
 use crate::agree;
 use crate::args::{Format, FormatArgs, ScenarioVerb};
 use crate::failure::{EXPECTED, Failure};
-use crate::output::{Output, write_whole};
+use crate::files::{Readers, write_whole};
+use crate::output::{Output, tell};
+use crate::source::{STANDARD_INPUT, load};
 use crate::targets;
 use needless_model::program::Program;
 use needless_report::SCHEMA_VERSION;
 use needless_report::style::count;
-use needless_scenario::{builtin, load};
+use needless_scenario::builtin;
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -17,8 +19,8 @@ pub fn scenario(verb: &ScenarioVerb, output: &Output) -> Result<u8, Failure> {
     match verb {
         ScenarioVerb::List(FormatArgs { format }) => list(*format, output)?,
         ScenarioVerb::Show { scenario } => output.result(&load(scenario)?.text)?,
-        ScenarioVerb::Random { seed, kernel } => {
-            output.result(&agree::random(*seed, *kernel)?.text)?;
+        ScenarioVerb::Random { seed, kernel, cpus } => {
+            output.result(&agree::random(*seed, *kernel, usize::from(*cpus))?.text)?;
         }
         ScenarioVerb::Check { scenarios, settings } => {
             for name in scenarios {
@@ -85,6 +87,12 @@ fn format(name: &str, write: bool, output: &Output) -> Result<(), Failure> {
     if !write {
         return output.result(&formatted);
     }
+    if name == STANDARD_INPUT {
+        return Err(Failure::Usage {
+            message: "standard input is no file that `--write` could change".to_owned(),
+            help: "leave out --write: the result is printed".to_owned(),
+        });
+    }
     if builtin::find(name).is_some() {
         return Err(Failure::Usage {
             message: format!("`{name}` is built in: there is no file to write"),
@@ -92,8 +100,8 @@ fn format(name: &str, write: bool, output: &Output) -> Result<(), Failure> {
         });
     }
     if formatted != source.text {
-        write_whole(Path::new(name), |out| out.write_all(formatted.as_bytes()))?;
-        eprintln!("{name}: formatted");
+        write_whole(Path::new(name), Readers::Usual, |out| out.write_all(formatted.as_bytes()))?;
+        tell(&format!("{name}: formatted"));
     }
     Ok(())
 }

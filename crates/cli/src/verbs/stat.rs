@@ -2,11 +2,13 @@
 
 use crate::args::{Format, StatArgs};
 use crate::failure::{EVENTS_LOST, EXPECTED, Failure, NOT_PERMITTED, OTHER};
-use crate::output::{Output, Progress, can_write, write_whole};
+use crate::files::{Readers, can_write, write_whole};
+use crate::output::{Output, Progress};
 use crate::targets;
+use needless_live::limits;
 use needless_report::stat::{Stat, json, text};
 use needless_watch::signals::Signals;
-use needless_watch::{Observation, Options, Target, WatchError, child, watch};
+use needless_watch::{Missing, Observation, Options, Target, WatchError, child, watch};
 use std::process::Command;
 
 /// `needless stat`
@@ -16,6 +18,11 @@ pub fn stat(args: &StatArgs, output: &Output) -> Result<u8, Failure> {
         (None, true) => Target::All,
         (None, false) => Target::Command,
     };
+    if !limits::has_proc() {
+        let (reason, help) = limits::NO_PROC;
+        let (target, reason, help) = ("stat".to_owned(), reason.to_owned(), Some(help.to_owned()));
+        return Err(Failure::Target { target, reason, help, status: OTHER });
+    }
     let options = Options { target, ring_bytes: (args.buffer as usize) << 20 };
     if let Some(path) = &args.output {
         can_write(path)?;
@@ -63,10 +70,12 @@ fn report(args: &StatArgs, runs: &[Observation], output: &Output) -> Result<(), 
     let document = match args.format {
         Format::Json => format!("{:#}\n", json(&stat)),
         Format::Text if args.output.is_some() => text(&stat, needless_report::Style::PLAIN),
-        Format::Text => text(&stat, output.style),
+        Format::Text if args.command.is_empty() => text(&stat, output.style),
+        Format::Text => text(&stat, output.style_beside()),
     };
+    let readers = if stat.holds_addresses() { Readers::Owner } else { Readers::Usual };
     match &args.output {
-        Some(path) => write_whole(path, |out| out.write_all(document.as_bytes())),
+        Some(path) => write_whole(path, readers, |out| out.write_all(document.as_bytes())),
         None if args.command.is_empty() => output.result(&document),
         None => output.beside(&document),
     }
@@ -81,7 +90,8 @@ fn status(args: &StatArgs, runs: &[Observation]) -> u8 {
     let lost =
         |run: &Observation| run.events.as_ref().is_some_and(|events| events.watching.lost > 0);
     let refused = |run: &Observation| {
-        run.events.is_none() && run.missing.iter().any(|missing| missing.remedy.is_some())
+        let helps = |missing: &Missing| missing.what == "events" && missing.remedy.is_some();
+        run.events.is_none() && run.missing.iter().any(helps)
     };
     if runs.iter().any(refused) {
         NOT_PERMITTED
@@ -100,7 +110,7 @@ fn failure(error: WatchError) -> Failure {
     let (status, help) = match &error {
         WatchError::NotExecuted { error, .. } => (child::not_executed(error), None),
         WatchError::NoProcess { .. } => (crate::failure::USAGE, Some("`ps -e` lists processes")),
-        WatchError::Io(_) => (OTHER, None),
+        WatchError::Io(error) => (OTHER, limits::remedy_of(error)),
     };
     let help = help.map(str::to_owned);
     Failure::Target { target: "stat".to_owned(), reason: error.to_string(), help, status }

@@ -4,11 +4,13 @@ use crate::addr::{Pfn, Vpn};
 use crate::env::Env;
 use crate::event::{EventKind, FaultClass};
 use crate::kernel::fault::{Fault, OutOfMemory, Served};
-use crate::kernel::lru::folio_add_lru;
+use crate::kernel::lru::folio_add_new;
+use crate::kernel::refault::lock_and_map;
+use crate::kernel::table::pte_unmap_unlock;
 use crate::machine::frames::{FrameFlags, ZERO_PAGE};
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::AnonExclusive;
+use crate::policy::{AnonExclusive, Mutant};
 use crate::program::Prot;
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
@@ -21,7 +23,7 @@ pub fn do_anonymous_page(
     fault: Fault,
     vma: &Vma,
 ) -> Result<Served, OutOfMemory> {
-    let (page, lock) = (fault.page, env.table_lock(fault.page));
+    let page = fault.page;
     // 1. The page table, and what the first page of a mapping's own is found by.
     env.step(Site::DoAnonymousPage, |w, at| {
         let mm = &mut w.mms[at.mm.index()];
@@ -33,35 +35,54 @@ pub fn do_anonymous_page(
 
     // 2. A read: the zero page.
     if !fault.write {
-        env.lock(lock);
-        let mapped = env.step(Site::DoAnonymousPage, |w, at| {
-            let free = w.pte(at.mm, page).is_none();
+        let zero_page = |_: &World<_>| false;
+        let mapped = lock_and_map(env, Site::DoAnonymousPage, page, zero_page, |w, at| {
+            let free = may_map(w, at, page);
             if free {
                 w.set_pte(at, page, zero_page_pte());
             }
             free
         });
-        env.unlock(lock);
-        return Ok(if mapped { Served::needed(FaultClass::ZeroPage) } else { Served::spurious() });
+        if mapped.is_some() {
+            pte_unmap_unlock(env, page);
+        }
+        return Ok(match mapped {
+            Some(true) => Served::needed(FaultClass::ZeroPage),
+            _ => Served::spurious(),
+        });
     }
 
-    // 3. A write: a zeroed frame, unless somebody was faster.
+    // 3. A write: a zeroed frame, unless somebody was faster or the table is gone.
     let frame =
         env.step(Site::DoAnonymousPage, |w, at| allocate_zeroed(w, at, page)).ok_or(OutOfMemory)?;
     let writable = vma.prot == Prot::ReadWrite;
-    env.lock(lock);
-    let mapped = env.step(Site::DoAnonymousPage, |w, at| {
-        let free = w.pte(at.mm, page).is_none();
-        if free {
-            map_new_page(w, at, page, frame);
-            w.set_pte(at, page, Pte::Present(new_pte(w, frame, writable, true)));
-        } else {
-            w.put_frame(at, frame);
-        }
-        free
-    });
-    env.unlock(lock);
-    Ok(if mapped { Served::needed(FaultClass::FirstTouch) } else { Served::spurious() })
+    let mapped = lock_and_map(
+        env,
+        Site::DoAnonymousPage,
+        page,
+        |_| writable,
+        |w, at| {
+            let free = may_map(w, at, page);
+            if free {
+                map_new_page(w, at, page, frame);
+                w.set_pte(at, page, Pte::Present(new_pte(w, frame, writable, true)));
+            }
+            free
+        },
+    );
+    if mapped.is_some() {
+        pte_unmap_unlock(env, page);
+    }
+    if mapped == Some(true) {
+        return Ok(Served::needed(FaultClass::FirstTouch));
+    }
+    env.step(Site::FolioPut, |w, at| w.put_frame(at, frame));
+    Ok(Served::spurious())
+}
+
+/// Whether nobody was faster.
+fn may_map<M: Mode>(w: &World<M>, at: At, page: Vpn) -> bool {
+    w.policies.mutant == Mutant::TouchUnchecked || w.pte(at.mm, page).is_none()
 }
 
 /// A frame of zeros.
@@ -79,7 +100,7 @@ pub fn map_new_page<M: Mode>(w: &mut World<M>, at: At, page: Vpn, frame: Pfn) {
         (f.maps, f.mm, f.page) = (1, at.mm, page);
         f.flags.set(FrameFlags::EXCLUSIVE, exclusive);
     });
-    folio_add_lru(w, at.site(Site::FolioAddLru), frame);
+    folio_add_new(w, at.site(Site::FolioAddLru), frame);
 }
 
 /// The PTE of a private page: x86 sets the accessed bit at once, since its protections contain it.

@@ -11,7 +11,9 @@ use crate::kernel::anon::{allocate_zeroed, map_new_page, new_pte};
 use crate::kernel::fault::{Fault, OutOfMemory, Served};
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
 use crate::kernel::lru::lru_add_drain;
+use crate::kernel::refault::flush_before_reuse;
 use crate::kernel::swapin::leave_swap_cache;
+use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::machine::frames::{Frame, FrameFlags};
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{AnonExclusive, Mutant, Reuse};
@@ -47,26 +49,31 @@ pub fn do_wp_page(
     if old.special() {
         return wp_page_copy(env, fault, old, Served::needed(FaultClass::ZeroUpgrade));
     }
-    let lock = env.table_lock(fault.page);
-    env.lock(lock);
-    let (mut decision, verdict) = env.step(Site::DoWpPage, |w, at| {
+    let looked = pte_offset_map_lock(env, Site::DoWpPage, fault.page, |w, at| {
         if w.pte(at.mm, fault.page) != Pte::Present(old) {
             return (Decision::Raced, Served::spurious().verdict);
         }
         (decide(w, old.pfn, false), judge_fault(w, old.pfn))
     });
+    let Some((mut decision, verdict)) = looked else { return Ok(Served::spurious()) };
     if decision == Decision::DrainFirst {
         lru_add_drain(env);
         decision = env.step(Site::DoWpPage, |w, _| decide(w, old.pfn, true));
     }
     // The folio lock is only tried: whoever holds it may be looking at the counts.
     if decision == Decision::Reuse && env.try_lock(Lock::Folio(old.pfn)) {
+        flush_before_reuse(env);
         env.step(Site::WpPageReuse, |w, at| wp_page_reuse(w, at, fault, old));
         env.unlock(Lock::Folio(old.pfn));
     } else if decision == Decision::Reuse {
         decision = Decision::Copy;
     }
-    env.unlock(lock);
+    let copies = matches!(decision, Decision::Copy | Decision::DrainFirst);
+    // Once the lock is given back, only a reference keeps the old page.
+    if copies && env.policies().mutant != Mutant::CopyUnreferenced {
+        env.step(Site::DoWpPage, |w, _| w.get_frame(old.pfn));
+    }
+    pte_unmap_unlock(env, fault.page);
     match decision {
         Decision::Raced => Ok(Served::spurious()),
         Decision::Reuse => Ok(Served { class: FaultClass::Reuse, major: false, verdict }),
@@ -128,7 +135,8 @@ fn wp_page_reuse<M: Mode>(w: &mut World<M>, at: At, fault: Fault, old: PresentPt
     w.set_pte(at, fault.page, Pte::Present(pte));
 }
 
-/// Copies the page (or takes a zeroed frame in place of the zero page).
+/// Copies the page, to which the caller has a reference that this drops (or takes a zeroed frame in place
+/// of the zero page).
 ///
 /// Source: mm/memory.c:wp_page_copy (5.10 to 7.3).
 fn wp_page_copy(
@@ -137,28 +145,31 @@ fn wp_page_copy(
     old: PresentPte,
     served: Served,
 ) -> Result<Served, OutOfMemory> {
-    let (page, lock) = (fault.page, env.table_lock(fault.page));
-    // 1. The new page, outside the page-table lock; a reference keeps the old one.
+    let page = fault.page;
+    // 1. The new page, outside the page-table lock.
     let (new, copy) = env
         .step(Site::WpPageCopy, |w, at| {
             if old.special() {
                 w.mms[at.mm.index()].prepare_anon_vma(page);
                 return allocate_zeroed(w, at, page).map(|new| (new, None));
             }
-            w.get_frame(old.pfn);
+            if w.policies.mutant == Mutant::CopyUnreferenced {
+                w.get_frame(old.pfn);
+            }
             copy_page(w, at, fault, old.pfn).map(|(new, seq)| (new, Some(seq)))
         })
         .ok_or(OutOfMemory)?;
 
     // 2. Under the lock: take the old translation away everywhere, then show the new one.
-    env.lock(lock);
-    let current = env.step(Site::PtepClearFlush, |w, at| {
-        let current = w.pte(at.mm, page) == Pte::Present(old);
+    let locked = pte_offset_map_lock(env, Site::PtepClearFlush, page, |w, at| {
+        let looks = w.policies.mutant != Mutant::CopyUnchecked;
+        let current = !looks || w.pte(at.mm, page) == Pte::Present(old);
         if current {
             w.set_pte(at, page, Pte::None);
         }
         current
     });
+    let current = locked == Some(true);
     if current && env.policies().mutant != Mutant::CopyUnflushed {
         let caused_by = copy.and_then(|(seq, needless): (u64, bool)| needless.then_some(seq));
         flush_tlb_mm_range(
@@ -171,11 +182,13 @@ fn wp_page_copy(
             map_new_page(w, at, page, new);
             w.set_pte(at, page, Pte::Present(new_pte(w, new, true, true)));
             if !old.special() {
-                w.frames.update(old.pfn, |f| f.maps -= 1);
+                w.drop_mapping(at, old.pfn);
             }
         });
     }
-    env.unlock(lock);
+    if locked.is_some() {
+        pte_unmap_unlock(env, page);
+    }
 
     // 3. The references: the old page's mapping and ours, or the new page nobody needs.
     env.step(Site::FolioPut, |w, at| {
@@ -203,7 +216,7 @@ fn copy_page<M: Mode>(
     let zeros = w.frames.get(from).flags.has(FrameFlags::ZERO_FILLED);
     let to = w.allocate_frame(FrameFlags::SWAP_BACKED)?;
     w.frames.update(to, |f| f.flags.set(FrameFlags::ZERO_FILLED, zeros));
-    w.ghost.copied(from, to);
+    w.ghost.copied(fault.page, from, to);
     let verdict = judge_copy(w, from);
     let seq = w.emit_judged(at, EventKind::Copy { page: fault.page, from, to }, verdict);
     Some((to, (seq, verdict.is_needless())))

@@ -6,6 +6,7 @@
 use crate::addr::Vpn;
 use crate::env::{Env, Lock};
 use crate::event::{EventKind, FaultClass, FaultCode};
+use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::{anon, cow, swapin};
 use crate::machine::tlb::Tlbs;
 use crate::machine::vma::Vma;
@@ -122,15 +123,15 @@ const fn site_of(class: FaultClass) -> Site {
 /// The PTE allows the access already: at most accessed and dirty bits are missing
 /// (`ptep_set_access_flags`; no flush on x86).
 fn mark_accessed(env: &mut impl Env, fault: Fault) -> Served {
-    let lock = env.table_lock(fault.page);
-    env.lock(lock);
-    env.step(Site::HandlePteFault, |w, at| {
+    let locked = pte_offset_map_lock(env, Site::HandlePteFault, fault.page, |w, at| {
         if let Pte::Present(pte) = w.pte(at.mm, fault.page) {
             let dirty = fault.write && pte.writable();
             let pte = pte.with(PteFlags::ACCESSED, true).with(PteFlags::DIRTY, dirty);
             w.set_pte(at, fault.page, Pte::Present(pte));
         }
     });
-    env.unlock(lock);
+    if locked.is_some() {
+        pte_unmap_unlock(env, fault.page);
+    }
     Served::spurious()
 }

@@ -7,16 +7,35 @@
 //! Source: arch/x86/mm/tlb.c of 5.10, 6.1, 6.12 and 7.3; FACTS section 2.
 
 use crate::addr::{CpuId, MmId, PageRange};
-use crate::env::{Env, Learnt};
+use crate::env::Env;
 use crate::event::{EventKind, FlushReason};
 use crate::kernel::switch::switch_mm;
-use crate::machine::cpu::{Cpu, INIT_MM};
+use crate::machine::cpu::{AsidSlot, Cpu, INIT_MM};
 use crate::machine::cpuset::CpuSet;
-use crate::machine::tlb::{FlushScope, Tlbs};
+use crate::machine::tlb::{FlushScope, Tlbs, is_stale};
 use crate::machine::world::{At, Ghost, Log, Mode, World};
-use crate::policy::{CpumaskClear, FlushOrder, GenSkip, Interrupt, Mutant, SelfReceive};
+use crate::policy::{CpumaskClear, FlushOrder, GenSkip, Interrupt, Mutant, SelfReceive, Skip};
+use crate::pte::{PresentPte, Pte};
 use crate::site::Site;
 use crate::verdict::{Judgement, Reason, Verdict};
+
+/// The most that a flush's page-table changes took away.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Change {
+    /// Nothing: they grant more than before.
+    Granted,
+    /// Accessed bits.
+    Aged,
+    /// Translations or rights.
+    Revoked,
+}
+
+impl Change {
+    /// [`Change::Revoked`] if a translation made of `old` grants what `new` does not, else `otherwise`.
+    pub fn of(old: PresentPte, new: PresentPte, otherwise: Change) -> Change {
+        if is_stale(old, Pte::Present(new)) { Change::Revoked } else { otherwise }
+    }
+}
 
 /// A flush that a kernel operation asks for.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -32,6 +51,8 @@ pub struct FlushRequest {
     pub freed_tables: bool,
     /// Whether tables were in fact freed.
     pub tables_gone: bool,
+    /// What it is for.
+    pub change: Change,
     /// The needless event behind it, if any.
     pub caused_by: Option<u64>,
 }
@@ -45,6 +66,7 @@ impl FlushRequest {
             stride_shift: 0,
             freed_tables: true,
             tables_gone: false,
+            change: Change::Revoked,
             caused_by: None,
         }
     }
@@ -75,21 +97,6 @@ struct Info {
     verdict: Verdict,
 }
 
-impl Learnt for Info {
-    fn nothing() -> Info {
-        Info {
-            site: Site::FlushTlbMmRange,
-            mm: None,
-            range: None,
-            stride_shift: 0,
-            freed_tables: false,
-            new_gen: None,
-            initiator: CpuId(0),
-            verdict: Verdict::nothing(),
-        }
-    }
-}
-
 /// Flushes part or all of the caller's address space on every CPU that may hold it.
 pub fn flush_tlb_mm_range(env: &mut impl Env, request: FlushRequest) {
     let order = env.policies().flush_order;
@@ -98,8 +105,11 @@ pub fn flush_tlb_mm_range(env: &mut impl Env, request: FlushRequest) {
         let few = |range: &PageRange| range.pages() >> request.stride_shift <= w.arch.flush_ceiling;
         let range = request.range.filter(few);
         let verdict = judge(w, at, &request, range);
+        if left_out(w, at, verdict) {
+            return None;
+        }
         w.mms[at.mm.index()].tlb_gen += 1;
-        Info {
+        Some(Info {
             site: request.site,
             mm: Some(at.mm),
             range,
@@ -108,8 +118,9 @@ pub fn flush_tlb_mm_range(env: &mut impl Env, request: FlushRequest) {
             new_gen: Some(w.mms[at.mm.index()].tlb_gen),
             initiator: at.cpu,
             verdict,
-        }
+        })
     });
+    let Some(info) = info else { return };
     // 2. This CPU and the others, in the kernel's order.
     let (others, loaded) = env.step(Site::FlushTlbMmRange, |w, at| {
         let mask = &w.mms[at.mm.index()].cpumask;
@@ -121,16 +132,20 @@ pub fn flush_tlb_mm_range(env: &mut impl Env, request: FlushRequest) {
 /// Flushes what a batched unmap put off, on the CPUs that it collected.
 pub fn arch_tlbbatch_flush(env: &mut impl Env, site: Site, cpus: CpuSet) {
     let order = env.policies().flush_order;
-    let info = env.step(Site::ArchTlbbatchFlush, |w, at| Info {
-        site,
-        mm: None,
-        range: None,
-        stride_shift: 0,
-        freed_tables: false,
-        new_gen: None,
-        initiator: at.cpu,
-        verdict: judge_batch(w, &cpus),
+    let info = env.step(Site::ArchTlbbatchFlush, |w, at| {
+        let verdict = judge_batch(w, &cpus);
+        (!left_out(w, at, verdict)).then_some(Info {
+            site,
+            mm: None,
+            range: None,
+            stride_shift: 0,
+            freed_tables: false,
+            new_gen: None,
+            initiator: at.cpu,
+            verdict,
+        })
     });
+    let Some(info) = info else { return };
     let here = cpus.contains(env.context().cpu);
     let others = cpus.any_but(env.context().cpu).then_some(cpus);
     run(env, &info, order, others, here);
@@ -277,6 +292,20 @@ fn emit_answer<M: Mode>(
     w.log.emit(at, EventKind::Flush { reason, pages, asked: None }, verdict);
 }
 
+/// Whether the flush is left out for its verdict's sake: so verdicts are tested.
+#[inline(always)]
+fn left_out<M: Mode>(w: &mut World<M>, at: At, verdict: Verdict) -> bool {
+    match (verdict.judgement, w.config.skip_needed) {
+        (Judgement::Needless, _) => w.policies.skip == Skip::Needless,
+        (Judgement::Needed, Some(skip)) if skip.thread == at.thread => {
+            let task = &mut w.tasks[at.thread.index()];
+            task.needed_flushes += 1;
+            task.needed_flushes == skip.nth
+        }
+        (Judgement::Needed, _) => false,
+    }
+}
+
 /// Whether any CPU that the flush covers may hold a stale translation in its range.
 fn judge<M: Mode>(
     w: &World<M>,
@@ -297,21 +326,32 @@ fn judge<M: Mode>(
         let asid = w.cpus[cpu.index()].slot_of(at.mm);
         asid.is_some_and(|asid| w.tlbs.may_be_stale(cpu, asid, at.mm, mm, scope))
     };
-    if stale(at.cpu) || mm.cpumask.iter().any(|cpu| cpu != at.cpu && stale(cpu)) {
+    if stale(at.cpu)
+        || mm.cpumask.iter().any(|cpu| cpu != at.cpu && stale(cpu))
+        || mm.unloads > 0 && away(w, at.mm).any(stale)
+    {
         return needed(Reason::StaleTranslations);
     }
     Verdict::new(Judgement::Needless, needless_reason(w, at, request))
 }
 
+/// CPUs that left the address space, keep a slot for it and would come back without a flush: they
+/// are covered by the generation that the flush raises.
+fn away<M: Mode>(w: &World<M>, id: MmId) -> impl Iterator<Item = CpuId> + '_ {
+    let current = AsidSlot { mm: Some(id), tlb_gen: w.mms[id.index()].tlb_gen };
+    let away = move |cpu: &Cpu| cpu.loaded != id && cpu.slots.contains(&current);
+    let cpus = w.cpus.iter().enumerate();
+    cpus.filter(move |(_, cpu)| away(cpu)).map(|(index, _)| CpuId(index as u16))
+}
+
 fn needless_reason<M: Mode>(w: &World<M>, at: At, request: &FlushRequest) -> Reason {
-    match (request.site, request.range) {
-        (Site::FlushTlbBatchedPending, _) => Reason::PendingAlreadyFlushed,
-        (Site::ChangePteRange | Site::ChangeProtectionRange, _) => Reason::OnlyGranted,
-        (_, Some(range)) if w.pte(at.mm, range.start).present().is_none() => {
-            Reason::UnmappedAndFlushed
-        }
-        (_, Some(_)) => Reason::OnlyAccessedBit,
-        (_, None) => Reason::NothingStale,
+    let unmapped = |range: PageRange| w.pte(at.mm, range.start).present().is_none();
+    match (request.change, request.range) {
+        (_, None) if request.site == Site::FlushTlbBatchedPending => Reason::PendingAlreadyFlushed,
+        (Change::Granted, _) => Reason::OnlyGranted,
+        (_, Some(range)) if unmapped(range) => Reason::UnmappedAndFlushed,
+        (Change::Aged, Some(_)) => Reason::OnlyAccessedBit,
+        (Change::Aged, None) | (Change::Revoked, _) => Reason::NothingStale,
     }
 }
 

@@ -9,7 +9,7 @@
 
 use crate::addr::{PageRange, Pfn, Vpn};
 use crate::env::Env;
-use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
+use crate::kernel::flush::{Change, FlushRequest, flush_tlb_mm_range};
 use crate::machine::world::Ghost;
 use crate::policy::{GatherBatch, Mutant};
 use crate::site::Site;
@@ -31,6 +31,7 @@ pub struct Gather {
     /// What is said of freed tables, and whether any was there.
     freed_tables: bool,
     tables_gone: bool,
+    change: Change,
     pages: SmallVec<[Pfn; BUNDLE]>,
     /// Unlinked tables: first page and level.
     tables: SmallVec<[(Vpn, u32); 4]>,
@@ -55,6 +56,7 @@ impl Gather {
             lowest_cleared: None,
             freed_tables: false,
             tables_gone: false,
+            change: Change::Granted,
             pages: SmallVec::new(),
             tables: SmallVec::new(),
             room: BUNDLE - reserve,
@@ -63,15 +65,15 @@ impl Gather {
         }
     }
 
-    /// The PTE of `page` was cleared or lost a right (`tlb_remove_tlb_entry`).
-    pub fn cleared(&mut self, page: Vpn) {
-        self.note(page, 1);
+    /// The PTE of `page` was cleared or changed (`tlb_remove_tlb_entry`, `tlb_flush_pte_range`).
+    pub fn changed(&mut self, page: Vpn, change: Change) {
+        self.note(page, 1, change);
     }
 
     /// A page table of `level` that begins at `start` was unlinked (`pte_free_tlb`,
     /// `pmd_free_tlb`, `pud_free_tlb`): an entry of the level above is clear.
     pub fn unlinked_table(&mut self, start: Vpn, level: u32) {
-        self.note(start, level + 1);
+        self.note(start, level + 1, Change::Revoked);
         self.tables.push((start, level));
         (self.freed_tables, self.tables_gone) = (true, true);
     }
@@ -83,7 +85,8 @@ impl Gather {
         self.freed_tables = true;
     }
 
-    fn note(&mut self, start: Vpn, level: u32) {
+    fn note(&mut self, start: Vpn, level: u32, change: Change) {
+        self.change = self.change.max(change);
         self.range = self.range.hull(PageRange::one(start));
         self.lowest_cleared = Some(self.lowest_cleared.map_or(level, |lowest| lowest.min(level)));
     }
@@ -123,12 +126,14 @@ impl Gather {
                 stride_shift,
                 freed_tables: self.freed_tables,
                 tables_gone: self.tables_gone,
+                change: self.change,
                 ..FlushRequest::range(site, self.range)
             };
             flush_tlb_mm_range(env, request);
         }
         (self.range, self.lowest_cleared) = (NOTHING, None);
         (self.freed_tables, self.tables_gone) = (false, false);
+        self.change = Change::Granted;
     }
 
     fn free_pages(&mut self, env: &mut impl Env) {

@@ -1,19 +1,33 @@
 //! LRU batches: a new folio waits in its CPU's batch, with one reference of the batch's own.
 //!
-//! That reference is what 5.9 to 5.17 mistake for a sharer.
+//! That reference is what 5.9 to 5.17 mistake for a sharer. A CPU empties its own batches only; what
+//! another CPU's batch was to do to a folio is left out if the folio is not on the LRU by then, be it
+//! isolated or in a third batch.
 //!
-//! Source: mm/swap.c:folio_add_lru, lru_add_drain_cpu; include/linux/pagevec.h.
+//! Source: mm/swap.c (5.10 to 6.18; mm/folio.c in 7.3): folio_add_lru, folio_batch_move_lru,
+//! lru_add_drain_cpu; include/linux/pagevec.h.
 
 use crate::addr::Pfn;
 use crate::env::Env;
 use crate::machine::cpu::FolioBatch;
-use crate::machine::frames::{Frame, FrameFlags};
+use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Mode, World};
+use crate::policy::{ColdBatch, NewFolio};
 use crate::site::Site;
 
 /// Puts a folio into this CPU's batch; a full batch is emptied. Part of a step.
 pub fn folio_add_lru<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
     enter(w, at, FolioBatch::Add, frame);
+}
+
+/// The same for a folio that a fault has allocated.
+///
+/// Source: mm/swap.c:folio_add_lru (6.12), mm/folio.c (7.3).
+pub fn folio_add_new<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
+    if w.config.mglru && w.policies.new_folio == NewFolio::Referenced {
+        w.frames.update(frame, |f| f.flags.set(FrameFlags::REFERENCED, true));
+    }
+    folio_add_lru(w, at, frame);
 }
 
 /// Puts a page freed by `MADV_FREE` into this CPU's batch of such pages; it stops being backed by
@@ -29,38 +43,42 @@ pub fn mark_lazyfree<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
 }
 
 /// Puts an active page that `MADV_COLD` found into this CPU's batch of such pages; it becomes
-/// inactive when that is emptied. With multi-generational LRU every page counts as active. Part of a
-/// step.
+/// inactive when that is emptied. With multi-generational LRU every page counts as active, but for those
+/// of the oldest generation where the policy says so. Part of a step.
 ///
-/// Source: mm/swap.c:deactivate_page (5.10, 6.1), folio_deactivate (6.12). 7.3 leaves out pages that
-/// are in the oldest generation already, which is not modelled.
+/// Source: mm/swap.c:deactivate_page (5.10, 6.1), folio_deactivate (6.12), lru_gen_clear_refs (7.3).
 pub fn deactivate<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
     let flags = w.frames.get(frame).flags;
-    w.frames.update(frame, |f| f.flags.set(FrameFlags::REFERENCED, false));
-    if flags.has(FrameFlags::LRU) && (w.config.mglru || flags.has(FrameFlags::ACTIVE)) {
+    let active = match (w.config.mglru, w.policies.cold_batch) {
+        (false, _) => flags.has(FrameFlags::ACTIVE),
+        (true, ColdBatch::All) => true,
+        (true, ColdBatch::NotOldest) => !flags.has(FrameFlags::OLDEST),
+    };
+    if flags.has(FrameFlags::LRU) && active {
         enter(w, at, FolioBatch::Deactivate, frame);
     }
 }
 
-/// The page was used by the kernel: the second time makes it active. Part of a step.
+/// The page was used by the kernel: the second time makes it active, once this CPU's batch of such pages
+/// is emptied. Part of a step.
 ///
 /// Source: mm/swap.c:mark_page_accessed (5.10), folio_mark_accessed (6.1 to 7.3).
 pub fn mark_accessed<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
     let flags = w.frames.get(frame).flags;
-    if w.config.mglru || flags.has(FrameFlags::REFERENCED.and(FrameFlags::ACTIVE)) {
-        return;
-    }
     if !flags.has(FrameFlags::REFERENCED) {
         w.frames.update(frame, |f| f.flags.set(FrameFlags::REFERENCED, true));
         return;
     }
-    // Another CPU's batch is out of reach.
-    let reached = flags.has(FrameFlags::LRU)
-        || w.cpus[at.cpu.index()].lru[FolioBatch::Add as usize].contains(&frame);
-    w.frames.update(frame, |f| {
-        f.flags.set(FrameFlags::ACTIVE, reached);
-        f.flags.set(FrameFlags::REFERENCED, false);
-    });
+    if w.config.mglru || flags.has(FrameFlags::ACTIVE) {
+        return;
+    }
+    w.frames.update(frame, |f| f.flags.set(FrameFlags::REFERENCED, false));
+    if flags.has(FrameFlags::LRU) {
+        enter(w, at, FolioBatch::Activate, frame);
+    } else if w.cpus[at.cpu.index()].lru[FolioBatch::Add as usize].contains(&frame) {
+        // Another CPU's batch is out of reach (`__lru_cache_activate_folio`).
+        w.frames.update(frame, |f| f.flags.set(FrameFlags::ACTIVE, true));
+    }
 }
 
 /// Empties this CPU's batches.
@@ -86,23 +104,38 @@ fn drain<M: Mode>(w: &mut World<M>, at: At, batch: FolioBatch) {
         return;
     }
     let mut waiting = std::mem::take(&mut w.cpus[at.cpu.index()].lru[batch as usize]);
+    let mglru = w.config.mglru;
     for frame in waiting.drain(..) {
-        w.frames.update(frame, |f| moved(f, batch));
+        w.frames.update(frame, |f| moved(&mut f.flags, batch, mglru));
         w.put_frame(at, frame);
     }
     w.cpus[at.cpu.index()].lru[batch as usize] = waiting;
 }
 
 /// What leaving a batch makes of a folio.
-fn moved(frame: &mut Frame, batch: FolioBatch) {
-    let flags = &mut frame.flags;
+///
+/// Source: mm/swap.c:folio_batch_move_lru, lru_add, lru_deactivate, lru_lazyfree, lru_activate (5.10: with
+/// the suffix _fn, and `__activate_page`).
+fn moved(flags: &mut FrameFlags, batch: FolioBatch, mglru: bool) {
+    let on_lru = flags.has(FrameFlags::LRU);
+    let used = FrameFlags::ACTIVE.and(FrameFlags::REFERENCED);
     match batch {
         FolioBatch::Add => flags.set(FrameFlags::LRU, true),
-        FolioBatch::Deactivate => flags.set(FrameFlags::ACTIVE, false),
-        FolioBatch::Lazyfree if flags.has(FrameFlags::SWAP_CACHE) => {}
-        FolioBatch::Lazyfree => {
-            let gone = [FrameFlags::SWAP_BACKED, FrameFlags::ACTIVE, FrameFlags::REFERENCED];
-            gone.into_iter().for_each(|flag| flags.set(flag, false));
+        _ if !on_lru => return,
+        FolioBatch::Deactivate if mglru || flags.has(FrameFlags::ACTIVE) => flags.set(used, false),
+        FolioBatch::Lazyfree
+            if flags.has(FrameFlags::SWAP_BACKED) && !flags.has(FrameFlags::SWAP_CACHE) =>
+        {
+            flags.set(FrameFlags::SWAP_BACKED.and(FrameFlags::ACTIVE), false);
+            // Off its list it has no generation, and `lru_gen_clear_refs` clears nothing (7.3).
+            flags.set(FrameFlags::REFERENCED, mglru && flags.has(FrameFlags::REFERENCED));
         }
+        FolioBatch::Activate => flags.set(FrameFlags::ACTIVE, true),
+        FolioBatch::Deactivate | FolioBatch::Lazyfree => {}
     }
+    // Where it is put among generations; none has grown old while memory is not short
+    // (include/linux/mm_inline.h:lru_gen_folio_seq, 7.3).
+    let evictable = flags.has(FrameFlags::SWAP_CACHE) || !flags.has(FrameFlags::SWAP_BACKED);
+    let recent = flags.has(FrameFlags::ACTIVE) || flags.has(FrameFlags::REFERENCED);
+    flags.set(FrameFlags::OLDEST, mglru && evictable && !recent);
 }

@@ -4,15 +4,17 @@ use crate::addr::PageRange;
 use crate::arch::Arch;
 use crate::env::{Env, Lock};
 use crate::kernel::Errno;
+use crate::kernel::flush::Change;
 use crate::kernel::gather::Gather;
 use crate::kernel::lru::{deactivate, lru_add_drain, mark_lazyfree};
 use crate::kernel::populate::populate;
 use crate::kernel::reclaim::{FolioList, isolate_lru, reclaim_pages};
+use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::unmap_batch::flush_tlb_batched_pending;
 use crate::kernel::zap::{by_table, free_swap_and_cache, zap_range};
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{AdviseGather, PageoutYoung, ZapDrain};
+use crate::policy::{AdviseGather, Mutant, PageoutYoung, ZapDrain};
 use crate::program::Advice;
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
@@ -71,24 +73,21 @@ fn cold_or_pageout(env: &mut impl Env, range: PageRange, pageout: bool) {
     let mut gather = Gather::open(env);
     let arch: Arch = *env.arch();
     for part in by_table(&arch, range) {
-        if env.step(Site::MadviseColdOrPageout, |w, at| {
-            w.mms[at.mm.index()].table.has_leaf(part.start)
-        }) {
-            let pages = collect(env, &mut gather, part, pageout);
-            reclaim_pages(env, &pages);
-        }
+        let pages = collect(env, &mut gather, part, pageout);
+        reclaim_pages(env, &pages);
     }
     gather.finish(env);
 }
 
-/// Walks one page table under its lock: ages each page, isolates it for reclaim.
+/// Walks one page table, if there is one, under its lock: ages each page, isolates it for reclaim.
 ///
 /// Source: mm/madvise.c:madvise_cold_or_pageout_pte_range (5.10 to 7.3).
 fn collect(env: &mut impl Env, gather: &mut Gather, part: PageRange, pageout: bool) -> FolioList {
     let clears_young = !pageout || env.policies().pageout_young == PageoutYoung::Clear;
-    let lock = env.table_lock(part.start);
     let mut pages = FolioList::new();
-    env.lock(lock);
+    if pte_offset_map_lock(env, Site::MadviseColdOrPageout, part.start, |_, _| ()).is_none() {
+        return pages;
+    }
     flush_tlb_batched_pending(env);
     for page in part.iter() {
         let (aged, isolated) = env.step(Site::MadviseColdOrPageout, |w, at| {
@@ -97,17 +96,18 @@ fn collect(env: &mut impl Env, gather: &mut Gather, part: PageRange, pageout: bo
             if aged {
                 w.set_pte(at, page, Pte::Present(pte.without(PteFlags::ACCESSED)));
             }
+            w.frames.update(pte.pfn, |f| f.flags.set(FrameFlags::REFERENCED, false));
             if !pageout {
                 deactivate(w, at, pte.pfn);
             }
             (aged, (pageout && isolate_lru(w, pte.pfn)).then_some(pte.pfn))
         });
         if aged {
-            gather.cleared(page);
+            gather.changed(page, Change::Aged);
         }
         pages.extend(isolated);
     }
-    env.unlock(lock);
+    pte_unmap_unlock(env, part.start);
     pages
 }
 
@@ -125,49 +125,47 @@ fn free<E: Env>(env: &mut E, gather: &mut Gather, range: PageRange) {
     lru_add_drain(env);
     let arch: Arch = *env.arch();
     for part in by_table(&arch, range) {
-        if !env.step(Site::MadviseFree, |w, at| w.mms[at.mm.index()].table.has_leaf(part.start)) {
+        if pte_offset_map_lock(env, Site::MadviseFree, part.start, |_, _| ()).is_none() {
             continue;
         }
-        let lock = env.table_lock(part.start);
-        env.lock(lock);
         flush_tlb_batched_pending(env);
         for page in part.iter() {
-            if env.step(Site::MadviseFree, |w, at| free_pte(w, at, page)) {
-                gather.cleared(page);
+            if let Some(change) = env.step(Site::MadviseFree, |w, at| free_pte(w, at, page)) {
+                gather.changed(page, change);
             }
         }
-        env.unlock(lock);
+        pte_unmap_unlock(env, part.start);
     }
 }
 
-/// Whether the PTE lost its accessed or dirty bit.
-fn free_pte<M: Mode>(w: &mut World<M>, at: At, page: crate::addr::Vpn) -> bool {
+/// What the PTE lost, its accessed or dirty bit, which is to be flushed.
+fn free_pte<M: Mode>(w: &mut World<M>, at: At, page: crate::addr::Vpn) -> Option<Change> {
     match w.pte(at.mm, page) {
         Pte::Swap(swap) => {
             w.set_pte(at, page, Pte::None);
             w.ghost.discarded(at.mm, page, w.swap.get(swap.slot).cached);
             free_swap_and_cache(w, at, swap.slot);
-            false
+            None
         }
         Pte::Present(pte) if !pte.special() => {
             let frame = w.frames.get(pte.pfn);
             if frame.flags.has(FrameFlags::SWAP_CACHE) || frame.flags.has(FrameFlags::DIRTY) {
                 if frame.maps != 1 {
-                    return false;
+                    return None;
                 }
                 if frame.flags.has(FrameFlags::SWAP_CACHE) {
                     crate::kernel::swapin::leave_swap_cache(w, at, pte.pfn);
                 }
                 w.frames.update(pte.pfn, |f| f.flags.set(FrameFlags::DIRTY, false));
             }
-            let changed = pte.accessed() || pte.dirty();
-            if changed {
-                let pte = pte.without(PteFlags::ACCESSED).without(PteFlags::DIRTY);
-                w.set_pte(at, page, Pte::Present(pte));
+            let clean = pte.without(PteFlags::ACCESSED).without(PteFlags::DIRTY);
+            if clean != pte {
+                w.set_pte(at, page, Pte::Present(clean));
             }
             mark_lazyfree(w, at, pte.pfn);
-            changed
+            let flushed = clean != pte && w.policies.mutant != Mutant::FreeUnflushed;
+            flushed.then(|| Change::of(pte, clean, Change::Aged))
         }
-        _ => false,
+        _ => None,
     }
 }

@@ -17,9 +17,11 @@ pub mod map;
 pub mod populate;
 pub mod protect;
 pub mod reclaim;
+pub mod refault;
 pub mod remap;
 pub mod swapin;
 pub mod switch;
+pub mod table;
 pub mod unmap_batch;
 pub mod zap;
 

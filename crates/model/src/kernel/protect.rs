@@ -8,14 +8,15 @@ use crate::addr::{PageRange, Vpn};
 use crate::arch::Arch;
 use crate::env::{Env, Lock};
 use crate::kernel::Errno;
-use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
+use crate::kernel::flush::{Change, FlushRequest, flush_tlb_mm_range};
 use crate::kernel::gather::Gather;
+use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::unmap_batch::flush_tlb_batched_pending;
 use crate::kernel::zap::by_table;
 use crate::machine::frames::FrameFlags;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Mode, World};
-use crate::policy::{ProtectCharge, ProtectFlush, ProtectRestore};
+use crate::policy::{Mutant, ProtectCharge, ProtectFlush, ProtectRestore};
 use crate::program::Prot;
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
@@ -57,11 +58,13 @@ pub fn mprotect(env: &mut impl Env, range: PageRange, prot: Prot) -> Result<(), 
             }
         }
         ProtectFlush::PerPte => {
+            let spares_no_access = env.policies().mutant == Mutant::NoAccessUnflushed;
             let mut gather = Gather::open(env);
             for vma in &changed {
                 change_range(env, vma.range, prot, |page, old, new| {
-                    if needs_flush(old, new) {
-                        gather.cleared(page);
+                    let spared = spares_no_access && new.protnone() && !old.writable();
+                    if needs_flush(old, new) && !spared {
+                        gather.changed(page, Change::of(old, new, Change::Granted));
                     }
                 });
             }
@@ -82,10 +85,13 @@ const fn charged(vma: &Vma, prot: Prot, rule: ProtectCharge) -> bool {
 /// 5.10: one flush of the whole range if any PTE was touched.
 fn change_protection_whole(env: &mut impl Env, range: PageRange, prot: Prot) {
     env.step(Site::ChangeProtectionRange, |w, at| w.mms[at.mm.index()].open_gathers += 1);
-    let mut touched = false;
-    change_range(env, range, prot, |_, _, _| touched = true);
-    if touched {
-        flush_tlb_mm_range(env, FlushRequest::range(Site::ChangeProtectionRange, range));
+    let mut touched = None;
+    change_range(env, range, prot, |_, old, new| {
+        touched = touched.max(Some(Change::of(old, new, Change::Granted)));
+    });
+    if let Some(change) = touched {
+        let request = FlushRequest::range(Site::ChangeProtectionRange, range);
+        flush_tlb_mm_range(env, FlushRequest { change, ..request });
     }
     env.step(Site::ChangeProtectionRange, |w, at| w.mms[at.mm.index()].open_gathers -= 1);
 }
@@ -99,12 +105,9 @@ fn change_range(
 ) {
     let arch: Arch = *env.arch();
     for part in by_table(&arch, range) {
-        if !env.step(Site::ChangePteRange, |w, at| w.mms[at.mm.index()].table.has_leaf(part.start))
-        {
+        if pte_offset_map_lock(env, Site::ChangePteRange, part.start, |_, _| ()).is_none() {
             continue;
         }
-        let lock = env.table_lock(part.start);
-        env.lock(lock);
         flush_tlb_batched_pending(env);
         for page in part.iter() {
             let change = env.step(Site::ChangePteRange, |w, at| change_pte(w, at, page, prot));
@@ -112,7 +115,7 @@ fn change_range(
                 note(page, old, new);
             }
         }
-        env.unlock(lock);
+        pte_unmap_unlock(env, part.start);
     }
 }
 

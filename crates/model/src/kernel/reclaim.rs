@@ -10,10 +10,14 @@ use crate::env::{Env, Learnt, Lock};
 use crate::event::EventKind;
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
 use crate::kernel::lru::folio_add_lru;
+use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::unmap_batch::{set_tlb_ubc_flush_pending, try_to_unmap_flush};
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{AnonExclusive, Mutant, PageoutYoung, ReclaimFree, UnmapBatching, ZeroSwap};
+use crate::policy::{
+    AnonExclusive, LazyfreeHeld, Mutant, PageoutYoung, ReclaimFree, RefaultFlush, UnmapBatching,
+    ZeroSwap,
+};
 use crate::pte::{PresentPte, Pte, PteFlags, SwapPte};
 use crate::site::Site;
 use smallvec::SmallVec;
@@ -21,12 +25,13 @@ use smallvec::SmallVec;
 /// Folios isolated from the LRU.
 pub type FolioList = SmallVec<[Pfn; 8]>;
 
-/// Takes a page off the LRU for this caller alone; false if it is not there.
+/// Takes a page off the LRU for this caller alone, as an inactive one (mm/vmscan.c:reclaim_pages,
+/// shrink_active_list; 5.10 to 7.3); false if it is not there.
 pub fn isolate_lru<M: Mode>(w: &mut World<M>, frame: Pfn) -> bool {
     if !w.frames.get(frame).flags.has(FrameFlags::LRU) {
         return false;
     }
-    w.frames.update(frame, |f| f.flags.set(FrameFlags::LRU, false));
+    w.frames.update(frame, |f| f.flags.set(FrameFlags::LRU.and(FrameFlags::ACTIVE), false));
     w.get_frame(frame);
     true
 }
@@ -73,13 +78,13 @@ fn shrink_folio_list(env: &mut impl Env, pages: &[Pfn], young: PageoutYoung) {
         if shrink_folio(env, frame, young) {
             done.push(frame);
             if done.len() == batch {
-                flush_and_free(env, &mut done);
+                flush_and_free(env, &mut done, &mut kept);
             }
         } else {
             kept.push(frame);
         }
     }
-    flush_and_free(env, &mut done);
+    flush_and_free(env, &mut done, &mut kept);
     // Into this CPU's batch, like a new page (mm/vmscan.c:folio_putback_lru).
     env.step(Site::FolioPutbackLru, |w, at| {
         for &frame in &kept {
@@ -89,18 +94,31 @@ fn shrink_folio_list(env: &mut impl Env, pages: &[Pfn], young: PageoutYoung) {
     });
 }
 
-fn flush_and_free(env: &mut impl Env, done: &mut FolioList) {
+fn flush_and_free(env: &mut impl Env, done: &mut FolioList, kept: &mut FolioList) {
     try_to_unmap_flush(env, Site::TryToUnmapFlush);
+    if env.policies().refault_flush == RefaultFlush::RemovedAfter {
+        done.retain(|frame| {
+            let removed = env.step(Site::RemoveMapping, |w, at| remove_mapping(w, at, *frame));
+            env.unlock(Lock::Folio(*frame));
+            if !removed {
+                kept.push(*frame);
+            }
+            removed
+        });
+    }
     env.step(Site::FolioPut, |w, at| done.drain(..).for_each(|frame| w.put_frame(at, frame)));
 }
 
-/// One page; whether it was reclaimed (only our own reference is left then).
+/// One page; whether it was reclaimed: only our own reference is left then, or, with `removed-after`,
+/// the swap cache's as well, and the folio is still locked.
 fn shrink_folio(env: &mut impl Env, frame: Pfn, young: PageoutYoung) -> bool {
     if !env.try_lock(Lock::Folio(frame)) {
         return false;
     }
     let reclaimed = shrink_locked_folio(env, frame, young);
-    env.unlock(Lock::Folio(frame));
+    if !reclaimed || env.policies().refault_flush != RefaultFlush::RemovedAfter {
+        env.unlock(Lock::Folio(frame));
+    }
     reclaimed
 }
 
@@ -137,6 +155,11 @@ fn shrink_locked_folio(env: &mut impl Env, frame: Pfn, young: PageoutYoung) -> b
         }
     }
     // 5. Nobody else may hold it now.
+    match env.policies().refault_flush {
+        RefaultFlush::RemovedAfter => return true,
+        RefaultFlush::BeforeRemoval => try_to_unmap_flush(env, Site::TryToUnmapFlush),
+        _ => {}
+    }
     env.step(Site::RemoveMapping, |w, at| remove_mapping(w, at, frame))
 }
 
@@ -170,7 +193,11 @@ fn add_to_swap<M: Mode>(w: &mut World<M>, frame: Pfn) -> bool {
         return false;
     }
     w.get_frame(frame);
-    w.frames.update(frame, |f| f.flags.set(FrameFlags::SWAP_CACHE.and(FrameFlags::DIRTY), true));
+    let dirty = w.policies.mutant != Mutant::AddedClean;
+    w.frames.update(frame, |f| {
+        f.flags.set(FrameFlags::SWAP_CACHE, true);
+        f.flags.set(FrameFlags::DIRTY, dirty || f.flags.has(FrameFlags::DIRTY));
+    });
     true
 }
 
@@ -185,7 +212,7 @@ enum Unmapped {
     Untouched,
     /// There was nothing to unmap.
     Nothing,
-    /// A page freed by `MADV_FREE` was written again: it stays.
+    /// A page freed by `MADV_FREE` was written again, or is held: it stays.
     Redirtied,
 }
 
@@ -198,13 +225,13 @@ impl Learnt for Unmapped {
 /// Replaces the page's PTE by its swap entry; whether the page is unmapped now.
 fn try_to_unmap(env: &mut impl Env, frame: Pfn) -> bool {
     let page = env.step(Site::TryToUnmapOne, |w, _| w.frames.get(frame).page);
-    let lock = env.table_lock(page);
-    env.lock(lock);
     if env.policies().mutant == Mutant::PendingCountedEarly {
         env.step(Site::TryToUnmapOne, |w, at| w.mms[at.mm.index()].batched.pending += 1);
     }
     // 1. The PTE is cleared; from here on a CPU that misses faults.
-    let (unmapped, old) = env.step(Site::TryToUnmapOne, |w, at| clear_mapping(w, at, frame));
+    let found =
+        pte_offset_map_lock(env, Site::TryToUnmapOne, page, |w, at| clear_mapping(w, at, frame));
+    let Some((unmapped, old)) = found else { return true };
     match unmapped {
         Unmapped::FlushNow => {
             flush_tlb_mm_range(env, FlushRequest::page(Site::PtepClearFlush, page));
@@ -219,7 +246,7 @@ fn try_to_unmap(env: &mut impl Env, frame: Pfn) -> bool {
         Some(old) => env.step(Site::TryToUnmapOne, |w, at| finish_unmap(w, at, frame, old)),
         None => unmapped != Unmapped::Redirtied,
     };
-    env.unlock(lock);
+    pte_unmap_unlock(env, page);
     gone
 }
 
@@ -228,11 +255,11 @@ fn clear_mapping<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) -> (Unmapped, Op
     let page = w.frames.get(frame).page;
     w.set_pte(at, page, Pte::None);
     // Only this CPU can hold the translation: nothing to save by waiting (`should_defer_flush`).
-    let deferred = w.policies.unmap_batch == UnmapBatching::Defer
-        && w.mms[at.mm.index()].cpumask.any_but(at.cpu);
+    let deferred = may_defer(w, frame) && w.mms[at.mm.index()].cpumask.any_but(at.cpu);
     // A PTE without access is in no TLB, unless a gather is open that may have made it so
     // (`pte_accessible`).
-    let accessible = !pte.protnone() || w.mms[at.mm.index()].open_gathers > 0;
+    let looks = w.policies.mutant != Mutant::NoAccessSkipped;
+    let accessible = !pte.protnone() || looks && w.mms[at.mm.index()].open_gathers > 0;
     let unmapped = match (accessible, deferred) {
         (true, true) => Unmapped::Deferred,
         (true, false) => Unmapped::FlushNow,
@@ -241,20 +268,36 @@ fn clear_mapping<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) -> (Unmapped, Op
     (unmapped, Some(pte))
 }
 
-/// Installs the swap entry, or puts the PTE back if a lazily freed page was written again.
+/// Whether the flush may wait. Where a folio that waits has to stay in the swap cache, one that has no
+/// place there (freed by MADV_FREE) may not.
+fn may_defer<M: Mode>(w: &World<M>, frame: Pfn) -> bool {
+    let keeps = match w.policies.refault_flush {
+        RefaultFlush::BeforeRemoval | RefaultFlush::RemovedAfter => {
+            w.frames.get(frame).flags.has(FrameFlags::SWAP_BACKED)
+        }
+        _ => true,
+    };
+    keeps && w.policies.unmap_batch == UnmapBatching::Defer
+}
+
+/// Installs the swap entry, or puts the PTE back if a lazily freed page was written again or is held by
+/// somebody.
 fn finish_unmap<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, old: PresentPte) -> bool {
     let f = w.frames.get(frame);
-    if old.dirty() {
+    if old.dirty() && w.policies.mutant != Mutant::DirtyDropped {
         w.frames.update(frame, |f| f.flags.set(FrameFlags::DIRTY, true));
     }
     if !f.flags.has(FrameFlags::SWAP_BACKED) {
-        let clean = !old.dirty() && !f.flags.has(FrameFlags::DIRTY) && f.refs == 1 + f.maps;
-        if !clean {
-            w.frames.update(frame, |f| f.flags.set(FrameFlags::SWAP_BACKED, true));
+        let written = old.dirty() && w.policies.mutant != Mutant::FreeDirtyIgnored;
+        let dirty = written || f.flags.has(FrameFlags::DIRTY);
+        let held = f.refs != 1 + f.maps;
+        if dirty || held {
+            let backed = dirty || w.policies.lazyfree_held == LazyfreeHeld::BackedAgain;
+            w.frames.update(frame, |f| f.flags.set(FrameFlags::SWAP_BACKED, backed));
             w.set_pte(at, f.page, Pte::Present(old));
             return false;
         }
-        w.ghost.discarded(at.mm, f.page, Some(frame));
+        w.ghost.dropped(at.mm, f.page, frame);
     } else if let Some(slot) = w.swap.slot_of(frame) {
         w.swap.count(slot, 1);
         let exclusive =
@@ -262,10 +305,8 @@ fn finish_unmap<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, old: PresentPte) 
         let swap = SwapPte { slot, exclusive, soft_dirty: old.soft_dirty() };
         w.set_pte(at, f.page, Pte::Swap(swap));
     }
-    w.frames.update(frame, |f| {
-        f.maps -= 1;
-        f.flags.set(FrameFlags::EXCLUSIVE, false);
-    });
+    w.drop_mapping(at, frame);
+    w.frames.update(frame, |f| f.flags.set(FrameFlags::EXCLUSIVE, false));
     w.put_frame(at, frame);
     true
 }

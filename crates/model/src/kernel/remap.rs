@@ -8,10 +8,11 @@ use crate::env::{Env, Lock};
 use crate::kernel::Errno;
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
 use crate::kernel::map::unmap_region;
+use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::unmap_batch::flush_tlb_batched_pending;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{MoveRange, MoveTables, Mutant};
+use crate::policy::{MoveRange, MoveStart, MoveTables, Mutant};
 use crate::pte::Pte;
 use crate::site::Site;
 
@@ -79,23 +80,51 @@ fn move_page_tables(env: &mut impl Env, from: PageRange, to: Vpn) {
     let upper_first = env.policies().move_tables == MoveTables::UpperFirst;
     let span = env.arch().table_pages(1);
     let next_table = |page: Vpn| Vpn((page.0 / span + 1) * span);
-    let (mut old, mut new) = (from.start, to);
+    let (mut old, mut new) = realigned(env, from, to);
     while old < from.end {
         let extent = (next_table(old).min(from.end).since(old)).min(next_table(new).since(new));
         let part = PageRange::new(old, extent);
-        let exists = env.step(Site::MovePtes, |w, at| {
+        while env.step(Site::MovePtes, |w, at| {
             let table = &mut w.mms[at.mm.index()].table;
             if upper_first && table.has_directory(old, 2) {
                 table.allocate_directory(new, 3);
             }
             table.has_leaf(old)
-        });
-        if exists && !(extent == span && move_table(env, part, new)) {
+        }) {
+            if extent == span && move_table(env, part, new) {
+                break;
+            }
             env.step(Site::MovePtes, |w, at| w.mms[at.mm.index()].table.allocate(new));
-            move_ptes(env, part, new);
+            if move_ptes(env, part, new) {
+                break;
+            }
         }
         (old, new) = (old.add(extent), new.add(extent));
     }
+}
+
+/// Where the move begins: at the border of the page table, so that the table moves in one go, if it reaches the
+/// table's end and nothing is mapped in the table before it, neither here nor there.
+///
+/// Source: mm/mremap.c:try_realign_addr, can_align_down (6.12, 7.3), can_realign_addr (7.3).
+fn realigned(env: &mut impl Env, from: PageRange, to: Vpn) -> (Vpn, Vpn) {
+    let span = env.arch().table_pages(1);
+    let before = from.start.0 % span;
+    let mutual = before != 0 && before == to.0 % span;
+    let worthwhile = mutual && from.pages() >= span - before;
+    if !worthwhile || env.policies().move_start == MoveStart::AsGiven {
+        return (from.start, to);
+    }
+    let free_below = env.step(Site::MovePtes, |w, at| {
+        let mm = &w.mms[at.mm.index()];
+        [from.start, to].into_iter().all(|start| {
+            let below = PageRange { start: Vpn(start.0 - before), end: start };
+            mm.vma(start).is_some_and(|vma| vma.range.start == start)
+                && mm.vmas_in(below).next().is_none()
+        })
+    });
+    let back = if free_below { before } else { 0 };
+    (Vpn(from.start.0 - back), Vpn(to.0 - back))
 }
 
 /// A whole last-level table moves in one go (`move_normal_pmd`).
@@ -113,17 +142,22 @@ fn move_table(env: &mut impl Env, part: PageRange, to: Vpn) -> bool {
         }
         true
     });
-    if moved {
+    if moved && env.policies().mutant != Mutant::TableMovedUnflushed {
         flush_tlb_mm_range(env, FlushRequest::range(Site::MovePtes, part));
     }
     moved
 }
 
-fn move_ptes(env: &mut impl Env, part: PageRange, to: Vpn) {
-    let (old_lock, new_lock) = (env.table_lock(part.start), env.table_lock(to));
-    env.lock(old_lock);
-    if new_lock != old_lock {
-        env.lock(new_lock);
+/// Whether both tables were there.
+fn move_ptes(env: &mut impl Env, part: PageRange, to: Vpn) -> bool {
+    let span = env.arch().table_pages(1);
+    let apart = part.start.0 / span != to.0 / span;
+    if pte_offset_map_lock(env, Site::MovePtes, part.start, |_, _| ()).is_none() {
+        return false;
+    }
+    if apart && pte_offset_map_lock(env, Site::MovePtes, to, |_, _| ()).is_none() {
+        pte_unmap_unlock(env, part.start);
+        return false;
     }
     flush_tlb_batched_pending(env);
     let mut moved_present = false;
@@ -136,7 +170,8 @@ fn move_ptes(env: &mut impl Env, part: PageRange, to: Vpn) {
                 w.set_pte(at, target, pte);
                 note_moved(w, at, page, target);
             }
-            pte.present().is_some()
+            let spares_aged = w.policies.mutant == Mutant::AgedUnflushed;
+            pte.present().is_some_and(|pte| pte.accessed() || !spares_aged)
         });
     }
     let flush = FlushRequest::range(Site::MovePtes, part);
@@ -144,13 +179,14 @@ fn move_ptes(env: &mut impl Env, part: PageRange, to: Vpn) {
     if moved_present && !too_late {
         flush_tlb_mm_range(env, flush);
     }
-    if new_lock != old_lock {
-        env.unlock(new_lock);
+    if apart {
+        pte_unmap_unlock(env, to);
     }
-    env.unlock(old_lock);
+    pte_unmap_unlock(env, part.start);
     if moved_present && too_late {
         flush_tlb_mm_range(env, flush);
     }
+    true
 }
 
 /// The page's frame, if it has one, is found at its new address from now.

@@ -12,7 +12,9 @@ use crate::event::{EventKind, FaultClass};
 use crate::kernel::anon::new_pte;
 use crate::kernel::cow;
 use crate::kernel::fault::{Fault, OutOfMemory, Served};
-use crate::kernel::lru::{folio_add_lru, lru_add_drain};
+use crate::kernel::lru::{folio_add_new, lru_add_drain};
+use crate::kernel::refault::lock_and_map;
+use crate::kernel::table::pte_unmap_unlock;
 use crate::machine::frames::FrameFlags;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
@@ -51,21 +53,22 @@ pub fn do_swap_page(
     }
 
     // 2. Map it, unless somebody was faster.
-    let lock = env.table_lock(fault.page);
-    env.lock(lock);
-    let mapped = env.step(Site::DoSwapPage, |w, at| {
+    let writable = |w: &World<_>| Grants::of(w, fault, swap, folio).writable(vma);
+    let mapped = lock_and_map(env, Site::DoSwapPage, fault.page, writable, |w, at| {
         let looks = w.policies.mutant != Mutant::SwapinUnchecked;
-        if looks && w.pte(at.mm, fault.page) != Pte::Swap(swap) {
-            w.put_frame(at, folio.frame);
-            return None;
-        }
-        Some(map(w, at, fault, vma, swap, folio))
+        let current = !looks || w.pte(at.mm, fault.page) == Pte::Swap(swap);
+        current.then(|| map(w, at, fault, vma, swap, folio))
     });
-    env.unlock(lock);
+    if mapped.is_some() {
+        pte_unmap_unlock(env, fault.page);
+    }
     env.unlock(Lock::Folio(folio.frame));
+    let Some(pte) = mapped.flatten() else {
+        env.step(Site::FolioPut, |w, at| w.put_frame(at, folio.frame));
+        return Ok(Served::spurious());
+    };
 
     // 3. A write that could not be granted here goes on as a write to a read-only page.
-    let Some(pte) = mapped else { return Ok(Served::spurious()) };
     let major = folio.fresh;
     if let Pte::Present(pte) = pte
         && fault.write
@@ -84,7 +87,7 @@ fn find_or_read<M: Mode>(w: &mut World<M>, at: At, fault: Fault, swap: SwapPte) 
         return Some(Folio { frame, fresh: false, on_lru });
     }
     let frame = w.allocate_frame(FrameFlags::SWAP_BACKED)?;
-    folio_add_lru(w, at.site(Site::FolioAddLru), frame);
+    folio_add_new(w, at.site(Site::FolioAddLru), frame);
     // Back so soon after it was evicted, it is active (mm/workingset.c:workingset_refault).
     w.frames.update(frame, |f| {
         f.flags.set(FrameFlags::ZERO_FILLED, slot.zero_filled);
@@ -97,6 +100,38 @@ fn find_or_read<M: Mode>(w: &mut World<M>, at: At, fault: Fault, swap: SwapPte) 
     Some(Folio { frame, fresh: true, on_lru: false })
 }
 
+/// What the page may be mapped with.
+#[derive(Copy, Clone)]
+struct Grants {
+    /// Nobody else maps it or has it in swap.
+    sole_user: bool,
+    exclusive: bool,
+    /// A store need not fault, as far as the folio goes.
+    stores: bool,
+}
+
+impl Grants {
+    fn of<M: Mode>(w: &World<M>, fault: Fault, swap: SwapPte, folio: Folio) -> Grants {
+        let frame = w.frames.get(folio.frame);
+        let sole_user = w.swap.get(swap.slot).count + frame.maps == 1;
+        let exclusive = match w.policies.anon_exclusive {
+            AnonExclusive::Yes => folio.fresh || swap.exclusive || frame.refs == 1,
+            AnonExclusive::No => false,
+        };
+        let stores = match (fault.write, w.policies.swapin_write, w.policies.swapin_read) {
+            (true, SwapinWrite::MapCount, _) => sole_user,
+            (true, SwapinWrite::Exclusive, _) => exclusive,
+            (false, _, SwapinRead::Writable) => exclusive,
+            (false, _, SwapinRead::ReadOnly) => false,
+        };
+        Grants { sole_user, exclusive, stores }
+    }
+
+    fn writable(self, vma: &Vma) -> bool {
+        self.stores && vma.prot == Prot::ReadWrite
+    }
+}
+
 /// Maps the folio and gives the swap slot back.
 fn map<M: Mode>(
     w: &mut World<M>,
@@ -106,18 +141,8 @@ fn map<M: Mode>(
     swap: SwapPte,
     folio: Folio,
 ) -> Pte {
-    let frame = w.frames.get(folio.frame);
-    let sole_user = w.swap.get(swap.slot).count + frame.maps == 1;
-    let exclusive = match w.policies.anon_exclusive {
-        AnonExclusive::Yes => folio.fresh || swap.exclusive || frame.refs == 1,
-        AnonExclusive::No => false,
-    };
-    let grants = match (fault.write, w.policies.swapin_write, w.policies.swapin_read) {
-        (true, SwapinWrite::MapCount, _) => sole_user,
-        (true, SwapinWrite::Exclusive, _) => exclusive,
-        (false, _, SwapinRead::Writable) => exclusive,
-        (false, _, SwapinRead::ReadOnly) => false,
-    };
+    let grants = Grants::of(w, fault, swap, folio);
+    let Grants { sole_user, exclusive, .. } = grants;
     w.swap.count(swap.slot, -1);
     if fault.write && !folio.fresh && w.swap.get(swap.slot).count == 0 && sole_user {
         leave_swap_cache(w, at, folio.frame);
@@ -127,7 +152,7 @@ fn map<M: Mode>(
         f.flags.set(FrameFlags::EXCLUSIVE, exclusive);
         f.flags.set(FrameFlags::CLAIMED, !sole_user);
     });
-    let writable = grants && vma.prot == Prot::ReadWrite;
+    let writable = grants.writable(vma);
     let pte = new_pte(w, folio.frame, writable, writable && fault.write);
     let pte = Pte::Present(pte.with(PteFlags::SOFT_DIRTY, swap.soft_dirty));
     w.set_pte(at, fault.page, pte);

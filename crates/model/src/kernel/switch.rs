@@ -43,9 +43,10 @@ pub fn switch_mm<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, next: MmId) {
     w.tlbs.unload(cpu, old_asid, unloads);
 
     // 3. Its old slot if it still has one, else the next in turn.
+    let looks = w.policies.mutant != Mutant::ReturnUnflushed;
     let c = &mut w.cpus[cpu.index()];
     match c.slot_of(next) {
-        Some(asid) if c.slots[asid].tlb_gen >= next_gen => {
+        Some(asid) if !looks || c.slots[asid].tlb_gen >= next_gen => {
             (c.asid, c.loaded) = (asid, next);
             w.tlbs.load(cpu, asid, next, &w.mms[next.index()]);
             emit_switch(w, at, Some(0));

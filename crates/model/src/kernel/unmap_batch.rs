@@ -41,6 +41,10 @@ pub fn set_tlb_ubc_flush_pending(env: &mut impl Env, writable: bool) {
 
 fn count_unmap(env: &mut impl Env) {
     env.step(Site::SetTlbUbcFlushPending, |w, at| {
+        let first = w.tasks[at.thread.index()].unmap_batch.covers == 0;
+        if w.policies.mutant == Mutant::BatchMarkedOnce && !first {
+            return;
+        }
         let mark = &mut w.mms[at.mm.index()].batched;
         match w.policies.pending_mark {
             PendingMark::Flag => *mark = BatchedMark { pending: 1, flushed: 0 },

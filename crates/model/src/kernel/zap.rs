@@ -3,10 +3,12 @@
 use crate::addr::{PageRange, Pfn, Vpn};
 use crate::arch::Arch;
 use crate::env::{Env, Learnt};
+use crate::kernel::flush::Change;
 use crate::kernel::gather::Gather;
+use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::unmap_batch::flush_tlb_batched_pending;
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::DontneedTables;
+use crate::policy::{DontneedTables, Mutant};
 use crate::pte::Pte;
 use crate::site::Site;
 
@@ -37,22 +39,20 @@ pub fn zap_range(env: &mut impl Env, gather: &mut Gather, range: PageRange, may_
 }
 
 fn zap_table(env: &mut impl Env, gather: &mut Gather, mut part: PageRange) {
-    let lock = env.table_lock(part.start);
-    loop {
-        if !env.step(Site::ZapPteRange, |w, at| w.mms[at.mm.index()].table.has_leaf(part.start)) {
-            return;
-        }
+    let table = part.start;
+    while pte_offset_map_lock(env, Site::ZapPteRange, table, |_, _| ()).is_some() {
         // 1. Under the lock: clear PTE by PTE, until done or the gather is full.
-        env.lock(lock);
         flush_tlb_batched_pending(env);
         let mut full = false;
         for page in part.iter() {
             part.start = page.add(1);
             match env.step(Site::ZapPteRange, |w, at| zap_pte(w, at, page)) {
                 Zapped::Nothing => {}
-                Zapped::Special => gather.cleared(page),
-                Zapped::Page(frame) => {
-                    gather.cleared(page);
+                Zapped::Special => gather.changed(page, Change::Revoked),
+                Zapped::Page(frame, cached) => {
+                    if cached {
+                        gather.changed(page, Change::Revoked);
+                    }
                     full = gather.remove_page(frame);
                 }
             }
@@ -61,7 +61,7 @@ fn zap_table(env: &mut impl Env, gather: &mut Gather, mut part: PageRange) {
                 break;
             }
         }
-        env.unlock(lock);
+        pte_unmap_unlock(env, table);
         // 2. Full: free what was collected and come back for the rest.
         if !full {
             return;
@@ -80,8 +80,8 @@ enum Zapped {
     Nothing,
     /// A translation without a page of its own.
     Special,
-    /// A page, to be freed after the flush.
-    Page(Pfn),
+    /// A page, to be freed after the flush; whether there has to be one.
+    Page(Pfn, bool),
 }
 
 impl Learnt for Zapped {
@@ -100,8 +100,8 @@ fn zap_pte<M: Mode>(w: &mut World<M>, at: At, page: Vpn) -> Zapped {
     match pte {
         Pte::Present(pte) if pte.special() => Zapped::Special,
         Pte::Present(pte) => {
-            w.frames.update(pte.pfn, |f| f.maps -= 1);
-            Zapped::Page(pte.pfn)
+            w.drop_mapping(at, pte.pfn);
+            Zapped::Page(pte.pfn, pte.accessed() || w.policies.mutant != Mutant::AgedUnflushed)
         }
         Pte::Swap(swap) => {
             free_swap_and_cache(w, at, swap.slot);
@@ -124,8 +124,10 @@ pub fn free_swap_and_cache<M: Mode>(w: &mut World<M>, at: At, slot: u32) {
     }
 }
 
+/// Frees the table if nobody set a PTE in it meanwhile (mm/memory.c:zap_pte_table_if_empty,
+/// 7.3).
 fn free_empty_table(env: &mut impl Env, gather: &mut Gather, start: Vpn) {
-    let freed = env.step(Site::FreePgtables, |w, at| {
+    let freed = pte_offset_map_lock(env, Site::FreePgtables, start, |w, at| {
         let table = &mut w.mms[at.mm.index()].table;
         let empty = table.leaf_is_empty(start) && table.free(start, 1);
         if empty {
@@ -133,7 +135,10 @@ fn free_empty_table(env: &mut impl Env, gather: &mut Gather, start: Vpn) {
         }
         empty
     });
-    if freed {
+    if freed.is_some() {
+        pte_unmap_unlock(env, start);
+    }
+    if freed == Some(true) {
         gather.unlinked_table(start, 1);
     }
 }

@@ -43,12 +43,14 @@ pub enum FolioBatch {
     Deactivate,
     /// Folios that stop being backed by swap (`lru_lazyfree`).
     Lazyfree,
+    /// Folios that become active (`lru_activate`).
+    Activate,
 }
 
 impl FolioBatch {
     /// All of them.
-    pub const ALL: [FolioBatch; 3] =
-        [FolioBatch::Add, FolioBatch::Deactivate, FolioBatch::Lazyfree];
+    pub const ALL: [FolioBatch; 4] =
+        [FolioBatch::Add, FolioBatch::Deactivate, FolioBatch::Lazyfree, FolioBatch::Activate];
 }
 
 impl Cpu {

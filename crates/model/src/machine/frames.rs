@@ -37,6 +37,8 @@ impl FrameFlags {
     pub const ACTIVE: FrameFlags = FrameFlags(1 << 8);
     /// Used once already (`PG_referenced`): the next use makes it active.
     pub const REFERENCED: FrameFlags = FrameFlags(1 << 9);
+    /// On the list of the oldest generation (multi-generational LRU): `MADV_COLD` may have nothing to do.
+    pub const OLDEST: FrameFlags = FrameFlags(1 << 10);
     /// Allocated.
     pub const ALLOCATED: FrameFlags = FrameFlags(1 << 7);
 
@@ -107,6 +109,16 @@ impl Frames {
     /// Room for `limit` frames, allocated as they are used.
     pub fn new(limit: u32) -> Frames {
         Frames { stored: vec![[0; 3]], free: Vec::new(), limit }
+    }
+
+    /// Frames of the machine, those in use and those left.
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Whether none is left.
+    pub fn is_full(&self) -> bool {
+        self.free.is_empty() && self.stored.len() as u64 > u64::from(self.limit)
     }
 
     /// Frames in use.

@@ -2,9 +2,11 @@
 //!
 //! State only. What the kernel does with it is in `kernel/`, one file per operation.
 
+pub mod consistency;
 pub mod cpu;
 pub mod cpuset;
 pub mod frames;
+pub mod may_cache;
 pub mod mm;
 pub mod page_table;
 pub mod swap;

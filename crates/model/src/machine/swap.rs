@@ -1,6 +1,7 @@
 //! Swap space on a synchronous device, and its swap cache.
 
 use crate::addr::Pfn;
+use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
 /// One swap slot.
@@ -124,6 +125,24 @@ impl Swap {
         if entry.count == 0 && entry.cached.is_none() {
             self.free.push(slot);
         }
+    }
+
+    /// What is wrong with a slot, if anything; `named`: how many swap PTEs name each.
+    pub(super) fn contradiction(&self, named: &BTreeMap<u32, u32>) -> Option<String> {
+        let mut free = vec![0; self.slots.len()];
+        self.free.iter().for_each(|slot| free[*slot as usize] += 1);
+        (0u32..).zip(&self.slots).zip(free).find_map(|((slot, entry), free)| {
+            let names = named.get(&slot).copied().unwrap_or(0);
+            if entry.count != names {
+                return Some(format!("swap slot {slot} counts {} PTEs of {names}", entry.count));
+            }
+            if entry.cached.is_some_and(|frame| self.slot_of(frame) != Some(slot)) {
+                return Some(format!("swap slot {slot} and its folio do not agree"));
+            }
+            let unused = entry.count == 0 && entry.cached.is_none();
+            (free != u32::from(unused))
+                .then(|| format!("swap slot {slot} is free {free} times, unused: {unused}"))
+        })
     }
 
     /// Slots in use.

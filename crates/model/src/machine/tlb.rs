@@ -7,9 +7,11 @@
 //! translations), the checker keeps explicit may-cache sets.
 
 use super::cpu::Cpu;
+use super::may_cache::MayCache;
 use super::mm::Mm;
 use crate::addr::{CpuId, MmId, PageRange, Vpn};
 use crate::pte::{PresentPte, Pte};
+use std::cell::Cell;
 
 /// What a CPU flushes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -65,6 +67,11 @@ pub trait Tlbs {
 
     /// Whether slot `asid` of `cpu` may hold a stale translation of `mm` in `scope`.
     fn may_be_stale(&self, cpu: CpuId, asid: usize, id: MmId, mm: &Mm, scope: FlushScope) -> bool;
+
+    /// Whether two ways to answer, where there are two, ever gave different answers.
+    fn contradicts_itself(&self) -> bool {
+        false
+    }
 }
 
 /// Whether a TLB entry made from `old` grants what `new` does not, or names another frame.
@@ -328,6 +335,8 @@ pub struct SimTlbs {
     asids: usize,
     /// By address space.
     logs: Vec<RevokedLog>,
+    /// The second answer, and whether it was ever another one, where the simulator checks itself.
+    checked: Option<Box<(MayCache, Cell<bool>)>>,
 }
 
 impl SimTlbs {
@@ -338,7 +347,14 @@ impl SimTlbs {
             views: vec![SlotView::default(); cpus * asids],
             asids,
             logs: Vec::new(),
+            checked: None,
         }
+    }
+
+    /// The same, with every answer checked against sets of all that may be cached. Slow; for tests.
+    #[must_use]
+    pub fn checked(self) -> SimTlbs {
+        SimTlbs { checked: Some(Box::default()), ..self }
     }
 
     fn log(&mut self, id: MmId) -> &mut RevokedLog {
@@ -448,7 +464,10 @@ impl SimTlbs {
 
 impl Tlbs for SimTlbs {
     #[inline]
-    fn pte_changed(&mut self, _: &[Cpu], id: MmId, change: PteChange) {
+    fn pte_changed(&mut self, cpus: &[Cpu], id: MmId, change: PteChange) {
+        if let Some(checked) = &mut self.checked {
+            checked.0.pte_changed(cpus, id, change);
+        }
         let PteChange { page, old, new, since } = change;
         if let Pte::Present(old) = old
             && is_stale(old, new)
@@ -458,7 +477,10 @@ impl Tlbs for SimTlbs {
     }
 
     #[inline]
-    fn flush(&mut self, cpu: CpuId, asid: usize, scope: FlushScope, _: &Mm) {
+    fn flush(&mut self, cpu: CpuId, asid: usize, scope: FlushScope, mm: &Mm) {
+        if let Some(checked) = &mut self.checked {
+            checked.0.flush(cpu, asid, scope, mm);
+        }
         let tlb = &mut self.cpus[cpu.index()];
         match scope {
             FlushScope::All => {
@@ -472,14 +494,20 @@ impl Tlbs for SimTlbs {
         }
     }
 
-    fn assign(&mut self, cpu: CpuId, asid: usize, id: MmId, _: &Mm) {
+    fn assign(&mut self, cpu: CpuId, asid: usize, id: MmId, mm: &Mm) {
+        if let Some(checked) = &mut self.checked {
+            checked.0.assign(cpu, asid, id, mm);
+        }
         self.cpus[cpu.index()].flush_slot(asid);
         let seen = self.log(id).end();
         self.views[cpu.index() * self.asids + asid] =
             SlotView { seen, left: Vec::new(), left_at: None, mm: Some(id) };
     }
 
-    fn load(&mut self, cpu: CpuId, asid: usize, _: MmId, _: &Mm) {
+    fn load(&mut self, cpu: CpuId, asid: usize, _: MmId, mm: &Mm) {
+        if let Some(checked) = &mut self.checked {
+            checked.0.walk_all(cpu, asid, mm);
+        }
         self.settle(cpu, asid, |_| true);
         self.views[cpu.index() * self.asids + asid].left_at = None;
     }
@@ -489,7 +517,10 @@ impl Tlbs for SimTlbs {
         self.views[cpu.index() * self.asids + asid].left_at = Some(unloads);
     }
 
-    fn faulted(&mut self, cpu: CpuId, asid: usize, page: Vpn, _: &Mm) {
+    fn faulted(&mut self, cpu: CpuId, asid: usize, page: Vpn, mm: &Mm) {
+        if let Some(checked) = &mut self.checked {
+            checked.0.flush(cpu, asid, FlushScope::Pages(PageRange::one(page)), mm);
+        }
         self.cpus[cpu.index()].flush_page(page, asid);
         self.settle(cpu, asid, |entry| entry.page != page);
     }
@@ -497,7 +528,19 @@ impl Tlbs for SimTlbs {
     #[inline]
     fn may_be_stale(&self, cpu: CpuId, asid: usize, id: MmId, mm: &Mm, scope: FlushScope) -> bool {
         let view = self.view(cpu, asid);
-        view.mm == Some(id) && self.holds_any(view, id) && self.holds_stale(view, id, mm, scope)
+        let stale = view.mm == Some(id)
+            && self.holds_any(view, id)
+            && self.holds_stale(view, id, mm, scope);
+        if let Some(checked) = &self.checked
+            && checked.0.may_be_stale(cpu, asid, id, mm, scope) != stale
+        {
+            checked.1.set(true);
+        }
+        stale
+    }
+
+    fn contradicts_itself(&self) -> bool {
+        self.checked.as_ref().is_some_and(|checked| checked.1.get())
     }
 }
 

@@ -48,8 +48,8 @@ pub trait Ghost {
     fn freed(&mut self, _frame: Pfn) {}
     /// A frame was filled with zeros.
     fn zeroed(&mut self, _frame: Pfn) {}
-    /// A frame was copied.
-    fn copied(&mut self, _from: Pfn, _to: Pfn) {}
+    /// The frame behind the page was copied.
+    fn copied(&mut self, _page: Vpn, _from: Pfn, _to: Pfn) {}
     /// A frame was written to a swap slot.
     fn swapped_out(&mut self, _frame: Pfn, _slot: u32) {}
     /// A frame was read from a swap slot.
@@ -57,6 +57,8 @@ pub trait Ghost {
     /// The page's contents, in this frame, were given up (`munmap`, `MADV_DONTNEED`): the page reads as
     /// zero once the operation is done.
     fn discarded(&mut self, _mm: MmId, _page: Vpn, _frame: Option<Pfn>) {}
+    /// Reclaim dropped the page's contents, in this frame, because `MADV_FREE` had given them up.
+    fn dropped(&mut self, _mm: MmId, _page: Vpn, _frame: Pfn) {}
     /// The page's contents, in this frame, moved (`mremap`).
     fn moved(&mut self, _mm: MmId, _from: Vpn, _to: Vpn, _frame: Option<Pfn>) {}
     /// The page-table page of `level` that covered `page` left the tree: those of `cpus` that have
@@ -64,6 +66,8 @@ pub trait Ghost {
     fn table_unlinked(&mut self, _cpus: &[Cpu], _mm: MmId, _page: Vpn, _level: u32) {}
     /// The page-table page of `level` that covered `page` went back to the allocator.
     fn table_freed(&mut self, _mm: MmId, _page: Vpn, _level: u32) {}
+    /// A PTE of the page is set in a page table that is not in the tree any more.
+    fn table_missed(&mut self, _cpu: CpuId, _page: Vpn) {}
     /// A CPU flushed its paging-structure caches for the address space in its slot.
     fn structures_flushed(&mut self, _cpu: CpuId, _mm: MmId) {}
 }
@@ -106,6 +110,8 @@ impl At {
 pub struct Task {
     /// Unmaps whose flush is put off (`tlb_ubc`).
     pub unmap_batch: UnmapBatch,
+    /// Flushes judged needed so far, if one of this thread's is to be left out.
+    pub needed_flushes: u32,
 }
 
 /// `struct tlbflush_unmap_batch`.
@@ -256,6 +262,7 @@ impl<M: Mode> World<M> {
         let mm = &mut self.mms[at.mm.index()];
         let unloads = mm.unloads;
         let Some(Replaced { old, since }) = mm.table.set(page, new, unloads) else {
+            self.ghost.table_missed(at.cpu, page);
             self.impossible(at, "a PTE was set in a page table that does not exist");
             return;
         };
@@ -300,6 +307,16 @@ impl<M: Mode> World<M> {
             self.frames.release(frame);
             self.ghost.freed(frame);
             self.emit(at.site(Site::FolioPut), EventKind::Free { frame });
+        }
+    }
+
+    /// A PTE that mapped the frame is gone.
+    #[inline]
+    pub fn drop_mapping(&mut self, at: At, frame: Pfn) {
+        if self.frames.get(frame).maps == 0 {
+            self.impossible(at, "a mapping was dropped that nobody had");
+        } else {
+            self.frames.update(frame, |f| f.maps -= 1);
         }
     }
 

@@ -20,6 +20,9 @@ use crate::site::Site;
 /// Faults that one access may take before the model is declared stuck.
 const MAX_TRIES: u32 = 16;
 
+/// Random accesses between two looks at whether to go on, if all of them hit.
+const MOST_HITS: u64 = 1 << 16;
+
 impl Machine<'_, '_> {
     /// Visits every `stride`th page of `range`.
     pub(super) fn touch_ascending(
@@ -55,7 +58,7 @@ impl Machine<'_, '_> {
     ) -> Result<(), Box<SimError>> {
         self.refuse_stale(range)?;
         let mut random = SplitMix64::new(seed);
-        let mut left = count;
+        let (mut later, mut left) = (count, 0);
         loop {
             let (tlb, epoch) = self.tlb();
             let missed = match access {
@@ -65,7 +68,13 @@ impl Machine<'_, '_> {
             };
             match missed {
                 Some(page) => self.miss(page, access)?,
-                None => return Ok(()),
+                None if later == 0 => return Ok(()),
+                // Hits alone would never come to a look.
+                None => {
+                    self.look()?;
+                    left = later.min(MOST_HITS);
+                    later -= left;
+                }
             }
         }
     }
@@ -85,7 +94,7 @@ impl Machine<'_, '_> {
 
     #[cold]
     fn stale_use(&self, page: Vpn) -> Box<SimError> {
-        Box::new(SimError::StaleUse { op: self.op_text(), page: self.page_text(page) })
+        Box::new(SimError::StaleUse { op: self.op_at(), page: self.page_text(page) })
     }
 
     fn tlb(&mut self) -> (&mut Tlb, u64) {
@@ -114,15 +123,15 @@ impl Machine<'_, '_> {
                 }
             }
         }
-        let (op, page, tries) = (self.op_text(), self.page_text(page), MAX_TRIES);
+        let (op, page, tries) = (self.op_at(), self.page_text(page), MAX_TRIES);
         Err(Box::new(SimError::NoProgress { op, page, tries }))
     }
 
     #[cold]
     fn failed_access(&self, page: Vpn, outcome: Outcome) -> Box<SimError> {
-        let op = self.op_text();
+        let op = self.op_at();
         Box::new(match outcome {
-            Outcome::OutOfMemory => SimError::OutOfMemory { op },
+            Outcome::OutOfMemory => SimError::OutOfMemory { op, frames: self.world.frames.limit() },
             _ => SimError::Signal { op, page: self.page_text(page) },
         })
     }

@@ -68,24 +68,46 @@ const HISTORY: usize = 256;
 pub struct SimLog {
     /// The events.
     pub events: Vec<Event>,
-    /// A round that counts is under way: keep every event.
-    pub recording: bool,
     /// Minor and major faults among them.
     pub faults: (u64, u64),
+    /// The round had more events than a round may have; some are gone.
+    pub overflowed: bool,
+    /// A round that counts is under way: every event is kept.
+    recording: bool,
+    /// Events that are kept now.
+    room: usize,
+    /// Events that are kept of a round.
+    most: usize,
     next_seq: u64,
     ptes: bool,
 }
 
 impl SimLog {
-    /// An empty log; `ptes`: record PTE changes, too.
-    pub fn new(ptes: bool) -> SimLog {
-        SimLog { ptes, ..SimLog::default() }
+    /// An empty log of rounds with at most so many events; `ptes`: record PTE changes, too.
+    pub fn new(ptes: bool, most: usize) -> SimLog {
+        SimLog { ptes, room: HISTORY, most, ..SimLog::default() }
+    }
+
+    /// From now on every event is kept, or only the last few.
+    pub fn record(&mut self, every: bool) {
+        (self.recording, self.room) = if every { (true, self.most) } else { (false, HISTORY) };
     }
 
     /// Forgets all events.
     pub fn clear(&mut self) {
         self.events.clear();
         self.faults = (0, 0);
+    }
+
+    /// Events that a round may have.
+    pub fn most(&self) -> usize {
+        self.most
+    }
+
+    #[cold]
+    fn make_room(&mut self) {
+        self.overflowed |= self.recording;
+        self.clear();
     }
 
     /// Takes an event of the scenario itself, which no kernel function caused.
@@ -103,8 +125,8 @@ impl SimLog {
     ) -> u64 {
         let seq = self.next_seq;
         self.next_seq += 1;
-        if !self.recording && self.events.len() == HISTORY {
-            self.clear();
+        if self.events.len() >= self.room {
+            self.make_room();
         }
         if let EventKind::FaultDone { major, .. } = kind {
             self.faults.0 += u64::from(!major);

@@ -1,7 +1,7 @@
 //! The interpreter: threads as stacks of loops, scheduled in discrete order.
 
 use super::env::SimWorld;
-use super::{SimError, SimOptions, consistency};
+use super::{Look, OpAt, SimError, SimOptions, Waiting, Watch};
 use crate::addr::{CpuId, PageRange, ThreadId};
 use crate::env::Context;
 use crate::event::EventKind;
@@ -13,14 +13,15 @@ use crate::kernel::protect::mprotect;
 use crate::kernel::reclaim::shrink_range;
 use crate::kernel::remap::mremap;
 use crate::kernel::switch::{enter_lazy, run_others, switch_mm};
+use crate::machine::consistency::contradiction;
 use crate::machine::world::{At, USER_MM};
 use crate::program::{Access, ExprError, Op, OpKind, Order, Program, RangeExpr};
 use crate::run::Round;
 use crate::site::Site;
 use std::collections::VecDeque;
 
-/// The most events that one round may have: about 5 GiB of them.
-const MAX_EVENTS: usize = 40_000_000;
+/// Operations and faults from one look to the next: about a millisecond.
+const LOOK_EVERY: u32 = 16_384;
 
 /// What a thread does when it is not running.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -74,8 +75,11 @@ pub(super) struct Machine<'p, 'w> {
     /// Threads that can go on, in the order of their turns.
     queue: VecDeque<usize>,
     paranoid: bool,
-    on_round: &'w mut dyn FnMut(&Round),
+    watch: &'w mut dyn Watch,
+    until_look: u32,
     round: Round,
+    /// Rounds that are over, warm-up left out.
+    rounds: u32,
 }
 
 impl<'p, 'w> Machine<'p, 'w> {
@@ -83,7 +87,7 @@ impl<'p, 'w> Machine<'p, 'w> {
         program: &'p Program,
         world: &'w mut SimWorld,
         options: &SimOptions,
-        on_round: &'w mut dyn FnMut(&Round),
+        watch: &'w mut dyn Watch,
     ) -> Machine<'p, 'w> {
         let thread = |thread: &'p crate::program::Thread| Thread {
             stack: vec![Frame { ops: &thread.body, next: 0, then: Then::End }],
@@ -99,8 +103,10 @@ impl<'p, 'w> Machine<'p, 'w> {
             threads: program.threads.iter().map(thread).collect(),
             queue: VecDeque::new(),
             paranoid: options.paranoid,
-            on_round,
+            watch,
+            until_look: if options.paranoid { 1 } else { LOOK_EVERY },
             round: Round::default(),
+            rounds: 0,
         }
     }
 
@@ -131,15 +137,16 @@ impl<'p, 'w> Machine<'p, 'w> {
     fn report_deadlock(&self) -> Result<(), Box<SimError>> {
         let waiting = self.threads.iter().enumerate().filter_map(|(index, thread)| {
             let Status::AtBarrier(barrier) = thread.status else { return None };
-            let name = &self.program.barriers[usize::from(barrier)].name;
-            Some(format!("`{}` waits at barrier `{name}`", self.program.threads[index].name))
+            let at =
+                thread.stack.last().and_then(|frame| frame.ops.get(frame.next.checked_sub(1)?));
+            Some(Waiting {
+                thread: self.program.threads[index].name.clone(),
+                barrier: self.program.barriers[usize::from(barrier)].name.clone(),
+                op: at.map_or(u32::MAX, |op| op.id),
+            })
         });
-        let waiting: Vec<String> = waiting.collect();
-        if waiting.is_empty() {
-            Ok(())
-        } else {
-            Err(Box::new(SimError::Deadlock { waiting: waiting.join(", ") }))
-        }
+        let waiting: Vec<Waiting> = waiting.collect();
+        if waiting.is_empty() { Ok(()) } else { Err(Box::new(SimError::Deadlock { waiting })) }
     }
 
     fn run_thread(&mut self, thread: usize) -> Result<(), Box<SimError>> {
@@ -189,7 +196,9 @@ impl<'p, 'w> Machine<'p, 'w> {
         let frame_ops: &'p [Op] = frame.ops;
         let Some(op) = frame_ops.get(frame.next) else {
             let then = frame.then;
-            return self.end_of_body(then);
+            self.end_of_body(then)?;
+            // A body without operations comes to no look.
+            return if frame_ops.is_empty() { self.check() } else { Ok(()) };
         };
         frame.next += 1;
         self.op = op.id;
@@ -206,7 +215,7 @@ impl<'p, 'w> Machine<'p, 'w> {
             }
             Then::NextRound { slot, warmup, count } => {
                 let number = self.threads[self.thread].slots[usize::from(slot)];
-                self.end_round(number - i64::from(warmup));
+                self.end_round(number - i64::from(warmup))?;
                 if number + 1 < i64::from(warmup) + i64::from(count) {
                     self.threads[self.thread].slots[usize::from(slot)] += 1;
                     self.restart(then);
@@ -238,24 +247,29 @@ impl<'p, 'w> Machine<'p, 'w> {
 
     fn start_round(&mut self, round: i64) {
         self.world.log.clear();
-        self.world.log.recording = round >= 0;
+        self.world.log.record(round >= 0);
         self.emit(EventKind::RoundStart { round });
     }
 
-    fn end_round(&mut self, round: i64) {
+    fn end_round(&mut self, round: i64) -> Result<(), Box<SimError>> {
         self.emit(EventKind::RoundEnd { round });
-        self.world.log.recording = false;
+        self.world.log.record(false);
         if round < 0 {
-            return;
+            return Ok(());
+        }
+        if self.world.log.overflowed {
+            return Err(self.too_many_events());
         }
         self.round.index = round as u32;
         std::mem::swap(&mut self.round.events, &mut self.world.log.events);
         let (minor, major) = self.world.log.faults;
         (self.round.minor_faults, self.round.major_faults) = (Some(minor), Some(major));
-        (self.on_round)(&self.round);
+        self.watch.round(&self.round);
+        self.rounds += 1;
         // The next round fills the same memory.
         std::mem::swap(&mut self.round.events, &mut self.world.log.events);
         self.world.log.clear();
+        Ok(())
     }
 
     fn execute(&mut self, op: &'p Op) -> Result<(), Box<SimError>> {
@@ -408,30 +422,31 @@ impl<'p, 'w> Machine<'p, 'w> {
 
     #[cold]
     fn failed(&self, errno: Errno) -> Result<(), Box<SimError>> {
-        Err(Box::new(SimError::Call { op: self.op_text(), errno }))
+        let op = self.op_at();
+        Err(Box::new(match self.world.frames.is_full() {
+            true => SimError::OutOfMemory { op, frames: self.world.frames.limit() },
+            false => SimError::Call { op, errno },
+        }))
     }
 
-    /// Whether the model still agrees with itself.
+    /// Whether the model still agrees with itself; now and then also whether it is to go on.
     #[inline]
     pub(super) fn check(&mut self) -> Result<(), Box<SimError>> {
-        let healthy = self.world.inconsistency.is_none() && !self.paranoid;
-        if healthy && self.world.log.events.len() <= MAX_EVENTS { Ok(()) } else { self.diagnose() }
+        self.until_look -= 1;
+        let healthy = self.until_look > 0 && self.world.inconsistency.is_none();
+        if healthy { Ok(()) } else { self.diagnose() }
     }
 
     #[cold]
     fn diagnose(&mut self) -> Result<(), Box<SimError>> {
-        if self.world.log.events.len() > MAX_EVENTS {
-            return Err(Box::new(SimError::TooManyEvents { op: self.op_text() }));
+        if self.until_look == 0 {
+            self.look()?;
         }
-        let error = match self.world.inconsistency.take() {
-            Some(error) => error,
-            None => match consistency::check(self.world) {
-                None => return Ok(()),
-                Some(what) => {
-                    crate::machine::world::Inconsistency { what, at: self.at(Site::HardwareWalk) }
-                }
-            },
-        };
+        let found = self.world.inconsistency.take();
+        let checked = || if self.paranoid { contradiction(self.world) } else { None };
+        let at =
+            |what| crate::machine::world::Inconsistency { what, at: self.at(Site::HardwareWalk) };
+        let Some(error) = found.or_else(|| checked().map(at)) else { return Ok(()) };
         let events = &self.world.log.events;
         let history: Vec<String> = events[events.len().saturating_sub(8)..]
             .iter()
@@ -439,8 +454,24 @@ impl<'p, 'w> Machine<'p, 'w> {
                 format!("{:?} in {}", event.kind, event.site.map_or("?", |s| s.function()))
             })
             .collect();
-        let (op, history) = (self.op_text(), history.join("; "));
+        let (op, history) = (self.op_at(), history.join("; "));
         Err(Box::new(SimError::Inconsistent { op, error, history }))
+    }
+
+    pub(super) fn look(&mut self) -> Result<(), Box<SimError>> {
+        self.until_look = if self.paranoid { 1 } else { LOOK_EVERY };
+        if self.world.log.overflowed {
+            return Err(self.too_many_events());
+        }
+        let look = Look { rounds: self.rounds, events: self.world.log.events.len() };
+        let looked = self.watch.look(look);
+        looked.map_err(|reason| Box::new(SimError::Stopped { op: self.op_at(), reason }))
+    }
+
+    #[cold]
+    fn too_many_events(&self) -> Box<SimError> {
+        let most = self.world.log.most();
+        Box::new(SimError::TooManyEvents { op: self.op_at(), most })
     }
 
     #[inline]
@@ -459,7 +490,7 @@ impl<'p, 'w> Machine<'p, 'w> {
 
     #[cold]
     fn no_value(&self, error: ExprError) -> Box<SimError> {
-        Box::new(SimError::Expr { op: self.op_text(), error })
+        Box::new(SimError::Expr { op: self.op_at(), error })
     }
 
     pub(super) fn cpu(&self) -> CpuId {
@@ -471,8 +502,9 @@ impl<'p, 'w> Machine<'p, 'w> {
         Context { cpu: self.cpu(), thread, mm: USER_MM, op: self.op }.at(site)
     }
 
-    pub(super) fn op_text(&self) -> String {
-        self.program.op_texts.get(self.op as usize).cloned().unwrap_or_default()
+    pub(super) fn op_at(&self) -> OpAt {
+        let text = self.program.op_texts.get(self.op as usize).cloned().unwrap_or_default();
+        OpAt { id: self.op, text }
     }
 
     fn emit(&mut self, kind: EventKind) {

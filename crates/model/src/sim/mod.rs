@@ -5,17 +5,19 @@
 //! events, bit for bit.
 
 mod access;
-mod consistency;
 mod env;
 mod interpret;
+mod watch;
 
 pub use env::{NoGhost, SimEnv, SimLog, SimMode, SimWorld};
+pub use watch::{Look, Watch};
 
 use crate::addr::ThreadId;
 use crate::arch::Arch;
 use crate::env::Context;
 use crate::kernel::exit::{exit_mmap, exit_thread};
 use crate::kernels::KernelRow;
+use crate::machine::consistency::contradiction;
 use crate::machine::tlb::SimTlbs;
 use crate::machine::world::{Inconsistency, USER_MM, WorldSpec};
 use crate::program::{ExprError, PROGRAM_VERSION, Program};
@@ -24,6 +26,7 @@ use crate::run::{Round, TargetRun};
 use crate::site::Site;
 use interpret::Machine;
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// Options of a simulation.
 #[derive(Copy, Clone, Debug)]
@@ -32,14 +35,49 @@ pub struct SimOptions {
     pub pte_events: bool,
     /// Page frames of the machine.
     pub frames: u32,
-    /// Compare every frame's counts with the page table after each operation. Slow; for tests.
+    /// The most events that one round may have.
+    pub events: usize,
+    /// After each operation compare every frame's counts with the page table; hold the evidence of
+    /// every verdict against sets of all that may be cached. Slow; for tests.
     pub paranoid: bool,
 }
 
 impl Default for SimOptions {
     fn default() -> Self {
         // 1 TiB of frames; they cost memory only when used.
-        SimOptions { pte_events: false, frames: 1 << 28, paranoid: false }
+        SimOptions { pte_events: false, frames: 1 << 28, events: 40_000_000, paranoid: false }
+    }
+}
+
+/// An operation of the scenario.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpAt {
+    /// [`crate::program::Op::id`]
+    pub id: u32,
+    /// Its text.
+    pub text: String,
+}
+
+impl fmt::Display for OpAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// A thread that waits for good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// The thread's name.
+    pub thread: String,
+    /// The barrier's name.
+    pub barrier: String,
+    /// The operation that waits.
+    pub op: u32,
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` waits at barrier `{}`", self.thread, self.barrier)
     }
 }
 
@@ -56,7 +94,7 @@ pub enum SimError {
     #[error("`{op}`: {error}")]
     Expr {
         /// The operation.
-        op: String,
+        op: OpAt,
         /// Why.
         error: ExprError,
     },
@@ -64,7 +102,7 @@ pub enum SimError {
     #[error("`{op}` failed: {errno}")]
     Call {
         /// The operation.
-        op: String,
+        op: OpAt,
         /// Why.
         errno: crate::kernel::Errno,
     },
@@ -72,21 +110,23 @@ pub enum SimError {
     #[error("`{op}`: the access to {page} is not allowed (SIGSEGV)")]
     Signal {
         /// The operation.
-        op: String,
+        op: OpAt,
         /// The page.
         page: String,
     },
     /// The machine is full.
-    #[error("`{op}`: the machine has no page frame left")]
+    #[error("`{op}`: the scenario touches more pages than the model has frames for ({frames})")]
     OutOfMemory {
         /// The operation.
-        op: String,
+        op: OpAt,
+        /// The machine's frames.
+        frames: u32,
     },
     /// An access faulted again and again.
     #[error("`{op}`: the access to {page} still faults after {tries} tries: a bug in the model")]
     NoProgress {
         /// The operation.
-        op: String,
+        op: OpAt,
         /// The page.
         page: String,
         /// How often it was tried.
@@ -98,7 +138,7 @@ pub enum SimError {
     )]
     StaleUse {
         /// The operation.
-        op: String,
+        op: OpAt,
         /// The page.
         page: String,
     },
@@ -108,24 +148,61 @@ pub enum SimError {
     )]
     Inconsistent {
         /// The operation.
-        op: String,
+        op: OpAt,
         /// What is wrong.
         error: Inconsistency,
         /// The last events.
         history: String,
     },
     /// A round has too many events to keep.
-    #[error("`{op}`: the round has more than 40 million events; split it into several rounds")]
+    #[error("`{op}`: the round has more than {most} events; split it into several rounds")]
     TooManyEvents {
         /// The operation.
-        op: String,
+        op: OpAt,
+        /// The most that it may have.
+        most: usize,
+    },
+    /// Who looked on did not want more.
+    #[error("`{op}`: {reason}")]
+    Stopped {
+        /// The operation.
+        op: OpAt,
+        /// Why.
+        reason: String,
     },
     /// Every thread waits.
-    #[error("no thread can go on: {waiting}")]
+    #[error("no thread can go on: {}", list(waiting))]
     Deadlock {
         /// Who waits where.
-        waiting: String,
+        waiting: Vec<Waiting>,
     },
+}
+
+fn list(waiting: &[Waiting]) -> String {
+    waiting.iter().map(Waiting::to_string).collect::<Vec<_>>().join(", ")
+}
+
+impl SimError {
+    /// Whether the program asks for what no kernel does: the scenario is bad.
+    pub fn is_the_programs(&self) -> bool {
+        matches!(
+            self,
+            SimError::Expr { .. }
+                | SimError::Call { .. }
+                | SimError::Signal { .. }
+                | SimError::Deadlock { .. }
+        )
+    }
+
+    /// Whether the program asks for more than the model may use.
+    pub fn is_a_bound(&self) -> bool {
+        matches!(
+            self,
+            SimError::OutOfMemory { .. }
+                | SimError::TooManyEvents { .. }
+                | SimError::Stopped { .. }
+        )
+    }
 }
 
 /// Runs `program` on the kernel of `row` and returns its rounds.
@@ -135,28 +212,28 @@ pub fn run(
     options: &SimOptions,
 ) -> Result<TargetRun, SimError> {
     let mut rounds = Vec::new();
-    let mut run = run_with(program, row, options, &mut |round| rounds.push(round.clone()))?;
+    let mut run = run_with(program, row, options, &mut |round: &Round| rounds.push(round.clone()))?;
     run.witness.attempted = rounds.len() as u32;
     run.rounds = rounds;
     Ok(run)
 }
 
-/// Runs `program` and hands each round to `on_round`; the result's own list stays empty.
+/// Runs `program` and hands each round to `watch`; the result's own list stays empty.
 pub fn run_with(
     program: &Program,
     row: &KernelRow,
     options: &SimOptions,
-    on_round: &mut dyn FnMut(&Round),
+    watch: &mut dyn Watch,
 ) -> Result<TargetRun, SimError> {
-    let mut world = settled(program, row, row.config.arch(), options, on_round)?;
+    let mut world = settled(program, row, row.config.arch(), options, watch)?;
     let final_pages = final_pages(program, &world);
     finish(program, &mut world);
-    if let Some(error) = consistency::check(&world) {
+    if let Some(error) = contradiction(&world) {
         let context =
             Context { cpu: program.threads[0].cpu, thread: ThreadId(0), mm: USER_MM, op: 0 };
         let error = Inconsistency { what: error, at: context.at(Site::ExitMmap) };
         return Err(SimError::Inconsistent {
-            op: "the end".to_owned(),
+            op: OpAt { id: u32::MAX, text: "the end".to_owned() },
             error,
             history: String::new(),
         });
@@ -176,7 +253,7 @@ pub fn end_state(
     arch: Arch,
     options: &SimOptions,
 ) -> Result<SimWorld, SimError> {
-    settled(program, row, arch, options, &mut |_| {})
+    settled(program, row, arch, options, &mut |_: &Round| {})
 }
 
 fn settled(
@@ -184,13 +261,13 @@ fn settled(
     row: &KernelRow,
     arch: Arch,
     options: &SimOptions,
-    on_round: &mut dyn FnMut(&Round),
+    watch: &mut dyn Watch,
 ) -> Result<SimWorld, SimError> {
     if program.version != PROGRAM_VERSION {
         return Err(SimError::Version { found: program.version });
     }
     let mut world = new_world(program, row, arch, options);
-    Machine::new(program, &mut world, options, on_round).run().map_err(|error| *error)?;
+    Machine::new(program, &mut world, options, watch).run().map_err(|error| *error)?;
     Ok(world)
 }
 
@@ -208,7 +285,8 @@ fn new_world(program: &Program, row: &KernelRow, arch: Arch, options: &SimOption
         swap_pages: u32::try_from(swap_pages).unwrap_or(u32::MAX),
     };
     let tlbs = SimTlbs::new(spec.cpus, spec.arch.asids);
-    SimWorld::new(&spec, tlbs, NoGhost, SimLog::new(options.pte_events))
+    let tlbs = if options.paranoid { tlbs.checked() } else { tlbs };
+    SimWorld::new(&spec, tlbs, NoGhost, SimLog::new(options.pte_events, options.events))
 }
 
 /// Ends all threads, the first one last, and the address space with it.

@@ -84,8 +84,8 @@ fn sides(found: &Found) -> Value {
 
 fn rounds(ran: &Ran) -> Value {
     let Some(reference) = &ran.reference else { return Value::Null };
-    let side = |round: &RoundAccount, swaps: Option<SwapCounts>| {
-        let swaps = swaps.into_iter().flat_map(SwapCounts::named);
+    let side = |(round, swaps): (&RoundAccount, SwapCounts)| {
+        let swaps = swaps.named();
         let swaps: serde_json::Map<String, Value> =
             swaps.map(|(name, count)| (name.to_owned(), json!(count))).collect();
         json!({
@@ -96,9 +96,8 @@ fn rounds(ran: &Ran) -> Value {
         })
     };
     let rounds = reference.agreement.differing.iter().map(|&at| {
-        let real = side(&ran.account.rounds[at], ran.run.rounds.get(at).map(SwapCounts::counted));
-        let swaps = reference.swaps.get(at).copied();
-        let model = side(&reference.account.rounds[at], swaps);
+        let real = ran.account.round(at).map(|round| side((round, round.counted)));
+        let model = reference.account.round(at).map(|round| side((round, round.modelled)));
         json!({ "round": ran.account.rounds[at].index, "real": real, "model": model })
     });
     json!({

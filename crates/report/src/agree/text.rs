@@ -16,7 +16,8 @@ pub fn text(targets: &[TargetAgreement], style: Style) -> String {
         for scenario in &target.scenarios {
             if let Standing::Undecided(reason) = &scenario.standing {
                 let (name, word) = (&scenario.name, style.warn("undecided"));
-                text += &format!("{}: {name}: {word}: {reason}\n", target.target);
+                let line = format!("{}: {name}: {word}: {reason}", target.target);
+                text += &(style.wrap(&line, 4) + "\n");
             }
         }
         for (name, difference) in target.differences() {
@@ -31,7 +32,7 @@ pub fn text(targets: &[TargetAgreement], style: Style) -> String {
             0 => String::new(),
             retries => format!("; {} of undecided runs", count(retries as usize, "repetition")),
         };
-        text += &format!("{}{retries}\n", target.heading());
+        text += &(style.wrap(&format!("{}{retries}", target.heading()), 4) + "\n");
     }
     text
 }
@@ -101,11 +102,14 @@ fn rounds(ran: &Ran, target: &str, style: Style) -> String {
         text += &style.wrap(&format!("  {}: {}", count(list.len(), "round"), list.join(" ")), 4);
         text.push('\n');
         text += &round_lines(ran, at, target, style);
-        text += &first_difference(&ran.account.rounds[at], &reference.account.rounds[at], style);
+        if let (Some(real), Some(model)) = (ran.account.round(at), reference.account.round(at)) {
+            text += &first_difference(real, model, style);
+        }
     }
     for page in &reference.agreement.final_pages {
         let (real, model, row) = (&page.real, &page.model, &reference.row);
-        text += &format!("    at the end {}: {target} {real}, {row} {model}\n", page.page);
+        let line = format!("    at the end {}: {target} {real}, {row} {model}", page.page);
+        text += &(style.wrap(&line, 6) + "\n");
     }
     text
 }
@@ -114,16 +118,19 @@ fn rounds(ran: &Ran, target: &str, style: Style) -> String {
 fn round_lines(ran: &Ran, at: usize, target: &str, style: Style) -> String {
     let Some(reference) = &ran.reference else { return String::new() };
     let width = target.len().max(reference.row.len());
-    let real = SwapCounts::counted(&ran.run.rounds[at]);
-    let model = reference.swaps.get(at).copied();
     let mut text = String::new();
-    for (name, round, swaps) in [
-        (target, &ran.account.rounds[at], Some(real)),
-        (reference.row.as_str(), &reference.account.rounds[at], model),
-    ] {
+    let (real, model) = (ran.account.round(at), reference.account.round(at));
+    let sides = [
+        (target, real, real.map(|round| round.counted)),
+        (reference.row.as_str(), model, model.map(|round| round.modelled)),
+    ];
+    for (name, round, swaps) in sides {
+        let Some(round) = round else { continue };
         let sequence = round.sequence.as_ref().map_or("?".to_owned(), Sequence::to_string);
-        text += &format!("    {name:width$}  {}\n", style.charset(&sequence));
-        text += &format!("    {:width$}  {}\n", "", style.dim(figures(round, swaps)));
+        let indent = 4 + width + 2;
+        let sequence = format!("    {name:width$}  {}", style.charset(&sequence));
+        let figures = format!("{:indent$}{}", "", style.dim(figures(round, swaps)));
+        text += &format!("{}\n{}\n", style.wrap(&sequence, indent), style.wrap(&figures, indent));
     }
     text
 }

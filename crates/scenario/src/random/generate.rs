@@ -3,21 +3,33 @@
 use super::operations::{Effect, Needs, OPERATIONS, Operation};
 use super::state::{MAP, Pages, State};
 use super::write::after;
-use super::{AreaPlan, Case, Company, Place, Step};
+use super::{AreaPlan, Case, Company, Idle, Place, Step};
 use needless_model::rng::SplitMix64;
 
 /// Sizes and lengths at which kernels change what they do: the ceiling above which a flush covers
 /// everything (33 pages), the LRU batches (15 and 31), powers of two, and their neighbours.
 const EDGES: [usize; 16] = [1, 2, 3, 4, 8, 14, 15, 16, 30, 31, 32, 33, 34, 35, 64, 80];
 
-/// The most pages of an area.
-const MOST_PAGES: u64 = 80;
+/// The most pages of an area, but for a large one.
+const MOST_PAGES: usize = 80;
+
+/// The most pages of a large area: more than a page table and a gather's first batch hold.
+const LARGE: usize = 600;
+
+/// The most pages of an area that leaves room for a neighbour in its page table.
+const MOST_SHARED: usize = 510;
+
+/// Sizes of large areas at which something changes.
+const LARGE_EDGES: [usize; 6] = [508, 511, 512, 513, 520, LARGE];
+
+/// Rounds before those that count. Primes, so that what takes turns of its own meets every place in them.
+const WARMUPS: [u32; 6] = [2, 2, 2, 3, 5, 7];
 
 /// Attempts at a place for an operation before another one is drawn.
 const ATTEMPTS: usize = 6;
 
-/// The case of this seed, of operations that kernel `release` has.
-pub fn generate(seed: u64, release: (u32, u32)) -> Case {
+/// The case of this seed, of operations that kernel `release` has, on a machine of `cpus`.
+pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
     let mut draw =
         Draw { rng: SplitMix64::new(seed), enabled: Vec::new(), state: State::new([], []) };
     draw.enable(release);
@@ -27,13 +39,19 @@ pub fn generate(seed: u64, release: (u32, u32)) -> Case {
         let whole = draw.state.whole(area);
         draw.state.apply(MAP, &whole);
     }
-    let company = draw.company();
-    let count = draw.rng.below(4);
+    let company = draw.company(cpus);
+    // Large areas have few steps, for a round's events have to fit into the kernel's buffers.
+    let large = areas.iter().any(|area| area.pages > MOST_PAGES);
+    let (most, depth) = if large { (3, 0) } else { (8, 2) };
+    let count = draw.rng.below(most.min(4));
     let setup = draw.steps(count, 0);
-    let count = 2 + draw.rng.below(8);
-    let mut body = draw.steps(count, 2);
-    if company == Company::Second {
-        draw.give_turns(&mut body);
+    let count = 2 + draw.rng.below(most);
+    let mut body = draw.steps(count, depth);
+    for actor in 0..company.acting {
+        draw.give_turns(&mut body, actor);
+    }
+    if company.acting > 0 && draw.one_in(2) {
+        body.extend(draw.duel(company.acting));
     }
     Case {
         name: format!("random-{seed}"),
@@ -42,7 +60,7 @@ pub fn generate(seed: u64, release: (u32, u32)) -> Case {
         swap: true,
         setup,
         body,
-        warmup: 2,
+        warmup: draw.pick(&WARMUPS),
         rounds: 3 + draw.rng.below(4) as u32,
     }
 }
@@ -76,13 +94,31 @@ impl Draw {
     fn areas(&mut self) -> Vec<AreaPlan> {
         let moves = self.enabled.iter().any(|operation| operation.effect == Effect::Move);
         let count = if moves || self.one_in(6) { 2 } else { 1 };
-        (0..count).map(|_| self.area()).collect()
+        let mut areas: Vec<AreaPlan> = (0..count).map(|_| self.area()).collect();
+        // Both at the same place in their page tables: a move may take a whole table with it.
+        if let [first, second] = &mut areas[..]
+            && self.one_in(2)
+        {
+            let before = match first.place {
+                Place::Across(before) => before,
+                _ => 1 + self.rng.below(first.pages as u64) as usize,
+            };
+            for area in [first, second] {
+                area.pages = area.pages.max(before);
+                area.place = Place::Across(before);
+            }
+        }
+        areas
     }
 
     fn area(&mut self) -> AreaPlan {
-        let pages = self.length(MOST_PAGES as usize);
+        let pages = match self.one_in(24) {
+            true if self.one_in(2) => self.pick(&LARGE_EDGES),
+            true => self.length(LARGE),
+            false => self.length(MOST_PAGES),
+        };
         let place = match self.rng.below(4) {
-            0 => Place::Shared,
+            0 if pages <= MOST_SHARED => Place::Shared,
             1 if pages > 1 => Place::Across(1 + self.rng.below(pages as u64 - 1) as usize),
             _ => Place::Alone,
         };
@@ -98,15 +134,22 @@ impl Draw {
         1 + self.rng.below(most as u64) as usize
     }
 
-    fn company(&mut self) -> Company {
-        self.pick(&[
-            Company::Nobody,
-            Company::Spinner,
-            Company::Spinner,
-            Company::Sleeper,
-            Company::Second,
-            Company::Second,
-        ])
+    fn company(&mut self, cpus: usize) -> Company {
+        let (spinner, sleeper) = (Some(Idle::Spinner), Some(Idle::Sleeper));
+        let two = [(0, spinner), (0, spinner), (0, sleeper), (1, None), (1, None), (1, None)];
+        let three = [(1, spinner), (1, sleeper), (2, None), (2, None)];
+        let (acting, idle) = match self.rng.below(8) {
+            0 => (0, None),
+            1 | 2 => self.pick(&three),
+            _ => self.pick(&two),
+        };
+        let company = Company { acting, idle };
+        if company.cpus() <= cpus {
+            return company;
+        }
+        // As many as there is room for, the acting ones first.
+        let acting = acting.min(cpus - 1);
+        Company { acting, idle: idle.filter(|_| 1 + acting < cpus) }
     }
 
     /// Steps with loops nested up to `depth`.
@@ -142,6 +185,9 @@ impl Draw {
 
     fn draw_operation(&mut self, fits: fn(&Operation) -> bool) -> Option<&'static Operation> {
         let fitting: Vec<_> = self.enabled.iter().copied().filter(|op| fits(op)).collect();
+        if fitting.is_empty() {
+            return None;
+        }
         let mut ticket = self.rng.below(fitting.iter().map(|op| op.weight).sum());
         fitting.into_iter().find(|operation| {
             let hit = ticket < operation.weight;
@@ -159,6 +205,7 @@ impl Draw {
         let size = whole.range.len();
         let length = self.length(size);
         let start = match self.rng.below(3) {
+            _ if operation.effect == Effect::Move && self.one_in(2) => 0,
             0 => 0,
             1 => size - length,
             _ => self.rng.below((size - length + 1) as u64) as usize,
@@ -200,10 +247,36 @@ impl Draw {
         Some(step)
     }
 
-    /// Makes a run of the body's steps, or two, those of the second thread.
-    fn give_turns(&mut self, body: &mut Vec<Step>) {
+    /// The threads take turns with a few pages, mostly giving advice: what one leaves in its CPU's batches
+    /// is what another one finds.
+    fn duel(&mut self, acting: usize) -> Vec<Step> {
+        let area = self.rng.below(self.state.areas() as u64) as usize;
+        let size = self.state.whole(area).range.len();
+        let length = if self.one_in(2) { 1 } else { self.length(size.min(34)) };
+        let start = self.rng.below((size - length + 1) as u64) as usize;
+        let pages = Pages { area, range: start..start + length };
+        let mut steps = Vec::new();
+        for _ in 0..2 + self.rng.below(5) {
+            let advice = !self.one_in(3);
+            let fits: fn(&Operation) -> bool =
+                if advice { Operation::is_advice } else { Operation::is_access };
+            let Some(operation) = self.draw_operation(fits) else { continue };
+            if !self.state.allows(operation.needs, &pages) {
+                continue;
+            }
+            let step = Step::Do(operation, pages.clone());
+            steps.push(match self.rng.below(acting as u64 + 1) as usize {
+                0 => step,
+                actor => Step::Turn(actor - 1, vec![step]),
+            });
+        }
+        steps
+    }
+
+    /// Makes a run of the body's steps, or two, those of another acting thread.
+    fn give_turns(&mut self, body: &mut Vec<Step>, actor: usize) {
         for _ in 0..1 + self.rng.below(2) {
-            let plain = |step: &Step| !matches!(step, Step::Turn(_) | Step::Mark);
+            let plain = |step: &Step| !matches!(step, Step::Turn(..) | Step::Mark);
             let at: Vec<usize> = (0..body.len()).filter(|&at| plain(&body[at])).collect();
             if at.is_empty() {
                 break;
@@ -212,10 +285,10 @@ impl Draw {
             let length = 1 + self.rng.below(3) as usize;
             let run = body[from..].iter().take(length).take_while(|step| plain(step)).count();
             let turn: Vec<Step> = body.drain(from..from + run).collect();
-            body.insert(from, Step::Turn(turn));
+            body.insert(from, Step::Turn(actor, turn));
         }
-        if !body.iter().any(|step| matches!(step, Step::Turn(_))) {
-            body.push(Step::Turn(Vec::new()));
+        if !body.iter().any(|step| matches!(step, Step::Turn(of, _) if *of == actor)) {
+            body.push(Step::Turn(actor, Vec::new()));
         }
     }
 }

@@ -3,8 +3,8 @@
 //! A [`Case`] is the generator's own structure; its [text](Case::text) is an ordinary scenario.
 //! The same seed gives the same text. Nothing in a case can fail or race:
 //!
-//! - one thread acts at a time: a second acting thread takes its turns between two barriers, any
-//!   other company only spins or sleeps, on a CPU of its own;
+//! - one thread acts at a time: other acting threads take their turns between two barriers each, any
+//!   other company only spins or sleeps; each has a CPU of its own;
 //! - [`State`](state::State) follows what is mapped and how; an operation stands only where its
 //!   row in the [table](operations) allows it;
 //! - what a round, or a turn of a loop, leaves changed is put right at its end, so that the next
@@ -56,14 +56,28 @@ enum Place {
     Across(usize),
 }
 
-/// Who is there beside the first thread, on CPU 1.
+/// Who is there beside the first thread, each on a CPU of its own.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum Company {
-    Nobody,
+struct Company {
+    /// Threads that act when it is their turn.
+    acting: usize,
+    idle: Option<Idle>,
+}
+
+/// A thread that does nothing.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Idle {
     Spinner,
     Sleeper,
-    /// A thread that acts when it is its turn.
-    Second,
+}
+
+impl Company {
+    const NOBODY: Company = Company { acting: 0, idle: None };
+
+    /// CPUs of the scenario.
+    fn cpus(self) -> usize {
+        1 + self.acting + usize::from(self.idle.is_some())
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -74,8 +88,8 @@ enum Step {
     Each(Pages, usize, Vec<&'static Operation>),
     /// Steps, several times.
     Repeat(u32, Vec<Step>),
-    /// Steps of the second thread.
-    Turn(Vec<Step>),
+    /// Steps of another acting thread, counted from 0.
+    Turn(usize, Vec<Step>),
     /// A phase mark.
     Mark,
 }
@@ -92,7 +106,7 @@ impl Step {
         match self {
             Step::Do(operation, _) => vec![operation],
             Step::Each(_, _, operations) => operations.clone(),
-            Step::Repeat(_, steps) | Step::Turn(steps) => {
+            Step::Repeat(_, steps) | Step::Turn(_, steps) => {
                 steps.iter().flat_map(Step::operations).collect()
             }
             Step::Mark => Vec::new(),
@@ -102,6 +116,9 @@ impl Step {
 
 /// The areas' names.
 const NAMES: [&str; 2] = ["heap", "away"];
+
+/// Acting threads beside the first: name, and the barriers between which its turns are.
+const ACTORS: [(&str, &str, &str); 2] = [("second", "go", "back"), ("third", "on", "home")];
 
 #[cfg(test)]
 mod tests;

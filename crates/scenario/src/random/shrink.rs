@@ -5,7 +5,7 @@
 //! none does (delta debugging, on the generator's structure instead of on text).
 
 use super::state::Pages;
-use super::{AreaPlan, Case, Company, Place, Step};
+use super::{AreaPlan, Case, Company, Idle, Place, Step};
 use std::ops::Range;
 
 impl Case {
@@ -25,7 +25,8 @@ impl Case {
     }
 
     fn fewer_rounds(&self, all: &mut Vec<Case>) {
-        let counts = [(0, 1), (0, 2), (1, 1), (self.warmup, self.rounds / 2)];
+        let (warmup, rounds) = (self.warmup, self.rounds);
+        let counts = [(0, 1), (0, 2), (1, 1), (warmup, rounds / 2), (warmup / 2, rounds)];
         for (warmup, rounds) in counts {
             if rounds > 0 && (warmup + rounds, rounds) < (self.warmup + self.rounds, self.rounds) {
                 all.push(Case { warmup, rounds, ..self.clone() });
@@ -34,14 +35,22 @@ impl Case {
     }
 
     fn less_company(&self, all: &mut Vec<Case>) {
-        let fewer: &[Company] = match self.company {
-            Company::Nobody => &[],
-            Company::Spinner => &[Company::Nobody],
-            Company::Sleeper | Company::Second => &[Company::Nobody, Company::Spinner],
-        };
-        for &company in fewer {
+        let Company { acting, idle } = self.company;
+        let mut fewer = Vec::new();
+        if self.company != Company::NOBODY {
+            fewer.push(Company::NOBODY);
+        }
+        if acting > 0 {
+            fewer.push(Company { acting: acting - 1, idle: idle.or(Some(Idle::Spinner)) });
+        }
+        match idle {
+            Some(Idle::Sleeper) => fewer.push(Company { acting, idle: Some(Idle::Spinner) }),
+            Some(Idle::Spinner) if acting > 0 => fewer.push(Company { acting, idle: None }),
+            _ => {}
+        }
+        for company in fewer {
             let mut case = Case { company, ..self.clone() };
-            case.body = case.body.into_iter().flat_map(without_turn).collect();
+            case.body = case.body.into_iter().flat_map(|s| with_actors(s, company)).collect();
             all.push(case);
         }
     }
@@ -148,9 +157,9 @@ fn simpler(step: &Step) -> Vec<Vec<Step>> {
             all.extend(inside(body).into_iter().map(|b| vec![Step::Repeat(*count, b)]));
             all
         }
-        Step::Turn(body) => {
+        Step::Turn(actor, body) => {
             let mut all = vec![body.clone()];
-            all.extend(inside(body).into_iter().map(|b| vec![Step::Turn(b)]));
+            all.extend(inside(body).into_iter().map(|b| vec![Step::Turn(*actor, b)]));
             all
         }
     }
@@ -192,9 +201,10 @@ enum Part {
     Body,
 }
 
-fn without_turn(step: Step) -> Vec<Step> {
+/// The step; turns of a thread that is not there are done by the first one.
+fn with_actors(step: Step, company: Company) -> Vec<Step> {
     match step {
-        Step::Turn(body) => body,
+        Step::Turn(actor, body) if actor >= company.acting => body,
         step => vec![step],
     }
 }
@@ -205,7 +215,7 @@ fn cut(step: &mut Step, area: usize, size: usize) {
             pages.range.end = pages.range.end.min(size);
             pages.range.start = pages.range.start.min(pages.range.end.saturating_sub(1));
         }
-        Step::Repeat(_, body) | Step::Turn(body) => {
+        Step::Repeat(_, body) | Step::Turn(_, body) => {
             body.iter_mut().for_each(|step| cut(step, area, size));
         }
         Step::Do(..) | Step::Each(..) | Step::Mark => {}

@@ -27,7 +27,7 @@ struct Mapped {
 }
 
 /// All pages of all areas.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct State {
     areas: Vec<Vec<Option<Mapped>>>,
     mappings: u32,

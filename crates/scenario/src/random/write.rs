@@ -3,7 +3,7 @@
 
 use super::operations::{Effect, Needs, Operation, with_effect};
 use super::state::{MAP, Pages, State};
-use super::{AreaPlan, Case, Company, NAMES, Place, Step};
+use super::{ACTORS, AreaPlan, Case, Idle, NAMES, Place, Step};
 use std::fmt::Write as _;
 
 /// Where areas lie that are placed by hand; areas placed by default are further down.
@@ -18,23 +18,22 @@ impl Case {
     pub fn text(&self) -> Option<String> {
         let mut writer = Writer {
             state: State::new(self.areas.iter().map(|area| area.pages), self.operations()),
-            lines: Vec::new(),
-            second: Vec::new(),
-            marks: 0,
+            ..Writer::default()
         };
         for (number, area) in self.areas.iter().enumerate() {
             writer.declare(number, area);
         }
         writer.steps(&self.setup, 0)?;
-        let (setup, _) = (std::mem::take(&mut writer.lines), std::mem::take(&mut writer.second));
+        let setup = std::mem::take(&mut writer.lines);
+        writer.turns = Default::default();
         writer.neutral(&self.body, 0)?;
-        Some(self.layout(&setup, &writer.lines, &writer.second))
+        Some(self.layout(&setup, &writer.lines, &writer.turns))
     }
 
-    fn layout(&self, setup: &[String], body: &[String], second: &[String]) -> String {
+    fn layout(&self, setup: &[String], body: &[String], turns: &[Vec<String>]) -> String {
         let (name, rounds, warmup) = (&self.name, self.rounds, self.warmup);
         let mut text = format!("scenario \"{name}\" {{\n    machine {{\n");
-        let cpus = if self.company == Company::Nobody { 1 } else { 2 };
+        let cpus = self.company.cpus();
         let _ = writeln!(text, "        cpus {cpus}");
         if self.swap {
             text += "        swap \"zram\" size=\"64M\"\n";
@@ -44,17 +43,20 @@ impl Case {
         let _ = writeln!(text, "        rounds {rounds} warmup={warmup} {{");
         indent(&mut text, 3, body);
         text += "        }\n    }\n";
-        match self.company {
-            Company::Nobody => {}
-            Company::Spinner => text += "\n    thread \"spinner\" cpu=1 { spin }\n",
-            Company::Sleeper => text += "\n    thread \"sleeper\" cpu=1 { sleep }\n",
-            Company::Second => {
-                let times = rounds + warmup;
-                let _ = writeln!(text, "\n    thread \"second\" cpu=1 {{");
-                let _ = writeln!(text, "        repeat {times} {{");
-                indent(&mut text, 3, second);
-                text += "        }\n    }\n";
-            }
+        let times = rounds + warmup;
+        for (number, lines) in turns.iter().enumerate().take(self.company.acting) {
+            let (name, cpu) = (ACTORS[number].0, number + 1);
+            let _ = writeln!(text, "\n    thread \"{name}\" cpu={cpu} {{");
+            let _ = writeln!(text, "        repeat {times} {{");
+            indent(&mut text, 3, lines);
+            text += "        }\n    }\n";
+        }
+        if let Some(idle) = self.company.idle {
+            let (name, line) = match idle {
+                Idle::Spinner => ("spinner", "spin"),
+                Idle::Sleeper => ("sleeper", "sleep"),
+            };
+            let _ = writeln!(text, "\n    thread \"{name}\" cpu={} {{ {line} }}", cpus - 1);
         }
         text + "}\n"
     }
@@ -62,8 +64,7 @@ impl Case {
 
 /// The state after a step that is done in `state`; `None` if it may not stand there.
 pub(super) fn after(state: &State, step: &Step) -> Option<State> {
-    let mut writer =
-        Writer { state: state.clone(), lines: Vec::new(), second: Vec::new(), marks: 0 };
+    let mut writer = Writer { state: state.clone(), ..Writer::default() };
     writer.step(step, 0)?;
     Some(writer.state)
 }
@@ -74,12 +75,13 @@ fn indent(text: &mut String, level: usize, lines: &[String]) {
     }
 }
 
+#[derive(Default)]
 struct Writer {
     state: State,
     /// The first thread's lines.
     lines: Vec<String>,
-    /// The second thread's.
-    second: Vec<String>,
+    /// The other acting threads'.
+    turns: [Vec<String>; ACTORS.len()],
     marks: u32,
 }
 
@@ -122,15 +124,17 @@ impl Writer {
                 self.neutral(body, level + 1)?;
                 self.line(level, "}");
             }
-            Step::Turn(body) => {
-                self.line(level, "barrier \"go\"");
+            Step::Turn(actor, body) => {
+                let (_, go, back) = ACTORS[*actor];
+                let (go, back) = (format!("barrier \"{go}\""), format!("barrier \"{back}\""));
+                self.line(level, &go);
                 let main = std::mem::take(&mut self.lines);
-                self.line(0, "barrier \"go\"");
+                self.line(0, &go);
                 self.steps(body, 0)?;
-                self.line(0, "barrier \"back\"");
+                self.line(0, &back);
                 let turn = std::mem::replace(&mut self.lines, main);
-                self.second.extend(turn);
-                self.line(level, "barrier \"back\"");
+                self.turns[*actor].extend(turn);
+                self.line(level, &back);
             }
             Step::Mark => {
                 self.marks += 1;
@@ -215,6 +219,16 @@ impl Writer {
 }
 
 impl Operation {
+    /// Whether it is `madvise`.
+    pub(super) fn is_advice(&self) -> bool {
+        self.line.starts_with("madvise")
+    }
+
+    /// Whether it loads or stores.
+    pub(super) fn is_access(&self) -> bool {
+        self.effect == Effect::None && !self.is_advice() && self.needs != Needs::Mapped
+    }
+
     /// Whether it may stand in a loop over single pages.
     pub(super) fn fits_one_page(&self) -> bool {
         matches!(self.effect, Effect::None | Effect::Protect(_)) && self.needs != Needs::SomeMapped

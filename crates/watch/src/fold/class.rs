@@ -139,6 +139,8 @@ pub struct Context {
     /// Whether a write that makes a shared page dirty is handled twice, which counts as major:
     /// mm/memory.c: fault_dirty_shared_page, mm_account_fault of 5.10; 6.1 does not.
     pub dirties_twice: bool,
+    /// Whether flushes are sent by means that no event tells.
+    pub flushes_hidden: bool,
 }
 
 /// What was seen of a fault that has ended.

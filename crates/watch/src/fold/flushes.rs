@@ -191,7 +191,7 @@ impl Fold {
         if call.batch_flushed && call.pages_out() {
             self.needless(Needless::GatherAfterPageout, cause, false);
         } else if process.batch.pending && pages < 0 && call.walks() {
-            let certain = !process.batch.disturbed;
+            let certain = !process.batch.disturbed && !self.context.flushes_hidden;
             process.batch = Batch::default();
             self.needless(Needless::PendingFlush, cause, certain);
         }

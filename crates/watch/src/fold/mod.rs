@@ -121,6 +121,22 @@ struct Process {
     batch: flushes::Batch,
 }
 
+/// A thread that runs already.
+pub struct Present<'a> {
+    /// Its process.
+    pub pid: i32,
+    /// Its number.
+    pub tid: i32,
+    /// Its name.
+    pub name: &'a str,
+    /// What its process has mapped, as far as it is known.
+    pub maps: &'a Maps,
+    /// Whether its process may use userfaultfd.
+    pub userfaultfd: bool,
+    /// Whether its process may have forked.
+    pub forked: bool,
+}
+
 /// The state of the fold.
 pub struct Fold {
     context: Context,
@@ -171,7 +187,8 @@ impl Fold {
     }
 
     /// Makes a thread known that runs already.
-    pub fn introduce(&mut self, pid: i32, tid: i32, name: &str, maps: &Maps, userfaultfd: bool) {
+    pub fn introduce(&mut self, present: &Present<'_>) {
+        let Present { pid, tid, name, maps, userfaultfd, forked } = *present;
         self.threads.entry(tid).or_default().pid = pid;
         self.victims.named(tid, name);
         let process = self.processes.entry(pid).or_default();
@@ -181,6 +198,7 @@ impl Fold {
         }
         process.maps = maps.clone();
         process.userfaultfd |= userfaultfd;
+        process.forked |= forked;
     }
 
     /// Folds one record in. Records come in order of time.
@@ -189,6 +207,9 @@ impl Fold {
         if let What::Flush { reason, pages } = record.what {
             self.totals.own_records += u64::from(self.watches(record.tid));
             return self.flush(&record, reason, pages);
+        }
+        if record.what.may_be_a_strangers() && !self.watches(record.tid) {
+            return;
         }
         self.totals.own_records += 1;
         if record.what.is_progress() {
@@ -239,12 +260,12 @@ impl Fold {
             What::Named { name, exec } => self.named(pid, tid, &name, exec),
             What::Site(sample) => self.site(tid, pid, &sample),
             What::Mapped(mapping) => self.processes.entry(pid).or_default().maps.map(&mapping),
-            What::Flush { .. } | What::Lost { .. } => {}
+            What::Flush { .. } | What::Lost { .. } | What::Other => {}
         }
     }
 
     /// Whether a task is watched.
-    fn watches(&self, tid: i32) -> bool {
+    pub fn watches(&self, tid: i32) -> bool {
         self.all || self.threads.contains_key(&tid)
     }
 

@@ -13,6 +13,11 @@ struct Script {
 
 impl Script {
     fn new(local_first: bool) -> Script {
+        Script::of(local_first, false)
+    }
+
+    /// `forked`: the process may have forked before.
+    fn of(local_first: bool, forked: bool) -> Script {
         let mut fold = Fold::new(Context::default(), local_first, false);
         let mut maps = Maps::default();
         maps.map(&Mapping {
@@ -23,8 +28,10 @@ impl Script {
             hugetlb: false,
             file: None,
         });
-        fold.introduce(PID, PID, "program", &maps, false);
-        fold.introduce(PID, OTHER, "program", &maps, false);
+        for tid in [PID, OTHER] {
+            let (pid, name, userfaultfd) = (PID, "program", false);
+            fold.introduce(&Present { pid, tid, name, maps: &maps, userfaultfd, forked });
+        }
         Script { fold, time: 0 }
     }
 
@@ -121,6 +128,16 @@ fn the_older_kernels_flushes_and_its_copy() {
     assert_eq!(script.found(Needless::CopyAfterSwapIn), (4, 4));
 }
 
+/// Somebody may have unmapped in a batch whose flush no event told.
+#[test]
+fn where_flushes_are_hidden_none_is_certain_to_be_redundant() {
+    let mut script = Script::new(false);
+    script.fold.context.flushes_hidden = true;
+    round_6_18(&mut script, false);
+    round_6_18(&mut script, true);
+    assert_eq!(script.found(Needless::PendingFlush), (1, 0));
+}
+
 #[test]
 fn a_needed_full_flush_is_not_redundant() {
     let mut script = Script::new(false);
@@ -142,6 +159,13 @@ fn after_a_fork_a_copy_of_a_swapped_page_is_needed() {
     script.then(What::Fork { pid: 13, tid: 13, parent: PID });
     script.fault(0x1000, 7, Some(false), false);
     assert_eq!(script.found(Needless::CopyAfterSwapIn), (1, 1));
+}
+
+#[test]
+fn what_a_process_did_before_it_was_watched_leaves_copies_likely() {
+    let mut script = Script::of(false, true);
+    script.fault(0x1000, 4, Some(false), true).fault(0x1000, 7, Some(false), false);
+    assert_eq!(script.found(Needless::CopyAfterSwapIn), (1, 0));
 }
 
 #[test]
@@ -262,4 +286,30 @@ fn the_end_of_a_killed_process_is_not_its_last_calls() {
     assert_eq!(script.flushes(&Cause::Exit), (0, 1));
     assert_eq!(script.found(Needless::PendingFlush), (0, 0));
     assert_eq!(script.found(Needless::GatherAfterPageout), (0, 0));
+}
+
+/// Some events are recorded of every task, and count for those that are watched only.
+#[test]
+fn what_strangers_do_is_not_taken_for_the_programs() {
+    const STRANGER: i32 = 99;
+    let mut script = Script::new(false);
+    let own = script.fold.totals.own_records;
+    let copy = 0xc028_aa03;
+    for what in [What::Reclaim { begins: true }, What::Ioctl { request: copy }] {
+        let (time, cpu, pid, tid) = (1, 1, STRANGER, STRANGER);
+        script.fold.record(Record { time, cpu, pid, tid, what });
+    }
+    assert_eq!(script.fold.totals.own_records, own);
+    assert!(!script.fold.watches(STRANGER), "it is not made known by them");
+    // An interrupt of a stranger is not among those that are timed.
+    script.call(libc::SYS_munmap, [0x1000, 0x1000, 0, 0]).flush(4, 1).flush(3, 1);
+    for what in [
+        What::Call { begins: true },
+        What::Flush { reason: 1, pages: 1 },
+        What::Call { begins: false },
+    ] {
+        let record = Record { time: 20, cpu: 1, pid: STRANGER, tid: STRANGER, what };
+        script.fold.record(record);
+    }
+    assert_eq!(script.fold.interrupts_timed(), 0);
 }

@@ -1,8 +1,8 @@
 //! Real kernels, booted: what they do, and what is left of them when they end in a bad way.
 //!
 //! The kernels are fetched if they are not cached.
-#![allow(clippy::unwrap_used)]
 
+use super::turn;
 use needless_guest::{Guest, GuestError, GuestOptions, Limits, kernels, run_batch};
 use needless_model::account::Account;
 use needless_model::kernels::KernelRow;
@@ -10,12 +10,14 @@ use needless_model::program::{Expr, OpKind, Program};
 use needless_model::run::TargetRun;
 use needless_model::sim::{self, SimOptions};
 use needless_scenario::{Settings, compile, load};
+use needless_testing::{again, until, until_true};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::OnceLock;
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 /// The usual guest, with a static runner: that of whoever runs the tests, or one built for it.
 fn usual() -> GuestOptions {
@@ -30,17 +32,11 @@ fn usual() -> GuestOptions {
             .args(["--target", target, "--", "-C", "target-feature=+crt-static"])
             .status();
         assert!(status.unwrap().success(), "the runner does not build");
-        // This test is TARGET/PROFILE/deps/boot-….
+        // This test is TARGET/PROFILE/deps/long-….
         let test = std::env::current_exe().unwrap();
         test.ancestors().nth(3).unwrap().join(target).join("debug/needless-runner")
     });
     GuestOptions { runner: Some(runner.clone()), ..GuestOptions::default() }
-}
-
-/// Emulators share few CPUs, so the tests take turns.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn program(name: &str, rounds: u32) -> Program {
@@ -69,10 +65,8 @@ fn endless() -> Program {
 fn rounds(program: &Program, run: &TargetRun) -> Vec<String> {
     let account = Account::of(program, run);
     let rusage = run.rounds.iter().map(|round| (round.minor_faults, round.major_faults));
-    let rounds = account.rounds.iter().zip(rusage);
-    rounds
-        .map(|(round, rusage)| format!("{} {rusage:?}", round.sequence.as_ref().unwrap()))
-        .collect()
+    let sequence = |at| account.round(at).unwrap().sequence.as_ref().unwrap();
+    rusage.enumerate().map(|(at, rusage)| format!("{} {rusage:?}", sequence(at))).collect()
 }
 
 /// Processes whose command line has `word` in it, this one left out.
@@ -84,14 +78,6 @@ fn processes_with(word: &str) -> Vec<u32> {
         pid != std::process::id() && String::from_utf8_lossy(&line).contains(word)
     })
     .collect()
-}
-
-fn until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + limit;
-    while !condition() {
-        assert!(Instant::now() < deadline, "{what}: not within {limit:?}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }
 
 /// A guest's command line with a word to know its processes by.
@@ -158,38 +144,44 @@ fn a_kernel_that_does_not_come_up_ends_and_shows_its_console() {
     assert!(processes_with("late-guest").is_empty());
 }
 
+/// The emulators with this word on their guest's command line.
+fn emulators(word: &str) -> Vec<u32> {
+    let names = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm"));
+    let is_emulator = |pid: &u32| names(pid).is_ok_and(|name| name.starts_with("qemu"));
+    processes_with(word).into_iter().filter(is_emulator).collect()
+}
+
 #[test]
 fn after_a_guest_is_killed_its_program_gets_another_and_the_batch_goes_on() {
     let _turn = turn();
-    let limits = Limits { run_seconds: 30, ..Limits::default() };
+    let limits = Limits { run_seconds: 10, ..Limits::default() };
     let options = GuestOptions { limits, ..marked("killed-guest") };
-    let programs = [endless(), program("a_dontneed_w_1", 2)];
-    let killer = std::thread::spawn(|| {
-        let emulators = || -> Vec<u32> {
-            let all = processes_with("killed-guest").into_iter();
-            let names = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm"));
-            all.filter(move |pid| names(pid).is_ok_and(|name| name.starts_with("qemu"))).collect()
-        };
-        until("an emulator", Duration::from_secs(60), || !emulators().is_empty());
-        // Long enough to boot and to sleep in the program.
-        std::thread::sleep(Duration::from_secs(20));
-        // Whichever runs now: a guest that did not come up on a busy machine has been replaced.
-        until("an emulator is killed", Duration::from_secs(60), || {
-            emulators().first().is_some_and(|pid| {
-                let kill = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
-                kill.unwrap().success()
-            })
+    let brief = || program("a_dontneed_w_1", 2);
+    let programs = [brief(), endless(), brief()];
+    let (sender, done) = channel();
+    let killer = std::thread::spawn(move || {
+        assert_eq!(done.recv(), Ok(1), "the first program is over");
+        // Well before the limit, and long enough to begin with the next one.
+        std::thread::sleep(Duration::from_secs(2));
+        let first = emulators("killed-guest");
+        assert_eq!(first.len(), 1);
+        let kill = Command::new("kill").args(["-KILL", &first[0].to_string()]).status();
+        assert!(kill.unwrap().success());
+        until("another emulator", || {
+            emulators("killed-guest").into_iter().find(|pid| *pid != first[0])
         });
     });
-    let start = Instant::now();
-    let results = run_batch("6.12", &options, &programs, &|_| {}).unwrap();
+    // Only the first one is waited for.
+    let progress = |at| {
+        let _ = sender.send(at);
+    };
+    let results = run_batch("6.12", &options, &programs, &progress).unwrap();
     killer.join().unwrap();
-    // Only a guest of its own lets a program run that long, whether the first one was killed in
-    // the program or, on a slow machine, while it booted.
-    let ended = results[0].as_ref().unwrap_err().to_string();
-    assert!(ended.contains("longer than 30 s"), "{ended}");
-    assert!(start.elapsed() > Duration::from_secs(50), "the killed guest did not run");
-    assert_eq!(results[1].as_ref().unwrap().rounds.len(), 2);
+    let ended = results[1].as_ref().unwrap_err().to_string();
+    assert!(ended.contains("longer than 10 s"), "{ended}");
+    for at in [0, 2] {
+        assert_eq!(results[at].as_ref().unwrap().rounds.len(), 2);
+    }
     assert!(processes_with("killed-guest").is_empty());
 }
 
@@ -208,21 +200,16 @@ fn kill_9_leaves_no_process_behind() {
     let _turn = turn();
     // While it boots, and while it runs a program.
     for wait_for_boot in [false, true] {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "--nocapture", "a_guest_for_good"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child =
+            again("long::boot::a_guest_for_good").stdout(Stdio::piped()).spawn().unwrap();
         if wait_for_boot {
             let lines = BufReader::new(child.stdout.take().unwrap()).lines();
             assert!(lines.map_while(Result::ok).any(|line| line.contains("booted")));
         } else {
-            until("a guest", Duration::from_secs(60), || {
-                !processes_with("orphan-guest").is_empty()
-            });
+            until_true("a guest", || !emulators("orphan-guest").is_empty());
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        until("nothing left", Duration::from_secs(5), || processes_with("orphan-guest").is_empty());
+        until_true("nothing left", || processes_with("orphan-guest").is_empty());
     }
 }

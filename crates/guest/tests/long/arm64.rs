@@ -1,14 +1,15 @@
 //! arm64 kernels under QEMU: the faults and the TLB invalidations of tests/captures-arm64.tsv.
 //!
 //! What they need besides (the runner for arm64, QEMU's plugin) is built if the environment does
-//! not name it. Where QEMU or the runner is missing and cannot be had, the tests say so and pass.
-#![allow(clippy::unwrap_used)]
+//! not name it. Where QEMU or the runner is missing and cannot be had, the tests are skipped.
 
+use super::turn;
 use needless_guest::{GuestOptions, run_batch};
 use needless_model::event::{Event, EventKind};
 use needless_model::program::{OpKind, Program};
 use needless_model::run::{Round, TargetRun};
 use needless_scenario::{Settings, compile, load};
+use needless_testing::skip;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,7 +25,7 @@ struct Row {
 }
 
 fn rows() -> Vec<Row> {
-    let text = include_str!("../../../tests/captures-arm64.tsv");
+    let text = include_str!("../../../../tests/captures-arm64.tsv");
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines
         .map(|line| {
@@ -38,17 +39,16 @@ fn rows() -> Vec<Row> {
 }
 
 /// The runner for arm64, with the plugin and this machine's runner beside these tests; `None`, and
-/// why on standard error, if it cannot be had.
+/// the test is skipped, if it cannot be had.
 fn runner() -> Option<PathBuf> {
     let root = user() == Some(0);
     if Command::new("qemu-system-aarch64").arg("--version").output().is_err() && !root {
-        eprintln!("skipped: qemu-system-aarch64 is missing, and only root can install it");
-        return None;
+        skip!("qemu-system-aarch64 is missing, and only root can install it");
     }
     if let Some(path) = std::env::var_os("NEEDLESS_RUNNER_ARM64") {
         return Some(path.into());
     }
-    // This test is TARGET/PROFILE/deps/arm64-….
+    // This test is TARGET/PROFILE/deps/long-….
     let test = std::env::current_exe().unwrap();
     let target = test.ancestors().nth(3).unwrap();
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
@@ -60,8 +60,7 @@ fn runner() -> Option<PathBuf> {
     run(Command::new("scripts/arm64.sh").arg("debug"));
     let path = target.join("debug/needless-runner-arm64");
     if !path.exists() {
-        eprintln!("skipped: there is no runner for arm64 (see above)");
-        return None;
+        skip!("there is no runner for arm64: scripts/arm64.sh says why");
     }
     Some(path)
 }
@@ -119,6 +118,7 @@ fn check(row: &Row, run: &TargetRun) -> Result<(), String> {
 
 #[test]
 fn kernels_do_what_was_captured_on_both_processors() {
+    let _turn = turn();
     let Some(runner) = runner() else { return };
     let rows = rows();
     let mut differences = Vec::new();

@@ -1,0 +1,289 @@
+//! Whatever may decide what happens next is in the key of a state, and in the footprint of the step that
+//! changed it.
+#![allow(clippy::unwrap_used)]
+
+use super::{Setting, State};
+use crate::env::{Next, Standing};
+use crate::explore::{Options, with_setting};
+use crate::footprint::{Footprint, Taken};
+use crate::key::{Key, extend, key_of};
+use crate::property::{Property, Violation};
+use crate::shadow::{Contents, begin_call, end_giving_up};
+use crate::state::Choice;
+use crate::tlb::Entry;
+use crate::unroll::Purpose;
+use needless_model::addr::{CpuId, MmId, PageRange, Pfn, ThreadId, Vpn};
+use needless_model::env::Lock;
+use needless_model::kernels::KernelRow;
+use needless_model::machine::cpu::FolioBatch;
+use needless_model::machine::frames::FrameFlags;
+use needless_model::machine::mm::Mm;
+use needless_model::machine::swap::Swap;
+use needless_model::machine::tlb::Tlbs;
+use needless_model::machine::vma::Vma;
+use needless_model::machine::world::{At, Ghost, Task, USER_MM, World};
+use needless_model::program::Prot;
+use needless_model::pte::{PresentPte, Pte, PteFlags};
+use needless_model::site::Site;
+use needless_scenario::{Settings, Source, compile};
+use std::collections::BTreeSet;
+
+/// A key for each part of a state. What is new in a state does not compile until it is here.
+#[rustfmt::skip]
+fn parts(state: &State) -> Vec<(&'static str, Key)> {
+    let State { world, threads, choices: _, footprint: _, asleep: _ } = state;
+    let World {
+        mms, cpus, tasks, frames, swap, tlbs, ghost,
+        policies: _, config: _, arch: _, log: _, inconsistency: _,
+    } = world;
+    let Contents { pages, locks, loaded, just_freed, violation, watch: _, exercised: _ } = ghost;
+    let standings: Vec<Standing> = threads.iter().map(|thread| thread.standing).collect();
+    vec![
+        ("mms", key_of(mms)), ("cpus", key_of(cpus)), ("tasks", key_of(tasks)),
+        ("frames", key_of(frames)), ("swap", key_of(swap)), ("tlbs", key_of(tlbs)),
+        ("pages", key_of(pages)), ("locks", key_of(locks)), ("loaded", key_of(loaded)),
+        ("just freed", key_of(just_freed)), ("violation", key_of(violation)),
+        ("threads", key_of(&standings)),
+    ]
+}
+
+/// What a step's footprint has no bit for: locks are noted where they are taken, threads are told apart
+/// anyway, and the rest is a step's own.
+const NOT_SHARED: [&str; 5] = ["locks", "loaded", "just freed", "violation", "threads"];
+
+const FRAME: Pfn = Pfn(1);
+const SLOT: u32 = 0;
+const PAGE: Vpn = Vpn(0);
+
+const AT: At = At {
+    cpu: CpuId(0),
+    thread: ThreadId(0),
+    running: None,
+    mm: USER_MM,
+    op: 0,
+    site: Site::HardwareWalk,
+};
+
+fn mm(state: &mut State) -> &mut Mm {
+    &mut state.world.mms[USER_MM.index()]
+}
+
+fn task(state: &mut State) -> &mut Task {
+    &mut state.world.tasks[1]
+}
+
+fn swap(state: &mut State) -> &mut Swap {
+    &mut state.world.swap
+}
+
+fn standing(state: &mut State) -> &mut Standing {
+    &mut state.threads[1].standing
+}
+
+/// A translation in the TLB of CPU 0, but for one thing.
+fn cache(state: &mut State, change: fn(&mut Entry)) {
+    let pte = PresentPte::new(FRAME).with(PteFlags::WRITABLE, true).with(PteFlags::DIRTY, true);
+    let mut entry = Entry::of(PAGE, pte);
+    change(&mut entry);
+    state.world.tlbs.change(CpuId(0), 1, entry, true);
+}
+
+fn purpose(revokes: bool) -> Purpose {
+    let range = PageRange::one(PAGE);
+    let revoked = revokes.then_some(range).into_iter().collect();
+    Purpose { revokes: revoked, gives_up: (!revokes).then_some(range) }
+}
+
+type Change = (&'static str, fn(&mut State));
+
+const CHANGES: &[Change] = &[
+    ("mms", |s| mm(s).remove(PageRange::one(PAGE))),
+    ("mms", |s| mm(s).prepare_anon_vma(PAGE)),
+    ("mms", |s| mm(s).table.allocate(Vpn(8))),
+    ("mms", |s| _ = mm(s).table.set(PAGE, Pte::None, 0)),
+    ("mms", |s| _ = mm(s).table.set(PAGE, Pte::Present(PresentPte::new(Pfn(2))), 0)),
+    ("mms", |s| mm(s).cpumask.insert(CpuId(7))),
+    ("mms", |s| mm(s).tlb_gen += 1),
+    ("mms", |s| mm(s).open_gathers += 1),
+    ("mms", |s| mm(s).batched.pending += 1),
+    ("mms", |s| mm(s).batched.flushed += 1),
+    ("mms", |s| mm(s).unloads += 1),
+    ("cpus", |s| s.world.cpus[1].loaded = MmId(0)),
+    ("cpus", |s| s.world.cpus[1].lazy = true),
+    ("cpus", |s| s.world.cpus[1].asid ^= 1),
+    ("cpus", |s| s.world.cpus[1].slots[0].mm = None),
+    ("cpus", |s| s.world.cpus[1].slots[0].tlb_gen += 1),
+    ("cpus", |s| s.world.cpus[1].next_asid += 1),
+    ("cpus", |s| s.world.cpus[1].running = Some(ThreadId(9))),
+    ("cpus", |s| s.world.cpus[1].lru[FolioBatch::Add as usize].push(FRAME)),
+    ("cpus", |s| s.world.cpus[1].lru[FolioBatch::Deactivate as usize].push(FRAME)),
+    ("cpus", |s| s.world.cpus[1].lru[FolioBatch::Lazyfree as usize].push(FRAME)),
+    ("tasks", |s| task(s).unmap_batch.flush_required = true),
+    ("tasks", |s| task(s).unmap_batch.writable = true),
+    ("tasks", |s| task(s).unmap_batch.cpus.insert(CpuId(0))),
+    ("tasks", |s| task(s).unmap_batch.covers += 1),
+    ("frames", |s| _ = s.world.frames.update(FRAME, |f| f.refs += 1)),
+    ("frames", |s| _ = s.world.frames.update(FRAME, |f| f.maps += 1)),
+    ("frames", |s| _ = s.world.frames.update(FRAME, |f| f.mm = MmId(0))),
+    ("frames", |s| _ = s.world.frames.update(FRAME, |f| f.page = Vpn(3))),
+    ("frames", |s| _ = s.world.frames.update(FRAME, |f| f.flags.set(FrameFlags::LRU, true))),
+    ("frames", |s| _ = s.world.frames.allocate(FrameFlags::default())),
+    ("frames", |s| s.world.frames.release(FRAME)),
+    ("swap", |s| _ = swap(s).allocate(Pfn(2))),
+    ("swap", |s| swap(s).count(SLOT, 1)),
+    ("swap", |s| swap(s).written(SLOT, true)),
+    ("swap", |s| swap(s).uncache(FRAME)),
+    ("tlbs", |s| cache(s, |_| ())),
+    ("tlbs", |s| cache(s, |entry| entry.page = Vpn(1))),
+    ("tlbs", |s| cache(s, |entry| entry.frame = Pfn(2))),
+    ("tlbs", |s| cache(s, |entry| entry.writable = false)),
+    ("tlbs", |s| cache(s, |entry| entry.dirty = false)),
+    ("tlbs", |s| cache(s, |entry| entry.dangling = true)),
+    ("tlbs", |s| s.world.tlbs.assign(CpuId(0), 1, MmId(0), &Mm::new(s.world.arch))),
+    ("pages", |s| s.world.ghost.zeroed(Pfn(2))),
+    ("pages", |s| s.world.ghost.store(PAGE, FRAME, 7)),
+    ("pages", |s| s.world.ghost.store(PAGE, Pfn(2), 7)),
+    ("pages", |s| s.world.ghost.swapped_out(FRAME, SLOT)),
+    ("pages", |s| s.world.ghost.discarded(USER_MM, PAGE, Some(FRAME))),
+    ("pages", |s| s.world.ghost.moved(USER_MM, PAGE, Vpn(1), Some(FRAME))),
+    ("pages", |s| begin_call(&mut s.world, AT, &purpose(true))),
+    ("pages", |s| begin_call(&mut s.world, AT, &purpose(false))),
+    ("pages", |s| {
+        begin_call(&mut s.world, AT, &purpose(false));
+        end_giving_up(&mut s.world, AT);
+    }),
+    ("pages", |s| s.world.ghost.table_unlinked(&s.world.cpus, USER_MM, PAGE, 1)),
+    ("pages", |s| {
+        s.world.ghost.table_unlinked(&s.world.cpus, USER_MM, PAGE, 1);
+        s.world.ghost.table_freed(USER_MM, PAGE, 1);
+    }),
+    ("locks", |s| s.world.ghost.locks.take(Lock::MmapRead(USER_MM), 0)),
+    ("locks", |s| s.world.ghost.locks.take(Lock::MmapRead(USER_MM), 1)),
+    ("locks", |s| s.world.ghost.locks.take(Lock::MmapWrite(USER_MM), 0)),
+    ("locks", |s| s.world.ghost.locks.take(Lock::Folio(FRAME), 0)),
+    ("loaded", |s| _ = s.world.ghost.loaded.insert(1, 7)),
+    ("just freed", |s| s.world.ghost.just_freed.push(FRAME)),
+    ("violation", |s| {
+        let property = Property::Progress;
+        let violation = Violation { property, what: String::new(), cpu: None, page: PAGE };
+        s.world.ghost.violation = Some(violation);
+    }),
+    ("threads", |s| standing(s).next = Next::Step(Site::FolioPut)),
+    ("threads", |s| standing(s).act += 1),
+    ("threads", |s| standing(s).past = extend(Key::default(), &1)),
+];
+
+/// A page is mapped to a frame that has a swap slot, too; both CPUs run the address space.
+fn state(setting: &Setting<'_>) -> Box<State> {
+    let mut state = setting.initial();
+    let w = &mut state.world;
+    let range = setting.program.areas[0].range;
+    w.mms[USER_MM.index()].insert(Vma::new(range, Prot::ReadWrite), w.policies.vma_merge);
+    w.mms[USER_MM.index()].table.allocate(PAGE);
+    assert_eq!(w.allocate_frame(FrameFlags::SWAP_BACKED), Some(FRAME));
+    w.mms[USER_MM.index()].table.set(PAGE, Pte::Present(PresentPte::new(FRAME)), 0);
+    w.frames.update(FRAME, |f| {
+        (f.refs, f.maps, f.mm, f.page) = (2, 1, USER_MM, PAGE);
+        f.flags.set(FrameFlags::SWAP_CACHE, true);
+    });
+    assert_eq!(w.swap.allocate(FRAME), Some(SLOT));
+    assert_eq!(range.start, PAGE);
+    state
+}
+
+fn copy(state: &State) -> State {
+    State::new(state.world.clone(), state.threads.clone())
+}
+
+fn with_state(test: impl FnOnce(&State)) {
+    with_setting_and_state(|_, state| test(state));
+}
+
+fn with_setting_and_state(test: impl FnOnce(&Setting<'_>, &State)) {
+    let text = "scenario \"x\" { machine { cpus 2; swap \"zram\" size=\"1M\" }
+                thread \"main\" cpu=0 { map \"heap\" pages=2; rounds 1 { read \"heap\" } }
+                thread \"other\" cpu=1 { spin } }";
+    let program = compile(&Source::new("x", text), &Settings::default()).unwrap();
+    let row = KernelRow::parse("6.12").unwrap();
+    let tested = with_setting(&program, &row, &Options::default(), |setting| {
+        test(&setting, &state(&setting));
+        Ok(())
+    });
+    tested.unwrap();
+}
+
+#[test]
+fn each_part_is_in_the_key() {
+    with_state(|before| {
+        let mut changed = BTreeSet::new();
+        for (index, (part, change)) in CHANGES.iter().enumerate() {
+            let mut after = copy(before);
+            assert_eq!(after.key(), before.key());
+            change(&mut after);
+            let different = parts(before).into_iter().zip(parts(&after)).filter(|(a, b)| a != b);
+            let different: Vec<&str> = different.map(|((name, _), _)| name).collect();
+            assert_eq!(different, [*part], "change {index}");
+            assert_ne!(after.key(), before.key(), "change {index}, of {part}");
+            changed.insert(*part);
+        }
+        assert!(parts(before).iter().all(|(part, _)| changed.contains(part)), "{changed:?}");
+    });
+}
+
+/// A part that nobody shares is changed where it is.
+#[test]
+fn a_part_that_is_changed_again_has_another_key() {
+    with_state(|before| {
+        let mut after = copy(before);
+        let mut keys = BTreeSet::new();
+        for _ in 0..3 {
+            mm(&mut after).tlb_gen += 1;
+            keys.insert(format!("{:?}", after.key()));
+        }
+        assert_eq!(keys.len(), 3);
+    });
+}
+
+#[test]
+fn each_part_is_in_the_footprint() {
+    let thread = |thread, footprint| Taken { choice: Choice::Go { thread, way: 0 }, footprint };
+    with_state(|before| {
+        for (index, (part, change)) in CHANGES.iter().enumerate() {
+            let mut after = copy(before);
+            change(&mut after);
+            let footprint = Footprint::default().and(&before.world, &after.world);
+            let commutes = thread(0, footprint).commutes(&thread(1, footprint));
+            assert_eq!(commutes, NOT_SHARED.contains(part), "change {index}, of {part}");
+        }
+    });
+}
+
+/// What must not be when every thread is done.
+const CONTRADICTIONS: &[fn(&mut State)] = &[
+    |s| _ = s.world.frames.update(FRAME, |f| f.refs += 1),
+    |s| _ = s.world.frames.update(FRAME, |f| f.maps = 0),
+    |s| _ = s.world.frames.update(FRAME, |f| f.page = Vpn(1)),
+    |s| _ = s.world.frames.update(FRAME, |f| f.flags.set(FrameFlags::SWAP_CACHE, false)),
+    |s| _ = mm(s).table.set(PAGE, Pte::None, 0),
+    |s| s.world.cpus[1].lru[FolioBatch::Add as usize].push(FRAME),
+    |s| swap(s).count(SLOT, 1),
+    |s| swap(s).uncache(FRAME),
+    |s| _ = swap(s).allocate(FRAME),
+    |s| mm(s).open_gathers += 1,
+    |s| task(s).unmap_batch.flush_required = true,
+];
+
+#[test]
+fn counts_are_held_against_page_tables_at_the_end() {
+    with_setting_and_state(|setting, end| {
+        let mut right = copy(end);
+        setting.check_counts(&mut right.world);
+        assert_eq!(right.world.inconsistency, None);
+        for (index, change) in CONTRADICTIONS.iter().enumerate() {
+            let mut wrong = copy(end);
+            change(&mut wrong);
+            setting.check_counts(&mut wrong.world);
+            assert!(wrong.world.inconsistency.is_some(), "contradiction {index}");
+        }
+    });
+}

@@ -1,0 +1,193 @@
+//! Runs of the model: folded as they come, within a bound of memory, with word of how far they are.
+
+use crate::failure::{Failure, INCONCLUSIVE, OTHER, UNSUPPORTED};
+use crate::memory::Memory;
+use crate::output::Progress;
+use crate::spool::Spool;
+use needless_model::account::Account;
+use needless_model::fold::Folding;
+use needless_model::kernels::KernelRow;
+use needless_model::program::{OpKind, Program};
+use needless_model::run::{Round, TargetRun};
+use needless_model::sim::{self, Look, SimError, SimOptions, Watch};
+use std::time::{Duration, Instant};
+
+/// How often memory is read and progress told.
+const SELDOM: Duration = Duration::from_millis(20);
+
+/// Bytes that an event takes until its round is folded, beside itself.
+const FOLDING: u64 = 200;
+
+/// Bytes of every round's figures in a JSON document.
+const FIGURES: u64 = 800;
+
+/// What is kept of runs beside their accounts.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct Keep {
+    /// Every round's figures, for so many targets at a time (0: kinds of round are enough).
+    pub figures: u64,
+    /// The events of this round.
+    pub round: Option<u32>,
+}
+
+/// Runs with what they have in common.
+pub struct Runs<'a> {
+    /// How much memory they may take.
+    pub memory: Memory,
+    /// Who is told how far they are.
+    pub progress: &'a Progress,
+    /// What is kept of them.
+    pub keep: Keep,
+    /// Where their events go.
+    pub events: Option<Spool>,
+}
+
+/// A run of the model.
+pub struct Modelled {
+    /// The run, without the rounds that nobody asked for.
+    pub run: TargetRun,
+    /// What it amounts to.
+    pub account: Account,
+}
+
+impl Runs<'_> {
+    /// A program in a row, with all that is to be kept.
+    pub fn run(&mut self, program: &Program, row: &KernelRow) -> Result<Modelled, SimError> {
+        let keep = self.keep;
+        let name = format!("model:{}", row.name);
+        let start = self.events.as_mut().map(Spool::mark);
+        let result = self.watched(program, row, keep, Some(name));
+        if let (Err(_), Some(spool), Some(start)) = (&result, &mut self.events, start) {
+            spool.back_to(start);
+        }
+        result
+    }
+
+    /// A program in a row, for the rounds of another run to be held against.
+    pub fn reference(&mut self, program: &Program, row: &KernelRow) -> Result<Modelled, SimError> {
+        self.watched(program, row, Keep { figures: 1, round: None }, None)
+    }
+
+    /// The kinds of round of a program in a row.
+    pub fn kinds(&mut self, program: &Program, row: &KernelRow) -> Result<Account, SimError> {
+        Ok(self.watched(program, row, Keep::default(), None)?.account)
+    }
+
+    fn watched(
+        &mut self,
+        program: &Program,
+        row: &KernelRow,
+        keep: Keep,
+        events_of: Option<String>,
+    ) -> Result<Modelled, SimError> {
+        let every = keep.figures > 0 || keep.round.is_some();
+        let mut watcher = Watcher {
+            memory: self.memory,
+            progress: self.progress,
+            name: format!("model:{}", row.name),
+            rounds: rounds(program),
+            looked: Instant::now(),
+            keep,
+            kept: Vec::new(),
+            folding: Folding::new(program, every),
+            events: self.events.as_mut().zip(events_of),
+        };
+        let options = SimOptions {
+            frames: self.memory.frames(),
+            events: self.memory.events(),
+            ..SimOptions::default()
+        };
+        let mut run = sim::run_with(program, row, &options, &mut watcher)?;
+        let Watcher { folding, kept, .. } = watcher;
+        let account = folding.finish(&run.unseen);
+        run.witness.attempted = u32::try_from(account.total).unwrap_or(u32::MAX);
+        run.rounds = kept;
+        Ok(Modelled { run, account })
+    }
+
+    /// Whether a program that fails like this is a bad scenario: no kernel runs it.
+    pub fn is_bad(&mut self, program: &Program, row: &KernelRow) -> bool {
+        let newest = KernelRow::all().pop().filter(|newest| newest.name != row.name);
+        let failed = |error: SimError| error.is_the_programs();
+        newest.is_none_or(|newest| self.kinds(program, &newest).is_err_and(failed))
+    }
+
+    /// The exit status that tells why a row did not run a program.
+    pub fn status(
+        &mut self,
+        program: &Program,
+        row: &KernelRow,
+        error: &SimError,
+    ) -> Result<u8, Failure> {
+        if error.is_the_programs() && self.is_bad(program, row) {
+            return Err(Failure::BadScenario {
+                scenario: program.name.clone(),
+                reason: error.to_string(),
+            });
+        }
+        Ok(match error {
+            error if error.is_a_bound() => INCONCLUSIVE,
+            error if error.is_the_programs() => UNSUPPORTED,
+            _ => OTHER,
+        })
+    }
+}
+
+/// What would help a run that was not finished.
+pub fn help(error: &SimError) -> Option<String> {
+    let help = "--max-memory=MIB sets how much memory a run may take; fewer pages, shorter rounds or \
+                fewer of them need less";
+    error.is_a_bound().then(|| help.to_owned())
+}
+
+/// The rounds that count, for progress.
+fn rounds(program: &Program) -> u32 {
+    let all = program.threads.iter().flat_map(|thread| &thread.body);
+    let count = all.map(|op| if let OpKind::Rounds { count, .. } = op.kind { count } else { 0 });
+    count.max().unwrap_or(0)
+}
+
+struct Watcher<'a, 'p> {
+    memory: Memory,
+    progress: &'a Progress,
+    name: String,
+    /// Rounds that are to be run.
+    rounds: u32,
+    looked: Instant,
+    keep: Keep,
+    kept: Vec<Round>,
+    folding: Folding<'p>,
+    events: Option<(&'a mut Spool, String)>,
+}
+
+impl Watch for Watcher<'_, '_> {
+    fn round(&mut self, round: &Round) {
+        self.folding.add(round);
+        if let Some((spool, target)) = &mut self.events {
+            spool.round(target, round);
+        }
+        if self.keep.round == Some(round.index) {
+            self.kept.push(round.clone());
+        }
+    }
+
+    fn look(&mut self, at: Look) -> Result<(), String> {
+        if self.events.as_ref().is_some_and(|(spool, _)| spool.failed()) {
+            return Err("its events cannot be written".to_owned());
+        }
+        if self.looked.elapsed() < SELDOM {
+            return Ok(());
+        }
+        self.looked = Instant::now();
+        let soon = at.events as u64 * FOLDING + u64::from(at.rounds) * FIGURES * self.keep.figures;
+        let used = self.memory.check(soon)?;
+        self.progress.now(&format!(
+            "{}: round {} of {}, {} MiB",
+            self.name,
+            at.rounds,
+            self.rounds,
+            used >> 20
+        ));
+        Ok(())
+    }
+}

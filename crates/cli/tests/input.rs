@@ -1,0 +1,215 @@
+//! Bad and large input: it is refused where it is, with status 2 and a message on standard error.
+#![allow(clippy::unwrap_used)]
+
+use assert_cmd::Command;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+fn needless(args: &[&str]) -> Command {
+    let mut command = Command::cargo_bin("needless").unwrap();
+    command.args(args).env_clear().env("LC_ALL", "C.UTF-8").env("NO_COLOR", "1");
+    command
+}
+
+/// Standard error of a command that ends with this status and prints no result.
+fn refused(args: &[&str], status: i32) -> String {
+    let output = needless(args).assert().code(status).get_output().clone();
+    assert!(output.stdout.is_empty(), "{args:?}: results only on standard output");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Folder {
+        Folder(tempfile::tempdir().unwrap())
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.path(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+}
+
+fn scenario(body: &str, rest: &str) -> String {
+    format!("scenario \"mine\" {{\n thread \"main\" cpu=0 {{\n{body}\n}}\n{rest}\n}}\n")
+}
+
+#[test]
+fn a_bad_scenario_is_refused_by_every_verb_on_every_target() {
+    let folder = Folder::new();
+    let waits = "thread \"other\" cpu=1 { repeat 2 { barrier \"go\" } }";
+    for (name, text, message) in [
+        (
+            "waits",
+            scenario("map \"a\" pages=1\nrounds 3 { barrier \"go\" }", waits),
+            "barrier `go`",
+        ),
+        (
+            "outside",
+            scenario("map \"a\" pages=2\nrounds 2 as=\"r\" { read \"a[r*r+1]\" }", ""),
+            "outside `a`",
+        ),
+        ("twice", scenario("map \"a\" pages=1\nrounds 2 { map \"a\" }", ""), "EEXIST"),
+        (
+            "unmapped",
+            scenario("map \"a\" pages=1\nrounds 2 { read \"a\"; munmap \"a\" }", ""),
+            "SIGSEGV",
+        ),
+    ] {
+        let path = folder.file(name, &text);
+        for args in [
+            &["scenario", "check"][..],
+            &["run", "-t", "model:6.12"],
+            &["run", "-t", "live"],
+            &["run", "-t", "kernel:6.12"],
+            &["run", "-t", "model:6.12", "--format", "json"],
+            &["compare"],
+            &["compare", "-t", "model:5.10", "-t", "model:7.3"],
+            &["explain", "-t", "model:6.12"],
+            &["explain", "-t", "live"],
+            &["agree", "-t", "live"],
+            &["check", "-t", "model:6.12"],
+        ] {
+            let text = refused(&[args, &[path.as_str()]].concat(), 2);
+            let words = text.split_whitespace().filter(|word| *word != "│");
+            let words = words.collect::<Vec<_>>().join(" ");
+            assert!(words.contains(message), "{args:?}: {text}");
+            assert!(text.contains(&format!("{name}:4:")), "{args:?} names the place: {text}");
+        }
+    }
+}
+
+#[test]
+fn a_row_that_lacks_an_operation_is_another_matter() {
+    let folder = Folder::new();
+    let text =
+        scenario("map \"a\" pages=1\nrounds 1 { madvise \"a\" advice=\"populate-read\" }", "");
+    let path = folder.file("populate", &text);
+    let message = refused(&["run", &path, "-t", "model:5.10"], 121);
+    assert!(message.contains("EINVAL"), "{message}");
+    needless(&["run", &path, "-t", "model:6.12"]).assert().success();
+}
+
+#[test]
+fn mistakes_in_targets_are_pointed_at() {
+    let started = Instant::now();
+    for (target, place, message) in [
+        ("kernel:6.12,", "", "an option is missing"),
+        ("kernel:6.12,cpus=2,cpus=3", "cpus=3", "given twice"),
+        ("kernel:9.9", "9.9", "kernels fetch 9.9"),
+        ("kernel:3.2", "3.2", "not cached"),
+        ("model:6.12,reuse=mapcount,reuse=page-count", "reuse=page-count", "given twice"),
+        ("model:6.12,mglru=on,mglru=off", "mglru=off", "given twice"),
+        ("model:6.12,", "", "not understood"),
+    ] {
+        let message_of = refused(&["run", "cow-reuse", "-t", target], 2);
+        let words = message_of.split_whitespace().filter(|word| *word != "│");
+        assert!(words.collect::<Vec<_>>().join(" ").contains(message), "{target}: {message_of}");
+        let line = message_of.lines().find(|line| line.starts_with("   ·")).unwrap();
+        let marked = line.chars().filter(|c| matches!(c, '─' | '┬' | '▲')).count();
+        assert_eq!(marked, place.len().max(1), "{target}: {message_of}");
+    }
+    assert!(started.elapsed() < Duration::from_secs(20), "nothing is asked of the archive");
+}
+
+#[test]
+fn what_is_no_file_is_refused_at_once() {
+    let folder = Folder::new();
+    let pipe = folder.path("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let large = folder.path("large");
+    std::fs::File::create(&large).unwrap().set_len(1 << 40).unwrap();
+    let started = Instant::now();
+    for (path, why) in [
+        (Path::new("/dev/zero"), "a device"),
+        (&pipe, "a pipe"),
+        (folder.0.path(), "a directory"),
+        (&large, "at most 262144 bytes"),
+    ] {
+        for verb in
+            [&["scenario", "check"][..], &["scenario", "show"], &["run", "-t", "model:6.12"]]
+        {
+            let message = refused(&[verb, &[path.to_str().unwrap()]].concat(), 2);
+            let words = message.split_whitespace().filter(|word| *word != "│");
+            assert!(words.collect::<Vec<_>>().join(" ").contains(why), "{message}");
+        }
+    }
+    assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
+}
+
+#[test]
+fn nothing_of_a_scenario_steers_the_terminal() {
+    let folder = Folder::new();
+    for (name, what) in
+        [("raw", "\u{1b}]0;title\u{7}"), ("escape", "\\u{1b}[2J"), ("c1", "\u{9b}2J")]
+    {
+        for text in [
+            scenario(&format!("map \"a\" pages=1\nrounds 1 {{ mark \"{what}\" }}"), ""),
+            scenario(&format!("doc \"{what}\"\nmap \"a\" pages=1\nrounds 1 {{}}"), ""),
+            format!("// {what}\n\"{what}\" \"{what}\""),
+        ] {
+            let path = folder.file(name, &text);
+            for args in [
+                &["scenario", "check"][..],
+                &["scenario", "show"],
+                &["scenario", "fmt"],
+                &["run", "-t", "model:6.12"],
+            ] {
+                let output = needless(&[args, &[path.as_str()]].concat()).output().unwrap();
+                let all = [output.stdout, output.stderr].concat();
+                let all = String::from_utf8(all).unwrap();
+                assert!(!all.contains(|c: char| c != '\n' && c.is_control()), "{args:?}: {all:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn memory_does_not_grow_with_rounds() {
+    let folder = Folder::new();
+    let events = folder.path("events");
+    for args in [
+        &["run", "z_munmap_34", "-t", "model:6.12", "--rounds", "20000"][..],
+        &[
+            "run",
+            "z_munmap_34",
+            "-t",
+            "model:5.10",
+            "--rounds",
+            "3000",
+            "--events",
+            events.to_str().unwrap(),
+        ],
+        &["compare", "cow-reuse", "-t", "model:5.10", "-t", "model:6.1", "--rounds", "20000"],
+    ] {
+        needless(&[args, &["--max-memory", "64"]].concat()).assert().success();
+    }
+    assert!(
+        std::fs::metadata(&events).unwrap().len() > 64 << 20,
+        "more than was allowed in memory"
+    );
+}
+
+#[test]
+fn a_run_that_needs_more_memory_than_it_may_have_is_ended() {
+    let folder = Folder::new();
+    for (name, body) in [
+        ("rounds", "map \"a\" pages=99999999\nrounds 1 { write \"a\" }"),
+        ("setup", "map \"a\" pages=99999999\nwrite \"a\"\nrounds 1 {}"),
+        ("call", "map \"a\" pages=99999999\nrounds 1 { madvise \"a\" advice=\"populate-write\" }"),
+    ] {
+        let path = folder.file(name, &scenario(body, ""));
+        let message = refused(&["run", &path, "-t", "model:6.12", "--max-memory", "100"], 3);
+        assert!(message.contains("--max-memory"), "{name}: {message}");
+        let args = ["compare", &path, "-t", "model:6.12", "--max-memory", "100"];
+        needless(&args).assert().code(3);
+    }
+}

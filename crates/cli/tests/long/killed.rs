@@ -1,0 +1,54 @@
+//! `needless agree`, killed.
+
+use needless_testing::until_true;
+use std::fs;
+use std::process::{self, Stdio};
+use std::time::Duration;
+
+/// Processes that were started, however indirectly, with this word in their environment.
+fn processes_with(word: &str) -> Vec<u32> {
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let has = |pid: &u32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        String::from_utf8_lossy(&environment).contains(word)
+    };
+    pids.filter(has).collect()
+}
+
+/// Swap devices, mounts and zram devices, by name.
+fn traces() -> Vec<String> {
+    let files = ["/proc/swaps", "/proc/mounts"].map(|path| fs::read_to_string(path).unwrap());
+    let lines = files.iter().flat_map(|text| text.lines());
+    let mut found: Vec<String> = lines.map(|line| line.split(' ').take(2).collect()).collect();
+    let blocks = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    found.extend(blocks.map(|entry| entry.file_name().to_string_lossy().into_owned()));
+    found.sort();
+    found
+}
+
+/// `make agree`, killed while it runs scenarios here and while a kernel boots or runs them.
+#[test]
+fn killing_it_leaves_nothing_behind() {
+    if std::env::var_os("NEEDLESS_NO_KERNELS").is_some() {
+        needless_testing::skip!("NEEDLESS_NO_KERNELS is set");
+    }
+    let before = traces();
+    for (target, seconds) in [("live", 3), ("kernel:6.1", 3), ("kernel:6.1", 20)] {
+        let word = format!("NEEDLESS_TEST=killed-agree-{}-{seconds}", target.replace(':', "-"));
+        let (name, value) = word.split_once('=').unwrap();
+        let mut agree = process::Command::new(assert_cmd::cargo::cargo_bin!("needless"))
+            .args(["agree", "--random", "5000", "-t", target])
+            .env(name, value)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_secs(seconds));
+        agree.kill().unwrap();
+        agree.wait().unwrap();
+        until_true(format!("{target}: nothing but {before:?}"), || {
+            processes_with(&word).is_empty() && traces() == before
+        });
+    }
+}

@@ -1,0 +1,66 @@
+//! Every document in JSON follows the schema that is published for it.
+#![allow(clippy::unwrap_used)]
+
+use assert_cmd::Command;
+use serde_json::Value;
+
+/// What is wrong with what a command prints, by the schema.
+fn wrong(schema: &str, args: &[&str], status: i32) -> Vec<String> {
+    let mut command = Command::cargo_bin("needless").unwrap();
+    command.args(args).args(["--format", "json"]).env("LC_ALL", "C.UTF-8");
+    // Without an archive at hand, what it has is unknown, with the reason.
+    command.env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR")).env("PATH", "");
+    let output = command.assert().code(status).get_output().clone();
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let validator = jsonschema::validator_for(&serde_json::from_str(schema).unwrap()).unwrap();
+    assert!(!validator.is_valid(&serde_json::json!({})), "a schema that refuses something");
+    let wrong = validator.iter_errors(&document);
+    wrong.map(|error| format!("{}: {error}", error.instance_path())).collect()
+}
+
+macro_rules! schema {
+    ($name:literal) => {
+        include_str!(concat!("../../../docs/schema/", $name, ".schema.json"))
+    };
+}
+
+#[test]
+fn rounds_are_explained_as_published() {
+    for scenario in ["cow-reuse", "a_pageout_zero", "z_mremap_16", "z_munmap_1_lazy"] {
+        for target in ["model:5.10", "model:7.3"] {
+            let args = ["explain", scenario, "-t", target];
+            assert_eq!(wrong(schema!("explain"), &args, 0), [""; 0], "{args:?}");
+        }
+    }
+}
+
+#[test]
+fn a_comparison_is_as_published() {
+    let args = ["compare", "cow-reuse", "-t", "model:5.10", "-t", "model:6.12"];
+    assert_eq!(wrong(schema!("compare"), &args, 0), [""; 0]);
+    assert_eq!(wrong(schema!("compare"), &["run", "cow-reuse", "-t", "model:6.12"], 0), [""; 0]);
+}
+
+#[test]
+fn listings_are_as_published() {
+    assert_eq!(wrong(schema!("policies"), &["policies"], 0), [""; 0]);
+    assert_eq!(wrong(schema!("scenarios"), &["scenario", "list"], 0), [""; 0]);
+    assert_eq!(wrong(schema!("doctor"), &["doctor"], 0), [""; 0]);
+}
+
+#[test]
+fn kernels_are_listed_as_published() {
+    let manifest = |name: &str, hashes: &str| {
+        format!(
+            r#"{{"name":"{name}","release":"{name}.1","modules":["zram.ko"],
+            "packages":[{{"name":"linux","version":"1"}}]{hashes}}}"#
+        )
+    };
+    let hashes = format!(r#","hashes":{{"vmlinuz":"{}"}}"#, "0".repeat(32));
+    for (name, hashes) in [("6.12", hashes.as_str()), ("6.1", "")] {
+        let folder = format!("{}/needless/kernels/{name}", env!("CARGO_TARGET_TMPDIR"));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(format!("{folder}/manifest.json"), manifest(name, hashes)).unwrap();
+    }
+    assert_eq!(wrong(schema!("kernels"), &["kernels", "list"], 0), [""; 0]);
+}

@@ -1,0 +1,117 @@
+//! Programs that may never end by themselves: apt waits for ever for a method that met a full disk.
+
+use crate::error::FetchError;
+use std::io::{self, Read};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// How often it is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A disk with less space is as good as full: what failed for want of space may have been removed.
+const FULL: u64 = 16 << 20;
+
+/// How long a program may get no further, on a full disk and otherwise. apt gives up on an archive
+/// that does not answer after 30 s.
+const PATIENCE: Limits = Limits { full: Duration::from_secs(10), idle: Duration::from_secs(180) };
+
+#[derive(Copy, Clone)]
+struct Limits {
+    full: Duration,
+    idle: Duration,
+}
+
+/// Runs a program that writes below `folder`, with nothing to read, and gives what it complains of. It is
+/// ended when nothing below `folder` changes any more, sooner where the disk is full.
+pub fn run(command: &mut Command, folder: &Path) -> Result<Output, FetchError> {
+    run_within(command, folder, PATIENCE)
+}
+
+fn run_within(command: &mut Command, folder: &Path, limits: Limits) -> Result<Output, FetchError> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let cannot = |error| FetchError::Program { program: program.clone(), error };
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(cannot)?;
+    let errors = child.stderr.take();
+    let errors = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        let _ = errors.map(|mut stream| stream.read_to_end(&mut text));
+        text
+    });
+    if let Err(error) = wait(&mut child, &program, folder, limits) {
+        // What it started ends with it: their pipes close.
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(error);
+    }
+    let status = child.wait().map_err(cannot)?;
+    Ok(Output { status, stdout: Vec::new(), stderr: errors.join().unwrap_or_default() })
+}
+
+fn wait(child: &mut Child, program: &str, folder: &Path, limits: Limits) -> Result<(), FetchError> {
+    let (mut progress, mut size) = (Instant::now(), 0);
+    loop {
+        let ended = |error| FetchError::Program { program: program.to_owned(), error };
+        if child.try_wait().map_err(ended)?.is_some() {
+            return Ok(());
+        }
+        let grown = below(folder);
+        if grown != size {
+            (size, progress) = (grown, Instant::now());
+        }
+        let idle = progress.elapsed();
+        if idle >= limits.full && free(folder).is_some_and(|free| free < FULL) {
+            return Err(FetchError::Full { folder: folder.to_owned() });
+        }
+        if idle >= limits.idle {
+            let seconds = limits.idle.as_secs();
+            return Err(FetchError::Stuck { program: program.to_owned(), seconds });
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Bytes that may still be written on the disk that `folder` lies on.
+fn free(folder: &Path) -> Option<u64> {
+    let found = rustix::fs::statvfs(folder).ok()?;
+    Some(found.f_bavail * found.f_frsize)
+}
+
+/// Bytes of all files below `folder`.
+fn below(folder: &Path) -> u64 {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let size = |entry: std::fs::DirEntry| -> io::Result<u64> {
+        let found = entry.metadata()?;
+        Ok(if found.is_dir() { below(&entry.path()) } else { found.len() })
+    };
+    entries.filter_map(|entry| size(entry).ok()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, folder: &Path) -> Result<Output, FetchError> {
+        let limits = Limits { full: Duration::from_secs(1), idle: Duration::from_secs(1) };
+        run_within(Command::new("sh").args(["-c", script]).current_dir(folder), folder, limits)
+    }
+
+    #[test]
+    fn what_gets_no_further_is_ended_and_what_does_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let output = shell(
+            "for n in 1 2 3 4; do sleep 0.5; echo >> x; done; echo E: no >&2; exit 3",
+            folder.path(),
+        );
+        let output = output.unwrap();
+        assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(3), &b"E: no\n"[..]));
+        let start = Instant::now();
+        assert!(matches!(shell("exec sleep 60", folder.path()), Err(FetchError::Stuck { .. })));
+        assert!(start.elapsed() < Duration::from_secs(30));
+        assert!(matches!(
+            run(&mut Command::new("/no/such/program"), folder.path()),
+            Err(FetchError::Program { .. })
+        ));
+    }
+}

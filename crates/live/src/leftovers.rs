@@ -1,0 +1,59 @@
+//! What killed runs left behind: named, and undone.
+
+use needless_runner::journal::{self, Journal, Standing, Taken, Undone};
+use std::path::PathBuf;
+
+/// The lock file of runs.
+pub const RUNS: &str = "needless.live";
+/// The lock file of `needless doctor`, which only mounts tracefs.
+pub const DOCTORS: &str = "needless.doctor";
+
+/// Where a lock file lies that this user takes: the machine's for root, else the user's.
+pub fn lock_path(name: &str) -> String {
+    folders().into_iter().next().unwrap_or_else(std::env::temp_dir).join(name).display().to_string()
+}
+
+/// Folders that lock files may lie in, this user's first. Others' are readable.
+fn folders() -> Vec<PathBuf> {
+    let machines = PathBuf::from("/run/lock");
+    let users = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let users = users.into_iter().chain([std::env::temp_dir()]);
+    let all: Vec<PathBuf> = match rustix::process::geteuid().is_root() {
+        true => std::iter::once(machines).chain(users).collect(),
+        false => users.chain([machines]).collect(),
+    };
+    all.into_iter().filter(|folder| folder.is_dir()).collect()
+}
+
+fn paths() -> impl Iterator<Item = String> {
+    let folders = folders();
+    let path = |folder: &PathBuf, name| folder.join(name).display().to_string();
+    let paths: Vec<String> =
+        folders.iter().flat_map(|folder| [RUNS, DOCTORS].map(|name| path(folder, name))).collect();
+    paths.into_iter()
+}
+
+/// Every lock file that is held or tells of something left behind.
+pub fn standing() -> Vec<Standing> {
+    paths().map(|path| journal::look(&path)).filter(|found| *found != Standing::Clean).collect()
+}
+
+/// Undoes what killed runs left behind. What belongs to a run that goes on is left alone.
+pub fn clean() -> Undone {
+    let mut all = Undone::default();
+    for path in paths() {
+        if !matches!(journal::look(&path), Standing::Left { .. }) {
+            continue;
+        }
+        match Journal::take(&path) {
+            Ok(Taken::Yes(mut journal, left)) => {
+                let Undone { done, failed } = journal.undo(&left);
+                all.done.extend(done);
+                all.failed.extend(failed);
+            }
+            Ok(Taken::Busy { .. }) => {}
+            Err(failed) => all.failed.push(failed),
+        }
+    }
+    all
+}

@@ -1,0 +1,226 @@
+//! Folding: rounds become kinds as they come, so that equal rounds are counted and not stored.
+//!
+//! Two rounds are of one kind if nothing that accounts are made of tells them apart. Accounts do not
+//! ask for frames, times, and pages beyond the area, so a kind's events have none of them; their
+//! numbers count from the round's first event.
+
+use crate::account::{Account, Kind, RoundAt};
+use crate::addr::{Pfn, Vpn};
+use crate::event::{Event, EventKind};
+use crate::program::Program;
+use crate::run::Round;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+
+/// What stands for every page that is not the scenario's.
+const STRANGE: Vpn = Vpn(u64::MAX);
+
+/// Rounds of a program on their way to an account.
+#[derive(Debug)]
+pub struct Folding<'p> {
+    program: &'p Program,
+    kinds: Vec<Folded>,
+    /// Kinds by the hash of their events.
+    known: HashMap<u64, Vec<u32>, BuildHasherDefault<DefaultHasher>>,
+    /// The kind of the last round.
+    last: Option<u32>,
+    total: usize,
+    /// Every round; `None` if kinds are enough.
+    rounds: Option<Vec<RoundAt>>,
+}
+
+/// A kind of round.
+#[derive(Debug)]
+pub(crate) struct Folded {
+    /// What its rounds have in common.
+    pub round: Round,
+    /// How many there are, and which is the first.
+    pub place: Kind<()>,
+    /// The kind that came after this one the last time.
+    next: u32,
+}
+
+impl<'p> Folding<'p> {
+    /// Rounds of `program`; `every`: which kind each round is of is kept, too.
+    pub fn new(program: &'p Program, every: bool) -> Folding<'p> {
+        Folding {
+            program,
+            kinds: Vec::new(),
+            known: HashMap::default(),
+            last: None,
+            total: 0,
+            rounds: every.then(Vec::new),
+        }
+    }
+
+    /// Takes the next round.
+    pub fn add(&mut self, round: &Round) {
+        let first_seq = round.events.first().map_or(0, |event| event.seq);
+        // Most rounds are like the last one; where they take turns, they do so again and again.
+        let guess = self.last.map(|last| self.kinds[last as usize].next);
+        let kind = match guess.filter(|&kind| self.is_of(kind, round, first_seq)) {
+            Some(kind) => kind,
+            None => self.kind_of(round, first_seq),
+        };
+        if let Some(last) = self.last.replace(kind) {
+            self.kinds[last as usize].next = kind;
+        }
+        self.kinds[kind as usize].place.rounds += 1;
+        if let Some(rounds) = &mut self.rounds {
+            let (kind, cycles) = (kind as usize, round.cycles.clone());
+            rounds.push(RoundAt { index: round.index, kind, first_seq, cycles });
+        }
+        self.total += 1;
+    }
+
+    /// The account of all rounds on a target that cannot show what `unseen` names.
+    pub fn finish(self, unseen: &BTreeMap<String, String>) -> Account {
+        Account::of_kinds(
+            self.program,
+            self.kinds,
+            self.rounds.unwrap_or_default(),
+            self.total,
+            unseen,
+        )
+    }
+
+    /// Whether `round`, whose first event is `first_seq`, is of this kind.
+    fn is_of(&self, kind: u32, round: &Round, first_seq: u64) -> bool {
+        let known = &self.kinds[kind as usize].round;
+        let equal = |(known, event): (&Event, &Event)| *known == self.plain(event, first_seq);
+        known.events.len() == round.events.len()
+            && (known.minor_faults, known.major_faults) == (round.minor_faults, round.major_faults)
+            && known.kernel_counters == round.kernel_counters
+            && known.events.iter().zip(&round.events).all(equal)
+    }
+
+    /// The kind of a round that is not of the one that was guessed.
+    fn kind_of(&mut self, round: &Round, first_seq: u64) -> u32 {
+        let events: Vec<Event> =
+            round.events.iter().map(|event| self.plain(event, first_seq)).collect();
+        let hash = self.known.hasher().hash_one(&events);
+        let same = self.known.get(&hash).into_iter().flatten().copied();
+        if let Some(kind) = same.into_iter().find(|&kind| self.is_of(kind, round, first_seq)) {
+            return kind;
+        }
+        let kind = self.kinds.len() as u32;
+        let place =
+            Kind { account: (), rounds: 0, first: self.total, index: round.index, first_seq };
+        let round = Round {
+            index: 0,
+            events,
+            cycles: Vec::new(),
+            instructions: Vec::new(),
+            kernel_counters: round.kernel_counters.clone(),
+            ..*round
+        };
+        self.kinds.push(Folded { round, place, next: kind });
+        self.known.entry(hash).or_default().push(kind);
+        kind
+    }
+
+    /// The event without what tells equal rounds apart.
+    fn plain(&self, event: &Event, first_seq: u64) -> Event {
+        let frame = Pfn(0);
+        let page = |page| self.area_of(page);
+        let kind = match event.kind {
+            EventKind::Fault { page: at, code } => EventKind::Fault { page: page(at), code },
+            EventKind::FaultDone { page: at, class, major, exception } => {
+                EventKind::FaultDone { page: page(at), class, major, exception }
+            }
+            EventKind::Copy { page: at, .. } => {
+                EventKind::Copy { page: page(at), from: frame, to: frame }
+            }
+            EventKind::Zero { page: at, .. } => EventKind::Zero { page: page(at), frame },
+            EventKind::PageIn { page: at, zero_filled, .. } => {
+                EventKind::PageIn { page: page(at), frame, zero_filled }
+            }
+            EventKind::PageOut { page: at, zero_filled, .. } => {
+                EventKind::PageOut { page: page(at), frame, zero_filled }
+            }
+            // Nothing counts these; they only stand between others.
+            EventKind::Free { .. } | EventKind::Pte { .. } => EventKind::Free { frame },
+            EventKind::Flush { reason, pages, .. } => {
+                EventKind::Flush { reason, pages, asked: None }
+            }
+            EventKind::Switch { .. } => EventKind::Switch { to: None },
+            EventKind::RoundStart { .. } => EventKind::RoundStart { round: 0 },
+            EventKind::RoundEnd { .. } => EventKind::RoundEnd { round: 0 },
+            kind @ (EventKind::Mark { .. } | EventKind::MeasureStart | EventKind::MeasureEnd) => {
+                kind
+            }
+        };
+        let verdict = event.verdict.map(|verdict| verdict.counted_from(first_seq));
+        let seq = event.seq.wrapping_sub(first_seq);
+        Event { seq, time_ns: 0, op: None, kind, verdict, ..*event }
+    }
+
+    /// The first page of the scenario's area that `page` lies in.
+    fn area_of(&self, page: Vpn) -> Vpn {
+        let area = self.program.areas.iter().find(|area| area.range.contains(page));
+        area.map_or(STRANGE, |area| area.range.start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::account::tests::{events, finding_round, program};
+
+    /// The round as it comes `by` events later, in other frames and at another time.
+    fn later(round: &Round, index: u32, by: u64) -> Round {
+        let mut round = Round { index, ..round.clone() };
+        for event in &mut round.events {
+            (event.seq, event.time_ns) = (event.seq + by, by);
+        }
+        round
+    }
+
+    #[test]
+    fn equal_rounds_are_one_kind_whatever_their_numbers() {
+        let (a, b) = (finding_round(), Round { events: events("0 P 0 4"), ..Round::default() });
+        let program = program();
+        let mut folding = Folding::new(&program, true);
+        for number in 0..9 {
+            let round = if number % 3 == 2 { &b } else { &a };
+            folding.add(&later(round, number, u64::from(number) * 100));
+        }
+        let account = folding.finish(&BTreeMap::new());
+        assert_eq!((account.total, account.kinds.len()), (9, 2));
+        assert_eq!(account.kinds.iter().map(|kind| kind.rounds).collect::<Vec<_>>(), [6, 3]);
+        assert_eq!((account.kinds[1].first, account.kinds[1].first_seq), (2, 200));
+        let kinds: Vec<usize> = account.rounds.iter().map(|round| round.kind).collect();
+        assert_eq!(kinds, [0, 0, 1, 0, 0, 1, 0, 0, 1]);
+    }
+
+    #[test]
+    fn what_an_account_tells_apart_is_another_kind() {
+        let program = program();
+        let round = finding_round();
+        let mut others = vec![Round { minor_faults: Some(1), ..round.clone() }];
+        others.push(Round { kernel_counters: [("pswpin".into(), 1)].into(), ..round.clone() });
+        for change in [
+            |event: &mut Event| event.verdict = None,
+            |event: &mut Event| event.thread = None,
+            |event: &mut Event| event.cpu.0 += 1,
+            |event: &mut Event| event.seq -= 1,
+        ] {
+            let mut other = round.clone();
+            change(&mut other.events[1]);
+            others.push(other);
+        }
+        let page = |page| {
+            let mut other = Round { events: events("0 P 0 4"), ..Round::default() };
+            if let EventKind::Fault { page: at, .. } = &mut other.events[0].kind {
+                *at = Vpn(page);
+            }
+            other
+        };
+        others.extend([page(0), page(1 << 40)]);
+        let mut folding = Folding::new(&program, false);
+        others.iter().chain([&round, &page(63), &page(1 << 41)]).for_each(|r| folding.add(r));
+        let account = folding.finish(&BTreeMap::new());
+        assert_eq!((account.kinds.len(), account.total), (others.len() + 1, others.len() + 3));
+        assert!(account.rounds.is_empty(), "nobody asked for every round");
+    }
+}

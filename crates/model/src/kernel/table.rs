@@ -1,0 +1,50 @@
+//! The lock of a last-level page table.
+//!
+//! Whoever looks a table up and then takes its lock may come too late: MADV_DONTNEED frees tables that it
+//! empties, holding `mmap_lock` for reading as a page fault does. So the table is looked up under the
+//! lock; if it is gone, a walk passes over it and a fault is taken again.
+//!
+//! Source: mm/pgtable-generic.c:pte_offset_map_lock, __pte_offset_map_lock (6.12, 7.3). In 5.10 and 6.1
+//! (include/linux/mm.h:pte_offset_map_lock) the lock alone is enough: no table of a mapping is freed
+//! but with `mmap_lock` held for writing.
+
+use crate::addr::Vpn;
+use crate::env::{Env, Learnt, Lock};
+use crate::machine::world::{At, World};
+use crate::policy::Mutant;
+use crate::site::Site;
+
+/// Takes the lock of the last-level table of `page` and does `first`, in one step. Where there is no
+/// such table nothing is done, and no lock is held.
+pub fn pte_offset_map_lock<E: Env, R>(
+    env: &mut E,
+    site: Site,
+    page: Vpn,
+    first: impl FnOnce(&mut World<E::Mode>, At) -> R,
+) -> Option<R>
+where
+    Option<R>: Learnt,
+{
+    let lock = table_lock(env, page);
+    env.lock(lock);
+    let done = env.step(site, |w, at| {
+        let unchecked = w.policies.mutant == Mutant::TableUnchecked;
+        let there = unchecked || w.mms[at.mm.index()].table.has_leaf(page);
+        there.then(|| first(w, at))
+    });
+    if done.is_none() {
+        env.unlock(lock);
+    }
+    done
+}
+
+/// Gives the lock of the last-level table of `page` back.
+pub fn pte_unmap_unlock(env: &mut impl Env, page: Vpn) {
+    let lock = table_lock(env, page);
+    env.unlock(lock);
+}
+
+fn table_lock(env: &impl Env, page: Vpn) -> Lock {
+    let span = env.arch().table_pages(1);
+    Lock::PageTable(env.context().mm, Vpn(page.0 / span * span))
+}

@@ -1,0 +1,65 @@
+//! Does the model agree with itself? Counts against page tables, swap slots against swap PTEs, and
+//! nothing that a thread was to finish is left open.
+
+use super::frames::FrameFlags;
+use super::tlb::Tlbs;
+use super::world::{Mode, USER_MM, World};
+use crate::addr::Pfn;
+use crate::pte::Pte;
+use std::collections::BTreeMap;
+
+/// What is wrong, if anything, when no thread is inside the kernel: every frame's mappings and
+/// references must be accounted for, every swap slot's names, and every flush that was put off.
+pub fn contradiction<M: Mode>(w: &World<M>) -> Option<String> {
+    if w.tlbs.contradicts_itself() {
+        return Some("two ways to tell what a CPU may hold give different answers".to_owned());
+    }
+    unfinished(w).or_else(|| miscounted(w))
+}
+
+/// A gather that nobody closed, or a flush that was put off and forgotten.
+fn unfinished<M: Mode>(w: &World<M>) -> Option<String> {
+    if w.mms[USER_MM.index()].open_gathers != 0 {
+        return Some("a gather is still open".to_owned());
+    }
+    let forgot = w.tasks.iter().any(|task| task.unmap_batch.flush_required);
+    forgot.then(|| "a thread has not flushed what it unmapped".to_owned())
+}
+
+fn miscounted<M: Mode>(w: &World<M>) -> Option<String> {
+    let mm = &w.mms[USER_MM.index()];
+    let (mut maps, mut named) = (BTreeMap::<Pfn, u32>::new(), BTreeMap::<u32, u32>::new());
+    for page in mm.vmas().iter().flat_map(|vma| vma.range.iter()) {
+        match mm.table.get(page) {
+            Pte::Present(pte) if !pte.special() => {
+                *maps.entry(pte.pfn).or_default() += 1;
+                if w.frames.get(pte.pfn).page != page {
+                    let frame = pte.pfn.0;
+                    return Some(format!(
+                        "frame {frame} does not know that it is mapped at {page}"
+                    ));
+                }
+            }
+            Pte::Swap(swap) => *named.entry(swap.slot).or_default() += 1,
+            Pte::Present(_) | Pte::None => {}
+        }
+    }
+    let mut batched: BTreeMap<Pfn, u32> = BTreeMap::new();
+    for frame in w.cpus.iter().flat_map(|cpu| cpu.batched()) {
+        *batched.entry(frame).or_default() += 1;
+    }
+    let frames = w.frames.iter().find_map(|(pfn, frame)| {
+        let mapped = maps.get(&pfn).copied().unwrap_or(0);
+        let swap_cache = frame.flags.has(FrameFlags::SWAP_CACHE);
+        let refs = mapped + batched.get(&pfn).copied().unwrap_or(0) + u32::from(swap_cache);
+        if frame.maps != mapped {
+            return Some(format!("frame {} counts {} mappings of {mapped}", pfn.0, frame.maps));
+        }
+        if frame.refs != refs {
+            return Some(format!("frame {} counts {} references of {refs}", pfn.0, frame.refs));
+        }
+        (swap_cache != w.swap.slot_of(pfn).is_some())
+            .then(|| format!("frame {} and the swap cache do not agree", pfn.0))
+    });
+    frames.or_else(|| w.swap.contradiction(&named))
+}

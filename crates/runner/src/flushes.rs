@@ -1,0 +1,358 @@
+//! What the records of flushes tell about the scenario's CPUs: whether a stranger flushed them, and
+//! whether the CPU of a sleeper still holds the scenario's address space.
+//!
+//! Every answer to a shootdown and every change of address space leaves a `tlb_flush` record on the
+//! CPU that it happens on (arch/x86/mm/tlb.c:flush_tlb_func, switch_mm_irqs_off; 5.10 to 7.3). A
+//! thread of ours that sends a shootdown waits for the answers, so what it asked for lies between its
+//! send and the next thing that it does. Everything else is a stranger's:
+//!
+//! - An answer on a CPU of ours that no send of ours asked for. Whoever flushes a mask of CPUs
+//!   (reclaim, migration) may have raised our generation, so that our next flush becomes a full one, or
+//!   brought a CPU up to ours, so that our own flush finds nothing left to do.
+//! - A change of address space on a sleeper's CPU. Kernel threads do that without a user task: they
+//!   borrow one (kernel/kthread.c:kthread_use_mm), patch code (arch/x86/kernel/alternative.c), or
+//!   flush while the CPU is lazy; a deep idle state does it too (tlb.c:leave_mm). Up to
+//!   6.12 the CPU leaves `mm_cpumask` at once, in 7.3 at the next trimming.
+//! - A flush of ours that frees tables makes a lazy CPU leave as well: that is the scenario's own doing.
+//!   In 7.3 the CPU stays in the mask until an interrupt finds it elsewhere
+//!   (`RemoteWrongCpu`): that of the next flush that frees tables, which the scenario decides, or one that
+//!   trims, about once a second, which the clock does (tlb.c:should_trim_cpumask).
+
+use crate::decode::rank;
+use crate::log::{Kind, Raw};
+use needless_model::event::FlushReason;
+
+/// Between two trimmings (`HZ` jiffies), and how coarse jiffies may be.
+const TRIM_INTERVAL_NS: u64 = 1_000_000_000;
+const JIFFY_NS: u64 = 20_000_000;
+
+/// How a CPU stands to the scenario's address space while its threads sleep.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Hold {
+    /// It holds it.
+    Held,
+    /// A flush of the scenario's made it leave.
+    LeftByUs,
+    /// Something else made it leave the address space.
+    Gone,
+    /// It was taken out of the mask by the clock, or by a stranger.
+    Trimmed,
+}
+
+struct Cpu {
+    number: u16,
+    hold: Hold,
+    /// The last send that it answered.
+    answered: u64,
+}
+
+/// A send of ours whose answers may still come.
+#[derive(Copy, Clone)]
+struct Send {
+    tid: i32,
+    cpu: u16,
+    time: u64,
+    /// Whether it may be one that trims.
+    may_trim: bool,
+}
+
+/// Follows the records of a run's CPUs.
+pub struct Flushes {
+    tids: Vec<i32>,
+    cpus: Vec<Cpu>,
+    open: Option<Send>,
+    sends: u64,
+    trimming: Trimming,
+    /// Records in the order of time; kept for its room.
+    order: Vec<(u64, u8, u32)>,
+}
+
+/// What a stretch of records showed.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Strangers {
+    /// A stranger's flush arrived on one of the CPUs.
+    pub flushed: bool,
+    /// A task that is not ours and sent a shootdown from one of the CPUs.
+    pub sender: Option<i32>,
+}
+
+impl Flushes {
+    /// For the threads `tids` on `cpus`. The address space was made between `made_after` and now.
+    pub fn new(tids: Vec<i32>, cpus: &[u16], made_after: u64, now: u64) -> Flushes {
+        let cpu = |&number: &u16| Cpu { number, hold: Hold::Held, answered: 0 };
+        Flushes {
+            tids,
+            cpus: cpus.iter().map(cpu).collect(),
+            open: None,
+            sends: 0,
+            trimming: Trimming::new(made_after, now),
+            order: Vec::with_capacity(1 << 12),
+        }
+    }
+
+    /// Follows more records, which may be in any order but come after those of the last call.
+    pub fn follow(&mut self, records: &[Raw]) -> Strangers {
+        let mut order = std::mem::take(&mut self.order);
+        order.clear();
+        let keyed = records.iter().enumerate().map(|(at, r)| (r.time, rank(r), at as u32));
+        order.extend(keyed);
+        order.sort_unstable();
+        let mut strangers = Strangers::default();
+        for &(_, _, at) in &order {
+            self.record(&records[at as usize], &mut strangers);
+        }
+        self.order = order;
+        strangers
+    }
+
+    /// Why the CPU of a sleeper does not hold the scenario's address space any more.
+    pub fn left(&self, cpu: u16) -> Option<&'static str> {
+        match self.cpus.iter().find(|known| known.number == cpu)?.hold {
+            Hold::Held | Hold::LeftByUs => None,
+            Hold::Gone => Some("a sleeper's CPU left the address space"),
+            Hold::Trimmed => Some("a sleeper's CPU was trimmed from mm_cpumask"),
+        }
+    }
+
+    fn record(&mut self, record: &Raw, strangers: &mut Strangers) {
+        let ours = self.tids.contains(&record.tid);
+        match record.kind {
+            Kind::Flush => self.flush(record, ours, strangers),
+            Kind::SwitchOut | Kind::SwitchIn if ours => self.hold(record.cpu, Hold::Held),
+            Kind::SwitchOut | Kind::SwitchIn | Kind::Write | Kind::Lost => {}
+            // Whoever goes on has its answers.
+            _ if self.open.is_some_and(|send| send.tid == record.tid) => self.open = None,
+            _ => {}
+        }
+    }
+
+    fn flush(&mut self, record: &Raw, ours: bool, strangers: &mut Strangers) {
+        let reason = u32::try_from(record.extra).ok().and_then(FlushReason::from_number);
+        match reason {
+            Some(FlushReason::RemoteSend) if ours => {
+                self.sends += 1;
+                let Raw { tid, cpu, time, .. } = *record;
+                let may_trim = self.trimming.may_be_at(time);
+                self.open = Some(Send { tid, cpu, time, may_trim });
+            }
+            Some(FlushReason::RemoteSend) => strangers.sender = Some(record.tid),
+            Some(FlushReason::LocalMm) => {
+                let send = self.open.filter(|send| send.tid == record.tid);
+                send.into_iter().for_each(|send| self.trimming.flushed(send.time));
+            }
+            Some(FlushReason::RemoteShootdown) => strangers.flushed |= !self.asked(record),
+            Some(FlushReason::TaskSwitch) => {
+                let asked = self.asked(record);
+                match self.holding(record.cpu) {
+                    Some(Hold::Held) if asked => self.hold(record.cpu, Hold::LeftByUs),
+                    Some(Hold::Held) => self.hold(record.cpu, Hold::Gone),
+                    _ => {}
+                }
+            }
+            Some(FlushReason::RemoteWrongCpu) => self.found_elsewhere(record),
+            Some(FlushReason::LocalBatch) | None => {}
+        }
+    }
+
+    /// A CPU that had left was interrupted and leaves the mask, of our address space or of another.
+    fn found_elsewhere(&mut self, record: &Raw) {
+        let by_us = self.asked(record);
+        let by_the_clock = self.open.is_none_or(|send| send.may_trim);
+        if self.holding(record.cpu) == Some(Hold::LeftByUs) && (by_the_clock || !by_us) {
+            self.hold(record.cpu, Hold::Trimmed);
+        }
+    }
+
+    /// Whether a send of ours asked this CPU for what it did; each send asks once. The sender itself
+    /// is asked by 5.10 alone, and finds nothing left to flush (kernel/smp.c:on_each_cpu_cond_mask).
+    fn asked(&mut self, record: &Raw) -> bool {
+        let Some(send) = self.open else { return false };
+        if send.cpu == record.cpu && record.value != 0 {
+            return false;
+        }
+        let cpu = self.cpus.iter_mut().find(|known| known.number == record.cpu);
+        cpu.is_some_and(|cpu| std::mem::replace(&mut cpu.answered, self.sends) != self.sends)
+    }
+
+    fn holding(&self, cpu: u16) -> Option<Hold> {
+        self.cpus.iter().find(|known| known.number == cpu).map(|cpu| cpu.hold)
+    }
+
+    fn hold(&mut self, cpu: u16, hold: Hold) {
+        if let Some(cpu) = self.cpus.iter_mut().find(|known| known.number == cpu) {
+            cpu.hold = hold;
+        }
+    }
+}
+
+/// When the kernel may trim the mask next: an interval that surely holds the moment from which on the
+/// next flush of a range trims.
+struct Trimming {
+    from: u64,
+    to: u64,
+}
+
+impl Trimming {
+    fn new(made_after: u64, made_before: u64) -> Trimming {
+        let mut trimming = Trimming { from: 0, to: 0 };
+        trimming.start(made_after, made_before);
+        trimming
+    }
+
+    fn start(&mut self, after: u64, before: u64) {
+        self.from = (after + TRIM_INTERVAL_NS).saturating_sub(JIFFY_NS);
+        self.to = before + TRIM_INTERVAL_NS + JIFFY_NS;
+    }
+
+    /// Whether a flush sent at `time` may trim.
+    fn may_be_at(&self, time: u64) -> bool {
+        time >= self.from
+    }
+
+    /// A range was flushed by a send at `time`.
+    fn flushed(&mut self, time: u64) {
+        if time > self.to {
+            self.start(time, time);
+        } else if time >= self.from {
+            // It trimmed, or it did not.
+            self.to = time + TRIM_INTERVAL_NS + JIFFY_NS;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use needless_model::event::FlushReason::*;
+
+    const MAIN: i32 = 10;
+    const OTHER: i32 = 11;
+    const SECOND: u64 = 1_000_000_000;
+    const ALL: u64 = u64::MAX;
+
+    fn raw(time: u64, kind: Kind, value: u64, extra: u64, tid: i32, cpu: u16) -> Raw {
+        Raw { time, value, extra, tid, cpu, kind }
+    }
+
+    fn flush(time: u64, reason: FlushReason, pages: u64, tid: i32, cpu: u16) -> Raw {
+        raw(time, Kind::Flush, pages, reason as u64, tid, cpu)
+    }
+
+    fn op(time: u64) -> Raw {
+        raw(time, Kind::Op, 0, 0, MAIN, 0)
+    }
+
+    /// Thread `MAIN` acts on CPU 0, `OTHER` spins or sleeps on CPU 1.
+    fn flushes() -> Flushes {
+        Flushes::new(vec![MAIN, OTHER], &[0, 1], 0, 0)
+    }
+
+    fn stranger(records: &[Raw]) -> bool {
+        flushes().follow(records).flushed
+    }
+
+    #[test]
+    fn an_answer_to_our_own_send_is_no_strangers() {
+        let own = [
+            op(1),
+            flush(2, RemoteSend, 16, MAIN, 0),
+            flush(3, RemoteShootdown, 16, OTHER, 1),
+            flush(4, LocalMm, 16, MAIN, 0),
+            op(5),
+        ];
+        assert!(!stranger(&own));
+        // The rings of two CPUs are emptied one after the other, and the clock may be coarse.
+        assert!(!stranger(&[own[1], own[3], own[0], own[4], own[2]]));
+        assert!(!stranger(&own.map(|record| Raw { time: 7, ..record })[1..4]));
+        // 5.10: the sender answers itself, and finds nothing left to do.
+        assert!(!stranger(&[own[0], own[1], flush(3, RemoteShootdown, 0, MAIN, 0), own[2]]));
+    }
+
+    #[test]
+    fn a_strangers_flush_is_noticed() {
+        // `IPI:MM(ALL/send16)`: reclaim on another CPU had raised the generation and flushes after us.
+        let behind = [
+            op(1),
+            flush(2, RemoteSend, 16, MAIN, 0),
+            flush(3, RemoteShootdown, ALL, OTHER, 1),
+            flush(4, LocalMm, ALL, MAIN, 0),
+            raw(5, Kind::RoundEnd, 0, 0, MAIN, 0),
+            flush(6, RemoteShootdown, 0, MAIN, 0),
+        ];
+        assert!(stranger(&behind));
+        assert!(!stranger(&behind[..5]));
+        // Our own flush finds its generation reached: by a stranger's, between its two halves.
+        assert!(stranger(&[op(1), behind[1], flush(3, RemoteShootdown, ALL, MAIN, 0), behind[2]]));
+        // Nobody of ours asked, or another answered already.
+        assert!(stranger(&[op(1), flush(2, RemoteShootdown, 0, OTHER, 1)]));
+        assert!(stranger(&[op(1), behind[1], behind[2], flush(4, RemoteShootdown, 0, OTHER, 1)]));
+        assert!(stranger(&[op(1), behind[1], op(3), flush(4, RemoteShootdown, ALL, OTHER, 1)]));
+        let told = flushes().follow(&[flush(2, RemoteSend, ALL, 99, 1), behind[5]]);
+        assert_eq!(told, Strangers { flushed: true, sender: Some(99) });
+    }
+
+    /// CPU 1 after `OTHER` fell asleep there and these records came.
+    fn left(records: &[Raw]) -> Option<&'static str> {
+        let mut flushes = flushes();
+        flushes.follow(&[raw(1, Kind::SwitchOut, 0, 0, OTHER, 1)]);
+        flushes.follow(records);
+        flushes.left(1)
+    }
+
+    #[test]
+    fn a_sleepers_cpu_leaves_without_any_user_task() {
+        // The idle task, or a kernel thread (30) that runs there, loads something else.
+        let gone = flush(5, TaskSwitch, ALL, 0, 1);
+        assert!(left(&[gone]).unwrap().contains("left the address space"));
+        let worker = raw(4, Kind::SwitchIn, 30, 0, 30, 1);
+        assert!(left(&[worker, Raw { tid: 30, ..gone }]).is_some());
+        // A kernel thread that borrows nothing leaves no record, and does no harm.
+        assert_eq!(left(&[worker, raw(6, Kind::SwitchIn, 0, 0, 0, 1)]), None);
+        assert_eq!(left(&[Raw { cpu: 0, ..gone }]), None);
+        // The sleeper was woken and fell asleep anew.
+        let woken = [
+            raw(6, Kind::SwitchOut, OTHER as u64, 0, 0, 1),
+            flush(7, TaskSwitch, ALL, 0, 1),
+            raw(8, Kind::SwitchIn, OTHER as u64, 0, OTHER, 1),
+        ];
+        assert!(left(&[gone, woken[0], woken[1]]).is_some());
+        assert_eq!(left(&[gone, woken[0], woken[1], woken[2]]), None);
+    }
+
+    #[test]
+    fn what_a_flush_of_ours_does_to_a_sleepers_cpu_is_the_scenarios_own() {
+        let send = flush(2, RemoteSend, 4, MAIN, 0);
+        let leaves = flush(3, TaskSwitch, ALL, 0, 1);
+        assert_eq!(left(&[op(1), send, leaves, op(5)]), None);
+        assert!(left(&[op(1), send, op(3), Raw { time: 4, ..leaves }]).is_some());
+    }
+
+    #[test]
+    fn trimming_by_the_clock_is_told_from_a_flush_that_frees_tables() {
+        let mut flushes = flushes();
+        let mut range = |at: u64, answer: Option<Raw>| {
+            let send = flush(at, RemoteSend, 4, MAIN, 0);
+            let local = flush(at + 20, LocalMm, 4, MAIN, 0);
+            let answer = answer.map(|answer| Raw { time: at + 10, ..answer });
+            let records = [Some(send), answer, Some(local), Some(op(at + 30))];
+            flushes.follow(&records.into_iter().flatten().collect::<Vec<_>>());
+            flushes.left(1).is_some()
+        };
+        let leaves = flush(0, TaskSwitch, ALL, 0, 1);
+        let wrong = flush(0, RemoteWrongCpu, 0, 0, 1);
+        assert!(!range(100, Some(leaves)));
+        assert!(!range(SECOND / 2, Some(wrong)), "too early for the clock");
+        // The clock's first turn goes to the first flush after a second; it starts again there.
+        assert!(!range(SECOND + SECOND / 10, None));
+        assert!(!range(SECOND + SECOND / 2, Some(wrong)));
+        assert!(range(2 * SECOND + SECOND / 5, Some(wrong)));
+    }
+
+    #[test]
+    fn a_strangers_interrupt_takes_a_cpu_that_we_sent_away_out_of_the_mask() {
+        let wrong = flush(9, RemoteWrongCpu, 0, 0, 1);
+        assert_eq!(left(&[wrong]), None, "another address space's mask: this CPU holds ours");
+        let leaves = [op(1), flush(2, RemoteSend, 4, MAIN, 0), flush(3, TaskSwitch, ALL, 0, 1)];
+        assert!(left(&[leaves[0], leaves[1], leaves[2], op(5), wrong]).is_some());
+    }
+}

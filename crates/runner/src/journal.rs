@@ -1,0 +1,355 @@
+//! What a keeper changes on the machine, written down in its lock file before it is changed: if the
+//! keeper is killed, whoever finds the file unlocked and not empty knows what was left behind, and
+//! can undo it.
+//!
+//! The file's first line tells who holds the lock, the second the machine's boot, each further one a
+//! change. A keeper that ends in order empties it.
+
+use crate::environment::setting;
+use crate::swap::ZramSwap;
+use crate::tracefs;
+use crate::zram::Zram;
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::mount::UnmountFlags;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+
+/// Modes of huge pages.
+pub const THP_ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+/// zswap's switch.
+pub const ZSWAP_ENABLED: &str = "/sys/module/zswap/parameters/enabled";
+/// Changes each time that the machine starts.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// A change that outlives whoever made it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Made {
+    /// A setting was written.
+    Set {
+        /// The file.
+        path: String,
+        /// What was written.
+        value: String,
+        /// What was there.
+        old: String,
+    },
+    /// tracefs was mounted.
+    Mounted {
+        /// Where.
+        path: String,
+    },
+    /// A zram device was added, as swap space.
+    Zram {
+        /// Its number.
+        number: u32,
+        /// Its size.
+        size_bytes: u64,
+        /// Whether the module was loaded for it.
+        module_loaded: bool,
+    },
+}
+
+/// A failure with what was being done.
+pub type Failed = (String, io::Error);
+
+impl Made {
+    /// Whether the machine still is as this left it.
+    pub fn stands(&self) -> bool {
+        match self {
+            Made::Set { path, value, .. } => setting(path).is_some_and(|now| same(&now, value)),
+            Made::Mounted { path } => mounted(&read(MOUNTS), path),
+            Made::Zram { number, size_bytes, .. } => {
+                let size = setting(&format!("/sys/block/zram{number}/disksize"));
+                // The size is set a moment after the device was added.
+                size.is_some_and(|size| [size_bytes.to_string().as_str(), "0"].contains(&&*size))
+            }
+        }
+    }
+
+    /// Makes it as it was.
+    pub fn undo(&self) -> Result<(), Failed> {
+        if !self.stands() {
+            return Ok(());
+        }
+        match self {
+            Made::Set { path, old, .. } => {
+                fs::write(path, old).map_err(|error| (path.clone(), error))
+            }
+            Made::Mounted { path } => rustix::mount::unmount(&**path, UnmountFlags::DETACH)
+                .map_err(|error| (format!("unmounting {path}"), error.into())),
+            Made::Zram { number, module_loaded, .. } => {
+                let swap = ZramSwap::on(Zram::known(*number, *module_loaded));
+                swap.remove().map_err(|failed| (failed.what, failed.error))
+            }
+        }
+    }
+
+    /// For people: what is so because of it.
+    pub fn text(&self) -> String {
+        match self {
+            Made::Set { path, value, old } if path == THP_ENABLED => {
+                format!("huge pages `{value}`, which were `{old}`")
+            }
+            Made::Set { path, value, old } => format!("`{value}` in {path}, which was `{old}`"),
+            Made::Mounted { path } => format!("tracefs mounted at {path}"),
+            Made::Zram { number, .. } => format!("swap space on /dev/zram{number}"),
+        }
+    }
+
+    /// Whether it is one that keepers make: others in a file are somebody's invention.
+    fn is_ours(&self) -> bool {
+        match self {
+            Made::Set { path, .. } => [THP_ENABLED, ZSWAP_ENABLED].contains(&path.as_str()),
+            Made::Mounted { path } => tracefs::PLACES.contains(&path.as_str()),
+            Made::Zram { .. } => true,
+        }
+    }
+}
+
+const MOUNTS: &str = "/proc/self/mountinfo";
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+/// A switch that was written as `N` or `0` may be read as either.
+fn same(now: &str, written: &str) -> bool {
+    let plain = |text: &str| match text.trim() {
+        "Y" | "y" => "1".to_owned(),
+        "N" | "n" => "0".to_owned(),
+        other => other.to_owned(),
+    };
+    plain(now) == plain(written)
+}
+
+/// Whether tracefs is mounted at `path`, in the text of `/proc/self/mountinfo`.
+fn mounted(mounts: &str, path: &str) -> bool {
+    mounts.lines().any(|line| {
+        line.split(' ').nth(4) == Some(path)
+            && line.split_once(" - ").is_some_and(|(_, kind)| kind.starts_with("tracefs "))
+    })
+}
+
+/// The lock file while it is held.
+pub struct Journal(File);
+
+/// Who has the lock, or what came in between.
+pub enum Taken {
+    /// Nobody had it.
+    Yes(Journal, Vec<Made>),
+    /// Somebody has it.
+    Busy {
+        /// Who, as they wrote.
+        holder: String,
+    },
+}
+
+impl Journal {
+    /// Takes the lock, and gives what an earlier holder left in the file.
+    pub fn take(path: &str) -> Result<Taken, Failed> {
+        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o644))
+            .map_err(|error| (format!("opening {path}"), error.into()))?;
+        let mut file = File::from(file);
+        let text = contents(&mut file).map_err(|error| (path.to_owned(), error))?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Ok(Taken::Busy { holder: holder(&text) });
+            }
+            Err(error) => return Err((format!("locking {path}"), error.into())),
+        }
+        // Again, now that nobody writes to it.
+        let text = contents(&mut file).map_err(|error| (path.to_owned(), error))?;
+        let left = if is_own(&file) { left_in(&text) } else { Vec::new() };
+        Ok(Taken::Yes(Journal(file), left))
+    }
+
+    /// Writes down who holds it.
+    pub fn begin(&mut self, holder: &str) -> io::Result<()> {
+        self.empty()?;
+        writeln!(self.0, "{holder}\n{}", setting(BOOT_ID).unwrap_or_default())
+    }
+
+    /// Writes down what is about to be made.
+    pub fn note(&mut self, made: &Made) -> io::Result<()> {
+        let line = serde_json::to_string(made).map_err(io::Error::other)?;
+        writeln!(self.0, "{line}")
+    }
+
+    /// Nothing is left.
+    pub fn empty(&mut self) -> io::Result<()> {
+        self.0.set_len(0)?;
+        self.0.seek(SeekFrom::Start(0)).map(|_| ())
+    }
+
+    /// Undoes what an earlier holder left; keeps in the file what resists.
+    pub fn undo(&mut self, left: &[Made]) -> Undone {
+        let mut undone = Undone::default();
+        let mut resists = Vec::new();
+        for made in left.iter().rev() {
+            match made.undo() {
+                Ok(()) => undone.done.push(made.text()),
+                Err((what, error)) => {
+                    undone.failed.push((format!("{}: {what}", made.text()), error));
+                    resists.insert(0, made);
+                }
+            }
+        }
+        let kept = match resists.is_empty() {
+            true => self.empty(),
+            false => {
+                let began = self.begin("left behind");
+                began.and_then(|()| resists.iter().try_for_each(|made| self.note(made)))
+            }
+        };
+        if let Err(error) = kept {
+            undone.failed.push(("the lock file".to_owned(), error));
+        }
+        undone
+    }
+}
+
+/// What became of things left behind.
+#[derive(Debug, Default)]
+pub struct Undone {
+    /// What was undone.
+    pub done: Vec<String>,
+    /// What could not be undone, and why.
+    pub failed: Vec<Failed>,
+}
+
+/// What is known of a lock file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nobody holds it and nothing was left behind.
+    Clean,
+    /// Somebody holds it.
+    Held {
+        /// Who, as they wrote.
+        holder: String,
+    },
+    /// Somebody held it, was killed, and left this behind.
+    Left {
+        /// Who, as they wrote.
+        holder: String,
+        /// What still stands.
+        made: Vec<Made>,
+    },
+}
+
+/// Looks at a lock file without taking it.
+pub fn look(path: &str) -> Standing {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { return Standing::Clean };
+    let mut file = File::from(file);
+    let text = contents(&mut file).unwrap_or_default();
+    let holder = holder(&text);
+    if rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_err() {
+        return Standing::Held { holder };
+    }
+    let made = if is_own(&file) { left_in(&text) } else { Vec::new() };
+    if made.is_empty() { Standing::Clean } else { Standing::Left { holder, made } }
+}
+
+fn contents(file: &mut File) -> io::Result<String> {
+    file.seek(SeekFrom::Start(0))?;
+    let mut bytes = Vec::new();
+    file.take(1 << 16).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn holder(text: &str) -> String {
+    text.lines().next().unwrap_or_default().trim().to_owned()
+}
+
+/// Whether the file is root's or this user's, and nobody else may have written to it.
+fn is_own(file: &File) -> bool {
+    rustix::fs::fstat(file).is_ok_and(|stat| {
+        let owner = [0, rustix::process::geteuid().as_raw()].contains(&stat.st_uid);
+        owner && stat.st_mode & 0o022 == 0
+    })
+}
+
+/// What is written down in the text of a lock file, of this boot, and still stands.
+fn left_in(text: &str) -> Vec<Made> {
+    let mut lines = text.lines().skip(1);
+    if lines.next().map(str::trim) != setting(BOOT_ID).as_deref().map(str::trim) {
+        return Vec::new();
+    }
+    let made = lines.filter_map(|line| serde_json::from_str(line).ok());
+    made.filter(|made: &Made| made.is_ours() && made.stands()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(name: &str) -> String {
+        let path = std::env::temp_dir().join(format!("needless-{name}-{}", std::process::id()));
+        path.to_str().unwrap().to_owned()
+    }
+
+    fn taken(path: &str) -> (Journal, Vec<Made>) {
+        match Journal::take(path).unwrap() {
+            Taken::Yes(journal, left) => (journal, left),
+            Taken::Busy { holder } => panic!("held by {holder}"),
+        }
+    }
+
+    #[test]
+    fn a_killed_holder_leaves_its_list_and_an_orderly_one_nothing() {
+        let path = file("journal");
+        // What the machine is set to anyhow stands, whoever said so.
+        let Some(value) = setting(THP_ENABLED) else { return };
+        let made = Made::Set { path: THP_ENABLED.into(), value: value.clone(), old: value.clone() };
+        let gone = Made::Zram { number: 987_654, size_bytes: 1, module_loaded: false };
+        let (mut journal, left) = taken(&path);
+        assert!(left.is_empty());
+        journal.begin("process 7").unwrap();
+        journal.note(&made).unwrap();
+        journal.note(&gone).unwrap();
+        assert_eq!(look(&path), Standing::Held { holder: "process 7".into() });
+        assert!(
+            matches!(Journal::take(&path), Ok(Taken::Busy { holder }) if holder == "process 7")
+        );
+        drop(journal);
+        let standing = Standing::Left { holder: "process 7".into(), made: vec![made.clone()] };
+        assert_eq!(look(&path), standing);
+
+        let (mut journal, left) = taken(&path);
+        assert_eq!(left, [made]);
+        let undone = journal.undo(&left);
+        assert!(undone.failed.is_empty() && undone.done.len() == 1, "{undone:?}");
+        drop(journal);
+        assert_eq!(setting(THP_ENABLED), Some(value));
+        assert_eq!(look(&path), Standing::Clean);
+        fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn inventions_and_other_boots_are_not_believed() {
+        let boot = setting(BOOT_ID).unwrap();
+        let invented = r#"{"set":{"path":"/etc/hostname","value":"x","old":"y"}}"#;
+        let mounted = r#"{"mounted":{"path":"/proc"}}"#;
+        assert!(left_in(&format!("a\n{boot}\n{invented}\n{mounted}\nnonsense\n")).is_empty());
+        if let Some(value) = setting(THP_ENABLED) {
+            let line = |path: &str| {
+                let made = Made::Set { path: path.into(), value: value.clone(), old: "x".into() };
+                serde_json::to_string(&made).unwrap()
+            };
+            assert_eq!(left_in(&format!("a\n{boot}\n{}\n", line(THP_ENABLED))).len(), 1);
+            assert!(left_in(&format!("a\nother\n{}\n", line(THP_ENABLED))).is_empty());
+        }
+    }
+
+    #[test]
+    fn mounts_are_found_by_place_and_kind() {
+        let text = "31 23 0:12 / /sys/kernel/tracing rw,relatime shared:9 - tracefs tracefs rw\n\
+                    32 23 0:13 / /mnt rw - tmpfs tracefs rw\n";
+        assert!(mounted(text, "/sys/kernel/tracing"));
+        assert!(!mounted(text, "/mnt") && !mounted(text, "/sys"));
+    }
+}

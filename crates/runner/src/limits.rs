@@ -1,0 +1,66 @@
+//! Errors whose cause is none of ours: a limit on this process, a machine that is used up, a `/proc`
+//! that is not there. Each with its remedy.
+
+use rustix::io::Errno;
+use std::io;
+use std::path::Path;
+
+/// What is wrong where `/proc` is not mounted, and what helps.
+pub const NO_PROC: (&str, &str) = ("/proc is not mounted", "`mount -t proc proc /proc`");
+
+const OPEN_FILES: &str =
+    "too few files may be open at once: raise the limit, as in `ulimit -n 1024`";
+const ALL_FILES: &str = "the machine has too many files open: raise `sysctl fs.file-max`";
+const MEMORY: &str = "memory is used up or limited (`ulimit -v`, a control group's memory.max)";
+const PROCESSES: &str =
+    "no more processes or threads may be started (`ulimit -u`, a control group's pids.max)";
+const SPACE: &str = "the disk is full";
+
+/// Errors that tell such a cause, in the system's words, with the remedy. What contains another's
+/// words stands before it.
+const CAUSES: [(Errno, &str, &str); 5] = [
+    (Errno::NFILE, "Too many open files in system", ALL_FILES),
+    (Errno::MFILE, "Too many open files", OPEN_FILES),
+    (Errno::NOMEM, "Cannot allocate memory", MEMORY),
+    (Errno::AGAIN, "Resource temporarily unavailable", PROCESSES),
+    (Errno::NOSPC, "No space left on device", SPACE),
+];
+
+/// Whether `/proc` is mounted.
+pub fn has_proc() -> bool {
+    Path::new("/proc/self/exe").symlink_metadata().is_ok()
+}
+
+/// The remedy for an error number, if its cause is such a limit.
+pub fn remedy(errno: Option<i32>) -> Option<&'static str> {
+    let cause = CAUSES.iter().find(|(error, ..)| Some(error.raw_os_error()) == errno);
+    cause.map(|(.., remedy)| *remedy)
+}
+
+/// The remedy for an error.
+pub fn remedy_of(error: &io::Error) -> Option<&'static str> {
+    remedy(error.raw_os_error())
+}
+
+/// The remedy for what another program said.
+pub fn remedy_in(text: &str) -> Option<&'static str> {
+    let cause = CAUSES.iter().find(|(_, words, _)| text.contains(words));
+    cause.map(|(.., remedy)| *remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_are_the_systems() {
+        for (errno, words, help) in CAUSES {
+            let error = io::Error::from(errno);
+            assert!(error.to_string().contains(words), "{error}");
+            assert_eq!(remedy_of(&error), Some(help));
+            assert_eq!(remedy_in(&format!("qemu: {error}")), Some(help));
+        }
+        assert_eq!(remedy(Some(2)), None);
+        assert!(has_proc());
+    }
+}

@@ -1,0 +1,56 @@
+//! Whether the pages that the machine swapped in a round are the scenario's.
+//!
+//! `pswpin`, `pswpout` and their kin in `/proc/vmstat` count the whole machine. Control groups do not
+//! count them in 6.12 (mm/memcontrol.c:memcg_vm_event_stat), and where they do (7.3) they add them up too late
+//! for a round (mem_cgroup_flush_stats leaves up to 64 changes per CPU aside). So the machine's figures are held against what the
+//! process itself did, and a round in which they differ is marked:
+//!
+//! - in: each page that is read back is a major fault of whoever needs it (mm/memory.c:do_swap_page, 5.10 to
+//!   7.3). A zram device is read page by page, without readahead (`SWP_SYNCHRONOUS_IO`).
+//! - out: a thread that writes a page says so (`vmscan:mm_vmscan_write_folio`, before 6.0
+//!   `mm_vmscan_writepage`; mm/vmscan.c:pageout). Recorded for the scenario's threads alone.
+
+/// Reason: others' pages were read from swap, or ours by others.
+const IN: &str = "another task's pages came from swap";
+/// Reason: others' pages were written to swap, or ours by others.
+const OUT: &str = "another task's pages went to swap";
+
+/// Why a round in which the machine's counters `names` moved by `moved` is not the scenario's alone,
+/// whose threads took `major_faults` and wrote `written` pages, as far as known.
+pub fn strangers(
+    names: &[&str],
+    moved: &[u64],
+    major_faults: u64,
+    written: Option<u64>,
+) -> Option<&'static str> {
+    let sum = |wanted: [&str; 3]| {
+        let known = names.iter().zip(moved).filter(|(name, _)| wanted.contains(name));
+        known.map(|(_, moved)| moved).sum::<u64>()
+    };
+    if !names.contains(&"pswpin") {
+        return None;
+    }
+    if sum(["pswpin", "swpin_zero", "zswpin"]) != major_faults {
+        return Some(IN);
+    }
+    let out = sum(["pswpout", "swpout_zero", "zswpout"]);
+    written.is_some_and(|written| written != out).then_some(OUT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machines_counters_have_to_be_the_processs() {
+        let names = ["pswpin", "pswpout", "swpin_zero", "swpout_zero", "pgreuse"];
+        let marked = |moved: [u64; 5], majors, written| strangers(&names, &moved, majors, written);
+        assert_eq!(marked([2, 3, 1, 4, 9], 3, Some(7)), None);
+        assert_eq!(marked([2, 3, 0, 0, 9], 2, None), None, "who wrote is not known");
+        assert_eq!(marked([0, 1, 0, 0, 0], 0, Some(0)), Some(OUT), "`pswpout 1` of somebody else");
+        assert_eq!(marked([0, 0, 0, 0, 0], 0, Some(1)), Some(OUT));
+        assert_eq!(marked([1, 0, 0, 0, 0], 0, Some(0)), Some(IN));
+        assert_eq!(marked([0, 0, 1, 0, 0], 2, Some(0)), Some(IN));
+        assert_eq!(strangers(&["pgreuse"], &[1], 5, Some(5)), None, "no swap in this kernel");
+    }
+}

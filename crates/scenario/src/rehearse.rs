@@ -1,0 +1,87 @@
+//! The rehearsal: a program is run in the model, for a moment, before anything else runs it.
+//!
+//! What no kernel does (an access to what is not mapped, a second `map` in the same place, threads
+//! that wait for each other for good) is then an error of the text, with its place, on every target.
+//! What comes later than the moment lasts is not seen.
+
+use crate::compile::Compiled;
+use crate::error::Problem;
+use miette::SourceSpan;
+use needless_model::kernels::KernelRow;
+use needless_model::program::{Op, OpKind, Program};
+use needless_model::run::Round;
+use needless_model::sim::{self, Look, SimError, SimOptions, Watch};
+
+/// Looks (see [`Watch::look`]) that the moment lasts.
+const LOOKS: u32 = 2;
+
+/// Page frames, and events of a round, that the rehearsal may need.
+const FRAMES: u32 = 1 << 15;
+const EVENTS: usize = 1 << 18;
+
+/// Ends the run after a moment.
+struct Moment(u32);
+
+impl Watch for Moment {
+    fn round(&mut self, _: &Round) {}
+
+    fn look(&mut self, _: Look) -> Result<(), String> {
+        self.0 -= 1;
+        if self.0 == 0 { Err("enough is seen".to_owned()) } else { Ok(()) }
+    }
+}
+
+/// What the program does wrong on the newest kernel, which has every operation.
+pub(crate) fn rehearse(compiled: &Compiled) -> Result<(), Vec<Problem>> {
+    let Some(row) = KernelRow::all().pop() else { return Ok(()) };
+    let options = SimOptions { frames: FRAMES, events: EVENTS, ..SimOptions::default() };
+    match sim::run_with(&compiled.program, &row, &options, &mut Moment(LOOKS)) {
+        // Threads of a litmus test may come too late to what another one unmaps.
+        Err(SimError::Signal { .. }) if compiled.litmus.is_some() => Ok(()),
+        Err(error) if error.is_the_programs() => Err(problems(&error, &compiled.places)),
+        _ => Ok(()),
+    }
+}
+
+fn problems(error: &SimError, places: &[SourceSpan]) -> Vec<Problem> {
+    let place = |op: u32| places.get(op as usize).copied().unwrap_or((0..0).into());
+    let (op, label, help) = match error {
+        SimError::Deadlock { waiting } => {
+            let one = |waiting: &sim::Waiting| {
+                Problem::new(place(waiting.op), format!("{waiting} for good"), "nobody else comes")
+                    .help("every thread that names a barrier has to come as often as the others")
+            };
+            return waiting.iter().map(one).collect();
+        }
+        SimError::Signal { op, .. } => {
+            (op, "not allowed", "map the pages before, with a protection that allows the access")
+        }
+        SimError::Call { op, .. } => {
+            (op, "fails here", "see what is mapped when the operation runs")
+        }
+        SimError::Expr { op, .. } => {
+            (op, "here", "loop variables have to stay where the expression has a value")
+        }
+        _ => return Vec::new(),
+    };
+    vec![Problem::new(place(op.id), error.to_string(), label).help(help)]
+}
+
+/// Sets the number of rounds that count; they are the first thread's, wherever they stand.
+pub(crate) fn set_rounds(program: &mut Program, rounds: u32) {
+    if let Some(first) = program.threads.first_mut() {
+        set(&mut first.body, rounds);
+    }
+}
+
+fn set(body: &mut [Op], rounds: u32) {
+    for op in body {
+        match &mut op.kind {
+            OpKind::Rounds { count, .. } => *count = rounds,
+            OpKind::Repeat { body, .. }
+            | OpKind::ForEach { body, .. }
+            | OpKind::Measure { body } => set(body, rounds),
+            _ => {}
+        }
+    }
+}

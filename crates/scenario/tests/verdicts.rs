@@ -1,0 +1,256 @@
+//! Verdicts are held against what follows from them, against hand-computed cases, and pinned for
+//! every capture.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{captures, fold};
+use needless_model::event::{Event, EventKind, FlushReason};
+use needless_model::kernel::fault::{Fault, Outcome, exc_page_fault};
+use needless_model::kernels::KernelRow;
+use needless_model::machine::world::USER_MM;
+use needless_model::program::Program;
+use needless_model::pte::{Pte, PteFlags};
+use needless_model::run::{Round, TargetRun};
+use needless_model::sim::{self, SimEnv, SimOptions, SimWorld, end_state};
+use needless_model::verdict::Reason;
+use needless_scenario::random::generate;
+use needless_scenario::{Settings, Source, compile, load};
+use std::collections::BTreeSet;
+
+fn run(program: &Program, row: &str) -> TargetRun {
+    let options = SimOptions { paranoid: true, ..SimOptions::default() };
+    sim::run(program, &KernelRow::parse(row).unwrap(), &options)
+        .unwrap_or_else(|error| panic!("{row}: {error}"))
+}
+
+/// An event that has a verdict: what it is, `+` if it was needed, `-` if not, and why.
+fn judged(event: &Event) -> Option<String> {
+    let verdict = event.verdict?;
+    let what = match event.kind {
+        EventKind::FaultDone { class, .. } => class.name().to_owned(),
+        EventKind::Copy { .. } => "copy".to_owned(),
+        EventKind::Flush { reason, pages, .. } => {
+            let what = match reason {
+                FlushReason::RemoteSend => "send",
+                FlushReason::RemoteShootdown => "interrupt",
+                FlushReason::LocalBatch => "batch",
+                FlushReason::LocalMm => "local",
+                FlushReason::TaskSwitch | FlushReason::RemoteWrongCpu => return None,
+            };
+            let pages = pages.map_or("ALL".to_owned(), |pages| pages.to_string());
+            format!("{what}({pages})")
+        }
+        _ => return None,
+    };
+    let sign = if verdict.is_needless() { '-' } else { '+' };
+    let reason = serde_json::to_value(verdict.reason).unwrap();
+    Some(format!("{what}{sign}{}", reason.as_str().unwrap()))
+}
+
+/// Whatever has a verdict in a round, in order.
+fn verdicts(round: &Round) -> String {
+    fold(&round.events.iter().filter_map(judged).collect::<Vec<_>>())
+}
+
+/// The verdicts of a round; all rounds have the same.
+fn verdicts_of(name: &str, run: &TargetRun) -> String {
+    let first = verdicts(&run.rounds[0]);
+    for round in &run.rounds {
+        assert_eq!(verdicts(round), first, "{name}, round {}", round.index);
+    }
+    first
+}
+
+/// What the model says of each capture, whose sequence it reproduces.
+#[test]
+fn the_verdicts_of_every_capture_are_pinned() {
+    let mut lines = String::new();
+    for capture in captures() {
+        let source = load(capture.scenario).unwrap();
+        let program = compile(&source, &Settings::default()).unwrap();
+        let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
+        for kernel in capture.kernels {
+            let text = verdicts_of(capture.scenario, &run(&program, kernel));
+            match groups.iter_mut().find(|(known, _)| *known == text) {
+                Some((_, kernels)) => kernels.push(kernel),
+                None => groups.push((text, vec![kernel])),
+            }
+        }
+        for (text, kernels) in groups {
+            lines += &format!("{}\t{}\t{text}\n", capture.scenario, kernels.join(" "));
+        }
+    }
+    insta::assert_snapshot!("captures", lines);
+}
+
+/// A scenario's one thread, with a spinner on another CPU if `spins`.
+fn written(body: &str, spins: bool) -> Program {
+    let spinner = if spins { "thread \"spinner\" cpu=1 { spin; }" } else { "" };
+    let text = format!(
+        "scenario \"case\" {{ machine {{ cpus 2; swap \"zram\" size=\"1M\"; }}
+           thread \"main\" cpu=0 {{ {body} }}; {spinner} }}"
+    );
+    compile(&Source::new("case", text), &Settings::default()).unwrap()
+}
+
+/// A case per reason, what follows from the definitions worked out by hand.
+///
+/// The thread's CPU may have cached every translation that it could have walked, and a spinner's CPU
+/// as well, whoever touched the page.
+const CASES: &[(&str, bool, &str, &str)] = &[
+    // Both CPUs may hold the page that is given up.
+    (
+        "6.12",
+        true,
+        "map \"heap\" pages=1; rounds 1 { write \"heap\"; madvise \"heap\" advice=\"dontneed\"; }",
+        "first-touch+new-translation send(1)+stale-translations interrupt(1)+stale-translations",
+    ),
+    // The page's table goes with it.
+    (
+        "6.12",
+        false,
+        "rounds 1 { map \"heap\" pages=1 table=\"alone\"; write \"heap\"; munmap \"heap\"; }",
+        "first-touch+new-translation local(1)+freed-tables",
+    ),
+    // The mark of the round before makes the walk flush once more. The gather then flushes the page
+    // whose accessed bit it cleared, which the batch has unmapped and flushed meanwhile.
+    (
+        "6.1",
+        true,
+        "map \"heap\" pages=1; write \"heap\";
+         rounds 1 warmup=1 { madvise \"heap\" advice=\"pageout\"; read \"heap\"; write \"heap\"; }",
+        "send(ALL)-pending-already-flushed interrupt(ALL)-nothing-stale \
+         send(ALL)+stale-translations interrupt(ALL)+stale-translations \
+         send(1)-unmapped-and-flushed interrupt(1)-nothing-stale \
+         swap-in+new-translation reuse-could-have-been-writable",
+    ),
+    // Read-only takes the write right away, read-write gives it back, to the PTE (6.12) or to the
+    // mapping alone (5.10).
+    (
+        "6.12",
+        false,
+        "map \"heap\" pages=1; write \"heap\";
+         rounds 1 { mprotect \"heap\" prot=\"read\"; mprotect \"heap\" prot=\"read-write\"; }",
+        "local(1)+stale-translations local(1)-only-granted",
+    ),
+    (
+        "5.10",
+        false,
+        "map \"heap\" pages=1; write \"heap\";
+         rounds 1 { mprotect \"heap\" prot=\"read\"; mprotect \"heap\" prot=\"read-write\"; write \"heap\"; }",
+        "local(1)+stale-translations local(1)-only-granted reuse-could-have-been-writable",
+    ),
+    // A read sets the accessed bit, MADV_COLD clears it.
+    (
+        "6.12",
+        false,
+        "map \"heap\" pages=1; write \"heap\"; rounds 1 { read \"heap\"; madvise \"heap\" advice=\"cold\"; }",
+        "local(1)-only-accessed-bit",
+    ),
+    // Of a page that nobody wrote since, MADV_FREE clears the accessed bit only.
+    (
+        "6.12",
+        false,
+        "map \"heap\" pages=1; write \"heap\";
+         rounds 1 { madvise \"heap\" advice=\"free\"; read \"heap\"; madvise \"heap\" advice=\"free\"; write \"heap\"; }",
+        "local(1)+stale-translations local(1)-only-accessed-bit",
+    ),
+    // The LRU batch's reference makes the kernel copy; the old page is then taken out of the TLB.
+    (
+        "5.10",
+        false,
+        "map \"heap\" pages=1; write \"heap\";
+         rounds 1 { madvise \"heap\" advice=\"pageout\"; read \"heap\"; write \"heap\"; }",
+        "local(1)+stale-translations local(1)-unmapped-and-flushed swap-in+new-translation \
+         copy-only-transient-reference local(1)+stale-translations cow-copy-could-have-been-writable",
+    ),
+];
+
+#[test]
+fn verdicts_are_those_worked_out_by_hand() {
+    for (row, spins, body, expected) in CASES {
+        let program = written(body, *spins);
+        assert_eq!(verdicts_of(body, &run(&program, row)), *expected, "{row}: {body}");
+    }
+}
+
+/// Reasons that one process in discrete order cannot show: the fault and copy of a page that
+/// somebody else maps, and a fault that finds its work done.
+#[test]
+fn shared_pages_and_finished_work_are_judged() {
+    let program =
+        written("map \"heap\" pages=2; write \"heap\"; rounds 1 { read \"heap\"; }", false);
+    let row = KernelRow::parse("5.10").unwrap();
+    let mut world = end_state(&program, &row, row.config.arch(), &SimOptions::default()).unwrap();
+    let pages = program.areas[0].range;
+    world.log.clear();
+    // The thread runs again.
+    world.cpus[0].lazy = false;
+    fault(&mut world, &program, Fault { page: pages.start, write: true });
+    // As after a fork: another mapping, and read-only.
+    let page = pages.start.add(1);
+    let pte = world.pte(USER_MM, page).present().unwrap();
+    world.frames.update(pte.pfn, |frame| (frame.maps, frame.refs) = (2, 2));
+    let table = &mut world.mms[USER_MM.index()].table;
+    table.set(page, Pte::Present(pte.without(PteFlags::WRITABLE)), 0).unwrap();
+    fault(&mut world, &program, Fault { page, write: true });
+    let judged: Vec<String> = world.log.events.iter().filter_map(judged).collect();
+    let expected = "spurious-already-granted copy+old-page-shared local(1)+stale-translations \
+                    cow-copy+write-was-claimed";
+    assert_eq!(judged.join(" "), expected);
+}
+
+fn fault(world: &mut SimWorld, program: &Program, fault: Fault) {
+    let outcome = exc_page_fault(&mut SimEnv::of(world, program, 0, 0), fault);
+    assert_eq!(outcome, Outcome::Served);
+}
+
+#[test]
+fn every_reason_has_a_case() {
+    let shared = "spurious-already-granted copy+old-page-shared cow-copy+write-was-claimed";
+    let cases = CASES.iter().flat_map(|case| case.3.split(' ')).chain(shared.split(' '));
+    let named: BTreeSet<&str> =
+        cases.filter_map(|token| token.split_once(['+', '-'])).map(|(_, reason)| reason).collect();
+    for reason in Reason::ALL {
+        let name = serde_json::to_value(reason).unwrap();
+        let name = name.as_str().unwrap();
+        assert!(named.iter().any(|known| known.ends_with(name)), "{name} has no case");
+    }
+}
+
+/// Kernels, and the operations that scenarios for them may use.
+const ROWS: [(&str, (u32, u32)); 5] =
+    [("5.10", (5, 10)), ("6.1", (6, 1)), ("6.12", (6, 12)), ("6.18", (6, 18)), ("7.3", (7, 3))];
+
+/// Nothing breaks without the flushes that are called needless: no stale translation is used, which
+/// would end the run, and pages end as they do with them. `NEEDLESS_SEEDS` sets how many scenarios.
+#[test]
+fn what_is_called_needless_can_be_left_out() {
+    let seeds = std::env::var("NEEDLESS_SEEDS").map_or(200, |seeds| seeds.parse().unwrap());
+    for (row, release) in ROWS {
+        let mut left_out = 0;
+        for seed in 0..seeds {
+            let Some(text) = generate(seed, release, 3).text() else { continue };
+            let program = compile(&Source::new("random", text), &Settings::default()).unwrap();
+            let (with, without) =
+                (run(&program, row), run(&program, &format!("{row},skip=needless")));
+            assert_eq!(with.final_pages, without.final_pages, "seed {seed} on {row}");
+            let flushes =
+                |run: &TargetRun| -> usize { run.rounds.iter().map(needless_flushes).sum() };
+            assert_eq!(flushes(&without), 0, "seed {seed} on {row}");
+            left_out += flushes(&with);
+        }
+        assert!(left_out > seeds as usize / 10, "{row}: only {left_out} flushes were left out");
+    }
+}
+
+/// Flushes that are called needless, without the interrupts that they cause.
+fn needless_flushes(round: &Round) -> usize {
+    let flush = |event: &&Event| match event.kind {
+        EventKind::Flush { reason, .. } => reason != FlushReason::RemoteShootdown,
+        _ => false,
+    };
+    let needless = |event: &&Event| event.verdict.is_some_and(|verdict| verdict.is_needless());
+    round.events.iter().filter(flush).filter(needless).count()
+}

@@ -1,0 +1,84 @@
+//! What tests of several crates share.
+//!
+//! A test of a real kernel cannot always decide: the machine may lack something, or others may disturb every
+//! round. Such a test is neither passed nor failed. The standard harness knows no third answer once a test
+//! runs, so the test calls [`skip!`], which notes it and returns; `scripts/test.sh` takes what was
+//! noted from what the harness calls passed.
+#![forbid(unsafe_code)]
+
+use std::fmt::Display;
+use std::fs::File;
+use std::io::Write;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Names the file in which skipped tests are noted: a line each, `TEST: REASON`.
+pub const SKIPPED: &str = "NEEDLESS_SKIPPED_TESTS";
+
+/// Nothing that is waited for takes longer, however busy the machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Ends the test, or the function of a test, as skipped. A reason is that something is missing here, or that a witness
+/// found every round disturbed; a result that was found and is wrong is none.
+#[macro_export]
+macro_rules! skip {
+    ($($reason:tt)*) => {{
+        $crate::note_skipped(&format!($($reason)*));
+        return Default::default();
+    }};
+}
+
+/// Notes that the calling test is skipped.
+///
+/// # Panics
+/// If it cannot be noted: the test would be taken for passed.
+pub fn note_skipped(reason: &str) {
+    let words: Vec<&str> = reason.split_whitespace().collect();
+    let current = std::thread::current();
+    // The harness gives its threads the tests' names.
+    let line = format!("{}: {}\n", current.name().unwrap_or("a test"), words.join(" "));
+    let noted = match std::env::var_os(SKIPPED) {
+        Some(path) => File::options()
+            .append(true)
+            .open(path)
+            .and_then(|mut file| file.write_all(line.as_bytes())),
+        // Past the harness, which hides what tests print that do not fail.
+        None => std::io::stderr().lock().write_all(format!("skipped: {line}").as_bytes()),
+    };
+    assert!(noted.is_ok(), "{line}cannot be noted as skipped: {noted:?}");
+}
+
+/// This test program again, to run a function of it that is no test of its own, and nothing else.
+/// What it notes as skipped does not count.
+///
+/// # Panics
+/// If this program has no name.
+pub fn again(function: &str) -> Command {
+    let program = std::env::current_exe();
+    let mut command = Command::new(program.unwrap_or_else(|error| panic!("no name: {error}")));
+    command.args(["--ignored", "--exact", "--nocapture", function]).env_remove(SKIPPED);
+    command
+}
+
+/// Waits until there is something.
+///
+/// # Panics
+/// If there is nothing for two minutes.
+pub fn until<T>(what: impl Display, mut look: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Waits until something holds.
+///
+/// # Panics
+/// If it does not for two minutes.
+pub fn until_true(what: impl Display, mut holds: impl FnMut() -> bool) {
+    until(what, || holds().then_some(()));
+}

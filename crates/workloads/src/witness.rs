@@ -1,0 +1,212 @@
+//! Whether anybody else ran on a workload's CPUs while its rounds ran: a stranger there moves threads, switches
+//! address spaces and shares LRU batches, so that other counts are right.
+
+use crate::sys;
+use perf_event::events::Software;
+use perf_event::{Builder, Clock, SampleFlag, Sampler};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::process;
+
+/// Workloads run there.
+const CPUS: [usize; 2] = [0, 1];
+
+const RING_BYTES: usize = 1 << 20;
+
+const RECORD_LOST: u32 = 2;
+const RECORD_FORK: u32 = 7;
+const RECORD_SWITCH_CPU_WIDE: u32 = 15;
+const MISC_SWITCH_OUT: u16 = 1 << 13;
+
+/// Looks at the switches on the CPUs of workloads from when it is made.
+pub struct Witness {
+    rings: Vec<Sampler>,
+}
+
+/// What a ring tells.
+#[derive(Debug, PartialEq, Eq)]
+enum Told {
+    /// One task, then another.
+    Switch {
+        time: u64,
+        from: u32,
+        to: u32,
+    },
+    Fork {
+        parent: u32,
+        child: u32,
+    },
+    Lost,
+}
+
+impl Witness {
+    /// Needs the right to see the events of every task.
+    pub fn open() -> io::Result<Witness> {
+        let cpus = CPUS.into_iter().take(sys::online_cpus());
+        let rings = cpus.map(|cpu| {
+            let mut sampler = Builder::new(Software::DUMMY)
+                .any_pid()
+                .one_cpu(cpu)
+                .sample(SampleFlag::TID | SampleFlag::TIME)
+                .sample_id_all(true)
+                .clockid(Clock::MONOTONIC_RAW)
+                .context_switch(true)
+                .task(true)
+                .build()?
+                .sampled(RING_BYTES)?;
+            sampler.enable()?;
+            Ok(sampler)
+        });
+        Ok(Witness { rings: rings.collect::<io::Result<_>>()? })
+    }
+
+    /// Who else ran on the CPUs between the first time that `workload` came and the last time that
+    /// it left: from one gate to the other.
+    pub fn strangers(&mut self, workload: u32) -> BTreeSet<String> {
+        let told: Vec<Vec<Told>> = self.rings.iter_mut().map(drain).collect();
+        let mut ours = descendants(process::id());
+        for fork in told.iter().flatten() {
+            if let Told::Fork { parent, child } = fork
+                && ours.contains(parent)
+            {
+                ours.insert(*child);
+            }
+        }
+        strangers(&told, workload, &ours).into_iter().map(name).collect()
+    }
+}
+
+/// Tasks that came or went while `workload` was under way and are not `ours`; none stands for a task that
+/// nobody knows, since records were lost.
+fn strangers(told: &[Vec<Told>], workload: u32, ours: &BTreeSet<u32>) -> BTreeSet<Option<u32>> {
+    let switches = || {
+        told.iter().flatten().filter_map(|told| match *told {
+            Told::Switch { time, from, to } => Some((time, from, to)),
+            _ => None,
+        })
+    };
+    let start = switches().filter(|(_, _, to)| *to == workload).map(|(time, ..)| time).min();
+    let end = switches().filter(|(_, from, _)| *from == workload).map(|(time, ..)| time).max();
+    let (Some(start), Some(end)) = (start, end) else { return BTreeSet::from([None]) };
+    let within = switches().filter(|(time, ..)| (start + 1..end).contains(time));
+    let tasks = within.flat_map(|(_, from, to)| [from, to]);
+    let mut found: BTreeSet<Option<u32>> =
+        tasks.filter(|task| *task != 0 && !ours.contains(task)).map(Some).collect();
+    if told.iter().flatten().any(|told| *told == Told::Lost) {
+        found.insert(None);
+    }
+    found
+}
+
+fn name(task: Option<u32>) -> String {
+    let Some(task) = task else { return "somebody: records of switches were lost".to_owned() };
+    let name = fs::read_to_string(format!("/proc/{task}/comm")).unwrap_or_default();
+    match name.trim() {
+        "" => "a task that is gone".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+/// A process, its threads, and what it started, however indirectly, and is still there.
+fn descendants(process: u32) -> BTreeSet<u32> {
+    let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for (pid, parent) in processes() {
+        children.entry(parent).or_default().push(pid);
+    }
+    let (mut found, mut next) = (BTreeSet::new(), vec![process]);
+    while let Some(pid) = next.pop() {
+        found.extend(numbers(&format!("/proc/{pid}/task")));
+        next.extend(children.remove(&pid).unwrap_or_default());
+    }
+    found
+}
+
+/// Every process with its parent.
+fn processes() -> impl Iterator<Item = (u32, u32)> {
+    numbers("/proc").filter_map(|pid| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // After the name, which may hold anything: state and parent.
+        let parent = stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()?;
+        Some((pid, parent))
+    })
+}
+
+/// The names of a folder that are numbers.
+fn numbers(folder: &str) -> impl Iterator<Item = u32> + use<> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+fn drain(ring: &mut Sampler) -> Vec<Told> {
+    let mut told = Vec::new();
+    while let Some(record) = ring.next_record() {
+        told.extend(decode(record.ty(), record.misc(), &record.data().concat()));
+    }
+    told
+}
+
+/// perf_event_open(2), "MMAP layout", with a thread and a time at the end of each record.
+fn decode(kind: u32, misc: u16, body: &[u8]) -> Option<Told> {
+    let half = |at: usize| Some(u32::from_ne_bytes(body.get(at..at + 4)?.try_into().ok()?));
+    match kind {
+        RECORD_SWITCH_CPU_WIDE => {
+            let (other, this) = (half(4)?, half(12)?);
+            let time = u64::from_ne_bytes(body.get(16..24)?.try_into().ok()?);
+            let (from, to) =
+                if misc & MISC_SWITCH_OUT == 0 { (other, this) } else { (this, other) };
+            Some(Told::Switch { time, from, to })
+        }
+        // The child's thread, and the process that it came from.
+        RECORD_FORK => Some(Told::Fork { parent: half(4)?, child: half(8)? }),
+        RECORD_LOST => Some(Told::Lost),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WORKLOAD: u32 = 10;
+    const OTHER: u32 = 77;
+
+    fn switch(time: u64, from: u32, to: u32) -> Told {
+        Told::Switch { time, from, to }
+    }
+
+    fn found(first: Vec<Told>, second: Vec<Told>) -> Vec<Option<u32>> {
+        let ours = BTreeSet::from([WORKLOAD, 11]);
+        strangers(&[first, second], WORKLOAD, &ours).into_iter().collect()
+    }
+
+    #[test]
+    fn who_runs_between_the_gates_is_a_stranger() {
+        let quiet = || vec![switch(5, OTHER, WORKLOAD), switch(9, WORKLOAD, OTHER)];
+        assert_eq!(found(quiet(), vec![switch(7, 0, 11), switch(12, 11, OTHER)]), []);
+        assert_eq!(found(quiet(), vec![switch(7, 11, OTHER)]), [Some(OTHER)]);
+        assert_eq!(found(quiet(), vec![switch(8, OTHER, 0)]), [Some(OTHER)]);
+        let pushed = vec![switch(5, 0, WORKLOAD), switch(6, WORKLOAD, OTHER)];
+        let pushed = pushed.into_iter().chain([switch(7, OTHER, WORKLOAD), switch(9, WORKLOAD, 0)]);
+        assert_eq!(found(pushed.collect(), vec![]), [Some(OTHER)]);
+    }
+
+    #[test]
+    fn what_was_not_seen_is_not_taken_for_quiet() {
+        assert_eq!(found(vec![], vec![]), [None], "it never ran");
+        let lost = vec![switch(5, 0, WORKLOAD), Told::Lost, switch(9, WORKLOAD, 0)];
+        assert_eq!(found(lost, vec![]), [None]);
+    }
+
+    #[test]
+    fn records_are_read_as_the_manual_says() {
+        let words = |words: &[u32]| words.iter().flat_map(|w| w.to_ne_bytes()).collect::<Vec<_>>();
+        let body = words(&[70, 77, 10, 10, 5, 0]);
+        assert_eq!(decode(RECORD_SWITCH_CPU_WIDE, 0, &body), Some(switch(5, 77, 10)));
+        let out = decode(RECORD_SWITCH_CPU_WIDE, MISC_SWITCH_OUT, &body);
+        assert_eq!(out, Some(switch(5, 10, 77)));
+        let fork = decode(RECORD_FORK, 0, &words(&[12, 10, 13, 11, 5, 0]));
+        assert_eq!(fork, Some(Told::Fork { parent: 10, child: 13 }));
+        assert_eq!(decode(RECORD_FORK, 0, &[1]), None);
+    }
+}

@@ -1,0 +1,6 @@
+//! Tests that take long, which `make test-kernels` runs: those in the module `long`.
+#![allow(clippy::unwrap_used)]
+
+mod long {
+    mod guests;
+}

@@ -1,6 +1,7 @@
 //! Errors whose cause lies outside: each names its own, with its remedy. As root, for live runs and mounts.
 #![allow(clippy::unwrap_used)]
 
+use needless_testing::turn;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -53,6 +54,7 @@ const WATCHED: &str = "exec \"$0\" stat -- true";
 
 #[test]
 fn limits_are_named() {
+    let _turn = turn();
     let cache = cache();
     for (limit, run) in [
         ("ulimit -n 6", LIVE),
@@ -66,7 +68,8 @@ fn limits_are_named() {
         assert_eq!(status, 125, "{limit}; {run}: {message}");
         let name = &limit[..9];
         assert!(message.contains(name), "{limit}; {run}: {message}");
-        for wrong in ["together", "make build", "scenario's fault", "kernels remove", "apt-get"] {
+        for wrong in ["together", "make build", "scenario's fault", "kernels remove", "install it"]
+        {
             assert!(!message.contains(wrong), "{limit}; {run}: {message}");
         }
     }
@@ -74,6 +77,7 @@ fn limits_are_named() {
 
 #[test]
 fn a_missing_proc_is_named() {
+    let _turn = turn();
     let cache = cache();
     for run in [LIVE, BOOTED, WATCHED, "exec \"$0\" doctor"] {
         let script = format!("mount -t tmpfs none /proc && {run}");
@@ -88,6 +92,7 @@ fn a_missing_proc_is_named() {
 
 #[test]
 fn a_runner_that_is_killed_is_told_as_such() {
+    let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let beside = assert_cmd::cargo::cargo_bin!("needless").with_file_name("needless-runner");
     let runner = std::env::var_os("NEEDLESS_RUNNER").map_or(beside, PathBuf::from);

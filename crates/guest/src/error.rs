@@ -83,7 +83,7 @@ pub enum FetchError {
     },
     /// The archive cannot be reached.
     #[error("Debian's archive cannot be reached: {detail}")]
-    #[diagnostic(help("{cached}"))]
+    #[diagnostic(help("{}", remedy_or(detail, cached)))]
     Unreachable {
         /// What apt says.
         detail: String,
@@ -103,7 +103,10 @@ pub enum FetchError {
     },
     /// A package did not come.
     #[error("`apt-get download` failed: {detail}")]
-    #[diagnostic(help("try again; `needless kernels list` shows what is to be had"))]
+    #[diagnostic(help(
+        "{}",
+        remedy_or(detail, "try again; `needless kernels list` shows what is to be had")
+    ))]
     Download {
         /// What apt says.
         detail: String,
@@ -152,7 +155,7 @@ pub enum GuestError {
     },
     /// There is no QEMU.
     #[error("`{program}` is missing{why}")]
-    #[diagnostic(help("install it: `apt-get install {package}`"))]
+    #[diagnostic(help("{}", remedy_or(why, &format!("install it: `apt-get install {package}`"))))]
     QemuMissing {
         /// The program.
         program: &'static str,
@@ -163,7 +166,7 @@ pub enum GuestError {
     },
     /// There is no image for the guest's disk.
     #[error("a guest's disk cannot be made: {why}")]
-    #[diagnostic(help("install it: `apt-get install e2fsprogs`"))]
+    #[diagnostic(help("{}", remedy_or(why, "install it: `apt-get install e2fsprogs`")))]
     NoDisk {
         /// Why.
         why: String,
@@ -294,6 +297,11 @@ impl From<Failure> for GuestError {
     }
 }
 
+/// What helps against what another program said: against a limit that it met, else the usual.
+fn remedy_or(said: &str, usual: &str) -> String {
+    limits::remedy_in(said).unwrap_or(usual).to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -305,6 +313,17 @@ mod tests {
         assert_eq!(failure(FailureKind::Operation), 125);
         let bad = GuestError::BadTarget { text: "x".into(), what: "y".into(), at: 0..1 };
         assert_eq!(bad.exit_status(), 2);
+    }
+
+    #[test]
+    fn a_limit_that_stops_an_installation_is_named() {
+        let help = |why: &str| {
+            let why = why.to_owned();
+            let missing = GuestError::QemuMissing { program: "qemu", package: "qemu", why };
+            missing.help().unwrap().to_string()
+        };
+        assert!(help("").contains("apt-get install qemu"));
+        assert!(help(", and apt failed: E: pipe (24: Too many open files)").contains("ulimit -n"));
     }
 
     #[test]

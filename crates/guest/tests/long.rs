@@ -4,12 +4,4 @@
 mod long {
     mod arm64;
     mod boot;
-
-    use std::sync::{Mutex, MutexGuard, PoisonError};
-
-    /// Emulators share few CPUs, so the tests take turns.
-    fn turn() -> MutexGuard<'static, ()> {
-        static TURN: Mutex<()> = Mutex::new(());
-        TURN.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }

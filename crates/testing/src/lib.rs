@@ -10,6 +10,7 @@ use std::fmt::Display;
 use std::fs::File;
 use std::io::Write;
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Names the file in which skipped tests are noted: a line each, `TEST: REASON`.
@@ -58,6 +59,13 @@ pub fn again(function: &str) -> Command {
     let mut command = Command::new(program.unwrap_or_else(|error| panic!("no name: {error}")));
     command.args(["--ignored", "--exact", "--nocapture", function]).env_remove(SKIPPED);
     command
+}
+
+/// The machine to oneself, among the tests of one file: live runs exclude each other, and emulators share few
+/// CPUs. A test that failed takes nobody's turn.
+pub fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Waits until there is something.

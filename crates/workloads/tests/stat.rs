@@ -4,21 +4,20 @@
 use needless_live::child::Runner;
 use needless_live::machine::Machine;
 use needless_scenario::{Settings, compile, load};
-use needless_testing::skip;
+use needless_testing::{skip, turn};
 use needless_watch::signals::Signals;
 use needless_watch::{Options, Target, watch};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
 const ROUNDS: u64 = 100;
 
 /// Swap space, and the machine to oneself: tests take turns. The machine is given back first.
 fn machine() -> (Machine, MutexGuard<'static, ()>) {
-    static TURN: Mutex<()> = Mutex::new(());
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let turn = turn();
     let seed = compile(&load("cow-reuse").unwrap(), &Settings::default()).unwrap();
     (Machine::prepare(&Runner::find().unwrap(), &seed).unwrap(), turn)
 }

@@ -3,13 +3,12 @@
 //! What they need besides (the runner for arm64, QEMU's plugin) is built if the environment does
 //! not name it. Where QEMU or the runner is missing and cannot be had, the tests are skipped.
 
-use super::turn;
 use needless_guest::{GuestOptions, run_batch};
 use needless_model::event::{Event, EventKind};
 use needless_model::program::{OpKind, Program};
 use needless_model::run::{Round, TargetRun};
 use needless_scenario::{Settings, compile, load};
-use needless_testing::skip;
+use needless_testing::{skip, turn};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;

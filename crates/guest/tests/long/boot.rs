@@ -2,7 +2,6 @@
 //!
 //! The kernels are fetched if they are not cached.
 
-use super::turn;
 use needless_guest::{Guest, GuestError, GuestOptions, Limits, kernels, run_batch};
 use needless_model::account::Account;
 use needless_model::kernels::KernelRow;
@@ -10,7 +9,7 @@ use needless_model::program::{Expr, OpKind, Program};
 use needless_model::run::TargetRun;
 use needless_model::sim::{self, SimOptions};
 use needless_scenario::{Settings, compile, load};
-use needless_testing::{again, until, until_true};
+use needless_testing::{again, turn, until, until_true};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;

@@ -10,7 +10,7 @@ use needless_testing::{note_skipped, skip};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{MutexGuard, Once};
 
 /// The runner: the one that the environment names, else the one of this build.
 pub fn runner() -> PathBuf {
@@ -26,9 +26,8 @@ pub fn runner() -> PathBuf {
 /// Live runs exclude each other, so the tests of one binary take turns. Builds the runner first
 /// if there is none.
 pub fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
     static BUILD: Once = Once::new();
-    let guard = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let guard = needless_testing::turn();
     BUILD.call_once(|| {
         if std::env::var_os("NEEDLESS_RUNNER").is_some() {
             return;

@@ -1,18 +1,11 @@
 //! The same on other kernels, booted as guests. Kernels that are not cached are fetched.
 use needless_guest::{Arch, Guest, GuestFile, GuestOptions, Limits, kernels};
 use needless_model::program::{MachineNeeds, SwapKind, SwapNeed};
-use needless_testing::skip;
+use needless_testing::{skip, turn};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Emulators share few CPUs, so the tests take turns.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// A static `needless-workload`; `None`, and the test is skipped, if it cannot be had.
 fn program(arch: Arch) -> Option<PathBuf> {

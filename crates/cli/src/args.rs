@@ -60,7 +60,7 @@ pub enum Verb {
   needless agree -t live cow-reuse z_munmap_1  only these
   needless agree -t live --random 2000         random ones, of seeds 1 to 2000
   needless agree -t live -t kernel:6.12 --random 500 --report agreement.md
-  needless agree -t kernel:6.1 -t kernel:7.3,cpus=3 --random 500 --jobs 2
+  needless agree -t kernel:6.1 -t kernel:7.3,cpus=3 --random 500
   needless agree -t live --random 2000 --seeds seeds.tsv   those that come next
   needless agree -t live --format json")]
     Agree(AgreeArgs),
@@ -246,7 +246,8 @@ pub struct AgreeArgs {
     /// Take the seeds that come next in this file, and note them there before they run: evidence.
     #[arg(long, value_name = "FILE", conflicts_with = "seed")]
     pub seeds: Option<PathBuf>,
-    /// Booted kernels that run side by side; the running kernel runs alone, before them.
+    /// Booted kernels that run side by side; the running kernel runs alone, before them. Each keeps as
+    /// many processors busy as scenarios have CPUs there: where there are fewer, one at a time is faster
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub jobs: u8,
     /// Write the smallest scenario of every difference into this directory.

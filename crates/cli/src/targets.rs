@@ -171,7 +171,7 @@ fn live(program: &Program, cpus: &[u16], runs: &mut Runs<'_>) -> Result<(Outcome
         }
         Err(error) => {
             if let LiveError::ProgramFailed(failure) = &error {
-                let (row, _) = row_of(Some(&needless_live::release()));
+                let (row, _) = KernelRow::of_release(&needless_live::release());
                 let bad = failure.is_the_programs() && runs.is_bad(program, &row);
                 refuse_bad(program, bad, &error)?;
             }
@@ -204,7 +204,7 @@ fn booted(
         }
         Err(error) => {
             if let GuestError::ProgramFailed(failure) = &error {
-                let (row, _) = row_of(Some(&target.kernel));
+                let (row, _) = KernelRow::of_release(&target.kernel);
                 let bad = failure.is_the_programs() && runs.is_bad(program, &row);
                 refuse_bad(program, bad, &error)?;
             }
@@ -319,24 +319,9 @@ fn blind_status() -> u8 {
     if needless_live::doctor().iter().any(refused) { NOT_PERMITTED } else { UNSUPPORTED }
 }
 
-/// The model's row for the kernel and the processor of a real run, and whether it is the kernel's
-/// own.
+/// The model's row for the kernel of a real run, and whether it is the kernel's own.
 pub fn row_of_run(run: &TargetRun) -> (KernelRow, bool) {
-    let (row, own_row) = row_of(run.release.as_deref());
-    let says = |name, value| run.environment.get(name).is_some_and(|found| found == value);
-    let row = row.on_la57(says("cpu.flag.la57", "yes"));
-    let generations = run.environment.get("vm.lru_gen").map(|on| on.trim_start_matches("0x"));
-    let mglru = generations.is_some_and(|on| on.chars().any(|digit| digit != '0'));
-    let row = if mglru { row } else { row.without_mglru() };
-    let row = if says("config.MEM_SOFT_DIRTY", "n") { row.without_soft_dirty() } else { row };
-    (row, own_row)
-}
-
-/// The model's row for a release like `6.18.44-amd64`, and whether it is the kernel's own.
-pub fn row_of(release: Option<&str>) -> (KernelRow, bool) {
-    let mut numbers = release.unwrap_or_default().split(|c: char| !c.is_ascii_digit());
-    let mut next = || numbers.next().and_then(|number| number.parse().ok()).unwrap_or(0);
-    KernelRow::nearest(next(), next())
+    KernelRow::of_real(run.release.as_deref().unwrap_or_default(), &run.environment)
 }
 
 /// What explains each step from one model row to the next, in the order of the targets.

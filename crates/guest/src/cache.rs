@@ -119,13 +119,18 @@ impl Cache {
     }
 
     /// The kernels that are there, in the order of their names.
-    pub fn kernels(&self) -> Vec<Kernel> {
-        let entries = fs::read_dir(self.root.join(KERNELS)).into_iter().flatten().flatten();
-        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    pub fn kernels(&self) -> Result<Vec<Kernel>, FetchError> {
+        let folder = self.root.join(KERNELS);
+        let entries = match fs::read_dir(&folder) {
+            Ok(entries) => entries.collect::<Result<Vec<_>, _>>().map_err(at(&folder))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(at(&folder)(error)),
+        };
+        let names = entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok());
         let names = names.map(|folder| folder.replace('_', "/"));
         let mut kernels: Vec<Kernel> = names.filter_map(|name| self.kernel(&name)).collect();
         kernels.sort_by(|a, b| crate::version::compare(&a.manifest.name, &b.manifest.name));
-        kernels
+        Ok(kernels)
     }
 
     /// The kernel of this name, if it is there and whole.
@@ -143,8 +148,11 @@ impl Cache {
 
     /// What is there, in a sentence.
     pub fn inventory(&self) -> String {
-        let names: Vec<String> =
-            self.kernels().into_iter().map(|kernel| kernel.manifest.name).collect();
+        let kernels = match self.kernels() {
+            Ok(kernels) => kernels,
+            Err(error) => return format!("the cache cannot be read: {error}"),
+        };
+        let names: Vec<String> = kernels.into_iter().map(|kernel| kernel.manifest.name).collect();
         match names.is_empty() {
             true => "no kernel is cached".to_owned(),
             false => format!("cached are {}", names.join(", ")),
@@ -331,6 +339,16 @@ mod tests {
     }
 
     #[test]
+    fn a_cache_that_cannot_be_read_is_not_empty() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache { root: folder.path().to_owned() };
+        assert_eq!(cache.kernels().unwrap(), []);
+        fs::write(folder.path().join("kernels"), "").unwrap();
+        assert!(matches!(cache.kernels(), Err(FetchError::File { .. })));
+        assert!(cache.inventory().contains("cannot be read"), "{}", cache.inventory());
+    }
+
+    #[test]
     fn what_is_not_whole_is_no_kernel() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache { root: folder.path().to_owned() };
@@ -342,7 +360,7 @@ mod tests {
         let left = folder.path().join("kernels/.new-x");
         fs::create_dir_all(&left).unwrap();
         cache.sweep();
-        assert!(!left.exists() && cache.kernels().is_empty());
+        assert!(!left.exists() && cache.kernels().unwrap().is_empty());
         assert_eq!(cache.kernel("../kernels/6.12"), None);
     }
 }

@@ -14,8 +14,10 @@ use crate::patience::Patience;
 use crate::platform::Arch;
 use crate::runners;
 use crate::tally::{self, Tally};
+use needless_model::kernels::KernelRow;
 use needless_model::program::{MachineNeeds, Program};
 use needless_model::run::{INSTRUCTIONS, RunRequest, TargetRun};
+use needless_model::sim;
 use needless_runner::collect::{AnswerError, Collected, rounds_asked};
 use needless_runner::guest::{Booted, Executed, Job, Order};
 use needless_runner::limits;
@@ -43,6 +45,8 @@ const CONSOLE_LINES: usize = 20;
 /// A booted kernel.
 pub struct Guest {
     target: String,
+    arch: Arch,
+    release: String,
     cpus: u16,
     limits: Limits,
     environment: BTreeMap<String, String>,
@@ -115,6 +119,8 @@ impl Guest {
             KernelTarget { kernel: kernel.manifest.name.clone(), options: options.clone() };
         let patience = Patience::with(guard.id());
         Ok(Guest {
+            arch: Arch::of(&kernel.manifest.name).unwrap_or(Arch::X86_64),
+            release: kernel.manifest.release.clone(),
             target: format!("kernel:{target}"),
             cpus: options.cpus,
             limits: options.limits,
@@ -161,6 +167,7 @@ impl Guest {
             events: true,
             ring_pages: RING_PAGES,
             cpus: Vec::new(),
+            alike_from: self.alike_from(program),
         };
         let job = Job::Scenario(request);
         let asked = rounds_asked(program);
@@ -183,6 +190,18 @@ impl Guest {
         }
         all.fill(&mut result, asked);
         Ok(result)
+    }
+
+    /// From which round on rounds are alike, as far as the model has the kernel.
+    fn alike_from(&self, program: &Program) -> u32 {
+        match self.arch {
+            Arch::X86_64 => {
+                let (row, _) = KernelRow::of_real(&self.release, &self.environment);
+                sim::alike_from(program, &row)
+            }
+            // The model has no rows for it.
+            Arch::Arm64 => 0,
+        }
     }
 
     /// Executes a file that the guest was booted with ([`GuestOptions::files`]), with nothing to

@@ -56,7 +56,7 @@ pub fn list(arch: Arch) -> Result<Listing, FetchError> {
     let cache = Cache::open()?;
     let builds = Apt::open(&cache, arch).and_then(|apt| fetch::fetchable(&cache, &apt));
     let fetchable = builds.map(|builds| by_series(&builds, arch));
-    Ok(Listing { cached: cache.kernels(), fetchable })
+    Ok(Listing { cached: cache.kernels()?, fetchable })
 }
 
 /// Removes kernels from the cache.
@@ -67,7 +67,7 @@ pub fn remove(names: &[String]) -> Result<(), FetchError> {
 
 /// The names of the kernels in the cache.
 pub fn cached() -> Result<Vec<String>, FetchError> {
-    Ok(Cache::open()?.kernels().into_iter().map(|kernel| kernel.manifest.name).collect())
+    Ok(Cache::open()?.kernels()?.into_iter().map(|kernel| kernel.manifest.name).collect())
 }
 
 /// Refuses a kernel that is not cached and that nobody has heard of: the archive is not asked for it.

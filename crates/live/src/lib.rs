@@ -23,8 +23,10 @@ pub use needless_runner::limits;
 use child::{Collected, Runner};
 use cpus::{Chooser, Chosen};
 use machine::Machine;
+use needless_model::kernels::KernelRow;
 use needless_model::program::{OpKind, Program};
 use needless_model::run::{Round, RunRequest, TargetRun};
+use needless_model::sim;
 use needless_runner::collect::{self, rounds_asked};
 use needless_runner::wire::Summary;
 use std::collections::BTreeMap;
@@ -105,11 +107,13 @@ fn both_passes(
         let undone = machine.undone_before().join("; ");
         environment.insert("left behind by a killed run, undone first".to_owned(), undone);
     }
+    let (row, _) = KernelRow::of_real(&release(), &environment);
     let mut request = RunRequest {
         program: program.clone(),
         events: true,
         ring_pages: options.ring_pages,
         cpus: chosen.cpus.clone(),
+        alike_from: sim::alike_from(program, &row),
     };
     let asked = rounds_asked(program);
     let counts = gather(runner, machine, &request, options)?;

@@ -138,6 +138,56 @@ fn two_runs_exclude_each_other() {
     first.join().unwrap().unwrap();
 }
 
+/// Somebody who now and then takes every CPU for a moment, by priority, until it is dropped.
+struct Nuisance(Vec<std::process::Child>);
+
+impl Nuisance {
+    fn begin() -> Nuisance {
+        let cpus = std::thread::available_parallelism().unwrap().get();
+        let on = |cpu: usize| {
+            let words = ["-f", "50", "taskset", "-c", &cpu.to_string(), "sh", "-c"];
+            let mut command = std::process::Command::new("chrt");
+            command.args(words).arg("while :; do sleep 0.003; done").spawn().unwrap()
+        };
+        Nuisance((0..cpus).map(on).collect())
+    }
+}
+
+impl Drop for Nuisance {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_round_that_depends_on_those_before_is_not_repeated_after_others() {
+    let _turn = turn();
+    if !root() {
+        return;
+    }
+    let _nuisance = Nuisance::begin();
+    let nap = OpKind::Sleep { duration_ns: Some(Expr::Const(300_000)) };
+    let mut marked = 0;
+    for _ in 0..20 {
+        // Only the first round has a fault.
+        let round = vec![touch(Access::Write, 1), nap.clone()];
+        let draft = Draft { warmup: 0, count: 2, ..Draft::new(1, vec![MAP], round) };
+        let program = draft.program();
+        let run = try_run(&program).unwrap();
+        marked += run.witness.marked_total();
+        for round in &run.rounds {
+            let expected = if round.index == 0 { "W" } else { "" };
+            assert_eq!(short(&program, round), expected, "round {}", round.index);
+        }
+    }
+    if marked == 0 {
+        skip!("nobody disturbed any round");
+    }
+}
+
 /// Not a test of its own: what the next test does without privilege.
 #[test]
 #[ignore = "started by the next test"]

@@ -1,5 +1,7 @@
 //! Kernel rows: which kernel takes which decision.
 
+mod real;
+
 use crate::addr::ThreadId;
 use crate::arch::{Arch, X86_64, X86_64_LA57};
 use crate::policy::*;
@@ -512,40 +514,6 @@ impl KernelRow {
             })?,
         }
         Ok(())
-    }
-
-    /// The row on a processor with 5-level page tables, `6.12,la57=on`, or without.
-    #[must_use]
-    pub fn on_la57(mut self, la57: bool) -> KernelRow {
-        if la57 && !self.config.la57 {
-            self.name += ",la57=on";
-        }
-        self.config.la57 = la57;
-        self
-    }
-
-    /// The row with multi-generational LRU off, `6.18,mglru=off`.
-    #[must_use]
-    pub fn without_mglru(mut self) -> KernelRow {
-        if std::mem::replace(&mut self.config.mglru, false) {
-            self.name += ",mglru=off";
-        }
-        self
-    }
-
-    /// The row without soft-dirty bits, `6.18,soft-dirty=off`.
-    #[must_use]
-    pub fn without_soft_dirty(mut self) -> KernelRow {
-        if std::mem::replace(&mut self.config.soft_dirty, false) {
-            self.name += ",soft-dirty=off";
-        }
-        self
-    }
-
-    /// The row of release `major.minor`, or the nearest older one (the oldest, if none is older).
-    pub fn nearest(major: u32, minor: u32) -> (KernelRow, bool) {
-        let row = ROWS.iter().rev().find(|row| row.release <= (major, minor)).unwrap_or(&ROWS[0]);
-        (KernelRow::from_table(row), row.release == (major, minor))
     }
 }
 

@@ -479,7 +479,20 @@ fn apply(op: BinaryOp, left: &Expr, right: &Expr, slots: &[i64]) -> Result<i64, 
     op.apply(left.eval(slots)?, right.eval(slots)?)
 }
 
+impl Thread {
+    /// Whether it does nothing but hold its CPU in some state.
+    pub fn only_holds(&self) -> bool {
+        let holds = |op: &Op| matches!(op.kind, OpKind::Spin | OpKind::Sleep { duration_ns: None });
+        !self.body.is_empty() && self.body.iter().all(holds)
+    }
+}
+
 impl Program {
+    /// Whether nobody but the first thread acts; the others only hold their CPUs.
+    pub fn only_first_acts(&self) -> bool {
+        self.threads.iter().skip(1).all(Thread::only_holds)
+    }
+
     /// The area and page index that `page` belongs to, as scenarios write it: `heap[3]`.
     pub fn page_name(&self, page: Vpn) -> Option<String> {
         let area = self.areas.iter().find(|a| a.range.contains(page))?;

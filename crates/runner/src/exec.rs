@@ -3,7 +3,7 @@
 use crate::log::{self, Kind, Log};
 use crate::marks;
 use crate::sys;
-use crate::team::{Team, Yield, only_holds};
+use crate::team::{Team, Yield};
 use crate::wire::{Failure, FailureKind};
 use crate::witness::Watch;
 use crate::{crash, rounds};
@@ -18,6 +18,8 @@ use std::time::Duration;
 pub struct Run {
     /// The scenario.
     pub program: Program,
+    /// From which round on all are alike.
+    pub alike_from: u32,
     /// Its threads.
     pub team: Team,
     /// What was seen. Only the thread that has the turn writes to it.
@@ -74,7 +76,7 @@ impl<'a> Worker<'a> {
     /// Runs the thread's body from its first turn to the end of the scenario.
     pub fn work(&mut self) -> Result<(), Failure> {
         let thread = &self.run.program.threads[self.me];
-        if self.me != 0 && only_holds(thread) {
+        if self.me != 0 && thread.only_holds() {
             self.hold(&thread.body[0].kind);
             return Ok(());
         }

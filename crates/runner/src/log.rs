@@ -48,7 +48,7 @@ pub enum Kind {
 }
 
 /// A record.
-#[derive(Copy, Clone, Debug)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Raw {
     /// Nanoseconds of CLOCK_MONOTONIC_RAW.
     pub time: u64,

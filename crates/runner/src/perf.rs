@@ -237,8 +237,12 @@ impl Ring {
         while let Some(record) = self.sampler.next_record() {
             drained += record.len() + 8;
             let mut bytes = [0; LARGEST];
-            let Some(body) = gather(record.data(), &mut bytes) else { continue };
-            log.extend(decode(record.ty(), record.misc(), body, self.cpu, &self.sources));
+            let read = gather(record.data(), &mut bytes)
+                .and_then(|body| decode(record.ty(), record.misc(), body, self.cpu, &self.sources));
+            match read {
+                Some(raw) => log.extend(raw),
+                None => log.push(unreadable(self.cpu)),
+            }
         }
         drained + LARGEST > self.capacity
     }
@@ -295,24 +299,32 @@ fn gather<'a>(parts: &[&[u8]], room: &'a mut [u8; LARGEST]) -> Option<&'a [u8]> 
     Some(&room[..length])
 }
 
-fn decode(ty: u32, misc: u16, body: &[u8], cpu: u16, sources: &[(u64, Source)]) -> Option<Raw> {
-    match ty {
-        RECORD_SAMPLE => sample(body, cpu, sources),
-        RECORD_SWITCH_CPU_WIDE => switch(misc, body, cpu),
-        RECORD_LOST => Some(Raw {
-            time: word(body, 24)?,
-            value: word(body, 8)?,
-            extra: 0,
-            tid: 0,
-            cpu,
-            kind: Kind::Lost,
-        }),
+/// What a record tells: nothing, if it is of a type that nobody asked for; `None` if it cannot be read.
+fn decode(
+    ty: u32,
+    misc: u16,
+    body: &[u8],
+    cpu: u16,
+    sources: &[(u64, Source)],
+) -> Option<Option<Raw>> {
+    let raw = match ty {
+        RECORD_SAMPLE => sample(body, cpu, sources)?,
+        RECORD_SWITCH_CPU_WIDE => switch(misc, body, cpu)?,
+        RECORD_LOST => lost(word(body, 24)?, word(body, 8)?, cpu),
         // A throttled event is silent for a while: as bad as lost, number unknown.
-        RECORD_THROTTLE => {
-            Some(Raw { time: word(body, 0)?, value: 1, extra: 0, tid: 0, cpu, kind: Kind::Lost })
-        }
-        _ => None,
-    }
+        RECORD_THROTTLE => lost(word(body, 0)?, 1, cpu),
+        _ => return Some(None),
+    };
+    Some(Some(raw))
+}
+
+fn lost(time: u64, records: u64, cpu: u16) -> Raw {
+    Raw { time, value: records, extra: 0, tid: 0, cpu, kind: Kind::Lost }
+}
+
+/// A record that cannot be read is as good as lost.
+fn unreadable(cpu: u16) -> Raw {
+    lost(crate::sys::now_ns(), 1, cpu)
 }
 
 /// A context switch: pid and tid of the other task, then those of the task that goes or comes.
@@ -369,6 +381,11 @@ mod tests {
         assert_eq!((raw.time, raw.tid, raw.cpu), (1000, 42, 1));
         assert!(sample(&body, 1, &[(8, source)]).is_none());
         assert!(sample(&body[..50], 1, &[(7, source)]).is_none());
+        let decoded = |ty, body| decode(ty, 0, body, 1, &[(7, source)]);
+        assert_eq!(decoded(RECORD_SAMPLE, &body[..]), Some(Some(raw)));
+        assert_eq!(decoded(RECORD_SAMPLE, &body[..50]), None, "not read is not nothing");
+        assert_eq!(decoded(RECORD_LOST, &body[..20]), None);
+        assert_eq!(decoded(9999, &[]), Some(None), "of another type");
     }
 
     #[test]

@@ -1,20 +1,26 @@
 //! The rounds of a scenario, as thread 0 runs them.
 //!
-//! A round whose witness fails is marked and does not count. If the other threads only hold
-//! their CPUs, the state is brought back (sleepers go to sleep anew, the warm-up runs again) and
-//! the same round is repeated. If others act too, their loops cannot be wound back: the run goes
-//! on, leaves out as many rounds as there were of warm-up, and whoever started the runner starts
-//! it again for the rounds that are missing.
+//! A round whose witness fails is marked and does not count. How the run goes on:
+//!
+//! - The rounds from here on are alike ([`alike_from`]) and the other threads only hold their CPUs:
+//!   the state is brought back (sleepers go to sleep anew, the warm-up runs again, or where there is
+//!   none one round that does not count) and the same round is repeated.
+//! - What this round does depends on those before it: this start ends, and whoever started the runner
+//!   starts it again for the rounds that are missing.
+//! - Others act too: their loops cannot be wound back or left. The run goes on and leaves out rounds
+//!   until the state has settled, or all that come if they depend on this one; another start
+//!   brings those.
+//!
+//! [`alike_from`]: needless_model::run::RunRequest::alike_from
 
-use crate::exec::{Flow, Worker};
+use crate::exec::{Flow, Run, Worker};
 use crate::log::{Attempt, Kind};
 use crate::marks::Mark as Signal;
 use crate::session::drain_again;
 use crate::sys::Usage;
-use crate::team::only_holds;
 use crate::wire::Failure;
 use crate::witness::Observed;
-use needless_model::program::{Op, Program};
+use needless_model::program::Op;
 
 /// What `rounds` asks for.
 #[derive(Copy, Clone, Debug)]
@@ -36,66 +42,32 @@ fn attempt_limit(plan: Plan) -> u32 {
 /// every round is disturbed, it is the rounds that have to say so, soon.
 const MOST_RENEWALS: u32 = 10;
 
-/// Whether rounds can be repeated at will: nobody but thread 0 acts.
-pub fn repeatable(program: &Program) -> bool {
-    program.threads.iter().skip(1).all(only_holds)
-}
-
 /// Runs all rounds.
 pub fn run(worker: &mut Worker<'_>, plan: Plan, body: &[Op]) -> Result<Flow, Failure> {
-    let repeatable = repeatable(&worker.run.program);
-    let mut warmup_left = plan.warmup;
-    let mut unsettled = 0;
-    let (mut next, mut renewals) = (0, 0);
+    let mut course = Course::new(plan, worker.run);
     if let Some(watch) = &mut worker.watch {
         watch.first_round();
     }
     drain_again(0)?;
-    while next < plan.count {
+    while course.next < plan.count {
         // What others did to the LRU batches between rounds is no round's fault.
-        if repeatable && renewals < MOST_RENEWALS && lru_shared(worker) {
-            renewals += 1;
-            renew(worker);
-            drain_again(0)?;
-            warmup_left = plan.warmup;
+        if course.may_renew() && lru_shared(worker) {
+            if course.ran && course.history_matters() {
+                break;
+            }
+            course.renewals += 1;
+            course.begin_again(worker)?;
         }
-        let warming = warmup_left > 0;
-        let index = if warming { -i64::from(warmup_left) } else { i64::from(next) };
-        let slot = i64::from(plan.warmup) + index;
-        worker.slots[usize::from(plan.slot)] = slot;
-        let Some(mark) = one(worker, index, !warming && unsettled == 0, body)? else {
+        let index = course.index();
+        worker.slots[usize::from(plan.slot)] = i64::from(plan.warmup) + index;
+        let Some(good) = one(worker, index, course.counts(), body)? else {
             return Ok(Flow::Stop);
         };
-        if warming {
-            warmup_left -= 1;
-            // What a disturbed round leaves behind would show in the next one.
-            match mark {
-                Mark::Failed if !repeatable => unsettled = plan.warmup,
-                Mark::Failed if renewals < MOST_RENEWALS => {
-                    renewals += 1;
-                    renew(worker);
-                    drain_again(0)?;
-                    warmup_left = plan.warmup;
-                }
-                Mark::Failed | Mark::Counts | Mark::Unsettled => {}
-            }
-            continue;
-        }
-        match mark {
-            Mark::Counts => next += 1,
-            Mark::Unsettled => {
-                unsettled -= 1;
-                next += 1;
-            }
-            Mark::Failed if repeatable => {
-                renew(worker);
-                drain_again(0)?;
-                warmup_left = plan.warmup;
-            }
-            Mark::Failed => {
-                unsettled = plan.warmup;
-                next += 1;
-            }
+        course.ran = true;
+        if good {
+            course.go_on();
+        } else if !course.recover(worker)? {
+            break;
         }
         if let Some(watch) = &mut worker.watch
             && watch.witness.attempted >= attempt_limit(plan)
@@ -110,20 +82,112 @@ pub fn run(worker: &mut Worker<'_>, plan: Plan, body: &[Op]) -> Result<Flow, Fai
     Ok(Flow::On)
 }
 
-/// What became of a round.
-enum Mark {
-    Counts,
-    Failed,
-    Unsettled,
+/// How far the rounds are.
+struct Course {
+    plan: Plan,
+    /// Whether nobody but thread 0 acts.
+    alone: bool,
+    alike_from: u32,
+    /// The next round that is to count.
+    next: u32,
+    /// Rounds of warm-up before it.
+    warmup_left: u32,
+    /// Rounds that do not count, until what a disturbed one left is gone.
+    settling: u32,
+    /// Times that the warm-up began again.
+    renewals: u32,
+    /// Whether a round was run.
+    ran: bool,
 }
 
-/// One round; `None` if the scenario ended inside.
+impl Course {
+    fn new(plan: Plan, run: &Run) -> Course {
+        Course {
+            plan,
+            alone: run.program.only_first_acts(),
+            alike_from: run.alike_from,
+            next: 0,
+            warmup_left: plan.warmup,
+            settling: 0,
+            renewals: 0,
+            ran: false,
+        }
+    }
+
+    /// The number of the round to come; negative in the warm-up.
+    fn index(&self) -> i64 {
+        match self.warmup_left {
+            0 => i64::from(self.next),
+            left => -i64::from(left),
+        }
+    }
+
+    fn counts(&self) -> bool {
+        self.warmup_left == 0 && self.settling == 0
+    }
+
+    /// Whether the next round that counts depends on what ran before it.
+    fn history_matters(&self) -> bool {
+        self.next < self.alike_from
+    }
+
+    fn may_renew(&self) -> bool {
+        self.alone && self.renewals < MOST_RENEWALS
+    }
+
+    /// After a good round.
+    fn go_on(&mut self) {
+        if self.warmup_left > 0 {
+            self.warmup_left -= 1;
+        } else if self.settling > 0 {
+            self.settling -= 1;
+            // The others' turns went on.
+            self.next += u32::from(!self.alone);
+        } else {
+            self.next += 1;
+        }
+    }
+
+    /// After a disturbed round; whether this start can bring more.
+    fn recover(&mut self, worker: &mut Worker<'_>) -> Result<bool, Failure> {
+        let history_matters = self.history_matters();
+        if self.alone && history_matters {
+            return Ok(false);
+        }
+        let warming = self.warmup_left > 0;
+        if self.alone && (!warming || self.may_renew()) {
+            self.renewals += u32::from(warming);
+            self.begin_again(worker)?;
+            return Ok(true);
+        }
+        if !self.alone {
+            self.settling = if history_matters { u32::MAX } else { self.plan.warmup.max(1) };
+        }
+        if warming {
+            self.warmup_left -= 1;
+        } else {
+            self.next += 1;
+        }
+        Ok(true)
+    }
+
+    /// Brings the state back to what it is before the next round that counts.
+    fn begin_again(&mut self, worker: &mut Worker<'_>) -> Result<(), Failure> {
+        renew(worker);
+        drain_again(0)?;
+        self.warmup_left = self.plan.warmup;
+        self.settling = u32::from(self.ran && self.plan.warmup == 0);
+        Ok(())
+    }
+}
+
+/// One round: whether nothing disturbed it; `None` if the scenario ended inside.
 fn one(
     worker: &mut Worker<'_>,
     index: i64,
     counts: bool,
     body: &[Op],
-) -> Result<Option<Mark>, Failure> {
+) -> Result<Option<bool>, Failure> {
     let run = worker.run;
     if let Some(watch) = &mut worker.watch {
         watch.before(&run.team, &mut run.log());
@@ -164,11 +228,7 @@ fn one(
         cycles_to,
         counters,
     });
-    Ok(Some(match (counts, good) {
-        (true, true) => Mark::Counts,
-        (_, false) => Mark::Failed,
-        (false, true) => Mark::Unsettled,
-    }))
+    Ok(Some(good))
 }
 
 fn lru_shared(worker: &mut Worker<'_>) -> bool {

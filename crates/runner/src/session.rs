@@ -99,8 +99,8 @@ fn assemble(
     let program = request.program.clone();
     let events = request.events && events_possible(unseen);
     let log = Log::new(events, rounds);
-    let run: &'static Run =
-        Box::leak(Box::new(Run { team: Team::new(&program), program, log: log.into() }));
+    let (team, alike_from) = (Team::new(&program), request.alike_from);
+    let run: &'static Run = Box::leak(Box::new(Run { program, alike_from, team, log: log.into() }));
     crash::install(&run.program).map_err(|error| Failure::internal("sigaction", &error))?;
     for me in 1..run.program.threads.len() {
         let cpu = request.cpu(run.program.threads[me].cpu);

@@ -11,7 +11,7 @@
 
 use crate::sys;
 use crate::wire::{Failure, FailureKind};
-use needless_model::program::{OpKind, Program, Thread};
+use needless_model::program::{OpKind, Program};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -66,18 +66,11 @@ pub struct Team {
     /// The thread that is about to fall asleep, plus one; 0: none.
     falling_asleep: AtomicU32,
     finished: AtomicBool,
+    /// Whether a sleeper was not seen asleep, since this was last asked.
+    awake: AtomicBool,
     /// Number of the last roll call.
     roll_call: AtomicU32,
     order: Mutex<Order>,
-}
-
-/// Whether the thread does nothing but hold its CPU in some state.
-pub fn only_holds(thread: &Thread) -> bool {
-    !thread.body.is_empty()
-        && thread
-            .body
-            .iter()
-            .all(|op| matches!(op.kind, OpKind::Spin | OpKind::Sleep { duration_ns: None }))
 }
 
 impl Team {
@@ -96,7 +89,7 @@ impl Team {
             })
             .collect();
         let mut ready = VecDeque::with_capacity(threads.len() * 2);
-        ready.extend((1..threads.len()).filter(|&index| !only_holds(&threads[index])));
+        ready.extend((1..threads.len()).filter(|&index| !threads[index].only_holds()));
         let arrived =
             program.barriers.iter().map(|b| Vec::with_capacity(b.threads.len())).collect();
         Team {
@@ -104,6 +97,7 @@ impl Team {
             turn: AtomicU32::new(NOBODY),
             falling_asleep: AtomicU32::new(0),
             finished: AtomicBool::new(false),
+            awake: AtomicBool::new(false),
             roll_call: AtomicU32::new(0),
             order: Mutex::new(Order { ready, arrived }),
         }
@@ -126,7 +120,7 @@ impl Team {
                 }
                 sys::sleep(Duration::from_micros(100));
             }
-            if only_holds(thread) && matches!(thread.body[0].kind, OpKind::Sleep { .. }) {
+            if thread.only_holds() && matches!(thread.body[0].kind, OpKind::Sleep { .. }) {
                 self.await_sleep(index);
             }
         }
@@ -305,12 +299,21 @@ impl Team {
         }
     }
 
+    /// Whether a sleeper was not seen asleep since the last call.
+    pub fn stayed_awake(&self) -> bool {
+        self.awake.swap(false, Ordering::AcqRel)
+    }
+
     /// Waits until the kernel says that the thread sleeps. The state changes a little before the
     /// CPU is left, hence the grace at the end.
     fn await_sleep(&self, index: usize) {
         let tid = self.members[index].tid.load(Ordering::Acquire);
         let deadline = Instant::now() + Duration::from_secs(5);
-        while !asleep(tid) && Instant::now() < deadline {
+        while !asleep(tid) {
+            if Instant::now() >= deadline {
+                self.awake.store(true, Ordering::Release);
+                return;
+            }
             std::hint::spin_loop();
         }
         let grace = Instant::now() + Duration::from_micros(200);
@@ -330,7 +333,7 @@ fn asleep(tid: i32) -> bool {
 mod tests {
     use super::*;
     use needless_model::addr::{CpuId, ThreadId};
-    use needless_model::program::{Barrier, MachineNeeds, PROGRAM_VERSION};
+    use needless_model::program::{Barrier, MachineNeeds, PROGRAM_VERSION, Thread};
 
     fn program() -> Program {
         let thread = |name: &str, cpu| Thread {

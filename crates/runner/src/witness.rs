@@ -6,9 +6,9 @@
 //!   sentinel (a fault of our own, taken after the round) did not arrive;
 //! - a thread that runs or spins lost its CPU to somebody else during the round, or was not on
 //!   its CPU when the round started (a roll call waits for all who spin);
-//!   A kernel thread in place of the only thread that acts does no harm: nothing is flushed
-//!   meanwhile, unless its coming back flushes, because it left between a change and its flush. In
-//!   place of a spinner it does, for its CPU is lazy then;
+//!   A kernel thread in its place does no harm by itself: the CPU is lazy meanwhile, which only a flush
+//!   finds out. So the round counts if no thread of the scenario flushed anything between its going and
+//!   its coming back, and its coming back did not flush, as it does if it left between a change and its flush;
 //! - a user task of somebody else ran on a sleeper's CPU since it fell asleep: the CPU does not
 //!   hold the scenario's address space lazily any more. A kernel thread does harm there only if the
 //!   records of flushes say that the CPU left the address space;
@@ -23,10 +23,9 @@ use crate::flushes::{Flushes, Strangers};
 use crate::log::{Kind, Log, Raw};
 use crate::minders::Minders;
 use crate::perf::Rings;
-use crate::rounds;
 use crate::swapping;
 use crate::sys::{self, Usage};
-use crate::team::{Rest, Team, only_holds};
+use crate::team::{Rest, Team};
 use crate::tracefs;
 use crate::vmstat::{self, Counters};
 use needless_model::addr::{PageRange, Vpn};
@@ -42,6 +41,8 @@ pub const EVENTS_LOST: &str = "events lost";
 pub const LOST_CPU: &str = "a thread lost its CPU";
 /// Reason: a running thread was not there.
 pub const NOT_ON_CPU: &str = "a thread was not on its CPU";
+/// Reason: nobody saw a sleeper asleep.
+pub const AWAKE: &str = "a sleeper was not seen asleep";
 /// Reason: a sleeper's CPU was used.
 pub const CPU_USED: &str = "another task ran on a sleeper's CPU";
 
@@ -125,8 +126,6 @@ pub struct Watch {
     tids: Vec<i32>,
     kernel_threads: Vec<(i32, bool)>,
     sentinels: PageRange,
-    /// Whether the other threads only hold their CPUs.
-    only_first_acts: bool,
     all_there: bool,
     seen: usize,
     lost: u64,
@@ -145,7 +144,7 @@ impl Watch {
     ) -> Watch {
         let mut cpus: Vec<CpuWatch> = Vec::new();
         for (index, thread) in program.threads.iter().enumerate() {
-            let acts = index == 0 || !only_holds(thread);
+            let acts = index == 0 || !thread.only_holds();
             match cpus.iter_mut().find(|watch| watch.cpu == thread.cpu.0) {
                 Some(watch) => {
                     watch.threads.push(index);
@@ -180,7 +179,6 @@ impl Watch {
             cpus,
             tids,
             kernel_threads: Vec::with_capacity(4096),
-            only_first_acts: rounds::repeatable(program),
             all_there: true,
             seen: 0,
             lost: 0,
@@ -219,11 +217,13 @@ impl Watch {
         let memory = self.others_memory(&log.records, round, &counters, &now);
         self.since_counters = now;
         let absent = (!self.all_there).then(|| NOT_ON_CPU.to_owned());
+        let awake = team.stayed_awake().then(|| AWAKE.to_owned());
         let grown = log.has_grown().then(|| LOG_GREW.to_owned());
-        let reason = lost.or(disturbed).or(memory).or(absent).or(grown);
+        let reason = lost.or(disturbed).or(memory).or(absent).or(awake).or(grown);
         let good = reason.is_none();
         self.seen = log.records.len();
-        if round.counts {
+        // A disturbed warm-up is run again, like a round.
+        if round.counts || !good {
             self.witness.attempted += 1;
             if let Some(reason) = reason {
                 *self.witness.marked.entry(reason).or_default() += 1;
@@ -327,10 +327,12 @@ impl Watch {
         let mut reason: Option<String> = None;
         let new = &records[self.seen..];
         let strangers = self.flushes.as_mut().map_or_else(Strangers::default, |f| f.follow(new));
+        let flushes = flushes_of(new, &self.tids);
         for at in 0..self.cpus.len() {
             let cpu = self.cpus[at].cpu;
             let mut at_start = self.cpus[at].running;
             let mut stood_in = false;
+            let mut left = None;
             let switches = records[self.seen..].iter();
             for record in switches.filter(|r| is_switch(r) && r.cpu == cpu) {
                 let next = record.value as i32;
@@ -338,20 +340,29 @@ impl Watch {
                 if record.time < round.start_ns {
                     at_start = Some(next);
                 }
-                let tolerated =
-                    self.only_first_acts && record.tid == self.tids[0] && self.harmless(next);
                 let pushed_out = record.extra == 1 && self.ours(record.tid) && !self.ours(next);
-                let intruder = record.kind == Kind::SwitchIn
-                    && self.cpus[at].ought_to_run(team)
-                    && !self.harmless(next);
-                if in_round && (intruder || pushed_out && !tolerated) {
+                let intruder = record.kind == Kind::SwitchIn && self.cpus[at].ought_to_run(team);
+                if in_round && (intruder || pushed_out) && !self.harmless(next) {
                     reason = reason.or_else(|| Some(format!("{LOST_CPU} to {}", name(next))));
                 }
-                stood_in |= in_round && pushed_out;
+                if in_round && pushed_out {
+                    stood_in = true;
+                    left = left.or(Some((record.time, next)));
+                } else if self.ours(next)
+                    && let Some((from, who)) = left.take()
+                    && flushes.iter().any(|flush| flush.overlaps(from, record.time))
+                {
+                    reason = reason.or_else(|| Some(format!("{LOST_CPU} to {}", name(who))));
+                }
                 if record.time <= round.end_ns && !self.harmless(next) {
                     self.cpus[at].used = Some(name(next));
                 }
                 self.cpus[at].running = Some(next);
+            }
+            if let Some((from, who)) = left
+                && flushes.iter().any(|flush| flush.overlaps(from, u64::MAX))
+            {
+                reason = reason.or_else(|| Some(format!("{LOST_CPU} to {}", name(who))));
             }
             if stood_in && records[self.seen..].iter().any(|r| flushed_by_switch(r, cpu, round)) {
                 reason = reason.or_else(|| Some(LOST_CPU.to_owned()));
@@ -438,6 +449,41 @@ fn is_switch(record: &Raw) -> bool {
     matches!(record.kind, Kind::SwitchOut | Kind::SwitchIn)
 }
 
+/// When a thread of the scenario flushed: from its first record of it to the next thing that it did.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+struct Span {
+    from: u64,
+    to: u64,
+}
+
+impl Span {
+    fn overlaps(self, from: u64, to: u64) -> bool {
+        self.from <= to && from <= self.to
+    }
+}
+
+/// The flushes of the threads `tids`. Each thread's records come from one ring, so in their order.
+fn flushes_of(records: &[Raw], tids: &[i32]) -> Vec<Span> {
+    let mut spans = Vec::new();
+    for &tid in tids {
+        let mut open: Option<Span> = None;
+        let own = |r: &&Raw| r.tid == tid && !is_switch(r) && r.kind != Kind::Lost;
+        for record in records.iter().filter(own) {
+            spans.extend(open.take().map(|span| Span { to: record.time, ..span }));
+            let reason = u32::try_from(record.extra).ok().and_then(FlushReason::from_number);
+            let sent = matches!(
+                reason,
+                Some(FlushReason::RemoteSend | FlushReason::LocalMm | FlushReason::LocalBatch)
+            );
+            if record.kind == Kind::Flush && sent {
+                open = Some(Span { from: record.time, to: u64::MAX });
+            }
+        }
+        spans.extend(open);
+    }
+    spans
+}
+
 /// Whether a switch of tasks flushed this CPU during the round: it does so if flushes were due that
 /// its slot of the TLB had not seen, and their own turn then finds nothing left to do.
 fn flushed_by_switch(record: &Raw, cpu: u16, round: Observed) -> bool {
@@ -459,6 +505,29 @@ fn map_sentinels() -> PageRange {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_flush_lasts_until_its_thread_goes_on() {
+        let raw =
+            |time, kind, reason: u64, tid| Raw { time, value: 1, extra: reason, tid, cpu: 0, kind };
+        let send = FlushReason::RemoteSend as u64;
+        let records = [
+            raw(1, Kind::Op, 0, 7),
+            raw(2, Kind::Flush, send, 7),
+            raw(3, Kind::Flush, send, 99),
+            raw(4, Kind::SwitchOut, 1, 7),
+            raw(5, Kind::Flush, FlushReason::LocalMm as u64, 7),
+            raw(6, Kind::Op, 0, 7),
+            raw(8, Kind::Flush, FlushReason::RemoteShootdown as u64, 7),
+            raw(9, Kind::Flush, FlushReason::LocalMm as u64, 8),
+        ];
+        let spans = flushes_of(&records, &[7, 8]);
+        let span = |from, to| Span { from, to };
+        assert_eq!(spans, [span(2, 5), span(5, 6), span(9, u64::MAX)]);
+        let overlaps = |from, to| spans.iter().any(|span| span.overlaps(from, to));
+        assert!(overlaps(0, 2) && overlaps(4, 4) && overlaps(8, 20));
+        assert!(!overlaps(0, 1) && !overlaps(7, 8));
+    }
 
     #[test]
     fn a_flush_by_a_switch_counts_on_its_cpu_in_its_round_if_it_flushed() {

@@ -87,7 +87,7 @@ pub fn judge(
     runs: &mut Runs<'_>,
     done: &dyn Fn(),
 ) -> Result<TargetAgreement, Refusal> {
-    let (row, own_row) = targets::row_of(Some(&target.release()));
+    let (row, own_row) = KernelRow::of_release(&target.release());
     let mut agreement = TargetAgreement {
         target: target.name(),
         release: None,

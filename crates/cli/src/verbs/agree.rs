@@ -9,6 +9,7 @@ use crate::output::{Output, Progress, tell};
 use crate::runs::{Keep, Runs};
 use crate::targets::{self, Spec};
 use jiff::Timestamp;
+use needless_model::kernels::KernelRow;
 use needless_report::agree::{Minimal, Standing, TargetAgreement, Totals, document, json, text};
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -166,7 +167,7 @@ fn scenarios(
         names.extend(targets::builtin_names());
     }
     let named = names.iter().map(|name| agree::named(name, args.rounds));
-    let (row, _) = targets::row_of(Some(&target.release()));
+    let (row, _) = KernelRow::of_release(&target.release());
     let drawn = |n| agree::random(seed.wrapping_add(n), row.release, target.cpus());
     named.chain((0..count).map(drawn)).collect()
 }

@@ -5,10 +5,12 @@
 //! events, bit for bit.
 
 mod access;
+mod alike;
 mod env;
 mod interpret;
 mod watch;
 
+pub use alike::alike_from;
 pub use env::{NoGhost, SimEnv, SimLog, SimMode, SimWorld};
 pub use watch::{Look, Watch};
 

@@ -1,0 +1,56 @@
+//! Which row stands for a real kernel: by its release, its processor and its settings.
+
+use super::{KernelRow, ROWS};
+use std::collections::BTreeMap;
+
+impl KernelRow {
+    /// The row for a real kernel, its processor and its settings, and whether it is the kernel's own.
+    pub fn of_real(release: &str, environment: &BTreeMap<String, String>) -> (KernelRow, bool) {
+        let (row, own_row) = KernelRow::of_release(release);
+        let says = |name, value| environment.get(name).is_some_and(|found| found == value);
+        let row = row.on_la57(says("cpu.flag.la57", "yes"));
+        let generations = environment.get("vm.lru_gen").map(|on| on.trim_start_matches("0x"));
+        let mglru = generations.is_some_and(|on| on.chars().any(|digit| digit != '0'));
+        let row = if mglru { row } else { row.without_mglru() };
+        let row = if says("config.MEM_SOFT_DIRTY", "n") { row.without_soft_dirty() } else { row };
+        (row, own_row)
+    }
+
+    /// The row on a processor with 5-level page tables, `6.12,la57=on`, or without.
+    fn on_la57(mut self, la57: bool) -> KernelRow {
+        if la57 && !self.config.la57 {
+            self.name += ",la57=on";
+        }
+        self.config.la57 = la57;
+        self
+    }
+
+    /// The row with multi-generational LRU off, `6.18,mglru=off`.
+    fn without_mglru(mut self) -> KernelRow {
+        if std::mem::replace(&mut self.config.mglru, false) {
+            self.name += ",mglru=off";
+        }
+        self
+    }
+
+    /// The row without soft-dirty bits, `6.18,soft-dirty=off`.
+    fn without_soft_dirty(mut self) -> KernelRow {
+        if std::mem::replace(&mut self.config.soft_dirty, false) {
+            self.name += ",soft-dirty=off";
+        }
+        self
+    }
+
+    /// The row for a release like `6.18.44-amd64`, and whether it is the kernel's own.
+    pub fn of_release(release: &str) -> (KernelRow, bool) {
+        let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+        let mut next = || numbers.next().and_then(|number| number.parse().ok()).unwrap_or(0);
+        KernelRow::nearest(next(), next())
+    }
+
+    /// The row of release `major.minor`, or the nearest older one (the oldest, if none is older).
+    pub fn nearest(major: u32, minor: u32) -> (KernelRow, bool) {
+        let row = ROWS.iter().rev().find(|row| row.release <= (major, minor)).unwrap_or(&ROWS[0]);
+        (KernelRow::from_table(row), row.release == (major, minor))
+    }
+}

@@ -1,0 +1,130 @@
+//! From which round on rounds are alike: those of real kernels that were disturbed can then be repeated.
+//!
+//! A round that depends on those before it (a first touch, a page table that stays, a batch that fills)
+//! is another one when it runs a second time in the same process.
+
+use super::{Look, SimOptions, Watch, run_with};
+use crate::addr::{CpuId, Pfn};
+use crate::event::EventKind;
+use crate::kernels::KernelRow;
+use crate::program::{Op, OpKind, Program};
+use crate::run::Round;
+
+/// Rounds that are looked at: at least, since a short run may need many attempts, and at most.
+const FEWEST: u32 = 32;
+const MOST: u32 = 64;
+
+/// Rounds that are enough where they are long, looks (see [`Watch::look`]) after which they are, and
+/// after which nothing more is waited for.
+const SOME: u32 = 8;
+const LONG: u32 = 4;
+const TOO_LONG: u32 = 64;
+
+/// Page frames, and events of a round, that it may take.
+const FRAMES: u32 = 1 << 16;
+const EVENTS: usize = 1 << 18;
+
+/// The first of `program`'s rounds that count from which on all are alike on `row`; `u32::MAX` if they
+/// never are. What the model cannot run long enough to tell is taken for alike from the start.
+pub fn alike_from(program: &Program, row: &KernelRow) -> u32 {
+    let mut program = program.clone();
+    if program.only_first_acts() {
+        // Others that act count their turns themselves.
+        lengthen(&mut program.threads[0].body);
+    }
+    let mut first = First { kinds: Vec::new(), numbers: Vec::new(), rounds: 0, looks: 0 };
+    let options = SimOptions { frames: FRAMES, events: EVENTS, ..SimOptions::default() };
+    // What ended it does not matter: the rounds before were run.
+    let _ = run_with(&program, row, &options, &mut first);
+    settled(&first.numbers).map_or(u32::MAX, |from| from as u32)
+}
+
+/// What of a round another one has to have, too: what real kernels show, and on which pages.
+fn visible(round: &Round) -> Kind {
+    let frame = Pfn(0);
+    let shown = round.events.iter().filter_map(|event| {
+        let kind = match event.kind {
+            EventKind::Copy { page, .. } => EventKind::Copy { page, from: frame, to: frame },
+            EventKind::PageIn { page, zero_filled, .. } => {
+                EventKind::PageIn { page, frame, zero_filled }
+            }
+            EventKind::PageOut { page, zero_filled, .. } => {
+                EventKind::PageOut { page, frame, zero_filled }
+            }
+            // Batches give pages back in some later round, as they fill.
+            EventKind::Free { .. } | EventKind::Zero { .. } | EventKind::Pte { .. } => return None,
+            EventKind::RoundStart { .. } | EventKind::RoundEnd { .. } => return None,
+            kind => kind,
+        };
+        Some((event.cpu, kind))
+    });
+    shown.collect()
+}
+
+/// Where a row of equal kinds begins that lasts for half of all.
+fn settled(kinds: &[usize]) -> Option<usize> {
+    let alike = kinds.iter().rev().take_while(|&kind| Some(kind) == kinds.last()).count();
+    (alike * 2 >= kinds.len()).then(|| kinds.len() - alike)
+}
+
+fn lengthen(body: &mut [Op]) {
+    for op in body {
+        match &mut op.kind {
+            OpKind::Rounds { count, .. } => *count = (*count).max(FEWEST),
+            OpKind::Repeat { body, .. }
+            | OpKind::ForEach { body, .. }
+            | OpKind::Measure { body } => lengthen(body),
+            _ => {}
+        }
+    }
+}
+
+/// What rounds of one kind show.
+type Kind = Vec<(CpuId, EventKind)>;
+
+/// The first rounds of a run, which ends after them.
+struct First {
+    kinds: Vec<Kind>,
+    /// Of each round, its kind's number.
+    numbers: Vec<usize>,
+    rounds: u32,
+    looks: u32,
+}
+
+impl Watch for First {
+    fn round(&mut self, round: &Round) {
+        if self.rounds < MOST {
+            let kind = visible(round);
+            let known = self.kinds.iter().position(|known| *known == kind);
+            self.numbers.push(known.unwrap_or(self.kinds.len()));
+            if known.is_none() {
+                self.kinds.push(kind);
+            }
+        }
+        self.rounds += 1;
+    }
+
+    fn look(&mut self, _: Look) -> Result<(), String> {
+        self.looks += 1;
+        let enough = match self.rounds {
+            rounds if rounds >= MOST => true,
+            rounds if rounds >= SOME => self.looks >= LONG,
+            _ => self.looks >= TOO_LONG,
+        };
+        if enough { Err("enough is seen".to_owned()) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lasts_for_half_is_settled() {
+        assert_eq!(settled(&[0, 0, 0]), Some(0));
+        assert_eq!(settled(&[0, 1, 1, 1]), Some(1));
+        assert_eq!(settled(&[0, 1, 0, 1, 0, 1]), None);
+        assert_eq!(settled(&[0, 1, 2, 3]), None);
+        assert_eq!(settled(&[]), Some(0));
+    }
+}

@@ -16,8 +16,13 @@ struct Ran {
 }
 
 fn needless(args: &[&str]) -> Ran {
+    with(&[], args)
+}
+
+fn with(variables: &[(&str, &str)], args: &[&str]) -> Ran {
     let mut command = Command::cargo_bin("needless").unwrap();
-    let output = command.args(args).env_clear().env("LC_ALL", "C.UTF-8").output().unwrap();
+    command.args(args).env_clear().env("LC_ALL", "C.UTF-8").envs(variables.iter().copied());
+    let output = command.output().unwrap();
     Ran {
         status: output.status.code().unwrap(),
         stdout: String::from_utf8(output.stdout).unwrap(),
@@ -65,7 +70,8 @@ fn what_is_violated_ends_with_status_1() {
 fn a_verdict_that_is_not_expected_ends_with_status_1() {
     let shown = needless(&["scenario", "show", LITMUS]).stdout;
     let (_directory, path) = file(&shown.replace("mutant=freed-unflushed", "reuse=page-count"));
-    let ran = check(&[&path]);
+    // The path, which is as long as the folder for temporary files is deep, takes no room from the rest.
+    let ran = with(&[("COLUMNS", "400")], &["check", &path]);
     assert_eq!(ran.status, 1, "{}", ran.stderr);
     assert!(ran.stdout.contains("holds, and was to violate P1"), "{}", ran.stdout);
 }

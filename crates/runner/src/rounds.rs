@@ -19,7 +19,7 @@ use crate::marks::Mark as Signal;
 use crate::session::drain_again;
 use crate::sys::Usage;
 use crate::wire::Failure;
-use crate::witness::Observed;
+use crate::witness::{Observed, Watch};
 use needless_model::program::Op;
 
 /// What `rounds` asks for.
@@ -53,6 +53,7 @@ pub fn run(worker: &mut Worker<'_>, plan: Plan, body: &[Op]) -> Result<Flow, Fai
         // What others did to the LRU batches between rounds is no round's fault.
         if course.may_renew() && lru_shared(worker) {
             if course.ran && course.history_matters() {
+                worker.watch.iter_mut().for_each(Watch::ended_between_rounds);
                 break;
             }
             course.renewals += 1;

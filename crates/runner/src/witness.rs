@@ -223,13 +223,22 @@ impl Watch {
         let good = reason.is_none();
         self.seen = log.records.len();
         // A disturbed warm-up is run again, like a round.
-        if round.counts || !good {
-            self.witness.attempted += 1;
-            if let Some(reason) = reason {
-                *self.witness.marked.entry(reason).or_default() += 1;
-            }
+        match reason {
+            Some(reason) => self.mark(reason),
+            None => self.witness.attempted += u32::from(round.counts),
         }
         (good, counters)
+    }
+
+    /// A round did not come about as it should, and why.
+    fn mark(&mut self, reason: String) {
+        self.witness.attempted += 1;
+        *self.witness.marked.entry(reason).or_default() += 1;
+    }
+
+    /// Called when a start ends because of what happened between two rounds to the LRU batches.
+    pub fn ended_between_rounds(&mut self) {
+        self.mark(LRU_SHARED.to_owned());
     }
 
     /// Whether the LRU batches of an acting thread may hold what is not the scenario's, or have
@@ -331,8 +340,6 @@ impl Watch {
         for at in 0..self.cpus.len() {
             let cpu = self.cpus[at].cpu;
             let mut at_start = self.cpus[at].running;
-            let mut stood_in = false;
-            let mut left = None;
             let switches = records[self.seen..].iter();
             for record in switches.filter(|r| is_switch(r) && r.cpu == cpu) {
                 let next = record.value as i32;
@@ -345,26 +352,18 @@ impl Watch {
                 if in_round && (intruder || pushed_out) && !self.harmless(next) {
                     reason = reason.or_else(|| Some(format!("{LOST_CPU} to {}", name(next))));
                 }
-                if in_round && pushed_out {
-                    stood_in = true;
-                    left = left.or(Some((record.time, next)));
-                } else if self.ours(next)
-                    && let Some((from, who)) = left.take()
-                    && flushes.iter().any(|flush| flush.overlaps(from, record.time))
-                {
-                    reason = reason.or_else(|| Some(format!("{LOST_CPU} to {}", name(who))));
-                }
                 if record.time <= round.end_ns && !self.harmless(next) {
                     self.cpus[at].used = Some(name(next));
                 }
                 self.cpus[at].running = Some(next);
             }
-            if let Some((from, who)) = left
-                && flushes.iter().any(|flush| flush.overlaps(from, u64::MAX))
-            {
-                reason = reason.or_else(|| Some(format!("{LOST_CPU} to {}", name(who))));
+            let absences = absences_of(new, cpu, round, &self.tids);
+            let missed =
+                |(gone, _): &&(Span, i32)| flushes.iter().any(|flush| flush.overlaps(*gone));
+            if let Some((_, who)) = absences.iter().find(missed) {
+                reason = reason.or_else(|| Some(format!("{LOST_CPU} to {}", name(*who))));
             }
-            if stood_in && records[self.seen..].iter().any(|r| flushed_by_switch(r, cpu, round)) {
+            if !absences.is_empty() && new.iter().any(|r| flushed_by_switch(r, cpu, round)) {
                 reason = reason.or_else(|| Some(LOST_CPU.to_owned()));
             }
             let stranger = at_start.filter(|tid| !self.ours(*tid));
@@ -449,7 +448,7 @@ fn is_switch(record: &Raw) -> bool {
     matches!(record.kind, Kind::SwitchOut | Kind::SwitchIn)
 }
 
-/// When a thread of the scenario flushed: from its first record of it to the next thing that it did.
+/// A stretch of time, both ends included.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 struct Span {
     from: u64,
@@ -457,12 +456,31 @@ struct Span {
 }
 
 impl Span {
-    fn overlaps(self, from: u64, to: u64) -> bool {
-        self.from <= to && from <= self.to
+    fn overlaps(self, other: Span) -> bool {
+        self.from <= other.to && other.from <= self.to
     }
 }
 
-/// The flushes of the threads `tids`. Each thread's records come from one ring, so in their order.
+/// When one of the threads `tids` was pushed out of a CPU in a round, until one of them was back, and by
+/// whom.
+fn absences_of(records: &[Raw], cpu: u16, round: Observed, tids: &[i32]) -> Vec<(Span, i32)> {
+    let mut absences = Vec::new();
+    let mut open: Option<(Span, i32)> = None;
+    for record in records.iter().filter(|r| is_switch(r) && r.cpu == cpu) {
+        let next = record.value as i32;
+        let in_round = record.time >= round.start_ns && record.time <= round.end_ns;
+        if tids.contains(&next) {
+            let back = |(gone, who)| (Span { to: record.time, ..gone }, who);
+            absences.extend(open.take().map(back));
+        } else if in_round && record.extra == 1 && tids.contains(&record.tid) {
+            open = open.or(Some((Span { from: record.time, to: u64::MAX }, next)));
+        }
+    }
+    absences.extend(open);
+    absences
+}
+
+/// When the threads `tids` flushed: from a flush's record to the next thing that its thread did. Each thread's records come from one ring, so in their order.
 fn flushes_of(records: &[Raw], tids: &[i32]) -> Vec<Span> {
     let mut spans = Vec::new();
     for &tid in tids {
@@ -524,9 +542,36 @@ mod tests {
         let spans = flushes_of(&records, &[7, 8]);
         let span = |from, to| Span { from, to };
         assert_eq!(spans, [span(2, 5), span(5, 6), span(9, u64::MAX)]);
-        let overlaps = |from, to| spans.iter().any(|span| span.overlaps(from, to));
+        let overlaps = |from, to| spans.iter().any(|flush| flush.overlaps(span(from, to)));
         assert!(overlaps(0, 2) && overlaps(4, 4) && overlaps(8, 20));
         assert!(!overlaps(0, 1) && !overlaps(7, 8));
+    }
+
+    #[test]
+    fn who_was_pushed_out_is_absent_until_one_of_ours_is_back() {
+        let used = Usage { minor_faults: 0, major_faults: 0, involuntary_switches: 0 };
+        let round = Observed { start_ns: 10, end_ns: 20, used, counts: true };
+        let switch = |time, kind, tid, next: u64, pushed| Raw {
+            time,
+            value: next,
+            extra: pushed,
+            tid,
+            cpu: 0,
+            kind,
+        };
+        let out = |time, tid, next, pushed| switch(time, Kind::SwitchOut, tid, next, pushed);
+        let back = |time, tid: i32| switch(time, Kind::SwitchIn, tid, tid as u64, 0);
+        let absent = |records: &[Raw]| -> Vec<(u64, u64, i32)> {
+            let all = absences_of(records, 0, round, &[7, 8]).into_iter();
+            all.map(|(gone, who)| (gone.from, gone.to, who)).collect()
+        };
+        // Two kernel threads, one after the other, in place of thread 7.
+        let two = [out(11, 7, 30, 1), out(12, 30, 31, 1), out(14, 31, 7, 0), back(14, 7)];
+        assert_eq!(absent(&two), [(11, 14, 30)]);
+        assert_eq!(absent(&two[..2]), [(11, u64::MAX, 30)], "it did not come back");
+        assert_eq!(absent(&[out(11, 7, 30, 0)]), [], "it went by itself");
+        assert_eq!(absent(&[out(11, 7, 8, 1)]), [], "to one of ours");
+        assert_eq!(absent(&[out(9, 7, 30, 1)]), [], "before the round");
     }
 
     #[test]

@@ -6,7 +6,7 @@ CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TARGET_DIR
 BIN := $(CARGO_TARGET_DIR)/release
 
-.PHONY: help setup native build demo test test-kernels mutants check agree verdicts bench lint licences fresh
+.PHONY: help setup native build demo test test-kernels mutants check agree stale-read verdicts bench lint licences fresh
 
 help: ## list the recipes
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|'
@@ -57,14 +57,21 @@ agree: native ## the model against real kernels at length; writes docs/agreement
 	    --report docs/agreement.md -t live -t kernel:5.10,cpus=3 -t kernel:6.1,cpus=3 -t kernel:6.12,cpus=3 \
 	    -t kernel:6.18,cpus=3 -t kernel:7.3,cpus=3
 
+# One line for each kernel: rounds with clean pages, and the control's with dirty ones.
+KERNELS ?= 5.10 6.1 6.12 6.18 7.3 6.1/arm64 6.12/arm64
+ROUNDS ?= 60
+stale-read: setup ## stale reads on booted KERNELS, ROUNDS each, with their control (docs/findings/stale-read.md)
+	NEEDLESS_KERNELS="$(KERNELS)" NEEDLESS_ROUNDS=$(ROUNDS) scripts/test.sh long stale_read
+
 verdicts: setup ## 10,000 random scenarios for each of five rows, without the flushes that are called needless
 	NEEDLESS_SEEDS=10000 cargo test --locked --release -p needless-scenario --test verdicts needless
 
 bench: setup ## the benchmarks of docs/performance.md
 	cargo bench --locked -p needless-scenario --bench model --bench memory
 
-lint: setup licences ## formatting, clippy, licences
+lint: setup licences ## formatting, clippy, licences; whether the list of mistakes fits the sources
 	cargo fmt --all --check
+	python3 scripts/mutants.py --list >/dev/null
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 
 licences: ## the licence of every dependency against the list of those allowed

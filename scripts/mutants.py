@@ -21,6 +21,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import threading
 import time
 import tomllib
 
@@ -34,6 +35,7 @@ PACKAGES = ["needless-model", "needless-scenario", "needless-check"]
 # pinned to be explained when they change; they do not count as noticing.
 SUITES = [
     ("needless-scenario", "captures", []),
+    ("needless-scenario", "regressions", []),
     ("needless-model", "needless_model", []),
     ("needless-check", "needless_check", []),
     ("needless-check", "trust", ["catalogue::", "--skip", "state_counts_are_pinned"]),
@@ -41,6 +43,8 @@ SUITES = [
     ("needless-check", "operations", []),
     ("needless-check", "trust", ["--skip", "catalogue::"]),
 ]
+
+FAILED = re.compile(r"test (\S+) \.\.\. FAILED$")
 
 CHOOSER = """//! Which mistake was chosen.
 
@@ -165,7 +169,7 @@ def suites(binaries):
 
 
 def run(suite, number, limit):
-    """None if the suite passes, else which test failed."""
+    """None if the suite passes, else which test failed first."""
     _, path, folder, arguments = suite
     environment = {
         **os.environ,
@@ -184,16 +188,20 @@ def run(suite, number, limit):
         text=True,
         errors="replace",
     )
-    try:
-        output, _ = process.communicate(timeout=limit)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
+    # The first that fails is enough.
+    timer = threading.Timer(limit, process.kill)
+    timer.start()
+    failed = next(filter(None, (FAILED.match(line) for line in process.stdout)), None)
+    in_time = timer.is_alive()
+    timer.cancel()
+    process.kill() if failed else None
+    process.stdout.close()
+    status = process.wait()
+    if failed:
+        return failed.group(1)
+    if not in_time:
         return f"no end after {limit:.0f} s"
-    if process.returncode == 0:
-        return None
-    failed = re.search(r"^test (\S+) \.\.\. FAILED$", output, re.M)
-    return failed.group(1) if failed else f"ended with {process.returncode}"
+    return f"ended with {status}" if status else None
 
 
 def noticed(listed, number, limits):

@@ -1,6 +1,7 @@
 #!/bin/bash
-# test.sh most|long: runs those tests and prints the totals alone on the last line:
-# `N passed, N failed, N skipped`. Each test is in one of the two: `long` are those in a module of that name.
+# test.sh most|long [NAME]: runs those tests and prints the totals alone on the last line:
+# `N passed, N failed, N skipped`. Each test is in one of the two: `long` are those in a module of that name. With
+# NAME only those of the module long::NAME, and what they print.
 set -uo pipefail
 
 target=x86_64-unknown-linux-gnu
@@ -22,7 +23,8 @@ if [ "$1" = long ]; then
     for file in NEEDLESS_RUNNER_ARM64=needless-runner-arm64 NEEDLESS_QEMU_PLUGIN=libneedless_qemu_plugin.so; do
         [ ! -e "$built/${file#*=}" ] || export "${file%%=*}=$built/${file#*=}"
     done
-    which=(long::)
+    which=("long::${2:-}")
+    [ $# -lt 2 ] || which+=(--nocapture)
 else
     which=(--skip long::)
 fi

@@ -49,7 +49,7 @@ pub struct Config {
     /// one of them is folded on a processor with 4.
     pub five_level: bool,
     /// `skip-needed=THREAD.N`: one flush that is left out although the model calls it needed, as a
-    /// test of that verdict.
+    /// test of that verdict; with `+` behind it, all that come after it as well.
     pub skip_needed: Option<SkipNeeded>,
 }
 
@@ -60,14 +60,20 @@ pub struct SkipNeeded {
     pub thread: ThreadId,
     /// Which of the thread's, from 1.
     pub nth: u32,
+    /// Whether whatever any thread flushes from then on is left out, too.
+    pub and_later: bool,
 }
 
 impl SkipNeeded {
-    /// Reads `THREAD.N`.
+    /// Reads `THREAD.N` or `THREAD.N+`.
     fn parse(text: &str) -> Option<SkipNeeded> {
         let (thread, nth) = text.split_once('.')?;
-        let nth = nth.parse().ok().filter(|nth| *nth > 0)?;
-        Some(SkipNeeded { thread: ThreadId(thread.parse().ok()?), nth })
+        let (nth, and_later) = nth.strip_suffix('+').map_or((nth, false), |nth| (nth, true));
+        // Nothing but digits: `parse` would take a sign.
+        let number =
+            |text: &str| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?;
+        let (thread, nth) = (ThreadId(u16::try_from(number(thread)?).ok()?), number(nth)?);
+        (nth > 0).then_some(SkipNeeded { thread, nth, and_later })
     }
 }
 
@@ -87,6 +93,7 @@ const V5_8: Policies = Policies {
     swapin_read: SwapinRead::ReadOnly,
     swapin_write: SwapinWrite::MapCount,
     swapin_drain: SwapinDrain::Never,
+    swapin_free: SwapinFree::SoleUser,
     anon_exclusive: AnonExclusive::No,
     pageout_young: PageoutYoung::Clear,
     protect_flush: ProtectFlush::WholeRange,
@@ -99,6 +106,7 @@ const V5_8: Policies = Policies {
     lru_batch: LruBatch::Fifteen,
     cold_batch: ColdBatch::All,
     new_folio: NewFolio::Active,
+    used_once: UsedOnce::Oldest,
     lazyfree_held: LazyfreeHeld::BackedAgain,
     reclaim_free: ReclaimFree::AtEnd,
     zap_drain: ZapDrain::Yes,
@@ -134,6 +142,7 @@ const V6_1: Policies = Policies {
     reuse: Reuse::ExclusiveAfterDrain,
     swapin_write: SwapinWrite::Exclusive,
     swapin_drain: SwapinDrain::FromCache,
+    swapin_free: SwapinFree::SoleReference,
     anon_exclusive: AnonExclusive::Yes,
     protect_flush: ProtectFlush::PerPte,
     protect_restore: ProtectRestore::IfDirty,
@@ -173,14 +182,16 @@ const V6_17: Policies = Policies { move_range: MoveRange::EachMapping, ..V6_16 }
 const V6_18: Policies = V6_17;
 
 // Nor has it 6.19 to 7.1.
-const V7_2: Policies = Policies { swapin_drain: SwapinDrain::Always, ..V6_18 };
-
-const V7_3: Policies = Policies {
-    reuse: Reuse::ExclusiveCountingBatch,
-    swapin_drain: SwapinDrain::Never,
+const V7_2: Policies = Policies {
+    swapin_drain: SwapinDrain::Always,
+    swapin_free: SwapinFree::Always,
     new_folio: NewFolio::Referenced,
-    ..V7_2
+    used_once: UsedOnce::Recent,
+    ..V6_18
 };
+
+const V7_3: Policies =
+    Policies { reuse: Reuse::ExclusiveCountingBatch, swapin_drain: SwapinDrain::Never, ..V7_2 };
 
 /// A row as the table holds it.
 struct Row {
@@ -326,7 +337,7 @@ pub enum RowError {
     },
     /// An option that is not understood.
     #[error(
-        "kernel row option `{option}` is not understood; options are mglru=on|off, thp=off, soft-dirty=on|off, la57=on|off, five-level=on|off, skip-needed=THREAD.N and POLICY=VALUE (see `needless policies`)"
+        "kernel row option `{option}` is not understood; options are mglru=on|off, thp=off, soft-dirty=on|off, la57=on|off, five-level=on|off, skip-needed=THREAD.N[+] and POLICY=VALUE (see `needless policies`)"
     )]
     UnknownOption {
         /// The option.

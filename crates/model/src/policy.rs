@@ -146,6 +146,13 @@ policies! {
         FromCache = "from-cache", "if it found the folio in the swap cache; what it reads itself passes by";
         Always = "always", "always: what it reads itself is in the swap cache, too";
     }
+    /// When a fault on swap takes the folio that it found in the swap cache out of it.
+    swapin_free: SwapinFree = "swapin-free", "when a fault on swap takes the page that it found in the swap cache out of it, once no swap PTE is left",
+        source "mm/swapfile.c:reuse_swap_page (5.10), mm/memory.c:should_try_to_free_swap (6.1, 6.12; 7.2, 7.3: always with a synchronous device); tests/regressions/swapin-free.kdl" {
+        SoleUser = "sole-user", "a write fault, if nobody else maps it or has it in swap";
+        SoleReference = "sole-reference", "a write fault, if nobody but the cache and the fault holds a reference: no LRU batch either";
+        Always = "always", "always";
+    }
     /// Whether anonymous pages carry an exclusive mark.
     anon_exclusive: AnonExclusive = "anon-exclusive", "whether anonymous pages carry an exclusive mark",
         source "include/linux/page-flags.h:PageAnonExclusive (6.1 has it, 5.10 does not)" {
@@ -215,9 +222,15 @@ policies! {
     }
     /// What a fault marks its new page as, with multi-generational LRU.
     new_folio: NewFolio = "new-folio", "whether a page that a fault allocates counts as used once, with multi-generational LRU",
-        source "mm/swap.c:folio_add_lru (6.12), mm/folio.c:folio_add_lru (7.3); tests/regressions/cold-oldest.kdl (6.18: no, 7.3: yes)" {
+        source "mm/swap.c:folio_add_lru (6.12), mm/folio.c:folio_add_lru (7.3); tests/regressions/cold-oldest.kdl (6.18: no, 7.2: yes)" {
         Active = "active", "no, it is active, which is forgotten when it gets its generation";
         Referenced = "referenced", "yes, so that it is not of the oldest generation once MADV_FREE has freed it";
+    }
+    /// Whether a page that was used once counts as recent, with multi-generational LRU.
+    used_once: UsedOnce = "used-once", "what a page that was used once is, with multi-generational LRU, when MADV_FREE or the swap cache makes it one that can be dropped",
+        source "include/linux/mm_inline.h:lru_gen_folio_seq (6.18, 7.3); tests/regressions/cold-referenced.kdl (6.16 to 6.18: oldest; 7.2, 7.3: recent)" {
+        Oldest = "oldest", "of the oldest generation, like any other that is not active";
+        Recent = "recent", "of the generation after that";
     }
     /// What reclaim makes of a lazily freed page that somebody holds.
     lazyfree_held: LazyfreeHeld = "lazyfree-held", "what becomes of a clean page freed by MADV_FREE if reclaim finds that somebody holds it",

@@ -5,7 +5,7 @@ use needless_model::counters::Counter;
 use needless_model::event::{Event, EventKind, FlushReason};
 use needless_model::kernels::KernelRow;
 use needless_model::program::Program;
-use needless_model::sim::{self, SimError, SimOptions};
+use needless_model::sim::{self, SimError, SimOptions, alike_from};
 use needless_scenario::{Settings, Source, builtin, compile, load};
 
 fn program(name: &str, settings: &[(&str, &str)]) -> Program {
@@ -129,6 +129,51 @@ fn the_models_own_operations_run() {
                 rounds 1 { repeat 9 as=\"n\" { repeat 9 as=\"m\" { switch \"n*m\" } } } }";
     let error = sim::run(&text_program(many), &row("6.12"), &SimOptions::default());
     assert!(matches!(error, Err(SimError::Expr { .. })), "{error:?}");
+}
+
+/// A moved page takes the sleeper's CPU out of the address space once, before the first round that counts.
+/// If the runner began again, the sleeper would fall asleep anew and nothing would move.
+#[test]
+fn rounds_that_a_repetition_would_change_are_not_alike() {
+    let scenario = |sleeper: &str| {
+        text_program(&format!(
+            r#"thread "main" cpu=0 {{
+                map "heap" pages=8 table="shared"
+                map "away" pages=1
+                read "away"
+                rounds 2 warmup=1 {{
+                    mremap "away" to="heap"
+                    write "heap"
+                    madvise "heap" advice="dontneed"
+                    munmap "heap"
+                    map "heap"
+                    map "away"
+                }}
+            }}
+            {sleeper}"#
+        ))
+    };
+    let (asleep, alone) = (scenario(r#"thread "sleeper" cpu=1 { sleep }"#), scenario(""));
+    for name in ["6.1", "6.12", "7.3"] {
+        assert_eq!(alike_from(&asleep, &row(name)), u32::MAX, "{name}");
+        assert_eq!(alike_from(&alone, &row(name)), 0, "{name}");
+    }
+}
+
+/// Many short operations make no round long: its successors are looked at, too.
+#[test]
+fn a_first_touch_in_random_order_is_not_alike() {
+    let touches = text_program(
+        r#"thread "main" cpu=0 {
+            map "heap" pages=64
+            rounds 1 warmup=0 {
+                for-each "p" in="heap" {
+                    touch "heap[p]" access="read" order="random" seed=9 count=12
+                }
+            }
+        }"#,
+    );
+    assert_eq!(alike_from(&touches, &row("6.12")), 1);
 }
 
 #[test]

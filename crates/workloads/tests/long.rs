@@ -1,6 +1,9 @@
-//! Tests that take long, which `make test-kernels` runs: those in the module `long`.
+//! Tests that take long, which `make test-kernels` runs: those in the module `long`. They boot guests, with
+//! kernels that are fetched where they are not cached.
 #![allow(clippy::unwrap_used)]
 
 mod long {
     mod guests;
+    mod program;
+    mod stale_read;
 }

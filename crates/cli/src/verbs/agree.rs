@@ -150,6 +150,12 @@ fn judged(
         let Totals { run, differing, undecided, .. } = Totals::of(&agreement.scenarios);
         let name = target.name();
         tell(&format!("{name}: {run} run, {differing} differing, {undecided} undecided"));
+        // The results come when all targets are done, which may be in an hour.
+        for scenario in &agreement.scenarios {
+            if let Standing::Differing(_) = scenario.standing {
+                tell(&format!("{name}: {} differs", scenario.name));
+            }
+        }
     }
     Ok(agreement)
 }

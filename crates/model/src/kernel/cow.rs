@@ -117,9 +117,12 @@ fn swap_users<M: Mode>(w: &World<M>, pfn: Pfn) -> u32 {
 }
 
 /// Makes the page writable where it is. x86 needs no flush: a CPU with the old, read-only entry
-/// faults once and walks again.
+/// faults once and walks again. A page that is marked exclusive keeps its place in the swap cache.
+///
+/// Source: mm/memory.c:do_wp_page, wp_can_reuse_anon_folio (6.1, 6.12, 7.3).
 fn wp_page_reuse<M: Mode>(w: &mut World<M>, at: At, fault: Fault, old: PresentPte) {
-    if w.frames.get(old.pfn).flags.has(FrameFlags::SWAP_CACHE) {
+    let flags = w.frames.get(old.pfn).flags;
+    if flags.has(FrameFlags::SWAP_CACHE) && !flags.has(FrameFlags::EXCLUSIVE) {
         leave_swap_cache(w, at, old.pfn);
     }
     let exclusive = w.policies.anon_exclusive == AnonExclusive::Yes;

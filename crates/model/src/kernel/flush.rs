@@ -10,6 +10,7 @@ use crate::addr::{CpuId, MmId, PageRange};
 use crate::env::Env;
 use crate::event::{EventKind, FlushReason};
 use crate::kernel::switch::switch_mm;
+use crate::kernels::SkipNeeded;
 use crate::machine::cpu::{AsidSlot, Cpu, INIT_MM};
 use crate::machine::cpuset::CpuSet;
 use crate::machine::tlb::{FlushScope, Tlbs, is_stale};
@@ -295,15 +296,19 @@ fn emit_answer<M: Mode>(
 /// Whether the flush is left out for its verdict's sake: so verdicts are tested.
 #[inline(always)]
 fn left_out<M: Mode>(w: &mut World<M>, at: At, verdict: Verdict) -> bool {
-    match (verdict.judgement, w.config.skip_needed) {
-        (Judgement::Needless, _) => w.policies.skip == Skip::Needless,
-        (Judgement::Needed, Some(skip)) if skip.thread == at.thread => {
-            let task = &mut w.tasks[at.thread.index()];
-            task.needed_flushes += 1;
-            task.needed_flushes == skip.nth
-        }
-        (Judgement::Needed, _) => false,
+    let needless = verdict.judgement == Judgement::Needless;
+    let skip = needless && w.policies.skip == Skip::Needless;
+    skip || w.config.skip_needed.is_some_and(|skip| left_out_by_number(w, at, needless, skip))
+}
+
+#[cold]
+fn left_out_by_number<M: Mode>(w: &mut World<M>, at: At, needless: bool, skip: SkipNeeded) -> bool {
+    let counts = !needless && at.thread == skip.thread;
+    if counts {
+        w.tasks[at.thread.index()].needed_flushes += 1;
     }
+    let so_far = w.tasks.get(skip.thread.index()).map_or(0, |task| task.needed_flushes);
+    counts && so_far == skip.nth || skip.and_later && so_far >= skip.nth
 }
 
 /// Whether any CPU that the flush covers may hold a stale translation in its range.

@@ -12,7 +12,7 @@ use crate::env::Env;
 use crate::machine::cpu::FolioBatch;
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Mode, World};
-use crate::policy::{ColdBatch, NewFolio};
+use crate::policy::{ColdBatch, NewFolio, UsedOnce};
 use crate::site::Site;
 
 /// Puts a folio into this CPU's batch; a full batch is emptied. Part of a step.
@@ -104,9 +104,9 @@ fn drain<M: Mode>(w: &mut World<M>, at: At, batch: FolioBatch) {
         return;
     }
     let mut waiting = std::mem::take(&mut w.cpus[at.cpu.index()].lru[batch as usize]);
-    let mglru = w.config.mglru;
+    let (mglru, used_once) = (w.config.mglru, w.policies.used_once);
     for frame in waiting.drain(..) {
-        w.frames.update(frame, |f| moved(&mut f.flags, batch, mglru));
+        w.frames.update(frame, |f| moved(&mut f.flags, batch, mglru, used_once));
         w.put_frame(at, frame);
     }
     w.cpus[at.cpu.index()].lru[batch as usize] = waiting;
@@ -116,7 +116,7 @@ fn drain<M: Mode>(w: &mut World<M>, at: At, batch: FolioBatch) {
 ///
 /// Source: mm/swap.c:folio_batch_move_lru, lru_add, lru_deactivate, lru_lazyfree, lru_activate (5.10: with
 /// the suffix _fn, and `__activate_page`).
-fn moved(flags: &mut FrameFlags, batch: FolioBatch, mglru: bool) {
+fn moved(flags: &mut FrameFlags, batch: FolioBatch, mglru: bool, used_once: UsedOnce) {
     let on_lru = flags.has(FrameFlags::LRU);
     let used = FrameFlags::ACTIVE.and(FrameFlags::REFERENCED);
     match batch {
@@ -134,8 +134,9 @@ fn moved(flags: &mut FrameFlags, batch: FolioBatch, mglru: bool) {
         FolioBatch::Deactivate | FolioBatch::Lazyfree => {}
     }
     // Where it is put among generations; none has grown old while memory is not short
-    // (include/linux/mm_inline.h:lru_gen_folio_seq, 7.3).
+    // (include/linux/mm_inline.h:lru_gen_folio_seq, 6.18, 7.3).
     let evictable = flags.has(FrameFlags::SWAP_CACHE) || !flags.has(FrameFlags::SWAP_BACKED);
-    let recent = flags.has(FrameFlags::ACTIVE) || flags.has(FrameFlags::REFERENCED);
+    let once = used_once == UsedOnce::Recent && flags.has(FrameFlags::REFERENCED);
+    let recent = flags.has(FrameFlags::ACTIVE) || once;
     flags.set(FrameFlags::OLDEST, mglru && evictable && !recent);
 }

@@ -18,7 +18,9 @@ use crate::kernel::table::pte_unmap_unlock;
 use crate::machine::frames::FrameFlags;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{AnonExclusive, Mutant, SwapinDrain, SwapinRead, SwapinWrite, ZeroSwap};
+use crate::policy::{
+    AnonExclusive, Mutant, SwapinDrain, SwapinFree, SwapinRead, SwapinWrite, ZeroSwap,
+};
 use crate::program::Prot;
 use crate::pte::{Pte, PteFlags, SwapPte};
 use crate::site::Site;
@@ -144,7 +146,7 @@ fn map<M: Mode>(
     let grants = Grants::of(w, fault, swap, folio);
     let Grants { sole_user, exclusive, .. } = grants;
     w.swap.count(swap.slot, -1);
-    if fault.write && !folio.fresh && w.swap.get(swap.slot).count == 0 && sole_user {
+    if frees_swap(w, fault, swap.slot, folio, sole_user) {
         leave_swap_cache(w, at, folio.frame);
     }
     w.frames.update(folio.frame, |f| {
@@ -157,6 +159,27 @@ fn map<M: Mode>(
     let pte = Pte::Present(pte.with(PteFlags::SOFT_DIRTY, swap.soft_dirty));
     w.set_pte(at, fault.page, pte);
     pte
+}
+
+/// Whether the folio leaves the swap cache, in which it was found. The fault has a reference, and the cache.
+///
+/// Source: mm/swapfile.c:reuse_swap_page (5.10), folio_free_swap (6.1 to 7.3), mm/memory.c:should_try_to_free_swap
+/// (6.1 to 7.3).
+fn frees_swap<M: Mode>(
+    w: &World<M>,
+    fault: Fault,
+    slot: u32,
+    folio: Folio,
+    sole_user: bool,
+) -> bool {
+    if folio.fresh || w.swap.get(slot).count > 0 {
+        return false;
+    }
+    match w.policies.swapin_free {
+        SwapinFree::SoleUser => fault.write && sole_user,
+        SwapinFree::SoleReference => fault.write && w.frames.get(folio.frame).refs == 2,
+        SwapinFree::Always => true,
+    }
 }
 
 /// Takes a folio out of the swap cache; it must be written again before it can be dropped.

@@ -262,6 +262,16 @@ impl Tlb {
         drop(&mut self.l2_read[base..base + L2.ways], &mut self.l2_write[base..base + L2.ways]);
     }
 
+    /// The next store to the page walks.
+    pub fn forget_store(&mut self, page: Vpn, asid: usize) {
+        let tag = page.0 << EPOCH_BITS | self.slots[asid].epoch;
+        let base = (page.0 as usize % L2.sets) * L2.ways;
+        let (l1, l2) = (&mut self.l1_write[page.0 as usize % L1.sets], &mut self.l2_write);
+        for write in l1.iter_mut().chain(&mut l2[base..base + L2.ways]) {
+            *write = if *write == tag { 0 } else { *write };
+        }
+    }
+
     /// Drops everything under a slot.
     #[inline]
     pub fn flush_slot(&mut self, asid: usize) {

@@ -58,7 +58,8 @@ impl Machine<'_, '_> {
     ) -> Result<(), Box<SimError>> {
         self.refuse_stale(range)?;
         let mut random = SplitMix64::new(seed);
-        let (mut later, mut left) = (count, 0);
+        let mut left = count.min(MOST_HITS);
+        let mut later = count - left;
         loop {
             let (tlb, epoch) = self.tlb();
             let missed = match access {
@@ -196,9 +197,13 @@ fn walk(w: &mut SimWorld, at: At, page: Vpn, access: Access) -> bool {
         let zero = access == Access::WriteZero;
         if w.frames.get(pte.pfn).flags.has(FrameFlags::ZERO_FILLED) != zero {
             w.frames.update(pte.pfn, |f| f.flags.set(FrameFlags::ZERO_FILLED, zero));
+            let others = w.cpus.iter().zip(&mut w.tlbs.cpus);
+            for (cpu, tlb) in others.filter(|_| zero) {
+                cpu.slot_of(USER_MM).into_iter().for_each(|asid| tlb.forget_store(page, asid));
+            }
         }
         // Whether a page holds only zeros is learnt in walks, so such a page stays out of the
-        // write tags.
+        // write tags, on every CPU.
         silent_stores &= !zero;
     } else if silent_stores {
         silent_stores = !w.frames.get(pte.pfn).flags.has(FrameFlags::ZERO_FILLED);

@@ -24,19 +24,26 @@ const TOO_LONG: u32 = 64;
 const FRAMES: u32 = 1 << 16;
 const EVENTS: usize = 1 << 18;
 
-/// The first of `program`'s rounds that count from which on all are alike on `row`; `u32::MAX` if they
-/// never are. What the model cannot run long enough to tell is taken for alike from the start.
+/// The first of `program`'s rounds that count from which on all are alike on `row`, repeated ones too;
+/// `u32::MAX` if they never are. What the model cannot run long enough to tell is taken for alike from
+/// the start.
 pub fn alike_from(program: &Program, row: &KernelRow) -> u32 {
     let mut program = program.clone();
-    if program.only_first_acts() {
-        // Others that act count their turns themselves.
-        lengthen(&mut program.threads[0].body);
-    }
     let mut first = First { kinds: Vec::new(), numbers: Vec::new(), rounds: 0, looks: 0 };
-    let options = SimOptions { frames: FRAMES, events: EVENTS, ..SimOptions::default() };
-    // What ended it does not matter: the rounds before were run.
-    let _ = run_with(&program, row, &options, &mut first);
-    settled(&first.numbers).map_or(u32::MAX, |from| from as u32)
+    if !program.only_first_acts() {
+        // Others that act count their turns themselves; nothing is begun again.
+        let from = first.settled(&program, row, false);
+        return from.map_or(u32::MAX, |(from, _)| from as u32);
+    }
+    lengthen(&mut program.threads[0].body);
+    let (straight, repeated) =
+        (first.settled(&program, row, false), first.settled(&program, row, true));
+    match (straight, repeated) {
+        (Some((from, kind)), Some((from_repeated, same))) if kind == same => {
+            from.max(from_repeated) as u32
+        }
+        _ => u32::MAX,
+    }
 }
 
 /// What of a round another one has to have, too: what real kernels show, and on which pages.
@@ -61,10 +68,11 @@ fn visible(round: &Round) -> Kind {
     shown.collect()
 }
 
-/// Where a row of equal kinds begins that lasts for half of all.
-fn settled(kinds: &[usize]) -> Option<usize> {
-    let alike = kinds.iter().rev().take_while(|&kind| Some(kind) == kinds.last()).count();
-    (alike * 2 >= kinds.len()).then(|| kinds.len() - alike)
+/// Where a row of equal kinds begins that lasts for half of all, and the kind.
+fn settled(kinds: &[usize]) -> Option<(usize, Option<usize>)> {
+    let last = kinds.last();
+    let alike = kinds.iter().rev().take_while(|&kind| Some(kind) == last).count();
+    (alike * 2 >= kinds.len()).then(|| (kinds.len() - alike, last.copied()))
 }
 
 fn lengthen(body: &mut [Op]) {
@@ -89,6 +97,24 @@ struct First {
     numbers: Vec<usize>,
     rounds: u32,
     looks: u32,
+}
+
+impl First {
+    /// Runs the first rounds, repeated ones if asked to: where they settle, and on which kind.
+    fn settled(
+        &mut self,
+        program: &Program,
+        row: &KernelRow,
+        repeats: bool,
+    ) -> Option<(usize, Option<usize>)> {
+        self.numbers.clear();
+        (self.rounds, self.looks) = (0, 0);
+        let options =
+            SimOptions { frames: FRAMES, events: EVENTS, repeats, ..SimOptions::default() };
+        // What ended it does not matter: the rounds before were run.
+        let _ = run_with(program, row, &options, self);
+        settled(&self.numbers)
+    }
 }
 
 impl Watch for First {
@@ -121,10 +147,10 @@ mod tests {
 
     #[test]
     fn what_lasts_for_half_is_settled() {
-        assert_eq!(settled(&[0, 0, 0]), Some(0));
-        assert_eq!(settled(&[0, 1, 1, 1]), Some(1));
+        assert_eq!(settled(&[0, 0, 0]), Some((0, Some(0))));
+        assert_eq!(settled(&[0, 1, 1, 1]), Some((1, Some(1))));
         assert_eq!(settled(&[0, 1, 0, 1, 0, 1]), None);
         assert_eq!(settled(&[0, 1, 2, 3]), None);
-        assert_eq!(settled(&[]), Some(0));
+        assert_eq!(settled(&[]), Some((0, None)));
     }
 }

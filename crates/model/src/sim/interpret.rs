@@ -1,12 +1,12 @@
 //! The interpreter: threads as stacks of loops, scheduled in discrete order.
 
 use super::env::SimWorld;
+use super::rounds::Course;
 use super::{Look, OpAt, SimError, SimOptions, Waiting, Watch};
 use crate::addr::{CpuId, PageRange, ThreadId};
 use crate::env::Context;
 use crate::event::EventKind;
 use crate::kernel::Errno;
-use crate::kernel::lru::lru_add_drain;
 use crate::kernel::madvise::madvise;
 use crate::kernel::map::{mmap, munmap};
 use crate::kernel::protect::mprotect;
@@ -44,7 +44,7 @@ enum Then {
     /// The next turn of a loop: the slot counts up by `step` until `left` turns are done.
     Again { slot: u8, step: i64, left: u64 },
     /// The next round.
-    NextRound { slot: u8, warmup: u32, count: u32 },
+    NextRound(Course),
     /// The end of a `measure`.
     EndMeasure,
 }
@@ -57,9 +57,9 @@ struct Frame<'p> {
     then: Then,
 }
 
-struct Thread<'p> {
+pub(super) struct Thread<'p> {
     stack: Vec<Frame<'p>>,
-    slots: Vec<i64>,
+    pub(super) slots: Vec<i64>,
     status: Status,
 }
 
@@ -71,15 +71,17 @@ pub(super) struct Machine<'p, 'w> {
     pub(super) thread: usize,
     cpu: CpuId,
     pub(super) op: u32,
-    threads: Vec<Thread<'p>>,
+    pub(super) threads: Vec<Thread<'p>>,
     /// Threads that can go on, in the order of their turns.
     queue: VecDeque<usize>,
     paranoid: bool,
-    watch: &'w mut dyn Watch,
+    /// Each round is run as if the one before it had been disturbed.
+    pub(super) repeats: bool,
+    pub(super) watch: &'w mut dyn Watch,
     until_look: u32,
-    round: Round,
+    pub(super) round: Round,
     /// Rounds that are over, warm-up left out.
-    rounds: u32,
+    pub(super) rounds: u32,
 }
 
 impl<'p, 'w> Machine<'p, 'w> {
@@ -103,6 +105,7 @@ impl<'p, 'w> Machine<'p, 'w> {
             threads: program.threads.iter().map(thread).collect(),
             queue: VecDeque::new(),
             paranoid: options.paranoid,
+            repeats: options.repeats,
             watch,
             until_look: if options.paranoid { 1 } else { LOOK_EVERY },
             round: Round::default(),
@@ -158,7 +161,7 @@ impl<'p, 'w> Machine<'p, 'w> {
         Ok(())
     }
 
-    fn turn_to(&mut self, thread: usize) {
+    pub(super) fn turn_to(&mut self, thread: usize) {
         (self.thread, self.cpu) = (thread, self.program.threads[thread].cpu);
         self.resume_on_cpu();
     }
@@ -180,7 +183,7 @@ impl<'p, 'w> Machine<'p, 'w> {
         }
     }
 
-    fn go_idle(&mut self) {
+    pub(super) fn go_idle(&mut self) {
         let at = self.at(Site::EnterLazyTlb);
         enter_lazy(self.world, at.cpu);
         self.world.emit(at, EventKind::Switch { to: None });
@@ -213,17 +216,10 @@ impl<'p, 'w> Machine<'p, 'w> {
                 thread.slots[usize::from(slot)] += step;
                 self.restart(Then::Again { slot, step, left: left - 1 });
             }
-            Then::NextRound { slot, warmup, count } => {
-                let number = self.threads[self.thread].slots[usize::from(slot)];
-                self.end_round(number - i64::from(warmup))?;
-                if number + 1 < i64::from(warmup) + i64::from(count) {
-                    self.threads[self.thread].slots[usize::from(slot)] += 1;
-                    self.restart(then);
-                    self.start_round(number + 1 - i64::from(warmup));
-                } else {
-                    self.threads[self.thread].stack.pop();
-                }
-            }
+            Then::NextRound(course) => match self.next_round(course)? {
+                Some(course) => self.restart(Then::NextRound(course)),
+                None => _ = self.threads[self.thread].stack.pop(),
+            },
             Then::EndMeasure => {
                 self.emit(EventKind::MeasureEnd);
                 self.threads[self.thread].stack.pop();
@@ -243,33 +239,6 @@ impl<'p, 'w> Machine<'p, 'w> {
 
     fn enter(&mut self, ops: &'p [Op], then: Then) {
         self.threads[self.thread].stack.push(Frame { ops, next: 0, then });
-    }
-
-    fn start_round(&mut self, round: i64) {
-        self.world.log.clear();
-        self.world.log.record(round >= 0);
-        self.emit(EventKind::RoundStart { round });
-    }
-
-    fn end_round(&mut self, round: i64) -> Result<(), Box<SimError>> {
-        self.emit(EventKind::RoundEnd { round });
-        self.world.log.record(false);
-        if round < 0 {
-            return Ok(());
-        }
-        if self.world.log.overflowed {
-            return Err(self.too_many_events());
-        }
-        self.round.index = round as u32;
-        std::mem::swap(&mut self.round.events, &mut self.world.log.events);
-        let (minor, major) = self.world.log.faults;
-        (self.round.minor_faults, self.round.major_faults) = (Some(minor), Some(major));
-        self.watch.round(&self.round);
-        self.rounds += 1;
-        // The next round fills the same memory.
-        std::mem::swap(&mut self.round.events, &mut self.world.log.events);
-        self.world.log.clear();
-        Ok(())
     }
 
     fn execute(&mut self, op: &'p Op) -> Result<(), Box<SimError>> {
@@ -327,11 +296,9 @@ impl<'p, 'w> Machine<'p, 'w> {
             }
             OpKind::Rounds { warmup: 0, count: 0, .. } => {}
             OpKind::Rounds { slot, warmup, count, body } => {
-                // Rounds start from an empty LRU batch, on every target.
-                lru_add_drain(&mut self.env());
-                self.threads[self.thread].slots[usize::from(*slot)] = 0;
-                self.enter(body, Then::NextRound { slot: *slot, warmup: *warmup, count: *count });
-                self.start_round(-i64::from(*warmup));
+                let course = Course::new(*slot, *warmup, *count);
+                self.first_round(course);
+                self.enter(body, Then::NextRound(course));
             }
             OpKind::Measure { body } => {
                 self.emit(EventKind::MeasureStart);
@@ -469,7 +436,7 @@ impl<'p, 'w> Machine<'p, 'w> {
     }
 
     #[cold]
-    fn too_many_events(&self) -> Box<SimError> {
+    pub(super) fn too_many_events(&self) -> Box<SimError> {
         let most = self.world.log.most();
         Box::new(SimError::TooManyEvents { op: self.op_at(), most })
     }
@@ -507,7 +474,7 @@ impl<'p, 'w> Machine<'p, 'w> {
         OpAt { id: self.op, text }
     }
 
-    fn emit(&mut self, kind: EventKind) {
+    pub(super) fn emit(&mut self, kind: EventKind) {
         let at = self.at(Site::HardwareWalk);
         self.world.log.emit_marker(at, kind);
     }

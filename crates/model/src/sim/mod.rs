@@ -8,6 +8,7 @@ mod access;
 mod alike;
 mod env;
 mod interpret;
+mod rounds;
 mod watch;
 
 pub use alike::alike_from;
@@ -42,12 +43,15 @@ pub struct SimOptions {
     /// After each operation compare every frame's counts with the page table; hold the evidence of
     /// every verdict against sets of all that may be cached. Slow; for tests.
     pub paranoid: bool,
+    /// Run each round but the first as the runner repeats one that was disturbed.
+    pub repeats: bool,
 }
 
 impl Default for SimOptions {
     fn default() -> Self {
         // 1 TiB of frames; they cost memory only when used.
-        SimOptions { pte_events: false, frames: 1 << 28, events: 40_000_000, paranoid: false }
+        let (frames, events) = (1 << 28, 40_000_000);
+        SimOptions { pte_events: false, frames, events, paranoid: false, repeats: false }
     }
 }
 

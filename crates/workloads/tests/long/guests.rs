@@ -1,34 +1,11 @@
-//! The same on other kernels, booted as guests. Kernels that are not cached are fetched.
+//! All workloads on other kernels, booted as guests.
+use super::program::program;
 use needless_guest::{Arch, Guest, GuestFile, GuestOptions, Limits, kernels};
 use needless_model::program::{MachineNeeds, SwapKind, SwapNeed};
 use needless_testing::{skip, turn};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
-/// A static `needless-workload`; `None`, and the test is skipped, if it cannot be had.
-fn program(arch: Arch) -> Option<PathBuf> {
-    let target = match arch {
-        Arch::X86_64 => "x86_64-unknown-linux-gnu",
-        Arch::Arm64 => "aarch64-unknown-linux-gnu",
-    };
-    if arch == Arch::Arm64 && std::env::var_os("NEEDLESS_RUNNER_ARM64").is_none() {
-        skip!("scripts/arm64.sh says what arm64 guests need");
-    }
-    // This test is TARGET/PROFILE/deps/long-….
-    let test = std::env::current_exe().unwrap();
-    let folder = test.ancestors().nth(3).unwrap();
-    let status = Command::new(env!("CARGO"))
-        .args(["rustc", "--quiet", "-p", "needless-workloads", "--bin", "needless-workload"])
-        .args(["--target", target, "--", "-C", "target-feature=+crt-static"])
-        .args(["-C", "strip=debuginfo"])
-        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc")
-        .env("CARGO_TARGET_DIR", folder)
-        .status();
-    assert!(status.unwrap().success(), "needless-workload does not build for {target}");
-    Some(folder.join(target).join("debug/needless-workload"))
-}
+use std::path::Path;
 
 /// A guest in which every workload can run but those that need PCIDs, which QEMU does not emulate.
 fn usual(kernel: &str) -> GuestOptions {

@@ -1,0 +1,28 @@
+//! The program that runs in a guest.
+use needless_guest::Arch;
+use needless_testing::skip;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// A static `needless-workload`; `None`, and the test is skipped, if it cannot be had.
+pub(super) fn program(arch: Arch) -> Option<PathBuf> {
+    let target = match arch {
+        Arch::X86_64 => "x86_64-unknown-linux-gnu",
+        Arch::Arm64 => "aarch64-unknown-linux-gnu",
+    };
+    if arch == Arch::Arm64 && std::env::var_os("NEEDLESS_RUNNER_ARM64").is_none() {
+        skip!("scripts/arm64.sh says what arm64 guests need");
+    }
+    // This test is TARGET/PROFILE/deps/long-….
+    let test = std::env::current_exe().unwrap();
+    let folder = test.ancestors().nth(3).unwrap();
+    let status = Command::new(env!("CARGO"))
+        .args(["rustc", "--quiet", "-p", "needless-workloads", "--bin", "needless-workload"])
+        .args(["--target", target, "--", "-C", "target-feature=+crt-static"])
+        .args(["-C", "strip=debuginfo"])
+        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc")
+        .env("CARGO_TARGET_DIR", folder)
+        .status();
+    assert!(status.unwrap().success(), "needless-workload does not build for {target}");
+    Some(folder.join(target).join("debug/needless-workload"))
+}

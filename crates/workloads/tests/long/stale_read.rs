@@ -1,0 +1,92 @@
+//! Stale reads on booted kernels, and none in the control (docs/findings/stale-read.md). `make stale-read`
+//! prints the figures; there `KERNELS` and `ROUNDS` say of what.
+use super::program::program;
+use needless_guest::{Arch, Guest, GuestFile, GuestOptions, kernels};
+use needless_model::program::{MachineNeeds, SwapKind, SwapNeed};
+use needless_testing::turn;
+use serde::Deserialize;
+use std::fmt;
+use std::path::Path;
+
+/// What `needless-workload stale-read --json` prints for rounds of one kind.
+#[derive(Debug, Deserialize)]
+struct Outcome {
+    control: bool,
+    rounds: u32,
+    stores: u64,
+    reads: u64,
+    stale_reads: u64,
+    stale_rounds: u64,
+    stale_afterwards: u64,
+}
+
+/// Rounds with clean pages, and the control's.
+fn stale_read(kernel: &str, program: &Path) -> [Outcome; 2] {
+    let rounds = std::env::var("NEEDLESS_ROUNDS").unwrap_or_else(|_| "30".to_owned());
+    let file = GuestFile { name: "needless-workload".to_owned(), source: program.to_owned() };
+    let options = GuestOptions { files: vec![file], cpus: 3, ..GuestOptions::default() };
+    let mut guest = Guest::boot(&kernels::ready(kernel).unwrap(), &options).unwrap();
+    let swap = Some(SwapNeed { kind: SwapKind::Zram, size_bytes: 64 << 20 });
+    let machine = MachineNeeds { swap, ..MachineNeeds::default() };
+    let words = ["/needless-workload", "stale-read", "--json", "--cpus", "3", "--rounds", &rounds];
+    let done = guest.execute(&words, machine).unwrap();
+    let errors = String::from_utf8_lossy(&done.errors);
+    let outcomes: [Outcome; 2] = serde_json::from_slice(&done.output)
+        .unwrap_or_else(|_| panic!("{kernel}: {} {errors}", done.status));
+    for outcome in &outcomes {
+        println!("{kernel}: {outcome}");
+    }
+    outcomes
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Outcome { rounds, stores, reads, stale_reads, stale_rounds, stale_afterwards, .. } =
+            self;
+        let pages = if self.control { "dirty pages (control)" } else { "clean pages" };
+        write!(
+            f,
+            "{pages}, {rounds} rounds, {stores} stores while the page was out, {reads} reads: \
+             {stale_reads} stale in {stale_rounds} rounds, {stale_afterwards} after the flush"
+        )
+    }
+}
+
+/// The kernels asked for, of an architecture.
+fn kernels_of(arch: Arch, usual: &str) -> Vec<String> {
+    let asked = std::env::var("NEEDLESS_KERNELS").unwrap_or_else(|_| usual.to_owned());
+    let kernels = asked.split_whitespace();
+    let kernels = kernels.filter(|kernel| kernel.ends_with("/arm64") == (arch == Arch::Arm64));
+    kernels.map(str::to_owned).collect()
+}
+
+fn assert_control(kernel: &str, control: &Outcome) {
+    assert!(control.control && control.stores > 0, "{kernel}: no control: {control}");
+    assert_eq!((control.stale_reads, control.stale_afterwards), (0, 0), "{kernel}");
+}
+
+#[test]
+fn a_put_off_flush_lets_a_reader_see_what_was_replaced() {
+    let _turn = turn();
+    let program = program(Arch::X86_64).unwrap();
+    for kernel in kernels_of(Arch::X86_64, "5.10 6.1 6.12 6.18 7.3") {
+        let [clean, control] = stale_read(&kernel, &program);
+        assert!(clean.stale_rounds > 0 && clean.stale_rounds <= clean.stores, "{kernel}: {clean}");
+        assert_eq!(clean.stale_afterwards, 0, "{kernel}");
+        assert_control(&kernel, &control);
+    }
+}
+
+/// There the processor broadcasts the invalidation while the page table is locked; at most the wait for its end is put off
+/// (arch/arm64/include/asm/tlbflush.h: arch_tlbbatch_add_pending, 6.12). An emulated one is done at once.
+#[test]
+fn on_arm64_the_invalidation_is_not_put_off() {
+    let _turn = turn();
+    let Some(program) = program(Arch::Arm64) else { return };
+    for kernel in kernels_of(Arch::Arm64, "6.1/arm64 6.12/arm64") {
+        let [clean, control] = stale_read(&kernel, &program);
+        assert!(clean.stores > 0, "{kernel}: {clean}");
+        assert_eq!((clean.stale_reads, clean.stale_afterwards), (0, 0), "{kernel}");
+        assert_control(&kernel, &control);
+    }
+}

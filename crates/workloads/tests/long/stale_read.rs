@@ -20,15 +20,18 @@ struct Outcome {
     stale_afterwards: u64,
 }
 
-/// Rounds with clean pages, and the control's.
+/// Runs of which one has to show it: where the window is short (6.12 and later), a round in twenty does.
+const TRIES: u32 = 5;
+
+/// Rounds with clean pages, and the control's. With two CPUs the emulator needs two processors.
 fn stale_read(kernel: &str, program: &Path) -> [Outcome; 2] {
-    let rounds = std::env::var("NEEDLESS_ROUNDS").unwrap_or_else(|_| "30".to_owned());
+    let rounds = std::env::var("NEEDLESS_ROUNDS").unwrap_or_else(|_| "60".to_owned());
     let file = GuestFile { name: "needless-workload".to_owned(), source: program.to_owned() };
-    let options = GuestOptions { files: vec![file], cpus: 3, ..GuestOptions::default() };
+    let options = GuestOptions { files: vec![file], cpus: 2, ..GuestOptions::default() };
     let mut guest = Guest::boot(&kernels::ready(kernel).unwrap(), &options).unwrap();
     let swap = Some(SwapNeed { kind: SwapKind::Zram, size_bytes: 64 << 20 });
     let machine = MachineNeeds { swap, ..MachineNeeds::default() };
-    let words = ["/needless-workload", "stale-read", "--json", "--cpus", "3", "--rounds", &rounds];
+    let words = ["/needless-workload", "stale-read", "--json", "--cpus", "2", "--rounds", &rounds];
     let done = guest.execute(&words, machine).unwrap();
     let errors = String::from_utf8_lossy(&done.errors);
     let outcomes: [Outcome; 2] = serde_json::from_slice(&done.output)
@@ -70,10 +73,14 @@ fn a_put_off_flush_lets_a_reader_see_what_was_replaced() {
     let _turn = turn();
     let program = program(Arch::X86_64).unwrap();
     for kernel in kernels_of(Arch::X86_64, "5.10 6.1 6.12 6.18 7.3") {
-        let [clean, control] = stale_read(&kernel, &program);
-        assert!(clean.stale_rounds > 0 && clean.stale_rounds <= clean.stores, "{kernel}: {clean}");
-        assert_eq!(clean.stale_afterwards, 0, "{kernel}");
-        assert_control(&kernel, &control);
+        let shown = (0..TRIES).any(|_| {
+            let [clean, control] = stale_read(&kernel, &program);
+            assert!(clean.stale_rounds <= clean.stores, "{kernel}: {clean}");
+            assert_eq!(clean.stale_afterwards, 0, "{kernel}");
+            assert_control(&kernel, &control);
+            clean.stale_rounds > 0
+        });
+        assert!(shown, "{kernel}: no stale read in {TRIES} runs");
     }
 }
 

@@ -4,7 +4,7 @@
 
 use crate::numa;
 use crate::rounds;
-use crate::sys::PAGE;
+use crate::sys::{self, PAGE};
 use crate::table::{self, Counted, Need, Workload, class};
 use crate::witness::Witness;
 use needless_runner::environment::series;
@@ -20,10 +20,8 @@ use std::os::fd::AsFd;
 use std::process::{self, Command, ExitCode, Stdio};
 
 /// A round in which somebody else takes the second CPU has other flushes, so a measurement may be
-/// repeated; it is never averaged, and no part of it left out. So many that nobody is known to have disturbed: the
-/// witness does not see everybody (the switches of `switch_keep` are one too many about every other time, and why is
-/// not known).
-const QUIET_ATTEMPTS: u32 = 12;
+/// repeated; it is never averaged, and no part of it left out. So many that nobody is known to have disturbed.
+const QUIET_ATTEMPTS: u32 = 4;
 
 /// So many in all.
 const ATTEMPTS: u32 = 16;
@@ -322,7 +320,14 @@ fn watched(
     let target = Target::Process(process.id() as i32);
     let options = Options { target, ring_bytes: RING_BYTES };
     let witness = Witness::open();
-    let run = watch(&options, Some(open), signals, &|_, _| {}).map_err(io::Error::other)?;
+    // Whoever watches and opens the gate would be switched away from, where the workload is on the same CPU.
+    let anywhere = rustix::thread::sched_getaffinity(None)?;
+    if workload.per_round(series()).switches.is_some() {
+        let _ = sys::pin(1);
+    }
+    let run = watch(&options, Some(open), signals, &|_, _| {}).map_err(io::Error::other);
+    rustix::thread::sched_setaffinity(None, &anywhere)?;
+    let run = run?;
     let strangers = witness.map_or(BTreeSet::new(), |mut witness| witness.strangers(process.id()));
     gate.write_all(b"\n")?;
     drop((gate, told));

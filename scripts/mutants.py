@@ -195,7 +195,8 @@ def run(suite, number, limit):
     failed = next(filter(None, (FAILED.match(line) for line in process.stdout)), None)
     in_time = timer.is_alive()
     timer.cancel()
-    process.kill() if failed else None
+    if failed:
+        process.kill()
     process.stdout.close()
     status = process.wait()
     if failed:

@@ -197,9 +197,10 @@ fn walk(w: &mut SimWorld, at: At, page: Vpn, access: Access) -> bool {
         let zero = access == Access::WriteZero;
         if w.frames.get(pte.pfn).flags.has(FrameFlags::ZERO_FILLED) != zero {
             w.frames.update(pte.pfn, |f| f.flags.set(FrameFlags::ZERO_FILLED, zero));
-            let others = w.cpus.iter().zip(&mut w.tlbs.cpus);
-            for (cpu, tlb) in others.filter(|_| zero) {
-                cpu.slot_of(USER_MM).into_iter().for_each(|asid| tlb.forget_store(page, asid));
+            if zero {
+                for (cpu, tlb) in w.cpus.iter().zip(&mut w.tlbs.cpus) {
+                    cpu.slot_of(USER_MM).into_iter().for_each(|asid| tlb.forget_store(page, asid));
+                }
             }
         }
         // Whether a page holds only zeros is learnt in walks, so such a page stays out of the

@@ -80,11 +80,11 @@ pub fn go(w: &mut CheckWorld, at: At, page: Vpn, store: Option<Value>, way: usiz
             Went::Through
         }
         Some(Way::Walk(pte)) => {
-            w.set_pte(at, page, Pte::Present(*pte));
+            w.walked(at, page, *pte);
             Went::OnlyWalked
         }
         Some(Way::Uncached(pte)) => {
-            w.set_pte(at, page, Pte::Present(*pte));
+            w.walked(at, page, *pte);
             perform(w, at, Entry::of(page, *pte), store);
             Went::Through
         }

@@ -118,6 +118,8 @@ pub struct CheckEnv<'a> {
     told: usize,
     /// How many more steps it may take.
     steps: usize,
+    /// It has taken its step: what it does now it does for the first time.
+    stepped: bool,
     /// Where it was left, after which nothing counts any more.
     stopped: Option<(Standing, Log)>,
     /// Which of its ways the next access takes.
@@ -166,6 +168,7 @@ impl<'a> CheckEnv<'a> {
             log: log.clone(),
             told: 0,
             steps,
+            stepped: false,
             stopped: None,
             way,
             past: standing.past,
@@ -195,7 +198,7 @@ impl<'a> CheckEnv<'a> {
     fn pause(&mut self, next: Next) {
         self.took_lock = false;
         match self.steps.checked_sub(1) {
-            Some(steps) => self.steps = steps,
+            Some(steps) => (self.steps, self.stepped) = (steps, true),
             None => self.stop(next),
         }
     }
@@ -390,10 +393,13 @@ impl Env for CheckEnv<'_> {
     }
 
     fn unlock(&mut self, lock: Lock) {
-        // What was unlocked before the log's end is not locked any more.
-        if self.told == self.to_tell.len() && !self.is_left() {
+        // What it unlocked on its way to where it stands is not locked any more.
+        if self.stepped && !self.is_left() {
             self.locks.lock(lock);
-            self.world.ghost.locks.release(lock, self.context.thread.0);
+            if !self.world.ghost.locks.release(lock, self.context.thread.0) {
+                let at = self.context.at(Site::HardwareWalk);
+                self.world.impossible(at, "a lock was given back that the thread did not hold");
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::property::{Property, PropertySet, Violation};
 use crate::shared::Shared;
 use crate::tlb::MaySets;
 use crate::unroll::Purpose;
-use needless_model::addr::{CpuId, MmId, PageRange, Pfn, Vpn};
+use needless_model::addr::{CpuId, MmId, PageRange, Pfn, ThreadId, Vpn};
 use needless_model::env::Lock;
 use needless_model::event::EventKind;
 use needless_model::ignored::Ignored;
@@ -108,11 +108,20 @@ impl Locks {
         self.0.sort_unstable();
     }
 
-    /// `thread` gives it back.
-    pub fn release(&mut self, lock: Lock, thread: u16) {
-        if let Some(index) = self.0.iter().position(|held| *held == (lock, thread)) {
-            self.0.remove(index);
-        }
+    /// Whether `thread` holds it.
+    pub fn held_by(&self, lock: Lock, thread: u16) -> bool {
+        self.0.contains(&(lock, thread))
+    }
+
+    /// Whether nobody holds any.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// `thread` gives it back; whether it held it.
+    pub fn release(&mut self, lock: Lock, thread: u16) -> bool {
+        let held = self.0.iter().position(|held| *held == (lock, thread));
+        held.inspect(|index| _ = self.0.remove(*index)).is_some()
     }
 }
 
@@ -225,6 +234,10 @@ pub fn end_revoking(w: &mut CheckWorld, at: At) -> BTreeSet<(Vpn, Pfn)> {
 }
 
 impl Ghost for Contents {
+    fn holds(&self, thread: ThreadId, lock: Lock) -> bool {
+        self.locks.held_by(lock, thread.0)
+    }
+
     fn freed(&mut self, frame: Pfn) {
         let pages = &mut *self.pages;
         pages.frames.remove(&frame);

@@ -217,7 +217,8 @@ impl Setting<'_> {
 
     /// Every thread is done: does the model agree with itself?
     fn check_counts(&self, world: &mut CheckWorld) {
-        if let Some(what) = contradiction(world) {
+        let held = (!world.ghost.locks.is_empty()).then(|| "a lock is still held".to_owned());
+        if let Some(what) = held.or_else(|| contradiction(world)) {
             world.impossible(self.context(0).at(Site::ExitMmap), &what);
         }
     }

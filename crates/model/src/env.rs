@@ -19,18 +19,7 @@ use crate::verdict::{Judgement, Reason, Verdict};
 use smallvec::{Array, SmallVec};
 use std::hash::Hash;
 
-/// A lock of the kernel.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Lock {
-    /// `mmap_lock` for reading.
-    MmapRead(MmId),
-    /// `mmap_lock` for writing.
-    MmapWrite(MmId),
-    /// The lock of the last-level page table that starts at this page.
-    PageTable(MmId, Vpn),
-    /// The folio lock.
-    Folio(Pfn),
-}
+pub use crate::lock::Lock;
 
 /// Who runs: fixed for the length of an operation.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]

@@ -12,6 +12,7 @@ pub mod fold;
 pub mod ignored;
 pub mod kernel;
 pub mod kernels;
+pub mod lock;
 pub mod machine;
 pub mod notation;
 pub mod policy;

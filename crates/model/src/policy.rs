@@ -377,6 +377,8 @@ policies! {
         TouchUnchecked = "touch-unchecked", "a first touch does not look at the PTE again under its lock (do_anonymous_page)";
         CopyUnchecked = "copy-unchecked", "a copy on write does not look at the PTE again under its lock (wp_page_copy)";
         NoAccessUnflushed = "no-access-unflushed", "mprotect does not flush a page that loses its last right (pte_needs_flush)";
+        ReusedReadOnly = "reused-read-only", "a page that is reused stays read-only, so that the store faults again (wp_page_reuse)";
+        RacedLocked = "raced-locked", "a first touch that comes too late keeps the page-table lock (do_anonymous_page)";
         ReturnUnflushed = "return-unflushed", "a CPU that comes back does not look whether a flush passed it by (switch_mm_irqs_off)";
     }
 }

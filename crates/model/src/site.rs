@@ -86,6 +86,8 @@ sites! {
     FolioIsolateLru = "folio_isolate_lru" in "mm/vmscan.c";
     /// Reclaim (`shrink_page_list` in 5.10).
     ShrinkFolioList = "shrink_folio_list" in "mm/vmscan.c";
+    /// Reclaim asks whether a page was used (`page_referenced_one` in 5.10).
+    FolioReferenced = "folio_referenced_one" in "mm/rmap.c";
     /// A page gets a swap slot.
     AddToSwap = "add_to_swap" in "mm/swap_state.c";
     /// Reclaim unmaps one page.

@@ -55,8 +55,8 @@ pub static LITMUS: &[Builtin] = builtins! { "scenarios/litmus/":
     "cow-race" "zero-race" "first-touch-race" "first-read-race"
     "dontneed-table-lazy" "nested-table-lazy" "move-aged" "dontneed-aged" "move-table"
     "swap-redirty" "swap-end" "slot-twice" "mprotect-none" "store-freed" "two-pages"
-    "switch-back" "switch-reclaim" "switch-table" "lazy-map" "switch-map"
-    "cow-reclaim" "dontneed-table"
+    "switch-back" "switch-reclaim" "switch-table" "switch-move" "lazy-map" "switch-map"
+    "cow-reclaim" "dontneed-table" "munmap-touch"
     "reclaim-refault" "refault-flag"
 };
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::{Setting, State};
+use crate::access::{Way, ways};
 use crate::env::{Next, Standing};
 use crate::explore::{Options, with_setting};
 use crate::footprint::{Footprint, Taken};
@@ -22,6 +23,7 @@ use needless_model::machine::swap::Swap;
 use needless_model::machine::tlb::Tlbs;
 use needless_model::machine::vma::Vma;
 use needless_model::machine::world::{At, Ghost, Task, USER_MM, World};
+use needless_model::policy::VmaMerge;
 use needless_model::program::Prot;
 use needless_model::pte::{PresentPte, Pte, PteFlags};
 use needless_model::site::Site;
@@ -271,7 +273,33 @@ const CONTRADICTIONS: &[fn(&mut State)] = &[
     |s| _ = swap(s).allocate(FRAME),
     |s| mm(s).open_gathers += 1,
     |s| task(s).unmap_batch.flush_required = true,
+    |s| s.world.ghost.locks.take(Lock::MmapRead(USER_MM), 0),
+    |s| mm(s).remove(PageRange::one(PAGE)),
+    |s| {
+        let any = VmaMerge::Any;
+        mm(s).insert(Vma::new(PageRange::one(PAGE), Prot::Read), any);
+        mm(s).table.set(PAGE, writable(), 0);
+    },
+    |s| mm(s).insert(Vma::new(PageRange::one(PAGE), Prot::None), VmaMerge::Any),
 ];
+
+fn writable() -> Pte {
+    let pte = PresentPte::new(FRAME).with(PteFlags::WRITABLE, true);
+    Pte::Present(pte.with(PteFlags::ACCESSED, true).with(PteFlags::DIRTY, true))
+}
+
+/// A store that a cached translation refuses may fault, whatever the PTE allows by now.
+#[test]
+fn a_cached_translation_refuses_stores() {
+    with_state(|before| {
+        let mut state = copy(before);
+        mm(&mut state).table.set(PAGE, writable(), 0);
+        let faults = |s: &State, write| ways(&s.world, AT, PAGE, write).contains(&Way::Fault);
+        assert!(!faults(&state, true));
+        cache(&mut state, |entry| (entry.writable, entry.dirty) = (false, false));
+        assert!(faults(&state, true) && !faults(&state, false));
+    });
+}
 
 #[test]
 fn counts_are_held_against_page_tables_at_the_end() {
@@ -284,6 +312,31 @@ fn counts_are_held_against_page_tables_at_the_end() {
             change(&mut wrong);
             setting.check_counts(&mut wrong.world);
             assert!(wrong.world.inconsistency.is_some(), "contradiction {index}");
+        }
+    });
+}
+
+/// What asks for a lock, and the lock.
+#[test]
+fn what_asks_for_a_lock_is_refused_without_it() {
+    let (read, write) = (Lock::MmapRead(USER_MM), Lock::MmapWrite(USER_MM));
+    let asks: &[(&[Lock], fn(&mut State))] = &[
+        (&[Lock::PageTable(USER_MM, PAGE)], |s| s.world.set_pte(AT, PAGE, Pte::None)),
+        (&[read, write], |s| s.world.mmap_assert_locked(AT)),
+        (&[write], |s| s.world.mmap_assert_write_locked(AT)),
+    ];
+    let others = [read, write, Lock::PageTable(USER_MM, PAGE), Lock::Folio(FRAME)];
+    with_state(|before| {
+        for (index, (enough, ask)) in asks.iter().enumerate() {
+            for lock in others {
+                for thread in [0, 1] {
+                    let mut state = copy(before);
+                    state.world.ghost.locks.take(lock, thread);
+                    ask(&mut state);
+                    let allowed = enough.contains(&lock) && thread == AT.thread.0;
+                    assert_eq!(state.world.inconsistency.is_none(), allowed, "{index} {lock:?}");
+                }
+            }
         }
     });
 }

@@ -74,8 +74,8 @@ fn state_counts_are_pinned() {
         ("zero-cow", "6.12", 147),
         ("gather-early-free", "5.10", 102),
         ("asid-recycle", "7.3", 317),
-        ("swapin-race", "6.12", 158),
-        ("pageout-write", "6.1", 1846),
+        ("swapin-race", "6.12", 159),
+        ("pageout-write", "6.1", 1880),
         ("madv-nested", "6.12", 1560),
     ];
     let states = |(name, row, _)| {

@@ -222,8 +222,14 @@ fn each_state_of_a_random_run_is_explored() {
 
 /// Here a thread loads from what it may not use by then. The signal ends the thread in the checker, but the
 /// run in the simulator.
-const SIGNAL: [&str; 5] =
-    ["lazy-table-free", "mremap-move", "move-table", "mprotect-none", "protnone-reclaim"];
+const SIGNAL: [&str; 6] = [
+    "lazy-table-free",
+    "mremap-move",
+    "move-table",
+    "mprotect-none",
+    "protnone-reclaim",
+    "switch-move",
+];
 
 /// Unlike random scenarios, litmus tests have threads that get in each other's way.
 #[test]

@@ -70,7 +70,8 @@ pub fn do_anonymous_page(
             free
         },
     );
-    if mapped.is_some() {
+    let forgets = mapped == Some(false) && env.policies().mutant == Mutant::RacedLocked;
+    if mapped.is_some() && !forgets {
         pte_unmap_unlock(env, page);
     }
     if mapped == Some(true) {

@@ -12,7 +12,7 @@ use crate::kernel::fault::{Fault, OutOfMemory, Served};
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
 use crate::kernel::lru::lru_add_drain;
 use crate::kernel::refault::flush_before_reuse;
-use crate::kernel::swapin::leave_swap_cache;
+use crate::kernel::swapin::{free_swap_cache, leave_swap_cache, swap_users};
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::machine::frames::{Frame, FrameFlags};
 use crate::machine::world::{At, Ghost, Mode, World};
@@ -111,11 +111,6 @@ fn decide<M: Mode>(w: &World<M>, pfn: Pfn, drained: bool) -> Decision {
     }
 }
 
-/// Swap PTEs that name the folio's slot.
-fn swap_users<M: Mode>(w: &World<M>, pfn: Pfn) -> u32 {
-    w.swap.slot_of(pfn).map_or(0, |slot| w.swap.get(slot).count)
-}
-
 /// Makes the page writable where it is. x86 needs no flush: a CPU with the old, read-only entry
 /// faults once and walks again. A page that is marked exclusive keeps its place in the swap cache.
 ///
@@ -131,7 +126,7 @@ fn wp_page_reuse<M: Mode>(w: &mut World<M>, at: At, fault: Fault, old: PresentPt
         f.flags.set(FrameFlags::CLAIMED, false);
     });
     let pte = old
-        .with(PteFlags::WRITABLE, true)
+        .with(PteFlags::WRITABLE, w.policies.mutant != Mutant::ReusedReadOnly)
         .with(PteFlags::ACCESSED, true)
         .with(PteFlags::DIRTY, true)
         .with(PteFlags::SOFT_DIRTY, w.config.soft_dirty);
@@ -223,14 +218,6 @@ fn copy_page<M: Mode>(
     let verdict = judge_copy(w, from);
     let seq = w.emit_judged(at, EventKind::Copy { page: fault.page, from, to }, verdict);
     Some((to, (seq, verdict.is_needless())))
-}
-
-/// A folio that is only in the swap cache for itself leaves it.
-fn free_swap_cache<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
-    let f = w.frames.get(frame);
-    if f.flags.has(FrameFlags::SWAP_CACHE) && f.maps == 0 && swap_users(w, frame) == 0 {
-        leave_swap_cache(w, at, frame);
-    }
 }
 
 /// Could anybody but the faulting mapping ever observe the old page? LRU batches are nobody.

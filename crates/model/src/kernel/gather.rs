@@ -8,8 +8,9 @@
 //! Source: mm/mmu_gather.c, include/asm-generic/tlb.h (5.10 to 7.3).
 
 use crate::addr::{PageRange, Pfn, Vpn};
-use crate::env::Env;
+use crate::env::{Env, Lock};
 use crate::kernel::flush::{Change, FlushRequest, flush_tlb_mm_range};
+use crate::kernel::swapin::{free_swap_cache, is_unused};
 use crate::machine::world::Ghost;
 use crate::policy::{GatherBatch, Mutant};
 use crate::site::Site;
@@ -141,10 +142,21 @@ impl Gather {
             return;
         }
         let (pages, tables) = (std::mem::take(&mut self.pages), std::mem::take(&mut self.tables));
-        env.step(Site::FolioPut, |w, at| {
+        let cached = env.step(Site::FolioPut, |w, at| {
             tables.iter().for_each(|(start, level)| w.ghost.table_freed(at.mm, *start, *level));
-            pages.iter().for_each(|frame| w.put_frame(at, *frame));
+            let unused = pages.iter().copied().filter(|frame| is_unused(w, *frame));
+            let cached: SmallVec<[Pfn; BUNDLE]> = unused.collect();
+            if cached.is_empty() {
+                pages.iter().for_each(|frame| w.put_frame(at, *frame));
+            }
+            cached
         });
+        if !cached.is_empty() {
+            free_swap_caches(env, &cached);
+            env.step(Site::FolioPut, |w, at| {
+                pages.iter().for_each(|frame| w.put_frame(at, *frame));
+            });
+        }
         // The batches stay allocated and are filled again from the first.
         (self.room, self.batches_left) = (BUNDLE - self.reserve, BATCHES);
     }
@@ -164,5 +176,18 @@ impl Gather {
             self.flush(env, Site::TlbFinishMmu);
         }
         env.step(Site::TlbFinishMmu, |w, at| w.mms[at.mm.index()].open_gathers -= 1);
+    }
+}
+
+/// Folios that were in the swap cache for a mapping that is gone leave it, unless somebody else looks at
+/// them just now.
+///
+/// Source: mm/swap_state.c:free_pages_and_swap_cache (5.10 to 7.3).
+fn free_swap_caches(env: &mut impl Env, folios: &[Pfn]) {
+    for &frame in folios {
+        if env.try_lock(Lock::Folio(frame)) {
+            env.step(Site::FolioFreeSwap, |w, at| free_swap_cache(w, at, frame));
+            env.unlock(Lock::Folio(frame));
+        }
     }
 }

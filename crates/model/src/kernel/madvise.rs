@@ -30,6 +30,7 @@ pub fn madvise(env: &mut impl Env, range: PageRange, advice: Advice) -> Result<(
     }
     env.lock(Lock::MmapRead(mm));
     let (vmas, covered) = env.step(Site::MadviseDontneed, |w, at| {
+        w.mmap_assert_locked(at);
         let vmas = w.mms[at.mm.index()].vmas_in(range).map(|vma| vma.range);
         let vmas: SmallVec<[PageRange; 4]> = vmas.collect();
         let covered = vmas.iter().map(|vma| vma.pages()).sum::<u64>() == range.pages();

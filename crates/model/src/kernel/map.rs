@@ -16,6 +16,7 @@ pub fn mmap(env: &mut impl Env, range: PageRange, prot: Prot) -> Result<(), Errn
     let mm = env.context().mm;
     env.lock(Lock::MmapWrite(mm));
     let result = env.step(Site::MmapRegion, |w, at| {
+        w.mmap_assert_write_locked(at);
         let user =
             PageRange { start: crate::addr::Vpn(0), end: crate::addr::Vpn(w.arch.user_pages()) };
         if range.is_empty() || range.intersect(user) != range {
@@ -51,6 +52,7 @@ pub fn munmap(env: &mut impl Env, range: PageRange) -> Result<(), Errno> {
 pub fn unmap_region(env: &mut impl Env, range: PageRange) {
     // 1. The mappings go first: no new fault finds them.
     let (vmas, between) = env.step(Site::MmapRegion, |w, at| {
+        w.mmap_assert_write_locked(at);
         let mm = &mut w.mms[at.mm.index()];
         let vmas: Vec<PageRange> = mm.vmas_in(range).map(|vma| vma.range).collect();
         mm.remove(range);

@@ -29,6 +29,7 @@ pub fn mprotect(env: &mut impl Env, range: PageRange, prot: Prot) -> Result<(), 
     env.lock(Lock::MmapWrite(mm));
     // 1. The mappings; those that have the protection already are left alone.
     let changed = env.step(Site::ChangeProtectionRange, |w, at| {
+        w.mmap_assert_write_locked(at);
         let (rule, charge) = (w.policies.vma_merge, w.policies.protect_charge);
         let mm = &mut w.mms[at.mm.index()];
         let covered = mm.covers(range);

@@ -5,8 +5,8 @@
 //!
 //! Source: mm/vmscan.c:shrink_folio_list, mm/rmap.c:try_to_unmap_one (5.10 to 7.3).
 
-use crate::addr::{PageRange, Pfn};
-use crate::env::{Env, Learnt, Lock};
+use crate::addr::{PageRange, Pfn, Vpn};
+use crate::env::{Env, Lock};
 use crate::event::EventKind;
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
 use crate::kernel::lru::folio_add_lru;
@@ -48,12 +48,14 @@ pub fn shrink_range(env: &mut impl Env, range: PageRange) {
             if let Some(pte) = w.pte(at.mm, page).present().filter(|pte| !pte.special())
                 && isolate_lru(w, pte.pfn)
             {
-                w.set_pte(at, page, Pte::Present(pte.without(PteFlags::ACCESSED)));
                 pages.push(pte.pfn);
             }
         }
         pages
     });
+    for frame in &pages {
+        folio_referenced(env, *frame);
+    }
     shrink_folio_list(env, &pages, PageoutYoung::Clear);
 }
 
@@ -124,9 +126,7 @@ fn shrink_folio(env: &mut impl Env, frame: Pfn, young: PageoutYoung) -> bool {
 
 fn shrink_locked_folio(env: &mut impl Env, frame: Pfn, young: PageoutYoung) -> bool {
     // 1. Touched again since its accessed bit was cleared: keep it.
-    if young == PageoutYoung::Clear
-        && env.step(Site::ShrinkFolioList, |w, at| test_and_clear_young(w, at, frame))
-    {
+    if young == PageoutYoung::Clear && folio_referenced(env, frame) {
         return activate(env, frame);
     }
     // 2. A place in swap (a page freed by MADV_FREE needs none).
@@ -171,18 +171,28 @@ fn activate(env: &mut impl Env, frame: Pfn) -> bool {
     false
 }
 
-fn test_and_clear_young<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) -> bool {
-    let Some(pte) = mapping_pte(w, at, frame).filter(|pte| pte.accessed()) else { return false };
-    let page = w.frames.get(frame).page;
-    w.set_pte(at, page, Pte::Present(pte.without(PteFlags::ACCESSED)));
-    true
+/// Whether the page was used since this was last asked. The accessed bit is cleared without a flush.
+///
+/// Source: mm/rmap.c:page_referenced_one (5.10), folio_referenced_one (6.1 to 7.3).
+fn folio_referenced(env: &mut impl Env, frame: Pfn) -> bool {
+    let page = env.step(Site::FolioReferenced, |w, _| w.frames.get(frame).page);
+    let young = pte_offset_map_lock(env, Site::FolioReferenced, page, |w, at| {
+        let pte = mapping_pte(w, at, frame, page).filter(|pte| pte.accessed());
+        if let Some(pte) = pte {
+            w.set_pte(at, page, Pte::Present(pte.without(PteFlags::ACCESSED)));
+        }
+        pte.is_some()
+    });
+    if young.is_some() {
+        pte_unmap_unlock(env, page);
+    }
+    young == Some(true)
 }
 
-/// The PTE that maps `frame` in the caller's address space.
+/// The PTE of `page`, if it maps `frame`: who came by way of the frame may find that the page has moved.
 #[inline(always)]
-fn mapping_pte<M: Mode>(w: &World<M>, at: At, frame: Pfn) -> Option<PresentPte> {
-    let f = w.frames.get(frame);
-    w.pte(at.mm, f.page).present().filter(|pte| f.maps > 0 && f.mm == at.mm && pte.pfn == frame)
+fn mapping_pte<M: Mode>(w: &World<M>, at: At, frame: Pfn, page: Vpn) -> Option<PresentPte> {
+    w.pte(at.mm, page).present().filter(|pte| pte.pfn == frame)
 }
 
 fn add_to_swap<M: Mode>(w: &mut World<M>, frame: Pfn) -> bool {
@@ -201,58 +211,52 @@ fn add_to_swap<M: Mode>(w: &mut World<M>, frame: Pfn) -> bool {
     true
 }
 
-/// What `try_to_unmap_one` learnt.
+/// How the translations that a cleared PTE leaves are flushed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-enum Unmapped {
-    /// The PTE is gone and the flush may wait.
+enum Flush {
+    /// With others, later.
     Deferred,
-    /// The PTE is gone; flush it now.
-    FlushNow,
-    /// The PTE is gone, and no TLB can have it.
-    Untouched,
-    /// There was nothing to unmap.
-    Nothing,
-    /// A page freed by `MADV_FREE` was written again, or is held: it stays.
-    Redirtied,
+    /// Now.
+    Now,
+    /// Not at all: no TLB can hold one.
+    None,
 }
 
-impl Learnt for Unmapped {
-    fn nothing() -> Unmapped {
-        Unmapped::Nothing
-    }
-}
-
-/// Replaces the page's PTE by its swap entry; whether the page is unmapped now.
+/// Replaces the PTE that maps the page by its swap entry; whether the page is unmapped now.
 fn try_to_unmap(env: &mut impl Env, frame: Pfn) -> bool {
     let page = env.step(Site::TryToUnmapOne, |w, _| w.frames.get(frame).page);
     if env.policies().mutant == Mutant::PendingCountedEarly {
         env.step(Site::TryToUnmapOne, |w, at| w.mms[at.mm.index()].batched.pending += 1);
     }
     // 1. The PTE is cleared; from here on a CPU that misses faults.
-    let found =
-        pte_offset_map_lock(env, Site::TryToUnmapOne, page, |w, at| clear_mapping(w, at, frame));
-    let Some((unmapped, old)) = found else { return true };
-    match unmapped {
-        Unmapped::FlushNow => {
-            flush_tlb_mm_range(env, FlushRequest::page(Site::PtepClearFlush, page));
+    let locked = pte_offset_map_lock(env, Site::TryToUnmapOne, page, |w, at| {
+        clear_mapping(w, at, frame, page)
+    });
+    let cleared = locked.flatten();
+    if let Some((old, flush)) = cleared {
+        match flush {
+            Flush::Now => {
+                flush_tlb_mm_range(env, FlushRequest::page(Site::PtepClearFlush, page));
+            }
+            Flush::Deferred => set_tlb_ubc_flush_pending(env, old.dirty()),
+            Flush::None => {}
         }
-        Unmapped::Deferred => {
-            set_tlb_ubc_flush_pending(env, old.is_some_and(|old| old.dirty()));
-        }
-        _ => {}
+        // 2. What a fault will find.
+        env.step(Site::TryToUnmapOne, |w, at| finish_unmap(w, at, frame, page, old));
     }
-    // 2. What a fault will find.
-    let gone = match old {
-        Some(old) => env.step(Site::TryToUnmapOne, |w, at| finish_unmap(w, at, frame, old)),
-        None => unmapped != Unmapped::Redirtied,
-    };
-    pte_unmap_unlock(env, page);
-    gone
+    if locked.is_some() {
+        pte_unmap_unlock(env, page);
+    }
+    env.step(Site::ShrinkFolioList, |w, _| w.frames.get(frame).maps == 0)
 }
 
-fn clear_mapping<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) -> (Unmapped, Option<PresentPte>) {
-    let Some(pte) = mapping_pte(w, at, frame) else { return (Unmapped::Nothing, None) };
-    let page = w.frames.get(frame).page;
+fn clear_mapping<M: Mode>(
+    w: &mut World<M>,
+    at: At,
+    frame: Pfn,
+    page: Vpn,
+) -> Option<(PresentPte, Flush)> {
+    let pte = mapping_pte(w, at, frame, page)?;
     w.set_pte(at, page, Pte::None);
     // Only this CPU can hold the translation: nothing to save by waiting (`should_defer_flush`).
     let deferred = may_defer(w, frame) && w.mms[at.mm.index()].cpumask.any_but(at.cpu);
@@ -260,12 +264,12 @@ fn clear_mapping<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) -> (Unmapped, Op
     // (`pte_accessible`).
     let looks = w.policies.mutant != Mutant::NoAccessSkipped;
     let accessible = !pte.protnone() || looks && w.mms[at.mm.index()].open_gathers > 0;
-    let unmapped = match (accessible, deferred) {
-        (true, true) => Unmapped::Deferred,
-        (true, false) => Unmapped::FlushNow,
-        (false, _) => Unmapped::Untouched,
+    let flush = match (accessible, deferred) {
+        (true, true) => Flush::Deferred,
+        (true, false) => Flush::Now,
+        (false, _) => Flush::None,
     };
-    (unmapped, Some(pte))
+    Some((pte, flush))
 }
 
 /// Whether the flush may wait. Where a folio that waits has to stay in the swap cache, one that has no
@@ -282,7 +286,7 @@ fn may_defer<M: Mode>(w: &World<M>, frame: Pfn) -> bool {
 
 /// Installs the swap entry, or puts the PTE back if a lazily freed page was written again or is held by
 /// somebody.
-fn finish_unmap<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, old: PresentPte) -> bool {
+fn finish_unmap<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, page: Vpn, old: PresentPte) {
     let f = w.frames.get(frame);
     if old.dirty() && w.policies.mutant != Mutant::DirtyDropped {
         w.frames.update(frame, |f| f.flags.set(FrameFlags::DIRTY, true));
@@ -294,21 +298,20 @@ fn finish_unmap<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, old: PresentPte) 
         if dirty || held {
             let backed = dirty || w.policies.lazyfree_held == LazyfreeHeld::BackedAgain;
             w.frames.update(frame, |f| f.flags.set(FrameFlags::SWAP_BACKED, backed));
-            w.set_pte(at, f.page, Pte::Present(old));
-            return false;
+            w.set_pte(at, page, Pte::Present(old));
+            return;
         }
-        w.ghost.dropped(at.mm, f.page, frame);
+        w.ghost.dropped(at.mm, page, frame);
     } else if let Some(slot) = w.swap.slot_of(frame) {
         w.swap.count(slot, 1);
         let exclusive =
             w.policies.anon_exclusive == AnonExclusive::Yes && f.flags.has(FrameFlags::EXCLUSIVE);
         let swap = SwapPte { slot, exclusive, soft_dirty: old.soft_dirty() };
-        w.set_pte(at, f.page, Pte::Swap(swap));
+        w.set_pte(at, page, Pte::Swap(swap));
     }
     w.drop_mapping(at, frame);
     w.frames.update(frame, |f| f.flags.set(FrameFlags::EXCLUSIVE, false));
     w.put_frame(at, frame);
-    true
 }
 
 /// Writes the page to its slot; the device is synchronous, so it is clean afterwards. A page that

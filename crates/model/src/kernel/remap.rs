@@ -55,6 +55,7 @@ fn move_vma(env: &mut impl Env, from: PageRange, to: Vpn) -> Result<(), Errno> {
     unmap_region(env, target);
     // 2. A copy of the mapping; both exist for a while.
     let copied = env.step(Site::MovePtes, |w, at| {
+        w.mmap_assert_write_locked(at);
         let rule = w.policies.vma_merge;
         let mm = &mut w.mms[at.mm.index()];
         let vma = mm.vma(from.start).map(|vma| vma.cut(from)).filter(|vma| vma.range == from);

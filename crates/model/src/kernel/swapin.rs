@@ -191,3 +191,23 @@ pub fn leave_swap_cache<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
     });
     w.put_frame(at.site(Site::FolioFreeSwap), frame);
 }
+
+/// A folio that nobody maps and no swap PTE names any more leaves the swap cache.
+///
+/// Source: mm/swap_state.c:free_swap_cache (5.10 to 7.3).
+pub fn free_swap_cache<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
+    if is_unused(w, frame) {
+        leave_swap_cache(w, at, frame);
+    }
+}
+
+/// Whether the folio is in the swap cache for nobody.
+pub fn is_unused<M: Mode>(w: &World<M>, frame: Pfn) -> bool {
+    let f = w.frames.get(frame);
+    f.flags.has(FrameFlags::SWAP_CACHE) && f.maps == 0 && swap_users(w, frame) == 0
+}
+
+/// Swap PTEs that name the folio's slot.
+pub fn swap_users<M: Mode>(w: &World<M>, frame: Pfn) -> u32 {
+    w.swap.slot_of(frame).map_or(0, |slot| w.swap.get(slot).count)
+}

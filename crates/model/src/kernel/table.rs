@@ -25,7 +25,7 @@ pub fn pte_offset_map_lock<E: Env, R>(
 where
     Option<R>: Learnt,
 {
-    let lock = table_lock(env, page);
+    let lock = Lock::page_table(env.arch(), env.context().mm, page);
     env.lock(lock);
     let done = env.step(site, |w, at| {
         let unchecked = w.policies.mutant == Mutant::TableUnchecked;
@@ -40,11 +40,6 @@ where
 
 /// Gives the lock of the last-level table of `page` back.
 pub fn pte_unmap_unlock(env: &mut impl Env, page: Vpn) {
-    let lock = table_lock(env, page);
+    let lock = Lock::page_table(env.arch(), env.context().mm, page);
     env.unlock(lock);
-}
-
-fn table_lock(env: &impl Env, page: Vpn) -> Lock {
-    let span = env.arch().table_pages(1);
-    Lock::PageTable(env.context().mm, Vpn(page.0 / span * span))
 }

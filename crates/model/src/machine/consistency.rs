@@ -1,10 +1,12 @@
-//! Does the model agree with itself? Counts against page tables, swap slots against swap PTEs, and
-//! nothing that a thread was to finish is left open.
+//! Does the model agree with itself? Page tables against mappings, counts against page tables, swap
+//! slots against swap PTEs, and nothing that a thread was to finish is left open.
 
 use super::frames::FrameFlags;
+use super::mm::Mm;
 use super::tlb::Tlbs;
 use super::world::{Mode, USER_MM, World};
-use crate::addr::Pfn;
+use crate::addr::{Pfn, Vpn};
+use crate::program::Prot;
 use crate::pte::Pte;
 use std::collections::BTreeMap;
 
@@ -26,11 +28,33 @@ fn unfinished<M: Mode>(w: &World<M>) -> Option<String> {
     forgot.then(|| "a thread has not flushed what it unmapped".to_owned())
 }
 
+/// A PTE outside all mappings, or one that grants what its mapping does not.
+fn misplaced(mm: &Mm, page: Vpn, pte: Pte) -> Option<String> {
+    let Some(vma) = mm.vma(page) else {
+        return Some(format!("the PTE of {page} is set, but nothing is mapped there"));
+    };
+    let granted = match pte {
+        Pte::Present(pte) if pte.protnone() => Prot::None,
+        Pte::Present(pte) if pte.writable() => Prot::ReadWrite,
+        Pte::Present(_) => Prot::Read,
+        Pte::Swap(_) | Pte::None => return None,
+    };
+    let too_much = match vma.prot {
+        Prot::None => granted != Prot::None,
+        Prot::Read => granted == Prot::ReadWrite,
+        Prot::ReadWrite => false,
+    };
+    too_much.then(|| format!("the PTE of {page} grants more than its mapping"))
+}
+
 fn miscounted<M: Mode>(w: &World<M>) -> Option<String> {
     let mm = &w.mms[USER_MM.index()];
     let (mut maps, mut named) = (BTreeMap::<Pfn, u32>::new(), BTreeMap::<u32, u32>::new());
-    for page in mm.vmas().iter().flat_map(|vma| vma.range.iter()) {
-        match mm.table.get(page) {
+    for (page, pte) in mm.table.entries() {
+        if let Some(what) = misplaced(mm, page, pte) {
+            return Some(what);
+        }
+        match pte {
             Pte::Present(pte) if !pte.special() => {
                 *maps.entry(pte.pfn).or_default() += 1;
                 if w.frames.get(pte.pfn).page != page {

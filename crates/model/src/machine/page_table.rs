@@ -163,6 +163,28 @@ impl PageTable {
         }
     }
 
+    /// Every PTE that holds something, with its page, ascending.
+    pub fn entries(&self) -> Vec<(Vpn, Pte)> {
+        let mut found = Vec::new();
+        self.collect(0, self.arch.levels, 0, &mut found);
+        found
+    }
+
+    /// The entries under a table of `level` whose first page is `start`.
+    fn collect(&self, table: usize, level: u32, start: u64, found: &mut Vec<(Vpn, Pte)>) {
+        let span = 1 << (self.arch.index_bits * (level - 1));
+        for index in 0..self.arch.entries() {
+            let page = start + index as u64 * span;
+            if level > 1 {
+                if let Some(child) = self.directories[table][index].checked_sub(1) {
+                    self.collect(child as usize, level - 1, page, found);
+                }
+            } else if self.ptes[table << self.arch.index_bits | index] != 0 {
+                found.push((Vpn(page), self.get(Vpn(page))));
+            }
+        }
+    }
+
     /// Sets the PTE of `page` and returns what was there; `None`, changing nothing, if its table
     /// does not exist. `unloads` is the address space's unload count: a translation that is
     /// another one than before bears it from now on.

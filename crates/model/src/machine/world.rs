@@ -15,8 +15,9 @@ use crate::addr::{CpuId, MmId, Pfn, ThreadId, Vpn};
 use crate::arch::Arch;
 use crate::event::EventKind;
 use crate::kernels::Config;
+use crate::lock::Lock;
 use crate::policy::Policies;
-use crate::pte::Pte;
+use crate::pte::{PresentPte, Pte};
 use crate::site::Site;
 use crate::verdict::Verdict;
 use std::ops::DerefMut;
@@ -42,6 +43,10 @@ pub trait Held<T>: DerefMut<Target = T> + Clone {
 
 /// Ghost state: what no kernel reads, kept to judge it. Every method defaults to nothing.
 pub trait Ghost {
+    /// Whether the thread holds the lock, where locks are looked at.
+    fn holds(&self, _thread: ThreadId, _lock: Lock) -> bool {
+        true
+    }
     /// A frame was handed out.
     fn allocated(&mut self, _frame: Pfn) {}
     /// A frame went back to the allocator.
@@ -256,9 +261,38 @@ impl<M: Mode> World<M> {
         }
     }
 
-    /// Sets the PTE of `page`; its table must exist.
+    /// Sets the PTE of `page`; its table must exist, and the caller hold its lock.
     #[inline]
     pub fn set_pte(&mut self, at: At, page: Vpn, new: Pte) {
+        if !self.ghost.holds(at.thread, Lock::page_table(&self.arch, at.mm, page)) {
+            self.impossible(at, "a PTE was changed without the lock of its page table");
+        }
+        self.replace_pte(at, page, new);
+    }
+
+    /// A processor sets accessed and dirty in the PTE of `page`, which asks for no lock.
+    #[inline]
+    pub fn walked(&mut self, at: At, page: Vpn, new: PresentPte) {
+        self.replace_pte(at, page, Pte::Present(new));
+    }
+
+    /// The caller looks at mappings (`mmap_assert_locked`).
+    pub fn mmap_assert_locked(&mut self, at: At) {
+        let holds = |lock| self.ghost.holds(at.thread, lock);
+        if !holds(Lock::MmapRead(at.mm)) && !holds(Lock::MmapWrite(at.mm)) {
+            self.impossible(at, "mappings were looked at without mmap_lock");
+        }
+    }
+
+    /// The caller changes mappings (`mmap_assert_write_locked`).
+    pub fn mmap_assert_write_locked(&mut self, at: At) {
+        if !self.ghost.holds(at.thread, Lock::MmapWrite(at.mm)) {
+            self.impossible(at, "mappings were changed without mmap_lock held for writing");
+        }
+    }
+
+    #[inline]
+    fn replace_pte(&mut self, at: At, page: Vpn, new: Pte) {
         let mm = &mut self.mms[at.mm.index()];
         let unloads = mm.unloads;
         let Some(Replaced { old, since }) = mm.table.set(page, new, unloads) else {

@@ -13,7 +13,7 @@ use crate::machine::frames::FrameFlags;
 use crate::machine::tlb::Tlb;
 use crate::machine::world::{At, USER_MM};
 use crate::program::Access;
-use crate::pte::{Pte, PteFlags};
+use crate::pte::PteFlags;
 use crate::rng::SplitMix64;
 use crate::site::Site;
 
@@ -190,7 +190,7 @@ fn walk(w: &mut SimWorld, at: At, page: Vpn, access: Access) -> bool {
     }
     let after = pte.with(PteFlags::ACCESSED, true).with(PteFlags::DIRTY, write);
     if after != pte {
-        w.set_pte(at, page, Pte::Present(after));
+        w.walked(at, page, after);
     }
     let mut silent_stores = after.writable() && after.dirty();
     if write {

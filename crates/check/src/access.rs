@@ -5,8 +5,9 @@ use crate::judge::violate;
 use crate::property::Property;
 use crate::shadow::{CheckWorld, Value};
 use crate::tlb::Entry;
-use needless_model::addr::Vpn;
+use needless_model::addr::MmId;
 use needless_model::env::Learnt;
+use needless_model::kernel::rmap::Place;
 use needless_model::machine::world::At;
 use needless_model::program::Access;
 use needless_model::pte::{PresentPte, Pte, PteFlags};
@@ -48,14 +49,13 @@ pub enum Way {
 ///
 /// Source: Intel SDM volume 3, 4.8 (accessed and dirty flags), 4.10.4.3 (optional invalidation:
 /// spurious faults).
-pub fn ways(w: &CheckWorld, at: At, page: Vpn, write: bool) -> Vec<Way> {
+pub fn ways(w: &CheckWorld, at: At, (mm, page): Place, write: bool) -> Vec<Way> {
     let asid = w.cpus[at.cpu.index()].asid;
     let cached = w.tlbs.entries(at.cpu, asid, page);
     let allows = |entry: &Entry| !write || entry.writable && entry.dirty;
     let refuses = |entry: &Entry| write && !entry.writable;
     let mut ways: Vec<Way> = cached.iter().copied().filter(allows).map(Way::Cached).collect();
-    let pte =
-        w.pte(at.mm, page).present().filter(|pte| !pte.protnone() && (!write || pte.writable()));
+    let pte = w.pte(mm, page).present().filter(|pte| !pte.protnone() && (!write || pte.writable()));
     let walked = |pte: PresentPte| pte.with(PteFlags::ACCESSED, true).with(PteFlags::DIRTY, write);
     match pte {
         Some(pte) if w.tlbs.explicit() => {
@@ -73,19 +73,20 @@ pub fn ways(w: &CheckWorld, at: At, page: Vpn, write: bool) -> Vec<Way> {
 }
 
 /// Goes way number `way`.
-pub fn go(w: &mut CheckWorld, at: At, page: Vpn, store: Option<Value>, way: usize) -> Went {
-    match ways(w, at, page, store.is_some()).get(way) {
+pub fn go(w: &mut CheckWorld, at: At, place: Place, store: Option<Value>, way: usize) -> Went {
+    let (mm, page) = place;
+    match ways(w, at, place, store.is_some()).get(way) {
         Some(Way::Cached(entry)) => {
-            perform(w, at, *entry, store);
+            perform(w, at, mm, *entry, store);
             Went::Through
         }
         Some(Way::Walk(pte)) => {
-            w.walked(at, page, *pte);
+            w.walked(at, mm, page, *pte);
             Went::OnlyWalked
         }
         Some(Way::Uncached(pte)) => {
-            w.walked(at, page, *pte);
-            perform(w, at, Entry::of(page, *pte), store);
+            w.walked(at, mm, page, *pte);
+            perform(w, at, mm, Entry::of(page, *pte), store);
             Went::Through
         }
         Some(Way::Fault) | None => {
@@ -96,10 +97,10 @@ pub fn go(w: &mut CheckWorld, at: At, page: Vpn, store: Option<Value>, way: usiz
 }
 
 /// The access itself, through `entry`.
-fn perform(w: &mut CheckWorld, at: At, entry: Entry, store: Option<Value>) {
+fn perform(w: &mut CheckWorld, at: At, mm: MmId, entry: Entry, store: Option<Value>) {
     let Entry { page, frame, dangling, .. } = entry;
     let kind = if store.is_some() { "stores to" } else { "loads from" };
-    if !matches!(w.pte(at.mm, page), Pte::Present(pte) if pte.pfn == frame) {
+    if !matches!(w.pte(mm, page), Pte::Present(pte) if pte.pfn == frame) {
         w.ghost.exercised.add(Property::NoUseAfterFree);
     }
     let name = w.ghost.name(page);
@@ -111,16 +112,16 @@ fn perform(w: &mut CheckWorld, at: At, entry: Entry, store: Option<Value>) {
         return violate(w, Some(at.cpu), Property::NoUseAfterFree, page, what);
     }
     if let Some(value) = store {
-        return w.ghost.store(page, frame, value);
+        return w.ghost.store((mm, page, frame), value);
     }
-    let (found, expected) = (w.ghost.load(frame), w.ghost.expected(page));
+    let (found, expected) = (w.ghost.load(frame), w.ghost.expected((mm, page)));
     if w.ghost.watch.loads.contains(&at.op) {
         w.ghost.loaded.insert(at.op, found);
     }
     if expected != 0 && writer(expected) != at.thread.0 {
         w.ghost.exercised.add(Property::Coherence);
     }
-    if found != expected && !w.ghost.is_fading(page, frame) {
+    if found != expected && !w.ghost.is_fading((mm, page, frame)) {
         let what = format!(
             "{} loads {} from {name} (frame {}), which holds {}",
             at.cpu,

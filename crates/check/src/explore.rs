@@ -35,6 +35,9 @@ pub enum CheckError {
     /// It needs more pages than the checked machine has.
     #[error("the scenario's areas do not fit into the {0} pages of the checked machine")]
     TooManyPages(u64),
+    /// It asks for what the model does not have.
+    #[error("the model has no {0}")]
+    NotModelled(&'static str),
     /// A thread that goes on for too long.
     #[error("thread `{thread}` does more than {most} things one after the other")]
     TooLong {
@@ -218,6 +221,9 @@ pub fn with_setting<T>(
     options: &Options<'_>,
     f: impl FnOnce(Setting<'_>) -> Result<T, CheckError>,
 ) -> Result<T, CheckError> {
+    if let Some(what) = program.not_modelled() {
+        return Err(CheckError::NotModelled(what));
+    }
     let placed = place(program, &TINY).ok_or(CheckError::TooManyPages(TINY.user_pages()))?;
     let pages = placed.areas.iter().flat_map(|area| area.range.iter());
     let names = pages.filter_map(|page| Some((page, placed.page_name(page)?))).collect();

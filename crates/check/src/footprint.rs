@@ -13,6 +13,7 @@ const SLOTS: u64 = 1 << 1;
 const FRAMES: u64 = 1 << 2;
 const SWAP: u64 = 1 << 3;
 const PAGES: u64 = 1 << 4;
+const OBJECTS: u64 = 1 << 5;
 /// Of what there are several: the first bit, and how many there are. The last stands for all further
 /// ones.
 const MMS: (u32, usize) = (8, 8);
@@ -68,7 +69,7 @@ impl Footprint {
         // Locks are noted where they are taken. What else the ghost state has is a step's own.
         #[rustfmt::skip]
         let World {
-            mms, cpus, tasks, frames, swap, tlbs, ghost,
+            mms, cpus, tasks, frames, objects, swap, tlbs, ghost,
             policies: _, config: _, arch: _, log: _, inconsistency: _,
         } = before;
         for (index, (a, b)) in mms.iter().zip(&after.mms).enumerate() {
@@ -80,6 +81,7 @@ impl Footprint {
         self.part(CPUS, cpus, &after.cpus);
         self.part(SLOTS, &tlbs.slots, &after.tlbs.slots);
         self.part(FRAMES, frames, &after.frames);
+        self.part(OBJECTS, objects, &after.objects);
         self.part(SWAP, swap, &after.swap);
         self.part(PAGES, &ghost.pages, &after.ghost.pages);
         self

@@ -7,8 +7,9 @@ use crate::access::written;
 use crate::property::{Property, Violation};
 use crate::shadow::{CheckWorld, end_giving_up, end_revoking};
 use crate::tlb::Entry;
-use needless_model::addr::{CpuId, PageRange, Pfn, Vpn};
+use needless_model::addr::{CpuId, MmId, PageRange, Pfn, Vpn};
 use needless_model::env::Lock;
+use needless_model::kernel::rmap::{Place, places};
 use needless_model::machine::cpu::{Cpu, INIT_MM};
 use needless_model::machine::frames::{FrameFlags, ZERO_PAGE};
 use needless_model::machine::world::{At, USER_MM};
@@ -64,13 +65,16 @@ fn lost_dirty(w: &mut CheckWorld) -> Option<(Pfn, Vpn)> {
         w.ghost.exercised.add(Property::NoLostDirty);
     }
     modified.into_iter().map(|pfn| (pfn, w.frames.get(pfn))).find_map(|(pfn, frame)| {
-        let table = frame.page.0 / w.arch.table_pages(1) * w.arch.table_pages(1);
-        let locks = [Lock::Folio(pfn), Lock::PageTable(frame.mm, Vpn(table))];
-        let moving = locks.iter().any(|lock| w.ghost.locks.has(lock));
-        let mapped_dirty =
-            matches!(w.pte(USER_MM, frame.page), Pte::Present(pte) if pte.pfn == pfn && pte.dirty());
-        let known = frame.flags.has(FrameFlags::DIRTY) || mapped_dirty;
-        (!moving && !known).then_some((pfn, frame.page))
+        let places = places(w, pfn);
+        let locks = places.iter().map(|(mm, page)| Lock::page_table(&w.arch, *mm, *page));
+        let moving = w.ghost.locks.has(&Lock::Folio(pfn))
+            || locks.into_iter().any(|lock| w.ghost.locks.has(&lock));
+        let dirty = |(mm, page): &Place| {
+            matches!(w.pte(*mm, *page), Pte::Present(pte) if pte.pfn == pfn && pte.dirty())
+        };
+        let known = frame.flags.has(FrameFlags::DIRTY) || places.iter().any(dirty);
+        let page = places.first().map_or(Vpn(0), |(_, page)| *page);
+        (!moving && !known).then_some((pfn, page))
     })
 }
 
@@ -85,10 +89,10 @@ fn foreign_entry(w: &CheckWorld) -> Option<(CpuId, Vpn)> {
     })
 }
 
-/// The CPUs that run in the caller's address space. (A lazy one uses it only after it has looked for
-/// flushes that it missed.)
-fn cpus_with(w: &CheckWorld, at: At) -> Vec<CpuId> {
-    let uses = |cpu: &Cpu| cpu.loaded == at.mm && !cpu.lazy;
+/// The CPUs that run in the address space. (A lazy one uses it only after it has looked for flushes that
+/// it missed.)
+fn cpus_with(w: &CheckWorld, mm: MmId) -> Vec<CpuId> {
+    let uses = |cpu: &Cpu| cpu.loaded == mm && !cpu.lazy;
     let loaded = (0..w.cpus.len()).filter(|index| uses(&w.cpus[*index]));
     loaded.map(|index| CpuId(index as u16)).collect()
 }
@@ -103,7 +107,7 @@ fn not_revoked(w: &mut CheckWorld, cpu: CpuId, page: Vpn) {
 
 /// P5, when an `mprotect` that left `range` with `prot` returned (`None`: it failed). What was granted
 /// again since may be used.
-pub fn protected(w: &mut CheckWorld, at: At, range: PageRange, prot: Option<Prot>) {
+pub fn protected(w: &mut CheckWorld, at: At, mm: MmId, range: PageRange, prot: Option<Prot>) {
     let found = end_revoking(w, at);
     let Some(prot) = prot else { return };
     if !found.is_empty() {
@@ -114,9 +118,9 @@ pub fn protected(w: &mut CheckWorld, at: At, range: PageRange, prot: Option<Prot
         Prot::Read => 1,
         Prot::ReadWrite => 2,
     };
-    for (cpu, page) in cpus_with(w, at).iter().flat_map(|cpu| range.iter().map(|page| (*cpu, page)))
+    for (cpu, page) in cpus_with(w, mm).iter().flat_map(|cpu| range.iter().map(|page| (*cpu, page)))
     {
-        let now = w.mms[at.mm.index()].vma(page).map_or(0, |vma| right(vma.prot));
+        let now = w.mms[mm.index()].vma(page).map_or(0, |vma| right(vma.prot));
         let entries = w.tlbs.entries(cpu, w.cpus[cpu.index()].asid, page);
         if entries.iter().any(|entry| 1 + u32::from(entry.writable) > now.max(right(prot))) {
             return not_revoked(w, cpu, page);
@@ -132,12 +136,14 @@ pub fn taken_away(w: &mut CheckWorld, at: At) {
         return;
     }
     w.ghost.exercised.add(Property::Revoked);
-    for (cpu, (page, frame)) in
-        cpus_with(w, at).iter().flat_map(|cpu| found.iter().map(|key| (*cpu, *key)))
-    {
-        let mapped = matches!(w.pte(at.mm, page), Pte::Present(pte) if pte.pfn == frame);
-        let entries = w.tlbs.entries(cpu, w.cpus[cpu.index()].asid, page);
-        if !mapped && entries.iter().any(|entry| entry.frame == frame) {
+    for (mm, page, frame) in found {
+        let mapped = matches!(w.pte(mm, page), Pte::Present(pte) if pte.pfn == frame);
+        let names = |cpu: &CpuId| {
+            let entries = w.tlbs.entries(*cpu, w.cpus[cpu.index()].asid, page);
+            entries.iter().any(|entry| entry.frame == frame)
+        };
+        let user = cpus_with(w, mm).into_iter().find(names).filter(|_| !mapped);
+        if let Some(cpu) = user {
             return not_revoked(w, cpu, page);
         }
     }
@@ -158,7 +164,7 @@ pub fn end(w: &mut CheckWorld) {
             },
             Pte::None => 0,
         };
-        let expected = w.ghost.expected(page);
+        let expected = w.ghost.expected((USER_MM, page));
         if found != expected {
             let what = format!(
                 "at the end {} holds {}, not {}",

@@ -73,12 +73,8 @@ fn value_of(program: &Program, op: u32) -> Value {
 }
 
 fn access_of(body: &[Op], id: u32) -> Option<Access> {
-    body.iter().find_map(|op| match &op.kind {
-        OpKind::Touch { access, .. } if op.id == id => Some(*access),
-        OpKind::Repeat { body, .. }
-        | OpKind::ForEach { body, .. }
-        | OpKind::Rounds { body, .. }
-        | OpKind::Measure { body } => access_of(body, id),
-        _ => None,
+    body.iter().find_map(|op| match op.kind {
+        OpKind::Touch { access, .. } if op.id == id => Some(access),
+        ref kind => access_of(kind.body(), id),
     })
 }

@@ -13,6 +13,7 @@ use needless_model::addr::{CpuId, MmId, PageRange, Pfn, ThreadId, Vpn};
 use needless_model::env::Lock;
 use needless_model::event::EventKind;
 use needless_model::ignored::Ignored;
+use needless_model::kernel::rmap::Place;
 use needless_model::machine::cpu::Cpu;
 use needless_model::machine::world::{At, Ghost, Log, Mode, World};
 use needless_model::verdict::Verdict;
@@ -46,6 +47,9 @@ pub struct Watch {
     pub names: BTreeMap<Vpn, String>,
 }
 
+/// A translation that was there: of a page to a frame.
+pub type Translation = (MmId, Vpn, Pfn);
+
 /// What becomes of stores through a fading translation: they count as stores to the page that the
 /// contents moved to, or for nothing.
 type Fate = Option<Vpn>;
@@ -77,15 +81,15 @@ pub struct Pages {
     /// What frames held when they were written to swap.
     cleaned: BTreeMap<Pfn, Value>,
     /// The last store to each page, in the order of the steps.
-    last_store: BTreeMap<Vpn, Value>,
+    last_store: BTreeMap<Place, Value>,
     /// Translations that are being taken away.
-    fading: BTreeMap<(Vpn, Pfn), Fate>,
+    fading: BTreeMap<Translation, Fate>,
     /// By thread: the translations that its system call found and must have revoked when it returns.
-    revoking: BTreeMap<u16, BTreeSet<(Vpn, Pfn)>>,
+    revoking: BTreeMap<u16, BTreeSet<Translation>>,
     /// Pages that MADV_FREE gave up and nobody stored to since.
-    given_up: BTreeSet<Vpn>,
+    given_up: BTreeSet<Place>,
     /// By thread: the pages that it is giving up. Stores may come before or after.
-    giving_up: BTreeMap<u16, PageRange>,
+    giving_up: BTreeMap<u16, (MmId, PageRange)>,
     /// Upper-level entries that CPUs may still hold although the table that they name left the
     /// tree: CPU, address space, the table's first page, its level; whether the table was freed.
     structures: BTreeMap<(CpuId, MmId, Vpn, u32), bool>,
@@ -141,14 +145,14 @@ impl Contents {
         self.pages.slots.get(&slot).copied().unwrap_or(0)
     }
 
-    /// What a load from `page` should return.
-    pub fn expected(&self, page: Vpn) -> Value {
-        self.pages.last_store.get(&page).copied().unwrap_or(0)
+    /// What a load from the page should return.
+    pub fn expected(&self, place: Place) -> Value {
+        self.pages.last_store.get(&place).copied().unwrap_or(0)
     }
 
     /// Whether the translation is being taken away.
-    pub fn is_fading(&self, page: Vpn, frame: Pfn) -> bool {
-        self.pages.fading.contains_key(&(page, frame))
+    pub fn is_fading(&self, translation: Translation) -> bool {
+        self.pages.fading.contains_key(&translation)
     }
 
     /// Frames that differ from their copies on swap.
@@ -158,14 +162,15 @@ impl Contents {
         modified.map(|(frame, _)| *frame)
     }
 
-    /// A store to `page` through a translation to `frame`.
-    pub fn store(&mut self, page: Vpn, frame: Pfn, value: Value) {
+    /// A store through a translation.
+    pub fn store(&mut self, translation: Translation, value: Value) {
+        let (mm, page, frame) = translation;
         let pages = &mut *self.pages;
         pages.frames.insert(frame, value);
-        let stored_to = pages.fading.get(&(page, frame)).copied().unwrap_or(Some(page));
+        let stored_to = pages.fading.get(&translation).copied().unwrap_or(Some(page));
         if let Some(page) = stored_to {
-            pages.last_store.insert(page, value);
-            if pages.given_up.remove(&page) {
+            pages.last_store.insert((mm, page), value);
+            if pages.given_up.remove(&(mm, page)) {
                 self.exercised.add(Property::NoLostWrite);
             }
         }
@@ -196,10 +201,10 @@ impl Contents {
 /// A system call of `at`'s thread begins.
 pub fn begin_call(w: &mut CheckWorld, at: At, purpose: &Purpose) {
     if !purpose.revokes.is_empty() {
-        begin_revoking(w, at, &purpose.revokes);
+        begin_revoking(w, at, purpose.mm, &purpose.revokes);
     }
     if let Some(range) = purpose.gives_up {
-        w.ghost.pages.giving_up.insert(at.thread.0, range);
+        w.ghost.pages.giving_up.insert(at.thread.0, (purpose.mm, range));
     }
 }
 
@@ -207,24 +212,26 @@ pub fn begin_call(w: &mut CheckWorld, at: At, purpose: &Purpose) {
 pub fn end_giving_up(w: &mut CheckWorld, at: At) {
     if w.ghost.pages.giving_up.contains_key(&at.thread.0) {
         let pages = &mut *w.ghost.pages;
-        let range = pages.giving_up.remove(&at.thread.0);
-        pages.given_up.extend(range.iter().flat_map(|range| range.iter()));
+        if let Some((mm, range)) = pages.giving_up.remove(&at.thread.0) {
+            pages.given_up.extend(range.iter().map(|page| (mm, page)));
+        }
     }
 }
 
-fn begin_revoking(w: &mut CheckWorld, at: At, ranges: &[PageRange]) {
+fn begin_revoking(w: &mut CheckWorld, at: At, mm: MmId, ranges: &[PageRange]) {
     let taken = |page: Vpn| ranges.iter().any(|range| range.contains(page));
-    let mut found: BTreeSet<(Vpn, Pfn)> =
-        w.ghost.pages.fading.keys().filter(|(page, _)| taken(*page)).copied().collect();
+    let fading = w.ghost.pages.fading.keys();
+    let mut found: BTreeSet<Translation> =
+        fading.filter(|(space, page, _)| *space == mm && taken(*page)).copied().collect();
     for page in ranges.iter().flat_map(|range| range.iter()) {
-        let frame = w.frame_behind(w.pte(at.mm, page));
-        found.extend(frame.map(|frame| (page, frame)));
+        let frame = w.frame_behind(w.pte(mm, page));
+        found.extend(frame.map(|frame| (mm, page, frame)));
     }
     w.ghost.pages.revoking.insert(at.thread.0, found);
 }
 
 /// The system call returned: what it found fades no longer. Returns what it found.
-pub fn end_revoking(w: &mut CheckWorld, at: At) -> BTreeSet<(Vpn, Pfn)> {
+pub fn end_revoking(w: &mut CheckWorld, at: At) -> BTreeSet<Translation> {
     if !w.ghost.pages.revoking.contains_key(&at.thread.0) {
         return BTreeSet::new();
     }
@@ -242,9 +249,9 @@ impl Ghost for Contents {
         let pages = &mut *self.pages;
         pages.frames.remove(&frame);
         pages.cleaned.remove(&frame);
-        pages.fading.retain(|(_, fading), _| *fading != frame);
+        pages.fading.retain(|(.., fading), _| *fading != frame);
         for found in pages.revoking.values_mut() {
-            found.retain(|(_, found)| *found != frame);
+            found.retain(|(.., found)| *found != frame);
         }
         self.just_freed.push(frame);
     }
@@ -254,7 +261,7 @@ impl Ghost for Contents {
     }
 
     /// A frame in use holds something.
-    fn copied(&mut self, page: Vpn, from: Pfn, to: Pfn) {
+    fn copied(&mut self, _: MmId, page: Vpn, from: Pfn, to: Pfn) {
         if !self.pages.frames.contains_key(&from) {
             let what = format!(
                 "frame {}, which is copied for {}, was freed meanwhile",
@@ -281,30 +288,31 @@ impl Ghost for Contents {
         self.pages.frames.insert(frame, value);
     }
 
-    fn discarded(&mut self, _: MmId, page: Vpn, frame: Option<Pfn>) {
+    fn discarded(&mut self, mm: MmId, page: Vpn, frame: Option<Pfn>) {
         let pages = &mut *self.pages;
-        pages.last_store.remove(&page);
-        pages.given_up.remove(&page);
-        pages.fading.extend(frame.map(|frame| ((page, frame), None)));
+        pages.last_store.remove(&(mm, page));
+        pages.given_up.remove(&(mm, page));
+        pages.fading.extend(frame.map(|frame| ((mm, page, frame), None)));
     }
 
     /// Only what was stored before the advice may go.
     fn dropped(&mut self, mm: MmId, page: Vpn, frame: Pfn) {
-        let giving_up = self.pages.giving_up.values().any(|range| range.contains(page));
-        if giving_up || self.pages.given_up.contains(&page) {
+        let gives_up = |(space, range): &(MmId, PageRange)| *space == mm && range.contains(page);
+        let giving_up = self.pages.giving_up.values().any(gives_up);
+        if giving_up || self.pages.given_up.contains(&(mm, page)) {
             self.discarded(mm, page, Some(frame));
         }
     }
 
-    fn moved(&mut self, _: MmId, from: Vpn, to: Vpn, frame: Option<Pfn>) {
-        if let Some(value) = self.pages.last_store.remove(&from) {
-            self.pages.last_store.insert(to, value);
+    fn moved(&mut self, mm: MmId, from: Vpn, to: Vpn, frame: Option<Pfn>) {
+        if let Some(value) = self.pages.last_store.remove(&(mm, from)) {
+            self.pages.last_store.insert((mm, to), value);
         }
-        if self.pages.given_up.contains(&from) {
-            self.pages.given_up.remove(&from);
-            self.pages.given_up.insert(to);
+        if self.pages.given_up.contains(&(mm, from)) {
+            self.pages.given_up.remove(&(mm, from));
+            self.pages.given_up.insert((mm, to));
         }
-        self.pages.fading.extend(frame.map(|frame| ((from, frame), Some(to))));
+        self.pages.fading.extend(frame.map(|frame| ((mm, from, frame), Some(to))));
     }
 
     fn table_unlinked(&mut self, cpus: &[Cpu], mm: MmId, page: Vpn, level: u32) {
@@ -327,7 +335,7 @@ impl Ghost for Contents {
         }
     }
 
-    fn table_missed(&mut self, cpu: CpuId, page: Vpn) {
+    fn table_missed(&mut self, cpu: CpuId, _: MmId, page: Vpn) {
         let what =
             format!("{cpu} sets the PTE of {} in a page table that was freed", self.name(page));
         let property = Property::TableReuse;

@@ -20,6 +20,7 @@ use needless_model::machine::consistency::contradiction;
 use needless_model::machine::cpu::Cpu;
 use needless_model::machine::frames::Frames;
 use needless_model::machine::mm::Mm;
+use needless_model::machine::objects::Objects;
 use needless_model::machine::swap::Swap;
 use needless_model::machine::world::{Task, USER_MM, World, WorldSpec};
 use needless_model::program::Program;
@@ -122,8 +123,7 @@ impl Setting<'_> {
 
     /// Who `thread` is.
     pub fn context(&self, thread: usize) -> Context {
-        let cpu = self.program.threads[thread].cpu;
-        Context { cpu, thread: ThreadId(thread as u16), mm: USER_MM, op: 0 }
+        Context::of(self.program, thread, 0)
     }
 
     /// The state in which every thread is at its start.
@@ -134,10 +134,10 @@ impl Setting<'_> {
         };
         let threads = smallvec![start; self.program.threads.len()];
         let mut state = Box::new(State::new(self.initial_world(), threads));
-        let own_space = |thread: &usize| !self.program.threads[*thread].kernel;
-        for thread in (0..self.program.threads.len()).filter(own_space) {
-            let context = self.context(thread);
-            switch_mm(&mut state.world, context.at(Site::SwitchMm), context.cpu, USER_MM);
+        for context in (0..self.program.threads.len()).map(|thread| self.context(thread)) {
+            if let Some(mm) = context.mm {
+                switch_mm(&mut state.world, context.at(Site::SwitchMm), context.cpu, mm);
+            }
         }
         for thread in 0..self.program.threads.len() {
             self.resume(&mut state, thread, None);
@@ -169,7 +169,8 @@ impl Setting<'_> {
     /// The ways that are open to a thread which is to access memory.
     pub fn ways(&self, state: &State, thread: usize) -> Vec<Way> {
         let Next::Access { page, write } = state.next(thread) else { return Vec::new() };
-        ways(&state.world, self.context(thread).at(Site::HardwareWalk), page, write)
+        let at = self.context(thread).at(Site::HardwareWalk);
+        ways(&state.world, at, (USER_MM, page), write)
     }
 
     /// Whether everybody is at the barrier and `thread` is the first of them.
@@ -265,6 +266,7 @@ pub struct Pools {
     cpus: Pool<Vec<Cpu>>,
     tasks: Pool<Task>,
     frames: Pool<Frames>,
+    objects: Pool<Objects>,
     swap: Pool<Swap>,
     slots: Pool<Slots>,
     pages: Pool<Pages>,
@@ -283,6 +285,7 @@ impl State {
         pools.cpus.intern(&mut w.cpus);
         w.tasks.iter_mut().for_each(|task| pools.tasks.intern(task));
         pools.frames.intern(&mut w.frames);
+        pools.objects.intern(&mut w.objects);
         pools.swap.intern(&mut w.swap);
         pools.slots.intern(&mut w.tlbs.slots);
         pools.pages.intern(&mut w.ghost.pages);
@@ -316,12 +319,12 @@ impl State {
         let State { world, threads, choices: _, footprint: _, asleep: _ } = self;
         #[rustfmt::skip]
         let World {
-            mms, cpus, tasks, frames, swap, tlbs, ghost,
+            mms, cpus, tasks, frames, objects, swap, tlbs, ghost,
             policies: _, config: _, arch: _, log: _, inconsistency: _,
         } = world;
         let standing = |Member { standing, log: _ }: &Member| *standing;
         let standings: SmallVec<[Standing; 4]> = threads.iter().map(standing).collect();
-        key_of(&(mms, cpus, tasks, frames, swap, tlbs, ghost, standings))
+        key_of(&(mms, cpus, tasks, frames, objects, swap, tlbs, ghost, standings))
     }
 }
 

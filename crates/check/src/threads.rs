@@ -5,17 +5,15 @@ use crate::env::CheckEnv;
 use crate::judge::{protected, taken_away, violate};
 use crate::property::Property;
 use crate::shadow::Value;
-use crate::unroll::{Act, Action};
+use crate::unroll::{Act, Action, Purpose};
 use needless_model::addr::Vpn;
 use needless_model::env::Env;
+use needless_model::kernel::call;
 use needless_model::kernel::fault::{Fault, Outcome, exc_page_fault};
 use needless_model::kernel::lru::lru_add_drain;
-use needless_model::kernel::madvise::madvise;
-use needless_model::kernel::map::{mmap, munmap};
-use needless_model::kernel::protect::mprotect;
-use needless_model::kernel::reclaim::shrink_range;
-use needless_model::kernel::remap::mremap;
-use needless_model::kernel::switch::{enter_lazy, run_others, switch_mm};
+use needless_model::kernel::switch::{enter_lazy, switch_mm};
+use needless_model::machine::world::USER_MM;
+use needless_model::resolved::Call;
 use needless_model::site::Site;
 
 /// Faults that one access may take before it counts as no progress.
@@ -34,27 +32,24 @@ pub fn run(env: &mut CheckEnv<'_>, acts: &[Act], from: usize) {
 /// Does one action; false if the thread got a signal and is gone. That a system call fails is one of
 /// the things that may happen.
 fn perform(env: &mut CheckEnv<'_>, action: &Action) -> bool {
-    env.begin_call(action.purpose());
-    match action {
-        Action::Access { page, store } => return access(env, *page, *store),
-        Action::Barrier(barrier) => env.barrier(*barrier),
+    match *action {
+        Action::Access { page, store } => return access(env, page, store),
+        Action::Barrier(barrier) => env.barrier(barrier),
         Action::Sleep { wakes } => {
             env.step(Site::EnterLazyTlb, |w, at| enter_lazy(w, at.cpu));
-            if *wakes {
-                env.step(Site::SwitchMm, |w, at| switch_mm(w, at, at.cpu, at.mm));
+            if wakes {
+                env.step(Site::SwitchMm, |w, at| switch_mm(w, at, at.cpu, USER_MM));
             }
         }
         Action::Drain => lru_add_drain(env),
-        Action::Map(range, prot) => _ = mmap(env, *range, *prot),
-        Action::Unmap(range) => _ = munmap(env, *range),
-        Action::Protect(range, prot) => {
-            let done = mprotect(env, *range, *prot).is_ok();
-            env.observe(|w, at| protected(w, at, *range, done.then_some(*prot)));
+        Action::Call(asked) => {
+            env.begin_call(Purpose::of(asked));
+            let done = call(env, USER_MM, asked);
+            if let Call::Protect { pages, prot } = asked {
+                let prot = done.is_ok().then_some(prot);
+                env.observe(|w, at| protected(w, at, USER_MM, pages, prot));
+            }
         }
-        Action::Remap(from, to) => _ = mremap(env, *from, *to),
-        Action::Advise(range, advice) => _ = madvise(env, *range, *advice),
-        Action::Reclaim(range) => shrink_range(env, *range),
-        Action::Switch(others) => run_others(env, *others),
     }
     env.observe(taken_away);
     true
@@ -65,7 +60,7 @@ fn access(env: &mut CheckEnv<'_>, page: Vpn, store: Option<Value>) -> bool {
     let write = store.is_some();
     let mut faults = 0;
     while !env.is_left() {
-        match env.access(page, write, |w, at, way| go(w, at, page, store, way)) {
+        match env.access(page, write, |w, at, way| go(w, at, (USER_MM, page), store, way)) {
             Went::Through => return true,
             Went::OnlyWalked => {}
             Went::Faulted if faults == MAX_FAULTS => {
@@ -79,7 +74,7 @@ fn access(env: &mut CheckEnv<'_>, page: Vpn, store: Option<Value>) -> bool {
             }
             Went::Faulted => {
                 faults += 1;
-                if exc_page_fault(env, Fault { page, write }) != Outcome::Served {
+                if exc_page_fault(env, Fault { mm: USER_MM, page, write }) != Outcome::Served {
                     return false;
                 }
             }

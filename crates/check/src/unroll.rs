@@ -3,8 +3,10 @@
 use crate::access::stored;
 use crate::explore::CheckError;
 use crate::shadow::Value;
-use needless_model::addr::{PageRange, Vpn};
-use needless_model::program::{Access, Advice, Op, OpKind, Order, Program, Prot, RangeExpr};
+use needless_model::addr::{MmId, PageRange, Vpn};
+use needless_model::machine::world::USER_MM;
+use needless_model::program::{Access, Advice, Op, Program, Prot};
+use needless_model::resolved::{Call, Hold, Resolved, Visit};
 use needless_model::rng::SplitMix64;
 use smallvec::{SmallVec, smallvec};
 
@@ -22,55 +24,43 @@ pub enum Action {
     Sleep { wakes: bool },
     /// The CPU's LRU batches are emptied.
     Drain,
-    /// `mmap`
-    Map(PageRange, Prot),
-    /// `munmap`
-    Unmap(PageRange),
-    /// `mprotect`
-    Protect(PageRange, Prot),
-    /// `mremap`
-    Remap(PageRange, Vpn),
-    /// `madvise`
-    Advise(PageRange, Advice),
-    /// Memory is short.
-    Reclaim(PageRange),
-    /// Other processes run.
-    Switch(u64),
+    /// Asks the kernel.
+    Call(Call),
 }
 
 /// What a system call does to pages, as far as it can be told before it runs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Purpose {
+    /// The address space.
+    pub mm: MmId,
     /// It takes them away from whoever uses them.
     pub revokes: SmallVec<[PageRange; 2]>,
     /// What they hold is not needed any more, until they are stored to again.
     pub gives_up: Option<PageRange>,
 }
 
-impl Action {
-    /// The pages that it is about, if it is a call on some.
-    const fn range(&self) -> Option<PageRange> {
-        match self {
-            Action::Unmap(range)
-            | Action::Protect(range, _)
-            | Action::Remap(range, _)
-            | Action::Advise(range, _)
-            | Action::Reclaim(range) => Some(*range),
-            _ => None,
-        }
-    }
-
-    /// What it is for.
-    pub fn purpose(&self) -> Purpose {
-        let (revokes, gives_up) = match self {
-            Action::Unmap(range)
-            | Action::Protect(range, Prot::None | Prot::Read)
-            | Action::Advise(range, Advice::DontNeed) => (smallvec![*range], None),
-            Action::Remap(from, to) => (smallvec![*from, PageRange::new(*to, from.pages())], None),
-            Action::Advise(range, Advice::Free) => (SmallVec::new(), Some(*range)),
-            _ => return Purpose::default(),
+impl Purpose {
+    /// What a call is for.
+    pub fn of(call: Call) -> Purpose {
+        let (revokes, gives_up) = match call {
+            Call::Unmap { pages }
+            | Call::Protect { pages, prot: Prot::None | Prot::Read }
+            | Call::Advise { pages, advice: Advice::DontNeed } => (smallvec![pages], None),
+            Call::Remap { pages, to } => {
+                (smallvec![pages, PageRange::new(to, pages.pages())], None)
+            }
+            Call::Advise { pages, advice: Advice::Free } => (SmallVec::new(), Some(pages)),
+            Call::Map { .. }
+            | Call::Protect { prot: Prot::ReadWrite, .. }
+            | Call::Advise {
+                advice:
+                    Advice::Cold | Advice::PageOut | Advice::PopulateRead | Advice::PopulateWrite,
+                ..
+            }
+            | Call::Reclaim { .. }
+            | Call::Switch { .. } => (SmallVec::new(), None),
         };
-        Purpose { revokes, gives_up }
+        Purpose { mm: USER_MM, revokes, gives_up }
     }
 }
 
@@ -109,48 +99,26 @@ impl Unroller<'_> {
     }
 
     fn op(&mut self, op: &Op) -> Result<(), CheckError> {
-        let areas = &self.program.areas;
-        let action = match &op.kind {
-            OpKind::Touch { range, access, order } => {
-                return self.touch(range, *access, order, op.id);
+        match op.kind.resolve(&self.program.areas, &self.slots)? {
+            Resolved::Touch { pages, access, visit } => self.touch(op.id, pages, access, visit),
+            Resolved::Call(call) => self.push(op.id, Action::Call(call)),
+            Resolved::Nothing | Resolved::Hold(Hold::Spin) | Resolved::Mark(_) => Ok(()),
+            Resolved::Hold(Hold::Sleep) => self.push(op.id, Action::Sleep { wakes: false }),
+            Resolved::Nap(_) => self.push(op.id, Action::Sleep { wakes: true }),
+            Resolved::Barrier(barrier) => self.push(op.id, Action::Barrier(barrier)),
+            Resolved::Loop { slot, first, step, turns, body } => {
+                let values = (0..turns as i64).map(|turn| first + turn * step);
+                self.repeat(body, slot, values)
             }
-            OpKind::Barrier { barrier } => Action::Barrier(*barrier),
-            OpKind::Spin | OpKind::Mark { .. } => return Ok(()),
-            OpKind::Sleep { duration_ns } => Action::Sleep { wakes: duration_ns.is_some() },
-            OpKind::Measure { body } => return self.body(body),
-            OpKind::Repeat { slot, count, body } => {
-                let count = count.eval_at_least(&self.slots, "the count", 0)?;
-                return self.repeat(body, *slot, 0..count as i64);
-            }
-            OpKind::ForEach { slot, range, stride, body } => {
-                let stride = stride.eval_at_least(&self.slots, "the stride", 1)?;
-                let start = areas[usize::from(range.area)].range.start;
-                let pages = self.range(range)?;
-                let pages = pages.iter().step_by(stride as usize);
-                return self.repeat(body, *slot, pages.map(|page| page.since(start) as i64));
-            }
-            OpKind::Rounds { slot, warmup, count, body } => {
+            Resolved::Rounds { slot, warmup, count, body } => {
                 self.push(op.id, Action::Drain)?;
-                return self.repeat(body, *slot, 0..i64::from(warmup + count));
+                self.repeat(body, slot, 0..i64::from(warmup + count))
             }
-            OpKind::Map { area, prot } => Action::Map(areas[usize::from(*area)].range, *prot),
-            OpKind::Unmap { range } => Action::Unmap(self.range(range)?),
-            OpKind::Protect { range, prot } => Action::Protect(self.range(range)?, *prot),
-            OpKind::Remap { range, to } => {
-                Action::Remap(self.range(range)?, areas[usize::from(*to)].range.start)
-            }
-            OpKind::Advise { range, advice } => Action::Advise(self.range(range)?, *advice),
-            OpKind::Reclaim { range } => Action::Reclaim(self.range(range)?),
-            OpKind::Switch { others } => Action::Switch(others.eval_others(&self.slots)?),
-        };
-        self.push(op.id, action)
+            Resolved::Measure(body) => self.body(body),
+        }
     }
 
-    /// A call on no pages is left out, as on every target.
     fn push(&mut self, op: u32, action: Action) -> Result<(), CheckError> {
-        if action.range().is_some_and(|range| range.is_empty()) {
-            return Ok(());
-        }
         if self.acts.len() == MAX_ACTIONS {
             let thread = self.program.threads[usize::from(self.thread)].name.clone();
             return Err(CheckError::TooLong { thread, most: MAX_ACTIONS });
@@ -172,30 +140,22 @@ impl Unroller<'_> {
         Ok(())
     }
 
-    fn range(&self, range: &RangeExpr) -> Result<PageRange, CheckError> {
-        Ok(range.resolve(&self.program.areas, &self.slots)?)
-    }
-
     fn touch(
         &mut self,
-        range: &RangeExpr,
-        access: Access,
-        order: &Order,
         op: u32,
+        pages: PageRange,
+        access: Access,
+        visit: Visit,
     ) -> Result<(), CheckError> {
-        let pages = self.range(range)?;
         let store = access.is_write().then(|| stored(access, self.thread, op));
-        match order {
-            Order::Ascending { stride } => {
-                let stride = stride.eval_at_least(&self.slots, "the stride", 1)?;
+        match visit {
+            Visit::Ascending { stride } => {
                 for page in pages.iter().step_by(stride as usize) {
                     self.push(op, Action::Access { page, store })?;
                 }
             }
-            Order::Random { count, seed } => {
-                let count = count.eval_at_least(&self.slots, "the count", 0)?;
-                let count = if pages.is_empty() { 0 } else { count };
-                let mut rng = SplitMix64::new(*seed);
+            Visit::Random { count, seed } => {
+                let mut rng = SplitMix64::new(seed);
                 for _ in 0..count {
                     let page = pages.start.add(rng.below(pages.pages()));
                     self.push(op, Action::Access { page, store })?;

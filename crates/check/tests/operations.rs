@@ -2,6 +2,7 @@
 
 use needless_check::{Options, Property, Report, check};
 use needless_model::kernels::KernelRow;
+use needless_model::sim::{self, SimOptions};
 use needless_scenario::{Settings, Source, compile};
 
 fn explore(threads: &str, row: &str) -> Report {
@@ -33,5 +34,19 @@ fn other_processes_take_identifiers_over() {
         assert_eq!(report.counterexample, None, "{row}");
         assert!(report.holds() && report.ends > 0, "{row}: {report:?}");
         assert!(report.exercised.has(Property::AsidIsolation), "{row}: {report:?}");
+    }
+}
+
+/// What the model does not have is refused in words, not left out.
+#[test]
+fn huge_pages_are_refused() {
+    let text = "scenario \"x\" { machine { thp \"always\" }
+         thread \"main\" cpu=0 { map \"heap\" pages=1; rounds 1 { write \"heap\" } } }";
+    let program = compile(&Source::new("x", text), &Settings::default()).expect("it compiles");
+    let row = KernelRow::parse("6.12").expect("a row");
+    let checked = check(&program, &row, &Options::default()).expect_err("no huge pages");
+    let run = sim::run(&program, &row, &SimOptions::default()).expect_err("no huge pages");
+    for error in [checked.to_string(), run.to_string()] {
+        assert!(error.contains("no transparent huge pages (`thp \"always\"`)"), "{error}");
     }
 }

@@ -134,11 +134,24 @@ impl ThreadId {
 }
 
 /// An address space (`mm_struct`).
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[derive(
+    Copy, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize,
+)]
 pub struct MmId(pub u16);
 
 impl MmId {
     /// The address space as an index.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What memory is of: an `anon_vma`. 0 is none.
+#[derive(Copy, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ObjectId(pub u16);
+
+impl ObjectId {
+    /// The object as an index.
     pub const fn index(self) -> usize {
         self.0 as usize
     }

@@ -11,8 +11,9 @@ use crate::addr::{CpuId, MmId, Pfn, ThreadId, Vpn};
 use crate::arch::Arch;
 use crate::event::EventKind;
 use crate::machine::cpuset::CpuSet;
-use crate::machine::world::{At, Mode, World};
+use crate::machine::world::{At, Mode, USER_MM, World};
 use crate::policy::Policies;
+use crate::program::{Program, Thread};
 use crate::pte::Pte;
 use crate::site::Site;
 use crate::verdict::{Judgement, Reason, Verdict};
@@ -28,10 +29,25 @@ pub struct Context {
     pub cpu: CpuId,
     /// The thread.
     pub thread: ThreadId,
-    /// Its address space.
-    pub mm: MmId,
+    /// The address space that it runs in; a thread of the kernel has none.
+    pub mm: Option<MmId>,
     /// The operation of the scenario.
     pub op: u32,
+}
+
+impl Context {
+    /// Thread number `thread` of `program`, in operation `op`.
+    pub fn of(program: &Program, thread: usize, op: u32) -> Context {
+        let Thread { cpu, kernel, .. } = program.threads[thread];
+        let mm = (!kernel).then_some(USER_MM);
+        Context { cpu, thread: ThreadId(thread as u16), mm, op }
+    }
+
+    /// The context in a kernel function.
+    pub const fn at(self, site: Site) -> At {
+        let Context { cpu, thread, op, .. } = self;
+        At { cpu, thread, running: Some(thread), op, site }
+    }
 }
 
 /// What a step can return.
@@ -53,6 +69,12 @@ macro_rules! default_is_nothing {
 }
 
 default_is_nothing!((), bool, u32, u64, usize, CpuSet);
+
+impl Learnt for MmId {
+    fn nothing() -> MmId {
+        MmId(0)
+    }
+}
 
 impl Learnt for Vpn {
     fn nothing() -> Vpn {

@@ -19,6 +19,7 @@ pub mod policy;
 pub mod program;
 pub mod property;
 pub mod pte;
+pub mod resolved;
 pub mod rng;
 pub mod run;
 pub mod sequence;

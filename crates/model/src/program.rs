@@ -4,6 +4,7 @@
 //! Loop variables are the only names left; they live in numbered slots.
 
 use crate::addr::{CpuId, PageRange, ThreadId, Vpn};
+use crate::resolved::Hold;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -86,7 +87,7 @@ pub struct Area {
 
 impl Area {
     #[cold]
-    fn outside(&self, first: i64, pages: i64) -> ExprError {
+    pub(crate) fn outside(&self, first: i64, pages: i64) -> ExprError {
         let size = self.range.pages() as i64;
         ExprError::OutsideArea { area: self.name.clone(), first, pages, size }
     }
@@ -351,7 +352,40 @@ impl OpKind {
             | OpKind::ForEach { body, .. }
             | OpKind::Rounds { body, .. }
             | OpKind::Measure { body } => body,
-            _ => &[],
+            OpKind::Map { .. }
+            | OpKind::Touch { .. }
+            | OpKind::Unmap { .. }
+            | OpKind::Protect { .. }
+            | OpKind::Remap { .. }
+            | OpKind::Advise { .. }
+            | OpKind::Spin
+            | OpKind::Sleep { .. }
+            | OpKind::Barrier { .. }
+            | OpKind::Mark { .. }
+            | OpKind::Reclaim { .. }
+            | OpKind::Switch { .. } => &[],
+        }
+    }
+
+    /// The same, to be changed.
+    pub fn body_mut(&mut self) -> Option<&mut Vec<Op>> {
+        match self {
+            OpKind::Repeat { body, .. }
+            | OpKind::ForEach { body, .. }
+            | OpKind::Rounds { body, .. }
+            | OpKind::Measure { body } => Some(body),
+            OpKind::Map { .. }
+            | OpKind::Touch { .. }
+            | OpKind::Unmap { .. }
+            | OpKind::Protect { .. }
+            | OpKind::Remap { .. }
+            | OpKind::Advise { .. }
+            | OpKind::Spin
+            | OpKind::Sleep { .. }
+            | OpKind::Barrier { .. }
+            | OpKind::Mark { .. }
+            | OpKind::Reclaim { .. }
+            | OpKind::Switch { .. } => None,
         }
     }
 }
@@ -482,8 +516,16 @@ fn apply(op: BinaryOp, left: &Expr, right: &Expr, slots: &[i64]) -> Result<i64, 
 impl Thread {
     /// Whether it does nothing but hold its CPU in some state.
     pub fn only_holds(&self) -> bool {
-        let holds = |op: &Op| matches!(op.kind, OpKind::Spin | OpKind::Sleep { duration_ns: None });
-        !self.body.is_empty() && self.body.iter().all(holds)
+        self.holds().is_some()
+    }
+
+    /// How it holds its CPU, if it does nothing else.
+    pub fn holds(&self) -> Option<Hold> {
+        let spins = |op: &Op| (op.kind == OpKind::Spin).then_some(Hold::Spin);
+        let sleeps =
+            |op: &Op| (op.kind == OpKind::Sleep { duration_ns: None }).then_some(Hold::Sleep);
+        let holds = |op: &Op| spins(op).or_else(|| sleeps(op));
+        self.body.iter().map(holds).collect::<Option<Vec<Hold>>>()?.first().copied()
     }
 }
 
@@ -515,6 +557,14 @@ impl Program {
         let word = if matches!(op.kind, OpKind::Reclaim { .. }) { "reclaim" } else { "switch" };
         let text = self.op_texts.get(op.id as usize);
         Some(text.map_or_else(|| word.to_owned(), Clone::clone))
+    }
+
+    /// What the scenario asks of the machine that the model does not have.
+    pub fn not_modelled(&self) -> Option<&'static str> {
+        match self.machine.thp {
+            Some(ThpMode::Always) => Some("transparent huge pages (`thp \"always\"`)"),
+            Some(ThpMode::Madvise | ThpMode::Never) | None => None,
+        }
     }
 
     /// The most other processes that one [`OpKind::Switch`] needs.

@@ -60,6 +60,8 @@ sites! {
     MmapRegion = "mmap_region" in "mm/mmap.c";
     /// `munmap`: the page tables.
     ZapPteRange = "zap_pte_range" in "mm/memory.c";
+    /// `munmap`: walks from frames find the mapping no more.
+    UnlinkAnonVmas = "unlink_anon_vmas" in "mm/rmap.c";
     /// `munmap`: freeing page tables.
     FreePgtables = "free_pgtables" in "mm/memory.c";
     /// The gather's flush.

@@ -64,13 +64,8 @@ impl Group {
 
 fn gather(body: &[Op], groups: &mut BTreeSet<Group>) {
     for op in body {
-        match &op.kind {
-            OpKind::Repeat { body, .. }
-            | OpKind::ForEach { body, .. }
-            | OpKind::Rounds { body, .. }
-            | OpKind::Measure { body } => gather(body, groups),
-            kind => groups.extend(group(kind)),
-        }
+        groups.extend(group(&op.kind));
+        gather(op.kind.body(), groups);
     }
 }
 

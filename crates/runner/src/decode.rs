@@ -103,7 +103,7 @@ pub fn rank(record: &Raw) -> u8 {
             Some(FlushReason::LocalMm | FlushReason::LocalBatch) => 4,
             _ => 5,
         },
-        Kind::Write => 5,
+        Kind::Write | Kind::Drained => 5,
         Kind::FaultDone | Kind::SwitchOut | Kind::SwitchIn => 6,
         Kind::MeasureEnd => 7,
         Kind::RoundEnd => 8,
@@ -161,7 +161,9 @@ impl Decoder<'_> {
             Kind::Mark => Some(EventKind::Mark { mark: record.value as u16 }),
             Kind::MeasureStart => Some(EventKind::MeasureStart),
             Kind::MeasureEnd => Some(EventKind::MeasureEnd),
-            Kind::RoundStart | Kind::RoundEnd | Kind::SwitchOut | Kind::Write => None,
+            Kind::RoundStart | Kind::RoundEnd | Kind::SwitchOut | Kind::Write | Kind::Drained => {
+                None
+            }
         };
         if let (Some(kind), Some(events)) = (kind, events) {
             let op = thread.and_then(|thread| self.threads[thread].op);

@@ -2,13 +2,15 @@
 
 use crate::log::{self, Kind, Log};
 use crate::marks;
+use crate::session::drain_again;
 use crate::sys;
 use crate::team::{Team, Yield};
 use crate::wire::{Failure, FailureKind};
 use crate::witness::Watch;
 use crate::{crash, rounds};
 use needless_model::addr::{PageRange, Vpn};
-use needless_model::program::{Access, Advice, ExprError, Op, OpKind, Order, Program, RangeExpr};
+use needless_model::program::{Access, Advice, ExprError, Op, Program};
+use needless_model::resolved::{Call, Hold, Resolved, Visit};
 use needless_model::rng::SplitMix64;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -76,12 +78,19 @@ impl<'a> Worker<'a> {
     /// Runs the thread's body from its first turn to the end of the scenario.
     pub fn work(&mut self) -> Result<(), Failure> {
         let thread = &self.run.program.threads[self.me];
-        if self.me != 0 && thread.only_holds() {
-            self.hold(&thread.body[0].kind);
+        if let Some(hold) = thread.holds().filter(|_| self.me != 0) {
+            self.hold(hold);
             return Ok(());
         }
-        if self.run.team.await_turn(self.me) && self.body(&thread.body)? == Flow::On {
-            self.rest_for_good(&OpKind::Sleep { duration_ns: None })?;
+        if !self.run.team.await_turn(self.me) {
+            return Ok(());
+        }
+        if self.me != 0 {
+            // What others left in the batches of its CPU before anybody looked who runs there.
+            drain_again(self.me)?;
+        }
+        if self.body(&thread.body)? == Flow::On {
+            self.hold_for_good(Hold::Sleep)?;
         }
         Ok(())
     }
@@ -104,54 +113,48 @@ impl<'a> Worker<'a> {
     }
 
     fn op(&mut self, op: &Op) -> Result<Flow, Failure> {
-        match &op.kind {
-            OpKind::Spin | OpKind::Sleep { duration_ns: None } => {
-                self.rest_for_good(&op.kind)?;
-                Ok(Flow::Stop)
+        let resolved = op.kind.resolve(&self.run.program.areas, &self.slots);
+        match resolved.map_err(|error| self.no_value(op, &error))? {
+            Resolved::Hold(hold) => {
+                self.hold_for_good(hold)?;
+                return Ok(Flow::Stop);
             }
-            OpKind::Barrier { barrier } => {
-                self.run.team.pass(&self.run.program, self.me, Yield::Barrier(*barrier))?;
-                Ok(if self.run.team.await_turn(self.me) { Flow::On } else { Flow::Stop })
+            Resolved::Barrier(barrier) => {
+                self.run.team.pass(&self.run.program, self.me, Yield::Barrier(barrier))?;
+                return Ok(if self.run.team.await_turn(self.me) { Flow::On } else { Flow::Stop });
             }
-            OpKind::Repeat { .. } | OpKind::ForEach { .. } | OpKind::Measure { .. } => {
-                self.nest(op)
+            Resolved::Loop { slot, first, step, turns, body } => {
+                return self.each(slot, (0..turns as i64).map(|turn| first + turn * step), body);
             }
-            OpKind::Rounds { slot, warmup, count, body } => {
-                let plan = rounds::Plan { slot: *slot, warmup: *warmup, count: *count };
-                rounds::run(self, plan, body)
+            Resolved::Rounds { slot, warmup, count, body } => {
+                return rounds::run(self, rounds::Plan { slot, warmup, count }, body);
             }
-            OpKind::Mark { mark } => {
-                self.marker(Kind::Mark, u64::from(*mark), 0);
+            Resolved::Measure(body) => return self.measure(body),
+            Resolved::Mark(mark) => {
+                self.marker(Kind::Mark, u64::from(mark), 0);
                 marks::Mark::Phase.make();
-                Ok(Flow::On)
             }
-            _ => {
-                crash::enter(op.id);
-                self.marker(Kind::Op, u64::from(op.id), u64::from(log::hides_state(&op.kind)));
-                self.leaf(op)?;
-                Ok(Flow::On)
+            Resolved::Nothing => self.begin(op, false),
+            Resolved::Nap(duration) => {
+                self.begin(op, false);
+                sys::sleep(Duration::from_nanos(duration));
+            }
+            Resolved::Touch { pages, access, visit } => {
+                self.begin(op, false);
+                self.touch(pages, access, visit);
+            }
+            Resolved::Call(call) => {
+                self.begin(op, log::hides_state(call));
+                self.call(op, call)?;
             }
         }
+        Ok(Flow::On)
     }
 
-    /// Operations that hold others.
-    fn nest(&mut self, op: &Op) -> Result<Flow, Failure> {
-        let body = op.kind.body();
-        match &op.kind {
-            OpKind::Repeat { slot, count, .. } => {
-                let count = self.value(op, count.eval_at_least(&self.slots, "count", 0))?;
-                self.each(*slot, 0..count as i64, body)
-            }
-            OpKind::ForEach { slot, range, stride, .. } => {
-                let stride = self.value(op, stride.eval_at_least(&self.slots, "stride", 1))?;
-                let pages = self.pages(op, range)?;
-                let area = self.run.program.areas[usize::from(range.area)].range.start;
-                let (first, end) = (pages.start.since(area) as i64, pages.end.since(area) as i64);
-                self.each(*slot, (first..end).step_by(stride as usize), body)
-            }
-            OpKind::Measure { .. } => self.measure(body),
-            _ => Ok(Flow::On),
-        }
+    /// What comes now belongs to `op`.
+    fn begin(&self, op: &Op, hides_state: bool) {
+        crash::enter(op.id);
+        self.marker(Kind::Op, u64::from(op.id), u64::from(hides_state));
     }
 
     fn each(
@@ -181,65 +184,34 @@ impl<'a> Worker<'a> {
         Ok(flow)
     }
 
-    /// Operations of the kernel's and the processor's.
-    fn leaf(&mut self, op: &Op) -> Result<(), Failure> {
-        let areas = &self.run.program.areas;
-        match &op.kind {
-            OpKind::Map { area, prot } => {
-                self.checked(op, sys::map(areas[usize::from(*area)].range, *prot))
-            }
-            OpKind::Touch { range, access, order } => {
-                let pages = self.pages(op, range)?;
-                self.touch(op, pages, *access, order)
-            }
-            OpKind::Unmap { range } => self.on_pages(op, range, sys::unmap),
-            OpKind::Protect { range, prot } => {
-                self.on_pages(op, range, |pages| sys::protect(pages, *prot))
-            }
-            OpKind::Remap { range, to } => {
-                let to = areas[usize::from(*to)].range;
-                if self.pages(op, range)?.pages() > to.pages() {
-                    return Err(self.failed(op, "the destination is smaller than the range", None));
-                }
-                self.on_pages(op, range, |pages| sys::remap(pages, to.start))
-            }
-            OpKind::Advise { range, advice } => self.advise(op, range, *advice),
-            OpKind::Sleep { duration_ns: Some(duration) } => {
-                let duration =
-                    self.value(op, duration.eval_at_least(&self.slots, "duration", 0))?;
-                sys::sleep(Duration::from_nanos(duration));
-                Ok(())
-            }
-            OpKind::Reclaim { .. } | OpKind::Switch { .. } => {
+    /// Asks the kernel.
+    fn call(&self, op: &Op, call: Call) -> Result<(), Failure> {
+        match call {
+            Call::Map { pages, prot } => self.checked(op, sys::map(pages, prot)),
+            Call::Unmap { pages } => self.checked(op, sys::unmap(pages)),
+            Call::Protect { pages, prot } => self.checked(op, sys::protect(pages, prot)),
+            Call::Remap { pages, to } => self.checked(op, sys::remap(pages, to)),
+            Call::Advise { pages, advice } => self.advise(op, pages, advice),
+            Call::Reclaim { .. } | Call::Switch { .. } => {
                 Err(self.failed(op, "runs in the model only", None))
             }
-            _ => Ok(()),
         }
     }
 
-    fn touch(
-        &mut self,
-        op: &Op,
-        pages: PageRange,
-        access: Access,
-        order: &Order,
-    ) -> Result<(), Failure> {
-        match order {
-            Order::Ascending { stride } => {
-                let stride = self.value(op, stride.eval_at_least(&self.slots, "stride", 1))?;
+    fn touch(&mut self, pages: PageRange, access: Access, visit: Visit) {
+        match visit {
+            Visit::Ascending { stride } => {
                 for page in pages.iter().step_by(stride as usize) {
                     self.access(page, access);
                 }
             }
-            Order::Random { count, seed } => {
-                let count = self.value(op, count.eval_at_least(&self.slots, "count", 0))?;
-                let mut rng = SplitMix64::new(*seed);
-                for _ in 0..if pages.is_empty() { 0 } else { count } {
+            Visit::Random { count, seed } => {
+                let mut rng = SplitMix64::new(seed);
+                for _ in 0..count {
                     self.access(pages.start.add(rng.below(pages.pages())), access);
                 }
             }
         }
-        Ok(())
     }
 
     #[inline]
@@ -256,9 +228,9 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn advise(&self, op: &Op, range: &RangeExpr, advice: Advice) -> Result<(), Failure> {
+    fn advise(&self, op: &Op, pages: PageRange, advice: Advice) -> Result<(), Failure> {
         let populate = matches!(advice, Advice::PopulateRead | Advice::PopulateWrite);
-        self.on_pages(op, range, |pages| sys::advise(pages, advice)).map_err(|failure| {
+        self.checked(op, sys::advise(pages, advice)).map_err(|failure| {
             if populate && failure.errno == Some(libc::EINVAL) {
                 let what = format!(
                     "{}: this kernel has no {} (5.14 and later do)",
@@ -271,43 +243,26 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// A system call over a range; over no pages it is left out.
-    fn on_pages(
-        &self,
-        op: &Op,
-        range: &RangeExpr,
-        call: impl FnOnce(PageRange) -> io::Result<()>,
-    ) -> Result<(), Failure> {
-        let pages = self.pages(op, range)?;
-        if pages.is_empty() { Ok(()) } else { self.checked(op, call(pages)) }
-    }
-
     /// Gives up the turn for good and spins or sleeps.
-    fn rest_for_good(&self, how: &OpKind) -> Result<(), Failure> {
-        if matches!(how, OpKind::Sleep { .. }) {
+    fn hold_for_good(&self, hold: Hold) -> Result<(), Failure> {
+        if hold == Hold::Sleep {
             self.run.team.announce_sleep(self.me);
         }
         self.run.team.pass(&self.run.program, self.me, Yield::ForGood)?;
-        self.hold(how);
+        self.hold(hold);
         Ok(())
     }
 
-    fn hold(&self, how: &OpKind) {
-        match how {
-            OpKind::Spin => self.run.team.spin(self.me),
-            _ => self.run.team.sleep(self.me),
+    fn hold(&self, hold: Hold) {
+        match hold {
+            Hold::Spin => self.run.team.spin(self.me),
+            Hold::Sleep => self.run.team.sleep(self.me),
         }
     }
 
-    fn pages(&self, op: &Op, range: &RangeExpr) -> Result<PageRange, Failure> {
-        self.value(op, range.resolve(&self.run.program.areas, &self.slots))
-    }
-
-    fn value<T>(&self, op: &Op, value: Result<T, ExprError>) -> Result<T, Failure> {
-        value.map_err(|error| Failure {
-            kind: FailureKind::BadRequest,
-            ..self.failed(op, &error.to_string(), None)
-        })
+    #[cold]
+    fn no_value(&self, op: &Op, error: &ExprError) -> Failure {
+        Failure { kind: FailureKind::BadRequest, ..self.failed(op, &error.to_string(), None) }
     }
 
     fn checked(&self, op: &Op, result: io::Result<()>) -> Result<(), Failure> {

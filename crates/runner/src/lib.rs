@@ -26,6 +26,7 @@ pub mod exec;
 pub mod flushes;
 pub mod guard;
 pub mod guest;
+pub mod ioctl;
 pub mod journal;
 pub mod keeper;
 pub mod limits;

@@ -3,7 +3,8 @@
 //! Records of rings and markers of threads end up in one log. It is sorted and told apart only
 //! when the run is over ([`crate::decode`]).
 
-use needless_model::program::OpKind;
+use needless_model::program::Advice;
+use needless_model::resolved::Call;
 
 /// Records for which room is set aside at most: 40 MiB.
 const MOST_ROOM: usize = 1 << 20;
@@ -43,6 +44,8 @@ pub enum Kind {
     SwitchOut,
     /// A CPU turned to a task; `value`: its id, 0 if idle.
     SwitchIn,
+    /// A kernel thread empties the CPU's LRU batches.
+    Drained,
     /// Records were lost before this one; `value`: how many.
     Lost,
 }
@@ -146,12 +149,18 @@ impl Log {
 }
 
 /// Whether an operation leaves pages in a state that exceptions do not tell.
-pub fn hides_state(kind: &OpKind) -> bool {
-    use needless_model::program::Advice::{PopulateRead, PopulateWrite};
-    match kind {
-        OpKind::Remap { .. } => true,
-        OpKind::Advise { advice, .. } => matches!(advice, PopulateRead | PopulateWrite),
-        _ => false,
+pub const fn hides_state(call: Call) -> bool {
+    match call {
+        Call::Remap { .. } => true,
+        Call::Advise { advice, .. } => match advice {
+            Advice::PopulateRead | Advice::PopulateWrite => true,
+            Advice::DontNeed | Advice::Free | Advice::Cold | Advice::PageOut => false,
+        },
+        Call::Map { .. }
+        | Call::Unmap { .. }
+        | Call::Protect { .. }
+        | Call::Reclaim { .. }
+        | Call::Switch { .. } => false,
     }
 }
 

@@ -54,8 +54,9 @@ pub fn run(descriptor: &str, made_after: &str) -> Result<(), Failure> {
     let mut worker = Worker::new(run, 0);
     note_missing_counters(&mut unseen);
     worker.watch = Some(watch(run, &request, made_after, &mut unseen)?);
-    drain_lru_batches(0)?;
     rounds::renew(&mut worker);
+    // From here on it is seen who else uses them.
+    drain_lru_batches(0)?;
     worker.work()?;
     finish(run, worker.watch.take(), unseen)
 }

@@ -11,7 +11,8 @@
 
 use crate::sys;
 use crate::wire::{Failure, FailureKind};
-use needless_model::program::{OpKind, Program};
+use needless_model::program::Program;
+use needless_model::resolved::Hold;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -120,7 +121,7 @@ impl Team {
                 }
                 sys::sleep(Duration::from_micros(100));
             }
-            if thread.only_holds() && matches!(thread.body[0].kind, OpKind::Sleep { .. }) {
+            if thread.holds() == Some(Hold::Sleep) {
                 self.await_sleep(index);
             }
         }

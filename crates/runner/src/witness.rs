@@ -16,7 +16,8 @@
 //!   pages by itself, which flushes too;
 //! - the machine swapped more or less than the scenario did ([`crate::swapping`]);
 //! - a user task of somebody else ran on the CPU of a thread that acts since its LRU batches were
-//!   emptied: it shares them, and they decide what is copied and reclaimed;
+//!   emptied: it shares them, and they decide what is copied and reclaimed; or a kernel thread emptied
+//!   them, as it does for whoever asks for all CPUs' (khugepaged, POSIX_FADV_DONTNEED);
 //! - it, or the one to come, needs more room in the log than was set aside.
 
 use crate::flushes::{Flushes, Strangers};
@@ -48,6 +49,8 @@ pub const CPU_USED: &str = "another task ran on a sleeper's CPU";
 
 /// Reason: an acting thread's CPU was used.
 pub const LRU_SHARED: &str = "another task shared the LRU batches";
+/// Reason: an acting thread's LRU batches were emptied.
+pub const LRU_EMPTIED: &str = "a kernel thread emptied the LRU batches";
 /// Reason: somebody else sent a shootdown to the scenario's CPUs.
 pub const FLUSHED: &str = "another task flushed the scenario's CPUs";
 /// Reason: the kernel reclaimed or moved pages.
@@ -88,6 +91,8 @@ struct CpuWatch {
     acts: bool,
     /// The stranger's user task that ran there since [`Watch::forget`].
     used: Option<String>,
+    /// Whether a kernel thread has emptied its LRU batches since then.
+    drained: bool,
 }
 
 impl CpuWatch {
@@ -156,6 +161,7 @@ impl Watch {
                     threads: vec![index],
                     running: None,
                     used: None,
+                    drained: false,
                 }),
             }
         }
@@ -245,14 +251,14 @@ impl Watch {
     /// been emptied by others.
     pub fn lru_shared(&mut self, log: &mut Log) -> bool {
         self.catch_up(log);
-        self.cpus.iter().any(|watch| watch.acts && watch.used.is_some())
+        self.cpus.iter().any(|watch| watch.acts && (watch.used.is_some() || watch.drained))
     }
 
     /// Called before the sleepers are woken to fall asleep anew and the LRU batches are emptied:
     /// who ran on the CPUs up to now does not matter any more. Whoever runs there from now on does.
     pub fn forget(&mut self, log: &mut Log) {
         self.catch_up(log);
-        self.cpus.iter_mut().for_each(|watch| watch.used = None);
+        self.cpus.iter_mut().for_each(|watch| (watch.used, watch.drained) = (None, false));
         self.since_counters.clear();
         self.minders.ran();
     }
@@ -268,6 +274,7 @@ impl Watch {
         }
         for at in self.seen..log.records.len() {
             let record = log.records[at];
+            self.note_drain(&record);
             if !is_switch(&record) {
                 continue;
             }
@@ -339,7 +346,10 @@ impl Watch {
         let flushes = flushes_of(new, &self.tids);
         for at in 0..self.cpus.len() {
             let cpu = self.cpus[at].cpu;
+            self.cpus[at].drained |= new.iter().any(|r| r.kind == Kind::Drained && r.cpu == cpu);
             let mut at_start = self.cpus[at].running;
+            let (came, came_later) = strangers_on(new, cpu, round, |tid| !self.harmless(tid));
+            self.cpus[at].used = came.map(name).or(self.cpus[at].used.take());
             let switches = records[self.seen..].iter();
             for record in switches.filter(|r| is_switch(r) && r.cpu == cpu) {
                 let next = record.value as i32;
@@ -351,9 +361,6 @@ impl Watch {
                 let intruder = record.kind == Kind::SwitchIn && self.cpus[at].ought_to_run(team);
                 if in_round && (intruder || pushed_out) && !self.harmless(next) {
                     reason = reason.or_else(|| Some(format!("{LOST_CPU} to {}", name(next))));
-                }
-                if record.time <= round.end_ns && !self.harmless(next) {
-                    self.cpus[at].used = Some(name(next));
                 }
                 self.cpus[at].running = Some(next);
             }
@@ -379,8 +386,12 @@ impl Watch {
                 reason = reason.or(used).or_else(left);
             }
             if watch.acts {
-                reason = reason.or_else(|| Some(format!("{LRU_SHARED}: {}", watch.used.as_ref()?)));
+                let drained = watch.drained.then(|| LRU_EMPTIED.to_owned());
+                let shared = || Some(format!("{LRU_SHARED}: {}", watch.used.as_ref()?));
+                reason = reason.or(drained).or_else(shared);
             }
+            // Whoever came after the round's end is the next one's concern.
+            self.cpus[at].used = came_later.map(name).or(self.cpus[at].used.take());
         }
         reason.or_else(|| strangers.flushed.then(|| flushed_by(strangers.sender)))
     }
@@ -405,6 +416,14 @@ impl Watch {
         let own = own.map(|counter| format!("{KERNELS_OWN} ({counter})"));
         let minder = self.minders.ran().map(|name| format!("{MINDED}: {name}"));
         swapped.map(str::to_owned).or(own).or(minder)
+    }
+
+    fn note_drain(&mut self, record: &Raw) {
+        if record.kind == Kind::Drained
+            && let Some(watch) = self.cpus.iter_mut().find(|watch| watch.cpu == record.cpu)
+        {
+            watch.drained = true;
+        }
     }
 
     fn ours(&self, tid: i32) -> bool {
@@ -459,6 +478,24 @@ impl Span {
     fn overlaps(self, other: Span) -> bool {
         self.from <= other.to && other.from <= self.to
     }
+}
+
+/// The stranger that came to a CPU last by the round's end, and the one that did after it.
+fn strangers_on(
+    records: &[Raw],
+    cpu: u16,
+    round: Observed,
+    mut stranger: impl FnMut(i32) -> bool,
+) -> (Option<i32>, Option<i32>) {
+    let (mut came, mut came_later) = (None, None);
+    for record in records.iter().filter(|r| is_switch(r) && r.cpu == cpu) {
+        let next = record.value as i32;
+        let last = if record.time <= round.end_ns { &mut came } else { &mut came_later };
+        if stranger(next) {
+            *last = Some(next);
+        }
+    }
+    (came, came_later)
 }
 
 /// When one of the threads `tids` was pushed out of a CPU in a round, until one of them was back, and by
@@ -572,6 +609,29 @@ mod tests {
         assert_eq!(absent(&[out(11, 7, 30, 0)]), [], "it went by itself");
         assert_eq!(absent(&[out(11, 7, 8, 1)]), [], "to one of ours");
         assert_eq!(absent(&[out(9, 7, 30, 1)]), [], "before the round");
+    }
+
+    /// Between a round's end and the look at its records somebody may come, too.
+    #[test]
+    fn who_comes_after_the_end_is_not_forgotten() {
+        let used = Usage { minor_faults: 0, major_faults: 0, involuntary_switches: 0 };
+        let round = Observed { start_ns: 10, end_ns: 20, used, counts: true };
+        let switch = |time, next, cpu| Raw {
+            time,
+            value: next,
+            extra: 0,
+            tid: 0,
+            cpu,
+            kind: Kind::SwitchOut,
+        };
+        let on = |records: &[Raw]| strangers_on(records, 1, round, |tid| tid > 100);
+        assert_eq!(on(&[switch(12, 500, 1), switch(13, 7, 1)]), (Some(500), None));
+        assert_eq!(
+            on(&[switch(20, 7, 1), switch(21, 500, 1), switch(22, 7, 1)]),
+            (None, Some(500))
+        );
+        assert_eq!(on(&[switch(5, 400, 1), switch(25, 500, 1)]), (Some(400), Some(500)));
+        assert_eq!(on(&[switch(12, 500, 0), switch(22, 500, 0)]), (None, None));
     }
 
     #[test]

@@ -76,12 +76,10 @@ pub(crate) fn set_rounds(program: &mut Program, rounds: u32) {
 
 fn set(body: &mut [Op], rounds: u32) {
     for op in body {
-        match &mut op.kind {
-            OpKind::Rounds { count, .. } => *count = rounds,
-            OpKind::Repeat { body, .. }
-            | OpKind::ForEach { body, .. }
-            | OpKind::Measure { body } => set(body, rounds),
-            _ => {}
+        if let OpKind::Rounds { count, .. } = &mut op.kind {
+            *count = rounds;
+        } else if let Some(body) = op.kind.body_mut() {
+            set(body, rounds);
         }
     }
 }

@@ -187,14 +187,14 @@ fn shared_pages_and_finished_work_are_judged() {
     world.log.clear();
     // The thread runs again.
     world.cpus[0].lazy = false;
-    fault(&mut world, &program, Fault { page: pages.start, write: true });
+    fault(&mut world, &program, Fault { mm: USER_MM, page: pages.start, write: true });
     // As after a fork: another mapping, and read-only.
     let page = pages.start.add(1);
     let pte = world.pte(USER_MM, page).present().unwrap();
     world.frames.update(pte.pfn, |frame| (frame.maps, frame.refs) = (2, 2));
     let table = &mut world.mms[USER_MM.index()].table;
     table.set(page, Pte::Present(pte.without(PteFlags::WRITABLE)), 0).unwrap();
-    fault(&mut world, &program, Fault { page, write: true });
+    fault(&mut world, &program, Fault { mm: USER_MM, page, write: true });
     let judged: Vec<String> = world.log.events.iter().filter_map(judged).collect();
     let expected = "spurious-already-granted copy+old-page-shared local(1)+stale-translations \
                     cow-copy+write-was-claimed";

@@ -9,6 +9,7 @@ use crate::missing::Missing;
 use crate::record::{self, Record, Source, What};
 use crate::sites;
 use crate::tracepoints::{self, Found, Point, Ring as Which, Row, TABLE, Whose};
+use needless_runner::ioctl::{set_filter, set_output};
 use needless_runner::look::{UNSEEN_REMEDY, Unseen, look};
 use needless_runner::tracefs::{PERFMON_REMEDY, TracefsError};
 use perf_event::events::{Event, Software, Tracepoint as TracepointEvent};
@@ -24,11 +25,6 @@ use thiserror::Error;
 
 /// No record is larger: a mapping's path may have 4096 bytes, a stack more.
 const LARGEST: usize = sites::STACK_BYTES as usize + 4096;
-
-/// `PERF_EVENT_IOC_SET_OUTPUT` and `PERF_EVENT_IOC_SET_FILTER` of linux/perf_event.h; the same on
-/// x86 and arm64.
-const SET_OUTPUT: u64 = 0x2405;
-const SET_FILTER: u64 = 0x4008_2406;
 
 const THE_RING: &str = "the ring";
 
@@ -392,12 +388,8 @@ impl Ring {
 
     /// Makes `counter` write into this ring.
     fn add(&mut self, name: &str, source: Source, counter: Counter) -> Result<(), PerfError> {
-        let (from, to) = (counter.as_raw_fd(), self.sampler.as_counter().as_raw_fd());
-        // SAFETY: both descriptors are open perf events; the ioctl takes a descriptor by value.
-        if unsafe { libc::ioctl(from, SET_OUTPUT as _, to) } != 0 {
-            let error = io::Error::last_os_error();
-            return Err(PerfError::Open { event: name.to_owned(), error });
-        }
+        let failed = |error| PerfError::Open { event: name.to_owned(), error };
+        set_output(&counter, self.sampler.as_counter()).map_err(failed)?;
         let switched = matches!(
             &source,
             Source::Point(Found { point: Point::CallBegin | Point::CallEnd, .. })
@@ -459,11 +451,7 @@ fn there(opened: &io::Result<Counter>) -> bool {
 /// Lets only some of a tracepoint's events through.
 fn filtered(counter: Counter, filter: Option<String>) -> io::Result<Counter> {
     let Some(filter) = filter else { return Ok(counter) };
-    let filter = CString::new(filter)?;
-    // SAFETY: the descriptor is an open tracepoint event, the filter a C string.
-    if unsafe { libc::ioctl(counter.as_raw_fd(), SET_FILTER as _, filter.as_ptr()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    set_filter(&counter, &CString::new(filter)?)?;
     Ok(counter)
 }
 

@@ -2,6 +2,7 @@
 
 use crate::child::{self, Held};
 use crate::counters::{Machine, Usage};
+use crate::fold::flushes::{LOCAL_BATCH, LOCAL_MM, SEND};
 use crate::fold::{Context, Fold};
 use crate::missing::Missing;
 use crate::observation::{self, Observation, Visible, Watching};
@@ -453,8 +454,8 @@ impl Events {
 fn rank(what: &What) -> u8 {
     match what {
         What::Fault { .. } | What::Enter { .. } | What::Fork { .. } => 0,
-        What::Flush { reason: 4, .. } => 1,
-        What::Flush { reason: 2 | 3, .. } => 2,
+        What::Flush { reason: SEND, .. } => 1,
+        What::Flush { reason: LOCAL_BATCH | LOCAL_MM, .. } => 2,
         What::Flush { .. } => 3,
         What::FaultDone { .. } | What::Exit { .. } | What::Ended => 5,
         _ => 4,

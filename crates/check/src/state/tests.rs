@@ -13,7 +13,7 @@ use crate::shadow::{Contents, begin_call, end_giving_up};
 use crate::state::Choice;
 use crate::tlb::Entry;
 use crate::unroll::Purpose;
-use needless_model::addr::{CpuId, MmId, PageRange, Pfn, ThreadId, Vpn};
+use needless_model::addr::{CpuId, MmId, ObjectId, PageRange, Pfn, ThreadId, Vpn};
 use needless_model::env::Lock;
 use needless_model::kernels::KernelRow;
 use needless_model::machine::cpu::FolioBatch;
@@ -35,14 +35,14 @@ use std::collections::BTreeSet;
 fn parts(state: &State) -> Vec<(&'static str, Key)> {
     let State { world, threads, choices: _, footprint: _, asleep: _ } = state;
     let World {
-        mms, cpus, tasks, frames, swap, tlbs, ghost,
+        mms, cpus, tasks, frames, objects, swap, tlbs, ghost,
         policies: _, config: _, arch: _, log: _, inconsistency: _,
     } = world;
     let Contents { pages, locks, loaded, just_freed, violation, watch: _, exercised: _ } = ghost;
     let standings: Vec<Standing> = threads.iter().map(|thread| thread.standing).collect();
     vec![
         ("mms", key_of(mms)), ("cpus", key_of(cpus)), ("tasks", key_of(tasks)),
-        ("frames", key_of(frames)), ("swap", key_of(swap)), ("tlbs", key_of(tlbs)),
+        ("frames", key_of(frames)), ("objects", key_of(objects)), ("swap", key_of(swap)), ("tlbs", key_of(tlbs)),
         ("pages", key_of(pages)), ("locks", key_of(locks)), ("loaded", key_of(loaded)),
         ("just freed", key_of(just_freed)), ("violation", key_of(violation)),
         ("threads", key_of(&standings)),
@@ -57,14 +57,8 @@ const FRAME: Pfn = Pfn(1);
 const SLOT: u32 = 0;
 const PAGE: Vpn = Vpn(0);
 
-const AT: At = At {
-    cpu: CpuId(0),
-    thread: ThreadId(0),
-    running: None,
-    mm: USER_MM,
-    op: 0,
-    site: Site::HardwareWalk,
-};
+const AT: At =
+    At { cpu: CpuId(0), thread: ThreadId(0), running: None, op: 0, site: Site::HardwareWalk };
 
 fn mm(state: &mut State) -> &mut Mm {
     &mut state.world.mms[USER_MM.index()]
@@ -93,14 +87,15 @@ fn cache(state: &mut State, change: fn(&mut Entry)) {
 fn purpose(revokes: bool) -> Purpose {
     let range = PageRange::one(PAGE);
     let revoked = revokes.then_some(range).into_iter().collect();
-    Purpose { revokes: revoked, gives_up: (!revokes).then_some(range) }
+    Purpose { mm: USER_MM, revokes: revoked, gives_up: (!revokes).then_some(range) }
 }
 
 type Change = (&'static str, fn(&mut State));
 
 const CHANGES: &[Change] = &[
-    ("mms", |s| mm(s).remove(PageRange::one(PAGE))),
-    ("mms", |s| mm(s).prepare_anon_vma(PAGE)),
+    ("mms", |s| mm(s).detach(PageRange::one(PAGE))),
+    ("mms", |s| mm(s).insert(Vma::new(PageRange::one(PAGE), Prot::Read), VmaMerge::Any)),
+    ("objects", |s| _ = s.world.objects.create(USER_MM)),
     ("mms", |s| mm(s).table.allocate(Vpn(8))),
     ("mms", |s| _ = mm(s).table.set(PAGE, Pte::None, 0)),
     ("mms", |s| _ = mm(s).table.set(PAGE, Pte::Present(PresentPte::new(Pfn(2))), 0)),
@@ -123,11 +118,11 @@ const CHANGES: &[Change] = &[
     ("tasks", |s| task(s).unmap_batch.flush_required = true),
     ("tasks", |s| task(s).unmap_batch.writable = true),
     ("tasks", |s| task(s).unmap_batch.cpus.insert(CpuId(0))),
-    ("tasks", |s| task(s).unmap_batch.covers += 1),
+    ("tasks", |s| task(s).unmap_batch.cover(USER_MM, 1)),
     ("frames", |s| _ = s.world.frames.update(FRAME, |f| f.refs += 1)),
     ("frames", |s| _ = s.world.frames.update(FRAME, |f| f.maps += 1)),
-    ("frames", |s| _ = s.world.frames.update(FRAME, |f| f.mm = MmId(0))),
-    ("frames", |s| _ = s.world.frames.update(FRAME, |f| f.page = Vpn(3))),
+    ("frames", |s| _ = s.world.frames.update(FRAME, |f| f.object = ObjectId(3))),
+    ("frames", |s| _ = s.world.frames.update(FRAME, |f| f.index = 3)),
     ("frames", |s| _ = s.world.frames.update(FRAME, |f| f.flags.set(FrameFlags::LRU, true))),
     ("frames", |s| _ = s.world.frames.allocate(FrameFlags::default())),
     ("frames", |s| s.world.frames.release(FRAME)),
@@ -143,8 +138,8 @@ const CHANGES: &[Change] = &[
     ("tlbs", |s| cache(s, |entry| entry.dangling = true)),
     ("tlbs", |s| s.world.tlbs.assign(CpuId(0), 1, MmId(0), &Mm::new(s.world.arch))),
     ("pages", |s| s.world.ghost.zeroed(Pfn(2))),
-    ("pages", |s| s.world.ghost.store(PAGE, FRAME, 7)),
-    ("pages", |s| s.world.ghost.store(PAGE, Pfn(2), 7)),
+    ("pages", |s| s.world.ghost.store((USER_MM, PAGE, FRAME), 7)),
+    ("pages", |s| s.world.ghost.store((USER_MM, PAGE, Pfn(2)), 7)),
     ("pages", |s| s.world.ghost.swapped_out(FRAME, SLOT)),
     ("pages", |s| s.world.ghost.discarded(USER_MM, PAGE, Some(FRAME))),
     ("pages", |s| s.world.ghost.moved(USER_MM, PAGE, Vpn(1), Some(FRAME))),
@@ -184,8 +179,10 @@ fn state(setting: &Setting<'_>) -> Box<State> {
     w.mms[USER_MM.index()].table.allocate(PAGE);
     assert_eq!(w.allocate_frame(FrameFlags::SWAP_BACKED), Some(FRAME));
     w.mms[USER_MM.index()].table.set(PAGE, Pte::Present(PresentPte::new(FRAME)), 0);
+    w.prepare_anon_vma(AT, USER_MM, PAGE);
+    let (object, index) = w.object_of(USER_MM, PAGE);
     w.frames.update(FRAME, |f| {
-        (f.refs, f.maps, f.mm, f.page) = (2, 1, USER_MM, PAGE);
+        (f.refs, f.maps, f.object, f.index) = (2, 1, object, index);
         f.flags.set(FrameFlags::SWAP_CACHE, true);
     });
     assert_eq!(w.swap.allocate(FRAME), Some(SLOT));
@@ -264,7 +261,7 @@ fn each_part_is_in_the_footprint() {
 const CONTRADICTIONS: &[fn(&mut State)] = &[
     |s| _ = s.world.frames.update(FRAME, |f| f.refs += 1),
     |s| _ = s.world.frames.update(FRAME, |f| f.maps = 0),
-    |s| _ = s.world.frames.update(FRAME, |f| f.page = Vpn(1)),
+    |s| _ = s.world.frames.update(FRAME, |f| f.index = 1),
     |s| _ = s.world.frames.update(FRAME, |f| f.flags.set(FrameFlags::SWAP_CACHE, false)),
     |s| _ = mm(s).table.set(PAGE, Pte::None, 0),
     |s| s.world.cpus[1].lru[FolioBatch::Add as usize].push(FRAME),
@@ -274,7 +271,10 @@ const CONTRADICTIONS: &[fn(&mut State)] = &[
     |s| mm(s).open_gathers += 1,
     |s| task(s).unmap_batch.flush_required = true,
     |s| s.world.ghost.locks.take(Lock::MmapRead(USER_MM), 0),
-    |s| mm(s).remove(PageRange::one(PAGE)),
+    |s| {
+        mm(s).detach(PageRange::one(PAGE));
+        mm(s).unlink(PageRange::one(PAGE));
+    },
     |s| {
         let any = VmaMerge::Any;
         mm(s).insert(Vma::new(PageRange::one(PAGE), Prot::Read), any);
@@ -294,7 +294,8 @@ fn a_cached_translation_refuses_stores() {
     with_state(|before| {
         let mut state = copy(before);
         mm(&mut state).table.set(PAGE, writable(), 0);
-        let faults = |s: &State, write| ways(&s.world, AT, PAGE, write).contains(&Way::Fault);
+        let faults =
+            |s: &State, write| ways(&s.world, AT, (USER_MM, PAGE), write).contains(&Way::Fault);
         assert!(!faults(&state, true));
         cache(&mut state, |entry| (entry.writable, entry.dirty) = (false, false));
         assert!(faults(&state, true) && !faults(&state, false));
@@ -321,9 +322,9 @@ fn counts_are_held_against_page_tables_at_the_end() {
 fn what_asks_for_a_lock_is_refused_without_it() {
     let (read, write) = (Lock::MmapRead(USER_MM), Lock::MmapWrite(USER_MM));
     let asks: &[(&[Lock], fn(&mut State))] = &[
-        (&[Lock::PageTable(USER_MM, PAGE)], |s| s.world.set_pte(AT, PAGE, Pte::None)),
-        (&[read, write], |s| s.world.mmap_assert_locked(AT)),
-        (&[write], |s| s.world.mmap_assert_write_locked(AT)),
+        (&[Lock::PageTable(USER_MM, PAGE)], |s| s.world.set_pte(AT, USER_MM, PAGE, Pte::None)),
+        (&[read, write], |s| s.world.mmap_assert_locked(AT, USER_MM)),
+        (&[write], |s| s.world.mmap_assert_write_locked(AT, USER_MM)),
     ];
     let others = [read, write, Lock::PageTable(USER_MM, PAGE), Lock::Folio(FRAME)];
     with_state(|before| {

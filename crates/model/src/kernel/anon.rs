@@ -1,6 +1,6 @@
 //! First touch of anonymous memory: `do_anonymous_page`.
 
-use crate::addr::{Pfn, Vpn};
+use crate::addr::{MmId, Pfn, Vpn};
 use crate::env::Env;
 use crate::event::{EventKind, FaultClass};
 use crate::kernel::fault::{Fault, OutOfMemory, Served};
@@ -23,28 +23,27 @@ pub fn do_anonymous_page(
     fault: Fault,
     vma: &Vma,
 ) -> Result<Served, OutOfMemory> {
-    let page = fault.page;
+    let Fault { mm, page, write } = fault;
     // 1. The page table, and what the first page of a mapping's own is found by.
     env.step(Site::DoAnonymousPage, |w, at| {
-        let mm = &mut w.mms[at.mm.index()];
-        mm.table.allocate(page);
-        if fault.write && vma.anon_vma.is_none() {
-            mm.prepare_anon_vma(page);
+        w.mms[mm.index()].table.allocate(page);
+        if write && vma.anon_vma.is_none() {
+            w.prepare_anon_vma(at, mm, page);
         }
     });
 
     // 2. A read: the zero page.
-    if !fault.write {
+    if !write {
         let zero_page = |_: &World<_>| false;
-        let mapped = lock_and_map(env, Site::DoAnonymousPage, page, zero_page, |w, at| {
-            let free = may_map(w, at, page);
+        let mapped = lock_and_map(env, Site::DoAnonymousPage, mm, page, zero_page, |w, at| {
+            let free = may_map(w, mm, page);
             if free {
-                w.set_pte(at, page, zero_page_pte());
+                w.set_pte(at, mm, page, zero_page_pte());
             }
             free
         });
         if mapped.is_some() {
-            pte_unmap_unlock(env, page);
+            pte_unmap_unlock(env, mm, page);
         }
         return Ok(match mapped {
             Some(true) => Served::needed(FaultClass::ZeroPage),
@@ -59,20 +58,21 @@ pub fn do_anonymous_page(
     let mapped = lock_and_map(
         env,
         Site::DoAnonymousPage,
+        mm,
         page,
         |_| writable,
         |w, at| {
-            let free = may_map(w, at, page);
+            let free = may_map(w, mm, page);
             if free {
-                map_new_page(w, at, page, frame);
-                w.set_pte(at, page, Pte::Present(new_pte(w, frame, writable, true)));
+                map_new_page(w, at, mm, page, frame);
+                w.set_pte(at, mm, page, Pte::Present(new_pte(w, frame, writable, true)));
             }
             free
         },
     );
     let forgets = mapped == Some(false) && env.policies().mutant == Mutant::RacedLocked;
     if mapped.is_some() && !forgets {
-        pte_unmap_unlock(env, page);
+        pte_unmap_unlock(env, mm, page);
     }
     if mapped == Some(true) {
         return Ok(Served::needed(FaultClass::FirstTouch));
@@ -82,8 +82,8 @@ pub fn do_anonymous_page(
 }
 
 /// Whether nobody was faster.
-fn may_map<M: Mode>(w: &World<M>, at: At, page: Vpn) -> bool {
-    w.policies.mutant == Mutant::TouchUnchecked || w.pte(at.mm, page).is_none()
+fn may_map<M: Mode>(w: &World<M>, mm: MmId, page: Vpn) -> bool {
+    w.policies.mutant == Mutant::TouchUnchecked || w.pte(mm, page).is_none()
 }
 
 /// A frame of zeros.
@@ -95,10 +95,11 @@ pub fn allocate_zeroed<M: Mode>(w: &mut World<M>, at: At, page: Vpn) -> Option<P
 }
 
 /// Accounts a fresh frame as mapped here, exclusively, and sends it to the LRU.
-pub fn map_new_page<M: Mode>(w: &mut World<M>, at: At, page: Vpn, frame: Pfn) {
+pub fn map_new_page<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, frame: Pfn) {
     let exclusive = w.policies.anon_exclusive == AnonExclusive::Yes;
+    let (object, index) = w.object_of(mm, page);
     w.frames.update(frame, |f| {
-        (f.maps, f.mm, f.page) = (1, at.mm, page);
+        (f.maps, f.object, f.index) = (1, object, index);
         f.flags.set(FrameFlags::EXCLUSIVE, exclusive);
     });
     folio_add_new(w, at.site(Site::FolioAddLru), frame);

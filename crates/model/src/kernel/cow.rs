@@ -49,8 +49,9 @@ pub fn do_wp_page(
     if old.special() {
         return wp_page_copy(env, fault, old, Served::needed(FaultClass::ZeroUpgrade));
     }
-    let looked = pte_offset_map_lock(env, Site::DoWpPage, fault.page, |w, at| {
-        if w.pte(at.mm, fault.page) != Pte::Present(old) {
+    let Fault { mm, page, .. } = fault;
+    let looked = pte_offset_map_lock(env, Site::DoWpPage, mm, page, |w, _| {
+        if w.pte(mm, page) != Pte::Present(old) {
             return (Decision::Raced, Served::spurious().verdict);
         }
         (decide(w, old.pfn, false), judge_fault(w, old.pfn))
@@ -62,7 +63,7 @@ pub fn do_wp_page(
     }
     // The folio lock is only tried: whoever holds it may be looking at the counts.
     if decision == Decision::Reuse && env.try_lock(Lock::Folio(old.pfn)) {
-        flush_before_reuse(env);
+        flush_before_reuse(env, mm);
         env.step(Site::WpPageReuse, |w, at| wp_page_reuse(w, at, fault, old));
         env.unlock(Lock::Folio(old.pfn));
     } else if decision == Decision::Reuse {
@@ -73,7 +74,7 @@ pub fn do_wp_page(
     if copies && env.policies().mutant != Mutant::CopyUnreferenced {
         env.step(Site::DoWpPage, |w, _| w.get_frame(old.pfn));
     }
-    pte_unmap_unlock(env, fault.page);
+    pte_unmap_unlock(env, mm, page);
     match decision {
         Decision::Raced => Ok(Served::spurious()),
         Decision::Reuse => Ok(Served { class: FaultClass::Reuse, major: false, verdict }),
@@ -130,7 +131,7 @@ fn wp_page_reuse<M: Mode>(w: &mut World<M>, at: At, fault: Fault, old: PresentPt
         .with(PteFlags::ACCESSED, true)
         .with(PteFlags::DIRTY, true)
         .with(PteFlags::SOFT_DIRTY, w.config.soft_dirty);
-    w.set_pte(at, fault.page, Pte::Present(pte));
+    w.set_pte(at, fault.mm, fault.page, Pte::Present(pte));
 }
 
 /// Copies the page, to which the caller has a reference that this drops (or takes a zeroed frame in place
@@ -143,12 +144,12 @@ fn wp_page_copy(
     old: PresentPte,
     served: Served,
 ) -> Result<Served, OutOfMemory> {
-    let page = fault.page;
+    let Fault { mm, page, .. } = fault;
     // 1. The new page, outside the page-table lock.
     let (new, copy) = env
         .step(Site::WpPageCopy, |w, at| {
             if old.special() {
-                w.mms[at.mm.index()].prepare_anon_vma(page);
+                w.prepare_anon_vma(at, mm, page);
                 return allocate_zeroed(w, at, page).map(|new| (new, None));
             }
             if w.policies.mutant == Mutant::CopyUnreferenced {
@@ -159,11 +160,11 @@ fn wp_page_copy(
         .ok_or(OutOfMemory)?;
 
     // 2. Under the lock: take the old translation away everywhere, then show the new one.
-    let locked = pte_offset_map_lock(env, Site::PtepClearFlush, page, |w, at| {
+    let locked = pte_offset_map_lock(env, Site::PtepClearFlush, mm, page, |w, at| {
         let looks = w.policies.mutant != Mutant::CopyUnchecked;
-        let current = !looks || w.pte(at.mm, page) == Pte::Present(old);
+        let current = !looks || w.pte(mm, page) == Pte::Present(old);
         if current {
-            w.set_pte(at, page, Pte::None);
+            w.set_pte(at, mm, page, Pte::None);
         }
         current
     });
@@ -172,20 +173,20 @@ fn wp_page_copy(
         let caused_by = copy.and_then(|(seq, needless): (u64, bool)| needless.then_some(seq));
         flush_tlb_mm_range(
             env,
-            FlushRequest { caused_by, ..FlushRequest::page(Site::PtepClearFlush, page) },
+            FlushRequest { caused_by, ..FlushRequest::page(Site::PtepClearFlush, mm, page) },
         );
     }
     if current {
         env.step(Site::WpPageCopy, |w, at| {
-            map_new_page(w, at, page, new);
-            w.set_pte(at, page, Pte::Present(new_pte(w, new, true, true)));
+            map_new_page(w, at, mm, page, new);
+            w.set_pte(at, mm, page, Pte::Present(new_pte(w, new, true, true)));
             if !old.special() {
                 w.drop_mapping(at, old.pfn);
             }
         });
     }
     if locked.is_some() {
-        pte_unmap_unlock(env, page);
+        pte_unmap_unlock(env, mm, page);
     }
 
     // 3. The references: the old page's mapping and ours, or the new page nobody needs.
@@ -214,7 +215,7 @@ fn copy_page<M: Mode>(
     let zeros = w.frames.get(from).flags.has(FrameFlags::ZERO_FILLED);
     let to = w.allocate_frame(FrameFlags::SWAP_BACKED)?;
     w.frames.update(to, |f| f.flags.set(FrameFlags::ZERO_FILLED, zeros));
-    w.ghost.copied(fault.page, from, to);
+    w.ghost.copied(fault.mm, fault.page, from, to);
     let verdict = judge_copy(w, from);
     let seq = w.emit_judged(at, EventKind::Copy { page: fault.page, from, to }, verdict);
     Some((to, (seq, verdict.is_needless())))

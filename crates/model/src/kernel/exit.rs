@@ -1,6 +1,6 @@
 //! The end of a thread and of an address space.
 
-use crate::addr::PageRange;
+use crate::addr::{MmId, PageRange};
 use crate::env::Env;
 use crate::kernel::map::unmap_region;
 use crate::kernel::switch::enter_lazy;
@@ -13,14 +13,14 @@ pub fn exit_thread(env: &mut impl Env) {
 
 /// The last thread is gone: everything is unmapped. The CPU is lazy already, so the gather's flush
 /// makes it leave the address space (kernel/fork.c:__mmput, mm/mmap.c:exit_mmap).
-pub fn exit_mmap(env: &mut impl Env) {
+pub fn exit_mmap(env: &mut impl Env, mm: MmId) {
     exit_thread(env);
-    let all: Option<PageRange> = env.step(Site::ExitMmap, |w, at| {
-        let vmas = w.mms[at.mm.index()].vmas();
+    let all: Option<PageRange> = env.step(Site::ExitMmap, |w, _| {
+        let vmas = w.mms[mm.index()].vmas();
         let (first, last) = (vmas.first()?, vmas.last()?);
         Some(PageRange { start: first.range.start, end: last.range.end })
     });
     if let Some(all) = all {
-        unmap_region(env, all);
+        unmap_region(env, mm, all);
     }
 }

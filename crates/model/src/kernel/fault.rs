@@ -3,7 +3,7 @@
 //! Looks at the mapping and the PTE and hands over; every path rechecks the PTE under the
 //! page-table lock before it changes it.
 
-use crate::addr::Vpn;
+use crate::addr::{MmId, Vpn};
 use crate::env::{Env, Lock};
 use crate::event::{EventKind, FaultClass, FaultCode};
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
@@ -18,6 +18,8 @@ use crate::verdict::{Judgement, Reason, Verdict};
 /// The access behind a fault.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Fault {
+    /// The address space.
+    pub mm: MmId,
     /// The page.
     pub page: Vpn,
     /// A store.
@@ -66,13 +68,13 @@ pub struct OutOfMemory;
 
 /// The exception: the processor found no translation that allows the access.
 pub fn exc_page_fault(env: &mut impl Env, fault: Fault) -> Outcome {
-    let mm = env.context().mm;
+    let mm = fault.mm;
     env.step(Site::ExcPageFault, |w, at| {
-        let present = w.pte(at.mm, fault.page).present().is_some_and(|pte| !pte.protnone());
+        let present = w.pte(mm, fault.page).present().is_some_and(|pte| !pte.protnone());
         let code = FaultCode::user(present, fault.write);
         w.emit(at, EventKind::Fault { page: fault.page, code });
         let asid = w.cpus[at.cpu.index()].asid;
-        w.tlbs.faulted(at.cpu, asid, fault.page, &w.mms[at.mm.index()]);
+        w.tlbs.faulted(at.cpu, asid, fault.page, &w.mms[mm.index()]);
     });
     env.lock(Lock::MmapRead(mm));
     let outcome = handle_mm_fault(env, fault, true);
@@ -82,9 +84,10 @@ pub fn exc_page_fault(env: &mut impl Env, fault: Fault) -> Outcome {
 
 /// Serves a fault; `exception` is false for faults taken on behalf of a system call.
 pub fn handle_mm_fault(env: &mut impl Env, fault: Fault, exception: bool) -> Outcome {
+    let mm = fault.mm;
     let (vma, pte) = env.step(Site::HandlePteFault, |w, at| {
-        w.mmap_assert_locked(at);
-        (w.mms[at.mm.index()].vma(fault.page).copied(), w.pte(at.mm, fault.page))
+        w.mmap_assert_locked(at, mm);
+        (w.mms[mm.index()].vma(fault.page).copied(), w.pte(mm, fault.page))
     });
     let allowed = |vma: &Vma| match vma.prot {
         Prot::None => false,
@@ -126,14 +129,15 @@ const fn site_of(class: FaultClass) -> Site {
 ///
 /// Source: mm/memory.c:handle_pte_fault, arch/x86/mm/pgtable.c:ptep_set_access_flags (5.10 to 7.3).
 fn spurious(env: &mut impl Env, fault: Fault, seen: PresentPte) -> Served {
-    let locked = pte_offset_map_lock(env, Site::HandlePteFault, fault.page, |w, at| {
-        if fault.write && w.pte(at.mm, fault.page) == Pte::Present(seen) {
+    let Fault { mm, page, write } = fault;
+    let locked = pte_offset_map_lock(env, Site::HandlePteFault, mm, page, |w, at| {
+        if write && w.pte(mm, page) == Pte::Present(seen) {
             let used = seen.with(PteFlags::ACCESSED, true).with(PteFlags::DIRTY, true);
-            w.set_pte(at, fault.page, Pte::Present(used));
+            w.set_pte(at, mm, page, Pte::Present(used));
         }
     });
     if locked.is_some() {
-        pte_unmap_unlock(env, fault.page);
+        pte_unmap_unlock(env, mm, page);
     }
     Served::spurious()
 }

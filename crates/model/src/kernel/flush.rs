@@ -6,7 +6,7 @@
 //!
 //! Source: arch/x86/mm/tlb.c of 5.10, 6.1, 6.12 and 7.3; FACTS section 2.
 
-use crate::addr::{CpuId, MmId, PageRange};
+use crate::addr::{CpuId, MmId, PageRange, Vpn};
 use crate::env::Env;
 use crate::event::{EventKind, FlushReason};
 use crate::kernel::switch::switch_mm;
@@ -43,6 +43,8 @@ impl Change {
 pub struct FlushRequest {
     /// The function that asks.
     pub site: Site,
+    /// The address space.
+    pub mm: MmId,
     /// The pages; `None`: the whole address space.
     pub range: Option<PageRange>,
     /// Pages per invalidation, as a shift (0: base pages; the table index bits: 2 MiB).
@@ -60,9 +62,10 @@ pub struct FlushRequest {
 
 impl FlushRequest {
     /// `flush_tlb_mm`.
-    pub const fn whole(site: Site) -> FlushRequest {
+    pub const fn whole(site: Site, mm: MmId) -> FlushRequest {
         FlushRequest {
             site,
+            mm,
             range: None,
             stride_shift: 0,
             freed_tables: true,
@@ -73,13 +76,13 @@ impl FlushRequest {
     }
 
     /// `flush_tlb_range`.
-    pub const fn range(site: Site, range: PageRange) -> FlushRequest {
-        FlushRequest { range: Some(range), ..FlushRequest::whole(site) }
+    pub const fn range(site: Site, mm: MmId, range: PageRange) -> FlushRequest {
+        FlushRequest { range: Some(range), ..FlushRequest::whole(site, mm) }
     }
 
     /// `flush_tlb_page`.
-    pub const fn page(site: Site, page: crate::addr::Vpn) -> FlushRequest {
-        FlushRequest { freed_tables: false, ..FlushRequest::range(site, PageRange::one(page)) }
+    pub const fn page(site: Site, mm: MmId, page: Vpn) -> FlushRequest {
+        FlushRequest { freed_tables: false, ..FlushRequest::range(site, mm, PageRange::one(page)) }
     }
 }
 
@@ -98,9 +101,9 @@ struct Info {
     verdict: Verdict,
 }
 
-/// Flushes part or all of the caller's address space on every CPU that may hold it.
+/// Flushes part or all of an address space on every CPU that may hold it.
 pub fn flush_tlb_mm_range(env: &mut impl Env, request: FlushRequest) {
-    let order = env.policies().flush_order;
+    let (order, mm) = (env.policies().flush_order, request.mm);
     // 1. A generation of its own; many pages become all.
     let info = env.step(Site::FlushTlbMmRange, |w, at| {
         let few = |range: &PageRange| range.pages() >> request.stride_shift <= w.arch.flush_ceiling;
@@ -109,14 +112,14 @@ pub fn flush_tlb_mm_range(env: &mut impl Env, request: FlushRequest) {
         if left_out(w, at, verdict) {
             return None;
         }
-        w.mms[at.mm.index()].tlb_gen += 1;
+        w.mms[mm.index()].tlb_gen += 1;
         Some(Info {
             site: request.site,
-            mm: Some(at.mm),
+            mm: Some(mm),
             range,
             stride_shift: request.stride_shift,
             freed_tables: request.freed_tables,
-            new_gen: Some(w.mms[at.mm.index()].tlb_gen),
+            new_gen: Some(w.mms[mm.index()].tlb_gen),
             initiator: at.cpu,
             verdict,
         })
@@ -124,8 +127,8 @@ pub fn flush_tlb_mm_range(env: &mut impl Env, request: FlushRequest) {
     let Some(info) = info else { return };
     // 2. This CPU and the others, in the kernel's order.
     let (others, loaded) = env.step(Site::FlushTlbMmRange, |w, at| {
-        let mask = &w.mms[at.mm.index()].cpumask;
-        (mask.any_but(at.cpu).then(|| mask.clone()), w.has_loaded(at.cpu, at.mm))
+        let mask = &w.mms[mm.index()].cpumask;
+        (mask.any_but(at.cpu).then(|| mask.clone()), w.has_loaded(at.cpu, mm))
     });
     run(env, &info, order, others, loaded);
 }
@@ -325,19 +328,19 @@ fn judge<M: Mode>(
     if request.tables_gone {
         return needed(Reason::FreedTables);
     }
-    let mm = &w.mms[at.mm.index()];
+    let (id, mm) = (request.mm, &w.mms[request.mm.index()]);
     let scope = range.map_or(FlushScope::All, FlushScope::Pages);
     let stale = |cpu: CpuId| {
-        let asid = w.cpus[cpu.index()].slot_of(at.mm);
-        asid.is_some_and(|asid| w.tlbs.may_be_stale(cpu, asid, at.mm, mm, scope))
+        let asid = w.cpus[cpu.index()].slot_of(id);
+        asid.is_some_and(|asid| w.tlbs.may_be_stale(cpu, asid, id, mm, scope))
     };
     if stale(at.cpu)
         || mm.cpumask.iter().any(|cpu| cpu != at.cpu && stale(cpu))
-        || mm.unloads > 0 && away(w, at.mm).any(stale)
+        || mm.unloads > 0 && away(w, id).any(stale)
     {
         return needed(Reason::StaleTranslations);
     }
-    Verdict::new(Judgement::Needless, needless_reason(w, at, request))
+    Verdict::new(Judgement::Needless, needless_reason(w, request))
 }
 
 /// CPUs that left the address space, keep a slot for it and would come back without a flush: they
@@ -349,8 +352,8 @@ fn away<M: Mode>(w: &World<M>, id: MmId) -> impl Iterator<Item = CpuId> + '_ {
     cpus.filter(move |(_, cpu)| away(cpu)).map(|(index, _)| CpuId(index as u16))
 }
 
-fn needless_reason<M: Mode>(w: &World<M>, at: At, request: &FlushRequest) -> Reason {
-    let unmapped = |range: PageRange| w.pte(at.mm, range.start).present().is_none();
+fn needless_reason<M: Mode>(w: &World<M>, request: &FlushRequest) -> Reason {
+    let unmapped = |range: PageRange| w.pte(request.mm, range.start).present().is_none();
     match (request.change, request.range) {
         (_, None) if request.site == Site::FlushTlbBatchedPending => Reason::PendingAlreadyFlushed,
         (Change::Granted, _) => Reason::OnlyGranted,

@@ -7,7 +7,7 @@
 //!
 //! Source: mm/mmu_gather.c, include/asm-generic/tlb.h (5.10 to 7.3).
 
-use crate::addr::{PageRange, Pfn, Vpn};
+use crate::addr::{MmId, PageRange, Pfn, Vpn};
 use crate::env::{Env, Lock};
 use crate::kernel::flush::{Change, FlushRequest, flush_tlb_mm_range};
 use crate::kernel::swapin::{free_swap_cache, is_unused};
@@ -26,6 +26,7 @@ const BATCHES: usize = 10_000 / BATCH;
 /// An open gather.
 #[derive(Debug)]
 pub struct Gather {
+    mm: MmId,
     range: PageRange,
     /// The lowest level at which an entry was cleared (1: PTEs), which sets the flush's stride.
     lowest_cleared: Option<u32>,
@@ -45,14 +46,15 @@ pub struct Gather {
 const NOTHING: PageRange = PageRange { start: Vpn(0), end: Vpn(0) };
 
 impl Gather {
-    /// Opens a gather (`tlb_gather_mmu`).
-    pub fn open(env: &mut impl Env) -> Gather {
+    /// Opens a gather of an address space (`tlb_gather_mmu`).
+    pub fn open(env: &mut impl Env, mm: MmId) -> Gather {
         let reserve = match env.policies().gather_batch {
             GatherBatch::Full => 0,
             GatherBatch::LeaveOne => 1,
         };
-        env.step(Site::TlbFinishMmu, |w, at| w.mms[at.mm.index()].open_gathers += 1);
+        env.step(Site::TlbFinishMmu, |w, _| w.mms[mm.index()].open_gathers += 1);
         Gather {
+            mm,
             range: NOTHING,
             lowest_cleared: None,
             freed_tables: false,
@@ -64,6 +66,11 @@ impl Gather {
             batches_left: BATCHES,
             reserve,
         }
+    }
+
+    /// The address space that it is of.
+    pub const fn mm(&self) -> MmId {
+        self.mm
     }
 
     /// The PTE of `page` was cleared or changed (`tlb_remove_tlb_entry`, `tlb_flush_pte_range`).
@@ -128,7 +135,7 @@ impl Gather {
                 freed_tables: self.freed_tables,
                 tables_gone: self.tables_gone,
                 change: self.change,
-                ..FlushRequest::range(site, self.range)
+                ..FlushRequest::range(site, self.mm, self.range)
             };
             flush_tlb_mm_range(env, request);
         }
@@ -141,9 +148,10 @@ impl Gather {
         if self.pages.is_empty() && self.tables.is_empty() {
             return;
         }
+        let mm = self.mm;
         let (pages, tables) = (std::mem::take(&mut self.pages), std::mem::take(&mut self.tables));
         let cached = env.step(Site::FolioPut, |w, at| {
-            tables.iter().for_each(|(start, level)| w.ghost.table_freed(at.mm, *start, *level));
+            tables.iter().for_each(|(start, level)| w.ghost.table_freed(mm, *start, *level));
             let unused = pages.iter().copied().filter(|frame| is_unused(w, *frame));
             let cached: SmallVec<[Pfn; BUNDLE]> = unused.collect();
             if cached.is_empty() {
@@ -163,19 +171,20 @@ impl Gather {
 
     /// Closes the gather (`tlb_finish_mmu`).
     pub fn finish(mut self, env: &mut impl Env) {
-        let nested = env.step(Site::TlbFinishMmu, |w, at| {
+        let mm = self.mm;
+        let nested = env.step(Site::TlbFinishMmu, |w, _| {
             let looks = w.policies.mutant != Mutant::NestedIgnored;
-            looks && w.mms[at.mm.index()].open_gathers > 1
+            looks && w.mms[mm.index()].open_gathers > 1
         });
         if nested {
             let tables_gone = self.tables_gone;
-            let whole = FlushRequest::whole(Site::TlbFinishMmu);
+            let whole = FlushRequest::whole(Site::TlbFinishMmu, mm);
             flush_tlb_mm_range(env, FlushRequest { tables_gone, ..whole });
             self.free_pages(env);
         } else {
             self.flush(env, Site::TlbFinishMmu);
         }
-        env.step(Site::TlbFinishMmu, |w, at| w.mms[at.mm.index()].open_gathers -= 1);
+        env.step(Site::TlbFinishMmu, |w, _| w.mms[mm.index()].open_gathers -= 1);
     }
 }
 

@@ -1,6 +1,6 @@
 //! `madvise`.
 
-use crate::addr::PageRange;
+use crate::addr::{MmId, PageRange, Vpn};
 use crate::arch::Arch;
 use crate::env::{Env, Lock};
 use crate::kernel::Errno;
@@ -23,24 +23,28 @@ use smallvec::SmallVec;
 /// Applies `advice` to every mapping in `range`; a hole does not stop it but is reported.
 ///
 /// Source: mm/madvise.c:madvise_walk_vmas (5.10 to 7.3).
-pub fn madvise(env: &mut impl Env, range: PageRange, advice: Advice) -> Result<(), Errno> {
-    let mm = env.context().mm;
+pub fn madvise(
+    env: &mut impl Env,
+    mm: MmId,
+    range: PageRange,
+    advice: Advice,
+) -> Result<(), Errno> {
     if matches!(advice, Advice::PopulateRead | Advice::PopulateWrite) {
-        return populate(env, range, advice == Advice::PopulateWrite);
+        return populate(env, mm, range, advice == Advice::PopulateWrite);
     }
     env.lock(Lock::MmapRead(mm));
     let (vmas, covered) = env.step(Site::MadviseDontneed, |w, at| {
-        w.mmap_assert_locked(at);
-        let vmas = w.mms[at.mm.index()].vmas_in(range).map(|vma| vma.range);
+        w.mmap_assert_locked(at, mm);
+        let vmas = w.mms[mm.index()].vmas_in(range).map(|vma| vma.range);
         let vmas: SmallVec<[PageRange; 4]> = vmas.collect();
         let covered = vmas.iter().map(|vma| vma.pages()).sum::<u64>() == range.pages();
         (vmas, covered)
     });
     match advice {
-        Advice::DontNeed => gathered(env, &vmas, dontneed),
-        Advice::Free => gathered(env, &vmas, free),
-        Advice::Cold => vmas.iter().for_each(|vma| cold_or_pageout(env, *vma, false)),
-        Advice::PageOut => vmas.iter().for_each(|vma| cold_or_pageout(env, *vma, true)),
+        Advice::DontNeed => gathered(env, mm, &vmas, dontneed),
+        Advice::Free => gathered(env, mm, &vmas, free),
+        Advice::Cold => vmas.iter().for_each(|vma| cold_or_pageout(env, mm, *vma, false)),
+        Advice::PageOut => vmas.iter().for_each(|vma| cold_or_pageout(env, mm, *vma, true)),
         Advice::PopulateRead | Advice::PopulateWrite => {}
     }
     env.unlock(Lock::MmapRead(mm));
@@ -48,11 +52,16 @@ pub fn madvise(env: &mut impl Env, range: PageRange, advice: Advice) -> Result<(
 }
 
 /// Applies `advice` to each mapping, in one gather for all or one for each.
-fn gathered<E: Env>(env: &mut E, vmas: &[PageRange], advice: fn(&mut E, &mut Gather, PageRange)) {
+fn gathered<E: Env>(
+    env: &mut E,
+    mm: MmId,
+    vmas: &[PageRange],
+    advice: fn(&mut E, &mut Gather, PageRange),
+) {
     let per_call = env.policies().advise_gather == AdviseGather::PerCall;
     let calls = if per_call { vmas.chunks(vmas.len().max(1)) } else { vmas.chunks(1) };
     for vmas in calls {
-        let mut gather = Gather::open(env);
+        let mut gather = Gather::open(env, mm);
         for vma in vmas {
             advice(env, &mut gather, *vma);
         }
@@ -69,9 +78,9 @@ fn dontneed<E: Env>(env: &mut E, gather: &mut Gather, range: PageRange) {
 }
 
 /// `MADV_COLD` and `MADV_PAGEOUT`.
-fn cold_or_pageout(env: &mut impl Env, range: PageRange, pageout: bool) {
+fn cold_or_pageout(env: &mut impl Env, mm: MmId, range: PageRange, pageout: bool) {
     lru_add_drain(env);
-    let mut gather = Gather::open(env);
+    let mut gather = Gather::open(env, mm);
     let arch: Arch = *env.arch();
     for part in by_table(&arch, range) {
         let pages = collect(env, &mut gather, part, pageout);
@@ -85,17 +94,17 @@ fn cold_or_pageout(env: &mut impl Env, range: PageRange, pageout: bool) {
 /// Source: mm/madvise.c:madvise_cold_or_pageout_pte_range (5.10 to 7.3).
 fn collect(env: &mut impl Env, gather: &mut Gather, part: PageRange, pageout: bool) -> FolioList {
     let clears_young = !pageout || env.policies().pageout_young == PageoutYoung::Clear;
-    let mut pages = FolioList::new();
-    if pte_offset_map_lock(env, Site::MadviseColdOrPageout, part.start, |_, _| ()).is_none() {
+    let (mm, mut pages) = (gather.mm(), FolioList::new());
+    if pte_offset_map_lock(env, Site::MadviseColdOrPageout, mm, part.start, |_, _| ()).is_none() {
         return pages;
     }
-    flush_tlb_batched_pending(env);
+    flush_tlb_batched_pending(env, mm);
     for page in part.iter() {
         let (aged, isolated) = env.step(Site::MadviseColdOrPageout, |w, at| {
-            let Some(pte) = sole_lru_page(w, w.pte(at.mm, page)) else { return (false, None) };
+            let Some(pte) = sole_lru_page(w, w.pte(mm, page)) else { return (false, None) };
             let aged = clears_young && pte.accessed();
             if aged {
-                w.set_pte(at, page, Pte::Present(pte.without(PteFlags::ACCESSED)));
+                w.set_pte(at, mm, page, Pte::Present(pte.without(PteFlags::ACCESSED)));
             }
             w.frames.update(pte.pfn, |f| f.flags.set(FrameFlags::REFERENCED, false));
             if !pageout {
@@ -108,7 +117,7 @@ fn collect(env: &mut impl Env, gather: &mut Gather, part: PageRange, pageout: bo
         }
         pages.extend(isolated);
     }
-    pte_unmap_unlock(env, part.start);
+    pte_unmap_unlock(env, mm, part.start);
     pages
 }
 
@@ -124,27 +133,27 @@ fn sole_lru_page<M: Mode>(w: &World<M>, pte: Pte) -> Option<PresentPte> {
 /// Source: mm/madvise.c:madvise_free_single_vma, madvise_free_pte_range (5.10 to 7.3).
 fn free<E: Env>(env: &mut E, gather: &mut Gather, range: PageRange) {
     lru_add_drain(env);
-    let arch: Arch = *env.arch();
+    let (arch, mm): (Arch, MmId) = (*env.arch(), gather.mm());
     for part in by_table(&arch, range) {
-        if pte_offset_map_lock(env, Site::MadviseFree, part.start, |_, _| ()).is_none() {
+        if pte_offset_map_lock(env, Site::MadviseFree, mm, part.start, |_, _| ()).is_none() {
             continue;
         }
-        flush_tlb_batched_pending(env);
+        flush_tlb_batched_pending(env, mm);
         for page in part.iter() {
-            if let Some(change) = env.step(Site::MadviseFree, |w, at| free_pte(w, at, page)) {
+            if let Some(change) = env.step(Site::MadviseFree, |w, at| free_pte(w, at, mm, page)) {
                 gather.changed(page, change);
             }
         }
-        pte_unmap_unlock(env, part.start);
+        pte_unmap_unlock(env, mm, part.start);
     }
 }
 
 /// What the PTE lost, its accessed or dirty bit, which is to be flushed.
-fn free_pte<M: Mode>(w: &mut World<M>, at: At, page: crate::addr::Vpn) -> Option<Change> {
-    match w.pte(at.mm, page) {
+fn free_pte<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn) -> Option<Change> {
+    match w.pte(mm, page) {
         Pte::Swap(swap) => {
-            w.set_pte(at, page, Pte::None);
-            w.ghost.discarded(at.mm, page, w.swap.get(swap.slot).cached);
+            w.set_pte(at, mm, page, Pte::None);
+            w.ghost.discarded(mm, page, w.swap.get(swap.slot).cached);
             free_swap_and_cache(w, at, swap.slot);
             None
         }
@@ -161,7 +170,7 @@ fn free_pte<M: Mode>(w: &mut World<M>, at: At, page: crate::addr::Vpn) -> Option
             }
             let clean = pte.without(PteFlags::ACCESSED).without(PteFlags::DIRTY);
             if clean != pte {
-                w.set_pte(at, page, Pte::Present(clean));
+                w.set_pte(at, mm, page, Pte::Present(clean));
             }
             mark_lazyfree(w, at, pte.pfn);
             let flushed = clean != pte && w.policies.mutant != Mutant::FreeUnflushed;

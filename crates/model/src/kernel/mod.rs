@@ -1,5 +1,7 @@
 //! The kernel: one file per operation.
 //!
+//! The way of a system call: [`call()`] hands over to its file, whoever runs the model.
+//!
 //! The way of a page fault: [`fault`] looks at the PTE and hands over to [`anon`] (first touch),
 //! [`swapin`] or [`cow`]; those flush through [`flush`]. A system call enters in its own file
 //! ([`map`], [`protect`], [`remap`], [`madvise`]) and ends in [`gather`], which flushes and frees.
@@ -19,11 +21,35 @@ pub mod protect;
 pub mod reclaim;
 pub mod refault;
 pub mod remap;
+pub mod rmap;
 pub mod swapin;
 pub mod switch;
 pub mod table;
 pub mod unmap_batch;
 pub mod zap;
+
+use crate::addr::MmId;
+use crate::env::Env;
+use crate::resolved::Call;
+
+/// Does what is asked for on the address space `mm`.
+pub fn call(env: &mut impl Env, mm: MmId, call: Call) -> Result<(), Errno> {
+    match call {
+        Call::Map { pages, prot } => map::mmap(env, mm, pages, prot),
+        Call::Unmap { pages } => map::munmap(env, mm, pages),
+        Call::Protect { pages, prot } => protect::mprotect(env, mm, pages, prot),
+        Call::Remap { pages, to } => remap::mremap(env, mm, pages, to),
+        Call::Advise { pages, advice } => madvise::madvise(env, mm, pages, advice),
+        Call::Reclaim { pages } => {
+            reclaim::shrink_range(env, mm, pages);
+            Ok(())
+        }
+        Call::Switch { others } => {
+            switch::run_others(env, others);
+            Ok(())
+        }
+    }
+}
 
 /// Why a system call failed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]

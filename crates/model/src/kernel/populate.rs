@@ -1,6 +1,6 @@
 //! `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE`: faults without exceptions.
 
-use crate::addr::{PageRange, Vpn};
+use crate::addr::{MmId, PageRange};
 use crate::env::{Env, Lock};
 use crate::kernel::Errno;
 use crate::kernel::fault::{Fault, Outcome, handle_mm_fault};
@@ -15,36 +15,35 @@ use crate::site::Site;
 ///
 /// Source: mm/madvise.c:madvise_populate, mm/gup.c:faultin_page_range (6.12, 7.3;
 /// faultin_vma_page_range in 6.1).
-pub fn populate(env: &mut impl Env, range: PageRange, write: bool) -> Result<(), Errno> {
+pub fn populate(env: &mut impl Env, mm: MmId, range: PageRange, write: bool) -> Result<(), Errno> {
     if env.policies().populate == Populate::No {
         return Err(Errno::Einval);
     }
-    let mm = env.context().mm;
     env.lock(Lock::MmapRead(mm));
-    let result = range.iter().try_for_each(|page| populate_page(env, page, write));
+    let result = range.iter().try_for_each(|page| populate_page(env, Fault { mm, page, write }));
     // The new pages go from this CPU's batch to the LRU, whether or not all went well.
     lru_add_drain(env);
     env.unlock(Lock::MmapRead(mm));
     result
 }
 
-fn populate_page(env: &mut impl Env, page: Vpn, write: bool) -> Result<(), Errno> {
-    while !env.step(Site::MadvisePopulate, |w, at| match w.pte(at.mm, page) {
+fn populate_page(env: &mut impl Env, fault: Fault) -> Result<(), Errno> {
+    let Fault { mm, page, write } = fault;
+    while !env.step(Site::MadvisePopulate, |w, _| match w.pte(mm, page) {
         Pte::Present(pte) => !pte.protnone() && (pte.writable() || !write),
         _ => false,
     }) {
-        let mapped =
-            env.step(Site::MadvisePopulate, |w, at| w.mms[at.mm.index()].vma(page).is_some());
+        let mapped = env.step(Site::MadvisePopulate, |w, _| w.mms[mm.index()].vma(page).is_some());
         if !mapped {
             return Err(Errno::Enomem);
         }
-        match handle_mm_fault(env, Fault { page, write }, false) {
+        match handle_mm_fault(env, fault, false) {
             Outcome::Served => {}
             Outcome::Signal => return Err(Errno::Efault),
             Outcome::OutOfMemory => return Err(Errno::Enomem),
         }
     }
-    env.step(Site::MadvisePopulate, |w, at| touch(w, at, page, write));
+    env.step(Site::MadvisePopulate, |w, at| touch(w, at, fault));
     Ok(())
 }
 
@@ -52,8 +51,9 @@ fn populate_page(env: &mut impl Env, page: Vpn, write: bool) -> Result<(), Errno
 /// bit.
 ///
 /// Source: mm/gup.c:follow_page_pte (6.1 to 7.3).
-fn touch<M: Mode>(w: &mut World<M>, at: At, page: Vpn, write: bool) {
-    let Some(pte) = w.pte(at.mm, page).present().filter(|pte| !pte.special()) else { return };
+fn touch<M: Mode>(w: &mut World<M>, at: At, fault: Fault) {
+    let Fault { mm, page, write } = fault;
+    let Some(pte) = w.pte(mm, page).present().filter(|pte| !pte.special()) else { return };
     if write && !pte.dirty() {
         w.frames.update(pte.pfn, |f| f.flags.set(FrameFlags::DIRTY, true));
     }

@@ -4,7 +4,7 @@
 //! then make exclusive pages writable again by themselves. On x86 a changed write bit is flushed
 //! in either direction.
 
-use crate::addr::{PageRange, Vpn};
+use crate::addr::{MmId, PageRange, Vpn};
 use crate::arch::Arch;
 use crate::env::{Env, Lock};
 use crate::kernel::Errno;
@@ -24,14 +24,13 @@ use crate::site::Site;
 /// Changes the protection of `range`, all of which must be mapped.
 ///
 /// Source: mm/mprotect.c:do_mprotect_pkey, mprotect_fixup, change_pte_range (5.10 to 7.3).
-pub fn mprotect(env: &mut impl Env, range: PageRange, prot: Prot) -> Result<(), Errno> {
-    let mm = env.context().mm;
+pub fn mprotect(env: &mut impl Env, mm: MmId, range: PageRange, prot: Prot) -> Result<(), Errno> {
     env.lock(Lock::MmapWrite(mm));
     // 1. The mappings; those that have the protection already are left alone.
     let changed = env.step(Site::ChangeProtectionRange, |w, at| {
-        w.mmap_assert_write_locked(at);
+        w.mmap_assert_write_locked(at, mm);
         let (rule, charge) = (w.policies.vma_merge, w.policies.protect_charge);
-        let mm = &mut w.mms[at.mm.index()];
+        let mm = &mut w.mms[mm.index()];
         let covered = mm.covers(range);
         let first_hole = mm
             .vmas_in(range)
@@ -55,14 +54,14 @@ pub fn mprotect(env: &mut impl Env, range: PageRange, prot: Prot) -> Result<(), 
     match env.policies().protect_flush {
         ProtectFlush::WholeRange => {
             for vma in &changed {
-                change_protection_whole(env, vma.range, prot);
+                change_protection_whole(env, mm, vma.range, prot);
             }
         }
         ProtectFlush::PerPte => {
             let spares_no_access = env.policies().mutant == Mutant::NoAccessUnflushed;
-            let mut gather = Gather::open(env);
+            let mut gather = Gather::open(env, mm);
             for vma in &changed {
-                change_range(env, vma.range, prot, |page, old, new| {
+                change_range(env, mm, vma.range, prot, |page, old, new| {
                     let spared = spares_no_access && new.protnone() && !old.writable();
                     if needs_flush(old, new) && !spared {
                         gather.changed(page, Change::of(old, new, Change::Granted));
@@ -84,54 +83,56 @@ const fn charged(vma: &Vma, prot: Prot, rule: ProtectCharge) -> bool {
 }
 
 /// 5.10: one flush of the whole range if any PTE was touched.
-fn change_protection_whole(env: &mut impl Env, range: PageRange, prot: Prot) {
-    env.step(Site::ChangeProtectionRange, |w, at| w.mms[at.mm.index()].open_gathers += 1);
+fn change_protection_whole(env: &mut impl Env, mm: MmId, range: PageRange, prot: Prot) {
+    env.step(Site::ChangeProtectionRange, |w, _| w.mms[mm.index()].open_gathers += 1);
     let mut touched = None;
-    change_range(env, range, prot, |_, old, new| {
+    change_range(env, mm, range, prot, |_, old, new| {
         touched = touched.max(Some(Change::of(old, new, Change::Granted)));
     });
     if let Some(change) = touched {
-        let request = FlushRequest::range(Site::ChangeProtectionRange, range);
+        let request = FlushRequest::range(Site::ChangeProtectionRange, mm, range);
         flush_tlb_mm_range(env, FlushRequest { change, ..request });
     }
-    env.step(Site::ChangeProtectionRange, |w, at| w.mms[at.mm.index()].open_gathers -= 1);
+    env.step(Site::ChangeProtectionRange, |w, _| w.mms[mm.index()].open_gathers -= 1);
 }
 
 /// Rewrites the present PTEs of `range`, telling `note` about each.
 fn change_range(
     env: &mut impl Env,
+    mm: MmId,
     range: PageRange,
     prot: Prot,
     mut note: impl FnMut(Vpn, PresentPte, PresentPte),
 ) {
     let arch: Arch = *env.arch();
     for part in by_table(&arch, range) {
-        if pte_offset_map_lock(env, Site::ChangePteRange, part.start, |_, _| ()).is_none() {
+        if pte_offset_map_lock(env, Site::ChangePteRange, mm, part.start, |_, _| ()).is_none() {
             continue;
         }
-        flush_tlb_batched_pending(env);
+        flush_tlb_batched_pending(env, mm);
         for page in part.iter() {
-            let change = env.step(Site::ChangePteRange, |w, at| change_pte(w, at, page, prot));
+            let change = env.step(Site::ChangePteRange, |w, at| change_pte(w, at, mm, page, prot));
             if let Some((old, new)) = change {
                 note(page, old, new);
             }
         }
-        pte_unmap_unlock(env, part.start);
+        pte_unmap_unlock(env, mm, part.start);
     }
 }
 
 fn change_pte<M: Mode>(
     w: &mut World<M>,
     at: At,
+    mm: MmId,
     page: Vpn,
     prot: Prot,
 ) -> Option<(PresentPte, PresentPte)> {
-    let old = w.pte(at.mm, page).present()?;
+    let old = w.pte(mm, page).present()?;
     let read_only = old.without(PteFlags::WRITABLE).without(PteFlags::PROTNONE);
     let read_only = read_only.with(PteFlags::PROTNONE, prot == Prot::None);
     let writable = prot == Prot::ReadWrite && can_change_pte_writable(w, read_only);
     let new = read_only.with(PteFlags::WRITABLE, writable);
-    w.set_pte(at, page, Pte::Present(new));
+    w.set_pte(at, mm, page, Pte::Present(new));
     Some((old, new))
 }
 

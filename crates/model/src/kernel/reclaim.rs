@@ -5,12 +5,13 @@
 //!
 //! Source: mm/vmscan.c:shrink_folio_list, mm/rmap.c:try_to_unmap_one (5.10 to 7.3).
 
-use crate::addr::{PageRange, Pfn, Vpn};
+use crate::addr::{MmId, PageRange, Pfn, Vpn};
 use crate::env::{Env, Lock};
 use crate::event::EventKind;
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
 use crate::kernel::lru::folio_add_lru;
-use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
+use crate::kernel::rmap::{Place, page_vma_mapped_walk, places, rmap_walk};
+use crate::kernel::table::pte_unmap_unlock;
 use crate::kernel::unmap_batch::{set_tlb_ubc_flush_pending, try_to_unmap_flush};
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Ghost, Mode, World};
@@ -41,11 +42,11 @@ pub fn isolate_lru<M: Mode>(w: &mut World<M>, frame: Pfn) -> bool {
 ///
 /// Source: mm/vmscan.c:shrink_active_list, shrink_inactive_list (5.10 to 7.3); which pages come first
 /// is not modelled.
-pub fn shrink_range(env: &mut impl Env, range: PageRange) {
-    let pages = env.step(Site::ShrinkFolioList, |w, at| {
+pub fn shrink_range(env: &mut impl Env, mm: MmId, range: PageRange) {
+    let pages = env.step(Site::ShrinkFolioList, |w, _| {
         let mut pages = FolioList::new();
         for page in range.iter() {
-            if let Some(pte) = w.pte(at.mm, page).present().filter(|pte| !pte.special())
+            if let Some(pte) = w.pte(mm, page).present().filter(|pte| !pte.special())
                 && isolate_lru(w, pte.pfn)
             {
                 pages.push(pte.pfn);
@@ -171,28 +172,24 @@ fn activate(env: &mut impl Env, frame: Pfn) -> bool {
     false
 }
 
-/// Whether the page was used since this was last asked. The accessed bit is cleared without a flush.
+/// Whether the page was used since this was last asked. Accessed bits are cleared without a flush.
 ///
 /// Source: mm/rmap.c:page_referenced_one (5.10), folio_referenced_one (6.1 to 7.3).
 fn folio_referenced(env: &mut impl Env, frame: Pfn) -> bool {
-    let page = env.step(Site::FolioReferenced, |w, _| w.frames.get(frame).page);
-    let young = pte_offset_map_lock(env, Site::FolioReferenced, page, |w, at| {
-        let pte = mapping_pte(w, at, frame, page).filter(|pte| pte.accessed());
-        if let Some(pte) = pte {
-            w.set_pte(at, page, Pte::Present(pte.without(PteFlags::ACCESSED)));
+    let (site, mut used) = (Site::FolioReferenced, false);
+    rmap_walk(env, site, frame, |env, (mm, page)| {
+        let young = page_vma_mapped_walk(env, site, frame, (mm, page), |w, at, pte| {
+            if pte.accessed() {
+                w.set_pte(at, mm, page, Pte::Present(pte.without(PteFlags::ACCESSED)));
+            }
+            pte.accessed()
+        });
+        if let Some(young) = young {
+            used |= young;
+            pte_unmap_unlock(env, mm, page);
         }
-        pte.is_some()
     });
-    if young.is_some() {
-        pte_unmap_unlock(env, page);
-    }
-    young == Some(true)
-}
-
-/// The PTE of `page`, if it maps `frame`: who came by way of the frame may find that the page has moved.
-#[inline(always)]
-fn mapping_pte<M: Mode>(w: &World<M>, at: At, frame: Pfn, page: Vpn) -> Option<PresentPte> {
-    w.pte(at.mm, page).present().filter(|pte| pte.pfn == frame)
+    used
 }
 
 fn add_to_swap<M: Mode>(w: &mut World<M>, frame: Pfn) -> bool {
@@ -222,54 +219,53 @@ enum Flush {
     None,
 }
 
-/// Replaces the PTE that maps the page by its swap entry; whether the page is unmapped now.
+/// Replaces the PTEs that map the page by swap entries; whether none is left.
 fn try_to_unmap(env: &mut impl Env, frame: Pfn) -> bool {
-    let page = env.step(Site::TryToUnmapOne, |w, _| w.frames.get(frame).page);
+    rmap_walk(env, Site::TryToUnmapOne, frame, |env, place| try_to_unmap_one(env, frame, place));
+    env.step(Site::ShrinkFolioList, |w, _| w.frames.get(frame).maps == 0)
+}
+
+fn try_to_unmap_one(env: &mut impl Env, frame: Pfn, place: Place) {
+    let (mm, page) = place;
     if env.policies().mutant == Mutant::PendingCountedEarly {
-        env.step(Site::TryToUnmapOne, |w, at| w.mms[at.mm.index()].batched.pending += 1);
+        env.step(Site::TryToUnmapOne, |w, _| w.mms[mm.index()].batched.pending += 1);
     }
     // 1. The PTE is cleared; from here on a CPU that misses faults.
-    let locked = pte_offset_map_lock(env, Site::TryToUnmapOne, page, |w, at| {
-        clear_mapping(w, at, frame, page)
+    let cleared = page_vma_mapped_walk(env, Site::TryToUnmapOne, frame, place, |w, at, pte| {
+        (pte, clear_mapping(w, at, frame, place, pte))
     });
-    let cleared = locked.flatten();
-    if let Some((old, flush)) = cleared {
-        match flush {
-            Flush::Now => {
-                flush_tlb_mm_range(env, FlushRequest::page(Site::PtepClearFlush, page));
-            }
-            Flush::Deferred => set_tlb_ubc_flush_pending(env, old.dirty()),
-            Flush::None => {}
+    let Some((old, flush)) = cleared else { return };
+    match flush {
+        Flush::Now => {
+            flush_tlb_mm_range(env, FlushRequest::page(Site::PtepClearFlush, mm, page));
         }
-        // 2. What a fault will find.
-        env.step(Site::TryToUnmapOne, |w, at| finish_unmap(w, at, frame, page, old));
+        Flush::Deferred => set_tlb_ubc_flush_pending(env, mm, old.dirty()),
+        Flush::None => {}
     }
-    if locked.is_some() {
-        pte_unmap_unlock(env, page);
-    }
-    env.step(Site::ShrinkFolioList, |w, _| w.frames.get(frame).maps == 0)
+    // 2. What a fault will find.
+    env.step(Site::TryToUnmapOne, |w, at| finish_unmap(w, at, frame, place, old));
+    pte_unmap_unlock(env, mm, page);
 }
 
 fn clear_mapping<M: Mode>(
     w: &mut World<M>,
     at: At,
     frame: Pfn,
-    page: Vpn,
-) -> Option<(PresentPte, Flush)> {
-    let pte = mapping_pte(w, at, frame, page)?;
-    w.set_pte(at, page, Pte::None);
+    (mm, page): Place,
+    pte: PresentPte,
+) -> Flush {
+    w.set_pte(at, mm, page, Pte::None);
     // Only this CPU can hold the translation: nothing to save by waiting (`should_defer_flush`).
-    let deferred = may_defer(w, frame) && w.mms[at.mm.index()].cpumask.any_but(at.cpu);
+    let deferred = may_defer(w, frame) && w.mms[mm.index()].cpumask.any_but(at.cpu);
     // A PTE without access is in no TLB, unless a gather is open that may have made it so
     // (`pte_accessible`).
     let looks = w.policies.mutant != Mutant::NoAccessSkipped;
-    let accessible = !pte.protnone() || looks && w.mms[at.mm.index()].open_gathers > 0;
-    let flush = match (accessible, deferred) {
+    let accessible = !pte.protnone() || looks && w.mms[mm.index()].open_gathers > 0;
+    match (accessible, deferred) {
         (true, true) => Flush::Deferred,
         (true, false) => Flush::Now,
         (false, _) => Flush::None,
-    };
-    Some((pte, flush))
+    }
 }
 
 /// Whether the flush may wait. Where a folio that waits has to stay in the swap cache, one that has no
@@ -286,7 +282,7 @@ fn may_defer<M: Mode>(w: &World<M>, frame: Pfn) -> bool {
 
 /// Installs the swap entry, or puts the PTE back if a lazily freed page was written again or is held by
 /// somebody.
-fn finish_unmap<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, page: Vpn, old: PresentPte) {
+fn finish_unmap<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, (mm, page): Place, old: PresentPte) {
     let f = w.frames.get(frame);
     if old.dirty() && w.policies.mutant != Mutant::DirtyDropped {
         w.frames.update(frame, |f| f.flags.set(FrameFlags::DIRTY, true));
@@ -298,16 +294,16 @@ fn finish_unmap<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, page: Vpn, old: P
         if dirty || held {
             let backed = dirty || w.policies.lazyfree_held == LazyfreeHeld::BackedAgain;
             w.frames.update(frame, |f| f.flags.set(FrameFlags::SWAP_BACKED, backed));
-            w.set_pte(at, page, Pte::Present(old));
+            w.set_pte(at, mm, page, Pte::Present(old));
             return;
         }
-        w.ghost.dropped(at.mm, page, frame);
+        w.ghost.dropped(mm, page, frame);
     } else if let Some(slot) = w.swap.slot_of(frame) {
         w.swap.count(slot, 1);
         let exclusive =
             w.policies.anon_exclusive == AnonExclusive::Yes && f.flags.has(FrameFlags::EXCLUSIVE);
         let swap = SwapPte { slot, exclusive, soft_dirty: old.soft_dirty() };
-        w.set_pte(at, page, Pte::Swap(swap));
+        w.set_pte(at, mm, page, Pte::Swap(swap));
     }
     w.drop_mapping(at, frame);
     w.frames.update(frame, |f| f.flags.set(FrameFlags::EXCLUSIVE, false));
@@ -331,7 +327,8 @@ fn pageout<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) -> bool {
     }
     w.frames.update(frame, |f| f.flags.set(FrameFlags::DIRTY, false));
     let zero_filled = zeros && w.policies.zero_swap == ZeroSwap::Skip;
-    w.emit(at, EventKind::PageOut { page: f.page, frame, zero_filled });
+    let page = places(w, frame).first().map_or(Vpn(0), |(_, page)| *page);
+    w.emit(at, EventKind::PageOut { page, frame, zero_filled });
     true
 }
 

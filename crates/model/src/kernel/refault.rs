@@ -7,7 +7,7 @@
 //! Source: mm/memory.c:do_swap_page, do_anonymous_page, wp_page_reuse (5.10 to 7.3); the rules are
 //! proposals (docs/findings/stale-read.md).
 
-use crate::addr::Vpn;
+use crate::addr::{MmId, Vpn};
 use crate::env::{Env, Learnt};
 use crate::kernel::table::pte_offset_map_lock;
 use crate::kernel::unmap_batch::flush_tlb_batched_pending;
@@ -22,6 +22,7 @@ use crate::site::Site;
 pub fn lock_and_map<E: Env, R: Learnt>(
     env: &mut E,
     site: Site,
+    mm: MmId,
     page: Vpn,
     writable: impl FnOnce(&World<E::Mode>) -> bool,
     map: impl FnOnce(&mut World<E::Mode>, At) -> R,
@@ -30,11 +31,11 @@ pub fn lock_and_map<E: Env, R: Learnt>(
         RefaultFlush::Install => true,
         RefaultFlush::InstallWritable | RefaultFlush::Writable => false,
         RefaultFlush::Nothing | RefaultFlush::BeforeRemoval | RefaultFlush::RemovedAfter => {
-            return pte_offset_map_lock(env, site, page, map);
+            return pte_offset_map_lock(env, site, mm, page, map);
         }
     };
-    if pte_offset_map_lock(env, site, page, |w, _| any || writable(w))? {
-        flush_tlb_batched_pending(env);
+    if pte_offset_map_lock(env, site, mm, page, |w, _| any || writable(w))? {
+        flush_tlb_batched_pending(env, mm);
     }
     Some(env.step(site, map))
 }
@@ -42,8 +43,8 @@ pub fn lock_and_map<E: Env, R: Learnt>(
 /// Flushes what is pending before a mapped page is made writable where it is, if the kernel has such a
 /// rule; with the page-table lock held. (A fault that copies flushes the page in any case:
 /// `wp_page_copy`.)
-pub fn flush_before_reuse(env: &mut impl Env) {
+pub fn flush_before_reuse(env: &mut impl Env, mm: MmId) {
     if env.policies().refault_flush == RefaultFlush::Writable {
-        flush_tlb_batched_pending(env);
+        flush_tlb_batched_pending(env, mm);
     }
 }

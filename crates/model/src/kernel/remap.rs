@@ -3,7 +3,7 @@
 //! The flush of the old addresses happens before the page-table locks are given back: otherwise
 //! the pages could be freed through the new address while a CPU still has the old one cached.
 
-use crate::addr::{PageRange, Vpn};
+use crate::addr::{MmId, PageRange, Vpn};
 use crate::env::{Env, Lock};
 use crate::kernel::Errno;
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
@@ -11,7 +11,7 @@ use crate::kernel::map::unmap_region;
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::unmap_batch::flush_tlb_batched_pending;
 use crate::machine::vma::Vma;
-use crate::machine::world::{At, Ghost, Mode, World};
+use crate::machine::world::{Ghost, Mode, World};
 use crate::policy::{MoveRange, MoveStart, MoveTables, Mutant};
 use crate::pte::Pte;
 use crate::site::Site;
@@ -19,45 +19,44 @@ use crate::site::Site;
 /// Moves the pages of `from` to `to`.
 ///
 /// Source: mm/mremap.c:mremap_to, move_vma, move_page_tables (5.10 to 7.3), remap_move (7.3).
-pub fn mremap(env: &mut impl Env, from: PageRange, to: Vpn) -> Result<(), Errno> {
+pub fn mremap(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) -> Result<(), Errno> {
     if from.is_empty() || from.overlaps(PageRange::new(to, from.pages())) {
         return Err(Errno::Einval);
     }
-    let mm = env.context().mm;
     env.lock(Lock::MmapWrite(mm));
     let moved = match env.policies().move_range {
-        MoveRange::OneMapping => move_vma(env, from, to),
-        MoveRange::EachMapping => move_vmas(env, from, to),
+        MoveRange::OneMapping => move_vma(env, mm, from, to),
+        MoveRange::EachMapping => move_vmas(env, mm, from, to),
     };
     env.unlock(Lock::MmapWrite(mm));
     moved
 }
 
 /// Moves every mapping in `from`; its first page has to be mapped.
-fn move_vmas(env: &mut impl Env, from: PageRange, to: Vpn) -> Result<(), Errno> {
+fn move_vmas(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) -> Result<(), Errno> {
     let mut rest = from;
     while let Some(part) =
-        env.step(Site::MovePtes, |w, at| w.mms[at.mm.index()].vmas_in(rest).next().map(|v| v.range))
+        env.step(Site::MovePtes, |w, _| w.mms[mm.index()].vmas_in(rest).next().map(|v| v.range))
     {
         if rest == from && part.start != from.start {
             break;
         }
-        move_vma(env, part, to.add(part.start.since(from.start)))?;
+        move_vma(env, mm, part, to.add(part.start.since(from.start)))?;
         rest.start = part.end;
     }
     if rest == from { Err(Errno::Efault) } else { Ok(()) }
 }
 
 /// Moves the pages of `from`, which has to be one mapping's.
-fn move_vma(env: &mut impl Env, from: PageRange, to: Vpn) -> Result<(), Errno> {
+fn move_vma(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) -> Result<(), Errno> {
     let target = PageRange::new(to, from.pages());
     // 1. What is mapped at the target goes.
-    unmap_region(env, target);
+    unmap_region(env, mm, target);
     // 2. A copy of the mapping; both exist for a while.
     let copied = env.step(Site::MovePtes, |w, at| {
-        w.mmap_assert_write_locked(at);
+        w.mmap_assert_write_locked(at, mm);
         let rule = w.policies.vma_merge;
-        let mm = &mut w.mms[at.mm.index()];
+        let mm = &mut w.mms[mm.index()];
         let vma = mm.vma(from.start).map(|vma| vma.cut(from)).filter(|vma| vma.range == from);
         if let Some(vma) = vma {
             // Without pages of its own it is as if it had been made there (mm/mmap.c:copy_vma).
@@ -70,33 +69,33 @@ fn move_vma(env: &mut impl Env, from: PageRange, to: Vpn) -> Result<(), Errno> {
         return Err(Errno::Efault);
     }
     // 3. The translations, table by table; then the empty source.
-    move_page_tables(env, from, to);
-    unmap_region(env, from);
+    move_page_tables(env, mm, from, to);
+    unmap_region(env, mm, from);
     Ok(())
 }
 
 /// Moves what the page tables hold. (A whole table of the third level, 1 GiB, moves in one go since
 /// 5.11, which is not modelled.)
-fn move_page_tables(env: &mut impl Env, from: PageRange, to: Vpn) {
+fn move_page_tables(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) {
     let upper_first = env.policies().move_tables == MoveTables::UpperFirst;
     let span = env.arch().table_pages(1);
     let next_table = |page: Vpn| Vpn((page.0 / span + 1) * span);
-    let (mut old, mut new) = realigned(env, from, to);
+    let (mut old, mut new) = realigned(env, mm, from, to);
     while old < from.end {
         let extent = (next_table(old).min(from.end).since(old)).min(next_table(new).since(new));
         let part = PageRange::new(old, extent);
-        while env.step(Site::MovePtes, |w, at| {
-            let table = &mut w.mms[at.mm.index()].table;
+        while env.step(Site::MovePtes, |w, _| {
+            let table = &mut w.mms[mm.index()].table;
             if upper_first && table.has_directory(old, 2) {
                 table.allocate_directory(new, 3);
             }
             table.has_leaf(old)
         }) {
-            if extent == span && move_table(env, part, new) {
+            if extent == span && move_table(env, mm, part, new) {
                 break;
             }
-            env.step(Site::MovePtes, |w, at| w.mms[at.mm.index()].table.allocate(new));
-            if move_ptes(env, part, new) {
+            env.step(Site::MovePtes, |w, _| w.mms[mm.index()].table.allocate(new));
+            if move_ptes(env, mm, part, new) {
                 break;
             }
         }
@@ -108,7 +107,7 @@ fn move_page_tables(env: &mut impl Env, from: PageRange, to: Vpn) {
 /// table's end and nothing is mapped in the table before it, neither here nor there.
 ///
 /// Source: mm/mremap.c:try_realign_addr, can_align_down (6.12, 7.3), can_realign_addr (7.3).
-fn realigned(env: &mut impl Env, from: PageRange, to: Vpn) -> (Vpn, Vpn) {
+fn realigned(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) -> (Vpn, Vpn) {
     let span = env.arch().table_pages(1);
     let before = from.start.0 % span;
     let mutual = before != 0 && before == to.0 % span;
@@ -116,8 +115,8 @@ fn realigned(env: &mut impl Env, from: PageRange, to: Vpn) -> (Vpn, Vpn) {
     if !worthwhile || env.policies().move_start == MoveStart::AsGiven {
         return (from.start, to);
     }
-    let free_below = env.step(Site::MovePtes, |w, at| {
-        let mm = &w.mms[at.mm.index()];
+    let free_below = env.step(Site::MovePtes, |w, _| {
+        let mm = &w.mms[mm.index()];
         [from.start, to].into_iter().all(|start| {
             let below = PageRange { start: Vpn(start.0 - before), end: start };
             mm.vma(start).is_some_and(|vma| vma.range.start == start)
@@ -129,72 +128,70 @@ fn realigned(env: &mut impl Env, from: PageRange, to: Vpn) -> (Vpn, Vpn) {
 }
 
 /// A whole last-level table moves in one go (`move_normal_pmd`).
-fn move_table(env: &mut impl Env, part: PageRange, to: Vpn) -> bool {
+fn move_table(env: &mut impl Env, mm: MmId, part: PageRange, to: Vpn) -> bool {
     let moved = env.step(Site::MovePtes, |w, at| {
-        let mm = &mut w.mms[at.mm.index()];
-        mm.table.allocate_directory(to, 2);
-        if !mm.table.move_leaf(part.start, to) {
+        let table = &mut w.mms[mm.index()].table;
+        table.allocate_directory(to, 2);
+        if !table.move_leaf(part.start, to) {
             return false;
         }
         for page in part.iter() {
             let target = to.add(page.since(part.start));
-            w.note_unset(at, page, w.pte(at.mm, target));
-            note_moved(w, at, page, target);
+            w.note_unset(at, mm, page, w.pte(mm, target));
+            note_moved(w, mm, page, target);
         }
         true
     });
     if moved && env.policies().mutant != Mutant::TableMovedUnflushed {
-        flush_tlb_mm_range(env, FlushRequest::range(Site::MovePtes, part));
+        flush_tlb_mm_range(env, FlushRequest::range(Site::MovePtes, mm, part));
     }
     moved
 }
 
 /// Whether both tables were there.
-fn move_ptes(env: &mut impl Env, part: PageRange, to: Vpn) -> bool {
+fn move_ptes(env: &mut impl Env, mm: MmId, part: PageRange, to: Vpn) -> bool {
     let span = env.arch().table_pages(1);
     let apart = part.start.0 / span != to.0 / span;
-    if pte_offset_map_lock(env, Site::MovePtes, part.start, |_, _| ()).is_none() {
+    if pte_offset_map_lock(env, Site::MovePtes, mm, part.start, |_, _| ()).is_none() {
         return false;
     }
-    if apart && pte_offset_map_lock(env, Site::MovePtes, to, |_, _| ()).is_none() {
-        pte_unmap_unlock(env, part.start);
+    if apart && pte_offset_map_lock(env, Site::MovePtes, mm, to, |_, _| ()).is_none() {
+        pte_unmap_unlock(env, mm, part.start);
         return false;
     }
-    flush_tlb_batched_pending(env);
+    flush_tlb_batched_pending(env, mm);
     let mut moved_present = false;
     for page in part.iter() {
         let target = to.add(page.since(part.start));
         moved_present |= env.step(Site::MovePtes, |w, at| {
-            let pte = w.pte(at.mm, page);
+            let pte = w.pte(mm, page);
             if !pte.is_none() {
-                w.set_pte(at, page, Pte::None);
-                w.set_pte(at, target, pte);
-                note_moved(w, at, page, target);
+                w.set_pte(at, mm, page, Pte::None);
+                w.set_pte(at, mm, target, pte);
+                note_moved(w, mm, page, target);
             }
             let spares_aged = w.policies.mutant == Mutant::AgedUnflushed;
             pte.present().is_some_and(|pte| pte.accessed() || !spares_aged)
         });
     }
-    let flush = FlushRequest::range(Site::MovePtes, part);
+    let flush = FlushRequest::range(Site::MovePtes, mm, part);
     let too_late = env.policies().mutant == Mutant::MoveUnlocked;
     if moved_present && !too_late {
         flush_tlb_mm_range(env, flush);
     }
     if apart {
-        pte_unmap_unlock(env, to);
+        pte_unmap_unlock(env, mm, to);
     }
-    pte_unmap_unlock(env, part.start);
+    pte_unmap_unlock(env, mm, part.start);
     if moved_present && too_late {
         flush_tlb_mm_range(env, flush);
     }
     true
 }
 
-/// The page's frame, if it has one, is found at its new address from now.
-fn note_moved<M: Mode>(w: &mut World<M>, at: At, from: Vpn, to: Vpn) {
-    let pte = w.pte(at.mm, to);
-    if let Some(pte) = pte.present().filter(|pte| !pte.special()) {
-        w.frames.update(pte.pfn, |f| f.page = to);
-    }
-    w.ghost.moved(at.mm, from, to, w.frame_behind(pte));
+/// What the page holds is found at its new address from now. (Its frame keeps its index: the new mapping
+/// has it there, too.)
+fn note_moved<M: Mode>(w: &mut World<M>, mm: MmId, from: Vpn, to: Vpn) {
+    let frame = w.frame_behind(w.pte(mm, to));
+    w.ghost.moved(mm, from, to, frame);
 }

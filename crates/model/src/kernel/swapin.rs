@@ -56,13 +56,13 @@ pub fn do_swap_page(
 
     // 2. Map it, unless somebody was faster.
     let writable = |w: &World<_>| Grants::of(w, fault, swap, folio).writable(vma);
-    let mapped = lock_and_map(env, Site::DoSwapPage, fault.page, writable, |w, at| {
+    let mapped = lock_and_map(env, Site::DoSwapPage, fault.mm, fault.page, writable, |w, at| {
         let looks = w.policies.mutant != Mutant::SwapinUnchecked;
-        let current = !looks || w.pte(at.mm, fault.page) == Pte::Swap(swap);
+        let current = !looks || w.pte(fault.mm, fault.page) == Pte::Swap(swap);
         current.then(|| map(w, at, fault, vma, swap, folio))
     });
     if mapped.is_some() {
-        pte_unmap_unlock(env, fault.page);
+        pte_unmap_unlock(env, fault.mm, fault.page);
     }
     env.unlock(Lock::Folio(folio.frame));
     let Some(pte) = mapped.flatten() else {
@@ -149,15 +149,16 @@ fn map<M: Mode>(
     if frees_swap(w, fault, swap.slot, folio, sole_user) {
         leave_swap_cache(w, at, folio.frame);
     }
+    let (object, index) = w.object_of(fault.mm, fault.page);
     w.frames.update(folio.frame, |f| {
-        (f.maps, f.mm, f.page) = (f.maps + 1, at.mm, fault.page);
+        (f.maps, f.object, f.index) = (f.maps + 1, object, index);
         f.flags.set(FrameFlags::EXCLUSIVE, exclusive);
         f.flags.set(FrameFlags::CLAIMED, !sole_user);
     });
     let writable = grants.writable(vma);
     let pte = new_pte(w, folio.frame, writable, writable && fault.write);
     let pte = Pte::Present(pte.with(PteFlags::SOFT_DIRTY, swap.soft_dirty));
-    w.set_pte(at, fault.page, pte);
+    w.set_pte(at, fault.mm, fault.page, pte);
     pte
 }
 

@@ -89,9 +89,10 @@ pub fn enter_lazy<M: Mode>(w: &mut World<M>, cpu: CpuId) {
 
 /// `count` other processes run on the CPU, one after the other, before the caller goes on.
 pub fn run_others(env: &mut impl Env, count: u64) {
+    let own = env.context().mm.unwrap_or(INIT_MM);
     for other in 0..count {
         let mm = MmId(USER_MM.0 + 1 + other as u16);
         env.step(Site::SwitchMm, |w, at| switch_mm(w, at, at.cpu, mm));
     }
-    env.step(Site::SwitchMm, |w, at| switch_mm(w, at, at.cpu, at.mm));
+    env.step(Site::SwitchMm, |w, at| switch_mm(w, at, at.cpu, own));
 }

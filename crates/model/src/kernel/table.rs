@@ -8,7 +8,7 @@
 //! (include/linux/mm.h:pte_offset_map_lock) the lock alone is enough: no table of a mapping is freed
 //! but with `mmap_lock` held for writing.
 
-use crate::addr::Vpn;
+use crate::addr::{MmId, Vpn};
 use crate::env::{Env, Learnt, Lock};
 use crate::machine::world::{At, World};
 use crate::policy::Mutant;
@@ -19,17 +19,18 @@ use crate::site::Site;
 pub fn pte_offset_map_lock<E: Env, R>(
     env: &mut E,
     site: Site,
+    mm: MmId,
     page: Vpn,
     first: impl FnOnce(&mut World<E::Mode>, At) -> R,
 ) -> Option<R>
 where
     Option<R>: Learnt,
 {
-    let lock = Lock::page_table(env.arch(), env.context().mm, page);
+    let lock = Lock::page_table(env.arch(), mm, page);
     env.lock(lock);
     let done = env.step(site, |w, at| {
         let unchecked = w.policies.mutant == Mutant::TableUnchecked;
-        let there = unchecked || w.mms[at.mm.index()].table.has_leaf(page);
+        let there = unchecked || w.mms[mm.index()].table.has_leaf(page);
         there.then(|| first(w, at))
     });
     if done.is_none() {
@@ -39,7 +40,7 @@ where
 }
 
 /// Gives the lock of the last-level table of `page` back.
-pub fn pte_unmap_unlock(env: &mut impl Env, page: Vpn) {
-    let lock = Lock::page_table(env.arch(), env.context().mm, page);
+pub fn pte_unmap_unlock(env: &mut impl Env, mm: MmId, page: Vpn) {
+    let lock = Lock::page_table(env.arch(), mm, page);
     env.unlock(lock);
 }

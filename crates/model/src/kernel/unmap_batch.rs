@@ -8,9 +8,11 @@
 //! Source: mm/rmap.c:set_tlb_ubc_flush_pending, try_to_unmap_flush, flush_tlb_batched_pending
 //! (5.10 to 7.3).
 
+use crate::addr::MmId;
 use crate::env::Env;
 use crate::kernel::flush::{FlushRequest, arch_tlbbatch_flush, flush_tlb_mm_range};
 use crate::machine::mm::BatchedMark;
+use crate::machine::world::Covers;
 use crate::policy::{BatchedPending, Mutant, PendingMark, Policies};
 use crate::site::Site;
 
@@ -18,40 +20,42 @@ use crate::site::Site;
 ///
 /// The kernel counts last. Where the batch's flush clears the mark, it has to count first: a CPU that
 /// joins between mask and count would be in the number that the flush covers, and not in its mask.
-pub fn set_tlb_ubc_flush_pending(env: &mut impl Env, writable: bool) {
+pub fn set_tlb_ubc_flush_pending(env: &mut impl Env, mm: MmId, writable: bool) {
     let Policies { batched_pending, mutant, .. } = *env.policies();
     let counts_first =
         batched_pending == BatchedPending::Cleared && mutant != Mutant::PendingMaskedEarly;
     if counts_first {
-        count_unmap(env);
+        count_unmap(env, mm);
     }
     // Together `arch_tlbbatch_add_pending`: CPUs that are away flush when they come back; those that
     // are here are remembered.
-    env.step(Site::ArchTlbbatchAddPending, |w, at| w.mms[at.mm.index()].tlb_gen += 1);
+    env.step(Site::ArchTlbbatchAddPending, |w, _| w.mms[mm.index()].tlb_gen += 1);
     env.step(Site::ArchTlbbatchAddPending, |w, at| {
         let batch = &mut w.tasks[at.thread.index()].unmap_batch;
-        batch.cpus.union(&w.mms[at.mm.index()].cpumask);
+        batch.cpus.union(&w.mms[mm.index()].cpumask);
         batch.flush_required = true;
         batch.writable |= writable;
     });
     if !counts_first {
-        count_unmap(env);
+        count_unmap(env, mm);
     }
 }
 
-fn count_unmap(env: &mut impl Env) {
+fn count_unmap(env: &mut impl Env, mm: MmId) {
     env.step(Site::SetTlbUbcFlushPending, |w, at| {
-        let first = w.tasks[at.thread.index()].unmap_batch.covers == 0;
+        let batch = &mut w.tasks[at.thread.index()].unmap_batch;
+        let first = batch.covers.iter().all(|(covered, _)| *covered != mm);
         if w.policies.mutant == Mutant::BatchMarkedOnce && !first {
             return;
         }
-        let mark = &mut w.mms[at.mm.index()].batched;
+        let mark = &mut w.mms[mm.index()].batched;
         match w.policies.pending_mark {
             PendingMark::Flag => *mark = BatchedMark { pending: 1, flushed: 0 },
             PendingMark::Counts if w.policies.mutant == Mutant::PendingCountedEarly => {}
             PendingMark::Counts => mark.pending += 1,
         }
-        w.tasks[at.thread.index()].unmap_batch.covers = mark.pending;
+        let pending = mark.pending;
+        w.tasks[at.thread.index()].unmap_batch.cover(mm, pending);
     });
 }
 
@@ -65,39 +69,41 @@ pub fn try_to_unmap_flush(env: &mut impl Env, site: Site) {
     let clears = env.policies().batched_pending == BatchedPending::Cleared;
     let mutant = env.policies().mutant;
     if clears && mutant == Mutant::PendingClearedEarly {
-        note_flushed(env, site, batch.covers);
+        note_flushed(env, site, &batch.covers);
     }
     if mutant != Mutant::UnmapNotFlushed {
         arch_tlbbatch_flush(env, site, batch.cpus);
     }
     if clears {
-        note_flushed(env, site, batch.covers);
+        note_flushed(env, site, &batch.covers);
     }
 }
 
 /// Everything that had been unmapped when this batch was last added to is flushed now: each CPU that
 /// could hold one of those translations was in the mask then, or has flushed since.
-fn note_flushed(env: &mut impl Env, site: Site, covered: u32) {
-    env.step(site, |w, at| {
+fn note_flushed(env: &mut impl Env, site: Site, covers: &Covers) {
+    env.step(site, |w, _| {
         let all = w.policies.mutant == Mutant::PendingClearedAll;
-        let mark = &mut w.mms[at.mm.index()].batched;
-        mark.flushed = mark.flushed.max(if all { mark.pending } else { covered });
+        for (mm, covered) in covers {
+            let mark = &mut w.mms[mm.index()].batched;
+            mark.flushed = mark.flushed.max(if all { mark.pending } else { *covered });
+        }
     });
 }
 
 /// Flushes the whole address space if an unmap was batched since the last time; with the
 /// page-table lock held.
-pub fn flush_tlb_batched_pending(env: &mut impl Env) {
-    let pending = env.step(Site::FlushTlbBatchedPending, |w, at| {
-        let mark = w.mms[at.mm.index()].batched;
+pub fn flush_tlb_batched_pending(env: &mut impl Env, mm: MmId) {
+    let pending = env.step(Site::FlushTlbBatchedPending, |w, _| {
+        let mark = w.mms[mm.index()].batched;
         let looks = w.policies.mutant != Mutant::PendingIgnored;
         (looks && mark.pending != mark.flushed).then_some(mark)
     });
     let Some(seen) = pending else { return };
-    flush_tlb_mm_range(env, FlushRequest::whole(Site::FlushTlbBatchedPending));
-    env.step(Site::FlushTlbBatchedPending, |w, at| {
+    flush_tlb_mm_range(env, FlushRequest::whole(Site::FlushTlbBatchedPending, mm));
+    env.step(Site::FlushTlbBatchedPending, |w, _| {
         let rule = w.policies.pending_mark;
-        let mark = &mut w.mms[at.mm.index()].batched;
+        let mark = &mut w.mms[mm.index()].batched;
         match rule {
             PendingMark::Flag => *mark = BatchedMark::default(),
             // A compare-and-swap: if another unmap came between, the mark stays.

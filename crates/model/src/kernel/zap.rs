@@ -1,6 +1,6 @@
 //! Taking translations away: `zap_pte_range`, `free_pgtables`.
 
-use crate::addr::{PageRange, Pfn, Vpn};
+use crate::addr::{MmId, PageRange, Pfn, Vpn};
 use crate::arch::Arch;
 use crate::env::{Env, Learnt};
 use crate::kernel::flush::Change;
@@ -39,14 +39,14 @@ pub fn zap_range(env: &mut impl Env, gather: &mut Gather, range: PageRange, may_
 }
 
 fn zap_table(env: &mut impl Env, gather: &mut Gather, mut part: PageRange) {
-    let table = part.start;
-    while pte_offset_map_lock(env, Site::ZapPteRange, table, |_, _| ()).is_some() {
+    let (mm, table) = (gather.mm(), part.start);
+    while pte_offset_map_lock(env, Site::ZapPteRange, mm, table, |_, _| ()).is_some() {
         // 1. Under the lock: clear PTE by PTE, until done or the gather is full.
-        flush_tlb_batched_pending(env);
+        flush_tlb_batched_pending(env, mm);
         let mut full = false;
         for page in part.iter() {
             part.start = page.add(1);
-            match env.step(Site::ZapPteRange, |w, at| zap_pte(w, at, page)) {
+            match env.step(Site::ZapPteRange, |w, at| zap_pte(w, at, mm, page)) {
                 Zapped::Nothing => {}
                 Zapped::Special => gather.changed(page, Change::Revoked),
                 Zapped::Page(frame, cached) => {
@@ -61,7 +61,7 @@ fn zap_table(env: &mut impl Env, gather: &mut Gather, mut part: PageRange) {
                 break;
             }
         }
-        pte_unmap_unlock(env, table);
+        pte_unmap_unlock(env, mm, table);
         // 2. Full: free what was collected and come back for the rest.
         if !full {
             return;
@@ -90,13 +90,13 @@ impl Learnt for Zapped {
     }
 }
 
-fn zap_pte<M: Mode>(w: &mut World<M>, at: At, page: Vpn) -> Zapped {
-    let pte = w.pte(at.mm, page);
+fn zap_pte<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn) -> Zapped {
+    let pte = w.pte(mm, page);
     if pte.is_none() {
         return Zapped::Nothing;
     }
-    w.set_pte(at, page, Pte::None);
-    w.ghost.discarded(at.mm, page, w.frame_behind(pte));
+    w.set_pte(at, mm, page, Pte::None);
+    w.ghost.discarded(mm, page, w.frame_behind(pte));
     match pte {
         Pte::Present(pte) if pte.special() => Zapped::Special,
         Pte::Present(pte) => {
@@ -127,16 +127,17 @@ pub fn free_swap_and_cache<M: Mode>(w: &mut World<M>, at: At, slot: u32) {
 /// Frees the table if nobody set a PTE in it meanwhile (mm/memory.c:zap_pte_table_if_empty,
 /// 7.3).
 fn free_empty_table(env: &mut impl Env, gather: &mut Gather, start: Vpn) {
-    let freed = pte_offset_map_lock(env, Site::FreePgtables, start, |w, at| {
-        let table = &mut w.mms[at.mm.index()].table;
+    let mm = gather.mm();
+    let freed = pte_offset_map_lock(env, Site::FreePgtables, mm, start, |w, _| {
+        let table = &mut w.mms[mm.index()].table;
         let empty = table.leaf_is_empty(start) && table.free(start, 1);
         if empty {
-            w.ghost.table_unlinked(&w.cpus, at.mm, start, 1);
+            w.ghost.table_unlinked(&w.cpus, mm, start, 1);
         }
         empty
     });
     if freed.is_some() {
-        pte_unmap_unlock(env, start);
+        pte_unmap_unlock(env, mm, start);
     }
     if freed == Some(true) {
         gather.unlinked_table(start, 1);
@@ -161,7 +162,7 @@ pub fn free_pgtables(
     range: PageRange,
     (floor, ceiling): (Option<Vpn>, Option<Vpn>),
 ) {
-    let arch = *env.arch();
+    let (arch, mm) = (*env.arch(), gather.mm());
     for level in 1..=OWN_LEVELS.min(arch.levels - 1) {
         let span = arch.table_pages(level);
         let first = range.start.0 / span;
@@ -173,10 +174,10 @@ pub fn free_pgtables(
             if !alone {
                 continue;
             }
-            let freed = env.step(Site::FreePgtables, |w, at| {
-                let freed = w.mms[at.mm.index()].table.free(start, level);
+            let freed = env.step(Site::FreePgtables, |w, _| {
+                let freed = w.mms[mm.index()].table.free(start, level);
                 if freed {
-                    w.ghost.table_unlinked(&w.cpus, at.mm, start, level);
+                    w.ghost.table_unlinked(&w.cpus, mm, start, level);
                 }
                 freed
             });

@@ -24,6 +24,9 @@ fn unfinished<M: Mode>(w: &World<M>) -> Option<String> {
     if w.mms[USER_MM.index()].open_gathers != 0 {
         return Some("a gather is still open".to_owned());
     }
+    if w.mms[USER_MM.index()].has_detached() {
+        return Some("a mapping that is gone is still found".to_owned());
+    }
     let forgot = w.tasks.iter().any(|task| task.unmap_batch.flush_required);
     forgot.then(|| "a thread has not flushed what it unmapped".to_owned())
 }
@@ -57,11 +60,10 @@ fn miscounted<M: Mode>(w: &World<M>) -> Option<String> {
         match pte {
             Pte::Present(pte) if !pte.special() => {
                 *maps.entry(pte.pfn).or_default() += 1;
-                if w.frames.get(pte.pfn).page != page {
+                let frame = w.frames.get(pte.pfn);
+                if (frame.object, frame.index) != w.object_of(USER_MM, page) {
                     let frame = pte.pfn.0;
-                    return Some(format!(
-                        "frame {frame} does not know that it is mapped at {page}"
-                    ));
+                    return Some(format!("no walk from frame {frame} finds its mapping at {page}"));
                 }
             }
             Pte::Swap(swap) => *named.entry(swap.slot).or_default() += 1,

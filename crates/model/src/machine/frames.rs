@@ -1,17 +1,19 @@
 //! Page frames.
 //!
-//! A frame is stored in 12 bytes: where it is mapped (address space and page) in two words, counts
-//! and flags in a third. Storage grows with the pages touched.
+//! A frame is stored in 12 bytes: what it is of (object and index) in two words, counts and flags in a
+//! third; counts that are too large for it are kept beside. Storage grows with the pages touched.
 
-use crate::addr::{MmId, Pfn, Vpn};
+use crate::addr::{ObjectId, Pfn};
+use std::collections::BTreeMap;
 
 /// The frame that is mapped wherever anonymous memory was only read.
 pub const ZERO_PAGE: Pfn = Pfn(0);
 
-/// Together with the address space's 16 bits a whole word: nothing is to be masked.
-const PAGE_BITS: u32 = 48;
+/// Together with the object's 16 bits a whole word: nothing is to be masked.
+const INDEX_BITS: u32 = 48;
 const COUNT_BITS: u32 = 10;
-const COUNT_MASK: u32 = (1 << COUNT_BITS) - 1;
+/// This many or more: the count is kept beside.
+const MANY: u32 = (1 << COUNT_BITS) - 1;
 
 /// Flags of a frame.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -67,17 +69,26 @@ pub struct Frame {
     pub maps: u32,
     /// Its flags.
     pub flags: FrameFlags,
-    /// The address space that maps it. (Until fork exists, an anonymous page has one mapping.)
-    pub mm: MmId,
-    /// The page at which it is mapped.
-    pub page: Vpn,
+    /// What it is of.
+    pub object: ObjectId,
+    /// Its index there.
+    pub index: u64,
 }
 
 impl Frame {
+    const FREE: Frame =
+        Frame { refs: 0, maps: 0, flags: FrameFlags(0), object: ObjectId(0), index: 0 };
+
+    const fn has_many(self) -> bool {
+        self.refs >= MANY || self.maps >= MANY
+    }
+
     #[inline]
     fn pack(self) -> Packed {
-        let place = self.page.0 | u64::from(self.mm.0) << PAGE_BITS;
-        let counts = self.refs | self.maps << COUNT_BITS | self.flags.0 << (2 * COUNT_BITS);
+        let place = self.index | u64::from(self.object.0) << INDEX_BITS;
+        let counts = self.refs.min(MANY)
+            | self.maps.min(MANY) << COUNT_BITS
+            | self.flags.0 << (2 * COUNT_BITS);
         [place as u32, (place >> 32) as u32, counts]
     }
 
@@ -85,11 +96,11 @@ impl Frame {
     fn unpack([low, high, counts]: Packed) -> Frame {
         let place = u64::from(low) | u64::from(high) << 32;
         Frame {
-            refs: counts & COUNT_MASK,
-            maps: counts >> COUNT_BITS & COUNT_MASK,
+            refs: counts & MANY,
+            maps: counts >> COUNT_BITS & MANY,
             flags: FrameFlags(counts >> (2 * COUNT_BITS)),
-            mm: MmId((place >> PAGE_BITS) as u16),
-            page: Vpn(place & ((1 << PAGE_BITS) - 1)),
+            object: ObjectId((place >> INDEX_BITS) as u16),
+            index: place & ((1 << INDEX_BITS) - 1),
         }
     }
 }
@@ -101,6 +112,8 @@ type Packed = [u32; 3];
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Frames {
     stored: Vec<Packed>,
+    /// References and mappings of the frames that have too many of either.
+    many: BTreeMap<Pfn, (u32, u32)>,
     free: Vec<Pfn>,
     limit: u32,
 }
@@ -108,7 +121,7 @@ pub struct Frames {
 impl Frames {
     /// Room for `limit` frames, allocated as they are used.
     pub fn new(limit: u32) -> Frames {
-        Frames { stored: vec![[0; 3]], free: Vec::new(), limit }
+        Frames { stored: vec![[0; 3]], many: BTreeMap::new(), free: Vec::new(), limit }
     }
 
     /// Frames of the machine, those in use and those left.
@@ -139,39 +152,55 @@ impl Frames {
             None => return None,
         };
         let flags = flags.and(FrameFlags::ALLOCATED);
-        self.put(pfn, Frame { refs: 1, maps: 0, flags, mm: MmId(0), page: Vpn(0) });
+        self.put(pfn, Frame { refs: 1, flags, ..Frame::FREE });
         Some(pfn)
     }
 
     /// Gives a frame back.
     pub fn release(&mut self, pfn: Pfn) {
-        self.put(
-            pfn,
-            Frame { refs: 0, maps: 0, flags: FrameFlags::default(), mm: MmId(0), page: Vpn(0) },
-        );
+        self.put(pfn, Frame::FREE);
         self.free.push(pfn);
     }
 
     /// The frame.
     #[inline]
     pub fn get(&self, pfn: Pfn) -> Frame {
-        Frame::unpack(self.stored[pfn.0 as usize])
+        let frame = Frame::unpack(self.stored[pfn.0 as usize]);
+        if frame.has_many() { self.with_many(pfn, frame) } else { frame }
+    }
+
+    #[cold]
+    fn with_many(&self, pfn: Pfn, frame: Frame) -> Frame {
+        let (refs, maps) = self.many.get(&pfn).copied().unwrap_or((frame.refs, frame.maps));
+        Frame { refs, maps, ..frame }
     }
 
     /// Stores the frame.
     #[inline]
     pub fn put(&mut self, pfn: Pfn, frame: Frame) {
-        self.stored[pfn.0 as usize] = frame.pack();
+        let packed = &mut self.stored[pfn.0 as usize];
+        let had_many = Frame::unpack(*packed).has_many();
+        *packed = frame.pack();
+        if had_many || frame.has_many() {
+            self.put_many(pfn, frame);
+        }
+    }
+
+    #[cold]
+    fn put_many(&mut self, pfn: Pfn, frame: Frame) {
+        if frame.has_many() {
+            self.many.insert(pfn, (frame.refs, frame.maps));
+        } else {
+            self.many.remove(&pfn);
+        }
     }
 
     /// Changes the frame and returns what it is then.
     #[inline]
     pub fn update(&mut self, pfn: Pfn, change: impl FnOnce(&mut Frame)) -> Frame {
-        let packed = &mut self.stored[pfn.0 as usize];
-        let mut frame = Frame::unpack(*packed);
+        let mut frame = self.get(pfn);
         change(&mut frame);
-        debug_assert!(frame.refs <= COUNT_MASK && frame.maps <= COUNT_MASK, "a count overflowed");
-        *packed = frame.pack();
+        self.put(pfn, frame);
         frame
     }
 
@@ -191,8 +220,26 @@ mod tests {
     fn packing_keeps_everything() {
         let mut flags = FrameFlags::LRU.and(FrameFlags::CLAIMED);
         flags.set(FrameFlags::LRU, false);
-        let frame = Frame { refs: 1023, maps: 512, flags, mm: MmId(900), page: Vpn((1 << 36) - 1) };
+        let (object, index) = (ObjectId(900), (1 << 36) - 1);
+        let frame = Frame { refs: 1022, maps: 512, flags, object, index };
         assert_eq!(Frame::unpack(frame.pack()), frame);
+    }
+
+    #[test]
+    fn counts_have_no_bounds() {
+        let mut frames = Frames::new(2);
+        let frame = frames.allocate(FrameFlags::LRU).unwrap();
+        let other = frames.allocate(FrameFlags::default()).unwrap();
+        let before = frames.clone();
+        for count in 1..3000 {
+            assert_eq!(frames.update(frame, |f| (f.refs, f.maps) = (count, count / 2)).refs, count);
+            let f = frames.get(frame);
+            assert_eq!((f.refs, f.maps, f.flags.has(FrameFlags::LRU)), (count, count / 2, true));
+        }
+        frames.update(frame, |f| (f.refs, f.maps) = (2000, 1));
+        assert_eq!((frames.get(frame).maps, frames.get(other).refs), (1, 1));
+        frames.update(frame, |f| (f.refs, f.maps) = (1, 0));
+        assert_eq!(frames, before);
     }
 
     #[test]

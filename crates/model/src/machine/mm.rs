@@ -2,8 +2,8 @@
 
 use super::cpuset::CpuSet;
 use super::page_table::PageTable;
-use super::vma::{AnonVma, Vma};
-use crate::addr::{PageRange, Vpn};
+use super::vma::Vma;
+use crate::addr::{ObjectId, PageRange, Vpn};
 use crate::arch::Arch;
 use crate::policy::VmaMerge;
 
@@ -20,8 +20,8 @@ pub struct BatchedMark {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Mm {
     vmas: Vec<Vma>,
-    /// `anon_vma`s made so far.
-    anon_vmas: AnonVma,
+    /// Mappings that are gone, but whose pages are still on their way: walks from frames find them.
+    detached: Vec<Vma>,
     /// Its page table.
     pub table: PageTable,
     /// CPUs that may have it loaded (`mm_cpumask`).
@@ -41,7 +41,7 @@ impl Mm {
     pub fn new(arch: Arch) -> Mm {
         Mm {
             vmas: Vec::new(),
-            anon_vmas: 0,
+            detached: Vec::new(),
             table: PageTable::new(arch),
             cpumask: CpuSet::default(),
             tlb_gen: 1,
@@ -80,8 +80,42 @@ impl Mm {
         (before.map(|vma| vma.range.end), after.map(|vma| vma.range.start))
     }
 
+    /// Where it has the page of `object` with that index mapped, or had it until just now.
+    pub fn pages_of(&self, object: ObjectId, index: u64) -> impl Iterator<Item = Vpn> + '_ {
+        let vmas = self.vmas.iter().chain(&self.detached);
+        let of_object = vmas.filter(move |vma| vma.anon_vma == Some(object));
+        of_object.filter_map(move |vma| vma.page_of(index))
+    }
+
+    /// Takes `range` out of the mappings; walks from frames find it until [`Mm::unlink`].
+    pub fn detach(&mut self, range: PageRange) {
+        let with_pages = self.vmas_in(range).filter(|vma| vma.anon_vma.is_some());
+        let detached: Vec<Vma> = with_pages.collect();
+        self.detached.extend(detached);
+        self.remove(range);
+    }
+
+    /// What was detached from `range` is found no more. Returns the objects of which nothing is mapped now.
+    pub fn unlink(&mut self, range: PageRange) -> Vec<ObjectId> {
+        let gone = |vma: &Vma| vma.range.intersect(range) == vma.range;
+        let objects = self.detached.iter().filter(|vma| gone(vma)).filter_map(|vma| vma.anon_vma);
+        let mut objects: Vec<ObjectId> = objects.collect();
+        self.detached.retain(|vma| !gone(vma));
+        let left = self.vmas.iter().chain(&self.detached);
+        let left: Vec<ObjectId> = left.filter_map(|vma| vma.anon_vma).collect();
+        objects.sort_unstable();
+        objects.dedup();
+        objects.retain(|object| !left.contains(object));
+        objects
+    }
+
+    /// Whether mappings that are gone wait for their unlinking.
+    pub fn has_detached(&self) -> bool {
+        !self.detached.is_empty()
+    }
+
     /// Takes `range` out of the mappings.
-    pub fn remove(&mut self, range: PageRange) {
+    fn remove(&mut self, range: PageRange) {
         let mut vmas = Vec::with_capacity(self.vmas.len() + 2);
         for vma in &self.vmas {
             let below = PageRange { start: vma.range.start, end: vma.range.end.min(range.start) };
@@ -112,21 +146,24 @@ impl Mm {
         }
     }
 
-    /// Gives the mapping of `page` an `anon_vma`, that of a mapping beside it if it can be shared.
+    /// Gives the mapping of `page` an `anon_vma` if it has none: that of a mapping beside it, if it can
+    /// be shared, or a new one. Whether it has one then.
     ///
     /// Source: mm/rmap.c:__anon_vma_prepare, mm/mmap.c:find_mergeable_anon_vma (5.10, 6.1),
     /// mm/vma.c (6.12, 7.3).
-    pub fn prepare_anon_vma(&mut self, page: Vpn) {
+    pub fn prepare_anon_vma(
+        &mut self,
+        page: Vpn,
+        create: impl FnOnce() -> Option<ObjectId>,
+    ) -> bool {
         let at = self.vmas.partition_point(|vma| vma.range.end <= page);
         let Some(vma) = self.vmas.get(at).copied().filter(|vma| vma.anon_vma.is_none()) else {
-            return;
+            return true;
         };
         let (next, prev) = (self.vmas.get(at + 1), at.checked_sub(1).map(|at| &self.vmas[at]));
         let shared = [next, prev].into_iter().flatten().find_map(|other| other.anon_vma_for(&vma));
-        self.vmas[at].anon_vma = shared.or_else(|| {
-            self.anon_vmas += 1;
-            Some(self.anon_vmas)
-        });
+        self.vmas[at].anon_vma = shared.or_else(create);
+        self.vmas[at].anon_vma.is_some()
     }
 }
 
@@ -173,10 +210,10 @@ mod tests {
             mm.insert(a, rule);
             mm.insert(b, rule);
             if first {
-                mm.prepare_anon_vma(Vpn(10));
+                assert!(mm.prepare_anon_vma(Vpn(10), || Some(ObjectId(1))));
             }
             if second {
-                mm.prepare_anon_vma(Vpn(31));
+                assert!(mm.prepare_anon_vma(Vpn(31), || Some(ObjectId(2))));
             }
             // As mremap would move `b` behind `a`.
             let b = *mm.vma(Vpn(30)).unwrap();
@@ -193,8 +230,8 @@ mod tests {
         mm.insert(all, VmaMerge::Any);
         let half = Vma { prot: Prot::Read, ..all.cut(PageRange::new(Vpn(12), 2)) };
         mm.insert(half, VmaMerge::Any);
-        mm.prepare_anon_vma(Vpn(10));
-        mm.prepare_anon_vma(Vpn(12));
+        assert!(mm.prepare_anon_vma(Vpn(10), || Some(ObjectId(1))));
+        assert!(mm.prepare_anon_vma(Vpn(12), || Some(ObjectId(2))));
         let anon_vma = |page| mm.vma(Vpn(page)).unwrap().anon_vma;
         assert!(anon_vma(10).is_some());
         assert_eq!(anon_vma(10), anon_vma(12));

@@ -8,6 +8,7 @@ pub mod cpuset;
 pub mod frames;
 pub mod may_cache;
 pub mod mm;
+pub mod objects;
 pub mod page_table;
 pub mod swap;
 pub mod tlb;

@@ -2,13 +2,9 @@
 //!
 //! Where mappings begin and end decides how often calls that go mapping by mapping flush.
 
-use crate::addr::PageRange;
+use crate::addr::{ObjectId, PageRange, Vpn};
 use crate::policy::VmaMerge;
 use crate::program::Prot;
-
-/// The identity of an `anon_vma`: what a mapping's pages find their mappings by. It appears with the
-/// first page of the mapping's own.
-pub type AnonVma = u32;
 
 /// A mapping (`vm_area_struct`): private anonymous memory, for now.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -17,11 +13,11 @@ pub struct Vma {
     pub range: PageRange,
     /// Its protection.
     pub prot: Prot,
-    /// The page number that the first page had when the mapping was made; it moves with `mremap`
-    /// once there are pages.
+    /// The index of its first page in its object: the page number that it had when the mapping was made;
+    /// it moves with `mremap` once there are pages.
     pub pgoff: u64,
-    /// Where its pages are found by; `None` before the first.
-    pub anon_vma: Option<AnonVma>,
+    /// The object that its own pages are of; `None` before the first.
+    pub anon_vma: Option<ObjectId>,
     /// Whether it counts as committed memory (`VM_ACCOUNT`).
     pub charged: bool,
 }
@@ -37,6 +33,17 @@ impl Vma {
     pub fn cut(&self, range: PageRange) -> Vma {
         let part = self.range.intersect(range);
         Vma { range: part, pgoff: self.pgoff + (part.start.0 - self.range.start.0), ..*self }
+    }
+
+    /// The index of `page`, which is in it, in its object.
+    pub const fn index(&self, page: Vpn) -> u64 {
+        self.pgoff + (page.0 - self.range.start.0)
+    }
+
+    /// Where it has the page of that index, if it does.
+    pub fn page_of(&self, index: u64) -> Option<Vpn> {
+        let page = self.range.start.add(index.checked_sub(self.pgoff)?);
+        self.range.contains(page).then_some(page)
     }
 
     /// Whether `next` begins where this ends, in memory and in what is mapped.
@@ -69,7 +76,7 @@ impl Vma {
     /// become one later.
     ///
     /// Source: mm/mmap.c:anon_vma_compatible (5.10, 6.1), mm/vma.c (6.12, 7.3).
-    pub(super) fn anon_vma_for(&self, beside: &Vma) -> Option<AnonVma> {
+    pub(super) fn anon_vma_for(&self, beside: &Vma) -> Option<ObjectId> {
         let adjacent = self.continues(beside) || beside.continues(self);
         self.anon_vma.filter(|_| adjacent && self.charged == beside.charged)
     }

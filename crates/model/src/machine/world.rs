@@ -8,10 +8,11 @@ use super::cpu::{Cpu, INIT_MM};
 use super::cpuset::CpuSet;
 use super::frames::{FrameFlags, Frames};
 use super::mm::Mm;
+use super::objects::Objects;
 use super::page_table::Replaced;
 use super::swap::Swap;
 use super::tlb::{PteChange, Tlbs};
-use crate::addr::{CpuId, MmId, Pfn, ThreadId, Vpn};
+use crate::addr::{CpuId, MmId, ObjectId, PageRange, Pfn, ThreadId, Vpn};
 use crate::arch::Arch;
 use crate::event::EventKind;
 use crate::kernels::Config;
@@ -20,6 +21,7 @@ use crate::policy::Policies;
 use crate::pte::{PresentPte, Pte};
 use crate::site::Site;
 use crate::verdict::Verdict;
+use smallvec::SmallVec;
 use std::ops::DerefMut;
 
 /// How the parts that differ between simulator and checker are represented.
@@ -54,7 +56,7 @@ pub trait Ghost {
     /// A frame was filled with zeros.
     fn zeroed(&mut self, _frame: Pfn) {}
     /// The frame behind the page was copied.
-    fn copied(&mut self, _page: Vpn, _from: Pfn, _to: Pfn) {}
+    fn copied(&mut self, _mm: MmId, _page: Vpn, _from: Pfn, _to: Pfn) {}
     /// A frame was written to a swap slot.
     fn swapped_out(&mut self, _frame: Pfn, _slot: u32) {}
     /// A frame was read from a swap slot.
@@ -72,7 +74,7 @@ pub trait Ghost {
     /// The page-table page of `level` that covered `page` went back to the allocator.
     fn table_freed(&mut self, _mm: MmId, _page: Vpn, _level: u32) {}
     /// A PTE of the page is set in a page table that is not in the tree any more.
-    fn table_missed(&mut self, _cpu: CpuId, _page: Vpn) {}
+    fn table_missed(&mut self, _cpu: CpuId, _mm: MmId, _page: Vpn) {}
     /// A CPU flushed its paging-structure caches for the address space in its slot.
     fn structures_flushed(&mut self, _cpu: CpuId, _mm: MmId) {}
 }
@@ -94,8 +96,6 @@ pub struct At {
     pub thread: ThreadId,
     /// The thread that runs on the CPU: another one where a CPU answers an interrupt.
     pub running: Option<ThreadId>,
-    /// The address space of the thread.
-    pub mm: MmId,
     /// The operation of the scenario.
     pub op: u32,
     /// The kernel function.
@@ -128,8 +128,21 @@ pub struct UnmapBatch {
     pub writable: bool,
     /// The CPUs to flush.
     pub cpus: CpuSet,
-    /// The address space's count of unmaps when this batch was last added to.
-    pub covers: u32,
+    /// By address space: its count of unmaps when this batch was last added to.
+    pub covers: Covers,
+}
+
+/// Up to which unmap of each address space something reaches.
+pub type Covers = SmallVec<[(MmId, u32); 1]>;
+
+impl UnmapBatch {
+    /// Unmaps of `mm` are in it, the last of them being number `pending`.
+    pub fn cover(&mut self, mm: MmId, pending: u32) {
+        match self.covers.iter_mut().find(|(covered, _)| *covered == mm) {
+            Some((_, last)) => *last = pending,
+            None => self.covers.push((mm, pending)),
+        }
+    }
 }
 
 /// Something that must never happen, found by the model about itself.
@@ -158,6 +171,8 @@ pub struct World<M: Mode> {
     pub tasks: Vec<M::Held<Task>>,
     /// Page frames.
     pub frames: M::Held<Frames>,
+    /// What they are of.
+    pub objects: M::Held<Objects>,
     /// Swap space.
     pub swap: M::Held<Swap>,
     /// TLBs.
@@ -180,6 +195,7 @@ impl<M: Mode<Tlbs: Clone, Ghost: Clone, Log: Clone>> Clone for World<M> {
             cpus: self.cpus.clone(),
             tasks: self.tasks.clone(),
             frames: self.frames.clone(),
+            objects: self.objects.clone(),
             swap: self.swap.clone(),
             tlbs: self.tlbs.clone(),
             ghost: self.ghost.clone(),
@@ -221,6 +237,7 @@ impl<M: Mode> World<M> {
             cpus: Held::new(vec![Cpu::new(spec.arch.asids); spec.cpus]),
             tasks: vec![Held::new(Task::default()); spec.threads],
             frames: Held::new(Frames::new(spec.frames)),
+            objects: Held::new(Objects::default()),
             swap: Held::new(Swap::new(spec.swap_pages)),
             tlbs,
             ghost,
@@ -263,56 +280,77 @@ impl<M: Mode> World<M> {
 
     /// Sets the PTE of `page`; its table must exist, and the caller hold its lock.
     #[inline]
-    pub fn set_pte(&mut self, at: At, page: Vpn, new: Pte) {
-        if !self.ghost.holds(at.thread, Lock::page_table(&self.arch, at.mm, page)) {
+    pub fn set_pte(&mut self, at: At, mm: MmId, page: Vpn, new: Pte) {
+        if !self.ghost.holds(at.thread, Lock::page_table(&self.arch, mm, page)) {
             self.impossible(at, "a PTE was changed without the lock of its page table");
         }
-        self.replace_pte(at, page, new);
+        self.replace_pte(at, mm, page, new);
     }
 
     /// A processor sets accessed and dirty in the PTE of `page`, which asks for no lock.
     #[inline]
-    pub fn walked(&mut self, at: At, page: Vpn, new: PresentPte) {
-        self.replace_pte(at, page, Pte::Present(new));
+    pub fn walked(&mut self, at: At, mm: MmId, page: Vpn, new: PresentPte) {
+        self.replace_pte(at, mm, page, Pte::Present(new));
     }
 
     /// The caller looks at mappings (`mmap_assert_locked`).
-    pub fn mmap_assert_locked(&mut self, at: At) {
+    pub fn mmap_assert_locked(&mut self, at: At, mm: MmId) {
         let holds = |lock| self.ghost.holds(at.thread, lock);
-        if !holds(Lock::MmapRead(at.mm)) && !holds(Lock::MmapWrite(at.mm)) {
+        if !holds(Lock::MmapRead(mm)) && !holds(Lock::MmapWrite(mm)) {
             self.impossible(at, "mappings were looked at without mmap_lock");
         }
     }
 
     /// The caller changes mappings (`mmap_assert_write_locked`).
-    pub fn mmap_assert_write_locked(&mut self, at: At) {
-        if !self.ghost.holds(at.thread, Lock::MmapWrite(at.mm)) {
+    pub fn mmap_assert_write_locked(&mut self, at: At, mm: MmId) {
+        if !self.ghost.holds(at.thread, Lock::MmapWrite(mm)) {
             self.impossible(at, "mappings were changed without mmap_lock held for writing");
         }
     }
 
     #[inline]
-    fn replace_pte(&mut self, at: At, page: Vpn, new: Pte) {
-        let mm = &mut self.mms[at.mm.index()];
-        let unloads = mm.unloads;
-        let Some(Replaced { old, since }) = mm.table.set(page, new, unloads) else {
-            self.ghost.table_missed(at.cpu, page);
+    fn replace_pte(&mut self, at: At, mm: MmId, page: Vpn, new: Pte) {
+        let space = &mut self.mms[mm.index()];
+        let unloads = space.unloads;
+        let Some(Replaced { old, since }) = space.table.set(page, new, unloads) else {
+            self.ghost.table_missed(at.cpu, mm, page);
             self.impossible(at, "a PTE was set in a page table that does not exist");
             return;
         };
-        self.tlbs.pte_changed(&self.cpus, at.mm, PteChange { page, old, new, since });
+        self.tlbs.pte_changed(&self.cpus, mm, PteChange { page, old, new, since });
         if self.log.wants_ptes() && old != new {
             self.emit(at, EventKind::Pte { page, old, new });
         }
     }
 
     /// The PTE of `page`, which was `old`, went away with its table.
-    pub fn note_unset(&mut self, at: At, page: Vpn, old: Pte) {
+    pub fn note_unset(&mut self, at: At, mm: MmId, page: Vpn, old: Pte) {
         let change = PteChange { page, old, new: Pte::None, since: 0 };
-        self.tlbs.pte_changed(&self.cpus, at.mm, change);
+        self.tlbs.pte_changed(&self.cpus, mm, change);
         if self.log.wants_ptes() && !old.is_none() {
             self.emit(at, EventKind::Pte { page, old, new: Pte::None });
         }
+    }
+
+    /// Gives the mapping of `page` an `anon_vma` if it has none (`anon_vma_prepare`).
+    pub fn prepare_anon_vma(&mut self, at: At, mm: MmId, page: Vpn) {
+        let (space, objects) = (&mut self.mms[mm.index()], &mut self.objects);
+        if !space.prepare_anon_vma(page, || objects.create(mm)) {
+            self.impossible(at, "there are more anon_vmas than the model has numbers for");
+        }
+    }
+
+    /// The mappings that were detached from `range` are found by no walk any more (`unlink_anon_vmas`).
+    pub fn unlink_anon_vmas(&mut self, mm: MmId, range: PageRange) {
+        for object in self.mms[mm.index()].unlink(range) {
+            self.objects.unlink(object, mm);
+        }
+    }
+
+    /// The object that a page of the address space's own is of, and its index there.
+    pub fn object_of(&self, mm: MmId, page: Vpn) -> (ObjectId, u64) {
+        let vma = self.mms[mm.index()].vma(page);
+        vma.map_or_else(Default::default, |vma| (vma.anon_vma.unwrap_or_default(), vma.index(page)))
     }
 
     /// A frame with one reference, or `None` if memory is full.

@@ -7,7 +7,7 @@
 use super::SimError;
 use super::env::{SimEnv, SimWorld};
 use super::interpret::Machine;
-use crate::addr::{PageRange, ThreadId, Vpn};
+use crate::addr::{PageRange, Vpn};
 use crate::kernel::fault::{Fault, Outcome, exc_page_fault};
 use crate::machine::frames::FrameFlags;
 use crate::machine::tlb::Tlb;
@@ -114,7 +114,7 @@ impl Machine<'_, '_> {
             if walk(self.world, self.at(Site::HardwareWalk), page, access) {
                 return Ok(());
             }
-            let fault = Fault { page, write: access.is_write() };
+            let fault = Fault { mm: USER_MM, page, write: access.is_write() };
             let outcome = exc_page_fault(&mut self.env(), fault);
             self.check()?;
             match outcome {
@@ -138,8 +138,8 @@ impl Machine<'_, '_> {
     }
 
     pub(super) fn env(&mut self) -> SimEnv<'_> {
-        let (cpu, thread) = (self.cpu(), ThreadId(self.thread as u16));
-        SimEnv::new(self.world, cpu, thread, self.op)
+        let context = self.context();
+        SimEnv::new(self.world, context)
     }
 
     pub(super) fn page_text(&self, page: Vpn) -> String {
@@ -190,7 +190,7 @@ fn walk(w: &mut SimWorld, at: At, page: Vpn, access: Access) -> bool {
     }
     let after = pte.with(PteFlags::ACCESSED, true).with(PteFlags::DIRTY, write);
     if after != pte {
-        w.walked(at, page, after);
+        w.walked(at, USER_MM, page, after);
     }
     let mut silent_stores = after.writable() && after.dirty();
     if write {

@@ -77,12 +77,10 @@ fn settled(kinds: &[usize]) -> Option<(usize, Option<usize>)> {
 
 fn lengthen(body: &mut [Op]) {
     for op in body {
-        match &mut op.kind {
-            OpKind::Rounds { count, .. } => *count = (*count).max(FEWEST),
-            OpKind::Repeat { body, .. }
-            | OpKind::ForEach { body, .. }
-            | OpKind::Measure { body } => lengthen(body),
-            _ => {}
+        if let OpKind::Rounds { count, .. } = &mut op.kind {
+            *count = (*count).max(FEWEST);
+        } else if let Some(body) = op.kind.body_mut() {
+            lengthen(body);
         }
     }
 }

@@ -1,11 +1,11 @@
 //! The simulator's environment: a step runs at once, a lock is always free.
 
-use crate::addr::{CpuId, ThreadId};
+use crate::addr::MmId;
 use crate::arch::Arch;
 use crate::env::{Context, Env, Learnt, Lock};
 use crate::event::{Event, EventKind};
 use crate::machine::tlb::SimTlbs;
-use crate::machine::world::{At, Ghost, Held, Log, Mode, USER_MM, World};
+use crate::machine::world::{At, Ghost, Held, Log, Mode, World};
 use crate::policy::Policies;
 use crate::program::Program;
 use crate::site::Site;
@@ -155,32 +155,18 @@ pub struct SimEnv<'w> {
     world: &'w mut SimWorld,
     /// Who runs; each step has a site of its own.
     at: At,
+    mm: Option<MmId>,
 }
 
 impl<'w> SimEnv<'w> {
     /// Thread `thread` of `program`, in operation `op`.
     pub fn of(world: &'w mut SimWorld, program: &Program, thread: usize, op: u32) -> SimEnv<'w> {
-        SimEnv::new(world, program.threads[thread].cpu, ThreadId(thread as u16), op)
+        SimEnv::new(world, Context::of(program, thread, op))
     }
 
-    /// A thread on a CPU.
-    pub fn new(world: &'w mut SimWorld, cpu: CpuId, thread: ThreadId, op: u32) -> SimEnv<'w> {
-        let context = Context { cpu, thread, mm: USER_MM, op };
-        SimEnv { world, at: context.at(Site::HardwareWalk) }
-    }
-}
-
-impl Context {
-    /// The context in a kernel function.
-    pub const fn at(self, site: Site) -> At {
-        At {
-            cpu: self.cpu,
-            thread: self.thread,
-            running: Some(self.thread),
-            mm: self.mm,
-            op: self.op,
-            site,
-        }
+    /// Whoever runs there.
+    pub fn new(world: &'w mut SimWorld, context: Context) -> SimEnv<'w> {
+        SimEnv { world, at: context.at(Site::HardwareWalk), mm: context.mm }
     }
 }
 
@@ -189,8 +175,8 @@ impl Env for SimEnv<'_> {
 
     #[inline]
     fn context(&self) -> Context {
-        let At { cpu, thread, mm, op, .. } = self.at;
-        Context { cpu, thread, mm, op }
+        let At { cpu, thread, op, .. } = self.at;
+        Context { cpu, thread, mm: self.mm, op }
     }
 
     #[inline]

@@ -3,19 +3,15 @@
 use super::env::SimWorld;
 use super::rounds::Course;
 use super::{Look, OpAt, SimError, SimOptions, Waiting, Watch};
-use crate::addr::{CpuId, PageRange, ThreadId};
+use crate::addr::{CpuId, MmId, ThreadId};
 use crate::env::Context;
 use crate::event::EventKind;
-use crate::kernel::Errno;
-use crate::kernel::madvise::madvise;
-use crate::kernel::map::{mmap, munmap};
-use crate::kernel::protect::mprotect;
-use crate::kernel::reclaim::shrink_range;
-use crate::kernel::remap::mremap;
-use crate::kernel::switch::{enter_lazy, run_others, switch_mm};
+use crate::kernel::switch::{enter_lazy, switch_mm};
+use crate::kernel::{Errno, call};
 use crate::machine::consistency::contradiction;
 use crate::machine::world::{At, USER_MM};
-use crate::program::{Access, ExprError, Op, OpKind, Order, Program, RangeExpr};
+use crate::program::{ExprError, Op, Program};
+use crate::resolved::{Hold, Resolved, Visit};
 use crate::run::Round;
 use crate::site::Site;
 use std::collections::VecDeque;
@@ -67,9 +63,10 @@ pub(super) struct Thread<'p> {
 pub(super) struct Machine<'p, 'w> {
     pub(super) program: &'p Program,
     pub(super) world: &'w mut SimWorld,
-    /// Whose turn it is, and its CPU.
+    /// Whose turn it is, its CPU and its address space.
     pub(super) thread: usize,
     cpu: CpuId,
+    mm: Option<MmId>,
     pub(super) op: u32,
     pub(super) threads: Vec<Thread<'p>>,
     /// Threads that can go on, in the order of their turns.
@@ -101,6 +98,7 @@ impl<'p, 'w> Machine<'p, 'w> {
             world,
             thread: 0,
             cpu: program.threads.first().map_or(CpuId(0), |thread| thread.cpu),
+            mm: None,
             op: 0,
             threads: program.threads.iter().map(thread).collect(),
             queue: VecDeque::new(),
@@ -121,9 +119,8 @@ impl<'p, 'w> Machine<'p, 'w> {
         }
         // 2. Those that only spin or sleep do so before anything else happens.
         for thread in 1..self.threads.len() {
-            let holds =
-                |op: &Op| matches!(op.kind, OpKind::Spin | OpKind::Sleep { duration_ns: None });
-            if self.program.threads[thread].body.iter().all(holds) {
+            let idle = &self.program.threads[thread];
+            if idle.body.is_empty() || idle.only_holds() {
                 self.run_thread(thread)?;
             }
         }
@@ -162,7 +159,8 @@ impl<'p, 'w> Machine<'p, 'w> {
     }
 
     pub(super) fn turn_to(&mut self, thread: usize) {
-        (self.thread, self.cpu) = (thread, self.program.threads[thread].cpu);
+        let Context { cpu, mm, .. } = Context::of(self.program, thread, self.op);
+        (self.thread, self.cpu, self.mm) = (thread, cpu, mm);
         self.resume_on_cpu();
     }
 
@@ -174,11 +172,12 @@ impl<'p, 'w> Machine<'p, 'w> {
         let before = self.world.cpus[cpu.index()].running.replace(thread);
         if before != Some(thread) {
             self.world.emit(at, EventKind::Switch { to: Some(thread) });
-            if self.program.threads[self.thread].kernel {
-                enter_lazy(self.world, cpu);
-                self.world.cpus[cpu.index()].running = Some(thread);
-            } else {
-                switch_mm(self.world, at, cpu, USER_MM);
+            match self.mm {
+                Some(mm) => switch_mm(self.world, at, cpu, mm),
+                None => {
+                    enter_lazy(self.world, cpu);
+                    self.world.cpus[cpu.index()].running = Some(thread);
+                }
             }
         }
     }
@@ -242,94 +241,47 @@ impl<'p, 'w> Machine<'p, 'w> {
     }
 
     fn execute(&mut self, op: &'p Op) -> Result<(), Box<SimError>> {
-        match &op.kind {
-            OpKind::Touch { range, access, order } => self.touch(range, *access, order),
-            OpKind::Map { area, prot } => {
-                let range = self.program.areas[usize::from(*area)].range;
-                self.call(|env| mmap(env, range, *prot))
+        let resolved = op.kind.resolve(&self.program.areas, self.slots());
+        match self.value(resolved)? {
+            Resolved::Touch { pages, access, visit: Visit::Ascending { stride } } => {
+                self.touch_ascending(pages, stride, access)?;
             }
-            OpKind::Unmap { range } => self.call_on(range, |env, range| munmap(env, range)),
-            OpKind::Protect { range, prot } => {
-                self.call_on(range, |env, range| mprotect(env, range, *prot))
+            Resolved::Touch { pages, access, visit: Visit::Random { count, seed } } => {
+                self.touch_random(pages, count, seed, access)?;
             }
-            OpKind::Remap { range, to } => {
-                let to = self.program.areas[usize::from(*to)].range;
-                self.call_on(range, |env, range| match range.pages() <= to.pages() {
-                    true => mremap(env, range, to.start),
-                    false => Err(Errno::Einval),
-                })
+            Resolved::Call(asked) => {
+                if let Err(errno) = call(&mut self.env(), USER_MM, asked) {
+                    return self.failed(errno);
+                }
             }
-            OpKind::Advise { range, advice } => {
-                self.call_on(range, |env, range| madvise(env, range, *advice))
-            }
-            OpKind::Reclaim { range } => self.call_on(range, |env, range| {
-                shrink_range(env, range);
-                Ok(())
-            }),
-            OpKind::Switch { others } => {
-                let others = self.value(others.eval_others(self.slots()))?;
-                run_others(&mut self.env(), others);
-                Ok(())
-            }
-            OpKind::Mark { mark } => {
-                self.emit(EventKind::Mark { mark: *mark });
-                Ok(())
-            }
-            OpKind::Spin | OpKind::Sleep { .. } | OpKind::Barrier { .. } => self.wait(&op.kind),
-            _ => self.enter_block(&op.kind),
-        }
-    }
-
-    /// Loops, rounds, measured blocks.
-    fn enter_block(&mut self, kind: &'p OpKind) -> Result<(), Box<SimError>> {
-        match kind {
-            OpKind::Repeat { slot, count, body } => {
-                let count = self.value(count.eval_at_least(self.slots(), "the count", 0))?;
-                self.enter_loop(body, *slot, 0, 1, count);
-            }
-            OpKind::ForEach { slot, range, stride, body } => {
-                let stride = self.value(stride.eval_at_least(self.slots(), "the stride", 1))?;
-                let pages = self.range(range)?;
-                let area = self.program.areas[usize::from(range.area)].range;
-                let first = pages.start.since(area.start) as i64;
-                self.enter_loop(body, *slot, first, stride as i64, pages.pages().div_ceil(stride));
-            }
-            OpKind::Rounds { warmup: 0, count: 0, .. } => {}
-            OpKind::Rounds { slot, warmup, count, body } => {
-                let course = Course::new(*slot, *warmup, *count);
-                self.first_round(course);
-                self.enter(body, Then::NextRound(course));
-            }
-            OpKind::Measure { body } => {
-                self.emit(EventKind::MeasureStart);
-                self.enter(body, Then::EndMeasure);
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn enter_loop(&mut self, body: &'p [Op], slot: u8, first: i64, step: i64, turns: u64) {
-        if turns > 0 {
-            self.threads[self.thread].slots[usize::from(slot)] = first;
-            self.enter(body, Then::Again { slot, step, left: turns });
-        }
-    }
-
-    fn wait(&mut self, kind: &OpKind) -> Result<(), Box<SimError>> {
-        match kind {
-            OpKind::Spin => self.threads[self.thread].status = Status::Settled,
-            OpKind::Sleep { duration_ns: None } => {
+            Resolved::Nothing => {}
+            Resolved::Hold(rest) => {
                 self.threads[self.thread].status = Status::Settled;
-                self.go_idle();
+                if rest == Hold::Sleep {
+                    self.go_idle();
+                }
             }
-            OpKind::Sleep { duration_ns: Some(duration) } => {
-                self.value(duration.eval_at_least(self.slots(), "the time to sleep", 0))?;
+            Resolved::Nap(_) => {
                 self.go_idle();
                 self.resume_on_cpu();
             }
-            OpKind::Barrier { barrier } => self.arrive(*barrier),
-            _ => {}
+            Resolved::Barrier(barrier) => self.arrive(barrier),
+            Resolved::Mark(mark) => self.emit(EventKind::Mark { mark }),
+            Resolved::Loop { turns: 0, .. } => {}
+            Resolved::Loop { slot, first, step, turns, body } => {
+                self.threads[self.thread].slots[usize::from(slot)] = first;
+                self.enter(body, Then::Again { slot, step, left: turns });
+            }
+            Resolved::Rounds { warmup: 0, count: 0, .. } => {}
+            Resolved::Rounds { slot, warmup, count, body } => {
+                let course = Course::new(slot, warmup, count);
+                self.first_round(course);
+                self.enter(body, Then::NextRound(course));
+            }
+            Resolved::Measure(body) => {
+                self.emit(EventKind::MeasureStart);
+                self.enter(body, Then::EndMeasure);
+            }
         }
         Ok(())
     }
@@ -342,48 +294,6 @@ impl<'p, 'w> Machine<'p, 'w> {
                 self.threads[thread.index()].status = Status::Queued;
                 self.queue.push_back(thread.index());
             }
-        }
-    }
-
-    fn touch(
-        &mut self,
-        range: &RangeExpr,
-        access: Access,
-        order: &Order,
-    ) -> Result<(), Box<SimError>> {
-        let pages = self.range(range)?;
-        match order {
-            Order::Ascending { stride } => {
-                let stride = self.value(stride.eval_at_least(self.slots(), "the stride", 1))?;
-                self.touch_ascending(pages, stride, access)
-            }
-            Order::Random { count, seed } => {
-                let count = self.value(count.eval_at_least(self.slots(), "the count", 0))?;
-                if pages.is_empty() && count > 0 {
-                    return self.failed(Errno::Einval);
-                }
-                self.touch_random(pages, count, *seed, access)
-            }
-        }
-    }
-
-    /// A system call on a range; on an empty one it is left out, as on every target.
-    fn call_on(
-        &mut self,
-        range: &RangeExpr,
-        call: impl FnOnce(&mut super::SimEnv<'_>, PageRange) -> Result<(), Errno>,
-    ) -> Result<(), Box<SimError>> {
-        let range = self.range(range)?;
-        if range.is_empty() { Ok(()) } else { self.call(|env| call(env, range)) }
-    }
-
-    fn call(
-        &mut self,
-        call: impl FnOnce(&mut super::SimEnv<'_>) -> Result<(), Errno>,
-    ) -> Result<(), Box<SimError>> {
-        match call(&mut self.env()) {
-            Ok(()) => Ok(()),
-            Err(errno) => self.failed(errno),
         }
     }
 
@@ -441,11 +351,6 @@ impl<'p, 'w> Machine<'p, 'w> {
         Box::new(SimError::TooManyEvents { op: self.op_at(), most })
     }
 
-    #[inline]
-    fn range(&self, range: &RangeExpr) -> Result<PageRange, Box<SimError>> {
-        self.value(range.resolve(&self.program.areas, self.slots()))
-    }
-
     fn slots(&self) -> &[i64] {
         &self.threads[self.thread].slots
     }
@@ -465,8 +370,13 @@ impl<'p, 'w> Machine<'p, 'w> {
     }
 
     pub(super) fn at(&self, site: Site) -> At {
+        self.context().at(site)
+    }
+
+    /// Who runs.
+    pub(super) fn context(&self) -> Context {
         let thread = ThreadId(self.thread as u16);
-        Context { cpu: self.cpu(), thread, mm: USER_MM, op: self.op }.at(site)
+        Context { cpu: self.cpu, thread, mm: self.mm, op: self.op }
     }
 
     pub(super) fn op_at(&self) -> OpAt {

@@ -15,7 +15,6 @@ pub use alike::alike_from;
 pub use env::{NoGhost, SimEnv, SimLog, SimMode, SimWorld};
 pub use watch::{Look, Watch};
 
-use crate::addr::ThreadId;
 use crate::arch::Arch;
 use crate::env::Context;
 use crate::kernel::exit::{exit_mmap, exit_thread};
@@ -95,6 +94,12 @@ pub enum SimError {
     Version {
         /// The program's.
         found: u32,
+    },
+    /// The model does not have what the scenario asks for.
+    #[error("the model has no {what}; a real kernel does (`-t live`, `-t kernel:RELEASE`)")]
+    NotModelled {
+        /// What.
+        what: &'static str,
     },
     /// An expression has no value.
     #[error("`{op}`: {error}")]
@@ -235,9 +240,8 @@ pub fn run_with(
     let final_pages = final_pages(program, &world);
     finish(program, &mut world);
     if let Some(error) = contradiction(&world) {
-        let context =
-            Context { cpu: program.threads[0].cpu, thread: ThreadId(0), mm: USER_MM, op: 0 };
-        let error = Inconsistency { what: error, at: context.at(Site::ExitMmap) };
+        let at = Context::of(program, 0, 0).at(Site::ExitMmap);
+        let error = Inconsistency { what: error, at };
         return Err(SimError::Inconsistent {
             op: OpAt { id: u32::MAX, text: "the end".to_owned() },
             error,
@@ -272,6 +276,9 @@ fn settled(
     if program.version != PROGRAM_VERSION {
         return Err(SimError::Version { found: program.version });
     }
+    if let Some(what) = program.not_modelled() {
+        return Err(SimError::NotModelled { what });
+    }
     let mut world = new_world(program, row, arch, options);
     Machine::new(program, &mut world, options, watch).run().map_err(|error| *error)?;
     Ok(world)
@@ -300,7 +307,7 @@ fn finish(program: &Program, world: &mut SimWorld) {
     for thread in (0..program.threads.len()).rev() {
         let mut env = SimEnv::of(world, program, thread, 0);
         if thread == 0 {
-            exit_mmap(&mut env);
+            exit_mmap(&mut env, USER_MM);
         } else {
             exit_thread(&mut env);
         }

@@ -6,14 +6,14 @@
 use super::class::classify;
 use super::{Cause, Fold, Needless, Thread};
 use crate::record::Record;
+use needless_model::event::FlushReason;
 
-/// Reasons of `tlb:tlb_flush` (include/trace/events/tlb.h; 5 from 6.18 on, read in 7.3).
-const TASK_SWITCH: u8 = 0;
-const REMOTE: u8 = 1;
-const LOCAL_BATCH: u8 = 2;
-const LOCAL_MM: u8 = 3;
-const SEND: u8 = 4;
-const WRONG_CPU: u8 = 5;
+const TASK_SWITCH: u8 = FlushReason::TaskSwitch as u8;
+const REMOTE: u8 = FlushReason::RemoteShootdown as u8;
+pub(crate) const LOCAL_BATCH: u8 = FlushReason::LocalBatch as u8;
+pub(crate) const LOCAL_MM: u8 = FlushReason::LocalMm as u8;
+pub(crate) const SEND: u8 = FlushReason::RemoteSend as u8;
+const WRONG_CPU: u8 = FlushReason::RemoteWrongCpu as u8;
 
 /// Flushes of one cause.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]

@@ -6,7 +6,7 @@
 mod cause;
 mod class;
 mod copies;
-mod flushes;
+pub(crate) mod flushes;
 mod overlaps;
 mod victims;
 

@@ -1,0 +1,65 @@
+//! From a frame to the page tables that map it.
+//!
+//! Unmapping for reclaim and aging walk this way; so will whatever else begins with a page and not with an
+//! address (write-protection for writeback, migration).
+//!
+//! Source: mm/rmap.c:rmap_walk_anon; mm/page_vma_mapped.c:page_vma_mapped_walk (5.10 to 7.3).
+
+use crate::addr::{MmId, Pfn, Vpn};
+use crate::env::Env;
+use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
+use crate::machine::world::{At, Mode, World};
+use crate::pte::PresentPte;
+use crate::site::Site;
+use smallvec::SmallVec;
+
+/// A page of an address space.
+pub type Place = (MmId, Vpn);
+
+/// Where the frame's object has the frame's page mapped, whether or not it is in the page table there.
+pub fn places<M: Mode>(w: &World<M>, frame: Pfn) -> SmallVec<[Place; 1]> {
+    let f = w.frames.get(frame);
+    let spaces = w.objects.mapped_by(f.object).iter();
+    let of_space = |mm: &MmId| {
+        let mm = *mm;
+        w.mms[mm.index()].pages_of(f.object, f.index).map(move |page| (mm, page))
+    };
+    spaces.flat_map(of_space).collect()
+}
+
+/// Calls `visit` for each place where the frame may be mapped; which these are is learnt at once.
+///
+/// The kernel holds the `anon_vma`'s lock meanwhile, so that no page that is being moved is missed; here
+/// it may be, and is left mapped then.
+pub fn rmap_walk<E: Env>(
+    env: &mut E,
+    site: Site,
+    frame: Pfn,
+    mut visit: impl FnMut(&mut E, Place),
+) {
+    for place in env.step(site, |w, _| places(w, frame)) {
+        visit(env, place);
+    }
+}
+
+/// Takes the lock of the page table of `place` and, if it maps the frame there, does `first` with the PTE
+/// in the same step; else no lock is held.
+pub fn page_vma_mapped_walk<E: Env, R>(
+    env: &mut E,
+    site: Site,
+    frame: Pfn,
+    (mm, page): Place,
+    first: impl FnOnce(&mut World<E::Mode>, At, PresentPte) -> R,
+) -> Option<R>
+where
+    R: std::hash::Hash + Clone + Send + Sync + 'static,
+{
+    let found = pte_offset_map_lock(env, site, mm, page, |w, at| {
+        let pte = w.pte(mm, page).present().filter(|pte| pte.pfn == frame)?;
+        Some(first(w, at, pte))
+    });
+    if found.as_ref().is_some_and(Option::is_none) {
+        pte_unmap_unlock(env, mm, page);
+    }
+    found.flatten()
+}

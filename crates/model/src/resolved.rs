@@ -1,0 +1,256 @@
+//! What an operation is when its turn comes: its expressions have values, its ranges are pages.
+//!
+//! The simulator, the checker and the runner each carry this out, and each names every case: an operation
+//! that one of them does not know does not compile.
+
+use crate::addr::{PageRange, Vpn};
+use crate::program::{Access, Advice, Area, ExprError, Op, OpKind, Order, Prot, RangeExpr};
+
+/// A call into the kernel, or something else that is asked of it.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Call {
+    /// `mmap` of private anonymous memory (`MAP_FIXED_NOREPLACE`).
+    Map {
+        /// Where.
+        pages: PageRange,
+        /// With which protection.
+        prot: Prot,
+    },
+    /// `munmap`
+    Unmap {
+        /// What.
+        pages: PageRange,
+    },
+    /// `mprotect`
+    Protect {
+        /// What.
+        pages: PageRange,
+        /// The new protection.
+        prot: Prot,
+    },
+    /// `mremap(MREMAP_MAYMOVE | MREMAP_FIXED)`
+    Remap {
+        /// What.
+        pages: PageRange,
+        /// Where to.
+        to: Vpn,
+    },
+    /// `madvise`
+    Advise {
+        /// What.
+        pages: PageRange,
+        /// Which advice.
+        advice: Advice,
+    },
+    /// Memory is short. Only in the model.
+    Reclaim {
+        /// What is taken for old.
+        pages: PageRange,
+    },
+    /// Other processes run on the CPU before the thread goes on. Only in the model.
+    Switch {
+        /// How many.
+        others: u64,
+    },
+}
+
+/// In which order pages are visited.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Visit {
+    /// From the first on.
+    Ascending {
+        /// Pages from one to the next.
+        stride: u64,
+    },
+    /// At random.
+    Random {
+        /// How many visits.
+        count: u64,
+        /// Where the generator starts.
+        seed: u64,
+    },
+}
+
+/// How a thread holds its CPU until the scenario ends.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Hold {
+    /// It runs, touching nothing.
+    Spin,
+    /// It sleeps.
+    Sleep,
+}
+
+/// An operation whose turn has come.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub enum Resolved<'p> {
+    /// It asks the kernel.
+    Call(Call),
+    /// It accesses memory.
+    Touch {
+        /// The pages.
+        pages: PageRange,
+        /// Load or store.
+        access: Access,
+        /// In which order.
+        visit: Visit,
+    },
+    /// Nothing: a call on no pages, or an access to none.
+    Nothing,
+    /// It holds its CPU until the scenario ends.
+    Hold(Hold),
+    /// It sleeps this many nanoseconds.
+    Nap(u64),
+    /// It waits for the others of this barrier.
+    Barrier(u16),
+    /// A phase mark.
+    Mark(u16),
+    /// The body, again and again.
+    Loop {
+        /// The slot that counts.
+        slot: u8,
+        /// Its first value.
+        first: i64,
+        /// What is added each time.
+        step: i64,
+        /// How many times.
+        turns: u64,
+        /// What.
+        body: &'p [Op],
+    },
+    /// The scenario's rounds.
+    Rounds {
+        /// The slot that counts.
+        slot: u8,
+        /// Rounds before those that count.
+        warmup: u32,
+        /// Rounds that count.
+        count: u32,
+        /// What one does.
+        body: &'p [Op],
+    },
+    /// The body, timed.
+    Measure(&'p [Op]),
+}
+
+impl OpKind {
+    /// What the operation is now.
+    #[inline]
+    pub fn resolve(&self, areas: &[Area], slots: &[i64]) -> Result<Resolved<'_>, ExprError> {
+        let pages = |range: &RangeExpr| range.resolve(areas, slots);
+        let area = |index: &u16| areas[usize::from(*index)].range;
+        Ok(match self {
+            OpKind::Touch { range, access, order } => {
+                return touch(pages(range)?, *access, order, slots);
+            }
+            OpKind::Map { area: index, prot } => {
+                Resolved::Call(Call::Map { pages: area(index), prot: *prot })
+            }
+            OpKind::Unmap { range } => on(pages(range)?, |pages| Call::Unmap { pages }),
+            OpKind::Protect { range, prot } => {
+                on(pages(range)?, |pages| Call::Protect { pages, prot: *prot })
+            }
+            OpKind::Remap { range, to } => {
+                let (pages, target) = (pages(range)?, area(to));
+                if pages.pages() > target.pages() {
+                    return Err(areas[usize::from(*to)].outside(0, pages.pages() as i64));
+                }
+                on(pages, |pages| Call::Remap { pages, to: target.start })
+            }
+            OpKind::Advise { range, advice } => {
+                on(pages(range)?, |pages| Call::Advise { pages, advice: *advice })
+            }
+            OpKind::Reclaim { range } => on(pages(range)?, |pages| Call::Reclaim { pages }),
+            OpKind::Switch { others } => {
+                Resolved::Call(Call::Switch { others: others.eval_others(slots)? })
+            }
+            OpKind::Spin => Resolved::Hold(Hold::Spin),
+            OpKind::Sleep { duration_ns: None } => Resolved::Hold(Hold::Sleep),
+            OpKind::Sleep { duration_ns: Some(duration) } => {
+                Resolved::Nap(duration.eval_at_least(slots, "the time to sleep", 0)?)
+            }
+            OpKind::Barrier { barrier } => Resolved::Barrier(*barrier),
+            OpKind::Mark { mark } => Resolved::Mark(*mark),
+            OpKind::Repeat { slot, count, body } => {
+                let turns = count.eval_at_least(slots, "the count", 0)?;
+                Resolved::Loop { slot: *slot, first: 0, step: 1, turns, body }
+            }
+            OpKind::ForEach { slot, range, stride, body } => {
+                let stride = stride.eval_at_least(slots, "the stride", 1)?;
+                let pages = pages(range)?;
+                let first = pages.start.since(area(&range.area).start) as i64;
+                let turns = pages.pages().div_ceil(stride);
+                Resolved::Loop { slot: *slot, first, step: stride as i64, turns, body }
+            }
+            OpKind::Rounds { slot, warmup, count, body } => {
+                Resolved::Rounds { slot: *slot, warmup: *warmup, count: *count, body }
+            }
+            OpKind::Measure { body } => Resolved::Measure(body),
+        })
+    }
+}
+
+fn touch<'p>(
+    pages: PageRange,
+    access: Access,
+    order: &Order,
+    slots: &[i64],
+) -> Result<Resolved<'p>, ExprError> {
+    let visit = match order {
+        Order::Ascending { stride } => {
+            Visit::Ascending { stride: stride.eval_at_least(slots, "the stride", 1)? }
+        }
+        Order::Random { count, seed } => {
+            Visit::Random { count: count.eval_at_least(slots, "the count", 0)?, seed: *seed }
+        }
+    };
+    let touched = Resolved::Touch { pages, access, visit };
+    Ok(if pages.is_empty() { Resolved::Nothing } else { touched })
+}
+
+fn on<'p>(pages: PageRange, call: impl FnOnce(PageRange) -> Call) -> Resolved<'p> {
+    if pages.is_empty() { Resolved::Nothing } else { Resolved::Call(call(pages)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::Expr;
+
+    fn area(name: &str, start: u64, pages: u64) -> Area {
+        Area { name: name.to_owned(), range: PageRange::new(Vpn(start), pages) }
+    }
+
+    fn range(first: i64, pages: i64) -> RangeExpr {
+        RangeExpr { area: 0, first: Expr::Const(first), pages: Expr::Const(pages) }
+    }
+
+    #[test]
+    fn calls_on_no_pages_are_nothing() {
+        let areas = [area("heap", 64, 4), area("away", 128, 2)];
+        let resolve = |kind: &OpKind| format!("{:?}", kind.resolve(&areas, &[]));
+        let unmap = |pages| resolve(&OpKind::Unmap { range: range(1, pages) });
+        assert_eq!(unmap(0), "Ok(Nothing)");
+        assert!(unmap(2).contains("Unmap"), "{}", unmap(2));
+        assert!(unmap(4).contains("OutsideArea"), "{}", unmap(4));
+        let remap = |pages| resolve(&OpKind::Remap { range: range(0, pages), to: 1 });
+        assert!(remap(2).contains("Remap"), "{}", remap(2));
+        assert!(remap(3).contains("OutsideArea { area: \"away\""), "{}", remap(3));
+    }
+
+    #[test]
+    fn loops_have_bounds() {
+        let areas = [area("heap", 64, 10)];
+        let stride = |stride| OpKind::ForEach {
+            slot: 0,
+            range: range(2, 7),
+            stride: Expr::Const(stride),
+            body: Vec::new(),
+        };
+        let turns = |kind: &OpKind| match kind.resolve(&areas, &[]) {
+            Ok(Resolved::Loop { first, step, turns, .. }) => Some((first, step, turns)),
+            _ => None,
+        };
+        assert_eq!(turns(&stride(3)), Some((2, 3, 3)));
+        assert_eq!(turns(&stride(0)), None);
+    }
+}

@@ -166,7 +166,7 @@ impl OpKind {
             OpKind::Spin => Resolved::Hold(Hold::Spin),
             OpKind::Sleep { duration_ns: None } => Resolved::Hold(Hold::Sleep),
             OpKind::Sleep { duration_ns: Some(duration) } => {
-                Resolved::Nap(duration.eval_at_least(slots, "the time to sleep", 0)?)
+                Resolved::Nap(duration.eval_at_least(slots, "the duration", 0)?)
             }
             OpKind::Barrier { barrier } => Resolved::Barrier(*barrier),
             OpKind::Mark { mark } => Resolved::Mark(*mark),

@@ -317,18 +317,22 @@ fn counts_are_held_against_page_tables_at_the_end() {
     });
 }
 
-/// What asks for a lock, and the lock.
+/// Locks of which one is enough, and what asks for it.
+type Asks = (&'static [Lock], fn(&mut State));
+
 #[test]
 fn what_asks_for_a_lock_is_refused_without_it() {
-    let (read, write) = (Lock::MmapRead(USER_MM), Lock::MmapWrite(USER_MM));
-    let asks: &[(&[Lock], fn(&mut State))] = &[
-        (&[Lock::PageTable(USER_MM, PAGE)], |s| s.world.set_pte(AT, USER_MM, PAGE, Pte::None)),
-        (&[read, write], |s| s.world.mmap_assert_locked(AT, USER_MM)),
-        (&[write], |s| s.world.mmap_assert_write_locked(AT, USER_MM)),
+    const READ: Lock = Lock::MmapRead(USER_MM);
+    const WRITE: Lock = Lock::MmapWrite(USER_MM);
+    const TABLE: Lock = Lock::PageTable(USER_MM, PAGE);
+    const ASKS: &[Asks] = &[
+        (&[TABLE], |s| s.world.set_pte(AT, USER_MM, PAGE, Pte::None)),
+        (&[READ, WRITE], |s| s.world.mmap_assert_locked(AT, USER_MM)),
+        (&[WRITE], |s| s.world.mmap_assert_write_locked(AT, USER_MM)),
     ];
-    let others = [read, write, Lock::PageTable(USER_MM, PAGE), Lock::Folio(FRAME)];
+    let others = [READ, WRITE, TABLE, Lock::Folio(FRAME)];
     with_state(|before| {
-        for (index, (enough, ask)) in asks.iter().enumerate() {
+        for (index, (enough, ask)) in ASKS.iter().enumerate() {
             for lock in others {
                 for thread in [0, 1] {
                     let mut state = copy(before);

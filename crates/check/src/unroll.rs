@@ -5,8 +5,8 @@ use crate::explore::CheckError;
 use crate::shadow::Value;
 use needless_model::addr::{MmId, PageRange, Vpn};
 use needless_model::machine::world::USER_MM;
-use needless_model::program::{Access, Advice, Op, Program, Prot};
-use needless_model::resolved::{Call, Hold, Resolved, Visit};
+use needless_model::program::{Access, Advice, Hold, Op, Program, Prot};
+use needless_model::resolved::{Call, Resolved, Visit};
 use needless_model::rng::SplitMix64;
 use smallvec::{SmallVec, smallvec};
 

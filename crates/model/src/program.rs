@@ -4,7 +4,6 @@
 //! Loop variables are the only names left; they live in numbered slots.
 
 use crate::addr::{CpuId, PageRange, ThreadId, Vpn};
-use crate::resolved::Hold;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -74,6 +73,15 @@ pub enum ThpMode {
     Madvise,
     /// `never`
     Never,
+}
+
+/// How a thread holds its CPU until the scenario ends.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Hold {
+    /// It runs, touching nothing.
+    Spin,
+    /// It sleeps.
+    Sleep,
 }
 
 /// A named piece of address space. It may be mapped, unmapped and mapped again.
@@ -366,28 +374,6 @@ impl OpKind {
             | OpKind::Switch { .. } => &[],
         }
     }
-
-    /// The same, to be changed.
-    pub fn body_mut(&mut self) -> Option<&mut Vec<Op>> {
-        match self {
-            OpKind::Repeat { body, .. }
-            | OpKind::ForEach { body, .. }
-            | OpKind::Rounds { body, .. }
-            | OpKind::Measure { body } => Some(body),
-            OpKind::Map { .. }
-            | OpKind::Touch { .. }
-            | OpKind::Unmap { .. }
-            | OpKind::Protect { .. }
-            | OpKind::Remap { .. }
-            | OpKind::Advise { .. }
-            | OpKind::Spin
-            | OpKind::Sleep { .. }
-            | OpKind::Barrier { .. }
-            | OpKind::Mark { .. }
-            | OpKind::Reclaim { .. }
-            | OpKind::Switch { .. } => None,
-        }
-    }
 }
 
 /// An integer expression over loop slots. Sums overflow to an error, never silently.
@@ -559,6 +545,13 @@ impl Program {
         Some(text.map_or_else(|| word.to_owned(), Clone::clone))
     }
 
+    /// Changes how many of the scenario's rounds count; they are the first thread's, wherever they stand.
+    pub fn change_rounds(&mut self, change: impl Fn(u32) -> u32) {
+        if let Some(first) = self.threads.first_mut() {
+            change_rounds(&mut first.body, &change);
+        }
+    }
+
     /// What the scenario asks of the machine that the model does not have.
     pub fn not_modelled(&self) -> Option<&'static str> {
         match self.machine.thp {
@@ -570,6 +563,18 @@ impl Program {
     /// The most other processes that one [`OpKind::Switch`] needs.
     pub fn other_processes(&self) -> usize {
         self.threads.iter().map(|thread| most_others(&thread.body)).max().unwrap_or(0)
+    }
+}
+
+fn change_rounds(body: &mut [Op], change: &impl Fn(u32) -> u32) {
+    for op in body {
+        match &mut op.kind {
+            OpKind::Rounds { count, .. } => *count = change(*count),
+            OpKind::Repeat { body, .. }
+            | OpKind::ForEach { body, .. }
+            | OpKind::Measure { body } => change_rounds(body, change),
+            kind => debug_assert!(kind.body().is_empty(), "rounds may be in {kind:?}"),
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! that one of them does not know does not compile.
 
 use crate::addr::{PageRange, Vpn};
-use crate::program::{Access, Advice, Area, ExprError, Op, OpKind, Order, Prot, RangeExpr};
+use crate::program::{Access, Advice, Area, ExprError, Hold, Op, OpKind, Order, Prot, RangeExpr};
 
 /// A call into the kernel, or something else that is asked of it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -69,15 +69,6 @@ pub enum Visit {
         /// Where the generator starts.
         seed: u64,
     },
-}
-
-/// How a thread holds its CPU until the scenario ends.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Hold {
-    /// It runs, touching nothing.
-    Spin,
-    /// It sleeps.
-    Sleep,
 }
 
 /// An operation whose turn has come.

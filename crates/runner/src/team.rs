@@ -11,8 +11,7 @@
 
 use crate::sys;
 use crate::wire::{Failure, FailureKind};
-use needless_model::program::Program;
-use needless_model::resolved::Hold;
+use needless_model::program::{Hold, Program};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -17,7 +17,7 @@
 //! - the machine swapped more or less than the scenario did ([`crate::swapping`]);
 //! - a user task of somebody else ran on the CPU of a thread that acts since its LRU batches were
 //!   emptied: it shares them, and they decide what is copied and reclaimed; or a kernel thread emptied
-//!   them, as it does for whoever asks for all CPUs' (khugepaged, POSIX_FADV_DONTNEED);
+//!   them, as it does for whoever asks for all CPUs' (khugepaged, compaction, drop_caches);
 //! - it, or the one to come, needs more room in the log than was set aside.
 
 use crate::flushes::{Flushes, Strangers};

@@ -144,7 +144,7 @@ pub fn rehearsed(
 ) -> Result<(Program, Option<Litmus>), ScenarioError> {
     let mut compiled = compile::compile(source, settings)?;
     if let Some(rounds) = rounds {
-        rehearse::set_rounds(&mut compiled.program, rounds);
+        compiled.program.change_rounds(|_| rounds);
     }
     match rehearse::rehearse(&compiled) {
         Ok(()) => Ok((compiled.program, compiled.litmus)),

@@ -8,7 +8,6 @@ use crate::compile::Compiled;
 use crate::error::Problem;
 use miette::SourceSpan;
 use needless_model::kernels::KernelRow;
-use needless_model::program::{Op, OpKind, Program};
 use needless_model::run::Round;
 use needless_model::sim::{self, Look, SimError, SimOptions, Watch};
 
@@ -65,21 +64,4 @@ fn problems(error: &SimError, places: &[SourceSpan]) -> Vec<Problem> {
         _ => return Vec::new(),
     };
     vec![Problem::new(place(op.id), error.to_string(), label).help(help)]
-}
-
-/// Sets the number of rounds that count; they are the first thread's, wherever they stand.
-pub(crate) fn set_rounds(program: &mut Program, rounds: u32) {
-    if let Some(first) = program.threads.first_mut() {
-        set(&mut first.body, rounds);
-    }
-}
-
-fn set(body: &mut [Op], rounds: u32) {
-    for op in body {
-        if let OpKind::Rounds { count, .. } = &mut op.kind {
-            *count = rounds;
-        } else if let Some(body) = op.kind.body_mut() {
-            set(body, rounds);
-        }
-    }
 }

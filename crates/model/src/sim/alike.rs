@@ -7,7 +7,7 @@ use super::{Look, SimOptions, Watch, run_with};
 use crate::addr::{CpuId, Pfn};
 use crate::event::EventKind;
 use crate::kernels::KernelRow;
-use crate::program::{Op, OpKind, Program};
+use crate::program::Program;
 use crate::run::Round;
 
 /// Rounds that are looked at: at least, since a short run may need many attempts, and at most.
@@ -35,7 +35,7 @@ pub fn alike_from(program: &Program, row: &KernelRow) -> u32 {
         let from = first.settled(&program, row, false);
         return from.map_or(u32::MAX, |(from, _)| from as u32);
     }
-    lengthen(&mut program.threads[0].body);
+    program.change_rounds(|count| count.max(FEWEST));
     let (straight, repeated) =
         (first.settled(&program, row, false), first.settled(&program, row, true));
     match (straight, repeated) {
@@ -73,16 +73,6 @@ fn settled(kinds: &[usize]) -> Option<(usize, Option<usize>)> {
     let last = kinds.last();
     let alike = kinds.iter().rev().take_while(|&kind| Some(kind) == last).count();
     (alike * 2 >= kinds.len()).then(|| (kinds.len() - alike, last.copied()))
-}
-
-fn lengthen(body: &mut [Op]) {
-    for op in body {
-        if let OpKind::Rounds { count, .. } = &mut op.kind {
-            *count = (*count).max(FEWEST);
-        } else if let Some(body) = op.kind.body_mut() {
-            lengthen(body);
-        }
-    }
 }
 
 /// What rounds of one kind show.

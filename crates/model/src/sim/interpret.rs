@@ -10,8 +10,8 @@ use crate::kernel::switch::{enter_lazy, switch_mm};
 use crate::kernel::{Errno, call};
 use crate::machine::consistency::contradiction;
 use crate::machine::world::{At, USER_MM};
-use crate::program::{ExprError, Op, Program};
-use crate::resolved::{Hold, Resolved, Visit};
+use crate::program::{ExprError, Hold, Op, Program};
+use crate::resolved::{Resolved, Visit};
 use crate::run::Round;
 use crate::site::Site;
 use std::collections::VecDeque;
@@ -255,9 +255,9 @@ impl<'p, 'w> Machine<'p, 'w> {
                 }
             }
             Resolved::Nothing => {}
-            Resolved::Hold(rest) => {
+            Resolved::Hold(hold) => {
                 self.threads[self.thread].status = Status::Settled;
-                if rest == Hold::Sleep {
+                if hold == Hold::Sleep {
                     self.go_idle();
                 }
             }

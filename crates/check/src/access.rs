@@ -5,12 +5,12 @@ use crate::judge::violate;
 use crate::property::Property;
 use crate::shadow::{CheckWorld, Value};
 use crate::tlb::Entry;
-use needless_model::addr::MmId;
 use needless_model::env::Learnt;
 use needless_model::kernel::rmap::Place;
+use needless_model::machine::walk::{Walked, walk};
 use needless_model::machine::world::At;
 use needless_model::program::Access;
-use needless_model::pte::{PresentPte, Pte, PteFlags};
+use needless_model::pte::Pte;
 
 /// What became of an access.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -35,9 +35,9 @@ pub enum Way {
     /// Through this cached translation.
     Cached(Entry),
     /// A walk that sets accessed or dirty. What it caches is used in a step of its own.
-    Walk(PresentPte),
+    Walk(Walked),
     /// Explicit mode: a walk whose result is used at once and not cached.
-    Uncached(PresentPte),
+    Uncached(Walked),
     /// Into a fault: the PTE does not allow the access, or a cached translation that does not is
     /// not walked again.
     Fault,
@@ -55,18 +55,13 @@ pub fn ways(w: &CheckWorld, at: At, (mm, page): Place, write: bool) -> Vec<Way> 
     let allows = |entry: &Entry| !write || entry.writable && entry.dirty;
     let refuses = |entry: &Entry| write && !entry.writable;
     let mut ways: Vec<Way> = cached.iter().copied().filter(allows).map(Way::Cached).collect();
-    let pte = w.pte(mm, page).present().filter(|pte| !pte.protnone() && (!write || pte.writable()));
-    let walked = |pte: PresentPte| pte.with(PteFlags::ACCESSED, true).with(PteFlags::DIRTY, write);
-    match pte {
-        Some(pte) if w.tlbs.explicit() => {
-            ways.push(Way::Uncached(walked(pte)));
-        }
-        Some(pte) if !pte.accessed() || write && !pte.dirty() => {
-            ways.push(Way::Walk(walked(pte)));
-        }
+    let walked = walk(&w.mms[mm.index()].table, w.arch.accessed_dirty, page, write);
+    match walked {
+        Some(walked) if w.tlbs.explicit() => ways.push(Way::Uncached(walked)),
+        Some(walked) if walked.new != walked.old => ways.push(Way::Walk(walked)),
         Some(_) | None => {}
     }
-    if pte.is_none() || cached.iter().any(refuses) {
+    if walked.is_none() || cached.iter().any(refuses) {
         ways.push(Way::Fault);
     }
     ways
@@ -74,19 +69,19 @@ pub fn ways(w: &CheckWorld, at: At, (mm, page): Place, write: bool) -> Vec<Way> 
 
 /// Goes way number `way`.
 pub fn go(w: &mut CheckWorld, at: At, place: Place, store: Option<Value>, way: usize) -> Went {
-    let (mm, page) = place;
+    let (mm, _) = place;
     match ways(w, at, place, store.is_some()).get(way) {
         Some(Way::Cached(entry)) => {
-            perform(w, at, mm, *entry, store);
+            perform(w, at, place, *entry, store);
             Went::Through
         }
-        Some(Way::Walk(pte)) => {
-            w.walked(at, mm, page, *pte);
+        Some(Way::Walk(walked)) => {
+            w.walked(at, mm, *walked);
             Went::OnlyWalked
         }
-        Some(Way::Uncached(pte)) => {
-            w.walked(at, mm, page, *pte);
-            perform(w, at, mm, Entry::of(page, *pte), store);
+        Some(Way::Uncached(walked)) => {
+            w.walked(at, mm, *walked);
+            perform(w, at, place, Entry::made_by(*walked), store);
             Went::Through
         }
         Some(Way::Fault) | None => {
@@ -97,8 +92,8 @@ pub fn go(w: &mut CheckWorld, at: At, place: Place, store: Option<Value>, way: u
 }
 
 /// The access itself, through `entry`.
-fn perform(w: &mut CheckWorld, at: At, mm: MmId, entry: Entry, store: Option<Value>) {
-    let Entry { page, frame, dangling, .. } = entry;
+fn perform(w: &mut CheckWorld, at: At, (mm, page): Place, entry: Entry, store: Option<Value>) {
+    let (frame, dangling) = (entry.frame_of(page), entry.dangling);
     let kind = if store.is_some() { "stores to" } else { "loads from" };
     if !matches!(w.pte(mm, page), Pte::Present(pte) if pte.pfn == frame) {
         w.ghost.exercised.add(Property::NoUseAfterFree);

@@ -5,12 +5,14 @@
 //! exploration reaches.
 
 use crate::access::Way;
+use crate::choice::Choice;
 use crate::env::Next;
-use crate::explore::{CheckError, Options, with_setting};
+use crate::error::CheckError;
 use crate::key::Key;
 use crate::schedule::Schedule;
+use crate::setting::{Options, Setting, with_setting};
 use crate::shadow::CheckWorld;
-use crate::state::{Choice, Setting, State};
+use crate::state::State;
 use needless_model::kernels::KernelRow;
 use needless_model::program::Program;
 

@@ -9,175 +9,23 @@
 //! A choice sleeps in states where it leads only where others lead, too (sleep sets; docs/checker.md
 //! has the argument): what it is known to do, it did before a step that it commutes with.
 
+use crate::choice::Choice;
 use crate::drive::keys;
+use crate::error::CheckError;
 use crate::footprint::Taken;
 use crate::key::Key;
-use crate::observe::{Observed, Watching};
-use crate::place::place;
 use crate::property::{PropertySet, Violation};
+use crate::report::{Bound, Counterexample, Report};
 use crate::schedule::Schedule;
-use crate::shadow::Watch;
-use crate::state::{Choice, Pools, Setting, State};
+use crate::setting::{Options, Progress, Setting, with_setting};
+use crate::state::{Pools, State};
 use crate::trace::{StepTaken, trace};
-use crate::unroll::unroll;
-use needless_model::arch::TINY;
-use needless_model::kernels::{KernelRow, RowError};
+use needless_model::kernels::KernelRow;
 use needless_model::machine::world::Inconsistency;
 use needless_model::program::Program;
 use rayon::prelude::*;
 use std::collections::HashSet;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-/// Why a program cannot be checked.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CheckError {
-    /// It needs more pages than the checked machine has.
-    #[error("the scenario's areas do not fit into the {0} pages of the checked machine")]
-    TooManyPages(u64),
-    /// It asks for what the model does not have.
-    #[error("the model has no {0}")]
-    NotModelled(&'static str),
-    /// A thread that goes on for too long.
-    #[error("thread `{thread}` does more than {most} things one after the other")]
-    TooLong {
-        /// The thread.
-        thread: String,
-        /// The most that it may do.
-        most: usize,
-    },
-    /// An expression has no value.
-    #[error(transparent)]
-    Expr(#[from] needless_model::program::ExprError),
-    /// The model contradicts itself.
-    #[error("the model contradicts itself: {error}; `--replay {schedule}` shows the steps")]
-    Inconsistent {
-        /// How.
-        error: Inconsistency,
-        /// After which steps.
-        schedule: Schedule,
-    },
-    /// A schedule that asks for what is not possible.
-    #[error(
-        "step {step} of the schedule, `{word}`, is not possible there: it belongs to another scenario, kernel row or version"
-    )]
-    Schedule {
-        /// Which, from 1.
-        step: usize,
-        /// What it says.
-        word: String,
-    },
-    /// A kernel row that does not exist.
-    #[error(transparent)]
-    Row(#[from] RowError),
-    /// The workers could not be started.
-    #[error("the workers could not be started: {0}")]
-    Workers(String),
-}
-
-/// How far an exploration goes, and what it tells meanwhile.
-#[derive(Clone)]
-pub struct Options<'a> {
-    /// What is looked for at the end of runs.
-    pub watching: Watching,
-    /// Most states; more make the result inconclusive.
-    pub max_states: usize,
-    /// Most memory of the process, in bytes.
-    pub max_memory: Option<u64>,
-    /// Most time.
-    pub deadline: Option<Duration>,
-    /// Threads forget at checkpoints what does not matter any more. Off in tests, which compare.
-    pub checkpoints: bool,
-    /// Steps that lead only where earlier ones led are left out. Off in tests, which compare.
-    pub sleep: bool,
-    /// Fills and evictions of TLB entries are steps. On in tests, which compare.
-    pub explicit: bool,
-    /// How many states are worked on side by side.
-    pub workers: usize,
-    /// Called now and then.
-    pub progress: &'a (dyn Fn(Progress) + Sync),
-}
-
-impl Default for Options<'_> {
-    fn default() -> Self {
-        Options {
-            watching: Watching::default(),
-            max_states: 20_000_000,
-            max_memory: None,
-            deadline: None,
-            checkpoints: true,
-            sleep: true,
-            explicit: false,
-            workers: 1,
-            progress: &|_| {},
-        }
-    }
-}
-
-/// How far an exploration is.
-#[derive(Copy, Clone, Debug)]
-pub struct Progress {
-    /// States so far.
-    pub states: usize,
-    /// States that have been reached but not left.
-    pub frontier: usize,
-    /// Steps from the start.
-    pub depth: usize,
-    /// Memory of the process in bytes, if known.
-    pub memory: Option<u64>,
-    /// Since the start.
-    pub elapsed: Duration,
-}
-
-/// What stopped an exploration before its end.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Bound {
-    /// There are more states than this.
-    States(usize),
-    /// It took longer than this.
-    Time(Duration),
-    /// It needs more memory than this.
-    Memory(u64),
-}
-
-/// What an exploration found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    /// Different states.
-    pub states: usize,
-    /// States in which every thread was done.
-    pub ends: usize,
-    /// The longest schedule.
-    pub depth: usize,
-    /// Whose case occurred.
-    pub exercised: PropertySet,
-    /// How often each observation was made at an end, and at how many it was not.
-    pub observed: Vec<Observed>,
-    /// The shortest way to a violation, if there is one.
-    pub counterexample: Option<Counterexample>,
-    /// What stopped it, if it did not get to an end.
-    pub bound: Option<Bound>,
-}
-
-impl Report {
-    /// Whether every state was looked at and none violates a property.
-    pub fn holds(&self) -> bool {
-        self.counterexample.is_none() && self.bound.is_none()
-    }
-}
-
-/// A way to a violation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Counterexample {
-    /// The property and what happened.
-    pub violation: Violation,
-    /// The steps that lead there.
-    pub steps: Vec<StepTaken>,
-    /// The same, to be replayed.
-    pub schedule: Schedule,
-    /// How many CPUs there are.
-    pub cpus: usize,
-}
+use std::time::Instant;
 
 /// Explores every interleaving of `program` on the kernel of `row`.
 pub fn check(
@@ -212,26 +60,6 @@ pub fn replay(
     schedule: &Schedule,
 ) -> Result<(Vec<StepTaken>, Option<Violation>), CheckError> {
     with_setting(program, row, options, |setting| trace(&setting, &schedule.0))
-}
-
-/// Calls `f` with what all states of the exploration have in common.
-pub fn with_setting<T>(
-    program: &Program,
-    row: &KernelRow,
-    options: &Options<'_>,
-    f: impl FnOnce(Setting<'_>) -> Result<T, CheckError>,
-) -> Result<T, CheckError> {
-    if let Some(what) = program.not_modelled() {
-        return Err(CheckError::NotModelled(what));
-    }
-    let placed = place(program, &TINY).ok_or(CheckError::TooManyPages(TINY.user_pages()))?;
-    let pages = placed.areas.iter().flat_map(|area| area.range.iter());
-    let names = pages.filter_map(|page| Some((page, placed.page_name(page)?))).collect();
-    let loads = options.watching.loads();
-    let watch = Arc::new(Watch { loads, names });
-    let Options { checkpoints, explicit, .. } = *options;
-    let acts = unroll(&placed)?;
-    f(Setting { program: &placed, acts: &acts, row, checkpoints, explicit, watch })
 }
 
 /// How a state was reached.

@@ -1,9 +1,9 @@
 //! What a step looked at and what it changed, part by part: two steps commute if neither changed what
 //! the other looked at.
 
+use crate::choice::Choice;
 use crate::shadow::CheckWorld;
 use crate::shared::Shared;
-use crate::state::Choice;
 use needless_model::env::Lock;
 use needless_model::machine::world::World;
 use std::hash::Hash;

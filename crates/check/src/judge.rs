@@ -85,7 +85,7 @@ fn foreign_entry(w: &CheckWorld) -> Option<(CpuId, Vpn)> {
         let foreign =
             c.loaded != INIT_MM && w.tlbs.owner(cpu, c.asid).is_some_and(|mm| mm != c.loaded);
         let entry: Option<Entry> = w.tlbs.all(cpu, c.asid).next().filter(|_| foreign);
-        entry.map(|entry| (cpu, entry.page))
+        entry.map(|entry| (cpu, entry.pages.start))
     })
 }
 
@@ -140,7 +140,7 @@ pub fn taken_away(w: &mut CheckWorld, at: At) {
         let mapped = matches!(w.pte(mm, page), Pte::Present(pte) if pte.pfn == frame);
         let names = |cpu: &CpuId| {
             let entries = w.tlbs.entries(*cpu, w.cpus[cpu.index()].asid, page);
-            entries.iter().any(|entry| entry.frame == frame)
+            entries.iter().any(|entry| entry.frame_of(page) == frame)
         };
         let user = cpus_with(w, mm).into_iter().find(names).filter(|_| !mapped);
         if let Some(cpu) = user {
@@ -162,7 +162,8 @@ pub fn end(w: &mut CheckWorld) {
                 Some(frame) => w.ghost.load(frame),
                 None => w.ghost.slot(swap.slot),
             },
-            Pte::None => 0,
+            Pte::Migration(migration) => w.ghost.load(migration.pfn),
+            Pte::None | Pte::Table(_) | Pte::Marker(_) => 0,
         };
         let expected = w.ghost.expected((USER_MM, page));
         if found != expected {

@@ -11,8 +11,10 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod choice;
 mod drive;
 mod env;
+mod error;
 mod explore;
 mod footprint;
 mod judge;
@@ -22,7 +24,9 @@ mod observe;
 mod place;
 mod print;
 mod property;
+mod report;
 mod schedule;
+mod setting;
 mod shadow;
 mod shared;
 mod state;
@@ -32,16 +36,17 @@ mod trace;
 mod unroll;
 
 pub use access::Way;
+pub use choice::Choice;
 pub use drive::{Driven, Offer, drive};
 pub use env::Next;
-pub use explore::{
-    Bound, CheckError, Counterexample, Options, Progress, Report, check, reaches, replay,
-};
+pub use error::CheckError;
+pub use explore::{check, reaches, replay};
 pub use observe::{Observed, Watching};
 pub use place::place;
 pub use print::write_steps;
 pub use property::{Property, PropertySet, Violation};
+pub use report::{Bound, Counterexample, Report};
 pub use schedule::{BadSchedule, Schedule};
-pub use state::Choice;
+pub use setting::{Options, Progress};
 pub use tlb::Entry;
 pub use trace::{PageState, StepTaken};

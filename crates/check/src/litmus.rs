@@ -1,6 +1,9 @@
 //! Litmus tests: a scenario, the kernel rows that must pass it, and those that must fail.
 
-use crate::explore::{CheckError, Options, Report, check};
+use crate::error::CheckError;
+use crate::explore::check;
+use crate::report::Report;
+use crate::setting::Options;
 use needless_model::kernels::KernelRow;
 use needless_model::program::Program;
 use needless_model::property::Property;

@@ -1,8 +1,8 @@
 //! A report in text: one column per CPU, one line per step. The width of a format says how many
 //! columns it may take: `{report:80}`; without it they are 100.
 
-use crate::explore::{Bound, Counterexample, Report};
 use crate::property::{Property, Violation};
+use crate::report::{Bound, Counterexample, Report};
 use crate::trace::{PageState, StepTaken};
 use std::fmt;
 

@@ -1,62 +1,29 @@
 //! A state: the world and where every thread stands; and what can happen next.
 
 use crate::access::{Way, ways};
+use crate::choice::Choice;
 use crate::env::{CheckEnv, Log, Next, Resume, Standing, Stopped, is_free};
 use crate::footprint::{Footprint, Taken};
 use crate::judge;
 use crate::key::{Key, key_of};
 use crate::property::PropertySet;
-use crate::shadow::{CheckWorld, Contents, NoLog, Pages, Watch};
+use crate::setting::Setting;
+use crate::shadow::{CheckWorld, Pages};
 use crate::shared::Pool;
 use crate::threads::run;
-use crate::tlb::{MaySets, Slots, cacheable};
-use crate::unroll::Act;
+use crate::tlb::Slots;
 use needless_model::addr::{CpuId, ThreadId, Vpn};
-use needless_model::arch::TINY;
-use needless_model::env::{Context, Lock};
+use needless_model::env::Lock;
 use needless_model::kernel::switch::switch_mm;
-use needless_model::kernels::KernelRow;
 use needless_model::machine::consistency::contradiction;
 use needless_model::machine::cpu::Cpu;
 use needless_model::machine::frames::Frames;
 use needless_model::machine::mm::Mm;
 use needless_model::machine::objects::Objects;
 use needless_model::machine::swap::Swap;
-use needless_model::machine::world::{Task, USER_MM, World, WorldSpec};
-use needless_model::program::Program;
+use needless_model::machine::world::{Task, USER_MM, World};
 use needless_model::site::Site;
 use smallvec::{SmallVec, smallvec};
-use std::sync::Arc;
-
-/// Frames and swap slots of the checked machine.
-const FRAMES: u32 = 16;
-const SWAP_PAGES: u32 = 16;
-
-/// What happens next.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Choice {
-    /// A thread goes on.
-    Go {
-        /// The thread.
-        thread: u8,
-        /// By which of the ways offered.
-        way: u8,
-    },
-    /// Explicit mode: a CPU caches the translation of a page.
-    Fill {
-        /// The CPU.
-        cpu: u8,
-        /// The page.
-        page: u8,
-    },
-    /// Explicit mode: a CPU forgets one of its translations.
-    Evict {
-        /// The CPU.
-        cpu: u8,
-        /// Which, in the order of the set.
-        entry: u8,
-    },
-}
 
 /// A thread of a state.
 #[derive(Clone)]
@@ -83,49 +50,7 @@ pub struct State {
 /// Choices, in a fixed order.
 pub type Choices = SmallVec<[Choice; 8]>;
 
-/// What states have in common.
-pub struct Setting<'a> {
-    /// The program, placed in the checked machine.
-    pub program: &'a Program,
-    /// What each thread does.
-    pub acts: &'a [Vec<Act>],
-    /// The kernel.
-    pub row: &'a KernelRow,
-    /// Checkpoints count.
-    pub checkpoints: bool,
-    /// Fills and evictions are steps.
-    pub explicit: bool,
-    /// What is looked at.
-    pub watch: Arc<Watch>,
-}
-
 impl Setting<'_> {
-    /// How many CPUs there are.
-    pub fn cpus(&self) -> usize {
-        self.program.threads.iter().map(|t| t.cpu.index() + 1).max().unwrap_or(1)
-    }
-
-    fn initial_world(&self) -> CheckWorld {
-        let program = self.program;
-        let spec = WorldSpec {
-            policies: self.row.policies,
-            config: self.row.config,
-            arch: TINY,
-            cpus: self.cpus(),
-            threads: program.threads.len(),
-            others: program.other_processes(),
-            frames: FRAMES,
-            swap_pages: if program.machine.swap.is_some() { SWAP_PAGES } else { 0 },
-        };
-        let ghost = Contents::new(self.watch.clone());
-        World::new(&spec, MaySets::new(self.explicit), ghost, NoLog)
-    }
-
-    /// Who `thread` is.
-    pub fn context(&self, thread: usize) -> Context {
-        Context::of(self.program, thread, 0)
-    }
-
     /// The state in which every thread is at its start.
     pub fn initial(&self) -> Box<State> {
         let start = Member {
@@ -336,7 +261,7 @@ fn hardware(w: &CheckWorld) -> Vec<Choice> {
         let index = index as u8;
         let pages = w.mms[USER_MM.index()].vmas().iter().flat_map(|vma| vma.range.iter());
         for page in pages {
-            let entry = cacheable(page, w.pte(USER_MM, page));
+            let entry = w.tlbs.walkable(&w.mms[USER_MM.index()], page);
             if entry.is_some_and(|entry| !w.tlbs.entries(id, cpu.asid, page).contains(&entry)) {
                 choices.push(Choice::Fill { cpu: index, page: page.0 as u8 });
             }
@@ -354,7 +279,7 @@ fn cache(w: &mut CheckWorld, choice: Choice) {
         Choice::Fill { cpu, page } => {
             let (cpu, page) = (CpuId(u16::from(cpu)), Vpn(u64::from(page)));
             let asid = w.cpus[cpu.index()].asid;
-            if let Some(entry) = cacheable(page, w.pte(USER_MM, page)) {
+            if let Some(entry) = w.tlbs.walkable(&w.mms[USER_MM.index()], page) {
                 w.tlbs.change(cpu, asid, entry, true);
             }
         }

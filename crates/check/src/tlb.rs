@@ -8,11 +8,13 @@
 
 use crate::property::{Property, PropertySet};
 use crate::shared::Shared;
-use needless_model::addr::{CpuId, MmId, Pfn, Vpn};
+use needless_model::addr::{CpuId, MmId, Pfn, Span, Vpn};
+use needless_model::arch::AccessedDirty;
 use needless_model::ignored::Ignored;
 use needless_model::machine::cpu::Cpu;
 use needless_model::machine::mm::Mm;
-use needless_model::machine::tlb::{FlushScope, PteChange, Tlbs, is_stale};
+use needless_model::machine::tlb::{FlushScope, PteChange, Tlbs, is_stale_now};
+use needless_model::machine::walk::{Walked, cacheable};
 use needless_model::pte::{PresentPte, Pte, PteFlags};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,9 +22,9 @@ use std::fmt;
 /// A cached translation.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Entry {
-    /// The page.
-    pub page: Vpn,
-    /// The frame that it names.
+    /// Its pages: one, or those of a huge page.
+    pub pages: Span,
+    /// The frame that it names for the first of them.
     pub frame: Pfn,
     /// Stores are allowed.
     pub writable: bool,
@@ -33,10 +35,29 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// What a walk that finds `pte` caches.
-    pub fn of(page: Vpn, pte: PresentPte) -> Entry {
-        let writable = pte.writable();
-        Entry { page, frame: pte.pfn, writable, dirty: pte.dirty() && writable, dangling: false }
+    /// What a walk that finds `pte` for these pages caches, if anything.
+    pub fn of(pages: Span, pte: Pte, rule: AccessedDirty) -> Option<Entry> {
+        cacheable(pte, rule).map(|pte| Entry::holding(pages, pte))
+    }
+
+    /// What the walk caches.
+    pub fn made_by(walked: Walked) -> Entry {
+        Entry::holding(walked.pages, walked.cached)
+    }
+
+    fn holding(pages: Span, pte: PresentPte) -> Entry {
+        let (writable, dirty) = (pte.writable(), pte.dirty());
+        Entry { pages, frame: pte.pfn, writable, dirty, dangling: false }
+    }
+
+    /// The frame that it names for `page`.
+    pub fn frame_of(&self, page: Vpn) -> Pfn {
+        self.frame.of_page(self.pages, page)
+    }
+
+    /// Whether it names `frame`.
+    fn names(&self, frame: Pfn) -> bool {
+        frame.0.checked_sub(self.frame.0).is_some_and(|at| at >> self.pages.order == 0)
     }
 
     /// The PTE that it was made of, as far as it tells.
@@ -61,10 +82,11 @@ impl fmt::Display for Entry {
 pub type Slots = BTreeMap<(CpuId, usize), (MmId, BTreeSet<Entry>)>;
 
 /// The may-cache set of each slot of each CPU.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MaySets {
     /// Fills and evictions are steps.
     explicit: bool,
+    rule: AccessedDirty,
     /// The properties whose case occurred in the last step.
     pub exercised: Ignored<PropertySet>,
     /// By CPU and identifier.
@@ -73,8 +95,15 @@ pub struct MaySets {
 
 impl MaySets {
     /// Empty sets.
-    pub fn new(explicit: bool) -> MaySets {
-        MaySets { explicit, ..MaySets::default() }
+    pub fn new(explicit: bool, rule: AccessedDirty) -> MaySets {
+        let (exercised, slots) = (Ignored::default(), Shared::default());
+        MaySets { explicit, rule, exercised, slots }
+    }
+
+    /// What a walk for `page` may cache now.
+    pub fn walkable(&self, mm: &Mm, page: Vpn) -> Option<Entry> {
+        let (pte, pages) = mm.table.walk(page);
+        Entry::of(pages, pte, self.rule)
     }
 
     /// Whether fills and evictions are steps.
@@ -84,7 +113,7 @@ impl MaySets {
 
     /// What `cpu` may hold for `page` in slot `asid`.
     pub fn entries(&self, cpu: CpuId, asid: usize, page: Vpn) -> Vec<Entry> {
-        self.all(cpu, asid).filter(|entry| entry.page == page).collect()
+        self.all(cpu, asid).filter(|entry| entry.pages.contains(page)).collect()
     }
 
     /// Everything `cpu` may hold in slot `asid`.
@@ -99,13 +128,13 @@ impl MaySets {
 
     /// `frame` was freed: whoever still has a translation to it must not use it.
     pub fn frame_freed(&mut self, frame: Pfn) {
-        let names = |entry: &Entry| entry.frame == frame;
+        let names = |entry: &Entry| entry.names(frame);
         if !self.slots.values().flat_map(|(_, set)| set).any(names) {
             return;
         }
         for (_, set) in self.slots.values_mut() {
             let named: Vec<Entry> =
-                set.iter().filter(|entry| entry.frame == frame).copied().collect();
+                set.iter().filter(|entry| entry.names(frame)).copied().collect();
             for entry in named {
                 set.remove(&entry);
                 set.insert(Entry { dangling: true, ..entry });
@@ -124,26 +153,21 @@ impl MaySets {
     }
 
     fn close(&mut self, cpu: CpuId, asid: usize, mm: &Mm) {
-        if self.explicit {
+        if self.explicit || !self.slots.contains_key(&(cpu, asid)) {
             return;
         }
+        let pages = mm.vmas().iter().flat_map(|vma| vma.range.iter());
+        let walkable: Vec<Entry> = pages.filter_map(|page| self.walkable(mm, page)).collect();
         if let Some((_, set)) = self.slots.get_mut(&(cpu, asid)) {
-            let pages = mm.vmas().iter().flat_map(|vma| vma.range.iter());
-            set.extend(pages.filter_map(|page| cacheable(page, mm.table.get(page))));
+            set.extend(walkable);
         }
     }
 }
 
-/// What a walk may cache for `page`.
-pub fn cacheable(page: Vpn, pte: Pte) -> Option<Entry> {
-    pte.present().filter(|pte| !pte.protnone()).map(|pte| Entry::of(page, pte))
-}
-
 impl Tlbs for MaySets {
     fn pte_changed(&mut self, cpus: &[Cpu], id: MmId, change: PteChange) {
-        let Some(entry) = cacheable(change.page, change.new).filter(|_| !self.explicit) else {
-            return;
-        };
+        let entry = Entry::of(change.pages, change.new, self.rule);
+        let Some(entry) = entry.filter(|_| !self.explicit) else { return };
         for (index, cpu) in cpus.iter().enumerate().filter(|(_, cpu)| cpu.loaded == id) {
             if let Some((_, set)) = self.slots.get_mut(&(CpuId(index as u16), cpu.asid)) {
                 set.insert(entry);
@@ -153,7 +177,7 @@ impl Tlbs for MaySets {
 
     fn flush(&mut self, cpu: CpuId, asid: usize, scope: FlushScope, mm: &Mm) {
         if let Some((_, set)) = self.slots.get_mut(&(cpu, asid)) {
-            set.retain(|entry| !scope.covers(entry.page));
+            set.retain(|entry| !scope.covers(entry.pages));
         }
         self.close(cpu, asid, mm);
     }
@@ -175,7 +199,7 @@ impl Tlbs for MaySets {
 
     fn faulted(&mut self, cpu: CpuId, asid: usize, page: Vpn, mm: &Mm) {
         if let Some((_, set)) = self.slots.get_mut(&(cpu, asid)) {
-            set.retain(|entry| entry.page != page);
+            set.retain(|entry| !entry.pages.contains(page));
         }
         self.close(cpu, asid, mm);
     }
@@ -183,7 +207,7 @@ impl Tlbs for MaySets {
     fn may_be_stale(&self, cpu: CpuId, asid: usize, id: MmId, mm: &Mm, scope: FlushScope) -> bool {
         let Some((owner, set)) = self.slots.get(&(cpu, asid)) else { return false };
         let stale = |entry: &Entry| {
-            scope.covers(entry.page) && is_stale(entry.origin(), mm.table.get(entry.page))
+            scope.covers(entry.pages) && is_stale_now(entry.pages, entry.origin(), &mm.table)
         };
         *owner == id && set.iter().any(stale)
     }

@@ -1,10 +1,12 @@
 //! A schedule in words: what each step was, and what it did to PTEs and TLBs.
 
 use crate::access::Way;
+use crate::choice::Choice;
 use crate::env::Next;
-use crate::explore::CheckError;
+use crate::error::CheckError;
 use crate::property::Violation;
-use crate::state::{Choice, Setting, State, lock_text};
+use crate::setting::Setting;
+use crate::state::{State, lock_text};
 use needless_model::addr::{CpuId, Vpn};
 use needless_model::machine::world::USER_MM;
 use needless_model::pte::Pte;
@@ -74,7 +76,10 @@ fn page_state(state: &State, page: Vpn, name: &str) -> PageState {
     let w = &state.world;
     let pte = match w.pte(USER_MM, page) {
         Pte::None => "none".to_owned(),
+        Pte::Table(table) => format!("table {}", table.0),
         Pte::Swap(swap) => format!("swap {}", swap.slot),
+        Pte::Migration(migration) => format!("migrating f{}", migration.pfn.0),
+        Pte::Marker(marker) => format!("marker {marker:?}"),
         Pte::Present(pte) => {
             let rights = match (pte.protnone(), pte.writable()) {
                 (true, _) => "--",
@@ -132,10 +137,13 @@ fn next_text(
             let kind = if write { "store to" } else { "load from" };
             let text = match setting.ways(state, thread).get(way) {
                 Some(Way::Cached(entry)) => {
-                    format!("{kind} {} by TLB: f{}", name(page), entry.frame.0)
+                    format!("{kind} {} by TLB: f{}", name(page), entry.frame_of(page).0)
                 }
                 Some(Way::Walk(_)) => format!("walk for {} sets A/D", name(page)),
-                Some(Way::Uncached(pte)) => format!("{kind} {}: f{}", name(page), pte.pfn.0),
+                Some(Way::Uncached(walked)) => {
+                    let frame = walked.new.pfn.of_page(walked.pages, page);
+                    format!("{kind} {}: f{}", name(page), frame.0)
+                }
                 Some(Way::Fault) | None => format!("{kind} {} faults", name(page)),
             };
             (None, text)

@@ -1,7 +1,7 @@
 //! A thread's operations one after the other: loops unrolled, ranges resolved, one page an access.
 
 use crate::access::stored;
-use crate::explore::CheckError;
+use crate::error::CheckError;
 use crate::shadow::Value;
 use needless_model::addr::{MmId, PageRange, Vpn};
 use needless_model::machine::world::USER_MM;

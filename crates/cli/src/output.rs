@@ -75,6 +75,12 @@ pub fn tell(text: &str) {
     let _ = writeln!(&stderr, "{}", style.wrap(text, 4));
 }
 
+/// Tells what is laid out already, by `layout`.
+pub fn tell_laid_out(layout: impl FnOnce(Style) -> String) {
+    let stderr = std::io::stderr();
+    let _ = write!(&stderr, "{}", layout(Style { width: width(&stderr), ..Style::PLAIN }));
+}
+
 /// Says why the command failed, with the place and the remedy.
 pub fn tell_failure(failure: Failure) {
     let stderr = std::io::stderr();

@@ -237,7 +237,7 @@ mod tests {
             release: "6.18".to_owned(),
             rounds: rounds.into_iter().map(|round| (round.index, round)).collect(),
             summary: Summary {
-                witness: Witness { marked, attempted, events_lost: 0 },
+                witness: Witness { marked, attempted, ..Witness::default() },
                 ..Summary::default()
             },
         }

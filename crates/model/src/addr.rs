@@ -101,9 +101,63 @@ impl PageRange {
     }
 }
 
+/// Pages that one translation maps: a power of two of them, aligned to their number.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Span {
+    /// First page.
+    pub start: Vpn,
+    /// The number of pages as a power of two (0: a base page).
+    pub order: u8,
+}
+
+impl Span {
+    /// The pages around `page` that one translation of this order maps.
+    #[inline]
+    pub const fn around(page: Vpn, order: u8) -> Span {
+        Span { start: Vpn(page.0 >> order << order), order }
+    }
+
+    /// `page` alone.
+    #[inline]
+    pub const fn one(page: Vpn) -> Span {
+        Span { start: page, order: 0 }
+    }
+
+    /// Its pages.
+    #[inline]
+    pub const fn range(self) -> PageRange {
+        PageRange::new(self.start, 1 << self.order)
+    }
+
+    /// Whether `page` is one of them.
+    #[inline]
+    pub const fn contains(self, page: Vpn) -> bool {
+        page.0 >> self.order == self.start.0 >> self.order
+    }
+}
+
 /// A page frame number.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Pfn(pub u32);
+
+impl Pfn {
+    /// The frame that maps `page`, if this one maps the first page of `span`.
+    #[inline]
+    pub const fn of_page(self, span: Span, page: Vpn) -> Pfn {
+        Pfn(self.0 + page.since(span.start) as u32)
+    }
+}
+
+/// A table of a page table, among those of its level.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct TableId(pub u32);
+
+impl TableId {
+    /// The table as an index.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// A CPU, numbered as Linux numbers them.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]

@@ -183,6 +183,8 @@ pub enum FaultClass {
     Reuse,
     /// The page came back from swap.
     SwapIn,
+    /// The kernel set the accessed or the dirty bit, where the processor does not.
+    AccessFlag,
     /// Nothing was to be done: the translation already allowed the access.
     Spurious,
     /// The access is not allowed: the thread gets a signal.
@@ -193,13 +195,14 @@ pub enum FaultClass {
 
 impl FaultClass {
     /// All classes.
-    pub const ALL: [FaultClass; 9] = [
+    pub const ALL: [FaultClass; 10] = [
         FaultClass::FirstTouch,
         FaultClass::ZeroPage,
         FaultClass::ZeroUpgrade,
         FaultClass::CowCopy,
         FaultClass::Reuse,
         FaultClass::SwapIn,
+        FaultClass::AccessFlag,
         FaultClass::Spurious,
         FaultClass::Signal,
         FaultClass::Unknown,
@@ -214,6 +217,7 @@ impl FaultClass {
             FaultClass::CowCopy => "cow-copy",
             FaultClass::Reuse => "reuse",
             FaultClass::SwapIn => "swap-in",
+            FaultClass::AccessFlag => "access-flag",
             FaultClass::Spurious => "spurious",
             FaultClass::Signal => "signal",
             FaultClass::Unknown => "unknown",

@@ -1,22 +1,67 @@
-//! The architecture-neutral page-table entry.
+//! The architecture-neutral page-table entry, of any level.
 //!
-//! Kernel operations see only this type; a codec per architecture turns it into bits.
+//! Kernel operations see only this type; a codec per architecture turns it and its level into bits.
 
-use crate::addr::Pfn;
+use crate::addr::{Pfn, TableId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A page-table entry of the last level.
+/// A page-table entry.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pte {
     /// Nothing.
     #[default]
     None,
+    /// The table of the level below. Never at the last level.
+    Table(TableId),
+    /// A translation: of one base page at the last level, of a huge page above it.
+    Present(PresentPte),
     /// The page is in swap.
     Swap(SwapPte),
-    /// A translation.
-    Present(PresentPte),
+    /// The page is being moved to another frame: whoever needs it waits.
+    Migration(MigrationPte),
+    /// There is no page, but something to be remembered of it.
+    Marker(Marker),
+}
+
+/// A migration entry (include/linux/swapops.h:make_writable_migration_entry and its kin).
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct MigrationPte {
+    /// The frame that is left.
+    pub pfn: Pfn,
+    /// What the PTE becomes again.
+    pub right: MigrationRight,
+    /// Carried over from the page's PTE (6.1 and later).
+    pub accessed: bool,
+    /// The same.
+    pub dirty: bool,
+    /// Carried over from the page's PTE.
+    pub soft_dirty: bool,
+}
+
+/// Kinds of migration entry (`SWP_MIGRATION_READ` …).
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MigrationRight {
+    /// The PTE was read-only.
+    Read,
+    /// It was read-only, and the page exclusive (5.19 and later).
+    ReadExclusive,
+    /// It was writable.
+    Write,
+}
+
+/// What a marker remembers (include/linux/swapops.h: `PTE_MARKER_UFFD_WP` and its kin).
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Marker {
+    /// Write-protected by userfaultfd (5.19 and later).
+    UffdWp,
+    /// Its contents are lost (`UFFDIO_POISON`, 6.6 and later).
+    Poisoned,
+    /// A guard page (`MADV_GUARD_INSTALL`, 6.13 and later).
+    Guard,
 }
 
 /// A swap entry in a PTE.

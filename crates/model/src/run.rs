@@ -56,6 +56,9 @@ pub struct Witness {
     pub attempted: u32,
     /// Events lost in all, in rounds that were therefore marked.
     pub events_lost: u64,
+    /// Shootdowns that others sent from the scenario's CPUs in rounds that count, by sender: none of them was
+    /// seen to reach the scenario.
+    pub others_sent: BTreeMap<String, u32>,
 }
 
 impl Witness {

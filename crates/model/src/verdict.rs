@@ -95,6 +95,8 @@ reasons! {
     NewTranslation = "there was nothing that could have been mapped before the access";
     /// Fault: the translation was there already.
     AlreadyGranted = "the page table allowed the access already";
+    /// Fault: only bits were set that processors can set.
+    OnlySetBits = "it only set the accessed or the dirty bit, which a processor could have done";
     /// Fault: write permission could have been given when the PTE was last written.
     CouldHaveBeenWritable =
         "write permission could have been granted when the PTE was last written; nobody else had a claim on the page";

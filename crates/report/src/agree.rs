@@ -6,7 +6,7 @@ mod text;
 
 pub use document::document;
 pub use json::json;
-pub use text::text;
+pub use text::{differences, text};
 
 use crate::compare::{Ran, Reference};
 use crate::groups::Group;

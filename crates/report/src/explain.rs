@@ -273,7 +273,10 @@ fn flush(reason: FlushReason, pages: Option<u32>, asked: Option<u16>) -> String 
 fn pte(pte: Pte) -> String {
     match pte {
         Pte::None => "none".to_owned(),
+        Pte::Table(table) => format!("table {}", table.0),
         Pte::Swap(swap) => format!("swap {}", swap.slot),
+        Pte::Migration(migration) => format!("migrating from frame {}", migration.pfn.0),
+        Pte::Marker(marker) => format!("marker {marker:?}"),
         Pte::Present(p) => {
             let flag = |set, letter| if set { letter } else { '-' };
             let flags: String =

@@ -73,6 +73,9 @@ impl Collected {
         for (index, round) in more.rounds {
             self.rounds.entry(index).or_insert(round);
         }
+        for (sender, count) in more.summary.witness.others_sent {
+            *self.summary.witness.others_sent.entry(sender).or_default() += count;
+        }
         for (reason, count) in more.summary.witness.marked {
             *self.summary.witness.marked.entry(reason).or_default() += count;
         }
@@ -197,7 +200,7 @@ mod tests {
     fn what_disturbed_most_is_told() {
         let marked = [("a", 1), ("b", 9), ("c", 5), ("d", 2), ("e", 2)];
         let marked = marked.map(|(reason, times)| (reason.to_owned(), times)).into();
-        let witness = Witness { marked, attempted: 25, events_lost: 0 };
+        let witness = Witness { marked, attempted: 25, ..Witness::default() };
         assert_eq!(undecided(&witness, 6, 6, None), None, "repeated rounds do no harm");
         let why = undecided(&witness, 5, 6, Some("gave up".into())).unwrap();
         assert_eq!(

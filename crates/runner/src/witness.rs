@@ -227,13 +227,25 @@ impl Watch {
         let grown = log.has_grown().then(|| LOG_GREW.to_owned());
         let reason = lost.or(disturbed).or(memory).or(absent).or(awake).or(grown);
         let good = reason.is_none();
-        self.seen = log.records.len();
+        let from = std::mem::replace(&mut self.seen, log.records.len());
         // A disturbed warm-up is run again, like a round.
         match reason {
             Some(reason) => self.mark(reason),
-            None => self.witness.attempted += u32::from(round.counts),
+            None => {
+                self.witness.attempted += u32::from(round.counts);
+                self.note_others(&log.records[from..]);
+            }
         }
         (good, counters)
+    }
+
+    /// Who else sent shootdowns meanwhile.
+    fn note_others(&mut self, records: &[Raw]) {
+        let send = FlushReason::RemoteSend as u64;
+        let sends = records.iter().filter(|r| r.kind == Kind::Flush && r.extra == send);
+        for tid in sends.map(|r| r.tid).filter(|tid| !self.tids.contains(tid)) {
+            *self.witness.others_sent.entry(name(tid)).or_default() += 1;
+        }
     }
 
     /// A round did not come about as it should, and why.

@@ -5,6 +5,7 @@
 mod common;
 
 use common::{captures, fold};
+use needless_model::arch::{AccessedDirty, Arch};
 use needless_model::event::{Event, EventKind, FlushReason};
 use needless_model::kernel::fault::{Fault, Outcome, exc_page_fault};
 use needless_model::kernels::KernelRow;
@@ -201,6 +202,28 @@ fn shared_pages_and_finished_work_are_judged() {
     assert_eq!(judged.join(" "), expected);
 }
 
+/// Where processors set no accessed bit, a fault does.
+#[test]
+fn setting_bits_is_judged() {
+    let body = "map \"heap\" pages=1; write \"heap\"; madvise \"heap\" advice=\"cold\"; \
+                rounds 1 { read \"heap[0..0]\"; }";
+    let program = written(body, false);
+    let row = KernelRow::parse("6.12").unwrap();
+    let arch = Arch { accessed_dirty: AccessedDirty::Fault, ..row.config.arch() };
+    let mut world = end_state(&program, &row, arch, &SimOptions::default()).unwrap();
+    world.log.clear();
+    world.cpus[0].lazy = false;
+    let page = program.areas[0].range.start;
+    for _ in 0..2 {
+        fault(&mut world, &program, Fault { mm: USER_MM, page, write: false });
+    }
+    let judged: Vec<String> = world.log.events.iter().filter_map(judged).collect();
+    assert_eq!(judged.join(" "), SET_BITS);
+}
+
+/// What that shows.
+const SET_BITS: &str = "access-flag-only-set-bits spurious-already-granted";
+
 fn fault(world: &mut SimWorld, program: &Program, fault: Fault) {
     let outcome = exc_page_fault(&mut SimEnv::of(world, program, 0, 0), fault);
     assert_eq!(outcome, Outcome::Served);
@@ -210,6 +233,7 @@ fn fault(world: &mut SimWorld, program: &Program, fault: Fault) {
 fn every_reason_has_a_case() {
     let shared = "spurious-already-granted copy+old-page-shared cow-copy+write-was-claimed";
     let cases = CASES.iter().flat_map(|case| case.3.split(' ')).chain(shared.split(' '));
+    let cases = cases.chain(SET_BITS.split(' '));
     let named: BTreeSet<&str> =
         cases.filter_map(|token| token.split_once(['+', '-'])).map(|(_, reason)| reason).collect();
     for reason in Reason::ALL {

@@ -2,18 +2,20 @@
 //! changed it.
 #![allow(clippy::unwrap_used)]
 
-use super::{Setting, State};
+use super::State;
 use crate::access::{Way, ways};
+use crate::choice::Choice;
 use crate::env::{Next, Standing};
-use crate::explore::{Options, with_setting};
 use crate::footprint::{Footprint, Taken};
 use crate::key::{Key, extend, key_of};
 use crate::property::{Property, Violation};
+use crate::setting::Setting;
+use crate::setting::{Options, with_setting};
 use crate::shadow::{Contents, begin_call, end_giving_up};
-use crate::state::Choice;
 use crate::tlb::Entry;
 use crate::unroll::Purpose;
-use needless_model::addr::{CpuId, MmId, ObjectId, PageRange, Pfn, ThreadId, Vpn};
+use needless_model::addr::{CpuId, MmId, ObjectId, PageRange, Pfn, Span, ThreadId, Vpn};
+use needless_model::arch::TINY;
 use needless_model::env::Lock;
 use needless_model::kernels::KernelRow;
 use needless_model::machine::cpu::FolioBatch;
@@ -79,7 +81,7 @@ fn standing(state: &mut State) -> &mut Standing {
 /// A translation in the TLB of CPU 0, but for one thing.
 fn cache(state: &mut State, change: fn(&mut Entry)) {
     let pte = PresentPte::new(FRAME).with(PteFlags::WRITABLE, true).with(PteFlags::DIRTY, true);
-    let mut entry = Entry::of(PAGE, pte);
+    let mut entry = Entry::of(Span::one(PAGE), Pte::Present(pte), TINY.accessed_dirty).unwrap();
     change(&mut entry);
     state.world.tlbs.change(CpuId(0), 1, entry, true);
 }
@@ -96,7 +98,7 @@ const CHANGES: &[Change] = &[
     ("mms", |s| mm(s).detach(PageRange::one(PAGE))),
     ("mms", |s| mm(s).insert(Vma::new(PageRange::one(PAGE), Prot::Read), VmaMerge::Any)),
     ("objects", |s| _ = s.world.objects.create(USER_MM)),
-    ("mms", |s| mm(s).table.allocate(Vpn(8))),
+    ("mms", |s| mm(s).table.allocate(Vpn(8), 1)),
     ("mms", |s| _ = mm(s).table.set(PAGE, Pte::None, 0)),
     ("mms", |s| _ = mm(s).table.set(PAGE, Pte::Present(PresentPte::new(Pfn(2))), 0)),
     ("mms", |s| mm(s).cpumask.insert(CpuId(7))),
@@ -131,7 +133,7 @@ const CHANGES: &[Change] = &[
     ("swap", |s| swap(s).written(SLOT, true)),
     ("swap", |s| swap(s).uncache(FRAME)),
     ("tlbs", |s| cache(s, |_| ())),
-    ("tlbs", |s| cache(s, |entry| entry.page = Vpn(1))),
+    ("tlbs", |s| cache(s, |entry| entry.pages = Span::one(Vpn(1)))),
     ("tlbs", |s| cache(s, |entry| entry.frame = Pfn(2))),
     ("tlbs", |s| cache(s, |entry| entry.writable = false)),
     ("tlbs", |s| cache(s, |entry| entry.dirty = false)),
@@ -176,7 +178,7 @@ fn state(setting: &Setting<'_>) -> Box<State> {
     let w = &mut state.world;
     let range = setting.program.areas[0].range;
     w.mms[USER_MM.index()].insert(Vma::new(range, Prot::ReadWrite), w.policies.vma_merge);
-    w.mms[USER_MM.index()].table.allocate(PAGE);
+    w.mms[USER_MM.index()].table.allocate(PAGE, 1);
     assert_eq!(w.allocate_frame(FrameFlags::SWAP_BACKED), Some(FRAME));
     w.mms[USER_MM.index()].table.set(PAGE, Pte::Present(PresentPte::new(FRAME)), 0);
     w.prepare_anon_vma(AT, USER_MM, PAGE);

@@ -9,7 +9,7 @@ use crate::catalogue::{LONG, LONGEST};
 use crate::{litmus_test, row};
 use needless_check::{Choice, Driven, Entry, Next, Offer, Options, Way, drive, place, reaches};
 use needless_model::addr::Vpn;
-use needless_model::arch::TINY;
+use needless_model::arch::{Arch, TINY, TINY_FAULTS};
 use needless_model::kernels::KernelRow;
 use needless_model::machine::world::USER_MM;
 use needless_model::program::{Expr, OpKind, Program};
@@ -90,10 +90,10 @@ impl Discrete<'_> {
         let Choice::Go { thread, way } = offer.choice else { return };
         self.moves.push(match (offer.next, offer.way) {
             (_, Some(Way::Cached(entry))) => Move::Hit(thread, entry),
-            (Some(Next::Access { page, .. }), Some(Way::Uncached(pte))) => {
+            (Some(Next::Access { page, .. }), Some(Way::Uncached(walked))) => {
                 let cpu = self.program.threads[usize::from(thread)].cpu.0 as u8;
                 self.walked = Some(Choice::Fill { cpu, page: page.0 as u8 });
-                Move::Miss(thread, Entry::of(page, pte))
+                Move::Miss(thread, Entry::made_by(walked))
             }
             (_, Some(Way::Fault)) => Move::Fault(thread),
             _ => Move::Step(thread, way),
@@ -107,8 +107,8 @@ fn follow(moves: &[Move]) -> impl FnMut(&[Offer]) -> Option<usize> {
     move |offers| {
         let wanted = *moves.get(at)?;
         let walks = |offer: &Offer| match (wanted, offer.way) {
-            (Move::Miss(thread, entry), Some(Way::Walk(pte))) => {
-                thread_of(offer) == Some(thread) && Entry::of(entry.page, pte) == entry
+            (Move::Miss(thread, entry), Some(Way::Walk(walked))) => {
+                thread_of(offer) == Some(thread) && Entry::made_by(walked) == entry
             }
             _ => false,
         };
@@ -170,8 +170,8 @@ fn assert_same_end(what: &str, program: &Program, model: &SimWorld, checked: &Dr
 }
 
 /// The way through the checker that the simulator takes, with explicit TLBs.
-fn explicit(program: &Program, row: &KernelRow) -> (Driven, Vec<Move>) {
-    let options = Options { explicit: true, ..Options::default() };
+fn explicit(program: &Program, row: &KernelRow, arch: Arch) -> (Driven, Vec<Move>) {
+    let options = Options { arch, explicit: true, ..Options::default() };
     let mut discrete = Discrete {
         program,
         active: 0,
@@ -185,20 +185,21 @@ fn explicit(program: &Program, row: &KernelRow) -> (Driven, Vec<Move>) {
 
 /// The same where TLBs are sets, as explorations have them.
 pub fn discrete(program: &Program, row: &KernelRow) -> Driven {
-    let (_, moves) = explicit(program, row);
+    let (_, moves) = explicit(program, row, TINY);
     drive(program, row, &Options::default(), &mut follow(&moves)).unwrap()
 }
 
 /// Runs `program` in the simulator and in the checker, and compares; the way through the checker.
-fn compared(what: &str, program: &Program, row_name: &str) -> Driven {
+fn compared(what: &str, program: &Program, row_name: &str, arch: Arch) -> Driven {
     let row = row(row_name);
     // As the checker places it.
-    let placed = place(program, &TINY).unwrap();
-    let model = end_state(&placed, &row, TINY, &SimOptions::default()).unwrap();
-    let (explicit, moves) = explicit(program, &row);
+    let placed = place(program, &arch).unwrap();
+    let model = end_state(&placed, &row, arch, &SimOptions::default()).unwrap();
+    let (explicit, moves) = explicit(program, &row, arch);
     assert_same_end(&format!("{what}, explicit"), &placed, &model, &explicit);
     let mut follow = follow(&moves);
-    let driven = drive(program, &row, &Options::default(), &mut follow).unwrap();
+    let options = Options { arch, ..Options::default() };
+    let driven = drive(program, &row, &options, &mut follow).unwrap();
     assert_same_end(what, &placed, &model, &driven);
     driven
 }
@@ -213,7 +214,7 @@ fn each_state_of_a_random_run_is_explored() {
         let programs = (0..SEEDS).filter_map(|seed| Some((seed, random_program(seed, release)?)));
         let mut count = 0;
         for (seed, program) in programs {
-            assert_explored(&format!("seed {seed} on {row}"), &program, row);
+            assert_explored(&format!("seed {seed} on {row}"), &program, row, TINY);
             count += 1;
         }
         assert!(count >= 40, "{row}: {count} programs");
@@ -239,15 +240,29 @@ fn each_state_of_a_litmus_tests_run_is_explored() {
         let settings: &[(&str, &str)] = if name == LONG { &[("cpus", "2")] } else { &[] };
         let test = litmus_test(name, settings);
         for row in test.litmus.safe.iter().take(2) {
-            assert_explored(&format!("{name} on {row}"), &test.program, row);
+            assert_explored(&format!("{name} on {row}"), &test.program, row, TINY);
+        }
+        if let Some(row) = test.litmus.safe.first() {
+            let what = format!("{name} on {row}, {}", TINY_FAULTS.name);
+            assert_explored(&what, &test.program, row, TINY_FAULTS);
         }
     }
 }
 
+/// Where the kernel sets accessed and dirty bits in faults, and flushes by other rules.
+#[test]
+fn another_architecture_is_the_same_for_both() {
+    let row = "6.12";
+    let programs = (0..SEEDS).filter_map(|seed| Some((seed, random_program(seed, (6, 12))?)));
+    for (seed, program) in programs.take(40) {
+        assert_explored(&format!("seed {seed}"), &program, row, TINY_FAULTS);
+    }
+}
+
 /// The simulator's run is a way through the checker, each state of which an exploration reaches.
-fn assert_explored(what: &str, program: &Program, row_name: &str) {
-    let options = Options { max_states: 100_000, ..Options::default() };
-    let way = compared(what, program, row_name).schedule;
+fn assert_explored(what: &str, program: &Program, row_name: &str, arch: Arch) {
+    let options = Options { arch, max_states: 100_000, ..Options::default() };
+    let way = compared(what, program, row_name, arch).schedule;
     let (report, reached) = reaches(program, &row(row_name), &options, &way).unwrap();
     assert!(report.holds(), "{what}: {report}");
     assert_eq!(reached.len(), way.0.len() + 1);

@@ -5,12 +5,14 @@ use crate::args::{AgreeArgs, Format};
 use crate::failure::{DIFFERENCE, EXPECTED, Failure, INCONCLUSIVE};
 use crate::files::{Readers, can_write, can_write_into, write_whole};
 use crate::memory::Memory;
-use crate::output::{Output, Progress, tell};
+use crate::output::{Output, Progress, tell, tell_laid_out};
 use crate::runs::{Keep, Runs};
 use crate::targets::{self, Spec};
 use jiff::Timestamp;
 use needless_model::kernels::KernelRow;
-use needless_report::agree::{Minimal, Standing, TargetAgreement, Totals, document, json, text};
+use needless_report::agree::{
+    Minimal, Standing, TargetAgreement, Totals, differences, document, json, text,
+};
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -150,12 +152,8 @@ fn judged(
         let Totals { run, differing, undecided, .. } = Totals::of(&agreement.scenarios);
         let name = target.name();
         tell(&format!("{name}: {run} run, {differing} differing, {undecided} undecided"));
-        // The results come when all targets are done, which may be in an hour.
-        for scenario in &agreement.scenarios {
-            if let Standing::Differing(_) = scenario.standing {
-                tell(&format!("{name}: {} differs", scenario.name));
-            }
-        }
+        // The results come when all targets are done, which may be in an hour, or never.
+        tell_laid_out(|style| differences(&agreement, style));
     }
     Ok(agreement)
 }

@@ -1,81 +1,198 @@
-//! Architectures: a row of geometry and hardware rules, plus a PTE codec.
+//! Architectures: a row of geometry and rules, plus a codec for page-table entries.
 //!
-//! Everything is a run-time value, so that one run can compare several architectures. The geometry
-//! is derived from `index_bits`; the made-up architecture [`TINY`] has four-entry tables and keeps
-//! generic code honest (and the checker's worlds small).
+//! Everything is a run-time value, so that one run can compare several architectures. The made-up
+//! architecture [`TINY`] has four-entry tables and huge pages of four: it keeps generic code honest (and the
+//! checker's worlds small); [`TINY_FAULTS`] differs from it in every rule.
 
 pub mod x86_64;
 
 use crate::pte::Pte;
+
+/// The most levels that a page table has.
+pub const MAX_LEVELS: usize = 5;
 
 /// A row of hardware and architecture-code rules.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Arch {
     /// Its name.
     pub name: &'static str,
-    /// Page-table levels.
-    pub levels: u32,
+    /// Bytes in a base page, as a power of two.
+    pub page_shift: u8,
+    /// Bits of the page number that index a table, by level from the last one up; 0 where there is none.
+    pub index_bits: [u8; MAX_LEVELS],
+    /// Bits of the page number in a user's half of the address space.
+    pub user_bits: u8,
+    /// The uppermost level at which an entry may map a page.
+    pub huge_levels: u8,
     /// Whether the kernel is built for one more level, which is folded into the uppermost one.
     pub folded_level: bool,
-    /// Bits of the page number that index one table.
-    pub index_bits: u32,
     /// Most pages that a ranged flush invalidates one by one; more flush everything.
     pub flush_ceiling: u64,
     /// Address-space identifiers per CPU that the kernel hands out (x86: PCIDs).
     pub asids: usize,
-    /// How PTEs are stored.
+    /// How page-table entries are stored.
     pub codec: PteCodec,
+    /// Who sets the accessed and the dirty bit.
+    pub accessed_dirty: AccessedDirty,
+    /// What changes of a translation cost.
+    pub flushes: FlushRules,
+    /// The code that flushes and switches address spaces.
+    pub tlb_code: TlbCode,
+}
+
+/// Who sets the accessed bit at the first access, and the dirty bit at the first store.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum AccessedDirty {
+    /// The processor, as it walks.
+    Hardware,
+    /// The kernel, in a fault that the access takes.
+    Fault,
+}
+
+/// Whom a change of one translation makes the kernel flush. (What takes a right away or puts another frame
+/// there is flushed on every CPU that may have it, everywhere.)
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FlushRules {
+    /// A fault gives a present entry a new right (`ptep_set_access_flags`).
+    pub granted: Flushes,
+    /// A store finds that its entry allows it already (`flush_tlb_fix_spurious_fault`).
+    pub spurious: Flushes,
+    /// The accessed bit was taken (`ptep_clear_flush_young`).
+    pub aged: Flushes,
+    /// Whether `mprotect` flushes where the write bit appears, not only where it goes (`pte_needs_flush`).
+    pub protect_grants: bool,
+}
+
+/// Who flushes.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Flushes {
+    /// Nobody.
+    Nobody,
+    /// The CPU itself.
+    Local,
+    /// Every CPU that may have it cached.
+    Broadcast,
+}
+
+/// The architecture's code for TLBs.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum TlbCode {
+    /// arch/x86/mm/tlb.c: generations, interrupts, lazy CPUs.
+    X86,
 }
 
 /// x86-64 with 4-level tables and PCID, and a kernel that knows 5 levels (`CONFIG_X86_5LEVEL`, as
 /// distributions have it).
 ///
-/// Sources: Intel SDM volume 3, 4.5 (geometry) and 4.10.1 (PCID); Linux 5.10 to 7.3
-/// arch/x86/mm/tlb.c (`tlb_single_page_flush_ceiling` 33, `TLB_NR_DYN_ASIDS` 6).
+/// Sources: Intel SDM volume 3, 4.5 (geometry), 4.8 (accessed and dirty flags) and 4.10.1 (PCID); Linux 5.10 to 7.3
+/// arch/x86/mm/tlb.c (`tlb_single_page_flush_ceiling` 33, `TLB_NR_DYN_ASIDS` 6),
+/// arch/x86/mm/pgtable.c:ptep_set_access_flags, ptep_clear_flush_young,
+/// arch/x86/include/asm/tlbflush.h:flush_tlb_fix_spurious_fault, pte_needs_flush.
 pub const X86_64: Arch = Arch {
     name: "x86-64",
-    levels: 4,
+    page_shift: 12,
+    index_bits: [9, 9, 9, 9, 0],
+    user_bits: 35,
+    huge_levels: 3,
     folded_level: true,
-    index_bits: 9,
     flush_ceiling: 33,
     asids: 6,
     codec: PteCodec::X86_64,
+    accessed_dirty: AccessedDirty::Hardware,
+    flushes: FlushRules {
+        granted: Flushes::Nobody,
+        spurious: Flushes::Nobody,
+        aged: Flushes::Nobody,
+        protect_grants: true,
+    },
+    tlb_code: TlbCode::X86,
 };
 
 /// x86-64 with 5-level tables (LA57).
 ///
 /// Source: Intel SDM volume 3, 4.5.
-pub const X86_64_LA57: Arch = Arch { name: "x86-64", levels: 5, folded_level: false, ..X86_64 };
+pub const X86_64_LA57: Arch =
+    Arch { index_bits: [9, 9, 9, 9, 9], user_bits: 44, folded_level: false, ..X86_64 };
 
 /// A made-up architecture with the rules of x86-64 and four-entry tables of three levels.
 pub const TINY: Arch = Arch {
     name: "tiny",
-    levels: 3,
+    index_bits: [2, 2, 2, 0, 0],
+    user_bits: 5,
+    huge_levels: 2,
     folded_level: false,
-    index_bits: 2,
     flush_ceiling: 2,
     asids: 2,
-    codec: PteCodec::X86_64,
+    ..X86_64
+};
+
+/// The same with every rule the other way round.
+pub const TINY_FAULTS: Arch = Arch {
+    name: "tiny-faults",
+    accessed_dirty: AccessedDirty::Fault,
+    flushes: FlushRules {
+        granted: Flushes::Broadcast,
+        spurious: Flushes::Local,
+        aged: Flushes::Broadcast,
+        protect_grants: false,
+    },
+    ..TINY
 };
 
 impl Arch {
-    /// Entries in a table.
-    pub const fn entries(&self) -> usize {
-        1 << self.index_bits
+    /// Page-table levels.
+    pub const fn levels(&self) -> u32 {
+        let mut levels = 0;
+        while levels < MAX_LEVELS && self.index_bits[levels] > 0 {
+            levels += 1;
+        }
+        levels as u32
     }
 
-    /// Pages that one table of `level` spans (level 1 is the last level).
+    /// Bits of the page number that index a table of `level` (level 1 is the last level).
+    #[inline]
+    pub const fn bits(&self, level: u32) -> u32 {
+        self.index_bits[level as usize - 1] as u32
+    }
+
+    /// Pages that one entry of a table of `level` spans, as a power of two: the order of a page there.
+    #[inline]
+    pub const fn order(&self, level: u32) -> u8 {
+        let (mut order, mut below) = (0, 1);
+        while below < level {
+            order += self.index_bits[below as usize - 1];
+            below += 1;
+        }
+        order
+    }
+
+    /// The level at which an entry maps pages of this order.
+    pub const fn level_of(&self, order: u8) -> u32 {
+        let mut level = 1;
+        while level < MAX_LEVELS as u32 && self.order(level) < order {
+            level += 1;
+        }
+        level
+    }
+
+    /// Entries in a table of `level`.
+    pub const fn entries(&self, level: u32) -> usize {
+        1 << self.bits(level)
+    }
+
+    /// Pages that one table of `level` spans.
+    #[inline]
     pub const fn table_pages(&self, level: u32) -> u64 {
-        1 << (self.index_bits * level)
+        1 << (self.order(level) as u32 + self.bits(level))
     }
 
     /// Pages in the user half of an address space.
     pub const fn user_pages(&self) -> u64 {
-        1 << (self.index_bits * self.levels - 1)
+        1 << self.user_bits
     }
 }
 
-/// How a PTE is stored in 64 bits.
+/// How a page-table entry is stored in 64 bits.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PteCodec {
     /// The layout of x86-64.
@@ -83,19 +200,19 @@ pub enum PteCodec {
 }
 
 impl PteCodec {
-    /// The stored form. [`Pte::None`] is always 0.
+    /// The stored form in a table of `level`. [`Pte::None`] is always 0.
     #[inline]
-    pub fn encode(self, pte: Pte) -> u64 {
+    pub fn encode(self, pte: Pte, level: u32) -> u64 {
         match self {
-            PteCodec::X86_64 => x86_64::encode(pte),
+            PteCodec::X86_64 => x86_64::encode(pte, level),
         }
     }
 
     /// The neutral form.
     #[inline]
-    pub fn decode(self, bits: u64) -> Pte {
+    pub fn decode(self, bits: u64, level: u32) -> Pte {
         match self {
-            PteCodec::X86_64 => x86_64::decode(bits),
+            PteCodec::X86_64 => x86_64::decode(bits, level),
         }
     }
 }

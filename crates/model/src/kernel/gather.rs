@@ -8,9 +8,9 @@
 //! Source: mm/mmu_gather.c, include/asm-generic/tlb.h (5.10 to 7.3).
 
 use crate::addr::{MmId, PageRange, Pfn, Vpn};
-use crate::env::{Env, Lock};
+use crate::env::Env;
 use crate::kernel::flush::{Change, FlushRequest, flush_tlb_mm_range};
-use crate::kernel::swapin::{free_swap_cache, is_unused};
+use crate::kernel::swap_cache::{free_swap_caches, is_unused};
 use crate::machine::world::Ghost;
 use crate::policy::{GatherBatch, Mutant};
 use crate::site::Site;
@@ -129,7 +129,7 @@ impl Gather {
         if self.lowest_cleared.is_some() || self.freed_tables {
             // The lowest level of which an entry was cleared sets the stride
             // (`tlb_get_unmap_shift`).
-            let stride_shift = env.arch().index_bits * (self.lowest_cleared.unwrap_or(1) - 1);
+            let stride_shift = u32::from(env.arch().order(self.lowest_cleared.unwrap_or(1)));
             let request = FlushRequest {
                 stride_shift,
                 freed_tables: self.freed_tables,
@@ -185,18 +185,5 @@ impl Gather {
             self.flush(env, Site::TlbFinishMmu);
         }
         env.step(Site::TlbFinishMmu, |w, _| w.mms[mm.index()].open_gathers -= 1);
-    }
-}
-
-/// Folios that were in the swap cache for a mapping that is gone leave it, unless somebody else looks at
-/// them just now.
-///
-/// Source: mm/swap_state.c:free_pages_and_swap_cache (5.10 to 7.3).
-fn free_swap_caches(env: &mut impl Env, folios: &[Pfn]) {
-    for &frame in folios {
-        if env.try_lock(Lock::Folio(frame)) {
-            env.step(Site::FolioFreeSwap, |w, at| free_swap_cache(w, at, frame));
-            env.unlock(Lock::Folio(frame));
-        }
     }
 }

@@ -9,9 +9,10 @@ use crate::kernel::gather::Gather;
 use crate::kernel::lru::{deactivate, lru_add_drain, mark_lazyfree};
 use crate::kernel::populate::populate;
 use crate::kernel::reclaim::{FolioList, isolate_lru, reclaim_pages};
+use crate::kernel::swap_cache::{free_swap_and_cache, leave_swap_cache};
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::unmap_batch::flush_tlb_batched_pending;
-use crate::kernel::zap::{by_table, free_swap_and_cache, zap_range};
+use crate::kernel::zap::{by_table, zap_range};
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{AdviseGather, Mutant, PageoutYoung, ZapDrain};
@@ -164,7 +165,7 @@ fn free_pte<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn) -> Option<Ch
                     return None;
                 }
                 if frame.flags.has(FrameFlags::SWAP_CACHE) {
-                    crate::kernel::swapin::leave_swap_cache(w, at, pte.pfn);
+                    leave_swap_cache(w, at, pte.pfn);
                 }
                 w.frames.update(pte.pfn, |f| f.flags.set(FrameFlags::DIRTY, false));
             }

@@ -2,13 +2,11 @@
 //!
 //! The way of a system call: [`call()`] hands over to its file, whoever runs the model.
 //!
-//! The way of a page fault: [`fault`] looks at the PTE and hands over to [`anon`] (first touch),
-//! [`swapin`] or [`cow`]; those flush through [`flush`]. A system call enters in its own file
-//! ([`map`], [`protect`], [`remap`], [`madvise`]) and ends in [`gather`], which flushes and frees.
-//! `MADV_PAGEOUT` goes on to [`reclaim`], which puts flushes off by [`unmap_batch`].
+//! The way of a page fault: [`fault`] looks at the PTE and hands over to one of its files. A system call
+//! enters in its own file ([`map`], [`protect`], [`remap`], [`madvise`]) and ends in [`gather`], which flushes
+//! and frees. `MADV_PAGEOUT` goes on to [`reclaim`], which puts flushes off by [`unmap_batch`]. All flush
+//! through [`flush`], which the code of the architecture does (`x86`).
 
-pub mod anon;
-pub mod cow;
 pub mod exit;
 pub mod fault;
 pub mod flush;
@@ -19,13 +17,13 @@ pub mod map;
 pub mod populate;
 pub mod protect;
 pub mod reclaim;
-pub mod refault;
 pub mod remap;
 pub mod rmap;
-pub mod swapin;
+pub mod swap_cache;
 pub mod switch;
 pub mod table;
 pub mod unmap_batch;
+mod x86;
 pub mod zap;
 
 use crate::addr::MmId;

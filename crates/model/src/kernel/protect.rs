@@ -2,10 +2,10 @@
 //!
 //! A private writable mapping gets read-only PTEs (copy-on-write stays possible); newer kernels
 //! then make exclusive pages writable again by themselves. On x86 a changed write bit is flushed
-//! in either direction.
+//! in either direction ([`FlushRules`]).
 
 use crate::addr::{MmId, PageRange, Vpn};
-use crate::arch::Arch;
+use crate::arch::{Arch, FlushRules};
 use crate::env::{Env, Lock};
 use crate::kernel::Errno;
 use crate::kernel::flush::{Change, FlushRequest, flush_tlb_mm_range};
@@ -58,12 +58,13 @@ pub fn mprotect(env: &mut impl Env, mm: MmId, range: PageRange, prot: Prot) -> R
             }
         }
         ProtectFlush::PerPte => {
+            let rules = env.arch().flushes;
             let spares_no_access = env.policies().mutant == Mutant::NoAccessUnflushed;
             let mut gather = Gather::open(env, mm);
             for vma in &changed {
                 change_range(env, mm, vma.range, prot, |page, old, new| {
                     let spared = spares_no_access && new.protnone() && !old.writable();
-                    if needs_flush(old, new) && !spared {
+                    if needs_flush(&rules, old, new) && !spared {
                         gather.changed(page, Change::of(old, new, Change::Granted));
                     }
                 });
@@ -151,11 +152,12 @@ fn can_change_pte_writable<M: Mode>(w: &World<M>, pte: PresentPte) -> bool {
 /// Whether the TLB can hold something of `old` that `new` changes.
 ///
 /// Source: arch/x86/include/asm/tlbflush.h:pte_needs_flush (6.1 to 7.3): presence or dirty lost, or
-/// the write bit changed either way; accessed and software bits do not count.
-fn needs_flush(old: PresentPte, new: PresentPte) -> bool {
+/// the write bit changed, either way by x86's rule; accessed and software bits do not count.
+fn needs_flush(rules: &FlushRules, old: PresentPte, new: PresentPte) -> bool {
+    let write_changed = match rules.protect_grants {
+        true => old.writable() != new.writable(),
+        false => old.writable() && !new.writable(),
+    };
     !old.protnone()
-        && (new.protnone()
-            || old.dirty() && !new.dirty()
-            || old.writable() != new.writable()
-            || old.pfn != new.pfn)
+        && (new.protnone() || old.dirty() && !new.dirty() || write_changed || old.pfn != new.pfn)
 }

@@ -6,11 +6,13 @@
 //! Source: mm/vmscan.c:shrink_folio_list, mm/rmap.c:try_to_unmap_one (5.10 to 7.3).
 
 use crate::addr::{MmId, PageRange, Pfn, Vpn};
+use crate::arch::Flushes;
 use crate::env::{Env, Lock};
 use crate::event::EventKind;
-use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
+use crate::kernel::flush::{FlushRequest, flush_by_rule, flush_tlb_mm_range};
 use crate::kernel::lru::folio_add_lru;
 use crate::kernel::rmap::{Place, page_vma_mapped_walk, places, rmap_walk};
+use crate::kernel::swap_cache::add_to_swap;
 use crate::kernel::table::pte_unmap_unlock;
 use crate::kernel::unmap_batch::{set_tlb_ubc_flush_pending, try_to_unmap_flush};
 use crate::machine::frames::FrameFlags;
@@ -172,7 +174,7 @@ fn activate(env: &mut impl Env, frame: Pfn) -> bool {
     false
 }
 
-/// Whether the page was used since this was last asked. Accessed bits are cleared without a flush.
+/// Whether the page was used since this was last asked. Accessed bits are cleared without a flush on x86.
 ///
 /// Source: mm/rmap.c:page_referenced_one (5.10), folio_referenced_one (6.1 to 7.3).
 fn folio_referenced(env: &mut impl Env, frame: Pfn) -> bool {
@@ -186,26 +188,12 @@ fn folio_referenced(env: &mut impl Env, frame: Pfn) -> bool {
         });
         if let Some(young) = young {
             used |= young;
+            let who = if young { env.arch().flushes.aged } else { Flushes::Nobody };
+            flush_by_rule(env, site, mm, page, who);
             pte_unmap_unlock(env, mm, page);
         }
     });
     used
-}
-
-fn add_to_swap<M: Mode>(w: &mut World<M>, frame: Pfn) -> bool {
-    if w.frames.get(frame).flags.has(FrameFlags::SWAP_CACHE) {
-        return true;
-    }
-    if w.swap.allocate(frame).is_none() {
-        return false;
-    }
-    w.get_frame(frame);
-    let dirty = w.policies.mutant != Mutant::AddedClean;
-    w.frames.update(frame, |f| {
-        f.flags.set(FrameFlags::SWAP_CACHE, true);
-        f.flags.set(FrameFlags::DIRTY, dirty || f.flags.has(FrameFlags::DIRTY));
-    });
-    true
 }
 
 /// How the translations that a cleared PTE leaves are flushed.

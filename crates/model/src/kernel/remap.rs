@@ -86,15 +86,15 @@ fn move_page_tables(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) {
         let part = PageRange::new(old, extent);
         while env.step(Site::MovePtes, |w, _| {
             let table = &mut w.mms[mm.index()].table;
-            if upper_first && table.has_directory(old, 2) {
-                table.allocate_directory(new, 3);
+            if upper_first && table.has_table(old, 2) {
+                table.allocate(new, 3);
             }
-            table.has_leaf(old)
+            table.has_table(old, 1)
         }) {
             if extent == span && move_table(env, mm, part, new) {
                 break;
             }
-            env.step(Site::MovePtes, |w, _| w.mms[mm.index()].table.allocate(new));
+            env.step(Site::MovePtes, |w, _| w.mms[mm.index()].table.allocate(new, 1));
             if move_ptes(env, mm, part, new) {
                 break;
             }
@@ -131,7 +131,7 @@ fn realigned(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) -> (Vpn, Vp
 fn move_table(env: &mut impl Env, mm: MmId, part: PageRange, to: Vpn) -> bool {
     let moved = env.step(Site::MovePtes, |w, at| {
         let table = &mut w.mms[mm.index()].table;
-        table.allocate_directory(to, 2);
+        table.allocate(to, 2);
         if !table.move_leaf(part.start, to) {
             return false;
         }

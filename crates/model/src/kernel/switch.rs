@@ -1,89 +1,24 @@
-//! A CPU changes address space: `switch_mm_irqs_off`, lazy TLB mode.
-//!
-//! Invariant: a CPU that has an address space loaded is in its `cpumask`, and the generation in
-//! its slot says up to which flush its TLB is good.
+//! A CPU changes address space, by its architecture's code.
 
 use crate::addr::{CpuId, MmId};
+use crate::arch::TlbCode;
 use crate::env::Env;
-use crate::event::{EventKind, FlushReason};
-use crate::machine::cpu::{AsidSlot, INIT_MM};
-use crate::machine::tlb::Tlbs;
-use crate::machine::world::{At, Ghost, Mode, USER_MM, World};
-use crate::policy::{CpumaskClear, Mutant};
+use crate::kernel::x86;
+use crate::machine::cpu::INIT_MM;
+use crate::machine::world::{At, Mode, USER_MM, World};
 use crate::site::Site;
 
 /// Loads `next` on `cpu`. Part of a step: it runs with interrupts off.
-///
-/// Source: arch/x86/mm/tlb.c:switch_mm_irqs_off, choose_new_asid (5.10, 6.1, 6.12, 7.3).
 pub fn switch_mm<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, next: MmId) {
-    let at = At { cpu, ..at.site(Site::SwitchMm) };
-    let was_lazy = std::mem::replace(&mut w.cpus[cpu.index()].lazy, false);
-    let prev = w.cpus[cpu.index()].loaded;
-    let next_gen = w.mms[next.index()].tlb_gen;
-
-    // 1. The same address space: at most a flush that was skipped while lazy.
-    if prev == next {
-        let asid = w.cpus[cpu.index()].asid;
-        let looks = w.policies.mutant != Mutant::LazyStays;
-        if looks && was_lazy && w.cpus[cpu.index()].local_gen() != next_gen {
-            load_flushed(w, at, asid, next, next_gen);
-        }
-        return;
+    match w.arch.tlb_code {
+        TlbCode::X86 => x86::switch::switch_mm(w, at, cpu, next),
     }
-
-    // 2. Another one: who is in which mask.
-    if prev != INIT_MM && w.policies.cpumask == CpumaskClear::AtSwitch {
-        w.mms[prev.index()].cpumask.remove(cpu);
-    }
-    if next != INIT_MM {
-        w.mms[next.index()].cpumask.insert(cpu);
-    }
-    w.mms[prev.index()].unloads += 1;
-    let (old_asid, unloads) = (w.cpus[cpu.index()].asid, w.mms[prev.index()].unloads);
-    w.tlbs.unload(cpu, old_asid, unloads);
-
-    // 3. Its old slot if it still has one, else the next in turn.
-    let looks = w.policies.mutant != Mutant::ReturnUnflushed;
-    let c = &mut w.cpus[cpu.index()];
-    match c.slot_of(next) {
-        Some(asid) if !looks || c.slots[asid].tlb_gen >= next_gen => {
-            (c.asid, c.loaded) = (asid, next);
-            w.tlbs.load(cpu, asid, next, &w.mms[next.index()]);
-            emit_switch(w, at, Some(0));
-        }
-        Some(asid) => load_flushed(w, at, asid, next, next_gen),
-        None => {
-            let asid = if c.next_asid < c.slots.len() { c.next_asid } else { 0 };
-            c.next_asid = asid + 1;
-            load_flushed(w, at, asid, next, next_gen);
-        }
-    }
-}
-
-fn load_flushed<M: Mode>(w: &mut World<M>, at: At, asid: usize, next: MmId, tlb_gen: u64) {
-    let cpu = &mut w.cpus[at.cpu.index()];
-    cpu.slots[asid] = AsidSlot { mm: Some(next), tlb_gen };
-    (cpu.asid, cpu.loaded) = (asid, next);
-    match w.policies.mutant {
-        Mutant::AsidUnflushed => w.tlbs.load(at.cpu, asid, next, &w.mms[next.index()]),
-        _ => w.tlbs.assign(at.cpu, asid, next, &w.mms[next.index()]),
-    }
-    w.ghost.structures_flushed(at.cpu, next);
-    emit_switch(w, at, None);
-}
-
-fn emit_switch<M: Mode>(w: &mut World<M>, at: At, pages: Option<u32>) {
-    w.emit(at, EventKind::Flush { reason: FlushReason::TaskSwitch, pages, asked: None });
 }
 
 /// `cpu` goes idle (or to a kernel thread) and keeps its address space loaded.
-///
-/// Source: arch/x86/mm/tlb.c:enter_lazy_tlb.
 pub fn enter_lazy<M: Mode>(w: &mut World<M>, cpu: CpuId) {
-    let cpu = &mut w.cpus[cpu.index()];
-    cpu.running = None;
-    if cpu.loaded != INIT_MM {
-        cpu.lazy = true;
+    match w.arch.tlb_code {
+        TlbCode::X86 => x86::switch::enter_lazy(w, cpu),
     }
 }
 

@@ -30,7 +30,7 @@ where
     env.lock(lock);
     let done = env.step(site, |w, at| {
         let unchecked = w.policies.mutant == Mutant::TableUnchecked;
-        let there = unchecked || w.mms[mm.index()].table.has_leaf(page);
+        let there = unchecked || w.mms[mm.index()].table.has_table(page, 1);
         there.then(|| first(w, at))
     });
     if done.is_none() {

@@ -5,6 +5,7 @@ use crate::arch::Arch;
 use crate::env::{Env, Learnt};
 use crate::kernel::flush::Change;
 use crate::kernel::gather::Gather;
+use crate::kernel::swap_cache::free_swap_and_cache;
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::unmap_batch::flush_tlb_batched_pending;
 use crate::machine::world::{At, Ghost, Mode, World};
@@ -107,20 +108,8 @@ fn zap_pte<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn) -> Zapped {
             free_swap_and_cache(w, at, swap.slot);
             Zapped::Nothing
         }
-        Pte::None => Zapped::Nothing,
-    }
-}
-
-/// A swap PTE is gone: its slot may be free, and its folio in the swap cache with it
-/// (mm/swapfile.c:free_swap_and_cache).
-pub fn free_swap_and_cache<M: Mode>(w: &mut World<M>, at: At, slot: u32) {
-    w.swap.count(slot, -1);
-    let entry = w.swap.get(slot);
-    if entry.count == 0
-        && let Some(frame) = entry.cached
-        && w.frames.get(frame).maps == 0
-    {
-        crate::kernel::swapin::leave_swap_cache(w, at, frame);
+        // A page on its way to another frame is not mapped meanwhile, and what is remembered of none goes.
+        Pte::None | Pte::Table(_) | Pte::Migration(_) | Pte::Marker(_) => Zapped::Nothing,
     }
 }
 
@@ -130,7 +119,7 @@ fn free_empty_table(env: &mut impl Env, gather: &mut Gather, start: Vpn) {
     let mm = gather.mm();
     let freed = pte_offset_map_lock(env, Site::FreePgtables, mm, start, |w, _| {
         let table = &mut w.mms[mm.index()].table;
-        let empty = table.leaf_is_empty(start) && table.free(start, 1);
+        let empty = table.is_empty(start, 1) && table.free(start, 1);
         if empty {
             w.ghost.table_unlinked(&w.cpus, mm, start, 1);
         }
@@ -163,7 +152,7 @@ pub fn free_pgtables(
     (floor, ceiling): (Option<Vpn>, Option<Vpn>),
 ) {
     let (arch, mm) = (*env.arch(), gather.mm());
-    for level in 1..=OWN_LEVELS.min(arch.levels - 1) {
+    for level in 1..=OWN_LEVELS.min(arch.levels() - 1) {
         let span = arch.table_pages(level);
         let first = range.start.0 / span;
         let last = (range.end.0 - 1) / span;
@@ -184,7 +173,7 @@ pub fn free_pgtables(
             if freed {
                 gather.unlinked_table(start, level);
             }
-            if arch.folded_level && level == arch.levels - 1 {
+            if arch.folded_level && level == arch.levels() - 1 {
                 gather.unlinked_folded_table(start);
             }
         }

@@ -7,7 +7,7 @@ use super::tlb::Tlbs;
 use super::world::{Mode, USER_MM, World};
 use crate::addr::{Pfn, Vpn};
 use crate::program::Prot;
-use crate::pte::Pte;
+use crate::pte::{MigrationPte, MigrationRight, Pte};
 use std::collections::BTreeMap;
 
 /// What is wrong, if anything, when no thread is inside the kernel: every frame's mappings and
@@ -40,7 +40,9 @@ fn misplaced(mm: &Mm, page: Vpn, pte: Pte) -> Option<String> {
         Pte::Present(pte) if pte.protnone() => Prot::None,
         Pte::Present(pte) if pte.writable() => Prot::ReadWrite,
         Pte::Present(_) => Prot::Read,
-        Pte::Swap(_) | Pte::None => return None,
+        Pte::Migration(MigrationPte { right: MigrationRight::Write, .. }) => Prot::ReadWrite,
+        Pte::Migration(_) => Prot::Read,
+        Pte::Swap(_) | Pte::None | Pte::Table(_) | Pte::Marker(_) => return None,
     };
     let too_much = match vma.prot {
         Prot::None => granted != Prot::None,
@@ -53,21 +55,25 @@ fn misplaced(mm: &Mm, page: Vpn, pte: Pte) -> Option<String> {
 fn miscounted<M: Mode>(w: &World<M>) -> Option<String> {
     let mm = &w.mms[USER_MM.index()];
     let (mut maps, mut named) = (BTreeMap::<Pfn, u32>::new(), BTreeMap::<u32, u32>::new());
-    for (page, pte) in mm.table.entries() {
+    let entries = mm.table.entries().into_iter();
+    for (pages, page, pte) in
+        entries.flat_map(|(pages, pte)| pages.range().iter().map(move |page| (pages, page, pte)))
+    {
         if let Some(what) = misplaced(mm, page, pte) {
             return Some(what);
         }
         match pte {
             Pte::Present(pte) if !pte.special() => {
-                *maps.entry(pte.pfn).or_default() += 1;
-                let frame = w.frames.get(pte.pfn);
+                let pfn = pte.pfn.of_page(pages, page);
+                *maps.entry(pfn).or_default() += 1;
+                let frame = w.frames.get(pfn);
                 if (frame.object, frame.index) != w.object_of(USER_MM, page) {
-                    let frame = pte.pfn.0;
+                    let frame = pfn.0;
                     return Some(format!("no walk from frame {frame} finds its mapping at {page}"));
                 }
             }
             Pte::Swap(swap) => *named.entry(swap.slot).or_default() += 1,
-            Pte::Present(_) | Pte::None => {}
+            Pte::Present(_) | Pte::None | Pte::Table(_) | Pte::Migration(_) | Pte::Marker(_) => {}
         }
     }
     let mut batched: BTreeMap<Pfn, u32> = BTreeMap::new();

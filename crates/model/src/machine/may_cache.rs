@@ -1,35 +1,31 @@
 //! A second answer to "may this CPU hold that translation?": by brute force.
 //!
 //! Every translation that a walk could have cached is written down, per CPU and slot. The simulator
-//! keeps these sets only where it checks itself; [`super::tlb::SimTlbs`] answers from logs, and the
+//! keeps these sets only where it checks itself; [`super::sim_tlbs::SimTlbs`] answers from logs, and the
 //! two must agree each time a verdict asks.
 
 use super::cpu::Cpu;
 use super::mm::Mm;
-use super::tlb::{FlushScope, PteChange, is_stale};
-use crate::addr::{CpuId, MmId, Vpn};
-use crate::pte::{PresentPte, Pte, PteFlags};
+use super::tlb::{FlushScope, PteChange, is_stale_now};
+use super::walk::cacheable;
+use crate::addr::{CpuId, MmId, Span};
+use crate::arch::AccessedDirty;
+use crate::pte::{PresentPte, Pte};
 use std::collections::BTreeMap;
 
-/// What a slot may hold, by page.
-type Cached = BTreeMap<Vpn, Vec<PresentPte>>;
+/// What a slot may hold, by the pages of a translation.
+type Cached = BTreeMap<Span, Vec<PresentPte>>;
 
 /// What every slot of every CPU may hold.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct MayCache {
+    rule: AccessedDirty,
     slots: BTreeMap<(CpuId, usize), (MmId, Cached)>,
 }
 
-/// What a walk that finds `pte` caches, as far as it decides what an access may do.
-fn cached(pte: Pte) -> Option<PresentPte> {
-    let pte = pte.present().filter(|pte| !pte.protnone())?;
-    let entry = PresentPte::new(pte.pfn).with(PteFlags::WRITABLE, pte.writable());
-    Some(entry.with(PteFlags::DIRTY, pte.writable() && pte.dirty()))
-}
-
-fn enter(set: &mut Cached, page: Vpn, pte: Pte) {
-    if let Some(entry) = cached(pte) {
-        let entries = set.entry(page).or_default();
+fn enter(set: &mut Cached, pages: Span, pte: Pte, rule: AccessedDirty) {
+    if let Some(entry) = cacheable(pte, rule) {
+        let entries = set.entry(pages).or_default();
         if !entries.contains(&entry) {
             entries.push(entry);
         }
@@ -37,12 +33,17 @@ fn enter(set: &mut Cached, page: Vpn, pte: Pte) {
 }
 
 impl MayCache {
+    /// Nothing is cached yet.
+    pub fn new(rule: AccessedDirty) -> MayCache {
+        MayCache { rule, slots: BTreeMap::new() }
+    }
+
     /// A PTE changed: whoever has the address space loaded may have walked just before, and may walk now.
     pub fn pte_changed(&mut self, cpus: &[Cpu], id: MmId, change: PteChange) {
         for (index, cpu) in cpus.iter().enumerate().filter(|(_, cpu)| cpu.loaded == id) {
             if let Some((_, set)) = self.slots.get_mut(&(CpuId(index as u16), cpu.asid)) {
-                enter(set, change.page, change.old);
-                enter(set, change.page, change.new);
+                enter(set, change.pages, change.old, self.rule);
+                enter(set, change.pages, change.new, self.rule);
             }
         }
     }
@@ -50,7 +51,7 @@ impl MayCache {
     /// Slot `asid` of `cpu` was flushed; the address space is loaded, so it may be walked again.
     pub fn flush(&mut self, cpu: CpuId, asid: usize, scope: FlushScope, mm: &Mm) {
         if let Some((_, set)) = self.slots.get_mut(&(cpu, asid)) {
-            set.retain(|page, _| !scope.covers(*page));
+            set.retain(|pages, _| !scope.covers(*pages));
         }
         self.walk_all(cpu, asid, mm);
     }
@@ -65,7 +66,10 @@ impl MayCache {
     pub fn walk_all(&mut self, cpu: CpuId, asid: usize, mm: &Mm) {
         let Some((_, set)) = self.slots.get_mut(&(cpu, asid)) else { return };
         let pages = mm.vmas().iter().flat_map(|vma| vma.range.iter());
-        pages.for_each(|page| enter(set, page, mm.table.get(page)));
+        pages.for_each(|page| {
+            let (pte, pages) = mm.table.walk(page);
+            enter(set, pages, pte, self.rule);
+        });
     }
 
     /// Whether slot `asid` of `cpu` may hold a stale translation of `id` in `scope`.
@@ -77,9 +81,9 @@ impl MayCache {
         mm: &Mm,
         scope: FlushScope,
     ) -> bool {
-        let stale = |(page, entries): (&Vpn, &Vec<PresentPte>)| {
-            let now = mm.table.get(*page);
-            scope.covers(*page) && entries.iter().any(|entry| is_stale(*entry, now))
+        let stale = |(pages, entries): (&Span, &Vec<PresentPte>)| {
+            let stale = |entry: &PresentPte| is_stale_now(*pages, *entry, &mm.table);
+            scope.covers(*pages) && entries.iter().any(stale)
         };
         let slot = self.slots.get(&(cpu, asid)).filter(|(owner, _)| *owner == id);
         slot.is_some_and(|(_, set)| set.iter().any(stale))

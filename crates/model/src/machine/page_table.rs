@@ -1,35 +1,21 @@
-//! A page table: directories of `levels - 1` levels above leaves of PTEs.
+//! A page table: tables of entries, level by level.
 //!
-//! A leaf stores, beside each PTE, the address space's unload count when the PTE's translation was
+//! An entry of the last level is a PTE; one above it names a table of the level below, or maps a huge
+//! page. Beside the entries a table stores the address space's unload count when each one's translation was
 //! last established: that is what tells whether a CPU that went elsewhere can have cached it
 //! ([`super::tlb`]). Tables exist as the kernel allocates and frees them: their presence decides
-//! what a flush covers and, later, whether a huge page fits.
+//! what a flush covers and whether a huge page fits.
 
-use crate::addr::Vpn;
-use crate::arch::Arch;
+use crate::addr::{Span, TableId, Vpn};
+use crate::arch::{Arch, MAX_LEVELS};
 use crate::ignored::Ignored;
 use crate::pte::Pte;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Index of a table in its arena; 0 is "none" in a directory entry (the root is directory 0 and
-/// never the child of anything).
-type TableIndex = u32;
-
-/// A directory's entries: children plus one, 0 for none.
-type Directory = Box<[TableIndex]>;
-
-/// A last-level table, but for its PTEs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Leaf {
-    /// Empty while every count in it would be 0.
-    since: Box<[u32]>,
-    used: u32,
-}
-
-/// What a PTE was.
+/// What an entry was.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Replaced {
-    /// The PTE.
+    /// The entry.
     pub old: Pte,
     /// The unload count at which its translation was established.
     pub since: u32,
@@ -44,26 +30,39 @@ fn same_translation(old: Pte, new: Pte) -> bool {
     }
 }
 
+/// A table, but for its entries.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Table {
+    /// Empty while every count in it would be 0.
+    since: Box<[u32]>,
+    used: u32,
+}
+
+/// All tables of one level.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Level {
+    tables: Vec<Table>,
+    /// Their entries, table after table.
+    entries: Vec<u64>,
+    free: Vec<TableId>,
+}
+
 /// A page table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PageTable {
     arch: Arch,
-    directories: Vec<Directory>,
-    leaves: Vec<Leaf>,
-    /// The PTEs of all last-level tables, table after table.
-    ptes: Vec<u64>,
-    free_directories: Vec<TableIndex>,
-    free_leaves: Vec<TableIndex>,
+    /// From the last one up. The root is the first table of the uppermost one.
+    levels: [Level; MAX_LEVELS],
     last: Ignored<LastLeaf>,
 }
 
-/// The leaf found last and the span of pages it covers. It is no state: two tables are equal
-/// whatever was looked up in them.
+/// The last-level table found last and the span of pages it covers. It is no state: two page tables are
+/// equal whatever was looked up in them.
 #[derive(Debug)]
 struct LastLeaf(AtomicU64);
 
 impl LastLeaf {
-    /// Bits of a leaf's index; the span's number is above them.
+    /// Bits of a table's index; the span's number is above them.
     const BITS: u32 = 28;
 
     fn unknown() -> LastLeaf {
@@ -71,14 +70,15 @@ impl LastLeaf {
     }
 
     #[inline]
-    fn get(&self, span: u64) -> Option<usize> {
+    fn get(&self, span: u64) -> Option<TableId> {
         let last = self.0.load(Relaxed);
-        (last >> Self::BITS == span).then_some((last & ((1 << Self::BITS) - 1)) as usize)
+        (last >> Self::BITS == span).then_some(TableId((last & ((1 << Self::BITS) - 1)) as u32))
     }
 
-    fn set(&self, span: u64, leaf: usize) {
-        let fits = leaf as u64 >> Self::BITS == 0 && span < u64::MAX >> Self::BITS;
-        self.0.store(if fits { span << Self::BITS | leaf as u64 } else { u64::MAX }, Relaxed);
+    fn set(&self, span: u64, TableId(table): TableId) {
+        let table = u64::from(table);
+        let fits = table >> Self::BITS == 0 && span < u64::MAX >> Self::BITS;
+        self.0.store(if fits { span << Self::BITS | table } else { u64::MAX }, Relaxed);
     }
 
     fn forget(&self) {
@@ -95,35 +95,61 @@ impl Clone for LastLeaf {
 impl PageTable {
     /// An empty table.
     pub fn new(arch: Arch) -> PageTable {
-        PageTable {
-            arch,
-            directories: vec![vec![0; arch.entries()].into()],
-            leaves: Vec::new(),
-            ptes: Vec::new(),
-            free_directories: Vec::new(),
-            free_leaves: Vec::new(),
-            last: Ignored(LastLeaf::unknown()),
-        }
+        let mut table =
+            PageTable { arch, levels: Default::default(), last: Ignored(LastLeaf::unknown()) };
+        table.new_table(arch.levels());
+        table
     }
 
+    #[inline]
+    fn level(&self, level: u32) -> &Level {
+        &self.levels[level as usize - 1]
+    }
+
+    #[inline]
+    fn level_mut(&mut self, level: u32) -> &mut Level {
+        &mut self.levels[level as usize - 1]
+    }
+
+    /// Which entry of a table of `level` covers `page`.
     #[inline]
     fn index(&self, page: Vpn, level: u32) -> usize {
-        (page.0 >> (self.arch.index_bits * (level - 1))) as usize & (self.arch.entries() - 1)
+        (page.0 >> self.arch.order(level)) as usize & (self.arch.entries(level) - 1)
     }
 
-    /// The directory of `level` (2 or more) that covers `page`.
+    /// Where that entry is among all of the level.
     #[inline]
-    fn directory(&self, page: Vpn, level: u32) -> Option<usize> {
-        let mut table = 0usize;
-        for above in (level + 1..=self.arch.levels).rev() {
-            table = self.directories[table][self.index(page, above)].checked_sub(1)? as usize;
+    fn place(&self, table: TableId, page: Vpn, level: u32) -> usize {
+        table.index() << self.arch.bits(level) | self.index(page, level)
+    }
+
+    #[inline]
+    fn entry(&self, table: TableId, page: Vpn, level: u32) -> Pte {
+        let bits = self.level(level).entries[self.place(table, page, level)];
+        self.arch.codec.decode(bits, level)
+    }
+
+    /// The table of `level` that covers `page`; or what ends the way down to it, and at which level.
+    fn descend(&self, page: Vpn, level: u32) -> Result<TableId, (Pte, u32)> {
+        let (mut table, mut at) = (TableId(0), self.arch.levels());
+        while at > level {
+            match self.entry(table, page, at) {
+                Pte::Table(child) => table = child,
+                other => return Err((other, at)),
+            }
+            at -= 1;
         }
-        Some(table)
+        Ok(table)
     }
 
     #[inline]
-    fn leaf(&self, page: Vpn) -> Option<usize> {
-        let span = page.0 >> self.arch.index_bits;
+    fn table(&self, page: Vpn, level: u32) -> Option<TableId> {
+        if level == 1 { self.leaf(page) } else { self.descend(page, level).ok() }
+    }
+
+    #[inline]
+    fn leaf(&self, page: Vpn) -> Option<TableId> {
+        let span = page.0 >> self.arch.bits(1);
         match self.last.get(span) {
             Some(leaf) => Some(leaf),
             None => self.find_leaf(page, span),
@@ -131,56 +157,63 @@ impl PageTable {
     }
 
     #[cold]
-    fn find_leaf(&self, page: Vpn, span: u64) -> Option<usize> {
-        let directory = self.directory(page, 2)?;
-        let leaf = self.directories[directory][self.index(page, 2)].checked_sub(1)? as usize;
+    fn find_leaf(&self, page: Vpn, span: u64) -> Option<TableId> {
+        let leaf = self.descend(page, 1).ok()?;
         self.last.set(span, leaf);
         Some(leaf)
     }
 
-    /// Where the PTE of `page` is, whose last-level table is `leaf`.
-    #[inline]
-    fn place(&self, leaf: usize, page: Vpn) -> usize {
-        leaf << self.arch.index_bits | self.index(page, 1)
+    /// Whether the table of `level` that would cover `page` exists.
+    pub fn has_table(&self, page: Vpn, level: u32) -> bool {
+        self.table(page, level).is_some()
     }
 
-    /// Whether the last-level table of `page` exists.
-    pub fn has_leaf(&self, page: Vpn) -> bool {
-        self.leaf(page).is_some()
+    /// Whether the table of `level` that covers `page` exists and holds nothing.
+    pub fn is_empty(&self, page: Vpn, level: u32) -> bool {
+        let table = self.table(page, level);
+        table.is_some_and(|table| self.level(level).tables[table.index()].used == 0)
     }
 
-    /// Whether the last-level table of `page` exists and holds nothing.
-    pub fn leaf_is_empty(&self, page: Vpn) -> bool {
-        self.leaf(page).is_some_and(|leaf| self.leaves[leaf].used == 0)
-    }
-
-    /// The PTE of `page`.
+    /// The PTE of `page`: that of the last level, where there is such a table.
     #[inline]
     pub fn get(&self, page: Vpn) -> Pte {
         match self.leaf(page) {
-            Some(leaf) => self.arch.codec.decode(self.ptes[self.place(leaf, page)]),
+            Some(leaf) => self.entry(leaf, page, 1),
             None => Pte::None,
         }
     }
 
-    /// Every PTE that holds something, with its page, ascending.
-    pub fn entries(&self) -> Vec<(Vpn, Pte)> {
+    /// What a walk for `page` ends at, and the pages that it is for.
+    #[inline]
+    pub fn walk(&self, page: Vpn) -> (Pte, Span) {
+        match self.leaf(page) {
+            Some(leaf) => (self.entry(leaf, page, 1), Span::one(page)),
+            None => self.walk_above(page),
+        }
+    }
+
+    #[cold]
+    fn walk_above(&self, page: Vpn) -> (Pte, Span) {
+        let (pte, level) = self.descend(page, 1).err().unwrap_or((Pte::None, 1));
+        (pte, Span::around(page, self.arch.order(level)))
+    }
+
+    /// Every entry that holds something and names no table, with its pages, ascending.
+    pub fn entries(&self) -> Vec<(Span, Pte)> {
         let mut found = Vec::new();
-        self.collect(0, self.arch.levels, 0, &mut found);
+        self.collect(TableId(0), self.arch.levels(), Vpn(0), &mut found);
         found
     }
 
     /// The entries under a table of `level` whose first page is `start`.
-    fn collect(&self, table: usize, level: u32, start: u64, found: &mut Vec<(Vpn, Pte)>) {
-        let span = 1 << (self.arch.index_bits * (level - 1));
-        for index in 0..self.arch.entries() {
-            let page = start + index as u64 * span;
-            if level > 1 {
-                if let Some(child) = self.directories[table][index].checked_sub(1) {
-                    self.collect(child as usize, level - 1, page, found);
-                }
-            } else if self.ptes[table << self.arch.index_bits | index] != 0 {
-                found.push((Vpn(page), self.get(Vpn(page))));
+    fn collect(&self, table: TableId, level: u32, start: Vpn, found: &mut Vec<(Span, Pte)>) {
+        let order = self.arch.order(level);
+        for index in 0..self.arch.entries(level) {
+            let page = start.add((index as u64) << order);
+            match self.entry(table, page, level) {
+                Pte::None => {}
+                Pte::Table(child) => self.collect(child, level - 1, page, found),
+                pte => found.push((Span::around(page, order), pte)),
             }
         }
     }
@@ -191,99 +224,103 @@ impl PageTable {
     #[inline]
     pub fn set(&mut self, page: Vpn, new: Pte, unloads: u32) -> Option<Replaced> {
         let leaf = self.leaf(page)?;
-        let (place, index) = (self.place(leaf, page), self.index(page, 1));
-        let (pte, leaf) = (&mut self.ptes[place], &mut self.leaves[leaf]);
-        let (old_bits, new_bits) = (*pte, self.arch.codec.encode(new));
-        *pte = new_bits;
-        let old = self.arch.codec.decode(old_bits);
-        let since = leaf.since.get(index).copied().unwrap_or(0);
-        leaf.used = leaf.used + u32::from(new_bits != 0) - u32::from(old_bits != 0);
+        Some(self.replace(leaf, page, 1, new, unloads))
+    }
+
+    /// The same for the entry of `level` (2 and up), which may map a huge page; nothing changes either if
+    /// it names a table.
+    pub fn set_huge(&mut self, page: Vpn, level: u32, new: Pte, unloads: u32) -> Option<Replaced> {
+        let table = self.table(page, level)?;
+        if let Pte::Table(_) = self.entry(table, page, level) {
+            return None;
+        }
+        Some(self.replace(table, page, level, new, unloads))
+    }
+
+    #[inline]
+    fn replace(
+        &mut self,
+        table: TableId,
+        page: Vpn,
+        level: u32,
+        new: Pte,
+        unloads: u32,
+    ) -> Replaced {
+        let (place, index) = (self.place(table, page, level), self.index(page, level));
+        let (codec, entries) = (self.arch.codec, self.arch.entries(level));
+        let Level { tables, entries: stored, .. } = self.level_mut(level);
+        let (entry, table) = (&mut stored[place], &mut tables[table.index()]);
+        let (old_bits, new_bits) = (*entry, codec.encode(new, level));
+        *entry = new_bits;
+        let old = codec.decode(old_bits, level);
+        let since = table.since.get(index).copied().unwrap_or(0);
+        table.used = table.used + u32::from(new_bits != 0) - u32::from(old_bits != 0);
         if since != unloads && !same_translation(old, new) {
-            if leaf.since.is_empty() {
-                leaf.since = vec![0; self.arch.entries()].into();
+            if table.since.is_empty() {
+                table.since = vec![0; entries].into();
             }
-            leaf.since[index] = unloads;
+            table.since[index] = unloads;
         }
-        Some(Replaced { old, since })
+        Replaced { old, since }
     }
 
-    /// Makes the tables above and of `page` (`pte_alloc`).
-    pub fn allocate(&mut self, page: Vpn) {
-        let mut table = 0usize;
-        for level in (3..=self.arch.levels).rev() {
-            table = self.child_directory(table, self.index(page, level));
-        }
-        let index = self.index(page, 2);
-        if self.directories[table][index] == 0 {
-            let leaf = self.new_leaf();
-            self.directories[table][index] = leaf + 1;
-        }
-    }
-
-    /// Makes the directory of `level` (2 and up) that covers `page`, and those above it.
-    pub fn allocate_directory(&mut self, page: Vpn, level: u32) {
-        let mut table = 0usize;
-        for above in (level + 1..=self.arch.levels).rev() {
-            table = self.child_directory(table, self.index(page, above));
+    /// Makes the table of `level` that covers `page`, and those above it (`pte_alloc`), unless a huge page
+    /// is in the way.
+    pub fn allocate(&mut self, page: Vpn, level: u32) {
+        let (mut table, mut at) = (TableId(0), self.arch.levels());
+        while at > level {
+            table = match self.entry(table, page, at) {
+                Pte::Table(child) => child,
+                Pte::None => {
+                    let child = self.new_table(at - 1);
+                    self.replace(table, page, at, Pte::Table(child), 0);
+                    child
+                }
+                _ => return,
+            };
+            at -= 1;
         }
     }
 
-    /// Whether there is a directory of `level` (2 and up) that covers `page`.
-    pub fn has_directory(&self, page: Vpn, level: u32) -> bool {
-        self.directory(page, level).is_some()
-    }
-
-    fn child_directory(&mut self, table: usize, index: usize) -> usize {
-        if self.directories[table][index] == 0 {
-            let child = self.free_directories.pop().unwrap_or_else(|| {
-                self.directories.push(vec![0; self.arch.entries()].into());
-                self.directories.len() as TableIndex - 1
-            });
-            self.directories[table][index] = child + 1;
-        }
-        self.directories[table][index] as usize - 1
-    }
-
-    fn new_leaf(&mut self) -> TableIndex {
-        self.free_leaves.pop().unwrap_or_else(|| {
-            self.leaves.push(Leaf::default());
-            self.ptes.resize(self.ptes.len() + self.arch.entries(), 0);
-            self.leaves.len() as TableIndex - 1
+    fn new_table(&mut self, level: u32) -> TableId {
+        let entries = self.arch.entries(level);
+        let level = self.level_mut(level);
+        level.free.pop().unwrap_or_else(|| {
+            level.tables.push(Table::default());
+            level.entries.resize(level.entries.len() + entries, 0);
+            TableId(level.tables.len() as u32 - 1)
         })
     }
 
     /// Frees the table of `level` that covers `page`; returns whether there was one. Its entries
     /// must be empty.
     pub fn free(&mut self, page: Vpn, level: u32) -> bool {
-        let Some(parent) = self.directory(page, level + 1) else { return false };
-        let index = self.index(page, level + 1);
-        let Some(child) = self.directories[parent][index].checked_sub(1) else { return false };
-        self.directories[parent][index] = 0;
-        self.last.forget();
-        if level == 1 {
-            debug_assert_eq!(self.leaves[child as usize].used, 0, "a freed leaf is empty");
-            self.free_leaves.push(child);
-        } else {
-            debug_assert!(self.directories[child as usize].iter().all(|entry| *entry == 0));
-            self.free_directories.push(child);
-        }
+        let Some(child) = self.table(page, level) else { return false };
+        debug_assert!(self.is_empty(page, level), "a freed table is empty");
+        self.unlink(page, level);
+        self.level_mut(level).free.push(child);
         true
+    }
+
+    /// Takes the table of `level` out of the one above it.
+    fn unlink(&mut self, page: Vpn, level: u32) {
+        if let Some(parent) = self.table(page, level + 1) {
+            self.replace(parent, page, level + 1, Pte::None, 0);
+        }
+        self.last.forget();
     }
 
     /// Moves the last-level table of `from` to where `to` has none (`move_normal_pmd`). Returns
     /// false, changing nothing, if there is nothing to move or something in the way.
     pub fn move_leaf(&mut self, from: Vpn, to: Vpn) -> bool {
-        let (Some(source), Some(target)) = (self.directory(from, 2), self.directory(to, 2)) else {
+        let (Some(leaf), Some(target)) = (self.table(from, 1), self.table(to, 2)) else {
             return false;
         };
-        let (source_index, target_index) = (self.index(from, 2), self.index(to, 2));
-        let leaf = self.directories[source][source_index];
-        if leaf == 0 || self.directories[target][target_index] != 0 {
+        if !self.entry(target, to, 2).is_none() {
             return false;
         }
-        self.last.forget();
-        self.directories[source][source_index] = 0;
-        self.directories[target][target_index] = leaf;
+        self.unlink(from, 1);
+        self.replace(target, to, 2, Pte::Table(leaf), 0);
         true
     }
 }
@@ -306,29 +343,58 @@ mod tests {
             let mut table = PageTable::new(arch);
             let page = Vpn(arch.user_pages() - 1);
             assert_eq!(table.set(page, pte(7), 3), None);
-            table.allocate(page);
+            table.allocate(page, 1);
             assert_eq!(table.set(page, pte(7), 3), Some(Replaced { old: Pte::None, since: 0 }));
             assert_eq!(table.get(page), pte(7));
-            assert!(!table.leaf_is_empty(page));
+            assert!(!table.is_empty(page, 1));
             assert_eq!(table.set(page, Pte::None, 4), Some(Replaced { old: pte(7), since: 3 }));
-            assert!(table.leaf_is_empty(page));
-            for level in 1..arch.levels {
+            assert!(table.is_empty(page, 1));
+            for level in 1..arch.levels() {
                 assert!(table.free(page, level));
                 assert!(!table.free(page, level));
             }
-            assert!(!table.has_leaf(page));
+            assert!(!table.has_table(page, 1));
         }
     }
 
     #[test]
     fn a_leaf_moves_whole() {
         let mut table = PageTable::new(X86_64);
-        table.allocate(Vpn(512));
+        table.allocate(Vpn(512), 1);
         table.set(Vpn(513), pte(1), 0);
-        table.allocate_directory(Vpn(1024), 2);
+        table.allocate(Vpn(1024), 2);
         assert!(table.move_leaf(Vpn(512), Vpn(1024)));
         assert_eq!(table.get(Vpn(1025)), pte(1));
-        assert!(!table.has_leaf(Vpn(512)));
+        assert!(!table.has_table(Vpn(512), 1));
         assert!(!table.move_leaf(Vpn(512), Vpn(1024)));
+    }
+
+    /// A huge page is one entry of the level above: it is found from each of its pages, no table fits
+    /// where it is, and it fits where there is no table.
+    #[test]
+    fn a_huge_page_is_one_entry() {
+        for (arch, level) in [(TINY, 2), (X86_64, 2), (X86_64, 3)] {
+            let mut table = PageTable::new(arch);
+            let pages = 1 << arch.order(level);
+            let (first, last) = (Vpn(pages), Vpn(2 * pages - 1));
+            assert_eq!(table.set_huge(last, level, pte(64), 3), None, "no table to hold it");
+            table.allocate(last, level);
+            let replaced = table.set_huge(last, level, pte(64), 3);
+            assert_eq!(replaced, Some(Replaced { old: Pte::None, since: 0 }));
+            let span = Span { start: first, order: arch.order(level) };
+            for page in [first, last] {
+                assert_eq!(table.walk(page), (pte(64), span), "{}", arch.name);
+                assert_eq!((table.get(page), table.has_table(page, level - 1)), (Pte::None, false));
+            }
+            assert_eq!(table.entries(), [(span, pte(64))]);
+            table.allocate(first, level - 1);
+            assert!(!table.has_table(first, level - 1), "a huge page is in the way");
+
+            table.allocate(Vpn(0), level - 1);
+            assert_eq!(table.set_huge(Vpn(0), level, pte(0), 3), None, "a table is in the way");
+            let replaced = table.set_huge(first, level, Pte::None, 4);
+            assert_eq!(replaced, Some(Replaced { old: pte(64), since: 3 }));
+            assert_eq!(table.walk(first).0, Pte::None);
+        }
     }
 }

@@ -12,13 +12,14 @@ use super::objects::Objects;
 use super::page_table::Replaced;
 use super::swap::Swap;
 use super::tlb::{PteChange, Tlbs};
-use crate::addr::{CpuId, MmId, ObjectId, PageRange, Pfn, ThreadId, Vpn};
+use super::walk::Walked;
+use crate::addr::{CpuId, MmId, ObjectId, PageRange, Pfn, Span, ThreadId, Vpn};
 use crate::arch::Arch;
 use crate::event::EventKind;
 use crate::kernels::Config;
 use crate::lock::Lock;
 use crate::policy::Policies;
-use crate::pte::{PresentPte, Pte};
+use crate::pte::Pte;
 use crate::site::Site;
 use crate::verdict::Verdict;
 use smallvec::SmallVec;
@@ -274,7 +275,8 @@ impl<M: Mode> World<M> {
         match pte {
             Pte::Present(pte) => Some(pte.pfn),
             Pte::Swap(swap) => self.swap.get(swap.slot).cached,
-            Pte::None => None,
+            Pte::Migration(migration) => Some(migration.pfn),
+            Pte::None | Pte::Table(_) | Pte::Marker(_) => None,
         }
     }
 
@@ -284,13 +286,13 @@ impl<M: Mode> World<M> {
         if !self.ghost.holds(at.thread, Lock::page_table(&self.arch, mm, page)) {
             self.impossible(at, "a PTE was changed without the lock of its page table");
         }
-        self.replace_pte(at, mm, page, new);
+        self.replace_pte(at, mm, Span::one(page), new);
     }
 
-    /// A processor sets accessed and dirty in the PTE of `page`, which asks for no lock.
+    /// A processor sets accessed and dirty in an entry, which asks for no lock.
     #[inline]
-    pub fn walked(&mut self, at: At, mm: MmId, page: Vpn, new: PresentPte) {
-        self.replace_pte(at, mm, page, Pte::Present(new));
+    pub fn walked(&mut self, at: At, mm: MmId, Walked { pages, new, .. }: Walked) {
+        self.replace_pte(at, mm, pages, Pte::Present(new));
     }
 
     /// The caller looks at mappings (`mmap_assert_locked`).
@@ -309,15 +311,19 @@ impl<M: Mode> World<M> {
     }
 
     #[inline]
-    fn replace_pte(&mut self, at: At, mm: MmId, page: Vpn, new: Pte) {
+    fn replace_pte(&mut self, at: At, mm: MmId, pages: Span, new: Pte) {
         let space = &mut self.mms[mm.index()];
-        let unloads = space.unloads;
-        let Some(Replaced { old, since }) = space.table.set(page, new, unloads) else {
+        let (page, unloads) = (pages.start, space.unloads);
+        let replaced = match pages.order {
+            0 => space.table.set(page, new, unloads),
+            order => space.table.set_huge(page, self.arch.level_of(order), new, unloads),
+        };
+        let Some(Replaced { old, since }) = replaced else {
             self.ghost.table_missed(at.cpu, mm, page);
             self.impossible(at, "a PTE was set in a page table that does not exist");
             return;
         };
-        self.tlbs.pte_changed(&self.cpus, mm, PteChange { page, old, new, since });
+        self.tlbs.pte_changed(&self.cpus, mm, PteChange { pages, old, new, since });
         if self.log.wants_ptes() && old != new {
             self.emit(at, EventKind::Pte { page, old, new });
         }
@@ -325,7 +331,7 @@ impl<M: Mode> World<M> {
 
     /// The PTE of `page`, which was `old`, went away with its table.
     pub fn note_unset(&mut self, at: At, mm: MmId, page: Vpn, old: Pte) {
-        let change = PteChange { page, old, new: Pte::None, since: 0 };
+        let change = PteChange { pages: Span::one(page), old, new: Pte::None, since: 0 };
         self.tlbs.pte_changed(&self.cpus, mm, change);
         if self.log.wants_ptes() && !old.is_none() {
             self.emit(at, EventKind::Pte { page, old, new: Pte::None });

@@ -1,6 +1,6 @@
 //! User accesses: TLB hits, page walks, faults.
 //!
-//! A hit is decided in [`Tlb::hit`](crate::machine::tlb::Tlb::hit) alone; nothing of the kernel is
+//! A hit is decided in [`Tlb::hit`](crate::machine::tlb_array::Tlb::hit) alone; nothing of the kernel is
 //! asked. Only a miss walks the page table, sets accessed and dirty as the processor does, and
 //! calls the fault handler if the PTE does not allow the access.
 
@@ -10,10 +10,10 @@ use super::interpret::Machine;
 use crate::addr::{PageRange, Vpn};
 use crate::kernel::fault::{Fault, Outcome, exc_page_fault};
 use crate::machine::frames::FrameFlags;
-use crate::machine::tlb::Tlb;
+use crate::machine::tlb_array::Tlb;
+use crate::machine::walk;
 use crate::machine::world::{At, USER_MM};
 use crate::program::Access;
-use crate::pte::PteFlags;
 use crate::rng::SplitMix64;
 use crate::site::Site;
 
@@ -178,25 +178,19 @@ fn next_random(range: PageRange, random: &mut SplitMix64, left: &mut u64) -> Opt
     Some(range.start.add(random.below(range.pages())))
 }
 
-/// The processor's page walk: fills the TLB and sets accessed and dirty, if the PTE allows the
-/// access.
-///
-/// Source: Intel SDM volume 3, 4.6 (access rights) and 4.8 (accessed and dirty flags).
+/// Walks, fills the TLB and sets accessed and dirty, if the PTE allows the access.
 fn walk(w: &mut SimWorld, at: At, page: Vpn, access: Access) -> bool {
-    let Some(pte) = w.pte(USER_MM, page).present() else { return false };
-    let write = access.is_write();
-    if pte.protnone() || write && !pte.writable() {
-        return false;
+    let (table, write) = (&w.mms[USER_MM.index()].table, access.is_write());
+    let Some(walked) = walk::walk(table, w.arch.accessed_dirty, page, write) else { return false };
+    if walked.new != walked.old {
+        w.walked(at, USER_MM, walked);
     }
-    let after = pte.with(PteFlags::ACCESSED, true).with(PteFlags::DIRTY, write);
-    if after != pte {
-        w.walked(at, USER_MM, page, after);
-    }
-    let mut silent_stores = after.writable() && after.dirty();
+    let frame = walked.new.pfn.of_page(walked.pages, page);
+    let mut silent_stores = walked.new.writable() && walked.new.dirty();
     if write {
         let zero = access == Access::WriteZero;
-        if w.frames.get(pte.pfn).flags.has(FrameFlags::ZERO_FILLED) != zero {
-            w.frames.update(pte.pfn, |f| f.flags.set(FrameFlags::ZERO_FILLED, zero));
+        if w.frames.get(frame).flags.has(FrameFlags::ZERO_FILLED) != zero {
+            w.frames.update(frame, |f| f.flags.set(FrameFlags::ZERO_FILLED, zero));
             if zero {
                 for (cpu, tlb) in w.cpus.iter().zip(&mut w.tlbs.cpus) {
                     cpu.slot_of(USER_MM).into_iter().for_each(|asid| tlb.forget_store(page, asid));
@@ -207,9 +201,14 @@ fn walk(w: &mut SimWorld, at: At, page: Vpn, access: Access) -> bool {
         // write tags, on every CPU.
         silent_stores &= !zero;
     } else if silent_stores {
-        silent_stores = !w.frames.get(pte.pfn).flags.has(FrameFlags::ZERO_FILLED);
+        silent_stores = !w.frames.get(frame).flags.has(FrameFlags::ZERO_FILLED);
     }
     let asid = w.cpus[at.cpu.index()].asid;
-    w.tlbs.cpus[at.cpu.index()].fill(page, asid, silent_stores);
+    let tlb = &mut w.tlbs.cpus[at.cpu.index()];
+    match walked.pages.order {
+        0 => tlb.fill(page, asid, silent_stores),
+        // One page of it may hold zeros, another one not: every store walks.
+        _ => tlb.fill_huge(walked.pages, page, asid, false),
+    }
     true
 }

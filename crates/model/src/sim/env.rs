@@ -4,7 +4,7 @@ use crate::addr::MmId;
 use crate::arch::Arch;
 use crate::env::{Context, Env, Learnt, Lock};
 use crate::event::{Event, EventKind};
-use crate::machine::tlb::SimTlbs;
+use crate::machine::sim_tlbs::SimTlbs;
 use crate::machine::world::{At, Ghost, Held, Log, Mode, World};
 use crate::policy::Policies;
 use crate::program::Program;

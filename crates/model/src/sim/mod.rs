@@ -20,7 +20,7 @@ use crate::env::Context;
 use crate::kernel::exit::{exit_mmap, exit_thread};
 use crate::kernels::KernelRow;
 use crate::machine::consistency::contradiction;
-use crate::machine::tlb::SimTlbs;
+use crate::machine::sim_tlbs::SimTlbs;
 use crate::machine::world::{Inconsistency, USER_MM, WorldSpec};
 use crate::program::{ExprError, PROGRAM_VERSION, Program};
 use crate::pte::Pte;
@@ -285,8 +285,7 @@ fn settled(
 }
 
 fn new_world(program: &Program, row: &KernelRow, arch: Arch, options: &SimOptions) -> SimWorld {
-    let swap_pages =
-        program.machine.swap.map_or(0, |swap| swap.size_bytes / crate::addr::PAGE_SIZE);
+    let swap_pages = program.machine.swap.map_or(0, |swap| swap.size_bytes >> arch.page_shift);
     let spec = WorldSpec {
         policies: row.policies,
         config: row.config,
@@ -298,7 +297,7 @@ fn new_world(program: &Program, row: &KernelRow, arch: Arch, options: &SimOption
         swap_pages: u32::try_from(swap_pages).unwrap_or(u32::MAX),
     };
     let tlbs = SimTlbs::new(spec.cpus, spec.arch.asids);
-    let tlbs = if options.paranoid { tlbs.checked() } else { tlbs };
+    let tlbs = if options.paranoid { tlbs.checked(spec.arch.accessed_dirty) } else { tlbs };
     SimWorld::new(&spec, tlbs, NoGhost, SimLog::new(options.pte_events, options.events))
 }
 
@@ -326,8 +325,9 @@ fn final_pages(program: &Program, world: &SimWorld) -> BTreeMap<String, String> 
     let mut first_of = BTreeMap::new();
     let mut state = |page, name: &str| {
         let mut state = match mm.table.get(page) {
-            Pte::None => "none".to_owned(),
-            Pte::Swap(_) => "swapped".to_owned(),
+            Pte::None | Pte::Table(_) => "none".to_owned(),
+            // fs/proc/task_mmu.c:pte_to_pagemap_entry tells what is no translation as swapped.
+            Pte::Swap(_) | Pte::Migration(_) | Pte::Marker(_) => "swapped".to_owned(),
             Pte::Present(pte) if pte.special() => "present".to_owned(),
             Pte::Present(pte) if world.frames.get(pte.pfn).maps == 1 => {
                 "present exclusive".to_owned()

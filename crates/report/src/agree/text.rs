@@ -20,11 +20,7 @@ pub fn text(targets: &[TargetAgreement], style: Style) -> String {
                 text += &(style.wrap(&line, 4) + "\n");
             }
         }
-        for (name, difference) in target.differences() {
-            let word = style.warn("DIFFERS");
-            text += &format!("\n{}: {} {word}\n", target.target, style.bold(name));
-            text += &told(difference, target, style);
-        }
+        text += &differences(target, style);
     }
     text += &format!("\n{}\n", table(targets, style));
     for target in targets {
@@ -33,6 +29,17 @@ pub fn text(targets: &[TargetAgreement], style: Style) -> String {
             retries => format!("; {} of undecided runs", count(retries as usize, "repetition")),
         };
         text += &(style.wrap(&format!("{}{retries}", target.heading()), 4) + "\n");
+    }
+    text
+}
+
+/// What differs on one kernel, in full.
+pub fn differences(target: &TargetAgreement, style: Style) -> String {
+    let mut text = String::new();
+    for (name, difference) in target.differences() {
+        let word = style.warn("DIFFERS");
+        text += &format!("\n{}: {} {word}\n", target.target, style.bold(name));
+        text += &told(difference, target, style);
     }
     text
 }
@@ -105,6 +112,12 @@ fn rounds(ran: &Ran, target: &str, style: Style) -> String {
         if let (Some(real), Some(model)) = (ran.account.round(at), reference.account.round(at)) {
             text += &first_difference(real, model, style);
         }
+    }
+    let others = &ran.run.witness.others_sent;
+    if !others.is_empty() {
+        let others: Vec<String> = others.iter().map(|(who, n)| format!("{n} {who}")).collect();
+        let line = format!("    others sent shootdowns meanwhile: {}", others.join(", "));
+        text += &(style.wrap(&line, 6) + "\n");
     }
     for page in &reference.agreement.final_pages {
         let (real, model, row) = (&page.real, &page.model, &reference.row);

@@ -4,15 +4,15 @@
 //! still read the old page. Copying while nobody else can see the old page is never wrong, only
 //! needless.
 
+use super::new_page::{allocate_zeroed, map_new_page, new_pte};
+use super::outcome::{Fault, OutOfMemory, Served};
+use super::refault::flush_before_reuse;
 use crate::addr::Pfn;
 use crate::env::{Env, Learnt, Lock};
 use crate::event::{EventKind, FaultClass};
-use crate::kernel::anon::{allocate_zeroed, map_new_page, new_pte};
-use crate::kernel::fault::{Fault, OutOfMemory, Served};
-use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
+use crate::kernel::flush::{FlushRequest, flush_by_rule, flush_tlb_mm_range};
 use crate::kernel::lru::lru_add_drain;
-use crate::kernel::refault::flush_before_reuse;
-use crate::kernel::swapin::{free_swap_cache, leave_swap_cache, swap_users};
+use crate::kernel::swap_cache::{free_swap_cache, leave_swap_cache, swap_users};
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::machine::frames::{Frame, FrameFlags};
 use crate::machine::world::{At, Ghost, Mode, World};
@@ -65,6 +65,7 @@ pub fn do_wp_page(
     if decision == Decision::Reuse && env.try_lock(Lock::Folio(old.pfn)) {
         flush_before_reuse(env, mm);
         env.step(Site::WpPageReuse, |w, at| wp_page_reuse(w, at, fault, old));
+        flush_by_rule(env, Site::WpPageReuse, mm, page, env.arch().flushes.granted);
         env.unlock(Lock::Folio(old.pfn));
     } else if decision == Decision::Reuse {
         decision = Decision::Copy;
@@ -112,8 +113,8 @@ fn decide<M: Mode>(w: &World<M>, pfn: Pfn, drained: bool) -> Decision {
     }
 }
 
-/// Makes the page writable where it is. x86 needs no flush: a CPU with the old, read-only entry
-/// faults once and walks again. A page that is marked exclusive keeps its place in the swap cache.
+/// Makes the page writable where it is. A CPU with the old, read-only entry faults once and walks again:
+/// x86 needs no flush. A page that is marked exclusive keeps its place in the swap cache.
 ///
 /// Source: mm/memory.c:do_wp_page, wp_can_reuse_anon_folio (6.1, 6.12, 7.3).
 fn wp_page_reuse<M: Mode>(w: &mut World<M>, at: At, fault: Fault, old: PresentPte) {

@@ -1,16 +1,16 @@
 //! First touch of anonymous memory: `do_anonymous_page`.
 
-use crate::addr::{MmId, Pfn, Vpn};
+use super::new_page::{allocate_zeroed, map_new_page, new_pte};
+use super::outcome::{Fault, OutOfMemory, Served};
+use super::refault::lock_and_map;
+use crate::addr::{MmId, Vpn};
 use crate::env::Env;
-use crate::event::{EventKind, FaultClass};
-use crate::kernel::fault::{Fault, OutOfMemory, Served};
-use crate::kernel::lru::folio_add_new;
-use crate::kernel::refault::lock_and_map;
+use crate::event::FaultClass;
 use crate::kernel::table::pte_unmap_unlock;
-use crate::machine::frames::{FrameFlags, ZERO_PAGE};
+use crate::machine::frames::ZERO_PAGE;
 use crate::machine::vma::Vma;
-use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{AnonExclusive, Mutant};
+use crate::machine::world::{Mode, World};
+use crate::policy::Mutant;
 use crate::program::Prot;
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
@@ -26,7 +26,7 @@ pub fn do_anonymous_page(
     let Fault { mm, page, write } = fault;
     // 1. The page table, and what the first page of a mapping's own is found by.
     env.step(Site::DoAnonymousPage, |w, at| {
-        w.mms[mm.index()].table.allocate(page);
+        w.mms[mm.index()].table.allocate(page, 1);
         if write && vma.anon_vma.is_none() {
             w.prepare_anon_vma(at, mm, page);
         }
@@ -84,34 +84,6 @@ pub fn do_anonymous_page(
 /// Whether nobody was faster.
 fn may_map<M: Mode>(w: &World<M>, mm: MmId, page: Vpn) -> bool {
     w.policies.mutant == Mutant::TouchUnchecked || w.pte(mm, page).is_none()
-}
-
-/// A frame of zeros.
-pub fn allocate_zeroed<M: Mode>(w: &mut World<M>, at: At, page: Vpn) -> Option<Pfn> {
-    let frame = w.allocate_frame(FrameFlags::SWAP_BACKED.and(FrameFlags::ZERO_FILLED))?;
-    w.ghost.zeroed(frame);
-    w.emit(at, EventKind::Zero { page, frame });
-    Some(frame)
-}
-
-/// Accounts a fresh frame as mapped here, exclusively, and sends it to the LRU.
-pub fn map_new_page<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, frame: Pfn) {
-    let exclusive = w.policies.anon_exclusive == AnonExclusive::Yes;
-    let (object, index) = w.object_of(mm, page);
-    w.frames.update(frame, |f| {
-        (f.maps, f.object, f.index) = (1, object, index);
-        f.flags.set(FrameFlags::EXCLUSIVE, exclusive);
-    });
-    folio_add_new(w, at.site(Site::FolioAddLru), frame);
-}
-
-/// The PTE of a private page: x86 sets the accessed bit at once, since its protections contain it.
-pub fn new_pte<M: Mode>(w: &World<M>, pfn: Pfn, writable: bool, dirty: bool) -> PresentPte {
-    PresentPte::new(pfn)
-        .with(PteFlags::WRITABLE, writable)
-        .with(PteFlags::ACCESSED, true)
-        .with(PteFlags::DIRTY, dirty)
-        .with(PteFlags::SOFT_DIRTY, dirty && w.config.soft_dirty)
 }
 
 fn zero_page_pte() -> Pte {

@@ -6,14 +6,15 @@
 //! Source: mm/memory.c:do_swap_page (5.10, 6.1, 6.12, 7.2, 7.3). 7.2 and 7.3 pass through the swap
 //! cache and leave it again in the same fault, which shows in no event.
 
+use super::cow;
+use super::new_page::new_pte;
+use super::outcome::{Fault, OutOfMemory, Served};
+use super::refault::lock_and_map;
 use crate::addr::Pfn;
 use crate::env::{Env, Lock};
 use crate::event::{EventKind, FaultClass};
-use crate::kernel::anon::new_pte;
-use crate::kernel::cow;
-use crate::kernel::fault::{Fault, OutOfMemory, Served};
 use crate::kernel::lru::{folio_add_new, lru_add_drain};
-use crate::kernel::refault::lock_and_map;
+use crate::kernel::swap_cache::leave_swap_cache;
 use crate::kernel::table::pte_unmap_unlock;
 use crate::machine::frames::FrameFlags;
 use crate::machine::vma::Vma;
@@ -181,34 +182,4 @@ fn frees_swap<M: Mode>(
         SwapinFree::SoleReference => fault.write && w.frames.get(folio.frame).refs == 2,
         SwapinFree::Always => true,
     }
-}
-
-/// Takes a folio out of the swap cache; it must be written again before it can be dropped.
-pub fn leave_swap_cache<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
-    w.swap.uncache(frame);
-    w.frames.update(frame, |f| {
-        f.flags.set(FrameFlags::SWAP_CACHE, false);
-        f.flags.set(FrameFlags::DIRTY, true);
-    });
-    w.put_frame(at.site(Site::FolioFreeSwap), frame);
-}
-
-/// A folio that nobody maps and no swap PTE names any more leaves the swap cache.
-///
-/// Source: mm/swap_state.c:free_swap_cache (5.10 to 7.3).
-pub fn free_swap_cache<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
-    if is_unused(w, frame) {
-        leave_swap_cache(w, at, frame);
-    }
-}
-
-/// Whether the folio is in the swap cache for nobody.
-pub fn is_unused<M: Mode>(w: &World<M>, frame: Pfn) -> bool {
-    let f = w.frames.get(frame);
-    f.flags.has(FrameFlags::SWAP_CACHE) && f.maps == 0 && swap_users(w, frame) == 0
-}
-
-/// Swap PTEs that name the folio's slot.
-pub fn swap_users<M: Mode>(w: &World<M>, frame: Pfn) -> u32 {
-    w.swap.slot_of(frame).map_or(0, |slot| w.swap.get(slot).count)
 }

@@ -1,0 +1,144 @@
+//! What all states of an exploration have in common, and how far it goes.
+
+use crate::error::CheckError;
+use crate::observe::Watching;
+use crate::place::place;
+use crate::shadow::{CheckWorld, Contents, NoLog, Watch};
+use crate::tlb::MaySets;
+use crate::unroll::{Act, unroll};
+use needless_model::arch::{Arch, TINY};
+use needless_model::env::Context;
+use needless_model::kernels::KernelRow;
+use needless_model::machine::world::{World, WorldSpec};
+use needless_model::program::Program;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Frames and swap slots of the checked machine.
+const FRAMES: u32 = 16;
+const SWAP_PAGES: u32 = 16;
+
+/// How far an exploration goes, and what it tells meanwhile.
+#[derive(Clone)]
+pub struct Options<'a> {
+    /// What is looked for at the end of runs.
+    pub watching: Watching,
+    /// The architecture, of small tables.
+    pub arch: Arch,
+    /// Most states; more make the result inconclusive.
+    pub max_states: usize,
+    /// Most memory of the process, in bytes.
+    pub max_memory: Option<u64>,
+    /// Most time.
+    pub deadline: Option<Duration>,
+    /// Threads forget at checkpoints what does not matter any more. Off in tests, which compare.
+    pub checkpoints: bool,
+    /// Steps that lead only where earlier ones led are left out. Off in tests, which compare.
+    pub sleep: bool,
+    /// Fills and evictions of TLB entries are steps. On in tests, which compare.
+    pub explicit: bool,
+    /// How many states are worked on side by side.
+    pub workers: usize,
+    /// Called now and then.
+    pub progress: &'a (dyn Fn(Progress) + Sync),
+}
+
+impl Default for Options<'_> {
+    fn default() -> Self {
+        Options {
+            watching: Watching::default(),
+            arch: TINY,
+            max_states: 20_000_000,
+            max_memory: None,
+            deadline: None,
+            checkpoints: true,
+            sleep: true,
+            explicit: false,
+            workers: 1,
+            progress: &|_| {},
+        }
+    }
+}
+
+/// How far an exploration is.
+#[derive(Copy, Clone, Debug)]
+pub struct Progress {
+    /// States so far.
+    pub states: usize,
+    /// States that have been reached but not left.
+    pub frontier: usize,
+    /// Steps from the start.
+    pub depth: usize,
+    /// Memory of the process in bytes, if known.
+    pub memory: Option<u64>,
+    /// Since the start.
+    pub elapsed: Duration,
+}
+
+/// What states have in common.
+pub struct Setting<'a> {
+    /// The program, placed in the checked machine.
+    pub program: &'a Program,
+    /// What each thread does.
+    pub acts: &'a [Vec<Act>],
+    /// The kernel.
+    pub row: &'a KernelRow,
+    /// The architecture.
+    pub arch: Arch,
+    /// Checkpoints count.
+    pub checkpoints: bool,
+    /// Fills and evictions are steps.
+    pub explicit: bool,
+    /// What is looked at.
+    pub watch: Arc<Watch>,
+}
+
+impl Setting<'_> {
+    /// How many CPUs there are.
+    pub fn cpus(&self) -> usize {
+        self.program.threads.iter().map(|t| t.cpu.index() + 1).max().unwrap_or(1)
+    }
+
+    /// A machine with nothing in it.
+    pub fn initial_world(&self) -> CheckWorld {
+        let program = self.program;
+        let spec = WorldSpec {
+            policies: self.row.policies,
+            config: self.row.config,
+            arch: self.arch,
+            cpus: self.cpus(),
+            threads: program.threads.len(),
+            others: program.other_processes(),
+            frames: FRAMES,
+            swap_pages: if program.machine.swap.is_some() { SWAP_PAGES } else { 0 },
+        };
+        let ghost = Contents::new(self.watch.clone());
+        World::new(&spec, MaySets::new(self.explicit, self.arch.accessed_dirty), ghost, NoLog)
+    }
+
+    /// Who `thread` is.
+    pub fn context(&self, thread: usize) -> Context {
+        Context::of(self.program, thread, 0)
+    }
+}
+
+/// Calls `f` with what all states of the exploration have in common.
+pub fn with_setting<T>(
+    program: &Program,
+    row: &KernelRow,
+    options: &Options<'_>,
+    f: impl FnOnce(Setting<'_>) -> Result<T, CheckError>,
+) -> Result<T, CheckError> {
+    if let Some(what) = program.not_modelled() {
+        return Err(CheckError::NotModelled(what));
+    }
+    let arch = options.arch;
+    let placed = place(program, &arch).ok_or(CheckError::TooManyPages(arch.user_pages()))?;
+    let pages = placed.areas.iter().flat_map(|area| area.range.iter());
+    let names = pages.filter_map(|page| Some((page, placed.page_name(page)?))).collect();
+    let loads = options.watching.loads();
+    let watch = Arc::new(Watch { loads, names });
+    let Options { checkpoints, explicit, .. } = *options;
+    let acts = unroll(&placed)?;
+    f(Setting { program: &placed, acts: &acts, row, arch, checkpoints, explicit, watch })
+}

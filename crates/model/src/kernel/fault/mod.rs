@@ -1,0 +1,16 @@
+//! A page fault, from the exception to the PTE.
+//!
+//! [`handle`] looks at the mapping and the PTE and hands over: to [`anon`] (first touch), [`swapin`] (the page
+//! is in swap), [`cow`] (a store to a read-only page) or [`access_flags`] (the PTE allows the access already).
+
+pub mod access_flags;
+pub mod anon;
+pub mod cow;
+pub mod handle;
+pub mod new_page;
+pub mod outcome;
+pub mod refault;
+pub mod swapin;
+
+pub use handle::{exc_page_fault, handle_mm_fault};
+pub use outcome::{Fault, Outcome};

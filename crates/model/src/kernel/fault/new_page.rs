@@ -1,0 +1,38 @@
+//! A new page of an address space's own: its frame, its account, its PTE.
+
+use crate::addr::{MmId, Pfn, Vpn};
+use crate::event::EventKind;
+use crate::kernel::lru::folio_add_new;
+use crate::machine::frames::FrameFlags;
+use crate::machine::world::{At, Ghost, Mode, World};
+use crate::policy::AnonExclusive;
+use crate::pte::{PresentPte, PteFlags};
+use crate::site::Site;
+
+/// A frame of zeros.
+pub fn allocate_zeroed<M: Mode>(w: &mut World<M>, at: At, page: Vpn) -> Option<Pfn> {
+    let frame = w.allocate_frame(FrameFlags::SWAP_BACKED.and(FrameFlags::ZERO_FILLED))?;
+    w.ghost.zeroed(frame);
+    w.emit(at, EventKind::Zero { page, frame });
+    Some(frame)
+}
+
+/// Accounts a fresh frame as mapped here, exclusively, and sends it to the LRU.
+pub fn map_new_page<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, frame: Pfn) {
+    let exclusive = w.policies.anon_exclusive == AnonExclusive::Yes;
+    let (object, index) = w.object_of(mm, page);
+    w.frames.update(frame, |f| {
+        (f.maps, f.object, f.index) = (1, object, index);
+        f.flags.set(FrameFlags::EXCLUSIVE, exclusive);
+    });
+    folio_add_new(w, at.site(Site::FolioAddLru), frame);
+}
+
+/// The PTE of a private page: x86 sets the accessed bit at once, since its protections contain it.
+pub fn new_pte<M: Mode>(w: &World<M>, pfn: Pfn, writable: bool, dirty: bool) -> PresentPte {
+    PresentPte::new(pfn)
+        .with(PteFlags::WRITABLE, writable)
+        .with(PteFlags::ACCESSED, true)
+        .with(PteFlags::DIRTY, dirty)
+        .with(PteFlags::SOFT_DIRTY, dirty && w.config.soft_dirty)
+}

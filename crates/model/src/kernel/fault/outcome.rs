@@ -1,0 +1,62 @@
+//! What a fault is, and how it ended.
+
+use crate::addr::{MmId, Vpn};
+use crate::event::FaultClass;
+use crate::verdict::{Judgement, Reason, Verdict};
+
+/// The access behind a fault.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Fault {
+    /// The address space.
+    pub mm: MmId,
+    /// The page.
+    pub page: Vpn,
+    /// A store.
+    pub write: bool,
+}
+
+/// How a fault ended.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// The access may be tried again.
+    Served,
+    /// The access is not allowed.
+    Signal,
+    /// There is no memory left.
+    OutOfMemory,
+}
+
+/// What a fault turned out to be.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Served {
+    /// Its class.
+    pub class: FaultClass,
+    /// Whether the page had to be read.
+    pub major: bool,
+    /// Whether it was needed.
+    pub verdict: Verdict,
+}
+
+impl Served {
+    /// A minor fault that was needed because nothing could have been mapped before.
+    pub const fn needed(class: FaultClass) -> Served {
+        let verdict = Verdict::new(Judgement::Needed, Reason::NewTranslation);
+        Served { class, major: false, verdict }
+    }
+
+    /// A fault that only set what a processor could have set.
+    pub const fn access_flag() -> Served {
+        let verdict = Verdict::new(Judgement::Needless, Reason::OnlySetBits);
+        Served { class: FaultClass::AccessFlag, major: false, verdict }
+    }
+
+    /// A fault that found its work done.
+    pub const fn spurious() -> Served {
+        let verdict = Verdict::new(Judgement::Needless, Reason::AlreadyGranted);
+        Served { class: FaultClass::Spurious, major: false, verdict }
+    }
+}
+
+/// A fault that one of the handlers could not serve.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OutOfMemory;

@@ -1,0 +1,83 @@
+//! The swap cache: folios that have a slot of swap space.
+
+use crate::addr::Pfn;
+use crate::env::{Env, Lock};
+use crate::machine::frames::FrameFlags;
+use crate::machine::world::{At, Mode, World};
+use crate::policy::Mutant;
+use crate::site::Site;
+
+/// Puts a folio into the swap cache; whether there was a slot for it.
+///
+/// Source: mm/swap_state.c:add_to_swap (5.10 to 6.12), mm/swapfile.c:folio_alloc_swap (6.18, 7.3).
+pub fn add_to_swap<M: Mode>(w: &mut World<M>, frame: Pfn) -> bool {
+    if w.frames.get(frame).flags.has(FrameFlags::SWAP_CACHE) {
+        return true;
+    }
+    if w.swap.allocate(frame).is_none() {
+        return false;
+    }
+    w.get_frame(frame);
+    let dirty = w.policies.mutant != Mutant::AddedClean;
+    w.frames.update(frame, |f| {
+        f.flags.set(FrameFlags::SWAP_CACHE, true);
+        f.flags.set(FrameFlags::DIRTY, dirty || f.flags.has(FrameFlags::DIRTY));
+    });
+    true
+}
+
+/// Takes a folio out of the swap cache; it must be written again before it can be dropped.
+pub fn leave_swap_cache<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
+    w.swap.uncache(frame);
+    w.frames.update(frame, |f| {
+        f.flags.set(FrameFlags::SWAP_CACHE, false);
+        f.flags.set(FrameFlags::DIRTY, true);
+    });
+    w.put_frame(at.site(Site::FolioFreeSwap), frame);
+}
+
+/// A folio that nobody maps and no swap PTE names any more leaves the swap cache.
+///
+/// Source: mm/swap_state.c:free_swap_cache (5.10 to 7.3).
+pub fn free_swap_cache<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
+    if is_unused(w, frame) {
+        leave_swap_cache(w, at, frame);
+    }
+}
+
+/// Whether the folio is in the swap cache for nobody.
+pub fn is_unused<M: Mode>(w: &World<M>, frame: Pfn) -> bool {
+    let f = w.frames.get(frame);
+    f.flags.has(FrameFlags::SWAP_CACHE) && f.maps == 0 && swap_users(w, frame) == 0
+}
+
+/// Swap PTEs that name the folio's slot.
+pub fn swap_users<M: Mode>(w: &World<M>, frame: Pfn) -> u32 {
+    w.swap.slot_of(frame).map_or(0, |slot| w.swap.get(slot).count)
+}
+
+/// A swap PTE is gone: its slot may be free, and its folio in the swap cache with it
+/// (mm/swapfile.c:free_swap_and_cache).
+pub fn free_swap_and_cache<M: Mode>(w: &mut World<M>, at: At, slot: u32) {
+    w.swap.count(slot, -1);
+    let entry = w.swap.get(slot);
+    if entry.count == 0
+        && let Some(frame) = entry.cached
+        && w.frames.get(frame).maps == 0
+    {
+        leave_swap_cache(w, at, frame);
+    }
+}
+
+/// Folios that were in the swap cache for a mapping that is gone leave it, unless somebody else looks at
+/// them just now.
+///
+/// Source: mm/swap_state.c:free_pages_and_swap_cache (5.10 to 7.3).
+pub fn free_swap_caches(env: &mut impl Env, folios: &[Pfn]) {
+    for &frame in folios {
+        if env.try_lock(Lock::Folio(frame)) {
+            env.step(Site::FolioFreeSwap, |w, at| free_swap_cache(w, at, frame));
+            env.unlock(Lock::Folio(frame));
+        }
+    }
+}

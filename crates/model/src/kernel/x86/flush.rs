@@ -1,0 +1,237 @@
+//! TLB flushes on x86: `flush_tlb_mm_range`, `arch_tlbbatch_flush` and what a CPU does when asked.
+//!
+//! Every flush raises the address space's generation; a CPU whose slot is at that generation is
+//! clean. A send event does not mean that anybody was interrupted: which CPUs are is decided
+//! afterwards.
+//!
+//! Source: arch/x86/mm/tlb.c of 5.10, 6.1, 6.12 and 7.3.
+
+use super::switch::switch_mm;
+use super::verdict::{judge, judge_batch, judge_interrupt, left_out};
+use crate::addr::{CpuId, MmId, PageRange};
+use crate::env::Env;
+use crate::event::{EventKind, FlushReason};
+use crate::kernel::flush::FlushRequest;
+use crate::machine::cpu::{Cpu, INIT_MM};
+use crate::machine::cpuset::CpuSet;
+use crate::machine::tlb::{FlushScope, Tlbs};
+use crate::machine::world::{At, Ghost, Log, Mode, World};
+use crate::policy::{CpumaskClear, FlushOrder, GenSkip, Interrupt, Mutant, SelfReceive};
+use crate::site::Site;
+use crate::verdict::Verdict;
+
+/// `struct flush_tlb_info`.
+#[derive(Copy, Clone, Debug, Hash)]
+pub(super) struct Info {
+    site: Site,
+    /// `None` for the batched flush.
+    mm: Option<MmId>,
+    pub(super) range: Option<PageRange>,
+    pub(super) stride_shift: u32,
+    freed_tables: bool,
+    /// `None`: no generation of its own.
+    new_gen: Option<u64>,
+    initiator: CpuId,
+    pub(super) verdict: Verdict,
+}
+
+/// Flushes part or all of an address space on every CPU that may hold it.
+pub fn flush_tlb_mm_range(env: &mut impl Env, request: FlushRequest) {
+    let (order, mm) = (env.policies().flush_order, request.mm);
+    // 1. A generation of its own; many pages become all.
+    let info = env.step(Site::FlushTlbMmRange, |w, at| {
+        let few = |range: &PageRange| range.pages() >> request.stride_shift <= w.arch.flush_ceiling;
+        let range = request.range.filter(few);
+        let verdict = judge(w, at, &request, range);
+        if left_out(w, at, verdict) {
+            return None;
+        }
+        w.mms[mm.index()].tlb_gen += 1;
+        Some(Info {
+            site: request.site,
+            mm: Some(mm),
+            range,
+            stride_shift: request.stride_shift,
+            freed_tables: request.freed_tables,
+            new_gen: Some(w.mms[mm.index()].tlb_gen),
+            initiator: at.cpu,
+            verdict,
+        })
+    });
+    let Some(info) = info else { return };
+    // 2. This CPU and the others, in the kernel's order.
+    let (others, loaded) = env.step(Site::FlushTlbMmRange, |w, at| {
+        let mask = &w.mms[mm.index()].cpumask;
+        (mask.any_but(at.cpu).then(|| mask.clone()), w.has_loaded(at.cpu, mm))
+    });
+    run(env, &info, order, others, loaded);
+}
+
+/// Flushes what a batched unmap put off, on the CPUs that it collected.
+pub fn arch_tlbbatch_flush(env: &mut impl Env, site: Site, cpus: CpuSet) {
+    let order = env.policies().flush_order;
+    let info = env.step(Site::ArchTlbbatchFlush, |w, at| {
+        let verdict = judge_batch(w, &cpus);
+        (!left_out(w, at, verdict)).then_some(Info {
+            site,
+            mm: None,
+            range: None,
+            stride_shift: 0,
+            freed_tables: false,
+            new_gen: None,
+            initiator: at.cpu,
+            verdict,
+        })
+    });
+    let Some(info) = info else { return };
+    let here = cpus.contains(env.context().cpu);
+    let others = cpus.any_but(env.context().cpu).then_some(cpus);
+    run(env, &info, order, others, here);
+}
+
+#[inline(always)]
+fn run(env: &mut impl Env, info: &Info, order: FlushOrder, others: Option<CpuSet>, local: bool) {
+    match (order, others) {
+        (FlushOrder::LocalFirst, others) => {
+            if local {
+                flush_here(env, info, others.is_some());
+            }
+            if let Some(mask) = others {
+                flush_tlb_multi(env, info, mask, false);
+            }
+        }
+        (FlushOrder::Concurrent, Some(mask)) => flush_tlb_multi(env, info, mask, local),
+        (FlushOrder::Concurrent, None) if local => flush_here(env, info, false),
+        (FlushOrder::Concurrent, None) => {}
+    }
+}
+
+fn flush_here(env: &mut impl Env, info: &Info, sent: bool) {
+    env.step(Site::FlushTlbFunc, |w, at| flush_tlb_func(w, at, at.cpu, info, sent));
+}
+
+/// Sends to the CPUs of `mask` and waits for them.
+fn flush_tlb_multi(env: &mut impl Env, info: &Info, mask: CpuSet, local: bool) {
+    // 1. The event comes first, whoever will be interrupted.
+    let (targets, self_receives) = env.step(Site::FlushTlbMulti, |w, at| {
+        let mut targets = mask;
+        targets.retain(|cpu| wants_interrupt(w, cpu, info));
+        let self_receives = w.policies.self_receive == SelfReceive::Yes
+            && !info.freed_tables
+            && targets.contains(at.cpu);
+        targets.remove(at.cpu);
+        let asked = Some(targets.len() as u16);
+        let pages = info.range.map(|range| range.pages() as u32);
+        let kind = EventKind::Flush { reason: FlushReason::RemoteSend, pages, asked };
+        w.emit_judged(at.site(info.site), kind, info.verdict);
+        (targets, self_receives)
+    });
+    // 2. Each CPU in its own time; the initiator among them.
+    if local {
+        flush_here(env, info, true);
+    }
+    env.each(Site::FlushTlbFunc, targets, |w, at, cpu| flush_tlb_func(w, at, cpu, info, true));
+    if self_receives {
+        env.step(Site::FlushTlbFunc, |w, at| {
+            let kind = EventKind::Flush {
+                reason: FlushReason::RemoteShootdown,
+                pages: Some(0),
+                asked: None,
+            };
+            w.emit(at, kind);
+        });
+    }
+}
+
+/// Whether a CPU of the mask is interrupted (`tlb_is_not_lazy`, `should_flush_tlb`).
+fn wants_interrupt<M: Mode>(w: &World<M>, cpu: CpuId, info: &Info) -> bool {
+    let c = &w.cpus[cpu.index()];
+    if info.freed_tables && w.policies.mutant != Mutant::LazySpared {
+        return true;
+    }
+    match w.policies.interrupt {
+        Interrupt::NotLazy => !c.lazy,
+        Interrupt::NotLazyAndLoaded => !c.lazy && info.mm.is_none_or(|mm| c.loaded == mm),
+    }
+}
+
+/// What a CPU does when it is asked to flush (`flush_tlb_func`). Part of a step.
+fn flush_tlb_func<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, info: &Info, sent: bool) {
+    let local = cpu == info.initiator;
+    let c = &w.cpus[cpu.index()];
+    let local_gen = c.local_gen();
+    let Cpu { loaded, lazy, asid, running, .. } = *c;
+    let site = if local { info.site } else { Site::FlushTlbFunc };
+    let at = At { cpu, running, site, ..at };
+    if let Some(mm) = info.mm.filter(|mm| *mm != loaded) {
+        if w.policies.cpumask == CpumaskClear::AtNextInterrupt {
+            w.mms[mm.index()].cpumask.remove(cpu);
+            emit_answer(w, at, FlushReason::RemoteWrongCpu, Some(0), None);
+        }
+        return;
+    }
+    if loaded == INIT_MM {
+        return;
+    }
+    if lazy {
+        switch_mm(w, at, cpu, INIT_MM);
+        return;
+    }
+    let reason = match (local, info.mm) {
+        (false, _) => FlushReason::RemoteShootdown,
+        (true, None) => FlushReason::LocalBatch,
+        (true, Some(_)) => FlushReason::LocalMm,
+    };
+    let reached = info.new_gen.is_some_and(|new| new <= local_gen);
+    if reached && w.policies.gen_skip == GenSkip::Silent {
+        return;
+    }
+    // The initiator's part carries the flush's verdict only if nothing was sent.
+    let verdict = if local {
+        (!sent).then_some(info.verdict)
+    } else {
+        Some(judge_interrupt(w, cpu, asid, loaded, info))
+    };
+    let pages = match w.mms[loaded.index()].tlb_gen {
+        mm_gen if mm_gen == local_gen => Some(0),
+        mm_gen => catch_up(w, cpu, (local_gen, mm_gen), info),
+    };
+    emit_answer(w, at, reason, pages, verdict);
+}
+
+/// Flushes what brings the CPU's slot from generation `local_gen` to `mm_gen`: the pages asked for if
+/// they are all that it missed, else everything (`None`).
+#[inline]
+fn catch_up<M: Mode>(
+    w: &mut World<M>,
+    cpu: CpuId,
+    (local_gen, mm_gen): (u64, u64),
+    info: &Info,
+) -> Option<u32> {
+    let Cpu { loaded, asid, .. } = w.cpus[cpu.index()];
+    let in_turn = info.new_gen == Some(local_gen + 1) && info.new_gen == Some(mm_gen)
+        || w.policies.mutant == Mutant::GenIgnored;
+    let range = info.range.filter(|_| in_turn);
+    let scope = scope(range, info.stride_shift);
+    w.tlbs.flush(cpu, asid, scope, &w.mms[loaded.index()]);
+    w.ghost.structures_flushed(cpu, loaded);
+    w.cpus[cpu.index()].slots[asid].tlb_gen = mm_gen;
+    range.map(|range| (range.pages() >> info.stride_shift) as u32)
+}
+
+/// What a CPU flushes of these pages, one address for each stride.
+#[inline]
+pub(super) fn scope(range: Option<PageRange>, stride_shift: u32) -> FlushScope {
+    range.map_or(FlushScope::All, |range| FlushScope::Pages(range, stride_shift as u8))
+}
+
+#[inline]
+fn emit_answer<M: Mode>(
+    w: &mut World<M>,
+    at: At,
+    reason: FlushReason,
+    pages: Option<u32>,
+    verdict: Option<Verdict>,
+) {
+    w.log.emit(at, EventKind::Flush { reason, pages, asked: None }, verdict);
+}

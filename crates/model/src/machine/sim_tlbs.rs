@@ -1,0 +1,277 @@
+//! What the simulator's CPUs have cached and may have cached: one [`Tlb`] per CPU, and exact may-cache
+//! answers from logs of what was revoked.
+
+use super::cpu::Cpu;
+use super::may_cache::MayCache;
+use super::mm::Mm;
+use super::tlb::{FlushScope, PteChange, Tlbs, is_stale, is_stale_now};
+use super::tlb_array::Tlb;
+use crate::addr::{CpuId, MmId, PageRange, Span, Vpn};
+use crate::arch::AccessedDirty;
+use crate::pte::{PresentPte, Pte};
+use std::cell::Cell;
+
+/// A translation that was taken away.
+#[derive(Copy, Clone, Debug)]
+struct Revoked {
+    pages: Span,
+    old: PresentPte,
+    /// The address space's unload count when the translation was established.
+    since: u32,
+}
+
+/// Which revoked translations a slot may still hold.
+#[derive(Clone, Debug, Default)]
+struct SlotView {
+    /// The address space's log has been dealt with up to here (counted from the run's start).
+    seen: u64,
+    /// Unflushed translations from before `seen`.
+    left: Vec<Revoked>,
+    /// The unload count at which the CPU left the slot; `None` while it is loaded.
+    left_at: Option<u32>,
+    mm: Option<MmId>,
+}
+
+/// The log of one address space.
+#[derive(Clone, Debug, Default)]
+struct RevokedLog {
+    entries: Vec<Revoked>,
+    /// Number of entries dropped before `entries[0]`.
+    dropped: u64,
+    /// At this length the log is pruned.
+    prune_at: usize,
+}
+
+impl RevokedLog {
+    /// A log shorter than this is not worth pruning.
+    const SHORT: usize = 64;
+
+    fn end(&self) -> u64 {
+        self.dropped + self.entries.len() as u64
+    }
+
+    fn from(&self, seen: u64) -> &[Revoked] {
+        &self.entries[(seen - self.dropped) as usize..]
+    }
+}
+
+/// The simulator's TLBs: one [`Tlb`] per CPU and exact may-cache answers from logs.
+#[derive(Clone, Debug)]
+pub struct SimTlbs {
+    /// The arrays.
+    pub cpus: Vec<Tlb>,
+    /// One view per slot, those of a CPU side by side.
+    views: Vec<SlotView>,
+    asids: usize,
+    /// By address space.
+    logs: Vec<RevokedLog>,
+    /// The second answer, and whether it was ever another one, where the simulator checks itself.
+    checked: Option<Box<(MayCache, Cell<bool>)>>,
+}
+
+impl SimTlbs {
+    /// TLBs of `cpus` CPUs with `asids` slots each.
+    pub fn new(cpus: usize, asids: usize) -> SimTlbs {
+        SimTlbs {
+            cpus: vec![Tlb::new(asids); cpus],
+            views: vec![SlotView::default(); cpus * asids],
+            asids,
+            logs: Vec::new(),
+            checked: None,
+        }
+    }
+
+    /// The same, with every answer checked against sets of all that may be cached. Slow; for tests.
+    #[must_use]
+    pub fn checked(self, rule: AccessedDirty) -> SimTlbs {
+        let sets = (MayCache::new(rule), Cell::new(false));
+        SimTlbs { checked: Some(Box::new(sets)), ..self }
+    }
+
+    fn log(&mut self, id: MmId) -> &mut RevokedLog {
+        if self.logs.len() <= id.index() {
+            self.logs.resize_with(id.index() + 1, RevokedLog::default);
+        }
+        &mut self.logs[id.index()]
+    }
+
+    #[inline]
+    fn view(&self, cpu: CpuId, asid: usize) -> &SlotView {
+        &self.views[cpu.index() * self.asids + asid]
+    }
+
+    /// Whether anything was revoked that the slot may still hold.
+    #[inline]
+    fn holds_any(&self, view: &SlotView, id: MmId) -> bool {
+        !view.left.is_empty() || self.logs.get(id.index()).is_some_and(|log| log.end() != view.seen)
+    }
+
+    /// What the slot may still hold, revoked.
+    #[inline]
+    fn held<'a>(&'a self, view: &'a SlotView, id: MmId) -> impl Iterator<Item = &'a Revoked> {
+        let fresh = self.logs.get(id.index()).map_or(&[][..], |log| log.from(view.seen));
+        let left_at = view.left_at;
+        let cached = move |entry: &&Revoked| left_at.is_none_or(|at| entry.since < at);
+        view.left.iter().chain(fresh.iter().filter(cached))
+    }
+
+    /// Goes through what the slot holds and through its address space's log, up to the log's end:
+    /// from now on it holds what `keep` says. Does nothing for a slot that stands for no address
+    /// space.
+    #[inline]
+    fn settle(&mut self, cpu: CpuId, asid: usize, keep: impl Fn(&Revoked) -> bool) {
+        let view = &mut self.views[cpu.index() * self.asids + asid];
+        let Some(id) = view.mm else { return };
+        let Some(log) = self.logs.get(id.index()) else { return };
+        if !view.left.is_empty() {
+            view.left.retain(&keep);
+        }
+        if log.end() == view.seen {
+            return;
+        }
+        let left_at = view.left_at;
+        for entry in log.from(view.seen) {
+            if left_at.is_none_or(|at| entry.since < at) && keep(entry) {
+                view.left.push(*entry);
+            }
+        }
+        view.seen = log.end();
+        if log.entries.len() >= log.prune_at {
+            self.prune(id);
+        }
+    }
+
+    /// The first page of `range` whose cached translation in slot `asid` of `cpu` is stale: an
+    /// access would use it. Free of cost while nothing revoked is outstanding.
+    #[inline]
+    pub fn stale_hit(
+        &self,
+        cpu: CpuId,
+        asid: usize,
+        id: MmId,
+        mm: &Mm,
+        range: PageRange,
+    ) -> Option<Vpn> {
+        let view = self.view(cpu, asid);
+        if self.holds_any(view, id) { self.find_hit(cpu, asid, id, mm, range) } else { None }
+    }
+
+    fn find_hit(
+        &self,
+        cpu: CpuId,
+        asid: usize,
+        id: MmId,
+        mm: &Mm,
+        range: PageRange,
+    ) -> Option<Vpn> {
+        let view = self.view(cpu, asid);
+        let tlb = &self.cpus[cpu.index()];
+        let epoch = tlb.epoch(asid);
+        self.held(view, id)
+            .filter(|entry| is_stale_now(entry.pages, entry.old, &mm.table))
+            .flat_map(|entry| range.intersect(entry.pages.range()).iter())
+            .find(|page| tlb.holds(*page, epoch))
+    }
+
+    #[inline(never)]
+    fn holds_stale(&self, view: &SlotView, id: MmId, mm: &Mm, scope: FlushScope) -> bool {
+        self.held(view, id).any(|entry| {
+            scope.covers(entry.pages) && is_stale_now(entry.pages, entry.old, &mm.table)
+        })
+    }
+
+    /// Forgets log entries that no slot has left to look at.
+    #[cold]
+    fn prune(&mut self, id: MmId) {
+        let views = self.views.iter().filter(|view| view.mm == Some(id));
+        let least = views.map(|view| view.seen).min().unwrap_or(u64::MAX);
+        let log = &mut self.logs[id.index()];
+        let gone = least.min(log.end()) - log.dropped;
+        log.entries.drain(..gone as usize);
+        log.dropped += gone;
+        log.prune_at = RevokedLog::SHORT.max(2 * log.entries.len());
+    }
+}
+
+impl Tlbs for SimTlbs {
+    #[inline]
+    fn pte_changed(&mut self, cpus: &[Cpu], id: MmId, change: PteChange) {
+        if let Some(checked) = &mut self.checked {
+            checked.0.pte_changed(cpus, id, change);
+        }
+        let PteChange { pages, old, new, since } = change;
+        if let Pte::Present(old) = old
+            && is_stale(old, new)
+        {
+            self.log(id).entries.push(Revoked { pages, old, since });
+        }
+    }
+
+    #[inline]
+    fn flush(&mut self, cpu: CpuId, asid: usize, scope: FlushScope, mm: &Mm) {
+        if let Some(checked) = &mut self.checked {
+            checked.0.flush(cpu, asid, scope, mm);
+        }
+        let tlb = &mut self.cpus[cpu.index()];
+        match scope {
+            FlushScope::All => {
+                tlb.flush_slot(asid);
+                self.settle(cpu, asid, |_| false);
+            }
+            FlushScope::Pages(range, stride) => {
+                let pages = range.iter().step_by(1 << stride);
+                pages.for_each(|page| tlb.flush_page(page, asid));
+                self.settle(cpu, asid, |entry| !scope.covers(entry.pages));
+            }
+        }
+    }
+
+    fn assign(&mut self, cpu: CpuId, asid: usize, id: MmId, mm: &Mm) {
+        if let Some(checked) = &mut self.checked {
+            checked.0.assign(cpu, asid, id, mm);
+        }
+        self.cpus[cpu.index()].flush_slot(asid);
+        let seen = self.log(id).end();
+        self.views[cpu.index() * self.asids + asid] =
+            SlotView { seen, left: Vec::new(), left_at: None, mm: Some(id) };
+    }
+
+    fn load(&mut self, cpu: CpuId, asid: usize, _: MmId, mm: &Mm) {
+        if let Some(checked) = &mut self.checked {
+            checked.0.walk_all(cpu, asid, mm);
+        }
+        self.settle(cpu, asid, |_| true);
+        self.views[cpu.index() * self.asids + asid].left_at = None;
+    }
+
+    fn unload(&mut self, cpu: CpuId, asid: usize, unloads: u32) {
+        self.settle(cpu, asid, |_| true);
+        self.views[cpu.index() * self.asids + asid].left_at = Some(unloads);
+    }
+
+    fn faulted(&mut self, cpu: CpuId, asid: usize, page: Vpn, mm: &Mm) {
+        if let Some(checked) = &mut self.checked {
+            checked.0.flush(cpu, asid, FlushScope::Pages(PageRange::one(page), 0), mm);
+        }
+        self.cpus[cpu.index()].flush_page(page, asid);
+        self.settle(cpu, asid, |entry| !entry.pages.contains(page));
+    }
+
+    #[inline]
+    fn may_be_stale(&self, cpu: CpuId, asid: usize, id: MmId, mm: &Mm, scope: FlushScope) -> bool {
+        let view = self.view(cpu, asid);
+        let stale = view.mm == Some(id)
+            && self.holds_any(view, id)
+            && self.holds_stale(view, id, mm, scope);
+        if let Some(checked) = &self.checked
+            && checked.0.may_be_stale(cpu, asid, id, mm, scope) != stale
+        {
+            checked.1.set(true);
+        }
+        stale
+    }
+
+    fn contradicts_itself(&self) -> bool {
+        self.checked.as_ref().is_some_and(|checked| checked.1.get())
+    }
+}

@@ -11,7 +11,7 @@ use crate::footprint::Footprint;
 use crate::key::{Key, extend};
 use crate::shadow::{CheckMode, CheckWorld, begin_call};
 use crate::unroll::Purpose;
-use needless_model::addr::{CpuId, Vpn};
+use needless_model::addr::{CpuId, MmId, Vpn};
 use needless_model::arch::Arch;
 use needless_model::env::{Context, Env, Learnt, Lock};
 use needless_model::event::EventKind;
@@ -20,6 +20,7 @@ use needless_model::machine::world::At;
 use needless_model::policy::Policies;
 use needless_model::site::Site;
 use needless_model::verdict::Verdict;
+use needless_model::wait::Wait;
 use std::any::Any;
 use std::sync::Arc;
 
@@ -39,6 +40,8 @@ pub enum Next {
         /// A store.
         write: bool,
     },
+    /// To go on with what had to wait.
+    Wait(Wait),
     /// To meet the other threads of a barrier.
     Barrier(u16),
     /// Nothing: it is done.
@@ -279,6 +282,25 @@ impl<'a> CheckEnv<'a> {
         }
     }
 
+    /// Waits until that is over.
+    pub fn wait(&mut self, wait: Wait) {
+        if self.told::<()>().is_some() {
+            return;
+        }
+        self.pause(Next::Wait(wait));
+        if self.is_left() {
+            return;
+        }
+        if let Wait::Folio(frame) = wait {
+            self.locks.lock(Lock::Folio(frame));
+        }
+        self.act(Site::HardwareWalk, |w, at| {
+            if !wait.is_over(w) {
+                w.impossible(at, "a thread went on before its wait was over");
+            }
+        });
+    }
+
     /// Meets the other threads of a barrier.
     pub fn barrier(&mut self, barrier: u16) {
         if self.told::<()>().is_none() {
@@ -294,12 +316,7 @@ fn bits(cpus: &[CpuId]) -> u64 {
 
 /// Whether `lock` can be taken now.
 pub fn is_free(world: &CheckWorld, lock: Lock) -> bool {
-    let held = |lock: Lock| world.ghost.locks.has(&lock);
-    match lock {
-        Lock::MmapRead(mm) => !held(Lock::MmapWrite(mm)),
-        Lock::MmapWrite(mm) => !held(Lock::MmapWrite(mm)) && !held(Lock::MmapRead(mm)),
-        lock => !held(lock),
-    }
+    !world.ghost.locks.exclude(lock.resolved(world))
 }
 
 impl Env for CheckEnv<'_> {
@@ -367,6 +384,7 @@ impl Env for CheckEnv<'_> {
         if self.is_left() {
             return;
         }
+        let lock = lock.resolved(self.world);
         self.locks.lock(lock);
         self.world.ghost.locks.take(lock, self.context.thread.0);
         let purpose = std::mem::take(&mut self.purpose);
@@ -400,6 +418,13 @@ impl Env for CheckEnv<'_> {
                 let at = self.context.at(Site::HardwareWalk);
                 self.world.impossible(at, "a lock was given back that the thread did not hold");
             }
+        }
+    }
+
+    fn downgrade(&mut self, mm: MmId) {
+        self.unlock(Lock::MmapWrite(mm));
+        if self.stepped && !self.is_left() {
+            self.world.ghost.locks.take(Lock::MmapRead(mm), self.context.thread.0);
         }
     }
 }

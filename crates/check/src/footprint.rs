@@ -8,32 +8,32 @@ use needless_model::env::Lock;
 use needless_model::machine::world::World;
 use std::hash::Hash;
 
-const CPUS: u64 = 1;
-const SLOTS: u64 = 1 << 1;
-const FRAMES: u64 = 1 << 2;
-const SWAP: u64 = 1 << 3;
-const PAGES: u64 = 1 << 4;
-const OBJECTS: u64 = 1 << 5;
+const CPUS: u128 = 1;
+const SLOTS: u128 = 1 << 1;
+const FRAMES: u128 = 1 << 2;
+const SWAP: u128 = 1 << 3;
+const PAGES: u128 = 1 << 4;
+const OBJECTS: u128 = 1 << 5;
 /// Of what there are several: the first bit, and how many there are. The last stands for all further
 /// ones.
 const MMS: (u32, usize) = (8, 8);
 const TASKS: (u32, usize) = (16, 16);
-const LOCKS: (u32, usize) = (32, 32);
+const LOCKS: (u32, usize) = (32, 96);
 
 /// A bit for each part of the world.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
-    looked_at: u64,
-    changed: u64,
+    looked_at: u128,
+    changed: u128,
 }
 
-const fn bit((first, count): (u32, usize), index: usize) -> u64 {
+const fn bit((first, count): (u32, usize), index: usize) -> u128 {
     1 << (first + if index < count { index } else { count - 1 } as u32)
 }
 
 impl Footprint {
     /// Commutes with nothing.
-    pub const EVERYTHING: Footprint = Footprint { looked_at: u64::MAX, changed: u64::MAX };
+    pub const EVERYTHING: Footprint = Footprint { looked_at: u128::MAX, changed: u128::MAX };
 
     const fn commutes(self, other: Footprint) -> bool {
         self.changed & other.looked_at == 0 && other.changed & self.looked_at == 0
@@ -45,8 +45,13 @@ impl Footprint {
         let (number, reads) = match lock {
             Lock::MmapRead(mm) => (mm.index(), true),
             Lock::MmapWrite(mm) => (mm.index(), false),
-            Lock::PageTable(mm, page) => (8 + mm.index() + page.0 as usize, false),
-            Lock::Folio(frame) => (16 + frame.0 as usize, false),
+            Lock::RmapRead(object) => (8 + object.index(), true),
+            Lock::RmapWrite(object) => (8 + object.index(), false),
+            // It is resolved before it is taken.
+            Lock::RmapOf(_) => (LOCKS.1 - 1, false),
+            Lock::Pmd(mm, page) => (24 + mm.index() + page.0 as usize / 16, false),
+            Lock::PageTable(mm, page) => (32 + mm.index() + page.0 as usize, false),
+            Lock::Folio(frame) => (64 + frame.0 as usize, false),
         };
         // Locks with the same bit are taken for the same.
         let bit = bit(LOCKS, number % LOCKS.1);
@@ -54,7 +59,7 @@ impl Footprint {
         self.changed |= if reads { 0 } else { bit };
     }
 
-    fn part<T: Hash>(&mut self, bit: u64, before: &Shared<T>, after: &Shared<T>) {
+    fn part<T: Hash>(&mut self, bit: u128, before: &Shared<T>, after: &Shared<T>) {
         if after.was_looked_at() {
             self.looked_at |= bit;
             if !after.is_same(before) {

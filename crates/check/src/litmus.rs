@@ -33,7 +33,7 @@ pub struct Case {
 
 /// What became of it.
 #[derive(Clone, Debug)]
-pub struct Verdict {
+pub struct CaseResult {
     /// The report, or why there is none.
     pub report: Result<Report, CheckError>,
     /// What is not as expected; empty if everything is.
@@ -55,7 +55,7 @@ pub fn cases(litmus: &Litmus) -> Vec<Case> {
 }
 
 /// Runs one case.
-pub fn run(program: &Program, litmus: &Litmus, case: &Case, options: &Options<'_>) -> Verdict {
+pub fn run(program: &Program, litmus: &Litmus, case: &Case, options: &Options<'_>) -> CaseResult {
     let mut options = options.clone();
     for observation in &litmus.observations {
         let equations: Vec<_> = observation.clauses.iter().map(|c| (c.load, c.value)).collect();
@@ -69,7 +69,7 @@ pub fn run(program: &Program, litmus: &Litmus, case: &Case, options: &Options<'_
         Ok(report) => judge(report, litmus, case.expected),
         Err(error) => vec![error.to_string()],
     };
-    Verdict { report, unexpected, took }
+    CaseResult { report, unexpected, took }
 }
 
 /// What is not as expected.
@@ -130,7 +130,7 @@ pub fn run_all(
     tests: &[Test],
     options: &Options<'_>,
     done: &(dyn Fn(&Test, &Case) + Sync),
-) -> Result<Vec<(String, Case, Verdict)>, CheckError> {
+) -> Result<Vec<(String, Case, CaseResult)>, CheckError> {
     let all: Vec<(&Test, Case)> = tests
         .iter()
         .flat_map(|test| cases(&test.litmus).into_iter().map(move |c| (test, c)))

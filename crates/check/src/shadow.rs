@@ -105,6 +105,11 @@ impl Locks {
         self.0.iter().any(|(held, _)| held == lock)
     }
 
+    /// Whether one that somebody holds keeps others from taking this one.
+    pub fn exclude(&self, lock: Lock) -> bool {
+        self.0.iter().any(|(held, _)| held.excludes(lock))
+    }
+
     /// `thread` takes it.
     pub fn take(&mut self, lock: Lock, thread: u16) {
         self.0.push((lock, thread));
@@ -219,11 +224,13 @@ pub fn end_giving_up(w: &mut CheckWorld, at: At) {
 }
 
 fn begin_revoking(w: &mut CheckWorld, at: At, mm: MmId, ranges: &[PageRange]) {
-    let taken = |page: Vpn| ranges.iter().any(|range| range.contains(page));
+    // What is not mapped any more is another call's, which has not returned.
+    let mapped = |page: Vpn| w.mms[mm.index()].vma(page).is_some();
+    let taken = |page: Vpn| ranges.iter().any(|range| range.contains(page)) && mapped(page);
     let fading = w.ghost.pages.fading.keys();
     let mut found: BTreeSet<Translation> =
         fading.filter(|(space, page, _)| *space == mm && taken(*page)).copied().collect();
-    for page in ranges.iter().flat_map(|range| range.iter()) {
+    for page in ranges.iter().flat_map(|range| range.iter()).filter(|page| mapped(*page)) {
         let frame = w.frame_behind(w.pte(mm, page));
         found.extend(frame.map(|frame| (mm, page, frame)));
     }
@@ -243,6 +250,10 @@ pub fn end_revoking(w: &mut CheckWorld, at: At) -> BTreeSet<Translation> {
 impl Ghost for Contents {
     fn holds(&self, thread: ThreadId, lock: Lock) -> bool {
         self.locks.held_by(lock, thread.0)
+    }
+
+    fn is_locked(&self, lock: Lock) -> bool {
+        self.locks.has(&lock)
     }
 
     fn freed(&mut self, frame: Pfn) {

@@ -79,6 +79,7 @@ impl Setting<'_> {
                 Next::Interrupt(_, cpus) => cpus.count_ones() as usize,
                 Next::Lock(lock) => usize::from(is_free(&state.world, lock)),
                 Next::Access { .. } => self.ways(state, thread).len(),
+                Next::Wait(wait) => usize::from(wait.is_over(&state.world)),
                 Next::Barrier(barrier) => usize::from(self.passes(state, thread, barrier)),
                 Next::Done => 0,
             };
@@ -154,6 +155,7 @@ impl Setting<'_> {
         let threads = self.program.threads.iter().zip(&state.threads);
         let waits = threads.filter_map(|(thread, member)| match member.standing.next {
             Next::Lock(lock) => Some(format!("`{}` {}", thread.name, lock_text(lock))),
+            Next::Wait(wait) => Some(format!("`{}` waits for {wait}", thread.name)),
             Next::Barrier(barrier) => {
                 let name = &self.program.barriers[usize::from(barrier)].name;
                 Some(format!("`{}` is at the barrier `{name}`", thread.name))
@@ -301,6 +303,10 @@ pub fn lock_text(lock: Lock) -> String {
         Lock::MmapRead(_) => "takes mmap_lock (read)".to_owned(),
         Lock::MmapWrite(_) => "takes mmap_lock (write)".to_owned(),
         Lock::PageTable(_, page) => format!("takes the page-table lock of {page}"),
+        Lock::Pmd(_, page) => format!("takes the lock of the table above that of {page}"),
+        Lock::RmapOf(frame) => format!("takes the anon_vma of f{} (read)", frame.0),
+        Lock::RmapRead(object) => format!("takes anon_vma {} (read)", object.0),
+        Lock::RmapWrite(object) => format!("takes anon_vma {} (write)", object.0),
         Lock::Folio(frame) => format!("takes the folio lock of f{}", frame.0),
     }
 }

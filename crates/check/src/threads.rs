@@ -8,13 +8,14 @@ use crate::shadow::Value;
 use crate::unroll::{Act, Action, Purpose};
 use needless_model::addr::Vpn;
 use needless_model::env::Env;
-use needless_model::kernel::call;
-use needless_model::kernel::fault::{Fault, Outcome, exc_page_fault};
+use needless_model::kernel::fault::{Fault, Outcome, exc_page_fault, retry_page_fault};
 use needless_model::kernel::lru::lru_add_drain;
 use needless_model::kernel::switch::{enter_lazy, switch_mm};
+use needless_model::kernel::{call, call_again};
 use needless_model::machine::world::USER_MM;
 use needless_model::resolved::Call;
 use needless_model::site::Site;
+use needless_model::wait::Ended;
 
 /// Faults that one access may take before it counts as no progress.
 const MAX_FAULTS: u32 = 6;
@@ -44,7 +45,13 @@ fn perform(env: &mut CheckEnv<'_>, action: &Action) -> bool {
         Action::Drain => lru_add_drain(env),
         Action::Call(asked) => {
             env.begin_call(Purpose::of(asked));
-            let done = call(env, USER_MM, asked);
+            let mut done = call(env, USER_MM, asked);
+            while let Ok(Ended::Blocked(wait, rest)) = done
+                && !env.is_left()
+            {
+                env.wait(wait);
+                done = call_again(env, USER_MM, rest, wait);
+            }
             if let Call::Protect { pages, prot } = asked {
                 let prot = done.is_ok().then_some(prot);
                 env.observe(|w, at| protected(w, at, USER_MM, pages, prot));
@@ -74,11 +81,23 @@ fn access(env: &mut CheckEnv<'_>, page: Vpn, store: Option<Value>) -> bool {
             }
             Went::Faulted => {
                 faults += 1;
-                if exc_page_fault(env, Fault { mm: USER_MM, page, write }) != Outcome::Served {
+                if !fault(env, Fault::new(USER_MM, page, write)) {
                     return false;
                 }
             }
         }
     }
     false
+}
+
+/// One fault, with all that it waits for; false if it raised a signal.
+fn fault(env: &mut CheckEnv<'_>, fault: Fault) -> bool {
+    let mut outcome = exc_page_fault(env, fault);
+    while let Outcome::Blocked(wait) = outcome
+        && !env.is_left()
+    {
+        env.wait(wait);
+        outcome = retry_page_fault(env, fault, wait);
+    }
+    outcome == Outcome::Served
 }

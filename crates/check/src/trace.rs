@@ -148,6 +148,7 @@ fn next_text(
             };
             (None, text)
         }
+        Next::Wait(wait) => (None, format!("has waited for {wait}")),
         Next::Barrier(barrier) => {
             let barrier = &setting.program.barriers[usize::from(barrier)].name;
             (None, format!("all pass barrier {barrier}"))

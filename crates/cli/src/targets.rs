@@ -12,6 +12,7 @@ use miette::Diagnostic;
 use needless_guest::{Arch, GuestError, KernelTarget, kernels};
 use needless_live::{LiveError, LiveOptions, limits};
 use needless_model::account::{Account, EVENTS};
+use needless_model::arch::{self, X86_64};
 use needless_model::kernels::KernelRow;
 use needless_model::policy::POLICIES;
 use needless_model::program::Program;
@@ -366,6 +367,10 @@ fn differences(from: &KernelRow, to: &KernelRow) -> (Vec<usize>, Vec<Difference>
         .unzip()
 }
 
+/// What areas are laid out for: every target so far has pages and page tables of these sizes, arm64's kernels
+/// with pages of 4 KiB among them.
+pub const LAID_OUT_FOR: arch::Arch = X86_64;
+
 /// The scenario made ready to run.
 pub fn program(
     name: &str,
@@ -373,7 +378,7 @@ pub fn program(
     rounds: Option<u32>,
 ) -> Result<Program, Failure> {
     let settings: Settings = settings.iter().cloned().collect();
-    Ok(needless_scenario::rehearsed(&source::load(name)?, &settings, rounds)?.0)
+    Ok(needless_scenario::rehearsed(&source::load(name)?, &settings, rounds, &LAID_OUT_FOR)?.0)
 }
 
 /// The names of the built-in scenarios.

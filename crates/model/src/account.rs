@@ -7,7 +7,7 @@
 use crate::addr::ThreadId;
 use crate::agreement::SwapCounts;
 use crate::counters::{
-    Counter, Counters, FAULTS_BY_CLASS, Fold, Observation, What, faults_by_class, median, observe,
+    Counted, Counter, Counters, FAULTS_BY_CLASS, Fold, What, faults_by_class, median, observe,
 };
 use crate::event::FaultClass;
 use crate::fold::{Folded, Folding};
@@ -30,7 +30,7 @@ pub struct RoundAccount {
     /// Its canonical sequence; `None` if the target has no events.
     pub sequence: Option<Sequence>,
     /// What happened, with verdicts; events are numbered from the round's first one.
-    pub seen: Vec<Observation>,
+    pub seen: Vec<Counted>,
     /// Pages that went to swap and came back, as a real kernel counted them.
     pub counted: SwapCounts,
     /// The same as events tell it.
@@ -303,7 +303,7 @@ impl Account {
     pub fn findings(&self) -> Vec<(Finding, u64)> {
         let mut counts: BTreeMap<Finding, u64> = BTreeMap::new();
         for kind in &self.kinds {
-            for finding in kind.account.seen.iter().filter_map(Observation::finding) {
+            for finding in kind.account.seen.iter().filter_map(Counted::finding) {
                 *counts.entry(finding).or_insert(0) += kind.rounds as u64;
             }
         }

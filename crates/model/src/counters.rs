@@ -54,7 +54,7 @@ impl What {
 
 /// One thing that happened, with what is known of it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Observation {
+pub struct Counted {
     /// What.
     pub what: What,
     /// [`Event::seq`] of the event that stands for it; in an account counted from the round's first
@@ -68,10 +68,10 @@ pub struct Observation {
     pub verdict: Option<Verdict>,
 }
 
-impl Observation {
-    fn new(what: What, event: &Event) -> Observation {
+impl Counted {
+    fn new(what: What, event: &Event) -> Counted {
         let Event { seq, site, verdict, .. } = *event;
-        Observation { what, seq, site, class: None, verdict }
+        Counted { what, seq, site, class: None, verdict }
     }
 
     /// The finding, if it was needless.
@@ -87,8 +87,8 @@ impl Observation {
 }
 
 /// What happened in a round, in the order of the events.
-pub fn observe(program: &Program, events: &[Event], order: TraceOrder) -> Vec<Observation> {
-    let mut seen: Vec<Observation> = Vec::new();
+pub fn observe(program: &Program, events: &[Event], order: TraceOrder) -> Vec<Counted> {
+    let mut seen: Vec<Counted> = Vec::new();
     seen.extend(operations(program, events, order).iter().filter_map(flush_observation));
     faults(program, events, &mut seen);
     let mut initiator: Option<CpuId> = None;
@@ -116,23 +116,23 @@ pub fn observe(program: &Program, events: &[Event], order: TraceOrder) -> Vec<Ob
             } if initiator != Some(event.cpu) => What::Interrupt,
             _ => continue,
         };
-        seen.push(Observation::new(what, event));
+        seen.push(Counted::new(what, event));
     }
     seen.sort_by_key(|observation| observation.seq);
     seen
 }
 
-fn flush_observation(operation: &Operation<'_>) -> Option<Observation> {
+fn flush_observation(operation: &Operation<'_>) -> Option<Counted> {
     let Operation::Flush(flush) = operation else { return None };
     let (what, event) = match *flush {
         FlushPart::Sent { send, .. } => (What::Shootdown, send),
         FlushPart::Local { local } => (What::LocalFlush, local),
     };
-    Some(Observation::new(what, event))
+    Some(Counted::new(what, event))
 }
 
 /// Exceptions, each joined with the end of its handler where that was visible.
-fn faults(program: &Program, events: &[Event], seen: &mut Vec<Observation>) {
+fn faults(program: &Program, events: &[Event], seen: &mut Vec<Counted>) {
     let mut open: BTreeMap<CpuId, usize> = BTreeMap::new();
     for event in events.iter().filter(|event| event.thread.is_some()) {
         match event.kind {
@@ -140,7 +140,7 @@ fn faults(program: &Program, events: &[Event], seen: &mut Vec<Observation>) {
                 open.remove(&event.cpu);
                 if program.owns(page) {
                     open.insert(event.cpu, seen.len());
-                    seen.push(Observation::new(What::Fault, event));
+                    seen.push(Counted::new(What::Fault, event));
                 }
             }
             EventKind::FaultDone { class, exception: true, .. } => {
@@ -157,7 +157,7 @@ fn faults(program: &Program, events: &[Event], seen: &mut Vec<Observation>) {
 }
 
 /// The faults of a round by class; `None` if the target did not tell the class of any.
-pub fn faults_by_class(seen: &[Observation]) -> Option<BTreeMap<FaultClass, u64>> {
+pub fn faults_by_class(seen: &[Counted]) -> Option<BTreeMap<FaultClass, u64>> {
     let mut classes = BTreeMap::new();
     let faults = || seen.iter().filter(|observation| observation.what == What::Fault);
     if faults().next().is_some() && faults().all(|fault| fault.class.is_none()) {
@@ -189,7 +189,7 @@ pub enum Fold {
 
 impl Fold {
     /// The value in one round; `None` if the round does not tell.
-    fn value(self, round: &Round, seen: &[Observation]) -> Option<u64> {
+    fn value(self, round: &Round, seen: &[Counted]) -> Option<u64> {
         match self {
             Fold::Kernel(line, what) => match round.kernel_counters.get(line) {
                 Some(difference) => Some(*difference),
@@ -316,7 +316,7 @@ pub struct Counters([Option<u64>; Counter::ALL.len()]);
 
 impl Counters {
     /// The values that `round` shows.
-    pub fn of(round: &Round, seen: &[Observation]) -> Counters {
+    pub fn of(round: &Round, seen: &[Counted]) -> Counters {
         let mut counters = Counters::default();
         for &counter in Counter::ALL {
             counters.set(counter, counter.fold().value(round, seen));

@@ -7,7 +7,7 @@
 //! thread's past is what its steps returned, and a thread can be brought back to where it was by
 //! telling it the same again.
 
-use crate::addr::{CpuId, MmId, Pfn, ThreadId, Vpn};
+use crate::addr::{CpuId, MmId, ObjectId, Pfn, ThreadId, Vpn};
 use crate::arch::Arch;
 use crate::event::EventKind;
 use crate::machine::cpuset::CpuSet;
@@ -79,6 +79,12 @@ impl Learnt for MmId {
 impl Learnt for Vpn {
     fn nothing() -> Vpn {
         Vpn(0)
+    }
+}
+
+impl Learnt for ObjectId {
+    fn nothing() -> ObjectId {
+        ObjectId(0)
     }
 }
 
@@ -190,4 +196,7 @@ pub trait Env {
 
     /// Gives a lock back.
     fn unlock(&mut self, lock: Lock);
+
+    /// Holds `mmap_lock` for reading from now, not for writing (`mmap_write_downgrade`).
+    fn downgrade(&mut self, mm: MmId);
 }

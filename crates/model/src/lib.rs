@@ -26,3 +26,4 @@ pub mod sequence;
 pub mod sim;
 pub mod site;
 pub mod verdict;
+pub mod wait;

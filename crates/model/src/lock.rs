@@ -5,8 +5,9 @@
 //! ([`crate::machine::world`]). In the simulator threads never meet inside the kernel, so that nobody holds
 //! anything and everything may be done.
 
-use crate::addr::{MmId, Pfn, Vpn};
+use crate::addr::{MmId, ObjectId, Pfn, Vpn};
 use crate::arch::Arch;
+use crate::machine::world::{Mode, World};
 
 /// A lock of the kernel.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,6 +18,14 @@ pub enum Lock {
     MmapWrite(MmId),
     /// The lock of the last-level page table that starts at this page.
     PageTable(MmId, Vpn),
+    /// The lock of the table above it that starts at this page (`pmd_lock`).
+    Pmd(MmId, Vpn),
+    /// The `anon_vma` for reading.
+    RmapRead(ObjectId),
+    /// The same of whatever the folio is of when it is taken (`folio_lock_anon_vma_read`).
+    RmapOf(Pfn),
+    /// The `anon_vma` for writing (`anon_vma_lock_write`).
+    RmapWrite(ObjectId),
     /// The folio lock.
     Folio(Pfn),
 }
@@ -26,5 +35,32 @@ impl Lock {
     pub const fn page_table(arch: &Arch, mm: MmId, page: Vpn) -> Lock {
         let span = arch.table_pages(1);
         Lock::PageTable(mm, Vpn(page.0 / span * span))
+    }
+
+    /// The lock of the table above the last-level one of `page`.
+    pub const fn pmd(arch: &Arch, mm: MmId, page: Vpn) -> Lock {
+        let span = arch.table_pages(2);
+        Lock::Pmd(mm, Vpn(page.0 / span * span))
+    }
+
+    /// The lock that is meant now.
+    pub fn resolved<M: Mode>(self, w: &World<M>) -> Lock {
+        match self {
+            Lock::RmapOf(frame) => Lock::RmapRead(w.frames.get(frame).object),
+            lock => lock,
+        }
+    }
+
+    /// Whether both cannot be held at a time, by two threads.
+    pub fn excludes(self, other: Lock) -> bool {
+        match (self, other) {
+            (Lock::MmapWrite(a), Lock::MmapRead(b) | Lock::MmapWrite(b))
+            | (Lock::MmapRead(a), Lock::MmapWrite(b)) => a == b,
+            (Lock::MmapRead(_), Lock::MmapRead(_)) => false,
+            (Lock::RmapWrite(a), Lock::RmapRead(b) | Lock::RmapWrite(b))
+            | (Lock::RmapRead(a), Lock::RmapWrite(b)) => a == b,
+            (Lock::RmapRead(_), Lock::RmapRead(_)) => false,
+            (one, other) => one == other,
+        }
     }
 }

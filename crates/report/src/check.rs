@@ -3,7 +3,7 @@
 use crate::SCHEMA_VERSION;
 use crate::style::{Style, count};
 use crate::table::plain_table;
-use needless_check::litmus::{Case, Expected, Verdict};
+use needless_check::litmus::{Case, CaseResult, Expected};
 use needless_check::{Counterexample, Property, Report, StepTaken, Violation, write_steps};
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ pub struct Replayed {
 }
 
 /// The table of litmus tests: one line for each kernel row; what is unexpected stands under it.
-pub fn table(verdicts: &[(String, Case, Verdict)], style: Style) -> String {
+pub fn table(verdicts: &[(String, Case, CaseResult)], style: Style) -> String {
     let header = ["litmus test", "kernel row", "found", "expected", "states", "s"];
     let rows = verdicts.iter().map(|(name, case, verdict)| {
         let (found, states) = match &verdict.report {
@@ -116,7 +116,7 @@ pub fn checked_json(checked: &[Checked]) -> Value {
 }
 
 /// Litmus tests in JSON.
-pub fn verdicts_json(verdicts: &[(String, Case, Verdict)]) -> Value {
+pub fn verdicts_json(verdicts: &[(String, Case, CaseResult)]) -> Value {
     let reports = verdicts.iter().map(|(name, case, verdict)| {
         let target = format!("model:{}", case.row);
         let mut report = match &verdict.report {

@@ -8,7 +8,7 @@
 use crate::steps::Step;
 use needless_model::account::{Account, Kind, RoundAccount};
 use needless_model::agreement::{Agreement, Side};
-use needless_model::counters::{Counter, FAULTS_BY_CLASS, Fold, Observation, What};
+use needless_model::counters::{Counted, Counter, FAULTS_BY_CLASS, Fold, What};
 use needless_model::program::Program;
 use needless_model::run::TargetRun;
 use std::collections::{BTreeMap, BTreeSet};
@@ -200,7 +200,7 @@ fn transfer_round(to: &mut RoundAccount, from: &RoundAccount, names: &mut BTreeS
 }
 
 /// Gives the n-th fault, flush … of a round the verdict of the model's n-th.
-fn transfer_verdicts(to: &mut Vec<Observation>, from: &[Observation]) {
+fn transfer_verdicts(to: &mut Vec<Counted>, from: &[Counted]) {
     for what in [What::Fault, What::Copy, What::Shootdown, What::LocalFlush] {
         let mut known = from.iter().filter(|observation| observation.what == what);
         for observation in to.iter_mut().filter(|observation| observation.what == what) {
@@ -212,7 +212,7 @@ fn transfer_verdicts(to: &mut Vec<Observation>, from: &[Observation]) {
             observation.site = observation.site.or(known.site);
             observation.class = observation.class.or(known.class);
         }
-        to.extend(known.map(|known| Observation {
+        to.extend(known.map(|known| Counted {
             verdict:
                 known.verdict.map(|v| needless_model::verdict::Verdict { caused_by: None, ..v }),
             ..*known

@@ -11,7 +11,7 @@ use crate::stats::{Median, median};
 use crate::steps::Step;
 use needless_model::account::Account;
 use needless_model::agreement::PageDifference;
-use needless_model::counters::{Counter, FAULTS_BY_CLASS, Observation};
+use needless_model::counters::{Counted, Counter, FAULTS_BY_CLASS};
 use needless_model::verdict::{Judgement, Needless, Reason};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -306,7 +306,7 @@ fn verdicts(account: &Account) -> Verdicts {
     let kind = account.typical_kind();
     // Events are numbered through the whole run.
     let first = kind.map_or(0, |kind| kind.first_seq);
-    let document = |seen: &Observation| {
+    let document = |seen: &Counted| {
         let verdict = seen.verdict?;
         Some(VerdictDocument {
             event: first.wrapping_add(seen.seq),

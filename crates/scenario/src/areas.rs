@@ -12,20 +12,66 @@ use crate::expr::{self, PagesAst};
 use crate::params::new_name;
 use crate::scope::Scope;
 use miette::SourceSpan;
-use needless_model::addr::{PAGE_SIZE, PageRange, Vpn};
+use needless_model::addr::{PageRange, Vpn};
+use needless_model::arch::Arch;
 use needless_model::program::Area;
 use std::collections::BTreeMap;
 
-/// The first address that areas get by default.
-const BASE: u64 = 0x7000_0000_0000;
-/// Areas placed by default end before this: stack and libraries are above.
-const BASE_END: u64 = 0x7e00_0000_0000;
-/// The lowest and one past the highest address that `at=` may use.
-const USER: (u64, u64) = (0x1_0000, 0x7fff_ffff_f000);
-/// Bytes that one last-level page table maps.
-const TABLE: u64 = 512 * PAGE_SIZE;
-/// Bytes that one table of such tables maps.
-const SPACING: u64 = 512 * TABLE;
+/// Where areas may lie on an architecture, in bytes.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Layout {
+    /// The first address that areas get by default, and where those have to end: behind it are stack and libraries.
+    base: u64,
+    base_end: u64,
+    /// The lowest and one past the highest address that `at=` may use.
+    user: (u64, u64),
+    page_shift: u8,
+    /// What one last-level page table maps.
+    table: u64,
+    /// What one table of such tables maps.
+    spacing: u64,
+}
+
+impl Layout {
+    /// By the sizes of its pages and tables. The default areas lie in the last eighth of what a user's half has
+    /// with four levels, up to a sixty-fourth from its end.
+    pub fn of(arch: &Arch) -> Layout {
+        let bytes = |pages: u64| pages << arch.page_shift;
+        let half = bytes(arch.user_pages()).min(1 << 47);
+        let low = bytes(1).max(0x1_0000).min(half / 2);
+        Layout {
+            // One that small has nothing else in it.
+            base: if half < 1 << 32 { 0 } else { half / 8 * 7 },
+            base_end: half / 64 * 63,
+            user: (low, half - bytes(1)),
+            page_shift: arch.page_shift,
+            table: bytes(arch.table_pages(1)),
+            spacing: bytes(arch.table_pages(2)),
+        }
+    }
+
+    const fn page(&self) -> u64 {
+        1 << self.page_shift
+    }
+
+    const fn address(&self, page: Vpn) -> u64 {
+        page.0 << self.page_shift
+    }
+
+    const fn range(&self, at: u64, pages: u64) -> PageRange {
+        PageRange::new(Vpn(at >> self.page_shift), pages)
+    }
+
+    /// The range grown to multiples of `unit` bytes.
+    fn spread(&self, range: PageRange, unit: u64) -> PageRange {
+        let pages = unit >> self.page_shift;
+        PageRange {
+            start: Vpn(range.start.0 / pages * pages),
+            end: Vpn(range.end.0.next_multiple_of(pages)),
+        }
+    }
+}
+
 /// The most pages of one area.
 const MAX_PAGES: i64 = 1 << 35;
 /// The most areas.
@@ -54,10 +100,14 @@ impl Areas {
 }
 
 /// Declares and places all areas of the threads' bodies.
-pub(crate) fn plan(bodies: &[&[Node]], scope: &Scope) -> Result<Areas, Vec<Problem>> {
+pub(crate) fn plan(
+    bodies: &[&[Node]],
+    scope: &Scope,
+    layout: &Layout,
+) -> Result<Areas, Vec<Problem>> {
     let (mut nodes, mut problems) = (Vec::new(), Vec::new());
     bodies.iter().for_each(|body| gather(body, &mut nodes));
-    let mut plans = Plans::default();
+    let mut plans = Plans { plans: Vec::new(), layout: *layout };
     for (verb, declare) in [("map", Plans::map as Declare), ("mremap", Plans::destination)] {
         for node in nodes.iter().filter(|n| n.name == verb) {
             if let Err(problem) = declare(&mut plans, node, scope) {
@@ -67,7 +117,7 @@ pub(crate) fn plan(bodies: &[&[Node]], scope: &Scope) -> Result<Areas, Vec<Probl
     }
     finish(problems, ())?;
     let mut problems = Vec::new();
-    let areas = place(&plans.0, &mut problems);
+    let areas = place(&plans.plans, layout, &mut problems);
     finish(problems, areas)
 }
 
@@ -101,12 +151,14 @@ struct Plan {
     shared: bool,
 }
 
-#[derive(Default)]
-struct Plans(Vec<Plan>);
+struct Plans {
+    plans: Vec<Plan>,
+    layout: Layout,
+}
 
 impl Plans {
     fn find(&self, name: &str) -> Option<&Plan> {
-        self.0.iter().find(|p| p.name == name)
+        self.plans.iter().find(|p| p.name == name)
     }
 
     fn map(&mut self, node: &Node, scope: &Scope) -> Result<(), Problem> {
@@ -158,17 +210,18 @@ impl Plans {
         scope: &Scope,
     ) -> Result<(), Problem> {
         let name = new_name(written, "an area", scope)?.to_owned();
-        if self.0.len() == MAX_AREAS {
+        if self.plans.len() == MAX_AREAS {
             return Err(Problem::new(written.span, "too many areas", "this one")
                 .help(format!("at most {MAX_AREAS}")));
         }
         let align = match node.prop("align") {
-            Some(value) => alignment(value, scope)?,
-            None => PAGE_SIZE,
+            Some(value) => alignment(value, scope, &self.layout)?,
+            None => self.layout.page(),
         };
-        let at = node.prop("at").map(|value| address(value, align, pages, scope)).transpose()?;
+        let address = |value| address(value, align, pages, scope, &self.layout);
+        let at = node.prop("at").map(address).transpose()?;
         let shared = node.prop("table").map(is_shared).transpose()?.unwrap_or(false);
-        self.0.push(Plan { name, span: written.span, pages, at, align, shared });
+        self.plans.push(Plan { name, span: written.span, pages, at, align, shared });
         Ok(())
     }
 }
@@ -193,8 +246,8 @@ fn again(node: &Node, before: &Plan, pages: Option<i64>) -> Result<(), Problem> 
     }
 }
 
-fn alignment(value: &Value, scope: &Scope) -> Result<u64, Problem> {
-    let align = scope.number_in(value, "the alignment", PAGE_SIZE as i64..=1 << 46)? as u64;
+fn alignment(value: &Value, scope: &Scope, layout: &Layout) -> Result<u64, Problem> {
+    let align = scope.number_in(value, "the alignment", layout.page() as i64..=1 << 46)? as u64;
     if align.is_power_of_two() {
         return Ok(align);
     }
@@ -207,8 +260,9 @@ fn address(
     align: u64,
     pages: u64,
     scope: &Scope,
+    layout: &Layout,
 ) -> Result<(u64, SourceSpan), Problem> {
-    let (low, high) = USER;
+    let (low, high) = layout.user;
     let at = scope.number_in(value, "the address", low as i64..=high as i64)? as u64;
     if !at.is_multiple_of(align) {
         return Err(Problem::new(
@@ -218,7 +272,7 @@ fn address(
         )
         .help(format!("it must be a multiple of {align:#x}")));
     }
-    if high - at < pages * PAGE_SIZE {
+    if (high - at) >> layout.page_shift < pages {
         return Err(Problem::new(
             value.span,
             "the area leaves the user's address space",
@@ -241,20 +295,21 @@ fn is_shared(value: &Value) -> Result<bool, Problem> {
 }
 
 /// Gives every area its address, then every shared one its neighbour.
-fn place(plans: &[Plan], problems: &mut Vec<Problem>) -> Areas {
+fn place(plans: &[Plan], layout: &Layout, problems: &mut Vec<Problem>) -> Areas {
     let fixed: Vec<PageRange> =
-        plans.iter().filter_map(|p| p.at.map(|(at, _)| range(at, p.pages))).collect();
-    let (mut areas, mut cursor) = (Areas::default(), BASE);
+        plans.iter().filter_map(|p| p.at.map(|(at, _)| layout.range(at, p.pages))).collect();
+    let (mut areas, mut cursor) = (Areas::default(), layout.base);
     for plan in plans {
         let range = match plan.at {
-            Some((at, _)) => range(at, plan.pages),
-            None => default_range(plan, &mut cursor, &fixed),
+            Some((at, _)) => layout.range(at, plan.pages),
+            None => default_range(plan, layout, &mut cursor, &fixed),
         };
-        if range.end.address() > BASE_END && plan.at.is_none() {
+        if layout.address(range.end) > layout.base_end && plan.at.is_none() {
             let message = format!("no room for `{}`", plan.name);
             problems.push(Problem::new(plan.span, message, "this area").help(format!(
-                "areas without at= share the {} TiB from {BASE:#x}",
-                (BASE_END - BASE) >> 40
+                "areas without at= share the {} TiB from {:#x}",
+                (layout.base_end - layout.base) >> 40,
+                layout.base
             )));
             return Areas::default();
         }
@@ -262,9 +317,9 @@ fn place(plans: &[Plan], problems: &mut Vec<Problem>) -> Areas {
         areas.list.push(Area { name: plan.name.clone(), range });
     }
     areas.named = areas.list.len();
-    check_apart(plans, &areas.list, problems);
+    check_apart(plans, layout, &areas.list, problems);
     for (i, plan) in plans.iter().enumerate().filter(|(_, p)| p.shared) {
-        match neighbour(plan, i, &areas.list) {
+        match neighbour(plan, layout, i, &areas.list) {
             Ok(area) => areas.list.push(area),
             Err(problem) => problems.push(problem),
         }
@@ -273,23 +328,26 @@ fn place(plans: &[Plan], problems: &mut Vec<Problem>) -> Areas {
 }
 
 /// The next free place at or behind `cursor`, away from areas with an address of their own.
-fn default_range(plan: &Plan, cursor: &mut u64, fixed: &[PageRange]) -> PageRange {
+fn default_range(plan: &Plan, layout: &Layout, cursor: &mut u64, fixed: &[PageRange]) -> PageRange {
+    let Layout { table, spacing, .. } = *layout;
     loop {
-        let start = cursor.next_multiple_of(plan.align.max(SPACING));
-        let range = range(start, plan.pages);
+        let start = cursor.next_multiple_of(plan.align.max(spacing));
+        let range = layout.range(start, plan.pages);
         // An unused table behind the area keeps two areas from becoming one mapping.
-        let end = (range.end.address() + TABLE).next_multiple_of(SPACING);
-        let claim = PageRange { start: range.start, end: Vpn::containing(end) };
+        let end = (layout.address(range.end) + table).next_multiple_of(spacing);
+        let claim = PageRange { end: layout.range(end, 0).start, ..range };
         *cursor = end;
-        match fixed.iter().find(|f| spread(**f, SPACING).overlaps(claim)) {
-            Some(other) if end <= BASE_END => *cursor = other.end.address() + TABLE,
+        match fixed.iter().find(|f| layout.spread(**f, spacing).overlaps(claim)) {
+            Some(other) if end <= layout.base_end => {
+                *cursor = layout.address(other.end) + table;
+            }
             _ => return range,
         }
     }
 }
 
 /// Areas may not overlap, and an area that is alone may not share a page table.
-fn check_apart(plans: &[Plan], areas: &[Area], problems: &mut Vec<Problem>) {
+fn check_apart(plans: &[Plan], layout: &Layout, areas: &[Area], problems: &mut Vec<Problem>) {
     for (i, area) in areas.iter().enumerate() {
         for (j, other) in areas.iter().enumerate().filter(|(j, _)| *j != i) {
             let at = plans[i].at.map_or(plans[i].span, |(_, span)| span);
@@ -302,13 +360,16 @@ fn check_apart(plans: &[Plan], areas: &[Area], problems: &mut Vec<Problem>) {
                 );
             } else if !plans[i].shared
                 && !area.range.overlaps(other.range)
-                && spread(area.range, TABLE).overlaps(other.range)
+                && layout.spread(area.range, layout.table).overlaps(other.range)
             {
                 let message = format!("`{}` shares a page table with `{}`", area.name, other.name);
                 problems.push(
                     Problem::new(at, message, "this area is to be alone")
                         .also(plans[j].span, "the other one")
-                        .help("write table=\"shared\" for both, or place them 2 MiB apart"),
+                        .help(format!(
+                            "write table=\"shared\" for both, or place them {} apart",
+                            size(layout.table)
+                        )),
                 );
             }
         }
@@ -316,12 +377,16 @@ fn check_apart(plans: &[Plan], areas: &[Area], problems: &mut Vec<Problem>) {
 }
 
 /// A page in the same page table as the area, next to no other area: adjacent mappings merge.
-fn neighbour(plan: &Plan, index: usize, areas: &[Area]) -> Result<Area, Problem> {
+fn neighbour(plan: &Plan, layout: &Layout, index: usize, areas: &[Area]) -> Result<Area, Problem> {
     let area = &areas[index];
-    let table = spread(area.range, TABLE);
-    let remedy = "an area with table=\"shared\" lies in one 2 MiB page table and leaves a page and \
-                  a gap free in it: at most 510 pages";
-    if table.pages() * PAGE_SIZE > TABLE {
+    let table = layout.spread(area.range, layout.table);
+    let in_table = layout.table >> layout.page_shift;
+    let remedy = format!(
+        "an area with table=\"shared\" lies in one {} page table and leaves a page and a gap free in it: at most {} pages",
+        size(layout.table),
+        in_table - 2
+    );
+    if table.pages() > in_table {
         let message = format!("`{}` does not lie in one page table", area.name);
         return Err(Problem::new(plan.span, message, "this area").help(remedy));
     }
@@ -340,16 +405,11 @@ fn neighbour(plan: &Plan, index: usize, areas: &[Area]) -> Result<Area, Problem>
     }
 }
 
-fn range(at: u64, pages: u64) -> PageRange {
-    PageRange::new(Vpn::containing(at), pages)
-}
-
-/// The range grown to multiples of `unit` bytes.
-fn spread(range: PageRange, unit: u64) -> PageRange {
-    let pages = unit / PAGE_SIZE;
-    PageRange {
-        start: Vpn(range.start.0 / pages * pages),
-        end: Vpn(range.end.0.next_multiple_of(pages)),
+/// A size in words: `2 MiB`.
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..0x10_0000 => format!("{} KiB", bytes >> 10),
+        _ => format!("{} MiB", bytes >> 20),
     }
 }
 
@@ -357,11 +417,20 @@ fn spread(range: PageRange, unit: u64) -> PageRange {
 mod tests {
     use super::*;
     use crate::document;
+    use needless_model::arch::{TINY, X86_64, X86_64_LA57};
 
     fn areas(text: &str) -> Result<Areas, Vec<Problem>> {
-        let nodes = document::read(text).unwrap();
-        plan(&[&nodes], &Scope::default())
+        laid_out(text, &X86_64)
     }
+
+    fn laid_out(text: &str, arch: &Arch) -> Result<Areas, Vec<Problem>> {
+        let nodes = document::read(text).unwrap();
+        plan(&[&nodes], &Scope::default(), &Layout::of(arch))
+    }
+
+    const BASE: u64 = 0x7000_0000_0000;
+    const TABLE: u64 = 2 << 20;
+    const SPACING: u64 = 1 << 30;
 
     fn starts(text: &str) -> Vec<u64> {
         areas(text).unwrap().list.iter().map(|a| a.range.start.address()).collect()
@@ -381,6 +450,22 @@ mod tests {
             starts("map \"a\" pages=1; map \"b\" pages=1 align=\"1T\"")[1],
             BASE + (1 << 40)
         );
+    }
+
+    /// Tables of another size, pages of another size, a half of another size.
+    #[test]
+    fn other_architectures() {
+        let text = "map \"a\" pages=2; map \"b\" pages=2 table=\"shared\"";
+        let large = Arch { page_shift: 16, index_bits: [5, 9, 9, 13, 0], user_bits: 35, ..X86_64 };
+        for (arch, table) in [(TINY, 4), (large, 32), (X86_64_LA57, 512)] {
+            let list = laid_out(text, &arch).unwrap().list;
+            let of = |area: &Area| area.range.start.0 / table;
+            assert_eq!(list.len(), 3);
+            assert!(list[0].range.start.0.is_multiple_of(arch.table_pages(2)), "{}", arch.name);
+            assert_eq!(of(&list[1]), of(&list[2]), "{}: the neighbour's table", arch.name);
+            assert_ne!(of(&list[0]), of(&list[1]), "{}", arch.name);
+            assert!(list.iter().all(|area| area.range.end.0 <= arch.user_pages()));
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! From text to [`Program`], in stages: syntax, structure, parameters, machine and threads, areas,
 //! operations. A stage that finds problems is the last one.
 
-use crate::areas::{self, Areas};
+use crate::areas::{self, Areas, Layout};
 use crate::describe::{Description, ThreadDescription};
 use crate::document::{self, Node, Value};
 use crate::error::{Problem, ScenarioError, finish};
@@ -12,6 +12,7 @@ use crate::scope::Scope;
 use crate::{Settings, Source, grammar};
 use miette::SourceSpan;
 use needless_model::addr::{CpuId, ThreadId};
+use needless_model::arch::Arch;
 use needless_model::program::{
     MachineNeeds, PROGRAM_VERSION, Program, SwapKind, SwapNeed, ThpMode, Thread,
 };
@@ -33,9 +34,13 @@ pub(crate) struct Compiled {
 }
 
 /// Runs all stages.
-pub(crate) fn compile(source: &Source, settings: &Settings) -> Result<Compiled, ScenarioError> {
+pub(crate) fn compile(
+    source: &Source,
+    settings: &Settings,
+    arch: &Arch,
+) -> Result<Compiled, ScenarioError> {
     let given = Given::new(settings, &source.presets);
-    stages(source, &given).map_err(|failure| match failure {
+    stages(source, &given, &Layout::of(arch)).map_err(|failure| match failure {
         Failure::Text(problems) => ScenarioError::invalid(&source.name, &source.text, problems),
         Failure::Settings(problems) => ScenarioError::invalid("--set", &given.text, problems),
     })
@@ -53,13 +58,13 @@ impl From<Vec<Problem>> for Failure {
     }
 }
 
-fn stages(source: &Source, given: &Given) -> Result<Compiled, Failure> {
+fn stages(source: &Source, given: &Given, layout: &Layout) -> Result<Compiled, Failure> {
     let nodes = document::read(&source.text)?;
     let outline = Outline::new(&nodes)?;
     let parameters = params::resolve(&outline.all("param"), given)?;
     let (machine, plans) = outline.machine_and_threads(&parameters.scope)?;
     let bodies: Vec<_> = outline.threads().map(|t| t.children()).collect();
-    let areas = areas::plan(&bodies, &parameters.scope)?;
+    let areas = areas::plan(&bodies, &parameters.scope, layout)?;
     // An alias of a built-in is known by its own name.
     let name = if source.presets.is_empty() { outline.name } else { &source.name };
     let (program, named, places) = lower(name, outline.span, machine.clone(), &plans, areas)?;

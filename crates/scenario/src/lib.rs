@@ -39,8 +39,9 @@ mod scope;
 
 pub use describe::{Description, Parameter, Summary, ThreadDescription};
 pub use error::{Invalid, Problem, ScenarioError};
-pub use litmus::{Clause, Expect, Failing, Litmus, Observation};
+pub use litmus::{Clause, Condition, Expect, Failing, Litmus};
 
+use needless_model::arch::{Arch, X86_64};
 use needless_model::program::Program;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -122,9 +123,18 @@ pub fn load(path_or_name: &str) -> Result<Source, ScenarioError> {
     }
 }
 
-/// Compiles a scenario with these parameters.
+/// Compiles a scenario with these parameters, for pages and page tables of x86-64's sizes.
 pub fn compile(source: &Source, settings: &Settings) -> Result<Program, ScenarioError> {
-    compile::compile(source, settings).map(|c| c.program)
+    compile_for(source, settings, &X86_64)
+}
+
+/// Compiles a scenario with these parameters; its areas are laid out for `arch`.
+pub fn compile_for(
+    source: &Source,
+    settings: &Settings,
+    arch: &Arch,
+) -> Result<Program, ScenarioError> {
+    compile::compile(source, settings, arch).map(|c| c.program)
 }
 
 /// Compiles a scenario with these parameters, and reads what the checker is to find in it.
@@ -132,17 +142,18 @@ pub fn litmus(
     source: &Source,
     settings: &Settings,
 ) -> Result<(Program, Option<Litmus>), ScenarioError> {
-    compile::compile(source, settings).map(|c| (c.program, c.litmus))
+    compile::compile(source, settings, &X86_64).map(|c| (c.program, c.litmus))
 }
 
-/// Compiles a scenario with these parameters and this number of rounds, if not its own, and runs it in
-/// the model for a moment: what no kernel does is an error, with its place.
+/// Compiles a scenario for `arch` with these parameters and this number of rounds, if not its own, and runs
+/// it in the model for a moment: what no kernel does is an error, with its place.
 pub fn rehearsed(
     source: &Source,
     settings: &Settings,
     rounds: Option<u32>,
+    arch: &Arch,
 ) -> Result<(Program, Option<Litmus>), ScenarioError> {
-    let mut compiled = compile::compile(source, settings)?;
+    let mut compiled = compile::compile(source, settings, arch)?;
     if let Some(rounds) = rounds {
         compiled.program.change_rounds(|_| rounds);
     }
@@ -159,7 +170,7 @@ pub fn check(source: &Source) -> Result<Summary, ScenarioError> {
 
 /// What the scenario says of itself.
 pub fn describe(source: &Source) -> Result<Description, ScenarioError> {
-    compile::compile(source, &Settings::default()).map(|c| c.description)
+    compile::compile(source, &Settings::default(), &X86_64).map(|c| c.description)
 }
 
 /// The text in its uniform layout, comments kept. Formatting twice changes nothing.

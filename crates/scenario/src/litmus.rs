@@ -18,7 +18,7 @@ pub struct Litmus {
     /// The properties that the test is about: all must hold, and the cases of these must occur.
     pub forbid: Vec<Property>,
     /// What loads may return.
-    pub observations: Vec<Observation>,
+    pub observations: Vec<Condition>,
     /// The kernel rows on which it must hold.
     pub safe: Vec<String>,
     /// The kernel rows that must fail.
@@ -27,7 +27,7 @@ pub struct Litmus {
 
 /// Whether loads can return certain values, all at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Observation {
+pub struct Condition {
     /// Its name.
     pub name: String,
     /// What is observed if all of them hold.
@@ -191,7 +191,7 @@ impl<'a> Reader<'a> {
         &self,
         node: &'a Node,
         names: &mut Vec<(&'a str, SourceSpan)>,
-    ) -> Result<Observation, Problem> {
+    ) -> Result<Condition, Problem> {
         let value = &node.args[0];
         let name = label(value, "an observation")?;
         if let Some((_, first)) = names.iter().find(|(other, _)| *other == name) {
@@ -203,7 +203,7 @@ impl<'a> Reader<'a> {
             return Err(Problem::new(node.span, "what is observed?", "this one")
                 .help("add when=\"LOAD=STORE\""));
         };
-        Ok(Observation { name: name.to_owned(), clauses: self.clauses(when)?, expect })
+        Ok(Condition { name: name.to_owned(), clauses: self.clauses(when)?, expect })
     }
 
     fn clauses(&self, when: &Value) -> Result<Vec<Clause>, Problem> {

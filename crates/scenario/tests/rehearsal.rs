@@ -2,11 +2,13 @@
 #![allow(clippy::unwrap_used)]
 
 use miette::Diagnostic;
+use needless_model::arch::X86_64;
 use needless_scenario::{ScenarioError, Settings, Source, builtin, load, rehearsed};
 
 /// The error, and what it points at.
 fn error(text: &str) -> Option<(ScenarioError, Vec<String>)> {
-    let error = rehearsed(&Source::new("bad.kdl", text), &Settings::default(), None).err()?;
+    let error =
+        rehearsed(&Source::new("bad.kdl", text), &Settings::default(), None, &X86_64).err()?;
     let labels = error.problems().filter_map(|problem| problem.labels()?.next());
     let places = labels.map(|l| text[l.offset()..l.offset() + l.len()].to_owned()).collect();
     Some((error, places))
@@ -62,7 +64,7 @@ fn threads_that_wait_for_good_are_named() {
 fn every_built_in_is_good() {
     for name in builtin::names().chain(builtin::litmus_names()) {
         let source = load(name).unwrap();
-        let outcome = rehearsed(&source, &Settings::default(), None);
+        let outcome = rehearsed(&source, &Settings::default(), None, &X86_64);
         assert!(outcome.is_ok(), "{name}: {:?}", outcome.err().map(miette::Report::new));
     }
 }

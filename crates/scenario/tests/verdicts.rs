@@ -188,14 +188,14 @@ fn shared_pages_and_finished_work_are_judged() {
     world.log.clear();
     // The thread runs again.
     world.cpus[0].lazy = false;
-    fault(&mut world, &program, Fault { mm: USER_MM, page: pages.start, write: true });
+    fault(&mut world, &program, Fault::new(USER_MM, pages.start, true));
     // As after a fork: another mapping, and read-only.
     let page = pages.start.add(1);
     let pte = world.pte(USER_MM, page).present().unwrap();
     world.frames.update(pte.pfn, |frame| (frame.maps, frame.refs) = (2, 2));
     let table = &mut world.mms[USER_MM.index()].table;
     table.set(page, Pte::Present(pte.without(PteFlags::WRITABLE)), 0).unwrap();
-    fault(&mut world, &program, Fault { mm: USER_MM, page, write: true });
+    fault(&mut world, &program, Fault::new(USER_MM, page, true));
     let judged: Vec<String> = world.log.events.iter().filter_map(judged).collect();
     let expected = "spurious-already-granted copy+old-page-shared local(1)+stale-translations \
                     cow-copy+write-was-claimed";
@@ -215,7 +215,7 @@ fn setting_bits_is_judged() {
     world.cpus[0].lazy = false;
     let page = program.areas[0].range.start;
     for _ in 0..2 {
-        fault(&mut world, &program, Fault { mm: USER_MM, page, write: false });
+        fault(&mut world, &program, Fault::new(USER_MM, page, false));
     }
     let judged: Vec<String> = world.log.events.iter().filter_map(judged).collect();
     assert_eq!(judged.join(" "), SET_BITS);

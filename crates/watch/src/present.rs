@@ -2,7 +2,7 @@
 //! already with what they have mapped. What cannot be seen may be so: then fewer classes are certain,
 //! and the report says why.
 
-use crate::fold::{Context, Fold, Present};
+use crate::fold::{Fold, Present, Surroundings};
 use crate::maps::Maps;
 use crate::missing::Missing;
 use crate::record::Mapping;
@@ -15,14 +15,14 @@ use procfs::{ProcError, ProcResult};
 use std::path::{Path, PathBuf};
 
 /// What the machine may do to memory.
-pub fn context(rings: &Rings, missing: &mut Vec<Missing>) -> Context {
+pub fn context(rings: &Rings, missing: &mut Vec<Missing>) -> Surroundings {
     let mut or_maybe = |seen: Result<bool, Unseen>, lacks| {
         seen.unwrap_or_else(|unseen| {
             Missing::unseen(&unseen, lacks).tell(missing);
             true
         })
     };
-    Context {
+    Surroundings {
         swap: or_maybe(swap_in_use(), "telling the zero page from pages of the swap cache"),
         numa_balancing: or_maybe(
             numa_balancing(),

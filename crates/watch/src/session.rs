@@ -3,7 +3,7 @@
 use crate::child::{self, Held};
 use crate::counters::{Machine, Usage};
 use crate::fold::flushes::{LOCAL_BATCH, LOCAL_MM, SEND};
-use crate::fold::{Context, Fold};
+use crate::fold::{Fold, Surroundings};
 use crate::missing::Missing;
 use crate::observation::{self, Observation, Visible, Watching};
 use crate::present;
@@ -310,7 +310,7 @@ impl Events {
         let mut missing = std::mem::take(&mut rings.missing);
         let flushes_hidden = !hidden.is_empty();
         missing.extend(hidden);
-        let context = Context { flushes_hidden, ..present::context(&rings, &mut missing) };
+        let context = Surroundings { flushes_hidden, ..present::context(&rings, &mut missing) };
         let all = matches!(options.target, Target::All);
         let mut fold = Fold::new(context, series() < (6, 1), all);
         present::introduce(tasks, &mut fold, &mut missing);

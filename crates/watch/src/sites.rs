@@ -75,7 +75,7 @@ impl std::fmt::Debug for Sites {
 
 /// One call site in a report.
 #[derive(Clone, Debug, Serialize)]
-pub struct Site {
+pub struct CallSite {
     /// What made the kernel flush.
     pub cause: String,
     /// How many samples.
@@ -96,7 +96,7 @@ pub struct CallSites {
     /// Samples of stacks beyond the number that is kept.
     pub beyond: u64,
     /// The sites.
-    pub sites: Vec<Site>,
+    pub sites: Vec<CallSite>,
 }
 
 /// The unwind tables of one file.
@@ -198,7 +198,7 @@ impl Sites {
         let mut rows: Vec<_> = self.counts.iter().collect();
         rows.sort_by(|a, b| (b.1.0, &a.0.0).cmp(&(a.1.0, &b.0.0)));
         let mut known = FxHashMap::default();
-        let sites = rows.into_iter().map(|((cause, user), (samples, kernel))| Site {
+        let sites = rows.into_iter().map(|((cause, user), (samples, kernel))| CallSite {
             cause: cause.name(),
             samples: *samples,
             user: user.iter().map(|place| place.name(symbolizer, &mut known)).collect(),

@@ -95,7 +95,7 @@ fn purpose(revokes: bool) -> Purpose {
 type Change = (&'static str, fn(&mut State));
 
 const CHANGES: &[Change] = &[
-    ("mms", |s| mm(s).detach(PageRange::one(PAGE))),
+    ("mms", |s| _ = mm(s).detach(PageRange::one(PAGE))),
     ("mms", |s| mm(s).insert(Vma::new(PageRange::one(PAGE), Prot::Read), VmaMerge::Any)),
     ("objects", |s| _ = s.world.objects.create(USER_MM)),
     ("mms", |s| mm(s).table.allocate(Vpn(8), 1)),

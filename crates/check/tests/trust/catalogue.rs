@@ -1,7 +1,7 @@
 //! Every built-in litmus test, on every row that it names.
 
 use crate::{compiled, explore, litmus_test};
-use needless_check::litmus::{Case, Test, Verdict, cases, run_all};
+use needless_check::litmus::{Case, CaseResult, Test, cases, run_all};
 use needless_check::{Options, Property};
 use needless_scenario::{Settings, Source, builtin};
 use std::sync::Mutex;
@@ -16,7 +16,7 @@ pub const LONGEST: &str = "pending-join";
 const THREE_CPUS: [&str; 2] =
     ["7.3+pending-cleared,mutant=cleared-all", "7.3+pending-cleared,mutant=counted-early"];
 
-fn verdicts(tests: &[Test]) -> Vec<(String, Case, Verdict)> {
+fn verdicts(tests: &[Test]) -> Vec<(String, Case, CaseResult)> {
     let done = Mutex::new(0);
     let options = Options::default();
     let verdicts = run_all(tests, &options, &|_, _| *done.lock().unwrap() += 1).unwrap();
@@ -75,7 +75,7 @@ fn state_counts_are_pinned() {
         ("gather-early-free", "5.10", 102),
         ("asid-recycle", "7.3", 317),
         ("swapin-race", "6.12", 159),
-        ("pageout-write", "6.1", 1880),
+        ("pageout-write", "6.1", 2808),
         ("madv-nested", "6.12", 1560),
     ];
     let states = |(name, row, _)| {

@@ -4,8 +4,8 @@ use crate::args::{CheckArgs, Format};
 use crate::failure::{DIFFERENCE, EXPECTED, Failure, INCONCLUSIVE};
 use crate::output::{Output, Progress};
 use crate::source::load;
-use crate::targets::Spec;
-use needless_check::litmus::{Test, Verdict, run_all};
+use crate::targets::{LAID_OUT_FOR, Spec};
+use needless_check::litmus::{CaseResult, Test, run_all};
 use needless_check::{CheckError, Options, Report, Schedule, check as explore, replay};
 use needless_model::kernels::KernelRow;
 use needless_model::program::Program;
@@ -74,7 +74,7 @@ fn compile(name: &str, args: &CheckArgs) -> Result<(Program, Option<Litmus>), Fa
         }
         settings.0.insert("cpus".to_owned(), cpus.to_string());
     }
-    Ok(rehearsed(&source, &settings, None)?)
+    Ok(rehearsed(&source, &settings, None, &LAID_OUT_FOR)?)
 }
 
 fn options(args: &CheckArgs) -> Options<'static> {
@@ -212,8 +212,8 @@ fn litmus_tests(tests: &[Test], args: &CheckArgs, output: &Output) -> Result<u8,
         }
     }
     let unexpected = verdicts.iter().map(|(_, _, verdict)| verdict);
-    let unexpected: Vec<&Verdict> = unexpected.filter(|v| !v.unexpected.is_empty()).collect();
-    let bounded = |verdict: &&&Verdict| verdict.report.as_ref().is_ok_and(|r| r.bound.is_some());
+    let unexpected: Vec<&CaseResult> = unexpected.filter(|v| !v.unexpected.is_empty()).collect();
+    let bounded = |verdict: &&&CaseResult| verdict.report.as_ref().is_ok_and(|r| r.bound.is_some());
     Ok(match (unexpected.len(), unexpected.iter().filter(bounded).count()) {
         (0, _) => EXPECTED,
         (all, bounded) if all == bounded => INCONCLUSIVE,
@@ -221,6 +221,6 @@ fn litmus_tests(tests: &[Test], args: &CheckArgs, output: &Output) -> Result<u8,
     })
 }
 
-fn has_counterexample(verdict: &Verdict) -> bool {
+fn has_counterexample(verdict: &CaseResult) -> bool {
     verdict.report.as_ref().is_ok_and(|report| report.counterexample.is_some())
 }

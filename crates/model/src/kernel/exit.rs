@@ -2,7 +2,7 @@
 
 use crate::addr::{MmId, PageRange};
 use crate::env::Env;
-use crate::kernel::map::unmap_region;
+use crate::kernel::map::{detach, unmap_region};
 use crate::kernel::switch::enter_lazy;
 use crate::site::Site;
 
@@ -21,6 +21,7 @@ pub fn exit_mmap(env: &mut impl Env, mm: MmId) {
         Some(PageRange { start: first.range.start, end: last.range.end })
     });
     if let Some(all) = all {
-        unmap_region(env, mm, all);
+        let all = detach(env, mm, all);
+        unmap_region(env, mm, &all);
     }
 }

@@ -19,9 +19,11 @@ use crate::policy::{AdviseGather, Mutant, PageoutYoung, ZapDrain};
 use crate::program::Advice;
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
+use crate::wait::Ended;
 use smallvec::SmallVec;
 
-/// Applies `advice` to every mapping in `range`; a hole does not stop it but is reported.
+/// Applies `advice` to every mapping in `range`; a hole does not stop it but is reported. What is left of the
+/// range if it has to wait.
 ///
 /// Source: mm/madvise.c:madvise_walk_vmas (5.10 to 7.3).
 pub fn madvise(
@@ -29,7 +31,7 @@ pub fn madvise(
     mm: MmId,
     range: PageRange,
     advice: Advice,
-) -> Result<(), Errno> {
+) -> Result<Ended<PageRange>, Errno> {
     if matches!(advice, Advice::PopulateRead | Advice::PopulateWrite) {
         return populate(env, mm, range, advice == Advice::PopulateWrite);
     }
@@ -49,7 +51,7 @@ pub fn madvise(
         Advice::PopulateRead | Advice::PopulateWrite => {}
     }
     env.unlock(Lock::MmapRead(mm));
-    if covered { Ok(()) } else { Err(Errno::Enomem) }
+    if covered { Ok(Ended::Done) } else { Err(Errno::Enomem) }
 }
 
 /// Applies `advice` to each mapping, in one gather for all or one for each.

@@ -1,7 +1,7 @@
 //! `mmap` and `munmap` of private anonymous memory.
 
-use crate::addr::{MmId, PageRange, Vpn};
-use crate::env::{Env, Lock};
+use crate::addr::{MmId, ObjectId, PageRange, Vpn};
+use crate::env::{Env, Learnt, Lock};
 use crate::kernel::Errno;
 use crate::kernel::gather::Gather;
 use crate::kernel::lru::lru_add_drain;
@@ -32,43 +32,82 @@ pub fn mmap(env: &mut impl Env, mm: MmId, range: PageRange, prot: Prot) -> Resul
     result
 }
 
-/// Unmaps `range`; parts that are not mapped do not matter.
+/// Unmaps `range`; parts that are not mapped do not matter. Once the mappings are gone, others may fault again.
+///
+/// Source: mm/mmap.c:__do_munmap (5.10), mm/vma.c:vms_complete_munmap_vmas (6.18): mmap_write_downgrade.
 pub fn munmap(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<(), Errno> {
     if range.is_empty() {
         return Err(Errno::Einval);
     }
     env.lock(Lock::MmapWrite(mm));
-    unmap_region(env, mm, range);
-    env.unlock(Lock::MmapWrite(mm));
+    let detached = detach(env, mm, range);
+    if detached.vmas.is_empty() {
+        env.unlock(Lock::MmapWrite(mm));
+        return Ok(());
+    }
+    env.downgrade(mm);
+    unmap_region(env, mm, &detached);
+    env.unlock(Lock::MmapRead(mm));
     Ok(())
 }
 
-/// Takes the mappings of `range` away, with `mmap_lock` held for writing.
+/// Mappings that were taken out of an address space, and what is left beside them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Detached {
+    vmas: Vec<PageRange>,
+    between: (Option<Vpn>, Option<Vpn>),
+    /// The objects of which pages were mapped there.
+    objects: Vec<ObjectId>,
+}
+
+impl Learnt for Detached {
+    fn nothing() -> Detached {
+        Detached { vmas: Vec::new(), between: (None, None), objects: Vec::new() }
+    }
+}
+
+/// Takes the mappings of `range` out of the address space, with `mmap_lock` held for writing: no new fault finds
+/// them.
 ///
-/// Source: mm/mmap.c:unmap_region (5.10, 6.1), mm/vma.c:unmap_region (6.12, 7.3).
-pub fn unmap_region(env: &mut impl Env, mm: MmId, range: PageRange) {
-    // 1. The mappings go first: no new fault finds them.
-    let (vmas, between, linked) = env.step(Site::MmapRegion, |w, at| {
+/// Source: mm/mmap.c:detach_vmas_to_be_unmapped (5.10), mm/vma.c:vms_gather_munmap_vmas (6.18).
+pub fn detach(env: &mut impl Env, mm: MmId, range: PageRange) -> Detached {
+    env.step(Site::MmapRegion, |w, at| {
         w.mmap_assert_write_locked(at, mm);
         let space = &mut w.mms[mm.index()];
         let vmas: Vec<PageRange> = space.vmas_in(range).map(|vma| vma.range).collect();
-        space.detach(range);
-        (vmas, space.neighbours(range), space.has_detached())
-    });
+        let objects = space.detach(range);
+        Detached { vmas, between: space.neighbours(range), objects }
+    })
+}
+
+/// Takes away what the detached mappings mapped: translations, then tables, then one flush, then the pages.
+/// `mmap_lock` held for reading is enough.
+///
+/// Source: mm/mmap.c:unmap_region (5.10, 6.1), mm/vma.c:unmap_region (6.12), vms_clear_ptes (6.18).
+pub fn unmap_region(env: &mut impl Env, mm: MmId, detached: &Detached) {
+    let Detached { vmas, between, objects } = detached;
     let (Some(first), Some(last)) = (vmas.first(), vmas.last()) else { return };
     let whole = PageRange { start: first.start, end: last.end };
-
-    // 2. Translations, then tables, then one flush, then the pages.
     if env.policies().zap_drain == ZapDrain::Yes {
         lru_add_drain(env);
     }
     let mut gather = Gather::open(env, mm);
-    for vma in &vmas {
+    for vma in vmas {
         zap_range(env, &mut gather, *vma, false);
     }
-    if linked {
-        env.step(Site::UnlinkAnonVmas, |w, _| w.unlink_anon_vmas(mm, whole));
-    }
-    free_pgtables(env, &mut gather, whole, between);
+    unlink_anon_vmas(env, mm, whole, objects);
+    free_pgtables(env, &mut gather, whole, *between);
     gather.finish(env);
+}
+
+/// Walks from frames find the mappings in `range`, which are gone, no more.
+///
+/// Source: mm/rmap.c:unlink_anon_vmas (5.10 to 7.3).
+fn unlink_anon_vmas(env: &mut impl Env, mm: MmId, range: PageRange, objects: &[ObjectId]) {
+    if objects.is_empty() {
+        return;
+    }
+    objects.iter().for_each(|object| env.lock(Lock::RmapWrite(*object)));
+    env.step(Site::UnlinkAnonVmas, |w, _| w.unlink_anon_vmas(mm, range));
+    objects.iter().for_each(|object| env.unlock(Lock::RmapWrite(*object)));
 }

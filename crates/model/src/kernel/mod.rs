@@ -29,24 +29,36 @@ pub mod zap;
 use crate::addr::MmId;
 use crate::env::Env;
 use crate::resolved::Call;
+use crate::wait::{Ended, Wait};
 
-/// Does what is asked for on the address space `mm`.
-pub fn call(env: &mut impl Env, mm: MmId, call: Call) -> Result<(), Errno> {
+/// Does what is asked for on the address space `mm`; what is left of it, if it has to wait.
+pub fn call(env: &mut impl Env, mm: MmId, call: Call) -> Result<Ended<Call>, Errno> {
     match call {
-        Call::Map { pages, prot } => map::mmap(env, mm, pages, prot),
-        Call::Unmap { pages } => map::munmap(env, mm, pages),
-        Call::Protect { pages, prot } => protect::mprotect(env, mm, pages, prot),
-        Call::Remap { pages, to } => remap::mremap(env, mm, pages, to),
-        Call::Advise { pages, advice } => madvise::madvise(env, mm, pages, advice),
-        Call::Reclaim { pages } => {
-            reclaim::shrink_range(env, mm, pages);
-            Ok(())
+        Call::Map { pages, prot } => map::mmap(env, mm, pages, prot)?,
+        Call::Unmap { pages } => map::munmap(env, mm, pages)?,
+        Call::Protect { pages, prot } => protect::mprotect(env, mm, pages, prot)?,
+        Call::Remap { pages, to } => remap::mremap(env, mm, pages, to)?,
+        Call::Advise { pages, advice } => {
+            return Ok(match madvise::madvise(env, mm, pages, advice)? {
+                Ended::Done => Ended::Done,
+                Ended::Blocked(wait, pages) => Ended::Blocked(wait, Call::Advise { pages, advice }),
+            });
         }
-        Call::Switch { others } => {
-            switch::run_others(env, others);
-            Ok(())
-        }
+        Call::Reclaim { pages } => reclaim::shrink_range(env, mm, pages),
+        Call::Switch { others } => switch::run_others(env, others),
     }
+    Ok(Ended::Done)
+}
+
+/// Takes up again what had to wait.
+pub fn call_again(
+    env: &mut impl Env,
+    mm: MmId,
+    rest: Call,
+    waited: Wait,
+) -> Result<Ended<Call>, Errno> {
+    waited.end(env);
+    call(env, mm, rest)
 }
 
 /// Why a system call failed.

@@ -10,25 +10,47 @@ use crate::machine::world::{At, Mode, World};
 use crate::policy::Populate;
 use crate::pte::Pte;
 use crate::site::Site;
+use crate::wait::{Ended, Wait};
 
 /// Makes every page of `range` readable or writable, as an access would.
 ///
 /// Source: mm/madvise.c:madvise_populate, mm/gup.c:faultin_page_range (6.12, 7.3;
 /// faultin_vma_page_range in 6.1).
-pub fn populate(env: &mut impl Env, mm: MmId, range: PageRange, write: bool) -> Result<(), Errno> {
+pub fn populate(
+    env: &mut impl Env,
+    mm: MmId,
+    range: PageRange,
+    write: bool,
+) -> Result<Ended<PageRange>, Errno> {
     if env.policies().populate == Populate::No {
         return Err(Errno::Einval);
     }
     env.lock(Lock::MmapRead(mm));
-    let result = range.iter().try_for_each(|page| populate_page(env, Fault { mm, page, write }));
-    // The new pages go from this CPU's batch to the LRU, whether or not all went well.
-    lru_add_drain(env);
+    let mut result = Ok(Ended::Done);
+    for page in range.iter() {
+        match populate_page(env, Fault::new(mm, page, write)) {
+            Ok(None) => {}
+            Ok(Some(wait)) => {
+                result = Ok(Ended::Blocked(wait, PageRange { start: page, ..range }));
+                break;
+            }
+            Err(errno) => {
+                result = Err(errno);
+                break;
+            }
+        }
+    }
+    // When it is done the new pages go from this CPU's batch to the LRU, whether or not all went well.
+    if !matches!(result, Ok(Ended::Blocked(..))) {
+        lru_add_drain(env);
+    }
     env.unlock(Lock::MmapRead(mm));
     result
 }
 
-fn populate_page(env: &mut impl Env, fault: Fault) -> Result<(), Errno> {
-    let Fault { mm, page, write } = fault;
+/// What it has to wait for, if it could not be done.
+fn populate_page(env: &mut impl Env, fault: Fault) -> Result<Option<Wait>, Errno> {
+    let Fault { mm, page, write, .. } = fault;
     while !env.step(Site::MadvisePopulate, |w, _| match w.pte(mm, page) {
         Pte::Present(pte) => !pte.protnone() && (pte.writable() || !write),
         _ => false,
@@ -41,10 +63,11 @@ fn populate_page(env: &mut impl Env, fault: Fault) -> Result<(), Errno> {
             Outcome::Served => {}
             Outcome::Signal => return Err(Errno::Efault),
             Outcome::OutOfMemory => return Err(Errno::Enomem),
+            Outcome::Blocked(wait) => return Ok(Some(wait)),
         }
     }
     env.step(Site::MadvisePopulate, |w, at| touch(w, at, fault));
-    Ok(())
+    Ok(None)
 }
 
 /// `FOLL_TOUCH`: a page to be written counts as dirty; the PTE stays as it is, even its accessed
@@ -52,7 +75,7 @@ fn populate_page(env: &mut impl Env, fault: Fault) -> Result<(), Errno> {
 ///
 /// Source: mm/gup.c:follow_page_pte (6.1 to 7.3).
 fn touch<M: Mode>(w: &mut World<M>, at: At, fault: Fault) {
-    let Fault { mm, page, write } = fault;
+    let Fault { mm, page, write, .. } = fault;
     let Some(pte) = w.pte(mm, page).present().filter(|pte| !pte.special()) else { return };
     if write && !pte.dirty() {
         w.frames.update(pte.pfn, |f| f.flags.set(FrameFlags::DIRTY, true));

@@ -3,15 +3,15 @@
 //! The flush of the old addresses happens before the page-table locks are given back: otherwise
 //! the pages could be freed through the new address while a CPU still has the old one cached.
 
-use crate::addr::{MmId, PageRange, Vpn};
+use crate::addr::{MmId, ObjectId, PageRange, Vpn};
 use crate::env::{Env, Lock};
 use crate::kernel::Errno;
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
-use crate::kernel::map::unmap_region;
+use crate::kernel::map::{detach, unmap_region};
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::unmap_batch::flush_tlb_batched_pending;
 use crate::machine::vma::Vma;
-use crate::machine::world::{Ghost, Mode, World};
+use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{MoveRange, MoveStart, MoveTables, Mutant};
 use crate::pte::Pte;
 use crate::site::Site;
@@ -51,32 +51,69 @@ fn move_vmas(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) -> Result<(
 fn move_vma(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) -> Result<(), Errno> {
     let target = PageRange::new(to, from.pages());
     // 1. What is mapped at the target goes.
-    unmap_region(env, mm, target);
+    let gone = detach(env, mm, target);
+    unmap_region(env, mm, &gone);
     // 2. A copy of the mapping; both exist for a while.
-    let copied = env.step(Site::MovePtes, |w, at| {
-        w.mmap_assert_write_locked(at, mm);
-        let rule = w.policies.vma_merge;
-        let mm = &mut w.mms[mm.index()];
-        let vma = mm.vma(from.start).map(|vma| vma.cut(from)).filter(|vma| vma.range == from);
-        if let Some(vma) = vma {
-            // Without pages of its own it is as if it had been made there (mm/mmap.c:copy_vma).
-            let pgoff = if vma.anon_vma.is_some() { vma.pgoff } else { target.start.0 };
-            mm.insert(Vma { range: target, pgoff, ..vma }, rule);
-        }
-        vma.is_some()
-    });
-    if !copied {
-        return Err(Errno::Efault);
-    }
+    let copied = env.step(Site::MovePtes, |w, at| copy_vma(w, at, mm, from, target));
+    let Some(walks) = copied else { return Err(Errno::Efault) };
     // 3. The translations, table by table; then the empty source.
-    move_page_tables(env, mm, from, to);
-    unmap_region(env, mm, from);
+    move_page_tables(env, mm, from, to, walks);
+    env.step(Site::MovePtes, |w, _| w.mms[mm.index()].move_target = None);
+    let left = detach(env, mm, from);
+    unmap_region(env, mm, &left);
     Ok(())
 }
 
-/// Moves what the page tables hold. (A whole table of the third level, 1 GiB, moves in one go since
+/// How walks from frames meet pages that move.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+struct Walks {
+    /// By whose lock they are kept out.
+    object: Option<ObjectId>,
+    /// They look at the new mapping before the old one, so that they have to be kept out always.
+    look_there_first: bool,
+}
+
+impl Walks {
+    /// Does `action` with walks kept out, if they have to be.
+    fn kept_out<E: Env>(self, env: &mut E, out: bool, action: impl FnOnce(&mut E) -> bool) -> bool {
+        let lock = self.object.filter(|_| out).map(Lock::RmapWrite);
+        lock.into_iter().for_each(|lock| env.lock(lock));
+        let done = action(env);
+        lock.into_iter().for_each(|lock| env.unlock(lock));
+        done
+    }
+}
+
+/// Makes a mapping at `target` like that of `from`, which has to be one. Walks look at the new mapping after
+/// the old one, but where it became one with a mapping that comes before it.
+///
+/// Source: mm/mmap.c:copy_vma (5.10), mm/vma.c:copy_vma (6.18): need_rmap_locks.
+fn copy_vma<M: Mode>(
+    w: &mut World<M>,
+    at: At,
+    mm: MmId,
+    from: PageRange,
+    target: PageRange,
+) -> Option<Walks> {
+    w.mmap_assert_write_locked(at, mm);
+    let rule = w.policies.vma_merge;
+    let mm = &mut w.mms[mm.index()];
+    let old = *mm.vma(from.start)?;
+    let part = Some(old.cut(from)).filter(|vma| vma.range == from)?;
+    // Without pages of its own it is as if it had been made there.
+    let pgoff = if part.anon_vma.is_some() { part.pgoff } else { target.start.0 };
+    mm.insert(Vma { range: target, pgoff, ..part }, rule);
+    mm.move_target = Some(target);
+    let became_one = mm.vma(target.start).filter(|new| new.range != target);
+    let look_there_first = became_one.is_some_and(|new| new.pgoff <= old.pgoff);
+    Some(Walks { object: part.anon_vma, look_there_first })
+}
+
+/// Moves what the page tables hold; walks from frames are kept out where a whole table moves.
+///
+/// Source: mm/mremap.c:move_page_tables (5.10), move_pgt_entry (6.18), move_ptes. (A whole table of the third level, 1 GiB, moves in one go since
 /// 5.11, which is not modelled.)
-fn move_page_tables(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) {
+fn move_page_tables(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn, walks: Walks) {
     let upper_first = env.policies().move_tables == MoveTables::UpperFirst;
     let span = env.arch().table_pages(1);
     let next_table = |page: Vpn| Vpn((page.0 / span + 1) * span);
@@ -91,11 +128,13 @@ fn move_page_tables(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) {
             }
             table.has_table(old, 1)
         }) {
-            if extent == span && move_table(env, mm, part, new) {
+            let whole = |env: &mut _| move_table(env, mm, part, new);
+            if extent == span && walks.kept_out(env, true, whole) {
                 break;
             }
             env.step(Site::MovePtes, |w, _| w.mms[mm.index()].table.allocate(new, 1));
-            if move_ptes(env, mm, part, new) {
+            let each = |env: &mut _| move_ptes(env, mm, part, new);
+            if walks.kept_out(env, walks.look_there_first, each) {
                 break;
             }
         }
@@ -127,8 +166,15 @@ fn realigned(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) -> (Vpn, Vp
     (Vpn(from.start.0 - back), Vpn(to.0 - back))
 }
 
-/// A whole last-level table moves in one go (`move_normal_pmd`).
+/// A whole last-level table moves in one go, and is flushed with the locks of the tables above held.
+///
+/// Source: mm/mremap.c:move_normal_pmd (5.10, 6.18).
 fn move_table(env: &mut impl Env, mm: MmId, part: PageRange, to: Vpn) -> bool {
+    let (old, new) = (Lock::pmd(env.arch(), mm, part.start), Lock::pmd(env.arch(), mm, to));
+    env.lock(old);
+    if new != old {
+        env.lock(new);
+    }
     let moved = env.step(Site::MovePtes, |w, at| {
         let table = &mut w.mms[mm.index()].table;
         table.allocate(to, 2);
@@ -145,6 +191,10 @@ fn move_table(env: &mut impl Env, mm: MmId, part: PageRange, to: Vpn) -> bool {
     if moved && env.policies().mutant != Mutant::TableMovedUnflushed {
         flush_tlb_mm_range(env, FlushRequest::range(Site::MovePtes, mm, part));
     }
+    if new != old {
+        env.unlock(new);
+    }
+    env.unlock(old);
     moved
 }
 

@@ -6,7 +6,7 @@
 //! Source: mm/rmap.c:rmap_walk_anon; mm/page_vma_mapped.c:page_vma_mapped_walk (5.10 to 7.3).
 
 use crate::addr::{MmId, Pfn, Vpn};
-use crate::env::Env;
+use crate::env::{Env, Lock};
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::machine::world::{At, Mode, World};
 use crate::pte::PresentPte;
@@ -27,19 +27,22 @@ pub fn places<M: Mode>(w: &World<M>, frame: Pfn) -> SmallVec<[Place; 1]> {
     spaces.flat_map(of_space).collect()
 }
 
-/// Calls `visit` for each place where the frame may be mapped; which these are is learnt at once.
+/// Calls `visit` for each place where the frame may be mapped, with the lock of its object held: which these are
+/// is learnt at once. A mapping that `mremap` moves pages to comes after the one that they leave.
 ///
-/// The kernel holds the `anon_vma`'s lock meanwhile, so that no page that is being moved is missed; here
-/// it may be, and is left mapped then.
+/// Source: mm/rmap.c:page_lock_anon_vma_read (5.10), folio_lock_anon_vma_read (6.1 to 7.3).
 pub fn rmap_walk<E: Env>(
     env: &mut E,
     site: Site,
     frame: Pfn,
     mut visit: impl FnMut(&mut E, Place),
 ) {
-    for place in env.step(site, |w, _| places(w, frame)) {
+    env.lock(Lock::RmapOf(frame));
+    let (object, places) = env.step(site, |w, _| (w.frames.get(frame).object, places(w, frame)));
+    for place in places {
         visit(env, place);
     }
+    env.unlock(Lock::RmapRead(object));
 }
 
 /// Takes the lock of the page table of `place` and, if it maps the frame there, does `first` with the PTE

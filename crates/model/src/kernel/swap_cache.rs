@@ -9,7 +9,7 @@ use crate::site::Site;
 
 /// Puts a folio into the swap cache; whether there was a slot for it.
 ///
-/// Source: mm/swap_state.c:add_to_swap (5.10 to 6.12), mm/swapfile.c:folio_alloc_swap (6.18, 7.3).
+/// Source: mm/swap_state.c:add_to_swap (5.10 to 6.12), mm/swapfile.c:folio_alloc_swap (6.18).
 pub fn add_to_swap<M: Mode>(w: &mut World<M>, frame: Pfn) -> bool {
     if w.frames.get(frame).flags.has(FrameFlags::SWAP_CACHE) {
         return true;

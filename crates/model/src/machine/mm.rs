@@ -22,6 +22,8 @@ pub struct Mm {
     vmas: Vec<Vma>,
     /// Mappings that are gone, but whose pages are still on their way: walks from frames find them.
     detached: Vec<Vma>,
+    /// Where `mremap` moves pages to just now: linked last, so walks from frames look there last.
+    pub move_target: Option<PageRange>,
     /// Its page table.
     pub table: PageTable,
     /// CPUs that may have it loaded (`mm_cpumask`).
@@ -42,6 +44,7 @@ impl Mm {
         Mm {
             vmas: Vec::new(),
             detached: Vec::new(),
+            move_target: None,
             table: PageTable::new(arch),
             cpumask: CpuSet::default(),
             tlb_gen: 1,
@@ -80,19 +83,29 @@ impl Mm {
         (before.map(|vma| vma.range.end), after.map(|vma| vma.range.start))
     }
 
-    /// Where it has the page of `object` with that index mapped, or had it until just now.
+    /// Where it has the page of `object` with that index mapped, or had it until just now, in the order in
+    /// which walks from frames look there.
     pub fn pages_of(&self, object: ObjectId, index: u64) -> impl Iterator<Item = Vpn> + '_ {
-        let vmas = self.vmas.iter().chain(&self.detached);
-        let of_object = vmas.filter(move |vma| vma.anon_vma == Some(object));
-        of_object.filter_map(move |vma| vma.page_of(index))
+        let pages = move || {
+            let vmas = self.vmas.iter().chain(&self.detached);
+            let of_object = vmas.filter(move |vma| vma.anon_vma == Some(object));
+            of_object.filter_map(move |vma| vma.page_of(index))
+        };
+        let last = |page: &Vpn| self.move_target.is_some_and(|range| range.contains(*page));
+        pages().filter(move |page| !last(page)).chain(pages().filter(last))
     }
 
-    /// Takes `range` out of the mappings; walks from frames find it until [`Mm::unlink`].
-    pub fn detach(&mut self, range: PageRange) {
+    /// Takes `range` out of the mappings; walks from frames find it until [`Mm::unlink`]. Returns the objects of
+    /// which pages were mapped there.
+    pub fn detach(&mut self, range: PageRange) -> Vec<ObjectId> {
         let with_pages = self.vmas_in(range).filter(|vma| vma.anon_vma.is_some());
         let detached: Vec<Vma> = with_pages.collect();
+        let mut objects: Vec<ObjectId> = detached.iter().filter_map(|vma| vma.anon_vma).collect();
+        objects.sort_unstable();
+        objects.dedup();
         self.detached.extend(detached);
         self.remove(range);
+        objects
     }
 
     /// What was detached from `range` is found no more. Returns the objects of which nothing is mapped now.

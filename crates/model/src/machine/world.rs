@@ -50,6 +50,10 @@ pub trait Ghost {
     fn holds(&self, _thread: ThreadId, _lock: Lock) -> bool {
         true
     }
+    /// Whether anybody holds the lock, where locks are looked at.
+    fn is_locked(&self, _lock: Lock) -> bool {
+        false
+    }
     /// A frame was handed out.
     fn allocated(&mut self, _frame: Pfn) {}
     /// A frame went back to the allocator.

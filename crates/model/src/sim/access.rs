@@ -6,16 +6,21 @@
 
 use super::SimError;
 use super::env::{SimEnv, SimWorld};
-use super::interpret::Machine;
+use super::interpret::{Machine, Rest};
 use crate::addr::{PageRange, Vpn};
-use crate::kernel::fault::{Fault, Outcome, exc_page_fault};
+use crate::kernel::fault::{Fault, Outcome, exc_page_fault, retry_page_fault};
 use crate::machine::frames::FrameFlags;
 use crate::machine::tlb_array::Tlb;
 use crate::machine::walk;
 use crate::machine::world::{At, USER_MM};
 use crate::program::Access;
+use crate::resolved::Visit;
 use crate::rng::SplitMix64;
 use crate::site::Site;
+use crate::wait::Wait;
+
+/// A fault that waits, with the access behind it, and for what.
+type Missed = ((Fault, Access), Wait);
 
 /// Faults that one access may take before the model is declared stuck.
 const MAX_TRIES: u32 = 16;
@@ -23,16 +28,55 @@ const MAX_TRIES: u32 = 16;
 /// Random accesses between two looks at whether to go on, if all of them hit.
 const MOST_HITS: u64 = 1 << 16;
 
+/// A touch, with what is left of it.
+#[derive(Clone, Debug)]
+pub(super) struct Touch {
+    pages: PageRange,
+    access: Access,
+    left: Left,
+}
+
+/// What is left of a touch.
+#[derive(Clone, Debug)]
+enum Left {
+    /// Every `stride`th page from this one on.
+    Ascending { page: u64, stride: u64 },
+    /// So many pages at random until the next look at whether to go on, and after it.
+    Random { random: SplitMix64, now: u64, later: u64 },
+}
+
+impl Touch {
+    pub(super) fn new(pages: PageRange, access: Access, visit: Visit) -> Touch {
+        let left = match visit {
+            Visit::Ascending { stride } => Left::Ascending { page: pages.start.0, stride },
+            Visit::Random { count, seed } => {
+                let now = count.min(MOST_HITS);
+                Left::Random { random: SplitMix64::new(seed), now, later: count - now }
+            }
+        };
+        Touch { pages, access, left }
+    }
+}
+
 impl Machine<'_, '_> {
-    /// Visits every `stride`th page of `range`.
-    pub(super) fn touch_ascending(
+    /// Does what is left of a touch.
+    pub(super) fn touch(&mut self, touch: Touch) -> Result<(), Box<SimError>> {
+        let Touch { pages, access, left } = touch;
+        self.refuse_stale(pages)?;
+        match left {
+            Left::Ascending { page, stride } => self.ascend(pages, access, page, stride),
+            Left::Random { random, now, later } => self.roam(pages, access, random, (now, later)),
+        }
+    }
+
+    /// Visits every `stride`th page of `range` from `page` on.
+    fn ascend(
         &mut self,
         range: PageRange,
-        stride: u64,
         access: Access,
+        mut page: u64,
+        stride: u64,
     ) -> Result<(), Box<SimError>> {
-        self.refuse_stale(range)?;
-        let mut page = range.start.0;
         while page < range.end.0 {
             let (tlb, epoch) = self.tlb();
             page = match access {
@@ -41,40 +85,47 @@ impl Machine<'_, '_> {
                 Access::WriteZero => page,
             };
             if page < range.end.0 {
-                self.miss(Vpn(page), access)?;
+                let missed = self.miss(Vpn(page), access)?;
                 page += stride;
+                if let Some((fault, wait)) = missed {
+                    let left = Left::Ascending { page, stride };
+                    self.block(wait, Rest::Touch(fault, Touch { pages: range, access, left }));
+                    break;
+                }
             }
         }
         Ok(())
     }
 
-    /// Visits `count` pages of `range` at random.
-    pub(super) fn touch_random(
+    /// Visits so many pages of `range` at random.
+    fn roam(
         &mut self,
         range: PageRange,
-        count: u64,
-        seed: u64,
         access: Access,
+        mut random: SplitMix64,
+        (mut now, mut later): (u64, u64),
     ) -> Result<(), Box<SimError>> {
-        self.refuse_stale(range)?;
-        let mut random = SplitMix64::new(seed);
-        let mut left = count.min(MOST_HITS);
-        let mut later = count - left;
         loop {
             let (tlb, epoch) = self.tlb();
             let missed = match access {
-                Access::Read => random_hits::<false>(tlb, epoch, range, &mut random, &mut left),
-                Access::Write => random_hits::<true>(tlb, epoch, range, &mut random, &mut left),
-                Access::WriteZero => next_random(range, &mut random, &mut left),
+                Access::Read => random_hits::<false>(tlb, epoch, range, &mut random, &mut now),
+                Access::Write => random_hits::<true>(tlb, epoch, range, &mut random, &mut now),
+                Access::WriteZero => next_random(range, &mut random, &mut now),
             };
             match missed {
-                Some(page) => self.miss(page, access)?,
+                Some(page) => {
+                    if let Some((fault, wait)) = self.miss(page, access)? {
+                        let left = Left::Random { random, now, later };
+                        self.block(wait, Rest::Touch(fault, Touch { pages: range, access, left }));
+                        return Ok(());
+                    }
+                }
                 None if later == 0 => return Ok(()),
                 // Hits alone would never come to a look.
                 None => {
                     self.look()?;
-                    left = later.min(MOST_HITS);
-                    later -= left;
+                    now = later.min(MOST_HITS);
+                    later -= now;
                 }
             }
         }
@@ -106,26 +157,52 @@ impl Machine<'_, '_> {
         (tlb, epoch)
     }
 
-    /// The TLB has no entry that allows the access: walk, and fault if the PTE does not either.
+    /// The TLB has no entry that allows the access: walk, and fault if the PTE does not either. What the
+    /// fault waits for, if it does.
     #[cold]
     #[inline(never)]
-    fn miss(&mut self, page: Vpn, access: Access) -> Result<(), Box<SimError>> {
+    fn miss(&mut self, page: Vpn, access: Access) -> Result<Option<Missed>, Box<SimError>> {
         for _ in 0..MAX_TRIES {
             if walk(self.world, self.at(Site::HardwareWalk), page, access) {
-                return Ok(());
+                return Ok(None);
             }
-            let fault = Fault { mm: USER_MM, page, write: access.is_write() };
+            let fault = Fault::new(USER_MM, page, access.is_write());
             let outcome = exc_page_fault(&mut self.env(), fault);
-            self.check()?;
-            match outcome {
-                Outcome::Served => {}
-                Outcome::Signal | Outcome::OutOfMemory => {
-                    return Err(self.failed_access(page, outcome));
-                }
+            if let Some(wait) = self.settled(page, outcome)? {
+                return Ok(Some(((fault, access), wait)));
             }
         }
         let (op, page, tries) = (self.op_at(), self.page_text(page), MAX_TRIES);
         Err(Box::new(SimError::NoProgress { op, page, tries }))
+    }
+
+    /// Takes a fault up again that waited, and the access behind it; then the rest of the touch.
+    pub(super) fn touch_again(
+        &mut self,
+        (fault, access): (Fault, Access),
+        waited: Wait,
+        rest: Touch,
+    ) -> Result<(), Box<SimError>> {
+        let outcome = retry_page_fault(&mut self.env(), fault, waited);
+        let missed = match self.settled(fault.page, outcome)? {
+            Some(wait) => Some(((fault, access), wait)),
+            None => self.miss(fault.page, access)?,
+        };
+        match missed {
+            Some((fault, wait)) => self.block(wait, Rest::Touch(fault, rest)),
+            None => self.touch(rest)?,
+        }
+        Ok(())
+    }
+
+    /// What became of a fault.
+    fn settled(&mut self, page: Vpn, outcome: Outcome) -> Result<Option<Wait>, Box<SimError>> {
+        self.check()?;
+        match outcome {
+            Outcome::Served => Ok(None),
+            Outcome::Blocked(wait) => Ok(Some(wait)),
+            Outcome::Signal | Outcome::OutOfMemory => Err(self.failed_access(page, outcome)),
+        }
     }
 
     #[cold]

@@ -210,4 +210,7 @@ impl Env for SimEnv<'_> {
 
     #[inline]
     fn unlock(&mut self, _: Lock) {}
+
+    #[inline]
+    fn downgrade(&mut self, _: MmId) {}
 }

@@ -1,19 +1,22 @@
 //! The interpreter: threads as stacks of loops, scheduled in discrete order.
 
+use super::access::Touch;
 use super::env::SimWorld;
 use super::rounds::Course;
 use super::{Look, OpAt, SimError, SimOptions, Waiting, Watch};
 use crate::addr::{CpuId, MmId, ThreadId};
 use crate::env::Context;
 use crate::event::EventKind;
+use crate::kernel::fault::Fault;
 use crate::kernel::switch::{enter_lazy, switch_mm};
-use crate::kernel::{Errno, call};
+use crate::kernel::{Errno, call, call_again};
 use crate::machine::consistency::contradiction;
 use crate::machine::world::{At, USER_MM};
-use crate::program::{ExprError, Hold, Op, Program};
-use crate::resolved::{Resolved, Visit};
+use crate::program::{Access, ExprError, Hold, Op, Program};
+use crate::resolved::{Call, Resolved};
 use crate::run::Round;
 use crate::site::Site;
+use crate::wait::{Ended, Wait};
 use std::collections::VecDeque;
 
 /// Operations and faults from one look to the next: about a millisecond.
@@ -28,8 +31,19 @@ enum Status {
     Active,
     /// Waits at this barrier.
     AtBarrier(u16),
+    /// Waits in the kernel; its CPU is idle.
+    Blocked(Wait),
     /// Spins or sleeps until the end, or is done.
     Settled,
+}
+
+/// What a thread that waits in the kernel does when that is over.
+#[derive(Clone, Debug)]
+pub(super) enum Rest {
+    /// Takes the fault up again, the access behind it, and the rest of a touch.
+    Touch((Fault, Access), Touch),
+    /// Takes a system call up again.
+    Call(Call),
 }
 
 /// What follows when a body is at its end.
@@ -47,16 +61,18 @@ enum Then {
 
 /// A body being executed.
 #[derive(Copy, Clone, Debug)]
-struct Frame<'p> {
+struct Body<'p> {
     ops: &'p [Op],
     next: usize,
     then: Then,
 }
 
 pub(super) struct Thread<'p> {
-    stack: Vec<Frame<'p>>,
+    stack: Vec<Body<'p>>,
     pub(super) slots: Vec<i64>,
     status: Status,
+    /// What comes before its next operation.
+    rest: Option<(Wait, Rest)>,
 }
 
 /// The machine with its program.
@@ -89,9 +105,10 @@ impl<'p, 'w> Machine<'p, 'w> {
         watch: &'w mut dyn Watch,
     ) -> Machine<'p, 'w> {
         let thread = |thread: &'p crate::program::Thread| Thread {
-            stack: vec![Frame { ops: &thread.body, next: 0, then: Then::End }],
+            stack: vec![Body { ops: &thread.body, next: 0, then: Then::End }],
             slots: vec![0; usize::from(program.slots)],
             status: Status::Queued,
+            rest: None,
         };
         Machine {
             program,
@@ -129,19 +146,45 @@ impl<'p, 'w> Machine<'p, 'w> {
         while let Some(thread) = self.queue.pop_front() {
             if self.threads[thread].status != Status::Settled {
                 self.run_thread(thread)?;
+                self.wake();
             }
         }
         self.report_deadlock()
     }
 
+    /// Threads whose wait is over queue up.
+    fn wake(&mut self) {
+        for (index, thread) in self.threads.iter_mut().enumerate() {
+            if let Status::Blocked(wait) = thread.status
+                && wait.is_over(self.world)
+            {
+                thread.status = Status::Queued;
+                self.queue.push_back(index);
+            }
+        }
+    }
+
+    /// The thread waits in the kernel; others go on.
+    pub(super) fn block(&mut self, wait: Wait, rest: Rest) {
+        let thread = &mut self.threads[self.thread];
+        (thread.status, thread.rest) = (Status::Blocked(wait), Some((wait, rest)));
+        self.go_idle();
+    }
+
     fn report_deadlock(&self) -> Result<(), Box<SimError>> {
         let waiting = self.threads.iter().enumerate().filter_map(|(index, thread)| {
-            let Status::AtBarrier(barrier) = thread.status else { return None };
+            let what = match thread.status {
+                Status::AtBarrier(barrier) => {
+                    format!("at barrier `{}`", self.program.barriers[usize::from(barrier)].name)
+                }
+                Status::Blocked(wait) => format!("for {wait}"),
+                Status::Queued | Status::Active | Status::Settled => return None,
+            };
             let at =
                 thread.stack.last().and_then(|frame| frame.ops.get(frame.next.checked_sub(1)?));
             Some(Waiting {
                 thread: self.program.threads[index].name.clone(),
-                barrier: self.program.barriers[usize::from(barrier)].name.clone(),
+                what,
                 op: at.map_or(u32::MAX, |op| op.id),
             })
         });
@@ -189,7 +232,11 @@ impl<'p, 'w> Machine<'p, 'w> {
     }
 
     /// One operation, or the end of a body.
-    fn advance(&mut self) -> Result<(), Box<SimError>> {
+    pub(super) fn advance(&mut self) -> Result<(), Box<SimError>> {
+        if let Some((waited, rest)) = self.threads[self.thread].rest.take() {
+            self.take_up(waited, rest)?;
+            return self.check();
+        }
         let Some(frame) = self.threads[self.thread].stack.last_mut() else {
             self.threads[self.thread].status = Status::Settled;
             self.go_idle();
@@ -237,22 +284,18 @@ impl<'p, 'w> Machine<'p, 'w> {
     }
 
     fn enter(&mut self, ops: &'p [Op], then: Then) {
-        self.threads[self.thread].stack.push(Frame { ops, next: 0, then });
+        self.threads[self.thread].stack.push(Body { ops, next: 0, then });
     }
 
     fn execute(&mut self, op: &'p Op) -> Result<(), Box<SimError>> {
         let resolved = op.kind.resolve(&self.program.areas, self.slots());
         match self.value(resolved)? {
-            Resolved::Touch { pages, access, visit: Visit::Ascending { stride } } => {
-                self.touch_ascending(pages, stride, access)?;
-            }
-            Resolved::Touch { pages, access, visit: Visit::Random { count, seed } } => {
-                self.touch_random(pages, count, seed, access)?;
+            Resolved::Touch { pages, access, visit } => {
+                self.touch(Touch::new(pages, access, visit))?;
             }
             Resolved::Call(asked) => {
-                if let Err(errno) = call(&mut self.env(), USER_MM, asked) {
-                    return self.failed(errno);
-                }
+                let ended = call(&mut self.env(), USER_MM, asked);
+                self.called(ended)?;
             }
             Resolved::Nothing => {}
             Resolved::Hold(hold) => {
@@ -284,6 +327,28 @@ impl<'p, 'w> Machine<'p, 'w> {
             }
         }
         Ok(())
+    }
+
+    /// Goes on with what waited in the kernel.
+    fn take_up(&mut self, waited: Wait, rest: Rest) -> Result<(), Box<SimError>> {
+        match rest {
+            Rest::Touch(fault, rest) => self.touch_again(fault, waited, rest),
+            Rest::Call(rest) => {
+                let ended = call_again(&mut self.env(), USER_MM, rest, waited);
+                self.called(ended)
+            }
+        }
+    }
+
+    fn called(&mut self, ended: Result<Ended<Call>, Errno>) -> Result<(), Box<SimError>> {
+        match ended {
+            Ok(Ended::Done) => Ok(()),
+            Ok(Ended::Blocked(wait, rest)) => {
+                self.block(wait, Rest::Call(rest));
+                Ok(())
+            }
+            Err(errno) => self.failed(errno),
+        }
     }
 
     fn arrive(&mut self, barrier: u16) {

@@ -9,6 +9,8 @@ mod alike;
 mod env;
 mod interpret;
 mod rounds;
+#[cfg(test)]
+mod waiting_tests;
 mod watch;
 
 pub use alike::alike_from;
@@ -74,15 +76,15 @@ impl fmt::Display for OpAt {
 pub struct Waiting {
     /// The thread's name.
     pub thread: String,
-    /// The barrier's name.
-    pub barrier: String,
+    /// Where, or for what.
+    pub what: String,
     /// The operation that waits.
     pub op: u32,
 }
 
 impl fmt::Display for Waiting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` waits at barrier `{}`", self.thread, self.barrier)
+        write!(f, "`{}` waits {}", self.thread, self.what)
     }
 }
 

@@ -129,7 +129,7 @@ rules! {
 
 /// What the machine may do to memory.
 #[derive(Copy, Clone, Debug, Default)]
-pub struct Context {
+pub struct Surroundings {
     /// Whether there is swap space.
     pub swap: bool,
     /// Whether NUMA balancing is on and there is more than one node.
@@ -175,7 +175,7 @@ const PRESENT: u8 = 1;
 const WRITE: u8 = 2;
 
 /// Assigns the rule.
-pub fn classify(seen: &Seen, context: Context) -> Reason {
+pub fn classify(seen: &Seen, context: Surroundings) -> Reason {
     let present = seen.code & PRESENT != 0;
     // For a missing page the kernel allocates one before it asks, and frees it (seen on 6.18,
     // crates/workloads: uffd_missing).
@@ -211,7 +211,7 @@ fn protection(seen: &Seen) -> Reason {
     }
 }
 
-fn not_present(seen: &Seen, context: Context) -> Reason {
+fn not_present(seen: &Seen, context: Surroundings) -> Reason {
     let write = seen.code & WRITE != 0;
     match seen.memory {
         Some(Memory::Anonymous) => anonymous(seen, write, context),
@@ -225,7 +225,7 @@ fn not_present(seen: &Seen, context: Context) -> Reason {
     }
 }
 
-fn shared(seen: &Seen, write: bool, context: Context) -> Reason {
+fn shared(seen: &Seen, write: bool, context: Surroundings) -> Reason {
     let twice = write && seen.major && context.dirties_twice;
     match seen.allocated {
         Some(_) if !seen.major => Reason::SharedNew,
@@ -238,7 +238,7 @@ fn shared(seen: &Seen, write: bool, context: Context) -> Reason {
     }
 }
 
-fn anonymous(seen: &Seen, write: bool, context: Context) -> Reason {
+fn anonymous(seen: &Seen, write: bool, context: Surroundings) -> Reason {
     match seen.allocated {
         _ if seen.major => Reason::SwapRead,
         Some((_, true)) => Reason::Zeroed,
@@ -253,7 +253,7 @@ fn anonymous(seen: &Seen, write: bool, context: Context) -> Reason {
     }
 }
 
-fn file(seen: &Seen, context: Context) -> Reason {
+fn file(seen: &Seen, context: Surroundings) -> Reason {
     match seen {
         Seen { major: true, .. } => Reason::FileRead,
         Seen { file_fault: true, .. } => Reason::FileMapped,
@@ -271,7 +271,7 @@ mod tests {
     const ANON: Option<Memory> = Some(Memory::Anonymous);
 
     fn class(seen: Seen) -> Class {
-        classify(&seen, Context::default()).rule().class
+        classify(&seen, Surroundings::default()).rule().class
     }
 
     #[test]
@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(class(Seen { undone: true, ..readahead }), Class::FileMap);
         assert_eq!(class(Seen { allocated: Some((0, false)), ..seen(6, private) }), Class::CowCopy);
         assert_eq!(class(seen(6, shared)), Class::SharedDirty);
-        let old = Context { dirties_twice: true, ..Context::default() };
+        let old = Surroundings { dirties_twice: true, ..Surroundings::default() };
         let twice = |allocated, memory| {
             let seen = Seen { major: true, allocated, ..seen(6, memory) };
             classify(&seen, old).rule().class
@@ -329,16 +329,16 @@ mod tests {
     #[test]
     fn what_cannot_be_told_is_unknown() {
         assert_eq!(class(Seen { code: 4, ..Seen::default() }), Class::Unknown);
-        let context = Context { numa_balancing: true, ..Context::default() };
+        let context = Surroundings { numa_balancing: true, ..Surroundings::default() };
         let seen = Seen { code: 4, memory: ANON, ..Seen::default() };
         assert_eq!(classify(&seen, context), Reason::HintOrZero);
         assert_eq!(classify(&Seen { code: 6, ..seen }, context), Reason::Hinted);
         let moved = Seen { allocated: Some((0, false)), ..seen };
         assert_eq!(classify(&moved, context), Reason::HintMoved);
-        assert_eq!(classify(&moved, Context { swap: true, ..context }), Reason::HintOrSwap);
+        assert_eq!(classify(&moved, Surroundings { swap: true, ..context }), Reason::HintOrSwap);
         let file = Seen { memory: Some(Memory::PrivateFile), ..seen };
         assert_eq!(classify(&file, context), Reason::FileAny);
-        let told = Context { file_points: true, ..context };
+        let told = Surroundings { file_points: true, ..context };
         assert_eq!(classify(&file, told), Reason::HintOrFile);
         assert_eq!(classify(&Seen { mapped_around: true, ..file }, told), Reason::Around);
         let written = Seen { memory: Some(Memory::SharedFile), code: 6, ..seen };
@@ -346,7 +346,7 @@ mod tests {
         let looked_up = Seen { file_fault: true, ..written };
         assert_eq!(classify(&looked_up, context), Reason::SharedMapped);
         let (twice, old) =
-            (Seen { major: true, ..written }, Context { dirties_twice: true, ..context });
+            (Seen { major: true, ..written }, Surroundings { dirties_twice: true, ..context });
         assert_eq!(classify(&twice, old), Reason::SharedMapped);
     }
 }

@@ -11,7 +11,7 @@ mod overlaps;
 mod victims;
 
 pub use cause::Cause;
-pub use class::{Class, Confidence, Context, Reason, Rule};
+pub use class::{Class, Confidence, Reason, Rule, Surroundings};
 pub use flushes::FlushCount;
 pub use victims::{PairCount, Task, Victims};
 
@@ -139,7 +139,7 @@ pub struct Present<'a> {
 
 /// The state of the fold.
 pub struct Fold {
-    context: Context,
+    context: Surroundings,
     /// Before 6.1 the local part of a flush comes first.
     local_first: bool,
     all: bool,
@@ -163,7 +163,7 @@ const MOST_ENDED: usize = 1024;
 
 impl Fold {
     /// A fold that knows nobody yet. `all`: every task is watched.
-    pub fn new(context: Context, local_first: bool, all: bool) -> Fold {
+    pub fn new(context: Surroundings, local_first: bool, all: bool) -> Fold {
         let (threads, ended, processes) = Default::default();
         let (victims, sites, totals) = Default::default();
         let frees_from = 0;

@@ -18,7 +18,7 @@ impl Script {
 
     /// `forked`: the process may have forked before.
     fn of(local_first: bool, forked: bool) -> Script {
-        let mut fold = Fold::new(Context::default(), local_first, false);
+        let mut fold = Fold::new(Surroundings::default(), local_first, false);
         let mut maps = Maps::default();
         maps.map(&Mapping {
             start: 0x1000,

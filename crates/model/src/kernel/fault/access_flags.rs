@@ -14,7 +14,7 @@ use crate::site::Site;
 /// Source: mm/memory.c:handle_pte_fault (5.10 to 7.3); arch/x86/mm/pgtable.c:ptep_set_access_flags,
 /// arch/arm64/mm/fault.c:ptep_set_access_flags (a flush for a store only).
 pub fn set_access_flags(env: &mut impl Env, fault: Fault, seen: PresentPte) -> Served {
-    let Fault { mm, page, write } = fault;
+    let Fault { mm, page, write, .. } = fault;
     let (by_fault, rules) = (env.arch().accessed_dirty == AccessedDirty::Fault, env.arch().flushes);
     let asks = by_fault || rules.spurious != Flushes::Nobody;
     let used = seen.with(PteFlags::ACCESSED, true).with(PteFlags::DIRTY, write);

@@ -1,7 +1,7 @@
 //! First touch of anonymous memory: `do_anonymous_page`.
 
 use super::new_page::{allocate_zeroed, map_new_page, new_pte};
-use super::outcome::{Fault, OutOfMemory, Served};
+use super::outcome::{Fault, Served, Unserved};
 use super::refault::lock_and_map;
 use crate::addr::{MmId, Vpn};
 use crate::env::Env;
@@ -18,12 +18,8 @@ use crate::site::Site;
 /// A read maps the zero page; a write gets a zeroed frame.
 ///
 /// Source: mm/memory.c:do_anonymous_page (5.10 to 7.3).
-pub fn do_anonymous_page(
-    env: &mut impl Env,
-    fault: Fault,
-    vma: &Vma,
-) -> Result<Served, OutOfMemory> {
-    let Fault { mm, page, write } = fault;
+pub fn do_anonymous_page(env: &mut impl Env, fault: Fault, vma: &Vma) -> Result<Served, Unserved> {
+    let Fault { mm, page, write, .. } = fault;
     // 1. The page table, and what the first page of a mapping's own is found by.
     env.step(Site::DoAnonymousPage, |w, at| {
         w.mms[mm.index()].table.allocate(page, 1);
@@ -52,8 +48,9 @@ pub fn do_anonymous_page(
     }
 
     // 3. A write: a zeroed frame, unless somebody was faster or the table is gone.
-    let frame =
-        env.step(Site::DoAnonymousPage, |w, at| allocate_zeroed(w, at, page)).ok_or(OutOfMemory)?;
+    let frame = env
+        .step(Site::DoAnonymousPage, |w, at| allocate_zeroed(w, at, page))
+        .ok_or(Unserved::OutOfMemory)?;
     let writable = vma.prot == Prot::ReadWrite;
     let mapped = lock_and_map(
         env,

@@ -5,7 +5,7 @@
 //! needless.
 
 use super::new_page::{allocate_zeroed, map_new_page, new_pte};
-use super::outcome::{Fault, OutOfMemory, Served};
+use super::outcome::{Fault, Served, Unserved};
 use super::refault::flush_before_reuse;
 use crate::addr::Pfn;
 use crate::env::{Env, Learnt, Lock};
@@ -41,11 +41,7 @@ impl Learnt for Decision {
 /// Serves a write to a page whose PTE is `old` and read-only.
 ///
 /// Source: mm/memory.c:do_wp_page, wp_can_reuse_anon_folio (5.10, 6.1, 6.12, 7.3).
-pub fn do_wp_page(
-    env: &mut impl Env,
-    fault: Fault,
-    old: PresentPte,
-) -> Result<Served, OutOfMemory> {
+pub fn do_wp_page(env: &mut impl Env, fault: Fault, old: PresentPte) -> Result<Served, Unserved> {
     if old.special() {
         return wp_page_copy(env, fault, old, Served::needed(FaultClass::ZeroUpgrade));
     }
@@ -144,7 +140,7 @@ fn wp_page_copy(
     fault: Fault,
     old: PresentPte,
     served: Served,
-) -> Result<Served, OutOfMemory> {
+) -> Result<Served, Unserved> {
     let Fault { mm, page, .. } = fault;
     // 1. The new page, outside the page-table lock.
     let (new, copy) = env
@@ -158,7 +154,7 @@ fn wp_page_copy(
             }
             copy_page(w, at, fault, old.pfn).map(|(new, seq)| (new, Some(seq)))
         })
-        .ok_or(OutOfMemory)?;
+        .ok_or(Unserved::OutOfMemory)?;
 
     // 2. Under the lock: take the old translation away everywhere, then show the new one.
     let locked = pte_offset_map_lock(env, Site::PtepClearFlush, mm, page, |w, at| {

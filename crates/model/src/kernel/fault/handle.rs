@@ -4,7 +4,7 @@
 //! page-table lock before it changes it.
 
 use super::access_flags::set_access_flags;
-use super::outcome::{Fault, OutOfMemory, Outcome, Served};
+use super::outcome::{Fault, Outcome, Served, Unserved};
 use super::{anon, cow, swapin};
 use crate::env::{Env, Lock};
 use crate::event::{EventKind, FaultClass, FaultCode};
@@ -13,6 +13,7 @@ use crate::machine::vma::Vma;
 use crate::program::Prot;
 use crate::pte::Pte;
 use crate::site::Site;
+use crate::wait::Wait;
 
 /// The exception: the processor found no translation that allows the access.
 pub fn exc_page_fault(env: &mut impl Env, fault: Fault) -> Outcome {
@@ -24,6 +25,17 @@ pub fn exc_page_fault(env: &mut impl Env, fault: Fault) -> Outcome {
         let asid = w.cpus[at.cpu.index()].asid;
         w.tlbs.faulted(at.cpu, asid, fault.page, &w.mms[mm.index()]);
     });
+    do_user_addr_fault(env, fault)
+}
+
+/// The same fault after it waited.
+pub fn retry_page_fault(env: &mut impl Env, fault: Fault, waited: Wait) -> Outcome {
+    waited.end(env);
+    do_user_addr_fault(env, Fault { tried: true, ..fault })
+}
+
+fn do_user_addr_fault(env: &mut impl Env, fault: Fault) -> Outcome {
+    let mm = fault.mm;
     env.lock(Lock::MmapRead(mm));
     let outcome = handle_mm_fault(env, fault, true);
     env.unlock(Lock::MmapRead(mm));
@@ -50,7 +62,8 @@ pub fn handle_mm_fault(env: &mut impl Env, fault: Fault, exception: bool) -> Out
             cow::do_wp_page(env, fault, pte).map(Some)
         }
         (Some(_), Pte::Present(pte)) => Ok(Some(set_access_flags(env, fault, pte))),
-        (Some(_), Pte::Table(_) | Pte::Migration(_) | Pte::Marker(_)) => {
+        (Some(_), Pte::Migration(_)) => Err(Unserved::Blocked(Wait::Migration(mm, fault.page))),
+        (Some(_), Pte::Table(_) | Pte::Marker(_)) => {
             let unmade = "a fault found an entry that nothing in the model makes";
             env.step(Site::HandlePteFault, |w, at| w.impossible(at, unmade));
             Ok(None)
@@ -59,7 +72,8 @@ pub fn handle_mm_fault(env: &mut impl Env, fault: Fault, exception: bool) -> Out
     let (outcome, served) = match result {
         Ok(Some(served)) => (Outcome::Served, served),
         Ok(None) => (Outcome::Signal, Served::needed(FaultClass::Signal)),
-        Err(OutOfMemory) => (Outcome::OutOfMemory, Served::needed(FaultClass::Signal)),
+        Err(Unserved::OutOfMemory) => (Outcome::OutOfMemory, Served::needed(FaultClass::Signal)),
+        Err(Unserved::Blocked(wait)) => return Outcome::Blocked(wait),
     };
     let Served { class, major, verdict } = served;
     let kind = EventKind::FaultDone { page: fault.page, class, major, exception };

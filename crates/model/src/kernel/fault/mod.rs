@@ -12,5 +12,5 @@ pub mod outcome;
 pub mod refault;
 pub mod swapin;
 
-pub use handle::{exc_page_fault, handle_mm_fault};
+pub use handle::{exc_page_fault, handle_mm_fault, retry_page_fault};
 pub use outcome::{Fault, Outcome};

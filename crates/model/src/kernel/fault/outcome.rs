@@ -3,6 +3,7 @@
 use crate::addr::{MmId, Vpn};
 use crate::event::FaultClass;
 use crate::verdict::{Judgement, Reason, Verdict};
+use crate::wait::Wait;
 
 /// The access behind a fault.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -13,6 +14,15 @@ pub struct Fault {
     pub page: Vpn,
     /// A store.
     pub write: bool,
+    /// It waited already, and waits for the same with its locks held now (`FAULT_FLAG_TRIED`).
+    pub tried: bool,
+}
+
+impl Fault {
+    /// The first try.
+    pub const fn new(mm: MmId, page: Vpn, write: bool) -> Fault {
+        Fault { mm, page, write, tried: false }
+    }
 }
 
 /// How a fault ended.
@@ -24,6 +34,8 @@ pub enum Outcome {
     Signal,
     /// There is no memory left.
     OutOfMemory,
+    /// It is to be taken up again when this is over (`VM_FAULT_RETRY`); no lock is held.
+    Blocked(Wait),
 }
 
 /// What a fault turned out to be.
@@ -57,6 +69,11 @@ impl Served {
     }
 }
 
-/// A fault that one of the handlers could not serve.
+/// Why one of the handlers could not serve a fault.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub struct OutOfMemory;
+pub enum Unserved {
+    /// There is no memory left.
+    OutOfMemory,
+    /// It has to wait.
+    Blocked(Wait),
+}

@@ -8,7 +8,7 @@
 
 use super::cow;
 use super::new_page::new_pte;
-use super::outcome::{Fault, OutOfMemory, Served};
+use super::outcome::{Fault, Served, Unserved};
 use super::refault::lock_and_map;
 use crate::addr::Pfn;
 use crate::env::{Env, Lock};
@@ -25,6 +25,7 @@ use crate::policy::{
 use crate::program::Prot;
 use crate::pte::{Pte, PteFlags, SwapPte};
 use crate::site::Site;
+use crate::wait::Wait;
 
 /// The folio that will be mapped.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -41,11 +42,14 @@ pub fn do_swap_page(
     fault: Fault,
     vma: &Vma,
     swap: SwapPte,
-) -> Result<Served, OutOfMemory> {
+) -> Result<Served, Unserved> {
     // 1. From the swap cache, else from the device.
-    let folio =
-        env.step(Site::DoSwapPage, |w, at| find_or_read(w, at, fault, swap)).ok_or(OutOfMemory)?;
-    env.lock(Lock::Folio(folio.frame));
+    let folio = env
+        .step(Site::DoSwapPage, |w, at| find_or_read(w, at, fault, swap))
+        .ok_or(Unserved::OutOfMemory)?;
+    if let Some(wait) = lock_or_retry(env, fault, folio) {
+        return Err(Unserved::Blocked(wait));
+    }
     let drains = match env.policies().swapin_drain {
         SwapinDrain::Never => false,
         SwapinDrain::FromCache => !folio.fresh,
@@ -80,6 +84,19 @@ pub fn do_swap_page(
         return cow::do_wp_page(env, fault, pte).map(|served| Served { major, ..served });
     }
     Ok(Served { major, ..Served::needed(FaultClass::SwapIn) })
+}
+
+/// Locks the folio. One from the swap cache may be locked: then the first try waits without any lock, with
+/// the reference that it has.
+///
+/// Source: mm/filemap.c:__lock_page_or_retry (5.10), __folio_lock_or_retry (6.18).
+fn lock_or_retry(env: &mut impl Env, fault: Fault, folio: Folio) -> Option<Wait> {
+    let lock = Lock::Folio(folio.frame);
+    if folio.fresh || fault.tried {
+        env.lock(lock);
+        return None;
+    }
+    (!env.try_lock(lock)).then_some(Wait::Folio(folio.frame))
 }
 
 fn find_or_read<M: Mode>(w: &mut World<M>, at: At, fault: Fault, swap: SwapPte) -> Option<Folio> {

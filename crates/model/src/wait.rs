@@ -1,0 +1,68 @@
+//! What an operation waits for that could not go on: it has given its locks back and begins anew when that
+//! is over, as the kernel does with `VM_FAULT_RETRY`.
+//!
+//! The one who waits is no part of the kernel's text: a driver keeps the operation and the [`Wait`], lets others
+//! go on, and takes it up again. In the simulator threads meet at barriers only, so that there the wait is mostly over
+//! at once.
+
+use crate::addr::{MmId, Pfn, Vpn};
+use crate::env::{Env, Learnt, Lock};
+use crate::machine::world::{Ghost, Mode, World};
+use crate::pte::Pte;
+use crate::site::Site;
+use std::fmt;
+
+/// What an operation waits for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Wait {
+    /// That the folio is unlocked; whoever waits has a reference to it.
+    ///
+    /// Source: mm/filemap.c:__lock_page_or_retry (5.10), __folio_lock_or_retry (6.18).
+    Folio(Pfn),
+    /// That the page's migration entry is replaced.
+    ///
+    /// Source: mm/migrate.c:migration_entry_wait (5.10 to 7.3).
+    Migration(MmId, Vpn),
+}
+
+impl Wait {
+    /// Whether it is over.
+    pub fn is_over<M: Mode>(self, w: &World<M>) -> bool {
+        match self {
+            Wait::Folio(frame) => !w.ghost.is_locked(Lock::Folio(frame)),
+            Wait::Migration(mm, page) => !matches!(w.pte(mm, page), Pte::Migration(_)),
+        }
+    }
+
+    /// The waiter gives back what it had while it waited.
+    pub fn end(self, env: &mut impl Env) {
+        match self {
+            Wait::Folio(frame) => env.step(Site::FolioPut, |w, at| w.put_frame(at, frame)),
+            Wait::Migration(..) => {}
+        }
+    }
+}
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Wait::Folio(frame) => write!(f, "the folio lock of f{}", frame.0),
+            Wait::Migration(_, page) => write!(f, "the migration of {page}"),
+        }
+    }
+}
+
+/// How an operation ended that may have to wait.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Ended<T> {
+    /// It is done.
+    Done,
+    /// It waits, and goes on with this.
+    Blocked(Wait, T),
+}
+
+impl<T: std::hash::Hash + Copy + Send + Sync + 'static> Learnt for Ended<T> {
+    fn nothing() -> Ended<T> {
+        Ended::Done
+    }
+}

@@ -43,7 +43,7 @@ pub fn cacheable(pte: Pte, rule: AccessedDirty) -> Option<PresentPte> {
 
 /// What a TLB holds of a present entry.
 #[inline]
-const fn held(pte: PresentPte, rule: AccessedDirty) -> PresentPte {
+fn held(pte: PresentPte, rule: AccessedDirty) -> PresentPte {
     let writable = match rule {
         AccessedDirty::Hardware => pte.writable(),
         AccessedDirty::Fault => pte.writable() && pte.dirty(),

@@ -10,9 +10,9 @@
 use crate::footprint::Footprint;
 use crate::key::{Key, extend};
 use crate::shadow::{CheckMode, CheckWorld, begin_call};
-use crate::unroll::Purpose;
 use needless_model::addr::{CpuId, MmId, Vpn};
 use needless_model::arch::Arch;
+use needless_model::call::Purpose;
 use needless_model::env::{Context, Env, Learnt, Lock};
 use needless_model::event::EventKind;
 use needless_model::machine::cpuset::CpuSet;
@@ -133,8 +133,8 @@ pub struct CheckEnv<'a> {
     /// A lock was just taken: the next step belongs to it. (Taking a lock commutes to the right
     /// with everything others can do, so nothing is missed.)
     took_lock: bool,
-    /// What the system call is for, until it has its first lock.
-    purpose: Purpose,
+    /// What the system call is for and whose pages it is about, until it has its first lock.
+    call: Option<(MmId, Purpose)>,
     /// The locks that the step is about.
     locks: Footprint,
 }
@@ -177,7 +177,7 @@ impl<'a> CheckEnv<'a> {
             past: standing.past,
             checkpoints,
             took_lock: false,
-            purpose: Purpose::default(),
+            call: None,
             locks: Footprint::default(),
         }
     }
@@ -271,8 +271,8 @@ impl<'a> CheckEnv<'a> {
     }
 
     /// A system call comes next; it begins when it takes its first lock.
-    pub fn begin_call(&mut self, purpose: Purpose) {
-        self.purpose = purpose;
+    pub fn begin_call(&mut self, mm: MmId, purpose: Purpose) {
+        self.call = Some((mm, purpose));
     }
 
     /// Looks at the world as it is when a system call returns.
@@ -377,7 +377,7 @@ impl Env for CheckEnv<'_> {
 
     fn lock(&mut self, lock: Lock) {
         if self.told::<()>().is_some() {
-            self.purpose = Purpose::default();
+            self.call = None;
             return;
         }
         self.pause(Next::Lock(lock));
@@ -387,8 +387,9 @@ impl Env for CheckEnv<'_> {
         let lock = lock.resolved(self.world);
         self.locks.lock(lock);
         self.world.ghost.locks.take(lock, self.context.thread.0);
-        let purpose = std::mem::take(&mut self.purpose);
-        begin_call(self.world, self.context.at(Site::HardwareWalk), &purpose);
+        if let Some((mm, purpose)) = self.call.take() {
+            begin_call(self.world, self.context.at(Site::HardwareWalk), mm, &purpose);
+        }
         self.learn(&());
         self.took_lock = true;
     }

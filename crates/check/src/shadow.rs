@@ -8,8 +8,8 @@
 use crate::property::{Property, PropertySet, Violation};
 use crate::shared::Shared;
 use crate::tlb::MaySets;
-use crate::unroll::Purpose;
 use needless_model::addr::{CpuId, MmId, PageRange, Pfn, ThreadId, Vpn};
+use needless_model::call::Purpose;
 use needless_model::env::Lock;
 use needless_model::event::EventKind;
 use needless_model::ignored::Ignored;
@@ -204,12 +204,12 @@ impl Contents {
 }
 
 /// A system call of `at`'s thread begins.
-pub fn begin_call(w: &mut CheckWorld, at: At, purpose: &Purpose) {
+pub fn begin_call(w: &mut CheckWorld, at: At, mm: MmId, purpose: &Purpose) {
     if !purpose.revokes.is_empty() {
-        begin_revoking(w, at, purpose.mm, &purpose.revokes);
+        begin_revoking(w, at, mm, &purpose.revokes);
     }
     if let Some(range) = purpose.gives_up {
-        w.ghost.pages.giving_up.insert(at.thread.0, (purpose.mm, range));
+        w.ghost.pages.giving_up.insert(at.thread.0, (mm, range));
     }
 }
 

@@ -5,15 +5,15 @@ use crate::env::CheckEnv;
 use crate::judge::{protected, taken_away, violate};
 use crate::property::Property;
 use crate::shadow::Value;
-use crate::unroll::{Act, Action, Purpose};
+use crate::unroll::{Act, Action};
 use needless_model::addr::Vpn;
+use needless_model::call::Call;
 use needless_model::env::Env;
 use needless_model::kernel::fault::{Fault, Outcome, exc_page_fault, retry_page_fault};
 use needless_model::kernel::lru::lru_add_drain;
 use needless_model::kernel::switch::{enter_lazy, switch_mm};
 use needless_model::kernel::{call, call_again};
 use needless_model::machine::world::USER_MM;
-use needless_model::resolved::Call;
 use needless_model::site::Site;
 use needless_model::wait::Ended;
 
@@ -44,7 +44,7 @@ fn perform(env: &mut CheckEnv<'_>, action: &Action) -> bool {
         }
         Action::Drain => lru_add_drain(env),
         Action::Call(asked) => {
-            env.begin_call(Purpose::of(asked));
+            env.begin_call(USER_MM, asked.purpose());
             let mut done = call(env, USER_MM, asked);
             while let Ok(Ended::Blocked(wait, rest)) = done
                 && !env.is_left()

@@ -3,12 +3,11 @@
 use crate::access::stored;
 use crate::error::CheckError;
 use crate::shadow::Value;
-use needless_model::addr::{MmId, PageRange, Vpn};
-use needless_model::machine::world::USER_MM;
-use needless_model::program::{Access, Advice, Hold, Op, Program, Prot};
-use needless_model::resolved::{Call, Resolved, Visit};
+use needless_model::addr::{PageRange, Vpn};
+use needless_model::call::Call;
+use needless_model::program::{Access, Hold, Op, Program};
+use needless_model::resolved::{Resolved, Visit};
 use needless_model::rng::SplitMix64;
-use smallvec::{SmallVec, smallvec};
 
 /// Most actions of one thread.
 const MAX_ACTIONS: usize = 10_000;
@@ -26,42 +25,6 @@ pub enum Action {
     Drain,
     /// Asks the kernel.
     Call(Call),
-}
-
-/// What a system call does to pages, as far as it can be told before it runs.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Purpose {
-    /// The address space.
-    pub mm: MmId,
-    /// It takes them away from whoever uses them.
-    pub revokes: SmallVec<[PageRange; 2]>,
-    /// What they hold is not needed any more, until they are stored to again.
-    pub gives_up: Option<PageRange>,
-}
-
-impl Purpose {
-    /// What a call is for.
-    pub fn of(call: Call) -> Purpose {
-        let (revokes, gives_up) = match call {
-            Call::Unmap { pages }
-            | Call::Protect { pages, prot: Prot::None | Prot::Read }
-            | Call::Advise { pages, advice: Advice::DontNeed } => (smallvec![pages], None),
-            Call::Remap { pages, to } => {
-                (smallvec![pages, PageRange::new(to, pages.pages())], None)
-            }
-            Call::Advise { pages, advice: Advice::Free } => (SmallVec::new(), Some(pages)),
-            Call::Map { .. }
-            | Call::Protect { prot: Prot::ReadWrite, .. }
-            | Call::Advise {
-                advice:
-                    Advice::Cold | Advice::PageOut | Advice::PopulateRead | Advice::PopulateWrite,
-                ..
-            }
-            | Call::Reclaim { .. }
-            | Call::Switch { .. } => (SmallVec::new(), None),
-        };
-        Purpose { mm: USER_MM, revokes, gives_up }
-    }
 }
 
 /// An action and the operation that it belongs to.

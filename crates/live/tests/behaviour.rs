@@ -6,6 +6,7 @@ mod common;
 use common::*;
 use needless_live::{LiveError, LiveOptions};
 use needless_model::addr::{CpuId, ThreadId};
+use needless_model::call::CallExpr;
 use needless_model::event::EventKind;
 use needless_model::program::*;
 use needless_testing::{skip, until_true};
@@ -31,7 +32,7 @@ fn a_small_ring_reports_loss() {
 #[test]
 fn an_access_that_is_not_allowed_ends_the_run_cleanly() {
     let _turn = turn();
-    let setup = vec![OpKind::Map { area: 0, prot: Prot::None }];
+    let setup = vec![OpKind::Call(CallExpr::Map { area: 0, prot: Prot::None })];
     let draft = Draft::new(2, setup, vec![touch(Access::Read, 1)]);
     match try_run(&draft.program()) {
         Err(LiveError::ProgramFailed(failure)) => {

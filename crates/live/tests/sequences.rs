@@ -4,6 +4,7 @@
 mod common;
 
 use common::*;
+use needless_model::call::CallExpr;
 use needless_model::event::{EventKind, FaultClass};
 use needless_model::program::*;
 
@@ -74,7 +75,8 @@ fn munmap_of_one_page() {
     if !root() || !kernel_at_least(5, 10) {
         return;
     }
-    let round = vec![MAP, touch(WRITE, 1), MARK, OpKind::Unmap { range: pages(0, 1) }];
+    let round =
+        vec![MAP, touch(WRITE, 1), MARK, OpKind::Call(CallExpr::Unmap { pages: pages(0, 1) })];
     let draft = Draft::new(1, neighbour().to_vec(), round);
     let Some(run) = assert_rounds(draft, "W ¦ IPI:MM(1)", (1, 0)) else { return };
     assert!(!run.final_pages.contains_key("heap[0]"), "{:?}", run.final_pages);
@@ -87,7 +89,7 @@ fn mprotect_of_33_and_34_pages() {
         return;
     }
     for (size, flush) in [(33, "33"), (34, "ALL")] {
-        let protect = |prot| OpKind::Protect { range: pages(0, size), prot };
+        let protect = |prot| OpKind::Call(CallExpr::Protect { pages: pages(0, size), prot });
         let round =
             vec![protect(Prot::Read), MARK, protect(Prot::ReadWrite), MARK, touch(WRITE, size)];
         let draft = Draft::new(size as u64, setup(&[touch(WRITE, size)]), round);
@@ -115,9 +117,9 @@ fn mremap_away_and_back() {
     }
     let far = RangeExpr { area: 2, first: Expr::Const(0), pages: Expr::Const(16) };
     let round = vec![
-        OpKind::Remap { range: pages(0, 16), to: 2 },
+        OpKind::Call(CallExpr::Remap { pages: pages(0, 16), to: 2 }),
         MARK,
-        OpKind::Remap { range: far, to: 0 },
+        OpKind::Call(CallExpr::Remap { pages: far, to: 0 }),
     ];
     let draft = Draft::new(16, setup(&[touch(WRITE, 16)]), round);
     assert_rounds(draft, "IPI:MM(16) ¦ IPI:MM(16)", (0, 0));
@@ -139,7 +141,8 @@ fn a_sleeping_thread_leaves_its_cpu_lazy() {
     if !root() || !kernel_at_least(6, 13) {
         return;
     }
-    let round = vec![MAP, touch(WRITE, 1), MARK, OpKind::Unmap { range: pages(0, 1) }];
+    let round =
+        vec![MAP, touch(WRITE, 1), MARK, OpKind::Call(CallExpr::Unmap { pages: pages(0, 1) })];
     let sleep = OpKind::Sleep { duration_ns: None };
     let draft =
         Draft { second: Some(sleep), count: 20, ..Draft::new(1, neighbour().to_vec(), round) };

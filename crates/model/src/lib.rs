@@ -5,6 +5,7 @@ pub mod account;
 pub mod addr;
 pub mod agreement;
 pub mod arch;
+pub mod call;
 pub mod counters;
 pub mod env;
 pub mod event;

@@ -4,13 +4,14 @@
 //! Loop variables are the only names left; they live in numbered slots.
 
 use crate::addr::{CpuId, PageRange, ThreadId, Vpn};
+use crate::call::{Bounds, CallExpr};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// Version of the encoded [`Program`]; the runner refuses another one.
-pub const PROGRAM_VERSION: u32 = 2;
+pub const PROGRAM_VERSION: u32 = 3;
 
-/// The most other processes that one [`OpKind::Switch`] may name.
+/// The most other processes that one [`CallExpr::Switch`] may name.
 pub const MAX_OTHERS: i64 = 8;
 
 /// A scenario made ready to run.
@@ -241,13 +242,8 @@ impl Advice {
 /// The kinds of operation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum OpKind {
-    /// `mmap` of private anonymous memory over the whole area (`MAP_FIXED_NOREPLACE`).
-    Map {
-        /// Index into [`Program::areas`].
-        area: u16,
-        /// Protection of the new mapping.
-        prot: Prot,
-    },
+    /// It asks the kernel.
+    Call(CallExpr),
     /// Loads or stores, one per page visited.
     Touch {
         /// The pages.
@@ -256,32 +252,6 @@ pub enum OpKind {
         access: Access,
         /// In which order.
         order: Order,
-    },
-    /// `munmap`
-    Unmap {
-        /// The pages.
-        range: RangeExpr,
-    },
-    /// `mprotect`
-    Protect {
-        /// The pages.
-        range: RangeExpr,
-        /// The new protection.
-        prot: Prot,
-    },
-    /// `mremap(MREMAP_MAYMOVE | MREMAP_FIXED)`: move the pages to the start of area `to`.
-    Remap {
-        /// The pages to move.
-        range: RangeExpr,
-        /// Index into [`Program::areas`] of the destination.
-        to: u16,
-    },
-    /// `madvise`
-    Advise {
-        /// The pages.
-        range: RangeExpr,
-        /// What is advised.
-        advice: Advice,
     },
     /// Run on the CPU, touching nothing, until the scenario ends.
     Spin,
@@ -339,17 +309,6 @@ pub enum OpKind {
         /// Which.
         mark: u16,
     },
-    /// Reclaims the pages as if memory were short. Only in the model.
-    Reclaim {
-        /// The pages.
-        range: RangeExpr,
-    },
-    /// Other processes run on the CPU, one after the other, before the thread goes on. Only in the
-    /// model.
-    Switch {
-        /// How many: 1 to [`MAX_OTHERS`].
-        others: Expr,
-    },
 }
 
 impl OpKind {
@@ -360,18 +319,12 @@ impl OpKind {
             | OpKind::ForEach { body, .. }
             | OpKind::Rounds { body, .. }
             | OpKind::Measure { body } => body,
-            OpKind::Map { .. }
+            OpKind::Call(_)
             | OpKind::Touch { .. }
-            | OpKind::Unmap { .. }
-            | OpKind::Protect { .. }
-            | OpKind::Remap { .. }
-            | OpKind::Advise { .. }
             | OpKind::Spin
             | OpKind::Sleep { .. }
             | OpKind::Barrier { .. }
-            | OpKind::Mark { .. }
-            | OpKind::Reclaim { .. }
-            | OpKind::Switch { .. } => &[],
+            | OpKind::Mark { .. } => &[],
         }
     }
 }
@@ -481,13 +434,13 @@ impl Expr {
         Ok(value as u64)
     }
 
-    /// The value now as the number of processes of an [`OpKind::Switch`].
-    pub fn eval_others(&self, slots: &[i64]) -> Result<u64, ExprError> {
-        let what = "the number of processes";
-        let value = self.eval_at_least(slots, what, 1)?;
-        if value > MAX_OTHERS as u64 {
+    /// The value now, which must lie within bounds.
+    pub fn eval_within(&self, slots: &[i64], bounds: Bounds) -> Result<u64, ExprError> {
+        let Bounds { what, least, most } = bounds;
+        let value = self.eval_at_least(slots, what, least)?;
+        if value > most as u64 {
             let (what, value) = (what.to_owned(), value as i64);
-            return Err(ExprError::TooLarge { what, value, most: MAX_OTHERS });
+            return Err(ExprError::TooLarge { what, value, most });
         }
         Ok(value)
     }
@@ -539,8 +492,7 @@ impl Program {
         if let Some(thread) = kernel {
             return Some(format!("kernel-thread {}", thread.name));
         }
-        let op = self.threads.iter().find_map(|thread| find(&thread.body, &is_model_only))?;
-        let word = if matches!(op.kind, OpKind::Reclaim { .. }) { "reclaim" } else { "switch" };
+        let (op, word) = self.threads.iter().find_map(|thread| find_model_only(&thread.body))?;
         let text = self.op_texts.get(op.id as usize);
         Some(text.map_or_else(|| word.to_owned(), Clone::clone))
     }
@@ -560,7 +512,7 @@ impl Program {
         }
     }
 
-    /// The most other processes that one [`OpKind::Switch`] needs.
+    /// The most other processes that one [`CallExpr::Switch`] needs.
     pub fn other_processes(&self) -> usize {
         self.threads.iter().map(|thread| most_others(&thread.body)).max().unwrap_or(0)
     }
@@ -578,19 +530,20 @@ fn change_rounds(body: &mut [Op], change: &impl Fn(u32) -> u32) {
     }
 }
 
-fn is_model_only(kind: &OpKind) -> bool {
-    matches!(kind, OpKind::Reclaim { .. } | OpKind::Switch { .. })
-}
-
-/// The first operation for which `wanted` holds, bodies included.
-fn find<'a>(ops: &'a [Op], wanted: &impl Fn(&OpKind) -> bool) -> Option<&'a Op> {
-    ops.iter().find_map(|op| if wanted(&op.kind) { Some(op) } else { find(op.kind.body(), wanted) })
+/// The first operation that only the model can run, and its name; bodies included.
+fn find_model_only(ops: &[Op]) -> Option<(&Op, &'static str)> {
+    ops.iter().find_map(|op| match &op.kind {
+        OpKind::Call(call) => Some((op, call.model_only()?)),
+        kind => find_model_only(kind.body()),
+    })
 }
 
 fn most_others(ops: &[Op]) -> usize {
     let others = ops.iter().map(|op| match &op.kind {
-        OpKind::Switch { others: Expr::Const(others) } => (*others).clamp(0, MAX_OTHERS) as usize,
-        OpKind::Switch { .. } => MAX_OTHERS as usize,
+        OpKind::Call(CallExpr::Switch { others: Expr::Const(others) }) => {
+            (*others).clamp(0, MAX_OTHERS) as usize
+        }
+        OpKind::Call(CallExpr::Switch { .. }) => MAX_OTHERS as usize,
         kind => most_others(kind.body()),
     });
     others.max().unwrap_or(0)
@@ -599,9 +552,10 @@ fn most_others(ops: &[Op]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::call::OTHERS;
 
     fn switch(others: Expr) -> Op {
-        Op { id: 0, kind: OpKind::Switch { others } }
+        Op { id: 0, kind: OpKind::Call(CallExpr::Switch { others }) }
     }
 
     fn program(body: Vec<Op>, kernel: bool) -> Program {
@@ -626,10 +580,9 @@ mod tests {
         assert_eq!(program(body(switch(Expr::Const(1))), false).other_processes(), 2);
         assert_eq!(program(body(switch(Expr::Slot(0))), false).other_processes(), 8);
         assert_eq!(program(Vec::new(), false).other_processes(), 0);
-        assert_eq!(Expr::Const(8).eval_others(&[]), Ok(8));
-        assert!(
-            Expr::Const(0).eval_others(&[]).is_err() && Expr::Const(9).eval_others(&[]).is_err()
-        );
+        let others = |count| Expr::Const(count).eval_within(&[], OTHERS);
+        assert_eq!(others(8), Ok(8));
+        assert!(others(0).is_err() && others(9).is_err());
     }
 
     #[test]

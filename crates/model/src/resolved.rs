@@ -3,56 +3,9 @@
 //! The simulator, the checker and the runner each carry this out, and each names every case: an operation
 //! that one of them does not know does not compile.
 
-use crate::addr::{PageRange, Vpn};
-use crate::program::{Access, Advice, Area, ExprError, Hold, Op, OpKind, Order, Prot, RangeExpr};
-
-/// A call into the kernel, or something else that is asked of it.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Call {
-    /// `mmap` of private anonymous memory (`MAP_FIXED_NOREPLACE`).
-    Map {
-        /// Where.
-        pages: PageRange,
-        /// With which protection.
-        prot: Prot,
-    },
-    /// `munmap`
-    Unmap {
-        /// What.
-        pages: PageRange,
-    },
-    /// `mprotect`
-    Protect {
-        /// What.
-        pages: PageRange,
-        /// The new protection.
-        prot: Prot,
-    },
-    /// `mremap(MREMAP_MAYMOVE | MREMAP_FIXED)`
-    Remap {
-        /// What.
-        pages: PageRange,
-        /// Where to.
-        to: Vpn,
-    },
-    /// `madvise`
-    Advise {
-        /// What.
-        pages: PageRange,
-        /// Which advice.
-        advice: Advice,
-    },
-    /// Memory is short. Only in the model.
-    Reclaim {
-        /// What is taken for old.
-        pages: PageRange,
-    },
-    /// Other processes run on the CPU before the thread goes on. Only in the model.
-    Switch {
-        /// How many.
-        others: u64,
-    },
-}
+use crate::addr::PageRange;
+use crate::call::{Call, CallExpr};
+use crate::program::{Access, Area, ExprError, Hold, Op, OpKind, Order, RangeExpr};
 
 /// In which order pages are visited.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -128,32 +81,11 @@ impl OpKind {
     #[inline]
     pub fn resolve(&self, areas: &[Area], slots: &[i64]) -> Result<Resolved<'_>, ExprError> {
         let pages = |range: &RangeExpr| range.resolve(areas, slots);
-        let area = |index: &u16| areas[usize::from(*index)].range;
         Ok(match self {
             OpKind::Touch { range, access, order } => {
                 return touch(pages(range)?, *access, order, slots);
             }
-            OpKind::Map { area: index, prot } => {
-                Resolved::Call(Call::Map { pages: area(index), prot: *prot })
-            }
-            OpKind::Unmap { range } => on(pages(range)?, |pages| Call::Unmap { pages }),
-            OpKind::Protect { range, prot } => {
-                on(pages(range)?, |pages| Call::Protect { pages, prot: *prot })
-            }
-            OpKind::Remap { range, to } => {
-                let (pages, target) = (pages(range)?, area(to));
-                if pages.pages() > target.pages() {
-                    return Err(areas[usize::from(*to)].outside(0, pages.pages() as i64));
-                }
-                on(pages, |pages| Call::Remap { pages, to: target.start })
-            }
-            OpKind::Advise { range, advice } => {
-                on(pages(range)?, |pages| Call::Advise { pages, advice: *advice })
-            }
-            OpKind::Reclaim { range } => on(pages(range)?, |pages| Call::Reclaim { pages }),
-            OpKind::Switch { others } => {
-                Resolved::Call(Call::Switch { others: others.eval_others(slots)? })
-            }
+            OpKind::Call(call) => return call.resolve(areas, slots),
             OpKind::Spin => Resolved::Hold(Hold::Spin),
             OpKind::Sleep { duration_ns: None } => Resolved::Hold(Hold::Sleep),
             OpKind::Sleep { duration_ns: Some(duration) } => {
@@ -168,7 +100,7 @@ impl OpKind {
             OpKind::ForEach { slot, range, stride, body } => {
                 let stride = stride.eval_at_least(slots, "the stride", 1)?;
                 let pages = pages(range)?;
-                let first = pages.start.since(area(&range.area).start) as i64;
+                let first = pages.start.since(areas[usize::from(range.area)].range.start) as i64;
                 let turns = pages.pages().div_ceil(stride);
                 Resolved::Loop { slot: *slot, first, step: stride as i64, turns, body }
             }
@@ -198,13 +130,29 @@ fn touch<'p>(
     Ok(if pages.is_empty() { Resolved::Nothing } else { touched })
 }
 
-fn on<'p>(pages: PageRange, call: impl FnOnce(PageRange) -> Call) -> Resolved<'p> {
-    if pages.is_empty() { Resolved::Nothing } else { Resolved::Call(call(pages)) }
+impl CallExpr {
+    /// What the call is now: nothing, if it is about no pages.
+    #[inline]
+    fn resolve<'p>(&self, areas: &[Area], slots: &[i64]) -> Result<Resolved<'p>, ExprError> {
+        let call: Call = self.try_map(
+            |range| range.resolve(areas, slots),
+            |area| Ok(areas[usize::from(*area)].range),
+            |number, bounds| number.eval_within(slots, bounds),
+        )?;
+        if let (CallExpr::Remap { to: area, .. }, Call::Remap { pages, to }) = (self, call)
+            && pages.pages() > to.pages()
+        {
+            return Err(areas[usize::from(*area)].outside(0, pages.pages() as i64));
+        }
+        let none = call.pages().is_some_and(PageRange::is_empty);
+        Ok(if none { Resolved::Nothing } else { Resolved::Call(call) })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::addr::Vpn;
     use crate::program::Expr;
 
     fn area(name: &str, start: u64, pages: u64) -> Area {
@@ -219,11 +167,12 @@ mod tests {
     fn calls_on_no_pages_are_nothing() {
         let areas = [area("heap", 64, 4), area("away", 128, 2)];
         let resolve = |kind: &OpKind| format!("{:?}", kind.resolve(&areas, &[]));
-        let unmap = |pages| resolve(&OpKind::Unmap { range: range(1, pages) });
+        let unmap = |pages| resolve(&OpKind::Call(CallExpr::Unmap { pages: range(1, pages) }));
         assert_eq!(unmap(0), "Ok(Nothing)");
         assert!(unmap(2).contains("Unmap"), "{}", unmap(2));
         assert!(unmap(4).contains("OutsideArea"), "{}", unmap(4));
-        let remap = |pages| resolve(&OpKind::Remap { range: range(0, pages), to: 1 });
+        let remap =
+            |pages| resolve(&OpKind::Call(CallExpr::Remap { pages: range(0, pages), to: 1 }));
         assert!(remap(2).contains("Remap"), "{}", remap(2));
         assert!(remap(3).contains("OutsideArea { area: \"away\""), "{}", remap(3));
     }

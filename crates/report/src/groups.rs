@@ -1,6 +1,6 @@
 //! Feature groups: what a scenario is about, for tables over many scenarios.
 
-use needless_model::program::{Advice, Op, OpKind, Program};
+use needless_model::program::{Op, OpKind, Program};
 use std::collections::BTreeSet;
 
 /// A feature that scenarios use. A scenario belongs to each group of which it has an operation.
@@ -8,22 +8,8 @@ use std::collections::BTreeSet;
 pub enum Group {
     /// Nothing but reads and writes.
     Access,
-    /// `MADV_DONTNEED`
-    DontNeed,
-    /// `MADV_FREE`
-    Free,
-    /// `MADV_COLD`
-    Cold,
-    /// `MADV_PAGEOUT`: swap
-    PageOut,
-    /// `MADV_POPULATE_*`
-    Populate,
-    /// `mprotect`
-    Protect,
-    /// `munmap`
-    Unmap,
-    /// `mremap`
-    Remap,
+    /// A call into the kernel.
+    Call(&'static str),
     /// Another thread acts, too.
     Threads,
     /// Another CPU is idle and holds the address space lazily.
@@ -35,14 +21,7 @@ impl Group {
     pub const fn name(self) -> &'static str {
         match self {
             Group::Access => "access only",
-            Group::DontNeed => "dontneed",
-            Group::Free => "free",
-            Group::Cold => "cold",
-            Group::PageOut => "pageout",
-            Group::Populate => "populate",
-            Group::Protect => "mprotect",
-            Group::Unmap => "munmap",
-            Group::Remap => "mremap",
+            Group::Call(name) => name,
             Group::Threads => "two threads act",
             Group::Lazy => "lazy CPU",
         }
@@ -70,30 +49,18 @@ fn gather(body: &[Op], groups: &mut BTreeSet<Group>) {
 }
 
 fn group(kind: &OpKind) -> Option<Group> {
-    Some(match kind {
-        OpKind::Unmap { .. } => Group::Unmap,
-        OpKind::Protect { .. } => Group::Protect,
-        OpKind::Remap { .. } => Group::Remap,
-        OpKind::Sleep { .. } => Group::Lazy,
-        OpKind::Advise { advice, .. } => match advice {
-            Advice::DontNeed => Group::DontNeed,
-            Advice::Free => Group::Free,
-            Advice::Cold => Group::Cold,
-            Advice::PageOut => Group::PageOut,
-            Advice::PopulateRead | Advice::PopulateWrite => Group::Populate,
-        },
-        OpKind::Map { .. }
-        | OpKind::Touch { .. }
+    match kind {
+        OpKind::Call(call) => call.group().map(Group::Call),
+        OpKind::Sleep { .. } => Some(Group::Lazy),
+        OpKind::Touch { .. }
         | OpKind::Spin
         | OpKind::Barrier { .. }
         | OpKind::Mark { .. }
         | OpKind::Repeat { .. }
         | OpKind::ForEach { .. }
         | OpKind::Rounds { .. }
-        | OpKind::Measure { .. }
-        | OpKind::Reclaim { .. }
-        | OpKind::Switch { .. } => return None,
-    })
+        | OpKind::Measure { .. } => None,
+    }
 }
 
 /// Whether a thread does more than hold its CPU.

@@ -1,16 +1,17 @@
 //! Executes the operations of one thread, exactly as `needless_model::program` defines them.
 
-use crate::log::{self, Kind, Log};
+use crate::log::{Kind, Log};
 use crate::marks;
 use crate::session::drain_again;
 use crate::sys;
 use crate::team::{Team, Yield};
 use crate::wire::{Failure, FailureKind};
 use crate::witness::Watch;
-use crate::{crash, rounds};
+use crate::{calls, crash, rounds};
 use needless_model::addr::{PageRange, Vpn};
-use needless_model::program::{Access, Advice, ExprError, Hold, Op, Program};
-use needless_model::resolved::{Call, Resolved, Visit};
+use needless_model::call::Call;
+use needless_model::program::{Access, ExprError, Hold, Op, Program};
+use needless_model::resolved::{Resolved, Visit};
 use needless_model::rng::SplitMix64;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -144,8 +145,8 @@ impl<'a> Worker<'a> {
                 self.touch(pages, access, visit);
             }
             Resolved::Call(call) => {
-                self.begin(op, log::hides_state(call));
-                self.call(op, call)?;
+                self.begin(op, call.hides_state());
+                calls::ask(call).map_err(|error| self.refused(op, call, &error))?;
             }
         }
         Ok(Flow::On)
@@ -184,20 +185,6 @@ impl<'a> Worker<'a> {
         Ok(flow)
     }
 
-    /// Asks the kernel.
-    fn call(&self, op: &Op, call: Call) -> Result<(), Failure> {
-        match call {
-            Call::Map { pages, prot } => self.checked(op, sys::map(pages, prot)),
-            Call::Unmap { pages } => self.checked(op, sys::unmap(pages)),
-            Call::Protect { pages, prot } => self.checked(op, sys::protect(pages, prot)),
-            Call::Remap { pages, to } => self.checked(op, sys::remap(pages, to)),
-            Call::Advise { pages, advice } => self.advise(op, pages, advice),
-            Call::Reclaim { .. } | Call::Switch { .. } => {
-                Err(self.failed(op, "runs in the model only", None))
-            }
-        }
-    }
-
     fn touch(&mut self, pages: PageRange, access: Access, visit: Visit) {
         match visit {
             Visit::Ascending { stride } => {
@@ -228,21 +215,6 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn advise(&self, op: &Op, pages: PageRange, advice: Advice) -> Result<(), Failure> {
-        let populate = matches!(advice, Advice::PopulateRead | Advice::PopulateWrite);
-        self.checked(op, sys::advise(pages, advice)).map_err(|failure| {
-            if populate && failure.errno == Some(libc::EINVAL) {
-                let what = format!(
-                    "{}: this kernel has no {} (5.14 and later do)",
-                    self.text(op),
-                    advice.word()
-                );
-                return Failure { kind: FailureKind::Unsupported, what, ..failure };
-            }
-            failure
-        })
-    }
-
     /// Gives up the turn for good and spins or sleeps.
     fn hold_for_good(&self, hold: Hold) -> Result<(), Failure> {
         if hold == Hold::Sleep {
@@ -265,8 +237,18 @@ impl<'a> Worker<'a> {
         Failure { kind: FailureKind::BadRequest, ..self.failed(op, &error.to_string(), None) }
     }
 
-    fn checked(&self, op: &Op, result: io::Result<()>) -> Result<(), Failure> {
-        result.map_err(|error| self.failed(op, &error.to_string(), error.raw_os_error()))
+    #[cold]
+    fn refused(&self, op: &Op, call: Call, error: &io::Error) -> Failure {
+        let errno = error.raw_os_error();
+        match calls::missing(call, errno) {
+            Some(missing) => Failure {
+                kind: FailureKind::Unsupported,
+                what: format!("{}: this kernel has no {missing}", self.text(op)),
+                op: Some(op.id),
+                errno,
+            },
+            None => self.failed(op, &error.to_string(), errno),
+        }
     }
 
     fn failed(&self, op: &Op, why: &str, errno: Option<i32>) -> Failure {

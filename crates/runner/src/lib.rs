@@ -16,6 +16,7 @@
 //! no page touched for the first time that the scenario did not ask for.
 #![allow(unsafe_code)]
 
+pub mod calls;
 pub mod classify;
 pub mod collect;
 pub mod crash;

@@ -3,9 +3,6 @@
 //! Records of rings and markers of threads end up in one log. It is sorted and told apart only
 //! when the run is over ([`crate::decode`]).
 
-use needless_model::program::Advice;
-use needless_model::resolved::Call;
-
 /// Records for which room is set aside at most: 40 MiB.
 const MOST_ROOM: usize = 1 << 20;
 
@@ -145,22 +142,6 @@ impl Log {
     #[inline]
     pub fn marker(&mut self, kind: Kind, value: u64, extra: u64, cpu: u16, tid: i32) {
         self.records.push(Raw { time: crate::sys::now_ns(), value, extra, tid, cpu, kind });
-    }
-}
-
-/// Whether an operation leaves pages in a state that exceptions do not tell.
-pub const fn hides_state(call: Call) -> bool {
-    match call {
-        Call::Remap { .. } => true,
-        Call::Advise { advice, .. } => match advice {
-            Advice::PopulateRead | Advice::PopulateWrite => true,
-            Advice::DontNeed | Advice::Free | Advice::Cold | Advice::PageOut => false,
-        },
-        Call::Map { .. }
-        | Call::Unmap { .. }
-        | Call::Protect { .. }
-        | Call::Reclaim { .. }
-        | Call::Switch { .. } => false,
     }
 }
 

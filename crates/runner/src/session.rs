@@ -1,5 +1,6 @@
 //! The second start: run the scenario and report.
 
+use crate::calls;
 use crate::exec::{Run, Worker};
 use crate::log::Log;
 use crate::perf::{Place, Rings};
@@ -140,7 +141,8 @@ fn follow(run: &'static Run, me: usize, cpu: CpuId) {
 
 /// Maps the thread's spare page and empties its CPU's LRU batches.
 fn drain_lru_batches(me: usize) -> Result<(), Failure> {
-    sys::map(spare_page(me), Prot::ReadWrite).map_err(|e| Failure::internal("a spare page", &e))?;
+    calls::map(spare_page(me), Prot::ReadWrite)
+        .map_err(|e| Failure::internal("a spare page", &e))?;
     drain_again(me)
 }
 
@@ -148,7 +150,7 @@ fn drain_lru_batches(me: usize) -> Result<(), Failure> {
 /// is copied: `MADV_COLD` begins with that. The spare page is never touched, so that there is
 /// nothing else for it to do.
 pub fn drain_again(me: usize) -> Result<(), Failure> {
-    sys::advise(spare_page(me), Advice::Cold).map_err(|e| Failure::internal("MADV_COLD", &e))
+    calls::advise(spare_page(me), Advice::Cold).map_err(|e| Failure::internal("MADV_COLD", &e))
 }
 
 fn spare_page(me: usize) -> PageRange {

@@ -1,7 +1,6 @@
 //! The system calls and instructions that a scenario is made of, each in one small function.
 
 use needless_model::addr::{CpuId, PageRange, Vpn};
-use needless_model::program::{Advice, Prot};
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -102,80 +101,20 @@ impl Usage {
     }
 }
 
-fn pointer(page: Vpn) -> *mut libc::c_void {
+/// A page's address.
+pub fn pointer(page: Vpn) -> *mut libc::c_void {
     page.address() as *mut libc::c_void
 }
 
-fn bytes(range: PageRange) -> usize {
+/// The length of a range.
+pub fn bytes(range: PageRange) -> usize {
     (range.pages() * needless_model::addr::PAGE_SIZE) as usize
-}
-
-fn prot_bits(prot: Prot) -> i32 {
-    match prot {
-        Prot::None => libc::PROT_NONE,
-        Prot::Read => libc::PROT_READ,
-        Prot::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
-    }
-}
-
-fn check(status: i32) -> io::Result<()> {
-    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// `mmap` of private anonymous memory at a fixed place where nothing is mapped yet.
-pub fn map(range: PageRange, prot: Prot) -> io::Result<()> {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
-    // SAFETY: MAP_FIXED_NOREPLACE never replaces a mapping, so nothing of ours is lost.
-    let at =
-        unsafe { libc::mmap(pointer(range.start), bytes(range), prot_bits(prot), flags, -1, 0) };
-    if at == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
-    }
-    if at != pointer(range.start) {
-        return Err(io::Error::other("the kernel mapped it elsewhere"));
-    }
-    Ok(())
-}
-
-/// `munmap`
-pub fn unmap(range: PageRange) -> io::Result<()> {
-    // SAFETY: the range lies in the scenario's areas, in which no object of ours lives.
-    check(unsafe { libc::munmap(pointer(range.start), bytes(range)) })
-}
-
-/// `mprotect`
-pub fn protect(range: PageRange, prot: Prot) -> io::Result<()> {
-    // SAFETY: as for `unmap`.
-    check(unsafe { libc::mprotect(pointer(range.start), bytes(range), prot_bits(prot)) })
-}
-
-/// `mremap` of the whole range to `to`.
-pub fn remap(range: PageRange, to: Vpn) -> io::Result<()> {
-    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-    let size = bytes(range);
-    // SAFETY: as for `unmap`; the destination lies in the scenario's areas too.
-    let at = unsafe { libc::mremap(pointer(range.start), size, size, flags, pointer(to)) };
-    if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// `madvise`
-pub fn advise(range: PageRange, advice: Advice) -> io::Result<()> {
-    let number = match advice {
-        Advice::DontNeed => libc::MADV_DONTNEED,
-        Advice::Free => libc::MADV_FREE,
-        Advice::Cold => libc::MADV_COLD,
-        Advice::PageOut => libc::MADV_PAGEOUT,
-        Advice::PopulateRead => libc::MADV_POPULATE_READ,
-        Advice::PopulateWrite => libc::MADV_POPULATE_WRITE,
-    };
-    // SAFETY: as for `unmap`.
-    check(unsafe { libc::madvise(pointer(range.start), bytes(range), number) })
 }
 
 /// `MADV_NOHUGEPAGE`, for memory that must be made of base pages. No kernel support, no huge
 /// pages: nothing to report.
 pub fn forbid_huge_pages(range: PageRange) {
-    // SAFETY: as for `unmap`.
+    // SAFETY: the range lies in the scenario's areas, in which no object of ours lives.
     unsafe { libc::madvise(pointer(range.start), bytes(range), libc::MADV_NOHUGEPAGE) };
 }
 

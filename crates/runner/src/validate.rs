@@ -2,6 +2,7 @@
 //! After this the executor may index without looking.
 
 use crate::wire::{Failure, FailureKind};
+use needless_model::call::CallExpr;
 use needless_model::program::{Expr, Op, OpKind, Order, PROGRAM_VERSION, Program, RangeExpr};
 
 /// Nesting that is accepted; deeper programs would need an unbounded stack.
@@ -90,7 +91,7 @@ fn check_op(program: &Program, thread: usize, kind: &OpKind) -> bool {
     let area = |a: u16| usize::from(a) < program.areas.len();
     let range = |r: &RangeExpr| area(r.area) && expr(&r.first) && expr(&r.pages);
     match kind {
-        OpKind::Map { area: a, .. } => area(*a),
+        OpKind::Call(call) => check_call(call, range, area, expr),
         OpKind::Touch { range: r, order, .. } => {
             range(r)
                 && match order {
@@ -98,11 +99,6 @@ fn check_op(program: &Program, thread: usize, kind: &OpKind) -> bool {
                     Order::Random { count, .. } => expr(count),
                 }
         }
-        OpKind::Unmap { range: r } | OpKind::Protect { range: r, .. } => range(r),
-        OpKind::Reclaim { range: r } => range(r),
-        OpKind::Switch { others } => expr(others),
-        OpKind::Advise { range: r, .. } => range(r),
-        OpKind::Remap { range: r, to } => range(r) && area(*to),
         OpKind::Spin | OpKind::Measure { .. } => true,
         OpKind::Sleep { duration_ns } => duration_ns.as_ref().is_none_or(expr),
         OpKind::Barrier { barrier } => program
@@ -116,6 +112,17 @@ fn check_op(program: &Program, thread: usize, kind: &OpKind) -> bool {
         OpKind::Rounds { slot, .. } => thread == 0 && *slot < program.slots,
         OpKind::Mark { mark } => usize::from(*mark) < program.marks.len(),
     }
+}
+
+/// Whether each part of a call is right.
+fn check_call(
+    call: &CallExpr,
+    range: impl Fn(&RangeExpr) -> bool,
+    area: impl Fn(u16) -> bool,
+    expr: impl Fn(&Expr) -> bool,
+) -> bool {
+    let right = |right: bool| right.then_some(()).ok_or(());
+    call.try_map(|r| right(range(r)), |a| right(area(*a)), |n, _| right(expr(n))).is_ok()
 }
 
 fn check_expr(expr: &Expr, slots: u8, depth: usize) -> bool {
@@ -175,13 +182,15 @@ mod tests {
         let refused = |program| check(&program, 2).unwrap_err();
         let (first, pages) = (Expr::Const(0), Expr::Const(1));
         let range = RangeExpr { area: 0, first, pages };
-        for kind in [OpKind::Switch { others: Expr::Const(1) }, OpKind::Reclaim { range }] {
-            assert_eq!(refused(program(vec![kind])).kind, FailureKind::Unsupported);
+        for call in
+            [CallExpr::Switch { others: Expr::Const(1) }, CallExpr::Reclaim { pages: range }]
+        {
+            assert_eq!(refused(program(vec![OpKind::Call(call)])).kind, FailureKind::Unsupported);
         }
         let mut threads = program(vec![]);
         threads.threads[0].kernel = true;
         assert!(refused(threads).what.contains("kernel-thread main"));
-        let dangling = OpKind::Switch { others: Expr::Slot(9) };
+        let dangling = OpKind::Call(CallExpr::Switch { others: Expr::Slot(9) });
         assert_eq!(refused(program(vec![dangling])).kind, FailureKind::BadRequest);
     }
 

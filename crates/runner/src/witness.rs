@@ -20,6 +20,7 @@
 //!   them, as it does for whoever asks for all CPUs' (khugepaged, compaction, drop_caches);
 //! - it, or the one to come, needs more room in the log than was set aside.
 
+use crate::calls;
 use crate::flushes::{Flushes, Strangers};
 use crate::log::{Kind, Log, Raw};
 use crate::minders::Minders;
@@ -562,7 +563,7 @@ fn flushed_by_switch(record: &Raw, cpu: u16, round: Observed) -> bool {
 /// Address space whose reading faults map the zero page: a sentinel that leaves the LRU alone.
 fn map_sentinels() -> PageRange {
     let range = PageRange::new(SENTINELS_AT, SENTINELS);
-    if sys::map(range, Prot::Read).is_err() {
+    if calls::map(range, Prot::Read).is_err() {
         return PageRange::new(SENTINELS_AT, 0);
     }
     sys::forbid_huge_pages(range);

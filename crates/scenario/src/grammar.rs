@@ -5,6 +5,10 @@
 
 use crate::document::Node;
 use crate::error::{Problem, suggest};
+use crate::ops;
+use needless_model::call::CallKind;
+use std::sync::LazyLock;
+use strum::IntoEnumIterator;
 
 /// A node of the language.
 #[derive(Debug)]
@@ -40,13 +44,13 @@ enum Body {
 }
 
 impl Body {
-    fn rules(self) -> &'static [Rule] {
+    fn rules(self) -> Vec<&'static Rule> {
         match self {
-            Body::None => &[],
-            Body::Scenario => PARTS,
-            Body::Machine => NEEDS,
-            Body::Ops => OPERATIONS,
-            Body::Litmus => LITMUS,
+            Body::None => Vec::new(),
+            Body::Scenario => PARTS.iter().collect(),
+            Body::Machine => NEEDS.iter().collect(),
+            Body::Ops => operations().collect(),
+            Body::Litmus => LITMUS.iter().collect(),
         }
     }
 }
@@ -61,6 +65,17 @@ const fn rule(
     (usage, doc): (&'static str, &'static str),
 ) -> Rule {
     Rule { name, usage, doc, args, required, optional, body }
+}
+
+/// The rule of an operation without a body.
+pub(crate) const fn line(
+    name: &'static str,
+    args: (usize, usize),
+    required: &'static [&'static str],
+    optional: &'static [&'static str],
+    text: (&'static str, &'static str),
+) -> Rule {
+    rule(name, args, required, optional, Body::None, text)
 }
 
 /// What stands at the top of a file.
@@ -125,12 +140,15 @@ pub static LITMUS: &[Rule] = &[
 /// The operations that a thread of the kernel may have.
 const OF_THE_KERNEL: [&str; 5] = ["reclaim", "barrier", "repeat", "for-each", "doc"];
 
-/// The operations.
+/// The operations: calls into the kernel, and what else threads do.
+pub fn operations() -> impl Iterator<Item = &'static Rule> {
+    CALLS.iter().chain(OTHERS)
+}
+
+static CALLS: LazyLock<Vec<Rule>> = LazyLock::new(|| CallKind::iter().map(ops::rule).collect());
+
 #[rustfmt::skip]
-pub static OPERATIONS: &[Rule] = &[
-    rule("map", (1, 1), &[], &["pages", "at", "align", "table", "prot"], Body::None,
-        ("map \"AREA\" pages=N [at=ADDRESS] [align=BYTES] [table=\"alone|shared\"] [prot=\"none|read|read-write\"]",
-         "Maps private anonymous memory.")),
+static OTHERS: &[Rule] = &[
     rule("read", (1, 1), &[], &["as"], Body::None,
         ("read \"RANGE\" [as=\"NAME\"]", "Loads from every page of the range, in ascending order.")),
     rule("write", (1, 1), &[], &["value", "as"], Body::None,
@@ -138,22 +156,6 @@ pub static OPERATIONS: &[Rule] = &[
     rule("touch", (1, 1), &["access"], &["stride", "order", "seed", "count"], Body::None,
         ("touch \"RANGE\" access=\"read|write|write-zero\" [stride=N | order=\"random\" seed=N count=N]",
          "Loads or stores with a stride, or at random.")),
-    rule("munmap", (1, 1), &[], &[], Body::None,
-        ("munmap \"RANGE\"", "Unmaps the pages.")),
-    rule("mprotect", (1, 1), &["prot"], &[], Body::None,
-        ("mprotect \"RANGE\" prot=\"none|read|read-write\"", "Changes the pages' protection.")),
-    rule("mremap", (1, 1), &["to"], &["at", "align", "table"], Body::None,
-        ("mremap \"RANGE\" to=\"AREA\" [at=ADDRESS] [align=BYTES] [table=\"alone|shared\"]",
-         "Moves the pages to the start of another area.")),
-    rule("madvise", (1, 1), &["advice"], &[], Body::None,
-        ("madvise \"RANGE\" advice=\"dontneed|free|cold|pageout|populate-read|populate-write\"",
-         "Gives the kernel advice about the pages.")),
-    rule("reclaim", (1, 1), &[], &[], Body::None,
-        ("reclaim \"RANGE\"",
-         "Reclaims the pages as if memory were short: ages them, then writes them to swap.")),
-    rule("switch", (0, 1), &[], &[], Body::None,
-        ("switch [N]",
-         "Other processes run on the CPU, N of them one after the other, before the thread goes on.")),
     rule("spin", (0, 0), &[], &[], Body::None,
         ("spin", "Runs on the CPU without touching memory until the scenario ends.")),
     rule("sleep", (0, 1), &[], &[], Body::None,
@@ -176,18 +178,18 @@ pub static OPERATIONS: &[Rule] = &[
 
 /// Checks the nodes of a file against the table.
 pub(crate) fn check(nodes: &[Node], problems: &mut Vec<Problem>) {
-    check_all(nodes, TOP, false, problems);
+    check_all(nodes, &TOP.iter().collect::<Vec<_>>(), false, problems);
 }
 
-fn check_all(nodes: &[Node], rules: &'static [Rule], doc: bool, problems: &mut Vec<Problem>) {
+fn check_all(nodes: &[Node], rules: &[&'static Rule], doc: bool, problems: &mut Vec<Problem>) {
     for node in nodes {
         // A thread's operations may be preceded by `doc` lines of its own.
         let extra = PARTS.iter().take(usize::from(doc));
-        match rules.iter().chain(extra).find(|r| r.name == node.name) {
+        match rules.iter().copied().chain(extra).find(|r| r.name == node.name) {
             Some(rule) => {
                 check_node(node, rule, problems);
                 let doc = matches!(rule.name, "thread" | "kernel-thread");
-                check_all(node.children(), rule.body.rules(), doc, problems);
+                check_all(node.children(), &rule.body.rules(), doc, problems);
                 if rule.name == "kernel-thread" {
                     check_kernel(node.children(), problems);
                 }
@@ -204,7 +206,7 @@ fn check_all(nodes: &[Node], rules: &'static [Rule], doc: bool, problems: &mut V
 fn check_kernel(nodes: &[Node], problems: &mut Vec<Problem>) {
     for node in nodes {
         let name = node.name.as_str();
-        if OPERATIONS.iter().any(|rule| rule.name == name) && !OF_THE_KERNEL.contains(&name) {
+        if operations().any(|rule| rule.name == name) && !OF_THE_KERNEL.contains(&name) {
             let message = format!("a thread of the kernel has no `{name}`");
             problems.push(
                 Problem::new(node.span, message, "not here")
@@ -294,7 +296,7 @@ mod tests {
 
     #[test]
     fn every_rule_is_described() {
-        for rule in TOP.iter().chain(PARTS).chain(NEEDS).chain(LITMUS).chain(OPERATIONS) {
+        for rule in TOP.iter().chain(PARTS).chain(NEEDS).chain(LITMUS).chain(operations()) {
             assert!(rule.usage.starts_with(rule.name), "{}", rule.name);
             for prop in rule.required.iter().chain(rule.optional) {
                 assert!(rule.usage.contains(&format!("{prop}=")), "{} {prop}", rule.name);

@@ -4,10 +4,14 @@
 //! order of the text, a block before its body. What is refused here is what could not run, or
 //! would never end.
 
+mod calls;
 mod loops;
 mod names;
 mod ranges;
 
+#[cfg(test)]
+pub(crate) use calls::PROTS;
+pub(crate) use calls::rule;
 pub(crate) use names::{Named, ZERO};
 
 use crate::areas::Areas;
@@ -17,9 +21,8 @@ use crate::expr::{self, Suffixes};
 use crate::scope::{Scope, Value};
 use miette::SourceSpan;
 use needless_model::addr::ThreadId;
-use needless_model::program::{
-    Access, Advice, Barrier, Expr, MAX_OTHERS, Op, OpKind, Order, Prot, RangeExpr,
-};
+use needless_model::call::CallExpr;
+use needless_model::program::{Access, Barrier, Expr, Op, OpKind, Order, Prot, RangeExpr};
 
 /// The most operations of a scenario, all threads together.
 const MAX_OPS: usize = 60_000;
@@ -96,7 +99,7 @@ impl<'a> Lowering<'a> {
             let range = RangeExpr { area: area_index, first: zero, pages: one.clone() };
             let order = Order::Ascending { stride: one };
             for (text, kind) in [
-                ("map", OpKind::Map { area: area_index, prot: Prot::ReadWrite }),
+                ("map", OpKind::Call(CallExpr::Map { area: area_index, prot: Prot::ReadWrite })),
                 ("write", OpKind::Touch { range, access: Access::Write, order }),
             ] {
                 ops.push(Op { id: self.texts.len() as u32, kind });
@@ -132,23 +135,13 @@ impl<'a> Lowering<'a> {
 
     /// One operation; `None` if there is nothing to do.
     fn op(&mut self, node: &Node, last: bool) -> Result<Option<OpKind>, Problem> {
+        if let Some(kind) = calls::named(&node.name) {
+            return Ok(Some(OpKind::Call(self.call(kind, node)?)));
+        }
         Ok(Some(match node.name.as_str() {
-            "map" => self.map(node)?,
             "read" => return self.touch(node, Access::Read),
             "write" => return self.touch(node, write_access(node)?),
             "touch" => return self.touch(node, word(node, "access", &ACCESSES)?),
-            "munmap" => OpKind::Unmap { range: self.some_pages(&node.args[0])?.expr },
-            "mprotect" => OpKind::Protect {
-                range: self.some_pages(&node.args[0])?.expr,
-                prot: word(node, "prot", &PROTS)?,
-            },
-            "mremap" => self.remap(node)?,
-            "madvise" => OpKind::Advise {
-                range: self.some_pages(&node.args[0])?.expr,
-                advice: word(node, "advice", &Advice::ALL.map(|(a, w)| (w, a)))?,
-            },
-            "reclaim" => OpKind::Reclaim { range: self.some_pages(&node.args[0])?.expr },
-            "switch" => self.switch(node)?,
             "spin" => self.forever(node, last, OpKind::Spin)?,
             "sleep" => self.sleep(node, last)?,
             "barrier" => self.barrier(node)?,
@@ -163,13 +156,6 @@ impl<'a> Lowering<'a> {
                     .help("the language reference lists the operations"));
             }
         }))
-    }
-
-    fn map(&self, node: &Node) -> Result<OpKind, Problem> {
-        let area = self.area(node.args[0].text("an area's name")?, node.args[0].span)?;
-        let prot =
-            if node.prop("prot").is_some() { word(node, "prot", &PROTS)? } else { Prot::ReadWrite };
-        Ok(OpKind::Map { area, prot })
     }
 
     fn touch(&self, node: &Node, access: Access) -> Result<Option<OpKind>, Problem> {
@@ -214,45 +200,6 @@ impl<'a> Lowering<'a> {
 
     fn stride(&self, node: &Node) -> Result<Value, Problem> {
         node.prop("stride").map_or(Ok(Value::constant(1)), |v| self.value(v, "the stride", 1))
-    }
-
-    fn remap(&self, node: &Node) -> Result<OpKind, Problem> {
-        let pages = self.some_pages(&node.args[0])?;
-        let Some(written) = node.prop("to") else {
-            return Err(
-                Problem::new(node.span, "where to?", "to= is missing").help("add to=\"AREA\"")
-            );
-        };
-        let to = self.area(written.text("an area's name")?, written.span)?;
-        if to == pages.expr.area {
-            return Err(Problem::new(written.span, "the pages are there already", "the same area")
-                .help("move them to another area"));
-        }
-        let room = self.size(to);
-        match pages.count {
-            Some(count) if count > room => {
-                let message = format!("{count} pages do not fit in `{}`", self.name(to));
-                Err(Problem::new(pages.span, message, "these pages")
-                    .also(written.span, &format!("has {room} pages"))
-                    .help("move fewer pages, or map a larger area"))
-            }
-            _ => Ok(OpKind::Remap { range: pages.expr, to }),
-        }
-    }
-
-    fn switch(&self, node: &Node) -> Result<OpKind, Problem> {
-        let Some(written) = node.args.first() else {
-            return Ok(OpKind::Switch { others: Expr::Const(1) });
-        };
-        let others = self.value(written, "the number of processes", 1)?;
-        match others.extremes() {
-            Some((_, most)) if most > i128::from(MAX_OTHERS) => {
-                let message = format!("the number of processes is {most}");
-                Err(Problem::new(written.span, message, "too many")
-                    .help(format!("at most {MAX_OTHERS}")))
-            }
-            _ => Ok(OpKind::Switch { others: others.expr }),
-        }
     }
 
     fn sleep(&self, node: &Node, last: bool) -> Result<OpKind, Problem> {
@@ -309,10 +256,6 @@ impl<'a> Lowering<'a> {
 /// The words for ways to touch pages.
 pub(crate) const ACCESSES: [(&str, Access); 3] =
     [("read", Access::Read), ("write", Access::Write), ("write-zero", Access::WriteZero)];
-/// The words for protections.
-pub(crate) const PROTS: [(&str, Prot); 3] =
-    [("none", Prot::None), ("read", Prot::Read), ("read-write", Prot::ReadWrite)];
-
 fn write_access(node: &Node) -> Result<Access, Problem> {
     let zero = node.prop("value").map(|_| word(node, "value", &[("zero", Access::WriteZero)]));
     zero.unwrap_or(Ok(Access::Write))

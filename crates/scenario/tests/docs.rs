@@ -1,7 +1,7 @@
 //! The language reference: every example compiles, every rule is in it.
 #![allow(clippy::unwrap_used)]
 
-use needless_scenario::grammar::{LITMUS, NEEDS, OPERATIONS, PARTS};
+use needless_scenario::grammar::{LITMUS, NEEDS, PARTS, operations};
 use needless_scenario::{Source, check, format};
 
 const REFERENCE: &str = include_str!("../../../docs/scenarios.md");
@@ -32,7 +32,7 @@ fn examples_compile() {
 fn every_rule_is_described_and_shown() {
     // Line breaks of the text stand where a usage line has spaces.
     let reference = REFERENCE.replace("\n  ", " ").replace('\n', " ");
-    for rule in PARTS.iter().chain(NEEDS).chain(LITMUS).chain(OPERATIONS) {
+    for rule in PARTS.iter().chain(NEEDS).chain(LITMUS).chain(operations()) {
         let entry = std::format!("`{}`: {}", rule.usage, rule.doc);
         assert!(reference.contains(&entry), "{entry}");
         let shown = examples().iter().any(|e| {

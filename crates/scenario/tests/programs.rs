@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use needless_model::addr::{CpuId, PageRange, ThreadId};
+use needless_model::call::CallExpr;
 use needless_model::program::*;
 use needless_scenario::{Settings, Source, builtin, check, compile, describe, load};
 
@@ -124,7 +125,7 @@ fn every_word() {
          rounds 1 { mark \"x\"; mark \"y\"; mark \"x\" } }",
     );
     let kinds: Vec<_> = program.threads[0].body.iter().map(|o| &o.kind).collect();
-    assert_eq!(*kinds[0], OpKind::Map { area: 0, prot: Prot::None });
+    assert_eq!(*kinds[0], OpKind::Call(CallExpr::Map { area: 0, prot: Prot::None }));
     assert!(matches!(kinds[2], OpKind::Touch { access: Access::WriteZero, .. }));
     let OpKind::Touch { order: Order::Random { count, seed: 7 }, .. } = kinds[4] else { panic!() };
     assert_eq!(*count, Expr::Const(9));

@@ -13,9 +13,9 @@ use crate::setting::Setting;
 use crate::setting::{Options, with_setting};
 use crate::shadow::{Contents, begin_call, end_giving_up};
 use crate::tlb::Entry;
-use crate::unroll::Purpose;
 use needless_model::addr::{CpuId, MmId, ObjectId, PageRange, Pfn, Span, ThreadId, Vpn};
 use needless_model::arch::TINY;
+use needless_model::call::Purpose;
 use needless_model::env::Lock;
 use needless_model::kernels::KernelRow;
 use needless_model::machine::cpu::FolioBatch;
@@ -89,7 +89,7 @@ fn cache(state: &mut State, change: fn(&mut Entry)) {
 fn purpose(revokes: bool) -> Purpose {
     let range = PageRange::one(PAGE);
     let revoked = revokes.then_some(range).into_iter().collect();
-    Purpose { mm: USER_MM, revokes: revoked, gives_up: (!revokes).then_some(range) }
+    Purpose { revokes: revoked, gives_up: (!revokes).then_some(range) }
 }
 
 type Change = (&'static str, fn(&mut State));
@@ -145,10 +145,10 @@ const CHANGES: &[Change] = &[
     ("pages", |s| s.world.ghost.swapped_out(FRAME, SLOT)),
     ("pages", |s| s.world.ghost.discarded(USER_MM, PAGE, Some(FRAME))),
     ("pages", |s| s.world.ghost.moved(USER_MM, PAGE, Vpn(1), Some(FRAME))),
-    ("pages", |s| begin_call(&mut s.world, AT, &purpose(true))),
-    ("pages", |s| begin_call(&mut s.world, AT, &purpose(false))),
+    ("pages", |s| begin_call(&mut s.world, AT, USER_MM, &purpose(true))),
+    ("pages", |s| begin_call(&mut s.world, AT, USER_MM, &purpose(false))),
     ("pages", |s| {
-        begin_call(&mut s.world, AT, &purpose(false));
+        begin_call(&mut s.world, AT, USER_MM, &purpose(false));
         end_giving_up(&mut s.world, AT);
     }),
     ("pages", |s| s.world.ghost.table_unlinked(&s.world.cpus, USER_MM, PAGE, 1)),

@@ -3,6 +3,7 @@
 
 use needless_live::{LiveError, LiveOptions};
 use needless_model::addr::{CpuId, PageRange, Vpn};
+use needless_model::call::CallExpr;
 use needless_model::event::{Event, EventKind, FaultCode, FlushReason};
 use needless_model::program::*;
 use needless_model::run::{Round, TargetRun};
@@ -72,17 +73,17 @@ pub fn touch(access: Access, count: i64) -> OpKind {
 }
 
 pub fn advise(advice: Advice, count: i64) -> OpKind {
-    OpKind::Advise { range: pages(0, count), advice }
+    OpKind::Call(CallExpr::Advise { pages: pages(0, count), advice })
 }
 
-pub const MAP: OpKind = OpKind::Map { area: 0, prot: Prot::ReadWrite };
+pub const MAP: OpKind = OpKind::Call(CallExpr::Map { area: 0, prot: Prot::ReadWrite });
 
 /// A keeper of the page table, in area 1, next to area 0.
 pub fn neighbour() -> [OpKind; 2] {
     let range = RangeExpr { area: 1, first: Expr::Const(0), pages: Expr::Const(1) };
     let order = Order::Ascending { stride: Expr::Const(1) };
     [
-        OpKind::Map { area: 1, prot: Prot::ReadWrite },
+        OpKind::Call(CallExpr::Map { area: 1, prot: Prot::ReadWrite }),
         OpKind::Touch { range, access: Access::Write, order },
     ]
 }

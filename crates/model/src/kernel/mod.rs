@@ -27,17 +27,17 @@ mod x86;
 pub mod zap;
 
 use crate::addr::MmId;
+use crate::call::Call;
 use crate::env::Env;
-use crate::resolved::Call;
 use crate::wait::{Ended, Wait};
 
 /// Does what is asked for on the address space `mm`; what is left of it, if it has to wait.
 pub fn call(env: &mut impl Env, mm: MmId, call: Call) -> Result<Ended<Call>, Errno> {
     match call {
-        Call::Map { pages, prot } => map::mmap(env, mm, pages, prot)?,
+        Call::Map { area, prot } => map::mmap(env, mm, area, prot)?,
         Call::Unmap { pages } => map::munmap(env, mm, pages)?,
         Call::Protect { pages, prot } => protect::mprotect(env, mm, pages, prot)?,
-        Call::Remap { pages, to } => remap::mremap(env, mm, pages, to)?,
+        Call::Remap { pages, to } => remap::mremap(env, mm, pages, to.start)?,
         Call::Advise { pages, advice } => {
             return Ok(match madvise::madvise(env, mm, pages, advice)? {
                 Ended::Done => Ended::Done,

@@ -4,6 +4,7 @@ use super::env::{NoGhost, SimLog, SimWorld};
 use super::interpret::Machine;
 use super::{SimError, SimOptions};
 use crate::addr::{CpuId, PageRange, Pfn, ThreadId, Vpn};
+use crate::call::CallExpr;
 use crate::kernels::KernelRow;
 use crate::machine::sim_tlbs::SimTlbs;
 use crate::machine::world::{USER_MM, WorldSpec};
@@ -19,7 +20,7 @@ const HEAP: PageRange = PageRange::new(Vpn(512), 3);
 /// One thread maps three pages, and touches them after a barrier; `other` is what the second one does then.
 fn program(touch: OpKind, other: Vec<OpKind>) -> Program {
     let barrier = OpKind::Barrier { barrier: 0 };
-    let map = OpKind::Map { area: 0, prot: Prot::ReadWrite };
+    let map = OpKind::Call(CallExpr::Map { area: 0, prot: Prot::ReadWrite });
     let mut texts = 0;
     let mut ops = |kinds: Vec<OpKind>| -> Vec<Op> {
         let op = |kind| Op {
@@ -103,7 +104,7 @@ fn a_touch_waits_and_goes_on_where_it_was() {
     ];
     for order in orders {
         let touch = OpKind::Touch { range: all(), access: Access::Write, order };
-        let gives_up = OpKind::Advise { range: all(), advice: Advice::DontNeed };
+        let gives_up = OpKind::Call(CallExpr::Advise { pages: all(), advice: Advice::DontNeed });
         let (world, result) = run(&program(touch, vec![gives_up]));
         result.unwrap();
         // What came before the wait was given up meanwhile.
@@ -114,9 +115,9 @@ fn a_touch_waits_and_goes_on_where_it_was() {
 
 #[test]
 fn a_call_waits_and_goes_on_where_it_was() {
-    let touch = OpKind::Advise { range: all(), advice: Advice::PopulateWrite };
+    let touch = OpKind::Call(CallExpr::Advise { pages: all(), advice: Advice::PopulateWrite });
     let second = RangeExpr { area: 0, first: Expr::Const(1), pages: Expr::Const(1) };
-    let gives_up = OpKind::Advise { range: second, advice: Advice::DontNeed };
+    let gives_up = OpKind::Call(CallExpr::Advise { pages: second, advice: Advice::DontNeed });
     let (world, result) = run(&program(touch, vec![gives_up]));
     result.unwrap();
     assert_eq!(present(&world), [true; 3]);

@@ -1,12 +1,15 @@
-//! The operations that random scenarios are made of: the one table.
+//! The operations that random scenarios are made of.
 //!
-//! A new operation of the language becomes part of random scenarios by one row here: how it is
+//! A new operation of the language becomes part of random scenarios by its rows here: how it is
 //! written, how often it is drawn, what its pages must be, and what it makes of them.
 
+use needless_model::call::CallKind;
 use needless_model::program::Prot;
+use std::sync::LazyLock;
+use strum::IntoEnumIterator;
 
 /// One operation.
-#[derive(Debug)]
+#[derive(Copy, Clone, Debug)]
 pub struct Operation {
     /// Its line: `{}` stands for the range, if it has one, `{to}` for the other area.
     pub line: &'static str,
@@ -54,23 +57,25 @@ pub enum Effect {
     Move,
 }
 
-/// Operations of the language that random scenarios leave out, with the reason.
-#[cfg(test)]
-pub(super) const LEFT_OUT: [(&str, &str); 3] = [
-    ("measure", "it times its body, and times are not compared"),
-    ("reclaim", "no real kernel can be asked for it"),
-    ("switch", "no real kernel can be asked for it"),
-];
-
 const ALWAYS: (u32, u32) = (0, 0);
 
 const fn row(line: &'static str, weight: u64, needs: Needs, effect: Effect) -> Operation {
     Operation { line, weight, since: ALWAYS, needs, effect }
 }
 
-/// All operations.
+/// Operations other than calls that random scenarios leave out, with the reason.
+#[cfg(test)]
+pub(super) const LEFT_OUT: [(&str, &str); 1] =
+    [("measure", "it times its body, and times are not compared")];
+
+/// All operations that are drawn.
+pub(super) static OPERATIONS: LazyLock<Vec<Operation>> = LazyLock::new(|| {
+    let calls = CallKind::iter().flat_map(call);
+    ACCESSES.iter().copied().chain(calls).chain(WAITING.iter().copied()).collect()
+});
+
 #[rustfmt::skip]
-pub static OPERATIONS: &[Operation] = &[
+const ACCESSES: &[Operation] = &[
     row("read \"{}\"", 12, Needs::Readable, Effect::None),
     row("write \"{}\"", 14, Needs::Writable, Effect::None),
     row("write \"{}\" value=\"zero\"", 4, Needs::Writable, Effect::None),
@@ -79,23 +84,40 @@ pub static OPERATIONS: &[Operation] = &[
     row("touch \"{}\" access=\"write-zero\" stride=2", 1, Needs::Writable, Effect::None),
     row("touch \"{}\" access=\"write\" order=\"random\" seed=5 count=12", 2, Needs::Writable, Effect::None),
     row("touch \"{}\" access=\"read\" order=\"random\" seed=9 count=12", 2, Needs::Readable, Effect::None),
-    row("madvise \"{}\" advice=\"dontneed\"", 6, Needs::Mapped, Effect::None),
-    row("madvise \"{}\" advice=\"free\"", 5, Needs::Mapped, Effect::None),
-    row("madvise \"{}\" advice=\"cold\"", 5, Needs::Mapped, Effect::None),
-    row("madvise \"{}\" advice=\"pageout\"", 10, Needs::Mapped, Effect::None),
-    Operation { since: (5, 14), ..row("madvise \"{}\" advice=\"populate-read\"", 3, Needs::Readable, Effect::None) },
-    Operation { since: (5, 14), ..row("madvise \"{}\" advice=\"populate-write\"", 3, Needs::Writable, Effect::None) },
-    row("mprotect \"{}\" prot=\"read\"", 5, Needs::Mapped, Effect::Protect(Prot::Read)),
-    row("mprotect \"{}\" prot=\"read-write\"", 5, Needs::Mapped, Effect::Protect(Prot::ReadWrite)),
-    row("mprotect \"{}\" prot=\"none\"", 2, Needs::Mapped, Effect::Protect(Prot::None)),
-    row("munmap \"{}\"", 5, Needs::SomeMapped, Effect::Unmap),
-    row("map \"{}\"", 6, Needs::WholeUnmapped, Effect::Map(Prot::ReadWrite)),
-    row("map \"{}\" prot=\"read\"", 2, Needs::WholeUnmapped, Effect::Map(Prot::Read)),
-    row("map \"{}\" prot=\"none\"", 1, Needs::WholeUnmapped, Effect::Map(Prot::None)),
-    row("mremap \"{}\" to=\"{to}\"", 6, Needs::OneMapping, Effect::Move),
-    Operation { since: (6, 17), ..row("mremap \"{}\" to=\"{to}\"", 6, Needs::Room, Effect::Move) },
-    row("sleep \"200us\"", 1, Needs::Mapped, Effect::None),
 ];
+
+const WAITING: &[Operation] = &[row("sleep \"200us\"", 1, Needs::Mapped, Effect::None)];
+
+/// How a call is drawn; no row for what no real kernel can be asked for.
+#[rustfmt::skip]
+pub(super) fn call(kind: CallKind) -> Vec<Operation> {
+    match kind {
+        CallKind::Advise => vec![
+            row("madvise \"{}\" advice=\"dontneed\"", 6, Needs::Mapped, Effect::None),
+            row("madvise \"{}\" advice=\"free\"", 5, Needs::Mapped, Effect::None),
+            row("madvise \"{}\" advice=\"cold\"", 5, Needs::Mapped, Effect::None),
+            row("madvise \"{}\" advice=\"pageout\"", 10, Needs::Mapped, Effect::None),
+            Operation { since: (5, 14), ..row("madvise \"{}\" advice=\"populate-read\"", 3, Needs::Readable, Effect::None) },
+            Operation { since: (5, 14), ..row("madvise \"{}\" advice=\"populate-write\"", 3, Needs::Writable, Effect::None) },
+        ],
+        CallKind::Protect => vec![
+            row("mprotect \"{}\" prot=\"read\"", 5, Needs::Mapped, Effect::Protect(Prot::Read)),
+            row("mprotect \"{}\" prot=\"read-write\"", 5, Needs::Mapped, Effect::Protect(Prot::ReadWrite)),
+            row("mprotect \"{}\" prot=\"none\"", 2, Needs::Mapped, Effect::Protect(Prot::None)),
+        ],
+        CallKind::Unmap => vec![row("munmap \"{}\"", 5, Needs::SomeMapped, Effect::Unmap)],
+        CallKind::Map => vec![
+            row("map \"{}\"", 6, Needs::WholeUnmapped, Effect::Map(Prot::ReadWrite)),
+            row("map \"{}\" prot=\"read\"", 2, Needs::WholeUnmapped, Effect::Map(Prot::Read)),
+            row("map \"{}\" prot=\"none\"", 1, Needs::WholeUnmapped, Effect::Map(Prot::None)),
+        ],
+        CallKind::Remap => vec![
+            row("mremap \"{}\" to=\"{to}\"", 6, Needs::OneMapping, Effect::Move),
+            Operation { since: (6, 17), ..row("mremap \"{}\" to=\"{to}\"", 6, Needs::Room, Effect::Move) },
+        ],
+        CallKind::Reclaim | CallKind::Switch => vec![],
+    }
+}
 
 /// The operation with this effect: what brings pages back to an earlier state.
 pub(super) fn with_effect(effect: Effect) -> Option<&'static Operation> {

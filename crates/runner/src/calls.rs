@@ -1,0 +1,101 @@
+//! The system calls that a scenario is made of.
+
+use crate::sys::{bytes, pointer};
+use needless_model::addr::{PageRange, Vpn};
+use needless_model::call::Call;
+use needless_model::program::{Advice, Prot};
+use std::io;
+
+/// Asks the kernel.
+pub fn ask(call: Call) -> io::Result<()> {
+    match call {
+        Call::Map { area, prot } => map(area, prot),
+        Call::Unmap { pages } => unmap(pages),
+        Call::Protect { pages, prot } => protect(pages, prot),
+        Call::Remap { pages, to } => remap(pages, to.start),
+        Call::Advise { pages, advice } => advise(pages, advice),
+        Call::Reclaim { .. } | Call::Switch { .. } => {
+            Err(io::Error::new(io::ErrorKind::Unsupported, "runs in the model only"))
+        }
+    }
+}
+
+/// What this kernel does not have, if that is why it refused the call.
+pub fn missing(call: Call, errno: Option<i32>) -> Option<&'static str> {
+    match call {
+        Call::Advise { advice: Advice::PopulateRead | Advice::PopulateWrite, .. }
+            if errno == Some(libc::EINVAL) =>
+        {
+            Some("MADV_POPULATE_READ and MADV_POPULATE_WRITE (5.14 and later have them)")
+        }
+        Call::Map { .. }
+        | Call::Unmap { .. }
+        | Call::Protect { .. }
+        | Call::Remap { .. }
+        | Call::Advise { .. }
+        | Call::Reclaim { .. }
+        | Call::Switch { .. } => None,
+    }
+}
+
+fn prot_bits(prot: Prot) -> i32 {
+    match prot {
+        Prot::None => libc::PROT_NONE,
+        Prot::Read => libc::PROT_READ,
+        Prot::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
+    }
+}
+
+fn check(status: i32) -> io::Result<()> {
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// `mmap` of private anonymous memory at a fixed place where nothing is mapped yet.
+pub fn map(range: PageRange, prot: Prot) -> io::Result<()> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: MAP_FIXED_NOREPLACE never replaces a mapping, so nothing of ours is lost.
+    let at =
+        unsafe { libc::mmap(pointer(range.start), bytes(range), prot_bits(prot), flags, -1, 0) };
+    if at == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    if at != pointer(range.start) {
+        return Err(io::Error::other("the kernel mapped it elsewhere"));
+    }
+    Ok(())
+}
+
+/// `munmap`
+pub fn unmap(range: PageRange) -> io::Result<()> {
+    // SAFETY: the range lies in the scenario's areas, in which no object of ours lives.
+    check(unsafe { libc::munmap(pointer(range.start), bytes(range)) })
+}
+
+/// `mprotect`
+pub fn protect(range: PageRange, prot: Prot) -> io::Result<()> {
+    // SAFETY: as for `unmap`.
+    check(unsafe { libc::mprotect(pointer(range.start), bytes(range), prot_bits(prot)) })
+}
+
+/// `mremap` of the whole range to `to`.
+pub fn remap(range: PageRange, to: Vpn) -> io::Result<()> {
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    let size = bytes(range);
+    // SAFETY: as for `unmap`; the destination lies in the scenario's areas too.
+    let at = unsafe { libc::mremap(pointer(range.start), size, size, flags, pointer(to)) };
+    if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// `madvise`
+pub fn advise(range: PageRange, advice: Advice) -> io::Result<()> {
+    let number = match advice {
+        Advice::DontNeed => libc::MADV_DONTNEED,
+        Advice::Free => libc::MADV_FREE,
+        Advice::Cold => libc::MADV_COLD,
+        Advice::PageOut => libc::MADV_PAGEOUT,
+        Advice::PopulateRead => libc::MADV_POPULATE_READ,
+        Advice::PopulateWrite => libc::MADV_POPULATE_WRITE,
+    };
+    // SAFETY: as for `unmap`.
+    check(unsafe { libc::madvise(pointer(range.start), bytes(range), number) })
+}

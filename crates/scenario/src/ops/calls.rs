@@ -1,0 +1,110 @@
+//! Calls into the kernel: how each is written, and what it becomes.
+
+use super::{Lowering, word};
+use crate::document::Node;
+use crate::error::Problem;
+use crate::grammar::{Rule, line};
+use needless_model::call::{CallExpr, CallKind, OTHERS};
+use needless_model::program::{Advice, Expr, Prot};
+use strum::IntoEnumIterator;
+
+/// How a call is written.
+#[rustfmt::skip]
+pub(crate) const fn rule(kind: CallKind) -> Rule {
+    match kind {
+        CallKind::Map => line("map", (1, 1), &[], &["pages", "at", "align", "table", "prot"],
+            ("map \"AREA\" pages=N [at=ADDRESS] [align=BYTES] [table=\"alone|shared\"] [prot=\"none|read|read-write\"]",
+             "Maps private anonymous memory.")),
+        CallKind::Unmap => line("munmap", (1, 1), &[], &[],
+            ("munmap \"RANGE\"", "Unmaps the pages.")),
+        CallKind::Protect => line("mprotect", (1, 1), &["prot"], &[],
+            ("mprotect \"RANGE\" prot=\"none|read|read-write\"", "Changes the pages' protection.")),
+        CallKind::Remap => line("mremap", (1, 1), &["to"], &["at", "align", "table"],
+            ("mremap \"RANGE\" to=\"AREA\" [at=ADDRESS] [align=BYTES] [table=\"alone|shared\"]",
+             "Moves the pages to the start of another area.")),
+        CallKind::Advise => line("madvise", (1, 1), &["advice"], &[],
+            ("madvise \"RANGE\" advice=\"dontneed|free|cold|pageout|populate-read|populate-write\"",
+             "Gives the kernel advice about the pages.")),
+        CallKind::Reclaim => line("reclaim", (1, 1), &[], &[],
+            ("reclaim \"RANGE\"",
+             "Reclaims the pages as if memory were short: ages them, then writes them to swap.")),
+        CallKind::Switch => line("switch", (0, 1), &[], &[],
+            ("switch [N]",
+             "Other processes run on the CPU, N of them one after the other, before the thread goes on.")),
+    }
+}
+
+/// The call that is written by this name.
+pub(super) fn named(name: &str) -> Option<CallKind> {
+    CallKind::iter().find(|kind| rule(*kind).name == name)
+}
+
+/// The words for protections.
+pub(crate) const PROTS: [(&str, Prot); 3] =
+    [("none", Prot::None), ("read", Prot::Read), ("read-write", Prot::ReadWrite)];
+
+impl Lowering<'_> {
+    pub(super) fn call(&self, kind: CallKind, node: &Node) -> Result<CallExpr, Problem> {
+        let some_pages = || Ok(self.some_pages(&node.args[0])?.expr);
+        Ok(match kind {
+            CallKind::Map => self.map(node)?,
+            CallKind::Unmap => CallExpr::Unmap { pages: some_pages()? },
+            CallKind::Protect => {
+                CallExpr::Protect { pages: some_pages()?, prot: word(node, "prot", &PROTS)? }
+            }
+            CallKind::Remap => self.remap(node)?,
+            CallKind::Advise => CallExpr::Advise {
+                pages: some_pages()?,
+                advice: word(node, "advice", &Advice::ALL.map(|(a, w)| (w, a)))?,
+            },
+            CallKind::Reclaim => CallExpr::Reclaim { pages: some_pages()? },
+            CallKind::Switch => self.switch(node)?,
+        })
+    }
+
+    fn map(&self, node: &Node) -> Result<CallExpr, Problem> {
+        let area = self.area(node.args[0].text("an area's name")?, node.args[0].span)?;
+        let prot =
+            if node.prop("prot").is_some() { word(node, "prot", &PROTS)? } else { Prot::ReadWrite };
+        Ok(CallExpr::Map { area, prot })
+    }
+
+    fn remap(&self, node: &Node) -> Result<CallExpr, Problem> {
+        let pages = self.some_pages(&node.args[0])?;
+        let Some(written) = node.prop("to") else {
+            return Err(
+                Problem::new(node.span, "where to?", "to= is missing").help("add to=\"AREA\"")
+            );
+        };
+        let to = self.area(written.text("an area's name")?, written.span)?;
+        if to == pages.expr.area {
+            return Err(Problem::new(written.span, "the pages are there already", "the same area")
+                .help("move them to another area"));
+        }
+        let room = self.size(to);
+        match pages.count {
+            Some(count) if count > room => {
+                let message = format!("{count} pages do not fit in `{}`", self.name(to));
+                Err(Problem::new(pages.span, message, "these pages")
+                    .also(written.span, &format!("has {room} pages"))
+                    .help("move fewer pages, or map a larger area"))
+            }
+            _ => Ok(CallExpr::Remap { pages: pages.expr, to }),
+        }
+    }
+
+    fn switch(&self, node: &Node) -> Result<CallExpr, Problem> {
+        let Some(written) = node.args.first() else {
+            return Ok(CallExpr::Switch { others: Expr::Const(1) });
+        };
+        let others = self.value(written, OTHERS.what, OTHERS.least)?;
+        match others.extremes() {
+            Some((_, most)) if most > i128::from(OTHERS.most) => {
+                let message = format!("{} is {most}", OTHERS.what);
+                Err(Problem::new(written.span, message, "too many")
+                    .help(format!("at most {}", OTHERS.most)))
+            }
+            _ => Ok(CallExpr::Switch { others: others.expr }),
+        }
+    }
+}

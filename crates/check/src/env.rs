@@ -130,8 +130,8 @@ pub struct CheckEnv<'a> {
     past: Key,
     /// It forgets between actions.
     checkpoints: bool,
-    /// A lock was just taken: the next step belongs to it. (Taking a lock commutes to the right
-    /// with everything others can do, so nothing is missed.)
+    /// A lock was just taken that others have to wait for: the next step belongs to it. (Taking it commutes to the
+    /// right with everything they can do, so nothing is missed.)
     took_lock: bool,
     /// What the system call is for and whose pages it is about, until it has its first lock.
     call: Option<(MmId, Purpose)>,
@@ -275,6 +275,15 @@ impl<'a> CheckEnv<'a> {
         self.call = Some((mm, purpose));
     }
 
+    /// The lock is this thread's; a system call begins with its first one.
+    fn take(&mut self, lock: Lock) {
+        self.locks.lock(lock);
+        self.world.ghost.locks.take(lock, self.context.thread.0);
+        if let Some((mm, purpose)) = self.call.take() {
+            begin_call(self.world, self.context.at(Site::HardwareWalk), mm, &purpose);
+        }
+    }
+
     /// Looks at the world as it is when a system call returns.
     pub fn observe(&mut self, look: impl FnOnce(&mut CheckWorld, At)) {
         if self.told::<()>().is_none() && !self.is_left() {
@@ -314,9 +323,15 @@ fn bits(cpus: &[CpuId]) -> u64 {
     cpus.iter().fold(0, |bits, cpu| bits | 1 << cpu.0)
 }
 
-/// Whether `lock` can be taken now.
-pub fn is_free(world: &CheckWorld, lock: Lock) -> bool {
-    !world.ghost.locks.exclude(lock.resolved(world))
+/// Whether a thread that finds the lock taken may go on without: then it matters when it was taken. (Who does not
+/// get a mapping's lock, or `mmap_lock` beside it, goes on by waiting for `mmap_lock`.)
+const fn others_try(lock: Lock) -> bool {
+    matches!(lock, Lock::Folio(_))
+}
+
+/// The lock that is meant now, if `thread` can take it.
+pub fn free(world: &CheckWorld, lock: Lock, thread: u16) -> Option<Lock> {
+    lock.resolved(world).filter(|lock| !world.ghost.locks.exclude(*lock, thread))
 }
 
 impl Env for CheckEnv<'_> {
@@ -384,38 +399,41 @@ impl Env for CheckEnv<'_> {
         if self.is_left() {
             return;
         }
-        let lock = lock.resolved(self.world);
-        self.locks.lock(lock);
-        self.world.ghost.locks.take(lock, self.context.thread.0);
-        if let Some((mm, purpose)) = self.call.take() {
-            begin_call(self.world, self.context.at(Site::HardwareWalk), mm, &purpose);
+        match free(self.world, lock, self.context.thread.0) {
+            Some(lock) => self.take(lock),
+            None => {
+                let at = self.context.at(Site::HardwareWalk);
+                self.world.impossible(at, "a thread took a lock that was not to be had");
+            }
         }
         self.learn(&());
-        self.took_lock = true;
+        self.took_lock = !others_try(lock);
     }
 
-    fn try_lock(&mut self, lock: Lock) -> bool {
-        if let Some(told) = self.told() {
+    fn try_lock(&mut self, site: Site, lock: Lock) -> bool {
+        if let Some(told) = self.told::<bool>() {
+            self.call = self.call.take().filter(|_| !told);
             return told;
         }
-        self.pause(Next::Step(Site::FolioTryLock));
+        self.pause(Next::Step(site));
         if self.is_left() {
             return false;
         }
         self.locks.lock(lock);
-        let free = is_free(self.world, lock);
-        if free {
-            self.world.ghost.locks.take(lock, self.context.thread.0);
-        }
-        self.learn(&free);
-        free
+        let free = free(self.world, lock, self.context.thread.0);
+        free.into_iter().for_each(|lock| self.take(lock));
+        self.learn(&free.is_some());
+        self.took_lock = free.is_some() && !others_try(lock);
+        free.is_some()
     }
 
     fn unlock(&mut self, lock: Lock) {
         // What it unlocked on its way to where it stands is not locked any more.
         if self.stepped && !self.is_left() {
             self.locks.lock(lock);
-            if !self.world.ghost.locks.release(lock, self.context.thread.0) {
+            let held = lock.resolved(self.world);
+            if !held.is_some_and(|lock| self.world.ghost.locks.release(lock, self.context.thread.0))
+            {
                 let at = self.context.at(Site::HardwareWalk);
                 self.world.impossible(at, "a lock was given back that the thread did not hold");
             }

@@ -4,6 +4,7 @@
 use crate::choice::Choice;
 use crate::shadow::CheckWorld;
 use crate::shared::Shared;
+use needless_model::addr::{PageRange, Vpn};
 use needless_model::env::Lock;
 use needless_model::machine::world::World;
 use std::hash::Hash;
@@ -45,6 +46,9 @@ impl Footprint {
         let (number, reads) = match lock {
             Lock::MmapRead(mm) => (mm.index(), true),
             Lock::MmapWrite(mm) => (mm.index(), false),
+            // All mappings of an address space: whose locks keep each other out is a matter of their pages.
+            Lock::VmaRead(mm, _) | Lock::VmaOf(mm, _) => (80 + mm.index() % 8, true),
+            Lock::VmaWrite(mm, _) => (80 + mm.index() % 8, false),
             Lock::RmapRead(object) => (8 + object.index(), true),
             Lock::RmapWrite(object) => (8 + object.index(), false),
             // It is resolved before it is taken.
@@ -57,6 +61,10 @@ impl Footprint {
         let bit = bit(LOCKS, number % LOCKS.1);
         self.looked_at |= bit;
         self.changed |= if reads { 0 } else { bit };
+        // Who gives `mmap_lock` back after writing gives the mappings' locks back, too.
+        if let Lock::MmapWrite(mm) = lock {
+            self.lock(Lock::VmaWrite(mm, PageRange::one(Vpn(0))));
+        }
     }
 
     fn part<T: Hash>(&mut self, bit: u128, before: &Shared<T>, after: &Shared<T>) {
@@ -75,7 +83,7 @@ impl Footprint {
         #[rustfmt::skip]
         let World {
             mms, cpus, tasks, frames, objects, swap, tlbs, ghost,
-            policies: _, config: _, arch: _, log: _, inconsistency: _,
+            policies: _, config: _, arch: _, processes: _, log: _, inconsistency: _,
         } = before;
         for (index, (a, b)) in mms.iter().zip(&after.mms).enumerate() {
             self.part(bit(MMS, index), a, b);

@@ -12,7 +12,7 @@ use needless_model::env::Lock;
 use needless_model::kernel::rmap::{Place, places};
 use needless_model::machine::cpu::{Cpu, INIT_MM};
 use needless_model::machine::frames::{FrameFlags, ZERO_PAGE};
-use needless_model::machine::world::{At, USER_MM};
+use needless_model::machine::world::At;
 use needless_model::program::Prot;
 use needless_model::pte::Pte;
 
@@ -152,10 +152,12 @@ pub fn taken_away(w: &mut CheckWorld, at: At) {
 /// P3, when every thread is done: what each page holds, in memory or in swap, is what was stored
 /// last.
 pub fn end(w: &mut CheckWorld) {
-    let vmas = w.mms[USER_MM.index()].vmas().iter();
-    let pages: Vec<Vpn> = vmas.flat_map(|vma| vma.range.iter()).collect();
-    for page in pages {
-        let found = match w.pte(USER_MM, page) {
+    let pages = w.spaces().flat_map(|mm| {
+        let vmas = w.mms[mm.index()].vmas().iter();
+        vmas.flat_map(move |vma| vma.range.iter().map(move |page| (mm, page)))
+    });
+    for (mm, page) in pages.collect::<Vec<Place>>() {
+        let found = match w.pte(mm, page) {
             Pte::Present(pte) if pte.pfn == ZERO_PAGE => 0,
             Pte::Present(pte) => w.ghost.load(pte.pfn),
             Pte::Swap(swap) => match w.swap.get(swap.slot).cached {
@@ -165,7 +167,7 @@ pub fn end(w: &mut CheckWorld) {
             Pte::Migration(migration) => w.ghost.load(migration.pfn),
             Pte::None | Pte::Table(_) | Pte::Marker(_) => 0,
         };
-        let expected = w.ghost.expected((USER_MM, page));
+        let expected = w.ghost.expected((mm, page));
         if found != expected {
             let what = format!(
                 "at the end {} holds {}, not {}",

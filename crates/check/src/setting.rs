@@ -6,10 +6,11 @@ use crate::place::place;
 use crate::shadow::{CheckWorld, Contents, NoLog, Watch};
 use crate::tlb::MaySets;
 use crate::unroll::{Act, unroll};
+use needless_model::addr::MmId;
 use needless_model::arch::{Arch, TINY};
 use needless_model::env::Context;
 use needless_model::kernels::KernelRow;
-use needless_model::machine::world::{World, WorldSpec};
+use needless_model::machine::world::{World, WorldSpec, mm_of};
 use needless_model::program::Program;
 use std::sync::Arc;
 use std::time::Duration;
@@ -108,6 +109,7 @@ impl Setting<'_> {
             arch: self.arch,
             cpus: self.cpus(),
             threads: program.threads.len(),
+            processes: program.processes.len(),
             others: program.other_processes(),
             frames: FRAMES,
             swap_pages: if program.machine.swap.is_some() { SWAP_PAGES } else { 0 },
@@ -119,6 +121,11 @@ impl Setting<'_> {
     /// Who `thread` is.
     pub fn context(&self, thread: usize) -> Context {
         Context::of(self.program, thread, 0)
+    }
+
+    /// Whose pages `thread`'s operations name.
+    pub fn space(&self, thread: usize) -> MmId {
+        mm_of(self.program.threads[thread].process)
     }
 }
 

@@ -105,9 +105,13 @@ impl Locks {
         self.0.iter().any(|(held, _)| held == lock)
     }
 
-    /// Whether one that somebody holds keeps others from taking this one.
-    pub fn exclude(&self, lock: Lock) -> bool {
-        self.0.iter().any(|(held, _)| held.excludes(lock))
+    /// Whether one that somebody holds keeps `thread` from taking this one. Who has write-locked a mapping may do
+    /// so again.
+    pub fn exclude(&self, lock: Lock, thread: u16) -> bool {
+        let again = |held: Lock, holder: u16| {
+            holder == thread && matches!((held, lock), (Lock::VmaWrite(..), Lock::VmaWrite(..)))
+        };
+        self.0.iter().any(|(held, holder)| held.excludes(lock) && !again(*held, *holder))
     }
 
     /// `thread` takes it.
@@ -130,7 +134,19 @@ impl Locks {
     /// `thread` gives it back; whether it held it.
     pub fn release(&mut self, lock: Lock, thread: u16) -> bool {
         let held = self.0.iter().position(|held| *held == (lock, thread));
-        held.inspect(|index| _ = self.0.remove(*index)).is_some()
+        held.into_iter().for_each(|index| _ = self.0.remove(index));
+        // With it go the write locks of mappings (include/linux/mmap_lock.h:vma_end_write_all).
+        if let Lock::MmapWrite(mm) = lock {
+            let mappings = |held: &Lock| matches!(held, Lock::VmaWrite(of, _) if *of == mm);
+            self.0.retain(|(held, holder)| *holder != thread || !mappings(held));
+        }
+        held.is_some()
+    }
+
+    /// Whether `thread` has write-locked the mapping of these pages.
+    pub fn writes_vma(&self, thread: u16, mm: MmId, pages: PageRange) -> bool {
+        let covers = |held: &Lock| matches!(held, Lock::VmaWrite(of, locked) if *of == mm && locked.intersect(pages) == pages);
+        self.0.iter().any(|(held, holder)| *holder == thread && covers(held))
     }
 }
 
@@ -250,6 +266,10 @@ pub fn end_revoking(w: &mut CheckWorld, at: At) -> BTreeSet<Translation> {
 impl Ghost for Contents {
     fn holds(&self, thread: ThreadId, lock: Lock) -> bool {
         self.locks.held_by(lock, thread.0)
+    }
+
+    fn writes_vma(&self, thread: ThreadId, mm: MmId, pages: PageRange) -> bool {
+        self.locks.writes_vma(thread.0, mm, pages)
     }
 
     fn is_locked(&self, lock: Lock) -> bool {

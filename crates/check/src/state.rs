@@ -2,7 +2,7 @@
 
 use crate::access::{Way, ways};
 use crate::choice::Choice;
-use crate::env::{CheckEnv, Log, Next, Resume, Standing, Stopped, is_free};
+use crate::env::{CheckEnv, Log, Next, Resume, Standing, Stopped, free};
 use crate::footprint::{Footprint, Taken};
 use crate::judge;
 use crate::key::{Key, key_of};
@@ -21,7 +21,7 @@ use needless_model::machine::frames::Frames;
 use needless_model::machine::mm::Mm;
 use needless_model::machine::objects::Objects;
 use needless_model::machine::swap::Swap;
-use needless_model::machine::world::{Task, USER_MM, World};
+use needless_model::machine::world::{Task, World};
 use needless_model::site::Site;
 use smallvec::{SmallVec, smallvec};
 
@@ -77,7 +77,7 @@ impl Setting<'_> {
             let ways = match member.standing.next {
                 Next::Step(_) => 1,
                 Next::Interrupt(_, cpus) => cpus.count_ones() as usize,
-                Next::Lock(lock) => usize::from(is_free(&state.world, lock)),
+                Next::Lock(lock) => usize::from(free(&state.world, lock, thread as u16).is_some()),
                 Next::Access { .. } => self.ways(state, thread).len(),
                 Next::Wait(wait) => usize::from(wait.is_over(&state.world)),
                 Next::Barrier(barrier) => usize::from(self.passes(state, thread, barrier)),
@@ -96,7 +96,7 @@ impl Setting<'_> {
     pub fn ways(&self, state: &State, thread: usize) -> Vec<Way> {
         let Next::Access { page, write } = state.next(thread) else { return Vec::new() };
         let at = self.context(thread).at(Site::HardwareWalk);
-        ways(&state.world, at, (USER_MM, page), write)
+        ways(&state.world, at, (self.space(thread), page), write)
     }
 
     /// Whether everybody is at the barrier and `thread` is the first of them.
@@ -179,7 +179,7 @@ impl Setting<'_> {
             way: way.unwrap_or(0),
             checkpoints: self.checkpoints,
         });
-        run(&mut env, &self.acts[thread], member.standing.act as usize);
+        run(&mut env, self.space(thread), &self.acts[thread], member.standing.act as usize);
         let Stopped { standing, log, locks } = env.finish();
         (member.standing, member.log) = (standing, log);
         locks
@@ -247,7 +247,7 @@ impl State {
         #[rustfmt::skip]
         let World {
             mms, cpus, tasks, frames, objects, swap, tlbs, ghost,
-            policies: _, config: _, arch: _, log: _, inconsistency: _,
+            policies: _, config: _, arch: _, processes: _, log: _, inconsistency: _,
         } = world;
         let standing = |Member { standing, log: _ }: &Member| *standing;
         let standings: SmallVec<[Standing; 4]> = threads.iter().map(standing).collect();
@@ -258,12 +258,13 @@ impl State {
 /// Explicit mode: what the processors may do by themselves.
 fn hardware(w: &CheckWorld) -> Vec<Choice> {
     let mut choices = Vec::new();
-    for (index, cpu) in w.cpus.iter().enumerate().filter(|(_, cpu)| cpu.loaded == USER_MM) {
+    for (index, cpu) in w.cpus.iter().enumerate() {
+        let Some(mm) = w.spaces().find(|mm| *mm == cpu.loaded) else { continue };
         let id = CpuId(index as u16);
         let index = index as u8;
-        let pages = w.mms[USER_MM.index()].vmas().iter().flat_map(|vma| vma.range.iter());
+        let pages = w.mms[mm.index()].vmas().iter().flat_map(|vma| vma.range.iter());
         for page in pages {
-            let entry = w.tlbs.walkable(&w.mms[USER_MM.index()], page);
+            let entry = w.tlbs.walkable(&w.mms[mm.index()], page);
             if entry.is_some_and(|entry| !w.tlbs.entries(id, cpu.asid, page).contains(&entry)) {
                 choices.push(Choice::Fill { cpu: index, page: page.0 as u8 });
             }
@@ -280,8 +281,8 @@ fn cache(w: &mut CheckWorld, choice: Choice) {
     match choice {
         Choice::Fill { cpu, page } => {
             let (cpu, page) = (CpuId(u16::from(cpu)), Vpn(u64::from(page)));
-            let asid = w.cpus[cpu.index()].asid;
-            if let Some(entry) = w.tlbs.walkable(&w.mms[USER_MM.index()], page) {
+            let (asid, mm) = (w.cpus[cpu.index()].asid, w.cpus[cpu.index()].loaded);
+            if let Some(entry) = w.tlbs.walkable(&w.mms[mm.index()], page) {
                 w.tlbs.change(cpu, asid, entry, true);
             }
         }
@@ -302,6 +303,9 @@ pub fn lock_text(lock: Lock) -> String {
     match lock {
         Lock::MmapRead(_) => "takes mmap_lock (read)".to_owned(),
         Lock::MmapWrite(_) => "takes mmap_lock (write)".to_owned(),
+        Lock::VmaRead(_, pages) => format!("locks the mapping of {} (read)", pages.start),
+        Lock::VmaOf(_, page) => format!("locks the mapping of {page} (read)"),
+        Lock::VmaWrite(_, pages) => format!("locks the mapping of {} (write)", pages.start),
         Lock::PageTable(_, page) => format!("takes the page-table lock of {page}"),
         Lock::Pmd(_, page) => format!("takes the lock of the table above that of {page}"),
         Lock::RmapOf(frame) => format!("takes the anon_vma of f{} (read)", frame.0),

@@ -6,25 +6,25 @@ use crate::judge::{protected, taken_away, violate};
 use crate::property::Property;
 use crate::shadow::Value;
 use crate::unroll::{Act, Action};
-use needless_model::addr::Vpn;
+use needless_model::addr::MmId;
 use needless_model::call::Call;
 use needless_model::env::Env;
 use needless_model::kernel::fault::{Fault, Outcome, exc_page_fault, retry_page_fault};
 use needless_model::kernel::lru::lru_add_drain;
+use needless_model::kernel::rmap::Place;
 use needless_model::kernel::switch::{enter_lazy, switch_mm};
 use needless_model::kernel::{call, call_again};
-use needless_model::machine::world::USER_MM;
 use needless_model::site::Site;
 use needless_model::wait::Ended;
 
 /// Faults that one access may take before it counts as no progress.
 const MAX_FAULTS: u32 = 6;
 
-/// Runs a thread from action `from` on, until it is done, got a signal, or is left behind.
-pub fn run(env: &mut CheckEnv<'_>, acts: &[Act], from: usize) {
+/// Runs a thread, which names pages of `space`, from action `from` on, until it is done, got a signal, or is left behind.
+pub fn run(env: &mut CheckEnv<'_>, space: MmId, acts: &[Act], from: usize) {
     for (index, act) in acts.iter().enumerate().skip(from) {
         env.begin(index as u32, act.op);
-        if env.is_left() || !perform(env, &act.action) {
+        if env.is_left() || !perform(env, space, &act.action) {
             return;
         }
     }
@@ -32,29 +32,29 @@ pub fn run(env: &mut CheckEnv<'_>, acts: &[Act], from: usize) {
 
 /// Does one action; false if the thread got a signal and is gone. That a system call fails is one of
 /// the things that may happen.
-fn perform(env: &mut CheckEnv<'_>, action: &Action) -> bool {
+fn perform(env: &mut CheckEnv<'_>, space: MmId, action: &Action) -> bool {
     match *action {
-        Action::Access { page, store } => return access(env, page, store),
+        Action::Access { page, store } => return access(env, (space, page), store),
         Action::Barrier(barrier) => env.barrier(barrier),
         Action::Sleep { wakes } => {
             env.step(Site::EnterLazyTlb, |w, at| enter_lazy(w, at.cpu));
             if wakes {
-                env.step(Site::SwitchMm, |w, at| switch_mm(w, at, at.cpu, USER_MM));
+                env.step(Site::SwitchMm, |w, at| switch_mm(w, at, at.cpu, space));
             }
         }
         Action::Drain => lru_add_drain(env),
         Action::Call(asked) => {
-            env.begin_call(USER_MM, asked.purpose());
-            let mut done = call(env, USER_MM, asked);
+            env.begin_call(space, asked.purpose());
+            let mut done = call(env, space, asked);
             while let Ok(Ended::Blocked(wait, rest)) = done
                 && !env.is_left()
             {
                 env.wait(wait);
-                done = call_again(env, USER_MM, rest, wait);
+                done = call_again(env, space, rest, wait);
             }
             if let Call::Protect { pages, prot } = asked {
                 let prot = done.is_ok().then_some(prot);
-                env.observe(|w, at| protected(w, at, USER_MM, pages, prot));
+                env.observe(|w, at| protected(w, at, space, pages, prot));
             }
         }
     }
@@ -63,11 +63,11 @@ fn perform(env: &mut CheckEnv<'_>, action: &Action) -> bool {
 }
 
 /// One load or store; false if it raised a signal.
-fn access(env: &mut CheckEnv<'_>, page: Vpn, store: Option<Value>) -> bool {
+fn access(env: &mut CheckEnv<'_>, (mm, page): Place, store: Option<Value>) -> bool {
     let write = store.is_some();
     let mut faults = 0;
     while !env.is_left() {
-        match env.access(page, write, |w, at, way| go(w, at, (USER_MM, page), store, way)) {
+        match env.access(page, write, |w, at, way| go(w, at, (mm, page), store, way)) {
             Went::Through => return true,
             Went::OnlyWalked => {}
             Went::Faulted if faults == MAX_FAULTS => {
@@ -81,7 +81,7 @@ fn access(env: &mut CheckEnv<'_>, page: Vpn, store: Option<Value>) -> bool {
             }
             Went::Faulted => {
                 faults += 1;
-                if !fault(env, Fault::new(USER_MM, page, write)) {
+                if !fault(env, Fault::new(mm, page, write)) {
                     return false;
                 }
             }
@@ -93,7 +93,7 @@ fn access(env: &mut CheckEnv<'_>, page: Vpn, store: Option<Value>) -> bool {
 /// One fault, with all that it waits for; false if it raised a signal.
 fn fault(env: &mut CheckEnv<'_>, fault: Fault) -> bool {
     let mut outcome = exc_page_fault(env, fault);
-    while let Outcome::Blocked(wait) = outcome
+    while let Outcome::Blocked(wait, fault) = outcome
         && !env.is_left()
     {
         env.wait(wait);

@@ -8,7 +8,7 @@ use crate::property::Violation;
 use crate::setting::Setting;
 use crate::state::{State, lock_text};
 use needless_model::addr::{CpuId, Vpn};
-use needless_model::machine::world::USER_MM;
+use needless_model::kernel::rmap::Place;
 use needless_model::pte::Pte;
 
 /// One step of a schedule.
@@ -68,13 +68,21 @@ pub fn trace(
 }
 
 fn pages(setting: &Setting<'_>, state: &State) -> Vec<PageState> {
-    let names = setting.watch.names.iter();
-    names.map(|(page, name)| page_state(state, *page, name)).collect()
+    let spaces = state.world.spaces().zip(&setting.program.processes).enumerate();
+    spaces
+        .flat_map(|(number, (mm, process))| {
+            let names = setting.watch.names.iter();
+            names.map(move |(page, name)| match number {
+                0 => page_state(state, (mm, *page), name.clone()),
+                _ => page_state(state, (mm, *page), format!("{}:{name}", process.name)),
+            })
+        })
+        .collect()
 }
 
-fn page_state(state: &State, page: Vpn, name: &str) -> PageState {
+fn page_state(state: &State, (mm, page): Place, name: String) -> PageState {
     let w = &state.world;
-    let pte = match w.pte(USER_MM, page) {
+    let pte = match w.pte(mm, page) {
         Pte::None => "none".to_owned(),
         Pte::Table(table) => format!("table {}", table.0),
         Pte::Swap(swap) => format!("swap {}", swap.slot),
@@ -93,9 +101,10 @@ fn page_state(state: &State, page: Vpn, name: &str) -> PageState {
     };
     let cached = w.cpus.iter().enumerate().map(|(index, cpu)| {
         let entries = w.tlbs.entries(CpuId(index as u16), cpu.asid, page);
-        entries.iter().map(ToString::to_string).collect()
+        let entries = entries.iter().filter(|_| cpu.loaded == mm);
+        entries.map(ToString::to_string).collect()
     });
-    PageState { page: name.to_owned(), pte, cached: cached.collect() }
+    PageState { page: name, pte, cached: cached.collect() }
 }
 
 fn describe(setting: &Setting<'_>, state: &State, choice: Choice) -> StepTaken {

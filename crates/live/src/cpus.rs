@@ -224,27 +224,12 @@ fn show_list(cpus: &[u16]) -> String {
 mod tests {
     use super::*;
     use needless_model::addr::CpuId;
-    use needless_model::program::{MachineNeeds, PROGRAM_VERSION, Thread};
+    use needless_model::program::Thread;
 
     /// A program with a thread on each of these CPUs.
     fn program(cpus: &[u16]) -> Program {
-        let thread = |&cpu: &u16| Thread {
-            name: format!("t{cpu}"),
-            cpu: CpuId(cpu),
-            kernel: false,
-            body: vec![],
-        };
-        Program {
-            version: PROGRAM_VERSION,
-            name: "p".into(),
-            machine: MachineNeeds::default(),
-            areas: vec![],
-            threads: cpus.iter().map(thread).collect(),
-            marks: vec![],
-            barriers: vec![],
-            op_texts: vec![],
-            slots: 0,
-        }
+        let thread = |&cpu: &u16| Thread::new(format!("t{cpu}"), CpuId(cpu), vec![]);
+        Program { threads: cpus.iter().map(thread).collect(), ..Program::default() }
     }
 
     fn usable() -> Usable {

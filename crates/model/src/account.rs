@@ -384,22 +384,17 @@ pub(crate) mod tests {
     use super::*;
     use crate::addr::{CpuId, PageRange, Vpn};
     use crate::event::{Event, EventKind, FaultCode, FlushReason};
-    use crate::program::{Area, MachineNeeds, PROGRAM_VERSION};
+    use crate::program::Area;
     use crate::site::Site;
     use crate::verdict::{Judgement, Needless, Reason, Verdict};
 
     /// A program with 64 pages at byte 0 and the marks of the captures.
     pub(crate) fn program() -> Program {
         Program {
-            version: PROGRAM_VERSION,
             name: "made-up".into(),
-            machine: MachineNeeds::default(),
-            areas: vec![Area { name: "heap".into(), range: PageRange::new(Vpn(0), 64) }],
-            threads: Vec::new(),
+            areas: vec![Area::anonymous("heap", PageRange::new(Vpn(0), 64))],
             marks: vec!["unmap".into(), "rw".into(), "w".into()],
-            barriers: Vec::new(),
-            op_texts: Vec::new(),
-            slots: 0,
+            ..Program::default()
         }
     }
 

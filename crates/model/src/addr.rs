@@ -42,7 +42,7 @@ impl fmt::Display for Vpn {
 }
 
 /// A half-open range of virtual pages.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct PageRange {
     /// First page.
     pub start: Vpn,
@@ -182,6 +182,22 @@ pub struct ThreadId(pub u16);
 
 impl ThreadId {
     /// The thread as an index into the scenario's threads.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A process of the scenario, in the order in which the scenario declares them.
+#[derive(
+    Copy, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize,
+)]
+pub struct ProcessId(pub u16);
+
+impl ProcessId {
+    /// The one that is there from the start.
+    pub const FIRST: ProcessId = ProcessId(0);
+
+    /// The process as an index into the scenario's processes.
     pub const fn index(self) -> usize {
         self.0 as usize
     }

@@ -4,7 +4,7 @@
 //! and it is a [`Call`]. Parser, model, checker, runner and generator each name every case.
 
 use crate::addr::PageRange;
-use crate::program::{Advice, Expr, MAX_OTHERS, Prot, RangeExpr};
+use crate::program::{Advice, Backing, Expr, MAX_OTHERS, Prot, RangeExpr};
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 use strum::EnumDiscriminants;
@@ -32,7 +32,7 @@ pub enum Asked<P, A, N> {
         /// What.
         pages: P,
     },
-    /// `mmap` of private anonymous memory over a whole area (`MAP_FIXED_NOREPLACE`).
+    /// `mmap` of a whole area (`MAP_FIXED_NOREPLACE`).
     Map {
         /// Where.
         area: A,
@@ -62,7 +62,16 @@ pub enum Asked<P, A, N> {
 pub type CallExpr = Asked<RangeExpr, u16, Expr>;
 
 /// A call whose turn has come.
-pub type Call = Asked<PageRange, PageRange, u64>;
+pub type Call = Asked<PageRange, Extent, u64>;
+
+/// An area as a whole.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Extent {
+    /// Where it lies.
+    pub pages: PageRange,
+    /// What is mapped there.
+    pub backing: Backing,
+}
 
 /// What a number of a call may be.
 #[derive(Copy, Clone, Debug)]
@@ -167,7 +176,7 @@ impl Call {
             | Asked::Remap { pages, .. }
             | Asked::Advise { pages, .. }
             | Asked::Reclaim { pages } => Some(pages),
-            Asked::Map { area, .. } => Some(area),
+            Asked::Map { area, .. } => Some(area.pages),
             Asked::Switch { .. } => None,
         }
     }
@@ -179,7 +188,7 @@ impl Call {
             | Asked::Protect { pages, prot: Prot::None | Prot::Read }
             | Asked::Advise { pages, advice: Advice::DontNeed } => (smallvec![pages], None),
             Asked::Remap { pages, to } => {
-                (smallvec![pages, PageRange::new(to.start, pages.pages())], None)
+                (smallvec![pages, PageRange::new(to.pages.start, pages.pages())], None)
             }
             Asked::Advise { pages, advice: Advice::Free } => (SmallVec::new(), Some(pages)),
             Asked::Map { .. }

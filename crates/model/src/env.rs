@@ -11,7 +11,7 @@ use crate::addr::{CpuId, MmId, ObjectId, Pfn, ThreadId, Vpn};
 use crate::arch::Arch;
 use crate::event::EventKind;
 use crate::machine::cpuset::CpuSet;
-use crate::machine::world::{At, Mode, USER_MM, World};
+use crate::machine::world::{At, Mode, World, mm_of};
 use crate::policy::Policies;
 use crate::program::{Program, Thread};
 use crate::pte::Pte;
@@ -38,8 +38,8 @@ pub struct Context {
 impl Context {
     /// Thread number `thread` of `program`, in operation `op`.
     pub fn of(program: &Program, thread: usize, op: u32) -> Context {
-        let Thread { cpu, kernel, .. } = program.threads[thread];
-        let mm = (!kernel).then_some(USER_MM);
+        let Thread { cpu, process, kernel, .. } = program.threads[thread];
+        let mm = (!kernel).then_some(mm_of(process));
         Context { cpu, thread: ThreadId(thread as u16), mm, op }
     }
 
@@ -191,12 +191,12 @@ pub trait Env {
     /// Takes a lock, waiting for it.
     fn lock(&mut self, lock: Lock);
 
-    /// Takes a lock unless somebody holds it; whether it was taken.
-    fn try_lock(&mut self, lock: Lock) -> bool;
+    /// Takes a lock unless somebody holds it, or there is none; whether it was taken.
+    fn try_lock(&mut self, site: Site, lock: Lock) -> bool;
 
     /// Gives a lock back.
     fn unlock(&mut self, lock: Lock);
 
-    /// Holds `mmap_lock` for reading from now, not for writing (`mmap_write_downgrade`).
+    /// Holds `mmap_lock` for reading from now, not for writing, and no mapping's lock (`mmap_write_downgrade`).
     fn downgrade(&mut self, mm: MmId);
 }

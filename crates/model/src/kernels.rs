@@ -112,6 +112,8 @@ const V5_8: Policies = Policies {
     zap_drain: ZapDrain::Yes,
     dontneed_tables: DontneedTables::Keep,
     advise_gather: AdviseGather::PerMapping,
+    fault_lock: FaultLock::Mmap,
+    advise_lock: AdviseLock::Mmap,
     vma_merge: VmaMerge::IntoFaulted,
     protect_charge: ProtectCharge::Keep,
     move_range: MoveRange::OneMapping,
@@ -156,6 +158,7 @@ const V6_12: Policies = Policies {
     swapin_read: SwapinRead::Writable,
     pageout_young: PageoutYoung::Ignore,
     protect_restore: ProtectRestore::IfExclusive,
+    fault_lock: FaultLock::Vma,
     protect_charge: ProtectCharge::DropUnfaulted,
     lru_batch: LruBatch::ThirtyOne,
     move_start: MoveStart::AtTable,
@@ -179,7 +182,7 @@ const V6_16: Policies = Policies {
 
 const V6_17: Policies = Policies { move_range: MoveRange::EachMapping, ..V6_16 };
 
-const V6_18: Policies = V6_17;
+const V6_18: Policies = Policies { advise_lock: AdviseLock::Vma, ..V6_17 };
 
 // Nor has it 6.19 to 7.1.
 const V7_2: Policies = Policies {

@@ -1,11 +1,11 @@
 //! The kernel's locks.
 //!
-//! Whoever changes a PTE holds the lock of its page table, whoever looks at mappings holds `mmap_lock`:
+//! Whoever changes a PTE holds the lock of its page table, whoever looks at mappings holds `mmap_lock` or theirs:
 //! the world asks for it where it is changed or looked at, as the kernel does with lockdep
 //! ([`crate::machine::world`]). In the simulator threads never meet inside the kernel, so that nobody holds
 //! anything and everything may be done.
 
-use crate::addr::{MmId, ObjectId, Pfn, Vpn};
+use crate::addr::{MmId, ObjectId, PageRange, Pfn, Vpn};
 use crate::arch::Arch;
 use crate::machine::world::{Mode, World};
 
@@ -16,6 +16,13 @@ pub enum Lock {
     MmapRead(MmId),
     /// `mmap_lock` for writing.
     MmapWrite(MmId),
+    /// The lock of the mapping of these pages, for reading: a fault needs no other to look at it.
+    VmaRead(MmId, PageRange),
+    /// The same of whichever mapping has this page when it is taken (`lock_vma_under_rcu`).
+    VmaOf(MmId, Vpn),
+    /// The lock of the mapping of these pages, for writing. It is given back with `mmap_lock`, or when that is
+    /// downgraded (`vma_end_write_all`).
+    VmaWrite(MmId, PageRange),
     /// The lock of the last-level page table that starts at this page.
     PageTable(MmId, Vpn),
     /// The lock of the table above it that starts at this page (`pmd_lock`).
@@ -43,12 +50,13 @@ impl Lock {
         Lock::Pmd(mm, Vpn(page.0 / span * span))
     }
 
-    /// The lock that is meant now.
-    pub fn resolved<M: Mode>(self, w: &World<M>) -> Lock {
-        match self {
+    /// The lock that is meant now, if there is one.
+    pub fn resolved<M: Mode>(self, w: &World<M>) -> Option<Lock> {
+        Some(match self {
             Lock::RmapOf(frame) => Lock::RmapRead(w.frames.get(frame).object),
+            Lock::VmaOf(mm, page) => Lock::VmaRead(mm, w.mms[mm.index()].vma(page)?.range),
             lock => lock,
-        }
+        })
     }
 
     /// Whether both cannot be held at a time, by two threads.
@@ -57,6 +65,11 @@ impl Lock {
             (Lock::MmapWrite(a), Lock::MmapRead(b) | Lock::MmapWrite(b))
             | (Lock::MmapRead(a), Lock::MmapWrite(b)) => a == b,
             (Lock::MmapRead(_), Lock::MmapRead(_)) => false,
+            (Lock::VmaWrite(a, these), Lock::VmaRead(b, those) | Lock::VmaWrite(b, those))
+            | (Lock::VmaRead(a, these), Lock::VmaWrite(b, those)) => {
+                a == b && these.overlaps(those)
+            }
+            (Lock::VmaRead(..), Lock::VmaRead(..)) => false,
             (Lock::RmapWrite(a), Lock::RmapRead(b) | Lock::RmapWrite(b))
             | (Lock::RmapRead(a), Lock::RmapWrite(b)) => a == b,
             (Lock::RmapRead(_), Lock::RmapRead(_)) => false,

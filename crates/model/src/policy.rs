@@ -262,6 +262,18 @@ policies! {
         PerMapping = "per-mapping", "one mapping: a range with several flushes several times";
         PerCall = "per-call", "the whole call: one flush";
     }
+    /// Which lock a fault takes first.
+    fault_lock: FaultLock = "fault-lock", "which lock a fault takes before it looks at the mapping",
+        source "arch/x86/mm/fault.c:do_user_addr_fault (5.10, 6.1: mmap_lock; 6.12, 6.18, 7.3: lock_vma_under_rcu first)" {
+        Mmap = "mmap", "mmap_lock: it waits for whoever changes any mapping";
+        Vma = "vma", "that of the mapping: mmap_lock only if that is write-locked";
+    }
+    /// Which lock `MADV_DONTNEED` and `MADV_FREE` take.
+    advise_lock: AdviseLock = "advise-lock", "which lock MADV_DONTNEED and MADV_FREE take",
+        source "mm/madvise.c:get_lock_mode, try_vma_read_lock (6.18, 7.3), madvise_need_mmap_write (6.12)" {
+        Mmap = "mmap", "mmap_lock, until the flush is done";
+        Vma = "vma", "that of the mapping if there is only one, given back before the flush";
+    }
     /// When two mappings side by side become one.
     vma_merge: VmaMerge = "vma-merge", "which mapping without pages of its own a new or changed one with pages merges with",
         source "mm/mmap.c:is_mergeable_anon_vma (5.10, 6.1), mm/vma.c (6.12: list_is_singular of an empty list; 7.3); tests/regressions/merge-moved.kdl (since 6.16)" {

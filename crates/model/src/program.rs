@@ -3,8 +3,8 @@
 //! This is what the model executes and what the runner on a real kernel receives.
 //! Loop variables are the only names left; they live in numbered slots.
 
-use crate::addr::{CpuId, PageRange, ThreadId, Vpn};
-use crate::call::{Bounds, CallExpr};
+use crate::addr::{CpuId, PageRange, ProcessId, ThreadId, Vpn};
+use crate::call::{Bounds, CallExpr, Extent};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -25,7 +25,9 @@ pub struct Program {
     pub machine: MachineNeeds,
     /// The pieces of address space that it names.
     pub areas: Vec<Area>,
-    /// Its threads; thread 0 is the process's first thread.
+    /// Its processes; process 0 is there from the start.
+    pub processes: Vec<Process>,
+    /// The threads of all processes; thread 0 is the first process's first thread.
     pub threads: Vec<Thread>,
     /// Names of the phase marks.
     pub marks: Vec<String>,
@@ -47,6 +49,9 @@ pub struct MachineNeeds {
     /// Transparent huge pages (`/sys/kernel/mm/transparent_hugepage/enabled`); `None` leaves
     /// the machine as it is.
     pub thp: Option<ThpMode>,
+    /// NUMA nodes, if the scenario asks for more than one.
+    #[serde(default)]
+    pub nodes: Option<u16>,
 }
 
 /// A swap device that a scenario asks for.
@@ -92,14 +97,52 @@ pub struct Area {
     pub name: String,
     /// Where it lies.
     pub range: PageRange,
+    /// What is mapped there.
+    #[serde(default)]
+    pub backing: Backing,
+}
+
+/// What a mapping's pages belong to.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Backing {
+    /// Private anonymous memory.
+    #[default]
+    Anonymous,
+    /// Anonymous memory that processes share (`MAP_SHARED | MAP_ANONYMOUS`).
+    Shared,
+    /// A file.
+    File,
+}
+
+impl Backing {
+    /// All kinds with the word that scenarios use.
+    pub const ALL: [(Backing, &'static str); 3] =
+        [(Backing::Anonymous, "anonymous"), (Backing::Shared, "shared"), (Backing::File, "file")];
 }
 
 impl Area {
+    /// An area of private anonymous memory.
+    pub fn anonymous(name: impl Into<String>, range: PageRange) -> Area {
+        Area { name: name.into(), range, backing: Backing::Anonymous }
+    }
+
+    /// The area without its name.
+    pub const fn extent(&self) -> Extent {
+        Extent { pages: self.range, backing: self.backing }
+    }
+
     #[cold]
     pub(crate) fn outside(&self, first: i64, pages: i64) -> ExprError {
         let size = self.range.pages() as i64;
         ExprError::OutsideArea { area: self.name.clone(), first, pages, size }
     }
+}
+
+/// A process: an address space and the threads in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// Its name in the scenario.
+    pub name: String,
 }
 
 /// A thread: pinned to one CPU.
@@ -109,6 +152,9 @@ pub struct Thread {
     pub name: String,
     /// Its CPU.
     pub cpu: CpuId,
+    /// Whose pages its operations name.
+    #[serde(default)]
+    pub process: ProcessId,
     /// It belongs to the kernel (`kswapd`) and has no address space of its own. Only in the model.
     #[serde(default)]
     pub kernel: bool,
@@ -453,6 +499,12 @@ fn apply(op: BinaryOp, left: &Expr, right: &Expr, slots: &[i64]) -> Result<i64, 
 }
 
 impl Thread {
+    /// A thread of the first process.
+    pub fn new(name: impl Into<String>, cpu: CpuId, body: Vec<Op>) -> Thread {
+        let (name, process) = (name.into(), ProcessId::FIRST);
+        Thread { name, cpu, process, kernel: false, body }
+    }
+
     /// Whether it does nothing but hold its CPU in some state.
     pub fn only_holds(&self) -> bool {
         self.holds().is_some()
@@ -465,6 +517,24 @@ impl Thread {
             |op: &Op| (op.kind == OpKind::Sleep { duration_ns: None }).then_some(Hold::Sleep);
         let holds = |op: &Op| spins(op).or_else(|| sleeps(op));
         self.body.iter().map(holds).collect::<Option<Vec<Hold>>>()?.first().copied()
+    }
+}
+
+impl Default for Program {
+    /// A program of one process in which nothing happens.
+    fn default() -> Program {
+        Program {
+            version: PROGRAM_VERSION,
+            name: String::new(),
+            machine: MachineNeeds::default(),
+            areas: Vec::new(),
+            processes: vec![Process { name: "main".to_owned() }],
+            threads: Vec::new(),
+            marks: Vec::new(),
+            barriers: Vec::new(),
+            op_texts: Vec::new(),
+            slots: 0,
+        }
     }
 }
 
@@ -507,9 +577,17 @@ impl Program {
     /// What the scenario asks of the machine that the model does not have.
     pub fn not_modelled(&self) -> Option<&'static str> {
         match self.machine.thp {
-            Some(ThpMode::Always) => Some("transparent huge pages (`thp \"always\"`)"),
-            Some(ThpMode::Madvise | ThpMode::Never) | None => None,
+            Some(ThpMode::Always) => return Some("transparent huge pages (`thp \"always\"`)"),
+            Some(ThpMode::Madvise | ThpMode::Never) | None => {}
         }
+        if self.machine.nodes.is_some_and(|nodes| nodes > 1) {
+            return Some("NUMA nodes (`nodes`)");
+        }
+        self.areas.iter().find_map(|area| match area.backing {
+            Backing::Anonymous => None,
+            Backing::Shared => Some("shared memory (`backing=\"shared\"`)"),
+            Backing::File => Some("files (`backing=\"file\"`)"),
+        })
     }
 
     /// The most other processes that one [`CallExpr::Switch`] needs.
@@ -559,18 +637,9 @@ mod tests {
     }
 
     fn program(body: Vec<Op>, kernel: bool) -> Program {
-        let thread = Thread { name: "t".to_owned(), cpu: CpuId(0), kernel, body };
-        Program {
-            version: PROGRAM_VERSION,
-            name: String::new(),
-            machine: MachineNeeds::default(),
-            areas: Vec::new(),
-            threads: vec![thread],
-            marks: Vec::new(),
-            barriers: Vec::new(),
-            op_texts: vec!["switch 2".to_owned()],
-            slots: 1,
-        }
+        let thread = Thread { kernel, ..Thread::new("t", CpuId(0), body) };
+        let op_texts = vec!["switch 2".to_owned()];
+        Program { threads: vec![thread], op_texts, slots: 1, ..Program::default() }
     }
 
     #[test]

@@ -136,11 +136,11 @@ impl CallExpr {
     fn resolve<'p>(&self, areas: &[Area], slots: &[i64]) -> Result<Resolved<'p>, ExprError> {
         let call: Call = self.try_map(
             |range| range.resolve(areas, slots),
-            |area| Ok(areas[usize::from(*area)].range),
+            |area| Ok(areas[usize::from(*area)].extent()),
             |number, bounds| number.eval_within(slots, bounds),
         )?;
         if let (CallExpr::Remap { to: area, .. }, Call::Remap { pages, to }) = (self, call)
-            && pages.pages() > to.pages()
+            && pages.pages() > to.pages.pages()
         {
             return Err(areas[usize::from(*area)].outside(0, pages.pages() as i64));
         }
@@ -156,7 +156,7 @@ mod tests {
     use crate::program::Expr;
 
     fn area(name: &str, start: u64, pages: u64) -> Area {
-        Area { name: name.to_owned(), range: PageRange::new(Vpn(start), pages) }
+        Area::anonymous(name, PageRange::new(Vpn(start), pages))
     }
 
     fn range(first: i64, pages: i64) -> RangeExpr {

@@ -106,6 +106,14 @@ sites! {
     Pageout = "pageout" in "mm/vmscan.c";
     /// A folio lock is tried.
     FolioTryLock = "folio_trylock" in "include/linux/pagemap.h";
+    /// A fault tries to lock the mapping.
+    LockVmaUnderRcu = "lock_vma_under_rcu" in "mm/memory.c";
+    /// A fault that has a mapping's lock tries `mmap_lock`.
+    MmapReadTrylock = "mmap_read_trylock" in "include/linux/mmap_lock.h";
+    /// `madvise` tries to lock the mapping (6.18).
+    TryVmaReadLock = "try_vma_read_lock" in "mm/madvise.c";
+    /// A mapping is locked before it is changed.
+    VmaStartWrite = "vma_start_write" in "include/linux/mm.h";
     /// A page leaves the swap cache for good (`__remove_mapping`).
     RemoveMapping = "__remove_mapping" in "mm/vmscan.c";
     /// Pages go back on the LRU.

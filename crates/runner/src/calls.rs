@@ -3,16 +3,16 @@
 use crate::sys::{bytes, pointer};
 use needless_model::addr::{PageRange, Vpn};
 use needless_model::call::Call;
-use needless_model::program::{Advice, Prot};
+use needless_model::program::{Advice, Backing, Prot};
 use std::io;
 
 /// Asks the kernel.
 pub fn ask(call: Call) -> io::Result<()> {
     match call {
-        Call::Map { area, prot } => map(area, prot),
+        Call::Map { area, prot } => map(area.pages, area.backing, prot),
         Call::Unmap { pages } => unmap(pages),
         Call::Protect { pages, prot } => protect(pages, prot),
-        Call::Remap { pages, to } => remap(pages, to.start),
+        Call::Remap { pages, to } => remap(pages, to.pages.start),
         Call::Advise { pages, advice } => advise(pages, advice),
         Call::Reclaim { .. } | Call::Switch { .. } => {
             Err(io::Error::new(io::ErrorKind::Unsupported, "runs in the model only"))
@@ -50,9 +50,17 @@ fn check(status: i32) -> io::Result<()> {
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// `mmap` of private anonymous memory at a fixed place where nothing is mapped yet.
-pub fn map(range: PageRange, prot: Prot) -> io::Result<()> {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+/// `mmap` at a fixed place where nothing is mapped yet.
+pub fn map(range: PageRange, backing: Backing, prot: Prot) -> io::Result<()> {
+    let kind = match backing {
+        Backing::Anonymous => libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+        Backing::Shared => libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+        Backing::File => {
+            let what = "the runner maps no files yet (backing=\"file\")";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+        }
+    };
+    let flags = kind | libc::MAP_FIXED_NOREPLACE;
     // SAFETY: MAP_FIXED_NOREPLACE never replaces a mapping, so nothing of ours is lost.
     let at =
         unsafe { libc::mmap(pointer(range.start), bytes(range), prot_bits(prot), flags, -1, 0) };

@@ -10,7 +10,7 @@ use crate::wire::{self, Failure, FailureKind, Message, PROTOCOL_VERSION, Summary
 use crate::witness::Watch;
 use crate::{crash, decode, pages, rounds, start, sys, validate};
 use needless_model::addr::{CpuId, PageRange, Vpn};
-use needless_model::program::{Advice, Op, OpKind, Prot};
+use needless_model::program::{Advice, Backing, Op, OpKind, Prot};
 use needless_model::run::{Round, RunRequest};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -36,7 +36,7 @@ const NEVER_SEEN: [(&str, &str); 3] = [
 pub fn run(descriptor: &str, made_after: &str) -> Result<(), Failure> {
     let made_after = made_after.parse().unwrap_or(0);
     let request = inherited_request(descriptor)?;
-    validate::check(&request.program, start::cpus(&request))?;
+    validate::check(&request.program, start::cpus(&request), start::online_nodes())?;
     if !request.ring_pages.is_power_of_two() || request.ring_pages > 1 << 16 {
         let what = format!("a ring of {} pages: not a power of two", request.ring_pages);
         return Err(Failure::new(FailureKind::BadRequest, what));
@@ -141,7 +141,7 @@ fn follow(run: &'static Run, me: usize, cpu: CpuId) {
 
 /// Maps the thread's spare page and empties its CPU's LRU batches.
 fn drain_lru_batches(me: usize) -> Result<(), Failure> {
-    calls::map(spare_page(me), Prot::ReadWrite)
+    calls::map(spare_page(me), Backing::Anonymous, Prot::ReadWrite)
         .map_err(|e| Failure::internal("a spare page", &e))?;
     drain_again(me)
 }

@@ -17,7 +17,7 @@ use std::os::fd::IntoRawFd;
 pub fn first_start() -> Result<(), Failure> {
     die_with_parent();
     let request = wire::read_request(&mut io::stdin().lock())?;
-    validate::check(&request.program, cpus(&request))?;
+    validate::check(&request.program, cpus(&request), online_nodes())?;
     let internal = |what: &'static str| move |error: io::Error| Failure::internal(what, &error);
 
     let cpu = request.cpu(request.program.threads[0].cpu);
@@ -43,6 +43,15 @@ pub fn cpus(request: &RunRequest) -> usize {
 pub fn online_cpus() -> usize {
     // SAFETY: sysconf only reads.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).unwrap_or(1)
+}
+
+/// NUMA nodes that this machine has; one if it does not say.
+pub fn online_nodes() -> usize {
+    let is_node = |name: &str| name.strip_prefix("node").is_some_and(|n| n.parse::<u16>().is_ok());
+    let nodes = std::fs::read_dir("/sys/devices/system/node").map_or(0, |entries| {
+        entries.flatten().filter(|entry| entry.file_name().to_str().is_some_and(is_node)).count()
+    });
+    nodes.max(1)
 }
 
 /// The kernel kills the runner if whoever started it dies.

@@ -333,28 +333,17 @@ fn asleep(tid: i32) -> bool {
 mod tests {
     use super::*;
     use needless_model::addr::{CpuId, ThreadId};
-    use needless_model::program::{Barrier, MachineNeeds, PROGRAM_VERSION, Thread};
+    use needless_model::program::{Barrier, Thread};
 
     fn program() -> Program {
-        let thread = |name: &str, cpu| Thread {
-            name: name.into(),
-            cpu: CpuId(cpu),
-            kernel: false,
-            body: vec![],
-        };
+        let thread = |name, cpu| Thread::new(name, CpuId(cpu), vec![]);
         Program {
-            version: PROGRAM_VERSION,
-            name: "t".into(),
-            machine: MachineNeeds::default(),
-            areas: vec![],
             threads: vec![thread("a", 0), thread("b", 1), thread("c", 2)],
-            marks: vec![],
             barriers: vec![Barrier {
                 name: "meet".into(),
                 threads: vec![ThreadId(2), ThreadId(0)],
             }],
-            op_texts: vec![],
-            slots: 0,
+            ..Program::default()
         }
     }
 

@@ -8,13 +8,17 @@ use needless_model::program::{Expr, Op, OpKind, Order, PROGRAM_VERSION, Program,
 /// Nesting that is accepted; deeper programs would need an unbounded stack.
 const DEEPEST: usize = 64;
 
-/// Checks `program` for a machine with CPUs `0..cpus`.
-pub fn check(program: &Program, cpus: usize) -> Result<(), Failure> {
+/// Checks `program` for a machine with CPUs `0..cpus` and so many NUMA nodes.
+pub fn check(program: &Program, cpus: usize, nodes: usize) -> Result<(), Failure> {
     if program.version != PROGRAM_VERSION {
         return Err(bad(format!(
             "the program has version {}, the runner understands {PROGRAM_VERSION}",
             program.version
         )));
+    }
+    if let Some(wanted) = program.machine.nodes.filter(|wanted| usize::from(*wanted) > nodes) {
+        let what = format!("the scenario needs {wanted} NUMA nodes; this machine has {nodes}");
+        return Err(Failure::new(FailureKind::Unsupported, what));
     }
     if program.threads.is_empty() {
         return Err(bad("the program has no threads"));
@@ -29,7 +33,14 @@ pub fn check(program: &Program, cpus: usize) -> Result<(), Failure> {
                 ),
             ));
         }
+        if thread.process.index() >= program.processes.len() {
+            return Err(bad("a thread belongs to a process that does not exist"));
+        }
         check_body(program, index, &thread.body, 0)?;
+    }
+    if program.processes.len() > 1 {
+        let what = "several processes: the runner has one (`process`)";
+        return Err(Failure::new(FailureKind::Unsupported, what));
     }
     if let Some(text) = program.model_only() {
         return Err(Failure::new(
@@ -141,45 +152,36 @@ fn check_expr(expr: &Expr, slots: u8, depth: usize) -> bool {
 mod tests {
     use super::*;
     use needless_model::addr::{CpuId, PageRange, Vpn};
-    use needless_model::program::{Area, MachineNeeds, Thread};
+    use needless_model::program::{Area, Thread};
 
     fn program(body: Vec<OpKind>) -> Program {
+        let body = body.into_iter().map(|kind| Op { id: 0, kind }).collect();
         Program {
-            version: PROGRAM_VERSION,
-            name: "t".into(),
-            machine: MachineNeeds::default(),
-            areas: vec![Area { name: "a".into(), range: PageRange::new(Vpn(0x7_0000_0000), 1) }],
-            threads: vec![Thread {
-                name: "main".into(),
-                cpu: CpuId(0),
-                kernel: false,
-                body: body.into_iter().map(|kind| Op { id: 0, kind }).collect(),
-            }],
-            marks: vec![],
-            barriers: vec![],
-            op_texts: vec![],
+            areas: vec![Area::anonymous("a", PageRange::new(Vpn(0x7_0000_0000), 1))],
+            threads: vec![Thread::new("main", CpuId(0), body)],
             slots: 1,
+            ..Program::default()
         }
     }
 
     #[test]
     fn dangling_indices_are_refused() {
-        let refused = |kind| check(&program(vec![kind]), 2).unwrap_err().kind;
+        let refused = |kind| check(&program(vec![kind]), 2, 1).unwrap_err().kind;
         assert_eq!(refused(OpKind::Mark { mark: 0 }), FailureKind::BadRequest);
         assert_eq!(refused(OpKind::Barrier { barrier: 0 }), FailureKind::BadRequest);
         let sleep = OpKind::Sleep { duration_ns: Some(Expr::Slot(1)) };
         assert_eq!(refused(sleep), FailureKind::BadRequest);
         let two = || OpKind::Rounds { slot: 0, warmup: 0, count: 1, body: vec![] };
         assert_eq!(
-            check(&program(vec![two(), two()]), 2).unwrap_err().kind,
+            check(&program(vec![two(), two()]), 2, 1).unwrap_err().kind,
             FailureKind::BadRequest
         );
-        assert!(check(&program(vec![two()]), 2).is_ok());
+        assert!(check(&program(vec![two()]), 2, 1).is_ok());
     }
 
     #[test]
     fn what_only_the_model_runs_is_refused() {
-        let refused = |program| check(&program, 2).unwrap_err();
+        let refused = |program| check(&program, 2, 1).unwrap_err();
         let (first, pages) = (Expr::Const(0), Expr::Const(1));
         let range = RangeExpr { area: 0, first, pages };
         for call in
@@ -195,9 +197,12 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_cpu_is_the_machines_fault() {
+    fn a_missing_cpu_or_node_is_the_machines_fault() {
         let mut program = program(vec![]);
+        program.machine.nodes = Some(2);
+        assert_eq!(check(&program, 2, 1).unwrap_err().kind, FailureKind::Unsupported);
+        assert!(check(&program, 2, 2).is_ok());
         program.threads[0].cpu = CpuId(7);
-        assert_eq!(check(&program, 2).unwrap_err().kind, FailureKind::Unsupported);
+        assert_eq!(check(&program, 2, 1).unwrap_err().kind, FailureKind::Unsupported);
     }
 }

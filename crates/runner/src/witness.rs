@@ -32,7 +32,7 @@ use crate::tracefs;
 use crate::vmstat::{self, Counters};
 use needless_model::addr::{PageRange, Vpn};
 use needless_model::event::FlushReason;
-use needless_model::program::{Program, Prot};
+use needless_model::program::{Backing, Program, Prot};
 use needless_model::run::Witness;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -563,7 +563,7 @@ fn flushed_by_switch(record: &Raw, cpu: u16, round: Observed) -> bool {
 /// Address space whose reading faults map the zero page: a sentinel that leaves the LRU alone.
 fn map_sentinels() -> PageRange {
     let range = PageRange::new(SENTINELS_AT, SENTINELS);
-    if calls::map(range, Prot::Read).is_err() {
+    if calls::map(range, Backing::Anonymous, Prot::Read).is_err() {
         return PageRange::new(SENTINELS_AT, 0);
     }
     sys::forbid_huge_pages(range);

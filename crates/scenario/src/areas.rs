@@ -9,12 +9,13 @@
 use crate::document::{Node, Value};
 use crate::error::{Problem, finish};
 use crate::expr::{self, PagesAst};
+use crate::ops::word_of;
 use crate::params::new_name;
 use crate::scope::Scope;
 use miette::SourceSpan;
 use needless_model::addr::{PageRange, Vpn};
 use needless_model::arch::Arch;
-use needless_model::program::Area;
+use needless_model::program::{Area, Backing};
 use std::collections::BTreeMap;
 
 /// Where areas may lie on an architecture, in bytes.
@@ -149,6 +150,7 @@ struct Plan {
     at: Option<(u64, SourceSpan)>,
     align: u64,
     shared: bool,
+    backing: Backing,
 }
 
 struct Plans {
@@ -221,16 +223,19 @@ impl Plans {
         let address = |value| address(value, align, pages, scope, &self.layout);
         let at = node.prop("at").map(address).transpose()?;
         let shared = node.prop("table").map(is_shared).transpose()?.unwrap_or(false);
-        self.plans.push(Plan { name, span: written.span, pages, at, align, shared });
+        let words = Backing::ALL.map(|(backing, word)| (word, backing));
+        let backing = node.prop("backing").map(|value| word_of(value, "backing", &words));
+        let backing = backing.transpose()?.unwrap_or_default();
+        self.plans.push(Plan { name, span: written.span, pages, at, align, shared, backing });
         Ok(())
     }
 }
 
 /// A node that names an area declared before: it may not say anything else about it.
 fn again(node: &Node, before: &Plan, pages: Option<i64>) -> Result<(), Problem> {
-    let placing = ["at", "align", "table"];
+    let placing = ["at", "align", "table", "backing"];
     if let Some(prop) = node.props.iter().find(|p| placing.contains(&p.name.as_str())) {
-        let message = format!("`{}` has its place already", before.name);
+        let message = format!("`{}` is declared already", before.name);
         return Err(Problem::new(prop.span, message, "said again")
             .also(before.span, "declared here")
             .help("say it where the area is declared"));
@@ -314,7 +319,7 @@ fn place(plans: &[Plan], layout: &Layout, problems: &mut Vec<Problem>) -> Areas 
             return Areas::default();
         }
         areas.by_name.insert(plan.name.clone(), areas.list.len() as u16);
-        areas.list.push(Area { name: plan.name.clone(), range });
+        areas.list.push(Area { name: plan.name.clone(), range, backing: plan.backing });
     }
     areas.named = areas.list.len();
     check_apart(plans, layout, &areas.list, problems);
@@ -395,9 +400,7 @@ fn neighbour(plan: &Plan, layout: &Layout, index: usize, areas: &[Area]) -> Resu
         !areas.iter().any(|a| a.range.overlaps(around))
     };
     match table.iter().rev().find(free) {
-        Some(page) => {
-            Ok(Area { name: format!("{}.neighbour", area.name), range: PageRange::one(page) })
-        }
+        Some(page) => Ok(Area::anonymous(format!("{}.neighbour", area.name), PageRange::one(page))),
         None => {
             let message = format!("no room for a neighbour of `{}`", area.name);
             Err(Problem::new(plan.span, message, "this area").help(remedy))

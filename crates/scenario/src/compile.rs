@@ -13,12 +13,11 @@ use crate::{Settings, Source, grammar};
 use miette::SourceSpan;
 use needless_model::addr::{CpuId, ThreadId};
 use needless_model::arch::Arch;
-use needless_model::program::{
-    MachineNeeds, PROGRAM_VERSION, Program, SwapKind, SwapNeed, ThpMode, Thread,
-};
+use needless_model::program::{MachineNeeds, Program, SwapKind, SwapNeed, ThpMode, Thread};
 use std::collections::BTreeSet;
 
 const MAX_CPUS: i64 = 1024;
+const MAX_NODES: i64 = 1024;
 const MAX_THREADS: i64 = 4096;
 
 /// The node of a thread of the kernel.
@@ -229,6 +228,10 @@ fn machine(nodes: &[&Node], scope: &Scope) -> Result<MachineNeeds, Problem> {
                 let size = scope.number_in(size, "the size", 1 << 20..=1 << 40)?;
                 needs.swap = Some(SwapNeed { kind, size_bytes: size as u64 });
             }
+            "nodes" => {
+                let nodes = scope.number_in(value, "the number of nodes", 1..=MAX_NODES)?;
+                needs.nodes = Some(nodes as u16);
+            }
             _ => needs.thp = Some(word_of(value, "mode", &THP_MODES)?),
         }
     }
@@ -331,8 +334,8 @@ fn lower(
             i > 0 && std::ptr::eq(plans[i - 1].body, plan.body) && !lowering.problems.is_empty();
         if !told {
             let body = lowering.thread(ThreadId(i as u16), plan.body, plan.scope.clone());
-            let (name, kernel) = (plan.name.clone(), plan.kernel);
-            threads.push(Thread { name, cpu: plan.cpu, kernel, body });
+            let kernel = plan.kernel;
+            threads.push(Thread { kernel, ..Thread::new(plan.name.clone(), plan.cpu, body) });
         }
     }
     if lowering.rounds.is_none() {
@@ -344,7 +347,6 @@ fn lower(
     let Lowering { texts, places, marks, barriers, slots, named, problems, .. } = lowering;
     finish(problems, ())?;
     let program = Program {
-        version: PROGRAM_VERSION,
         name: name.to_owned(),
         machine,
         areas: areas.list,
@@ -353,6 +355,7 @@ fn lower(
         barriers,
         op_texts: texts,
         slots,
+        ..Program::default()
     };
     Ok((program, named, places))
 }

@@ -111,6 +111,8 @@ pub static PARTS: &[Rule] = &[
 pub static NEEDS: &[Rule] = &[
     rule("cpus", (1, 1), &[], &[], Body::None,
         ("cpus N", "How many CPUs it needs; they are numbered from 0.")),
+    rule("nodes", (1, 1), &[], &[], Body::None,
+        ("nodes N", "How many NUMA nodes it needs.")),
     rule("swap", (1, 1), &["size"], &[], Body::None,
         ("swap \"zram\" size=BYTES", "A swap device of its own.")),
     rule("thp", (1, 1), &[], &[], Body::None,

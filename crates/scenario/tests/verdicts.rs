@@ -5,11 +5,12 @@
 mod common;
 
 use common::{captures, fold};
+use needless_model::addr::{MmId, ProcessId};
 use needless_model::arch::{AccessedDirty, Arch};
 use needless_model::event::{Event, EventKind, FlushReason};
 use needless_model::kernel::fault::{Fault, Outcome, exc_page_fault};
 use needless_model::kernels::KernelRow;
-use needless_model::machine::world::USER_MM;
+use needless_model::machine::world::mm_of;
 use needless_model::program::Program;
 use needless_model::pte::{Pte, PteFlags};
 use needless_model::run::{Round, TargetRun};
@@ -18,6 +19,8 @@ use needless_model::verdict::Reason;
 use needless_scenario::random::generate;
 use needless_scenario::{Settings, Source, compile, load};
 use std::collections::BTreeSet;
+
+const MM: MmId = mm_of(ProcessId::FIRST);
 
 fn run(program: &Program, row: &str) -> TargetRun {
     let options = SimOptions { paranoid: true, ..SimOptions::default() };
@@ -188,14 +191,14 @@ fn shared_pages_and_finished_work_are_judged() {
     world.log.clear();
     // The thread runs again.
     world.cpus[0].lazy = false;
-    fault(&mut world, &program, Fault::new(USER_MM, pages.start, true));
+    fault(&mut world, &program, Fault::new(MM, pages.start, true));
     // As after a fork: another mapping, and read-only.
     let page = pages.start.add(1);
-    let pte = world.pte(USER_MM, page).present().unwrap();
+    let pte = world.pte(MM, page).present().unwrap();
     world.frames.update(pte.pfn, |frame| (frame.maps, frame.refs) = (2, 2));
-    let table = &mut world.mms[USER_MM.index()].table;
+    let table = &mut world.mms[MM.index()].table;
     table.set(page, Pte::Present(pte.without(PteFlags::WRITABLE)), 0).unwrap();
-    fault(&mut world, &program, Fault::new(USER_MM, page, true));
+    fault(&mut world, &program, Fault::new(MM, page, true));
     let judged: Vec<String> = world.log.events.iter().filter_map(judged).collect();
     let expected = "spurious-already-granted copy+old-page-shared local(1)+stale-translations \
                     cow-copy+write-was-claimed";
@@ -215,7 +218,7 @@ fn setting_bits_is_judged() {
     world.cpus[0].lazy = false;
     let page = program.areas[0].range.start;
     for _ in 0..2 {
-        fault(&mut world, &program, Fault::new(USER_MM, page, false));
+        fault(&mut world, &program, Fault::new(MM, page, false));
     }
     let judged: Vec<String> = world.log.events.iter().filter_map(judged).collect();
     assert_eq!(judged.join(" "), SET_BITS);

@@ -13,7 +13,7 @@ use crate::setting::Setting;
 use crate::setting::{Options, with_setting};
 use crate::shadow::{Contents, begin_call, end_giving_up};
 use crate::tlb::Entry;
-use needless_model::addr::{CpuId, MmId, ObjectId, PageRange, Pfn, Span, ThreadId, Vpn};
+use needless_model::addr::{CpuId, MmId, ObjectId, PageRange, Pfn, ProcessId, Span, ThreadId, Vpn};
 use needless_model::arch::TINY;
 use needless_model::call::Purpose;
 use needless_model::env::Lock;
@@ -24,7 +24,7 @@ use needless_model::machine::mm::Mm;
 use needless_model::machine::swap::Swap;
 use needless_model::machine::tlb::Tlbs;
 use needless_model::machine::vma::Vma;
-use needless_model::machine::world::{At, Ghost, Task, USER_MM, World};
+use needless_model::machine::world::{At, Ghost, Task, World, mm_of};
 use needless_model::policy::VmaMerge;
 use needless_model::program::Prot;
 use needless_model::pte::{PresentPte, Pte, PteFlags};
@@ -38,7 +38,7 @@ fn parts(state: &State) -> Vec<(&'static str, Key)> {
     let State { world, threads, choices: _, footprint: _, asleep: _ } = state;
     let World {
         mms, cpus, tasks, frames, objects, swap, tlbs, ghost,
-        policies: _, config: _, arch: _, log: _, inconsistency: _,
+        policies: _, config: _, arch: _, processes: _, log: _, inconsistency: _,
     } = world;
     let Contents { pages, locks, loaded, just_freed, violation, watch: _, exercised: _ } = ghost;
     let standings: Vec<Standing> = threads.iter().map(|thread| thread.standing).collect();
@@ -55,6 +55,7 @@ fn parts(state: &State) -> Vec<(&'static str, Key)> {
 /// anyway, and the rest is a step's own.
 const NOT_SHARED: [&str; 5] = ["locks", "loaded", "just freed", "violation", "threads"];
 
+const MM: MmId = mm_of(ProcessId::FIRST);
 const FRAME: Pfn = Pfn(1);
 const SLOT: u32 = 0;
 const PAGE: Vpn = Vpn(0);
@@ -63,7 +64,7 @@ const AT: At =
     At { cpu: CpuId(0), thread: ThreadId(0), running: None, op: 0, site: Site::HardwareWalk };
 
 fn mm(state: &mut State) -> &mut Mm {
-    &mut state.world.mms[USER_MM.index()]
+    &mut state.world.mms[MM.index()]
 }
 
 fn task(state: &mut State) -> &mut Task {
@@ -97,7 +98,7 @@ type Change = (&'static str, fn(&mut State));
 const CHANGES: &[Change] = &[
     ("mms", |s| _ = mm(s).detach(PageRange::one(PAGE))),
     ("mms", |s| mm(s).insert(Vma::new(PageRange::one(PAGE), Prot::Read), VmaMerge::Any)),
-    ("objects", |s| _ = s.world.objects.create(USER_MM)),
+    ("objects", |s| _ = s.world.objects.create(MM)),
     ("mms", |s| mm(s).table.allocate(Vpn(8), 1)),
     ("mms", |s| _ = mm(s).table.set(PAGE, Pte::None, 0)),
     ("mms", |s| _ = mm(s).table.set(PAGE, Pte::Present(PresentPte::new(Pfn(2))), 0)),
@@ -120,7 +121,7 @@ const CHANGES: &[Change] = &[
     ("tasks", |s| task(s).unmap_batch.flush_required = true),
     ("tasks", |s| task(s).unmap_batch.writable = true),
     ("tasks", |s| task(s).unmap_batch.cpus.insert(CpuId(0))),
-    ("tasks", |s| task(s).unmap_batch.cover(USER_MM, 1)),
+    ("tasks", |s| task(s).unmap_batch.cover(MM, 1)),
     ("frames", |s| _ = s.world.frames.update(FRAME, |f| f.refs += 1)),
     ("frames", |s| _ = s.world.frames.update(FRAME, |f| f.maps += 1)),
     ("frames", |s| _ = s.world.frames.update(FRAME, |f| f.object = ObjectId(3))),
@@ -140,25 +141,25 @@ const CHANGES: &[Change] = &[
     ("tlbs", |s| cache(s, |entry| entry.dangling = true)),
     ("tlbs", |s| s.world.tlbs.assign(CpuId(0), 1, MmId(0), &Mm::new(s.world.arch))),
     ("pages", |s| s.world.ghost.zeroed(Pfn(2))),
-    ("pages", |s| s.world.ghost.store((USER_MM, PAGE, FRAME), 7)),
-    ("pages", |s| s.world.ghost.store((USER_MM, PAGE, Pfn(2)), 7)),
+    ("pages", |s| s.world.ghost.store((MM, PAGE, FRAME), 7)),
+    ("pages", |s| s.world.ghost.store((MM, PAGE, Pfn(2)), 7)),
     ("pages", |s| s.world.ghost.swapped_out(FRAME, SLOT)),
-    ("pages", |s| s.world.ghost.discarded(USER_MM, PAGE, Some(FRAME))),
-    ("pages", |s| s.world.ghost.moved(USER_MM, PAGE, Vpn(1), Some(FRAME))),
-    ("pages", |s| begin_call(&mut s.world, AT, USER_MM, &purpose(true))),
-    ("pages", |s| begin_call(&mut s.world, AT, USER_MM, &purpose(false))),
+    ("pages", |s| s.world.ghost.discarded(MM, PAGE, Some(FRAME))),
+    ("pages", |s| s.world.ghost.moved(MM, PAGE, Vpn(1), Some(FRAME))),
+    ("pages", |s| begin_call(&mut s.world, AT, MM, &purpose(true))),
+    ("pages", |s| begin_call(&mut s.world, AT, MM, &purpose(false))),
     ("pages", |s| {
-        begin_call(&mut s.world, AT, USER_MM, &purpose(false));
+        begin_call(&mut s.world, AT, MM, &purpose(false));
         end_giving_up(&mut s.world, AT);
     }),
-    ("pages", |s| s.world.ghost.table_unlinked(&s.world.cpus, USER_MM, PAGE, 1)),
+    ("pages", |s| s.world.ghost.table_unlinked(&s.world.cpus, MM, PAGE, 1)),
     ("pages", |s| {
-        s.world.ghost.table_unlinked(&s.world.cpus, USER_MM, PAGE, 1);
-        s.world.ghost.table_freed(USER_MM, PAGE, 1);
+        s.world.ghost.table_unlinked(&s.world.cpus, MM, PAGE, 1);
+        s.world.ghost.table_freed(MM, PAGE, 1);
     }),
-    ("locks", |s| s.world.ghost.locks.take(Lock::MmapRead(USER_MM), 0)),
-    ("locks", |s| s.world.ghost.locks.take(Lock::MmapRead(USER_MM), 1)),
-    ("locks", |s| s.world.ghost.locks.take(Lock::MmapWrite(USER_MM), 0)),
+    ("locks", |s| s.world.ghost.locks.take(Lock::MmapRead(MM), 0)),
+    ("locks", |s| s.world.ghost.locks.take(Lock::MmapRead(MM), 1)),
+    ("locks", |s| s.world.ghost.locks.take(Lock::MmapWrite(MM), 0)),
     ("locks", |s| s.world.ghost.locks.take(Lock::Folio(FRAME), 0)),
     ("loaded", |s| _ = s.world.ghost.loaded.insert(1, 7)),
     ("just freed", |s| s.world.ghost.just_freed.push(FRAME)),
@@ -177,12 +178,12 @@ fn state(setting: &Setting<'_>) -> Box<State> {
     let mut state = setting.initial();
     let w = &mut state.world;
     let range = setting.program.areas[0].range;
-    w.mms[USER_MM.index()].insert(Vma::new(range, Prot::ReadWrite), w.policies.vma_merge);
-    w.mms[USER_MM.index()].table.allocate(PAGE, 1);
+    w.mms[MM.index()].insert(Vma::new(range, Prot::ReadWrite), w.policies.vma_merge);
+    w.mms[MM.index()].table.allocate(PAGE, 1);
     assert_eq!(w.allocate_frame(FrameFlags::SWAP_BACKED), Some(FRAME));
-    w.mms[USER_MM.index()].table.set(PAGE, Pte::Present(PresentPte::new(FRAME)), 0);
-    w.prepare_anon_vma(AT, USER_MM, PAGE);
-    let (object, index) = w.object_of(USER_MM, PAGE);
+    w.mms[MM.index()].table.set(PAGE, Pte::Present(PresentPte::new(FRAME)), 0);
+    w.prepare_anon_vma(AT, MM, PAGE);
+    let (object, index) = w.object_of(MM, PAGE);
     w.frames.update(FRAME, |f| {
         (f.refs, f.maps, f.object, f.index) = (2, 1, object, index);
         f.flags.set(FrameFlags::SWAP_CACHE, true);
@@ -272,7 +273,7 @@ const CONTRADICTIONS: &[fn(&mut State)] = &[
     |s| _ = swap(s).allocate(FRAME),
     |s| mm(s).open_gathers += 1,
     |s| task(s).unmap_batch.flush_required = true,
-    |s| s.world.ghost.locks.take(Lock::MmapRead(USER_MM), 0),
+    |s| s.world.ghost.locks.take(Lock::MmapRead(MM), 0),
     |s| {
         mm(s).detach(PageRange::one(PAGE));
         mm(s).unlink(PageRange::one(PAGE));
@@ -296,8 +297,7 @@ fn a_cached_translation_refuses_stores() {
     with_state(|before| {
         let mut state = copy(before);
         mm(&mut state).table.set(PAGE, writable(), 0);
-        let faults =
-            |s: &State, write| ways(&s.world, AT, (USER_MM, PAGE), write).contains(&Way::Fault);
+        let faults = |s: &State, write| ways(&s.world, AT, (MM, PAGE), write).contains(&Way::Fault);
         assert!(!faults(&state, true));
         cache(&mut state, |entry| (entry.writable, entry.dirty) = (false, false));
         assert!(faults(&state, true) && !faults(&state, false));
@@ -324,13 +324,13 @@ type Asks = (&'static [Lock], fn(&mut State));
 
 #[test]
 fn what_asks_for_a_lock_is_refused_without_it() {
-    const READ: Lock = Lock::MmapRead(USER_MM);
-    const WRITE: Lock = Lock::MmapWrite(USER_MM);
-    const TABLE: Lock = Lock::PageTable(USER_MM, PAGE);
+    const READ: Lock = Lock::MmapRead(MM);
+    const WRITE: Lock = Lock::MmapWrite(MM);
+    const TABLE: Lock = Lock::PageTable(MM, PAGE);
     const ASKS: &[Asks] = &[
-        (&[TABLE], |s| s.world.set_pte(AT, USER_MM, PAGE, Pte::None)),
-        (&[READ, WRITE], |s| s.world.mmap_assert_locked(AT, USER_MM)),
-        (&[WRITE], |s| s.world.mmap_assert_write_locked(AT, USER_MM)),
+        (&[TABLE], |s| s.world.set_pte(AT, MM, PAGE, Pte::None)),
+        (&[READ, WRITE], |s| s.world.mmap_assert_locked(AT, MM)),
+        (&[WRITE], |s| s.world.mmap_assert_write_locked(AT, MM)),
     ];
     let others = [READ, WRITE, TABLE, Lock::Folio(FRAME)];
     with_state(|before| {

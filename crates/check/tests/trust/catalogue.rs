@@ -71,12 +71,12 @@ fn litmus_with_fewer_cpus() {
 #[test]
 fn state_counts_are_pinned() {
     let pinned = [
-        ("zero-cow", "6.12", 147),
-        ("gather-early-free", "5.10", 102),
-        ("asid-recycle", "7.3", 317),
-        ("swapin-race", "6.12", 159),
-        ("pageout-write", "6.1", 2808),
-        ("madv-nested", "6.12", 1560),
+        ("zero-cow", "6.12", 151),
+        ("gather-early-free", "5.10", 103),
+        ("asid-recycle", "7.3", 319),
+        ("swapin-race", "6.12", 161),
+        ("pageout-write", "6.1", 2897),
+        ("madv-nested", "6.12", 1562),
     ];
     let states = |(name, row, _)| {
         let program = litmus_test(name, &[]).program;

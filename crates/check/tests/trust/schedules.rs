@@ -7,9 +7,9 @@ use needless_check::{CheckError, Options, Property, Schedule, replay};
 /// The zero page is replaced without a flush while the reader has it cached. The reader's first load
 /// comes early and finds zero, as it should; its second one comes after the store.
 const BY_HAND: [(&str, &str); 5] = [
-    ("0x9", "main maps and loads the page (8 steps); both pass the barrier"),
+    ("0x10", "main maps and loads the page (9 steps); both pass the barrier"),
     ("1", "reader: the first load, of the zero page"),
-    ("0x7", "main: its store faults, and maps a new page; the flush is left out"),
+    ("0x8", "main: its store faults, and maps a new page; the flush is left out"),
     ("0", "main: the store itself"),
     ("1", "reader: the second load still finds the zero page in the TLB"),
 ];
@@ -25,10 +25,10 @@ fn a_schedule_written_by_hand_violates_and_a_short_one_is_found() {
     let (steps, violation) = replay(&program, &row(mutant), &options, &by_hand()).unwrap();
     let violation = violation.expect("it is known to violate");
     assert_eq!(violation.property, Property::Coherence);
-    assert_eq!(steps[9].label, "load from heap[0] by TLB: f0");
-    assert_eq!(steps[16].label, "folio_put");
-    assert_eq!(steps[17].label, "store to heap[0] by TLB: f1");
-    assert_eq!(steps[18].label, "load from heap[0] by TLB: f0");
+    assert_eq!(steps[10].label, "load from heap[0] by TLB: f0");
+    assert_eq!(steps[18].label, "folio_put");
+    assert_eq!(steps[19].label, "store to heap[0] by TLB: f1");
+    assert_eq!(steps[20].label, "load from heap[0] by TLB: f0");
 
     let found = explore(&program, mutant, &options).counterexample.expect("it is to be found");
     assert_eq!(found.violation.property, violation.property);

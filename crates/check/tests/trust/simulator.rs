@@ -8,10 +8,10 @@
 use crate::catalogue::{LONG, LONGEST};
 use crate::{litmus_test, row};
 use needless_check::{Choice, Driven, Entry, Next, Offer, Options, Way, drive, place, reaches};
-use needless_model::addr::Vpn;
+use needless_model::addr::{ProcessId, Vpn};
 use needless_model::arch::{Arch, TINY, TINY_FAULTS};
 use needless_model::kernels::KernelRow;
-use needless_model::machine::world::USER_MM;
+use needless_model::machine::world::mm_of;
 use needless_model::program::{Expr, OpKind, Program};
 use needless_model::pte::Pte;
 use needless_model::sim::{SimOptions, SimWorld, end_state};
@@ -163,8 +163,8 @@ fn assert_same_end(what: &str, program: &Program, model: &SimWorld, checked: &Dr
     assert!(checked.is_end, "{what}: it stopped after {}", checked.schedule);
     let world = &checked.world;
     assert_eq!(world.ghost.violation, None, "{what}");
-    let of_model = ptes(program, |page| model.pte(USER_MM, page));
-    let of_checker = ptes(program, |page| world.pte(USER_MM, page));
+    let of_model = ptes(program, |page| model.pte(mm_of(ProcessId::FIRST), page));
+    let of_checker = ptes(program, |page| world.pte(mm_of(ProcessId::FIRST), page));
     assert_eq!(of_model, of_checker, "{what}: {}", checked.schedule);
     assert_eq!(model.frames.allocated(), world.frames.allocated(), "{what}");
 }

@@ -46,12 +46,7 @@ fn probed(test: &Test, area: u16, page: u64) -> Program {
     let probe = OpKind::Touch { range, access: Access::Read, order };
     let cpu = CpuId(program.threads.iter().map(|thread| thread.cpu.0 + 1).max().unwrap());
     program.machine.cpus = program.machine.cpus.max(cpu.0 + 1);
-    program.threads.push(Thread {
-        name: "probe".to_owned(),
-        cpu,
-        kernel: false,
-        body: vec![Op { id: 0, kind: probe }],
-    });
+    program.threads.push(Thread::new("probe", cpu, vec![Op { id: 0, kind: probe }]));
     program
 }
 

@@ -120,24 +120,16 @@ impl Draft {
             count: self.count,
             body: round,
         }]));
-        let mut threads = vec![Thread { name: "main".into(), cpu: CpuId(0), kernel: false, body }];
-        threads.extend(self.second.map(|kind| Thread {
-            name: "other".into(),
-            cpu: CpuId(1),
-            kernel: false,
-            body: ops(vec![kind]),
-        }));
-        let area = |name: &str, start, size| Area {
-            name: name.into(),
-            range: PageRange::new(start, size),
-        };
+        let mut threads = vec![Thread::new("main", CpuId(0), body)];
+        let second = self.second.map(|kind| Thread::new("other", CpuId(1), ops(vec![kind])));
+        threads.extend(second);
+        let area = |name: &str, start, size| Area::anonymous(name, PageRange::new(start, size));
         Program {
-            version: PROGRAM_VERSION,
             name: "test".into(),
             machine: MachineNeeds {
                 cpus: 2,
                 swap: self.swap.then_some(SwapNeed { kind: SwapKind::Zram, size_bytes: 64 << 20 }),
-                thp: None,
+                ..MachineNeeds::default()
             },
             areas: vec![
                 area("heap", AREA, self.size),
@@ -146,9 +138,9 @@ impl Draft {
             ],
             threads,
             marks: vec!["x".into()],
-            barriers: vec![],
             op_texts: texts,
             slots: 2,
+            ..Program::default()
         }
     }
 

@@ -15,7 +15,7 @@ use crate::kernel::unmap_batch::flush_tlb_batched_pending;
 use crate::kernel::zap::{by_table, zap_range};
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{AdviseGather, Mutant, PageoutYoung, ZapDrain};
+use crate::policy::{AdviseGather, AdviseLock, Mutant, PageoutYoung, ZapDrain};
 use crate::program::Advice;
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
@@ -32,44 +32,106 @@ pub fn madvise(
     range: PageRange,
     advice: Advice,
 ) -> Result<Ended<PageRange>, Errno> {
-    if matches!(advice, Advice::PopulateRead | Advice::PopulateWrite) {
-        return populate(env, mm, range, advice == Advice::PopulateWrite);
-    }
+    let covered = match advice {
+        Advice::PopulateRead | Advice::PopulateWrite => {
+            return populate(env, mm, range, advice == Advice::PopulateWrite);
+        }
+        Advice::DontNeed => gathered(env, mm, range, dontneed),
+        Advice::Free => gathered(env, mm, range, free),
+        Advice::Cold => each(env, mm, range, |env, vma| cold_or_pageout(env, mm, vma, false)),
+        Advice::PageOut => each(env, mm, range, |env, vma| cold_or_pageout(env, mm, vma, true)),
+    };
+    if covered { Ok(Ended::Done) } else { Err(Errno::Enomem) }
+}
+
+/// Applies `advice` to each mapping in `range`, with `mmap_lock` held; whether there is no hole between them.
+fn each<E: Env>(
+    env: &mut E,
+    mm: MmId,
+    range: PageRange,
+    mut advice: impl FnMut(&mut E, PageRange),
+) -> bool {
     env.lock(Lock::MmapRead(mm));
-    let (vmas, covered) = env.step(Site::MadviseDontneed, |w, at| {
+    let (vmas, covered) = mappings(env, mm, range);
+    vmas.iter().for_each(|vma| advice(env, *vma));
+    env.unlock(Lock::MmapRead(mm));
+    covered
+}
+
+/// The mappings in `range`, and whether there is no hole between them.
+fn mappings(env: &mut impl Env, mm: MmId, range: PageRange) -> (SmallVec<[PageRange; 4]>, bool) {
+    env.step(Site::MadviseDontneed, |w, at| {
         w.mmap_assert_locked(at, mm);
         let vmas = w.mms[mm.index()].vmas_in(range).map(|vma| vma.range);
         let vmas: SmallVec<[PageRange; 4]> = vmas.collect();
         let covered = vmas.iter().map(|vma| vma.pages()).sum::<u64>() == range.pages();
         (vmas, covered)
-    });
-    match advice {
-        Advice::DontNeed => gathered(env, mm, &vmas, dontneed),
-        Advice::Free => gathered(env, mm, &vmas, free),
-        Advice::Cold => vmas.iter().for_each(|vma| cold_or_pageout(env, mm, *vma, false)),
-        Advice::PageOut => vmas.iter().for_each(|vma| cold_or_pageout(env, mm, *vma, true)),
-        Advice::PopulateRead | Advice::PopulateWrite => {}
-    }
-    env.unlock(Lock::MmapRead(mm));
-    if covered { Ok(Ended::Done) } else { Err(Errno::Enomem) }
+    })
 }
 
-/// Applies `advice` to each mapping, in one gather for all or one for each.
+/// Applies `advice` to each mapping, in one gather for all or one for each; whether there is no hole between them.
 fn gathered<E: Env>(
     env: &mut E,
     mm: MmId,
-    vmas: &[PageRange],
+    range: PageRange,
     advice: fn(&mut E, &mut Gather, PageRange),
-) {
-    let per_call = env.policies().advise_gather == AdviseGather::PerCall;
-    let calls = if per_call { vmas.chunks(vmas.len().max(1)) } else { vmas.chunks(1) };
-    for vmas in calls {
-        let mut gather = Gather::open(env, mm);
-        for vma in vmas {
-            advice(env, &mut gather, *vma);
-        }
-        gather.finish(env);
+) -> bool {
+    if env.policies().advise_gather == AdviseGather::PerCall {
+        return in_one_gather(env, mm, range, advice);
     }
+    each(env, mm, range, |env, vma| {
+        let mut gather = Gather::open(env, mm);
+        advice(env, &mut gather, vma);
+        gather.finish(env);
+    })
+}
+
+/// One flush for the whole call. Who has the lock of the one mapping gives it back before that: the open gather
+/// makes others flush everything, and keeps the pages.
+///
+/// Source: mm/madvise.c:do_madvise, madvise_lock, madvise_walk_vmas, try_vma_read_lock (6.18, 7.3).
+fn in_one_gather<E: Env>(
+    env: &mut E,
+    mm: MmId,
+    range: PageRange,
+    advice: fn(&mut E, &mut Gather, PageRange),
+) -> bool {
+    let by_vma = env.policies().advise_lock == AdviseLock::Vma;
+    if !by_vma {
+        env.lock(Lock::MmapRead(mm));
+    }
+    let mut gather = Gather::open(env, mm);
+    if by_vma {
+        if try_vma_read_lock(env, mm, range) {
+            advice(env, &mut gather, range);
+            env.unlock(Lock::VmaOf(mm, range.start));
+            gather.finish(env);
+            return true;
+        }
+        env.lock(Lock::MmapRead(mm));
+    }
+    let (vmas, covered) = mappings(env, mm, range);
+    vmas.iter().for_each(|vma| advice(env, &mut gather, *vma));
+    gather.finish(env);
+    env.unlock(Lock::MmapRead(mm));
+    covered
+}
+
+/// Locks the mapping of all of `range`, if there is one and nobody writes to it.
+fn try_vma_read_lock(env: &mut impl Env, mm: MmId, range: PageRange) -> bool {
+    let lock = Lock::VmaOf(mm, range.start);
+    if !env.try_lock(Site::TryVmaReadLock, lock) {
+        return false;
+    }
+    let whole = env.step(Site::TryVmaReadLock, |w, at| {
+        w.vma_assert_locked(at, mm, range.start);
+        let vma = w.mms[mm.index()].vma(range.start).map(|vma| vma.range);
+        vma.is_some_and(|vma| vma.intersect(range) == range)
+    });
+    if !whole {
+        env.unlock(lock);
+    }
+    whole
 }
 
 /// `MADV_DONTNEED`: the pages are given up.

@@ -5,6 +5,7 @@ use crate::env::{Env, Learnt, Lock};
 use crate::kernel::Errno;
 use crate::kernel::gather::Gather;
 use crate::kernel::lru::lru_add_drain;
+use crate::kernel::vma_lock::{new_vma_start_write, vmas_start_write};
 use crate::kernel::zap::{free_pgtables, zap_range};
 use crate::machine::vma::Vma;
 use crate::policy::ZapDrain;
@@ -14,8 +15,9 @@ use crate::site::Site;
 /// Maps `range`, where nothing may be mapped yet (`MAP_FIXED_NOREPLACE`).
 pub fn mmap(env: &mut impl Env, mm: MmId, range: PageRange, prot: Prot) -> Result<(), Errno> {
     env.lock(Lock::MmapWrite(mm));
+    new_vma_start_write(env, mm, |_| Some(Vma::new(range, prot)));
     let result = env.step(Site::MmapRegion, |w, at| {
-        w.mmap_assert_write_locked(at, mm);
+        w.vma_assert_write_locked(at, mm, range);
         let user = PageRange { start: Vpn(0), end: Vpn(w.arch.user_pages()) };
         if range.is_empty() || range.intersect(user) != range {
             return Err(Errno::Einval);
@@ -40,6 +42,7 @@ pub fn munmap(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<(), Errn
         return Err(Errno::Einval);
     }
     env.lock(Lock::MmapWrite(mm));
+    vmas_start_write(env, mm, range);
     let detached = detach(env, mm, range);
     if detached.vmas.is_empty() {
         env.unlock(Lock::MmapWrite(mm));
@@ -66,13 +69,12 @@ impl Learnt for Detached {
     }
 }
 
-/// Takes the mappings of `range` out of the address space, with `mmap_lock` held for writing: no new fault finds
-/// them.
+/// Takes the mappings of `range`, which are write-locked, out of the address space: no new fault finds them.
 ///
 /// Source: mm/mmap.c:detach_vmas_to_be_unmapped (5.10), mm/vma.c:vms_gather_munmap_vmas (6.18).
 pub fn detach(env: &mut impl Env, mm: MmId, range: PageRange) -> Detached {
     env.step(Site::MmapRegion, |w, at| {
-        w.mmap_assert_write_locked(at, mm);
+        w.vma_assert_write_locked(at, mm, range);
         let space = &mut w.mms[mm.index()];
         let vmas: Vec<PageRange> = space.vmas_in(range).map(|vma| vma.range).collect();
         let objects = space.detach(range);

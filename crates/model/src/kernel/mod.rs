@@ -23,6 +23,7 @@ pub mod swap_cache;
 pub mod switch;
 pub mod table;
 pub mod unmap_batch;
+pub mod vma_lock;
 mod x86;
 pub mod zap;
 
@@ -34,10 +35,10 @@ use crate::wait::{Ended, Wait};
 /// Does what is asked for on the address space `mm`; what is left of it, if it has to wait.
 pub fn call(env: &mut impl Env, mm: MmId, call: Call) -> Result<Ended<Call>, Errno> {
     match call {
-        Call::Map { area, prot } => map::mmap(env, mm, area, prot)?,
+        Call::Map { area, prot } => map::mmap(env, mm, area.pages, prot)?,
         Call::Unmap { pages } => map::munmap(env, mm, pages)?,
         Call::Protect { pages, prot } => protect::mprotect(env, mm, pages, prot)?,
-        Call::Remap { pages, to } => remap::mremap(env, mm, pages, to.start)?,
+        Call::Remap { pages, to } => remap::mremap(env, mm, pages, to.pages.start)?,
         Call::Advise { pages, advice } => {
             return Ok(match madvise::madvise(env, mm, pages, advice)? {
                 Ended::Done => Ended::Done,

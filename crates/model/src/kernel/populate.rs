@@ -63,7 +63,7 @@ fn populate_page(env: &mut impl Env, fault: Fault) -> Result<Option<Wait>, Errno
             Outcome::Served => {}
             Outcome::Signal => return Err(Errno::Efault),
             Outcome::OutOfMemory => return Err(Errno::Enomem),
-            Outcome::Blocked(wait) => return Ok(Some(wait)),
+            Outcome::Blocked(wait, _) => return Ok(Some(wait)),
         }
     }
     env.step(Site::MadvisePopulate, |w, at| touch(w, at, fault));

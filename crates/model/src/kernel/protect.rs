@@ -6,12 +6,13 @@
 
 use crate::addr::{MmId, PageRange, Vpn};
 use crate::arch::{Arch, FlushRules};
-use crate::env::{Env, Lock};
+use crate::env::{Env, Learnt, Lock};
 use crate::kernel::Errno;
 use crate::kernel::flush::{Change, FlushRequest, flush_tlb_mm_range};
 use crate::kernel::gather::Gather;
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::unmap_batch::flush_tlb_batched_pending;
+use crate::kernel::vma_lock::new_vma_start_write;
 use crate::kernel::zap::by_table;
 use crate::machine::frames::FrameFlags;
 use crate::machine::vma::Vma;
@@ -21,59 +22,101 @@ use crate::program::Prot;
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
 
-/// Changes the protection of `range`, all of which must be mapped.
+/// Changes the protection of `range`, mapping by mapping; a hole ends the call, but what lies before it has been
+/// changed.
 ///
 /// Source: mm/mprotect.c:do_mprotect_pkey, mprotect_fixup, change_pte_range (5.10 to 7.3).
 pub fn mprotect(env: &mut impl Env, mm: MmId, range: PageRange, prot: Prot) -> Result<(), Errno> {
     env.lock(Lock::MmapWrite(mm));
-    // 1. The mappings; those that have the protection already are left alone.
-    let changed = env.step(Site::ChangeProtectionRange, |w, at| {
-        w.mmap_assert_write_locked(at, mm);
-        let (rule, charge) = (w.policies.vma_merge, w.policies.protect_charge);
-        let mm = &mut w.mms[mm.index()];
-        let covered = mm.covers(range);
-        let first_hole = mm
-            .vmas_in(range)
-            .fold(range.start, |end, vma| if vma.range.start == end { vma.range.end } else { end });
-        // A hole ends the call, but what lies before it has been changed.
-        let part =
-            PageRange { start: range.start, end: if covered { range.end } else { first_hole } };
-        let changed: Vec<Vma> = mm.vmas_in(part).filter(|vma| vma.prot != prot).collect();
-        for vma in &changed {
-            let charged = charged(vma, prot, charge);
-            mm.insert(Vma { prot, charged, ..*vma }, rule);
-        }
-        covered.then_some(changed.clone()).ok_or(changed)
-    });
-    let (result, changed) = match changed {
-        Ok(changed) => (Ok(()), changed),
-        Err(changed) => (Err(Errno::Enomem), changed),
-    };
-
-    // 2. The PTEs and the flush: one per mapping in 5.10, one gather for the call later.
-    match env.policies().protect_flush {
-        ProtectFlush::WholeRange => {
-            for vma in &changed {
-                change_protection_whole(env, mm, vma.range, prot);
-            }
-        }
+    let result = match env.policies().protect_flush {
+        // One flush for each mapping in 5.10, one gather for the call later.
+        ProtectFlush::WholeRange => each_mapping(env, mm, range, prot, |env, part| {
+            change_protection_whole(env, mm, part, prot);
+        }),
         ProtectFlush::PerPte => {
             let rules = env.arch().flushes;
             let spares_no_access = env.policies().mutant == Mutant::NoAccessUnflushed;
             let mut gather = Gather::open(env, mm);
-            for vma in &changed {
-                change_range(env, mm, vma.range, prot, |page, old, new| {
+            let result = each_mapping(env, mm, range, prot, |env, part| {
+                change_range(env, mm, part, prot, |page, old, new| {
                     let spared = spares_no_access && new.protnone() && !old.writable();
                     if needs_flush(&rules, old, new) && !spared {
                         gather.changed(page, Change::of(old, new, Change::Granted));
                     }
                 });
-            }
+            });
             gather.finish(env);
+            result
         }
-    }
+    };
     env.unlock(Lock::MmapWrite(mm));
     result
+}
+
+/// Changes one mapping after the other, and what it maps by `change_ptes`; those that have the protection already
+/// are left alone.
+fn each_mapping<E: Env>(
+    env: &mut E,
+    mm: MmId,
+    range: PageRange,
+    prot: Prot,
+    mut change_ptes: impl FnMut(&mut E, PageRange),
+) -> Result<(), Errno> {
+    let mut rest = range;
+    while !rest.is_empty() {
+        new_vma_start_write(env, mm, |space| {
+            let vma = space.vma(rest.start).filter(|vma| vma.prot != prot)?;
+            Some(Vma { prot, range: vma.range.hull(rest), ..vma.cut(rest) })
+        });
+        match env.step(Site::ChangeProtectionRange, |w, at| mprotect_fixup(w, at, mm, rest, prot)) {
+            Mapping::Hole => return Err(Errno::Enomem),
+            Mapping::Same(part) => rest.start = part.end,
+            Mapping::Changed(part) => {
+                change_ptes(env, part);
+                rest.start = part.end;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a call finds next.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+enum Mapping {
+    /// Nothing is mapped.
+    Hole,
+    /// These pages have the protection already.
+    Same(PageRange),
+    /// These pages have the protection now.
+    Changed(PageRange),
+}
+
+impl Learnt for Mapping {
+    fn nothing() -> Mapping {
+        Mapping::Hole
+    }
+}
+
+/// Gives the first mapping in `rest`, as far as it reaches there, the protection.
+fn mprotect_fixup<M: Mode>(
+    w: &mut World<M>,
+    at: At,
+    mm: MmId,
+    rest: PageRange,
+    prot: Prot,
+) -> Mapping {
+    w.mmap_assert_write_locked(at, mm);
+    let (rule, charge) = (w.policies.vma_merge, w.policies.protect_charge);
+    let Some(vma) = w.mms[mm.index()].vma(rest.start).map(|vma| vma.cut(rest)) else {
+        return Mapping::Hole;
+    };
+    if vma.prot == prot {
+        return Mapping::Same(vma.range);
+    }
+    w.vma_assert_write_locked(at, mm, vma.range);
+    let changed = Vma { prot, charged: charged(&vma, prot, charge), ..vma };
+    w.mms[mm.index()].insert(changed, rule);
+    Mapping::Changed(vma.range)
 }
 
 /// Whether the mapping counts as committed memory with its new protection (mprotect_fixup). Mappings

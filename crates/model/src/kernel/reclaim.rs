@@ -117,7 +117,7 @@ fn flush_and_free(env: &mut impl Env, done: &mut FolioList, kept: &mut FolioList
 /// One page; whether it was reclaimed: only our own reference is left then, or, with `removed-after`,
 /// the swap cache's as well, and the folio is still locked.
 fn shrink_folio(env: &mut impl Env, frame: Pfn, young: PageoutYoung) -> bool {
-    if !env.try_lock(Lock::Folio(frame)) {
+    if !env.try_lock(Site::FolioTryLock, Lock::Folio(frame)) {
         return false;
     }
     let reclaimed = shrink_locked_folio(env, frame, young);

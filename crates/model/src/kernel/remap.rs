@@ -10,6 +10,7 @@ use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
 use crate::kernel::map::{detach, unmap_region};
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::unmap_batch::flush_tlb_batched_pending;
+use crate::kernel::vma_lock::{new_vma_start_write, vmas_start_write};
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{MoveRange, MoveStart, MoveTables, Mutant};
@@ -51,9 +52,12 @@ fn move_vmas(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) -> Result<(
 fn move_vma(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) -> Result<(), Errno> {
     let target = PageRange::new(to, from.pages());
     // 1. What is mapped at the target goes.
+    vmas_start_write(env, mm, target);
     let gone = detach(env, mm, target);
     unmap_region(env, mm, &gone);
-    // 2. A copy of the mapping; both exist for a while.
+    // 2. A copy of the mapping; both exist for a while, and nobody faults on either.
+    vmas_start_write(env, mm, from);
+    new_vma_start_write(env, mm, |space| Some(moved(space.vma(from.start)?, from, target)));
     let copied = env.step(Site::MovePtes, |w, at| copy_vma(w, at, mm, from, target));
     let Some(walks) = copied else { return Err(Errno::Efault) };
     // 3. The translations, table by table; then the empty source.
@@ -95,18 +99,25 @@ fn copy_vma<M: Mode>(
     from: PageRange,
     target: PageRange,
 ) -> Option<Walks> {
-    w.mmap_assert_write_locked(at, mm);
+    w.vma_assert_write_locked(at, mm, from);
     let rule = w.policies.vma_merge;
     let mm = &mut w.mms[mm.index()];
     let old = *mm.vma(from.start)?;
-    let part = Some(old.cut(from)).filter(|vma| vma.range == from)?;
-    // Without pages of its own it is as if it had been made there.
-    let pgoff = if part.anon_vma.is_some() { part.pgoff } else { target.start.0 };
-    mm.insert(Vma { range: target, pgoff, ..part }, rule);
+    if old.range.intersect(from) != from {
+        return None;
+    }
+    mm.insert(moved(&old, from, target), rule);
     mm.move_target = Some(target);
     let became_one = mm.vma(target.start).filter(|new| new.range != target);
     let look_there_first = became_one.is_some_and(|new| new.pgoff <= old.pgoff);
-    Some(Walks { object: part.anon_vma, look_there_first })
+    Some(Walks { object: old.anon_vma, look_there_first })
+}
+
+/// The part `from` of a mapping as it is at `target`. Without pages of its own it is as if it had been made there.
+fn moved(vma: &Vma, from: PageRange, target: PageRange) -> Vma {
+    let part = vma.cut(from);
+    let pgoff = if part.anon_vma.is_some() { part.pgoff } else { target.start.0 };
+    Vma { range: target, pgoff, ..part }
 }
 
 /// Moves what the page tables hold; walks from frames are kept out where a whole table moves.

@@ -75,7 +75,7 @@ pub fn free_swap_and_cache<M: Mode>(w: &mut World<M>, at: At, slot: u32) {
 /// Source: mm/swap_state.c:free_pages_and_swap_cache (5.10 to 7.3).
 pub fn free_swap_caches(env: &mut impl Env, folios: &[Pfn]) {
     for &frame in folios {
-        if env.try_lock(Lock::Folio(frame)) {
+        if env.try_lock(Site::FolioTryLock, Lock::Folio(frame)) {
             env.step(Site::FolioFreeSwap, |w, at| free_swap_cache(w, at, frame));
             env.unlock(Lock::Folio(frame));
         }

@@ -5,7 +5,7 @@ use crate::arch::TlbCode;
 use crate::env::Env;
 use crate::kernel::x86;
 use crate::machine::cpu::INIT_MM;
-use crate::machine::world::{At, Mode, USER_MM, World};
+use crate::machine::world::{At, Mode, World};
 use crate::site::Site;
 
 /// Loads `next` on `cpu`. Part of a step: it runs with interrupts off.
@@ -26,8 +26,7 @@ pub fn enter_lazy<M: Mode>(w: &mut World<M>, cpu: CpuId) {
 pub fn run_others(env: &mut impl Env, count: u64) {
     let own = env.context().mm.unwrap_or(INIT_MM);
     for other in 0..count {
-        let mm = MmId(USER_MM.0 + 1 + other as u16);
-        env.step(Site::SwitchMm, |w, at| switch_mm(w, at, at.cpu, mm));
+        env.step(Site::SwitchMm, |w, at| switch_mm(w, at, at.cpu, w.space_of_other(other as u16)));
     }
     env.step(Site::SwitchMm, |w, at| switch_mm(w, at, at.cpu, own));
 }

@@ -4,7 +4,7 @@
 use super::frames::FrameFlags;
 use super::mm::Mm;
 use super::tlb::Tlbs;
-use super::world::{Mode, USER_MM, World};
+use super::world::{Mode, World};
 use crate::addr::{Pfn, Vpn};
 use crate::program::Prot;
 use crate::pte::{MigrationPte, MigrationRight, Pte};
@@ -21,10 +21,11 @@ pub fn contradiction<M: Mode>(w: &World<M>) -> Option<String> {
 
 /// A gather that nobody closed, or a flush that was put off and forgotten.
 fn unfinished<M: Mode>(w: &World<M>) -> Option<String> {
-    if w.mms[USER_MM.index()].open_gathers != 0 {
+    let mut spaces = w.spaces().map(|mm| &w.mms[mm.index()]);
+    if spaces.clone().any(|mm| mm.open_gathers != 0) {
         return Some("a gather is still open".to_owned());
     }
-    if w.mms[USER_MM.index()].has_detached() {
+    if spaces.any(|mm| mm.has_detached()) {
         return Some("a mapping that is gone is still found".to_owned());
     }
     let forgot = w.tasks.iter().any(|task| task.unmap_batch.flush_required);
@@ -53,13 +54,15 @@ fn misplaced(mm: &Mm, page: Vpn, pte: Pte) -> Option<String> {
 }
 
 fn miscounted<M: Mode>(w: &World<M>) -> Option<String> {
-    let mm = &w.mms[USER_MM.index()];
     let (mut maps, mut named) = (BTreeMap::<Pfn, u32>::new(), BTreeMap::<u32, u32>::new());
-    let entries = mm.table.entries().into_iter();
-    for (pages, page, pte) in
-        entries.flat_map(|(pages, pte)| pages.range().iter().map(move |page| (pages, page, pte)))
+    let entries = w.spaces().flat_map(|mm| {
+        let entries = w.mms[mm.index()].table.entries().into_iter();
+        entries.map(move |(pages, pte)| (mm, pages, pte))
+    });
+    for (mm, pages, page, pte) in entries
+        .flat_map(|(mm, pages, pte)| pages.range().iter().map(move |page| (mm, pages, page, pte)))
     {
-        if let Some(what) = misplaced(mm, page, pte) {
+        if let Some(what) = misplaced(&w.mms[mm.index()], page, pte) {
             return Some(what);
         }
         match pte {
@@ -67,7 +70,7 @@ fn miscounted<M: Mode>(w: &World<M>) -> Option<String> {
                 let pfn = pte.pfn.of_page(pages, page);
                 *maps.entry(pfn).or_default() += 1;
                 let frame = w.frames.get(pfn);
-                if (frame.object, frame.index) != w.object_of(USER_MM, page) {
+                if (frame.object, frame.index) != w.object_of(mm, page) {
                     let frame = pfn.0;
                     return Some(format!("no walk from frame {frame} finds its mapping at {page}"));
                 }

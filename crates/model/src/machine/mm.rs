@@ -141,21 +141,30 @@ impl Mm {
     /// Puts `vma` in the place of what is mapped there; it becomes one with the mappings beside it
     /// where `rule` lets it (`vma_merge`).
     pub fn insert(&mut self, vma: Vma, rule: VmaMerge) {
-        self.remove(vma.range);
-        let mut at = self.vmas.partition_point(|other| other.range.start < vma.range.start);
-        self.vmas.insert(at, vma);
-        if at > 0 && vma.joins(&self.vmas[at - 1], rule) {
-            self.vmas[at - 1] = self.vmas[at - 1].with(&vma);
-            self.vmas.remove(at);
-            at -= 1;
-        }
+        let merged = self.merged(vma, rule);
+        self.remove(merged.range);
+        let at = self.vmas.partition_point(|other| other.range.start < merged.range.start);
+        self.vmas.insert(at, merged);
+    }
+
+    /// What [`Mm::insert`] makes of `vma` and the mappings beside it.
+    pub fn merged(&self, vma: Vma, rule: VmaMerge) -> Vma {
+        let beside = |page: Option<Vpn>| page.and_then(|page| self.vma(page)).copied();
+        let before = beside(vma.range.start.0.checked_sub(1).map(Vpn));
+        let before =
+            before.map(|other| other.cut(PageRange { end: vma.range.start, ..other.range }));
+        let after = beside(Some(vma.range.end));
+        let after = after.map(|other| other.cut(PageRange { start: vma.range.end, ..other.range }));
+        let this = match before.filter(|before| vma.joins(before, rule)) {
+            Some(before) => before.with(&vma),
+            None => vma,
+        };
         // Both sides at once: only if both `anon_vma`s can be one.
-        let (this, next) = (self.vmas[at], self.vmas.get(at + 1).copied());
         let one =
             |next: &Vma| this.anon_vma.is_none_or(|own| next.anon_vma.is_none_or(|n| n == own));
-        if let Some(next) = next.filter(|next| vma.joins(next, rule) && one(next)) {
-            self.vmas[at] = this.with(&next);
-            self.vmas.remove(at + 1);
+        match after.filter(|after| vma.joins(after, rule) && one(after)) {
+            Some(after) => this.with(&after),
+            None => this,
         }
     }
 

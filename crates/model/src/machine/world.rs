@@ -13,11 +13,12 @@ use super::page_table::Replaced;
 use super::swap::Swap;
 use super::tlb::{PteChange, Tlbs};
 use super::walk::Walked;
-use crate::addr::{CpuId, MmId, ObjectId, PageRange, Pfn, Span, ThreadId, Vpn};
+use crate::addr::{CpuId, MmId, ObjectId, PageRange, Pfn, ProcessId, Span, ThreadId, Vpn};
 use crate::arch::Arch;
 use crate::event::EventKind;
 use crate::kernels::Config;
 use crate::lock::Lock;
+use crate::policy::FaultLock;
 use crate::policy::Policies;
 use crate::pte::Pte;
 use crate::site::Site;
@@ -48,6 +49,10 @@ pub trait Held<T>: DerefMut<Target = T> + Clone {
 pub trait Ghost {
     /// Whether the thread holds the lock, where locks are looked at.
     fn holds(&self, _thread: ThreadId, _lock: Lock) -> bool {
+        true
+    }
+    /// Whether the thread has write-locked the mapping of these pages, where locks are looked at.
+    fn writes_vma(&self, _thread: ThreadId, _mm: MmId, _pages: PageRange) -> bool {
         true
     }
     /// Whether anybody holds the lock, where locks are looked at.
@@ -168,7 +173,9 @@ pub struct World<M: Mode> {
     pub config: Config,
     /// The architecture.
     pub arch: Arch,
-    /// Address spaces; 0 is the kernel's.
+    /// How many processes the scenario has.
+    pub processes: u16,
+    /// Address spaces; 0 is the kernel's, those of the processes come next.
     pub mms: Vec<M::Held<Mm>>,
     /// CPUs.
     pub cpus: M::Held<Vec<Cpu>>,
@@ -196,6 +203,7 @@ impl<M: Mode<Tlbs: Clone, Ghost: Clone, Log: Clone>> Clone for World<M> {
             policies: self.policies,
             config: self.config,
             arch: self.arch,
+            processes: self.processes,
             mms: self.mms.clone(),
             cpus: self.cpus.clone(),
             tasks: self.tasks.clone(),
@@ -222,6 +230,8 @@ pub struct WorldSpec {
     pub cpus: usize,
     /// Number of threads.
     pub threads: usize,
+    /// Number of processes.
+    pub processes: usize,
     /// Number of other processes.
     pub others: usize,
     /// Page frames.
@@ -231,14 +241,15 @@ pub struct WorldSpec {
 }
 
 impl<M: Mode> World<M> {
-    /// A world with one empty user address space ([`USER_MM`]), followed by those of the other
-    /// processes, loaded nowhere.
+    /// A world with an empty address space for each process ([`mm_of`]), followed by those of the others that
+    /// [`Asked::Switch`](crate::call::Asked::Switch) runs; none is loaded anywhere.
     pub fn new(spec: &WorldSpec, tlbs: M::Tlbs, ghost: M::Ghost, log: M::Log) -> World<M> {
         World {
             policies: spec.policies,
             config: spec.config,
             arch: spec.arch,
-            mms: vec![Held::new(Mm::new(spec.arch)); USER_MM.index() + 1 + spec.others],
+            processes: spec.processes as u16,
+            mms: vec![Held::new(Mm::new(spec.arch)); 1 + spec.processes + spec.others],
             cpus: Held::new(vec![Cpu::new(spec.arch.asids); spec.cpus]),
             tasks: vec![Held::new(Task::default()); spec.threads],
             frames: Held::new(Frames::new(spec.frames)),
@@ -264,6 +275,16 @@ impl<M: Mode> World<M> {
     /// Records that something impossible happened; the driver stops the run.
     pub fn impossible(&mut self, at: At, what: &str) {
         self.inconsistency.get_or_insert_with(|| Inconsistency { what: what.to_owned(), at });
+    }
+
+    /// The address spaces of the scenario's processes.
+    pub fn spaces(&self) -> impl Iterator<Item = MmId> + Clone + use<M> {
+        (0..self.processes).map(|process| mm_of(ProcessId(process)))
+    }
+
+    /// The address space of one of the other processes.
+    pub const fn space_of_other(&self, other: u16) -> MmId {
+        mm_of(ProcessId(self.processes + other))
     }
 
     /// The PTE of `page`.
@@ -297,6 +318,27 @@ impl<M: Mode> World<M> {
     #[inline]
     pub fn walked(&mut self, at: At, mm: MmId, Walked { pages, new, .. }: Walked) {
         self.replace_pte(at, mm, pages, Pte::Present(new));
+    }
+
+    /// The caller looks at the mapping of `page`, if there is one (`vma_assert_locked`).
+    pub fn vma_assert_locked(&mut self, at: At, mm: MmId, page: Vpn) {
+        let own = Lock::VmaOf(mm, page).resolved(self);
+        if !own.is_some_and(|lock| self.ghost.holds(at.thread, lock)) {
+            self.mmap_assert_locked(at, mm);
+        }
+    }
+
+    /// The caller changes the mappings that have pages in `range` (`vma_assert_write_locked`).
+    pub fn vma_assert_write_locked(&mut self, at: At, mm: MmId, range: PageRange) {
+        self.mmap_assert_write_locked(at, mm);
+        if self.policies.fault_lock == FaultLock::Mmap {
+            return;
+        }
+        let mut vmas = self.mms[mm.index()].vmas().iter().map(|vma| vma.range);
+        let unlocked = |vma: PageRange| !self.ghost.writes_vma(at.thread, mm, vma.intersect(range));
+        if vmas.any(|vma| vma.overlaps(range) && unlocked(vma)) {
+            self.impossible(at, "a mapping was changed without its lock held for writing");
+        }
     }
 
     /// The caller looks at mappings (`mmap_assert_locked`).
@@ -416,5 +458,7 @@ impl<M: Mode> World<M> {
     }
 }
 
-/// The user address space of a new world.
-pub const USER_MM: MmId = MmId(1);
+/// The address space of a process.
+pub const fn mm_of(process: ProcessId) -> MmId {
+    MmId(1 + process.0)
+}

@@ -7,12 +7,12 @@
 use super::SimError;
 use super::env::{SimEnv, SimWorld};
 use super::interpret::{Machine, Rest};
-use crate::addr::{PageRange, Vpn};
+use crate::addr::{MmId, PageRange, Vpn};
 use crate::kernel::fault::{Fault, Outcome, exc_page_fault, retry_page_fault};
 use crate::machine::frames::FrameFlags;
 use crate::machine::tlb_array::Tlb;
 use crate::machine::walk;
-use crate::machine::world::{At, USER_MM};
+use crate::machine::world::At;
 use crate::program::Access;
 use crate::resolved::Visit;
 use crate::rng::SplitMix64;
@@ -137,8 +137,8 @@ impl Machine<'_, '_> {
     fn refuse_stale(&mut self, range: PageRange) -> Result<(), Box<SimError>> {
         let cpu = self.cpu();
         let asid = self.world.cpus[cpu.index()].asid;
-        let mm = &self.world.mms[USER_MM.index()];
-        match self.world.tlbs.stale_hit(cpu, asid, USER_MM, mm, range) {
+        let mm = &self.world.mms[self.space.index()];
+        match self.world.tlbs.stale_hit(cpu, asid, self.space, mm, range) {
             None => Ok(()),
             Some(page) => Err(self.stale_use(page)),
         }
@@ -163,12 +163,12 @@ impl Machine<'_, '_> {
     #[inline(never)]
     fn miss(&mut self, page: Vpn, access: Access) -> Result<Option<Missed>, Box<SimError>> {
         for _ in 0..MAX_TRIES {
-            if walk(self.world, self.at(Site::HardwareWalk), page, access) {
+            if walk(self.world, self.at(Site::HardwareWalk), self.space, page, access) {
                 return Ok(None);
             }
-            let fault = Fault::new(USER_MM, page, access.is_write());
+            let fault = Fault::new(self.space, page, access.is_write());
             let outcome = exc_page_fault(&mut self.env(), fault);
-            if let Some(wait) = self.settled(page, outcome)? {
+            if let Some((wait, fault)) = self.settled(page, outcome)? {
                 return Ok(Some(((fault, access), wait)));
             }
         }
@@ -185,7 +185,7 @@ impl Machine<'_, '_> {
     ) -> Result<(), Box<SimError>> {
         let outcome = retry_page_fault(&mut self.env(), fault, waited);
         let missed = match self.settled(fault.page, outcome)? {
-            Some(wait) => Some(((fault, access), wait)),
+            Some((wait, fault)) => Some(((fault, access), wait)),
             None => self.miss(fault.page, access)?,
         };
         match missed {
@@ -196,11 +196,15 @@ impl Machine<'_, '_> {
     }
 
     /// What became of a fault.
-    fn settled(&mut self, page: Vpn, outcome: Outcome) -> Result<Option<Wait>, Box<SimError>> {
+    fn settled(
+        &mut self,
+        page: Vpn,
+        outcome: Outcome,
+    ) -> Result<Option<(Wait, Fault)>, Box<SimError>> {
         self.check()?;
         match outcome {
             Outcome::Served => Ok(None),
-            Outcome::Blocked(wait) => Ok(Some(wait)),
+            Outcome::Blocked(wait, fault) => Ok(Some((wait, fault))),
             Outcome::Signal | Outcome::OutOfMemory => Err(self.failed_access(page, outcome)),
         }
     }
@@ -256,11 +260,11 @@ fn next_random(range: PageRange, random: &mut SplitMix64, left: &mut u64) -> Opt
 }
 
 /// Walks, fills the TLB and sets accessed and dirty, if the PTE allows the access.
-fn walk(w: &mut SimWorld, at: At, page: Vpn, access: Access) -> bool {
-    let (table, write) = (&w.mms[USER_MM.index()].table, access.is_write());
+fn walk(w: &mut SimWorld, at: At, mm: MmId, page: Vpn, access: Access) -> bool {
+    let (table, write) = (&w.mms[mm.index()].table, access.is_write());
     let Some(walked) = walk::walk(table, w.arch.accessed_dirty, page, write) else { return false };
     if walked.new != walked.old {
-        w.walked(at, USER_MM, walked);
+        w.walked(at, mm, walked);
     }
     let frame = walked.new.pfn.of_page(walked.pages, page);
     let mut silent_stores = walked.new.writable() && walked.new.dirty();
@@ -270,7 +274,7 @@ fn walk(w: &mut SimWorld, at: At, page: Vpn, access: Access) -> bool {
             w.frames.update(frame, |f| f.flags.set(FrameFlags::ZERO_FILLED, zero));
             if zero {
                 for (cpu, tlb) in w.cpus.iter().zip(&mut w.tlbs.cpus) {
-                    cpu.slot_of(USER_MM).into_iter().for_each(|asid| tlb.forget_store(page, asid));
+                    cpu.slot_of(mm).into_iter().for_each(|asid| tlb.forget_store(page, asid));
                 }
             }
         }

@@ -204,7 +204,7 @@ impl Env for SimEnv<'_> {
     fn lock(&mut self, _: Lock) {}
 
     #[inline]
-    fn try_lock(&mut self, _: Lock) -> bool {
+    fn try_lock(&mut self, _: Site, _: Lock) -> bool {
         true
     }
 

@@ -4,7 +4,7 @@ use super::access::Touch;
 use super::env::SimWorld;
 use super::rounds::Course;
 use super::{Look, OpAt, SimError, SimOptions, Waiting, Watch};
-use crate::addr::{CpuId, MmId, ThreadId};
+use crate::addr::{CpuId, MmId, ProcessId, ThreadId};
 use crate::call::Call;
 use crate::env::Context;
 use crate::event::EventKind;
@@ -12,7 +12,7 @@ use crate::kernel::fault::Fault;
 use crate::kernel::switch::{enter_lazy, switch_mm};
 use crate::kernel::{Errno, call, call_again};
 use crate::machine::consistency::contradiction;
-use crate::machine::world::{At, USER_MM};
+use crate::machine::world::{At, mm_of};
 use crate::program::{Access, ExprError, Hold, Op, Program};
 use crate::resolved::Resolved;
 use crate::run::Round;
@@ -84,6 +84,8 @@ pub(super) struct Machine<'p, 'w> {
     pub(super) thread: usize,
     cpu: CpuId,
     mm: Option<MmId>,
+    /// Whose pages its operations name.
+    pub(super) space: MmId,
     pub(super) op: u32,
     pub(super) threads: Vec<Thread<'p>>,
     /// Threads that can go on, in the order of their turns.
@@ -117,6 +119,7 @@ impl<'p, 'w> Machine<'p, 'w> {
             thread: 0,
             cpu: program.threads.first().map_or(CpuId(0), |thread| thread.cpu),
             mm: None,
+            space: mm_of(ProcessId::FIRST),
             op: 0,
             threads: program.threads.iter().map(thread).collect(),
             queue: VecDeque::new(),
@@ -205,6 +208,7 @@ impl<'p, 'w> Machine<'p, 'w> {
     pub(super) fn turn_to(&mut self, thread: usize) {
         let Context { cpu, mm, .. } = Context::of(self.program, thread, self.op);
         (self.thread, self.cpu, self.mm) = (thread, cpu, mm);
+        self.space = mm_of(self.program.threads[thread].process);
         self.resume_on_cpu();
     }
 
@@ -295,7 +299,8 @@ impl<'p, 'w> Machine<'p, 'w> {
                 self.touch(Touch::new(pages, access, visit))?;
             }
             Resolved::Call(asked) => {
-                let ended = call(&mut self.env(), USER_MM, asked);
+                let space = self.space;
+                let ended = call(&mut self.env(), space, asked);
                 self.called(ended)?;
             }
             Resolved::Nothing => {}
@@ -335,7 +340,8 @@ impl<'p, 'w> Machine<'p, 'w> {
         match rest {
             Rest::Touch(fault, rest) => self.touch_again(fault, waited, rest),
             Rest::Call(rest) => {
-                let ended = call_again(&mut self.env(), USER_MM, rest, waited);
+                let space = self.space;
+                let ended = call_again(&mut self.env(), space, rest, waited);
                 self.called(ended)
             }
         }

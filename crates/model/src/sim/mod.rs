@@ -17,14 +17,15 @@ pub use alike::alike_from;
 pub use env::{NoGhost, SimEnv, SimLog, SimMode, SimWorld};
 pub use watch::{Look, Watch};
 
+use crate::addr::{Pfn, ProcessId};
 use crate::arch::Arch;
 use crate::env::Context;
 use crate::kernel::exit::{exit_mmap, exit_thread};
 use crate::kernels::KernelRow;
 use crate::machine::consistency::contradiction;
 use crate::machine::sim_tlbs::SimTlbs;
-use crate::machine::world::{Inconsistency, USER_MM, WorldSpec};
-use crate::program::{ExprError, PROGRAM_VERSION, Program};
+use crate::machine::world::{Inconsistency, WorldSpec, mm_of};
+use crate::program::{ExprError, PROGRAM_VERSION, Program, Thread};
 use crate::pte::Pte;
 use crate::run::{Round, TargetRun};
 use crate::site::Site;
@@ -294,6 +295,7 @@ fn new_world(program: &Program, row: &KernelRow, arch: Arch, options: &SimOption
         arch,
         cpus: usize::from(program.machine.cpus).max(1),
         threads: program.threads.len(),
+        processes: program.processes.len(),
         others: program.other_processes(),
         frames: options.frames,
         swap_pages: u32::try_from(swap_pages).unwrap_or(u32::MAX),
@@ -303,14 +305,14 @@ fn new_world(program: &Program, row: &KernelRow, arch: Arch, options: &SimOption
     SimWorld::new(&spec, tlbs, NoGhost, SimLog::new(options.pte_events, options.events))
 }
 
-/// Ends all threads, the first one last, and the address space with it.
+/// Ends all threads; the first one of a process ends last, and the address space with it.
 fn finish(program: &Program, world: &mut SimWorld) {
-    for thread in (0..program.threads.len()).rev() {
+    for (thread, Thread { process, .. }) in program.threads.iter().enumerate().rev() {
         let mut env = SimEnv::of(world, program, thread, 0);
-        if thread == 0 {
-            exit_mmap(&mut env, USER_MM);
-        } else {
+        if program.threads[..thread].iter().any(|before| before.process == *process) {
             exit_thread(&mut env);
+        } else {
+            exit_mmap(&mut env, mm_of(*process));
         }
     }
 }
@@ -318,44 +320,57 @@ fn finish(program: &Program, world: &mut SimWorld) {
 /// The largest number of pages whose final state is reported.
 pub const FINAL_PAGES_LIMIT: u64 = 4096;
 
-/// The state of each page, in the words of [`TargetRun::final_pages`].
+/// The state of each page, in the words of [`TargetRun::final_pages`]; pages of other processes than the first one
+/// have its name before theirs: `child:heap[3]`.
 fn final_pages(program: &Program, world: &SimWorld) -> BTreeMap<String, String> {
-    if program.areas.iter().map(|area| area.range.pages()).sum::<u64>() > FINAL_PAGES_LIMIT {
+    let pages = program.areas.iter().map(|area| area.range.pages()).sum::<u64>();
+    if pages * program.processes.len() as u64 > FINAL_PAGES_LIMIT {
         return BTreeMap::new();
     }
-    let mm = &world.mms[USER_MM.index()];
+    let mut states = BTreeMap::new();
     let mut first_of = BTreeMap::new();
-    let mut state = |page, name: &str| {
-        let mut state = match mm.table.get(page) {
-            Pte::None | Pte::Table(_) => "none".to_owned(),
-            // fs/proc/task_mmu.c:pte_to_pagemap_entry tells what is no translation as swapped.
-            Pte::Swap(_) | Pte::Migration(_) | Pte::Marker(_) => "swapped".to_owned(),
-            Pte::Present(pte) if pte.special() => "present".to_owned(),
-            Pte::Present(pte) if world.frames.get(pte.pfn).maps == 1 => {
-                "present exclusive".to_owned()
-            }
-            Pte::Present(_) => "present".to_owned(),
+    for (number, process) in program.processes.iter().enumerate() {
+        let mm = mm_of(ProcessId(number as u16));
+        let name = |page| {
+            let name = program.page_name(page)?;
+            Some(if number == 0 { name } else { format!("{}:{name}", process.name) })
         };
-        // Every page of a mapping that is newer than the last clear_refs
-        // (fs/proc/task_mmu.c:pte_to_pagemap_entry, VM_SOFTDIRTY); nothing here clears.
-        if world.config.soft_dirty {
-            state += " soft-dirty";
-        }
-        if let Pte::Present(pte) = mm.table.get(page) {
-            let first: &mut String = first_of.entry(pte.pfn).or_insert_with(|| name.to_owned());
-            if first != name {
-                state += &format!(" same-as:{first}");
-            }
-        }
-        state
+        let pages = program.areas.iter().flat_map(|area| area.range.iter());
+        let mapped = pages.filter(|page| world.mms[mm.index()].vma(*page).is_some());
+        states.extend(mapped.filter_map(|page| {
+            let name = name(page)?;
+            let state = page_state(world, world.pte(mm, page), &name, &mut first_of);
+            Some((name, state))
+        }));
+    }
+    states
+}
+
+/// What `/proc/PID/pagemap` tells of a page, and which page before it has the same frame.
+fn page_state(
+    world: &SimWorld,
+    pte: Pte,
+    name: &str,
+    first_of: &mut BTreeMap<Pfn, String>,
+) -> String {
+    let mut state = match pte {
+        Pte::None | Pte::Table(_) => "none".to_owned(),
+        // fs/proc/task_mmu.c:pte_to_pagemap_entry tells what is no translation as swapped.
+        Pte::Swap(_) | Pte::Migration(_) | Pte::Marker(_) => "swapped".to_owned(),
+        Pte::Present(pte) if pte.special() => "present".to_owned(),
+        Pte::Present(pte) if world.frames.get(pte.pfn).maps == 1 => "present exclusive".to_owned(),
+        Pte::Present(_) => "present".to_owned(),
     };
-    let pages = program.areas.iter().flat_map(|area| area.range.iter());
-    let named = pages.filter_map(|page| Some((page, program.page_name(page)?)));
-    named
-        .filter(|(page, _)| mm.vma(*page).is_some())
-        .map(|(page, name)| {
-            let state = state(page, &name);
-            (name, state)
-        })
-        .collect()
+    // Every page of a mapping that is newer than the last clear_refs
+    // (fs/proc/task_mmu.c:pte_to_pagemap_entry, VM_SOFTDIRTY); nothing here clears.
+    if world.config.soft_dirty {
+        state += " soft-dirty";
+    }
+    if let Pte::Present(pte) = pte {
+        let first: &mut String = first_of.entry(pte.pfn).or_insert_with(|| name.to_owned());
+        if first != name {
+            state += &format!(" same-as:{first}");
+        }
+    }
+    state
 }

@@ -3,18 +3,19 @@
 use super::env::{NoGhost, SimLog, SimWorld};
 use super::interpret::Machine;
 use super::{SimError, SimOptions};
-use crate::addr::{CpuId, PageRange, Pfn, ThreadId, Vpn};
+use crate::addr::{CpuId, MmId, PageRange, Pfn, ProcessId, ThreadId, Vpn};
 use crate::call::CallExpr;
 use crate::kernels::KernelRow;
 use crate::machine::sim_tlbs::SimTlbs;
-use crate::machine::world::{USER_MM, WorldSpec};
+use crate::machine::world::{WorldSpec, mm_of};
 use crate::program::{
-    Access, Advice, Area, Barrier, Expr, MachineNeeds, Op, OpKind, Order, PROGRAM_VERSION, Program,
-    Prot, RangeExpr, Thread,
+    Access, Advice, Area, Barrier, Expr, MachineNeeds, Op, OpKind, Order, Program, Prot, RangeExpr,
+    Thread,
 };
 use crate::pte::{MigrationPte, MigrationRight, Pte};
 use crate::run::Round;
 
+const MM: MmId = mm_of(ProcessId::FIRST);
 const HEAP: PageRange = PageRange::new(Vpn(512), 3);
 
 /// One thread maps three pages, and touches them after a barrier; `other` is what the second one does then.
@@ -34,22 +35,14 @@ fn program(touch: OpKind, other: Vec<OpKind>) -> Program {
     };
     let first = ops(vec![map, barrier.clone(), touch]);
     let second = ops([barrier].into_iter().chain(other).collect());
-    let thread = |name: &str, cpu, body| Thread {
-        name: name.to_owned(),
-        cpu: CpuId(cpu),
-        kernel: false,
-        body,
-    };
     Program {
-        version: PROGRAM_VERSION,
         name: "waiting".to_owned(),
         machine: MachineNeeds { cpus: 2, ..MachineNeeds::default() },
-        areas: vec![Area { name: "heap".to_owned(), range: HEAP }],
-        threads: vec![thread("one", 0, first), thread("two", 1, second)],
-        marks: Vec::new(),
+        areas: vec![Area::anonymous("heap", HEAP)],
+        threads: vec![Thread::new("one", CpuId(0), first), Thread::new("two", CpuId(1), second)],
         barriers: vec![Barrier { name: "go".to_owned(), threads: vec![ThreadId(0), ThreadId(1)] }],
         op_texts: vec!["an operation".to_owned(); texts as usize],
-        slots: 0,
+        ..Program::default()
     }
 }
 
@@ -67,6 +60,7 @@ fn run(program: &Program) -> (SimWorld, Result<(), SimError>) {
         arch,
         cpus: 2,
         threads: 2,
+        processes: 1,
         others: 0,
         frames: 64,
         swap_pages: 0,
@@ -85,7 +79,7 @@ fn run(program: &Program) -> (SimWorld, Result<(), SimError>) {
         dirty: true,
         soft_dirty: false,
     };
-    let table = &mut machine.world.mms[USER_MM.index()].table;
+    let table = &mut machine.world.mms[MM.index()].table;
     table.allocate(HEAP.start, 1);
     table.set(HEAP.start.add(1), Pte::Migration(migrating), 0).unwrap();
     let result = machine.run().map_err(|error| *error);
@@ -93,7 +87,7 @@ fn run(program: &Program) -> (SimWorld, Result<(), SimError>) {
 }
 
 fn present(world: &SimWorld) -> Vec<bool> {
-    HEAP.iter().map(|page| world.pte(USER_MM, page).present().is_some()).collect()
+    HEAP.iter().map(|page| world.pte(MM, page).present().is_some()).collect()
 }
 
 #[test]
@@ -109,7 +103,7 @@ fn a_touch_waits_and_goes_on_where_it_was() {
         result.unwrap();
         // What came before the wait was given up meanwhile.
         assert!(present(&world)[1..].iter().all(|there| *there), "{:?}", present(&world));
-        assert!(world.pte(USER_MM, HEAP.start.add(1)).present().is_some_and(|pte| pte.dirty()));
+        assert!(world.pte(MM, HEAP.start.add(1)).present().is_some_and(|pte| pte.dirty()));
     }
 }
 

@@ -3,7 +3,7 @@
 use needless_model::addr::{CpuId, PageRange, Pfn, ThreadId, Vpn};
 use needless_model::counters::Counter;
 use needless_model::event::{Event, EventKind, FaultClass, FaultCode, FlushReason};
-use needless_model::program::{Area, MachineNeeds, PROGRAM_VERSION, Program, Thread};
+use needless_model::program::{Area, MachineNeeds, Program, Thread};
 use needless_model::run::{Round, TargetRun, Witness};
 use needless_model::site::Site;
 use needless_model::verdict::{Judgement, Reason, Verdict};
@@ -14,22 +14,15 @@ const PAGE: Vpn = Vpn(0x7_0000_0000);
 
 /// The program that the runs are runs of.
 pub fn program() -> Program {
-    let thread = |name: &str, cpu| Thread {
-        name: name.into(),
-        cpu: CpuId(cpu),
-        kernel: false,
-        body: Vec::new(),
-    };
+    let thread = |name, cpu| Thread::new(name, CpuId(cpu), Vec::new());
     Program {
-        version: PROGRAM_VERSION,
         name: "cow-reuse".into(),
         machine: MachineNeeds { cpus: 2, ..MachineNeeds::default() },
-        areas: vec![Area { name: "heap".into(), range: PageRange::new(PAGE, 1) }],
+        areas: vec![Area::anonymous("heap", PageRange::new(PAGE, 1))],
         threads: vec![thread("main", 0), thread("spinner", 1)],
         marks: vec!["write".into()],
-        barriers: Vec::new(),
         op_texts: vec!["madvise heap pageout".into(), "read heap".into(), "write heap".into()],
-        slots: 0,
+        ..Program::default()
     }
 }
 

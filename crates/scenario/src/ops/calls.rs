@@ -12,9 +12,9 @@ use strum::IntoEnumIterator;
 #[rustfmt::skip]
 pub(crate) const fn rule(kind: CallKind) -> Rule {
     match kind {
-        CallKind::Map => line("map", (1, 1), &[], &["pages", "at", "align", "table", "prot"],
-            ("map \"AREA\" pages=N [at=ADDRESS] [align=BYTES] [table=\"alone|shared\"] [prot=\"none|read|read-write\"]",
-             "Maps private anonymous memory.")),
+        CallKind::Map => line("map", (1, 1), &[], &["pages", "at", "align", "table", "backing", "prot"],
+            ("map \"AREA\" pages=N [at=ADDRESS] [align=BYTES] [table=\"alone|shared\"] [backing=\"anonymous|shared|file\"] [prot=\"none|read|read-write\"]",
+             "Maps memory: private and anonymous unless backing= says something else.")),
         CallKind::Unmap => line("munmap", (1, 1), &[], &[],
             ("munmap \"RANGE\"", "Unmaps the pages.")),
         CallKind::Protect => line("mprotect", (1, 1), &["prot"], &[],

@@ -1,10 +1,10 @@
 //! First touch of anonymous memory: `do_anonymous_page`.
 
 use super::new_page::{allocate_zeroed, map_new_page, new_pte};
-use super::outcome::{Fault, Served, Unserved};
+use super::outcome::{Attempt, Fault, Served, Unserved};
 use super::refault::lock_and_map;
 use crate::addr::{MmId, Vpn};
-use crate::env::Env;
+use crate::env::{Env, Lock};
 use crate::event::FaultClass;
 use crate::kernel::table::pte_unmap_unlock;
 use crate::machine::frames::ZERO_PAGE;
@@ -21,12 +21,10 @@ use crate::site::Site;
 pub fn do_anonymous_page(env: &mut impl Env, fault: Fault, vma: &Vma) -> Result<Served, Unserved> {
     let Fault { mm, page, write, .. } = fault;
     // 1. The page table, and what the first page of a mapping's own is found by.
-    env.step(Site::DoAnonymousPage, |w, at| {
-        w.mms[mm.index()].table.allocate(page, 1);
-        if write && vma.anon_vma.is_none() {
-            w.prepare_anon_vma(at, mm, page);
-        }
-    });
+    env.step(Site::DoAnonymousPage, |w, _| w.mms[mm.index()].table.allocate(page, 1));
+    if write {
+        vmf_anon_prepare(env, fault, vma)?;
+    }
 
     // 2. A read: the zero page.
     if !write {
@@ -76,6 +74,26 @@ pub fn do_anonymous_page(env: &mut impl Env, fault: Fault, vma: &Vma) -> Result<
     }
     env.step(Site::FolioPut, |w, at| w.put_frame(at, frame));
     Ok(Served::spurious())
+}
+
+/// Gives the mapping an `anon_vma` if it has none. Who has the mapping's lock only tries `mmap_lock`, which that
+/// takes: to wait for it might be to wait for who waits for the mapping.
+///
+/// Source: mm/memory.c:__vmf_anon_prepare (6.12 to 7.3), mm/rmap.c:anon_vma_prepare (5.10, 6.1).
+pub fn vmf_anon_prepare(env: &mut impl Env, fault: Fault, vma: &Vma) -> Result<(), Unserved> {
+    if vma.anon_vma.is_some() {
+        return Ok(());
+    }
+    let (mm, page) = (fault.mm, fault.page);
+    let tries = fault.attempt == Attempt::VmaLock;
+    if tries && !env.try_lock(Site::MmapReadTrylock, Lock::MmapRead(mm)) {
+        return Err(Unserved::MmapLockNeeded);
+    }
+    env.step(Site::DoAnonymousPage, |w, at| w.prepare_anon_vma(at, mm, page));
+    if tries {
+        env.unlock(Lock::MmapRead(mm));
+    }
+    Ok(())
 }
 
 /// Whether nobody was faster.

@@ -4,6 +4,7 @@
 //! still read the old page. Copying while nobody else can see the old page is never wrong, only
 //! needless.
 
+use super::anon::vmf_anon_prepare;
 use super::new_page::{allocate_zeroed, map_new_page, new_pte};
 use super::outcome::{Fault, Served, Unserved};
 use super::refault::flush_before_reuse;
@@ -15,6 +16,7 @@ use crate::kernel::lru::lru_add_drain;
 use crate::kernel::swap_cache::{free_swap_cache, leave_swap_cache, swap_users};
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::machine::frames::{Frame, FrameFlags};
+use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{AnonExclusive, Mutant, Reuse};
 use crate::pte::{PresentPte, Pte, PteFlags};
@@ -41,8 +43,14 @@ impl Learnt for Decision {
 /// Serves a write to a page whose PTE is `old` and read-only.
 ///
 /// Source: mm/memory.c:do_wp_page, wp_can_reuse_anon_folio (5.10, 6.1, 6.12, 7.3).
-pub fn do_wp_page(env: &mut impl Env, fault: Fault, old: PresentPte) -> Result<Served, Unserved> {
+pub fn do_wp_page(
+    env: &mut impl Env,
+    fault: Fault,
+    vma: &Vma,
+    old: PresentPte,
+) -> Result<Served, Unserved> {
     if old.special() {
+        vmf_anon_prepare(env, fault, vma)?;
         return wp_page_copy(env, fault, old, Served::needed(FaultClass::ZeroUpgrade));
     }
     let Fault { mm, page, .. } = fault;
@@ -58,7 +66,7 @@ pub fn do_wp_page(env: &mut impl Env, fault: Fault, old: PresentPte) -> Result<S
         decision = env.step(Site::DoWpPage, |w, _| decide(w, old.pfn, true));
     }
     // The folio lock is only tried: whoever holds it may be looking at the counts.
-    if decision == Decision::Reuse && env.try_lock(Lock::Folio(old.pfn)) {
+    if decision == Decision::Reuse && env.try_lock(Site::FolioTryLock, Lock::Folio(old.pfn)) {
         flush_before_reuse(env, mm);
         env.step(Site::WpPageReuse, |w, at| wp_page_reuse(w, at, fault, old));
         flush_by_rule(env, Site::WpPageReuse, mm, page, env.arch().flushes.granted);
@@ -146,7 +154,6 @@ fn wp_page_copy(
     let (new, copy) = env
         .step(Site::WpPageCopy, |w, at| {
             if old.special() {
-                w.prepare_anon_vma(at, mm, page);
                 return allocate_zeroed(w, at, page).map(|new| (new, None));
             }
             if w.policies.mutant == Mutant::CopyUnreferenced {

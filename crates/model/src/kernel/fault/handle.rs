@@ -4,10 +4,11 @@
 //! page-table lock before it changes it.
 
 use super::access_flags::set_access_flags;
-use super::outcome::{Fault, Outcome, Served, Unserved};
+use super::outcome::{Attempt, Fault, Outcome, Served, Unserved};
 use super::{anon, cow, swapin};
 use crate::env::{Env, Lock};
 use crate::event::{EventKind, FaultClass, FaultCode};
+use crate::kernel::vma_lock::{lock_vma_under_rcu, per_vma};
 use crate::machine::tlb::Tlbs;
 use crate::machine::vma::Vma;
 use crate::program::Prot;
@@ -25,28 +26,50 @@ pub fn exc_page_fault(env: &mut impl Env, fault: Fault) -> Outcome {
         let asid = w.cpus[at.cpu.index()].asid;
         w.tlbs.faulted(at.cpu, asid, fault.page, &w.mms[mm.index()]);
     });
+    let attempt = if per_vma(env) { Attempt::VmaLock } else { Attempt::MmapLock };
+    do_user_addr_fault(env, Fault { attempt, ..fault })
+}
+
+/// A fault that waited, taken up again.
+pub fn retry_page_fault(env: &mut impl Env, fault: Fault, waited: Wait) -> Outcome {
+    waited.end(env);
     do_user_addr_fault(env, fault)
 }
 
-/// The same fault after it waited.
-pub fn retry_page_fault(env: &mut impl Env, fault: Fault, waited: Wait) -> Outcome {
-    waited.end(env);
-    do_user_addr_fault(env, Fault { tried: true, ..fault })
-}
-
-fn do_user_addr_fault(env: &mut impl Env, fault: Fault) -> Outcome {
-    let mm = fault.mm;
+/// With the mapping's lock, where kernels have such; if that is not to be had, or not enough, with `mmap_lock`.
+///
+/// Source: arch/x86/mm/fault.c:do_user_addr_fault (5.10 to 7.3).
+fn do_user_addr_fault(env: &mut impl Env, mut fault: Fault) -> Outcome {
+    let Fault { mm, page, .. } = fault;
+    if fault.attempt == Attempt::VmaLock {
+        if lock_vma_under_rcu(env, mm, page) {
+            let served = serve(env, fault);
+            let ended =
+                (served != Err(Unserved::MmapLockNeeded)).then(|| end(env, fault, served, true));
+            env.unlock(Lock::VmaOf(mm, page));
+            if let Some(outcome) = ended {
+                return outcome;
+            }
+        }
+        fault = fault.again();
+    }
     env.lock(Lock::MmapRead(mm));
     let outcome = handle_mm_fault(env, fault, true);
     env.unlock(Lock::MmapRead(mm));
     outcome
 }
 
-/// Serves a fault; `exception` is false for faults taken on behalf of a system call.
+/// Serves a fault, with `mmap_lock` held; `exception` is false for faults taken on behalf of a system call.
 pub fn handle_mm_fault(env: &mut impl Env, fault: Fault, exception: bool) -> Outcome {
+    let served = serve(env, fault);
+    end(env, fault, served, exception)
+}
+
+/// Looks at the mapping and the PTE and hands over; `None` if the access is not allowed.
+fn serve(env: &mut impl Env, fault: Fault) -> Result<Option<Served>, Unserved> {
     let mm = fault.mm;
     let (vma, pte) = env.step(Site::HandlePteFault, |w, at| {
-        w.mmap_assert_locked(at, mm);
+        w.vma_assert_locked(at, mm, fault.page);
         (w.mms[mm.index()].vma(fault.page).copied(), w.pte(mm, fault.page))
     });
     let allowed = |vma: &Vma| match vma.prot {
@@ -54,26 +77,41 @@ pub fn handle_mm_fault(env: &mut impl Env, fault: Fault, exception: bool) -> Out
         Prot::Read => !fault.write,
         Prot::ReadWrite => true,
     };
-    let result = match (vma.filter(allowed), pte) {
-        (None, _) => Ok(None),
-        (Some(vma), Pte::None) => anon::do_anonymous_page(env, fault, &vma).map(Some),
-        (Some(vma), Pte::Swap(swap)) => swapin::do_swap_page(env, fault, &vma, swap).map(Some),
-        (Some(_), Pte::Present(pte)) if fault.write && !pte.writable() => {
-            cow::do_wp_page(env, fault, pte).map(Some)
+    let Some(vma) = vma.filter(allowed) else { return Ok(None) };
+    let served = match pte {
+        Pte::None => anon::do_anonymous_page(env, fault, &vma)?,
+        Pte::Swap(swap) => swapin::do_swap_page(env, fault, &vma, swap)?,
+        Pte::Present(pte) if fault.write && !pte.writable() => {
+            cow::do_wp_page(env, fault, &vma, pte)?
         }
-        (Some(_), Pte::Present(pte)) => Ok(Some(set_access_flags(env, fault, pte))),
-        (Some(_), Pte::Migration(_)) => Err(Unserved::Blocked(Wait::Migration(mm, fault.page))),
-        (Some(_), Pte::Table(_) | Pte::Marker(_)) => {
+        Pte::Present(pte) => set_access_flags(env, fault, pte),
+        Pte::Migration(_) => return Err(Unserved::Blocked(Wait::Migration(mm, fault.page))),
+        Pte::Table(_) | Pte::Marker(_) => {
             let unmade = "a fault found an entry that nothing in the model makes";
             env.step(Site::HandlePteFault, |w, at| w.impossible(at, unmade));
-            Ok(None)
+            return Ok(None);
         }
     };
-    let (outcome, served) = match result {
+    Ok(Some(served))
+}
+
+/// What became of the fault, for whoever made the access.
+fn end(
+    env: &mut impl Env,
+    fault: Fault,
+    served: Result<Option<Served>, Unserved>,
+    exception: bool,
+) -> Outcome {
+    let (outcome, served) = match served {
         Ok(Some(served)) => (Outcome::Served, served),
         Ok(None) => (Outcome::Signal, Served::needed(FaultClass::Signal)),
         Err(Unserved::OutOfMemory) => (Outcome::OutOfMemory, Served::needed(FaultClass::Signal)),
-        Err(Unserved::Blocked(wait)) => return Outcome::Blocked(wait),
+        Err(Unserved::Blocked(wait)) => return Outcome::Blocked(wait, fault.again()),
+        Err(Unserved::MmapLockNeeded) => {
+            let held = "a fault asked for mmap_lock, which it had";
+            env.step(Site::HandlePteFault, |w, at| w.impossible(at, held));
+            return Outcome::Signal;
+        }
     };
     let Served { class, major, verdict } = served;
     let kind = EventKind::FaultDone { page: fault.page, class, major, exception };

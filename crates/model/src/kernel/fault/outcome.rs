@@ -14,14 +14,35 @@ pub struct Fault {
     pub page: Vpn,
     /// A store.
     pub write: bool,
+    /// How often it was tried.
+    pub attempt: Attempt,
+}
+
+/// Which try of a fault it is.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Attempt {
+    /// With the mapping's lock only (`FAULT_FLAG_VMA_LOCK`).
+    VmaLock,
+    /// With `mmap_lock`, which it gives back to wait.
+    MmapLock,
     /// It waited already, and waits for the same with its locks held now (`FAULT_FLAG_TRIED`).
-    pub tried: bool,
+    Tried,
 }
 
 impl Fault {
-    /// The first try.
+    /// The first try with `mmap_lock`.
     pub const fn new(mm: MmId, page: Vpn, write: bool) -> Fault {
-        Fault { mm, page, write, tried: false }
+        Fault { mm, page, write, attempt: Attempt::MmapLock }
+    }
+
+    /// The next try.
+    #[must_use]
+    pub const fn again(self) -> Fault {
+        let attempt = match self.attempt {
+            Attempt::VmaLock => Attempt::MmapLock,
+            Attempt::MmapLock | Attempt::Tried => Attempt::Tried,
+        };
+        Fault { attempt, ..self }
     }
 }
 
@@ -34,8 +55,8 @@ pub enum Outcome {
     Signal,
     /// There is no memory left.
     OutOfMemory,
-    /// It is to be taken up again when this is over (`VM_FAULT_RETRY`); no lock is held.
-    Blocked(Wait),
+    /// It is to be taken up again, as this fault, when the wait is over (`VM_FAULT_RETRY`); no lock is held.
+    Blocked(Wait, Fault),
 }
 
 /// What a fault turned out to be.
@@ -76,4 +97,6 @@ pub enum Unserved {
     OutOfMemory,
     /// It has to wait.
     Blocked(Wait),
+    /// The mapping's lock is not enough, and `mmap_lock` was not to be had.
+    MmapLockNeeded,
 }

@@ -8,7 +8,7 @@
 
 use super::cow;
 use super::new_page::new_pte;
-use super::outcome::{Fault, Served, Unserved};
+use super::outcome::{Attempt, Fault, Served, Unserved};
 use super::refault::lock_and_map;
 use crate::addr::Pfn;
 use crate::env::{Env, Lock};
@@ -81,7 +81,7 @@ pub fn do_swap_page(
         && fault.write
         && !pte.writable()
     {
-        return cow::do_wp_page(env, fault, pte).map(|served| Served { major, ..served });
+        return cow::do_wp_page(env, fault, vma, pte).map(|served| Served { major, ..served });
     }
     Ok(Served { major, ..Served::needed(FaultClass::SwapIn) })
 }
@@ -92,11 +92,11 @@ pub fn do_swap_page(
 /// Source: mm/filemap.c:__lock_page_or_retry (5.10), __folio_lock_or_retry (6.18).
 fn lock_or_retry(env: &mut impl Env, fault: Fault, folio: Folio) -> Option<Wait> {
     let lock = Lock::Folio(folio.frame);
-    if folio.fresh || fault.tried {
+    if folio.fresh || fault.attempt == Attempt::Tried {
         env.lock(lock);
         return None;
     }
-    (!env.try_lock(lock)).then_some(Wait::Folio(folio.frame))
+    (!env.try_lock(Site::FolioTryLock, lock)).then_some(Wait::Folio(folio.frame))
 }
 
 fn find_or_read<M: Mode>(w: &mut World<M>, at: At, fault: Fault, swap: SwapPte) -> Option<Folio> {

@@ -140,7 +140,7 @@ pub enum EventKind {
 
 /// The x86 page-fault error code, as far as Linux tells user faults apart by it.
 /// Source: Intel SDM volume 3, section 4.7; arch/x86/include/asm/trap_pf.h.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FaultCode(pub u8);
 
 impl FaultCode {
@@ -257,5 +257,15 @@ impl FlushReason {
             5 => FlushReason::RemoteWrongCpu,
             _ => return None,
         })
+    }
+
+    /// Whether who flushes leaves it: a send, or the initiator's own part.
+    pub const fn is_initiators(self) -> bool {
+        match self {
+            FlushReason::RemoteSend | FlushReason::LocalMm | FlushReason::LocalBatch => true,
+            FlushReason::TaskSwitch
+            | FlushReason::RemoteShootdown
+            | FlushReason::RemoteWrongCpu => false,
+        }
     }
 }

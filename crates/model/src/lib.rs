@@ -15,6 +15,7 @@ pub mod kernels;
 pub mod lock;
 pub mod machine;
 pub mod notation;
+pub mod order;
 pub mod policy;
 pub mod program;
 pub mod property;

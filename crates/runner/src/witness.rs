@@ -241,8 +241,8 @@ impl Watch {
 
     /// Who else sent shootdowns meanwhile.
     fn note_others(&mut self, records: &[Raw]) {
-        let send = FlushReason::RemoteSend as u64;
-        let sends = records.iter().filter(|r| r.kind == Kind::Flush && r.extra == send);
+        let send = Some(FlushReason::RemoteSend);
+        let sends = records.iter().filter(|r| r.kind == Kind::Flush && r.flush_reason() == send);
         for tid in sends.map(|r| r.tid).filter(|tid| !self.tids.contains(tid)) {
             *self.witness.others_sent.entry(name(tid)).or_default() += 1;
         }
@@ -537,12 +537,8 @@ fn flushes_of(records: &[Raw], tids: &[i32]) -> Vec<Span> {
         let own = |r: &&Raw| r.tid == tid && !is_switch(r) && r.kind != Kind::Lost;
         for record in records.iter().filter(own) {
             spans.extend(open.take().map(|span| Span { to: record.time, ..span }));
-            let reason = u32::try_from(record.extra).ok().and_then(FlushReason::from_number);
-            let sent = matches!(
-                reason,
-                Some(FlushReason::RemoteSend | FlushReason::LocalMm | FlushReason::LocalBatch)
-            );
-            if record.kind == Kind::Flush && sent {
+            let flush = record.flush_reason().filter(|_| record.kind == Kind::Flush);
+            if flush.is_some_and(FlushReason::is_initiators) {
                 open = Some(Span { from: record.time, to: u64::MAX });
             }
         }
@@ -554,7 +550,8 @@ fn flushes_of(records: &[Raw], tids: &[i32]) -> Vec<Span> {
 /// Whether a switch of tasks flushed this CPU during the round: it does so if flushes were due that
 /// its slot of the TLB had not seen, and their own turn then finds nothing left to do.
 fn flushed_by_switch(record: &Raw, cpu: u16, round: Observed) -> bool {
-    let flush = record.kind == Kind::Flush && record.extra == FlushReason::TaskSwitch as u64;
+    let flush =
+        record.kind == Kind::Flush && record.flush_reason() == Some(FlushReason::TaskSwitch);
     let in_round = record.time >= round.start_ns && record.time <= round.end_ns;
     flush && record.cpu == cpu && record.value != 0 && in_round
 }

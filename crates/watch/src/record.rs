@@ -2,6 +2,8 @@
 
 use crate::sites::Sample;
 use crate::tracepoints::{Found, Point};
+use needless_model::event::{FaultCode, FlushReason};
+use needless_model::order::Rank;
 use needless_runner::tracefs::Field;
 use perf_event_open_sys::bindings::{
     PERF_CONTEXT_MAX, PERF_RECORD_COMM, PERF_RECORD_EXIT, PERF_RECORD_FORK, PERF_RECORD_LOST,
@@ -13,12 +15,12 @@ use perf_event_open_sys::bindings::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the variants tell what their fields are")]
 pub enum What {
-    /// An exception: where, error code (bits of the processor), whether user mode took it.
-    Fault { address: u64, code: u8, user: bool },
+    /// An exception: where, error code, whether user mode took it.
+    Fault { address: u64, code: FaultCode, user: bool },
     /// A fault has been handled and counted.
     FaultDone { address: u64, major: bool },
     /// `tlb:tlb_flush`; pages are −1 for everything.
-    Flush { reason: u8, pages: i64 },
+    Flush { reason: FlushReason, pages: i64 },
     /// A page for data was allocated.
     Alloc { pfn: u64, order: u8, zeroed: bool },
     /// A page was freed.
@@ -65,6 +67,27 @@ impl What {
             self,
             What::Fault { .. } | What::FaultDone { .. } | What::Enter { .. } | What::Exit { .. }
         )
+    }
+
+    /// Where it stands among records of the same time.
+    pub const fn rank(&self) -> Rank {
+        match self {
+            What::Fault { .. } | What::Enter { .. } | What::Fork { .. } => Rank::Entry,
+            What::Flush { reason, .. } => reason.rank(),
+            What::FaultDone { .. } | What::Exit { .. } | What::Ended => Rank::End,
+            What::Alloc { .. }
+            | What::Free { .. }
+            | What::MapPages
+            | What::FileFault
+            | What::Ioctl { .. }
+            | What::Reclaim { .. }
+            | What::Call { .. }
+            | What::Named { .. }
+            | What::Mapped(_)
+            | What::Site(_)
+            | What::Lost { .. }
+            | What::Other => Rank::Inside,
+        }
     }
 }
 
@@ -209,11 +232,12 @@ fn point(found: &Found, raw: &[u8]) -> Option<What> {
     Some(match found.point {
         Point::FaultUser | Point::FaultKernel => What::Fault {
             address: field(0)?,
-            code: field(1)? as u8,
+            code: FaultCode(field(1)? as u8),
             user: found.point == Point::FaultUser,
         },
         Point::Flush | Point::Receive | Point::Switch => {
-            What::Flush { reason: field(0)? as u8, pages: field(1)? as i64 }
+            let reason = FlushReason::from_number(u32::try_from(field(0)?).ok()?)?;
+            What::Flush { reason, pages: field(1)? as i64 }
         }
         Point::Alloc => What::Alloc {
             pfn: field(0)?,

@@ -3,6 +3,7 @@
 //! Every rule stands in one table with the class that it assigns, how sure that is, and why.
 
 use crate::maps::Memory;
+use needless_model::event::FaultCode;
 use serde::Serialize;
 
 /// How sure something is.
@@ -147,7 +148,7 @@ pub struct Surroundings {
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Seen {
     /// The processor's error code.
-    pub code: u8,
+    pub code: FaultCode,
     /// What memory it hit, if known.
     pub memory: Option<Memory>,
     /// Whether it was major.
@@ -171,12 +172,9 @@ pub struct Seen {
     pub userfaultfd: bool,
 }
 
-const PRESENT: u8 = 1;
-const WRITE: u8 = 2;
-
 /// Assigns the rule.
 pub fn classify(seen: &Seen, context: Surroundings) -> Reason {
-    let present = seen.code & PRESENT != 0;
+    let present = seen.code.present();
     // For a missing page the kernel allocates one before it asks, and frees it (seen on 6.18,
     // crates/workloads: uffd_missing).
     let kept = seen.allocated.is_some() && seen.frees_seen && !seen.undone;
@@ -202,7 +200,7 @@ pub fn classify(seen: &Seen, context: Surroundings) -> Reason {
 
 /// The page was there and did not allow the access.
 fn protection(seen: &Seen) -> Reason {
-    match (seen.code & WRITE != 0, seen.allocated, seen.memory) {
+    match (seen.code.write(), seen.allocated, seen.memory) {
         (false, ..) => Reason::Stale,
         (true, Some((_, true)), _) => Reason::ZeroReplaced,
         (true, Some((_, false)), _) => Reason::Copied,
@@ -212,7 +210,7 @@ fn protection(seen: &Seen) -> Reason {
 }
 
 fn not_present(seen: &Seen, context: Surroundings) -> Reason {
-    let write = seen.code & WRITE != 0;
+    let write = seen.code.write();
     match seen.memory {
         Some(Memory::Anonymous) => anonymous(seen, write, context),
         Some(Memory::PrivateFile) if write && seen.allocated.is_some() => Reason::CopiedFile,
@@ -278,7 +276,12 @@ mod tests {
     fn private_memory() {
         let zeroed = Some((0, true));
         let copied = Some((0, false));
-        let seen = |code, allocated| Seen { code, memory: ANON, allocated, ..Seen::default() };
+        let seen = |code, allocated| Seen {
+            code: FaultCode(code),
+            memory: ANON,
+            allocated,
+            ..Seen::default()
+        };
         assert_eq!(class(seen(6, zeroed)), Class::FirstTouch);
         assert_eq!(class(seen(4, None)), Class::ZeroPage);
         assert_eq!(class(seen(7, zeroed)), Class::ZeroUpgrade);
@@ -301,7 +304,8 @@ mod tests {
 
     #[test]
     fn files_and_shared_memory() {
-        let seen = |code, memory| Seen { code, memory: Some(memory), ..Seen::default() };
+        let seen =
+            |code, memory| Seen { code: FaultCode(code), memory: Some(memory), ..Seen::default() };
         let (private, shared) = (Memory::PrivateFile, Memory::Shared);
         assert_eq!(class(Seen { major: true, ..seen(4, private) }), Class::FileMap);
         assert_eq!(class(Seen { mapped_around: true, ..seen(4, private) }), Class::FaultAround);
@@ -328,11 +332,11 @@ mod tests {
 
     #[test]
     fn what_cannot_be_told_is_unknown() {
-        assert_eq!(class(Seen { code: 4, ..Seen::default() }), Class::Unknown);
+        assert_eq!(class(Seen { code: FaultCode(4), ..Seen::default() }), Class::Unknown);
         let context = Surroundings { numa_balancing: true, ..Surroundings::default() };
-        let seen = Seen { code: 4, memory: ANON, ..Seen::default() };
+        let seen = Seen { code: FaultCode(4), memory: ANON, ..Seen::default() };
         assert_eq!(classify(&seen, context), Reason::HintOrZero);
-        assert_eq!(classify(&Seen { code: 6, ..seen }, context), Reason::Hinted);
+        assert_eq!(classify(&Seen { code: FaultCode(6), ..seen }, context), Reason::Hinted);
         let moved = Seen { allocated: Some((0, false)), ..seen };
         assert_eq!(classify(&moved, context), Reason::HintMoved);
         assert_eq!(classify(&moved, Surroundings { swap: true, ..context }), Reason::HintOrSwap);
@@ -341,7 +345,7 @@ mod tests {
         let told = Surroundings { file_points: true, ..context };
         assert_eq!(classify(&file, told), Reason::HintOrFile);
         assert_eq!(classify(&Seen { mapped_around: true, ..file }, told), Reason::Around);
-        let written = Seen { memory: Some(Memory::SharedFile), code: 6, ..seen };
+        let written = Seen { memory: Some(Memory::SharedFile), code: FaultCode(6), ..seen };
         assert_eq!(classify(&written, context), Reason::HintOrFile);
         let looked_up = Seen { file_fault: true, ..written };
         assert_eq!(classify(&looked_up, context), Reason::SharedMapped);

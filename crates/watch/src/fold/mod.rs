@@ -6,7 +6,7 @@
 mod cause;
 mod class;
 mod copies;
-pub(crate) mod flushes;
+mod flushes;
 mod overlaps;
 mod victims;
 
@@ -23,6 +23,7 @@ use cause::Call;
 use class::Seen;
 use copies::Pages;
 use flushes::Issue;
+use needless_model::event::FaultCode;
 use overlaps::Overlaps;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -318,7 +319,7 @@ impl Fold {
         self.victims.forget();
     }
 
-    fn fault(&mut self, record: &Record, address: u64, code: u8) {
+    fn fault(&mut self, record: &Record, address: u64, code: FaultCode) {
         self.abandoned(record.tid);
         let process = self.processes.entry(record.pid).or_default();
         let memory = process.maps.memory(address);
@@ -382,11 +383,10 @@ impl Fold {
     /// Remembers where a page is now, and whether the fault copied it needlessly.
     fn copied(&mut self, pid: i32, open: &Open, class: Class) {
         if let Some(process) = self.processes.get_mut(&pid) {
-            const WRITE: u8 = 2;
             let page = open.address >> PAGE_BITS;
             let before = process.pages.before(page).filter(|_| class == Class::CowCopy);
             let frame = open.seen.allocated.filter(|(order, _)| *order == 0).map(|_| open.pfn);
-            process.pages.fault(class, page, open.seen.code & WRITE != 0, frame);
+            process.pages.fault(class, page, open.seen.code.write(), frame);
             let certain = !process.forked;
             let needless = match before {
                 Some((old, _)) if open.freed.contains(&old) => Needless::CopyOfFreed,

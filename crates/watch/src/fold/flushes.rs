@@ -3,7 +3,7 @@
 //! One flush is a send event, a local event or both. From 6.1 on the send comes first, before
 //! that the local part does (arch/x86/mm/tlb.c: flush_tlb_mm_range, 5.10 and 6.1).
 
-use super::class::classify;
+use super::rules::classify;
 use super::{Cause, Fold, Needless, Thread};
 use crate::record::Record;
 use needless_model::event::FlushReason;

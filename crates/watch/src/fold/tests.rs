@@ -131,7 +131,7 @@ fn the_older_kernels_flushes_and_its_copy() {
         script.then(What::FaultDone { address: 0x1000, major: false });
     }
     assert_eq!(script.flushes(&pageout()), (12, 0));
-    assert_eq!(script.flushes(&Cause::Fault(Class::CowCopy)), (4, 0));
+    assert_eq!(script.flushes(&Cause::Fault(FaultClass::CowCopy)), (4, 0));
     assert_eq!(script.found(Needless::PendingFlush), (3, 3));
     assert_eq!(script.found(Needless::GatherAfterPageout), (4, 0));
     assert_eq!(script.found(Needless::CopyAfterSwapIn), (4, 4));
@@ -191,7 +191,7 @@ fn a_copy_whose_old_page_is_freed_at_once_is_needless() {
     script.then(What::Alloc { pfn: 8, order: 0, zeroed: false }).flush(LocalMm, 1);
     script.then(What::Free { pfn: 7 }).then(What::FaultDone { address: 0x1000, major: false });
     assert_eq!(script.found(Needless::CopyOfFreed), (1, 1));
-    assert_eq!(script.flushes(&Cause::Fault(Class::CowCopy)), (0, 1));
+    assert_eq!(script.flushes(&Cause::Fault(FaultClass::CowCopy)), (0, 1));
 }
 
 #[test]

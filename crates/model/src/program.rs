@@ -532,6 +532,11 @@ impl Program {
         self.areas.iter().any(|a| a.range.contains(page))
     }
 
+    /// All operations, thread by thread, each followed by those inside it.
+    pub fn ops(&self) -> impl Iterator<Item = &Op> {
+        self.threads.iter().flat_map(|thread| all_ops(&thread.body))
+    }
+
     /// The text of what only the model can run: the first thread of the kernel, or the first
     /// operation of the kind. `None`: a real kernel can run it all.
     pub fn model_only(&self) -> Option<String> {
@@ -539,7 +544,7 @@ impl Program {
         if let Some(thread) = kernel {
             return Some(format!("kernel-thread {}", thread.name));
         }
-        let op = self.threads.iter().find_map(|thread| find(&thread.body, &is_model_only))?;
+        let op = self.ops().find(|op| is_model_only(&op.kind))?;
         let word = if matches!(op.kind, OpKind::Reclaim { .. }) { "reclaim" } else { "switch" };
         let text = self.op_texts.get(op.id as usize);
         Some(text.map_or_else(|| word.to_owned(), Clone::clone))
@@ -562,7 +567,7 @@ impl Program {
 
     /// The most other processes that one [`OpKind::Switch`] needs.
     pub fn other_processes(&self) -> usize {
-        self.threads.iter().map(|thread| most_others(&thread.body)).max().unwrap_or(0)
+        self.ops().filter_map(|op| most_others(&op.kind)).max().unwrap_or(0)
     }
 }
 
@@ -582,18 +587,29 @@ fn is_model_only(kind: &OpKind) -> bool {
     matches!(kind, OpKind::Reclaim { .. } | OpKind::Switch { .. })
 }
 
-/// The first operation for which `wanted` holds, bodies included.
-fn find<'a>(ops: &'a [Op], wanted: &impl Fn(&OpKind) -> bool) -> Option<&'a Op> {
-    ops.iter().find_map(|op| if wanted(&op.kind) { Some(op) } else { find(op.kind.body(), wanted) })
+/// The operations of `body` in their order, each followed by those inside it.
+pub fn all_ops(body: &[Op]) -> impl Iterator<Item = &Op> {
+    let mut open = vec![body.iter()];
+    std::iter::from_fn(move || {
+        while let Some(rest) = open.last_mut() {
+            if let Some(op) = rest.next() {
+                open.push(op.kind.body().iter());
+                return Some(op);
+            }
+            open.pop();
+        }
+        None
+    })
 }
 
-fn most_others(ops: &[Op]) -> usize {
-    let others = ops.iter().map(|op| match &op.kind {
-        OpKind::Switch { others: Expr::Const(others) } => (*others).clamp(0, MAX_OTHERS) as usize,
-        OpKind::Switch { .. } => MAX_OTHERS as usize,
-        kind => most_others(kind.body()),
-    });
-    others.max().unwrap_or(0)
+/// The most other processes that one operation needs.
+fn most_others(kind: &OpKind) -> Option<usize> {
+    let OpKind::Switch { others } = kind else { return None };
+    let most = match others {
+        Expr::Const(others) => (*others).clamp(0, MAX_OTHERS),
+        Expr::Slot(_) | Expr::Binary(..) => MAX_OTHERS,
+    };
+    Some(most as usize)
 }
 
 #[cfg(test)]
@@ -617,6 +633,14 @@ mod tests {
             op_texts: vec!["switch 2".to_owned()],
             slots: 1,
         }
+    }
+
+    #[test]
+    fn operations_come_before_those_inside_them() {
+        let op = |id, body| Op { id, kind: OpKind::Measure { body } };
+        let leaf = |id| Op { id, kind: OpKind::Spin };
+        let body = [op(0, vec![leaf(1), op(2, vec![leaf(3)]), op(4, vec![])]), leaf(5)];
+        assert_eq!(all_ops(&body).map(|op| op.id).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
     }
 
     #[test]

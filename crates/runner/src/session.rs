@@ -9,7 +9,7 @@ use crate::wire::{self, Failure, FailureKind, Message, PROTOCOL_VERSION, Summary
 use crate::witness::Watch;
 use crate::{crash, decode, pages, rounds, start, sys, validate};
 use needless_model::addr::{CpuId, PageRange, Vpn};
-use needless_model::program::{Advice, Op, OpKind, Prot};
+use needless_model::program::{Advice, Op, OpKind, Prot, all_ops};
 use needless_model::run::{Round, RunRequest};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -198,13 +198,11 @@ fn places(run: &Run, request: &RunRequest) -> Vec<Place> {
 }
 
 fn planned_rounds(body: &[Op]) -> usize {
-    body.iter()
-        .map(|op| match &op.kind {
-            OpKind::Rounds { warmup, count, .. } => *warmup as usize + *count as usize,
-            kind => planned_rounds(kind.body()),
-        })
-        .sum::<usize>()
-        .min(1 << 20)
+    let rounds = all_ops(body).filter_map(|op| match op.kind {
+        OpKind::Rounds { warmup, count, .. } => Some(warmup as usize + count as usize),
+        _ => None,
+    });
+    rounds.sum::<usize>().min(1 << 20)
 }
 
 fn finish(

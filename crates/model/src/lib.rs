@@ -8,6 +8,7 @@ pub mod arch;
 pub mod counters;
 pub mod env;
 pub mod event;
+pub mod final_pages;
 pub mod fold;
 pub mod ignored;
 pub mod kernel;

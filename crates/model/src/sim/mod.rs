@@ -19,6 +19,7 @@ pub use watch::{Look, Watch};
 
 use crate::arch::Arch;
 use crate::env::Context;
+use crate::final_pages::{FinalPages, Holds, PageState, too_many};
 use crate::kernel::exit::{exit_mmap, exit_thread};
 use crate::kernels::KernelRow;
 use crate::machine::consistency::contradiction;
@@ -315,47 +316,33 @@ fn finish(program: &Program, world: &mut SimWorld) {
     }
 }
 
-/// The largest number of pages whose final state is reported.
-pub const FINAL_PAGES_LIMIT: u64 = 4096;
-
 /// The state of each page, in the words of [`TargetRun::final_pages`].
 fn final_pages(program: &Program, world: &SimWorld) -> BTreeMap<String, String> {
-    if program.areas.iter().map(|area| area.range.pages()).sum::<u64>() > FINAL_PAGES_LIMIT {
-        return BTreeMap::new();
+    let mut pages = FinalPages::default();
+    if too_many(program).is_some() {
+        return pages.by_name();
     }
     let mm = &world.mms[USER_MM.index()];
-    let mut first_of = BTreeMap::new();
-    let mut state = |page, name: &str| {
-        let mut state = match mm.table.get(page) {
-            Pte::None | Pte::Table(_) => "none".to_owned(),
-            // fs/proc/task_mmu.c:pte_to_pagemap_entry tells what is no translation as swapped.
-            Pte::Swap(_) | Pte::Migration(_) | Pte::Marker(_) => "swapped".to_owned(),
-            Pte::Present(pte) if pte.special() => "present".to_owned(),
-            Pte::Present(pte) if world.frames.get(pte.pfn).maps == 1 => {
-                "present exclusive".to_owned()
-            }
-            Pte::Present(_) => "present".to_owned(),
-        };
-        // Every page of a mapping that is newer than the last clear_refs
-        // (fs/proc/task_mmu.c:pte_to_pagemap_entry, VM_SOFTDIRTY); nothing here clears.
-        if world.config.soft_dirty {
-            state += " soft-dirty";
+    for page in program.areas.iter().flat_map(|area| area.range.iter()) {
+        if let Some(name) = program.page_name(page).filter(|_| mm.vma(page).is_some()) {
+            pages.tell(name, page_state(world, mm.table.get(page)));
         }
-        if let Pte::Present(pte) = mm.table.get(page) {
-            let first: &mut String = first_of.entry(pte.pfn).or_insert_with(|| name.to_owned());
-            if first != name {
-                state += &format!(" same-as:{first}");
-            }
+    }
+    pages.by_name()
+}
+
+fn page_state(world: &SimWorld, pte: Pte) -> PageState {
+    let (holds, exclusive) = match pte {
+        Pte::None | Pte::Table(_) => (Holds::Nothing, false),
+        // fs/proc/task_mmu.c:pte_to_pagemap_entry tells what is no translation as swapped.
+        Pte::Swap(_) | Pte::Migration(_) | Pte::Marker(_) => (Holds::Swapped, false),
+        Pte::Present(pte) => {
+            let exclusive = !pte.special() && world.frames.get(pte.pfn).maps == 1;
+            (Holds::Frame(u64::from(pte.pfn.0)), exclusive)
         }
-        state
     };
-    let pages = program.areas.iter().flat_map(|area| area.range.iter());
-    let named = pages.filter_map(|page| Some((page, program.page_name(page)?)));
-    named
-        .filter(|(page, _)| mm.vma(*page).is_some())
-        .map(|(page, name)| {
-            let state = state(page, &name);
-            (name, state)
-        })
-        .collect()
+    // Every page of a mapping that is newer than the last clear_refs
+    // (fs/proc/task_mmu.c:pte_to_pagemap_entry, VM_SOFTDIRTY); nothing here clears.
+    let soft_dirty = world.config.soft_dirty;
+    PageState { holds, exclusive, soft_dirty, uffd_wp: false }
 }

@@ -199,7 +199,7 @@ fn finish(
     });
     let drift = watch.drift();
     let mut log = run.log();
-    let names = watch.counters.names();
+    let names = watch.counter_names();
     let rounds = decode::rounds(&mut log, &run.team.tids(), watch.sees_flushes(), names);
     rounds.into_iter().try_for_each(|round: Round| send(&Message::Round(round)))?;
     send(&Message::Done(Summary {

@@ -142,7 +142,7 @@ pub fn undecided(
 
 /// The number of rounds that a program asks for.
 pub fn rounds_asked(program: &Program) -> u32 {
-    let first = program.threads.first().map_or(&[][..], |thread| &thread.body);
+    let first = program.threads.first().map_or(&[][..], |thread| &thread.body[..]);
     let count = |op: &Op| match op.kind {
         OpKind::Rounds { count, .. } => Some(count),
         _ => None,

@@ -3,7 +3,7 @@
 
 use crate::access::stored;
 use crate::shadow::{CheckWorld, Value};
-use needless_model::program::{Access, Op, OpKind, Program};
+use needless_model::program::{Op, OpKind, Program, all_ops};
 
 /// One equation of an observation.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -68,13 +68,10 @@ impl Watching {
 /// What operation `op` stores.
 fn value_of(program: &Program, op: u32) -> Value {
     let threads = program.threads.iter().enumerate();
-    let found = threads.filter_map(|(thread, t)| Some((thread, access_of(&t.body, op)?))).next();
-    found.map_or(0, |(thread, access)| stored(access, thread as u16, op))
-}
-
-fn access_of(body: &[Op], id: u32) -> Option<Access> {
-    body.iter().find_map(|op| match op.kind {
-        OpKind::Touch { access, .. } if op.id == id => Some(access),
-        ref kind => access_of(kind.body(), id),
-    })
+    let mut ops = threads.flat_map(|(thread, t)| all_ops(&t.body).map(move |op| (thread, op)));
+    let value = |(thread, found): (usize, &Op)| match found.kind {
+        OpKind::Touch { access, .. } if found.id == op => Some(stored(access, thread as u16, op)),
+        _ => None,
+    };
+    ops.find_map(value).unwrap_or(0)
 }

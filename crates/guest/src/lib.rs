@@ -33,7 +33,7 @@ pub use batch::Batch;
 pub use cache::{Kernel, Manifest, Package};
 pub use error::{FetchError, GuestError};
 pub use guest::Guest;
-pub use needless_runner::guest::Executed;
+pub use needless_runner::wire::Executed;
 pub use options::{GuestFile, GuestOptions, KernelTarget, Limits, Thp};
 pub use platform::Arch;
 

@@ -202,18 +202,7 @@ fn take_cycles(rounds: &mut [Round], timed: &BTreeMap<u32, Round>) -> u32 {
 }
 
 fn measures(program: &Program) -> bool {
-    find(program, &|kind| matches!(kind, OpKind::Measure { .. }).then_some(())).is_some()
-}
-
-/// The first operation, at any depth, that `wanted` has something to say about.
-fn find<T>(program: &Program, wanted: &impl Fn(&OpKind) -> Option<T>) -> Option<T> {
-    fn within<T>(
-        body: &[needless_model::program::Op],
-        wanted: &impl Fn(&OpKind) -> Option<T>,
-    ) -> Option<T> {
-        body.iter().find_map(|op| wanted(&op.kind).or_else(|| within(op.kind.body(), wanted)))
-    }
-    program.threads.iter().find_map(|thread| within(&thread.body, wanted))
+    program.ops().any(|op| matches!(op.kind, OpKind::Measure { .. }))
 }
 
 #[cfg(test)]

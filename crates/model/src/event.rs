@@ -140,7 +140,7 @@ pub enum EventKind {
 
 /// The x86 page-fault error code, as far as Linux tells user faults apart by it.
 /// Source: Intel SDM volume 3, section 4.7; arch/x86/include/asm/trap_pf.h.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FaultCode(pub u8);
 
 impl FaultCode {
@@ -167,62 +167,68 @@ impl FaultCode {
     }
 }
 
-/// What a fault turned out to be. The order is the order of report columns.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FaultClass {
-    /// A page never touched before got a zeroed frame.
-    FirstTouch,
-    /// A read of a page never touched mapped the zero page.
-    ZeroPage,
-    /// A write replaced the zero page by a zeroed frame.
-    ZeroUpgrade,
-    /// A write to a read-only page copied it.
-    CowCopy,
-    /// A write to a read-only page made it writable in place.
-    Reuse,
-    /// The page came back from swap.
-    SwapIn,
-    /// The kernel set the accessed or the dirty bit, where the processor does not.
-    AccessFlag,
-    /// Nothing was to be done: the translation already allowed the access.
-    Spurious,
-    /// The access is not allowed: the thread gets a signal.
-    Signal,
-    /// What was visible does not tell.
-    Unknown,
+/// Declares [`FaultClass`] with the names of each class.
+macro_rules! fault_classes {
+    ($($(#[$doc:meta])* $class:ident = $name:literal, $title:literal;)*) => {
+        /// What a fault turned out to be. The order is the order of report columns.
+        #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum FaultClass {
+            $($(#[$doc])* #[serde(rename = $name)] $class,)*
+        }
+
+        impl FaultClass {
+            /// The name in reports and JSON of scenarios.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(FaultClass::$class => $name,)*
+                }
+            }
+
+            /// The name in what is said of any program (`needless stat`).
+            pub const fn title(self) -> &'static str {
+                match self {
+                    $(FaultClass::$class => $title,)*
+                }
+            }
+        }
+    };
 }
 
-impl FaultClass {
-    /// All classes.
-    pub const ALL: [FaultClass; 10] = [
-        FaultClass::FirstTouch,
-        FaultClass::ZeroPage,
-        FaultClass::ZeroUpgrade,
-        FaultClass::CowCopy,
-        FaultClass::Reuse,
-        FaultClass::SwapIn,
-        FaultClass::AccessFlag,
-        FaultClass::Spurious,
-        FaultClass::Signal,
-        FaultClass::Unknown,
-    ];
-
-    /// The name in reports and JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            FaultClass::FirstTouch => "first-touch",
-            FaultClass::ZeroPage => "zero-page",
-            FaultClass::ZeroUpgrade => "zero-upgrade",
-            FaultClass::CowCopy => "cow-copy",
-            FaultClass::Reuse => "reuse",
-            FaultClass::SwapIn => "swap-in",
-            FaultClass::AccessFlag => "access-flag",
-            FaultClass::Spurious => "spurious",
-            FaultClass::Signal => "signal",
-            FaultClass::Unknown => "unknown",
-        }
-    }
+fault_classes! {
+    /// A page never touched before got a zeroed frame.
+    FirstTouch = "first-touch", "first touch";
+    /// A read of a page never touched mapped the zero page.
+    ZeroPage = "zero-page", "zero page";
+    /// A write replaced the zero page by a zeroed frame.
+    ZeroUpgrade = "zero-upgrade", "zero-page upgrade";
+    /// A write to a read-only page copied it.
+    CowCopy = "cow-copy", "COW copy";
+    /// A write to a read-only page made it writable in place.
+    Reuse = "reuse", "reuse after write-protect";
+    /// The page came back from swap.
+    SwapIn = "swap-in", "swap-in";
+    /// The kernel set the accessed or the dirty bit, where the processor does not.
+    AccessFlag = "access-flag", "access flag";
+    /// A file's page was mapped, and read if it was not in memory.
+    FileMap = "file-map", "file map";
+    /// Pages of a file around the fault were mapped at once.
+    FaultAround = "fault-around", "fault-around";
+    /// A write to a shared page made it writable and dirty.
+    SharedDirty = "shared-dirty", "shared dirtying";
+    /// A huge page or a large folio was mapped.
+    HugePage = "huge-page", "huge page";
+    /// The fault waited for userfaultfd.
+    Userfaultfd = "userfaultfd", "userfaultfd";
+    /// The access was sampled by NUMA balancing.
+    NumaHint = "numa-hint", "NUMA hint";
+    /// Nothing was to be done: the translation already allowed the access, or allows it by now.
+    Spurious = "spurious", "spurious";
+    /// The access is not allowed: the thread gets a signal.
+    Signal = "signal", "signal";
+    /// The kernel did not serve it: the access is not allowed, or kernel code expected the fault.
+    Failed = "failed", "signal or fix-up";
+    /// What was visible does not tell.
+    Unknown = "unknown", "unknown";
 }
 
 /// `enum tlb_flush_reason` (include/linux/mm_types.h, include/trace/events/tlb.h). The numbers
@@ -257,5 +263,15 @@ impl FlushReason {
             5 => FlushReason::RemoteWrongCpu,
             _ => return None,
         })
+    }
+
+    /// Whether who flushes leaves it: a send, or the initiator's own part.
+    pub const fn is_initiators(self) -> bool {
+        match self {
+            FlushReason::RemoteSend | FlushReason::LocalMm | FlushReason::LocalBatch => true,
+            FlushReason::TaskSwitch
+            | FlushReason::RemoteShootdown
+            | FlushReason::RemoteWrongCpu => false,
+        }
     }
 }

@@ -358,6 +358,22 @@ pub enum OpKind {
 }
 
 impl OpKind {
+    /// Its name if no real kernel can be asked for it.
+    fn model_only(&self) -> Option<&'static str> {
+        match self {
+            OpKind::Call(call) => call.model_only(),
+            OpKind::Touch { .. }
+            | OpKind::Spin
+            | OpKind::Sleep { .. }
+            | OpKind::Barrier { .. }
+            | OpKind::Repeat { .. }
+            | OpKind::ForEach { .. }
+            | OpKind::Rounds { .. }
+            | OpKind::Measure { .. }
+            | OpKind::Mark { .. } => None,
+        }
+    }
+
     /// The operations inside.
     pub fn body(&self) -> &[Op] {
         match self {
@@ -555,6 +571,11 @@ impl Program {
         self.areas.iter().any(|a| a.range.contains(page))
     }
 
+    /// All operations, thread by thread, each followed by those inside it.
+    pub fn ops(&self) -> impl Iterator<Item = &Op> {
+        self.threads.iter().flat_map(|thread| all_ops(&thread.body))
+    }
+
     /// The text of what only the model can run: the first thread of the kernel, or the first
     /// operation of the kind. `None`: a real kernel can run it all.
     pub fn model_only(&self) -> Option<String> {
@@ -562,7 +583,7 @@ impl Program {
         if let Some(thread) = kernel {
             return Some(format!("kernel-thread {}", thread.name));
         }
-        let (op, word) = self.threads.iter().find_map(|thread| find_model_only(&thread.body))?;
+        let (op, word) = self.ops().find_map(|op| Some((op, op.kind.model_only()?)))?;
         let text = self.op_texts.get(op.id as usize);
         Some(text.map_or_else(|| word.to_owned(), Clone::clone))
     }
@@ -592,7 +613,7 @@ impl Program {
 
     /// The most other processes that one [`CallExpr::Switch`] needs.
     pub fn other_processes(&self) -> usize {
-        self.threads.iter().map(|thread| most_others(&thread.body)).max().unwrap_or(0)
+        self.ops().filter_map(|op| most_others(&op.kind)).max().unwrap_or(0)
     }
 }
 
@@ -608,23 +629,29 @@ fn change_rounds(body: &mut [Op], change: &impl Fn(u32) -> u32) {
     }
 }
 
-/// The first operation that only the model can run, and its name; bodies included.
-fn find_model_only(ops: &[Op]) -> Option<(&Op, &'static str)> {
-    ops.iter().find_map(|op| match &op.kind {
-        OpKind::Call(call) => Some((op, call.model_only()?)),
-        kind => find_model_only(kind.body()),
+/// The operations of `body` in their order, each followed by those inside it.
+pub fn all_ops(body: &[Op]) -> impl Iterator<Item = &Op> {
+    let mut open = vec![body.iter()];
+    std::iter::from_fn(move || {
+        while let Some(rest) = open.last_mut() {
+            if let Some(op) = rest.next() {
+                open.push(op.kind.body().iter());
+                return Some(op);
+            }
+            open.pop();
+        }
+        None
     })
 }
 
-fn most_others(ops: &[Op]) -> usize {
-    let others = ops.iter().map(|op| match &op.kind {
-        OpKind::Call(CallExpr::Switch { others: Expr::Const(others) }) => {
-            (*others).clamp(0, MAX_OTHERS) as usize
-        }
-        OpKind::Call(CallExpr::Switch { .. }) => MAX_OTHERS as usize,
-        kind => most_others(kind.body()),
-    });
-    others.max().unwrap_or(0)
+/// The most other processes that one operation needs.
+fn most_others(kind: &OpKind) -> Option<usize> {
+    let OpKind::Call(CallExpr::Switch { others }) = kind else { return None };
+    let most = match others {
+        Expr::Const(others) => (*others).clamp(0, MAX_OTHERS),
+        Expr::Slot(_) | Expr::Binary(..) => MAX_OTHERS,
+    };
+    Some(most as usize)
 }
 
 #[cfg(test)]
@@ -640,6 +667,14 @@ mod tests {
         let thread = Thread { kernel, ..Thread::new("t", CpuId(0), body) };
         let op_texts = vec!["switch 2".to_owned()];
         Program { threads: vec![thread], op_texts, slots: 1, ..Program::default() }
+    }
+
+    #[test]
+    fn operations_come_before_those_inside_them() {
+        let op = |id, body| Op { id, kind: OpKind::Measure { body } };
+        let leaf = |id| Op { id, kind: OpKind::Spin };
+        let body = [op(0, vec![leaf(1), op(2, vec![leaf(3)]), op(4, vec![])]), leaf(5)];
+        assert_eq!(all_ops(&body).map(|op| op.id).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
     }
 
     #[test]

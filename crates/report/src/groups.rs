@@ -1,6 +1,6 @@
 //! Feature groups: what a scenario is about, for tables over many scenarios.
 
-use needless_model::program::{Op, OpKind, Program};
+use needless_model::program::{Op, OpKind, Program, all_ops};
 use std::collections::BTreeSet;
 
 /// A feature that scenarios use. A scenario belongs to each group of which it has an operation.
@@ -31,20 +31,13 @@ impl Group {
     pub fn of(program: &Program) -> BTreeSet<Group> {
         let mut groups = BTreeSet::new();
         for (number, thread) in program.threads.iter().enumerate() {
-            gather(&thread.body, &mut groups);
+            groups.extend(all_ops(&thread.body).filter_map(|op| group(&op.kind)));
             groups.extend((number > 0 && acts(&thread.body)).then_some(Group::Threads));
         }
         if groups.iter().all(|group| matches!(group, Group::Threads | Group::Lazy)) {
             groups.insert(Group::Access);
         }
         groups
-    }
-}
-
-fn gather(body: &[Op], groups: &mut BTreeSet<Group>) {
-    for op in body {
-        groups.extend(group(&op.kind));
-        gather(op.kind.body(), groups);
     }
 }
 

@@ -14,6 +14,9 @@
 //!
 //! The page's origin is its last fault on a non-present PTE. It is forgotten when pages move or
 //! are populated without exception, and when events were lost.
+//!
+//! `needless stat` watches allocations instead and knows nothing of a page before, so that the same
+//! classes follow from rules of its own (crates/watch/src/fold/rules.rs).
 
 use needless_model::addr::Vpn;
 use needless_model::event::{FaultClass, FaultCode};

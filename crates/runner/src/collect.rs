@@ -5,7 +5,7 @@
 //! are missing, and another start brings them ([`Collected::add`]).
 
 use crate::wire::{self, Failure, Message, PROTOCOL_VERSION, Summary};
-use needless_model::program::{Op, OpKind, Program};
+use needless_model::program::{Op, OpKind, Program, all_ops};
 use needless_model::run::{Round, TargetRun, Witness};
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -142,13 +142,12 @@ pub fn undecided(
 
 /// The number of rounds that a program asks for.
 pub fn rounds_asked(program: &Program) -> u32 {
-    fn within(body: &[Op]) -> Option<u32> {
-        body.iter().find_map(|op| match &op.kind {
-            OpKind::Rounds { count, .. } => Some(*count),
-            kind => within(kind.body()),
-        })
-    }
-    program.threads.first().and_then(|thread| within(&thread.body)).unwrap_or(0)
+    let first = program.threads.first().map_or(&[][..], |thread| &thread.body[..]);
+    let count = |op: &Op| match op.kind {
+        OpKind::Rounds { count, .. } => Some(count),
+        _ => None,
+    };
+    all_ops(first).find_map(count).unwrap_or(0)
 }
 
 #[cfg(test)]

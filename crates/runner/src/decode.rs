@@ -1,9 +1,8 @@
 //! Turns the log of a run into rounds of events.
 //!
-//! Records are put in order of time; equal times are ordered as causes are: starts of anything,
-//! faults, sends, the initiator's part, receives, ends of faults, ends of anything. The whole
-//! log is read, set-up and warm-up included, because it tells where pages came from; events are
-//! made only for rounds that count.
+//! Records are put in order of time; equal times are ordered as causes are ([`Raw::rank`]). The
+//! whole log is read, set-up and warm-up included, because it tells where pages came from; events
+//! are made only for rounds that count.
 
 use crate::classify::{History, Seen};
 use crate::log::{Attempt, Kind, Log, Raw};
@@ -43,7 +42,7 @@ pub fn rounds(
     sees_flushes: bool,
     counters: &[&'static str],
 ) -> Vec<Round> {
-    log.records.sort_by_key(|record| (record.time, rank(record)));
+    log.records.sort_by_key(|record| (record.time, record.rank()));
     let mut decoder = Decoder {
         tids,
         sees_flushes,
@@ -90,28 +89,6 @@ fn round(attempt: &Attempt, log: &Log, names: &[&'static str], events: Vec<Event
         // Whoever emulates this machine knows.
         instructions: Vec::new(),
     }
-}
-
-/// What comes first among records of the same time.
-pub fn rank(record: &Raw) -> u8 {
-    match record.kind {
-        Kind::RoundStart => 0,
-        Kind::Mark | Kind::MeasureStart | Kind::Op | Kind::Lost => 1,
-        Kind::Fault => 2,
-        Kind::Flush => match reason(record) {
-            Some(FlushReason::RemoteSend) => 3,
-            Some(FlushReason::LocalMm | FlushReason::LocalBatch) => 4,
-            _ => 5,
-        },
-        Kind::Write | Kind::Drained => 5,
-        Kind::FaultDone | Kind::SwitchOut | Kind::SwitchIn => 6,
-        Kind::MeasureEnd => 7,
-        Kind::RoundEnd => 8,
-    }
-}
-
-fn reason(record: &Raw) -> Option<FlushReason> {
-    u32::try_from(record.extra).ok().and_then(FlushReason::from_number)
 }
 
 impl Decoder<'_> {
@@ -196,12 +173,8 @@ impl Decoder<'_> {
 
     /// Flushes that the scenario's threads issue, and everything that its CPUs receive.
     fn flush(&mut self, thread: Option<usize>, record: &Raw) -> Option<EventKind> {
-        let reason = reason(record)?;
-        let issued = matches!(
-            reason,
-            FlushReason::RemoteSend | FlushReason::LocalMm | FlushReason::LocalBatch
-        );
-        if issued {
+        let reason = record.flush_reason()?;
+        if reason.is_initiators() {
             let state = &mut self.threads[thread?];
             if let Some(fault) = &mut state.fault {
                 fault.flushed_page |= reason == FlushReason::LocalMm && record.value == 1;

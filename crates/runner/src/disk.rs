@@ -1,12 +1,14 @@
 //! A file system on a disk for a guest, which has no disk: the image that the guest was booted with,
 //! on a zram device.
 
-use crate::guest::DISK;
 use crate::zram::{DeviceError, Zram, at};
 use rustix::mount::MountFlags;
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
+
+/// Where a guest finds the image of its disk, if it is to have one.
+pub const DISK: &str = "/disk.ext4";
 
 /// Where temporary files are made.
 const PLACE: &str = "/tmp";

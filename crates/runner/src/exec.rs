@@ -1,79 +1,38 @@
 //! Executes the operations of one thread, exactly as `needless_model::program` defines them.
 
-use crate::log::{Kind, Log};
-use crate::marks;
-use crate::session::drain_again;
-use crate::sys;
-use crate::team::{Team, Yield};
+use crate::log::Kind;
+use crate::rounds::{Plan, Rounds};
+use crate::run::{Flow, Markers, Run};
+use crate::team::Yield;
 use crate::wire::{Failure, FailureKind};
 use crate::witness::Watch;
-use crate::{calls, crash, rounds};
+use crate::{calls, crash, lru, marks, sys};
 use needless_model::addr::{PageRange, Vpn};
 use needless_model::call::Call;
-use needless_model::program::{Access, ExprError, Hold, Op, Program};
+use needless_model::program::{Access, ExprError, Hold, Op};
 use needless_model::resolved::{Resolved, Visit};
 use needless_model::rng::SplitMix64;
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-
-/// What all threads of a run share.
-pub struct Run {
-    /// The scenario.
-    pub program: Program,
-    /// From which round on all are alike.
-    pub alike_from: u32,
-    /// Its threads.
-    pub team: Team,
-    /// What was seen. Only the thread that has the turn writes to it.
-    pub log: Mutex<Log>,
-}
-
-impl Run {
-    /// The log.
-    pub fn log(&self) -> MutexGuard<'_, Log> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Whether the thread goes on after an operation.
-#[derive(Copy, Clone, PartialEq, Eq)]
-pub enum Flow {
-    /// It does.
-    On,
-    /// The scenario is over for it.
-    Stop,
-}
 
 /// One thread at work.
 pub struct Worker<'a> {
-    /// What it shares with the others.
-    pub run: &'a Run,
+    run: &'a Run,
     /// Which thread it is.
-    pub me: usize,
-    /// Its loop slots.
-    pub slots: Vec<i64>,
+    me: usize,
+    markers: Markers<'a>,
     /// The watch over the rounds; only thread 0 has one.
-    pub watch: Option<Watch>,
-    events: bool,
-    tid: i32,
-    cpu: u16,
+    watch: Option<&'a mut Watch>,
+    /// Its loop slots.
+    slots: Vec<i64>,
     stores: u8,
 }
 
 impl<'a> Worker<'a> {
     /// Thread `me` of the run, called on that thread.
-    pub fn new(run: &'a Run, me: usize) -> Worker<'a> {
-        Worker {
-            run,
-            me,
-            slots: vec![0; usize::from(run.program.slots)],
-            watch: None,
-            events: run.log().events,
-            tid: sys::tid(),
-            cpu: run.program.threads[me].cpu.0,
-            stores: 0,
-        }
+    pub fn new(run: &'a Run, me: usize, watch: Option<&'a mut Watch>) -> Worker<'a> {
+        let slots = vec![0; usize::from(run.program.slots)];
+        Worker { run, me, markers: run.markers(me), watch, slots, stores: 0 }
     }
 
     /// Runs the thread's body from its first turn to the end of the scenario.
@@ -88,7 +47,7 @@ impl<'a> Worker<'a> {
         }
         if self.me != 0 {
             // What others left in the batches of its CPU before anybody looked who runs there.
-            drain_again(self.me)?;
+            lru::drain(self.me)?;
         }
         if self.body(&thread.body)? == Flow::On {
             self.hold_for_good(Hold::Sleep)?;
@@ -97,20 +56,13 @@ impl<'a> Worker<'a> {
     }
 
     /// Executes `body` in order.
-    pub fn body(&mut self, body: &[Op]) -> Result<Flow, Failure> {
+    fn body(&mut self, body: &[Op]) -> Result<Flow, Failure> {
         for op in body {
             if self.op(op)? == Flow::Stop {
                 return Ok(Flow::Stop);
             }
         }
         Ok(Flow::On)
-    }
-
-    /// Writes down a marker of this thread.
-    pub fn marker(&self, kind: Kind, value: u64, extra: u64) {
-        if self.events {
-            self.run.log().marker(kind, value, extra, self.cpu, self.tid);
-        }
     }
 
     fn op(&mut self, op: &Op) -> Result<Flow, Failure> {
@@ -128,11 +80,11 @@ impl<'a> Worker<'a> {
                 return self.each(slot, (0..turns as i64).map(|turn| first + turn * step), body);
             }
             Resolved::Rounds { slot, warmup, count, body } => {
-                return rounds::run(self, rounds::Plan { slot, warmup, count }, body);
+                return self.rounds(slot, Plan { warmup, count }, body);
             }
             Resolved::Measure(body) => return self.measure(body),
             Resolved::Mark(mark) => {
-                self.marker(Kind::Mark, u64::from(mark), 0);
+                self.markers.write(Kind::Mark, u64::from(mark), 0);
                 marks::Mark::Phase.make();
             }
             Resolved::Nothing => self.begin(op, false),
@@ -155,7 +107,7 @@ impl<'a> Worker<'a> {
     /// What comes now belongs to `op`.
     fn begin(&self, op: &Op, hides_state: bool) {
         crash::enter(op.id);
-        self.marker(Kind::Op, u64::from(op.id), u64::from(hides_state));
+        self.markers.write(Kind::Op, u64::from(op.id), u64::from(hides_state));
     }
 
     fn each(
@@ -173,13 +125,24 @@ impl<'a> Worker<'a> {
         Ok(Flow::On)
     }
 
+    fn rounds(&mut self, slot: u8, plan: Plan, body: &[Op]) -> Result<Flow, Failure> {
+        let mut watch = self.watch.take();
+        let rounds = Rounds::new(self.run, self.markers, watch.as_deref_mut(), plan);
+        let flow = rounds.run(|turn| {
+            self.slots[usize::from(slot)] = turn;
+            self.body(body)
+        });
+        self.watch = watch;
+        flow
+    }
+
     fn measure(&mut self, body: &[Op]) -> Result<Flow, Failure> {
-        self.marker(Kind::MeasureStart, 0, 0);
+        self.markers.write(Kind::MeasureStart, 0, 0);
         let before = sys::cycles_before();
         let flow = self.body(body)?;
         let after = sys::cycles_after();
-        self.marker(Kind::MeasureEnd, 0, 0);
-        if !self.events {
+        self.markers.write(Kind::MeasureEnd, 0, 0);
+        if !self.markers.events {
             self.run.log().cycles.push(after.saturating_sub(before));
         }
         Ok(flow)

@@ -18,9 +18,9 @@
 //!   (`RemoteWrongCpu`): that of the next flush that frees tables, which the scenario decides, or one that
 //!   trims, about once a second, which the clock does (tlb.c:should_trim_cpumask).
 
-use crate::decode::rank;
 use crate::log::{Kind, Raw};
 use needless_model::event::FlushReason;
+use needless_model::order::Rank;
 
 /// Between two trimmings (`HZ` jiffies), and how coarse jiffies may be.
 const TRIM_INTERVAL_NS: u64 = 1_000_000_000;
@@ -64,7 +64,7 @@ pub struct Flushes {
     sends: u64,
     trimming: Trimming,
     /// Records in the order of time; kept for its room.
-    order: Vec<(u64, u8, u32)>,
+    order: Vec<(u64, Rank, u32)>,
 }
 
 /// What a stretch of records showed.
@@ -94,7 +94,7 @@ impl Flushes {
     pub fn follow(&mut self, records: &[Raw]) -> Strangers {
         let mut order = std::mem::take(&mut self.order);
         order.clear();
-        let keyed = records.iter().enumerate().map(|(at, r)| (r.time, rank(r), at as u32));
+        let keyed = records.iter().enumerate().map(|(at, r)| (r.time, r.rank(), at as u32));
         order.extend(keyed);
         order.sort_unstable();
         let mut strangers = Strangers::default();
@@ -127,8 +127,7 @@ impl Flushes {
     }
 
     fn flush(&mut self, record: &Raw, ours: bool, strangers: &mut Strangers) {
-        let reason = u32::try_from(record.extra).ok().and_then(FlushReason::from_number);
-        match reason {
+        match record.flush_reason() {
             Some(FlushReason::RemoteSend) if ours => {
                 self.sends += 1;
                 let Raw { tid, cpu, time, .. } = *record;

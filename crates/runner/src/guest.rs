@@ -16,7 +16,7 @@ use crate::perf::{Place, Rings};
 use crate::swap::ZramSwap;
 use crate::sys::shell_status;
 use crate::tracefs;
-use crate::wire::{self, Failure, FailureKind, Message, PROTOCOL_VERSION};
+use crate::wire::{self, Executed, Failure, FailureKind, Message, PROTOCOL_VERSION};
 use needless_model::addr::CpuId;
 use needless_model::program::{MachineNeeds, SwapKind, SwapNeed, ThpMode};
 use needless_model::run::RunRequest;
@@ -39,9 +39,6 @@ pub const PORT: &str = "needless";
 
 /// Where the kernel finds this program in a guest.
 pub const INIT: &str = "/init";
-
-/// Where a guest finds the image of its disk, if it is to have one.
-pub const DISK: &str = "/disk.ext4";
 
 const THP_ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
@@ -91,17 +88,6 @@ impl Job {
             Job::Command { machine, .. } => machine,
         }
     }
-}
-
-/// How a command in a guest ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Executed {
-    /// The exit status that a shell would give.
-    pub status: u8,
-    /// What it wrote to standard output.
-    pub output: Vec<u8>,
-    /// What it wrote to standard error.
-    pub errors: Vec<u8>,
 }
 
 /// Whether this process is a guest's first.

@@ -3,6 +3,9 @@
 //! Records of rings and markers of threads end up in one log. It is sorted and told apart only
 //! when the run is over ([`crate::decode`]).
 
+use needless_model::event::FlushReason;
+use needless_model::order::Rank;
+
 /// Records for which room is set aside at most: 40 MiB.
 const MOST_ROOM: usize = 1 << 20;
 
@@ -62,6 +65,27 @@ pub struct Raw {
     pub cpu: u16,
     /// What it says.
     pub kind: Kind,
+}
+
+impl Raw {
+    /// Why a flush was; `None` for a number that no kernel was seen to give.
+    pub fn flush_reason(&self) -> Option<FlushReason> {
+        u32::try_from(self.extra).ok().and_then(FlushReason::from_number)
+    }
+
+    /// Where it stands among records of the same time.
+    pub fn rank(&self) -> Rank {
+        match self.kind {
+            Kind::RoundStart => Rank::RoundStart,
+            Kind::Mark | Kind::MeasureStart | Kind::Op | Kind::Lost => Rank::OpStart,
+            Kind::Fault => Rank::Entry,
+            Kind::Flush => self.flush_reason().map_or(Rank::Receive, FlushReason::rank),
+            Kind::Write | Kind::Drained => Rank::Receive,
+            Kind::FaultDone | Kind::SwitchOut | Kind::SwitchIn => Rank::End,
+            Kind::MeasureEnd => Rank::MeasureEnd,
+            Kind::RoundEnd => Rank::RoundEnd,
+        }
+    }
 }
 
 /// One attempt at a round.

@@ -20,6 +20,10 @@ use crate::tracefs::{self, Field, TracefsError, Tracepoint};
 use needless_model::addr::CpuId;
 use perf_event::events::{Event, Software, Tracepoint as TracepointEvent};
 use perf_event::{Builder, Clock, Counter, ReadFormat, SampleFlag, Sampler};
+use perf_event_open_sys::bindings::{
+    PERF_RECORD_LOST, PERF_RECORD_MISC_SWITCH_OUT, PERF_RECORD_MISC_SWITCH_OUT_PREEMPT,
+    PERF_RECORD_SAMPLE, PERF_RECORD_SWITCH_CPU_WIDE, PERF_RECORD_THROTTLE,
+};
 use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::io;
@@ -32,13 +36,6 @@ const LARGEST: usize = 256;
 /// The works that empty a CPU's LRU batches for others (mm/swap.c:lru_add_drain_all, 5.10 to 7.3).
 /// Filters know functions by name on 6.18, not on 5.10 and 6.1; there it is not seen.
 const DRAINS: &CStr = c"function.function == lru_add_drain_per_cpu";
-
-const RECORD_LOST: u32 = 2;
-const RECORD_THROTTLE: u32 = 5;
-const RECORD_SAMPLE: u32 = 9;
-const RECORD_SWITCH_CPU_WIDE: u32 = 15;
-const MISC_SWITCH_OUT: u16 = 1 << 13;
-const MISC_SWITCH_OUT_PREEMPT: u16 = 1 << 14;
 
 /// Why there are no events.
 #[derive(Debug, Error)]
@@ -312,11 +309,11 @@ fn decode(
     sources: &[(u64, Source)],
 ) -> Option<Option<Raw>> {
     let raw = match ty {
-        RECORD_SAMPLE => sample(body, cpu, sources)?,
-        RECORD_SWITCH_CPU_WIDE => switch(misc, body, cpu)?,
-        RECORD_LOST => lost(word(body, 24)?, word(body, 8)?, cpu),
+        PERF_RECORD_SAMPLE => sample(body, cpu, sources)?,
+        PERF_RECORD_SWITCH_CPU_WIDE => switch(misc, body, cpu)?,
+        PERF_RECORD_LOST => lost(word(body, 24)?, word(body, 8)?, cpu),
         // A throttled event is silent for a while: as bad as lost, number unknown.
-        RECORD_THROTTLE => lost(word(body, 0)?, 1, cpu),
+        PERF_RECORD_THROTTLE => lost(word(body, 0)?, 1, cpu),
         _ => return Some(None),
     };
     Some(Some(raw))
@@ -334,11 +331,12 @@ fn unreadable(cpu: u16) -> Raw {
 /// A context switch: pid and tid of the other task, then those of the task that goes or comes.
 fn switch(misc: u16, body: &[u8], cpu: u16) -> Option<Raw> {
     let (other, tid) = (half(body, 4)?, half(body, 12)?);
-    let (kind, next) = match misc & MISC_SWITCH_OUT {
+    let set = |bit: u32| u32::from(misc) & bit;
+    let (kind, next) = match set(PERF_RECORD_MISC_SWITCH_OUT) {
         0 => (Kind::SwitchIn, tid),
         _ => (Kind::SwitchOut, other),
     };
-    let extra = u64::from(misc & MISC_SWITCH_OUT_PREEMPT != 0);
+    let extra = u64::from(set(PERF_RECORD_MISC_SWITCH_OUT_PREEMPT) != 0);
     Some(Raw { time: word(body, 16)?, value: u64::from(next), extra, tid: tid as i32, cpu, kind })
 }
 
@@ -387,9 +385,9 @@ mod tests {
         assert!(sample(&body, 1, &[(8, source)]).is_none());
         assert!(sample(&body[..50], 1, &[(7, source)]).is_none());
         let decoded = |ty, body| decode(ty, 0, body, 1, &[(7, source)]);
-        assert_eq!(decoded(RECORD_SAMPLE, &body[..]), Some(Some(raw)));
-        assert_eq!(decoded(RECORD_SAMPLE, &body[..50]), None, "not read is not nothing");
-        assert_eq!(decoded(RECORD_LOST, &body[..20]), None);
+        assert_eq!(decoded(PERF_RECORD_SAMPLE, &body[..]), Some(Some(raw)));
+        assert_eq!(decoded(PERF_RECORD_SAMPLE, &body[..50]), None, "not read is not nothing");
+        assert_eq!(decoded(PERF_RECORD_LOST, &body[..20]), None);
         assert_eq!(decoded(9999, &[]), Some(None), "of another type");
     }
 

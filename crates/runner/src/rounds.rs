@@ -13,20 +13,17 @@
 //!
 //! [`alike_from`]: needless_model::run::RunRequest::alike_from
 
-use crate::exec::{Flow, Run, Worker};
 use crate::log::{Attempt, Kind};
+use crate::lru;
 use crate::marks::Mark as Signal;
-use crate::session::drain_again;
-use crate::sys::Usage;
+use crate::run::{Flow, Markers, Run};
+use crate::sys::{Usage, now_ns};
 use crate::wire::Failure;
 use crate::witness::{Observed, Watch};
-use needless_model::program::Op;
 
 /// What `rounds` asks for.
 #[derive(Copy, Clone, Debug)]
 pub struct Plan {
-    /// The slot that counts rounds.
-    pub slot: u8,
     /// Rounds that do not count.
     pub warmup: u32,
     /// Rounds that do.
@@ -42,53 +39,14 @@ fn attempt_limit(plan: Plan) -> u32 {
 /// every round is disturbed, it is the rounds that have to say so, soon.
 const MOST_RENEWALS: u32 = 10;
 
-/// Runs all rounds.
-pub fn run(worker: &mut Worker<'_>, plan: Plan, body: &[Op]) -> Result<Flow, Failure> {
-    let mut course = Course::new(plan, worker.run);
-    if let Some(watch) = &mut worker.watch {
-        watch.first_round();
-    }
-    drain_again(0)?;
-    while course.next < plan.count {
-        // What others did to the LRU batches between rounds is no round's fault.
-        if course.may_renew() && lru_shared(worker) {
-            if course.ran && course.history_matters() {
-                worker.watch.iter_mut().for_each(Watch::ended_between_rounds);
-                break;
-            }
-            course.renewals += 1;
-            course.begin_again(worker)?;
-        }
-        let index = course.index();
-        worker.slots[usize::from(plan.slot)] = i64::from(plan.warmup) + index;
-        let Some(good) = one(worker, index, course.counts(), body)? else {
-            return Ok(Flow::Stop);
-        };
-        course.ran = true;
-        if good {
-            course.go_on();
-        } else if !course.recover(worker)? {
-            break;
-        }
-        if let Some(watch) = &mut worker.watch
-            && watch.witness.attempted >= attempt_limit(plan)
-        {
-            watch.gave_up = Some(format!(
-                "gave up after {} attempts at {} rounds",
-                watch.witness.attempted, plan.count
-            ));
-            break;
-        }
-    }
-    Ok(Flow::On)
-}
-
-/// How far the rounds are.
-struct Course {
+/// The rounds of a run, and how far they are.
+pub struct Rounds<'a> {
+    run: &'a Run,
+    markers: Markers<'a>,
+    watch: Option<&'a mut Watch>,
     plan: Plan,
     /// Whether nobody but thread 0 acts.
     alone: bool,
-    alike_from: u32,
     /// The next round that is to count.
     next: u32,
     /// Rounds of warm-up before it.
@@ -101,18 +59,71 @@ struct Course {
     ran: bool,
 }
 
-impl Course {
-    fn new(plan: Plan, run: &Run) -> Course {
-        Course {
+impl<'a> Rounds<'a> {
+    /// The rounds of `run`, none of which has been run.
+    pub fn new(
+        run: &'a Run,
+        markers: Markers<'a>,
+        watch: Option<&'a mut Watch>,
+        plan: Plan,
+    ) -> Rounds<'a> {
+        Rounds {
+            run,
+            markers,
+            watch,
             plan,
             alone: run.program.only_first_acts(),
-            alike_from: run.alike_from,
             next: 0,
             warmup_left: plan.warmup,
             settling: 0,
             renewals: 0,
             ran: false,
         }
+    }
+
+    /// Runs all rounds; `body` runs one, and is given the value of the slot that counts them.
+    pub fn run(
+        mut self,
+        mut body: impl FnMut(i64) -> Result<Flow, Failure>,
+    ) -> Result<Flow, Failure> {
+        if let Some(watch) = &mut self.watch {
+            watch.first_round();
+        }
+        lru::drain(0)?;
+        while self.next < self.plan.count {
+            // What others did to the LRU batches between rounds is no round's fault.
+            if self.may_renew() && self.lru_shared() {
+                if self.ran && self.history_matters() {
+                    self.watch.iter_mut().for_each(|watch| watch.ended_between_rounds());
+                    break;
+                }
+                self.renewals += 1;
+                self.begin_again()?;
+            }
+            let Some(good) = self.one(&mut body)? else { return Ok(Flow::Stop) };
+            self.ran = true;
+            if good {
+                self.go_on();
+            } else if !self.recover()? {
+                break;
+            }
+            if self.gives_up() {
+                break;
+            }
+        }
+        Ok(Flow::On)
+    }
+
+    /// Whether it is time to end without having all rounds.
+    fn gives_up(&mut self) -> bool {
+        let Some(watch) = &mut self.watch else { return false };
+        let attempted = watch.witness.attempted;
+        if attempted < attempt_limit(self.plan) {
+            return false;
+        }
+        watch.gave_up =
+            Some(format!("gave up after {attempted} attempts at {} rounds", self.plan.count));
+        true
     }
 
     /// The number of the round to come; negative in the warm-up.
@@ -129,7 +140,7 @@ impl Course {
 
     /// Whether the next round that counts depends on what ran before it.
     fn history_matters(&self) -> bool {
-        self.next < self.alike_from
+        self.next < self.run.alike_from
     }
 
     fn may_renew(&self) -> bool {
@@ -150,7 +161,7 @@ impl Course {
     }
 
     /// After a disturbed round; whether this start can bring more.
-    fn recover(&mut self, worker: &mut Worker<'_>) -> Result<bool, Failure> {
+    fn recover(&mut self) -> Result<bool, Failure> {
         let history_matters = self.history_matters();
         if self.alone && history_matters {
             return Ok(false);
@@ -158,7 +169,7 @@ impl Course {
         let warming = self.warmup_left > 0;
         if self.alone && (!warming || self.may_renew()) {
             self.renewals += u32::from(warming);
-            self.begin_again(worker)?;
+            self.begin_again()?;
             return Ok(true);
         }
         if !self.alone {
@@ -173,75 +184,64 @@ impl Course {
     }
 
     /// Brings the state back to what it is before the next round that counts.
-    fn begin_again(&mut self, worker: &mut Worker<'_>) -> Result<(), Failure> {
-        renew(worker);
-        drain_again(0)?;
+    fn begin_again(&mut self) -> Result<(), Failure> {
+        self.run.renew(self.watch.as_deref_mut());
+        lru::drain(0)?;
         self.warmup_left = self.plan.warmup;
         self.settling = u32::from(self.ran && self.plan.warmup == 0);
         Ok(())
     }
-}
 
-/// One round: whether nothing disturbed it; `None` if the scenario ended inside.
-fn one(
-    worker: &mut Worker<'_>,
-    index: i64,
-    counts: bool,
-    body: &[Op],
-) -> Result<Option<bool>, Failure> {
-    let run = worker.run;
-    if let Some(watch) = &mut worker.watch {
-        watch.before(&run.team, &mut run.log());
+    fn lru_shared(&mut self) -> bool {
+        let run = self.run;
+        self.watch.as_mut().is_some_and(|watch| watch.lru_shared(&mut run.log()))
     }
-    let (number, cycles_from) = {
-        let log = run.log();
-        (log.attempts.len() as u64, log.cycles.len())
-    };
-    let start_ns = crate::sys::now_ns();
-    let before = Usage::now();
-    worker.marker(Kind::RoundStart, number, 0);
-    Signal::RoundBegins.make();
-    let flow = worker.body(body)?;
-    Signal::RoundEnds.make();
-    worker.marker(Kind::RoundEnd, number, 0);
-    let used = Usage::now().since(before);
-    if flow == Flow::Stop {
-        return Ok(None);
-    }
-    let end_ns = crate::sys::now_ns();
 
-    let mut log = run.log();
-    let observed = Observed { start_ns, end_ns, used, counts };
-    let (good, counters) = match &mut worker.watch {
-        Some(watch) => watch.after(&run.team, &mut log, observed),
-        None => (true, Vec::new()),
-    };
-    if counts && good {
-        Signal::RoundCounts.make();
-    }
-    let cycles_to = log.cycles.len();
-    log.attempts.push(Attempt {
-        index,
-        kept: counts && good,
-        minor_faults: used.minor_faults,
-        major_faults: used.major_faults,
-        cycles_from,
-        cycles_to,
-        counters,
-    });
-    Ok(Some(good))
-}
+    /// One round: whether nothing disturbed it; `None` if the scenario ended inside.
+    fn one(
+        &mut self,
+        body: &mut impl FnMut(i64) -> Result<Flow, Failure>,
+    ) -> Result<Option<bool>, Failure> {
+        let (run, index, counts) = (self.run, self.index(), self.counts());
+        if let Some(watch) = &mut self.watch {
+            watch.before(&run.team, &mut run.log());
+        }
+        let (number, cycles_from) = {
+            let log = run.log();
+            (log.attempts.len() as u64, log.cycles.len())
+        };
+        let start_ns = now_ns();
+        let before = Usage::now();
+        self.markers.write(Kind::RoundStart, number, 0);
+        Signal::RoundBegins.make();
+        let flow = body(i64::from(self.plan.warmup) + index)?;
+        Signal::RoundEnds.make();
+        self.markers.write(Kind::RoundEnd, number, 0);
+        let used = Usage::now().since(before);
+        if flow == Flow::Stop {
+            return Ok(None);
+        }
+        let end_ns = now_ns();
 
-fn lru_shared(worker: &mut Worker<'_>) -> bool {
-    let run = worker.run;
-    worker.watch.as_mut().is_some_and(|watch| watch.lru_shared(&mut run.log()))
-}
-
-/// Makes the CPUs of sleepers load the address space anew. It has to be done once after the rings
-/// were opened, too: nobody saw who ran there until then.
-pub fn renew(worker: &mut Worker<'_>) {
-    if let Some(watch) = &mut worker.watch {
-        watch.forget(&mut worker.run.log());
+        let mut log = run.log();
+        let observed = Observed { start_ns, end_ns, used, counts };
+        let (good, counters) = match &mut self.watch {
+            Some(watch) => watch.after(&run.team, &mut log, observed),
+            None => (true, Vec::new()),
+        };
+        if counts && good {
+            Signal::RoundCounts.make();
+        }
+        let cycles_to = log.cycles.len();
+        log.attempts.push(Attempt {
+            index,
+            kept: counts && good,
+            minor_faults: used.minor_faults,
+            major_faults: used.major_faults,
+            cycles_from,
+            cycles_to,
+            counters,
+        });
+        Ok(Some(good))
     }
-    worker.run.team.renew_sleepers();
 }

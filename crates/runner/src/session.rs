@@ -1,16 +1,16 @@
 //! The second start: run the scenario and report.
 
-use crate::calls;
-use crate::exec::{Run, Worker};
+use crate::exec::Worker;
 use crate::log::Log;
 use crate::perf::{Place, Rings};
+use crate::run::Run;
 use crate::team::Team;
 use crate::vmstat::Counters;
 use crate::wire::{self, Failure, FailureKind, Message, PROTOCOL_VERSION, Summary};
 use crate::witness::Watch;
-use crate::{crash, decode, pages, rounds, start, sys, validate};
-use needless_model::addr::{CpuId, PageRange, Vpn};
-use needless_model::program::{Advice, Backing, Op, OpKind, Prot};
+use crate::{crash, decode, lru, pages, start, sys, validate};
+use needless_model::addr::CpuId;
+use needless_model::program::{Op, OpKind, all_ops};
 use needless_model::run::{Round, RunRequest};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -20,9 +20,6 @@ use std::os::fd::FromRawFd;
 /// Heap set aside for what is needed between rounds: at least, and for each round.
 const HEADROOM: usize = 2 << 20;
 const ROUND_HEADROOM: usize = 1 << 10;
-
-/// Where the spare pages lie whose `MADV_COLD` empties the LRU batches, one per thread.
-const SPARES_AT: Vpn = Vpn(0x0f00_0000_0000 / 4096);
 
 /// What is not visible on any real kernel here, with the reason.
 const NEVER_SEEN: [(&str, &str); 3] = [
@@ -52,14 +49,15 @@ pub fn run(descriptor: &str, made_after: &str) -> Result<(), Failure> {
     let mut unseen: BTreeMap<_, _> =
         NEVER_SEEN.iter().map(|(name, why)| ((*name).to_owned(), (*why).to_owned())).collect();
     let run = assemble(&request, rounds, &mut unseen)?;
-    let mut worker = Worker::new(run, 0);
     note_missing_counters(&mut unseen);
-    worker.watch = Some(watch(run, &request, made_after, &mut unseen)?);
-    rounds::renew(&mut worker);
+    let mut watch = watch(run, &request, made_after, &mut unseen)?;
+    run.renew(Some(&mut watch));
+    lru::map_spare(0)?;
+    let mut worker = Worker::new(run, 0, Some(&mut watch));
     // From here on it is seen who else uses them.
-    drain_lru_batches(0)?;
+    lru::drain(0)?;
     worker.work()?;
-    finish(run, worker.watch.take(), unseen)
+    finish(run, watch, unseen)
 }
 
 /// Pages from and to swap are counted by the kernel alone.
@@ -124,8 +122,9 @@ fn follow(run: &'static Run, me: usize, cpu: CpuId) {
         .map_err(|error| Failure::internal(&format!("pinning to {cpu}"), &error))
         .and_then(|()| {
             sys::prefault_stack();
-            let mut worker = Worker::new(run, me);
-            drain_lru_batches(me)?;
+            let mut worker = Worker::new(run, me, None);
+            lru::map_spare(me)?;
+            lru::drain(me)?;
             run.team.report(me);
             worker.work()
         });
@@ -137,24 +136,6 @@ fn follow(run: &'static Run, me: usize, cpu: CpuId) {
     loop {
         std::thread::park();
     }
-}
-
-/// Maps the thread's spare page and empties its CPU's LRU batches.
-fn drain_lru_batches(me: usize) -> Result<(), Failure> {
-    calls::map(spare_page(me), Backing::Anonymous, Prot::ReadWrite)
-        .map_err(|e| Failure::internal("a spare page", &e))?;
-    drain_again(me)
-}
-
-/// Empties the LRU batches of the thread's CPU, which decide on kernels before 5.18 whether a page
-/// is copied: `MADV_COLD` begins with that. The spare page is never touched, so that there is
-/// nothing else for it to do.
-pub fn drain_again(me: usize) -> Result<(), Failure> {
-    calls::advise(spare_page(me), Advice::Cold).map_err(|e| Failure::internal("MADV_COLD", &e))
-}
-
-fn spare_page(me: usize) -> PageRange {
-    PageRange::one(SPARES_AT.add(me as u64))
 }
 
 fn events_possible(unseen: &mut BTreeMap<String, String>) -> bool {
@@ -200,30 +181,25 @@ fn places(run: &Run, request: &RunRequest) -> Vec<Place> {
 }
 
 fn planned_rounds(body: &[Op]) -> usize {
-    body.iter()
-        .map(|op| match &op.kind {
-            OpKind::Rounds { warmup, count, .. } => *warmup as usize + *count as usize,
-            kind => planned_rounds(kind.body()),
-        })
-        .sum::<usize>()
-        .min(1 << 20)
+    let rounds = all_ops(body).filter_map(|op| match op.kind {
+        OpKind::Rounds { warmup, count, .. } => Some(warmup as usize + count as usize),
+        _ => None,
+    });
+    rounds.sum::<usize>().min(1 << 20)
 }
 
 fn finish(
     run: &Run,
-    watch: Option<Watch>,
+    mut watch: Watch,
     mut unseen: BTreeMap<String, String>,
 ) -> Result<(), Failure> {
-    let Some(mut watch) = watch else {
-        return Err(Failure::new(FailureKind::Internal, "nobody watched over the run"));
-    };
     let final_pages = pages::final_pages(&run.program).unwrap_or_else(|reason| {
         unseen.insert("final_pages".to_owned(), reason);
         BTreeMap::new()
     });
     let drift = watch.drift();
     let mut log = run.log();
-    let names = watch.counters.names();
+    let names = watch.counter_names();
     let rounds = decode::rounds(&mut log, &run.team.tids(), watch.sees_flushes(), names);
     rounds.into_iter().try_for_each(|round: Round| send(&Message::Round(round)))?;
     send(&Message::Done(Summary {

@@ -52,7 +52,7 @@ pub fn check(program: &Program, cpus: usize, nodes: usize) -> Result<(), Failure
     if program.barriers.iter().flat_map(|b| &b.threads).any(|t| t.index() >= threads) {
         return Err(bad("a barrier names a thread that does not exist"));
     }
-    if count_rounds(program.threads.iter().flat_map(|t| &t.body)) > 1 {
+    if program.ops().filter(|op| matches!(op.kind, OpKind::Rounds { .. })).count() > 1 {
         return Err(bad("there is more than one `rounds`"));
     }
     check_areas(program)
@@ -88,13 +88,6 @@ fn check_body(program: &Program, thread: usize, body: &[Op], depth: usize) -> Re
         check_body(program, thread, op.kind.body(), depth + 1)?;
     }
     Ok(())
-}
-
-fn count_rounds<'a>(body: impl Iterator<Item = &'a Op>) -> usize {
-    body.map(|op| {
-        usize::from(matches!(op.kind, OpKind::Rounds { .. })) + count_rounds(op.kind.body().iter())
-    })
-    .sum()
 }
 
 fn check_op(program: &Program, thread: usize, kind: &OpKind) -> bool {

@@ -4,7 +4,6 @@
 //! answers one [`RunRequest`] with `Hello`, any number of `Round`s, and `Done` or `Failed`.
 //! The keeper answers each [`Change`] with one [`Reply`].
 
-use crate::guest::Executed;
 use needless_model::run::{Round, RunRequest, Witness};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::collections::BTreeMap;
@@ -13,7 +12,7 @@ use std::process::ExitCode;
 use thiserror::Error;
 
 /// Version of these messages; both sides must have the same.
-pub const PROTOCOL_VERSION: u32 = 6;
+pub const PROTOCOL_VERSION: u32 = 7;
 
 /// The longest message that is believed: more is a damaged stream.
 const LONGEST_MESSAGE: u32 = 1 << 30;
@@ -36,6 +35,17 @@ pub enum Message {
     Failed(Failure),
     /// The end of a command in a guest.
     Executed(Executed),
+}
+
+/// How a command in a guest ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Executed {
+    /// The exit status that a shell would give.
+    pub status: u8,
+    /// What it wrote to standard output.
+    pub output: Vec<u8>,
+    /// What it wrote to standard error.
+    pub errors: Vec<u8>,
 }
 
 /// What is known at the end of a run.

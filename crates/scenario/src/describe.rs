@@ -1,7 +1,7 @@
 //! What a reader is told of a scenario.
 
 use needless_model::addr::CpuId;
-use needless_model::program::{MachineNeeds, Op, Program};
+use needless_model::program::{MachineNeeds, Program};
 use serde::Serialize;
 
 /// What a scenario says of itself, with its parameters at their defaults.
@@ -68,11 +68,7 @@ impl Summary {
             cpus: program.machine.cpus,
             threads: program.threads.len(),
             areas: program.areas.len(),
-            operations: program.threads.iter().map(|t| count(&t.body)).sum(),
+            operations: program.ops().count(),
         }
     }
-}
-
-fn count(ops: &[Op]) -> usize {
-    ops.iter().map(|op| 1 + count(op.kind.body())).sum()
 }

@@ -22,13 +22,7 @@ fn outline(program: &Program, thread: usize) -> String {
         for op in ops {
             let text = &program.op_texts[op.id as usize];
             out.push(format!("{}{text}", "  ".repeat(depth)));
-            if let OpKind::Repeat { body, .. }
-            | OpKind::ForEach { body, .. }
-            | OpKind::Rounds { body, .. }
-            | OpKind::Measure { body } = &op.kind
-            {
-                add(program, body, depth + 1, out);
-            }
+            add(program, op.kind.body(), depth + 1, out);
         }
     }
     let mut out = Vec::new();

@@ -287,7 +287,7 @@ fn faults(totals: &Totals) -> Vec<Faults> {
     let in_table = Reason::ALL.iter().filter_map(|reason| {
         let (count, rule) = (totals.faults.get(reason)?, reason.rule());
         Some(Faults {
-            class: rule.class.name(),
+            class: rule.class.title(),
             label: rule.label,
             rule: rule.text,
             confidence: rule.confidence,

@@ -2,18 +2,25 @@
 
 use crate::sites::Sample;
 use crate::tracepoints::{Found, Point};
+use needless_model::event::{FaultCode, FlushReason};
+use needless_model::order::Rank;
 use needless_runner::tracefs::Field;
+use perf_event_open_sys::bindings::{
+    PERF_CONTEXT_MAX, PERF_RECORD_COMM, PERF_RECORD_EXIT, PERF_RECORD_FORK, PERF_RECORD_LOST,
+    PERF_RECORD_LOST_SAMPLES, PERF_RECORD_MISC_COMM_EXEC, PERF_RECORD_MMAP2, PERF_RECORD_SAMPLE,
+    PERF_RECORD_THROTTLE,
+};
 
 /// What a record says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the variants tell what their fields are")]
 pub enum What {
-    /// An exception: where, error code (bits of the processor), whether user mode took it.
-    Fault { address: u64, code: u8, user: bool },
+    /// An exception: where, error code, whether user mode took it.
+    Fault { address: u64, code: FaultCode, user: bool },
     /// A fault has been handled and counted.
     FaultDone { address: u64, major: bool },
     /// `tlb:tlb_flush`; pages are −1 for everything.
-    Flush { reason: u8, pages: i64 },
+    Flush { reason: FlushReason, pages: i64 },
     /// A page for data was allocated.
     Alloc { pfn: u64, order: u8, zeroed: bool },
     /// A page was freed.
@@ -60,6 +67,27 @@ impl What {
             self,
             What::Fault { .. } | What::FaultDone { .. } | What::Enter { .. } | What::Exit { .. }
         )
+    }
+
+    /// Where it stands among records of the same time.
+    pub const fn rank(&self) -> Rank {
+        match self {
+            What::Fault { .. } | What::Enter { .. } | What::Fork { .. } => Rank::Entry,
+            What::Flush { reason, .. } => reason.rank(),
+            What::FaultDone { .. } | What::Exit { .. } | What::Ended => Rank::End,
+            What::Alloc { .. }
+            | What::Free { .. }
+            | What::MapPages
+            | What::FileFault
+            | What::Ioctl { .. }
+            | What::Reclaim { .. }
+            | What::Call { .. }
+            | What::Named { .. }
+            | What::Mapped(_)
+            | What::Site(_)
+            | What::Lost { .. }
+            | What::Other => Rank::Inside,
+        }
     }
 }
 
@@ -108,17 +136,6 @@ const GFP_ZERO: u64 = 0x100;
 /// `TRACE_FLAG_HARDIRQ` and `TRACE_FLAG_SOFTIRQ` (include/linux/trace_events.h, read in 6.1, 6.12, 7.3).
 const IN_INTERRUPT: u64 = 0x18;
 
-const LOST: u32 = 2;
-const COMM: u32 = 3;
-const EXIT: u32 = 4;
-const THROTTLE: u32 = 5;
-const FORK: u32 = 7;
-const SAMPLE: u32 = 9;
-const MMAP2: u32 = 10;
-const LOST_SAMPLES: u32 = 13;
-
-const MISC_COMM_EXEC: u16 = 1 << 13;
-
 /// Which event an identifier stands for.
 #[derive(Clone, Debug)]
 pub enum Source {
@@ -144,7 +161,7 @@ pub fn decode(
     cpu: u16,
     sources: &[(u64, Source)],
 ) -> Option<Record> {
-    if ty == SAMPLE {
+    if ty == PERF_RECORD_SAMPLE {
         return sample(body, cpu, sources);
     }
     let end = body.len().checked_sub(24)?;
@@ -153,26 +170,26 @@ pub fn decode(
         Some(Record { time: word(body, end + 8)?, cpu, pid, tid, what })
     };
     match ty {
-        LOST => record(What::Lost { records: word(body, 8)? }),
-        LOST_SAMPLES => record(What::Lost { records: word(body, 0)? }),
+        PERF_RECORD_LOST => record(What::Lost { records: word(body, 8)? }),
+        PERF_RECORD_LOST_SAMPLES => record(What::Lost { records: word(body, 0)? }),
         // A throttled event is silent for a while: as bad as lost, number unknown.
-        THROTTLE => record(What::Lost { records: 1 }),
-        FORK => {
+        PERF_RECORD_THROTTLE => record(What::Lost { records: 1 }),
+        PERF_RECORD_FORK => {
             let (pid, tid) = (half(body, 0)? as i32, half(body, 8)? as i32);
             record(What::Fork { pid, tid, parent: half(body, 4)? as i32 })
         }
-        EXIT => {
+        PERF_RECORD_EXIT => {
             let (pid, tid) = (half(body, 0)? as i32, half(body, 8)? as i32);
             let record = record(What::Ended)?;
             Some(Record { pid, tid, ..record })
         }
-        COMM => {
+        PERF_RECORD_COMM => {
             let name = text(body.get(8..end)?).into();
-            let exec = misc & MISC_COMM_EXEC != 0;
+            let exec = u32::from(misc) & PERF_RECORD_MISC_COMM_EXEC != 0;
             let record = record(What::Named { name, exec })?;
             Some(Record { pid: half(body, 0)? as i32, tid: half(body, 4)? as i32, ..record })
         }
-        MMAP2 => record(What::Mapped(Box::new(mapping(body.get(8..end)?)?))),
+        PERF_RECORD_MMAP2 => record(What::Mapped(Box::new(mapping(body.get(8..end)?)?))),
         _ => record(What::Other),
     }
 }
@@ -215,11 +232,12 @@ fn point(found: &Found, raw: &[u8]) -> Option<What> {
     Some(match found.point {
         Point::FaultUser | Point::FaultKernel => What::Fault {
             address: field(0)?,
-            code: field(1)? as u8,
+            code: FaultCode(field(1)? as u8),
             user: found.point == Point::FaultUser,
         },
         Point::Flush | Point::Receive | Point::Switch => {
-            What::Flush { reason: field(0)? as u8, pages: field(1)? as i64 }
+            let reason = FlushReason::from_number(u32::try_from(field(0)?).ok()?)?;
+            What::Flush { reason, pages: field(1)? as i64 }
         }
         Point::Alloc => What::Alloc {
             pfn: field(0)?,
@@ -246,12 +264,11 @@ fn point(found: &Found, raw: &[u8]) -> Option<What> {
 /// Number of addresses and addresses; ABI and, unless it is 0, registers; size and, unless it is 0,
 /// stack and how much of it is valid.
 fn site(body: &[u8]) -> Option<Sample> {
-    /// Beginning here addresses are marks (`PERF_CONTEXT_MAX` of linux/perf_event.h).
-    const MARKS: u64 = -4095_i64 as u64;
     let words = usize::try_from(word(body, 0)?).ok()?;
     let end = words.checked_mul(8)?.checked_add(8)?;
     let chain = body.get(8..end)?.chunks_exact(8).filter_map(|chunk| word(chunk, 0));
-    let kernel = chain.filter(|address| *address < MARKS).collect();
+    // From there on they are marks.
+    let kernel = chain.filter(|address| *address < PERF_CONTEXT_MAX).collect();
     let has_registers = word(body, end)? != 0;
     let registers = |at: usize| Some([word(body, at)?, word(body, at + 8)?, word(body, at + 16)?]);
     let registers = if has_registers { Some(registers(end + 8)?) } else { None };
@@ -294,22 +311,29 @@ mod tests {
     #[test]
     fn what_is_not_understood_is_not_taken_for_something_else() {
         let call = found(Point::Enter, &[(0, 8), (8, 8)]);
-        let whole = decode(SAMPLE, 0, &sample_of(&[3; 40]), 0, &call);
+        let whole = decode(PERF_RECORD_SAMPLE, 0, &sample_of(&[3; 40]), 0, &call);
         assert!(matches!(whole.map(|record| record.what), Some(What::Enter { .. })));
         assert_eq!(
-            decode(SAMPLE, 0, &sample_of(&[3; 32]), 0, &call),
+            decode(PERF_RECORD_SAMPLE, 0, &sample_of(&[3; 32]), 0, &call),
             None,
             "an argument is missing"
         );
-        assert_eq!(decode(SAMPLE, 0, &sample_of(&[3; 40]), 0, &[]), None, "nobody's event");
-        assert_eq!(decode(MMAP2, 0, &[0; 40], 0, &call), None);
+        assert_eq!(
+            decode(PERF_RECORD_SAMPLE, 0, &sample_of(&[3; 40]), 0, &[]),
+            None,
+            "nobody's event"
+        );
+        assert_eq!(decode(PERF_RECORD_MMAP2, 0, &[0; 40], 0, &call), None);
     }
 
     #[test]
     fn what_does_not_matter_is_told_apart_from_what_is_not_understood() {
         let other = |decoded: Option<Record>| decoded.is_some_and(|r| r.what == What::Other);
         let freed = found(Point::Free, &[(0, 8), (8, 1)]);
-        assert!(other(decode(SAMPLE, 0, &sample_of(&[0x10; 16]), 0, &freed)), "by an interrupt");
+        assert!(
+            other(decode(PERF_RECORD_SAMPLE, 0, &sample_of(&[0x10; 16]), 0, &freed)),
+            "by an interrupt"
+        );
         assert!(other(decode(99, 0, &[0; 24], 0, &freed)), "a record of another kind");
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::child::{self, Held};
 use crate::counters::{Machine, Usage};
-use crate::fold::flushes::{LOCAL_BATCH, LOCAL_MM, SEND};
 use crate::fold::{Fold, Surroundings};
 use crate::missing::Missing;
 use crate::observation::{self, Observation, Visible, Watching};
@@ -345,7 +344,7 @@ impl Events {
     }
 
     fn fold_until(&mut self, limit: u64) {
-        self.waiting.sort_by_key(|record| (record.time, rank(&record.what)));
+        self.waiting.sort_by_key(|record| (record.time, record.what.rank()));
         let complete = self.waiting.partition_point(|record| record.time < limit);
         self.waiting.drain(..complete).for_each(|record| self.fold.record(record));
     }
@@ -447,18 +446,6 @@ impl Events {
         let lacks = "verdicts, and what happened on CPUs that came online; counts may be too low";
         self.missing.push(Missing::new("CPUs", &why, lacks, Some("watch again")));
         false
-    }
-}
-
-/// What comes first of records of the same time: faults, sends, the initiator's part, receives.
-fn rank(what: &What) -> u8 {
-    match what {
-        What::Fault { .. } | What::Enter { .. } | What::Fork { .. } => 0,
-        What::Flush { reason: SEND, .. } => 1,
-        What::Flush { reason: LOCAL_BATCH | LOCAL_MM, .. } => 2,
-        What::Flush { .. } => 3,
-        What::FaultDone { .. } | What::Exit { .. } | What::Ended => 5,
-        _ => 4,
     }
 }
 

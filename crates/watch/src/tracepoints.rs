@@ -2,6 +2,7 @@
 //! report lacks where a kernel does not have it.
 
 use crate::syscalls;
+use needless_model::event::FlushReason;
 use needless_runner::tracefs::{Field, TracefsError, Tracepoint};
 use std::path::Path;
 
@@ -96,18 +97,24 @@ fn movable() -> Option<String> {
     Some("gfp_flags & 0x8".to_owned())
 }
 
+fn either(one: FlushReason, other: FlushReason) -> String {
+    format!("reason == {} || reason == {}", one as u8, other as u8)
+}
+
+/// Those of whoever flushes; their numbers follow each other.
 fn issued() -> Option<String> {
-    Some("reason >= 2 && reason <= 4".to_owned())
+    let (first, last) = (FlushReason::LocalBatch as u8, FlushReason::RemoteSend as u8);
+    Some(format!("reason >= {first} && reason <= {last}"))
 }
 
 /// Apart from the others: of those on idle CPUs the kernel counts some that it does not write.
 fn received() -> Option<String> {
-    Some("reason == 1 || reason == 5".to_owned())
+    Some(either(FlushReason::RemoteShootdown, FlushReason::RemoteWrongCpu))
 }
 
 /// Not those of idle CPUs: of these the kernel does not write all that it counts either.
 fn switches() -> Option<String> {
-    Some("reason == 0 && common_pid != 0".to_owned())
+    Some(format!("reason == {} && common_pid != 0", FlushReason::TaskSwitch as u8))
 }
 
 /// Not those of idle CPUs, which nobody loses time by.
@@ -121,7 +128,7 @@ fn single() -> Option<String> {
 
 /// A flush that changes this CPU's translations: one event per flush, whoever else is asked.
 pub fn local_flush() -> Option<String> {
-    Some("reason == 2 || reason == 3".to_owned())
+    Some(either(FlushReason::LocalBatch, FlushReason::LocalMm))
 }
 
 /// The table. 6.12 has `csd:*`, 6.1 has not; without it there are the interrupts themselves, which

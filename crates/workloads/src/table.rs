@@ -8,21 +8,23 @@ use std::io::{self, Write};
 
 /// Names of the classes of faults.
 pub mod class {
-    pub const FIRST_TOUCH: &str = "first touch";
-    pub const ZERO_PAGE: &str = "zero page";
-    pub const ZERO_UPGRADE: &str = "zero-page upgrade";
-    pub const COW_COPY: &str = "COW copy";
-    pub const REUSE: &str = "reuse after write-protect";
-    pub const SWAP_IN: &str = "swap-in";
-    pub const FILE_MAP: &str = "file map";
-    pub const FAULT_AROUND: &str = "fault-around";
-    pub const SHARED_DIRTY: &str = "shared dirtying";
-    pub const HUGE_PAGE: &str = "huge page";
-    pub const USERFAULTFD: &str = "userfaultfd";
-    pub const NUMA_HINT: &str = "NUMA hint";
-    pub const SPURIOUS: &str = "spurious";
-    pub const FAILED: &str = "signal or fix-up";
-    pub const UNKNOWN: &str = "unknown";
+    use needless_model::event::FaultClass;
+
+    pub const FIRST_TOUCH: &str = FaultClass::FirstTouch.title();
+    pub const ZERO_PAGE: &str = FaultClass::ZeroPage.title();
+    pub const ZERO_UPGRADE: &str = FaultClass::ZeroUpgrade.title();
+    pub const COW_COPY: &str = FaultClass::CowCopy.title();
+    pub const REUSE: &str = FaultClass::Reuse.title();
+    pub const SWAP_IN: &str = FaultClass::SwapIn.title();
+    pub const FILE_MAP: &str = FaultClass::FileMap.title();
+    pub const FAULT_AROUND: &str = FaultClass::FaultAround.title();
+    pub const SHARED_DIRTY: &str = FaultClass::SharedDirty.title();
+    pub const HUGE_PAGE: &str = FaultClass::HugePage.title();
+    pub const USERFAULTFD: &str = FaultClass::Userfaultfd.title();
+    pub const NUMA_HINT: &str = FaultClass::NumaHint.title();
+    pub const SPURIOUS: &str = FaultClass::Spurious.title();
+    pub const FAILED: &str = FaultClass::Failed.title();
+    pub const UNKNOWN: &str = FaultClass::Unknown.title();
 }
 
 /// Names of the causes of flushes.

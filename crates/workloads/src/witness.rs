@@ -4,6 +4,9 @@
 use crate::sys;
 use perf_event::events::Software;
 use perf_event::{Builder, Clock, SampleFlag, Sampler};
+use perf_event_open_sys::bindings::{
+    PERF_RECORD_FORK, PERF_RECORD_LOST, PERF_RECORD_MISC_SWITCH_OUT, PERF_RECORD_SWITCH_CPU_WIDE,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
@@ -13,11 +16,6 @@ use std::process;
 const CPUS: [usize; 2] = [0, 1];
 
 const RING_BYTES: usize = 1 << 20;
-
-const RECORD_LOST: u32 = 2;
-const RECORD_FORK: u32 = 7;
-const RECORD_SWITCH_CPU_WIDE: u32 = 15;
-const MISC_SWITCH_OUT: u16 = 1 << 13;
 
 /// Looks at the switches on the CPUs of workloads from when it is made.
 pub struct Witness {
@@ -150,16 +148,16 @@ fn drain(ring: &mut Sampler) -> Vec<Told> {
 fn decode(kind: u32, misc: u16, body: &[u8]) -> Option<Told> {
     let half = |at: usize| Some(u32::from_ne_bytes(body.get(at..at + 4)?.try_into().ok()?));
     match kind {
-        RECORD_SWITCH_CPU_WIDE => {
+        PERF_RECORD_SWITCH_CPU_WIDE => {
             let (other, this) = (half(4)?, half(12)?);
             let time = u64::from_ne_bytes(body.get(16..24)?.try_into().ok()?);
-            let (from, to) =
-                if misc & MISC_SWITCH_OUT == 0 { (other, this) } else { (this, other) };
+            let out = u32::from(misc) & PERF_RECORD_MISC_SWITCH_OUT != 0;
+            let (from, to) = if out { (this, other) } else { (other, this) };
             Some(Told::Switch { time, from, to })
         }
         // The child's thread, and the process that it came from.
-        RECORD_FORK => Some(Told::Fork { parent: half(4)?, child: half(8)? }),
-        RECORD_LOST => Some(Told::Lost),
+        PERF_RECORD_FORK => Some(Told::Fork { parent: half(4)?, child: half(8)? }),
+        PERF_RECORD_LOST => Some(Told::Lost),
         _ => None,
     }
 }
@@ -202,11 +200,11 @@ mod tests {
     fn records_are_read_as_the_manual_says() {
         let words = |words: &[u32]| words.iter().flat_map(|w| w.to_ne_bytes()).collect::<Vec<_>>();
         let body = words(&[70, 77, 10, 10, 5, 0]);
-        assert_eq!(decode(RECORD_SWITCH_CPU_WIDE, 0, &body), Some(switch(5, 77, 10)));
-        let out = decode(RECORD_SWITCH_CPU_WIDE, MISC_SWITCH_OUT, &body);
+        assert_eq!(decode(PERF_RECORD_SWITCH_CPU_WIDE, 0, &body), Some(switch(5, 77, 10)));
+        let out = decode(PERF_RECORD_SWITCH_CPU_WIDE, PERF_RECORD_MISC_SWITCH_OUT as u16, &body);
         assert_eq!(out, Some(switch(5, 10, 77)));
-        let fork = decode(RECORD_FORK, 0, &words(&[12, 10, 13, 11, 5, 0]));
+        let fork = decode(PERF_RECORD_FORK, 0, &words(&[12, 10, 13, 11, 5, 0]));
         assert_eq!(fork, Some(Told::Fork { parent: 10, child: 13 }));
-        assert_eq!(decode(RECORD_FORK, 0, &[1]), None);
+        assert_eq!(decode(PERF_RECORD_FORK, 0, &[1]), None);
     }
 }

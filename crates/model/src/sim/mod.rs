@@ -17,9 +17,10 @@ pub use alike::alike_from;
 pub use env::{NoGhost, SimEnv, SimLog, SimMode, SimWorld};
 pub use watch::{Look, Watch};
 
-use crate::addr::{Pfn, ProcessId};
+use crate::addr::ProcessId;
 use crate::arch::Arch;
 use crate::env::Context;
+use crate::final_pages::{FinalPages, Holds, PageState, too_many};
 use crate::kernel::exit::{exit_mmap, exit_thread};
 use crate::kernels::KernelRow;
 use crate::machine::consistency::contradiction;
@@ -317,60 +318,38 @@ fn finish(program: &Program, world: &mut SimWorld) {
     }
 }
 
-/// The largest number of pages whose final state is reported.
-pub const FINAL_PAGES_LIMIT: u64 = 4096;
-
 /// The state of each page, in the words of [`TargetRun::final_pages`]; pages of other processes than the first one
 /// have its name before theirs: `child:heap[3]`.
 fn final_pages(program: &Program, world: &SimWorld) -> BTreeMap<String, String> {
-    let pages = program.areas.iter().map(|area| area.range.pages()).sum::<u64>();
-    if pages * program.processes.len() as u64 > FINAL_PAGES_LIMIT {
-        return BTreeMap::new();
+    let mut states = FinalPages::default();
+    if too_many(program).is_some() {
+        return states.by_name();
     }
-    let mut states = BTreeMap::new();
-    let mut first_of = BTreeMap::new();
     for (number, process) in program.processes.iter().enumerate() {
         let mm = mm_of(ProcessId(number as u16));
-        let name = |page| {
-            let name = program.page_name(page)?;
-            Some(if number == 0 { name } else { format!("{}:{name}", process.name) })
-        };
+        let space = &world.mms[mm.index()];
         let pages = program.areas.iter().flat_map(|area| area.range.iter());
-        let mapped = pages.filter(|page| world.mms[mm.index()].vma(*page).is_some());
-        states.extend(mapped.filter_map(|page| {
-            let name = name(page)?;
-            let state = page_state(world, world.pte(mm, page), &name, &mut first_of);
-            Some((name, state))
-        }));
+        for page in pages.filter(|page| space.vma(*page).is_some()) {
+            let Some(name) = program.page_name(page) else { continue };
+            let name = if number == 0 { name } else { format!("{}:{name}", process.name) };
+            states.tell(name, page_state(world, space.table.get(page)));
+        }
     }
-    states
+    states.by_name()
 }
 
-/// What `/proc/PID/pagemap` tells of a page, and which page before it has the same frame.
-fn page_state(
-    world: &SimWorld,
-    pte: Pte,
-    name: &str,
-    first_of: &mut BTreeMap<Pfn, String>,
-) -> String {
-    let mut state = match pte {
-        Pte::None | Pte::Table(_) => "none".to_owned(),
+fn page_state(world: &SimWorld, pte: Pte) -> PageState {
+    let (holds, exclusive) = match pte {
+        Pte::None | Pte::Table(_) => (Holds::Nothing, false),
         // fs/proc/task_mmu.c:pte_to_pagemap_entry tells what is no translation as swapped.
-        Pte::Swap(_) | Pte::Migration(_) | Pte::Marker(_) => "swapped".to_owned(),
-        Pte::Present(pte) if pte.special() => "present".to_owned(),
-        Pte::Present(pte) if world.frames.get(pte.pfn).maps == 1 => "present exclusive".to_owned(),
-        Pte::Present(_) => "present".to_owned(),
+        Pte::Swap(_) | Pte::Migration(_) | Pte::Marker(_) => (Holds::Swapped, false),
+        Pte::Present(pte) => {
+            let exclusive = !pte.special() && world.frames.get(pte.pfn).maps == 1;
+            (Holds::Frame(u64::from(pte.pfn.0)), exclusive)
+        }
     };
     // Every page of a mapping that is newer than the last clear_refs
     // (fs/proc/task_mmu.c:pte_to_pagemap_entry, VM_SOFTDIRTY); nothing here clears.
-    if world.config.soft_dirty {
-        state += " soft-dirty";
-    }
-    if let Pte::Present(pte) = pte {
-        let first: &mut String = first_of.entry(pte.pfn).or_insert_with(|| name.to_owned());
-        if first != name {
-            state += &format!(" same-as:{first}");
-        }
-    }
-    state
+    let soft_dirty = world.config.soft_dirty;
+    PageState { holds, exclusive, soft_dirty, uffd_wp: false }
 }

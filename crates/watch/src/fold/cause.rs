@@ -1,13 +1,13 @@
 //! What made the kernel flush.
 
-use super::Class;
 use crate::syscalls;
+use needless_model::event::FaultClass;
 
 /// What made the kernel flush.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cause {
     /// A fault of this class.
-    Fault(Class),
+    Fault(FaultClass),
     /// A system call: its number, and the argument that matters.
     Call(i32, u64),
     /// Direct reclaim, whatever needed the memory.
@@ -26,36 +26,13 @@ impl Cause {
     /// As a report names it.
     pub fn name(&self) -> String {
         match self {
-            Cause::Fault(class) => format!("fault: {}", class.name()),
+            Cause::Fault(class) => format!("fault: {}", class.title()),
             Cause::Call(number, detail) => syscalls::name(*number, *detail),
             Cause::Reclaim => "direct reclaim".to_owned(),
             Cause::Exit => "exit".to_owned(),
             Cause::Stranger => "tasks that are not watched".to_owned(),
             Cause::Unknown => "unknown".to_owned(),
             Cause::Elsewhere => "elsewhere in the kernel".to_owned(),
-        }
-    }
-}
-
-impl Class {
-    /// As a report names it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Class::FirstTouch => "first touch",
-            Class::ZeroPage => "zero page",
-            Class::ZeroUpgrade => "zero-page upgrade",
-            Class::CowCopy => "COW copy",
-            Class::Reuse => "reuse after write-protect",
-            Class::SwapIn => "swap-in",
-            Class::FileMap => "file map",
-            Class::FaultAround => "fault-around",
-            Class::SharedDirty => "shared dirtying",
-            Class::HugePage => "huge page",
-            Class::Userfaultfd => "userfaultfd",
-            Class::NumaHint => "NUMA hint",
-            Class::Spurious => "spurious",
-            Class::Failed => "signal or fix-up",
-            Class::Unknown => "unknown",
         }
     }
 }

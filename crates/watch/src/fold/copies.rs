@@ -2,7 +2,7 @@
 //! swap. A copy is needless if the old frame is freed in the same fault, or if nobody else can have
 //! had the page.
 
-use super::Class;
+use needless_model::event::FaultClass;
 use rustc_hash::FxHashMap;
 
 /// No more pages are remembered: beyond that a needless copy may be missed.
@@ -27,8 +27,8 @@ impl Pages {
     }
 
     /// A fault of a class that ended, and the frame that was allocated in it.
-    pub fn fault(&mut self, class: Class, page: u64, write: bool, frame: Option<u64>) {
-        let from_swap = class == Class::SwapIn && !write;
+    pub fn fault(&mut self, class: FaultClass, page: u64, write: bool, frame: Option<u64>) {
+        let from_swap = class == FaultClass::SwapIn && !write;
         match frame {
             Some(frame) if self.known.len() < MOST || self.known.contains_key(&page) => {
                 self.known.insert(page, Page { frame, from_swap });

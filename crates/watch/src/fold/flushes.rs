@@ -3,17 +3,10 @@
 //! One flush is a send event, a local event or both. From 6.1 on the send comes first, before
 //! that the local part does (arch/x86/mm/tlb.c: flush_tlb_mm_range, 5.10 and 6.1).
 
-use super::class::classify;
+use super::rules::classify;
 use super::{Cause, Fold, Needless, Thread};
 use crate::record::Record;
 use needless_model::event::FlushReason;
-
-const TASK_SWITCH: u8 = FlushReason::TaskSwitch as u8;
-const REMOTE: u8 = FlushReason::RemoteShootdown as u8;
-pub(crate) const LOCAL_BATCH: u8 = FlushReason::LocalBatch as u8;
-pub(crate) const LOCAL_MM: u8 = FlushReason::LocalMm as u8;
-pub(crate) const SEND: u8 = FlushReason::RemoteSend as u8;
-const WRONG_CPU: u8 = FlushReason::RemoteWrongCpu as u8;
 
 /// Flushes of one cause.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -59,34 +52,39 @@ pub struct Batch {
 
 impl Fold {
     /// One event of `tlb:tlb_flush`.
-    pub(super) fn flush(&mut self, record: &Record, reason: u8, pages: i64) {
-        self.totals.flush_events += u64::from(!matches!(reason, REMOTE | WRONG_CPU));
+    pub(super) fn flush(&mut self, record: &Record, reason: FlushReason, pages: i64) {
         match reason {
-            SEND | LOCAL_BATCH | LOCAL_MM => {
-                let watched = self.watches(record.tid);
-                if reason == SEND {
-                    self.victims.sent(record);
-                }
-                if watched {
-                    self.issue(record, reason, pages);
-                } else if reason == LOCAL_BATCH {
-                    // Reclaim by others: of which address spaces is not visible.
-                    self.processes.values_mut().for_each(|process| process.batch.disturbed = true);
-                }
+            FlushReason::RemoteSend | FlushReason::LocalBatch | FlushReason::LocalMm => {
+                self.totals.flush_events += 1;
+                self.initiated(record, reason, pages);
             }
-            REMOTE | WRONG_CPU => self.receive(record, reason, pages),
-            TASK_SWITCH => {
+            FlushReason::RemoteShootdown | FlushReason::RemoteWrongCpu => {
+                self.receive(record, reason, pages);
+            }
+            FlushReason::TaskSwitch => {
+                self.totals.flush_events += 1;
                 self.victims.goes_on(record.cpu);
                 if self.watches(record.tid) {
                     let (flushed, kept) = &mut self.totals.switches;
                     *(if pages == 0 { kept } else { flushed }) += 1;
                 }
             }
-            _ => {}
         }
     }
 
-    fn receive(&mut self, record: &Record, reason: u8, pages: i64) {
+    fn initiated(&mut self, record: &Record, reason: FlushReason, pages: i64) {
+        if reason == FlushReason::RemoteSend {
+            self.victims.sent(record);
+        }
+        if self.watches(record.tid) {
+            self.issue(record, reason, pages);
+        } else if reason == FlushReason::LocalBatch {
+            // Reclaim by others: of which address spaces is not visible.
+            self.processes.values_mut().for_each(|process| process.batch.disturbed = true);
+        }
+    }
+
+    fn receive(&mut self, record: &Record, reason: FlushReason, pages: i64) {
         // 5.10 also calls the sender itself when it keeps page tables (kernel/smp.c).
         if self.local_first && self.victims.sender_on(record.cpu) == Some(record.tid) {
             return;
@@ -99,7 +97,7 @@ impl Fold {
             self.totals.flushes.entry(cause.clone()).or_default().interrupts += 1;
         }
         let needless = match (reason, pages) {
-            (WRONG_CPU, _) => Needless::WrongCpu,
+            (FlushReason::RemoteWrongCpu, _) => Needless::WrongCpu,
             (_, 0) => Needless::EmptyInterrupt,
             _ => return,
         };
@@ -122,9 +120,9 @@ impl Fold {
         }
     }
 
-    fn issue(&mut self, record: &Record, reason: u8, pages: i64) {
+    fn issue(&mut self, record: &Record, reason: FlushReason, pages: i64) {
         let thread = self.threads.entry(record.tid).or_default();
-        let (sent, half) = (reason == SEND, thread.half);
+        let (sent, half) = (reason == FlushReason::RemoteSend, thread.half);
         let issue = match (sent, half) {
             // The second half of a flush that has been counted.
             (false, Half::Sent) => None,
@@ -145,7 +143,7 @@ impl Fold {
             let cause = self.cause_now(record.tid);
             self.issued(vec![issue], cause);
         }
-        if reason != SEND {
+        if reason != FlushReason::RemoteSend {
             self.judge(record, reason, pages);
         }
     }
@@ -176,10 +174,10 @@ impl Fold {
     /// over page tables flushes everything once more (mm/rmap.c: flush_tlb_batched_pending, 5.10
     /// to 7.3). Up to 6.1 MADV_PAGEOUT then flushes accessed bits of pages that are gone
     /// (mm/madvise.c: madvise_cold_or_pageout_pte_range).
-    fn judge(&mut self, record: &Record, reason: u8, pages: i64) {
+    fn judge(&mut self, record: &Record, reason: FlushReason, pages: i64) {
         let thread: &mut Thread = self.threads.entry(record.tid).or_default();
         let Some(process) = self.processes.get_mut(&thread.pid) else { return };
-        if reason == LOCAL_BATCH {
+        if reason == FlushReason::LocalBatch {
             process.batch = Batch { pending: true, disturbed: false };
             thread.call.iter_mut().for_each(|call| call.batch_flushed = true);
             return;

@@ -4,15 +4,15 @@
 //! for it meanwhile belongs to direct reclaim, else to the fault, else to the system call.
 
 mod cause;
-mod class;
 mod copies;
-pub(crate) mod flushes;
+mod flushes;
 mod overlaps;
+mod rules;
 mod victims;
 
 pub use cause::Cause;
-pub use class::{Class, Confidence, Reason, Rule, Surroundings};
 pub use flushes::FlushCount;
+pub use rules::{Confidence, Reason, Rule, Surroundings};
 pub use victims::{PairCount, Task, Victims};
 
 use crate::maps::Maps;
@@ -20,10 +20,11 @@ use crate::record::{Record, What};
 use crate::sites::{CallSites, Sample, Sites};
 use crate::syscalls;
 use cause::Call;
-use class::Seen;
 use copies::Pages;
 use flushes::Issue;
+use needless_model::event::{FaultClass, FaultCode};
 use overlaps::Overlaps;
+use rules::Seen;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -318,7 +319,7 @@ impl Fold {
         self.victims.forget();
     }
 
-    fn fault(&mut self, record: &Record, address: u64, code: u8) {
+    fn fault(&mut self, record: &Record, address: u64, code: FaultCode) {
         self.abandoned(record.tid);
         let process = self.processes.entry(record.pid).or_default();
         let memory = process.maps.memory(address);
@@ -347,7 +348,7 @@ impl Fold {
             let pid = thread.pid;
             self.ends(pid, &mut open);
             self.totals.faults.entry(Reason::NoEnd).or_default().faults += 1;
-            self.issued(open.flushes, Cause::Fault(Class::Failed));
+            self.issued(open.flushes, Cause::Fault(FaultClass::Failed));
         }
     }
 
@@ -362,7 +363,7 @@ impl Fold {
         thread.half = flushes::Half::default();
         open.seen.major = major;
         self.ends(record.pid, &mut open);
-        let reason = class::classify(&open.seen, self.context);
+        let reason = rules::classify(&open.seen, self.context);
         let count = self.totals.faults.entry(reason).or_default();
         count.faults += 1;
         count.time_ns += record.time.saturating_sub(open.start);
@@ -380,13 +381,12 @@ impl Fold {
     }
 
     /// Remembers where a page is now, and whether the fault copied it needlessly.
-    fn copied(&mut self, pid: i32, open: &Open, class: Class) {
+    fn copied(&mut self, pid: i32, open: &Open, class: FaultClass) {
         if let Some(process) = self.processes.get_mut(&pid) {
-            const WRITE: u8 = 2;
             let page = open.address >> PAGE_BITS;
-            let before = process.pages.before(page).filter(|_| class == Class::CowCopy);
+            let before = process.pages.before(page).filter(|_| class == FaultClass::CowCopy);
             let frame = open.seen.allocated.filter(|(order, _)| *order == 0).map(|_| open.pfn);
-            process.pages.fault(class, page, open.seen.code & WRITE != 0, frame);
+            process.pages.fault(class, page, open.seen.code.write(), frame);
             let certain = !process.forked;
             let needless = match before {
                 Some((old, _)) if open.freed.contains(&old) => Needless::CopyOfFreed,

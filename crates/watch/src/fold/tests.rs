@@ -2,6 +2,9 @@
 
 use super::*;
 use crate::record::Mapping;
+use needless_model::event::FlushReason::{
+    self, LocalBatch, LocalMm, RemoteSend, RemoteShootdown, TaskSwitch,
+};
 
 const PID: i32 = 10;
 const OTHER: i32 = 11;
@@ -53,7 +56,7 @@ impl Script {
         self.then(What::Exit { number: number as i32, result: 0 })
     }
 
-    fn flush(&mut self, reason: u8, pages: i64) -> &mut Script {
+    fn flush(&mut self, reason: FlushReason, pages: i64) -> &mut Script {
         self.then(What::Flush { reason, pages })
     }
 
@@ -64,7 +67,7 @@ impl Script {
         allocated: Option<bool>,
         major: bool,
     ) -> &mut Script {
-        self.then(What::Fault { address, code, user: true });
+        self.then(What::Fault { address, code: FaultCode(code), user: true });
         if let Some(zeroed) = allocated {
             self.then(What::Alloc { pfn: 7, order: 0, zeroed });
         }
@@ -89,9 +92,9 @@ fn pageout() -> Cause {
 fn round_6_18(script: &mut Script, pending: bool) {
     script.call(libc::SYS_madvise, [0x1000, 0x1000, 21, 0]);
     if pending {
-        script.flush(4, -1).flush(3, -1);
+        script.flush(RemoteSend, -1).flush(LocalMm, -1);
     }
-    script.flush(4, -1).flush(2, -1);
+    script.flush(RemoteSend, -1).flush(LocalBatch, -1);
     script.done(libc::SYS_madvise).fault(0x1000, 4, Some(false), true);
 }
 
@@ -114,15 +117,21 @@ fn the_older_kernels_flushes_and_its_copy() {
     let mut script = Script::new(true);
     for _ in 0..4 {
         script.call(libc::SYS_madvise, [0x1000, 0x1000, 21, 0]);
-        script.flush(3, -1).flush(4, -1).flush(2, -1).flush(4, -1).flush(3, 1).flush(4, 1);
+        script
+            .flush(LocalMm, -1)
+            .flush(RemoteSend, -1)
+            .flush(LocalBatch, -1)
+            .flush(RemoteSend, -1)
+            .flush(LocalMm, 1)
+            .flush(RemoteSend, 1);
         script.done(libc::SYS_madvise).fault(0x1000, 4, Some(false), true);
-        script.then(What::Fault { address: 0x1000, code: 7, user: true });
+        script.then(What::Fault { address: 0x1000, code: FaultCode(7), user: true });
         script.then(What::Alloc { pfn: 8, order: 0, zeroed: false });
-        script.flush(3, 1).flush(4, 1);
+        script.flush(LocalMm, 1).flush(RemoteSend, 1);
         script.then(What::FaultDone { address: 0x1000, major: false });
     }
     assert_eq!(script.flushes(&pageout()), (12, 0));
-    assert_eq!(script.flushes(&Cause::Fault(Class::CowCopy)), (4, 0));
+    assert_eq!(script.flushes(&Cause::Fault(FaultClass::CowCopy)), (4, 0));
     assert_eq!(script.found(Needless::PendingFlush), (3, 3));
     assert_eq!(script.found(Needless::GatherAfterPageout), (4, 0));
     assert_eq!(script.found(Needless::CopyAfterSwapIn), (4, 4));
@@ -141,7 +150,7 @@ fn where_flushes_are_hidden_none_is_certain_to_be_redundant() {
 #[test]
 fn a_needed_full_flush_is_not_redundant() {
     let mut script = Script::new(false);
-    script.call(libc::SYS_munmap, [0x1000, 0x40000, 0, 0]).flush(4, -1).flush(3, -1);
+    script.call(libc::SYS_munmap, [0x1000, 0x40000, 0, 0]).flush(RemoteSend, -1).flush(LocalMm, -1);
     script.done(libc::SYS_munmap);
     assert_eq!(script.found(Needless::PendingFlush), (0, 0));
     assert_eq!(script.flushes(&Cause::Call(libc::SYS_munmap as i32, 0)), (1, 0));
@@ -173,28 +182,28 @@ fn a_copy_whose_old_page_is_freed_at_once_is_needless() {
     let mut script = Script::new(false);
     // Another page is freed in the first copy.
     script.fault(0x2000, 6, Some(true), false);
-    script.then(What::Fault { address: 0x2000, code: 7, user: true });
+    script.then(What::Fault { address: 0x2000, code: FaultCode(7), user: true });
     script.then(What::Alloc { pfn: 9, order: 0, zeroed: false });
     script.then(What::Free { pfn: 77 }).then(What::FaultDone { address: 0x2000, major: false });
     assert_eq!(script.found(Needless::CopyOfFreed), (0, 0));
     script.fault(0x1000, 6, Some(true), false);
-    script.then(What::Fault { address: 0x1000, code: 7, user: true });
-    script.then(What::Alloc { pfn: 8, order: 0, zeroed: false }).flush(3, 1);
+    script.then(What::Fault { address: 0x1000, code: FaultCode(7), user: true });
+    script.then(What::Alloc { pfn: 8, order: 0, zeroed: false }).flush(LocalMm, 1);
     script.then(What::Free { pfn: 7 }).then(What::FaultDone { address: 0x1000, major: false });
     assert_eq!(script.found(Needless::CopyOfFreed), (1, 1));
-    assert_eq!(script.flushes(&Cause::Fault(Class::CowCopy)), (0, 1));
+    assert_eq!(script.flushes(&Cause::Fault(FaultClass::CowCopy)), (0, 1));
 }
 
 #[test]
 fn who_interrupted_whom() {
     let mut script = Script::new(false);
-    script.call(libc::SYS_munmap, [0x1000, 0x1000, 0, 0]).flush(4, 1).flush(3, 1);
+    script.call(libc::SYS_munmap, [0x1000, 0x1000, 0, 0]).flush(RemoteSend, 1).flush(LocalMm, 1);
     script.on(1, OTHER, What::Call { begins: true });
-    script.on(1, OTHER, What::Flush { reason: 1, pages: 1 });
+    script.on(1, OTHER, What::Flush { reason: RemoteShootdown, pages: 1 });
     script.on(1, OTHER, What::Call { begins: false });
     script.done(libc::SYS_munmap);
     // Of a send that is over nobody is the sender.
-    script.on(1, OTHER, What::Flush { reason: 1, pages: 0 });
+    script.on(1, OTHER, What::Flush { reason: RemoteShootdown, pages: 0 });
     let (totals, victims, _) =
         std::mem::replace(&mut script.fold, Script::new(false).fold).finish();
     let pair = |from| victims.pairs[&(from, Task::Thread(OTHER))];
@@ -208,7 +217,7 @@ fn who_interrupted_whom() {
 #[test]
 fn a_fault_without_an_end_failed_and_lost_records_forget_everything() {
     let mut script = Script::new(false);
-    script.then(What::Fault { address: 0, code: 4, user: true });
+    script.then(What::Fault { address: 0, code: FaultCode(4), user: true });
     script.fault(0x1000, 6, Some(true), false);
     assert_eq!(script.fold.totals.faults[&Reason::NoEnd].faults, 1);
     round_6_18(&mut script, false);
@@ -221,7 +230,7 @@ fn a_fault_without_an_end_failed_and_lost_records_forget_everything() {
 #[test]
 fn answers_of_userfaultfd_belong_to_the_faults_that_waited() {
     let mut script = Script::new(false);
-    script.then(What::Fault { address: 0x1000, code: 6, user: true });
+    script.then(What::Fault { address: 0x1000, code: FaultCode(6), user: true });
     script.on(1, OTHER, What::Ioctl { request: 0xc028_aa03 });
     script.then(What::FaultDone { address: 0x1000, major: false });
     assert_eq!(script.fold.totals.faults[&Reason::Resolved].faults, 1);
@@ -231,8 +240,8 @@ fn answers_of_userfaultfd_belong_to_the_faults_that_waited() {
 #[test]
 fn what_execve_flushes_of_the_old_and_of_the_new_address_space() {
     let mut script = Script::new(false);
-    script.call(libc::SYS_execve, [0; 4]).flush(4, -1);
-    script.then(What::Named { name: "other".into(), exec: true }).flush(3, 1);
+    script.call(libc::SYS_execve, [0; 4]).flush(RemoteSend, -1);
+    script.then(What::Named { name: "other".into(), exec: true }).flush(LocalMm, 1);
     assert_eq!(script.flushes(&Cause::Call(libc::SYS_execve as i32, 0)), (1, 1));
 }
 
@@ -242,26 +251,26 @@ fn a_process_flushes_when_it_has_ended_until_its_number_is_another_one() {
     let mut script = Script::new(false);
     script.then(What::Fork { pid: 13, tid: 13, parent: PID });
     script.on(0, 13, What::Enter { number: libc::SYS_exit_group as i32, args: [0; 4] });
-    script.on(0, 13, What::Ended).on(0, 13, What::Flush { reason: 4, pages: -1 });
+    script.on(0, 13, What::Ended).on(0, 13, What::Flush { reason: RemoteSend, pages: -1 });
     assert_eq!(script.flushes(&Cause::Exit), (1, 0));
     script.then(What::Fork { pid: 13, tid: 13, parent: PID });
     for tid in 100..100 + MOST_ENDED as i32 {
         script.then(What::Fork { pid: tid, tid, parent: PID }).on(0, tid, What::Ended);
     }
-    script.on(0, 13, What::Flush { reason: 4, pages: -1 });
+    script.on(0, 13, What::Flush { reason: RemoteSend, pages: -1 });
     assert_eq!(script.flushes(&Cause::Elsewhere), (1, 0));
-    script.on(0, 100, What::Flush { reason: 4, pages: -1 });
+    script.on(0, 100, What::Flush { reason: RemoteSend, pages: -1 });
     assert_eq!(script.flushes(&Cause::Exit), (2, 0));
     script.then(What::Fork { pid: 99, tid: 99, parent: PID }).on(0, 99, What::Ended);
-    script.on(0, 100, What::Flush { reason: 4, pages: -1 });
+    script.on(0, 100, What::Flush { reason: RemoteSend, pages: -1 });
     assert_eq!(script.flushes(&Cause::Exit), (2, 0), "the oldest is forgotten");
 }
 
 #[test]
 fn reclaim_in_a_fault_is_not_the_faults() {
     let mut script = Script::new(false);
-    script.then(What::Fault { address: 0x1000, code: 6, user: true });
-    script.then(What::Reclaim { begins: true }).flush(3, 1);
+    script.then(What::Fault { address: 0x1000, code: FaultCode(6), user: true });
+    script.then(What::Reclaim { begins: true }).flush(LocalMm, 1);
     script.then(What::Alloc { pfn: 5, order: 0, zeroed: false });
     script.then(What::Reclaim { begins: false });
     script.then(What::Alloc { pfn: 6, order: 0, zeroed: true });
@@ -273,7 +282,11 @@ fn reclaim_in_a_fault_is_not_the_faults() {
 #[test]
 fn only_switches_away_from_watched_threads_are_counted() {
     let mut script = Script::new(false);
-    script.flush(0, -1).flush(0, 0).on(0, 77, What::Flush { reason: 0, pages: -1 });
+    script.flush(TaskSwitch, -1).flush(TaskSwitch, 0).on(
+        0,
+        77,
+        What::Flush { reason: TaskSwitch, pages: -1 },
+    );
     assert_eq!(script.fold.totals.switches, (1, 1));
 }
 
@@ -281,8 +294,11 @@ fn only_switches_away_from_watched_threads_are_counted() {
 #[test]
 fn the_end_of_a_killed_process_is_not_its_last_calls() {
     let mut script = Script::new(false);
-    script.call(libc::SYS_madvise, [0x1000, 0x1000, 21, 0]).flush(4, -1).flush(2, -1);
-    script.then(What::Ended).flush(3, -1);
+    script
+        .call(libc::SYS_madvise, [0x1000, 0x1000, 21, 0])
+        .flush(RemoteSend, -1)
+        .flush(LocalBatch, -1);
+    script.then(What::Ended).flush(LocalMm, -1);
     assert_eq!(script.flushes(&Cause::Exit), (0, 1));
     assert_eq!(script.found(Needless::PendingFlush), (0, 0));
     assert_eq!(script.found(Needless::GatherAfterPageout), (0, 0));
@@ -302,10 +318,10 @@ fn what_strangers_do_is_not_taken_for_the_programs() {
     assert_eq!(script.fold.totals.own_records, own);
     assert!(!script.fold.watches(STRANGER), "it is not made known by them");
     // An interrupt of a stranger is not among those that are timed.
-    script.call(libc::SYS_munmap, [0x1000, 0x1000, 0, 0]).flush(4, 1).flush(3, 1);
+    script.call(libc::SYS_munmap, [0x1000, 0x1000, 0, 0]).flush(RemoteSend, 1).flush(LocalMm, 1);
     for what in [
         What::Call { begins: true },
-        What::Flush { reason: 1, pages: 1 },
+        What::Flush { reason: RemoteShootdown, pages: 1 },
         What::Call { begins: false },
     ] {
         let record = Record { time: 20, cpu: 1, pid: STRANGER, tid: STRANGER, what };

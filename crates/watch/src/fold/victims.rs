@@ -6,6 +6,7 @@
 //! own process is taken, and of these the newest.
 
 use crate::record::{Record, What};
+use needless_model::event::FlushReason;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
@@ -127,7 +128,7 @@ impl Victims {
         });
         let mut candidates: Vec<Send> = others.map(|(_, send)| *send).collect();
         // A range is flushed for its own address space only.
-        if matches!(record.what, What::Flush { reason: 1, pages: 1.. }) {
+        if matches!(record.what, What::Flush { reason: FlushReason::RemoteShootdown, pages: 1.. }) {
             candidates.retain(|send| send.pid == record.pid);
         }
         candidates.sort_by_key(|send| (send.pid != record.pid, std::cmp::Reverse(send.time)));

@@ -119,15 +119,22 @@ fn end(
     outcome
 }
 
-/// The function that serves faults of a class.
+/// The function that serves faults of a class; for those that nothing here makes, the one that chooses.
 const fn site_of(class: FaultClass) -> Site {
     match class {
         FaultClass::FirstTouch | FaultClass::ZeroPage => Site::DoAnonymousPage,
         FaultClass::SwapIn => Site::DoSwapPage,
         FaultClass::Reuse | FaultClass::CowCopy | FaultClass::ZeroUpgrade => Site::DoWpPage,
         FaultClass::AccessFlag
+        | FaultClass::FileMap
+        | FaultClass::FaultAround
+        | FaultClass::SharedDirty
+        | FaultClass::HugePage
+        | FaultClass::Userfaultfd
+        | FaultClass::NumaHint
         | FaultClass::Spurious
         | FaultClass::Signal
+        | FaultClass::Failed
         | FaultClass::Unknown => Site::HandlePteFault,
     }
 }

@@ -1,8 +1,11 @@
 //! The class of a fault: from its error code, what was allocated in it, and what memory it hit.
 //!
-//! Every rule stands in one table with the class that it assigns, how sure that is, and why.
+//! Every rule stands in one table with the class that it assigns, how sure that is, and why. The
+//! runner knows its pages from their first fault on and watches no allocations: what it tells from
+//! the flush inside a fault is a table of its own (crates/runner/src/classify.rs).
 
 use crate::maps::Memory;
+use needless_model::event::{FaultClass, FaultCode};
 use serde::Serialize;
 
 /// How sure something is.
@@ -17,47 +20,11 @@ pub enum Confidence {
     Unknown,
 }
 
-/// What a fault did.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Class {
-    /// A page never touched before got a zeroed frame.
-    FirstTouch,
-    /// A read of a page never touched mapped the zero page.
-    ZeroPage,
-    /// A write replaced the zero page by a zeroed frame.
-    ZeroUpgrade,
-    /// A write copied a page.
-    CowCopy,
-    /// A write to a read-only page made it writable in place.
-    Reuse,
-    /// The page came back from swap.
-    SwapIn,
-    /// A file's page was mapped, and read if it was not in memory.
-    FileMap,
-    /// Pages of a file around the fault were mapped at once.
-    FaultAround,
-    /// A write to a shared page made it writable and dirty.
-    SharedDirty,
-    /// A huge page or a large folio was mapped.
-    HugePage,
-    /// The fault waited for userfaultfd.
-    Userfaultfd,
-    /// The access was sampled by NUMA balancing.
-    NumaHint,
-    /// Nothing was to be done any more.
-    Spurious,
-    /// The access is not allowed, or the kernel expected the fault.
-    Failed,
-    /// What was visible does not tell.
-    Unknown,
-}
-
 /// One rule.
 #[derive(Debug)]
 pub struct Rule {
     /// The class that it assigns.
-    pub class: Class,
+    pub class: FaultClass,
     /// How sure that is.
     pub confidence: Confidence,
     /// The class in a report, with what tells this rule from others of it.
@@ -80,7 +47,7 @@ macro_rules! rules {
             pub const fn rule(self) -> Rule {
                 match self {
                     $(Reason::$name => Rule {
-                        class: Class::$class,
+                        class: FaultClass::$class,
                         confidence: Confidence::$confidence,
                         label: $label,
                         text: $text,
@@ -147,7 +114,7 @@ pub struct Surroundings {
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Seen {
     /// The processor's error code.
-    pub code: u8,
+    pub code: FaultCode,
     /// What memory it hit, if known.
     pub memory: Option<Memory>,
     /// Whether it was major.
@@ -171,12 +138,9 @@ pub struct Seen {
     pub userfaultfd: bool,
 }
 
-const PRESENT: u8 = 1;
-const WRITE: u8 = 2;
-
 /// Assigns the rule.
 pub fn classify(seen: &Seen, context: Surroundings) -> Reason {
-    let present = seen.code & PRESENT != 0;
+    let present = seen.code.present();
     // For a missing page the kernel allocates one before it asks, and frees it (seen on 6.18,
     // crates/workloads: uffd_missing).
     let kept = seen.allocated.is_some() && seen.frees_seen && !seen.undone;
@@ -202,7 +166,7 @@ pub fn classify(seen: &Seen, context: Surroundings) -> Reason {
 
 /// The page was there and did not allow the access.
 fn protection(seen: &Seen) -> Reason {
-    match (seen.code & WRITE != 0, seen.allocated, seen.memory) {
+    match (seen.code.write(), seen.allocated, seen.memory) {
         (false, ..) => Reason::Stale,
         (true, Some((_, true)), _) => Reason::ZeroReplaced,
         (true, Some((_, false)), _) => Reason::Copied,
@@ -212,7 +176,7 @@ fn protection(seen: &Seen) -> Reason {
 }
 
 fn not_present(seen: &Seen, context: Surroundings) -> Reason {
-    let write = seen.code & WRITE != 0;
+    let write = seen.code.write();
     match seen.memory {
         Some(Memory::Anonymous) => anonymous(seen, write, context),
         Some(Memory::PrivateFile) if write && seen.allocated.is_some() => Reason::CopiedFile,
@@ -270,7 +234,7 @@ mod tests {
 
     const ANON: Option<Memory> = Some(Memory::Anonymous);
 
-    fn class(seen: Seen) -> Class {
+    fn class(seen: Seen) -> FaultClass {
         classify(&seen, Surroundings::default()).rule().class
     }
 
@@ -278,61 +242,73 @@ mod tests {
     fn private_memory() {
         let zeroed = Some((0, true));
         let copied = Some((0, false));
-        let seen = |code, allocated| Seen { code, memory: ANON, allocated, ..Seen::default() };
-        assert_eq!(class(seen(6, zeroed)), Class::FirstTouch);
-        assert_eq!(class(seen(4, None)), Class::ZeroPage);
-        assert_eq!(class(seen(7, zeroed)), Class::ZeroUpgrade);
-        assert_eq!(class(seen(7, copied)), Class::CowCopy);
-        assert_eq!(class(seen(7, None)), Class::Reuse);
-        assert_eq!(class(seen(5, None)), Class::Spurious);
-        assert_eq!(class(Seen { major: true, ..seen(4, copied) }), Class::SwapIn);
-        assert_eq!(class(Seen { undone: true, ..seen(6, zeroed) }), Class::Spurious);
-        assert_eq!(class(Seen { resolved: true, ..seen(6, None) }), Class::Userfaultfd);
+        let seen = |code, allocated| Seen {
+            code: FaultCode(code),
+            memory: ANON,
+            allocated,
+            ..Seen::default()
+        };
+        assert_eq!(class(seen(6, zeroed)), FaultClass::FirstTouch);
+        assert_eq!(class(seen(4, None)), FaultClass::ZeroPage);
+        assert_eq!(class(seen(7, zeroed)), FaultClass::ZeroUpgrade);
+        assert_eq!(class(seen(7, copied)), FaultClass::CowCopy);
+        assert_eq!(class(seen(7, None)), FaultClass::Reuse);
+        assert_eq!(class(seen(5, None)), FaultClass::Spurious);
+        assert_eq!(class(Seen { major: true, ..seen(4, copied) }), FaultClass::SwapIn);
+        assert_eq!(class(Seen { undone: true, ..seen(6, zeroed) }), FaultClass::Spurious);
+        assert_eq!(class(Seen { resolved: true, ..seen(6, None) }), FaultClass::Userfaultfd);
         let told = Seen { resolved: true, frees_seen: true, ..seen(6, zeroed) };
-        assert_eq!(class(told), Class::FirstTouch);
-        assert_eq!(class(Seen { frees_seen: false, ..told }), Class::Userfaultfd);
+        assert_eq!(class(told), FaultClass::FirstTouch);
+        assert_eq!(class(Seen { frees_seen: false, ..told }), FaultClass::Userfaultfd);
         let overlapped = Seen { overlapped: true, ..seen(6, zeroed) };
-        assert_eq!(class(overlapped), Class::Spurious);
-        assert_eq!(class(Seen { frees_seen: true, ..overlapped }), Class::FirstTouch);
+        assert_eq!(class(overlapped), FaultClass::Spurious);
+        assert_eq!(class(Seen { frees_seen: true, ..overlapped }), FaultClass::FirstTouch);
         let asked = Seen { resolved: true, undone: true, ..seen(6, zeroed) };
-        assert_eq!(class(asked), Class::Userfaultfd);
-        assert_eq!(class(seen(6, Some((9, true)))), Class::HugePage);
+        assert_eq!(class(asked), FaultClass::Userfaultfd);
+        assert_eq!(class(seen(6, Some((9, true)))), FaultClass::HugePage);
     }
 
     #[test]
     fn files_and_shared_memory() {
-        let seen = |code, memory| Seen { code, memory: Some(memory), ..Seen::default() };
+        let seen =
+            |code, memory| Seen { code: FaultCode(code), memory: Some(memory), ..Seen::default() };
         let (private, shared) = (Memory::PrivateFile, Memory::Shared);
-        assert_eq!(class(Seen { major: true, ..seen(4, private) }), Class::FileMap);
-        assert_eq!(class(Seen { mapped_around: true, ..seen(4, private) }), Class::FaultAround);
+        assert_eq!(class(Seen { major: true, ..seen(4, private) }), FaultClass::FileMap);
+        assert_eq!(
+            class(Seen { mapped_around: true, ..seen(4, private) }),
+            FaultClass::FaultAround
+        );
         let readahead =
             Seen { file_fault: true, major: true, allocated: Some((2, false)), ..seen(4, private) };
-        assert_eq!(class(readahead), Class::FileMap);
-        assert_eq!(class(Seen { undone: true, ..readahead }), Class::FileMap);
-        assert_eq!(class(Seen { allocated: Some((0, false)), ..seen(6, private) }), Class::CowCopy);
-        assert_eq!(class(seen(6, shared)), Class::SharedDirty);
+        assert_eq!(class(readahead), FaultClass::FileMap);
+        assert_eq!(class(Seen { undone: true, ..readahead }), FaultClass::FileMap);
+        assert_eq!(
+            class(Seen { allocated: Some((0, false)), ..seen(6, private) }),
+            FaultClass::CowCopy
+        );
+        assert_eq!(class(seen(6, shared)), FaultClass::SharedDirty);
         let old = Surroundings { dirties_twice: true, ..Surroundings::default() };
         let twice = |allocated, memory| {
             let seen = Seen { major: true, allocated, ..seen(6, memory) };
             classify(&seen, old).rule().class
         };
-        assert_eq!(twice(Some((0, false)), shared), Class::FirstTouch);
-        assert_eq!(twice(Some((0, false)), Memory::SharedFile), Class::FileMap);
-        assert_eq!(twice(None, Memory::SharedFile), Class::SharedDirty);
-        assert_eq!(class(seen(7, shared)), Class::SharedDirty);
+        assert_eq!(twice(Some((0, false)), shared), FaultClass::FirstTouch);
+        assert_eq!(twice(Some((0, false)), Memory::SharedFile), FaultClass::FileMap);
+        assert_eq!(twice(None, Memory::SharedFile), FaultClass::SharedDirty);
+        assert_eq!(class(seen(7, shared)), FaultClass::SharedDirty);
         assert_eq!(
             class(Seen { allocated: Some((0, false)), ..seen(6, shared) }),
-            Class::FirstTouch
+            FaultClass::FirstTouch
         );
     }
 
     #[test]
     fn what_cannot_be_told_is_unknown() {
-        assert_eq!(class(Seen { code: 4, ..Seen::default() }), Class::Unknown);
+        assert_eq!(class(Seen { code: FaultCode(4), ..Seen::default() }), FaultClass::Unknown);
         let context = Surroundings { numa_balancing: true, ..Surroundings::default() };
-        let seen = Seen { code: 4, memory: ANON, ..Seen::default() };
+        let seen = Seen { code: FaultCode(4), memory: ANON, ..Seen::default() };
         assert_eq!(classify(&seen, context), Reason::HintOrZero);
-        assert_eq!(classify(&Seen { code: 6, ..seen }, context), Reason::Hinted);
+        assert_eq!(classify(&Seen { code: FaultCode(6), ..seen }, context), Reason::Hinted);
         let moved = Seen { allocated: Some((0, false)), ..seen };
         assert_eq!(classify(&moved, context), Reason::HintMoved);
         assert_eq!(classify(&moved, Surroundings { swap: true, ..context }), Reason::HintOrSwap);
@@ -341,7 +317,7 @@ mod tests {
         let told = Surroundings { file_points: true, ..context };
         assert_eq!(classify(&file, told), Reason::HintOrFile);
         assert_eq!(classify(&Seen { mapped_around: true, ..file }, told), Reason::Around);
-        let written = Seen { memory: Some(Memory::SharedFile), code: 6, ..seen };
+        let written = Seen { memory: Some(Memory::SharedFile), code: FaultCode(6), ..seen };
         assert_eq!(classify(&written, context), Reason::HintOrFile);
         let looked_up = Seen { file_fault: true, ..written };
         assert_eq!(classify(&looked_up, context), Reason::SharedMapped);

@@ -1,0 +1,124 @@
+//! The state of each page at the end of a run, in words: [`crate::run::TargetRun::final_pages`].
+//!
+//! What can be told of a page is what `/proc/self/pagemap` tells
+//! (Documentation/admin-guide/mm/pagemap.rst); the words are the same for every target, since they are
+//! compared.
+
+use crate::program::Program;
+use std::collections::BTreeMap;
+
+/// Scenarios with more pages than this in all are not listed.
+pub const MOST_PAGES: u64 = 4096;
+
+/// What an entry holds.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// Nothing.
+    Nothing,
+    /// Something that is no translation.
+    Swapped,
+    /// A translation to this frame.
+    Frame(u64),
+}
+
+/// The state of one page.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct PageState {
+    /// What its entry holds.
+    pub holds: Holds,
+    /// Whether nobody else maps the frame.
+    pub exclusive: bool,
+    /// Whether it was written since soft-dirty was last cleared.
+    pub soft_dirty: bool,
+    /// Whether userfaultfd protects it from writes.
+    pub uffd_wp: bool,
+}
+
+impl PageState {
+    fn words(self) -> String {
+        let word = match self.holds {
+            Holds::Nothing => "none",
+            Holds::Swapped => "swapped",
+            Holds::Frame(_) => "present",
+        };
+        let flags = [
+            (self.exclusive, " exclusive"),
+            (self.soft_dirty, " soft-dirty"),
+            (self.uffd_wp, " uffd-wp"),
+        ];
+        let set = flags.into_iter().filter(|(set, _)| *set).map(|(_, word)| word);
+        std::iter::once(word).chain(set).collect()
+    }
+}
+
+/// How many pages a program has, if those are too many to list.
+pub fn too_many(program: &Program) -> Option<u64> {
+    let pages = program.areas.iter().map(|area| area.range.pages()).sum();
+    (pages > MOST_PAGES).then_some(pages)
+}
+
+/// Pages whose states are told one after the other.
+#[derive(Default)]
+pub struct FinalPages {
+    states: BTreeMap<String, String>,
+    /// The first page of each frame.
+    first_of: BTreeMap<u64, String>,
+}
+
+impl FinalPages {
+    /// Tells a page's state, and which page before it has the same frame.
+    pub fn tell(&mut self, name: String, state: PageState) {
+        let mut words = state.words();
+        if let Holds::Frame(frame) = state.holds {
+            match self.first_of.get(&frame) {
+                Some(first) => words += &format!(" same-as:{first}"),
+                None => {
+                    self.first_of.insert(frame, name.clone());
+                }
+            }
+        }
+        self.states.insert(name, words);
+    }
+
+    /// The words for each page, by name.
+    pub fn by_name(self) -> BTreeMap<String, String> {
+        self.states
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_in_words() {
+        let plain =
+            |holds| PageState { holds, exclusive: false, soft_dirty: false, uffd_wp: false };
+        let mut pages = FinalPages::default();
+        let all = PageState {
+            exclusive: true,
+            soft_dirty: true,
+            uffd_wp: true,
+            ..plain(Holds::Frame(1))
+        };
+        let states = [
+            ("a", plain(Holds::Frame(77))),
+            ("b", plain(Holds::Frame(77))),
+            ("c", all),
+            ("d", plain(Holds::Swapped)),
+            ("e", PageState { soft_dirty: true, ..plain(Holds::Nothing) }),
+        ];
+        states.into_iter().for_each(|(name, state)| pages.tell(name.to_owned(), state));
+        let words: Vec<String> = pages.by_name().into_values().collect();
+        assert_eq!(
+            words,
+            [
+                "present",
+                "present same-as:a",
+                "present exclusive soft-dirty uffd-wp",
+                "swapped",
+                "none soft-dirty",
+            ]
+        );
+    }
+}

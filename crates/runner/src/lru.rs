@@ -1,0 +1,26 @@
+//! Empties the LRU batches of the scenario's CPUs, which decide on kernels before 5.18 whether a page
+//! is copied: `MADV_COLD` begins with that. It is given for a spare page of the thread that is never
+//! touched, so that there is nothing else for it to do.
+
+use crate::calls;
+use crate::wire::Failure;
+use needless_model::addr::{PageRange, Vpn};
+use needless_model::program::{Advice, Backing, Prot};
+
+/// Where the spare pages lie, one per thread.
+const SPARES_AT: Vpn = Vpn(0x0f00_0000_0000 / 4096);
+
+/// Maps the spare page of thread `me`.
+pub fn map_spare(me: usize) -> Result<(), Failure> {
+    calls::map(spare_page(me), Backing::Anonymous, Prot::ReadWrite)
+        .map_err(|e| Failure::internal("a spare page", &e))
+}
+
+/// Empties the LRU batches of the CPU that runs this, which is thread `me`.
+pub fn drain(me: usize) -> Result<(), Failure> {
+    calls::advise(spare_page(me), Advice::Cold).map_err(|e| Failure::internal("MADV_COLD", &e))
+}
+
+fn spare_page(me: usize) -> PageRange {
+    PageRange::one(SPARES_AT.add(me as u64))
+}

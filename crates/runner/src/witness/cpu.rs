@@ -1,0 +1,183 @@
+//! One of the scenario's CPUs: who runs there, and what of it disturbs a round.
+
+use super::Observed;
+use super::reasons::{CPU_USED, LOST_CPU, LRU_EMPTIED, LRU_SHARED, NOT_ON_CPU};
+use super::switches::{Span, absences_of, flushed_by_switch, is_switch, strangers_on};
+use super::tasks::{Tasks, name};
+use crate::log::{Kind, Raw};
+use crate::team::{Rest, Team};
+use needless_model::program::Program;
+
+/// A CPU with threads of the scenario.
+pub(super) struct Cpu {
+    /// As the scenario numbers it.
+    pub(super) number: u16,
+    /// The threads on it.
+    threads: Vec<usize>,
+    /// Who runs there, once it is known.
+    running: Option<i32>,
+    /// Whether a thread there does more than hold it.
+    acts: bool,
+    /// The stranger's user task that ran there since [`Cpu::forget`].
+    used: Option<String>,
+    /// Whether a kernel thread has emptied its LRU batches since then.
+    drained: bool,
+}
+
+/// A round that is over, as its records show it.
+pub(super) struct Seen<'a> {
+    /// The records since the round before.
+    pub(super) records: &'a [Raw],
+    /// The round.
+    pub(super) round: Observed,
+    /// The scenario's threads.
+    pub(super) team: &'a Team,
+    /// When they flushed.
+    pub(super) flushes: &'a [Span],
+}
+
+/// The CPUs of a program.
+pub(super) fn cpus(program: &Program) -> Vec<Cpu> {
+    let mut cpus: Vec<Cpu> = Vec::new();
+    for (index, thread) in program.threads.iter().enumerate() {
+        let acts = index == 0 || !thread.only_holds();
+        match cpus.iter_mut().find(|cpu| cpu.number == thread.cpu.0) {
+            Some(cpu) => {
+                cpu.threads.push(index);
+                cpu.acts |= acts;
+            }
+            None => cpus.push(Cpu {
+                number: thread.cpu.0,
+                threads: vec![index],
+                running: None,
+                acts,
+                used: None,
+                drained: false,
+            }),
+        }
+    }
+    cpus
+}
+
+impl Cpu {
+    /// Whether the LRU batches of an acting thread may hold what is not the scenario's, or have
+    /// been emptied by others.
+    pub(super) fn lru_shared(&self) -> bool {
+        self.acts && (self.used.is_some() || self.drained)
+    }
+
+    /// Who ran there up to now does not matter any more.
+    pub(super) fn forget(&mut self) {
+        (self.used, self.drained) = (None, false);
+    }
+
+    /// Follows a record from between rounds.
+    pub(super) fn between_rounds(&mut self, record: &Raw, tasks: &mut Tasks) {
+        self.drained |= record.kind == Kind::Drained;
+        if is_switch(record) {
+            let next = record.value as i32;
+            self.running = Some(next);
+            if !tasks.harmless(next) {
+                self.used = Some(name(next));
+            }
+        }
+    }
+
+    /// Follows who ran since the last round; tells what disturbed this one. `left`: why the CPU does
+    /// not hold the address space any more.
+    pub(super) fn disturbance(
+        &mut self,
+        seen: &Seen<'_>,
+        tasks: &mut Tasks,
+        left: Option<&'static str>,
+    ) -> Option<String> {
+        let Seen { records, round, .. } = *seen;
+        self.drained |= records.iter().any(|r| r.kind == Kind::Drained && r.cpu == self.number);
+        let (came, came_later) =
+            strangers_on(records, self.number, round, |tid| !tasks.harmless(tid));
+        self.used = came.map(name).or(self.used.take());
+        let at_start = self.follow(records, round);
+        let reason = self
+            .taken(seen, tasks)
+            .or_else(|| self.missed_a_flush(seen, tasks))
+            .or_else(|| self.taken_at_start(at_start, seen.team, tasks))
+            .or_else(|| self.not_lazy(seen.team, left))
+            .or_else(|| self.shares_lru());
+        // Whoever came after the round's end is the next one's concern.
+        self.used = came_later.map(name).or(self.used.take());
+        reason
+    }
+
+    /// Who ran there when the round started, as far as it is known.
+    fn follow(&mut self, records: &[Raw], round: Observed) -> Option<i32> {
+        let mut at_start = self.running;
+        for record in records.iter().filter(|r| is_switch(r) && r.cpu == self.number) {
+            self.running = Some(record.value as i32);
+            if record.time < round.start_ns {
+                at_start = self.running;
+            }
+        }
+        at_start
+    }
+
+    /// Whether a task that may do harm came in the place of a thread that runs or spins.
+    fn taken(&self, seen: &Seen<'_>, tasks: &mut Tasks) -> Option<String> {
+        let ought_to_run = self.ought_to_run(seen.team);
+        let intruder = |record: &&Raw| {
+            let next = record.value as i32;
+            let pushed_out = record.extra == 1 && tasks.ours(record.tid) && !tasks.ours(next);
+            let came = record.kind == Kind::SwitchIn && ought_to_run;
+            seen.round.contains(record.time) && (came || pushed_out) && !tasks.harmless(next)
+        };
+        let mut switches = seen.records.iter().filter(|r| is_switch(r) && r.cpu == self.number);
+        let record = switches.find(intruder)?;
+        Some(format!("{LOST_CPU} to {}", name(record.value as i32)))
+    }
+
+    /// Whether a flush fell into the time in which a thread was away, or coming back flushed.
+    fn missed_a_flush(&self, seen: &Seen<'_>, tasks: &Tasks) -> Option<String> {
+        let Seen { records, round, flushes, .. } = *seen;
+        let absences = absences_of(records, self.number, round, &tasks.tids);
+        let missed = |(gone, _): &&(Span, i32)| flushes.iter().any(|flush| flush.overlaps(*gone));
+        if let Some((_, who)) = absences.iter().find(missed) {
+            return Some(format!("{LOST_CPU} to {}", name(*who)));
+        }
+        let switch_flushed = || records.iter().any(|r| flushed_by_switch(r, self.number, round));
+        (!absences.is_empty() && switch_flushed()).then(|| LOST_CPU.to_owned())
+    }
+
+    /// Whether somebody else was there when the round started.
+    fn taken_at_start(&self, at_start: Option<i32>, team: &Team, tasks: &Tasks) -> Option<String> {
+        let stranger = at_start.filter(|tid| self.ought_to_run(team) && !tasks.ours(*tid))?;
+        Some(format!("{NOT_ON_CPU}, {} was", name(stranger)))
+    }
+
+    /// Whether the CPU of sleepers may have loaded another address space.
+    fn not_lazy(&self, team: &Team, left: Option<&'static str>) -> Option<String> {
+        if !self.ought_to_be_lazy(team) {
+            return None;
+        }
+        let used = self.used.as_ref().map(|who| format!("{CPU_USED}: {who}"));
+        used.or_else(|| left.map(str::to_owned))
+    }
+
+    /// Whether the LRU batches are not the scenario's alone.
+    fn shares_lru(&self) -> Option<String> {
+        if !self.lru_shared() {
+            return None;
+        }
+        let drained = self.drained.then(|| LRU_EMPTIED.to_owned());
+        drained.or_else(|| Some(format!("{LRU_SHARED}: {}", self.used.as_ref()?)))
+    }
+
+    /// Whether one of its threads runs or spins.
+    fn ought_to_run(&self, team: &Team) -> bool {
+        self.threads.iter().any(|&thread| team.rest(thread) == Rest::Running)
+    }
+
+    /// Whether its threads sleep, so that it ought to hold the address space lazily.
+    fn ought_to_be_lazy(&self, team: &Team) -> bool {
+        !self.ought_to_run(team)
+            && self.threads.iter().any(|&thread| team.rest(thread) == Rest::Sleeping)
+    }
+}

@@ -1,0 +1,104 @@
+//! What the machine counted around rounds: whether pages moved that are not the scenario's, or not by
+//! its doing.
+
+use super::reasons::{KERNELS_OWN, MINDED};
+use crate::minders::Minders;
+use crate::swapping;
+use crate::vmstat::{self, Counters};
+use std::collections::BTreeMap;
+
+/// The counters of the machine, as they were at several times.
+pub(super) struct Machine {
+    counters: Counters,
+    /// Whether they are read around each round; not where time is taken.
+    around_rounds: bool,
+    /// Before the first round.
+    first: Vec<u64>,
+    first_interrupts: BTreeMap<String, u64>,
+    /// Before this round.
+    round: Vec<u64>,
+    /// At the end of the round before, or when the state was last made anew.
+    since: Vec<u64>,
+    minders: Minders,
+}
+
+impl Machine {
+    pub(super) fn new(around_rounds: bool) -> Machine {
+        Machine {
+            counters: Counters::open(),
+            around_rounds,
+            first: Vec::new(),
+            first_interrupts: BTreeMap::new(),
+            round: Vec::new(),
+            since: Vec::new(),
+            minders: Minders::find(),
+        }
+    }
+
+    /// The names of the counters.
+    pub(super) fn names(&self) -> &[&'static str] {
+        self.counters.names()
+    }
+
+    /// Called before the first round.
+    pub(super) fn first_round(&mut self) {
+        self.first = self.counters.read();
+        self.first_interrupts = vmstat::tlb_interrupts();
+    }
+
+    /// Called before each round.
+    pub(super) fn before(&mut self) {
+        if self.around_rounds {
+            self.round = self.counters.read();
+            if self.since.is_empty() {
+                self.since.clone_from(&self.round);
+            }
+        }
+    }
+
+    /// Called when the state is made anew: what moved up to now does not matter any more.
+    pub(super) fn forget(&mut self) {
+        self.since.clear();
+        self.minders.ran();
+    }
+
+    /// Called after each round, before anything else is looked at: what the counters show, and what
+    /// they did in the round.
+    pub(super) fn after(&mut self) -> (Vec<u64>, Vec<u64>) {
+        let now = if self.around_rounds { self.counters.read() } else { Vec::new() };
+        let moved = vmstat::difference(&self.round, &now);
+        (now, moved)
+    }
+
+    /// Whether pages moved that are not the scenario's. `now` and `moved` are what [`Machine::after`]
+    /// gave, `majors` its major faults, `written` the pages that it was seen to write to swap.
+    pub(super) fn others_memory(
+        &mut self,
+        now: Vec<u64>,
+        moved: &[u64],
+        majors: u64,
+        written: Option<u64>,
+    ) -> Option<String> {
+        let since = std::mem::replace(&mut self.since, now);
+        if !self.around_rounds {
+            return None;
+        }
+        let names = self.counters.names();
+        let swapped = swapping::strangers(names, moved, majors, written);
+        let own = vmstat::kernels_own(names, &vmstat::difference(&since, &self.since));
+        let own = own.map(|counter| format!("{KERNELS_OWN} ({counter})"));
+        let minder = self.minders.ran().map(|name| format!("{MINDED}: {name}"));
+        swapped.map(str::to_owned).or(own).or(minder)
+    }
+
+    /// What the counters did since the first round.
+    pub(super) fn drift(&mut self) -> BTreeMap<String, u64> {
+        let moved = vmstat::difference(&self.first, &self.counters.read());
+        let names = self.counters.names().iter().map(|name| (*name).to_owned());
+        let interrupts = vmstat::tlb_interrupts().into_iter().map(|(name, count)| {
+            let before = self.first_interrupts.get(&name).copied().unwrap_or(count);
+            (name, count.saturating_sub(before))
+        });
+        names.zip(moved).chain(interrupts).collect()
+    }
+}

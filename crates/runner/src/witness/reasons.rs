@@ -1,0 +1,24 @@
+//! Why rounds are marked, in words.
+
+/// Events were lost.
+pub(super) const EVENTS_LOST: &str = "events lost";
+/// A running thread was switched out.
+pub(super) const LOST_CPU: &str = "a thread lost its CPU";
+/// A running thread was not there.
+pub(super) const NOT_ON_CPU: &str = "a thread was not on its CPU";
+/// Nobody saw a sleeper asleep.
+pub(super) const AWAKE: &str = "a sleeper was not seen asleep";
+/// A sleeper's CPU was used.
+pub(super) const CPU_USED: &str = "another task ran on a sleeper's CPU";
+/// An acting thread's CPU was used.
+pub(super) const LRU_SHARED: &str = "another task shared the LRU batches";
+/// An acting thread's LRU batches were emptied.
+pub(super) const LRU_EMPTIED: &str = "a kernel thread emptied the LRU batches";
+/// Somebody else sent a shootdown to the scenario's CPUs.
+pub(super) const FLUSHED: &str = "another task flushed the scenario's CPUs";
+/// The kernel reclaimed or moved pages.
+pub(super) const KERNELS_OWN: &str = "the kernel reclaimed or moved pages";
+/// A kernel thread that looks after memory ran.
+pub(super) const MINDED: &str = "the kernel looked after memory";
+/// Memory had to be found for the log.
+pub(super) const LOG_GREW: &str = "the log had to grow";

@@ -1,0 +1,188 @@
+//! What records of switches and flushes tell of one round: who came to a CPU, who was away from it
+//! and when, and whether a flush of ours fell into that time.
+
+use super::Observed;
+use crate::log::{Kind, Raw};
+use needless_model::event::FlushReason;
+
+/// Whether a record tells who runs next. Leaving and coming are both looked at: kernels were seen
+/// to leave out one of the two.
+pub(super) fn is_switch(record: &Raw) -> bool {
+    matches!(record.kind, Kind::SwitchOut | Kind::SwitchIn)
+}
+
+/// A stretch of time, both ends included.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    from: u64,
+    to: u64,
+}
+
+impl Span {
+    pub(super) fn overlaps(self, other: Span) -> bool {
+        self.from <= other.to && other.from <= self.to
+    }
+}
+
+/// The stranger that came to a CPU last by the round's end, and the one that did after it.
+pub(super) fn strangers_on(
+    records: &[Raw],
+    cpu: u16,
+    round: Observed,
+    mut stranger: impl FnMut(i32) -> bool,
+) -> (Option<i32>, Option<i32>) {
+    let (mut came, mut came_later) = (None, None);
+    for record in records.iter().filter(|r| is_switch(r) && r.cpu == cpu) {
+        let next = record.value as i32;
+        let last = if record.time <= round.end_ns { &mut came } else { &mut came_later };
+        if stranger(next) {
+            *last = Some(next);
+        }
+    }
+    (came, came_later)
+}
+
+/// When one of the threads `tids` was pushed out of a CPU in a round, until one of them was back, and by
+/// whom.
+pub(super) fn absences_of(
+    records: &[Raw],
+    cpu: u16,
+    round: Observed,
+    tids: &[i32],
+) -> Vec<(Span, i32)> {
+    let mut absences = Vec::new();
+    let mut open: Option<(Span, i32)> = None;
+    for record in records.iter().filter(|r| is_switch(r) && r.cpu == cpu) {
+        let next = record.value as i32;
+        let in_round = round.contains(record.time);
+        if tids.contains(&next) {
+            let back = |(gone, who)| (Span { to: record.time, ..gone }, who);
+            absences.extend(open.take().map(back));
+        } else if in_round && record.extra == 1 && tids.contains(&record.tid) {
+            open = open.or(Some((Span { from: record.time, to: u64::MAX }, next)));
+        }
+    }
+    absences.extend(open);
+    absences
+}
+
+/// When the threads `tids` flushed: from a flush's record to the next thing that its thread did. Each
+/// thread's records come from one ring, so in their order.
+pub(super) fn flushes_of(records: &[Raw], tids: &[i32]) -> Vec<Span> {
+    let mut spans = Vec::new();
+    for &tid in tids {
+        let mut open: Option<Span> = None;
+        let own = |r: &&Raw| r.tid == tid && !is_switch(r) && r.kind != Kind::Lost;
+        for record in records.iter().filter(own) {
+            spans.extend(open.take().map(|span| Span { to: record.time, ..span }));
+            let flush = record.flush_reason().filter(|_| record.kind == Kind::Flush);
+            if flush.is_some_and(FlushReason::is_initiators) {
+                open = Some(Span { from: record.time, to: u64::MAX });
+            }
+        }
+        spans.extend(open);
+    }
+    spans
+}
+
+/// Whether a switch of tasks flushed this CPU during the round: it does so if flushes were due that
+/// its slot of the TLB had not seen, and their own turn then finds nothing left to do.
+pub(super) fn flushed_by_switch(record: &Raw, cpu: u16, round: Observed) -> bool {
+    let switch = record.flush_reason() == Some(FlushReason::TaskSwitch);
+    let flushed = record.kind == Kind::Flush && switch && record.value != 0;
+    flushed && record.cpu == cpu && round.contains(record.time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::Usage;
+
+    #[test]
+    fn a_flush_lasts_until_its_thread_goes_on() {
+        let raw =
+            |time, kind, reason: u64, tid| Raw { time, value: 1, extra: reason, tid, cpu: 0, kind };
+        let send = FlushReason::RemoteSend as u64;
+        let records = [
+            raw(1, Kind::Op, 0, 7),
+            raw(2, Kind::Flush, send, 7),
+            raw(3, Kind::Flush, send, 99),
+            raw(4, Kind::SwitchOut, 1, 7),
+            raw(5, Kind::Flush, FlushReason::LocalMm as u64, 7),
+            raw(6, Kind::Op, 0, 7),
+            raw(8, Kind::Flush, FlushReason::RemoteShootdown as u64, 7),
+            raw(9, Kind::Flush, FlushReason::LocalMm as u64, 8),
+        ];
+        let spans = flushes_of(&records, &[7, 8]);
+        let span = |from, to| Span { from, to };
+        assert_eq!(spans, [span(2, 5), span(5, 6), span(9, u64::MAX)]);
+        let overlaps = |from, to| spans.iter().any(|flush| flush.overlaps(span(from, to)));
+        assert!(overlaps(0, 2) && overlaps(4, 4) && overlaps(8, 20));
+        assert!(!overlaps(0, 1) && !overlaps(7, 8));
+    }
+
+    #[test]
+    fn who_was_pushed_out_is_absent_until_one_of_ours_is_back() {
+        let used = Usage { minor_faults: 0, major_faults: 0, involuntary_switches: 0 };
+        let round = Observed { start_ns: 10, end_ns: 20, used, counts: true };
+        let switch = |time, kind, tid, next: u64, pushed| Raw {
+            time,
+            value: next,
+            extra: pushed,
+            tid,
+            cpu: 0,
+            kind,
+        };
+        let out = |time, tid, next, pushed| switch(time, Kind::SwitchOut, tid, next, pushed);
+        let back = |time, tid: i32| switch(time, Kind::SwitchIn, tid, tid as u64, 0);
+        let absent = |records: &[Raw]| -> Vec<(u64, u64, i32)> {
+            let all = absences_of(records, 0, round, &[7, 8]).into_iter();
+            all.map(|(gone, who)| (gone.from, gone.to, who)).collect()
+        };
+        // Two kernel threads, one after the other, in place of thread 7.
+        let two = [out(11, 7, 30, 1), out(12, 30, 31, 1), out(14, 31, 7, 0), back(14, 7)];
+        assert_eq!(absent(&two), [(11, 14, 30)]);
+        assert_eq!(absent(&two[..2]), [(11, u64::MAX, 30)], "it did not come back");
+        assert_eq!(absent(&[out(11, 7, 30, 0)]), [], "it went by itself");
+        assert_eq!(absent(&[out(11, 7, 8, 1)]), [], "to one of ours");
+        assert_eq!(absent(&[out(9, 7, 30, 1)]), [], "before the round");
+    }
+
+    /// Between a round's end and the look at its records somebody may come, too.
+    #[test]
+    fn who_comes_after_the_end_is_not_forgotten() {
+        let used = Usage { minor_faults: 0, major_faults: 0, involuntary_switches: 0 };
+        let round = Observed { start_ns: 10, end_ns: 20, used, counts: true };
+        let switch = |time, next, cpu| Raw {
+            time,
+            value: next,
+            extra: 0,
+            tid: 0,
+            cpu,
+            kind: Kind::SwitchOut,
+        };
+        let on = |records: &[Raw]| strangers_on(records, 1, round, |tid| tid > 100);
+        assert_eq!(on(&[switch(12, 500, 1), switch(13, 7, 1)]), (Some(500), None));
+        assert_eq!(
+            on(&[switch(20, 7, 1), switch(21, 500, 1), switch(22, 7, 1)]),
+            (None, Some(500))
+        );
+        assert_eq!(on(&[switch(5, 400, 1), switch(25, 500, 1)]), (Some(400), Some(500)));
+        assert_eq!(on(&[switch(12, 500, 0), switch(22, 500, 0)]), (None, None));
+    }
+
+    #[test]
+    fn a_flush_by_a_switch_counts_on_its_cpu_in_its_round_if_it_flushed() {
+        let used = Usage { minor_faults: 0, major_faults: 0, involuntary_switches: 0 };
+        let round = Observed { start_ns: 10, end_ns: 20, used, counts: true };
+        let flush = |time, value, reason: FlushReason, cpu| {
+            let raw = Raw { time, value, extra: reason as u64, tid: 1, cpu, kind: Kind::Flush };
+            flushed_by_switch(&raw, 0, round)
+        };
+        assert!(flush(15, u64::MAX, FlushReason::TaskSwitch, 0));
+        assert!(!flush(15, 0, FlushReason::TaskSwitch, 0), "the slot was up to date");
+        assert!(!flush(15, u64::MAX, FlushReason::LocalMm, 0));
+        assert!(!flush(15, u64::MAX, FlushReason::TaskSwitch, 1));
+        assert!(!flush(25, u64::MAX, FlushReason::TaskSwitch, 0));
+    }
+}

@@ -40,6 +40,7 @@ SUITES = [
     ("needless-check", "needless_check", []),
     ("needless-check", "trust", ["catalogue::", "--skip", "state_counts_are_pinned"]),
     ("needless-scenario", "model", []),
+    ("needless-scenario", "agreed", []),
     ("needless-scenario", "verdicts", []),
     ("needless-check", "operations", []),
     ("needless-check", "trust", ["--skip", "catalogue::"]),

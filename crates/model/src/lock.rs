@@ -77,3 +77,41 @@ impl Lock {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_keeps_whom_out() {
+        let (mm, other) = (MmId(1), MmId(2));
+        let pages = |start, pages| PageRange::new(Vpn(start), pages);
+        let (object, frame) = (ObjectId(1), Pfn(1));
+        let excluding = [
+            (Lock::MmapWrite(mm), Lock::MmapWrite(mm)),
+            (Lock::MmapWrite(mm), Lock::MmapRead(mm)),
+            (Lock::VmaWrite(mm, pages(0, 4)), Lock::VmaWrite(mm, pages(2, 1))),
+            (Lock::VmaWrite(mm, pages(0, 4)), Lock::VmaRead(mm, pages(2, 6))),
+            (Lock::RmapWrite(object), Lock::RmapWrite(object)),
+            (Lock::RmapWrite(object), Lock::RmapRead(object)),
+            (Lock::PageTable(mm, Vpn(0)), Lock::PageTable(mm, Vpn(0))),
+            (Lock::Folio(frame), Lock::Folio(frame)),
+        ];
+        for (one, two) in excluding {
+            assert!(one.excludes(two) && two.excludes(one), "{one:?} {two:?}");
+        }
+        let together = [
+            (Lock::MmapWrite(mm), Lock::MmapWrite(other)),
+            (Lock::MmapRead(mm), Lock::MmapRead(mm)),
+            (Lock::MmapWrite(mm), Lock::VmaRead(mm, pages(0, 4))),
+            (Lock::VmaRead(mm, pages(0, 4)), Lock::VmaRead(mm, pages(0, 4))),
+            (Lock::VmaWrite(mm, pages(0, 4)), Lock::VmaRead(mm, pages(4, 1))),
+            (Lock::VmaWrite(mm, pages(0, 4)), Lock::VmaRead(other, pages(0, 4))),
+            (Lock::RmapRead(object), Lock::RmapRead(object)),
+            (Lock::PageTable(mm, Vpn(0)), Lock::Pmd(mm, Vpn(0))),
+        ];
+        for (one, two) in together {
+            assert!(!one.excludes(two) && !two.excludes(one), "{one:?} {two:?}");
+        }
+    }
+}

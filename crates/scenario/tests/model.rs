@@ -1,11 +1,16 @@
 //! Properties of the model over the built-in scenarios.
 
 use needless_model::account::Account;
+use needless_model::addr::{PageRange, ProcessId};
+use needless_model::call::{Call, Extent};
 use needless_model::counters::Counter;
 use needless_model::event::{Event, EventKind, FlushReason};
+use needless_model::kernel::{Errno, call};
 use needless_model::kernels::KernelRow;
-use needless_model::program::Program;
-use needless_model::sim::{self, SimError, SimOptions, alike_from};
+use needless_model::machine::world::mm_of;
+use needless_model::program::{Advice, Backing, Program, Prot};
+use needless_model::sim::{self, SimEnv, SimError, SimOptions, alike_from, end_state};
+use needless_model::wait::Ended;
 use needless_scenario::{Settings, Source, builtin, compile, load};
 
 fn program(name: &str, settings: &[(&str, &str)]) -> Program {
@@ -192,4 +197,34 @@ fn what_goes_wrong_is_said() {
     ));
     let mutant = sim::run(&program, &row("6.12,mutant=unmap-not-flushed"), &SimOptions::default());
     assert!(matches!(mutant, Err(SimError::StaleUse { .. })), "{mutant:?}");
+}
+
+/// What calls refuse: what lies before a hole has been changed, what comes after it is as it was.
+#[test]
+fn calls_that_kernels_refuse_are_refused() {
+    let program = text_program(
+        "thread \"main\" cpu=0 { map \"heap\" pages=4\n write \"heap\"\n munmap \"heap[1]\"\n rounds 1 { } }",
+    );
+    let mm = mm_of(ProcessId::FIRST);
+    let heap = program.areas[0].range;
+    let part = |first, pages| PageRange::new(heap.start.add(first), pages);
+    for kernel in ["5.10", "6.1", "6.12", "6.18", "7.3"] {
+        let row = row(kernel);
+        let options = SimOptions { paranoid: true, ..SimOptions::default() };
+        let mut world = end_state(&program, &row, row.config.arch(), &options).unwrap();
+        let mut ask = |asked| call(&mut SimEnv::of(&mut world, &program, 0, 0), mm, asked);
+        let to = Extent { pages: part(3, 2), backing: Backing::Anonymous };
+        assert_eq!(ask(Call::Remap { pages: part(2, 2), to }), Err(Errno::Einval), "{kernel}");
+        for advice in [Advice::DontNeed, Advice::Free, Advice::Cold] {
+            assert_eq!(ask(Call::Advise { pages: heap, advice }), Err(Errno::Enomem), "{kernel}");
+            let whole = part(2, 2);
+            assert_eq!(ask(Call::Advise { pages: whole, advice }), Ok(Ended::Done), "{kernel}");
+        }
+        let denied = ask(Call::Protect { pages: heap, prot: Prot::Read });
+        assert_eq!(denied, Err(Errno::Enomem), "{kernel}");
+        let prot = |page| world.mms[mm.index()].vma(heap.start.add(page)).map(|vma| vma.prot);
+        let prots = [0, 1, 2, 3].map(prot);
+        let rest = Some(Prot::ReadWrite);
+        assert_eq!(prots, [Some(Prot::Read), None, rest, rest], "{kernel}");
+    }
 }

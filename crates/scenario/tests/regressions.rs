@@ -4,12 +4,8 @@
 
 mod common;
 
-use common::fold;
-use needless_model::agreement::SwapCounts;
+use common::told;
 use needless_model::kernels::KernelRow;
-use needless_model::program::Program;
-use needless_model::run::{Round, TargetRun};
-use needless_model::sequence::{Sequence, TraceOrder};
 use needless_model::sim::{self, SimOptions, alike_from};
 use needless_scenario::{Settings, compile, load};
 use std::path::{Path, PathBuf};
@@ -23,22 +19,6 @@ fn scenarios() -> Vec<PathBuf> {
         std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     paths
-}
-
-/// Faults (minor/major), sequence and swap counts of a round.
-fn round(round: &Round, sequence: &str) -> String {
-    let swapped = SwapCounts::modelled(round).named().filter(|(_, count)| *count != Some(0));
-    let swapped = swapped.map(|(name, count)| format!(" {name}={}", count.unwrap()));
-    let (minor, major) = (round.minor_faults.unwrap(), round.major_faults.unwrap());
-    format!("[{minor}/{major} {sequence}{}]", swapped.collect::<String>())
-}
-
-fn told(program: &Program, run: &TargetRun) -> String {
-    let order = TraceOrder::of(run.rounds.iter().map(|round| &round.events[..]));
-    let sequence = |round: &Round| Sequence::of(program, &round.events, order).to_string();
-    let rounds: Vec<String> = run.rounds.iter().map(|r| round(r, &sequence(r))).collect();
-    let pages = run.final_pages.iter().map(|(page, state)| format!(" {page}:{state}"));
-    fold(&rounds) + &pages.collect::<String>()
 }
 
 fn modelled(path: &Path, row: &str) -> String {

@@ -10,6 +10,7 @@ use needless_model::arch::{AccessedDirty, Arch};
 use needless_model::event::{Event, EventKind, FlushReason};
 use needless_model::kernel::fault::{Fault, Outcome, exc_page_fault};
 use needless_model::kernels::KernelRow;
+use needless_model::machine::frames::{Frame, FrameFlags};
 use needless_model::machine::world::mm_of;
 use needless_model::program::Program;
 use needless_model::pte::{Pte, PteFlags};
@@ -180,11 +181,12 @@ fn verdicts_are_those_worked_out_by_hand() {
 }
 
 /// Reasons that one process in discrete order cannot show: the fault and copy of a page that
-/// somebody else maps, and a fault that finds its work done.
+/// somebody else maps, or has a reference to, or had a claim on when it was last mapped, and a fault that finds its
+/// work done.
 #[test]
 fn shared_pages_and_finished_work_are_judged() {
     let program =
-        written("map \"heap\" pages=2; write \"heap\"; rounds 1 { read \"heap\"; }", false);
+        written("map \"heap\" pages=4; write \"heap\"; rounds 1 { read \"heap\"; }", false);
     let row = KernelRow::parse("5.10").unwrap();
     let mut world = end_state(&program, &row, row.config.arch(), &SimOptions::default()).unwrap();
     let pages = program.areas[0].range;
@@ -192,16 +194,25 @@ fn shared_pages_and_finished_work_are_judged() {
     // The thread runs again.
     world.cpus[0].lazy = false;
     fault(&mut world, &program, Fault::new(MM, pages.start, true));
-    // As after a fork: another mapping, and read-only.
-    let page = pages.start.add(1);
-    let pte = world.pte(MM, page).present().unwrap();
-    world.frames.update(pte.pfn, |frame| (frame.maps, frame.refs) = (2, 2));
-    let table = &mut world.mms[MM.index()].table;
-    table.set(page, Pte::Present(pte.without(PteFlags::WRITABLE)), 0).unwrap();
-    fault(&mut world, &program, Fault::new(MM, page, true));
+    // As after a fork, read-only: with another mapping; with a reference of somebody who reads it; with neither by now.
+    let claims: [fn(&mut Frame); 3] = [
+        |frame| (frame.maps, frame.refs) = (2, 2),
+        |frame| frame.refs = 2,
+        |frame| frame.flags.set(FrameFlags::CLAIMED, true),
+    ];
+    for (page, claim) in pages.iter().skip(1).zip(claims) {
+        let pte = world.pte(MM, page).present().unwrap();
+        world.frames.update(pte.pfn, claim);
+        let table = &mut world.mms[MM.index()].table;
+        table.set(page, Pte::Present(pte.without(PteFlags::WRITABLE)), 0).unwrap();
+        fault(&mut world, &program, Fault::new(MM, page, true));
+    }
     let judged: Vec<String> = world.log.events.iter().filter_map(judged).collect();
     let expected = "spurious-already-granted copy+old-page-shared local(1)+stale-translations \
-                    cow-copy+write-was-claimed";
+                    cow-copy+write-was-claimed \
+                    copy+old-page-shared local(1)+stale-translations \
+                    cow-copy-could-have-been-writable \
+                    reuse+write-was-claimed";
     assert_eq!(judged.join(" "), expected);
 }
 

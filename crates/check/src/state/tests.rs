@@ -279,12 +279,17 @@ const CONTRADICTIONS: &[fn(&mut State)] = &[
         mm(s).unlink(PageRange::one(PAGE));
     },
     |s| {
-        let any = VmaMerge::Any;
-        mm(s).insert(Vma::new(PageRange::one(PAGE), Prot::Read), any);
+        reprotect(s, Prot::Read);
         mm(s).table.set(PAGE, writable(), 0);
     },
-    |s| mm(s).insert(Vma::new(PageRange::one(PAGE), Prot::None), VmaMerge::Any),
+    |s| reprotect(s, Prot::None),
 ];
+
+/// The mapping of the page has another protection, and nothing else is different.
+fn reprotect(s: &mut State, prot: Prot) {
+    let vma = *mm(s).vma(PAGE).unwrap();
+    mm(s).insert(Vma { prot, ..vma }, VmaMerge::Any);
+}
 
 fn writable() -> Pte {
     let pte = PresentPte::new(FRAME).with(PteFlags::WRITABLE, true);

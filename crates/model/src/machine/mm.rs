@@ -245,6 +245,22 @@ mod tests {
         }
     }
 
+    /// One without pages between two that were faulted in apart becomes one with the first only.
+    #[test]
+    fn two_anon_vmas_are_not_joined_by_what_is_between() {
+        let mut mm = Mm::new(X86_64);
+        let (first, last) = (vma(10, 2, Prot::ReadWrite), vma(14, 2, Prot::ReadWrite));
+        for (vma, object) in [(first, 1), (last, 2)] {
+            mm.insert(vma, VmaMerge::Any);
+            assert!(mm.prepare_anon_vma(vma.range.start, || Some(ObjectId(object))));
+        }
+        let between = vma(12, 2, Prot::ReadWrite);
+        assert_eq!(mm.merged(between, VmaMerge::Any).range, PageRange::new(Vpn(10), 4));
+        mm.insert(between, VmaMerge::Any);
+        let objects = mm.vmas().iter().map(|vma| (vma.range.start.0, vma.anon_vma));
+        assert_eq!(objects.collect::<Vec<_>>(), [(10, Some(ObjectId(1))), (14, Some(ObjectId(2)))]);
+    }
+
     #[test]
     fn mappings_beside_share_an_anon_vma() {
         let mut mm = Mm::new(X86_64);

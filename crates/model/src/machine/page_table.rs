@@ -367,6 +367,10 @@ mod tests {
         assert_eq!(table.get(Vpn(1025)), pte(1));
         assert!(!table.has_table(Vpn(512), 1));
         assert!(!table.move_leaf(Vpn(512), Vpn(1024)));
+        table.allocate(Vpn(512), 1);
+        table.set(Vpn(513), pte(2), 0);
+        assert!(!table.move_leaf(Vpn(512), Vpn(1024)), "there is a table in the way");
+        assert_eq!((table.get(Vpn(513)), table.get(Vpn(1025))), (pte(2), pte(1)));
     }
 
     /// A huge page is one entry of the level above: it is found from each of its pages, no table fits

@@ -1,6 +1,11 @@
 //! What several tests need: the reference captures, and repeats folded for people.
 #![allow(dead_code)]
 
+use needless_model::agreement::SwapCounts;
+use needless_model::program::Program;
+use needless_model::run::{Round, TargetRun};
+use needless_model::sequence::{Sequence, TraceOrder};
+
 /// One line of the table: a scenario on some kernels.
 pub struct Capture {
     pub scenario: &'static str,
@@ -49,4 +54,21 @@ pub fn fold(items: &[String]) -> String {
         at += period * count;
     }
     parts.join(" ")
+}
+
+/// Faults (minor/major), sequence and swap counts of a round.
+fn round(round: &Round, sequence: &str) -> String {
+    let swapped = SwapCounts::modelled(round).named().filter(|(_, count)| *count != Some(0));
+    let swapped = swapped.map(|(name, count)| format!(" {name}={}", count.unwrap()));
+    let (minor, major) = (round.minor_faults.unwrap(), round.major_faults.unwrap());
+    format!("[{minor}/{major} {sequence}{}]", swapped.collect::<String>())
+}
+
+/// All that is compared of a run with a real kernel: each round, then the pages at the end.
+pub fn told(program: &Program, run: &TargetRun) -> String {
+    let order = TraceOrder::of(run.rounds.iter().map(|round| &round.events[..]));
+    let sequence = |round: &Round| Sequence::of(program, &round.events, order).to_string();
+    let rounds: Vec<String> = run.rounds.iter().map(|r| round(r, &sequence(r))).collect();
+    let pages = run.final_pages.iter().map(|(page, state)| format!(" {page}:{state}"));
+    fold(&rounds) + &pages.collect::<String>()
 }

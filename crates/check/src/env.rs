@@ -325,7 +325,7 @@ fn bits(cpus: &[CpuId]) -> u64 {
 
 /// Whether a thread that finds the lock taken may go on without: then it matters when it was taken. (Who does not
 /// get a mapping's lock, or `mmap_lock` beside it, goes on by waiting for `mmap_lock`.)
-const fn others_try(lock: Lock) -> bool {
+fn others_try(lock: Lock) -> bool {
     matches!(lock, Lock::Folio(_))
 }
 

@@ -19,12 +19,12 @@ pub type Place = (MmId, Vpn);
 /// Where the frame's object has the frame's page mapped, whether or not it is in the page table there.
 pub fn places<M: Mode>(w: &World<M>, frame: Pfn) -> SmallVec<[Place; 1]> {
     let f = w.frames.get(frame);
-    let spaces = w.objects.mapped_by(f.object).iter();
-    let of_space = |mm: &MmId| {
-        let mm = *mm;
-        w.mms[mm.index()].pages_of(f.object, f.index).map(move |page| (mm, page))
-    };
-    spaces.flat_map(of_space).collect()
+    let mut places = SmallVec::new();
+    for mm in w.objects.mapped_by(f.object) {
+        let pages = w.mms[mm.index()].pages_of(f.object, f.index);
+        places.extend(pages.into_iter().map(|page| (*mm, page)));
+    }
+    places
 }
 
 /// Calls `visit` for each place where the frame may be mapped, with the lock of its object held: which these are

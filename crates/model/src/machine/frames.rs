@@ -12,8 +12,10 @@ pub const ZERO_PAGE: Pfn = Pfn(0);
 /// Together with the object's 16 bits a whole word: nothing is to be masked.
 const INDEX_BITS: u32 = 48;
 const COUNT_BITS: u32 = 10;
-/// This many or more: the count is kept beside.
-const MANY: u32 = (1 << COUNT_BITS) - 1;
+/// The largest count that is kept with the flags.
+const COUNT: u32 = (1 << COUNT_BITS) - 1;
+/// The bit behind the flags: the counts are kept beside.
+const BESIDE: u32 = 1 << 31;
 
 /// Flags of a frame.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -79,16 +81,16 @@ impl Frame {
     const FREE: Frame =
         Frame { refs: 0, maps: 0, flags: FrameFlags(0), object: ObjectId(0), index: 0 };
 
-    const fn has_many(self) -> bool {
-        self.refs >= MANY || self.maps >= MANY
+    /// Whether both counts fit beside the flags.
+    #[inline]
+    const fn fits(self) -> bool {
+        (self.refs | self.maps) <= COUNT
     }
 
     #[inline]
     fn pack(self) -> Packed {
         let place = self.index | u64::from(self.object.0) << INDEX_BITS;
-        let counts = self.refs.min(MANY)
-            | self.maps.min(MANY) << COUNT_BITS
-            | self.flags.0 << (2 * COUNT_BITS);
+        let counts = self.refs | self.maps << COUNT_BITS | self.flags.0 << (2 * COUNT_BITS);
         [place as u32, (place >> 32) as u32, counts]
     }
 
@@ -96,9 +98,9 @@ impl Frame {
     fn unpack([low, high, counts]: Packed) -> Frame {
         let place = u64::from(low) | u64::from(high) << 32;
         Frame {
-            refs: counts & MANY,
-            maps: counts >> COUNT_BITS & MANY,
-            flags: FrameFlags(counts >> (2 * COUNT_BITS)),
+            refs: counts & COUNT,
+            maps: counts >> COUNT_BITS & COUNT,
+            flags: FrameFlags((counts & !BESIDE) >> (2 * COUNT_BITS)),
             object: ObjectId((place >> INDEX_BITS) as u16),
             index: place & ((1 << INDEX_BITS) - 1),
         }
@@ -113,7 +115,7 @@ type Packed = [u32; 3];
 pub struct Frames {
     stored: Vec<Packed>,
     /// References and mappings of the frames that have too many of either.
-    many: BTreeMap<Pfn, (u32, u32)>,
+    beside: BTreeMap<Pfn, (u32, u32)>,
     free: Vec<Pfn>,
     limit: u32,
 }
@@ -121,7 +123,7 @@ pub struct Frames {
 impl Frames {
     /// Room for `limit` frames, allocated as they are used.
     pub fn new(limit: u32) -> Frames {
-        Frames { stored: vec![[0; 3]], many: BTreeMap::new(), free: Vec::new(), limit }
+        Frames { stored: vec![[0; 3]], beside: BTreeMap::new(), free: Vec::new(), limit }
     }
 
     /// Frames of the machine, those in use and those left.
@@ -163,40 +165,49 @@ impl Frames {
     }
 
     /// The frame.
-    #[inline]
+    #[inline(always)]
     pub fn get(&self, pfn: Pfn) -> Frame {
-        let frame = Frame::unpack(self.stored[pfn.0 as usize]);
-        if frame.has_many() { self.with_many(pfn, frame) } else { frame }
+        let packed = self.stored[pfn.0 as usize];
+        let mut frame = Frame::unpack(packed);
+        if packed[2] & BESIDE != 0 {
+            (frame.refs, frame.maps) = self.counts_beside(pfn);
+        }
+        frame
     }
 
     #[cold]
-    fn with_many(&self, pfn: Pfn, frame: Frame) -> Frame {
-        let (refs, maps) = self.many.get(&pfn).copied().unwrap_or((frame.refs, frame.maps));
-        Frame { refs, maps, ..frame }
+    #[inline(never)]
+    fn counts_beside(&self, pfn: Pfn) -> (u32, u32) {
+        self.beside.get(&pfn).copied().unwrap_or_default()
     }
 
     /// Stores the frame.
-    #[inline]
+    #[inline(always)]
     pub fn put(&mut self, pfn: Pfn, frame: Frame) {
         let packed = &mut self.stored[pfn.0 as usize];
-        let had_many = Frame::unpack(*packed).has_many();
-        *packed = frame.pack();
-        if had_many || frame.has_many() {
-            self.put_many(pfn, frame);
+        if frame.fits() && packed[2] & BESIDE == 0 {
+            *packed = frame.pack();
+        } else {
+            self.put_beside(pfn, frame);
         }
     }
 
     #[cold]
-    fn put_many(&mut self, pfn: Pfn, frame: Frame) {
-        if frame.has_many() {
-            self.many.insert(pfn, (frame.refs, frame.maps));
+    #[inline(never)]
+    fn put_beside(&mut self, pfn: Pfn, frame: Frame) {
+        let packed = if frame.fits() {
+            self.beside.remove(&pfn);
+            frame.pack()
         } else {
-            self.many.remove(&pfn);
-        }
+            self.beside.insert(pfn, (frame.refs, frame.maps));
+            let [low, high, flags] = Frame { refs: 0, maps: 0, ..frame }.pack();
+            [low, high, flags | BESIDE]
+        };
+        self.stored[pfn.0 as usize] = packed;
     }
 
     /// Changes the frame and returns what it is then.
-    #[inline]
+    #[inline(always)]
     pub fn update(&mut self, pfn: Pfn, change: impl FnOnce(&mut Frame)) -> Frame {
         let mut frame = self.get(pfn);
         change(&mut frame);
@@ -221,8 +232,14 @@ mod tests {
         let mut flags = FrameFlags::LRU.and(FrameFlags::CLAIMED);
         flags.set(FrameFlags::LRU, false);
         let (object, index) = (ObjectId(900), (1 << 36) - 1);
-        let frame = Frame { refs: 1022, maps: 512, flags, object, index };
+        let frame = Frame { refs: 1023, maps: 512, flags, object, index };
         assert_eq!(Frame::unpack(frame.pack()), frame);
+        let all = FrameFlags((FrameFlags::OLDEST.0 << 1) - 1);
+        assert_eq!(
+            Frame { flags: all, ..frame }.pack()[2] & BESIDE,
+            0,
+            "the flags leave that bit free"
+        );
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::vma::Vma;
 use crate::addr::{ObjectId, PageRange, Vpn};
 use crate::arch::Arch;
 use crate::policy::VmaMerge;
+use smallvec::SmallVec;
 
 /// The pending mark that a batched unmap leaves (`mm->tlb_flush_batched`).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -85,14 +86,19 @@ impl Mm {
 
     /// Where it has the page of `object` with that index mapped, or had it until just now, in the order in
     /// which walks from frames look there.
-    pub fn pages_of(&self, object: ObjectId, index: u64) -> impl Iterator<Item = Vpn> + '_ {
-        let pages = move || {
-            let vmas = self.vmas.iter().chain(&self.detached);
-            let of_object = vmas.filter(move |vma| vma.anon_vma == Some(object));
-            of_object.filter_map(move |vma| vma.page_of(index))
-        };
-        let last = |page: &Vpn| self.move_target.is_some_and(|range| range.contains(*page));
-        pages().filter(move |page| !last(page)).chain(pages().filter(last))
+    pub fn pages_of(&self, object: ObjectId, index: u64) -> SmallVec<[Vpn; 1]> {
+        let mut pages = SmallVec::new();
+        for vma in self.vmas.iter().chain(&self.detached) {
+            if vma.anon_vma == Some(object)
+                && let Some(page) = vma.page_of(index)
+            {
+                pages.push(page);
+            }
+        }
+        if let Some(target) = self.move_target {
+            pages.sort_by_key(|page| target.contains(*page));
+        }
+        pages
     }
 
     /// Takes `range` out of the mappings; walks from frames find it until [`Mm::unlink`]. Returns the objects of

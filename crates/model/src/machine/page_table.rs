@@ -237,7 +237,8 @@ impl PageTable {
         Some(self.replace(table, page, level, new, unloads))
     }
 
-    #[inline]
+    /// With a level that is known where it is called, most of it is.
+    #[inline(always)]
     fn replace(
         &mut self,
         table: TableId,
@@ -267,6 +268,12 @@ impl PageTable {
     /// Makes the table of `level` that covers `page`, and those above it (`pte_alloc`), unless a huge page
     /// is in the way.
     pub fn allocate(&mut self, page: Vpn, level: u32) {
+        if self.leaf(page).is_none() {
+            self.allocate_down_to(page, level);
+        }
+    }
+
+    fn allocate_down_to(&mut self, page: Vpn, level: u32) {
         let (mut table, mut at) = (TableId(0), self.arch.levels());
         while at > level {
             table = match self.entry(table, page, at) {

@@ -3,6 +3,7 @@
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use needless_check::Schedule;
 use needless_guest::Arch;
+use needless_report::expect::{self, Expectation};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -47,8 +48,20 @@ pub enum Verb {
   needless compare cow-reuse -t kernel:6.1 -t kernel:6.12,cpus=4
                                                 real kernels, booted under QEMU
   needless compare cow-reuse -t model:6.12 -t model:6.12,reuse=page-count
-  needless compare cow-reuse -t live --expect   status 1 if the model is wrong")]
+  needless compare cow-reuse -t live --expect   status 1 if the model is wrong
+  needless compare cow-reuse -t kernel:6.12 -t kernel:./bzImage --expect 'shootdowns<=2'
+                                                a kernel of one's own, for CI
+  needless compare cow-reuse -t kernel:./bzImage,row=7.3+pending-cleared --expect --format junit")]
     Compare(CompareArgs),
+    /// Find between which kernels a scenario's sequence, or a condition on it, changed.
+    #[command(before_help = "Examples:
+  needless bisect cow-reuse --good kernel:6.1 --bad kernel:6.12
+                                               where its sequence changed
+  needless bisect cow-reuse --good kernel:6.12 --bad kernel:5.10 --expect 'copies=0'
+                                               where a condition came to hold
+  needless bisect cow-reuse --tree linux --good v6.12 --bad HEAD
+                                               the same among commits, each compiled")]
+    Bisect(BisectArgs),
     /// List the events of one round with kernel functions and verdicts.
     #[command(before_help = "Examples:
   needless explain cow-reuse -t model:5.10              the first round
@@ -88,12 +101,13 @@ pub enum Verb {
   needless doctor --clean                      undo what killed runs left behind
   needless doctor --format json")]
     Doctor(DoctorArgs),
-    /// List, fetch or remove the real kernels that `kernel:` targets boot.
+    /// List, fetch, build or remove the real kernels that `kernel:` targets boot.
     #[command(before_help = "Examples:
   needless kernels list
   needless kernels fetch                       those with a model row
   needless kernels fetch 6.12 6.17             the newest build of each series
   needless kernels fetch 6.12.94+deb13         this build
+  needless kernels build 6.12 --patch fix.patch   one of one's own
   needless kernels remove 6.17")]
     Kernels(KernelsArgs),
     /// List, show, check or format scenarios.
@@ -193,12 +207,44 @@ pub struct CompareArgs {
     /// A target (repeatable); without any: live and every model row.
     #[arg(short, long = "target", value_name = "TARGET")]
     pub targets: Vec<String>,
-    /// End with status 1 unless every real kernel equals its model row in every round.
-    #[arg(long)]
-    pub expect: bool,
+    /// End with status 1 unless this holds on every target (repeatable): COUNTER<=NUMBER (or <, =, !=, >, >=)
+    /// in every round, or `exact` (if nothing is given): every real kernel equals its model row.
+    #[arg(long, value_name = "CONDITION", num_args = 0..=1, default_missing_value = expect::EXACT)]
+    pub expect: Vec<Expectation>,
+    /// Exit statuses for `git bisect run`: 0 as expected, 1 not, 125 (skip) for everything else.
+    #[arg(long, requires = "expect")]
+    pub git_bisect: bool,
     /// Write the events of all targets to a file, as JSON Lines.
     #[arg(long, value_name = "FILE")]
     pub events: Option<PathBuf>,
+    #[command(flatten)]
+    pub memory: MemoryArgs,
+    /// How to print the result.
+    #[arg(long, value_enum, default_value_t = CompareFormat::Text)]
+    pub format: CompareFormat,
+}
+
+/// Arguments of `bisect`.
+#[derive(Debug, Args)]
+pub struct BisectArgs {
+    #[command(flatten)]
+    pub choice: ScenarioChoice,
+    /// A kernel that is as it should be: kernel:6.1, kernel:6.1,cpus=3 …; with --tree a revision.
+    #[arg(long, value_name = "TARGET")]
+    pub good: String,
+    /// A kernel that is not, older or newer; with --tree a newer revision.
+    #[arg(long, value_name = "TARGET")]
+    pub bad: String,
+    /// Look among the commits of this git tree of the kernel, which is only read: each is compiled in the cache.
+    #[arg(long, value_name = "DIR")]
+    pub tree: Option<PathBuf>,
+    /// Lines of a configuration for the commits, on top of what guests need.
+    #[arg(long, value_name = "FILE", requires = "tree")]
+    pub config: Option<PathBuf>,
+    /// A kernel is good if this holds in every round (repeatable): COUNTER<=NUMBER (or <, =, !=, >, >=), or `exact`.
+    /// Without: if it has the good kernel's sequence.
+    #[arg(long, value_name = "CONDITION")]
+    pub expect: Vec<Expectation>,
     #[command(flatten)]
     pub memory: MemoryArgs,
     #[command(flatten)]
@@ -296,6 +342,25 @@ pub enum KernelsVerb {
     Fetch {
         /// Series or builds; without any: every series that the model has a row for.
         kernels: Vec<String>,
+    },
+    /// Compile a kernel for guests from Debian's source of a series, patched.
+    #[command(before_help = "Examples:
+  needless kernels build 6.12 --patch fix.patch               then: -t kernel:6.12+fix
+  needless kernels build 6.12 --patch a.patch --patch b.patch --name mine
+  needless kernels build 6.12 --config debug.config           CONFIG_ lines on top of the guests' own
+  needless kernels build 6.12/arm64 --patch fix.patch         for arm64")]
+    Build {
+        /// The series, for arm64 with /arm64.
+        series: String,
+        /// A patch, as `git diff` writes it (repeatable, applied in this order).
+        #[arg(long = "patch", value_name = "FILE")]
+        patches: Vec<PathBuf>,
+        /// Lines of a configuration, as in CONFIG_DEBUG_VM=y, on top of what guests need.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// What the kernel is called; otherwise SERIES+PATCH, or SERIES+guest.
+        #[arg(long, value_name = "NAME")]
+        name: Option<String>,
     },
     /// Remove kernels from the cache.
     #[command(before_help = "Examples:\n  needless kernels remove 6.12 6.17")]
@@ -443,6 +508,19 @@ pub enum Format {
     Text,
     /// For programs; the schemas are in docs/schema.
     Json,
+}
+
+/// How comparisons are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CompareFormat {
+    /// For people.
+    Text,
+    /// For programs; the schema is docs/schema/compare.schema.json.
+    Json,
+    /// JUnit XML: each target's run and each expectation is a test case.
+    Junit,
+    /// TAP 14: the same, a line each.
+    Tap,
 }
 
 /// When to use colour.

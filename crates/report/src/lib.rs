@@ -5,9 +5,12 @@
 #![forbid(unsafe_code)]
 
 pub mod agree;
+pub mod bisect;
 pub mod check;
+pub mod ci;
 pub mod compare;
 pub mod doctor;
+pub mod expect;
 pub mod explain;
 pub mod groups;
 pub mod json;

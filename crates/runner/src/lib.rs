@@ -37,6 +37,7 @@ pub mod look;
 pub mod lru;
 pub mod marks;
 pub mod minders;
+pub mod needs;
 pub mod pages;
 pub mod perf;
 pub mod rounds;

@@ -47,7 +47,9 @@ pub enum Verb {
   needless compare cow-reuse -t kernel:6.1 -t kernel:6.12,cpus=4
                                                 real kernels, booted under QEMU
   needless compare cow-reuse -t model:6.12 -t model:6.12,reuse=page-count
-  needless compare cow-reuse -t live --expect   status 1 if the model is wrong")]
+  needless compare cow-reuse -t live --expect   status 1 if the model is wrong
+  needless compare cow-reuse -t kernel:6.12 -t kernel:./bzImage,row=7.3+pending-cleared --expect
+                                                a kernel of one's own")]
     Compare(CompareArgs),
     /// List the events of one round with kernel functions and verdicts.
     #[command(before_help = "Examples:

@@ -168,7 +168,7 @@ fn live(program: &Program, cpus: &[u16], runs: &mut Runs<'_>) -> Result<(Outcome
     match needless_live::run(program, &options) {
         Ok(run) => {
             let status = standing(&run, blind_status);
-            against_model(program, run, status, runs)
+            against_model(program, run, None, status, runs)
         }
         Err(error) => {
             if let LiveError::ProgramFailed(failure) = &error {
@@ -189,14 +189,16 @@ fn booted(
     runs: &mut Runs<'_>,
 ) -> Result<(Outcome, u8), Failure> {
     let programs = std::slice::from_ref(program);
-    let results = needless_guest::run_batch(&target.kernel, &target.options, programs, &|_| {});
+    let results = needless_guest::run_batch(target, programs, &|_| {});
     let result =
         results.and_then(|mut results| results.pop().unwrap_or_else(|| Err(nothing_ran())));
     match result {
         Ok(run) => {
             let counted = !run.unseen.contains_key(INSTRUCTIONS);
             match (standing(&run, || UNSUPPORTED), target.arch()) {
-                (status, Arch::X86_64) => against_model(program, run, status, runs),
+                (status, Arch::X86_64) => {
+                    against_model(program, run, target.options.row.as_ref(), status, runs)
+                }
                 // Faults in all are the rest of what there is.
                 (EXPECTED, Arch::Arm64) if !counted => Ok((alone(program, run, runs), UNSUPPORTED)),
                 // The model has no rows for it.
@@ -205,7 +207,7 @@ fn booted(
         }
         Err(error) => {
             if let GuestError::ProgramFailed(failure) = &error {
-                let (row, _) = KernelRow::of_release(&target.kernel);
+                let (row, _) = target.row();
                 let bad = failure.is_the_programs() && runs.is_bad(program, &row);
                 refuse_bad(program, bad, &error)?;
             }
@@ -252,7 +254,7 @@ fn nothing_ran() -> GuestError {
 fn bad_kernel(error: GuestError) -> Failure {
     let help = error.help().map_or_else(String::new, |help| help.to_string());
     match &error {
-        GuestError::BadTarget { text, what, at } => {
+        GuestError::BadTarget { text, what, at, .. } => {
             bad_target("kernel:", text, what, help, at.clone())
         }
         _ => Failure::Usage { message: error.to_string(), help },
@@ -289,15 +291,16 @@ fn standing(run: &TargetRun, blind: impl FnOnce() -> u8) -> u8 {
     }
 }
 
-/// A real run with its exit status, held against the model's row for its release or the nearest
-/// older one.
+/// A real run with its exit status, held against the model's row that was named for it, else that for its
+/// release or the nearest older one.
 fn against_model(
     program: &Program,
     run: TargetRun,
+    named: Option<&KernelRow>,
     status: u8,
     runs: &mut Runs<'_>,
 ) -> Result<(Outcome, u8), Failure> {
-    let (row, own_row) = row_of_run(&run);
+    let (row, own_row) = row_of_run(&run, named);
     match runs.reference(program, &row) {
         Ok(Modelled { run: model, account }) => {
             spool(&run, runs);
@@ -320,9 +323,10 @@ fn blind_status() -> u8 {
     if needless_live::doctor().iter().any(refused) { NOT_PERMITTED } else { UNSUPPORTED }
 }
 
-/// The model's row for the kernel of a real run, and whether it is the kernel's own.
-pub fn row_of_run(run: &TargetRun) -> (KernelRow, bool) {
-    KernelRow::of_real(run.release.as_deref().unwrap_or_default(), &run.environment)
+/// The model's row for the kernel of a real run, and whether it is the kernel's own, as one that was named
+/// is.
+pub fn row_of_run(run: &TargetRun, named: Option<&KernelRow>) -> (KernelRow, bool) {
+    KernelRow::held_against(named, run.release.as_deref().unwrap_or_default(), &run.environment)
 }
 
 /// What explains each step from one model row to the next, in the order of the targets.

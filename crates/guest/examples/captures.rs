@@ -37,8 +37,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let start = Instant::now();
         let times = std::cell::RefCell::new(Vec::new());
         let progress = |_: usize| times.borrow_mut().push(start.elapsed().as_secs_f64());
-        let results = run_batch(&target.kernel, &target.options, &programs, &progress)?;
-        let row = KernelRow::parse(&target.kernel)?;
+        let results = run_batch(&target, &programs, &progress)?;
+        let row = KernelRow::parse(target.release())?;
         println!("{kernel}: {} programs", names.len());
         let (mut exact, mut marked, mut attempted) = (0, 0, 0);
         for ((name, program), result) in names.iter().zip(&programs).zip(results) {

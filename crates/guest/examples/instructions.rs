@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let programs = programs.collect::<Result<Vec<_>, Box<dyn std::error::Error>>>()?;
     for kernel in std::env::args().skip(1) {
         let target = KernelTarget::parse(&kernel)?;
-        let results = run_batch(&target.kernel, &target.options, &programs, &|_| {})?;
+        let results = run_batch(&target, &programs, &|_| {})?;
         for (name, result) in names.iter().zip(results) {
             match result {
                 Ok(run) => print(name, &target, &run),

@@ -5,6 +5,7 @@ use crate::error::GuestError;
 use crate::guest::Guest;
 use crate::kernels;
 use crate::options::GuestOptions;
+use crate::target::KernelTarget;
 use needless_model::program::Program;
 use needless_model::run::TargetRun;
 
@@ -22,14 +23,14 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Boots `kernel`, which is fetched if it is not cached.
+    /// Boots the target's kernel, which is fetched if it is not cached.
     ///
     /// # Errors
     /// No kernel, no QEMU, no boot.
-    pub fn open(kernel: &str, options: &GuestOptions) -> Result<Batch, GuestError> {
-        let kernel = kernels::ready(kernel)?;
-        let guest = Guest::boot(&kernel, options)?;
-        Ok(Batch { kernel, options: options.clone(), guest: Some(guest), crashes: 0 })
+    pub fn open(target: &KernelTarget) -> Result<Batch, GuestError> {
+        let (kernel, options) = (kernels::ready_for(target)?, target.options.clone());
+        let guest = Guest::boot(&kernel, &options)?;
+        Ok(Batch { kernel, options, guest: Some(guest), crashes: 0 })
     }
 
     /// The kernel.

@@ -5,17 +5,23 @@
 //! renamed when it is whole, so a folder with a kernel's name is always complete.
 
 use crate::error::FetchError;
+use crate::platform::Arch;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 /// What lies in the cache and in a kernel's folder.
 const KERNELS: &str = "kernels";
+const IMAGES: &str = "images";
 const IMAGE: &str = "vmlinuz";
 const MODULES: &str = "modules";
 const MANIFEST: &str = "manifest.json";
+
+/// How long the copy of an image of one's own is kept after its last use.
+const KEEP_IMAGES: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The folder that everything of this crate lies in.
 pub struct Cache {
@@ -53,7 +59,17 @@ pub struct Package {
 pub struct Kernel {
     /// What is known of it.
     pub manifest: Manifest,
+    /// What it runs on.
+    pub arch: Arch,
     folder: PathBuf,
+}
+
+/// What becomes a kernel's folder.
+struct Contents<'a> {
+    manifest: Manifest,
+    arch: Arch,
+    image: &'a [u8],
+    modules: &'a [(String, Vec<u8>)],
 }
 
 impl Manifest {
@@ -73,6 +89,21 @@ impl Kernel {
     /// Its modules, in the order in which they have to be loaded.
     pub fn modules(&self) -> impl Iterator<Item = PathBuf> {
         self.manifest.modules.iter().map(|name| self.folder.join(MODULES).join(name))
+    }
+
+    /// Whether it is an image of one's own.
+    pub fn is_own(&self) -> bool {
+        crate::target::is_path(&self.manifest.name)
+    }
+
+    /// What it came from, for people: its packages, or its file and that one's hash.
+    pub fn text(&self) -> String {
+        let Manifest { name, hashes, .. } = &self.manifest;
+        match (self.is_own(), hashes.get(IMAGE)) {
+            (true, Some(hash)) => format!("{name} (XXH3 {hash})"),
+            (true, None) => name.clone(),
+            (false, _) => self.manifest.packages_text(),
+        }
     }
 
     /// Whether it can be found out that it was damaged.
@@ -135,7 +166,7 @@ impl Cache {
 
     /// The kernel of this name, if it is there and whole.
     pub fn kernel(&self, name: &str) -> Option<Kernel> {
-        if !crate::options::names_a_kernel(name) {
+        if !crate::target::names_a_kernel(name) {
             return None;
         }
         let folder = self.root.join(KERNELS).join(folder_name(name));
@@ -143,7 +174,8 @@ impl Cache {
         let manifest: Manifest = serde_json::from_str(&text).ok()?;
         let inside = manifest.modules.iter().all(|module| is_file_name(module))
             && manifest.hashes.keys().all(|place| is_place(place));
-        (manifest.name == name && inside).then_some(Kernel { manifest, folder })
+        let arch = Arch::of(name)?;
+        (manifest.name == name && inside).then_some(Kernel { manifest, arch, folder })
     }
 
     /// What is there, in a sentence.
@@ -162,11 +194,39 @@ impl Cache {
     /// Keeps a kernel: its image, its modules by file name, and its manifest with their hashes.
     pub fn keep(
         &self,
-        mut manifest: Manifest,
+        manifest: Manifest,
         image: &[u8],
         modules: &[(String, Vec<u8>)],
     ) -> Result<Kernel, FetchError> {
-        let kernels = self.folder(KERNELS)?;
+        let arch = Arch::of(&manifest.name).unwrap_or(Arch::X86_64);
+        let place = folder_name(&manifest.name);
+        self.keep_in(KERNELS, &place, Contents { manifest, arch, image, modules })
+    }
+
+    /// Keeps a copy of an image of one's own, so that all boots of a run are of the same one, whatever is
+    /// built meanwhile. It goes when nobody has used it for a day.
+    pub fn keep_image(
+        &self,
+        arch: Arch,
+        manifest: Manifest,
+        image: &[u8],
+        modules: &[(String, Vec<u8>)],
+    ) -> Result<Kernel, FetchError> {
+        let mut all = image.to_vec();
+        all.extend(manifest.name.as_bytes());
+        modules.iter().for_each(|(_, module)| all.extend(module));
+        self.forget_images();
+        self.keep_in(IMAGES, &hash(&all), Contents { manifest, arch, image, modules })
+    }
+
+    fn keep_in(
+        &self,
+        part: &str,
+        name: &str,
+        contents: Contents<'_>,
+    ) -> Result<Kernel, FetchError> {
+        let Contents { mut manifest, arch, image, modules } = contents;
+        let kernels = self.folder(part)?;
         // Not a kernel's name, so nobody takes it for one; removed when it is dropped.
         let staging = tempfile::Builder::new().prefix(".new-").tempdir_in(&kernels);
         let staging = staging.map_err(at(&kernels))?;
@@ -184,16 +244,38 @@ impl Cache {
         let text = serde_json::to_vec_pretty(&manifest).map_err(io::Error::other);
         let path = staging.path().join(MANIFEST);
         text.and_then(|text| fs::write(&path, text)).map_err(at(&path))?;
-        let place = kernels.join(folder_name(&manifest.name));
-        let _ = fs::remove_dir_all(&place);
-        fs::rename(staging.path(), &place).map_err(at(&place))?;
-        Ok(Kernel { manifest, folder: place })
+        let place = kernels.join(name);
+        let there = Kernel { manifest, arch, folder: place };
+        // What another run may be booting stays where it is.
+        if part == IMAGES && there.check().is_ok() {
+            let manifest = fs::File::open(there.folder.join(MANIFEST));
+            let _ = manifest.and_then(|file| file.set_modified(SystemTime::now()));
+            return Ok(there);
+        }
+        let _ = fs::remove_dir_all(&there.folder);
+        match fs::rename(staging.path(), &there.folder) {
+            // Another run was faster.
+            Err(_) if part == IMAGES && there.check().is_ok() => Ok(there),
+            renamed => renamed.map(|()| there.clone()).map_err(at(&there.folder)),
+        }
+    }
+
+    /// Removes the copies of images that nobody has used for a day.
+    fn forget_images(&self) {
+        let entries = fs::read_dir(self.root.join(IMAGES)).into_iter().flatten().flatten();
+        for folder in entries.map(|entry| entry.path()) {
+            let used = fs::metadata(folder.join(MANIFEST)).or_else(|_| fs::metadata(&folder));
+            let age = used.and_then(|used| used.modified()).map(|time| time.elapsed());
+            if matches!(age, Ok(Ok(age)) if age > KEEP_IMAGES) {
+                let _ = fs::remove_dir_all(folder);
+            }
+        }
     }
 
     /// Removes a kernel, or what is left of one.
     pub fn remove(&self, name: &str) -> Result<(), FetchError> {
         let folder = self.root.join(KERNELS).join(folder_name(name));
-        if !crate::options::names_a_kernel(name) || !folder.is_dir() {
+        if !crate::target::names_a_kernel(name) || !folder.is_dir() {
             return Err(FetchError::NotCached { name: name.to_owned(), cached: self.inventory() });
         }
         // Without its manifest the folder is no kernel any more, whatever happens next.

@@ -142,16 +142,49 @@ pub enum GuestError {
     Fetch(#[from] FetchError),
     /// A kernel or option that is not understood.
     #[error("kernel target `{text}`: {what}")]
-    #[diagnostic(help(
-        "write kernel:SERIES[/arm64][,cpus=N][,mem=SIZE][,nodes=N][,cpu=PROCESSOR][,thp=always|madvise|never][,append=COMMAND LINE], as in kernel:6.12,cpus=4,mem=2G"
-    ))]
+    #[diagnostic(help("{help}"))]
     BadTarget {
         /// What was asked for.
         text: String,
         /// What is wrong with it.
         what: String,
+        /// What is right.
+        help: String,
         /// Where in the text.
         at: Range<usize>,
+    },
+    /// An image that cannot be booted.
+    #[error("`{}`: {what}", path.display())]
+    #[diagnostic(help(
+        "build one with `make bzImage` (arch/x86/boot/bzImage), for arm64 with `make Image` (arch/arm64/boot/Image)"
+    ))]
+    BadImage {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// Modules that do not go with the image.
+    #[error("modules in `{}`: {what}", folder.display())]
+    #[diagnostic(help(
+        "modules= names a folder in which the image's own modules lie: what `make modules_install INSTALL_MOD_PATH=DIR` filled, or the tree that it was built in. Without it everything needed has to be built in"
+    ))]
+    BadModules {
+        /// Where they lie.
+        folder: PathBuf,
+        /// What is wrong with them.
+        what: String,
+    },
+    /// A kernel without something that is needed.
+    #[error("{what} lacks {parts}")]
+    #[diagnostic(help(
+        "switch these options on (=y; as modules only with modules=DIR) and build it again; docs/own-kernels.md has all that a guest needs"
+    ))]
+    Lacks {
+        /// Which kernel, or which run on it.
+        what: String,
+        /// What it lacks, with the options' names.
+        parts: String,
     },
     /// There is no QEMU.
     #[error("`{program}` is missing{why}")]
@@ -206,7 +239,7 @@ pub enum GuestError {
         /// The end of its console.
         console: String,
         /// What helps.
-        remedy: &'static str,
+        remedy: String,
     },
     /// There is no `/proc`.
     #[error("{}", NO_PROC.0)]
@@ -251,6 +284,9 @@ pub enum GuestError {
     ProgramFailed(Failure),
 }
 
+/// How `kernel:` targets are written.
+pub(crate) const USUAL_TARGETS: &str = "write kernel:SERIES[/arm64] or kernel:./IMAGE[,modules=DIR], then [,cpus=N][,mem=SIZE][,nodes=N][,cpu=PROCESSOR][,thp=always|madvise|never][,row=MODEL ROW][,append=COMMAND LINE], as in kernel:6.12,cpus=4,mem=2G";
+
 /// What QEMU's own words begin with.
 const QEMU: &str = "qemu";
 
@@ -267,14 +303,25 @@ impl GuestError {
                 "run it again; on a busy machine guests take longer, and mem= gives them more memory"
             }
         };
-        GuestError::Stopped { what, console, remedy }
+        GuestError::Stopped { what, console, remedy: remedy.to_owned() }
+    }
+
+    /// The same with another remedy, where this is a guest that stopped.
+    pub(crate) fn with_remedy(mut self, other: String) -> GuestError {
+        if let GuestError::Stopped { remedy, .. } = &mut self {
+            *remedy = other;
+        }
+        self
     }
 
     /// The exit status of a command that fails because of this.
     pub fn exit_status(&self) -> u8 {
         match self {
-            GuestError::BadTarget { .. } | GuestError::Fetch(FetchError::Gone { .. }) => 2,
-            GuestError::Unsupported { .. } => 121,
+            GuestError::BadTarget { .. }
+            | GuestError::BadImage { .. }
+            | GuestError::BadModules { .. }
+            | GuestError::Fetch(FetchError::Gone { .. }) => 2,
+            GuestError::Unsupported { .. } | GuestError::Lacks { .. } => 121,
             _ => 125,
         }
     }
@@ -311,8 +358,10 @@ mod tests {
         let failure = |kind| GuestError::from(Failure::new(kind, "x")).exit_status();
         assert_eq!(failure(FailureKind::Unsupported), 121);
         assert_eq!(failure(FailureKind::Operation), 125);
-        let bad = GuestError::BadTarget { text: "x".into(), what: "y".into(), at: 0..1 };
+        let bad = GuestError::BadImage { path: "x".into(), what: "y".into() };
         assert_eq!(bad.exit_status(), 2);
+        let lacks = GuestError::Lacks { what: "x".into(), parts: "y".into() };
+        assert_eq!(lacks.exit_status(), 121);
     }
 
     #[test]

@@ -31,11 +31,7 @@ pub fn fetch(
     let series = wanted.split('/').next().unwrap_or_default();
     let known = Arch::of(wanted) == Some(apt.arch());
     let build = known.then(|| catalog::find(builds, series)).flatten();
-    let build = build.ok_or_else(|| FetchError::Gone {
-        wanted: wanted.to_owned(),
-        available: catalog::available(builds, series),
-        cached: cache.inventory(),
-    })?;
+    let build = build.ok_or_else(|| gone(cache, builds, wanted))?;
     let same = |kernel: &Kernel| {
         let packages = kernel.manifest.packages == build.packages;
         packages && kernel.is_checkable() && kernel.check().is_ok()
@@ -51,6 +47,16 @@ pub fn fetch(
     apt.clean();
     read?;
     contents.keep(cache, wanted, build)
+}
+
+/// That the archive has no such kernel.
+pub fn gone(cache: &Cache, builds: &[Build], wanted: &str) -> FetchError {
+    let series = wanted.split('/').next().unwrap_or_default();
+    FetchError::Gone {
+        wanted: wanted.to_owned(),
+        available: catalog::available(builds, series),
+        cached: cache.inventory(),
+    }
 }
 
 /// What was found in the packages of a build.

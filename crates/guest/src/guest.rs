@@ -6,10 +6,12 @@
 //! guard kills QEMU; if this process dies in any other way, the kernel closes it.
 
 use crate::cache::Kernel;
+use crate::config;
+use crate::diagnosis::{self, Told, lacking};
 use crate::emulator::Emulator;
 use crate::error::GuestError;
 use crate::initramfs;
-use crate::options::{GuestOptions, KernelTarget, Limits};
+use crate::options::{GuestOptions, Limits};
 use crate::patience::Patience;
 use crate::platform::Arch;
 use crate::runners;
@@ -21,6 +23,7 @@ use needless_model::sim;
 use needless_runner::collect::{AnswerError, Collected, rounds_asked};
 use needless_runner::guest::{Booted, Executed, Job, Order};
 use needless_runner::limits;
+use needless_runner::needs::{Needed, Part};
 use needless_runner::wire::{self, Message, PROTOCOL_VERSION};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, BufRead, BufReader, Read};
@@ -50,12 +53,18 @@ pub struct Guest {
     cpus: u16,
     limits: Limits,
     environment: BTreeMap<String, String>,
+    /// The row that was named for it.
+    row: Option<KernelRow>,
+    /// What the kernel lacks of what runs may need.
+    absent: Vec<Part>,
+    /// Whether it is a kernel of one's own, with which anything may be wrong.
+    own: bool,
     /// The plugin's counts; why there are none; nothing where no plugin is meant to be.
     tally: Option<Result<Tally, String>>,
     guard: Child,
     lifeline: Option<ChildStdin>,
     port: BufReader<Limited>,
-    console: Arc<Mutex<VecDeque<String>>>,
+    console: Arc<Mutex<Console>>,
     listener: Option<JoinHandle<()>>,
 }
 
@@ -69,7 +78,7 @@ impl Guest {
             return Err(GuestError::NoProc);
         }
         kernel.check()?;
-        let arch = Arch::of(&kernel.manifest.name).unwrap_or(Arch::X86_64);
+        let arch = kernel.arch;
         let emulator = Emulator::find(arch.platform(), options)?;
         let runners = runners::find(arch.platform(), options.runner.as_deref())?;
         let initramfs = initramfs::prepare(kernel, &runners.init, options)?;
@@ -82,8 +91,15 @@ impl Guest {
                     guest.environment.insert("guest.boots".to_owned(), boots.to_string());
                     return Ok(guest);
                 }
-                Err(Greeting::Ended) if boots < options.limits.boots => boots += 1,
-                Err(Greeting::Ended) => return Err(guest.stopped("ended while it booted", None)),
+                Err(Greeting::Ended) => {
+                    let error = guest.stopped("ended while it booted", None);
+                    // Process 1 that found something missing would find the same again.
+                    let same_again = matches!(error, GuestError::Lacks { .. });
+                    if same_again || boots >= options.limits.boots {
+                        return Err(error);
+                    }
+                    boots += 1;
+                }
                 Err(Greeting::Late(error)) => {
                     return Err(guest.stopped("did not boot", Some(error)));
                 }
@@ -115,13 +131,14 @@ impl Guest {
             .spawn()
             .map_err(cannot)?;
         let console = Arc::default();
-        let target =
-            KernelTarget { kernel: kernel.manifest.name.clone(), options: options.clone() };
         let patience = Patience::with(guard.id());
         Ok(Guest {
-            arch: Arch::of(&kernel.manifest.name).unwrap_or(Arch::X86_64),
+            arch: kernel.arch,
             release: kernel.manifest.release.clone(),
-            target: format!("kernel:{target}"),
+            target: format!("kernel:{}{options}", kernel.manifest.name),
+            row: options.row.clone(),
+            absent: Vec::new(),
+            own: kernel.is_own(),
             cpus: options.cpus,
             limits: options.limits,
             environment: environment(kernel, options, emulator),
@@ -137,8 +154,9 @@ impl Guest {
     fn greet(&mut self) -> Result<(), Greeting> {
         self.port.get_mut().patience.set(self.limits.boot);
         match wire::read_message::<Booted>(&mut self.port) {
-            Ok(Some(Booted { version: PROTOCOL_VERSION, environment })) => {
+            Ok(Some(Booted { version: PROTOCOL_VERSION, environment, absent })) => {
                 self.environment.extend(environment);
+                self.absent = absent;
                 if let Some(Ok(tally)) = &mut self.tally {
                     tally.close_door();
                 }
@@ -162,6 +180,7 @@ impl Guest {
             );
             return Err(GuestError::Unsupported { what });
         }
+        self.refuse(program)?;
         let request = RunRequest {
             program: program.clone(),
             events: true,
@@ -189,14 +208,32 @@ impl Guest {
             result.unseen.insert(INSTRUCTIONS.to_owned(), why.clone());
         }
         all.fill(&mut result, asked);
+        diagnosis::explain_unseen(&mut result.unseen, &self.absent, self.arch);
         Ok(result)
+    }
+
+    /// Refuses a program that needs what the kernel lacks.
+    fn refuse(&self, program: &Program) -> Result<(), GuestError> {
+        match program.machine.swap.and(lacking(&self.absent, Needed::ForSwap, self.arch)) {
+            None => Ok(()),
+            Some(parts) => {
+                let what = format!("`{}` needs swap space, and {}", program.name, self.name());
+                Err(GuestError::Lacks { what, parts })
+            }
+        }
+    }
+
+    /// The kernel, for people.
+    fn name(&self) -> String {
+        format!("kernel {}", self.release)
     }
 
     /// From which round on rounds are alike, as far as the model has the kernel.
     fn alike_from(&self, program: &Program) -> u32 {
         match self.arch {
             Arch::X86_64 => {
-                let (row, _) = KernelRow::of_real(&self.release, &self.environment);
+                let named = self.row.as_ref();
+                let (row, _) = KernelRow::held_against(named, &self.release, &self.environment);
                 sim::alike_from(program, &row)
             }
             // The model has no rows for it.
@@ -284,15 +321,29 @@ impl Guest {
     /// Ends the guest and says how it ended.
     fn stopped(&mut self, what: &str, error: Option<io::Error>) -> GuestError {
         self.end();
-        let lines = self.console.lock().unwrap_or_else(PoisonError::into_inner);
-        let console = match lines.is_empty() {
+        let told = self.told();
+        if !told.absent.is_empty() {
+            let what = format!("the guest {what}: {}", self.name());
+            return GuestError::Lacks { what, parts: config::text(&told.absent, self.arch) };
+        }
+        let console = self.console.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = Vec::from(console.lines.clone());
+        let text = match lines.is_empty() {
             true => "; its console is empty".to_owned(),
-            false => {
-                format!("; its console ends with\n  {}", Vec::from(lines.clone()).join("\n  "))
-            }
+            false => format!("; its console ends with\n  {}", lines.join("\n  ")),
         };
         let error = error.map_or(String::new(), |error| format!(" ({error})"));
-        GuestError::stopped(format!("{what}{error}"), console)
+        let panic = told.panic.as_ref().map_or(String::new(), |why| format!(": panic: {why}"));
+        let stopped = GuestError::stopped(format!("{what}{error}{panic}"), text);
+        match self.own {
+            true => stopped.with_remedy(told.remedy(lines.is_empty(), self.arch)),
+            false => stopped,
+        }
+    }
+
+    /// What the console told so far.
+    fn told(&self) -> Told {
+        self.console.lock().unwrap_or_else(PoisonError::into_inner).told.clone()
     }
 
     fn end(&mut self) {
@@ -327,7 +378,10 @@ fn environment(
 ) -> BTreeMap<String, String> {
     let entry = |name: &str, value: String| (name.to_owned(), value);
     BTreeMap::from([
-        entry("kernel.package", kernel.manifest.packages_text()),
+        match kernel.is_own() {
+            true => entry("kernel.image", kernel.text()),
+            false => entry("kernel.package", kernel.text()),
+        },
         entry("guest.cpus", format!("{} and one for the rest", options.cpus)),
         entry("guest.memory", format!("{} MiB", options.memory_mib)),
         entry("guest.nodes", options.nodes.to_string()),
@@ -335,16 +389,26 @@ fn environment(
     ])
 }
 
-/// Keeps the last lines of the console.
-fn listen(lines: ChildStderr, console: Arc<Mutex<VecDeque<String>>>) -> JoinHandle<()> {
+/// What is kept of a console.
+#[derive(Default)]
+struct Console {
+    /// Its last lines.
+    lines: VecDeque<String>,
+    /// What any of its lines told.
+    told: Told,
+}
+
+/// Listens to the console.
+fn listen(lines: ChildStderr, console: Arc<Mutex<Console>>) -> JoinHandle<()> {
     std::thread::spawn(move || {
         for line in BufReader::new(lines).split(b'\n').map_while(Result::ok) {
             let line = String::from_utf8_lossy(&line).trim_end().to_owned();
             let mut console = console.lock().unwrap_or_else(PoisonError::into_inner);
-            if console.len() == CONSOLE_LINES {
-                console.pop_front();
+            console.told.hear(&line);
+            if console.lines.len() == CONSOLE_LINES {
+                console.lines.pop_front();
             }
-            console.push_back(line);
+            console.lines.push_back(line);
         }
     })
 }

@@ -3,10 +3,11 @@
 use crate::apt::Apt;
 use crate::cache::{Cache, Kernel};
 use crate::catalog::Build;
-use crate::error::{FetchError, GuestError};
+use crate::error::{FetchError, GuestError, USUAL_TARGETS};
 use crate::fetch;
-use crate::options::KernelTarget;
+use crate::own;
 use crate::platform::Arch;
+use crate::target::{Choice, KernelTarget, names_a_kernel};
 
 /// What is in the cache and what is in the archive.
 pub struct Listing {
@@ -72,7 +73,10 @@ pub fn cached() -> Result<Vec<String>, FetchError> {
 
 /// Refuses a kernel that is not cached and that nobody has heard of: the archive is not asked for it.
 pub fn heard_of(target: &KernelTarget) -> Result<(), GuestError> {
-    let name = target.kernel.as_str();
+    let name = match &target.kernel {
+        Choice::Named(name) => name.as_str(),
+        Choice::Own(_) => return Ok(()),
+    };
     let series = |name: &str| {
         let mut numbers = name.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
         Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
@@ -87,14 +91,27 @@ pub fn heard_of(target: &KernelTarget) -> Result<(), GuestError> {
         "kernel {name} is not cached, and this version knows {oldest} to {newest}; if the archive has it, \
          `needless kernels fetch {name}` brings it"
     );
-    Err(GuestError::BadTarget { text: target.to_string(), what, at: 0..name.len() })
+    Err(bad_name(target.to_string(), name, what))
+}
+
+/// That a target's name, which it begins with, is wrong.
+fn bad_name(text: String, name: &str, what: String) -> GuestError {
+    GuestError::BadTarget { text, what, help: USUAL_TARGETS.to_owned(), at: 0..name.len() }
+}
+
+/// The target's kernel: fetched if it is not cached, copied if it is an image of one's own.
+pub fn ready_for(target: &KernelTarget) -> Result<Kernel, GuestError> {
+    match &target.kernel {
+        Choice::Named(name) => ready(name),
+        Choice::Own(image) => own::ready(image),
+    }
 }
 
 /// The kernel that `name` names, fetched if it is not cached.
 pub fn ready(name: &str) -> Result<Kernel, GuestError> {
-    if !crate::options::names_a_kernel(name) {
-        let what = "this is no kernel series or build".to_owned();
-        return Err(GuestError::BadTarget { text: name.to_owned(), what, at: 0..name.len() });
+    if !names_a_kernel(name) {
+        let what = "this is no kernel's series, build or name".to_owned();
+        return Err(bad_name(name.to_owned(), name, what));
     }
     let cache = Cache::open()?;
     if let Some(kernel) = cache.kernel(name) {

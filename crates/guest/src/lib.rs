@@ -1,5 +1,6 @@
-//! Runs scenarios on real kernels: Debian's stock kernels, booted under QEMU.
+//! Runs scenarios on real kernels, booted under QEMU: Debian's stock kernels, and images of one's own.
 //!
+//! - [`KernelTarget`]: which kernel, and how it is booted;
 //! - [`kernels`]: which kernels are cached, which can be fetched; fetching and removing them;
 //! - [`Guest`]: one booted kernel that runs one program after the other;
 //! - [`Batch`], [`run_batch`]: many programs in one boot.
@@ -13,19 +14,24 @@ mod apt;
 mod batch;
 mod cache;
 mod catalog;
+mod config;
+mod diagnosis;
 mod disk;
 mod emulator;
 mod error;
 mod fetch;
 mod guest;
+mod image;
 mod initramfs;
 pub mod kernels;
 mod modules;
 mod options;
+mod own;
 mod patience;
 mod platform;
 mod runners;
 mod tally;
+mod target;
 mod version;
 mod watched;
 
@@ -34,13 +40,14 @@ pub use cache::{Kernel, Manifest, Package};
 pub use error::{FetchError, GuestError};
 pub use guest::Guest;
 pub use needless_runner::guest::Executed;
-pub use options::{GuestFile, GuestOptions, KernelTarget, Limits, Thp};
+pub use options::{GuestFile, GuestOptions, Limits, Thp};
 pub use platform::Arch;
+pub use target::{Choice, KernelTarget, OwnImage};
 
 use needless_model::program::Program;
 use needless_model::run::TargetRun;
 
-/// Runs programs in order in one boot of `kernel`, which is fetched if it is not cached.
+/// Runs programs in order in one boot of the target's kernel, which is fetched if it is not cached.
 ///
 /// `progress` is called with the number of programs that are done. See [`Batch`] for what becomes
 /// of programs that bring the guest down.
@@ -49,12 +56,11 @@ use needless_model::run::TargetRun;
 /// The outer error is that nothing can run: no kernel, no QEMU, no boot. Everything else is the
 /// result of its program.
 pub fn run_batch(
-    kernel: &str,
-    options: &GuestOptions,
+    target: &KernelTarget,
     programs: &[Program],
     progress: &dyn Fn(usize),
 ) -> Result<Vec<Result<TargetRun, GuestError>>, GuestError> {
-    let mut batch = Batch::open(kernel, options)?;
+    let mut batch = Batch::open(target)?;
     let run = |(at, program)| {
         let result = batch.run(program);
         progress(at + 1);

@@ -5,7 +5,9 @@
 
 use object::{Object, ObjectSection};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::io::Read;
+use std::path::Path;
 
 /// What must be there, as a module or built in: the way to the host, and swap space.
 const NEEDED: [&str; 3] = ["virtio_pci", "virtio_console", "zram"];
@@ -25,7 +27,13 @@ const FOLDERS: [&str; 8] = [
     "mm",
 ];
 
-/// The modules of a package, by name.
+/// Folders within folders, at most: more is a loop.
+const DEPTH: usize = 16;
+
+/// No module of these, and nothing that is packed in an image, is larger.
+const MOST_BYTES: u64 = 512 << 20;
+
+/// The modules of a package or a folder, by name.
 #[derive(Default)]
 pub struct Modules {
     /// What `uname -r` says: the folder that they lie in.
@@ -58,6 +66,53 @@ impl Modules {
         Ok(())
     }
 
+    /// The modules in a folder, wherever in it they lie: that of an installed kernel, or a tree that one was
+    /// built in. The second: whether the folder says what is built in.
+    pub fn in_folder(folder: &Path) -> Result<(Modules, bool), String> {
+        let mut modules = Modules::default();
+        let mut lists = false;
+        let wanted = |name: &str| NEEDED.contains(&name) || COMPRESSORS.contains(&name);
+        let mut all = BTreeMap::new();
+        for path in files_below(folder, DEPTH)? {
+            let Some(file) = path.file_name().and_then(|name| name.to_str()) else { continue };
+            if file == "modules.builtin" {
+                let text = fs::read_to_string(&path);
+                let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
+                modules.built_in.extend(text.lines().filter_map(module_name));
+                lists = true;
+            } else if let Some(name) = module_name(file) {
+                all.insert(name, path);
+            }
+        }
+        // Of thousands of modules few are needed, each with those that it names.
+        let mut open: Vec<String> = all.keys().filter(|name| wanted(name)).cloned().collect();
+        while let Some(name) = open.pop() {
+            let Some(path) = all.remove(&name) else { continue };
+            let bad = |error: String| format!("{}: {error}", path.display());
+            let module = fs::read(&path).map_err(|error| bad(error.to_string()))?;
+            let module = uncompress(&module).map_err(bad)?;
+            open.extend(dependencies(&module).map_err(bad)?);
+            modules.found.insert(name, module);
+        }
+        Ok((modules, lists))
+    }
+
+    /// Takes everything for built in that is needed and not here: nobody said what is.
+    pub fn believe(&mut self) {
+        self.built_in.extend(NEEDED.map(str::to_owned));
+        let needed = self.found.values().filter_map(|module| dependencies(module).ok()).flatten();
+        self.built_in.extend(needed);
+    }
+
+    /// A module that was not built for this release, and for which it was.
+    pub fn of_another(&self, release: &str) -> Option<(String, String)> {
+        self.found.iter().find_map(|(name, module)| {
+            let magic = module_info(module, b"vermagic=").ok()??;
+            let built_for = magic.split(' ').next().unwrap_or_default().to_owned();
+            (built_for != release).then(|| (name.clone(), built_for))
+        })
+    }
+
     /// The modules that a guest needs, uncompressed, each after those that it depends on.
     pub fn in_order(&self) -> Result<Vec<(String, Vec<u8>)>, String> {
         let mut order = Order { modules: self, done: BTreeSet::new(), loaded: Vec::new() };
@@ -79,7 +134,7 @@ fn looked_for(path: &str) -> bool {
 fn module_name(path: &str) -> Option<String> {
     let file = path.rsplit('/').next()?;
     let (name, rest) = file.split_once(".ko")?;
-    matches!(rest, "" | ".xz" | ".zst").then(|| name.replace('-', "_"))
+    matches!(rest, "" | ".gz" | ".xz" | ".zst").then(|| name.replace('-', "_"))
 }
 
 struct Order<'a> {
@@ -108,29 +163,55 @@ impl Order<'_> {
     }
 }
 
-/// The module itself, whatever it is packed with; known by its first bytes.
-fn uncompress(bytes: &[u8]) -> Result<Vec<u8>, String> {
+/// The files below a folder; links are not followed.
+fn files_below(folder: &Path, depth: usize) -> Result<Vec<std::path::PathBuf>, String> {
+    let bad = |error: std::io::Error| format!("{}: {error}", folder.display());
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).map_err(bad)? {
+        let entry = entry.map_err(bad)?;
+        let kind = entry.file_type().map_err(bad)?;
+        if kind.is_dir() && depth > 0 {
+            files.extend(files_below(&entry.path(), depth - 1)?);
+        } else if kind.is_file() {
+            files.push(entry.path());
+        }
+    }
+    Ok(files)
+}
+
+/// What was packed, whatever it is packed with; known by its first bytes. What follows it is left alone.
+pub fn uncompress(bytes: &[u8]) -> Result<Vec<u8>, String> {
     let mut plain = Vec::new();
+    if bytes.starts_with(&[0x1f, 0x8b]) {
+        let decoder = flate2::read::GzDecoder::new(bytes);
+        decoder.take(MOST_BYTES).read_to_end(&mut plain).map_err(|error| error.to_string())?;
+        return Ok(plain);
+    }
     if bytes.starts_with(b"\xfd7zXZ\0") {
         lzma_rs::xz_decompress(&mut &*bytes, &mut plain).map_err(|error| format!("{error:?}"))?;
         return Ok(plain);
     }
     if bytes.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
-        let mut decoder =
+        let decoder =
             ruzstd::decoding::StreamingDecoder::new(bytes).map_err(|error| error.to_string())?;
-        decoder.read_to_end(&mut plain).map_err(|error| error.to_string())?;
+        decoder.take(MOST_BYTES).read_to_end(&mut plain).map_err(|error| error.to_string())?;
         return Ok(plain);
     }
     Ok(bytes.to_vec())
 }
 
 fn dependencies(module: &[u8]) -> Result<Vec<String>, String> {
+    let list = module_info(module, b"depends=")?.unwrap_or_default();
+    Ok(list.split(',').filter(|name| !name.is_empty()).map(|name| name.replace('-', "_")).collect())
+}
+
+/// What a module says of itself under `key`.
+fn module_info(module: &[u8], key: &[u8]) -> Result<Option<String>, String> {
     let file = object::File::parse(module).map_err(|error| error.to_string())?;
     let section = file.section_by_name(".modinfo").ok_or("it has no .modinfo")?;
     let data = section.data().map_err(|error| error.to_string())?;
-    let list = data.split(|&byte| byte == 0).find_map(|entry| entry.strip_prefix(b"depends="));
-    let list = String::from_utf8_lossy(list.unwrap_or_default()).into_owned();
-    Ok(list.split(',').filter(|name| !name.is_empty()).map(|name| name.replace('-', "_")).collect())
+    let value = data.split(|&byte| byte == 0).find_map(|entry| entry.strip_prefix(key));
+    Ok(value.map(|value| String::from_utf8_lossy(value).into_owned()))
 }
 
 #[cfg(test)]

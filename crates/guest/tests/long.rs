@@ -4,4 +4,5 @@
 mod long {
     mod arm64;
     mod boot;
+    mod own;
 }

@@ -7,11 +7,12 @@
 //! has it stopped. Each errand runs in a process of its own, which pins and executes itself as on the
 //! running kernel; its answer is kept in memory and sent when it has ended, so that process 1
 //! sleeps while rounds run. At the end of input, and after any failure, which it prints on the
-//! console, it switches the machine off.
+//! console, it ends the machine.
 
 use crate::disk;
 use crate::environment::{environment, setting};
 use crate::marks::Mark;
+use crate::needs::{self, LACKS, Needed, Part};
 use crate::perf::{Place, Rings};
 use crate::swap::ZramSwap;
 use crate::sys::shell_status;
@@ -55,6 +56,8 @@ pub struct Booted {
     pub version: u32,
     /// The environment, by name.
     pub environment: BTreeMap<String, String>,
+    /// What its kernel lacks of what runs may need.
+    pub absent: Vec<Part>,
 }
 
 /// What the host wants.
@@ -111,12 +114,17 @@ pub fn is_init() -> bool {
 
 /// Serves until the input ends; then switches the machine off.
 pub fn init() -> ! {
-    if let Err((what, error)) = serve() {
-        let _ = writeln!(io::stderr(), "needless-runner: {what}: {error}");
-    }
+    let end = match serve() {
+        Ok(()) => libc::RB_POWER_OFF,
+        Err((what, error)) => {
+            say(&format!("{what}: {error}"));
+            // A kernel that lacks something may not know how to switch off; the emulator ends with a restart, too.
+            libc::RB_AUTOBOOT
+        }
+    };
     loop {
         // SAFETY: reboot(2) only ends the machine, which is all that is left to do.
-        unsafe { libc::reboot(libc::RB_POWER_OFF) };
+        unsafe { libc::reboot(end) };
         std::thread::sleep(Duration::from_secs(1));
     }
 }
@@ -134,6 +142,8 @@ fn at(what: impl Into<String>) -> impl FnOnce(io::Error) -> Failed {
 fn serve() -> Result<(), Failed> {
     mount_all()?;
     load_modules();
+    let absent = needs::absent();
+    refuse_to_lack(&absent)?;
     disk::mount().map_err(|failed| (failed.what, failed.error))?;
     // Without it the guest is only noisier.
     let _ = fs::write(STAT_INTERVAL.0, STAT_INTERVAL.1);
@@ -143,7 +153,7 @@ fn serve() -> Result<(), Failed> {
     // Part of booting, for the kernel patches itself.
     let mut machine = Machine { _events: hold_events(), ..Machine::default() };
     clear_cpus();
-    let booted = Booted { version: PROTOCOL_VERSION, environment: environment() };
+    let booted = Booted { version: PROTOCOL_VERSION, environment: environment(), absent };
     wire::write_message(&mut answers, &booted).map_err(at("the port"))?;
     while let Some(order) = wire::read_message(&mut orders).map_err(at("reading an order"))? {
         let Order::Do(job) = order else { continue };
@@ -172,13 +182,31 @@ fn mount_all() -> Result<(), Failed> {
         }
         match rustix::mount::mount(kind, place, kind, MountFlags::empty(), None) {
             Ok(()) | Err(rustix::io::Errno::BUSY) => {}
-            Err(error) if optional => {
-                let _ = writeln!(io::stderr(), "needless-runner: mounting {kind}: {error}");
-            }
+            // A kernel without it: `needs` knows what that means.
+            Err(error @ rustix::io::Errno::NODEV) => say(&format!("mounting {kind}: {error}")),
+            Err(error) if optional => say(&format!("mounting {kind}: {error}")),
             Err(error) => return Err(at(format!("mounting {kind}"))(error.into())),
         }
     }
     Ok(())
+}
+
+/// Says something on the console.
+fn say(what: &str) {
+    let _ = writeln!(io::stderr(), "needless-runner: {what}");
+}
+
+/// Names on the console what nothing works without, for there may be no other way to the host.
+fn refuse_to_lack(absent: &[Part]) -> Result<(), Failed> {
+    let vital: Vec<Part> =
+        absent.iter().copied().filter(|part| part.needed() == Needed::Always).collect();
+    for part in &vital {
+        let _ = writeln!(io::stderr(), "{LACKS}{}", part.name());
+    }
+    match vital.is_empty() {
+        true => Ok(()),
+        false => Err(at("this kernel")(io::Error::other("cannot be a guest's"))),
+    }
 }
 
 /// Loads every module there is. One that fails is told on the console; what needs it fails later
@@ -189,7 +217,7 @@ fn load_modules() {
     paths.sort();
     for path in paths {
         if let Err(error) = load_module(&path) {
-            let _ = writeln!(io::stderr(), "needless-runner: {}: {error}", path.display());
+            say(&format!("{}: {error}", path.display()));
         }
     }
 }

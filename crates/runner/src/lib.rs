@@ -35,6 +35,7 @@ pub mod log;
 pub mod look;
 pub mod marks;
 pub mod minders;
+pub mod needs;
 pub mod pages;
 pub mod perf;
 pub mod rounds;

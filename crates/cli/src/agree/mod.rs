@@ -43,6 +43,20 @@ pub trait RealTarget {
     /// Its release, as far as known before anything ran: `6.18.44-amd64`, or `6.12`.
     fn release(&self) -> String;
 
+    /// The model row that was named for it.
+    fn named_row(&self) -> Option<&KernelRow> {
+        None
+    }
+
+    /// The model row that it is held against, as far as known before anything ran, and whether it is its
+    /// own.
+    fn row(&self) -> (KernelRow, bool) {
+        match self.named_row() {
+            Some(row) => (row.clone(), true),
+            None => KernelRow::of_release(&self.release()),
+        }
+    }
+
     /// CPUs that a scenario can have.
     fn cpus(&self) -> usize;
 
@@ -87,7 +101,7 @@ pub fn judge(
     runs: &mut Runs<'_>,
     done: &dyn Fn(),
 ) -> Result<TargetAgreement, Refusal> {
-    let (row, own_row) = KernelRow::of_release(&target.release());
+    let (row, own_row) = target.row();
     let mut agreement = TargetAgreement {
         target: target.name(),
         release: None,
@@ -128,8 +142,8 @@ struct Kernel {
 }
 
 impl Kernel {
-    fn of(run: &TargetRun) -> Kernel {
-        let (row, own_row) = targets::row_of_run(run);
+    fn of(run: &TargetRun, named: Option<&KernelRow>) -> Kernel {
+        let (row, own_row) = targets::row_of_run(run, named);
         Kernel { release: run.release.clone(), row, own_row }
     }
 }
@@ -158,7 +172,8 @@ impl Judge<'_, '_> {
         let results = self.target.run(&programs);
         let judged = scenarios.iter().zip(results).map(|(&scenario, result)| match result {
             Ok(run) => {
-                let kernel = self.kernel.get_or_insert_with(|| Kernel::of(&run));
+                let named = self.target.named_row();
+                let kernel = self.kernel.get_or_insert_with(|| Kernel::of(&run, named));
                 Ok(standing(scenario, run, kernel, self.runs))
             }
             Err(refusal) => match refusal.extent {

@@ -6,6 +6,7 @@ use crate::targets::Spec;
 use miette::Diagnostic;
 use needless_guest::{Arch, GuestError, KernelTarget};
 use needless_live::{Batch, LiveError, LiveOptions};
+use needless_model::kernels::KernelRow;
 use needless_model::program::Program;
 use needless_model::run::TargetRun;
 
@@ -114,7 +115,11 @@ impl RealTarget for Booted {
     }
 
     fn release(&self) -> String {
-        self.target.kernel.clone()
+        self.target.release().to_owned()
+    }
+
+    fn named_row(&self) -> Option<&KernelRow> {
+        self.target.options.row.as_ref()
     }
 
     fn cpus(&self) -> usize {
@@ -126,10 +131,9 @@ impl RealTarget for Booted {
     }
 
     fn run(&mut self, programs: &[Program]) -> Vec<Result<TargetRun, Refusal>> {
-        let KernelTarget { kernel, options } = &*self.target;
         let guests = match &mut self.guests {
             Some(guests) => guests,
-            none => match needless_guest::Batch::open(kernel, options) {
+            none => match needless_guest::Batch::open(&self.target) {
                 Ok(guests) => none.insert(guests),
                 Err(error) => {
                     return programs

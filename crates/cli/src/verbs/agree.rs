@@ -9,7 +9,6 @@ use crate::output::{Output, Progress, tell, tell_laid_out};
 use crate::runs::{Keep, Runs};
 use crate::targets::{self, Spec};
 use jiff::Timestamp;
-use needless_model::kernels::KernelRow;
 use needless_report::agree::{
     Minimal, Standing, TargetAgreement, Totals, differences, document, json, text,
 };
@@ -171,7 +170,7 @@ fn scenarios(
         names.extend(targets::builtin_names());
     }
     let named = names.iter().map(|name| agree::named(name, args.rounds));
-    let (row, _) = KernelRow::of_release(&target.release());
+    let (row, _) = target.row();
     let drawn = |n| agree::random(seed.wrapping_add(n), row.release, target.cpus());
     named.chain((0..count).map(drawn)).collect()
 }

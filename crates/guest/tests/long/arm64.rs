@@ -3,7 +3,7 @@
 //! What they need besides (the runner for arm64, QEMU's plugin) is built if the environment does
 //! not name it. Where QEMU or the runner is missing and cannot be had, the tests are skipped.
 
-use needless_guest::{GuestOptions, run_batch};
+use needless_guest::{GuestOptions, KernelTarget, run_batch};
 use needless_model::event::{Event, EventKind};
 use needless_model::program::{OpKind, Program};
 use needless_model::run::{Round, TargetRun};
@@ -129,7 +129,8 @@ fn kernels_do_what_was_captured_on_both_processors() {
         };
         let programs: Vec<Program> = boot.iter().map(|row| program(row.scenario)).collect();
         let kernel = format!("{}/arm64", boot[0].kernel);
-        let results = run_batch(&kernel, &options, &programs, &|_| {}).unwrap();
+        let results =
+            run_batch(&KernelTarget::named(&kernel, options), &programs, &|_| {}).unwrap();
         for (row, result) in boot.iter().zip(results) {
             differences.extend(check(row, &result.unwrap()).err());
         }

@@ -2,7 +2,7 @@
 //!
 //! The kernels are fetched if they are not cached.
 
-use needless_guest::{Guest, GuestError, GuestOptions, Limits, kernels, run_batch};
+use needless_guest::{Guest, GuestError, GuestOptions, KernelTarget, Limits, kernels, run_batch};
 use needless_model::account::Account;
 use needless_model::kernels::KernelRow;
 use needless_model::program::{Expr, OpKind, Program};
@@ -19,7 +19,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 /// The usual guest, with a static runner: that of whoever runs the tests, or one built for it.
-fn usual() -> GuestOptions {
+pub(super) fn usual() -> GuestOptions {
     static RUNNER: OnceLock<PathBuf> = OnceLock::new();
     let runner = RUNNER.get_or_init(|| {
         if let Some(path) = std::env::var_os("NEEDLESS_RUNNER") {
@@ -38,7 +38,7 @@ fn usual() -> GuestOptions {
     GuestOptions { runner: Some(runner.clone()), ..GuestOptions::default() }
 }
 
-fn program(name: &str, rounds: u32) -> Program {
+pub(super) fn program(name: &str, rounds: u32) -> Program {
     let mut program = compile(&load(name).unwrap(), &Settings::default()).unwrap();
     for op in &mut program.threads[0].body {
         if let OpKind::Rounds { count, .. } = &mut op.kind {
@@ -94,7 +94,9 @@ fn two_kernels_do_what_their_rows_say_in_one_boot_each() {
         let row = KernelRow::parse(series).unwrap();
         let done = std::cell::Cell::new(0);
         let options = usual();
-        let results = run_batch(series, &options, &programs, &|at| done.set(at)).unwrap();
+        let results =
+            run_batch(&KernelTarget::named(series, options), &programs, &|at| done.set(at))
+                .unwrap();
         assert_eq!((done.get(), results.len()), (4, 4));
         for (program, result) in programs.iter().zip(results) {
             if program.name.starts_with("z_populate") && !has_populate {
@@ -174,7 +176,7 @@ fn after_a_guest_is_killed_its_program_gets_another_and_the_batch_goes_on() {
     let progress = |at| {
         let _ = sender.send(at);
     };
-    let results = run_batch("6.12", &options, &programs, &progress).unwrap();
+    let results = run_batch(&KernelTarget::named("6.12", options), &programs, &progress).unwrap();
     killer.join().unwrap();
     let ended = results[1].as_ref().unwrap_err().to_string();
     assert!(ended.contains("longer than 10 s"), "{ended}");

@@ -6,14 +6,40 @@ use std::collections::BTreeMap;
 impl KernelRow {
     /// The row for a real kernel, its processor and its settings, and whether it is the kernel's own.
     pub fn of_real(release: &str, environment: &BTreeMap<String, String>) -> (KernelRow, bool) {
-        let (row, own_row) = KernelRow::of_release(release);
+        KernelRow::held_against(None, release, environment)
+    }
+
+    /// The same, but with the row that was named for the kernel, which is then taken for its own.
+    pub fn held_against(
+        named: Option<&KernelRow>,
+        release: &str,
+        environment: &BTreeMap<String, String>,
+    ) -> (KernelRow, bool) {
+        let (row, own_row) = match named {
+            Some(row) => (row.clone(), true),
+            None => KernelRow::of_release(release),
+        };
+        (row.on_machine(environment), own_row)
+    }
+
+    /// The row with what the machine decides, unless its name says otherwise.
+    fn on_machine(self, environment: &BTreeMap<String, String>) -> KernelRow {
         let says = |name, value| environment.get(name).is_some_and(|found| found == value);
-        let row = row.on_la57(says("cpu.flag.la57", "yes"));
+        let named = self.name.clone();
+        let open = |option: &str| !named.split(',').any(|part| part.starts_with(option));
+        let mut row = self;
+        if open("la57=") {
+            row = row.on_la57(says("cpu.flag.la57", "yes"));
+        }
         let generations = environment.get("vm.lru_gen").map(|on| on.trim_start_matches("0x"));
         let mglru = generations.is_some_and(|on| on.chars().any(|digit| digit != '0'));
-        let row = if mglru { row } else { row.without_mglru() };
-        let row = if says("config.MEM_SOFT_DIRTY", "n") { row.without_soft_dirty() } else { row };
-        (row, own_row)
+        if open("mglru=") && !mglru {
+            row = row.without_mglru();
+        }
+        if open("soft-dirty=") && says("config.MEM_SOFT_DIRTY", "n") {
+            row = row.without_soft_dirty();
+        }
+        row
     }
 
     /// The row on a processor with 5-level page tables, `6.12,la57=on`, or without.
@@ -52,5 +78,30 @@ impl KernelRow {
     pub fn nearest(major: u32, minor: u32) -> (KernelRow, bool) {
         let row = ROWS.iter().rev().find(|row| row.release <= (major, minor)).unwrap_or(&ROWS[0]);
         (KernelRow::from_table(row), row.release == (major, minor))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_named_row_is_the_kernels_own_and_keeps_what_it_says() {
+        let machine: BTreeMap<String, String> =
+            [("cpu.flag.la57", "yes"), ("vm.lru_gen", "0x0007")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into();
+        let against = |named: &str, environment| {
+            let row = KernelRow::parse(named).ok();
+            let (row, own_row) = KernelRow::held_against(row.as_ref(), "6.13.1", environment);
+            (row.name, own_row)
+        };
+        assert_eq!(against("none", &machine), ("6.12,la57=on".to_owned(), false));
+        let named = "7.3+pending-cleared";
+        assert_eq!(against(named, &machine), (format!("{named},la57=on"), true));
+        let said = "7.3,la57=off,mglru=on";
+        assert_eq!(against(said, &machine), (said.to_owned(), true));
+        assert_eq!(against(said, &BTreeMap::new()), (said.to_owned(), true));
+        assert_eq!(against("7.3", &BTreeMap::new()), ("7.3,mglru=off".to_owned(), true));
     }
 }

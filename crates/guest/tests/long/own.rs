@@ -1,0 +1,70 @@
+//! Images by their paths: those of fetched kernels, and such as cannot be guests.
+
+use super::boot::{program, usual};
+use needless_guest::{GuestError, GuestOptions, KernelTarget, Limits, kernels, run_batch};
+use needless_model::account::Account;
+use needless_model::run::TargetRun;
+use needless_testing::turn;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+/// Runs a built-in scenario on an image with these options.
+fn run(image: &Path, rest: &str, limits: Limits, name: &str) -> Result<TargetRun, GuestError> {
+    let mut target = KernelTarget::parse(&format!("{}{rest}", image.display()))?;
+    let GuestOptions { runner, .. } = usual();
+    (target.options.runner, target.options.limits) = (runner, limits);
+    let results = run_batch(&target, &[program(name, 5)], &|_| {});
+    results.and_then(|mut results| results.pop().unwrap())
+}
+
+fn told(error: &GuestError) -> String {
+    let help = miette::Diagnostic::help(error).map(|help| help.to_string());
+    format!("{error}; {}", help.unwrap_or_default())
+}
+
+#[test]
+fn an_image_by_its_path_is_the_kernel_that_it_is() {
+    let _turn = turn();
+    let kernel = kernels::ready("6.12").unwrap();
+    let modules = format!(",modules={}", kernel.folder().join("modules").display());
+    let limits = Limits::default();
+    let own = run(&kernel.image(), &format!("{modules},row=6.12"), limits, "cow-reuse").unwrap();
+    assert!(own.release.as_ref().unwrap().starts_with("6.12."));
+    assert!(own.environment["kernel.image"].contains("vmlinuz"), "{:?}", own.environment);
+    let named = KernelTarget::named("6.12", usual());
+    let stock = run_batch(&named, &[program("cow-reuse", 5)], &|_| {}).unwrap().remove(0).unwrap();
+    let program = program("cow-reuse", 5);
+    let [own, stock] = [own, stock].map(|run| Account::of(&program, &run));
+    assert_eq!(own.sequences()[0].value, stock.sequences()[0].value);
+
+    // Without its modules it has no zram: what needs none runs, what does says so.
+    assert!(run(&kernel.image(), "", limits, "a_dontneed_w_1").is_ok());
+    let lacks = run(&kernel.image(), "", limits, "cow-reuse").unwrap_err();
+    assert!(told(&lacks).contains("CONFIG_ZRAM"), "{}", told(&lacks));
+    assert_eq!(lacks.exit_status(), 121);
+}
+
+#[test]
+fn what_cannot_be_a_guest_ends_with_its_reason() {
+    let _turn = turn();
+    let image = kernels::ready("6.12").unwrap().image();
+    let limits = Limits::default();
+    let panicked = run(&image, ",append=rdinit=/nowhere", limits, "a_dontneed_w_1").unwrap_err();
+    let told_of = told(&panicked);
+    assert!(told_of.contains("panic: ") && told_of.contains("CONFIG_BLK_DEV_INITRD"), "{told_of}");
+
+    // One that starts and says nothing: its setup code, at 0x200, jumps to itself.
+    let folder = tempfile::tempdir().unwrap();
+    let silent = folder.path().join("bzImage");
+    let mut bytes = fs::read(&image).unwrap();
+    bytes[0x200..0x202].copy_from_slice(&[0xeb, 0xfe]);
+    fs::write(&silent, &bytes).unwrap();
+    let short = Limits { boot: Duration::from_secs(3), ..limits };
+    let late = told(&run(&silent, "", short, "a_dontneed_w_1").unwrap_err());
+    assert!(late.contains("did not boot") && late.contains("CONFIG_SERIAL_8250_CONSOLE"), "{late}");
+
+    fs::write(&silent, &bytes[..bytes.len() / 2]).unwrap();
+    let cut = run(&silent, "", limits, "a_dontneed_w_1").unwrap_err();
+    assert!(told(&cut).contains("truncated"), "{cut}");
+}

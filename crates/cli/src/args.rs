@@ -3,6 +3,7 @@
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use needless_check::Schedule;
 use needless_guest::Arch;
+use needless_report::expect::{self, Expectation};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -48,8 +49,9 @@ pub enum Verb {
                                                 real kernels, booted under QEMU
   needless compare cow-reuse -t model:6.12 -t model:6.12,reuse=page-count
   needless compare cow-reuse -t live --expect   status 1 if the model is wrong
-  needless compare cow-reuse -t kernel:6.12 -t kernel:./bzImage,row=7.3+pending-cleared --expect
-                                                a kernel of one's own")]
+  needless compare cow-reuse -t kernel:6.12 -t kernel:./bzImage --expect 'shootdowns<=2'
+                                                a kernel of one's own, for CI
+  needless compare cow-reuse -t kernel:./bzImage,row=7.3+pending-cleared --expect --format junit")]
     Compare(CompareArgs),
     /// List the events of one round with kernel functions and verdicts.
     #[command(before_help = "Examples:
@@ -195,16 +197,21 @@ pub struct CompareArgs {
     /// A target (repeatable); without any: live and every model row.
     #[arg(short, long = "target", value_name = "TARGET")]
     pub targets: Vec<String>,
-    /// End with status 1 unless every real kernel equals its model row in every round.
-    #[arg(long)]
-    pub expect: bool,
+    /// End with status 1 unless this holds on every target (repeatable): COUNTER<=NUMBER (or <, =, !=, >, >=)
+    /// in every round, or `exact` (if nothing is given): every real kernel equals its model row.
+    #[arg(long, value_name = "CONDITION", num_args = 0..=1, default_missing_value = expect::EXACT)]
+    pub expect: Vec<Expectation>,
+    /// Exit statuses for `git bisect run`: 0 as expected, 1 not, 125 (skip) for everything else.
+    #[arg(long, requires = "expect")]
+    pub git_bisect: bool,
     /// Write the events of all targets to a file, as JSON Lines.
     #[arg(long, value_name = "FILE")]
     pub events: Option<PathBuf>,
     #[command(flatten)]
     pub memory: MemoryArgs,
-    #[command(flatten)]
-    pub format: FormatArgs,
+    /// How to print the result.
+    #[arg(long, value_enum, default_value_t = CompareFormat::Text)]
+    pub format: CompareFormat,
 }
 
 /// Arguments of `explain`.
@@ -445,6 +452,19 @@ pub enum Format {
     Text,
     /// For programs; the schemas are in docs/schema.
     Json,
+}
+
+/// How comparisons are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CompareFormat {
+    /// For people.
+    Text,
+    /// For programs; the schema is docs/schema/compare.schema.json.
+    Json,
+    /// JUnit XML: each target's run and each expectation is a test case.
+    Junit,
+    /// TAP 14: the same, a line each.
+    Tap,
 }
 
 /// When to use colour.

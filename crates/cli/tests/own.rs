@@ -1,7 +1,8 @@
-//! Kernels of one's own, as users meet them. No kernel is booted and none compiled.
+//! Kernels of one's own and expectations, as users meet them. No kernel is booted and none compiled.
 #![allow(clippy::unwrap_used)]
 
 use assert_cmd::Command;
+use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +19,11 @@ fn refused(args: &[&str], status: i32) -> String {
     let text = String::from_utf8(output.stderr).unwrap();
     let words = text.split_whitespace().filter(|word| *word != "│");
     words.collect::<Vec<_>>().join(" ")
+}
+
+fn stdout(args: &[&str], status: i32) -> String {
+    let output = needless(args).assert().code(status).get_output().clone();
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// The header of a bzImage that says of itself how long it is: this much, and 16 bytes more for each `more`.
@@ -71,4 +77,62 @@ fn what_is_no_image_is_refused_before_anything_runs() {
         let told = refused(&["run", "cow-reuse", "-t", &target], 2);
         assert!(told.contains(message), "{rest}: {told}");
     }
+}
+
+#[test]
+fn expectations_are_checked_before_anything_runs() {
+    for (condition, message) in [
+        ("shootdown<=2", "there are faults, minor_faults,"),
+        ("shootdowns<=many", "`many` is no number"),
+        ("cow-reuse", "is no condition"),
+    ] {
+        let told = refused(&["compare", "no-such-scenario", "--expect", condition], 2);
+        assert!(told.contains(message), "{told}");
+    }
+    let told = refused(&["compare", "cow-reuse", "-t", "model:6.12", "--git-bisect"], 2);
+    assert!(told.contains("--expect"), "{told}");
+}
+
+const ROWS: [&str; 6] = ["compare", "cow-reuse", "-t", "model:6.12", "-t", "model:5.10"];
+
+#[test]
+fn expectations_decide_the_exit_status() {
+    for (expected, status) in [
+        (&["--expect", "shootdowns<=4"][..], 0),
+        (&["--expect", "shootdowns<=2"], 1),
+        (&["--expect", "shootdowns<=4", "--expect", "copies=0"], 1),
+        (&["--expect", "cycles<=900"], 3),
+        (&["--expect", "cycles<=900", "--expect", "copies=0"], 1),
+        (&["--expect", "cycles<=900", "--git-bisect"], 125),
+        (&["--expect", "shootdowns<=2", "--git-bisect"], 1),
+        (&["--expect", "shootdowns<=4", "--git-bisect"], 0),
+    ] {
+        let text = stdout(&[&ROWS[..], expected].concat(), status);
+        assert!(text.contains("expected\n"), "{text}");
+    }
+    // Whatever goes wrong, git is to pass over it.
+    refused(&["compare", "no-such-scenario", "--expect", "copies=0", "--git-bisect"], 125);
+    let image = ["compare", "cow-reuse", "-t", "kernel:./no/bzImage", "--expect", "--git-bisect"];
+    refused(&image, 125);
+}
+
+#[test]
+fn what_is_not_as_expected_is_in_every_format() {
+    let with = |format: &str| {
+        stdout(&[&ROWS[..], &["--expect", "shootdowns<=2", "--format", format]].concat(), 1)
+    };
+    let text = with("text");
+    assert!(text.contains("model:5.10: shootdowns<=2: no: it is 4 in 100 of 100 rounds"), "{text}");
+    assert!(text.contains("model:6.12: shootdowns<=2: yes"), "{text}");
+    let junit = with("junit");
+    assert!(junit.contains(r#"tests="4""#) && junit.contains(r#"failures="1""#), "{junit}");
+    let tap = with("tap");
+    assert!(tap.starts_with("TAP version 14\n1..4\n") && tap.contains("\nnot ok 4 - "), "{tap}");
+    let document: Value = serde_json::from_str(&with("json")).unwrap();
+    let schema = include_str!("../../../docs/schema/compare.schema.json");
+    let validator = jsonschema::validator_for(&serde_json::from_str(schema).unwrap()).unwrap();
+    assert!(validator.is_valid(&document), "{:#}", document["expectations"]);
+    let verdicts: Vec<&Value> =
+        document["expectations"].as_array().unwrap().iter().map(|case| &case["verdict"]).collect();
+    assert_eq!(verdicts, ["met", "met", "met", "missed"]);
 }

@@ -6,6 +6,7 @@
 
 use crate::SCHEMA_VERSION;
 use crate::compare::{Comparison, Outcome, Ran, Reference, Target};
+use crate::expect::{Case, Verdict};
 use crate::notes::instruction_groups;
 use crate::stats::{Median, median};
 use crate::steps::Step;
@@ -24,7 +25,16 @@ struct Document<'a> {
     environment: Option<&'a BTreeMap<String, String>>,
     targets: Vec<TargetDocument<'a>>,
     steps: &'a [Step],
+    expectations: Vec<ExpectationDocument<'a>>,
     counters: BTreeMap<&'static str, CounterDocument>,
+}
+
+#[derive(Serialize)]
+struct ExpectationDocument<'a> {
+    target: &'a str,
+    expected: String,
+    #[serde(flatten)]
+    verdict: &'a Verdict,
 }
 
 #[derive(Serialize)]
@@ -177,6 +187,11 @@ impl<'a> AgreementDocument<'a> {
 
 /// The document of a comparison (and of a run, which is a comparison with one target).
 pub fn comparison(comparison: &Comparison) -> Value {
+    expected(comparison, &[])
+}
+
+/// The same with what came of what was expected.
+pub fn expected(comparison: &Comparison, cases: &[Case<'_>]) -> Value {
     let program = &comparison.program;
     let areas = program.areas.iter();
     let environment = comparison.targets.iter().filter_map(Target::ran);
@@ -193,6 +208,14 @@ pub fn comparison(comparison: &Comparison) -> Value {
         environment: environment.map(|ran| &ran.run.environment).find(|map| !map.is_empty()),
         targets: comparison.targets.iter().map(target).collect(),
         steps: &comparison.steps,
+        expectations: cases
+            .iter()
+            .map(|case| ExpectationDocument {
+                target: case.target,
+                expected: case.name(),
+                verdict: &case.verdict,
+            })
+            .collect(),
         counters: Counter::ALL
             .iter()
             .map(|c| (c.name(), CounterDocument { unit: c.unit(), doc: c.doc() }))

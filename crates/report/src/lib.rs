@@ -6,8 +6,10 @@
 
 pub mod agree;
 pub mod check;
+pub mod ci;
 pub mod compare;
 pub mod doctor;
+pub mod expect;
 pub mod explain;
 pub mod groups;
 pub mod json;

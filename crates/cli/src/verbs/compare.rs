@@ -1,17 +1,18 @@
 //! `run` and `compare`: a run is a comparison with one target.
 
 use super::program;
-use crate::args::{CompareArgs, Format, MemoryArgs, RunArgs};
-use crate::failure::{DIFFERENCE, EXPECTED, Failure};
+use crate::args::{CompareArgs, CompareFormat, Format, MemoryArgs, RunArgs};
+use crate::failure::{DIFFERENCE, EXPECTED, Failure, INCONCLUSIVE, OTHER};
 use crate::files::can_write;
 use crate::memory::Memory;
-use crate::output::{Output, Progress};
+use crate::output::{Output, Progress, tell_failure};
 use crate::runs::{Keep, Runs};
 use crate::spool::Spool;
 use crate::targets::{self, Spec};
 use needless_model::program::Program;
 use needless_report::compare::{Comparison, Outcome, Ran, Target};
-use needless_report::{json, notes};
+use needless_report::expect::{self, Case, Expectation, Verdict};
+use needless_report::{ci, json, notes};
 use std::path::PathBuf;
 
 /// `needless run`
@@ -20,7 +21,8 @@ pub fn run(args: &RunArgs, output: &Output) -> Result<u8, Failure> {
     let program = program(&args.choice)?;
     spec.refuse(&program)?;
     args.events.as_deref().map_or(Ok(()), can_write)?;
-    let with = With { format: args.format.format, events: &args.events, memory: args.memory };
+    let figures = args.format.format == Format::Json;
+    let with = With { figures, events: &args.events, memory: args.memory };
     let (comparison, spool, status) = compared(program, std::slice::from_ref(&spec), &with)?;
     if let ([Target { name, outcome: Outcome::Unavailable { reason, help }, .. }], Format::Text) =
         (comparison.targets.as_slice(), args.format.format)
@@ -42,15 +44,31 @@ pub fn run(args: &RunArgs, output: &Output) -> Result<u8, Failure> {
 
 /// `needless compare`
 pub fn compare(args: &CompareArgs, output: &Output) -> Result<u8, Failure> {
+    let outcome = compare_all(args, output);
+    if !args.git_bisect {
+        return outcome;
+    }
+    Ok(match outcome {
+        Ok(status @ (EXPECTED | DIFFERENCE)) => status,
+        Ok(_) => OTHER,
+        Err(failure) => {
+            tell_failure(failure);
+            OTHER
+        }
+    })
+}
+
+fn compare_all(args: &CompareArgs, output: &Output) -> Result<u8, Failure> {
     let mut specs: Vec<Spec> = match args.targets.as_slice() {
         [] => Spec::all(),
         names => names.iter().map(|name| Spec::parse(name)).collect::<Result<_, _>>()?,
     };
-    if args.expect && !specs.iter().any(Spec::is_real) {
+    if args.expect.contains(&Expectation::Exact) && !specs.iter().any(Spec::is_real) {
         return Err(Failure::Usage {
             message: "`--expect` compares real kernels with their model rows, and no target is one"
                 .into(),
-            help: "add `-t live`, or `-t kernel:6.12`".into(),
+            help: "add `-t live`, or `-t kernel:6.12`; or name a condition, as in --expect 'shootdowns<=2'"
+                .into(),
         });
     }
     let program = program(&args.choice)?;
@@ -59,31 +77,60 @@ pub fn compare(args: &CompareArgs, output: &Output) -> Result<u8, Failure> {
     }
     specs.iter().try_for_each(|spec| spec.refuse(&program))?;
     args.events.as_deref().map_or(Ok(()), can_write)?;
-    let with = With { format: args.format.format, events: &args.events, memory: args.memory };
+    let figures = args.format == CompareFormat::Json;
+    let with = With { figures, events: &args.events, memory: args.memory };
     let (comparison, spool, status) = compared(program, &specs, &with)?;
-    match args.format.format {
-        Format::Json => output.json(&json::comparison(&comparison))?,
-        Format::Text => {
-            output.result(&notes::text(&comparison, output.style))?;
+    let cases = match args.expect.is_empty() && matches!(args.format, CompareFormat::Json) {
+        true => Vec::new(),
+        false => expect::cases(&comparison, &args.expect),
+    };
+    print(args, &comparison, &cases, &specs, output)?;
+    write_events(spool, &comparison)?;
+    Ok(if status == EXPECTED { standing(&cases) } else { status })
+}
+
+fn print(
+    args: &CompareArgs,
+    comparison: &Comparison,
+    cases: &[Case<'_>],
+    specs: &[Spec],
+    output: &Output,
+) -> Result<(), Failure> {
+    let name = &comparison.program.name;
+    match args.format {
+        CompareFormat::Json => output.json(&json::expected(comparison, cases)),
+        CompareFormat::Junit => output.result(&ci::junit(name, cases).map_err(no_xml)?),
+        CompareFormat::Tap => output.result(&ci::tap(name, cases)),
+        CompareFormat::Text => {
+            let text = notes::text(comparison, output.style) + &expect::text(cases, output.style);
+            output.result(&text)?;
             let target = specs.iter().find(|spec| !spec.is_real()).unwrap_or(&specs[0]);
-            output.next(&format!(
-                "needless explain {} -t {}",
-                args.choice.scenario,
-                target.name()
-            ))?;
+            output.next(&format!("needless explain {} -t {}", args.choice.scenario, target.name()))
         }
     }
-    write_events(spool, &comparison)?;
-    let met = comparison.targets.iter().filter_map(Target::ran).filter(|r| r.reference.is_some());
-    if status == EXPECTED && args.expect && !met.clone().all(|ran| ran.exact() == Some(true)) {
-        return Ok(DIFFERENCE);
+}
+
+fn no_xml(what: String) -> Failure {
+    Failure::Stream { stream: "standard output", source: std::io::Error::other(what) }
+}
+
+/// The exit status that tells what came of what was expected: what is not as expected comes before what is not
+/// decided.
+fn standing(cases: &[Case<'_>]) -> u8 {
+    let any = |wanted: fn(&Verdict) -> bool| cases.iter().any(|case| wanted(&case.verdict));
+    if any(|verdict| matches!(verdict, Verdict::Missed(_))) {
+        return DIFFERENCE;
     }
-    Ok(status)
+    match any(|verdict| matches!(verdict, Verdict::Undecided(_) | Verdict::NotRun(_))) {
+        true => INCONCLUSIVE,
+        false => EXPECTED,
+    }
 }
 
 /// How runs are made.
 struct With<'a> {
-    format: Format,
+    /// Whether every round's figures are printed.
+    figures: bool,
     events: &'a Option<PathBuf>,
     memory: MemoryArgs,
 }
@@ -95,7 +142,7 @@ fn compared(
     with: &With<'_>,
 ) -> Result<(Comparison, Option<Spool>, u8), Failure> {
     let progress = Progress::new(specs.len());
-    let figures = if with.format == Format::Json { specs.len() as u64 } else { 0 };
+    let figures = if with.figures { specs.len() as u64 } else { 0 };
     let mut runs = Runs {
         memory: Memory::new(with.memory.max_memory),
         progress: &progress,

@@ -6,7 +6,7 @@ CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TARGET_DIR
 BIN := $(CARGO_TARGET_DIR)/release
 
-.PHONY: help setup native build demo test test-kernels mutants check agree stale-read verdicts bench lint licences fresh
+.PHONY: help setup native build demo test test-kernels kernels-own mutants check agree stale-read verdicts bench lint licences fresh
 
 help: ## list the recipes
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|'
@@ -33,6 +33,11 @@ test: setup ## every test but those that take long
 
 test-kernels: setup ## the tests that take long: guests of every kernel, arm64
 	scripts/test.sh long
+
+# Downloads 150 MB and compiles for some ten minutes on two processors; afterwards it is incremental.
+kernels-own: native ## build a kernel for guests and hold it against the stock one (docs/own-kernels.md)
+	$(BIN)/needless kernels build 6.12
+	scripts/test.sh long own
 
 # What survives, and why: docs/checker.md. `scripts/mutants.py ID…` tries some only.
 mutants: setup ## which mistakes in the model and the checker does no test notice?

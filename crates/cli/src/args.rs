@@ -92,12 +92,13 @@ pub enum Verb {
   needless doctor --clean                      undo what killed runs left behind
   needless doctor --format json")]
     Doctor(DoctorArgs),
-    /// List, fetch or remove the real kernels that `kernel:` targets boot.
+    /// List, fetch, build or remove the real kernels that `kernel:` targets boot.
     #[command(before_help = "Examples:
   needless kernels list
   needless kernels fetch                       those with a model row
   needless kernels fetch 6.12 6.17             the newest build of each series
   needless kernels fetch 6.12.94+deb13         this build
+  needless kernels build 6.12 --patch fix.patch   one of one's own
   needless kernels remove 6.17")]
     Kernels(KernelsArgs),
     /// List, show, check or format scenarios.
@@ -305,6 +306,25 @@ pub enum KernelsVerb {
     Fetch {
         /// Series or builds; without any: every series that the model has a row for.
         kernels: Vec<String>,
+    },
+    /// Compile a kernel for guests from Debian's source of a series, patched.
+    #[command(before_help = "Examples:
+  needless kernels build 6.12 --patch fix.patch               then: -t kernel:6.12+fix
+  needless kernels build 6.12 --patch a.patch --patch b.patch --name mine
+  needless kernels build 6.12 --config debug.config           CONFIG_ lines on top of the guests' own
+  needless kernels build 6.12/arm64 --patch fix.patch         for arm64")]
+    Build {
+        /// The series, for arm64 with /arm64.
+        series: String,
+        /// A patch, as `git diff` writes it (repeatable, applied in this order).
+        #[arg(long = "patch", value_name = "FILE")]
+        patches: Vec<PathBuf>,
+        /// Lines of a configuration, as in CONFIG_DEBUG_VM=y, on top of what guests need.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// What the kernel is called; otherwise SERIES+PATCH, or SERIES+guest.
+        #[arg(long, value_name = "NAME")]
+        name: Option<String>,
     },
     /// Remove kernels from the cache.
     #[command(before_help = "Examples:\n  needless kernels remove 6.12 6.17")]

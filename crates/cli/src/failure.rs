@@ -69,6 +69,10 @@ pub enum Failure {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Kernels(#[from] needless_guest::FetchError),
+    /// A kernel that was not built.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Build(#[from] needless_guest::BuildError),
     /// A round that was not run.
     #[error("there is no round {round}: {target} ran {rounds}, counted from 0")]
     NoSuchRound {
@@ -133,6 +137,7 @@ impl Failure {
             | Failure::NoSuchRound { .. }
             | Failure::Usage { .. } => USAGE,
             Failure::Target { status, .. } => *status,
+            Failure::Build(error) => error.exit_status(),
             Failure::ReaderGone => EXPECTED,
             Failure::Kernels(_) | Failure::File { .. } | Failure::Stream { .. } => OTHER,
         }

@@ -77,6 +77,8 @@ fn what_is_no_image_is_refused_before_anything_runs() {
         let told = refused(&["run", "cow-reuse", "-t", &target], 2);
         assert!(told.contains(message), "{rest}: {told}");
     }
+    let told = refused(&["run", "cow-reuse", "-t", "kernel:mine"], 2);
+    assert!(told.contains("needless kernels build"), "{told}");
 }
 
 #[test]
@@ -135,4 +137,21 @@ fn what_is_not_as_expected_is_in_every_format() {
     let verdicts: Vec<&Value> =
         document["expectations"].as_array().unwrap().iter().map(|case| &case["verdict"]).collect();
     assert_eq!(verdicts, ["met", "met", "met", "missed"]);
+}
+
+#[test]
+fn what_cannot_be_built_is_refused_before_anything_is_fetched() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("no.patch");
+    let missing = missing.to_str().unwrap();
+    for (args, status, message) in [
+        (&["6.12.3"][..], 2, "no series"),
+        (&["six"], 2, "no series"),
+        (&["6.12", "--name", "../6.12"], 2, "cannot be called"),
+        (&["6.12", "--name", "6.12"], 2, "cannot be called"),
+        (&["6.12", "--patch", missing], 125, "no.patch"),
+    ] {
+        let told = refused(&[&["kernels", "build"], args].concat(), status);
+        assert!(told.contains(message), "{args:?}: {told}");
+    }
 }

@@ -19,6 +19,8 @@ const IMAGES: &str = "images";
 const IMAGE: &str = "vmlinuz";
 const MODULES: &str = "modules";
 const MANIFEST: &str = "manifest.json";
+/// The configuration of a kernel that was built here.
+const CONFIG: &str = "config";
 
 /// How long the copy of an image of one's own is kept after its last use.
 const KEEP_IMAGES: Duration = Duration::from_secs(24 * 60 * 60);
@@ -39,10 +41,33 @@ pub struct Manifest {
     pub packages: Vec<Package>,
     /// File names in `modules/`, in the order in which they have to be loaded.
     pub modules: Vec<String>,
+    /// What it was built from, if it was built here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub built: Option<BuiltFrom>,
     /// XXH3-128 of every file by its place in the folder, in hexadecimal. Empty for kernels that were
     /// fetched before there were hashes.
     #[serde(default)]
     pub hashes: BTreeMap<String, String>,
+}
+
+/// What a kernel was built from, beside the package that has its source. Its configuration lies in its folder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BuiltFrom {
+    /// Patches, in the order in which they were applied.
+    pub patches: Vec<Hashed>,
+    /// The user's part of the configuration.
+    pub fragment: Option<Hashed>,
+    /// What the compiler calls itself.
+    pub compiler: String,
+}
+
+/// A file with its contents' XXH3-128 in hexadecimal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hashed {
+    /// Its name.
+    pub name: String,
+    /// The hash.
+    pub hash: String,
 }
 
 /// A package in one version.
@@ -70,13 +95,19 @@ struct Contents<'a> {
     arch: Arch,
     image: &'a [u8],
     modules: &'a [(String, Vec<u8>)],
+    config: Option<&'a str>,
 }
 
 impl Manifest {
-    /// Packages and versions, for people.
+    /// Packages and versions, and what was added to them, for people.
     pub fn packages_text(&self) -> String {
-        let one = |package: &Package| format!("{} {}", package.name, package.version);
-        self.packages.iter().map(one).collect::<Vec<_>>().join(", ")
+        let package = |package: &Package| format!("{} {}", package.name, package.version);
+        let mut parts: Vec<String> = self.packages.iter().map(package).collect();
+        if let Some(BuiltFrom { patches, fragment, .. }) = &self.built {
+            let one = |file: &Hashed| format!("{} ({})", file.name, file.hash);
+            parts.extend(patches.iter().chain(fragment).map(one));
+        }
+        parts.join(", ")
     }
 }
 
@@ -200,7 +231,20 @@ impl Cache {
     ) -> Result<Kernel, FetchError> {
         let arch = Arch::of(&manifest.name).unwrap_or(Arch::X86_64);
         let place = folder_name(&manifest.name);
-        self.keep_in(KERNELS, &place, Contents { manifest, arch, image, modules })
+        self.keep_in(KERNELS, &place, Contents { manifest, arch, image, modules, config: None })
+    }
+
+    /// Keeps a kernel that was built here, everything in one image, with its configuration.
+    pub fn keep_built(
+        &self,
+        manifest: Manifest,
+        image: &[u8],
+        config: &str,
+    ) -> Result<Kernel, FetchError> {
+        let arch = Arch::of(&manifest.name).unwrap_or(Arch::X86_64);
+        let place = folder_name(&manifest.name);
+        let contents = Contents { manifest, arch, image, modules: &[], config: Some(config) };
+        self.keep_in(KERNELS, &place, contents)
     }
 
     /// Keeps a copy of an image of one's own, so that all boots of a run are of the same one, whatever is
@@ -216,7 +260,7 @@ impl Cache {
         all.extend(manifest.name.as_bytes());
         modules.iter().for_each(|(_, module)| all.extend(module));
         self.forget_images();
-        self.keep_in(IMAGES, &hash(&all), Contents { manifest, arch, image, modules })
+        self.keep_in(IMAGES, &hash(&all), Contents { manifest, arch, image, modules, config: None })
     }
 
     fn keep_in(
@@ -225,7 +269,7 @@ impl Cache {
         name: &str,
         contents: Contents<'_>,
     ) -> Result<Kernel, FetchError> {
-        let Contents { mut manifest, arch, image, modules } = contents;
+        let Contents { mut manifest, arch, image, modules, config } = contents;
         let kernels = self.folder(part)?;
         // Not a kernel's name, so nobody takes it for one; removed when it is dropped.
         let staging = tempfile::Builder::new().prefix(".new-").tempdir_in(&kernels);
@@ -236,6 +280,7 @@ impl Cache {
             fs::write(&path, bytes).map_err(at(&path))
         };
         write(IMAGE, image)?;
+        config.map_or(Ok(()), |config| write(CONFIG, config.as_bytes()))?;
         let folder = staging.path().join(MODULES);
         fs::create_dir(&folder).map_err(at(&folder))?;
         for (name, bytes) in modules {
@@ -307,7 +352,7 @@ fn named(variable: &'static str) -> Result<Option<PathBuf>, FetchError> {
 }
 
 /// Made for speed, not against forgers: who can write into the cache can write the manifest, too.
-fn hash(bytes: &[u8]) -> String {
+pub(crate) fn hash(bytes: &[u8]) -> String {
     format!("{:032x}", xxhash_rust::xxh3::xxh3_128(bytes))
 }
 
@@ -316,10 +361,10 @@ fn is_file_name(name: &str) -> bool {
     Path::new(name).file_name().is_some_and(|file| file == name)
 }
 
-/// Whether it is the image, or a module.
+/// Whether it is the image, its configuration, or a module.
 fn is_place(place: &str) -> bool {
     let module = place.strip_prefix(MODULES).and_then(|rest| rest.strip_prefix('/'));
-    place == IMAGE || module.is_some_and(is_file_name)
+    place == IMAGE || place == CONFIG || module.is_some_and(is_file_name)
 }
 
 /// The folder of a kernel. No kernel's name has an underscore in it.
@@ -343,6 +388,7 @@ mod tests {
             release: "6.12.1-cloud".into(),
             packages: vec![Package { name: "linux-image".into(), version: "6.12.1-1".into() }],
             modules: vec!["zram.ko".into()],
+            built: None,
             hashes: BTreeMap::new(),
         }
     }

@@ -23,6 +23,11 @@ impl Config {
         self.0.get(option).copied()
     }
 
+    /// All options that are set, in the order of their names.
+    pub fn options(&self) -> impl Iterator<Item = (&str, char)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), *value))
+    }
+
     /// The parts that are absent, where these modules are brought along.
     pub fn absent(&self, arch: Arch, modules: &[String]) -> Vec<Part> {
         let arm = arch == Arch::Arm64;

@@ -41,7 +41,7 @@ impl Emulator {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(GuestError::Unusable { program, error }),
         }
-        let why = install(package);
+        let why = install(&[package]);
         version(program).map(found).map_err(|_| GuestError::QemuMissing { program, package, why })
     }
 
@@ -159,8 +159,8 @@ fn version(program: &str) -> io::Result<String> {
     }
 }
 
-/// Installs a package; if that cannot be, why.
-fn install(package: &str) -> String {
+/// Installs packages; if that cannot be, why.
+pub fn install(packages: &[&str]) -> String {
     if !rustix::process::geteuid().is_root() {
         return ", and only root can install it".to_owned();
     }
@@ -172,12 +172,12 @@ fn install(package: &str) -> String {
         let last = text.lines().last().unwrap_or("no reason is given").to_owned();
         if output.status.success() { Ok(()) } else { Err(last) }
     };
-    let install = ["install", "-y", "-q", "--no-install-recommends", package];
+    let install = [&["install", "-y", "-q", "--no-install-recommends"], packages].concat();
     // Without lists, or with old ones, the first attempt fails.
     match apt_get(&install).or_else(|_| apt_get(&["update", "-q"]).and_then(|()| apt_get(&install)))
     {
         Ok(()) => String::new(),
-        Err(why) => format!(", and `apt-get install {package}` failed: {why}"),
+        Err(why) => format!(", and `apt-get install {}` failed: {why}", packages.join(" ")),
     }
 }
 

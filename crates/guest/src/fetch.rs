@@ -119,6 +119,7 @@ impl Contents {
             release,
             packages: build.packages.clone(),
             modules: modules.iter().map(|(name, _)| name.clone()).collect(),
+            built: None,
             hashes: BTreeMap::new(),
         };
         cache.keep(manifest, &image, &modules)

@@ -138,7 +138,7 @@ impl Guest {
             target: format!("kernel:{}{options}", kernel.manifest.name),
             row: options.row.clone(),
             absent: Vec::new(),
-            own: kernel.is_own(),
+            own: kernel.is_own() || kernel.manifest.built.is_some(),
             cpus: options.cpus,
             limits: options.limits,
             environment: environment(kernel, options, emulator),

@@ -7,7 +7,7 @@ use crate::error::{FetchError, GuestError, USUAL_TARGETS};
 use crate::fetch;
 use crate::own;
 use crate::platform::Arch;
-use crate::target::{Choice, KernelTarget, names_a_kernel};
+use crate::target::{Choice, KernelTarget, is_own_name, names_a_kernel};
 
 /// What is in the cache and what is in the archive.
 pub struct Listing {
@@ -87,6 +87,12 @@ pub fn heard_of(target: &KernelTarget) -> Result<(), GuestError> {
     if between.contains(&series(name)) || cached() {
         return Ok(());
     }
+    if is_own_name(name) {
+        let what = format!(
+            "there is no kernel {name}; `needless kernels build` makes kernels, `needless kernels list` shows them"
+        );
+        return Err(bad_name(target.to_string(), name, what));
+    }
     let what = format!(
         "kernel {name} is not cached, and this version knows {oldest} to {newest}; if the archive has it, \
          `needless kernels fetch {name}` brings it"
@@ -116,6 +122,10 @@ pub fn ready(name: &str) -> Result<Kernel, GuestError> {
     let cache = Cache::open()?;
     if let Some(kernel) = cache.kernel(name) {
         return Ok(kernel);
+    }
+    if is_own_name(name) {
+        let (name, cached) = (name.to_owned(), cache.inventory());
+        return Err(FetchError::NotCached { name, cached }.into());
     }
     let apt = Apt::open(&cache, Arch::of(name).unwrap_or(Arch::X86_64))?;
     // Another process may have fetched it while we waited for the lock.

@@ -12,6 +12,7 @@
 
 mod apt;
 mod batch;
+mod build;
 mod cache;
 mod catalog;
 mod config;
@@ -36,7 +37,8 @@ mod version;
 mod watched;
 
 pub use batch::Batch;
-pub use cache::{Kernel, Manifest, Package};
+pub use build::{BuildError, Order as BuildOrder, Tree, build};
+pub use cache::{BuiltFrom, Hashed, Kernel, Manifest, Package};
 pub use error::{FetchError, GuestError};
 pub use guest::Guest;
 pub use needless_runner::guest::Executed;

@@ -26,6 +26,7 @@ pub fn ready(own: &OwnImage) -> Result<Kernel, GuestError> {
         release,
         packages: Vec::new(),
         modules: modules.iter().map(|(name, _)| name.clone()).collect(),
+        built: None,
         hashes: BTreeMap::new(),
     };
     if let Some(config) = image.config() {

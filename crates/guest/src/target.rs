@@ -227,14 +227,19 @@ fn take_modules(folder: &str, kernel: &mut Choice) -> Result<(), String> {
     }
 }
 
-/// Whether a word can be a series or a build, with or without an architecture. It becomes a file's
-/// name, so nothing else will do.
+/// Whether a word can be a series, a build or the name of a kernel that was built here (which begins with a letter, or
+/// with a series), with or without an architecture. It becomes a file's name, so nothing else will do.
 pub(crate) fn names_a_kernel(word: &str) -> bool {
     let name = word.split('/').next().unwrap_or_default();
     let numbered = name.starts_with(|c: char| c.is_ascii_digit()) && name.contains('.');
     Arch::of(word).is_some()
-        && numbered
+        && (numbered || is_own_name(name))
         && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '+' | '~'))
+}
+
+/// Whether only a kernel that was built here can have this name.
+pub(crate) fn is_own_name(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphabetic())
 }
 
 impl fmt::Display for Choice {

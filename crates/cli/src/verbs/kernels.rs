@@ -4,7 +4,7 @@ use crate::args::{Format, KernelsVerb};
 use crate::failure::{EXPECTED, Failure};
 use crate::output::{Output, Progress};
 use needless_guest::kernels::{self, Fetchable, Listing, USUAL};
-use needless_guest::{Arch, FetchError, Kernel};
+use needless_guest::{Arch, BuildOrder, FetchError, Kernel};
 use needless_report::SCHEMA_VERSION;
 use serde_json::{Value, json};
 
@@ -13,9 +13,25 @@ pub fn kernels(verb: &KernelsVerb, output: &Output) -> Result<u8, Failure> {
     match verb {
         KernelsVerb::List { arch, format } => list(*arch, format.format, output)?,
         KernelsVerb::Fetch { kernels } => fetch(kernels, output)?,
+        KernelsVerb::Build { series, patches, config, name } => {
+            let (series, patches) = (series.clone(), patches.clone());
+            let order = BuildOrder { series, patches, config: config.clone(), name: name.clone() };
+            build(&order, output)?;
+        }
         KernelsVerb::Remove { kernels } => kernels::remove(kernels)?,
     }
     Ok(EXPECTED)
+}
+
+fn build(order: &BuildOrder, output: &Output) -> Result<(), Failure> {
+    let progress = Progress::spinner();
+    let kernel = needless_guest::build(order, &|what| progress.now(what))?;
+    drop(progress);
+    output.result(&cached_line(&kernel, output))?;
+    output.next(&format!(
+        "needless compare cow-reuse -t kernel:{} -t kernel:{}",
+        order.series, kernel.manifest.name
+    ))
 }
 
 fn fetch(wanted: &[String], output: &Output) -> Result<(), Failure> {

@@ -4,7 +4,8 @@ use super::boot::{program, usual};
 use needless_guest::{GuestError, GuestOptions, KernelTarget, Limits, kernels, run_batch};
 use needless_model::account::Account;
 use needless_model::run::TargetRun;
-use needless_testing::turn;
+use needless_scenario::builtin;
+use needless_testing::{skip, turn};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -67,4 +68,43 @@ fn what_cannot_be_a_guest_ends_with_its_reason() {
     fs::write(&silent, &bytes[..bytes.len() / 2]).unwrap();
     let cut = run(&silent, "", limits, "a_dontneed_w_1").unwrap_err();
     assert!(told(&cut).contains("truncated"), "{cut}");
+}
+
+/// What stock kernels are configured with beside what guests need makes no difference to what is compared.
+#[test]
+fn the_minimal_configuration_has_the_stock_kernels_sequences() {
+    const BUILT: &str = "6.12+guest";
+    let _turn = turn();
+    if !kernels::cached().unwrap().iter().any(|name| name == BUILT) {
+        skip!("kernel {BUILT} is not built here: `needless kernels build 6.12`");
+    }
+    let programs = builtin::names().map(|name| program(name, 5));
+    let programs: Vec<_> = programs.filter(|program| program.model_only().is_none()).collect();
+    let on = |kernel: &str| {
+        let target = KernelTarget::named(kernel, GuestOptions { cpus: 3, ..usual() });
+        run_batch(&target, &programs, &|_| {}).unwrap()
+    };
+    let (stock, built) = (on("6.12"), on(BUILT));
+    let mut compared = 0;
+    for ((program, stock), built) in programs.iter().zip(stock).zip(built) {
+        let (stock, built) = match (stock, built) {
+            (Ok(stock), Ok(built)) => (stock, built),
+            (stock, built) => {
+                assert_eq!(stock.is_ok(), built.is_ok(), "{}: {stock:?} {built:?}", program.name);
+                continue;
+            }
+        };
+        if stock.invalid.is_some() || built.invalid.is_some() {
+            continue;
+        }
+        let sequence = |run: &TargetRun| {
+            Account::of(program, run).sequences().first().map(|group| group.value.to_string())
+        };
+        assert_eq!(sequence(&stock), sequence(&built), "{}", program.name);
+        assert!(sequence(&stock).is_some(), "{}", program.name);
+        compared += 1;
+    }
+    if compared * 10 < programs.len() * 9 {
+        skip!("only {compared} of {} scenarios ran undisturbed on both", programs.len());
+    }
 }

@@ -1,0 +1,116 @@
+//! Why a kernel was not built.
+
+use crate::error::FetchError;
+use miette::Diagnostic;
+use std::path::PathBuf;
+use thiserror::Error;
+
+/// Why a kernel was not built. Nothing half is left of it.
+#[derive(Debug, Error, Diagnostic)]
+pub enum BuildError {
+    /// The source cannot be had, or a file not be read or written.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Fetch(#[from] FetchError),
+    /// What is to be built is no series.
+    #[error("`{text}` is no series of kernels")]
+    #[diagnostic(help("name one as in `needless kernels build 6.12`, for arm64 6.12/arm64"))]
+    Series {
+        /// What was asked for.
+        text: String,
+    },
+    /// A kernel cannot be called that.
+    #[error("a kernel cannot be called `{name}`")]
+    #[diagnostic(help(
+        "a name has up to 40 letters, digits, `+`, `-`, `.` and `~`, begins with a letter or a series (6.12+mine), and is no series"
+    ))]
+    Name {
+        /// What was asked for.
+        name: String,
+    },
+    /// Debian has no source of the series.
+    #[error("Debian's archive has no source of {series}; {available}")]
+    #[diagnostic(help("name one of those"))]
+    NoSource {
+        /// What was asked for.
+        series: String,
+        /// What there is.
+        available: String,
+    },
+    /// Programs or headers are missing.
+    #[error("building a kernel needs {missing}{why}")]
+    #[diagnostic(help("install them: `apt-get install {missing}`"))]
+    Tools {
+        /// The packages that are missing.
+        missing: String,
+        /// Why they could not be installed.
+        why: String,
+    },
+    /// A patch does not apply.
+    #[error("{patch} does not apply: {what}")]
+    #[diagnostic(help(
+        "it has to fit Debian's source of the series, with the names of files as git writes them (a/mm/rmap.c); the tree is as it was before"
+    ))]
+    Patch {
+        /// Which.
+        patch: String,
+        /// What `patch` says first.
+        what: String,
+    },
+    /// A configuration is not taken.
+    #[error("{fragment}: the kernel's configuration does not take {lines}")]
+    #[diagnostic(help(
+        "such an option does not exist in this series, or another one that it depends on is not set"
+    ))]
+    Refused {
+        /// The fragment.
+        fragment: String,
+        /// Its lines.
+        lines: String,
+    },
+    /// The configuration has not what guests need.
+    #[error("with this configuration a guest lacks {parts}")]
+    #[diagnostic(help("leave these options alone, or set what they depend on in --config"))]
+    Lacks {
+        /// What it lacks.
+        parts: String,
+    },
+    /// git does not do it.
+    #[error("`git {command}` in {}: {what}", folder.display())]
+    #[diagnostic(help("--tree names a git tree of the kernel, --good and --bad revisions in it"))]
+    Git {
+        /// What git was asked for.
+        command: String,
+        /// Where.
+        folder: PathBuf,
+        /// What it says.
+        what: String,
+    },
+    /// It does not compile.
+    #[error("{what} failed: {first}")]
+    #[diagnostic(help("all that was said is in {}; what compiled is kept for the next build", log.display()))]
+    Compile {
+        /// What was being made.
+        what: &'static str,
+        /// The first error.
+        first: String,
+        /// Everything.
+        log: PathBuf,
+    },
+}
+
+impl BuildError {
+    /// The exit status of a command that fails because of this.
+    pub fn exit_status(&self) -> u8 {
+        match self {
+            BuildError::Series { .. }
+            | BuildError::Name { .. }
+            | BuildError::NoSource { .. }
+            | BuildError::Patch { .. }
+            | BuildError::Git { .. }
+            | BuildError::Refused { .. }
+            | BuildError::Lacks { .. } => 2,
+            BuildError::Fetch(_) | BuildError::Tools { .. } | BuildError::Compile { .. } => 125,
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! `make`: a tree is configured and compiled outside itself, and what is said on the way is kept.
+
+use super::error::BuildError;
+use crate::cache::at;
+use crate::emulator::install;
+use crate::error::FetchError;
+use crate::platform::Arch;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::channel;
+
+/// What is needed: a program or a file, and the package that has it.
+const TOOLS: [(&str, &str); 10] = [
+    ("make", "make"),
+    ("gcc", "gcc"),
+    ("flex", "flex"),
+    ("bison", "bison"),
+    ("bc", "bc"),
+    ("patch", "patch"),
+    ("xz", "xz-utils"),
+    ("tar", "tar"),
+    ("/usr/include/libelf.h", "libelf-dev"),
+    ("/usr/include/openssl/opensslv.h", "libssl-dev"),
+];
+
+/// Lines of an error that are shown.
+const ERROR_LINES: usize = 6;
+
+/// Installs what is missing, where that is possible.
+pub fn tools(arch: Arch, progress: &dyn Fn(&str)) -> Result<(), BuildError> {
+    let mut wanted = TOOLS.to_vec();
+    if let Some((_, compiler, package)) = cross(arch) {
+        wanted.push((compiler, package));
+    }
+    let missing = || -> Vec<&str> {
+        wanted.iter().filter(|(tool, _)| !is_there(tool)).map(|(_, package)| *package).collect()
+    };
+    let packages = missing();
+    if packages.is_empty() {
+        return Ok(());
+    }
+    progress(&format!("installing {}", packages.join(", ")));
+    let why = install(&packages);
+    match missing().as_slice() {
+        [] => Ok(()),
+        still => Err(BuildError::Tools { missing: still.join(" "), why }),
+    }
+}
+
+fn is_there(tool: &str) -> bool {
+    if tool.starts_with('/') {
+        return Path::new(tool).exists();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(tool).is_file())
+}
+
+/// What stands in front of the names of programs for an architecture that is not this machine's; its compiler, and the
+/// package that has it.
+fn cross(arch: Arch) -> Option<(&'static str, &'static str, &'static str)> {
+    if arch.platform().is_native() {
+        return None;
+    }
+    Some(match arch {
+        Arch::X86_64 => ("x86_64-linux-gnu-", "x86_64-linux-gnu-gcc", "gcc-x86-64-linux-gnu"),
+        Arch::Arm64 => ("aarch64-linux-gnu-", "aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
+    })
+}
+
+/// A tree to be compiled.
+pub struct Make<'a> {
+    /// The source.
+    pub tree: PathBuf,
+    /// What it becomes.
+    pub obj: PathBuf,
+    /// What is said.
+    pub log: PathBuf,
+    /// What for.
+    pub arch: Arch,
+    /// What the release ends in.
+    pub label: &'a str,
+}
+
+impl Make<'_> {
+    /// Configures it: everything off but these lines and what they need. Gives the whole configuration.
+    pub fn configure(&self, lines: &str) -> Result<String, BuildError> {
+        fs::create_dir_all(&self.obj).map_err(at(&self.obj))?;
+        let fragment = self.obj.join("needless.config");
+        fs::write(&fragment, lines).map_err(at(&fragment))?;
+        let mut command = self.make(&["allnoconfig"]);
+        command.env("KCONFIG_ALLCONFIG", &fragment);
+        self.run(&mut command, "configuring the kernel", &|_| {})?;
+        let config = self.obj.join(".config");
+        Ok(fs::read_to_string(&config).map_err(at(&config))?)
+    }
+
+    /// Compiles it with all processors; `progress` is told what.
+    pub fn compile(&self, progress: &dyn Fn(&str)) -> Result<(), BuildError> {
+        let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+        let jobs = format!("-j{jobs}");
+        let target = match self.arch {
+            Arch::X86_64 => "bzImage",
+            Arch::Arm64 => "Image",
+        };
+        progress("compiling the kernel");
+        let told = std::cell::Cell::new(0);
+        let obj = format!("{}/", self.obj.display());
+        let line = |line: &str| {
+            if let Some(step) = step(&line.replace(&obj, "")) {
+                told.set(told.get() + 1);
+                progress(&format!("{step} (step {})", told.get()));
+            }
+        };
+        self.run(&mut self.make(&[&jobs, target]), "compiling the kernel", &line)
+    }
+
+    /// The image that was made.
+    pub fn image(&self) -> PathBuf {
+        self.obj.join(match self.arch {
+            Arch::X86_64 => "arch/x86/boot/bzImage",
+            Arch::Arm64 => "arch/arm64/boot/Image",
+        })
+    }
+
+    /// The release that the source is of, as in `6.12`; empty if it does not tell.
+    pub fn source_release(&self) -> Result<String, FetchError> {
+        let path = self.tree.join("Makefile");
+        let text = fs::read_to_string(&path).map_err(at(&path))?;
+        let number = |name: &str| {
+            let line =
+                text.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_prefix('='));
+            line.map(|value| value.trim().to_owned())
+        };
+        let numbers = number("VERSION").zip(number("PATCHLEVEL"));
+        Ok(numbers.map(|(major, minor)| format!("{major}.{minor}")).unwrap_or_default())
+    }
+
+    /// What `uname -r` will say.
+    pub fn release(&self) -> Result<String, FetchError> {
+        let path = self.obj.join("include/config/kernel.release");
+        Ok(fs::read_to_string(&path).map_err(at(&path))?.trim().to_owned())
+    }
+
+    /// What the compiler calls itself.
+    pub fn compiler(&self) -> String {
+        let name = cross(self.arch).map_or("gcc", |(_, compiler, _)| compiler);
+        let output = Command::new(name).arg("--version").stdin(Stdio::null()).output();
+        let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+        text.ok()
+            .and_then(|text| Some(text.lines().next()?.to_owned()))
+            .unwrap_or_else(|| name.to_owned())
+    }
+
+    fn make(&self, words: &[&str]) -> Command {
+        let mut command = Command::new("make");
+        command.arg("-C").arg(&self.tree).arg(format!("O={}", self.obj.display()));
+        let arch = match self.arch {
+            Arch::X86_64 => "ARCH=x86_64",
+            Arch::Arm64 => "ARCH=arm64",
+        };
+        command.arg(arch).arg(format!("LOCALVERSION=-{}", self.label));
+        command.args(cross(self.arch).map(|(prefix, _, _)| format!("CROSS_COMPILE={prefix}")));
+        // The same source is to become the same image.
+        command.args([
+            "KBUILD_BUILD_USER=needless",
+            "KBUILD_BUILD_HOST=needless",
+            "KBUILD_BUILD_TIMESTAMP=@0",
+        ]);
+        command.args(words).env("LC_ALL", "C").env_remove("MAKEFLAGS").env_remove("KCONFIG_CONFIG");
+        command
+    }
+
+    /// Runs a command; every line of it goes into the log, and the first error out of it into ours. If this process
+    /// is killed the command soon ends as well: nobody reads what it says.
+    fn run(
+        &self,
+        command: &mut Command,
+        what: &'static str,
+        line: &dyn Fn(&str),
+    ) -> Result<(), BuildError> {
+        let program = command.get_program().to_string_lossy().into_owned();
+        let cannot = move |error| FetchError::Program { program: program.clone(), error };
+        let mut log = File::create(&self.log).map_err(at(&self.log))?;
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = Ended(command.spawn().map_err(&cannot)?);
+        let (send, receive) = channel();
+        let other = send.clone();
+        let (out, err) = (child.0.stdout.take(), child.0.stderr.take());
+        std::thread::spawn(move || out.map(|stream| lines(stream, &send)));
+        std::thread::spawn(move || err.map(|stream| lines(stream, &other)));
+        let mut said = Vec::new();
+        for text in receive {
+            let _ = writeln!(log, "{text}");
+            line(&text);
+            said.push(text);
+        }
+        let status = child.0.wait().map_err(&cannot)?;
+        match status.success() {
+            true => Ok(()),
+            false => {
+                Err(BuildError::Compile { what, first: first_error(&said), log: self.log.clone() })
+            }
+        }
+    }
+}
+
+/// A process that ends with whoever waits for it.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn lines(stream: impl io::Read, to: &std::sync::mpsc::Sender<String>) {
+    for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
+        if to.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+            break;
+        }
+    }
+}
+
+/// `CC mm/rmap.o` of what kbuild says of a step.
+fn step(line: &str) -> Option<String> {
+    let mut words = line.strip_prefix("  ")?.split_whitespace();
+    let (what, file) = (words.next()?, words.next()?);
+    let is_step = what.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit());
+    is_step.then(|| format!("{what} {file}"))
+}
+
+/// The first error with the lines behind it.
+fn first_error(said: &[String]) -> String {
+    let marks = ["error:", "Error:", "undefined reference", "*** "];
+    let at = |mark: &&str| said.iter().position(|line| line.contains(*mark));
+    let first = marks[..3].iter().filter_map(at).min().or_else(|| at(&marks[3]));
+    let from = first.unwrap_or(said.len().saturating_sub(ERROR_LINES));
+    let lines: Vec<&str> = said[from..].iter().take(ERROR_LINES).map(String::as_str).collect();
+    match lines.is_empty() {
+        true => "it says nothing".to_owned(),
+        false => lines.join("\n  "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_and_first_errors_are_read_out_of_what_is_said() {
+        assert_eq!(step("  CC      mm/rmap.o").as_deref(), Some("CC mm/rmap.o"));
+        assert_eq!(step("  LD [M]  fs/x.ko").as_deref(), Some("LD [M]"));
+        assert_eq!(step("make[1]: Entering directory"), None);
+        let said = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+        let failed = "  CC mm/rmap.o\nmm/rmap.c: In function 'x':\nmm/rmap.c:5:1: error: no\n    5 | x\nmake[3]: *** [mm/rmap.o] Error 1\nmm/b.c:1:1: error: late\n";
+        let told = first_error(&said(failed));
+        assert!(told.starts_with("mm/rmap.c:5:1: error: no\n  "), "{told}");
+        assert!(
+            first_error(&said("a\nmake: *** No rule to make target 'x'.\n"))
+                .starts_with("make: *** No rule")
+        );
+        assert_eq!(first_error(&said("a\nb")), "a\n  b");
+        assert_eq!(first_error(&[]), "it says nothing");
+    }
+
+    /// A tree whose make is a small one: what is done with it is what is done with a kernel's.
+    #[test]
+    fn a_tree_is_configured_compiled_and_its_errors_are_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::create_dir(path("tree")).unwrap();
+        let makefile = "VERSION = 6\nPATCHLEVEL = 12\nallnoconfig:\n\tcp $(KCONFIG_ALLCONFIG) $(O)/.config\n\
+                        bzImage:\n\t@echo '  CC      mm/rmap.o'\n\t@test ! -e broken || { echo 'mm/rmap.c:5: error: no' >&2; false; }\n\
+                        \tmkdir -p $(O)/include/config $(O)/arch/x86/boot\n\
+                        \techo 6.12.9$(LOCALVERSION) > $(O)/include/config/kernel.release\n\tcp $(O)/.config $(O)/arch/x86/boot/bzImage\n";
+        fs::write(path("tree/Makefile"), makefile).unwrap();
+        let make = Make {
+            tree: path("tree"),
+            obj: path("obj"),
+            log: path("log"),
+            arch: Arch::X86_64,
+            label: "mine",
+        };
+        assert_eq!(make.configure("CONFIG_A=y\n").unwrap(), "CONFIG_A=y\n");
+        assert_eq!(make.source_release().unwrap(), "6.12");
+        let told = std::cell::RefCell::new(Vec::new());
+        let progress = |what: &str| told.borrow_mut().push(what.to_owned());
+        make.compile(&progress).unwrap();
+        assert!(told.borrow().contains(&"CC mm/rmap.o (step 1)".to_owned()), "{told:?}");
+        assert_eq!(make.release().unwrap(), "6.12.9-mine");
+        assert_eq!(fs::read_to_string(make.image()).unwrap(), "CONFIG_A=y\n");
+        fs::write(path("tree/broken"), "").unwrap();
+        let failed = make.compile(&progress).unwrap_err().to_string();
+        assert!(failed.contains("compiling the kernel failed: mm/rmap.c:5: error: no"), "{failed}");
+        assert!(fs::read_to_string(path("log")).unwrap().contains("CC      mm/rmap.o"));
+    }
+}

@@ -1,0 +1,260 @@
+//! Kernels that are compiled here: Debian's source of a series, with patches, in a minimal configuration for guests.
+//!
+//! Per source and architecture there is one tree, `builds/VERSION-ARCH/` in the cache:
+//! - `tree/`: the source, in which only those files change that a patch changes; `originals/` and `touched.json` tell
+//!   what they were before ([`patch`]), so that the next build begins with the same source whatever was patched;
+//! - `obj/`: what the compiler made of it, kept so that the next build compiles only what changed;
+//! - `log`: what the last build said.
+//!
+//! A tree appears whole or not at all, and a kernel is kept only when it is built. One build runs at a time.
+
+mod error;
+mod make;
+mod patch;
+mod source;
+mod tree;
+
+pub use error::BuildError;
+pub use tree::Tree;
+
+use crate::cache::{BuiltFrom, Cache, Hashed, Kernel, Manifest, at, hash};
+use crate::config::{self, Config};
+use crate::error::FetchError;
+use crate::platform::Arch;
+use crate::target::names_a_kernel;
+use make::Make;
+use needless_model::kernels::KernelRow;
+use source::Source;
+use std::collections::BTreeMap;
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+
+/// Everything a guest needs, built in, and nothing else.
+const GUEST: &str = include_str!("guest.config");
+const GUEST_X86_64: &str = include_str!("guest-x86-64.config");
+const GUEST_ARM64: &str = include_str!("guest-arm64.config");
+
+/// What is to be built.
+#[derive(Clone, Debug, Default)]
+pub struct Order {
+    /// The series, with the architecture unless it is x86-64: `6.12`, `6.12/arm64`.
+    pub series: String,
+    /// Patches, in the order in which they are applied.
+    pub patches: Vec<PathBuf>,
+    /// Lines of a configuration that come on top of the guests' own.
+    pub config: Option<PathBuf>,
+    /// What the kernel is to be called; otherwise after the series and the patches.
+    pub name: Option<String>,
+}
+
+/// A patch or a fragment that was read.
+struct Text {
+    name: String,
+    bytes: Vec<u8>,
+}
+
+impl Text {
+    fn read(path: &Path) -> Result<Text, BuildError> {
+        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        let bytes = fs::read(path).map_err(at(path))?;
+        Ok(Text { name, bytes })
+    }
+
+    fn hashed(&self) -> Hashed {
+        Hashed { name: self.name.clone(), hash: hash(&self.bytes) }
+    }
+}
+
+/// Builds a kernel and keeps it like one that was fetched; `progress` is told what is being done.
+pub fn build(order: &Order, progress: &dyn Fn(&str)) -> Result<Kernel, BuildError> {
+    let (series, arch) = series_of(&order.series)?;
+    let name = name_of(order, series, arch)?;
+    let patches: Vec<Text> =
+        order.patches.iter().map(|p| Text::read(p)).collect::<Result<_, _>>()?;
+    let fragment = order.config.as_deref().map(Text::read).transpose()?;
+    make::tools(arch, progress)?;
+    let cache = Cache::open()?;
+    let _lock = lock(&cache, progress)?;
+    let Source { folder, package } = source::ready(&cache, series, arch, progress)?;
+    progress("applying the patches");
+    patch::apply(&folder, &patches)?;
+    let label = name.split('/').next().unwrap_or_default();
+    let label = label.strip_prefix(&format!("{series}+")).unwrap_or(label);
+    let make = Make {
+        tree: folder.join("tree"),
+        obj: folder.join("obj"),
+        log: folder.join("log"),
+        arch,
+        label,
+    };
+    let config = configure(&make, arch, fragment.as_ref())?;
+    make.compile(progress)?;
+    let manifest = Manifest {
+        name: name.clone(),
+        release: make.release()?,
+        packages: vec![package],
+        modules: Vec::new(),
+        built: Some(BuiltFrom {
+            patches: patches.iter().map(Text::hashed).collect(),
+            fragment: fragment.as_ref().map(Text::hashed),
+            compiler: make.compiler(),
+        }),
+        hashes: BTreeMap::new(),
+    };
+    let image = make.image();
+    let image = fs::read(&image).map_err(at(&image))?;
+    Ok(cache.keep_built(manifest, &image, &config)?)
+}
+
+/// The series and the architecture of `6.12/arm64`.
+fn series_of(text: &str) -> Result<(&str, Arch), BuildError> {
+    let series = text.split('/').next().unwrap_or_default();
+    let number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let is_series = series.split('.').count() == 2 && series.split('.').all(number);
+    let arch = Arch::of(text).filter(|_| is_series);
+    arch.map(|arch| (series, arch)).ok_or_else(|| BuildError::Series { text: text.to_owned() })
+}
+
+/// What the kernel will be called.
+fn name_of(order: &Order, series: &str, arch: Arch) -> Result<String, BuildError> {
+    let stem = |path: &PathBuf| path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    let usual = || match order.patches.iter().filter_map(stem).collect::<Vec<_>>().as_slice() {
+        [] => format!("{series}+guest"),
+        stems => format!(
+            "{series}+{}",
+            stems.join("+").replace(|c: char| !c.is_ascii_alphanumeric() && c != '+', "-")
+        ),
+    };
+    let name = order.name.clone().unwrap_or_else(usual);
+    let own = name.len() <= 40 && name != series && !name.contains('/');
+    let name = arch.kernel(&name);
+    match own && names_a_kernel(&name) {
+        true => Ok(name),
+        false => Err(BuildError::Name { name }),
+    }
+}
+
+/// Waits until nobody else builds.
+fn lock(cache: &Cache, progress: &dyn Fn(&str)) -> Result<File, FetchError> {
+    let path = cache.folder("builds")?.join("lock");
+    let file = File::create(&path).map_err(at(&path))?;
+    if let Err(TryLockError::WouldBlock) = file.try_lock() {
+        progress("another build is under way: waiting for it");
+    }
+    file.lock().map_err(at(&path))?;
+    Ok(file)
+}
+
+/// What stock kernels of a series have, as far as it decides what is seen: the model's row knows.
+fn as_stock(release: &str, arch: Arch) -> String {
+    let (row, _) = KernelRow::of_release(release);
+    let line = |option: &str, on: bool| format!("CONFIG_{option}={}\n", if on { 'y' } else { 'n' });
+    match arch {
+        Arch::X86_64 => {
+            line("X86_5LEVEL", row.config.five_level) + &line("LRU_GEN_ENABLED", row.config.mglru)
+        }
+        // The model has no rows for it.
+        Arch::Arm64 => line("LRU_GEN_ENABLED", row.config.mglru),
+    }
+}
+
+/// Writes the configuration; gives what became of it.
+fn configure(make: &Make<'_>, arch: Arch, fragment: Option<&Text>) -> Result<String, BuildError> {
+    let own = match arch {
+        Arch::X86_64 => GUEST_X86_64,
+        Arch::Arm64 => GUEST_ARM64,
+    };
+    let added = fragment.map(|text| String::from_utf8_lossy(&text.bytes).into_owned());
+    let added = added.unwrap_or_default();
+    let stock = as_stock(&make.source_release()?, arch);
+    let text = make.configure(&[GUEST, own, &stock, &added].join("\n"))?;
+    let config = Config::read(&text);
+    if let Some(text) = fragment {
+        let refused = refused(&added, &config);
+        if !refused.is_empty() {
+            return Err(BuildError::Refused {
+                fragment: text.name.clone(),
+                lines: refused.join(", "),
+            });
+        }
+    }
+    let absent = config.absent(arch, &[]);
+    match absent.is_empty() {
+        true => Ok(text),
+        false => Err(BuildError::Lacks { parts: config::text(&absent, arch) }),
+    }
+}
+
+/// The lines of a fragment that the kernel's own rules did not let stand.
+fn refused(fragment: &str, config: &Config) -> Vec<String> {
+    let wanted = Config::read(fragment);
+    let set = wanted.options().filter(|(name, value)| config.value(name) != Some(*value));
+    let set = set.map(|(name, value)| format!("CONFIG_{name}={value}"));
+    let unset = fragment.lines().filter_map(|line| {
+        let line = line.trim();
+        let name = line.strip_prefix("# CONFIG_").and_then(|rest| rest.strip_suffix(" is not set"));
+        name.or_else(|| line.strip_prefix("CONFIG_")?.strip_suffix("=n"))
+    });
+    let unset = unset.filter(|name| config.value(name).is_some());
+    set.chain(unset.map(|name| format!("CONFIG_{name}=n"))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(series: &str, patches: &[&str], name: Option<&str>) -> Order {
+        let patches = patches.iter().map(PathBuf::from).collect();
+        Order { series: series.to_owned(), patches, config: None, name: name.map(str::to_owned) }
+    }
+
+    #[test]
+    fn kernels_are_called_after_series_and_patches() {
+        let name = |order: Order| {
+            let (series, arch) = series_of(&order.series)?;
+            name_of(&order, series, arch)
+        };
+        for (series, patches, given, expected) in [
+            ("6.12", &["a/fix_it.patch", "b.diff"][..], None, "6.12+fix-it+b"),
+            ("6.12/arm64", &["fix.patch"], None, "6.12+fix/arm64"),
+            ("6.12", &[], None, "6.12+guest"),
+            ("6.12/arm64", &[], Some("mine"), "mine/arm64"),
+        ] {
+            assert_eq!(name(order(series, patches, given)).unwrap(), expected);
+        }
+        for given in ["", "6.12", "a/b", "../x", "a b", "-", "é", &"x".repeat(41)] {
+            let refused = name(order("6.12", &[], Some(given)));
+            assert!(matches!(refused, Err(BuildError::Name { .. })), "{given}");
+        }
+        for series in ["", "6", "6.12.3", "six", "6.12/sparc", "6.x", "mine"] {
+            let refused = name(order(series, &[], None));
+            assert!(matches!(refused, Err(BuildError::Series { .. })), "{series}");
+        }
+    }
+
+    #[test]
+    fn the_guests_own_configuration_has_every_part() {
+        for (own, arch) in [(GUEST_X86_64, Arch::X86_64), (GUEST_ARM64, Arch::Arm64)] {
+            // Tracers set this one.
+            let config = Config::read(&[GUEST, own, "CONFIG_EVENT_TRACING=y"].join("\n"));
+            assert_eq!(config.absent(arch, &[]), [], "{arch}");
+        }
+    }
+
+    #[test]
+    fn a_series_is_configured_as_its_stock_kernel_is() {
+        let old = as_stock("5.10", Arch::X86_64);
+        assert_eq!(old, "CONFIG_X86_5LEVEL=n\nCONFIG_LRU_GEN_ENABLED=n\n");
+        assert!(as_stock("6.12", Arch::X86_64).contains("LRU_GEN_ENABLED=y"));
+        assert!(as_stock("6.1", Arch::Arm64).contains("LRU_GEN_ENABLED=n"));
+    }
+
+    #[test]
+    fn what_does_not_stand_is_named() {
+        let config = Config::read("CONFIG_A=y\nCONFIG_B=m\nCONFIG_C=5\n");
+        let fragment =
+            "CONFIG_A=y\n# CONFIG_B is not set\nCONFIG_D=y\nCONFIG_A=n\n# a word\nCONFIG_C=5";
+        assert_eq!(refused(fragment, &config), ["CONFIG_D=y", "CONFIG_B=n", "CONFIG_A=n"]);
+        assert_eq!(refused("CONFIG_B=m\nCONFIG_E=n\n", &config), [""; 0]);
+    }
+}

@@ -53,6 +53,15 @@ pub enum Verb {
                                                 a kernel of one's own, for CI
   needless compare cow-reuse -t kernel:./bzImage,row=7.3+pending-cleared --expect --format junit")]
     Compare(CompareArgs),
+    /// Find between which kernels a scenario's sequence, or a condition on it, changed.
+    #[command(before_help = "Examples:
+  needless bisect cow-reuse --good kernel:6.1 --bad kernel:6.12
+                                               where its sequence changed
+  needless bisect cow-reuse --good kernel:6.12 --bad kernel:5.10 --expect 'copies=0'
+                                               where a condition came to hold
+  needless bisect cow-reuse --tree linux --good v6.12 --bad HEAD
+                                               the same among commits, each compiled")]
+    Bisect(BisectArgs),
     /// List the events of one round with kernel functions and verdicts.
     #[command(before_help = "Examples:
   needless explain cow-reuse -t model:5.10              the first round
@@ -213,6 +222,33 @@ pub struct CompareArgs {
     /// How to print the result.
     #[arg(long, value_enum, default_value_t = CompareFormat::Text)]
     pub format: CompareFormat,
+}
+
+/// Arguments of `bisect`.
+#[derive(Debug, Args)]
+pub struct BisectArgs {
+    #[command(flatten)]
+    pub choice: ScenarioChoice,
+    /// A kernel that is as it should be: kernel:6.1, kernel:6.1,cpus=3 …; with --tree a revision.
+    #[arg(long, value_name = "TARGET")]
+    pub good: String,
+    /// A kernel that is not, older or newer; with --tree a newer revision.
+    #[arg(long, value_name = "TARGET")]
+    pub bad: String,
+    /// Look among the commits of this git tree of the kernel, which is only read: each is compiled in the cache.
+    #[arg(long, value_name = "DIR")]
+    pub tree: Option<PathBuf>,
+    /// Lines of a configuration for the commits, on top of what guests need.
+    #[arg(long, value_name = "FILE", requires = "tree")]
+    pub config: Option<PathBuf>,
+    /// A kernel is good if this holds in every round (repeatable): COUNTER<=NUMBER (or <, =, !=, >, >=), or `exact`.
+    /// Without: if it has the good kernel's sequence.
+    #[arg(long, value_name = "CONDITION")]
+    pub expect: Vec<Expectation>,
+    #[command(flatten)]
+    pub memory: MemoryArgs,
+    #[command(flatten)]
+    pub format: FormatArgs,
 }
 
 /// Arguments of `explain`.

@@ -3,6 +3,7 @@
 
 mod agree;
 mod args;
+mod bisect;
 mod failure;
 mod files;
 mod memory;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
     let outcome = match cli.verb {
         Verb::Run(args) => verbs::compare::run(&args, &output),
         Verb::Compare(args) => verbs::compare::compare(&args, &output),
+        Verb::Bisect(args) => verbs::bisect::bisect(&args, &output),
         Verb::Explain(args) => verbs::explain::explain(&args, &output),
         Verb::Agree(args) => verbs::agree::agree(&args, &output),
         Verb::Check(args) => verbs::check::check(&args, &output),

@@ -251,7 +251,7 @@ fn nothing_ran() -> GuestError {
 }
 
 /// A kernel that is not understood, as a failure of the command line.
-fn bad_kernel(error: GuestError) -> Failure {
+pub fn bad_kernel(error: GuestError) -> Failure {
     let help = error.help().map_or_else(String::new, |help| help.to_string());
     match &error {
         GuestError::BadTarget { text, what, at, .. } => {
@@ -278,6 +278,14 @@ fn bad_target(
         help,
         name,
         at,
+    }
+}
+
+/// Why a real kernel's run tells nothing, if so.
+pub fn why_not(target: &Target) -> Option<String> {
+    match &target.outcome {
+        Outcome::Unavailable { reason, .. } => Some(reason.clone()),
+        Outcome::Ran(ran) => ran.run.invalid.clone(),
     }
 }
 

@@ -33,6 +33,7 @@ fn every_help_starts_with_examples() {
         &[][..],
         &["run"],
         &["compare"],
+        &["bisect"],
         &["kernels", "build"],
         &["explain"],
         &["agree"],

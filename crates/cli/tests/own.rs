@@ -140,6 +140,25 @@ fn what_is_not_as_expected_is_in_every_format() {
 }
 
 #[test]
+fn a_search_needs_two_kernels_of_the_archive() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = format!("kernel:{}", file(folder.path(), "bzImage", &bzimage(0)).display());
+    for (good, bad, message) in [
+        ("model:6.1", "kernel:6.12", "no kernel of the archive"),
+        ("kernel:6.1", "live", "no kernel of the archive"),
+        ("kernel:6.1", image.as_str(), "no place among"),
+        ("kernel:6.1/arm64", "kernel:6.12/arm64", "no sequences"),
+        ("kernel:6.1", "kernel:6.12,cpus=3", "booted differently"),
+        ("kernel:6.1,", "kernel:6.12", "an option is missing"),
+    ] {
+        let told = refused(&["bisect", "cow-reuse", "--good", good, "--bad", bad], 2);
+        assert!(told.contains(message), "{good} {bad}: {told}");
+    }
+    let told = refused(&["bisect", "cow-reuse", "--good", "kernel:6.1"], 2);
+    assert!(told.contains("--bad"), "{told}");
+}
+
+#[test]
 fn what_cannot_be_built_is_refused_before_anything_is_fetched() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("no.patch");

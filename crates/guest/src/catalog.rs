@@ -105,7 +105,7 @@ fn build(
 }
 
 /// `6.12` of `6.12.94+deb13`; metapackages such as `6.12` have no third number.
-fn series(abi: &str) -> Option<String> {
+pub fn series(abi: &str) -> Option<String> {
     let mut numbers = abi.splitn(3, '.');
     let (major, minor, rest) = (numbers.next()?, numbers.next()?, numbers.next()?);
     let number = |text: &str| text.parse::<u32>().is_ok();

@@ -2,12 +2,14 @@
 
 use crate::apt::Apt;
 use crate::cache::{Cache, Kernel};
-use crate::catalog::Build;
+use crate::catalog::{self, Build};
 use crate::error::{FetchError, GuestError, USUAL_TARGETS};
 use crate::fetch;
 use crate::own;
 use crate::platform::Arch;
 use crate::target::{Choice, KernelTarget, is_own_name, names_a_kernel};
+use crate::version;
+use std::cmp::Ordering;
 
 /// What is in the cache and what is in the archive.
 pub struct Listing {
@@ -110,6 +112,85 @@ pub fn ready_for(target: &KernelTarget) -> Result<Kernel, GuestError> {
     match &target.kernel {
         Choice::Named(name) => ready(name),
         Choice::Own(image) => own::ready(image),
+    }
+}
+
+/// A build of the archive between two kernels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its name, as targets have it.
+    pub name: String,
+    /// The version of its package.
+    pub version: String,
+}
+
+/// The builds that the archive has between two of its kernels, which are left out, from the first to the second.
+pub fn between(from: &KernelTarget, to: &KernelTarget) -> Result<Vec<Candidate>, GuestError> {
+    let (arch, cache) = (from.arch(), Cache::open()?);
+    let apt = Apt::open(&cache, arch)?;
+    let builds = fetch::fetchable(&cache, &apt)?;
+    let places = [from, to].map(|end| place(&cache, &builds, end));
+    let [from, to] = places;
+    let (from, to) = (from?, to?);
+    let (low, high) = if from <= to { (&from, &to) } else { (&to, &from) };
+    let inside = |build: &&Build| {
+        let place = Place::of(build);
+        *low < place && place < *high
+    };
+    let candidate = |build: &Build| Candidate {
+        name: arch.kernel(&build.name),
+        version: build.version.clone(),
+    };
+    let mut found: Vec<Candidate> = builds.iter().filter(inside).map(candidate).collect();
+    if from > to {
+        found.reverse();
+    }
+    Ok(found)
+}
+
+/// Where an end lies among the builds: where its cached kernel does, else the newest build of its name.
+fn place(cache: &Cache, builds: &[Build], end: &KernelTarget) -> Result<Place, GuestError> {
+    let Choice::Named(name) = &end.kernel else {
+        let what = "an image of one's own has no place among the archive's kernels".to_owned();
+        let help = "name two of the archive's kernels, as in --good kernel:6.1 --bad kernel:6.12";
+        let (text, at) = (end.to_string(), 0..end.kernel.to_string().len());
+        return Err(GuestError::BadTarget { text, what, help: help.to_owned(), at });
+    };
+    if let Some(kernel) = cache.kernel(name) {
+        let series = catalog::series(&kernel.manifest.release);
+        let version = kernel.manifest.packages.first().map(|package| package.version.clone());
+        if let (Some(series), Some(version)) = (series, version) {
+            return Ok(Place { series, version });
+        }
+    }
+    let build = catalog::find(builds, name.split('/').next().unwrap_or_default());
+    let gone = || fetch::gone(cache, builds, name);
+    Ok(build.map(Place::of).ok_or_else(gone)?)
+}
+
+/// A place in the order of kernels: by series, then by version.
+#[derive(PartialEq, Eq)]
+struct Place {
+    series: String,
+    version: String,
+}
+
+impl Place {
+    fn of(build: &Build) -> Place {
+        Place { series: build.series.clone(), version: build.version.clone() }
+    }
+}
+
+impl Ord for Place {
+    fn cmp(&self, other: &Place) -> Ordering {
+        version::compare(&self.series, &other.series)
+            .then_with(|| version::compare(&self.version, &other.version))
+    }
+}
+
+impl PartialOrd for Place {
+    fn partial_cmp(&self, other: &Place) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The verbs: each reads its arguments, asks targets, prints a report, gives an exit status.
 
 pub mod agree;
+pub mod bisect;
 pub mod check;
 pub mod compare;
 pub mod doctor;

@@ -29,19 +29,19 @@ fn an_image_by_its_path_is_the_kernel_that_it_is() {
     let _turn = turn();
     let kernel = kernels::ready("6.12").unwrap();
     let modules = format!(",modules={}", kernel.folder().join("modules").display());
-    let usual = Limits::default();
-    let own = run(&kernel.image(), &format!("{modules},row=6.12"), usual, "cow-reuse").unwrap();
+    let limits = Limits::default();
+    let own = run(&kernel.image(), &format!("{modules},row=6.12"), limits, "cow-reuse").unwrap();
     assert!(own.release.as_ref().unwrap().starts_with("6.12."));
     assert!(own.environment["kernel.image"].contains("vmlinuz"), "{:?}", own.environment);
-    let named = KernelTarget::named("6.12", super::boot::usual());
+    let named = KernelTarget::named("6.12", usual());
     let stock = run_batch(&named, &[program("cow-reuse", 5)], &|_| {}).unwrap().remove(0).unwrap();
     let program = program("cow-reuse", 5);
     let [own, stock] = [own, stock].map(|run| Account::of(&program, &run));
     assert_eq!(own.sequences()[0].value, stock.sequences()[0].value);
 
     // Without its modules it has no zram: what needs none runs, what does says so.
-    assert!(run(&kernel.image(), "", usual, "a_dontneed_w_1").is_ok());
-    let lacks = run(&kernel.image(), "", usual, "cow-reuse").unwrap_err();
+    assert!(run(&kernel.image(), "", limits, "a_dontneed_w_1").is_ok());
+    let lacks = run(&kernel.image(), "", limits, "cow-reuse").unwrap_err();
     assert!(told(&lacks).contains("CONFIG_ZRAM"), "{}", told(&lacks));
     assert_eq!(lacks.exit_status(), 121);
 }
@@ -50,8 +50,8 @@ fn an_image_by_its_path_is_the_kernel_that_it_is() {
 fn what_cannot_be_a_guest_ends_with_its_reason() {
     let _turn = turn();
     let image = kernels::ready("6.12").unwrap().image();
-    let usual = Limits::default();
-    let panicked = run(&image, ",append=rdinit=/nowhere", usual, "a_dontneed_w_1").unwrap_err();
+    let limits = Limits::default();
+    let panicked = run(&image, ",append=rdinit=/nowhere", limits, "a_dontneed_w_1").unwrap_err();
     let told_of = told(&panicked);
     assert!(told_of.contains("panic: ") && told_of.contains("CONFIG_BLK_DEV_INITRD"), "{told_of}");
 
@@ -61,12 +61,12 @@ fn what_cannot_be_a_guest_ends_with_its_reason() {
     let mut bytes = fs::read(&image).unwrap();
     bytes[0x200..0x202].copy_from_slice(&[0xeb, 0xfe]);
     fs::write(&silent, &bytes).unwrap();
-    let limits = Limits { boot: Duration::from_secs(3), ..usual };
-    let late = told(&run(&silent, "", limits, "a_dontneed_w_1").unwrap_err());
+    let short = Limits { boot: Duration::from_secs(3), ..limits };
+    let late = told(&run(&silent, "", short, "a_dontneed_w_1").unwrap_err());
     assert!(late.contains("did not boot") && late.contains("CONFIG_SERIAL_8250_CONSOLE"), "{late}");
 
     fs::write(&silent, &bytes[..bytes.len() / 2]).unwrap();
-    let cut = run(&silent, "", usual, "a_dontneed_w_1").unwrap_err();
+    let cut = run(&silent, "", limits, "a_dontneed_w_1").unwrap_err();
     assert!(told(&cut).contains("truncated"), "{cut}");
 }
 

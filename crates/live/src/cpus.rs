@@ -229,7 +229,8 @@ mod tests {
     /// A program with a thread on each of these CPUs.
     fn program(cpus: &[u16]) -> Program {
         let thread = |&cpu: &u16| Thread::new(format!("t{cpu}"), CpuId(cpu), vec![]);
-        Program { threads: cpus.iter().map(thread).collect(), ..Program::default() }
+        let threads = cpus.iter().map(thread).collect();
+        Program { name: "p".to_owned(), threads, ..Program::default() }
     }
 
     fn usable() -> Usable {

@@ -50,7 +50,7 @@ fn a_failing_system_call_names_its_operation() {
     match try_run(&draft.program()) {
         Err(LiveError::ProgramFailed(failure)) => {
             assert_eq!(failure.op, Some(1));
-            assert!(failure.what.contains("thread `main`, `Map"), "{failure}");
+            assert!(failure.what.contains("thread `main`, `Call(Map"), "{failure}");
             assert!(failure.errno.is_some());
         }
         other => panic!("{other:?}"),

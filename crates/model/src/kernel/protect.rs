@@ -62,11 +62,12 @@ fn each_mapping<E: Env>(
     prot: Prot,
     mut change_ptes: impl FnMut(&mut E, PageRange),
 ) -> Result<(), Errno> {
+    let charge = env.policies().protect_charge;
     let mut rest = range;
     while !rest.is_empty() {
         new_vma_start_write(env, mm, |space| {
-            let vma = space.vma(rest.start).filter(|vma| vma.prot != prot)?;
-            Some(Vma { prot, range: vma.range.hull(rest), ..vma.cut(rest) })
+            let vma = space.vma(rest.start).filter(|vma| vma.prot != prot)?.cut(rest);
+            Some(protected(&vma, prot, charge))
         });
         match env.step(Site::ChangeProtectionRange, |w, at| mprotect_fixup(w, at, mm, rest, prot)) {
             Mapping::Hole => return Err(Errno::Enomem),
@@ -114,9 +115,13 @@ fn mprotect_fixup<M: Mode>(
         return Mapping::Same(vma.range);
     }
     w.vma_assert_write_locked(at, mm, vma.range);
-    let changed = Vma { prot, charged: charged(&vma, prot, charge), ..vma };
-    w.mms[mm.index()].insert(changed, rule);
+    w.mms[mm.index()].insert(protected(&vma, prot, charge), rule);
     Mapping::Changed(vma.range)
+}
+
+/// The mapping with its new protection.
+const fn protected(vma: &Vma, prot: Prot, charge: ProtectCharge) -> Vma {
+    Vma { prot, charged: charged(vma, prot, charge), ..*vma }
 }
 
 /// Whether the mapping counts as committed memory with its new protection (mprotect_fixup). Mappings

@@ -46,15 +46,19 @@ pub fn vmas_start_write(env: &mut impl Env, mm: MmId, range: PageRange) {
     vmas.into_iter().for_each(|vma| vma_start_write(env, mm, vma));
 }
 
-/// Locks for writing what a new mapping becomes: with those beside it that it becomes one with.
+/// Locks for writing what a new mapping becomes, with those beside it that it becomes one with, and the one that
+/// it is a part of.
 pub fn new_vma_start_write(env: &mut impl Env, mm: MmId, new: impl FnOnce(&Mm) -> Option<Vma>) {
     if !per_vma(env) {
         return;
     }
-    let merged = env.step(Site::VmaStartWrite, |w, at| {
+    let locked = env.step(Site::VmaStartWrite, |w, at| {
         w.mmap_assert_write_locked(at, mm);
         let (rule, mm) = (w.policies.vma_merge, &w.mms[mm.index()]);
-        new(mm).map(|vma| mm.merged(vma, rule).range)
+        new(mm).map(|vma| {
+            let merged = mm.merged(vma, rule).range;
+            mm.vma(vma.range.start).map_or(merged, |old| merged.hull(old.range))
+        })
     });
-    merged.into_iter().for_each(|pages| vma_start_write(env, mm, pages));
+    locked.into_iter().for_each(|pages| vma_start_write(env, mm, pages));
 }

@@ -23,7 +23,7 @@ pub enum CheckError {
     },
     /// An expression has no value.
     #[error(transparent)]
-    Expr(#[from] needless_model::program::ExprError),
+    Expr(#[from] Box<needless_model::program::ExprError>),
     /// The model contradicts itself.
     #[error("the model contradicts itself: {error}; `--replay {schedule}` shows the steps")]
     Inconsistent {

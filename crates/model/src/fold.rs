@@ -87,7 +87,7 @@ impl<'p> Folding<'p> {
     /// Whether `round`, whose first event is `first_seq`, is of this kind.
     fn is_of(&self, kind: u32, round: &Round, first_seq: u64) -> bool {
         let known = &self.kinds[kind as usize].round;
-        let equal = |(known, event): (&Event, &Event)| *known == self.plain(event, first_seq);
+        let equal = |(known, event): (&Event, &Event)| self.is_plain(known, event, first_seq);
         known.events.len() == round.events.len()
             && (known.minor_faults, known.major_faults) == (round.minor_faults, round.major_faults)
             && known.kernel_counters == round.kernel_counters
@@ -121,9 +121,26 @@ impl<'p> Folding<'p> {
 
     /// The event without what tells equal rounds apart.
     fn plain(&self, event: &Event, first_seq: u64) -> Event {
+        let kind = self.plain_kind(event.kind);
+        let verdict = event.verdict.map(|verdict| verdict.counted_from(first_seq));
+        let seq = event.seq.wrapping_sub(first_seq);
+        Event { seq, time_ns: 0, op: None, kind, verdict, ..*event }
+    }
+
+    /// Whether `known` is what [`Folding::plain`] makes of the event, which is not made for it.
+    fn is_plain(&self, known: &Event, event: &Event, first_seq: u64) -> bool {
+        let Event { seq, time_ns: _, cpu, thread, op: _, site, kind, verdict } = *event;
+        known.seq == seq.wrapping_sub(first_seq)
+            && (known.cpu, known.thread, known.site) == (cpu, thread, site)
+            && known.verdict == verdict.map(|verdict| verdict.counted_from(first_seq))
+            && known.kind == self.plain_kind(kind)
+    }
+
+    #[inline]
+    fn plain_kind(&self, kind: EventKind) -> EventKind {
         let frame = Pfn(0);
         let page = |page| self.area_of(page);
-        let kind = match event.kind {
+        match kind {
             EventKind::Fault { page: at, code } => EventKind::Fault { page: page(at), code },
             EventKind::FaultDone { page: at, class, major, exception } => {
                 EventKind::FaultDone { page: page(at), class, major, exception }
@@ -149,10 +166,7 @@ impl<'p> Folding<'p> {
             kind @ (EventKind::Mark { .. } | EventKind::MeasureStart | EventKind::MeasureEnd) => {
                 kind
             }
-        };
-        let verdict = event.verdict.map(|verdict| verdict.counted_from(first_seq));
-        let seq = event.seq.wrapping_sub(first_seq);
-        Event { seq, time_ns: 0, op: None, kind, verdict, ..*event }
+        }
     }
 
     /// The first page of the scenario's area that `page` lies in.

@@ -132,9 +132,9 @@ impl Area {
     }
 
     #[cold]
-    pub(crate) fn outside(&self, first: i64, pages: i64) -> ExprError {
+    pub(crate) fn outside(&self, first: i64, pages: i64) -> Box<ExprError> {
         let size = self.range.pages() as i64;
-        ExprError::OutsideArea { area: self.name.clone(), first, pages, size }
+        Box::new(ExprError::OutsideArea { area: self.name.clone(), first, pages, size })
     }
 }
 
@@ -193,8 +193,8 @@ pub struct RangeExpr {
 
 impl RangeExpr {
     /// The pages that the range names now, checked against the area.
-    #[inline]
-    pub fn resolve(&self, areas: &[Area], slots: &[i64]) -> Result<PageRange, ExprError> {
+    #[inline(always)]
+    pub fn resolve(&self, areas: &[Area], slots: &[i64]) -> Result<PageRange, Box<ExprError>> {
         let area = &areas[self.area as usize];
         let (first, pages) = (self.first.eval(slots)?, self.pages.eval(slots)?);
         let size = area.range.pages() as i64;
@@ -462,23 +462,25 @@ pub enum ExprError {
 
 impl BinaryOp {
     /// `left op right`.
-    pub fn apply(self, left: i64, right: i64) -> Result<i64, ExprError> {
+    pub fn apply(self, left: i64, right: i64) -> Result<i64, Box<ExprError>> {
         let value = match self {
             BinaryOp::Add => left.checked_add(right),
             BinaryOp::Sub => left.checked_sub(right),
             BinaryOp::Mul => left.checked_mul(right),
-            BinaryOp::Div | BinaryOp::Rem if right == 0 => return Err(ExprError::DivisionByZero),
+            BinaryOp::Div | BinaryOp::Rem if right == 0 => {
+                return Err(ExprError::DivisionByZero.into());
+            }
             BinaryOp::Div => left.checked_div(right),
             BinaryOp::Rem => left.checked_rem(right),
         };
-        value.ok_or(ExprError::Overflow)
+        value.ok_or_else(|| Box::new(ExprError::Overflow))
     }
 }
 
 impl Expr {
     /// The value now.
     #[inline]
-    pub fn eval(&self, slots: &[i64]) -> Result<i64, ExprError> {
+    pub fn eval(&self, slots: &[i64]) -> Result<i64, Box<ExprError>> {
         match self {
             Expr::Const(value) => Ok(*value),
             Expr::Slot(slot) => Ok(slots[*slot as usize]),
@@ -488,29 +490,39 @@ impl Expr {
 
     /// The value now, which must be at least `least`.
     #[inline]
-    pub fn eval_at_least(&self, slots: &[i64], what: &str, least: i64) -> Result<u64, ExprError> {
+    pub fn eval_at_least(
+        &self,
+        slots: &[i64],
+        what: &str,
+        least: i64,
+    ) -> Result<u64, Box<ExprError>> {
         let value = self.eval(slots)?;
         if value < least {
-            return Err(ExprError::TooSmall { what: what.to_owned(), value, least });
+            return Err(too_small(what, value, least));
         }
         Ok(value as u64)
     }
 
     /// The value now, which must lie within bounds.
-    pub fn eval_within(&self, slots: &[i64], bounds: Bounds) -> Result<u64, ExprError> {
+    pub fn eval_within(&self, slots: &[i64], bounds: Bounds) -> Result<u64, Box<ExprError>> {
         let Bounds { what, least, most } = bounds;
         let value = self.eval_at_least(slots, what, least)?;
         if value > most as u64 {
             let (what, value) = (what.to_owned(), value as i64);
-            return Err(ExprError::TooLarge { what, value, most });
+            return Err(Box::new(ExprError::TooLarge { what, value, most }));
         }
         Ok(value)
     }
 }
 
+#[cold]
+fn too_small(what: &str, value: i64, least: i64) -> Box<ExprError> {
+    Box::new(ExprError::TooSmall { what: what.to_owned(), value, least })
+}
+
 /// Operators are out of the way of the constants and slots that most expressions are.
 #[inline(never)]
-fn apply(op: BinaryOp, left: &Expr, right: &Expr, slots: &[i64]) -> Result<i64, ExprError> {
+fn apply(op: BinaryOp, left: &Expr, right: &Expr, slots: &[i64]) -> Result<i64, Box<ExprError>> {
     op.apply(left.eval(slots)?, right.eval(slots)?)
 }
 

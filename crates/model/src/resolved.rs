@@ -78,8 +78,8 @@ pub enum Resolved<'p> {
 
 impl OpKind {
     /// What the operation is now.
-    #[inline]
-    pub fn resolve(&self, areas: &[Area], slots: &[i64]) -> Result<Resolved<'_>, ExprError> {
+    #[inline(always)]
+    pub fn resolve(&self, areas: &[Area], slots: &[i64]) -> Result<Resolved<'_>, Box<ExprError>> {
         let pages = |range: &RangeExpr| range.resolve(areas, slots);
         Ok(match self {
             OpKind::Touch { range, access, order } => {
@@ -112,12 +112,13 @@ impl OpKind {
     }
 }
 
+#[inline(always)]
 fn touch<'p>(
     pages: PageRange,
     access: Access,
     order: &Order,
     slots: &[i64],
-) -> Result<Resolved<'p>, ExprError> {
+) -> Result<Resolved<'p>, Box<ExprError>> {
     let visit = match order {
         Order::Ascending { stride } => {
             Visit::Ascending { stride: stride.eval_at_least(slots, "the stride", 1)? }
@@ -132,8 +133,8 @@ fn touch<'p>(
 
 impl CallExpr {
     /// What the call is now: nothing, if it is about no pages.
-    #[inline]
-    fn resolve<'p>(&self, areas: &[Area], slots: &[i64]) -> Result<Resolved<'p>, ExprError> {
+    #[inline(always)]
+    fn resolve<'p>(&self, areas: &[Area], slots: &[i64]) -> Result<Resolved<'p>, Box<ExprError>> {
         let call: Call = self.try_map(
             |range| range.resolve(areas, slots),
             |area| Ok(areas[usize::from(*area)].extent()),

@@ -25,7 +25,7 @@ pub fn folio_add_lru<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
 /// Source: mm/swap.c:folio_add_lru (6.12), mm/folio.c (7.3).
 pub fn folio_add_new<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
     if w.config.mglru && w.policies.new_folio == NewFolio::Referenced {
-        w.frames.update(frame, |f| f.flags.set(FrameFlags::REFERENCED, true));
+        w.frames.set_flags(frame, FrameFlags::REFERENCED, true);
     }
     folio_add_lru(w, at, frame);
 }
@@ -35,7 +35,7 @@ pub fn folio_add_new<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
 ///
 /// Source: mm/swap.c:mark_page_lazyfree (5.10), folio_mark_lazyfree (6.1 to 7.3).
 pub fn mark_lazyfree<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
-    let flags = w.frames.get(frame).flags;
+    let flags = w.frames.flags(frame);
     let swap_cache = flags.has(FrameFlags::SWAP_CACHE);
     if flags.has(FrameFlags::LRU.and(FrameFlags::SWAP_BACKED)) && !swap_cache {
         enter(w, at, FolioBatch::Lazyfree, frame);
@@ -48,7 +48,7 @@ pub fn mark_lazyfree<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
 ///
 /// Source: mm/swap.c:deactivate_page (5.10, 6.1), folio_deactivate (6.12), lru_gen_clear_refs (7.3).
 pub fn deactivate<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
-    let flags = w.frames.get(frame).flags;
+    let flags = w.frames.flags(frame);
     let active = match (w.config.mglru, w.policies.cold_batch) {
         (false, _) => flags.has(FrameFlags::ACTIVE),
         (true, ColdBatch::All) => true,
@@ -64,27 +64,31 @@ pub fn deactivate<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
 ///
 /// Source: mm/swap.c:mark_page_accessed (5.10), folio_mark_accessed (6.1 to 7.3).
 pub fn mark_accessed<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
-    let flags = w.frames.get(frame).flags;
+    let flags = w.frames.flags(frame);
     if !flags.has(FrameFlags::REFERENCED) {
-        w.frames.update(frame, |f| f.flags.set(FrameFlags::REFERENCED, true));
+        w.frames.set_flags(frame, FrameFlags::REFERENCED, true);
         return;
     }
     if w.config.mglru || flags.has(FrameFlags::ACTIVE) {
         return;
     }
-    w.frames.update(frame, |f| f.flags.set(FrameFlags::REFERENCED, false));
+    w.frames.set_flags(frame, FrameFlags::REFERENCED, false);
     if flags.has(FrameFlags::LRU) {
         enter(w, at, FolioBatch::Activate, frame);
     } else if w.cpus[at.cpu.index()].lru[FolioBatch::Add as usize].contains(&frame) {
         // Another CPU's batch is out of reach (`__lru_cache_activate_folio`).
-        w.frames.update(frame, |f| f.flags.set(FrameFlags::ACTIVE, true));
+        w.frames.set_flags(frame, FrameFlags::ACTIVE, true);
     }
 }
 
 /// Empties this CPU's batches.
 pub fn lru_add_drain(env: &mut impl Env) {
     env.step(Site::LruAddDrain, |w, at| {
-        FolioBatch::ALL.into_iter().for_each(|batch| drain(w, at, batch));
+        for batch in FolioBatch::ALL {
+            if !w.cpus[at.cpu.index()].lru[batch as usize].is_empty() {
+                drain(w, at, batch);
+            }
+        }
     });
 }
 
@@ -100,15 +104,13 @@ fn enter<M: Mode>(w: &mut World<M>, at: At, batch: FolioBatch, frame: Pfn) {
 }
 
 fn drain<M: Mode>(w: &mut World<M>, at: At, batch: FolioBatch) {
-    if w.cpus[at.cpu.index()].lru[batch as usize].is_empty() {
-        return;
-    }
     let mut waiting = std::mem::take(&mut w.cpus[at.cpu.index()].lru[batch as usize]);
     let (mglru, used_once) = (w.config.mglru, w.policies.used_once);
-    for frame in waiting.drain(..) {
-        w.frames.update(frame, |f| moved(&mut f.flags, batch, mglru, used_once));
+    for &frame in &waiting {
+        w.frames.change_flags(frame, |flags| moved(flags, batch, mglru, used_once));
         w.put_frame(at, frame);
     }
+    waiting.clear();
     w.cpus[at.cpu.index()].lru[batch as usize] = waiting;
 }
 

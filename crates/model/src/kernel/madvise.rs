@@ -171,7 +171,7 @@ fn collect(env: &mut impl Env, gather: &mut Gather, part: PageRange, pageout: bo
             if aged {
                 w.set_pte(at, mm, page, Pte::Present(pte.without(PteFlags::ACCESSED)));
             }
-            w.frames.update(pte.pfn, |f| f.flags.set(FrameFlags::REFERENCED, false));
+            w.frames.set_flags(pte.pfn, FrameFlags::REFERENCED, false);
             if !pageout {
                 deactivate(w, at, pte.pfn);
             }
@@ -231,7 +231,7 @@ fn free_pte<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn) -> Option<Ch
                 if frame.flags.has(FrameFlags::SWAP_CACHE) {
                     leave_swap_cache(w, at, pte.pfn);
                 }
-                w.frames.update(pte.pfn, |f| f.flags.set(FrameFlags::DIRTY, false));
+                w.frames.set_flags(pte.pfn, FrameFlags::DIRTY, false);
             }
             let clean = pte.without(PteFlags::ACCESSED).without(PteFlags::DIRTY);
             if clean != pte {

@@ -33,6 +33,7 @@ use crate::env::Env;
 use crate::wait::{Ended, Wait};
 
 /// Does what is asked for on the address space `mm`; what is left of it, if it has to wait.
+#[inline(always)]
 pub fn call(env: &mut impl Env, mm: MmId, call: Call) -> Result<Ended<Call>, Errno> {
     match call {
         Call::Map { area, prot } => map::mmap(env, mm, area.pages, prot)?,

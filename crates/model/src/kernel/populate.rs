@@ -78,7 +78,7 @@ fn touch<M: Mode>(w: &mut World<M>, at: At, fault: Fault) {
     let Fault { mm, page, write, .. } = fault;
     let Some(pte) = w.pte(mm, page).present().filter(|pte| !pte.special()) else { return };
     if write && !pte.dirty() {
-        w.frames.update(pte.pfn, |f| f.flags.set(FrameFlags::DIRTY, true));
+        w.frames.set_flags(pte.pfn, FrameFlags::DIRTY, true);
     }
     mark_accessed(w, at, pte.pfn);
 }

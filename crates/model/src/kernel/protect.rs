@@ -189,7 +189,7 @@ fn change_pte<M: Mode>(
 ///
 /// Source: mm/mprotect.c:can_change_pte_writable (6.1: dirty only; 6.12: exclusive is enough).
 fn can_change_pte_writable<M: Mode>(w: &World<M>, pte: PresentPte) -> bool {
-    let exclusive = !pte.special() && w.frames.get(pte.pfn).flags.has(FrameFlags::EXCLUSIVE);
+    let exclusive = !pte.special() && w.frames.flags(pte.pfn).has(FrameFlags::EXCLUSIVE);
     match w.policies.protect_restore {
         ProtectRestore::Never => false,
         ProtectRestore::IfDirty => exclusive && pte.dirty(),

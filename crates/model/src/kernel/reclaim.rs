@@ -11,7 +11,7 @@ use crate::env::{Env, Lock};
 use crate::event::EventKind;
 use crate::kernel::flush::{FlushRequest, flush_by_rule, flush_tlb_mm_range};
 use crate::kernel::lru::folio_add_lru;
-use crate::kernel::rmap::{Place, page_vma_mapped_walk, places, rmap_walk};
+use crate::kernel::rmap::{Place, page_vma_mapped_walk, rmap_walk};
 use crate::kernel::swap_cache::add_to_swap;
 use crate::kernel::table::pte_unmap_unlock;
 use crate::kernel::unmap_batch::{set_tlb_ubc_flush_pending, try_to_unmap_flush};
@@ -31,10 +31,10 @@ pub type FolioList = SmallVec<[Pfn; 8]>;
 /// Takes a page off the LRU for this caller alone, as an inactive one (mm/vmscan.c:reclaim_pages,
 /// shrink_active_list; 5.10 to 7.3); false if it is not there.
 pub fn isolate_lru<M: Mode>(w: &mut World<M>, frame: Pfn) -> bool {
-    if !w.frames.get(frame).flags.has(FrameFlags::LRU) {
+    if !w.frames.flags(frame).has(FrameFlags::LRU) {
         return false;
     }
-    w.frames.update(frame, |f| f.flags.set(FrameFlags::LRU.and(FrameFlags::ACTIVE), false));
+    w.frames.set_flags(frame, FrameFlags::LRU.and(FrameFlags::ACTIVE), false);
     w.get_frame(frame);
     true
 }
@@ -133,17 +133,15 @@ fn shrink_locked_folio(env: &mut impl Env, frame: Pfn, young: PageoutYoung) -> b
         return activate(env, frame);
     }
     // 2. A place in swap (a page freed by MADV_FREE needs none).
-    let swap_backed = env
-        .step(Site::ShrinkFolioList, |w, _| w.frames.get(frame).flags.has(FrameFlags::SWAP_BACKED));
+    let swap_backed =
+        env.step(Site::ShrinkFolioList, |w, _| w.frames.flags(frame).has(FrameFlags::SWAP_BACKED));
     if swap_backed && !env.step(Site::AddToSwap, |w, _| add_to_swap(w, frame)) {
         return activate(env, frame);
     }
     // 3. Out of the page table.
-    if !try_to_unmap(env, frame) {
-        return activate(env, frame);
-    }
+    let Some(page) = try_to_unmap(env, frame) else { return activate(env, frame) };
     // 4. Written, once no CPU can write to it any more.
-    if env.step(Site::ShrinkFolioList, |w, _| w.frames.get(frame).flags.has(FrameFlags::DIRTY)) {
+    if env.step(Site::ShrinkFolioList, |w, _| w.frames.flags(frame).has(FrameFlags::DIRTY)) {
         if !swap_backed {
             return false;
         }
@@ -153,7 +151,7 @@ fn shrink_locked_folio(env: &mut impl Env, frame: Pfn, young: PageoutYoung) -> b
         if writable && env.policies().mutant != Mutant::WrittenUnflushed {
             try_to_unmap_flush(env, Site::TryToUnmapFlushDirty);
         }
-        if !env.step(Site::Pageout, |w, at| pageout(w, at, frame)) {
+        if !env.step(Site::Pageout, |w, at| pageout(w, at, frame, page)) {
             return false;
         }
     }
@@ -169,7 +167,7 @@ fn shrink_locked_folio(env: &mut impl Env, frame: Pfn, young: PageoutYoung) -> b
 /// The page is kept as an active one (`activate_locked`).
 fn activate(env: &mut impl Env, frame: Pfn) -> bool {
     env.step(Site::ShrinkFolioList, |w, _| {
-        w.frames.update(frame, |f| f.flags.set(FrameFlags::ACTIVE, true));
+        w.frames.set_flags(frame, FrameFlags::ACTIVE, true);
     });
     false
 }
@@ -207,10 +205,12 @@ enum Flush {
     None,
 }
 
-/// Replaces the PTEs that map the page by swap entries; whether none is left.
-fn try_to_unmap(env: &mut impl Env, frame: Pfn) -> bool {
-    rmap_walk(env, Site::TryToUnmapOne, frame, |env, place| try_to_unmap_one(env, frame, place));
-    env.step(Site::ShrinkFolioList, |w, _| w.frames.get(frame).maps == 0)
+/// Replaces the PTEs that map the page by swap entries; if none is left, a page where it was mapped.
+fn try_to_unmap(env: &mut impl Env, frame: Pfn) -> Option<Vpn> {
+    let unmap = |env: &mut _, place| try_to_unmap_one(env, frame, place);
+    let page = rmap_walk(env, Site::TryToUnmapOne, frame, unmap);
+    let gone = env.step(Site::ShrinkFolioList, |w, _| w.frames.get(frame).maps == 0);
+    gone.then(|| page.unwrap_or(Vpn(0)))
 }
 
 fn try_to_unmap_one(env: &mut impl Env, frame: Pfn, place: Place) {
@@ -261,7 +261,7 @@ fn clear_mapping<M: Mode>(
 fn may_defer<M: Mode>(w: &World<M>, frame: Pfn) -> bool {
     let keeps = match w.policies.refault_flush {
         RefaultFlush::BeforeRemoval | RefaultFlush::RemovedAfter => {
-            w.frames.get(frame).flags.has(FrameFlags::SWAP_BACKED)
+            w.frames.flags(frame).has(FrameFlags::SWAP_BACKED)
         }
         _ => true,
     };
@@ -273,7 +273,7 @@ fn may_defer<M: Mode>(w: &World<M>, frame: Pfn) -> bool {
 fn finish_unmap<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, (mm, page): Place, old: PresentPte) {
     let f = w.frames.get(frame);
     if old.dirty() && w.policies.mutant != Mutant::DirtyDropped {
-        w.frames.update(frame, |f| f.flags.set(FrameFlags::DIRTY, true));
+        w.frames.set_flags(frame, FrameFlags::DIRTY, true);
     }
     if !f.flags.has(FrameFlags::SWAP_BACKED) {
         let written = old.dirty() && w.policies.mutant != Mutant::FreeDirtyIgnored;
@@ -281,7 +281,7 @@ fn finish_unmap<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, (mm, page): Place
         let held = f.refs != 1 + f.maps;
         if dirty || held {
             let backed = dirty || w.policies.lazyfree_held == LazyfreeHeld::BackedAgain;
-            w.frames.update(frame, |f| f.flags.set(FrameFlags::SWAP_BACKED, backed));
+            w.frames.set_flags(frame, FrameFlags::SWAP_BACKED, backed);
             w.set_pte(at, mm, page, Pte::Present(old));
             return;
         }
@@ -294,7 +294,7 @@ fn finish_unmap<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, (mm, page): Place
         w.set_pte(at, mm, page, Pte::Swap(swap));
     }
     w.drop_mapping(at, frame);
-    w.frames.update(frame, |f| f.flags.set(FrameFlags::EXCLUSIVE, false));
+    w.frames.set_flags(frame, FrameFlags::EXCLUSIVE, false);
     w.put_frame(at, frame);
 }
 
@@ -303,7 +303,7 @@ fn finish_unmap<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, (mm, page): Place
 /// not written.
 ///
 /// Source: mm/vmscan.c:pageout, is_page_cache_freeable (5.10 to 7.3).
-fn pageout<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) -> bool {
+fn pageout<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, page: Vpn) -> bool {
     let f = w.frames.get(frame);
     if f.refs != 2 {
         return false;
@@ -313,9 +313,8 @@ fn pageout<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) -> bool {
         w.swap.written(slot, zeros);
         w.ghost.swapped_out(frame, slot);
     }
-    w.frames.update(frame, |f| f.flags.set(FrameFlags::DIRTY, false));
+    w.frames.set_flags(frame, FrameFlags::DIRTY, false);
     let zero_filled = zeros && w.policies.zero_swap == ZeroSwap::Skip;
-    let page = places(w, frame).first().map_or(Vpn(0), |(_, page)| *page);
     w.emit(at, EventKind::PageOut { page, frame, zero_filled });
     true
 }
@@ -329,7 +328,7 @@ fn remove_mapping<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) -> bool {
     }
     if swap_cache {
         w.swap.uncache(frame);
-        w.frames.update(frame, |f| f.flags.set(FrameFlags::SWAP_CACHE, false));
+        w.frames.set_flags(frame, FrameFlags::SWAP_CACHE, false);
         w.put_frame(at, frame);
     }
     true

@@ -21,14 +21,14 @@ pub fn places<M: Mode>(w: &World<M>, frame: Pfn) -> SmallVec<[Place; 1]> {
     let f = w.frames.get(frame);
     let mut places = SmallVec::new();
     for mm in w.objects.mapped_by(f.object) {
-        let pages = w.mms[mm.index()].pages_of(f.object, f.index);
-        places.extend(pages.into_iter().map(|page| (*mm, page)));
+        w.mms[mm.index()].pages_of(f.object, f.index, |page| places.push((*mm, page)));
     }
     places
 }
 
 /// Calls `visit` for each place where the frame may be mapped, with the lock of its object held: which these are
-/// is learnt at once. A mapping that `mremap` moves pages to comes after the one that they leave.
+/// is learnt at once. A mapping that `mremap` moves pages to comes after the one that they leave. Returns the first
+/// page.
 ///
 /// Source: mm/rmap.c:page_lock_anon_vma_read (5.10), folio_lock_anon_vma_read (6.1 to 7.3).
 pub fn rmap_walk<E: Env>(
@@ -36,13 +36,14 @@ pub fn rmap_walk<E: Env>(
     site: Site,
     frame: Pfn,
     mut visit: impl FnMut(&mut E, Place),
-) {
+) -> Option<Vpn> {
     env.lock(Lock::RmapOf(frame));
     let (object, places) = env.step(site, |w, _| (w.frames.get(frame).object, places(w, frame)));
-    for place in places {
-        visit(env, place);
+    for place in &places {
+        visit(env, *place);
     }
     env.unlock(Lock::RmapRead(object));
+    places.first().map(|(_, page)| *page)
 }
 
 /// Takes the lock of the page table of `place` and, if it maps the frame there, does `first` with the PTE

@@ -11,7 +11,7 @@ use crate::site::Site;
 ///
 /// Source: mm/swap_state.c:add_to_swap (5.10 to 6.12), mm/swapfile.c:folio_alloc_swap (6.18).
 pub fn add_to_swap<M: Mode>(w: &mut World<M>, frame: Pfn) -> bool {
-    if w.frames.get(frame).flags.has(FrameFlags::SWAP_CACHE) {
+    if w.frames.flags(frame).has(FrameFlags::SWAP_CACHE) {
         return true;
     }
     if w.swap.allocate(frame).is_none() {
@@ -19,9 +19,9 @@ pub fn add_to_swap<M: Mode>(w: &mut World<M>, frame: Pfn) -> bool {
     }
     w.get_frame(frame);
     let dirty = w.policies.mutant != Mutant::AddedClean;
-    w.frames.update(frame, |f| {
-        f.flags.set(FrameFlags::SWAP_CACHE, true);
-        f.flags.set(FrameFlags::DIRTY, dirty || f.flags.has(FrameFlags::DIRTY));
+    w.frames.change_flags(frame, |flags| {
+        flags.set(FrameFlags::SWAP_CACHE, true);
+        flags.set(FrameFlags::DIRTY, dirty || flags.has(FrameFlags::DIRTY));
     });
     true
 }
@@ -29,9 +29,9 @@ pub fn add_to_swap<M: Mode>(w: &mut World<M>, frame: Pfn) -> bool {
 /// Takes a folio out of the swap cache; it must be written again before it can be dropped.
 pub fn leave_swap_cache<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
     w.swap.uncache(frame);
-    w.frames.update(frame, |f| {
-        f.flags.set(FrameFlags::SWAP_CACHE, false);
-        f.flags.set(FrameFlags::DIRTY, true);
+    w.frames.change_flags(frame, |flags| {
+        flags.set(FrameFlags::SWAP_CACHE, false);
+        flags.set(FrameFlags::DIRTY, true);
     });
     w.put_frame(at.site(Site::FolioFreeSwap), frame);
 }

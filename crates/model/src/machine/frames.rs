@@ -16,6 +16,8 @@ const COUNT_BITS: u32 = 10;
 const COUNT: u32 = (1 << COUNT_BITS) - 1;
 /// The bit behind the flags: the counts are kept beside.
 const BESIDE: u32 = 1 << 31;
+/// Where the flags are.
+const FLAGS: u32 = !(BESIDE | ((1 << (2 * COUNT_BITS)) - 1));
 
 /// Flags of a frame.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -100,7 +102,7 @@ impl Frame {
         Frame {
             refs: counts & COUNT,
             maps: counts >> COUNT_BITS & COUNT,
-            flags: FrameFlags((counts & !BESIDE) >> (2 * COUNT_BITS)),
+            flags: FrameFlags((counts & FLAGS) >> (2 * COUNT_BITS)),
             object: ObjectId((place >> INDEX_BITS) as u16),
             index: place & ((1 << INDEX_BITS) - 1),
         }
@@ -173,6 +175,55 @@ impl Frames {
             (frame.refs, frame.maps) = self.counts_beside(pfn);
         }
         frame
+    }
+
+    /// The frame's flags.
+    #[inline(always)]
+    pub fn flags(&self, pfn: Pfn) -> FrameFlags {
+        FrameFlags((self.stored[pfn.0 as usize][2] & FLAGS) >> (2 * COUNT_BITS))
+    }
+
+    /// Sets or clears `flags` of the frame.
+    #[inline(always)]
+    pub fn set_flags(&mut self, pfn: Pfn, flags: FrameFlags, on: bool) {
+        self.change_flags(pfn, |f| f.set(flags, on));
+    }
+
+    /// Changes the frame's flags.
+    #[inline(always)]
+    pub fn change_flags(&mut self, pfn: Pfn, change: impl FnOnce(&mut FrameFlags)) {
+        let mut flags = self.flags(pfn);
+        change(&mut flags);
+        let packed = &mut self.stored[pfn.0 as usize][2];
+        *packed = *packed & !FLAGS | flags.0 << (2 * COUNT_BITS);
+    }
+
+    /// One reference more.
+    #[inline(always)]
+    pub fn add_ref(&mut self, pfn: Pfn) {
+        let packed = &mut self.stored[pfn.0 as usize][2];
+        if *packed & BESIDE == 0 && *packed & COUNT < COUNT {
+            *packed += 1;
+        } else {
+            self.count_beside(pfn, |f| f.refs += 1);
+        }
+    }
+
+    /// One reference less; there must be one.
+    #[inline(always)]
+    pub fn drop_ref(&mut self, pfn: Pfn) {
+        let packed = &mut self.stored[pfn.0 as usize][2];
+        if *packed & BESIDE == 0 {
+            *packed -= 1;
+        } else {
+            self.count_beside(pfn, |f| f.refs -= 1);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn count_beside(&mut self, pfn: Pfn, change: fn(&mut Frame)) {
+        self.update(pfn, change);
     }
 
     #[cold]

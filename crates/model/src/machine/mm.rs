@@ -6,7 +6,6 @@ use super::vma::Vma;
 use crate::addr::{ObjectId, PageRange, Vpn};
 use crate::arch::Arch;
 use crate::policy::VmaMerge;
-use smallvec::SmallVec;
 
 /// The pending mark that a batched unmap leaves (`mm->tlb_flush_batched`).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -84,21 +83,19 @@ impl Mm {
         (before.map(|vma| vma.range.end), after.map(|vma| vma.range.start))
     }
 
-    /// Where it has the page of `object` with that index mapped, or had it until just now, in the order in
-    /// which walks from frames look there.
-    pub fn pages_of(&self, object: ObjectId, index: u64) -> SmallVec<[Vpn; 1]> {
-        let mut pages = SmallVec::new();
-        for vma in self.vmas.iter().chain(&self.detached) {
-            if vma.anon_vma == Some(object)
-                && let Some(page) = vma.page_of(index)
-            {
-                pages.push(page);
-            }
-        }
+    /// Calls `visit` where it has the page of `object` with that index mapped, or had it until just now, in the
+    /// order in which walks from frames look there.
+    #[inline]
+    pub fn pages_of(&self, object: ObjectId, index: u64, mut visit: impl FnMut(Vpn)) {
+        let page = |vma: &Vma| vma.page_of(index).filter(|_| vma.anon_vma == Some(object));
         if let Some(target) = self.move_target {
-            pages.sort_by_key(|page| target.contains(*page));
+            let pages = self.vmas.iter().chain(&self.detached).filter_map(page);
+            let (last, first): (Vec<Vpn>, _) = pages.partition(|page| target.contains(*page));
+            return first.into_iter().chain(last).for_each(visit);
         }
-        pages
+        for vmas in [&self.vmas, &self.detached] {
+            vmas.iter().filter_map(page).for_each(&mut visit);
+        }
     }
 
     /// Takes `range` out of the mappings; walks from frames find it until [`Mm::unlink`]. Returns the objects of

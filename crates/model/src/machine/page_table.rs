@@ -123,7 +123,7 @@ impl PageTable {
         table.index() << self.arch.bits(level) | self.index(page, level)
     }
 
-    #[inline]
+    #[inline(always)]
     fn entry(&self, table: TableId, page: Vpn, level: u32) -> Pte {
         let bits = self.level(level).entries[self.place(table, page, level)];
         self.arch.codec.decode(bits, level)
@@ -147,7 +147,7 @@ impl PageTable {
         if level == 1 { self.leaf(page) } else { self.descend(page, level).ok() }
     }
 
-    #[inline]
+    #[inline(always)]
     fn leaf(&self, page: Vpn) -> Option<TableId> {
         let span = page.0 >> self.arch.bits(1);
         match self.last.get(span) {
@@ -175,12 +175,15 @@ impl PageTable {
     }
 
     /// The PTE of `page`: that of the last level, where there is such a table.
-    #[inline]
+    #[inline(always)]
     pub fn get(&self, page: Vpn) -> Pte {
-        match self.leaf(page) {
-            Some(leaf) => self.entry(leaf, page, 1),
-            None => Pte::None,
-        }
+        self.in_leaf(page).unwrap_or(Pte::None)
+    }
+
+    /// The same; `None` where there is no such table.
+    #[inline(always)]
+    pub fn in_leaf(&self, page: Vpn) -> Option<Pte> {
+        self.leaf(page).map(|leaf| self.entry(leaf, page, 1))
     }
 
     /// What a walk for `page` ends at, and the pages that it is for.

@@ -88,6 +88,12 @@ impl SimTlbs {
         SimTlbs { checked: Some(Box::new(sets)), ..self }
     }
 
+    /// Out of the way of the changes that revoke nothing, which most are.
+    #[inline(never)]
+    fn revoked(&mut self, id: MmId, revoked: Revoked) {
+        self.log(id).entries.push(revoked);
+    }
+
     fn log(&mut self, id: MmId) -> &mut RevokedLog {
         if self.logs.len() <= id.index() {
             self.logs.resize_with(id.index() + 1, RevokedLog::default);
@@ -194,7 +200,7 @@ impl SimTlbs {
 }
 
 impl Tlbs for SimTlbs {
-    #[inline]
+    #[inline(always)]
     fn pte_changed(&mut self, cpus: &[Cpu], id: MmId, change: PteChange) {
         if let Some(checked) = &mut self.checked {
             checked.0.pte_changed(cpus, id, change);
@@ -203,11 +209,11 @@ impl Tlbs for SimTlbs {
         if let Pte::Present(old) = old
             && is_stale(old, new)
         {
-            self.log(id).entries.push(Revoked { pages, old, since });
+            self.revoked(id, Revoked { pages, old, since });
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn flush(&mut self, cpu: CpuId, asid: usize, scope: FlushScope, mm: &Mm) {
         if let Some(checked) = &mut self.checked {
             checked.0.flush(cpu, asid, scope, mm);

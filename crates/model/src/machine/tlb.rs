@@ -84,6 +84,7 @@ pub trait Tlbs {
 /// Whether a TLB entry made from `old` grants what `new` does not, or names another frame.
 /// A cached dirty bit counts as a right: it lets a store through that leaves no trace in the PTE.
 /// The accessed bit does not.
+#[inline]
 pub fn is_stale(old: PresentPte, new: Pte) -> bool {
     let Some(new) = new.present().filter(|pte| !pte.protnone()) else { return !old.protnone() };
     !old.protnone()
@@ -93,12 +94,21 @@ pub fn is_stale(old: PresentPte, new: Pte) -> bool {
 }
 
 /// Whether a translation of `pages` that was made from `old` grants what the page table does not.
+#[inline(always)]
 pub fn is_stale_now(pages: Span, old: PresentPte, table: &PageTable) -> bool {
+    match table.in_leaf(pages.start) {
+        Some(now) if pages.order == 0 => is_stale(old, now),
+        _ => huge_is_stale(pages, old, table),
+    }
+}
+
+/// The same where one of the two is of a huge page.
+#[cold]
+fn huge_is_stale(pages: Span, old: PresentPte, table: &PageTable) -> bool {
     let (now, now_pages) = table.walk(pages.start);
     if now_pages.order >= pages.order {
         return is_stale(old, part(now, now_pages, pages.start));
     }
-    // Another size: page by page.
     pages.range().iter().any(|page| {
         let (now, now_pages) = table.walk(page);
         let old = PresentPte { pfn: old.pfn.of_page(pages, page), ..old };

@@ -288,7 +288,7 @@ impl<M: Mode> World<M> {
     }
 
     /// The PTE of `page`.
-    #[inline]
+    #[inline(always)]
     pub fn pte(&self, mm: MmId, page: Vpn) -> Pte {
         self.mms[mm.index()].table.get(page)
     }
@@ -311,20 +311,33 @@ impl<M: Mode> World<M> {
         if !self.ghost.holds(at.thread, Lock::page_table(&self.arch, mm, page)) {
             self.impossible(at, "a PTE was changed without the lock of its page table");
         }
-        self.replace_pte(at, mm, Span::one(page), new);
+        let space: &mut Mm = &mut self.mms[mm.index()];
+        let replaced = space.table.set(page, new, space.unloads);
+        self.replaced(at, mm, Span::one(page), new, replaced);
     }
 
     /// A processor sets accessed and dirty in an entry, which asks for no lock.
     #[inline]
     pub fn walked(&mut self, at: At, mm: MmId, Walked { pages, new, .. }: Walked) {
-        self.replace_pte(at, mm, pages, Pte::Present(new));
+        let (space, new): (&mut Mm, _) = (&mut self.mms[mm.index()], Pte::Present(new));
+        let replaced = match pages.order {
+            0 => space.table.set(pages.start, new, space.unloads),
+            order => {
+                let level = self.arch.level_of(order);
+                space.table.set_huge(pages.start, level, new, space.unloads)
+            }
+        };
+        self.replaced(at, mm, pages, new, replaced);
     }
 
     /// The caller looks at the mapping of `page`, if there is one (`vma_assert_locked`).
     pub fn vma_assert_locked(&mut self, at: At, mm: MmId, page: Vpn) {
-        let own = Lock::VmaOf(mm, page).resolved(self);
-        if !own.is_some_and(|lock| self.ghost.holds(at.thread, lock)) {
-            self.mmap_assert_locked(at, mm);
+        let holds = |lock| self.ghost.holds(at.thread, lock);
+        if holds(Lock::MmapRead(mm)) || holds(Lock::MmapWrite(mm)) {
+            return;
+        }
+        if !Lock::VmaOf(mm, page).resolved(self).is_some_and(holds) {
+            self.impossible(at, "a mapping was looked at without its lock or mmap_lock");
         }
     }
 
@@ -356,14 +369,10 @@ impl<M: Mode> World<M> {
         }
     }
 
-    #[inline]
-    fn replace_pte(&mut self, at: At, mm: MmId, pages: Span, new: Pte) {
-        let space = &mut self.mms[mm.index()];
-        let (page, unloads) = (pages.start, space.unloads);
-        let replaced = match pages.order {
-            0 => space.table.set(page, new, unloads),
-            order => space.table.set_huge(page, self.arch.level_of(order), new, unloads),
-        };
+    /// An entry for `pages` was replaced by `new`; `None`: there is no table to hold it.
+    #[inline(always)]
+    fn replaced(&mut self, at: At, mm: MmId, pages: Span, new: Pte, replaced: Option<Replaced>) {
+        let page = pages.start;
         let Some(Replaced { old, since }) = replaced else {
             self.ghost.table_missed(at.cpu, mm, page);
             self.impossible(at, "a PTE was set in a page table that does not exist");
@@ -414,7 +423,7 @@ impl<M: Mode> World<M> {
 
     /// Takes a reference.
     pub fn get_frame(&mut self, frame: Pfn) {
-        self.frames.update(frame, |f| f.refs += 1);
+        self.frames.add_ref(frame);
     }
 
     /// Drops a reference; the last one frees the frame.
@@ -424,7 +433,7 @@ impl<M: Mode> World<M> {
         if before.refs == 0 {
             self.impossible(at, "a reference was dropped that nobody held");
         } else if before.refs > 1 {
-            self.frames.update(frame, |f| f.refs -= 1);
+            self.frames.drop_ref(frame);
         } else if before.maps != 0 || before.flags.has(FrameFlags::SWAP_CACHE) {
             self.impossible(at, "the last reference to a frame in use was dropped");
         } else {

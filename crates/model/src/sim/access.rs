@@ -60,6 +60,7 @@ impl Touch {
 
 impl Machine<'_, '_> {
     /// Does what is left of a touch.
+    #[inline(always)]
     pub(super) fn touch(&mut self, touch: Touch) -> Result<(), Box<SimError>> {
         let Touch { pages, access, left } = touch;
         self.refuse_stale(pages)?;
@@ -98,6 +99,7 @@ impl Machine<'_, '_> {
     }
 
     /// Visits so many pages of `range` at random.
+    #[inline(never)]
     fn roam(
         &mut self,
         range: PageRange,
@@ -177,6 +179,8 @@ impl Machine<'_, '_> {
     }
 
     /// Takes a fault up again that waited, and the access behind it; then the rest of the touch.
+    #[cold]
+    #[inline(never)]
     pub(super) fn touch_again(
         &mut self,
         (fault, access): (Fault, Access),
@@ -270,8 +274,8 @@ fn walk(w: &mut SimWorld, at: At, mm: MmId, page: Vpn, access: Access) -> bool {
     let mut silent_stores = walked.new.writable() && walked.new.dirty();
     if write {
         let zero = access == Access::WriteZero;
-        if w.frames.get(frame).flags.has(FrameFlags::ZERO_FILLED) != zero {
-            w.frames.update(frame, |f| f.flags.set(FrameFlags::ZERO_FILLED, zero));
+        if w.frames.flags(frame).has(FrameFlags::ZERO_FILLED) != zero {
+            w.frames.set_flags(frame, FrameFlags::ZERO_FILLED, zero);
             if zero {
                 for (cpu, tlb) in w.cpus.iter().zip(&mut w.tlbs.cpus) {
                     cpu.slot_of(mm).into_iter().for_each(|asid| tlb.forget_store(page, asid));
@@ -282,7 +286,7 @@ fn walk(w: &mut SimWorld, at: At, mm: MmId, page: Vpn, access: Access) -> bool {
         // write tags, on every CPU.
         silent_stores &= !zero;
     } else if silent_stores {
-        silent_stores = !w.frames.get(frame).flags.has(FrameFlags::ZERO_FILLED);
+        silent_stores = !w.frames.flags(frame).has(FrameFlags::ZERO_FILLED);
     }
     let asid = w.cpus[at.cpu.index()].asid;
     let tlb = &mut w.tlbs.cpus[at.cpu.index()];

@@ -238,12 +238,12 @@ impl<'p, 'w> Machine<'p, 'w> {
 
     /// One operation, or the end of a body.
     pub(super) fn advance(&mut self) -> Result<(), Box<SimError>> {
-        if let Some((waited, rest)) = self.threads[self.thread].rest.take() {
-            self.take_up(waited, rest)?;
-            return self.check();
+        let thread = &mut self.threads[self.thread];
+        if thread.rest.is_some() {
+            return self.take_up();
         }
-        let Some(frame) = self.threads[self.thread].stack.last_mut() else {
-            self.threads[self.thread].status = Status::Settled;
+        let Some(frame) = thread.stack.last_mut() else {
+            thread.status = Status::Settled;
             self.go_idle();
             return Ok(());
         };
@@ -293,8 +293,9 @@ impl<'p, 'w> Machine<'p, 'w> {
     }
 
     fn execute(&mut self, op: &'p Op) -> Result<(), Box<SimError>> {
-        let resolved = op.kind.resolve(&self.program.areas, self.slots());
-        match self.value(resolved)? {
+        let slots = &self.threads[self.thread].slots;
+        let resolved = op.kind.resolve(&self.program.areas, slots);
+        match resolved.map_err(|error| self.no_value(error))? {
             Resolved::Touch { pages, access, visit } => {
                 self.touch(Touch::new(pages, access, visit))?;
             }
@@ -336,15 +337,18 @@ impl<'p, 'w> Machine<'p, 'w> {
     }
 
     /// Goes on with what waited in the kernel.
-    fn take_up(&mut self, waited: Wait, rest: Rest) -> Result<(), Box<SimError>> {
-        match rest {
-            Rest::Touch(fault, rest) => self.touch_again(fault, waited, rest),
-            Rest::Call(rest) => {
+    #[cold]
+    fn take_up(&mut self) -> Result<(), Box<SimError>> {
+        match self.threads[self.thread].rest.take() {
+            Some((waited, Rest::Touch(fault, rest))) => self.touch_again(fault, waited, rest)?,
+            Some((waited, Rest::Call(rest))) => {
                 let space = self.space;
                 let ended = call_again(&mut self.env(), space, rest, waited);
-                self.called(ended)
+                self.called(ended)?;
             }
+            None => {}
         }
+        self.check()
     }
 
     fn called(&mut self, ended: Result<Ended<Call>, Errno>) -> Result<(), Box<SimError>> {
@@ -423,18 +427,9 @@ impl<'p, 'w> Machine<'p, 'w> {
         Box::new(SimError::TooManyEvents { op: self.op_at(), most })
     }
 
-    fn slots(&self) -> &[i64] {
-        &self.threads[self.thread].slots
-    }
-
-    #[inline]
-    fn value<T>(&self, result: Result<T, ExprError>) -> Result<T, Box<SimError>> {
-        result.map_err(|error| self.no_value(error))
-    }
-
     #[cold]
-    fn no_value(&self, error: ExprError) -> Box<SimError> {
-        Box::new(SimError::Expr { op: self.op_at(), error })
+    fn no_value(&self, error: Box<ExprError>) -> Box<SimError> {
+        Box::new(SimError::Expr { op: self.op_at(), error: *error })
     }
 
     pub(super) fn cpu(&self) -> CpuId {

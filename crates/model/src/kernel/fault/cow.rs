@@ -122,14 +122,14 @@ fn decide<M: Mode>(w: &World<M>, pfn: Pfn, drained: bool) -> Decision {
 ///
 /// Source: mm/memory.c:do_wp_page, wp_can_reuse_anon_folio (6.1, 6.12, 7.3).
 fn wp_page_reuse<M: Mode>(w: &mut World<M>, at: At, fault: Fault, old: PresentPte) {
-    let flags = w.frames.get(old.pfn).flags;
+    let flags = w.frames.flags(old.pfn);
     if flags.has(FrameFlags::SWAP_CACHE) && !flags.has(FrameFlags::EXCLUSIVE) {
         leave_swap_cache(w, at, old.pfn);
     }
     let exclusive = w.policies.anon_exclusive == AnonExclusive::Yes;
-    w.frames.update(old.pfn, |f| {
-        f.flags.set(FrameFlags::EXCLUSIVE, exclusive);
-        f.flags.set(FrameFlags::CLAIMED, false);
+    w.frames.change_flags(old.pfn, |flags| {
+        flags.set(FrameFlags::EXCLUSIVE, exclusive);
+        flags.set(FrameFlags::CLAIMED, false);
     });
     let pte = old
         .with(PteFlags::WRITABLE, w.policies.mutant != Mutant::ReusedReadOnly)
@@ -216,9 +216,9 @@ fn copy_page<M: Mode>(
     fault: Fault,
     from: Pfn,
 ) -> Option<(Pfn, (u64, bool))> {
-    let zeros = w.frames.get(from).flags.has(FrameFlags::ZERO_FILLED);
+    let zeros = w.frames.flags(from).has(FrameFlags::ZERO_FILLED);
     let to = w.allocate_frame(FrameFlags::SWAP_BACKED)?;
-    w.frames.update(to, |f| f.flags.set(FrameFlags::ZERO_FILLED, zeros));
+    w.frames.set_flags(to, FrameFlags::ZERO_FILLED, zeros);
     w.ghost.copied(fault.mm, fault.page, from, to);
     let verdict = judge_copy(w, from);
     let seq = w.emit_judged(at, EventKind::Copy { page: fault.page, from, to }, verdict);

@@ -103,15 +103,15 @@ fn find_or_read<M: Mode>(w: &mut World<M>, at: At, fault: Fault, swap: SwapPte) 
     let slot = w.swap.get(swap.slot);
     if let Some(frame) = slot.cached {
         w.get_frame(frame);
-        let on_lru = w.frames.get(frame).flags.has(FrameFlags::LRU);
+        let on_lru = w.frames.flags(frame).has(FrameFlags::LRU);
         return Some(Folio { frame, fresh: false, on_lru });
     }
     let frame = w.allocate_frame(FrameFlags::SWAP_BACKED)?;
     folio_add_new(w, at.site(Site::FolioAddLru), frame);
     // Back so soon after it was evicted, it is active (mm/workingset.c:workingset_refault).
-    w.frames.update(frame, |f| {
-        f.flags.set(FrameFlags::ZERO_FILLED, slot.zero_filled);
-        f.flags.set(FrameFlags::ACTIVE, true);
+    w.frames.change_flags(frame, |flags| {
+        flags.set(FrameFlags::ZERO_FILLED, slot.zero_filled);
+        flags.set(FrameFlags::ACTIVE, true);
     });
     w.ghost.swapped_in(swap.slot, frame);
     // A page of zeros that was only marked is made, not read (swap_read_folio_zeromap).

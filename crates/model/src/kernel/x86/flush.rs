@@ -194,7 +194,7 @@ fn flush_tlb_func<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, info: &Info, se
     };
     let pages = match w.mms[loaded.index()].tlb_gen {
         mm_gen if mm_gen == local_gen => Some(0),
-        mm_gen => catch_up(w, cpu, (local_gen, mm_gen), info),
+        mm_gen => catch_up(w, (cpu, asid, loaded), (local_gen, mm_gen), info),
     };
     emit_answer(w, at, reason, pages, verdict);
 }
@@ -204,11 +204,10 @@ fn flush_tlb_func<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, info: &Info, se
 #[inline]
 fn catch_up<M: Mode>(
     w: &mut World<M>,
-    cpu: CpuId,
+    (cpu, asid, loaded): (CpuId, usize, MmId),
     (local_gen, mm_gen): (u64, u64),
     info: &Info,
 ) -> Option<u32> {
-    let Cpu { loaded, asid, .. } = w.cpus[cpu.index()];
     let in_turn = info.new_gen == Some(local_gen + 1) && info.new_gen == Some(mm_gen)
         || w.policies.mutant == Mutant::GenIgnored;
     let range = info.range.filter(|_| in_turn);

@@ -36,6 +36,8 @@ PACKAGES = ["needless-model", "needless-scenario", "needless-check"]
 SUITES = [
     ("needless-scenario", "captures", []),
     ("needless-scenario", "regressions", []),
+    ("needless-scenario", "references", []),
+    ("needless-scenario", "fork", []),
     ("needless-model", "needless_model", []),
     ("needless-check", "needless_check", []),
     ("needless-check", "trust", ["catalogue::", "--skip", "state_counts_are_pinned"]),

@@ -8,7 +8,7 @@ use crate::tlb::Entry;
 use needless_model::env::Learnt;
 use needless_model::kernel::rmap::Place;
 use needless_model::machine::walk::{Walked, walk};
-use needless_model::machine::world::At;
+use needless_model::machine::world::{At, process_of};
 use needless_model::program::Access;
 use needless_model::pte::Pte;
 
@@ -113,7 +113,7 @@ fn perform(w: &mut CheckWorld, at: At, (mm, page): Place, entry: Entry, store: O
     if w.ghost.watch.loads.contains(&at.op) {
         w.ghost.loaded.insert(at.op, found);
     }
-    if expected != 0 && writer(expected) != at.thread.0 {
+    if writer(expected).is_some_and(|thread| thread != at.thread.0) {
         w.ghost.exercised.add(Property::Coherence);
     }
     if found != expected && !w.ghost.is_fading((mm, page, frame)) {
@@ -124,7 +124,8 @@ fn perform(w: &mut CheckWorld, at: At, (mm, page): Place, entry: Entry, store: O
             frame.0,
             written(expected)
         );
-        violate(w, Some(at.cpu), Property::Coherence, page, what);
+        let property = w.ghost.wrong_value(found, process_of(mm), Property::Coherence);
+        violate(w, Some(at.cpu), property, page, what);
     }
 }
 
@@ -137,16 +138,16 @@ pub fn stored(access: Access, thread: u16, op: u32) -> Value {
 }
 
 /// The thread that stored a value other than zero.
-fn writer(value: Value) -> u16 {
-    ((value - 1) / STORES) as u16
+pub fn writer(value: Value) -> Option<u16> {
+    value.checked_sub(1).map(|number| (number / STORES) as u16)
 }
 
 /// A value in words.
 pub fn written(value: Value) -> String {
-    match value {
-        0 => "zero".to_owned(),
-        value => {
-            format!("what thread {} stored in operation {}", writer(value), (value - 1) % STORES)
+    match writer(value) {
+        None => "zero".to_owned(),
+        Some(thread) => {
+            format!("what thread {thread} stored in operation {}", (value - 1) % STORES)
         }
     }
 }

@@ -12,7 +12,7 @@ use needless_model::env::Lock;
 use needless_model::kernel::rmap::{Place, places};
 use needless_model::machine::cpu::{Cpu, INIT_MM};
 use needless_model::machine::frames::{FrameFlags, ZERO_PAGE};
-use needless_model::machine::world::At;
+use needless_model::machine::world::{At, process_of};
 use needless_model::program::Prot;
 use needless_model::pte::Pte;
 
@@ -175,7 +175,8 @@ pub fn end(w: &mut CheckWorld) {
                 written(found),
                 written(expected)
             );
-            violate(w, None, Property::NoLostWrite, page, what);
+            let property = w.ghost.wrong_value(found, process_of(mm), Property::NoLostWrite);
+            violate(w, None, property, page, what);
         }
     }
 }

@@ -6,12 +6,12 @@ use crate::place::place;
 use crate::shadow::{CheckWorld, Contents, NoLog, Watch};
 use crate::tlb::MaySets;
 use crate::unroll::{Act, unroll};
-use needless_model::addr::MmId;
+use needless_model::addr::{MmId, ProcessId};
 use needless_model::arch::{Arch, TINY};
 use needless_model::env::Context;
 use needless_model::kernels::KernelRow;
 use needless_model::machine::world::{World, WorldSpec, mm_of};
-use needless_model::program::Program;
+use needless_model::program::{Program, Thread};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -139,12 +139,22 @@ pub fn with_setting<T>(
     if let Some(what) = program.not_modelled() {
         return Err(CheckError::NotModelled(what));
     }
+    let threads = &program.threads;
+    let shares = |t: &Thread| {
+        t.process != ProcessId::FIRST && threads.iter().filter(|o| o.cpu == t.cpu).count() > 1
+    };
+    if threads.iter().any(shares) {
+        return Err(CheckError::NotModelled(
+            "checked process that shares its CPU with another thread",
+        ));
+    }
     let arch = options.arch;
     let placed = place(program, &arch).ok_or(CheckError::TooManyPages(arch.user_pages()))?;
     let pages = placed.areas.iter().flat_map(|area| area.range.iter());
     let names = pages.filter_map(|page| Some((page, placed.page_name(page)?))).collect();
     let loads = options.watching.loads();
-    let watch = Arc::new(Watch { loads, names });
+    let processes = placed.threads.iter().map(|thread| thread.process).collect();
+    let watch = Arc::new(Watch { loads, names, processes });
     let Options { checkpoints, explicit, .. } = *options;
     let acts = unroll(&placed)?;
     f(Setting { program: &placed, acts: &acts, row, arch, checkpoints, explicit, watch })

@@ -5,10 +5,11 @@
 //! has yet to flush; their accesses count as having come before it. Such translations are *fading*.
 //! When the call has returned, nothing that it found may be used any more.
 
+use crate::access::writer;
 use crate::property::{Property, PropertySet, Violation};
 use crate::shared::Shared;
 use crate::tlb::MaySets;
-use needless_model::addr::{CpuId, MmId, PageRange, Pfn, ThreadId, Vpn};
+use needless_model::addr::{CpuId, MmId, PageRange, Pfn, ProcessId, ThreadId, Vpn};
 use needless_model::call::Purpose;
 use needless_model::env::Lock;
 use needless_model::event::EventKind;
@@ -45,6 +46,8 @@ pub struct Watch {
     pub loads: Vec<u32>,
     /// The pages' names, as scenarios write them.
     pub names: BTreeMap<Vpn, String>,
+    /// By thread: its process.
+    pub processes: Vec<ProcessId>,
 }
 
 /// A translation that was there: of a page to a frame.
@@ -88,6 +91,9 @@ pub struct Pages {
     revoking: BTreeMap<u16, BTreeSet<Translation>>,
     /// Pages that MADV_FREE gave up and nobody stored to since.
     given_up: BTreeSet<Place>,
+    /// Translations of the parent that a fork has copied and not flushed yet, and where to: a store through one of
+    /// them is a store to both pages. By thread.
+    forking: BTreeMap<Translation, (u16, Place)>,
     /// By thread: the pages that it is giving up. Stores may come before or after.
     giving_up: BTreeMap<u16, (MmId, PageRange)>,
     /// Upper-level entries that CPUs may still hold although the table that they name left the
@@ -189,11 +195,27 @@ impl Contents {
         let pages = &mut *self.pages;
         pages.frames.insert(frame, value);
         let stored_to = pages.fading.get(&translation).copied().unwrap_or(Some(page));
+        if let Some((_, copy)) = pages.forking.get(&translation) {
+            pages.last_store.insert(*copy, value);
+        }
         if let Some(page) = stored_to {
             pages.last_store.insert((mm, page), value);
+            if pages.last_store.keys().any(|(other, of)| *of == page && *other != mm) {
+                self.exercised.add(Property::ForkIsolation);
+            }
             if pages.given_up.remove(&(mm, page)) {
                 self.exercised.add(Property::NoLostWrite);
             }
+        }
+    }
+
+    /// What it is that a page of that process holds this value and not the one that it should.
+    pub fn wrong_value(&self, found: Value, process: ProcessId, otherwise: Property) -> Property {
+        let writer = writer(found).and_then(|thread| self.watch.processes.get(usize::from(thread)));
+        if writer.is_some_and(|writer| *writer != process) {
+            Property::ForkIsolation
+        } else {
+            otherwise
         }
     }
 
@@ -333,6 +355,37 @@ impl Ghost for Contents {
         if giving_up || self.pages.given_up.contains(&(mm, page)) {
             self.discarded(mm, page, Some(frame));
         }
+    }
+
+    fn forked_page(
+        &mut self,
+        thread: ThreadId,
+        parent: MmId,
+        child: MmId,
+        page: Vpn,
+        frame: Option<Pfn>,
+    ) {
+        let pages = &mut *self.pages;
+        if let Some(value) = pages.last_store.get(&(parent, page)).copied() {
+            pages.last_store.insert((child, page), value);
+        }
+        if pages.given_up.contains(&(parent, page)) {
+            pages.given_up.insert((child, page));
+        }
+        let copied = frame.map(|frame| ((parent, page, frame), (thread.0, (child, page))));
+        pages.forking.extend(copied);
+    }
+
+    fn forked(&mut self, thread: ThreadId) {
+        self.pages.forking.retain(|_, (of, _)| *of != thread.0);
+    }
+
+    fn retired(&mut self, mm: MmId) {
+        let pages = &mut *self.pages;
+        pages.last_store.retain(|(of, _), _| *of != mm);
+        pages.fading.retain(|(of, ..), _| *of != mm);
+        pages.given_up.retain(|(of, _)| *of != mm);
+        pages.structures.retain(|(_, of, ..), _| *of != mm);
     }
 
     fn moved(&mut self, mm: MmId, from: Vpn, to: Vpn, frame: Option<Pfn>) {

@@ -12,7 +12,7 @@ use crate::shadow::{CheckWorld, Pages};
 use crate::shared::Pool;
 use crate::threads::run;
 use crate::tlb::Slots;
-use needless_model::addr::{CpuId, ThreadId, Vpn};
+use needless_model::addr::{CpuId, ProcessId, ThreadId, Vpn};
 use needless_model::env::Lock;
 use needless_model::kernel::switch::switch_mm;
 use needless_model::machine::consistency::contradiction;
@@ -21,7 +21,7 @@ use needless_model::machine::frames::Frames;
 use needless_model::machine::mm::Mm;
 use needless_model::machine::objects::Objects;
 use needless_model::machine::swap::Swap;
-use needless_model::machine::world::{Task, World};
+use needless_model::machine::world::{Task, World, mm_of};
 use needless_model::site::Site;
 use smallvec::{SmallVec, smallvec};
 
@@ -60,7 +60,8 @@ impl Setting<'_> {
         let threads = smallvec![start; self.program.threads.len()];
         let mut state = Box::new(State::new(self.initial_world(), threads));
         for context in (0..self.program.threads.len()).map(|thread| self.context(thread)) {
-            if let Some(mm) = context.mm {
+            let first = mm_of(ProcessId::FIRST);
+            if let Some(mm) = context.mm.filter(|mm| *mm == first) {
                 switch_mm(&mut state.world, context.at(Site::SwitchMm), context.cpu, mm);
             }
         }

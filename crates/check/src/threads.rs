@@ -9,24 +9,31 @@ use crate::unroll::{Act, Action};
 use needless_model::addr::MmId;
 use needless_model::call::Call;
 use needless_model::env::Env;
+use needless_model::kernel::exit::exit_process;
 use needless_model::kernel::fault::{Fault, Outcome, exc_page_fault, retry_page_fault};
 use needless_model::kernel::lru::lru_add_drain;
 use needless_model::kernel::rmap::Place;
 use needless_model::kernel::switch::{enter_lazy, switch_mm};
 use needless_model::kernel::{call, call_again};
 use needless_model::site::Site;
-use needless_model::wait::Ended;
+use needless_model::wait::{Ended, Wait};
 
 /// Faults that one access may take before it counts as no progress.
 const MAX_FAULTS: u32 = 6;
 
 /// Runs a thread, which names pages of `space`, from action `from` on, until it is done, got a signal, or is left behind.
+/// A signal ends the process, if it was forked.
 pub fn run(env: &mut CheckEnv<'_>, space: MmId, acts: &[Act], from: usize) {
+    let mut gone = false;
     for (index, act) in acts.iter().enumerate().skip(from) {
+        if gone && act.action != Action::Exit {
+            continue;
+        }
         env.begin(index as u32, act.op);
-        if env.is_left() || !perform(env, space, &act.action) {
+        if env.is_left() {
             return;
         }
+        gone = !perform(env, space, &act.action);
     }
 }
 
@@ -43,6 +50,11 @@ fn perform(env: &mut CheckEnv<'_>, space: MmId, action: &Action) -> bool {
             }
         }
         Action::Drain => lru_add_drain(env),
+        Action::Begin => {
+            env.wait(Wait::Fork(space));
+            env.step(Site::SwitchMm, |w, at| switch_mm(w, at, at.cpu, space));
+        }
+        Action::Exit => exit_process(env, space),
         Action::Call(asked) => {
             env.begin_call(space, asked.purpose());
             let mut done = call(env, space, asked);

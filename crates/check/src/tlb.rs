@@ -197,6 +197,10 @@ impl Tlbs for MaySets {
 
     fn unload(&mut self, _: CpuId, _: usize, _: u32) {}
 
+    fn forget(&mut self, cpu: CpuId, asid: usize) {
+        self.slots.remove(&(cpu, asid));
+    }
+
     fn faulted(&mut self, cpu: CpuId, asid: usize, page: Vpn, mm: &Mm) {
         if let Some((_, set)) = self.slots.get_mut(&(cpu, asid)) {
             set.retain(|entry| !entry.pages.contains(page));

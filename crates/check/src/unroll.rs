@@ -3,9 +3,9 @@
 use crate::access::stored;
 use crate::error::CheckError;
 use crate::shadow::Value;
-use needless_model::addr::{PageRange, Vpn};
+use needless_model::addr::{PageRange, ProcessId, Vpn};
 use needless_model::call::Call;
-use needless_model::program::{Access, Hold, Op, Program};
+use needless_model::program::{Access, Hold, Op, Program, Thread};
 use needless_model::resolved::{Resolved, Visit};
 use needless_model::rng::SplitMix64;
 
@@ -25,6 +25,10 @@ pub enum Action {
     Drain,
     /// Asks the kernel.
     Call(Call),
+    /// The process begins: it was forked.
+    Begin,
+    /// It ends.
+    Exit,
 }
 
 /// An action and the operation that it belongs to.
@@ -39,14 +43,51 @@ pub struct Act {
 /// The actions of each thread.
 pub fn unroll(program: &Program) -> Result<Vec<Vec<Act>>, CheckError> {
     let threads = program.threads.iter().enumerate();
-    threads
-        .map(|(thread, t)| {
-            let slots = vec![0; usize::from(program.slots)];
-            let mut unroller = Unroller { program, thread: thread as u16, slots, acts: Vec::new() };
-            unroller.body(&t.body)?;
-            Ok(unroller.acts)
-        })
-        .collect()
+    let bodies = threads.map(|(thread, t)| {
+        let slots = vec![0; usize::from(program.slots)];
+        let mut unroller = Unroller { program, thread: thread as u16, slots, acts: Vec::new() };
+        unroller.body(&t.body)?;
+        Ok(unroller.acts)
+    });
+    let bodies = bodies.collect::<Result<Vec<_>, CheckError>>()?;
+    let lives = lives(program, &bodies);
+    let threads = program.threads.iter().zip(bodies);
+    threads.map(|(thread, body)| lived(thread, body, lives[thread.process.index()])).collect()
+}
+
+/// How often each process begins: as often as whoever forks it comes to its forks.
+fn lives(program: &Program, bodies: &[Vec<Act>]) -> Vec<usize> {
+    let mut lives = vec![0; program.processes.len()];
+    // Who is forked by the first process is known after one turn, who by those after another.
+    for _ in 0..program.processes.len() {
+        let mut counted = vec![0; lives.len()];
+        for (thread, body) in program.threads.iter().zip(bodies) {
+            let own =
+                if thread.process == ProcessId::FIRST { 1 } else { lives[thread.process.index()] };
+            for act in body {
+                if let Action::Call(Call::Fork { process }) = act.action {
+                    counted[process.index()] += own;
+                }
+            }
+        }
+        lives = counted;
+    }
+    lives
+}
+
+/// What a thread does in all lives of its process.
+fn lived(thread: &Thread, body: Vec<Act>, lives: usize) -> Result<Vec<Act>, CheckError> {
+    if thread.process == ProcessId::FIRST {
+        return Ok(body);
+    }
+    let op = |act: Option<&Act>| act.map_or(0, |act| act.op);
+    let begin = Act { op: op(body.first()), action: Action::Begin };
+    let exit = Act { op: op(body.last()), action: Action::Exit };
+    let life: Vec<Act> = std::iter::once(begin).chain(body).chain([exit]).collect();
+    if lives.saturating_mul(life.len()) > MAX_ACTIONS {
+        return Err(CheckError::TooLong { thread: thread.name.clone(), most: MAX_ACTIONS });
+    }
+    Ok(std::iter::repeat_n(life, lives).flatten().collect())
 }
 
 struct Unroller<'a> {

@@ -3,7 +3,7 @@
 //! A scenario holds a [`CallExpr`], whose pages and numbers are expressions. When its turn comes these have values,
 //! and it is a [`Call`]. Parser, model, checker, runner and generator each name every case.
 
-use crate::addr::PageRange;
+use crate::addr::{PageRange, ProcessId};
 use crate::program::{Advice, Backing, Expr, MAX_OTHERS, Prot, RangeExpr};
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
@@ -55,6 +55,16 @@ pub enum Asked<P, A, N> {
     Switch {
         /// How many: 1 to [`MAX_OTHERS`].
         others: N,
+    },
+    /// `fork`: another process of the scenario begins, with a copy of this one's memory.
+    Fork {
+        /// Which.
+        process: ProcessId,
+    },
+    /// `wait4`: until that process has ended.
+    Wait {
+        /// Which.
+        process: ProcessId,
     },
 }
 
@@ -115,6 +125,8 @@ impl<P, A, N> Asked<P, A, N> {
             }
             Asked::Reclaim { pages: p } => Asked::Reclaim { pages: pages(p)? },
             Asked::Switch { others } => Asked::Switch { others: number(others, OTHERS)? },
+            Asked::Fork { process } => Asked::Fork { process: *process },
+            Asked::Wait { process } => Asked::Wait { process: *process },
         })
     }
 
@@ -123,6 +135,8 @@ impl<P, A, N> Asked<P, A, N> {
         match self {
             Asked::Reclaim { .. } => Some("reclaim"),
             Asked::Switch { .. } => Some("switch"),
+            Asked::Fork { .. } => Some("fork"),
+            Asked::Wait { .. } => Some("wait"),
             Asked::Map { .. }
             | Asked::Unmap { .. }
             | Asked::Protect { .. }
@@ -145,14 +159,18 @@ impl<P, A, N> Asked<P, A, N> {
                 Advice::PageOut => "pageout",
                 Advice::PopulateRead | Advice::PopulateWrite => "populate",
             }),
-            Asked::Map { .. } | Asked::Reclaim { .. } | Asked::Switch { .. } => None,
+            Asked::Map { .. }
+            | Asked::Reclaim { .. }
+            | Asked::Switch { .. }
+            | Asked::Fork { .. }
+            | Asked::Wait { .. } => None,
         }
     }
 
     /// Whether it leaves pages in a state that exceptions do not tell.
     pub const fn hides_state(&self) -> bool {
         match self {
-            Asked::Remap { .. } => true,
+            Asked::Remap { .. } | Asked::Fork { .. } => true,
             Asked::Advise { advice, .. } => match advice {
                 Advice::PopulateRead | Advice::PopulateWrite => true,
                 Advice::DontNeed | Advice::Free | Advice::Cold | Advice::PageOut => false,
@@ -161,7 +179,8 @@ impl<P, A, N> Asked<P, A, N> {
             | Asked::Unmap { .. }
             | Asked::Protect { .. }
             | Asked::Reclaim { .. }
-            | Asked::Switch { .. } => false,
+            | Asked::Switch { .. }
+            | Asked::Wait { .. } => false,
         }
     }
 }
@@ -177,7 +196,7 @@ impl Call {
             | Asked::Advise { pages, .. }
             | Asked::Reclaim { pages } => Some(pages),
             Asked::Map { area, .. } => Some(area.pages),
-            Asked::Switch { .. } => None,
+            Asked::Switch { .. } | Asked::Fork { .. } | Asked::Wait { .. } => None,
         }
     }
 
@@ -199,7 +218,9 @@ impl Call {
                 ..
             }
             | Asked::Reclaim { .. }
-            | Asked::Switch { .. } => (SmallVec::new(), None),
+            | Asked::Switch { .. }
+            | Asked::Fork { .. }
+            | Asked::Wait { .. } => (SmallVec::new(), None),
         };
         Purpose { revokes, gives_up }
     }

@@ -125,6 +125,8 @@ const V5_8: Policies = Policies {
     batched_pending: BatchedPending::KeepMark,
     unmap_batch: UnmapBatching::Defer,
     pending_mark: PendingMark::Flag,
+    fork_accessed: ForkAccessed::Clear,
+    swapin_exclusive: SwapinExclusive::SoleReference,
     skip: Skip::None,
     refault_flush: RefaultFlush::Nothing,
     mutant: Mutant::None,
@@ -187,6 +189,7 @@ const V6_18: Policies = Policies { advise_lock: AdviseLock::Vma, ..V6_17 };
 // Nor has it 6.19 to 7.1.
 const V7_2: Policies = Policies {
     swapin_drain: SwapinDrain::Always,
+    swapin_exclusive: SwapinExclusive::PteBit,
     swapin_free: SwapinFree::Always,
     new_folio: NewFolio::Referenced,
     used_once: UsedOnce::Recent,
@@ -320,6 +323,7 @@ pub struct Proposal {
 /// All proposals. They are argued for in docs/findings/.
 pub const PROPOSALS: &[Proposal] = &[
     Proposal { name: "pending-cleared", policy: "batched-pending", value: "cleared" },
+    Proposal { name: "fork-young", policy: "fork-accessed", value: "keep" },
     Proposal { name: "removed-after", policy: "refault-flush", value: "removed-after" },
 ];
 

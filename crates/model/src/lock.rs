@@ -27,11 +27,11 @@ pub enum Lock {
     PageTable(MmId, Vpn),
     /// The lock of the table above it that starts at this page (`pmd_lock`).
     Pmd(MmId, Vpn),
-    /// The `anon_vma` for reading.
+    /// The uppermost `anon_vma` (`anon_vma->root`), whose lock is that of all below it, for reading.
     RmapRead(ObjectId),
     /// The same of whatever the folio is of when it is taken (`folio_lock_anon_vma_read`).
     RmapOf(Pfn),
-    /// The `anon_vma` for writing (`anon_vma_lock_write`).
+    /// The same for writing (`anon_vma_lock_write`).
     RmapWrite(ObjectId),
     /// The folio lock.
     Folio(Pfn),
@@ -53,7 +53,7 @@ impl Lock {
     /// The lock that is meant now, if there is one.
     pub fn resolved<M: Mode>(self, w: &World<M>) -> Option<Lock> {
         Some(match self {
-            Lock::RmapOf(frame) => Lock::RmapRead(w.frames.get(frame).object),
+            Lock::RmapOf(frame) => Lock::RmapRead(w.objects.root(w.frames.get(frame).object)),
             Lock::VmaOf(mm, page) => Lock::VmaRead(mm, w.mms[mm.index()].vma(page)?.range),
             lock => lock,
         })

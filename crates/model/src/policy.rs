@@ -340,6 +340,18 @@ policies! {
         KeepMark = "keep-mark", "it does: the batch's flush leaves the pending mark";
         Cleared = "cleared", "it does not: the batch's flush notes what it covered (a proposal: docs/findings/pending-cleared.md)";
     }
+    /// Whether a fork makes the child's PTEs old.
+    fork_accessed: ForkAccessed = "fork-accessed", "what a fork makes of the accessed bit in the child's PTEs",
+        source "mm/memory.c:copy_present_pte (5.10), __copy_present_ptes (6.12 to 7.3): pte_mkold; keep: Piggin's proposal of 2020" {
+        Clear = "clear", "it is cleared";
+        Keep = "keep", "the child's is as the parent's (a proposal: fork-young)";
+    }
+    /// What makes a page exclusive that comes back from swap.
+    swapin_exclusive: SwapinExclusive = "swapin-exclusive", "when a page that comes back from swap is exclusive, in kernels that know such pages",
+        source "mm/memory.c:do_swap_page (6.1 to 6.18: exclusive; 7.2, 7.3: pte_swp_exclusive alone)" {
+        SoleReference = "sole-reference", "if its swap PTE says so, it came around the swap cache, or nobody else holds it";
+        PteBit = "pte-bit", "if its swap PTE says so";
+    }
     /// Which flushes are left out.
     skip: Skip = "skip", "which flushes are left out, as a test of verdicts: nothing may break without those that are needless",
         source "docs/design.md, Verdicts; no kernel can know it" {
@@ -391,6 +403,10 @@ policies! {
         NoAccessUnflushed = "no-access-unflushed", "mprotect does not flush a page that loses its last right (pte_needs_flush)";
         ReusedReadOnly = "reused-read-only", "a page that is reused stays read-only, so that the store faults again (wp_page_reuse)";
         RacedLocked = "raced-locked", "a first touch that comes too late keeps the page-table lock (do_anonymous_page)";
+        ForkUnprotected = "fork-unprotected", "a fork leaves the parent's PTEs writable (copy_present_pte)";
+        ForkUnflushed = "fork-unflushed", "a fork does not flush the right to store (dup_mmap)";
+        ForkVmaUnlocked = "fork-vma-unlocked", "a fork does not lock mappings for writing (dup_mmap; 6.4 was released so)";
+        ForkExclusive = "fork-exclusive", "a fork leaves pages exclusive to the parent (copy_present_pte)";
         ReturnUnflushed = "return-unflushed", "a CPU that comes back does not look whether a flush passed it by (switch_mm_irqs_off)";
     }
 }

@@ -50,6 +50,9 @@ properties! {
     /// Once `munmap` or `mprotect` returned, no CPU can use the old right.
     Revoked = "P5", "what was revoked cannot be used any more",
         exercised when "a system call returned that had found something to revoke";
+    /// What a process stores after a fork, the other process never sees.
+    ForkIsolation = "P6", "no store after a fork shows in the other process",
+        exercised when "a process stored to a page that another one has a copy of";
     /// A CPU's identifier belongs to one address space, and holds nothing of another's.
     AsidIsolation = "P10", "an address-space identifier holds nothing of another address space",
         exercised when "an identifier was handed to another address space";

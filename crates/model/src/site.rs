@@ -138,6 +138,16 @@ sites! {
     SwitchMm = "switch_mm_irqs_off" in "arch/x86/mm/tlb.c";
     /// A CPU keeps an address space loaded for a kernel thread.
     EnterLazyTlb = "enter_lazy_tlb" in "arch/x86/mm/tlb.c";
+    /// A process forks: the descriptor of its address space is copied.
+    DupMm = "dup_mm" in "kernel/fork.c";
+    /// Mapping by mapping.
+    DupMmap = "dup_mmap" in "kernel/fork.c";
+    /// The child's mapping gets an object of its own.
+    AnonVmaFork = "anon_vma_fork" in "mm/rmap.c";
+    /// What a page table holds is copied.
+    CopyPteRange = "copy_pte_range" in "mm/memory.c";
+    /// A process waits for another's end.
+    DoWait = "do_wait" in "kernel/exit.c";
     /// An address space ends.
     ExitMmap = "exit_mmap" in "mm/mmap.c";
 }

@@ -7,6 +7,7 @@
 
 use crate::addr::{MmId, Pfn, Vpn};
 use crate::env::{Env, Learnt, Lock};
+use crate::machine::mm::Life;
 use crate::machine::world::{Ghost, Mode, World};
 use crate::pte::Pte;
 use crate::site::Site;
@@ -23,6 +24,10 @@ pub enum Wait {
     ///
     /// Source: mm/migrate.c:migration_entry_wait (5.10 to 7.3).
     Migration(MmId, Vpn),
+    /// That the process with that address space begins.
+    Fork(MmId),
+    /// That the process with that address space ends.
+    Exit(MmId),
 }
 
 impl Wait {
@@ -31,6 +36,8 @@ impl Wait {
         match self {
             Wait::Folio(frame) => !w.ghost.is_locked(Lock::Folio(frame)),
             Wait::Migration(mm, page) => !matches!(w.pte(mm, page), Pte::Migration(_)),
+            Wait::Fork(mm) => w.mms[mm.index()].life == Life::Running,
+            Wait::Exit(mm) => w.mms[mm.index()].life == Life::None,
         }
     }
 
@@ -38,7 +45,7 @@ impl Wait {
     pub fn end(self, env: &mut impl Env) {
         match self {
             Wait::Folio(frame) => env.step(Site::FolioPut, |w, at| w.put_frame(at, frame)),
-            Wait::Migration(..) => {}
+            Wait::Migration(..) | Wait::Fork(_) | Wait::Exit(_) => {}
         }
     }
 }
@@ -48,6 +55,8 @@ impl fmt::Display for Wait {
         match self {
             Wait::Folio(frame) => write!(f, "the folio lock of f{}", frame.0),
             Wait::Migration(_, page) => write!(f, "the migration of {page}"),
+            Wait::Fork(mm) => write!(f, "the start of process {}", mm.0 - 1),
+            Wait::Exit(mm) => write!(f, "the end of process {}", mm.0 - 1),
         }
     }
 }

@@ -14,7 +14,7 @@ pub fn ask(call: Call) -> io::Result<()> {
         Call::Protect { pages, prot } => protect(pages, prot),
         Call::Remap { pages, to } => remap(pages, to.pages.start),
         Call::Advise { pages, advice } => advise(pages, advice),
-        Call::Reclaim { .. } | Call::Switch { .. } => {
+        Call::Reclaim { .. } | Call::Switch { .. } | Call::Fork { .. } | Call::Wait { .. } => {
             Err(io::Error::new(io::ErrorKind::Unsupported, "runs in the model only"))
         }
     }
@@ -34,7 +34,9 @@ pub fn missing(call: Call, errno: Option<i32>) -> Option<&'static str> {
         | Call::Remap { .. }
         | Call::Advise { .. }
         | Call::Reclaim { .. }
-        | Call::Switch { .. } => None,
+        | Call::Switch { .. }
+        | Call::Fork { .. }
+        | Call::Wait { .. } => None,
     }
 }
 

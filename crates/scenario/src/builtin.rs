@@ -58,6 +58,7 @@ pub static LITMUS: &[Builtin] = builtins! { "scenarios/litmus/":
     "switch-back" "switch-reclaim" "switch-table" "switch-move" "lazy-map" "switch-map"
     "cow-reclaim" "dontneed-table" "munmap-touch"
     "reclaim-refault" "refault-flag"
+    "fork-isolation" "fork-vmalock" "fork-swapped" "fork-reclaim"
 };
 
 /// Lists aliases: `name = text (parameter value …)`.

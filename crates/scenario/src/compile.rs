@@ -11,14 +11,19 @@ use crate::params::{self, Given};
 use crate::scope::Scope;
 use crate::{Settings, Source, grammar};
 use miette::SourceSpan;
-use needless_model::addr::{CpuId, ThreadId};
+use needless_model::addr::{CpuId, ProcessId, ThreadId};
 use needless_model::arch::Arch;
-use needless_model::program::{MachineNeeds, Program, SwapKind, SwapNeed, ThpMode, Thread};
+use needless_model::program::{
+    MachineNeeds, Process, Program, SwapKind, SwapNeed, ThpMode, Thread,
+};
 use std::collections::BTreeSet;
 
 const MAX_CPUS: i64 = 1024;
 const MAX_NODES: i64 = 1024;
 const MAX_THREADS: i64 = 4096;
+
+/// The node of a process that is forked.
+const PROCESS: &str = "process";
 
 /// The node of a thread of the kernel.
 const KERNEL_THREAD: &str = "kernel-thread";
@@ -95,9 +100,17 @@ struct ThreadPlan<'a> {
     name: String,
     cpu: CpuId,
     kernel: bool,
+    process: ProcessId,
     doc: String,
     body: &'a [Node],
     scope: Scope,
+}
+
+impl ThreadPlan<'_> {
+    /// Whether it is that of a process that is forked.
+    fn is_forked(&self) -> bool {
+        self.process != ProcessId::FIRST
+    }
 }
 
 impl<'a> Outline<'a> {
@@ -140,7 +153,8 @@ impl<'a> Outline<'a> {
 
     /// The threads, those of the kernel among them, in the order of the text.
     fn threads(&self) -> impl Iterator<Item = &'a Node> + use<'a> {
-        self.parts.iter().filter(|n| matches!(n.name.as_str(), "thread" | KERNEL_THREAD))
+        let kinds = ["thread", KERNEL_THREAD, PROCESS];
+        self.parts.iter().filter(move |n| kinds.contains(&n.name.as_str()))
     }
 
     fn machine_and_threads(
@@ -154,11 +168,15 @@ impl<'a> Outline<'a> {
         };
         let mut plans = Vec::new();
         for (number, node) in self.threads().enumerate() {
-            if number == 0 && node.name == KERNEL_THREAD {
-                problems.push(
-                    Problem::new(node.span, "the first thread is one of the kernel", "this one")
-                        .help("the scenario begins and ends with its first thread; put a `thread` before it"),
-                );
+            let not_first = match node.name.as_str() {
+                KERNEL_THREAD => Some("the first thread is one of the kernel"),
+                PROCESS => Some("the first thread is that of a process that is forked"),
+                _ => None,
+            };
+            if let Some(message) = not_first.filter(|_| number == 0) {
+                problems.push(Problem::new(node.span, message, "this one").help(
+                    "the scenario begins and ends with its first thread; put a `thread` before it",
+                ));
             }
             if let Err(problem) = add_threads(node, machine.cpus, scope, &mut plans) {
                 problems.push(problem);
@@ -272,7 +290,11 @@ fn add_threads<'a>(
         check_thread(node, &name, count, plans, before)?;
         let (doc, body) = (doc.clone(), node.children());
         let kernel = node.name == KERNEL_THREAD;
-        plans.push(ThreadPlan { name, cpu, kernel, doc, body, scope });
+        let process = match node.name.as_str() {
+            PROCESS => ProcessId(1 + plans.iter().filter(|p| p.is_forked()).count() as u16),
+            _ => ProcessId::FIRST,
+        };
+        plans.push(ThreadPlan { name, cpu, kernel, process, doc, body, scope });
     }
     Ok(())
 }
@@ -326,16 +348,19 @@ fn lower(
     plans: &[ThreadPlan],
     areas: Areas,
 ) -> Result<(Program, Vec<Named>, Vec<SourceSpan>), Vec<Problem>> {
-    let mut lowering = Lowering::new(&areas);
+    let forked: Vec<String> =
+        plans.iter().filter(|p| p.is_forked()).map(|p| p.name.clone()).collect();
+    let mut lowering = Lowering::new(&areas, &forked);
     let mut threads = Vec::new();
     for (i, plan) in plans.iter().enumerate() {
         // The threads of one node have the same problems: tell them once.
         let told =
             i > 0 && std::ptr::eq(plans[i - 1].body, plan.body) && !lowering.problems.is_empty();
         if !told {
-            let body = lowering.thread(ThreadId(i as u16), plan.body, plan.scope.clone());
-            let kernel = plan.kernel;
-            threads.push(Thread { kernel, ..Thread::new(plan.name.clone(), plan.cpu, body) });
+            let (thread, process) = (ThreadId(i as u16), plan.process);
+            let body = lowering.thread((thread, process), plan.body, plan.scope.clone());
+            let (name, kernel) = (plan.name.clone(), plan.kernel);
+            threads.push(Thread { kernel, process, ..Thread::new(name, plan.cpu, body) });
         }
     }
     if lowering.rounds.is_none() {
@@ -346,7 +371,7 @@ fn lower(
     }
     let Lowering { texts, places, marks, barriers, slots, named, problems, .. } = lowering;
     finish(problems, ())?;
-    let program = Program {
+    let mut program = Program {
         name: name.to_owned(),
         machine,
         areas: areas.list,
@@ -357,5 +382,6 @@ fn lower(
         slots,
         ..Program::default()
     };
+    program.processes.extend(forked.into_iter().map(|name| Process { name }));
     Ok((program, named, places))
 }

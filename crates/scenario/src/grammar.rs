@@ -102,6 +102,9 @@ pub static PARTS: &[Rule] = &[
     rule("kernel-thread", (1, 1), &["cpu"], &["count"], Body::Ops,
         ("kernel-thread \"NAME\" cpu=N [count=N] { … }",
          "A thread of the kernel (kswapd): it has no address space of its own.")),
+    rule("process", (1, 1), &["cpu"], &[], Body::Ops,
+        ("process \"NAME\" cpu=N { … }",
+         "A process that begins each time it is forked, as a copy of whoever forks it, and ends after its last operation.")),
     rule("litmus", (0, 0), &[], &[], Body::Litmus,
         ("litmus { … }", "What the checker is to find in the scenario.")),
 ];

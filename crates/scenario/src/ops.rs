@@ -20,7 +20,7 @@ use crate::error::{Problem, suggest};
 use crate::expr::{self, Suffixes};
 use crate::scope::{Scope, Value};
 use miette::SourceSpan;
-use needless_model::addr::ThreadId;
+use needless_model::addr::{ProcessId, ThreadId};
 use needless_model::call::CallExpr;
 use needless_model::program::{Access, Barrier, Expr, Op, OpKind, Order, Prot, RangeExpr};
 
@@ -32,6 +32,10 @@ const MAX_COUNT: i64 = 1_000_000_000;
 /// What lowering gathers from all threads.
 pub(crate) struct Lowering<'a> {
     areas: &'a Areas,
+    /// The processes that are forked, by name; the first one has number 1.
+    processes: &'a [String],
+    /// Whose operations are lowered.
+    own_process: ProcessId,
     /// Parameters, then the names of the place that is lowered.
     scope: Scope,
     thread: ThreadId,
@@ -64,9 +68,11 @@ enum Block {
 }
 
 impl<'a> Lowering<'a> {
-    pub fn new(areas: &'a Areas) -> Lowering<'a> {
+    pub fn new(areas: &'a Areas, processes: &'a [String]) -> Lowering<'a> {
         Lowering {
             areas,
+            processes,
+            own_process: ProcessId::FIRST,
             scope: Scope::default(),
             thread: ThreadId(0),
             blocks: Vec::new(),
@@ -81,9 +87,14 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Lowers one thread, for which the names of `scope` hold.
-    pub fn thread(&mut self, thread: ThreadId, body: &[Node], scope: Scope) -> Vec<Op> {
-        (self.thread, self.scope) = (thread, scope);
+    /// Lowers one thread of that process, for which the names of `scope` hold.
+    pub fn thread(
+        &mut self,
+        (thread, process): (ThreadId, ProcessId),
+        body: &[Node],
+        scope: Scope,
+    ) -> Vec<Op> {
+        (self.thread, self.own_process, self.scope) = (thread, process, scope);
         let mut ops = if thread.0 == 0 { self.neighbours() } else { Vec::new() };
         ops.extend(self.body(body));
         ops

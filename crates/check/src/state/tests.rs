@@ -20,7 +20,7 @@ use needless_model::env::Lock;
 use needless_model::kernels::KernelRow;
 use needless_model::machine::cpu::FolioBatch;
 use needless_model::machine::frames::FrameFlags;
-use needless_model::machine::mm::Mm;
+use needless_model::machine::mm::{Life, Mm};
 use needless_model::machine::swap::Swap;
 use needless_model::machine::tlb::Tlbs;
 use needless_model::machine::vma::Vma;
@@ -98,7 +98,10 @@ type Change = (&'static str, fn(&mut State));
 const CHANGES: &[Change] = &[
     ("mms", |s| _ = mm(s).detach(PageRange::one(PAGE))),
     ("mms", |s| mm(s).insert(Vma::new(PageRange::one(PAGE), Prot::Read), VmaMerge::Any)),
-    ("objects", |s| _ = s.world.objects.create(MM)),
+    ("mms", |s| mm(s).life = Life::None),
+    ("mms", |s| mm(s).add(Vma { forked: true, ..Vma::new(PageRange::one(Vpn(9)), Prot::Read) })),
+    ("objects", |s| _ = s.world.objects.create(MM, None)),
+    ("objects", |s| _ = s.world.objects.create(MM, Some(ObjectId(1)))),
     ("mms", |s| mm(s).table.allocate(Vpn(8), 1)),
     ("mms", |s| _ = mm(s).table.set(PAGE, Pte::None, 0)),
     ("mms", |s| _ = mm(s).table.set(PAGE, Pte::Present(PresentPte::new(Pfn(2))), 0)),
@@ -152,6 +155,7 @@ const CHANGES: &[Change] = &[
         begin_call(&mut s.world, AT, MM, &purpose(false));
         end_giving_up(&mut s.world, AT);
     }),
+    ("pages", |s| s.world.ghost.forked_page(ThreadId(0), MM, MmId(2), PAGE, Some(FRAME))),
     ("pages", |s| s.world.ghost.table_unlinked(&s.world.cpus, MM, PAGE, 1)),
     ("pages", |s| {
         s.world.ghost.table_unlinked(&s.world.cpus, MM, PAGE, 1);
@@ -182,7 +186,9 @@ fn state(setting: &Setting<'_>) -> Box<State> {
     w.mms[MM.index()].table.allocate(PAGE, 1);
     assert_eq!(w.allocate_frame(FrameFlags::SWAP_BACKED), Some(FRAME));
     w.mms[MM.index()].table.set(PAGE, Pte::Present(PresentPte::new(FRAME)), 0);
+    w.ghost.locks.take(Lock::MmapRead(MM), 0);
     w.prepare_anon_vma(AT, MM, PAGE);
+    assert!(w.ghost.locks.release(Lock::MmapRead(MM), 0));
     let (object, index) = w.object_of(MM, PAGE);
     w.frames.update(FRAME, |f| {
         (f.refs, f.maps, f.object, f.index) = (2, 1, object, index);

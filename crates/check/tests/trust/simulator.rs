@@ -70,6 +70,13 @@ impl Discrete<'_> {
             self.note(offers[at]);
             return Some(at);
         }
+        // Whose wait is over, or whose process has begun, has a turn again.
+        let waited = offers.iter().filter(|offer| matches!(offer.next, Some(Next::Wait(_))));
+        for thread in waited.filter_map(thread_of) {
+            if thread != self.active && !self.queue.contains(&thread) {
+                self.queue.push_back(thread);
+            }
+        }
         while !offers.iter().any(|offer| thread_of(offer) == Some(self.active)) {
             self.active = self.queue.pop_front()?;
         }
@@ -169,13 +176,19 @@ fn assert_same_end(what: &str, program: &Program, model: &SimWorld, checked: &Dr
     assert_eq!(model.frames.allocated(), world.frames.allocated(), "{what}");
 }
 
+fn of_first(program: &Program, thread: u8) -> bool {
+    program.threads[usize::from(thread)].process == ProcessId::FIRST
+}
+
 /// The way through the checker that the simulator takes, with explicit TLBs.
 fn explicit(program: &Program, row: &KernelRow, arch: Arch) -> (Driven, Vec<Move>) {
     let options = Options { arch, explicit: true, ..Options::default() };
     let mut discrete = Discrete {
         program,
         active: 0,
-        queue: (1..program.threads.len() as u8).collect(),
+        queue: (1..program.threads.len() as u8)
+            .filter(|thread| of_first(program, *thread))
+            .collect(),
         walked: None,
         moves: Vec::new(),
     };

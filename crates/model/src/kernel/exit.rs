@@ -1,10 +1,14 @@
-//! The end of a thread and of an address space.
+//! The end of a thread, of an address space and of a process.
 
 use crate::addr::{MmId, PageRange};
-use crate::env::Env;
+use crate::env::{Env, Lock};
+use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
 use crate::kernel::map::{detach, unmap_region};
 use crate::kernel::switch::enter_lazy;
+use crate::kernel::vma_lock::vmas_start_write;
+use crate::machine::mm::Life;
 use crate::site::Site;
+use crate::wait::Wait;
 
 /// The thread is gone; its CPU goes idle with the address space still loaded.
 pub fn exit_thread(env: &mut impl Env) {
@@ -12,16 +16,41 @@ pub fn exit_thread(env: &mut impl Env) {
 }
 
 /// The last thread is gone: everything is unmapped. The CPU is lazy already, so the gather's flush
-/// makes it leave the address space (kernel/fork.c:__mmput, mm/mmap.c:exit_mmap).
+/// makes it leave the address space (kernel/fork.c:__mmput, mm/mmap.c:exit_mmap). Nobody but walks from frames comes
+/// here any more, so that it makes no difference which part of this holds `mmap_lock` for reading only, or (5.10) none.
 pub fn exit_mmap(env: &mut impl Env, mm: MmId) {
     exit_thread(env);
+    env.lock(Lock::MmapWrite(mm));
     let all: Option<PageRange> = env.step(Site::ExitMmap, |w, _| {
         let vmas = w.mms[mm.index()].vmas();
         let (first, last) = (vmas.first()?, vmas.last()?);
         Some(PageRange { start: first.range.start, end: last.range.end })
     });
     if let Some(all) = all {
+        vmas_start_write(env, mm, all);
         let all = detach(env, mm, all);
         unmap_region(env, mm, &all);
     }
+    env.unlock(Lock::MmapWrite(mm));
+}
+
+/// A process ends, and its address space with it. Something is always unmapped, the program if nothing else, so that
+/// the CPU leaves the address space.
+///
+/// Source: kernel/exit.c:do_exit, exit_mm (5.10 to 7.3): it is gone before whoever waits is told.
+pub fn exit_process(env: &mut impl Env, mm: MmId) {
+    exit_mmap(env, mm);
+    let loaded = env.step(Site::ExitMmap, |w, at| w.has_loaded(at.cpu, mm));
+    if loaded {
+        let whole = FlushRequest::whole(Site::ExitMmap, mm);
+        flush_tlb_mm_range(env, FlushRequest { tables_gone: true, ..whole });
+    }
+    env.step(Site::ExitMmap, |w, at| w.retire(at, mm));
+}
+
+/// What whoever waits for the process waits for; `None` if it is over.
+///
+/// Source: kernel/exit.c:do_wait (5.10 to 7.3).
+pub fn wait4(env: &mut impl Env, mm: MmId) -> Option<Wait> {
+    env.step(Site::DoWait, |w, _| w.mms[mm.index()].life != Life::None).then_some(Wait::Exit(mm))
 }

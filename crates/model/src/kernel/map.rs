@@ -59,13 +59,13 @@ pub fn munmap(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<(), Errn
 pub struct Detached {
     vmas: Vec<PageRange>,
     between: (Option<Vpn>, Option<Vpn>),
-    /// The objects of which pages were mapped there.
-    objects: Vec<ObjectId>,
+    /// The objects above those of which pages were mapped there: theirs are the locks.
+    roots: Vec<ObjectId>,
 }
 
 impl Learnt for Detached {
     fn nothing() -> Detached {
-        Detached { vmas: Vec::new(), between: (None, None), objects: Vec::new() }
+        Detached { vmas: Vec::new(), between: (None, None), roots: Vec::new() }
     }
 }
 
@@ -78,7 +78,11 @@ pub fn detach(env: &mut impl Env, mm: MmId, range: PageRange) -> Detached {
         let space = &mut w.mms[mm.index()];
         let vmas: Vec<PageRange> = space.vmas_in(range).map(|vma| vma.range).collect();
         let objects = space.detach(range);
-        Detached { vmas, between: space.neighbours(range), objects }
+        let between = space.neighbours(range);
+        let mut roots: Vec<ObjectId> = objects.iter().map(|id| w.objects.root(*id)).collect();
+        roots.sort_unstable();
+        roots.dedup();
+        Detached { vmas, between, roots }
     })
 }
 
@@ -87,7 +91,7 @@ pub fn detach(env: &mut impl Env, mm: MmId, range: PageRange) -> Detached {
 ///
 /// Source: mm/mmap.c:unmap_region (5.10, 6.1), mm/vma.c:unmap_region (6.12), vms_clear_ptes (6.18).
 pub fn unmap_region(env: &mut impl Env, mm: MmId, detached: &Detached) {
-    let Detached { vmas, between, objects } = detached;
+    let Detached { vmas, between, roots } = detached;
     let (Some(first), Some(last)) = (vmas.first(), vmas.last()) else { return };
     let whole = PageRange { start: first.start, end: last.end };
     if env.policies().zap_drain == ZapDrain::Yes {
@@ -97,7 +101,7 @@ pub fn unmap_region(env: &mut impl Env, mm: MmId, detached: &Detached) {
     for vma in vmas {
         zap_range(env, &mut gather, *vma, false);
     }
-    unlink_anon_vmas(env, mm, whole, objects);
+    unlink_anon_vmas(env, mm, whole, roots);
     free_pgtables(env, &mut gather, whole, *between);
     gather.finish(env);
 }
@@ -105,11 +109,11 @@ pub fn unmap_region(env: &mut impl Env, mm: MmId, detached: &Detached) {
 /// Walks from frames find the mappings in `range`, which are gone, no more.
 ///
 /// Source: mm/rmap.c:unlink_anon_vmas (5.10 to 7.3).
-fn unlink_anon_vmas(env: &mut impl Env, mm: MmId, range: PageRange, objects: &[ObjectId]) {
-    if objects.is_empty() {
+fn unlink_anon_vmas(env: &mut impl Env, mm: MmId, range: PageRange, roots: &[ObjectId]) {
+    if roots.is_empty() {
         return;
     }
-    objects.iter().for_each(|object| env.lock(Lock::RmapWrite(*object)));
+    roots.iter().for_each(|root| env.lock(Lock::RmapWrite(*root)));
     env.step(Site::UnlinkAnonVmas, |w, _| w.unlink_anon_vmas(mm, range));
-    objects.iter().for_each(|object| env.unlock(Lock::RmapWrite(*object)));
+    roots.iter().for_each(|root| env.unlock(Lock::RmapWrite(*root)));
 }

@@ -10,6 +10,7 @@
 pub mod exit;
 pub mod fault;
 pub mod flush;
+pub mod fork;
 pub mod gather;
 pub mod lru;
 pub mod madvise;
@@ -30,6 +31,7 @@ pub mod zap;
 use crate::addr::MmId;
 use crate::call::Call;
 use crate::env::Env;
+use crate::machine::world::mm_of;
 use crate::wait::{Ended, Wait};
 
 /// Does what is asked for on the address space `mm`; what is left of it, if it has to wait.
@@ -48,6 +50,13 @@ pub fn call(env: &mut impl Env, mm: MmId, call: Call) -> Result<Ended<Call>, Err
         }
         Call::Reclaim { pages } => reclaim::shrink_range(env, mm, pages),
         Call::Switch { others } => switch::run_others(env, others),
+        Call::Fork { process } => fork::fork(env, mm, mm_of(process))?,
+        Call::Wait { process } => {
+            return Ok(match exit::wait4(env, mm_of(process)) {
+                Some(wait) => Ended::Blocked(wait, call),
+                None => Ended::Done,
+            });
+        }
     }
     Ok(Ended::Done)
 }
@@ -75,6 +84,9 @@ pub enum Errno {
     /// Something is there already.
     #[error("EEXIST: something is mapped there already")]
     Eexist,
+    /// The process that is to begin runs already.
+    #[error("EAGAIN: the process runs already")]
+    Eagain,
     /// The access behind the call would have raised a signal.
     #[error("EFAULT: bad address")]
     Efault,

@@ -114,8 +114,10 @@ fn mprotect_fixup<M: Mode>(
     if vma.prot == prot {
         return Mapping::Same(vma.range);
     }
-    w.vma_assert_write_locked(at, mm, vma.range);
-    w.mms[mm.index()].insert(protected(&vma, prot, charge), rule);
+    let changed = protected(&vma, prot, charge);
+    let becomes = w.mms[mm.index()].merged(changed, rule).range;
+    w.vma_assert_write_locked(at, mm, becomes);
+    w.mms[mm.index()].insert(changed, rule);
     Mapping::Changed(vma.range)
 }
 

@@ -72,7 +72,7 @@ fn move_vma(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) -> Result<()
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 struct Walks {
     /// By whose lock they are kept out.
-    object: Option<ObjectId>,
+    root: Option<ObjectId>,
     /// They look at the new mapping before the old one, so that they have to be kept out always.
     look_there_first: bool,
 }
@@ -80,7 +80,7 @@ struct Walks {
 impl Walks {
     /// Does `action` with walks kept out, if they have to be.
     fn kept_out<E: Env>(self, env: &mut E, out: bool, action: impl FnOnce(&mut E) -> bool) -> bool {
-        let lock = self.object.filter(|_| out).map(Lock::RmapWrite);
+        let lock = self.root.filter(|_| out).map(Lock::RmapWrite);
         lock.into_iter().for_each(|lock| env.lock(lock));
         let done = action(env);
         lock.into_iter().for_each(|lock| env.unlock(lock));
@@ -101,8 +101,9 @@ fn copy_vma<M: Mode>(
 ) -> Option<Walks> {
     w.vma_assert_write_locked(at, mm, from);
     let rule = w.policies.vma_merge;
+    let old = *w.mms[mm.index()].vma(from.start)?;
+    let root = old.anon_vma.map(|object| w.objects.root(object));
     let mm = &mut w.mms[mm.index()];
-    let old = *mm.vma(from.start)?;
     if old.range.intersect(from) != from {
         return None;
     }
@@ -110,7 +111,7 @@ fn copy_vma<M: Mode>(
     mm.move_target = Some(target);
     let became_one = mm.vma(target.start).filter(|new| new.range != target);
     let look_there_first = became_one.is_some_and(|new| new.pgoff <= old.pgoff);
-    Some(Walks { object: old.anon_vma, look_there_first })
+    Some(Walks { root, look_there_first })
 }
 
 /// The part `from` of a mapping as it is at `target`. Without pages of its own it is as if it had been made there.

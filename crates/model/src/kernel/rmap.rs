@@ -21,7 +21,7 @@ pub fn places<M: Mode>(w: &World<M>, frame: Pfn) -> SmallVec<[Place; 1]> {
     let f = w.frames.get(frame);
     let mut places = SmallVec::new();
     for mm in w.objects.mapped_by(f.object) {
-        w.mms[mm.index()].pages_of(f.object, f.index, |page| places.push((*mm, page)));
+        w.mms[mm.index()].pages_of(&w.objects, f.object, f.index, |page| places.push((*mm, page)));
     }
     places
 }
@@ -38,11 +38,12 @@ pub fn rmap_walk<E: Env>(
     mut visit: impl FnMut(&mut E, Place),
 ) -> Option<Vpn> {
     env.lock(Lock::RmapOf(frame));
-    let (object, places) = env.step(site, |w, _| (w.frames.get(frame).object, places(w, frame)));
+    let (root, places) =
+        env.step(site, |w, _| (w.objects.root(w.frames.get(frame).object), places(w, frame)));
     for place in &places {
         visit(env, *place);
     }
-    env.unlock(Lock::RmapRead(object));
+    env.unlock(Lock::RmapRead(root));
     places.first().map(|(_, page)| *page)
 }
 

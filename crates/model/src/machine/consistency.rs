@@ -70,7 +70,8 @@ fn miscounted<M: Mode>(w: &World<M>) -> Option<String> {
                 let pfn = pte.pfn.of_page(pages, page);
                 *maps.entry(pfn).or_default() += 1;
                 let frame = w.frames.get(pfn);
-                if (frame.object, frame.index) != w.object_of(mm, page) {
+                let (own, index) = w.object_of(mm, page);
+                if frame.index != index || !w.objects.may_have(own, frame.object) {
                     let frame = pfn.0;
                     return Some(format!("no walk from frame {frame} finds its mapping at {page}"));
                 }

@@ -62,6 +62,11 @@ impl MayCache {
         self.walk_all(cpu, asid, mm);
     }
 
+    /// Slot `asid` of `cpu` stands for nothing any more.
+    pub fn forget(&mut self, cpu: CpuId, asid: usize) {
+        self.slots.remove(&(cpu, asid));
+    }
+
     /// `cpu` loaded slot `asid`, which stands for `mm` already.
     pub fn walk_all(&mut self, cpu: CpuId, asid: usize, mm: &Mm) {
         let Some((_, set)) = self.slots.get_mut(&(cpu, asid)) else { return };

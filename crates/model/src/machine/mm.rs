@@ -1,6 +1,7 @@
 //! An address space: its mappings, its page table, who has it loaded.
 
 use super::cpuset::CpuSet;
+use super::objects::Objects;
 use super::page_table::PageTable;
 use super::vma::Vma;
 use crate::addr::{ObjectId, PageRange, Vpn};
@@ -36,6 +37,20 @@ pub struct Mm {
     pub batched: BatchedMark,
     /// How often a CPU went from this address space to another.
     pub unloads: u32,
+    /// Whether a process has it.
+    pub life: Life,
+}
+
+/// Whether a process has an address space.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Life {
+    /// None has.
+    #[default]
+    None,
+    /// A fork is making it.
+    Begun,
+    /// One runs in it.
+    Running,
 }
 
 impl Mm {
@@ -51,7 +66,13 @@ impl Mm {
             open_gathers: 0,
             batched: BatchedMark::default(),
             unloads: 0,
+            life: Life::None,
         }
+    }
+
+    /// What a copy of it begins as: without mappings, and with the pending mark as it is.
+    pub fn begin_copy(&self, arch: Arch) -> Mm {
+        Mm { batched: self.batched, life: Life::Begun, ..Mm::new(arch) }
     }
 
     /// The mapping that holds `page`.
@@ -86,8 +107,14 @@ impl Mm {
     /// Calls `visit` where it has the page of `object` with that index mapped, or had it until just now, in the
     /// order in which walks from frames look there.
     #[inline]
-    pub fn pages_of(&self, object: ObjectId, index: u64, mut visit: impl FnMut(Vpn)) {
-        let page = |vma: &Vma| vma.page_of(index).filter(|_| vma.anon_vma == Some(object));
+    pub fn pages_of(
+        &self,
+        objects: &Objects,
+        object: ObjectId,
+        index: u64,
+        mut visit: impl FnMut(Vpn),
+    ) {
+        let page = |vma: &Vma| vma.page_of(index).filter(|_| vma.may_have(object, objects));
         if let Some(target) = self.move_target {
             let pages = self.vmas.iter().chain(&self.detached).filter_map(page);
             let (last, first): (Vec<Vpn>, _) = pages.partition(|page| target.contains(*page));
@@ -109,6 +136,11 @@ impl Mm {
         self.detached.extend(detached);
         self.remove(range);
         objects
+    }
+
+    /// Whether it has a mapping in which pages of `object` may be.
+    pub fn may_have(&self, object: ObjectId, objects: &Objects) -> bool {
+        self.vmas.iter().chain(&self.detached).any(|vma| vma.may_have(object, objects))
     }
 
     /// What was detached from `range` is found no more. Returns the objects of which nothing is mapped now.
@@ -139,6 +171,11 @@ impl Mm {
             vmas.extend([below, above].into_iter().filter(|r| !r.is_empty()).map(|r| vma.cut(r)));
         }
         self.vmas = vmas;
+    }
+
+    /// Adds a mapping behind all others, with which it does not become one: a fork's.
+    pub fn add(&mut self, vma: Vma) {
+        self.vmas.push(vma);
     }
 
     /// Puts `vma` in the place of what is mapped there; it becomes one with the mappings beside it

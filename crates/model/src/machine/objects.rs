@@ -2,53 +2,87 @@
 //!
 //! A frame names its object and its index there. The object knows which address spaces map it, and their
 //! mappings say at which page ([`super::mm::Mm::pages_of`]): so a walk from a frame looks at the address
-//! spaces that may map it and at no other ([`crate::kernel::rmap`]). Anonymous memory is an `anon_vma`'s.
+//! spaces that may map it and at no other ([`crate::kernel::rmap`]). Anonymous memory is an `anon_vma`'s. A fork
+//! gives each of the child's mappings an object of its own, below that of the parent's: pages of the upper one may be
+//! mapped by both.
 
 use crate::addr::{MmId, ObjectId};
 use smallvec::SmallVec;
 
-/// The address spaces that map an object, in the order in which they began to; none: the number is free.
-type MappedBy = SmallVec<[MmId; 2]>;
+/// An object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Object {
+    /// The address spaces that map it or one below it, in the order in which they began to; none: the number is
+    /// free.
+    mapped_by: SmallVec<[MmId; 2]>,
+    /// The one that it was forked from.
+    above: Option<ObjectId>,
+}
 
 /// All objects; number 0 is none.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Objects {
-    stored: Vec<MappedBy>,
+    stored: Vec<Object>,
     free: Vec<ObjectId>,
 }
 
 impl Default for Objects {
     fn default() -> Objects {
-        Objects { stored: vec![MappedBy::new()], free: Vec::new() }
+        Objects { stored: vec![Object::default()], free: Vec::new() }
     }
 }
 
 impl Objects {
-    /// An object that `mm` maps; `None` if there are too many.
-    pub fn create(&mut self, mm: MmId) -> Option<ObjectId> {
+    /// An object that `mm` maps, below `above`; `None` if there are too many.
+    pub fn create(&mut self, mm: MmId, above: Option<ObjectId>) -> Option<ObjectId> {
         let id = match self.free.pop() {
             Some(id) => id,
             None => {
                 let id = ObjectId(u16::try_from(self.stored.len()).ok()?);
-                self.stored.push(MappedBy::new());
+                self.stored.push(Object::default());
                 id
             }
         };
-        self.stored[id.index()].push(mm);
+        self.stored[id.index()].above = above;
+        for object in self.chain(id) {
+            let mapped_by = &mut self.stored[object.index()].mapped_by;
+            if !mapped_by.contains(&mm) {
+                mapped_by.push(mm);
+            }
+        }
         Some(id)
     }
 
-    /// The address spaces that map it.
+    /// The address spaces that map it, or one below it.
     pub fn mapped_by(&self, object: ObjectId) -> &[MmId] {
-        &self.stored[object.index()]
+        &self.stored[object.index()].mapped_by
     }
 
-    /// `mm` has no mapping of it left; without any, it is gone.
+    /// The object and those above it, upwards.
+    pub fn chain(&self, object: ObjectId) -> SmallVec<[ObjectId; 4]> {
+        let above = |id: &ObjectId| self.stored[id.index()].above;
+        std::iter::successors(Some(object), above).collect()
+    }
+
+    /// Whether pages of `object` may be in mappings of `own`: it is the same, or above it.
+    #[inline]
+    pub fn may_have(&self, own: ObjectId, object: ObjectId) -> bool {
+        own == object
+            || self.stored[own.index()].above.is_some_and(|above| self.may_have(above, object))
+    }
+
+    /// The uppermost one, whose lock is that of all below it (`anon_vma->root`).
+    pub fn root(&self, object: ObjectId) -> ObjectId {
+        self.stored[object.index()].above.map_or(object, |above| self.root(above))
+    }
+
+    /// `mm` has no mapping of it or below it left; without any, it is gone.
     pub fn unlink(&mut self, object: ObjectId, mm: MmId) {
-        let mapped_by = &mut self.stored[object.index()];
+        let mapped_by = &mut self.stored[object.index()].mapped_by;
         let before = mapped_by.len();
         mapped_by.retain(|other| *other != mm);
         if before > 0 && mapped_by.is_empty() {
+            self.stored[object.index()].above = None;
             self.free.push(object);
         }
     }
@@ -58,24 +92,43 @@ impl Objects {
 mod tests {
     use super::*;
 
+    fn create(objects: &mut Objects, mm: u16) -> ObjectId {
+        objects.create(MmId(mm), None).unwrap()
+    }
+
+    /// Walks from the parent's pages come to the child as long as it has mappings.
+    #[test]
+    fn a_forked_object_is_below_its_parents() {
+        let mut objects = Objects::default();
+        let upper = create(&mut objects, 1);
+        let lower = objects.create(MmId(2), Some(upper)).unwrap();
+        let lowest = objects.create(MmId(3), Some(lower)).unwrap();
+        assert_eq!(objects.mapped_by(upper), [MmId(1), MmId(2), MmId(3)]);
+        assert_eq!(objects.mapped_by(lower), [MmId(2), MmId(3)]);
+        assert!(objects.may_have(lowest, upper) && !objects.may_have(upper, lowest));
+        assert_eq!((objects.root(lowest), objects.chain(lowest)[..].len()), (upper, 3));
+        objects.unlink(upper, MmId(1));
+        assert_eq!(objects.mapped_by(upper), [MmId(2), MmId(3)]);
+    }
+
     #[test]
     fn numbers_come_back_when_nobody_maps_them() {
         let mut objects = Objects::default();
-        let (first, second) = (objects.create(MmId(1)).unwrap(), objects.create(MmId(2)).unwrap());
+        let (first, second) = (create(&mut objects, 1), create(&mut objects, 2));
         assert_eq!(objects.mapped_by(second), [MmId(2)]);
         assert!(objects.mapped_by(ObjectId::default()).is_empty());
         objects.unlink(first, MmId(2));
         assert_eq!(objects.mapped_by(first), [MmId(1)]);
         objects.unlink(first, MmId(1));
         objects.unlink(first, MmId(1));
-        assert_eq!(objects.create(MmId(3)), Some(first));
-        assert_eq!(objects.create(MmId(3)).map(|id| id.0), Some(3));
+        assert_eq!(create(&mut objects, 3), first);
+        assert_eq!(create(&mut objects, 3), ObjectId(3));
     }
 
     #[test]
     fn numbers_run_out() {
         let mut objects = Objects::default();
-        let made = std::iter::from_fn(|| objects.create(MmId(1))).count();
+        let made = std::iter::from_fn(|| objects.create(MmId(1), None)).count();
         assert_eq!(made, usize::from(u16::MAX));
     }
 }

@@ -255,6 +255,14 @@ impl Tlbs for SimTlbs {
         self.views[cpu.index() * self.asids + asid].left_at = Some(unloads);
     }
 
+    fn forget(&mut self, cpu: CpuId, asid: usize) {
+        self.cpus[cpu.index()].flush_slot(asid);
+        self.views[cpu.index() * self.asids + asid] = SlotView::default();
+        if let Some(checked) = &mut self.checked {
+            checked.0.forget(cpu, asid);
+        }
+    }
+
     fn faulted(&mut self, cpu: CpuId, asid: usize, page: Vpn, mm: &Mm) {
         if let Some(checked) = &mut self.checked {
             checked.0.flush(cpu, asid, FlushScope::Pages(PageRange::one(page), 0), mm);

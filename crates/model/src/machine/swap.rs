@@ -102,6 +102,12 @@ impl Swap {
         self.release_if_unused(slot);
     }
 
+    /// `frame` was read from the slot and is in the swap cache.
+    pub fn cache(&mut self, slot: u32, frame: Pfn) {
+        self.slots[slot as usize].cached = Some(frame);
+        self.cached.insert(frame, slot);
+    }
+
     /// The slot now holds what the cached frame held.
     pub fn written(&mut self, slot: u32, zero_filled: bool) {
         self.slots[slot as usize].zero_filled = zero_filled;

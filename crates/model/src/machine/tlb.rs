@@ -69,6 +69,9 @@ pub trait Tlbs {
     /// `cpu` leaves slot `asid` for another; `unloads` counts such events of the address space.
     fn unload(&mut self, cpu: CpuId, asid: usize, unloads: u32);
 
+    /// Slot `asid` of `cpu` stands for no address space any more.
+    fn forget(&mut self, cpu: CpuId, asid: usize);
+
     /// `cpu` took a fault on `page`: its own entries for the page are gone.
     fn faulted(&mut self, cpu: CpuId, asid: usize, page: Vpn, mm: &Mm);
 

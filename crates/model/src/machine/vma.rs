@@ -2,6 +2,7 @@
 //!
 //! Where mappings begin and end decides how often calls that go mapping by mapping flush.
 
+use super::objects::Objects;
 use crate::addr::{ObjectId, PageRange, Vpn};
 use crate::policy::VmaMerge;
 use crate::program::Prot;
@@ -20,13 +21,16 @@ pub struct Vma {
     pub anon_vma: Option<ObjectId>,
     /// Whether it counts as committed memory (`VM_ACCOUNT`).
     pub charged: bool,
+    /// Whether it was made by a fork with pages, so that some of them may be of an object above its own. Such a
+    /// mapping shares its `anon_vma` with none beside it.
+    pub forked: bool,
 }
 
 impl Vma {
     /// A new mapping (mm/mmap.c:mmap_region).
     pub const fn new(range: PageRange, prot: Prot) -> Vma {
         let charged = matches!(prot, Prot::ReadWrite);
-        Vma { range, prot, pgoff: range.start.0, anon_vma: None, charged }
+        Vma { range, prot, pgoff: range.start.0, anon_vma: None, charged, forked: false }
     }
 
     /// The part of it inside `range`.
@@ -46,6 +50,12 @@ impl Vma {
         self.range.contains(page).then_some(page)
     }
 
+    /// Whether pages of `object` may be in it.
+    #[inline]
+    pub fn may_have(&self, object: ObjectId, objects: &Objects) -> bool {
+        self.anon_vma.is_some_and(|own| objects.may_have(own, object))
+    }
+
     /// Whether `next` begins where this ends, in memory and in what is mapped.
     fn continues(&self, next: &Vma) -> bool {
         self.range.end == next.range.start && self.pgoff + self.range.pages() == next.pgoff
@@ -57,8 +67,8 @@ impl Vma {
     pub(super) fn joins(&self, other: &Vma, rule: VmaMerge) -> bool {
         let anon_vmas = match (self.anon_vma, other.anon_vma) {
             (Some(own), Some(others)) => own == others,
-            (Some(_), None) => rule == VmaMerge::Any,
-            (None, _) => true,
+            (Some(_), None) => rule == VmaMerge::Any && !self.forked,
+            (None, _) => !other.forked,
         };
         (self.continues(other) || other.continues(self))
             && (self.prot, self.charged) == (other.prot, other.charged)
@@ -78,6 +88,6 @@ impl Vma {
     /// Source: mm/mmap.c:anon_vma_compatible (5.10, 6.1), mm/vma.c (6.12, 7.3).
     pub(super) fn anon_vma_for(&self, beside: &Vma) -> Option<ObjectId> {
         let adjacent = self.continues(beside) || beside.continues(self);
-        self.anon_vma.filter(|_| adjacent && self.charged == beside.charged)
+        self.anon_vma.filter(|_| adjacent && self.charged == beside.charged && !self.forked)
     }
 }

@@ -4,10 +4,10 @@
 //! only one of them needs are represented. In the simulator ghost state has no size and its
 //! calls vanish.
 
-use super::cpu::{Cpu, INIT_MM};
+use super::cpu::{AsidSlot, Cpu, INIT_MM};
 use super::cpuset::CpuSet;
 use super::frames::{FrameFlags, Frames};
-use super::mm::Mm;
+use super::mm::{Life, Mm};
 use super::objects::Objects;
 use super::page_table::Replaced;
 use super::swap::Swap;
@@ -76,6 +76,20 @@ pub trait Ghost {
     fn discarded(&mut self, _mm: MmId, _page: Vpn, _frame: Option<Pfn>) {}
     /// Reclaim dropped the page's contents, in this frame, because `MADV_FREE` had given them up.
     fn dropped(&mut self, _mm: MmId, _page: Vpn, _frame: Pfn) {}
+    /// The child of a fork got a copy of the page's PTE: the same contents, until one of both stores.
+    fn forked_page(
+        &mut self,
+        _thread: ThreadId,
+        _parent: MmId,
+        _child: MmId,
+        _page: Vpn,
+        _frame: Option<Pfn>,
+    ) {
+    }
+    /// No process has the address space any more.
+    fn retired(&mut self, _mm: MmId) {}
+    /// The thread's fork is done: no CPU may store to what the child got.
+    fn forked(&mut self, _thread: ThreadId) {}
     /// The page's contents, in this frame, moved (`mremap`).
     fn moved(&mut self, _mm: MmId, _from: Vpn, _to: Vpn, _frame: Option<Pfn>) {}
     /// The page-table page of `level` that covered `page` left the tree: those of `cpus` that have
@@ -244,7 +258,7 @@ impl<M: Mode> World<M> {
     /// A world with an empty address space for each process ([`mm_of`]), followed by those of the others that
     /// [`Asked::Switch`](crate::call::Asked::Switch) runs; none is loaded anywhere.
     pub fn new(spec: &WorldSpec, tlbs: M::Tlbs, ghost: M::Ghost, log: M::Log) -> World<M> {
-        World {
+        let mut world: World<M> = World {
             policies: spec.policies,
             config: spec.config,
             arch: spec.arch,
@@ -259,7 +273,41 @@ impl<M: Mode> World<M> {
             ghost,
             log,
             inconsistency: None,
+        };
+        world.mms[mm_of(ProcessId::FIRST).index()].life = Life::Running;
+        world
+    }
+
+    /// An address space that no process has becomes `child`'s, soon a copy of `parent`; false if a process has it.
+    ///
+    /// Source: kernel/fork.c:dup_mm, mm_init (5.10 to 7.3): of the descriptor, which is copied, `tlb_flush_batched`
+    /// stays as it is.
+    pub fn begin_copy(&mut self, parent: MmId, child: MmId) -> bool {
+        if self.mms[child.index()].life != Life::None {
+            return false;
         }
+        *self.mms[child.index()] = self.mms[parent.index()].begin_copy(self.arch);
+        true
+    }
+
+    /// No process has the address space any more, and nothing is mapped in it: whoever gets it next has another
+    /// identity, which no CPU knows.
+    pub fn retire(&mut self, at: At, mm: MmId) {
+        if !self.mms[mm.index()].vmas().is_empty() {
+            self.impossible(at, "an address space ended with mappings in it");
+        }
+        for cpu in 0..self.cpus.len() {
+            let cpu = CpuId(cpu as u16);
+            if self.has_loaded(cpu, mm) {
+                self.impossible(at, "an address space ended that a CPU has loaded");
+            }
+            if let Some(asid) = self.cpus[cpu.index()].slot_of(mm) {
+                self.cpus[cpu.index()].slots[asid] = AsidSlot::default();
+                self.tlbs.forget(cpu, asid);
+            }
+        }
+        self.ghost.retired(mm);
+        *self.mms[mm.index()] = Mm::new(self.arch);
     }
 
     /// Emits an event without verdict.
@@ -395,8 +443,10 @@ impl<M: Mode> World<M> {
 
     /// Gives the mapping of `page` an `anon_vma` if it has none (`anon_vma_prepare`).
     pub fn prepare_anon_vma(&mut self, at: At, mm: MmId, page: Vpn) {
+        // The mappings beside it are looked at, too.
+        self.mmap_assert_locked(at, mm);
         let (space, objects) = (&mut self.mms[mm.index()], &mut self.objects);
-        if !space.prepare_anon_vma(page, || objects.create(mm)) {
+        if !space.prepare_anon_vma(page, || objects.create(mm, None)) {
             self.impossible(at, "there are more anon_vmas than the model has numbers for");
         }
     }
@@ -404,7 +454,11 @@ impl<M: Mode> World<M> {
     /// The mappings that were detached from `range` are found by no walk any more (`unlink_anon_vmas`).
     pub fn unlink_anon_vmas(&mut self, mm: MmId, range: PageRange) {
         for object in self.mms[mm.index()].unlink(range) {
-            self.objects.unlink(object, mm);
+            for object in self.objects.chain(object) {
+                if !self.mms[mm.index()].may_have(object, &self.objects) {
+                    self.objects.unlink(object, mm);
+                }
+            }
         }
     }
 
@@ -465,6 +519,11 @@ impl<M: Mode> World<M> {
     pub fn has_loaded(&self, cpu: CpuId, mm: MmId) -> bool {
         self.cpus[cpu.index()].loaded == mm && mm != INIT_MM
     }
+}
+
+/// The process that an address space is for.
+pub const fn process_of(mm: MmId) -> ProcessId {
+    ProcessId(mm.0.saturating_sub(1))
 }
 
 /// The address space of a process.

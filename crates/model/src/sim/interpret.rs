@@ -8,6 +8,7 @@ use crate::addr::{CpuId, MmId, ProcessId, ThreadId};
 use crate::call::Call;
 use crate::env::Context;
 use crate::event::EventKind;
+use crate::kernel::exit::exit_process;
 use crate::kernel::fault::Fault;
 use crate::kernel::switch::{enter_lazy, switch_mm};
 use crate::kernel::{Errno, call, call_again};
@@ -36,6 +37,15 @@ enum Status {
     Blocked(Wait),
     /// Spins or sleeps until the end, or is done.
     Settled,
+    /// Its process has not begun, or is over.
+    Unborn,
+}
+
+impl Status {
+    /// Of a thread of that process at the start.
+    fn at_start(process: ProcessId) -> Status {
+        if process == ProcessId::FIRST { Status::Queued } else { Status::Unborn }
+    }
 }
 
 /// What a thread that waits in the kernel does when that is over.
@@ -110,7 +120,7 @@ impl<'p, 'w> Machine<'p, 'w> {
         let thread = |thread: &'p crate::program::Thread| Thread {
             stack: vec![Body { ops: &thread.body, next: 0, then: Then::End }],
             slots: vec![0; usize::from(program.slots)],
-            status: Status::Queued,
+            status: Status::at_start(thread.process),
             rest: None,
         };
         Machine {
@@ -135,20 +145,20 @@ impl<'p, 'w> Machine<'p, 'w> {
     /// Runs to the end.
     pub(super) fn run(&mut self) -> Result<(), Box<SimError>> {
         // 1. Every thread starts on its CPU, the process's first thread first.
-        for thread in 0..self.threads.len() {
-            self.turn_to(thread);
-        }
+        let born = |thread: &usize| self.threads[*thread].status != Status::Unborn;
+        let born: Vec<usize> = (0..self.threads.len()).filter(born).collect();
+        born.iter().for_each(|thread| self.turn_to(*thread));
         // 2. Those that only spin or sleep do so before anything else happens.
-        for thread in 1..self.threads.len() {
+        for &thread in &born[1..] {
             let idle = &self.program.threads[thread];
             if idle.body.is_empty() || idle.only_holds() {
                 self.run_thread(thread)?;
             }
         }
         // 3. The others take turns, first in declared order, after a barrier in its order.
-        self.queue = (0..self.threads.len()).collect();
+        self.queue = born.into();
         while let Some(thread) = self.queue.pop_front() {
-            if self.threads[thread].status != Status::Settled {
+            if !matches!(self.threads[thread].status, Status::Settled | Status::Unborn) {
                 self.run_thread(thread)?;
                 self.wake();
             }
@@ -182,7 +192,7 @@ impl<'p, 'w> Machine<'p, 'w> {
                     format!("at barrier `{}`", self.program.barriers[usize::from(barrier)].name)
                 }
                 Status::Blocked(wait) => format!("for {wait}"),
-                Status::Queued | Status::Active | Status::Settled => return None,
+                Status::Queued | Status::Active | Status::Settled | Status::Unborn => return None,
             };
             let at =
                 thread.stack.last().and_then(|frame| frame.ops.get(frame.next.checked_sub(1)?));
@@ -243,8 +253,7 @@ impl<'p, 'w> Machine<'p, 'w> {
             return self.take_up();
         }
         let Some(frame) = thread.stack.last_mut() else {
-            thread.status = Status::Settled;
-            self.go_idle();
+            self.end_thread();
             return Ok(());
         };
         let frame_ops: &'p [Op] = frame.ops;
@@ -258,6 +267,32 @@ impl<'p, 'w> Machine<'p, 'w> {
         self.op = op.id;
         self.execute(op)?;
         self.check()
+    }
+
+    /// The thread is done. A process that was forked ends with it.
+    fn end_thread(&mut self) {
+        let process = self.program.threads[self.thread].process;
+        if process == ProcessId::FIRST {
+            self.threads[self.thread].status = Status::Settled;
+        } else {
+            self.threads[self.thread].status = Status::Unborn;
+            let space = self.space;
+            exit_process(&mut self.env(), space);
+        }
+        self.go_idle();
+    }
+
+    /// The process begins: its thread has its turn after those that wait for theirs.
+    fn start(&mut self, process: ProcessId) {
+        let of_process = |thread: &usize| self.program.threads[*thread].process == process;
+        for thread in (0..self.threads.len()).filter(of_process) {
+            let begun = &mut self.threads[thread];
+            let ops = &self.program.threads[thread].body;
+            begun.stack = vec![Body { ops, next: 0, then: Then::End }];
+            begun.slots.fill(0);
+            begun.status = Status::Queued;
+            self.queue.push_back(thread);
+        }
     }
 
     fn end_of_body(&mut self, then: Then) -> Result<(), Box<SimError>> {
@@ -303,6 +338,9 @@ impl<'p, 'w> Machine<'p, 'w> {
                 let space = self.space;
                 let ended = call(&mut self.env(), space, asked);
                 self.called(ended)?;
+                if let Call::Fork { process } = asked {
+                    self.start(process);
+                }
             }
             Resolved::Nothing => {}
             Resolved::Hold(hold) => {
@@ -429,7 +467,7 @@ impl<'p, 'w> Machine<'p, 'w> {
 
     #[cold]
     fn no_value(&self, error: Box<ExprError>) -> Box<SimError> {
-        Box::new(SimError::Expr { op: self.op_at(), error: *error })
+        Box::new(SimError::Expr { op: self.op_at(), error })
     }
 
     pub(super) fn cpu(&self) -> CpuId {

@@ -24,6 +24,7 @@ use crate::final_pages::{FinalPages, Holds, PageState, too_many};
 use crate::kernel::exit::{exit_mmap, exit_thread};
 use crate::kernels::KernelRow;
 use crate::machine::consistency::contradiction;
+use crate::machine::mm::Life;
 use crate::machine::sim_tlbs::SimTlbs;
 use crate::machine::world::{Inconsistency, WorldSpec, mm_of};
 use crate::program::{ExprError, PROGRAM_VERSION, Program, Thread};
@@ -111,7 +112,7 @@ pub enum SimError {
         /// The operation.
         op: OpAt,
         /// Why.
-        error: ExprError,
+        error: Box<ExprError>,
     },
     /// A system call failed.
     #[error("`{op}` failed: {errno}")]
@@ -309,6 +310,9 @@ fn new_world(program: &Program, row: &KernelRow, arch: Arch, options: &SimOption
 /// Ends all threads; the first one of a process ends last, and the address space with it.
 fn finish(program: &Program, world: &mut SimWorld) {
     for (thread, Thread { process, .. }) in program.threads.iter().enumerate().rev() {
+        if world.mms[mm_of(*process).index()].life == Life::None {
+            continue;
+        }
         let mut env = SimEnv::of(world, program, thread, 0);
         if program.threads[..thread].iter().any(|before| before.process == *process) {
             exit_thread(&mut env);

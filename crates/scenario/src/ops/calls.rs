@@ -2,8 +2,9 @@
 
 use super::{Lowering, word};
 use crate::document::Node;
-use crate::error::Problem;
+use crate::error::{Problem, suggest};
 use crate::grammar::{Rule, line};
+use needless_model::addr::ProcessId;
 use needless_model::call::{CallExpr, CallKind, OTHERS};
 use needless_model::program::{Advice, Expr, Prot};
 use strum::IntoEnumIterator;
@@ -31,6 +32,10 @@ pub(crate) const fn rule(kind: CallKind) -> Rule {
         CallKind::Switch => line("switch", (0, 1), &[], &[],
             ("switch [N]",
              "Other processes run on the CPU, N of them one after the other, before the thread goes on.")),
+        CallKind::Fork => line("fork", (1, 1), &[], &[],
+            ("fork \"PROCESS\"", "Starts the process, with a copy of this one's memory.")),
+        CallKind::Wait => line("wait", (1, 1), &[], &[],
+            ("wait \"PROCESS\"", "Waits until the process has ended.")),
     }
 }
 
@@ -59,6 +64,8 @@ impl Lowering<'_> {
             },
             CallKind::Reclaim => CallExpr::Reclaim { pages: some_pages()? },
             CallKind::Switch => self.switch(node)?,
+            CallKind::Fork => CallExpr::Fork { process: self.process(node)? },
+            CallKind::Wait => CallExpr::Wait { process: self.process(node)? },
         })
     }
 
@@ -91,6 +98,29 @@ impl Lowering<'_> {
             }
             _ => Ok(CallExpr::Remap { pages: pages.expr, to }),
         }
+    }
+
+    /// The process that the node names: another one than its own.
+    fn process(&self, node: &Node) -> Result<ProcessId, Problem> {
+        let (written, name) = (&node.args[0], node.args[0].text("a process's name")?);
+        let known = self.processes.iter().map(String::as_str);
+        let Some(number) = known.clone().position(|process| process == name) else {
+            let problem =
+                Problem::new(written.span, format!("there is no process `{name}`"), "this name");
+            return Err(problem.help(if self.processes.is_empty() {
+                format!("declare it: process \"{name}\" cpu=N {{ … }}")
+            } else {
+                suggest("process", name, known)
+            }));
+        };
+        let process = ProcessId(number as u16 + 1);
+        if process == self.own_process {
+            let message = format!("`{name}` cannot {} itself", node.name);
+            return Err(
+                Problem::new(written.span, message, "its own name").help("name another process")
+            );
+        }
+        Ok(process)
     }
 
     fn switch(&self, node: &Node) -> Result<CallExpr, Problem> {

@@ -127,9 +127,14 @@ fn wp_page_reuse<M: Mode>(w: &mut World<M>, at: At, fault: Fault, old: PresentPt
         leave_swap_cache(w, at, old.pfn);
     }
     let exclusive = w.policies.anon_exclusive == AnonExclusive::Yes;
-    w.frames.change_flags(old.pfn, |flags| {
-        flags.set(FrameFlags::EXCLUSIVE, exclusive);
-        flags.set(FrameFlags::CLAIMED, false);
+    let (object, index) = w.object_of(fault.mm, fault.page);
+    w.frames.update(old.pfn, |f| {
+        // From here on it is of the mapping's own object (folio_move_anon_rmap).
+        if exclusive {
+            (f.object, f.index) = (object, index);
+        }
+        f.flags.set(FrameFlags::EXCLUSIVE, exclusive);
+        f.flags.set(FrameFlags::CLAIMED, false);
     });
     let pte = old
         .with(PteFlags::WRITABLE, w.policies.mutant != Mutant::ReusedReadOnly)

@@ -20,7 +20,8 @@ use crate::machine::frames::FrameFlags;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{
-    AnonExclusive, Mutant, SwapinDrain, SwapinFree, SwapinRead, SwapinWrite, ZeroSwap,
+    AnonExclusive, Mutant, SwapinDrain, SwapinExclusive, SwapinFree, SwapinRead, SwapinWrite,
+    ZeroSwap,
 };
 use crate::program::Prot;
 use crate::pte::{Pte, PteFlags, SwapPte};
@@ -31,8 +32,10 @@ use crate::wait::Wait;
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 struct Folio {
     frame: Pfn,
-    /// Read just now, into a frame that nobody else knows.
+    /// Read just now.
     fresh: bool,
+    /// In the swap cache: somebody else may find it.
+    cached: bool,
     on_lru: bool,
 }
 
@@ -52,7 +55,7 @@ pub fn do_swap_page(
     }
     let drains = match env.policies().swapin_drain {
         SwapinDrain::Never => false,
-        SwapinDrain::FromCache => !folio.fresh,
+        SwapinDrain::FromCache => folio.cached,
         SwapinDrain::Always => true,
     };
     if drains && fault.write && !folio.on_lru {
@@ -92,7 +95,7 @@ pub fn do_swap_page(
 /// Source: mm/filemap.c:__lock_page_or_retry (5.10), __folio_lock_or_retry (6.18).
 fn lock_or_retry(env: &mut impl Env, fault: Fault, folio: Folio) -> Option<Wait> {
     let lock = Lock::Folio(folio.frame);
-    if folio.fresh || fault.attempt == Attempt::Tried {
+    if !folio.cached || fault.attempt == Attempt::Tried {
         env.lock(lock);
         return None;
     }
@@ -104,7 +107,7 @@ fn find_or_read<M: Mode>(w: &mut World<M>, at: At, fault: Fault, swap: SwapPte) 
     if let Some(frame) = slot.cached {
         w.get_frame(frame);
         let on_lru = w.frames.flags(frame).has(FrameFlags::LRU);
-        return Some(Folio { frame, fresh: false, on_lru });
+        return Some(Folio { frame, fresh: false, cached: true, on_lru });
     }
     let frame = w.allocate_frame(FrameFlags::SWAP_BACKED)?;
     folio_add_new(w, at.site(Site::FolioAddLru), frame);
@@ -117,7 +120,15 @@ fn find_or_read<M: Mode>(w: &mut World<M>, at: At, fault: Fault, swap: SwapPte) 
     // A page of zeros that was only marked is made, not read (swap_read_folio_zeromap).
     let zero_filled = slot.zero_filled && w.policies.zero_swap == ZeroSwap::Skip;
     w.emit(at, EventKind::PageIn { page: fault.page, frame, zero_filled });
-    Some(Folio { frame, fresh: true, on_lru: false })
+    // Where others have it in swap, too, it comes by way of the swap cache. (Kernels that always go that way leave it
+    // in the same fault where nobody else does.)
+    let cached = slot.count > 1;
+    if cached {
+        w.swap.cache(swap.slot, frame);
+        w.get_frame(frame);
+        w.frames.set_flags(frame, FrameFlags::SWAP_CACHE, true);
+    }
+    Some(Folio { frame, fresh: true, cached, on_lru: false })
 }
 
 /// What the page may be mapped with.
@@ -135,7 +146,10 @@ impl Grants {
         let frame = w.frames.get(folio.frame);
         let sole_user = w.swap.get(swap.slot).count + frame.maps == 1;
         let exclusive = match w.policies.anon_exclusive {
-            AnonExclusive::Yes => folio.fresh || swap.exclusive || frame.refs == 1,
+            AnonExclusive::Yes if w.policies.swapin_exclusive == SwapinExclusive::PteBit => {
+                swap.exclusive
+            }
+            AnonExclusive::Yes => !folio.cached || swap.exclusive || frame.refs == 1,
             AnonExclusive::No => false,
         };
         let stores = match (fault.write, w.policies.swapin_write, w.policies.swapin_read) {
@@ -191,7 +205,7 @@ fn frees_swap<M: Mode>(
     folio: Folio,
     sole_user: bool,
 ) -> bool {
-    if folio.fresh || w.swap.get(slot).count > 0 {
+    if !folio.cached || w.swap.get(slot).count > 0 {
         return false;
     }
     match w.policies.swapin_free {

@@ -1,0 +1,179 @@
+//! `fork`: another process gets a copy of the address space. Pages are shared until one of the two stores.
+//!
+//! Both sides lose the right to store, and whichever stores first copies ([`super::fault::cow`]). The parent's
+//! CPUs may have the old right cached, so there is one flush of everything, at the end and always.
+//!
+//! Source: kernel/fork.c:dup_mm, dup_mmap (5.10 to 6.12; mm/mmap.c:dup_mmap in 6.18 and 7.3), mm/memory.c:copy_page_range.
+
+use crate::addr::{MmId, ObjectId, PageRange, Vpn};
+use crate::env::{Env, Lock};
+use crate::kernel::Errno;
+use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
+use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
+use crate::kernel::vma_lock::vma_start_write;
+use crate::kernel::zap::by_table;
+use crate::machine::frames::FrameFlags;
+use crate::machine::mm::Life;
+use crate::machine::vma::Vma;
+use crate::machine::world::{At, Ghost, Mode, World};
+use crate::policy::{ForkAccessed, Mutant};
+use crate::pte::{MigrationPte, MigrationRight, PresentPte, Pte, PteFlags, SwapPte};
+use crate::site::Site;
+
+/// Makes `child`, which no process has, a copy of `parent`.
+pub fn fork(env: &mut impl Env, parent: MmId, child: MmId) -> Result<(), Errno> {
+    // 1. The descriptor is copied as it is, the pending mark with it (dup_mm).
+    let begun = env.step(Site::DupMm, |w, _| w.begin_copy(parent, child));
+    if !begun {
+        return Err(Errno::Eagain);
+    }
+    // 2. Mapping by mapping, with nobody else in either address space.
+    env.lock(Lock::MmapWrite(parent));
+    env.lock(Lock::MmapWrite(child));
+    let vmas = env.step(Site::DupMmap, |w, at| {
+        w.mmap_assert_locked(at, parent);
+        let root = |vma: &Vma| vma.anon_vma.map(|object| w.objects.root(object));
+        let vmas = w.mms[parent.index()].vmas().iter().map(|vma| (*vma, root(vma)));
+        vmas.collect::<Vec<(Vma, Option<ObjectId>)>>()
+    });
+    for (vma, root) in &vmas {
+        dup_vma(env, parent, child, vma, *root);
+    }
+    env.unlock(Lock::MmapWrite(child));
+    // 3. What the parent's CPUs may have cached of the right to store.
+    if env.policies().mutant != Mutant::ForkUnflushed {
+        flush_tlb_mm_range(env, FlushRequest::whole(Site::DupMmap, parent));
+    }
+    env.step(Site::DupMmap, |w, at| w.ghost.forked(at.thread));
+    env.unlock(Lock::MmapWrite(parent));
+    // 4. The child may run (wake_up_new_task).
+    env.step(Site::DupMm, |w, _| w.mms[child.index()].life = Life::Running);
+    Ok(())
+}
+
+/// One mapping. Without pages of its own there is nothing to copy: the child's faults find zeros as well.
+///
+/// Source: mm/memory.c:vma_needs_copy (5.19 and later), copy_page_range; mm/rmap.c:anon_vma_fork.
+fn dup_vma(env: &mut impl Env, parent: MmId, child: MmId, vma: &Vma, root: Option<ObjectId>) {
+    if env.policies().mutant != Mutant::ForkVmaUnlocked {
+        vma_start_write(env, parent, vma.range);
+    }
+    match root {
+        None => env.step(Site::DupMmap, |w, at| fork_vma(w, at, child, vma)),
+        Some(root) => {
+            env.lock(Lock::RmapWrite(root));
+            env.step(Site::AnonVmaFork, |w, at| fork_vma(w, at, child, vma));
+            env.unlock(Lock::RmapWrite(root));
+            copy_page_range(env, parent, child, vma.range);
+        }
+    }
+}
+
+/// The child's mapping: like the parent's, with an object of its own below the parent's.
+///
+/// Source: mm/rmap.c:anon_vma_fork (5.10 to 7.3). Objects of processes that are gone are not used again here; that
+/// shows in nothing but their number.
+fn fork_vma<M: Mode>(w: &mut World<M>, at: At, child: MmId, vma: &Vma) {
+    let above = vma.anon_vma;
+    let own = above.and_then(|above| w.objects.create(child, Some(above)));
+    if above.is_some() && own.is_none() {
+        w.impossible(at, "there are more anon_vmas than the model has numbers for");
+    }
+    w.mmap_assert_write_locked(at, child);
+    let copy = Vma { anon_vma: own, forked: own.is_some(), ..*vma };
+    w.mms[child.index()].add(copy);
+}
+
+/// The child gets tables where the parent has them, and under both locks PTE by PTE what they hold.
+///
+/// Source: mm/memory.c:copy_pte_range (5.10 to 7.3).
+fn copy_page_range(env: &mut impl Env, parent: MmId, child: MmId, range: PageRange) {
+    let arch = *env.arch();
+    for part in by_table(&arch, range) {
+        let there = env.step(Site::CopyPteRange, |w, _| {
+            let there = w.mms[parent.index()].table.has_table(part.start, 1);
+            if there {
+                w.mms[child.index()].table.allocate(part.start, 1);
+            }
+            there
+        });
+        if !there {
+            continue;
+        }
+        let lock = Lock::page_table(&arch, child, part.start);
+        env.lock(lock);
+        let locked = pte_offset_map_lock(env, Site::CopyPteRange, parent, part.start, |_, _| ());
+        if locked.is_some() {
+            for page in part.iter() {
+                env.step(Site::CopyPteRange, |w, at| copy_pte(w, at, parent, child, page));
+            }
+            pte_unmap_unlock(env, parent, part.start);
+        }
+        env.unlock(lock);
+    }
+}
+
+fn copy_pte<M: Mode>(w: &mut World<M>, at: At, parent: MmId, child: MmId, page: Vpn) {
+    let pte = w.pte(parent, page);
+    let copy = match pte {
+        // What a marker remembers is the parent's (userfaultfd), whose child is not watched.
+        Pte::None | Pte::Table(_) | Pte::Marker(_) => return,
+        Pte::Present(pte) => Pte::Present(copy_present_pte(w, at, parent, page, pte)),
+        Pte::Swap(swap) => copy_nonpresent_pte(w, at, parent, page, swap),
+        Pte::Migration(migration) => {
+            let readable = MigrationPte { right: MigrationRight::Read, ..migration };
+            if migration != readable {
+                w.set_pte(at, parent, page, Pte::Migration(readable));
+            }
+            Pte::Migration(readable)
+        }
+    };
+    w.set_pte(at, child, page, copy);
+    w.ghost.forked_page(at.thread, parent, child, page, w.frame_behind(copy));
+}
+
+/// One more mapping of the page, which from now on nobody may store to where it is.
+///
+/// Source: mm/memory.c:copy_present_pte (5.10 to 6.6), copy_present_ptes (6.8 and later): pte_mkold, always.
+fn copy_present_pte<M: Mode>(
+    w: &mut World<M>,
+    at: At,
+    parent: MmId,
+    page: Vpn,
+    pte: PresentPte,
+) -> PresentPte {
+    if !pte.special() {
+        let keeps = w.policies.mutant == Mutant::ForkExclusive;
+        w.frames.update(pte.pfn, |f| {
+            (f.refs, f.maps) = (f.refs + 1, f.maps + 1);
+            f.flags.set(FrameFlags::EXCLUSIVE, keeps && f.flags.has(FrameFlags::EXCLUSIVE));
+            f.flags.set(FrameFlags::CLAIMED, true);
+        });
+    }
+    let protected = pte.without(PteFlags::WRITABLE);
+    if pte.writable() && w.policies.mutant != Mutant::ForkUnprotected {
+        w.set_pte(at, parent, page, Pte::Present(protected));
+    }
+    match w.policies.fork_accessed {
+        ForkAccessed::Clear => protected.without(PteFlags::ACCESSED),
+        ForkAccessed::Keep => protected,
+    }
+}
+
+/// One more name of the swap slot, which is nobody's alone any more.
+///
+/// Source: mm/memory.c:copy_nonpresent_pte (5.10 to 7.3).
+fn copy_nonpresent_pte<M: Mode>(
+    w: &mut World<M>,
+    at: At,
+    parent: MmId,
+    page: Vpn,
+    swap: SwapPte,
+) -> Pte {
+    w.swap.count(swap.slot, 1);
+    let shared = Pte::Swap(SwapPte { exclusive: false, ..swap });
+    if swap.exclusive {
+        w.set_pte(at, parent, page, shared);
+    }
+    shared
+}

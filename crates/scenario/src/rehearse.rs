@@ -7,6 +7,7 @@
 use crate::compile::Compiled;
 use crate::error::Problem;
 use miette::SourceSpan;
+use needless_model::kernel::Errno;
 use needless_model::kernels::KernelRow;
 use needless_model::run::Round;
 use needless_model::sim::{self, Look, SimError, SimOptions, Watch};
@@ -47,13 +48,25 @@ fn problems(error: &SimError, places: &[SourceSpan]) -> Vec<Problem> {
     let (op, label, help) = match error {
         SimError::Deadlock { waiting } => {
             let one = |waiting: &sim::Waiting| {
-                Problem::new(place(waiting.op), format!("{waiting} for good"), "nobody else comes")
-                    .help("every thread that names a barrier has to come as often as the others")
+                let (label, help) = match waiting.for_process {
+                    true => (
+                        "it does not end",
+                        "a process ends after its last operation, and never if that is spin or sleep",
+                    ),
+                    false => (
+                        "nobody else comes",
+                        "every thread that names a barrier has to come as often as the others",
+                    ),
+                };
+                Problem::new(place(waiting.op), format!("{waiting} for good"), label).help(help)
             };
             return waiting.iter().map(one).collect();
         }
         SimError::Signal { op, .. } => {
             (op, "not allowed", "map the pages before, with a protection that allows the access")
+        }
+        SimError::Call { op, errno: Errno::Eagain } => {
+            (op, "fails here", "wait for the process before it is forked again: wait \"PROCESS\"")
         }
         SimError::Call { op, .. } => {
             (op, "fails here", "see what is mapped when the operation runs")

@@ -26,6 +26,13 @@ fn parts(text: &str) -> String {
     format!("scenario \"x\" {{\n    {text}\n}}\n")
 }
 
+/// Parts of a scenario with a process that may be forked.
+fn forking(parent: &str, child: &str) -> String {
+    format!(
+        "thread \"t\" cpu=0 {{ rounds 1 {{\n{parent}\n}} }}\n    process \"child\" cpu=1 {{ {child} }}"
+    )
+}
+
 fn cases() -> Vec<(&'static str, String)> {
     let main = "thread \"t\" cpu=0 { rounds 1 {} }";
     vec![
@@ -37,6 +44,11 @@ fn cases() -> Vec<(&'static str, String)> {
         ("unclosed block", "scenario \"x\" {".to_owned()),
         ("unclosed string", ops("read \"heap")),
         ("slash-dash", ops("/- read \"heap\"")),
+        ("unknown process", parts(&forking("fork \"chidl\"", ""))),
+        ("no process at all", ops("fork \"child\"")),
+        ("a process that forks itself", parts(&forking("", "fork \"child\""))),
+        ("a process first", parts("process \"child\" cpu=0 { rounds 1 {} }")),
+        ("a process with rounds", parts(&forking("", "rounds 1 {}"))),
         ("nested too deeply", "a {".repeat(40)),
         ("unknown operation", ops("wriet \"heap\"")),
         ("unknown property", ops("madvise \"heap\" advise=\"cold\"")),

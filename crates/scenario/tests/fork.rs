@@ -2,8 +2,8 @@
 //! runs on 5.10, 6.1, 6.12 and 7.3, which did the same (the project's FACTS2, 6.1).
 #![allow(clippy::unwrap_used)]
 
-use needless_model::addr::ProcessId;
-use needless_model::event::Event;
+use needless_model::addr::{CpuId, ProcessId};
+use needless_model::event::{Event, EventKind, FlushReason};
 use needless_model::kernels::KernelRow;
 use needless_model::machine::world::mm_of;
 use needless_model::run::TargetRun;
@@ -151,4 +151,47 @@ fn a_process_runs_once_at_a_time() {
     assert!(error.unwrap_err().to_string().contains("EAGAIN: the process runs already"));
     // One that was not forked is over.
     assert_eq!(sequence(&scenario("", "wait \"child\"", ""), "6.12"), "(none)");
+}
+
+/// What a forked mapping has inherited keeps it apart from a new one beside it, which an own one takes in.
+///
+/// Source: mm/mmap.c:is_mergeable_anon_vma (5.10, 6.1), mm/vma.c (6.12, 7.3): list_is_singular.
+#[test]
+fn a_forked_mapping_stays_by_itself() {
+    let maps = "map \"beside\" pages=4 at=\"0x200000008000\" table=\"shared\"";
+    let text = |before: &str, parent: &str, child: &str| {
+        scenario(before, parent, child)
+            .replace("pages=8", "pages=8 at=\"0x200000000000\" table=\"shared\"")
+    };
+    let mappings = |text: String, process| {
+        let program = compile(&Source::new("fork", text), &Settings::default()).unwrap();
+        let row = KernelRow::parse("6.12").unwrap();
+        let world = end_state(&program, &row, row.config.arch(), &SimOptions::default()).unwrap();
+        world.mms[mm_of(ProcessId(process)).index()].vmas().len()
+    };
+    let forks = "fork \"child\"\n barrier \"b\"";
+    let child = format!("barrier \"b\"\n {maps}\n sleep");
+    // The areas' neighbours, which keep their page table, are mappings, too.
+    let own = mappings(text(&format!("write \"heap\"\n {maps}"), "", ""), 0);
+    assert_eq!(mappings(text("write \"heap\"", forks, &child), 1), own + 1);
+}
+
+/// Each process has an identity of its own, which no CPU has seen: its CPU takes a slot and flushes it.
+///
+/// Source: arch/x86/include/asm/mmu_context.h:init_new_context, arch/x86/mm/tlb.c:choose_new_asid (5.10 to 7.3).
+#[test]
+fn a_process_that_begins_again_is_another_one() {
+    let once = scenario("write \"heap\"", "fork \"child\"\n wait \"child\"", "read \"heap\"");
+    let run = run(&once.replace("rounds 1", "rounds 3"), "6.12");
+    assert_eq!(run.rounds.len(), 3);
+    for round in &run.rounds {
+        let switch =
+            round.events.iter().filter(|event| event.cpu == CpuId(2)).find_map(|event| match event
+                .kind
+            {
+                EventKind::Flush { reason: FlushReason::TaskSwitch, pages, .. } => Some(pages),
+                _ => None,
+            });
+        assert_eq!(switch, Some(None));
+    }
 }

@@ -44,6 +44,26 @@ fn what_no_kernel_does_is_pointed_at() {
 }
 
 #[test]
+fn processes_that_run_or_do_not_end_are_named() {
+    let text = |parent: &str, child: &str| {
+        format!(
+            "scenario \"x\" {{ thread \"main\" cpu=0 {{ rounds 2 {{ {parent} }}; }}; process \"child\" cpu=1 {{ {child} }}; }}"
+        )
+    };
+    let (problem, places) = error(&text("fork \"child\"", "spin")).unwrap();
+    assert_eq!(places, ["\"child\""]);
+    assert!(problem.to_string().contains("EAGAIN: the process runs already"), "{problem}");
+    let waits = "fork \"child\"; wait \"child\"";
+    let (problem, places) = error(&text(waits, "sleep")).unwrap();
+    assert_eq!(places, ["\"child\""]);
+    assert!(
+        problem.to_string().contains("`main` waits for the end of process `child`"),
+        "{problem}"
+    );
+    assert!(error(&text(waits, "")).is_none());
+}
+
+#[test]
 fn threads_that_wait_for_good_are_named() {
     let text = "scenario \"x\" {
         thread \"main\" cpu=0 { map \"a\" pages=1; rounds 3 { barrier \"go\" } }

@@ -13,7 +13,7 @@ use crate::kernel::fault::Fault;
 use crate::kernel::switch::{enter_lazy, switch_mm};
 use crate::kernel::{Errno, call, call_again};
 use crate::machine::consistency::contradiction;
-use crate::machine::world::{At, mm_of};
+use crate::machine::world::{At, mm_of, process_of};
 use crate::program::{Access, ExprError, Hold, Op, Program};
 use crate::resolved::Resolved;
 use crate::run::Round;
@@ -191,6 +191,10 @@ impl<'p, 'w> Machine<'p, 'w> {
                 Status::AtBarrier(barrier) => {
                     format!("at barrier `{}`", self.program.barriers[usize::from(barrier)].name)
                 }
+                Status::Blocked(Wait::Exit(mm)) => {
+                    let process = process_of(mm).index();
+                    format!("for the end of process `{}`", self.program.processes[process].name)
+                }
                 Status::Blocked(wait) => format!("for {wait}"),
                 Status::Queued | Status::Active | Status::Settled | Status::Unborn => return None,
             };
@@ -198,6 +202,7 @@ impl<'p, 'w> Machine<'p, 'w> {
                 thread.stack.last().and_then(|frame| frame.ops.get(frame.next.checked_sub(1)?));
             Some(Waiting {
                 thread: self.program.threads[index].name.clone(),
+                for_process: matches!(thread.status, Status::Blocked(Wait::Exit(_))),
                 what,
                 op: at.map_or(u32::MAX, |op| op.id),
             })

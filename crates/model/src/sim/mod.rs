@@ -81,6 +81,8 @@ pub struct Waiting {
     pub thread: String,
     /// Where, or for what.
     pub what: String,
+    /// It waits for a process that does not end.
+    pub for_process: bool,
     /// The operation that waits.
     pub op: u32,
 }

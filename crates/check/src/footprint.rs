@@ -15,6 +15,7 @@ const FRAMES: u128 = 1 << 2;
 const SWAP: u128 = 1 << 3;
 const PAGES: u128 = 1 << 4;
 const OBJECTS: u128 = 1 << 5;
+const PINS: u128 = 1 << 6;
 /// Of what there are several: the first bit, and how many there are. The last stands for all further
 /// ones.
 const MMS: (u32, usize) = (8, 8);
@@ -82,7 +83,7 @@ impl Footprint {
         // Locks are noted where they are taken. What else the ghost state has is a step's own.
         #[rustfmt::skip]
         let World {
-            mms, cpus, tasks, frames, objects, swap, tlbs, ghost,
+            mms, cpus, tasks, frames, objects, swap, pins, tlbs, ghost,
             policies: _, config: _, arch: _, processes: _, log: _, inconsistency: _,
         } = before;
         for (index, (a, b)) in mms.iter().zip(&after.mms).enumerate() {
@@ -96,6 +97,7 @@ impl Footprint {
         self.part(FRAMES, frames, &after.frames);
         self.part(OBJECTS, objects, &after.objects);
         self.part(SWAP, swap, &after.swap);
+        self.part(PINS, pins, &after.pins);
         self.part(PAGES, &ghost.pages, &after.ghost.pages);
         self
     }

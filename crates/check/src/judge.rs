@@ -36,6 +36,14 @@ pub fn state(w: &mut CheckWorld) {
         );
         violate(w, None, Property::NoLostDirty, page, what);
     }
+    if let Some((frame, (_, page))) = exchanged(w) {
+        let what = format!(
+            "frame {} is pinned as {}, but another one is mapped there",
+            frame.0,
+            w.ghost.name(page)
+        );
+        violate(w, None, Property::PinConsistency, page, what);
+    }
     if let Some((cpu, page)) = foreign_entry(w) {
         let name = w.ghost.name(page);
         let what = format!("{cpu} may use a translation of {name} that is another address space's");
@@ -76,6 +84,14 @@ fn lost_dirty(w: &mut CheckWorld) -> Option<(Pfn, Vpn)> {
         let page = places.first().map_or(Vpn(0), |(_, page)| *page);
         (!moving && !known).then_some((pfn, page))
     })
+}
+
+/// P7: a frame that is pinned, and its page, where another one is mapped.
+fn exchanged(w: &CheckWorld) -> Option<(Pfn, Place)> {
+    let holds = w.ghost.pages.held.values().filter(|hold| hold.binds());
+    holds.map(|hold| (hold.pin.frame, hold.pin.place)).find(
+        |(frame, (mm, page))| matches!(w.pte(*mm, *page), Pte::Present(pte) if pte.pfn != *frame),
+    )
 }
 
 /// P10.

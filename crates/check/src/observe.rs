@@ -3,6 +3,7 @@
 
 use crate::access::stored;
 use crate::shadow::{CheckWorld, Value};
+use needless_model::call::CallExpr;
 use needless_model::program::{Op, OpKind, Program, all_ops};
 
 /// One equation of an observation.
@@ -70,7 +71,11 @@ fn value_of(program: &Program, op: u32) -> Value {
     let threads = program.threads.iter().enumerate();
     let mut ops = threads.flat_map(|(thread, t)| all_ops(&t.body).map(move |op| (thread, op)));
     let value = |(thread, found): (usize, &Op)| match found.kind {
-        OpKind::Touch { access, .. } if found.id == op => Some(stored(access, thread as u16, op)),
+        OpKind::Touch { access, .. } | OpKind::Call(CallExpr::Dma { access, .. })
+            if found.id == op =>
+        {
+            Some(stored(access, thread as u16, op))
+        }
         _ => None,
     };
     ops.find_map(value).unwrap_or(0)

@@ -113,6 +113,7 @@ impl Setting<'_> {
             others: program.other_processes(),
             frames: FRAMES,
             swap_pages: if program.machine.swap.is_some() { SWAP_PAGES } else { 0 },
+            pins: program.pins(),
         };
         let ghost = Contents::new(self.watch.clone());
         World::new(&spec, MaySets::new(self.explicit, self.arch.accessed_dirty), ghost, NoLog)

@@ -5,18 +5,21 @@
 //! has yet to flush; their accesses count as having come before it. Such translations are *fading*.
 //! When the call has returned, nothing that it found may be used any more.
 
-use crate::access::writer;
+use crate::access::{stored, writer, written};
 use crate::property::{Property, PropertySet, Violation};
 use crate::shared::Shared;
 use crate::tlb::MaySets;
-use needless_model::addr::{CpuId, MmId, PageRange, Pfn, ProcessId, ThreadId, Vpn};
-use needless_model::call::Purpose;
+use needless_model::addr::{CpuId, MmId, PageRange, Pfn, PinId, ProcessId, ThreadId, Vpn};
+use needless_model::call::{Gup, Purpose};
 use needless_model::env::Lock;
 use needless_model::event::EventKind;
 use needless_model::ignored::Ignored;
 use needless_model::kernel::rmap::Place;
 use needless_model::machine::cpu::Cpu;
-use needless_model::machine::world::{At, Ghost, Log, Mode, World};
+use needless_model::machine::frames::ZERO_PAGE;
+use needless_model::machine::pins::Pin;
+use needless_model::machine::world::{At, Ghost, Log, Mode, World, process_of};
+use needless_model::program::Access;
 use needless_model::verdict::Verdict;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
@@ -94,11 +97,29 @@ pub struct Pages {
     /// Translations of the parent that a fork has copied and not flushed yet, and where to: a store through one of
     /// them is a store to both pages. By thread.
     forking: BTreeMap<Translation, (u16, Place)>,
+    /// Pages that are held.
+    pub held: BTreeMap<PinId, Hold>,
     /// By thread: the pages that it is giving up. Stores may come before or after.
     giving_up: BTreeMap<u16, (MmId, PageRange)>,
     /// Upper-level entries that CPUs may still hold although the table that they name left the
     /// tree: CPU, address space, the table's first page, its level; whether the table was freed.
     structures: BTreeMap<(CpuId, MmId, Vpn, u32), bool>,
+}
+
+/// A page that is held without a mapping.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Hold {
+    /// The pin.
+    pub pin: Pin,
+    /// What the page held when the process gave it up.
+    pub left: Option<Value>,
+}
+
+impl Hold {
+    /// Whether it has to be the page that is mapped, still.
+    pub fn binds(&self) -> bool {
+        self.pin.gup == Gup::Pin && self.left.is_none() && self.pin.frame != ZERO_PAGE
+    }
 }
 
 /// Locks held, by whom.
@@ -206,7 +227,49 @@ impl Contents {
             if pages.given_up.remove(&(mm, page)) {
                 self.exercised.add(Property::NoLostWrite);
             }
+            for hold in pages.held.values().filter(|hold| hold.pin.place.1 == page) {
+                if hold.pin.place.0 != mm {
+                    self.exercised.add(Property::ForkIsolation);
+                } else if hold.binds() {
+                    self.exercised.add(Property::PinConsistency);
+                }
+            }
         }
+    }
+
+    /// A device stores by a pin: to the page as well, as long as that is what the pin holds.
+    fn device_stores(&mut self, pin: Pin, hold: Hold, value: Value) {
+        let pages = &mut *self.pages;
+        if pin.frame != ZERO_PAGE {
+            pages.frames.insert(pin.frame, value);
+        }
+        match (hold.left, pin.gup) {
+            (None, Gup::Pin) => _ = pages.last_store.insert(hold.pin.place, value),
+            (None, Gup::Get) | (Some(_), _) => {}
+        }
+    }
+
+    /// A device loads by a pin. What another process stored it must never find (P6), and by one of FOLL_PIN what the
+    /// page holds (P7). A mere reference stays with the page of then.
+    fn device_loads(&mut self, at: At, pin: Pin, hold: Hold) {
+        let (found, place) = (self.load(pin.frame), hold.pin.place);
+        if self.watch.loads.contains(&at.op) {
+            self.loaded.insert(at.op, found);
+        }
+        let expected = hold.left.unwrap_or_else(|| self.expected(place));
+        let own = self.wrong_value(found, process_of(place.0), Property::PinConsistency);
+        if found == expected || own == Property::PinConsistency && !hold.binds() {
+            return;
+        }
+        let what = format!(
+            "a device that holds {} (frame {}) loads {}; the page holds {}",
+            self.name(place.1),
+            pin.frame.0,
+            written(found),
+            written(expected)
+        );
+        let violation = Violation { property: own, what, cpu: None, page: place.1 };
+        self.violation.get_or_insert(violation);
     }
 
     /// What it is that a page of that process holds this value and not the one that it should.
@@ -343,7 +406,10 @@ impl Ghost for Contents {
 
     fn discarded(&mut self, mm: MmId, page: Vpn, frame: Option<Pfn>) {
         let pages = &mut *self.pages;
-        pages.last_store.remove(&(mm, page));
+        let last = pages.last_store.remove(&(mm, page)).unwrap_or(0);
+        for hold in pages.held.values_mut().filter(|hold| hold.pin.place == (mm, page)) {
+            hold.left.get_or_insert(last);
+        }
         pages.given_up.remove(&(mm, page));
         pages.fading.extend(frame.map(|frame| ((mm, page, frame), None)));
     }
@@ -376,6 +442,26 @@ impl Ghost for Contents {
         pages.forking.extend(copied);
     }
 
+    fn pinned(&mut self, id: PinId, pin: Pin) {
+        self.pages.held.insert(id, Hold { pin, left: None });
+    }
+
+    fn unpinned(&mut self, id: PinId) {
+        self.pages.held.remove(&id);
+    }
+
+    fn dma(&mut self, at: At, id: PinId, pin: Pin, write: bool) {
+        let Some(hold) = self.pages.held.get(&id).copied() else { return };
+        if hold.binds() {
+            self.exercised.add(Property::PinConsistency);
+        }
+        if write {
+            self.device_stores(pin, hold, stored(Access::Write, at.thread.0, at.op));
+        } else {
+            self.device_loads(at, pin, hold);
+        }
+    }
+
     fn forked(&mut self, thread: ThreadId) {
         self.pages.forking.retain(|_, (of, _)| *of != thread.0);
     }
@@ -391,6 +477,9 @@ impl Ghost for Contents {
     fn moved(&mut self, mm: MmId, from: Vpn, to: Vpn, frame: Option<Pfn>) {
         if let Some(value) = self.pages.last_store.remove(&(mm, from)) {
             self.pages.last_store.insert((mm, to), value);
+        }
+        for hold in self.pages.held.values_mut().filter(|hold| hold.pin.place == (mm, from)) {
+            hold.pin.place = (mm, to);
         }
         if self.pages.given_up.contains(&(mm, from)) {
             self.pages.given_up.remove(&(mm, from));

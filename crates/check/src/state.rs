@@ -20,6 +20,7 @@ use needless_model::machine::cpu::Cpu;
 use needless_model::machine::frames::Frames;
 use needless_model::machine::mm::Mm;
 use needless_model::machine::objects::Objects;
+use needless_model::machine::pins::Pins;
 use needless_model::machine::swap::Swap;
 use needless_model::machine::world::{Task, World, mm_of};
 use needless_model::site::Site;
@@ -196,6 +197,7 @@ pub struct Pools {
     frames: Pool<Frames>,
     objects: Pool<Objects>,
     swap: Pool<Swap>,
+    pins: Pool<Pins>,
     slots: Pool<Slots>,
     pages: Pool<Pages>,
 }
@@ -215,6 +217,7 @@ impl State {
         pools.frames.intern(&mut w.frames);
         pools.objects.intern(&mut w.objects);
         pools.swap.intern(&mut w.swap);
+        pools.pins.intern(&mut w.pins);
         pools.slots.intern(&mut w.tlbs.slots);
         pools.pages.intern(&mut w.ghost.pages);
     }
@@ -247,12 +250,12 @@ impl State {
         let State { world, threads, choices: _, footprint: _, asleep: _ } = self;
         #[rustfmt::skip]
         let World {
-            mms, cpus, tasks, frames, objects, swap, tlbs, ghost,
+            mms, cpus, tasks, frames, objects, swap, pins, tlbs, ghost,
             policies: _, config: _, arch: _, processes: _, log: _, inconsistency: _,
         } = world;
         let standing = |Member { standing, log: _ }: &Member| *standing;
         let standings: SmallVec<[Standing; 4]> = threads.iter().map(standing).collect();
-        key_of(&(mms, cpus, tasks, frames, objects, swap, tlbs, ghost, standings))
+        key_of(&(mms, cpus, tasks, frames, objects, swap, pins, tlbs, ghost, standings))
     }
 }
 

@@ -203,6 +203,19 @@ impl ProcessId {
     }
 }
 
+/// A pin that a scenario names.
+#[derive(
+    Copy, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize,
+)]
+pub struct PinId(pub u16);
+
+impl PinId {
+    /// The pin as an index into the scenario's pins.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// An address space (`mm_struct`).
 #[derive(
     Copy, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize,

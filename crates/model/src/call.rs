@@ -3,8 +3,8 @@
 //! A scenario holds a [`CallExpr`], whose pages and numbers are expressions. When its turn comes these have values,
 //! and it is a [`Call`]. Parser, model, checker, runner and generator each name every case.
 
-use crate::addr::{PageRange, ProcessId};
-use crate::program::{Advice, Backing, Expr, MAX_OTHERS, Prot, RangeExpr};
+use crate::addr::{PageRange, PinId, ProcessId};
+use crate::program::{Access, Advice, Backing, Expr, MAX_OTHERS, Prot, RangeExpr};
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 use strum::EnumDiscriminants;
@@ -66,6 +66,43 @@ pub enum Asked<P, A, N> {
         /// Which.
         process: ProcessId,
     },
+    /// `pin_user_pages`, `get_user_pages`: hold of one page, whatever becomes of its mapping.
+    Pin {
+        /// The page.
+        pages: P,
+        /// As which pin.
+        pin: PinId,
+        /// How it is held.
+        gup: Gup,
+        /// For stores, too (`FOLL_WRITE`).
+        write: bool,
+    },
+    /// A device loads from or stores to the page that a pin holds.
+    Dma {
+        /// Which pin.
+        pin: PinId,
+        /// Load or store.
+        access: Access,
+    },
+    /// `unpin_user_page`, `put_page`.
+    Unpin {
+        /// Which pin.
+        pin: PinId,
+    },
+}
+
+/// How a page is held on to.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Gup {
+    /// A reference like any other (`FOLL_GET`): it stays with the page of then.
+    Get,
+    /// A pin (`FOLL_PIN`): the page has to stay the one that is mapped.
+    Pin,
+}
+
+impl Gup {
+    /// Both with the word that scenarios use.
+    pub const ALL: [(&'static str, Gup); 2] = [("pin", Gup::Pin), ("get", Gup::Get)];
 }
 
 /// A call as a scenario holds it: pages by expressions, areas by their index in [`crate::program::Program::areas`].
@@ -127,6 +164,11 @@ impl<P, A, N> Asked<P, A, N> {
             Asked::Switch { others } => Asked::Switch { others: number(others, OTHERS)? },
             Asked::Fork { process } => Asked::Fork { process: *process },
             Asked::Wait { process } => Asked::Wait { process: *process },
+            Asked::Pin { pages: p, pin, gup, write } => {
+                Asked::Pin { pages: pages(p)?, pin: *pin, gup: *gup, write: *write }
+            }
+            Asked::Dma { pin, access } => Asked::Dma { pin: *pin, access: *access },
+            Asked::Unpin { pin } => Asked::Unpin { pin: *pin },
         })
     }
 
@@ -137,6 +179,9 @@ impl<P, A, N> Asked<P, A, N> {
             Asked::Switch { .. } => Some("switch"),
             Asked::Fork { .. } => Some("fork"),
             Asked::Wait { .. } => Some("wait"),
+            Asked::Pin { .. } => Some("pin"),
+            Asked::Dma { .. } => Some("dma"),
+            Asked::Unpin { .. } => Some("unpin"),
             Asked::Map { .. }
             | Asked::Unmap { .. }
             | Asked::Protect { .. }
@@ -163,14 +208,17 @@ impl<P, A, N> Asked<P, A, N> {
             | Asked::Reclaim { .. }
             | Asked::Switch { .. }
             | Asked::Fork { .. }
-            | Asked::Wait { .. } => None,
+            | Asked::Wait { .. }
+            | Asked::Pin { .. }
+            | Asked::Dma { .. }
+            | Asked::Unpin { .. } => None,
         }
     }
 
     /// Whether it leaves pages in a state that exceptions do not tell.
     pub const fn hides_state(&self) -> bool {
         match self {
-            Asked::Remap { .. } | Asked::Fork { .. } => true,
+            Asked::Remap { .. } | Asked::Fork { .. } | Asked::Pin { .. } => true,
             Asked::Advise { advice, .. } => match advice {
                 Advice::PopulateRead | Advice::PopulateWrite => true,
                 Advice::DontNeed | Advice::Free | Advice::Cold | Advice::PageOut => false,
@@ -180,7 +228,9 @@ impl<P, A, N> Asked<P, A, N> {
             | Asked::Protect { .. }
             | Asked::Reclaim { .. }
             | Asked::Switch { .. }
-            | Asked::Wait { .. } => false,
+            | Asked::Wait { .. }
+            | Asked::Dma { .. }
+            | Asked::Unpin { .. } => false,
         }
     }
 }
@@ -194,9 +244,14 @@ impl Call {
             | Asked::Protect { pages, .. }
             | Asked::Remap { pages, .. }
             | Asked::Advise { pages, .. }
-            | Asked::Reclaim { pages } => Some(pages),
+            | Asked::Reclaim { pages }
+            | Asked::Pin { pages, .. } => Some(pages),
             Asked::Map { area, .. } => Some(area.pages),
-            Asked::Switch { .. } | Asked::Fork { .. } | Asked::Wait { .. } => None,
+            Asked::Switch { .. }
+            | Asked::Fork { .. }
+            | Asked::Wait { .. }
+            | Asked::Dma { .. }
+            | Asked::Unpin { .. } => None,
         }
     }
 
@@ -220,7 +275,10 @@ impl Call {
             | Asked::Reclaim { .. }
             | Asked::Switch { .. }
             | Asked::Fork { .. }
-            | Asked::Wait { .. } => (SmallVec::new(), None),
+            | Asked::Wait { .. }
+            | Asked::Pin { .. }
+            | Asked::Dma { .. }
+            | Asked::Unpin { .. } => (SmallVec::new(), None),
         };
         Purpose { revokes, gives_up }
     }

@@ -126,13 +126,20 @@ const V5_8: Policies = Policies {
     unmap_batch: UnmapBatching::Defer,
     pending_mark: PendingMark::Flag,
     fork_accessed: ForkAccessed::Clear,
+    fork_pinned: ForkPinned::Share,
+    gup_read: GupRead::BreakCow,
     swapin_exclusive: SwapinExclusive::SoleReference,
     skip: Skip::None,
     refault_flush: RefaultFlush::Nothing,
     mutant: Mutant::None,
 };
 
-const V5_10: Policies = Policies { reuse: Reuse::PageCount, ..V5_8 };
+const V5_10: Policies = Policies {
+    reuse: Reuse::PageCount,
+    fork_pinned: ForkPinned::Copy,
+    gup_read: GupRead::AsMapped,
+    ..V5_8
+};
 
 const V5_15: Policies = Policies {
     flush_order: FlushOrder::Concurrent,
@@ -148,6 +155,7 @@ const V6_1: Policies = Policies {
     swapin_drain: SwapinDrain::FromCache,
     swapin_free: SwapinFree::SoleReference,
     anon_exclusive: AnonExclusive::Yes,
+    gup_read: GupRead::Unshare,
     protect_flush: ProtectFlush::PerPte,
     protect_restore: ProtectRestore::IfDirty,
     interrupt: Interrupt::NotLazyAndLoaded,

@@ -346,6 +346,19 @@ policies! {
         Clear = "clear", "it is cleared";
         Keep = "keep", "the child's is as the parent's (a proposal: fork-young)";
     }
+    /// What a fork makes of pinned pages.
+    fork_pinned: ForkPinned = "fork-pinned", "what a fork makes of a page that may be pinned",
+        source "mm/memory.c:copy_present_page (5.10 to 7.3); 5.8: published description" {
+        Share = "share", "nothing: it is shared like any other, and who stores first copies";
+        Copy = "copy", "the child gets a copy at once, and the page stays the parent's to store to";
+    }
+    /// What a reference for loads does about a page that others have.
+    gup_read: GupRead = "gup-read", "what is done about a page that others have before it is held for loads",
+        source "mm/gup.c:should_force_cow_break (5.8: 17839856fd58, until a308c71bf1e6), mm/internal.h:gup_must_unshare (6.1, 6.12, 7.3); not in 5.10" {
+        AsMapped = "as-mapped", "nothing: who stores first decides whose the held page is";
+        BreakCow = "break-cow", "any reference is like one for stores: a page that others have is copied first";
+        Unshare = "unshare", "a pin makes it the process's own first (FAULT_FLAG_UNSHARE)";
+    }
     /// What makes a page exclusive that comes back from swap.
     swapin_exclusive: SwapinExclusive = "swapin-exclusive", "when a page that comes back from swap is exclusive, in kernels that know such pages",
         source "mm/memory.c:do_swap_page (6.1 to 6.18: exclusive; 7.2, 7.3: pte_swp_exclusive alone)" {
@@ -407,6 +420,7 @@ policies! {
         ForkUnflushed = "fork-unflushed", "a fork does not flush the right to store (dup_mmap)";
         ForkVmaUnlocked = "fork-vma-unlocked", "a fork does not lock mappings for writing (dup_mmap; 6.4 was released so)";
         ForkExclusive = "fork-exclusive", "a fork leaves pages exclusive to the parent (copy_present_pte)";
+        PinUnguarded = "pin-unguarded", "who pins without a lock does not look whether a fork came between (write_protect_seq)";
         ReturnUnflushed = "return-unflushed", "a CPU that comes back does not look whether a flush passed it by (switch_mm_irqs_off)";
     }
 }

@@ -623,6 +623,15 @@ impl Program {
         })
     }
 
+    /// How many pins it has.
+    pub fn pins(&self) -> usize {
+        let pin = |op: &Op| match op.kind {
+            OpKind::Call(CallExpr::Pin { pin, .. }) => Some(pin.index() + 1),
+            _ => None,
+        };
+        self.ops().filter_map(pin).max().unwrap_or(0)
+    }
+
     /// The most other processes that one [`CallExpr::Switch`] needs.
     pub fn other_processes(&self) -> usize {
         self.ops().filter_map(|op| most_others(&op.kind)).max().unwrap_or(0)

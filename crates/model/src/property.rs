@@ -52,7 +52,10 @@ properties! {
         exercised when "a system call returned that had found something to revoke";
     /// What a process stores after a fork, the other process never sees.
     ForkIsolation = "P6", "no store after a fork shows in the other process",
-        exercised when "a process stored to a page that another one has a copy of";
+        exercised when "a process stored to a page that another one has a copy of, or holds";
+    /// A page that is pinned is the one that is mapped.
+    PinConsistency = "P7", "a pinned page stays the one that is mapped",
+        exercised when "a page was stored to while it was pinned";
     /// A CPU's identifier belongs to one address space, and holds nothing of another's.
     AsidIsolation = "P10", "an address-space identifier holds nothing of another address space",
         exercised when "an identifier was handed to another address space";

@@ -146,6 +146,22 @@ sites! {
     AnonVmaFork = "anon_vma_fork" in "mm/rmap.c";
     /// What a page table holds is copied.
     CopyPteRange = "copy_pte_range" in "mm/memory.c";
+    /// A mapping's pages are copied.
+    CopyPageRange = "copy_page_range" in "mm/memory.c";
+    /// A fork copies a page that may be pinned.
+    CopyPresentPage = "copy_present_page" in "mm/memory.c";
+    /// A page is held without a lock (`gup_pte_range` in 5.10 and 6.1).
+    GupFast = "gup_fast_pte_range" in "mm/gup.c";
+    /// Whoever did looks whether a fork came between (`lockless_pages_from_mm` in 5.10 and 6.1).
+    GupFastFork = "gup_fast" in "mm/gup.c";
+    /// The reference that it takes (`try_grab_compound_head` in 5.10).
+    TryGrabFolio = "try_grab_folio" in "mm/gup.c";
+    /// A page is held under its page table's lock.
+    FollowPagePte = "follow_page_pte" in "mm/gup.c";
+    /// A page is let go.
+    UnpinUserPage = "unpin_user_page" in "mm/gup.c";
+    /// Not the kernel: a device.
+    Dma = "DMA" in "(device)";
     /// A process waits for another's end.
     DoWait = "do_wait" in "kernel/exit.c";
     /// An address space ends.

@@ -14,7 +14,13 @@ pub fn ask(call: Call) -> io::Result<()> {
         Call::Protect { pages, prot } => protect(pages, prot),
         Call::Remap { pages, to } => remap(pages, to.pages.start),
         Call::Advise { pages, advice } => advise(pages, advice),
-        Call::Reclaim { .. } | Call::Switch { .. } | Call::Fork { .. } | Call::Wait { .. } => {
+        Call::Reclaim { .. }
+        | Call::Switch { .. }
+        | Call::Fork { .. }
+        | Call::Wait { .. }
+        | Call::Pin { .. }
+        | Call::Dma { .. }
+        | Call::Unpin { .. } => {
             Err(io::Error::new(io::ErrorKind::Unsupported, "runs in the model only"))
         }
     }
@@ -36,7 +42,10 @@ pub fn missing(call: Call, errno: Option<i32>) -> Option<&'static str> {
         | Call::Reclaim { .. }
         | Call::Switch { .. }
         | Call::Fork { .. }
-        | Call::Wait { .. } => None,
+        | Call::Wait { .. }
+        | Call::Pin { .. }
+        | Call::Dma { .. }
+        | Call::Unpin { .. } => None,
     }
 }
 

@@ -59,6 +59,7 @@ pub static LITMUS: &[Builtin] = builtins! { "scenarios/litmus/":
     "cow-reclaim" "dontneed-table" "munmap-touch"
     "reclaim-refault" "refault-flag"
     "fork-isolation" "fork-vmalock" "fork-swapped" "fork-reclaim"
+    "pin-vmsplice" "pin-store" "pin-shared" "pin-fork" "pin-fork-race"
 };
 
 /// Lists aliases: `name = text (parameter value …)`.

@@ -363,6 +363,7 @@ fn lower(
             threads.push(Thread { kernel, process, ..Thread::new(name, plan.cpu, body) });
         }
     }
+    lowering.check_pins();
     if lowering.rounds.is_none() {
         lowering.problems.push(
             Problem::new(span, "the scenario has no `rounds`", "this one")

@@ -7,12 +7,15 @@
 mod calls;
 mod loops;
 mod names;
+mod pins;
 mod ranges;
 
 #[cfg(test)]
 pub(crate) use calls::PROTS;
 pub(crate) use calls::rule;
 pub(crate) use names::{Named, ZERO};
+
+use pins::Pins;
 
 use crate::areas::Areas;
 use crate::document::{Node, Value as Written};
@@ -55,6 +58,8 @@ pub(crate) struct Lowering<'a> {
     pub slots: u8,
     /// The loads and stores that have names.
     pub named: Vec<Named>,
+    /// The pins, and where they are used.
+    pins: Pins,
     /// What is wrong.
     pub problems: Vec<Problem>,
 }
@@ -83,6 +88,7 @@ impl<'a> Lowering<'a> {
             barriers: Vec::new(),
             slots: 0,
             named: Vec::new(),
+            pins: Pins::default(),
             problems: Vec::new(),
         }
     }

@@ -13,14 +13,17 @@ use crate::setting::Setting;
 use crate::setting::{Options, with_setting};
 use crate::shadow::{Contents, begin_call, end_giving_up};
 use crate::tlb::Entry;
-use needless_model::addr::{CpuId, MmId, ObjectId, PageRange, Pfn, ProcessId, Span, ThreadId, Vpn};
+use needless_model::addr::{
+    CpuId, MmId, ObjectId, PageRange, Pfn, PinId, ProcessId, Span, ThreadId, Vpn,
+};
 use needless_model::arch::TINY;
-use needless_model::call::Purpose;
+use needless_model::call::{Gup, Purpose};
 use needless_model::env::Lock;
 use needless_model::kernels::KernelRow;
 use needless_model::machine::cpu::FolioBatch;
 use needless_model::machine::frames::FrameFlags;
 use needless_model::machine::mm::{Life, Mm};
+use needless_model::machine::pins::Pin;
 use needless_model::machine::swap::Swap;
 use needless_model::machine::tlb::Tlbs;
 use needless_model::machine::vma::Vma;
@@ -37,14 +40,14 @@ use std::collections::BTreeSet;
 fn parts(state: &State) -> Vec<(&'static str, Key)> {
     let State { world, threads, choices: _, footprint: _, asleep: _ } = state;
     let World {
-        mms, cpus, tasks, frames, objects, swap, tlbs, ghost,
+        mms, cpus, tasks, frames, objects, swap, pins, tlbs, ghost,
         policies: _, config: _, arch: _, processes: _, log: _, inconsistency: _,
     } = world;
     let Contents { pages, locks, loaded, just_freed, violation, watch: _, exercised: _ } = ghost;
     let standings: Vec<Standing> = threads.iter().map(|thread| thread.standing).collect();
     vec![
         ("mms", key_of(mms)), ("cpus", key_of(cpus)), ("tasks", key_of(tasks)),
-        ("frames", key_of(frames)), ("objects", key_of(objects)), ("swap", key_of(swap)), ("tlbs", key_of(tlbs)),
+        ("frames", key_of(frames)), ("objects", key_of(objects)), ("swap", key_of(swap)), ("pins", key_of(pins)), ("tlbs", key_of(tlbs)),
         ("pages", key_of(pages)), ("locks", key_of(locks)), ("loaded", key_of(loaded)),
         ("just freed", key_of(just_freed)), ("violation", key_of(violation)),
         ("threads", key_of(&standings)),
@@ -59,6 +62,8 @@ const MM: MmId = mm_of(ProcessId::FIRST);
 const FRAME: Pfn = Pfn(1);
 const SLOT: u32 = 0;
 const PAGE: Vpn = Vpn(0);
+
+const PIN: Pin = Pin { frame: FRAME, place: (MM, PAGE), gup: Gup::Pin, write: true };
 
 const AT: At =
     At { cpu: CpuId(0), thread: ThreadId(0), running: None, op: 0, site: Site::HardwareWalk };
@@ -136,6 +141,10 @@ const CHANGES: &[Change] = &[
     ("swap", |s| swap(s).count(SLOT, 1)),
     ("swap", |s| swap(s).written(SLOT, true)),
     ("swap", |s| swap(s).uncache(FRAME)),
+    ("mms", |s| mm(s).has_pinned = true),
+    ("mms", |s| mm(s).write_protect_seq += 1),
+    ("pins", |s| s.world.pins.hold(PinId(0), PIN)),
+    ("pages", |s| s.world.ghost.pinned(PinId(0), PIN)),
     ("tlbs", |s| cache(s, |_| ())),
     ("tlbs", |s| cache(s, |entry| entry.pages = Span::one(Vpn(1)))),
     ("tlbs", |s| cache(s, |entry| entry.frame = Pfn(2))),
@@ -210,7 +219,7 @@ fn with_state(test: impl FnOnce(&State)) {
 fn with_setting_and_state(test: impl FnOnce(&Setting<'_>, &State)) {
     let text = "scenario \"x\" { machine { cpus 2; swap \"zram\" size=\"1M\" }
                 thread \"main\" cpu=0 { map \"heap\" pages=2; rounds 1 { read \"heap\" } }
-                thread \"other\" cpu=1 { spin } }";
+                thread \"other\" cpu=1 { pin \"heap[0]\" as=\"p\" access=\"read\"; spin } }";
     let program = compile(&Source::new("x", text), &Settings::default()).unwrap();
     let row = KernelRow::parse("6.12").unwrap();
     let tested = with_setting(&program, &row, &Options::default(), |setting| {
@@ -278,6 +287,7 @@ const CONTRADICTIONS: &[fn(&mut State)] = &[
     |s| swap(s).uncache(FRAME),
     |s| _ = swap(s).allocate(FRAME),
     |s| mm(s).open_gathers += 1,
+    |s| s.world.pins.hold(PinId(0), PIN),
     |s| task(s).unmap_batch.flush_required = true,
     |s| s.world.ghost.locks.take(Lock::MmapRead(MM), 0),
     |s| {

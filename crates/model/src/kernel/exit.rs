@@ -21,6 +21,12 @@ pub fn exit_thread(env: &mut impl Env) {
 pub fn exit_mmap(env: &mut impl Env, mm: MmId) {
     exit_thread(env);
     env.lock(Lock::MmapWrite(mm));
+    unmap_all(env, mm);
+    env.unlock(Lock::MmapWrite(mm));
+}
+
+/// Everything is unmapped, with `mmap_lock` held for writing.
+pub fn unmap_all(env: &mut impl Env, mm: MmId) {
     let all: Option<PageRange> = env.step(Site::ExitMmap, |w, _| {
         let vmas = w.mms[mm.index()].vmas();
         let (first, last) = (vmas.first()?, vmas.last()?);
@@ -31,7 +37,6 @@ pub fn exit_mmap(env: &mut impl Env, mm: MmId) {
         let all = detach(env, mm, all);
         unmap_region(env, mm, &all);
     }
-    env.unlock(Lock::MmapWrite(mm));
 }
 
 /// A process ends, and its address space with it. Something is always unmapped, the program if nothing else, so that

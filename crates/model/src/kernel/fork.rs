@@ -7,8 +7,12 @@
 
 use crate::addr::{MmId, ObjectId, PageRange, Vpn};
 use crate::env::{Env, Lock};
+use crate::event::EventKind;
 use crate::kernel::Errno;
+use crate::kernel::exit::unmap_all;
+use crate::kernel::fault::new_page::{map_new_page, new_pte};
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
+use crate::kernel::gup::needs_cow_for_dma;
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::vma_lock::vma_start_write;
 use crate::kernel::zap::by_table;
@@ -17,8 +21,10 @@ use crate::machine::mm::Life;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{ForkAccessed, Mutant};
+use crate::program::Prot;
 use crate::pte::{MigrationPte, MigrationRight, PresentPte, Pte, PteFlags, SwapPte};
 use crate::site::Site;
+use crate::verdict::{Judgement, Reason, Verdict};
 
 /// Makes `child`, which no process has, a copy of `parent`.
 pub fn fork(env: &mut impl Env, parent: MmId, child: MmId) -> Result<(), Errno> {
@@ -30,14 +36,15 @@ pub fn fork(env: &mut impl Env, parent: MmId, child: MmId) -> Result<(), Errno> 
     // 2. Mapping by mapping, with nobody else in either address space.
     env.lock(Lock::MmapWrite(parent));
     env.lock(Lock::MmapWrite(child));
-    let vmas = env.step(Site::DupMmap, |w, at| {
+    let (vmas, pins) = env.step(Site::DupMmap, |w, at| {
         w.mmap_assert_locked(at, parent);
         let root = |vma: &Vma| vma.anon_vma.map(|object| w.objects.root(object));
         let vmas = w.mms[parent.index()].vmas().iter().map(|vma| (*vma, root(vma)));
-        vmas.collect::<Vec<(Vma, Option<ObjectId>)>>()
+        (vmas.collect::<Vec<(Vma, Option<ObjectId>)>>(), w.pins.any())
     });
-    for (vma, root) in &vmas {
-        dup_vma(env, parent, child, vma, *root);
+    let copied = vmas.iter().all(|(vma, root)| dup_vma(env, (parent, child), vma, *root, pins));
+    if !copied {
+        unmap_all(env, child);
     }
     env.unlock(Lock::MmapWrite(child));
     // 3. What the parent's CPUs may have cached of the right to store.
@@ -46,25 +53,46 @@ pub fn fork(env: &mut impl Env, parent: MmId, child: MmId) -> Result<(), Errno> 
     }
     env.step(Site::DupMmap, |w, at| w.ghost.forked(at.thread));
     env.unlock(Lock::MmapWrite(parent));
+    if !copied {
+        env.step(Site::DupMm, |w, at| w.retire(at, child));
+        return Err(Errno::Enomem);
+    }
     // 4. The child may run (wake_up_new_task).
     env.step(Site::DupMm, |w, _| w.mms[child.index()].life = Life::Running);
     Ok(())
 }
 
-/// One mapping. Without pages of its own there is nothing to copy: the child's faults find zeros as well.
+/// One mapping. Without pages of its own there is nothing to copy: the child's faults find zeros as well. `pins`: the
+/// scenario has some. False if there is no memory left.
 ///
 /// Source: mm/memory.c:vma_needs_copy (5.19 and later), copy_page_range; mm/rmap.c:anon_vma_fork.
-fn dup_vma(env: &mut impl Env, parent: MmId, child: MmId, vma: &Vma, root: Option<ObjectId>) {
+fn dup_vma(
+    env: &mut impl Env,
+    (parent, child): (MmId, MmId),
+    vma: &Vma,
+    root: Option<ObjectId>,
+    pins: bool,
+) -> bool {
     if env.policies().mutant != Mutant::ForkVmaUnlocked {
         vma_start_write(env, parent, vma.range);
     }
     match root {
-        None => env.step(Site::DupMmap, |w, at| fork_vma(w, at, child, vma)),
+        None => {
+            env.step(Site::DupMmap, |w, at| fork_vma(w, at, child, vma));
+            true
+        }
         Some(root) => {
             env.lock(Lock::RmapWrite(root));
             env.step(Site::AnonVmaFork, |w, at| fork_vma(w, at, child, vma));
             env.unlock(Lock::RmapWrite(root));
-            copy_page_range(env, parent, child, vma.range);
+            if !pins {
+                return copy_page_range(env, (parent, child), vma, false);
+            }
+            // Who pins pages without a lock looks at this last (57efa1fe5957).
+            env.step(Site::CopyPageRange, |w, _| w.mms[parent.index()].write_protect_seq += 1);
+            let copied = copy_page_range(env, (parent, child), vma, true);
+            env.step(Site::CopyPageRange, |w, _| w.mms[parent.index()].write_protect_seq += 1);
+            copied
         }
     }
 }
@@ -87,9 +115,14 @@ fn fork_vma<M: Mode>(w: &mut World<M>, at: At, child: MmId, vma: &Vma) {
 /// The child gets tables where the parent has them, and under both locks PTE by PTE what they hold.
 ///
 /// Source: mm/memory.c:copy_pte_range (5.10 to 7.3).
-fn copy_page_range(env: &mut impl Env, parent: MmId, child: MmId, range: PageRange) {
-    let arch = *env.arch();
-    for part in by_table(&arch, range) {
+fn copy_page_range(
+    env: &mut impl Env,
+    (parent, child): (MmId, MmId),
+    vma: &Vma,
+    pins: bool,
+) -> bool {
+    let (arch, mut copied) = (*env.arch(), true);
+    for part in by_table(&arch, vma.range) {
         let there = env.step(Site::CopyPteRange, |w, _| {
             let there = w.mms[parent.index()].table.has_table(part.start, 1);
             if there {
@@ -104,13 +137,66 @@ fn copy_page_range(env: &mut impl Env, parent: MmId, child: MmId, range: PageRan
         env.lock(lock);
         let locked = pte_offset_map_lock(env, Site::CopyPteRange, parent, part.start, |_, _| ());
         if locked.is_some() {
-            for page in part.iter() {
-                env.step(Site::CopyPteRange, |w, at| copy_pte(w, at, parent, child, page));
-            }
+            copied = copy_ptes(env, (parent, child), vma, part, pins);
             pte_unmap_unlock(env, parent, part.start);
         }
         env.unlock(lock);
+        if !copied {
+            break;
+        }
     }
+    copied
+}
+
+/// What one table holds. Whether a page is pinned is asked first, and somebody may pin it between that and the end of
+/// the right to store: then who pins has to notice.
+fn copy_ptes(
+    env: &mut impl Env,
+    (parent, child): (MmId, MmId),
+    vma: &Vma,
+    part: PageRange,
+    pins: bool,
+) -> bool {
+    for page in part.iter() {
+        let pinned = pins
+            && env.step(Site::CopyPresentPage, |w, _| {
+                let pte = w.pte(parent, page).present();
+                pte.is_some_and(|pte| needs_cow_for_dma(w, parent, pte))
+            });
+        if !pinned {
+            env.step(Site::CopyPteRange, |w, at| copy_pte(w, at, parent, child, page));
+        } else if !env.step(Site::CopyPresentPage, |w, at| {
+            copy_present_page(w, at, (parent, child), vma, page)
+        }) {
+            return false;
+        }
+    }
+    true
+}
+
+/// The child gets a page of its own at once; the parent's stays as it is. (That the locks are given back for the new
+/// page is left out: whoever could come between waits for other locks of the fork's, or for the count of forks.)
+///
+/// Source: mm/memory.c:copy_present_page (5.10 to 7.3).
+fn copy_present_page<M: Mode>(
+    w: &mut World<M>,
+    at: At,
+    (parent, child): (MmId, MmId),
+    vma: &Vma,
+    page: Vpn,
+) -> bool {
+    let Some(pte) = w.pte(parent, page).present() else { return true };
+    let Some(new) = w.allocate_frame(FrameFlags::SWAP_BACKED) else { return false };
+    let zeros = w.frames.flags(pte.pfn).has(FrameFlags::ZERO_FILLED);
+    w.frames.set_flags(new, FrameFlags::ZERO_FILLED, zeros);
+    w.ghost.copied(parent, page, pte.pfn, new);
+    let verdict = Verdict::new(Judgement::Needed, Reason::OldPageShared);
+    w.emit_judged(at, EventKind::Copy { page, from: pte.pfn, to: new }, verdict);
+    map_new_page(w, at, child, page, new);
+    let copy = new_pte(w, new, vma.prot == Prot::ReadWrite, true);
+    w.set_pte(at, child, page, Pte::Present(copy));
+    w.ghost.forked_page(at.thread, parent, child, page, None);
+    true
 }
 
 fn copy_pte<M: Mode>(w: &mut World<M>, at: At, parent: MmId, child: MmId, page: Vpn) {

@@ -12,6 +12,7 @@ pub mod fault;
 pub mod flush;
 pub mod fork;
 pub mod gather;
+pub mod gup;
 pub mod lru;
 pub mod madvise;
 pub mod map;
@@ -50,6 +51,15 @@ pub fn call(env: &mut impl Env, mm: MmId, call: Call) -> Result<Ended<Call>, Err
         }
         Call::Reclaim { pages } => reclaim::shrink_range(env, mm, pages),
         Call::Switch { others } => switch::run_others(env, others),
+        Call::Pin { pages, pin, gup, write } => {
+            let wanted = gup::Wanted { place: (mm, pages.start), gup, write };
+            return Ok(match gup::pin(env, pin, wanted)? {
+                Ended::Done => Ended::Done,
+                Ended::Blocked(wait, ()) => Ended::Blocked(wait, call),
+            });
+        }
+        Call::Dma { pin, access } => gup::dma(env, pin, access.is_write())?,
+        Call::Unpin { pin } => gup::unpin(env, pin)?,
         Call::Fork { process } => fork::fork(env, mm, mm_of(process))?,
         Call::Wait { process } => {
             return Ok(match exit::wait4(env, mm_of(process)) {
@@ -87,6 +97,15 @@ pub enum Errno {
     /// The process that is to begin runs already.
     #[error("EAGAIN: the process runs already")]
     Eagain,
+    /// Something is in use already.
+    #[error("EBUSY: the pin is held already")]
+    Ebusy,
+    /// Nothing is there.
+    #[error("EBADF: the pin is not held")]
+    Ebadf,
+    /// Not for that.
+    #[error("EACCES: the pin is for loads only")]
+    Eacces,
     /// The access behind the call would have raised a signal.
     #[error("EFAULT: bad address")]
     Efault,

@@ -74,7 +74,7 @@ fn populate_page(env: &mut impl Env, fault: Fault) -> Result<Option<Wait>, Errno
 /// bit.
 ///
 /// Source: mm/gup.c:follow_page_pte (6.1 to 7.3).
-fn touch<M: Mode>(w: &mut World<M>, at: At, fault: Fault) {
+pub(super) fn touch<M: Mode>(w: &mut World<M>, at: At, fault: Fault) {
     let Fault { mm, page, write, .. } = fault;
     let Some(pte) = w.pte(mm, page).present().filter(|pte| !pte.special()) else { return };
     if write && !pte.dirty() {

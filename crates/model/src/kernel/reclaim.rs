@@ -10,6 +10,7 @@ use crate::arch::Flushes;
 use crate::env::{Env, Lock};
 use crate::event::EventKind;
 use crate::kernel::flush::{FlushRequest, flush_by_rule, flush_tlb_mm_range};
+use crate::kernel::gup::maybe_dma_pinned;
 use crate::kernel::lru::folio_add_lru;
 use crate::kernel::rmap::{Place, page_vma_mapped_walk, rmap_walk};
 use crate::kernel::swap_cache::add_to_swap;
@@ -132,9 +133,15 @@ fn shrink_locked_folio(env: &mut impl Env, frame: Pfn, young: PageoutYoung) -> b
     if young == PageoutYoung::Clear && folio_referenced(env, frame) {
         return activate(env, frame);
     }
-    // 2. A place in swap (a page freed by MADV_FREE needs none).
-    let swap_backed =
-        env.step(Site::ShrinkFolioList, |w, _| w.frames.flags(frame).has(FrameFlags::SWAP_BACKED));
+    // 2. A place in swap (a page freed by MADV_FREE needs none), which pinned pages do not get.
+    let (swap_backed, pinned) = env.step(Site::ShrinkFolioList, |w, _| {
+        let flags = w.frames.flags(frame);
+        let uncached = flags.has(FrameFlags::SWAP_BACKED) && !flags.has(FrameFlags::SWAP_CACHE);
+        (flags.has(FrameFlags::SWAP_BACKED), uncached && maybe_dma_pinned(w, frame))
+    });
+    if pinned {
+        return false;
+    }
     if swap_backed && !env.step(Site::AddToSwap, |w, _| add_to_swap(w, frame)) {
         return activate(env, frame);
     }
@@ -287,9 +294,14 @@ fn finish_unmap<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, (mm, page): Place
         }
         w.ghost.dropped(mm, page, frame);
     } else if let Some(slot) = w.swap.slot_of(frame) {
-        w.swap.count(slot, 1);
         let exclusive =
             w.policies.anon_exclusive == AnonExclusive::Yes && f.flags.has(FrameFlags::EXCLUSIVE);
+        // Somebody has pinned it meanwhile (folio_try_share_anon_rmap).
+        if exclusive && maybe_dma_pinned(w, frame) {
+            w.set_pte(at, mm, page, Pte::Present(old));
+            return;
+        }
+        w.swap.count(slot, 1);
         let swap = SwapPte { slot, exclusive, soft_dirty: old.soft_dirty() };
         w.set_pte(at, mm, page, Pte::Swap(swap));
     }

@@ -80,14 +80,17 @@ fn miscounted<M: Mode>(w: &World<M>) -> Option<String> {
             Pte::Present(_) | Pte::None | Pte::Table(_) | Pte::Migration(_) | Pte::Marker(_) => {}
         }
     }
-    let mut batched: BTreeMap<Pfn, u32> = BTreeMap::new();
+    let mut held: BTreeMap<Pfn, u32> = BTreeMap::new();
     for frame in w.cpus.iter().flat_map(|cpu| cpu.batched()) {
-        *batched.entry(frame).or_default() += 1;
+        *held.entry(frame).or_default() += 1;
+    }
+    for pin in w.pins.held() {
+        *held.entry(pin.frame).or_default() += pin.weight();
     }
     let frames = w.frames.iter().find_map(|(pfn, frame)| {
         let mapped = maps.get(&pfn).copied().unwrap_or(0);
         let swap_cache = frame.flags.has(FrameFlags::SWAP_CACHE);
-        let refs = mapped + batched.get(&pfn).copied().unwrap_or(0) + u32::from(swap_cache);
+        let refs = mapped + held.get(&pfn).copied().unwrap_or(0) + u32::from(swap_cache);
         if frame.maps != mapped {
             return Some(format!("frame {} counts {} mappings of {mapped}", pfn.0, frame.maps));
         }

@@ -39,6 +39,10 @@ pub struct Mm {
     pub unloads: u32,
     /// Whether a process has it.
     pub life: Life,
+    /// Whether pages of it were ever pinned (`MMF_HAS_PINNED`).
+    pub has_pinned: bool,
+    /// Odd while a fork copies it, and even again afterwards (`write_protect_seq`).
+    pub write_protect_seq: u32,
 }
 
 /// Whether a process has an address space.
@@ -67,6 +71,8 @@ impl Mm {
             batched: BatchedMark::default(),
             unloads: 0,
             life: Life::None,
+            has_pinned: false,
+            write_protect_seq: 0,
         }
     }
 

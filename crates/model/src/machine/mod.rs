@@ -10,6 +10,7 @@ pub mod may_cache;
 pub mod mm;
 pub mod objects;
 pub mod page_table;
+pub mod pins;
 pub mod sim_tlbs;
 pub mod swap;
 pub mod tlb;

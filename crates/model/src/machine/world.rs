@@ -10,10 +10,11 @@ use super::frames::{FrameFlags, Frames};
 use super::mm::{Life, Mm};
 use super::objects::Objects;
 use super::page_table::Replaced;
+use super::pins::{Pin, Pins};
 use super::swap::Swap;
 use super::tlb::{PteChange, Tlbs};
 use super::walk::Walked;
-use crate::addr::{CpuId, MmId, ObjectId, PageRange, Pfn, ProcessId, Span, ThreadId, Vpn};
+use crate::addr::{CpuId, MmId, ObjectId, PageRange, Pfn, PinId, ProcessId, Span, ThreadId, Vpn};
 use crate::arch::Arch;
 use crate::event::EventKind;
 use crate::kernels::Config;
@@ -86,6 +87,12 @@ pub trait Ghost {
         _frame: Option<Pfn>,
     ) {
     }
+    /// The page is held from now on.
+    fn pinned(&mut self, _id: PinId, _pin: Pin) {}
+    /// It is held no longer.
+    fn unpinned(&mut self, _id: PinId) {}
+    /// A device loads from the page that is held, or stores to it.
+    fn dma(&mut self, _at: At, _id: PinId, _pin: Pin, _write: bool) {}
     /// No process has the address space any more.
     fn retired(&mut self, _mm: MmId) {}
     /// The thread's fork is done: no CPU may store to what the child got.
@@ -201,6 +208,8 @@ pub struct World<M: Mode> {
     pub objects: M::Held<Objects>,
     /// Swap space.
     pub swap: M::Held<Swap>,
+    /// Who holds pages without mapping them.
+    pub pins: M::Held<Pins>,
     /// TLBs.
     pub tlbs: M::Tlbs,
     /// Ghost state.
@@ -224,6 +233,7 @@ impl<M: Mode<Tlbs: Clone, Ghost: Clone, Log: Clone>> Clone for World<M> {
             frames: self.frames.clone(),
             objects: self.objects.clone(),
             swap: self.swap.clone(),
+            pins: self.pins.clone(),
             tlbs: self.tlbs.clone(),
             ghost: self.ghost.clone(),
             log: self.log.clone(),
@@ -252,6 +262,8 @@ pub struct WorldSpec {
     pub frames: u32,
     /// Pages of swap space.
     pub swap_pages: u32,
+    /// Number of pins.
+    pub pins: usize,
 }
 
 impl<M: Mode> World<M> {
@@ -269,6 +281,7 @@ impl<M: Mode> World<M> {
             frames: Held::new(Frames::new(spec.frames)),
             objects: Held::new(Objects::default()),
             swap: Held::new(Swap::new(spec.swap_pages)),
+            pins: Held::new(Pins::new(spec.pins)),
             tlbs,
             ghost,
             log,
@@ -494,6 +507,17 @@ impl<M: Mode> World<M> {
             self.frames.release(frame);
             self.ghost.freed(frame);
             self.emit(at.site(Site::FolioPut), EventKind::Free { frame });
+        }
+    }
+
+    /// Drops as many references at once.
+    pub fn put_references(&mut self, at: At, frame: Pfn, references: u32) {
+        match self.frames.get(frame).refs.checked_sub(references) {
+            Some(left) => {
+                self.frames.update(frame, |f| f.refs = left + 1);
+                self.put_frame(at, frame);
+            }
+            None => self.impossible(at, "references were dropped that nobody held"),
         }
     }
 

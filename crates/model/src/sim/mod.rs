@@ -303,6 +303,7 @@ fn new_world(program: &Program, row: &KernelRow, arch: Arch, options: &SimOption
         others: program.other_processes(),
         frames: options.frames,
         swap_pages: u32::try_from(swap_pages).unwrap_or(u32::MAX),
+        pins: program.pins(),
     };
     let tlbs = SimTlbs::new(spec.cpus, spec.arch.asids);
     let tlbs = if options.paranoid { tlbs.checked(spec.arch.accessed_dirty) } else { tlbs };

@@ -64,6 +64,7 @@ fn run(program: &Program) -> (SimWorld, Result<(), SimError>) {
         others: 0,
         frames: 64,
         swap_pages: 0,
+        pins: 0,
     };
     let options = SimOptions::default();
     let log = SimLog::new(options.pte_events, options.events);

@@ -36,6 +36,14 @@ pub(crate) const fn rule(kind: CallKind) -> Rule {
             ("fork \"PROCESS\"", "Starts the process, with a copy of this one's memory.")),
         CallKind::Wait => line("wait", (1, 1), &[], &[],
             ("wait \"PROCESS\"", "Waits until the process has ended.")),
+        CallKind::Pin => line("pin", (1, 1), &["as", "access"], &["by"],
+            ("pin \"PAGE\" as=\"PIN\" access=\"read|write\" [by=\"pin|get\"]",
+             "Holds on to the page as a device does, whatever becomes of its mapping.")),
+        CallKind::Dma => line("dma", (1, 1), &["access"], &["as"],
+            ("dma \"PIN\" access=\"read|write\" [as=\"NAME\"]",
+             "A device loads from the page that the pin holds, or stores to it.")),
+        CallKind::Unpin => line("unpin", (1, 1), &[], &[],
+            ("unpin \"PIN\"", "Lets go of the page.")),
     }
 }
 
@@ -49,8 +57,9 @@ pub(crate) const PROTS: [(&str, Prot); 3] =
     [("none", Prot::None), ("read", Prot::Read), ("read-write", Prot::ReadWrite)];
 
 impl Lowering<'_> {
-    pub(super) fn call(&self, kind: CallKind, node: &Node) -> Result<CallExpr, Problem> {
-        let some_pages = || Ok(self.some_pages(&node.args[0])?.expr);
+    pub(super) fn call(&mut self, kind: CallKind, node: &Node) -> Result<CallExpr, Problem> {
+        let this: &Self = self;
+        let some_pages = || Ok(this.some_pages(&node.args[0])?.expr);
         Ok(match kind {
             CallKind::Map => self.map(node)?,
             CallKind::Unmap => CallExpr::Unmap { pages: some_pages()? },
@@ -66,6 +75,9 @@ impl Lowering<'_> {
             CallKind::Switch => self.switch(node)?,
             CallKind::Fork => CallExpr::Fork { process: self.process(node)? },
             CallKind::Wait => CallExpr::Wait { process: self.process(node)? },
+            CallKind::Pin => self.pin(node)?,
+            CallKind::Dma => self.dma(node)?,
+            CallKind::Unpin => self.unpin(node)?,
         })
     }
 

@@ -25,7 +25,7 @@ pub(crate) struct Named {
 
 /// The property that names an operation, where it has that meaning: `as=` of a loop does not.
 pub(super) fn prop(node: &Node) -> Option<&'static str> {
-    matches!(node.name.as_str(), "read" | "write").then_some("as")
+    matches!(node.name.as_str(), "read" | "write" | "dma").then_some("as")
 }
 
 impl Lowering<'_> {
@@ -40,6 +40,13 @@ impl Lowering<'_> {
         }
         if let Some(before) = self.named.iter().find(|named| named.name == name) {
             return Err(twice(name, written.span, before));
+        }
+        if node.name == "dma" {
+            let store = node
+                .prop("access")
+                .is_some_and(|access| access.text("").is_ok_and(|word| word != "read"));
+            self.named.push(Named { name: name.to_owned(), span: written.span, op, store });
+            return Ok(());
         }
         let pages = self.pages(&node.args[0])?;
         if pages.count != Some(1) || pages.first.known().is_none() {

@@ -115,7 +115,13 @@ pub(super) fn call(kind: CallKind) -> Vec<Operation> {
             row("mremap \"{}\" to=\"{to}\"", 6, Needs::OneMapping, Effect::Move),
             Operation { since: (6, 17), ..row("mremap \"{}\" to=\"{to}\"", 6, Needs::Room, Effect::Move) },
         ],
-        CallKind::Reclaim | CallKind::Switch | CallKind::Fork | CallKind::Wait => vec![],
+        CallKind::Reclaim
+        | CallKind::Switch
+        | CallKind::Fork
+        | CallKind::Wait
+        | CallKind::Pin
+        | CallKind::Dma
+        | CallKind::Unpin => vec![],
     }
 }
 

@@ -9,6 +9,7 @@ use super::new_page::{allocate_zeroed, map_new_page, new_pte};
 use super::outcome::{Fault, Served, Unserved};
 use super::refault::flush_before_reuse;
 use crate::addr::Pfn;
+use crate::arch::Flushes;
 use crate::env::{Env, Learnt, Lock};
 use crate::event::{EventKind, FaultClass};
 use crate::kernel::flush::{FlushRequest, flush_by_rule, flush_tlb_mm_range};
@@ -40,7 +41,8 @@ impl Learnt for Decision {
     }
 }
 
-/// Serves a write to a page whose PTE is `old` and read-only.
+/// Serves a write to a page whose PTE is `old` and read-only, or makes the page the process's own without a write
+/// (`FAULT_FLAG_UNSHARE`, 6.0 and later).
 ///
 /// Source: mm/memory.c:do_wp_page, wp_can_reuse_anon_folio (5.10, 6.1, 6.12, 7.3).
 pub fn do_wp_page(
@@ -69,7 +71,8 @@ pub fn do_wp_page(
     if decision == Decision::Reuse && env.try_lock(Site::FolioTryLock, Lock::Folio(old.pfn)) {
         flush_before_reuse(env, mm);
         env.step(Site::WpPageReuse, |w, at| wp_page_reuse(w, at, fault, old));
-        flush_by_rule(env, Site::WpPageReuse, mm, page, env.arch().flushes.granted);
+        let granted = if fault.unshare { Flushes::Nobody } else { env.arch().flushes.granted };
+        flush_by_rule(env, Site::WpPageReuse, mm, page, granted);
         env.unlock(Lock::Folio(old.pfn));
     } else if decision == Decision::Reuse {
         decision = Decision::Copy;
@@ -117,7 +120,7 @@ fn decide<M: Mode>(w: &World<M>, pfn: Pfn, drained: bool) -> Decision {
     }
 }
 
-/// Makes the page writable where it is. A CPU with the old, read-only entry faults once and walks again:
+/// Makes the page writable where it is, or the process's own only, if no more is asked for. A CPU with the old, read-only entry faults once and walks again:
 /// x86 needs no flush. A page that is marked exclusive keeps its place in the swap cache.
 ///
 /// Source: mm/memory.c:do_wp_page, wp_can_reuse_anon_folio (6.1, 6.12, 7.3).
@@ -136,6 +139,9 @@ fn wp_page_reuse<M: Mode>(w: &mut World<M>, at: At, fault: Fault, old: PresentPt
         f.flags.set(FrameFlags::EXCLUSIVE, exclusive);
         f.flags.set(FrameFlags::CLAIMED, false);
     });
+    if fault.unshare {
+        return;
+    }
     let pte = old
         .with(PteFlags::WRITABLE, w.policies.mutant != Mutant::ReusedReadOnly)
         .with(PteFlags::ACCESSED, true)
@@ -188,7 +194,10 @@ fn wp_page_copy(
     if current {
         env.step(Site::WpPageCopy, |w, at| {
             map_new_page(w, at, mm, page, new);
-            w.set_pte(at, mm, page, Pte::Present(new_pte(w, new, true, true)));
+            let stores = !fault.unshare;
+            let pte = new_pte(w, new, stores, stores);
+            let soft_dirty = if stores { pte.soft_dirty() } else { old.soft_dirty() };
+            w.set_pte(at, mm, page, Pte::Present(pte.with(PteFlags::SOFT_DIRTY, soft_dirty)));
             if !old.special() {
                 w.drop_mapping(at, old.pfn);
             }

@@ -81,7 +81,7 @@ fn serve(env: &mut impl Env, fault: Fault) -> Result<Option<Served>, Unserved> {
     let served = match pte {
         Pte::None => anon::do_anonymous_page(env, fault, &vma)?,
         Pte::Swap(swap) => swapin::do_swap_page(env, fault, &vma, swap)?,
-        Pte::Present(pte) if fault.write && !pte.writable() => {
+        Pte::Present(pte) if (fault.write || fault.unshare) && !pte.writable() => {
             cow::do_wp_page(env, fault, &vma, pte)?
         }
         Pte::Present(pte) => set_access_flags(env, fault, pte),

@@ -14,6 +14,8 @@ pub struct Fault {
     pub page: Vpn,
     /// A store.
     pub write: bool,
+    /// A load of a page that has to be the process's own (`FAULT_FLAG_UNSHARE`).
+    pub unshare: bool,
     /// How often it was tried.
     pub attempt: Attempt,
 }
@@ -32,7 +34,7 @@ pub enum Attempt {
 impl Fault {
     /// The first try with `mmap_lock`.
     pub const fn new(mm: MmId, page: Vpn, write: bool) -> Fault {
-        Fault { mm, page, write, attempt: Attempt::MmapLock }
+        Fault { mm, page, write, unshare: false, attempt: Attempt::MmapLock }
     }
 
     /// The next try.

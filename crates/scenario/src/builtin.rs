@@ -58,7 +58,7 @@ pub static LITMUS: &[Builtin] = builtins! { "scenarios/litmus/":
     "switch-back" "switch-reclaim" "switch-table" "switch-move" "lazy-map" "switch-map"
     "cow-reclaim" "dontneed-table" "munmap-touch"
     "reclaim-refault" "refault-flag"
-    "fork-isolation" "fork-vmalock" "fork-swapped" "fork-reclaim"
+    "fork-isolation" "fork-vmalock" "fork-swapped" "fork-reclaim" "fork-young"
     "pin-vmsplice" "pin-store" "pin-shared" "pin-fork" "pin-fork-race"
 };
 

@@ -89,7 +89,7 @@ fn begin<M: Mode>(w: &mut World<M>, id: PinId, wanted: Wanted) -> Result<Option<
         space.has_pinned = true;
     }
     let seq = space.write_protect_seq;
-    Ok((unguarded || seq % 2 == 0).then_some(seq))
+    Ok((unguarded || seq.is_multiple_of(2)).then_some(seq))
 }
 
 /// Without a lock; whether it did.

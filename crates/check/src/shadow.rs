@@ -243,9 +243,8 @@ impl Contents {
         if pin.frame != ZERO_PAGE {
             pages.frames.insert(pin.frame, value);
         }
-        match (hold.left, pin.gup) {
-            (None, Gup::Pin) => _ = pages.last_store.insert(hold.pin.place, value),
-            (None, Gup::Get) | (Some(_), _) => {}
+        if hold.left.is_none() && pin.gup == Gup::Pin {
+            pages.last_store.insert(hold.pin.place, value);
         }
     }
 

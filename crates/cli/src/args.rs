@@ -95,6 +95,15 @@ pub enum Verb {
   needless stat -p 1234 -- sleep 10            the same for ten seconds
   needless stat -a -- sleep 10                 everything on the machine")]
     Stat(StatArgs),
+    /// Answer a published question: its figures beside ours, and whether what it claims holds here.
+    #[command(before_help = "Examples:
+  needless study                               which there are
+  needless study cow-reuse                     all of it, guests as well
+  needless study cow-reuse -t model -t live -t check   without guests
+  needless study cow-reuse --part costs
+  needless study cow-reuse --format md -o cow-reuse.md
+  needless study mine.kdl                      a study of one's own")]
+    Study(StudyArgs),
     /// Say what this machine can show and what would help.
     #[command(before_help = "Examples:
   needless doctor
@@ -450,6 +459,28 @@ pub struct StatArgs {
     pub command: Vec<std::ffi::OsString>,
 }
 
+/// Arguments of `study`.
+#[derive(Debug, Args)]
+pub struct StudyArgs {
+    /// A built-in study's name, or a file; without it the studies are listed.
+    pub study: Option<String>,
+    /// Only this part.
+    #[arg(long, value_name = "PART", requires = "study")]
+    pub part: Option<String>,
+    /// Only these targets (repeatable): model, live, kernel (guests), check (the checker), or one of the study's.
+    /// What needs the others is not to be had then, and said to be.
+    #[arg(short, long = "target", value_name = "TARGET", requires = "study")]
+    pub targets: Vec<String>,
+    /// Write the report to a file, whole or not at all.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub memory: MemoryArgs,
+    /// How to print the result.
+    #[arg(long, value_enum, default_value_t = StudyFormat::Text)]
+    pub format: StudyFormat,
+}
+
 /// The verbs of `scenario`.
 #[derive(Debug, Subcommand)]
 pub enum ScenarioVerb {
@@ -521,6 +552,17 @@ pub enum CompareFormat {
     Junit,
     /// TAP 14: the same, a line each.
     Tap,
+}
+
+/// How studies are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum StudyFormat {
+    /// For people.
+    Text,
+    /// For programs; the schema is docs/schema/study.schema.json.
+    Json,
+    /// Markdown, for people elsewhere.
+    Md,
 }
 
 /// When to use colour.

@@ -11,6 +11,7 @@ mod output;
 mod runs;
 mod source;
 mod spool;
+mod study;
 mod targets;
 mod verbs;
 
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         Verb::Agree(args) => verbs::agree::agree(&args, &output),
         Verb::Check(args) => verbs::check::check(&args, &output),
         Verb::Stat(args) => verbs::stat::stat(&args, &output),
+        Verb::Study(args) => verbs::study::study(&args, &output),
         Verb::Doctor(args) => verbs::doctor::doctor(&args, &output),
         Verb::Kernels(args) => verbs::kernels::kernels(&args.verb, &output),
         Verb::Scenario(args) => verbs::scenario::scenario(&args.verb, &output),

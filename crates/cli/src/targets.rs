@@ -116,7 +116,13 @@ impl Spec {
     pub fn target(&self, program: &Program, runs: &mut Runs<'_>) -> Result<(Target, u8), Failure> {
         let (outcome, status) = match self {
             Spec::Live(cpus) => live(program, cpus, runs)?,
-            Spec::Kernel(target) => booted(program, target, runs)?,
+            Spec::Kernel(target) => {
+                let results =
+                    needless_guest::run_batch(target, std::slice::from_ref(program), &|_| {});
+                let result = results
+                    .and_then(|mut results| results.pop().unwrap_or_else(|| Err(nothing_ran())));
+                booted(program, target, result, runs)?
+            }
             Spec::Model(row) => match runs.run(program, row) {
                 Ok(Modelled { run, account }) => {
                     let ran = Ran { run, account, reference: None };
@@ -134,6 +140,33 @@ impl Spec {
             Spec::Model(row) => remark(row),
         };
         Ok((Target { name: self.name(), remark, outcome }, status))
+    }
+
+    /// Runs programs there one after the other, on a kernel that is booted in one boot.
+    pub fn targets(
+        &self,
+        programs: &[Program],
+        runs: &mut Runs<'_>,
+    ) -> Result<Vec<Target>, Failure> {
+        let Spec::Kernel(target) = self else {
+            return programs.iter().map(|program| Ok(self.target(program, runs)?.0)).collect();
+        };
+        let named = |outcome| Target { name: self.name(), remark: None, outcome };
+        let of = |done: usize| runs.progress.now(&format!("{}: {done} done", self.name()));
+        match needless_guest::run_batch(target, programs, &of) {
+            Ok(results) => {
+                let results = programs.iter().zip(results);
+                results
+                    .map(|(program, result)| Ok(named(booted(program, target, result, runs)?.0)))
+                    .collect()
+            }
+            Err(error) => {
+                let (reason, help) = (error.to_string(), error.help().map(|help| help.to_string()));
+                let outcome =
+                    || Outcome::Unavailable { reason: reason.clone(), help: help.clone() };
+                Ok(programs.iter().map(|_| named(outcome())).collect())
+            }
+        }
     }
 }
 
@@ -186,16 +219,13 @@ fn live(program: &Program, cpus: &[u16], runs: &mut Runs<'_>) -> Result<(Outcome
     }
 }
 
-/// A program on a kernel that is booted for it.
+/// What came of a program on a kernel that was booted for it.
 fn booted(
     program: &Program,
     target: &KernelTarget,
+    result: Result<TargetRun, GuestError>,
     runs: &mut Runs<'_>,
 ) -> Result<(Outcome, u8), Failure> {
-    let programs = std::slice::from_ref(program);
-    let results = needless_guest::run_batch(target, programs, &|_| {});
-    let result =
-        results.and_then(|mut results| results.pop().unwrap_or_else(|| Err(nothing_ran())));
     match result {
         Ok(run) => {
             let counted = !run.unseen.contains_key(INSTRUCTIONS);

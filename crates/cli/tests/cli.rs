@@ -37,6 +37,7 @@ fn every_help_starts_with_examples() {
         &["kernels", "build"],
         &["explain"],
         &["agree"],
+        &["study"],
         &["doctor"],
         &["policies"],
         &["scenario"],

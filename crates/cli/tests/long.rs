@@ -3,4 +3,5 @@
 
 mod long {
     mod killed;
+    mod study;
 }

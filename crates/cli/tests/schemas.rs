@@ -46,6 +46,16 @@ fn listings_are_as_published() {
     assert_eq!(wrong(schema!("policies"), &["policies"], 0), [""; 0]);
     assert_eq!(wrong(schema!("scenarios"), &["scenario", "list"], 0), [""; 0]);
     assert_eq!(wrong(schema!("doctor"), &["doctor"], 0), [""; 0]);
+    assert_eq!(wrong(schema!("study"), &["study"], 0), [""; 0]);
+}
+
+#[test]
+fn studies_are_as_published() {
+    // What is left out has reasons; what is not, figures.
+    let args = ["study", "cow-reuse", "-t", "model"];
+    assert_eq!(wrong(schema!("study"), &args, 0), [""; 0]);
+    let args = ["study", "cow-reuse", "--part", "redundant", "-t", "check"];
+    assert_eq!(wrong(schema!("study"), &args, 0), [""; 0]);
 }
 
 #[test]

@@ -177,6 +177,9 @@ macro_rules! fault_classes {
         }
 
         impl FaultClass {
+            /// All classes.
+            pub const ALL: &'static [FaultClass] = &[$(FaultClass::$class),*];
+
             /// The name in reports and JSON of scenarios.
             pub const fn name(self) -> &'static str {
                 match self {

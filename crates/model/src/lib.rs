@@ -6,6 +6,7 @@ pub mod addr;
 pub mod agreement;
 pub mod arch;
 pub mod call;
+pub mod cost;
 pub mod counters;
 pub mod env;
 pub mod event;

@@ -130,3 +130,25 @@ pub enum Needless {
     /// An interrupt of one CPU.
     Interrupt,
 }
+
+impl Needless {
+    /// All of them.
+    pub const ALL: &'static [Needless] = &[
+        Needless::Fault,
+        Needless::Copy,
+        Needless::Shootdown,
+        Needless::LocalFlush,
+        Needless::Interrupt,
+    ];
+
+    /// The name in JSON and in studies.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Needless::Fault => "fault",
+            Needless::Copy => "copy",
+            Needless::Shootdown => "shootdown",
+            Needless::LocalFlush => "local-flush",
+            Needless::Interrupt => "interrupt",
+        }
+    }
+}

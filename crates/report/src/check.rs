@@ -84,7 +84,8 @@ pub fn report_text(scenario: &str, target: &str, report: &Report, style: Style) 
     text.lines().map(line).collect()
 }
 
-fn found(report: &Report) -> String {
+/// What was found: `holds`, or the property that is violated, and in how many steps.
+pub fn found(report: &Report) -> String {
     match (&report.counterexample, report.bound) {
         (Some(found), _) => {
             format!("{}, {} steps", found.violation.property.number(), found.steps.len())

@@ -20,6 +20,7 @@ pub mod run;
 pub mod stat;
 pub mod stats;
 pub mod steps;
+pub mod study;
 pub mod style;
 pub mod table;
 

@@ -37,7 +37,7 @@ macro_rules! builtins {
 
 /// All texts.
 pub static ALL: &[Builtin] = builtins! { "scenarios/":
-    "cow-reuse"
+    "cow-reuse" "fault-costs"
     "a_swap_rw" "a_swap_r" "a_swap_w" "a_pageout_empty" "a_pageout_zero"
     "a_zero_rw_1" "a_zero_rw" "a_dontneed_w"
     "z_mprotect" "z_munmap" "z_munmap_freept" "z_munmap_sparse"

@@ -35,6 +35,14 @@ pub enum ScenarioError {
         /// The built-in whose name is most like it.
         similar: Option<&'static str>,
     },
+    /// There is neither a file nor a built-in study of that name.
+    #[error("there is no file and no built-in study named `{}`", message(name))]
+    NoStudy {
+        /// The name as it was given.
+        name: String,
+        /// The built-in whose name is most like it.
+        similar: Option<&'static str>,
+    },
     /// The text has problems.
     #[error(transparent)]
     Invalid(#[from] Box<Invalid>),
@@ -136,6 +144,12 @@ impl Diagnostic for ScenarioError {
             }
             ScenarioError::NotFound { similar: None, .. } => {
                 Some(Box::new("`needless scenario list` lists the built-in scenarios"))
+            }
+            ScenarioError::NoStudy { similar: Some(name), .. } => {
+                Some(Box::new(format!("did you mean `{name}`?")))
+            }
+            ScenarioError::NoStudy { similar: None, .. } => {
+                Some(Box::new("`needless study` lists the built-in studies"))
             }
             ScenarioError::Invalid(invalid) => Diagnostic::help(&invalid.first),
         }

@@ -29,8 +29,8 @@ pub struct Rule {
 }
 
 /// What may stand between the braces.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum Body {
+#[derive(Copy, Clone, Debug)]
+pub(crate) enum Body {
     /// No braces.
     None,
     /// What a scenario is made of.
@@ -41,6 +41,8 @@ enum Body {
     Ops,
     /// What the checker is asked.
     Litmus,
+    /// Nodes of a table of its own.
+    Of(&'static [Rule]),
 }
 
 impl Body {
@@ -51,12 +53,13 @@ impl Body {
             Body::Machine => NEEDS.iter().collect(),
             Body::Ops => operations().collect(),
             Body::Litmus => LITMUS.iter().collect(),
+            Body::Of(rules) => rules.iter().collect(),
         }
     }
 }
 
 /// Shortens the table.
-const fn rule(
+pub(crate) const fn rule(
     name: &'static str,
     args: (usize, usize),
     required: &'static [&'static str],
@@ -183,7 +186,12 @@ static OTHERS: &[Rule] = &[
 
 /// Checks the nodes of a file against the table.
 pub(crate) fn check(nodes: &[Node], problems: &mut Vec<Problem>) {
-    check_all(nodes, &TOP.iter().collect::<Vec<_>>(), false, problems);
+    check_by(nodes, TOP, problems);
+}
+
+/// Checks nodes against a table of their own.
+pub(crate) fn check_by(nodes: &[Node], rules: &'static [Rule], problems: &mut Vec<Problem>) {
+    check_all(nodes, &rules.iter().collect::<Vec<_>>(), false, problems);
 }
 
 fn check_all(nodes: &[Node], rules: &[&'static Rule], doc: bool, problems: &mut Vec<Problem>) {

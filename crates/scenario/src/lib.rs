@@ -13,7 +13,7 @@
 //! The stages, each in its own file: `lex` (tokens, what KDL may not hold), `document`
 //! (the strict layer over KDL), [`grammar`] (the table of nodes), `params`, `areas` (addresses),
 //! `ops` (operations), `litmus` (what the checker is asked), with `expr` and `scope` for the
-//! expressions in strings. No text, however
+//! expressions in strings. [`study`] reads studies. No text, however
 //! bad, makes any of them panic; `exercise` is the body of the fuzz target that checks this. [`random`] draws scenarios.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -36,6 +36,7 @@ mod params;
 pub mod random;
 mod rehearse;
 mod scope;
+pub mod study;
 
 pub use describe::{Description, Parameter, Summary, ThreadDescription};
 pub use error::{Invalid, Problem, ScenarioError};
@@ -193,8 +194,8 @@ pub fn exercise(text: &str) {
         assert_eq!(format(&formatted).ok().as_ref(), Some(&formatted.text), "fmt is idempotent");
         assert_eq!(checked.ok(), check(&formatted).ok(), "fmt keeps the meaning");
     }
-    if let Err(error) = describe(&source) {
-        // Rendering reads every span.
+    // Rendering reads every span.
+    for error in [describe(&source).err(), study::parse(&source).err()].into_iter().flatten() {
         let _ = format!("{:?}", miette::Report::new(error));
     }
 }

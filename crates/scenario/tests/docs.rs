@@ -1,14 +1,22 @@
 //! The language reference: every example compiles, every rule is in it.
 #![allow(clippy::unwrap_used)]
 
-use needless_scenario::grammar::{LITMUS, NEEDS, PARTS, operations};
+use needless_scenario::grammar::{LITMUS, NEEDS, PARTS, Rule, operations};
+use needless_scenario::study::{self, rules};
 use needless_scenario::{Source, check, format};
 
 const REFERENCE: &str = include_str!("../../../docs/scenarios.md");
 
+/// The reference of studies.
+const STUDIES: &str = include_str!("../../../docs/studies.md");
+
 /// The texts of the fenced KDL blocks.
 fn examples() -> Vec<&'static str> {
-    REFERENCE.split("```kdl\n").skip(1).filter_map(|rest| rest.split("```").next()).collect()
+    examples_of(REFERENCE)
+}
+
+fn examples_of(text: &'static str) -> Vec<&'static str> {
+    text.split("```kdl\n").skip(1).filter_map(|rest| rest.split("```").next()).collect()
 }
 
 #[test]
@@ -30,14 +38,32 @@ fn examples_compile() {
 
 #[test]
 fn every_rule_is_described_and_shown() {
+    let rules = PARTS.iter().chain(NEEDS).chain(LITMUS).chain(operations());
+    assert_described(rules, REFERENCE);
+}
+
+fn assert_described(rules: impl Iterator<Item = &'static Rule>, text: &'static str) {
     // Line breaks of the text stand where a usage line has spaces.
-    let reference = REFERENCE.replace("\n  ", " ").replace('\n', " ");
-    for rule in PARTS.iter().chain(NEEDS).chain(LITMUS).chain(operations()) {
+    let reference = text.replace("\n  ", " ").replace('\n', " ");
+    for rule in rules {
         let entry = std::format!("`{}`: {}", rule.usage, rule.doc);
         assert!(reference.contains(&entry), "{entry}");
-        let shown = examples().iter().any(|e| {
+        let shown = examples_of(text).iter().any(|e| {
             e.split(|c: char| c.is_whitespace() || c == '{').any(|word| word == rule.name)
         });
         assert!(shown, "no example of `{}`", rule.name);
     }
+}
+
+#[test]
+fn studies_are_described_and_shown() {
+    for example in examples_of(STUDIES) {
+        let source = Source::new("example", example);
+        if let Err(error) = study::parse(&source) {
+            panic!("{:?}", miette::Report::new(error));
+        }
+        assert_eq!(format(&source).unwrap(), example);
+    }
+    let tables = [rules::TOP, rules::STUDY, rules::PART, rules::RUN, rules::CHECK, rules::COSTS];
+    assert_described(tables.into_iter().flatten(), STUDIES);
 }

@@ -11,6 +11,7 @@ pub mod manual;
 pub mod policies;
 pub mod scenario;
 pub mod stat;
+pub mod study;
 
 use crate::args::ScenarioChoice;
 use crate::failure::Failure;

@@ -1,0 +1,203 @@
+//! Figures: published, stated, shown by runs, or computed from others; and the relations between them.
+
+use super::costs::Table;
+use super::jobs::Jobs;
+use crate::memory::Memory;
+use crate::output::Progress;
+use crate::targets::Spec;
+use needless_model::cost::median;
+use needless_report::compare::Ran;
+use needless_report::study::{FigureResult, RelationResult, Standing, number};
+use needless_scenario::study::{
+    Comparison, Equation, Figure, Formula, From, Given, Part, Relation, Run, Shown, Study,
+};
+
+/// The figures of a part.
+pub struct Figures {
+    /// Those that are published or stated and that the part uses, then its own.
+    pub all: Vec<FigureResult>,
+}
+
+impl Figures {
+    /// Works out the figures, in the order of the text.
+    pub fn of(
+        study: &Study,
+        part: &Part,
+        jobs: &Jobs,
+        costs: &[Table],
+        with: (Memory, &Progress),
+    ) -> Figures {
+        let used = |given: &&Given| names(part).contains(&given.name.as_str());
+        let mut figures =
+            Figures { all: study.given.iter().filter(used).map(given_result).collect() };
+        for figure in &part.figures {
+            let value = figures.value(figure, part, jobs, costs, with);
+            figures.all.push(FigureResult {
+                name: figure.name.clone(),
+                value,
+                unit: figure.unit.clone(),
+                origin: origin(&figure.from),
+                doc: figure.doc.clone(),
+            });
+        }
+        figures
+    }
+
+    fn named(&self, name: &str) -> Result<f64, String> {
+        let figure = self.all.iter().find(|figure| figure.name == name);
+        let figure = figure.ok_or_else(|| format!("there is no figure {name}"))?;
+        figure.value.clone()
+    }
+
+    fn formula(&self, formula: &Formula) -> Result<f64, String> {
+        formula.value(&|name: &str| self.named(name))
+    }
+
+    fn value(
+        &self,
+        figure: &Figure,
+        part: &Part,
+        jobs: &Jobs,
+        costs: &[Table],
+        with: (Memory, &Progress),
+    ) -> Result<f64, String> {
+        let run_of = |name: &String| {
+            let run = part.runs.iter().find(|run| run.name == *name);
+            run.ok_or_else(|| format!("there is no run {name}"))
+        };
+        match &figure.from {
+            From::Formula(formula) => self.formula(formula),
+            From::Run { run, target, shown: what, per } => {
+                let run: &Run = run_of(run)?;
+                let ran = jobs.on_target(run, target).map_err(|why| format!("{target}: {why}"))?;
+                Ok(shown(ran, *what).map_err(|why| format!("{target}: {why}"))? / per)
+            }
+            From::Price { costs: name, term } => table_of(costs, name)?.price(term),
+            From::Costs { costs: name, run, target, per } => {
+                let table = table_of(costs, name)?;
+                let Spec::Model(row) = Spec::parse(target).map_err(|error| error.to_string())?
+                else {
+                    return Err(format!("{target} is no row of the model"));
+                };
+                let program = jobs.program(&run_of(run)?.chosen);
+                Ok(table.predict(program, &row, with)? / per)
+            }
+        }
+    }
+
+    /// Whether a relation holds.
+    pub fn relation(&self, relation: &Relation) -> RelationResult {
+        let Relation { text, is, only } = relation;
+        let sides = self.sides(is);
+        let comparison = is.comparison;
+        let elsewhere = only.as_ref().and_then(|(condition, because)| {
+            let sides = self.sides(condition).ok()?;
+            let holds = condition.comparison.holds(sides.0, sides.1);
+            (!holds).then(|| {
+                let (left, sign, right) = (number(sides.0), condition.comparison, number(sides.1));
+                format!(
+                    "{because} (it would need {condition}; here {left} {sign} {right} is not so)"
+                )
+            })
+        });
+        let standing = match (&sides, elsewhere) {
+            (Err(reason), _) => Standing::NotHere(reason.clone()),
+            (Ok(_), Some(because)) => Standing::NotHere(because),
+            (Ok((left, right)), None) if comparison.holds(*left, *right) => Standing::Holds,
+            (Ok((left, right)), None) => Standing::DoesNot(format!(
+                "{} {comparison} {} is not so",
+                number(*left),
+                number(*right)
+            )),
+        };
+        RelationResult {
+            text: text.clone(),
+            formula: is.to_string(),
+            sides: sides.ok(),
+            within: match comparison {
+                Comparison::Within(factor) => Some(factor),
+                _ => None,
+            },
+            standing,
+        }
+    }
+
+    /// The values of both sides.
+    fn sides(&self, equation: &Equation) -> Result<(f64, f64), String> {
+        Ok((self.formula(&equation.left)?, self.formula(&equation.right)?))
+    }
+}
+
+fn table_of<'a>(costs: &'a [Table], name: &str) -> Result<&'a Table, String> {
+    let table = costs.iter().find(|table| table.result.name == name);
+    table.ok_or_else(|| format!("there is no cost table {name}"))
+}
+
+/// The figures that a part's formulas name.
+fn names(part: &Part) -> Vec<&str> {
+    let figures = part.figures.iter().filter_map(|figure| match &figure.from {
+        From::Formula(formula) => Some(formula.names()),
+        From::Run { .. } | From::Costs { .. } | From::Price { .. } => None,
+    });
+    let relations = part.relations.iter().flat_map(|relation| {
+        let only = relation.only.iter().map(|(condition, _)| condition);
+        std::iter::once(&relation.is).chain(only)
+    });
+    let relations = relations.map(|is| [is.left.names(), is.right.names()].concat());
+    figures.chain(relations).flatten().collect()
+}
+
+fn given_result(given: &Given) -> FigureResult {
+    let origin = match &given.stated {
+        None => "published".to_owned(),
+        Some(source) => format!("stated: {source}"),
+    };
+    FigureResult {
+        name: given.name.clone(),
+        value: Ok(given.value),
+        unit: given.unit.clone(),
+        origin,
+        doc: given.doc.clone(),
+    }
+}
+
+fn origin(from: &From) -> String {
+    match from {
+        From::Formula(formula) => formula.to_string(),
+        From::Run { target, .. } => target.clone(),
+        From::Costs { costs, target, .. } => format!("costs {costs}, {target}"),
+        From::Price { costs, .. } => format!("costs {costs}"),
+    }
+}
+
+/// What a run shows.
+fn shown(ran: &Ran, shown: Shown) -> Result<f64, String> {
+    let unknown = |name: &str| {
+        let reason = ran.account.unknown.get(name).map_or("not shown", String::as_str);
+        format!("{name}: {reason}")
+    };
+    match shown {
+        Shown::Counter(counter) => {
+            let known = ran.account.typical(counter);
+            known.map(|value| value as f64).ok_or_else(|| unknown(counter.name()))
+        }
+        Shown::Class(class) => {
+            let classes = ran.account.typical_classes();
+            let (classes, _) = classes.ok_or_else(|| unknown("faults_by_class"))?;
+            Ok(classes.get(&class).copied().unwrap_or(0) as f64)
+        }
+        Shown::Cycles(block) => {
+            let cycles: Vec<u64> = match block {
+                None => ran.account.cycles(),
+                Some(block) => {
+                    let rounds = ran.account.rounds.iter();
+                    rounds.filter_map(|round| round.cycles.get(block).copied()).collect()
+                }
+            };
+            match cycles.is_empty() {
+                true => Err(unknown("cycles")),
+                false => Ok(median(&cycles)),
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What has to run: every scenario of the parts on every target that it is asked on, each pair once. A real kernel that
+//! is booted runs all of its scenarios in one boot.
+
+use super::{LEFT_OUT, Only};
+use crate::failure::Failure;
+use crate::memory::Memory;
+use crate::output::Progress;
+use crate::runs::{Keep, Runs};
+use crate::targets::{self, Spec};
+use needless_model::program::Program;
+use needless_report::compare::{Outcome, Ran, Target};
+use needless_scenario::study::{Chosen, On, Part, Run};
+use std::collections::BTreeMap;
+
+/// What came of every scenario on every target.
+pub struct Jobs {
+    programs: BTreeMap<String, Program>,
+    results: BTreeMap<(String, String), Result<Ran, String>>,
+}
+
+/// A scenario with its values: `cow-reuse, pages=8, rounds 100`.
+pub fn label(chosen: &Chosen) -> String {
+    let settings = chosen.settings.0.iter().map(|(name, value)| format!("{name}={value}"));
+    let rounds = chosen.rounds.map(|rounds| format!("{rounds} rounds"));
+    let words = std::iter::once(chosen.scenario.clone()).chain(settings).chain(rounds);
+    words.collect::<Vec<_>>().join(", ")
+}
+
+/// The targets of all runs, each once, in the order of the text.
+pub fn targets(parts: &[Part]) -> Vec<String> {
+    let mut targets: Vec<String> = Vec::new();
+    for On { target, .. } in parts.iter().flat_map(|part| &part.runs).flat_map(|run| &run.targets) {
+        if !targets.contains(target) {
+            targets.push(target.clone());
+        }
+    }
+    targets
+}
+
+impl Jobs {
+    /// Runs all that the parts ask for, on the targets that are not left out.
+    pub fn run(
+        parts: &[Part],
+        only: &Only,
+        memory: Memory,
+        progress: &Progress,
+    ) -> Result<Jobs, Failure> {
+        let mut jobs = Jobs { programs: BTreeMap::new(), results: BTreeMap::new() };
+        let all = || parts.iter().flat_map(|part| &part.runs);
+        for run in all() {
+            let Chosen { scenario, settings, rounds } = &run.chosen;
+            let settings: Vec<(String, String)> = settings.0.clone().into_iter().collect();
+            let program = targets::program(scenario, &settings, *rounds)?;
+            jobs.programs.insert(label(&run.chosen), program);
+        }
+        let mut runs = Runs { memory, progress, keep: Keep::default(), events: None };
+        // A bad target is told before anything runs.
+        let targets = targets(parts).into_iter().map(|name| Ok((Spec::parse(&name)?, name)));
+        for (spec, target) in targets.collect::<Result<Vec<_>, Failure>>()? {
+            let mut labels: Vec<String> =
+                all().filter(|run| has(run, &target)).map(|run| label(&run.chosen)).collect();
+            labels.sort();
+            labels.dedup();
+            if only.has(&target) {
+                progress.now(&target);
+                jobs.on(&spec, &target, labels, &mut runs)?;
+            } else {
+                let left_out = |label| ((target.clone(), label), Err(LEFT_OUT.to_owned()));
+                jobs.results.extend(labels.into_iter().map(left_out));
+            }
+        }
+        Ok(jobs)
+    }
+
+    /// Runs scenarios on a target.
+    fn on(
+        &mut self,
+        spec: &Spec,
+        target: &str,
+        labels: Vec<String>,
+        runs: &mut Runs<'_>,
+    ) -> Result<(), Failure> {
+        let mut fit = Vec::new();
+        for label in labels {
+            match spec.refuse(&self.programs[&label]) {
+                Ok(()) => fit.push(label),
+                Err(failure) => {
+                    self.results.insert((target.to_owned(), label), Err(failure.to_string()));
+                }
+            }
+        }
+        let programs: Vec<Program> = fit.iter().map(|label| self.programs[label].clone()).collect();
+        for (label, result) in fit.into_iter().zip(spec.targets(&programs, runs)?) {
+            self.results.insert((target.to_owned(), label), usable(result));
+        }
+        Ok(())
+    }
+
+    /// A scenario as it runs.
+    pub fn program(&self, chosen: &Chosen) -> &Program {
+        &self.programs[&label(chosen)]
+    }
+
+    /// What came of it on one of its targets, or why nothing did.
+    pub fn result(&self, chosen: &Chosen, on: &On) -> Result<&Ran, String> {
+        match self.results.get(&(on.target.clone(), label(chosen))) {
+            Some(Ok(ran)) => Ok(ran),
+            Some(Err(reason)) => Err(reason.clone()),
+            None => Err("it did not run".to_owned()),
+        }
+    }
+
+    /// The same by the target's name.
+    pub fn on_target(&self, run: &Run, target: &str) -> Result<&Ran, String> {
+        let on = run.targets.iter().find(|on| on.target == target);
+        self.result(&run.chosen, on.ok_or_else(|| format!("it does not run on {target}"))?)
+    }
+}
+
+fn has(run: &Run, target: &str) -> bool {
+    run.targets.iter().any(|on| on.target == target)
+}
+
+/// A run that counts, or why there is none.
+fn usable(target: Target) -> Result<Ran, String> {
+    match target.outcome {
+        Outcome::Unavailable { reason, .. } => Err(reason),
+        Outcome::Ran(ran) => match &ran.run.invalid {
+            Some(reason) => Err(format!("the run counts for nothing: {reason}")),
+            None => Ok(*ran),
+        },
+    }
+}

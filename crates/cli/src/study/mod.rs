@@ -1,0 +1,146 @@
+//! Running a study: its scenarios on its targets, its tests in the checker, and what that amounts to.
+
+mod checks;
+mod costs;
+mod figures;
+mod jobs;
+mod standing;
+
+use crate::failure::Failure;
+use crate::memory::Memory;
+use crate::output::Progress;
+use crate::targets;
+use figures::Figures;
+use jobs::Jobs;
+use needless_model::program::{Op, OpKind};
+use needless_report::study::{PartResult, RunResult, Studied};
+use needless_scenario::study::{Part, Run, Study};
+use std::time::Instant;
+
+/// The word that stands for the checker among targets.
+const CHECKER: &str = "check";
+
+/// Why a target has nothing to say that was left out.
+const LEFT_OUT: &str = "left out by -t";
+
+/// Which targets are asked.
+#[derive(Clone, Debug, Default)]
+pub struct Only(Vec<String>);
+
+impl Only {
+    /// Those that words name: `live`, `kernel` for all of its kind, `kernel:6.12`, `check`; without words, all.
+    pub fn new(words: &[String], study: &Study) -> Result<Only, Failure> {
+        let only = Only(words.to_vec());
+        let known = || jobs::targets(&study.parts).into_iter().chain([CHECKER.to_owned()]);
+        for word in words {
+            if !known().any(|target| names(word, &target)) {
+                return Err(Failure::Usage {
+                    message: format!("the study {} has no target `{word}`", study.name),
+                    help: "-t takes model, live, kernel, check (the checker), or one of the study's targets"
+                        .to_owned(),
+                });
+            }
+        }
+        Ok(only)
+    }
+
+    fn has(&self, target: &str) -> bool {
+        self.0.is_empty() || self.0.iter().any(|word| names(word, target))
+    }
+}
+
+/// Whether a word names a target: it is the target, or the kind that it is of.
+fn names(word: &str, target: &str) -> bool {
+    let rest = target.strip_prefix(word);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([':', ',']))
+}
+
+/// The parts that are asked for.
+pub fn parts(study: &Study, part: Option<&str>) -> Result<Vec<Part>, Failure> {
+    let Some(name) = part else { return Ok(study.parts.clone()) };
+    let parts: Vec<Part> = study.parts.iter().filter(|part| part.name == name).cloned().collect();
+    if !parts.is_empty() {
+        return Ok(parts);
+    }
+    let names: Vec<&str> = study.parts.iter().map(|part| part.name.as_str()).collect();
+    Err(Failure::Usage {
+        message: format!("the study {} has no part `{name}`", study.name),
+        help: format!("its parts are {}", names.join(", ")),
+    })
+}
+
+/// Runs parts of a study.
+pub fn run(
+    study: Study,
+    parts: &[Part],
+    only: &Only,
+    memory: Memory,
+    progress: &Progress,
+) -> Result<Studied, Failure> {
+    let start = Instant::now();
+    let jobs = Jobs::run(parts, only, memory, progress)?;
+    let mut results = Vec::new();
+    for part in parts {
+        results.push(result(&study, part, &jobs, only, memory, progress)?);
+    }
+    let environment = targets::environment();
+    Ok(Studied { study, parts: results, environment, seconds: start.elapsed().as_secs_f64() })
+}
+
+/// What came of a part.
+fn result(
+    study: &Study,
+    part: &Part,
+    jobs: &Jobs,
+    only: &Only,
+    memory: Memory,
+    progress: &Progress,
+) -> Result<PartResult, Failure> {
+    let runs: Vec<RunResult> = part.runs.iter().map(|run| of_run(run, jobs)).collect();
+    let costs = costs::fitted(part, jobs, memory, progress);
+    let figures = Figures::of(study, part, jobs, &costs, (memory, progress));
+    let mut relations: Vec<_> =
+        part.findings.iter().map(|finding| standing::finding(finding, &runs)).collect();
+    relations.extend(part.relations.iter().map(|relation| figures.relation(relation)));
+    Ok(PartResult {
+        name: part.name.clone(),
+        doc: part.doc.clone(),
+        runs,
+        checks: checks::run(&part.checks, only, progress)?,
+        figures: figures.all,
+        costs: costs.into_iter().map(|costs| costs.result).collect(),
+        relations,
+    })
+}
+
+fn of_run(run: &Run, jobs: &Jobs) -> RunResult {
+    let counters = standing::counters(run);
+    let measures = jobs.program(&run.chosen).ops().filter(|op| is_measure(op)).count();
+    let target = |on| standing::target(on, jobs.result(&run.chosen, on), &counters, measures == 1);
+    let targets = run.targets.iter().map(target).collect();
+    RunResult { name: run.name.clone(), scenario: jobs::label(&run.chosen), counters, targets }
+}
+
+fn is_measure(op: &Op) -> bool {
+    matches!(op.kind, OpKind::Measure { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_name_targets_and_kinds_of_them() {
+        for (word, target, named) in [
+            ("live", "live", true),
+            ("model", "model:6.12", true),
+            ("model:6.1", "model:6.12", false),
+            ("kernel:6.12", "kernel:6.12,cpus=3", true),
+            ("kernel", "kernel:6.12", true),
+            ("k", "kernel:6.12", false),
+            ("kernel:6.12", "kernel:6.12/arm64", false),
+        ] {
+            assert_eq!(names(word, target), named, "{word} {target}");
+        }
+    }
+}

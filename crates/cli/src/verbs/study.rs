@@ -1,0 +1,78 @@
+//! `study`: a published question, answered here.
+
+use crate::args::{StudyArgs, StudyFormat};
+use crate::failure::{DIFFERENCE, EXPECTED, Failure, INCONCLUSIVE};
+use crate::files::{Readers, can_write, write_whole};
+use crate::memory::Memory;
+use crate::output::{Output, Progress};
+use crate::study::{self, Only};
+use needless_report::Style;
+use needless_report::study::{Studied, Totals, document, list_document, list_text, markdown, text};
+use needless_scenario::study::{ALL, load};
+use std::path::Path;
+
+/// `needless study`
+pub fn study(args: &StudyArgs, output: &Output) -> Result<u8, Failure> {
+    let Some(name) = &args.study else { return list(args, output) };
+    let study = load(name)?;
+    let parts = study::parts(&study, args.part.as_deref())?;
+    let only = Only::new(&args.targets, &study)?;
+    args.output.as_deref().map_or(Ok(()), can_write)?;
+    let progress = Progress::spinner();
+    let memory = Memory::new(args.memory.max_memory);
+    let studied = study::run(study, &parts, &only, memory, &progress)?;
+    drop(progress);
+    match &args.output {
+        Some(path) => write(path, &rendered(&studied, args.format, plain(output)))?,
+        None => {
+            output.result(&rendered(&studied, args.format, output.style))?;
+            if args.format == StudyFormat::Text {
+                output.next("needless study")?;
+            }
+        }
+    }
+    Ok(status(studied.totals()))
+}
+
+/// A file has no colours, and the usual width.
+fn plain(output: &Output) -> Style {
+    Style { unicode: output.style.unicode, ..Style::PLAIN }
+}
+
+fn rendered(studied: &Studied, format: StudyFormat, style: Style) -> String {
+    match format {
+        StudyFormat::Text => text(studied, style),
+        StudyFormat::Json => format!("{:#}\n", document(studied)),
+        StudyFormat::Md => markdown(studied),
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    write_whole(path, Readers::Usual, |out| out.write_all(text.as_bytes()))
+}
+
+/// What does not hold counts first; a study in which nothing could be tested decided nothing.
+fn status(totals: Totals) -> u8 {
+    match totals {
+        Totals { do_not: 1.., .. } => DIFFERENCE,
+        Totals { hold: 0, .. } => INCONCLUSIVE,
+        Totals { .. } => EXPECTED,
+    }
+}
+
+fn list(args: &StudyArgs, output: &Output) -> Result<u8, Failure> {
+    let studies = ALL.iter().map(|builtin| load(builtin.name));
+    let studies = studies.collect::<Result<Vec<_>, _>>()?;
+    let text = match args.format {
+        StudyFormat::Json => format!("{:#}\n", list_document(&studies)),
+        StudyFormat::Text | StudyFormat::Md => list_text(&studies, output.style),
+    };
+    match &args.output {
+        Some(path) => write(path, &text)?,
+        None => output.result(&text)?,
+    }
+    if args.format == StudyFormat::Text && args.output.is_none() {
+        output.next("needless study cow-reuse -t model -t live")?;
+    }
+    Ok(EXPECTED)
+}

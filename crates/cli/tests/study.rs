@@ -1,0 +1,187 @@
+//! `needless study`: what it finds, its statuses, where its report goes.
+#![allow(clippy::unwrap_used)]
+
+use assert_cmd::Command;
+use needless_testing::skip;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+fn needless(args: &[&str]) -> Command {
+    let mut command = Command::cargo_bin("needless").unwrap();
+    command.args(args).env("LC_ALL", "C.UTF-8").env("NO_COLOR", "1").env("COLUMNS", "100");
+    command
+}
+
+/// Standard output of a command that ends with this status.
+fn stdout(args: &[&str], status: i32) -> String {
+    let output = needless(args).assert().code(status).get_output().clone();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn json(args: &[&str], status: i32) -> Value {
+    serde_json::from_str(&stdout(&[args, &["--format", "json"]].concat(), status)).unwrap()
+}
+
+/// Standard error of a command that ends with this status and prints no result.
+fn refused(args: &[&str], status: i32) -> String {
+    let output = needless(args).assert().code(status).get_output().clone();
+    assert!(output.stdout.is_empty(), "{args:?}: results only on standard output");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// A study with one part.
+fn study(part: &str) -> (TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.kdl");
+    let text = format!(
+        "study \"mine\" {{\n doc \"d\"\n source \"s\"\n takes \"t\"\n part \"a\" {{\n doc \"d\"\n{part}\n}}\n}}\n"
+    );
+    std::fs::write(&path, text).unwrap();
+    let path = path.to_str().unwrap().to_owned();
+    (folder, path)
+}
+
+fn path(folder: &TempDir, name: &str) -> PathBuf {
+    folder.path().join(name)
+}
+
+const FIGURE: &str = "run \"r\" scenario=\"cow-reuse\" rounds=5 { on \"model:6.12\" shootdowns=2 }
+    figure \"f\" doc=\"d\" run=\"r\" on=\"model:6.12\" counter=\"shootdowns\"";
+
+#[test]
+fn studies_are_listed() {
+    let list = stdout(&["study"], 0);
+    assert!(list.contains("cow-reuse") && list.contains("parts: shootdowns, cost, redundant"));
+    let list = json(&["study"], 0);
+    assert_eq!(list["studies"][0]["name"], "cow-reuse");
+}
+
+#[test]
+fn what_does_not_hold_is_status_1_and_what_cannot_be_told_3() {
+    for (relation, status, word) in [
+        ("relation \"r\" is=\"f = 2\"", 0, "holds: r: 2 = 2"),
+        ("relation \"r\" is=\"f = 3\"", 1, "DOES NOT HOLD: r: 2 = 3"),
+        (
+            "relation \"r\" is=\"f ~ 3\" factor=\"1.5\"",
+            0,
+            "holds: r: 2 ~ 3 (within a factor of 1.5)",
+        ),
+        (
+            "relation \"r\" is=\"f = 3\" where=\"f > 2\" because=\"they are few\"",
+            0,
+            "not to be had here: r: 2 = 3 they are few (it would need f > 2; here 2 > 2 is not so)",
+        ),
+    ] {
+        let (_folder, file) = study(&format!("{FIGURE}\n{relation}"));
+        let text = stdout(&["study", &file], status);
+        let words: Vec<&str> = text.split_whitespace().collect();
+        assert!(words.join(" ").contains(word), "{text}");
+    }
+    let (_folder, file) =
+        study("run \"r\" scenario=\"cow-reuse\" { on \"model:6.12\" shootdowns=3 }");
+    assert!(stdout(&["study", &file], 1).contains("2 shootdowns in a round, not 3"));
+    // Nothing at all could be tested.
+    let live = "run \"r\" scenario=\"cow-reuse\" { on \"live\"; on \"model:6.12\" }";
+    let (_folder, file) = study(live);
+    let text = stdout(&["study", &file, "-t", "model"], 3);
+    assert!(text.contains("live: not to be had here: left out by -t"), "{text}");
+}
+
+#[test]
+fn mistakes_are_told() {
+    for (args, said) in [
+        (&["study", "cow-resue"][..], "did you mean `cow-reuse`"),
+        (&["study", "cow-reuse", "--part", "all"], "its parts are shootdowns, cost, redundant"),
+        (&["study", "cow-reuse", "-t", "kernel:4.4"], "has no target `kernel:4.4`"),
+        (&["study", "--part", "cost"], "required"),
+    ] {
+        let message = refused(args, 2);
+        assert!(message.contains(said), "{args:?}: {message}");
+    }
+    let (_folder, file) = study(&format!("{FIGURE}\nrelation \"r\" is=\"f = g\""));
+    let message = refused(&["study", &file], 2);
+    assert!(message.contains("there is no figure `g`") && message.contains("f = g"), "{message}");
+    let (_folder, file) = study("run \"r\" scenario=\"cow-reuse\" { on \"kernel:no-such\" }");
+    assert!(refused(&["study", &file], 2).contains("kernel:no-such"));
+}
+
+#[test]
+fn reports_are_written_whole_or_not_at_all() {
+    let (folder, file) = study(FIGURE);
+    let report = path(&folder, "report.md");
+    let there = |path: &Path| std::fs::read_to_string(path).unwrap();
+    let to = report.to_str().unwrap();
+    assert_eq!(stdout(&["study", &file, "--format", "md", "-o", to], 0), "");
+    assert!(there(&report).starts_with("# mine\n\nd\n"), "{}", there(&report));
+    // What cannot be written is told before anything runs; the old report stays.
+    let elsewhere = path(&folder, "no/report.md");
+    refused(&["study", &file, "-o", elsewhere.to_str().unwrap()], 125);
+    let (_other, bad) = study("run \"r\" scenario=\"cow\" { on \"live\" }");
+    refused(&["study", &bad, "-o", to], 2);
+    assert!(there(&report).starts_with("# mine"));
+}
+
+/// Why something was not to be had, of all that was asked.
+fn not_here(document: &Value) -> Vec<String> {
+    let parts = document["parts"].as_array().unwrap().iter();
+    let outcomes = parts.flat_map(|part| {
+        let runs = part["runs"].as_array().unwrap().iter();
+        let targets = runs.flat_map(|run| run["targets"].as_array().unwrap());
+        targets
+            .chain(part["checks"].as_array().unwrap())
+            .chain(part["relations"].as_array().unwrap())
+    });
+    let reasons = outcomes.filter(|o| o["outcome"]["standing"] == "not_here");
+    reasons.map(|o| o["outcome"]["reason"].as_str().unwrap().to_owned()).collect()
+}
+
+/// What a study says in the model and on this kernel.
+fn quick(name: &str, part: &str) {
+    let document = json(&["study", name, "--part", part, "-t", "model", "-t", "live"], 0);
+    assert_eq!(document["totals"]["do_not"], 0);
+    let reasons = not_here(&document);
+    let left_out = |reason: &&String| reason.contains("left out by -t");
+    if let Some(reason) = reasons.iter().find(|reason| !left_out(reason)) {
+        skip!("{name}, {part}: {reason}");
+    }
+}
+
+#[test]
+fn cow_reuse_counts_what_was_published() {
+    let document = json(&["study", "cow-reuse", "--part", "shootdowns", "-t", "model"], 0);
+    let run = |at: usize| document["parts"][0]["runs"][at]["targets"].as_array().unwrap().clone();
+    let counted = |at: usize, name: &str| -> Vec<u64> {
+        let models = run(at).into_iter().filter(|target| target["rounds"] != 0);
+        models.map(|target| target["counts"][name]["found"].as_u64().unwrap()).collect()
+    };
+    assert_eq!(counted(0, "shootdowns"), [3, 4, 4, 3, 2, 2, 2]);
+    assert_eq!(counted(0, "copies"), [0, 1, 1, 0, 0, 0, 0]);
+    assert_eq!(counted(1, "shootdowns"), [10, 17, 17, 10, 9, 9, 9]);
+    assert_eq!(counted(1, "copies"), [0, 7, 7, 0, 0, 0, 0]);
+    assert_eq!(counted(2, "shootdowns"), [66, 122, 122, 66, 65, 65, 65]);
+    assert_eq!(counted(2, "copies"), [0, 56, 56, 0, 0, 0, 0]);
+}
+
+#[test]
+fn cow_reuse_holds_here() {
+    quick("cow-reuse", "shootdowns");
+    quick("cow-reuse", "redundant");
+}
+
+/// The prices of this machine predict what they were not fitted to.
+#[test]
+fn costs_are_fitted_here() {
+    let document = json(&["study", "cow-reuse", "--part", "cost", "-t", "model", "-t", "live"], 0);
+    let costs = &document["parts"][0]["costs"][0];
+    let Some(prices) = costs["prices"].as_array() else {
+        skip!("no prices: {}", costs["reason"]);
+    };
+    let price = |term: &str| {
+        let of = prices.iter().find(|price| price["term"] == term).unwrap();
+        of["cycles"].as_f64().unwrap()
+    };
+    assert!(price("fault") > 100.0 && price("page") > 100.0, "{costs:#}");
+    assert!(price("shootdown") > price("local"), "{costs:#}");
+    assert!(costs["largest_error_held_out"].as_f64().unwrap() < 0.5, "{costs:#}");
+}

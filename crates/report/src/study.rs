@@ -1,0 +1,313 @@
+//! What came of a study: published beside ours, relation by relation.
+//!
+//! Every relation holds, does not, or is not to be had here; the last two with their reason. A figure that is not to
+//! be had has no value, and what is computed from it has none.
+
+mod blocks;
+mod document;
+mod markdown;
+mod text;
+
+pub use document::{document, list_document};
+pub use markdown::markdown;
+pub use text::{list_text, text};
+
+use needless_model::cost::Price;
+use needless_model::counters::Counter;
+use needless_model::verdict::Finding;
+use needless_scenario::study::Study;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// A study that was run.
+#[derive(Clone, Debug)]
+pub struct Studied {
+    /// The study.
+    pub study: Study,
+    /// What came of its parts, as far as they were asked for.
+    pub parts: Vec<PartResult>,
+    /// This machine.
+    pub environment: BTreeMap<String, String>,
+    /// How long it took.
+    pub seconds: f64,
+}
+
+/// Whether something holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "standing", content = "reason")]
+pub enum Standing {
+    /// It does.
+    Holds,
+    /// It does not: what was found.
+    DoesNot(String),
+    /// Nothing can be said here: why.
+    NotHere(String),
+}
+
+impl Standing {
+    /// The word for it.
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Standing::Holds => "holds",
+            Standing::DoesNot(_) => "DOES NOT HOLD",
+            Standing::NotHere(_) => "not to be had here",
+        }
+    }
+
+    /// Why, if it does not hold or nothing can be said.
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Standing::Holds => None,
+            Standing::DoesNot(reason) | Standing::NotHere(reason) => Some(reason),
+        }
+    }
+}
+
+/// What came of a part.
+#[derive(Clone, Debug, Default)]
+pub struct PartResult {
+    /// Its name.
+    pub name: String,
+    /// What it asks, a sentence each.
+    pub doc: Vec<String>,
+    /// Its runs.
+    pub runs: Vec<RunResult>,
+    /// Its cost tables.
+    pub costs: Vec<CostsResult>,
+    /// What the checker found.
+    pub checks: Vec<CheckResult>,
+    /// Its figures.
+    pub figures: Vec<FigureResult>,
+    /// Its relations, those about findings among them.
+    pub relations: Vec<RelationResult>,
+}
+
+/// A scenario on its targets.
+#[derive(Clone, Debug)]
+pub struct RunResult {
+    /// Its name.
+    pub name: String,
+    /// What ran, with its values: `cow-reuse, pages=8`.
+    pub scenario: String,
+    /// The counters that are shown.
+    pub counters: Vec<Counter>,
+    /// The targets.
+    pub targets: Vec<TargetResult>,
+}
+
+/// A target of a run.
+#[derive(Clone, Debug)]
+pub struct TargetResult {
+    /// As it is named.
+    pub target: String,
+    /// The kernel's release, of a real one.
+    pub release: Option<String>,
+    /// Its figures per round, by counter.
+    pub counts: Vec<Count>,
+    /// Median cycles of the only `measure` block, if there is one and it was timed.
+    pub cycles: Option<u64>,
+    /// Rounds that equal those of the model's row, of how many, and which row.
+    pub agreement: Option<(usize, usize, String)>,
+    /// What was needless, with how often in all rounds.
+    pub findings: Vec<(Finding, u64)>,
+    /// Rounds.
+    pub rounds: usize,
+    /// Whether it is as expected; `None`: nothing was expected.
+    pub standing: Option<Standing>,
+}
+
+/// One counter on one target.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Count {
+    /// Which.
+    pub counter: Counter,
+    /// What each round was to count.
+    pub expected: Option<u64>,
+    /// What most rounds counted.
+    pub found: Option<u64>,
+    /// Whether that is the model's figure, for rounds with an equal sequence.
+    pub transferred: bool,
+}
+
+/// A cost table.
+#[derive(Clone, Debug)]
+pub struct CostsResult {
+    /// Its name.
+    pub name: String,
+    /// Whose cycles it is fitted to.
+    pub target: String,
+    /// The prices, with each term's name and meaning; or why there are none.
+    pub prices: Result<Vec<(String, String, Price)>, String>,
+    /// What was measured, and what the prices give.
+    pub samples: Vec<SampleResult>,
+}
+
+impl CostsResult {
+    /// The largest error of those that were fitted, or held out: `0.04` is 4 %.
+    pub fn worst(&self, held_out: bool) -> Option<f64> {
+        let those = self.samples.iter().filter(|sample| sample.held_out == held_out);
+        those.map(SampleResult::error).max_by(f64::total_cmp)
+    }
+}
+
+/// A timed block.
+#[derive(Clone, Debug)]
+pub struct SampleResult {
+    /// Its name.
+    pub name: String,
+    /// Median cycles.
+    pub measured: f64,
+    /// What the prices give.
+    pub predicted: f64,
+    /// Whether it was predicted only.
+    pub held_out: bool,
+}
+
+impl SampleResult {
+    /// How far the prediction is off, in proportion.
+    pub fn error(&self) -> f64 {
+        (self.predicted / self.measured - 1.0).abs()
+    }
+}
+
+/// What the checker found.
+#[derive(Clone, Debug)]
+pub struct CheckResult {
+    /// The study's name for it.
+    pub name: String,
+    /// The test, with its values.
+    pub test: String,
+    /// Where it is argued; empty if nowhere.
+    pub shown: String,
+    /// The kernel row.
+    pub row: String,
+    /// `holds`, or the property that has to be violated.
+    pub expected: String,
+    /// What was found.
+    pub found: String,
+    /// States, if it was explored.
+    pub states: Option<usize>,
+    /// Whether it is as expected.
+    pub standing: Standing,
+}
+
+/// A figure.
+#[derive(Clone, Debug)]
+pub struct FigureResult {
+    /// Its name.
+    pub name: String,
+    /// Its value, or why there is none.
+    pub value: Result<f64, String>,
+    /// Its unit; empty if it is a plain number.
+    pub unit: String,
+    /// Where it comes from: `published`, `stated: …`, `live`, `a / b`.
+    pub origin: String,
+    /// What it is.
+    pub doc: String,
+}
+
+/// A relation.
+#[derive(Clone, Debug)]
+pub struct RelationResult {
+    /// It in words.
+    pub text: String,
+    /// As it stands in the study: `new / old ~ published`.
+    pub formula: String,
+    /// The two sides, as far as they have values.
+    pub sides: Option<(f64, f64)>,
+    /// How far apart they may be, as a factor.
+    pub within: Option<f64>,
+    /// Whether it holds.
+    pub standing: Standing,
+}
+
+/// How many relations there are of each standing.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Totals {
+    /// Those that hold.
+    pub hold: usize,
+    /// Those that do not.
+    pub do_not: usize,
+    /// Those that are not to be had here.
+    pub not_here: usize,
+}
+
+impl Studied {
+    /// What was to hold, wherever it stands.
+    pub fn standings(&self) -> impl Iterator<Item = &Standing> {
+        self.parts.iter().flat_map(|part| {
+            let targets = part.runs.iter().flat_map(|run| &run.targets);
+            let targets = targets.filter_map(|target| target.standing.as_ref());
+            let checks = part.checks.iter().map(|check| &check.standing);
+            targets.chain(checks).chain(part.relations.iter().map(|r| &r.standing))
+        })
+    }
+
+    /// How many of each there are.
+    pub fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        for standing in self.standings() {
+            match standing {
+                Standing::Holds => totals.hold += 1,
+                Standing::DoesNot(_) => totals.do_not += 1,
+                Standing::NotHere(_) => totals.not_here += 1,
+            }
+        }
+        totals
+    }
+}
+
+/// A number as people read it: whole numbers whole, others with four digits.
+pub fn number(value: f64) -> String {
+    if value.fract() == 0.0 && value.abs() < 1e15 {
+        return format!("{value:.0}");
+    }
+    let before = value.abs().log10().floor() as i32 + 1;
+    let digits = usize::try_from(4 - before).unwrap_or(0).min(12);
+    format!("{value:.digits$}")
+}
+
+/// A relation with its numbers: `6.56 ~ 7.1 (within 1.3 times)`.
+pub(crate) fn with_numbers(relation: &RelationResult) -> String {
+    let Some((left, right)) = relation.sides else { return relation.formula.clone() };
+    let sign = relation.formula.split(' ').find(|word| SIGNS.contains(word)).unwrap_or("?");
+    let within = relation.within.map(|factor| match factor {
+        ..1.1 => format!(" (within {:.0} %)", (factor - 1.0) * 100.0),
+        _ => format!(" (within a factor of {factor})"),
+    });
+    format!("{} {sign} {}{}", number(left), number(right), within.unwrap_or_default())
+}
+
+const SIGNS: [&str; 7] = ["=", "!=", "<", "<=", ">", ">=", "~"];
+
+/// What is told of this machine, of all that was recorded.
+pub(crate) const TOLD: [&str; 8] = [
+    "kernel.release",
+    "cpu.model-name",
+    "cpu.microcode",
+    "cpu.flag.hypervisor",
+    "cpu.flag.pcid",
+    "cpu.online",
+    "thp.enabled",
+    "vm.lru_gen",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_readable() {
+        for (value, text) in [
+            (3.0, "3"),
+            (300_000.0, "300000"),
+            (6.5591, "6.559"),
+            (0.001_234_5, "0.001234"),
+            (12_345.67, "12346"),
+            (-1.5, "-1.500"),
+            (0.0, "0"),
+        ] {
+            assert_eq!(number(value), text);
+        }
+    }
+}

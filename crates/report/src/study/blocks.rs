@@ -1,0 +1,286 @@
+//! A study's report as headings, sentences and tables, which text and Markdown lay out.
+
+use super::{
+    CheckResult, CostsResult, PartResult, RelationResult, RunResult, SampleResult, Standing,
+    Studied, TOLD, TargetResult, number, with_numbers,
+};
+use crate::notes::{finding_line, per_round};
+use crate::style::count;
+use needless_model::cost::Price;
+use needless_model::verdict::{Finding, Needless};
+use std::collections::BTreeMap;
+
+/// A piece of the report.
+pub(super) enum Block {
+    /// A heading, with what follows it on its line.
+    Heading(String, String),
+    /// The heading of something smaller.
+    Caption(String),
+    /// A sentence, or a line of a list.
+    Line(String),
+    /// A table; its first columns are words.
+    Table {
+        /// Names of the columns.
+        header: Vec<String>,
+        /// The rows.
+        rows: Vec<Vec<String>>,
+        /// How many columns are words.
+        words: usize,
+    },
+}
+
+/// The whole report.
+pub(super) fn blocks(studied: &Studied) -> Vec<Block> {
+    let study = &studied.study;
+    let mut blocks = vec![Block::Heading(study.name.clone(), study.doc.join(" "))];
+    blocks.extend(study.sources.iter().map(|source| Block::Line(format!("published: {source}"))));
+    for part in &studied.parts {
+        of_part(part, &mut blocks);
+    }
+    if !study.missing.is_empty() {
+        blocks.push(Block::Heading("not to be had here".to_owned(), String::new()));
+        let line = |missing: &needless_scenario::study::Missing| {
+            Block::Line(format!("{}: {}", missing.what, missing.why))
+        };
+        blocks.extend(study.missing.iter().map(line));
+    }
+    blocks.push(Block::Heading("environment".to_owned(), String::new()));
+    let known = |name: &&str| Some(format!("{name} {}", studied.environment.get(*name)?));
+    let known: Vec<String> = TOLD.iter().filter_map(|name| known(&name)).collect();
+    let unknown = "unknown".to_owned();
+    blocks.push(Block::Line(if known.is_empty() { unknown } else { known.join("; ") }));
+    blocks.push(Block::Heading("in all".to_owned(), String::new()));
+    blocks.push(Block::Line(totals(studied)));
+    blocks
+}
+
+fn totals(studied: &Studied) -> String {
+    let totals = studied.totals();
+    let all = totals.hold + totals.do_not + totals.not_here;
+    format!(
+        "{}: {} hold, {} do not, {} are not to be had here ({:.0} s)",
+        count(all, "relation"),
+        totals.hold,
+        totals.do_not,
+        totals.not_here,
+        studied.seconds
+    )
+}
+
+fn of_part(part: &PartResult, blocks: &mut Vec<Block>) {
+    blocks.push(Block::Heading(part.name.clone(), part.doc.join(" ")));
+    part.runs.iter().for_each(|run| of_run(run, blocks));
+    findings(&part.runs, blocks);
+    part.costs.iter().for_each(|costs| of_costs(costs, blocks));
+    checks(&part.checks, blocks);
+    figures(part, blocks);
+    if !part.relations.is_empty() {
+        blocks.push(Block::Caption("relations".to_owned()));
+        blocks.extend(part.relations.iter().flat_map(relation).map(Block::Line));
+    }
+}
+
+fn of_run(run: &RunResult, blocks: &mut Vec<Block>) {
+    blocks.push(Block::Caption(format!("run {}: {}, per round", run.name, run.scenario)));
+    let (there, not): (Vec<&TargetResult>, Vec<&TargetResult>) =
+        run.targets.iter().partition(|target| target.rounds > 0);
+    let timed = there.iter().any(|target| target.cycles.is_some());
+    let held = there.iter().any(|target| target.agreement.is_some());
+    let mut header: Vec<String> = ["target", "as expected"].map(str::to_owned).into();
+    header.extend(run.counters.iter().map(|counter| counter.name().replace('_', " ")));
+    header.extend(timed.then(|| "cycles".to_owned()));
+    header.extend(held.then(|| "equal to model".to_owned()));
+    let row = |target: &&TargetResult| {
+        let mut row = vec![name(target), standing_cell(target)];
+        row.extend(target.counts.iter().map(count_cell));
+        row.extend(
+            timed
+                .then(|| target.cycles.map_or_else(|| "?".to_owned(), |cycles| cycles.to_string())),
+        );
+        row.extend(held.then(|| match &target.agreement {
+            Some((equal, rounds, _)) => format!("{equal}/{rounds}"),
+            None => String::new(),
+        }));
+        row
+    };
+    if !there.is_empty() {
+        let rows = there.iter().map(row).collect();
+        blocks.push(Block::Table { header, rows, words: 2 });
+    }
+    for target in &there {
+        if let Some((_, _, row)) = &target.agreement {
+            blocks.push(Block::Line(format!("{} is held against {row}", target.target)));
+        }
+    }
+    let mut reasons: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    for target in there.iter().chain(&not) {
+        let Some(standing) = &target.standing else { continue };
+        if let Some(reason) = standing.reason() {
+            reasons.entry((standing.word(), reason)).or_default().push(&target.target);
+        }
+    }
+    for ((word, reason), targets) in reasons {
+        blocks.push(Block::Line(format!("{}: {word}: {reason}", targets.join(", "))));
+    }
+}
+
+fn name(target: &TargetResult) -> String {
+    match &target.release {
+        Some(release) => format!("{} ({release})", target.target),
+        None => target.target.clone(),
+    }
+}
+
+fn standing_cell(target: &TargetResult) -> String {
+    let word = match &target.standing {
+        None => "-",
+        Some(Standing::Holds) => "yes",
+        Some(Standing::DoesNot(_)) => "NO",
+        Some(Standing::NotHere(_)) => "?",
+    };
+    word.to_owned()
+}
+
+/// `2`, `2*` if it is the model's, `4 (2)` if 2 was expected.
+fn count_cell(count: &super::Count) -> String {
+    let found = count.found.map_or_else(|| "?".to_owned(), |found| found.to_string());
+    let star = if count.transferred { "*" } else { "" };
+    match count.expected {
+        Some(expected) if count.found.is_some_and(|found| found != expected) => {
+            format!("{found}{star} ({expected})")
+        }
+        _ => format!("{found}{star}"),
+    }
+}
+
+/// What was needless, with the targets that have it. Interrupts go with their shootdowns.
+fn findings(runs: &[RunResult], blocks: &mut Vec<Block>) {
+    // Finding → run, occurrences per round → targets.
+    let mut found: BTreeMap<Finding, BTreeMap<(&str, String), Vec<&str>>> = BTreeMap::new();
+    for run in runs {
+        for target in &run.targets {
+            let told = target.findings.iter().filter(|(f, _)| f.what != Needless::Interrupt);
+            for (finding, total) in told {
+                let often = per_round(*total, target.rounds);
+                let places = found.entry(*finding).or_default();
+                places.entry((&run.name, often)).or_default().push(&target.target);
+            }
+        }
+    }
+    if found.is_empty() {
+        return;
+    }
+    blocks.push(Block::Caption("verdicts: what was needless, per round".to_owned()));
+    let line = |(finding, places): (&Finding, &BTreeMap<(&str, String), Vec<&str>>)| {
+        let place = |((run, often), targets): (&(&str, String), &Vec<&str>)| {
+            format!("{run}: {often} in {}", targets.join(", "))
+        };
+        let places: Vec<String> = places.iter().map(place).collect();
+        Block::Line(finding_line(finding, &places.join("; ")).trim_start().to_owned())
+    };
+    blocks.extend(found.iter().map(line));
+}
+
+fn of_costs(costs: &CostsResult, blocks: &mut Vec<Block>) {
+    let caption = format!("costs {}: fitted to {}, in cycles", costs.name, costs.target);
+    blocks.push(Block::Caption(caption));
+    let prices = match &costs.prices {
+        Ok(prices) => prices,
+        Err(reason) => {
+            return blocks.push(Block::Line(format!("not to be had here: {reason}")));
+        }
+    };
+    let price = |(name, doc, price): &(String, String, Price)| {
+        let (low, high) = price.interval_95;
+        let interval = format!("{low:.0}..{high:.0}");
+        vec![name.clone(), doc.clone(), format!("{:.0}", price.cycles), interval]
+    };
+    let header = ["term", "what", "price", "95 %"].map(str::to_owned).into();
+    blocks.push(Block::Table { header, rows: prices.iter().map(price).collect(), words: 2 });
+    let sample = |sample: &SampleResult| {
+        let how = if sample.held_out { "held out" } else { "fitted" };
+        let error = 100.0 * (sample.predicted / sample.measured - 1.0);
+        let predicted = format!("{:.0}", sample.predicted);
+        let measured = format!("{:.0}", sample.measured);
+        vec![sample.name.clone(), how.to_owned(), measured, predicted, format!("{error:+.1} %")]
+    };
+    let header = ["block", "use", "measured", "predicted", "error"].map(str::to_owned).into();
+    let rows = costs.samples.iter().map(sample).collect();
+    blocks.push(Block::Table { header, rows, words: 2 });
+    let worst = |held_out| costs.worst(held_out).map(|error| format!("{:.1} %", 100.0 * error));
+    let unknown = || "unknown".to_owned();
+    blocks.push(Block::Line(format!(
+        "largest error of what was fitted: {}; of what was held out: {}",
+        worst(false).unwrap_or_else(unknown),
+        worst(true).unwrap_or_else(unknown)
+    )));
+}
+
+fn checks(checks: &[CheckResult], blocks: &mut Vec<Block>) {
+    if checks.is_empty() {
+        return;
+    }
+    blocks.push(Block::Caption("checked: every interleaving".to_owned()));
+    let row = |check: &CheckResult| {
+        let standing = match &check.standing {
+            Standing::Holds => "yes".to_owned(),
+            Standing::DoesNot(_) => format!("NO: {}", check.expected),
+            Standing::NotHere(_) => "not here".to_owned(),
+        };
+        let states = check.states.map_or_else(|| "?".to_owned(), |states| states.to_string());
+        let cells = [&check.name, &check.test, &check.row, &check.found];
+        cells.into_iter().cloned().chain([standing, states]).collect()
+    };
+    let header = ["check", "litmus test", "kernel row", "found", "as expected", "states"];
+    let header = header.map(str::to_owned).into();
+    blocks.push(Block::Table { header, rows: checks.iter().map(row).collect(), words: 5 });
+    let mut said: Vec<String> = checks
+        .iter()
+        .filter_map(|check| {
+            let reason = check.standing.reason()?;
+            Some(format!("{} on {}: {}: {reason}", check.name, check.row, check.standing.word()))
+        })
+        .collect();
+    let shown = checks.iter().filter(|check| !check.shown.is_empty());
+    said.extend(shown.map(|check| format!("{} is argued in {}", check.name, check.shown)));
+    said.dedup();
+    blocks.extend(said.into_iter().map(Block::Line));
+}
+
+fn figures(part: &PartResult, blocks: &mut Vec<Block>) {
+    if part.figures.is_empty() {
+        return;
+    }
+    blocks.push(Block::Caption("figures".to_owned()));
+    let row = |figure: &super::FigureResult| {
+        let value = figure.value.as_ref().map_or_else(|_| "?".to_owned(), |value| number(*value));
+        let unit = if figure.unit.is_empty() { "" } else { " " };
+        let value = format!("{value}{unit}{}", figure.unit);
+        vec![figure.name.clone(), figure.doc.clone(), figure.origin.clone(), value]
+    };
+    let header = ["figure", "what", "from", "value"].map(str::to_owned).into();
+    let rows = part.figures.iter().map(row).collect();
+    blocks.push(Block::Table { header, rows, words: 3 });
+    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for figure in &part.figures {
+        if let Err(reason) = &figure.value {
+            reasons.entry(reason).or_default().push(&figure.name);
+        }
+    }
+    for (reason, names) in reasons {
+        let line = format!("{}: not to be had here: {reason}", names.join(", "));
+        blocks.push(Block::Line(line));
+    }
+}
+
+/// A relation's line, and why nothing can be said.
+fn relation(relation: &RelationResult) -> Vec<String> {
+    let standing = relation.standing.word();
+    let line = format!("{standing}: {}: {}", relation.text, with_numbers(relation));
+    let reason = match &relation.standing {
+        Standing::Holds => None,
+        Standing::DoesNot(reason) => relation.sides.is_none().then_some(reason),
+        Standing::NotHere(reason) => Some(reason),
+    };
+    std::iter::once(line).chain(reason.map(|reason| format!("    {reason}"))).collect()
+}

@@ -1,0 +1,196 @@
+//! A study's report in every format.
+#![allow(clippy::unwrap_used)]
+
+use needless_model::cost::Price;
+use needless_model::counters::Counter;
+use needless_model::site::Site;
+use needless_model::verdict::{Finding, Needless, Reason};
+use needless_report::Style;
+use needless_report::study::{
+    CheckResult, CostsResult, Count, FigureResult, PartResult, RelationResult, RunResult,
+    SampleResult, Standing, Studied, TargetResult, Totals, document, list_document, list_text,
+    markdown, text,
+};
+use needless_scenario::Source;
+use needless_scenario::study::{Study, parse};
+
+const UNICODE: Style = Style { color: false, unicode: true, width: 100 };
+
+fn study() -> Study {
+    let text = "study \"copies\" {
+        doc \"Why is a page copied?\"
+        doc \"Nobody else can see it.\"
+        source \"Somebody, a list, 2021\"
+        takes \"a minute\"
+        published \"sends\" 399935 doc=\"shootdowns\"
+        missing \"the published machine\" why=\"it is elsewhere\"
+        part \"shootdowns\" { doc \"How many?\" }
+    }";
+    parse(&Source::new("copies", text)).unwrap()
+}
+
+fn target(name: &str, found: u64, expected: u64, standing: Standing) -> TargetResult {
+    let finding = Finding {
+        what: Needless::Shootdown,
+        site: Some(Site::FlushTlbBatchedPending),
+        reason: Reason::PendingAlreadyFlushed,
+    };
+    let real = !name.starts_with("model");
+    TargetResult {
+        target: name.into(),
+        release: real.then(|| "6.18.44".into()),
+        counts: vec![Count {
+            counter: Counter::Shootdowns,
+            expected: Some(expected),
+            found: Some(found),
+            transferred: real,
+        }],
+        cycles: real.then_some(886),
+        agreement: real.then(|| (100, 100, "model:6.18".into())),
+        findings: vec![(finding, 100)],
+        rounds: 100,
+        standing: Some(standing),
+    }
+}
+
+fn not_here(name: &str) -> TargetResult {
+    TargetResult {
+        target: name.into(),
+        release: None,
+        counts: vec![Count {
+            counter: Counter::Shootdowns,
+            expected: None,
+            found: None,
+            transferred: false,
+        }],
+        cycles: None,
+        agreement: None,
+        findings: Vec::new(),
+        rounds: 0,
+        standing: Some(Standing::NotHere("left out by -t".into())),
+    }
+}
+
+fn sample(name: &str, measured: f64, predicted: f64, held_out: bool) -> SampleResult {
+    SampleResult { name: name.into(), measured, predicted, held_out }
+}
+
+fn relation(text: &str, sides: Option<(f64, f64)>, standing: Standing) -> RelationResult {
+    let formula = "ours ~ sends / 100000".to_owned();
+    RelationResult { text: text.into(), formula, sides, within: Some(1.01), standing }
+}
+
+fn check(row: &str, standing: Standing) -> CheckResult {
+    let explored = !matches!(standing, Standing::NotHere(_));
+    CheckResult {
+        name: "cleared".into(),
+        test: "batched-pending, cpus=2".into(),
+        shown: "docs/findings/pending-cleared.md".into(),
+        row: row.into(),
+        expected: "holds".into(),
+        found: if explored { "P5, 50 steps".into() } else { "?".into() },
+        states: explored.then_some(3951),
+        standing,
+    }
+}
+
+fn part() -> PartResult {
+    let figure = |name: &str, value, origin: &str| FigureResult {
+        name: name.into(),
+        value,
+        unit: "cycles".into(),
+        origin: origin.into(),
+        doc: "what it is".into(),
+    };
+    let wrong = "3 shootdowns in a round, not 4".to_owned();
+    let price = Price { cycles: 1927.4, interval_95: (1920.0, 1942.0) };
+    PartResult {
+        name: "shootdowns".into(),
+        doc: vec!["How many?".into()],
+        runs: vec![RunResult {
+            name: "one".into(),
+            scenario: "cow-reuse, pages=1".into(),
+            counters: vec![Counter::Shootdowns],
+            targets: vec![
+                target("model:5.8", 3, 3, Standing::Holds),
+                target("model:5.15", 3, 4, Standing::DoesNot(wrong)),
+                target("live", 2, 2, Standing::Holds),
+                not_here("kernel:5.10"),
+                not_here("kernel:6.1"),
+            ],
+        }],
+        costs: vec![
+            CostsResult {
+                name: "here".into(),
+                target: "live".into(),
+                prices: Ok(vec![("fault".into(), "the exception".into(), price)]),
+                samples: vec![
+                    sample("first touch", 22848.0, 23601.0, false),
+                    sample("three", 97880.0, 105449.0, true),
+                ],
+            },
+            CostsResult {
+                name: "there".into(),
+                target: "kernel:6.12".into(),
+                prices: Err("left out by -t".into()),
+                samples: Vec::new(),
+            },
+        ],
+        checks: vec![
+            check("7.3+pending-cleared", Standing::DoesNot("violates P5".into())),
+            check("6.12+pending-cleared", Standing::NotHere("left out by -t".into())),
+        ],
+        figures: vec![
+            figure("sends", Ok(399_935.0), "published"),
+            figure("ours", Ok(4.0), "model:5.15"),
+            figure("real", Err("kernel:5.10: left out by -t".into()), "kernel:5.10"),
+        ],
+        relations: vec![
+            relation("as many as were published", Some((4.0, 3.99935)), Standing::Holds),
+            relation("and here", Some((6.0, 3.99935)), Standing::DoesNot("6 ~ 3.999".into())),
+            relation("and there", None, Standing::NotHere("kernel:5.10: left out by -t".into())),
+        ],
+    }
+}
+
+fn studied() -> Studied {
+    let environment = [("kernel.release", "6.18.44"), ("cpu.online", "0-1"), ("load", "0.1")];
+    let environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    Studied { study: study(), parts: vec![part()], environment: environment.into(), seconds: 4.2 }
+}
+
+#[test]
+fn everything_is_counted() {
+    assert_eq!(studied().totals(), Totals { hold: 3, do_not: 3, not_here: 4 });
+    let costs = &part().costs[0];
+    assert!(costs.worst(false).unwrap() < 0.034 && costs.worst(true).unwrap() > 0.077);
+}
+
+#[test]
+fn study_text() {
+    insta::assert_snapshot!(text(&studied(), UNICODE));
+}
+
+#[test]
+fn study_text_in_ascii() {
+    let narrow = Style { width: 60, ..Style::PLAIN };
+    let text = text(&studied(), narrow);
+    assert!(text.is_ascii(), "{text}");
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn study_markdown() {
+    insta::assert_snapshot!(markdown(&studied()));
+}
+
+#[test]
+fn study_json() {
+    insta::assert_snapshot!(format!("{:#}", document(&studied())));
+}
+
+#[test]
+fn studies_are_listed() {
+    let listed = list_text(&[study()], UNICODE) + &format!("{:#}", list_document(&[study()]));
+    insta::assert_snapshot!(listed);
+}

@@ -1,0 +1,113 @@
+//! The nodes of a study.
+
+use crate::grammar::{Body, Rule, rule};
+
+/// What stands at the top of a file.
+pub static TOP: &[Rule] = &[rule(
+    "study",
+    (1, 1),
+    &[],
+    &[],
+    Body::Of(STUDY),
+    ("study \"NAME\" { … }", "A study; a file holds one."),
+)];
+
+/// What stands in a study.
+#[rustfmt::skip]
+pub static STUDY: &[Rule] = &[
+    rule("doc", (1, 1), &[], &[], Body::None,
+        ("doc \"SENTENCE\"", "The question. The first line stands in lists.")),
+    rule("source", (1, 1), &[], &[], Body::None,
+        ("source \"SENTENCE\"", "Who published it, where and when.")),
+    rule("takes", (1, 1), &[], &[], Body::None,
+        ("takes \"SENTENCE\"", "How long it takes.")),
+    rule("published", (2, 2), &["doc"], &["unit"], Body::None,
+        ("published \"NAME\" NUMBER doc=\"…\" [unit=\"…\"]", "A figure that was published.")),
+    rule("stated", (2, 2), &["doc", "source"], &["unit"], Body::None,
+        ("stated \"NAME\" NUMBER doc=\"…\" source=\"…\" [unit=\"…\"]",
+         "A figure that nobody measured here: an assumption, with where it is from.")),
+    rule("missing", (1, 1), &["why"], &[], Body::None,
+        ("missing \"WHAT\" why=\"…\"", "What cannot be reproduced here.")),
+    rule("part", (1, 1), &[], &[], Body::Of(PART),
+        ("part \"NAME\" { … }", "A part, which can be run alone. It uses figures of its own and those that were published or stated.")),
+];
+
+/// What stands in a part.
+#[rustfmt::skip]
+pub static PART: &[Rule] = &[
+    rule("doc", (1, 1), &[], &[], Body::None,
+        ("doc \"SENTENCE\"", "What the part asks.")),
+    rule("run", (1, 1), &["scenario"], &["rounds"], Body::Of(RUN),
+        ("run \"NAME\" scenario=\"SCENARIO\" [rounds=N] { … }", "A scenario on targets.")),
+    rule("check", (1, 1), &["test"], &["shown"], Body::Of(CHECK),
+        ("check \"NAME\" test=\"SCENARIO\" [shown=\"…\"] { … }",
+         "A litmus test that the checker explores; shown= says where it is argued.")),
+    rule("costs", (1, 1), &["on"], &[], Body::Of(COSTS),
+        ("costs \"NAME\" on=\"TARGET\" { … }",
+         "A cost table, fitted to the cycles of scenarios on a real kernel.")),
+    rule("figure", (1, 1), &["doc"], &["is", "run", "on", "counter", "class", "block", "per", "costs", "term", "unit"], Body::None,
+        ("figure \"NAME\" doc=\"…\" is=\"FORMULA\" | run=\"RUN\" on=\"TARGET\" counter=\"COUNTER\" | class=\"CLASS\" | costs=\"COSTS\" | costs=\"COSTS\" term=\"TERM\" [block=N] [per=N] [unit=\"…\"]",
+         "A figure: a formula, what a run shows, the cycles that a cost table predicts for what it timed, or a price.")),
+    rule("finding", (1, 1), &["what", "function", "run", "on", "times"], &[], Body::None,
+        ("finding \"SENTENCE\" what=\"shootdown\" function=\"FUNCTION\" run=\"RUN\" on=\"TARGET\" times=N",
+         "Something needless that has to be found by itself, so often in a round.")),
+    rule("relation", (1, 1), &["is"], &["factor", "percent", "where", "because"], Body::None,
+        ("relation \"SENTENCE\" is=\"FORMULA = FORMULA\" [factor=N | percent=N] [where=\"FORMULA <= FORMULA\" because=\"…\"]",
+         "Something that must hold. `~` takes factor= or percent=. On machines where the condition does not hold it is not to be had, because=.")),
+];
+
+/// What stands in `run`.
+#[rustfmt::skip]
+pub static RUN: &[Rule] = &[SET,
+    rule("on", (1, 1), &[], ON, Body::None,
+        ("on \"TARGET\" [since=\"RELEASE\"] [COUNTER=N …]",
+         "A target, with what each round must count there, from a release on.")),
+];
+
+/// The properties of `on`: `since` and the counters that a study can expect.
+const ON: &[&str] = &[
+    "since",
+    "faults",
+    "minor_faults",
+    "major_faults",
+    "copies",
+    "zeroings",
+    "pages_in",
+    "pages_out",
+    "flushes",
+    "shootdowns",
+    "local_flushes",
+    "interrupts",
+    "needless_faults",
+    "needless_copies",
+    "needless_shootdowns",
+    "needless_local_flushes",
+    "needless_interrupts",
+];
+
+/// What stands in `check`.
+#[rustfmt::skip]
+pub static CHECK: &[Rule] = &[SET,
+    rule("on", (1, 1), &["finds"], &[], Body::None,
+        ("on \"ROW\" finds=\"holds|P1|…\"", "A kernel row, and what the checker must find.")),
+];
+
+/// What stands in `costs`.
+#[rustfmt::skip]
+pub static COSTS: &[Rule] = &[
+    rule("term", (1, 1), &["counts", "doc"], &[], Body::None,
+        ("term \"NAME\" counts=\"COUNTER …|blocks\" doc=\"…\"",
+         "What has a price: whatever some counters count, or `measure` itself.")),
+    rule("sample", (1, 1), &["run", "block"], &["held-out"], Body::None,
+        ("sample \"NAME\" run=\"RUN\" block=N [held-out=\"yes\"]",
+         "A `measure` block of a run, counted from 1; one that is held out is predicted, not fitted.")),
+];
+
+const SET: Rule = rule(
+    "set",
+    (2, 2),
+    &[],
+    &[],
+    Body::None,
+    ("set \"PARAMETER\" N", "The value of one of the scenario's parameters."),
+);

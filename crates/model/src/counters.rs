@@ -131,13 +131,17 @@ fn flush_observation(operation: &Operation<'_>) -> Option<Counted> {
     Some(Counted::new(what, event))
 }
 
-/// Exceptions, each joined with the end of its handler where that was visible.
+/// Exceptions, each joined with the end of its handler where that was visible. A real kernel shows no copy, but what
+/// its faults turned out to be: one that copied stands for its copy.
 fn faults(program: &Program, events: &[Event], seen: &mut Vec<Counted>) {
     let mut open: BTreeMap<CpuId, usize> = BTreeMap::new();
+    let mut copied: Option<CpuId> = None;
     for event in events.iter().filter(|event| event.thread.is_some()) {
         match event.kind {
+            EventKind::Copy { .. } => copied = Some(event.cpu),
             EventKind::Fault { page, .. } => {
                 open.remove(&event.cpu);
+                copied = copied.filter(|cpu| *cpu != event.cpu);
                 if program.owns(page) {
                     open.insert(event.cpu, seen.len());
                     seen.push(Counted::new(What::Fault, event));
@@ -149,6 +153,10 @@ fn faults(program: &Program, events: &[Event], seen: &mut Vec<Counted>) {
                     fault.class = Some(class);
                     fault.site = event.site.or(fault.site);
                     fault.verdict = event.verdict.or(fault.verdict);
+                    if class == FaultClass::CowCopy && copied != Some(event.cpu) {
+                        let copy = Counted::new(What::Copy, event);
+                        seen.push(Counted { site: None, verdict: None, ..copy });
+                    }
                 }
             }
             _ => {}
@@ -197,6 +205,12 @@ impl Fold {
                     Some(seen.iter().filter(|observation| observation.what == what).count() as u64)
                 }
             },
+            // A fault that nobody can tell may have copied.
+            Fold::Every([What::Copy])
+                if seen.iter().any(|seen| seen.class == Some(FaultClass::Unknown)) =>
+            {
+                None
+            }
             Fold::Every(whats) => {
                 Some(seen.iter().filter(|observation| whats.contains(&observation.what)).count()
                     as u64)
@@ -339,6 +353,8 @@ impl Counters {
 mod tests {
     use super::*;
     use crate::account::tests::{finding_round, program};
+    use crate::addr::ThreadId;
+    use crate::event::FaultCode;
 
     #[test]
     fn names_are_unique_and_resolve() {
@@ -357,6 +373,28 @@ mod tests {
         assert_eq!(counters.get(Counter::Interrupts), Some(2));
         assert_eq!(counters.get(Counter::LocalFlushes), Some(0));
         assert_eq!(counters.get(Counter::NeedlessShootdowns), Some(1));
+    }
+
+    #[test]
+    fn a_real_kernels_copies_are_told_by_its_faults() {
+        let counted = |class| {
+            let code = FaultCode::user(true, true);
+            let page = program().areas[0].range.start;
+            let done = EventKind::FaultDone { page, class, major: false, exception: true };
+            let kinds = [EventKind::Fault { page, code }, done];
+            let mut events = finding_round().events[..2].to_vec();
+            for (event, kind) in events.iter_mut().zip(kinds) {
+                let thread = Some(ThreadId(0));
+                *event = Event { kind, thread, verdict: None, site: None, ..*event };
+            }
+            let round = Round { events, ..Round::default() };
+            let seen = observe(&program(), &round.events, TraceOrder::LocalFirst);
+            let counters = Counters::of(&round, &seen);
+            (counters.get(Counter::Copies), counters.get(Counter::NeedlessCopies))
+        };
+        assert_eq!(counted(FaultClass::CowCopy), (Some(1), None), "its verdict is not known");
+        assert_eq!(counted(FaultClass::Reuse), (Some(0), Some(0)));
+        assert_eq!(counted(FaultClass::Unknown).0, None, "it may have copied");
     }
 
     #[test]

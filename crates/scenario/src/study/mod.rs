@@ -402,7 +402,10 @@ mod tests {
                 "has no parameter `page`",
             ),
             ("run \"one\" scenario=\"cow-reuse\" { on \"live\" }", "`one` is there already"),
-            ("run \"two\" scenario=\"cow-reuse\" { on \"live\"; on \"live\" }", "given again"),
+            (
+                "run \"two\" scenario=\"cow-reuse\" { on \"live\"; on \"live\" }",
+                "the target is there already",
+            ),
             ("check \"c\" test=\"pageout-read\" { on \"6.12\" finds=\"P99\" }", "no property"),
             ("costs \"c\" on=\"model:6.12\" { }", "is no real kernel"),
             (

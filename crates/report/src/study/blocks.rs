@@ -46,7 +46,7 @@ pub(super) fn blocks(studied: &Studied) -> Vec<Block> {
     }
     blocks.push(Block::Heading("environment".to_owned(), String::new()));
     let known = |name: &&str| Some(format!("{name} {}", studied.environment.get(*name)?));
-    let known: Vec<String> = TOLD.iter().filter_map(|name| known(&name)).collect();
+    let known: Vec<String> = TOLD.iter().filter_map(known).collect();
     let unknown = "unknown".to_owned();
     blocks.push(Block::Line(if known.is_empty() { unknown } else { known.join("; ") }));
     blocks.push(Block::Heading("in all".to_owned(), String::new()));

@@ -34,10 +34,12 @@ test: setup ## every test but those that take long
 test-kernels: setup ## the tests that take long: guests of every kernel, arm64
 	scripts/test.sh long
 
-# Downloads 150 MB and compiles for some ten minutes on two processors; afterwards it is incremental.
-kernels-own: native ## build a kernel for guests and hold it against the stock one (docs/own-kernels.md)
-	$(BIN)/needless kernels build 6.12
+# Downloads 150 MB a series and compiles: docs/performance.md says how long. OWN=6.12+pending-cleared: only that one.
+OWN ?=
+kernels-own: native ## kernels of our own, stock and with patches/, against their model rows (docs/own-kernels.md)
+	scripts/kernels-own.sh $(OWN)
 	scripts/test.sh long own
+	scripts/test.sh long stale_read::folios
 
 # What survives, and why: docs/checker.md. `scripts/mutants.py ID…` tries some only.
 mutants: setup ## which mistakes in the model and the checker does no test notice?

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod long {
+    mod bisect;
     mod killed;
     mod study;
 }

@@ -86,10 +86,11 @@ pub fn heard_of(target: &KernelTarget) -> Result<(), GuestError> {
     let (oldest, newest) = (USUAL[0], USUAL[USUAL.len() - 1]);
     let between = series(oldest)..=series(newest);
     let cached = || Cache::open().is_ok_and(|cache| cache.kernel(name).is_some());
-    if between.contains(&series(name)) || cached() {
+    let own = is_own_name(name);
+    if !own && between.contains(&series(name)) || cached() {
         return Ok(());
     }
-    if is_own_name(name) {
+    if own {
         let what = format!(
             "there is no kernel {name}; `needless kernels build` makes kernels, `needless kernels list` shows them"
         );

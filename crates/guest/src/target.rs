@@ -237,9 +237,15 @@ pub(crate) fn names_a_kernel(word: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '+' | '~'))
 }
 
-/// Whether only a kernel that was built here can have this name.
+/// Whether only a kernel that was built here can have this name: one that begins with a letter, or a series with
+/// something behind it (`6.12+fix`). Debian's own builds are of a series, too, but bear its release (`6.12+deb13`).
 pub(crate) fn is_own_name(name: &str) -> bool {
-    name.starts_with(|c: char| c.is_ascii_alphabetic())
+    let number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let is_series = |text: &str| text.split('.').count() == 2 && text.split('.').all(number);
+    let parts = name.split('/').next().and_then(|name| name.split_once('+'));
+    let patched =
+        parts.is_some_and(|(series, added)| is_series(series) && !added.starts_with("deb"));
+    patched || name.starts_with(|c: char| c.is_ascii_alphabetic())
 }
 
 impl fmt::Display for Choice {

@@ -12,6 +12,17 @@ pub enum BuildError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Fetch(#[from] FetchError),
+    /// A patch or a fragment of a configuration cannot be read.
+    #[error("{}: {error}", path.display())]
+    #[diagnostic(help(
+        "--patch and --config name files that are there; nothing was fetched or compiled"
+    ))]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
     /// What is to be built is no series.
     #[error("`{text}` is no series of kernels")]
     #[diagnostic(help("name one as in `needless kernels build 6.12`, for arm64 6.12/arm64"))]
@@ -103,7 +114,8 @@ impl BuildError {
     /// The exit status of a command that fails because of this.
     pub fn exit_status(&self) -> u8 {
         match self {
-            BuildError::Series { .. }
+            BuildError::Unreadable { .. }
+            | BuildError::Series { .. }
             | BuildError::Name { .. }
             | BuildError::NoSource { .. }
             | BuildError::Patch { .. }

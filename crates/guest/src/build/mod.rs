@@ -56,7 +56,8 @@ struct Text {
 impl Text {
     fn read(path: &Path) -> Result<Text, BuildError> {
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        let bytes = fs::read(path).map_err(at(path))?;
+        let bytes = fs::read(path)
+            .map_err(|error| BuildError::Unreadable { path: path.to_owned(), error })?;
         Ok(Text { name, bytes })
     }
 

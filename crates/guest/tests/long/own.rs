@@ -70,6 +70,31 @@ fn what_cannot_be_a_guest_ends_with_its_reason() {
     assert!(told(&cut).contains("truncated"), "{cut}");
 }
 
+/// A stock kernel that leaves a part of itself uninitialised, as one that was configured without it.
+#[test]
+fn a_part_that_a_kernel_lacks_is_named_by_its_options() {
+    let _turn = turn();
+    let without = |function: &str, name: &str| {
+        let append = format!("initcall_blacklist={function}");
+        let mut target = KernelTarget::named("6.12", usual());
+        target.options.append = append;
+        run_batch(&target, &[program(name, 5)], &|_| {}).and_then(|mut runs| runs.pop().unwrap())
+    };
+    for (function, option) in [
+        ("virtio_pci_driver_init", "CONFIG_VIRTIO_PCI"),
+        ("virtio_console_init", "CONFIG_VIRTIO_CONSOLE"),
+    ] {
+        let lacks = without(function, "a_dontneed_w_1").unwrap_err();
+        assert!(told(&lacks).contains(option), "{}", told(&lacks));
+        assert_eq!(lacks.exit_status(), 121);
+    }
+    // Without tracefs the run goes on, and nothing that was not seen is a zero.
+    let blind = without("tracefs_init,trace_create_tracefs", "a_dontneed_w_1").unwrap();
+    assert!(!blind.rounds.is_empty());
+    let reason = &blind.unseen[needless_model::account::EVENTS];
+    assert!(reason.contains("CONFIG_FTRACE"), "{reason}");
+}
+
 /// What stock kernels are configured with beside what guests need makes no difference to what is compared.
 #[test]
 fn the_minimal_configuration_has_the_stock_kernels_sequences() {

@@ -3,7 +3,7 @@
 use super::program::program;
 use needless_guest::{Arch, Guest, GuestFile, GuestOptions, kernels};
 use needless_model::program::{MachineNeeds, SwapKind, SwapNeed};
-use needless_testing::turn;
+use needless_testing::{skip, turn};
 use serde::Deserialize;
 use std::path::Path;
 
@@ -12,6 +12,7 @@ use std::path::Path;
 struct Outcome {
     control: bool,
     stores: u64,
+    reads: u64,
     stale_reads: u64,
     stale_rounds: u64,
     stale_afterwards: u64,
@@ -20,20 +21,34 @@ struct Outcome {
 /// Runs of which one has to show it: where the window is short (6.12 and later), a round in twenty does.
 const TRIES: u32 = 5;
 
-/// Rounds with clean pages, and the control's. With two CPUs the emulator needs two processors.
-fn stale_read(kernel: &str, program: &Path) -> [Outcome; 2] {
-    let rounds = std::env::var("NEEDLESS_ROUNDS").unwrap_or_else(|_| "60".to_owned());
+/// How many rounds of each kind.
+fn rounds() -> u32 {
+    std::env::var("NEEDLESS_ROUNDS").map_or(60, |rounds| rounds.parse().unwrap())
+}
+
+/// A guest with the program. With two CPUs the emulator needs two processors.
+fn boot(kernel: &str, program: &Path) -> Guest {
     let file = GuestFile { name: "needless-workload".to_owned(), source: program.to_owned() };
     let options = GuestOptions { files: vec![file], cpus: 2, ..GuestOptions::default() };
-    let mut guest = Guest::boot(&kernels::ready(kernel).unwrap(), &options).unwrap();
+    Guest::boot(&kernels::ready(kernel).unwrap(), &options).unwrap()
+}
+
+/// What a run prints, of each kind of rounds.
+fn run(guest: &mut Guest, kernel: &str, rounds: u32, more: &[&str]) -> Vec<Outcome> {
     let swap = Some(SwapNeed { kind: SwapKind::Zram, size_bytes: 64 << 20 });
     let machine = MachineNeeds { swap, ..MachineNeeds::default() };
+    let rounds = rounds.to_string();
     let words = ["/needless-workload", "stale-read", "--json", "--cpus", "2", "--rounds", &rounds];
-    let done = guest.execute(&words, machine).unwrap();
+    let done = guest.execute(&[&words[..], more].concat(), machine).unwrap();
     let errors = String::from_utf8_lossy(&done.errors);
     println!("{kernel}: {}", String::from_utf8_lossy(&done.output));
     serde_json::from_slice(&done.output)
         .unwrap_or_else(|_| panic!("{kernel}: {} {errors}", done.status))
+}
+
+/// Rounds with clean pages, and the control's.
+fn stale_read(kernel: &str, program: &Path) -> [Outcome; 2] {
+    run(&mut boot(kernel, program), kernel, rounds(), &[]).try_into().unwrap()
 }
 
 /// The kernels asked for, of an architecture.
@@ -77,4 +92,35 @@ fn on_arm64_the_invalidation_is_not_put_off() {
         assert_eq!((clean.stale_reads, clean.stale_afterwards), (0, 0), "{kernel}");
         assert_control(&kernel, &control);
     }
+}
+
+/// patches/6.12/removed-after.patch: none, in a hundred times as many rounds as it took the stock kernel to show some.
+#[test]
+fn folios_that_leave_the_cache_after_the_flush_are_never_read_stale() {
+    const STOCK: &str = "6.12";
+    const PATCHED: &str = "6.12+removed-after";
+    let _turn = turn();
+    if !kernels::cached().unwrap().iter().any(|name| name == PATCHED) {
+        skip!("kernel {PATCHED} is not built here: `make kernels-own`");
+    }
+    let program = program(Arch::X86_64).unwrap();
+    let clean = |guest: &mut Guest, kernel, rounds| {
+        run(guest, kernel, rounds, &["--clean-only"]).pop().unwrap()
+    };
+    let mut stock = boot(STOCK, &program);
+    let tries = (1..=TRIES).find(|_| clean(&mut stock, STOCK, rounds()).stale_rounds > 0);
+    drop(stock);
+    let Some(tries) = tries else { skip!("the stock kernel shows none in {TRIES} runs") };
+    let mut patched = boot(PATCHED, &program);
+    let (mut stores, mut reads) = (0, 0);
+    for _ in 0..100 * tries {
+        let found = clean(&mut patched, PATCHED, rounds());
+        assert_eq!((found.stale_reads, found.stale_afterwards), (0, 0), "{found:?}");
+        (stores, reads) = (stores + found.stores, reads + found.reads);
+    }
+    assert!(stores > 0 && reads > 0);
+    println!(
+        "{PATCHED}: {} rounds, {stores} stores, {reads} reads, 0 stale",
+        100 * tries * rounds()
+    );
 }

@@ -189,13 +189,9 @@ fn model_only(text: &str, target: &str) -> Failure {
         message: format!(
             "`{text}` cannot run on {target}: only `model:` targets and `needless check` can run it"
         ),
-        help: if text.starts_with("fork") || text.starts_with("wait") {
-            "real kernels do not run processes of scenarios yet: -t model:6.12".to_owned()
-        } else {
-            "the nearest to reclaim that a real kernel can be asked for is madvise \"RANGE\" \
-             advice=\"pageout\""
-                .to_owned()
-        },
+        help: "the nearest to reclaim that a real kernel can be asked for is madvise \"RANGE\" \
+               advice=\"pageout\""
+            .to_owned(),
     }
 }
 

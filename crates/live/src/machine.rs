@@ -8,7 +8,7 @@ use crate::child::Runner;
 use crate::error::{LiveError, permission};
 use crate::leftovers::{self, lock_path};
 use needless_model::program::{Program, SwapKind, ThpMode};
-use needless_runner::journal::{THP_ENABLED, ZSWAP_ENABLED};
+use needless_runner::journal::{PAGE_CLUSTER, THP_ENABLED, ZSWAP_ENABLED};
 use needless_runner::look::{Unseen, is_there, look};
 use needless_runner::tracefs;
 use needless_runner::wire::{self, Change, Reply};
@@ -177,7 +177,8 @@ impl Machine {
         }
     }
 
-    /// Adds a zram device. zswap would sit in front of it and is switched off for the run.
+    /// Adds a zram device. zswap would sit in front of it and is switched off for the run; pages that two processes have
+    /// in swap are read one at a time, as everything else from zram is.
     fn add_zram(&mut self, size_bytes: u64) -> Result<(), LiveError> {
         let unseen = |unseen: Unseen| LiveError::CannotPrepare { what: unseen.to_string() };
         let swaps = look("/proc/swaps").map_err(unseen)?.unwrap_or_default();
@@ -192,6 +193,9 @@ impl Machine {
         let zswap = look(ZSWAP_ENABLED).map_err(unseen)?;
         if zswap.is_some_and(|enabled| enabled.trim() == "Y") {
             self.set(ZSWAP_ENABLED, "N")?;
+        }
+        if look(PAGE_CLUSTER).map_err(unseen)?.is_some_and(|pages| pages.trim() != "0") {
+            self.set(PAGE_CLUSTER, "0")?;
         }
         match self.ask(&Change::ZramSwap { size_bytes })? {
             Reply::Failed { what, errno } if permission(errno) => Err(LiveError::NotPermitted {

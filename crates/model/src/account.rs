@@ -4,7 +4,7 @@
 //! rounds grouped by canonical sequence, the needless findings, and for each thing that is not
 //! known the reason why.
 
-use crate::addr::ThreadId;
+use crate::addr::{ProcessId, ThreadId};
 use crate::agreement::SwapCounts;
 use crate::counters::{
     Counted, Counter, Counters, FAULTS_BY_CLASS, Fold, What, faults_by_class, median, observe,
@@ -25,6 +25,8 @@ pub type Classes = BTreeMap<FaultClass, u64>;
 pub struct RoundAccount {
     /// Its counters, but for [`Counter::Cycles`]: see [`Account::value`].
     pub counters: Counters,
+    /// Those of each process by itself, in the program's order; empty if there is only one.
+    pub processes: Vec<Counters>,
     /// Its faults by class; `None`: unknown.
     pub classes: Option<Classes>,
     /// Its canonical sequence; `None` if the target has no events.
@@ -270,6 +272,15 @@ impl Account {
         Spread::weighed(values.filter_map(|k| Some((k.account.counters.get(counter)?, k.rounds))))
     }
 
+    /// The spread of one process's part of the counter; `None` if it is not known, or there is only one process.
+    pub fn spread_of(&self, process: ProcessId, counter: Counter) -> Option<Spread> {
+        let values = self.kinds.iter().filter_map(|kind| {
+            let counters = kind.account.processes.get(process.index())?;
+            Some((counters.get(counter)?, kind.rounds))
+        });
+        Spread::weighed(values)
+    }
+
     /// The counter's most frequent value.
     pub fn typical(&self, counter: Counter) -> Option<u64> {
         self.spread(counter).map(|spread| spread.mode)
@@ -341,14 +352,22 @@ impl RoundAccount {
     ) -> RoundAccount {
         let seen = observe(program, &round.events, order);
         let mut counters = Counters::of(round, &seen);
+        let mut processes: Vec<Counters> = match program.processes.len() {
+            0 | 1 => Vec::new(),
+            several => (0..several)
+                .map(|process| Counters::of_process(program, ProcessId(process as u16), &seen))
+                .collect(),
+        };
         for &counter in Counter::ALL {
             if unseen.contains_key(counter.name()) {
                 counters.set(counter, None);
+                processes.iter_mut().for_each(|counters| counters.set(counter, None));
             }
         }
         let shows = |name: &str| !unseen.contains_key(name);
         RoundAccount {
             counters,
+            processes,
             classes: faults_by_class(&seen).filter(|_| shows(FAULTS_BY_CLASS) && shows("faults")),
             sequence: shows(SEQUENCE).then(|| Sequence::of(program, &round.events, order)),
             seen,

@@ -177,12 +177,12 @@ impl<P, A, N> Asked<P, A, N> {
         match self {
             Asked::Reclaim { .. } => Some("reclaim"),
             Asked::Switch { .. } => Some("switch"),
-            Asked::Fork { .. } => Some("fork"),
-            Asked::Wait { .. } => Some("wait"),
             Asked::Pin { .. } => Some("pin"),
             Asked::Dma { .. } => Some("dma"),
             Asked::Unpin { .. } => Some("unpin"),
-            Asked::Map { .. }
+            Asked::Fork { .. }
+            | Asked::Wait { .. }
+            | Asked::Map { .. }
             | Asked::Unmap { .. }
             | Asked::Protect { .. }
             | Asked::Remap { .. }
@@ -197,6 +197,7 @@ impl<P, A, N> Asked<P, A, N> {
             Asked::Unmap { .. } => Some("munmap"),
             Asked::Protect { .. } => Some("mprotect"),
             Asked::Remap { .. } => Some("mremap"),
+            Asked::Fork { .. } => Some("fork"),
             Asked::Advise { advice, .. } => Some(match advice {
                 Advice::DontNeed => "dontneed",
                 Advice::Free => "free",
@@ -207,7 +208,6 @@ impl<P, A, N> Asked<P, A, N> {
             Asked::Map { .. }
             | Asked::Reclaim { .. }
             | Asked::Switch { .. }
-            | Asked::Fork { .. }
             | Asked::Wait { .. }
             | Asked::Pin { .. }
             | Asked::Dma { .. }
@@ -218,7 +218,7 @@ impl<P, A, N> Asked<P, A, N> {
     /// Whether it leaves pages in a state that exceptions do not tell.
     pub const fn hides_state(&self) -> bool {
         match self {
-            Asked::Remap { .. } | Asked::Fork { .. } | Asked::Pin { .. } => true,
+            Asked::Remap { .. } | Asked::Pin { .. } => true,
             Asked::Advise { advice, .. } => match advice {
                 Advice::PopulateRead | Advice::PopulateWrite => true,
                 Advice::DontNeed | Advice::Free | Advice::Cold | Advice::PageOut => false,
@@ -228,6 +228,7 @@ impl<P, A, N> Asked<P, A, N> {
             | Asked::Protect { .. }
             | Asked::Reclaim { .. }
             | Asked::Switch { .. }
+            | Asked::Fork { .. }
             | Asked::Wait { .. }
             | Asked::Dma { .. }
             | Asked::Unpin { .. } => false,

@@ -4,7 +4,7 @@
 //! and docs derive from it. A value is `None` where the target could not show it: a counter is
 //! never zero because nobody looked.
 
-use crate::addr::CpuId;
+use crate::addr::{CpuId, ProcessId, ThreadId};
 use crate::event::{Event, EventKind, FaultClass, FlushReason};
 use crate::program::Program;
 use crate::run::Round;
@@ -60,6 +60,8 @@ pub struct Counted {
     /// [`Event::seq`] of the event that stands for it; in an account counted from the round's first
     /// event.
     pub seq: u64,
+    /// Who did it, or received it.
+    pub thread: Option<ThreadId>,
     /// The kernel function, where known.
     pub site: Option<Site>,
     /// What the fault turned out to be; `None` for other things, and where it was not visible.
@@ -70,8 +72,8 @@ pub struct Counted {
 
 impl Counted {
     fn new(what: What, event: &Event) -> Counted {
-        let Event { seq, site, verdict, .. } = *event;
-        Counted { what, seq, site, class: None, verdict }
+        let Event { seq, thread, site, verdict, .. } = *event;
+        Counted { what, seq, thread, site, class: None, verdict }
     }
 
     /// The finding, if it was needless.
@@ -328,7 +330,33 @@ impl Counter {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters([Option<u64>; Counter::ALL.len()]);
 
+impl Counter {
+    /// Whether it can be told for each process by itself: what it counts is told by events, and done by a thread.
+    /// (Interrupts come to a CPU.)
+    pub const fn is_by_process(self) -> bool {
+        match self.fold() {
+            Fold::Every([What::Interrupt]) | Fold::Needless(What::Interrupt) => false,
+            Fold::Every(_) | Fold::Needless(_) => true,
+            Fold::Kernel(..) | Fold::MinorFaults | Fold::MajorFaults | Fold::Cycles => false,
+        }
+    }
+}
+
 impl Counters {
+    /// The values of one process's part of a round; `None` also where [`Counter::is_by_process`] says so.
+    pub fn of_process(program: &Program, process: ProcessId, seen: &[Counted]) -> Counters {
+        let its = |counted: &&Counted| {
+            let thread = counted.thread.and_then(|thread| program.threads.get(thread.index()));
+            thread.is_some_and(|thread| thread.process == process)
+        };
+        let own: Vec<Counted> = seen.iter().filter(its).copied().collect();
+        let mut counters = Counters::default();
+        for &counter in Counter::ALL.iter().filter(|counter| counter.is_by_process()) {
+            counters.set(counter, counter.fold().value(&Round::default(), &own));
+        }
+        counters
+    }
+
     /// The values that `round` shows.
     pub fn of(round: &Round, seen: &[Counted]) -> Counters {
         let mut counters = Counters::default();
@@ -395,6 +423,26 @@ mod tests {
         assert_eq!(counted(FaultClass::CowCopy), (Some(1), None), "its verdict is not known");
         assert_eq!(counted(FaultClass::Reuse), (Some(0), Some(0)));
         assert_eq!(counted(FaultClass::Unknown).0, None, "it may have copied");
+    }
+
+    #[test]
+    fn each_process_has_its_own_figures() {
+        use crate::program::Thread;
+        let mut round = finding_round();
+        let seen = observe(&program(), &round.events, TraceOrder::LocalFirst);
+        let mut program = program();
+        let child = Thread { process: ProcessId(1), ..Thread::new("child", CpuId(1), vec![]) };
+        program.threads = vec![Thread::new("main", CpuId(0), vec![]), child];
+        let of = |process, seen: &[Counted]| Counters::of_process(&program, process, seen);
+        let (main, other) = (of(ProcessId::FIRST, &seen), of(ProcessId(1), &seen));
+        assert_eq!(main.get(Counter::Shootdowns), Some(2));
+        assert_eq!(other.get(Counter::Shootdowns), Some(0));
+        for counter in [Counter::MinorFaults, Counter::PagesIn, Counter::Interrupts] {
+            assert_eq!(main.get(counter), None, "{}", counter.name());
+        }
+        round.events.iter_mut().for_each(|event| event.thread = Some(ThreadId(1)));
+        let seen = observe(&program, &round.events, TraceOrder::LocalFirst);
+        assert_eq!(of(ProcessId(1), &seen).get(Counter::Shootdowns), Some(2));
     }
 
     #[test]

@@ -567,9 +567,28 @@ impl Default for Program {
 }
 
 impl Program {
-    /// Whether nobody but the first thread acts; the others only hold their CPUs.
+    /// Whether nobody's loops but the first thread's go on from round to round: other threads only hold their CPUs, and
+    /// processes are over by the end of the round in which they are forked.
     pub fn only_first_acts(&self) -> bool {
-        self.threads.iter().skip(1).all(Thread::only_holds)
+        let first = |thread: &Thread| thread.process == ProcessId::FIRST;
+        let (threads, forked): (Vec<_>, Vec<_>) =
+            self.threads.iter().skip(1).partition(|t| first(t));
+        threads.into_iter().all(Thread::only_holds)
+            && forked.into_iter().all(|thread| self.ends_in_its_round(thread.process))
+    }
+
+    /// Whether whoever forks the process, in a round, waits for it: one thread does nothing else with it last.
+    fn ends_in_its_round(&self, process: ProcessId) -> bool {
+        let parts = self.threads.iter().filter_map(|thread| last_about(&thread.body, process));
+        let parts: Vec<CallExpr> = parts.collect();
+        let in_rounds = || {
+            let first = self.threads.first().map_or(&[][..], |thread| &thread.body);
+            let outside = first.iter().filter(|op| !matches!(op.kind, OpKind::Rounds { .. }));
+            let forks = |op: &&Op| op.kind == OpKind::Call(CallExpr::Fork { process });
+            outside.flat_map(|op| all_ops(std::slice::from_ref(op))).find(forks).is_none()
+        };
+        let waits = |call: &CallExpr| *call == CallExpr::Wait { process };
+        parts.len() <= 1 && parts.iter().all(waits) && in_rounds()
     }
 
     /// The area and page index that `page` belongs to, as scenarios write it: `heap[3]`.
@@ -650,6 +669,14 @@ fn change_rounds(body: &mut [Op], change: &impl Fn(u32) -> u32) {
     }
 }
 
+/// What a body asks last of a process.
+fn last_about(body: &[Op], process: ProcessId) -> Option<CallExpr> {
+    let about = [CallExpr::Fork { process }, CallExpr::Wait { process }];
+    let asks =
+        |op: &Op| about.iter().find(|call| op.kind == OpKind::Call((*call).clone())).cloned();
+    all_ops(body).filter_map(asks).last()
+}
+
 /// The operations of `body` in their order, each followed by those inside it.
 pub fn all_ops(body: &[Op]) -> impl Iterator<Item = &Op> {
     let mut open = vec![body.iter()];
@@ -708,6 +735,29 @@ mod tests {
         let others = |count| Expr::Const(count).eval_within(&[], OTHERS);
         assert_eq!(others(8), Ok(8));
         assert!(others(0).is_err() && others(9).is_err());
+    }
+
+    #[test]
+    fn a_process_that_is_waited_for_is_over_by_the_end_of_the_round() {
+        let process = ProcessId(1);
+        let call = |call| Op { id: 0, kind: OpKind::Call(call) };
+        let (fork, wait) = (CallExpr::Fork { process }, CallExpr::Wait { process });
+        let alone = |before: &[CallExpr], round: &[CallExpr], other: Thread| {
+            let ops = |calls: &[CallExpr]| calls.iter().cloned().map(call).collect::<Vec<_>>();
+            let rounds = OpKind::Rounds { slot: 0, warmup: 0, count: 1, body: ops(round) };
+            let mut body = ops(before);
+            body.push(Op { id: 0, kind: rounds });
+            let child = Thread { process, ..Thread::new("child", CpuId(1), Vec::new()) };
+            let threads = vec![Thread::new("main", CpuId(0), body), child, other];
+            Program { threads, ..Program::default() }.only_first_acts()
+        };
+        let spin = || vec![Op { id: 0, kind: OpKind::Spin }];
+        let other = |body| Thread::new("other", CpuId(2), body);
+        let both = [fork.clone(), wait.clone()];
+        assert!(alone(&[], &both, other(spin())));
+        assert!(!alone(&[], &both[..1], other(spin())), "it lives on");
+        assert!(!alone(&both[..1], &both[1..], other(spin())), "it began before");
+        assert!(!alone(&[], &both, other(vec![call(wait)])), "another one acts");
     }
 
     #[test]

@@ -190,6 +190,9 @@ fn transfer_round(to: &mut RoundAccount, from: &RoundAccount, names: &mut BTreeS
         if comparable && to.counters.get(counter).is_none() && known.is_some() {
             to.counters.set(counter, known);
             names.insert(counter.name());
+            for (to, from) in to.processes.iter_mut().zip(&from.processes) {
+                to.set(counter, from.get(counter));
+            }
         }
     }
     if to.classes.is_none() && from.classes.is_some() {

@@ -11,8 +11,10 @@ use crate::notes::instruction_groups;
 use crate::stats::{Median, median};
 use crate::steps::Step;
 use needless_model::account::Account;
+use needless_model::addr::ProcessId;
 use needless_model::agreement::PageDifference;
 use needless_model::counters::{Counted, Counter, FAULTS_BY_CLASS};
+use needless_model::program::{Process, Program};
 use needless_model::verdict::{Judgement, Needless, Reason};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -72,6 +74,8 @@ struct RanDocument<'a> {
     release: Option<&'a str>,
     rounds: usize,
     per_round: Map<String, Value>,
+    /// Each process by itself; none if there is only one.
+    processes: Vec<ProcessDocument<'a>>,
     spread: BTreeMap<&'static str, SpreadDocument>,
     cycles: Option<Median>,
     sequence: Option<String>,
@@ -85,6 +89,13 @@ struct RanDocument<'a> {
     witness: &'a needless_model::run::Witness,
     environment: &'a BTreeMap<String, String>,
     final_pages: &'a BTreeMap<String, String>,
+}
+
+/// What one process did, as far as it can be told apart.
+#[derive(Serialize)]
+struct ProcessDocument<'a> {
+    process: &'a str,
+    per_round: BTreeMap<&'static str, Option<u64>>,
 }
 
 #[derive(Serialize)]
@@ -206,7 +217,7 @@ pub fn expected(comparison: &Comparison, cases: &[Case<'_>]) -> Value {
                 .collect(),
         },
         environment: environment.map(|ran| &ran.run.environment).find(|map| !map.is_empty()),
-        targets: comparison.targets.iter().map(target).collect(),
+        targets: comparison.targets.iter().map(|t| target(program, t)).collect(),
         steps: &comparison.steps,
         expectations: cases
             .iter()
@@ -228,7 +239,7 @@ pub(crate) fn value(document: &impl Serialize) -> Value {
     serde_json::to_value(document).unwrap_or_else(|error| json!({ "error": error.to_string() }))
 }
 
-fn target(target: &Target) -> TargetDocument<'_> {
+fn target<'a>(program: &'a Program, target: &'a Target) -> TargetDocument<'a> {
     let (status, reason, ran) = match &target.outcome {
         Outcome::Unavailable { reason, .. } => ("unavailable", Some(reason.as_str()), None),
         Outcome::Ran(ran) => match &ran.run.invalid {
@@ -237,10 +248,16 @@ fn target(target: &Target) -> TargetDocument<'_> {
         },
     };
     let remark = target.remark.as_deref();
-    TargetDocument { target: &target.name, status, reason, remark, ran: ran.map(|r| document(r)) }
+    TargetDocument {
+        target: &target.name,
+        status,
+        reason,
+        remark,
+        ran: ran.map(|r| document(program, r)),
+    }
 }
 
-fn document(ran: &Ran) -> RanDocument<'_> {
+fn document<'a>(program: &'a Program, ran: &'a Ran) -> RanDocument<'a> {
     let account = &ran.account;
     let sequences: Vec<SequenceDocument> = account
         .sequences()
@@ -251,6 +268,7 @@ fn document(ran: &Ran) -> RanDocument<'_> {
         release: ran.run.release.as_deref(),
         rounds: account.total,
         per_round: per_round(account),
+        processes: processes(program, account),
         spread: spreads(account),
         cycles: median(&account.cycles()),
         sequence: sequences.first().map(|group| group.sequence.clone()),
@@ -286,6 +304,21 @@ pub(crate) fn per_round(account: &Account) -> Map<String, Value> {
     });
     map.insert(FAULTS_BY_CLASS.to_owned(), json!(classes));
     map
+}
+
+fn processes<'a>(program: &'a Program, account: &Account) -> Vec<ProcessDocument<'a>> {
+    if program.processes.len() < 2 {
+        return Vec::new();
+    }
+    let document = |(number, process): (usize, &'a Process)| {
+        let typical = |counter: &Counter| {
+            let spread = account.spread_of(ProcessId(number as u16), *counter);
+            (counter.name(), spread.map(|spread| spread.mode))
+        };
+        let counters = Counter::ALL.iter().filter(|counter| counter.is_by_process());
+        ProcessDocument { process: &process.name, per_round: counters.map(typical).collect() }
+    };
+    program.processes.iter().enumerate().map(document).collect()
 }
 
 fn spreads(account: &Account) -> BTreeMap<&'static str, SpreadDocument> {

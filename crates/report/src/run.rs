@@ -1,6 +1,6 @@
 //! The text of one target's run: every counter, with what it means.
 
-use crate::compare::{Comparison, Outcome, Target};
+use crate::compare::{Comparison, Outcome, Ran, Target};
 use crate::notes::{
     finding_line, instruction_lines, per_round, real_remarks, sequence_lines, witness,
 };
@@ -10,7 +10,9 @@ use crate::table::{class_lines, star};
 use comfy_table::{
     Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, Table, presets,
 };
-use needless_model::counters::{Counter, FAULTS_BY_CLASS};
+use needless_model::addr::ProcessId;
+use needless_model::counters::{Counter, FAULTS_BY_CLASS, Fold};
+use needless_model::program::Process;
 use needless_model::verdict::Needless;
 
 /// The text of a run: a comparison with one target.
@@ -38,8 +40,8 @@ fn target_text(comparison: &Comparison, target: &Target, style: Style) -> String
     text.push('\n');
     text += &counters(target, style);
     text.push('\n');
-    let mut lines: Vec<String> =
-        sequence_lines(&ran.account, style).iter().map(|s| format!("sequence: {s}")).collect();
+    let mut lines = process_lines(comparison, ran);
+    lines.extend(sequence_lines(&ran.account, style).iter().map(|s| format!("sequence: {s}")));
     let executed = instruction_lines(&ran.run, style);
     lines.extend(executed.iter().map(|line| format!("instructions: {line}")));
     let findings = ran.account.findings();
@@ -55,6 +57,33 @@ fn target_text(comparison: &Comparison, target: &Target, style: Style) -> String
     }
     text.push('\n');
     text
+}
+
+/// One line per process, if there are several: all that it did, and what of it was needless.
+fn process_lines(comparison: &Comparison, ran: &Ran) -> Vec<String> {
+    let processes = &comparison.program.processes;
+    if processes.len() < 2 {
+        return Vec::new();
+    }
+    let line = |(number, process): (usize, &Process)| {
+        let figure = |counter: &Counter| {
+            let spread = ran.account.spread_of(ProcessId(number as u16), *counter);
+            let needless = matches!(counter.fold(), Fold::Needless(_));
+            if needless && spread.is_none_or(|spread| spread.max == 0) {
+                return None;
+            }
+            let value = spread.map_or("?".to_owned(), |spread| match spread.is_constant() {
+                true => spread.mode.to_string(),
+                false => format!("{} ({}..{})", spread.mode, spread.min, spread.max),
+            });
+            let (name, star) = (counter.name(), star(ran, counter.name()));
+            Some(format!("{value}{star} {}", name.replace('_', " ")))
+        };
+        let counters = Counter::ALL.iter().filter(|counter| counter.is_by_process());
+        let figures: Vec<String> = counters.filter_map(figure).collect();
+        format!("process {}: {}", process.name, figures.join(", "))
+    };
+    processes.iter().enumerate().map(line).collect()
 }
 
 /// One line per counter.

@@ -16,12 +16,14 @@ pub fn ask(call: Call) -> io::Result<()> {
         Call::Advise { pages, advice } => advise(pages, advice),
         Call::Reclaim { .. }
         | Call::Switch { .. }
-        | Call::Fork { .. }
-        | Call::Wait { .. }
         | Call::Pin { .. }
         | Call::Dma { .. }
         | Call::Unpin { .. } => {
             Err(io::Error::new(io::ErrorKind::Unsupported, "runs in the model only"))
+        }
+        // Whoever asks gives up its turn (crates/runner/src/exec.rs).
+        Call::Fork { .. } | Call::Wait { .. } => {
+            Err(io::Error::new(io::ErrorKind::Unsupported, "is no single call"))
         }
     }
 }

@@ -4,6 +4,7 @@
 //! | exception | flush inside | page came from | class |
 //! |---|---|---|---|
 //! | any, major | | | swap-in |
+//! | not present | | a fault, where processes share what is swapped | unknown |
 //! | not present, write | | | first-touch |
 //! | not present, read | | | zero-page |
 //! | present, write | one page | a zero-page fault | zero-upgrade |
@@ -13,24 +14,31 @@
 //! | anything else | | | unknown |
 //!
 //! The page's origin is its last fault on a non-present PTE. It is forgotten when pages move or
-//! are populated without exception, and when events were lost.
+//! are populated without exception, and when events were lost. A process that is forked begins with its parent's origins. Of
+//! a page that two processes have in swap one reads it back, and the other's fault, a minor one, looks like a first
+//! touch.
 //!
 //! `needless stat` watches allocations instead and knows nothing of a page before, so that the same
 //! classes follow from rules of its own (crates/watch/src/fold/rules.rs).
 
-use needless_model::addr::Vpn;
+use needless_model::addr::{ProcessId, Vpn};
 use needless_model::event::{FaultClass, FaultCode};
+use needless_model::program::Program;
 use std::collections::HashMap;
 
 /// The origins of pages.
 #[derive(Default)]
 pub struct History {
-    origin: HashMap<Vpn, FaultClass>,
+    origin: HashMap<(ProcessId, Vpn), FaultClass>,
+    /// Whether processes may share what is swapped.
+    swaps_shared: bool,
 }
 
 /// A fault that is over.
 #[derive(Copy, Clone, Debug)]
 pub struct Seen {
+    /// Whose fault it is.
+    pub process: ProcessId,
     /// The page.
     pub page: Vpn,
     /// The exception's code; `None` if none was seen.
@@ -41,7 +49,27 @@ pub struct Seen {
     pub flushed_page: Option<bool>,
 }
 
+impl Seen {
+    fn place(&self) -> (ProcessId, Vpn) {
+        (self.process, self.page)
+    }
+}
+
 impl History {
+    /// Nothing is known of the pages of `program`.
+    pub fn new(program: &Program) -> History {
+        let swaps_shared = program.processes.len() > 1 && program.machine.swap.is_some();
+        History { swaps_shared, ..History::default() }
+    }
+
+    /// The child's pages are the parent's.
+    pub fn fork(&mut self, parent: ProcessId, child: ProcessId) {
+        self.origin.retain(|(process, _), _| *process != child);
+        let parents = self.origin.iter().filter(|((process, _), _)| *process == parent);
+        let copies: Vec<_> = parents.map(|((_, page), class)| ((child, *page), *class)).collect();
+        self.origin.extend(copies);
+    }
+
     /// Forgets where pages came from.
     pub fn forget(&mut self) {
         self.origin.clear();
@@ -51,9 +79,9 @@ impl History {
     pub fn classify(&mut self, seen: Seen) -> FaultClass {
         let class = self.class(seen);
         if seen.code.is_some_and(|code| !code.present()) {
-            self.origin.insert(seen.page, class);
+            self.origin.insert(seen.place(), class);
         } else if matches!(class, FaultClass::CowCopy | FaultClass::ZeroUpgrade) {
-            self.origin.insert(seen.page, FaultClass::FirstTouch);
+            self.origin.insert(seen.place(), FaultClass::FirstTouch);
         }
         class
     }
@@ -63,10 +91,13 @@ impl History {
             return FaultClass::SwapIn;
         }
         let Some(code) = seen.code else { return FaultClass::Unknown };
+        if self.swaps_shared && !code.present() && self.origin.contains_key(&seen.place()) {
+            return FaultClass::Unknown;
+        }
         match (code.present(), code.write(), seen.flushed_page) {
             (false, true, _) => FaultClass::FirstTouch,
             (false, false, _) => FaultClass::ZeroPage,
-            (true, true, Some(true)) => match self.origin.get(&seen.page) {
+            (true, true, Some(true)) => match self.origin.get(&seen.place()) {
                 None => FaultClass::Unknown,
                 Some(FaultClass::ZeroPage) => FaultClass::ZeroUpgrade,
                 Some(_) => FaultClass::CowCopy,
@@ -84,7 +115,8 @@ mod tests {
     const PAGE: Vpn = Vpn(5);
 
     fn fault(code: u8, major: bool, flushed: bool) -> Seen {
-        Seen { page: PAGE, code: Some(FaultCode(code)), major, flushed_page: Some(flushed) }
+        let (process, code) = (ProcessId::FIRST, Some(FaultCode(code)));
+        Seen { process, page: PAGE, code, major, flushed_page: Some(flushed) }
     }
 
     #[test]

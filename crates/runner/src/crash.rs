@@ -3,6 +3,7 @@
 //! The signals are synchronous: they come from a load or store of the scenario, made while this
 //! thread holds no lock and is not inside the allocator, so the handler may format and write.
 
+use crate::processes;
 use crate::wire::{Failure, FailureKind};
 use needless_model::addr::Vpn;
 use needless_model::program::Program;
@@ -17,6 +18,11 @@ static OP: AtomicU32 = AtomicU32::new(u32::MAX);
 #[inline]
 pub fn enter(op: u32) {
     OP.store(op, Ordering::Relaxed);
+}
+
+/// The operation that runs now.
+pub fn running() -> Option<u32> {
+    Some(OP.load(Ordering::Relaxed)).filter(|op| *op != u32::MAX)
 }
 
 /// Catches SIGSEGV and SIGBUS from now on.
@@ -40,17 +46,20 @@ extern "C" fn caught(signal: i32, info: *mut libc::siginfo_t, _context: *mut lib
     let address = unsafe { (*info).si_addr() } as u64;
     let failure = describe(signal, address);
     let status = i32::from(failure.exit_status());
-    failure.send();
+    // A process that was forked tells the first one.
+    if let Some(failure) = processes::tell_of(failure) {
+        failure.send();
+    }
     // SAFETY: ends the process at once; nothing of it is needed any more.
     unsafe { libc::_exit(status) };
 }
 
 fn describe(signal: i32, address: u64) -> Failure {
     let name = if signal == libc::SIGBUS { "SIGBUS" } else { "SIGSEGV" };
-    let op = OP.load(Ordering::Relaxed);
+    let op = running();
     let program = PROGRAM.get();
     let page = program.and_then(|program| program.page_name(Vpn::containing(address)));
-    let text = program.and_then(|program| program.op_texts.get(op as usize));
+    let text = program.and_then(|program| program.op_texts.get(op? as usize));
     let (kind, what) = match (page, text) {
         (Some(page), Some(text)) => {
             (FailureKind::Signal, format!("`{text}`: {name} at page {page}"))
@@ -58,5 +67,5 @@ fn describe(signal: i32, address: u64) -> Failure {
         (Some(page), None) => (FailureKind::Signal, format!("{name} at page {page}")),
         (None, _) => (FailureKind::Internal, format!("{name} at {address:#x}")),
     };
-    Failure { kind, what, op: (op != u32::MAX).then_some(op), errno: None }
+    Failure { kind, what, op, errno: None }
 }

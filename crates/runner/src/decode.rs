@@ -6,9 +6,11 @@
 
 use crate::classify::{History, Seen};
 use crate::log::{Attempt, Kind, Log, Raw};
+use crate::tids::Tids;
 use crate::vmstat;
-use needless_model::addr::{CpuId, ThreadId, Vpn};
+use needless_model::addr::{CpuId, ProcessId, ThreadId, Vpn};
 use needless_model::event::{Event, EventKind, FaultClass, FaultCode, FlushReason};
+use needless_model::program::Program;
 use needless_model::run::Round;
 
 /// A fault whose end has not been seen yet.
@@ -27,16 +29,18 @@ struct ThreadState {
 }
 
 struct Decoder<'a> {
-    tids: &'a [i32],
+    program: &'a Program,
+    tids: Tids,
     sees_flushes: bool,
     threads: Vec<ThreadState>,
     history: History,
     seq: u64,
 }
 
-/// The rounds that count, in order. `tids` are the scenario's threads, `counters` the names of
-/// the kernel counters.
+/// The rounds that count, in order. `tids` are the threads of the first process of `program`, `counters` the names
+/// of the kernel counters.
 pub fn rounds(
+    program: &Program,
     log: &mut Log,
     tids: &[i32],
     sees_flushes: bool,
@@ -44,10 +48,11 @@ pub fn rounds(
 ) -> Vec<Round> {
     log.records.sort_by_key(|record| (record.time, record.rank()));
     let mut decoder = Decoder {
-        tids,
+        program,
+        tids: Tids::new(tids),
         sees_flushes,
-        threads: vec![ThreadState::default(); tids.len()],
-        history: History::default(),
+        threads: vec![ThreadState::default(); program.threads.len()],
+        history: History::new(program),
         seq: 0,
     };
     let mut rounds: Vec<Round> = Vec::new();
@@ -93,7 +98,7 @@ fn round(attempt: &Attempt, log: &Log, names: &[&'static str], events: Vec<Event
 
 impl Decoder<'_> {
     fn thread(&self, tid: i32) -> Option<usize> {
-        self.tids.iter().position(|known| *known == tid)
+        self.tids.thread(tid)
     }
 
     fn event(&mut self, record: &Raw, op: Option<u32>, kind: EventKind) -> Event {
@@ -128,6 +133,10 @@ impl Decoder<'_> {
                 }
                 None
             }
+            Kind::Forked => {
+                self.forked(thread, record);
+                None
+            }
             Kind::Fault => thread.map(|thread| self.fault(thread, record)),
             Kind::FaultDone => thread.and_then(|thread| self.fault_done(thread, record)),
             Kind::Flush => self.flush(thread, record),
@@ -138,14 +147,31 @@ impl Decoder<'_> {
             Kind::Mark => Some(EventKind::Mark { mark: record.value as u16 }),
             Kind::MeasureStart => Some(EventKind::MeasureStart),
             Kind::MeasureEnd => Some(EventKind::MeasureEnd),
-            Kind::RoundStart | Kind::RoundEnd | Kind::SwitchOut | Kind::Write | Kind::Drained => {
-                None
-            }
+            Kind::RoundStart
+            | Kind::RoundEnd
+            | Kind::SwitchOut
+            | Kind::Write
+            | Kind::Drained
+            | Kind::WentOn => None,
         };
         if let (Some(kind), Some(events)) = (kind, events) {
             let op = thread.and_then(|thread| self.threads[thread].op);
             events.push(self.event(record, op, kind));
         }
+    }
+
+    /// A process begins: its pages are those of the one that it comes from.
+    fn forked(&mut self, parent: Option<usize>, record: &Raw) {
+        self.tids.learn(std::slice::from_ref(record));
+        let child = record.extra as usize;
+        if let (Some(parent), true) = (parent, child < self.threads.len()) {
+            self.threads[child] = ThreadState::default();
+            self.history.fork(self.process(parent), self.process(child));
+        }
+    }
+
+    fn process(&self, thread: usize) -> ProcessId {
+        self.program.threads[thread].process
     }
 
     fn fault(&mut self, thread: usize, record: &Raw) -> EventKind {
@@ -163,6 +189,7 @@ impl Decoder<'_> {
         }
         let major = record.extra == 1;
         let class: FaultClass = self.history.classify(Seen {
+            process: self.process(thread),
             page: open.page,
             code: Some(open.code),
             major,
@@ -188,6 +215,7 @@ impl Decoder<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use needless_model::program::Thread;
 
     fn raw(time: u64, kind: Kind, value: u64, extra: u64, tid: i32, cpu: u16) -> Raw {
         Raw { time, value, extra, tid, cpu, kind }
@@ -209,7 +237,11 @@ mod tests {
     }
 
     fn kinds(mut log: Log) -> Vec<EventKind> {
-        let rounds = rounds(&mut log, &[10, 11], true, &[]);
+        let thread = |cpu| Thread::new("t", CpuId(cpu), Vec::new());
+        let mut threads = vec![thread(0), thread(1), thread(2)];
+        threads[2].process = ProcessId(1);
+        let program = Program { threads, ..Program::default() };
+        let rounds = rounds(&program, &mut log, &[10, 11, 0], true, &[]);
         rounds.into_iter().flat_map(|round| round.events).map(|event| event.kind).collect()
     }
 
@@ -255,6 +287,37 @@ mod tests {
         let class = FaultClass::ZeroUpgrade;
         let done = EventKind::FaultDone { page: Vpn(7), class, major: false, exception: true };
         assert_eq!(kinds[3], done);
+    }
+
+    #[test]
+    fn a_child_knows_where_its_parents_pages_came_from() {
+        let write = |time, tid, cpu| {
+            [
+                raw(time, Kind::Fault, 0x7000, 7, tid, cpu),
+                raw(time + 1, Kind::Flush, 1, 3, tid, cpu),
+                raw(time + 2, Kind::FaultDone, 0x7000, 0, tid, cpu),
+            ]
+        };
+        let mut records = vec![
+            raw(1, Kind::Fault, 0x7000, 4, 10, 0),
+            raw(2, Kind::FaultDone, 0x7000, 0, 10, 0),
+            raw(3, Kind::RoundStart, 0, 0, 10, 0),
+            raw(4, Kind::Fault, 0x9000, 4, 77, 2),
+            raw(5, Kind::Forked, 77, 2, 10, 0),
+        ];
+        records.extend(write(6, 77, 2));
+        records.extend(write(9, 10, 0));
+        records.extend(write(12, 10, 0));
+        records.push(raw(15, Kind::RoundEnd, 0, 0, 10, 0));
+        let classes: Vec<FaultClass> = kinds(log(records, true))
+            .iter()
+            .filter_map(|kind| match kind {
+                EventKind::FaultDone { class, .. } => Some(*class),
+                _ => None,
+            })
+            .collect();
+        let (zero, copy) = (FaultClass::ZeroUpgrade, FaultClass::CowCopy);
+        assert_eq!(classes, [zero, zero, copy], "each has the zero page");
     }
 
     #[test]

@@ -1,14 +1,17 @@
 //! Executes the operations of one thread, exactly as `needless_model::program` defines them.
 
 use crate::log::Kind;
+use crate::processes::{self, ForkError};
 use crate::rounds::{Plan, Rounds};
 use crate::run::{Flow, Markers, Run};
-use crate::team::Yield;
+use crate::sys::Usage;
+use crate::team::{Rest, Yield};
 use crate::wire::{Failure, FailureKind};
 use crate::witness::Watch;
-use crate::{calls, crash, lru, marks, sys};
-use needless_model::addr::{PageRange, Vpn};
+use crate::{calls, crash, limits, lru, marks, sys};
+use needless_model::addr::{PageRange, ProcessId, Vpn};
 use needless_model::call::Call;
+use needless_model::kernel::Errno;
 use needless_model::program::{Access, ExprError, Hold, Op};
 use needless_model::resolved::{Resolved, Visit};
 use needless_model::rng::SplitMix64;
@@ -17,7 +20,7 @@ use std::time::Duration;
 
 /// One thread at work.
 pub struct Worker<'a> {
-    run: &'a Run,
+    run: &'static Run,
     /// Which thread it is.
     me: usize,
     markers: Markers<'a>,
@@ -26,33 +29,71 @@ pub struct Worker<'a> {
     /// Its loop slots.
     slots: Vec<i64>,
     stores: u8,
+    /// Of a process that was forked: what it had used when it last said so.
+    used: Option<Usage>,
 }
 
 impl<'a> Worker<'a> {
-    /// Thread `me` of the run, called on that thread.
-    pub fn new(run: &'a Run, me: usize, watch: Option<&'a mut Watch>) -> Worker<'a> {
+    /// Thread `me` of the first process, called on that thread.
+    pub fn new(run: &'static Run, me: usize, watch: Option<&'a mut Watch>) -> Worker<'a> {
         let slots = vec![0; usize::from(run.program.slots)];
-        Worker { run, me, markers: run.markers(me), watch, slots, stores: 0 }
+        Worker { run, me, markers: run.markers(me), watch, slots, stores: 0, used: None }
     }
 
-    /// Runs the thread's body from its first turn to the end of the scenario.
+    /// The thread of a process that was forked. Nothing is allocated.
+    pub fn of_process(run: &'static Run, me: usize, mut slots: Vec<i64>) -> Worker<'a> {
+        slots.fill(0);
+        let markers = run.markers(me);
+        Worker { run, me, markers, watch: None, slots, stores: 0, used: Some(Usage::default()) }
+    }
+
+    /// From now on the process's figures count.
+    pub fn starts(&mut self) {
+        self.used = Some(Usage::now());
+    }
+
+    /// The loop slots, for the next one.
+    pub fn slots(self) -> Vec<i64> {
+        self.slots
+    }
+
+    /// Runs the thread's body from its first turn to the end of the scenario, or of its process.
     pub fn work(&mut self) -> Result<(), Failure> {
-        let thread = &self.run.program.threads[self.me];
-        if let Some(hold) = thread.holds().filter(|_| self.me != 0) {
-            self.hold(hold);
+        let (team, program) = (&self.run.team, &self.run.program);
+        let thread = &program.threads[self.me];
+        let forked = self.used.is_some();
+        if let Some(hold) = thread.holds().filter(|_| self.me != 0 && !forked) {
+            return self.hold(hold);
+        }
+        if !team.await_turn(program, self.me)? {
             return Ok(());
         }
-        if !self.run.team.await_turn(self.me) {
-            return Ok(());
-        }
-        if self.me != 0 {
+        if self.me != 0 && (!forked || team.alone_on_cpu(self.me)) {
             // What others left in the batches of its CPU before anybody looked who runs there.
             lru::drain(self.me)?;
         }
-        if self.body(&thread.body)? == Flow::On {
-            self.hold_for_good(Hold::Sleep)?;
+        match self.body(&thread.body)? {
+            Flow::On if forked => self.pass(Yield::End),
+            Flow::On => self.hold_for_good(Hold::Sleep),
+            Flow::Stop => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Gives up the turn, having told what was used in it.
+    fn pass(&mut self, why: Yield) -> Result<(), Failure> {
+        self.markers.write(Kind::WentOn, 0, 0);
+        if let Some(before) = self.used {
+            let now = Usage::now();
+            self.run.team.uses(self.me, now.since(before));
+            self.used = Some(now);
+        }
+        self.run.team.pass(&self.run.program, self.me, why)
+    }
+
+    /// Waits for the turn.
+    fn await_turn(&self) -> Result<Flow, Failure> {
+        let on = self.run.team.await_turn(&self.run.program, self.me)?;
+        Ok(if on { Flow::On } else { Flow::Stop })
     }
 
     /// Executes `body` in order.
@@ -73,8 +114,8 @@ impl<'a> Worker<'a> {
                 return Ok(Flow::Stop);
             }
             Resolved::Barrier(barrier) => {
-                self.run.team.pass(&self.run.program, self.me, Yield::Barrier(barrier))?;
-                return Ok(if self.run.team.await_turn(self.me) { Flow::On } else { Flow::Stop });
+                self.pass(Yield::Barrier(barrier))?;
+                return self.await_turn();
             }
             Resolved::Loop { slot, first, step, turns, body } => {
                 return self.each(slot, (0..turns as i64).map(|turn| first + turn * step), body);
@@ -90,7 +131,9 @@ impl<'a> Worker<'a> {
             Resolved::Nothing => self.begin(op, false),
             Resolved::Nap(duration) => {
                 self.begin(op, false);
+                self.run.team.naps(self.me, true);
                 sys::sleep(Duration::from_nanos(duration));
+                self.run.team.naps(self.me, false);
             }
             Resolved::Touch { pages, access, visit } => {
                 self.begin(op, false);
@@ -98,7 +141,7 @@ impl<'a> Worker<'a> {
             }
             Resolved::Call(call) => {
                 self.begin(op, call.hides_state());
-                calls::ask(call).map_err(|error| self.refused(op, call, &error))?;
+                return self.call(op, call);
             }
         }
         Ok(Flow::On)
@@ -108,6 +151,67 @@ impl<'a> Worker<'a> {
     fn begin(&self, op: &Op, hides_state: bool) {
         crash::enter(op.id);
         self.markers.write(Kind::Op, u64::from(op.id), u64::from(hides_state));
+    }
+
+    fn call(&mut self, op: &Op, call: Call) -> Result<Flow, Failure> {
+        match call {
+            Call::Fork { process } => self.fork(op, process)?,
+            Call::Wait { process } => return self.wait(process),
+            Call::Map { .. }
+            | Call::Unmap { .. }
+            | Call::Protect { .. }
+            | Call::Remap { .. }
+            | Call::Advise { .. }
+            | Call::Reclaim { .. }
+            | Call::Switch { .. }
+            | Call::Pin { .. }
+            | Call::Dma { .. }
+            | Call::Unpin { .. } => {
+                calls::ask(call).map_err(|error| self.refused(op, call, &error))?;
+            }
+        }
+        Ok(Flow::On)
+    }
+
+    fn fork(&self, op: &Op, process: ProcessId) -> Result<(), Failure> {
+        let child = self.thread_of(process);
+        if self.run.team.lives(child) {
+            return Err(self.failed(op, &Errno::Eagain.to_string(), None));
+        }
+        let done = || self.markers.write(Kind::WentOn, 0, 0);
+        let born =
+            processes::fork(self.run, self.me, child, done).map_err(|error| match error {
+                ForkError::Refused(error) => {
+                    let remedy =
+                        limits::remedy_of(&error).map_or_else(String::new, |r| format!(": {r}"));
+                    self.failed(op, &format!("{error}{remedy}"), error.raw_os_error())
+                }
+                ForkError::Pin(cpu, error) => {
+                    Failure::internal(&format!("pinning a process to {cpu}"), &error)
+                }
+                ForkError::Died(failure) => failure,
+            })?;
+        self.markers.write(Kind::Forked, born as u64, child as u64);
+        Ok(())
+    }
+
+    /// Sleeps until the process is over.
+    fn wait(&mut self, process: ProcessId) -> Result<Flow, Failure> {
+        let child = self.thread_of(process);
+        while self.run.team.lives(child) {
+            self.run.team.announce_sleep(self.me, Rest::Waiting);
+            self.pass(Yield::For(child))?;
+            if self.await_turn()? == Flow::Stop {
+                return Ok(Flow::Stop);
+            }
+        }
+        Ok(Flow::On)
+    }
+
+    /// The thread of a process; of the first one, the first.
+    fn thread_of(&self, process: ProcessId) -> usize {
+        let threads = &self.run.program.threads;
+        threads.iter().position(|thread| thread.process == process).unwrap_or(0)
     }
 
     fn each(
@@ -179,19 +283,18 @@ impl<'a> Worker<'a> {
     }
 
     /// Gives up the turn for good and spins or sleeps.
-    fn hold_for_good(&self, hold: Hold) -> Result<(), Failure> {
+    fn hold_for_good(&mut self, hold: Hold) -> Result<(), Failure> {
         if hold == Hold::Sleep {
-            self.run.team.announce_sleep(self.me);
+            self.run.team.announce_sleep(self.me, Rest::Sleeping);
         }
-        self.run.team.pass(&self.run.program, self.me, Yield::ForGood)?;
-        self.hold(hold);
-        Ok(())
+        self.pass(Yield::ForGood)?;
+        self.hold(hold)
     }
 
-    fn hold(&self, hold: Hold) {
+    fn hold(&self, hold: Hold) -> Result<(), Failure> {
         match hold {
-            Hold::Spin => self.run.team.spin(self.me),
-            Hold::Sleep => self.run.team.sleep(self.me),
+            Hold::Spin => self.run.team.spin(&self.run.program, self.me),
+            Hold::Sleep => self.run.team.sleep(&self.run.program, self.me),
         }
     }
 

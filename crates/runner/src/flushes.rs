@@ -19,6 +19,7 @@
 //!   trims, about once a second, which the clock does (tlb.c:should_trim_cpumask).
 
 use crate::log::{Kind, Raw};
+use crate::tids::Tids;
 use needless_model::event::FlushReason;
 use needless_model::order::Rank;
 
@@ -58,7 +59,7 @@ struct Send {
 
 /// Follows the records of a run's CPUs.
 pub struct Flushes {
-    tids: Vec<i32>,
+    tids: Tids,
     cpus: Vec<Cpu>,
     open: Option<Send>,
     sends: u64,
@@ -78,7 +79,7 @@ pub struct Strangers {
 
 impl Flushes {
     /// For the threads `tids` on `cpus`. The address space was made between `made_after` and now.
-    pub fn new(tids: Vec<i32>, cpus: &[u16], made_after: u64, now: u64) -> Flushes {
+    pub fn new(tids: Tids, cpus: &[u16], made_after: u64, now: u64) -> Flushes {
         let cpu = |&number: &u16| Cpu { number, hold: Hold::Held, answered: 0 };
         Flushes {
             tids,
@@ -92,6 +93,7 @@ impl Flushes {
 
     /// Follows more records, which may be in any order but come after those of the last call.
     pub fn follow(&mut self, records: &[Raw]) -> Strangers {
+        self.tids.learn(records);
         let mut order = std::mem::take(&mut self.order);
         order.clear();
         let keyed = records.iter().enumerate().map(|(at, r)| (r.time, r.rank(), at as u32));
@@ -115,7 +117,7 @@ impl Flushes {
     }
 
     fn record(&mut self, record: &Raw, strangers: &mut Strangers) {
-        let ours = self.tids.contains(&record.tid);
+        let ours = self.tids.ours(record.tid);
         match record.kind {
             Kind::Flush => self.flush(record, ours, strangers),
             Kind::SwitchOut | Kind::SwitchIn if ours => self.hold(record.cpu, Hold::Held),
@@ -243,7 +245,7 @@ mod tests {
 
     /// Thread `MAIN` acts on CPU 0, `OTHER` spins or sleeps on CPU 1.
     fn flushes() -> Flushes {
-        Flushes::new(vec![MAIN, OTHER], &[0, 1], 0, 0)
+        Flushes::new(Tids::new(&[MAIN, OTHER]), &[0, 1], 0, 0)
     }
 
     fn stranger(records: &[Raw]) -> bool {

@@ -11,6 +11,7 @@
 
 use crate::disk;
 use crate::environment::{environment, setting};
+use crate::journal::PAGE_CLUSTER;
 use crate::marks::Mark;
 use crate::needs::{self, LACKS, Needed, Part};
 use crate::perf::{Place, Rings};
@@ -288,6 +289,9 @@ impl Machine {
         }
         if let Some(need) = want {
             let SwapKind::Zram = need.kind;
+            if Path::new(PAGE_CLUSTER).exists() {
+                fs::write(PAGE_CLUSTER, "0").map_err(at(PAGE_CLUSTER))?;
+            }
             let swap =
                 ZramSwap::add(need.size_bytes).map_err(|failed| (failed.what, failed.error))?;
             self.swap = Some((need, swap));

@@ -19,6 +19,8 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 pub const THP_ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 /// zswap's switch.
 pub const ZSWAP_ENABLED: &str = "/sys/module/zswap/parameters/enabled";
+/// How many pages are read from swap at once, as a power of two.
+pub const PAGE_CLUSTER: &str = "/proc/sys/vm/page-cluster";
 /// Changes each time that the machine starts.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -101,7 +103,9 @@ impl Made {
     /// Whether it is one that keepers make: others in a file are somebody's invention.
     fn is_ours(&self) -> bool {
         match self {
-            Made::Set { path, .. } => [THP_ENABLED, ZSWAP_ENABLED].contains(&path.as_str()),
+            Made::Set { path, .. } => {
+                [THP_ENABLED, ZSWAP_ENABLED, PAGE_CLUSTER].contains(&path.as_str())
+            }
             Made::Mounted { path } => tracefs::PLACES.contains(&path.as_str()),
             Made::Zram { .. } => true,
         }

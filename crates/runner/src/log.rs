@@ -3,6 +3,7 @@
 //! Records of rings and markers of threads end up in one log. It is sorted and told apart only
 //! when the run is over ([`crate::decode`]).
 
+use crate::shared::Stretch;
 use needless_model::event::FlushReason;
 use needless_model::order::Rank;
 
@@ -39,6 +40,8 @@ pub enum Kind {
     Flush,
     /// A thread writes a page to swap.
     Write,
+    /// A process begins, forked by this task; `value`: the id of its task; `extra`: which thread it is.
+    Forked,
     /// A CPU left a task; `value`: the id of the next one, 0 if idle; `extra`: 1 if the task
     /// could have gone on.
     SwitchOut,
@@ -46,6 +49,8 @@ pub enum Kind {
     SwitchIn,
     /// A kernel thread empties the CPU's LRU batches.
     Drained,
+    /// A thread goes on after a call that took long, or gives up its turn: what it did before is done.
+    WentOn,
     /// Records were lost before this one; `value`: how many.
     Lost,
 }
@@ -77,7 +82,12 @@ impl Raw {
     pub fn rank(&self) -> Rank {
         match self.kind {
             Kind::RoundStart => Rank::RoundStart,
-            Kind::Mark | Kind::MeasureStart | Kind::Op | Kind::Lost => Rank::OpStart,
+            Kind::Mark
+            | Kind::MeasureStart
+            | Kind::Op
+            | Kind::Forked
+            | Kind::WentOn
+            | Kind::Lost => Rank::OpStart,
             Kind::Fault => Rank::Entry,
             Kind::Flush => self.flush_reason().map_or(Rank::Receive, FlushReason::rank),
             Kind::Write | Kind::Drained => Rank::Receive,
@@ -141,6 +151,15 @@ impl Log {
             before: 0,
             longest: 0,
         }
+    }
+
+    /// Where the records lie, and where those of a round to come will: memory that is written there.
+    pub fn place(&self) -> (Stretch, Stretch) {
+        let size = size_of::<Raw>();
+        let start = self.records.as_ptr() as usize;
+        let next = start + self.records.len() * size;
+        let whole = (start, start + self.records.capacity() * size);
+        (whole, (next, (next + LONGEST_ROUND * size).min(whole.1)))
     }
 
     /// Called after each round: makes room for the next one, and for as many like the longest so far

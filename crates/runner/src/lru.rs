@@ -21,6 +21,11 @@ pub fn drain(me: usize) -> Result<(), Failure> {
     calls::advise(spare_page(me), Advice::Cold).map_err(|e| Failure::internal("MADV_COLD", &e))
 }
 
+/// Whether a mapping is of spare pages.
+pub fn is_spare(range: PageRange) -> bool {
+    range.overlaps(PageRange::new(SPARES_AT, 1 << 16))
+}
+
 fn spare_page(me: usize) -> PageRange {
     PageRange::one(SPARES_AT.add(me as u64))
 }

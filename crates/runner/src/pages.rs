@@ -1,5 +1,6 @@
-//! The state of each page at the end of a run, from `/proc/self/pagemap`.
+//! The state of each page at the end of a run, from `/proc/PID/pagemap`.
 
+use crate::run::Run;
 use needless_model::addr::{PageRange, Vpn};
 use needless_model::final_pages::{FinalPages, Holds, MOST_PAGES, PageState, too_many};
 use needless_model::program::Program;
@@ -10,15 +11,34 @@ use std::os::unix::fs::FileExt;
 /// The bits of a present page's entry that number its frame.
 const FRAME: u64 = (1 << 55) - 1;
 
-/// The state of each mapped page of the scenario, by name; the reason if there is none.
-pub fn final_pages(program: &Program) -> Result<BTreeMap<String, String>, String> {
+/// The state of each mapped page of the scenario in each process that lives, by name; the reason if there is none. Pages of
+/// other processes than the first one have its name before theirs.
+pub fn final_pages(run: &Run) -> Result<BTreeMap<String, String>, String> {
+    let program = &run.program;
     if let Some(total) = too_many(program) {
         return Err(format!("the scenario has {total} pages; at most {MOST_PAGES} are listed"));
     }
-    let maps = std::fs::read_to_string("/proc/self/maps").map_err(|e| format!("maps: {e}"))?;
-    let mapped: Vec<PageRange> = maps.lines().filter_map(mapping).collect();
-    let pagemap = File::open("/proc/self/pagemap").map_err(|e| format!("pagemap: {e}"))?;
     let mut pages = FinalPages::default();
+    tell(program, &mut pages, "/proc/self", |page| page)?;
+    for (index, thread) in program.threads.iter().enumerate() {
+        let Some(pid) = run.team.pid(index) else { continue };
+        let process = &program.processes[thread.process.index()].name;
+        tell(program, &mut pages, &format!("/proc/{pid}"), |page| format!("{process}:{page}"))?;
+    }
+    Ok(pages.by_name())
+}
+
+/// Tells the pages of the process that `/proc` shows in `folder`.
+fn tell(
+    program: &Program,
+    pages: &mut FinalPages,
+    folder: &str,
+    name: impl Fn(String) -> String,
+) -> Result<(), String> {
+    let maps =
+        std::fs::read_to_string(format!("{folder}/maps")).map_err(|e| format!("maps: {e}"))?;
+    let mapped: Vec<PageRange> = maps.lines().filter_map(mapping).collect();
+    let pagemap = File::open(format!("{folder}/pagemap")).map_err(|e| format!("pagemap: {e}"))?;
     for page in program.areas.iter().flat_map(|area| area.range.iter()) {
         if !mapped.iter().any(|range| range.contains(page)) {
             continue;
@@ -27,11 +47,11 @@ pub fn final_pages(program: &Program) -> Result<BTreeMap<String, String>, String
         pagemap
             .read_exact_at(&mut entry, page.0 * 8)
             .map_err(|error| format!("pagemap: {error}"))?;
-        if let Some(name) = program.page_name(page) {
-            pages.tell(name, state(u64::from_le_bytes(entry))?);
+        if let Some(page) = program.page_name(page) {
+            pages.tell(name(page), state(u64::from_le_bytes(entry))?);
         }
     }
-    Ok(pages.by_name())
+    Ok(())
 }
 
 fn mapping(line: &str) -> Option<PageRange> {

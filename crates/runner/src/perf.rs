@@ -5,7 +5,7 @@
 //! Where the kernel does not issue the tracepoints of faults and flushes, as only x86 does, the others
 //! tell who ran, and by the ends of faults whether records were lost.
 //!
-//! Faults are recorded for the scenario's threads only; flushes and switches for everybody on the
+//! Faults are recorded for the scenario's threads and the processes that they fork only; flushes and switches for everybody on the
 //! CPU, because the threads' CPUs receive flushes whoever runs there.
 //!
 //! All events of a CPU write into one ring, so that their order is the kernel's. Records carry
@@ -74,7 +74,8 @@ pub struct Place {
     pub cpu: u16,
     /// The machine's CPU that this is.
     pub on: CpuId,
-    /// The threads' ids; 0 is the calling thread.
+    /// The ids of the threads that are watched there, and with them the processes that they fork; 0 is the calling
+    /// thread.
     pub tids: Vec<i32>,
 }
 
@@ -268,7 +269,8 @@ fn counter<E: Event>(
     let mut builder = Builder::new(event);
     match whose {
         Whose::Everybodys => builder.any_pid(),
-        Whose::Thread(tid) => builder.observe_pid(tid),
+        // And what it forks.
+        Whose::Thread(tid) => builder.observe_pid(tid).inherit(true),
     };
     builder
         .one_cpu(usize::from(cpu))

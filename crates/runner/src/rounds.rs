@@ -16,8 +16,9 @@
 use crate::log::{Attempt, Kind};
 use crate::lru;
 use crate::marks::Mark as Signal;
+use crate::processes;
 use crate::run::{Flow, Markers, Run};
-use crate::sys::{Usage, now_ns};
+use crate::sys::now_ns;
 use crate::wire::Failure;
 use crate::witness::{Observed, Watch};
 
@@ -45,7 +46,7 @@ pub struct Rounds<'a> {
     markers: Markers<'a>,
     watch: Option<&'a mut Watch>,
     plan: Plan,
-    /// Whether nobody but thread 0 acts.
+    /// Whether nobody but thread 0 acts, and processes that are over by the end of each round.
     alone: bool,
     /// The next round that is to count.
     next: u32,
@@ -143,8 +144,13 @@ impl<'a> Rounds<'a> {
         self.next < self.run.alike_from
     }
 
+    /// Whether the state before a round can be brought back.
+    fn alone(&self) -> bool {
+        self.alone && !self.run.team.any_lives()
+    }
+
     fn may_renew(&self) -> bool {
-        self.alone && self.renewals < MOST_RENEWALS
+        self.alone() && self.renewals < MOST_RENEWALS
     }
 
     /// After a good round.
@@ -154,7 +160,7 @@ impl<'a> Rounds<'a> {
         } else if self.settling > 0 {
             self.settling -= 1;
             // The others' turns went on.
-            self.next += u32::from(!self.alone);
+            self.next += u32::from(!self.alone());
         } else {
             self.next += 1;
         }
@@ -163,16 +169,16 @@ impl<'a> Rounds<'a> {
     /// After a disturbed round; whether this start can bring more.
     fn recover(&mut self) -> Result<bool, Failure> {
         let history_matters = self.history_matters();
-        if self.alone && history_matters {
+        if self.alone() && history_matters {
             return Ok(false);
         }
         let warming = self.warmup_left > 0;
-        if self.alone && (!warming || self.may_renew()) {
+        if self.alone() && (!warming || self.may_renew()) {
             self.renewals += u32::from(warming);
             self.begin_again()?;
             return Ok(true);
         }
-        if !self.alone {
+        if !self.alone() {
             self.settling = if history_matters { u32::MAX } else { self.plan.warmup.max(1) };
         }
         if warming {
@@ -210,14 +216,17 @@ impl<'a> Rounds<'a> {
             let log = run.log();
             (log.attempts.len() as u64, log.cycles.len())
         };
+        if processes::several(&run.program) {
+            processes::settle(run)?;
+        }
         let start_ns = now_ns();
-        let before = Usage::now();
+        let before = run.used();
         self.markers.write(Kind::RoundStart, number, 0);
         Signal::RoundBegins.make();
         let flow = body(i64::from(self.plan.warmup) + index)?;
         Signal::RoundEnds.make();
         self.markers.write(Kind::RoundEnd, number, 0);
-        let used = Usage::now().since(before);
+        let used = run.used().since(before);
         if flow == Flow::Stop {
             return Ok(None);
         }

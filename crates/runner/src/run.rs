@@ -1,11 +1,12 @@
 //! What all threads of a run share.
 
+use crate::lock::{Guard, Lock};
 use crate::log::{Kind, Log};
-use crate::sys;
+use crate::processes::Processes;
+use crate::sys::{self, Usage};
 use crate::team::Team;
 use crate::witness::Watch;
 use needless_model::program::Program;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// One run of a scenario.
 pub struct Run {
@@ -16,13 +17,20 @@ pub struct Run {
     /// Its threads.
     pub team: Team,
     /// What was seen. Only the thread that has the turn writes to it.
-    pub log: Mutex<Log>,
+    pub log: Lock<Log>,
+    /// The processes that it forks.
+    pub processes: Processes,
 }
 
 impl Run {
     /// The log.
-    pub fn log(&self) -> MutexGuard<'_, Log> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn log(&self) -> Guard<'_, Log> {
+        self.log.lock()
+    }
+
+    /// What all processes used so far; asked for in the first one.
+    pub fn used(&self) -> Usage {
+        Usage::now().plus(self.team.used())
     }
 
     /// What thread `me` writes markers with, asked for on that thread.

@@ -3,14 +3,16 @@
 use crate::exec::Worker;
 use crate::log::Log;
 use crate::perf::{Place, Rings};
+use crate::processes::Processes;
 use crate::run::Run;
 use crate::team::Team;
 use crate::vmstat::Counters;
 use crate::wire::{self, Failure, FailureKind, Message, PROTOCOL_VERSION, Summary};
 use crate::witness::Watch;
-use crate::{crash, decode, lru, pages, start, sys, validate};
-use needless_model::addr::CpuId;
-use needless_model::program::{Op, OpKind, all_ops};
+use crate::{crash, decode, lru, pages, processes, start, sys, threads, validate};
+use needless_model::addr::{CpuId, ProcessId};
+use needless_model::call::CallExpr;
+use needless_model::program::{Op, OpKind, Thread, all_ops};
 use needless_model::run::{Round, RunRequest};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -56,8 +58,9 @@ pub fn run(descriptor: &str, made_after: &str) -> Result<(), Failure> {
     let mut worker = Worker::new(run, 0, Some(&mut watch));
     // From here on it is seen who else uses them.
     lru::drain(0)?;
-    worker.work()?;
-    finish(run, watch, unseen)
+    let outcome = worker.work().and_then(|()| finish(run, watch, unseen));
+    run.team.end_all();
+    outcome
 }
 
 /// Pages from and to swap are counted by the kernel alone.
@@ -100,14 +103,26 @@ fn assemble(
     let events = request.events && events_possible(unseen);
     let log = Log::new(events, rounds);
     let (team, alike_from) = (Team::new(&program), request.alike_from);
-    let run: &'static Run = Box::leak(Box::new(Run { program, alike_from, team, log: log.into() }));
+    let cpus: Vec<CpuId> = program.threads.iter().map(|thread| request.cpu(thread.cpu)).collect();
+    let processes = Processes::new(&program, cpus.clone());
+    let run = Run { program, alike_from, team, log: log.into(), processes };
+    let run: &'static Run = Box::leak(Box::new(run));
     crash::install(&run.program).map_err(|error| Failure::internal("sigaction", &error))?;
-    for me in 1..run.program.threads.len() {
-        let cpu = request.cpu(run.program.threads[me].cpu);
-        std::thread::Builder::new()
-            .stack_size(1 << 20)
-            .spawn(move || follow(run, me, cpu))
-            .map_err(|error| Failure::internal("starting a thread", &error))?;
+    let forks = processes::several(&run.program);
+    if forks {
+        processes::prepare(run)?;
+    }
+    for (me, cpu) in cpus.into_iter().enumerate().skip(1) {
+        if run.program.threads[me].process != ProcessId::FIRST {
+            processes::make_room(run, me)?;
+            continue;
+        }
+        let body = move || follow(run, me, cpu);
+        let started = match forks {
+            true => threads::spawn(body),
+            false => std::thread::Builder::new().stack_size(threads::STACK).spawn(body).map(drop),
+        };
+        started.map_err(|error| Failure::internal("starting a thread", &error))?;
     }
     sys::prefault_stack();
     run.team.report(0);
@@ -170,14 +185,31 @@ fn watch(
     Ok(Watch::new(&run.program, run.team.tids(), request.events, rings, made_after))
 }
 
-/// The scenario's CPUs, each with the threads on it.
+/// The scenario's CPUs, each with the tasks that are watched there. Where a process may be forked to, those are watched
+/// that may fork, and what they fork.
 fn places(run: &Run, request: &RunRequest) -> Vec<Place> {
+    let threads = || run.program.threads.iter().zip(run.team.tids());
+    let first = || threads().filter(|(thread, _)| thread.process == ProcessId::FIRST);
+    let forks = |thread: &Thread| all_ops(&thread.body).any(|op| forks(&op.kind));
     let mut places: BTreeMap<u16, Vec<i32>> = BTreeMap::new();
-    for (thread, tid) in run.program.threads.iter().zip(run.team.tids()) {
-        places.entry(thread.cpu.0).or_default().push(tid);
+    for (thread, tid) in threads() {
+        let watched = places.entry(thread.cpu.0).or_default();
+        if thread.process == ProcessId::FIRST {
+            watched.push(tid);
+        } else {
+            watched.extend(first().filter(|(parent, _)| forks(parent)).map(|(_, tid)| tid));
+        }
     }
-    let on = |cpu| request.cpu(CpuId(cpu));
-    places.into_iter().map(|(cpu, tids)| Place { cpu, on: on(cpu), tids }).collect()
+    let place = |(cpu, mut tids): (u16, Vec<i32>)| {
+        tids.sort_unstable();
+        tids.dedup();
+        Place { cpu, on: request.cpu(CpuId(cpu)), tids }
+    };
+    places.into_iter().map(place).collect()
+}
+
+fn forks(op: &OpKind) -> bool {
+    matches!(op, OpKind::Call(CallExpr::Fork { .. }))
 }
 
 fn planned_rounds(body: &[Op]) -> usize {
@@ -193,14 +225,15 @@ fn finish(
     mut watch: Watch,
     mut unseen: BTreeMap<String, String>,
 ) -> Result<(), Failure> {
-    let final_pages = pages::final_pages(&run.program).unwrap_or_else(|reason| {
+    let final_pages = pages::final_pages(run).unwrap_or_else(|reason| {
         unseen.insert("final_pages".to_owned(), reason);
         BTreeMap::new()
     });
     let drift = watch.drift();
     let mut log = run.log();
     let names = watch.counter_names();
-    let rounds = decode::rounds(&mut log, &run.team.tids(), watch.sees_flushes(), names);
+    let rounds =
+        decode::rounds(&run.program, &mut log, &run.team.tids(), watch.sees_flushes(), names);
     rounds.into_iter().try_for_each(|round: Round| send(&Message::Round(round)))?;
     send(&Message::Done(Summary {
         final_pages,

@@ -14,6 +14,13 @@ pub fn pin(cpu: CpuId) -> io::Result<()> {
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
+/// Pins the task `tid` to `cpu`.
+pub fn pin_task(tid: i32, cpu: CpuId) -> io::Result<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(cpu.index());
+    Ok(rustix::thread::sched_setaffinity(rustix::process::Pid::from_raw(tid), &set)?)
+}
+
 /// The calling thread's id.
 pub fn tid() -> i32 {
     rustix::thread::gettid().as_raw_nonzero().get()
@@ -91,6 +98,15 @@ impl Usage {
         }
     }
 
+    /// The same with what `more` tells added.
+    pub fn plus(self, more: Usage) -> Usage {
+        Usage {
+            minor_faults: self.minor_faults + more.minor_faults,
+            major_faults: self.major_faults + more.major_faults,
+            involuntary_switches: self.involuntary_switches + more.involuntary_switches,
+        }
+    }
+
     /// What was used since `earlier`.
     pub fn since(self, earlier: Usage) -> Usage {
         Usage {
@@ -133,31 +149,22 @@ pub fn store(page: Vpn, value: u8) {
     unsafe { std::ptr::write_volatile(page.address() as *mut u8, value) };
 }
 
-/// Sleeps while `word` holds `value`. Returns early on signals and wake-ups.
-pub fn futex_wait(word: &AtomicU32, value: u32) {
-    // SAFETY: `word` lives as long as the call; a null timeout means none.
-    unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
-            value,
-            std::ptr::null::<libc::timespec>(),
-        )
-    };
+/// Sleeps while `word` holds `value`, for `most` at most. Returns early on signals and wake-ups. The word may lie in
+/// memory that processes share.
+pub fn futex_wait(word: &AtomicU32, value: u32, most: Option<Duration>) {
+    let timeout = most.map(|most| libc::timespec {
+        tv_sec: most.as_secs() as libc::time_t,
+        tv_nsec: most.subsec_nanos().into(),
+    });
+    let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: `word` and the timeout live as long as the call; a null timeout means none.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, timeout) };
 }
 
 /// Wakes everybody who sleeps on `word`.
 pub fn futex_wake_all(word: &AtomicU32) {
     // SAFETY: `word` is valid; the kernel only uses its address.
-    unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
-            i32::MAX,
-        )
-    };
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
 }
 
 /// `nanosleep`, without allocation.
@@ -180,11 +187,31 @@ pub fn tame_allocator(headroom: usize) {
     std::hint::black_box(&warm);
 }
 
+/// Makes room in the heap for so much more, which is not touched.
+pub fn widen_heap(size: usize) {
+    let room: Vec<u8> = Vec::with_capacity(size);
+    std::hint::black_box(&room);
+}
+
+/// What threads touch of their stacks beforehand.
+pub const STACK_TOUCHED: usize = 256 * 1024;
+
 /// Touches the stack below, so that it does not fault later.
 #[inline(never)]
 pub fn prefault_stack() {
-    let mut room = [0_u8; 256 * 1024];
+    let mut room = [0_u8; STACK_TOUCHED];
     for at in (0..room.len()).step_by(4096) {
+        // SAFETY: `at` is inside the array.
+        unsafe { std::ptr::write_volatile(room.as_mut_ptr().add(at), 1) };
+    }
+    std::hint::black_box(&room);
+}
+
+/// Makes the stack as deep as it may ever have to be: it does not grow once it is shared.
+#[inline(never)]
+pub fn deepen_stack() {
+    let mut room = [0_u8; 2 << 20];
+    for at in (0..room.len()).step_by(4096).rev() {
         // SAFETY: `at` is inside the array.
         unsafe { std::ptr::write_volatile(room.as_mut_ptr().add(at), 1) };
     }

@@ -7,18 +7,34 @@
 //! order. Threads that do nothing but spin or sleep are in that state before the first turn.
 //!
 //! A thread that waits spins, so that its CPU keeps the address space loaded; only if it shares
-//! its CPU with another thread does it sleep instead.
+//! its CPU with another thread, or waits for the end of a process, does it sleep instead.
+//!
+//! Processes that are forked have a thread each, which is queued when it is born and gives up its last turn
+//! before it ends: whoever gets that turn first waits until the kernel has undone the process. All of this lies in
+//! memory that the processes share ([`crate::shared`]). Thread 0 looks after them while it waits: one that was killed or
+//! stopped does not pass its turn on.
 
-use crate::sys;
+mod processes;
+
+use crate::lock::{Guard, Lock};
+use crate::sys::{self, Usage};
 use crate::wire::{Failure, FailureKind};
-use needless_model::program::{Hold, Program};
+use needless_model::addr::ProcessId;
+use needless_model::call::CallExpr;
+use needless_model::program::{Hold, OpKind, Program, all_ops};
+use processes::Stall;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// The turn when nobody has it.
 const NOBODY: u32 = u32::MAX;
+
+/// After so long whoever waits looks whether the processes still live.
+const LOOK_AFTER: Duration = Duration::from_millis(500);
+
+/// Turns of a loop without a system call from one look at the clock to the next.
+const LOOK_EVERY: u32 = 1 << 14;
 
 /// What a thread does when it does not have the turn.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -28,10 +44,12 @@ pub enum Rest {
     Starting = 0,
     /// Runs: it has the turn, or spins until it gets it.
     Running = 1,
-    /// Sleeps until its turn comes, because it shares its CPU.
+    /// Sleeps until its turn comes, because it shares its CPU or waits for a process.
     Waiting = 2,
     /// Sleeps for good; its CPU is idle and holds the address space lazily.
     Sleeping = 3,
+    /// Its process was not forked, or is over.
+    Unborn = 4,
 }
 
 /// Why a thread gives up the turn.
@@ -39,24 +57,44 @@ pub enum Rest {
 pub enum Yield {
     /// It arrived at this barrier.
     Barrier(u16),
+    /// It waits for the end of the process whose thread this is.
+    For(usize),
     /// It does not come back.
     ForGood,
+    /// Its process ends.
+    End,
 }
 
 struct Order {
     ready: VecDeque<usize>,
     arrived: Vec<Vec<usize>>,
+    /// Who waits for the process of which thread.
+    waiting: Vec<(usize, usize)>,
+    /// Processes that are over and nobody was told of.
+    zombies: Vec<i32>,
 }
 
 struct Member {
     tid: AtomicI32,
     rest: AtomicU8,
+    /// Whether it is one of the first process's.
+    first: bool,
+    /// Whether it may sleep until its turn comes.
+    sleeps: bool,
     shares_cpu: bool,
+    /// Raised to wake it for its turn.
+    called: AtomicU32,
     /// Raised to send a sleeper through the scheduler once more.
     nudge: AtomicU32,
     nudged: AtomicU32,
     /// The last roll call that it answered.
     answered: AtomicU32,
+    /// Whether it sleeps for a while, as its operation says.
+    napping: AtomicBool,
+    /// What its process used, as long as it is not the first one.
+    minor_faults: AtomicU64,
+    major_faults: AtomicU64,
+    involuntary_switches: AtomicU64,
 }
 
 /// The scenario's threads.
@@ -65,41 +103,66 @@ pub struct Team {
     turn: AtomicU32,
     /// The thread that is about to fall asleep, plus one; 0: none.
     falling_asleep: AtomicU32,
+    /// The thread whose process is about to end, plus one; 0: none.
+    ending: AtomicU32,
     finished: AtomicBool,
     /// Whether a sleeper was not seen asleep, since this was last asked.
     awake: AtomicBool,
     /// Number of the last roll call.
     roll_call: AtomicU32,
-    order: Mutex<Order>,
+    order: Lock<Order>,
+    /// Why a process of the scenario gave up.
+    failure: Lock<Option<Failure>>,
+    stall: Lock<Option<Stall>>,
+}
+
+fn member(program: &Program, index: usize) -> Member {
+    let thread = &program.threads[index];
+    let others = program.threads.iter().filter(|other| other.cpu == thread.cpu);
+    let shares_cpu = others.count() > 1;
+    let waits =
+        |op: &needless_model::program::Op| matches!(op.kind, OpKind::Call(CallExpr::Wait { .. }));
+    let first = thread.process == ProcessId::FIRST;
+    Member {
+        tid: AtomicI32::new(0),
+        rest: AtomicU8::new(if first { Rest::Starting } else { Rest::Unborn } as u8),
+        first,
+        sleeps: shares_cpu || all_ops(&thread.body).any(waits),
+        shares_cpu,
+        called: AtomicU32::new(0),
+        nudge: AtomicU32::new(0),
+        nudged: AtomicU32::new(0),
+        answered: AtomicU32::new(0),
+        napping: AtomicBool::new(false),
+        minor_faults: AtomicU64::new(0),
+        major_faults: AtomicU64::new(0),
+        involuntary_switches: AtomicU64::new(0),
+    }
 }
 
 impl Team {
     /// The team of `program`, with nobody started.
     pub fn new(program: &Program) -> Team {
         let threads = &program.threads;
-        let members = threads
-            .iter()
-            .map(|thread| Member {
-                tid: AtomicI32::new(0),
-                rest: AtomicU8::new(Rest::Starting as u8),
-                shares_cpu: threads.iter().filter(|other| other.cpu == thread.cpu).count() > 1,
-                nudge: AtomicU32::new(0),
-                nudged: AtomicU32::new(0),
-                answered: AtomicU32::new(0),
-            })
-            .collect();
+        let members: Vec<Member> = (0..threads.len()).map(|i| member(program, i)).collect();
         let mut ready = VecDeque::with_capacity(threads.len() * 2);
-        ready.extend((1..threads.len()).filter(|&index| !threads[index].only_holds()));
+        let acts = |index: &usize| members[*index].first && !threads[*index].only_holds();
+        ready.extend((1..threads.len()).filter(acts));
         let arrived =
             program.barriers.iter().map(|b| Vec::with_capacity(b.threads.len())).collect();
+        let waiting = Vec::with_capacity(threads.len());
+        let order = Order { ready, arrived, waiting, zombies: Vec::with_capacity(1 << 8) };
         Team {
             members,
             turn: AtomicU32::new(NOBODY),
             falling_asleep: AtomicU32::new(0),
+            ending: AtomicU32::new(0),
             finished: AtomicBool::new(false),
             awake: AtomicBool::new(false),
             roll_call: AtomicU32::new(0),
-            order: Mutex::new(Order { ready, arrived }),
+            order: order.into(),
+            failure: None.into(),
+            stall: None.into(),
         }
     }
 
@@ -120,7 +183,7 @@ impl Team {
                 }
                 sys::sleep(Duration::from_micros(100));
             }
-            if thread.holds() == Some(Hold::Sleep) {
+            if self.members[index].first && thread.holds() == Some(Hold::Sleep) {
                 self.await_sleep(index);
             }
         }
@@ -128,9 +191,10 @@ impl Team {
         Ok(())
     }
 
-    /// The ids of the threads, in order.
+    /// The ids of the threads, in order; 0 for those of processes that are forked.
     pub fn tids(&self) -> Vec<i32> {
-        self.members.iter().map(|m| m.tid.load(Ordering::Acquire)).collect()
+        let tid = |m: &Member| if m.first { m.tid.load(Ordering::Acquire) } else { 0 };
+        self.members.iter().map(tid).collect()
     }
 
     /// What thread `index` does when it does not have the turn.
@@ -139,6 +203,7 @@ impl Team {
             1 => Rest::Running,
             2 => Rest::Waiting,
             3 => Rest::Sleeping,
+            4 => Rest::Unborn,
             _ => Rest::Starting,
         }
     }
@@ -151,24 +216,33 @@ impl Team {
     /// Gives up the turn.
     pub fn pass(&self, program: &Program, me: usize, why: Yield) -> Result<(), Failure> {
         let mut order = self.lock();
-        if let Yield::Barrier(barrier) = why {
-            let Order { ready, arrived } = &mut *order;
-            let arrived = &mut arrived[usize::from(barrier)];
-            let meets = &program.barriers[usize::from(barrier)].threads;
-            arrived.push(me);
-            if arrived.len() == meets.len() {
-                arrived.clear();
-                ready.extend(meets.iter().map(|thread| thread.index()));
+        let Order { ready, arrived, waiting, .. } = &mut *order;
+        match why {
+            Yield::Barrier(barrier) => {
+                let arrived = &mut arrived[usize::from(barrier)];
+                let meets = &program.barriers[usize::from(barrier)].threads;
+                arrived.push(me);
+                if arrived.len() == meets.len() {
+                    arrived.clear();
+                    ready.extend(meets.iter().map(|thread| thread.index()));
+                }
+            }
+            Yield::For(process) => waiting.push((me, process)),
+            Yield::ForGood => {}
+            Yield::End => {
+                self.set_rest(me, Rest::Unborn);
+                self.ending.store(me as u32 + 1, Ordering::Release);
+                let over = |(who, process): &(usize, usize)| (*process == me).then_some(*who);
+                let from = ready.len();
+                ready.extend(waiting.iter().filter_map(over));
+                ready.make_contiguous()[from..].sort_unstable();
+                waiting.retain(|(_, process)| *process != me);
             }
         }
         match order.ready.pop_front() {
             Some(next) => self.give(next),
             None => {
-                if let Some(stuck) = order.arrived.iter().position(|a| !a.is_empty()) {
-                    let name = &program.barriers[stuck].name;
-                    let what = format!("barrier `{name}`: not all of its threads can ever arrive");
-                    return Err(Failure::new(FailureKind::BadRequest, what));
-                }
+                stuck(program, &order)?;
                 self.finish();
             }
         }
@@ -176,31 +250,51 @@ impl Team {
     }
 
     /// Waits for the turn; false if there will be none.
-    pub fn await_turn(&self, me: usize) -> bool {
+    pub fn await_turn(&self, program: &Program, me: usize) -> Result<bool, Failure> {
+        let asleep = self.members[me].shares_cpu || self.rest(me) == Rest::Waiting;
+        let looks = me == 0 && program.processes.len() > 1;
+        let (mut looked, mut idle) = (None, 0_u32);
         loop {
-            let turn = self.turn.load(Ordering::Acquire);
-            if turn == me as u32 {
+            let called = self.members[me].called.load(Ordering::Acquire);
+            if self.turn.load(Ordering::Acquire) == me as u32 {
                 self.set_rest(me, Rest::Running);
                 self.await_whoever_falls_asleep();
-                return true;
+                self.await_whoever_ends(me);
+                return Ok(true);
             }
             if self.finished() {
-                return false;
+                return Ok(false);
             }
-            if self.members[me].shares_cpu {
+            if asleep {
                 self.set_rest(me, Rest::Waiting);
-                sys::futex_wait(&self.turn, turn);
+                sys::futex_wait(&self.members[me].called, called, looks.then_some(LOOK_AFTER));
             } else {
                 self.answer(me);
+            }
+            idle += 1;
+            if looks && (asleep || idle.is_multiple_of(LOOK_EVERY)) {
+                let now = Instant::now();
+                if *looked.get_or_insert(now) + LOOK_AFTER <= now {
+                    looked = Some(now);
+                    self.look_after_processes(program)?;
+                }
             }
         }
     }
 
     /// Runs on, touching nothing of the scenario's, until the scenario ends.
-    pub fn spin(&self, me: usize) {
+    pub fn spin(&self, program: &Program, me: usize) -> Result<(), Failure> {
+        let looks = me == 0 && program.processes.len() > 1;
+        let mut idle = 0_u32;
         while !self.finished() {
             self.answer(me);
+            idle += 1;
+            // Some tenths of a second.
+            if looks && idle.is_multiple_of(LOOK_EVERY << 10) {
+                self.look_after_processes(program)?;
+            }
         }
+        Ok(())
     }
 
     /// Waits until every thread that spins has shown that it is on its CPU; false if one has not
@@ -234,21 +328,27 @@ impl Team {
         std::hint::spin_loop();
     }
 
-    /// Says that thread `me` will be asleep in a moment; whoever gets the turn waits for it.
-    pub fn announce_sleep(&self, me: usize) {
-        self.set_rest(me, Rest::Sleeping);
+    /// Says that thread `me` will be asleep in a moment, for good or until its turn comes; whoever gets the turn waits
+    /// for that.
+    pub fn announce_sleep(&self, me: usize, rest: Rest) {
+        self.set_rest(me, rest);
         self.falling_asleep.store(me as u32 + 1, Ordering::Release);
     }
 
     /// Sleeps until the scenario ends.
-    pub fn sleep(&self, me: usize) {
+    pub fn sleep(&self, program: &Program, me: usize) -> Result<(), Failure> {
+        let looks = me == 0 && program.processes.len() > 1;
         let member = &self.members[me];
         self.set_rest(me, Rest::Sleeping);
         while !self.finished() {
             let nudge = member.nudge.load(Ordering::Acquire);
             member.nudged.store(nudge, Ordering::Release);
-            sys::futex_wait(&member.nudge, nudge);
+            sys::futex_wait(&member.nudge, nudge, looks.then_some(LOOK_AFTER));
+            if looks {
+                self.look_after_processes(program)?;
+            }
         }
+        Ok(())
     }
 
     /// Wakes each sleeper and waits until it sleeps again, so that its CPU has loaded the
@@ -267,8 +367,19 @@ impl Team {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Order> {
-        self.order.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What the processes used so far, the first one left out.
+    pub fn used(&self) -> Usage {
+        self.members.iter().fold(Usage::default(), |sum, member| {
+            sum.plus(Usage {
+                minor_faults: member.minor_faults.load(Ordering::Acquire),
+                major_faults: member.major_faults.load(Ordering::Acquire),
+                involuntary_switches: member.involuntary_switches.load(Ordering::Acquire),
+            })
+        })
+    }
+
+    fn lock(&self) -> Guard<'_, Order> {
+        self.order.lock()
     }
 
     fn set_rest(&self, me: usize, rest: Rest) {
@@ -277,16 +388,22 @@ impl Team {
 
     fn give(&self, next: usize) {
         self.turn.store(next as u32, Ordering::Release);
-        if self.members[next].shares_cpu {
-            sys::futex_wake_all(&self.turn);
+        if self.members[next].sleeps {
+            self.call(next);
         }
+    }
+
+    fn call(&self, next: usize) {
+        let called = &self.members[next].called;
+        called.fetch_add(1, Ordering::AcqRel);
+        sys::futex_wake_all(called);
     }
 
     fn finish(&self) {
         self.finished.store(true, Ordering::Release);
         self.turn.store(NOBODY, Ordering::Release);
-        sys::futex_wake_all(&self.turn);
-        for member in &self.members {
+        for (index, member) in self.members.iter().enumerate() {
+            self.call(index);
             member.nudge.fetch_add(1, Ordering::AcqRel);
             sys::futex_wake_all(&member.nudge);
         }
@@ -309,7 +426,7 @@ impl Team {
     fn await_sleep(&self, index: usize) {
         let tid = self.members[index].tid.load(Ordering::Acquire);
         let deadline = Instant::now() + Duration::from_secs(5);
-        while !asleep(tid) {
+        while processes::state(tid) != Some(b'S') {
             if Instant::now() >= deadline {
                 self.awake.store(true, Ordering::Release);
                 return;
@@ -323,10 +440,21 @@ impl Team {
     }
 }
 
-/// Whether a thread of this process sleeps.
-fn asleep(tid: i32) -> bool {
-    let stat = std::fs::read(format!("/proc/self/task/{tid}/stat")).unwrap_or_default();
-    crate::tracefs::task_state(&stat) == Some(b'S')
+/// Why those who still wait wait for good, if anybody does.
+fn stuck(program: &Program, order: &Order) -> Result<(), Failure> {
+    let barrier = order.arrived.iter().position(|arrived| !arrived.is_empty());
+    let what = match (barrier, order.waiting.first()) {
+        (Some(barrier), _) => {
+            let name = &program.barriers[barrier].name;
+            format!("barrier `{name}`: not all of its threads can ever arrive")
+        }
+        (None, Some((who, process))) => {
+            let name = |thread: usize| &program.threads[thread].name;
+            format!("`{}` waits for process `{}`, which does not end", name(*who), name(*process))
+        }
+        (None, None) => return Ok(()),
+    };
+    Err(Failure::new(FailureKind::BadRequest, what))
 }
 
 #[cfg(test)]

@@ -148,6 +148,14 @@ pub fn task_state(stat: &[u8]) -> Option<u8> {
     stat.get(end_of_name + 2).copied()
 }
 
+/// The ticks of CPU time in the text of a `/proc/…/stat` file, the kernel's for the task included.
+pub fn task_ticks(stat: &[u8]) -> Option<u64> {
+    let end_of_name = stat.iter().rposition(|&byte| byte == b')')?;
+    let rest = std::str::from_utf8(stat.get(end_of_name + 2..)?).ok()?;
+    let mut ticks = rest.split(' ').skip(11).map(|field| field.parse::<u64>().ok());
+    Some(ticks.next()?? + ticks.next()??)
+}
+
 /// Whether the text of a `/proc/…/stat` file is a kernel thread's (`PF_KTHREAD`).
 pub fn is_kernel_thread(stat: &[u8]) -> Option<bool> {
     const PF_KTHREAD: u64 = 0x0020_0000;
@@ -184,6 +192,8 @@ mod tests {
         assert_eq!(task_state(stat), Some(b'S'));
         assert_eq!(is_kernel_thread(stat), Some(true));
         assert_eq!(is_kernel_thread(b"12 (sh) R 1 0 0 0 -1 4194304 0"), Some(false));
+        assert_eq!(task_ticks(b"12 (a b) S 1 0 0 0 -1 0 9 9 9 9 30 4 0 0"), Some(34));
+        assert_eq!(task_ticks(stat), None);
         assert_eq!(is_kernel_thread(b""), None);
     }
 }

@@ -2,8 +2,11 @@
 //! After this the executor may index without looking.
 
 use crate::wire::{Failure, FailureKind};
+use needless_model::addr::ProcessId;
 use needless_model::call::CallExpr;
-use needless_model::program::{Expr, Op, OpKind, Order, PROGRAM_VERSION, Program, RangeExpr};
+use needless_model::program::{
+    Expr, Op, OpKind, Order, PROGRAM_VERSION, Program, RangeExpr, Thread,
+};
 
 /// Nesting that is accepted; deeper programs would need an unbounded stack.
 const DEEPEST: usize = 64;
@@ -38,10 +41,7 @@ pub fn check(program: &Program, cpus: usize, nodes: usize) -> Result<(), Failure
         }
         check_body(program, index, &thread.body, 0)?;
     }
-    if program.processes.len() > 1 {
-        let what = "several processes: the runner has one (`process`)";
-        return Err(Failure::new(FailureKind::Unsupported, what));
-    }
+    check_processes(program)?;
     if let Some(text) = program.model_only() {
         return Err(Failure::new(
             FailureKind::Unsupported,
@@ -56,6 +56,20 @@ pub fn check(program: &Program, cpus: usize, nodes: usize) -> Result<(), Failure
         return Err(bad("there is more than one `rounds`"));
     }
     check_areas(program)
+}
+
+/// Each process but the first has one thread, which belongs to the user.
+fn check_processes(program: &Program) -> Result<(), Failure> {
+    if program.threads[0].process != ProcessId::FIRST {
+        return Err(bad("the first thread is not the first process's"));
+    }
+    for number in 1..program.processes.len() {
+        let own = |thread: &&Thread| thread.process.index() == number;
+        if program.threads.iter().filter(own).count() != 1 {
+            return Err(bad("a process that is forked has one thread"));
+        }
+    }
+    Ok(())
 }
 
 fn bad(what: impl Into<String>) -> Failure {
@@ -95,7 +109,11 @@ fn check_op(program: &Program, thread: usize, kind: &OpKind) -> bool {
     let area = |a: u16| usize::from(a) < program.areas.len();
     let range = |r: &RangeExpr| area(r.area) && expr(&r.first) && expr(&r.pages);
     match kind {
-        OpKind::Call(call) => check_call(call, range, area, expr),
+        OpKind::Call(call) => {
+            let own = program.threads[thread].process.index();
+            let others = (1..program.processes.len()).filter(|other| *other != own);
+            check_call(call, &others.collect::<Vec<_>>(), range, area, expr)
+        }
         OpKind::Touch { range: r, order, .. } => {
             range(r)
                 && match order {
@@ -121,12 +139,27 @@ fn check_op(program: &Program, thread: usize, kind: &OpKind) -> bool {
 /// Whether each part of a call is right.
 fn check_call(
     call: &CallExpr,
+    others: &[usize],
     range: impl Fn(&RangeExpr) -> bool,
     area: impl Fn(u16) -> bool,
     expr: impl Fn(&Expr) -> bool,
 ) -> bool {
     let right = |right: bool| right.then_some(()).ok_or(());
-    call.try_map(|r| right(range(r)), |a| right(area(*a)), |n, _| right(expr(n))).is_ok()
+    let named = match call {
+        CallExpr::Fork { process } | CallExpr::Wait { process } => Some(process.index()),
+        CallExpr::Map { .. }
+        | CallExpr::Unmap { .. }
+        | CallExpr::Protect { .. }
+        | CallExpr::Remap { .. }
+        | CallExpr::Advise { .. }
+        | CallExpr::Reclaim { .. }
+        | CallExpr::Switch { .. }
+        | CallExpr::Pin { .. }
+        | CallExpr::Dma { .. }
+        | CallExpr::Unpin { .. } => None,
+    };
+    named.is_none_or(|named| others.contains(&named))
+        && call.try_map(|r| right(range(r)), |a| right(area(*a)), |n, _| right(expr(n))).is_ok()
 }
 
 fn check_expr(expr: &Expr, slots: u8, depth: usize) -> bool {

@@ -32,6 +32,7 @@ use crate::log::{Kind, Log, Raw};
 use crate::perf::Rings;
 use crate::sys::{self, Usage};
 use crate::team::Team;
+use crate::tids::Tids;
 use cpu::{Cpu, Seen, cpus};
 use machine::Machine;
 use needless_model::addr::Vpn;
@@ -40,6 +41,7 @@ use needless_model::program::Program;
 use needless_model::run::Witness;
 use reasons::{AWAKE, EVENTS_LOST, FLUSHED, LOG_GREW, LOST_CPU, LRU_SHARED, NOT_ON_CPU};
 use sentinels::Sentinels;
+pub use sentinels::is_sentinel;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use switches::flushes_of;
@@ -97,6 +99,7 @@ impl Watch {
         made_after: u64,
     ) -> Watch {
         let cpus = cpus(program);
+        let tids = Tids::new(&tids);
         let numbers: Vec<u16> = cpus.iter().map(|cpu| cpu.number).collect();
         let flushes = rings.as_ref().filter(|rings| rings.flushes);
         let flushes =
@@ -198,14 +201,13 @@ impl Watch {
         let Some(rings) = &mut self.rings else { return };
         rings.drain(&mut log.records);
         let new = &log.records[self.seen..];
+        self.tasks.tids.learn(new);
         if let Some(flushes) = &mut self.flushes {
             // Between rounds strangers may flush: what they left behind shows in the next warm-up.
             flushes.follow(new);
         }
         for record in new {
-            if let Some(cpu) = self.cpus.iter_mut().find(|cpu| cpu.number == record.cpu) {
-                cpu.between_rounds(record, &mut self.tasks);
-            }
+            self.cpus.iter_mut().for_each(|cpu| cpu.between_rounds(record, &mut self.tasks));
         }
         self.seen = log.records.len();
     }
@@ -264,6 +266,7 @@ impl Watch {
     /// Follows the records since the last round; tells what disturbed this one.
     fn disturbance(&mut self, team: &Team, records: &[Raw], round: Observed) -> Option<String> {
         let records = &records[self.seen..];
+        self.tasks.tids.learn(records);
         let strangers =
             self.flushes.as_mut().map_or_else(Strangers::default, |f| f.follow(records));
         let flushes = flushes_of(records, &self.tasks.tids);

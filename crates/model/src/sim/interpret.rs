@@ -166,6 +166,11 @@ impl<'p, 'w> Machine<'p, 'w> {
         self.report_deadlock()
     }
 
+    /// Whether the thread's process has begun and is not over.
+    pub(super) fn has_begun(&self, thread: usize) -> bool {
+        self.threads[thread].status != Status::Unborn
+    }
+
     /// Threads whose wait is over queue up.
     fn wake(&mut self) {
         for (index, thread) in self.threads.iter_mut().enumerate() {

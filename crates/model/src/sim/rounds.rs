@@ -72,7 +72,10 @@ impl Machine<'_, '_> {
         let sleeps =
             |op: &crate::program::Op| matches!(op.kind, OpKind::Sleep { duration_ns: None });
         for thread in 0..self.threads.len() {
-            if thread != acting && self.program.threads[thread].body.iter().any(sleeps) {
+            if thread != acting
+                && self.has_begun(thread)
+                && self.program.threads[thread].body.iter().any(sleeps)
+            {
                 self.turn_to(thread);
                 self.go_idle();
             }

@@ -2,10 +2,11 @@
 
 use super::Observed;
 use super::reasons::{CPU_USED, LOST_CPU, LRU_EMPTIED, LRU_SHARED, NOT_ON_CPU};
-use super::switches::{Span, absences_of, flushed_by_switch, is_switch, strangers_on};
+use super::switches::{Span, absences_of, came_back, flushed_by_switch, is_switch, strangers_on};
 use super::tasks::{Tasks, name};
 use crate::log::{Kind, Raw};
 use crate::team::{Rest, Team};
+use needless_model::addr::ProcessId;
 use needless_model::program::Program;
 
 /// A CPU with threads of the scenario.
@@ -18,6 +19,10 @@ pub(super) struct Cpu {
     running: Option<i32>,
     /// Whether a thread there does more than hold it.
     acts: bool,
+    /// Whether all of them are of processes that are forked: what strangers did before they began does not matter.
+    forked: bool,
+    /// Whether one of these lived when this was last looked at.
+    lived: bool,
     /// The stranger's user task that ran there since [`Cpu::forget`].
     used: Option<String>,
     /// Whether a kernel thread has emptied its LRU batches since then.
@@ -41,16 +46,20 @@ pub(super) fn cpus(program: &Program) -> Vec<Cpu> {
     let mut cpus: Vec<Cpu> = Vec::new();
     for (index, thread) in program.threads.iter().enumerate() {
         let acts = index == 0 || !thread.only_holds();
+        let forked = thread.process != ProcessId::FIRST;
         match cpus.iter_mut().find(|cpu| cpu.number == thread.cpu.0) {
             Some(cpu) => {
                 cpu.threads.push(index);
                 cpu.acts |= acts;
+                cpu.forked &= forked;
             }
             None => cpus.push(Cpu {
                 number: thread.cpu.0,
                 threads: vec![index],
                 running: None,
                 acts,
+                forked,
+                lived: false,
                 used: None,
                 drained: false,
             }),
@@ -63,7 +72,7 @@ impl Cpu {
     /// Whether the LRU batches of an acting thread may hold what is not the scenario's, or have
     /// been emptied by others.
     pub(super) fn lru_shared(&self) -> bool {
-        self.acts && (self.used.is_some() || self.drained)
+        self.acts && (!self.forked || self.lived) && (self.used.is_some() || self.drained)
     }
 
     /// Who ran there up to now does not matter any more.
@@ -73,6 +82,13 @@ impl Cpu {
 
     /// Follows a record from between rounds.
     pub(super) fn between_rounds(&mut self, record: &Raw, tasks: &mut Tasks) {
+        if self.bears(record) && !self.lived {
+            self.lived = true;
+            self.forget();
+        }
+        if record.cpu != self.number {
+            return;
+        }
         self.drained |= record.kind == Kind::Drained;
         if is_switch(record) {
             let next = record.value as i32;
@@ -92,20 +108,42 @@ impl Cpu {
         left: Option<&'static str>,
     ) -> Option<String> {
         let Seen { records, round, .. } = *seen;
-        self.drained |= records.iter().any(|r| r.kind == Kind::Drained && r.cpu == self.number);
+        let since = self.since(records);
+        if since > 0 {
+            self.forget();
+        }
+        let drained = |r: &Raw| r.kind == Kind::Drained && r.cpu == self.number && r.time >= since;
+        self.drained |= records.iter().any(drained);
+        let later = records.iter().filter(|record| record.time >= since);
         let (came, came_later) =
-            strangers_on(records, self.number, round, |tid| !tasks.harmless(tid));
+            strangers_on(later, self.number, round, |tid| !tasks.harmless(tid));
         self.used = came.map(name).or(self.used.take());
         let at_start = self.follow(records, round);
         let reason = self
-            .taken(seen, tasks)
+            .taken(seen, since, tasks)
             .or_else(|| self.missed_a_flush(seen, tasks))
             .or_else(|| self.taken_at_start(at_start, seen.team, tasks))
             .or_else(|| self.not_lazy(seen.team, left))
             .or_else(|| self.shares_lru());
         // Whoever came after the round's end is the next one's concern.
         self.used = came_later.map(name).or(self.used.take());
+        self.lived = self.threads.iter().any(|&thread| seen.team.lives(thread));
         reason
+    }
+
+    /// Whether a process begins on this CPU.
+    fn bears(&self, record: &Raw) -> bool {
+        record.kind == Kind::Forked && self.threads.contains(&(record.extra as usize))
+    }
+
+    /// From when on it matters who runs there: always, but on a CPU that only processes use which are forked, from the
+    /// first one's birth on.
+    fn since(&self, records: &[Raw]) -> u64 {
+        if !self.forked || self.lived {
+            return 0;
+        }
+        let births = records.iter().filter(|record| self.bears(record));
+        births.map(|record| record.time).min().unwrap_or(u64::MAX)
     }
 
     /// Who ran there when the round started, as far as it is known.
@@ -121,7 +159,7 @@ impl Cpu {
     }
 
     /// Whether a task that may do harm came in the place of a thread that runs or spins.
-    fn taken(&self, seen: &Seen<'_>, tasks: &mut Tasks) -> Option<String> {
+    fn taken(&self, seen: &Seen<'_>, since: u64, tasks: &mut Tasks) -> Option<String> {
         let ought_to_run = self.ought_to_run(seen.team);
         let intruder = |record: &&Raw| {
             let next = record.value as i32;
@@ -129,7 +167,8 @@ impl Cpu {
             let came = record.kind == Kind::SwitchIn && ought_to_run;
             seen.round.contains(record.time) && (came || pushed_out) && !tasks.harmless(next)
         };
-        let mut switches = seen.records.iter().filter(|r| is_switch(r) && r.cpu == self.number);
+        let here = |r: &&Raw| is_switch(r) && r.cpu == self.number && r.time >= since;
+        let mut switches = seen.records.iter().filter(here);
         let record = switches.find(intruder)?;
         Some(format!("{LOST_CPU} to {}", name(record.value as i32)))
     }
@@ -142,8 +181,14 @@ impl Cpu {
         if let Some((_, who)) = absences.iter().find(missed) {
             return Some(format!("{LOST_CPU} to {}", name(*who)));
         }
-        let switch_flushed = || records.iter().any(|r| flushed_by_switch(r, self.number, round));
-        (!absences.is_empty() && switch_flushed()).then(|| LOST_CPU.to_owned())
+        let flushed = |gone: Span| {
+            let back = came_back(records, self.number, gone, &tasks.tids);
+            let on_return = |r: &Raw| gone.with_end(back).contains(r.time);
+            let flushed = |r: &Raw| flushed_by_switch(r, self.number, round);
+            records.iter().any(|r| on_return(r) && flushed(r))
+        };
+        let gone = absences.iter().find(|(gone, _)| flushed(*gone));
+        gone.map(|(_, who)| format!("{LOST_CPU} to {}", name(*who)))
     }
 
     /// Whether somebody else was there when the round started.

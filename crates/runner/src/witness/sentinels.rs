@@ -14,6 +14,11 @@ const AT: Vpn = Vpn(0x1000_0000_0000 / 4096);
 /// Those that were not read yet.
 pub(super) struct Sentinels(PageRange);
 
+/// Whether a mapping is of sentinels.
+pub fn is_sentinel(range: PageRange) -> bool {
+    range.overlaps(PageRange::new(AT, PAGES))
+}
+
 impl Sentinels {
     /// None at all.
     pub(super) fn none() -> Sentinels {

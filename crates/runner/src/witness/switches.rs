@@ -3,7 +3,9 @@
 
 use super::Observed;
 use crate::log::{Kind, Raw};
+use crate::tids::Tids;
 use needless_model::event::FlushReason;
+use std::collections::BTreeMap;
 
 /// Whether a record tells who runs next. Leaving and coming are both looked at: kernels were seen
 /// to leave out one of the two.
@@ -22,17 +24,25 @@ impl Span {
     pub(super) fn overlaps(self, other: Span) -> bool {
         self.from <= other.to && other.from <= self.to
     }
+
+    pub(super) fn contains(self, time: u64) -> bool {
+        (self.from..=self.to).contains(&time)
+    }
+
+    pub(super) fn with_end(self, to: u64) -> Span {
+        Span { to, ..self }
+    }
 }
 
 /// The stranger that came to a CPU last by the round's end, and the one that did after it.
-pub(super) fn strangers_on(
-    records: &[Raw],
+pub(super) fn strangers_on<'a>(
+    records: impl Iterator<Item = &'a Raw>,
     cpu: u16,
     round: Observed,
     mut stranger: impl FnMut(i32) -> bool,
 ) -> (Option<i32>, Option<i32>) {
     let (mut came, mut came_later) = (None, None);
-    for record in records.iter().filter(|r| is_switch(r) && r.cpu == cpu) {
+    for record in records.filter(|r| is_switch(r) && r.cpu == cpu) {
         let next = record.value as i32;
         let last = if record.time <= round.end_ns { &mut came } else { &mut came_later };
         if stranger(next) {
@@ -48,17 +58,17 @@ pub(super) fn absences_of(
     records: &[Raw],
     cpu: u16,
     round: Observed,
-    tids: &[i32],
+    tids: &Tids,
 ) -> Vec<(Span, i32)> {
     let mut absences = Vec::new();
     let mut open: Option<(Span, i32)> = None;
     for record in records.iter().filter(|r| is_switch(r) && r.cpu == cpu) {
         let next = record.value as i32;
         let in_round = round.contains(record.time);
-        if tids.contains(&next) {
+        if tids.ours(next) {
             let back = |(gone, who)| (Span { to: record.time, ..gone }, who);
             absences.extend(open.take().map(back));
-        } else if in_round && record.extra == 1 && tids.contains(&record.tid) {
+        } else if in_round && record.extra == 1 && tids.ours(record.tid) {
             open = open.or(Some((Span { from: record.time, to: u64::MAX }, next)));
         }
     }
@@ -66,22 +76,28 @@ pub(super) fn absences_of(
     absences
 }
 
+/// When the absent thread was back. That it comes is told before its CPU flushes for it, if that has to; that it has
+/// come, after that.
+pub(super) fn came_back(records: &[Raw], cpu: u16, gone: Span, tids: &Tids) -> u64 {
+    let came = |r: &&Raw| r.kind == Kind::SwitchIn && r.cpu == cpu && tids.ours(r.tid);
+    let times = records.iter().filter(came).map(|r| r.time);
+    times.filter(|time| *time >= gone.to).min().unwrap_or(gone.to)
+}
+
 /// When the threads `tids` flushed: from a flush's record to the next thing that its thread did. Each
 /// thread's records come from one ring, so in their order.
-pub(super) fn flushes_of(records: &[Raw], tids: &[i32]) -> Vec<Span> {
+pub(super) fn flushes_of(records: &[Raw], tids: &Tids) -> Vec<Span> {
+    let mut open: BTreeMap<i32, Span> = BTreeMap::new();
     let mut spans = Vec::new();
-    for &tid in tids {
-        let mut open: Option<Span> = None;
-        let own = |r: &&Raw| r.tid == tid && !is_switch(r) && r.kind != Kind::Lost;
-        for record in records.iter().filter(own) {
-            spans.extend(open.take().map(|span| Span { to: record.time, ..span }));
-            let flush = record.flush_reason().filter(|_| record.kind == Kind::Flush);
-            if flush.is_some_and(FlushReason::is_initiators) {
-                open = Some(Span { from: record.time, to: u64::MAX });
-            }
+    let own = |r: &&Raw| tids.ours(r.tid) && !is_switch(r) && r.kind != Kind::Lost;
+    for record in records.iter().filter(own) {
+        spans.extend(open.remove(&record.tid).map(|span| Span { to: record.time, ..span }));
+        let flush = record.flush_reason().filter(|_| record.kind == Kind::Flush);
+        if flush.is_some_and(FlushReason::is_initiators) {
+            open.insert(record.tid, Span { from: record.time, to: u64::MAX });
         }
-        spans.extend(open);
     }
+    spans.extend(open.into_values());
     spans
 }
 
@@ -113,7 +129,7 @@ mod tests {
             raw(8, Kind::Flush, FlushReason::RemoteShootdown as u64, 7),
             raw(9, Kind::Flush, FlushReason::LocalMm as u64, 8),
         ];
-        let spans = flushes_of(&records, &[7, 8]);
+        let spans = flushes_of(&records, &Tids::new(&[7, 8]));
         let span = |from, to| Span { from, to };
         assert_eq!(spans, [span(2, 5), span(5, 6), span(9, u64::MAX)]);
         let overlaps = |from, to| spans.iter().any(|flush| flush.overlaps(span(from, to)));
@@ -136,12 +152,16 @@ mod tests {
         let out = |time, tid, next, pushed| switch(time, Kind::SwitchOut, tid, next, pushed);
         let back = |time, tid: i32| switch(time, Kind::SwitchIn, tid, tid as u64, 0);
         let absent = |records: &[Raw]| -> Vec<(u64, u64, i32)> {
-            let all = absences_of(records, 0, round, &[7, 8]).into_iter();
+            let all = absences_of(records, 0, round, &Tids::new(&[7, 8])).into_iter();
             all.map(|(gone, who)| (gone.from, gone.to, who)).collect()
         };
         // Two kernel threads, one after the other, in place of thread 7.
         let two = [out(11, 7, 30, 1), out(12, 30, 31, 1), out(14, 31, 7, 0), back(14, 7)];
         assert_eq!(absent(&two), [(11, 14, 30)]);
+        let gone = Span { from: 11, to: 14 };
+        let ours = Tids::new(&[7, 8]);
+        assert_eq!(came_back(&[two[2], back(16, 7)], 0, gone, &ours), 16, "it flushes before");
+        assert_eq!(came_back(&two[..3], 0, gone, &ours), 14, "a record is missing");
         assert_eq!(absent(&two[..2]), [(11, u64::MAX, 30)], "it did not come back");
         assert_eq!(absent(&[out(11, 7, 30, 0)]), [], "it went by itself");
         assert_eq!(absent(&[out(11, 7, 8, 1)]), [], "to one of ours");
@@ -161,7 +181,7 @@ mod tests {
             cpu,
             kind: Kind::SwitchOut,
         };
-        let on = |records: &[Raw]| strangers_on(records, 1, round, |tid| tid > 100);
+        let on = |records: &[Raw]| strangers_on(records.iter(), 1, round, |tid| tid > 100);
         assert_eq!(on(&[switch(12, 500, 1), switch(13, 7, 1)]), (Some(500), None));
         assert_eq!(
             on(&[switch(20, 7, 1), switch(21, 500, 1), switch(22, 7, 1)]),

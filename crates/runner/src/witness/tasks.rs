@@ -1,22 +1,23 @@
 //! Which tasks are the scenario's, and which of the others do no harm.
 
+use crate::tids::Tids;
 use crate::tracefs;
 
 /// The scenario's threads, and what was found out about others.
 pub(super) struct Tasks {
     /// The scenario's threads.
-    pub(super) tids: Vec<i32>,
+    pub(super) tids: Tids,
     /// Tasks that were looked at, and whether they are kernel threads; of a size set beforehand.
     known: Vec<(i32, bool)>,
 }
 
 impl Tasks {
-    pub(super) fn new(tids: Vec<i32>) -> Tasks {
+    pub(super) fn new(tids: Tids) -> Tasks {
         Tasks { tids, known: Vec::with_capacity(4096) }
     }
 
     pub(super) fn ours(&self, tid: i32) -> bool {
-        self.tids.contains(&tid)
+        self.tids.ours(tid)
     }
 
     /// Whether a task leaves the loaded address space alone: the idle task, our own threads,

@@ -1,0 +1,160 @@
+//! Processes on the running kernel: what they do is the model's, and however they end nothing of them stays.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::*;
+use needless_model::addr::{CpuId, ProcessId};
+use needless_model::call::CallExpr;
+use needless_model::program::*;
+use needless_testing::until_true;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::time::{Duration, Instant};
+
+const CHILD: ProcessId = ProcessId(1);
+const FORK: OpKind = OpKind::Call(CallExpr::Fork { process: CHILD });
+const WAIT: OpKind = OpKind::Call(CallExpr::Wait { process: CHILD });
+const LONG: OpKind = OpKind::Sleep { duration_ns: Some(Expr::Const(60_000_000_000)) };
+
+/// The program of `draft` with a process on CPU 1 that does `body`.
+fn with_child(draft: Draft, body: Vec<OpKind>) -> Program {
+    let mut program = Draft { second: None, ..draft }.program();
+    let texts = &mut program.op_texts;
+    let ops = body.into_iter().map(|kind| {
+        texts.push(format!("{kind:?}"));
+        Op { id: texts.len() as u32 - 1, kind }
+    });
+    let child = Thread { process: CHILD, ..Thread::new("child", CpuId(1), ops.collect()) };
+    program.processes.push(Process { name: "child".into() });
+    program.threads.push(child);
+    program
+}
+
+fn forks(body: Vec<OpKind>) -> Program {
+    let round = vec![touch(Access::Write, 4), FORK, WAIT, touch(Access::Write, 4)];
+    with_child(Draft { warmup: 0, count: 3, ..Draft::new(4, vec![MAP], round) }, body)
+}
+
+/// All processes of the runner's that `parent` has, their children included.
+fn family(parent: u32) -> Vec<u32> {
+    let runners = children_named("needless-runner", parent);
+    let more = runners.iter().flat_map(|runner| children_named("needless-runner", *runner));
+    runners.iter().copied().chain(more).collect()
+}
+
+fn alive(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+}
+
+/// The child of a runner of ours, once there is one.
+fn the_child() -> u32 {
+    let me = std::process::id();
+    let child = || {
+        let runners = children_named("needless-runner", me);
+        runners.iter().flat_map(|runner| children_named("needless-runner", *runner)).next()
+    };
+    until_true("a process is forked", || child().is_some());
+    child().unwrap()
+}
+
+fn no_process_is_left() {
+    let me = std::process::id();
+    until_true("the processes end", || !family(me).into_iter().any(alive));
+}
+
+#[test]
+fn a_child_copies_what_it_writes_and_leaves_its_parent_the_rest() {
+    let _turn = turn();
+    if !root() || !kernel_at_least(6, 1) {
+        return;
+    }
+    let program = forks(vec![touch(Access::Read, 4), touch(Access::Write, 2)]);
+    let expected = "loc:MM(ALL) WP loc:MM(1) WP loc:MM(1) WP WP WP WP";
+    for _ in 0..8 {
+        let run = try_run(&program).unwrap();
+        for round in &run.rounds {
+            let (first, rest) = (if round.index == 0 { "W W W W " } else { "" }, expected);
+            assert_eq!(short(&program, round), format!("{first}{rest}"), "round {}", round.index);
+            let faults = 6 + if round.index == 0 { 4 } else { 0 };
+            assert_eq!((round.minor_faults, round.major_faults), (Some(faults), Some(0)));
+        }
+        if run.rounds.len() == 3 {
+            no_process_is_left();
+            return;
+        }
+    }
+    needless_testing::note_skipped("every start was disturbed");
+}
+
+#[test]
+fn a_child_that_crashes_ends_the_run_and_says_where() {
+    let _turn = turn();
+    let unmap = OpKind::Call(CallExpr::Unmap { pages: pages(0, 4) });
+    let error = try_run(&forks(vec![unmap, touch(Access::Read, 1)])).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("SIGSEGV at page heap[0]"), "{text}");
+    no_process_is_left();
+}
+
+#[test]
+fn a_call_that_fails_in_a_child_ends_the_run() {
+    let _turn = turn();
+    let error = try_run(&forks(vec![MAP])).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("thread `child`") && text.contains("File exists"), "{text}");
+    no_process_is_left();
+}
+
+#[test]
+fn a_process_that_runs_already_is_not_forked_again() {
+    let _turn = turn();
+    let round = vec![FORK, FORK];
+    let draft = Draft { warmup: 0, count: 1, ..Draft::new(1, vec![MAP], round) };
+    let error = try_run(&with_child(draft, vec![])).unwrap_err();
+    assert!(error.to_string().contains("EAGAIN: the process runs already"), "{error}");
+    no_process_is_left();
+}
+
+#[test]
+fn a_killed_child_ends_the_run() {
+    let _turn = turn();
+    let run = std::thread::spawn(|| try_run(&forks(vec![LONG])));
+    let child = the_child();
+    std::thread::sleep(Duration::from_millis(200));
+    let started = Instant::now();
+    kill_process(Pid::from_raw(child as i32).unwrap(), Signal::KILL).unwrap();
+    let error = run.join().unwrap().unwrap_err();
+    assert!(started.elapsed() < Duration::from_secs(30), "noticed soon, not in the end");
+    let text = error.to_string();
+    assert!(text.contains("process `child` was killed by signal 9 (SIGKILL)"), "{text}");
+    no_process_is_left();
+}
+
+#[test]
+fn a_stopped_child_ends_the_run() {
+    let _turn = turn();
+    let run = std::thread::spawn(|| try_run(&forks(vec![LONG])));
+    let child = the_child();
+    std::thread::sleep(Duration::from_millis(200));
+    kill_process(Pid::from_raw(child as i32).unwrap(), Signal::STOP).unwrap();
+    let error = run.join().unwrap().unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("process `child` hangs") && text.contains("state T"), "{text}");
+    no_process_is_left();
+}
+
+#[test]
+fn a_killed_runner_takes_its_processes_along() {
+    let _turn = turn();
+    let run = std::thread::spawn(|| try_run(&forks(vec![LONG])));
+    let child = the_child();
+    let stat = fs::read_to_string(format!("/proc/{child}/stat")).unwrap();
+    let (_, rest) = stat.rsplit_once(") ").unwrap();
+    let parent: i32 = rest.split(' ').nth(1).unwrap().parse().unwrap();
+    kill_process(Pid::from_raw(parent).unwrap(), Signal::KILL).unwrap();
+    assert!(run.join().unwrap().is_err());
+    until_true("the child ends", || !alive(child));
+    no_process_is_left();
+}

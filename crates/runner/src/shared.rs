@@ -1,0 +1,259 @@
+//! Memory of ours that processes share, so that a fork makes nothing of it.
+//!
+//! A fork takes the right to store away from every private page of the process, and whoever stores first copies: a
+//! fault and a flush for each page of the runner's that is written afterwards, among those of the scenario. So
+//! before any process is forked, all that is written of ours (data, heap, stacks) is put into shared mappings at the
+//! same addresses: a fork does not copy their page tables (mm/memory.c:vma_needs_copy) and protects nothing. What is
+//! left private is never written: the program's text, constants, and what the linker made read-only.
+//!
+//! To parent and child the runner's memory is what it is to threads. Only the scenario's areas are each process's
+//! own. The child's accesses to ours fault once, without a flush; it makes them before its first turn ([`visit`]).
+
+use std::io;
+
+/// A stretch of our address space: first and one past the last byte.
+pub type Stretch = (usize, usize);
+
+/// What a line of `/proc/self/maps` says.
+struct Mapping<'a> {
+    place: Stretch,
+    rights: &'a str,
+    name: &'a str,
+}
+
+fn mapping(line: &str) -> Option<Mapping<'_>> {
+    let mut words = line.split_ascii_whitespace();
+    let (start, end) = words.next()?.split_once('-')?;
+    let address = |text| usize::from_str_radix(text, 16).ok();
+    let place = (address(start)?, address(end)?);
+    let rights = words.next()?;
+    Some(Mapping { place, rights, name: words.nth(3).unwrap_or("") })
+}
+
+/// Puts what is written of ours into shared memory. Called before there are other threads.
+pub fn share_all() -> io::Result<()> {
+    let maps = std::fs::read_to_string("/proc/self/maps")?;
+    for mapping in maps.lines().filter_map(mapping) {
+        if mapping.rights.starts_with("rw") && mapping.rights.ends_with('p') {
+            share(mapping.place)?;
+        }
+    }
+    Ok(())
+}
+
+/// The heap's end, from which on more heap would be private.
+pub struct HeapEnd(usize);
+
+impl HeapEnd {
+    /// As it is now.
+    pub fn now() -> HeapEnd {
+        HeapEnd(heap_end())
+    }
+
+    /// Shares what was added since; whether there was any.
+    pub fn follow(&mut self) -> io::Result<bool> {
+        let end = heap_end();
+        let added = (std::mem::replace(&mut self.0, end), end);
+        if added.0 >= added.1 {
+            return Ok(false);
+        }
+        replace_fresh(added).map(|()| true)
+    }
+}
+
+/// Replaces new heap, of which little was written to, by shared memory.
+fn replace_fresh((start, end): Stretch) -> io::Result<()> {
+    let new = map_shared(end - start)?;
+    each_resident((start, end), |(from, to)| {
+        // SAFETY: both mappings have this stretch, and do not overlap.
+        unsafe {
+            std::ptr::copy_nonoverlapping(from as *const u8, new.add(from - start), to - from);
+        }
+    })?;
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    let old = start as *mut libc::c_void;
+    // SAFETY: the new mapping holds what the old one held.
+    let at = unsafe { libc::mremap(new.cast(), end - start, end - start, flags, old) };
+    if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Tells the parts of a stretch that are in memory.
+fn each_resident((start, end): Stretch, mut tell: impl FnMut(Stretch)) -> io::Result<()> {
+    let mut resident = [0; 512];
+    for part in (start..end).step_by(resident.len() * PAGE) {
+        let size = (end - part).min(resident.len() * PAGE);
+        // SAFETY: there is room for one byte per page.
+        if unsafe { libc::mincore(part as *mut libc::c_void, size, resident.as_mut_ptr()) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        for run in resident[..size / PAGE].chunk_by(|a, b| a & 1 == b & 1) {
+            let first = part + (run.as_ptr() as usize - resident.as_ptr() as usize) * PAGE;
+            if run[0] & 1 == 1 {
+                tell((first, first + run.len() * PAGE));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The end of the heap's last page.
+fn heap_end() -> usize {
+    // SAFETY: an increment of nothing only asks.
+    let end = unsafe { libc::sbrk(0) } as usize;
+    end.next_multiple_of(PAGE)
+}
+
+const PAGE: usize = needless_model::addr::PAGE_SIZE as usize;
+
+/// Shared memory of `size` bytes, whose last `touched` bytes are.
+pub fn memory(size: usize, touched: usize) -> io::Result<*mut u8> {
+    let at = map_shared(size)?;
+    for offset in (size - touched..size).step_by(PAGE) {
+        // SAFETY: the mapping is new and has this size.
+        unsafe { at.add(offset).write_volatile(0) };
+    }
+    Ok(at)
+}
+
+fn map_shared(size: usize) -> io::Result<*mut u8> {
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping at a place of the kernel's choice.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), size, prot, flags, -1, 0) };
+    if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(at.cast()) }
+}
+
+/// Replaces a private stretch by shared memory that holds the same.
+fn share((start, end): Stretch) -> io::Result<()> {
+    let new = map_shared(end - start)?;
+    // SAFETY: `new` is a mapping of that size that nobody uses; no other thread runs in between.
+    let status = unsafe { copy_and_replace(new as usize, start, end - start) };
+    if status == start {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(-(status as isize) as i32))
+    }
+}
+
+/// Copies `size` bytes (whole pages) from `old` to `new`, and moves the mapping at `new` to `old`: what the call returned. The
+/// stretch may hold the stack that this runs on, so that nothing is stored to memory in between.
+///
+/// # Safety
+/// Both are mappings of that size; nobody else stores to the old one meanwhile.
+#[cfg(target_arch = "x86_64")]
+unsafe fn copy_and_replace(new: usize, old: usize, size: usize) -> usize {
+    let status: usize;
+    // SAFETY: as the function's. The stack that is copied is the one that is found afterwards.
+    unsafe {
+        std::arch::asm!(
+            "rep movsb",
+            "mov rdi, r12",
+            "mov rsi, r13",
+            "mov rdx, r13",
+            "syscall",
+            inout("rdi") new => _,
+            inout("rsi") old => _,
+            inout("rcx") size => _,
+            in("r12") new,
+            in("r13") size,
+            in("r8") old,
+            in("r10") libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED,
+            inout("rax") libc::SYS_mremap as usize => status,
+            out("rdx") _,
+            out("r11") _,
+            options(nostack),
+        );
+    }
+    status
+}
+
+/// The same for arm64.
+///
+/// # Safety
+/// As above.
+#[cfg(target_arch = "aarch64")]
+unsafe fn copy_and_replace(new: usize, old: usize, size: usize) -> usize {
+    let status: usize;
+    // SAFETY: as the function's. The stack that is copied is the one that is found afterwards.
+    unsafe {
+        std::arch::asm!(
+            "2:",
+            "ldr x9, [x1], #8",
+            "str x9, [x0], #8",
+            "subs x2, x2, #8",
+            "b.ne 2b",
+            "mov x0, x10",
+            "mov x1, x11",
+            "mov x2, x11",
+            "svc #0",
+            inout("x0") new => status,
+            inout("x1") old => _,
+            inout("x2") size => _,
+            in("x3") libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED,
+            in("x4") old,
+            in("x8") libc::SYS_mremap,
+            out("x9") _,
+            in("x10") new,
+            in("x11") size,
+            options(nostack),
+        );
+    }
+    status
+}
+
+/// All that a child may come to in memory of ours: what is mapped and in memory, without the mappings that `own` tells,
+/// which are the scenario's.
+pub fn ours(own: impl Fn(Stretch) -> bool) -> io::Result<Vec<Stretch>> {
+    let maps = std::fs::read_to_string("/proc/self/maps")?;
+    // The kernel's own pages are there in every process; rings are in none but the one that opened them.
+    let kernels = |name: &str| name.starts_with("[v") || name.starts_with("anon_inode:");
+    let ours = maps.lines().filter_map(mapping).filter(|mapping| {
+        mapping.rights.starts_with('r') && !kernels(mapping.name) && !own(mapping.place)
+    });
+    let mut all = Vec::new();
+    for mapping in ours {
+        each_resident(mapping.place, |stretch| all.push(stretch))?;
+    }
+    Ok(all)
+}
+
+/// Reads from each page, so that it does not fault later: shared memory is mapped with all its rights at once.
+pub fn visit((start, end): Stretch) {
+    for page in (start..end).step_by(PAGE) {
+        // SAFETY: the stretch is mapped in every process of ours, and can be read.
+        unsafe { std::ptr::read_volatile(page as *const u8) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_maps() {
+        let heap = mapping("00a0-00b0 rw-p 00000000 00:00 0                  [heap]").unwrap();
+        assert_eq!((heap.place, heap.rights, heap.name), ((0xa0, 0xb0), "rw-p", "[heap]"));
+        assert_eq!(mapping("1000-2000 r--s 00000000 00:00 0").unwrap().name, "");
+        assert!(mapping("rubbish").is_none());
+    }
+
+    #[test]
+    fn a_stretch_holds_the_same_when_it_is_shared() {
+        let at = map_shared(2 * PAGE).unwrap();
+        // SAFETY: a new private mapping in the place of a new shared one.
+        let at = unsafe {
+            let prot = libc::PROT_READ | libc::PROT_WRITE;
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+            libc::mmap(at.cast(), 2 * PAGE, prot, flags, -1, 0).cast::<u8>()
+        };
+        // SAFETY: inside the mapping.
+        unsafe { at.add(PAGE + 7).write_volatile(42) };
+        let stretch = (at as usize, at as usize + 2 * PAGE);
+        share(stretch).unwrap();
+        visit(stretch);
+        // SAFETY: inside the mapping.
+        assert_eq!(unsafe { at.add(PAGE + 7).read_volatile() }, 42);
+        let ours = ours(|_| false).unwrap();
+        assert!(ours.iter().any(|(start, end)| *start <= stretch.0 && stretch.1 <= *end));
+    }
+}

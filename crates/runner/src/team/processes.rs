@@ -1,0 +1,257 @@
+//! The processes that were forked: their births, their ends, and what went wrong with them.
+
+use super::{Rest, Team};
+use crate::sys::Usage;
+use crate::wire::{Failure, FailureKind};
+use crate::{crash, tracefs};
+use needless_model::program::Program;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// A process that has the turn and neither runs nor uses its CPU for so long hangs.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Since when a process that has the turn has not gone on.
+pub(super) struct Stall {
+    thread: usize,
+    ticks: u64,
+    since: Instant,
+}
+
+impl Team {
+    /// Whether the process of thread `index` was forked and is not over.
+    pub fn lives(&self, index: usize) -> bool {
+        !self.members[index].first && self.rest(index) != Rest::Unborn
+    }
+
+    /// The task that is the process of thread `index`, if that lives.
+    pub fn pid(&self, index: usize) -> Option<i32> {
+        self.lives(index).then(|| self.tid(index))
+    }
+
+    /// Whether any process but the first one lives.
+    pub fn any_lives(&self) -> bool {
+        (0..self.members.len()).any(|index| self.lives(index))
+    }
+
+    /// Whether thread `index` has its CPU to itself.
+    pub fn alone_on_cpu(&self, index: usize) -> bool {
+        !self.members[index].shares_cpu
+    }
+
+    /// The process of thread `child` is forked in a moment.
+    pub fn expect(&self, child: usize) {
+        self.set_rest(child, Rest::Starting);
+    }
+
+    /// It was not.
+    pub fn expect_no_more(&self, child: usize) {
+        self.set_rest(child, Rest::Unborn);
+    }
+
+    /// The task that is the process of thread `child`.
+    pub fn is(&self, child: usize, pid: i32) {
+        self.members[child].tid.store(pid, Ordering::Release);
+    }
+
+    /// Its thread has its turn after those that wait for theirs.
+    pub fn enqueue(&self, child: usize) {
+        self.lock().ready.push_back(child);
+    }
+
+    /// What its process used since it last said so.
+    pub fn uses(&self, me: usize, more: Usage) {
+        let member = &self.members[me];
+        member.minor_faults.fetch_add(more.minor_faults, Ordering::AcqRel);
+        member.major_faults.fetch_add(more.major_faults, Ordering::AcqRel);
+        member.involuntary_switches.fetch_add(more.involuntary_switches, Ordering::AcqRel);
+    }
+
+    /// Whether thread `me` sleeps for a while, as its operation says.
+    pub fn naps(&self, me: usize, naps: bool) {
+        self.members[me].napping.store(naps, Ordering::Release);
+    }
+
+    /// A process of the scenario cannot go on, and why. The first one that fails tells.
+    pub fn fail(&self, failure: Failure) {
+        self.failure.lock().get_or_insert(failure);
+    }
+
+    /// Waits until the kernel has undone the process that gave up its last turn: its address space is gone before
+    /// anybody is told (kernel/exit.c:do_exit, 5.10 to 7.3).
+    pub(super) fn await_whoever_ends(&self, me: usize) {
+        let member = &self.members[me];
+        let ended = self.ending.swap(0, Ordering::AcqRel);
+        let pid = ended.checked_sub(1).map(|child| self.tid(child as usize));
+        if member.first {
+            // In the middle of what it does a thread keeps its CPU, unless the process needs that.
+            pid.into_iter().for_each(|pid| reap(pid, member.shares_cpu));
+            if me == 0 {
+                let mut order = self.lock();
+                order.zombies.drain(..).for_each(|pid| reap(pid, false));
+            }
+        } else if let Some(pid) = pid {
+            await_end(pid);
+            self.lock().zombies.push(pid);
+        }
+    }
+
+    fn tid(&self, index: usize) -> i32 {
+        self.members[index].tid.load(Ordering::Acquire)
+    }
+
+    /// Looks whether the processes still do what they should. Called by thread 0.
+    pub fn look_after_processes(&self, program: &Program) -> Result<(), Failure> {
+        if let Some(failure) = self.failure.lock().take() {
+            return Err(failure);
+        }
+        for index in (0..self.members.len()).filter(|index| self.lives(*index)) {
+            let Some(pid) = Pid::from_raw(self.tid(index)) else { continue };
+            if let Some(how) = death(pid).filter(|_| self.lives(index)) {
+                return Err(self.failure.lock().take().unwrap_or_else(|| {
+                    let had_turn = self.turn.load(Ordering::Acquire) == index as u32;
+                    let what = format!("process `{}` {how}", program.threads[index].name);
+                    during(program, what, had_turn)
+                }));
+            }
+        }
+        self.look_for_a_stall(program)
+    }
+
+    /// Whether the process that has the turn, or is about to begin, goes on.
+    fn look_for_a_stall(&self, program: &Program) -> Result<(), Failure> {
+        let turn = self.turn.load(Ordering::Acquire) as usize;
+        let beginning = || (0..self.members.len()).find(|i| self.rest(*i) == Rest::Starting);
+        let has_turn = self.members.get(turn).is_some_and(|member| !member.first);
+        let Some(thread) = has_turn.then_some(turn).or_else(beginning) else { return Ok(()) };
+        let Some((state, ticks)) = progress(self.tid(thread)) else { return Ok(()) };
+        let napping = self.members[thread].napping.load(Ordering::Acquire);
+        let mut stall = self.stall.lock();
+        let now = Instant::now();
+        let (since, goes_on) = match &*stall {
+            Some(stall) if stall.thread == thread && stall.ticks == ticks => (stall.since, false),
+            _ => (now, true),
+        };
+        if goes_on || state == b'R' || (napping && state == b'S') {
+            *stall = Some(Stall { thread, ticks, since: now });
+        } else if now - since > PATIENCE {
+            let name = &program.threads[thread].name;
+            let state = char::from(state);
+            let seconds = PATIENCE.as_secs();
+            let what = format!(
+                "process `{name}` hangs: it has not gone on for {seconds} s (its task is in state {state})"
+            );
+            return Err(during(program, what, true));
+        }
+        Ok(())
+    }
+
+    /// Ends all processes but the first one.
+    pub fn end_all(&self) {
+        for index in (0..self.members.len()).filter(|index| self.lives(*index)) {
+            if let Some(pid) = Pid::from_raw(self.tid(index)) {
+                let _ = rustix::process::kill_process(pid, Signal::KILL);
+                reap(pid.as_raw_nonzero().get(), true);
+            }
+        }
+    }
+}
+
+/// A failure in the operation that runs now, if it is known to be the process's.
+fn during(program: &Program, what: String, known: bool) -> Failure {
+    let op = crash::running().filter(|_| known);
+    let text = op.and_then(|op| program.op_texts.get(op as usize));
+    let what = text.map_or_else(|| what.clone(), |text| format!("{what}, in `{text}`"));
+    Failure { op, ..Failure::new(FailureKind::Signal, what) }
+}
+
+/// How a child of ours died, if it did; it stays to be waited for.
+fn death(pid: Pid) -> Option<String> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let status = rustix::process::waitid(WaitId::Pid(pid), options).ok()??;
+    Some(how(&status))
+}
+
+fn how(status: &WaitIdStatus) -> String {
+    match (status.terminating_signal(), status.exit_status()) {
+        (Some(signal), _) => {
+            let name = signal_hook::low_level::signal_name(signal).unwrap_or("no known signal");
+            format!("was killed by signal {signal} ({name})")
+        }
+        (None, Some(status)) => format!("ended with status {status} before its time"),
+        (None, None) => "ended before its time".to_owned(),
+    }
+}
+
+/// Waits for the end of a child of ours, asleep or awake.
+fn reap(pid: i32, asleep: bool) {
+    let Some(pid) = Pid::from_raw(pid) else { return };
+    let options = match asleep {
+        true => WaitIdOptions::EXITED,
+        false => WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
+    };
+    loop {
+        match rustix::process::waitid(WaitId::Pid(pid), options) {
+            Ok(None) | Err(rustix::io::Errno::INTR) => std::hint::spin_loop(),
+            // Somebody else was told, or nobody is left to tell of.
+            Ok(Some(_)) | Err(_) => return,
+        }
+    }
+}
+
+/// Waits for the end of a process that is no child of this one.
+fn await_end(pid: i32) {
+    let Some(pid) = Pid::from_raw(pid) else { return };
+    let Ok(process) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else { return };
+    let mut events = [PollFd::new(&process, PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    while !matches!(poll(&mut events, Some(&now)), Ok(1)) {
+        std::hint::spin_loop();
+    }
+}
+
+/// The state letter of a task.
+pub(super) fn state(tid: i32) -> Option<u8> {
+    let (room, length) = stat(tid)?;
+    tracefs::task_state(&room[..length])
+}
+
+/// The state letter of a task, and the ticks of its CPU time.
+fn progress(tid: i32) -> Option<(u8, u64)> {
+    let (room, length) = stat(tid)?;
+    let stat = &room[..length];
+    Some((tracefs::task_state(stat)?, tracefs::task_ticks(stat)?))
+}
+
+/// What `/proc` says of a task; without allocation.
+fn stat(tid: i32) -> Option<([u8; 512], usize)> {
+    let mut path = [0; 32];
+    let name = {
+        use std::io::Write;
+        let mut rest = &mut path[..];
+        write!(rest, "/proc/{tid}/stat").ok()?;
+        let left = rest.len();
+        let length = path.len() - left;
+        std::str::from_utf8(&path[..length]).ok()?
+    };
+    let mut room = [0; 512];
+    let length = File::open(name).ok()?.read_at(&mut room, 0).ok()?;
+    Some((room, length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_tells_its_state() {
+        let me = crate::sys::tid();
+        assert_eq!(state(me), Some(b'R'));
+        assert_eq!(progress(me).unwrap().0, b'R');
+        assert_eq!(state(i32::MAX), None);
+    }
+}

@@ -1,0 +1,56 @@
+//! Which thread of the scenario a task is. Processes begin while the scenario runs, each time as another task; a record
+//! says so ([`Kind::Forked`]) before the task has its first turn.
+
+use crate::log::{Kind, Raw};
+use std::collections::HashMap;
+
+/// Tasks for which there is room beforehand.
+const USUAL: usize = 1 << 10;
+
+/// The scenario's threads, by the numbers of their tasks.
+#[derive(Clone, Debug, Default)]
+pub struct Tids {
+    threads: HashMap<i32, usize>,
+}
+
+impl Tids {
+    /// The threads that are there from the start; those that are not have the number 0.
+    pub fn new(tids: &[i32]) -> Tids {
+        let mut threads = HashMap::with_capacity(USUAL);
+        let there = tids.iter().enumerate().filter(|(_, tid)| **tid != 0);
+        threads.extend(there.map(|(thread, tid)| (*tid, thread)));
+        Tids { threads }
+    }
+
+    /// Learns of processes that begin.
+    pub fn learn(&mut self, records: &[Raw]) {
+        for record in records.iter().filter(|record| record.kind == Kind::Forked) {
+            self.threads.insert(record.value as i32, record.extra as usize);
+        }
+    }
+
+    /// The thread that this task is.
+    pub fn thread(&self, tid: i32) -> Option<usize> {
+        self.threads.get(&tid).copied()
+    }
+
+    /// Whether the task is one of the scenario's.
+    pub fn ours(&self, tid: i32) -> bool {
+        self.threads.contains_key(&tid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_known_from_its_birth_on() {
+        let mut tids = Tids::new(&[10, 0]);
+        assert_eq!((tids.thread(10), tids.thread(0)), (Some(0), None));
+        let birth = Raw { time: 1, value: 77, extra: 1, tid: 10, cpu: 0, kind: Kind::Forked };
+        tids.learn(&[birth, Raw { kind: Kind::Op, value: 5, ..birth }]);
+        assert_eq!(tids.thread(77), Some(1));
+        assert!(tids.ours(77) && !tids.ours(5));
+    }
+}

@@ -140,6 +140,9 @@ pub fn with_setting<T>(
     if let Some(what) = program.not_modelled() {
         return Err(CheckError::NotModelled(what));
     }
+    if !row.config.arch().flushes_are_its_own() {
+        return Err(CheckError::NotModelled("checked machine of another architecture than x86"));
+    }
     let threads = &program.threads;
     let shares = |t: &Thread| {
         t.process != ProcessId::FIRST && threads.iter().filter(|o| o.cpu == t.cpu).count() > 1

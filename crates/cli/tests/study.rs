@@ -55,6 +55,7 @@ fn studies_are_listed() {
     assert!(list.contains("cow-reuse") && list.contains("parts: shootdowns, cost, redundant"));
     let list = json(&["study"], 0);
     assert_eq!(list["studies"][0]["name"], "cow-reuse");
+    assert_eq!(list["studies"][1]["name"], "fork-young");
 }
 
 #[test]
@@ -167,6 +168,24 @@ fn cow_reuse_counts_what_was_published() {
 fn cow_reuse_holds_here() {
     quick("cow-reuse", "shootdowns");
     quick("cow-reuse", "redundant");
+}
+
+#[test]
+fn fork_young_holds_in_the_model_and_the_checker() {
+    let document = json(&["study", "fork-young"], 0);
+    assert_eq!(
+        (&document["totals"]["do_not"], &document["totals"]["not_here"]),
+        (&0.into(), &0.into())
+    );
+    let parts = document["parts"].as_array().unwrap();
+    let relations = |at: usize| parts[at]["relations"].as_array().unwrap().len();
+    assert_eq!((relations(0), relations(2)), (10, 4));
+    let flushes = &parts[0]["runs"][1]["targets"][0]["findings"];
+    let whats = flushes.as_array().unwrap().iter().map(|finding| &finding["what"]);
+    assert!(
+        whats.clone().all(|what| what == "fault"),
+        "no flush of another architecture: {flushes:#}"
+    );
 }
 
 /// The prices of this machine predict what they were not fitted to.

@@ -350,7 +350,7 @@ impl RoundAccount {
         order: TraceOrder,
         unseen: &BTreeMap<String, String>,
     ) -> RoundAccount {
-        let seen = observe(program, &round.events, order);
+        let mut seen = observe(program, &round.events, order);
         let mut counters = Counters::of(round, &seen);
         let mut processes: Vec<Counters> = match program.processes.len() {
             0 | 1 => Vec::new(),
@@ -358,6 +358,12 @@ impl RoundAccount {
                 .map(|process| Counters::of_process(program, ProcessId(process as u16), &seen))
                 .collect(),
         };
+        // What is made of flushes that the target cannot show is nothing to tell.
+        if unseen.contains_key("flushes") {
+            seen.retain(|seen| {
+                !matches!(seen.what, What::Shootdown | What::LocalFlush | What::Interrupt)
+            });
+        }
         for &counter in Counter::ALL {
             if unseen.contains_key(counter.name()) {
                 counters.set(counter, None);

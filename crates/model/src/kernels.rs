@@ -3,7 +3,7 @@
 mod real;
 
 use crate::addr::ThreadId;
-use crate::arch::{Arch, X86_64, X86_64_LA57};
+use crate::arch::{Arch, OTHERS, X86_64, X86_64_LA57};
 use crate::policy::*;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -51,6 +51,8 @@ pub struct Config {
     /// `skip-needed=THREAD.N`: one flush that is left out although the model calls it needed, as a
     /// test of that verdict; with `+` behind it, all that come after it as well.
     pub skip_needed: Option<SkipNeeded>,
+    /// `6.12/arm64`: another architecture than x86-64, as far as it is modelled ([`OTHERS`]).
+    pub other: Option<Arch>,
 }
 
 /// One of the flushes that the model calls needed.
@@ -80,10 +82,11 @@ impl SkipNeeded {
 impl Config {
     /// The architecture that a kernel configured like this runs on.
     pub const fn arch(&self) -> Arch {
-        match (self.la57, self.five_level) {
-            (true, _) => X86_64_LA57,
-            (false, true) => X86_64,
-            (false, false) => Arch { folded_level: false, ..X86_64 },
+        match (self.other, self.la57, self.five_level) {
+            (Some(other), ..) => other,
+            (None, true, _) => X86_64_LA57,
+            (None, false, true) => X86_64,
+            (None, false, false) => Arch { folded_level: false, ..X86_64 },
         }
     }
 }
@@ -345,7 +348,8 @@ pub enum RowError {
         name: String,
     },
     /// An architecture that is not modelled.
-    #[error("architecture `{arch}` is not modelled yet; leave it out for x86-64")]
+    #[error("architecture `{arch}` is not modelled; there is {}, and x86-64 if it is left out",
+        OTHERS.map(|arch| arch.name).join(", "))]
     UnknownArch {
         /// What was asked for.
         arch: String,
@@ -454,6 +458,7 @@ impl KernelRow {
                 la57: false,
                 five_level: row.five_level,
                 skip_needed: None,
+                other: None,
             },
         }
     }
@@ -468,14 +473,18 @@ impl KernelRow {
             Some((kernel, arch)) => (kernel, Some(arch)),
             None => (kernel, None),
         };
-        if let Some(arch) = arch.filter(|arch| !matches!(*arch, "x86-64" | "x86_64" | "amd64")) {
-            return Err(RowError::UnknownArch { arch: arch.to_owned() });
-        }
+        let arch = arch.filter(|arch| !matches!(*arch, "x86-64" | "x86_64" | "amd64"));
+        let other = arch.map(|name| {
+            let known = OTHERS.into_iter().find(|other| other.name == name);
+            known.ok_or_else(|| RowError::UnknownArch { arch: name.to_owned() })
+        });
+        let other = other.transpose()?;
         let table = ROWS
             .iter()
             .find(|row| row.name == kernel)
             .ok_or_else(|| RowError::UnknownKernel { name: kernel.to_owned() })?;
         let mut row = KernelRow::from_table(table);
+        row.config.other = other;
         let mut given = BTreeSet::new();
         for name in names {
             let proposal = PROPOSALS
@@ -529,6 +538,10 @@ impl KernelRow {
                 }
             }
             "soft-dirty" => self.config.soft_dirty = switch()?,
+            "la57" | "five-level" if self.config.other.is_some() => {
+                let option = if name == "la57" { "la57" } else { "five-level" };
+                return Err(RowError::NotInKernel { kernel: self.name.clone(), option });
+            }
             "la57" => self.config.la57 = switch()?,
             "five-level" => self.config.five_level = switch()?,
             "skip-needed" => {
@@ -568,7 +581,13 @@ mod tests {
         assert!(KernelRow::parse("5.10+pending-cleared,pending-mark=counts").is_ok());
         assert!(KernelRow::parse("6.12,mutant=move-unlocked").unwrap().known_wrong().is_some());
         assert_eq!(row.known_wrong(), None);
-        assert!(matches!(KernelRow::parse("6.1/arm64"), Err(RowError::UnknownArch { .. })));
+        assert!(matches!(KernelRow::parse("6.1/sparc"), Err(RowError::UnknownArch { .. })));
+        let arm64 = KernelRow::parse("6.1/arm64-no-hafdbs,mglru=on").unwrap();
+        assert_eq!(arm64.config.arch(), crate::arch::ARM64_NO_HAFDBS);
+        assert!(!arm64.config.arch().flushes_are_its_own());
+        assert_eq!(KernelRow::parse("6.1/amd64").unwrap().config.arch(), X86_64);
+        let la57 = KernelRow::parse("6.1/arm64,la57=on");
+        assert!(matches!(la57, Err(RowError::NotInKernel { .. })));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 pub mod account;
 pub mod addr;
+pub mod aging;
 pub mod agreement;
 pub mod arch;
 pub mod call;

@@ -44,6 +44,9 @@ pub static ALL: &[Builtin] = builtins! { "scenarios/":
     "z_dontneed" "z_dontneed_empty" "z_cold" "z_free" "z_mremap" "z_populate_write"
 };
 
+/// Texts of studies that only the model can run so far, so that `agree` has no use for them.
+pub static OF_STUDIES: &[Builtin] = builtins! { "scenarios/": "fork-touch" "fork-server" };
+
 /// Texts for the checker, whose threads race on purpose: the discrete order of `run` and `agree`
 /// shows only one of their interleavings.
 pub static LITMUS: &[Builtin] = builtins! { "scenarios/litmus/":
@@ -133,7 +136,7 @@ pub fn litmus_names() -> impl Iterator<Item = &'static str> + Clone {
 pub fn find(name: &str) -> Option<Source> {
     let alias = ALIASES.iter().find(|a| a.name == name);
     let (of, presets) = alias.map_or((name, &[][..]), |a| (a.of, a.presets));
-    let builtin = ALL.iter().chain(LITMUS).find(|b| b.name == of)?;
+    let builtin = ALL.iter().chain(OF_STUDIES).chain(LITMUS).find(|b| b.name == of)?;
     let presets: Settings = presets.iter().copied().collect();
     Some(Source { presets, ..Source::new(name, builtin.text) })
 }
@@ -145,7 +148,8 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_known() {
-        let all = || names().chain(litmus_names());
+        let of_studies = || OF_STUDIES.iter().map(|b| b.name);
+        let all = || names().chain(litmus_names()).chain(of_studies());
         let unique: BTreeSet<_> = all().collect();
         assert_eq!(unique.len(), all().count());
         for name in all() {
@@ -169,7 +173,7 @@ mod tests {
 
     #[test]
     fn doc_is_what_the_parser_finds() {
-        for builtin in ALL.iter().chain(LITMUS) {
+        for builtin in ALL.iter().chain(OF_STUDIES).chain(LITMUS) {
             let description = crate::describe(&Source::new(builtin.name, builtin.text)).unwrap();
             assert_eq!(builtin.doc(), description.doc);
             assert!(!builtin.doc().is_empty());
@@ -178,7 +182,7 @@ mod tests {
 
     #[test]
     fn texts_are_formatted() {
-        for builtin in ALL.iter().chain(LITMUS) {
+        for builtin in ALL.iter().chain(OF_STUDIES).chain(LITMUS) {
             let source = Source::new(builtin.name, builtin.text);
             assert_eq!(crate::format(&source).unwrap(), builtin.text, "{}", builtin.name);
         }

@@ -5,12 +5,19 @@ use super::jobs::Jobs;
 use crate::memory::Memory;
 use crate::output::Progress;
 use crate::targets::Spec;
+use needless_model::aging::{self, Pass};
 use needless_model::cost::median;
+use needless_model::event::EventKind;
+use needless_model::kernels::KernelRow;
+use needless_model::program::{Area, Program};
+use needless_model::pte::Pte;
+use needless_model::sim::{self, SimOptions, end_state};
 use needless_report::compare::Ran;
 use needless_report::study::{FigureResult, RelationResult, Standing, number};
 use needless_scenario::study::{
     Comparison, Equation, Figure, Formula, From, Given, Part, Relation, Run, Shown, Study,
 };
+use std::collections::BTreeSet;
 
 /// The figures of a part.
 pub struct Figures {
@@ -69,6 +76,9 @@ impl Figures {
             From::Formula(formula) => self.formula(formula),
             From::Run { run, target, shown: what, per } => {
                 let run: &Run = run_of(run)?;
+                if let Some(value) = in_model(*what, run, target, jobs)? {
+                    return Ok(value / per);
+                }
                 let ran = jobs.on_target(run, target).map_err(|why| format!("{target}: {why}"))?;
                 Ok(shown(ran, *what).map_err(|why| format!("{target}: {why}"))? / per)
             }
@@ -170,6 +180,54 @@ fn origin(from: &From) -> String {
     }
 }
 
+/// What only the model shows, of a run that took place there; `None` if it is something else.
+fn in_model(what: Shown, run: &Run, target: &str, jobs: &Jobs) -> Result<Option<f64>, String> {
+    let pass = match what {
+        Shown::Updates => 0,
+        Shown::Active(pass) | Shown::Resident(pass) => pass,
+        Shown::Counter(_) | Shown::Class(_) | Shown::Cycles(_) => return Ok(None),
+    };
+    jobs.on_target(run, target).map_err(|why| format!("{target}: {why}"))?;
+    let Spec::Model(row) = Spec::parse(target).map_err(|error| error.to_string())? else {
+        return Err(format!("{target} is no row of the model"));
+    };
+    let program = jobs.program(&run.chosen);
+    if what == Shown::Updates {
+        return Ok(Some(updates(program, &row)?));
+    }
+    let options = SimOptions::default();
+    let world = end_state(program, &row, row.config.arch(), &options);
+    let mut world = world.map_err(|error| error.to_string())?;
+    let of_area = |area: &Area| aging::passes(&mut world, area.range, pass).pop();
+    let last: Vec<Pass> = program.areas.iter().filter_map(of_area).collect();
+    let count = |pass: &Pass| match what {
+        Shown::Active(_) => pass.active,
+        _ => pass.resident,
+    };
+    Ok(Some(last.iter().map(count).sum::<u64>() as f64))
+}
+
+/// Accessed bits that processors set in the first round that counts: not while a fault is served.
+fn updates(program: &Program, row: &KernelRow) -> Result<f64, String> {
+    let options = SimOptions { pte_events: true, ..SimOptions::default() };
+    let run = sim::run(program, row, &options).map_err(|error| error.to_string())?;
+    let round = run.rounds.first().ok_or("there is no round")?;
+    let (mut faulting, mut updates) = (BTreeSet::new(), 0);
+    for event in &round.events {
+        match event.kind {
+            EventKind::Fault { .. } => _ = faulting.insert(event.cpu),
+            EventKind::FaultDone { .. } => _ = faulting.remove(&event.cpu),
+            EventKind::Pte { old: Pte::Present(old), new: Pte::Present(new), .. }
+                if !faulting.contains(&event.cpu) && !old.accessed() && new.accessed() =>
+            {
+                updates += 1;
+            }
+            _ => {}
+        }
+    }
+    Ok(f64::from(updates))
+}
+
 /// What a run shows.
 fn shown(ran: &Ran, shown: Shown) -> Result<f64, String> {
     let unknown = |name: &str| {
@@ -185,6 +243,9 @@ fn shown(ran: &Ran, shown: Shown) -> Result<f64, String> {
             let classes = ran.account.typical_classes();
             let (classes, _) = classes.ok_or_else(|| unknown("faults_by_class"))?;
             Ok(classes.get(&class).copied().unwrap_or(0) as f64)
+        }
+        Shown::Updates | Shown::Active(_) | Shown::Resident(_) => {
+            Err("only the model shows it".to_owned())
         }
         Shown::Cycles(block) => {
             let cycles: Vec<u64> = match block {

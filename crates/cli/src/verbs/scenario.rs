@@ -50,7 +50,10 @@ fn size(program: &Program) -> String {
 
 fn list(format: Format, output: &Output) -> Result<(), Failure> {
     // Nothing is parsed to list: texts give their first doc line, aliases what they stand for.
-    let texts = builtin::ALL.iter().map(|text| (text.name, text.doc().to_owned()));
+    let texts = builtin::ALL
+        .iter()
+        .chain(builtin::OF_STUDIES)
+        .map(|text| (text.name, text.doc().to_owned()));
     let aliases = builtin::ALIASES.iter().map(|alias| {
         let set = alias.presets.iter().map(|(name, value)| format!(" --set {name}={value}"));
         (alias.name, format!("{}{}", alias.of, set.collect::<String>()))

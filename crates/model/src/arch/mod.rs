@@ -114,6 +114,72 @@ pub const X86_64: Arch = Arch {
 pub const X86_64_LA57: Arch =
     Arch { index_bits: [9, 9, 9, 9, 9], user_bits: 44, folded_level: false, ..X86_64 };
 
+/// arm64 with pages of 4 KiB, 48-bit addresses, and hardware that sets the accessed and the dirty bit (HAFDBS).
+///
+/// Sources: Arm ARM D8.5; Linux 6.12 arch/arm64/mm/fault.c:__ptep_set_access_flags,
+/// arch/arm64/include/asm/pgtable.h:__ptep_clear_flush_young. How it flushes and switches is not modelled: see
+/// [`Arch::flushes_are_its_own`].
+pub const ARM64: Arch = Arch {
+    name: "arm64",
+    user_bits: 36,
+    folded_level: false,
+    flushes: FlushRules {
+        granted: Flushes::Broadcast,
+        spurious: Flushes::Nobody,
+        aged: Flushes::Broadcast,
+        protect_grants: true,
+    },
+    ..X86_64
+};
+
+/// The same without: a Cortex-A72, for one.
+pub const ARM64_NO_HAFDBS: Arch =
+    Arch { name: "arm64-no-hafdbs", accessed_dirty: AccessedDirty::Fault, ..ARM64 };
+
+/// riscv64 with 4-level tables (Sv48), whose processor faults where the accessed or the dirty bit is to be set (Svade).
+///
+/// Sources: The RISC-V Instruction Set Manual II, Svade and Svadu; Linux 6.12 arch/riscv/mm/pgtable.c:ptep_set_access_flags
+/// (an SFENCE of its own in update_mmu_cache), arch/riscv/include/asm/pgtable.h:ptep_clear_flush_young (no flush).
+pub const RISCV64_SVADE: Arch = Arch {
+    name: "riscv64-svade",
+    folded_level: false,
+    accessed_dirty: AccessedDirty::Fault,
+    flushes: FlushRules {
+        granted: Flushes::Local,
+        spurious: Flushes::Local,
+        aged: Flushes::Nobody,
+        protect_grants: true,
+    },
+    ..X86_64
+};
+
+/// The same with a processor that sets them (Svadu).
+pub const RISCV64_SVADU: Arch =
+    Arch { name: "riscv64-svadu", accessed_dirty: AccessedDirty::Hardware, ..RISCV64_SVADE };
+
+/// ppc64 with the radix MMU and pages of 4 KiB: POWER9 takes a fault for the reference and the change bit.
+///
+/// Source: Linux 6.12 arch/powerpc/mm/book3s64/radix_pgtable.c:radix__ptep_set_access_flags (no flush);
+/// arch/powerpc/include/asm/book3s/64/radix-4k.h (geometry).
+pub const PPC64_RADIX: Arch = Arch {
+    name: "ppc64-radix",
+    index_bits: [9, 9, 9, 13, 0],
+    user_bits: 40,
+    huge_levels: 3,
+    folded_level: false,
+    accessed_dirty: AccessedDirty::Fault,
+    flushes: FlushRules {
+        granted: Flushes::Nobody,
+        spurious: Flushes::Nobody,
+        aged: Flushes::Nobody,
+        protect_grants: true,
+    },
+    ..X86_64
+};
+
+/// The architectures that rows may name beside x86-64: who sets the accessed and the dirty bit, from source.
+pub const OTHERS: [Arch; 5] = [ARM64, ARM64_NO_HAFDBS, RISCV64_SVADE, RISCV64_SVADU, PPC64_RADIX];
+
 /// A made-up architecture with the rules of x86-64 and four-entry tables of three levels.
 pub const TINY: Arch = Arch {
     name: "tiny",
@@ -173,6 +239,12 @@ impl Arch {
             level += 1;
         }
         level
+    }
+
+    /// Whether its code for flushing and switching is what runs here: that of x86 alone is modelled. Elsewhere faults
+    /// can be told, flushes cannot.
+    pub fn flushes_are_its_own(&self) -> bool {
+        OTHERS.iter().all(|other| other.name != self.name)
     }
 
     /// Entries in a table of `level`.

@@ -255,10 +255,15 @@ pub fn run_with(
             history: String::new(),
         });
     }
+    let mut unseen = BTreeMap::from([("cycles".to_owned(), "the model has no clock".to_owned())]);
+    if !row.config.arch().flushes_are_its_own() {
+        let reason = "how this architecture flushes is not modelled".to_owned();
+        unseen.insert("flushes".to_owned(), reason);
+    }
     Ok(TargetRun {
         target: format!("model:{}", row.name),
         final_pages,
-        unseen: BTreeMap::from([("cycles".to_owned(), "the model has no clock".to_owned())]),
+        unseen,
         ..TargetRun::default()
     })
 }

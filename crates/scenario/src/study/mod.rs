@@ -238,6 +238,12 @@ pub enum Shown {
     Class(FaultClass),
     /// The median of the cycles of `measure` blocks: of one in each round, counted from 0, or of all.
     Cycles(Option<usize>),
+    /// Accessed bits that processors set in a round, in the model.
+    Updates,
+    /// Pages on the active list after so many passes of the classic LRU, in the model.
+    Active(usize),
+    /// Pages in memory after so many passes.
+    Resident(usize),
 }
 
 /// Something needless that has to be found.
@@ -286,8 +292,10 @@ impl fmt::Display for Equation {
 }
 
 /// The built-in studies.
-pub static ALL: &[Builtin] =
-    &[Builtin { name: "cow-reuse", text: include_str!("../../../../studies/cow-reuse.kdl") }];
+pub static ALL: &[Builtin] = &[
+    Builtin { name: "cow-reuse", text: include_str!("../../../../studies/cow-reuse.kdl") },
+    Builtin { name: "fork-young", text: include_str!("../../../../studies/fork-young.kdl") },
+];
 
 /// Loads a built-in study by its name, else a file by its path.
 ///

@@ -545,6 +545,9 @@ fn runs_on(run: &Run, target: &str, value: &Value) -> Result<(), Problem> {
 }
 
 fn shown(node: &Node) -> Result<Shown, Problem> {
+    if let Some(value) = node.prop("updates").or(node.prop("ages")) {
+        return in_model(node, value);
+    }
     let block = node.prop("block").map(block).transpose()?;
     match (node.prop("counter"), node.prop("class")) {
         (Some(value), None) => match counter(&word(value)?, value.span)? {
@@ -562,6 +565,23 @@ fn shown(node: &Node) -> Result<Shown, Problem> {
         }
         _ => Err(Problem::new(node.span, "a figure shows one thing", "this one does not")
             .help("counter=\"COUNTER\" or class=\"CLASS\"")),
+    }
+}
+
+/// What only the model shows.
+fn in_model(node: &Node, value: &Value) -> Result<Shown, Problem> {
+    let (on, target) = (given(node, "on")?, prop(node, "on")?);
+    if !target.starts_with("model:") {
+        return Err(Problem::new(on.span, "only the model shows this", "no row of the model")
+            .help("on=\"model:7.3\""));
+    }
+    let pass = node.prop("pass").map(whole).transpose()?.unwrap_or(1).clamp(1, 1000) as usize;
+    match (node.prop("updates").is_some(), word(value)?.as_str()) {
+        (true, "accessed") => Ok(Shown::Updates),
+        (false, "active") => Ok(Shown::Active(pass)),
+        (false, "resident") => Ok(Shown::Resident(pass)),
+        _ => Err(Problem::new(value.span, "nothing that the model shows", "here")
+            .help("updates=\"accessed\", ages=\"active\" or ages=\"resident\"")),
     }
 }
 

@@ -44,7 +44,7 @@ pub static ALL: &[Builtin] = builtins! { "scenarios/":
     "z_dontneed" "z_dontneed_empty" "z_cold" "z_free" "z_mremap" "z_populate_write"
 };
 
-/// Texts of studies that only the model can run so far, so that `agree` has no use for them.
+/// Texts of studies that `agree` leaves out of its built-in scenarios.
 pub static OF_STUDIES: &[Builtin] = builtins! { "scenarios/": "fork-touch" "fork-server" };
 
 /// Texts for the checker, whose threads race on purpose: the discrete order of `run` and `agree`

@@ -15,7 +15,7 @@ use needless_model::machine::cpu::Cpu;
 use needless_model::machine::mm::Mm;
 use needless_model::machine::tlb::{FlushScope, PteChange, Tlbs, is_stale_now};
 use needless_model::machine::walk::{Walked, cacheable};
-use needless_model::pte::{PresentPte, Pte, PteFlags};
+use needless_model::pte::{PresentPte, PteFlags};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -36,7 +36,7 @@ pub struct Entry {
 
 impl Entry {
     /// What a walk that finds `pte` for these pages caches, if anything.
-    pub fn of(pages: Span, pte: Pte, rule: AccessedDirty) -> Option<Entry> {
+    pub fn of(pages: Span, pte: Option<PresentPte>, rule: AccessedDirty) -> Option<Entry> {
         cacheable(pte, rule).map(|pte| Entry::holding(pages, pte))
     }
 

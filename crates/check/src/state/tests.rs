@@ -87,7 +87,7 @@ fn standing(state: &mut State) -> &mut Standing {
 /// A translation in the TLB of CPU 0, but for one thing.
 fn cache(state: &mut State, change: fn(&mut Entry)) {
     let pte = PresentPte::new(FRAME).with(PteFlags::WRITABLE, true).with(PteFlags::DIRTY, true);
-    let mut entry = Entry::of(Span::one(PAGE), Pte::Present(pte), TINY.accessed_dirty).unwrap();
+    let mut entry = Entry::of(Span::one(PAGE), Some(pte), TINY.accessed_dirty).unwrap();
     change(&mut entry);
     state.world.tlbs.change(CpuId(0), 1, entry, true);
 }

@@ -6,7 +6,7 @@
 
 pub mod x86_64;
 
-use crate::pte::Pte;
+use crate::pte::{PresentPte, Pte};
 
 /// The most levels that a page table has.
 pub const MAX_LEVELS: usize = 5;
@@ -285,6 +285,14 @@ impl PteCodec {
     pub fn decode(self, bits: u64, level: u32) -> Pte {
         match self {
             PteCodec::X86_64 => x86_64::decode(bits, level),
+        }
+    }
+
+    /// The same, of a translation only: what processors make of an entry.
+    #[inline]
+    pub fn translation(self, bits: u64, level: u32) -> Option<PresentPte> {
+        match self {
+            PteCodec::X86_64 => x86_64::translation(bits, level),
         }
     }
 }

@@ -67,17 +67,21 @@ pub fn encode(pte: Pte, level: u32) -> u64 {
 /// The neutral form of what a table of `level` stores.
 #[inline]
 pub fn decode(bits: u64, level: u32) -> Pte {
-    if bits == 0 {
-        Pte::None
-    } else if bits & (PRESENT | PteFlags::PROTNONE.bits()) != 0 {
-        if level > 1 && bits & PAGE_SIZE_BIT == 0 {
-            return Pte::Table(TableId((bits >> PFN_SHIFT) as u32));
-        }
-        let pfn = Pfn((bits >> PFN_SHIFT) as u32);
-        Pte::Present(PresentPte { pfn, flags: PteFlags::from_bits(bits) })
-    } else {
-        decode_absent(bits)
+    match translation(bits, level) {
+        Some(pte) => Pte::Present(pte),
+        None if bits == 0 => Pte::None,
+        None if bits & PRESENT != 0 => Pte::Table(TableId((bits >> PFN_SHIFT) as u32)),
+        None => decode_absent(bits),
     }
+}
+
+/// The translation among what a table of `level` stores.
+#[inline]
+pub fn translation(bits: u64, level: u32) -> Option<PresentPte> {
+    let there = bits & (PRESENT | PteFlags::PROTNONE.bits()) != 0;
+    let maps = there && (level == 1 || bits & PAGE_SIZE_BIT != 0);
+    let pfn = Pfn((bits >> PFN_SHIFT) as u32);
+    maps.then_some(PresentPte { pfn, flags: PteFlags::from_bits(bits) })
 }
 
 fn decode_absent(bits: u64) -> Pte {
@@ -140,6 +144,7 @@ mod tests {
         fn round_trip((level, pte) in (1u32..=3).prop_flat_map(|level| (Just(level), any_pte(level)))) {
             let bits = encode(pte, level);
             prop_assert_eq!(decode(bits, level), pte);
+            prop_assert_eq!(translation(bits, level), pte.present());
             prop_assert_eq!(bits == 0, pte.is_none());
         }
     }

@@ -10,7 +10,7 @@ use crate::env::Env;
 use crate::kernel::x86;
 use crate::machine::cpuset::CpuSet;
 use crate::machine::tlb::{FlushScope, Tlbs, is_stale};
-use crate::pte::{PresentPte, Pte};
+use crate::pte::PresentPte;
 use crate::site::Site;
 
 /// The most that a flush's page-table changes took away.
@@ -27,7 +27,7 @@ pub enum Change {
 impl Change {
     /// [`Change::Revoked`] if a translation made of `old` grants what `new` does not, else `otherwise`.
     pub fn of(old: PresentPte, new: PresentPte, otherwise: Change) -> Change {
-        if is_stale(old, Pte::Present(new)) { Change::Revoked } else { otherwise }
+        if is_stale(old, Some(new)) { Change::Revoked } else { otherwise }
     }
 }
 
@@ -95,6 +95,7 @@ pub fn arch_tlbbatch_flush(env: &mut impl Env, site: Site, cpus: CpuSet) {
 
 /// A fault changed the translation of a page in place, or found it as it should be: whoever has to
 /// flush it by the architecture's rule does.
+#[inline(always)]
 pub fn flush_by_rule(env: &mut impl Env, site: Site, mm: MmId, page: Vpn, who: Flushes) {
     match who {
         Flushes::Nobody => {}

@@ -17,11 +17,12 @@ use smallvec::SmallVec;
 pub type Place = (MmId, Vpn);
 
 /// Where the frame's object has the frame's page mapped, whether or not it is in the page table there.
+#[inline]
 pub fn places<M: Mode>(w: &World<M>, frame: Pfn) -> SmallVec<[Place; 1]> {
-    let f = w.frames.get(frame);
+    let (object, index) = w.frames.place(frame);
     let mut places = SmallVec::new();
-    for mm in w.objects.mapped_by(f.object) {
-        w.mms[mm.index()].pages_of(&w.objects, f.object, f.index, |page| places.push((*mm, page)));
+    for mm in w.objects.mapped_by(object) {
+        w.mms[mm.index()].pages_of(&w.objects, object, index, |page| places.push((*mm, page)));
     }
     places
 }
@@ -39,7 +40,7 @@ pub fn rmap_walk<E: Env>(
 ) -> Option<Vpn> {
     env.lock(Lock::RmapOf(frame));
     let (root, places) =
-        env.step(site, |w, _| (w.objects.root(w.frames.get(frame).object), places(w, frame)));
+        env.step(site, |w, _| (w.objects.root(w.frames.place(frame).0), places(w, frame)));
     for place in &places {
         visit(env, *place);
     }

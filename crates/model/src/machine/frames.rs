@@ -177,6 +177,13 @@ impl Frames {
         frame
     }
 
+    /// What the frame is of: the object, and its index there.
+    #[inline(always)]
+    pub fn place(&self, pfn: Pfn) -> (ObjectId, u64) {
+        let Frame { object, index, .. } = Frame::unpack(self.stored[pfn.0 as usize]);
+        (object, index)
+    }
+
     /// The frame's flags.
     #[inline(always)]
     pub fn flags(&self, pfn: Pfn) -> FrameFlags {
@@ -218,6 +225,26 @@ impl Frames {
         } else {
             self.count_beside(pfn, |f| f.refs -= 1);
         }
+    }
+
+    /// One mapping less; false, changing nothing, if there is none.
+    #[inline(always)]
+    pub fn drop_map(&mut self, pfn: Pfn) -> bool {
+        let packed = &mut self.stored[pfn.0 as usize][2];
+        if *packed & BESIDE != 0 {
+            return self.drop_map_beside(pfn);
+        }
+        let any = *packed & COUNT << COUNT_BITS != 0;
+        *packed -= u32::from(any) << COUNT_BITS;
+        any
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn drop_map_beside(&mut self, pfn: Pfn) -> bool {
+        let any = self.get(pfn).maps > 0;
+        self.update(pfn, |f| f.maps -= u32::from(any));
+        any
     }
 
     #[cold]
@@ -306,6 +333,11 @@ mod tests {
         }
         frames.update(frame, |f| (f.refs, f.maps) = (2000, 1));
         assert_eq!((frames.get(frame).maps, frames.get(other).refs), (1, 1));
+        let dropped = |frames: &mut Frames| (frames.drop_map(frame), frames.get(frame).maps);
+        assert_eq!([dropped(&mut frames), dropped(&mut frames)], [(true, 0), (false, 0)]);
+        frames.update(frame, |f| (f.refs, f.maps) = (7, 2));
+        assert_eq!([dropped(&mut frames), dropped(&mut frames)], [(true, 1), (true, 0)]);
+        assert_eq!((dropped(&mut frames), frames.get(frame).refs), ((false, 0), 7));
         frames.update(frame, |f| (f.refs, f.maps) = (1, 0));
         assert_eq!(frames, before);
     }

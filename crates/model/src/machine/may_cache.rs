@@ -10,7 +10,7 @@ use super::tlb::{FlushScope, PteChange, is_stale_now};
 use super::walk::cacheable;
 use crate::addr::{CpuId, MmId, Span};
 use crate::arch::AccessedDirty;
-use crate::pte::{PresentPte, Pte};
+use crate::pte::PresentPte;
 use std::collections::BTreeMap;
 
 /// What a slot may hold, by the pages of a translation.
@@ -23,7 +23,7 @@ pub struct MayCache {
     slots: BTreeMap<(CpuId, usize), (MmId, Cached)>,
 }
 
-fn enter(set: &mut Cached, pages: Span, pte: Pte, rule: AccessedDirty) {
+fn enter(set: &mut Cached, pages: Span, pte: Option<PresentPte>, rule: AccessedDirty) {
     if let Some(entry) = cacheable(pte, rule) {
         let entries = set.entry(pages).or_default();
         if !entries.contains(&entry) {

@@ -118,17 +118,42 @@ impl Mm {
         objects: &Objects,
         object: ObjectId,
         index: u64,
-        mut visit: impl FnMut(Vpn),
+        visit: impl FnMut(Vpn),
     ) {
-        let page = |vma: &Vma| vma.page_of(index).filter(|_| vma.may_have(object, objects));
-        if let Some(target) = self.move_target {
-            let pages = self.vmas.iter().chain(&self.detached).filter_map(page);
-            let (last, first): (Vec<Vpn>, _) = pages.partition(|page| target.contains(*page));
-            return first.into_iter().chain(last).for_each(visit);
+        match self.move_target {
+            None => self.any_pages_of(objects, object, index).for_each(visit),
+            Some(to) => {
+                self.pages_of_moving(objects, object, index, to).into_iter().for_each(visit)
+            }
         }
-        for vmas in [&self.vmas, &self.detached] {
-            vmas.iter().filter_map(page).for_each(&mut visit);
-        }
+    }
+
+    /// The same, whatever moves.
+    #[inline]
+    fn any_pages_of(
+        &self,
+        objects: &Objects,
+        object: ObjectId,
+        index: u64,
+    ) -> impl Iterator<Item = Vpn> {
+        let page = move |vma: &Vma| vma.page_of(index).filter(|_| vma.may_have(object, objects));
+        self.vmas.iter().chain(&self.detached).filter_map(page)
+    }
+
+    /// The same while pages move to `target`.
+    #[cold]
+    fn pages_of_moving(
+        &self,
+        objects: &Objects,
+        object: ObjectId,
+        index: u64,
+        target: PageRange,
+    ) -> Vec<Vpn> {
+        let pages = self.any_pages_of(objects, object, index);
+        let (last, mut first): (Vec<Vpn>, Vec<Vpn>) =
+            pages.partition(|page| target.contains(*page));
+        first.extend(last);
+        first
     }
 
     /// Takes `range` out of the mappings; walks from frames find it until [`Mm::unlink`]. Returns the objects of

@@ -54,26 +54,38 @@ impl Objects {
     }
 
     /// The address spaces that map it, or one below it.
+    #[inline]
     pub fn mapped_by(&self, object: ObjectId) -> &[MmId] {
         &self.stored[object.index()].mapped_by
     }
 
     /// The object and those above it, upwards.
     pub fn chain(&self, object: ObjectId) -> SmallVec<[ObjectId; 4]> {
-        let above = |id: &ObjectId| self.stored[id.index()].above;
-        std::iter::successors(Some(object), above).collect()
+        std::iter::once(object).chain(self.upwards(object)).collect()
+    }
+
+    /// Those above it, upwards.
+    #[inline]
+    fn upwards(&self, object: ObjectId) -> impl Iterator<Item = ObjectId> + '_ {
+        let above = |id: ObjectId| self.stored[id.index()].above;
+        std::iter::successors(above(object), move |id| above(*id))
     }
 
     /// Whether pages of `object` may be in mappings of `own`: it is the same, or above it.
     #[inline]
     pub fn may_have(&self, own: ObjectId, object: ObjectId) -> bool {
-        own == object
-            || self.stored[own.index()].above.is_some_and(|above| self.may_have(above, object))
+        own == object || self.is_above(object, own)
+    }
+
+    #[cold]
+    fn is_above(&self, object: ObjectId, own: ObjectId) -> bool {
+        self.upwards(own).any(|above| above == object)
     }
 
     /// The uppermost one, whose lock is that of all below it (`anon_vma->root`).
+    #[inline]
     pub fn root(&self, object: ObjectId) -> ObjectId {
-        self.stored[object.index()].above.map_or(object, |above| self.root(above))
+        self.upwards(object).last().unwrap_or(object)
     }
 
     /// `mm` has no mapping of it or below it left; without any, it is gone.

@@ -9,23 +9,22 @@
 use crate::addr::{Span, TableId, Vpn};
 use crate::arch::{Arch, MAX_LEVELS};
 use crate::ignored::Ignored;
-use crate::pte::Pte;
+use crate::pte::{PresentPte, Pte};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What an entry was.
+/// What an entry was, as far as processors could cache it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Replaced {
-    /// The entry.
-    pub old: Pte,
-    /// The unload count at which its translation was established.
+    /// The translation.
+    pub old: Option<PresentPte>,
+    /// The unload count at which it was established.
     pub since: u32,
 }
 
-fn same_translation(old: Pte, new: Pte) -> bool {
+#[inline]
+fn same_translation(old: Option<PresentPte>, new: Option<PresentPte>) -> bool {
     match (old, new) {
-        (Pte::Present(old), Pte::Present(new)) => {
-            old.pfn == new.pfn && !new.protnone() && !old.protnone()
-        }
+        (Some(old), Some(new)) => old.pfn == new.pfn && !new.protnone() && !old.protnone(),
         _ => false,
     }
 }
@@ -124,9 +123,18 @@ impl PageTable {
     }
 
     #[inline(always)]
+    fn stored(&self, table: TableId, page: Vpn, level: u32) -> u64 {
+        self.level(level).entries[self.place(table, page, level)]
+    }
+
+    #[inline(always)]
     fn entry(&self, table: TableId, page: Vpn, level: u32) -> Pte {
-        let bits = self.level(level).entries[self.place(table, page, level)];
-        self.arch.codec.decode(bits, level)
+        self.arch.codec.decode(self.stored(table, page, level), level)
+    }
+
+    #[inline(always)]
+    fn translation(&self, table: TableId, page: Vpn, level: u32) -> Option<PresentPte> {
+        self.arch.codec.translation(self.stored(table, page, level), level)
     }
 
     /// The table of `level` that covers `page`; or what ends the way down to it, and at which level.
@@ -177,28 +185,28 @@ impl PageTable {
     /// The PTE of `page`: that of the last level, where there is such a table.
     #[inline(always)]
     pub fn get(&self, page: Vpn) -> Pte {
-        self.in_leaf(page).unwrap_or(Pte::None)
+        self.leaf(page).map_or(Pte::None, |leaf| self.entry(leaf, page, 1))
     }
 
-    /// The same; `None` where there is no such table.
+    /// The translation of `page` at the last level; the outer `None` where there is no such table.
     #[inline(always)]
-    pub fn in_leaf(&self, page: Vpn) -> Option<Pte> {
-        self.leaf(page).map(|leaf| self.entry(leaf, page, 1))
+    pub fn in_leaf(&self, page: Vpn) -> Option<Option<PresentPte>> {
+        self.leaf(page).map(|leaf| self.translation(leaf, page, 1))
     }
 
-    /// What a walk for `page` ends at, and the pages that it is for.
+    /// The translation that a walk for `page` ends at, if there is one, and the pages that its entry is for.
     #[inline]
-    pub fn walk(&self, page: Vpn) -> (Pte, Span) {
-        match self.leaf(page) {
-            Some(leaf) => (self.entry(leaf, page, 1), Span::one(page)),
+    pub fn walk(&self, page: Vpn) -> (Option<PresentPte>, Span) {
+        match self.in_leaf(page) {
+            Some(translation) => (translation, Span::one(page)),
             None => self.walk_above(page),
         }
     }
 
     #[cold]
-    fn walk_above(&self, page: Vpn) -> (Pte, Span) {
+    fn walk_above(&self, page: Vpn) -> (Option<PresentPte>, Span) {
         let (pte, level) = self.descend(page, 1).err().unwrap_or((Pte::None, 1));
-        (pte, Span::around(page, self.arch.order(level)))
+        (pte.present(), Span::around(page, self.arch.order(level)))
     }
 
     /// Every entry that holds something and names no table, with its pages, ascending.
@@ -221,7 +229,7 @@ impl PageTable {
         }
     }
 
-    /// Sets the PTE of `page` and returns what was there; `None`, changing nothing, if its table
+    /// Sets the PTE of `page` and returns which translation was there; `None`, changing nothing, if its table
     /// does not exist. `unloads` is the address space's unload count: a translation that is
     /// another one than before bears it from now on.
     #[inline]
@@ -256,10 +264,10 @@ impl PageTable {
         let (entry, table) = (&mut stored[place], &mut tables[table.index()]);
         let (old_bits, new_bits) = (*entry, codec.encode(new, level));
         *entry = new_bits;
-        let old = codec.decode(old_bits, level);
+        let old = codec.translation(old_bits, level);
         let since = table.since.get(index).copied().unwrap_or(0);
         table.used = table.used + u32::from(new_bits != 0) - u32::from(old_bits != 0);
-        if since != unloads && !same_translation(old, new) {
+        if since != unloads && !same_translation(old, new.present()) {
             if table.since.is_empty() {
                 table.since = vec![0; entries].into();
             }
@@ -354,10 +362,13 @@ mod tests {
             let page = Vpn(arch.user_pages() - 1);
             assert_eq!(table.set(page, pte(7), 3), None);
             table.allocate(page, 1);
-            assert_eq!(table.set(page, pte(7), 3), Some(Replaced { old: Pte::None, since: 0 }));
+            assert_eq!(table.set(page, pte(7), 3), Some(Replaced { old: None, since: 0 }));
             assert_eq!(table.get(page), pte(7));
             assert!(!table.is_empty(page, 1));
-            assert_eq!(table.set(page, Pte::None, 4), Some(Replaced { old: pte(7), since: 3 }));
+            assert_eq!(
+                table.set(page, Pte::None, 4),
+                Some(Replaced { old: pte(7).present(), since: 3 })
+            );
             assert!(table.is_empty(page, 1));
             for level in 1..arch.levels() {
                 assert!(table.free(page, level));
@@ -394,10 +405,10 @@ mod tests {
             assert_eq!(table.set_huge(last, level, pte(64), 3), None, "no table to hold it");
             table.allocate(last, level);
             let replaced = table.set_huge(last, level, pte(64), 3);
-            assert_eq!(replaced, Some(Replaced { old: Pte::None, since: 0 }));
+            assert_eq!(replaced, Some(Replaced { old: None, since: 0 }));
             let span = Span { start: first, order: arch.order(level) };
             for page in [first, last] {
-                assert_eq!(table.walk(page), (pte(64), span), "{}", arch.name);
+                assert_eq!(table.walk(page), (pte(64).present(), span), "{}", arch.name);
                 assert_eq!((table.get(page), table.has_table(page, level - 1)), (Pte::None, false));
             }
             assert_eq!(table.entries(), [(span, pte(64))]);
@@ -407,8 +418,8 @@ mod tests {
             table.allocate(Vpn(0), level - 1);
             assert_eq!(table.set_huge(Vpn(0), level, pte(0), 3), None, "a table is in the way");
             let replaced = table.set_huge(first, level, Pte::None, 4);
-            assert_eq!(replaced, Some(Replaced { old: pte(64), since: 3 }));
-            assert_eq!(table.walk(first).0, Pte::None);
+            assert_eq!(replaced, Some(Replaced { old: pte(64).present(), since: 3 }));
+            assert_eq!(table.walk(first).0, None);
         }
     }
 }

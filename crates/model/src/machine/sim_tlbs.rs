@@ -8,7 +8,7 @@ use super::tlb::{FlushScope, PteChange, Tlbs, is_stale, is_stale_now};
 use super::tlb_array::Tlb;
 use crate::addr::{CpuId, MmId, PageRange, Span, Vpn};
 use crate::arch::AccessedDirty;
-use crate::pte::{PresentPte, Pte};
+use crate::pte::PresentPte;
 use std::cell::Cell;
 
 /// A translation that was taken away.
@@ -30,6 +30,22 @@ struct SlotView {
     /// The unload count at which the CPU left the slot; `None` while it is loaded.
     left_at: Option<u32>,
     mm: Option<MmId>,
+}
+
+impl Revoked {
+    /// Whether it is stale, and in `scope`.
+    #[inline(always)]
+    fn is_stale(&self, scope: FlushScope, mm: &Mm) -> bool {
+        scope.covers(self.pages) && is_stale_now(self.pages, self.old, &mm.table)
+    }
+}
+
+impl SlotView {
+    /// Whether the CPU can have cached it: not what was established after it left.
+    #[inline]
+    fn cached(&self, entry: &Revoked) -> bool {
+        self.left_at.is_none_or(|at| entry.since < at)
+    }
 }
 
 /// The log of one address space.
@@ -112,13 +128,10 @@ impl SimTlbs {
         !view.left.is_empty() || self.logs.get(id.index()).is_some_and(|log| log.end() != view.seen)
     }
 
-    /// What the slot may still hold, revoked.
+    /// What was revoked since the slot was last settled.
     #[inline]
-    fn held<'a>(&'a self, view: &'a SlotView, id: MmId) -> impl Iterator<Item = &'a Revoked> {
-        let fresh = self.logs.get(id.index()).map_or(&[][..], |log| log.from(view.seen));
-        let left_at = view.left_at;
-        let cached = move |entry: &&Revoked| left_at.is_none_or(|at| entry.since < at);
-        view.left.iter().chain(fresh.iter().filter(cached))
+    fn fresh(&self, view: &SlotView, id: MmId) -> &[Revoked] {
+        self.logs.get(id.index()).map_or(&[][..], |log| log.from(view.seen))
     }
 
     /// Goes through what the slot holds and through its address space's log, up to the log's end:
@@ -173,17 +186,18 @@ impl SimTlbs {
         let view = self.view(cpu, asid);
         let tlb = &self.cpus[cpu.index()];
         let epoch = tlb.epoch(asid);
-        self.held(view, id)
-            .filter(|entry| is_stale_now(entry.pages, entry.old, &mm.table))
+        let fresh = self.fresh(view, id).iter().filter(|entry| view.cached(entry));
+        let held = view.left.iter().chain(fresh);
+        held.filter(|entry| is_stale_now(entry.pages, entry.old, &mm.table))
             .flat_map(|entry| range.intersect(entry.pages.range()).iter())
             .find(|page| tlb.holds(*page, epoch))
     }
 
     #[inline(never)]
     fn holds_stale(&self, view: &SlotView, id: MmId, mm: &Mm, scope: FlushScope) -> bool {
-        self.held(view, id).any(|entry| {
-            scope.covers(entry.pages) && is_stale_now(entry.pages, entry.old, &mm.table)
-        })
+        let fresh = || self.fresh(view, id).iter();
+        view.left.iter().any(|entry| entry.is_stale(scope, mm))
+            || fresh().any(|entry| view.cached(entry) && entry.is_stale(scope, mm))
     }
 
     /// Forgets log entries that no slot has left to look at.
@@ -206,7 +220,7 @@ impl Tlbs for SimTlbs {
             checked.0.pte_changed(cpus, id, change);
         }
         let PteChange { pages, old, new, since } = change;
-        if let Pte::Present(old) = old
+        if let Some(old) = old
             && is_stale(old, new)
         {
             self.revoked(id, Revoked { pages, old, since });

@@ -10,7 +10,7 @@ use super::cpu::Cpu;
 use super::mm::Mm;
 use super::page_table::PageTable;
 use crate::addr::{CpuId, MmId, PageRange, Span, Vpn};
-use crate::pte::{PresentPte, Pte};
+use crate::pte::PresentPte;
 
 /// What a CPU flushes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -39,15 +39,15 @@ impl FlushScope {
     }
 }
 
-/// A PTE change.
+/// A PTE change, as far as it is one of a translation: nothing else is cached.
 #[derive(Copy, Clone, Debug)]
 pub struct PteChange {
     /// Its pages: one, or those of a huge page.
     pub pages: Span,
-    /// What the PTE was.
-    pub old: Pte,
-    /// What it is.
-    pub new: Pte,
+    /// What the PTE translated to.
+    pub old: Option<PresentPte>,
+    /// What it translates to.
+    pub new: Option<PresentPte>,
     /// The address space's unload count when the old translation was established.
     pub since: u32,
 }
@@ -88,8 +88,8 @@ pub trait Tlbs {
 /// A cached dirty bit counts as a right: it lets a store through that leaves no trace in the PTE.
 /// The accessed bit does not.
 #[inline]
-pub fn is_stale(old: PresentPte, new: Pte) -> bool {
-    let Some(new) = new.present().filter(|pte| !pte.protnone()) else { return !old.protnone() };
+pub fn is_stale(old: PresentPte, new: Option<PresentPte>) -> bool {
+    let Some(new) = new.filter(|pte| !pte.protnone()) else { return !old.protnone() };
     !old.protnone()
         && (old.pfn != new.pfn
             || old.writable() && !new.writable()
@@ -120,11 +120,6 @@ fn huge_is_stale(pages: Span, old: PresentPte, table: &PageTable) -> bool {
 }
 
 /// What `pte`, which maps `pages`, maps at `page`.
-fn part(pte: Pte, pages: Span, page: Vpn) -> Pte {
-    match pte {
-        Pte::Present(pte) if pages.order > 0 => {
-            Pte::Present(PresentPte { pfn: pte.pfn.of_page(pages, page), ..pte })
-        }
-        pte => pte,
-    }
+fn part(pte: Option<PresentPte>, pages: Span, page: Vpn) -> Option<PresentPte> {
+    pte.map(|pte| PresentPte { pfn: pte.pfn.of_page(pages, page), ..pte })
 }

@@ -175,8 +175,10 @@ impl Tlb {
         let way = match self.l2_read[base..base + L2.ways].iter().position(|entry| *entry == tag) {
             Some(way) => way,
             None => {
-                self.l2_next[set] = (self.l2_next[set] + 1) % L2.ways as u8;
-                self.l2_next[set] as usize
+                let next = self.l2_next[set] as usize + 1;
+                let next = if next < L2.ways { next } else { 0 };
+                self.l2_next[set] = next as u8;
+                next
             }
         };
         self.l2_read[base + way] = tag;

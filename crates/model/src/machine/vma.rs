@@ -45,6 +45,7 @@ impl Vma {
     }
 
     /// Where it has the page of that index, if it does.
+    #[inline]
     pub fn page_of(&self, index: u64) -> Option<Vpn> {
         let page = self.range.start.add(index.checked_sub(self.pgoff)?);
         self.range.contains(page).then_some(page)

@@ -6,7 +6,7 @@
 use super::page_table::PageTable;
 use crate::addr::{Span, Vpn};
 use crate::arch::AccessedDirty;
-use crate::pte::{PresentPte, Pte, PteFlags};
+use crate::pte::{PresentPte, PteFlags};
 
 /// A walk that allows an access.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -25,7 +25,7 @@ pub struct Walked {
 #[inline]
 pub fn walk(table: &PageTable, rule: AccessedDirty, page: Vpn, write: bool) -> Option<Walked> {
     let (pte, pages) = table.walk(page);
-    let old = pte.present().filter(|pte| !pte.protnone() && (!write || pte.writable()))?;
+    let old = pte.filter(|pte| !pte.protnone() && (!write || pte.writable()))?;
     let new = old.with(PteFlags::ACCESSED, true).with(PteFlags::DIRTY, write);
     let sets_bits = rule == AccessedDirty::Hardware || new == old;
     sets_bits.then_some(Walked { pages, old, new, cached: held(new, rule) })
@@ -35,8 +35,8 @@ pub fn walk(table: &PageTable, rule: AccessedDirty, page: Vpn, write: bool) -> O
 /// sets the accessed and the dirty bit, an entry that was not accessed is not cached, and one that is clean
 /// allows no store.
 #[inline]
-pub fn cacheable(pte: Pte, rule: AccessedDirty) -> Option<PresentPte> {
-    let pte = pte.present().filter(|pte| !pte.protnone())?;
+pub fn cacheable(pte: Option<PresentPte>, rule: AccessedDirty) -> Option<PresentPte> {
+    let pte = pte.filter(|pte| !pte.protnone())?;
     let cached = rule == AccessedDirty::Hardware || pte.accessed();
     cached.then_some(held(pte, rule))
 }
@@ -57,14 +57,15 @@ mod tests {
     use super::*;
     use crate::addr::Pfn;
     use crate::arch::{TINY, TINY_FAULTS};
+    use crate::pte::Pte;
 
-    fn table(flags: &[PteFlags]) -> (PageTable, Pte) {
+    fn table(flags: &[PteFlags]) -> (PageTable, Option<PresentPte>) {
         let (mut table, page) = (PageTable::new(TINY), Vpn(5));
         let pte = flags.iter().fold(PresentPte::new(Pfn(8)), |pte, flag| pte.with(*flag, true));
         table.allocate(page, 2);
         // A huge page of four.
         table.set_huge(page, 2, Pte::Present(pte), 0).unwrap();
-        (table, Pte::Present(pte))
+        (table, Some(pte))
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::kernels::Config;
 use crate::lock::Lock;
 use crate::policy::FaultLock;
 use crate::policy::Policies;
-use crate::pte::Pte;
+use crate::pte::{PresentPte, Pte};
 use crate::site::Site;
 use crate::verdict::Verdict;
 use smallvec::SmallVec;
@@ -334,6 +334,7 @@ impl<M: Mode> World<M> {
     }
 
     /// Records that something impossible happened; the driver stops the run.
+    #[cold]
     pub fn impossible(&mut self, at: At, what: &str) {
         self.inconsistency.get_or_insert_with(|| Inconsistency { what: what.to_owned(), at });
     }
@@ -372,23 +373,37 @@ impl<M: Mode> World<M> {
         if !self.ghost.holds(at.thread, Lock::page_table(&self.arch, mm, page)) {
             self.impossible(at, "a PTE was changed without the lock of its page table");
         }
+        if self.log.wants_ptes() {
+            self.record_pte(at, mm, page, new);
+        }
         let space: &mut Mm = &mut self.mms[mm.index()];
         let replaced = space.table.set(page, new, space.unloads);
-        self.replaced(at, mm, Span::one(page), new, replaced);
+        self.replaced(at, mm, Span::one(page), new.present(), replaced);
+    }
+
+    /// What setting the PTE of `page` to `new` changes.
+    #[cold]
+    fn record_pte(&mut self, at: At, mm: MmId, page: Vpn, new: Pte) {
+        if self.mms[mm.index()].table.has_table(page, 1) {
+            self.emit_pte(at, page, self.pte(mm, page), new);
+        }
     }
 
     /// A processor sets accessed and dirty in an entry, which asks for no lock.
     #[inline]
-    pub fn walked(&mut self, at: At, mm: MmId, Walked { pages, new, .. }: Walked) {
-        let (space, new): (&mut Mm, _) = (&mut self.mms[mm.index()], Pte::Present(new));
+    pub fn walked(&mut self, at: At, mm: MmId, Walked { pages, old, new, .. }: Walked) {
+        let (space, entry): (&mut Mm, _) = (&mut self.mms[mm.index()], Pte::Present(new));
         let replaced = match pages.order {
-            0 => space.table.set(pages.start, new, space.unloads),
+            0 => space.table.set(pages.start, entry, space.unloads),
             order => {
                 let level = self.arch.level_of(order);
-                space.table.set_huge(pages.start, level, new, space.unloads)
+                space.table.set_huge(pages.start, level, entry, space.unloads)
             }
         };
-        self.replaced(at, mm, pages, new, replaced);
+        self.replaced(at, mm, pages, Some(new), replaced);
+        if self.log.wants_ptes() {
+            self.emit_pte(at, pages.start, Pte::Present(old), entry);
+        }
     }
 
     /// The caller looks at the mapping of `page`, if there is one (`vma_assert_locked`).
@@ -430,27 +445,38 @@ impl<M: Mode> World<M> {
         }
     }
 
-    /// An entry for `pages` was replaced by `new`; `None`: there is no table to hold it.
+    /// An entry for `pages` was replaced, and translates to `new`; `None`: there is no table to hold it.
     #[inline(always)]
-    fn replaced(&mut self, at: At, mm: MmId, pages: Span, new: Pte, replaced: Option<Replaced>) {
-        let page = pages.start;
+    fn replaced(
+        &mut self,
+        at: At,
+        mm: MmId,
+        pages: Span,
+        new: Option<PresentPte>,
+        replaced: Option<Replaced>,
+    ) {
         let Some(Replaced { old, since }) = replaced else {
-            self.ghost.table_missed(at.cpu, mm, page);
+            self.ghost.table_missed(at.cpu, mm, pages.start);
             self.impossible(at, "a PTE was set in a page table that does not exist");
             return;
         };
         self.tlbs.pte_changed(&self.cpus, mm, PteChange { pages, old, new, since });
-        if self.log.wants_ptes() && old != new {
+    }
+
+    #[cold]
+    fn emit_pte(&mut self, at: At, page: Vpn, old: Pte, new: Pte) {
+        if old != new {
             self.emit(at, EventKind::Pte { page, old, new });
         }
     }
 
     /// The PTE of `page`, which was `old`, went away with its table.
     pub fn note_unset(&mut self, at: At, mm: MmId, page: Vpn, old: Pte) {
-        let change = PteChange { pages: Span::one(page), old, new: Pte::None, since: 0 };
+        let pages = Span::one(page);
+        let change = PteChange { pages, old: old.present(), new: None, since: 0 };
         self.tlbs.pte_changed(&self.cpus, mm, change);
-        if self.log.wants_ptes() && !old.is_none() {
-            self.emit(at, EventKind::Pte { page, old, new: Pte::None });
+        if self.log.wants_ptes() {
+            self.emit_pte(at, page, old, Pte::None);
         }
     }
 
@@ -482,6 +508,7 @@ impl<M: Mode> World<M> {
     }
 
     /// A frame with one reference, or `None` if memory is full.
+    #[inline]
     pub fn allocate_frame(&mut self, flags: FrameFlags) -> Option<Pfn> {
         let frame = self.frames.allocate(flags)?;
         self.ghost.allocated(frame);
@@ -524,10 +551,8 @@ impl<M: Mode> World<M> {
     /// A PTE that mapped the frame is gone.
     #[inline]
     pub fn drop_mapping(&mut self, at: At, frame: Pfn) {
-        if self.frames.get(frame).maps == 0 {
+        if !self.frames.drop_map(frame) {
             self.impossible(at, "a mapping was dropped that nobody had");
-        } else {
-            self.frames.update(frame, |f| f.maps -= 1);
         }
     }
 

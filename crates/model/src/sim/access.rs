@@ -249,12 +249,16 @@ fn random_hits<const WRITE: bool>(
     random: &mut SplitMix64,
     left: &mut u64,
 ) -> Option<Vpn> {
-    while let Some(page) = next_random(range, random, left) {
-        if !tlb.hit::<WRITE>(page, epoch) {
-            return Some(page);
+    // Out of memory that others can see, so that they stay in registers.
+    let (mut next, mut still) = (random.clone(), *left);
+    let missed = loop {
+        match next_random(range, &mut next, &mut still) {
+            Some(page) if tlb.hit::<WRITE>(page, epoch) => {}
+            ended => break ended,
         }
-    }
-    None
+    };
+    (*random, *left) = (next, still);
+    missed
 }
 
 #[inline(always)]

@@ -60,12 +60,13 @@ pub fn do_wp_page(
         if w.pte(mm, page) != Pte::Present(old) {
             return (Decision::Raced, Served::spurious().verdict);
         }
-        (decide(w, old.pfn, false), judge_fault(w, old.pfn))
+        let frame = w.frames.get(old.pfn);
+        (decide(w, old.pfn, frame, false), judge_fault(w, old.pfn, frame))
     });
     let Some((mut decision, verdict)) = looked else { return Ok(Served::spurious()) };
     if decision == Decision::DrainFirst {
         lru_add_drain(env);
-        decision = env.step(Site::DoWpPage, |w, _| decide(w, old.pfn, true));
+        decision = env.step(Site::DoWpPage, |w, _| decide(w, old.pfn, w.frames.get(old.pfn), true));
     }
     // The folio lock is only tried: whoever holds it may be looking at the counts.
     if decision == Decision::Reuse && env.try_lock(Site::FolioTryLock, Lock::Folio(old.pfn)) {
@@ -94,8 +95,8 @@ pub fn do_wp_page(
 }
 
 /// The reuse rule. Everything it reads is stable under the page-table lock but the references.
-fn decide<M: Mode>(w: &World<M>, pfn: Pfn, drained: bool) -> Decision {
-    let frame = w.frames.get(pfn);
+#[inline]
+fn decide<M: Mode>(w: &World<M>, pfn: Pfn, frame: Frame, drained: bool) -> Decision {
     let swap_cache = u32::from(frame.flags.has(FrameFlags::SWAP_CACHE));
     let on_lru = frame.flags.has(FrameFlags::LRU);
     let reuse_if = |yes: bool| if yes { Decision::Reuse } else { Decision::Copy };
@@ -253,8 +254,7 @@ fn judge_copy<M: Mode>(w: &World<M>, old: Pfn) -> Verdict {
 }
 
 /// Could write permission have been granted when the PTE was last written?
-fn judge_fault<M: Mode>(w: &World<M>, pfn: Pfn) -> Verdict {
-    let frame: Frame = w.frames.get(pfn);
+fn judge_fault<M: Mode>(w: &World<M>, pfn: Pfn, frame: Frame) -> Verdict {
     if frame.maps == 1 && swap_users(w, pfn) == 0 && !frame.flags.has(FrameFlags::CLAIMED) {
         Verdict::new(Judgement::Needless, Reason::CouldHaveBeenWritable)
     } else {

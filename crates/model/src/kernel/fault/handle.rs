@@ -43,9 +43,7 @@ fn do_user_addr_fault(env: &mut impl Env, mut fault: Fault) -> Outcome {
     let Fault { mm, page, .. } = fault;
     if fault.attempt == Attempt::VmaLock {
         if lock_vma_under_rcu(env, mm, page) {
-            let served = serve(env, fault);
-            let ended =
-                (served != Err(Unserved::MmapLockNeeded)).then(|| end(env, fault, served, true));
+            let ended = attempt(env, fault, true);
             env.unlock(Lock::VmaOf(mm, page));
             if let Some(outcome) = ended {
                 return outcome;
@@ -61,12 +59,34 @@ fn do_user_addr_fault(env: &mut impl Env, mut fault: Fault) -> Outcome {
 
 /// Serves a fault, with `mmap_lock` held; `exception` is false for faults taken on behalf of a system call.
 pub fn handle_mm_fault(env: &mut impl Env, fault: Fault, exception: bool) -> Outcome {
-    let served = serve(env, fault);
-    end(env, fault, served, exception)
+    attempt(env, fault, exception).unwrap_or_else(|| {
+        let held = "a fault asked for mmap_lock, which it had";
+        env.step(Site::HandlePteFault, |w, at| w.impossible(at, held));
+        Outcome::Signal
+    })
 }
 
-/// Looks at the mapping and the PTE and hands over; `None` if the access is not allowed.
-fn serve(env: &mut impl Env, fault: Fault) -> Result<Option<Served>, Unserved> {
+/// Serves a fault with the lock that it has; `None`: it needs `mmap_lock`.
+fn attempt(env: &mut impl Env, fault: Fault, exception: bool) -> Option<Outcome> {
+    let served = serve(env, fault);
+    let mut ended = |outcome, Served { class, major, verdict }| {
+        let kind = EventKind::FaultDone { page: fault.page, class, major, exception };
+        env.record(site_of(class), kind, Some(verdict));
+        Some(outcome)
+    };
+    match served {
+        Ok(served) => ended(Outcome::Served, served),
+        Err(Unserved::NotAllowed) => ended(Outcome::Signal, Served::needed(FaultClass::Signal)),
+        Err(Unserved::OutOfMemory) => {
+            ended(Outcome::OutOfMemory, Served::needed(FaultClass::Signal))
+        }
+        Err(Unserved::Blocked(wait)) => Some(Outcome::Blocked(wait, fault.again())),
+        Err(Unserved::MmapLockNeeded) => None,
+    }
+}
+
+/// Looks at the mapping and the PTE and hands over.
+fn serve(env: &mut impl Env, fault: Fault) -> Result<Served, Unserved> {
     let mm = fault.mm;
     let (vma, pte) = env.step(Site::HandlePteFault, |w, at| {
         w.vma_assert_locked(at, mm, fault.page);
@@ -77,46 +97,21 @@ fn serve(env: &mut impl Env, fault: Fault) -> Result<Option<Served>, Unserved> {
         Prot::Read => !fault.write,
         Prot::ReadWrite => true,
     };
-    let Some(vma) = vma.filter(allowed) else { return Ok(None) };
-    let served = match pte {
-        Pte::None => anon::do_anonymous_page(env, fault, &vma)?,
-        Pte::Swap(swap) => swapin::do_swap_page(env, fault, &vma, swap)?,
+    let Some(vma) = vma.filter(allowed) else { return Err(Unserved::NotAllowed) };
+    match pte {
+        Pte::None => anon::do_anonymous_page(env, fault, &vma),
+        Pte::Swap(swap) => swapin::do_swap_page(env, fault, &vma, swap),
         Pte::Present(pte) if (fault.write || fault.unshare) && !pte.writable() => {
-            cow::do_wp_page(env, fault, &vma, pte)?
+            cow::do_wp_page(env, fault, &vma, pte)
         }
-        Pte::Present(pte) => set_access_flags(env, fault, pte),
-        Pte::Migration(_) => return Err(Unserved::Blocked(Wait::Migration(mm, fault.page))),
+        Pte::Present(pte) => Ok(set_access_flags(env, fault, pte)),
+        Pte::Migration(_) => Err(Unserved::Blocked(Wait::Migration(mm, fault.page))),
         Pte::Table(_) | Pte::Marker(_) => {
             let unmade = "a fault found an entry that nothing in the model makes";
             env.step(Site::HandlePteFault, |w, at| w.impossible(at, unmade));
-            return Ok(None);
+            Err(Unserved::NotAllowed)
         }
-    };
-    Ok(Some(served))
-}
-
-/// What became of the fault, for whoever made the access.
-fn end(
-    env: &mut impl Env,
-    fault: Fault,
-    served: Result<Option<Served>, Unserved>,
-    exception: bool,
-) -> Outcome {
-    let (outcome, served) = match served {
-        Ok(Some(served)) => (Outcome::Served, served),
-        Ok(None) => (Outcome::Signal, Served::needed(FaultClass::Signal)),
-        Err(Unserved::OutOfMemory) => (Outcome::OutOfMemory, Served::needed(FaultClass::Signal)),
-        Err(Unserved::Blocked(wait)) => return Outcome::Blocked(wait, fault.again()),
-        Err(Unserved::MmapLockNeeded) => {
-            let held = "a fault asked for mmap_lock, which it had";
-            env.step(Site::HandlePteFault, |w, at| w.impossible(at, held));
-            return Outcome::Signal;
-        }
-    };
-    let Served { class, major, verdict } = served;
-    let kind = EventKind::FaultDone { page: fault.page, class, major, exception };
-    env.record(site_of(class), kind, Some(verdict));
-    outcome
+    }
 }
 
 /// The function that serves faults of a class; for those that nothing here makes, the one that chooses.

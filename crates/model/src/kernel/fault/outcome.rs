@@ -92,9 +92,11 @@ impl Served {
     }
 }
 
-/// Why one of the handlers could not serve a fault.
+/// Why a fault could not be served.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Unserved {
+    /// The mapping does not allow the access, or there is none.
+    NotAllowed,
     /// There is no memory left.
     OutOfMemory,
     /// It has to wait.

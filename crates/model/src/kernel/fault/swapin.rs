@@ -142,6 +142,7 @@ struct Grants {
 }
 
 impl Grants {
+    #[inline]
     fn of<M: Mode>(w: &World<M>, fault: Fault, swap: SwapPte, folio: Folio) -> Grants {
         let frame = w.frames.get(folio.frame);
         let sole_user = w.swap.get(swap.slot).count + frame.maps == 1;

@@ -38,27 +38,30 @@ pub(super) struct Info {
 /// Flushes part or all of an address space on every CPU that may hold it.
 pub fn flush_tlb_mm_range(env: &mut impl Env, request: FlushRequest) {
     let (order, mm) = (env.policies().flush_order, request.mm);
+    let ceiling = env.arch().flush_ceiling;
+    let few = |range: &PageRange| range.pages() >> request.stride_shift <= ceiling;
+    let range = request.range.filter(few);
     // 1. A generation of its own; many pages become all.
-    let info = env.step(Site::FlushTlbMmRange, |w, at| {
-        let few = |range: &PageRange| range.pages() >> request.stride_shift <= w.arch.flush_ceiling;
-        let range = request.range.filter(few);
+    let begun = env.step(Site::FlushTlbMmRange, |w, at| {
         let verdict = judge(w, at, &request, range);
         if left_out(w, at, verdict) {
             return None;
         }
-        w.mms[mm.index()].tlb_gen += 1;
-        Some(Info {
-            site: request.site,
-            mm: Some(mm),
-            range,
-            stride_shift: request.stride_shift,
-            freed_tables: request.freed_tables,
-            new_gen: Some(w.mms[mm.index()].tlb_gen),
-            initiator: at.cpu,
-            verdict,
-        })
+        let mm_gen = &mut w.mms[mm.index()].tlb_gen;
+        *mm_gen += 1;
+        Some((verdict, *mm_gen))
     });
-    let Some(info) = info else { return };
+    let Some((verdict, new_gen)) = begun else { return };
+    let info = Info {
+        site: request.site,
+        mm: Some(mm),
+        range,
+        stride_shift: request.stride_shift,
+        freed_tables: request.freed_tables,
+        new_gen: Some(new_gen),
+        initiator: env.context().cpu,
+        verdict,
+    };
     // 2. This CPU and the others, in the kernel's order.
     let (others, loaded) = env.step(Site::FlushTlbMmRange, |w, at| {
         let mask = &w.mms[mm.index()].cpumask;
@@ -70,22 +73,24 @@ pub fn flush_tlb_mm_range(env: &mut impl Env, request: FlushRequest) {
 /// Flushes what a batched unmap put off, on the CPUs that it collected.
 pub fn arch_tlbbatch_flush(env: &mut impl Env, site: Site, cpus: CpuSet) {
     let order = env.policies().flush_order;
-    let info = env.step(Site::ArchTlbbatchFlush, |w, at| {
+    let initiator = env.context().cpu;
+    let verdict = env.step(Site::ArchTlbbatchFlush, |w, at| {
         let verdict = judge_batch(w, &cpus);
-        (!left_out(w, at, verdict)).then_some(Info {
-            site,
-            mm: None,
-            range: None,
-            stride_shift: 0,
-            freed_tables: false,
-            new_gen: None,
-            initiator: at.cpu,
-            verdict,
-        })
+        (!left_out(w, at, verdict)).then_some(verdict)
     });
-    let Some(info) = info else { return };
-    let here = cpus.contains(env.context().cpu);
-    let others = cpus.any_but(env.context().cpu).then_some(cpus);
+    let Some(verdict) = verdict else { return };
+    let info = Info {
+        site,
+        mm: None,
+        range: None,
+        stride_shift: 0,
+        freed_tables: false,
+        new_gen: None,
+        initiator,
+        verdict,
+    };
+    let here = cpus.contains(initiator);
+    let others = cpus.any_but(initiator).then_some(cpus);
     run(env, &info, order, others, here);
 }
 
@@ -186,36 +191,32 @@ fn flush_tlb_func<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, info: &Info, se
     if reached && w.policies.gen_skip == GenSkip::Silent {
         return;
     }
+    let mm = &w.mms[loaded.index()];
     // The initiator's part carries the flush's verdict only if nothing was sent.
     let verdict = if local {
         (!sent).then_some(info.verdict)
     } else {
-        Some(judge_interrupt(w, cpu, asid, loaded, info))
+        Some(judge_interrupt(&w.tlbs, (cpu, asid), (loaded, mm), info))
     };
-    let pages = match w.mms[loaded.index()].tlb_gen {
-        mm_gen if mm_gen == local_gen => Some(0),
-        mm_gen => catch_up(w, (cpu, asid, loaded), (local_gen, mm_gen), info),
+    let pages = if mm.tlb_gen == local_gen {
+        Some(0)
+    } else {
+        let range = missed(w.policies.mutant, (local_gen, mm.tlb_gen), info);
+        w.tlbs.flush(cpu, asid, scope(range, info.stride_shift), mm);
+        w.ghost.structures_flushed(cpu, loaded);
+        w.cpus[cpu.index()].slots[asid].tlb_gen = mm.tlb_gen;
+        range.map(|range| (range.pages() >> info.stride_shift) as u32)
     };
     emit_answer(w, at, reason, pages, verdict);
 }
 
-/// Flushes what brings the CPU's slot from generation `local_gen` to `mm_gen`: the pages asked for if
-/// they are all that it missed, else everything (`None`).
+/// What brings a CPU's slot from generation `local_gen` to `mm_gen`: the pages asked for if they are all that it
+/// missed, else everything (`None`).
 #[inline]
-fn catch_up<M: Mode>(
-    w: &mut World<M>,
-    (cpu, asid, loaded): (CpuId, usize, MmId),
-    (local_gen, mm_gen): (u64, u64),
-    info: &Info,
-) -> Option<u32> {
+fn missed(mutant: Mutant, (local_gen, mm_gen): (u64, u64), info: &Info) -> Option<PageRange> {
     let in_turn = info.new_gen == Some(local_gen + 1) && info.new_gen == Some(mm_gen)
-        || w.policies.mutant == Mutant::GenIgnored;
-    let range = info.range.filter(|_| in_turn);
-    let scope = scope(range, info.stride_shift);
-    w.tlbs.flush(cpu, asid, scope, &w.mms[loaded.index()]);
-    w.ghost.structures_flushed(cpu, loaded);
-    w.cpus[cpu.index()].slots[asid].tlb_gen = mm_gen;
-    range.map(|range| (range.pages() >> info.stride_shift) as u32)
+        || mutant == Mutant::GenIgnored;
+    info.range.filter(|_| in_turn)
 }
 
 /// What a CPU flushes of these pages, one address for each stride.

@@ -7,6 +7,7 @@ use crate::kernel::flush::{Change, FlushRequest};
 use crate::kernels::SkipNeeded;
 use crate::machine::cpu::{AsidSlot, Cpu};
 use crate::machine::cpuset::CpuSet;
+use crate::machine::mm::Mm;
 use crate::machine::tlb::{FlushScope, Tlbs};
 use crate::machine::world::{At, Mode, World};
 use crate::policy::Skip;
@@ -94,18 +95,18 @@ pub(super) fn judge_batch<M: Mode>(w: &World<M>, cpus: &CpuSet) -> Verdict {
 }
 
 /// The same for one interrupted CPU.
-pub(super) fn judge_interrupt<M: Mode>(
-    w: &World<M>,
-    cpu: CpuId,
-    asid: usize,
-    mm: MmId,
+#[inline]
+pub(super) fn judge_interrupt(
+    tlbs: &impl Tlbs,
+    (cpu, asid): (CpuId, usize),
+    (id, mm): (MmId, &Mm),
     info: &Info,
 ) -> Verdict {
     if info.verdict.reason == Reason::FreedTables {
         return Verdict::new(Judgement::Needed, Reason::FreedTables);
     }
     let scope = scope(info.range, info.stride_shift);
-    if w.tlbs.may_be_stale(cpu, asid, mm, &w.mms[mm.index()], scope) {
+    if tlbs.may_be_stale(cpu, asid, id, mm, scope) {
         Verdict::new(Judgement::Needed, Reason::StaleTranslations)
     } else {
         Verdict::new(Judgement::Needless, Reason::NothingStale)

@@ -66,7 +66,8 @@ fn lives(program: &Program, bodies: &[Vec<Act>]) -> Vec<usize> {
                 if thread.process == ProcessId::FIRST { 1 } else { lives[thread.process.index()] };
             for act in body {
                 if let Action::Call(Call::Fork { process }) = act.action {
-                    counted[process.index()] += own;
+                    let forks: &mut usize = &mut counted[process.index()];
+                    *forks = forks.saturating_add(own);
                 }
             }
         }

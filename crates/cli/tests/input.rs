@@ -86,6 +86,22 @@ fn a_bad_scenario_is_refused_by_every_verb_on_every_target() {
     }
 }
 
+/// 200 forks of who forks 200 times, and so on: more lives than 64 bits can count.
+#[test]
+fn processes_that_begin_too_often_are_refused() {
+    let folder = Folder::new();
+    let forks = |name: &str| format!("repeat 200 {{ fork \"{name}\"; wait \"{name}\" }}");
+    let links = (1..10).map(|n| {
+        format!("process \"p{n}\" cpu=1 {{ {} }}\n", forks(&format!("p{}", n + 1)))
+    });
+    let last = "process \"p10\" cpu=1 { read \"a\" }";
+    let rest = links.chain([last.to_owned()]).collect::<String>();
+    let body = format!("map \"a\" pages=1\nrounds 1 {{ {} }}", forks("p1"));
+    let path = folder.file("chain", &scenario(&body, &rest));
+    let message = refused(&["check", &path, "-t", "model:6.12"], 2);
+    assert!(message.contains("10000"), "{message}");
+}
+
 #[test]
 fn a_row_that_lacks_an_operation_is_another_matter() {
     let folder = Folder::new();

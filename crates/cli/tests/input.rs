@@ -91,9 +91,8 @@ fn a_bad_scenario_is_refused_by_every_verb_on_every_target() {
 fn processes_that_begin_too_often_are_refused() {
     let folder = Folder::new();
     let forks = |name: &str| format!("repeat 200 {{ fork \"{name}\"; wait \"{name}\" }}");
-    let links = (1..10).map(|n| {
-        format!("process \"p{n}\" cpu=1 {{ {} }}\n", forks(&format!("p{}", n + 1)))
-    });
+    let links = (1..10)
+        .map(|n| format!("process \"p{n}\" cpu=1 {{ {} }}\n", forks(&format!("p{}", n + 1))));
     let last = "process \"p10\" cpu=1 { read \"a\" }";
     let rest = links.chain([last.to_owned()]).collect::<String>();
     let body = format!("map \"a\" pages=1\nrounds 1 {{ {} }}", forks("p1"));

@@ -5,6 +5,7 @@ use crate::judge::violate;
 use crate::property::Property;
 use crate::shadow::{CheckWorld, Value};
 use crate::tlb::Entry;
+use needless_model::addr::{MmId, ObjectId, Vpn};
 use needless_model::env::Learnt;
 use needless_model::kernel::rmap::Place;
 use needless_model::machine::walk::{Walked, walk};
@@ -99,6 +100,7 @@ fn perform(w: &mut CheckWorld, at: At, (mm, page): Place, entry: Entry, store: O
         w.ghost.exercised.add(Property::NoUseAfterFree);
     }
     let name = w.ghost.name(page);
+    let home = home(w, (mm, page));
     if dangling {
         let what = format!(
             "{} {kind} {name} through a cached translation to frame {}, which was freed",
@@ -107,9 +109,9 @@ fn perform(w: &mut CheckWorld, at: At, (mm, page): Place, entry: Entry, store: O
         return violate(w, Some(at.cpu), Property::NoUseAfterFree, page, what);
     }
     if let Some(value) = store {
-        return w.ghost.store((mm, page, frame), value);
+        return w.ghost.store((home.0, home.1, frame), value);
     }
-    let (found, expected) = (w.ghost.load(frame), w.ghost.expected((mm, page)));
+    let (found, expected) = (w.ghost.load(frame), w.ghost.expected(home));
     if w.ghost.watch.loads.contains(&at.op) {
         w.ghost.loaded.insert(at.op, found);
     }
@@ -124,10 +126,26 @@ fn perform(w: &mut CheckWorld, at: At, (mm, page): Place, entry: Entry, store: O
             frame.0,
             written(expected)
         );
-        let property = w.ghost.wrong_value(found, process_of(mm), Property::Coherence);
+        let property = match home.0 == mm {
+            true => w.ghost.wrong_value(found, process_of(mm), Property::Coherence),
+            false => Property::Coherence,
+        };
         violate(w, Some(at.cpu), property, page, what);
     }
 }
+
+/// Where the page's contents are kept account of: what is shared is in one place for all.
+pub fn home(w: &CheckWorld, (mm, page): Place) -> Place {
+    w.shared_object_of(mm, page).map_or((mm, page), home_of)
+}
+
+/// The same of an object's page.
+pub const fn home_of((object, index): (ObjectId, u64)) -> Place {
+    (MmId(SHARED | object.0), Vpn(index))
+}
+
+/// Beyond all address spaces.
+const SHARED: u16 = 1 << 15;
 
 /// Stores of one thread that can be told apart.
 const STORES: Value = 1000;

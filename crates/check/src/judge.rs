@@ -3,7 +3,7 @@
 //! P1 and P2 are judged where an access is performed ([`crate::access`]), P11 where it faults, P12
 //! where a page table is freed ([`crate::shadow`]).
 
-use crate::access::written;
+use crate::access::{home, written};
 use crate::property::{Property, Violation};
 use crate::shadow::{CheckWorld, end_giving_up, end_revoking};
 use crate::tlb::Entry;
@@ -181,9 +181,14 @@ pub fn end(w: &mut CheckWorld) {
                 None => w.ghost.slot(swap.slot),
             },
             Pte::Migration(migration) => w.ghost.load(migration.pfn),
-            Pte::None | Pte::Table(_) | Pte::Marker(_) => 0,
+            Pte::None | Pte::Table(_) | Pte::Marker(_) => {
+                let of = w.shared_object_of(mm, page);
+                let cached = of.and_then(|(object, index)| w.objects.page(object, index));
+                cached.map_or(0, |frame| w.ghost.load(frame))
+            }
         };
-        let expected = w.ghost.expected((mm, page));
+        let home = home(w, (mm, page));
+        let expected = w.ghost.expected(home);
         if found != expected {
             let what = format!(
                 "at the end {} holds {}, not {}",
@@ -191,7 +196,10 @@ pub fn end(w: &mut CheckWorld) {
                 written(found),
                 written(expected)
             );
-            let property = w.ghost.wrong_value(found, process_of(mm), Property::NoLostWrite);
+            let property = match home.0 == mm {
+                true => w.ghost.wrong_value(found, process_of(mm), Property::NoLostWrite),
+                false => Property::NoLostWrite,
+            };
             violate(w, None, property, page, what);
         }
     }

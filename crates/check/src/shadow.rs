@@ -5,11 +5,13 @@
 //! has yet to flush; their accesses count as having come before it. Such translations are *fading*.
 //! When the call has returned, nothing that it found may be used any more.
 
-use crate::access::{stored, writer, written};
+use crate::access::{home_of, stored, writer, written};
 use crate::property::{Property, PropertySet, Violation};
 use crate::shared::Shared;
 use crate::tlb::MaySets;
-use needless_model::addr::{CpuId, MmId, PageRange, Pfn, PinId, ProcessId, ThreadId, Vpn};
+use needless_model::addr::{
+    CpuId, MmId, ObjectId, PageRange, Pfn, PinId, ProcessId, ThreadId, Vpn,
+};
 use needless_model::call::{Gup, Purpose};
 use needless_model::env::Lock;
 use needless_model::event::EventKind;
@@ -58,7 +60,7 @@ pub type Translation = (MmId, Vpn, Pfn);
 
 /// What becomes of stores through a fading translation: they count as stores to the page that the
 /// contents moved to, or for nothing.
-type Fate = Option<Vpn>;
+type Fate = Option<Place>;
 
 /// The ghost state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -215,11 +217,11 @@ impl Contents {
         let (mm, page, frame) = translation;
         let pages = &mut *self.pages;
         pages.frames.insert(frame, value);
-        let stored_to = pages.fading.get(&translation).copied().unwrap_or(Some(page));
+        let stored_to = pages.fading.get(&translation).copied().unwrap_or(Some((mm, page)));
         if let Some((_, copy)) = pages.forking.get(&translation) {
             pages.last_store.insert(*copy, value);
         }
-        if let Some(page) = stored_to {
+        if let Some((mm, page)) = stored_to {
             pages.last_store.insert((mm, page), value);
             if pages.last_store.keys().any(|(other, of)| *of == page && *other != mm) {
                 self.exercised.add(Property::ForkIsolation);
@@ -441,6 +443,17 @@ impl Ghost for Contents {
         pages.forking.extend(copied);
     }
 
+    fn unmapped_shared(&mut self, mm: MmId, page: Vpn, frame: Pfn, of: (ObjectId, u64)) {
+        self.pages.fading.insert((mm, page, frame), Some(home_of(of)));
+    }
+
+    fn shared_gone(&mut self, object: ObjectId) {
+        let (gone, _) = home_of((object, 0));
+        let pages = &mut *self.pages;
+        pages.last_store.retain(|(of, _), _| *of != gone);
+        pages.fading.values_mut().for_each(|fate| *fate = fate.filter(|(of, _)| *of != gone));
+    }
+
     fn pinned(&mut self, id: PinId, pin: Pin) {
         self.pages.held.insert(id, Hold { pin, left: None });
     }
@@ -484,7 +497,7 @@ impl Ghost for Contents {
             self.pages.given_up.remove(&(mm, from));
             self.pages.given_up.insert((mm, to));
         }
-        self.pages.fading.extend(frame.map(|frame| ((mm, from, frame), Some(to))));
+        self.pages.fading.extend(frame.map(|frame| ((mm, from, frame), Some((mm, to)))));
     }
 
     fn table_unlinked(&mut self, cpus: &[Cpu], mm: MmId, page: Vpn, level: u32) {

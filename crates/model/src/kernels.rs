@@ -129,6 +129,8 @@ const V5_8: Policies = Policies {
     unmap_batch: UnmapBatching::Defer,
     pending_mark: PendingMark::Flag,
     fork_accessed: ForkAccessed::Clear,
+    dirtied_fault: DirtiedFault::Minor,
+    read_fault_dirty: ReadFaultDirty::No,
     fork_pinned: ForkPinned::Share,
     gup_read: GupRead::BreakCow,
     swapin_exclusive: SwapinExclusive::SoleReference,
@@ -140,6 +142,7 @@ const V5_8: Policies = Policies {
 const V5_10: Policies = Policies {
     reuse: Reuse::PageCount,
     fork_pinned: ForkPinned::Copy,
+    dirtied_fault: DirtiedFault::Major,
     gup_read: GupRead::AsMapped,
     ..V5_8
 };
@@ -159,6 +162,7 @@ const V6_1: Policies = Policies {
     swapin_free: SwapinFree::SoleReference,
     anon_exclusive: AnonExclusive::Yes,
     gup_read: GupRead::Unshare,
+    dirtied_fault: DirtiedFault::Minor,
     protect_flush: ProtectFlush::PerPte,
     protect_restore: ProtectRestore::IfDirty,
     interrupt: Interrupt::NotLazyAndLoaded,
@@ -190,6 +194,7 @@ const V6_16: Policies = Policies {
     advise_gather: AdviseGather::PerCall,
     zap_drain: ZapDrain::No,
     vma_merge: VmaMerge::Any,
+    read_fault_dirty: ReadFaultDirty::AsFolio,
     ..V6_12
 };
 

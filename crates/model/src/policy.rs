@@ -346,6 +346,18 @@ policies! {
         Clear = "clear", "it is cleared";
         Keep = "keep", "the child's is as the parent's (a proposal: fork-young)";
     }
+    /// How a store that dirties a shared page is counted.
+    dirtied_fault: DirtiedFault = "dirtied-fault", "how a fault counts that makes a shared page dirty, which gives mmap_lock back to throttle whoever dirties much",
+        source "mm/memory.c:fault_dirty_shared_page (5.10: VM_FAULT_RETRY, so that it is tried again and counts as major; 6.1 to 7.3: VM_FAULT_COMPLETED); mm_account_fault (not in 5.8)" {
+        Minor = "minor", "as minor";
+        Major = "major", "as major";
+    }
+    /// Whether a read fault maps a dirty page dirty.
+    read_fault_dirty: ReadFaultDirty = "read-fault-dirty", "whether a read fault on shared memory makes a writable PTE dirty",
+        source "mm/memory.c:alloc_set_pte (5.10), do_set_pte (6.1), set_pte_range (6.12: no; 7.2, 7.3: if the folio is); seen on 6.18" {
+        No = "no", "no";
+        AsFolio = "as-folio", "if the page is dirty already";
+    }
     /// What a fork makes of pinned pages.
     fork_pinned: ForkPinned = "fork-pinned", "what a fork makes of a page that may be pinned",
         source "mm/memory.c:copy_present_page (5.10 to 7.3); 5.8: published description" {
@@ -420,6 +432,7 @@ policies! {
         ForkUnflushed = "fork-unflushed", "a fork does not flush the right to store (dup_mmap)";
         ForkVmaUnlocked = "fork-vma-unlocked", "a fork does not lock mappings for writing (dup_mmap; 6.4 was released so)";
         ForkExclusive = "fork-exclusive", "a fork leaves pages exclusive to the parent (copy_present_pte)";
+        CacheUnchecked = "cache-unchecked", "a fault on shared memory adds its page though another one is there by now (shmem_add_to_page_cache)";
         PinUnguarded = "pin-unguarded", "who pins without a lock does not look whether a fork came between (write_protect_seq)";
         ReturnUnflushed = "return-unflushed", "a CPU that comes back does not look whether a flush passed it by (switch_mm_irqs_off)";
     }

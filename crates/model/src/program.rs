@@ -602,6 +602,12 @@ impl Program {
         self.areas.iter().any(|a| a.range.contains(page))
     }
 
+    /// Whether `page` lies in an area that processes share.
+    pub fn is_shared(&self, page: Vpn) -> bool {
+        let area = self.areas.iter().find(|area| area.range.contains(page));
+        area.is_some_and(|area| area.backing == Backing::Shared)
+    }
+
     /// All operations, thread by thread, each followed by those inside it.
     pub fn ops(&self) -> impl Iterator<Item = &Op> {
         self.threads.iter().flat_map(|thread| all_ops(&thread.body))
@@ -635,11 +641,41 @@ impl Program {
         if self.machine.nodes.is_some_and(|nodes| nodes > 1) {
             return Some("NUMA nodes (`nodes`)");
         }
-        self.areas.iter().find_map(|area| match area.backing {
-            Backing::Anonymous => None,
-            Backing::Shared => Some("shared memory (`backing=\"shared\"`)"),
-            Backing::File => Some("files (`backing=\"file\"`)"),
+        if self.areas.iter().any(|area| area.backing == Backing::File) {
+            return Some("files (`backing=\"file\"`)");
+        }
+        self.ops().find_map(|op| match &op.kind {
+            OpKind::Call(call) => self.not_of_shared(call),
+            _ => None,
         })
+    }
+
+    /// What is asked of shared memory that the model does not have.
+    fn not_of_shared(&self, call: &CallExpr) -> Option<&'static str> {
+        let (pages, what) = match call {
+            CallExpr::Advise { pages, advice } => {
+                let what = match advice {
+                    Advice::DontNeed | Advice::PopulateRead | Advice::PopulateWrite => return None,
+                    Advice::Free => "MADV_FREE of shared memory (kernels refuse it: EINVAL)",
+                    Advice::Cold => "MADV_COLD of shared memory",
+                    Advice::PageOut => "MADV_PAGEOUT of shared memory",
+                };
+                (pages, what)
+            }
+            CallExpr::Remap { pages, .. } => (pages, "mremap of shared memory"),
+            CallExpr::Reclaim { pages } => (pages, "reclaim of shared memory"),
+            CallExpr::Pin { pages, .. } => (pages, "pins of shared memory"),
+            CallExpr::Map { .. }
+            | CallExpr::Unmap { .. }
+            | CallExpr::Protect { .. }
+            | CallExpr::Switch { .. }
+            | CallExpr::Fork { .. }
+            | CallExpr::Wait { .. }
+            | CallExpr::Dma { .. }
+            | CallExpr::Unpin { .. } => return None,
+        };
+        let backing = self.areas[usize::from(pages.area)].backing;
+        (backing == Backing::Shared).then_some(what)
     }
 
     /// How many pins it has.

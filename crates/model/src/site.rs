@@ -48,6 +48,16 @@ sites! {
     DoAnonymousPage = "do_anonymous_page" in "mm/memory.c";
     /// Swap-in.
     DoSwapPage = "do_swap_page" in "mm/memory.c";
+    /// A page of shared memory, or of a file, is not mapped.
+    DoFault = "do_fault" in "mm/memory.c";
+    /// Pages around a read fault are mapped with it.
+    FilemapMapPages = "filemap_map_pages" in "mm/filemap.c";
+    /// Shared memory's page, or a new one (`shmem_getpage_gfp` in 5.10).
+    ShmemGetFolio = "shmem_get_folio_gfp" in "mm/shmem.c";
+    /// It is mapped.
+    FinishFault = "finish_fault" in "mm/memory.c";
+    /// A store to shared memory marks the page.
+    FaultDirtySharedPage = "fault_dirty_shared_page" in "mm/memory.c";
     /// Write to a read-only PTE.
     DoWpPage = "do_wp_page" in "mm/memory.c";
     /// Copy.

@@ -3,7 +3,9 @@
 //!
 //! | exception | flush inside | page came from | class |
 //! |---|---|---|---|
-//! | any, major | | | swap-in |
+//! | not present, write, shared memory | | | shared-dirty |
+//! | not present, read, shared memory | | | file-map |
+//! | any other, major | | | swap-in |
 //! | not present | | a fault, where processes share what is swapped | unknown |
 //! | not present, write | | | first-touch |
 //! | not present, read | | | zero-page |
@@ -43,6 +45,8 @@ pub struct Seen {
     pub page: Vpn,
     /// The exception's code; `None` if none was seen.
     pub code: Option<FaultCode>,
+    /// Whether it is one of shared memory.
+    pub shared: bool,
     /// Whether it was major.
     pub major: bool,
     /// Whether the fault itself flushed exactly one page; `None` if flushes are not visible.
@@ -87,6 +91,9 @@ impl History {
     }
 
     fn class(&self, seen: Seen) -> FaultClass {
+        if let Some(code) = seen.code.filter(|code| seen.shared && !code.present()) {
+            return if code.write() { FaultClass::SharedDirty } else { FaultClass::FileMap };
+        }
         if seen.major {
             return FaultClass::SwapIn;
         }
@@ -116,7 +123,18 @@ mod tests {
 
     fn fault(code: u8, major: bool, flushed: bool) -> Seen {
         let (process, code) = (ProcessId::FIRST, Some(FaultCode(code)));
-        Seen { process, page: PAGE, code, major, flushed_page: Some(flushed) }
+        Seen { process, page: PAGE, code, shared: false, major, flushed_page: Some(flushed) }
+    }
+
+    /// 5.10 counts a store that dirties shared memory as major.
+    #[test]
+    fn shared_memory_is_told_by_its_area() {
+        let mut history = History::default();
+        let mut class =
+            |code, major| history.classify(Seen { shared: true, ..fault(code, major, false) });
+        assert_eq!(class(4, false), FaultClass::FileMap);
+        assert_eq!(class(6, false), FaultClass::SharedDirty);
+        assert_eq!(class(6, true), FaultClass::SharedDirty);
     }
 
     #[test]

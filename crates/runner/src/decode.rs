@@ -192,6 +192,7 @@ impl Decoder<'_> {
             process: self.process(thread),
             page: open.page,
             code: Some(open.code),
+            shared: self.program.is_shared(open.page),
             major,
             flushed_page: self.sees_flushes.then_some(open.flushed_page),
         });

@@ -15,12 +15,22 @@ const IN: &str = "another task's pages came from swap";
 /// Reason: others' pages were written to swap, or ours by others.
 const OUT: &str = "another task's pages went to swap";
 
+/// Major faults of the scenario.
+#[derive(Copy, Clone)]
+pub struct Majors {
+    /// How many its threads took.
+    pub taken: u64,
+    /// It has shared memory: before 6.0 its first stores count as major, too, and nothing of it is swapped
+    /// (mm/memory.c:fault_dirty_shared_page, mm_account_fault).
+    pub shares: bool,
+}
+
 /// Why a round in which the machine's counters `names` moved by `moved` is not the scenario's alone,
-/// whose threads took `major_faults` and wrote `written` pages, as far as known.
+/// whose threads took these major faults and wrote `written` pages, as far as known.
 pub fn strangers(
     names: &[&str],
     moved: &[u64],
-    major_faults: u64,
+    majors: Majors,
     written: Option<u64>,
 ) -> Option<&'static str> {
     let sum = |wanted: [&str; 3]| {
@@ -30,7 +40,8 @@ pub fn strangers(
     if !names.contains(&"pswpin") {
         return None;
     }
-    if sum(["pswpin", "swpin_zero", "zswpin"]) != major_faults {
+    let read = sum(["pswpin", "swpin_zero", "zswpin"]);
+    if read > majors.taken || read < majors.taken && !majors.shares {
         return Some(IN);
     }
     let out = sum(["pswpout", "swpout_zero", "zswpout"]);
@@ -44,13 +55,18 @@ mod tests {
     #[test]
     fn the_machines_counters_have_to_be_the_processs() {
         let names = ["pswpin", "pswpout", "swpin_zero", "swpout_zero", "pgreuse"];
-        let marked = |moved: [u64; 5], majors, written| strangers(&names, &moved, majors, written);
+        let own = |taken| Majors { taken, shares: false };
+        let marked =
+            |moved: [u64; 5], majors, written| strangers(&names, &moved, own(majors), written);
         assert_eq!(marked([2, 3, 1, 4, 9], 3, Some(7)), None);
         assert_eq!(marked([2, 3, 0, 0, 9], 2, None), None, "who wrote is not known");
         assert_eq!(marked([0, 1, 0, 0, 0], 0, Some(0)), Some(OUT), "`pswpout 1` of somebody else");
         assert_eq!(marked([0, 0, 0, 0, 0], 0, Some(1)), Some(OUT));
         assert_eq!(marked([1, 0, 0, 0, 0], 0, Some(0)), Some(IN));
         assert_eq!(marked([0, 0, 1, 0, 0], 2, Some(0)), Some(IN));
-        assert_eq!(strangers(&["pgreuse"], &[1], 5, Some(5)), None, "no swap in this kernel");
+        assert_eq!(strangers(&["pgreuse"], &[1], own(5), Some(5)), None, "no swap in this kernel");
+        let shared = Majors { taken: 2, shares: true };
+        assert_eq!(strangers(&names, &[1, 0, 0, 0, 0], shared, Some(0)), None);
+        assert_eq!(strangers(&names, &[3, 0, 0, 0, 0], shared, Some(0)), Some(IN));
     }
 }

@@ -37,7 +37,7 @@ use cpu::{Cpu, Seen, cpus};
 use machine::Machine;
 use needless_model::addr::Vpn;
 use needless_model::event::FlushReason;
-use needless_model::program::Program;
+use needless_model::program::{Backing, Program};
 use needless_model::run::Witness;
 use reasons::{AWAKE, EVENTS_LOST, FLUSHED, LOG_GREW, LOST_CPU, LRU_SHARED, NOT_ON_CPU};
 use sentinels::Sentinels;
@@ -100,6 +100,7 @@ impl Watch {
     ) -> Watch {
         let cpus = cpus(program);
         let tids = Tids::new(&tids);
+        let shares = program.areas.iter().any(|area| area.backing == Backing::Shared);
         let numbers: Vec<u16> = cpus.iter().map(|cpu| cpu.number).collect();
         let flushes = rings.as_ref().filter(|rings| rings.flushes);
         let flushes =
@@ -107,7 +108,7 @@ impl Watch {
         Watch {
             witness: Witness::default(),
             gave_up: None,
-            machine: Machine::new(counts),
+            machine: Machine::new(counts, shares),
             flushes,
             sentinels: rings.as_ref().map_or_else(Sentinels::none, |_| Sentinels::map()),
             rings,

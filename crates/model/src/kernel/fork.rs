@@ -108,6 +108,10 @@ fn fork_vma<M: Mode>(w: &mut World<M>, at: At, child: MmId, vma: &Vma) {
         w.impossible(at, "there are more anon_vmas than the model has numbers for");
     }
     w.mmap_assert_write_locked(at, child);
+    // What is shared is the same object; its pages are found there when they are touched (vma_needs_copy).
+    if let Some(object) = vma.shared {
+        w.objects.link(object, child);
+    }
     let copy = Vma { anon_vma: own, forked: own.is_some(), ..*vma };
     w.mms[child.index()].add(copy);
 }

@@ -1,6 +1,7 @@
-//! `mmap` and `munmap` of private anonymous memory.
+//! `mmap` and `munmap` of anonymous memory.
 
 use crate::addr::{MmId, ObjectId, PageRange, Vpn};
+use crate::call::Extent;
 use crate::env::{Env, Learnt, Lock};
 use crate::kernel::Errno;
 use crate::kernel::gather::Gather;
@@ -9,13 +10,23 @@ use crate::kernel::vma_lock::{new_vma_start_write, vmas_start_write};
 use crate::kernel::zap::{free_pgtables, zap_range};
 use crate::machine::vma::Vma;
 use crate::policy::ZapDrain;
-use crate::program::Prot;
+use crate::program::{Backing, Prot};
 use crate::site::Site;
 
-/// Maps `range`, where nothing may be mapped yet (`MAP_FIXED_NOREPLACE`).
-pub fn mmap(env: &mut impl Env, mm: MmId, range: PageRange, prot: Prot) -> Result<(), Errno> {
+/// Maps an area, where nothing may be mapped yet (`MAP_FIXED_NOREPLACE`). What is shared is an object of its own,
+/// and becomes one with nothing beside it.
+pub fn mmap(env: &mut impl Env, mm: MmId, area: Extent, prot: Prot) -> Result<(), Errno> {
+    let range = area.pages;
+    let shares = match area.backing {
+        Backing::Anonymous => false,
+        Backing::Shared => true,
+        Backing::File => return Err(Errno::Einval),
+    };
     env.lock(Lock::MmapWrite(mm));
-    new_vma_start_write(env, mm, |_| Some(Vma::new(range, prot)));
+    new_vma_start_write(env, mm, |_| {
+        let like = Vma::new(range, prot);
+        Some(if shares { Vma::shared(range, prot, ObjectId::default()) } else { like })
+    });
     let result = env.step(Site::MmapRegion, |w, at| {
         w.vma_assert_write_locked(at, mm, range);
         let user = PageRange { start: Vpn(0), end: Vpn(w.arch.user_pages()) };
@@ -23,11 +34,15 @@ pub fn mmap(env: &mut impl Env, mm: MmId, range: PageRange, prot: Prot) -> Resul
             return Err(Errno::Einval);
         }
         let rule = w.policies.vma_merge;
-        let mm = &mut w.mms[mm.index()];
-        if mm.vmas_in(range).next().is_some() {
+        if w.mms[mm.index()].vmas_in(range).next().is_some() {
             return Err(Errno::Eexist);
         }
-        mm.insert(Vma::new(range, prot), rule);
+        let vma = if shares {
+            Vma::shared(range, prot, w.objects.create_shared(mm).ok_or(Errno::Enomem)?)
+        } else {
+            Vma::new(range, prot)
+        };
+        w.mms[mm.index()].insert(vma, rule);
         Ok(())
     });
     env.unlock(Lock::MmapWrite(mm));
@@ -114,6 +129,6 @@ fn unlink_anon_vmas(env: &mut impl Env, mm: MmId, range: PageRange, roots: &[Obj
         return;
     }
     roots.iter().for_each(|root| env.lock(Lock::RmapWrite(*root)));
-    env.step(Site::UnlinkAnonVmas, |w, _| w.unlink_anon_vmas(mm, range));
+    env.step(Site::UnlinkAnonVmas, |w, at| w.unlink_anon_vmas(at, mm, range));
     roots.iter().for_each(|root| env.unlock(Lock::RmapWrite(*root)));
 }

@@ -39,7 +39,7 @@ use crate::wait::{Ended, Wait};
 #[inline(always)]
 pub fn call(env: &mut impl Env, mm: MmId, call: Call) -> Result<Ended<Call>, Errno> {
     match call {
-        Call::Map { area, prot } => map::mmap(env, mm, area.pages, prot)?,
+        Call::Map { area, prot } => map::mmap(env, mm, area, prot)?,
         Call::Unmap { pages } => map::munmap(env, mm, pages)?,
         Call::Protect { pages, prot } => protect::mprotect(env, mm, pages, prot)?,
         Call::Remap { pages, to } => remap::mremap(env, mm, pages, to.pages.start)?,

@@ -130,7 +130,7 @@ const fn protected(vma: &Vma, prot: Prot, charge: ProtectCharge) -> Vma {
 /// of which one does and the other does not stay two.
 const fn charged(vma: &Vma, prot: Prot, rule: ProtectCharge) -> bool {
     let unfaulted = matches!(rule, ProtectCharge::DropUnfaulted) && vma.anon_vma.is_none();
-    matches!(prot, Prot::ReadWrite) || vma.charged && !unfaulted
+    vma.shared.is_none() && (matches!(prot, Prot::ReadWrite) || vma.charged && !unfaulted)
 }
 
 /// 5.10: one flush of the whole range if any PTE was touched.
@@ -181,7 +181,9 @@ fn change_pte<M: Mode>(
     let old = w.pte(mm, page).present()?;
     let read_only = old.without(PteFlags::WRITABLE).without(PteFlags::PROTNONE);
     let read_only = read_only.with(PteFlags::PROTNONE, prot == Prot::None);
-    let writable = prot == Prot::ReadWrite && can_change_pte_writable(w, read_only);
+    // What is shared has the right to store in its protection already (vm_page_prot).
+    let shared = !old.special() && w.objects.is_shared(w.frames.get(old.pfn).object);
+    let writable = prot == Prot::ReadWrite && (shared || can_change_pte_writable(w, read_only));
     let new = read_only.with(PteFlags::WRITABLE, writable);
     w.set_pte(at, mm, page, Pte::Present(new));
     Some((old, new))

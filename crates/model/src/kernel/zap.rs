@@ -5,12 +5,14 @@ use crate::arch::Arch;
 use crate::env::{Env, Learnt};
 use crate::kernel::flush::Change;
 use crate::kernel::gather::Gather;
+use crate::kernel::lru::mark_accessed;
 use crate::kernel::swap_cache::free_swap_and_cache;
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::unmap_batch::flush_tlb_batched_pending;
+use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{DontneedTables, Mutant};
-use crate::pte::Pte;
+use crate::pte::{PresentPte, Pte};
 use crate::site::Site;
 
 /// The parts of `range` that lie in one last-level table each.
@@ -45,6 +47,7 @@ fn zap_table(env: &mut impl Env, gather: &mut Gather, mut part: PageRange) {
         // 1. Under the lock: clear PTE by PTE, until done or the gather is full.
         flush_tlb_batched_pending(env, mm);
         let mut full = false;
+        let mut dirty = false;
         for page in part.iter() {
             part.start = page.add(1);
             match env.step(Site::ZapPteRange, |w, at| zap_pte(w, at, mm, page)) {
@@ -56,15 +59,23 @@ fn zap_table(env: &mut impl Env, gather: &mut Gather, mut part: PageRange) {
                     }
                     full = gather.remove_page(frame);
                 }
+                Zapped::Shared(frame, was_dirty) => {
+                    gather.changed(page, Change::Revoked);
+                    dirty |= was_dirty;
+                    full = gather.remove_page(frame);
+                }
             }
             if full {
-                gather.flush_tlb(env, Site::TlbFlushMmu);
                 break;
             }
         }
+        // Nobody is to dirty a shared page that is unmapped and may be written out.
+        if full || dirty {
+            gather.flush_tlb(env, Site::TlbFlushMmu);
+        }
         pte_unmap_unlock(env, mm, table);
         // 2. Full: free what was collected and come back for the rest.
-        if !full {
+        if !full && !dirty {
             return;
         }
         gather.flush(env, Site::TlbFlushMmu);
@@ -83,6 +94,8 @@ enum Zapped {
     Special,
     /// A page, to be freed after the flush; whether there has to be one.
     Page(Pfn, bool),
+    /// A page of shared memory; whether it was dirty.
+    Shared(Pfn, bool),
 }
 
 impl Learnt for Zapped {
@@ -97,6 +110,12 @@ fn zap_pte<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn) -> Zapped {
         return Zapped::Nothing;
     }
     w.set_pte(at, mm, page, Pte::None);
+    if let Pte::Present(pte) = pte
+        && !pte.special()
+        && w.objects.is_shared(w.frames.get(pte.pfn).object)
+    {
+        return zap_shared(w, at, mm, page, pte);
+    }
     w.ghost.discarded(mm, page, w.frame_behind(pte));
     match pte {
         Pte::Present(pte) if pte.special() => Zapped::Special,
@@ -111,6 +130,23 @@ fn zap_pte<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn) -> Zapped {
         // A page on its way to another frame is not mapped meanwhile, and what is remembered of none goes.
         Pte::None | Pte::Table(_) | Pte::Migration(_) | Pte::Marker(_) => Zapped::Nothing,
     }
+}
+
+/// What the PTE knew of the page is the page's now.
+///
+/// Source: mm/memory.c:zap_pte_range (5.10, 6.1), zap_present_folio_ptes (6.12, 7.3).
+fn zap_shared<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, pte: PresentPte) -> Zapped {
+    let frame = w.frames.get(pte.pfn);
+    w.ghost.unmapped_shared(mm, page, pte.pfn, (frame.object, frame.index));
+    if pte.dirty() {
+        w.frames.set_flags(pte.pfn, FrameFlags::DIRTY, true);
+    }
+    if pte.accessed() {
+        mark_accessed(w, at, pte.pfn);
+    }
+    let (pfn, dirty) = (pte.pfn, pte.dirty());
+    w.drop_mapping(at, pfn);
+    Zapped::Shared(pfn, dirty)
 }
 
 /// Frees the table if nobody set a PTE in it meanwhile (mm/memory.c:zap_pte_table_if_empty,

@@ -84,6 +84,9 @@ fn miscounted<M: Mode>(w: &World<M>) -> Option<String> {
     for frame in w.cpus.iter().flat_map(|cpu| cpu.batched()) {
         *held.entry(frame).or_default() += 1;
     }
+    for frame in w.objects.pages() {
+        *held.entry(frame).or_default() += 1;
+    }
     for pin in w.pins.held() {
         *held.entry(pin.frame).or_default() += pin.weight();
     }

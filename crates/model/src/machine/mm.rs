@@ -159,9 +159,9 @@ impl Mm {
     /// Takes `range` out of the mappings; walks from frames find it until [`Mm::unlink`]. Returns the objects of
     /// which pages were mapped there.
     pub fn detach(&mut self, range: PageRange) -> Vec<ObjectId> {
-        let with_pages = self.vmas_in(range).filter(|vma| vma.anon_vma.is_some());
+        let with_pages = self.vmas_in(range).filter(|vma| vma.object().is_some());
         let detached: Vec<Vma> = with_pages.collect();
-        let mut objects: Vec<ObjectId> = detached.iter().filter_map(|vma| vma.anon_vma).collect();
+        let mut objects: Vec<ObjectId> = detached.iter().filter_map(Vma::object).collect();
         objects.sort_unstable();
         objects.dedup();
         self.detached.extend(detached);
@@ -177,11 +177,11 @@ impl Mm {
     /// What was detached from `range` is found no more. Returns the objects of which nothing is mapped now.
     pub fn unlink(&mut self, range: PageRange) -> Vec<ObjectId> {
         let gone = |vma: &Vma| vma.range.intersect(range) == vma.range;
-        let objects = self.detached.iter().filter(|vma| gone(vma)).filter_map(|vma| vma.anon_vma);
+        let objects = self.detached.iter().filter(|vma| gone(vma)).filter_map(Vma::object);
         let mut objects: Vec<ObjectId> = objects.collect();
         self.detached.retain(|vma| !gone(vma));
         let left = self.vmas.iter().chain(&self.detached);
-        let left: Vec<ObjectId> = left.filter_map(|vma| vma.anon_vma).collect();
+        let left: Vec<ObjectId> = left.filter_map(Vma::object).collect();
         objects.sort_unstable();
         objects.dedup();
         objects.retain(|object| !left.contains(object));

@@ -6,8 +6,9 @@
 //! gives each of the child's mappings an object of its own, below that of the parent's: pages of the upper one may be
 //! mapped by both.
 
-use crate::addr::{MmId, ObjectId};
+use crate::addr::{MmId, ObjectId, Pfn};
 use smallvec::SmallVec;
+use std::collections::BTreeMap;
 
 /// An object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -17,6 +18,9 @@ struct Object {
     mapped_by: SmallVec<[MmId; 2]>,
     /// The one that it was forked from.
     above: Option<ObjectId>,
+    /// Whether processes share it: then it has pages of its own (the page cache), each with one reference.
+    shared: bool,
+    pages: BTreeMap<u64, Pfn>,
 }
 
 /// All objects; number 0 is none.
@@ -51,6 +55,41 @@ impl Objects {
             }
         }
         Some(id)
+    }
+
+    /// Shared memory that `mm` maps; `None` if there are too many objects.
+    pub fn create_shared(&mut self, mm: MmId) -> Option<ObjectId> {
+        let id = self.create(mm, None)?;
+        self.stored[id.index()].shared = true;
+        Some(id)
+    }
+
+    /// `mm` maps it as well.
+    pub fn link(&mut self, object: ObjectId, mm: MmId) {
+        let mapped_by = &mut self.stored[object.index()].mapped_by;
+        if !mapped_by.contains(&mm) {
+            mapped_by.push(mm);
+        }
+    }
+
+    /// Whether processes share it.
+    pub fn is_shared(&self, object: ObjectId) -> bool {
+        self.stored[object.index()].shared
+    }
+
+    /// Its page of that index.
+    pub fn page(&self, object: ObjectId, index: u64) -> Option<Pfn> {
+        self.stored[object.index()].pages.get(&index).copied()
+    }
+
+    /// Gives it a page; the one that was there.
+    pub fn set_page(&mut self, object: ObjectId, index: u64, frame: Pfn) -> Option<Pfn> {
+        self.stored[object.index()].pages.insert(index, frame)
+    }
+
+    /// The pages that shared memory has.
+    pub fn pages(&self) -> impl Iterator<Item = Pfn> + '_ {
+        self.stored.iter().flat_map(|object| object.pages.values().copied())
     }
 
     /// The address spaces that map it, or one below it.
@@ -88,15 +127,17 @@ impl Objects {
         self.upwards(object).last().unwrap_or(object)
     }
 
-    /// `mm` has no mapping of it or below it left; without any, it is gone.
-    pub fn unlink(&mut self, object: ObjectId, mm: MmId) {
+    /// `mm` has no mapping of it or below it left; without any, it is gone. Returns the pages that were its own then.
+    pub fn unlink(&mut self, object: ObjectId, mm: MmId) -> Vec<Pfn> {
         let mapped_by = &mut self.stored[object.index()].mapped_by;
         let before = mapped_by.len();
         mapped_by.retain(|other| *other != mm);
-        if before > 0 && mapped_by.is_empty() {
-            self.stored[object.index()].above = None;
-            self.free.push(object);
+        if before == 0 || !mapped_by.is_empty() {
+            return Vec::new();
         }
+        self.free.push(object);
+        let gone = std::mem::take(&mut self.stored[object.index()]);
+        gone.pages.into_values().collect()
     }
 }
 
@@ -135,6 +176,22 @@ mod tests {
         objects.unlink(first, MmId(1));
         assert_eq!(create(&mut objects, 3), first);
         assert_eq!(create(&mut objects, 3), ObjectId(3));
+    }
+
+    #[test]
+    fn shared_memory_has_pages_until_nobody_maps_it() {
+        let mut objects = Objects::default();
+        let shared = objects.create_shared(MmId(1)).unwrap();
+        assert!(objects.is_shared(shared) && objects.page(shared, 7).is_none());
+        assert_eq!(objects.set_page(shared, 7, Pfn(3)), None);
+        objects.link(shared, MmId(2));
+        objects.link(shared, MmId(2));
+        assert_eq!(objects.mapped_by(shared), [MmId(1), MmId(2)]);
+        assert!(objects.unlink(shared, MmId(1)).is_empty());
+        assert_eq!((objects.page(shared, 7), objects.pages().count()), (Some(Pfn(3)), 1));
+        assert_eq!(objects.unlink(shared, MmId(2)), [Pfn(3)]);
+        let again = create(&mut objects, 1);
+        assert!(again == shared && !objects.is_shared(again) && objects.page(again, 7).is_none());
     }
 
     #[test]

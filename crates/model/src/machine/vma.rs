@@ -7,7 +7,7 @@ use crate::addr::{ObjectId, PageRange, Vpn};
 use crate::policy::VmaMerge;
 use crate::program::Prot;
 
-/// A mapping (`vm_area_struct`): private anonymous memory, for now.
+/// A mapping (`vm_area_struct`): private anonymous memory, or shared.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Vma {
     /// Its pages.
@@ -19,6 +19,8 @@ pub struct Vma {
     pub pgoff: u64,
     /// The object that its own pages are of; `None` before the first.
     pub anon_vma: Option<ObjectId>,
+    /// The object that it shares with others, if it is shared: a file in memory, which mapping it made.
+    pub shared: Option<ObjectId>,
     /// Whether it counts as committed memory (`VM_ACCOUNT`).
     pub charged: bool,
     /// Whether it was made by a fork with pages, so that some of them may be of an object above its own. Such a
@@ -30,7 +32,18 @@ impl Vma {
     /// A new mapping (mm/mmap.c:mmap_region).
     pub const fn new(range: PageRange, prot: Prot) -> Vma {
         let charged = matches!(prot, Prot::ReadWrite);
-        Vma { range, prot, pgoff: range.start.0, anon_vma: None, charged, forked: false }
+        let (anon_vma, shared) = (None, None);
+        Vma { range, prot, pgoff: range.start.0, anon_vma, shared, charged, forked: false }
+    }
+
+    /// A new mapping of shared memory (mm/shmem.c:shmem_zero_setup): what is shared is charged as a whole.
+    pub const fn shared(range: PageRange, prot: Prot, object: ObjectId) -> Vma {
+        Vma { shared: Some(object), charged: false, ..Vma::new(range, prot) }
+    }
+
+    /// The object that its pages are of, if there are any yet.
+    pub fn object(&self) -> Option<ObjectId> {
+        self.shared.or(self.anon_vma)
     }
 
     /// The part of it inside `range`.
@@ -54,7 +67,7 @@ impl Vma {
     /// Whether pages of `object` may be in it.
     #[inline]
     pub fn may_have(&self, object: ObjectId, objects: &Objects) -> bool {
-        self.anon_vma.is_some_and(|own| objects.may_have(own, object))
+        self.object().is_some_and(|own| objects.may_have(own, object))
     }
 
     /// Whether `next` begins where this ends, in memory and in what is mapped.
@@ -72,7 +85,7 @@ impl Vma {
             (None, _) => !other.forked,
         };
         (self.continues(other) || other.continues(self))
-            && (self.prot, self.charged) == (other.prot, other.charged)
+            && (self.prot, self.charged, self.shared) == (other.prot, other.charged, other.shared)
             && anon_vmas
     }
 

@@ -87,6 +87,10 @@ pub trait Ghost {
         _frame: Option<Pfn>,
     ) {
     }
+    /// A mapping of shared memory's page is being taken away: what is stored by it still counts as stored there.
+    fn unmapped_shared(&mut self, _mm: MmId, _page: Vpn, _frame: Pfn, _of: (ObjectId, u64)) {}
+    /// Shared memory is gone, and what it held.
+    fn shared_gone(&mut self, _object: ObjectId) {}
     /// The page is held from now on.
     fn pinned(&mut self, _id: PinId, _pin: Pin) {}
     /// It is held no longer.
@@ -491,12 +495,20 @@ impl<M: Mode> World<M> {
     }
 
     /// The mappings that were detached from `range` are found by no walk any more (`unlink_anon_vmas`).
-    pub fn unlink_anon_vmas(&mut self, mm: MmId, range: PageRange) {
+    ///
+    /// With the last mapping goes shared memory itself. (Kernels let go of its pages after the flush, mm/shmem.c:shmem_evict_inode;
+    /// of those that somebody may still have in a TLB, the gather has a reference.)
+    pub fn unlink_anon_vmas(&mut self, at: At, mm: MmId, range: PageRange) {
         for object in self.mms[mm.index()].unlink(range) {
             for object in self.objects.chain(object) {
-                if !self.mms[mm.index()].may_have(object, &self.objects) {
-                    self.objects.unlink(object, mm);
+                if self.mms[mm.index()].may_have(object, &self.objects) {
+                    continue;
                 }
+                let pages = self.objects.unlink(object, mm);
+                if !pages.is_empty() {
+                    self.ghost.shared_gone(object);
+                }
+                pages.into_iter().for_each(|frame| self.put_frame(at, frame));
             }
         }
     }
@@ -504,7 +516,13 @@ impl<M: Mode> World<M> {
     /// The object that a page of the address space's own is of, and its index there.
     pub fn object_of(&self, mm: MmId, page: Vpn) -> (ObjectId, u64) {
         let vma = self.mms[mm.index()].vma(page);
-        vma.map_or_else(Default::default, |vma| (vma.anon_vma.unwrap_or_default(), vma.index(page)))
+        vma.map_or_else(Default::default, |vma| (vma.object().unwrap_or_default(), vma.index(page)))
+    }
+
+    /// The shared object that the page is of, and its index there, if it is of one.
+    pub fn shared_object_of(&self, mm: MmId, page: Vpn) -> Option<(ObjectId, u64)> {
+        let vma = self.mms[mm.index()].vma(page)?;
+        Some((vma.shared?, vma.index(page)))
     }
 
     /// A frame with one reference, or `None` if memory is full.

@@ -3,7 +3,7 @@
 
 use super::reasons::{KERNELS_OWN, MINDED};
 use crate::minders::Minders;
-use crate::swapping;
+use crate::swapping::{self, Majors};
 use crate::vmstat::{self, Counters};
 use std::collections::BTreeMap;
 
@@ -12,6 +12,8 @@ pub(super) struct Machine {
     counters: Counters,
     /// Whether they are read around each round; not where time is taken.
     around_rounds: bool,
+    /// Whether the scenario has shared memory.
+    shares: bool,
     /// Before the first round.
     first: Vec<u64>,
     first_interrupts: BTreeMap<String, u64>,
@@ -23,10 +25,11 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub(super) fn new(around_rounds: bool) -> Machine {
+    pub(super) fn new(around_rounds: bool, shares: bool) -> Machine {
         Machine {
             counters: Counters::open(),
             around_rounds,
+            shares,
             first: Vec::new(),
             first_interrupts: BTreeMap::new(),
             round: Vec::new(),
@@ -84,6 +87,7 @@ impl Machine {
             return None;
         }
         let names = self.counters.names();
+        let majors = Majors { taken: majors, shares: self.shares };
         let swapped = swapping::strangers(names, moved, majors, written);
         let own = vmstat::kernels_own(names, &vmstat::difference(&since, &self.since));
         let own = own.map(|counter| format!("{KERNELS_OWN} ({counter})"));

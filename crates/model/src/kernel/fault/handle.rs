@@ -5,7 +5,7 @@
 
 use super::access_flags::set_access_flags;
 use super::outcome::{Attempt, Fault, Outcome, Served, Unserved};
-use super::{anon, cow, swapin};
+use super::{anon, cow, shmem, swapin};
 use crate::env::{Env, Lock};
 use crate::event::{EventKind, FaultClass, FaultCode};
 use crate::kernel::vma_lock::{lock_vma_under_rcu, per_vma};
@@ -99,7 +99,10 @@ fn serve(env: &mut impl Env, fault: Fault) -> Result<Served, Unserved> {
     };
     let Some(vma) = vma.filter(allowed) else { return Err(Unserved::NotAllowed) };
     match pte {
-        Pte::None => anon::do_anonymous_page(env, fault, &vma),
+        Pte::None => match vma.shared {
+            None => anon::do_anonymous_page(env, fault, &vma),
+            Some(object) => shmem::do_fault(env, fault, &vma, object),
+        },
         Pte::Swap(swap) => swapin::do_swap_page(env, fault, &vma, swap),
         Pte::Present(pte) if (fault.write || fault.unshare) && !pte.writable() => {
             cow::do_wp_page(env, fault, &vma, pte)
@@ -119,11 +122,10 @@ const fn site_of(class: FaultClass) -> Site {
     match class {
         FaultClass::FirstTouch | FaultClass::ZeroPage => Site::DoAnonymousPage,
         FaultClass::SwapIn => Site::DoSwapPage,
+        FaultClass::FileMap | FaultClass::SharedDirty => Site::DoFault,
         FaultClass::Reuse | FaultClass::CowCopy | FaultClass::ZeroUpgrade => Site::DoWpPage,
         FaultClass::AccessFlag
-        | FaultClass::FileMap
         | FaultClass::FaultAround
-        | FaultClass::SharedDirty
         | FaultClass::HugePage
         | FaultClass::Userfaultfd
         | FaultClass::NumaHint

@@ -1,7 +1,7 @@
 //! A page fault, from the exception to the PTE.
 //!
 //! [`handle`] looks at the mapping and the PTE and hands over: to [`anon`] (first touch), [`swapin`] (the page
-//! is in swap), [`cow`] (a store to a read-only page) or [`access_flags`] (the PTE allows the access already).
+//! is in swap), [`shmem`] (shared memory), [`cow`] (a store to a read-only page) or [`access_flags`] (the PTE allows the access already).
 
 pub mod access_flags;
 pub mod anon;
@@ -10,6 +10,7 @@ pub mod handle;
 pub mod new_page;
 pub mod outcome;
 pub mod refault;
+pub mod shmem;
 pub mod swapin;
 
 pub use handle::{exc_page_fault, handle_mm_fault, retry_page_fault};

@@ -37,6 +37,27 @@ fn other_processes_take_identifiers_over() {
     }
 }
 
+/// Shared memory has one page for all: two processes may both find none, and only one of theirs is to become it.
+#[test]
+fn two_processes_touch_shared_memory_at_once() {
+    let text = "scenario \"x\" { machine { cpus 2 }
+         thread \"main\" cpu=0 { map \"shared\" pages=1 backing=\"shared\"
+             rounds 1 warmup=0 { fork \"child\"; write \"shared\"; read \"shared\" } }
+         process \"child\" cpu=1 { write \"shared\"; read \"shared\" } }";
+    let program = compile(&Source::new("x", text), &Settings::default()).expect("it compiles");
+    let violated = |row: &str| {
+        let row = KernelRow::parse(row).expect("a row");
+        let report = check(&program, &row, &Options::default()).expect("it can be explored");
+        assert!(report.exercised.has(Property::Coherence), "{report:?}");
+        report.counterexample.map(|found| found.violation.property)
+    };
+    for row in ["5.10", "6.1", "6.12", "7.3"] {
+        assert_eq!(violated(row), None, "{row}");
+        let wrong = violated(&format!("{row},mutant=cache-unchecked"));
+        assert_eq!(wrong, Some(Property::Coherence), "{row}");
+    }
+}
+
 /// What the model does not have is refused in words, not left out.
 #[test]
 fn huge_pages_are_refused() {

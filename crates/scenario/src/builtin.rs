@@ -62,7 +62,7 @@ pub static LITMUS: &[Builtin] = builtins! { "scenarios/litmus/":
     "cow-reclaim" "dontneed-table" "munmap-touch"
     "reclaim-refault" "refault-flag"
     "fork-isolation" "fork-vmalock" "fork-swapped" "fork-reclaim" "fork-young"
-    "pin-vmsplice" "pin-store" "pin-shared" "pin-fork" "pin-fork-race" "shared-touch"
+    "pin-vmsplice" "pin-store" "pin-shared" "pin-fork" "pin-fork-race"
 };
 
 /// Lists aliases: `name = text (parameter value …)`.

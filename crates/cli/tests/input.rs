@@ -92,8 +92,8 @@ fn processes_that_begin_too_often_are_refused() {
     let folder = Folder::new();
     let forks = |name: &str| format!("repeat 200 {{ fork \"{name}\"; wait \"{name}\" }}");
     let links = (1..10)
-        .map(|n| format!("process \"p{n}\" cpu=1 {{ {} }}\n", forks(&format!("p{}", n + 1))));
-    let last = "process \"p10\" cpu=1 { read \"a\" }";
+        .map(|n| format!("process \"p{n}\" cpu={n} {{ {} }}\n", forks(&format!("p{}", n + 1))));
+    let last = "process \"p10\" cpu=10 { read \"a\" }";
     let rest = links.chain([last.to_owned()]).collect::<String>();
     let body = format!("map \"a\" pages=1\nrounds 1 {{ {} }}", forks("p1"));
     let path = folder.file("chain", &scenario(&body, &rest));

@@ -75,7 +75,7 @@ fn cow_reuse_gives_the_published_figures() {
     }
 }
 
-/// The formulas of FACTS for more pages: 5.10 copies all but every eighth page.
+/// More pages, as booted kernels do it (`needless study cow-reuse --part shootdowns`): 5.10 copies all but every eighth page.
 #[test]
 fn cow_reuse_scales_with_pages_as_measured() {
     for (pages, old, middle, new) in [(2, 6, 4, 3), (8, 17, 10, 9), (64, 122, 66, 65)] {

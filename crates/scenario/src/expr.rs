@@ -9,17 +9,26 @@
 //! ```
 //!
 //! Suffixes are K, M, G, T (powers of 1024) and, for durations, ns, us, ms, s. Every part of the
-//! tree knows where it stands in the scenario's text. The number of tokens bounds the depth of
-//! the tree and with it every recursion over it.
+//! tree knows where it stands in the scenario's text.
 
 use crate::document::{Value, ValueKind};
 use crate::error::Problem;
+use crate::tokens::{Operators, Syntax, Token, Tokens};
 use miette::SourceSpan;
 use needless_model::program::BinaryOp;
-use std::ops::Range;
 
-/// The most tokens that one expression may have.
-const MAX_TOKENS: usize = 200;
+const SYNTAX: Syntax = Syntax {
+    what: "an expression",
+    parts: "expressions have numbers, names, + - * / % and parentheses",
+    example: "for instance \"pages/2\", \"heap[p]\", \"heap[0..8]\"",
+    signs: &["..", "+", "-", "*", "/", "%", "(", ")", "[", "]"],
+    in_numbers: &[],
+};
+
+const OPERATORS: Operators<BinaryOp> = &[
+    &[("+", BinaryOp::Add), ("-", BinaryOp::Sub)],
+    &[("*", BinaryOp::Mul), ("/", BinaryOp::Div), ("%", BinaryOp::Rem)],
+];
 
 /// An expression.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,7 +94,7 @@ pub(crate) fn parse_number(value: &Value, suffixes: Suffixes) -> Result<Ast, Pro
         ValueKind::Text(text) => {
             let mut parser = Parser::new(text, value, suffixes)?;
             let ast = parser.sum()?;
-            parser.end()?;
+            parser.tokens.end()?;
             if suffixes == Suffixes::Times && !parser.saw_time {
                 return Err(no_unit(value));
             }
@@ -99,14 +108,8 @@ pub(crate) fn parse_range(value: &Value) -> Result<RangeAst, Problem> {
     let text = value.text("a range of pages")?;
     let mut parser = Parser::new(text, value, Suffixes::Sizes)?;
     let range = parser.range()?;
-    parser.end()?;
+    parser.tokens.end()?;
     Ok(range)
-}
-
-/// Whether `name` can be used in expressions.
-pub(crate) fn is_name(name: &str) -> bool {
-    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
 fn no_unit(value: &Value) -> Problem {
@@ -114,172 +117,84 @@ fn no_unit(value: &Value) -> Problem {
         .help("write for instance \"10ms\"; the units are ns, us, ms, s")
 }
 
-#[derive(Clone, Debug, PartialEq)]
-enum Lexeme {
-    Number(i64),
-    Name(String),
-    Sign(&'static str),
-}
-
-/// The signs, the longer ones first.
-const SIGNS: [&str; 10] = ["..", "+", "-", "*", "/", "%", "(", ")", "[", "]"];
-
 struct Parser<'a> {
     value: &'a Value,
-    lexemes: Vec<(Lexeme, Range<usize>)>,
-    at: usize,
-    /// Where the string ends, for "something is missing".
-    length: usize,
+    tokens: Tokens<'a>,
+    suffixes: Suffixes,
     saw_time: bool,
 }
 
 impl<'a> Parser<'a> {
-    fn new(text: &str, value: &'a Value, suffixes: Suffixes) -> Result<Parser<'a>, Problem> {
-        let (mut lexemes, mut at, mut saw_time) = (Vec::new(), 0, false);
-        while let Some(c) = text[at..].chars().next() {
-            let rest = &text[at..];
-            let word = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-            let word = &rest[..word.unwrap_or(rest.len())];
-            let (lexeme, length) = if c == ' ' {
-                at += 1;
-                continue;
-            } else if c.is_ascii_digit() {
-                let suffix = word.trim_start_matches(|c: char| c.is_ascii_digit() || c == '_');
-                saw_time |= suffixes == Suffixes::Times && !suffix.is_empty();
-                let number = number(word, suffix, suffixes);
-                let place = value.at(at..at + word.len());
-                (Lexeme::Number(number.map_err(|e| e.at(place))?), word.len())
-            } else if is_name(word) {
-                (Lexeme::Name(word.to_owned()), word.len())
-            } else if let Some(sign) = SIGNS.iter().find(|s| rest.starts_with(**s)) {
-                (Lexeme::Sign(sign), sign.len())
-            } else {
-                let place = value.at(at..at + c.len_utf8());
-                return Err(Problem::new(place, "not part of an expression", "this character")
-                    .help("expressions have numbers, names, + - * / % and parentheses"));
-            };
-            if lexemes.len() == MAX_TOKENS {
-                return Err(Problem::new(value.span, "the expression is too long", "this one")
-                    .help(format!("at most {MAX_TOKENS} numbers, names and signs")));
-            }
-            lexemes.push((lexeme, at..at + length));
-            at += length;
-        }
-        Ok(Parser { value, lexemes, at: 0, length: text.len(), saw_time })
-    }
-
-    fn sign(&self) -> Option<&'static str> {
-        match self.lexemes.get(self.at) {
-            Some((Lexeme::Sign(sign), _)) => Some(sign),
-            _ => None,
-        }
-    }
-
-    fn accept(&mut self, sign: &str) -> bool {
-        let found = self.sign() == Some(sign);
-        self.at += usize::from(found);
-        found
-    }
-
-    fn expect(&mut self, sign: &str) -> Result<(), Problem> {
-        if self.accept(sign) { Ok(()) } else { Err(self.unexpected(&format!("`{sign}`"))) }
-    }
-
-    fn end(&self) -> Result<(), Problem> {
-        match self.lexemes.get(self.at) {
-            Some(_) => Err(self.unexpected("the end or an operator")),
-            None => Ok(()),
-        }
-    }
-
-    fn unexpected(&self, wanted: &str) -> Problem {
-        let message = format!("{wanted} is expected");
-        match self.lexemes.get(self.at) {
-            Some((_, range)) => {
-                Problem::new(self.value.at(range.clone()), message, "instead of this")
-            }
-            None => {
-                Problem::new(self.value.at(self.length..self.length), message, "before the end")
-            }
-        }
-        .help("for instance \"pages/2\", \"heap[p]\", \"heap[0..8]\"")
+    fn new(text: &'a str, value: &'a Value, suffixes: Suffixes) -> Result<Parser<'a>, Problem> {
+        let tokens = Tokens::new(text, value, &SYNTAX)?;
+        Ok(Parser { value, tokens, suffixes, saw_time: false })
     }
 
     fn sum(&mut self) -> Result<Ast, Problem> {
-        let mut left = self.product()?;
-        loop {
-            let op = match self.sign() {
-                Some("+") => BinaryOp::Add,
-                Some("-") => BinaryOp::Sub,
-                _ => return Ok(left),
-            };
-            self.at += 1;
-            left = binary(op, left, self.product()?);
-        }
+        self.joined(OPERATORS)
     }
 
-    fn product(&mut self) -> Result<Ast, Problem> {
-        let mut left = self.unary()?;
-        loop {
-            let op = match self.sign() {
-                Some("*") => BinaryOp::Mul,
-                Some("/") => BinaryOp::Div,
-                Some("%") => BinaryOp::Rem,
-                _ => return Ok(left),
-            };
-            self.at += 1;
-            left = binary(op, left, self.unary()?);
+    fn joined(&mut self, operators: Operators<BinaryOp>) -> Result<Ast, Problem> {
+        let Some((weakest, stronger)) = operators.split_first() else { return self.unary() };
+        let mut left = self.joined(stronger)?;
+        while let Some(op) = self.tokens.operator(weakest) {
+            left = binary(op, left, self.joined(stronger)?);
         }
+        Ok(left)
     }
 
     fn unary(&mut self) -> Result<Ast, Problem> {
-        let Some((lexeme, range)) = self.lexemes.get(self.at).cloned() else {
-            return Err(self.unexpected("a number or a name"));
+        let Some((token, place)) = self.tokens.next(|token| match token {
+            Token::Sign(sign) => ["-", "("].contains(&sign).then_some(token),
+            Token::Number(_) | Token::Name(_) => Some(token),
+        }) else {
+            return Err(self.tokens.unexpected("a number or a name"));
         };
-        let span = self.value.at(range);
-        let kind = match lexeme {
-            Lexeme::Number(n) => AstKind::Number(n),
-            Lexeme::Name(name) => AstKind::Name(name),
-            Lexeme::Sign("-") => {
-                self.at += 1;
+        let span = self.value.at(place);
+        let kind = match token {
+            Token::Number(word) => AstKind::Number(self.number(word).map_err(|e| e.at(span))?),
+            Token::Name(name) => AstKind::Name(name.to_owned()),
+            Token::Sign("-") => {
                 let zero = Ast { kind: AstKind::Number(0), span };
                 return Ok(binary(BinaryOp::Sub, zero, self.unary()?));
             }
-            Lexeme::Sign("(") => {
-                self.at += 1;
+            Token::Sign(_) => {
                 let inner = self.sum()?;
-                self.expect(")")?;
+                self.tokens.expect(")")?;
                 return Ok(inner);
             }
-            Lexeme::Sign(_) => return Err(self.unexpected("a number or a name")),
         };
-        self.at += 1;
         Ok(Ast { kind, span })
     }
 
+    fn number(&mut self, word: &str) -> Result<i64, NumberError> {
+        let suffix = word.trim_start_matches(|c: char| c.is_ascii_digit() || c == '_');
+        self.saw_time |= self.suffixes == Suffixes::Times && !suffix.is_empty();
+        number(word, suffix, self.suffixes)
+    }
+
     fn range(&mut self) -> Result<RangeAst, Problem> {
-        let Some((Lexeme::Name(area), place)) = self.lexemes.get(self.at).cloned() else {
-            return Err(self.unexpected("an area's name"));
+        let name = |token| if let Token::Name(name) = token { Some(name) } else { None };
+        let Some((area, place)) = self.tokens.next(name) else {
+            return Err(self.tokens.unexpected("an area's name"));
         };
-        self.at += 1;
-        let pages = if self.accept("[") { self.bounds()? } else { PagesAst::All };
-        let end = self.lexemes[self.at - 1].1.end;
+        let pages = if self.tokens.accept("[") { self.bounds()? } else { PagesAst::All };
         Ok(RangeAst {
-            area,
+            area: area.to_owned(),
             area_span: self.value.at(place.clone()),
             pages,
-            span: self.value.at(place.start..end),
+            span: self.value.at(place.start..self.tokens.read_to()),
         })
     }
 
     fn bounds(&mut self) -> Result<PagesAst, Problem> {
         let first = self.sum()?;
-        let pages = if self.accept("..") {
+        let pages = if self.tokens.accept("..") {
             PagesAst::Span(first, self.sum()?)
         } else {
             PagesAst::One(first)
         };
-        self.expect("]")?;
+        self.tokens.expect("]")?;
         Ok(pages)
     }
 }
@@ -328,6 +243,7 @@ fn number(word: &str, suffix: &str, suffixes: Suffixes) -> Result<i64, NumberErr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tokens::MAX_TOKENS;
 
     fn eval(ast: &Ast) -> i64 {
         match &ast.kind {

@@ -37,6 +37,7 @@ pub mod random;
 mod rehearse;
 mod scope;
 pub mod study;
+mod tokens;
 
 pub use describe::{Description, Parameter, Summary, ThreadDescription};
 pub use error::{Invalid, Problem, ScenarioError};

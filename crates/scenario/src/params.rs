@@ -8,8 +8,8 @@ use crate::compile::Failure;
 use crate::describe::Parameter;
 use crate::document::{Node, Value};
 use crate::error::{Problem, finish, suggest};
-use crate::expr;
 use crate::scope::Scope;
+use crate::tokens::is_name;
 use std::collections::BTreeMap;
 
 /// The parameters of a scenario, their values decided.
@@ -81,7 +81,7 @@ pub(crate) fn new_name<'a>(
     scope: &Scope,
 ) -> Result<&'a str, Problem> {
     let name = value.text("a name")?;
-    if !expr::is_name(name) || name == "index" {
+    if !is_name(name) || name == "index" {
         return Err(Problem::new(value.span, format!("`{name}` cannot name {what}"), "this name")
             .help("names are letters, digits and `_`, not a digit first; `index` is reserved"));
     }

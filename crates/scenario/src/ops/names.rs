@@ -4,7 +4,7 @@
 use super::Lowering;
 use crate::document::Node;
 use crate::error::Problem;
-use crate::expr;
+use crate::tokens::is_name;
 use miette::SourceSpan;
 
 /// The word that stands for the value of a page that nobody has stored to.
@@ -33,7 +33,7 @@ impl Lowering<'_> {
     pub(super) fn name_access(&mut self, node: &Node, op: u32) -> Result<(), Problem> {
         let Some(written) = prop(node).and_then(|name| node.prop(name)) else { return Ok(()) };
         let name = written.text("a name")?;
-        if !expr::is_name(name) || name == ZERO {
+        if !is_name(name) || name == ZERO {
             let message = format!("`{name}` cannot name a load or store");
             return Err(Problem::new(written.span, message, "this name")
                 .help("names are letters, digits and `_`, not a digit first; `zero` is reserved"));

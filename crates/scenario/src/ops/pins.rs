@@ -3,7 +3,7 @@
 use super::{Lowering, word};
 use crate::document::{Node, Value as Written};
 use crate::error::{Problem, suggest};
-use crate::expr;
+use crate::tokens::is_name;
 use miette::SourceSpan;
 use needless_model::addr::{PinId, ProcessId};
 use needless_model::call::{CallExpr, Gup};
@@ -132,7 +132,7 @@ impl Lowering<'_> {
 
 fn pin_name(written: &Written) -> Result<&str, Problem> {
     let name = written.text("a pin's name")?;
-    if expr::is_name(name) {
+    if is_name(name) {
         return Ok(name);
     }
     Err(Problem::new(written.span, format!("`{name}` cannot name a pin"), "this name")

@@ -10,12 +10,32 @@
 use super::Equation;
 use crate::document::{Value, ValueKind};
 use crate::error::Problem;
-use crate::expr::is_name;
+use crate::tokens::{Operators, Syntax, Token, Tokens};
 use std::fmt;
-use std::ops::Range;
 
-/// The most tokens that one formula may have.
-const MAX_TOKENS: usize = 200;
+const SYNTAX: Syntax = Syntax {
+    what: "a formula",
+    parts: "formulas have numbers, names of figures, + - * / and parentheses",
+    example: "for instance \"old / new ~ published\"",
+    signs: &["!=", "<=", ">=", "+", "-", "*", "/", "(", ")", "=", "<", ">", "~"],
+    in_numbers: &['.'],
+};
+
+const OPERATORS: Operators<Operator> = &[
+    &[("+", Operator::Plus), ("-", Operator::Minus)],
+    &[("*", Operator::Times), ("/", Operator::Over)],
+];
+
+/// What compares two formulas; `~` wants to know how far apart they may be.
+const COMPARISONS: [(&str, Comparison); 7] = [
+    ("=", Comparison::Same),
+    ("!=", Comparison::Other),
+    ("<", Comparison::Less),
+    ("<=", Comparison::AtMost),
+    (">", Comparison::More),
+    (">=", Comparison::AtLeast),
+    ("~", Comparison::Within(1.0)),
+];
 
 /// Of how much two numbers may differ that are called equal: what rounding leaves.
 const ROUNDING: f64 = 1e-9;
@@ -83,15 +103,8 @@ impl Comparison {
 
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Comparison::Same => "=",
-            Comparison::Other => "!=",
-            Comparison::Less => "<",
-            Comparison::AtMost => "<=",
-            Comparison::More => ">",
-            Comparison::AtLeast => ">=",
-            Comparison::Within(_) => "~",
-        })
+        let same = |other| std::mem::discriminant(&other) == std::mem::discriminant(self);
+        COMPARISONS.iter().filter(|(_, c)| same(*c)).try_for_each(|(sign, _)| f.write_str(sign))
     }
 }
 
@@ -174,162 +187,64 @@ pub(super) fn formula(value: &Value) -> Result<Formula, Problem> {
         ValueKind::Integer(number) => return Ok(Formula::Number(*number as f64)),
         ValueKind::Text(text) => text,
     };
-    let mut parser = Parser::new(text, value)?;
-    let formula = parser.sum()?;
-    match parser.tokens.len() == parser.at {
-        true => Ok(formula),
-        false => Err(parser.unexpected("the end or an operator")),
-    }
+    let mut tokens = Tokens::new(text, value, &SYNTAX)?;
+    let formula = sum(&mut tokens, OPERATORS)?;
+    tokens.end()?;
+    Ok(formula)
 }
 
 /// Two formulas and how they compare; `within`: how far from each other they may be with `~`.
 pub(super) fn equation(value: &Value, within: Option<f64>) -> Result<Equation, Problem> {
-    let mut parser = Parser::new(value.text("a relation")?, value)?;
-    let left = parser.sum()?;
-    let comparison = match (parser.sign(), within) {
-        (Some("="), _) => Comparison::Same,
-        (Some("!="), _) => Comparison::Other,
-        (Some("<"), _) => Comparison::Less,
-        (Some("<="), _) => Comparison::AtMost,
-        (Some(">"), _) => Comparison::More,
-        (Some(">="), _) => Comparison::AtLeast,
-        (Some("~"), Some(factor)) => Comparison::Within(factor),
-        (Some("~"), None) => {
+    let mut tokens = Tokens::new(value.text("a relation")?, value, &SYNTAX)?;
+    let left = sum(&mut tokens, OPERATORS)?;
+    let comparison = match (tokens.operator(&COMPARISONS), within) {
+        (Some(Comparison::Within(_)), Some(factor)) => Comparison::Within(factor),
+        (Some(Comparison::Within(_)), None) => {
             return Err(Problem::new(value.span, "how far from each other?", "`~` in here")
                 .help("add factor=\"1.3\" or percent=5"));
         }
-        _ => return Err(parser.unexpected("one of = != < <= > >= ~")),
+        (Some(_), Some(_)) => {
+            return Err(Problem::new(value.span, "a tolerance belongs to `~`", "no `~` in here")
+                .help("write ~ for the sign, or leave out factor= and percent="));
+        }
+        (Some(comparison), None) => comparison,
+        (None, _) => return Err(tokens.unexpected("one of = != < <= > >= ~")),
     };
-    if let (Some(_), false) = (within, matches!(comparison, Comparison::Within(_))) {
-        return Err(Problem::new(value.span, "a tolerance belongs to `~`", "no `~` in here")
-            .help("write ~ for the sign, or leave out factor= and percent="));
-    }
-    parser.at += 1;
-    let right = parser.sum()?;
-    match parser.tokens.len() == parser.at {
-        true => Ok(Equation { left, comparison, right }),
-        false => Err(parser.unexpected("the end or an operator")),
-    }
+    let right = sum(&mut tokens, OPERATORS)?;
+    tokens.end()?;
+    Ok(Equation { left, comparison, right })
 }
 
-#[derive(Clone, Debug, PartialEq)]
-enum Token {
-    Number(f64),
-    Name(String),
-    Sign(&'static str),
+fn sum(tokens: &mut Tokens<'_>, operators: Operators<Operator>) -> Result<Formula, Problem> {
+    let Some((weakest, stronger)) = operators.split_first() else { return atom(tokens) };
+    let mut left = sum(tokens, stronger)?;
+    while let Some(operator) = tokens.operator(weakest) {
+        left = Formula::Binary(operator, Box::new(left), Box::new(sum(tokens, stronger)?));
+    }
+    Ok(left)
 }
 
-/// The signs, the longer ones first.
-const SIGNS: [&str; 13] = ["!=", "<=", ">=", "+", "-", "*", "/", "(", ")", "=", "<", ">", "~"];
-
-struct Parser<'a> {
-    value: &'a Value,
-    tokens: Vec<(Token, Range<usize>)>,
-    at: usize,
-    length: usize,
-}
-
-impl<'a> Parser<'a> {
-    fn new(text: &str, value: &'a Value) -> Result<Parser<'a>, Problem> {
-        let (mut tokens, mut at) = (Vec::new(), 0);
-        while let Some(c) = text[at..].chars().next() {
-            if c == ' ' {
-                at += 1;
-                continue;
-            }
-            let (token, length) = token(&text[at..]).ok_or_else(|| {
-                Problem::new(value.at(at..at + c.len_utf8()), "not part of a formula", "this")
-                    .help("formulas have numbers, names of figures, + - * / and parentheses")
-            })?;
-            if tokens.len() == MAX_TOKENS {
-                return Err(Problem::new(value.span, "the formula is too long", "this one")
-                    .help(format!("at most {MAX_TOKENS} numbers, names and signs")));
-            }
-            tokens.push((token, at..at + length));
-            at += length;
-        }
-        Ok(Parser { value, tokens, at: 0, length: text.len() })
+fn atom(tokens: &mut Tokens<'_>) -> Result<Formula, Problem> {
+    if tokens.accept("(") {
+        let inner = sum(tokens, OPERATORS)?;
+        tokens.expect(")")?;
+        return Ok(inner);
     }
-
-    fn sign(&self) -> Option<&'static str> {
-        match self.tokens.get(self.at) {
-            Some((Token::Sign(sign), _)) => Some(sign),
-            _ => None,
-        }
-    }
-
-    fn unexpected(&self, wanted: &str) -> Problem {
-        let message = format!("{wanted} is expected");
-        let end = self.length..self.length;
-        let (place, label) = match self.tokens.get(self.at) {
-            Some((_, place)) => (place.clone(), "instead of this"),
-            None => (end, "before the end"),
-        };
-        Problem::new(self.value.at(place), message, label)
-            .help("for instance \"old / new ~ published\"")
-    }
-
-    fn sum(&mut self) -> Result<Formula, Problem> {
-        let mut left = self.product()?;
-        loop {
-            let operator = match self.sign() {
-                Some("+") => Operator::Plus,
-                Some("-") => Operator::Minus,
-                _ => return Ok(left),
-            };
-            self.at += 1;
-            left = Formula::Binary(operator, Box::new(left), Box::new(self.product()?));
-        }
-    }
-
-    fn product(&mut self) -> Result<Formula, Problem> {
-        let mut left = self.atom()?;
-        loop {
-            let operator = match self.sign() {
-                Some("*") => Operator::Times,
-                Some("/") => Operator::Over,
-                _ => return Ok(left),
-            };
-            self.at += 1;
-            left = Formula::Binary(operator, Box::new(left), Box::new(self.atom()?));
-        }
-    }
-
-    fn atom(&mut self) -> Result<Formula, Problem> {
-        let formula = match self.tokens.get(self.at).map(|(token, _)| token.clone()) {
-            Some(Token::Number(number)) => Formula::Number(number),
-            Some(Token::Name(name)) => Formula::Name(name),
-            Some(Token::Sign("(")) => {
-                self.at += 1;
-                let inner = self.sum()?;
-                if self.sign() != Some(")") {
-                    return Err(self.unexpected("`)`"));
-                }
-                inner
-            }
-            Some(Token::Sign(_)) | None => return Err(self.unexpected("a number or a figure")),
-        };
-        self.at += 1;
-        Ok(formula)
-    }
-}
-
-/// The first token of a text that is not empty, and its length.
-fn token(text: &str) -> Option<(Token, usize)> {
-    let word = |inside: fn(char) -> bool| {
-        let end = text.find(|c| !inside(c)).unwrap_or(text.len());
-        &text[..end]
+    let read = |token: Token<'_>| match token {
+        Token::Number(number) => decimal(number).map(Formula::Number),
+        Token::Name(name) => Some(Formula::Name(name.to_owned())),
+        Token::Sign(_) => None,
     };
-    if text.starts_with(|c: char| c.is_ascii_digit()) {
-        let number = word(|c| c.is_ascii_digit() || c == '.');
-        return Some((Token::Number(number.parse().ok()?), number.len()));
+    match tokens.next(read) {
+        Some((formula, _)) => Ok(formula),
+        None => Err(tokens.unexpected("a number or a figure")),
     }
-    let name = word(|c| c.is_ascii_alphanumeric() || c == '_');
-    if is_name(name) {
-        return Some((Token::Name(name.to_owned()), name.len()));
-    }
-    let sign = SIGNS.iter().find(|sign| text.starts_with(**sign))?;
-    Some((Token::Sign(sign), sign.len()))
+}
+
+/// Digits, with a decimal point or without.
+fn decimal(number: &str) -> Option<f64> {
+    let plain = number.chars().all(|c| c.is_ascii_digit() || c == '.');
+    plain.then(|| number.parse().ok()).flatten()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::document::{self, Node, Value};
 use crate::error::{Problem, finish, suggest};
-use crate::expr::is_name;
+use crate::tokens::is_name;
 use crate::{Settings, grammar};
 use miette::SourceSpan;
 use needless_model::counters::Counter;

@@ -1,6 +1,6 @@
 //! What only the model and the checker run: reclaim, other processes, threads of the kernel.
 
-use needless_check::{Options, Property, Report, check};
+use needless_check::{Options, Property, Report, check, replay};
 use needless_model::kernels::KernelRow;
 use needless_model::sim::{self, SimOptions};
 use needless_scenario::{Settings, Source, compile};
@@ -70,4 +70,37 @@ fn huge_pages_are_refused() {
     for error in [checked.to_string(), run.to_string()] {
         assert!(error.contains("no transparent huge pages (`thp \"always\"`)"), "{error}");
     }
+}
+
+/// A folio's lock is only tried by many, so that it shows when it was taken: two processes fault on a page of shared
+/// memory that is there. Who comes between the other one's taking the lock and what it does under it passes the page
+/// over, and has to ask the object for it.
+#[test]
+fn who_locks_a_folio_for_one_step_is_met_holding_it() {
+    let text = "scenario \"x\" { machine { cpus 2 }
+         thread \"main\" cpu=0 { map \"shared\" pages=1 backing=\"shared\"; write \"shared\"
+             rounds 1 warmup=0 { madvise \"shared\" advice=\"dontneed\"; fork \"child\"; read \"shared\" } }
+         process \"child\" cpu=1 { read \"shared\" } }";
+    let program = compile(&Source::new("x", text), &Settings::default()).expect("it compiles");
+    let row = KernelRow::parse("6.12").expect("a row");
+    let labels = |schedule: &str| -> Vec<String> {
+        let schedule = schedule.parse().expect("a schedule");
+        let (steps, violation) = replay(&program, &row, &Options::default(), &schedule)
+            .unwrap_or_else(|error| panic!("{schedule}: {error}"));
+        assert_eq!(violation, None, "{schedule}");
+        steps.into_iter().map(|step| step.label).collect()
+    };
+    let locked = (1..).find(|n| labels(&format!("0x{n}")).last().unwrap() == "folio_trylock");
+    let locked = locked.expect("fault-around tries the lock");
+    let tried = |child: &[String]| child.iter().position(|label| label == "folio_trylock").unwrap();
+    // Between: it finds the lock taken, and the page is not mapped.
+    let between = labels(&format!("0x{locked}.1x10"));
+    let between = &between[locked..];
+    let after_try = &between[tried(between) + 1..];
+    assert_eq!(after_try, ["filemap_map_pages", "shmem_get_folio_gfp"], "{between:?}");
+    // After: the lock is free again.
+    let after = labels(&format!("0x{}.1x10", locked + 1));
+    let after = &after[locked + 1..];
+    let after_try = &after[tried(after) + 1..];
+    assert_eq!(after_try, ["filemap_map_pages", "filemap_map_pages"], "{after:?}");
 }

@@ -7,9 +7,10 @@ use common::*;
 use needless_model::addr::{CpuId, ProcessId};
 use needless_model::call::CallExpr;
 use needless_model::program::*;
-use needless_testing::until_true;
+use needless_testing::{until, until_true};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const CHILD: ProcessId = ProcessId(1);
@@ -55,8 +56,13 @@ fn the_child() -> u32 {
         let runners = children_named("needless-runner", me);
         runners.iter().flat_map(|runner| children_named("needless-runner", *runner)).next()
     };
-    until_true("a process is forked", || child().is_some());
-    child().unwrap()
+    until("a process is forked", child)
+}
+
+fn parent_of(child: u32) -> u32 {
+    let stat = fs::read_to_string(format!("/proc/{child}/stat")).unwrap();
+    let (_, rest) = stat.rsplit_once(") ").unwrap();
+    rest.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
 fn no_process_is_left() {
@@ -71,6 +77,31 @@ fn a_child_copies_what_it_writes_and_leaves_its_parent_the_rest() {
         return;
     }
     let program = forks(vec![touch(Access::Read, 4), touch(Access::Write, 2)]);
+    let expected = "loc:MM(ALL) WP loc:MM(1) WP loc:MM(1) WP WP WP WP";
+    for _ in 0..8 {
+        let run = try_run(&program).unwrap();
+        for round in &run.rounds {
+            let (first, rest) = (if round.index == 0 { "W W W W " } else { "" }, expected);
+            assert_eq!(short(&program, round), format!("{first}{rest}"), "round {}", round.index);
+            let faults = 6 + if round.index == 0 { 4 } else { 0 };
+            assert_eq!((round.minor_faults, round.major_faults), (Some(faults), Some(0)));
+        }
+        if run.rounds.len() == 3 {
+            no_process_is_left();
+            return;
+        }
+    }
+    needless_testing::note_skipped("every start was disturbed");
+}
+
+/// What a child had goes away without a flush, and nothing of the other program is in the figures.
+#[test]
+fn a_child_goes_on_with_another_program() {
+    let _turn = turn();
+    if !root() || !kernel_at_least(6, 1) {
+        return;
+    }
+    let program = forks(vec![touch(Access::Write, 2), OpKind::Call(CallExpr::Exec)]);
     let expected = "loc:MM(ALL) WP loc:MM(1) WP loc:MM(1) WP WP WP WP";
     for _ in 0..8 {
         let run = try_run(&program).unwrap();
@@ -117,6 +148,56 @@ fn a_process_that_runs_already_is_not_forked_again() {
     no_process_is_left();
 }
 
+/// A control group of a process's own that has no room for another task.
+struct Full(PathBuf);
+
+impl Full {
+    /// `None` where control groups do not limit tasks.
+    fn with(pid: u32) -> Option<Full> {
+        let alone = Path::new("/sys/fs/cgroup/pids");
+        let above = if alone.exists() { alone } else { Path::new("/sys/fs/cgroup") };
+        let full = Full(above.join(format!("needless-test-{}", std::process::id())));
+        fs::create_dir(&full.0).ok()?;
+        fs::metadata(full.0.join("pids.max")).ok()?;
+        fs::write(full.0.join("cgroup.procs"), pid.to_string()).ok()?;
+        fs::write(full.0.join("pids.max"), "1").ok()?;
+        Some(full)
+    }
+}
+
+impl Drop for Full {
+    fn drop(&mut self) {
+        until_true("the control group is empty", || fs::remove_dir(&self.0).is_ok());
+    }
+}
+
+#[test]
+fn a_fork_beyond_the_limits_ends_the_run() {
+    let _turn = turn();
+    if !root() {
+        return;
+    }
+    let nap = OpKind::Sleep { duration_ns: Some(Expr::Const(20_000_000)) };
+    let round = (0..500).flat_map(|_| [FORK, WAIT]).collect();
+    let draft = Draft { warmup: 0, count: 1, ..Draft::new(4, vec![MAP], round) };
+    let run = std::thread::spawn(move || try_run(&with_child(draft, vec![nap])));
+    let runners = || children_named("needless-runner", std::process::id()).into_iter();
+    let forks = |runner: &u32| !children_named("needless-runner", *runner).is_empty();
+    let parent = until("a process is forked", || runners().find(forks));
+    let Some(_full) = Full::with(parent) else {
+        kill_process(Pid::from_raw(parent as i32).unwrap(), Signal::KILL).unwrap();
+        let _ = run.join();
+        needless_testing::note_skipped("no control group limits tasks here");
+        return;
+    };
+    let text = run.join().unwrap().unwrap_err().to_string();
+    assert!(
+        text.contains("Resource temporarily unavailable") && text.contains("pids.max"),
+        "{text}"
+    );
+    no_process_is_left();
+}
+
 #[test]
 fn a_killed_child_ends_the_run() {
     let _turn = turn();
@@ -150,10 +231,7 @@ fn a_killed_runner_takes_its_processes_along() {
     let _turn = turn();
     let run = std::thread::spawn(|| try_run(&forks(vec![LONG])));
     let child = the_child();
-    let stat = fs::read_to_string(format!("/proc/{child}/stat")).unwrap();
-    let (_, rest) = stat.rsplit_once(") ").unwrap();
-    let parent: i32 = rest.split(' ').nth(1).unwrap().parse().unwrap();
-    kill_process(Pid::from_raw(parent).unwrap(), Signal::KILL).unwrap();
+    kill_process(Pid::from_raw(parent_of(child) as i32).unwrap(), Signal::KILL).unwrap();
     assert!(run.join().unwrap().is_err());
     until_true("the child ends", || !alive(child));
     no_process_is_left();

@@ -66,6 +66,8 @@ pub enum Asked<P, A, N> {
         /// Which.
         process: ProcessId,
     },
+    /// `execve` of a program that ends at once.
+    Exec,
     /// `pin_user_pages`, `get_user_pages`: hold of one page, whatever becomes of its mapping.
     Pin {
         /// The page.
@@ -164,6 +166,7 @@ impl<P, A, N> Asked<P, A, N> {
             Asked::Switch { others } => Asked::Switch { others: number(others, OTHERS)? },
             Asked::Fork { process } => Asked::Fork { process: *process },
             Asked::Wait { process } => Asked::Wait { process: *process },
+            Asked::Exec => Asked::Exec,
             Asked::Pin { pages: p, pin, gup, write } => {
                 Asked::Pin { pages: pages(p)?, pin: *pin, gup: *gup, write: *write }
             }
@@ -182,6 +185,7 @@ impl<P, A, N> Asked<P, A, N> {
             Asked::Unpin { .. } => Some("unpin"),
             Asked::Fork { .. }
             | Asked::Wait { .. }
+            | Asked::Exec
             | Asked::Map { .. }
             | Asked::Unmap { .. }
             | Asked::Protect { .. }
@@ -198,6 +202,7 @@ impl<P, A, N> Asked<P, A, N> {
             Asked::Protect { .. } => Some("mprotect"),
             Asked::Remap { .. } => Some("mremap"),
             Asked::Fork { .. } => Some("fork"),
+            Asked::Exec => Some("exec"),
             Asked::Advise { advice, .. } => Some(match advice {
                 Advice::DontNeed => "dontneed",
                 Advice::Free => "free",
@@ -230,6 +235,7 @@ impl<P, A, N> Asked<P, A, N> {
             | Asked::Switch { .. }
             | Asked::Fork { .. }
             | Asked::Wait { .. }
+            | Asked::Exec
             | Asked::Dma { .. }
             | Asked::Unpin { .. } => false,
         }
@@ -251,6 +257,7 @@ impl Call {
             Asked::Switch { .. }
             | Asked::Fork { .. }
             | Asked::Wait { .. }
+            | Asked::Exec
             | Asked::Dma { .. }
             | Asked::Unpin { .. } => None,
         }
@@ -277,6 +284,7 @@ impl Call {
             | Asked::Switch { .. }
             | Asked::Fork { .. }
             | Asked::Wait { .. }
+            | Asked::Exec
             | Asked::Pin { .. }
             | Asked::Dma { .. }
             | Asked::Unpin { .. } => (SmallVec::new(), None),

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// Version of the encoded [`Program`]; the runner refuses another one.
-pub const PROGRAM_VERSION: u32 = 3;
+pub const PROGRAM_VERSION: u32 = 4;
 
 /// The most other processes that one [`CallExpr::Switch`] may name.
 pub const MAX_OTHERS: i64 = 8;
@@ -671,6 +671,7 @@ impl Program {
             | CallExpr::Switch { .. }
             | CallExpr::Fork { .. }
             | CallExpr::Wait { .. }
+            | CallExpr::Exec
             | CallExpr::Dma { .. }
             | CallExpr::Unpin { .. } => return None,
         };

@@ -174,6 +174,8 @@ sites! {
     Dma = "DMA" in "(device)";
     /// A process waits for another's end.
     DoWait = "do_wait" in "kernel/exit.c";
+    /// The step of `execve` at which the address space changes.
+    ExecMmap = "exec_mmap" in "fs/exec.c";
     /// An address space ends.
     ExitMmap = "exit_mmap" in "mm/mmap.c";
 }

@@ -22,7 +22,7 @@ pub fn ask(call: Call) -> io::Result<()> {
             Err(io::Error::new(io::ErrorKind::Unsupported, "runs in the model only"))
         }
         // Whoever asks gives up its turn (crates/runner/src/exec.rs).
-        Call::Fork { .. } | Call::Wait { .. } => {
+        Call::Fork { .. } | Call::Wait { .. } | Call::Exec => {
             Err(io::Error::new(io::ErrorKind::Unsupported, "is no single call"))
         }
     }
@@ -45,6 +45,7 @@ pub fn missing(call: Call, errno: Option<i32>) -> Option<&'static str> {
         | Call::Switch { .. }
         | Call::Fork { .. }
         | Call::Wait { .. }
+        | Call::Exec
         | Call::Pin { .. }
         | Call::Dma { .. }
         | Call::Unpin { .. } => None,

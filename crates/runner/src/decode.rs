@@ -26,6 +26,8 @@ struct Open {
 struct ThreadState {
     op: Option<u32>,
     fault: Option<Open>,
+    /// Its process went on with another program.
+    execs: bool,
 }
 
 struct Decoder<'a> {
@@ -137,7 +139,13 @@ impl Decoder<'_> {
                 self.forked(thread, record);
                 None
             }
-            Kind::Fault => thread.map(|thread| self.fault(thread, record)),
+            Kind::Exec => {
+                if let Some(thread) = thread {
+                    self.threads[thread].execs = true;
+                }
+                None
+            }
+            Kind::Fault => self.in_scenario(thread).map(|thread| self.fault(thread, record)),
             Kind::FaultDone => thread.and_then(|thread| self.fault_done(thread, record)),
             Kind::Flush => self.flush(thread, record),
             Kind::SwitchIn => {
@@ -174,6 +182,11 @@ impl Decoder<'_> {
         self.program.threads[thread].process
     }
 
+    /// The thread, if what it does is the scenario's.
+    fn in_scenario(&self, thread: Option<usize>) -> Option<usize> {
+        thread.filter(|thread| !self.threads[*thread].execs)
+    }
+
     fn fault(&mut self, thread: usize, record: &Raw) -> EventKind {
         let page = Vpn::containing(record.value);
         let code = FaultCode(record.extra as u8);
@@ -199,11 +212,16 @@ impl Decoder<'_> {
         Some(EventKind::FaultDone { page: open.page, class, major, exception: true })
     }
 
-    /// Flushes that the scenario's threads issue, and everything that its CPUs receive.
+    /// Flushes that the scenario's threads issue, and everything that its CPUs receive. Of a process that went on with
+    /// another program only what it sends: that program runs on one CPU alone, so that what is sent is for the memory that it had before.
     fn flush(&mut self, thread: Option<usize>, record: &Raw) -> Option<EventKind> {
         let reason = record.flush_reason()?;
         if reason.is_initiators() {
-            let state = &mut self.threads[thread?];
+            let thread = match reason {
+                FlushReason::RemoteSend => thread?,
+                _ => self.in_scenario(thread)?,
+            };
+            let state = &mut self.threads[thread];
             if let Some(fault) = &mut state.fault {
                 fault.flushed_page |= reason == FlushReason::LocalMm && record.value == 1;
             }

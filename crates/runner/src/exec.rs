@@ -31,25 +31,34 @@ pub struct Worker<'a> {
     stores: u8,
     /// Of a process that was forked: what it had used when it last said so.
     used: Option<Usage>,
+    /// Whether its process goes on with another program.
+    execs: bool,
 }
 
 impl<'a> Worker<'a> {
     /// Thread `me` of the first process, called on that thread.
     pub fn new(run: &'static Run, me: usize, watch: Option<&'a mut Watch>) -> Worker<'a> {
         let slots = vec![0; usize::from(run.program.slots)];
-        Worker { run, me, markers: run.markers(me), watch, slots, stores: 0, used: None }
+        let markers = run.markers(me);
+        Worker { run, me, markers, watch, slots, stores: 0, used: None, execs: false }
     }
 
     /// The thread of a process that was forked. Nothing is allocated.
     pub fn of_process(run: &'static Run, me: usize, mut slots: Vec<i64>) -> Worker<'a> {
         slots.fill(0);
         let markers = run.markers(me);
-        Worker { run, me, markers, watch: None, slots, stores: 0, used: Some(Usage::default()) }
+        let used = Some(Usage::default());
+        Worker { run, me, markers, watch: None, slots, stores: 0, used, execs: false }
     }
 
     /// From now on the process's figures count.
     pub fn starts(&mut self) {
         self.used = Some(Usage::now());
+    }
+
+    /// Whether its process goes on with another program now.
+    pub fn execs(&self) -> bool {
+        self.execs
     }
 
     /// The loop slots, for the next one.
@@ -157,6 +166,10 @@ impl<'a> Worker<'a> {
         match call {
             Call::Fork { process } => self.fork(op, process)?,
             Call::Wait { process } => return self.wait(process),
+            Call::Exec => {
+                self.markers.write(Kind::Exec, 0, 0);
+                self.execs = true;
+            }
             Call::Map { .. }
             | Call::Unmap { .. }
             | Call::Protect { .. }

@@ -7,6 +7,7 @@
 //!   ([`session`]);
 //! - `--watch`: make changes to the machine on request and undo them when standard input
 //!   closes, however the requester ended ([`keeper`]);
+//! - `--image`: be the program that a process of the scenario goes on with, and end ([`image`]);
 //! - `--guard COMMAND…`: run a command and end it when standard input closes ([`guard`]);
 //! - as `/init` of a guest: serve requests from the host ([`guest`]).
 //!
@@ -27,6 +28,7 @@ pub mod exec;
 pub mod flushes;
 pub mod guard;
 pub mod guest;
+pub mod image;
 pub mod ioctl;
 pub mod journal;
 pub mod keeper;

@@ -42,6 +42,8 @@ pub enum Kind {
     Write,
     /// A process begins, forked by this task; `value`: the id of its task; `extra`: which thread it is.
     Forked,
+    /// A process goes on with another program: what it does from now on is not the scenario's.
+    Exec,
     /// A CPU left a task; `value`: the id of the next one, 0 if idle; `extra`: 1 if the task
     /// could have gone on.
     SwitchOut,
@@ -86,6 +88,7 @@ impl Raw {
             | Kind::MeasureStart
             | Kind::Op
             | Kind::Forked
+            | Kind::Exec
             | Kind::WentOn
             | Kind::Lost => Rank::OpStart,
             Kind::Fault => Rank::Entry,

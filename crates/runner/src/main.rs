@@ -1,6 +1,6 @@
 //! The runner's entry. See the library for the protocol.
 
-use needless_runner::{guard, guest, keeper, session, start, wire};
+use needless_runner::{guard, guest, image, keeper, session, start, wire};
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -12,6 +12,7 @@ fn main() -> ExitCode {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => report(start::first_start()),
         ["--run", descriptor, made_after] => report(session::run(descriptor, made_after)),
+        [image::VERB] => image::run(),
         ["--watch"] => keeper::serve(std::io::stdin().lock(), std::io::stdout().lock()),
         ["--guard", ref command @ ..] => guard::run(command),
         ["--version"] => {

@@ -15,7 +15,7 @@ use crate::run::Run;
 use crate::shared::{self, HeapEnd, Stretch};
 use crate::team::Rest;
 use crate::wire::{Failure, FailureKind};
-use crate::{lru, sys, threads, witness};
+use crate::{image, lru, sys, threads, witness};
 use needless_model::addr::{CpuId, PageRange, ProcessId, Vpn};
 use needless_model::program::Program;
 use rustix::process::Signal;
@@ -230,8 +230,10 @@ fn live(run: &'static Run, me: usize) -> i32 {
         run.team.report(me);
         worker.work()
     });
+    let execs = worker.execs();
     *room.slots.lock() = worker.slots();
     match outcome {
+        Ok(()) if execs => image::execute(run, me),
         Ok(()) if run.team.finished() => loop {
             // Its pages are still to be looked at.
             sys::futex_wait(&NEVER, 0, None);

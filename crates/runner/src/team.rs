@@ -71,7 +71,7 @@ struct Order {
     /// Who waits for the process of which thread.
     waiting: Vec<(usize, usize)>,
     /// Processes that are over and nobody was told of.
-    zombies: Vec<i32>,
+    zombies: Vec<(i32, usize)>,
 }
 
 struct Member {
@@ -259,7 +259,7 @@ impl Team {
             if self.turn.load(Ordering::Acquire) == me as u32 {
                 self.set_rest(me, Rest::Running);
                 self.await_whoever_falls_asleep();
-                self.await_whoever_ends(me);
+                self.await_whoever_ends(program, me)?;
                 return Ok(true);
             }
             if self.finished() {

@@ -109,6 +109,8 @@ fn check_op(program: &Program, thread: usize, kind: &OpKind) -> bool {
     let area = |a: u16| usize::from(a) < program.areas.len();
     let range = |r: &RangeExpr| area(r.area) && expr(&r.first) && expr(&r.pages);
     match kind {
+        // The first process is the runner's own.
+        OpKind::Call(CallExpr::Exec) => program.threads[thread].process != ProcessId::FIRST,
         OpKind::Call(call) => {
             let own = program.threads[thread].process.index();
             let others = (1..program.processes.len()).filter(|other| *other != own);
@@ -154,6 +156,7 @@ fn check_call(
         | CallExpr::Advise { .. }
         | CallExpr::Reclaim { .. }
         | CallExpr::Switch { .. }
+        | CallExpr::Exec
         | CallExpr::Pin { .. }
         | CallExpr::Dma { .. }
         | CallExpr::Unpin { .. } => None,

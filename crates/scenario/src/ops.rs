@@ -153,7 +153,7 @@ impl<'a> Lowering<'a> {
     /// One operation; `None` if there is nothing to do.
     fn op(&mut self, node: &Node, last: bool) -> Result<Option<OpKind>, Problem> {
         if let Some(kind) = calls::named(&node.name) {
-            return Ok(Some(OpKind::Call(self.call(kind, node)?)));
+            return Ok(Some(OpKind::Call(self.call(kind, node, last)?)));
         }
         Ok(Some(match node.name.as_str() {
             "read" => return self.touch(node, Access::Read),

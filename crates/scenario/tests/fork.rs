@@ -146,6 +146,38 @@ fn pages_come_back_from_swap_for_both() {
     }
 }
 
+/// What a process had is unmapped from a CPU that has left it, so that nothing is flushed, and the parent has its pages to itself again.
+///
+/// Source: fs/exec.c:exec_mmap, kernel/fork.c:__mmput (5.10 to 7.3).
+#[test]
+fn a_process_that_goes_on_with_another_program_leaves_its_pages_without_a_flush() {
+    let parent = "fork \"child\"\n wait \"child\"\n write \"heap\"";
+    for row in ROWS {
+        let text = scenario("write \"heap\"", parent, "write \"heap\"\n exec");
+        assert_eq!(sequence(&text, row), "IPI:MM(ALL) (WP loc:MM(1))x8 WPx8", "{row}");
+        let run = run(&text, row);
+        let switches = run.rounds[0].events.iter().filter(|event| {
+            let switch =
+                matches!(event.kind, EventKind::Flush { reason: FlushReason::TaskSwitch, .. });
+            switch && event.cpu == CpuId(2)
+        });
+        // To the child, to another address space, to the other program, and away from that.
+        assert!(switches.count() >= 4, "{row}");
+    }
+}
+
+/// Another program runs in an address space of its own before whoever waits is told: its mappings are not the process's.
+#[test]
+fn another_program_has_nothing_of_the_process() {
+    let text = scenario("write \"heap\"", "fork \"child\"\n wait \"child\"", "exec");
+    let run = run(&text, "6.12");
+    assert!(
+        run.final_pages.keys().all(|page| !page.starts_with("child:")),
+        "{:?}",
+        run.final_pages
+    );
+}
+
 #[test]
 fn a_process_runs_once_at_a_time() {
     let twice = scenario("", "fork \"child\"\n fork \"child\"", "");

@@ -1,11 +1,13 @@
-//! The end of a thread, of an address space and of a process.
+//! The end of a thread, of an address space and of a process, and the address space that a process leaves for another program.
 
 use crate::addr::{MmId, PageRange};
 use crate::env::{Env, Lock};
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
+use crate::kernel::lru::lru_add_drain;
 use crate::kernel::map::{detach, unmap_region};
-use crate::kernel::switch::enter_lazy;
+use crate::kernel::switch::{enter_lazy, switch_mm};
 use crate::kernel::vma_lock::vmas_start_write;
+use crate::machine::cpu::INIT_MM;
 use crate::machine::mm::Life;
 use crate::site::Site;
 use crate::wait::Wait;
@@ -20,6 +22,10 @@ pub fn exit_thread(env: &mut impl Env) {
 /// here any more, so that it makes no difference which part of this holds `mmap_lock` for reading only, or (5.10) none.
 pub fn exit_mmap(env: &mut impl Env, mm: MmId) {
     exit_thread(env);
+    mmput(env, mm);
+}
+
+fn mmput(env: &mut impl Env, mm: MmId) {
     env.lock(Lock::MmapWrite(mm));
     unmap_all(env, mm);
     env.unlock(Lock::MmapWrite(mm));
@@ -51,6 +57,21 @@ pub fn exit_process(env: &mut impl Env, mm: MmId) {
         flush_tlb_mm_range(env, FlushRequest { tables_gone: true, ..whole });
     }
     env.step(Site::ExitMmap, |w, at| w.retire(at, mm));
+}
+
+/// The process goes on with another program, in an address space of its own. What it had is unmapped when its CPU has
+/// left it, so that there is nobody to flush. The program that comes is not modelled but for this: when it is done, the CPU's LRU batches are empty.
+///
+/// Source: fs/exec.c:exec_mmap (5.10 to 7.3): the new address space is loaded before the old one is put.
+pub fn execve(env: &mut impl Env, mm: MmId) {
+    env.step(Site::ExecMmap, |w, at| switch_mm(w, at, at.cpu, INIT_MM));
+    mmput(env, mm);
+    env.step(Site::ExecMmap, |w, at| {
+        w.retire(at, mm);
+        w.mms[mm.index()].life = Life::Running;
+        switch_mm(w, at, at.cpu, mm);
+    });
+    lru_add_drain(env);
 }
 
 /// What whoever waits for the process waits for; `None` if it is over.

@@ -61,6 +61,7 @@ pub fn call(env: &mut impl Env, mm: MmId, call: Call) -> Result<Ended<Call>, Err
         Call::Dma { pin, access } => gup::dma(env, pin, access.is_write())?,
         Call::Unpin { pin } => gup::unpin(env, pin)?,
         Call::Fork { process } => fork::fork(env, mm, mm_of(process))?,
+        Call::Exec => exit::execve(env, mm),
         Call::Wait { process } => {
             return Ok(match exit::wait4(env, mm_of(process)) {
                 Some(wait) => Ended::Blocked(wait, call),

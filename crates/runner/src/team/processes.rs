@@ -83,21 +83,41 @@ impl Team {
 
     /// Waits until the kernel has undone the process that gave up its last turn: its address space is gone before
     /// anybody is told (kernel/exit.c:do_exit, 5.10 to 7.3).
-    pub(super) fn await_whoever_ends(&self, me: usize) {
+    pub(super) fn await_whoever_ends(&self, program: &Program, me: usize) -> Result<(), Failure> {
         let member = &self.members[me];
         let ended = self.ending.swap(0, Ordering::AcqRel);
-        let pid = ended.checked_sub(1).map(|child| self.tid(child as usize));
-        if member.first {
+        let ended = ended.checked_sub(1).map(|child| (self.tid(child as usize), child as usize));
+        if let Some((pid, child)) = ended {
             // In the middle of what it does a thread keeps its CPU, unless the process needs that.
-            pid.into_iter().for_each(|pid| reap(pid, member.shares_cpu));
-            if me == 0 {
-                let mut order = self.lock();
-                order.zombies.drain(..).for_each(|pid| reap(pid, false));
+            if !await_end(pid, member.first && member.shares_cpu) {
+                let seconds = PATIENCE.as_secs();
+                let what = format!("has not ended {seconds} s after its last operation");
+                return Err(self.of_process(program, child, &what));
             }
-        } else if let Some(pid) = pid {
-            await_end(pid);
-            self.lock().zombies.push(pid);
+            if !member.first {
+                self.lock().zombies.push((pid, child));
+                return Ok(());
+            }
+            self.bury(program, (pid, child))?;
         }
+        while let Some(zombie) = (me == 0).then(|| self.lock().zombies.pop()).flatten() {
+            self.bury(program, zombie)?;
+        }
+        Ok(())
+    }
+
+    /// Takes note of the end of a process, which should have been a good one.
+    fn bury(&self, program: &Program, (pid, child): (i32, usize)) -> Result<(), Failure> {
+        let bad = reap(pid).filter(|status| status.exit_status() != Some(0));
+        bad.map_or(Ok(()), |status| {
+            let told = self.failure.lock().take();
+            Err(told.unwrap_or_else(|| self.of_process(program, child, &how(&status))))
+        })
+    }
+
+    fn of_process(&self, program: &Program, child: usize, what: &str) -> Failure {
+        let name = &program.threads[child].name;
+        Failure::new(FailureKind::Signal, format!("process `{name}` {what}"))
     }
 
     fn tid(&self, index: usize) -> i32 {
@@ -113,6 +133,7 @@ impl Team {
             let Some(pid) = Pid::from_raw(self.tid(index)) else { continue };
             if let Some(how) = death(pid).filter(|_| self.lives(index)) {
                 return Err(self.failure.lock().take().unwrap_or_else(|| {
+                    let how = format!("{how} before its time");
                     let had_turn = self.turn.load(Ordering::Acquire) == index as u32;
                     let what = format!("process `{}` {how}", program.threads[index].name);
                     during(program, what, had_turn)
@@ -155,7 +176,7 @@ impl Team {
         for index in (0..self.members.len()).filter(|index| self.lives(*index)) {
             if let Some(pid) = Pid::from_raw(self.tid(index)) {
                 let _ = rustix::process::kill_process(pid, Signal::KILL);
-                reap(pid.as_raw_nonzero().get(), true);
+                reap(pid.as_raw_nonzero().get());
             }
         }
     }
@@ -182,36 +203,38 @@ fn how(status: &WaitIdStatus) -> String {
             let name = signal_hook::low_level::signal_name(signal).unwrap_or("no known signal");
             format!("was killed by signal {signal} ({name})")
         }
-        (None, Some(status)) => format!("ended with status {status} before its time"),
-        (None, None) => "ended before its time".to_owned(),
+        (None, Some(status)) => format!("ended with status {status}"),
+        (None, None) => "ended".to_owned(),
     }
 }
 
-/// Waits for the end of a child of ours, asleep or awake.
-fn reap(pid: i32, asleep: bool) {
-    let Some(pid) = Pid::from_raw(pid) else { return };
-    let options = match asleep {
-        true => WaitIdOptions::EXITED,
-        false => WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
-    };
+/// How a child of ours ended, once it has; `None` if somebody else was told, or nobody is left to tell of.
+fn reap(pid: i32) -> Option<WaitIdStatus> {
+    let pid = Pid::from_raw(pid)?;
     loop {
-        match rustix::process::waitid(WaitId::Pid(pid), options) {
-            Ok(None) | Err(rustix::io::Errno::INTR) => std::hint::spin_loop(),
-            // Somebody else was told, or nobody is left to tell of.
-            Ok(Some(_)) | Err(_) => return,
+        match rustix::process::waitid(WaitId::Pid(pid), WaitIdOptions::EXITED) {
+            Err(rustix::io::Errno::INTR) => {}
+            Ok(status) => return status,
+            Err(_) => return None,
         }
     }
 }
 
-/// Waits for the end of a process that is no child of this one.
-fn await_end(pid: i32) {
-    let Some(pid) = Pid::from_raw(pid) else { return };
-    let Ok(process) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else { return };
+/// Waits for the end of a process, asleep or awake; false if it does not come.
+fn await_end(pid: i32, asleep: bool) -> bool {
+    let Some(pid) = Pid::from_raw(pid) else { return true };
+    let Ok(process) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else { return true };
     let mut events = [PollFd::new(&process, PollFlags::IN)];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    while !matches!(poll(&mut events, Some(&now)), Ok(1)) {
+    let deadline = Instant::now() + PATIENCE;
+    let seconds = if asleep { PATIENCE.as_secs() as i64 } else { 0 };
+    let timeout = Timespec { tv_sec: seconds, tv_nsec: 0 };
+    while !matches!(poll(&mut events, Some(&timeout)), Ok(1)) {
+        if Instant::now() > deadline {
+            return false;
+        }
         std::hint::spin_loop();
     }
+    true
 }
 
 /// The state letter of a task.

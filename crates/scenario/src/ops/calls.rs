@@ -36,6 +36,8 @@ pub(crate) const fn rule(kind: CallKind) -> Rule {
             ("fork \"PROCESS\"", "Starts the process, with a copy of this one's memory.")),
         CallKind::Wait => line("wait", (1, 1), &[], &[],
             ("wait \"PROCESS\"", "Waits until the process has ended.")),
+        CallKind::Exec => line("exec", (0, 0), &[], &[],
+            ("exec", "The process goes on with another program, which ends at once.")),
         CallKind::Pin => line("pin", (1, 1), &["as", "access"], &["by"],
             ("pin \"PAGE\" as=\"PIN\" access=\"read|write\" [by=\"pin|get\"]",
              "Holds on to the page as a device does, whatever becomes of its mapping.")),
@@ -57,7 +59,12 @@ pub(crate) const PROTS: [(&str, Prot); 3] =
     [("none", Prot::None), ("read", Prot::Read), ("read-write", Prot::ReadWrite)];
 
 impl Lowering<'_> {
-    pub(super) fn call(&mut self, kind: CallKind, node: &Node) -> Result<CallExpr, Problem> {
+    pub(super) fn call(
+        &mut self,
+        kind: CallKind,
+        node: &Node,
+        last: bool,
+    ) -> Result<CallExpr, Problem> {
         let this: &Self = self;
         let some_pages = || Ok(this.some_pages(&node.args[0])?.expr);
         Ok(match kind {
@@ -75,6 +82,7 @@ impl Lowering<'_> {
             CallKind::Switch => self.switch(node)?,
             CallKind::Fork => CallExpr::Fork { process: self.process(node)? },
             CallKind::Wait => CallExpr::Wait { process: self.process(node)? },
+            CallKind::Exec => self.exec(node, last)?,
             CallKind::Pin => self.pin(node)?,
             CallKind::Dma => self.dma(node)?,
             CallKind::Unpin => self.unpin(node)?,
@@ -133,6 +141,20 @@ impl Lowering<'_> {
             );
         }
         Ok(process)
+    }
+
+    /// Nothing of the process's is left that could do more.
+    fn exec(&self, node: &Node, last: bool) -> Result<CallExpr, Problem> {
+        let (label, help) = if self.own_process == ProcessId::FIRST {
+            ("in the first process", "the scenario ends with its first process; fork another one")
+        } else if !self.blocks.is_empty() {
+            ("inside a block", "make it the last operation of the process")
+        } else if !last {
+            ("more follows", "what follows is never reached: make this the last operation")
+        } else {
+            return Ok(CallExpr::Exec);
+        };
+        Err(Problem::new(node.span, "`exec` leaves nothing of the process here", label).help(help))
     }
 
     fn switch(&self, node: &Node) -> Result<CallExpr, Problem> {

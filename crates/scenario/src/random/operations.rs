@@ -119,6 +119,7 @@ pub(super) fn call(kind: CallKind) -> Vec<Operation> {
         | CallKind::Switch
         | CallKind::Fork
         | CallKind::Wait
+        | CallKind::Exec
         | CallKind::Pin
         | CallKind::Dma
         | CallKind::Unpin => vec![],

@@ -20,9 +20,9 @@ const OUT: &str = "another task's pages went to swap";
 pub struct Majors {
     /// How many its threads took.
     pub taken: u64,
-    /// It has shared memory: before 6.0 its first stores count as major, too, and nothing of it is swapped
-    /// (mm/memory.c:fault_dirty_shared_page, mm_account_fault).
-    pub shares: bool,
+    /// How many of these were on shared memory, if it is known: before 6.0 its first stores count as major, too
+    /// (mm/memory.c:fault_dirty_shared_page, mm_account_fault), and nothing of it is swapped.
+    pub shared: Option<u64>,
 }
 
 /// Why a round in which the machine's counters `names` moved by `moved` is not the scenario's alone,
@@ -41,7 +41,11 @@ pub fn strangers(
         return None;
     }
     let read = sum(["pswpin", "swpin_zero", "zswpin"]);
-    if read > majors.taken || read < majors.taken && !majors.shares {
+    let others = match majors.shared {
+        Some(shared) => read + shared != majors.taken,
+        None => read > majors.taken,
+    };
+    if others {
         return Some(IN);
     }
     let out = sum(["pswpout", "swpout_zero", "zswpout"]);
@@ -55,7 +59,7 @@ mod tests {
     #[test]
     fn the_machines_counters_have_to_be_the_processs() {
         let names = ["pswpin", "pswpout", "swpin_zero", "swpout_zero", "pgreuse"];
-        let own = |taken| Majors { taken, shares: false };
+        let own = |taken| Majors { taken, shared: Some(0) };
         let marked =
             |moved: [u64; 5], majors, written| strangers(&names, &moved, own(majors), written);
         assert_eq!(marked([2, 3, 1, 4, 9], 3, Some(7)), None);
@@ -65,8 +69,11 @@ mod tests {
         assert_eq!(marked([1, 0, 0, 0, 0], 0, Some(0)), Some(IN));
         assert_eq!(marked([0, 0, 1, 0, 0], 2, Some(0)), Some(IN));
         assert_eq!(strangers(&["pgreuse"], &[1], own(5), Some(5)), None, "no swap in this kernel");
-        let shared = Majors { taken: 2, shares: true };
-        assert_eq!(strangers(&names, &[1, 0, 0, 0, 0], shared, Some(0)), None);
-        assert_eq!(strangers(&names, &[3, 0, 0, 0, 0], shared, Some(0)), Some(IN));
+        let read = |pages, shared| {
+            strangers(&names, &[pages, 0, 0, 0, 0], Majors { taken: 2, shared }, Some(0))
+        };
+        assert_eq!([read(1, Some(1)), read(2, Some(0)), read(0, Some(2))], [None; 3]);
+        assert_eq!([read(1, Some(0)), read(2, Some(1)), read(3, Some(1))], [Some(IN); 3]);
+        assert_eq!((read(1, None), read(3, None)), (None, Some(IN)), "who took them is not known");
     }
 }

@@ -30,12 +30,13 @@ mod tasks;
 use crate::flushes::{Flushes, Strangers};
 use crate::log::{Kind, Log, Raw};
 use crate::perf::Rings;
+use crate::swapping::Majors;
 use crate::sys::{self, Usage};
 use crate::team::Team;
 use crate::tids::Tids;
 use cpu::{Cpu, Seen, cpus};
 use machine::Machine;
-use needless_model::addr::Vpn;
+use needless_model::addr::{PageRange, Vpn};
 use needless_model::event::FlushReason;
 use needless_model::program::{Backing, Program};
 use needless_model::run::Witness;
@@ -78,6 +79,8 @@ pub struct Watch {
     machine: Machine,
     rings: Option<Rings>,
     flushes: Option<Flushes>,
+    /// The scenario's shared memory.
+    shared: Vec<PageRange>,
     cpus: Vec<Cpu>,
     tasks: Tasks,
     sentinels: Sentinels,
@@ -100,7 +103,8 @@ impl Watch {
     ) -> Watch {
         let cpus = cpus(program);
         let tids = Tids::new(&tids);
-        let shares = program.areas.iter().any(|area| area.backing == Backing::Shared);
+        let shared = program.areas.iter().filter(|area| area.backing == Backing::Shared);
+        let shared = shared.map(|area| area.range).collect();
         let numbers: Vec<u16> = cpus.iter().map(|cpu| cpu.number).collect();
         let flushes = rings.as_ref().filter(|rings| rings.flushes);
         let flushes =
@@ -108,7 +112,8 @@ impl Watch {
         Watch {
             witness: Witness::default(),
             gave_up: None,
-            machine: Machine::new(counts, shares),
+            machine: Machine::new(counts),
+            shared,
             flushes,
             sentinels: rings.as_ref().map_or_else(Sentinels::none, |_| Sentinels::map()),
             rings,
@@ -143,7 +148,9 @@ impl Watch {
             (round.used.involuntary_switches > 0).then(|| LOST_CPU.to_owned())
         };
         let written = self.written(&log.records);
-        let memory = self.machine.others_memory(now, &moved, round.used.major_faults, written);
+        let taken = round.used.major_faults;
+        let majors = Majors { taken, shared: self.shared_majors(&log.records) };
+        let memory = self.machine.others_memory(now, &moved, majors, written);
         let absent = (!self.all_there).then(|| NOT_ON_CPU.to_owned());
         let awake = team.stayed_awake().then(|| AWAKE.to_owned());
         let grown = log.has_grown().then(|| LOG_GREW.to_owned());
@@ -233,6 +240,17 @@ impl Watch {
         let tells = self.rings.as_ref().is_some_and(|rings| rings.writes);
         let writes = || records[self.seen..].iter().filter(|r| r.kind == Kind::Write).count();
         tells.then(|| writes() as u64)
+    }
+
+    /// Major faults on shared memory since the last round, where they are seen.
+    fn shared_majors(&self, records: &[Raw]) -> Option<u64> {
+        let shared = |address| {
+            let page = Vpn::containing(address);
+            self.shared.iter().any(|range| range.contains(page))
+        };
+        let of_shared = |r: &&Raw| r.kind == Kind::FaultDone && r.extra == 1 && shared(r.value);
+        let seen = || records[self.seen..].iter().filter(of_shared).count() as u64;
+        (self.shared.is_empty() || self.rings.is_some()).then(seen)
     }
 
     /// Empties the rings after a round; whether records may be missing.

@@ -12,8 +12,6 @@ pub(super) struct Machine {
     counters: Counters,
     /// Whether they are read around each round; not where time is taken.
     around_rounds: bool,
-    /// Whether the scenario has shared memory.
-    shares: bool,
     /// Before the first round.
     first: Vec<u64>,
     first_interrupts: BTreeMap<String, u64>,
@@ -25,11 +23,10 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub(super) fn new(around_rounds: bool, shares: bool) -> Machine {
+    pub(super) fn new(around_rounds: bool) -> Machine {
         Machine {
             counters: Counters::open(),
             around_rounds,
-            shares,
             first: Vec::new(),
             first_interrupts: BTreeMap::new(),
             round: Vec::new(),
@@ -79,7 +76,7 @@ impl Machine {
         &mut self,
         now: Vec<u64>,
         moved: &[u64],
-        majors: u64,
+        majors: Majors,
         written: Option<u64>,
     ) -> Option<String> {
         let since = std::mem::replace(&mut self.since, now);
@@ -87,7 +84,6 @@ impl Machine {
             return None;
         }
         let names = self.counters.names();
-        let majors = Majors { taken: majors, shares: self.shares };
         let swapped = swapping::strangers(names, moved, majors, written);
         let own = vmstat::kernels_own(names, &vmstat::difference(&since, &self.since));
         let own = own.map(|counter| format!("{KERNELS_OWN} ({counter})"));

@@ -42,6 +42,9 @@ pub static ALL: &[Builtin] = builtins! { "scenarios/":
     "a_zero_rw_1" "a_zero_rw" "a_dontneed_w"
     "z_mprotect" "z_munmap" "z_munmap_freept" "z_munmap_sparse"
     "z_dontneed" "z_dontneed_empty" "z_cold" "z_free" "z_mremap" "z_populate_write"
+    "a_fork_exit_write" "a_fork_live_write" "d_fork_childread" "d_child_exit"
+    "d_fork_childwrite" "d_fork_parentwrite" "d_fork_childlives" "d_fork_zero" "d_fork_shared"
+    "d_fork_swap_write" "d_fork_swap_read" "d_fork_pending" "d_fork_exec"
 };
 
 /// Texts of studies that `agree` leaves out of its built-in scenarios.
@@ -112,6 +115,11 @@ pub static ALIASES: &[Alias] = aliases! {
     "z_mremap_1" = "z_mremap" ("pages" "1");
     "z_mremap_16" = "z_mremap" ("pages" "16");
     "z_populate_write_8" = "z_populate_write" ("pages" "8");
+    "d_fork_childread_1" = "d_fork_childread" ("pages" "1");
+    "d_fork_childread_16" = "d_fork_childread" ("pages" "16");
+    "d_fork_childread_64" = "d_fork_childread" ("pages" "64");
+    "d_fork_nospin_16" = "d_fork_childread" ("pages" "16", "spinners" "0");
+    "d_child_exit_16" = "d_child_exit" ("pages" "16");
 };
 
 impl Builtin {

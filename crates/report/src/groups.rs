@@ -1,6 +1,6 @@
 //! Feature groups: what a scenario is about, for tables over many scenarios.
 
-use needless_model::program::{Op, OpKind, Program, all_ops};
+use needless_model::program::{Backing, Op, OpKind, Program, all_ops};
 use std::collections::BTreeSet;
 
 /// A feature that scenarios use. A scenario belongs to each group of which it has an operation.
@@ -10,6 +10,8 @@ pub enum Group {
     Access,
     /// A call into the kernel.
     Call(&'static str),
+    /// Processes may share some of the memory.
+    Shared,
     /// Another thread acts, too.
     Threads,
     /// Another CPU is idle and holds the address space lazily.
@@ -22,6 +24,7 @@ impl Group {
         match self {
             Group::Access => "access only",
             Group::Call(name) => name,
+            Group::Shared => "shared memory",
             Group::Threads => "two threads act",
             Group::Lazy => "lazy CPU",
         }
@@ -34,7 +37,10 @@ impl Group {
             groups.extend(all_ops(&thread.body).filter_map(|op| group(&op.kind)));
             groups.extend((number > 0 && acts(&thread.body)).then_some(Group::Threads));
         }
-        if groups.iter().all(|group| matches!(group, Group::Threads | Group::Lazy)) {
+        let shared = program.areas.iter().any(|area| area.backing == Backing::Shared);
+        groups.extend(shared.then_some(Group::Shared));
+        let calls = groups.iter().any(|group| matches!(group, Group::Call(_)));
+        if !calls {
             groups.insert(Group::Access);
         }
         groups

@@ -3,8 +3,13 @@
 use super::operations::{Effect, Needs, OPERATIONS, Operation};
 use super::state::{MAP, Pages, State};
 use super::write::after;
-use super::{AreaPlan, Case, Company, Idle, Place, Step};
+use super::{AreaPlan, Case, Company, Idle, Life, PROCESSES, Place, Step};
 use needless_model::rng::SplitMix64;
+use std::ops::RangeInclusive;
+
+/// Seeds that draw processes and shared memory, too: of those for development the second half, of those for evidence
+/// all that were not taken when this began. The others draw what they always did.
+const WITH_PROCESSES: [RangeInclusive<u64>; 2] = [500_000..=999_999, 1_080_000..=u64::MAX];
 
 /// Sizes and lengths at which kernels change what they do: the ceiling above which a flush covers
 /// everything (33 pages), the LRU batches (15 and 31), powers of two, and their neighbours.
@@ -31,15 +36,22 @@ const ATTEMPTS: usize = 6;
 /// The case of this seed, of operations that kernel `release` has, on a machine of `cpus`.
 pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
     let mut draw =
-        Draw { rng: SplitMix64::new(seed), enabled: Vec::new(), state: State::new([], []) };
+        Draw { rng: SplitMix64::new(seed), enabled: Vec::new(), state: State::new(&[], []) };
+    let with_processes = WITH_PROCESSES.iter().any(|seeds| seeds.contains(&seed));
     draw.enable(release);
-    let areas = draw.areas();
-    draw.state = State::new(areas.iter().map(|area| area.pages), draw.enabled.iter().copied());
+    let mut areas = draw.areas();
+    if with_processes {
+        areas.iter_mut().for_each(|area| area.shared = draw.one_in(4));
+    }
+    draw.state = State::new(&areas, draw.enabled.iter().copied());
     for area in 0..areas.len() {
         let whole = draw.state.whole(area);
         draw.state.apply(MAP, &whole);
     }
-    let company = draw.company(cpus);
+    let mut company = draw.company(cpus);
+    if with_processes {
+        company = draw.with_processes(company, cpus);
+    }
     // Large areas have few steps, for a round's events have to fit into the kernel's buffers.
     let large = areas.iter().any(|area| area.pages > MOST_PAGES);
     let (most, depth) = if large { (3, 0) } else { (8, 2) };
@@ -47,6 +59,11 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
     let setup = draw.steps(count, 0);
     let count = 2 + draw.rng.below(most);
     let mut body = draw.steps(count, depth);
+    if company.processes > 0 {
+        body.push(Step::Fork(draw.life(company.processes)));
+        let count = draw.rng.below(most.min(4));
+        body.extend(draw.steps(count, depth));
+    }
     for actor in 0..company.acting {
         draw.give_turns(&mut body, actor);
     }
@@ -122,7 +139,7 @@ impl Draw {
             1 if pages > 1 => Place::Across(1 + self.rng.below(pages as u64 - 1) as usize),
             _ => Place::Alone,
         };
-        AreaPlan { pages, place }
+        AreaPlan { pages, place, shared: false }
     }
 
     /// A number of pages up to `most`, often one of the edges.
@@ -143,13 +160,61 @@ impl Draw {
             1 | 2 => self.pick(&three),
             _ => self.pick(&two),
         };
-        let company = Company { acting, idle };
+        let company = Company { acting, processes: 0, idle };
         if company.cpus() <= cpus {
             return company;
         }
         // As many as there is room for, the acting ones first.
         let acting = acting.min(cpus - 1);
-        Company { acting, idle: idle.filter(|_| 1 + acting < cpus) }
+        Company { acting, processes: 0, idle: idle.filter(|_| 1 + acting < cpus) }
+    }
+
+    /// The company, mostly with processes, which have the CPUs that others would have had.
+    fn with_processes(&mut self, company: Company, cpus: usize) -> Company {
+        let most = (cpus - 1).min(PROCESSES.len());
+        let processes = match self.rng.below(8) {
+            0 | 1 => 0,
+            2 | 3 => most,
+            _ => most.min(1),
+        };
+        let acting = company.acting.min(cpus - 1 - processes);
+        let idle = company.idle.filter(|_| 1 + processes + acting < cpus);
+        Company { acting, processes, idle }
+    }
+
+    /// The life of a process, which may fork the others of so many in turn.
+    fn life(&mut self, processes: usize) -> Life {
+        let parent = self.state.clone();
+        let mut forks = (processes > 1).then(|| self.rng.below(3));
+        let first = self.childs(3, processes, forks.take_if(|when| *when == 0));
+        let mut child = std::mem::replace(&mut self.state, parent);
+        let mut meanwhile = Vec::new();
+        for turn in 0..self.rng.below(4) {
+            if self.one_in(2) {
+                std::mem::swap(&mut self.state, &mut child);
+                let steps = self.childs(3, processes, forks.take_if(|when| *when == 1 && turn > 0));
+                std::mem::swap(&mut self.state, &mut child);
+                meanwhile.push(Step::Child(steps));
+            } else {
+                meanwhile.extend(self.operation());
+            }
+        }
+        std::mem::swap(&mut self.state, &mut child);
+        let last = self.childs(4, processes, forks);
+        self.state = child;
+        Life { first, meanwhile, last, exec: self.one_in(4) }
+    }
+
+    /// Steps of a process, fewer than `most`, and the life of another one if it forks one now.
+    fn childs(&mut self, most: u64, processes: usize, forks: Option<u64>) -> Vec<Step> {
+        let (count, loops) = (self.rng.below(most), self.one_in(4));
+        let mut steps = self.steps(count, u32::from(loops));
+        if forks.is_some() {
+            steps.push(Step::Fork(self.life(processes - 1)));
+            let count = self.rng.below(most);
+            steps.extend(self.steps(count, 0));
+        }
+        steps
     }
 
     /// Steps with loops nested up to `depth`.
@@ -174,7 +239,7 @@ impl Draw {
             let operation = self.draw_operation(|_| true)?;
             for _ in 0..ATTEMPTS {
                 let pages = self.pages(operation);
-                if self.state.allows(operation.needs, &pages) {
+                if self.state.permits(operation, &pages) {
                     self.state.apply(operation.effect, &pages);
                     return Some(Step::Do(operation, pages));
                 }
@@ -226,13 +291,13 @@ impl Draw {
         let first = self.draw_operation(Operation::fits_one_page)?;
         let pages = (0..ATTEMPTS).map(|_| self.pages(first));
         let pages: Vec<Pages> = pages.collect();
-        let pages = pages.into_iter().find(|pages| self.state.allows(first.needs, pages))?;
+        let pages = pages.into_iter().find(|pages| self.state.permits(first, pages))?;
         let mut operations = vec![first];
         let mut inside = self.state.clone();
         inside.apply(first.effect, &pages);
         for _ in 0..self.rng.below(3) {
             let next = self.draw_operation(Operation::fits_one_page)?;
-            if inside.allows(next.needs, &pages) {
+            if inside.permits(next, &pages) {
                 inside.apply(next.effect, &pages);
                 operations.push(next);
             }
@@ -261,7 +326,7 @@ impl Draw {
             let fits: fn(&Operation) -> bool =
                 if advice { Operation::is_advice } else { Operation::is_access };
             let Some(operation) = self.draw_operation(fits) else { continue };
-            if !self.state.allows(operation.needs, &pages) {
+            if !self.state.permits(operation, &pages) {
                 continue;
             }
             let step = Step::Do(operation, pages.clone());

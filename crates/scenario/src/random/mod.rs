@@ -3,8 +3,10 @@
 //! A [`Case`] is the generator's own structure; its [text](Case::text) is an ordinary scenario.
 //! The same seed gives the same text. Nothing in a case can fail or race:
 //!
-//! - one thread acts at a time: other acting threads take their turns between two barriers each, any
-//!   other company only spins or sleeps; each has a CPU of its own;
+//! - one thread acts at a time: other acting threads, and processes that are forked, take their turns between two
+//!   barriers each, any other company only spins or sleeps; each has a CPU of its own;
+//! - a process is forked and waited for in the same round; what it maps and protects is its own, so that it has
+//!   a [`State`](state::State) of its own from its fork on;
 //! - [`State`](state::State) follows what is mapped and how; an operation stands only where its
 //!   row in the [table](operations) allows it;
 //! - what a round, or a turn of a loop, leaves changed is put right at its end, so that the next
@@ -43,6 +45,8 @@ pub struct Case {
 struct AreaPlan {
     pages: usize,
     place: Place,
+    /// Whether processes share it.
+    shared: bool,
 }
 
 /// Where an area lies.
@@ -61,6 +65,8 @@ enum Place {
 struct Company {
     /// Threads that act when it is their turn.
     acting: usize,
+    /// Processes that are forked: the second one by the first one.
+    processes: usize,
     idle: Option<Idle>,
 }
 
@@ -72,11 +78,11 @@ enum Idle {
 }
 
 impl Company {
-    const NOBODY: Company = Company { acting: 0, idle: None };
+    const NOBODY: Company = Company { acting: 0, processes: 0, idle: None };
 
     /// CPUs of the scenario.
     fn cpus(self) -> usize {
-        1 + self.acting + usize::from(self.idle.is_some())
+        1 + self.acting + self.processes + usize::from(self.idle.is_some())
     }
 }
 
@@ -90,8 +96,38 @@ enum Step {
     Repeat(u32, Vec<Step>),
     /// Steps of another acting thread, counted from 0.
     Turn(usize, Vec<Step>),
+    /// A process from its fork to its end.
+    Fork(Life),
+    /// Steps of the process that lives, while whoever forked it waits.
+    Child(Vec<Step>),
     /// A phase mark.
     Mark,
+}
+
+/// What a process does that is forked, and its parent meanwhile. Of the processes that one process forks there is one in a
+/// case, which may do so in each round.
+#[derive(Clone, Debug, Default)]
+struct Life {
+    /// Before its first meeting with its parent.
+    first: Vec<Step>,
+    /// What the parent does; [`Step::Child`] are the child's turns.
+    meanwhile: Vec<Step>,
+    /// What is left to do while its parent waits for its end.
+    last: Vec<Step>,
+    /// Whether it ends as another program.
+    exec: bool,
+}
+
+impl Life {
+    /// All its steps, whoever does them.
+    fn steps(&self) -> impl Iterator<Item = &Step> {
+        self.first.iter().chain(&self.meanwhile).chain(&self.last)
+    }
+
+    /// What its parent does if there is no such process.
+    fn without(self) -> Vec<Step> {
+        self.meanwhile.into_iter().filter(|step| !matches!(step, Step::Child(_))).collect()
+    }
 }
 
 impl Case {
@@ -106,9 +142,10 @@ impl Step {
         match self {
             Step::Do(operation, _) => vec![operation],
             Step::Each(_, _, operations) => operations.clone(),
-            Step::Repeat(_, steps) | Step::Turn(_, steps) => {
+            Step::Repeat(_, steps) | Step::Turn(_, steps) | Step::Child(steps) => {
                 steps.iter().flat_map(Step::operations).collect()
             }
+            Step::Fork(life) => life.steps().flat_map(Step::operations).collect(),
             Step::Mark => Vec::new(),
         }
     }
@@ -116,6 +153,9 @@ impl Step {
 
 /// The areas' names.
 const NAMES: [&str; 2] = ["heap", "away"];
+
+/// Processes that are forked: name, and the barriers between which their turns are.
+const PROCESSES: [(&str, &str, &str); 2] = [("child", "out", "in"), ("grandchild", "down", "up")];
 
 /// Acting threads beside the first: name, and the barriers between which its turns are.
 const ACTORS: [(&str, &str, &str); 2] = [("second", "go", "back"), ("third", "on", "home")];

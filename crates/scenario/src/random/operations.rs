@@ -21,6 +21,8 @@ pub struct Operation {
     pub needs: Needs,
     /// What it makes of them.
     pub effect: Effect,
+    /// Whether it may be done to shared memory.
+    pub shared: bool,
 }
 
 /// What the pages of an operation must be, so that it neither fails nor raises a signal.
@@ -60,7 +62,12 @@ pub enum Effect {
 const ALWAYS: (u32, u32) = (0, 0);
 
 const fn row(line: &'static str, weight: u64, needs: Needs, effect: Effect) -> Operation {
-    Operation { line, weight, since: ALWAYS, needs, effect }
+    Operation { line, weight, since: ALWAYS, needs, effect, shared: true }
+}
+
+/// The same, of private memory alone.
+const fn private(line: &'static str, weight: u64, needs: Needs, effect: Effect) -> Operation {
+    Operation { shared: false, ..row(line, weight, needs, effect) }
 }
 
 /// Operations other than calls that random scenarios leave out, with the reason.
@@ -88,15 +95,15 @@ const ACCESSES: &[Operation] = &[
 
 const WAITING: &[Operation] = &[row("sleep \"200us\"", 1, Needs::Mapped, Effect::None)];
 
-/// How a call is drawn; no row for what no real kernel can be asked for.
+/// How a call is drawn; no row for what no real kernel can be asked for, nor for what is about processes ([`super::Life`]).
 #[rustfmt::skip]
 pub(super) fn call(kind: CallKind) -> Vec<Operation> {
     match kind {
         CallKind::Advise => vec![
             row("madvise \"{}\" advice=\"dontneed\"", 6, Needs::Mapped, Effect::None),
-            row("madvise \"{}\" advice=\"free\"", 5, Needs::Mapped, Effect::None),
-            row("madvise \"{}\" advice=\"cold\"", 5, Needs::Mapped, Effect::None),
-            row("madvise \"{}\" advice=\"pageout\"", 10, Needs::Mapped, Effect::None),
+            private("madvise \"{}\" advice=\"free\"", 5, Needs::Mapped, Effect::None),
+            private("madvise \"{}\" advice=\"cold\"", 5, Needs::Mapped, Effect::None),
+            private("madvise \"{}\" advice=\"pageout\"", 10, Needs::Mapped, Effect::None),
             Operation { since: (5, 14), ..row("madvise \"{}\" advice=\"populate-read\"", 3, Needs::Readable, Effect::None) },
             Operation { since: (5, 14), ..row("madvise \"{}\" advice=\"populate-write\"", 3, Needs::Writable, Effect::None) },
         ],
@@ -112,8 +119,8 @@ pub(super) fn call(kind: CallKind) -> Vec<Operation> {
             row("map \"{}\" prot=\"none\"", 1, Needs::WholeUnmapped, Effect::Map(Prot::None)),
         ],
         CallKind::Remap => vec![
-            row("mremap \"{}\" to=\"{to}\"", 6, Needs::OneMapping, Effect::Move),
-            Operation { since: (6, 17), ..row("mremap \"{}\" to=\"{to}\"", 6, Needs::Room, Effect::Move) },
+            private("mremap \"{}\" to=\"{to}\"", 6, Needs::OneMapping, Effect::Move),
+            Operation { since: (6, 17), ..private("mremap \"{}\" to=\"{to}\"", 6, Needs::Room, Effect::Move) },
         ],
         CallKind::Reclaim
         | CallKind::Switch

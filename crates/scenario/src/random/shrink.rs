@@ -5,7 +5,7 @@
 //! none does (delta debugging, on the generator's structure instead of on text).
 
 use super::state::Pages;
-use super::{AreaPlan, Case, Company, Idle, Place, Step};
+use super::{AreaPlan, Case, Company, Idle, Life, Place, Step};
 use std::ops::Range;
 
 impl Case {
@@ -35,22 +35,28 @@ impl Case {
     }
 
     fn less_company(&self, all: &mut Vec<Case>) {
-        let Company { acting, idle } = self.company;
+        let Company { acting, processes, idle } = self.company;
         let mut fewer = Vec::new();
         if self.company != Company::NOBODY {
             fewer.push(Company::NOBODY);
         }
         if acting > 0 {
-            fewer.push(Company { acting: acting - 1, idle: idle.or(Some(Idle::Spinner)) });
+            let idle = idle.or(Some(Idle::Spinner));
+            fewer.push(Company { acting: acting - 1, idle, ..self.company });
+        }
+        if processes > 0 {
+            fewer.push(Company { processes: processes - 1, ..self.company });
         }
         match idle {
-            Some(Idle::Sleeper) => fewer.push(Company { acting, idle: Some(Idle::Spinner) }),
-            Some(Idle::Spinner) if acting > 0 => fewer.push(Company { acting, idle: None }),
+            Some(Idle::Sleeper) => {
+                fewer.push(Company { idle: Some(Idle::Spinner), ..self.company });
+            }
+            Some(Idle::Spinner) if acting > 0 => fewer.push(Company { idle: None, ..self.company }),
             _ => {}
         }
         for company in fewer {
             let mut case = Case { company, ..self.clone() };
-            case.body = case.body.into_iter().flat_map(|s| with_actors(s, company)).collect();
+            case.body = with_company(case.body, company, company.processes);
             all.push(case);
         }
     }
@@ -82,13 +88,16 @@ impl Case {
                     Place::Across(before) if before >= pages => Place::Alone,
                     place => place,
                 };
-                self.with_area(number, AreaPlan { pages, place })
+                self.with_area(number, AreaPlan { pages, place, ..area.clone() })
             };
             let pages = area.pages;
             let sizes = [1, pages / 2, pages - pages / 4, pages - 1];
             all.extend(sizes.into_iter().filter(|&size| 0 < size && size < pages).map(resized));
             if area.place != Place::Alone {
                 all.push(self.with_area(number, AreaPlan { place: Place::Alone, ..area.clone() }));
+            }
+            if area.shared {
+                all.push(self.with_area(number, AreaPlan { shared: false, ..area.clone() }));
             }
         }
     }
@@ -157,12 +166,28 @@ fn simpler(step: &Step) -> Vec<Vec<Step>> {
             all.extend(inside(body).into_iter().map(|b| vec![Step::Repeat(*count, b)]));
             all
         }
+        Step::Fork(life) => simpler_lives(life),
+        Step::Child(body) => inside(body).into_iter().map(|b| vec![Step::Child(b)]).collect(),
         Step::Turn(actor, body) => {
             let mut all = vec![body.clone()];
             all.extend(inside(body).into_iter().map(|b| vec![Step::Turn(*actor, b)]));
             all
         }
     }
+}
+
+/// What may stand in place of a process's life.
+fn simpler_lives(life: &Life) -> Vec<Vec<Step>> {
+    let mut all = vec![life.clone().without()];
+    let mut push = |life: Life| all.push(vec![Step::Fork(life)]);
+    if life.exec {
+        push(Life { exec: false, ..life.clone() });
+    }
+    inside(&life.first).into_iter().for_each(|first| push(Life { first, ..life.clone() }));
+    inside(&life.last).into_iter().for_each(|last| push(Life { last, ..life.clone() }));
+    let meanwhile = inside(&life.meanwhile).into_iter();
+    meanwhile.for_each(|meanwhile| push(Life { meanwhile, ..life.clone() }));
+    all
 }
 
 /// A block's steps without one of them, or with one of them simpler.
@@ -201,12 +226,26 @@ enum Part {
     Body,
 }
 
-/// The step; turns of a thread that is not there are done by the first one.
-fn with_actors(step: Step, company: Company) -> Vec<Step> {
-    match step {
-        Step::Turn(actor, body) if actor >= company.acting => body,
-        step => vec![step],
-    }
+/// The steps; turns of a thread that is not there are done by the first one, and of a process that is not there nothing is
+/// done. `processes`: how many there are from here on.
+fn with_company(steps: Vec<Step>, company: Company, processes: usize) -> Vec<Step> {
+    let within = |steps, processes| with_company(steps, company, processes);
+    let each = |step| match step {
+        Step::Turn(actor, body) => {
+            let body = within(body, processes);
+            if actor < company.acting { vec![Step::Turn(actor, body)] } else { body }
+        }
+        Step::Fork(life) if processes == 0 => within(life.without(), 0),
+        Step::Fork(life) => vec![Step::Fork(Life {
+            first: within(life.first, processes - 1),
+            meanwhile: within(life.meanwhile, processes),
+            last: within(life.last, processes - 1),
+            exec: life.exec,
+        })],
+        Step::Child(body) => vec![Step::Child(within(body, processes.saturating_sub(1)))],
+        Step::Do(..) | Step::Each(..) | Step::Repeat(..) | Step::Mark => vec![step],
+    };
+    steps.into_iter().flat_map(each).collect()
 }
 
 fn cut(step: &mut Step, area: usize, size: usize) {
@@ -215,8 +254,12 @@ fn cut(step: &mut Step, area: usize, size: usize) {
             pages.range.end = pages.range.end.min(size);
             pages.range.start = pages.range.start.min(pages.range.end.saturating_sub(1));
         }
-        Step::Repeat(_, body) | Step::Turn(_, body) => {
+        Step::Repeat(_, body) | Step::Turn(_, body) | Step::Child(body) => {
             body.iter_mut().for_each(|step| cut(step, area, size));
+        }
+        Step::Fork(life) => {
+            let steps = life.first.iter_mut().chain(&mut life.meanwhile).chain(&mut life.last);
+            steps.for_each(|step| cut(step, area, size));
         }
         Step::Do(..) | Step::Each(..) | Step::Mark => {}
     }

@@ -1,6 +1,7 @@
 //! What is mapped, and how: the part of a scenario's state that decides whether an operation may
 //! be done.
 
+use super::AreaPlan;
 use super::operations::{Effect, Needs, Operation};
 use needless_model::program::Prot;
 use std::collections::BTreeMap;
@@ -30,20 +31,23 @@ struct Mapped {
 #[derive(Clone, Debug, Default)]
 pub struct State {
     areas: Vec<Vec<Option<Mapped>>>,
+    /// Which of them are shared memory.
+    shared: Vec<bool>,
     mappings: u32,
     /// Whether what is one mapping has to be one again in the next round: an operation asks.
     keeps_mappings: bool,
 }
 
 impl State {
-    /// Areas of these sizes, none mapped, for these operations.
+    /// These areas, none mapped, for these operations.
     pub fn new<'o>(
-        sizes: impl IntoIterator<Item = usize>,
+        plans: &[AreaPlan],
         operations: impl IntoIterator<Item = &'o Operation>,
     ) -> State {
-        let areas = sizes.into_iter().map(|pages| vec![None; pages]).collect();
+        let areas = plans.iter().map(|plan| vec![None; plan.pages]).collect();
+        let shared = plans.iter().map(|plan| plan.shared).collect();
         let keeps_mappings = operations.into_iter().any(|op| op.needs == Needs::OneMapping);
-        State { areas, mappings: 0, keeps_mappings }
+        State { areas, shared, mappings: 0, keeps_mappings }
     }
 
     /// Number of areas.
@@ -61,7 +65,15 @@ impl State {
         (0..self.areas.len()).find(|other| *other != area)
     }
 
-    /// Whether an operation that needs this may be done on `pages`.
+    /// Whether an operation may be done on `pages`.
+    pub fn permits(&self, operation: &Operation, pages: &Pages) -> bool {
+        let is_shared = |area: usize| self.shared.get(area).is_some_and(|shared| *shared);
+        let moves_to = self.other(pages.area).filter(|_| operation.effect == Effect::Move);
+        let touches_shared = is_shared(pages.area) || moves_to.is_some_and(is_shared);
+        (operation.shared || !touches_shared) && self.allows(operation.needs, pages)
+    }
+
+    /// Whether an operation that needs this of mappings may be done on `pages`.
     pub fn allows(&self, needs: Needs, pages: &Pages) -> bool {
         let Some(area) = self.areas.get(pages.area) else { return false };
         let Some(part) = area.get(pages.range.clone()).filter(|part| !part.is_empty()) else {

@@ -3,7 +3,7 @@
 
 use super::operations::{Effect, Needs, Operation, with_effect};
 use super::state::{MAP, Pages, State};
-use super::{ACTORS, AreaPlan, Case, Idle, NAMES, Place, Step};
+use super::{ACTORS, AreaPlan, Case, Idle, Life, NAMES, PROCESSES, Place, Step};
 use std::fmt::Write as _;
 
 /// Where areas lie that are placed by hand; areas placed by default are further down.
@@ -16,10 +16,8 @@ const PAGE_KIB: usize = 4;
 impl Case {
     /// The scenario's text; `None` if an operation may not stand where it does.
     pub fn text(&self) -> Option<String> {
-        let mut writer = Writer {
-            state: State::new(self.areas.iter().map(|area| area.pages), self.operations()),
-            ..Writer::default()
-        };
+        let mut writer =
+            Writer { state: State::new(&self.areas, self.operations()), ..Writer::default() };
         for (number, area) in self.areas.iter().enumerate() {
             writer.declare(number, area);
         }
@@ -27,10 +25,10 @@ impl Case {
         let setup = std::mem::take(&mut writer.lines);
         writer.turns = Default::default();
         writer.neutral(&self.body, 0)?;
-        Some(self.layout(&setup, &writer.lines, &writer.turns))
+        Some(self.layout(&setup, &writer))
     }
 
-    fn layout(&self, setup: &[String], body: &[String], turns: &[Vec<String>]) -> String {
+    fn layout(&self, setup: &[String], writer: &Writer) -> String {
         let (name, rounds, warmup) = (&self.name, self.rounds, self.warmup);
         let mut text = format!("scenario \"{name}\" {{\n    machine {{\n");
         let cpus = self.company.cpus();
@@ -41,15 +39,21 @@ impl Case {
         text += "        thp \"madvise\"\n    }\n\n    thread \"main\" cpu=0 {\n";
         indent(&mut text, 2, setup);
         let _ = writeln!(text, "        rounds {rounds} warmup={warmup} {{");
-        indent(&mut text, 3, body);
+        indent(&mut text, 3, &writer.lines);
         text += "        }\n    }\n";
         let times = rounds + warmup;
-        for (number, lines) in turns.iter().enumerate().take(self.company.acting) {
+        for (number, lines) in writer.turns.iter().enumerate().take(self.company.acting) {
             let (name, cpu) = (ACTORS[number].0, number + 1);
             let _ = writeln!(text, "\n    thread \"{name}\" cpu={cpu} {{");
             let _ = writeln!(text, "        repeat {times} {{");
             indent(&mut text, 3, lines);
             text += "        }\n    }\n";
+        }
+        for (number, process) in writer.processes.iter().enumerate().take(self.company.processes) {
+            let (name, cpu) = (PROCESSES[number].0, number + 1 + self.company.acting);
+            let _ = writeln!(text, "\n    process \"{name}\" cpu={cpu} {{");
+            indent(&mut text, 2, &process.lines);
+            text += "    }\n";
         }
         if let Some(idle) = self.company.idle {
             let (name, line) = match idle {
@@ -75,6 +79,14 @@ fn indent(text: &mut String, level: usize, lines: &[String]) {
     }
 }
 
+/// A process that is forked.
+#[derive(Default)]
+struct Process {
+    lines: Vec<String>,
+    /// Its state, from its fork on.
+    state: Option<State>,
+}
+
 #[derive(Default)]
 struct Writer {
     state: State,
@@ -82,6 +94,9 @@ struct Writer {
     lines: Vec<String>,
     /// The other acting threads'.
     turns: [Vec<String>; ACTORS.len()],
+    /// The processes that are forked, and how deep in them it writes.
+    processes: [Process; PROCESSES.len()],
+    depth: usize,
     marks: u32,
 }
 
@@ -95,6 +110,7 @@ impl Writer {
                 format!(" at=\"{at:#x} + {TABLE_MIB}M - {back}K\"")
             }
         };
+        let place = if area.shared { place + " backing=\"shared\"" } else { place };
         self.lines.push(format!("map \"{}\" pages={}{place}", NAMES[number], area.pages));
         self.state.apply(MAP, &self.state.whole(number));
     }
@@ -136,6 +152,20 @@ impl Writer {
                 self.turns[*actor].extend(turn);
                 self.line(level, &back);
             }
+            Step::Fork(life) => self.fork(life, level)?,
+            Step::Child(body) => {
+                let (_, out, back) = *PROCESSES.get(self.depth)?;
+                self.processes[self.depth].state.as_ref()?;
+                let (out, back) = (format!("barrier \"{out}\""), format!("barrier \"{back}\""));
+                self.line(level, &out);
+                self.in_child(|writer| {
+                    writer.line(0, &out);
+                    writer.steps(body, 0)?;
+                    writer.line(0, &back);
+                    Some(())
+                })?;
+                self.line(level, &back);
+            }
             Step::Mark => {
                 self.marks += 1;
                 self.line(level, format!("mark \"{}\"", self.marks));
@@ -144,8 +174,44 @@ impl Writer {
         Some(())
     }
 
+    /// The process has the state of whoever forks it, and its own from then on.
+    fn fork(&mut self, life: &Life, level: usize) -> Option<()> {
+        let name = PROCESSES.get(self.depth)?.0;
+        let child = &mut self.processes[self.depth];
+        // It is written once.
+        if child.state.replace(self.state.clone()).is_some() {
+            return None;
+        }
+        self.line(level, format!("fork \"{name}\""));
+        self.in_child(|writer| writer.steps(&life.first, 0))?;
+        self.steps(&life.meanwhile, level)?;
+        self.in_child(|writer| {
+            writer.steps(&life.last, 0)?;
+            if life.exec {
+                writer.line(0, "exec");
+            }
+            Some(())
+        })?;
+        self.line(level, format!("wait \"{name}\""));
+        Some(())
+    }
+
+    /// Writes what the process does that this one forked.
+    fn in_child(&mut self, write: impl FnOnce(&mut Writer) -> Option<()>) -> Option<()> {
+        let child = &mut self.processes[self.depth];
+        let state = std::mem::replace(&mut self.state, child.state.take()?);
+        let lines = std::mem::replace(&mut self.lines, std::mem::take(&mut child.lines));
+        self.depth += 1;
+        let written = write(self);
+        self.depth -= 1;
+        let child = &mut self.processes[self.depth];
+        child.state = Some(std::mem::replace(&mut self.state, state));
+        child.lines = std::mem::replace(&mut self.lines, lines);
+        written
+    }
+
     fn operation(&mut self, operation: &Operation, pages: &Pages, level: usize) -> Option<()> {
-        if !self.state.allows(operation.needs, pages) {
+        if !self.state.permits(operation, pages) {
             return None;
         }
         let name = NAMES[pages.area];
@@ -185,7 +251,7 @@ impl Writer {
                 }
                 _ => false,
             };
-            if !neutral || !self.state.allows(operation.needs, pages) {
+            if !neutral || !self.state.permits(operation, pages) {
                 return None;
             }
             self.write(operation, &format!("{name}[p]"), pages, level + 1);

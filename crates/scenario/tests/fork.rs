@@ -125,8 +125,8 @@ fn the_child_inherits_the_pending_mark() {
 /// Only 7.2 and later ask the swap PTE alone whether a page is one process's own, and a fork has cleared that: a page
 /// that was read back faults again when it is written, although the child is long gone.
 ///
-/// Source: mm/memory.c:do_swap_page (5.10, 6.1, 6.12, 6.18, 7.2, 7.3); seen with the runner on 5.10, 6.1 and 6.12 (2026-11-24), not on
-/// 6.18 to 7.3 yet.
+/// Source: mm/memory.c:do_swap_page (5.10, 6.1, 6.12, 6.18, 7.2, 7.3); seen with the runner on 5.10, 6.1 and 6.12, the fault more on 7.3
+/// (2026-11-24).
 #[test]
 fn pages_come_back_from_swap_for_both() {
     let swapped = "write \"heap\"\n madvise \"heap\" advice=\"pageout\"";

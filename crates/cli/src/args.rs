@@ -448,6 +448,10 @@ pub struct StatArgs {
     /// since standard output is the command's.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Record every interrupt from one CPU to another, wake-ups and rescheduling interrupts among them, so that
+    /// all of /proc/interrupts' lines can be accounted for. Costs two to five records for each wake-up.
+    #[arg(long)]
+    pub every_interrupt: bool,
     /// Size of each CPU's ring of events, in MiB, a power of two.
     #[arg(long, value_name = "MIB", default_value_t = 8, value_parser = ring_size)]
     pub buffer: u32,

@@ -14,6 +14,8 @@ pub mod counters;
 pub mod doctor;
 mod filter;
 pub mod fold;
+pub mod functions;
+pub mod interrupts;
 pub mod maps;
 pub mod missing;
 pub mod observation;

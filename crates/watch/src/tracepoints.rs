@@ -1,6 +1,7 @@
 //! The tracepoints that are watched: what each is for, which of its events are wanted, and what a
 //! report lacks where a kernel does not have it.
 
+use crate::filter::{function_is, function_is_not};
 use crate::syscalls;
 use needless_model::event::FlushReason;
 use needless_runner::tracefs::{Field, TracefsError, Tracepoint};
@@ -61,10 +62,35 @@ pub enum Point {
     ReclaimBegin,
     /// It ends.
     ReclaimEnd,
+    /// A CPU is asked to call a function.
+    Queue,
     /// A function called by an interrupt begins.
     CallBegin,
     /// It ends.
     CallEnd,
+    /// An interrupt for function calls begins.
+    Calls,
+    /// It ends.
+    CallsEnd,
+    /// A CPU is sent an interrupt that calls no function.
+    Send,
+    /// An interrupt to look at what there is to run begins.
+    Reschedule,
+    /// An interrupt for work of its own CPU begins.
+    IrqWork,
+    /// A kernel thread is asked to drain a CPU's batches of pages.
+    DrainQueued,
+    /// It begins.
+    Drain,
+}
+
+/// How much is watched.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// What programs do, and functions that CPUs are made to call.
+    Programs,
+    /// The same, and every other interrupt from one CPU to another: wake-ups among them.
+    EveryInterrupt,
 }
 
 /// One row of the table.
@@ -79,21 +105,23 @@ pub struct Row {
     pub whose: Whose,
     /// Where to.
     pub ring: Ring,
+    /// Whether it is watched only where every interrupt is wanted.
+    pub every: bool,
     /// Which events, in the language of tracing filters.
-    pub filter: fn() -> Option<String>,
+    pub filter: fn(Extent) -> Option<String>,
     /// The fields that are read.
     pub fields: &'static [&'static str],
     /// What a report lacks without it.
     pub lacks: &'static str,
 }
 
-fn all() -> Option<String> {
+fn all(_: Extent) -> Option<String> {
     None
 }
 
 /// `__GFP_MOVABLE` (include/linux/gfp_types.h, bit 3 from 5.10 to 7.3): pages of programs and of
 /// files, but no page tables.
-fn movable() -> Option<String> {
+fn movable(_: Extent) -> Option<String> {
     Some("gfp_flags & 0x8".to_owned())
 }
 
@@ -102,27 +130,49 @@ fn either(one: FlushReason, other: FlushReason) -> String {
 }
 
 /// Those of whoever flushes; their numbers follow each other.
-fn issued() -> Option<String> {
+fn issued(_: Extent) -> Option<String> {
     let (first, last) = (FlushReason::LocalBatch as u8, FlushReason::RemoteSend as u8);
     Some(format!("reason >= {first} && reason <= {last}"))
 }
 
 /// Apart from the others: of those on idle CPUs the kernel counts some that it does not write.
-fn received() -> Option<String> {
+fn received(_: Extent) -> Option<String> {
     Some(either(FlushReason::RemoteShootdown, FlushReason::RemoteWrongCpu))
 }
 
 /// Not those of idle CPUs: of these the kernel does not write all that it counts either.
-fn switches() -> Option<String> {
+fn switches(_: Extent) -> Option<String> {
     Some(format!("reason == {} && common_pid != 0", FlushReason::TaskSwitch as u8))
 }
 
-/// Not those of idle CPUs, which nobody loses time by.
-fn of_a_task() -> Option<String> {
-    Some("common_pid != 0".to_owned())
+/// Wake-ups are many, and no memory management: they are left out unless they are wanted.
+fn called(extent: Extent) -> Option<String> {
+    (extent == Extent::Programs).then(|| function_is_not("func", WAKE_UP))
 }
 
-fn single() -> Option<String> {
+fn drains(_: Extent) -> Option<String> {
+    function_is("function", DRAIN)
+}
+
+fn calls_of_programs(_: Extent) -> Option<String> {
+    syscalls::filter()
+}
+
+fn ends_of_calls(_: Extent) -> Option<String> {
+    syscalls::filter_ends()
+}
+
+fn ioctls(_: Extent) -> Option<String> {
+    syscalls::ioctls()
+}
+
+/// Wakes up threads on the CPU that it is called on (kernel/sched/core.c, 5.10 to 7.3).
+const WAKE_UP: &str = "sched_ttwu_pending";
+
+/// Drains a CPU's batches (mm/swap.c, 5.10 to 7.3).
+const DRAIN: &str = "lru_add_drain_per_cpu";
+
+fn single(_: Extent) -> Option<String> {
     Some("order == 0".to_owned())
 }
 
@@ -131,9 +181,9 @@ pub fn local_flush() -> Option<String> {
     Some(either(FlushReason::LocalBatch, FlushReason::LocalMm))
 }
 
-/// The table. 6.12 has `csd:*`, 6.1 has not; without it there are the interrupts themselves, which
-/// paravirtual machines do without.
-pub const TABLE: [Row; 22] = [
+/// The table. 6.12 has `csd:*` and `ipi:*` (from 6.4 and 6.3 on), 6.1 has not; without them there are the interrupts themselves, which
+/// say neither what they are for nor who sent them.
+pub const TABLE: [Row; 28] = [
     row(
         Point::FaultUser,
         "exceptions",
@@ -213,7 +263,7 @@ pub const TABLE: [Row; 22] = [
         "telling fault-around from other file faults",
     ),
     Row {
-        filter: syscalls::filter,
+        filter: calls_of_programs,
         ..row(
             Point::Enter,
             "raw_syscalls",
@@ -223,7 +273,7 @@ pub const TABLE: [Row; 22] = [
         )
     },
     Row {
-        filter: syscalls::filter_ends,
+        filter: ends_of_calls,
         ..row(
             Point::Exit,
             "raw_syscalls",
@@ -234,19 +284,25 @@ pub const TABLE: [Row; 22] = [
     },
     Row {
         whose: Whose::Everybody,
-        filter: syscalls::ioctls,
+        filter: ioctls,
         ..row(Point::Ioctl, "syscalls", "sys_enter_ioctl", &["cmd"], "userfaultfd")
     },
     reclaim(Point::ReclaimBegin, "mm_vmscan_direct_reclaim_begin", DIRECT),
     reclaim(Point::ReclaimEnd, "mm_vmscan_direct_reclaim_end", DIRECT),
     reclaim(Point::ReclaimBegin, "mm_vmscan_memcg_reclaim_begin", OF_CGROUP),
     reclaim(Point::ReclaimEnd, "mm_vmscan_memcg_reclaim_end", OF_CGROUP),
-    called(Point::CallBegin, "csd", "csd_function_entry"),
-    called(Point::CallEnd, "csd", "csd_function_exit"),
-    called(Point::CallBegin, INTERRUPTS, "call_function_entry"),
-    called(Point::CallEnd, INTERRUPTS, "call_function_exit"),
-    called(Point::CallBegin, INTERRUPTS, "call_function_single_entry"),
-    called(Point::CallEnd, INTERRUPTS, "call_function_single_exit"),
+    function(Point::Queue, "csd_queue_cpu", &["cpu", "callsite", "func", "csd", "common_flags"]),
+    function(Point::CallBegin, "csd_function_entry", &["func", "csd", "common_flags"]),
+    function(Point::CallEnd, "csd_function_exit", &["func", "csd", "common_flags"]),
+    interrupt(Point::Calls, INTERRUPTS, "call_function_entry", &[]),
+    interrupt(Point::Calls, INTERRUPTS, "call_function_single_entry", &[]),
+    interrupt(Point::CallsEnd, INTERRUPTS, "call_function_exit", &[]),
+    interrupt(Point::CallsEnd, INTERRUPTS, "call_function_single_exit", &[]),
+    of_every(Point::Send, "ipi", "ipi_send_cpu", &["cpu", "callsite", "callback", "common_flags"]),
+    of_every(Point::Reschedule, INTERRUPTS, "reschedule_entry", &[]),
+    of_every(Point::IrqWork, INTERRUPTS, "irq_work_entry", &[]),
+    drain(Point::DrainQueued, "workqueue_queue_work", &["work", "common_flags"]),
+    drain(Point::Drain, "workqueue_execute_start", &["work"]),
 ];
 
 const DIRECT: &str = "telling reclaim from the system call it happens in";
@@ -256,9 +312,34 @@ const fn reclaim(point: Point, name: &'static str, lacks: &'static str) -> Row {
     Row { whose: Whose::Everybody, ..row(point, "vmscan", name, &[], lacks) }
 }
 
-const fn called(point: Point, system: &'static str, name: &'static str) -> Row {
-    let lacks = "the time that interrupted threads lose";
-    Row { whose: Whose::Everybody, filter: of_a_task, ..row(point, system, name, &[], lacks) }
+/// An event of an interrupt.
+const fn interrupt(
+    point: Point,
+    system: &'static str,
+    name: &'static str,
+    fields: &'static [&'static str],
+) -> Row {
+    let lacks = "what interrupts ask for, who sends them, and the time that they take";
+    Row { whose: Whose::Everybody, ..row(point, system, name, fields, lacks) }
+}
+
+const fn function(point: Point, name: &'static str, fields: &'static [&'static str]) -> Row {
+    Row { filter: called, ..interrupt(point, "csd", name, fields) }
+}
+
+const fn of_every(
+    point: Point,
+    system: &'static str,
+    name: &'static str,
+    fields: &'static [&'static str],
+) -> Row {
+    let lacks = "interrupts that call no function, and who sends them";
+    Row { every: true, lacks, ..interrupt(point, system, name, fields) }
+}
+
+const fn drain(point: Point, name: &'static str, fields: &'static [&'static str]) -> Row {
+    let lacks = "drains of the LRU batches";
+    Row { filter: drains, lacks, ..interrupt(point, "workqueue", name, fields) }
 }
 
 /// The group of the tracepoints that are watched where `csd` is missing.
@@ -271,7 +352,17 @@ const fn row(
     fields: &'static [&'static str],
     lacks: &'static str,
 ) -> Row {
-    Row { point, system, name, whose: Whose::Watched, ring: Ring::Main, filter: all, fields, lacks }
+    Row {
+        point,
+        system,
+        name,
+        whose: Whose::Watched,
+        ring: Ring::Main,
+        every: false,
+        filter: all,
+        fields,
+        lacks,
+    }
 }
 
 /// What a report lacks without these events.

@@ -9,9 +9,11 @@ use crate::table::{self, Counted, Need, Workload, class};
 use crate::witness::Witness;
 use needless_runner::environment::series;
 use needless_watch::counters::Machine;
+use needless_watch::functions::Asked;
 use needless_watch::rings::{Rings, Tasks};
 use needless_watch::signals::Signals;
 use needless_watch::tracefs::Tracefs;
+use needless_watch::tracepoints::Extent;
 use needless_watch::{Finding, Missing, Observation, Options, Target, watch};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,10 +46,12 @@ struct Counts {
     /// Switches away that flushed, and that did not; none where the workload is about something
     /// else, or it cannot be told.
     switches: Option<(u64, u64)>,
+    /// What the workload asked other CPUs for, of what it is about.
+    asks: BTreeMap<String, u64>,
 }
 
 impl Counts {
-    fn found(workload: &Workload, run: &Observation) -> io::Result<Counts> {
+    fn found(workload: &Workload, process_id: i32, run: &Observation) -> io::Result<Counts> {
         let events = run
             .events
             .as_ref()
@@ -62,6 +66,16 @@ impl Counts {
         counts.without_exception = events.faults_without_exception;
         if workload.per_round(series()).switches.is_some() {
             counts.switches = events.switches_flushed.zip(events.switches_kept);
+        }
+        let process = Some(process_id);
+        for asks in workload.per_round(series()).asks {
+            let title = asks.asked.title();
+            let rows = events.interrupts.iter().flatten();
+            let rows = rows.filter(|row| row.asked == title && row.from.pid == process);
+            let times: u64 = rows.map(|row| row.interrupts + row.uninterrupted).sum();
+            if times > 0 {
+                counts.asks.insert(title.to_owned(), times);
+            }
         }
         Ok(counts)
     }
@@ -78,6 +92,13 @@ impl Counts {
             flushes: flushes.collect(),
             without_exception: Some(cost.without_exception * rounds),
             switches: cost.switches.map(|(flushed, kept)| (flushed * rounds, kept * rounds)),
+            asks: cost
+                .asks
+                .iter()
+                .map(|asks| {
+                    (asks.asked.title().to_owned(), asks.times(sys::online_cpus()) * rounds)
+                })
+                .collect(),
         }
     }
 
@@ -122,6 +143,10 @@ fn visible(mut expected: Counts, run: &Observation) -> Counts {
     if missing("tlb:tlb_flush") {
         expected.flushes.clear();
         expected.switches = None;
+    }
+    if missing("csd:csd_queue_cpu") {
+        // A kernel thread does that one.
+        expected.asks.retain(|title, _| title == Asked::LruDrain.title());
     }
     expected
 }
@@ -218,11 +243,11 @@ impl Outcome {
         rounds: u32,
         signals: &mut Signals,
     ) -> io::Result<()> {
-        let (run, strangers) = watched(workload, rounds, signals)?;
+        let (run, process, strangers) = watched(workload, rounds, signals)?;
         self.attempts += 1;
         self.quiet_attempts += u32::from(strangers.is_empty());
         self.strangers.extend(strangers);
-        let found = Counts::found(workload, &run)?;
+        let found = Counts::found(workload, process, &run)?;
         self.varies |= self.attempts > 1 && found != self.found;
         self.found = found;
         let expected = Counts::expected(workload, rounds).decided(workload, &run.machine)?;
@@ -279,7 +304,8 @@ fn check_one(workload: &'static Workload, rounds: u32, signals: &mut Signals) ->
 /// watching says why.
 fn hold_events() -> Option<Rings> {
     let tracefs = Tracefs::find().ok()?;
-    Rings::open(&Tasks::Running(vec![process::id() as i32]), PAGE, tracefs.path()).ok()
+    let own = Tasks::Running(vec![process::id() as i32]);
+    Rings::open(&own, Extent::Programs, PAGE, tracefs.path()).ok()
 }
 
 /// Whether the rings had everything that the kernel counted.
@@ -292,13 +318,13 @@ fn all_seen(run: &Observation) -> bool {
 }
 
 /// Watches the rounds of a workload and nothing else: it waits at a gate before and after them,
-/// and the command that says how long to watch opens the first and waits for the second. Second, who
-/// else ran on its CPUs meanwhile; nobody where that cannot be seen.
+/// and the command that says how long to watch opens the first and waits for the second. Then its process,
+/// and who else ran on its CPUs meanwhile; nobody where that cannot be seen.
 fn watched(
     workload: &Workload,
     rounds: u32,
     signals: &mut Signals,
-) -> io::Result<(Observation, BTreeSet<String>)> {
+) -> io::Result<(Observation, i32, BTreeSet<String>)> {
     let mut process = Command::new("/proc/self/exe")
         .args(["run", workload.name, "--gate", "--rounds", &rounds.to_string()])
         .stdin(Stdio::piped())
@@ -318,7 +344,7 @@ fn watched(
     open.arg("gate").stdin(told.as_fd().try_clone_to_owned()?);
     open.stdout(gate.as_fd().try_clone_to_owned()?);
     let target = Target::Process(process.id() as i32);
-    let options = Options { target, ring_bytes: RING_BYTES };
+    let options = Options { target, ring_bytes: RING_BYTES, extent: Extent::Programs };
     let witness = Witness::open();
     // Whoever watches and opens the gate would be switched away from, where the workload is on the same CPU.
     let anywhere = rustix::thread::sched_getaffinity(None)?;
@@ -332,7 +358,7 @@ fn watched(
     gate.write_all(b"\n")?;
     drop((gate, told));
     match process.wait()? {
-        status if status.success() => Ok((run, strangers)),
+        status if status.success() => Ok((run, process.id() as i32, strangers)),
         status => Err(io::Error::other(format!("{}: {status}", workload.name))),
     }
 }

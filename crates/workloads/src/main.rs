@@ -11,6 +11,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod area;
+mod calls;
 mod check;
 mod child;
 mod cow;

@@ -160,6 +160,14 @@ pub fn missing(need: Need) -> Option<&'static str> {
             .then_some("a second NUMA node"),
         Need::NumaBalancing => (read(crate::numa::BALANCING).trim() != "1")
             .then_some("NUMA balancing (/proc/sys/kernel/numa_balancing)"),
+        Need::Numa => (!std::path::Path::new("/sys/devices/system/node/node0").exists())
+            .then_some("a kernel that knows of NUMA nodes (CONFIG_NUMA)"),
+        Need::Collapse => (!crate::calls::collapses()).then_some("MADV_COLLAPSE (Linux 6.1)"),
+        Need::VmemmapOptimize => {
+            let there = std::path::Path::new(crate::calls::OPTIMIZE).exists();
+            (!there).then_some("hugetlb_optimize_vmemmap (Linux 6.0, root)")
+        }
+        Need::X86 => (!cfg!(target_arch = "x86_64")).then_some("x86-64"),
         Need::DiskFile => crate::files::temporary_is_memory()
             .then_some("a TMPDIR on a file system that is not in memory"),
     }

@@ -8,6 +8,7 @@ use crate::targets;
 use needless_live::limits;
 use needless_report::stat::{Stat, json, text};
 use needless_watch::signals::Signals;
+use needless_watch::tracepoints::Extent;
 use needless_watch::{Missing, Observation, Options, Target, WatchError, child, watch};
 use std::process::Command;
 
@@ -23,7 +24,8 @@ pub fn stat(args: &StatArgs, output: &Output) -> Result<u8, Failure> {
         let (target, reason, help) = ("stat".to_owned(), reason.to_owned(), Some(help.to_owned()));
         return Err(Failure::Target { target, reason, help, status: OTHER });
     }
-    let options = Options { target, ring_bytes: (args.buffer as usize) << 20 };
+    let extent = if args.every_interrupt { Extent::EveryInterrupt } else { Extent::Programs };
+    let options = Options { target, ring_bytes: (args.buffer as usize) << 20, extent };
     if let Some(path) = &args.output {
         can_write(path)?;
     }

@@ -1,0 +1,169 @@
+//! What makes other CPUs do something and is no flush of an address space.
+
+use crate::area::Area;
+use crate::rounds::Rounds;
+use crate::sys::number;
+use crate::table::{Asks, Expectation, Need, Workload, cause, class, expect};
+use needless_runner::tracefs::Tracepoint;
+use needless_watch::functions::Asked;
+use needless_watch::tracefs::Tracefs;
+use perf_event::Builder;
+use perf_event::events::Tracepoint as TracepointEvent;
+use std::fs;
+use std::io;
+
+/// The group.
+pub const WORKLOADS: &[Workload] = &[
+    Workload::new(
+        "collapse",
+        "writes 1 page of a fresh 2 MiB region, then MADV_COLLAPSE and MADV_DONTNEED",
+        collapse,
+        Expectation {
+            asks: &[Asks::every_other(Asked::TableSync, 1)],
+            ..expect(
+                &[(class::FIRST_TOUCH, 1)],
+                &[(cause::COLLAPSE, 0, 1), (cause::DONTNEED, 0, 1)],
+            )
+        },
+    )
+    .needs(&[Need::Thp, Need::Collapse, Need::SecondCpu]),
+    Workload::new(
+        "membarrier",
+        "a private expedited membarrier with a second thread on CPU 1",
+        membarrier,
+        Expectation { asks: &[Asks::so_often(Asked::Membarrier, 1)], ..expect(&[], &[]) },
+    )
+    .second(),
+    Workload::new(
+        "text_patch",
+        "opens a tracepoint that nobody has open, and closes it",
+        text_patch,
+        Expectation { asks: &[Asks::every_other(Asked::TextPatch, 18)], ..expect(&[], &[]) },
+    )
+    .needs(&[Need::X86, Need::SecondCpu]),
+    Workload::new(
+        "kernel_flush",
+        "reserves a page of hugetlb whose page structures are given back, and returns it",
+        kernel_flush,
+        Expectation { asks: &[Asks::every_other(Asked::KernelFlush, 3)], ..expect(&[], &[]) },
+    )
+    .needs(&[Need::X86, Need::VmemmapOptimize, Need::SecondCpu]),
+    Workload::new(
+        "mbind_drain",
+        "writes a fresh page on each of two CPUs, then mbind with MPOL_MF_MOVE and MADV_DONTNEED",
+        mbind_drain,
+        Expectation {
+            asks: &[Asks::so_often(Asked::LruDrain, 2)],
+            ..expect(&[(class::FIRST_TOUCH, 2)], &[(cause::DONTNEED, 1, 0)])
+        },
+    )
+    .needs(&[Need::Numa])
+    .second(),
+];
+
+/// mm/khugepaged.c: collapse_huge_page: pmdp_collapse_flush and tlb_remove_table_sync_one, which asks
+/// every other CPU. (How many CPUs' batches madvise_collapse drains depends on what others left in them.)
+fn collapse(rounds: &mut Rounds) -> io::Result<()> {
+    let area = Area::table(0)?;
+    rounds.each(|meeting| {
+        area.advise(libc::MADV_NOHUGEPAGE)?;
+        area.write(0);
+        area.advise(libc::MADV_HUGEPAGE)?;
+        area.advise(MADV_COLLAPSE)?;
+        area.drop_pages(meeting)
+    })
+}
+
+/// include/uapi/asm-generic/mman-common.h, 6.1.
+pub const MADV_COLLAPSE: i32 = 25;
+
+/// Whether the kernel has `MADV_COLLAPSE`.
+pub fn collapses() -> bool {
+    // SAFETY: of no bytes the advice changes nothing; the kernel only says if it knows it.
+    unsafe { libc::madvise(std::ptr::null_mut(), 0, MADV_COLLAPSE) == 0 }
+}
+
+/// include/uapi/linux/membarrier.h.
+const PRIVATE_EXPEDITED: libc::c_long = 1 << 3;
+const REGISTER_PRIVATE_EXPEDITED: libc::c_long = 1 << 4;
+
+/// kernel/sched/membarrier.c: membarrier_private_expedited: ipi_mb on each CPU that runs the process.
+fn membarrier(rounds: &mut Rounds) -> io::Result<()> {
+    let command = |command: libc::c_long| {
+        // SAFETY: the call takes numbers only.
+        number(unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }).map(drop)
+    };
+    command(REGISTER_PRIVATE_EXPEDITED)?;
+    rounds.each(|meeting| {
+        meeting.meet();
+        command(PRIVATE_EXPEDITED)
+    })
+}
+
+/// kernel/tracepoint.c: tracepoint_add_func, tracepoint_remove_func: the static call of one place and
+/// the static key of one place, each there and back, each in three steps that ask every other CPU
+/// (arch/x86/kernel/alternative.c: text_poke_bp_batch).
+fn text_patch(rounds: &mut Rounds) -> io::Result<()> {
+    let tracefs = Tracefs::find().map_err(io::Error::other)?;
+    let point = Tracepoint::find(tracefs.path(), "oom", "mark_victim").map_err(io::Error::other)?;
+    rounds
+        .each(|_| Builder::new(TracepointEvent::with_id(point.id)).observe_self().build().map(drop))
+}
+
+const HUGE_PAGES: &str = "/proc/sys/vm/nr_hugepages";
+
+/// Whether a page of hugetlb gives its page structures back.
+pub const OPTIMIZE: &str = "/proc/sys/vm/hugetlb_optimize_vmemmap";
+
+/// A setting of the kernel, put back at the end.
+struct Setting {
+    path: &'static str,
+    before: String,
+}
+
+impl Setting {
+    fn set(path: &'static str, value: &str) -> io::Result<Setting> {
+        let before = fs::read_to_string(path)?;
+        fs::write(path, value)?;
+        Ok(Setting { path, before })
+    }
+}
+
+impl Drop for Setting {
+    fn drop(&mut self) {
+        // Nobody is left to be told.
+        let _ = fs::write(self.path, &self.before);
+    }
+}
+
+/// mm/hugetlb_vmemmap.c: hugetlb_vmemmap_optimize_folios: flush_tlb_all before and after it.
+fn kernel_flush(rounds: &mut Rounds) -> io::Result<()> {
+    let _optimize = Setting::set(OPTIMIZE, "1")?;
+    let pages: u64 = fs::read_to_string(HUGE_PAGES)?.trim().parse().map_err(io::Error::other)?;
+    let (more, as_before) = ((pages + 1).to_string(), pages.to_string());
+    rounds.each(|_| {
+        fs::write(HUGE_PAGES, &more)?;
+        fs::write(HUGE_PAGES, &as_before)
+    })
+}
+
+/// mm/mempolicy.c: do_mbind: lru_cache_disable: a kernel thread drains each CPU whose batches hold something.
+fn mbind_drain(rounds: &mut Rounds) -> io::Result<()> {
+    /// include/uapi/linux/mempolicy.h.
+    const BIND: libc::c_long = 2;
+    const MOVE: libc::c_long = 1 << 1;
+    let area = Area::anonymous(0, 2)?;
+    let node: u64 = 1;
+    rounds.each(|meeting| {
+        area.write(0);
+        meeting.meet_to_write(area.address() + crate::sys::PAGE);
+        meeting.meet();
+        // SAFETY: the call reads one word of nodes, of which it looks at two bits; no object lives in areas.
+        let bound = unsafe {
+            let (start, bytes) = (area.pointer(), area.bytes());
+            libc::syscall(libc::SYS_mbind, start, bytes, BIND, &raw const node, 2_u64, MOVE)
+        };
+        number(bound)?;
+        area.drop_pages(meeting)
+    })
+}

@@ -195,8 +195,7 @@ mod tests {
         assert_eq!(last.since(&first, Line::Tlb, 2), Some(2), "it is of 32 bits");
         assert_eq!(last.since(&first, Line::Iwi, 0), None);
         assert_eq!(last.since(&first, Line::Cal, 1), None);
-        let mut tally = Tally::default();
-        tally.calls = Times { surely: 2, maybe: 1 };
+        let tally = Tally { calls: Times { surely: 2, maybe: 1 }, ..Tally::default() };
         let recorded = Recorded { functions: true, calls: true, others: false };
         let held = hold(
             &first,

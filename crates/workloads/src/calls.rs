@@ -100,9 +100,9 @@ fn membarrier(rounds: &mut Rounds) -> io::Result<()> {
     })
 }
 
-/// kernel/tracepoint.c: tracepoint_add_func, tracepoint_remove_func: the static call of one place and
-/// the static key of one place, each there and back, each in three steps that ask every other CPU
-/// (arch/x86/kernel/alternative.c: text_poke_bp_batch).
+/// kernel/tracepoint.c: tracepoint_add_func, tracepoint_remove_func: the static call's trampoline, the one place that
+/// calls it (kernel/static_call_inline.c: __static_call_update), and the one place of the static key. Each is patched
+/// there and back, in three steps that ask every other CPU (arch/x86/kernel/alternative.c: text_poke_bp_batch): 18.
 fn text_patch(rounds: &mut Rounds) -> io::Result<()> {
     let tracefs = Tracefs::find().map_err(io::Error::other)?;
     let point = Tracepoint::find(tracefs.path(), "oom", "mark_victim").map_err(io::Error::other)?;
@@ -136,7 +136,8 @@ impl Drop for Setting {
     }
 }
 
-/// mm/hugetlb_vmemmap.c: hugetlb_vmemmap_optimize_folios: flush_tlb_all before and after it.
+/// mm/hugetlb_vmemmap.c: hugetlb_vmemmap_optimize_folios: flush_tlb_all once the huge mappings of the page structures
+/// are split, and again once they are remapped; hugetlb_vmemmap_restore_folios: once more (6.12).
 fn kernel_flush(rounds: &mut Rounds) -> io::Result<()> {
     let _optimize = Setting::set(OPTIMIZE, "1")?;
     let pages: u64 = fs::read_to_string(HUGE_PAGES)?.trim().parse().map_err(io::Error::other)?;

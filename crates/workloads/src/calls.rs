@@ -16,7 +16,21 @@ use std::io;
 pub const WORKLOADS: &[Workload] = &[
     Workload::new(
         "collapse",
-        "writes 1 page of a fresh 2 MiB region, then MADV_COLLAPSE and MADV_DONTNEED",
+        "writes 1 page of a fresh 2 MiB region, then MADV_COLLAPSE and MADV_DONTNEED, with a second thread on CPU 1",
+        collapse,
+        Expectation {
+            asks: &[Asks::every_other(Asked::TableSync, 1)],
+            ..expect(
+                &[(class::FIRST_TOUCH, 1)],
+                &[(cause::COLLAPSE, 1, 0), (cause::DONTNEED, 1, 0)],
+            )
+        },
+    )
+    .needs(&[Need::Thp, Need::Collapse])
+    .second(),
+    Workload::new(
+        "collapse_idle",
+        "the same by one thread, with the other CPUs idle and looking for themselves",
         collapse,
         Expectation {
             asks: &[Asks::every_other(Asked::TableSync, 1)],
@@ -26,7 +40,7 @@ pub const WORKLOADS: &[Workload] = &[
             )
         },
     )
-    .needs(&[Need::Thp, Need::Collapse, Need::SecondCpu]),
+    .needs(&[Need::Thp, Need::Collapse, Need::SecondCpu, Need::PollingIdle]),
     Workload::new(
         "membarrier",
         "a private expedited membarrier with a second thread on CPU 1",
@@ -36,18 +50,20 @@ pub const WORKLOADS: &[Workload] = &[
     .second(),
     Workload::new(
         "text_patch",
-        "opens a tracepoint that nobody has open, and closes it",
+        "opens a tracepoint that nobody has open, and closes it, with a second thread on CPU 1",
         text_patch,
         Expectation { asks: &[Asks::every_other(Asked::TextPatch, 18)], ..expect(&[], &[]) },
     )
-    .needs(&[Need::X86, Need::SecondCpu]),
+    .needs(&[Need::X86])
+    .second(),
     Workload::new(
         "kernel_flush",
-        "reserves a page of hugetlb whose page structures are given back, and returns it",
+        "reserves a page of hugetlb whose page structures are given back, and returns it, with a second thread on CPU 1",
         kernel_flush,
         Expectation { asks: &[Asks::every_other(Asked::KernelFlush, 3)], ..expect(&[], &[]) },
     )
-    .needs(&[Need::X86, Need::VmemmapOptimize, Need::SecondCpu]),
+    .needs(&[Need::X86, Need::VmemmapOptimize])
+    .second(),
     Workload::new(
         "mbind_drain",
         "writes a fresh page on each of two CPUs, then mbind with MPOL_MF_MOVE and MADV_DONTNEED",
@@ -69,6 +85,7 @@ fn collapse(rounds: &mut Rounds) -> io::Result<()> {
         area.advise(libc::MADV_NOHUGEPAGE)?;
         area.write(0);
         area.advise(libc::MADV_HUGEPAGE)?;
+        meeting.meet();
         area.advise(MADV_COLLAPSE)?;
         area.drop_pages(meeting)
     })

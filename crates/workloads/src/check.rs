@@ -5,11 +5,13 @@
 use crate::numa;
 use crate::rounds;
 use crate::sys::{self, PAGE};
-use crate::table::{self, Counted, Need, Workload, class};
+use crate::table::{self, Asks, Counted, Need, Workload, class};
 use crate::witness::Witness;
 use needless_runner::environment::series;
 use needless_watch::counters::Machine;
 use needless_watch::functions::Asked;
+use needless_watch::interrupts::{Held, Line};
+use needless_watch::observation::{Events, Interrupts};
 use needless_watch::rings::{Rings, Tasks};
 use needless_watch::signals::Signals;
 use needless_watch::tracefs::Tracefs;
@@ -70,8 +72,7 @@ impl Counts {
         let process = Some(process_id);
         for asks in workload.per_round(series()).asks {
             let title = asks.asked.title();
-            let rows = events.interrupts.iter().flatten();
-            let rows = rows.filter(|row| row.asked == title && row.from.pid == process);
+            let rows = asked(events, title, process);
             let times: u64 = rows.map(|row| row.interrupts + row.uninterrupted).sum();
             if times > 0 {
                 counts.asks.insert(title.to_owned(), times);
@@ -125,6 +126,27 @@ impl Counts {
     }
 }
 
+/// What a process asked of CPUs.
+fn asked<'a>(
+    events: &'a Events,
+    title: &'static str,
+    process: Option<i32>,
+) -> impl Iterator<Item = &'a Interrupts> {
+    let rows = events.interrupts.iter().flatten();
+    rows.filter(move |row| row.asked == title && row.from.pid == process)
+}
+
+/// What of it was done without an interrupt.
+fn uninterrupted(workload: &Workload, process: i32, run: &Observation) -> BTreeMap<String, u64> {
+    let Some(events) = &run.events else { return BTreeMap::new() };
+    let of = |asks: &Asks| {
+        let title = asks.asked.title();
+        let times = asked(events, title, Some(process)).map(|row| row.uninterrupted).sum();
+        (title.to_owned(), times)
+    };
+    workload.per_round(series()).asks.iter().map(of).collect()
+}
+
 /// What is left of it where the kernel does not show everything, which the report has to say.
 fn visible(mut expected: Counts, run: &Observation) -> Counts {
     let missing = |what: &str| run.missing.iter().any(|missing| missing.what == what);
@@ -172,6 +194,10 @@ struct Outcome {
     found: Counts,
     /// What the last attempt showed to be needless.
     needless: Vec<Finding>,
+    /// What of the asked was done without an interrupt, by what it was.
+    uninterrupted: BTreeMap<String, u64>,
+    /// The kernel's own count of interrupts meanwhile; of a workload that is about them.
+    counted_interrupts: Vec<Held>,
     /// What this kernel does not show.
     missing: Vec<Missing>,
     /// Whether attempts found different counts.
@@ -193,6 +219,8 @@ impl Outcome {
             expected: Counts::expected(workload, rounds),
             found: Counts::default(),
             needless: Vec::new(),
+            uninterrupted: BTreeMap::new(),
+            counted_interrupts: Vec::new(),
             missing: Vec::new(),
             varies: false,
         }
@@ -253,7 +281,11 @@ impl Outcome {
         let expected = Counts::expected(workload, rounds).decided(workload, &run.machine)?;
         self.expected = visible(expected, &run);
         self.exact = self.as_expected(workload, rounds) && all_seen(&run);
-        self.needless = run.events.and_then(|events| events.needless).unwrap_or_default();
+        self.uninterrupted = uninterrupted(workload, process, &run);
+        if let Some(events) = run.events {
+            self.counted_interrupts = events.counted_interrupts.unwrap_or_default();
+            self.needless = events.needless.unwrap_or_default();
+        }
         self.missing = run.missing;
         Ok(())
     }
@@ -305,15 +337,18 @@ fn check_one(workload: &'static Workload, rounds: u32, signals: &mut Signals) ->
 fn hold_events() -> Option<Rings> {
     let tracefs = Tracefs::find().ok()?;
     let own = Tasks::Running(vec![process::id() as i32]);
-    Rings::open(&own, Extent::Programs, PAGE, tracefs.path()).ok()
+    Rings::open(&own, Extent::EveryInterrupt, PAGE, tracefs.path()).ok()
 }
 
 /// Whether the rings had everything that the kernel counted.
 fn all_seen(run: &Observation) -> bool {
     run.events.as_ref().is_some_and(|events| {
         let counted = events.counted;
+        let held = events.counted_interrupts.iter().flatten();
+        let mut calls = held.filter(|held| held.line == Line::Cal);
         counted.faults == Some(counted.faults_seen)
             && counted.flush_events == counted.flush_events_seen
+            && calls.all(|held| held.agrees != Some(false))
     })
 }
 
@@ -344,7 +379,11 @@ fn watched(
     open.arg("gate").stdin(told.as_fd().try_clone_to_owned()?);
     open.stdout(gate.as_fd().try_clone_to_owned()?);
     let target = Target::Process(process.id() as i32);
-    let options = Options { target, ring_bytes: RING_BYTES, extent: Extent::Programs };
+    let extent = match workload.per_round(series()).asks.is_empty() {
+        true => Extent::Programs,
+        false => Extent::EveryInterrupt,
+    };
+    let options = Options { target, ring_bytes: RING_BYTES, extent };
     let witness = Witness::open();
     // Whoever watches and opens the gate would be switched away from, where the workload is on the same CPU.
     let anywhere = rustix::thread::sched_getaffinity(None)?;

@@ -168,6 +168,8 @@ pub fn missing(need: Need) -> Option<&'static str> {
             (!there).then_some("hugetlb_optimize_vmemmap (Linux 6.0, root)")
         }
         Need::X86 => (!cfg!(target_arch = "x86_64")).then_some("x86-64"),
+        Need::PollingIdle => (!read("/proc/cmdline").split_whitespace().any(|w| w == "idle=poll"))
+            .then_some("idle CPUs that poll (`idle=poll` on the kernel's command line)"),
         Need::DiskFile => crate::files::temporary_is_memory()
             .then_some("a TMPDIR on a file system that is not in memory"),
     }

@@ -101,6 +101,8 @@ pub enum Need {
     VmemmapOptimize,
     /// x86-64: other architectures do it without asking other CPUs, or otherwise.
     X86,
+    /// Idle CPUs that look for work in a loop, so that nobody has to interrupt them.
+    PollingIdle,
 }
 
 impl Need {
@@ -125,6 +127,7 @@ impl Need {
             Need::Collapse => "collapse",
             Need::VmemmapOptimize => "vmemmap-optimize",
             Need::X86 => "x86",
+            Need::PollingIdle => "polling-idle",
         }
     }
 }

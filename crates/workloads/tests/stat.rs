@@ -53,10 +53,10 @@ impl Drop for HugePages {
     }
 }
 
-/// Whether it was exact, or cannot run on a machine of one node, or was disturbed.
+/// Whether it was exact, or cannot run on a machine of one node whose idle CPUs halt, or was disturbed.
 fn fine(outcome: &Value) -> bool {
     match outcome["skipped"].as_str() {
-        Some(why) => why.contains("NUMA"),
+        Some(why) => why.contains("NUMA") || why.contains("idle=poll"),
         None => outcome["exact"] == true || outcome["undecided"].is_string(),
     }
 }
@@ -115,7 +115,7 @@ fn the_seed_benchmark_has_one_redundant_shootdown_per_round() {
 }
 
 /// Every interrupt is recorded and held against the kernel's own count: none is seen that the kernel did not
-/// count. (Of those on idle CPUs it counts some that it does not write: docs/stat.md.)
+/// count, and where CPUs are busy it writes what it counts.
 #[test]
 fn interrupts_are_those_that_the_kernel_counted() {
     let _machine = machine();

@@ -16,7 +16,7 @@ pub fn missing() -> Result<Vec<Missing>, PerfError> {
     let tracefs = Tracefs::find()?;
     let own = rustix::thread::gettid().as_raw_nonzero().get();
     let rings =
-        Rings::open(&Tasks::Running(vec![own]), Extent::Programs, RING_BYTES, tracefs.path())?;
+        Rings::open(&Tasks::Running(vec![own]), &Extent::Programs, RING_BYTES, tracefs.path())?;
     let mut missing = rings.missing.clone();
     missing.extend(unseen::unseen(tracefs.path()));
     present::context(&rings, &mut missing);

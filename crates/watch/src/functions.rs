@@ -48,110 +48,148 @@ pub enum Asked {
     Kick,
     /// To run work that was put off to an interrupt of its own.
     IrqWork,
+    /// Its timer ran out.
+    Timer,
+    /// A device has something.
+    Device,
     /// A function that the table does not have.
     Other,
     /// A function that this kernel does not name.
     Unnamed,
 }
 
-/// One row: how a report names it, and what removes it.
+/// One row: how a report and `--fail-on` name it, and what removes it.
 struct Row {
     asked: Asked,
+    slug: &'static str,
     title: &'static str,
     remedy: &'static str,
 }
 
-const fn row(asked: Asked, title: &'static str, remedy: &'static str) -> Row {
-    Row { asked, title, remedy }
+const fn row(asked: Asked, slug: &'static str, title: &'static str, remedy: &'static str) -> Row {
+    Row { asked, slug, title, remedy }
 }
 
 /// Every cause, in the order of the enumeration.
-const ROWS: [Row; 21] = [
+const ROWS: [Row; 23] = [
     row(
         Asked::TlbFlush,
+        "tlb-flush",
         "TLB flush",
         "keep threads of the process that unmaps or protects off these CPUs; `madvise` in place of `munmap` or `mprotect`, or fewer and larger calls",
     ),
     row(
         Asked::TableSync,
+        "table-sync",
         "page-table synchronisation",
         "no collapse while it matters: khugepaged off (`echo never > /sys/kernel/mm/transparent_hugepage/enabled`, or `khugepaged/scan_sleep_millisecs` raised), no MADV_COLLAPSE, huge pages from the start; hugetlb mappings not shared",
     ),
     row(
         Asked::KernelFlush,
+        "kernel-flush",
         "kernel TLB flush",
         "no loading and unloading of modules and BPF programs, no change of the number of hugetlb pages while it matters",
     ),
     row(
         Asked::TextPatch,
+        "text-patch",
         "text patching",
         "no switching of tracepoints, static keys, kprobes and BPF programs while it matters: set them once",
     ),
     row(
         Asked::Membarrier,
         "membarrier",
+        "membarrier",
         "keep the process that calls membarrier(2) off these CPUs, with a private expedited command in place of a global one",
     ),
     row(
         Asked::LazyTlb,
+        "lazy-tlb",
         "end of an address space",
         "processes that end did not run on these CPUs: keep them off",
     ),
     row(
         Asked::ThreadState,
+        "thread-state",
         "processor state of a process",
         "no modify_ldt(2) and arch_prctl(2) while it matters",
     ),
     row(
         Asked::LruDrain,
+        "lru-drain",
         "LRU drain",
         "no move_pages(2), mbind(2) with MPOL_MF_MOVE, MADV_COLLAPSE and compaction while it matters",
     ),
     row(
         Asked::Buffers,
+        "buffers",
         "buffer heads dropped",
         "no mounts, and no devices that go, while it matters",
     ),
     row(
         Asked::WakeUp,
+        "wake-up",
         "remote wake-up",
         "threads that are woken elsewhere: pin them, or `isolcpus=domain` and cpusets",
     ),
     row(
         Asked::Reschedule,
         "reschedule",
+        "reschedule",
         "one thread for each of these CPUs, nothing else allowed there (`isolcpus=domain`, cpusets)",
     ),
     row(
         Asked::Balance,
+        "balance",
         "load balancing",
         "`isolcpus=domain` or an isolated cpuset partition takes these CPUs out of load balancing",
     ),
     row(
         Asked::Rcu,
+        "rcu",
         "RCU",
         "`rcu_nocbs=` for these CPUs, `rcupdate.rcu_normal=1` against expedited grace periods",
     ),
     row(
         Asked::TimerChange,
+        "timer-change",
         "timers set again",
         "no step of the clock (`settimeofday`, NTP steps) while it matters",
     ),
-    row(Asked::Perf, "perf events", "no perf session on these CPUs or on tasks that run there"),
-    row(Asked::Tracing, "tracing", "no change of tracers while it matters"),
+    row(
+        Asked::Perf,
+        "perf",
+        "perf events",
+        "no perf session on these CPUs or on tasks that run there",
+    ),
+    row(Asked::Tracing, "tracing", "tracing", "no change of tracers while it matters"),
     row(
         Asked::BlockDone,
+        "block",
         "disk request done",
         "no input and output of threads on these CPUs; `rq_affinity` of the device",
     ),
-    row(Asked::Kick, "kick", "power management settings left alone while it matters"),
+    row(Asked::Kick, "kick", "kick", "power management settings left alone while it matters"),
     row(
         Asked::IrqWork,
+        "irq-work",
         "irq_work",
         "what queues it: perf events, printk, BPF, a `nohz_full=` CPU that has to tick again",
     ),
-    row(Asked::Other, "another function", "the function's name says who calls for it"),
-    row(Asked::Unnamed, "a function that is not shown", "a kernel from 6.4 on names it"),
+    row(
+        Asked::Timer,
+        "timer",
+        "local timer",
+        "`nohz_full=` for these CPUs and one runnable thread on each; timers of the thread itself stay",
+    ),
+    row(
+        Asked::Device,
+        "device",
+        "device interrupt",
+        "`irqaffinity=` on the command line, or /proc/irq/N/smp_affinity",
+    ),
+    row(Asked::Other, "other", "another function", "the function's name says who calls for it"),
+    row(Asked::Unnamed, "unnamed", "a function that is not shown", "a kernel from 6.4 on names it"),
 ];
 
 impl Asked {
@@ -164,6 +202,11 @@ impl Asked {
         &ROWS[self as usize]
     }
 
+    /// As `--fail-on` takes it.
+    pub fn slug(self) -> &'static str {
+        self.row().slug
+    }
+
     /// As a report names it.
     pub fn title(self) -> &'static str {
         self.row().title
@@ -172,6 +215,11 @@ impl Asked {
     /// What keeps it away from a CPU.
     pub fn remedy(self) -> &'static str {
         self.row().remedy
+    }
+
+    /// The cause of a name that `--fail-on` takes.
+    pub fn named(slug: &str) -> Option<Asked> {
+        ROWS.iter().find(|row| row.slug == slug).map(|row| row.asked)
     }
 }
 
@@ -320,11 +368,12 @@ mod tests {
     #[test]
     fn every_cause_has_its_row_and_its_name() {
         assert!(Asked::all().enumerate().all(|(at, asked)| asked as usize == at));
-        let mut titles: Vec<&str> = Asked::all().map(Asked::title).collect();
-        assert!(Asked::all().all(|asked| !asked.remedy().is_empty()));
-        titles.sort_unstable();
-        titles.dedup();
-        assert_eq!(titles.len(), ROWS.len());
+        let mut slugs: Vec<&str> = Asked::all().map(Asked::slug).collect();
+        assert!(Asked::all().all(|asked| Asked::named(asked.slug()) == Some(asked)));
+        slugs.sort_unstable();
+        slugs.dedup();
+        assert_eq!(slugs.len(), ROWS.len());
+        assert_eq!(Asked::named("tlb"), None);
     }
 
     #[test]
@@ -343,8 +392,7 @@ mod tests {
             (&*other.name, other.asked, other.source),
             ("mlx5_do_something", Asked::Other, None)
         );
-        let hidden = functions.at(4).clone();
-        assert_eq!((&*hidden.name, hidden.asked), ("0x4", Asked::Unnamed));
+        assert_eq!((&*functions.at(4).name, functions.at(4).asked), ("0x4", Asked::Unnamed));
         assert!(functions.flushes(4) && !functions.flushes(4) && !functions.flushes(3));
         assert_eq!(functions.at(4).asked, Asked::TlbFlush);
     }

@@ -17,11 +17,13 @@ pub enum Line {
     Res,
     /// Interrupts for work that was put off.
     Iwi,
+    /// Interrupts of the CPU's own timer.
+    Loc,
 }
 
 impl Line {
     /// All of them.
-    pub const ALL: [Line; 4] = [Line::Cal, Line::Tlb, Line::Res, Line::Iwi];
+    pub const ALL: [Line; 5] = [Line::Cal, Line::Tlb, Line::Res, Line::Iwi, Line::Loc];
 
     /// As the file names it.
     pub fn name(self) -> &'static str {
@@ -30,6 +32,7 @@ impl Line {
             Line::Tlb => "TLB",
             Line::Res => "RES",
             Line::Iwi => "IWI",
+            Line::Loc => "LOC",
         }
     }
 }
@@ -111,31 +114,36 @@ pub struct Recorded {
     pub calls: bool,
     /// Rescheduling interrupts and those for work that was put off.
     pub others: bool,
+    /// Interrupts of timers.
+    pub timers: bool,
 }
 
 const WAKE_UPS: &str = "wake-ups are not recorded (--every-interrupt does), and one interrupt may call several functions";
 const ANSWERS: &str = "this kernel tells of a flush only where a program's translations are loaded";
 const UNRECORDED: &str = "not recorded (--every-interrupt does)";
 const UNSHOWN: &str = "functions that interrupts call are not shown by this kernel";
-const DIFFERS: &str = "records were lost, or the kernel did not write some on an idle CPU";
+const DIFFERS: &str = "one was under way when the file was read, records were lost, or the kernel did not write some on an idle CPU";
 
-/// Holds what was seen against what the kernel counted.
+/// Holds what was seen against what the kernel counted; where only some CPUs are watched, of these.
 pub fn hold(
     first: &Count,
     last: &Count,
     tally: impl Fn(u16) -> Tally,
     recorded: Recorded,
+    guarded: Option<&[u16]>,
 ) -> Vec<Held> {
     let mut held = Vec::new();
-    for cpu in last.cpus() {
+    // Timers are nobody's doing, and of interest where nothing at all is to come.
+    let lines = || Line::ALL.into_iter().filter(|line| *line != Line::Loc || recorded.timers);
+    for cpu in last.cpus().filter(|cpu| guarded.is_none_or(|guarded| guarded.contains(cpu))) {
         let tally = tally(cpu);
-        for line in Line::ALL {
+        for line in lines() {
             let Some(counted) = last.since(first, line, cpu) else { continue };
             let (seen, why) = seen(line, &tally, recorded);
             let agrees = seen.map(|seen| seen.agrees(counted));
             let functions = match line {
                 Line::Cal => tally.in_interrupts.iter(),
-                Line::Tlb | Line::Res | Line::Iwi => Default::default(),
+                Line::Tlb | Line::Res | Line::Iwi | Line::Loc => Default::default(),
             };
             let functions =
                 functions.map(|(asked, seen)| (asked.title(), seen.surely + seen.maybe));
@@ -176,7 +184,8 @@ fn seen(line: Line, tally: &Tally, recorded: Recorded) -> (Option<Times>, Option
         Line::Tlb => (Some(tally.answers), Some(ANSWERS)),
         Line::Res if recorded.others => (Some(tally.reschedules), None),
         Line::Iwi if recorded.others => (Some(tally.irq_works), None),
-        Line::Res | Line::Iwi => (None, Some(UNRECORDED)),
+        Line::Loc if recorded.timers => (Some(tally.timers), None),
+        Line::Res | Line::Iwi | Line::Loc => (None, Some(UNRECORDED)),
     }
 }
 
@@ -196,12 +205,13 @@ mod tests {
         assert_eq!(last.since(&first, Line::Iwi, 0), None);
         assert_eq!(last.since(&first, Line::Cal, 1), None);
         let tally = Tally { calls: Times { surely: 2, maybe: 1 }, ..Tally::default() };
-        let recorded = Recorded { functions: true, calls: true, others: false };
+        let recorded = Recorded { functions: true, calls: true, others: false, timers: false };
         let held = hold(
             &first,
             &last,
             |cpu| if cpu == 0 { tally.clone() } else { Tally::default() },
             recorded,
+            None,
         );
         let of = |cpu, line| held.iter().find(|held| held.cpu == cpu && held.line == line).unwrap();
         let calls = of(0, Line::Cal);

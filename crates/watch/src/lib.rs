@@ -15,6 +15,7 @@ pub mod doctor;
 mod filter;
 pub mod fold;
 pub mod functions;
+pub mod guarded;
 pub mod interrupts;
 pub mod maps;
 pub mod missing;

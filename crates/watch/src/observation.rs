@@ -5,6 +5,7 @@ use crate::fold::{
     Asked, Cause, Confidence, Folded, Needless, Pair, PairCount, Reason, Task, Totals, Victims,
 };
 use crate::functions::{Functions, Named};
+use crate::guarded::{Guarded, guarded};
 use crate::interrupts::{self, Count, Held, Recorded};
 use crate::missing::Missing;
 use crate::sites::{CallSites, kernel_name};
@@ -58,6 +59,8 @@ pub struct Events {
     pub interrupts_timed: u64,
     /// The kernel's own count of interrupts per CPU, and what was seen of them; none where it cannot be read.
     pub counted_interrupts: Option<Vec<Held>>,
+    /// What reached the CPUs that were guarded; none if none were.
+    pub guard: Option<Guarded>,
     /// What was needless; none if it cannot be told, since events were lost or are not shown.
     pub needless: Option<Vec<Finding>>,
     /// Whether everything that the kernel counted was seen.
@@ -291,7 +294,9 @@ pub struct Kernels {
 
 /// Makes readable what was folded.
 pub fn events(folded: Folded, kernels: &Kernels, watching: Watching, visible: Visible) -> Events {
-    let Folded { totals, victims, mut functions, tallies, call_sites } = folded;
+    let Folded { totals, victims, mut functions, tallies, call_sites, guard } = folded;
+    let guarded_cpus: Option<Vec<u16>> =
+        guard.as_ref().map(|guard| guard.cpus.keys().copied().collect());
     let expected = kernels.faults;
     let kernels_events = kernels.events;
     let interrupts_shown = visible.flushes || kernels.recorded.functions;
@@ -326,8 +331,10 @@ pub fn events(folded: Folded, kernels: &Kernels, watching: Watching, visible: Vi
         interrupt_ns: median(flush_times),
         interrupts_timed: flush_times.len() as u64,
         counted_interrupts: kernels.interrupts.as_ref().map(|(first, last)| {
-            interrupts::hold(first, last, |cpu| tallies.of(cpu), kernels.recorded)
+            let guarded = guarded_cpus.as_deref();
+            interrupts::hold(first, last, |cpu| tallies.of(cpu), kernels.recorded, guarded)
         }),
+        guard: guard.map(|guard| guarded(&guard, &victims, &mut functions)),
         needless: all_seen.then(|| findings(&totals, watching.lost_frees)),
         counted,
         watching,
@@ -370,7 +377,7 @@ fn flushes(totals: &Totals) -> Vec<Flushes> {
         .collect()
 }
 
-fn party(victims: &Victims, task: &Task) -> Party {
+pub(crate) fn party(victims: &Victims, task: &Task) -> Party {
     let nobody =
         |name: &str| Party { tid: None, pid: None, kernel_thread: false, name: name.to_owned() };
     match task {
@@ -382,8 +389,20 @@ fn party(victims: &Victims, task: &Task) -> Party {
         },
         Task::Idle => nobody("idle CPU"),
         Task::Interrupt => nobody("an interrupt"),
+        Task::Timer => nobody("its timer"),
+        Task::Device(number) => nobody(&device(*number)),
         Task::Unknown => nobody("unknown"),
         Task::Others => nobody("others"),
+    }
+}
+
+/// A device's interrupt by its number, and the name that its driver gave it, if it can be seen: each has a folder there.
+fn device(number: u32) -> String {
+    let handlers = std::fs::read_dir(format!("/proc/irq/{number}")).into_iter().flatten().flatten();
+    let mut handlers = handlers.filter(|entry| entry.path().is_dir());
+    match handlers.next() {
+        Some(handler) => format!("irq {number}, {}", handler.file_name().to_string_lossy()),
+        None => format!("irq {number}"),
     }
 }
 
@@ -421,7 +440,9 @@ fn interrupts(victims: &Victims, functions: &mut Functions) -> Vec<Interrupts> {
 
 fn joined(victims: &Victims) -> Joined {
     let mut joined = Joined::default();
-    for (pair, count) in &victims.pairs {
+    // What no CPU asked for has no sender to be found.
+    let hardware = |from: &Task| matches!(from, Task::Timer | Task::Device(_));
+    for (pair, count) in victims.pairs.iter().filter(|(pair, _)| !hardware(&pair.from)) {
         joined.by_pointer += count.exact;
         joined.by_guess += count.guessed;
         let others = count.all() - count.exact - count.guessed;

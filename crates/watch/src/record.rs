@@ -76,6 +76,10 @@ pub enum Vector {
     Reschedule,
     /// For work that its own CPU put off.
     IrqWork,
+    /// Of the local timer.
+    Timer,
+    /// Of a device, by its number.
+    Device(u32),
 }
 
 impl What {
@@ -321,7 +325,12 @@ fn point(found: &Found, raw: &[u8]) -> Option<What> {
         Point::Calls => begins(Vector::Calls),
         Point::CallsEnd => ends(Vector::Calls),
         Point::Reschedule => begins(Vector::Reschedule),
+        Point::RescheduleEnd => ends(Vector::Reschedule),
         Point::IrqWork => begins(Vector::IrqWork),
+        Point::Timer => begins(Vector::Timer),
+        Point::TimerEnd => ends(Vector::Timer),
+        Point::Device => begins(Vector::Device(field(0)? as u32)),
+        Point::DeviceEnd => ends(Vector::Device(field(0)? as u32)),
         Point::DrainQueued => {
             What::DrainQueued { work: field(0)?, by_interrupt: field(1)? & IN_INTERRUPT != 0 }
         }

@@ -1,7 +1,7 @@
 //! The tracepoints that are watched: what each is for, which of its events are wanted, and what a
 //! report lacks where a kernel does not have it.
 
-use crate::filter::{function_is, function_is_not};
+use crate::filter::{Filter, function_is, function_is_not};
 use crate::syscalls;
 use needless_model::event::FlushReason;
 use needless_runner::tracefs::{Field, TracefsError, Tracepoint};
@@ -76,8 +76,18 @@ pub enum Point {
     Send,
     /// An interrupt to look at what there is to run begins.
     Reschedule,
+    /// It ends.
+    RescheduleEnd,
     /// An interrupt for work of its own CPU begins.
     IrqWork,
+    /// The local timer's interrupt begins.
+    Timer,
+    /// It ends.
+    TimerEnd,
+    /// A device's interrupt begins.
+    Device,
+    /// It ends.
+    DeviceEnd,
     /// A kernel thread is asked to drain a CPU's batches of pages.
     DrainQueued,
     /// It begins.
@@ -85,12 +95,36 @@ pub enum Point {
 }
 
 /// How much is watched.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Extent {
     /// What programs do, and functions that CPUs are made to call.
     Programs,
     /// The same, and every other interrupt from one CPU to another: wake-ups among them.
     EveryInterrupt,
+    /// Only what reaches these CPUs: every interrupt.
+    Guard(Vec<u16>),
+}
+
+/// When a row of the table is watched.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Where programs are watched.
+    Programs,
+    /// Always.
+    Always,
+    /// Where every interrupt is wanted.
+    Interrupts,
+    /// Where CPUs are guarded.
+    Guard,
+}
+
+/// Where a row's events of interrupts happen, which decides whose matter to a guard.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// On any CPU.
+    Any,
+    /// On the CPU that is interrupted.
+    Victim,
 }
 
 /// One row of the table.
@@ -105,23 +139,46 @@ pub struct Row {
     pub whose: Whose,
     /// Where to.
     pub ring: Ring,
-    /// Whether it is watched only where every interrupt is wanted.
-    pub every: bool,
+    /// When it is watched.
+    pub when: When,
+    /// Where its events happen.
+    pub side: Side,
     /// Which events, in the language of tracing filters.
-    pub filter: fn(Extent) -> Option<String>,
+    pub filter: fn(&Extent) -> Option<String>,
     /// The fields that are read.
     pub fields: &'static [&'static str],
     /// What a report lacks without it.
     pub lacks: &'static str,
 }
 
-fn all(_: Extent) -> Option<String> {
+impl Row {
+    /// Whether it is watched on a CPU.
+    pub fn wanted(&self, extent: &Extent, cpu: u16) -> bool {
+        let guarded = match extent {
+            Extent::Guard(victims) => self.side == Side::Any || victims.contains(&cpu),
+            Extent::Programs | Extent::EveryInterrupt => true,
+        };
+        guarded && self.is_of(extent)
+    }
+
+    /// Whether it is watched at all.
+    pub fn is_of(&self, extent: &Extent) -> bool {
+        match self.when {
+            When::Always => true,
+            When::Programs => !matches!(extent, Extent::Guard(_)),
+            When::Interrupts => *extent != Extent::Programs,
+            When::Guard => matches!(extent, Extent::Guard(_)),
+        }
+    }
+}
+
+fn all(_: &Extent) -> Option<String> {
     None
 }
 
 /// `__GFP_MOVABLE` (include/linux/gfp_types.h, bit 3 from 5.10 to 7.3): pages of programs and of
 /// files, but no page tables.
-fn movable(_: Extent) -> Option<String> {
+fn movable(_: &Extent) -> Option<String> {
     Some("gfp_flags & 0x8".to_owned())
 }
 
@@ -130,39 +187,53 @@ fn either(one: FlushReason, other: FlushReason) -> String {
 }
 
 /// Those of whoever flushes; their numbers follow each other.
-fn issued(_: Extent) -> Option<String> {
+fn issued(_: &Extent) -> Option<String> {
     let (first, last) = (FlushReason::LocalBatch as u8, FlushReason::RemoteSend as u8);
     Some(format!("reason >= {first} && reason <= {last}"))
 }
 
 /// Apart from the others: of those on idle CPUs the kernel counts some that it does not write.
-fn received(_: Extent) -> Option<String> {
+fn received(_: &Extent) -> Option<String> {
     Some(either(FlushReason::RemoteShootdown, FlushReason::RemoteWrongCpu))
 }
 
 /// Not those of idle CPUs: of these the kernel does not write all that it counts either.
-fn switches(_: Extent) -> Option<String> {
+fn switches(_: &Extent) -> Option<String> {
     Some(format!("reason == {} && common_pid != 0", FlushReason::TaskSwitch as u8))
 }
 
-/// Wake-ups are many, and no memory management: they are left out unless they are wanted.
-fn called(extent: Extent) -> Option<String> {
-    (extent == Extent::Programs).then(|| function_is_not("func", WAKE_UP))
+/// Wake-ups are many, and no memory management: they are left out where programs are watched.
+fn called(extent: &Extent) -> Option<String> {
+    (*extent == Extent::Programs).then(|| function_is_not("func", WAKE_UP))
 }
 
-fn drains(_: Extent) -> Option<String> {
+/// The same; where CPUs are guarded only what is sent to them.
+fn queued(extent: &Extent) -> Option<String> {
+    match extent {
+        Extent::Guard(_) => to_victims(extent),
+        Extent::Programs | Extent::EveryInterrupt => called(extent),
+    }
+}
+
+fn to_victims(extent: &Extent) -> Option<String> {
+    let Extent::Guard(victims) = extent else { return None };
+    let victims = victims.iter().map(|cpu| u64::from(*cpu));
+    Filter::among("cpu", victims).map(|filter| filter.to_string())
+}
+
+fn drains(_: &Extent) -> Option<String> {
     function_is("function", DRAIN)
 }
 
-fn calls_of_programs(_: Extent) -> Option<String> {
+fn calls_of_programs(_: &Extent) -> Option<String> {
     syscalls::filter()
 }
 
-fn ends_of_calls(_: Extent) -> Option<String> {
+fn ends_of_calls(_: &Extent) -> Option<String> {
     syscalls::filter_ends()
 }
 
-fn ioctls(_: Extent) -> Option<String> {
+fn ioctls(_: &Extent) -> Option<String> {
     syscalls::ioctls()
 }
 
@@ -172,7 +243,7 @@ const WAKE_UP: &str = "sched_ttwu_pending";
 /// Drains a CPU's batches (mm/swap.c, 5.10 to 7.3).
 const DRAIN: &str = "lru_add_drain_per_cpu";
 
-fn single(_: Extent) -> Option<String> {
+fn single(_: &Extent) -> Option<String> {
     Some("order == 0".to_owned())
 }
 
@@ -183,7 +254,7 @@ pub fn local_flush() -> Option<String> {
 
 /// The table. 6.12 has `csd:*` and `ipi:*` (from 6.4 and 6.3 on), 6.1 has not; without them there are the interrupts themselves, which
 /// say neither what they are for nor who sent them.
-pub const TABLE: [Row; 28] = [
+pub const TABLE: [Row; 33] = [
     row(
         Point::FaultUser,
         "exceptions",
@@ -200,6 +271,7 @@ pub const TABLE: [Row; 28] = [
     ),
     Row {
         whose: Whose::Everybody,
+        when: When::Always,
         filter: issued,
         ..row(
             Point::Flush,
@@ -211,6 +283,8 @@ pub const TABLE: [Row; 28] = [
     },
     Row {
         whose: Whose::Everybody,
+        when: When::Always,
+        side: Side::Victim,
         filter: received,
         ..row(Point::Receive, "tlb", "tlb_flush", &["reason", "pages"], "who interrupts whom")
     },
@@ -264,6 +338,7 @@ pub const TABLE: [Row; 28] = [
     ),
     Row {
         filter: calls_of_programs,
+        when: When::Always,
         ..row(
             Point::Enter,
             "raw_syscalls",
@@ -274,6 +349,7 @@ pub const TABLE: [Row; 28] = [
     },
     Row {
         filter: ends_of_calls,
+        when: When::Always,
         ..row(
             Point::Exit,
             "raw_syscalls",
@@ -285,23 +361,56 @@ pub const TABLE: [Row; 28] = [
     Row {
         whose: Whose::Everybody,
         filter: ioctls,
+        when: When::Always,
         ..row(Point::Ioctl, "syscalls", "sys_enter_ioctl", &["cmd"], "userfaultfd")
     },
     reclaim(Point::ReclaimBegin, "mm_vmscan_direct_reclaim_begin", DIRECT),
     reclaim(Point::ReclaimEnd, "mm_vmscan_direct_reclaim_end", DIRECT),
     reclaim(Point::ReclaimBegin, "mm_vmscan_memcg_reclaim_begin", OF_CGROUP),
     reclaim(Point::ReclaimEnd, "mm_vmscan_memcg_reclaim_end", OF_CGROUP),
-    function(Point::Queue, "csd_queue_cpu", &["cpu", "callsite", "func", "csd", "common_flags"]),
+    Row {
+        side: Side::Any,
+        filter: queued,
+        ..interrupt(
+            Point::Queue,
+            "csd",
+            "csd_queue_cpu",
+            &["cpu", "callsite", "func", "csd", "common_flags"],
+        )
+    },
     function(Point::CallBegin, "csd_function_entry", &["func", "csd", "common_flags"]),
-    function(Point::CallEnd, "csd_function_exit", &["func", "csd", "common_flags"]),
+    Row {
+        when: When::Programs,
+        ..function(Point::CallEnd, "csd_function_exit", &["func", "csd", "common_flags"])
+    },
     interrupt(Point::Calls, INTERRUPTS, "call_function_entry", &[]),
     interrupt(Point::Calls, INTERRUPTS, "call_function_single_entry", &[]),
     interrupt(Point::CallsEnd, INTERRUPTS, "call_function_exit", &[]),
     interrupt(Point::CallsEnd, INTERRUPTS, "call_function_single_exit", &[]),
-    of_every(Point::Send, "ipi", "ipi_send_cpu", &["cpu", "callsite", "callback", "common_flags"]),
-    of_every(Point::Reschedule, INTERRUPTS, "reschedule_entry", &[]),
-    of_every(Point::IrqWork, INTERRUPTS, "irq_work_entry", &[]),
-    drain(Point::DrainQueued, "workqueue_queue_work", &["work", "common_flags"]),
+    Row {
+        when: When::Interrupts,
+        side: Side::Any,
+        filter: to_victims,
+        lacks: "who sends rescheduling interrupts",
+        ..interrupt(
+            Point::Send,
+            "ipi",
+            "ipi_send_cpu",
+            &["cpu", "callsite", "callback", "common_flags"],
+        )
+    },
+    of_every(Point::Reschedule, "reschedule_entry"),
+    // Its end may not be recorded: that would be work of the same kind (arch/x86/include/asm/trace/irq_vectors.h).
+    of_every(Point::IrqWork, "irq_work_entry"),
+    Row { when: When::Guard, ..of_every(Point::RescheduleEnd, "reschedule_exit") },
+    Row { when: When::Guard, ..of_every(Point::Timer, "local_timer_entry") },
+    Row { when: When::Guard, ..of_every(Point::TimerEnd, "local_timer_exit") },
+    device(Point::Device, "irq_handler_entry"),
+    device(Point::DeviceEnd, "irq_handler_exit"),
+    Row {
+        side: Side::Any,
+        ..drain(Point::DrainQueued, "workqueue_queue_work", &["work", "common_flags"])
+    },
     drain(Point::Drain, "workqueue_execute_start", &["work"]),
 ];
 
@@ -309,10 +418,11 @@ const DIRECT: &str = "telling reclaim from the system call it happens in";
 const OF_CGROUP: &str = "telling a cgroup's reclaim from what it happens in";
 
 const fn reclaim(point: Point, name: &'static str, lacks: &'static str) -> Row {
-    Row { whose: Whose::Everybody, ..row(point, "vmscan", name, &[], lacks) }
+    let row = row(point, "vmscan", name, &[], lacks);
+    Row { whose: Whose::Everybody, when: When::Always, ..row }
 }
 
-/// An event of an interrupt.
+/// An event of an interrupt, on the CPU that is interrupted.
 const fn interrupt(
     point: Point,
     system: &'static str,
@@ -320,21 +430,22 @@ const fn interrupt(
     fields: &'static [&'static str],
 ) -> Row {
     let lacks = "what interrupts ask for, who sends them, and the time that they take";
-    Row { whose: Whose::Everybody, ..row(point, system, name, fields, lacks) }
+    let row = row(point, system, name, fields, lacks);
+    Row { whose: Whose::Everybody, when: When::Always, side: Side::Victim, ..row }
 }
 
 const fn function(point: Point, name: &'static str, fields: &'static [&'static str]) -> Row {
     Row { filter: called, ..interrupt(point, "csd", name, fields) }
 }
 
-const fn of_every(
-    point: Point,
-    system: &'static str,
-    name: &'static str,
-    fields: &'static [&'static str],
-) -> Row {
-    let lacks = "interrupts that call no function, and who sends them";
-    Row { every: true, lacks, ..interrupt(point, system, name, fields) }
+const fn of_every(point: Point, name: &'static str) -> Row {
+    let lacks = "interrupts that call no function";
+    Row { when: When::Interrupts, lacks, ..interrupt(point, INTERRUPTS, name, &[]) }
+}
+
+const fn device(point: Point, name: &'static str) -> Row {
+    let lacks = "interrupts of devices";
+    Row { when: When::Guard, lacks, ..interrupt(point, "irq", name, &["irq"]) }
 }
 
 const fn drain(point: Point, name: &'static str, fields: &'static [&'static str]) -> Row {
@@ -358,7 +469,8 @@ const fn row(
         name,
         whose: Whose::Watched,
         ring: Ring::Main,
-        every: false,
+        when: When::Programs,
+        side: Side::Any,
         filter: all,
         fields,
         lacks,

@@ -36,7 +36,8 @@ const STRANGERS_NAMED: usize = 5;
 /// The exit status where nothing is wrong, and something undecided.
 const UNDECIDED: u8 = 3;
 
-const RING_BYTES: usize = 8 << 20;
+/// The size of a ring.
+pub const RING_BYTES: usize = 8 << 20;
 
 /// Faults by class; flushes by cause, sent and local.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -334,10 +335,10 @@ fn check_one(workload: &'static Workload, rounds: u32, signals: &mut Signals) ->
 /// Opens every event that watching opens, idle: the kernel patches itself for the first of a kind
 /// and waits with the last, which takes most of the time otherwise. Where they cannot be opened
 /// watching says why.
-fn hold_events() -> Option<Rings> {
+pub fn hold_events() -> Option<Rings> {
     let tracefs = Tracefs::find().ok()?;
     let own = Tasks::Running(vec![process::id() as i32]);
-    Rings::open(&own, Extent::EveryInterrupt, PAGE, tracefs.path()).ok()
+    Rings::open(&own, &Extent::EveryInterrupt, PAGE, tracefs.path()).ok()
 }
 
 /// Whether the rings had everything that the kernel counted.

@@ -7,6 +7,13 @@ use crate::table::plain_table;
 use needless_watch::interrupts::{Held, Line};
 use needless_watch::observation::{Events, Interrupts, Joined, Party};
 
+/// By what the senders are known, and the kernel's own count.
+pub(super) fn told_apart(events: &Events, style: Style) -> String {
+    let joined = events.joined.filter(|joined| *joined != Joined::default());
+    joined.map(|joined| senders(&joined, style)).unwrap_or_default()
+        + &held(events.counted_interrupts.as_deref().unwrap_or_default(), "", style)
+}
+
 /// Rows that the text shows.
 const MOST_ROWS: usize = 12;
 
@@ -28,7 +35,7 @@ pub(super) fn interrupts(seen: &[&Events], stat: &Stat<'_>, style: Style) -> Str
     text + &held(events.counted_interrupts.as_deref().unwrap_or_default(), last, style)
 }
 
-fn party(party: &Party) -> String {
+pub(super) fn party(party: &Party) -> String {
     let kind = if party.kernel_thread { "kernel thread " } else { "" };
     match (party.tid, party.pid) {
         (Some(tid), Some(pid)) if tid != pid => format!("{} ({pid}, thread {tid})", party.name),

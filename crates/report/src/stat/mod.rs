@@ -1,5 +1,6 @@
 //! The report of `needless stat`, as text. The figures of several runs are medians with their range.
 
+mod guard;
 mod interrupts;
 
 use crate::stats::median;
@@ -48,7 +49,9 @@ pub fn json(stat: &Stat<'_>) -> Value {
 pub fn text(stat: &Stat<'_>, style: Style) -> String {
     let seen: Vec<&Events> = stat.runs.iter().filter_map(|run| run.events.as_ref()).collect();
     let mut parts = vec![summary(stat, style)];
-    if seen.is_empty() {
+    if guard::is_guard(stat) {
+        parts.extend(guard::guard(stat, style));
+    } else if seen.is_empty() {
         parts.push(counted(stat, " faults"));
     } else {
         parts.push(faults(&seen, stat, style));
@@ -57,7 +60,9 @@ pub fn text(stat: &Stat<'_>, style: Style) -> String {
         parts.push(interrupts::interrupts(&seen, stat, style));
         parts.push(needless(&seen, style));
     }
-    parts.push(counters(stat, style));
+    if !guard::is_guard(stat) {
+        parts.push(counters(stat, style));
+    }
     parts.push(missing(stat, style));
     parts.extend(watching(&seen, stat, style));
     parts.retain(|part| !part.is_empty());

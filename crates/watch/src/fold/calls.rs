@@ -1,7 +1,7 @@
 //! What CPUs ask of each other: functions to call, and interrupts that call none.
 
 use super::victims::{Pair, PairCount, Task};
-use super::{Cause, Fold, Needless};
+use super::{Cause, Fold, How, Needless};
 use crate::functions::Asked;
 use crate::record::{Record, Vector, What};
 use needless_model::event::FlushReason;
@@ -126,9 +126,12 @@ impl Fold {
         Sender { task, thread, site, function, cause }
     }
 
-    /// Whether the sender or whom it interrupts is watched.
-    fn matters(&self, sender: &Sender, victim: i32) -> bool {
-        self.watches(victim) && victim != 0
+    /// Whether the sender or whom it interrupts is watched; where CPUs are guarded, whether this one is, now.
+    fn matters(&self, sender: &Sender, record: &Record) -> bool {
+        if let Some(guard) = &self.guard {
+            return guard.guards(record.cpu, record.time);
+        }
+        self.watches(record.tid) && record.tid != 0
             || self.all
             || sender.thread.is_some_and(|(tid, _)| self.watches(tid))
     }
@@ -141,7 +144,7 @@ impl Fold {
         sender: &Sender,
         one: PairCount,
     ) -> Option<Pair> {
-        if !self.matters(sender, record.tid) {
+        if !self.matters(sender, record) {
             return None;
         }
         for tid in [Some(record.tid), sender.thread.map(|(tid, _)| tid)].into_iter().flatten() {
@@ -157,6 +160,14 @@ impl Fold {
             from: sender.task.clone(),
             to: Task::of(record),
         };
+        if let Some(guard) = &mut self.guard {
+            let how = match asked {
+                _ if one.interrupts > 0 => How::Interrupt,
+                Asked::LruDrain => How::KernelThread,
+                _ => How::Polled,
+            };
+            guard.reached(record.cpu, record.time, pair.clone(), how);
+        }
         Some(self.victims.count(pair, one))
     }
 
@@ -249,6 +260,11 @@ impl Fold {
         if begins {
             self.tallies.interrupted(record, vector);
         }
+        match &mut self.guard {
+            Some(guard) if begins => guard.enters(record.cpu, record.time, Task::of(record)),
+            Some(guard) => guard.leaves(record.cpu, record.time),
+            None => {}
+        }
         match (vector, begins) {
             (Vector::Calls, true) if !self.calls.named => {
                 self.settle(record.cpu);
@@ -282,8 +298,20 @@ impl Fold {
                 let sender = sender.unwrap_or_else(Sender::unknown);
                 self.reached(record, Asked::IrqWork, &sender, one);
             }
-            (Vector::Calls | Vector::Reschedule | Vector::IrqWork, _) => {}
+            (Vector::Timer, true) => self.hardware(record, Asked::Timer, Task::Timer),
+            (Vector::Device(number), true) => {
+                self.hardware(record, Asked::Device, Task::Device(number));
+            }
+            (Vector::Calls | Vector::Reschedule | Vector::IrqWork, _)
+            | (Vector::Timer | Vector::Device(_), false) => {}
         }
+    }
+
+    /// No CPU asked for it.
+    fn hardware(&mut self, record: &Record, asked: Asked, task: Task) {
+        let one = PairCount { interrupts: 1, ..PairCount::default() };
+        let sender = Sender { task, ..Sender::unknown() };
+        self.reached(record, asked, &sender, one);
     }
 
     /// An interrupt for function calls is over: in which nothing was flushed, it was for something else.

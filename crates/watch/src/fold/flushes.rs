@@ -5,7 +5,7 @@
 
 use super::rules::classify;
 use super::victims::{Pair, PairCount, Task};
-use super::{Cause, Fold, Needless, Thread};
+use super::{Cause, Fold, How, Needless, Thread};
 use crate::functions::Asked;
 use crate::record::Record;
 use needless_model::event::FlushReason;
@@ -101,6 +101,9 @@ impl Fold {
         if !self.watches(record.tid) && !sent_by.is_some_and(|tid| self.watches(tid)) {
             return;
         }
+        if self.guard.as_ref().is_some_and(|guard| !guard.guards(record.cpu, record.time)) {
+            return;
+        }
         let cause = self.cause_now(sent_by.unwrap_or(0));
         let needless = match (reason, pages) {
             (FlushReason::RemoteWrongCpu, _) => Some(Needless::WrongCpu),
@@ -118,7 +121,11 @@ impl Fold {
         let empty = u64::from(needless.is_some());
         let one =
             PairCount { interrupts: 1, empty, guessed: u64::from(guessed), ..PairCount::default() };
-        self.victims.count(Pair { asked, function, site, cause: cause.clone(), from, to }, one);
+        let pair = Pair { asked, function, site, cause: cause.clone(), from, to };
+        if let Some(guard) = &mut self.guard {
+            guard.reached(record.cpu, record.time, pair.clone(), How::Interrupt);
+        }
+        self.victims.count(pair, one);
         if sent_by.is_some_and(|tid| self.watches(tid)) {
             self.totals.flushes.entry(cause.clone()).or_default().interrupts += 1;
         }

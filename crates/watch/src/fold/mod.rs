@@ -7,6 +7,7 @@ mod calls;
 mod cause;
 mod copies;
 mod flushes;
+mod guard;
 mod overlaps;
 mod rules;
 mod tally;
@@ -15,6 +16,7 @@ mod victims;
 pub use crate::functions::Asked;
 pub use cause::Cause;
 pub use flushes::FlushCount;
+pub use guard::{Disturbance, Guard, How, OfCpu, Reached};
 pub use rules::{Confidence, Reason, Rule, Surroundings};
 pub use tally::{Reading, Tallies, Tally, Times};
 pub use victims::{Pair, PairCount, Task, Victims};
@@ -106,6 +108,8 @@ pub struct Folded {
     pub tallies: Tallies,
     /// Who called for flushes.
     pub call_sites: CallSites,
+    /// The CPUs that were guarded.
+    pub guard: Option<Guard>,
 }
 
 /// A fault that has not ended.
@@ -179,6 +183,8 @@ pub struct Fold {
     /// Interrupts by CPU.
     pub tallies: Tallies,
     sites: Sites,
+    /// CPUs that are guarded, if there are any.
+    pub guard: Option<Guard>,
     /// What there is so far.
     pub totals: Totals,
 }
@@ -209,6 +215,7 @@ impl Fold {
             functions,
             tallies,
             sites,
+            guard: None,
             totals,
         }
     }
@@ -331,6 +338,7 @@ impl Fold {
             self.totals.faults.entry(Reason::NotOver).or_default().faults += open;
         }
         self.settle_all();
+        self.guard.iter_mut().for_each(Guard::finish);
         self.victims.name_all(&self.threads_by_name());
         Folded {
             totals: self.totals,
@@ -338,6 +346,7 @@ impl Fold {
             functions: self.functions,
             tallies: self.tallies,
             call_sites: self.sites.named(),
+            guard: self.guard,
         }
     }
 
@@ -367,6 +376,7 @@ impl Fold {
         }
         self.victims.forget();
         self.calls.forget();
+        self.guard.iter_mut().for_each(Guard::forget);
     }
 
     fn fault(&mut self, record: &Record, address: u64, code: FaultCode) {

@@ -57,6 +57,8 @@ pub struct Tally {
     pub reschedules: Times,
     /// Interrupts for work that was put off.
     pub irq_works: Times,
+    /// Interrupts of the CPU's own timer.
+    pub timers: Times,
     /// Flushes that were answered, where functions are not named.
     pub answers: Times,
 }
@@ -117,6 +119,9 @@ impl Tallies {
             Vector::Calls => tally.calls.add(when),
             Vector::Reschedule => tally.reschedules.add(when),
             Vector::IrqWork => tally.irq_works.add(when),
+            Vector::Timer => tally.timers.add(when),
+            // Each has a line of its own.
+            Vector::Device(_) => {}
         }
     }
 

@@ -366,6 +366,34 @@ fn rescheduling_interrupts_and_drains_have_their_senders() {
     assert_eq!(row(Asked::LruDrain, Task::Thread(PID)), Some((mbind, drain)));
 }
 
+/// A guarded CPU: an interrupt of a neighbour's with two functions, the CPU's timer, and what another CPU got.
+#[test]
+fn a_guarded_cpus_disturbances_have_cause_sender_and_length() {
+    let mut script = named();
+    let mut guard = Guard::of(&[1]);
+    guard.begin(0);
+    script.fold.guard = Some(guard);
+    let calls = |begins| What::Interrupt { vector: Vector::Calls, begins };
+    script.call(libc::SYS_munmap, [0x1000, 0x1000, 0, 0]);
+    script.then(queue(FLUSH, 0xa)).then(queue(SYNC, 0xb)).then(queue(FLUSH, 0xc));
+    script.on(1, OTHER, calls(true)).on(1, OTHER, called(FLUSH, 0xa, true));
+    script.on(1, OTHER, called(SYNC, 0xb, true)).on(1, OTHER, calls(false));
+    script.on(2, OTHER, calls(true)).on(2, OTHER, called(FLUSH, 0xc, true));
+    let timer = |begins| What::Interrupt { vector: Vector::Timer, begins };
+    script.on(1, OTHER, timer(true)).on(1, OTHER, timer(false));
+    let kept = script.folded().guard.unwrap().kept;
+    let told: Vec<_> = kept.iter().map(|kept| (kept.pair.asked, kept.how, kept.lost_ns)).collect();
+    let lost = [
+        (Asked::TlbFlush, How::Interrupt, Some(30)),
+        (Asked::TableSync, How::SameInterrupt, None),
+        (Asked::Timer, How::Interrupt, Some(10)),
+    ];
+    assert_eq!(told, lost);
+    assert_eq!(kept[0].pair.from, Task::Thread(PID));
+    assert_eq!(kept[0].pair.cause, Cause::Call(libc::SYS_munmap as i32, 0));
+    assert_eq!((kept[2].pair.from.clone(), kept[2].gap_ns), (Task::Timer, 30));
+}
+
 #[test]
 fn a_fault_without_an_end_failed_and_lost_records_forget_everything() {
     let mut script = Script::new(false);

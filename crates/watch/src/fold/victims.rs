@@ -23,6 +23,10 @@ pub enum Task {
     Idle,
     /// An interrupt, whatever task it came upon.
     Interrupt,
+    /// The CPU's own timer.
+    Timer,
+    /// A device, by the number of its interrupt.
+    Device(u32),
     /// Nobody that could be told.
     Unknown,
     /// All those beyond the number that is kept apart.

@@ -40,6 +40,8 @@ pub enum Tasks {
     Running(Vec<i32>),
     /// Every task.
     All,
+    /// No task: only what reaches CPUs.
+    Nobody,
 }
 
 /// What the rings of one kind lost.
@@ -79,14 +81,13 @@ impl Rings {
     /// Opens the rings, `bytes` large each (rounded to a power of two pages).
     pub fn open(
         tasks: &Tasks,
-        extent: Extent,
+        extent: &Extent,
         bytes: usize,
         tracefs: &Path,
     ) -> Result<Rings, PerfError> {
         let mut rings = Rings::default();
         let mut rows = Vec::new();
-        let every = extent == Extent::EveryInterrupt;
-        for row in TABLE.iter().filter(|row| every || !row.every) {
+        for row in TABLE.iter().filter(|row| row.is_of(extent)) {
             match tracepoints::find(row, tracefs) {
                 Ok(found) => rows.push((row, found)),
                 Err(error @ (TracefsError::NoTracepoint(_) | TracefsError::NeverIssued(_))) => {
@@ -98,12 +99,17 @@ impl Rings {
         rings.choose(&mut rows, extent);
         rings.present = rows.iter().map(|(_, found)| found.point).collect();
         let flush = rows.iter().find(|(row, _)| row.point == Point::Flush).map(|(_, found)| found);
+        let kinds: &[Which] = match extent {
+            Extent::Guard(_) => &[Which::Main],
+            Extent::Programs | Extent::EveryInterrupt => &[Which::Main, Which::Frees, Which::Sites],
+        };
         for cpu in online()? {
             rings.cpus.push(cpu);
-            for which in [Which::Main, Which::Frees, Which::Sites] {
-                let rows = rows.iter().filter(|(row, _)| row.ring == which);
-                let mut ring = Ring::open((cpu, which), (tasks, extent), bytes, rows)?;
-                if which == Which::Sites {
+            for which in kinds {
+                let rows = rows.iter().filter(|(row, _)| row.ring == *which);
+                let rows = rows.filter(|(row, _)| row.wanted(extent, cpu));
+                let mut ring = Ring::open((cpu, *which), (tasks, extent), bytes, rows)?;
+                if *which == Which::Sites {
                     ring.sample_sites((tasks, extent), flush)?;
                 }
                 rings.rings.push(ring);
@@ -114,16 +120,17 @@ impl Rings {
 
     /// Functions that CPUs are made to call, or else the interrupts that make them; both only where every
     /// interrupt is wanted.
-    fn choose(&mut self, rows: &mut Vec<(&Row, Found)>, extent: Extent) {
+    fn choose(&mut self, rows: &mut Vec<(&Row, Found)>, extent: &Extent) {
         let named = rows.iter().any(|(row, _)| row.point == Point::CallBegin);
+        let guarded = matches!(extent, Extent::Guard(_));
         rows.retain(|(row, _)| match row.point {
-            Point::Calls => !named || extent != Extent::Programs,
-            Point::CallsEnd => !named,
+            Point::Calls => !named || *extent != Extent::Programs,
+            Point::CallsEnd => !named || guarded,
             _ => true,
         });
         self.missing.retain(|missing| {
             let calls = missing.what.contains(":call_function");
-            !calls || !named || extent == Extent::EveryInterrupt
+            !calls || !named && *extent != Extent::Programs
         });
     }
 
@@ -258,13 +265,13 @@ fn whose(found: &Found) -> Whose {
 }
 
 /// The CPUs that are online.
-fn online() -> Result<Vec<u16>, PerfError> {
+pub fn online() -> Result<Vec<u16>, PerfError> {
     let text = look(ONLINE)?.unwrap_or_default();
     cpus(text.trim()).ok_or_else(|| PerfError::OddCpus(text.trim().to_owned()))
 }
 
 /// CPUs as the kernel lists them: `0-3,5`.
-fn cpus(text: &str) -> Option<Vec<u16>> {
+pub fn cpus(text: &str) -> Option<Vec<u16>> {
     let mut cpus = Vec::new();
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -276,7 +283,7 @@ fn cpus(text: &str) -> Option<Vec<u16>> {
 impl Ring {
     fn open<'a>(
         (cpu, which): (u16, Which),
-        (tasks, extent): (&Tasks, Extent),
+        (tasks, extent): (&Tasks, &Extent),
         bytes: usize,
         rows: impl Iterator<Item = &'a (&'a Row, Found)> + Clone,
     ) -> Result<Ring, PerfError> {
@@ -314,7 +321,7 @@ impl Ring {
                 ring.add(&found.name, Source::Point(found.clone()), counter)?;
             }
         }
-        if which == Which::Main {
+        if which == Which::Main && !matches!(extent, Extent::Guard(_)) {
             for pid in pids {
                 for (major, event) in
                     [(false, Software::PAGE_FAULTS_MIN), (true, Software::PAGE_FAULTS_MAJ)]
@@ -334,7 +341,7 @@ impl Ring {
     /// Adds samples of the stacks of whoever flushes.
     fn sample_sites(
         &mut self,
-        (tasks, extent): (&Tasks, Extent),
+        (tasks, extent): (&Tasks, &Extent),
         flush: Option<&Found>,
     ) -> Result<(), PerfError> {
         let Some(flush) = flush else { return Ok(()) };

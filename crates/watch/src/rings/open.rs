@@ -22,11 +22,13 @@ fn filtered(counter: Counter, filter: Option<String>) -> io::Result<Counter> {
 }
 
 /// How the events of one ring are opened.
-pub(super) struct Open {
+pub(super) struct Open<'a> {
     cpu: u16,
     starting: bool,
+    /// A wake-up of who reads interrupts the CPU (kernel/events/ring_buffer.c: perf_output_wakeup): of CPUs
+    /// that are guarded as seldom as can be.
     watermark: usize,
-    extent: Extent,
+    extent: &'a Extent,
 }
 
 impl Tasks {
@@ -35,14 +37,18 @@ impl Tasks {
         match self {
             Tasks::Starting(pid) => vec![Some(*pid)],
             Tasks::Running(tids) => tids.iter().copied().map(Some).collect(),
-            Tasks::All => vec![None],
+            Tasks::All | Tasks::Nobody => vec![None],
         }
     }
 }
 
-impl Open {
-    pub(super) fn new(cpu: u16, tasks: &Tasks, bytes: usize, extent: Extent) -> Open {
-        Open { cpu, starting: matches!(tasks, Tasks::Starting(_)), watermark: bytes / 4, extent }
+impl<'a> Open<'a> {
+    pub(super) fn new(cpu: u16, tasks: &Tasks, bytes: usize, extent: &'a Extent) -> Open<'a> {
+        let watermark = match extent {
+            Extent::Guard(_) => bytes,
+            Extent::Programs | Extent::EveryInterrupt => bytes / 4,
+        };
+        Open { cpu, starting: matches!(tasks, Tasks::Starting(_)), watermark, extent }
     }
 
     pub(super) fn point(&self, row: &Row, found: &Found, pid: Option<i32>) -> io::Result<Counter> {
@@ -73,8 +79,9 @@ impl Open {
     /// The event that owns a ring. That of the main ring tells names, mappings, births, deaths.
     pub(super) fn tasks(&self, pid: Option<i32>, which: Which) -> io::Result<Counter> {
         let main = which == Which::Main;
+        let maps = main && !matches!(self.extent, Extent::Guard(_));
         self.counter(Software::DUMMY, pid, SampleFlag::empty(), |builder| {
-            builder.task(main).comm(main).comm_exec(main).mmap(main).mmap2(main).mmap_data(main);
+            builder.task(main).comm(main).comm_exec(main).mmap(maps).mmap2(maps).mmap_data(maps);
             builder.wakeup_watermark(self.watermark);
         })
     }

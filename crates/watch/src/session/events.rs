@@ -2,7 +2,7 @@
 
 use super::{Options, Target};
 use crate::counters::Usage;
-use crate::fold::{Fold, Surroundings};
+use crate::fold::{Fold, Guard, Surroundings};
 use crate::interrupts::{Count, Recorded};
 use crate::missing::Missing;
 use crate::observation::{self, Visible, Watching};
@@ -11,9 +11,10 @@ use crate::price;
 use crate::record::{Record, What};
 use crate::rings::{PerfError, Rings, Tasks};
 use crate::tracefs::Tracefs;
-use crate::tracepoints::{self, Point};
+use crate::tracepoints::{self, Extent, Point};
 use crate::unseen;
 use needless_runner::environment::series;
+use rustix::thread::{sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -31,6 +32,7 @@ fn now() -> u64 {
 /// The events while they come.
 pub(super) struct Events {
     rings: Rings,
+    extent: Extent,
     /// The kernel's count of interrupts when watching began.
     interrupts: Option<Count>,
     fold: Fold,
@@ -51,7 +53,7 @@ impl Events {
     /// Opens them, or says why not.
     pub(super) fn open(options: &Options, tasks: &Tasks) -> Result<Events, Missing> {
         let opened = Tracefs::find().map_err(PerfError::from).and_then(|tracefs| {
-            let rings = Rings::open(tasks, options.extent, options.ring_bytes, tracefs.path())?;
+            let rings = Rings::open(tasks, &options.extent, options.ring_bytes, tracefs.path())?;
             let hidden = unseen::unseen(tracefs.path());
             Ok((rings, hidden, price::of_an_event(tracefs.path()).ok()))
         });
@@ -66,6 +68,10 @@ impl Events {
         let all = matches!(options.target, Target::All);
         let mut fold = Fold::new(context, series() < (6, 1), all);
         fold.functions_are_named(rings.has(Point::CallBegin));
+        if let Extent::Guard(cpus) = &options.extent {
+            fold.guard = Some(Guard::of(cpus));
+            missing.extend(keep_off(cpus));
+        }
         present::introduce(tasks, &mut fold, &mut missing);
         let frees_wait = matches!(tasks, Tasks::Starting(_));
         if frees_wait {
@@ -73,6 +79,7 @@ impl Events {
         }
         Ok(Events {
             rings,
+            extent: options.extent.clone(),
             interrupts: None,
             fold,
             waiting: Vec::new(),
@@ -92,6 +99,9 @@ impl Events {
         self.interrupts = self.count_interrupts();
         if let Some(count) = &self.interrupts {
             self.fold.tallies.begin(count.reading);
+        }
+        if let Some(guard) = &mut self.fold.guard {
+            guard.begin(self.interrupts.as_ref().map_or_else(now, |count| count.reading.1));
         }
         Ok(())
     }
@@ -153,6 +163,10 @@ impl Events {
     }
 
     fn time_some_interrupts(&mut self) {
+        // Switching them interrupts every CPU.
+        if matches!(self.extent, Extent::Guard(_)) {
+            return;
+        }
         let (since, before) = self.timed;
         let timed = self.fold.interrupts_timed();
         if since.elapsed() > Duration::from_secs(1) {
@@ -173,6 +187,9 @@ impl Events {
         let interrupts = self.count_interrupts();
         if let Some(count) = &interrupts {
             self.fold.tallies.end(count.reading);
+        }
+        if let Some(guard) = &mut self.fold.guard {
+            guard.end(interrupts.as_ref().map_or_else(now, |count| count.reading.0));
         }
         self.rings.disable();
         self.rings.drain(&mut self.waiting);
@@ -196,6 +213,7 @@ impl Events {
             functions: self.rings.has(Point::CallBegin),
             calls: self.rings.has(Point::Calls),
             others: self.rings.has(Point::Reschedule) && self.rings.has(Point::IrqWork),
+            timers: self.rings.has(Point::Timer),
         };
         // Closing each tracepoint takes the kernel tens of milliseconds, which nobody has to wait for.
         let rings = self.rings;
@@ -247,6 +265,18 @@ impl Events {
         self.missing.push(Missing::new("CPUs", &why, lacks, Some("watch again")));
         false
     }
+}
+
+/// Keeps the reader, which is this thread, away from CPUs that are guarded.
+fn keep_off(cpus: &[u16]) -> Option<Missing> {
+    let lacks = "what reaches these CPUs without us: our own reading is among it";
+    let kept_off = sched_getaffinity(None).and_then(|mut set| {
+        cpus.iter().for_each(|cpu| set.unset(usize::from(*cpu)));
+        sched_setaffinity(None, &set)
+    });
+    let error = kept_off.err()?;
+    let remedy = "guard fewer CPUs, so that one is left to read on";
+    Some(Missing::new("a CPU that is not guarded", &io::Error::from(error), lacks, Some(remedy)))
 }
 
 fn thread_time() -> Duration {

@@ -90,7 +90,10 @@ pub fn watch(
     let held = command.map(|command| child::hold(command, signals.ignored())).transpose()?;
     // The command has been started and keeps the limit that we had.
     let _limit = FileLimit::raise();
-    let tasks = tasks(&options.target, held.as_ref())?;
+    let tasks = match options.extent {
+        Extent::Guard(_) => Tasks::Nobody,
+        Extent::Programs | Extent::EveryInterrupt => tasks(&options.target, held.as_ref())?,
+    };
     let (events, mut missing) = match Events::open(options, &tasks) {
         Ok(events) => (Some(events), Vec::new()),
         Err(missing) => (None, vec![missing]),

@@ -137,6 +137,70 @@ fn what_idle_cpus_do_that_poll_is_no_interrupt() {
     }
 }
 
+/// What a guard of CPU 1 saw of a guest in which that CPU is isolated and may do without a tick.
+fn guard(kernel: &str, program: &Path, words: &[&str]) -> Value {
+    let usual = usual(kernel);
+    let isolated = "nohz_full=1 isolcpus=domain,managed_irq,1 rcu_nocbs=1";
+    let append = format!("{} {isolated}", usual.append);
+    let file = GuestFile { name: "needless-workload".to_owned(), source: program.to_owned() };
+    let options = GuestOptions { files: vec![file], append, nodes: 1, ..usual };
+    let mut guest = Guest::boot(&kernels::ready(kernel).unwrap(), &options).unwrap();
+    let words = [&["/needless-workload", "guard", "1"], words].concat();
+    let mut guard = || {
+        let done = guest.execute(&words, MachineNeeds::default()).unwrap();
+        let errors = String::from_utf8_lossy(&done.errors);
+        let run: Result<Value, _> = serde_json::from_slice(&done.output);
+        let run = run.unwrap_or_else(|_| panic!("{} {errors}", done.status));
+        assert_eq!(run["events"]["watching"]["lost"], 0, "{run}");
+        run["events"].clone()
+    };
+    // Interrupts of its timer, reschedules and calls are those that the kernel counted, one by one. One that is under
+    // way when the file is read may be missing: then it is read once more.
+    let agrees = |events: &Value| {
+        let held = events["counted_interrupts"].as_array().unwrap().iter();
+        held.clone().all(|held| held["cpu"] == 1 && held["agrees"] == true)
+    };
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        let events = guard();
+        if agrees(&events) {
+            return events["guard"].clone();
+        }
+        seen.push(events["counted_interrupts"].clone());
+    }
+    panic!("{kernel}: {seen:?}");
+}
+
+/// An isolated CPU that may do without a tick: who disturbs it is named, and how often is known: each round (and each of 8
+/// before) one table synchronisation and two flushes.
+#[test]
+fn an_isolated_cpu_is_disturbed_by_what_the_workload_does_to_it() {
+    let _turn = turn();
+    let program = program(Arch::X86_64).unwrap();
+    for kernel in ["6.12", "7.3"] {
+        let alone = guard(kernel, &program, &["--rounds", "3000"]);
+        let of = |guard: &Value, cause: &str| {
+            let causes = guard["causes"].as_array().unwrap().iter();
+            let came = |row: &Value| {
+                row["interrupts"].as_u64().unwrap() + row["same_interrupt"].as_u64().unwrap()
+            };
+            causes.filter(|row| row["cause"] == cause).map(came).sum::<u64>()
+        };
+        for cause in ["tlb-flush", "table-sync", "kernel-flush", "text-patch"] {
+            assert_eq!(of(&alone, cause), 0, "{kernel}: {alone}");
+        }
+        let disturbed = guard(kernel, &program, &["collapse", "--rounds", "20"]);
+        assert_eq!(of(&disturbed, "table-sync"), 28, "{kernel}: {disturbed}");
+        let all = disturbed["disturbances"].as_array().unwrap();
+        let synced = all.iter().filter(|row| row["cause"] == "table-sync");
+        assert!(
+            synced.clone().all(|row| row["doing"] == "madvise(MADV_COLLAPSE)"),
+            "{kernel}: {disturbed}"
+        );
+        assert!(of(&disturbed, "tlb-flush") >= 56, "{kernel}: {disturbed}");
+    }
+}
+
 /// Exceptions and flushes are no tracepoints there: faults are counted, minor and major, and have
 /// no class.
 #[test]

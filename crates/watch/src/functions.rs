@@ -392,7 +392,8 @@ mod tests {
             (&*other.name, other.asked, other.source),
             ("mlx5_do_something", Asked::Other, None)
         );
-        assert_eq!((&*functions.at(4).name, functions.at(4).asked), ("0x4", Asked::Unnamed));
+        let hidden = functions.at(4).clone();
+        assert_eq!((&*hidden.name, hidden.asked), ("0x4", Asked::Unnamed));
         assert!(functions.flushes(4) && !functions.flushes(4) && !functions.flushes(3));
         assert_eq!(functions.at(4).asked, Asked::TlbFlush);
     }

@@ -281,7 +281,7 @@ impl Outcome {
         self.found = found;
         let expected = Counts::expected(workload, rounds).decided(workload, &run.machine)?;
         self.expected = visible(expected, &run);
-        self.exact = self.as_expected(workload, rounds) && all_seen(&run);
+        self.exact = self.as_expected(workload, rounds) && all_seen(workload, &run);
         self.uninterrupted = uninterrupted(workload, process, &run);
         if let Some(events) = run.events {
             self.counted_interrupts = events.counted_interrupts.unwrap_or_default();
@@ -341,12 +341,13 @@ pub fn hold_events() -> Option<Rings> {
     Rings::open(&own, &Extent::EveryInterrupt, PAGE, tracefs.path()).ok()
 }
 
-/// Whether the rings had everything that the kernel counted.
-fn all_seen(run: &Observation) -> bool {
+/// Whether the rings had everything that the kernel counted; interrupts as well where the workload is about them.
+fn all_seen(workload: &Workload, run: &Observation) -> bool {
+    let about_interrupts = !workload.per_round(series()).asks.is_empty();
     run.events.as_ref().is_some_and(|events| {
         let counted = events.counted;
         let held = events.counted_interrupts.iter().flatten();
-        let mut calls = held.filter(|held| held.line == Line::Cal);
+        let mut calls = held.filter(|held| about_interrupts && held.line == Line::Cal);
         counted.faults == Some(counted.faults_seen)
             && counted.flush_events == counted.flush_events_seen
             && calls.all(|held| held.agrees != Some(false))

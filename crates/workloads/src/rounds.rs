@@ -165,7 +165,10 @@ pub fn missing(need: Need) -> Option<&'static str> {
         Need::Collapse => (!crate::calls::collapses()).then_some("MADV_COLLAPSE (Linux 6.1)"),
         Need::VmemmapOptimize => {
             let there = std::path::Path::new(crate::calls::OPTIMIZE).exists();
-            (!there).then_some("hugetlb_optimize_vmemmap (Linux 6.0, root)")
+            let sound = series() >= (6, 18);
+            (!there || !sound).then_some(
+                "hugetlb_optimize_vmemmap (root; Linux 6.18: 6.12 was seen to spoil its page structures by it)",
+            )
         }
         Need::X86 => (!cfg!(target_arch = "x86_64")).then_some("x86-64"),
         Need::PollingIdle => (!read("/proc/cmdline").split_whitespace().any(|w| w == "idle=poll"))

@@ -31,7 +31,7 @@ pub fn violate(
 pub fn state(w: &mut CheckWorld) {
     if let Some((frame, page)) = lost_dirty(w) {
         let what = format!(
-            "frame {} differs from its copy on swap, but neither it nor its PTE is dirty",
+            "frame {} differs from what was written of it, but neither it nor its PTE is dirty",
             frame.0
         );
         violate(w, None, Property::NoLostDirty, page, what);

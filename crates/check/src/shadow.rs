@@ -447,6 +447,11 @@ impl Ghost for Contents {
         self.pages.fading.insert((mm, page, frame), Some(home_of(of)));
     }
 
+    fn written_back(&mut self, frame: Pfn) {
+        let value = self.load(frame);
+        self.pages.cleaned.insert(frame, value);
+    }
+
     fn shared_gone(&mut self, object: ObjectId) {
         let (gone, _) = home_of((object, 0));
         let pages = &mut *self.pages;

@@ -208,9 +208,12 @@ fn measures(program: &Program) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use needless_model::run::Witness;
+    use needless_model::addr::ProcessId;
+    use needless_model::run::{TimedBlock, Witness};
 
     fn round(index: u32, minor_faults: u64, cycles: Vec<u64>) -> Round {
+        let block = |cycles| TimedBlock { process: ProcessId::FIRST, cycles };
+        let cycles = cycles.into_iter().map(block).collect();
         Round {
             index,
             minor_faults: Some(minor_faults),
@@ -238,7 +241,7 @@ mod tests {
         let timed = collected(vec![round(0, 1, vec![77]), round(1, 2, vec![99])], 2, 0);
         let mut result = TargetRun::default();
         combine(&mut result, counts, Some(timed), 2);
-        assert_eq!(result.rounds[0].cycles, [77]);
+        assert_eq!(result.rounds[0].cycles[0].cycles, 77);
         assert!(result.rounds[1].cycles.is_empty());
         assert_eq!(result.invalid, None);
     }

@@ -7,12 +7,13 @@
 use crate::addr::{ProcessId, ThreadId};
 use crate::agreement::SwapCounts;
 use crate::counters::{
-    Counted, Counter, Counters, FAULTS_BY_CLASS, Fold, What, faults_by_class, median, observe,
+    Counted, Counter, Counters, FAULTS_BY_CLASS, Fold, What, faults_by_class, median_cycles,
+    observe,
 };
 use crate::event::FaultClass;
 use crate::fold::{Folded, Folding};
 use crate::program::Program;
-use crate::run::{Round, TargetRun};
+use crate::run::{Round, TargetRun, TimedBlock};
 use crate::sequence::{Sequence, TraceOrder};
 use crate::verdict::Finding;
 use std::collections::BTreeMap;
@@ -63,8 +64,8 @@ pub struct RoundAt {
     pub kind: usize,
     /// The number of its first event.
     pub first_seq: u64,
-    /// Cycles of each `measure` block.
-    pub cycles: Vec<u64>,
+    /// What each `measure` block took.
+    pub cycles: Vec<TimedBlock>,
 }
 
 /// A target's run, accounted for.
@@ -257,7 +258,7 @@ impl Account {
     /// The counter's value in a round.
     pub fn value(&self, round: &RoundAt, counter: Counter) -> Option<u64> {
         match counter {
-            Counter::Cycles => median(&round.cycles).filter(|_| self.timed),
+            Counter::Cycles => median_cycles(&round.cycles).filter(|_| self.timed),
             _ => self.kinds[round.kind].account.counters.get(counter),
         }
     }
@@ -325,7 +326,16 @@ impl Account {
 
     /// All cycles measured, in order.
     pub fn cycles(&self) -> Vec<u64> {
-        self.rounds.iter().flat_map(|round| round.cycles.iter().copied()).collect()
+        self.blocks().map(|block| block.cycles).collect()
+    }
+
+    /// Those of one process.
+    pub fn cycles_of(&self, process: ProcessId) -> Vec<u64> {
+        self.blocks().filter(|block| block.process == process).map(|block| block.cycles).collect()
+    }
+
+    fn blocks(&self) -> impl Iterator<Item = &TimedBlock> {
+        self.rounds.iter().flat_map(|round| &round.cycles)
     }
 }
 

@@ -46,6 +46,8 @@ pub enum Asked<P, A, N> {
         /// Where to.
         to: A,
     },
+    /// `1` to `/proc/self/clear_refs`: nothing that is mapped counts as used.
+    ClearRefs,
     /// Reclaims the pages as if memory were short.
     Reclaim {
         /// What is taken for old.
@@ -90,6 +92,11 @@ pub enum Asked<P, A, N> {
     Unpin {
         /// Which pin.
         pin: PinId,
+    },
+    /// Writes shared memory's dirty pages to where they came from.
+    Writeback {
+        /// Which.
+        pages: P,
     },
 }
 
@@ -162,7 +169,9 @@ impl<P, A, N> Asked<P, A, N> {
             Asked::Advise { pages: p, advice } => {
                 Asked::Advise { pages: pages(p)?, advice: *advice }
             }
+            Asked::ClearRefs => Asked::ClearRefs,
             Asked::Reclaim { pages: p } => Asked::Reclaim { pages: pages(p)? },
+            Asked::Writeback { pages: p } => Asked::Writeback { pages: pages(p)? },
             Asked::Switch { others } => Asked::Switch { others: number(others, OTHERS)? },
             Asked::Fork { process } => Asked::Fork { process: *process },
             Asked::Wait { process } => Asked::Wait { process: *process },
@@ -179,6 +188,7 @@ impl<P, A, N> Asked<P, A, N> {
     pub const fn model_only(&self) -> Option<&'static str> {
         match self {
             Asked::Reclaim { .. } => Some("reclaim"),
+            Asked::Writeback { .. } => Some("writeback"),
             Asked::Switch { .. } => Some("switch"),
             Asked::Pin { .. } => Some("pin"),
             Asked::Dma { .. } => Some("dma"),
@@ -190,6 +200,7 @@ impl<P, A, N> Asked<P, A, N> {
             | Asked::Unmap { .. }
             | Asked::Protect { .. }
             | Asked::Remap { .. }
+            | Asked::ClearRefs
             | Asked::Advise { .. } => None,
         }
     }
@@ -203,6 +214,7 @@ impl<P, A, N> Asked<P, A, N> {
             Asked::Remap { .. } => Some("mremap"),
             Asked::Fork { .. } => Some("fork"),
             Asked::Exec => Some("exec"),
+            Asked::ClearRefs => Some("clear_refs"),
             Asked::Advise { advice, .. } => Some(match advice {
                 Advice::DontNeed => "dontneed",
                 Advice::Free => "free",
@@ -212,6 +224,7 @@ impl<P, A, N> Asked<P, A, N> {
             }),
             Asked::Map { .. }
             | Asked::Reclaim { .. }
+            | Asked::Writeback { .. }
             | Asked::Switch { .. }
             | Asked::Wait { .. }
             | Asked::Pin { .. }
@@ -231,7 +244,9 @@ impl<P, A, N> Asked<P, A, N> {
             Asked::Map { .. }
             | Asked::Unmap { .. }
             | Asked::Protect { .. }
+            | Asked::ClearRefs
             | Asked::Reclaim { .. }
+            | Asked::Writeback { .. }
             | Asked::Switch { .. }
             | Asked::Fork { .. }
             | Asked::Wait { .. }
@@ -252,9 +267,11 @@ impl Call {
             | Asked::Remap { pages, .. }
             | Asked::Advise { pages, .. }
             | Asked::Reclaim { pages }
+            | Asked::Writeback { pages }
             | Asked::Pin { pages, .. } => Some(pages),
             Asked::Map { area, .. } => Some(area.pages),
-            Asked::Switch { .. }
+            Asked::ClearRefs
+            | Asked::Switch { .. }
             | Asked::Fork { .. }
             | Asked::Wait { .. }
             | Asked::Exec
@@ -280,7 +297,9 @@ impl Call {
                     Advice::Cold | Advice::PageOut | Advice::PopulateRead | Advice::PopulateWrite,
                 ..
             }
+            | Asked::ClearRefs
             | Asked::Reclaim { .. }
+            | Asked::Writeback { .. }
             | Asked::Switch { .. }
             | Asked::Fork { .. }
             | Asked::Wait { .. }

@@ -9,6 +9,7 @@ use crate::program::Program;
 use crate::rng::SplitMix64;
 use crate::run::Round;
 use crate::sequence::TraceOrder;
+use std::collections::BTreeMap;
 
 /// Sweeps over the prices after which they no longer change, for any table of a few terms.
 const MOST_SWEEPS: usize = 200_000;
@@ -167,22 +168,24 @@ fn intervals(terms: usize, blocks: &[Timed]) -> Vec<(f64, f64)> {
     draws.iter_mut().map(interval).collect()
 }
 
-/// What the counters count in each `measure` block of a round, in order.
+/// What the counters count in each `measure` block of a round, in the order in which they end. What others do meanwhile
+/// is part of it, as it is of the time.
 pub fn measured(program: &Program, round: &Round) -> Vec<Counters> {
     let order = TraceOrder::of([round.events.as_slice()]);
     let mut blocks = Vec::new();
-    let mut start = None;
+    let mut starts = BTreeMap::new();
     for (at, event) in round.events.iter().enumerate() {
-        match (event.kind, start) {
-            (EventKind::MeasureStart, _) => start = Some(at),
-            (EventKind::MeasureEnd, Some(from)) => {
-                let events: &[Event] = &round.events[from..=at];
-                let seen = observe(program, events, order);
-                let round = Round { events: events.to_vec(), ..Round::default() };
-                blocks.push(Counters::of(&round, &seen));
-                start = None;
-            }
-            _ => {}
+        if event.kind == EventKind::MeasureStart {
+            starts.insert(event.thread, at);
+        }
+        if event.kind != EventKind::MeasureEnd {
+            continue;
+        }
+        if let Some(from) = starts.remove(&event.thread) {
+            let events: &[Event] = &round.events[from..=at];
+            let seen = observe(program, events, order);
+            let round = Round { events: events.to_vec(), ..Round::default() };
+            blocks.push(Counters::of(&round, &seen));
         }
     }
     blocks

@@ -7,7 +7,7 @@
 use crate::addr::{CpuId, ProcessId, ThreadId};
 use crate::event::{Event, EventKind, FaultClass, FlushReason};
 use crate::program::Program;
-use crate::run::Round;
+use crate::run::{Round, TimedBlock};
 use crate::sequence::{FlushPart, Operation, TraceOrder, is_send, operations};
 use crate::site::Site;
 use crate::verdict::{Finding, Needless, Reason, Verdict};
@@ -224,14 +224,14 @@ impl Fold {
                 .sum(),
             Fold::MinorFaults => round.minor_faults,
             Fold::MajorFaults => round.major_faults,
-            Fold::Cycles => median(&round.cycles),
+            Fold::Cycles => median_cycles(&round.cycles),
         }
     }
 }
 
 /// The middle value (the upper one of two).
-pub(crate) fn median(values: &[u64]) -> Option<u64> {
-    let mut sorted = values.to_vec();
+pub(crate) fn median_cycles(blocks: &[TimedBlock]) -> Option<u64> {
+    let mut sorted: Vec<u64> = blocks.iter().map(|block| block.cycles).collect();
     sorted.sort_unstable();
     sorted.get(sorted.len() / 2).copied()
 }

@@ -129,6 +129,9 @@ const V5_8: Policies = Policies {
     unmap_batch: UnmapBatching::Defer,
     pending_mark: PendingMark::Flag,
     fork_accessed: ForkAccessed::Clear,
+    fork_shared: ForkShared::Skip,
+    fork_dirty: ForkDirty::Clear,
+    demand_young: DemandYoung::Set,
     dirtied_fault: DirtiedFault::Minor,
     read_fault_dirty: ReadFaultDirty::No,
     fork_pinned: ForkPinned::Share,
@@ -340,6 +343,7 @@ pub struct Proposal {
 pub const PROPOSALS: &[Proposal] = &[
     Proposal { name: "pending-cleared", policy: "batched-pending", value: "cleared" },
     Proposal { name: "fork-young", policy: "fork-accessed", value: "keep" },
+    Proposal { name: "fork-dirty", policy: "fork-dirty", value: "keep" },
     Proposal { name: "removed-after", policy: "refault-flush", value: "removed-after" },
 ];
 

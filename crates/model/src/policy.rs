@@ -346,6 +346,24 @@ policies! {
         Clear = "clear", "it is cleared";
         Keep = "keep", "the child's is as the parent's (a proposal: fork-young)";
     }
+    /// Whether a fork copies what is mapped of shared memory.
+    fork_shared: ForkShared = "fork-shared", "whether a fork copies the page tables of shared memory",
+        source "mm/memory.c:copy_page_range (5.10), vma_needs_copy (6.1, 6.12): not without an anon_vma" {
+        Skip = "skip", "no: the child faults its pages in";
+        Copy = "copy", "yes, the right to store with them (hypothetical: no modelled kernel does)";
+    }
+    /// What a fork makes of the dirty bit where it copies shared memory's page tables.
+    fork_dirty: ForkDirty = "fork-dirty", "what a fork makes of the dirty bit in the child's PTEs of shared memory, with fork-shared=copy",
+        source "mm/memory.c:copy_present_pte (5.10), __copy_present_ptes (6.12): pte_mkclean; keep: patch 4 of Piggin's series" {
+        Clear = "clear", "it is cleared";
+        Keep = "keep", "the child's is as the parent's (a proposal: fork-dirty)";
+    }
+    /// Whether a PTE that a fault fills counts as used.
+    demand_young: DemandYoung = "demand-young", "what the accessed bit is in a PTE that a fault fills with a page",
+        source "arch/x86/include/asm/pgtable_types.h:PAGE_COPY (___A), arch/arm64/include/asm/pgtable-prot.h:_PROT_DEFAULT (PTE_AF), arch/riscv/include/asm/pgtable.h:_PAGE_BASE (6.12); mm/memory.c:pte_sw_mkyoung for those whose protections lack it (MIPS)" {
+        Set = "set", "set: the protections that PTEs are made of have it";
+        Clear = "clear", "not set, so that the access that faulted has to set it (hypothetical: no modelled architecture is like this)";
+    }
     /// How a store that dirties a shared page is counted.
     dirtied_fault: DirtiedFault = "dirtied-fault", "how a fault counts that makes a shared page dirty, which gives mmap_lock back to throttle whoever dirties much",
         source "mm/memory.c:fault_dirty_shared_page (5.10: VM_FAULT_RETRY, so that it is tried again and counts as major; 6.1 to 7.3: VM_FAULT_COMPLETED); mm_account_fault (not in 5.8)" {
@@ -429,6 +447,8 @@ policies! {
         ReusedReadOnly = "reused-read-only", "a page that is reused stays read-only, so that the store faults again (wp_page_reuse)";
         RacedLocked = "raced-locked", "a first touch that comes too late keeps the page-table lock (do_anonymous_page)";
         ForkUnprotected = "fork-unprotected", "a fork leaves the parent's PTEs writable (copy_present_pte)";
+        ForkCleansParent = "fork-cleans-parent", "with fork-shared=copy: a fork clears the parent's dirty bit, too (copy_present_pte)";
+        CleanUnflushed = "clean-unflushed", "writeback takes a PTE's dirty bit and leaves what CPUs have cached of it (page_vma_mkclean_one)";
         ForkUnflushed = "fork-unflushed", "a fork does not flush the right to store (dup_mmap)";
         ForkVmaUnlocked = "fork-vma-unlocked", "a fork does not lock mappings for writing (dup_mmap; 6.4 was released so)";
         ForkExclusive = "fork-exclusive", "a fork leaves pages exclusive to the parent (copy_present_pte)";

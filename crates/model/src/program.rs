@@ -665,9 +665,14 @@ impl Program {
             CallExpr::Remap { pages, .. } => (pages, "mremap of shared memory"),
             CallExpr::Reclaim { pages } => (pages, "reclaim of shared memory"),
             CallExpr::Pin { pages, .. } => (pages, "pins of shared memory"),
+            CallExpr::Writeback { pages } => {
+                let private = self.backing(pages) != Backing::Shared;
+                return private.then_some("writeback of private memory");
+            }
             CallExpr::Map { .. }
             | CallExpr::Unmap { .. }
             | CallExpr::Protect { .. }
+            | CallExpr::ClearRefs
             | CallExpr::Switch { .. }
             | CallExpr::Fork { .. }
             | CallExpr::Wait { .. }
@@ -675,8 +680,11 @@ impl Program {
             | CallExpr::Dma { .. }
             | CallExpr::Unpin { .. } => return None,
         };
-        let backing = self.areas[usize::from(pages.area)].backing;
-        (backing == Backing::Shared).then_some(what)
+        (self.backing(pages) == Backing::Shared).then_some(what)
+    }
+
+    fn backing(&self, pages: &RangeExpr) -> Backing {
+        self.areas[usize::from(pages.area)].backing
     }
 
     /// How many pins it has.

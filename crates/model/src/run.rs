@@ -1,6 +1,6 @@
 //! What a target gives back, whichever it is: rounds with their events, and what it cannot show.
 
-use crate::addr::CpuId;
+use crate::addr::{CpuId, ProcessId};
 use crate::event::Event;
 use crate::program::Program;
 use serde::{Deserialize, Serialize};
@@ -38,13 +38,22 @@ pub struct Round {
     pub minor_faults: Option<u64>,
     /// Major faults (`ru_majflt`).
     pub major_faults: Option<u64>,
-    /// Cycles of each `measure` block, in order. Empty in the model.
-    pub cycles: Vec<u64>,
+    /// What each `measure` block took, in the order in which they ended. Empty in the model.
+    pub cycles: Vec<TimedBlock>,
     /// Differences of `/proc/vmstat` lines and the like, where the target has them per round.
     pub kernel_counters: BTreeMap<String, u64>,
     /// What an emulator saw the scenario's CPUs execute, by instruction (`tlbi vale1is`): one map per
     /// phase, of which marks part the round. Empty if nothing counts them.
     pub instructions: Vec<BTreeMap<String, u64>>,
+}
+
+/// What one `measure` block took.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimedBlock {
+    /// Whose it is.
+    pub process: ProcessId,
+    /// Cycles of the time stamp counter.
+    pub cycles: u64,
 }
 
 /// How the run watched over its own validity.

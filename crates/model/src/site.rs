@@ -86,6 +86,8 @@ sites! {
     MovePtes = "move_ptes" in "mm/mremap.c";
     /// `MADV_COLD`, `MADV_PAGEOUT`.
     MadviseColdOrPageout = "madvise_cold_or_pageout_pte_range" in "mm/madvise.c";
+    /// `/proc/PID/clear_refs`.
+    ClearRefs = "clear_refs_pte_range" in "fs/proc/task_mmu.c";
     /// `MADV_FREE`.
     MadviseFree = "madvise_free_pte_range" in "mm/madvise.c";
     /// `MADV_DONTNEED`.
@@ -94,6 +96,12 @@ sites! {
     MadvisePopulate = "faultin_page_range" in "mm/gup.c";
     /// The second flush after a batched unmap.
     FlushTlbBatchedPending = "flush_tlb_batched_pending" in "mm/rmap.c";
+    /// Writeback takes a page that is dirty.
+    FolioClearDirtyForIo = "folio_clear_dirty_for_io" in "mm/page-writeback.c";
+    /// Writeback makes one mapping clean.
+    PageMkcleanOne = "page_vma_mkclean_one" in "mm/rmap.c";
+    /// A store to shared memory that was written back.
+    WpPageShared = "wp_page_shared" in "mm/memory.c";
     /// Taking pages off the LRU.
     FolioIsolateLru = "folio_isolate_lru" in "mm/vmscan.c";
     /// Reclaim (`shrink_page_list` in 5.10).

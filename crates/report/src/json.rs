@@ -10,7 +10,7 @@ use crate::expect::{Case, Verdict};
 use crate::notes::instruction_groups;
 use crate::stats::{Median, median};
 use crate::steps::Step;
-use needless_model::account::Account;
+use needless_model::account::{Account, RoundAt};
 use needless_model::addr::ProcessId;
 use needless_model::agreement::PageDifference;
 use needless_model::counters::{Counted, Counter, FAULTS_BY_CLASS};
@@ -96,6 +96,7 @@ struct RanDocument<'a> {
 struct ProcessDocument<'a> {
     process: &'a str,
     per_round: BTreeMap<&'static str, Option<u64>>,
+    cycles: Option<Median>,
 }
 
 #[derive(Serialize)]
@@ -316,7 +317,11 @@ fn processes<'a>(program: &'a Program, account: &Account) -> Vec<ProcessDocument
             (counter.name(), spread.map(|spread| spread.mode))
         };
         let counters = Counter::ALL.iter().filter(|counter| counter.is_by_process());
-        ProcessDocument { process: &process.name, per_round: counters.map(typical).collect() }
+        ProcessDocument {
+            process: &process.name,
+            per_round: counters.map(typical).collect(),
+            cycles: median(&account.cycles_of(ProcessId(number as u16))),
+        }
     };
     program.processes.iter().enumerate().map(document).collect()
 }
@@ -349,7 +354,8 @@ fn samples(account: &Account) -> Map<String, Value> {
             (counter.name().to_owned(), json!(values))
         })
         .collect();
-    let cycles: Vec<&Vec<u64>> = account.rounds.iter().map(|round| &round.cycles).collect();
+    let blocks = |round: &RoundAt| round.cycles.iter().map(|block| block.cycles).collect();
+    let cycles: Vec<Vec<u64>> = account.rounds.iter().map(blocks).collect();
     if cycles.iter().any(|blocks| !blocks.is_empty()) {
         samples.insert(Counter::Cycles.name().to_owned(), json!(cycles));
     }

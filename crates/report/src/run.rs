@@ -80,7 +80,9 @@ fn process_lines(comparison: &Comparison, ran: &Ran) -> Vec<String> {
             Some(format!("{value}{star} {}", name.replace('_', " ")))
         };
         let counters = Counter::ALL.iter().filter(|counter| counter.is_by_process());
-        let figures: Vec<String> = counters.filter_map(figure).collect();
+        let timed = median(&ran.account.cycles_of(ProcessId(number as u16)));
+        let timed = timed.map(|result| format!("{} cycles", result.median));
+        let figures: Vec<String> = counters.filter_map(figure).chain(timed).collect();
         format!("process {}: {}", process.name, figures.join(", "))
     };
     processes.iter().enumerate().map(line).collect()

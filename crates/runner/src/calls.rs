@@ -14,7 +14,9 @@ pub fn ask(call: Call) -> io::Result<()> {
         Call::Protect { pages, prot } => protect(pages, prot),
         Call::Remap { pages, to } => remap(pages, to.pages.start),
         Call::Advise { pages, advice } => advise(pages, advice),
+        Call::ClearRefs => std::fs::write("/proc/self/clear_refs", "1"),
         Call::Reclaim { .. }
+        | Call::Writeback { .. }
         | Call::Switch { .. }
         | Call::Pin { .. }
         | Call::Dma { .. }
@@ -36,12 +38,17 @@ pub fn missing(call: Call, errno: Option<i32>) -> Option<&'static str> {
         {
             Some("MADV_POPULATE_READ and MADV_POPULATE_WRITE (5.14 and later have them)")
         }
+        Call::ClearRefs if errno == Some(libc::ENOENT) => {
+            Some("/proc/PID/clear_refs (CONFIG_PROC_PAGE_MONITOR)")
+        }
         Call::Map { .. }
         | Call::Unmap { .. }
         | Call::Protect { .. }
         | Call::Remap { .. }
         | Call::Advise { .. }
+        | Call::ClearRefs
         | Call::Reclaim { .. }
+        | Call::Writeback { .. }
         | Call::Switch { .. }
         | Call::Fork { .. }
         | Call::Wait { .. }

@@ -15,6 +15,7 @@ use needless_model::kernel::Errno;
 use needless_model::program::{Access, ExprError, Hold, Op};
 use needless_model::resolved::{Resolved, Visit};
 use needless_model::rng::SplitMix64;
+use needless_model::run::TimedBlock;
 use std::io;
 use std::time::Duration;
 
@@ -175,7 +176,9 @@ impl<'a> Worker<'a> {
             | Call::Protect { .. }
             | Call::Remap { .. }
             | Call::Advise { .. }
+            | Call::ClearRefs
             | Call::Reclaim { .. }
+            | Call::Writeback { .. }
             | Call::Switch { .. }
             | Call::Pin { .. }
             | Call::Dma { .. }
@@ -260,7 +263,9 @@ impl<'a> Worker<'a> {
         let after = sys::cycles_after();
         self.markers.write(Kind::MeasureEnd, 0, 0);
         if !self.markers.events {
-            self.run.log().cycles.push(after.saturating_sub(before));
+            let process = self.run.program.threads[self.me].process;
+            let cycles = after.saturating_sub(before);
+            self.run.log().cycles.push(TimedBlock { process, cycles });
         }
         Ok(flow)
     }

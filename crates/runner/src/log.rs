@@ -4,8 +4,10 @@
 //! when the run is over ([`crate::decode`]).
 
 use crate::shared::Stretch;
+use needless_model::addr::ProcessId;
 use needless_model::event::FlushReason;
 use needless_model::order::Rank;
+use needless_model::run::TimedBlock;
 
 /// Records for which room is set aside at most: 40 MiB.
 const MOST_ROOM: usize = 1 << 20;
@@ -128,8 +130,8 @@ pub struct Log {
     pub records: Vec<Raw>,
     /// All attempts at rounds.
     pub attempts: Vec<Attempt>,
-    /// All cycles measured.
-    pub cycles: Vec<u64>,
+    /// All blocks measured, of all processes.
+    pub cycles: Vec<TimedBlock>,
     /// Records for which there is room that was touched beforehand.
     room: usize,
     /// Rounds still to come, as far as known.
@@ -148,7 +150,7 @@ impl Log {
             events,
             records: if events { roomy(room, BLANK) } else { Vec::new() },
             attempts: Vec::with_capacity(rounds * 2 + 64),
-            cycles: roomy(rounds.saturating_mul(8).clamp(1 << 13, MOST_ROOM), 0),
+            cycles: roomy(rounds.saturating_mul(8).clamp(1 << 13, MOST_ROOM), UNTIMED),
             room: if events { room } else { usize::MAX },
             rounds_left: rounds,
             before: 0,
@@ -190,6 +192,8 @@ impl Log {
         self.records.push(Raw { time: crate::sys::now_ns(), value, extra, tid, cpu, kind });
     }
 }
+
+const UNTIMED: TimedBlock = TimedBlock { process: ProcessId::FIRST, cycles: 0 };
 
 const BLANK: Raw = Raw { time: 0, value: 0, extra: 0, tid: 0, cpu: 0, kind: Kind::Lost };
 

@@ -12,7 +12,7 @@
 use crate::exec::Worker;
 use crate::lock::Lock;
 use crate::run::Run;
-use crate::shared::{self, HeapEnd, Stretch};
+use crate::shared::{self, HeapEnd, Ours, Stretch};
 use crate::team::Rest;
 use crate::wire::{Failure, FailureKind};
 use crate::{image, lru, sys, threads, witness};
@@ -50,7 +50,7 @@ pub struct Processes {
     cpus: Vec<CpuId>,
     heap: Lock<HeapEnd>,
     /// Our memory that is in use.
-    ours: Lock<Vec<Stretch>>,
+    ours: Lock<Vec<Ours>>,
 }
 
 impl Processes {
@@ -258,12 +258,12 @@ fn begin(run: &Run) -> Result<(), Failure> {
     }
     let _ = rustix::process::setpriority_process(None, -20);
     let (log, soon) = run.log().place();
-    for &(start, end) in run.processes.ours.lock().iter() {
+    for &Ours { place: (start, end), writable } in run.processes.ours.lock().iter() {
         // Of the log only where it goes on.
-        shared::visit((start, end.min(log.0)));
-        shared::visit((start.max(log.1), end));
+        shared::visit((start, end.min(log.0)), writable);
+        shared::visit((start.max(log.1), end), writable);
     }
-    shared::visit(soon);
+    shared::visit(soon, true);
     sys::now_ns();
     Ok(())
 }

@@ -10,6 +10,7 @@
 //! own. The child's accesses to ours fault once, without a flush; it makes them before its first turn ([`visit`]).
 
 use std::io;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// A stretch of our address space: first and one past the last byte.
 pub type Stretch = (usize, usize);
@@ -201,9 +202,18 @@ unsafe fn copy_and_replace(new: usize, old: usize, size: usize) -> usize {
     status
 }
 
+/// Memory of ours that a child comes to.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Ours {
+    /// Where.
+    pub place: Stretch,
+    /// Whether it may store there.
+    pub writable: bool,
+}
+
 /// All that a child may come to in memory of ours: what is mapped and in memory, without the mappings that `own` tells,
 /// which are the scenario's.
-pub fn ours(own: impl Fn(Stretch) -> bool) -> io::Result<Vec<Stretch>> {
+pub fn ours(own: impl Fn(Stretch) -> bool) -> io::Result<Vec<Ours>> {
     let maps = std::fs::read_to_string("/proc/self/maps")?;
     // The kernel's own pages are there in every process; rings are in none but the one that opened them.
     let kernels = |name: &str| name.starts_with("[v") || name.starts_with("anon_inode:");
@@ -212,17 +222,44 @@ pub fn ours(own: impl Fn(Stretch) -> bool) -> io::Result<Vec<Stretch>> {
     });
     let mut all = Vec::new();
     for mapping in ours {
-        each_resident(mapping.place, |stretch| all.push(stretch))?;
+        let writable = mapping.rights.starts_with("rw");
+        each_resident(mapping.place, |place| all.push(Ours { place, writable }))?;
     }
     Ok(all)
 }
 
-/// Reads from each page, so that it does not fault later: shared memory is mapped with all its rights at once.
-pub fn visit((start, end): Stretch) {
+/// Reads from each page, so that it does not fault later: shared memory is mapped with all its rights at once. Where
+/// the processor may leave the dirty bit to a fault, what is `writable` is mapped dirty: by the kernel, without a flush,
+/// where it knows how (5.14).
+pub fn visit((start, end): Stretch, writable: bool) {
+    if writable && cfg!(target_arch = "aarch64") && populate((start, end)) {
+        return;
+    }
     for page in (start..end).step_by(PAGE) {
         // SAFETY: the stretch is mapped in every process of ours, and can be read.
         unsafe { std::ptr::read_volatile(page as *const u8) };
+        if writable && cfg!(target_arch = "aarch64") {
+            store_the_same(page);
+        }
     }
+}
+
+/// Has the kernel map the pages for stores; whether it did.
+fn populate((start, end): Stretch) -> bool {
+    let (from, to) = (start / PAGE * PAGE, end.next_multiple_of(PAGE));
+    let size = to.saturating_sub(from);
+    // SAFETY: what the pages hold stays.
+    unsafe { libc::madvise(from as *mut libc::c_void, size, libc::MADV_POPULATE_WRITE) == 0 }
+}
+
+/// Stores what is there already, whoever else uses it.
+fn store_the_same(page: usize) {
+    // SAFETY: the page is mapped in every process of ours, and can be stored to; others see an atomic store of the
+    // value that they would have found.
+    let byte = unsafe { AtomicU8::from_ptr(page as *mut u8) };
+    let same = |value| Some(value);
+    // `fetch_update` stores with a compare-and-swap, which no compiler leaves out.
+    let _ = byte.fetch_update(Ordering::Relaxed, Ordering::Relaxed, same);
 }
 
 #[cfg(test)]
@@ -250,10 +287,14 @@ mod tests {
         unsafe { at.add(PAGE + 7).write_volatile(42) };
         let stretch = (at as usize, at as usize + 2 * PAGE);
         share(stretch).unwrap();
-        visit(stretch);
+        visit(stretch, true);
+        store_the_same(stretch.0);
+        populate(stretch);
         // SAFETY: inside the mapping.
         assert_eq!(unsafe { at.add(PAGE + 7).read_volatile() }, 42);
         let ours = ours(|_| false).unwrap();
-        assert!(ours.iter().any(|(start, end)| *start <= stretch.0 && stretch.1 <= *end));
+        assert!(ours.iter().any(|ours| {
+            ours.writable && ours.place.0 <= stretch.0 && stretch.1 <= ours.place.1
+        }));
     }
 }

@@ -154,7 +154,9 @@ fn check_call(
         | CallExpr::Protect { .. }
         | CallExpr::Remap { .. }
         | CallExpr::Advise { .. }
+        | CallExpr::ClearRefs
         | CallExpr::Reclaim { .. }
+        | CallExpr::Writeback { .. }
         | CallExpr::Switch { .. }
         | CallExpr::Exec
         | CallExpr::Pin { .. }

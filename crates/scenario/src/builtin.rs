@@ -48,7 +48,8 @@ pub static ALL: &[Builtin] = builtins! { "scenarios/":
 };
 
 /// Texts of studies that `agree` leaves out of its built-in scenarios.
-pub static OF_STUDIES: &[Builtin] = builtins! { "scenarios/": "fork-touch" "fork-server" };
+pub static OF_STUDIES: &[Builtin] = builtins! { "scenarios/": "fork-touch" "fork-server" "refs-cleared"
+"fork-save" "fork-exec" };
 
 /// Texts for the checker, whose threads race on purpose: the discrete order of `run` and `agree`
 /// shows only one of their interleavings.
@@ -64,7 +65,7 @@ pub static LITMUS: &[Builtin] = builtins! { "scenarios/litmus/":
     "switch-back" "switch-reclaim" "switch-table" "switch-move" "lazy-map" "switch-map"
     "cow-reclaim" "dontneed-table" "munmap-touch"
     "reclaim-refault" "refault-flag"
-    "fork-isolation" "fork-vmalock" "fork-swapped" "fork-reclaim" "fork-young"
+    "fork-isolation" "fork-vmalock" "fork-swapped" "fork-reclaim" "fork-young" "fork-dirty"
     "pin-vmsplice" "pin-store" "pin-shared" "pin-fork" "pin-fork-race"
 };
 

@@ -146,7 +146,7 @@ pub static LITMUS: &[Rule] = &[
 ];
 
 /// The operations that a thread of the kernel may have.
-const OF_THE_KERNEL: [&str; 5] = ["reclaim", "barrier", "repeat", "for-each", "doc"];
+const OF_THE_KERNEL: [&str; 6] = ["reclaim", "writeback", "barrier", "repeat", "for-each", "doc"];
 
 /// The operations: calls into the kernel, and what else threads do.
 pub fn operations() -> impl Iterator<Item = &'static Rule> {

@@ -230,3 +230,66 @@ fn a_process_that_begins_again_is_another_one() {
         assert_eq!(switch, Some(None));
     }
 }
+
+/// What a fork does to the child's pages, without a fork. Source: fs/proc/task_mmu.c:clear_refs_pte_range (6.1, 6.12).
+#[test]
+fn clear_refs_makes_pages_old_without_a_flush() {
+    let faults = |between: &str, row: &str| {
+        let parent = format!("clear-refs\n {between} read \"heap\"");
+        run(&scenario("write \"heap\"", &parent, "read \"heap\""), row).rounds[0].minor_faults
+    };
+    for row in ["5.10", "7.3", "6.12/arm64", "6.12/arm64-no-hafdbs"] {
+        assert_eq!(faults("", row), Some(0), "{row}: what the TLB holds is used as before");
+    }
+    // So many others that nothing is left in the TLB.
+    let others = "switch 8\n";
+    assert_eq!(faults(others, "6.12"), Some(0));
+    assert_eq!(faults(others, "6.12/arm64-no-hafdbs"), Some(8));
+}
+
+fn shared(parent: &str, child: &str) -> String {
+    format!(
+        "scenario \"fork\" {{
+            machine {{ cpus 2 }}
+            thread \"main\" cpu=0 {{
+                map \"heap\" pages=1 backing=\"shared\"
+                rounds 1 warmup=0 {{ {parent} }}
+            }}
+            process \"child\" cpu=1 {{ {child} }}
+        }}"
+    )
+}
+
+/// A page that was written back is stored to by a fault again, also where it was mapped for stores and nobody stored.
+#[test]
+fn what_is_written_back_may_not_be_stored_to_in_silence() {
+    let stores = |between: &str| {
+        let parent = format!("write \"heap\"\n writeback \"heap\"\n {between}\n write \"heap\"");
+        run(&shared(&parent, "read \"heap\""), "6.12").rounds[0].minor_faults
+    };
+    assert_eq!(stores(""), Some(2));
+    let again = "madvise \"heap\" advice=\"dontneed\"\n read \"heap\"";
+    assert_eq!(stores(again), Some(2), "the read maps the page, the store does not fault");
+    assert_eq!(stores(&format!("{again}\n writeback \"heap\"")), Some(3));
+}
+
+/// No kernel copies shared memory's page tables at a fork; with `fork-shared=copy` the child has them, clean unless a
+/// proposal keeps the bit. Source: mm/memory.c:__copy_present_ptes (6.12).
+#[test]
+fn the_childs_shared_pages_are_clean_unless_a_proposal_keeps_the_bit() {
+    let text = shared("write \"heap\"\n fork \"child\"\n barrier \"b\"", "barrier \"b\"\n sleep");
+    let program = compile(&Source::new("fork", text), &Settings::default()).unwrap();
+    let page = program.areas[0].range.start;
+    for (name, dirty) in [
+        ("6.12", None),
+        ("6.12,fork-shared=copy", Some(false)),
+        ("6.12+fork-dirty,fork-shared=copy", Some(true)),
+    ] {
+        let row = KernelRow::parse(name).unwrap();
+        let options = SimOptions { paranoid: true, ..SimOptions::default() };
+        let world = end_state(&program, &row, row.config.arch(), &options).unwrap();
+        let pte = |process| world.pte(mm_of(ProcessId(process)), page).present();
+        assert!(pte(0).unwrap().dirty(), "{name}");
+        assert_eq!(pte(1).map(|pte| pte.dirty()), dirty, "{name}");
+    }
+}

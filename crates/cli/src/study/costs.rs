@@ -126,8 +126,9 @@ fn timed(
     let counters = blocks.get(sample.block);
     let counters = counters.ok_or_else(|| format!("a round has {} blocks", blocks.len()))?;
     let rounds = ran.account.rounds.iter();
-    let cycles: Option<Vec<u64>> =
-        rounds.map(|round| round.cycles.get(sample.block).copied().filter(|c| *c > 0)).collect();
+    let cycles: Option<Vec<u64>> = rounds
+        .map(|round| Some(round.cycles.get(sample.block)?.cycles).filter(|c| *c > 0))
+        .collect();
     let cycles = cycles.filter(|cycles| !cycles.is_empty());
     let cycles = cycles.ok_or_else(|| match ran.account.unknown.get("cycles") {
         Some(reason) => format!("no cycles: {reason}"),

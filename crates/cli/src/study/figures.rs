@@ -252,7 +252,7 @@ fn shown(ran: &Ran, shown: Shown) -> Result<f64, String> {
                 None => ran.account.cycles(),
                 Some(block) => {
                     let rounds = ran.account.rounds.iter();
-                    rounds.filter_map(|round| round.cycles.get(block).copied()).collect()
+                    rounds.filter_map(|round| Some(round.cycles.get(block)?.cycles)).collect()
                 }
             };
             match cycles.is_empty() {

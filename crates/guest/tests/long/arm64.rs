@@ -5,9 +5,11 @@
 
 use needless_guest::{GuestOptions, KernelTarget, run_batch};
 use needless_model::event::{Event, EventKind};
+use needless_model::kernels::KernelRow;
 use needless_model::program::{OpKind, Program};
 use needless_model::run::{Round, TargetRun};
-use needless_scenario::{Settings, compile, load};
+use needless_model::sim::{self, SimOptions};
+use needless_scenario::{Settings, Source, compile, load};
 use needless_testing::{skip, turn};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -78,6 +80,61 @@ fn program(name: &str) -> Program {
         }
     }
     program
+}
+
+/// What a child and its parent do to the pages of a fork: who sets the accessed bits decides how many faults it takes.
+const FORKS: [&str; 4] = [
+    "read \"heap\"; read \"heap\"",
+    "read \"heap[0..8]\"; write \"heap[8..16]\"; write \"heap[0..8]\"",
+    "write \"heap[4..12]\"; read \"heap\"; map \"own\" pages=8; read \"own\"; write \"own\"",
+    "mprotect \"heap[0..8]\" prot=\"read\"; read \"heap\"; munmap \"heap[8..16]\"",
+];
+
+fn fork(child: &str) -> Program {
+    let text = format!(
+        "scenario \"fork\" {{ machine {{ cpus 2 }}
+         thread \"main\" cpu=0 {{ map \"heap\" pages=16; write \"heap\"
+             rounds {ROUNDS} warmup=2 {{ fork \"child\"; wait \"child\"; read \"heap\"; write \"heap\" }} }}
+         process \"child\" cpu=1 {{ {child} }} }}"
+    );
+    compile(&Source::new("fork", text), &Settings::default()).unwrap()
+}
+
+/// The rows of arm64 say which faults there are, and nothing else; of them all a guest tells how many.
+#[test]
+fn faults_after_a_fork_are_those_of_the_model() {
+    let _turn = turn();
+    let Some(runner) = runner() else { return };
+    let mut programs: Vec<Program> = FORKS.iter().map(|child| fork(child)).collect();
+    programs.push(program("fork-touch"));
+    let mut faults = BTreeMap::new();
+    for (kernel, processor, arch) in [
+        ("6.1", "max", "arm64"),
+        ("6.1", "cortex-a72", "arm64-no-hafdbs"),
+        ("6.12", "max", "arm64"),
+        ("6.12", "cortex-a72", "arm64-no-hafdbs"),
+    ] {
+        let options = GuestOptions {
+            processor: Some(processor.to_owned()),
+            runner: Some(runner.clone()),
+            ..GuestOptions::default()
+        };
+        let row = KernelRow::parse(&format!("{kernel}/{arch}")).unwrap();
+        let target = KernelTarget::named(&format!("{kernel}/arm64"), options);
+        let results = run_batch(&target, &programs, &|_| {}).unwrap();
+        for (program, result) in programs.iter().zip(results) {
+            let modelled = sim::run(program, &row, &SimOptions::default()).unwrap();
+            let of = |run: &TargetRun| {
+                run.rounds.iter().map(|r| (r.minor_faults, r.major_faults)).collect::<Vec<_>>()
+            };
+            let (real, modelled) = (of(&result.unwrap()), of(&modelled));
+            assert_eq!(real, modelled, "{} on {kernel} {processor}", program.name);
+            faults.entry(arch).or_insert_with(Vec::new).push(real[0].0.unwrap());
+        }
+    }
+    // 64 pages that the child reads: a fault for each where the processor does not set the bit, none where it does.
+    assert_eq!(faults["arm64"].last(), Some(&0));
+    assert_eq!(faults["arm64-no-hafdbs"].last(), Some(&64));
 }
 
 /// `1/0; 0 ¦ vale1is=1`

@@ -20,7 +20,7 @@ use crate::machine::frames::FrameFlags;
 use crate::machine::mm::Life;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{ForkAccessed, Mutant};
+use crate::policy::{ForkAccessed, ForkDirty, ForkShared, Mutant};
 use crate::program::Prot;
 use crate::pte::{MigrationPte, MigrationRight, PresentPte, Pte, PteFlags, SwapPte};
 use crate::site::Site;
@@ -79,7 +79,8 @@ fn dup_vma(
     match root {
         None => {
             env.step(Site::DupMmap, |w, at| fork_vma(w, at, child, vma));
-            true
+            let copies = vma.shared.is_some() && env.policies().fork_shared == ForkShared::Copy;
+            !copies || copy_page_range(env, (parent, child), vma, false)
         }
         Some(root) => {
             env.lock(Lock::RmapWrite(root));
@@ -168,7 +169,11 @@ fn copy_ptes(
                 pte.is_some_and(|pte| needs_cow_for_dma(w, parent, pte))
             });
         if !pinned {
-            env.step(Site::CopyPteRange, |w, at| copy_pte(w, at, parent, child, page));
+            let shared = vma.shared.is_some();
+            env.step(Site::CopyPteRange, |w, at| match shared {
+                false => copy_pte(w, at, parent, child, page),
+                true => copy_shared_pte(w, at, parent, child, page),
+            });
         } else if !env.step(Site::CopyPresentPage, |w, at| {
             copy_present_page(w, at, (parent, child), vma, page)
         }) {
@@ -222,6 +227,30 @@ fn copy_pte<M: Mode>(w: &mut World<M>, at: At, parent: MmId, child: MmId, page: 
     w.ghost.forked_page(at.thread, parent, child, page, w.frame_behind(copy));
 }
 
+/// Shared memory's page is both sides' to store to as before.
+///
+/// Source: mm/memory.c:copy_one_pte (5.10), __copy_present_ptes (6.12): pte_mkclean if VM_SHARED.
+fn copy_shared_pte<M: Mode>(w: &mut World<M>, at: At, parent: MmId, child: MmId, page: Vpn) {
+    let Some(pte) = w.pte(parent, page).present() else { return };
+    w.frames.update(pte.pfn, |f| (f.refs, f.maps) = (f.refs + 1, f.maps + 1));
+    if w.policies.mutant == Mutant::ForkCleansParent {
+        w.set_pte(at, parent, page, Pte::Present(pte.without(PteFlags::DIRTY)));
+    }
+    let copy = match w.policies.fork_dirty {
+        ForkDirty::Clear => pte.without(PteFlags::DIRTY),
+        ForkDirty::Keep => pte,
+    };
+    w.set_pte(at, child, page, Pte::Present(aged(w.policies.fork_accessed, copy)));
+}
+
+/// The child's PTE with the accessed bit that it gets.
+fn aged(rule: ForkAccessed, pte: PresentPte) -> PresentPte {
+    match rule {
+        ForkAccessed::Clear => pte.without(PteFlags::ACCESSED),
+        ForkAccessed::Keep => pte,
+    }
+}
+
 /// One more mapping of the page, which from now on nobody may store to where it is.
 ///
 /// Source: mm/memory.c:copy_present_pte (5.10 to 6.6), copy_present_ptes (6.8 and later): pte_mkold, always.
@@ -244,10 +273,7 @@ fn copy_present_pte<M: Mode>(
     if pte.writable() && w.policies.mutant != Mutant::ForkUnprotected {
         w.set_pte(at, parent, page, Pte::Present(protected));
     }
-    match w.policies.fork_accessed {
-        ForkAccessed::Clear => protected.without(PteFlags::ACCESSED),
-        ForkAccessed::Keep => protected,
-    }
+    aged(w.policies.fork_accessed, protected)
 }
 
 /// One more name of the swap slot, which is nobody's alone any more.

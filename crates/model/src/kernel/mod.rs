@@ -7,6 +7,7 @@
 //! and frees. `MADV_PAGEOUT` goes on to [`reclaim`], which puts flushes off by [`unmap_batch`]. All flush
 //! through [`flush`], which the code of the architecture does (`x86`).
 
+pub mod clear_refs;
 pub mod exit;
 pub mod fault;
 pub mod flush;
@@ -26,6 +27,7 @@ pub mod switch;
 pub mod table;
 pub mod unmap_batch;
 pub mod vma_lock;
+pub mod writeback;
 mod x86;
 pub mod zap;
 
@@ -49,6 +51,8 @@ pub fn call(env: &mut impl Env, mm: MmId, call: Call) -> Result<Ended<Call>, Err
                 Ended::Blocked(wait, pages) => Ended::Blocked(wait, Call::Advise { pages, advice }),
             });
         }
+        Call::ClearRefs => clear_refs::clear_refs(env, mm),
+        Call::Writeback { pages } => writeback::writeback(env, mm, pages),
         Call::Reclaim { pages } => reclaim::shrink_range(env, mm, pages),
         Call::Switch { others } => switch::run_others(env, others),
         Call::Pin { pages, pin, gup, write } => {

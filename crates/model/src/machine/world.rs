@@ -89,6 +89,8 @@ pub trait Ghost {
     }
     /// A mapping of shared memory's page is being taken away: what is stored by it still counts as stored there.
     fn unmapped_shared(&mut self, _mm: MmId, _page: Vpn, _frame: Pfn, _of: (ObjectId, u64)) {}
+    /// A frame of shared memory was written to where it came from.
+    fn written_back(&mut self, _frame: Pfn) {}
     /// Shared memory is gone, and what it held.
     fn shared_gone(&mut self, _object: ObjectId) {}
     /// The page is held from now on.

@@ -1,10 +1,10 @@
 //! Hand-made runs: one page of swap read and written, as 5.10, 6.1 and 6.18 treat it.
 
-use needless_model::addr::{CpuId, PageRange, Pfn, ThreadId, Vpn};
+use needless_model::addr::{CpuId, PageRange, Pfn, ProcessId, ThreadId, Vpn};
 use needless_model::counters::Counter;
 use needless_model::event::{Event, EventKind, FaultClass, FaultCode, FlushReason};
 use needless_model::program::{Area, MachineNeeds, Program, Thread};
-use needless_model::run::{Round, TargetRun, Witness};
+use needless_model::run::{Round, TargetRun, TimedBlock, Witness};
 use needless_model::site::Site;
 use needless_model::verdict::{Judgement, Reason, Verdict};
 use needless_report::compare::{Comparison, Outcome, Ran, Target};
@@ -137,7 +137,8 @@ pub fn live(rounds: u32, odd: Option<u32>) -> TargetRun {
     run.target = "live".into();
     run.release = Some("6.18.44-made-up".into());
     for (at, round) in run.rounds.iter_mut().enumerate() {
-        round.cycles = vec![1000 + at as u64 * 7 % 40];
+        let cycles = 1000 + at as u64 * 7 % 40;
+        round.cycles = vec![TimedBlock { process: ProcessId::FIRST, cycles }];
         round.events.retain(|event| {
             matches!(event.kind, EventKind::Fault { .. } | EventKind::Flush { .. })
         });

@@ -4,6 +4,7 @@ use super::{Block, Lowering, MAX_COUNT};
 use crate::document::{Node, Value as Written};
 use crate::error::Problem;
 use crate::params::new_name;
+use needless_model::addr::ProcessId;
 use needless_model::program::{Op, OpKind};
 
 impl Lowering<'_> {
@@ -58,9 +59,10 @@ impl Lowering<'_> {
     }
 
     pub(super) fn measure(&mut self, node: &Node) -> Result<OpKind, Problem> {
-        if !self.blocks.contains(&Block::Rounds) || self.blocks.contains(&Block::Measure) {
+        let counts = self.blocks.contains(&Block::Rounds) || self.own_process != ProcessId::FIRST;
+        if !counts || self.blocks.contains(&Block::Measure) {
             return Err(Problem::new(node.span, "`measure` is in the wrong place", "here")
-                .help("it stands inside `rounds`, and in no other `measure`"));
+                .help("it stands inside `rounds` or in a process, and in no other `measure`"));
         }
         self.blocks.push(Block::Measure);
         let body = self.body(node.children());

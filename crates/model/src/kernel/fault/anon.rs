@@ -10,7 +10,7 @@ use crate::kernel::table::pte_unmap_unlock;
 use crate::machine::frames::ZERO_PAGE;
 use crate::machine::vma::Vma;
 use crate::machine::world::{Mode, World};
-use crate::policy::Mutant;
+use crate::policy::{DemandYoung, Mutant, Policies};
 use crate::program::Prot;
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
@@ -32,7 +32,7 @@ pub fn do_anonymous_page(env: &mut impl Env, fault: Fault, vma: &Vma) -> Result<
         let mapped = lock_and_map(env, Site::DoAnonymousPage, mm, page, zero_page, |w, at| {
             let free = may_map(w, mm, page);
             if free {
-                w.set_pte(at, mm, page, zero_page_pte());
+                w.set_pte(at, mm, page, zero_page_pte(&w.policies));
             }
             free
         });
@@ -101,7 +101,8 @@ fn may_map<M: Mode>(w: &World<M>, mm: MmId, page: Vpn) -> bool {
     w.policies.mutant == Mutant::TouchUnchecked || w.pte(mm, page).is_none()
 }
 
-fn zero_page_pte() -> Pte {
-    let pte = PresentPte::new(ZERO_PAGE).with(PteFlags::ACCESSED, true);
+fn zero_page_pte(policies: &Policies) -> Pte {
+    let young = policies.demand_young == DemandYoung::Set;
+    let pte = PresentPte::new(ZERO_PAGE).with(PteFlags::ACCESSED, young);
     Pte::Present(pte.with(PteFlags::SPECIAL, true))
 }

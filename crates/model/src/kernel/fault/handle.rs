@@ -105,7 +105,10 @@ fn serve(env: &mut impl Env, fault: Fault) -> Result<Served, Unserved> {
         },
         Pte::Swap(swap) => swapin::do_swap_page(env, fault, &vma, swap),
         Pte::Present(pte) if (fault.write || fault.unshare) && !pte.writable() => {
-            cow::do_wp_page(env, fault, &vma, pte)
+            match vma.shared {
+                None => cow::do_wp_page(env, fault, &vma, pte),
+                Some(_) => Ok(shmem::wp_page_shared(env, fault, pte)),
+            }
         }
         Pte::Present(pte) => Ok(set_access_flags(env, fault, pte)),
         Pte::Migration(_) => Err(Unserved::Blocked(Wait::Migration(mm, fault.page))),

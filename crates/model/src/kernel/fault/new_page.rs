@@ -5,7 +5,7 @@ use crate::event::EventKind;
 use crate::kernel::lru::folio_add_new;
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::AnonExclusive;
+use crate::policy::{AnonExclusive, DemandYoung};
 use crate::pte::{PresentPte, PteFlags};
 use crate::site::Site;
 
@@ -29,11 +29,11 @@ pub fn map_new_page<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, fram
     folio_add_new(w, at.site(Site::FolioAddLru), frame);
 }
 
-/// The PTE of a private page: x86 sets the accessed bit at once, since its protections contain it.
+/// The PTE of a page that a fault maps.
 pub fn new_pte<M: Mode>(w: &World<M>, pfn: Pfn, writable: bool, dirty: bool) -> PresentPte {
     PresentPte::new(pfn)
         .with(PteFlags::WRITABLE, writable)
-        .with(PteFlags::ACCESSED, true)
+        .with(PteFlags::ACCESSED, w.policies.demand_young == DemandYoung::Set)
         .with(PteFlags::DIRTY, dirty)
         .with(PteFlags::SOFT_DIRTY, dirty && w.config.soft_dirty)
 }

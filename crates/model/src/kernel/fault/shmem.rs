@@ -13,6 +13,7 @@ use crate::addr::{ObjectId, PageRange, Pfn, Vpn};
 use crate::arch::Arch;
 use crate::env::{Env, Lock};
 use crate::event::{EventKind, FaultClass};
+use crate::kernel::flush::flush_by_rule;
 use crate::kernel::lru::folio_add_new;
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::machine::frames::FrameFlags;
@@ -20,7 +21,7 @@ use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{DirtiedFault, Mutant, ReadFaultDirty};
 use crate::program::Prot;
-use crate::pte::Pte;
+use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
 use smallvec::SmallVec;
 
@@ -139,6 +140,41 @@ fn shmem_get_folio(env: &mut impl Env, fault: Fault, object: ObjectId, index: u6
         folio_add_new(w, at.site(Site::FolioAddLru), new);
         Some(new)
     })
+}
+
+/// A store to a page that writeback made read-only ([`crate::kernel::writeback`]): it is dirty from now on.
+///
+/// Source: mm/memory.c:wp_page_shared, wp_page_reuse, fault_dirty_shared_page (6.1, 6.12).
+pub fn wp_page_shared(env: &mut impl Env, fault: Fault, old: PresentPte) -> Served {
+    let Fault { mm, page, .. } = fault;
+    let granted = pte_offset_map_lock(env, Site::WpPageShared, mm, page, |w, at| {
+        let same = w.pte(mm, page) == Pte::Present(old);
+        if same {
+            w.get_frame(old.pfn);
+            let stored = old
+                .with(PteFlags::WRITABLE, true)
+                .with(PteFlags::ACCESSED, true)
+                .with(PteFlags::DIRTY, true);
+            w.set_pte(at, mm, page, Pte::Present(stored));
+        }
+        same
+    });
+    if granted == Some(true) {
+        flush_by_rule(env, Site::WpPageShared, mm, page, env.arch().flushes.granted);
+    }
+    if granted.is_some() {
+        pte_unmap_unlock(env, mm, page);
+    }
+    if granted != Some(true) {
+        return Served::spurious();
+    }
+    env.lock(Lock::Folio(old.pfn));
+    env.step(Site::FaultDirtySharedPage, |w, _| {
+        w.frames.set_flags(old.pfn, FrameFlags::DIRTY, true);
+    });
+    env.unlock(Lock::Folio(old.pfn));
+    env.step(Site::FolioPut, |w, at| w.put_frame(at, old.pfn));
+    Served::needed(FaultClass::SharedDirty)
 }
 
 /// Maps the frame, to which the caller has a reference, as the mapping allows.

@@ -182,8 +182,8 @@ fn change_pte<M: Mode>(
     let read_only = old.without(PteFlags::WRITABLE).without(PteFlags::PROTNONE);
     let read_only = read_only.with(PteFlags::PROTNONE, prot == Prot::None);
     // What is shared has the right to store in its protection already (vm_page_prot).
-    let shared = !old.special() && w.objects.is_shared(w.frames.get(old.pfn).object);
-    let writable = prot == Prot::ReadWrite && (shared || can_change_pte_writable(w, read_only));
+    let shared = || !old.special() && w.objects.is_shared(w.frames.place(old.pfn).0);
+    let writable = prot == Prot::ReadWrite && (shared() || can_change_pte_writable(w, read_only));
     let new = read_only.with(PteFlags::WRITABLE, writable);
     w.set_pte(at, mm, page, Pte::Present(new));
     Some((old, new))

@@ -17,12 +17,12 @@ use smallvec::SmallVec;
 pub type Place = (MmId, Vpn);
 
 /// Where the frame's object has the frame's page mapped, whether or not it is in the page table there.
-#[inline]
+#[inline(always)]
 pub fn places<M: Mode>(w: &World<M>, frame: Pfn) -> SmallVec<[Place; 1]> {
     let (object, index) = w.frames.place(frame);
     let mut places = SmallVec::new();
-    for mm in w.objects.mapped_by(object) {
-        w.mms[mm.index()].pages_of(&w.objects, object, index, |page| places.push((*mm, page)));
+    for &mm in w.objects.mapped_by(object) {
+        w.mms[mm.index()].pages_of(&w.objects, object, index, |page| places.push((mm, page)));
     }
     places
 }

@@ -112,7 +112,7 @@ fn zap_pte<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn) -> Zapped {
     w.set_pte(at, mm, page, Pte::None);
     if let Pte::Present(pte) = pte
         && !pte.special()
-        && w.objects.is_shared(w.frames.get(pte.pfn).object)
+        && w.objects.is_shared(w.frames.place(pte.pfn).0)
     {
         return zap_shared(w, at, mm, page, pte);
     }

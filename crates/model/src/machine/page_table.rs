@@ -55,29 +55,35 @@ pub struct PageTable {
     last: Ignored<LastLeaf>,
 }
 
-/// The last-level table found last and the span of pages it covers. It is no state: two page tables are
-/// equal whatever was looked up in them.
+/// Where the last-level table found last has its entries, and the span of pages it covers. It is no state: two
+/// page tables are equal whatever was looked up in them.
+///
+/// One word: the span's number is above; below is what a page's number and its entry's place differ by.
 #[derive(Debug)]
 struct LastLeaf(AtomicU64);
 
 impl LastLeaf {
-    /// Bits of a table's index; the span's number is above them.
+    /// Bits of a place among all entries of the level.
     const BITS: u32 = 28;
+    const PLACES: u64 = (1 << LastLeaf::BITS) - 1;
 
+    /// No address space reaches to the span of that number.
     fn unknown() -> LastLeaf {
         LastLeaf(AtomicU64::new(u64::MAX))
     }
 
-    #[inline]
-    fn get(&self, span: u64) -> Option<TableId> {
+    /// The place of `page`, which is in span number `span`.
+    #[inline(always)]
+    fn get(&self, page: Vpn, span: u64) -> Option<usize> {
         let last = self.0.load(Relaxed);
-        (last >> Self::BITS == span).then_some(TableId((last & ((1 << Self::BITS) - 1)) as u32))
+        let place = page.0.wrapping_add(last) & LastLeaf::PLACES;
+        (last >> LastLeaf::BITS == span).then_some(place as usize)
     }
 
-    fn set(&self, span: u64, TableId(table): TableId) {
-        let table = u64::from(table);
-        let fits = table >> Self::BITS == 0 && span < u64::MAX >> Self::BITS;
-        self.0.store(if fits { span << Self::BITS | table } else { u64::MAX }, Relaxed);
+    fn set(&self, page: Vpn, span: u64, place: usize) {
+        let fits = place as u64 <= LastLeaf::PLACES && span < u64::MAX >> LastLeaf::BITS;
+        let difference = (place as u64).wrapping_sub(page.0) & LastLeaf::PLACES;
+        self.0.store(if fits { span << LastLeaf::BITS | difference } else { u64::MAX }, Relaxed);
     }
 
     fn forget(&self) {
@@ -123,25 +129,15 @@ impl PageTable {
     }
 
     #[inline(always)]
-    fn stored(&self, table: TableId, page: Vpn, level: u32) -> u64 {
-        self.level(level).entries[self.place(table, page, level)]
-    }
-
-    #[inline(always)]
-    fn entry(&self, table: TableId, page: Vpn, level: u32) -> Pte {
-        self.arch.codec.decode(self.stored(table, page, level), level)
-    }
-
-    #[inline(always)]
-    fn translation(&self, table: TableId, page: Vpn, level: u32) -> Option<PresentPte> {
-        self.arch.codec.translation(self.stored(table, page, level), level)
+    fn entry(&self, place: usize, level: u32) -> Pte {
+        self.arch.codec.decode(self.level(level).entries[place], level)
     }
 
     /// The table of `level` that covers `page`; or what ends the way down to it, and at which level.
     fn descend(&self, page: Vpn, level: u32) -> Result<TableId, (Pte, u32)> {
         let (mut table, mut at) = (TableId(0), self.arch.levels());
         while at > level {
-            match self.entry(table, page, at) {
+            match self.entry(self.place(table, page, at), at) {
                 Pte::Table(child) => table = child,
                 other => return Err((other, at)),
             }
@@ -152,23 +148,34 @@ impl PageTable {
 
     #[inline]
     fn table(&self, page: Vpn, level: u32) -> Option<TableId> {
-        if level == 1 { self.leaf(page) } else { self.descend(page, level).ok() }
+        if level == 1 {
+            self.leaf(page).map(|place| self.table_at(place, 1))
+        } else {
+            self.descend(page, level).ok()
+        }
     }
 
+    /// The table of `level` that has an entry in that place.
+    #[inline]
+    fn table_at(&self, place: usize, level: u32) -> TableId {
+        TableId((place >> self.arch.bits(level)) as u32)
+    }
+
+    /// The place of the last-level entry of `page`, if it has a table.
     #[inline(always)]
-    fn leaf(&self, page: Vpn) -> Option<TableId> {
+    fn leaf(&self, page: Vpn) -> Option<usize> {
         let span = page.0 >> self.arch.bits(1);
-        match self.last.get(span) {
-            Some(leaf) => Some(leaf),
+        match self.last.get(page, span) {
+            Some(place) => Some(place),
             None => self.find_leaf(page, span),
         }
     }
 
     #[cold]
-    fn find_leaf(&self, page: Vpn, span: u64) -> Option<TableId> {
-        let leaf = self.descend(page, 1).ok()?;
-        self.last.set(span, leaf);
-        Some(leaf)
+    fn find_leaf(&self, page: Vpn, span: u64) -> Option<usize> {
+        let place = self.place(self.descend(page, 1).ok()?, page, 1);
+        self.last.set(page, span, place);
+        Some(place)
     }
 
     /// Whether the table of `level` that would cover `page` exists.
@@ -185,13 +192,14 @@ impl PageTable {
     /// The PTE of `page`: that of the last level, where there is such a table.
     #[inline(always)]
     pub fn get(&self, page: Vpn) -> Pte {
-        self.leaf(page).map_or(Pte::None, |leaf| self.entry(leaf, page, 1))
+        self.leaf(page).map_or(Pte::None, |place| self.entry(place, 1))
     }
 
     /// The translation of `page` at the last level; the outer `None` where there is no such table.
     #[inline(always)]
     pub fn in_leaf(&self, page: Vpn) -> Option<Option<PresentPte>> {
-        self.leaf(page).map(|leaf| self.translation(leaf, page, 1))
+        let codec = self.arch.codec;
+        self.leaf(page).map(|place| codec.translation(self.level(1).entries[place], 1))
     }
 
     /// The translation that a walk for `page` ends at, if there is one, and the pages that its entry is for.
@@ -221,7 +229,7 @@ impl PageTable {
         let order = self.arch.order(level);
         for index in 0..self.arch.entries(level) {
             let page = start.add((index as u64) << order);
-            match self.entry(table, page, level) {
+            match self.entry(self.place(table, page, level), level) {
                 Pte::None => {}
                 Pte::Table(child) => self.collect(child, level - 1, page, found),
                 pte => found.push((Span::around(page, order), pte)),
@@ -232,34 +240,27 @@ impl PageTable {
     /// Sets the PTE of `page` and returns which translation was there; `None`, changing nothing, if its table
     /// does not exist. `unloads` is the address space's unload count: a translation that is
     /// another one than before bears it from now on.
-    #[inline]
+    #[inline(always)]
     pub fn set(&mut self, page: Vpn, new: Pte, unloads: u32) -> Option<Replaced> {
-        let leaf = self.leaf(page)?;
-        Some(self.replace(leaf, page, 1, new, unloads))
+        let place = self.leaf(page)?;
+        Some(self.replace(place, 1, new, unloads))
     }
 
     /// The same for the entry of `level` (2 and up), which may map a huge page; nothing changes either if
     /// it names a table.
     pub fn set_huge(&mut self, page: Vpn, level: u32, new: Pte, unloads: u32) -> Option<Replaced> {
-        let table = self.table(page, level)?;
-        if let Pte::Table(_) = self.entry(table, page, level) {
+        let place = self.place(self.table(page, level)?, page, level);
+        if let Pte::Table(_) = self.entry(place, level) {
             return None;
         }
-        Some(self.replace(table, page, level, new, unloads))
+        Some(self.replace(place, level, new, unloads))
     }
 
     /// With a level that is known where it is called, most of it is.
     #[inline(always)]
-    fn replace(
-        &mut self,
-        table: TableId,
-        page: Vpn,
-        level: u32,
-        new: Pte,
-        unloads: u32,
-    ) -> Replaced {
-        let (place, index) = (self.place(table, page, level), self.index(page, level));
-        let (codec, entries) = (self.arch.codec, self.arch.entries(level));
+    fn replace(&mut self, place: usize, level: u32, new: Pte, unloads: u32) -> Replaced {
+        let (table, entries) = (self.table_at(place, level), self.arch.entries(level));
+        let (codec, index) = (self.arch.codec, place & (entries - 1));
         let Level { tables, entries: stored, .. } = self.level_mut(level);
         let (entry, table) = (&mut stored[place], &mut tables[table.index()]);
         let (old_bits, new_bits) = (*entry, codec.encode(new, level));
@@ -287,11 +288,12 @@ impl PageTable {
     fn allocate_down_to(&mut self, page: Vpn, level: u32) {
         let (mut table, mut at) = (TableId(0), self.arch.levels());
         while at > level {
-            table = match self.entry(table, page, at) {
+            let place = self.place(table, page, at);
+            table = match self.entry(place, at) {
                 Pte::Table(child) => child,
                 Pte::None => {
                     let child = self.new_table(at - 1);
-                    self.replace(table, page, at, Pte::Table(child), 0);
+                    self.replace(place, at, Pte::Table(child), 0);
                     child
                 }
                 _ => return,
@@ -323,7 +325,7 @@ impl PageTable {
     /// Takes the table of `level` out of the one above it.
     fn unlink(&mut self, page: Vpn, level: u32) {
         if let Some(parent) = self.table(page, level + 1) {
-            self.replace(parent, page, level + 1, Pte::None, 0);
+            self.replace(self.place(parent, page, level + 1), level + 1, Pte::None, 0);
         }
         self.last.forget();
     }
@@ -334,11 +336,12 @@ impl PageTable {
         let (Some(leaf), Some(target)) = (self.table(from, 1), self.table(to, 2)) else {
             return false;
         };
-        if !self.entry(target, to, 2).is_none() {
+        let target = self.place(target, to, 2);
+        if !self.entry(target, 2).is_none() {
             return false;
         }
         self.unlink(from, 1);
-        self.replace(target, to, 2, Pte::Table(leaf), 0);
+        self.replace(target, 2, Pte::Table(leaf), 0);
         true
     }
 }
@@ -392,6 +395,25 @@ mod tests {
         table.set(Vpn(513), pte(2), 0);
         assert!(!table.move_leaf(Vpn(512), Vpn(1024)), "there is a table in the way");
         assert_eq!((table.get(Vpn(513)), table.get(Vpn(1025))), (pte(2), pte(1)));
+    }
+
+    /// What is remembered of one table is right for each of its pages and for no other.
+    #[test]
+    fn the_table_found_last() {
+        let last = LastLeaf::unknown();
+        let found = |page: u64| last.get(Vpn(page), page >> 9);
+        assert_eq!([found(0), found(513), found(u64::MAX)], [None; 3]);
+        for (table, span) in [(0, 0), (3, 1), (1, 3), (LastLeaf::PLACES >> 9, 1 << 26)] {
+            let (first, place) = (span << 9, (table << 9) as usize);
+            last.set(Vpn(first + 5), span, place + 5);
+            assert_eq!((found(first), found(first + 511)), (Some(place), Some(place + 511)));
+            assert_eq!((found(first.wrapping_sub(1)), found(first + 512)), (None, None));
+        }
+        // Too large for the word.
+        for (span, place) in [(1, 1 << LastLeaf::BITS), (1 << 40, 0)] {
+            last.set(Vpn(span << 9), span, place);
+            assert_eq!(found(span << 9), None);
+        }
     }
 
     /// A huge page is one entry of the level above: it is found from each of its pages, no table fits

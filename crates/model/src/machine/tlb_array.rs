@@ -33,10 +33,10 @@ const HUGE: usize = 32;
 pub struct Tlb {
     l1_read: [[u64; L1.ways]; L1.sets],
     l1_write: [[u64; L1.ways]; L1.sets],
-    l2_read: Box<[u64]>,
-    l2_write: Box<[u64]>,
+    l2_read: Box<[[u64; L2.ways]; L2.sets]>,
+    l2_write: Box<[[u64; L2.ways]; L2.sets]>,
     l1_next: [u8; L1.sets],
-    l2_next: Box<[u8]>,
+    l2_next: [u8; L2.sets],
     /// The one entered last is the last one.
     huge: Vec<HugeEntry>,
     slots: Vec<TlbSlot>,
@@ -67,10 +67,10 @@ impl Tlb {
         let mut tlb = Tlb {
             l1_read: [[0; L1.ways]; L1.sets],
             l1_write: [[0; L1.ways]; L1.sets],
-            l2_read: vec![0; L2.sets * L2.ways].into(),
-            l2_write: vec![0; L2.sets * L2.ways].into(),
+            l2_read: Box::new([[0; L2.ways]; L2.sets]),
+            l2_write: Box::new([[0; L2.ways]; L2.sets]),
             l1_next: [0; L1.sets],
-            l2_next: vec![0; L2.sets].into(),
+            l2_next: [0; L2.sets],
             huge: Vec::new(),
             slots: vec![TlbSlot::default(); asids],
             last_epoch: 0,
@@ -122,9 +122,8 @@ impl Tlb {
     /// Whether some level has an entry for reads.
     pub fn holds(&self, page: Vpn, epoch: u64) -> bool {
         let tag = page.0 << EPOCH_BITS | epoch;
-        let base = (page.0 as usize % L2.sets) * L2.ways;
         self.l1_read[page.0 as usize % L1.sets].contains(&tag)
-            || self.l2_read[base..base + L2.ways].contains(&tag)
+            || self.l2_read[page.0 as usize % L2.sets].contains(&tag)
             || self.huge_entry(page, epoch).is_some()
     }
 
@@ -135,20 +134,29 @@ impl Tlb {
     #[cold]
     #[inline(never)]
     fn hit_l2(&mut self, page: Vpn, tag: u64, write: bool) -> bool {
-        let base = (page.0 as usize % L2.sets) * L2.ways;
-        let read = &self.l2_read[base..base + L2.ways];
-        let writable = match read.iter().position(|entry| *entry == tag) {
-            Some(way) => self.l2_write[base + way] == tag,
-            None => match self.huge_entry(page, tag & ((1 << EPOCH_BITS) - 1)) {
-                Some(entry) => entry.writable,
-                None => return false,
-            },
-        };
-        if write && !writable {
-            return false;
+        let set = page.0 as usize % L2.sets;
+        match self.l2_read[set].iter().position(|entry| *entry == tag) {
+            Some(way) => self.enter_l1(page, tag, write, self.l2_write[set][way] == tag),
+            None => !self.huge.is_empty() && self.hit_huge(page, tag, write),
         }
-        self.fill_l1(page, tag, writable);
-        true
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn hit_huge(&mut self, page: Vpn, tag: u64, write: bool) -> bool {
+        let entry = self.huge_entry(page, tag & ((1 << EPOCH_BITS) - 1));
+        let writable = entry.map(|entry| entry.writable);
+        writable.is_some_and(|writable| self.enter_l1(page, tag, write, writable))
+    }
+
+    /// What was found behind the first level is in it from now on, if it allows the access; whether it does.
+    #[inline(always)]
+    fn enter_l1(&mut self, page: Vpn, tag: u64, write: bool, writable: bool) -> bool {
+        let allowed = writable || !write;
+        if allowed {
+            self.fill_l1(page, tag, writable);
+        }
+        allowed
     }
 
     fn fill_l1(&mut self, page: Vpn, tag: u64, writable: bool) {
@@ -171,8 +179,7 @@ impl Tlb {
         slot.filled = true;
         let tag = page.0 << EPOCH_BITS | slot.epoch;
         let set = page.0 as usize % L2.sets;
-        let base = set * L2.ways;
-        let way = match self.l2_read[base..base + L2.ways].iter().position(|entry| *entry == tag) {
+        let way = match self.l2_read[set].iter().position(|entry| *entry == tag) {
             Some(way) => way,
             None => {
                 let next = self.l2_next[set] as usize + 1;
@@ -181,8 +188,8 @@ impl Tlb {
                 next
             }
         };
-        self.l2_read[base + way] = tag;
-        self.l2_write[base + way] = if writable { tag } else { 0 };
+        self.l2_read[set][way] = tag;
+        self.l2_write[set][way] = if writable { tag } else { 0 };
         self.fill_l1(page, tag, writable);
     }
 
@@ -235,16 +242,16 @@ impl Tlb {
         };
         let set = page.0 as usize % L1.sets;
         drop(&mut self.l1_read[set], &mut self.l1_write[set]);
-        let base = (page.0 as usize % L2.sets) * L2.ways;
-        drop(&mut self.l2_read[base..base + L2.ways], &mut self.l2_write[base..base + L2.ways]);
+        let set = page.0 as usize % L2.sets;
+        drop(&mut self.l2_read[set], &mut self.l2_write[set]);
     }
 
     /// The next store to the page walks.
     pub fn forget_store(&mut self, page: Vpn, asid: usize) {
         let tag = page.0 << EPOCH_BITS | self.slots[asid].epoch;
-        let base = (page.0 as usize % L2.sets) * L2.ways;
-        let (l1, l2) = (&mut self.l1_write[page.0 as usize % L1.sets], &mut self.l2_write);
-        for write in l1.iter_mut().chain(&mut l2[base..base + L2.ways]) {
+        let l1 = &mut self.l1_write[page.0 as usize % L1.sets];
+        let l2 = &mut self.l2_write[page.0 as usize % L2.sets];
+        for write in l1.iter_mut().chain(l2) {
             *write = if *write == tag { 0 } else { *write };
         }
     }

@@ -57,6 +57,12 @@ impl Vma {
         self.pgoff + (page.0 - self.range.start.0)
     }
 
+    /// The object that `page`, which is in it, is of, and its index there.
+    #[inline]
+    pub fn place(&self, page: Vpn) -> (ObjectId, u64) {
+        (self.object().unwrap_or_default(), self.index(page))
+    }
+
     /// Where it has the page of that index, if it does.
     #[inline]
     pub fn page_of(&self, index: u64) -> Option<Vpn> {

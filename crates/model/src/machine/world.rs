@@ -373,8 +373,9 @@ impl<M: Mode> World<M> {
         }
     }
 
-    /// Sets the PTE of `page`; its table must exist, and the caller hold its lock.
-    #[inline]
+    /// Sets the PTE of `page`; its table must exist, and the caller hold its lock. (Inlined, since most callers
+    /// know what kind of entry it is.)
+    #[inline(always)]
     pub fn set_pte(&mut self, at: At, mm: MmId, page: Vpn, new: Pte) {
         if !self.ghost.holds(at.thread, Lock::page_table(&self.arch, mm, page)) {
             self.impossible(at, "a PTE was changed without the lock of its page table");
@@ -516,9 +517,10 @@ impl<M: Mode> World<M> {
     }
 
     /// The object that a page of the address space's own is of, and its index there.
+    #[inline]
     pub fn object_of(&self, mm: MmId, page: Vpn) -> (ObjectId, u64) {
         let vma = self.mms[mm.index()].vma(page);
-        vma.map_or_else(Default::default, |vma| (vma.object().unwrap_or_default(), vma.index(page)))
+        vma.map_or_else(Default::default, |vma| vma.place(page))
     }
 
     /// The shared object that the page is of, and its index there, if it is of one.

@@ -189,7 +189,7 @@ impl Env for SimEnv<'_> {
         &self.world.arch
     }
 
-    #[inline]
+    #[inline(always)]
     fn step<R: Learnt>(&mut self, site: Site, action: impl FnOnce(&mut SimWorld, At) -> R) -> R {
         self.at.site = site;
         action(self.world, self.at)

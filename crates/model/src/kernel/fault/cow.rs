@@ -71,7 +71,7 @@ pub fn do_wp_page(
     // The folio lock is only tried: whoever holds it may be looking at the counts.
     if decision == Decision::Reuse && env.try_lock(Site::FolioTryLock, Lock::Folio(old.pfn)) {
         flush_before_reuse(env, mm);
-        env.step(Site::WpPageReuse, |w, at| wp_page_reuse(w, at, fault, old));
+        env.step(Site::WpPageReuse, |w, at| wp_page_reuse(w, at, fault, vma, old));
         let granted = if fault.unshare { Flushes::Nobody } else { env.arch().flushes.granted };
         flush_by_rule(env, Site::WpPageReuse, mm, page, granted);
         env.unlock(Lock::Folio(old.pfn));
@@ -95,7 +95,7 @@ pub fn do_wp_page(
 }
 
 /// The reuse rule. Everything it reads is stable under the page-table lock but the references.
-#[inline]
+#[inline(always)]
 fn decide<M: Mode>(w: &World<M>, pfn: Pfn, frame: Frame, drained: bool) -> Decision {
     let swap_cache = u32::from(frame.flags.has(FrameFlags::SWAP_CACHE));
     let on_lru = frame.flags.has(FrameFlags::LRU);
@@ -125,17 +125,16 @@ fn decide<M: Mode>(w: &World<M>, pfn: Pfn, frame: Frame, drained: bool) -> Decis
 /// x86 needs no flush. A page that is marked exclusive keeps its place in the swap cache.
 ///
 /// Source: mm/memory.c:do_wp_page, wp_can_reuse_anon_folio (6.1, 6.12, 7.3).
-fn wp_page_reuse<M: Mode>(w: &mut World<M>, at: At, fault: Fault, old: PresentPte) {
+fn wp_page_reuse<M: Mode>(w: &mut World<M>, at: At, fault: Fault, vma: &Vma, old: PresentPte) {
     let flags = w.frames.flags(old.pfn);
     if flags.has(FrameFlags::SWAP_CACHE) && !flags.has(FrameFlags::EXCLUSIVE) {
         leave_swap_cache(w, at, old.pfn);
     }
     let exclusive = w.policies.anon_exclusive == AnonExclusive::Yes;
-    let (object, index) = w.object_of(fault.mm, fault.page);
     w.frames.update(old.pfn, |f| {
         // From here on it is of the mapping's own object (folio_move_anon_rmap).
         if exclusive {
-            (f.object, f.index) = (object, index);
+            (f.object, f.index) = vma.place(fault.page);
         }
         f.flags.set(FrameFlags::EXCLUSIVE, exclusive);
         f.flags.set(FrameFlags::CLAIMED, false);

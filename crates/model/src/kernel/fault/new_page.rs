@@ -18,7 +18,7 @@ pub fn allocate_zeroed<M: Mode>(w: &mut World<M>, at: At, page: Vpn) -> Option<P
 }
 
 /// Accounts a fresh frame as mapped here, exclusively, and sends it to the LRU.
-#[inline]
+#[inline(always)]
 pub fn map_new_page<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, frame: Pfn) {
     let exclusive = w.policies.anon_exclusive == AnonExclusive::Yes;
     let (object, index) = w.object_of(mm, page);

@@ -182,7 +182,7 @@ fn map<M: Mode>(
     if frees_swap(w, fault, swap.slot, folio, sole_user) {
         leave_swap_cache(w, at, folio.frame);
     }
-    let (object, index) = w.object_of(fault.mm, fault.page);
+    let (object, index) = vma.place(fault.page);
     w.frames.update(folio.frame, |f| {
         (f.maps, f.object, f.index) = (f.maps + 1, object, index);
         f.flags.set(FrameFlags::EXCLUSIVE, exclusive);

@@ -197,10 +197,10 @@ fn what_is_wrong_with_the_models_own_operations_is_pointed_at() {
             "",
             "spin",
             "a thread of the kernel has no `spin`",
-            "reclaim, barrier, repeat, for-each, doc",
+            "reclaim, writeback, barrier, repeat, for-each, doc",
         ),
-        ("", "repeat 2 { write \"heap\" }", "has no `write`", "reclaim, barrier"),
-        ("", "rounds 1 {}", "has no `rounds`", "reclaim, barrier"),
+        ("", "repeat 2 { write \"heap\" }", "has no `write`", "reclaim, writeback, barrier"),
+        ("", "rounds 1 {}", "has no `rounds`", "reclaim, writeback, barrier"),
         ("", "reclam \"heap\"", "unknown node `reclam`", "did you mean `reclaim`?"),
     ] {
         let (said, _, remedy) = problem(&whole(first, second));

@@ -232,24 +232,26 @@ pub fn ours(own: impl Fn(Stretch) -> bool) -> io::Result<Vec<Ours>> {
 /// the processor may leave the dirty bit to a fault, what is `writable` is mapped dirty: by the kernel, without a flush,
 /// where it knows how (5.14).
 pub fn visit((start, end): Stretch, writable: bool) {
-    if writable && cfg!(target_arch = "aarch64") && populate((start, end)) {
-        return;
+    let dirties = writable && cfg!(target_arch = "aarch64");
+    if dirties {
+        populate((start, end));
     }
     for page in (start..end).step_by(PAGE) {
         // SAFETY: the stretch is mapped in every process of ours, and can be read.
         unsafe { std::ptr::read_volatile(page as *const u8) };
-        if writable && cfg!(target_arch = "aarch64") {
+        // What came with another page's fault is there and clean.
+        if dirties {
             store_the_same(page);
         }
     }
 }
 
-/// Has the kernel map the pages for stores; whether it did.
-fn populate((start, end): Stretch) -> bool {
+/// Has the kernel map the pages for stores, those that are not mapped.
+fn populate((start, end): Stretch) {
     let (from, to) = (start / PAGE * PAGE, end.next_multiple_of(PAGE));
     let size = to.saturating_sub(from);
     // SAFETY: what the pages hold stays.
-    unsafe { libc::madvise(from as *mut libc::c_void, size, libc::MADV_POPULATE_WRITE) == 0 }
+    unsafe { libc::madvise(from as *mut libc::c_void, size, libc::MADV_POPULATE_WRITE) };
 }
 
 /// Stores what is there already, whoever else uses it.

@@ -64,17 +64,6 @@ pub const WORKLOADS: &[Workload] = &[
     )
     .needs(&[Need::X86, Need::VmemmapOptimize])
     .second(),
-    Workload::new(
-        "mbind_drain",
-        "writes a fresh page on each of two CPUs, then mbind with MPOL_MF_MOVE and MADV_DONTNEED",
-        mbind_drain,
-        Expectation {
-            asks: &[Asks::so_often(Asked::LruDrain, 2)],
-            ..expect(&[(class::FIRST_TOUCH, 2)], &[(cause::DONTNEED, 1, 0)])
-        },
-    )
-    .needs(&[Need::Numa])
-    .second(),
 ];
 
 /// mm/khugepaged.c: collapse_huge_page: pmdp_collapse_flush and tlb_remove_table_sync_one, which asks
@@ -162,26 +151,5 @@ fn kernel_flush(rounds: &mut Rounds) -> io::Result<()> {
     rounds.each(|_| {
         fs::write(HUGE_PAGES, &more)?;
         fs::write(HUGE_PAGES, &as_before)
-    })
-}
-
-/// mm/mempolicy.c: do_mbind: lru_cache_disable: a kernel thread drains each CPU whose batches hold something.
-fn mbind_drain(rounds: &mut Rounds) -> io::Result<()> {
-    /// include/uapi/linux/mempolicy.h.
-    const BIND: libc::c_long = 2;
-    const MOVE: libc::c_long = 1 << 1;
-    let area = Area::anonymous(0, 2)?;
-    let node: u64 = 1;
-    rounds.each(|meeting| {
-        area.write(0);
-        meeting.meet_to_write(area.address() + crate::sys::PAGE);
-        meeting.meet();
-        // SAFETY: the call reads one word of nodes, of which it looks at two bits; no object lives in areas.
-        let bound = unsafe {
-            let (start, bytes) = (area.pointer(), area.bytes());
-            libc::syscall(libc::SYS_mbind, start, bytes, BIND, &raw const node, 2_u64, MOVE)
-        };
-        number(bound)?;
-        area.drop_pages(meeting)
     })
 }

@@ -160,8 +160,6 @@ pub fn missing(need: Need) -> Option<&'static str> {
             .then_some("a second NUMA node"),
         Need::NumaBalancing => (read(crate::numa::BALANCING).trim() != "1")
             .then_some("NUMA balancing (/proc/sys/kernel/numa_balancing)"),
-        Need::Numa => (!std::path::Path::new("/sys/devices/system/node/node0").exists())
-            .then_some("a kernel that knows of NUMA nodes (CONFIG_NUMA)"),
         Need::Collapse => (!crate::calls::collapses()).then_some("MADV_COLLAPSE (Linux 6.1)"),
         Need::VmemmapOptimize => {
             let there = std::path::Path::new(crate::calls::OPTIMIZE).exists();

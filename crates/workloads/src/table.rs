@@ -93,8 +93,6 @@ pub enum Need {
     SecondNode,
     /// NUMA balancing.
     NumaBalancing,
-    /// A kernel that knows of nodes, be it one.
-    Numa,
     /// `MADV_COLLAPSE`.
     Collapse,
     /// Pages of hugetlb that give back their page structures.
@@ -123,7 +121,6 @@ impl Need {
             Need::Hugetlb => "hugetlb",
             Need::SecondNode => "second-node",
             Need::NumaBalancing => "numa-balancing",
-            Need::Numa => "numa",
             Need::Collapse => "collapse",
             Need::VmemmapOptimize => "vmemmap-optimize",
             Need::X86 => "x86",

@@ -18,8 +18,7 @@ fn usual(kernel: &str) -> GuestOptions {
 }
 
 /// What is about interrupts and no flush of an address space: not counted in guests yet.
-const CALLS: [&str; 6] =
-    ["collapse", "collapse_idle", "membarrier", "text_patch", "kernel_flush", "mbind_drain"];
+const CALLS: [&str; 5] = ["collapse", "collapse_idle", "membarrier", "text_patch", "kernel_flush"];
 
 /// All others.
 fn names() -> Vec<String> {
@@ -35,7 +34,7 @@ fn names() -> Vec<String> {
 /// These workloads watched on a kernel.
 fn check(kernel: &str, program: &Path, names: &[String]) -> Vec<Value> {
     let file = GuestFile { name: "needless-workload".to_owned(), source: program.to_owned() };
-    // Watching begins and ends in half a second each, and there are 72 workloads.
+    // Watching begins and ends in half a second each, and there are 71 workloads.
     let limits = Limits { run_seconds: 900, ..Limits::default() };
     let files = vec![file];
     let options = GuestOptions { files, disk: true, limits, ..usual(kernel) };

@@ -65,6 +65,26 @@ fn parent_of(child: u32) -> u32 {
     rest.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
+/// Runs until a start was undisturbed. In each round two stores copy while both live; the four that come when the child
+/// is gone find pages that are nobody else's.
+fn copies_two_pages_and_reuses_four(program: &Program) {
+    let expected = "loc:MM(ALL) WP loc:MM(1) WP loc:MM(1) WP WP WP WP";
+    for _ in 0..8 {
+        let run = try_run(program).unwrap();
+        for round in &run.rounds {
+            let (first, rest) = (if round.index == 0 { "W W W W " } else { "" }, expected);
+            assert_eq!(short(program, round), format!("{first}{rest}"), "round {}", round.index);
+            let faults = 6 + if round.index == 0 { 4 } else { 0 };
+            assert_eq!((round.minor_faults, round.major_faults), (Some(faults), Some(0)));
+        }
+        if run.rounds.len() == 3 {
+            no_process_is_left();
+            return;
+        }
+    }
+    needless_testing::note_skipped("every start was disturbed");
+}
+
 fn no_process_is_left() {
     let me = std::process::id();
     until_true("the processes end", || !family(me).into_iter().any(alive));
@@ -77,21 +97,7 @@ fn a_child_copies_what_it_writes_and_leaves_its_parent_the_rest() {
         return;
     }
     let program = forks(vec![touch(Access::Read, 4), touch(Access::Write, 2)]);
-    let expected = "loc:MM(ALL) WP loc:MM(1) WP loc:MM(1) WP WP WP WP";
-    for _ in 0..8 {
-        let run = try_run(&program).unwrap();
-        for round in &run.rounds {
-            let (first, rest) = (if round.index == 0 { "W W W W " } else { "" }, expected);
-            assert_eq!(short(&program, round), format!("{first}{rest}"), "round {}", round.index);
-            let faults = 6 + if round.index == 0 { 4 } else { 0 };
-            assert_eq!((round.minor_faults, round.major_faults), (Some(faults), Some(0)));
-        }
-        if run.rounds.len() == 3 {
-            no_process_is_left();
-            return;
-        }
-    }
-    needless_testing::note_skipped("every start was disturbed");
+    copies_two_pages_and_reuses_four(&program);
 }
 
 /// What a child had goes away without a flush, and nothing of the other program is in the figures.
@@ -102,21 +108,7 @@ fn a_child_goes_on_with_another_program() {
         return;
     }
     let program = forks(vec![touch(Access::Write, 2), OpKind::Call(CallExpr::Exec)]);
-    let expected = "loc:MM(ALL) WP loc:MM(1) WP loc:MM(1) WP WP WP WP";
-    for _ in 0..8 {
-        let run = try_run(&program).unwrap();
-        for round in &run.rounds {
-            let (first, rest) = (if round.index == 0 { "W W W W " } else { "" }, expected);
-            assert_eq!(short(&program, round), format!("{first}{rest}"), "round {}", round.index);
-            let faults = 6 + if round.index == 0 { 4 } else { 0 };
-            assert_eq!((round.minor_faults, round.major_faults), (Some(faults), Some(0)));
-        }
-        if run.rounds.len() == 3 {
-            no_process_is_left();
-            return;
-        }
-    }
-    needless_testing::note_skipped("every start was disturbed");
+    copies_two_pages_and_reuses_four(&program);
 }
 
 #[test]

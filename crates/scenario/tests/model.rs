@@ -165,6 +165,17 @@ fn rounds_that_a_repetition_would_change_are_not_alike() {
     }
 }
 
+/// A child's address space gets another identifier each round, on x86 one of six for each CPU.
+#[test]
+fn rounds_that_fork_are_alike() {
+    for name in ["fork-touch", "fork-save", "fork-exec", "d_fork_childwrite", "d_fork_swap_read"] {
+        for kernel in ["5.10", "6.1", "6.12", "7.3"] {
+            let from = alike_from(&program(name, &[]), &row(kernel));
+            assert_eq!(from, 0, "{name} on {kernel}");
+        }
+    }
+}
+
 /// Many short operations make no round long: its successors are looked at, too.
 #[test]
 fn a_first_touch_in_random_order_is_not_alike() {

@@ -5,7 +5,7 @@
 
 use super::{Look, SimOptions, Watch, run_with};
 use crate::addr::{CpuId, Pfn};
-use crate::event::EventKind;
+use crate::event::{EventKind, FlushReason};
 use crate::kernels::KernelRow;
 use crate::program::Program;
 use crate::run::Round;
@@ -57,6 +57,11 @@ fn visible(round: &Round) -> Kind {
             }
             EventKind::PageOut { page, zero_filled, .. } => {
                 EventKind::PageOut { page, frame, zero_filled }
+            }
+            // Which of its identifiers a CPU has for an address space follows from all that ran on it,
+            // strangers too: every sixth child flushes once more or less. No sequence has it.
+            EventKind::Flush { reason: reason @ FlushReason::TaskSwitch, asked, .. } => {
+                EventKind::Flush { reason, pages: None, asked }
             }
             // Batches give pages back in some later round, as they fill.
             EventKind::Free { .. } | EventKind::Zero { .. } | EventKind::Pte { .. } => return None,

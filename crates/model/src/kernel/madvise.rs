@@ -9,7 +9,7 @@ use crate::kernel::gather::Gather;
 use crate::kernel::lru::{deactivate, lru_add_drain, mark_lazyfree};
 use crate::kernel::populate::populate;
 use crate::kernel::reclaim::{FolioList, isolate_lru, reclaim_pages};
-use crate::kernel::swap_cache::{free_swap_and_cache, leave_swap_cache};
+use crate::kernel::swap_cache::{free_swap_and_cache, leave_swap_cache, swap_users};
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::unmap_batch::flush_tlb_batched_pending;
 use crate::kernel::zap::{by_table, zap_range};
@@ -229,6 +229,10 @@ fn free_pte<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn) -> Option<Ch
                     return None;
                 }
                 if frame.flags.has(FrameFlags::SWAP_CACHE) {
+                    // Somebody has it in swap: it stays (folio_free_swap).
+                    if swap_users(w, pte.pfn) != 0 {
+                        return None;
+                    }
                     leave_swap_cache(w, at, pte.pfn);
                 }
                 w.frames.set_flags(pte.pfn, FrameFlags::DIRTY, false);

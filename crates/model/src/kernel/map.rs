@@ -116,19 +116,26 @@ pub fn unmap_region(env: &mut impl Env, mm: MmId, detached: &Detached) {
     for vma in vmas {
         zap_range(env, &mut gather, *vma, false);
     }
-    unlink_anon_vmas(env, mm, whole, roots);
-    free_pgtables(env, &mut gather, whole, *between);
+    let evicted = unlink_anon_vmas(env, mm, whole, roots);
+    free_pgtables(env, &mut gather, vmas, *between);
     gather.finish(env);
+    // Shared memory that went had pages: who lets go of them empties the CPU's LRU batches first
+    // (mm/shmem.c:shmem_undo_range, mm/swap.c:__pagevec_release in 5.10, __folio_batch_release from 6.1 to 7.3).
+    if evicted {
+        lru_add_drain(env);
+    }
 }
 
-/// Walks from frames find the mappings in `range`, which are gone, no more.
+/// Walks from frames find the mappings in `range`, which are gone, no more. Whether shared memory went with them,
+/// and pages of it.
 ///
 /// Source: mm/rmap.c:unlink_anon_vmas (5.10 to 7.3).
-fn unlink_anon_vmas(env: &mut impl Env, mm: MmId, range: PageRange, roots: &[ObjectId]) {
+fn unlink_anon_vmas(env: &mut impl Env, mm: MmId, range: PageRange, roots: &[ObjectId]) -> bool {
     if roots.is_empty() {
-        return;
+        return false;
     }
     roots.iter().for_each(|root| env.lock(Lock::RmapWrite(*root)));
-    env.step(Site::UnlinkAnonVmas, |w, at| w.unlink_anon_vmas(at, mm, range));
+    let evicted = env.step(Site::UnlinkAnonVmas, |w, at| w.unlink_anon_vmas(at, mm, range));
     roots.iter().for_each(|root| env.unlock(Lock::RmapWrite(*root)));
+    evicted
 }

@@ -173,8 +173,18 @@ fn free_empty_table(env: &mut impl Env, gather: &mut Gather, start: Vpn) {
 /// process's program and stack with it.
 const OWN_LEVELS: u32 = 3;
 
-/// Frees the page tables under `range` that no other mapping can use: those whose span holds no
-/// page below `floor` or from `ceiling` on.
+/// The numbers of the spans of so many pages that the mappings, in order, lie in: each once.
+fn spans(vmas: &[PageRange], span: u64) -> impl Iterator<Item = u64> + use<'_> {
+    let mut next = 0;
+    vmas.iter().flat_map(move |vma| {
+        let first = next.max(vma.start.0 / span);
+        next = (vma.end.0 - 1) / span + 1;
+        first..next
+    })
+}
+
+/// Frees the page tables under the mappings `vmas`, in order, that no other mapping can use: those whose span
+/// holds no page below `floor` or from `ceiling` on.
 ///
 /// A folded level is never found empty and therefore "freed" each time, even if nothing was ever
 /// mapped there.
@@ -184,15 +194,13 @@ const OWN_LEVELS: u32 = 3;
 pub fn free_pgtables(
     env: &mut impl Env,
     gather: &mut Gather,
-    range: PageRange,
+    vmas: &[PageRange],
     (floor, ceiling): (Option<Vpn>, Option<Vpn>),
 ) {
     let (arch, mm) = (*env.arch(), gather.mm());
     for level in 1..=OWN_LEVELS.min(arch.levels() - 1) {
         let span = arch.table_pages(level);
-        let first = range.start.0 / span;
-        let last = (range.end.0 - 1) / span;
-        for index in first..=last {
+        for index in spans(vmas, span) {
             let start = Vpn(index * span);
             let alone = floor.is_none_or(|floor| floor <= start)
                 && ceiling.is_none_or(|ceiling| ceiling.0 >= start.0 + span);

@@ -500,8 +500,9 @@ impl<M: Mode> World<M> {
     /// The mappings that were detached from `range` are found by no walk any more (`unlink_anon_vmas`).
     ///
     /// With the last mapping goes shared memory itself. (Kernels let go of its pages after the flush, mm/shmem.c:shmem_evict_inode;
-    /// of those that somebody may still have in a TLB, the gather has a reference.)
-    pub fn unlink_anon_vmas(&mut self, at: At, mm: MmId, range: PageRange) {
+    /// of those that somebody may still have in a TLB, the gather has a reference.) Whether there were pages of it.
+    pub fn unlink_anon_vmas(&mut self, at: At, mm: MmId, range: PageRange) -> bool {
+        let mut evicted = false;
         for object in self.mms[mm.index()].unlink(range) {
             for object in self.objects.chain(object) {
                 if self.mms[mm.index()].may_have(object, &self.objects) {
@@ -510,10 +511,12 @@ impl<M: Mode> World<M> {
                 let pages = self.objects.unlink(object, mm);
                 if !pages.is_empty() {
                     self.ghost.shared_gone(object);
+                    evicted = true;
                 }
                 pages.into_iter().for_each(|frame| self.put_frame(at, frame));
             }
         }
+        evicted
     }
 
     /// The object that a page of the address space's own is of, and its index there.

@@ -10,7 +10,7 @@ use super::cow;
 use super::new_page::new_pte;
 use super::outcome::{Attempt, Fault, Served, Unserved};
 use super::refault::lock_and_map;
-use crate::addr::Pfn;
+use crate::addr::{ObjectId, Pfn};
 use crate::env::{Env, Lock};
 use crate::event::{EventKind, FaultClass};
 use crate::kernel::lru::{folio_add_new, lru_add_drain};
@@ -182,7 +182,7 @@ fn map<M: Mode>(
     if frees_swap(w, fault, swap.slot, folio, sole_user) {
         leave_swap_cache(w, at, folio.frame);
     }
-    let (object, index) = vma.place(fault.page);
+    let (object, index) = place_of(w, fault, vma, folio, grants);
     w.frames.update(folio.frame, |f| {
         (f.maps, f.object, f.index) = (f.maps + 1, object, index);
         f.flags.set(FrameFlags::EXCLUSIVE, exclusive);
@@ -193,6 +193,29 @@ fn map<M: Mode>(
     let pte = Pte::Present(pte.with(PteFlags::SOFT_DIRTY, swap.soft_dirty));
     w.set_pte(at, fault.mm, fault.page, pte);
     pte
+}
+
+/// What the page is of. One from the swap cache that was mapped before stays of what it was; one that others may map,
+/// too, is of the object above all, by which everybody's mappings are found.
+///
+/// Source: mm/rmap.c:__page_set_anon_rmap (5.10, 6.1), __folio_set_anon (6.12, 7.3); mm/memory.c:do_swap_page.
+fn place_of<M: Mode>(
+    w: &World<M>,
+    fault: Fault,
+    vma: &Vma,
+    folio: Folio,
+    grants: Grants,
+) -> (ObjectId, u64) {
+    let before = w.frames.get(folio.frame);
+    if before.object != ObjectId::default() {
+        return (before.object, before.index);
+    }
+    let own = match w.policies.anon_exclusive {
+        AnonExclusive::Yes => grants.exclusive,
+        AnonExclusive::No => !folio.cached || fault.write && grants.sole_user,
+    };
+    let (object, index) = vma.place(fault.page);
+    (if own { object } else { w.objects.root(object) }, index)
 }
 
 /// Whether the folio leaves the swap cache, in which it was found. The fault has a reference, and the cache.

@@ -5,7 +5,7 @@ use crate::judge::violate;
 use crate::property::Property;
 use crate::shadow::{CheckWorld, Value};
 use crate::tlb::Entry;
-use needless_model::addr::{MmId, ObjectId, Vpn};
+use needless_model::addr::{MmId, ObjectId, Pfn, Vpn};
 use needless_model::env::Learnt;
 use needless_model::kernel::rmap::Place;
 use needless_model::machine::walk::{Walked, walk};
@@ -100,7 +100,7 @@ fn perform(w: &mut CheckWorld, at: At, (mm, page): Place, entry: Entry, store: O
         w.ghost.exercised.add(Property::NoUseAfterFree);
     }
     let name = w.ghost.name(page);
-    let home = home(w, (mm, page));
+    let home = home(w, (mm, page), frame);
     if dangling {
         let what = format!(
             "{} {kind} {name} through a cached translation to frame {}, which was freed",
@@ -109,7 +109,8 @@ fn perform(w: &mut CheckWorld, at: At, (mm, page): Place, entry: Entry, store: O
         return violate(w, Some(at.cpu), Property::NoUseAfterFree, page, what);
     }
     if let Some(value) = store {
-        return w.ghost.store((home.0, home.1, frame), value);
+        let (mm, page) = stores_to(w, (mm, page), frame);
+        return w.ghost.store((mm, page, frame), value);
     }
     let (found, expected) = (w.ghost.load(frame), w.ghost.expected(home));
     if w.ghost.watch.loads.contains(&at.op) {
@@ -134,9 +135,19 @@ fn perform(w: &mut CheckWorld, at: At, (mm, page): Place, entry: Entry, store: O
     }
 }
 
-/// Where the page's contents are kept account of: what is shared is in one place for all.
-pub fn home(w: &CheckWorld, (mm, page): Place) -> Place {
-    w.shared_object_of(mm, page).map_or((mm, page), home_of)
+/// Where the page's contents are kept account of, which a load from `frame` should return: a file's are in one place for
+/// all, and so are those of a private mapping until it has a copy of its own.
+pub fn home(w: &CheckWorld, (mm, page): Place, frame: Pfn) -> Place {
+    let file = w.file_of(mm, page).filter(|_| !w.ghost.has_own((mm, page)));
+    file.map_or_else(|| stores_to(w, (mm, page), frame), home_of)
+}
+
+/// Where stores to the page, through `frame`, count: what is shared is in one place for all. Where the mapping is gone,
+/// and its translations still to be taken away, the frame tells.
+fn stores_to(w: &CheckWorld, (mm, page): Place, frame: Pfn) -> Place {
+    let unmapped = w.mms[mm.index()].vma(page).is_none();
+    let of_frame = || (unmapped && w.is_of_file(frame)).then(|| w.frames.place(frame));
+    w.shared_object_of(mm, page).or_else(of_frame).map_or((mm, page), home_of)
 }
 
 /// The same of an object's page.

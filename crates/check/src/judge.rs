@@ -182,12 +182,12 @@ pub fn end(w: &mut CheckWorld) {
             },
             Pte::Migration(migration) => w.ghost.load(migration.pfn),
             Pte::None | Pte::Table(_) | Pte::Marker(_) => {
-                let of = w.shared_object_of(mm, page);
+                let of = w.file_of(mm, page);
                 let cached = of.and_then(|(object, index)| w.objects.page(object, index));
                 cached.map_or(0, |frame| w.ghost.load(frame))
             }
         };
-        let home = home(w, (mm, page));
+        let home = home(w, (mm, page), ZERO_PAGE);
         let expected = w.ghost.expected(home);
         if found != expected {
             let what = format!(

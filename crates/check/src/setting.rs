@@ -15,7 +15,7 @@ use needless_model::program::{Program, Thread};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Frames and swap slots of the checked machine.
+/// Frames, beside those that files fill, and swap slots of the checked machine.
 const FRAMES: u32 = 16;
 const SWAP_PAGES: u32 = 16;
 
@@ -111,9 +111,10 @@ impl Setting<'_> {
             threads: program.threads.len(),
             processes: program.processes.len(),
             others: program.other_processes(),
-            frames: FRAMES,
+            frames: FRAMES.saturating_add(program.file_pages()),
             swap_pages: if program.machine.swap.is_some() { SWAP_PAGES } else { 0 },
             pins: program.pins(),
+            files: program.files.clone(),
         };
         let ghost = Contents::new(self.watch.clone());
         World::new(&spec, MaySets::new(self.explicit, self.arch.accessed_dirty), ghost, NoLog)

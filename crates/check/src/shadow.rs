@@ -200,6 +200,11 @@ impl Contents {
         self.pages.last_store.get(&place).copied().unwrap_or(0)
     }
 
+    /// Whether a private mapping of a file has a copy of its own there.
+    pub fn has_own(&self, place: Place) -> bool {
+        self.pages.last_store.contains_key(&place)
+    }
+
     /// Whether the translation is being taken away.
     pub fn is_fading(&self, translation: Translation) -> bool {
         self.pages.fading.contains_key(&translation)
@@ -441,6 +446,11 @@ impl Ghost for Contents {
         }
         let copied = frame.map(|frame| ((parent, page, frame), (thread.0, (child, page))));
         pages.forking.extend(copied);
+    }
+
+    fn copied_from_file(&mut self, mm: MmId, page: Vpn, frame: Pfn) {
+        let value = self.load(frame);
+        self.pages.last_store.insert((mm, page), value);
     }
 
     fn unmapped_shared(&mut self, mm: MmId, page: Vpn, frame: Pfn, of: (ObjectId, u64)) {

@@ -6,6 +6,7 @@ pub mod addr;
 pub mod aging;
 pub mod agreement;
 pub mod arch;
+pub mod backing;
 pub mod call;
 pub mod cost;
 pub mod counters;

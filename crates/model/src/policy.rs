@@ -452,6 +452,7 @@ policies! {
         ForkUnflushed = "fork-unflushed", "a fork does not flush the right to store (dup_mmap)";
         ForkVmaUnlocked = "fork-vma-unlocked", "a fork does not lock mappings for writing (dup_mmap; 6.4 was released so)";
         ForkExclusive = "fork-exclusive", "a fork leaves pages exclusive to the parent (copy_present_pte)";
+        PrivateWritable = "private-writable", "a read fault on a private mapping of a file maps the file's pages writable (set_pte_range)";
         CacheUnchecked = "cache-unchecked", "a fault on shared memory adds its page though another one is there by now (shmem_add_to_page_cache)";
         PinUnguarded = "pin-unguarded", "who pins without a lock does not look whether a fork came between (write_protect_seq)";
         ReturnUnflushed = "return-unflushed", "a CPU that comes back does not look whether a flush passed it by (switch_mm_irqs_off)";

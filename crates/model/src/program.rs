@@ -8,8 +8,10 @@ use crate::call::{Bounds, CallExpr, Extent};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+pub use crate::backing::{Backing, Content, FileMapping, FileSpec, FileSystem, MAX_FILE_PAGES};
+
 /// Version of the encoded [`Program`]; the runner refuses another one.
-pub const PROGRAM_VERSION: u32 = 4;
+pub const PROGRAM_VERSION: u32 = 5;
 
 /// The most other processes that one [`CallExpr::Switch`] may name.
 pub const MAX_OTHERS: i64 = 8;
@@ -23,6 +25,9 @@ pub struct Program {
     pub name: String,
     /// What it needs of the machine.
     pub machine: MachineNeeds,
+    /// The files that it makes.
+    #[serde(default)]
+    pub files: Vec<FileSpec>,
     /// The pieces of address space that it names.
     pub areas: Vec<Area>,
     /// Its processes; process 0 is there from the start.
@@ -100,24 +105,6 @@ pub struct Area {
     /// What is mapped there.
     #[serde(default)]
     pub backing: Backing,
-}
-
-/// What a mapping's pages belong to.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Backing {
-    /// Private anonymous memory.
-    #[default]
-    Anonymous,
-    /// Anonymous memory that processes share (`MAP_SHARED | MAP_ANONYMOUS`).
-    Shared,
-    /// A file.
-    File,
-}
-
-impl Backing {
-    /// All kinds with the word that scenarios use.
-    pub const ALL: [(Backing, &'static str); 3] =
-        [(Backing::Anonymous, "anonymous"), (Backing::Shared, "shared"), (Backing::File, "file")];
 }
 
 impl Area {
@@ -555,6 +542,7 @@ impl Default for Program {
             version: PROGRAM_VERSION,
             name: String::new(),
             machine: MachineNeeds::default(),
+            files: Vec::new(),
             areas: Vec::new(),
             processes: vec![Process { name: "main".to_owned() }],
             threads: Vec::new(),
@@ -602,10 +590,16 @@ impl Program {
         self.areas.iter().any(|a| a.range.contains(page))
     }
 
-    /// Whether `page` lies in an area that processes share.
-    pub fn is_shared(&self, page: Vpn) -> bool {
+    /// What is mapped in the area of `page`.
+    pub fn backing_of(&self, page: Vpn) -> Backing {
         let area = self.areas.iter().find(|area| area.range.contains(page));
-        area.is_some_and(|area| area.backing == Backing::Shared)
+        area.map_or(Backing::Anonymous, |area| area.backing)
+    }
+
+    /// How many pages its files have.
+    pub fn file_pages(&self) -> u32 {
+        let pages = self.files.iter().fold(0, |sum: u64, file| sum.saturating_add(file.pages));
+        u32::try_from(pages).unwrap_or(u32::MAX)
     }
 
     /// All operations, thread by thread, each followed by those inside it.
@@ -641,33 +635,40 @@ impl Program {
         if self.machine.nodes.is_some_and(|nodes| nodes > 1) {
             return Some("NUMA nodes (`nodes`)");
         }
-        if self.areas.iter().any(|area| area.backing == Backing::File) {
-            return Some("files (`backing=\"file\"`)");
-        }
         self.ops().find_map(|op| match &op.kind {
-            OpKind::Call(call) => self.not_of_shared(call),
+            OpKind::Call(call) => self.not_of_objects(call),
             _ => None,
         })
     }
 
-    /// What is asked of shared memory that the model does not have.
-    fn not_of_shared(&self, call: &CallExpr) -> Option<&'static str> {
-        let (pages, what) = match call {
+    /// What is asked of shared memory or of a file that the model does not have.
+    fn not_of_objects(&self, call: &CallExpr) -> Option<&'static str> {
+        let (pages, [shared, file]) = match call {
             CallExpr::Advise { pages, advice } => {
                 let what = match advice {
                     Advice::DontNeed | Advice::PopulateRead | Advice::PopulateWrite => return None,
-                    Advice::Free => "MADV_FREE of shared memory (kernels refuse it: EINVAL)",
-                    Advice::Cold => "MADV_COLD of shared memory",
-                    Advice::PageOut => "MADV_PAGEOUT of shared memory",
+                    Advice::Free => [
+                        "MADV_FREE of shared memory (kernels refuse it: EINVAL)",
+                        "MADV_FREE of a file (kernels refuse it: EINVAL)",
+                    ],
+                    Advice::Cold => ["MADV_COLD of shared memory", "MADV_COLD of a file"],
+                    Advice::PageOut => ["MADV_PAGEOUT of shared memory", "MADV_PAGEOUT of a file"],
                 };
                 (pages, what)
             }
-            CallExpr::Remap { pages, .. } => (pages, "mremap of shared memory"),
-            CallExpr::Reclaim { pages } => (pages, "reclaim of shared memory"),
-            CallExpr::Pin { pages, .. } => (pages, "pins of shared memory"),
+            CallExpr::Remap { pages, .. } => {
+                (pages, ["mremap of shared memory", "mremap of a file"])
+            }
+            CallExpr::Reclaim { pages } => {
+                (pages, ["reclaim of shared memory", "reclaim of a file"])
+            }
+            CallExpr::Pin { pages, .. } => (pages, ["pins of shared memory", "pins of a file"]),
             CallExpr::Writeback { pages } => {
-                let private = self.backing(pages) != Backing::Shared;
-                return private.then_some("writeback of private memory");
+                return match self.backing(pages) {
+                    Backing::Shared => None,
+                    Backing::Anonymous => Some("writeback of private memory"),
+                    Backing::File(_) => Some("writeback of a file on tmpfs (it is nowhere else)"),
+                };
             }
             CallExpr::Map { .. }
             | CallExpr::Unmap { .. }
@@ -680,7 +681,11 @@ impl Program {
             | CallExpr::Dma { .. }
             | CallExpr::Unpin { .. } => return None,
         };
-        (self.backing(pages) == Backing::Shared).then_some(what)
+        match self.backing(pages) {
+            Backing::Anonymous => None,
+            Backing::Shared => Some(shared),
+            Backing::File(_) => Some(file),
+        }
     }
 
     fn backing(&self, pages: &RangeExpr) -> Backing {

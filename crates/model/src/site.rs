@@ -54,6 +54,8 @@ sites! {
     FilemapMapPages = "filemap_map_pages" in "mm/filemap.c";
     /// Shared memory's page, or a new one (`shmem_getpage_gfp` in 5.10).
     ShmemGetFolio = "shmem_get_folio_gfp" in "mm/shmem.c";
+    /// A store to a file's private page that is not mapped copies it.
+    DoCowFault = "do_cow_fault" in "mm/memory.c";
     /// It is mapped.
     FinishFault = "finish_fault" in "mm/memory.c";
     /// A store to shared memory marks the page.

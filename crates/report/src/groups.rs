@@ -1,6 +1,6 @@
 //! Feature groups: what a scenario is about, for tables over many scenarios.
 
-use needless_model::program::{Backing, Op, OpKind, Program, all_ops};
+use needless_model::program::{Op, OpKind, Program, all_ops};
 use std::collections::BTreeSet;
 
 /// A feature that scenarios use. A scenario belongs to each group of which it has an operation.
@@ -12,6 +12,8 @@ pub enum Group {
     Call(&'static str),
     /// Processes may share some of the memory.
     Shared,
+    /// There are files.
+    Files,
     /// Another thread acts, too.
     Threads,
     /// Another CPU is idle and holds the address space lazily.
@@ -25,6 +27,7 @@ impl Group {
             Group::Access => "access only",
             Group::Call(name) => name,
             Group::Shared => "shared memory",
+            Group::Files => "files",
             Group::Threads => "two threads act",
             Group::Lazy => "lazy CPU",
         }
@@ -37,8 +40,9 @@ impl Group {
             groups.extend(all_ops(&thread.body).filter_map(|op| group(&op.kind)));
             groups.extend((number > 0 && acts(&thread.body)).then_some(Group::Threads));
         }
-        let shared = program.areas.iter().any(|area| area.backing == Backing::Shared);
+        let shared = program.areas.iter().any(|area| area.backing.is_shared());
         groups.extend(shared.then_some(Group::Shared));
+        groups.extend((!program.files.is_empty()).then_some(Group::Files));
         let calls = groups.iter().any(|group| matches!(group, Group::Call(_)));
         if !calls {
             groups.insert(Group::Access);

@@ -1,15 +1,16 @@
 //! The system calls that a scenario is made of.
 
+use crate::files::Files;
 use crate::sys::{bytes, pointer};
 use needless_model::addr::{PageRange, Vpn};
-use needless_model::call::Call;
+use needless_model::call::{Call, Extent};
 use needless_model::program::{Advice, Backing, Prot};
 use std::io;
 
 /// Asks the kernel.
-pub fn ask(call: Call) -> io::Result<()> {
+pub fn ask(call: Call, files: &Files) -> io::Result<()> {
     match call {
-        Call::Map { area, prot } => map(area.pages, area.backing, prot),
+        Call::Map { area, prot } => map_area(area, prot, files),
         Call::Unmap { pages } => unmap(pages),
         Call::Protect { pages, prot } => protect(pages, prot),
         Call::Remap { pages, to } => remap(pages, to.pages.start),
@@ -71,20 +72,31 @@ fn check(status: i32) -> io::Result<()> {
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// `mmap` at a fixed place where nothing is mapped yet.
-pub fn map(range: PageRange, backing: Backing, prot: Prot) -> io::Result<()> {
-    let kind = match backing {
-        Backing::Anonymous => libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-        Backing::Shared => libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-        Backing::File => {
-            let what = "the runner maps no files yet (backing=\"file\")";
-            return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+/// Maps an area with what its backing says.
+fn map_area(area: Extent, prot: Prot, files: &Files) -> io::Result<()> {
+    match area.backing {
+        Backing::Anonymous => map_anonymous(area.pages, prot),
+        Backing::Shared => map(area.pages, prot, libc::MAP_SHARED | libc::MAP_ANONYMOUS, (-1, 0)),
+        Backing::File(mapping) => {
+            let kind = if mapping.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
+            let first = bytes(PageRange::new(Vpn(0), mapping.first));
+            map(area.pages, prot, kind, (files.descriptor(mapping.file)?, first as i64))
         }
-    };
+    }
+}
+
+/// `mmap` of private anonymous memory at a fixed place where nothing is mapped yet.
+pub fn map_anonymous(range: PageRange, prot: Prot) -> io::Result<()> {
+    map(range, prot, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, (-1, 0))
+}
+
+/// `mmap` at a fixed place where nothing is mapped yet: of a file from an offset on, or of none.
+fn map(range: PageRange, prot: Prot, kind: i32, (file, offset): (i32, i64)) -> io::Result<()> {
     let flags = kind | libc::MAP_FIXED_NOREPLACE;
     // SAFETY: MAP_FIXED_NOREPLACE never replaces a mapping, so nothing of ours is lost.
-    let at =
-        unsafe { libc::mmap(pointer(range.start), bytes(range), prot_bits(prot), flags, -1, 0) };
+    let at = unsafe {
+        libc::mmap(pointer(range.start), bytes(range), prot_bits(prot), flags, file, offset)
+    };
     if at == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }

@@ -3,8 +3,10 @@
 //!
 //! | exception | flush inside | page came from | class |
 //! |---|---|---|---|
-//! | not present, write, shared memory | | | shared-dirty |
-//! | not present, read, shared memory | | | file-map |
+//! | not present, write, shared memory or a shared file | | | shared-dirty |
+//! | not present, read, shared memory or a file | | | file-map |
+//! | not present, write, a private file | | | cow-copy |
+//! | present, write, a private file | one page | | cow-copy |
 //! | any other, major | | | swap-in |
 //! | not present | | a fault, where processes share what is swapped | unknown |
 //! | not present, write | | | first-touch |
@@ -25,7 +27,7 @@
 
 use needless_model::addr::{ProcessId, Vpn};
 use needless_model::event::{FaultClass, FaultCode};
-use needless_model::program::Program;
+use needless_model::program::{Backing, Program};
 use std::collections::HashMap;
 
 /// The origins of pages.
@@ -45,8 +47,8 @@ pub struct Seen {
     pub page: Vpn,
     /// The exception's code; `None` if none was seen.
     pub code: Option<FaultCode>,
-    /// Whether it is one of shared memory.
-    pub shared: bool,
+    /// What is mapped there.
+    pub backing: Backing,
     /// Whether it was major.
     pub major: bool,
     /// Whether the fault itself flushed exactly one page; `None` if flushes are not visible.
@@ -91,8 +93,8 @@ impl History {
     }
 
     fn class(&self, seen: Seen) -> FaultClass {
-        if let Some(code) = seen.code.filter(|code| seen.shared && !code.present()) {
-            return if code.write() { FaultClass::SharedDirty } else { FaultClass::FileMap };
+        if let Some(class) = seen.code.and_then(|code| of_file(seen, code)) {
+            return class;
         }
         if seen.major {
             return FaultClass::SwapIn;
@@ -115,26 +117,66 @@ impl History {
     }
 }
 
+/// The class of a fault on a file or on shared memory, where its area and its code tell. (A copy that is a process's own is
+/// reused as anonymous memory is.)
+fn of_file(seen: Seen, code: FaultCode) -> Option<FaultClass> {
+    let shared = match seen.backing {
+        Backing::Anonymous => return None,
+        backing => backing.is_shared(),
+    };
+    match (code.present(), code.write()) {
+        (false, false) => Some(FaultClass::FileMap),
+        (false, true) if shared => Some(FaultClass::SharedDirty),
+        (false, true) => Some(FaultClass::CowCopy),
+        (true, true) if !shared && seen.flushed_page == Some(true) => Some(FaultClass::CowCopy),
+        (true, _) => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use needless_model::program::FileMapping;
 
     const PAGE: Vpn = Vpn(5);
 
     fn fault(code: u8, major: bool, flushed: bool) -> Seen {
         let (process, code) = (ProcessId::FIRST, Some(FaultCode(code)));
-        Seen { process, page: PAGE, code, shared: false, major, flushed_page: Some(flushed) }
+        Seen {
+            process,
+            page: PAGE,
+            code,
+            backing: Backing::Anonymous,
+            major,
+            flushed_page: Some(flushed),
+        }
     }
 
     /// 5.10 counts a store that dirties shared memory as major.
     #[test]
     fn shared_memory_is_told_by_its_area() {
         let mut history = History::default();
-        let mut class =
-            |code, major| history.classify(Seen { shared: true, ..fault(code, major, false) });
+        let mut class = |code, major| {
+            history.classify(Seen { backing: Backing::Shared, ..fault(code, major, false) })
+        };
         assert_eq!(class(4, false), FaultClass::FileMap);
         assert_eq!(class(6, false), FaultClass::SharedDirty);
         assert_eq!(class(6, true), FaultClass::SharedDirty);
+    }
+
+    /// Where a page that was mapped around another's fault came from is not seen, and need not be.
+    #[test]
+    fn a_file_is_told_by_its_area() {
+        let mut class = |code, flushed, shared| {
+            let backing = Backing::File(FileMapping { file: 0, first: 0, shared });
+            History::default().classify(Seen { backing, ..fault(code, false, flushed) })
+        };
+        assert_eq!(class(4, false, false), FaultClass::FileMap);
+        assert_eq!(class(6, false, false), FaultClass::CowCopy);
+        assert_eq!(class(7, true, false), FaultClass::CowCopy);
+        assert_eq!(class(7, false, false), FaultClass::Reuse);
+        assert_eq!(class(6, false, true), FaultClass::SharedDirty);
+        assert_eq!(class(4, false, true), FaultClass::FileMap);
     }
 
     #[test]

@@ -205,7 +205,7 @@ impl Decoder<'_> {
             process: self.process(thread),
             page: open.page,
             code: Some(open.code),
-            shared: self.program.is_shared(open.page),
+            backing: self.program.backing_of(open.page),
             major,
             flushed_page: self.sees_flushes.then_some(open.flushed_page),
         });

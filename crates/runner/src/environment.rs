@@ -8,7 +8,7 @@ use std::fs;
 use std::io::Read;
 
 /// Files whose contents are taken as they are, with brackets resolved to the chosen word.
-const FILES: [(&str, &str); 28] = [
+const FILES: [(&str, &str); 29] = [
     ("kernel.version", "/proc/sys/kernel/version"),
     ("kernel.cmdline", "/proc/cmdline"),
     ("thp.enabled", "/sys/kernel/mm/transparent_hugepage/enabled"),
@@ -27,6 +27,7 @@ const FILES: [(&str, &str); 28] = [
     ("swap.page-cluster", "/proc/sys/vm/page-cluster"),
     ("swap.swappiness", "/proc/sys/vm/swappiness"),
     ("vm.lru_gen", "/sys/kernel/mm/lru_gen/enabled"),
+    ("vm.fault_around_bytes", "/sys/kernel/debug/fault_around_bytes"),
     ("vm.overcommit_memory", "/proc/sys/vm/overcommit_memory"),
     ("vm.tlb_single_page_flush_ceiling", "/sys/kernel/debug/x86/tlb_single_page_flush_ceiling"),
     ("ksm.run", "/sys/kernel/mm/ksm/run"),

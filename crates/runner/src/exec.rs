@@ -183,7 +183,8 @@ impl<'a> Worker<'a> {
             | Call::Pin { .. }
             | Call::Dma { .. }
             | Call::Unpin { .. } => {
-                calls::ask(call).map_err(|error| self.refused(op, call, &error))?;
+                calls::ask(call, &self.run.files)
+                    .map_err(|error| self.refused(op, call, &error))?;
             }
         }
         Ok(Flow::On)

@@ -25,6 +25,7 @@ pub mod decode;
 pub mod disk;
 pub mod environment;
 pub mod exec;
+pub mod files;
 pub mod flushes;
 pub mod guard;
 pub mod guest;

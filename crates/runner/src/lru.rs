@@ -5,14 +5,14 @@
 use crate::calls;
 use crate::wire::Failure;
 use needless_model::addr::{PageRange, Vpn};
-use needless_model::program::{Advice, Backing, Prot};
+use needless_model::program::{Advice, Prot};
 
 /// Where the spare pages lie, one per thread.
 const SPARES_AT: Vpn = Vpn(0x0f00_0000_0000 / 4096);
 
 /// Maps the spare page of thread `me`.
 pub fn map_spare(me: usize) -> Result<(), Failure> {
-    calls::map(spare_page(me), Backing::Anonymous, Prot::ReadWrite)
+    calls::map_anonymous(spare_page(me), Prot::ReadWrite)
         .map_err(|e| Failure::internal("a spare page", &e))
 }
 

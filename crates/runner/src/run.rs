@@ -1,5 +1,6 @@
 //! What all threads of a run share.
 
+use crate::files::Files;
 use crate::lock::{Guard, Lock};
 use crate::log::{Kind, Log};
 use crate::processes::Processes;
@@ -18,6 +19,8 @@ pub struct Run {
     pub team: Team,
     /// What was seen. Only the thread that has the turn writes to it.
     pub log: Lock<Log>,
+    /// The files that it maps.
+    pub files: Files,
     /// The processes that it forks.
     pub processes: Processes,
 }

@@ -1,6 +1,7 @@
 //! The second start: run the scenario and report.
 
 use crate::exec::Worker;
+use crate::files::Files;
 use crate::log::Log;
 use crate::perf::{Place, Rings};
 use crate::processes::Processes;
@@ -105,7 +106,8 @@ fn assemble(
     let (team, alike_from) = (Team::new(&program), request.alike_from);
     let cpus: Vec<CpuId> = program.threads.iter().map(|thread| request.cpu(thread.cpu)).collect();
     let processes = Processes::new(&program, cpus.clone());
-    let run = Run { program, alike_from, team, log: log.into(), processes };
+    let files = Files::make(&program.files)?;
+    let run = Run { program, alike_from, team, log: log.into(), files, processes };
     let run: &'static Run = Box::leak(Box::new(run));
     crash::install(&run.program).map_err(|error| Failure::internal("sigaction", &error))?;
     let forks = processes::several(&run.program);

@@ -5,7 +5,7 @@ use crate::wire::{Failure, FailureKind};
 use needless_model::addr::ProcessId;
 use needless_model::call::CallExpr;
 use needless_model::program::{
-    Expr, Op, OpKind, Order, PROGRAM_VERSION, Program, RangeExpr, Thread,
+    Backing, Expr, MAX_FILE_PAGES, Op, OpKind, Order, PROGRAM_VERSION, Program, RangeExpr, Thread,
 };
 
 /// Nesting that is accepted; deeper programs would need an unbounded stack.
@@ -77,12 +77,22 @@ fn bad(what: impl Into<String>) -> Failure {
 }
 
 fn check_areas(program: &Program) -> Result<(), Failure> {
+    if let Some(file) = program.files.iter().find(|f| f.pages == 0 || f.pages > MAX_FILE_PAGES) {
+        return Err(bad(format!("file `{}` has {} pages", file.name, file.pages)));
+    }
     for (index, area) in program.areas.iter().enumerate() {
         if area.range.is_empty() || area.range.end.0 > 1 << 51 {
             return Err(bad(format!("area `{}` is empty or out of reach", area.name)));
         }
         if program.areas[..index].iter().any(|other| other.range.overlaps(area.range)) {
             return Err(bad(format!("area `{}` overlaps another", area.name)));
+        }
+        if let Backing::File(mapping) = area.backing {
+            let file = program.files.get(usize::from(mapping.file));
+            let end = mapping.first.checked_add(area.range.pages());
+            if file.zip(end).is_none_or(|(file, end)| end > file.pages) {
+                return Err(bad(format!("area `{}` maps what its file does not have", area.name)));
+            }
         }
     }
     Ok(())
@@ -183,7 +193,7 @@ fn check_expr(expr: &Expr, slots: u8, depth: usize) -> bool {
 mod tests {
     use super::*;
     use needless_model::addr::{CpuId, PageRange, Vpn};
-    use needless_model::program::{Area, Thread};
+    use needless_model::program::{Area, Content, FileMapping, FileSpec, FileSystem, Thread};
 
     fn program(body: Vec<OpKind>) -> Program {
         let body = body.into_iter().map(|kind| Op { id: 0, kind }).collect();
@@ -208,6 +218,26 @@ mod tests {
             FailureKind::BadRequest
         );
         assert!(check(&program(vec![two()]), 2, 1).is_ok());
+    }
+
+    #[test]
+    fn a_file_has_what_is_mapped_of_it() {
+        let mapping = |file, first| Backing::File(FileMapping { file, first, shared: false });
+        for (file, first, fine) in
+            [(0, 7, true), (0, 8, false), (0, u64::MAX, false), (1, 0, false)]
+        {
+            let mut program = program(vec![]);
+            program.files = vec![FileSpec {
+                name: "data".to_owned(),
+                pages: 8,
+                fs: FileSystem::Tmpfs,
+                content: Content::Holes,
+            }];
+            program.areas[0].backing = mapping(file, first);
+            assert_eq!(check(&program, 2, 1).is_ok(), fine, "{file} {first}");
+            program.files[0].pages = MAX_FILE_PAGES + 1;
+            assert!(check(&program, 2, 1).is_err());
+        }
     }
 
     #[test]

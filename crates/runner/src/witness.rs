@@ -38,7 +38,7 @@ use cpu::{Cpu, Seen, cpus};
 use machine::Machine;
 use needless_model::addr::{PageRange, Vpn};
 use needless_model::event::FlushReason;
-use needless_model::program::{Backing, Program};
+use needless_model::program::Program;
 use needless_model::run::Witness;
 use reasons::{AWAKE, EVENTS_LOST, FLUSHED, LOG_GREW, LOST_CPU, LRU_SHARED, NOT_ON_CPU};
 use sentinels::Sentinels;
@@ -103,7 +103,7 @@ impl Watch {
     ) -> Watch {
         let cpus = cpus(program);
         let tids = Tids::new(&tids);
-        let shared = program.areas.iter().filter(|area| area.backing == Backing::Shared);
+        let shared = program.areas.iter().filter(|area| area.backing.is_shared());
         let shared = shared.map(|area| area.range).collect();
         let numbers: Vec<u16> = cpus.iter().map(|cpu| cpu.number).collect();
         let flushes = rings.as_ref().filter(|rings| rings.flushes);

@@ -9,7 +9,7 @@
 use crate::document::{Node, Value};
 use crate::error::{Problem, finish};
 use crate::expr::{self, PagesAst};
-use crate::ops::word_of;
+use crate::mapped_files::Files;
 use crate::params::new_name;
 use crate::scope::Scope;
 use miette::SourceSpan;
@@ -103,13 +103,14 @@ impl Areas {
 /// Declares and places all areas of the threads' bodies.
 pub(crate) fn plan(
     bodies: &[&[Node]],
+    files: &Files,
     scope: &Scope,
     layout: &Layout,
 ) -> Result<Areas, Vec<Problem>> {
     let (mut nodes, mut problems) = (Vec::new(), Vec::new());
     bodies.iter().for_each(|body| gather(body, &mut nodes));
-    let mut plans = Plans { plans: Vec::new(), layout: *layout };
-    for (verb, declare) in [("map", Plans::map as Declare), ("mremap", Plans::destination)] {
+    let mut plans = Plans { plans: Vec::new(), files, layout: *layout };
+    for (verb, declare) in [("map", Plans::map as Declare<'_>), ("mremap", Plans::destination)] {
         for node in nodes.iter().filter(|n| n.name == verb) {
             if let Err(problem) = declare(&mut plans, node, scope) {
                 problems.push(problem);
@@ -129,7 +130,7 @@ pub(crate) fn first_map(body: &[Node]) -> Option<&Node> {
     nodes.into_iter().find(|n| n.name == "map")
 }
 
-type Declare = fn(&mut Plans, &Node, &Scope) -> Result<(), Problem>;
+type Declare<'a> = fn(&mut Plans<'a>, &Node, &Scope) -> Result<(), Problem>;
 
 /// All nodes that may declare an area, in the order of the text.
 fn gather<'a>(body: &'a [Node], out: &mut Vec<&'a Node>) {
@@ -153,12 +154,13 @@ struct Plan {
     backing: Backing,
 }
 
-struct Plans {
+struct Plans<'a> {
     plans: Vec<Plan>,
+    files: &'a Files,
     layout: Layout,
 }
 
-impl Plans {
+impl Plans<'_> {
     fn find(&self, name: &str) -> Option<&Plan> {
         self.plans.iter().find(|p| p.name == name)
     }
@@ -223,9 +225,7 @@ impl Plans {
         let address = |value| address(value, align, pages, scope, &self.layout);
         let at = node.prop("at").map(address).transpose()?;
         let shared = node.prop("table").map(is_shared).transpose()?.unwrap_or(false);
-        let words = Backing::ALL.map(|(backing, word)| (word, backing));
-        let backing = node.prop("backing").map(|value| word_of(value, "backing", &words));
-        let backing = backing.transpose()?.unwrap_or_default();
+        let backing = self.files.backing(node, pages, scope)?;
         self.plans.push(Plan { name, span: written.span, pages, at, align, shared, backing });
         Ok(())
     }
@@ -233,7 +233,7 @@ impl Plans {
 
 /// A node that names an area declared before: it may not say anything else about it.
 fn again(node: &Node, before: &Plan, pages: Option<i64>) -> Result<(), Problem> {
-    let placing = ["at", "align", "table", "backing"];
+    let placing = ["at", "align", "table", "backing", "file", "offset"];
     if let Some(prop) = node.props.iter().find(|p| placing.contains(&p.name.as_str())) {
         let message = format!("`{}` is declared already", before.name);
         return Err(Problem::new(prop.span, message, "said again")
@@ -428,7 +428,7 @@ mod tests {
 
     fn laid_out(text: &str, arch: &Arch) -> Result<Areas, Vec<Problem>> {
         let nodes = document::read(text).unwrap();
-        plan(&[&nodes], &Scope::default(), &Layout::of(arch))
+        plan(&[&nodes], &Files::default(), &Scope::default(), &Layout::of(arch))
     }
 
     const BASE: u64 = 0x7000_0000_0000;

@@ -45,6 +45,8 @@ pub static ALL: &[Builtin] = builtins! { "scenarios/":
     "a_fork_exit_write" "a_fork_live_write" "d_fork_childread" "d_child_exit"
     "d_fork_childwrite" "d_fork_parentwrite" "d_fork_childlives" "d_fork_zero" "d_fork_shared"
     "d_fork_swap_write" "d_fork_swap_read" "d_fork_pending" "d_fork_exec"
+    "a_privfile_rw" "a_privfile_w" "b_pf3_shm" "b_shm_read_write"
+    "f_around" "f_protect" "f_freept" "f_fork"
 };
 
 /// Texts of studies that `agree` leaves out of its built-in scenarios.
@@ -67,6 +69,7 @@ pub static LITMUS: &[Builtin] = builtins! { "scenarios/litmus/":
     "reclaim-refault" "refault-flag"
     "fork-isolation" "fork-vmalock" "fork-swapped" "fork-reclaim" "fork-young" "fork-dirty"
     "pin-vmsplice" "pin-store" "pin-shared" "pin-fork" "pin-fork-race"
+    "file-cow" "file-race" "file-private"
 };
 
 /// Lists aliases: `name = text (parameter value …)`.
@@ -120,6 +123,10 @@ pub static ALIASES: &[Alias] = aliases! {
     "d_fork_childread_16" = "d_fork_childread" ("pages" "16");
     "d_fork_childread_64" = "d_fork_childread" ("pages" "64");
     "d_fork_nospin_16" = "d_fork_childread" ("pages" "16", "spinners" "0");
+    "a_privfile_rw_1" = "a_privfile_rw" ("pages" "1");
+    "b_pf3_shm_8" = "b_pf3_shm" ("pages" "8");
+    "b_shm_read_write_1" = "b_shm_read_write" ("pages" "1");
+    "b_shm_read_write_8_fa" = "b_shm_read_write" ("pages" "8");
     "d_child_exit_16" = "d_child_exit" ("pages" "16");
 };
 

@@ -9,7 +9,7 @@ use crate::litmus::{self, Litmus};
 use crate::ops::{Lowering, Named, word_of};
 use crate::params::{self, Given};
 use crate::scope::Scope;
-use crate::{Settings, Source, grammar};
+use crate::{Settings, Source, grammar, mapped_files};
 use miette::SourceSpan;
 use needless_model::addr::{CpuId, ProcessId, ThreadId};
 use needless_model::arch::Arch;
@@ -68,10 +68,12 @@ fn stages(source: &Source, given: &Given, layout: &Layout) -> Result<Compiled, F
     let parameters = params::resolve(&outline.all("param"), given)?;
     let (machine, plans) = outline.machine_and_threads(&parameters.scope)?;
     let bodies: Vec<_> = outline.threads().map(|t| t.children()).collect();
-    let areas = areas::plan(&bodies, &parameters.scope, layout)?;
+    let files = mapped_files::read(&outline.all("file"), &parameters.scope)?;
+    let areas = areas::plan(&bodies, &files, &parameters.scope, layout)?;
     // An alias of a built-in is known by its own name.
     let name = if source.presets.is_empty() { outline.name } else { &source.name };
-    let (program, named, places) = lower(name, outline.span, machine.clone(), &plans, areas)?;
+    let (mut program, named, places) = lower(name, outline.span, machine.clone(), &plans, areas)?;
+    program.files = files.list;
     let litmus = litmus::read(&outline.all("litmus"), &named)?;
     let threads = plans
         .iter()

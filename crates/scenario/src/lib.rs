@@ -31,6 +31,7 @@ mod format;
 pub mod grammar;
 mod lex;
 mod litmus;
+mod mapped_files;
 mod ops;
 mod params;
 pub mod random;

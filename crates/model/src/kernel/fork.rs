@@ -79,7 +79,7 @@ fn dup_vma(
     match root {
         None => {
             env.step(Site::DupMmap, |w, at| fork_vma(w, at, child, vma));
-            let copies = vma.shared.is_some() && env.policies().fork_shared == ForkShared::Copy;
+            let copies = vma.shared && env.policies().fork_shared == ForkShared::Copy;
             !copies || copy_page_range(env, (parent, child), vma, false)
         }
         Some(root) => {
@@ -109,8 +109,8 @@ fn fork_vma<M: Mode>(w: &mut World<M>, at: At, child: MmId, vma: &Vma) {
         w.impossible(at, "there are more anon_vmas than the model has numbers for");
     }
     w.mmap_assert_write_locked(at, child);
-    // What is shared is the same object; its pages are found there when they are touched (vma_needs_copy).
-    if let Some(object) = vma.shared {
+    // A file is the same object; its pages are found there when they are touched (vma_needs_copy).
+    if let Some(object) = vma.file {
         w.objects.link(object, child);
     }
     let copy = Vma { anon_vma: own, forked: own.is_some(), ..*vma };
@@ -169,7 +169,7 @@ fn copy_ptes(
                 pte.is_some_and(|pte| needs_cow_for_dma(w, parent, pte))
             });
         if !pinned {
-            let shared = vma.shared.is_some();
+            let shared = vma.shared;
             env.step(Site::CopyPteRange, |w, at| match shared {
                 false => copy_pte(w, at, parent, child, page),
                 true => copy_shared_pte(w, at, parent, child, page),

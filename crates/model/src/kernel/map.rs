@@ -1,4 +1,4 @@
-//! `mmap` and `munmap` of anonymous memory.
+//! `mmap` and `munmap`.
 
 use crate::addr::{MmId, ObjectId, PageRange, Vpn};
 use crate::call::Extent;
@@ -9,24 +9,17 @@ use crate::kernel::lru::lru_add_drain;
 use crate::kernel::vma_lock::{new_vma_start_write, vmas_start_write};
 use crate::kernel::zap::{free_pgtables, zap_range};
 use crate::machine::vma::Vma;
+use crate::machine::world::{Mode, World};
 use crate::policy::ZapDrain;
 use crate::program::{Backing, Prot};
 use crate::site::Site;
 
-/// Maps an area, where nothing may be mapped yet (`MAP_FIXED_NOREPLACE`). What is shared is an object of its own,
+/// Maps an area, where nothing may be mapped yet (`MAP_FIXED_NOREPLACE`). Shared memory is an object of its own,
 /// and becomes one with nothing beside it.
 pub fn mmap(env: &mut impl Env, mm: MmId, area: Extent, prot: Prot) -> Result<(), Errno> {
     let range = area.pages;
-    let shares = match area.backing {
-        Backing::Anonymous => false,
-        Backing::Shared => true,
-        Backing::File => return Err(Errno::Einval),
-    };
     env.lock(Lock::MmapWrite(mm));
-    new_vma_start_write(env, mm, |_| {
-        let like = Vma::new(range, prot);
-        Some(if shares { Vma::shared(range, prot, ObjectId::default()) } else { like })
-    });
+    new_vma_start_write(env, mm, |_| Some(vma_of(area, prot, ObjectId::default())));
     let result = env.step(Site::MmapRegion, |w, at| {
         w.vma_assert_write_locked(at, mm, range);
         let user = PageRange { start: Vpn(0), end: Vpn(w.arch.user_pages()) };
@@ -37,16 +30,35 @@ pub fn mmap(env: &mut impl Env, mm: MmId, area: Extent, prot: Prot) -> Result<()
         if w.mms[mm.index()].vmas_in(range).next().is_some() {
             return Err(Errno::Eexist);
         }
-        let vma = if shares {
-            Vma::shared(range, prot, w.objects.create_shared(mm).ok_or(Errno::Enomem)?)
-        } else {
-            Vma::new(range, prot)
-        };
-        w.mms[mm.index()].insert(vma, rule);
+        let object = object_for(w, mm, area.backing)?;
+        w.mms[mm.index()].insert(vma_of(area, prot, object), rule);
         Ok(())
     });
     env.unlock(Lock::MmapWrite(mm));
     result
+}
+
+/// The object that is mapped; none for anonymous memory.
+fn object_for<M: Mode>(w: &mut World<M>, mm: MmId, backing: Backing) -> Result<ObjectId, Errno> {
+    match backing {
+        Backing::Anonymous => Ok(ObjectId::default()),
+        Backing::Shared => w.objects.create_shared(mm).ok_or(Errno::Enomem),
+        Backing::File(mapping) => {
+            let file = w.objects.file(mapping.file).ok_or(Errno::Ebadf)?;
+            w.objects.link(file, mm);
+            Ok(file)
+        }
+    }
+}
+
+/// The mapping of an area, which maps `object`.
+fn vma_of(area: Extent, prot: Prot, object: ObjectId) -> Vma {
+    let range = area.pages;
+    match area.backing {
+        Backing::Anonymous => Vma::new(range, prot),
+        Backing::Shared => Vma::shared(range, prot, object),
+        Backing::File(file) => Vma::of_file(range, prot, (object, file.first), file.shared),
+    }
 }
 
 /// Unmaps `range`; parts that are not mapped do not matter. Once the mappings are gone, others may fault again.

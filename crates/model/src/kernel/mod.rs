@@ -106,7 +106,7 @@ pub enum Errno {
     #[error("EBUSY: the pin is held already")]
     Ebusy,
     /// Nothing is there.
-    #[error("EBADF: the pin is not held")]
+    #[error("EBADF: the pin is not held, or there is no such file")]
     Ebadf,
     /// Not for that.
     #[error("EACCES: the pin is for loads only")]

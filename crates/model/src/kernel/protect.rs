@@ -127,10 +127,11 @@ const fn protected(vma: &Vma, prot: Prot, charge: ProtectCharge) -> Vma {
 }
 
 /// Whether the mapping counts as committed memory with its new protection (mprotect_fixup). Mappings
-/// of which one does and the other does not stay two.
+/// of which one does and the other does not stay two. Only anonymous memory stops to count.
 const fn charged(vma: &Vma, prot: Prot, rule: ProtectCharge) -> bool {
-    let unfaulted = matches!(rule, ProtectCharge::DropUnfaulted) && vma.anon_vma.is_none();
-    vma.shared.is_none() && (matches!(prot, Prot::ReadWrite) || vma.charged && !unfaulted)
+    let anonymous = vma.file.is_none() && vma.anon_vma.is_none();
+    let unfaulted = matches!(rule, ProtectCharge::DropUnfaulted) && anonymous;
+    !vma.shared && (matches!(prot, Prot::ReadWrite) || vma.charged && !unfaulted)
 }
 
 /// 5.10: one flush of the whole range if any PTE was touched.
@@ -182,7 +183,8 @@ fn change_pte<M: Mode>(
     let read_only = old.without(PteFlags::WRITABLE).without(PteFlags::PROTNONE);
     let read_only = read_only.with(PteFlags::PROTNONE, prot == Prot::None);
     // What is shared has the right to store in its protection already (vm_page_prot).
-    let shared = || !old.special() && w.objects.is_shared(w.frames.place(old.pfn).0);
+    let file = || !old.special() && w.is_of_file(old.pfn);
+    let shared = || file() && w.shared_object_of(mm, page).is_some();
     let writable = prot == Prot::ReadWrite && (shared() || can_change_pte_writable(w, read_only));
     let new = read_only.with(PteFlags::WRITABLE, writable);
     w.set_pte(at, mm, page, Pte::Present(new));

@@ -1,8 +1,8 @@
 //! Writeback: what was stored to shared memory is written to where it came from.
 //!
 //! Before it is written, each mapping of the page loses the right to store and the dirty bit, and is flushed: the next
-//! store faults and says that the page is dirty again ([`super::fault::shmem::wp_page_shared`]). The model has no files;
-//! shared anonymous memory, which kernels write to swap alone, stands for theirs.
+//! store faults and says that the page is dirty again ([`super::fault::file::wp_page_shared`]). The model has no files
+//! on disks; shared anonymous memory, which kernels write to swap alone, stands for theirs.
 //!
 //! Source: mm/page-writeback.c:folio_clear_dirty_for_io, mm/rmap.c:folio_mkclean, page_vma_mkclean_one (6.1, 6.12).
 

@@ -59,7 +59,7 @@ fn zap_table(env: &mut impl Env, gather: &mut Gather, mut part: PageRange) {
                     }
                     full = gather.remove_page(frame);
                 }
-                Zapped::Shared(frame, was_dirty) => {
+                Zapped::File(frame, was_dirty) => {
                     gather.changed(page, Change::Revoked);
                     dirty |= was_dirty;
                     full = gather.remove_page(frame);
@@ -94,8 +94,8 @@ enum Zapped {
     Special,
     /// A page, to be freed after the flush; whether there has to be one.
     Page(Pfn, bool),
-    /// A page of shared memory; whether it was dirty.
-    Shared(Pfn, bool),
+    /// A page of a file or of shared memory; whether it was dirty.
+    File(Pfn, bool),
 }
 
 impl Learnt for Zapped {
@@ -112,9 +112,9 @@ fn zap_pte<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn) -> Zapped {
     w.set_pte(at, mm, page, Pte::None);
     if let Pte::Present(pte) = pte
         && !pte.special()
-        && w.objects.is_shared(w.frames.place(pte.pfn).0)
+        && w.is_of_file(pte.pfn)
     {
-        return zap_shared(w, at, mm, page, pte);
+        return zap_file_page(w, at, mm, page, pte);
     }
     w.ghost.discarded(mm, page, w.frame_behind(pte));
     match pte {
@@ -135,7 +135,13 @@ fn zap_pte<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn) -> Zapped {
 /// What the PTE knew of the page is the page's now.
 ///
 /// Source: mm/memory.c:zap_pte_range (5.10, 6.1), zap_present_folio_ptes (6.12, 7.3).
-fn zap_shared<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, pte: PresentPte) -> Zapped {
+fn zap_file_page<M: Mode>(
+    w: &mut World<M>,
+    at: At,
+    mm: MmId,
+    page: Vpn,
+    pte: PresentPte,
+) -> Zapped {
     let frame = w.frames.get(pte.pfn);
     w.ghost.unmapped_shared(mm, page, pte.pfn, (frame.object, frame.index));
     if pte.dirty() {
@@ -146,7 +152,7 @@ fn zap_shared<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, pte: Prese
     }
     let (pfn, dirty) = (pte.pfn, pte.dirty());
     w.drop_mapping(at, pfn);
-    Zapped::Shared(pfn, dirty)
+    Zapped::File(pfn, dirty)
 }
 
 /// Frees the table if nobody set a PTE in it meanwhile (mm/memory.c:zap_pte_table_if_empty,

@@ -70,8 +70,11 @@ fn miscounted<M: Mode>(w: &World<M>) -> Option<String> {
                 let pfn = pte.pfn.of_page(pages, page);
                 *maps.entry(pfn).or_default() += 1;
                 let frame = w.frames.get(pfn);
-                let (own, index) = w.object_of(mm, page);
-                if frame.index != index || !w.objects.may_have(own, frame.object) {
+                let vma = w.mms[mm.index()].vma(page);
+                let finds = vma.is_some_and(|vma| {
+                    vma.index(page) == frame.index && vma.may_have(frame.object, &w.objects)
+                });
+                if !finds {
                     let frame = pfn.0;
                     return Some(format!("no walk from frame {frame} finds its mapping at {page}"));
                 }

@@ -159,9 +159,9 @@ impl Mm {
     /// Takes `range` out of the mappings; walks from frames find it until [`Mm::unlink`]. Returns the objects of
     /// which pages were mapped there.
     pub fn detach(&mut self, range: PageRange) -> Vec<ObjectId> {
-        let with_pages = self.vmas_in(range).filter(|vma| vma.object().is_some());
+        let with_pages = self.vmas_in(range).filter(|vma| vma.objects().next().is_some());
         let detached: Vec<Vma> = with_pages.collect();
-        let mut objects: Vec<ObjectId> = detached.iter().filter_map(Vma::object).collect();
+        let mut objects: Vec<ObjectId> = detached.iter().flat_map(Vma::objects).collect();
         objects.sort_unstable();
         objects.dedup();
         self.detached.extend(detached);
@@ -177,11 +177,11 @@ impl Mm {
     /// What was detached from `range` is found no more. Returns the objects of which nothing is mapped now.
     pub fn unlink(&mut self, range: PageRange) -> Vec<ObjectId> {
         let gone = |vma: &Vma| vma.range.intersect(range) == vma.range;
-        let objects = self.detached.iter().filter(|vma| gone(vma)).filter_map(Vma::object);
+        let objects = self.detached.iter().filter(|vma| gone(vma)).flat_map(Vma::objects);
         let mut objects: Vec<ObjectId> = objects.collect();
         self.detached.retain(|vma| !gone(vma));
         let left = self.vmas.iter().chain(&self.detached);
-        let left: Vec<ObjectId> = left.filter_map(Vma::object).collect();
+        let left: Vec<ObjectId> = left.flat_map(Vma::objects).collect();
         objects.sort_unstable();
         objects.dedup();
         objects.retain(|object| !left.contains(object));
@@ -263,6 +263,7 @@ impl Mm {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::addr::MmId;
     use crate::arch::X86_64;
     use crate::program::Prot;
 
@@ -286,6 +287,53 @@ mod tests {
         assert!(!mm.covers(all.range) && mm.vma(Vpn(12)).is_none());
         let hole = PageRange::new(Vpn(12), 3);
         assert_eq!(mm.neighbours(hole), (Some(Vpn(12)), Some(Vpn(15))));
+    }
+
+    /// Mappings become one if they continue each other in memory and in the same file.
+    #[test]
+    fn files_keep_mappings_apart() {
+        let part = |start: u64, file: u16, first: u64, shared: bool| {
+            let range = PageRange::new(Vpn(start), 2);
+            Vma::of_file(range, Prot::ReadWrite, (ObjectId(file), first), shared)
+        };
+        for (second, left) in [
+            (part(12, 1, 2, false), 1),
+            (part(12, 1, 3, false), 2),
+            (part(12, 2, 2, false), 2),
+            (part(12, 1, 2, true), 2),
+            (vma(12, 2, Prot::ReadWrite), 2),
+        ] {
+            let mut mm = Mm::new(X86_64);
+            mm.insert(part(10, 1, 0, false), VmaMerge::Any);
+            mm.insert(second, VmaMerge::Any);
+            assert_eq!(mm.vmas().len(), left, "{second:?}");
+        }
+    }
+
+    /// Where they are not one, they share an `anon_vma` on the same condition; a page of the file is found in each, and so
+    /// is one of the mapping's own.
+    #[test]
+    fn walks_find_a_files_pages_and_copies() {
+        let mut objects = Objects::default();
+        let file = objects.create_file().unwrap();
+        let own = objects.create(MmId(1), None).unwrap();
+        let mut mm = Mm::new(X86_64);
+        for (start, first, shared) in [(10, 4, false), (20, 0, true)] {
+            let range = PageRange::new(Vpn(start), 8);
+            let vma = Vma::of_file(range, Prot::ReadWrite, (file, first), shared);
+            mm.insert(vma, VmaMerge::Any);
+        }
+        assert!(mm.prepare_anon_vma(Vpn(10), || Some(own)));
+        let found = |object, index| {
+            let mut pages = Vec::new();
+            mm.pages_of(&objects, object, index, |page| pages.push(page.0));
+            pages
+        };
+        assert_eq!((found(file, 5), found(own, 5)), (vec![11, 25], vec![11]));
+        assert_eq!(mm.vma(Vpn(11)).unwrap().place(Vpn(11)), (own, 5));
+        assert_eq!(mm.vma(Vpn(25)).unwrap().place(Vpn(25)), (file, 5));
+        assert_eq!(mm.detach(PageRange::new(Vpn(10), 8)), [file, own]);
+        assert_eq!(mm.unlink(PageRange::new(Vpn(10), 8)), [own], "the file is mapped elsewhere");
     }
 
     /// Two mappings side by side that were faulted in apart stay two.

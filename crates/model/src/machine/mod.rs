@@ -5,6 +5,7 @@
 pub mod consistency;
 pub mod cpu;
 pub mod cpuset;
+pub mod files;
 pub mod frames;
 pub mod may_cache;
 pub mod mm;

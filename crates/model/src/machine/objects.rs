@@ -2,7 +2,8 @@
 //!
 //! A frame names its object and its index there. The object knows which address spaces map it, and their
 //! mappings say at which page ([`super::mm::Mm::pages_of`]): so a walk from a frame looks at the address
-//! spaces that may map it and at no other ([`crate::kernel::rmap`]). Anonymous memory is an `anon_vma`'s. A fork
+//! spaces that may map it and at no other ([`crate::kernel::rmap`]). A file is an object, and so is shared memory, which
+//! kernels take for a file in memory: it has pages whether or not they are mapped. Anonymous memory is an `anon_vma`'s. A fork
 //! gives each of the child's mappings an object of its own, below that of the parent's: pages of the upper one may be
 //! mapped by both.
 
@@ -18,9 +19,18 @@ struct Object {
     mapped_by: SmallVec<[MmId; 2]>,
     /// The one that it was forked from.
     above: Option<ObjectId>,
-    /// Whether processes share it: then it has pages of its own (the page cache), each with one reference.
-    shared: bool,
+    /// What of a file it is; then it has pages of its own (the page cache), each with one reference.
+    file: Option<FileKind>,
     pages: BTreeMap<u64, Pfn>,
+}
+
+/// How long a file lasts.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+enum FileKind {
+    /// One of the scenario's, which is there whether or not it is mapped.
+    Named,
+    /// Shared memory: it goes with its last mapping.
+    SharedMemory,
 }
 
 /// All objects; number 0 is none.
@@ -60,8 +70,22 @@ impl Objects {
     /// Shared memory that `mm` maps; `None` if there are too many objects.
     pub fn create_shared(&mut self, mm: MmId) -> Option<ObjectId> {
         let id = self.create(mm, None)?;
-        self.stored[id.index()].shared = true;
+        self.stored[id.index()].file = Some(FileKind::SharedMemory);
         Some(id)
+    }
+
+    /// The next file of the scenario, before there is anything else; `None` if there are too many objects.
+    pub fn create_file(&mut self) -> Option<ObjectId> {
+        let id = ObjectId(u16::try_from(self.stored.len()).ok()?);
+        self.stored.push(Object { file: Some(FileKind::Named), ..Object::default() });
+        Some(id)
+    }
+
+    /// The scenario's file of that number, counted from 0, if there is one.
+    pub fn file(&self, number: u16) -> Option<ObjectId> {
+        let id = ObjectId(number.checked_add(1)?);
+        let object = self.stored.get(id.index())?;
+        (object.file == Some(FileKind::Named)).then_some(id)
     }
 
     /// `mm` maps it as well.
@@ -72,9 +96,9 @@ impl Objects {
         }
     }
 
-    /// Whether processes share it.
-    pub fn is_shared(&self, object: ObjectId) -> bool {
-        self.stored[object.index()].shared
+    /// Whether it is a file, or shared memory, so that its pages are in the page cache.
+    pub fn is_file(&self, object: ObjectId) -> bool {
+        self.stored[object.index()].file.is_some()
     }
 
     /// Its page of that index.
@@ -87,7 +111,7 @@ impl Objects {
         self.stored[object.index()].pages.insert(index, frame)
     }
 
-    /// The pages that shared memory has.
+    /// The pages that files and shared memory have.
     pub fn pages(&self) -> impl Iterator<Item = Pfn> + '_ {
         self.stored.iter().flat_map(|object| object.pages.values().copied())
     }
@@ -127,12 +151,14 @@ impl Objects {
         self.upwards(object).last().unwrap_or(object)
     }
 
-    /// `mm` has no mapping of it or below it left; without any, it is gone. Returns the pages that were its own then.
+    /// `mm` has no mapping of it or below it left; without any, it is gone, unless it is a file that has a name. Returns the
+    /// pages that were its own then.
     pub fn unlink(&mut self, object: ObjectId, mm: MmId) -> Vec<Pfn> {
         let mapped_by = &mut self.stored[object.index()].mapped_by;
         let before = mapped_by.len();
         mapped_by.retain(|other| *other != mm);
-        if before == 0 || !mapped_by.is_empty() {
+        let left = !mapped_by.is_empty();
+        if before == 0 || left || self.stored[object.index()].file == Some(FileKind::Named) {
             return Vec::new();
         }
         self.free.push(object);
@@ -182,7 +208,7 @@ mod tests {
     fn shared_memory_has_pages_until_nobody_maps_it() {
         let mut objects = Objects::default();
         let shared = objects.create_shared(MmId(1)).unwrap();
-        assert!(objects.is_shared(shared) && objects.page(shared, 7).is_none());
+        assert!(objects.is_file(shared) && objects.page(shared, 7).is_none());
         assert_eq!(objects.set_page(shared, 7, Pfn(3)), None);
         objects.link(shared, MmId(2));
         objects.link(shared, MmId(2));
@@ -191,7 +217,20 @@ mod tests {
         assert_eq!((objects.page(shared, 7), objects.pages().count()), (Some(Pfn(3)), 1));
         assert_eq!(objects.unlink(shared, MmId(2)), [Pfn(3)]);
         let again = create(&mut objects, 1);
-        assert!(again == shared && !objects.is_shared(again) && objects.page(again, 7).is_none());
+        assert!(again == shared && !objects.is_file(again) && objects.page(again, 7).is_none());
+    }
+
+    #[test]
+    fn a_file_stays_when_nobody_maps_it() {
+        let mut objects = Objects::default();
+        let file = objects.create_file().unwrap();
+        assert_eq!((objects.file(0), objects.file(1)), (Some(file), None));
+        objects.link(file, MmId(1));
+        assert_eq!(objects.set_page(file, 2, Pfn(9)), None);
+        assert!(objects.unlink(file, MmId(1)).is_empty() && objects.mapped_by(file).is_empty());
+        assert_eq!(objects.page(file, 2), Some(Pfn(9)));
+        assert_ne!(create(&mut objects, 1), file);
+        assert_eq!(objects.file(1), None, "that is no file");
     }
 
     #[test]

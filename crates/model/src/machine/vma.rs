@@ -7,20 +7,22 @@ use crate::addr::{ObjectId, PageRange, Vpn};
 use crate::policy::VmaMerge;
 use crate::program::Prot;
 
-/// A mapping (`vm_area_struct`): private anonymous memory, or shared.
+/// A mapping (`vm_area_struct`): of anonymous memory, of shared memory or of a file.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Vma {
     /// Its pages.
     pub range: PageRange,
     /// Its protection.
     pub prot: Prot,
-    /// The index of its first page in its object: the page number that it had when the mapping was made;
-    /// it moves with `mremap` once there are pages.
+    /// The index of its first page in its objects: in a file the file's page; else the page number that it had when the
+    /// mapping was made, which moves with `mremap` once there are pages.
     pub pgoff: u64,
     /// The object that its own pages are of; `None` before the first.
     pub anon_vma: Option<ObjectId>,
-    /// The object that it shares with others, if it is shared: a file in memory, which mapping it made.
-    pub shared: Option<ObjectId>,
+    /// The file that it maps (`vm_file`); that of shared memory was made with the mapping.
+    pub file: Option<ObjectId>,
+    /// Whether stores go to the file (`VM_SHARED`), not to copies that are the mapping's own.
+    pub shared: bool,
     /// Whether it counts as committed memory (`VM_ACCOUNT`).
     pub charged: bool,
     /// Whether it was made by a fork with pages, so that some of them may be of an object above its own. Such a
@@ -32,18 +34,36 @@ impl Vma {
     /// A new mapping (mm/mmap.c:mmap_region).
     pub const fn new(range: PageRange, prot: Prot) -> Vma {
         let charged = matches!(prot, Prot::ReadWrite);
-        let (anon_vma, shared) = (None, None);
-        Vma { range, prot, pgoff: range.start.0, anon_vma, shared, charged, forked: false }
+        let (anon_vma, file, shared) = (None, None, false);
+        Vma { range, prot, pgoff: range.start.0, anon_vma, file, shared, charged, forked: false }
     }
 
     /// A new mapping of shared memory (mm/shmem.c:shmem_zero_setup): what is shared is charged as a whole.
     pub const fn shared(range: PageRange, prot: Prot, object: ObjectId) -> Vma {
-        Vma { shared: Some(object), charged: false, ..Vma::new(range, prot) }
+        Vma { file: Some(object), shared: true, charged: false, ..Vma::new(range, prot) }
     }
 
-    /// The object that its pages are of, if there are any yet.
-    pub fn object(&self) -> Option<ObjectId> {
-        self.shared.or(self.anon_vma)
+    /// A new mapping of a file from page `first` on. One that is private is charged like anonymous memory, since all of it
+    /// may be copied (mm/mmap.c:accountable_mapping, 5.10 to 7.3).
+    pub const fn of_file(
+        range: PageRange,
+        prot: Prot,
+        (object, first): (ObjectId, u64),
+        shared: bool,
+    ) -> Vma {
+        let private = Vma::new(range, prot);
+        let charged = private.charged && !shared;
+        Vma { file: Some(object), shared, pgoff: first, charged, ..private }
+    }
+
+    /// The file, if stores go there.
+    pub fn shared_file(&self) -> Option<ObjectId> {
+        self.file.filter(|_| self.shared)
+    }
+
+    /// The objects that pages in it may be of.
+    pub fn objects(&self) -> impl Iterator<Item = ObjectId> + use<> {
+        self.file.into_iter().chain(self.anon_vma)
     }
 
     /// The part of it inside `range`.
@@ -57,10 +77,10 @@ impl Vma {
         self.pgoff + (page.0 - self.range.start.0)
     }
 
-    /// The object that `page`, which is in it, is of, and its index there.
+    /// The object that a page of its own in place of `page`, which is in it, is of, and its index there.
     #[inline]
     pub fn place(&self, page: Vpn) -> (ObjectId, u64) {
-        (self.object().unwrap_or_default(), self.index(page))
+        (self.shared_file().or(self.anon_vma).unwrap_or_default(), self.index(page))
     }
 
     /// Where it has the page of that index, if it does.
@@ -73,7 +93,7 @@ impl Vma {
     /// Whether pages of `object` may be in it.
     #[inline]
     pub fn may_have(&self, object: ObjectId, objects: &Objects) -> bool {
-        self.object().is_some_and(|own| objects.may_have(own, object))
+        self.anon_vma.is_some_and(|own| objects.may_have(own, object)) || self.file == Some(object)
     }
 
     /// Whether `next` begins where this ends, in memory and in what is mapped.
@@ -91,8 +111,14 @@ impl Vma {
             (None, _) => !other.forked,
         };
         (self.continues(other) || other.continues(self))
-            && (self.prot, self.charged, self.shared) == (other.prot, other.charged, other.shared)
+            && (self.prot, self.charged) == (other.prot, other.charged)
+            && self.maps_the_same(other)
             && anon_vmas
+    }
+
+    /// Whether both map the same file, or none.
+    fn maps_the_same(&self, other: &Vma) -> bool {
+        (self.file, self.shared) == (other.file, other.shared)
     }
 
     /// Both as one mapping.
@@ -108,6 +134,7 @@ impl Vma {
     /// Source: mm/mmap.c:anon_vma_compatible (5.10, 6.1), mm/vma.c (6.12, 7.3).
     pub(super) fn anon_vma_for(&self, beside: &Vma) -> Option<ObjectId> {
         let adjacent = self.continues(beside) || beside.continues(self);
-        self.anon_vma.filter(|_| adjacent && self.charged == beside.charged && !self.forked)
+        let alike = self.charged == beside.charged && self.maps_the_same(beside);
+        self.anon_vma.filter(|_| adjacent && alike && !self.forked)
     }
 }

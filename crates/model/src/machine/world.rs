@@ -21,6 +21,7 @@ use crate::kernels::Config;
 use crate::lock::Lock;
 use crate::policy::FaultLock;
 use crate::policy::Policies;
+use crate::program::FileSpec;
 use crate::pte::{PresentPte, Pte};
 use crate::site::Site;
 use crate::verdict::Verdict;
@@ -87,7 +88,9 @@ pub trait Ghost {
         _frame: Option<Pfn>,
     ) {
     }
-    /// A mapping of shared memory's page is being taken away: what is stored by it still counts as stored there.
+    /// The mapping's page is its own from now on: a copy, in this frame, of the file's.
+    fn copied_from_file(&mut self, _mm: MmId, _page: Vpn, _frame: Pfn) {}
+    /// A mapping of a file's page is being taken away: what is stored by it still counts as stored there.
     fn unmapped_shared(&mut self, _mm: MmId, _page: Vpn, _frame: Pfn, _of: (ObjectId, u64)) {}
     /// A frame of shared memory was written to where it came from.
     fn written_back(&mut self, _frame: Pfn) {}
@@ -270,6 +273,8 @@ pub struct WorldSpec {
     pub swap_pages: u32,
     /// Number of pins.
     pub pins: usize,
+    /// The files; there are frames enough for what they hold.
+    pub files: Vec<FileSpec>,
 }
 
 impl<M: Mode> World<M> {
@@ -294,6 +299,7 @@ impl<M: Mode> World<M> {
             inconsistency: None,
         };
         world.mms[mm_of(ProcessId::FIRST).index()].life = Life::Running;
+        spec.files.iter().for_each(|file| world.create_file(file));
         world
     }
 
@@ -519,17 +525,11 @@ impl<M: Mode> World<M> {
         evicted
     }
 
-    /// The object that a page of the address space's own is of, and its index there.
+    /// The object that a page of the mapping's own in place of this one is of, and its index there.
     #[inline]
     pub fn object_of(&self, mm: MmId, page: Vpn) -> (ObjectId, u64) {
         let vma = self.mms[mm.index()].vma(page);
         vma.map_or_else(Default::default, |vma| vma.place(page))
-    }
-
-    /// The shared object that the page is of, and its index there, if it is of one.
-    pub fn shared_object_of(&self, mm: MmId, page: Vpn) -> Option<(ObjectId, u64)> {
-        let vma = self.mms[mm.index()].vma(page)?;
-        Some((vma.shared?, vma.index(page)))
     }
 
     /// A frame with one reference, or `None` if memory is full.

@@ -306,9 +306,10 @@ fn new_world(program: &Program, row: &KernelRow, arch: Arch, options: &SimOption
         threads: program.threads.len(),
         processes: program.processes.len(),
         others: program.other_processes(),
-        frames: options.frames,
+        frames: options.frames.saturating_add(program.file_pages()),
         swap_pages: u32::try_from(swap_pages).unwrap_or(u32::MAX),
         pins: program.pins(),
+        files: program.files.clone(),
     };
     let tlbs = SimTlbs::new(spec.cpus, spec.arch.asids);
     let tlbs = if options.paranoid { tlbs.checked(spec.arch.accessed_dirty) } else { tlbs };

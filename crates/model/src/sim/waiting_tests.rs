@@ -65,6 +65,7 @@ fn run(program: &Program) -> (SimWorld, Result<(), SimError>) {
         frames: 64,
         swap_pages: 0,
         pins: 0,
+        files: Vec::new(),
     };
     let options = SimOptions::default();
     let log = SimLog::new(options.pte_events, options.events);

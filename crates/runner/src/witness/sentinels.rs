@@ -3,7 +3,7 @@
 
 use crate::{calls, sys};
 use needless_model::addr::{PageRange, Vpn};
-use needless_model::program::{Backing, Prot};
+use needless_model::program::Prot;
 
 /// How many: one is read after each round. Address space only.
 const PAGES: u64 = 1 << 20;
@@ -28,7 +28,7 @@ impl Sentinels {
     /// Address space whose reading faults map the zero page, which leaves the LRU alone.
     pub(super) fn map() -> Sentinels {
         let range = PageRange::new(AT, PAGES);
-        if calls::map(range, Backing::Anonymous, Prot::Read).is_err() {
+        if calls::map_anonymous(range, Prot::Read).is_err() {
             return Sentinels::none();
         }
         sys::forbid_huge_pages(range);

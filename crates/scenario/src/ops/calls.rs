@@ -13,9 +13,9 @@ use strum::IntoEnumIterator;
 #[rustfmt::skip]
 pub(crate) const fn rule(kind: CallKind) -> Rule {
     match kind {
-        CallKind::Map => line("map", (1, 1), &[], &["pages", "at", "align", "table", "backing", "prot"],
-            ("map \"AREA\" pages=N [at=ADDRESS] [align=BYTES] [table=\"alone|shared\"] [backing=\"anonymous|shared|file\"] [prot=\"none|read|read-write\"]",
-             "Maps memory: private and anonymous unless backing= says something else.")),
+        CallKind::Map => line("map", (1, 1), &[], &["pages", "at", "align", "table", "file", "offset", "backing", "prot"],
+            ("map \"AREA\" pages=N [at=ADDRESS] [align=BYTES] [table=\"alone|shared\"] [file=\"FILE\" [offset=N]] [backing=\"anonymous|shared\"] [prot=\"none|read|read-write\"]",
+             "Maps memory: private and anonymous unless file= or backing= says something else.")),
         CallKind::Unmap => line("munmap", (1, 1), &[], &[],
             ("munmap \"RANGE\"", "Unmaps the pages.")),
         CallKind::Protect => line("mprotect", (1, 1), &["prot"], &[],

@@ -3,13 +3,19 @@
 use super::operations::{Effect, Needs, OPERATIONS, Operation};
 use super::state::{MAP, Pages, State};
 use super::write::after;
-use super::{AreaPlan, Case, Company, Idle, Life, PROCESSES, Place, Step};
+use super::{AreaPlan, Case, Company, Idle, Life, Memory, PROCESSES, Place, Step};
 use needless_model::rng::SplitMix64;
 use std::ops::RangeInclusive;
 
 /// Seeds that draw processes and shared memory, too: of those for development the second half, of those for evidence
 /// all that were not taken when this began. The others draw what they always did.
 const WITH_PROCESSES: [RangeInclusive<u64>; 2] = [500_000..=999_999, 1_080_000..=u64::MAX];
+
+/// Of those, the seeds that draw files, too: of those for development the second half.
+const WITH_FILES: [RangeInclusive<u64>; 2] = [750_000..=999_999, 1_200_000..=u64::MAX];
+
+/// Pages of a file before those that an area maps: up to more than a fault looks around.
+const OFFSETS: u64 = 24;
 
 /// Sizes and lengths at which kernels change what they do: the ceiling above which a flush covers
 /// everything (33 pages), the LRU batches (15 and 31), powers of two, and their neighbours.
@@ -41,8 +47,10 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
     draw.enable(release);
     let mut areas = draw.areas();
     if with_processes {
-        areas.iter_mut().for_each(|area| area.shared = draw.one_in(4));
+        areas.iter_mut().filter(|_| draw.one_in(4)).for_each(|area| area.memory = Memory::Shared);
     }
+    let with_files = WITH_FILES.iter().any(|seeds| seeds.contains(&seed));
+    let holes = with_files && draw.files(&mut areas);
     draw.state = State::new(&areas, draw.enabled.iter().copied());
     for area in 0..areas.len() {
         let whole = draw.state.whole(area);
@@ -73,6 +81,7 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
     Case {
         name: format!("random-{seed}"),
         areas,
+        holes,
         company,
         swap: true,
         setup,
@@ -139,7 +148,18 @@ impl Draw {
             1 if pages > 1 => Place::Across(1 + self.rng.below(pages as u64 - 1) as usize),
             _ => Place::Alone,
         };
-        AreaPlan { pages, place, shared: false }
+        AreaPlan { pages, place, memory: Memory::Private }
+    }
+
+    /// Makes some areas a file's; whether that holds nothing at first.
+    fn files(&mut self, areas: &mut [AreaPlan]) -> bool {
+        for area in areas {
+            if self.one_in(2) {
+                let first = if self.one_in(2) { 0 } else { self.rng.below(OFFSETS) as usize };
+                area.memory = Memory::File { first, shared: self.one_in(2) };
+            }
+        }
+        self.one_in(4)
     }
 
     /// A number of pages up to `most`, often one of the edges.

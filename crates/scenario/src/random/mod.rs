@@ -30,6 +30,8 @@ pub struct Case {
     /// Its name.
     pub name: String,
     areas: Vec<AreaPlan>,
+    /// Whether the file that areas map holds nothing at first.
+    holes: bool,
     company: Company,
     /// Whether there is swap space.
     swap: bool,
@@ -45,8 +47,18 @@ pub struct Case {
 struct AreaPlan {
     pages: usize,
     place: Place,
-    /// Whether processes share it.
-    shared: bool,
+    memory: Memory,
+}
+
+/// What an area maps.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Memory {
+    /// Anonymous memory.
+    Private,
+    /// Anonymous memory that processes share.
+    Shared,
+    /// The file, from this page on.
+    File { first: usize, shared: bool },
 }
 
 /// Where an area lies.
@@ -150,6 +162,9 @@ impl Step {
         }
     }
 }
+
+/// The file's name.
+const FILE: &str = "data";
 
 /// The areas' names.
 const NAMES: [&str; 2] = ["heap", "away"];

@@ -21,8 +21,8 @@ pub struct Operation {
     pub needs: Needs,
     /// What it makes of them.
     pub effect: Effect,
-    /// Whether it may be done to shared memory.
-    pub shared: bool,
+    /// Whether it may be done to shared memory and to files.
+    pub of_objects: bool,
 }
 
 /// What the pages of an operation must be, so that it neither fails nor raises a signal.
@@ -62,12 +62,12 @@ pub enum Effect {
 const ALWAYS: (u32, u32) = (0, 0);
 
 const fn row(line: &'static str, weight: u64, needs: Needs, effect: Effect) -> Operation {
-    Operation { line, weight, since: ALWAYS, needs, effect, shared: true }
+    Operation { line, weight, since: ALWAYS, needs, effect, of_objects: true }
 }
 
-/// The same, of private memory alone.
+/// The same, of private anonymous memory alone.
 const fn private(line: &'static str, weight: u64, needs: Needs, effect: Effect) -> Operation {
-    Operation { shared: false, ..row(line, weight, needs, effect) }
+    Operation { of_objects: false, ..row(line, weight, needs, effect) }
 }
 
 /// Operations other than calls that random scenarios leave out, with the reason.

@@ -5,7 +5,7 @@
 //! none does (delta debugging, on the generator's structure instead of on text).
 
 use super::state::Pages;
-use super::{AreaPlan, Case, Company, Idle, Life, Place, Step};
+use super::{AreaPlan, Case, Company, Idle, Life, Memory, Place, Step};
 use std::ops::Range;
 
 impl Case {
@@ -19,6 +19,9 @@ impl Case {
         self.simpler_steps(&mut all);
         if self.swap {
             all.push(Case { swap: false, ..self.clone() });
+        }
+        if self.holes {
+            all.push(Case { holes: false, ..self.clone() });
         }
         all.retain(|case| case.text().is_some());
         all
@@ -96,9 +99,13 @@ impl Case {
             if area.place != Place::Alone {
                 all.push(self.with_area(number, AreaPlan { place: Place::Alone, ..area.clone() }));
             }
-            if area.shared {
-                all.push(self.with_area(number, AreaPlan { shared: false, ..area.clone() }));
-            }
+            let simpler = match area.memory {
+                Memory::Private => None,
+                Memory::Shared | Memory::File { first: 0, .. } => Some(Memory::Private),
+                Memory::File { shared, .. } => Some(Memory::File { first: 0, shared }),
+            };
+            let plan = |memory| AreaPlan { memory, ..area.clone() };
+            all.extend(simpler.map(|memory| self.with_area(number, plan(memory))));
         }
     }
 

@@ -1,8 +1,8 @@
 //! What is mapped, and how: the part of a scenario's state that decides whether an operation may
 //! be done.
 
-use super::AreaPlan;
 use super::operations::{Effect, Needs, Operation};
+use super::{AreaPlan, Memory};
 use needless_model::program::Prot;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -31,8 +31,8 @@ struct Mapped {
 #[derive(Clone, Debug, Default)]
 pub struct State {
     areas: Vec<Vec<Option<Mapped>>>,
-    /// Which of them are shared memory.
-    shared: Vec<bool>,
+    /// Which of them are shared memory or a file's.
+    objects: Vec<bool>,
     mappings: u32,
     /// Whether what is one mapping has to be one again in the next round: an operation asks.
     keeps_mappings: bool,
@@ -45,9 +45,9 @@ impl State {
         operations: impl IntoIterator<Item = &'o Operation>,
     ) -> State {
         let areas = plans.iter().map(|plan| vec![None; plan.pages]).collect();
-        let shared = plans.iter().map(|plan| plan.shared).collect();
+        let objects = plans.iter().map(|plan| plan.memory != Memory::Private).collect();
         let keeps_mappings = operations.into_iter().any(|op| op.needs == Needs::OneMapping);
-        State { areas, shared, mappings: 0, keeps_mappings }
+        State { areas, objects, mappings: 0, keeps_mappings }
     }
 
     /// Number of areas.
@@ -67,10 +67,10 @@ impl State {
 
     /// Whether an operation may be done on `pages`.
     pub fn permits(&self, operation: &Operation, pages: &Pages) -> bool {
-        let is_shared = |area: usize| self.shared.get(area).is_some_and(|shared| *shared);
+        let is_object = |area: usize| self.objects.get(area).is_some_and(|object| *object);
         let moves_to = self.other(pages.area).filter(|_| operation.effect == Effect::Move);
-        let touches_shared = is_shared(pages.area) || moves_to.is_some_and(is_shared);
-        (operation.shared || !touches_shared) && self.allows(operation.needs, pages)
+        let touches_object = is_object(pages.area) || moves_to.is_some_and(is_object);
+        (operation.of_objects || !touches_object) && self.allows(operation.needs, pages)
     }
 
     /// Whether an operation that needs this of mappings may be done on `pages`.

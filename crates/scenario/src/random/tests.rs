@@ -14,10 +14,17 @@ const NEWEST: (u32, u32) = (u32::MAX, 0);
 /// The first of the seeds for development that draw processes.
 const WITH_PROCESSES: u64 = 500_000;
 
-/// Texts of seeds that draw no processes, and of as many that do.
+/// The first of those that draw files, too.
+const WITH_FILES: u64 = 750_000;
+
+/// So many seeds that draw neither processes nor files, as many that draw processes, and as many that draw both.
+fn seeds(count: u64) -> impl Iterator<Item = u64> {
+    [0, WITH_PROCESSES, WITH_FILES].into_iter().flat_map(move |first| first..first + count)
+}
+
+/// Texts of these seeds.
 fn texts(count: u64) -> Vec<String> {
-    let seeds = (0..count).chain(WITH_PROCESSES..WITH_PROCESSES + count);
-    seeds.filter_map(|seed| generate(seed, NEWEST, 3).text()).collect()
+    seeds(count).filter_map(|seed| generate(seed, NEWEST, 3).text()).collect()
 }
 
 fn run(case: &Case, row: &KernelRow) {
@@ -32,8 +39,7 @@ fn run(case: &Case, row: &KernelRow) {
 #[test]
 fn every_case_runs_on_every_row() {
     for row in KernelRow::all() {
-        let seeds = (0..150).chain(WITH_PROCESSES..WITH_PROCESSES + 150);
-        seeds.for_each(|seed| run(&generate(seed, row.release, 2 + seed as usize % 2), &row));
+        seeds(150).for_each(|seed| run(&generate(seed, row.release, 2 + seed as usize % 2), &row));
     }
 }
 
@@ -47,7 +53,7 @@ fn a_seed_is_one_text() {
 #[test]
 fn every_operation_and_every_company_is_drawn() {
     let texts = texts(400);
-    assert_eq!(texts.len(), 800, "every case can be written");
+    assert_eq!(texts.len(), 1200, "every case can be written");
     for operation in OPERATIONS.iter() {
         let (start, end) = operation.line.split_once("{}").unwrap_or((operation.line, ""));
         let end = end.split('{').next().unwrap();
@@ -58,7 +64,14 @@ fn every_operation_and_every_company_is_drawn() {
         ["spin }", "sleep }", "barrier", "repeat", "for-each", "mark", "table=\"shared", "2M -"];
     let of_processes =
         ["backing=\"shared\"", "fork \"grandchild\"", "barrier \"out\"", "barrier \"up\"", "exec"];
-    for word in words.into_iter().chain(of_processes) {
+    let of_files = [
+        "file \"data\" fs=\"tmpfs\"",
+        "content=\"holes\"",
+        "offset=0 back",
+        "offset=0\n",
+        "offset=2",
+    ];
+    for word in words.into_iter().chain(of_processes).chain(of_files) {
         assert!(texts.iter().any(|text| text.contains(word)), "{word}");
     }
 }
@@ -111,17 +124,25 @@ fn seeds_draw_no_processes_that_were_taken_before() {
     assert!((1_080_000..1_080_050).filter(draws).count() > 25);
 }
 
+/// The same of files.
+#[test]
+fn seeds_draw_no_files_that_were_taken_before() {
+    let draws = |seed: &u64| generate(*seed, NEWEST, 3).text().unwrap().contains("file=");
+    let before = (0..50).chain(500_000..500_050).chain(1_199_950..1_200_000);
+    assert_eq!(before.filter(draws).count(), 0);
+    assert!((1_200_000..1_200_050).filter(draws).count() > 15);
+}
+
 #[test]
 fn old_kernels_are_asked_for_nothing_new() {
-    let seeds = (0..100).chain(WITH_PROCESSES..WITH_PROCESSES + 100);
-    let texts = seeds.filter_map(|seed| generate(seed, (5, 10), 3).text());
+    let texts = seeds(100).filter_map(|seed| generate(seed, (5, 10), 3).text());
     assert!(texts.into_iter().all(|text| !text.contains("populate")));
 }
 
 #[test]
 fn smaller_cases_run_and_get_small() {
     let row = KernelRow::nearest(6, 18).0;
-    for seed in (0..15).chain(WITH_PROCESSES..WITH_PROCESSES + 15) {
+    for seed in seeds(15) {
         let mut case = generate(seed, row.release, 2 + seed as usize % 2);
         let mut steps = 0;
         while let Some(smaller) = case.smaller().into_iter().next() {

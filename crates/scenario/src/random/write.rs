@@ -3,7 +3,7 @@
 
 use super::operations::{Effect, Needs, Operation, with_effect};
 use super::state::{MAP, Pages, State};
-use super::{ACTORS, AreaPlan, Case, Idle, Life, NAMES, PROCESSES, Place, Step};
+use super::{ACTORS, AreaPlan, Case, FILE, Idle, Life, Memory, NAMES, PROCESSES, Place, Step};
 use std::fmt::Write as _;
 
 /// Where areas lie that are placed by hand; areas placed by default are further down.
@@ -28,9 +28,23 @@ impl Case {
         Some(self.layout(&setup, &writer))
     }
 
+    /// The line of the file, if an area maps it: as large as they need it.
+    fn file(&self) -> String {
+        let end = |area: &AreaPlan| match area.memory {
+            Memory::File { first, .. } => Some(first + area.pages),
+            Memory::Private | Memory::Shared => None,
+        };
+        let content = if self.holes { " content=\"holes\"" } else { "" };
+        let pages = self.areas.iter().filter_map(end).max();
+        pages.map_or_else(String::new, |pages| {
+            format!("    file \"{FILE}\" fs=\"tmpfs\" pages={pages}{content}\n\n")
+        })
+    }
+
     fn layout(&self, setup: &[String], writer: &Writer) -> String {
         let (name, rounds, warmup) = (&self.name, self.rounds, self.warmup);
-        let mut text = format!("scenario \"{name}\" {{\n    machine {{\n");
+        let file = self.file();
+        let mut text = format!("scenario \"{name}\" {{\n{file}    machine {{\n");
         let cpus = self.company.cpus();
         let _ = writeln!(text, "        cpus {cpus}");
         if self.swap {
@@ -63,6 +77,18 @@ impl Case {
             let _ = writeln!(text, "\n    thread \"{name}\" cpu={} {{ {line} }}", cpus - 1);
         }
         text + "}\n"
+    }
+}
+
+/// What says what an area maps.
+fn memory(memory: Memory) -> String {
+    match memory {
+        Memory::Private => String::new(),
+        Memory::Shared => " backing=\"shared\"".to_owned(),
+        Memory::File { first, shared } => {
+            let backing = if shared { " backing=\"shared\"" } else { "" };
+            format!(" file=\"{FILE}\" offset={first}{backing}")
+        }
     }
 }
 
@@ -110,7 +136,7 @@ impl Writer {
                 format!(" at=\"{at:#x} + {TABLE_MIB}M - {back}K\"")
             }
         };
-        let place = if area.shared { place + " backing=\"shared\"" } else { place };
+        let place = place + &memory(area.memory);
         self.lines.push(format!("map \"{}\" pages={}{place}", NAMES[number], area.pages));
         self.state.apply(MAP, &self.state.whole(number));
     }

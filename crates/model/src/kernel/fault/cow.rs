@@ -1,4 +1,6 @@
-//! A write to a read-only anonymous page: reuse it or copy it (`do_wp_page`, `wp_page_copy`).
+//! A write to a read-only page that is private: reuse it or copy it (`do_wp_page`, `wp_page_copy`).
+//!
+//! A file's page is always copied: it stays the file's.
 //!
 //! Reuse costs nothing but the fault. A copy costs the copy and one flush, because other CPUs may
 //! still read the old page. Copying while nobody else can see the old page is never wrong, only
@@ -61,6 +63,9 @@ pub fn do_wp_page(
             return (Decision::Raced, Served::spurious().verdict);
         }
         let frame = w.frames.get(old.pfn);
+        if w.objects.is_file(frame.object) {
+            return (Decision::Copy, Verdict::new(Judgement::Needed, Reason::WriteWasClaimed));
+        }
         (decide(w, old.pfn, frame, false), judge_fault(w, old.pfn, frame))
     });
     let Some((mut decision, verdict)) = looked else { return Ok(Served::spurious()) };
@@ -88,6 +93,13 @@ pub fn do_wp_page(
         Decision::Raced => Ok(Served::spurious()),
         Decision::Reuse => Ok(Served { class: FaultClass::Reuse, major: false, verdict }),
         Decision::Copy | Decision::DrainFirst => {
+            // A mapping of a file may have no page of its own yet.
+            if let Err(unserved) = vmf_anon_prepare(env, fault, vma) {
+                if env.policies().mutant != Mutant::CopyUnreferenced {
+                    env.step(Site::FolioPut, |w, at| w.put_frame(at, old.pfn));
+                }
+                return Err(unserved);
+            }
             let served = Served { class: FaultClass::CowCopy, major: false, verdict };
             wp_page_copy(env, fault, old, served)
         }
@@ -198,6 +210,9 @@ fn wp_page_copy(
             let pte = new_pte(w, new, stores, stores);
             let soft_dirty = if stores { pte.soft_dirty() } else { old.soft_dirty() };
             w.set_pte(at, mm, page, Pte::Present(pte.with(PteFlags::SOFT_DIRTY, soft_dirty)));
+            if w.is_of_file(old.pfn) {
+                w.ghost.copied_from_file(mm, page, new);
+            }
             if !old.special() {
                 w.drop_mapping(at, old.pfn);
             }
@@ -224,7 +239,7 @@ fn wp_page_copy(
 }
 
 /// Copies the old page into a new frame; also the copy event's number and whether it was needless.
-fn copy_page<M: Mode>(
+pub(super) fn copy_page<M: Mode>(
     w: &mut World<M>,
     at: At,
     fault: Fault,

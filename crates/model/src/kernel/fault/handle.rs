@@ -5,7 +5,7 @@
 
 use super::access_flags::set_access_flags;
 use super::outcome::{Attempt, Fault, Outcome, Served, Unserved};
-use super::{anon, cow, shmem, swapin};
+use super::{anon, cow, file, swapin};
 use crate::env::{Env, Lock};
 use crate::event::{EventKind, FaultClass, FaultCode};
 use crate::kernel::vma_lock::{lock_vma_under_rcu, per_vma};
@@ -99,15 +99,15 @@ fn serve(env: &mut impl Env, fault: Fault) -> Result<Served, Unserved> {
     };
     let Some(vma) = vma.filter(allowed) else { return Err(Unserved::NotAllowed) };
     match pte {
-        Pte::None => match vma.shared {
+        Pte::None => match vma.file {
             None => anon::do_anonymous_page(env, fault, &vma),
-            Some(object) => shmem::do_fault(env, fault, &vma, object),
+            Some(object) => file::do_fault(env, fault, &vma, object),
         },
         Pte::Swap(swap) => swapin::do_swap_page(env, fault, &vma, swap),
         Pte::Present(pte) if (fault.write || fault.unshare) && !pte.writable() => {
             match vma.shared {
-                None => cow::do_wp_page(env, fault, &vma, pte),
-                Some(_) => Ok(shmem::wp_page_shared(env, fault, pte)),
+                false => cow::do_wp_page(env, fault, &vma, pte),
+                true => Ok(file::wp_page_shared(env, fault, pte)),
             }
         }
         Pte::Present(pte) => Ok(set_access_flags(env, fault, pte)),

@@ -1,0 +1,110 @@
+//! Files: what `file` declares, and how `map` names one.
+
+use crate::compile::label;
+use crate::document::Node;
+use crate::error::{Problem, finish, suggest};
+use crate::ops::word_of;
+use crate::scope::Scope;
+use miette::SourceSpan;
+use needless_model::program::{
+    Backing, Content, FileMapping, FileSpec, FileSystem, MAX_FILE_PAGES,
+};
+
+/// The most files.
+const MAX_FILES: usize = 64;
+
+/// The kinds of file systems, by the words that scenarios use.
+const SYSTEMS: [(&str, FileSystem); 1] = [("tmpfs", FileSystem::Tmpfs)];
+
+/// The files of a scenario.
+#[derive(Debug, Default)]
+pub(crate) struct Files {
+    /// In the order of the text.
+    pub list: Vec<FileSpec>,
+    /// Where they are declared.
+    spans: Vec<SourceSpan>,
+}
+
+/// Reads the `file` nodes.
+pub(crate) fn read(nodes: &[&Node], scope: &Scope) -> Result<Files, Vec<Problem>> {
+    let (mut files, mut problems) = (Files::default(), Vec::new());
+    for node in nodes {
+        if let Err(problem) = files.declare(node, scope) {
+            problems.push(problem);
+        }
+    }
+    finish(problems, files)
+}
+
+impl Files {
+    fn declare(&mut self, node: &Node, scope: &Scope) -> Result<(), Problem> {
+        let written = &node.args[0];
+        let name = label(written, "a file")?;
+        if let Some(before) = self.find(name) {
+            return Err(Problem::new(written.span, format!("two files named `{name}`"), "again")
+                .also(self.spans[before], "the first one")
+                .help("choose another name"));
+        }
+        if self.list.len() == MAX_FILES {
+            return Err(Problem::new(written.span, "too many files", "this one")
+                .help(format!("at most {MAX_FILES}")));
+        }
+        let (Some(fs), Some(pages)) = (node.prop("fs"), node.prop("pages")) else { return Ok(()) };
+        let fs = word_of(fs, "file system", &SYSTEMS)?;
+        let pages = scope.number_in(pages, "the number of pages", 1..=MAX_FILE_PAGES as i64)?;
+        let content = node.prop("content").map(|value| word_of(value, "content", &Content::ALL));
+        let content = content.transpose()?.unwrap_or(Content::Data);
+        self.list.push(FileSpec { name: name.to_owned(), pages: pages as u64, fs, content });
+        self.spans.push(written.span);
+        Ok(())
+    }
+
+    fn find(&self, name: &str) -> Option<usize> {
+        self.list.iter().position(|file| file.name == name)
+    }
+
+    /// What an area of so many pages is of, by the node that declares it.
+    pub fn backing(&self, node: &Node, pages: u64, scope: &Scope) -> Result<Backing, Problem> {
+        let words = [("anonymous", Backing::Anonymous), ("shared", Backing::Shared)];
+        let said = node.prop("backing").map(|value| word_of(value, "backing", &words));
+        let said = said.transpose()?;
+        let (file, offset) = (node.prop("file"), node.prop("offset"));
+        let Some(written) = file else {
+            return match offset {
+                None => Ok(said.unwrap_or_default()),
+                Some(offset) => Err(Problem::new(offset.span, "an offset in which file?", "here")
+                    .help("add file=\"NAME\"")),
+            };
+        };
+        if let (Some(Backing::Anonymous), Some(backing)) = (said, node.prop("backing")) {
+            return Err(Problem::new(backing.span, "a file is no anonymous memory", "this word")
+                .also(written.span, "the file")
+                .help(
+                    "leave backing= out for a private mapping; backing=\"shared\" for a shared one",
+                ));
+        }
+        let name = written.text("a file's name")?;
+        let Some(number) = self.find(name) else {
+            let problem =
+                Problem::new(written.span, format!("there is no file `{name}`"), "this name");
+            return Err(problem.help(if self.list.is_empty() {
+                format!("declare it in the scenario: file \"{name}\" fs=\"tmpfs\" pages=N")
+            } else {
+                suggest("files", name, self.list.iter().map(|file| file.name.as_str()))
+            }));
+        };
+        let size = self.list[number].pages;
+        let first = match offset {
+            Some(value) => scope.number_in(value, "the offset", 0..=size as i64 - 1)? as u64,
+            None => 0,
+        };
+        if first + pages > size {
+            let message = format!("the area needs {pages} pages of `{name}` from page {first} on");
+            return Err(Problem::new(written.span, message, "this file")
+                .also(self.spans[number], &format!("has {size} pages"))
+                .help("map fewer pages, or make the file larger: an access behind a file's end is a SIGBUS"));
+        }
+        let mapping = FileMapping { file: number as u16, first, shared: said.is_some() };
+        Ok(Backing::File(mapping))
+    }
+}

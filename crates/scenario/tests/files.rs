@@ -1,0 +1,226 @@
+//! Mappings of files on tmpfs, as kernels were seen to treat them: 8 pages unless more are named, the process's other CPU
+//! busy.
+#![allow(clippy::unwrap_used)]
+
+use needless_model::event::{Event, EventKind, FaultClass};
+use needless_model::kernels::KernelRow;
+use needless_model::run::TargetRun;
+use needless_model::sequence::{Sequence, TraceOrder};
+use needless_model::sim::{self, SimOptions};
+use needless_scenario::{Settings, Source, compile};
+
+const ROWS: [&str; 6] = ["5.8", "5.10", "6.1", "6.12", "6.18", "7.3"];
+
+/// Private pages of a file that was written, shared ones of the same file, and private ones of a hole.
+fn scenario(before: &str, round: &str, child: &str) -> String {
+    format!(
+        "scenario \"files\" {{
+            machine {{ cpus 3 }}
+            file \"data\" fs=\"tmpfs\" pages=64
+            file \"hole\" fs=\"tmpfs\" pages=8 content=\"holes\"
+            thread \"main\" cpu=0 {{
+                map \"own\" pages=8 file=\"data\" table=\"shared\"
+                map \"large\" pages=61 file=\"data\" offset=3 table=\"shared\"
+                map \"file\" pages=8 file=\"data\" backing=\"shared\" table=\"shared\"
+                map \"hole\" pages=8 file=\"hole\" table=\"shared\"
+                map \"filled\" pages=8 file=\"hole\" backing=\"shared\" table=\"shared\"
+                {before}
+                rounds 1 warmup=0 {{ {round} }}
+            }}
+            thread \"spinner\" cpu=1 {{ spin }}
+            process \"child\" cpu=2 {{ {child} }}
+        }}"
+    )
+}
+
+fn run(text: &str, row: &str) -> (Sequence, TargetRun) {
+    let program = compile(&Source::new("files", text), &Settings::default()).unwrap();
+    let options = SimOptions { paranoid: true, ..SimOptions::default() };
+    let run = sim::run(&program, &KernelRow::parse(row).unwrap(), &options).unwrap();
+    let rounds: Vec<&[Event]> = run.rounds.iter().map(|round| &round.events[..]).collect();
+    let order = TraceOrder::of(rounds.iter().copied());
+    (Sequence::of(&program, rounds[0], order), run)
+}
+
+fn assert_sequence((before, round, child): (&str, &str, &str), row: &str, expected: &str) {
+    let (found, _) = run(&scenario(before, round, child), row);
+    assert_eq!(found, expected.parse().unwrap(), "{row}: {before}; {round}: {found}");
+}
+
+/// Source: the project's captures a_privfile_rw_1, b_shm_read_write_8_fa and b_pf3_shm_8 (5.10 to 7.3), and runs of the
+/// built-in scenarios f_around, f_protect, f_fork and a_privfile_w.
+#[test]
+fn faults_and_flushes_of_one_process() {
+    for (before, round, expected) in [
+        ("", "read \"own\"\n write \"own\"", "R (WP IPI:MM(1))x8"),
+        // A store comes first: the copy is mapped where nothing was, and nobody has to be told.
+        (
+            "",
+            "write \"own\"\n write \"own\"\n madvise \"own\" advice=\"dontneed\"",
+            "Wx8 IPI:MM(8)",
+        ),
+        // Sixteen pages by their addresses, wherever they lie in the file, and no more than the area has.
+        ("", "read \"large[20]\"\n read \"large[16..32]\"\n read \"large\"", "Rx4"),
+        ("read \"large[20]\"", "write \"large[15..17]\"", "W WP IPI:MM(1)"),
+        // What is mapped already is left alone: a page of the process's own stays.
+        ("write \"own[3]\"", "read \"own\"\n write \"own[3..5]\"", "R WP IPI:MM(1)"),
+        // Holes are filled page by page, in the file too, where others find them.
+        ("", "read \"hole\"", "Rx8"),
+        ("", "write \"hole\"\n read \"filled\"", "Wx8 R"),
+        // Shared, it is mapped writable.
+        ("read \"file\"", "write \"file\"", "(none)"),
+        (
+            "write \"file\"",
+            "madvise \"file\" advice=\"dontneed\"\n write \"file\"",
+            "IPI:MM(8) Wx8",
+        ),
+        ("", "write \"file\"\n munmap \"file\"", "Wx8 IPI:MM(8)"),
+    ] {
+        for row in ROWS {
+            assert_sequence((before, round, ""), row, expected);
+        }
+    }
+}
+
+/// A private mapping never gets the right to store to the file's pages, whatever its protection was.
+#[test]
+fn mprotect_gives_back_what_is_the_processs_own() {
+    let before = "read \"own\"\n write \"own[0..4]\"\n mprotect \"own\" prot=\"read\"";
+    let round = "mprotect \"own\" prot=\"read-write\"\n write \"own\"";
+    for (row, expected) in [
+        ("5.10", "IPI:MM(8) WPx4 (WP IPI:MM(1))x4"),
+        ("6.1", "IPI:MM(4) (WP IPI:MM(1))x4"),
+        ("6.12", "IPI:MM(4) (WP IPI:MM(1))x4"),
+        ("7.3", "IPI:MM(4) (WP IPI:MM(1))x4"),
+    ] {
+        assert_sequence((before, round, ""), row, expected);
+    }
+}
+
+/// Without pages of the process's own nothing is copied; with some, all that is mapped.
+#[test]
+fn a_fork_copies_page_tables_with_pages_of_the_processs_own() {
+    let child = "read \"own\"\n write \"own\"";
+    let forks = |after: &str| format!("fork \"child\"\n wait \"child\"\n {after}");
+    for row in ROWS {
+        let untouched = ("read \"own\"", &*forks("write \"own[0]\""), child);
+        assert_sequence(untouched, row, "IPI:MM(ALL) R (WP loc:MM(1))x8 WP IPI:MM(1)");
+    }
+    for row in ["5.10", "6.1", "6.12", "6.18", "7.3"] {
+        let before = "read \"own\"\n write \"own[0..4]\"";
+        let copied = (before, &*forks("write \"own\""), child);
+        assert_sequence(copied, row, "IPI:MM(ALL) (WP loc:MM(1))x8 WPx4 (WP IPI:MM(1))x4");
+    }
+}
+
+/// Source: mm/memory.c:fault_dirty_shared_page (5.10): a page that was written is dirty, a copy dirties nothing.
+#[test]
+fn a_store_is_major_in_5_10_only_where_it_dirties_the_file() {
+    for (round, majors) in [
+        ("write \"file\"", 0),
+        ("write \"hole\"", 0),
+        ("write \"filled\"", 8),
+        ("write \"own\"", 0),
+    ] {
+        let (_, run) = run(&scenario("", round, ""), "5.10");
+        let major = |event: &&Event| matches!(event.kind, EventKind::FaultDone { major: true, .. });
+        assert_eq!(run.rounds[0].events.iter().filter(major).count(), majors, "{round}");
+    }
+}
+
+#[test]
+fn classes_and_copies() {
+    let class = |round: &str| -> Vec<FaultClass> {
+        let (_, run) = run(&scenario("", round, ""), "6.12");
+        let classes = run.rounds[0].events.iter().filter_map(|event| match event.kind {
+            EventKind::FaultDone { class, .. } => Some(class),
+            _ => None,
+        });
+        classes.collect()
+    };
+    assert_eq!(class("write \"own[0]\""), [FaultClass::CowCopy]);
+    assert_eq!(
+        class("read \"own[0]\"\n write \"own[0]\""),
+        [FaultClass::FileMap, FaultClass::CowCopy]
+    );
+    assert_eq!(class("write \"file[0]\""), [FaultClass::SharedDirty]);
+    let (_, run) = run(&scenario("", "write \"own\"", ""), "6.12");
+    let copies = run.rounds[0].events.iter().filter(|e| matches!(e.kind, EventKind::Copy { .. }));
+    assert_eq!(copies.count(), 8);
+}
+
+/// Each area has the pages of the file that its offset says.
+#[test]
+fn mappings_of_one_file_have_the_same_pages() {
+    let (_, run) =
+        run(&scenario("", "read \"file\"\n read \"large[0..5]\"\n write \"own[4]\"", ""), "6.12");
+    let of = |page: &str| run.final_pages[page].clone();
+    assert!(
+        of("file[3]").ends_with("same-as:large[0]") || of("large[0]").ends_with("same-as:file[3]")
+    );
+    assert!(
+        of("file[4]").contains("present") && !of("own[4]").contains("same-as"),
+        "{}",
+        of("own[4]")
+    );
+}
+
+/// A file is there for good: what was stored is found by whoever maps it again.
+#[test]
+fn a_file_outlives_its_mappings() {
+    let again = "munmap \"filled\"\n munmap \"hole\"\n map \"hole\"\n read \"hole\"";
+    for row in ROWS {
+        let before = "write \"filled\"\n munmap \"filled\"\n munmap \"hole\"";
+        assert_sequence((before, "map \"hole\"\n read \"hole\"", ""), row, "R");
+        assert_sequence(("write \"filled[0..2]\"", again, ""), row, "IPI:MM(2) Rx7");
+    }
+}
+
+#[test]
+fn what_the_model_does_not_have_is_refused() {
+    for (round, what) in [
+        ("madvise \"own\" advice=\"pageout\"", "no MADV_PAGEOUT of a file"),
+        ("madvise \"file\" advice=\"cold\"", "no MADV_COLD of a file"),
+        ("madvise \"own\" advice=\"free\"", "no MADV_FREE of a file"),
+        ("mremap \"own\" to=\"away\"", "no mremap of a file"),
+        ("reclaim \"own\"", "no reclaim of a file"),
+        ("writeback \"file\"", "no writeback of a file on tmpfs"),
+        ("pin \"own[0]\" as=\"p\" access=\"read\"", "no pins of a file"),
+    ] {
+        let text = scenario("map \"away\" pages=8\n munmap \"away\"", round, "");
+        let program = compile(&Source::new("files", text), &Settings::default()).unwrap();
+        let row = KernelRow::parse("6.12").unwrap();
+        let error = sim::run(&program, &row, &SimOptions::default()).unwrap_err().to_string();
+        assert!(error.contains(what), "{round}: {error}");
+    }
+}
+
+/// Each mistake is told where it is, with what to do.
+#[test]
+fn mistakes_in_the_text() {
+    let problem = |file: &str, map: &str| {
+        let text = format!(
+            "scenario \"x\" {{ {file} thread \"t\" cpu=0 {{ map \"a\" pages=8 {map}; rounds 1 {{ read \"a\" }} }} }}"
+        );
+        let error = compile(&Source::new("x", text), &Settings::default()).unwrap_err();
+        format!("{:?}", miette::Report::new(error))
+    };
+    let file = "file \"data\" fs=\"tmpfs\" pages=8;";
+    for (text, words) in [
+        (problem("", "file=\"data\""), "declare it in the scenario"),
+        (problem(file, "file=\"date\""), "there is no file `date`"),
+        (problem(file, "file=\"data\" offset=1"), "has 8 pages"),
+        (problem(file, "file=\"data\" offset=8"), "must be between 0 and 7"),
+        (problem(file, "offset=1"), "an offset in which file?"),
+        (problem(file, "file=\"data\" backing=\"anonymous\""), "a file is no anonymous memory"),
+        (problem(&format!("{file} {file}"), "file=\"data\""), "two files named `data`"),
+        (problem("file \"data\" fs=\"ext9\" pages=8;", "file=\"data\""), "tmpfs"),
+        (
+            problem("file \"data\" fs=\"tmpfs\" pages=65537;", "file=\"data\""),
+            "must be between 1 and 65536",
+        ),
+        (problem("file \"data\" fs=\"tmpfs\" pages=8 content=\"some\";", "file=\"data\""), "holes"),
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+}

@@ -167,7 +167,7 @@ mod tests {
     /// Where a page that was mapped around another's fault came from is not seen, and need not be.
     #[test]
     fn a_file_is_told_by_its_area() {
-        let mut class = |code, flushed, shared| {
+        let class = |code, flushed, shared| {
             let backing = Backing::File(FileMapping { file: 0, first: 0, shared });
             History::default().classify(Seen { backing, ..fault(code, false, flushed) })
         };

@@ -72,6 +72,7 @@ pub enum Order {
 }
 
 /// What a guest can do.
+#[expect(clippy::large_enum_variant, reason = "one at a time is held")]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Job {
     /// Run a scenario's program; the answer is the runner's messages, `Hello` to `Done`.

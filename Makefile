@@ -34,7 +34,7 @@ test: setup ## every test but those that take long
 test-kernels: setup ## the tests that take long: guests of every kernel, arm64
 	scripts/test.sh long
 
-# Downloads 150 MB a series and compiles: docs/performance.md says how long. OWN=6.12+pending-cleared: only that one.
+# Downloads 150 MB a series and compiles: docs/performance.md says how long. OWN='6.12+guest 6.12+pending-cleared': only those.
 OWN ?=
 kernels-own: native ## kernels of our own, stock and with patches/, against their model rows (docs/own-kernels.md)
 	scripts/kernels-own.sh $(OWN)

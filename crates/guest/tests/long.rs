@@ -5,4 +5,5 @@ mod long {
     mod arm64;
     mod boot;
     mod own;
+    mod own_arm64;
 }

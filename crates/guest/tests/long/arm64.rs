@@ -41,7 +41,7 @@ fn rows() -> Vec<Row> {
 
 /// The runner for arm64, with the plugin and this machine's runner beside these tests; `None`, and
 /// the test is skipped, if it cannot be had.
-fn runner() -> Option<PathBuf> {
+pub(super) fn runner() -> Option<PathBuf> {
     let root = user() == Some(0);
     if Command::new("qemu-system-aarch64").arg("--version").output().is_err() && !root {
         skip!("qemu-system-aarch64 is missing, and only root can install it");

@@ -1,0 +1,109 @@
+//! Kernels of our own for arm64 (patches/), each beside the stock one. They are built by `make kernels-own`; what is not
+//! built is skipped.
+
+use super::arm64::runner;
+use needless_guest::{GuestOptions, KernelTarget, kernels, run_batch};
+use needless_model::kernels::KernelRow;
+use needless_model::program::Program;
+use needless_model::run::{Round, TargetRun};
+use needless_model::sim::{self, SimOptions};
+use needless_scenario::{Settings, Source, compile, load};
+use needless_testing::{skip, turn};
+use std::collections::BTreeMap;
+
+const PAGES: u64 = 16;
+
+fn is_built(kernel: &str) -> bool {
+    kernels::cached().unwrap().iter().any(|name| name == kernel)
+}
+
+/// A program on a kernel for arm64.
+fn run(program: &Program, kernel: &str, processor: &str) -> Option<TargetRun> {
+    let options = GuestOptions {
+        processor: Some(processor.to_owned()),
+        runner: Some(runner()?),
+        ..GuestOptions::default()
+    };
+    let target = KernelTarget::named(kernel, options);
+    let mut runs = run_batch(&target, std::slice::from_ref(program), &|_| {}).unwrap();
+    Some(runs.remove(0).unwrap())
+}
+
+/// Minor and major faults of each round.
+fn faults(run: &TargetRun) -> Vec<(Option<u64>, Option<u64>)> {
+    run.rounds.iter().map(|round| (round.minor_faults, round.major_faults)).collect()
+}
+
+/// What the model has for them.
+fn predicted(program: &Program, row: &str) -> Vec<(Option<u64>, Option<u64>)> {
+    let row = KernelRow::parse(row).unwrap();
+    faults(&sim::run(program, &row, &SimOptions::default()).unwrap())
+}
+
+/// patches/6.12/fork-young.patch, where the processor leaves the accessed bit to a fault.
+#[test]
+fn a_child_whose_pages_stay_young_takes_no_fault_for_them() {
+    const BUILT: &str = "6.12+fork-young/arm64";
+    let _turn = turn();
+    if !is_built(BUILT) {
+        skip!("kernel {BUILT} is not built here: `make kernels-own`");
+    }
+    let pages = Settings::parse([&*format!("pages={PAGES}")]).unwrap();
+    let program = compile(&load("fork-touch").unwrap(), &pages).unwrap();
+    for (kernel, row, each) in [
+        ("6.12/arm64", "6.12/arm64-no-hafdbs", PAGES),
+        (BUILT, "6.12/arm64-no-hafdbs+fork-young", 0),
+    ] {
+        let Some(run) = run(&program, kernel, "cortex-a72") else { return };
+        let found = faults(&run);
+        assert_eq!(found, predicted(&program, row), "{kernel}");
+        assert!(found.iter().all(|faults| *faults == (Some(each), Some(0))), "{kernel}: {found:?}");
+    }
+}
+
+/// First stores to shared memory: the fault of each lets go of the lock and is tried again (mm/memory.c:
+/// fault_dirty_shared_page, 5.10), which getrusage calls a major one.
+const RETRIED: &str = "scenario \"retried\" {
+    machine { cpus 2 }
+    thread \"main\" cpu=0 {
+        rounds 8 warmup=2 { map \"shm\" pages=16 backing=\"shared\"; write \"shm\"; munmap \"shm\" }
+    }
+}";
+
+/// Invalidations of a round, by instruction.
+fn invalidations(round: &Round) -> BTreeMap<String, u64> {
+    let mut all = BTreeMap::new();
+    for (name, count) in round.instructions.iter().flatten() {
+        if let Some(name) = name.strip_prefix("tlbi ") {
+            *all.entry(name.to_owned()).or_default() += count;
+        }
+    }
+    all
+}
+
+/// patches/5.10/retry-flush.patch: one invalidation of a page more for each fault that is tried again, and nothing else.
+#[test]
+fn the_old_rule_invalidates_for_each_fault_that_is_tried_again() {
+    const BUILT: &str = "5.10+retry-flush/arm64";
+    let _turn = turn();
+    if !is_built(BUILT) {
+        skip!("kernel {BUILT} is not built here: `make kernels-own`");
+    }
+    let program = compile(&Source::new("retried", RETRIED), &Settings::default()).unwrap();
+    // With page-table isolation, each is issued twice.
+    for (processor, row, twice) in
+        [("max", "5.10/arm64", 1), ("cortex-a72", "5.10/arm64-no-hafdbs", 2)]
+    {
+        let runs = ["5.10/arm64", BUILT].map(|kernel| run(&program, kernel, processor));
+        let [Some(stock), Some(old)] = runs else { return };
+        for (name, run) in [("stock", &stock), ("old", &old)] {
+            assert_eq!(faults(run), predicted(&program, row), "{name} on {processor}");
+        }
+        for (stock, old) in stock.rounds.iter().zip(&old.rounds) {
+            assert_eq!(stock.major_faults, Some(PAGES));
+            let (mut expected, found) = (invalidations(stock), invalidations(old));
+            *expected.entry("vale1is".to_owned()).or_default() += PAGES * twice;
+            assert_eq!(found, expected, "{processor}");
+        }
+    }
+}

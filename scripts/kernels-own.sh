@@ -48,4 +48,5 @@ kernel 6.12+removed-after 6.12+removed-after 2 patches/6.12/removed-after.patch
 kernel 6.12+pending-cleared 6.12+pending-cleared 1 patches/6.12/pending-cleared.patch
 kernel 5.10+reuse-mapcount 5.10,reuse=mapcount 3 patches/5.10/reuse-mapcount.patch
 arm64 6.12+fork-young patches/6.12/fork-young.patch
+arm64 5.10+guest
 arm64 5.10+retry-flush patches/5.10/retry-flush.patch

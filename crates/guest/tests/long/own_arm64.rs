@@ -82,28 +82,32 @@ fn invalidations(round: &Round) -> BTreeMap<String, u64> {
 }
 
 /// patches/5.10/retry-flush.patch: one invalidation of a page more for each fault that is tried again, and nothing else.
+/// The archive has no whole stock kernel of 5.10 for arm64, so both are ours.
 #[test]
 fn the_old_rule_invalidates_for_each_fault_that_is_tried_again() {
-    const BUILT: &str = "5.10+retry-flush/arm64";
+    const BUILT: [&str; 2] = ["5.10+guest/arm64", "5.10+retry-flush/arm64"];
     let _turn = turn();
-    if !is_built(BUILT) {
-        skip!("kernel {BUILT} is not built here: `make kernels-own`");
+    for kernel in BUILT {
+        if !is_built(kernel) {
+            skip!("kernel {kernel} is not built here: `make kernels-own`");
+        }
     }
     let program = compile(&Source::new("retried", RETRIED), &Settings::default()).unwrap();
     // With page-table isolation, each is issued twice.
     for (processor, row, twice) in
         [("max", "5.10/arm64", 1), ("cortex-a72", "5.10/arm64-no-hafdbs", 2)]
     {
-        let runs = ["5.10/arm64", BUILT].map(|kernel| run(&program, kernel, processor));
-        let [Some(stock), Some(old)] = runs else { return };
-        for (name, run) in [("stock", &stock), ("old", &old)] {
-            assert_eq!(faults(run), predicted(&program, row), "{name} on {processor}");
+        let [Some(new), Some(old)] = BUILT.map(|kernel| run(&program, kernel, processor)) else {
+            return;
+        };
+        for (rule, run) in [("new", &new), ("old", &old)] {
+            assert_eq!(faults(run), predicted(&program, row), "{rule} rule on {processor}");
         }
-        for (stock, old) in stock.rounds.iter().zip(&old.rounds) {
-            assert_eq!(stock.major_faults, Some(PAGES));
-            let (mut expected, found) = (invalidations(stock), invalidations(old));
+        for (new, old) in new.rounds.iter().zip(&old.rounds) {
+            assert_eq!(new.major_faults, Some(PAGES));
+            let mut expected = invalidations(new);
             *expected.entry("vale1is".to_owned()).or_default() += PAGES * twice;
-            assert_eq!(found, expected, "{processor}");
+            assert_eq!(invalidations(old), expected, "{processor}");
         }
     }
 }

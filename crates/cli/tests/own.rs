@@ -160,6 +160,15 @@ fn a_search_needs_two_kernels_of_the_archive() {
     }
     let told = refused(&["bisect", "cow-reuse", "--good", "kernel:6.1"], 2);
     assert!(told.contains("--bad"), "{told}");
+    let nowhere = folder.path().join("nowhere");
+    for (tree, message) in [(folder.path(), "not a git repository"), (&nowhere, "No such file")] {
+        let tree = ["--tree", tree.to_str().unwrap()];
+        let told = refused(
+            &[&["bisect", "cow-reuse", "--good", "a", "--bad", "b"], &tree[..]].concat(),
+            2,
+        );
+        assert!(told.contains(message) && told.contains("--tree names a git tree"), "{told}");
+    }
 }
 
 #[test]
@@ -167,12 +176,18 @@ fn what_cannot_be_built_is_refused_before_anything_is_fetched() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("no.patch");
     let missing = missing.to_str().unwrap();
+    let letter = file(folder.path(), "letter", b"Dear maintainer\n");
     for (args, status, message) in [
         (&["6.12.3"][..], 2, "no series"),
         (&["six"], 2, "no series"),
         (&["6.12", "--name", "../6.12"], 2, "cannot be called"),
         (&["6.12", "--name", "6.12"], 2, "cannot be called"),
         (&["6.12", "--patch", missing], 2, "no.patch: No such file"),
+        (
+            &["6.12", "--patch", letter.to_str().unwrap()],
+            2,
+            "letter does not apply: it names no file",
+        ),
     ] {
         let told = refused(&[&["kernels", "build"], args].concat(), status);
         assert!(told.contains(message) && !told.contains("XDG_CACHE_HOME"), "{args:?}: {told}");

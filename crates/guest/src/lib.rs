@@ -31,6 +31,8 @@ mod own;
 mod patience;
 mod platform;
 mod runners;
+#[cfg(test)]
+mod spinner;
 mod tally;
 mod target;
 mod version;

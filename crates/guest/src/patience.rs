@@ -1,26 +1,31 @@
-//! How long a guest is waited for: by the time in which it could have worked, not by the clock.
+//! How long a process and those below it are waited for: by the time in which they could have worked, not by the clock.
 //!
-//! On a busy machine the emulator waits for a processor again and again. The kernel says how long, thread by
-//! thread: the second number of `/proc/PID/task/TID/schedstat`, in nanoseconds (Linux 6.18
+//! On a busy machine an emulator, or apt with its methods, waits for a processor again and again. The kernel says how long,
+//! thread by thread: the second number of `/proc/PID/task/TID/schedstat`, in nanoseconds (Linux 6.18
 //! fs/proc/base.c: proc_pid_schedstat; kernel/sched/stats.h: sched_info_arrive), once a wait is over; a
-//! thread that could run and has not run since the last look waits still. That time does not count. All other time does, so a guest that spins is given up, and so is one that sleeps for good.
-//! Where the kernel does not tell (no CONFIG_SCHED_INFO) all time counts.
+//! thread that could run and has not run since the last look waits still. That time does not count, nor does that in which
+//! whoever looks did not run itself: it waited for a processor, too, or was stopped. All other time does, so a guest that
+//! spins is given up, and so is one that sleeps for good. Which processes are below comes from
+//! `/proc/PID/task/TID/children`. Where the kernel does not tell (no CONFIG_SCHED_INFO or CONFIG_PROC_CHILDREN) all time counts.
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The longest wait without looking how long the emulator waited.
+/// The longest wait without looking how long they waited.
 const LOOK: Duration = Duration::from_millis(250);
+
+/// What is longer from one look to the next was nobody's choice.
+const LATE: Duration = Duration::from_secs(1);
 
 /// The shortest time from one look to the next: a thread that runs has a tick in it.
 const SHORTEST_LOOK: Duration = Duration::from_millis(20);
 
 /// A limit, and what of it has been used up.
 pub struct Patience {
-    /// The emulator's guard, whose child the emulator is.
-    guard: u32,
-    emulator: Option<u32>,
+    /// The process; those below it are looked at as well.
+    process: u32,
     limit: Duration,
     /// Time that counts since the limit was set.
     spent: Duration,
@@ -30,7 +35,7 @@ pub struct Patience {
 }
 
 /// What a thread has run and waited since it began, in nanoseconds; a wait that is not over is in it.
-#[derive(Copy, Clone, Default)]
+#[derive(Copy, Clone, Debug, Default)]
 struct Thread {
     ran: u64,
     waited: u64,
@@ -38,11 +43,10 @@ struct Thread {
 }
 
 impl Patience {
-    /// Patience with what this guard started; none until a limit is set.
-    pub fn with(guard: u32) -> Patience {
+    /// Patience with a process and all that it starts; none until a limit is set.
+    pub fn with(process: u32) -> Patience {
         Patience {
-            guard,
-            emulator: None,
+            process,
             limit: Duration::ZERO,
             spent: Duration::ZERO,
             looked: Instant::now(),
@@ -63,6 +67,12 @@ impl Patience {
         (!left.is_zero()).then(|| left.min(LOOK))
     }
 
+    /// What of the limit has been used up.
+    pub fn spent(&mut self) -> Duration {
+        self.look();
+        self.spent
+    }
+
     /// Counts the time since the last look.
     fn look(&mut self) {
         let now = Instant::now();
@@ -71,17 +81,15 @@ impl Patience {
             return;
         }
         self.looked = now;
-        let waited = self.longest_wait(passed);
+        let waited = self.longest_wait(passed).max(passed.saturating_sub(LATE));
         self.spent = (self.spent + passed).saturating_sub(waited);
     }
 
     /// The longest that any thread has waited for a processor since the last look.
     fn longest_wait(&mut self, passed: Duration) -> Duration {
-        self.emulator = self.emulator.or_else(|| child(self.guard));
-        let processes = [Some(self.guard), self.emulator];
         let mut longest = 0;
         let mut threads = BTreeMap::new();
-        for (id, mut thread) in processes.into_iter().flatten().flat_map(threads_of) {
+        for (id, mut thread) in threads_from(self.process) {
             let before = self.threads.get(&id).copied().unwrap_or_default();
             let mut waited = before.waited;
             if before.runnable && thread.runnable && thread.ran == before.ran {
@@ -97,67 +105,48 @@ impl Patience {
     }
 }
 
-/// The first child of a process.
-fn child(parent: u32) -> Option<u32> {
-    let processes = fs::read_dir("/proc").ok()?.flatten();
-    let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.find(|pid| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // After the name, which may hold anything: state and parent.
-        let rest = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
-        rest.split(' ').nth(1).and_then(|text| text.parse().ok()) == Some(parent)
-    })
+/// What each thread of a process, and of all below it, has run and waited.
+fn threads_from(process: u32) -> Vec<(u32, Thread)> {
+    let (mut processes, mut threads) = (vec![process], Vec::new());
+    while let Some(process) = processes.pop() {
+        let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+        for task in tasks.map(|entry| entry.path()) {
+            threads.extend(thread(&task));
+            let children = fs::read_to_string(task.join("children")).unwrap_or_default();
+            processes.extend(children.split_whitespace().flat_map(str::parse::<u32>));
+        }
+    }
+    threads
 }
 
-/// What each thread of a process has run and waited.
-fn threads_of(process: u32) -> Vec<(u32, Thread)> {
-    let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
-    let threads = tasks.filter_map(|task| {
-        let id = task.file_name().to_str()?.parse().ok()?;
-        let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
-        let mut numbers = text.split(' ').map_while(|number| number.parse().ok());
-        let (ran, waited) = (numbers.next()?, numbers.next()?);
-        let stat = fs::read_to_string(task.path().join("stat")).ok()?;
-        let runnable = stat.rsplit_once(") ")?.1.starts_with('R');
-        Some((id, Thread { ran, waited, runnable }))
-    });
-    threads.collect()
+/// A thread by its folder; `None` if it is gone.
+fn thread(task: &Path) -> Option<(u32, Thread)> {
+    let id = task.file_name()?.to_str()?.parse().ok()?;
+    let text = fs::read_to_string(task.join("schedstat")).ok()?;
+    let mut numbers = text.split(' ').map_while(|number| number.parse().ok());
+    let (ran, waited) = (numbers.next()?, numbers.next()?);
+    let stat = fs::read_to_string(task.join("stat")).ok()?;
+    // After the name, which may hold anything.
+    let runnable = stat.rsplit_once(") ")?.1.starts_with('R');
+    Some((id, Thread { ran, waited, runnable }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{BufRead, BufReader};
-    use std::process::{Child, Command, Stdio};
-
-    /// Spins for good on one CPU, at the lowest priority; killed in the end.
-    struct Spinner(Child);
-
-    impl Spinner {
-        fn new(nice: &str) -> Spinner {
-            let mut command = Command::new("taskset");
-            command.args(["-c", "0", "nice", "-n", nice, "sh", "-c", "while :; do :; done"]);
-            Spinner(command.spawn().unwrap())
-        }
-    }
-
-    impl Drop for Spinner {
-        fn drop(&mut self) {
-            self.0.kill().unwrap();
-            self.0.wait().unwrap();
-        }
-    }
+    use crate::spinner::Spinner;
+    use needless_testing::until_true;
+    use std::process::Command;
 
     /// Patience with a process that was started a while ago, and what of it a second uses up.
-    fn spent_in_a_second(process: &Spinner) -> Duration {
-        let mut patience = Patience::with(process.0.id());
+    fn spent_in_a_second(process: u32) -> Duration {
+        let mut patience = Patience::with(process);
         patience.set(Duration::from_secs(3600));
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(1) {
             std::thread::sleep(patience.left().unwrap());
         }
-        patience.left();
-        patience.spent
+        patience.spent()
     }
 
     #[test]
@@ -174,23 +163,34 @@ mod tests {
 
     #[test]
     fn waiting_for_a_processor_does_not_count() {
-        let (starved, _other) = (Spinner::new("19"), Spinner::new("0"));
+        let (starved, _other) = (Spinner::new(19), Spinner::new(0));
         std::thread::sleep(Duration::from_millis(200));
-        let spent = spent_in_a_second(&starved);
+        let spent = spent_in_a_second(starved.id());
         assert!(spent < Duration::from_millis(700), "{spent:?}");
     }
 
     #[test]
-    fn the_emulator_is_the_guards_child() {
-        let mut guard = Command::new("sh");
-        guard.args(["-c", "sleep 60 & echo $!; wait"]);
-        let mut guard = guard.stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(guard.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let sleep = child(guard.id());
-        Command::new("kill").arg(line.trim()).status().unwrap();
-        guard.wait().unwrap();
-        assert_eq!(sleep, line.trim().parse().ok());
-        assert_eq!(child(u32::MAX), None);
+    fn what_is_below_the_process_is_looked_at() {
+        let mut shell = Command::new("sh");
+        let mut shell = shell.args(["-c", "(sleep 60; :) & wait"]).spawn().unwrap();
+        let pid = shell.id();
+        let there =
+            |count| until_true(format!("{count} threads"), || threads_from(pid).len() == count);
+        // Two shells and what the second one runs.
+        there(3);
+        let ids: Vec<String> = threads_from(pid).iter().map(|(id, _)| id.to_string()).collect();
+        Command::new("kill").args(&ids).status().unwrap();
+        shell.wait().unwrap();
+        there(0);
+    }
+
+    /// As it is after a stop by Ctrl-Z.
+    #[test]
+    fn time_in_which_nobody_looked_does_not_count() {
+        let mut patience = Patience::with(u32::MAX);
+        patience.set(Duration::from_secs(3600));
+        patience.looked -= Duration::from_secs(600);
+        let spent = patience.spent();
+        assert!((LATE..Duration::from_secs(2)).contains(&spent), "{spent:?}");
     }
 }

@@ -1,10 +1,11 @@
 //! Programs that may never end by themselves: apt waits for ever for a method that met a full disk.
 
 use crate::error::FetchError;
+use crate::patience::Patience;
 use std::io::{self, Read};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_millis(100);
@@ -12,7 +13,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// A disk with less space is as good as full: what failed for want of space may have been removed.
 const FULL: u64 = 16 << 20;
 
-/// How long a program may get no further, on a full disk and otherwise. apt gives up on an archive
+/// How long a program may get no further although it could run, on a full disk and otherwise. apt gives up on an archive
 /// that does not answer after 30 s.
 const PATIENCE: Limits = Limits { full: Duration::from_secs(10), idle: Duration::from_secs(180) };
 
@@ -23,7 +24,8 @@ struct Limits {
 }
 
 /// Runs a program that writes below `folder`, with nothing to read, and gives what it complains of. It is
-/// ended when nothing below `folder` changes any more, sooner where the disk is full.
+/// ended when nothing below `folder` changes any more, sooner where the disk is full. Time in which it only waited for
+/// a processor does not count.
 pub fn run(command: &mut Command, folder: &Path) -> Result<Output, FetchError> {
     run_within(command, folder, PATIENCE)
 }
@@ -50,7 +52,9 @@ fn run_within(command: &mut Command, folder: &Path, limits: Limits) -> Result<Ou
 }
 
 fn wait(child: &mut Child, program: &str, folder: &Path, limits: Limits) -> Result<(), FetchError> {
-    let (mut progress, mut size) = (Instant::now(), 0);
+    let mut patience = Patience::with(child.id());
+    patience.set(limits.idle);
+    let mut size = 0;
     loop {
         let ended = |error| FetchError::Program { program: program.to_owned(), error };
         if child.try_wait().map_err(ended)?.is_some() {
@@ -58,9 +62,10 @@ fn wait(child: &mut Child, program: &str, folder: &Path, limits: Limits) -> Resu
         }
         let grown = below(folder);
         if grown != size {
-            (size, progress) = (grown, Instant::now());
+            size = grown;
+            patience.set(limits.idle);
         }
-        let idle = progress.elapsed();
+        let idle = patience.spent();
         if idle >= limits.full && free(folder).is_some_and(|free| free < FULL) {
             return Err(FetchError::Full { folder: folder.to_owned() });
         }
@@ -91,6 +96,8 @@ fn below(folder: &Path) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spinner::Spinner;
+    use std::time::Instant;
 
     fn shell(script: &str, folder: &Path) -> Result<Output, FetchError> {
         let limits = Limits { full: Duration::from_secs(1), idle: Duration::from_secs(1) };
@@ -113,5 +120,14 @@ mod tests {
             run(&mut Command::new("/no/such/program"), folder.path()),
             Err(FetchError::Program { .. })
         ));
+    }
+
+    /// Three seconds at the lowest priority beside another that spins, where one is the limit.
+    #[test]
+    fn what_waits_for_a_processor_is_not_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let _other = Spinner::new(0);
+        let script = "exec taskset -c 0 nice -n 19 bash -c 'while [ $SECONDS -lt 3 ]; do :; done'";
+        assert!(shell(script, folder.path()).unwrap().status.success());
     }
 }

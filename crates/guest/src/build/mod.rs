@@ -73,6 +73,8 @@ pub fn build(order: &Order, progress: &dyn Fn(&str)) -> Result<Kernel, BuildErro
     let patches: Vec<Text> =
         order.patches.iter().map(|p| Text::read(p)).collect::<Result<_, _>>()?;
     let fragment = order.config.as_deref().map(Text::read).transpose()?;
+    // What is no patch is told before anything is fetched.
+    patch::named(&patches)?;
     make::tools(arch, progress)?;
     let cache = Cache::open()?;
     let _lock = lock(&cache, progress)?;

@@ -20,15 +20,7 @@ type Touched = BTreeMap<String, bool>;
 /// Makes the tree in `folder` what it is with these patches, and no others, applied.
 pub fn apply(folder: &Path, patches: &[Text]) -> Result<(), BuildError> {
     let mut work = Work::open(folder)?;
-    let mut named = BTreeSet::new();
-    for patch in patches {
-        let files = files(&patch.bytes);
-        if files.is_empty() {
-            let what = "it names no file".to_owned();
-            return Err(BuildError::Patch { patch: patch.name.clone(), what });
-        }
-        named.extend(files);
-    }
+    let named = named(patches)?;
     let scratch =
         tempfile::Builder::new().prefix(".new-").tempdir_in(folder).map_err(at(folder))?;
     for file in &named {
@@ -46,6 +38,20 @@ pub fn apply(folder: &Path, patches: &[Text]) -> Result<(), BuildError> {
         work.change(&file, original.as_deref())?;
     }
     Ok(())
+}
+
+/// The files that these patches name. One that names none is no patch.
+pub fn named(patches: &[Text]) -> Result<BTreeSet<String>, BuildError> {
+    let mut named = BTreeSet::new();
+    for patch in patches {
+        let files = files(&patch.bytes);
+        if files.is_empty() {
+            let what = "it names no file".to_owned();
+            return Err(BuildError::Patch { patch: patch.name.clone(), what });
+        }
+        named.extend(files);
+    }
+    Ok(named)
 }
 
 /// The files that a patch names, below the folder that git puts in front. Names that lead out of the tree are none.

@@ -28,15 +28,16 @@ impl Tree {
         config: Option<&Path>,
         progress: &dyn Fn(&str),
     ) -> Result<Tree, BuildError> {
-        let repository = fs::canonicalize(repository).map_err(at(repository))?;
+        let there = fs::canonicalize(repository);
+        let words = ["rev-parse", "--git-dir"];
+        let repository = there.map_err(|error| failed(repository, &words, error.to_string()))?;
+        git(&repository, &words)?;
         let fragment = config.map(Text::read).transpose()?;
         let cache = Cache::open()?;
         let name = format!("tree-{}", &hash(repository.as_os_str().as_encoded_bytes())[..16]);
         let folder = cache.folder("builds")?.join(name);
         let lock = lock(&cache, progress)?;
-        let tree = Tree { repository, folder, fragment, _lock: lock };
-        git(&tree.repository, &["rev-parse", "--git-dir"])?;
-        Ok(tree)
+        Ok(Tree { repository, folder, fragment, _lock: lock })
     }
 
     /// The commit that a revision names.

@@ -28,6 +28,8 @@ pub struct Keep {
     pub figures: u64,
     /// The events of this round.
     pub round: Option<u32>,
+    /// Where a processor may fault or not.
+    pub choices: bool,
 }
 
 /// Runs with what they have in common.
@@ -65,7 +67,7 @@ impl Runs<'_> {
 
     /// A program in a row, for the rounds of another run to be held against.
     pub fn reference(&mut self, program: &Program, row: &KernelRow) -> Result<Modelled, SimError> {
-        self.watched(program, row, Keep { figures: 1, round: None }, None)
+        self.watched(program, row, Keep { figures: 1, round: None, choices: true }, None)
     }
 
     /// The kinds of round of a program in a row.
@@ -95,6 +97,7 @@ impl Runs<'_> {
         let options = SimOptions {
             frames: self.memory.frames(),
             events: self.memory.events(),
+            choices: keep.choices,
             ..SimOptions::default()
         };
         let mut run = sim::run_with(program, row, &options, &mut watcher)?;

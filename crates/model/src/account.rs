@@ -10,11 +10,11 @@ use crate::counters::{
     Counted, Counter, Counters, FAULTS_BY_CLASS, Fold, What, faults_by_class, median_cycles,
     observe,
 };
-use crate::event::FaultClass;
+use crate::event::{Event, EventKind, FaultClass};
 use crate::fold::{Folded, Folding};
 use crate::program::Program;
 use crate::run::{Round, TargetRun, TimedBlock};
-use crate::sequence::{Sequence, TraceOrder};
+use crate::sequence::{Sequence, TraceOrder, operations};
 use crate::verdict::Finding;
 use std::collections::BTreeMap;
 
@@ -32,6 +32,8 @@ pub struct RoundAccount {
     pub classes: Option<Classes>,
     /// Its canonical sequence; `None` if the target has no events.
     pub sequence: Option<Sequence>,
+    /// The tokens of it before which a processor may take a spurious fault ([`EventKind::MayFault`]).
+    pub may_fault: Vec<usize>,
     /// What happened, with verdicts; events are numbered from the round's first one.
     pub seen: Vec<Counted>,
     /// Pages that went to swap and came back, as a real kernel counted them.
@@ -381,11 +383,22 @@ impl RoundAccount {
             }
         }
         let shows = |name: &str| !unseen.contains_key(name);
+        let may_fault = |event: &&Event| matches!(event.kind, EventKind::MayFault { .. });
+        let may_fault: Vec<u64> = round.events.iter().filter(may_fault).map(|e| e.seq).collect();
+        let may_fault = match may_fault.as_slice() {
+            [] => Vec::new(),
+            several => {
+                let tokens = operations(program, &round.events, order);
+                let before = |seq: &u64| tokens.partition_point(|token| token.seq() < *seq);
+                several.iter().map(before).collect()
+            }
+        };
         RoundAccount {
             counters,
             processes,
             classes: faults_by_class(&seen).filter(|_| shows(FAULTS_BY_CLASS) && shows("faults")),
             sequence: shows(SEQUENCE).then(|| Sequence::of(program, &round.events, order)),
+            may_fault,
             seen,
             counted: SwapCounts::counted(round),
             modelled: SwapCounts::modelled(round),
@@ -397,15 +410,21 @@ impl RoundAccount {
         Some((self.counters.get(Counter::MinorFaults)?, self.counters.get(Counter::MajorFaults)?))
     }
 
-    /// Whether the two rounds agree in the sequence and, where both know them, minor and major
-    /// faults. `None` if a sequence is missing.
-    pub fn agrees(&self, other: &RoundAccount) -> Option<bool> {
-        let same = |counter| match (self.counters.get(counter), other.counters.get(counter)) {
-            (Some(a), Some(b)) => a == b,
+    /// Whether a real round and the model's agree in the sequence and, where both know them, minor and major
+    /// faults; of spurious faults that are the processor's choice it may have as many as it took. `None` if a sequence
+    /// is missing.
+    pub fn agrees(&self, model: &RoundAccount) -> Option<bool> {
+        let same = |counter, more| match (self.counters.get(counter), model.counters.get(counter)) {
+            (Some(a), Some(b)) => a == b + more,
             _ => true,
         };
-        let sequences = self.sequence.as_ref()? == other.sequence.as_ref()?;
-        Some(sequences && same(Counter::MinorFaults) && same(Counter::MajorFaults))
+        let (real, expected) = (self.sequence.as_ref()?, model.sequence.as_ref()?);
+        let more = real.more_than(expected, &model.may_fault);
+        Some(
+            more.is_some_and(|more| {
+                same(Counter::MinorFaults, more) && same(Counter::MajorFaults, 0)
+            }),
+        )
     }
 }
 

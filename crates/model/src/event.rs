@@ -55,6 +55,12 @@ pub enum EventKind {
         /// False for faults that took no exception.
         exception: bool,
     },
+    /// A store may meet a translation from before its page became writable. The processor may have one, and may fault
+    /// then, once, which the kernel answers with nothing, or walk again (Intel SDM 3A, 4.10.4.3); here it walks again.
+    MayFault {
+        /// The page.
+        page: Vpn,
+    },
     /// A page was copied.
     Copy {
         /// The page whose fault copied it.

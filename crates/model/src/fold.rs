@@ -148,6 +148,7 @@ impl<'p> Folding<'p> {
             EventKind::Copy { page: at, .. } => {
                 EventKind::Copy { page: page(at), from: frame, to: frame }
             }
+            EventKind::MayFault { page: at } => EventKind::MayFault { page: page(at) },
             EventKind::Zero { page: at, .. } => EventKind::Zero { page: page(at), frame },
             EventKind::PageIn { page: at, zero_filled, .. } => {
                 EventKind::PageIn { page: page(at), frame, zero_filled }

@@ -626,6 +626,16 @@ impl Program {
         }
     }
 
+    /// Rounds of warm-up before those that count.
+    pub fn warmup(&self) -> u32 {
+        let mut ops = self.threads.first().into_iter().flat_map(|first| all_ops(&first.body));
+        let warmup = |op: &Op| match op.kind {
+            OpKind::Rounds { warmup, .. } => Some(warmup),
+            _ => None,
+        };
+        ops.find_map(warmup).unwrap_or(0)
+    }
+
     /// What the scenario asks of the machine that the model does not have.
     pub fn not_modelled(&self) -> Option<&'static str> {
         match self.machine.thp {

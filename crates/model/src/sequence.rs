@@ -229,7 +229,8 @@ pub enum Operation<'a> {
 }
 
 impl Operation<'_> {
-    fn seq(&self) -> u64 {
+    /// The number of its first event.
+    pub fn seq(&self) -> u64 {
         match self {
             Operation::Fault(event, _) | Operation::Mark(event, _) => event.seq,
             Operation::Flush(flush) => flush.seq(),
@@ -272,6 +273,31 @@ impl Sequence {
             }
         };
         Sequence(operations(program, events, order).into_iter().map(token).collect())
+    }
+
+    /// Faults that it has more than `model`, of those that a processor may take or not: writes to present pages,
+    /// before these tokens of the model's. `None` if it differs otherwise.
+    ///
+    /// How many were taken on the way may be ambiguous: all that are possible are looked at.
+    pub fn more_than(&self, model: &Sequence, may_fault: &[usize]) -> Option<u64> {
+        let (real, model) = (self.0.as_slice(), model.0.as_slice());
+        let alike = |from: usize, to: usize, more: usize| {
+            real.get(from + more..to + more) == Some(&model[from..to])
+        };
+        let faults = |at: usize| real.get(at) == Some(&Token::Fault(FaultToken::Wp));
+        let (mut at, mut taken) = (0, vec![0]);
+        for &next in may_fault {
+            taken.retain(|more| alike(at, next, *more));
+            at = next;
+            let more = taken.iter().filter(|more| faults(at + **more)).map(|more| more + 1);
+            let more: Vec<usize> = more.collect();
+            taken.extend(more);
+            taken.sort_unstable();
+            taken.dedup();
+        }
+        taken.retain(|more| alike(at, model.len(), *more));
+        let whole = |more: &usize| model.len() + more == real.len();
+        taken.into_iter().find(whole).map(|more| more as u64)
     }
 
     /// The sequence with every token written out, for a side-by-side view.
@@ -320,6 +346,28 @@ const fn path(batch: bool) -> &'static str {
 mod tests {
     use super::*;
     use crate::account::tests::{events, program};
+
+    #[test]
+    fn a_fault_that_may_be_is_no_difference_where_it_may_be() {
+        use FaultToken::{R, W, Wp};
+        let sequence = |faults: &[FaultToken]| {
+            Sequence(faults.iter().map(|fault| Token::Fault(*fault)).collect())
+        };
+        let model = sequence(&[R, Wp, W]);
+        let more = |faults: &[FaultToken], may: &[usize]| sequence(faults).more_than(&model, may);
+        assert_eq!(more(&[R, Wp, W], &[]), Some(0));
+        assert_eq!(more(&[R, Wp, W], &[1, 2]), Some(0));
+        assert_eq!(more(&[R, Wp, Wp, W], &[]), None);
+        assert_eq!(more(&[R, Wp, Wp, W], &[1]), Some(1));
+        assert_eq!(more(&[R, Wp, Wp, W], &[2]), Some(1));
+        assert_eq!(more(&[R, Wp, Wp, W], &[3]), None, "behind the W");
+        assert_eq!(more(&[R, Wp, Wp, Wp, W], &[1]), None, "each once");
+        assert_eq!(more(&[R, Wp, Wp, Wp, W], &[1, 2]), Some(2));
+        assert_eq!(more(&[R, Wp, W, Wp], &[3]), Some(1));
+        assert_eq!(more(&[R, Wp, W, Wp], &[]), None);
+        assert_eq!(more(&[R, R, Wp, W], &[1]), None, "only a write to a present page");
+        assert_eq!(more(&[R, Wp], &[1]), None);
+    }
 
     /// Raw events as the captures list them (`cpu F reason pages`, `cpu P page code`,
     /// `cpu M mark`), and the sequence that they reduce to.

@@ -158,8 +158,11 @@ fn transfer(real: &mut Account, model: &Account, agreement: &Agreement) -> BTree
         let from = model.rounds.get(at).filter(|_| equal).map(|from| from.kind);
         let kind = *made.entry((round.kind, from)).or_insert_with(|| {
             let mut account = real.kinds[round.kind].account.clone();
-            if let Some(from) = from {
-                transfer_round(&mut account, &model.kinds[from].account, &mut names);
+            // With a spurious fault more, the n-th is not the model's n-th.
+            if let Some(from) = from.map(|from| &model.kinds[from].account)
+                && from.sequence == account.sequence
+            {
+                transfer_round(&mut account, from, &mut names);
             }
             let (index, first_seq) = (round.index, round.first_seq);
             kinds.push(Kind { account, rounds: 0, first: at, index, first_seq });

@@ -222,6 +222,9 @@ pub fn what(program: &Program, event: &Event, style: Style) -> String {
         EventKind::Copy { page, from, to } => {
             format!("copy  {} frame {} {arrow} {}", name(page), from.0, to.0)
         }
+        EventKind::MayFault { page } => {
+            format!("may fault {} write, present: a processor's choice", name(page))
+        }
         EventKind::Zero { page, frame } => format!("zero  {} frame {}", name(page), frame.0),
         EventKind::PageIn { page, frame, zero_filled } => {
             let how = if zero_filled { " (zeros)" } else { "" };

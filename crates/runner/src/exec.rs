@@ -32,6 +32,8 @@ pub struct Worker<'a> {
     stores: u8,
     /// Of a process that was forked: what it had used when it last said so.
     used: Option<Usage>,
+    /// Whether none of its thread came before it.
+    first: bool,
     /// Whether its process goes on with another program.
     execs: bool,
 }
@@ -41,15 +43,20 @@ impl<'a> Worker<'a> {
     pub fn new(run: &'static Run, me: usize, watch: Option<&'a mut Watch>) -> Worker<'a> {
         let slots = vec![0; usize::from(run.program.slots)];
         let markers = run.markers(me);
-        Worker { run, me, markers, watch, slots, stores: 0, used: None, execs: false }
+        Worker { run, me, markers, watch, slots, stores: 0, used: None, first: true, execs: false }
     }
 
-    /// The thread of a process that was forked. Nothing is allocated.
-    pub fn of_process(run: &'static Run, me: usize, mut slots: Vec<i64>) -> Worker<'a> {
+    /// The thread of a process that was forked, the `first` of its name or a later one. Nothing is allocated.
+    pub fn of_process(
+        run: &'static Run,
+        me: usize,
+        mut slots: Vec<i64>,
+        first: bool,
+    ) -> Worker<'a> {
         slots.fill(0);
         let markers = run.markers(me);
         let used = Some(Usage::default());
-        Worker { run, me, markers, watch: None, slots, stores: 0, used, execs: false }
+        Worker { run, me, markers, watch: None, slots, stores: 0, used, first, execs: false }
     }
 
     /// From now on the process's figures count.
@@ -78,8 +85,9 @@ impl<'a> Worker<'a> {
         if !team.await_turn(program, self.me)? {
             return Ok(());
         }
-        if self.me != 0 && (!forked || team.alone_on_cpu(self.me)) {
-            // What others left in the batches of its CPU before anybody looked who runs there.
+        if self.me != 0 && self.first && (!forked || team.alone_on_cpu(self.me)) {
+            // What others left in the batches of its CPU before anybody looked who runs there. What processes before it
+            // left there is the scenario's, and the kernel's to empty or not at their end.
             lru::drain(self.me)?;
         }
         match self.body(&thread.body)? {

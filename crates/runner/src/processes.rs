@@ -21,7 +21,7 @@ use needless_model::program::Program;
 use rustix::process::Signal;
 use std::io;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// What the heap may grow by while processes live, which do not see what is mapped then.
@@ -38,6 +38,8 @@ struct Room {
     storage: AtomicUsize,
     /// The loop slots of its thread.
     slots: Lock<Vec<i64>>,
+    /// Whether a process has lived there.
+    used: AtomicBool,
 }
 
 /// The processes of a run.
@@ -60,6 +62,7 @@ impl Processes {
             stack: AtomicUsize::new(0),
             storage: AtomicUsize::new(0),
             slots: Lock::new(vec![0; usize::from(program.slots)]),
+            used: AtomicBool::new(false),
         };
         Processes {
             first: std::process::id(),
@@ -224,7 +227,8 @@ extern "C" fn born(thread: *mut libc::c_void) -> i32 {
 fn live(run: &'static Run, me: usize) -> i32 {
     let room = &run.processes.rooms[me];
     let slots = std::mem::take(&mut *room.slots.lock());
-    let mut worker = Worker::of_process(run, me, slots);
+    let first = !room.used.swap(true, Ordering::AcqRel);
+    let mut worker = Worker::of_process(run, me, slots, first);
     let outcome = begin(run).and_then(|()| {
         worker.starts();
         run.team.report(me);

@@ -239,3 +239,33 @@ fn calls_that_kernels_refuse_are_refused() {
         assert_eq!(prots, [Some(Prot::Read), None, rest, rest], "{kernel}");
     }
 }
+
+/// Where the kernel makes a page writable without a fault of the CPU that read it before, a processor may fault at the
+/// next store; where that store itself was the fault, or a flush came between, it cannot.
+#[test]
+fn stores_that_a_processor_may_fault_on_are_marked() {
+    let marks = |body: &str| {
+        let program = text_program(&format!(
+            "thread \"main\" cpu=0 {{
+                map \"heap\" pages=2
+                write \"heap\"
+                fork \"child\"
+                wait \"child\"
+                rounds 1 warmup=0 {{ {body} }}
+            }}
+            process \"child\" cpu=1 {{
+            }}"
+        ));
+        let options = SimOptions { choices: true, ..SimOptions::default() };
+        let run = sim::run(&program, &row("6.12"), &options).expect("it runs");
+        let marked = |event: &&Event| matches!(event.kind, EventKind::MayFault { .. });
+        run.rounds[0].events.iter().filter(marked).count()
+    };
+    let granted = "madvise \"heap[0]\" advice=\"populate-write\"\n";
+    assert_eq!(marks(&format!("read \"heap[0]\"\n{granted} write \"heap[0]\"")), 1);
+    assert_eq!(marks(&format!("{granted} write \"heap[0]\"\n write \"heap[0]\"")), 1, "read ahead");
+    assert_eq!(marks("read \"heap[0]\"\n write \"heap[0]\""), 0, "the store faults");
+    assert_eq!(marks(&format!("{granted} write \"heap[1]\"")), 0, "another page");
+    let flushed = "mprotect \"heap\" prot=\"read\"\n mprotect \"heap\" prot=\"read-write\"\n";
+    assert_eq!(marks(&format!("{granted} {flushed} write \"heap[0]\"")), 0, "flushed");
+}

@@ -146,7 +146,7 @@ fn compared(
     let mut runs = Runs {
         memory: Memory::new(with.memory.max_memory),
         progress: &progress,
-        keep: Keep { figures, round: None },
+        keep: Keep { figures, round: None, choices: false },
         events: with.events.as_deref().map(Spool::new).transpose()?,
     };
     let mut status = EXPECTED;

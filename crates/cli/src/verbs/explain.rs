@@ -19,7 +19,7 @@ pub fn explain(args: &ExplainArgs, output: &Output) -> Result<u8, Failure> {
     let mut runs = Runs {
         memory: Memory::new(args.memory.max_memory),
         progress: &progress,
-        keep: Keep { figures: 0, round: Some(args.round) },
+        keep: Keep { figures: 0, round: Some(args.round), choices: true },
         events: None,
     };
     let (target, status) = spec.target(&program, &mut runs)?;

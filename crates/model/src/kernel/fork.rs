@@ -117,9 +117,9 @@ fn fork_vma<M: Mode>(w: &mut World<M>, at: At, child: MmId, vma: &Vma) {
     w.mms[child.index()].add(copy);
 }
 
-/// The child gets tables where the parent has them, and under both locks PTE by PTE what they hold.
+/// The child gets tables where the parent has them, of every level, and under both locks PTE by PTE what they hold.
 ///
-/// Source: mm/memory.c:copy_pte_range (5.10 to 7.3).
+/// Source: mm/memory.c:copy_p4d_range, copy_pud_range, copy_pmd_range, copy_pte_range (5.10 to 7.3).
 fn copy_page_range(
     env: &mut impl Env,
     (parent, child): (MmId, MmId),
@@ -129,11 +129,9 @@ fn copy_page_range(
     let (arch, mut copied) = (*env.arch(), true);
     for part in by_table(&arch, vma.range) {
         let there = env.step(Site::CopyPteRange, |w, _| {
-            let there = w.mms[parent.index()].table.has_table(part.start, 1);
-            if there {
-                w.mms[child.index()].table.allocate(part.start, 1);
-            }
-            there
+            let lowest = w.mms[parent.index()].table.lowest_table(part.start);
+            w.mms[child.index()].table.allocate(part.start, lowest);
+            lowest == 1
         });
         if !there {
             continue;

@@ -183,6 +183,12 @@ impl PageTable {
         self.table(page, level).is_some()
     }
 
+    /// The level of the lowest table that covers `page`.
+    pub fn lowest_table(&self, page: Vpn) -> u32 {
+        let top = self.arch.levels();
+        (1..top).find(|level| self.has_table(page, *level)).unwrap_or(top)
+    }
+
     /// Whether the table of `level` that covers `page` exists and holds nothing.
     pub fn is_empty(&self, page: Vpn, level: u32) -> bool {
         let table = self.table(page, level);

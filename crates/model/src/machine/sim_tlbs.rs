@@ -10,6 +10,7 @@ use crate::addr::{CpuId, MmId, PageRange, Span, Vpn};
 use crate::arch::AccessedDirty;
 use crate::pte::PresentPte;
 use std::cell::Cell;
+use std::collections::BTreeSet;
 
 /// A translation that was taken away.
 #[derive(Copy, Clone, Debug)]
@@ -81,6 +82,8 @@ pub struct SimTlbs {
     asids: usize,
     /// By address space.
     logs: Vec<RevokedLog>,
+    /// Pages that became writable since the CPU last flushed them in that slot, where it is kept.
+    upgraded: Option<BTreeSet<(CpuId, usize, Vpn)>>,
     /// The second answer, and whether it was ever another one, where the simulator checks itself.
     checked: Option<Box<(MayCache, Cell<bool>)>>,
 }
@@ -93,6 +96,7 @@ impl SimTlbs {
             views: vec![SlotView::default(); cpus * asids],
             asids,
             logs: Vec::new(),
+            upgraded: None,
             checked: None,
         }
     }
@@ -108,6 +112,41 @@ impl SimTlbs {
     #[inline(never)]
     fn revoked(&mut self, id: MmId, revoked: Revoked) {
         self.log(id).entries.push(revoked);
+    }
+
+    /// The same, which keep account of pages that became writable and that CPUs may not know to be so.
+    pub fn with_upgrades(self) -> SimTlbs {
+        SimTlbs { upgraded: Some(BTreeSet::new()), ..self }
+    }
+
+    /// A page became writable where it is, and no CPU is told. Each that may have read its entry before may have it
+    /// still, whether or not it was asked to: processors read ahead (Intel SDM 3A, 4.10.2.3).
+    #[cold]
+    #[inline(never)]
+    fn note_upgraded(&mut self, cpus: &[Cpu], id: MmId, page: Vpn) {
+        let Some(upgraded) = &mut self.upgraded else { return };
+        for (cpu, number) in cpus.iter().zip(0..) {
+            if let Some(asid) = cpu.slot_of(id) {
+                upgraded.insert((CpuId(number), asid, page));
+            }
+        }
+    }
+
+    /// Whether a store that walks may meet a translation from before its page became writable. Asked once: after it the
+    /// CPU has none.
+    #[inline(always)]
+    pub fn take_upgraded(&mut self, cpu: CpuId, asid: usize, page: Vpn) -> bool {
+        self.upgraded.as_mut().is_some_and(|upgraded| upgraded.remove(&(cpu, asid, page)))
+    }
+
+    /// The CPU has nothing of `scope` in the slot any more.
+    #[inline(always)]
+    fn flush_upgraded(&mut self, cpu: CpuId, asid: usize, scope: FlushScope) {
+        if let Some(upgraded) = &mut self.upgraded {
+            upgraded.retain(|&(of, slot, page)| {
+                (of, slot) != (cpu, asid) || !scope.covers(Span::one(page))
+            });
+        }
     }
 
     fn log(&mut self, id: MmId) -> &mut RevokedLog {
@@ -224,6 +263,13 @@ impl Tlbs for SimTlbs {
             && is_stale(old, new)
         {
             self.revoked(id, Revoked { pages, old, since });
+        } else if self.upgraded.is_some()
+            && let (Some(old), Some(new)) = (old, new)
+            && new.writable()
+            && !old.writable()
+            && pages.order == 0
+        {
+            self.note_upgraded(cpus, id, pages.start);
         }
     }
 
@@ -232,6 +278,7 @@ impl Tlbs for SimTlbs {
         if let Some(checked) = &mut self.checked {
             checked.0.flush(cpu, asid, scope, mm);
         }
+        self.flush_upgraded(cpu, asid, scope);
         let tlb = &mut self.cpus[cpu.index()];
         match scope {
             FlushScope::All => {
@@ -250,6 +297,7 @@ impl Tlbs for SimTlbs {
         if let Some(checked) = &mut self.checked {
             checked.0.assign(cpu, asid, id, mm);
         }
+        self.flush_upgraded(cpu, asid, FlushScope::All);
         self.cpus[cpu.index()].flush_slot(asid);
         let seen = self.log(id).end();
         self.views[cpu.index() * self.asids + asid] =
@@ -270,6 +318,7 @@ impl Tlbs for SimTlbs {
     }
 
     fn forget(&mut self, cpu: CpuId, asid: usize) {
+        self.flush_upgraded(cpu, asid, FlushScope::All);
         self.cpus[cpu.index()].flush_slot(asid);
         self.views[cpu.index() * self.asids + asid] = SlotView::default();
         if let Some(checked) = &mut self.checked {
@@ -281,6 +330,7 @@ impl Tlbs for SimTlbs {
         if let Some(checked) = &mut self.checked {
             checked.0.flush(cpu, asid, FlushScope::Pages(PageRange::one(page), 0), mm);
         }
+        self.flush_upgraded(cpu, asid, FlushScope::Pages(PageRange::one(page), 0));
         self.cpus[cpu.index()].flush_page(page, asid);
         self.settle(cpu, asid, |entry| !entry.pages.contains(page));
     }

@@ -8,6 +8,7 @@ use super::SimError;
 use super::env::{SimEnv, SimWorld};
 use super::interpret::{Machine, Rest};
 use crate::addr::{MmId, PageRange, Vpn};
+use crate::event::EventKind;
 use crate::kernel::fault::{Fault, Outcome, exc_page_fault, retry_page_fault};
 use crate::machine::frames::FrameFlags;
 use crate::machine::tlb_array::Tlb;
@@ -206,6 +207,9 @@ impl Machine<'_, '_> {
         outcome: Outcome,
     ) -> Result<Option<(Wait, Fault)>, Box<SimError>> {
         self.check()?;
+        // The fault was this CPU's own: it has nothing of the page from before.
+        let (cpu, asid) = (self.cpu(), self.world.cpus[self.cpu().index()].asid);
+        self.world.tlbs.take_upgraded(cpu, asid, page);
         match outcome {
             Outcome::Served => Ok(None),
             Outcome::Blocked(wait, fault) => Ok(Some((wait, fault))),
@@ -293,6 +297,9 @@ fn walk(w: &mut SimWorld, at: At, mm: MmId, page: Vpn, access: Access) -> bool {
         silent_stores = !w.frames.flags(frame).has(FrameFlags::ZERO_FILLED);
     }
     let asid = w.cpus[at.cpu.index()].asid;
+    if write && w.tlbs.take_upgraded(at.cpu, asid, page) {
+        w.emit(at, EventKind::MayFault { page });
+    }
     let tlb = &mut w.tlbs.cpus[at.cpu.index()];
     match walked.pages.order {
         0 => tlb.fill(page, asid, silent_stores),

@@ -10,6 +10,9 @@ use crate::kernels::KernelRow;
 use crate::program::Program;
 use crate::run::Round;
 
+/// Rounds of a warm-up after each of which it is tried to begin again.
+const RENEWALS: u32 = 4;
+
 /// Rounds that are looked at: at least, since a short run may need many attempts, and at most.
 const FEWEST: u32 = 32;
 const MOST: u32 = 64;
@@ -32,18 +35,36 @@ pub fn alike_from(program: &Program, row: &KernelRow) -> u32 {
     let mut first = First { kinds: Vec::new(), numbers: Vec::new(), rounds: 0, looks: 0 };
     if !program.only_first_acts() {
         // Others that act count their turns themselves; nothing is begun again.
-        let from = first.settled(&program, row, false);
+        let from = first.settled(&program, row, Again::Never);
         return from.map_or(u32::MAX, |(from, _)| from as u32);
     }
     program.change_rounds(|count| count.max(FEWEST));
-    let (straight, repeated) =
-        (first.settled(&program, row, false), first.settled(&program, row, true));
-    match (straight, repeated) {
-        (Some((from, kind)), Some((from_repeated, same))) if kind == same => {
-            from.max(from_repeated) as u32
-        }
-        _ => u32::MAX,
+    let straight = first.settled(&program, row, Again::Never);
+    let begins = first.numbers.first().copied();
+    let repeated = first.settled(&program, row, Again::EachRound);
+    let (Some((from, kind)), Some((from_repeated, same))) = (straight, repeated) else {
+        return u32::MAX;
+    };
+    if kind != same {
+        return u32::MAX;
     }
+    // A warm-up that begins again after some of its rounds may lead elsewhere than one without a break.
+    program.change_rounds(|_| 1);
+    let mut elsewhere = |after: u32| {
+        first.settled(&program, row, Again::WarmUp(after));
+        first.numbers.first().copied() != begins
+    };
+    let renewed = (1..=program.warmup().min(RENEWALS)).any(&mut elsewhere);
+    u32::from(renewed).max(from.max(from_repeated) as u32)
+}
+
+/// Which rounds a run begins again.
+#[derive(Copy, Clone)]
+enum Again {
+    Never,
+    EachRound,
+    /// The warm-up, after so many of its rounds.
+    WarmUp(u32),
 }
 
 /// What of a round another one has to have, too: what real kernels show, and on which pages.
@@ -93,17 +114,22 @@ struct First {
 }
 
 impl First {
-    /// Runs the first rounds, repeated ones if asked to: where they settle, and on which kind.
+    /// Runs the first rounds: where they settle, and on which kind.
     fn settled(
         &mut self,
         program: &Program,
         row: &KernelRow,
-        repeats: bool,
+        again: Again,
     ) -> Option<(usize, Option<usize>)> {
         self.numbers.clear();
         (self.rounds, self.looks) = (0, 0);
-        let options =
-            SimOptions { frames: FRAMES, events: EVENTS, repeats, ..SimOptions::default() };
+        let (repeats, renews_after) = match again {
+            Again::Never => (false, 0),
+            Again::EachRound => (true, 0),
+            Again::WarmUp(after) => (false, after),
+        };
+        let sizes = SimOptions { frames: FRAMES, events: EVENTS, ..SimOptions::default() };
+        let options = SimOptions { repeats, renews_after, ..sizes };
         // What ended it does not matter: the rounds before were run.
         let _ = run_with(program, row, &options, self);
         settled(&self.numbers)

@@ -103,6 +103,8 @@ pub(super) struct Machine<'p, 'w> {
     paranoid: bool,
     /// Each round is run as if the one before it had been disturbed.
     pub(super) repeats: bool,
+    /// After so many rounds of the warm-up it begins again; 0: not, or not any more.
+    pub(super) renews_after: u32,
     pub(super) watch: &'w mut dyn Watch,
     until_look: u32,
     pub(super) round: Round,
@@ -135,6 +137,7 @@ impl<'p, 'w> Machine<'p, 'w> {
             queue: VecDeque::new(),
             paranoid: options.paranoid,
             repeats: options.repeats,
+            renews_after: options.renews_after,
             watch,
             until_look: if options.paranoid { 1 } else { LOOK_EVERY },
             round: Round::default(),

@@ -47,15 +47,27 @@ pub struct SimOptions {
     /// After each operation compare every frame's counts with the page table; hold the evidence of
     /// every verdict against sets of all that may be cached. Slow; for tests.
     pub paranoid: bool,
+    /// Mark where a processor may fault or not ([`EventKind::MayFault`](crate::event::EventKind::MayFault)).
+    pub choices: bool,
     /// Run each round but the first as the runner repeats one that was disturbed.
     pub repeats: bool,
+    /// Begin the warm-up again after so many of its rounds, once, as the runner does where one was disturbed; 0: never.
+    pub renews_after: u32,
 }
 
 impl Default for SimOptions {
     fn default() -> Self {
         // 1 TiB of frames; they cost memory only when used.
         let (frames, events) = (1 << 28, 40_000_000);
-        SimOptions { pte_events: false, frames, events, paranoid: false, repeats: false }
+        SimOptions {
+            pte_events: false,
+            frames,
+            events,
+            paranoid: false,
+            choices: false,
+            repeats: false,
+            renews_after: 0,
+        }
     }
 }
 
@@ -313,6 +325,7 @@ fn new_world(program: &Program, row: &KernelRow, arch: Arch, options: &SimOption
     };
     let tlbs = SimTlbs::new(spec.cpus, spec.arch.asids);
     let tlbs = if options.paranoid { tlbs.checked(spec.arch.accessed_dirty) } else { tlbs };
+    let tlbs = if options.choices { tlbs.with_upgrades() } else { tlbs };
     SimWorld::new(&spec, tlbs, NoGhost, SimLog::new(options.pte_events, options.events))
 }
 

@@ -50,6 +50,11 @@ impl Machine<'_, '_> {
         let Course { warmup, count, mut next, mut left, .. } = course;
         if left > 0 {
             left -= 1;
+            if self.renews_after == warmup - left {
+                self.renews_after = 0;
+                self.begin_again();
+                left = warmup;
+            }
         } else {
             next += 1;
             if next == count {

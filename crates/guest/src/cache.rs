@@ -57,6 +57,9 @@ pub struct BuiltFrom {
     pub patches: Vec<Hashed>,
     /// The user's part of the configuration.
     pub fragment: Option<Hashed>,
+    /// XXH3-128 of all that the configuration was asked for. Absent in kernels that were built before it was noted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lines: Option<String>,
     /// What the compiler calls itself.
     pub compiler: String,
 }
@@ -112,6 +115,16 @@ impl Manifest {
 }
 
 impl Kernel {
+    /// Whether it was built from exactly this, and is whole.
+    pub fn is_from(&self, source: &Package, built: &BuiltFrom) -> bool {
+        let Manifest { packages, built: known, .. } = &self.manifest;
+        let known = known.as_ref().filter(|known| known.lines.is_some());
+        packages.as_slice() == std::slice::from_ref(source)
+            && known == Some(built)
+            && self.is_checkable()
+            && self.check().is_ok()
+    }
+
     /// The kernel's image.
     pub fn image(&self) -> PathBuf {
         self.folder.join(IMAGE)
@@ -415,6 +428,45 @@ mod tests {
         cache.remove("6.12").unwrap();
         assert!(matches!(cache.remove("6.12"), Err(FetchError::NotCached { .. })));
         assert_eq!(cache.inventory(), "cached are 6.1");
+    }
+
+    #[test]
+    fn what_a_kernel_was_built_from_is_known_in_full() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache { root: folder.path().join("needless") };
+        let hashed = |name: &str| Hashed { name: name.to_owned(), hash: hash(name.as_bytes()) };
+        let built = BuiltFrom {
+            patches: vec![hashed("a.patch"), hashed("b.patch")],
+            fragment: None,
+            lines: Some("0".to_owned()),
+            compiler: "gcc 12".to_owned(),
+        };
+        let source = Package { name: "linux-source-6.12".into(), version: "6.12.118-1".into() };
+        let keep = |built: &BuiltFrom| {
+            let (packages, built) = (vec![source.clone()], Some(built.clone()));
+            let manifest = Manifest { packages, built, modules: vec![], ..manifest("mine") };
+            cache.keep_built(manifest, b"image", "CONFIG_A=y\n").unwrap();
+            cache.kernel("mine").unwrap()
+        };
+        let kernel = keep(&built);
+        assert!(kernel.is_from(&source, &built));
+        let newer = Package { version: "6.12.119-1".into(), ..source.clone() };
+        assert!(!kernel.is_from(&newer, &built));
+        let others = [
+            BuiltFrom { patches: vec![hashed("b.patch"), hashed("a.patch")], ..built.clone() },
+            BuiltFrom { fragment: Some(hashed("debug")), ..built.clone() },
+            BuiltFrom { lines: Some("1".to_owned()), ..built.clone() },
+            BuiltFrom { compiler: "gcc 14".to_owned(), ..built.clone() },
+        ];
+        for other in &others {
+            assert!(!kernel.is_from(&source, other), "{other:?}");
+        }
+        // Of one that was built before this was noted, nothing is known.
+        let unknown = BuiltFrom { lines: None, ..built.clone() };
+        assert!(!keep(&unknown).is_from(&source, &unknown));
+        let damaged = keep(&built);
+        fs::write(damaged.image(), b"imagf").unwrap();
+        assert!(!damaged.is_from(&source, &built));
     }
 
     #[test]

@@ -69,6 +69,16 @@ fn cross(arch: Arch) -> Option<(&'static str, &'static str, &'static str)> {
     })
 }
 
+/// What the compiler for an architecture calls itself.
+pub fn compiler(arch: Arch) -> String {
+    let name = cross(arch).map_or("gcc", |(_, compiler, _)| compiler);
+    let output = Command::new(name).arg("--version").stdin(Stdio::null()).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    text.ok()
+        .and_then(|text| Some(text.lines().next()?.to_owned()))
+        .unwrap_or_else(|| name.to_owned())
+}
+
 /// A tree to be compiled.
 pub struct Make<'a> {
     /// The source.
@@ -141,16 +151,6 @@ impl Make<'_> {
     pub fn release(&self) -> Result<String, FetchError> {
         let path = self.obj.join("include/config/kernel.release");
         Ok(fs::read_to_string(&path).map_err(at(&path))?.trim().to_owned())
-    }
-
-    /// What the compiler calls itself.
-    pub fn compiler(&self) -> String {
-        let name = cross(self.arch).map_or("gcc", |(_, compiler, _)| compiler);
-        let output = Command::new(name).arg("--version").stdin(Stdio::null()).output();
-        let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-        text.ok()
-            .and_then(|text| Some(text.lines().next()?.to_owned()))
-            .unwrap_or_else(|| name.to_owned())
     }
 
     fn make(&self, words: &[&str]) -> Command {

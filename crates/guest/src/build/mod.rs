@@ -61,6 +61,10 @@ impl Text {
         Ok(Text { name, bytes })
     }
 
+    fn lines(&self) -> String {
+        String::from_utf8_lossy(&self.bytes).into_owned()
+    }
+
     fn hashed(&self) -> Hashed {
         Hashed { name: self.name.clone(), hash: hash(&self.bytes) }
     }
@@ -79,6 +83,17 @@ pub fn build(order: &Order, progress: &dyn Fn(&str)) -> Result<Kernel, BuildErro
     let cache = Cache::open()?;
     let _lock = lock(&cache, progress)?;
     let Source { folder, package } = source::ready(&cache, series, arch, progress)?;
+    let lines = lines(series, arch, fragment.as_ref());
+    let built = BuiltFrom {
+        patches: patches.iter().map(Text::hashed).collect(),
+        fragment: fragment.as_ref().map(Text::hashed),
+        lines: Some(hash(lines.as_bytes())),
+        compiler: make::compiler(arch),
+    };
+    if let Some(kernel) = cache.kernel(&name).filter(|kernel| kernel.is_from(&package, &built)) {
+        progress("it was built from just this already");
+        return Ok(kernel);
+    }
     progress("applying the patches");
     patch::apply(&folder, &patches)?;
     let label = name.split('/').next().unwrap_or_default();
@@ -90,18 +105,14 @@ pub fn build(order: &Order, progress: &dyn Fn(&str)) -> Result<Kernel, BuildErro
         arch,
         label,
     };
-    let config = configure(&make, arch, fragment.as_ref())?;
+    let config = configure(&make, &lines, fragment.as_ref())?;
     make.compile(progress)?;
     let manifest = Manifest {
         name: name.clone(),
         release: make.release()?,
         packages: vec![package],
         modules: Vec::new(),
-        built: Some(BuiltFrom {
-            patches: patches.iter().map(Text::hashed).collect(),
-            fragment: fragment.as_ref().map(Text::hashed),
-            compiler: make.compiler(),
-        }),
+        built: Some(built),
         hashes: BTreeMap::new(),
     };
     let image = make.image();
@@ -161,19 +172,22 @@ fn as_stock(release: &str, arch: Arch) -> String {
     }
 }
 
-/// Writes the configuration; gives what became of it.
-fn configure(make: &Make<'_>, arch: Arch, fragment: Option<&Text>) -> Result<String, BuildError> {
+/// What a kernel of a series is configured with: what guests need, what stock kernels have, what was added.
+fn lines(series: &str, arch: Arch, fragment: Option<&Text>) -> String {
     let own = match arch {
         Arch::X86_64 => GUEST_X86_64,
         Arch::Arm64 => GUEST_ARM64,
     };
-    let added = fragment.map(|text| String::from_utf8_lossy(&text.bytes).into_owned());
-    let added = added.unwrap_or_default();
-    let stock = as_stock(&make.source_release()?, arch);
-    let text = make.configure(&[GUEST, own, &stock, &added].join("\n"))?;
+    let added = fragment.map(Text::lines).unwrap_or_default();
+    [GUEST, own, &as_stock(series, arch), &added].join("\n")
+}
+
+/// Writes the configuration; gives what became of it.
+fn configure(make: &Make<'_>, lines: &str, fragment: Option<&Text>) -> Result<String, BuildError> {
+    let text = make.configure(lines)?;
     let config = Config::read(&text);
     if let Some(text) = fragment {
-        let refused = refused(&added, &config);
+        let refused = refused(&text.lines(), &config);
         if !refused.is_empty() {
             return Err(BuildError::Refused {
                 fragment: text.name.clone(),
@@ -181,10 +195,10 @@ fn configure(make: &Make<'_>, arch: Arch, fragment: Option<&Text>) -> Result<Str
             });
         }
     }
-    let absent = config.absent(arch, &[]);
+    let absent = config.absent(make.arch, &[]);
     match absent.is_empty() {
         true => Ok(text),
-        false => Err(BuildError::Lacks { parts: config::text(&absent, arch) }),
+        false => Err(BuildError::Lacks { parts: config::text(&absent, make.arch) }),
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::error::BuildError;
 use super::make::{self, Make};
-use super::{Text, configure, lock};
+use super::{Text, configure, lines, lock};
 use crate::cache::{Cache, at, hash};
 use crate::error::FetchError;
 use crate::platform::Arch;
@@ -69,7 +69,9 @@ impl Tree {
         let tree = self.check_out(commit)?;
         let (obj, log) = (self.folder.join("obj"), self.folder.join("log"));
         let make = Make { tree, obj, log, arch: Arch::X86_64, label: "bisect" };
-        configure(&make, Arch::X86_64, self.fragment.as_ref())?;
+        let fragment = self.fragment.as_ref();
+        let lines = lines(&make.source_release()?, Arch::X86_64, fragment);
+        configure(&make, &lines, fragment)?;
         make.compile(progress)?;
         Ok(make.image())
     }

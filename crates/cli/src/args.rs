@@ -4,6 +4,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use needless_check::Schedule;
 use needless_guest::Arch;
 use needless_report::expect::{self, Expectation};
+use needless_watch::functions::Asked;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -93,7 +94,10 @@ pub enum Verb {
   needless stat -o stat.json --format json -- ./server
   needless stat -p 1234                        a process, until Ctrl-C
   needless stat -p 1234 -- sleep 10            the same for ten seconds
-  needless stat -a -- sleep 10                 everything on the machine")]
+  needless stat -a -- sleep 10                 everything on the machine
+  needless stat --victims 2-5                  what reaches these CPUs
+  needless stat --victims 2-5 --fail-on interrupt -- ./neighbour
+                                               status 1 if an interrupt does")]
     Stat(StatArgs),
     /// Answer a published question: its figures beside ours, and whether what it claims holds here.
     #[command(before_help = "Examples:
@@ -448,6 +452,18 @@ pub struct StatArgs {
     /// since standard output is the command's.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Record every interrupt from one CPU to another, wake-ups and rescheduling interrupts among them, so that
+    /// all of /proc/interrupts' lines can be accounted for. Costs two to five records for each wake-up.
+    #[arg(long)]
+    pub every_interrupt: bool,
+    /// Guard these CPUs, as in 2-5,8: only what reaches them, in order of time, with its cause and what keeps
+    /// it away. Without a command until Ctrl-C.
+    #[arg(long, value_name = "CPUS", value_parser = cpu_list, conflicts_with_all = ["pid", "all", "every_interrupt", "repeat"])]
+    pub victims: Option<Cpus>,
+    /// Status 1 if an interrupt reached a guarded CPU; with causes, one of these (lru-drain is a kernel thread's
+    /// run).
+    #[arg(long, value_name = "interrupt[=CAUSE,…]", requires = "victims", value_parser = fail_on)]
+    pub fail_on: Option<FailOn>,
     /// Size of each CPU's ring of events, in MiB, a power of two.
     #[arg(long, value_name = "MIB", default_value_t = 8, value_parser = ring_size)]
     pub buffer: u32,
@@ -455,8 +471,46 @@ pub struct StatArgs {
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
     /// The command and its arguments; with -p or -a it only says how long to watch.
-    #[arg(last = true, required_unless_present_any = ["pid", "all"])]
+    #[arg(last = true, required_unless_present_any = ["pid", "all", "victims"])]
     pub command: Vec<std::ffi::OsString>,
+}
+
+/// CPUs, in order, each once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cpus(pub Vec<u16>);
+
+/// CPUs as the kernel lists them, of those that are online.
+fn cpu_list(text: &str) -> Result<Cpus, String> {
+    let listed = needless_watch::rings::cpus(text).filter(|cpus| !cpus.is_empty());
+    let mut cpus = listed.ok_or_else(|| "a list of CPUs, as in 2-5,8".to_owned())?;
+    let online = needless_watch::rings::online().map_err(|error| error.to_string())?;
+    if let Some(cpu) = cpus.iter().find(|cpu| !online.contains(cpu)) {
+        return Err(format!("CPU {cpu} is not online"));
+    }
+    cpus.sort_unstable();
+    cpus.dedup();
+    Ok(Cpus(cpus))
+}
+
+/// What breaks a guard: any interrupt, or those of these causes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailOn(pub Option<Vec<Asked>>);
+
+fn fail_on(text: &str) -> Result<FailOn, String> {
+    let (what, causes) = match text.split_once('=') {
+        Some((what, causes)) => (what, Some(causes)),
+        None => (text, None),
+    };
+    if what != "interrupt" {
+        return Err("`interrupt`, or `interrupt=CAUSE,…`".to_owned());
+    }
+    let Some(causes) = causes else { return Ok(FailOn(None)) };
+    let known = || Asked::all().map(Asked::slug).collect::<Vec<_>>().join(", ");
+    let cause = |name: &str| {
+        Asked::named(name)
+            .ok_or_else(|| format!("no cause is named `{name}`; there are {}", known()))
+    };
+    Ok(FailOn(Some(causes.split(',').map(cause).collect::<Result<_, _>>()?)))
 }
 
 /// Arguments of `study`.

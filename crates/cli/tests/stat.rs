@@ -2,11 +2,15 @@
 //! since it watches the live kernel.
 #![allow(clippy::unwrap_used)]
 
+use rustix::thread::{CpuSet, sched_setaffinity};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// No wait is longer, however busy the machine.
@@ -177,6 +181,12 @@ fn what_is_asked_wrongly_ends_with_status_2() {
         (&["--buffer", "2048", "--", "true"], "power of two"),
         (&["-r", "0", "--", "true"], "0"),
         (&["-r", "2", "-a"], "<COMMAND>"),
+        (&["--victims", "0-", "--", "true"], "a list of CPUs"),
+        (&["--victims", "60000", "--", "true"], "CPU 60000 is not online"),
+        (&["--victims", "0", "-p", "1"], "cannot be used with"),
+        (&["--fail-on", "interrupt", "--", "true"], "--victims"),
+        (&["--victims", "0", "--fail-on", "faults", "--", "true"], "interrupt=CAUSE"),
+        (&["--victims", "0", "--fail-on", "interrupt=ipi", "--", "true"], "tlb-flush"),
     ] {
         let (status, stdout, stderr) = ran(args);
         assert_eq!(status, 2, "{args:?}: {stderr}");
@@ -239,6 +249,75 @@ fn json_follows_the_published_schema() {
     // The schema is not one that everything follows.
     document["runs"][0]["events"]["watching"]["more"] = 1.into();
     assert_ne!(wrong(&document), Vec::<String>::new());
+}
+
+/// A neighbour with two threads, one that unmaps on CPU 0 and one that computes on CPU 1, until it is dropped.
+struct Neighbour {
+    end: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// glibc maps and unmaps what is larger than this, whatever came before (malloc/malloc.c: DEFAULT_MMAP_THRESHOLD_MAX).
+const MAPPED_BYTES: usize = 40 << 20;
+
+impl Neighbour {
+    fn start() -> Neighbour {
+        let end = Arc::new(AtomicBool::new(false));
+        let on = |cpu: usize, work: fn()| {
+            let end = end.clone();
+            std::thread::spawn(move || {
+                let mut set = CpuSet::new();
+                set.set(cpu);
+                sched_setaffinity(None, &set).unwrap();
+                while !end.load(SeqCst) {
+                    work();
+                }
+            })
+        };
+        let unmap = || {
+            let mut area = vec![0_u8; MAPPED_BYTES];
+            std::hint::black_box(&mut area)[0] = 1;
+            drop(area);
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        let threads = vec![on(0, unmap), on(1, std::hint::spin_loop)];
+        Neighbour { end, threads }
+    }
+}
+
+impl Drop for Neighbour {
+    fn drop(&mut self) {
+        self.end.store(true, SeqCst);
+        self.threads.drain(..).for_each(|thread| thread.join().unwrap());
+    }
+}
+
+/// The guard names who unmaps, and is broken by it; by what does not come it is not.
+#[test]
+fn a_guarded_cpu_is_disturbed_by_a_neighbour_that_unmaps() {
+    let neighbour = Neighbour::start();
+    let options = ["--victims", "1", "--fail-on", "interrupt=tlb-flush"];
+    let (status, document) = json(&options, &["sleep", "1.5"]);
+    drop(neighbour);
+    assert_eq!(wrong(&document), Vec::<String>::new(), "{document:#}");
+    assert_eq!(status, 1, "{document:#}");
+    let guard = &document["runs"][0]["events"]["guard"];
+    let all = guard["disturbances"].as_array().unwrap();
+    let flush = |row: &&Value| {
+        row["cause"] == "tlb-flush" && row["doing"] == "munmap" && row["how"] == "interrupt"
+    };
+    let flushes: Vec<_> = all.iter().filter(flush).collect();
+    assert!(!flushes.is_empty(), "{guard:#}");
+    assert!(flushes.iter().all(|row| row["cpu"] == 1), "{guard:#}");
+    let ours = i64::from(std::process::id());
+    assert!(flushes.iter().any(|row| row["from"]["pid"] == ours), "{guard:#}");
+    assert!(flushes.iter().any(|row| row["lost_ns"].as_u64().is_some_and(|lost| lost > 0)));
+    let times: Vec<u64> = all.iter().filter_map(|row| row["at_ns"].as_u64()).collect();
+    assert!(times.is_sorted() && guard["watched_ns"].as_u64() > times.last().copied());
+    let (status, stdout, stderr) =
+        ran(&["--victims", "1", "--fail-on", "interrupt=thread-state", "--", "true"]);
+    assert_eq!((status, &*stdout), (0, ""), "{stderr}");
+    assert!(words(&stderr).contains("guarded CPU"), "{stderr}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crate::missing::Missing;
 use crate::present;
 use crate::rings::{PerfError, Rings, Tasks};
 use crate::tracefs::Tracefs;
+use crate::tracepoints::Extent;
 use crate::unseen;
 
 /// What a report would lack here; an error if it would have no events at all.
@@ -14,7 +15,8 @@ pub fn missing() -> Result<Vec<Missing>, PerfError> {
     const RING_BYTES: usize = 64 << 10;
     let tracefs = Tracefs::find()?;
     let own = rustix::thread::gettid().as_raw_nonzero().get();
-    let rings = Rings::open(&Tasks::Running(vec![own]), RING_BYTES, tracefs.path())?;
+    let rings =
+        Rings::open(&Tasks::Running(vec![own]), &Extent::Programs, RING_BYTES, tracefs.path())?;
     let mut missing = rings.missing.clone();
     missing.extend(unseen::unseen(tracefs.path()));
     present::context(&rings, &mut missing);

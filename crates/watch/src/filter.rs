@@ -5,6 +5,7 @@
 //! numbers are made ranges, and the ranges are halved: a handful of comparisons instead of one for
 //! each number.
 
+use needless_runner::environment::series;
 use std::fmt;
 
 /// A filter on one field.
@@ -67,6 +68,30 @@ impl fmt::Display for Filter<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.tree.write(self.field, 0, out)
     }
+}
+
+/// Lets calls of one of the kernel's functions through.
+///
+/// From 6.3 on the kernel looks the name up itself (kernel/trace/trace_events_filter.c: parse_pred,
+/// `.function`). Before that it takes the address, which it may hide: then nothing comes through.
+pub fn function_is(field: &str, name: &str) -> Option<String> {
+    Some(match series() >= (6, 3) {
+        true => format!("{field}.function == {name}"),
+        false => format!("{field} == {:#x}", address(name).unwrap_or(0)),
+    })
+}
+
+/// Lets those of all others through.
+pub fn function_is_not(field: &str, name: &str) -> String {
+    format!("{field}.function != {name}")
+}
+
+/// Where a function of the kernel begins; none if that is hidden.
+fn address(name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/kallsyms").ok()?;
+    let of_name = |line: &&str| line.split(' ').nth(2) == Some(name);
+    let address = text.lines().find(of_name)?.split(' ').next()?;
+    u64::from_str_radix(address, 16).ok().filter(|address| *address != 0)
 }
 
 #[cfg(test)]

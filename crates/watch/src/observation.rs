@@ -1,9 +1,14 @@
 //! What a report is made of: totals with names, counters, what is missing, and the price.
 
 use crate::counters::{Machine, Usage};
-use crate::fold::{Cause, Confidence, Needless, Reason, Task, Totals, Victims};
+use crate::fold::{
+    Asked, Cause, Confidence, Folded, Needless, Pair, PairCount, Reason, Task, Totals, Victims,
+};
+use crate::functions::{Functions, Named};
+use crate::guarded::{Guarded, guarded};
+use crate::interrupts::{self, Count, Held, Recorded};
 use crate::missing::Missing;
-use crate::sites::CallSites;
+use crate::sites::{CallSites, kernel_name};
 use serde::Serialize;
 
 /// The version of the JSON form.
@@ -46,10 +51,16 @@ pub struct Events {
     pub switches_kept: Option<u64>,
     /// Who interrupted whom; none where the kernel does not show it.
     pub interrupts: Option<Vec<Interrupts>>,
-    /// How long one interrupt's function took, nanoseconds: the median of those timed.
+    /// How the senders of these were found.
+    pub joined: Option<Joined>,
+    /// How long one interrupt's function took, nanoseconds: the median of those timed that flushed.
     pub interrupt_ns: Option<u64>,
-    /// How many were timed.
+    /// How many of these were timed.
     pub interrupts_timed: u64,
+    /// The kernel's own count of interrupts per CPU, and what was seen of them; none where it cannot be read.
+    pub counted_interrupts: Option<Vec<Held>>,
+    /// What reached the CPUs that were guarded; none if none were.
+    pub guard: Option<Guarded>,
     /// What was needless; none if it cannot be told, since events were lost or are not shown.
     pub needless: Option<Vec<Finding>>,
     /// Whether everything that the kernel counted was seen.
@@ -106,20 +117,49 @@ pub struct Flushes {
     pub interrupts: u64,
 }
 
+/// How the sender of what reached a CPU was found.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Joined {
+    /// By the pointer of the call, which the kernel shows to both.
+    pub by_pointer: u64,
+    /// By the only send that was outstanding.
+    pub by_rule: u64,
+    /// By one of several that were outstanding.
+    pub by_guess: u64,
+    /// Not at all.
+    pub unknown: u64,
+}
+
 /// Interrupts from one task to another.
 #[derive(Clone, Debug, Serialize)]
 pub struct Interrupts {
-    /// Who flushed.
+    /// What was asked for.
+    pub asked: &'static str,
+    /// The function that was called; none if there was none, or it is not shown.
+    pub function: Option<String>,
+    /// What keeps it away.
+    pub remedy: &'static str,
+    /// Where the kernel calls for it, as far as the table of functions knows.
+    pub source: Option<&'static str>,
+    /// Where it was sent; none if that is not shown.
+    pub call_site: Option<String>,
+    /// What the sender was doing.
+    pub cause: String,
+    /// Who asked.
     pub from: Party,
     /// Who was interrupted.
     pub to: Party,
     /// How often.
     pub interrupts: u64,
-    /// Of these, how many found nothing to flush.
+    /// How often it was done without an interrupt: by an idle CPU that looked for itself, or by a kernel thread.
+    pub uninterrupted: u64,
+    /// Of both, how many found nothing to flush.
     pub empty: u64,
-    /// Of these, how many might have had another sender.
+    /// Of both, how many have their sender by the call's pointer.
+    pub exact: u64,
+    /// Of both, how many might have had another sender.
     pub guessed: u64,
-    /// What it cost the interrupted task, nanoseconds: the median of those timed, times the number.
+    /// What it cost the interrupted task, nanoseconds: the median of those timed, times the interrupts.
     pub lost_ns: Option<u64>,
 }
 
@@ -130,6 +170,8 @@ pub struct Party {
     pub tid: Option<i32>,
     /// Its process, if known.
     pub pid: Option<i32>,
+    /// Whether it is one of the kernel's own threads.
+    pub kernel_thread: bool,
     /// Its name.
     pub name: String,
 }
@@ -215,6 +257,12 @@ fn told(needless: Needless) -> Told {
             remedy: "pin the threads of the process, or fewer processes per CPU",
             policy: None,
         },
+        Needless::TableSync => Told {
+            what: "page-table synchronisation of a CPU that walked none of these tables",
+            evidence: "the interrupted CPU ran no thread of the process, or none at all, and walks without locks are over the current address space only (mm/gup.c: gup_fast)",
+            remedy: Asked::TableSync.remedy(),
+            policy: None,
+        },
     }
 }
 
@@ -231,17 +279,27 @@ pub struct Visible {
     pub all_flushes: bool,
 }
 
-/// Makes the totals readable. `expected`: faults that the kernel counted for the same tasks;
-/// `kernels`: faults and flush events as the events' own counts have them.
-pub fn events(
-    totals: Totals,
-    victims: &Victims,
-    call_sites: CallSites,
-    expected: Option<u64>,
-    kernels: Option<(u64, u64)>,
-    watching: Watching,
-    visible: Visible,
-) -> Events {
+/// What the kernel counted by itself.
+#[derive(Clone, Debug)]
+pub struct Kernels {
+    /// Faults of the watched tasks, as their own counters have them.
+    pub faults: Option<u64>,
+    /// Faults and flush events, as the events' own counts have them.
+    pub events: Option<(u64, u64)>,
+    /// Interrupts at the beginning and at the end.
+    pub interrupts: Option<(Count, Count)>,
+    /// What of interrupts is recorded.
+    pub recorded: Recorded,
+}
+
+/// Makes readable what was folded.
+pub fn events(folded: Folded, kernels: &Kernels, watching: Watching, visible: Visible) -> Events {
+    let Folded { totals, victims, mut functions, tallies, call_sites, guard } = folded;
+    let guarded_cpus: Option<Vec<u16>> =
+        guard.as_ref().map(|guard| guard.cpus.keys().copied().collect());
+    let expected = kernels.faults;
+    let kernels_events = kernels.events;
+    let interrupts_shown = visible.flushes || kernels.recorded.functions;
     let of_flushes = |count: u64| visible.flushes.then_some(count);
     let all_seen = watching.lost == 0 && visible.faults && visible.flushes && visible.cpus;
     let counted = |reason: &Reason| !matches!(reason, Reason::NoEnd | Reason::NotOver);
@@ -252,12 +310,12 @@ pub fn events(
         .map(|(_, count)| count.faults)
         .sum();
     let counted = Counted {
-        faults: kernels.map(|(faults, _)| faults),
+        faults: kernels_events.map(|(faults, _)| faults),
         faults_seen: exceptions,
-        flush_events: kernels.and_then(|(_, flushes)| of_flushes(flushes)),
+        flush_events: kernels_events.and_then(|(_, flushes)| of_flushes(flushes)),
         flush_events_seen: of_flushes(totals.flush_events),
     };
-    let interrupt_ns = median(&victims.times);
+    let flush_times = victims.times.get(&Asked::TlbFlush).map(Vec::as_slice).unwrap_or_default();
     Events {
         faults: faults(&totals),
         faults_without_exception: expected
@@ -268,9 +326,15 @@ pub fn events(
         call_sites,
         switches_flushed: of_flushes(totals.switches.0),
         switches_kept: of_flushes(totals.switches.1),
-        interrupts: visible.flushes.then(|| interrupts(victims, interrupt_ns)),
-        interrupt_ns,
-        interrupts_timed: victims.times.len() as u64,
+        interrupts: interrupts_shown.then(|| interrupts(&victims, &mut functions)),
+        joined: interrupts_shown.then(|| joined(&victims)),
+        interrupt_ns: median(flush_times),
+        interrupts_timed: flush_times.len() as u64,
+        counted_interrupts: kernels.interrupts.as_ref().map(|(first, last)| {
+            let guarded = guarded_cpus.as_deref();
+            interrupts::hold(first, last, |cpu| tallies.of(cpu), kernels.recorded, guarded)
+        }),
+        guard: guard.map(|guard| guarded(&guard, &victims, &mut functions)),
         needless: all_seen.then(|| findings(&totals, watching.lost_frees)),
         counted,
         watching,
@@ -313,29 +377,79 @@ fn flushes(totals: &Totals) -> Vec<Flushes> {
         .collect()
 }
 
-fn interrupts(victims: &Victims, each: Option<u64>) -> Vec<Interrupts> {
-    let party = |task: &Task| match task {
+pub(crate) fn party(victims: &Victims, task: &Task) -> Party {
+    let nobody =
+        |name: &str| Party { tid: None, pid: None, kernel_thread: false, name: name.to_owned() };
+    match task {
         Task::Thread(tid) => Party {
             tid: Some(*tid),
             pid: Some(victims.process(*tid)).filter(|pid| *pid != 0),
+            kernel_thread: victims.is_kernels(*tid),
             name: victims.name(*tid).to_string(),
         },
-        Task::Idle => Party { tid: None, pid: None, name: "idle CPU".to_owned() },
-        Task::Unknown => Party { tid: None, pid: None, name: "unknown".to_owned() },
-        Task::Others => Party { tid: None, pid: None, name: "others".to_owned() },
-    };
-    let mut rows: Vec<_> = victims.pairs.iter().collect();
-    rows.sort_by(|a, b| (b.1.interrupts, a.0).cmp(&(a.1.interrupts, b.0)));
-    rows.into_iter()
-        .map(|((from, to), count)| Interrupts {
-            from: party(from),
-            to: party(to),
+        Task::Idle => nobody("idle CPU"),
+        Task::Interrupt => nobody("an interrupt"),
+        Task::Timer => nobody("its timer"),
+        Task::Device(number) => nobody(&device(*number)),
+        Task::Unknown => nobody("unknown"),
+        Task::Others => nobody("others"),
+    }
+}
+
+/// A device's interrupt by its number, and the name that its driver gave it, if it can be seen: each has a folder there.
+fn device(number: u32) -> String {
+    let handlers = std::fs::read_dir(format!("/proc/irq/{number}")).into_iter().flatten().flatten();
+    let mut handlers = handlers.filter(|entry| entry.path().is_dir());
+    match handlers.next() {
+        Some(handler) => format!("irq {number}, {}", handler.file_name().to_string_lossy()),
+        None => format!("irq {number}"),
+    }
+}
+
+fn interrupts(victims: &Victims, functions: &mut Functions) -> Vec<Interrupts> {
+    let each: std::collections::BTreeMap<Asked, Option<u64>> =
+        victims.times.iter().map(|(asked, times)| (*asked, median(times))).collect();
+    let mut rows: Vec<(&Pair, &PairCount)> = victims.pairs.iter().collect();
+    rows.sort_by(|a, b| (b.1.all(), a.0).cmp(&(a.1.all(), b.0)));
+    let row = |(pair, count): (&Pair, &PairCount)| {
+        let named = (pair.function != 0).then(|| functions.at(pair.function).clone());
+        let (function, source) = match named {
+            Some(Named { name, source, .. }) => (Some(name.to_string()), source),
+            None => (None, None),
+        };
+        let each = each.get(&pair.asked).copied().flatten();
+        Interrupts {
+            asked: pair.asked.title(),
+            remedy: pair.asked.remedy(),
+            function,
+            source,
+            call_site: (pair.site != 0).then(|| kernel_name(pair.site)).flatten(),
+            cause: pair.cause.name(),
+            from: party(victims, &pair.from),
+            to: party(victims, &pair.to),
             interrupts: count.interrupts,
+            uninterrupted: count.uninterrupted,
             empty: count.empty,
+            exact: count.exact,
             guessed: count.guessed,
-            lost_ns: each.filter(|_| *to != Task::Idle).map(|each| each * count.interrupts),
-        })
-        .collect()
+            lost_ns: each.filter(|_| pair.to != Task::Idle).map(|each| each * count.interrupts),
+        }
+    };
+    rows.into_iter().map(row).collect()
+}
+
+fn joined(victims: &Victims) -> Joined {
+    let mut joined = Joined::default();
+    // What no CPU asked for has no sender to be found.
+    let hardware = |from: &Task| matches!(from, Task::Timer | Task::Device(_));
+    for (pair, count) in victims.pairs.iter().filter(|(pair, _)| !hardware(&pair.from)) {
+        joined.by_pointer += count.exact;
+        joined.by_guess += count.guessed;
+        let others = count.all() - count.exact - count.guessed;
+        *(if pair.from == Task::Unknown { &mut joined.unknown } else { &mut joined.by_rule }) +=
+            others;
+    }
+    joined
 }
 
 fn findings(totals: &Totals, lost_frees: u64) -> Vec<Finding> {

@@ -50,6 +50,8 @@ pub fn introduce(tasks: &Tasks, fold: &mut Fold, missing: &mut Vec<Missing>) {
         Tasks::Starting(pid) => return fold.starting(*pid),
         Tasks::Running(tids) => Ok(tids.clone()),
         Tasks::All => all_threads(),
+        // Their names are looked up when they come.
+        Tasks::Nobody => return,
     };
     const LACKS: &str = "classes of faults on what was mapped before, and names of threads";
     let no = |what: &str, error: ProcError, lacks| Missing::new(what, &error, lacks, None);

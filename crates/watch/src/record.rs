@@ -37,8 +37,20 @@ pub enum What {
     Ioctl { request: u64 },
     /// Direct reclaim begins or ends.
     Reclaim { begins: bool },
-    /// A function called by an interrupt begins or ends.
-    Call { begins: bool },
+    /// A CPU is asked to call a function; `call` is what the kernel keeps of that until it has been done.
+    /// An interrupt may ask, which has nothing to do with the task that it came upon.
+    Queue { function: u64, site: u64, call: u64, by_interrupt: bool },
+    /// A CPU begins or ends to call a function that it was asked for: in an interrupt, or because it looked
+    /// for itself, as idle CPUs do. `call` is 0 where it asked itself.
+    Call { begins: bool, function: u64, call: u64, in_interrupt: bool },
+    /// An interrupt begins or ends.
+    Interrupt { vector: Vector, begins: bool },
+    /// A CPU is sent an interrupt: to look at what to run, or its own, with a function for it.
+    Send { cpu: u16, site: u64, function: u64, by_interrupt: bool },
+    /// A CPU's batches of pages are to be drained, by that work.
+    DrainQueued { work: u64, by_interrupt: bool },
+    /// They are.
+    Drain { work: u64 },
     /// A thread or a process was made by `parent`.
     Fork { pid: i32, tid: i32, parent: i32 },
     /// A thread ended.
@@ -55,10 +67,38 @@ pub enum What {
     Other,
 }
 
+/// An interrupt whose begin and end are seen.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Vector {
+    /// For functions that other CPUs queued.
+    Calls,
+    /// To look at what there is to run.
+    Reschedule,
+    /// For work that its own CPU put off.
+    IrqWork,
+    /// Of the local timer.
+    Timer,
+    /// Of a device, by its number.
+    Device(u32),
+}
+
 impl What {
     /// Whether it is recorded of every task, and matters for those that are watched only.
     pub const fn may_be_a_strangers(&self) -> bool {
-        matches!(self, What::Ioctl { .. } | What::Reclaim { .. } | What::Call { .. })
+        matches!(self, What::Ioctl { .. } | What::Reclaim { .. })
+    }
+
+    /// Whether it is about interrupts, which are recorded of every task.
+    pub const fn is_an_interrupts(&self) -> bool {
+        matches!(
+            self,
+            What::Queue { .. }
+                | What::Call { .. }
+                | What::Interrupt { .. }
+                | What::Send { .. }
+                | What::DrainQueued { .. }
+                | What::Drain { .. }
+        )
     }
 
     /// Whether the task went on with something, so that no flush that it issued is under way.
@@ -75,13 +115,17 @@ impl What {
             What::Fault { .. } | What::Enter { .. } | What::Fork { .. } => Rank::Entry,
             What::Flush { reason, .. } => reason.rank(),
             What::FaultDone { .. } | What::Exit { .. } | What::Ended => Rank::End,
+            What::Queue { .. } | What::Send { .. } | What::DrainQueued { .. } => Rank::Send,
+            What::Interrupt { begins: true, .. } | What::Drain { .. } => Rank::Local,
+            // The flush in it is a receive, and stands behind its begin in the ring.
+            What::Call { .. } => Rank::Receive,
             What::Alloc { .. }
             | What::Free { .. }
             | What::MapPages
             | What::FileFault
             | What::Ioctl { .. }
             | What::Reclaim { .. }
-            | What::Call { .. }
+            | What::Interrupt { begins: false, .. }
             | What::Named { .. }
             | What::Mapped(_)
             | What::Site(_)
@@ -135,6 +179,8 @@ const GFP_ZERO: u64 = 0x100;
 
 /// `TRACE_FLAG_HARDIRQ` and `TRACE_FLAG_SOFTIRQ` (include/linux/trace_events.h, read in 6.1, 6.12, 7.3).
 const IN_INTERRUPT: u64 = 0x18;
+/// The first of these.
+const IN_HARD_INTERRUPT: u64 = 0x08;
 
 /// Which event an identifier stands for.
 #[derive(Clone, Debug)]
@@ -229,6 +275,8 @@ fn sample(body: &[u8], cpu: u16, sources: &[(u64, Source)]) -> Option<Record> {
 
 fn point(found: &Found, raw: &[u8]) -> Option<What> {
     let field = |at: usize| found.fields.get(at)?.read(raw);
+    let begins = |vector| What::Interrupt { vector, begins: true };
+    let ends = |vector| What::Interrupt { vector, begins: false };
     Some(match found.point {
         Point::FaultUser | Point::FaultKernel => What::Fault {
             address: field(0)?,
@@ -256,8 +304,37 @@ fn point(found: &Found, raw: &[u8]) -> Option<What> {
         Point::Ioctl => What::Ioctl { request: field(0)? & 0xffff_ffff },
         Point::ReclaimBegin => What::Reclaim { begins: true },
         Point::ReclaimEnd => What::Reclaim { begins: false },
-        Point::CallBegin => What::Call { begins: true },
-        Point::CallEnd => What::Call { begins: false },
+        Point::Queue => What::Queue {
+            site: field(1)?,
+            function: field(2)?,
+            call: field(3)?,
+            by_interrupt: field(4)? & IN_INTERRUPT != 0,
+        },
+        Point::CallBegin | Point::CallEnd => What::Call {
+            begins: found.point == Point::CallBegin,
+            function: field(0)?,
+            call: field(1)?,
+            in_interrupt: field(2)? & IN_HARD_INTERRUPT != 0,
+        },
+        Point::Send => What::Send {
+            cpu: field(0)? as u16,
+            site: field(1)?,
+            function: field(2)?,
+            by_interrupt: field(3)? & IN_INTERRUPT != 0,
+        },
+        Point::Calls => begins(Vector::Calls),
+        Point::CallsEnd => ends(Vector::Calls),
+        Point::Reschedule => begins(Vector::Reschedule),
+        Point::RescheduleEnd => ends(Vector::Reschedule),
+        Point::IrqWork => begins(Vector::IrqWork),
+        Point::Timer => begins(Vector::Timer),
+        Point::TimerEnd => ends(Vector::Timer),
+        Point::Device => begins(Vector::Device(field(0)? as u32)),
+        Point::DeviceEnd => ends(Vector::Device(field(0)? as u32)),
+        Point::DrainQueued => {
+            What::DrainQueued { work: field(0)?, by_interrupt: field(1)? & IN_INTERRUPT != 0 }
+        }
+        Point::Drain => What::Drain { work: field(0)? },
     })
 }
 

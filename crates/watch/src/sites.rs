@@ -233,6 +233,11 @@ impl Place {
     }
 }
 
+/// The kernel's function that an address lies in; none where names are hidden.
+pub fn kernel_name(address: u64) -> Option<String> {
+    SYMBOLIZER.with(|symbolizer| kernel_names(&[address], symbolizer).pop())
+}
+
 fn kernel_names(addresses: &[u64], symbolizer: &Symbolizer) -> Vec<String> {
     let source = Source::Kernel(Kernel::default());
     let found = symbolizer.symbolize(&source, Input::AbsAddr(addresses)).unwrap_or_default();

@@ -34,7 +34,7 @@ const fn call(number: c_long, name: &'static str, detail: Detail, walks: bool) -
 }
 
 /// Those that exist on every architecture.
-const COMMON: [Call; 32] = [
+const COMMON: [Call; 35] = [
     call(libc::SYS_mmap, "mmap", Detail::MapFlags, true),
     call(libc::SYS_munmap, "munmap", Detail::None, true),
     call(libc::SYS_mprotect, "mprotect", Detail::Protection, true),
@@ -67,6 +67,9 @@ const COMMON: [Call; 32] = [
     call(libc::SYS_shmdt, "shmdt", Detail::None, false),
     call(libc::SYS_swapoff, "swapoff", Detail::None, false),
     call(libc::SYS_userfaultfd, "userfaultfd", Detail::None, false),
+    call(libc::SYS_membarrier, "membarrier", Detail::None, false),
+    call(libc::SYS_perf_event_open, "perf_event_open", Detail::None, false),
+    call(libc::SYS_bpf, "bpf", Detail::None, false),
 ];
 
 /// Those that newer architectures do without.

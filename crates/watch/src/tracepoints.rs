@@ -1,6 +1,7 @@
 //! The tracepoints that are watched: what each is for, which of its events are wanted, and what a
 //! report lacks where a kernel does not have it.
 
+use crate::filter::{Filter, function_is, function_is_not};
 use crate::syscalls;
 use needless_model::event::FlushReason;
 use needless_runner::tracefs::{Field, TracefsError, Tracepoint};
@@ -61,10 +62,69 @@ pub enum Point {
     ReclaimBegin,
     /// It ends.
     ReclaimEnd,
+    /// A CPU is asked to call a function.
+    Queue,
     /// A function called by an interrupt begins.
     CallBegin,
     /// It ends.
     CallEnd,
+    /// An interrupt for function calls begins.
+    Calls,
+    /// It ends.
+    CallsEnd,
+    /// A CPU is sent an interrupt that calls no function.
+    Send,
+    /// An interrupt to look at what there is to run begins.
+    Reschedule,
+    /// It ends.
+    RescheduleEnd,
+    /// An interrupt for work of its own CPU begins.
+    IrqWork,
+    /// The local timer's interrupt begins.
+    Timer,
+    /// It ends.
+    TimerEnd,
+    /// A device's interrupt begins.
+    Device,
+    /// It ends.
+    DeviceEnd,
+    /// A kernel thread is asked to drain a CPU's batches of pages.
+    DrainQueued,
+    /// It begins.
+    Drain,
+}
+
+/// How much is watched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// What programs do, and functions that CPUs are made to call.
+    Programs,
+    /// The same, and every other interrupt from one CPU to another: wake-ups among them.
+    EveryInterrupt,
+    /// Only what reaches these CPUs: every interrupt.
+    Guard(Vec<u16>),
+}
+
+/// When a row of the table is watched.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Where programs are watched.
+    Programs,
+    /// Always.
+    Always,
+    /// Where every interrupt is wanted.
+    Interrupts,
+    /// Where CPUs are guarded.
+    Guard,
+}
+
+/// Where a row's events of interrupts happen, which decides whose matter to a guard.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// On any CPU.
+    Any,
+    /// On the CPU that is interrupted.
+    Victim,
 }
 
 /// One row of the table.
@@ -79,21 +139,46 @@ pub struct Row {
     pub whose: Whose,
     /// Where to.
     pub ring: Ring,
+    /// When it is watched.
+    pub when: When,
+    /// Where its events happen.
+    pub side: Side,
     /// Which events, in the language of tracing filters.
-    pub filter: fn() -> Option<String>,
+    pub filter: fn(&Extent) -> Option<String>,
     /// The fields that are read.
     pub fields: &'static [&'static str],
     /// What a report lacks without it.
     pub lacks: &'static str,
 }
 
-fn all() -> Option<String> {
+impl Row {
+    /// Whether it is watched on a CPU.
+    pub fn wanted(&self, extent: &Extent, cpu: u16) -> bool {
+        let guarded = match extent {
+            Extent::Guard(victims) => self.side == Side::Any || victims.contains(&cpu),
+            Extent::Programs | Extent::EveryInterrupt => true,
+        };
+        guarded && self.is_of(extent)
+    }
+
+    /// Whether it is watched at all.
+    pub fn is_of(&self, extent: &Extent) -> bool {
+        match self.when {
+            When::Always => true,
+            When::Programs => !matches!(extent, Extent::Guard(_)),
+            When::Interrupts => *extent != Extent::Programs,
+            When::Guard => matches!(extent, Extent::Guard(_)),
+        }
+    }
+}
+
+fn all(_: &Extent) -> Option<String> {
     None
 }
 
 /// `__GFP_MOVABLE` (include/linux/gfp_types.h, bit 3 from 5.10 to 7.3): pages of programs and of
 /// files, but no page tables.
-fn movable() -> Option<String> {
+fn movable(_: &Extent) -> Option<String> {
     Some("gfp_flags & 0x8".to_owned())
 }
 
@@ -102,27 +187,63 @@ fn either(one: FlushReason, other: FlushReason) -> String {
 }
 
 /// Those of whoever flushes; their numbers follow each other.
-fn issued() -> Option<String> {
+fn issued(_: &Extent) -> Option<String> {
     let (first, last) = (FlushReason::LocalBatch as u8, FlushReason::RemoteSend as u8);
     Some(format!("reason >= {first} && reason <= {last}"))
 }
 
 /// Apart from the others: of those on idle CPUs the kernel counts some that it does not write.
-fn received() -> Option<String> {
+fn received(_: &Extent) -> Option<String> {
     Some(either(FlushReason::RemoteShootdown, FlushReason::RemoteWrongCpu))
 }
 
 /// Not those of idle CPUs: of these the kernel does not write all that it counts either.
-fn switches() -> Option<String> {
+fn switches(_: &Extent) -> Option<String> {
     Some(format!("reason == {} && common_pid != 0", FlushReason::TaskSwitch as u8))
 }
 
-/// Not those of idle CPUs, which nobody loses time by.
-fn of_a_task() -> Option<String> {
-    Some("common_pid != 0".to_owned())
+/// Wake-ups are many, and no memory management: they are left out where programs are watched.
+fn called(extent: &Extent) -> Option<String> {
+    (*extent == Extent::Programs).then(|| function_is_not("func", WAKE_UP))
 }
 
-fn single() -> Option<String> {
+/// The same; where CPUs are guarded only what is sent to them.
+fn queued(extent: &Extent) -> Option<String> {
+    match extent {
+        Extent::Guard(_) => to_victims(extent),
+        Extent::Programs | Extent::EveryInterrupt => called(extent),
+    }
+}
+
+fn to_victims(extent: &Extent) -> Option<String> {
+    let Extent::Guard(victims) = extent else { return None };
+    let victims = victims.iter().map(|cpu| u64::from(*cpu));
+    Filter::among("cpu", victims).map(|filter| filter.to_string())
+}
+
+fn drains(_: &Extent) -> Option<String> {
+    function_is("function", DRAIN)
+}
+
+fn calls_of_programs(_: &Extent) -> Option<String> {
+    syscalls::filter()
+}
+
+fn ends_of_calls(_: &Extent) -> Option<String> {
+    syscalls::filter_ends()
+}
+
+fn ioctls(_: &Extent) -> Option<String> {
+    syscalls::ioctls()
+}
+
+/// Wakes up threads on the CPU that it is called on (kernel/sched/core.c, 5.10 to 7.3).
+const WAKE_UP: &str = "sched_ttwu_pending";
+
+/// Drains a CPU's batches (mm/swap.c, 5.10 to 7.3).
+const DRAIN: &str = "lru_add_drain_per_cpu";
+
+fn single(_: &Extent) -> Option<String> {
     Some("order == 0".to_owned())
 }
 
@@ -131,9 +252,9 @@ pub fn local_flush() -> Option<String> {
     Some(either(FlushReason::LocalBatch, FlushReason::LocalMm))
 }
 
-/// The table. 6.12 has `csd:*`, 6.1 has not; without it there are the interrupts themselves, which
-/// paravirtual machines do without.
-pub const TABLE: [Row; 22] = [
+/// The table. 6.12 has `csd:*` and `ipi:*` (from 6.4 and 6.3 on), 6.1 has not; without them there are the interrupts themselves, which
+/// say neither what they are for nor who sent them.
+pub const TABLE: [Row; 33] = [
     row(
         Point::FaultUser,
         "exceptions",
@@ -150,6 +271,7 @@ pub const TABLE: [Row; 22] = [
     ),
     Row {
         whose: Whose::Everybody,
+        when: When::Always,
         filter: issued,
         ..row(
             Point::Flush,
@@ -161,6 +283,8 @@ pub const TABLE: [Row; 22] = [
     },
     Row {
         whose: Whose::Everybody,
+        when: When::Always,
+        side: Side::Victim,
         filter: received,
         ..row(Point::Receive, "tlb", "tlb_flush", &["reason", "pages"], "who interrupts whom")
     },
@@ -213,7 +337,8 @@ pub const TABLE: [Row; 22] = [
         "telling fault-around from other file faults",
     ),
     Row {
-        filter: syscalls::filter,
+        filter: calls_of_programs,
+        when: When::Always,
         ..row(
             Point::Enter,
             "raw_syscalls",
@@ -223,7 +348,8 @@ pub const TABLE: [Row; 22] = [
         )
     },
     Row {
-        filter: syscalls::filter_ends,
+        filter: ends_of_calls,
+        when: When::Always,
         ..row(
             Point::Exit,
             "raw_syscalls",
@@ -234,31 +360,97 @@ pub const TABLE: [Row; 22] = [
     },
     Row {
         whose: Whose::Everybody,
-        filter: syscalls::ioctls,
+        filter: ioctls,
+        when: When::Always,
         ..row(Point::Ioctl, "syscalls", "sys_enter_ioctl", &["cmd"], "userfaultfd")
     },
     reclaim(Point::ReclaimBegin, "mm_vmscan_direct_reclaim_begin", DIRECT),
     reclaim(Point::ReclaimEnd, "mm_vmscan_direct_reclaim_end", DIRECT),
     reclaim(Point::ReclaimBegin, "mm_vmscan_memcg_reclaim_begin", OF_CGROUP),
     reclaim(Point::ReclaimEnd, "mm_vmscan_memcg_reclaim_end", OF_CGROUP),
-    called(Point::CallBegin, "csd", "csd_function_entry"),
-    called(Point::CallEnd, "csd", "csd_function_exit"),
-    called(Point::CallBegin, INTERRUPTS, "call_function_entry"),
-    called(Point::CallEnd, INTERRUPTS, "call_function_exit"),
-    called(Point::CallBegin, INTERRUPTS, "call_function_single_entry"),
-    called(Point::CallEnd, INTERRUPTS, "call_function_single_exit"),
+    Row {
+        side: Side::Any,
+        filter: queued,
+        ..interrupt(
+            Point::Queue,
+            "csd",
+            "csd_queue_cpu",
+            &["cpu", "callsite", "func", "csd", "common_flags"],
+        )
+    },
+    function(Point::CallBegin, "csd_function_entry", &["func", "csd", "common_flags"]),
+    Row {
+        when: When::Programs,
+        ..function(Point::CallEnd, "csd_function_exit", &["func", "csd", "common_flags"])
+    },
+    interrupt(Point::Calls, INTERRUPTS, "call_function_entry", &[]),
+    interrupt(Point::Calls, INTERRUPTS, "call_function_single_entry", &[]),
+    interrupt(Point::CallsEnd, INTERRUPTS, "call_function_exit", &[]),
+    interrupt(Point::CallsEnd, INTERRUPTS, "call_function_single_exit", &[]),
+    Row {
+        when: When::Interrupts,
+        side: Side::Any,
+        filter: to_victims,
+        lacks: "who sends rescheduling interrupts",
+        ..interrupt(
+            Point::Send,
+            "ipi",
+            "ipi_send_cpu",
+            &["cpu", "callsite", "callback", "common_flags"],
+        )
+    },
+    of_every(Point::Reschedule, "reschedule_entry"),
+    // Its end may not be recorded: that would be work of the same kind (arch/x86/include/asm/trace/irq_vectors.h).
+    of_every(Point::IrqWork, "irq_work_entry"),
+    Row { when: When::Guard, ..of_every(Point::RescheduleEnd, "reschedule_exit") },
+    Row { when: When::Guard, ..of_every(Point::Timer, "local_timer_entry") },
+    Row { when: When::Guard, ..of_every(Point::TimerEnd, "local_timer_exit") },
+    device(Point::Device, "irq_handler_entry"),
+    device(Point::DeviceEnd, "irq_handler_exit"),
+    Row {
+        side: Side::Any,
+        ..drain(Point::DrainQueued, "workqueue_queue_work", &["work", "common_flags"])
+    },
+    drain(Point::Drain, "workqueue_execute_start", &["work"]),
 ];
 
 const DIRECT: &str = "telling reclaim from the system call it happens in";
 const OF_CGROUP: &str = "telling a cgroup's reclaim from what it happens in";
 
 const fn reclaim(point: Point, name: &'static str, lacks: &'static str) -> Row {
-    Row { whose: Whose::Everybody, ..row(point, "vmscan", name, &[], lacks) }
+    let row = row(point, "vmscan", name, &[], lacks);
+    Row { whose: Whose::Everybody, when: When::Always, ..row }
 }
 
-const fn called(point: Point, system: &'static str, name: &'static str) -> Row {
-    let lacks = "the time that interrupted threads lose";
-    Row { whose: Whose::Everybody, filter: of_a_task, ..row(point, system, name, &[], lacks) }
+/// An event of an interrupt, on the CPU that is interrupted.
+const fn interrupt(
+    point: Point,
+    system: &'static str,
+    name: &'static str,
+    fields: &'static [&'static str],
+) -> Row {
+    let lacks = "what interrupts ask for, who sends them, and the time that they take";
+    let row = row(point, system, name, fields, lacks);
+    Row { whose: Whose::Everybody, when: When::Always, side: Side::Victim, ..row }
+}
+
+const fn function(point: Point, name: &'static str, fields: &'static [&'static str]) -> Row {
+    Row { filter: called, ..interrupt(point, "csd", name, fields) }
+}
+
+const fn of_every(point: Point, name: &'static str) -> Row {
+    let lacks = "interrupts that call no function";
+    Row { when: When::Interrupts, lacks, ..interrupt(point, INTERRUPTS, name, &[]) }
+}
+
+const fn device(point: Point, name: &'static str) -> Row {
+    let lacks = "interrupts of devices";
+    Row { when: When::Guard, lacks, ..interrupt(point, "irq", name, &["irq"]) }
+}
+
+const fn drain(point: Point, name: &'static str, fields: &'static [&'static str]) -> Row {
+    let lacks = "drains of the LRU batches";
+    Row { filter: drains, lacks, ..interrupt(point, "workqueue", name, fields) }
 }
 
 /// The group of the tracepoints that are watched where `csd` is missing.
@@ -271,7 +463,18 @@ const fn row(
     fields: &'static [&'static str],
     lacks: &'static str,
 ) -> Row {
-    Row { point, system, name, whose: Whose::Watched, ring: Ring::Main, filter: all, fields, lacks }
+    Row {
+        point,
+        system,
+        name,
+        whose: Whose::Watched,
+        ring: Ring::Main,
+        when: When::Programs,
+        side: Side::Any,
+        filter: all,
+        fields,
+        lacks,
+    }
 }
 
 /// What a report lacks without these events.

@@ -5,13 +5,16 @@
 use crate::numa;
 use crate::rounds;
 use crate::sys::{self, PAGE};
-use crate::table::{self, Counted, Need, Workload, class};
+use crate::table::{self, Asks, Counted, Need, Workload, class};
 use crate::witness::Witness;
 use needless_runner::environment::series;
 use needless_watch::counters::Machine;
+use needless_watch::interrupts::{Held, Line};
+use needless_watch::observation::{Events, Interrupts};
 use needless_watch::rings::{Rings, Tasks};
 use needless_watch::signals::Signals;
 use needless_watch::tracefs::Tracefs;
+use needless_watch::tracepoints::Extent;
 use needless_watch::{Finding, Missing, Observation, Options, Target, watch};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,7 +35,8 @@ const STRANGERS_NAMED: usize = 5;
 /// The exit status where nothing is wrong, and something undecided.
 const UNDECIDED: u8 = 3;
 
-const RING_BYTES: usize = 8 << 20;
+/// The size of a ring.
+pub const RING_BYTES: usize = 8 << 20;
 
 /// Faults by class; flushes by cause, sent and local.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -44,10 +48,12 @@ struct Counts {
     /// Switches away that flushed, and that did not; none where the workload is about something
     /// else, or it cannot be told.
     switches: Option<(u64, u64)>,
+    /// What the workload asked other CPUs for, of what it is about.
+    asks: BTreeMap<String, u64>,
 }
 
 impl Counts {
-    fn found(workload: &Workload, run: &Observation) -> io::Result<Counts> {
+    fn found(workload: &Workload, process_id: i32, run: &Observation) -> io::Result<Counts> {
         let events = run
             .events
             .as_ref()
@@ -62,6 +68,15 @@ impl Counts {
         counts.without_exception = events.faults_without_exception;
         if workload.per_round(series()).switches.is_some() {
             counts.switches = events.switches_flushed.zip(events.switches_kept);
+        }
+        let process = Some(process_id);
+        for asks in workload.per_round(series()).asks {
+            let title = asks.asked.title();
+            let rows = asked(events, title, process);
+            let times: u64 = rows.map(|row| row.interrupts + row.uninterrupted).sum();
+            if times > 0 {
+                counts.asks.insert(title.to_owned(), times);
+            }
         }
         Ok(counts)
     }
@@ -78,6 +93,13 @@ impl Counts {
             flushes: flushes.collect(),
             without_exception: Some(cost.without_exception * rounds),
             switches: cost.switches.map(|(flushed, kept)| (flushed * rounds, kept * rounds)),
+            asks: cost
+                .asks
+                .iter()
+                .map(|asks| {
+                    (asks.asked.title().to_owned(), asks.times(sys::online_cpus()) * rounds)
+                })
+                .collect(),
         }
     }
 
@@ -104,6 +126,27 @@ impl Counts {
     }
 }
 
+/// What a process asked of CPUs.
+fn asked<'a>(
+    events: &'a Events,
+    title: &'static str,
+    process: Option<i32>,
+) -> impl Iterator<Item = &'a Interrupts> {
+    let rows = events.interrupts.iter().flatten();
+    rows.filter(move |row| row.asked == title && row.from.pid == process)
+}
+
+/// What of it was done without an interrupt.
+fn uninterrupted(workload: &Workload, process: i32, run: &Observation) -> BTreeMap<String, u64> {
+    let Some(events) = &run.events else { return BTreeMap::new() };
+    let of = |asks: &Asks| {
+        let title = asks.asked.title();
+        let times = asked(events, title, Some(process)).map(|row| row.uninterrupted).sum();
+        (title.to_owned(), times)
+    };
+    workload.per_round(series()).asks.iter().map(of).collect()
+}
+
 /// What is left of it where the kernel does not show everything, which the report has to say.
 fn visible(mut expected: Counts, run: &Observation) -> Counts {
     let missing = |what: &str| run.missing.iter().any(|missing| missing.what == what);
@@ -122,6 +165,9 @@ fn visible(mut expected: Counts, run: &Observation) -> Counts {
     if missing("tlb:tlb_flush") {
         expected.flushes.clear();
         expected.switches = None;
+    }
+    if missing("csd:csd_queue_cpu") {
+        expected.asks.clear();
     }
     expected
 }
@@ -147,6 +193,10 @@ struct Outcome {
     found: Counts,
     /// What the last attempt showed to be needless.
     needless: Vec<Finding>,
+    /// What of the asked was done without an interrupt, by what it was.
+    uninterrupted: BTreeMap<String, u64>,
+    /// The kernel's own count of interrupts meanwhile; of a workload that is about them.
+    counted_interrupts: Vec<Held>,
     /// What this kernel does not show.
     missing: Vec<Missing>,
     /// Whether attempts found different counts.
@@ -168,6 +218,8 @@ impl Outcome {
             expected: Counts::expected(workload, rounds),
             found: Counts::default(),
             needless: Vec::new(),
+            uninterrupted: BTreeMap::new(),
+            counted_interrupts: Vec::new(),
             missing: Vec::new(),
             varies: false,
         }
@@ -218,17 +270,21 @@ impl Outcome {
         rounds: u32,
         signals: &mut Signals,
     ) -> io::Result<()> {
-        let (run, strangers) = watched(workload, rounds, signals)?;
+        let (run, process, strangers) = watched(workload, rounds, signals)?;
         self.attempts += 1;
         self.quiet_attempts += u32::from(strangers.is_empty());
         self.strangers.extend(strangers);
-        let found = Counts::found(workload, &run)?;
+        let found = Counts::found(workload, process, &run)?;
         self.varies |= self.attempts > 1 && found != self.found;
         self.found = found;
         let expected = Counts::expected(workload, rounds).decided(workload, &run.machine)?;
         self.expected = visible(expected, &run);
-        self.exact = self.as_expected(workload, rounds) && all_seen(&run);
-        self.needless = run.events.and_then(|events| events.needless).unwrap_or_default();
+        self.exact = self.as_expected(workload, rounds) && all_seen(workload, &run);
+        self.uninterrupted = uninterrupted(workload, process, &run);
+        if let Some(events) = run.events {
+            self.counted_interrupts = events.counted_interrupts.unwrap_or_default();
+            self.needless = events.needless.unwrap_or_default();
+        }
         self.missing = run.missing;
         Ok(())
     }
@@ -277,28 +333,33 @@ fn check_one(workload: &'static Workload, rounds: u32, signals: &mut Signals) ->
 /// Opens every event that watching opens, idle: the kernel patches itself for the first of a kind
 /// and waits with the last, which takes most of the time otherwise. Where they cannot be opened
 /// watching says why.
-fn hold_events() -> Option<Rings> {
+pub fn hold_events() -> Option<Rings> {
     let tracefs = Tracefs::find().ok()?;
-    Rings::open(&Tasks::Running(vec![process::id() as i32]), PAGE, tracefs.path()).ok()
+    let own = Tasks::Running(vec![process::id() as i32]);
+    Rings::open(&own, &Extent::EveryInterrupt, PAGE, tracefs.path()).ok()
 }
 
-/// Whether the rings had everything that the kernel counted.
-fn all_seen(run: &Observation) -> bool {
+/// Whether the rings had everything that the kernel counted; interrupts as well where the workload is about them.
+fn all_seen(workload: &Workload, run: &Observation) -> bool {
+    let about_interrupts = !workload.per_round(series()).asks.is_empty();
     run.events.as_ref().is_some_and(|events| {
         let counted = events.counted;
+        let held = events.counted_interrupts.iter().flatten();
+        let mut calls = held.filter(|held| about_interrupts && held.line == Line::Cal);
         counted.faults == Some(counted.faults_seen)
             && counted.flush_events == counted.flush_events_seen
+            && calls.all(|held| held.agrees != Some(false))
     })
 }
 
 /// Watches the rounds of a workload and nothing else: it waits at a gate before and after them,
-/// and the command that says how long to watch opens the first and waits for the second. Second, who
-/// else ran on its CPUs meanwhile; nobody where that cannot be seen.
+/// and the command that says how long to watch opens the first and waits for the second. Then its process,
+/// and who else ran on its CPUs meanwhile; nobody where that cannot be seen.
 fn watched(
     workload: &Workload,
     rounds: u32,
     signals: &mut Signals,
-) -> io::Result<(Observation, BTreeSet<String>)> {
+) -> io::Result<(Observation, i32, BTreeSet<String>)> {
     let mut process = Command::new("/proc/self/exe")
         .args(["run", workload.name, "--gate", "--rounds", &rounds.to_string()])
         .stdin(Stdio::piped())
@@ -318,7 +379,11 @@ fn watched(
     open.arg("gate").stdin(told.as_fd().try_clone_to_owned()?);
     open.stdout(gate.as_fd().try_clone_to_owned()?);
     let target = Target::Process(process.id() as i32);
-    let options = Options { target, ring_bytes: RING_BYTES };
+    let extent = match workload.per_round(series()).asks.is_empty() {
+        true => Extent::Programs,
+        false => Extent::EveryInterrupt,
+    };
+    let options = Options { target, ring_bytes: RING_BYTES, extent };
     let witness = Witness::open();
     // Whoever watches and opens the gate would be switched away from, where the workload is on the same CPU.
     let anywhere = rustix::thread::sched_getaffinity(None)?;
@@ -332,7 +397,7 @@ fn watched(
     gate.write_all(b"\n")?;
     drop((gate, told));
     match process.wait()? {
-        status if status.success() => Ok((run, strangers)),
+        status if status.success() => Ok((run, process.id() as i32, strangers)),
         status => Err(io::Error::other(format!("{}: {status}", workload.name))),
     }
 }

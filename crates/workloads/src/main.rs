@@ -11,12 +11,14 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod area;
+mod calls;
 mod check;
 mod child;
 mod cow;
 mod files;
 mod flush;
 mod forks;
+mod guard;
 mod huge;
 mod kernel;
 mod numa;
@@ -37,6 +39,7 @@ mod witness;
 use clap::{Parser, Subcommand};
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Programs with a known number of page faults and TLB flushes.
 #[derive(Parser)]
@@ -80,6 +83,24 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
+    /// Guard a CPU while a workload runs, or a thread that computes there, and print what reached it, as JSON
+    Guard {
+        /// The CPU
+        cpu: u16,
+        /// The workload; otherwise a thread computes on the CPU for as many milliseconds as there are rounds
+        name: Option<String>,
+        /// How many rounds
+        #[arg(long, default_value_t = 100)]
+        rounds: u32,
+    },
+    /// Computes on a CPU for so many milliseconds
+    #[command(hide = true)]
+    Hold {
+        /// The CPU
+        cpu: u16,
+        /// How long
+        milliseconds: u64,
+    },
     /// Look for reads that return what a page held before it was paged out, brought back and stored
     /// to; a control beside it. docs/findings/stale-read.md
     StaleRead(stale_read::Arguments),
@@ -116,6 +137,11 @@ fn act(verb: Verb) -> io::Result<ExitCode> {
     match verb {
         Verb::List { json } => table::list(json).map(|()| ExitCode::SUCCESS),
         Verb::Check { names, rounds, json } => check::check(&names, rounds, json),
+        Verb::Guard { cpu, name: Some(name), rounds } => guard::guard(cpu, &name, rounds),
+        Verb::Guard { cpu, name: None, rounds } => {
+            guard::guard_held(cpu, Duration::from_millis(rounds.into()))
+        }
+        Verb::Hold { cpu, milliseconds } => guard::hold(cpu, Duration::from_millis(milliseconds)),
         Verb::StaleRead(arguments) => stale_read::stale_read(arguments),
         Verb::Gate => check::open_gate().map(|()| ExitCode::SUCCESS),
         Verb::Run { name, rounds, verify, gate } => {

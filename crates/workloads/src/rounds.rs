@@ -160,6 +160,17 @@ pub fn missing(need: Need) -> Option<&'static str> {
             .then_some("a second NUMA node"),
         Need::NumaBalancing => (read(crate::numa::BALANCING).trim() != "1")
             .then_some("NUMA balancing (/proc/sys/kernel/numa_balancing)"),
+        Need::Collapse => (!crate::calls::collapses()).then_some("MADV_COLLAPSE (Linux 6.1)"),
+        Need::VmemmapOptimize => {
+            let there = std::path::Path::new(crate::calls::OPTIMIZE).exists();
+            let sound = series() >= (6, 18);
+            (!there || !sound).then_some(
+                "hugetlb_optimize_vmemmap (root; Linux 6.18: 6.12 was seen to spoil its page structures by it)",
+            )
+        }
+        Need::X86 => (!cfg!(target_arch = "x86_64")).then_some("x86-64"),
+        Need::PollingIdle => (!read("/proc/cmdline").split_whitespace().any(|w| w == "idle=poll"))
+            .then_some("idle CPUs that poll (`idle=poll` on the kernel's command line)"),
         Need::DiskFile => crate::files::temporary_is_memory()
             .then_some("a TMPDIR on a file system that is not in memory"),
     }

@@ -1,8 +1,11 @@
 //! What a workload is, and all of them.
 
 use crate::rounds::Rounds;
-use crate::{cow, files, flush, forks, huge, kernel, numa, reclaim, swap, switches, touch, uffd};
+use crate::{
+    calls, cow, files, flush, forks, huge, kernel, numa, reclaim, swap, switches, touch, uffd,
+};
 use needless_runner::environment::series;
+use needless_watch::functions::Asked;
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
@@ -37,6 +40,7 @@ pub mod cause {
     pub const FREE: &str = "madvise(MADV_FREE)";
     pub const COLD: &str = "madvise(MADV_COLD)";
     pub const PAGEOUT: &str = "madvise(MADV_PAGEOUT)";
+    pub const COLLAPSE: &str = "madvise(MADV_COLLAPSE)";
     pub const REMOVE: &str = "madvise(MADV_REMOVE)";
     pub const PROTECT_READ: &str = "mprotect(PROT_READ)";
     pub const PROTECT_WRITE: &str = "mprotect(PROT_READ|PROT_WRITE)";
@@ -89,6 +93,14 @@ pub enum Need {
     SecondNode,
     /// NUMA balancing.
     NumaBalancing,
+    /// `MADV_COLLAPSE`.
+    Collapse,
+    /// Pages of hugetlb that give back their page structures.
+    VmemmapOptimize,
+    /// x86-64: other architectures do it without asking other CPUs, or otherwise.
+    X86,
+    /// Idle CPUs that look for work in a loop, so that nobody has to interrupt them.
+    PollingIdle,
 }
 
 impl Need {
@@ -109,12 +121,44 @@ impl Need {
             Need::Hugetlb => "hugetlb",
             Need::SecondNode => "second-node",
             Need::NumaBalancing => "numa-balancing",
+            Need::Collapse => "collapse",
+            Need::VmemmapOptimize => "vmemmap-optimize",
+            Need::X86 => "x86",
+            Need::PollingIdle => "polling-idle",
         }
     }
 }
 
 /// Flushes of one cause: its name, how many were sent to other CPUs, and how many were not.
 pub type Flushes = (&'static str, u64, u64);
+
+/// What other CPUs are asked for.
+#[derive(Copy, Clone, Debug)]
+pub struct Asks {
+    /// What.
+    pub asked: Asked,
+    /// So often.
+    times: u64,
+    /// Whether each CPU but the own one is asked so often.
+    every_other: bool,
+}
+
+impl Asks {
+    /// It is asked so often in all.
+    pub const fn so_often(asked: Asked, times: u64) -> Asks {
+        Asks { asked, times, every_other: false }
+    }
+
+    /// Every other CPU is asked so often.
+    pub const fn every_other(asked: Asked, times: u64) -> Asks {
+        Asks { asked, times, every_other: true }
+    }
+
+    /// How often on a machine of so many CPUs.
+    pub fn times(self, cpus: usize) -> u64 {
+        if self.every_other { self.times * (cpus as u64).saturating_sub(1) } else { self.times }
+    }
+}
 
 /// What one round costs.
 #[derive(Copy, Clone, Debug)]
@@ -128,6 +172,9 @@ pub struct Expectation {
     /// Switches away from the address space, where that is what the workload is about: those after
     /// which the CPU flushes, and those after which it does not.
     pub switches: Option<(u64, u64)>,
+    /// What other CPUs are asked for beside flushes, where that is what the workload is about. What is not named
+    /// here is not compared.
+    pub asks: &'static [Asks],
 }
 
 /// What is as often as the kernel says in `/proc/vmstat`, since only the kernel decides how often
@@ -175,6 +222,12 @@ impl Expectation {
         if let Some((flushed, kept)) = self.switches {
             cost["switches"] = json!({ "flushed": flushed, "kept": kept });
         }
+        if !self.asks.is_empty() {
+            let cpus = crate::sys::online_cpus();
+            let asks = self.asks.iter();
+            let asks = asks.map(|asks| (asks.asked.title().to_owned(), json!(asks.times(cpus))));
+            cost["asks"] = Value::Object(asks.collect());
+        }
         cost
     }
 }
@@ -187,7 +240,7 @@ pub const fn expect(
     faults: &'static [(&'static str, u64)],
     flushes: &'static [Flushes],
 ) -> Expectation {
-    Expectation { faults, flushes, without_exception: 0, switches: None }
+    Expectation { faults, flushes, without_exception: 0, switches: None, asks: &[] }
 }
 
 /// A workload.
@@ -279,13 +332,14 @@ impl Workload {
     }
 }
 
-const GROUPS: [&[Workload]; 12] = [
+const GROUPS: [&[Workload]; 13] = [
     touch::WORKLOADS,
     cow::WORKLOADS,
     forks::WORKLOADS,
     files::WORKLOADS,
     flush::WORKLOADS,
     kernel::WORKLOADS,
+    calls::WORKLOADS,
     uffd::WORKLOADS,
     huge::WORKLOADS,
     swap::WORKLOADS,

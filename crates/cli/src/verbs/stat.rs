@@ -1,19 +1,20 @@
 //! `stat`: a command or a process on this kernel.
 
-use crate::args::{Format, StatArgs};
-use crate::failure::{EVENTS_LOST, EXPECTED, Failure, NOT_PERMITTED, OTHER};
+use crate::args::{Cpus, FailOn, Format, StatArgs};
+use crate::failure::{DIFFERENCE, EVENTS_LOST, EXPECTED, Failure, NOT_PERMITTED, OTHER};
 use crate::files::{Readers, can_write, write_whole};
 use crate::output::{Output, Progress};
 use crate::targets;
 use needless_live::limits;
 use needless_report::stat::{Stat, json, text};
 use needless_watch::signals::Signals;
+use needless_watch::tracepoints::Extent;
 use needless_watch::{Missing, Observation, Options, Target, WatchError, child, watch};
 use std::process::Command;
 
 /// `needless stat`
 pub fn stat(args: &StatArgs, output: &Output) -> Result<u8, Failure> {
-    let target = match (args.pid, args.all) {
+    let target = match (args.pid, args.all || args.victims.is_some()) {
         (Some(pid), _) => Target::Process(pid),
         (None, true) => Target::All,
         (None, false) => Target::Command,
@@ -23,7 +24,12 @@ pub fn stat(args: &StatArgs, output: &Output) -> Result<u8, Failure> {
         let (target, reason, help) = ("stat".to_owned(), reason.to_owned(), Some(help.to_owned()));
         return Err(Failure::Target { target, reason, help, status: OTHER });
     }
-    let options = Options { target, ring_bytes: (args.buffer as usize) << 20 };
+    let extent = match &args.victims {
+        Some(Cpus(cpus)) => Extent::Guard(cpus.clone()),
+        None if args.every_interrupt => Extent::EveryInterrupt,
+        None => Extent::Programs,
+    };
+    let options = Options { target, ring_bytes: (args.buffer as usize) << 20, extent };
     if let Some(path) = &args.output {
         can_write(path)?;
     }
@@ -57,13 +63,14 @@ fn command(args: &StatArgs) -> Option<Command> {
 }
 
 fn report(args: &StatArgs, runs: &[Observation], output: &Output) -> Result<(), Failure> {
-    let subject = match (args.pid, args.all) {
-        (Some(pid), _) => format!("process {pid}"),
-        (None, true) => "every task".to_owned(),
-        (None, false) => {
-            let words = args.command.iter().map(|word| word.to_string_lossy());
-            words.collect::<Vec<_>>().join(" ")
-        }
+    let words = args.command.iter().map(|word| word.to_string_lossy());
+    let command = words.collect::<Vec<_>>().join(" ");
+    let subject = match (args.pid, args.all, &args.victims) {
+        (Some(pid), ..) => format!("process {pid}"),
+        (None, true, _) => "every task".to_owned(),
+        (None, false, Some(_)) if args.command.is_empty() => "guarded CPUs".to_owned(),
+        (None, false, Some(_)) => format!("guarded CPUs during {command}"),
+        (None, false, None) => command,
     };
     let environment = targets::environment();
     let stat = Stat { subject: &subject, runs, environment: &environment };
@@ -84,8 +91,12 @@ fn report(args: &StatArgs, runs: &[Observation], output: &Output) -> Result<(), 
 /// That of the command; of several runs the first that is not 0. Without a command it is whether
 /// anything and everything was seen.
 fn status(args: &StatArgs, runs: &[Observation]) -> u8 {
-    if !args.command.is_empty() {
-        return runs.iter().filter_map(|run| run.status).find(|status| *status != 0).unwrap_or(0);
+    let commands = runs.iter().filter_map(|run| run.status).find(|status| *status != 0);
+    match (&args.fail_on, commands) {
+        (_, Some(status)) => return status,
+        (Some(fail_on), None) => return guarded(fail_on, runs),
+        (None, None) if !args.command.is_empty() => return EXPECTED,
+        (None, None) => {}
     }
     let lost =
         |run: &Observation| run.events.as_ref().is_some_and(|events| events.watching.lost > 0);
@@ -100,6 +111,29 @@ fn status(args: &StatArgs, runs: &[Observation]) -> u8 {
     } else {
         EXPECTED
     }
+}
+
+/// Whether a guard held: one that did not see everything did not.
+fn guarded(fail_on: &FailOn, runs: &[Observation]) -> u8 {
+    let mut status = EXPECTED;
+    for run in runs {
+        let guard = run.events.as_ref().and_then(|events| Some((events.guard.as_ref()?, events)));
+        let Some((guard, events)) = guard else { return NOT_PERMITTED };
+        let broken = guard.causes.iter().any(|cause| match &fail_on.0 {
+            None => cause.came.interrupts > 0,
+            Some(causes) => {
+                let named = causes.iter().any(|asked| asked.slug() == cause.cause);
+                named && cause.came.disturbances() + cause.came.same_interrupt > 0
+            }
+        });
+        if broken {
+            return DIFFERENCE;
+        }
+        if events.watching.lost > 0 {
+            status = EVENTS_LOST;
+        }
+    }
+    status
 }
 
 fn other(error: std::io::Error) -> Failure {

@@ -4,7 +4,9 @@
 //! that the local part does (arch/x86/mm/tlb.c: flush_tlb_mm_range, 5.10 and 6.1).
 
 use super::rules::classify;
-use super::{Cause, Fold, Needless, Thread};
+use super::victims::{Pair, PairCount, Task};
+use super::{Cause, Fold, How, Needless, Thread};
+use crate::functions::Asked;
 use crate::record::Record;
 use needless_model::event::FlushReason;
 
@@ -85,23 +87,49 @@ impl Fold {
     }
 
     fn receive(&mut self, record: &Record, reason: FlushReason, pages: i64) {
+        self.tallies.answered(record);
+        if self.received_by_call(record, reason, pages) {
+            return;
+        }
+        self.received_unnamed(record.cpu);
         // 5.10 also calls the sender itself when it keeps page tables (kernel/smp.c).
         if self.local_first && self.victims.sender_on(record.cpu) == Some(record.tid) {
             return;
         }
-        let victim_watched = self.watches(record.tid);
-        let watched = |tid| self.all || self.threads.contains_key(&tid);
-        let Some(sender) = self.victims.received(record, &watched) else { return };
-        let cause = self.cause_now(sender);
-        if watched(sender) {
+        let (sender, guessed) = self.victims.sender_of(record);
+        let sent_by = sender.map(|send| send.tid);
+        if !self.watches(record.tid) && !sent_by.is_some_and(|tid| self.watches(tid)) {
+            return;
+        }
+        if self.guard.as_ref().is_some_and(|guard| !guard.guards(record.cpu, record.time)) {
+            return;
+        }
+        let cause = self.cause_now(sent_by.unwrap_or(0));
+        let needless = match (reason, pages) {
+            (FlushReason::RemoteWrongCpu, _) => Some(Needless::WrongCpu),
+            (_, 0) => Some(Needless::EmptyInterrupt),
+            _ => None,
+        };
+        for tid in [Some(record.tid), sent_by].into_iter().flatten() {
+            if !self.threads.contains_key(&tid) {
+                self.victims.meets(tid);
+            }
+        }
+        let (asked, function, site) = (Asked::TlbFlush, 0, 0);
+        let from = sent_by.map_or(Task::Unknown, Task::Thread);
+        let to = Task::of(record);
+        let empty = u64::from(needless.is_some());
+        let one =
+            PairCount { interrupts: 1, empty, guessed: u64::from(guessed), ..PairCount::default() };
+        let pair = Pair { asked, function, site, cause: cause.clone(), from, to };
+        if let Some(guard) = &mut self.guard {
+            guard.reached(record.cpu, record.time, pair.clone(), How::Interrupt);
+        }
+        self.victims.count(pair, one);
+        if sent_by.is_some_and(|tid| self.watches(tid)) {
             self.totals.flushes.entry(cause.clone()).or_default().interrupts += 1;
         }
-        let needless = match (reason, pages) {
-            (FlushReason::RemoteWrongCpu, _) => Needless::WrongCpu,
-            (_, 0) => Needless::EmptyInterrupt,
-            _ => return,
-        };
-        if victim_watched || watched(sender) {
+        if let Some(needless) = needless {
             self.needless(needless, cause, true);
         }
     }

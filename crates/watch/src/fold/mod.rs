@@ -3,22 +3,30 @@
 //! Each watched thread is in at most one fault and one watched system call; what the kernel does
 //! for it meanwhile belongs to direct reclaim, else to the fault, else to the system call.
 
+mod calls;
 mod cause;
 mod copies;
 mod flushes;
+mod guard;
 mod overlaps;
 mod rules;
+mod tally;
 mod victims;
 
+pub use crate::functions::Asked;
 pub use cause::Cause;
 pub use flushes::FlushCount;
+pub use guard::{Disturbance, Guard, How, OfCpu, Reached};
 pub use rules::{Confidence, Reason, Rule, Surroundings};
-pub use victims::{PairCount, Task, Victims};
+pub use tally::{Reading, Tallies, Tally, Times};
+pub use victims::{Pair, PairCount, Task, Victims};
 
+use crate::functions::Functions;
 use crate::maps::Maps;
 use crate::record::{Record, What};
 use crate::sites::{CallSites, Sample, Sites};
 use crate::syscalls;
+use calls::Calls;
 use cause::Call;
 use copies::Pages;
 use flushes::Issue;
@@ -53,6 +61,8 @@ pub enum Needless {
     EmptyInterrupt,
     /// A CPU was interrupted that ran another address space.
     WrongCpu,
+    /// A CPU was made to leave walks over page tables that it cannot have been in.
+    TableSync,
 }
 
 /// What happened to be needless, how often, and how often that is certain.
@@ -83,6 +93,23 @@ pub struct Totals {
     pub flush_events: u64,
     /// Records lost as the rings tell it themselves.
     pub lost_records: u64,
+}
+
+/// What is left when everything has been folded.
+#[derive(Debug)]
+pub struct Folded {
+    /// The totals.
+    pub totals: Totals,
+    /// Who was interrupted by whom.
+    pub victims: Victims,
+    /// The functions that were called.
+    pub functions: Functions,
+    /// Interrupts by CPU.
+    pub tallies: Tallies,
+    /// Who called for flushes.
+    pub call_sites: CallSites,
+    /// The CPUs that were guarded.
+    pub guard: Option<Guard>,
 }
 
 /// A fault that has not ended.
@@ -151,7 +178,13 @@ pub struct Fold {
     ended: VecDeque<i32>,
     processes: FxHashMap<i32, Process>,
     victims: Victims,
+    calls: Calls,
+    functions: Functions,
+    /// Interrupts by CPU.
+    pub tallies: Tallies,
     sites: Sites,
+    /// CPUs that are guarded, if there are any.
+    pub guard: Option<Guard>,
     /// What there is so far.
     pub totals: Totals,
 }
@@ -166,7 +199,8 @@ impl Fold {
     /// A fold that knows nobody yet. `all`: every task is watched.
     pub fn new(context: Surroundings, local_first: bool, all: bool) -> Fold {
         let (threads, ended, processes) = Default::default();
-        let (victims, sites, totals) = Default::default();
+        let (victims, calls, functions, tallies) = Default::default();
+        let (sites, totals) = Default::default();
         let frees_from = 0;
         Fold {
             context,
@@ -177,7 +211,11 @@ impl Fold {
             ended,
             processes,
             victims,
+            calls,
+            functions,
+            tallies,
             sites,
+            guard: None,
             totals,
         }
     }
@@ -208,6 +246,10 @@ impl Fold {
         if let What::Flush { reason, pages } = record.what {
             self.totals.own_records += u64::from(self.watches(record.tid));
             return self.flush(&record, reason, pages);
+        }
+        if record.what.is_an_interrupts() {
+            self.totals.own_records += u64::from(self.watches(record.tid));
+            return self.interrupt(&record);
         }
         if record.what.may_be_a_strangers() && !self.watches(record.tid) {
             return;
@@ -255,13 +297,20 @@ impl Fold {
             }
             What::Exit { result, .. } => self.exit(&record, result),
             What::Reclaim { begins } => thread.reclaiming = begins,
-            What::Call { begins } => self.victims.call(record.cpu, record.time, begins),
             What::Fork { pid, tid, parent } => self.fork(pid, tid, parent),
             What::Ended => self.ended(tid),
             What::Named { name, exec } => self.named(pid, tid, &name, exec),
             What::Site(sample) => self.site(tid, pid, &sample),
             What::Mapped(mapping) => self.processes.entry(pid).or_default().maps.map(&mapping),
-            What::Flush { .. } | What::Lost { .. } | What::Other => {}
+            What::Flush { .. }
+            | What::Queue { .. }
+            | What::Call { .. }
+            | What::Interrupt { .. }
+            | What::Send { .. }
+            | What::DrainQueued { .. }
+            | What::Drain { .. }
+            | What::Lost { .. }
+            | What::Other => {}
         }
     }
 
@@ -279,17 +328,26 @@ impl Fold {
 
     /// How many interrupts have been timed so far.
     pub fn interrupts_timed(&self) -> usize {
-        self.victims.times.len()
+        self.victims.times.values().map(Vec::len).sum()
     }
 
     /// Ends the fold: faults that are open have no class.
-    pub fn finish(mut self) -> (Totals, Victims, CallSites) {
+    pub fn finish(mut self) -> Folded {
         let open = self.threads.values().filter(|thread| thread.fault.is_some()).count() as u64;
         if open > 0 {
             self.totals.faults.entry(Reason::NotOver).or_default().faults += open;
         }
+        self.settle_all();
+        self.guard.iter_mut().for_each(Guard::finish);
         self.victims.name_all(&self.threads_by_name());
-        (std::mem::take(&mut self.totals), self.victims, self.sites.named())
+        Folded {
+            totals: self.totals,
+            victims: self.victims,
+            functions: self.functions,
+            tallies: self.tallies,
+            call_sites: self.sites.named(),
+            guard: self.guard,
+        }
     }
 
     fn threads_by_name(&self) -> FxHashMap<i32, (i32, Arc<str>)> {
@@ -317,6 +375,8 @@ impl Fold {
             process.overlaps = Overlaps::default();
         }
         self.victims.forget();
+        self.calls.forget();
+        self.guard.iter_mut().for_each(Guard::forget);
     }
 
     fn fault(&mut self, record: &Record, address: u64, code: FaultCode) {

@@ -1,7 +1,7 @@
 //! Scripts of records, as kernels issue them, and what the fold makes of them.
 
 use super::*;
-use crate::record::Mapping;
+use crate::record::{Mapping, Vector};
 use needless_model::event::FlushReason::{
     self, LocalBatch, LocalMm, RemoteSend, RemoteShootdown, TaskSwitch,
 };
@@ -42,6 +42,11 @@ impl Script {
         self.time += 10;
         self.fold.record(Record { time: self.time, cpu, pid: PID, tid, what });
         self
+    }
+
+    /// What is left of it.
+    fn folded(&mut self) -> Folded {
+        std::mem::replace(&mut self.fold, Script::new(false).fold).finish()
     }
 
     fn then(&mut self, what: What) -> &mut Script {
@@ -198,20 +203,195 @@ fn a_copy_whose_old_page_is_freed_at_once_is_needless() {
 fn who_interrupted_whom() {
     let mut script = Script::new(false);
     script.call(libc::SYS_munmap, [0x1000, 0x1000, 0, 0]).flush(RemoteSend, 1).flush(LocalMm, 1);
-    script.on(1, OTHER, What::Call { begins: true });
+    script.on(1, OTHER, What::Interrupt { vector: Vector::Calls, begins: true });
     script.on(1, OTHER, What::Flush { reason: RemoteShootdown, pages: 1 });
-    script.on(1, OTHER, What::Call { begins: false });
+    script.on(1, OTHER, What::Interrupt { vector: Vector::Calls, begins: false });
     script.done(libc::SYS_munmap);
     // Of a send that is over nobody is the sender.
     script.on(1, OTHER, What::Flush { reason: RemoteShootdown, pages: 0 });
-    let (totals, victims, _) =
-        std::mem::replace(&mut script.fold, Script::new(false).fold).finish();
-    let pair = |from| victims.pairs[&(from, Task::Thread(OTHER))];
-    assert_eq!(pair(Task::Thread(PID)).interrupts, 1);
+    // An interrupt in which nothing is flushed was for something that this kernel does not name.
+    script.on(1, OTHER, What::Interrupt { vector: Vector::Calls, begins: true });
+    let Folded { totals, victims, .. } = script.folded();
+    let rows = |asked, from: Task| -> Vec<PairCount> {
+        let of = |pair: &&Pair| {
+            (pair.asked, &pair.from, &pair.to) == (asked, &from, &Task::Thread(OTHER))
+        };
+        victims.pairs.iter().filter(|(pair, _)| of(pair)).map(|(_, count)| *count).collect()
+    };
+    let one = PairCount { interrupts: 1, ..PairCount::default() };
+    assert_eq!(rows(Asked::TlbFlush, Task::Thread(PID)), [one]);
     let count = totals.flushes[&Cause::Call(libc::SYS_munmap as i32, 0)];
     assert_eq!(count.interrupts, 1);
-    assert_eq!((pair(Task::Unknown).interrupts, pair(Task::Unknown).empty), (1, 1));
-    assert_eq!(victims.times, [20]);
+    assert_eq!(rows(Asked::TlbFlush, Task::Unknown), [PairCount { empty: 1, ..one }]);
+    assert_eq!(rows(Asked::Unnamed, Task::Unknown), [one]);
+    assert_eq!(victims.times[&Asked::TlbFlush], [20]);
+}
+
+const FLUSH: u64 = 1;
+const SYNC: u64 = 2;
+const STRANGE: u64 = 3;
+
+/// A script on a kernel that names functions.
+fn named() -> Script {
+    let mut script = Script::new(false);
+    script.fold.functions_are_named(true);
+    script.fold.functions = Functions::new(|address| {
+        let names = ["flush_tlb_func", "tlb_remove_table_smp_sync", "a_driver_does_this"];
+        names.get(address as usize - 1).map(|name| (*name).to_owned())
+    });
+    script
+}
+
+fn queue(function: u64, call: u64) -> What {
+    What::Queue { function, site: 7, call, by_interrupt: false }
+}
+
+fn called(function: u64, call: u64, in_interrupt: bool) -> What {
+    What::Call { begins: true, function, call, in_interrupt }
+}
+
+fn over(function: u64, call: u64) -> What {
+    What::Call { begins: false, function, call, in_interrupt: true }
+}
+
+/// Where the rule would take the newest send of the process, the call's pointer tells.
+#[test]
+fn the_calls_own_pointer_joins_sender_and_victim() {
+    const THIRD: i32 = 12;
+    let mut script = named();
+    script.then(What::Fork { pid: PID, tid: THIRD, parent: PID });
+    script.call(libc::SYS_munmap, [0x1000, 0x1000, 0, 0]);
+    script.flush(RemoteSend, 1).then(queue(FLUSH, 0xa));
+    script.on(2, THIRD, What::Flush { reason: RemoteSend, pages: 1 });
+    script.on(2, THIRD, queue(FLUSH, 0xb));
+    script.on(1, OTHER, called(FLUSH, 0xa, true));
+    script.on(1, OTHER, What::Flush { reason: RemoteShootdown, pages: 1 });
+    script.on(1, OTHER, over(FLUSH, 0xa));
+    script.on(1, OTHER, called(FLUSH, 0xb, true));
+    script.on(1, OTHER, What::Flush { reason: RemoteShootdown, pages: 0 });
+    // Its own part of the flush interrupts nobody, and neither does a CPU that asks itself.
+    script.then(called(FLUSH, 0, false));
+    let Folded { totals, victims, .. } = script.folded();
+    let mut rows: Vec<_> = victims.pairs.iter().map(|(pair, count)| (&pair.from, *count)).collect();
+    rows.sort_by_key(|(from, _)| (*from).clone());
+    let one = PairCount { interrupts: 1, exact: 1, ..PairCount::default() };
+    let expected =
+        [(&Task::Thread(PID), one), (&Task::Thread(THIRD), PairCount { empty: 1, ..one })];
+    assert_eq!(rows, expected);
+    assert_eq!(totals.flushes[&Cause::Call(libc::SYS_munmap as i32, 0)].interrupts, 1);
+    assert_eq!(victims.times[&Asked::TlbFlush], [20]);
+    assert_eq!(totals.needless[&(Needless::EmptyInterrupt, Cause::Elsewhere)].times, 1);
+}
+
+#[test]
+fn synchronisation_is_needless_where_nobody_can_walk_the_tables() {
+    let mut script = named();
+    script.call(libc::SYS_madvise, [0, 0, 25, 0]);
+    let cause = Cause::Call(libc::SYS_madvise as i32, 25);
+    let mut told = |pid, tid, in_interrupt| {
+        script.then(queue(SYNC, 0xa));
+        let (time, what) = (script.time, called(SYNC, 0xa, in_interrupt));
+        script.fold.record(Record { time, cpu: 1, pid, tid, what });
+        let found = script.fold.totals.needless.get(&(Needless::TableSync, cause.clone()));
+        found.map_or((0, 0), |found| (found.times, found.certain))
+    };
+    assert_eq!(told(PID, OTHER, true), (0, 0), "it may walk them");
+    assert_eq!(told(77, 77, true), (1, 0), "another process");
+    assert_eq!(told(0, 0, false), (2, 1), "no task");
+    let folded = script.folded();
+    let count = |to| {
+        let of = |pair: &&Pair| pair.asked == Asked::TableSync && pair.to == to;
+        folded
+            .victims
+            .pairs
+            .iter()
+            .find(|(pair, _)| of(pair))
+            .map(|(pair, count)| (pair.site, *count))
+    };
+    let one = PairCount { interrupts: 1, exact: 1, ..PairCount::default() };
+    assert_eq!(count(Task::Thread(77)), Some((7, one)));
+    assert_eq!(count(Task::Idle), Some((7, PairCount { interrupts: 0, uninterrupted: 1, ..one })));
+}
+
+#[test]
+fn a_function_that_nobody_knows_keeps_its_name_and_an_interrupts_sender_is_no_task() {
+    let mut script = named();
+    script.then(What::Queue { function: STRANGE, site: 0, call: 0xa, by_interrupt: true });
+    script.on(1, OTHER, called(STRANGE, 0xa, true));
+    script.on(1, OTHER, called(9, 0xb, true));
+    let Folded { victims, mut functions, .. } = script.folded();
+    let of = |function| victims.pairs.keys().find(|pair| pair.function == function).unwrap();
+    assert_eq!((of(STRANGE).asked, &of(STRANGE).from), (Asked::Other, &Task::Interrupt));
+    assert_eq!(&*functions.at(STRANGE).name, "a_driver_does_this");
+    assert_eq!((of(9).asked, &of(9).from), (Asked::Unnamed, &Task::Unknown));
+}
+
+/// Names are hidden from users without a privilege; what a flush is shows by itself.
+#[test]
+fn a_flush_is_known_without_its_functions_name() {
+    let mut script = named();
+    script.then(queue(0x99, 0xa)).on(1, OTHER, called(0x99, 0xa, true));
+    script.on(1, OTHER, What::Flush { reason: RemoteShootdown, pages: 1 });
+    script.then(queue(0x99, 0xb)).on(1, OTHER, called(0x99, 0xb, true));
+    let victims = script.folded().victims;
+    let rows: Vec<_> =
+        victims.pairs.iter().map(|(pair, count)| (pair.asked, count.interrupts)).collect();
+    assert_eq!(rows, [(Asked::TlbFlush, 2)]);
+}
+
+#[test]
+fn rescheduling_interrupts_and_drains_have_their_senders() {
+    let mut script = named();
+    let send = What::Send { cpu: 1, site: 3, function: 0, by_interrupt: false };
+    script.then(send).on(1, OTHER, What::Interrupt { vector: Vector::Reschedule, begins: true });
+    script.on(1, OTHER, What::Interrupt { vector: Vector::Reschedule, begins: true });
+    script.call(libc::SYS_mbind, [0; 4]);
+    script.then(What::DrainQueued { work: 5, by_interrupt: false });
+    let (time, pid, tid) = (script.time, 40, 40);
+    script.fold.record(Record { time, cpu: 1, pid, tid, what: What::Drain { work: 5 } });
+    let victims = script.folded().victims;
+    let row = |asked, from: Task| {
+        let of = |pair: &&Pair| pair.asked == asked && pair.from == from;
+        victims
+            .pairs
+            .iter()
+            .find(|(pair, _)| of(pair))
+            .map(|(pair, count)| (pair.cause.clone(), *count))
+    };
+    let one = PairCount { interrupts: 1, ..PairCount::default() };
+    assert_eq!(row(Asked::Reschedule, Task::Thread(PID)), Some((Cause::Elsewhere, one)));
+    assert_eq!(row(Asked::Reschedule, Task::Unknown), Some((Cause::Unknown, one)));
+    let drain = PairCount { uninterrupted: 1, exact: 1, ..PairCount::default() };
+    let mbind = Cause::Call(libc::SYS_mbind as i32, 0);
+    assert_eq!(row(Asked::LruDrain, Task::Thread(PID)), Some((mbind, drain)));
+}
+
+/// A guarded CPU: an interrupt of a neighbour's with two functions, the CPU's timer, and what another CPU got.
+#[test]
+fn a_guarded_cpus_disturbances_have_cause_sender_and_length() {
+    let mut script = named();
+    let mut guard = Guard::of(&[1]);
+    guard.begin(0);
+    script.fold.guard = Some(guard);
+    let calls = |begins| What::Interrupt { vector: Vector::Calls, begins };
+    script.call(libc::SYS_munmap, [0x1000, 0x1000, 0, 0]);
+    script.then(queue(FLUSH, 0xa)).then(queue(SYNC, 0xb)).then(queue(FLUSH, 0xc));
+    script.on(1, OTHER, calls(true)).on(1, OTHER, called(FLUSH, 0xa, true));
+    script.on(1, OTHER, called(SYNC, 0xb, true)).on(1, OTHER, calls(false));
+    script.on(2, OTHER, calls(true)).on(2, OTHER, called(FLUSH, 0xc, true));
+    let timer = |begins| What::Interrupt { vector: Vector::Timer, begins };
+    script.on(1, OTHER, timer(true)).on(1, OTHER, timer(false));
+    let kept = script.folded().guard.unwrap().kept;
+    let told: Vec<_> = kept.iter().map(|kept| (kept.pair.asked, kept.how, kept.lost_ns)).collect();
+    let lost = [
+        (Asked::TlbFlush, How::Interrupt, Some(30)),
+        (Asked::TableSync, How::SameInterrupt, None),
+        (Asked::Timer, How::Interrupt, Some(10)),
+    ];
+    assert_eq!(told, lost);
+    assert_eq!(kept[0].pair.from, Task::Thread(PID));
+    assert_eq!(kept[0].pair.cause, Cause::Call(libc::SYS_munmap as i32, 0));
+    assert_eq!((kept[2].pair.from.clone(), kept[2].gap_ns), (Task::Timer, 30));
 }
 
 #[test]
@@ -320,9 +500,9 @@ fn what_strangers_do_is_not_taken_for_the_programs() {
     // An interrupt of a stranger is not among those that are timed.
     script.call(libc::SYS_munmap, [0x1000, 0x1000, 0, 0]).flush(RemoteSend, 1).flush(LocalMm, 1);
     for what in [
-        What::Call { begins: true },
+        What::Interrupt { vector: Vector::Calls, begins: true },
         What::Flush { reason: RemoteShootdown, pages: 1 },
-        What::Call { begins: false },
+        What::Interrupt { vector: Vector::Calls, begins: false },
     ] {
         let record = Record { time: 20, cpu: 1, pid: STRANGER, tid: STRANGER, what };
         script.fold.record(record);

@@ -1,10 +1,14 @@
-//! Who interrupted whom, and what it cost.
+//! Who was interrupted by whom, what for, and what it cost.
 //!
-//! A sender waits until every CPU it asked has answered, so at most one send per CPU is
-//! outstanding, and it no longer is when its CPU goes on with something else, or after a while, since
-//! of tasks that are not watched little is seen. Where several are, one of the interrupted thread's
-//! own process is taken, and of these the newest.
+//! Where the kernel shows the call that a CPU was asked for (`csd:*`, 6.4 and later), sender and interrupted
+//! CPU are joined by it: the same pointer comes with both. Elsewhere a rule takes its place: a sender
+//! waits until every CPU it asked has answered, so at most one send per CPU is outstanding, and it no
+//! longer is when its CPU goes on with something else, or after a while, since of tasks that are not
+//! watched little is seen. Where several are, one of the interrupted thread's own process is taken, and
+//! of these the newest.
 
+use super::Cause;
+use crate::functions::Asked;
 use crate::record::{Record, What};
 use needless_model::event::FlushReason;
 use rustc_hash::FxHashMap;
@@ -17,28 +21,81 @@ pub enum Task {
     Thread(i32),
     /// A CPU without a task.
     Idle,
+    /// An interrupt, whatever task it came upon.
+    Interrupt,
+    /// The CPU's own timer.
+    Timer,
+    /// A device, by the number of its interrupt.
+    Device(u32),
     /// Nobody that could be told.
     Unknown,
     /// All those beyond the number that is kept apart.
     Others,
 }
 
-/// Interrupts from one task to another.
+impl Task {
+    /// Whose a record is.
+    pub(super) fn of(record: &Record) -> Task {
+        match record.tid {
+            0 => Task::Idle,
+            tid if tid < 0 => Task::Unknown,
+            tid => Task::Thread(tid),
+        }
+    }
+}
+
+/// What one task was interrupted for by another one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Pair {
+    /// What it was asked for.
+    pub asked: Asked,
+    /// The address of the function that was called; 0 if there was none or it is not shown.
+    pub function: u64,
+    /// Where in the kernel it was sent; 0 if that is not shown.
+    pub site: u64,
+    /// What the sender was doing.
+    pub cause: Cause,
+    /// Who sent it.
+    pub from: Task,
+    /// Who was interrupted.
+    pub to: Task,
+}
+
+impl Pair {
+    /// The same with less detail, for what is beyond the number that is kept.
+    fn of_others(self) -> Pair {
+        let (from, to) = (Task::Others, Task::Others);
+        Pair { site: 0, cause: Cause::Unknown, from, to, ..self }
+    }
+}
+
+/// How often.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct PairCount {
-    /// How many.
+    /// How many interrupts.
     pub interrupts: u64,
-    /// Of these, how many found nothing to flush.
+    /// How often it came without one: the CPU was idle and looked for itself, or a kernel thread does it.
+    pub uninterrupted: u64,
+    /// Of both, how many found nothing to flush.
     pub empty: u64,
-    /// Of these, how many have their sender by guess.
+    /// Of both, how many have their sender by the call's own pointer.
+    pub exact: u64,
+    /// Of both, how many have their sender by guess.
     pub guessed: u64,
 }
 
+impl PairCount {
+    /// Both together.
+    pub fn all(&self) -> u64 {
+        self.interrupts + self.uninterrupted
+    }
+}
+
 #[derive(Copy, Clone, Debug)]
-struct Send {
+pub(super) struct Send {
     time: u64,
-    pid: i32,
-    tid: i32,
+    pub(super) pid: i32,
+    pub(super) tid: i32,
 }
 
 /// No answer takes so long, but where a virtual CPU does not run.
@@ -47,19 +104,26 @@ const STALE_NS: u64 = 20_000_000;
 /// More pairs than this are counted together.
 const MOST_PAIRS: usize = 4096;
 
-/// More durations than this are not kept.
+/// More durations than this of one cause are not kept.
 const MOST_TIMES: usize = 4096;
+
+/// A task's process, its name, and whether it is the kernel's.
+#[derive(Clone, Debug, Default)]
+struct Name {
+    pid: i32,
+    name: Arc<str>,
+    kernels: bool,
+}
 
 /// The matrix, and the durations of what interrupts called.
 #[derive(Debug, Default)]
 pub struct Victims {
-    /// Interrupts by sender and receiver.
-    pub pairs: FxHashMap<(Task, Task), PairCount>,
-    /// How long functions called by these interrupts took, nanoseconds, as far as they were timed.
-    pub times: Vec<u64>,
-    names: FxHashMap<i32, (i32, Arc<str>)>,
+    /// Interrupts by what they asked for, sender and receiver.
+    pub pairs: FxHashMap<Pair, PairCount>,
+    /// How long they took by what they asked for, nanoseconds, as far as they were timed.
+    pub times: FxHashMap<Asked, Vec<u64>>,
+    names: FxHashMap<i32, Name>,
     outstanding: FxHashMap<u16, Send>,
-    begun: FxHashMap<u16, (u64, bool)>,
 }
 
 impl Victims {
@@ -79,50 +143,56 @@ impl Victims {
         self.outstanding.get(&cpu).map(|send| send.tid)
     }
 
-    /// A CPU was interrupted. The sender's thread, or nothing if neither it nor the interrupted
-    /// thread is watched.
-    pub(super) fn received(
-        &mut self,
-        record: &Record,
-        watched: &dyn Fn(i32) -> bool,
-    ) -> Option<i32> {
-        if let Some((_, flushed)) = self.begun.get_mut(&record.cpu) {
-            *flushed = true;
-        }
-        let (sender, guessed) = self.sender_of(record);
-        if !watched(record.tid) && !sender.is_some_and(|send| watched(send.tid)) {
-            return None;
-        }
-        let from = sender.map_or(Task::Unknown, |send| Task::Thread(send.tid));
-        let to = match record.tid {
-            0 => Task::Idle,
-            tid if tid < 0 => Task::Unknown,
-            tid => Task::Thread(tid),
-        };
-        let mut pair = (from, to);
-        if self.pairs.len() >= MOST_PAIRS && !self.pairs.contains_key(&pair) {
-            pair = (Task::Others, Task::Others);
-        }
-        for tid in [Some(record.tid), sender.map(|send| send.tid)].into_iter().flatten() {
-            if self.names.len() < 2 * MOST_PAIRS
-                && tid != 0
-                && !self.names.contains_key(&tid)
-                && !watched(tid)
-            {
-                let comm = std::fs::read_to_string(format!("/proc/{tid}/comm")).unwrap_or_default();
-                let comm = if comm.is_empty() { "ended" } else { comm.trim() };
-                self.names.insert(tid, (0, comm.into()));
-            }
-        }
-        let count = self.pairs.entry(pair).or_default();
-        count.interrupts += 1;
-        count.empty += u64::from(matches!(record.what, What::Flush { pages: 0, .. }));
-        count.guessed += u64::from(guessed);
-        Some(sender.map_or(0, |send| send.tid))
+    /// Counts what reached a task; where it is counted.
+    pub(super) fn count(&mut self, pair: Pair, one: PairCount) -> Pair {
+        let full = self.pairs.len() >= MOST_PAIRS && !self.pairs.contains_key(&pair);
+        let pair = if full { pair.of_others() } else { pair };
+        let count = self.pairs.entry(pair.clone()).or_default();
+        count.interrupts += one.interrupts;
+        count.uninterrupted += one.uninterrupted;
+        count.empty += one.empty;
+        count.exact += one.exact;
+        count.guessed += one.guessed;
+        pair
     }
 
-    /// The send that interrupted a CPU, and whether it might have been another one.
-    fn sender_of(&self, record: &Record) -> (Option<Send>, bool) {
+    /// What was counted stands for something else.
+    pub(super) fn recount(&mut self, pair: &Pair, one: PairCount, asked: Asked) -> Pair {
+        if let Some(count) = self.pairs.get_mut(pair) {
+            count.interrupts = count.interrupts.saturating_sub(one.interrupts);
+            count.uninterrupted = count.uninterrupted.saturating_sub(one.uninterrupted);
+            count.exact = count.exact.saturating_sub(one.exact);
+            if count.all() == 0 {
+                self.pairs.remove(pair);
+            }
+        }
+        self.count(Pair { asked, ..pair.clone() }, one)
+    }
+
+    /// The last one counted there found nothing to flush.
+    pub(super) fn was_empty(&mut self, pair: &Pair) {
+        self.pairs.entry(pair.clone()).or_default().empty += 1;
+    }
+
+    /// Learns the name of a task that is not watched.
+    pub(super) fn meets(&mut self, tid: i32) {
+        if tid <= 0 || self.names.len() >= 2 * MOST_PAIRS || self.names.contains_key(&tid) {
+            return;
+        }
+        /// include/linux/sched.h, 5.10 to 7.3.
+        const PF_KTHREAD: u32 = 0x0020_0000;
+        let stat = procfs::process::Process::new(tid).and_then(|process| process.stat());
+        let name = match stat {
+            Ok(stat) => {
+                Name { pid: 0, name: stat.comm.into(), kernels: stat.flags & PF_KTHREAD != 0 }
+            }
+            Err(_) => Name { pid: 0, name: "ended".into(), kernels: false },
+        };
+        self.names.insert(tid, name);
+    }
+
+    /// The send that interrupted a CPU by the rule, and whether it might have been another one.
+    pub(super) fn sender_of(&self, record: &Record) -> (Option<Send>, bool) {
         let others = self.outstanding.iter().filter(|(cpu, send)| {
             **cpu != record.cpu && record.time.saturating_sub(send.time) < STALE_NS
         });
@@ -139,26 +209,23 @@ impl Victims {
         (candidates.first().copied(), guessed)
     }
 
-    /// A function called by an interrupt begins or ends on a CPU.
-    pub(super) fn call(&mut self, cpu: u16, time: u64, begins: bool) {
-        if begins {
-            self.begun.insert(cpu, (time, false));
-        } else if let Some((start, true)) = self.begun.remove(&cpu)
-            && self.times.len() < MOST_TIMES
-        {
-            self.times.push(time.saturating_sub(start));
+    /// An interrupt, or a function called by it, took so long.
+    pub(super) fn timed(&mut self, asked: Asked, time_ns: u64) {
+        let times = self.times.entry(asked).or_default();
+        if times.len() < MOST_TIMES {
+            times.push(time_ns);
         }
     }
 
     pub(super) fn named(&mut self, tid: i32, name: &str) {
         if self.names.len() < 2 * MOST_PAIRS {
-            let pid = self.names.get(&tid).map_or(0, |(pid, _)| *pid);
-            self.names.insert(tid, (pid, name.into()));
+            self.names.entry(tid).or_default().name = name.into();
         }
     }
 
     pub(super) fn ended(&mut self, tid: i32, pid: i32, name: Arc<str>) {
-        self.names.entry(tid).and_modify(|known| known.0 = pid).or_insert((pid, name));
+        let new = || Name { pid, name, kernels: false };
+        self.names.entry(tid).and_modify(|known| known.pid = pid).or_insert_with(new);
     }
 
     pub(super) fn name_all(&mut self, threads: &FxHashMap<i32, (i32, Arc<str>)>) {
@@ -169,16 +236,20 @@ impl Victims {
 
     pub(super) fn forget(&mut self) {
         self.outstanding.clear();
-        self.begun.clear();
     }
 
     /// A task's name.
     pub fn name(&self, tid: i32) -> Arc<str> {
-        self.names.get(&tid).map_or_else(|| "unknown".into(), |(_, name)| name.clone())
+        self.names.get(&tid).map_or_else(|| "unknown".into(), |known| known.name.clone())
     }
 
     /// A task's process, 0 if unknown.
     pub fn process(&self, tid: i32) -> i32 {
-        self.names.get(&tid).map_or(0, |(pid, _)| *pid)
+        self.names.get(&tid).map_or(0, |known| known.pid)
+    }
+
+    /// Whether a task is one of the kernel's own threads.
+    pub fn is_kernels(&self, tid: i32) -> bool {
+        self.names.get(&tid).is_some_and(|known| known.kernels)
     }
 }

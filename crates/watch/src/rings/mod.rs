@@ -5,76 +5,31 @@
 //! them from 6.0 on (`PERF_FORMAT_LOST`), and before that a ring that was too full to take another
 //! record when it was drained counts as one that lost some.
 
+mod error;
+mod open;
+
+pub use error::PerfError;
+
 use crate::missing::Missing;
 use crate::record::{self, Record, Source, What};
 use crate::sites;
-use crate::tracepoints::{self, Found, Point, Ring as Which, Row, TABLE, Whose};
-use needless_runner::ioctl::{set_filter, set_output};
-use needless_runner::look::{UNSEEN_REMEDY, Unseen, look};
-use needless_runner::tracefs::{PERFMON_REMEDY, TracefsError};
-use perf_event::events::{Event, Software, Tracepoint as TracepointEvent};
-use perf_event::{Builder, Clock, Counter, ReadFormat, SampleFlag, Sampler};
+use crate::tracepoints::{self, Extent, Found, Point, Ring as Which, Row, TABLE, Whose};
+use error::{ONLINE, THE_RING};
+use needless_runner::ioctl::set_output;
+use needless_runner::look::look;
+use needless_runner::tracefs::TracefsError;
+use open::{Open, there};
+use perf_event::events::Software;
+use perf_event::{Counter, Sampler};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::Path;
 use std::time::Duration;
-use thiserror::Error;
 
 /// No record is larger: a mapping's path may have 4096 bytes, a stack more.
 const LARGEST: usize = sites::STACK_BYTES as usize + 4096;
-
-const THE_RING: &str = "the ring";
-
-const ONLINE: &str = "/sys/devices/system/cpu/online";
-
-/// Rings are locked memory, of which unprivileged users have little (kernel/events/core.c: perf_mmap).
-const RING_REMEDY: &str = "a smaller --buffer; or give the command CAP_IPC_LOCK as well (`setcap \
-     cap_perfmon,cap_ipc_lock+ep`); or run it as root";
-
-/// Why there are no events.
-#[derive(Debug, Error)]
-pub enum PerfError {
-    /// No tracefs.
-    #[error(transparent)]
-    Tracefs(#[from] TracefsError),
-    /// Nobody says which CPUs there are.
-    #[error("the CPUs to watch are not known: {0}")]
-    Cpus(#[from] Unseen),
-    /// What the kernel says of its CPUs is not understood.
-    #[error("the CPUs to watch are not known: {ONLINE} says `{0}`")]
-    OddCpus(String),
-    /// The kernel does not let us.
-    #[error("perf_event_open for {event}: {error}")]
-    Open {
-        /// Which event.
-        event: String,
-        /// Why.
-        error: io::Error,
-    },
-}
-
-impl PerfError {
-    /// What helps against it.
-    pub fn remedy(&self) -> Option<&'static str> {
-        if let PerfError::Open { event, error } = self
-            && event == THE_RING
-            && error.kind() == io::ErrorKind::PermissionDenied
-        {
-            return Some(RING_REMEDY);
-        }
-        let refused = match self {
-            PerfError::Tracefs(TracefsError::NotMounted) => true,
-            PerfError::Tracefs(TracefsError::Unreadable { error, .. })
-            | PerfError::Open { error, .. } => error.kind() == io::ErrorKind::PermissionDenied,
-            PerfError::Cpus(_) => return Some(UNSEEN_REMEDY),
-            PerfError::Tracefs(_) | PerfError::OddCpus(_) => false,
-        };
-        refused.then_some(PERFMON_REMEDY)
-    }
-}
 
 /// Which tasks are watched.
 #[derive(Clone, Debug)]
@@ -85,6 +40,8 @@ pub enum Tasks {
     Running(Vec<i32>),
     /// Every task.
     All,
+    /// No task: only what reaches CPUs.
+    Nobody,
 }
 
 /// What the rings of one kind lost.
@@ -122,10 +79,15 @@ struct Ring {
 
 impl Rings {
     /// Opens the rings, `bytes` large each (rounded to a power of two pages).
-    pub fn open(tasks: &Tasks, bytes: usize, tracefs: &Path) -> Result<Rings, PerfError> {
+    pub fn open(
+        tasks: &Tasks,
+        extent: &Extent,
+        bytes: usize,
+        tracefs: &Path,
+    ) -> Result<Rings, PerfError> {
         let mut rings = Rings::default();
         let mut rows = Vec::new();
-        for row in &TABLE {
+        for row in TABLE.iter().filter(|row| row.is_of(extent)) {
             match tracepoints::find(row, tracefs) {
                 Ok(found) => rows.push((row, found)),
                 Err(error @ (TracefsError::NoTracepoint(_) | TracefsError::NeverIssued(_))) => {
@@ -134,16 +96,21 @@ impl Rings {
                 Err(error) => return Err(error.into()),
             }
         }
-        rings.choose_timing(&mut rows);
+        rings.choose(&mut rows, extent);
         rings.present = rows.iter().map(|(_, found)| found.point).collect();
         let flush = rows.iter().find(|(row, _)| row.point == Point::Flush).map(|(_, found)| found);
+        let kinds: &[Which] = match extent {
+            Extent::Guard(_) => &[Which::Main],
+            Extent::Programs | Extent::EveryInterrupt => &[Which::Main, Which::Frees, Which::Sites],
+        };
         for cpu in online()? {
             rings.cpus.push(cpu);
-            for which in [Which::Main, Which::Frees, Which::Sites] {
-                let rows = rows.iter().filter(|(row, _)| row.ring == which);
-                let mut ring = Ring::open(cpu, which, tasks, bytes, rows)?;
-                if which == Which::Sites {
-                    ring.sample_sites(tasks, flush)?;
+            for which in kinds {
+                let rows = rows.iter().filter(|(row, _)| row.ring == *which);
+                let rows = rows.filter(|(row, _)| row.wanted(extent, cpu));
+                let mut ring = Ring::open((cpu, *which), (tasks, extent), bytes, rows)?;
+                if *which == Which::Sites {
+                    ring.sample_sites((tasks, extent), flush)?;
                 }
                 rings.rings.push(ring);
             }
@@ -151,18 +118,19 @@ impl Rings {
         Ok(rings)
     }
 
-    /// Functions called by interrupts, or else the interrupts, but not both.
-    fn choose_timing(&mut self, rows: &mut Vec<(&Row, Found)>) {
-        let of_interrupts = |row: &Row| row.system == tracepoints::INTERRUPTS;
-        let timed = |row: &Row| row.point == Point::CallBegin;
-        if rows.iter().any(|(row, _)| timed(row) && !of_interrupts(row)) {
-            rows.retain(|(row, _)| !of_interrupts(row));
-        }
-        let found = rows.iter().any(|(row, _)| timed(row));
+    /// Functions that CPUs are made to call, or else the interrupts that make them; both only where every
+    /// interrupt is wanted.
+    fn choose(&mut self, rows: &mut Vec<(&Row, Found)>, extent: &Extent) {
+        let named = rows.iter().any(|(row, _)| row.point == Point::CallBegin);
+        let guarded = matches!(extent, Extent::Guard(_));
+        rows.retain(|(row, _)| match row.point {
+            Point::Calls => !named || *extent != Extent::Programs,
+            Point::CallsEnd => !named || guarded,
+            _ => true,
+        });
         self.missing.retain(|missing| {
-            let interrupts = missing.what.starts_with(tracepoints::INTERRUPTS);
-            let calls = missing.what.starts_with("csd:");
-            !(interrupts || found && calls)
+            let calls = missing.what.contains(":call_function");
+            !calls || !named && *extent != Extent::Programs
         });
     }
 
@@ -172,7 +140,7 @@ impl Rings {
             Some(known) if known.lacks.contains(row.lacks) => {}
             Some(known) => known.lacks = format!("{}; {}", known.lacks, row.lacks),
             None => {
-                let newer = matches!(row.system, "filemap" | "csd");
+                let newer = matches!(row.system, "filemap" | "csd" | "ipi");
                 let remedy = newer.then_some("a newer kernel: 6.12 has it");
                 self.missing.push(Missing::new(&what, why, row.lacks, remedy));
             }
@@ -226,7 +194,7 @@ impl Rings {
         rings.flat_map(|ring| &mut ring.others).try_for_each(Counter::enable)
     }
 
-    /// Switches the events of [`Point::CallBegin`] and [`Point::CallEnd`].
+    /// Switches the events of [`Point::CallEnd`] and [`Point::CallsEnd`].
     pub fn time_calls(&mut self, on: bool) {
         for counter in self.rings.iter_mut().flat_map(|ring| &mut ring.calls) {
             // Without them fewer interrupts are timed, which the report tells.
@@ -297,13 +265,13 @@ fn whose(found: &Found) -> Whose {
 }
 
 /// The CPUs that are online.
-fn online() -> Result<Vec<u16>, PerfError> {
+pub fn online() -> Result<Vec<u16>, PerfError> {
     let text = look(ONLINE)?.unwrap_or_default();
     cpus(text.trim()).ok_or_else(|| PerfError::OddCpus(text.trim().to_owned()))
 }
 
 /// CPUs as the kernel lists them: `0-3,5`.
-fn cpus(text: &str) -> Option<Vec<u16>> {
+pub fn cpus(text: &str) -> Option<Vec<u16>> {
     let mut cpus = Vec::new();
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -314,15 +282,14 @@ fn cpus(text: &str) -> Option<Vec<u16>> {
 
 impl Ring {
     fn open<'a>(
-        cpu: u16,
-        which: Which,
-        tasks: &Tasks,
+        (cpu, which): (u16, Which),
+        (tasks, extent): (&Tasks, &Extent),
         bytes: usize,
         rows: impl Iterator<Item = &'a (&'a Row, Found)> + Clone,
     ) -> Result<Ring, PerfError> {
         let failed = |event: &str, error| PerfError::Open { event: event.to_owned(), error };
         let pids = tasks.pids();
-        let open = Open::new(cpu, tasks, bytes);
+        let open = Open::new(cpu, tasks, bytes, extent);
         // Only the main ring's tells about tasks; the others' need not be inherited.
         let owners = if which == Which::Main { &pids[..] } else { &[None] };
         let leaders = owners.iter().map(|pid| open.tasks(*pid, which));
@@ -354,7 +321,7 @@ impl Ring {
                 ring.add(&found.name, Source::Point(found.clone()), counter)?;
             }
         }
-        if which == Which::Main {
+        if which == Which::Main && !matches!(extent, Extent::Guard(_)) {
             for pid in pids {
                 for (major, event) in
                     [(false, Software::PAGE_FAULTS_MIN), (true, Software::PAGE_FAULTS_MAJ)]
@@ -372,9 +339,13 @@ impl Ring {
     }
 
     /// Adds samples of the stacks of whoever flushes.
-    fn sample_sites(&mut self, tasks: &Tasks, flush: Option<&Found>) -> Result<(), PerfError> {
+    fn sample_sites(
+        &mut self,
+        (tasks, extent): (&Tasks, &Extent),
+        flush: Option<&Found>,
+    ) -> Result<(), PerfError> {
         let Some(flush) = flush else { return Ok(()) };
-        let open = Open::new(self.cpu, tasks, self.capacity);
+        let open = Open::new(self.cpu, tasks, self.capacity, extent);
         for pid in tasks.pids() {
             let counter = open.sites(flush, pid);
             if !there(&counter) {
@@ -390,10 +361,8 @@ impl Ring {
     fn add(&mut self, name: &str, source: Source, counter: Counter) -> Result<(), PerfError> {
         let failed = |error| PerfError::Open { event: name.to_owned(), error };
         set_output(&counter, self.sampler.as_counter()).map_err(failed)?;
-        let switched = matches!(
-            &source,
-            Source::Point(Found { point: Point::CallBegin | Point::CallEnd, .. })
-        );
+        let switched =
+            matches!(&source, Source::Point(Found { point: Point::CallEnd | Point::CallsEnd, .. }));
         if switched {
             // Sources after the leader's go with `others`; these are looked up by identifier only.
             self.calls.push(counter);
@@ -440,101 +409,6 @@ impl Ring {
             }
         }
         total
-    }
-}
-
-/// False for the event of a thread that has ended since it was found: others go on.
-fn there(opened: &io::Result<Counter>) -> bool {
-    !matches!(opened, Err(error) if error.raw_os_error() == Some(libc::ESRCH))
-}
-
-/// Lets only some of a tracepoint's events through.
-fn filtered(counter: Counter, filter: Option<String>) -> io::Result<Counter> {
-    let Some(filter) = filter else { return Ok(counter) };
-    set_filter(&counter, &CString::new(filter)?)?;
-    Ok(counter)
-}
-
-/// How the events of one ring are opened.
-struct Open {
-    cpu: u16,
-    starting: bool,
-    watermark: usize,
-}
-
-impl Tasks {
-    /// Whose events to open: no process is every task.
-    fn pids(&self) -> Vec<Option<i32>> {
-        match self {
-            Tasks::Starting(pid) => vec![Some(*pid)],
-            Tasks::Running(tids) => tids.iter().copied().map(Some).collect(),
-            Tasks::All => vec![None],
-        }
-    }
-}
-
-impl Open {
-    fn new(cpu: u16, tasks: &Tasks, bytes: usize) -> Open {
-        Open { cpu, starting: matches!(tasks, Tasks::Starting(_)), watermark: bytes / 4 }
-    }
-
-    fn point(&self, row: &Row, found: &Found, pid: Option<i32>) -> io::Result<Counter> {
-        let event = TracepointEvent::with_id(found.id);
-        let counter = self.counter(event, pid, SampleFlag::RAW, |builder| {
-            if row.ring == Which::Frees {
-                builder.enable_on_exec(false);
-            }
-        })?;
-        filtered(counter, (row.filter)())
-    }
-
-    /// The stacks of whoever flushes, at most so many a second.
-    fn sites(&self, flush: &Found, pid: Option<i32>) -> io::Result<Counter> {
-        let event = TracepointEvent::with_id(flush.id);
-        let also = SampleFlag::CALLCHAIN | SampleFlag::REGS_USER | SampleFlag::STACK_USER;
-        let counter = self.counter(event, pid, also, |builder| {
-            builder.sample_frequency(sites::PER_SECOND).exclude_callchain_user(true);
-            builder.sample_regs_user(sites::REGISTERS).sample_stack_user(sites::STACK_BYTES);
-        })?;
-        filtered(counter, tracepoints::local_flush())
-    }
-
-    fn fault_done(&self, event: Software, pid: Option<i32>) -> io::Result<Counter> {
-        self.counter(event, pid, SampleFlag::ADDR, |_| {})
-    }
-
-    /// The event that owns a ring. That of the main ring tells names, mappings, births, deaths.
-    fn tasks(&self, pid: Option<i32>, which: Which) -> io::Result<Counter> {
-        let main = which == Which::Main;
-        self.counter(Software::DUMMY, pid, SampleFlag::empty(), |builder| {
-            builder.task(main).comm(main).comm_exec(main).mmap(main).mmap2(main).mmap_data(main);
-            builder.wakeup_watermark(self.watermark);
-        })
-    }
-
-    fn counter<E: Event>(
-        &self,
-        event: E,
-        pid: Option<i32>,
-        also: SampleFlag,
-        more: impl FnOnce(&mut Builder<'_>),
-    ) -> io::Result<Counter> {
-        let mut builder = Builder::new(event);
-        match pid {
-            None => builder.any_pid(),
-            Some(pid) => builder.observe_pid(pid).inherit(true).enable_on_exec(self.starting),
-        };
-        builder
-            .one_cpu(usize::from(self.cpu))
-            .include_kernel()
-            .sample_period(1)
-            .sample(SampleFlag::IDENTIFIER | SampleFlag::TID | SampleFlag::TIME | also)
-            .sample_id_all(true)
-            .clockid(Clock::MONOTONIC_RAW);
-        more(&mut builder);
-        builder.read_format(ReadFormat::LOST);
-        // Kernels before 6.0 do not count lost records.
-        builder.build().or_else(|_| builder.read_format(ReadFormat::empty()).build())
     }
 }
 

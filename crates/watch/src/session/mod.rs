@@ -1,25 +1,20 @@
 //! One time of watching: a command from its start to its end, a process, or everything.
 
+mod events;
+
 use crate::child::{self, Held};
 use crate::counters::{Machine, Usage};
-use crate::fold::{Fold, Surroundings};
 use crate::missing::Missing;
-use crate::observation::{self, Observation, Visible, Watching};
-use crate::present;
-use crate::price;
-use crate::record::{Record, What};
-use crate::rings::{PerfError, Rings, Tasks};
+use crate::observation::Observation;
+use crate::rings::Tasks;
 use crate::signals::Signals;
-use crate::tracefs::Tracefs;
-use crate::tracepoints::{self, Point};
-use crate::unseen;
-use needless_runner::environment::series;
+use crate::tracepoints::Extent;
+use events::Events;
 use needless_runner::look::look;
 use needless_runner::sys::shell_status;
 use procfs::process::Process;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, getrlimit, pidfd_open, setrlimit};
-use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command};
@@ -44,6 +39,8 @@ pub struct Options {
     pub target: Target,
     /// Bytes per ring, a power of two pages.
     pub ring_bytes: usize,
+    /// How much is watched.
+    pub extent: Extent,
 }
 
 /// Why there is no observation.
@@ -73,9 +70,6 @@ pub enum WatchError {
 /// How often rings are read at least.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Interrupts that are timed per second.
-const TIMED_PER_SECOND: usize = 256;
-
 /// Watches until the command or the process ends, or until a signal says so. `progress` is called
 /// now and then with the records read and lost so far.
 pub fn watch(
@@ -96,7 +90,10 @@ pub fn watch(
     let held = command.map(|command| child::hold(command, signals.ignored())).transpose()?;
     // The command has been started and keeps the limit that we had.
     let _limit = FileLimit::raise();
-    let tasks = tasks(&options.target, held.as_ref())?;
+    let tasks = match options.extent {
+        Extent::Guard(_) => Tasks::Nobody,
+        Extent::Programs | Extent::EveryInterrupt => tasks(&options.target, held.as_ref())?,
+    };
     let (events, mut missing) = match Events::open(options, &tasks) {
         Ok(events) => (Some(events), Vec::new()),
         Err(missing) => (None, vec![missing]),
@@ -104,7 +101,7 @@ pub fn watch(
     let before = Before::now(&options.target, held.as_ref());
     let mut watched = Watched { events, child: None, process, signals, progress };
     if let Some(events) = &mut watched.events {
-        events.rings.enable(&tasks)?;
+        events.begin(&tasks)?;
     }
     if let Some(held) = held {
         let pid = held.pid;
@@ -160,12 +157,6 @@ fn tasks(target: &Target, held: Option<&Held>) -> Result<Tasks, WatchError> {
             Ok(Tasks::Running(threads.flatten().map(|thread| thread.tid).collect()))
         }
     }
-}
-
-/// The clock that records are stamped with.
-fn now() -> u64 {
-    let time = clock_gettime(ClockId::MonotonicRaw);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// What was counted when watching began.
@@ -253,14 +244,12 @@ impl Watched<'_> {
             }
             match &mut self.events {
                 Some(events) => {
-                    events.rings.wait(TICK, self.process.as_ref().map(OwnedFd::as_fd));
+                    events.wait(TICK, self.process.as_ref().map(OwnedFd::as_fd));
                     events.read();
                     if told.elapsed() > Duration::from_millis(500) {
                         told = Instant::now();
-                        (self.progress)(
-                            events.fold.totals.records,
-                            events.fold.totals.lost_records,
-                        );
+                        let (records, lost) = events.so_far();
+                        (self.progress)(records, lost);
                     }
                 }
                 None => std::thread::sleep(TICK),
@@ -275,181 +264,4 @@ fn ended(process: &OwnedFd) -> bool {
     let mut polled = [PollFd::new(process, PollFlags::IN)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut polled, Some(&at_once)).is_ok_and(|ready| ready > 0)
-}
-
-/// The events while they come.
-struct Events {
-    rings: Rings,
-    fold: Fold,
-    waiting: Vec<Record>,
-    /// Records from before this are complete.
-    complete: u64,
-    record_ns: Option<u64>,
-    reader: Duration,
-    timed: (Instant, usize),
-    /// Freed pages are not recorded yet.
-    frees_wait: bool,
-    /// Flushes are sent that no event tells.
-    flushes_hidden: bool,
-    missing: Vec<Missing>,
-}
-
-impl Events {
-    /// Opens them, or says why not.
-    fn open(options: &Options, tasks: &Tasks) -> Result<Events, Missing> {
-        let opened = Tracefs::find().map_err(PerfError::from).and_then(|tracefs| {
-            let rings = Rings::open(tasks, options.ring_bytes, tracefs.path())?;
-            let hidden = unseen::unseen(tracefs.path());
-            Ok((rings, hidden, price::of_an_event(tracefs.path()).ok()))
-        });
-        let (mut rings, hidden, price) = opened.map_err(|error| {
-            let lacks = "classes, causes, who interrupts whom, needless flushes and copies";
-            Missing::new("events", &error, lacks, error.remedy())
-        })?;
-        let mut missing = std::mem::take(&mut rings.missing);
-        let flushes_hidden = !hidden.is_empty();
-        missing.extend(hidden);
-        let context = Surroundings { flushes_hidden, ..present::context(&rings, &mut missing) };
-        let all = matches!(options.target, Target::All);
-        let mut fold = Fold::new(context, series() < (6, 1), all);
-        present::introduce(tasks, &mut fold, &mut missing);
-        let frees_wait = matches!(tasks, Tasks::Starting(_));
-        if frees_wait {
-            fold.frees_from(u64::MAX);
-        }
-        Ok(Events {
-            rings,
-            fold,
-            waiting: Vec::new(),
-            complete: 0,
-            record_ns: price.map(|price| price.as_nanos() as u64),
-            reader: Duration::ZERO,
-            timed: (Instant::now(), 0),
-            frees_wait,
-            flushes_hidden,
-            missing,
-        })
-    }
-
-    /// Reads what there is, and folds what is complete: a record of one CPU may become visible
-    /// after a younger one of another CPU, but not after a whole round of reading.
-    fn read(&mut self) {
-        let start = thread_time();
-        let complete = std::mem::replace(&mut self.complete, now());
-        self.rings.drain(&mut self.waiting);
-        self.await_sharing();
-        self.fold_until(complete);
-        self.time_some_interrupts();
-        self.reader += thread_time().saturating_sub(start);
-    }
-
-    fn fold_until(&mut self, limit: u64) {
-        self.waiting.sort_by_key(|record| (record.time, record.what.rank()));
-        let complete = self.waiting.partition_point(|record| record.time < limit);
-        self.waiting.drain(..complete).for_each(|record| self.fold.record(record));
-    }
-
-    /// A copy can only be needless, or not, where pages are shared between processes, and only
-    /// userfaultfd provides a page in place of the one that a fault allocated. One record in four is a
-    /// page's freeing, so programs with neither do without.
-    fn await_sharing(&mut self) {
-        let shares = |record: &Record| match record.what {
-            What::Fork { pid, parent, .. } => pid != parent,
-            What::Ioctl { .. } => self.fold.watches(record.tid),
-            _ => false,
-        };
-        if self.frees_wait && self.waiting.iter().any(shares) {
-            self.frees_wait = false;
-            match self.rings.record_frees() {
-                Ok(()) => self.fold.frees_from(now()),
-                Err(error) => {
-                    let lacks = tracepoints::lacks(Point::Free);
-                    self.missing.push(Missing::new("pages that are freed", &error, lacks, None));
-                }
-            }
-        }
-    }
-
-    fn time_some_interrupts(&mut self) {
-        let (since, before) = self.timed;
-        let timed = self.fold.interrupts_timed();
-        if since.elapsed() > Duration::from_secs(1) {
-            self.timed = (Instant::now(), timed);
-            self.rings.time_calls(true);
-        } else if timed - before >= TIMED_PER_SECOND {
-            self.rings.time_calls(false);
-        }
-    }
-
-    /// Reads the rest.
-    fn end(mut self, target: &Target, usage: Option<Usage>) -> (observation::Events, Vec<Missing>) {
-        let start = thread_time();
-        self.rings.disable();
-        self.rings.drain(&mut self.waiting);
-        self.fold_until(u64::MAX);
-        self.reader += thread_time().saturating_sub(start);
-        let lost = self.rings.lost();
-        let expected = match target {
-            Target::Command | Target::Process(_) => {
-                usage.map(|usage| usage.minor_faults + usage.major_faults)
-            }
-            Target::All => None,
-        };
-        let counted = self.counted();
-        let visible = Visible {
-            faults: self.rings.has(Point::FaultUser),
-            flushes: self.rings.has(Point::Flush),
-            cpus: self.all_cpus(),
-            all_flushes: !self.flushes_hidden,
-        };
-        // Closing each tracepoint takes the kernel tens of milliseconds, which nobody has to wait for.
-        let rings = self.rings;
-        std::thread::spawn(move || drop(rings));
-        let (totals, victims, call_sites) = self.fold.finish();
-        let watching = Watching {
-            records: totals.records,
-            own_records: totals.own_records,
-            lost: lost.main.max(totals.lost_records),
-            lost_frees: lost.frees,
-            record_ns: self.record_ns,
-            reader_ns: self.reader.as_nanos() as u64,
-        };
-        if watching.lost > 0 {
-            let why = format!("{} records were lost", watching.lost);
-            let lacks = "verdicts; counts are too low";
-            let remedy = Some("a larger --buffer");
-            self.missing.push(Missing::new("all events", &why, lacks, remedy));
-        }
-        let events =
-            observation::events(totals, &victims, call_sites, expected, counted, watching, visible);
-        (events, self.missing)
-    }
-
-    /// What the kernel counted without the rings.
-    fn counted(&mut self) -> Option<(u64, u64)> {
-        let counted = self.rings.counted();
-        counted
-            .map_err(|error| {
-                let lacks = "whether everything that the kernel counted was seen";
-                self.missing.push(Missing::new("counts of events", &error, lacks, None));
-            })
-            .ok()
-    }
-
-    /// Whether every CPU was watched to the end.
-    fn all_cpus(&mut self) -> bool {
-        let why = match self.rings.unwatched() {
-            Ok(cpus) if cpus.is_empty() => return true,
-            Ok(cpus) => format!("CPUs {cpus:?} came online meanwhile"),
-            Err(error) => error.to_string(),
-        };
-        let lacks = "verdicts, and what happened on CPUs that came online; counts may be too low";
-        self.missing.push(Missing::new("CPUs", &why, lacks, Some("watch again")));
-        false
-    }
-}
-
-fn thread_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

@@ -1,15 +1,15 @@
 //! The report of `needless stat`, as text. The figures of several runs are medians with their range.
 
+mod guard;
+mod interrupts;
+
 use crate::stats::median;
 use crate::style::{Style, count};
 use crate::table::plain_table;
-use needless_watch::observation::{Counted, Events, Finding, Party};
+use needless_watch::observation::{Counted, Events, Finding};
 use needless_watch::{Missing, Observation};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-
-/// Pairs of tasks that the text shows.
-const MOST_PAIRS: usize = 12;
 
 /// Call sites that the text shows, and frames of each.
 const MOST_SITES: usize = 6;
@@ -49,16 +49,20 @@ pub fn json(stat: &Stat<'_>) -> Value {
 pub fn text(stat: &Stat<'_>, style: Style) -> String {
     let seen: Vec<&Events> = stat.runs.iter().filter_map(|run| run.events.as_ref()).collect();
     let mut parts = vec![summary(stat, style)];
-    if seen.is_empty() {
+    if guard::is_guard(stat) {
+        parts.extend(guard::guard(stat, style));
+    } else if seen.is_empty() {
         parts.push(counted(stat, " faults"));
     } else {
         parts.push(faults(&seen, stat, style));
         parts.push(flushes(&seen, style));
         parts.push(call_sites(&seen, style));
-        parts.push(interrupts(&seen, stat, style));
+        parts.push(interrupts::interrupts(&seen, stat, style));
         parts.push(needless(&seen, style));
     }
-    parts.push(counters(stat, style));
+    if !guard::is_guard(stat) {
+        parts.push(counters(stat, style));
+    }
     parts.push(missing(stat, style));
     parts.extend(watching(&seen, stat, style));
     parts.retain(|part| !part.is_empty());
@@ -249,57 +253,6 @@ fn brief(name: &str) -> String {
         }
     }
     text
-}
-
-fn party(party: &Party) -> String {
-    match (party.tid, party.pid) {
-        (Some(tid), Some(pid)) if tid != pid => format!("{} ({pid}, thread {tid})", party.name),
-        (Some(tid), _) => format!("{} ({tid})", party.name),
-        (None, _) => party.name.clone(),
-    }
-}
-
-/// Threads differ from run to run, so this is the last run's matrix.
-fn interrupts(seen: &[&Events], stat: &Stat<'_>, style: Style) -> String {
-    let Some(events) = seen.last() else { return String::new() };
-    let Some(pairs) = events.interrupts.as_ref().filter(|pairs| !pairs.is_empty()) else {
-        return String::new();
-    };
-    let cells = pairs.iter().take(MOST_PAIRS).map(|row| {
-        vec![
-            party(&row.from),
-            party(&row.to),
-            number(row.interrupts),
-            number(row.empty),
-            row.lost_ns.map_or_else(|| "?".to_owned(), time),
-        ]
-    });
-    let last = if seen.len() > 1 { " (last run)" } else { "" };
-    let header =
-        [&*format!("who interrupts{last}"), "whom", "interrupts", "nothing to flush", "time lost"];
-    let mut text = plain_table(&header, cells.collect(), 2, style) + "\n";
-    if let Some(more) = pairs.len().checked_sub(MOST_PAIRS).filter(|more| *more > 0) {
-        text += &format!("and {}, in --format json\n", count(more, "more pair"));
-    }
-    let guessed: u64 = pairs.iter().map(|row| row.guessed).sum();
-    if guessed > 0 {
-        text += &format!(
-            "{} of them have their sender by guess: several CPUs were flushing\n",
-            number(guessed)
-        );
-    }
-    let missing = stat.runs.last().into_iter().flat_map(|run| &run.missing);
-    let untimed = missing.into_iter().any(|missing| missing.what.starts_with("csd:"));
-    let how = match events.interrupt_ns {
-        Some(each) => format!(
-            "time lost: {} per interrupt, the median of {} timed from the called function's begin to its end; entering and leaving the interrupt comes on top",
-            time(each),
-            number(events.interrupts_timed)
-        ),
-        None if !untimed => "time lost: none of these interrupts was timed".to_owned(),
-        None => "time lost: not visible, this kernel does not show when functions called by interrupts begin and end".to_owned(),
-    };
-    text + &style.dim(style.wrap(&how, 2)) + "\n"
 }
 
 fn needless(seen: &[&Events], style: Style) -> String {

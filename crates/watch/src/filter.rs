@@ -6,7 +6,9 @@
 //! each number.
 
 use needless_runner::environment::series;
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::{Mutex, PoisonError};
 
 /// A filter on one field.
 pub struct Filter<'a> {
@@ -86,8 +88,16 @@ pub fn function_is_not(field: &str, name: &str) -> String {
     format!("{field}.function != {name}")
 }
 
-/// Where a function of the kernel begins; none if that is hidden.
+/// Where a function of the kernel's image begins; none if that is hidden. It does not change while the kernel runs, and
+/// the file has more than a hundred thousand lines, which the kernel makes anew for each reader (in an emulator
+/// that takes a second): it is read once.
 fn address(name: &str) -> Option<u64> {
+    static KNOWN: Mutex<BTreeMap<String, Option<u64>>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    *known.entry(name.to_owned()).or_insert_with(|| read_address(name))
+}
+
+fn read_address(name: &str) -> Option<u64> {
     let text = std::fs::read_to_string("/proc/kallsyms").ok()?;
     let of_name = |line: &&str| line.split(' ').nth(2) == Some(name);
     let address = text.lines().find(of_name)?.split(' ').next()?;

@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::process::{self, Command, ExitCode, Stdio};
+use std::time::Instant;
 
 /// A round in which somebody else takes the second CPU has other flushes, so a measurement may be
 /// repeated; it is never averaged, and no part of it left out. So many that nobody is known to have disturbed.
@@ -184,6 +185,8 @@ struct Outcome {
     /// Why nothing is known: who disturbed every attempt.
     undecided: Option<String>,
     attempts: u32,
+    /// How long they took together.
+    took_ms: u64,
     /// Attempts that nobody is known to have disturbed.
     quiet_attempts: u32,
     /// Who ran on the workload's CPUs meanwhile.
@@ -213,6 +216,7 @@ impl Outcome {
             exact: false,
             undecided: None,
             attempts: 0,
+            took_ms: 0,
             quiet_attempts: 0,
             strangers: BTreeSet::new(),
             expected: Counts::expected(workload, rounds),
@@ -321,11 +325,13 @@ fn check_one(workload: &'static Workload, rounds: u32, signals: &mut Signals) ->
     let _balancing =
         workload.needs.contains(&Need::NumaBalancing).then(numa::Balancing::on).flatten();
     let mut outcome = Outcome::untried(workload, rounds);
+    let start = Instant::now();
     while outcome.wants_more() {
         if let Err(error) = outcome.attempt(workload, rounds, signals) {
             outcome.failed = Some(error.to_string());
         }
     }
+    outcome.took_ms = start.elapsed().as_millis() as u64;
     outcome.conclude();
     outcome
 }
@@ -412,14 +418,14 @@ pub fn open_gate() -> io::Result<()> {
 
 fn print(outcome: &Outcome) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    let Outcome { name, attempts, expected, found, .. } = outcome;
+    let Outcome { name, attempts, took_ms, expected, found, .. } = outcome;
     if let Some(why) = &outcome.undecided {
         return writeln!(out, "{name:24} undecided: {why}");
     }
     match (&outcome.skipped, outcome.exact) {
         (Some(why), _) => writeln!(out, "{name:24} skipped: {why}"),
         _ if outcome.failed.is_some() => writeln!(out, "{name:24} failed: {:?}", outcome.failed),
-        (None, true) => writeln!(out, "{name:24} exact ({attempts})"),
+        (None, true) => writeln!(out, "{name:24} exact ({attempts}, {took_ms} ms)"),
         (None, false) => {
             writeln!(out, "{name:24} differs\n  found    {found:?}\n  expected {expected:?}")
         }

@@ -7,6 +7,7 @@ use crate::table::{Counted, Need, Workload, cause, class, expect};
 use libc::{MPOL_BIND, MPOL_DEFAULT, MPOL_LOCAL, MPOL_PREFERRED};
 use std::fs;
 use std::io;
+use std::time::{Duration, Instant};
 
 /// 1 where NUMA balancing samples accesses.
 pub const BALANCING: &str = "/proc/sys/kernel/numa_balancing";
@@ -42,8 +43,9 @@ pub const WORKLOADS: &[Workload] = &[
 ];
 
 const PAGES: usize = 4;
-/// Some half a second.
-const ACCESSES: u32 = 500_000;
+const ROUND: Duration = Duration::from_millis(500);
+/// Accesses between two looks at the clock.
+const ACCESSES: u32 = 1000;
 /// `MPOL_MF_MOVE`. Source: include/uapi/linux/mempolicy.h.
 const MPOL_MF_MOVE: i32 = 1 << 1;
 
@@ -137,9 +139,12 @@ fn numa_hint(rounds: &mut Rounds) -> io::Result<()> {
     }
     policy(area.address(), area.bytes(), MPOL_DEFAULT, 0, 0)?;
     rounds.each(|meeting| {
-        for _ in 0..ACCESSES {
-            meeting.meet();
-            area.write(0);
+        let start = Instant::now();
+        while start.elapsed() < ROUND {
+            for _ in 0..ACCESSES {
+                meeting.meet();
+                area.write(0);
+            }
         }
         Ok(())
     })

@@ -34,3 +34,18 @@ pub fn online_cpus() -> usize {
     // SAFETY: sysconf only reads.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).unwrap_or(1)
 }
+
+/// Empties this CPU's batch of pages that are new, as munmap does (mm/mmap.c: unmap_region, 5.10). The batch refers to each
+/// page until it is full, and 5.10 copies a page that anything else refers to (mm/memory.c: do_wp_page), for as many rounds
+/// as the batch has room. Later kernels empty it before they copy (6.1, the same function).
+pub fn empty_batch() -> io::Result<()> {
+    // SAFETY: a new mapping, of which nobody else knows.
+    unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let place = libc::mmap(std::ptr::null_mut(), PAGE, libc::PROT_NONE, flags, -1, 0);
+        if place == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        check(libc::munmap(place, PAGE))
+    }
+}

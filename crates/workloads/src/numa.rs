@@ -128,6 +128,8 @@ fn migrate(rounds: &mut Rounds, to_node: fn(Area, i32) -> io::Result<()>) -> io:
 /// of the own node are sampled too (mm/mprotect.c: change_pte_range). Which flushes, outside every
 /// system call; the next access faults and is counted (mm/memory.c: do_numa_page). 6.1 and older
 /// leave pages out that anything else refers to, as the batch of new pages does, which munmap empties.
+/// Either thread may do it, and the second one runs between rounds as well: then the page has a policy, and what was sampled
+/// in a round is accessed in it.
 fn numa_hint(rounds: &mut Rounds) -> io::Result<()> {
     let (area, other) = (Area::anonymous(0, 1)?, Area::anonymous(1, 1)?);
     area.write(0);
@@ -137,8 +139,8 @@ fn numa_hint(rounds: &mut Rounds) -> io::Result<()> {
         // The kernel's own mappings refuse.
         let _ = policy(from, to - from, MPOL_PREFERRED, 1, 0);
     }
-    policy(area.address(), area.bytes(), MPOL_DEFAULT, 0, 0)?;
     rounds.each(|meeting| {
+        policy(area.address(), area.bytes(), MPOL_DEFAULT, 0, 0)?;
         let start = Instant::now();
         while start.elapsed() < ROUND {
             for _ in 0..ACCESSES {
@@ -146,6 +148,8 @@ fn numa_hint(rounds: &mut Rounds) -> io::Result<()> {
                 area.write(0);
             }
         }
+        policy(area.address(), area.bytes(), MPOL_PREFERRED, 1, 0)?;
+        area.write(0);
         Ok(())
     })
 }

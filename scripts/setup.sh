@@ -1,11 +1,15 @@
 #!/bin/bash
 # Installs what building needs and is missing: a C linker, libc's headers and static library,
-# python3 for the licence check. Asks for nothing if all of it is there.
+# python3 for the licence check; Prometheus' parser and Perfetto's messages for tests of formats. Asks for nothing if all of it is there.
 set -euo pipefail
 
 missing=()
 command -v cc >/dev/null || missing+=(gcc)
 command -v python3 >/dev/null || missing+=(python3-minimal)
+[ -e /usr/lib/python3/dist-packages/prometheus_client ] || missing+=(python3-prometheus-client)
+# Debian does not have Perfetto's.
+python=${CARGO_TARGET_DIR:-target}/python
+[ -e "$python" ] || /usr/bin/python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip)
 command -v column >/dev/null || missing+=(bsdextrautils)
 [ -e /usr/include/stdlib.h ] || missing+=(libc6-dev)
 
@@ -20,6 +24,11 @@ if [ "${#missing[@]}" -gt 0 ]; then
     fi
     apt-get update -qq
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
+fi
+if [ ! -e "$python" ]; then
+    # Without it a test is skipped.
+    /usr/bin/python3 -m pip install -q --no-input --root-user-action ignore --target "$python" perfetto==0.59.1 ||
+        echo "no package perfetto: pip cannot install it" >&2
 fi
 for component in rustfmt clippy; do
     if ! cargo "${component/rustfmt/fmt}" --version >/dev/null 2>&1 && command -v rustup >/dev/null; then

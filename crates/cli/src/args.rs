@@ -95,6 +95,10 @@ pub enum Verb {
   needless stat -p 1234                        a process, until Ctrl-C
   needless stat -p 1234 -- sleep 10            the same for ten seconds
   needless stat -a -- sleep 10                 everything on the machine
+  needless stat -a --format openmetrics -o needless.om -- sleep 10
+  needless stat --by-actor -p 1234 -- sleep 10 what the kernel does to it of its own accord
+  needless stat --perfetto trace.pftrace -- ./server
+                                               event by event, for ui.perfetto.dev
   needless stat --victims 2-5                  what reaches these CPUs
   needless stat --victims 2-5 --fail-on interrupt -- ./neighbour
                                                status 1 if an interrupt does")]
@@ -456,9 +460,21 @@ pub struct StatArgs {
     /// all of /proc/interrupts' lines can be accounted for. Costs two to five records for each wake-up.
     #[arg(long)]
     pub every_interrupt: bool,
+    /// How long faults waited off their CPU: for userfaultfd's answer, swap space, a file, a lock, memory. Costs two
+    /// records for each context switch.
+    #[arg(long)]
+    pub waits: bool,
+    /// What the kernel does to the program of its own accord, by who does it: khugepaged, compaction, NUMA balancing,
+    /// kswapd, KSM, writeback: flushes, interrupts, faults, and the time these took.
+    #[arg(long)]
+    pub by_actor: bool,
+    /// Write single events to this file as a Perfetto trace, for <https://ui.perfetto.dev>: tracks of CPUs and threads, faults with
+    /// their class, interrupts with arrows from who sent them. Addresses are in it.
+    #[arg(long, value_name = "FILE", conflicts_with = "repeat")]
+    pub perfetto: Option<PathBuf>,
     /// Guard these CPUs, as in 2-5,8: only what reaches them, in order of time, with its cause and what keeps
     /// it away. Without a command until Ctrl-C.
-    #[arg(long, value_name = "CPUS", value_parser = cpu_list, conflicts_with_all = ["pid", "all", "every_interrupt", "repeat"])]
+    #[arg(long, value_name = "CPUS", value_parser = cpu_list, conflicts_with_all = ["pid", "all", "every_interrupt", "waits", "by_actor", "repeat"])]
     pub victims: Option<Cpus>,
     /// Status 1 if an interrupt reached a guarded CPU; with causes, one of these (lru-drain is a kernel thread's
     /// run).
@@ -468,8 +484,8 @@ pub struct StatArgs {
     #[arg(long, value_name = "MIB", default_value_t = 8, value_parser = ring_size)]
     pub buffer: u32,
     /// How to print the result.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub format: Format,
+    #[arg(long, value_enum, default_value_t = StatFormat::Text)]
+    pub format: StatFormat,
     /// The command and its arguments; with -p or -a it only says how long to watch.
     #[arg(last = true, required_unless_present_any = ["pid", "all", "victims"])]
     pub command: Vec<std::ffi::OsString>,
@@ -606,6 +622,17 @@ pub enum CompareFormat {
     Junit,
     /// TAP 14: the same, a line each.
     Tap,
+}
+
+/// How `stat` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum StatFormat {
+    /// For people.
+    Text,
+    /// For programs; the schema is docs/schema/stat.schema.json.
+    Json,
+    /// OpenMetrics, for Prometheus and its kin: one sample (docs/stat.md has the families).
+    Openmetrics,
 }
 
 /// How studies are printed.

@@ -8,6 +8,7 @@ mod failure;
 mod files;
 mod memory;
 mod output;
+mod perfetto;
 mod runs;
 mod source;
 mod spool;

@@ -53,8 +53,7 @@ impl Output {
             choice => choice,
         };
         let mut out = AutoStream::new(std::io::stderr().lock(), choice);
-        out.write_all(format!("\n{text}").as_bytes())
-            .map_err(|error| Failure::of_stream("standard error", error))
+        out.write_all(text.as_bytes()).map_err(|error| Failure::of_stream("standard error", error))
     }
 
     /// Prints a JSON document.

@@ -16,6 +16,7 @@ pub mod groups;
 pub mod json;
 pub mod jsonl;
 pub mod notes;
+pub mod perfetto;
 pub mod run;
 pub mod stat;
 pub mod stats;

@@ -7,7 +7,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// Lines of `/proc/vmstat` that say something about faults and flushes.
-const VMSTAT: [&str; 18] = [
+const VMSTAT: [&str; 23] = [
     "pgfault",
     "pgmajfault",
     "pgreuse",
@@ -26,6 +26,11 @@ const VMSTAT: [&str; 18] = [
     "nr_tlb_remote_flush_received",
     "nr_tlb_local_flush_all",
     "nr_tlb_local_flush_one",
+    "compact_daemon_migrate_scanned",
+    "numa_pte_updates",
+    "pgsteal_kswapd",
+    "cow_ksm",
+    "nr_written",
 ];
 
 /// What the kernel counted for tasks.

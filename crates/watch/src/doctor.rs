@@ -5,6 +5,7 @@ use crate::counters;
 use crate::missing::Missing;
 use crate::present;
 use crate::rings::{PerfError, Rings, Tasks};
+use crate::session::{Options, Target};
 use crate::tracefs::Tracefs;
 use crate::tracepoints::Extent;
 use crate::unseen;
@@ -15,8 +16,9 @@ pub fn missing() -> Result<Vec<Missing>, PerfError> {
     const RING_BYTES: usize = 64 << 10;
     let tracefs = Tracefs::find()?;
     let own = rustix::thread::gettid().as_raw_nonzero().get();
-    let rings =
-        Rings::open(&Tasks::Running(vec![own]), &Extent::Programs, RING_BYTES, tracefs.path())?;
+    let (target, extent) = (Target::Process(own), Extent::Programs);
+    let options = Options { target, ring_bytes: RING_BYTES, extent, waits: false, timeline: None };
+    let rings = Rings::open(&Tasks::Running(vec![own]), &options, tracefs.path())?;
     let mut missing = rings.missing.clone();
     missing.extend(unseen::unseen(tracefs.path()));
     present::context(&rings, &mut missing);

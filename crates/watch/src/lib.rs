@@ -9,6 +9,7 @@
 //! however this process ends.
 #![allow(unsafe_code)]
 
+pub mod actors;
 pub mod child;
 pub mod counters;
 pub mod doctor;
@@ -28,6 +29,7 @@ pub mod session;
 pub mod signals;
 pub mod sites;
 pub mod syscalls;
+pub mod timeline;
 pub mod tracefs;
 pub mod tracepoints;
 pub mod unseen;

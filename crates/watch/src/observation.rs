@@ -1,8 +1,10 @@
 //! What a report is made of: totals with names, counters, what is missing, and the price.
 
+use crate::actors::{Acted, acted};
 use crate::counters::{Machine, Usage};
 use crate::fold::{
-    Asked, Cause, Confidence, Folded, Needless, Pair, PairCount, Reason, Task, Totals, Victims,
+    Asked, Cause, Confidence, Folded, Needless, Pair, PairCount, Reason, Task, Toggled, Totals,
+    Victims,
 };
 use crate::functions::{Functions, Named};
 use crate::guarded::{Guarded, guarded};
@@ -57,12 +59,16 @@ pub struct Events {
     pub interrupt_ns: Option<u64>,
     /// How many of these were timed.
     pub interrupts_timed: u64,
+    /// What the kernel did of its own accord, by who did it; none where CPUs were guarded.
+    pub actors: Option<Vec<Acted>>,
     /// The kernel's own count of interrupts per CPU, and what was seen of them; none where it cannot be read.
     pub counted_interrupts: Option<Vec<Held>>,
     /// What reached the CPUs that were guarded; none if none were.
     pub guard: Option<Guarded>,
     /// What was needless; none if it cannot be told, since events were lost or are not shown.
     pub needless: Option<Vec<Finding>>,
+    /// Protections that were changed on one page alone, to and fro; none where flushes are not shown.
+    pub toggled: Option<Vec<Toggles>>,
     /// Whether everything that the kernel counted was seen.
     pub counted: Counted,
     /// The price.
@@ -98,6 +104,10 @@ pub struct Faults {
     pub faults: u64,
     /// From exception to end, nanoseconds, all together, watching included.
     pub time_ns: u64,
+    /// How often they left their CPU to wait for something; none where switches were not recorded.
+    pub waits: Option<u64>,
+    /// How long they were away for that, nanoseconds, until they ran again.
+    pub waited_ns: Option<u64>,
 }
 
 /// Flushes of one cause.
@@ -195,6 +205,33 @@ pub struct Finding {
     pub policy: Option<&'static str>,
 }
 
+/// Pages of one process whose protection was changed alone, to and fro: nothing about these flushes is called needless.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Toggles {
+    /// The process.
+    pub process: Party,
+    /// What it looks like.
+    pub used_as: &'static str,
+    /// How sure that is.
+    pub confidence: Confidence,
+    /// How many pages.
+    pub pages: u64,
+    /// Calls that changed a protection to another one.
+    pub times: u64,
+    /// Flushes in them that asked other CPUs.
+    pub sent: u64,
+    /// Flushes in them of the own CPU alone.
+    pub local: u64,
+    /// Interrupts that they caused.
+    pub interrupts: u64,
+    /// What would have been called needless about them otherwise.
+    pub not_called_needless: u64,
+    /// By what it is known.
+    pub evidence: &'static str,
+    /// What does the same for less.
+    pub remedy: &'static str,
+}
+
 /// What watching cost, and what it missed.
 #[derive(Copy, Clone, Debug, Serialize)]
 pub struct Watching {
@@ -290,16 +327,22 @@ pub struct Kernels {
     pub interrupts: Option<(Count, Count)>,
     /// What of interrupts is recorded.
     pub recorded: Recorded,
+    /// Counters of the machine.
+    pub machine: Machine,
 }
 
 /// Makes readable what was folded.
 pub fn events(folded: Folded, kernels: &Kernels, watching: Watching, visible: Visible) -> Events {
-    let Folded { totals, victims, mut functions, tallies, call_sites, guard } = folded;
+    let interrupts_shown = visible.flushes || kernels.recorded.functions;
+    let actors = folded.guard.is_none().then(|| {
+        acted(&folded, &kernels.machine, [visible.faults, visible.flushes, interrupts_shown])
+    });
+    let Folded { totals, victims, mut functions, tallies, call_sites, toggled, waits, guard } =
+        folded;
     let guarded_cpus: Option<Vec<u16>> =
         guard.as_ref().map(|guard| guard.cpus.keys().copied().collect());
     let expected = kernels.faults;
     let kernels_events = kernels.events;
-    let interrupts_shown = visible.flushes || kernels.recorded.functions;
     let of_flushes = |count: u64| visible.flushes.then_some(count);
     let all_seen = watching.lost == 0 && visible.faults && visible.flushes && visible.cpus;
     let counted = |reason: &Reason| !matches!(reason, Reason::NoEnd | Reason::NotOver);
@@ -317,7 +360,7 @@ pub fn events(folded: Folded, kernels: &Kernels, watching: Watching, visible: Vi
     };
     let flush_times = victims.times.get(&Asked::TlbFlush).map(Vec::as_slice).unwrap_or_default();
     Events {
-        faults: faults(&totals),
+        faults: faults(&totals, waits),
         faults_without_exception: expected
             .and_then(|all| all.checked_sub(exceptions))
             .filter(|_| watching.lost == 0),
@@ -330,24 +373,28 @@ pub fn events(folded: Folded, kernels: &Kernels, watching: Watching, visible: Vi
         joined: interrupts_shown.then(|| joined(&victims)),
         interrupt_ns: median(flush_times),
         interrupts_timed: flush_times.len() as u64,
+        actors,
         counted_interrupts: kernels.interrupts.as_ref().map(|(first, last)| {
             let guarded = guarded_cpus.as_deref();
             interrupts::hold(first, last, |cpu| tallies.of(cpu), kernels.recorded, guarded)
         }),
         guard: guard.map(|guard| guarded(&guard, &victims, &mut functions)),
         needless: all_seen.then(|| findings(&totals, watching.lost_frees)),
+        toggled: visible
+            .flushes
+            .then(|| toggled.iter().map(|row| toggles(&victims, row)).collect()),
         counted,
         watching,
     }
 }
 
-fn median(times: &[u64]) -> Option<u64> {
+pub(crate) fn median(times: &[u64]) -> Option<u64> {
     let mut times = times.to_vec();
     let at = times.len() / 2;
     (at < times.len()).then(|| *times.select_nth_unstable(at).1)
 }
 
-fn faults(totals: &Totals) -> Vec<Faults> {
+fn faults(totals: &Totals, waits: bool) -> Vec<Faults> {
     let in_table = Reason::ALL.iter().filter_map(|reason| {
         let (count, rule) = (totals.faults.get(reason)?, reason.rule());
         Some(Faults {
@@ -357,6 +404,8 @@ fn faults(totals: &Totals) -> Vec<Faults> {
             confidence: rule.confidence,
             faults: count.faults,
             time_ns: count.time_ns,
+            waits: waits.then_some(count.waits),
+            waited_ns: waits.then_some(count.waited_ns),
         })
     });
     in_table.collect()
@@ -450,6 +499,37 @@ fn joined(victims: &Victims) -> Joined {
             others;
     }
     joined
+}
+
+fn toggles(victims: &Victims, toggled: &Toggled) -> Toggles {
+    let (used_as, confidence, evidence, remedy) = match toggled.likely_barrier {
+        true => (
+            "a barrier",
+            Confidence::Likely,
+            "the page could never be executed, and no other thread met its protection in a fault: all that others get from it is the flush's interrupt",
+            "membarrier(2) with MEMBARRIER_CMD_PRIVATE_EXPEDITED, which changes no mapping and takes no lock of the address space",
+        ),
+        false => (
+            "a barrier, a trap or code that is rewritten",
+            Confidence::Unknown,
+            "the page could be executed, or another thread met its protection in a fault",
+            "code that is written through a second mapping, or in larger pieces; of a barrier membarrier(2)",
+        ),
+    };
+    let count = toggled.count;
+    Toggles {
+        process: party(victims, &Task::Thread(toggled.pid)),
+        used_as,
+        confidence,
+        pages: toggled.pages,
+        times: count.times,
+        sent: count.sent,
+        local: count.local,
+        interrupts: count.interrupts,
+        not_called_needless: count.needless,
+        evidence,
+        remedy,
+    }
 }
 
 fn findings(totals: &Totals, lost_frees: u64) -> Vec<Finding> {

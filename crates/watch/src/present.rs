@@ -2,7 +2,7 @@
 //! already with what they have mapped. What cannot be seen may be so: then fewer classes are certain,
 //! and the report says why.
 
-use crate::fold::{Fold, Present, Surroundings};
+use crate::fold::{Fold, Present, Surroundings, is_kernels};
 use crate::maps::Maps;
 use crate::missing::Missing;
 use crate::record::Mapping;
@@ -102,6 +102,7 @@ fn introduce_thread(tid: i32, hugetlbfs: &[PathBuf], fold: &mut Fold) -> ProcRes
         userfaultfd: *userfaultfd.as_ref().unwrap_or(&true),
         // Nobody tells.
         forked: true,
+        kernels: process.stat().is_ok_and(|stat| is_kernels(&stat)),
     });
     maps.and(userfaultfd).map(|_| ())
 }

@@ -7,8 +7,9 @@ use needless_model::order::Rank;
 use needless_runner::tracefs::Field;
 use perf_event_open_sys::bindings::{
     PERF_CONTEXT_MAX, PERF_RECORD_COMM, PERF_RECORD_EXIT, PERF_RECORD_FORK, PERF_RECORD_LOST,
-    PERF_RECORD_LOST_SAMPLES, PERF_RECORD_MISC_COMM_EXEC, PERF_RECORD_MMAP2, PERF_RECORD_SAMPLE,
-    PERF_RECORD_THROTTLE,
+    PERF_RECORD_LOST_SAMPLES, PERF_RECORD_MISC_COMM_EXEC, PERF_RECORD_MISC_SWITCH_OUT,
+    PERF_RECORD_MISC_SWITCH_OUT_PREEMPT, PERF_RECORD_MMAP2, PERF_RECORD_SAMPLE, PERF_RECORD_SWITCH,
+    PERF_RECORD_SWITCH_CPU_WIDE, PERF_RECORD_THROTTLE,
 };
 
 /// What a record says.
@@ -51,6 +52,8 @@ pub enum What {
     DrainQueued { work: u64, by_interrupt: bool },
     /// They are.
     Drain { work: u64 },
+    /// A task leaves its CPU, since it waits for something or has to make room, or comes back.
+    Switched { to: Switch },
     /// A thread or a process was made by `parent`.
     Fork { pid: i32, tid: i32, parent: i32 },
     /// A thread ended.
@@ -65,6 +68,17 @@ pub enum What {
     Lost { records: u64 },
     /// Nothing that matters here.
     Other,
+}
+
+/// What a switch of tasks does to one of the two.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Switch {
+    /// It runs.
+    Runs,
+    /// It waits.
+    Waits,
+    /// It could run, and another one does.
+    Preempted,
 }
 
 /// An interrupt whose begin and end are seen.
@@ -125,6 +139,7 @@ impl What {
             | What::FileFault
             | What::Ioctl { .. }
             | What::Reclaim { .. }
+            | What::Switched { .. }
             | What::Interrupt { begins: false, .. }
             | What::Named { .. }
             | What::Mapped(_)
@@ -234,6 +249,16 @@ pub fn decode(
             let exec = u32::from(misc) & PERF_RECORD_MISC_COMM_EXEC != 0;
             let record = record(What::Named { name, exec })?;
             Some(Record { pid: half(body, 0)? as i32, tid: half(body, 4)? as i32, ..record })
+        }
+        PERF_RECORD_SWITCH | PERF_RECORD_SWITCH_CPU_WIDE => {
+            let has = |flag| u32::from(misc) & flag != 0;
+            let out = has(PERF_RECORD_MISC_SWITCH_OUT);
+            let to = match out {
+                true if has(PERF_RECORD_MISC_SWITCH_OUT_PREEMPT) => Switch::Preempted,
+                true => Switch::Waits,
+                false => Switch::Runs,
+            };
+            record(What::Switched { to })
         }
         PERF_RECORD_MMAP2 => record(What::Mapped(Box::new(mapping(body.get(8..end)?)?))),
         _ => record(What::Other),

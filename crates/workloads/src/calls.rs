@@ -1,6 +1,7 @@
 //! What makes other CPUs do something and is no flush of an address space.
 
 use crate::area::Area;
+use crate::numa;
 use crate::rounds::Rounds;
 use crate::sys::number;
 use crate::table::{Asks, Expectation, Need, Workload, cause, class, expect};
@@ -47,6 +48,18 @@ pub const WORKLOADS: &[Workload] = &[
         membarrier,
         Expectation { asks: &[Asks::so_often(Asked::Membarrier, 1)], ..expect(&[], &[]) },
     )
+    .second(),
+    Workload::new(
+        "mbind_drain",
+        "writes 1 page on CPU 1 by a second thread, then mbind(MPOL_MF_MOVE) of another page, which drains that CPU's batch",
+        mbind_drain,
+        Expectation {
+            asks: &[Asks::worker_of(1, Asked::LruDrain, 1)],
+            ..expect(&[(class::FIRST_TOUCH, 1)], &[(cause::DONTNEED, 1, 0)])
+        },
+    )
+    // Not tried elsewhere.
+    .needs(&[Need::X86])
     .second(),
     Workload::new(
         "text_patch",
@@ -103,6 +116,21 @@ fn membarrier(rounds: &mut Rounds) -> io::Result<()> {
     rounds.each(|meeting| {
         meeting.meet();
         command(PRIVATE_EXPEDITED)
+    })
+}
+
+/// mm/mempolicy.c: do_mbind: lru_cache_disable waits for a grace period and then has every CPU drained whose batches hold
+/// anything (mm/swap.c: __lru_add_drain_all, cpu_needs_drain). The second thread, which holds CPU 1, has left a page there. Of other
+/// CPUs it is not known: buffers of a disk count as well, and whoever touches a new page there meanwhile empties its batch
+/// (__folio_batch_add_and_move, lru_cache_disabled).
+fn mbind_drain(rounds: &mut Rounds) -> io::Result<()> {
+    let (area, other) = (Area::anonymous(0, 1)?, Area::anonymous(1, 1)?);
+    other.write(0);
+    rounds.each(|meeting| {
+        meeting.meet_to_write(area.address());
+        meeting.meet();
+        numa::bind(other, 0)?;
+        area.drop_pages(meeting)
     })
 }
 

@@ -71,6 +71,14 @@ pub const WORKLOADS: &[Workload] = &[
         expect(&[(class::REUSE, 4)], &[(cause::PROTECT_NONE, 0, 1), (cause::PROTECT_WRITE, 0, 1)]),
     )]),
     Workload::new(
+        "mprotect_toggle",
+        "mprotect of 1 dirty page to no access and back, as a barrier to a second thread on CPU 1",
+        mprotect_toggle,
+        expect(&[], &[(cause::PROTECT_NONE, 1, 0)]),
+    )
+    .older(&[((5, 10), expect(&[], &[(cause::PROTECT_NONE, 1, 0), (cause::PROTECT_WRITE, 1, 0)]))])
+    .second(),
+    Workload::new(
         "mremap",
         "mremap of 4 pages to another place and back",
         mremap,
@@ -159,6 +167,18 @@ fn mprotect(rounds: &mut Rounds, prot: i32) -> io::Result<()> {
         area.write_all();
         meeting.meet();
         area.protect(prot)?;
+        meeting.meet();
+        area.protect(RW)
+    })
+}
+
+/// Nobody touches the page meanwhile.
+fn mprotect_toggle(rounds: &mut Rounds) -> io::Result<()> {
+    let area = Area::anonymous(0, 1)?;
+    area.write_all();
+    rounds.each(|meeting| {
+        meeting.meet();
+        area.protect(libc::PROT_NONE)?;
         meeting.meet();
         area.protect(RW)
     })

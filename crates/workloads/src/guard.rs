@@ -28,7 +28,7 @@ fn guarded(cpu: u16, command: Command) -> io::Result<ExitCode> {
     let mut signals = Signals::catch()?;
     let _held = hold_events();
     let (target, extent) = (Target::All, Extent::Guard(vec![cpu]));
-    let options = Options { target, ring_bytes: RING_BYTES, extent };
+    let options = Options { target, ring_bytes: RING_BYTES, extent, waits: false, timeline: None };
     let run = watch(&options, Some(command), &mut signals, &|_, _| {}).map_err(io::Error::other)?;
     serde_json::to_writer(io::stdout().lock(), &run)?;
     Ok(ExitCode::from(run.status.unwrap_or(0)))

@@ -62,7 +62,7 @@ fn move_pages(area: Area, node: i32) -> io::Result<()> {
     if status == nodes { Ok(()) } else { Err(io::Error::other(format!("not moved: {status:?}"))) }
 }
 
-fn bind(area: Area, node: i32) -> io::Result<()> {
+pub fn bind(area: Area, node: i32) -> io::Result<()> {
     policy(area.address(), area.bytes(), MPOL_BIND, 1 << node, MPOL_MF_MOVE)
 }
 

@@ -6,6 +6,7 @@ use crate::{
 };
 use needless_runner::environment::series;
 use needless_watch::functions::Asked;
+use needless_watch::observation::Party;
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
@@ -139,24 +140,51 @@ pub struct Asks {
     pub asked: Asked,
     /// So often.
     times: u64,
-    /// Whether each CPU but the own one is asked so often.
-    every_other: bool,
+    /// Which CPUs.
+    whom: Whom,
+}
+
+/// Which CPUs are asked.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Whom {
+    /// Whichever; so often in all.
+    Any,
+    /// Each but the own one.
+    EveryOther,
+    /// This one, whose worker does it. What others are asked is not compared.
+    WorkerOf(u16),
 }
 
 impl Asks {
     /// It is asked so often in all.
     pub const fn so_often(asked: Asked, times: u64) -> Asks {
-        Asks { asked, times, every_other: false }
+        Asks { asked, times, whom: Whom::Any }
     }
 
     /// Every other CPU is asked so often.
     pub const fn every_other(asked: Asked, times: u64) -> Asks {
-        Asks { asked, times, every_other: true }
+        Asks { asked, times, whom: Whom::EveryOther }
+    }
+
+    /// The kernel's worker thread of a CPU does it so often.
+    pub const fn worker_of(cpu: u16, asked: Asked, times: u64) -> Asks {
+        Asks { asked, times, whom: Whom::WorkerOf(cpu) }
+    }
+
+    /// Whether it is about what this task did.
+    pub fn is_about(self, to: &Party) -> bool {
+        match self.whom {
+            Whom::Any | Whom::EveryOther => true,
+            Whom::WorkerOf(cpu) => to.name.starts_with(&format!("kworker/{cpu}:")),
+        }
     }
 
     /// How often on a machine of so many CPUs.
     pub fn times(self, cpus: usize) -> u64 {
-        if self.every_other { self.times * (cpus as u64).saturating_sub(1) } else { self.times }
+        match self.whom {
+            Whom::Any | Whom::WorkerOf(_) => self.times,
+            Whom::EveryOther => self.times * (cpus as u64).saturating_sub(1),
+        }
     }
 }
 
@@ -175,6 +203,8 @@ pub struct Expectation {
     /// What other CPUs are asked for beside flushes, where that is what the workload is about. What is not named
     /// here is not compared.
     pub asks: &'static [Asks],
+    /// How often faults wait, where that is what the workload is about.
+    pub waits: Option<u64>,
 }
 
 /// What is as often as the kernel says in `/proc/vmstat`, since only the kernel decides how often
@@ -222,6 +252,9 @@ impl Expectation {
         if let Some((flushed, kept)) = self.switches {
             cost["switches"] = json!({ "flushed": flushed, "kept": kept });
         }
+        if let Some(waits) = self.waits {
+            cost["waits"] = json!(waits);
+        }
         if !self.asks.is_empty() {
             let cpus = crate::sys::online_cpus();
             let asks = self.asks.iter();
@@ -240,7 +273,8 @@ pub const fn expect(
     faults: &'static [(&'static str, u64)],
     flushes: &'static [Flushes],
 ) -> Expectation {
-    Expectation { faults, flushes, without_exception: 0, switches: None, asks: &[] }
+    let (without_exception, switches, asks, waits) = (0, None, &[], None);
+    Expectation { faults, flushes, without_exception, switches, asks, waits }
 }
 
 /// A workload.

@@ -3,12 +3,13 @@
 use crate::area::Area;
 use crate::rounds::Rounds;
 use crate::sys::{self, PAGE, check, number};
-use crate::table::{Need, Workload, cause, class, expect};
+use crate::table::{Expectation, Need, Workload, cause, class, expect};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// The group.
 pub const WORKLOADS: &[Workload] = &[
@@ -17,6 +18,16 @@ pub const WORKLOADS: &[Workload] = &[
         "writes 1 page that another thread provides by UFFDIO_COPY, then MADV_DONTNEED",
         uffd_missing,
         expect(&[(class::USERFAULTFD, 1)], &[(cause::DONTNEED, 1, 0)]),
+    )
+    .needs(&[Need::Userfaultfd, Need::SecondCpu]),
+    Workload::new(
+        "uffd_late",
+        "the same, provided a millisecond after it was asked for",
+        uffd_late,
+        Expectation {
+            waits: Some(1),
+            ..expect(&[(class::USERFAULTFD, 1)], &[(cause::DONTNEED, 1, 0)])
+        },
     )
     .needs(&[Need::Userfaultfd, Need::SecondCpu]),
     Workload::new(
@@ -127,12 +138,27 @@ fn answer_by(
 /// mm/userfaultfd.c: mfill_atomic_pte_copy. CPU 1 has run the other thread since the last flush,
 /// so MADV_DONTNEED sends.
 fn uffd_missing(rounds: &mut Rounds) -> io::Result<()> {
+    uffd_after(rounds, Duration::ZERO)
+}
+
+/// By the time of the answer the fault waits for it.
+fn uffd_late(rounds: &mut Rounds) -> io::Result<()> {
+    uffd_after(rounds, LATE)
+}
+
+/// Later than any fault takes to begin to wait.
+const LATE: Duration = Duration::from_millis(1);
+
+fn uffd_after(rounds: &mut Rounds, time: Duration) -> io::Result<()> {
     let file = open(0)?;
     let area = Area::anonymous(0, 1)?;
     let source = Area::anonymous(1, 1)?;
     source.write(0);
     register(&file, area, MODE_MISSING)?;
     answer_by(&file, move |file| {
+        if !time.is_zero() {
+            std::thread::sleep(time);
+        }
         let (to, from) = (area.address() as u64, source.address() as u64);
         request(file, COPY, &mut [to, from, PAGE as u64, 0, 0])
     })?;

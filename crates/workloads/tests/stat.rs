@@ -114,6 +114,59 @@ fn the_seed_benchmark_has_one_redundant_shootdown_per_round() {
     assert_eq!((&needless[0]["times"], &needless[0]["certain"]), (&json!(told), &json!(told)));
 }
 
+/// A protection that is changed on one page to and fro, which nobody touches, is told apart, and nothing about it is needless.
+#[test]
+fn a_protection_used_as_a_barrier_is_not_called_needless() {
+    let _machine = machine();
+    let outcome = check(&["mprotect_toggle"]).remove(0);
+    let undecided = undecided(std::slice::from_ref(&outcome));
+    if !undecided.is_empty() {
+        skip!("{undecided}");
+    }
+    assert_eq!(outcome["exact"], true, "{outcome}");
+    let [toggled] = &outcome["toggled"].as_array().unwrap()[..] else { panic!("{outcome}") };
+    let figures = ["pages", "times", "sent", "local"].map(|name| toggled[name].as_u64().unwrap());
+    assert_eq!(figures, [1, 2 * ROUNDS, ROUNDS, 0], "{outcome}");
+    assert_eq!(
+        (&toggled["used_as"], &toggled["confidence"]),
+        (&json!("a barrier"), &json!("likely"))
+    );
+    let needless = outcome["needless"].as_array().unwrap().iter();
+    assert!(
+        needless.map(|row| &row["cause"]).all(|cause| cause != "mprotect(PROT_NONE)"),
+        "{outcome}"
+    );
+}
+
+/// A fault that userfaultfd answers after a millisecond waits as long, once; what is provided at once does not wait a millisecond,
+/// and without the option nothing is told about waiting.
+#[test]
+fn how_long_faults_waited_is_within_the_time_that_they_took() {
+    let _machine = machine();
+    let mut signals = Signals::catch().unwrap();
+    let mut faults = |name: &str, waits: bool| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_needless-workload"));
+        command.args(["run", name, "--rounds", "200"]);
+        let (target, extent) = (Target::Command, Extent::Programs);
+        let options = Options { target, ring_bytes: 8 << 20, extent, waits, timeline: None };
+        let run = watch(&options, Some(command), &mut signals, &|_, _| {}).unwrap();
+        assert_eq!(run.status, Some(0));
+        run.events.unwrap().faults
+    };
+    for row in faults("uffd_late", true) {
+        let (waits, waited) = (row.waits.unwrap(), row.waited_ns.unwrap());
+        assert!(waited <= row.time_ns && (waits > 0 || waited == 0), "{row:?}");
+        if row.class == "userfaultfd" {
+            assert_eq!((row.faults, waits), (208, 208), "{row:?}");
+            assert!(waited >= 208 * 1_000_000, "{row:?}");
+        }
+        if row.class == "zero page" {
+            assert_eq!(waits, 0, "nothing has to be waited for: {row:?}");
+        }
+    }
+    assert!(faults("uffd_missing", false).iter().all(|row| row.waits.is_none()));
+}
+
 /// Every interrupt is recorded and held against the kernel's own count: none is seen that the kernel did not
 /// count, and where CPUs are busy it writes what it counts.
 #[test]
@@ -123,7 +176,7 @@ fn interrupts_are_those_that_the_kernel_counted() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_needless-workload"));
     command.args(["run", "collapse", "--rounds", "256"]);
     let (target, extent) = (Target::Command, Extent::EveryInterrupt);
-    let options = Options { target, ring_bytes: 8 << 20, extent };
+    let options = Options { target, ring_bytes: 8 << 20, extent, waits: false, timeline: None };
     let run = watch(&options, Some(command), &mut signals, &|_, _| {}).unwrap();
     assert_eq!(run.status, Some(0));
     let events = run.events.unwrap();
@@ -148,7 +201,13 @@ fn raced(rounds: u32, signals: &mut Signals) -> BTreeMap<&'static str, u64> {
     command.args(["--addr-no-randomize", env!("CARGO_BIN_EXE_needless-workload"), "run", "raced"]);
     command.args(["--rounds", &format!("{rounds:04}")]);
     let extent = Extent::Programs;
-    let options = Options { target: Target::Command, ring_bytes: 8 << 20, extent };
+    let options = Options {
+        target: Target::Command,
+        ring_bytes: 8 << 20,
+        extent,
+        waits: false,
+        timeline: None,
+    };
     let run = watch(&options, Some(command), signals, &|_, _| {}).unwrap();
     assert_eq!(run.status, Some(0));
     let faults = run.events.unwrap().faults;

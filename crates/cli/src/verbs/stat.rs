@@ -1,12 +1,13 @@
 //! `stat`: a command or a process on this kernel.
 
-use crate::args::{Cpus, FailOn, Format, StatArgs};
+use crate::args::{Cpus, FailOn, StatArgs, StatFormat};
 use crate::failure::{DIFFERENCE, EVENTS_LOST, EXPECTED, Failure, NOT_PERMITTED, OTHER};
 use crate::files::{Readers, can_write, write_whole};
 use crate::output::{Output, Progress};
+use crate::perfetto::Drawing;
 use crate::targets;
 use needless_live::limits;
-use needless_report::stat::{Stat, json, text};
+use needless_report::stat::{Stat, json, openmetrics, text};
 use needless_watch::signals::Signals;
 use needless_watch::tracepoints::Extent;
 use needless_watch::{Missing, Observation, Options, Target, WatchError, child, watch};
@@ -19,6 +20,13 @@ pub fn stat(args: &StatArgs, output: &Output) -> Result<u8, Failure> {
         (None, true) => Target::All,
         (None, false) => Target::Command,
     };
+    if args.format == StatFormat::Openmetrics && args.repeat > 1 {
+        let message = "OpenMetrics is one sample, and there are to be several runs".to_owned();
+        return Err(Failure::Usage {
+            message,
+            help: "leave out -r, or take --format json".to_owned(),
+        });
+    }
     if !limits::has_proc() {
         let (reason, help) = limits::NO_PROC;
         let (target, reason, help) = ("stat".to_owned(), reason.to_owned(), Some(help.to_owned()));
@@ -29,7 +37,10 @@ pub fn stat(args: &StatArgs, output: &Output) -> Result<u8, Failure> {
         None if args.every_interrupt => Extent::EveryInterrupt,
         None => Extent::Programs,
     };
-    let options = Options { target, ring_bytes: (args.buffer as usize) << 20, extent };
+    let (ring_bytes, waits) = ((args.buffer as usize) << 20, args.waits);
+    let drawing = args.perfetto.as_deref().map(Drawing::begin).transpose()?;
+    let (drawing, timeline) = drawing.unzip();
+    let options = Options { target, ring_bytes, extent, waits, timeline };
     if let Some(path) = &args.output {
         can_write(path)?;
     }
@@ -48,7 +59,10 @@ pub fn stat(args: &StatArgs, output: &Output) -> Result<u8, Failure> {
             break;
         }
     }
-    match report(args, &runs, output) {
+    // Nobody sends events any more.
+    drop(options);
+    let drawn = drawing.map_or(Ok(()), Drawing::finish);
+    match report(args, &runs, output).and(drawn) {
         // Nobody reads the report; the command's status is wanted nevertheless.
         Ok(()) | Err(Failure::ReaderGone) => Ok(status(args, &runs)),
         Err(failure) => Err(failure),
@@ -73,17 +87,20 @@ fn report(args: &StatArgs, runs: &[Observation], output: &Output) -> Result<(), 
         (None, false, None) => command,
     };
     let environment = targets::environment();
-    let stat = Stat { subject: &subject, runs, environment: &environment };
+    let stat = Stat { subject: &subject, runs, environment: &environment, by_actor: args.by_actor };
     let document = match args.format {
-        Format::Json => format!("{:#}\n", json(&stat)),
-        Format::Text if args.output.is_some() => text(&stat, needless_report::Style::PLAIN),
-        Format::Text if args.command.is_empty() => text(&stat, output.style),
-        Format::Text => text(&stat, output.style_beside()),
+        StatFormat::Json => format!("{:#}\n", json(&stat)),
+        StatFormat::Openmetrics => openmetrics(&stat),
+        StatFormat::Text if args.output.is_some() => text(&stat, needless_report::Style::PLAIN),
+        StatFormat::Text if args.command.is_empty() => text(&stat, output.style),
+        StatFormat::Text => text(&stat, output.style_beside()),
     };
     let readers = if stat.holds_addresses() { Readers::Owner } else { Readers::Usual };
     match &args.output {
         Some(path) => write_whole(path, readers, |out| out.write_all(document.as_bytes())),
         None if args.command.is_empty() => output.result(&document),
+        // Apart from what the command wrote.
+        None if args.format == StatFormat::Text => output.beside(&format!("\n{document}")),
         None => output.beside(&document),
     }
 }

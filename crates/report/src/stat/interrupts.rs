@@ -44,6 +44,30 @@ pub(super) fn party(party: &Party) -> String {
     }
 }
 
+/// Protections of single pages that are changed to and fro. Processes differ from run to run, so they are the last run's.
+pub(super) fn toggles(seen: &[&Events], style: Style) -> String {
+    let rows = seen.last().and_then(|events| events.toggled.as_deref()).unwrap_or_default();
+    let mut text = String::new();
+    for row in rows {
+        let line = format!(
+            "told apart, not called needless: the protection of {} changed alone, {} x by {}: {} sent, {} local, {} \
+             interrupts; used as {}? ({})",
+            count(usize::try_from(row.pages).unwrap_or(usize::MAX), "page"),
+            number(row.times),
+            party(&row.process),
+            number(row.sent),
+            number(row.local),
+            number(row.interrupts),
+            row.used_as,
+            format!("{:?}", row.confidence).to_lowercase(),
+        );
+        text += &(style.bold(style.wrap(&line, 4)) + "\n");
+        text += &(style.wrap(&format!("  evidence: {}", row.evidence), 4) + "\n");
+        text += &(style.wrap(&format!("  remedy: {}", row.remedy), 4) + "\n");
+    }
+    text
+}
+
 /// Adds rows up by what `key` tells of them, the most frequent first.
 fn summed<const N: usize>(
     rows: &[Interrupts],

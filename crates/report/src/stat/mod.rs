@@ -1,7 +1,11 @@
 //! The report of `needless stat`, as text. The figures of several runs are medians with their range.
 
+mod actors;
 mod guard;
 mod interrupts;
+mod openmetrics;
+
+pub use openmetrics::openmetrics;
 
 use crate::stats::median;
 use crate::style::{Style, count};
@@ -23,6 +27,8 @@ pub struct Stat<'a> {
     pub runs: &'a [Observation],
     /// The machine.
     pub environment: &'a BTreeMap<String, String>,
+    /// Whether the text tells what the kernel does of its own accord, by who does it.
+    pub by_actor: bool,
 }
 
 impl Stat<'_> {
@@ -58,7 +64,11 @@ pub fn text(stat: &Stat<'_>, style: Style) -> String {
         parts.push(flushes(&seen, style));
         parts.push(call_sites(&seen, style));
         parts.push(interrupts::interrupts(&seen, stat, style));
+        if stat.by_actor {
+            parts.push(actors::actors(&seen, style));
+        }
         parts.push(needless(&seen, style));
+        parts.push(interrupts::toggles(&seen, style));
     }
     if !guard::is_guard(stat) {
         parts.push(counters(stat, style));
@@ -125,17 +135,22 @@ fn together<K: Clone + PartialEq, const N: usize>(
 fn faults(seen: &[&Events], stat: &Stat<'_>, style: Style) -> String {
     let rows = together(seen.iter().map(|events| {
         let key = |row: &needless_watch::observation::Faults| (row.label, row.rule, row.confidence);
-        events.faults.iter().map(|row| (key(row), [row.faults, row.time_ns])).collect()
+        let waited = |row: &needless_watch::observation::Faults| {
+            [row.faults, row.time_ns, row.waits.unwrap_or(0), row.waited_ns.unwrap_or(0)]
+        };
+        events.faults.iter().map(|row| (key(row), waited(row))).collect()
     }));
+    let waits = seen.iter().flat_map(|events| &events.faults).any(|row| row.waits.is_some());
     let mut cells = Vec::new();
     let mut rules = Vec::new();
-    for ((label, rule, confidence), [faults, times]) in &rows {
+    for ((label, rule, confidence), [faults, times, waits, waited]) in &rows {
         let mean = |(faults, time): (&u64, &u64)| time.checked_div(*faults);
         let means: Vec<u64> = faults.iter().zip(times).filter_map(mean).collect();
         let sure = format!("{confidence:?}").to_lowercase();
         let mean =
             if means.iter().all(|mean| *mean == 0) { "-".into() } else { spread(&means, time) };
-        cells.push(vec![(*label).to_owned(), sure, spread(faults, number), mean]);
+        let row = vec![(*label).to_owned(), sure, spread(faults, number), mean];
+        cells.push([row, vec![spread(waits, number), spread(waited, time)]].concat());
         rules.push(style.wrap(&format!("  {label}: {rule}"), 4));
     }
     let without: Vec<u64> =
@@ -146,6 +161,8 @@ fn faults(seen: &[&Events], stat: &Stat<'_>, style: Style) -> String {
             "certain".into(),
             spread(&without, number),
             "-".into(),
+            "-".into(),
+            "-".into(),
         ];
         cells.push(told);
         let rule = "  without an exception: counted by the kernel, but no processor took it (populate, mlock, get_user_pages, execve)";
@@ -154,7 +171,10 @@ fn faults(seen: &[&Events], stat: &Stat<'_>, style: Style) -> String {
     if cells.is_empty() {
         return "no page fault\n".to_owned();
     }
-    let mut text = plain_table(&["faults", "confidence", "count", "mean time"], cells, 2, style);
+    let header = ["faults", "confidence", "count", "mean time", "waits", "waited"];
+    let columns = if waits { 6 } else { 4 };
+    cells.iter_mut().for_each(|row| row.truncate(columns));
+    let mut text = plain_table(&header[..columns], cells, 2, style);
     text.push('\n');
     text += &counted(stat, "");
     text + &style.dim(rules.join("\n")) + "\n"

@@ -9,31 +9,39 @@ use rustc_hash::FxHashMap;
 
 /// Who asked for something, where, and doing what.
 #[derive(Clone, Debug)]
-struct Sender {
+pub(super) struct Sender {
     task: Task,
     /// The thread that is behind it, and its process.
     thread: Option<(i32, i32)>,
     site: u64,
     function: u64,
     cause: Cause,
+    /// When; 0 if that is not seen.
+    time: u64,
 }
 
 impl Sender {
+    /// When it was sent.
+    pub(super) fn sent(&self) -> Option<u64> {
+        Some(self.time).filter(|time| *time != 0)
+    }
+
     fn unknown() -> Sender {
-        Sender { task: Task::Unknown, thread: None, site: 0, function: 0, cause: Cause::Unknown }
+        let (task, cause) = (Task::Unknown, Cause::Unknown);
+        Sender { task, thread: None, site: 0, function: 0, cause, time: 0 }
     }
 }
 
 /// A function that a CPU calls, or called last.
 #[derive(Debug)]
-struct Running {
-    begin: u64,
+pub(super) struct Running {
+    pub(super) begin: u64,
     function: u64,
     asked: Asked,
-    sender: Sender,
-    one: PairCount,
+    pub(super) sender: Sender,
+    pub(super) one: PairCount,
     /// Where it was counted, if it was anybody's who is watched.
-    counted: Option<Pair>,
+    pub(super) counted: Option<Pair>,
     /// Its end has not been seen.
     open: bool,
 }
@@ -74,6 +82,12 @@ impl Calls {
     /// What is under way is not known any more.
     pub(super) fn forget(&mut self) {
         *self = Calls { named: self.named, ..Calls::default() };
+    }
+
+    /// Functions whose end has not been seen.
+    pub(super) fn open(&self) -> impl Iterator<Item = (u16, &Running)> {
+        let open = self.running.iter().filter(|(_, running)| running.open);
+        open.map(|(cpu, running)| (*cpu, running))
     }
 
     fn queue(&mut self, call: u64, sender: Sender) {
@@ -123,7 +137,7 @@ impl Fold {
             false => (Task::of(record), self.cause_now(record.tid)),
         };
         let thread = matches!(task, Task::Thread(_)).then_some((record.tid, record.pid));
-        Sender { task, thread, site, function, cause }
+        Sender { task, thread, site, function, cause, time: record.time }
     }
 
     /// Whether the sender or whom it interrupts is watched; where CPUs are guarded, whether this one is, now.
@@ -171,6 +185,14 @@ impl Fold {
         Some(self.victims.count(pair, one))
     }
 
+    /// The same of what calls no function, whose end is not followed.
+    fn comes(&mut self, record: &Record, asked: Asked, sender: &Sender, one: PairCount) {
+        if let Some(pair) = self.reached(record, asked, sender, one) {
+            let how = (None, one.interrupts > 0);
+            self.tell((record.cpu, record.time), &pair, how, sender.sent());
+        }
+    }
+
     fn called(&mut self, record: &Record, function: u64, call: u64, in_interrupt: bool) {
         let asked = self.functions.at(function).asked;
         let found = self.calls.queued.remove(&call);
@@ -191,13 +213,17 @@ impl Fold {
         }
         let running =
             Running { begin: record.time, function, asked, sender, one, counted, open: true };
-        self.calls.running.insert(record.cpu, running);
+        let before = self.calls.running.insert(record.cpu, running);
+        if let Some(before) = before.filter(|before| before.open) {
+            self.tell_call(record.cpu, &before, None);
+        }
     }
 
     /// Adds interrupts to the flushes of a cause.
     fn flush_interrupts(&mut self, sender: &Sender, interrupts: u64) {
         if sender.thread.is_some_and(|(tid, _)| self.watches(tid)) {
             self.totals.flushes.entry(sender.cause.clone()).or_default().interrupts += interrupts;
+            self.toggle_interrupts(sender.thread.map(|(tid, _)| tid), interrupts);
         }
     }
 
@@ -213,11 +239,14 @@ impl Fold {
     }
 
     fn call_ends(&mut self, record: &Record) {
-        let Some(running) = self.calls.running.get_mut(&record.cpu) else { return };
-        if std::mem::take(&mut running.open) && running.counted.is_some() && record.tid != 0 {
-            let (asked, time) = (running.asked, record.time.saturating_sub(running.begin));
-            self.victims.timed(asked, time);
+        let Some(mut running) = self.calls.running.remove(&record.cpu) else { return };
+        if std::mem::take(&mut running.open) {
+            if running.counted.is_some() && record.tid != 0 {
+                self.victims.timed(running.asked, record.time.saturating_sub(running.begin));
+            }
+            self.tell_call(record.cpu, &running, Some(record.time));
         }
+        self.calls.running.insert(record.cpu, running);
     }
 
     /// A CPU answers a flush: whether it was called for by a function that the kernel shows.
@@ -243,7 +272,8 @@ impl Fold {
         };
         if let (Some(pair), Some(needless)) = (&running.counted, needless) {
             self.victims.was_empty(pair);
-            self.needless(needless, running.sender.cause.clone(), true);
+            let sent_by = running.sender.thread.map(|(tid, _)| tid);
+            self.needless_of(sent_by, needless, running.sender.cause.clone(), true);
         }
         self.calls.running.insert(record.cpu, running);
         true
@@ -290,13 +320,13 @@ impl Fold {
                     ..PairCount::default()
                 };
                 let sender = sent.into_iter().next().unwrap_or_else(Sender::unknown);
-                self.reached(record, Asked::Reschedule, &sender, one);
+                self.comes(record, Asked::Reschedule, &sender, one);
             }
             (Vector::IrqWork, true) => {
                 let one = PairCount { interrupts: 1, ..PairCount::default() };
                 let sender = self.calls.put_off.remove(&record.cpu);
                 let sender = sender.unwrap_or_else(Sender::unknown);
-                self.reached(record, Asked::IrqWork, &sender, one);
+                self.comes(record, Asked::IrqWork, &sender, one);
             }
             (Vector::Timer, true) => self.hardware(record, Asked::Timer, Task::Timer),
             (Vector::Device(number), true) => {
@@ -311,7 +341,7 @@ impl Fold {
     fn hardware(&mut self, record: &Record, asked: Asked, task: Task) {
         let one = PairCount { interrupts: 1, ..PairCount::default() };
         let sender = Sender { task, ..Sender::unknown() };
-        self.reached(record, asked, &sender, one);
+        self.comes(record, asked, &sender, one);
     }
 
     /// An interrupt for function calls is over: in which nothing was flushed, it was for something else.
@@ -350,6 +380,6 @@ impl Fold {
         let exact = u64::from(found.is_some());
         let one = PairCount { uninterrupted: 1, exact, ..PairCount::default() };
         let sender = found.unwrap_or_else(Sender::unknown);
-        self.reached(record, Asked::LruDrain, &sender, one);
+        self.comes(record, Asked::LruDrain, &sender, one);
     }
 }

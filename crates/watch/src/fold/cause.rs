@@ -1,5 +1,6 @@
 //! What made the kernel flush.
 
+use super::PAGE_BITS;
 use crate::syscalls;
 use needless_model::event::FaultClass;
 
@@ -62,6 +63,15 @@ impl Call {
     /// Whether it pages out.
     pub fn pages_out(&self) -> bool {
         self.number == libc::SYS_madvise as i32 && self.args[2] == syscalls::MADV_PAGEOUT
+    }
+
+    /// The page whose protection it changes, if it is one alone, and the protection.
+    pub fn one_page(&self) -> Option<(u64, u64)> {
+        let protects =
+            [libc::SYS_mprotect, libc::SYS_pkey_mprotect].contains(&i64::from(self.number));
+        let [start, bytes, protection, _] = self.args;
+        (protects && (1..=1 << PAGE_BITS).contains(&bytes))
+            .then_some((start >> PAGE_BITS, protection))
     }
 
     /// As a cause.

@@ -77,6 +77,10 @@ impl Fold {
     fn initiated(&mut self, record: &Record, reason: FlushReason, pages: i64) {
         if reason == FlushReason::RemoteSend {
             self.victims.sent(record);
+            self.victims.meets(record.tid);
+            if self.victims.is_kernels(record.tid) {
+                *self.totals.sent_by_kernel_threads.entry(record.tid).or_default() += 1;
+            }
         }
         if self.watches(record.tid) {
             self.issue(record, reason, pages);
@@ -125,12 +129,15 @@ impl Fold {
         if let Some(guard) = &mut self.guard {
             guard.reached(record.cpu, record.time, pair.clone(), How::Interrupt);
         }
+        let at = (record.cpu, record.time);
+        self.tell(at, &pair, (None, true), sender.map(|send| send.time));
         self.victims.count(pair, one);
         if sent_by.is_some_and(|tid| self.watches(tid)) {
             self.totals.flushes.entry(cause.clone()).or_default().interrupts += 1;
+            self.toggle_interrupts(sent_by, 1);
         }
         if let Some(needless) = needless {
-            self.needless(needless, cause, true);
+            self.needless_of(sent_by, needless, cause, true);
         }
     }
 
@@ -169,6 +176,9 @@ impl Fold {
             open.flushes.push(issue);
         } else if let Some(issue) = issue {
             let cause = self.cause_now(record.tid);
+            if let Some(key) = self.alone(record.tid) {
+                self.toggles.flushed(key, issue.sent, issue.completes_local);
+            }
             self.issued(vec![issue], cause);
         }
         if reason != FlushReason::RemoteSend {
@@ -219,7 +229,7 @@ impl Fold {
         } else if process.batch.pending && pages < 0 && call.walks() {
             let certain = !process.batch.disturbed && !self.context.flushes_hidden;
             process.batch = Batch::default();
-            self.needless(Needless::PendingFlush, cause, certain);
+            self.needless_of(Some(record.tid), Needless::PendingFlush, cause, certain);
         }
     }
 }

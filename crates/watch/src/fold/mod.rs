@@ -11,7 +11,10 @@ mod guard;
 mod overlaps;
 mod rules;
 mod tally;
+mod tell;
+mod toggles;
 mod victims;
+mod waits;
 
 pub use crate::functions::Asked;
 pub use cause::Cause;
@@ -19,13 +22,15 @@ pub use flushes::FlushCount;
 pub use guard::{Disturbance, Guard, How, OfCpu, Reached};
 pub use rules::{Confidence, Reason, Rule, Surroundings};
 pub use tally::{Reading, Tallies, Tally, Times};
-pub use victims::{Pair, PairCount, Task, Victims};
+pub use toggles::{ToggleCount, Toggled};
+pub use victims::{Pair, PairCount, Task, Victims, is_kernels};
 
 use crate::functions::Functions;
 use crate::maps::Maps;
 use crate::record::{Record, What};
 use crate::sites::{CallSites, Sample, Sites};
 use crate::syscalls;
+use crate::timeline::Moment;
 use calls::Calls;
 use cause::Call;
 use copies::Pages;
@@ -36,6 +41,8 @@ use rules::Seen;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+use toggles::Toggles;
 
 /// Faults of one rule.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -44,6 +51,10 @@ pub struct FaultCount {
     pub faults: u64,
     /// From the exception to the end of the fault, nanoseconds, all together.
     pub time_ns: u64,
+    /// How often they left their CPU to wait.
+    pub waits: u64,
+    /// How long they were away for that, nanoseconds, until they ran again.
+    pub waited_ns: u64,
 }
 
 /// What the evidence shows to be needless.
@@ -81,6 +92,8 @@ pub struct Totals {
     pub faults: FxHashMap<Reason, FaultCount>,
     /// Flushes by cause.
     pub flushes: FxHashMap<Cause, FlushCount>,
+    /// Flushes that the kernel's own threads sent, whosever memory they were about, by thread.
+    pub sent_by_kernel_threads: FxHashMap<i32, u64>,
     /// Address-space switches of the watched threads that flushed, and that did not.
     pub switches: (u64, u64),
     /// What was needless, by kind and cause.
@@ -108,6 +121,10 @@ pub struct Folded {
     pub tallies: Tallies,
     /// Who called for flushes.
     pub call_sites: CallSites,
+    /// Pages whose protection was changed alone, to and fro.
+    pub toggled: Vec<Toggled>,
+    /// Whether switches were recorded.
+    pub waits: bool,
     /// The CPUs that were guarded.
     pub guard: Option<Guard>,
 }
@@ -121,6 +138,10 @@ struct Open {
     pfn: u64,
     freed: Vec<u64>,
     flushes: Vec<Issue>,
+    /// Since when it waits.
+    away: Option<u64>,
+    waits: u64,
+    waited_ns: u64,
 }
 
 #[derive(Debug, Default)]
@@ -163,6 +184,8 @@ pub struct Present<'a> {
     pub userfaultfd: bool,
     /// Whether its process may have forked.
     pub forked: bool,
+    /// Whether it is one of the kernel's own threads.
+    pub kernels: bool,
 }
 
 /// The state of the fold.
@@ -182,7 +205,12 @@ pub struct Fold {
     functions: Functions,
     /// Interrupts by CPU.
     pub tallies: Tallies,
+    toggles: Toggles,
     sites: Sites,
+    /// Whether switches are recorded.
+    pub waits: bool,
+    /// Who gets single events, if anybody does.
+    pub timeline: Option<SyncSender<Moment>>,
     /// CPUs that are guarded, if there are any.
     pub guard: Option<Guard>,
     /// What there is so far.
@@ -200,7 +228,7 @@ impl Fold {
     pub fn new(context: Surroundings, local_first: bool, all: bool) -> Fold {
         let (threads, ended, processes) = Default::default();
         let (victims, calls, functions, tallies) = Default::default();
-        let (sites, totals) = Default::default();
+        let (sites, totals, toggles) = Default::default();
         let frees_from = 0;
         Fold {
             context,
@@ -214,7 +242,10 @@ impl Fold {
             calls,
             functions,
             tallies,
+            toggles,
             sites,
+            waits: false,
+            timeline: None,
             guard: None,
             totals,
         }
@@ -227,9 +258,9 @@ impl Fold {
 
     /// Makes a thread known that runs already.
     pub fn introduce(&mut self, present: &Present<'_>) {
-        let Present { pid, tid, name, maps, userfaultfd, forked } = *present;
+        let Present { pid, tid, name, maps, userfaultfd, forked, kernels } = *present;
         self.threads.entry(tid).or_default().pid = pid;
-        self.victims.named(tid, name);
+        self.victims.runs(tid, name, kernels);
         let process = self.processes.entry(pid).or_default();
         process.several |= pid != tid;
         if pid == tid {
@@ -250,6 +281,10 @@ impl Fold {
         if record.what.is_an_interrupts() {
             self.totals.own_records += u64::from(self.watches(record.tid));
             return self.interrupt(&record);
+        }
+        if let What::Switched { to } = record.what {
+            self.totals.own_records += u64::from(self.watches(record.tid));
+            return self.switched(&record, to);
         }
         if record.what.may_be_a_strangers() && !self.watches(record.tid) {
             return;
@@ -309,6 +344,7 @@ impl Fold {
             | What::Send { .. }
             | What::DrainQueued { .. }
             | What::Drain { .. }
+            | What::Switched { .. }
             | What::Lost { .. }
             | What::Other => {}
         }
@@ -340,12 +376,19 @@ impl Fold {
         self.settle_all();
         self.guard.iter_mut().for_each(Guard::finish);
         self.victims.name_all(&self.threads_by_name());
+        self.tell_the_rest();
+        let (toggled, needless) = std::mem::take(&mut self.toggles).finish();
+        for (needless, cause, certain) in needless {
+            self.needless(needless, cause, certain);
+        }
         Folded {
             totals: self.totals,
             victims: self.victims,
             functions: self.functions,
             tallies: self.tallies,
             call_sites: self.sites.named(),
+            toggled,
+            waits: self.waits,
             guard: self.guard,
         }
     }
@@ -386,6 +429,7 @@ impl Fold {
         if process.several {
             process.overlaps.begins(address >> PAGE_BITS);
         }
+        self.toggles.faults((record.pid, address >> PAGE_BITS), record.tid);
         let frees_seen = record.time >= self.frees_from;
         let userfaultfd = process.userfaultfd;
         let seen = Seen { code, memory, userfaultfd, frees_seen, ..Seen::default() };
@@ -398,6 +442,9 @@ impl Fold {
             pfn: 0,
             freed: Vec::new(),
             flushes: Vec::new(),
+            away: None,
+            waits: 0,
+            waited_ns: 0,
         });
     }
 
@@ -427,6 +474,9 @@ impl Fold {
         let count = self.totals.faults.entry(reason).or_default();
         count.faults += 1;
         count.time_ns += record.time.saturating_sub(open.start);
+        count.waits += open.waits;
+        count.waited_ns += open.waited_ns;
+        self.tell_fault(record, &open, reason);
         let class = reason.rule().class;
         self.copied(record.pid, &open, class);
         self.issued(open.flushes, Cause::Fault(class));
@@ -476,6 +526,9 @@ impl Fold {
         let thread = self.threads.entry(record.tid).or_default();
         thread.half = flushes::Half::default();
         let Some(call) = thread.call.take() else { return };
+        if let (0, Some((page, protection))) = (result, call.one_page()) {
+            self.toggles.changed((record.pid, page), record.tid, protection);
+        }
         if call.number == libc::SYS_mremap as i32 && result > 0 {
             let process = self.processes.entry(record.pid).or_default();
             process.maps.moved(call.args[0], result as u64, call.args[2]);

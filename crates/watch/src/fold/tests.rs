@@ -1,7 +1,9 @@
 //! Scripts of records, as kernels issue them, and what the fold makes of them.
 
+mod told;
+
 use super::*;
-use crate::record::{Mapping, Vector};
+use crate::record::{Mapping, Switch, Vector};
 use needless_model::event::FlushReason::{
     self, LocalBatch, LocalMm, RemoteSend, RemoteShootdown, TaskSwitch,
 };
@@ -33,7 +35,15 @@ impl Script {
         });
         for tid in [PID, OTHER] {
             let (pid, name, userfaultfd) = (PID, "program", false);
-            fold.introduce(&Present { pid, tid, name, maps: &maps, userfaultfd, forked });
+            fold.introduce(&Present {
+                pid,
+                tid,
+                name,
+                maps: &maps,
+                userfaultfd,
+                forked,
+                kernels: false,
+            });
         }
         Script { fold, time: 0 }
     }
@@ -283,6 +293,32 @@ fn the_calls_own_pointer_joins_sender_and_victim() {
     assert_eq!(totals.needless[&(Needless::EmptyInterrupt, Cause::Elsewhere)].times, 1);
 }
 
+/// Interrupts with nothing to flush are needless, but not where one page's protection is changed to and fro: there they are
+/// what it is for.
+#[test]
+fn a_protection_that_is_changed_to_and_fro_is_told_apart() {
+    let run = |changes: u64, pages: u64| {
+        let mut script = named();
+        for change in 0..changes {
+            let args = [0x3000, pages << 12, if change % 2 == 0 { 0 } else { 3 }, 0];
+            script.call(libc::SYS_mprotect, args).flush(RemoteSend, 1);
+            script.then(queue(FLUSH, 0xc5d)).on(1, OTHER, called(FLUSH, 0xc5d, true));
+            script.on(1, OTHER, What::Flush { reason: RemoteShootdown, pages: 0 });
+            script.on(1, OTHER, over(FLUSH, 0xc5d)).flush(LocalMm, 1).done(libc::SYS_mprotect);
+        }
+        let folded = script.folded();
+        let empty = folded.totals.needless.iter();
+        let empty = empty.filter(|((what, _), _)| *what == Needless::EmptyInterrupt);
+        (empty.map(|(_, count)| count.times).sum::<u64>(), folded.toggled)
+    };
+    let (needless, toggled) = run(20, 1);
+    let count = ToggleCount { times: 20, sent: 20, local: 0, interrupts: 20, needless: 20 };
+    assert_eq!(needless, 0);
+    assert_eq!(toggled, [Toggled { pid: PID, pages: 1, likely_barrier: true, count }]);
+    assert_eq!(run(4, 1), (4, vec![]), "not to and fro");
+    assert_eq!(run(20, 2), (20, vec![]), "not one page");
+}
+
 #[test]
 fn synchronisation_is_needless_where_nobody_can_walk_the_tables() {
     let mut script = named();
@@ -392,6 +428,26 @@ fn a_guarded_cpus_disturbances_have_cause_sender_and_length() {
     assert_eq!(kept[0].pair.from, Task::Thread(PID));
     assert_eq!(kept[0].pair.cause, Cause::Call(libc::SYS_munmap as i32, 0));
     assert_eq!((kept[2].pair.from.clone(), kept[2].gap_ns), (Task::Timer, 30));
+}
+
+#[test]
+fn a_fault_waits_when_its_task_leaves_the_cpu_of_its_own_accord() {
+    let mut script = Script::new(false);
+    let switched = |to| What::Switched { to };
+    script.then(What::Fault { address: 0x1000, code: FaultCode(6), user: true });
+    // 10 ns each: it waits for 10, is preempted, and waits for another task's time as well.
+    script.then(switched(Switch::Waits)).then(switched(Switch::Runs));
+    script.then(switched(Switch::Preempted)).on(0, OTHER, switched(Switch::Runs));
+    script.then(switched(Switch::Runs));
+    script.then(switched(Switch::Waits)).on(0, OTHER, switched(Switch::Waits));
+    script.then(switched(Switch::Runs)).then(What::FaultDone { address: 0x1000, major: false });
+    // Outside of faults nobody counts.
+    script.then(switched(Switch::Waits)).then(switched(Switch::Runs));
+    let folded = script.folded();
+    let [count] = folded.totals.faults.values().copied().collect::<Vec<_>>()[..] else {
+        panic!("{:?}", folded.totals.faults)
+    };
+    assert_eq!((count.faults, count.waits, count.waited_ns), (1, 2, 30));
 }
 
 #[test]

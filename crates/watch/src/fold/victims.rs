@@ -93,7 +93,7 @@ impl PairCount {
 
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Send {
-    time: u64,
+    pub(super) time: u64,
     pub(super) pid: i32,
     pub(super) tid: i32,
 }
@@ -124,6 +124,13 @@ pub struct Victims {
     pub times: FxHashMap<Asked, Vec<u64>>,
     names: FxHashMap<i32, Name>,
     outstanding: FxHashMap<u16, Send>,
+}
+
+/// Whether a task is one of the kernel's own threads.
+pub fn is_kernels(stat: &procfs::process::Stat) -> bool {
+    /// include/linux/sched.h, 5.10 to 7.3.
+    const PF_KTHREAD: u32 = 0x0020_0000;
+    stat.flags & PF_KTHREAD != 0
 }
 
 impl Victims {
@@ -179,12 +186,11 @@ impl Victims {
         if tid <= 0 || self.names.len() >= 2 * MOST_PAIRS || self.names.contains_key(&tid) {
             return;
         }
-        /// include/linux/sched.h, 5.10 to 7.3.
-        const PF_KTHREAD: u32 = 0x0020_0000;
         let stat = procfs::process::Process::new(tid).and_then(|process| process.stat());
         let name = match stat {
             Ok(stat) => {
-                Name { pid: 0, name: stat.comm.into(), kernels: stat.flags & PF_KTHREAD != 0 }
+                let kernels = is_kernels(&stat);
+                Name { pid: 0, name: stat.comm.into(), kernels }
             }
             Err(_) => Name { pid: 0, name: "ended".into(), kernels: false },
         };
@@ -217,6 +223,12 @@ impl Victims {
         }
     }
 
+    /// A task that runs already, and whether it is one of the kernel's own threads.
+    pub(super) fn runs(&mut self, tid: i32, name: &str, kernels: bool) {
+        self.named(tid, name);
+        self.names.entry(tid).and_modify(|known| known.kernels = kernels);
+    }
+
     pub(super) fn named(&mut self, tid: i32, name: &str) {
         if self.names.len() < 2 * MOST_PAIRS {
             self.names.entry(tid).or_default().name = name.into();
@@ -232,6 +244,11 @@ impl Victims {
         for (tid, (pid, name)) in threads {
             self.ended(*tid, *pid, name.clone());
         }
+    }
+
+    /// All tasks that have names: the task, its process, its name.
+    pub(super) fn all(&self) -> impl Iterator<Item = (i32, i32, &str)> {
+        self.names.iter().map(|(tid, known)| (*tid, known.pid, &*known.name))
     }
 
     pub(super) fn forget(&mut self) {

@@ -12,6 +12,7 @@ pub use error::PerfError;
 
 use crate::missing::Missing;
 use crate::record::{self, Record, Source, What};
+use crate::session::Options;
 use crate::sites;
 use crate::tracepoints::{self, Extent, Found, Point, Ring as Which, Row, TABLE, Whose};
 use error::{ONLINE, THE_RING};
@@ -78,13 +79,9 @@ struct Ring {
 }
 
 impl Rings {
-    /// Opens the rings, `bytes` large each (rounded to a power of two pages).
-    pub fn open(
-        tasks: &Tasks,
-        extent: &Extent,
-        bytes: usize,
-        tracefs: &Path,
-    ) -> Result<Rings, PerfError> {
+    /// Opens the rings.
+    pub fn open(tasks: &Tasks, options: &Options, tracefs: &Path) -> Result<Rings, PerfError> {
+        let extent = &options.extent;
         let mut rings = Rings::default();
         let mut rows = Vec::new();
         for row in TABLE.iter().filter(|row| row.is_of(extent)) {
@@ -108,9 +105,9 @@ impl Rings {
             for which in kinds {
                 let rows = rows.iter().filter(|(row, _)| row.ring == *which);
                 let rows = rows.filter(|(row, _)| row.wanted(extent, cpu));
-                let mut ring = Ring::open((cpu, *which), (tasks, extent), bytes, rows)?;
+                let mut ring = Ring::open((cpu, *which), (tasks, options), rows)?;
                 if *which == Which::Sites {
-                    ring.sample_sites((tasks, extent), flush)?;
+                    ring.sample_sites((tasks, options), flush)?;
                 }
                 rings.rings.push(ring);
             }
@@ -283,13 +280,12 @@ pub fn cpus(text: &str) -> Option<Vec<u16>> {
 impl Ring {
     fn open<'a>(
         (cpu, which): (u16, Which),
-        (tasks, extent): (&Tasks, &Extent),
-        bytes: usize,
+        (tasks, options): (&Tasks, &Options),
         rows: impl Iterator<Item = &'a (&'a Row, Found)> + Clone,
     ) -> Result<Ring, PerfError> {
         let failed = |event: &str, error| PerfError::Open { event: event.to_owned(), error };
         let pids = tasks.pids();
-        let open = Open::new(cpu, tasks, bytes, extent);
+        let (open, bytes) = (Open::new(cpu, tasks, options), options.ring_bytes);
         // Only the main ring's tells about tasks; the others' need not be inherited.
         let owners = if which == Which::Main { &pids[..] } else { &[None] };
         let leaders = owners.iter().map(|pid| open.tasks(*pid, which));
@@ -321,7 +317,7 @@ impl Ring {
                 ring.add(&found.name, Source::Point(found.clone()), counter)?;
             }
         }
-        if which == Which::Main && !matches!(extent, Extent::Guard(_)) {
+        if which == Which::Main && !matches!(options.extent, Extent::Guard(_)) {
             for pid in pids {
                 for (major, event) in
                     [(false, Software::PAGE_FAULTS_MIN), (true, Software::PAGE_FAULTS_MAJ)]
@@ -341,11 +337,11 @@ impl Ring {
     /// Adds samples of the stacks of whoever flushes.
     fn sample_sites(
         &mut self,
-        (tasks, extent): (&Tasks, &Extent),
+        (tasks, options): (&Tasks, &Options),
         flush: Option<&Found>,
     ) -> Result<(), PerfError> {
         let Some(flush) = flush else { return Ok(()) };
-        let open = Open::new(self.cpu, tasks, self.capacity, extent);
+        let open = Open::new(self.cpu, tasks, options);
         for pid in tasks.pids() {
             let counter = open.sites(flush, pid);
             if !there(&counter) {

@@ -1,6 +1,7 @@
 //! How events are opened.
 
 use super::Tasks;
+use crate::session::Options;
 use crate::sites;
 use crate::tracepoints::{self, Extent, Found, Ring as Which, Row};
 use needless_runner::ioctl::set_filter;
@@ -28,7 +29,7 @@ pub(super) struct Open<'a> {
     /// A wake-up of who reads interrupts the CPU (kernel/events/ring_buffer.c: perf_output_wakeup): of CPUs
     /// that are guarded as seldom as can be.
     watermark: usize,
-    extent: &'a Extent,
+    options: &'a Options,
 }
 
 impl Tasks {
@@ -43,12 +44,12 @@ impl Tasks {
 }
 
 impl<'a> Open<'a> {
-    pub(super) fn new(cpu: u16, tasks: &Tasks, bytes: usize, extent: &'a Extent) -> Open<'a> {
-        let watermark = match extent {
-            Extent::Guard(_) => bytes,
-            Extent::Programs | Extent::EveryInterrupt => bytes / 4,
+    pub(super) fn new(cpu: u16, tasks: &Tasks, options: &'a Options) -> Open<'a> {
+        let watermark = match options.extent {
+            Extent::Guard(_) => options.ring_bytes,
+            Extent::Programs | Extent::EveryInterrupt => options.ring_bytes / 4,
         };
-        Open { cpu, starting: matches!(tasks, Tasks::Starting(_)), watermark, extent }
+        Open { cpu, starting: matches!(tasks, Tasks::Starting(_)), watermark, options }
     }
 
     pub(super) fn point(&self, row: &Row, found: &Found, pid: Option<i32>) -> io::Result<Counter> {
@@ -58,7 +59,7 @@ impl<'a> Open<'a> {
                 builder.enable_on_exec(false);
             }
         })?;
-        filtered(counter, (row.filter)(self.extent))
+        filtered(counter, (row.filter)(&self.options.extent))
     }
 
     /// The stacks of whoever flushes, at most so many a second.
@@ -79,9 +80,10 @@ impl<'a> Open<'a> {
     /// The event that owns a ring. That of the main ring tells names, mappings, births, deaths.
     pub(super) fn tasks(&self, pid: Option<i32>, which: Which) -> io::Result<Counter> {
         let main = which == Which::Main;
-        let maps = main && !matches!(self.extent, Extent::Guard(_));
+        let maps = main && !matches!(self.options.extent, Extent::Guard(_));
         self.counter(Software::DUMMY, pid, SampleFlag::empty(), |builder| {
             builder.task(main).comm(main).comm_exec(main).mmap(maps).mmap2(maps).mmap_data(maps);
+            builder.context_switch(main && self.options.waits);
             builder.wakeup_watermark(self.watermark);
         })
     }

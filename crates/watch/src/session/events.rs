@@ -1,7 +1,7 @@
 //! The events while they come: read, put in order, folded.
 
 use super::{Options, Target};
-use crate::counters::Usage;
+use crate::counters::{Machine, Usage};
 use crate::fold::{Fold, Guard, Surroundings};
 use crate::interrupts::{Count, Recorded};
 use crate::missing::Missing;
@@ -53,7 +53,7 @@ impl Events {
     /// Opens them, or says why not.
     pub(super) fn open(options: &Options, tasks: &Tasks) -> Result<Events, Missing> {
         let opened = Tracefs::find().map_err(PerfError::from).and_then(|tracefs| {
-            let rings = Rings::open(tasks, &options.extent, options.ring_bytes, tracefs.path())?;
+            let rings = Rings::open(tasks, options, tracefs.path())?;
             let hidden = unseen::unseen(tracefs.path());
             Ok((rings, hidden, price::of_an_event(tracefs.path()).ok()))
         });
@@ -67,6 +67,8 @@ impl Events {
         let context = Surroundings { flushes_hidden, ..present::context(&rings, &mut missing) };
         let all = matches!(options.target, Target::All);
         let mut fold = Fold::new(context, series() < (6, 1), all);
+        fold.waits = options.waits;
+        fold.timeline = options.timeline.clone();
         fold.functions_are_named(rings.has(Point::CallBegin));
         if let Extent::Guard(cpus) = &options.extent {
             fold.guard = Some(Guard::of(cpus));
@@ -163,8 +165,8 @@ impl Events {
     }
 
     fn time_some_interrupts(&mut self) {
-        // Switching them interrupts every CPU.
-        if matches!(self.extent, Extent::Guard(_)) {
+        // Switching them interrupts every CPU; and where single events are wanted, all of their ends are.
+        if matches!(self.extent, Extent::Guard(_)) || self.fold.timeline.is_some() {
             return;
         }
         let (since, before) = self.timed;
@@ -181,7 +183,7 @@ impl Events {
     pub(super) fn end(
         mut self,
         target: &Target,
-        usage: Option<Usage>,
+        (usage, machine): (Option<Usage>, &Machine),
     ) -> (observation::Events, Vec<Missing>) {
         let start = thread_time();
         let interrupts = self.count_interrupts();
@@ -239,6 +241,7 @@ impl Events {
             events: counted,
             interrupts: self.interrupts.zip(interrupts),
             recorded,
+            machine: machine.clone(),
         };
         (observation::events(folded, &kernels, watching, visible), self.missing)
     }

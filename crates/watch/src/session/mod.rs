@@ -8,6 +8,7 @@ use crate::missing::Missing;
 use crate::observation::Observation;
 use crate::rings::Tasks;
 use crate::signals::Signals;
+use crate::timeline::Moment;
 use crate::tracepoints::Extent;
 use events::Events;
 use needless_runner::look::look;
@@ -18,6 +19,7 @@ use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, getrlimit, pidfd_open, 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command};
+use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
@@ -41,6 +43,10 @@ pub struct Options {
     pub ring_bytes: usize,
     /// How much is watched.
     pub extent: Extent,
+    /// Whether switches of the watched tasks are recorded, which tell how long faults waited.
+    pub waits: bool,
+    /// Who gets single events, if anybody does.
+    pub timeline: Option<SyncSender<Moment>>,
 }
 
 /// Why there is no observation.
@@ -113,7 +119,8 @@ pub fn watch(
     let status = watched.until_the_end()?;
     let mut observation = before.observation(&options.target, status);
     if let Some(events) = watched.events {
-        let (events, lacking) = events.end(&options.target, observation.usage);
+        let (events, lacking) =
+            events.end(&options.target, (observation.usage, &observation.machine));
         observation.events = Some(events);
         missing.extend(lacking);
     }

@@ -24,7 +24,7 @@ fn check(kernel: &str, program: &Path, names: &[&str]) -> Vec<Value> {
 /// The same in a guest of another kind.
 fn check_in(kernel: &str, options: GuestOptions, program: &Path, names: &[&str]) -> Vec<Value> {
     let file = GuestFile { name: "needless-workload".to_owned(), source: program.to_owned() };
-    // Watching begins and ends in half a second together, and there are 71 workloads.
+    // Watching begins and ends in half a second together, and there are 74 workloads.
     let limits = Limits { run_seconds: 900, ..Limits::default() };
     let files = vec![file];
     // What tracepoints wait for with each that is opened first or closed last takes an emulated machine long.
@@ -107,20 +107,29 @@ fn every_class_and_every_cause_is_counted_exactly_on_every_kernel() {
 fn what_idle_cpus_do_that_poll_is_no_interrupt() {
     let _turn = turn();
     let program = program(Arch::X86_64).unwrap();
-    // There is one CPU besides, for the rest.
-    for (kernel, cpus, polled) in [("6.12", 1, 15..=20), ("6.12", 2, 0..=0), ("7.3", 1, 15..=20)] {
+    let mut never_idle = Vec::new();
+    // There is one CPU besides, for the rest, whoever watches among it.
+    for (kernel, cpus) in [("6.12", 1), ("6.12", 2), ("7.3", 1)] {
         let usual = GuestOptions { cpus, nodes: 1, ..usual(kernel) };
         let options = GuestOptions { append: format!("{} idle=poll", usual.append), ..usual };
         let outcomes = check_in(kernel, options, &program, &["collapse_idle"]);
         let [outcome] = &outcomes[..] else { panic!("{outcomes:?}") };
         assert_eq!(outcome["exact"], true, "{kernel}: {outcome}");
-        // Now and then a kernel thread runs there.
         let without = outcome["uninterrupted"]["page-table synchronisation"].as_u64().unwrap();
-        assert!(polled.contains(&without), "{kernel}: {outcome}");
+        // Needless for certain is what comes to a CPU that runs no task.
+        let idle = outcome["needless"][0]["certain"].as_u64().unwrap_or(0);
+        match cpus {
+            _ if idle == 0 => never_idle.push(kernel),
+            1 => assert!((1..=idle).contains(&without), "{kernel}: {outcome}"),
+            _ => assert_eq!(without, 0, "{kernel}: {outcome}"),
+        }
         let held = outcome["counted_interrupts"].as_array().unwrap().iter();
         let calls: Vec<_> = held.filter(|held| held["line"] == "CAL" && held["cpu"] == 1).collect();
         let [calls] = calls[..] else { panic!("{kernel}: {outcome}") };
         assert_eq!(calls["agrees"], true, "{kernel}: {calls}");
+    }
+    if !never_idle.is_empty() {
+        skip!("the other CPU was never idle: {never_idle:?}");
     }
 }
 

@@ -19,6 +19,8 @@ import json
 import os
 import pathlib
 import re
+import resource
+import signal
 import subprocess
 import sys
 import threading
@@ -47,6 +49,9 @@ SUITES = [
     ("needless-check", "operations", []),
     ("needless-check", "trust", ["--skip", "catalogue::"]),
 ]
+
+# Seconds after which a suite that uses no processor time is given up.
+STUCK = 3 * 3600
 
 FAILED = re.compile(r"test (\S+) \.\.\. FAILED$")
 
@@ -183,7 +188,7 @@ def run(suite, number, limit):
         "RUST_BACKTRACE": "0",
     }
     process = subprocess.Popen(
-        [path, *arguments],
+        ["prlimit", f"--cpu={limit}", "--core=0", path, *arguments],
         cwd=folder,
         env=environment,
         stdin=subprocess.DEVNULL,
@@ -193,7 +198,7 @@ def run(suite, number, limit):
         errors="replace",
     )
     # The first that fails is enough.
-    timer = threading.Timer(limit, process.kill)
+    timer = threading.Timer(STUCK, process.kill)
     timer.start()
     failed = next(filter(None, (FAILED.match(line) for line in process.stdout)), None)
     in_time = timer.is_alive()
@@ -205,7 +210,9 @@ def run(suite, number, limit):
     if failed:
         return failed.group(1)
     if not in_time:
-        return f"no end after {limit:.0f} s"
+        return f"no end after {STUCK} s"
+    if status == -signal.SIGXCPU:
+        return f"no end after {limit} s of processor time"
     return f"ended with {status}" if status else None
 
 
@@ -218,17 +225,19 @@ def noticed(listed, number, limits):
     return None
 
 
-def limits_of(listed, jobs):
-    """How long each suite may take: much longer than without a mistake."""
+def limits_of(listed):
+    """How much processor time each suite may take, in seconds: much more than without a mistake.
+    Processor time, because what else the machine does must not decide what is noticed."""
     limits = []
     for suite in listed:
-        start = time.monotonic()
-        failed = run(suite, 0, 3600)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        failed = run(suite, 0, STUCK)
         if failed is not None:
             raise ListError(f"{suite[0]}: {failed} fails without any mistake")
-        took = time.monotonic() - start
-        print(f"{took:6.1f} s  {suite[0]} {' '.join(suite[3])}", flush=True)
-        limits.append(60 + 10 * jobs * took)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        took = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        print(f"{took:6.1f} s of processor time  {suite[0]} {' '.join(suite[3])}", flush=True)
+        limits.append(round(60 + 10 * took))
     return limits
 
 
@@ -242,7 +251,7 @@ def judge(mistakes, jobs):
     texts = {name: text.encode() for name, text in texts.items()}
     copy_sources(texts)
     listed = suites(build())
-    limits = limits_of(listed, jobs)
+    limits = limits_of(listed)
     unexpected = []
 
     def told(mistake, by):

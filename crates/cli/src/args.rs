@@ -96,7 +96,8 @@ pub enum Verb {
   needless stat -p 1234 -- sleep 10            the same for ten seconds
   needless stat -a -- sleep 10                 everything on the machine
   needless stat -a --format openmetrics -o needless.om -- sleep 10
-  needless stat --by-actor -p 1234 -- sleep 10 what the kernel does to it of its own accord
+  needless stat --by-actor -p 1234 -- sleep 10
+                                               what the kernel does to it by itself
   needless stat --perfetto trace.pftrace -- ./server
                                                event by event, for ui.perfetto.dev
   needless stat --victims 2-5                  what reaches these CPUs

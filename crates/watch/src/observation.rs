@@ -102,9 +102,9 @@ pub struct Faults {
     pub confidence: Confidence,
     /// How many.
     pub faults: u64,
-    /// From exception to end, nanoseconds, all together, watching included.
-    pub time_ns: u64,
-    /// How often they left their CPU to wait for something; none where switches were not recorded.
+    /// From exception to end, nanoseconds, all together, watching included; none where exceptions are not seen.
+    pub time_ns: Option<u64>,
+    /// How often they left their CPU to wait for something; none where switches or exceptions were not recorded.
     pub waits: Option<u64>,
     /// How long they were away for that, nanoseconds, until they ran again.
     pub waited_ns: Option<u64>,
@@ -360,7 +360,7 @@ pub fn events(folded: Folded, kernels: &Kernels, watching: Watching, visible: Vi
     };
     let flush_times = victims.times.get(&Asked::TlbFlush).map(Vec::as_slice).unwrap_or_default();
     Events {
-        faults: faults(&totals, waits),
+        faults: faults(&totals, visible.faults, waits && visible.faults),
         faults_without_exception: expected
             .and_then(|all| all.checked_sub(exceptions))
             .filter(|_| watching.lost == 0),
@@ -394,7 +394,7 @@ pub(crate) fn median(times: &[u64]) -> Option<u64> {
     (at < times.len()).then(|| *times.select_nth_unstable(at).1)
 }
 
-fn faults(totals: &Totals, waits: bool) -> Vec<Faults> {
+fn faults(totals: &Totals, times: bool, waits: bool) -> Vec<Faults> {
     let in_table = Reason::ALL.iter().filter_map(|reason| {
         let (count, rule) = (totals.faults.get(reason)?, reason.rule());
         Some(Faults {
@@ -403,7 +403,7 @@ fn faults(totals: &Totals, waits: bool) -> Vec<Faults> {
             rule: rule.text,
             confidence: rule.confidence,
             faults: count.faults,
-            time_ns: count.time_ns,
+            time_ns: times.then_some(count.time_ns),
             waits: waits.then_some(count.waits),
             waited_ns: waits.then_some(count.waited_ns),
         })

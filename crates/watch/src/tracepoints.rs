@@ -260,7 +260,7 @@ pub const TABLE: [Row; 33] = [
         "exceptions",
         "page_fault_user",
         &["address", "error_code"],
-        "faults by class",
+        "faults by class, how long they took and waited",
     ),
     row(
         Point::FaultKernel,

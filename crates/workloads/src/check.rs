@@ -169,6 +169,8 @@ fn visible(mut expected: Counts, run: &Observation) -> Counts {
         faults.remove(class::FAILED);
         let all: u64 = std::mem::take(faults).into_values().sum();
         faults.extend((all > 0).then(|| (class::UNKNOWN.to_owned(), all)));
+        // Nor is it known when a task is in one.
+        expected.waits = None;
     }
     if missing("tlb:tlb_flush") {
         expected.flushes.clear();

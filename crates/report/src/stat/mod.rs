@@ -136,7 +136,7 @@ fn faults(seen: &[&Events], stat: &Stat<'_>, style: Style) -> String {
     let rows = together(seen.iter().map(|events| {
         let key = |row: &needless_watch::observation::Faults| (row.label, row.rule, row.confidence);
         let waited = |row: &needless_watch::observation::Faults| {
-            [row.faults, row.time_ns, row.waits.unwrap_or(0), row.waited_ns.unwrap_or(0)]
+            [Some(row.faults), row.time_ns, row.waits, row.waited_ns].map(Option::unwrap_or_default)
         };
         events.faults.iter().map(|row| (key(row), waited(row))).collect()
     }));

@@ -223,7 +223,7 @@ fn faults(page: &mut Page, events: &Events) {
         });
     };
     each(&FAULTS, |row| Some(row.faults));
-    each(&FAULT_TIME, |row| Some(row.time_ns));
+    each(&FAULT_TIME, |row| row.time_ns);
     each(&FAULT_WAITS, |row| row.waits);
     each(&FAULT_WAITED, |row| row.waited_ns);
     page.count(&WITHOUT, events.faults_without_exception);

@@ -189,10 +189,12 @@ fn an_isolated_cpu_is_disturbed_by_what_the_workload_does_to_it() {
         assert_eq!(of(&disturbed, "table-sync"), 28, "{kernel}: {disturbed}");
         let all = disturbed["disturbances"].as_array().unwrap();
         let synced = all.iter().filter(|row| row["cause"] == "table-sync");
-        assert!(
-            synced.clone().all(|row| row["doing"] == "madvise(MADV_COLLAPSE)"),
-            "{kernel}: {disturbed}"
-        );
+        // Now and then khugepaged is first: its scan falls between MADV_HUGEPAGE and MADV_COLLAPSE.
+        let named = |row: &Value| match row["from"]["kernel_thread"] == true {
+            true => row["from"]["name"] == "khugepaged",
+            false => row["doing"] == "madvise(MADV_COLLAPSE)",
+        };
+        assert!(synced.clone().all(named), "{kernel}: {disturbed}");
         assert!(of(&disturbed, "tlb-flush") >= 56, "{kernel}: {disturbed}");
     }
 }

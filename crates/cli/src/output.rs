@@ -139,6 +139,11 @@ impl Progress {
         self.0.tick();
     }
 
+    /// Says something in between.
+    pub fn tell(&self, text: &str) {
+        self.0.suspend(|| tell(text));
+    }
+
     /// One step is done.
     pub fn done(&self) {
         self.0.inc(1);

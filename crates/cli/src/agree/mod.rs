@@ -2,8 +2,8 @@
 //! row.
 //!
 //! Scenarios run in batches, as large as the real kernel likes them. What was not decided runs
-//! again; what differs runs again to see whether it always does, and is made smaller if it was
-//! drawn. Nothing here knows what a real kernel is: [`RealTarget`] is the seam.
+//! again; what differs is told at once and runs again to see whether it always does; if so, it is made
+//! smaller. Nothing here knows what a real kernel is: [`RealTarget`] is the seam.
 
 mod real;
 mod scenarios;
@@ -17,7 +17,9 @@ use crate::targets;
 use needless_model::kernels::KernelRow;
 use needless_model::program::Program;
 use needless_model::run::TargetRun;
-use needless_report::agree::{Found, Minimal, ScenarioAgreement, Standing, TargetAgreement};
+use needless_report::agree::{
+    Difference, Found, Minimal, ScenarioAgreement, Standing, TargetAgreement,
+};
 use needless_report::compare::Ran;
 use needless_report::groups::Group;
 
@@ -161,7 +163,9 @@ impl Judge<'_, '_> {
         let mut judged: Vec<ScenarioAgreement> = judged.collect();
         self.retry(batch, &mut judged)?;
         for (scenario, judged) in batch.iter().zip(&mut judged) {
-            self.look_closer(scenario, &mut judged.standing)?;
+            if let Standing::Differing(difference) = &mut judged.standing {
+                self.look_closer(scenario, difference)?;
+            }
         }
         Ok(judged)
     }
@@ -209,9 +213,13 @@ impl Judge<'_, '_> {
         Ok(())
     }
 
-    /// Runs what differs again (it stays a difference whatever comes out), and makes it smaller.
-    fn look_closer(&mut self, scenario: &Scenario, standing: &mut Standing) -> Result<(), Refusal> {
-        let Standing::Differing(difference) = standing else { return Ok(()) };
+    /// Runs what differs again (it stays a difference whatever comes out), and makes it smaller if it always does: what
+    /// differs now and then may not in the one run that each smaller scenario has, and would take long for nothing.
+    fn look_closer(
+        &mut self,
+        scenario: &Scenario,
+        difference: &mut Difference,
+    ) -> Result<(), Refusal> {
         for again in self.standings(&[scenario; REPETITIONS])? {
             match again {
                 Standing::Differing(_) => difference.repeated.0 += 1,
@@ -220,7 +228,14 @@ impl Judge<'_, '_> {
             }
             difference.repeated.1 += 1;
         }
-        difference.minimal = self.shrink(scenario)?;
+        let (times, runs) = difference.repeated;
+        let next = if times == runs { "it is made smaller now" } else { "it is left as it is" };
+        let (target, name) = (self.target.name(), &scenario.name);
+        let told = format!("{target}: {name} differs in {times} of {runs} runs; {next}");
+        self.runs.progress.tell(&told);
+        if times == runs {
+            difference.minimal = self.shrink(scenario)?;
+        }
         Ok(())
     }
 

@@ -14,10 +14,11 @@ help: ## list the recipes
 setup: ## install what the build needs, as far as it is missing
 	@scripts/setup.sh
 
-# The runner is static, so that it runs without any file of the system it runs on.
+# The runner is static, so that it runs without any file of the system it runs on, and at a fixed address, so that its
+# heap can grow on every kernel.
 native: setup ## build the command and its runner, optimised
 	cargo build --locked --release -p needless
-	cargo rustc --locked --release -p needless-runner --bin needless-runner --target $(TARGET) -- -C target-feature=+crt-static
+	cargo rustc --locked --release -p needless-runner --bin needless-runner --target $(TARGET) -- -C target-feature=+crt-static -C relocation-model=static
 	install -m 755 $(CARGO_TARGET_DIR)/$(TARGET)/release/needless-runner $(BIN)/needless-runner
 
 build: native ## the same, and what arm64 guests need

@@ -34,5 +34,5 @@ fi
 
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=$linker
 cargo rustc --locked "${flags[@]}" -p needless-runner --bin needless-runner --target "$target" -- \
-    -C target-feature=+crt-static
+    -C target-feature=+crt-static -C relocation-model=static
 install -m 755 "$out/$target/$profile/needless-runner" "$out/$profile/needless-runner-arm64"

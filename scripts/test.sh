@@ -12,7 +12,7 @@ touch "$NEEDLESS_SKIPPED_TESTS"
 
 # Tests of real kernels start the runner, which is static wherever it runs.
 cargo rustc --locked -p needless-runner --bin needless-runner --target "$target" -- \
-    -C target-feature=+crt-static || exit 1
+    -C target-feature=+crt-static -C relocation-model=static || exit 1
 NEEDLESS_RUNNER=$(realpath "${CARGO_TARGET_DIR:-target}/$target/debug/needless-runner")
 export NEEDLESS_RUNNER
 

@@ -91,8 +91,15 @@ pub fn prepare(run: &'static Run) -> Result<(), Failure> {
     let mut heap = run.processes.heap.lock();
     *heap = HeapEnd::now();
     sys::widen_heap(HEAP_ROOM);
-    heap.follow().map_err(not_shared)?;
-    Ok(())
+    match heap.follow().map_err(not_shared)? {
+        true => Ok(()),
+        // An executable that may lie anywhere lies below the stack where addresses are not randomized, with its heap between them
+        // (fs/binfmt_elf.c:load_elf_binary before 6.16): the allocator would map more elsewhere, where nothing is shared.
+        false => {
+            let what = "the heap of needless-runner cannot grow here: build it at a fixed address (`-C relocation-model=static`), as `make native` does";
+            Err(Failure::new(FailureKind::Unsupported, what))
+        }
+    }
 }
 
 /// Sets memory aside for the process whose thread is `index`.

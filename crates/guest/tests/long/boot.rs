@@ -28,7 +28,15 @@ pub(super) fn usual() -> GuestOptions {
         let target = "x86_64-unknown-linux-gnu";
         let status = Command::new(env!("CARGO"))
             .args(["rustc", "--quiet", "-p", "needless-runner", "--bin", "needless-runner"])
-            .args(["--target", target, "--", "-C", "target-feature=+crt-static"])
+            .args([
+                "--target",
+                target,
+                "--",
+                "-C",
+                "target-feature=+crt-static",
+                "-C",
+                "relocation-model=static",
+            ])
             .status();
         assert!(status.unwrap().success(), "the runner does not build");
         // This test is TARGET/PROFILE/deps/long-….

@@ -6,7 +6,7 @@ CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TARGET_DIR
 BIN := $(CARGO_TARGET_DIR)/release
 
-.PHONY: help setup native build demo test test-kernels kernels-own mutants check agree stale-read verdicts bench lint licences fresh
+.PHONY: help setup native build demo test test-kernels kernels-own mutants check agree stale-read stat-kernels verdicts bench lint licences fresh
 
 help: ## list the recipes
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|'
@@ -70,6 +70,9 @@ KERNELS ?= 5.10 6.1 6.12 6.18 7.3 6.1/arm64 6.12/arm64
 ROUNDS ?= 60
 stale-read: setup ## stale reads on booted KERNELS, ROUNDS each, with their control (docs/findings/stale-read.md)
 	NEEDLESS_KERNELS="$(KERNELS)" NEEDLESS_ROUNDS=$(ROUNDS) scripts/test.sh long stale_read
+
+stat-kernels: setup ## what `needless stat` counts, workload by workload, on every kernel it knows
+	NEEDLESS_KERNELS="5.10 6.1 6.12 7.3" scripts/test.sh long guests::every
 
 verdicts: setup ## 10,000 random scenarios for each of five rows, without the flushes that are called needless
 	NEEDLESS_SEEDS=10000 cargo test --locked --release -p needless-scenario --test verdicts needless

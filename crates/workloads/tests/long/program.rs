@@ -1,4 +1,4 @@
-//! The program that runs in a guest.
+//! The program that runs in a guest, and in which.
 use needless_guest::Arch;
 use needless_testing::skip;
 use std::path::PathBuf;
@@ -25,4 +25,12 @@ pub(super) fn program(arch: Arch) -> Option<PathBuf> {
         .status();
     assert!(status.unwrap().success(), "needless-workload does not build for {target}");
     Some(folder.join(target).join("debug/needless-workload"))
+}
+
+/// The kernels asked for, of an architecture (`NEEDLESS_KERNELS`), or the usual ones.
+pub(super) fn kernels_of(arch: Arch, usual: &str) -> Vec<String> {
+    let asked = std::env::var("NEEDLESS_KERNELS").unwrap_or_else(|_| usual.to_owned());
+    let kernels = asked.split_whitespace();
+    let kernels = kernels.filter(|kernel| kernel.ends_with("/arm64") == (arch == Arch::Arm64));
+    kernels.map(str::to_owned).collect()
 }

@@ -1,6 +1,6 @@
 //! Stale reads on booted kernels, and none in the control (docs/findings/stale-read.md). `make stale-read`
 //! prints the figures; there `KERNELS` and `ROUNDS` say of what.
-use super::program::program;
+use super::program::{kernels_of, program};
 use needless_guest::{Arch, Guest, GuestFile, GuestOptions, kernels};
 use needless_model::program::{MachineNeeds, SwapKind, SwapNeed};
 use needless_testing::{skip, turn};
@@ -49,14 +49,6 @@ fn run(guest: &mut Guest, kernel: &str, rounds: u32, more: &[&str]) -> Vec<Outco
 /// Rounds with clean pages, and the control's.
 fn stale_read(kernel: &str, program: &Path) -> [Outcome; 2] {
     run(&mut boot(kernel, program), kernel, rounds(), &[]).try_into().unwrap()
-}
-
-/// The kernels asked for, of an architecture.
-fn kernels_of(arch: Arch, usual: &str) -> Vec<String> {
-    let asked = std::env::var("NEEDLESS_KERNELS").unwrap_or_else(|_| usual.to_owned());
-    let kernels = asked.split_whitespace();
-    let kernels = kernels.filter(|kernel| kernel.ends_with("/arm64") == (arch == Arch::Arm64));
-    kernels.map(str::to_owned).collect()
 }
 
 fn assert_control(kernel: &str, control: &Outcome) {

@@ -63,7 +63,7 @@ pub fn do_wp_page(
             return (Decision::Raced, Served::spurious().verdict);
         }
         let frame = w.frames.get(old.pfn);
-        if w.objects.is_file(frame.object) {
+        if vma.file.is_some() && w.objects.is_file(frame.object) {
             return (Decision::Copy, Verdict::new(Judgement::Needed, Reason::WriteWasClaimed));
         }
         (decide(w, old.pfn, frame, false), judge_fault(w, old.pfn, frame))
@@ -94,7 +94,9 @@ pub fn do_wp_page(
         Decision::Reuse => Ok(Served { class: FaultClass::Reuse, major: false, verdict }),
         Decision::Copy | Decision::DrainFirst => {
             // A mapping of a file may have no page of its own yet.
-            if let Err(unserved) = vmf_anon_prepare(env, fault, vma) {
+            if vma.file.is_some()
+                && let Err(unserved) = vmf_anon_prepare(env, fault, vma)
+            {
                 if env.policies().mutant != Mutant::CopyUnreferenced {
                     env.step(Site::FolioPut, |w, at| w.put_frame(at, old.pfn));
                 }

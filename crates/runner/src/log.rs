@@ -12,6 +12,9 @@ use needless_model::run::TimedBlock;
 /// Records for which room is set aside at most: 40 MiB.
 const MOST_ROOM: usize = 1 << 20;
 
+/// Attempts at rounds for which room is set aside at most.
+const MOST_ATTEMPTS: usize = 1 << 16;
+
 /// Records of a round that is not unusually long. Touching memory takes time, most of all in
 /// emulation, so no more is set aside than the rounds are likely to need.
 const USUAL_ROUND: usize = 1 << 12;
@@ -149,7 +152,7 @@ impl Log {
         Log {
             events,
             records: if events { roomy(room, BLANK) } else { Vec::new() },
-            attempts: Vec::with_capacity(rounds * 2 + 64),
+            attempts: roomy(rounds.saturating_mul(6).clamp(64, MOST_ATTEMPTS), UNTRIED),
             cycles: roomy(rounds.saturating_mul(8).clamp(1 << 13, MOST_ROOM), UNTIMED),
             room: if events { room } else { usize::MAX },
             rounds_left: rounds,
@@ -192,6 +195,16 @@ impl Log {
         self.records.push(Raw { time: crate::sys::now_ns(), value, extra, tid, cpu, kind });
     }
 }
+
+const UNTRIED: Attempt = Attempt {
+    index: 0,
+    kept: false,
+    minor_faults: 0,
+    major_faults: 0,
+    cycles_from: 0,
+    cycles_to: 0,
+    counters: Vec::new(),
+};
 
 const UNTIMED: TimedBlock = TimedBlock { process: ProcessId::FIRST, cycles: 0 };
 

@@ -20,9 +20,11 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::FromRawFd;
 
-/// Heap set aside for what is needed between rounds: at least, and for each round.
+/// Heap that the start is likely to use, and what is set aside in the end for what is needed between rounds: at least, and for
+/// each attempt at one.
 const HEADROOM: usize = 2 << 20;
-const ROUND_HEADROOM: usize = 1 << 10;
+const ROUNDS_HEADROOM: usize = 256 << 10;
+const ATTEMPT_HEADROOM: usize = 2 << 10;
 
 /// What is not visible on any real kernel here, with the reason.
 const NEVER_SEEN: [(&str, &str); 3] = [
@@ -48,7 +50,7 @@ pub fn run(descriptor: &str, made_after: &str) -> Result<(), Failure> {
     let _ = rustix::thread::set_name(c"needless-runner");
     take_priority();
     let rounds = planned_rounds(&request.program.threads[0].body);
-    sys::tame_allocator(HEADROOM + rounds.min(1 << 14) * ROUND_HEADROOM);
+    sys::tame_allocator(HEADROOM);
     let mut unseen: BTreeMap<_, _> =
         NEVER_SEEN.iter().map(|(name, why)| ((*name).to_owned(), (*why).to_owned())).collect();
     let run = assemble(&request, rounds, &mut unseen)?;
@@ -57,6 +59,8 @@ pub fn run(descriptor: &str, made_after: &str) -> Result<(), Failure> {
     run.renew(Some(&mut watch));
     lru::map_spare(0)?;
     let mut worker = Worker::new(run, 0, Some(&mut watch));
+    // Pages that are touched later go to the LRU batch of this CPU, which the scenario has to itself.
+    sys::warm_heap(ROUNDS_HEADROOM + (5 * rounds + 20).min(1 << 13) * ATTEMPT_HEADROOM);
     // From here on it is seen who else uses them.
     lru::drain(0)?;
     let outcome = worker.work().and_then(|()| finish(run, watch, unseen));

@@ -183,7 +183,12 @@ pub fn tame_allocator(headroom: usize) {
         libc::mallopt(libc::M_ARENA_MAX, 1);
         libc::mallopt(libc::M_TOP_PAD, headroom as i32);
     }
-    let warm: Vec<u8> = vec![1; headroom];
+    warm_heap(headroom);
+}
+
+/// Touches so much of the heap that is free.
+pub fn warm_heap(size: usize) {
+    let warm: Vec<u8> = vec![1; size];
     std::hint::black_box(&warm);
 }
 

@@ -237,6 +237,27 @@ mod tests {
     }
 
     #[test]
+    fn attempts_touch_no_new_memory() {
+        let mut log = Log::new(true, 2000);
+        let before = minor_faults();
+        for index in 0..12_000 {
+            log.attempts.push(Attempt { index, ..UNTRIED });
+        }
+        // Some 200 pages; the allocator's own, if any, are few.
+        assert!(minor_faults() - before < 20);
+    }
+
+    /// Minor faults of this thread.
+    fn minor_faults() -> i64 {
+        // SAFETY: plain data, which the kernel fills in.
+        unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &mut usage), 0);
+            usage.ru_minflt
+        }
+    }
+
+    #[test]
     fn the_first_of_many_long_rounds_makes_room_for_the_others() {
         let mut log = Log::new(true, 9);
         let grown: Vec<bool> = (0..9)

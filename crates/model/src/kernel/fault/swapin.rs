@@ -181,6 +181,9 @@ fn map<M: Mode>(
     w.swap.count(swap.slot, -1);
     if frees_swap(w, fault, swap.slot, folio, sole_user) {
         leave_swap_cache(w, at, folio.frame);
+    } else if !folio.cached && w.policies.swapin_free == SwapinFree::Always {
+        // It was in the swap cache just now, and left it as any page does (mm/swapfile.c:folio_free_swap): dirty.
+        w.frames.set_flags(folio.frame, FrameFlags::DIRTY, true);
     }
     let (object, index) = place_of(w, fault, vma, folio, grants);
     w.frames.update(folio.frame, |f| {

@@ -84,6 +84,7 @@ pub fn execute(workload: &Workload, count: u32, verify: bool, gate: bool) -> io:
         return Err(io::Error::other(why));
     }
     prefault_stack();
+    sys::prefault_program()?;
     let second = workload.second.then(Second::start).transpose()?;
     let mut rounds = Rounds { count, second, gate, used: Usage::default() };
     (workload.run)(&mut rounds)?;

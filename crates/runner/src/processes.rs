@@ -94,7 +94,7 @@ pub fn prepare(run: &'static Run) -> Result<(), Failure> {
     match heap.follow().map_err(not_shared)? {
         true => Ok(()),
         // An executable that may lie anywhere lies below the stack where addresses are not randomized, with its heap between them
-        // (fs/binfmt_elf.c:load_elf_binary before 6.16): the allocator would map more elsewhere, where nothing is shared.
+        // (seen on 5.10; not on 6.18): the allocator would map more elsewhere, where nothing is shared.
         false => {
             let what = "the heap of needless-runner cannot grow here: build it at a fixed address (`-C relocation-model=static`), as `make native` does";
             Err(Failure::new(FailureKind::Unsupported, what))

@@ -461,8 +461,8 @@ pub struct StatArgs {
     /// all of /proc/interrupts' lines can be accounted for. Costs two to five records for each wake-up.
     #[arg(long)]
     pub every_interrupt: bool,
-    /// How long faults waited off their CPU: for userfaultfd's answer, swap space, a file, a lock, memory. Costs two
-    /// records for each context switch.
+    /// How long faults waited off their CPU, and for what: userfaultfd's answer, migration, a read, a page's lock, throttling, memory,
+    /// other locks. Costs three records for each context switch.
     #[arg(long)]
     pub waits: bool,
     /// What the kernel does to the program of its own accord, by who does it: khugepaged, compaction, NUMA balancing,

@@ -28,6 +28,7 @@ pub mod rings;
 pub mod session;
 pub mod signals;
 pub mod sites;
+pub mod stacks;
 pub mod syscalls;
 pub mod timeline;
 pub mod tracefs;

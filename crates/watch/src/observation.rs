@@ -12,6 +12,8 @@ use crate::interrupts::{self, Count, Held, Recorded};
 use crate::missing::Missing;
 use crate::sites::{CallSites, kernel_name};
 use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 /// The version of the JSON form.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -108,6 +110,21 @@ pub struct Faults {
     pub waits: Option<u64>,
     /// How long they were away for that, nanoseconds, until they ran again.
     pub waited_ns: Option<u64>,
+    /// The same by what was waited for, the longest first.
+    pub waited_for: Option<Vec<WaitedFor>>,
+}
+
+/// Waits for one thing, in one function.
+#[derive(Clone, Debug, Serialize)]
+pub struct WaitedFor {
+    /// What was waited for.
+    pub what: &'static str,
+    /// The kernel's function that tells so; none if the stack was not seen, or functions have no names here.
+    pub function: Option<String>,
+    /// How often.
+    pub waits: u64,
+    /// How long, nanoseconds, until the task ran again.
+    pub waited_ns: u64,
 }
 
 /// Flushes of one cause.
@@ -360,7 +377,7 @@ pub fn events(folded: Folded, kernels: &Kernels, watching: Watching, visible: Vi
     };
     let flush_times = victims.times.get(&Asked::TlbFlush).map(Vec::as_slice).unwrap_or_default();
     Events {
-        faults: faults(&totals, visible.faults, waits && visible.faults),
+        faults: faults(&totals, visible.faults, waits && visible.faults, &kernels.machine),
         faults_without_exception: expected
             .and_then(|all| all.checked_sub(exceptions))
             .filter(|_| watching.lost == 0),
@@ -394,9 +411,17 @@ pub(crate) fn median(times: &[u64]) -> Option<u64> {
     (at < times.len()).then(|| *times.select_nth_unstable(at).1)
 }
 
-fn faults(totals: &Totals, times: bool, waits: bool) -> Vec<Faults> {
+/// The rule of the zero page where none can have been on its way to another frame.
+const NONE_MOVED: &str = "a read of private memory without a page; nothing was allocated, there is no swap in use, no userfaultfd and no NUMA balancing, and no page was moved (/proc/vmstat: pgmigrate_success)";
+
+fn faults(totals: &Totals, times: bool, waits: bool, machine: &Machine) -> Vec<Faults> {
+    let moved = |vmstat: &BTreeMap<_, _>| vmstat.get("pgmigrate_success").is_some_and(|n| *n > 0);
+    let none_moved = machine.vmstat.as_ref().is_some_and(|vmstat| !moved(vmstat));
     let in_table = Reason::ALL.iter().filter_map(|reason| {
-        let (count, rule) = (totals.faults.get(reason)?, reason.rule());
+        let (count, mut rule) = (totals.faults.get(reason)?, reason.rule());
+        if *reason == Reason::Zero && none_moved {
+            (rule.confidence, rule.text) = (Confidence::Certain, NONE_MOVED);
+        }
         Some(Faults {
             class: rule.class.title(),
             label: rule.label,
@@ -404,11 +429,25 @@ fn faults(totals: &Totals, times: bool, waits: bool) -> Vec<Faults> {
             confidence: rule.confidence,
             faults: count.faults,
             time_ns: times.then_some(count.time_ns),
-            waits: waits.then_some(count.waits),
-            waited_ns: waits.then_some(count.waited_ns),
+            waits: waits.then_some(count.waits.waits),
+            waited_ns: waits.then_some(count.waits.waited_ns),
+            waited_for: waits.then(|| waited_for(totals, *reason)),
         })
     });
     in_table.collect()
+}
+
+fn waited_for(totals: &Totals, of: Reason) -> Vec<WaitedFor> {
+    let mut rows: Vec<_> = totals.waits.iter().filter(|((reason, _), _)| *reason == of).collect();
+    rows.sort_by_key(|((_, wait), count)| (Reverse(count.waited_ns), wait.clone()));
+    rows.into_iter()
+        .map(|((_, wait), count)| WaitedFor {
+            what: wait.what.title(),
+            function: wait.function.as_deref().map(str::to_owned),
+            waits: count.waits,
+            waited_ns: count.waited_ns,
+        })
+        .collect()
 }
 
 fn flushes(totals: &Totals) -> Vec<Flushes> {
@@ -456,7 +495,7 @@ fn device(number: u32) -> String {
 }
 
 fn interrupts(victims: &Victims, functions: &mut Functions) -> Vec<Interrupts> {
-    let each: std::collections::BTreeMap<Asked, Option<u64>> =
+    let each: BTreeMap<Asked, Option<u64>> =
         victims.times.iter().map(|(asked, times)| (*asked, median(times))).collect();
     let mut rows: Vec<(&Pair, &PairCount)> = victims.pairs.iter().collect();
     rows.sort_by(|a, b| (b.1.all(), a.0).cmp(&(a.1.all(), b.0)));

@@ -54,6 +54,8 @@ pub enum What {
     Drain { work: u64 },
     /// A task leaves its CPU, since it waits for something or has to make room, or comes back.
     Switched { to: Switch },
+    /// A task is about to leave its CPU; return addresses in the kernel, innermost first.
+    Leaves(Box<[u64]>),
     /// A thread or a process was made by `parent`.
     Fork { pid: i32, tid: i32, parent: i32 },
     /// A thread ended.
@@ -140,6 +142,7 @@ impl What {
             | What::Ioctl { .. }
             | What::Reclaim { .. }
             | What::Switched { .. }
+            | What::Leaves(_)
             | What::Interrupt { begins: false, .. }
             | What::Named { .. }
             | What::Mapped(_)
@@ -209,6 +212,8 @@ pub enum Source {
     },
     /// The stacks of whoever flushes.
     Site,
+    /// The stacks of whoever leaves a CPU.
+    Leaves,
     /// Names, mappings, births and deaths.
     Tasks,
 }
@@ -292,6 +297,7 @@ fn sample(body: &[u8], cpu: u16, sources: &[(u64, Source)]) -> Option<Record> {
         Source::FaultDone { major } => What::FaultDone { address: word(body, 24)?, major: *major },
         Source::Point(found) => point(found, body.get(28..)?)?,
         Source::Site => What::Site(Box::new(site(body.get(24..)?)?)),
+        Source::Leaves => What::Leaves(kernel_stack(body.get(24..)?)?.0.into()),
         Source::Tasks => return None,
     };
     let (pid, tid) = (half(body, 8)? as i32, half(body, 12)? as i32);
@@ -363,14 +369,19 @@ fn point(found: &Found, raw: &[u8]) -> Option<What> {
     })
 }
 
-/// Number of addresses and addresses; ABI and, unless it is 0, registers; size and, unless it is 0,
-/// stack and how much of it is valid.
-fn site(body: &[u8]) -> Option<Sample> {
+/// Number of addresses and addresses, and where they end.
+fn kernel_stack(body: &[u8]) -> Option<(Vec<u64>, usize)> {
     let words = usize::try_from(word(body, 0)?).ok()?;
     let end = words.checked_mul(8)?.checked_add(8)?;
     let chain = body.get(8..end)?.chunks_exact(8).filter_map(|chunk| word(chunk, 0));
     // From there on they are marks.
-    let kernel = chain.filter(|address| *address < PERF_CONTEXT_MAX).collect();
+    Some((chain.filter(|address| *address < PERF_CONTEXT_MAX).collect(), end))
+}
+
+/// A stack; ABI and, unless it is 0, registers; size and, unless it is 0,
+/// stack and how much of it is valid.
+fn site(body: &[u8]) -> Option<Sample> {
+    let (kernel, end) = kernel_stack(body)?;
     let has_registers = word(body, end)? != 0;
     let registers = |at: usize| Some([word(body, at)?, word(body, at + 8)?, word(body, at + 16)?]);
     let registers = if has_registers { Some(registers(end + 8)?) } else { None };
@@ -408,6 +419,16 @@ mod tests {
     fn sample_of(raw: &[u8]) -> Vec<u8> {
         let head = [7_u64.to_le_bytes(), [0; 8], [1; 8]].concat();
         [&head[..], &(raw.len() as u32).to_le_bytes(), raw].concat()
+    }
+
+    #[test]
+    fn a_stack_is_its_addresses_without_the_marks() {
+        let sources = [(7, Source::Leaves)];
+        let stack = [3_u64, PERF_CONTEXT_MAX.wrapping_add(1), 5, 6].map(u64::to_le_bytes).concat();
+        let body = [[7_u64.to_le_bytes(), [0; 8], [1; 8]].concat(), stack].concat();
+        let whole = decode(PERF_RECORD_SAMPLE, 0, &body, 0, &sources).unwrap();
+        assert_eq!(whole.what, What::Leaves([5, 6].into()));
+        assert_eq!(decode(PERF_RECORD_SAMPLE, 0, &body[..48], 0, &sources), None);
     }
 
     #[test]

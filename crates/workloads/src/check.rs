@@ -5,7 +5,7 @@
 use crate::numa;
 use crate::rounds;
 use crate::sys::{self, PAGE};
-use crate::table::{self, Asks, Counted, Need, Workload, class};
+use crate::table::{self, Asks, Counted, Need, Waits, Workload, class};
 use crate::witness::Witness;
 use needless_runner::environment::series;
 use needless_watch::counters::Machine;
@@ -52,8 +52,8 @@ struct Counts {
     switches: Option<(u64, u64)>,
     /// What the workload asked other CPUs for, of what it is about.
     asks: BTreeMap<String, u64>,
-    /// How often faults waited; none where the workload is about something else.
-    waits: Option<u64>,
+    /// How often faults waited, by what for; none where the workload is about something else.
+    waits: Option<BTreeMap<String, u64>>,
 }
 
 impl Counts {
@@ -74,7 +74,12 @@ impl Counts {
             counts.switches = events.switches_flushed.zip(events.switches_kept);
         }
         if workload.per_round(series()).waits.is_some() {
-            counts.waits = events.faults.iter().map(|row| row.waits).sum();
+            counts.waits = events.faults.iter().try_fold(BTreeMap::new(), |mut waits, row| {
+                for waited in row.waited_for.as_ref()? {
+                    *waits.entry(waited.what.to_owned()).or_default() += waited.waits;
+                }
+                Some(waits)
+            });
         }
         let process = Some(process_id);
         for asks in workload.per_round(series()).asks {
@@ -100,7 +105,15 @@ impl Counts {
             flushes: flushes.collect(),
             without_exception: Some(cost.without_exception * rounds),
             switches: cost.switches.map(|(flushed, kept)| (flushed * rounds, kept * rounds)),
-            waits: cost.waits.map(|waits| waits * rounds),
+            waits: match cost.waits {
+                None => None,
+                Some(Waits::Always(what, waits)) => {
+                    Some([(what.title().to_owned(), waits * rounds)].into())
+                }
+                Some(Waits::AtTimes(what)) => {
+                    Some(what.iter().map(|what| (what.title().to_owned(), 1)).collect())
+                }
+            },
             asks: cost
                 .asks
                 .iter()
@@ -131,6 +144,20 @@ impl Counts {
             }
         }
         Ok(self)
+    }
+
+    /// Puts in what is a matter of time, as it was found.
+    fn timed(mut self, workload: &Workload, found: &Counts) -> Counts {
+        if !workload.per_round(series()).varies() {
+            return self;
+        }
+        let waits = self.waits.iter_mut().flatten();
+        for (waits, found) in waits.zip(found.waits.iter().flatten()) {
+            if waits.0 == found.0 {
+                *waits.1 = *found.1;
+            }
+        }
+        Counts { waits: self.waits, ..found.clone() }
     }
 }
 
@@ -295,7 +322,8 @@ impl Outcome {
         self.varies |= self.attempts > 1 && found != self.found;
         self.found = found;
         let expected = Counts::expected(workload, rounds).decided(workload, &run.machine)?;
-        self.expected = visible(expected, &run);
+        let expected = visible(expected, &run);
+        self.expected = expected.timed(workload, &self.found);
         self.exact = self.as_expected(workload, rounds) && all_seen(workload, &run);
         self.uninterrupted = uninterrupted(workload, process, &run);
         if let Some(events) = run.events {

@@ -3,10 +3,11 @@
 use crate::area::{Area, RW};
 use crate::rounds::Rounds;
 use crate::sys::{PAGE, check};
-use crate::table::{Need, Workload, cause, class, expect};
+use crate::table::{Expectation, Need, Waits, Workload, cause, class, expect};
+use needless_watch::stacks::For;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 
 /// The group.
 pub const WORKLOADS: &[Workload] = &[
@@ -24,6 +25,27 @@ pub const WORKLOADS: &[Workload] = &[
         expect(&[(class::FILE_MAP, 1)], &[(cause::DONTNEED, 0, 1)]),
     )
     .needs(&[Need::DiskFile]),
+    Workload::new(
+        "file_read",
+        "the same, from a disk that takes its time",
+        file_map,
+        Expectation {
+            waits: Some(Waits::Always(For::Read, 1)),
+            ..expect(&[(class::FILE_MAP, 1)], &[(cause::DONTNEED, 0, 1)])
+        },
+    )
+    .needs(&[Need::DiskFile, Need::SlowDisk]),
+    Workload::new(
+        "page_locked",
+        "the same by two threads at once: one waits for the page that the other reads",
+        page_locked,
+        Expectation {
+            waits: Some(Waits::AtTimes(&[For::Read, For::PageLock])),
+            ..expect(&[], &[])
+        },
+    )
+    .needs(&[Need::DiskFile])
+    .second(),
     Workload::new(
         "file_cow",
         "writes 4 pages of a private file mapping, then MADV_DONTNEED",
@@ -107,6 +129,15 @@ pub fn temporary_is_memory() -> bool {
     matches!(kind, Ok(0x0102_1994 | 0x8584_58f6))
 }
 
+/// Whether they are on a disk that is memory: it has read before anybody can wait.
+pub fn disk_is_memory() -> bool {
+    let Ok(folder) = rustix::fs::stat(std::env::temp_dir()) else { return true };
+    let (major, minor) = (rustix::fs::major(folder.st_dev), rustix::fs::minor(folder.st_dev));
+    let device = std::fs::read_link(format!("/sys/dev/block/{major}:{minor}")).unwrap_or_default();
+    let name = device.file_name().and_then(|name| name.to_str()).unwrap_or("ram");
+    ["ram", "zram", "pmem"].iter().any(|memory| name.starts_with(memory))
+}
+
 /// A file without a name, written and on disk.
 fn temporary() -> io::Result<File> {
     let path = std::env::temp_dir().join(format!("needless-workload-{}", std::process::id()));
@@ -152,12 +183,33 @@ fn file_map(rounds: &mut Rounds) -> io::Result<()> {
     area.advise(libc::MADV_RANDOM)?;
     rounds.each(|meeting| {
         area.drop_pages(meeting)?;
-        // SAFETY: the call only concerns the page cache.
-        match unsafe { libc::posix_fadvise(descriptor, 0, 0, libc::POSIX_FADV_DONTNEED) } {
-            0 => {}
-            error => return Err(io::Error::from_raw_os_error(error)),
-        }
+        drop_cached(descriptor)?;
         area.read(0);
+        Ok(())
+    })
+}
+
+/// Lets the page cache go of a file that is on disk and not mapped.
+fn drop_cached(descriptor: RawFd) -> io::Result<()> {
+    // SAFETY: the call only concerns the page cache.
+    match unsafe { libc::posix_fadvise(descriptor, 0, 0, libc::POSIX_FADV_DONTNEED) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+/// mm/filemap.c: filemap_fault: who finds the page that another one reads waits for its lock.
+fn page_locked(rounds: &mut Rounds) -> io::Result<()> {
+    let file = temporary()?;
+    let descriptor = file.as_raw_fd();
+    let area = Area::file(0, PAGES, libc::PROT_READ, libc::MAP_PRIVATE, descriptor)?;
+    area.advise(libc::MADV_RANDOM)?;
+    rounds.each(|meeting| {
+        area.drop_pages(meeting)?;
+        drop_cached(descriptor)?;
+        meeting.meet_to_read(area.address());
+        area.read(0);
+        meeting.meet();
         Ok(())
     })
 }

@@ -2,11 +2,14 @@
 
 use crate::area::Area;
 use crate::rounds::Rounds;
+use crate::sys;
 use crate::sys::{PAGE, number};
-use crate::table::{Counted, Need, Workload, cause, class, expect};
+use crate::table::{Counted, Expectation, Need, Waits, Workload, cause, class, expect};
 use libc::{MPOL_BIND, MPOL_DEFAULT, MPOL_LOCAL, MPOL_PREFERRED};
+use needless_watch::stacks::For;
 use std::fs;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// 1 where NUMA balancing samples accesses.
@@ -28,6 +31,13 @@ pub const WORKLOADS: &[Workload] = &[
         expect(&[], &[(cause::MBIND, 0, 8)]),
     )
     .needs(&[Need::SecondNode]),
+    Workload::new(
+        "migrated",
+        "the same as move_pages while a second thread writes to the pages on CPU 1",
+        migrated,
+        Expectation { waits: Some(Waits::AtTimes(&[For::Migration])), ..expect(&[], &[]) },
+    )
+    .needs(&[Need::SecondNode, Need::SecondCpu]),
     Workload::new(
         "numa_hint",
         "writes 1 page for half a second, in which NUMA balancing may sample it",
@@ -121,6 +131,28 @@ fn migrate(rounds: &mut Rounds, to_node: fn(Area, i32) -> io::Result<()>) -> io:
         to_node(area, 1)?;
         to_node(area, 0)
     })
+}
+
+/// mm/memory.c: do_swap_page: who finds that a page is on its way waits for it (mm/migrate.c: migration_entry_wait).
+fn migrated(rounds: &mut Rounds) -> io::Result<()> {
+    static OVER: AtomicBool = AtomicBool::new(false);
+    let area = Area::anonymous(0, PAGES)?;
+    area.write_all();
+    let writer = std::thread::spawn(move || {
+        sys::pin(1)?;
+        while !OVER.load(Relaxed) {
+            area.write_all();
+        }
+        Ok(())
+    });
+    let done = rounds.each(|_| {
+        move_pages(area, 1)?;
+        move_pages(area, 0)
+    });
+    OVER.store(true, Relaxed);
+    let written =
+        writer.join().unwrap_or_else(|_| Err(io::Error::other("the second thread failed")));
+    done.and(written)
 }
 
 /// kernel/sched/fair.c: task_numa_work makes pages inaccessible once a second, of one mapping

@@ -69,6 +69,14 @@ impl Meeting<'_> {
         }
     }
 
+    /// The same, and then the second thread reads a page at the same time as the caller does.
+    #[inline]
+    pub fn meet_to_read(&self, page: usize) {
+        if let Some(second) = self.second {
+            second.meet_to_read(page);
+        }
+    }
+
     /// The same, and then the second thread writes to a page at the same time as the caller does.
     #[inline]
     pub fn meet_to_write(&self, page: usize) {
@@ -101,8 +109,8 @@ pub fn execute(workload: &Workload, count: u32, verify: bool, gate: bool) -> io:
             workload.name
         )?;
     }
-    let kernel_decides =
-        workload.counted.iter().any(|counted| matches!(counted, Counted::Faults(..)));
+    let kernel_decides = workload.per_round(series()).varies()
+        || workload.counted.iter().any(|counted| matches!(counted, Counted::Faults(..)));
     let most = match workload.races {
         _ if kernel_decides => u64::MAX,
         true => expected + u64::from(count),
@@ -174,6 +182,8 @@ pub fn missing(need: Need) -> Option<&'static str> {
         Need::X86 => (!cfg!(target_arch = "x86_64")).then_some("x86-64"),
         Need::PollingIdle => (!read("/proc/cmdline").split_whitespace().any(|w| w == "idle=poll"))
             .then_some("idle CPUs that poll (`idle=poll` on the kernel's command line)"),
+        Need::SlowDisk => crate::files::disk_is_memory()
+            .then_some("a TMPDIR on a disk that takes its time to read"),
         Need::DiskFile => crate::files::temporary_is_memory()
             .then_some("a TMPDIR on a file system that is not in memory"),
     }

@@ -13,6 +13,8 @@ static ASKED: AtomicU32 = AtomicU32::new(0);
 static ANSWERED: AtomicU32 = AtomicU32::new(0);
 /// The address that the thread writes to when it has answered, if it is not 0.
 static WRITE: AtomicUsize = AtomicUsize::new(0);
+/// The one that it reads.
+static READ: AtomicUsize = AtomicUsize::new(0);
 const STOP: u32 = u32::MAX;
 const REFUSED: u32 = u32::MAX - 1;
 
@@ -66,6 +68,13 @@ impl Second {
         self.meet();
     }
 
+    /// The same, and then it reads a page.
+    #[inline]
+    pub fn meet_to_read(&self, page: usize) {
+        READ.store(page, SeqCst);
+        self.meet();
+    }
+
     /// Ends it.
     pub fn stop(self) {
         ASKED.store(STOP, SeqCst);
@@ -83,8 +92,12 @@ extern "C" fn hold(_: *mut libc::c_void) -> *mut libc::c_void {
         match ASKED.load(SeqCst) {
             STOP => return std::ptr::null_mut(),
             number => {
-                let page = WRITE.swap(0, SeqCst);
+                let (page, read) = (WRITE.swap(0, SeqCst), READ.swap(0, SeqCst));
                 ANSWERED.store(number, SeqCst);
+                if read != 0 {
+                    // SAFETY: the page is an area's, in which no object lives.
+                    unsafe { std::ptr::read_volatile(read as *const u8) };
+                }
                 if page != 0 {
                     // SAFETY: the page is an area's, in which no object lives.
                     unsafe { std::ptr::write_volatile(page as *mut u8, 1) };

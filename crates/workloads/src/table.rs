@@ -7,6 +7,7 @@ use crate::{
 use needless_runner::environment::series;
 use needless_watch::functions::Asked;
 use needless_watch::observation::Party;
+use needless_watch::stacks::For;
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
@@ -82,6 +83,8 @@ pub enum Need {
     Populate,
     /// A folder for temporary files that is not in memory itself.
     DiskFile,
+    /// The same on a disk that is not memory, either.
+    SlowDisk,
     /// A processor that keeps the translations of several address spaces.
     Pcid,
     /// Page tables of four levels: with five, new programs' stacks are moved to where they belong.
@@ -116,6 +119,7 @@ impl Need {
             Need::AsyncWriteProtect => "async-write-protect",
             Need::Populate => "populate",
             Need::DiskFile => "disk-file",
+            Need::SlowDisk => "slow-disk",
             Need::Pcid => "pcid",
             Need::FourLevels => "four-levels",
             Need::MemoryCgroup => "memory-cgroup",
@@ -188,6 +192,16 @@ impl Asks {
     }
 }
 
+/// What faults wait for, and for nothing else.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Waits {
+    /// So often in each round.
+    Always(For, u64),
+    /// Now and then, as it is a matter of time: each of these at least once. How many faults and flushes there are is one as
+    /// well, and not compared.
+    AtTimes(&'static [For]),
+}
+
 /// What one round costs.
 #[derive(Copy, Clone, Debug)]
 pub struct Expectation {
@@ -203,8 +217,8 @@ pub struct Expectation {
     /// What other CPUs are asked for beside flushes, where that is what the workload is about. What is not named
     /// here is not compared.
     pub asks: &'static [Asks],
-    /// How often faults wait, where that is what the workload is about.
-    pub waits: Option<u64>,
+    /// What faults wait for, where that is what the workload is about.
+    pub waits: Option<Waits>,
 }
 
 /// What is as often as the kernel says in `/proc/vmstat`, since only the kernel decides how often
@@ -231,6 +245,11 @@ impl Counted {
 }
 
 impl Expectation {
+    /// Whether the number of faults is a matter of time.
+    pub fn varies(&self) -> bool {
+        matches!(self.waits, Some(Waits::AtTimes(_)))
+    }
+
     /// What getrusage counts: faults that end in a page.
     pub fn counted(&self) -> u64 {
         let ended = self.faults.iter().filter(|(name, _)| *name != class::FAILED);
@@ -252,8 +271,12 @@ impl Expectation {
         if let Some((flushed, kept)) = self.switches {
             cost["switches"] = json!({ "flushed": flushed, "kept": kept });
         }
-        if let Some(waits) = self.waits {
-            cost["waits"] = json!(waits);
+        match self.waits {
+            None => {}
+            Some(Waits::Always(what, waits)) => cost["waits"] = json!({ what.title(): waits }),
+            Some(Waits::AtTimes(what)) => {
+                cost["waits_at_times"] = what.iter().map(|what| what.title()).collect();
+            }
         }
         if !self.asks.is_empty() {
             let cpus = crate::sys::online_cpus();

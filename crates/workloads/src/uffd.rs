@@ -3,7 +3,8 @@
 use crate::area::Area;
 use crate::rounds::Rounds;
 use crate::sys::{self, PAGE, check, number};
-use crate::table::{Expectation, Need, Workload, cause, class, expect};
+use crate::table::{Expectation, Need, Waits, Workload, cause, class, expect};
+use needless_watch::stacks::For;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
@@ -25,7 +26,7 @@ pub const WORKLOADS: &[Workload] = &[
         "the same, provided a millisecond after it was asked for",
         uffd_late,
         Expectation {
-            waits: Some(1),
+            waits: Some(Waits::Always(For::Userfaultfd, 1)),
             ..expect(&[(class::USERFAULTFD, 1)], &[(cause::DONTNEED, 1, 0)])
         },
     )

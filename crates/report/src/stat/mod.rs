@@ -10,7 +10,7 @@ pub use openmetrics::openmetrics;
 use crate::stats::median;
 use crate::style::{Style, count};
 use crate::table::plain_table;
-use needless_watch::observation::{Counted, Events, Finding};
+use needless_watch::observation::{Counted, Events, Faults, Finding};
 use needless_watch::{Missing, Observation};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -134,8 +134,8 @@ fn together<K: Clone + PartialEq, const N: usize>(
 
 fn faults(seen: &[&Events], stat: &Stat<'_>, style: Style) -> String {
     let rows = together(seen.iter().map(|events| {
-        let key = |row: &needless_watch::observation::Faults| (row.label, row.rule, row.confidence);
-        let waited = |row: &needless_watch::observation::Faults| {
+        let key = |row: &Faults| (row.label, row.rule, row.confidence);
+        let waited = |row: &Faults| {
             [Some(row.faults), row.time_ns, row.waits, row.waited_ns].map(Option::unwrap_or_default)
         };
         events.faults.iter().map(|row| (key(row), waited(row))).collect()
@@ -177,7 +177,31 @@ fn faults(seen: &[&Events], stat: &Stat<'_>, style: Style) -> String {
     let mut text = plain_table(&header[..columns], cells, 2, style);
     text.push('\n');
     text += &counted(stat, "");
-    text + &style.dim(rules.join("\n")) + "\n"
+    text + &style.dim(rules.join("\n")) + "\n" + &waited_for(seen, style)
+}
+
+/// What faults waited for, if switches were recorded.
+fn waited_for(seen: &[&Events], style: Style) -> String {
+    let rows = together(seen.iter().map(|events| {
+        let of = |row: &Faults| {
+            let label = row.label;
+            let each = row.waited_for.iter().flatten().map(move |waited| {
+                let function = waited.function.clone().unwrap_or_else(|| "-".to_owned());
+                ((waited.what, function, label), [waited.waits, waited.waited_ns])
+            });
+            each.collect::<Vec<_>>()
+        };
+        events.faults.iter().flat_map(of).collect()
+    }));
+    if rows.is_empty() {
+        return String::new();
+    }
+    let cells = rows.into_iter().map(|((what, function, label), [waits, waited])| {
+        vec![what.into(), function, label.into(), spread(&waits, number), spread(&waited, time)]
+    });
+    let header = ["waited for", "in", "faults", "waits", "waited"];
+    let table = plain_table(&header, cells.collect(), 3, style);
+    format!("\n{table}\n")
 }
 
 /// How many faults the kernel counted, which is known without events.

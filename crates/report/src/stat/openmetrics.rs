@@ -7,7 +7,7 @@
 use super::Stat;
 use needless_watch::Observation;
 use needless_watch::interrupts::Held;
-use needless_watch::observation::{Events, Faults, Finding, Interrupts};
+use needless_watch::observation::{Events, Faults, Finding, Interrupts, WaitedFor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Write};
 
@@ -224,9 +224,36 @@ fn faults(page: &mut Page, events: &Events) {
     };
     each(&FAULTS, |row| Some(row.faults));
     each(&FAULT_TIME, |row| row.time_ns);
-    each(&FAULT_WAITS, |row| row.waits);
-    each(&FAULT_WAITED, |row| row.waited_ns);
+    waits(page, &events.faults);
     page.count(&WITHOUT, events.faults_without_exception);
+}
+
+fn waits(page: &mut Page, faults: &[Faults]) {
+    if faults.iter().any(|row| row.waited_for.is_none()) {
+        return;
+    }
+    let mut each = |family: &Family, figure: fn(&WaitedFor) -> u64| {
+        page.write(family, |samples| {
+            let rows = faults
+                .iter()
+                .flat_map(|row| row.waited_for.iter().flatten().map(move |waited| (row, waited)));
+            rows.into_iter().try_for_each(|(row, waited)| {
+                let function = waited.function.as_deref().unwrap_or_default();
+                let labels: Labels<'_> = &[
+                    ("class", &row.class),
+                    ("rule", &row.label),
+                    ("waited_for", &waited.what),
+                    ("function", &function),
+                ];
+                match family.unit {
+                    "seconds" => samples.add_time(labels, figure(waited)),
+                    _ => samples.add(labels, figure(waited)),
+                }
+            })
+        });
+    };
+    each(&FAULT_WAITS, |waited| waited.waits);
+    each(&FAULT_WAITED, |waited| waited.waited_ns);
 }
 
 fn flushes(page: &mut Page, events: &Events) {

@@ -24,11 +24,13 @@ pub use rules::{Confidence, Reason, Rule, Surroundings};
 pub use tally::{Reading, Tallies, Tally, Times};
 pub use toggles::{ToggleCount, Toggled};
 pub use victims::{Pair, PairCount, Task, Victims, is_kernels};
+pub use waits::WaitCount;
 
 use crate::functions::Functions;
 use crate::maps::Maps;
 use crate::record::{Record, What};
 use crate::sites::{CallSites, Sample, Sites};
+use crate::stacks::{For, Stacks, Wait};
 use crate::syscalls;
 use crate::timeline::Moment;
 use calls::Calls;
@@ -43,6 +45,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use toggles::Toggles;
+use waits::Waits;
 
 /// Faults of one rule.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -51,10 +54,8 @@ pub struct FaultCount {
     pub faults: u64,
     /// From the exception to the end of the fault, nanoseconds, all together.
     pub time_ns: u64,
-    /// How often they left their CPU to wait.
-    pub waits: u64,
-    /// How long they were away for that, nanoseconds, until they ran again.
-    pub waited_ns: u64,
+    /// How often and how long they were off their CPU to wait.
+    pub waits: WaitCount,
 }
 
 /// What the evidence shows to be needless.
@@ -90,6 +91,8 @@ pub struct NeedlessCount {
 pub struct Totals {
     /// Faults by rule, in the order of [`Reason::ALL`].
     pub faults: FxHashMap<Reason, FaultCount>,
+    /// What faults waited for, by rule.
+    pub waits: FxHashMap<(Reason, Wait), WaitCount>,
     /// Flushes by cause.
     pub flushes: FxHashMap<Cause, FlushCount>,
     /// Flushes that the kernel's own threads sent, whosever memory they were about, by thread.
@@ -138,10 +141,7 @@ struct Open {
     pfn: u64,
     freed: Vec<u64>,
     flushes: Vec<Issue>,
-    /// Since when it waits.
-    away: Option<u64>,
-    waits: u64,
-    waited_ns: u64,
+    waits: Waits,
 }
 
 #[derive(Debug, Default)]
@@ -203,6 +203,7 @@ pub struct Fold {
     victims: Victims,
     calls: Calls,
     functions: Functions,
+    stacks: Stacks,
     /// Interrupts by CPU.
     pub tallies: Tallies,
     toggles: Toggles,
@@ -228,7 +229,7 @@ impl Fold {
     pub fn new(context: Surroundings, local_first: bool, all: bool) -> Fold {
         let (threads, ended, processes) = Default::default();
         let (victims, calls, functions, tallies) = Default::default();
-        let (sites, totals, toggles) = Default::default();
+        let (sites, totals, toggles, stacks) = Default::default();
         let frees_from = 0;
         Fold {
             context,
@@ -241,6 +242,7 @@ impl Fold {
             victims,
             calls,
             functions,
+            stacks,
             tallies,
             toggles,
             sites,
@@ -285,6 +287,10 @@ impl Fold {
         if let What::Switched { to } = record.what {
             self.totals.own_records += u64::from(self.watches(record.tid));
             return self.switched(&record, to);
+        }
+        if let What::Leaves(stack) = &record.what {
+            self.totals.own_records += u64::from(self.watches(record.tid));
+            return self.leaves(&record, stack);
         }
         if record.what.may_be_a_strangers() && !self.watches(record.tid) {
             return;
@@ -345,6 +351,7 @@ impl Fold {
             | What::DrainQueued { .. }
             | What::Drain { .. }
             | What::Switched { .. }
+            | What::Leaves(_)
             | What::Lost { .. }
             | What::Other => {}
         }
@@ -442,9 +449,7 @@ impl Fold {
             pfn: 0,
             freed: Vec::new(),
             flushes: Vec::new(),
-            away: None,
-            waits: 0,
-            waited_ns: 0,
+            waits: Waits::default(),
         });
     }
 
@@ -468,15 +473,17 @@ impl Fold {
             return;
         };
         thread.half = flushes::Half::default();
-        open.seen.major = major;
+        (open.seen.major, open.seen.migrated) = (major, open.waits.had(For::Migration));
         self.ends(record.pid, &mut open);
         let reason = rules::classify(&open.seen, self.context);
         let count = self.totals.faults.entry(reason).or_default();
         count.faults += 1;
         count.time_ns += record.time.saturating_sub(open.start);
-        count.waits += open.waits;
-        count.waited_ns += open.waited_ns;
+        let waits = open.waits.total();
+        count.waits.waits += waits.waits;
+        count.waits.waited_ns += waits.waited_ns;
         self.tell_fault(record, &open, reason);
+        self.waited(reason, std::mem::take(&mut open.waits));
         let class = reason.rule().class;
         self.copied(record.pid, &open, class);
         self.issued(open.flushes, Cause::Fault(class));

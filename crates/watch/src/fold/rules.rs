@@ -62,7 +62,7 @@ rules! {
     Zeroed: FirstTouch, Certain, "first touch", "a page that was not there; a zeroed page was allocated";
     SharedNew: FirstTouch, Likely, "first touch, shared memory", "a page of shared memory that was not there; a page was allocated and nothing read";
     SharedTwice: FirstTouch, Likely, "first touch, shared memory, counted as major", "a page of shared memory that was not there; a page was allocated; this kernel handles writes that make a page dirty twice and counts that as major (shared memory from swap looks the same)";
-    Zero: ZeroPage, Certain, "zero page", "a read of private memory without a page; nothing was allocated, there is no swap in use, no userfaultfd and no NUMA balancing";
+    Zero: ZeroPage, Likely, "zero page", "a read of private memory without a page; nothing was allocated, there is no swap in use, no userfaultfd and no NUMA balancing (a page on its way to another frame looks the same)";
     ZeroOrCached: ZeroPage, Likely, "zero page", "a read of private memory without a page; nothing was allocated (a page of the swap cache looks the same)";
     ZeroReplaced: ZeroUpgrade, Certain, "zero-page upgrade", "a write to a read-only page; a zeroed page was allocated";
     Copied: CowCopy, Certain, "COW copy", "a write to a read-only page; a page was allocated, not zeroed";
@@ -84,6 +84,7 @@ rules! {
     RacedOverlap: Spurious, Likely, "spurious, overlapping", "another thread's fault on the same page overlapped with this one, and both allocated a page: one of them was for nothing";
     RacedUnseen: Spurious, Likely, "spurious, raced", "a write to private memory without a page; nothing was allocated: another thread was faster";
     Stale: Spurious, Certain, "spurious", "a read of a page that may be read: a stale translation";
+    Moved: Spurious, Certain, "spurious, page moved", "nothing was allocated: the fault waited for a page that was on its way to another frame, and it was there";
     NoEnd: Failed, Certain, "signal or fix-up", "the kernel did not count it: a signal, or a fault that kernel code expects";
     Unmapped: Unknown, Unknown, "unknown memory", "memory whose mapping was not seen; nothing was allocated";
     HintMoved: NumaHint, Likely, "NUMA hint, page moved", "private memory without a page; a page was allocated, not zeroed, there is no swap in use, and NUMA balancing samples";
@@ -132,6 +133,8 @@ pub struct Seen {
     pub mapped_around: bool,
     /// Whether the page cache was asked for one page.
     pub file_fault: bool,
+    /// Whether it waited for a page that was on its way to another frame.
+    pub migrated: bool,
     /// Whether userfaultfd was answered meanwhile.
     pub resolved: bool,
     /// Whether the process uses userfaultfd.
@@ -146,6 +149,9 @@ pub fn classify(seen: &Seen, context: Surroundings) -> Reason {
     let kept = seen.allocated.is_some() && seen.frees_seen && !seen.undone;
     if seen.resolved && (present || !kept) {
         return Reason::Resolved;
+    }
+    if seen.migrated && !present && seen.allocated.is_none() {
+        return Reason::Moved;
     }
     if seen.memory == Some(Memory::Hugetlb) {
         return Reason::Hugetlb;
@@ -266,6 +272,9 @@ mod tests {
         let asked = Seen { resolved: true, undone: true, ..seen(6, zeroed) };
         assert_eq!(class(asked), FaultClass::Userfaultfd);
         assert_eq!(class(seen(6, Some((9, true)))), FaultClass::HugePage);
+        let moved = Seen { migrated: true, ..seen(4, None) };
+        assert_eq!(class(moved), FaultClass::Spurious);
+        assert_eq!(class(Seen { allocated: zeroed, ..moved }), FaultClass::FirstTouch);
     }
 
     #[test]

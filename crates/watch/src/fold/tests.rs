@@ -4,6 +4,7 @@ mod told;
 
 use super::*;
 use crate::record::{Mapping, Switch, Vector};
+use crate::stacks::For;
 use needless_model::event::FlushReason::{
     self, LocalBatch, LocalMm, RemoteSend, RemoteShootdown, TaskSwitch,
 };
@@ -447,7 +448,41 @@ fn a_fault_waits_when_its_task_leaves_the_cpu_of_its_own_accord() {
     let [count] = folded.totals.faults.values().copied().collect::<Vec<_>>()[..] else {
         panic!("{:?}", folded.totals.faults)
     };
-    assert_eq!((count.faults, count.waits, count.waited_ns), (1, 2, 30));
+    assert_eq!((count.faults, count.waits.waits, count.waits.waited_ns), (1, 2, 30));
+}
+
+#[test]
+fn what_a_fault_waits_for_is_told_by_where_it_leaves_its_cpu() {
+    let names = |address| {
+        Some(if address == 1 { "__folio_lock_or_retry" } else { "handle_userfault" }.to_owned())
+    };
+    let mut script = Script::new(false);
+    script.fold.stacks = Stacks::new(names);
+    let waits = |script: &mut Script, stack: Option<u64>| {
+        if let Some(address) = stack {
+            script.then(What::Leaves([address].into()));
+        }
+        script.then(What::Switched { to: Switch::Waits }).then(What::Switched { to: Switch::Runs });
+    };
+    script.then(What::Fault { address: 0x1000, code: FaultCode(6), user: true });
+    waits(&mut script, Some(2));
+    waits(&mut script, Some(1));
+    // Who made room before was not waiting there.
+    script.then(What::Leaves([2].into())).then(What::Switched { to: Switch::Preempted });
+    waits(&mut script, None);
+    script.then(What::Alloc { pfn: 5, order: 0, zeroed: false });
+    waits(&mut script, Some(1));
+    script.then(What::FaultDone { address: 0x1000, major: false });
+    let folded = script.folded();
+    let mut told: Vec<_> = folded
+        .totals
+        .waits
+        .iter()
+        .map(|((_, wait), count)| (wait.what, count.waits, count.waited_ns))
+        .collect();
+    told.sort();
+    let each = [For::Userfaultfd, For::Read, For::PageLock, For::Unseen];
+    assert_eq!(told, each.map(|what| (what, 1, 10)));
 }
 
 #[test]

@@ -329,6 +329,11 @@ impl Ring {
                     let counter = counter.map_err(|error| failed("ends of faults", error))?;
                     ring.add("ends of faults", Source::FaultDone { major }, counter)?;
                 }
+                let leaves = options.waits.then(|| open.leaves(pid)).filter(there);
+                if let Some(counter) = leaves {
+                    let counter = counter.map_err(|error| failed("stacks of waits", error))?;
+                    ring.add("stacks of waits", Source::Leaves, counter)?;
+                }
             }
         }
         Ok(ring)

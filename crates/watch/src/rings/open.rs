@@ -10,6 +10,9 @@ use perf_event::{Builder, Clock, Counter, ReadFormat, SampleFlag};
 use std::ffi::CString;
 use std::io;
 
+/// Frames of a stack that tells what is waited for.
+const DEEPEST: u16 = 32;
+
 /// False for the event of a thread that has ended since it was found: others go on.
 pub(super) fn there(opened: &io::Result<Counter>) -> bool {
     !matches!(opened, Err(error) if error.raw_os_error() == Some(libc::ESRCH))
@@ -75,6 +78,13 @@ impl<'a> Open<'a> {
 
     pub(super) fn fault_done(&self, event: Software, pid: Option<i32>) -> io::Result<Counter> {
         self.counter(event, pid, SampleFlag::ADDR, |_| {})
+    }
+
+    /// The kernel's stack where tasks leave their CPU (kernel/sched/core.c: prepare_task_switch, in the task that leaves).
+    pub(super) fn leaves(&self, pid: Option<i32>) -> io::Result<Counter> {
+        self.counter(Software::CONTEXT_SWITCHES, pid, SampleFlag::CALLCHAIN, |builder| {
+            builder.exclude_callchain_user(true).sample_max_stack(DEEPEST);
+        })
     }
 
     /// The event that owns a ring. That of the main ring tells names, mappings, births, deaths.

@@ -32,8 +32,8 @@ pub struct Plan {
 }
 
 /// Attempts after which the runner gives up.
-fn attempt_limit(plan: Plan) -> u32 {
-    plan.count.saturating_mul(5).saturating_add(20)
+pub fn attempt_limit(rounds: u32) -> u32 {
+    rounds.saturating_mul(5).saturating_add(20)
 }
 
 /// Times that the warm-up starts again because of what happened in it or between rounds. Where
@@ -119,7 +119,7 @@ impl<'a> Rounds<'a> {
     fn gives_up(&mut self) -> bool {
         let Some(watch) = &mut self.watch else { return false };
         let attempted = watch.witness.attempted;
-        if attempted < attempt_limit(self.plan) {
+        if attempted < attempt_limit(self.plan.count) {
             return false;
         }
         watch.gave_up =

@@ -5,6 +5,7 @@ use crate::files::Files;
 use crate::log::Log;
 use crate::perf::{Place, Rings};
 use crate::processes::Processes;
+use crate::rounds::attempt_limit;
 use crate::run::Run;
 use crate::team::Team;
 use crate::vmstat::Counters;
@@ -60,7 +61,8 @@ pub fn run(descriptor: &str, made_after: &str) -> Result<(), Failure> {
     lru::map_spare(0)?;
     let mut worker = Worker::new(run, 0, Some(&mut watch));
     // Pages that are touched later go to the LRU batch of this CPU, which the scenario has to itself.
-    sys::warm_heap(ROUNDS_HEADROOM + (5 * rounds + 20).min(1 << 13) * ATTEMPT_HEADROOM);
+    let attempts = (attempt_limit(rounds as u32) as usize).min(1 << 13);
+    sys::warm_heap(ROUNDS_HEADROOM + attempts * ATTEMPT_HEADROOM);
     // From here on it is seen who else uses them.
     lru::drain(0)?;
     let outcome = worker.work().and_then(|()| finish(run, watch, unseen));

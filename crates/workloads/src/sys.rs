@@ -1,5 +1,6 @@
 //! System calls that are not about one area of memory.
 
+use crate::child::addresses;
 use std::io;
 
 /// Bytes of a base page.
@@ -56,15 +57,9 @@ pub fn prefault_program() -> io::Result<()> {
     let maps = std::fs::read_to_string("/proc/self/maps")?;
     for line in maps.lines() {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
-        let [place, "r-xp" | "r--p", _, _, _, path] = words[..] else { continue };
-        let Some((start, end)) = place.split_once('-').filter(|_| path.starts_with('/')) else {
-            continue;
-        };
-        let address = |text| usize::from_str_radix(text, 16).map_err(io::Error::other);
-        for page in (address(start)?..address(end)?).step_by(PAGE) {
-            // SAFETY: the program's own mapping, which stays, and can be read.
-            unsafe { std::ptr::read_volatile(page as *const u8) };
-        }
+        let [_, "r-xp" | "r--p", _, _, _, path] = words[..] else { continue };
+        let Some(place) = addresses(line).filter(|_| path.starts_with('/')) else { continue };
+        needless_runner::shared::visit(place, false);
     }
     Ok(())
 }

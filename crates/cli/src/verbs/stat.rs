@@ -87,7 +87,13 @@ fn report(args: &StatArgs, runs: &[Observation], output: &Output) -> Result<(), 
         (None, false, None) => command,
     };
     let environment = targets::environment();
-    let stat = Stat { subject: &subject, runs, environment: &environment, by_actor: args.by_actor };
+    let stat = Stat {
+        subject: &subject,
+        runs,
+        environment: &environment,
+        by_actor: args.by_actor,
+        breaks: args.fail_on.as_ref().and_then(|fail_on| fail_on.0.as_deref()),
+    };
     let document = match args.format {
         StatFormat::Json => format!("{:#}\n", json(&stat)),
         StatFormat::Openmetrics => openmetrics(&stat),

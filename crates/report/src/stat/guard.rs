@@ -4,7 +4,7 @@ use super::interrupts::party;
 use super::{Stat, number, time};
 use crate::style::{Style, count};
 use crate::table::plain_table;
-use needless_watch::fold::How;
+use needless_watch::fold::{Asked, How};
 use needless_watch::guarded::{Came, Disturbed, Guarded};
 
 /// Disturbances that the text shows.
@@ -23,7 +23,7 @@ pub(super) fn guard(stat: &Stat<'_>, style: Style) -> Vec<String> {
     let mut parts = vec![cpus(guard, events.watching.lost, style)];
     if !guard.causes.is_empty() {
         parts.push(causes(guard, style));
-        parts.push(in_order(guard, style));
+        parts.push(in_order(guard, stat.breaks, style));
     }
     parts.push(super::interrupts::told_apart(events, style));
     parts
@@ -98,7 +98,11 @@ fn causes(guard: &Guarded, style: Style) -> String {
     text
 }
 
-fn in_order(guard: &Guarded, style: Style) -> String {
+/// One by one: all, or those that break the guard.
+fn in_order(guard: &Guarded, breaks: Option<&[Asked]>, style: Style) -> String {
+    let listed = |disturbed: &&Disturbed| {
+        breaks.is_none_or(|breaks| breaks.iter().any(|asked| asked.slug() == disturbed.cause))
+    };
     let row = |disturbed: &Disturbed| {
         let what = match &disturbed.function {
             Some(function) => format!("{}, {function}", disturbed.asked),
@@ -125,10 +129,18 @@ fn in_order(guard: &Guarded, style: Style) -> String {
             lost,
         ]
     };
-    let cells = guard.disturbances.iter().take(MOST_ROWS).map(row);
+    let listed: Vec<&Disturbed> = guard.disturbances.iter().filter(listed).collect();
+    if listed.is_empty() {
+        return "nothing that breaks the guard is among those that were kept one by one\n"
+            .to_owned();
+    }
+    let cells = listed.iter().take(MOST_ROWS).map(|disturbed| row(disturbed));
     let header = ["at", "CPU", "left alone for", "what for", "by", "whom", "took"];
     let mut text = plain_table(&header, cells.collect(), 0, style) + "\n";
-    let more = guard.disturbances.len().saturating_sub(MOST_ROWS);
+    if breaks.is_some() {
+        text += &(style.dim("only what breaks the guard; --format json has all") + "\n");
+    }
+    let more = listed.len().saturating_sub(MOST_ROWS);
     if more > 0 {
         text += &format!("and {}, in --format json\n", count(more, "more row"));
     }

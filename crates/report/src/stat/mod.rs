@@ -10,6 +10,7 @@ pub use openmetrics::openmetrics;
 use crate::stats::median;
 use crate::style::{Style, count};
 use crate::table::plain_table;
+use needless_watch::fold::Asked;
 use needless_watch::observation::{Counted, Events, Faults, Finding};
 use needless_watch::{Missing, Observation};
 use serde_json::{Value, json};
@@ -29,6 +30,8 @@ pub struct Stat<'a> {
     pub environment: &'a BTreeMap<String, String>,
     /// Whether the text tells what the kernel does of its own accord, by who does it.
     pub by_actor: bool,
+    /// What breaks a guard, if only some causes do: the text lists these one by one.
+    pub breaks: Option<&'a [Asked]>,
 }
 
 impl Stat<'_> {

@@ -107,6 +107,9 @@ const MOST_PAIRS: usize = 4096;
 /// More durations than this of one cause are not kept.
 const MOST_TIMES: usize = 4096;
 
+/// The name of a task that had ended when it was to be looked up, and whose process is not known.
+const ENDED: &str = "ended";
+
 /// A task's process, its name, and whether it is the kernel's.
 #[derive(Clone, Debug, Default)]
 struct Name {
@@ -181,7 +184,7 @@ impl Victims {
         self.pairs.entry(pair.clone()).or_default().empty += 1;
     }
 
-    /// Learns the name of a task that is not watched.
+    /// Learns the name of a task that has not told it.
     pub(super) fn meets(&mut self, tid: i32) {
         if tid <= 0 || self.names.len() >= 2 * MOST_PAIRS || self.names.contains_key(&tid) {
             return;
@@ -192,7 +195,7 @@ impl Victims {
                 let kernels = is_kernels(&stat);
                 Name { pid: 0, name: stat.comm.into(), kernels }
             }
-            Err(_) => Name { pid: 0, name: "ended".into(), kernels: false },
+            Err(_) => Name { pid: 0, name: ENDED.into(), kernels: false },
         };
         self.names.insert(tid, name);
     }
@@ -236,8 +239,11 @@ impl Victims {
     }
 
     pub(super) fn ended(&mut self, tid: i32, pid: i32, name: Arc<str>) {
-        let new = || Name { pid, name, kernels: false };
-        self.names.entry(tid).and_modify(|known| known.pid = pid).or_insert_with(new);
+        let known = self.names.entry(tid).or_default();
+        known.pid = pid;
+        if known.name.is_empty() || &*known.name == ENDED {
+            known.name = name;
+        }
     }
 
     pub(super) fn name_all(&mut self, threads: &FxHashMap<i32, (i32, Arc<str>)>) {

@@ -49,3 +49,14 @@ fn single_events_are_told_with_their_times() {
     assert_eq!(reached, [(1, 10, Some(10), true), (1, 10, None, false)]);
     assert_eq!(named, 2);
 }
+
+#[test]
+fn a_thread_that_ended_before_its_name_was_looked_up_has_its_process_name() {
+    const GONE: i32 = i32::MAX;
+    let mut script = named();
+    script.then(What::Fork { pid: PID, tid: GONE, parent: PID }).then(queue(SYNC, 0xa));
+    script.on(1, GONE, called(SYNC, 0xa, true)).on(1, GONE, over(SYNC, 0xa));
+    script.on(1, GONE, What::Ended);
+    let victims = script.folded().victims;
+    assert_eq!((&*victims.name(GONE), victims.process(GONE)), ("program", PID));
+}

@@ -115,12 +115,15 @@ pub struct Hold {
     pub pin: Pin,
     /// What the page held when the process gave it up.
     pub left: Option<Value>,
+    /// Whether whoever pins knows that it has the page.
+    pub done: bool,
 }
 
 impl Hold {
     /// Whether it has to be the page that is mapped, still.
     pub fn binds(&self) -> bool {
-        self.pin.gup == Gup::Pin && self.left.is_none() && self.pin.frame != ZERO_PAGE
+        let given_up = self.left.is_some();
+        self.done && self.pin.gup == Gup::Pin && !given_up && self.pin.frame != ZERO_PAGE
     }
 }
 
@@ -462,6 +465,13 @@ impl Ghost for Contents {
         self.pages.cleaned.insert(frame, value);
     }
 
+    fn punched(&mut self, of: (ObjectId, u64)) {
+        let home = home_of(of);
+        let pages = &mut *self.pages;
+        pages.last_store.remove(&home);
+        pages.fading.values_mut().for_each(|fate| *fate = fate.filter(|fate| *fate != home));
+    }
+
     fn shared_gone(&mut self, object: ObjectId) {
         let (gone, _) = home_of((object, 0));
         let pages = &mut *self.pages;
@@ -469,8 +479,12 @@ impl Ghost for Contents {
         pages.fading.values_mut().for_each(|fate| *fate = fate.filter(|(of, _)| *of != gone));
     }
 
+    fn pinning(&mut self, id: PinId, pin: Pin) {
+        self.pages.held.insert(id, Hold { pin, left: None, done: false });
+    }
+
     fn pinned(&mut self, id: PinId, pin: Pin) {
-        self.pages.held.insert(id, Hold { pin, left: None });
+        self.pages.held.entry(id).or_insert(Hold { pin, left: None, done: true }).done = true;
     }
 
     fn unpinned(&mut self, id: PinId) {

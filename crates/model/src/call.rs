@@ -221,6 +221,7 @@ impl<P, A, N> Asked<P, A, N> {
                 Advice::Cold => "cold",
                 Advice::PageOut => "pageout",
                 Advice::PopulateRead | Advice::PopulateWrite => "populate",
+                Advice::Remove => "remove",
             }),
             Asked::Map { .. }
             | Asked::Reclaim { .. }
@@ -239,7 +240,11 @@ impl<P, A, N> Asked<P, A, N> {
             Asked::Remap { .. } | Asked::Pin { .. } => true,
             Asked::Advise { advice, .. } => match advice {
                 Advice::PopulateRead | Advice::PopulateWrite => true,
-                Advice::DontNeed | Advice::Free | Advice::Cold | Advice::PageOut => false,
+                Advice::DontNeed
+                | Advice::Free
+                | Advice::Cold
+                | Advice::PageOut
+                | Advice::Remove => false,
             },
             Asked::Map { .. }
             | Asked::Unmap { .. }
@@ -285,7 +290,9 @@ impl Call {
         let (revokes, gives_up) = match self {
             Asked::Unmap { pages }
             | Asked::Protect { pages, prot: Prot::None | Prot::Read }
-            | Asked::Advise { pages, advice: Advice::DontNeed } => (smallvec![pages], None),
+            | Asked::Advise { pages, advice: Advice::DontNeed | Advice::Remove } => {
+                (smallvec![pages], None)
+            }
             Asked::Remap { pages, to } => {
                 (smallvec![pages, PageRange::new(to.pages.start, pages.pages())], None)
             }

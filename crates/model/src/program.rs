@@ -253,17 +253,20 @@ pub enum Advice {
     PopulateRead,
     /// `MADV_POPULATE_WRITE`
     PopulateWrite,
+    /// `MADV_REMOVE`
+    Remove,
 }
 
 impl Advice {
     /// All advices with the word that scenarios use.
-    pub const ALL: [(Advice, &'static str); 6] = [
+    pub const ALL: [(Advice, &'static str); 7] = [
         (Advice::DontNeed, "dontneed"),
         (Advice::Free, "free"),
         (Advice::Cold, "cold"),
         (Advice::PageOut, "pageout"),
         (Advice::PopulateRead, "populate-read"),
         (Advice::PopulateWrite, "populate-write"),
+        (Advice::Remove, "remove"),
     ];
 
     /// The word that scenarios use.
@@ -657,6 +660,12 @@ impl Program {
             CallExpr::Advise { pages, advice } => {
                 let what = match advice {
                     Advice::DontNeed | Advice::PopulateRead | Advice::PopulateWrite => return None,
+                    Advice::Remove if self.backing(pages).is_shared() => return None,
+                    Advice::Remove => {
+                        return Some(
+                            "MADV_REMOVE of private memory (kernels refuse it: EINVAL, EACCES)",
+                        );
+                    }
                     Advice::Free => [
                         "MADV_FREE of shared memory (kernels refuse it: EINVAL)",
                         "MADV_FREE of a file (kernels refuse it: EINVAL)",

@@ -54,6 +54,16 @@ sites! {
     FilemapMapPages = "filemap_map_pages" in "mm/filemap.c";
     /// Shared memory's page, or a new one (`shmem_getpage_gfp` in 5.10).
     ShmemGetFolio = "shmem_get_folio_gfp" in "mm/shmem.c";
+    /// A hole is punched into what is mapped.
+    MadviseRemove = "madvise_remove" in "mm/madvise.c";
+    /// Every mapping of a file's pages loses their translations.
+    UnmapMappingRange = "unmap_mapping_range" in "mm/memory.c";
+    /// Page by page leaves the file.
+    ShmemUndoRange = "shmem_undo_range" in "mm/shmem.c";
+    /// One of them, which may be mapped again.
+    TruncateInodeFolio = "truncate_inode_folio" in "mm/truncate.c";
+    /// It leaves the page cache.
+    FilemapRemoveFolio = "filemap_remove_folio" in "mm/filemap.c";
     /// A store to a file's private page that is not mapped copies it.
     DoCowFault = "do_cow_fault" in "mm/memory.c";
     /// It is mapped.

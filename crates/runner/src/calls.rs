@@ -136,6 +136,7 @@ pub fn advise(range: PageRange, advice: Advice) -> io::Result<()> {
         Advice::PageOut => libc::MADV_PAGEOUT,
         Advice::PopulateRead => libc::MADV_POPULATE_READ,
         Advice::PopulateWrite => libc::MADV_POPULATE_WRITE,
+        Advice::Remove => libc::MADV_REMOVE,
     };
     // SAFETY: as for `unmap`.
     check(unsafe { libc::madvise(pointer(range.start), bytes(range), number) })

@@ -46,7 +46,7 @@ pub static ALL: &[Builtin] = builtins! { "scenarios/":
     "d_fork_childwrite" "d_fork_parentwrite" "d_fork_childlives" "d_fork_zero" "d_fork_shared"
     "d_fork_swap_write" "d_fork_swap_read" "d_fork_pending" "d_fork_exec"
     "a_privfile_rw" "a_privfile_w" "b_pf3_shm" "b_shm_read_write"
-    "f_around" "f_protect" "f_freept" "f_fork"
+    "f_around" "f_protect" "f_freept" "f_fork" "f_punch" "f_punch_fork"
 };
 
 /// Texts of studies that `agree` leaves out of its built-in scenarios.
@@ -68,8 +68,8 @@ pub static LITMUS: &[Builtin] = builtins! { "scenarios/litmus/":
     "cow-reclaim" "dontneed-table" "munmap-touch"
     "reclaim-refault" "refault-flag"
     "fork-isolation" "fork-vmalock" "fork-swapped" "fork-reclaim" "fork-young" "fork-dirty"
-    "pin-vmsplice" "pin-store" "pin-shared" "pin-fork" "pin-fork-race"
-    "file-cow" "file-race" "file-private"
+    "pin-vmsplice" "pin-store" "pin-shared" "pin-fork" "pin-fork-race" "pin-dontneed"
+    "file-cow" "file-race" "file-private" "file-punch"
 };
 
 /// Lists aliases: `name = text (parameter value …)`.

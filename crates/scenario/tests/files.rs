@@ -224,3 +224,47 @@ fn mistakes_in_the_text() {
         assert!(text.contains(words), "{words}: {text}");
     }
 }
+
+/// A hole takes the file's pages from every mapping, whoever's it is, and leaves copies; each address space has a flush of its own.
+/// Source: runs of the built-in scenarios f_punch and f_punch_fork (5.10 to 7.3).
+#[test]
+fn a_hole_takes_the_pages_from_everybody() {
+    let touched = "write \"file\"\n read \"own\"\n write \"own[0..4]\"";
+    let punch = "madvise \"file[2..6]\" advice=\"remove\"";
+    for row in ROWS {
+        let cases = [
+            // Two pages of the private mapping are copies.
+            ((touched, punch, ""), "IPI:MM(4) IPI:MM(2)"),
+            (
+                (touched, "madvise \"file[2..6]\" advice=\"remove\"\n read \"own[0..4]\"", ""),
+                "IPI:MM(4) IPI:MM(2)",
+            ),
+            // What was punched has zeros again when it is touched.
+            (("madvise \"filled\" advice=\"remove\"", "read \"filled\"", ""), "Rx8"),
+            (
+                (
+                    "madvise \"filled\" advice=\"remove\"",
+                    "madvise \"filled\" advice=\"remove\"",
+                    "",
+                ),
+                "",
+            ),
+        ];
+        for (case, expected) in cases {
+            assert_sequence(case, row, expected);
+        }
+    }
+    let (_, run) = run(&scenario(touched, punch, ""), "6.12");
+    assert!(run.rounds.iter().all(|round| round.minor_faults == Some(0)), "{run:?}");
+}
+
+/// Shared memory has no copies to look for: its mapping's protection has the right to store, and mprotect gives it back.
+/// Source: mm/mprotect.c:change_pte_range, can_change_pte_writable; mm/vma.c:vma_wants_writenotify; runs on 5.10, 6.12 and 7.3.
+#[test]
+fn mprotect_gives_the_right_to_store_to_shared_pages_back() {
+    let back =
+        "write \"file\"\n mprotect \"file\" prot=\"read\"\n mprotect \"file\" prot=\"read-write\"";
+    for row in ROWS {
+        assert_sequence((back, "write \"file\"", ""), row, "");
+    }
+}

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use needless_model::addr::CpuId;
-use needless_model::event::{Event, EventKind, FlushReason};
+use needless_model::event::{Event, EventKind, FaultClass, FlushReason};
 use needless_model::kernels::KernelRow;
 use needless_model::program::Program;
 use needless_model::sim::{self, SimOptions, end_state};
@@ -156,5 +156,22 @@ fn a_gather_is_full_at_a_page_that_can_be_told() {
             let found = events(&given_up, name).iter().filter(local).count();
             assert_eq!(found, flushes, "{name}: {pages} pages");
         }
+    }
+}
+
+/// Source: mm/memory.c:wp_page_copy: only who stores gets a PTE that may be stored to, and FAULT_FLAG_UNSHARE does not (6.1).
+#[test]
+fn a_page_that_was_made_the_processs_own_for_loads_is_still_read_only() {
+    let round = "fork \"child\"\n pin \"heap\" as=\"io\" access=\"read\"\n write \"heap\"\n wait \"child\"\n unpin \"io\"";
+    let pinned = program(["write \"heap\"", round, "", ""], 1);
+    let classes = |name: &str| -> Vec<FaultClass> {
+        let done = |event: &Event| match event.kind {
+            EventKind::FaultDone { class, .. } if event.cpu == CpuId(0) => Some(class),
+            _ => None,
+        };
+        events(&pinned, name).iter().filter_map(done).collect()
+    };
+    for name in ["6.1", "6.12", "7.3"] {
+        assert_eq!(classes(name).last(), Some(&FaultClass::Reuse), "{name}: {:?}", classes(name));
     }
 }

@@ -78,13 +78,13 @@ fn dup_vma(
     }
     match root {
         None => {
-            env.step(Site::DupMmap, |w, at| fork_vma(w, at, child, vma));
+            env.step(Site::DupMmap, |w, at| fork_vma(w, at, (parent, child), vma));
             let copies = vma.shared && env.policies().fork_shared == ForkShared::Copy;
             !copies || copy_page_range(env, (parent, child), vma, false)
         }
         Some(root) => {
             env.lock(Lock::RmapWrite(root));
-            env.step(Site::AnonVmaFork, |w, at| fork_vma(w, at, child, vma));
+            env.step(Site::AnonVmaFork, |w, at| fork_vma(w, at, (parent, child), vma));
             env.unlock(Lock::RmapWrite(root));
             if !pins {
                 return copy_page_range(env, (parent, child), vma, false);
@@ -102,7 +102,7 @@ fn dup_vma(
 ///
 /// Source: mm/rmap.c:anon_vma_fork (5.10 to 7.3). Objects of processes that are gone are not used again here; that
 /// shows in nothing but their number.
-fn fork_vma<M: Mode>(w: &mut World<M>, at: At, child: MmId, vma: &Vma) {
+fn fork_vma<M: Mode>(w: &mut World<M>, at: At, (parent, child): (MmId, MmId), vma: &Vma) {
     let above = vma.anon_vma;
     let own = above.and_then(|above| w.objects.create(child, Some(above)));
     if above.is_some() && own.is_none() {
@@ -111,7 +111,7 @@ fn fork_vma<M: Mode>(w: &mut World<M>, at: At, child: MmId, vma: &Vma) {
     w.mmap_assert_write_locked(at, child);
     // A file is the same object; its pages are found there when they are touched (vma_needs_copy).
     if let Some(object) = vma.file {
-        w.objects.link(object, child);
+        w.objects.link_after(object, child, parent);
     }
     let copy = Vma { anon_vma: own, forked: own.is_some(), ..*vma };
     w.mms[child.index()].add(copy);

@@ -122,6 +122,9 @@ fn gup_fast(env: &mut impl Env, id: PinId, wanted: Wanted, seq: u32) -> bool {
             w.put_references(at, pte.pfn, weight);
         } else if wanted.gup == Gup::Get {
             hold(w, id, wanted.pin(pte.pfn));
+        } else {
+            // The page may be given up from here on: it is the one that was pinned all the same.
+            w.ghost.pinning(id, wanted.pin(pte.pfn));
         }
         current
     });
@@ -135,6 +138,7 @@ fn gup_fast(env: &mut impl Env, id: PinId, wanted: Wanted, seq: u32) -> bool {
         if current {
             hold(w, id, wanted.pin(pte.pfn));
         } else {
+            w.ghost.unpinned(id);
             w.put_references(at, pte.pfn, weight);
         }
         current

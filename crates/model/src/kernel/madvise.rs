@@ -8,11 +8,12 @@ use crate::kernel::flush::Change;
 use crate::kernel::gather::Gather;
 use crate::kernel::lru::{deactivate, lru_add_drain, mark_lazyfree};
 use crate::kernel::populate::populate;
+use crate::kernel::punch::remove;
 use crate::kernel::reclaim::{FolioList, isolate_lru, reclaim_pages};
 use crate::kernel::swap_cache::{free_swap_and_cache, leave_swap_cache, swap_users};
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::unmap_batch::flush_tlb_batched_pending;
-use crate::kernel::zap::{by_table, zap_range};
+use crate::kernel::zap::{Zap, by_table, zap_range};
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{AdviseGather, AdviseLock, Mutant, PageoutYoung, ZapDrain};
@@ -36,6 +37,7 @@ pub fn madvise(
         Advice::PopulateRead | Advice::PopulateWrite => {
             return populate(env, mm, range, advice == Advice::PopulateWrite);
         }
+        Advice::Remove => remove(env, mm, range),
         Advice::DontNeed => gathered(env, mm, range, dontneed),
         Advice::Free => gathered(env, mm, range, free),
         Advice::Cold => each(env, mm, range, |env, vma| cold_or_pageout(env, mm, vma, false)),
@@ -139,7 +141,7 @@ fn dontneed<E: Env>(env: &mut E, gather: &mut Gather, range: PageRange) {
     if env.policies().zap_drain == ZapDrain::Yes {
         lru_add_drain(env);
     }
-    zap_range(env, gather, range, true);
+    zap_range(env, gather, range, Zap::Advice);
 }
 
 /// `MADV_COLD` and `MADV_PAGEOUT`.

@@ -7,7 +7,7 @@ use crate::kernel::Errno;
 use crate::kernel::gather::Gather;
 use crate::kernel::lru::lru_add_drain;
 use crate::kernel::vma_lock::{new_vma_start_write, vmas_start_write};
-use crate::kernel::zap::{free_pgtables, zap_range};
+use crate::kernel::zap::{Zap, free_pgtables, zap_range};
 use crate::machine::vma::Vma;
 use crate::machine::world::{Mode, World};
 use crate::policy::ZapDrain;
@@ -126,7 +126,7 @@ pub fn unmap_region(env: &mut impl Env, mm: MmId, detached: &Detached) {
     }
     let mut gather = Gather::open(env, mm);
     for vma in vmas {
-        zap_range(env, &mut gather, *vma, false);
+        zap_range(env, &mut gather, *vma, Zap::Mapping);
     }
     let evicted = unlink_anon_vmas(env, mm, whole, roots);
     free_pgtables(env, &mut gather, vmas, *between);

@@ -19,6 +19,7 @@ pub mod madvise;
 pub mod map;
 pub mod populate;
 pub mod protect;
+pub mod punch;
 pub mod reclaim;
 pub mod remap;
 pub mod rmap;

@@ -6,6 +6,7 @@ use crate::env::{Env, Learnt};
 use crate::kernel::flush::Change;
 use crate::kernel::gather::Gather;
 use crate::kernel::lru::mark_accessed;
+use crate::kernel::rmap::Place;
 use crate::kernel::swap_cache::free_swap_and_cache;
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::unmap_batch::flush_tlb_batched_pending;
@@ -27,21 +28,35 @@ pub fn by_table(arch: &Arch, range: PageRange) -> impl Iterator<Item = PageRange
     })
 }
 
-/// Clears the PTEs of `range`. `may_free_tables`: the caller is `MADV_DONTNEED`.
+/// Which translations go.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Zap {
+    /// All of them, since the mapping goes.
+    Mapping,
+    /// All of them, and tables that get empty: `MADV_DONTNEED`.
+    Advice,
+    /// Those of the file's pages, or of one page, since they leave the file; copies stay.
+    File {
+        /// The page.
+        only: Option<Pfn>,
+    },
+}
+
+/// Clears the PTEs of `range`.
 ///
 /// Source: mm/memory.c:zap_pte_range (5.10 to 7.3).
-pub fn zap_range(env: &mut impl Env, gather: &mut Gather, range: PageRange, may_free_tables: bool) {
+pub fn zap_range(env: &mut impl Env, gather: &mut Gather, range: PageRange, zap: Zap) {
     let arch = *env.arch();
     for part in by_table(&arch, range) {
-        zap_table(env, gather, part);
+        zap_table(env, gather, part, zap);
         let whole = part.pages() == arch.table_pages(1);
-        if may_free_tables && whole && env.policies().dontneed_tables == DontneedTables::Free {
+        if zap == Zap::Advice && whole && env.policies().dontneed_tables == DontneedTables::Free {
             free_empty_table(env, gather, part.start);
         }
     }
 }
 
-fn zap_table(env: &mut impl Env, gather: &mut Gather, mut part: PageRange) {
+fn zap_table(env: &mut impl Env, gather: &mut Gather, mut part: PageRange, zap: Zap) {
     let (mm, table) = (gather.mm(), part.start);
     while pte_offset_map_lock(env, Site::ZapPteRange, mm, table, |_, _| ()).is_some() {
         // 1. Under the lock: clear PTE by PTE, until done or the gather is full.
@@ -50,7 +65,7 @@ fn zap_table(env: &mut impl Env, gather: &mut Gather, mut part: PageRange) {
         let mut dirty = false;
         for page in part.iter() {
             part.start = page.add(1);
-            match env.step(Site::ZapPteRange, |w, at| zap_pte(w, at, mm, page)) {
+            match env.step(Site::ZapPteRange, |w, at| zap_pte(w, at, (mm, page), zap)) {
                 Zapped::Nothing => {}
                 Zapped::Special => gather.changed(page, Change::Revoked),
                 Zapped::Page(frame, cached) => {
@@ -104,9 +119,9 @@ impl Learnt for Zapped {
     }
 }
 
-fn zap_pte<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn) -> Zapped {
+fn zap_pte<M: Mode>(w: &mut World<M>, at: At, (mm, page): Place, zap: Zap) -> Zapped {
     let pte = w.pte(mm, page);
-    if pte.is_none() {
+    if pte.is_none() || !should_zap(w, pte, zap) {
         return Zapped::Nothing;
     }
     w.set_pte(at, mm, page, Pte::None);
@@ -130,6 +145,13 @@ fn zap_pte<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn) -> Zapped {
         // A page on its way to another frame is not mapped meanwhile, and what is remembered of none goes.
         Pte::None | Pte::Table(_) | Pte::Migration(_) | Pte::Marker(_) => Zapped::Nothing,
     }
+}
+
+/// Source: mm/memory.c:should_zap_page, should_zap_cows (5.10: details->check_mapping).
+fn should_zap<M: Mode>(w: &World<M>, pte: Pte, zap: Zap) -> bool {
+    let Zap::File { only } = zap else { return true };
+    let of_file = pte.present().filter(|pte| !pte.special() && w.is_of_file(pte.pfn));
+    of_file.is_some_and(|pte| only.is_none_or(|frame| frame == pte.pfn))
 }
 
 /// What the PTE knew of the page is the page's now.

@@ -7,6 +7,7 @@ use super::vma::Vma;
 use crate::addr::{ObjectId, PageRange, Vpn};
 use crate::arch::Arch;
 use crate::policy::VmaMerge;
+use std::ops::Range;
 
 /// The pending mark that a batched unmap leaves (`mm->tlb_flush_batched`).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -126,6 +127,23 @@ impl Mm {
                 self.pages_of_moving(objects, object, index, to).into_iter().for_each(visit)
             }
         }
+    }
+
+    /// The mappings of pages of a file, or what was one until just now, each with the page of the file that it begins with and the
+    /// part of it that is of these pages.
+    pub fn mappings_of(
+        &self,
+        file: ObjectId,
+        pages: &Range<u64>,
+    ) -> impl Iterator<Item = (u64, PageRange)> {
+        let part = move |vma: &Vma| {
+            let first = pages.start.max(vma.pgoff);
+            let end = pages.end.min(vma.pgoff + vma.range.pages());
+            let at = |index: u64| vma.range.start.add(index - vma.pgoff);
+            (first < end).then(|| (vma.pgoff, PageRange { start: at(first), end: at(end) }))
+        };
+        let all = self.vmas.iter().chain(&self.detached);
+        all.filter(move |vma| vma.file == Some(file)).filter_map(part)
     }
 
     /// The same, whatever moves.

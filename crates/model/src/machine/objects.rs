@@ -96,6 +96,16 @@ impl Objects {
         }
     }
 
+    /// `mm` maps it as well, and comes right after `before`, which it was forked from (mm/interval_tree.c:
+    /// vma_interval_tree_insert_after).
+    pub fn link_after(&mut self, object: ObjectId, mm: MmId, before: MmId) {
+        let mapped_by = &mut self.stored[object.index()].mapped_by;
+        if !mapped_by.contains(&mm) {
+            let at = mapped_by.iter().position(|other| *other == before);
+            mapped_by.insert(at.map_or(mapped_by.len(), |at| at + 1), mm);
+        }
+    }
+
     /// Whether it is a file, or shared memory, so that its pages are in the page cache.
     pub fn is_file(&self, object: ObjectId) -> bool {
         self.stored[object.index()].file.is_some()
@@ -109,6 +119,11 @@ impl Objects {
     /// Gives it a page; the one that was there.
     pub fn set_page(&mut self, object: ObjectId, index: u64, frame: Pfn) -> Option<Pfn> {
         self.stored[object.index()].pages.insert(index, frame)
+    }
+
+    /// Takes a page from it.
+    pub fn remove_page(&mut self, object: ObjectId, index: u64) {
+        self.stored[object.index()].pages.remove(&index);
     }
 
     /// The pages that files and shared memory have.
@@ -213,6 +228,10 @@ mod tests {
         objects.link(shared, MmId(2));
         objects.link(shared, MmId(2));
         assert_eq!(objects.mapped_by(shared), [MmId(1), MmId(2)]);
+        objects.link_after(shared, MmId(3), MmId(1));
+        objects.link_after(shared, MmId(3), MmId(2));
+        assert_eq!(objects.mapped_by(shared), [MmId(1), MmId(3), MmId(2)]);
+        assert!(objects.unlink(shared, MmId(3)).is_empty());
         assert!(objects.unlink(shared, MmId(1)).is_empty());
         assert_eq!((objects.page(shared, 7), objects.pages().count()), (Some(Pfn(3)), 1));
         assert_eq!(objects.unlink(shared, MmId(2)), [Pfn(3)]);

@@ -94,8 +94,12 @@ pub trait Ghost {
     fn unmapped_shared(&mut self, _mm: MmId, _page: Vpn, _frame: Pfn, _of: (ObjectId, u64)) {}
     /// A frame of shared memory was written to where it came from.
     fn written_back(&mut self, _frame: Pfn) {}
+    /// A page of a file is gone, and what it held: there is a hole.
+    fn punched(&mut self, _of: (ObjectId, u64)) {}
     /// Shared memory is gone, and what it held.
     fn shared_gone(&mut self, _object: ObjectId) {}
+    /// The page is held from now on, if nothing has come between.
+    fn pinning(&mut self, _id: PinId, _pin: Pin) {}
     /// The page is held from now on.
     fn pinned(&mut self, _id: PinId, _pin: Pin) {}
     /// It is held no longer.

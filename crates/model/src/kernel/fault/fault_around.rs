@@ -34,7 +34,8 @@ pub fn do_fault_around(env: &mut impl Env, fault: Fault, vma: &Vma, object: Obje
             continue;
         }
         env.step(Site::FilemapMapPages, |w, at| {
-            if w.pte(mm, page).is_none() {
+            let there = w.objects.page(object, vma.index(page)) == Some(frame);
+            if w.pte(mm, page).is_none() && there {
                 w.get_frame(frame);
                 set_pte(w, at, fault, vma, (page, frame));
             }

@@ -16,9 +16,16 @@ use crate::site::Site;
 
 /// The file's page, with a reference and locked: what is there, else a new one of zeros; `None` if there is no memory left.
 pub fn shmem_fault(env: &mut impl Env, fault: Fault, object: ObjectId, index: u64) -> Option<Pfn> {
-    let frame = shmem_get_folio(env, fault, object, index)?;
-    env.lock(Lock::Folio(frame));
-    Some(frame)
+    loop {
+        let frame = shmem_get_folio(env, fault, object, index)?;
+        env.lock(Lock::Folio(frame));
+        if env.step(Site::ShmemGetFolio, |w, _| w.objects.page(object, index) == Some(frame)) {
+            return Some(frame);
+        }
+        // A hole was punched there meanwhile.
+        env.unlock(Lock::Folio(frame));
+        env.step(Site::FolioPut, |w, at| w.put_frame(at, frame));
+    }
 }
 
 /// The page, with a reference: what is there, else a new one, unless somebody adds one first.

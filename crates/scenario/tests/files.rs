@@ -234,10 +234,10 @@ fn a_hole_takes_the_pages_from_everybody() {
     for row in ROWS {
         let cases = [
             // Two pages of the private mapping are copies.
-            ((touched, punch, ""), "IPI:MM(4) IPI:MM(2)"),
+            ((touched, punch, ""), "IPI:MM(2) IPI:MM(4)"),
             (
                 (touched, "madvise \"file[2..6]\" advice=\"remove\"\n read \"own[0..4]\"", ""),
-                "IPI:MM(4) IPI:MM(2)",
+                "IPI:MM(2) IPI:MM(4)",
             ),
             // What was punched has zeros again when it is touched.
             (("madvise \"filled\" advice=\"remove\"", "read \"filled\"", ""), "Rx8"),

@@ -24,7 +24,7 @@ pub(crate) const fn rule(kind: CallKind) -> Rule {
             ("mremap \"RANGE\" to=\"AREA\" [at=ADDRESS] [align=BYTES] [table=\"alone|shared\"]",
              "Moves the pages to the start of another area.")),
         CallKind::Advise => line("madvise", (1, 1), &["advice"], &[],
-            ("madvise \"RANGE\" advice=\"dontneed|free|cold|pageout|populate-read|populate-write\"",
+            ("madvise \"RANGE\" advice=\"dontneed|free|cold|pageout|populate-read|populate-write|remove\"",
              "Gives the kernel advice about the pages.")),
         CallKind::ClearRefs => line("clear-refs", (0, 0), &[], &[],
             ("clear-refs", "Takes the accessed bits of all pages of the process (1 to /proc/self/clear_refs).")),

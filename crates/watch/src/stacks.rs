@@ -40,14 +40,14 @@ struct Row {
 }
 
 /// The first row that has a function anywhere on the stack decides: reclaim and throttling may wait for a page's lock on their way.
-/// Above each row is where its functions stand (5.10 to 7.3, under their names of then and now).
+/// Above each row is where its functions stand, under the names that they have in 5.10, 6.1, 6.12 or newer (looked up in the sources of 5.10 and 6.12 and in
+/// a 6.18's /proc/kallsyms).
 const TABLE: &[Row] = &[
     // mm/page_alloc.c, mm/vmscan.c, mm/memcontrol.c
     Row {
         waits: For::Memory,
         functions: &[
             "__alloc_pages_slowpath",
-            "__alloc_frozen_pages_slowpath",
             "__alloc_pages_direct_reclaim",
             "try_to_free_pages",
             "try_to_free_mem_cgroup_pages",

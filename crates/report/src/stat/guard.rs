@@ -131,8 +131,11 @@ fn in_order(guard: &Guarded, breaks: Option<&[Asked]>, style: Style) -> String {
     };
     let listed: Vec<&Disturbed> = guard.disturbances.iter().filter(listed).collect();
     if listed.is_empty() {
-        return "nothing that breaks the guard is among those that were kept one by one\n"
-            .to_owned();
+        let what = match guard.not_kept {
+            0 => "nothing broke the guard\n",
+            _ => "nothing that breaks the guard is among those that were kept one by one\n",
+        };
+        return what.to_owned();
     }
     let cells = listed.iter().take(MOST_ROWS).map(|disturbed| row(disturbed));
     let header = ["at", "CPU", "left alone for", "what for", "by", "whom", "took"];

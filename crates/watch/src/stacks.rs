@@ -67,7 +67,7 @@ const TABLE: &[Row] = &[
     },
     // fs/userfaultfd.c
     Row { waits: For::Userfaultfd, functions: &["handle_userfault"] },
-    // mm/migrate.c, mm/filemap.c
+    // mm/migrate.c, mm/filemap.c. Only who waits for a page that moves calls the last one (5.10: mm/migrate.c, mm/huge_memory.c).
     Row {
         waits: For::Migration,
         functions: &[
@@ -78,6 +78,7 @@ const TABLE: &[Row] = &[
             "pmd_migration_entry_wait",
             "migration_entry_wait_on_locked",
             "softleaf_entry_wait_on_locked",
+            "put_and_wait_on_page_locked",
         ],
     },
     // mm/page-writeback.c
@@ -116,7 +117,6 @@ const TABLE: &[Row] = &[
             "__folio_lock",
             "__lock_page_killable",
             "__folio_lock_killable",
-            "put_and_wait_on_page_locked",
             "folio_put_wait_locked",
             "wait_on_page_bit",
             "wait_on_page_bit_killable",
@@ -127,6 +127,10 @@ const TABLE: &[Row] = &[
         ],
     },
 ];
+
+/// In 5.10 neither migration_entry_wait nor what it calls is on the stack, since each ends in a call of the next (mm/migrate.c:
+/// __migration_entry_wait, mm/filemap.c: put_and_wait_on_page_locked). Whoever waits for a lock there has a frame between these two.
+const MIGRATION_IN_5_10: [&str; 2] = ["wait_on_page_bit_common", "do_swap_page"];
 
 /// Functions of locks (kernel/locking/). In a fault that has its mapping (mm/memory.c: handle_mm_fault) it is any lock but the
 /// address space's.
@@ -238,7 +242,10 @@ fn tell(stack: &[Arc<str>]) -> Wait {
     let on_stack = |known: &[&str]| stack.iter().find(|name| known.contains(&&***name)).cloned();
     for row in TABLE {
         if let Some(function) = on_stack(row.functions) {
-            return Wait { what: row.waits, function: Some(function) };
+            let pair = |pair: &[Arc<str>]| pair.iter().map(|name| &**name).eq(MIGRATION_IN_5_10);
+            let moves = row.waits == For::PageLock && stack.windows(2).any(pair);
+            let what = if moves { For::Migration } else { row.waits };
+            return Wait { what, function: Some(function) };
         }
     }
     let own = stack.iter().find(|name| !WAITERS.contains(&&***name) && !LOCKS.contains(&&***name));
@@ -278,6 +285,16 @@ mod tests {
                 "__schedule < schedule < io_schedule < migration_entry_wait_on_locked < do_swap_page",
                 For::Migration,
                 "migration_entry_wait_on_locked",
+            ),
+            (
+                "__schedule < schedule < io_schedule < wait_on_page_bit_common < do_swap_page",
+                For::Migration,
+                "wait_on_page_bit_common",
+            ),
+            (
+                "__schedule < io_schedule < wait_on_page_bit_common < __lock_page_or_retry < do_swap_page",
+                For::PageLock,
+                "wait_on_page_bit_common",
             ),
             (
                 "__schedule < io_schedule < folio_wait_bit_common < folio_wait_writeback < shrink_folio_list < try_to_free_pages < __alloc_pages_slowpath",

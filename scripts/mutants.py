@@ -42,6 +42,7 @@ SUITES = [
     ("needless-scenario", "fork", []),
     ("needless-scenario", "shared", []),
     ("needless-scenario", "files", []),
+    ("needless-scenario", "disks", []),
     ("needless-scenario", "pins", []),
     ("needless-model", "needless_model", []),
     ("needless-check", "needless_check", []),

@@ -186,6 +186,8 @@ impl Guest {
             events: true,
             ring_pages: RING_PAGES,
             cpus: Vec::new(),
+            // The guest knows.
+            disk: None,
             alike_from: self.alike_from(program),
         };
         let job = Job::Scenario(request);
@@ -214,13 +216,18 @@ impl Guest {
 
     /// Refuses a program that needs what the kernel lacks.
     fn refuse(&self, program: &Program) -> Result<(), GuestError> {
-        match program.machine.swap.and(lacking(&self.absent, Needed::ForSwap, self.arch)) {
-            None => Ok(()),
-            Some(parts) => {
-                let what = format!("`{}` needs swap space, and {}", program.name, self.name());
-                Err(GuestError::Lacks { what, parts })
+        let needs = &program.machine;
+        let wanted = [
+            (needs.swap.is_some(), Needed::ForSwap, "swap space"),
+            (needs.disk, Needed::ForDisks, "a file on a disk"),
+        ];
+        for (wanted, needed, word) in wanted {
+            if wanted && let Some(parts) = lacking(&self.absent, needed, self.arch) {
+                let what = format!("`{}` needs {word}, and {}", program.name, self.name());
+                return Err(GuestError::Lacks { what, parts });
             }
         }
+        Ok(())
     }
 
     /// The kernel, for people.

@@ -9,7 +9,7 @@ use crate::cache::Kernel;
 use crate::disk;
 use crate::error::GuestError;
 use crate::options::{GuestFile, GuestOptions};
-use needless_runner::disk::DISK;
+use needless_runner::disk::{DISK, TEMPORARY};
 use needless_runner::guest::INIT;
 use std::fs;
 use std::hash::{DefaultHasher, Hasher};
@@ -65,8 +65,14 @@ fn build(kernel: &Kernel, runner: &Path, options: &GuestOptions) -> Result<Vec<u
     for GuestFile { name, source } in &options.files {
         archive.add(name, PROGRAM, (0, 0), &read(source)?);
     }
+    // Without one (no mkfs.ext4 here) the guest says so when a scenario asks for it.
+    match disk::image() {
+        Ok(image) => archive.add(DISK.trim_start_matches('/'), FILE, (0, 0), &read(&image)?),
+        Err(GuestError::NoDisk { .. }) if !options.disk => {}
+        Err(error) => return Err(error),
+    }
     if options.disk {
-        archive.add(DISK.trim_start_matches('/'), FILE, (0, 0), &read(&disk::image()?)?);
+        archive.add(TEMPORARY.trim_start_matches('/'), FILE, (0, 0), &read(&disk::image()?)?);
     }
     Ok(archive.end())
 }

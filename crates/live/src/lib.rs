@@ -113,6 +113,7 @@ fn both_passes(
         events: true,
         ring_pages: options.ring_pages,
         cpus: chosen.cpus.clone(),
+        disk: machine.disk().map(str::to_owned),
         alike_from: sim::alike_from(program, &row),
     };
     let asked = rounds_asked(program);

@@ -27,6 +27,8 @@ pub struct Machine {
     replies: BufReader<ChildStdout>,
     /// What a killed run had left behind and was undone before this one.
     undone: Vec<String>,
+    /// The disk for a scenario's files.
+    disk: Option<String>,
 }
 
 /// How a keeper ended that was to go on.
@@ -53,7 +55,13 @@ impl Machine {
         let (requests, Some(replies)) = (keeper.stdin.take(), keeper.stdout.take()) else {
             return Err(LiveError::RunnerConfused { what: "has no pipes".to_owned() });
         };
-        Ok(Machine { keeper, requests, replies: BufReader::new(replies), undone: Vec::new() })
+        Ok(Machine {
+            keeper,
+            requests,
+            replies: BufReader::new(replies),
+            undone: Vec::new(),
+            disk: None,
+        })
     }
 
     /// Takes the lock and makes the machine ready for `program`.
@@ -68,8 +76,16 @@ impl Machine {
                 SwapKind::Zram => machine.add_zram(need.size_bytes)?,
             }
         }
+        if program.machine.disk {
+            machine.add_disk()?;
+        }
         machine.show_tracefs()?;
         Ok(machine)
+    }
+
+    /// The device of the disk that was made for it.
+    pub fn disk(&self) -> Option<&str> {
+        self.disk.as_deref()
     }
 
     /// Has the keeper hold the events that runs record, so that one run after the other starts
@@ -174,6 +190,21 @@ impl Machine {
             }),
             Reply::Failed { what, .. } => Err(LiveError::CannotPrepare { what }),
             _ => Ok(()),
+        }
+    }
+
+    fn add_disk(&mut self) -> Result<(), LiveError> {
+        match self.ask(&Change::Disk)? {
+            Reply::Done { device } => {
+                self.disk = device;
+                Ok(())
+            }
+            Reply::Failed { what, errno } if permission(errno) => Err(LiveError::NotPermitted {
+                what,
+                remedy: "run as root: a disk for the scenario's files is made".to_owned(),
+            }),
+            Reply::Failed { what, .. } => Err(LiveError::CannotPrepare { what }),
+            _ => Err(LiveError::RunnerConfused { what: "as keeper makes no disk".to_owned() }),
         }
     }
 

@@ -23,6 +23,22 @@ pub struct FileSpec {
 pub enum FileSystem {
     /// Memory alone (mm/shmem.c).
     Tmpfs,
+    /// A file system on a disk, that wants to know of the first store to each clean page (fs/ext4).
+    Ext4,
+}
+
+impl FileSystem {
+    /// Each with the word that scenarios use.
+    pub const ALL: [(&'static str, FileSystem); 2] =
+        [("tmpfs", FileSystem::Tmpfs), ("ext4", FileSystem::Ext4)];
+
+    /// Whether what was stored is written to a disk one day, so that it has to be known which pages are dirty: shared mappings
+    /// may not store to a clean page without a fault, in which the file system is told (`page_mkwrite`).
+    ///
+    /// Source: mm/vma.c:vma_wants_writenotify (6.12; mm/mmap.c before); include/linux/backing-dev.h:mapping_can_writeback.
+    pub const fn is_written_back(self) -> bool {
+        matches!(self, FileSystem::Ext4)
+    }
 }
 
 /// What a file holds when the scenario begins.
@@ -57,6 +73,8 @@ pub enum Backing {
 pub struct FileMapping {
     /// Its index in [`crate::program::Program::files`].
     pub file: u16,
+    /// The kind of file system that it is on.
+    pub fs: FileSystem,
     /// The page of the file that the mapping begins with.
     pub first: u64,
     /// Whether stores go to the file (`MAP_SHARED`), not to a copy of the process's own (`MAP_PRIVATE`).

@@ -93,6 +93,11 @@ pub enum Asked<P, A, N> {
         /// Which pin.
         pin: PinId,
     },
+    /// `msync` with `MS_SYNC`: what was stored to shared mappings of files on disks is written there.
+    Sync {
+        /// The pages.
+        pages: P,
+    },
     /// Writes shared memory's dirty pages to where they came from.
     Writeback {
         /// Which.
@@ -171,6 +176,7 @@ impl<P, A, N> Asked<P, A, N> {
             }
             Asked::ClearRefs => Asked::ClearRefs,
             Asked::Reclaim { pages: p } => Asked::Reclaim { pages: pages(p)? },
+            Asked::Sync { pages: p } => Asked::Sync { pages: pages(p)? },
             Asked::Writeback { pages: p } => Asked::Writeback { pages: pages(p)? },
             Asked::Switch { others } => Asked::Switch { others: number(others, OTHERS)? },
             Asked::Fork { process } => Asked::Fork { process: *process },
@@ -201,7 +207,8 @@ impl<P, A, N> Asked<P, A, N> {
             | Asked::Protect { .. }
             | Asked::Remap { .. }
             | Asked::ClearRefs
-            | Asked::Advise { .. } => None,
+            | Asked::Advise { .. }
+            | Asked::Sync { .. } => None,
         }
     }
 
@@ -215,6 +222,7 @@ impl<P, A, N> Asked<P, A, N> {
             Asked::Fork { .. } => Some("fork"),
             Asked::Exec => Some("exec"),
             Asked::ClearRefs => Some("clear_refs"),
+            Asked::Sync { .. } => Some("msync"),
             Asked::Advise { advice, .. } => Some(match advice {
                 Advice::DontNeed => "dontneed",
                 Advice::Free => "free",
@@ -251,6 +259,7 @@ impl<P, A, N> Asked<P, A, N> {
             | Asked::Protect { .. }
             | Asked::ClearRefs
             | Asked::Reclaim { .. }
+            | Asked::Sync { .. }
             | Asked::Writeback { .. }
             | Asked::Switch { .. }
             | Asked::Fork { .. }
@@ -272,6 +281,7 @@ impl Call {
             | Asked::Remap { pages, .. }
             | Asked::Advise { pages, .. }
             | Asked::Reclaim { pages }
+            | Asked::Sync { pages }
             | Asked::Writeback { pages }
             | Asked::Pin { pages, .. } => Some(pages),
             Asked::Map { area, .. } => Some(area.pages),
@@ -306,6 +316,7 @@ impl Call {
             }
             | Asked::ClearRefs
             | Asked::Reclaim { .. }
+            | Asked::Sync { .. }
             | Asked::Writeback { .. }
             | Asked::Switch { .. }
             | Asked::Fork { .. }

@@ -132,7 +132,7 @@ const V5_8: Policies = Policies {
     fork_shared: ForkShared::Skip,
     fork_dirty: ForkDirty::Clear,
     demand_young: DemandYoung::Set,
-    dirtied_fault: DirtiedFault::Minor,
+    dirty_retry: DirtyRetry::RetryFlush,
     read_fault_dirty: ReadFaultDirty::No,
     fork_pinned: ForkPinned::Share,
     gup_read: GupRead::BreakCow,
@@ -145,7 +145,7 @@ const V5_8: Policies = Policies {
 const V5_10: Policies = Policies {
     reuse: Reuse::PageCount,
     fork_pinned: ForkPinned::Copy,
-    dirtied_fault: DirtiedFault::Major,
+    dirty_retry: DirtyRetry::Retry,
     gup_read: GupRead::AsMapped,
     ..V5_8
 };
@@ -165,7 +165,7 @@ const V6_1: Policies = Policies {
     swapin_free: SwapinFree::SoleReference,
     anon_exclusive: AnonExclusive::Yes,
     gup_read: GupRead::Unshare,
-    dirtied_fault: DirtiedFault::Minor,
+    dirty_retry: DirtyRetry::Completed,
     protect_flush: ProtectFlush::PerPte,
     protect_restore: ProtectRestore::IfDirty,
     interrupt: Interrupt::NotLazyAndLoaded,

@@ -364,11 +364,13 @@ policies! {
         Set = "set", "set: the protections that PTEs are made of have it";
         Clear = "clear", "not set, so that the access that faulted has to set it (hypothetical: no modelled architecture is like this)";
     }
-    /// How a store that dirties a shared page is counted.
-    dirtied_fault: DirtiedFault = "dirtied-fault", "how a fault counts that makes a shared page dirty, which gives mmap_lock back to throttle whoever dirties much",
-        source "mm/memory.c:fault_dirty_shared_page (5.10: VM_FAULT_RETRY, so that it is tried again and counts as major; 6.1 to 7.3: VM_FAULT_COMPLETED); mm_account_fault (not in 5.8)" {
-        Minor = "minor", "as minor";
-        Major = "major", "as major";
+    /// What becomes of a fault that gave `mmap_lock` back.
+    dirty_retry: DirtyRetry = "dirty-retry", "what becomes of a fault that made a shared page dirty and gives mmap_lock back, to throttle whoever dirties much",
+        source "mm/memory.c:fault_dirty_shared_page (5.10: VM_FAULT_RETRY; 6.1 to 7.3: VM_FAULT_COMPLETED), handle_pte_fault (5.10: FAULT_FLAG_TRIED), mm_account_fault (5.10: what was tried again is major); before 5.9 published commits only" {
+        InLock = "in-lock", "it keeps the lock and is not tried again (5.4 and older)";
+        RetryFlush = "retry-flush", "it is tried again, finds its own PTE, flushes as a spurious fault does, and counts as minor (5.5 to 5.8)";
+        Retry = "retry", "it is tried again and finds its own PTE: no flush, but it counts as major (5.9 to 5.19)";
+        Completed = "completed", "it is over: the access is tried at once (6.0 and newer)";
     }
     /// Whether a read fault maps a dirty page dirty.
     read_fault_dirty: ReadFaultDirty = "read-fault-dirty", "whether a read fault on shared memory makes a writable PTE dirty",

@@ -51,6 +51,9 @@ pub struct MachineNeeds {
     pub cpus: u16,
     /// Swap space, if the scenario swaps.
     pub swap: Option<SwapNeed>,
+    /// A file system on a disk of its own, for the scenario's files there.
+    #[serde(default)]
+    pub disk: bool,
     /// Transparent huge pages (`/sys/kernel/mm/transparent_hugepage/enabled`); `None` leaves
     /// the machine as it is.
     pub thp: Option<ThpMode>,
@@ -660,6 +663,11 @@ impl Program {
             CallExpr::Advise { pages, advice } => {
                 let what = match advice {
                     Advice::DontNeed | Advice::PopulateRead | Advice::PopulateWrite => return None,
+                    Advice::Remove if self.is_on_disk(pages) => {
+                        return Some(
+                            "MADV_REMOVE of a file on a disk (pages that were removed would have to be read)",
+                        );
+                    }
                     Advice::Remove if self.backing(pages).is_shared() => return None,
                     Advice::Remove => {
                         return Some(
@@ -686,10 +694,12 @@ impl Program {
                 return match self.backing(pages) {
                     Backing::Shared => None,
                     Backing::Anonymous => Some("writeback of private memory"),
+                    Backing::File(file) if file.fs.is_written_back() => None,
                     Backing::File(_) => Some("writeback of a file on tmpfs (it is nowhere else)"),
                 };
             }
             CallExpr::Map { .. }
+            | CallExpr::Sync { .. }
             | CallExpr::Unmap { .. }
             | CallExpr::Protect { .. }
             | CallExpr::ClearRefs
@@ -705,6 +715,10 @@ impl Program {
             Backing::Shared => Some(shared),
             Backing::File(_) => Some(file),
         }
+    }
+
+    fn is_on_disk(&self, pages: &RangeExpr) -> bool {
+        matches!(self.backing(pages), Backing::File(file) if file.fs.is_written_back())
     }
 
     fn backing(&self, pages: &RangeExpr) -> Backing {

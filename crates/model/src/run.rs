@@ -91,6 +91,8 @@ pub struct RunRequest {
     pub ring_pages: u32,
     /// The machine's CPUs that the scenario's CPUs 0, 1, … are; empty: those of the same number.
     pub cpus: Vec<u16>,
+    /// The block device with the file system for files on disks, if the scenario has such.
+    pub disk: Option<String>,
     /// The first round from which on all are alike ([`crate::sim::alike_from`]). What an earlier one does
     /// depends on those before it, so it cannot be repeated in the same process.
     pub alike_from: u32,

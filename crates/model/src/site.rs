@@ -68,6 +68,10 @@ sites! {
     DoCowFault = "do_cow_fault" in "mm/memory.c";
     /// It is mapped.
     FinishFault = "finish_fault" in "mm/memory.c";
+    /// The page of a file on a disk.
+    FilemapFault = "filemap_fault" in "mm/filemap.c";
+    /// The file system is told of a store to come.
+    DoPageMkwrite = "do_page_mkwrite" in "mm/memory.c";
     /// A store to shared memory marks the page.
     FaultDirtySharedPage = "fault_dirty_shared_page" in "mm/memory.c";
     /// Write to a read-only PTE.
@@ -108,6 +112,8 @@ sites! {
     MadvisePopulate = "faultin_page_range" in "mm/gup.c";
     /// The second flush after a batched unmap.
     FlushTlbBatchedPending = "flush_tlb_batched_pending" in "mm/rmap.c";
+    /// What was stored to a file is written.
+    Msync = "msync" in "mm/msync.c";
     /// Writeback takes a page that is dirty.
     FolioClearDirtyForIo = "folio_clear_dirty_for_io" in "mm/page-writeback.c";
     /// Writeback makes one mapping clean.

@@ -16,6 +16,7 @@ pub fn ask(call: Call, files: &Files) -> io::Result<()> {
         Call::Remap { pages, to } => remap(pages, to.pages.start),
         Call::Advise { pages, advice } => advise(pages, advice),
         Call::ClearRefs => std::fs::write("/proc/self/clear_refs", "1"),
+        Call::Sync { pages } => sync(pages),
         Call::Reclaim { .. }
         | Call::Writeback { .. }
         | Call::Switch { .. }
@@ -49,6 +50,7 @@ pub fn missing(call: Call, errno: Option<i32>) -> Option<&'static str> {
         | Call::Advise { .. }
         | Call::ClearRefs
         | Call::Reclaim { .. }
+        | Call::Sync { .. }
         | Call::Writeback { .. }
         | Call::Switch { .. }
         | Call::Fork { .. }
@@ -70,6 +72,12 @@ fn prot_bits(prot: Prot) -> i32 {
 
 fn check(status: i32) -> io::Result<()> {
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// What was stored to files is on their disks when this returns.
+fn sync(pages: PageRange) -> io::Result<()> {
+    // SAFETY: only writes what is mapped there to its files.
+    check(unsafe { libc::msync(pointer(pages.start), bytes(pages), libc::MS_SYNC) })
 }
 
 /// Maps an area with what its backing says.

@@ -4,6 +4,7 @@
 //! | exception | flush inside | page came from | class |
 //! |---|---|---|---|
 //! | not present, write, shared memory or a shared file | | | shared-dirty |
+//! | present, write, a shared file on a disk | | | shared-dirty |
 //! | not present, read, shared memory or a file | | | file-map |
 //! | not present, write, a private file | | | cow-copy |
 //! | present, write, a private file | one page | | cow-copy |
@@ -124,9 +125,11 @@ fn of_file(seen: Seen, code: FaultCode) -> Option<FaultClass> {
         Backing::Anonymous => return None,
         backing => backing.is_shared(),
     };
+    let on_disk = matches!(seen.backing, Backing::File(file) if file.fs.is_written_back());
     match (code.present(), code.write()) {
         (false, false) => Some(FaultClass::FileMap),
         (false, true) if shared => Some(FaultClass::SharedDirty),
+        (true, true) if shared && on_disk => Some(FaultClass::SharedDirty),
         (false, true) => Some(FaultClass::CowCopy),
         (true, true) if !shared && seen.flushed_page == Some(true) => Some(FaultClass::CowCopy),
         (true, _) => None,
@@ -136,7 +139,7 @@ fn of_file(seen: Seen, code: FaultCode) -> Option<FaultClass> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use needless_model::program::FileMapping;
+    use needless_model::program::{FileMapping, FileSystem};
 
     const PAGE: Vpn = Vpn(5);
 
@@ -168,7 +171,8 @@ mod tests {
     #[test]
     fn a_file_is_told_by_its_area() {
         let class = |code, flushed, shared| {
-            let backing = Backing::File(FileMapping { file: 0, first: 0, shared });
+            let backing =
+                Backing::File(FileMapping { file: 0, fs: FileSystem::Tmpfs, first: 0, shared });
             History::default().classify(Seen { backing, ..fault(code, false, flushed) })
         };
         assert_eq!(class(4, false, false), FaultClass::FileMap);

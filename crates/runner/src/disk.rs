@@ -1,29 +1,91 @@
-//! A file system on a disk for a guest, which has no disk: the image that the guest was booted with,
-//! on a zram device.
+//! File systems on disks: ext4 on a zram device of our own. There is no journal, whose thread would run on a scenario's CPUs.
+//!
+//! A guest has no disk and no program that makes file systems: it is booted with an image, whose zeros at the end are left out.
 
 use crate::zram::{DeviceError, Zram, at};
-use rustix::mount::MountFlags;
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, fsconfig_create, fsconfig_set_string,
+    fsmount, fsopen,
+};
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
-/// Where a guest finds the image of its disk, if it is to have one.
+/// Where a guest finds the image for the files of scenarios.
 pub const DISK: &str = "/disk.ext4";
 
-/// Where temporary files are made.
-const PLACE: &str = "/tmp";
+/// Where it finds the image for temporary files, if they are not to be in memory.
+pub const TEMPORARY: &str = "/tmp.ext4";
+
+/// Bytes of a disk; zram needs memory only for what is written.
+pub const DISK_BYTES: u64 = 512 << 20;
+
+/// Bytes of a block: as many as of a page, as on disks of a usual size.
+const BLOCK: u64 = 4096;
+
+/// The file system's name in the kernel.
+const KIND: &str = "ext4";
+
+/// Makes the file system in a file or on a device of [`DISK_BYTES`]. All that it writes is at the beginning, and no table is left to a kernel
+/// thread.
+pub fn make_file_system(path: &Path) -> Result<(), String> {
+    let features = "^has_journal,^resize_inode,sparse_super2";
+    let layout = "num_backup_sb=0,packed_meta_blocks=1,lazy_itable_init=0";
+    let output = Command::new("/sbin/mkfs.ext4")
+        .args(["-q", "-F", "-b", &BLOCK.to_string(), "-N", "1024", "-O", features, "-E", layout])
+        .arg(path)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("mkfs.ext4 cannot be run: {error} (Debian: e2fsprogs)"))?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() { Ok(()) } else { Err(format!("mkfs.ext4: {}", errors.trim())) }
+}
+
+/// A device with the image at `path`, which is removed: it takes memory.
+pub fn from_image(path: &str) -> Result<String, DeviceError> {
+    let mut image = File::open(path).map_err(at(path))?;
+    let device = Zram::add(size(&mut image).map_err(at(path))?)?.device();
+    let mut disk = File::options().write(true).open(&device).map_err(at(device.as_str()))?;
+    let written = fs::read(path).and_then(|image| io::copy(&mut &*image, &mut disk));
+    written.and_then(|_| disk.sync_all()).map_err(at(device.as_str()))?;
+    fs::remove_file(path).map_err(at(path))?;
+    Ok(device)
+}
+
+/// The bytes that an ext4 file system has, by its superblock (`s_blocks_count_lo`).
+fn size(image: &mut File) -> io::Result<u64> {
+    let mut start = [0; 1024 + 8];
+    image.read_exact(&mut start)?;
+    let blocks = start[1028..].try_into().map(u32::from_le_bytes).map_err(io::Error::other)?;
+    Ok(u64::from(blocks) * BLOCK)
+}
 
 /// Mounts the image for temporary files, if there is one. It stays until the machine is switched off.
-pub fn mount() -> Result<(), DeviceError> {
-    if !Path::new(DISK).exists() {
+pub fn mount_temporary() -> Result<(), DeviceError> {
+    if !Path::new(TEMPORARY).exists() {
         return Ok(());
     }
-    let mut image = File::open(DISK).map_err(at(DISK))?;
-    let size = image.metadata().map_err(at(DISK))?.len();
-    let device = Zram::add(size)?.device();
-    let mut disk = File::options().write(true).open(&device).map_err(at(device.as_str()))?;
-    io::copy(&mut image, &mut disk).and_then(|_| disk.sync_all()).map_err(at(device.as_str()))?;
-    rustix::mount::mount(&device, PLACE, "ext4", MountFlags::empty(), None)
-        .map_err(|error| at(format!("mounting {device} at {PLACE}"))(error.into()))?;
-    fs::remove_file(DISK).map_err(at(DISK))
+    let device = from_image(TEMPORARY)?;
+    rustix::mount::mount(&device, "/tmp", KIND, MountFlags::empty(), None)
+        .map_err(|error| at(format!("mounting {device} at /tmp"))(error.into()))
+}
+
+/// The folder of a device's file system, mounted where nobody else sees it. It goes with the last file that is open there, however
+/// whoever opened it ends.
+pub fn mounted(device: &str) -> io::Result<OwnedFd> {
+    let context = fsopen(KIND, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(&context, "source", device)?;
+    fsconfig_create(&context)?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOATIME;
+    Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
+}
+
+/// A file in a folder that has no name.
+pub fn nameless_file(folder: &OwnedFd) -> io::Result<File> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(0o600);
+    Ok(File::from(rustix::fs::openat(folder, ".", flags, mode)?))
 }

@@ -186,6 +186,7 @@ impl<'a> Worker<'a> {
             | Call::Advise { .. }
             | Call::ClearRefs
             | Call::Reclaim { .. }
+            | Call::Sync { .. }
             | Call::Writeback { .. }
             | Call::Switch { .. }
             | Call::Pin { .. }

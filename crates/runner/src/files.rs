@@ -1,13 +1,14 @@
-//! The files that a scenario maps: each in memory (tmpfs), without a name anywhere, so that nothing is left of it however
-//! the runner ends.
+//! The files that a scenario maps: in memory (tmpfs) or on a disk that was made for them, without a name anywhere, so that nothing is left of
+//! them however the runner ends.
 
+use crate::disk::{DISK_BYTES, mounted, nameless_file};
 use crate::wire::{Failure, FailureKind};
 use needless_model::program::{Content, FileSpec, FileSystem};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 /// Bytes of a page.
 const PAGE: usize = 4096;
@@ -19,16 +20,25 @@ const FILLING: [u8; PAGE] = [0x5a; PAGE];
 pub struct Files(Vec<File>);
 
 impl Files {
-    /// Makes them and writes what they hold.
-    pub fn make(files: &[FileSpec]) -> Result<Files, Failure> {
-        let failed = |file: &FileSpec, error: io::Error| Failure {
+    /// Makes them and writes what they hold; those on a disk on `device`.
+    pub fn make(files: &[FileSpec], device: Option<&str>) -> Result<Files, Failure> {
+        let failed = |what: String, error: io::Error| Failure {
             errno: error.raw_os_error(),
-            ..Failure::new(
-                FailureKind::Unsupported,
-                format!("file `{}`, {} pages in memory: {error}", file.name, file.pages),
-            )
+            ..Failure::new(FailureKind::Unsupported, format!("{what}: {error}"))
         };
-        let made = files.iter().map(|file| make(file).map_err(|error| failed(file, error)));
+        let folder = device.map(|device| {
+            mounted(device).map_err(|error| failed(format!("mounting {device}"), error))
+        });
+        let folder = folder.transpose()?;
+        let made = files.iter().map(|file| {
+            make(file, folder.as_ref()).map_err(|error| {
+                let on = match file.fs {
+                    FileSystem::Tmpfs => "in memory".to_owned(),
+                    FileSystem::Ext4 => format!("on a disk of {} MiB", DISK_BYTES >> 20),
+                };
+                failed(format!("file `{}`, {} pages {on}", file.name, file.pages), error)
+            })
+        });
         made.collect::<Result<_, _>>().map(Files)
     }
 
@@ -39,16 +49,25 @@ impl Files {
     }
 }
 
-fn make(spec: &FileSpec) -> io::Result<File> {
+fn make(spec: &FileSpec, disk: Option<&OwnedFd>) -> io::Result<File> {
     let mut file = match spec.fs {
         FileSystem::Tmpfs => {
             let name = CString::new(spec.name.as_str())?;
             File::from(memfd_create(&name, MemfdFlags::CLOEXEC)?)
         }
+        FileSystem::Ext4 => {
+            let none = || io::Error::other("there is no disk for it");
+            nameless_file(disk.ok_or_else(none)?)?
+        }
     };
     match spec.content {
+        // Page by page, so that no folio is larger than a page.
         Content::Data => (0..spec.pages).try_for_each(|_| file.write_all(&FILLING))?,
         Content::Holes => ftruncate(&file, spec.pages * PAGE as u64)?,
+    }
+    if spec.fs.is_written_back() {
+        // Clean, and still in memory.
+        file.sync_all()?;
     }
     Ok(file)
 }
@@ -66,7 +85,7 @@ mod tests {
             fs: FileSystem::Tmpfs,
             content,
         };
-        let files = Files::make(&[spec(Content::Data), spec(Content::Holes)]).unwrap();
+        let files = Files::make(&[spec(Content::Data), spec(Content::Holes)], None).unwrap();
         let sizes = files.0.iter().map(|file| file.metadata().unwrap());
         let sizes: Vec<_> = sizes.map(|of| (of.len(), of.blocks() * 512)).collect();
         assert_eq!(sizes, [(3 * 4096, 3 * 4096), (3 * 4096, 0)]);

@@ -132,7 +132,7 @@ fn serve() -> Result<(), Failed> {
     load_modules();
     let absent = needs::absent();
     refuse_to_lack(&absent)?;
-    disk::mount().map_err(|failed| (failed.what, failed.error))?;
+    disk::mount_temporary().map_err(|failed| (failed.what, failed.error))?;
     // Without it the guest is only noisier.
     let _ = fs::write(STAT_INTERVAL.0, STAT_INTERVAL.1);
     let port = open_port()?;
@@ -266,13 +266,18 @@ fn hold_events() -> Option<Rings> {
 struct Machine {
     _events: Option<Rings>,
     swap: Option<(SwapNeed, ZramSwap)>,
+    /// The device of the disk, once a scenario asked for one.
+    disk: Option<String>,
     thp_at_boot: Option<String>,
 }
 
 impl Machine {
     fn run(&mut self, job: &Job, orders: &mut Orders) -> Vec<Message> {
         let outcome = self.prepare(job.machine()).and_then(|()| match job {
-            Job::Scenario(request) => run_apart(request, orders),
+            Job::Scenario(request) => {
+                let disk = request.program.machine.disk.then(|| self.disk.clone()).flatten();
+                run_apart(&RunRequest { disk, ..request.clone() }, orders)
+            }
             Job::Command { words, .. } => execute(words, orders).map(|message| vec![message]),
         });
         outcome
@@ -281,6 +286,16 @@ impl Machine {
 
     fn prepare(&mut self, needs: &MachineNeeds) -> Result<(), Failed> {
         self.set_thp(needs.thp)?;
+        if needs.disk && self.disk.is_none() {
+            if !Path::new(disk::DISK).exists() {
+                let why =
+                    "the guest was booted without an image (mkfs.ext4, of e2fsprogs, makes it)";
+                return Err(("a disk".to_owned(), io::Error::other(why)));
+            }
+            let device =
+                disk::from_image(disk::DISK).map_err(|failed| (failed.what, failed.error))?;
+            self.disk = Some(device);
+        }
         let want = needs.swap;
         if self.swap.as_ref().map(|(need, _)| *need) == want {
             return Ok(());

@@ -42,6 +42,15 @@ pub enum Made {
         /// Where.
         path: String,
     },
+    /// A zram device was added, as a disk for files.
+    Disk {
+        /// Its number.
+        number: u32,
+        /// Its size.
+        size_bytes: u64,
+        /// Whether the module was loaded for it.
+        module_loaded: bool,
+    },
     /// A zram device was added, as swap space.
     Zram {
         /// Its number.
@@ -62,7 +71,7 @@ impl Made {
         match self {
             Made::Set { path, value, .. } => setting(path).is_some_and(|now| same(&now, value)),
             Made::Mounted { path } => mounted(&read(MOUNTS), path),
-            Made::Zram { number, size_bytes, .. } => {
+            Made::Zram { number, size_bytes, .. } | Made::Disk { number, size_bytes, .. } => {
                 let size = setting(&format!("/sys/block/zram{number}/disksize"));
                 // The size is set a moment after the device was added.
                 size.is_some_and(|size| [size_bytes.to_string().as_str(), "0"].contains(&&*size))
@@ -81,6 +90,10 @@ impl Made {
             }
             Made::Mounted { path } => rustix::mount::unmount(&**path, UnmountFlags::DETACH)
                 .map_err(|error| (format!("unmounting {path}"), error.into())),
+            Made::Disk { number, module_loaded, .. } => {
+                let disk = Zram::known(*number, *module_loaded);
+                disk.remove().map_err(|failed| (failed.what, failed.error))
+            }
             Made::Zram { number, module_loaded, .. } => {
                 let swap = ZramSwap::on(Zram::known(*number, *module_loaded));
                 swap.remove().map_err(|failed| (failed.what, failed.error))
@@ -96,6 +109,7 @@ impl Made {
             }
             Made::Set { path, value, old } => format!("`{value}` in {path}, which was `{old}`"),
             Made::Mounted { path } => format!("tracefs mounted at {path}"),
+            Made::Disk { number, .. } => format!("the disk /dev/zram{number}"),
             Made::Zram { number, .. } => format!("swap space on /dev/zram{number}"),
         }
     }
@@ -107,7 +121,7 @@ impl Made {
                 [THP_ENABLED, ZSWAP_ENABLED, PAGE_CLUSTER].contains(&path.as_str())
             }
             Made::Mounted { path } => tracefs::PLACES.contains(&path.as_str()),
-            Made::Zram { .. } => true,
+            Made::Disk { .. } | Made::Zram { .. } => true,
         }
     }
 }

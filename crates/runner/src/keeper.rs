@@ -6,6 +6,7 @@
 //! in reverse order, and a failed one does not keep the others from being undone. What outlives a
 //! keeper that is killed is written down beforehand ([`crate::journal`]).
 
+use crate::disk::{DISK_BYTES, make_file_system};
 use crate::journal::{Failed, Journal, Made, Taken};
 use crate::perf::{Place, Rings};
 use crate::swap::ZramSwap;
@@ -18,6 +19,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// What it takes to undo a change.
@@ -79,6 +81,7 @@ impl Keeper {
                     })?;
             }
             Change::ZramSwap { size_bytes } => device = Some(self.swap(size_bytes)?),
+            Change::Disk => device = Some(self.disk()?),
             Change::HoldEvents => {
                 // Never enabled, they record nothing.
                 let place = Place { cpu: 0, on: CpuId(0), tids: vec![0] };
@@ -142,6 +145,19 @@ impl Keeper {
         })?;
         let zram = zram.sized(size_bytes).map_err(device_failed)?;
         Ok(ZramSwap::start(zram, size_bytes).map_err(device_failed)?.device())
+    }
+
+    fn disk(&mut self) -> Result<String, Failed> {
+        let zram = Zram::hot_add().map_err(device_failed)?;
+        self.about_to(Made::Disk {
+            number: zram.number(),
+            size_bytes: DISK_BYTES,
+            module_loaded: zram.module_loaded(),
+        })?;
+        let device = zram.sized(DISK_BYTES).map_err(device_failed)?.device();
+        make_file_system(Path::new(&device))
+            .map_err(|why| (format!("a file system on {device}"), io::Error::other(why)))?;
+        Ok(device)
     }
 
     /// Undoes everything, the last first; what resists stays written down.

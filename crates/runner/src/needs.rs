@@ -48,6 +48,10 @@ pub enum Part {
     Tracepoints,
     /// The state of pages.
     Pages,
+    /// Settings below `/proc/sys`: how much is read from swap at once.
+    Settings,
+    /// File systems on disks.
+    Ext4,
 }
 
 /// What a part is needed for.
@@ -57,6 +61,8 @@ pub enum Needed {
     Always,
     /// Scenarios that swap.
     ForSwap,
+    /// Scenarios with files on disks.
+    ForDisks,
     /// Faults and flushes one by one.
     ForEvents,
     /// The comparison of pages at the end.
@@ -65,7 +71,7 @@ pub enum Needed {
 
 impl Part {
     /// All of them.
-    pub const ALL: [Part; 18] = [
+    pub const ALL: [Part; 20] = [
         Part::Initramfs,
         Part::Programs,
         Part::Console,
@@ -84,6 +90,8 @@ impl Part {
         Part::Perf,
         Part::Tracepoints,
         Part::Pages,
+        Part::Settings,
+        Part::Ext4,
     ];
 
     /// In words.
@@ -107,6 +115,8 @@ impl Part {
             Part::Perf => "perf events",
             Part::Tracepoints => "tracepoints",
             Part::Pages => "/proc/PID/pagemap",
+            Part::Settings => "/proc/sys",
+            Part::Ext4 => "ext4",
         }
     }
 
@@ -138,6 +148,8 @@ impl Part {
             // No tracer is needed, but without one nothing makes the kernel keep its events.
             Part::Tracepoints => &["FTRACE", "FTRACE_SYSCALLS"],
             Part::Pages => &["PROC_PAGE_MONITOR"],
+            Part::Settings => &["PROC_SYSCTL"],
+            Part::Ext4 => &["EXT4_FS"],
         }
     }
 
@@ -157,6 +169,7 @@ impl Part {
             Part::Virtio => Some("virtio_pci"),
             Part::Port => Some("virtio_console"),
             Part::Zram => Some("zram"),
+            Part::Ext4 => Some("ext4"),
             Part::Initramfs
             | Part::Programs
             | Part::Console
@@ -171,7 +184,8 @@ impl Part {
             | Part::Swap
             | Part::Perf
             | Part::Tracepoints
-            | Part::Pages => None,
+            | Part::Pages
+            | Part::Settings => None,
         }
     }
 
@@ -191,7 +205,8 @@ impl Part {
             | Part::Advice
             | Part::Virtio
             | Part::Port => Needed::Always,
-            Part::Swap | Part::Zram => Needed::ForSwap,
+            Part::Swap | Part::Zram | Part::Settings => Needed::ForSwap,
+            Part::Ext4 => Needed::ForDisks,
             Part::Perf | Part::Tracepoints => Needed::ForEvents,
             Part::Pages => Needed::ForPages,
         }
@@ -207,9 +222,11 @@ impl Part {
             Part::Port => "/sys/bus/virtio/drivers/virtio_console",
             Part::Swap => "/proc/swaps",
             Part::Zram => "/sys/class/zram-control",
-            Part::Perf => "/proc/sys/kernel/perf_event_paranoid",
+            Part::Perf => "/sys/bus/event_source",
             Part::Tracepoints => "/sys/kernel/tracing/events",
             Part::Pages => "/proc/self/pagemap",
+            Part::Settings => "/proc/sys/vm",
+            Part::Ext4 => "/sys/fs/ext4",
             Part::Initramfs
             | Part::Programs
             | Part::Console

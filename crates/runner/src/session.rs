@@ -112,7 +112,7 @@ fn assemble(
     let (team, alike_from) = (Team::new(&program), request.alike_from);
     let cpus: Vec<CpuId> = program.threads.iter().map(|thread| request.cpu(thread.cpu)).collect();
     let processes = Processes::new(&program, cpus.clone());
-    let files = Files::make(&program.files)?;
+    let files = Files::make(&program.files, request.disk.as_deref())?;
     let run = Run { program, alike_from, team, log: log.into(), files, processes };
     let run: &'static Run = Box::leak(Box::new(run));
     crash::install(&run.program).map_err(|error| Failure::internal("sigaction", &error))?;

@@ -166,6 +166,7 @@ fn check_call(
         | CallExpr::Advise { .. }
         | CallExpr::ClearRefs
         | CallExpr::Reclaim { .. }
+        | CallExpr::Sync { .. }
         | CallExpr::Writeback { .. }
         | CallExpr::Switch { .. }
         | CallExpr::Exec
@@ -222,7 +223,9 @@ mod tests {
 
     #[test]
     fn a_file_has_what_is_mapped_of_it() {
-        let mapping = |file, first| Backing::File(FileMapping { file, first, shared: false });
+        let mapping = |file, first| {
+            Backing::File(FileMapping { file, fs: FileSystem::Tmpfs, first, shared: false })
+        };
         for (file, first, fine) in
             [(0, 7, true), (0, 8, false), (0, u64::MAX, false), (1, 0, false)]
         {

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use thiserror::Error;
 
 /// Version of these messages; both sides must have the same.
-pub const PROTOCOL_VERSION: u32 = 7;
+pub const PROTOCOL_VERSION: u32 = 8;
 
 /// The longest message that is believed: more is a damaged stream.
 const LONGEST_MESSAGE: u32 = 1 << 30;
@@ -159,6 +159,8 @@ pub enum Change {
         /// Its size.
         size_bytes: u64,
     },
+    /// Adds a zram device of its own with a file system for files on a disk.
+    Disk,
     /// Keeps an idle event of every kind that runs record open. The kernel takes tens of
     /// milliseconds to do without one after its last user has gone: too long between the runs of
     /// a batch.
@@ -176,7 +178,7 @@ pub enum Change {
 pub enum Reply {
     /// Made.
     Done {
-        /// The device that was added, for [`Change::ZramSwap`].
+        /// The device that was added, for [`Change::ZramSwap`] and [`Change::Disk`].
         device: Option<String>,
     },
     /// The lock is taken.

@@ -46,6 +46,7 @@ pub static ALL: &[Builtin] = builtins! { "scenarios/":
     "d_fork_childwrite" "d_fork_parentwrite" "d_fork_childlives" "d_fork_zero" "d_fork_shared"
     "d_fork_swap_write" "d_fork_swap_read" "d_fork_pending" "d_fork_exec"
     "a_privfile_rw" "a_privfile_w" "b_pf3_shm" "b_shm_read_write"
+    "b_pf3_ext4" "b_ext4_read_write" "b_ext4_msync" "b_ext4_protect" "b_ext4_private" "b_ext4_fork"
     "f_around" "f_protect" "f_freept" "f_fork" "f_punch" "f_punch_fork"
 };
 
@@ -69,7 +70,7 @@ pub static LITMUS: &[Builtin] = builtins! { "scenarios/litmus/":
     "reclaim-refault" "refault-flag"
     "fork-isolation" "fork-vmalock" "fork-swapped" "fork-reclaim" "fork-young" "fork-dirty"
     "pin-vmsplice" "pin-store" "pin-shared" "pin-fork" "pin-fork-race" "pin-dontneed"
-    "file-cow" "file-race" "file-private" "file-punch"
+    "file-cow" "file-race" "file-private" "file-punch" "disk-writeback"
 };
 
 /// Lists aliases: `name = text (parameter value …)`.

@@ -66,9 +66,10 @@ fn stages(source: &Source, given: &Given, layout: &Layout) -> Result<Compiled, F
     let nodes = document::read(&source.text)?;
     let outline = Outline::new(&nodes)?;
     let parameters = params::resolve(&outline.all("param"), given)?;
-    let (machine, plans) = outline.machine_and_threads(&parameters.scope)?;
+    let (mut machine, plans) = outline.machine_and_threads(&parameters.scope)?;
     let bodies: Vec<_> = outline.threads().map(|t| t.children()).collect();
     let files = mapped_files::read(&outline.all("file"), &parameters.scope)?;
+    machine.disk = files.list.iter().any(|file| file.fs.is_written_back());
     let areas = areas::plan(&bodies, &files, &parameters.scope, layout)?;
     // An alias of a built-in is known by its own name.
     let name = if source.presets.is_empty() { outline.name } else { &source.name };

@@ -101,7 +101,7 @@ pub static PARTS: &[Rule] = &[
     rule("machine", (0, 0), &[], &[], Body::Machine,
         ("machine { … }", "What the scenario needs of the machine.")),
     rule("file", (1, 1), &["fs", "pages"], &["content"], Body::None,
-        ("file \"NAME\" fs=\"tmpfs\" pages=N [content=\"data|holes\"]",
+        ("file \"NAME\" fs=\"tmpfs|ext4\" pages=N [content=\"data|holes\"]",
          "A file of the scenario's own, made before anything else happens.")),
     rule("thread", (1, 1), &["cpu"], &["count"], Body::Ops,
         ("thread \"NAME\" cpu=N [count=N] { … }", "A thread, pinned to a CPU.")),

@@ -13,9 +13,6 @@ use needless_model::program::{
 /// The most files.
 const MAX_FILES: usize = 64;
 
-/// The kinds of file systems, by the words that scenarios use.
-const SYSTEMS: [(&str, FileSystem); 1] = [("tmpfs", FileSystem::Tmpfs)];
-
 /// The files of a scenario.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
@@ -50,10 +47,15 @@ impl Files {
                 .help(format!("at most {MAX_FILES}")));
         }
         let (Some(fs), Some(pages)) = (node.prop("fs"), node.prop("pages")) else { return Ok(()) };
-        let fs = word_of(fs, "file system", &SYSTEMS)?;
+        let fs = word_of(fs, "file system", &FileSystem::ALL)?;
         let pages = scope.number_in(pages, "the number of pages", 1..=MAX_FILE_PAGES as i64)?;
         let content = node.prop("content").map(|value| word_of(value, "content", &Content::ALL));
         let content = content.transpose()?.unwrap_or(Content::Data);
+        if let (FileSystem::Ext4, Content::Holes, Some(value)) = (fs, content, node.prop("content"))
+        {
+            return Err(Problem::new(value.span, "a file on a disk is in memory when the scenario begins", "this word")
+                .help("leave content= out: reading a page costs what readahead makes of it, which differs from run to run"));
+        }
         self.list.push(FileSpec { name: name.to_owned(), pages: pages as u64, fs, content });
         self.spans.push(written.span);
         Ok(())
@@ -104,7 +106,8 @@ impl Files {
                 .also(self.spans[number], &format!("has {size} pages"))
                 .help("map fewer pages, or make the file larger: an access behind a file's end is a SIGBUS"));
         }
-        let mapping = FileMapping { file: number as u16, first, shared: said.is_some() };
+        let fs = self.list[number].fs;
+        let mapping = FileMapping { file: number as u16, fs, first, shared: said.is_some() };
         Ok(Backing::File(mapping))
     }
 }

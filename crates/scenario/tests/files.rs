@@ -214,7 +214,7 @@ fn mistakes_in_the_text() {
         (problem(file, "offset=1"), "an offset in which file?"),
         (problem(file, "file=\"data\" backing=\"anonymous\""), "a file is no anonymous memory"),
         (problem(&format!("{file} {file}"), "file=\"data\""), "two files named `data`"),
-        (problem("file \"data\" fs=\"ext9\" pages=8;", "file=\"data\""), "tmpfs"),
+        (problem("file \"data\" fs=\"ext9\" pages=8;", "file=\"data\""), "ext4"),
         (
             problem("file \"data\" fs=\"tmpfs\" pages=65537;", "file=\"data\""),
             "must be between 1 and 65536",

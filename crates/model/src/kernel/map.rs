@@ -57,7 +57,7 @@ fn vma_of(area: Extent, prot: Prot, object: ObjectId) -> Vma {
     match area.backing {
         Backing::Anonymous => Vma::new(range, prot),
         Backing::Shared => Vma::shared(range, prot, object),
-        Backing::File(file) => Vma::of_file(range, prot, (object, file.first), file.shared),
+        Backing::File(file) => Vma::of_file(range, prot, object, file),
     }
 }
 

@@ -53,6 +53,7 @@ pub fn call(env: &mut impl Env, mm: MmId, call: Call) -> Result<Ended<Call>, Err
             });
         }
         Call::ClearRefs => clear_refs::clear_refs(env, mm),
+        Call::Sync { pages } => writeback::msync(env, mm, pages)?,
         Call::Writeback { pages } => writeback::writeback(env, mm, pages),
         Call::Reclaim { pages } => reclaim::shrink_range(env, mm, pages),
         Call::Switch { others } => switch::run_others(env, others),

@@ -182,10 +182,14 @@ fn change_pte<M: Mode>(
     let old = w.pte(mm, page).present()?;
     let read_only = old.without(PteFlags::WRITABLE).without(PteFlags::PROTNONE);
     let read_only = read_only.with(PteFlags::PROTNONE, prot == Prot::None);
-    // What is shared has the right to store in its protection already (vm_page_prot).
-    let file = || !old.special() && w.is_of_file(old.pfn);
-    let shared = || file() && w.shared_object_of(mm, page).is_some();
-    let writable = prot == Prot::ReadWrite && (shared() || can_change_pte_writable(w, read_only));
+    let vma = w.mms[mm.index()].vma(page)?;
+    let writable = prot == Prot::ReadWrite
+        && match vma.shared {
+            // The mapping's protection has the right to store already (vm_page_prot).
+            true if !vma.wants_writenotify() => true,
+            true => can_change_shared_pte_writable(old),
+            false => can_change_pte_writable(w, read_only),
+        };
     let new = read_only.with(PteFlags::WRITABLE, writable);
     w.set_pte(at, mm, page, Pte::Present(new));
     Some((old, new))
@@ -201,6 +205,14 @@ fn can_change_pte_writable<M: Mode>(w: &World<M>, pte: PresentPte) -> bool {
         ProtectRestore::IfDirty => exclusive && pte.dirty(),
         ProtectRestore::IfExclusive => exclusive,
     }
+}
+
+/// Whether the file system need not be told of a store to this page, since it knows that the page is dirty.
+///
+/// Source: mm/mprotect.c:change_pte_range (5.10: dirty_accountable), can_change_pte_writable (6.1),
+/// can_change_shared_pte_writable (6.12, 7.3).
+const fn can_change_shared_pte_writable(pte: PresentPte) -> bool {
+    pte.dirty()
 }
 
 /// Whether the TLB can hold something of `old` that `new` changes.

@@ -1,14 +1,18 @@
-//! Writeback: what was stored to shared memory is written to where it came from.
+//! Writeback: what was stored to shared mappings is written to where it came from.
 //!
 //! Before it is written, each mapping of the page loses the right to store and the dirty bit, and is flushed: the next
-//! store faults and says that the page is dirty again ([`super::fault::file::wp_page_shared`]). The model has no files
-//! on disks; shared anonymous memory, which kernels write to swap alone, stands for theirs.
+//! store faults and says that the page is dirty again ([`super::fault::file::wp_page_shared`]). [`msync`] does so for the caller; the
+//! kernel's own threads do it at any time, which tests write as `writeback`, of shared anonymous memory, too, which kernels write to swap
+//! alone.
 //!
-//! Source: mm/page-writeback.c:folio_clear_dirty_for_io, mm/rmap.c:folio_mkclean, page_vma_mkclean_one (6.1, 6.12).
+//! Source: mm/msync.c; fs/ext4/inode.c:mpage_prepare_extent_to_map; mm/page-writeback.c:folio_clear_dirty_for_io, mm/rmap.c:folio_mkclean,
+//! page_vma_mkclean_one (5.10 to 7.3).
 
 use crate::addr::{MmId, PageRange, Pfn};
 use crate::env::{Env, Lock};
+use crate::kernel::Errno;
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
+use crate::kernel::lru::lru_add_drain;
 use crate::kernel::reclaim::FolioList;
 use crate::kernel::rmap::{Place, page_vma_mapped_walk, rmap_walk};
 use crate::kernel::table::pte_unmap_unlock;
@@ -18,21 +22,57 @@ use crate::policy::Mutant;
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
 
-/// Writes what is dirty of the shared memory that `mm` has mapped at `range`.
+/// `msync` with `MS_SYNC`: mapping by mapping, of those that are shared and of a file on a disk, what is dirty is written. `mmap_lock` is not held
+/// meanwhile.
+pub fn msync(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<(), Errno> {
+    let (mut rest, mut covered) = (range, true);
+    while !rest.is_empty() {
+        env.lock(Lock::MmapRead(mm));
+        let found = env.step(Site::Msync, |w, at| {
+            w.mmap_assert_locked(at, mm);
+            let vma = w.mms[mm.index()].vmas_in(rest).next()?;
+            Some((vma.range, vma.wants_writenotify()))
+        });
+        env.unlock(Lock::MmapRead(mm));
+        let Some((part, on_disk)) = found else { break };
+        covered &= part.start == rest.start;
+        if on_disk {
+            writeback(env, mm, part);
+        }
+        rest.start = part.end;
+    }
+    match covered && rest.is_empty() {
+        true => Ok(()),
+        false => Err(Errno::Enomem),
+    }
+}
+
+/// Writes what is dirty of the shared memory that `mm` has mapped at `range`. Whoever writes pages of a file on a disk empties its CPU's LRU batches
+/// when it lets go of the first ones.
+///
+/// Source: fs/ext4/inode.c:mpage_prepare_extent_to_map; mm/swap.c:__pagevec_release (5.10), __folio_batch_release (6.12).
 pub fn writeback(env: &mut impl Env, mm: MmId, range: PageRange) {
-    let frames = env.step(Site::FolioClearDirtyForIo, |w, _| {
-        let page = |page| w.shared_object_of(mm, page);
-        let found = range.iter().filter_map(page);
-        let frames = found.filter_map(|(object, index)| w.objects.page(object, index));
+    let (frames, on_disk) = env.step(Site::FolioClearDirtyForIo, |w, _| {
+        // Of files on disks those that are known to be dirty are looked for: a PTE is not without the page (PAGECACHE_TAG_DIRTY).
+        let knows = |page| w.mms[mm.index()].vma(page).is_some_and(|vma| vma.wants_writenotify());
+        let is_dirty = |page, frame| !knows(page) || w.frames.flags(frame).has(FrameFlags::DIRTY);
+        let frames = range.iter().filter_map(|page| {
+            let (object, index) = w.shared_object_of(mm, page)?;
+            w.objects.page(object, index).filter(|frame| is_dirty(page, *frame))
+        });
         let frames: FolioList = frames.collect();
+        let on_disk = !frames.is_empty() && knows(range.start);
         frames.iter().for_each(|frame| w.get_frame(*frame));
-        frames
+        (frames, on_disk)
     });
     for frame in frames {
         env.lock(Lock::Folio(frame));
         write_folio(env, frame);
         env.unlock(Lock::Folio(frame));
         env.step(Site::FolioPut, |w, at| w.put_frame(at, frame));
+    }
+    if on_disk {
+        lru_add_drain(env);
     }
 }
 

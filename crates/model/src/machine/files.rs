@@ -6,18 +6,22 @@ use crate::addr::{MmId, ObjectId, Pfn, Vpn};
 use crate::program::{Content, FileSpec, FileSystem};
 
 impl<M: Mode> World<M> {
-    /// A file of the scenario, with what it holds. What was written is dirty, since there is nothing that it could be
-    /// written back to, and on the LRU, since batches are drained before a round.
+    /// A file of the scenario, with what it holds. What was written is dirty where there is nothing that it could be
+    /// written back to, clean where it has been, and on the LRU, since batches are drained before a round.
     ///
     /// Source: mm/shmem.c:shmem_write_end (5.10 to 7.3).
     pub(super) fn create_file(&mut self, file: &FileSpec) {
         let Some(object) = self.objects.create_file() else { return };
-        let FileSystem::Tmpfs = file.fs;
         let pages = match file.content {
             Content::Data => file.pages,
             Content::Holes => 0,
         };
-        let written = FrameFlags::SWAP_BACKED.and(FrameFlags::LRU).and(FrameFlags::DIRTY);
+        let written = match file.fs {
+            FileSystem::Tmpfs => {
+                FrameFlags::SWAP_BACKED.and(FrameFlags::LRU).and(FrameFlags::DIRTY)
+            }
+            FileSystem::Ext4 => FrameFlags::LRU,
+        };
         for index in 0..pages {
             let Some(frame) = self.allocate_frame(written) else { return };
             self.ghost.zeroed(frame);

@@ -283,6 +283,7 @@ mod tests {
     use super::*;
     use crate::addr::MmId;
     use crate::arch::X86_64;
+    use crate::backing::{FileMapping, FileSystem};
     use crate::program::Prot;
 
     fn vma(start: u64, pages: u64, prot: Prot) -> Vma {
@@ -308,11 +309,16 @@ mod tests {
     }
 
     /// Mappings become one if they continue each other in memory and in the same file.
+    fn of_file(range: PageRange, object: ObjectId, first: u64, shared: bool) -> Vma {
+        let mapping = FileMapping { file: 0, fs: FileSystem::Tmpfs, first, shared };
+        Vma::of_file(range, Prot::ReadWrite, object, mapping)
+    }
+
     #[test]
     fn files_keep_mappings_apart() {
         let part = |start: u64, file: u16, first: u64, shared: bool| {
             let range = PageRange::new(Vpn(start), 2);
-            Vma::of_file(range, Prot::ReadWrite, (ObjectId(file), first), shared)
+            of_file(range, ObjectId(file), first, shared)
         };
         for (second, left) in [
             (part(12, 1, 2, false), 1),
@@ -338,7 +344,7 @@ mod tests {
         let mut mm = Mm::new(X86_64);
         for (start, first, shared) in [(10, 4, false), (20, 0, true)] {
             let range = PageRange::new(Vpn(start), 8);
-            let vma = Vma::of_file(range, Prot::ReadWrite, (file, first), shared);
+            let vma = of_file(range, file, first, shared);
             mm.insert(vma, VmaMerge::Any);
         }
         assert!(mm.prepare_anon_vma(Vpn(10), || Some(own)));

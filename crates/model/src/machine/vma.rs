@@ -4,6 +4,7 @@
 
 use super::objects::Objects;
 use crate::addr::{ObjectId, PageRange, Vpn};
+use crate::backing::FileMapping;
 use crate::policy::VmaMerge;
 use crate::program::Prot;
 
@@ -23,6 +24,8 @@ pub struct Vma {
     pub file: Option<ObjectId>,
     /// Whether stores go to the file (`VM_SHARED`), not to copies that are the mapping's own.
     pub shared: bool,
+    /// Whether the file is on a disk ([`FileSystem::is_written_back`]).
+    pub on_disk: bool,
     /// Whether it counts as committed memory (`VM_ACCOUNT`).
     pub charged: bool,
     /// Whether it was made by a fork with pages, so that some of them may be of an object above its own. Such a
@@ -34,8 +37,9 @@ impl Vma {
     /// A new mapping (mm/mmap.c:mmap_region).
     pub const fn new(range: PageRange, prot: Prot) -> Vma {
         let charged = matches!(prot, Prot::ReadWrite);
-        let (anon_vma, file, shared) = (None, None, false);
-        Vma { range, prot, pgoff: range.start.0, anon_vma, file, shared, charged, forked: false }
+        let (anon_vma, file, pgoff) = (None, None, range.start.0);
+        let (shared, on_disk, forked) = (false, false, false);
+        Vma { range, prot, pgoff, anon_vma, file, shared, on_disk, charged, forked }
     }
 
     /// A new mapping of shared memory (mm/shmem.c:shmem_zero_setup): what is shared is charged as a whole.
@@ -48,17 +52,26 @@ impl Vma {
     pub const fn of_file(
         range: PageRange,
         prot: Prot,
-        (object, first): (ObjectId, u64),
-        shared: bool,
+        object: ObjectId,
+        mapping: FileMapping,
     ) -> Vma {
+        let FileMapping { first, shared, fs, .. } = mapping;
         let private = Vma::new(range, prot);
-        let charged = private.charged && !shared;
-        Vma { file: Some(object), shared, pgoff: first, charged, ..private }
+        let (charged, on_disk) = (private.charged && !shared, fs.is_written_back());
+        Vma { file: Some(object), shared, on_disk, pgoff: first, charged, ..private }
     }
 
     /// The file, if stores go there.
     pub fn shared_file(&self) -> Option<ObjectId> {
         self.file.filter(|_| self.shared)
+    }
+
+    /// Whether the first store to a clean page has to fault, so that the file system knows of it: the mapping's protection
+    /// (`vm_page_prot`) grants no stores then.
+    ///
+    /// Source: mm/mmap.c:vma_wants_writenotify (5.10 to 6.12).
+    pub const fn wants_writenotify(&self) -> bool {
+        self.shared && self.on_disk
     }
 
     /// The objects that pages in it may be of.

@@ -14,6 +14,9 @@ const WITH_PROCESSES: [RangeInclusive<u64>; 2] = [500_000..=999_999, 1_080_000..
 /// Of those, the seeds that draw files, too: of those for development the second half.
 const WITH_FILES: [RangeInclusive<u64>; 2] = [750_000..=999_999, 1_200_000..=u64::MAX];
 
+/// Of those, the seeds whose files may be on a disk, and which write files back and punch holes: of those for development the second half.
+const WITH_DISKS: [RangeInclusive<u64>; 2] = [875_000..=999_999, 2_400_000..=u64::MAX];
+
 /// Pages of a file before those that an area maps: up to more than a fault looks around.
 const OFFSETS: u64 = 24;
 
@@ -44,13 +47,15 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
     let mut draw =
         Draw { rng: SplitMix64::new(seed), enabled: Vec::new(), state: State::new(&[], []) };
     let with_processes = WITH_PROCESSES.iter().any(|seeds| seeds.contains(&seed));
-    draw.enable(release);
+    let with_disks = WITH_DISKS.iter().any(|seeds| seeds.contains(&seed));
+    draw.enable(release, with_disks);
     let mut areas = draw.areas();
     if with_processes {
         areas.iter_mut().filter(|_| draw.one_in(4)).for_each(|area| area.memory = Memory::Shared);
     }
     let with_files = WITH_FILES.iter().any(|seeds| seeds.contains(&seed));
-    let holes = with_files && draw.files(&mut areas);
+    let disk = with_disks && draw.one_in(2);
+    let holes = with_files && draw.files(&mut areas, disk);
     draw.state = State::new(&areas, draw.enabled.iter().copied());
     for area in 0..areas.len() {
         let whole = draw.state.whole(area);
@@ -109,8 +114,9 @@ impl Draw {
         from[self.rng.below(from.len() as u64) as usize]
     }
 
-    fn enable(&mut self, release: (u32, u32)) {
+    fn enable(&mut self, release: (u32, u32), with_new: bool) {
         let there = OPERATIONS.iter().filter(|operation| operation.since <= release);
+        let there = there.filter(|operation| with_new || !operation.new);
         self.enabled = there.filter(|_| self.rng.below(5) < 3).collect();
         // Without a plain store nothing ever happens to a page.
         let writes = OPERATIONS.iter().filter(|op| op.needs == Needs::Writable).take(1);
@@ -151,12 +157,12 @@ impl Draw {
         AreaPlan { pages, place, memory: Memory::Private }
     }
 
-    /// Makes some areas a file's; whether that holds nothing at first.
-    fn files(&mut self, areas: &mut [AreaPlan]) -> bool {
+    /// Makes some areas a file's, on a disk or not; whether that holds nothing at first.
+    fn files(&mut self, areas: &mut [AreaPlan], disk: bool) -> bool {
         for area in areas {
             if self.one_in(2) {
                 let first = if self.one_in(2) { 0 } else { self.rng.below(OFFSETS) as usize };
-                area.memory = Memory::File { first, shared: self.one_in(2) };
+                area.memory = Memory::File { first, shared: self.one_in(2), disk };
             }
         }
         self.one_in(4)

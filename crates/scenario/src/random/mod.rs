@@ -57,8 +57,8 @@ enum Memory {
     Private,
     /// Anonymous memory that processes share.
     Shared,
-    /// The file, from this page on.
-    File { first: usize, shared: bool },
+    /// The file, from this page on; whether stores go there, and whether it is on a disk.
+    File { first: usize, shared: bool, disk: bool },
 }
 
 /// Where an area lies.

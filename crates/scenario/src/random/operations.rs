@@ -21,8 +21,21 @@ pub struct Operation {
     pub needs: Needs,
     /// What it makes of them.
     pub effect: Effect,
-    /// Whether it may be done to shared memory and to files.
-    pub of_objects: bool,
+    /// The memory that it may be done to.
+    pub of: Of,
+    /// Whether it came when scenarios with files on disks did: seeds from before never draw it.
+    pub new: bool,
+}
+
+/// Which memory an operation may be done to.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// Any.
+    All,
+    /// Private anonymous memory alone.
+    Private,
+    /// What processes share of memory alone: no file on a disk.
+    SharedInMemory,
 }
 
 /// What the pages of an operation must be, so that it neither fails nor raises a signal.
@@ -62,12 +75,12 @@ pub enum Effect {
 const ALWAYS: (u32, u32) = (0, 0);
 
 const fn row(line: &'static str, weight: u64, needs: Needs, effect: Effect) -> Operation {
-    Operation { line, weight, since: ALWAYS, needs, effect, of_objects: true }
+    Operation { line, weight, since: ALWAYS, needs, effect, of: Of::All, new: false }
 }
 
 /// The same, of private anonymous memory alone.
 const fn private(line: &'static str, weight: u64, needs: Needs, effect: Effect) -> Operation {
-    Operation { of_objects: false, ..row(line, weight, needs, effect) }
+    Operation { of: Of::Private, ..row(line, weight, needs, effect) }
 }
 
 /// Operations other than calls that random scenarios leave out, with the reason.
@@ -106,6 +119,7 @@ pub(super) fn call(kind: CallKind) -> Vec<Operation> {
             private("madvise \"{}\" advice=\"pageout\"", 10, Needs::Mapped, Effect::None),
             Operation { since: (5, 14), ..row("madvise \"{}\" advice=\"populate-read\"", 3, Needs::Readable, Effect::None) },
             Operation { since: (5, 14), ..row("madvise \"{}\" advice=\"populate-write\"", 3, Needs::Writable, Effect::None) },
+            Operation { of: Of::SharedInMemory, new: true, ..row("madvise \"{}\" advice=\"remove\"", 6, Needs::Writable, Effect::None) },
         ],
         CallKind::Protect => vec![
             row("mprotect \"{}\" prot=\"read\"", 5, Needs::Mapped, Effect::Protect(Prot::Read)),
@@ -124,6 +138,7 @@ pub(super) fn call(kind: CallKind) -> Vec<Operation> {
         ],
         // Seeds would draw other scenarios than tests/agreed.tsv has results of.
         CallKind::ClearRefs => vec![],
+        CallKind::Sync => vec![Operation { new: true, ..row("msync \"{}\"", 8, Needs::Mapped, Effect::None) }],
         CallKind::Reclaim
         | CallKind::Writeback
         | CallKind::Switch

@@ -102,7 +102,7 @@ impl Case {
             let simpler = match area.memory {
                 Memory::Private => None,
                 Memory::Shared | Memory::File { first: 0, .. } => Some(Memory::Private),
-                Memory::File { shared, .. } => Some(Memory::File { first: 0, shared }),
+                Memory::File { shared, disk, .. } => Some(Memory::File { first: 0, shared, disk }),
             };
             let plan = |memory| AreaPlan { memory, ..area.clone() };
             all.extend(simpler.map(|memory| self.with_area(number, plan(memory))));

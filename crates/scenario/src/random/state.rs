@@ -1,7 +1,7 @@
 //! What is mapped, and how: the part of a scenario's state that decides whether an operation may
 //! be done.
 
-use super::operations::{Effect, Needs, Operation};
+use super::operations::{Effect, Needs, Of, Operation};
 use super::{AreaPlan, Memory};
 use needless_model::program::Prot;
 use std::collections::BTreeMap;
@@ -31,8 +31,8 @@ struct Mapped {
 #[derive(Clone, Debug, Default)]
 pub struct State {
     areas: Vec<Vec<Option<Mapped>>>,
-    /// Which of them are shared memory or a file's.
-    objects: Vec<bool>,
+    /// What each of them maps.
+    memory: Vec<Memory>,
     mappings: u32,
     /// Whether what is one mapping has to be one again in the next round: an operation asks.
     keeps_mappings: bool,
@@ -45,9 +45,9 @@ impl State {
         operations: impl IntoIterator<Item = &'o Operation>,
     ) -> State {
         let areas = plans.iter().map(|plan| vec![None; plan.pages]).collect();
-        let objects = plans.iter().map(|plan| plan.memory != Memory::Private).collect();
+        let memory = plans.iter().map(|plan| plan.memory).collect();
         let keeps_mappings = operations.into_iter().any(|op| op.needs == Needs::OneMapping);
-        State { areas, objects, mappings: 0, keeps_mappings }
+        State { areas, memory, mappings: 0, keeps_mappings }
     }
 
     /// Number of areas.
@@ -67,10 +67,18 @@ impl State {
 
     /// Whether an operation may be done on `pages`.
     pub fn permits(&self, operation: &Operation, pages: &Pages) -> bool {
-        let is_object = |area: usize| self.objects.get(area).is_some_and(|object| *object);
         let moves_to = self.other(pages.area).filter(|_| operation.effect == Effect::Move);
-        let touches_object = is_object(pages.area) || moves_to.is_some_and(is_object);
-        (operation.of_objects || !touches_object) && self.allows(operation.needs, pages)
+        let mut areas = std::iter::once(pages.area).chain(moves_to);
+        let fits = |area: usize| match (operation.of, self.memory.get(area)) {
+            (Of::All, _) | (Of::Private, None | Some(Memory::Private)) => true,
+            (Of::SharedInMemory, Some(memory)) => match memory {
+                Memory::Shared => true,
+                Memory::File { shared, disk, .. } => *shared && !disk,
+                Memory::Private => false,
+            },
+            (Of::Private, Some(_)) | (Of::SharedInMemory, None) => false,
+        };
+        areas.all(fits) && self.allows(operation.needs, pages)
     }
 
     /// Whether an operation that needs this of mappings may be done on `pages`.

@@ -17,9 +17,15 @@ const WITH_PROCESSES: u64 = 500_000;
 /// The first of those that draw files, too.
 const WITH_FILES: u64 = 750_000;
 
-/// So many seeds that draw neither processes nor files, as many that draw processes, and as many that draw both.
+/// The first of those that draw disks, too.
+const WITH_DISKS: u64 = 875_000;
+
+/// So many seeds that draw neither processes nor files, as many that draw processes, as many that draw both, and as many whose files may be
+/// on disks.
 fn seeds(count: u64) -> impl Iterator<Item = u64> {
-    [0, WITH_PROCESSES, WITH_FILES].into_iter().flat_map(move |first| first..first + count)
+    [0, WITH_PROCESSES, WITH_FILES, WITH_DISKS]
+        .into_iter()
+        .flat_map(move |first| first..first + count)
 }
 
 /// Texts of these seeds.
@@ -53,7 +59,7 @@ fn a_seed_is_one_text() {
 #[test]
 fn every_operation_and_every_company_is_drawn() {
     let texts = texts(400);
-    assert_eq!(texts.len(), 1200, "every case can be written");
+    assert_eq!(texts.len(), 1600, "every case can be written");
     for operation in OPERATIONS.iter() {
         let (start, end) = operation.line.split_once("{}").unwrap_or((operation.line, ""));
         let end = end.split('{').next().unwrap();
@@ -66,6 +72,7 @@ fn every_operation_and_every_company_is_drawn() {
         ["backing=\"shared\"", "fork \"grandchild\"", "barrier \"out\"", "barrier \"up\"", "exec"];
     let of_files = [
         "file \"data\" fs=\"tmpfs\"",
+        "file \"data\" fs=\"ext4\"",
         "content=\"holes\"",
         "offset=0 back",
         "offset=0\n",
@@ -108,9 +115,7 @@ fn the_whole_language_is_drawn() {
         let drawn = lines().any(|line| line.split(' ').next() == Some(rule.name));
         assert!(drawn, "`{}` is drawn", rule.name);
     }
-    // Holes are not drawn yet.
-    let advice = Advice::ALL.iter().filter(|(advice, _)| *advice != Advice::Remove);
-    let advice = advice.map(|(_, word)| format!("advice=\"{word}\""));
+    let advice = Advice::ALL.iter().map(|(_, word)| format!("advice=\"{word}\""));
     let words = ops::ACCESSES.map(|(word, _)| format!("access=\"{word}\"")).into_iter();
     let words = words.chain(ops::PROTS.map(|(word, _)| format!("prot=\"{word}\"")));
     for word in words.chain(advice) {
@@ -133,6 +138,18 @@ fn seeds_draw_no_files_that_were_taken_before() {
     let before = (0..50).chain(500_000..500_050).chain(1_199_950..1_200_000);
     assert_eq!(before.filter(draws).count(), 0);
     assert!((1_200_000..1_200_050).filter(draws).count() > 15);
+}
+
+/// The same of files on disks, writing back and holes.
+#[test]
+fn seeds_draw_no_disks_that_were_taken_before() {
+    let new = |seed: &u64| {
+        let text = generate(*seed, NEWEST, 3).text().unwrap();
+        ["ext4", "msync", "remove"].iter().any(|word| text.contains(word))
+    };
+    let before = (0..50).chain(750_000..750_050).chain(2_399_950..2_400_000);
+    assert_eq!(before.filter(new).count(), 0);
+    assert!((2_400_000..2_400_050).filter(new).count() > 25);
 }
 
 #[test]

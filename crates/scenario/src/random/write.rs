@@ -34,10 +34,13 @@ impl Case {
             Memory::File { first, .. } => Some(first + area.pages),
             Memory::Private | Memory::Shared => None,
         };
-        let content = if self.holes { " content=\"holes\"" } else { "" };
+        let on_disk = |area: &AreaPlan| matches!(area.memory, Memory::File { disk: true, .. });
+        let disk = self.areas.iter().any(on_disk);
+        let fs = if disk { "ext4" } else { "tmpfs" };
+        let content = if self.holes && !disk { " content=\"holes\"" } else { "" };
         let pages = self.areas.iter().filter_map(end).max();
         pages.map_or_else(String::new, |pages| {
-            format!("    file \"{FILE}\" fs=\"tmpfs\" pages={pages}{content}\n\n")
+            format!("    file \"{FILE}\" fs=\"{fs}\" pages={pages}{content}\n\n")
         })
     }
 
@@ -85,7 +88,7 @@ fn memory(memory: Memory) -> String {
     match memory {
         Memory::Private => String::new(),
         Memory::Shared => " backing=\"shared\"".to_owned(),
-        Memory::File { first, shared } => {
+        Memory::File { first, shared, .. } => {
             let backing = if shared { " backing=\"shared\"" } else { "" };
             format!(" file=\"{FILE}\" offset={first}{backing}")
         }

@@ -1,10 +1,11 @@
 //! A fault on a page whose PTE allows the access: spurious, or there to set the accessed or the dirty bit.
 
-use super::outcome::{Fault, Served};
+use super::outcome::{Attempt, Fault, Served};
 use crate::arch::{AccessedDirty, Flushes};
 use crate::env::Env;
 use crate::kernel::flush::flush_by_rule;
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
+use crate::policy::DirtyRetry;
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
 
@@ -26,7 +27,11 @@ pub fn set_access_flags(env: &mut impl Env, fault: Fault, seen: PresentPte) -> S
         current && asks
     });
     let changed = by_fault && used != seen && locked == Some(true);
-    if write && locked == Some(true) {
+    // What was tried again has found its own work (FAULT_FLAG_TRIED).
+    let found = fault.attempt == Attempt::Tried
+        && !changed
+        && env.policies().dirty_retry != DirtyRetry::RetryFlush;
+    if write && locked == Some(true) && !found {
         let who = if changed { rules.granted } else { rules.spurious };
         flush_by_rule(env, Site::HandlePteFault, mm, page, who);
     }

@@ -1,19 +1,20 @@
 //! A fault on a file's page that is not mapped here, shared memory's among them: the page is the file's, and whoever maps
 //! the file finds it there.
 //!
-//! A read maps what is there of the pages around it as well ([`super::fault_around`]), writable if stores go to the file:
-//! a later store does not fault. A store to a private mapping copies the page at once. A store to a shared one marks it
-//! dirty; kernels from 5.9 to 5.19 give `mmap_lock` back then and take the fault again, which finds its work done and
-//! counts as major.
+//! A read maps what is there of the pages around it as well ([`super::fault_around`]), writable if stores go to the file and its
+//! file system need not know of them: a later store does not fault. A store to a private mapping copies the page at once. A store to a
+//! shared one marks it dirty; the file system is asked first if it wants to be ([`page_mkwrite`]). Then `mmap_lock` is given back, to throttle
+//! whoever dirties much, and kernels from 5.5 to 5.19 take the fault again, which finds its work done (`dirty-retry`).
 //!
-//! Source: mm/memory.c:do_fault, do_read_fault, do_cow_fault, do_shared_fault, finish_fault, fault_dirty_shared_page (5.10
-//! to 7.3).
+//! Source: mm/memory.c:do_fault, do_read_fault, do_cow_fault, do_shared_fault, finish_fault, do_page_mkwrite,
+//! fault_dirty_shared_page (5.10 to 7.3).
 
 use super::anon::vmf_anon_prepare;
 use super::cow::copy_page;
 use super::fault_around::do_fault_around;
+use super::filemap::filemap_fault;
 use super::new_page::{map_new_page, new_pte};
-use super::outcome::{Fault, Served, Unserved};
+use super::outcome::{Attempt, Fault, Served, Unserved};
 use super::shmem::shmem_fault;
 use crate::addr::{ObjectId, Pfn, Vpn};
 use crate::env::{Env, Lock};
@@ -23,25 +24,35 @@ use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::machine::frames::FrameFlags;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{DirtiedFault, Mutant, ReadFaultDirty};
+use crate::policy::{DirtyRetry, Mutant, ReadFaultDirty};
 use crate::program::Prot;
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
 
-/// Serves a fault on a page of the file `object` that is not mapped here.
+/// Serves a fault on a page of a file that is not mapped here.
 pub fn do_fault(
     env: &mut impl Env,
     fault: Fault,
     vma: &Vma,
-    object: ObjectId,
+    file: ObjectId,
 ) -> Result<Served, Unserved> {
     let Fault { mm, page, write, .. } = fault;
     env.step(Site::DoFault, |w, _| w.mms[mm.index()].table.allocate(page, 1));
     match (write, vma.shared) {
-        (false, _) => do_read_fault(env, fault, vma, object),
-        (true, false) => do_cow_fault(env, fault, vma, object),
-        (true, true) => do_shared_fault(env, fault, vma, object),
+        (false, _) => do_read_fault(env, fault, vma, file),
+        (true, false) => do_cow_fault(env, fault, vma, file),
+        (true, true) => do_shared_fault(env, fault, vma, file),
     }
+}
+
+/// The file's page, with a reference and locked.
+fn page_of(env: &mut impl Env, fault: Fault, vma: &Vma, file: ObjectId) -> Result<Pfn, Unserved> {
+    let index = vma.index(fault.page);
+    let found = match vma.on_disk {
+        true => filemap_fault(env, file, index),
+        false => shmem_fault(env, fault, file, index),
+    };
+    found.ok_or(Unserved::OutOfMemory)
 }
 
 /// A load: what is around is mapped with it, or else the page alone.
@@ -49,14 +60,13 @@ fn do_read_fault(
     env: &mut impl Env,
     fault: Fault,
     vma: &Vma,
-    object: ObjectId,
+    file: ObjectId,
 ) -> Result<Served, Unserved> {
     let served = Served::needed(FaultClass::FileMap);
-    if do_fault_around(env, fault, vma, object) {
+    if do_fault_around(env, fault, vma, file) {
         return Ok(served);
     }
-    let frame =
-        shmem_fault(env, fault, object, vma.index(fault.page)).ok_or(Unserved::OutOfMemory)?;
+    let frame = page_of(env, fault, vma, file)?;
     let mapped = finish_fault(env, fault, |w, at| set_pte(w, at, fault, vma, (fault.page, frame)));
     env.unlock(Lock::Folio(frame));
     if mapped { Ok(served) } else { Ok(raced(env, frame)) }
@@ -68,11 +78,11 @@ fn do_cow_fault(
     env: &mut impl Env,
     fault: Fault,
     vma: &Vma,
-    object: ObjectId,
+    file: ObjectId,
 ) -> Result<Served, Unserved> {
     let Fault { mm, page, .. } = fault;
     vmf_anon_prepare(env, fault, vma)?;
-    let of_file = shmem_fault(env, fault, object, vma.index(page)).ok_or(Unserved::OutOfMemory)?;
+    let of_file = page_of(env, fault, vma, file)?;
     let copy = env.step(Site::DoCowFault, |w, at| copy_page(w, at, fault, of_file));
     let mapped = copy.is_some_and(|(new, _)| {
         finish_fault(env, fault, |w, at| {
@@ -101,23 +111,62 @@ fn do_shared_fault(
     env: &mut impl Env,
     fault: Fault,
     vma: &Vma,
-    object: ObjectId,
+    file: ObjectId,
 ) -> Result<Served, Unserved> {
-    let frame =
-        shmem_fault(env, fault, object, vma.index(fault.page)).ok_or(Unserved::OutOfMemory)?;
+    let frame = page_of(env, fault, vma, file)?;
+    if vma.on_disk {
+        env.unlock(Lock::Folio(frame));
+        if !page_mkwrite(env, frame, (file, vma.index(fault.page))) {
+            return Ok(raced(env, frame));
+        }
+    }
     let mapped = finish_fault(env, fault, |w, at| set_pte(w, at, fault, vma, (fault.page, frame)));
-    let dirtied = mapped
-        && env.step(Site::FaultDirtySharedPage, |w, _| {
-            let clean = !w.frames.flags(frame).has(FrameFlags::DIRTY);
-            w.frames.set_flags(frame, FrameFlags::DIRTY, true);
-            clean
-        });
-    env.unlock(Lock::Folio(frame));
     if !mapped {
+        env.unlock(Lock::Folio(frame));
         return Ok(raced(env, frame));
     }
-    let major = dirtied && env.policies().dirtied_fault == DirtiedFault::Major;
-    Ok(Served { major, ..Served::needed(FaultClass::SharedDirty) })
+    fault_dirty_shared_page(env, fault, frame, vma.on_disk)
+}
+
+/// The file system is told that the page, which is not locked, will be stored to: it marks it dirty, and leaves it locked unless it is no
+/// longer the file's.
+///
+/// Source: mm/memory.c:do_page_mkwrite; fs/ext4/inode.c:ext4_page_mkwrite; fs/buffer.c:block_page_mkwrite (5.10 to 7.3).
+fn page_mkwrite(env: &mut impl Env, frame: Pfn, place: (ObjectId, u64)) -> bool {
+    env.lock(Lock::Folio(frame));
+    let is_there = env.step(Site::DoPageMkwrite, |w, _| {
+        let is_there = w.objects.page(place.0, place.1) == Some(frame);
+        if is_there {
+            w.frames.set_flags(frame, FrameFlags::DIRTY, true);
+        }
+        is_there
+    });
+    if !is_there {
+        env.unlock(Lock::Folio(frame));
+    }
+    is_there
+}
+
+/// The page, which is mapped and locked, is dirty; whoever dirties much waits, without `mmap_lock`, if the page became dirty just now or
+/// the file system was told.
+fn fault_dirty_shared_page(
+    env: &mut impl Env,
+    fault: Fault,
+    frame: Pfn,
+    told: bool,
+) -> Result<Served, Unserved> {
+    let dirtied = env.step(Site::FaultDirtySharedPage, |w, _| {
+        let clean = !w.frames.flags(frame).has(FrameFlags::DIRTY);
+        w.frames.set_flags(frame, FrameFlags::DIRTY, true);
+        clean
+    });
+    env.unlock(Lock::Folio(frame));
+    let served = Served::needed(FaultClass::SharedDirty);
+    let again = matches!(env.policies().dirty_retry, DirtyRetry::RetryFlush | DirtyRetry::Retry);
+    match again && (dirtied || told) && fault.attempt != Attempt::Tried {
+        true => Err(Unserved::TryAgain(served)),
+        false => Ok(served),
+    }
 }
 
 /// Maps the page by `map`, unless somebody was faster or the table is gone; whether it was mapped.
@@ -146,10 +195,62 @@ fn raced(env: &mut impl Env, frame: Pfn) -> Served {
     Served::spurious()
 }
 
-/// A store to a page that writeback made read-only ([`crate::kernel::writeback`]): it is dirty from now on.
+/// A store to a page that is mapped without the right to: it is clean, and its file system has to know of the store, or writeback took the right
+/// ([`crate::kernel::writeback`]). It is dirty from now on.
 ///
-/// Source: mm/memory.c:wp_page_shared, wp_page_reuse, fault_dirty_shared_page (6.1, 6.12).
-pub fn wp_page_shared(env: &mut impl Env, fault: Fault, old: PresentPte) -> Served {
+/// Source: mm/memory.c:wp_page_shared, finish_mkwrite_fault, wp_page_reuse, fault_dirty_shared_page (5.10 to 7.3).
+pub fn wp_page_shared(
+    env: &mut impl Env,
+    fault: Fault,
+    vma: &Vma,
+    old: PresentPte,
+) -> Result<Served, Unserved> {
+    if !vma.wants_writenotify() {
+        if !wp_page_reuse(env, fault, old) {
+            return Ok(Served::spurious());
+        }
+        env.lock(Lock::Folio(old.pfn));
+    } else if !told_and_reused(env, fault, vma, old) {
+        return Ok(Served::spurious());
+    }
+    let served = fault_dirty_shared_page(env, fault, old.pfn, vma.wants_writenotify());
+    env.step(Site::FolioPut, |w, at| w.put_frame(at, old.pfn));
+    served
+}
+
+/// The file system is told, then the PTE grants the store; whether both went through. If so, the page is locked, and has a reference
+/// more.
+fn told_and_reused(env: &mut impl Env, fault: Fault, vma: &Vma, old: PresentPte) -> bool {
+    let Fault { mm, page, .. } = fault;
+    let found = pte_offset_map_lock(env, Site::WpPageShared, mm, page, |w, _| {
+        let same = w.pte(mm, page) == Pte::Present(old);
+        if same {
+            w.get_frame(old.pfn);
+        }
+        same
+    });
+    if found.is_some() {
+        pte_unmap_unlock(env, mm, page);
+    }
+    if found != Some(true) {
+        return false;
+    }
+    let file = vma.file.unwrap_or_default();
+    let told = page_mkwrite(env, old.pfn, (file, vma.index(page)));
+    if told && wp_page_reuse(env, fault, old) {
+        // Its own reference: one is enough.
+        env.step(Site::FolioPut, |w, at| w.put_frame(at, old.pfn));
+        return true;
+    }
+    if told {
+        env.unlock(Lock::Folio(old.pfn));
+    }
+    env.step(Site::FolioPut, |w, at| w.put_frame(at, old.pfn));
+    false
+}
+
+/// The PTE grants the store, if it still is the one that was seen; then the page has a reference more.
+fn wp_page_reuse(env: &mut impl Env, fault: Fault, old: PresentPte) -> bool {
     let Fault { mm, page, .. } = fault;
     let granted = pte_offset_map_lock(env, Site::WpPageShared, mm, page, |w, at| {
         let same = w.pte(mm, page) == Pte::Present(old);
@@ -169,20 +270,11 @@ pub fn wp_page_shared(env: &mut impl Env, fault: Fault, old: PresentPte) -> Serv
     if granted.is_some() {
         pte_unmap_unlock(env, mm, page);
     }
-    if granted != Some(true) {
-        return Served::spurious();
-    }
-    env.lock(Lock::Folio(old.pfn));
-    env.step(Site::FaultDirtySharedPage, |w, _| {
-        w.frames.set_flags(old.pfn, FrameFlags::DIRTY, true);
-    });
-    env.unlock(Lock::Folio(old.pfn));
-    env.step(Site::FolioPut, |w, at| w.put_frame(at, old.pfn));
-    Served::needed(FaultClass::SharedDirty)
+    granted == Some(true)
 }
 
 /// Maps the file's frame, to which the caller has a reference, as the mapping allows: what is private is copied before it
-/// is stored to.
+/// is stored to, and of what is stored to first the file system may have to know.
 ///
 /// Source: mm/memory.c:alloc_set_pte (5.10), do_set_pte (6.1), set_pte_range (6.12, 7.3: what is dirty is dirty in the
 /// PTE as well, if that is writable).
@@ -195,7 +287,8 @@ pub(super) fn set_pte<M: Mode>(
 ) {
     w.frames.update(frame, |f| f.maps += 1);
     let shared = vma.shared || w.policies.mutant == Mutant::PrivateWritable;
-    let writable = vma.prot == Prot::ReadWrite && shared;
+    let told = fault.write || !vma.wants_writenotify();
+    let writable = vma.prot == Prot::ReadWrite && shared && told;
     let was_dirty = w.policies.read_fault_dirty == ReadFaultDirty::AsFolio
         && w.frames.flags(frame).has(FrameFlags::DIRTY);
     let dirty = fault.write || writable && was_dirty;

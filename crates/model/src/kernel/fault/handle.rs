@@ -11,6 +11,7 @@ use crate::event::{EventKind, FaultClass, FaultCode};
 use crate::kernel::vma_lock::{lock_vma_under_rcu, per_vma};
 use crate::machine::tlb::Tlbs;
 use crate::machine::vma::Vma;
+use crate::policy::DirtyRetry;
 use crate::program::Prot;
 use crate::pte::Pte;
 use crate::site::Site;
@@ -41,38 +42,76 @@ pub fn retry_page_fault(env: &mut impl Env, fault: Fault, waited: Wait) -> Outco
 /// Source: arch/x86/mm/fault.c:do_user_addr_fault (5.10 to 7.3).
 fn do_user_addr_fault(env: &mut impl Env, mut fault: Fault) -> Outcome {
     let Fault { mm, page, .. } = fault;
+    let mut before = None;
     if fault.attempt == Attempt::VmaLock {
         if lock_vma_under_rcu(env, mm, page) {
-            let ended = attempt(env, fault, true);
+            let ended = attempt(env, fault, true, None);
             env.unlock(Lock::VmaOf(mm, page));
-            if let Some(outcome) = ended {
-                return outcome;
+            match ended {
+                Ended::Done(outcome) => return outcome,
+                Ended::MmapLockNeeded => {}
+                Ended::TryAgain(served) => before = Some(served),
             }
         }
         fault = fault.again();
     }
     env.lock(Lock::MmapRead(mm));
-    let outcome = handle_mm_fault(env, fault, true);
+    let outcome = try_fault(env, fault, true, before);
     env.unlock(Lock::MmapRead(mm));
     outcome
 }
 
 /// Serves a fault, with `mmap_lock` held; `exception` is false for faults taken on behalf of a system call.
 pub fn handle_mm_fault(env: &mut impl Env, fault: Fault, exception: bool) -> Outcome {
-    attempt(env, fault, exception).unwrap_or_else(|| {
-        let held = "a fault asked for mmap_lock, which it had";
-        env.step(Site::HandlePteFault, |w, at| w.impossible(at, held));
-        Outcome::Signal
-    })
+    try_fault(env, fault, exception, None)
 }
 
-/// Serves a fault with the lock that it has; `None`: it needs `mmap_lock`.
-fn attempt(env: &mut impl Env, fault: Fault, exception: bool) -> Option<Outcome> {
-    let served = serve(env, fault);
+/// The same for a fault that was tried `before`, if it was.
+fn try_fault(
+    env: &mut impl Env,
+    mut fault: Fault,
+    exception: bool,
+    mut before: Option<Served>,
+) -> Outcome {
+    loop {
+        fault.attempt = if before.is_some() { Attempt::Tried } else { fault.attempt };
+        match attempt(env, fault, exception, before) {
+            Ended::Done(outcome) => return outcome,
+            Ended::TryAgain(served) => before = Some(served),
+            Ended::MmapLockNeeded => {
+                let held = "a fault asked for mmap_lock, which it had";
+                env.step(Site::HandlePteFault, |w, at| w.impossible(at, held));
+                return Outcome::Signal;
+            }
+        }
+        env.unlock(Lock::MmapRead(fault.mm));
+        env.lock(Lock::MmapRead(fault.mm));
+    }
+}
+
+/// How a try ended.
+enum Ended {
+    Done(Outcome),
+    MmapLockNeeded,
+    /// It is served and gave its lock back.
+    TryAgain(Served),
+}
+
+/// Serves a fault with the lock that it has. One that was tried `before` and finds its work done was what it was then, and counts as major where
+/// kernels have that for all that was tried again.
+///
+/// Source: mm/memory.c:mm_account_fault (5.10).
+fn attempt(env: &mut impl Env, fault: Fault, exception: bool, before: Option<Served>) -> Ended {
+    let served = serve(env, fault).map(|now| match before {
+        Some(served) if now.class == FaultClass::Spurious => {
+            Served { major: env.policies().dirty_retry == DirtyRetry::Retry, ..served }
+        }
+        Some(_) | None => now,
+    });
     let mut ended = |outcome, Served { class, major, verdict }| {
         let kind = EventKind::FaultDone { page: fault.page, class, major, exception };
         env.record(site_of(class), kind, Some(verdict));
-        Some(outcome)
+        Ended::Done(outcome)
     };
     match served {
         Ok(served) => ended(Outcome::Served, served),
@@ -80,8 +119,9 @@ fn attempt(env: &mut impl Env, fault: Fault, exception: bool) -> Option<Outcome>
         Err(Unserved::OutOfMemory) => {
             ended(Outcome::OutOfMemory, Served::needed(FaultClass::Signal))
         }
-        Err(Unserved::Blocked(wait)) => Some(Outcome::Blocked(wait, fault.again())),
-        Err(Unserved::MmapLockNeeded) => None,
+        Err(Unserved::Blocked(wait)) => Ended::Done(Outcome::Blocked(wait, fault.again())),
+        Err(Unserved::TryAgain(served)) => Ended::TryAgain(served),
+        Err(Unserved::MmapLockNeeded) => Ended::MmapLockNeeded,
     }
 }
 
@@ -107,7 +147,7 @@ fn serve(env: &mut impl Env, fault: Fault) -> Result<Served, Unserved> {
         Pte::Present(pte) if (fault.write || fault.unshare) && !pte.writable() => {
             match vma.shared {
                 false => cow::do_wp_page(env, fault, &vma, pte),
-                true => Ok(file::wp_page_shared(env, fault, pte)),
+                true => file::wp_page_shared(env, fault, &vma, pte),
             }
         }
         Pte::Present(pte) => Ok(set_access_flags(env, fault, pte)),

@@ -1,7 +1,7 @@
 //! A page fault, from the exception to the PTE.
 //!
 //! [`handle`] looks at the mapping and the PTE and hands over: to [`anon`] (first touch), [`swapin`] (the page
-//! is in swap), [`file`] (a file or shared memory: [`fault_around`], then the page cache, [`shmem`]), [`cow`] (a store to a
+//! is in swap), [`file`] (a file or shared memory: [`fault_around`], then the page cache, [`shmem`] or [`filemap`]), [`cow`] (a store to a
 //! read-only page) or [`access_flags`] (the PTE allows the access already).
 
 pub mod access_flags;
@@ -9,6 +9,7 @@ pub mod anon;
 pub mod cow;
 pub mod fault_around;
 pub mod file;
+pub mod filemap;
 pub mod handle;
 pub mod new_page;
 pub mod outcome;

@@ -101,6 +101,8 @@ pub enum Unserved {
     OutOfMemory,
     /// It has to wait.
     Blocked(Wait),
+    /// It is served, and gave its lock back to wait: it is tried again (`VM_FAULT_RETRY`).
+    TryAgain(Served),
     /// The mapping's lock is not enough, and `mmap_lock` was not to be had.
     MmapLockNeeded,
 }

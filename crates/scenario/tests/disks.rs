@@ -1,0 +1,136 @@
+//! Mappings of files on disks, as kernels were seen to treat them: 8 pages, the process's other CPU busy.
+#![allow(clippy::unwrap_used)]
+
+use needless_model::event::{Event, EventKind};
+use needless_model::kernels::KernelRow;
+use needless_model::run::TargetRun;
+use needless_model::sequence::{Sequence, TraceOrder};
+use needless_model::sim::{self, SimOptions};
+use needless_scenario::{Settings, Source, compile};
+
+const ROWS: [&str; 6] = ["5.8", "5.10", "6.1", "6.12", "6.18", "7.3"];
+
+/// Shared and private pages of a file on ext4, and shared ones of a file on tmpfs.
+fn run(before: &str, round: &str, row: &str) -> (Sequence, TargetRun) {
+    let text = format!(
+        "scenario \"disks\" {{
+            machine {{ cpus 3 }}
+            file \"data\" fs=\"ext4\" pages=8
+            file \"memory\" fs=\"tmpfs\" pages=8 content=\"holes\"
+            thread \"main\" cpu=0 {{
+                map \"file\" pages=8 file=\"data\" backing=\"shared\" table=\"shared\"
+                map \"own\" pages=8 file=\"data\" table=\"shared\"
+                map \"memory\" pages=8 file=\"memory\" backing=\"shared\" table=\"shared\"
+                {before}
+                rounds 1 warmup=0 {{ {round} }}
+            }}
+            thread \"spinner\" cpu=1 {{ spin }}
+            process \"child\" cpu=2 {{ write \"file\" }}
+        }}"
+    );
+    let program = compile(&Source::new("disks", text), &Settings::default()).unwrap();
+    assert!(program.machine.disk);
+    let options = SimOptions { paranoid: true, ..SimOptions::default() };
+    let run = sim::run(&program, &KernelRow::parse(row).unwrap(), &options).unwrap();
+    let rounds: Vec<&[Event]> = run.rounds.iter().map(|round| &round.events[..]).collect();
+    let order = TraceOrder::of(rounds.iter().copied());
+    (Sequence::of(&program, rounds[0], order), run)
+}
+
+fn assert_sequence(before: &str, round: &str, row: &str, expected: &str) {
+    let (found, _) = run(before, round, row);
+    assert_eq!(found, expected.parse().unwrap(), "{row}: {before}; {round}: {found}");
+}
+
+fn majors(before: &str, round: &str, row: &str) -> usize {
+    let (_, run) = run(before, round, row);
+    let major = |event: &&Event| matches!(event.kind, EventKind::FaultDone { major: true, .. });
+    run.rounds[0].events.iter().filter(major).count()
+}
+
+/// Source: runs of the built-in scenarios b_pf3_ext4 and b_ext4_* (5.10 to 7.3).
+#[test]
+fn the_file_system_is_told_of_the_first_store_to_each_clean_page() {
+    let rights = "mprotect \"file\" prot=\"read\"\n mprotect \"file\" prot=\"read-write\"";
+    let protected = format!("{rights}\n write \"file\"");
+    let cleaned = format!("msync \"file\"\n {protected}");
+    for row in ROWS {
+        for (before, round, expected) in [
+            ("", "write \"file\"\n munmap \"file\"", "Wx8 IPI:MM(8)"),
+            // A read maps all pages that are around, without the right to store.
+            ("", "read \"file\"\n write \"file\"\n write \"file\"", "R WPx8"),
+            (
+                "write \"file\"",
+                "msync \"file\"\n msync \"file\"\n write \"file\"",
+                "IPI:MM(1)x8 WPx8",
+            ),
+            ("write \"file[2..4]\"", "msync \"file[0..3]\"", "IPI:MM(1)"),
+            // What is dirty may be stored to again at once.
+            ("write \"file\"", &*protected, "IPI:MM(8)x2"),
+            // Copies are nobody's business, and memory is written nowhere.
+            ("write \"own\"\n write \"memory\"", "msync \"own\"\n msync \"memory\"", "(none)"),
+            ("read \"own\"", "write \"own\"", "(WP IPI:MM(1))x8"),
+        ] {
+            assert_sequence(before, round, row, expected);
+        }
+        let flushes = if matches!(row, "5.8" | "5.10") { " IPI:MM(8)x2" } else { "" };
+        assert_sequence("write \"file\"", &cleaned, row, &format!("IPI:MM(1)x8{flushes} WPx8"));
+    }
+}
+
+/// Writing a page back takes the right to store from every process that has it mapped: one flush for each.
+#[test]
+fn writing_back_goes_through_every_mapping() {
+    let before = "write \"file\"\n fork \"child\"\n wait \"child\"";
+    let round = "msync \"file\"\n write \"file\"";
+    for row in ROWS {
+        assert_sequence(before, round, row, "IPI:MM(1)x8 WPx8");
+    }
+}
+
+/// A fault of which the file system was told is tried again from 5.5 to 5.19, whether it dirtied the page or not, and counts as major from 5.9 on.
+/// Source: mm/memory.c:fault_dirty_shared_page, mm_account_fault (5.10); runs of b_ext4_read_write and b_ext4_msync.
+#[test]
+fn faults_that_are_tried_again_are_major_in_5_10() {
+    let cases = [
+        ("", "write \"file\""),
+        ("read \"file\"", "write \"file\""),
+        ("write \"file\"\n msync \"file\"", "write \"file\""),
+    ];
+    for (before, round) in cases {
+        for row in ROWS {
+            let expected = if row == "5.10" { 8 } else { 0 };
+            assert_eq!(majors(before, round, row), expected, "{row}: {before}; {round}");
+        }
+        for (rule, expected) in [("in-lock", 0), ("retry-flush", 0), ("retry", 8), ("completed", 0)]
+        {
+            let row = format!("6.12,dirty-retry={rule}");
+            assert_eq!(majors(before, round, &row), expected, "{row}: {before}; {round}");
+        }
+    }
+    // On tmpfs only what became dirty just now.
+    assert_eq!(majors("", "write \"memory\"", "5.10"), 8);
+    let again = "madvise \"memory\" advice=\"dontneed\"\n write \"memory\"";
+    assert_eq!(majors("write \"memory\"", again, "5.10"), 0);
+}
+
+#[test]
+fn what_the_model_does_not_have_is_refused() {
+    for (round, what) in [
+        ("madvise \"file\" advice=\"remove\"", "no MADV_REMOVE of a file on a disk"),
+        ("madvise \"file\" advice=\"pageout\"", "no MADV_PAGEOUT of a file"),
+    ] {
+        let text = format!(
+            "scenario \"x\" {{ file \"data\" fs=\"ext4\" pages=1; thread \"t\" cpu=0 {{
+                map \"file\" pages=1 file=\"data\" backing=\"shared\"; rounds 1 {{ {round} }} }} }}"
+        );
+        let program = compile(&Source::new("x", text), &Settings::default()).unwrap();
+        let row = KernelRow::parse("6.12").unwrap();
+        let error = sim::run(&program, &row, &SimOptions::default()).unwrap_err().to_string();
+        assert!(error.contains(what), "{round}: {error}");
+    }
+    let cold = "scenario \"x\" { file \"data\" fs=\"ext4\" pages=1 content=\"holes\"; thread \"t\" cpu=0 { rounds 1 { } } }";
+    let error = compile(&Source::new("x", cold), &Settings::default()).unwrap_err();
+    let told = format!("{:?}", miette::Report::new(error));
+    assert!(told.contains("is in memory when the scenario begins"), "{told}");
+}

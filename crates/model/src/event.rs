@@ -9,7 +9,7 @@ use crate::verdict::Verdict;
 use serde::{Deserialize, Serialize};
 
 /// Version of the event record, raised whenever a field or a kind changes.
-pub const EVENT_VERSION: u32 = 2;
+pub const EVENT_VERSION: u32 = 3;
 
 /// One event.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -54,6 +54,13 @@ pub enum EventKind {
         major: bool,
         /// False for faults that took no exception.
         exception: bool,
+    },
+    /// A fault gave its locks back and is tried again (`VM_FAULT_RETRY`). Only the model shows it.
+    FaultRetry {
+        /// The page.
+        page: Vpn,
+        /// Whether this try has mapped it: it only waits its turn to make pages dirty.
+        mapped: bool,
     },
     /// A store may meet a translation from before its page became writable. The processor may have one, and may fault
     /// then, once, which the kernel answers with nothing, or walk again (Intel SDM 3A, 4.10.4.3); here it walks again.

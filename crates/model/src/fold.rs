@@ -9,6 +9,7 @@ use crate::addr::{Pfn, Vpn};
 use crate::event::{Event, EventKind};
 use crate::program::Program;
 use crate::run::Round;
+use crate::sequence;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
@@ -124,13 +125,14 @@ impl<'p> Folding<'p> {
         let kind = self.plain_kind(event.kind);
         let verdict = event.verdict.map(|verdict| verdict.counted_from(first_seq));
         let seq = event.seq.wrapping_sub(first_seq);
-        Event { seq, time_ns: 0, op: None, kind, verdict, ..*event }
+        Event { seq, time_ns: 0, op: sequence::operation_of(event), kind, verdict, ..*event }
     }
 
     /// Whether `known` is what [`Folding::plain`] makes of the event, which is not made for it.
     fn is_plain(&self, known: &Event, event: &Event, first_seq: u64) -> bool {
         let Event { seq, time_ns: _, cpu, thread, op: _, site, kind, verdict } = *event;
         known.seq == seq.wrapping_sub(first_seq)
+            && known.op == sequence::operation_of(event)
             && (known.cpu, known.thread, known.site) == (cpu, thread, site)
             && known.verdict == verdict.map(|verdict| verdict.counted_from(first_seq))
             && known.kind == self.plain_kind(kind)
@@ -147,6 +149,9 @@ impl<'p> Folding<'p> {
             }
             EventKind::Copy { page: at, .. } => {
                 EventKind::Copy { page: page(at), from: frame, to: frame }
+            }
+            EventKind::FaultRetry { page: at, mapped } => {
+                EventKind::FaultRetry { page: page(at), mapped }
             }
             EventKind::MayFault { page: at } => EventKind::MayFault { page: page(at) },
             EventKind::Zero { page: at, .. } => EventKind::Zero { page: page(at), frame },

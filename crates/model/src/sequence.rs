@@ -141,6 +141,12 @@ impl FlushPart<'_> {
         }
     }
 
+    fn operation(&self) -> Option<u32> {
+        match self {
+            FlushPart::Sent { send: part, .. } | FlushPart::Local { local: part } => part.op,
+        }
+    }
+
     fn token(&self) -> Token {
         match self {
             FlushPart::Sent { send, local } => {
@@ -177,8 +183,13 @@ fn local_part(event: &Event) -> LocalPart {
     LocalPart { batch, pages: flush_pages(event) }
 }
 
+/// The operation that a flush is sent or begun in, by which its parts are known to belong together; of other events it does not matter.
+pub(crate) fn operation_of(event: &Event) -> Option<u32> {
+    event.op.filter(|_| is_send(event) || is_local(event))
+}
+
 /// The flushes of the scenario's threads, each send with its local part. Two parts belong
-/// together if they follow each other on one CPU with no fault or mark in between.
+/// together if they follow each other on one CPU in one operation, with no fault or mark in between.
 fn pair(events: &[Event], order: TraceOrder) -> Vec<FlushPart<'_>> {
     let mut flushes: Vec<FlushPart<'_>> = Vec::new();
     let mut open: Vec<(CpuId, usize)> = Vec::new();
@@ -186,11 +197,15 @@ fn pair(events: &[Event], order: TraceOrder) -> Vec<FlushPart<'_>> {
         let half = open.iter().position(|(cpu, _)| *cpu == event.cpu);
         let half = half.map(|at| open.swap_remove(at).1);
         let keep_open = match (half.map(|at| &mut flushes[at]), order) {
-            (Some(FlushPart::Sent { local, .. }), TraceOrder::SendFirst) if is_local(event) => {
+            (Some(FlushPart::Sent { local, send }), TraceOrder::SendFirst)
+                if is_local(event) && send.op == event.op =>
+            {
                 *local = Some(event);
                 continue;
             }
-            (Some(part @ FlushPart::Local { .. }), TraceOrder::LocalFirst) if is_send(event) => {
+            (Some(part @ FlushPart::Local { .. }), TraceOrder::LocalFirst)
+                if is_send(event) && part.operation() == event.op =>
+            {
                 if let FlushPart::Local { local } = *part {
                     *part = FlushPart::Sent { send: event, local: Some(local) };
                 }

@@ -222,6 +222,10 @@ pub fn what(program: &Program, event: &Event, style: Style) -> String {
         EventKind::Copy { page, from, to } => {
             format!("copy  {} frame {} {arrow} {}", name(page), from.0, to.0)
         }
+        EventKind::FaultRetry { page, mapped } => {
+            let state = if mapped { "mapped" } else { "not mapped yet" };
+            format!("retry {} {state}: its lock is given back", name(page))
+        }
         EventKind::MayFault { page } => {
             format!("may fault {} write, present: a processor's choice", name(page))
         }

@@ -295,6 +295,7 @@ impl fmt::Display for Equation {
 pub static ALL: &[Builtin] = &[
     Builtin { name: "cow-reuse", text: include_str!("../../../../studies/cow-reuse.kdl") },
     Builtin { name: "fork-young", text: include_str!("../../../../studies/fork-young.kdl") },
+    Builtin { name: "retried-fault", text: include_str!("../../../../studies/retried-fault.kdl") },
 ];
 
 /// Loads a built-in study by its name, else a file by its path.

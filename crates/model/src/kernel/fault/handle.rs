@@ -119,10 +119,20 @@ fn attempt(env: &mut impl Env, fault: Fault, exception: bool, before: Option<Ser
         Err(Unserved::OutOfMemory) => {
             ended(Outcome::OutOfMemory, Served::needed(FaultClass::Signal))
         }
-        Err(Unserved::Blocked(wait)) => Ended::Done(Outcome::Blocked(wait, fault.again())),
-        Err(Unserved::TryAgain(served)) => Ended::TryAgain(served),
+        Err(Unserved::Blocked(wait)) => {
+            retry(env, fault, Site::HandlePteFault, false);
+            Ended::Done(Outcome::Blocked(wait, fault.again()))
+        }
+        Err(Unserved::TryAgain(served)) => {
+            retry(env, fault, Site::FaultDirtySharedPage, true);
+            Ended::TryAgain(served)
+        }
         Err(Unserved::MmapLockNeeded) => Ended::MmapLockNeeded,
     }
+}
+
+fn retry(env: &mut impl Env, fault: Fault, site: Site, mapped: bool) {
+    env.record(site, EventKind::FaultRetry { page: fault.page, mapped }, None);
 }
 
 /// Looks at the mapping and the PTE and hands over.

@@ -122,14 +122,17 @@ const WAKE_UPS: &str = "wake-ups are not recorded (--every-interrupt does), and 
 const ANSWERS: &str = "this kernel tells of a flush only where a program's translations are loaded";
 const UNRECORDED: &str = "not recorded (--every-interrupt does)";
 const UNSHOWN: &str = "functions that interrupts call are not shown by this kernel";
-const DIFFERS: &str = "one was under way when the file was read, records were lost, or the kernel did not write some on an idle CPU";
+const DIFFERS: &str =
+    "one was under way when the file was read, or the kernel did not write some on an idle CPU";
+const LOST: &str = "records were lost";
 
-/// Holds what was seen against what the kernel counted; where only some CPUs are watched, of these.
+/// Holds what was seen against what the kernel counted; where only some CPUs are watched, of these. `lost`:
+/// records were.
 pub fn hold(
-    first: &Count,
-    last: &Count,
+    (first, last): (&Count, &Count),
     tally: impl Fn(u16) -> Tally,
     recorded: Recorded,
+    lost: bool,
     guarded: Option<&[u16]>,
 ) -> Vec<Held> {
     let mut held = Vec::new();
@@ -147,6 +150,7 @@ pub fn hold(
             };
             let functions =
                 functions.map(|(asked, seen)| (asked.title(), seen.surely + seen.maybe));
+            let functions = functions.filter(|(_, seen)| *seen > 0);
             held.push(Held {
                 cpu,
                 line,
@@ -156,7 +160,7 @@ pub fn hold(
                 agrees,
                 functions: functions.collect(),
                 why: if agrees == Some(false) {
-                    why.or(Some(DIFFERS))
+                    why.or(Some(if lost { LOST } else { DIFFERS }))
                 } else {
                     why.filter(|_| agrees.is_none())
                 },
@@ -204,22 +208,24 @@ mod tests {
         assert_eq!(last.since(&first, Line::Tlb, 2), Some(2), "it is of 32 bits");
         assert_eq!(last.since(&first, Line::Iwi, 0), None);
         assert_eq!(last.since(&first, Line::Cal, 1), None);
-        let tally = Tally { calls: Times { surely: 2, maybe: 1 }, ..Tally::default() };
+        let mut tally = Tally { calls: Times { surely: 2, maybe: 1 }, ..Tally::default() };
+        tally.in_interrupts.insert(Asked::Perf, Times::default());
+        tally.in_interrupts.insert(Asked::TlbFlush, Times { surely: 1, maybe: 0 });
         let recorded = Recorded { functions: true, calls: true, others: false, timers: false };
-        let held = hold(
-            &first,
-            &last,
-            |cpu| if cpu == 0 { tally.clone() } else { Tally::default() },
-            recorded,
-            None,
-        );
+        let of_cpu = |cpu| if cpu == 0 { tally.clone() } else { Tally::default() };
+        let held = hold((&first, &last), of_cpu, recorded, false, None);
         let of = |cpu, line| held.iter().find(|held| held.cpu == cpu && held.line == line).unwrap();
         let calls = of(0, Line::Cal);
         assert_eq!(
             (calls.counted, calls.seen, calls.at_the_edge, calls.agrees),
             (3, Some(3), 1, Some(true))
         );
+        let functions: Vec<_> = of(0, Line::Cal).functions.iter().collect();
+        assert_eq!(functions, [(&"TLB flush", &1)], "what came none of is not told");
         assert_eq!(of(2, Line::Tlb).agrees, Some(false));
         assert_eq!((of(2, Line::Tlb).why, of(2, Line::Res).why), (Some(DIFFERS), Some(UNRECORDED)));
+        let held = hold((&first, &last), of_cpu, recorded, true, None);
+        let differs = held.iter().find(|held| held.agrees == Some(false)).unwrap();
+        assert_eq!(differs.why, Some(LOST));
     }
 }

@@ -180,7 +180,7 @@ pub struct Interrupts {
     pub interrupts: u64,
     /// How often it was done without an interrupt: by an idle CPU that looked for itself, or by a kernel thread.
     pub uninterrupted: u64,
-    /// Of both, how many found nothing to flush.
+    /// Of the interrupts, how many found nothing to flush.
     pub empty: u64,
     /// Of both, how many have their sender by the call's pointer.
     pub exact: u64,
@@ -393,7 +393,8 @@ pub fn events(folded: Folded, kernels: &Kernels, watching: Watching, visible: Vi
         actors,
         counted_interrupts: kernels.interrupts.as_ref().map(|(first, last)| {
             let guarded = guarded_cpus.as_deref();
-            interrupts::hold(first, last, |cpu| tallies.of(cpu), kernels.recorded, guarded)
+            let (recorded, lost) = (kernels.recorded, watching.lost > 0);
+            interrupts::hold((first, last), |cpu| tallies.of(cpu), recorded, lost, guarded)
         }),
         guard: guard.map(|guard| guarded(&guard, &victims, &mut functions)),
         needless: all_seen.then(|| findings(&totals, watching.lost_frees)),

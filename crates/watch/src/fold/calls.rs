@@ -5,7 +5,7 @@ use super::{Cause, Fold, How, Needless};
 use crate::functions::Asked;
 use crate::record::{Record, Vector, What};
 use needless_model::event::FlushReason;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Who asked for something, where, and doing what.
 #[derive(Clone, Debug)]
@@ -44,6 +44,8 @@ pub(super) struct Running {
     pub(super) counted: Option<Pair>,
     /// Its end has not been seen.
     open: bool,
+    /// It has told what it flushed: it does so once.
+    answered: bool,
 }
 
 /// An interrupt whose functions this kernel does not name.
@@ -61,6 +63,8 @@ pub struct Calls {
     /// By the call's pointer.
     queued: FxHashMap<u64, Sender>,
     running: FxHashMap<u16, Running>,
+    /// CPUs that call what they asked themselves for.
+    by_itself: FxHashSet<u16>,
     unnamed: FxHashMap<u16, Unnamed>,
     /// Rescheduling interrupts that were sent and have not come, by CPU.
     sent: FxHashMap<u16, Vec<Sender>>,
@@ -90,6 +94,19 @@ impl Calls {
         open.map(|(cpu, running)| (*cpu, running))
     }
 
+    /// The function that a CPU was asked to call and that may tell now what it flushes.
+    fn answering(&mut self, cpu: u16) -> Option<&mut Running> {
+        let running = self.running.get_mut(&cpu)?;
+        (running.open && !running.answered).then_some(running)
+    }
+
+    /// A CPU tells that it had left the address space that is to be flushed: whether it had asked itself,
+    /// where functions are named. The call that it was asked for may lack its end.
+    pub(super) fn asked_itself(&mut self, cpu: u16) -> Option<bool> {
+        let itself = self.by_itself.contains(&cpu) || self.answering(cpu).is_none();
+        self.named.then_some(itself)
+    }
+
     fn queue(&mut self, call: u64, sender: Sender) {
         if self.queued.len() >= MOST_QUEUED {
             self.queued.clear();
@@ -112,7 +129,12 @@ impl Fold {
                 self.calls.queue(call, sender);
             }
             // A CPU that asks itself is not interrupted for it.
-            What::Call { call: 0, .. } => {}
+            What::Call { call: 0, begins: true, .. } => {
+                self.calls.by_itself.insert(record.cpu);
+            }
+            What::Call { call: 0, begins: false, .. } => {
+                self.calls.by_itself.remove(&record.cpu);
+            }
             What::Call { begins: true, function, call, in_interrupt } => {
                 self.called(record, function, call, in_interrupt);
             }
@@ -211,8 +233,9 @@ impl Fold {
         if asked == Asked::TableSync && counted.is_some() {
             self.synchronised(record, &sender);
         }
-        let running =
-            Running { begin: record.time, function, asked, sender, one, counted, open: true };
+        let (begin, open, answered) = (record.time, true, false);
+        let running = Running { begin, function, asked, sender, one, counted, open, answered };
+        self.calls.by_itself.remove(&record.cpu);
         let before = self.calls.running.insert(record.cpu, running);
         if let Some(before) = before.filter(|before| before.open) {
             self.tell_call(record.cpu, &before, None);
@@ -249,14 +272,19 @@ impl Fold {
         self.calls.running.insert(record.cpu, running);
     }
 
-    /// A CPU answers a flush: whether it was called for by a function that the kernel shows.
+    /// A CPU answers a flush: whether a function does that the kernel shows, and that it was asked to call. A
+    /// CPU that looked for it itself was disturbed by nothing, whatever it found.
     pub(super) fn received_by_call(
         &mut self,
         record: &Record,
         reason: FlushReason,
         pages: i64,
     ) -> bool {
+        if self.calls.answering(record.cpu).is_none() {
+            return false;
+        }
         let Some(mut running) = self.calls.running.remove(&record.cpu) else { return false };
+        running.answered = true;
         if running.asked == Asked::Unnamed && self.functions.flushes(running.function) {
             running.asked = Asked::TlbFlush;
             if let Some(pair) = running.counted.take() {
@@ -270,7 +298,8 @@ impl Fold {
             (_, 0) => Some(Needless::EmptyInterrupt),
             _ => None,
         };
-        if let (Some(pair), Some(needless)) = (&running.counted, needless) {
+        let interrupted = running.one.interrupts > 0;
+        if let (Some(pair), Some(needless), true) = (&running.counted, needless, interrupted) {
             self.victims.was_empty(pair);
             let sent_by = running.sender.thread.map(|(tid, _)| tid);
             self.needless_of(sent_by, needless, running.sender.cause.clone(), true);

@@ -82,6 +82,9 @@ impl Fold {
                 *self.totals.sent_by_kernel_threads.entry(record.tid).or_default() += 1;
             }
         }
+        if reason != FlushReason::RemoteSend {
+            self.victims.own_part(record);
+        }
         if self.watches(record.tid) {
             self.issue(record, reason, pages);
         } else if reason == FlushReason::LocalBatch {
@@ -90,7 +93,22 @@ impl Fold {
         }
     }
 
+    /// From 6.14 on whoever flushes tells the same as those it interrupts if its own CPU has left the address
+    /// space, as that of a process that has ended or executes another program (arch/x86/mm/tlb.c:
+    /// flush_tlb_func): nobody was interrupted, and the kernel does not count it.
+    fn own_part_elsewhere(&mut self, record: &Record) -> bool {
+        let named = self.calls.asked_itself(record.cpu);
+        let own = named.unwrap_or_else(|| self.victims.own_part(record));
+        if own && let Some(thread) = self.threads.get_mut(&record.tid) {
+            thread.half = Half::None;
+        }
+        own
+    }
+
     fn receive(&mut self, record: &Record, reason: FlushReason, pages: i64) {
+        if reason == FlushReason::RemoteWrongCpu && self.own_part_elsewhere(record) {
+            return;
+        }
         self.tallies.answered(record);
         if self.received_by_call(record, reason, pages) {
             return;

@@ -1,5 +1,6 @@
 //! Scripts of records, as kernels issue them, and what the fold makes of them.
 
+mod own_part;
 mod told;
 
 use super::*;

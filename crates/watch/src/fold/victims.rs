@@ -76,7 +76,7 @@ pub struct PairCount {
     pub interrupts: u64,
     /// How often it came without one: the CPU was idle and looked for itself, or a kernel thread does it.
     pub uninterrupted: u64,
-    /// Of both, how many found nothing to flush.
+    /// Of the interrupts, how many found nothing to flush.
     pub empty: u64,
     /// Of both, how many have their sender by the call's own pointer.
     pub exact: u64,
@@ -96,6 +96,8 @@ pub(super) struct Send {
     pub(super) time: u64,
     pub(super) pid: i32,
     pub(super) tid: i32,
+    /// The sender has done its own part.
+    own_done: bool,
 }
 
 /// No answer takes so long, but where a virtual CPU does not run.
@@ -139,7 +141,7 @@ pub fn is_kernels(stat: &procfs::process::Stat) -> bool {
 impl Victims {
     pub(super) fn sent(&mut self, record: &Record) {
         let (time, pid, tid) = (record.time, record.pid, record.tid);
-        self.outstanding.insert(record.cpu, Send { time, pid, tid });
+        self.outstanding.insert(record.cpu, Send { time, pid, tid, own_done: false });
     }
 
     /// The CPU does something else than flush.
@@ -147,6 +149,12 @@ impl Victims {
         if !self.outstanding.is_empty() {
             self.outstanding.remove(&cpu);
         }
+    }
+
+    /// Whoever sends does its own part once, after sending: whether this is it.
+    pub(super) fn own_part(&mut self, record: &Record) -> bool {
+        let send = self.outstanding.get_mut(&record.cpu).filter(|send| send.tid == record.tid);
+        send.is_some_and(|send| !std::mem::replace(&mut send.own_done, true))
     }
 
     pub(super) fn sender_on(&self, cpu: u16) -> Option<i32> {
@@ -179,7 +187,7 @@ impl Victims {
         self.count(Pair { asked, ..pair.clone() }, one)
     }
 
-    /// The last one counted there found nothing to flush.
+    /// The last interrupt counted there found nothing to flush.
     pub(super) fn was_empty(&mut self, pair: &Pair) {
         self.pairs.entry(pair.clone()).or_default().empty += 1;
     }
@@ -242,13 +250,18 @@ impl Victims {
         let known = self.names.entry(tid).or_default();
         known.pid = pid;
         if known.name.is_empty() || &*known.name == ENDED {
-            known.name = name;
+            known.name = if name.is_empty() { ENDED.into() } else { name };
         }
     }
 
+    /// Names all that have none by their processes.
     pub(super) fn name_all(&mut self, threads: &FxHashMap<i32, (i32, Arc<str>)>) {
         for (tid, (pid, name)) in threads {
-            self.ended(*tid, *pid, name.clone());
+            let known = self.names.entry(*tid).or_default();
+            known.pid = *pid;
+            if !name.is_empty() && (known.name.is_empty() || &*known.name == ENDED) {
+                known.name = name.clone();
+            }
         }
     }
 
@@ -263,7 +276,8 @@ impl Victims {
 
     /// A task's name.
     pub fn name(&self, tid: i32) -> Arc<str> {
-        self.names.get(&tid).map_or_else(|| "unknown".into(), |known| known.name.clone())
+        let known = self.names.get(&tid).filter(|known| !known.name.is_empty());
+        known.map_or_else(|| "unknown".into(), |known| known.name.clone())
     }
 
     /// A task's process, 0 if unknown.

@@ -60,3 +60,16 @@ fn a_thread_that_ended_before_its_name_was_looked_up_has_its_process_name() {
     let victims = script.folded().victims;
     assert_eq!((&*victims.name(GONE), victims.process(GONE)), ("program", PID));
 }
+
+#[test]
+fn nobody_is_without_a_name() {
+    const GONE: i32 = i32::MAX;
+    const THERE: i32 = i32::MAX - 1;
+    let mut script = Script::new(false);
+    let of = |tid, what| Record { time: 1, cpu: 0, pid: tid, tid, what };
+    for (tid, what) in [(GONE, What::FileFault), (THERE, What::FileFault), (GONE, What::Ended)] {
+        script.fold.record(of(tid, what));
+    }
+    let victims = script.folded().victims;
+    assert_eq!((&*victims.name(GONE), &*victims.name(THERE)), ("ended", "unknown"));
+}

@@ -93,10 +93,9 @@ fn the_old_rule_invalidates_for_each_fault_that_is_tried_again() {
         }
     }
     let program = compile(&Source::new("retried", RETRIED), &Settings::default()).unwrap();
-    // With page-table isolation, each is issued twice.
-    for (processor, row, twice) in
-        [("max", "5.10/arm64", 1), ("cortex-a72", "5.10/arm64-no-hafdbs", 2)]
-    {
+    // Each is issued once on both: without KASLR, which the minimal configuration lacks, kernels trust these processors to need no page-table
+    // isolation (arch/arm64/kernel/cpufeature.c:unmap_kernel_at_el0).
+    for (processor, row) in [("max", "5.10/arm64"), ("cortex-a72", "5.10/arm64-no-hafdbs")] {
         let [Some(new), Some(old)] = BUILT.map(|kernel| run(&program, kernel, processor)) else {
             return;
         };
@@ -106,7 +105,7 @@ fn the_old_rule_invalidates_for_each_fault_that_is_tried_again() {
         for (new, old) in new.rounds.iter().zip(&old.rounds) {
             assert_eq!(new.major_faults, Some(PAGES));
             let mut expected = invalidations(new);
-            *expected.entry("vale1is".to_owned()).or_default() += PAGES * twice;
+            *expected.entry("vale1is".to_owned()).or_default() += PAGES;
             assert_eq!(invalidations(old), expected, "{processor}");
         }
     }

@@ -14,7 +14,7 @@ use crate::kernel::gup::maybe_dma_pinned;
 use crate::kernel::lru::folio_add_lru;
 use crate::kernel::rmap::{Place, page_vma_mapped_walk, rmap_walk};
 use crate::kernel::swap_cache::add_to_swap;
-use crate::kernel::table::pte_unmap_unlock;
+use crate::kernel::table::{pte_accessible, pte_unmap_unlock};
 use crate::kernel::unmap_batch::{set_tlb_ubc_flush_pending, try_to_unmap_flush};
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Ghost, Mode, World};
@@ -252,11 +252,7 @@ fn clear_mapping<M: Mode>(
     w.set_pte(at, mm, page, Pte::None);
     // Only this CPU can hold the translation: nothing to save by waiting (`should_defer_flush`).
     let deferred = may_defer(w, frame) && w.mms[mm.index()].cpumask.any_but(at.cpu);
-    // A PTE without access is in no TLB, unless a gather is open that may have made it so
-    // (`pte_accessible`).
-    let looks = w.policies.mutant != Mutant::NoAccessSkipped;
-    let accessible = !pte.protnone() || looks && w.mms[mm.index()].open_gathers > 0;
-    match (accessible, deferred) {
+    match (pte_accessible(w, mm, pte), deferred) {
         (true, true) => Flush::Deferred,
         (true, false) => Flush::Now,
         (false, _) => Flush::None,

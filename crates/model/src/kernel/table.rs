@@ -10,8 +10,9 @@
 
 use crate::addr::{MmId, Vpn};
 use crate::env::{Env, Learnt, Lock};
-use crate::machine::world::{At, World};
+use crate::machine::world::{At, Mode, World};
 use crate::policy::Mutant;
+use crate::pte::PresentPte;
 use crate::site::Site;
 
 /// Takes the lock of the last-level table of `page` and does `first`, in one step. Where there is no
@@ -43,4 +44,13 @@ where
 pub fn pte_unmap_unlock(env: &mut impl Env, mm: MmId, page: Vpn) {
     let lock = Lock::page_table(env.arch(), mm, page);
     env.unlock(lock);
+}
+
+/// Whether a TLB may hold what was taken from a PTE: one without access is in none, unless a gather is open that may have
+/// made it so and has not flushed yet.
+///
+/// Source: arch/x86/include/asm/pgtable.h:pte_accessible (5.10 to 7.3).
+pub fn pte_accessible<M: Mode>(w: &World<M>, mm: MmId, pte: PresentPte) -> bool {
+    let looks = w.policies.mutant != Mutant::NoAccessSkipped;
+    !pte.protnone() || looks && w.mms[mm.index()].open_gathers > 0
 }

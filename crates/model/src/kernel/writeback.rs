@@ -15,7 +15,7 @@ use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
 use crate::kernel::lru::lru_add_drain;
 use crate::kernel::reclaim::FolioList;
 use crate::kernel::rmap::{Place, page_vma_mapped_walk, rmap_walk};
-use crate::kernel::table::pte_unmap_unlock;
+use crate::kernel::table::{pte_accessible, pte_unmap_unlock};
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::Ghost;
 use crate::policy::Mutant;
@@ -89,7 +89,8 @@ fn write_folio(env: &mut impl Env, frame: Pfn) {
     });
 }
 
-/// One mapping; whether a store may have gone through it.
+/// One mapping; whether a store may have gone through it. What may not be accessed was flushed when that was taken away, or will be by whoever
+/// does.
 fn page_mkclean_one(env: &mut impl Env, frame: Pfn, place: Place) -> bool {
     let (site, (mm, page)) = (Site::PageMkcleanOne, place);
     let found = page_vma_mapped_walk(env, site, frame, place, |w, at, pte| {
@@ -97,11 +98,11 @@ fn page_mkclean_one(env: &mut impl Env, frame: Pfn, place: Place) -> bool {
         if stores {
             w.set_pte(at, mm, page, Pte::None);
         }
-        (pte, stores)
+        (pte, stores, pte_accessible(w, mm, pte))
     });
-    let Some((pte, stores)) = found else { return false };
+    let Some((pte, stores, accessible)) = found else { return false };
     if stores {
-        if env.policies().mutant != Mutant::CleanUnflushed {
+        if accessible && env.policies().mutant != Mutant::CleanUnflushed {
             flush_tlb_mm_range(env, FlushRequest::page(Site::PtepClearFlush, mm, page));
         }
         let clean: PresentPte = pte.without(PteFlags::WRITABLE).without(PteFlags::DIRTY);

@@ -9,7 +9,7 @@ use rustix::mount::{
     fsmount, fsopen,
 };
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -46,20 +46,18 @@ pub fn make_file_system(path: &Path) -> Result<(), String> {
 
 /// A device with the image at `path`, which is removed: it takes memory.
 pub fn from_image(path: &str) -> Result<String, DeviceError> {
-    let mut image = File::open(path).map_err(at(path))?;
-    let device = Zram::add(size(&mut image).map_err(at(path))?)?.device();
+    let image = fs::read(path).map_err(at(path))?;
+    let device = Zram::add(size(&image).map_err(at(path))?)?.device();
     let mut disk = File::options().write(true).open(&device).map_err(at(device.as_str()))?;
-    let written = fs::read(path).and_then(|image| io::copy(&mut &*image, &mut disk));
-    written.and_then(|_| disk.sync_all()).map_err(at(device.as_str()))?;
+    disk.write_all(&image).and_then(|()| disk.sync_all()).map_err(at(device.as_str()))?;
     fs::remove_file(path).map_err(at(path))?;
     Ok(device)
 }
 
 /// The bytes that an ext4 file system has, by its superblock (`s_blocks_count_lo`).
-fn size(image: &mut File) -> io::Result<u64> {
-    let mut start = [0; 1024 + 8];
-    image.read_exact(&mut start)?;
-    let blocks = start[1028..].try_into().map(u32::from_le_bytes).map_err(io::Error::other)?;
+fn size(image: &[u8]) -> io::Result<u64> {
+    let blocks = image.get(1028..1032).and_then(|blocks| blocks.try_into().ok());
+    let blocks = blocks.map(u32::from_le_bytes).ok_or(io::ErrorKind::UnexpectedEof)?;
     Ok(u64::from(blocks) * BLOCK)
 }
 

@@ -102,11 +102,10 @@ enum Ended {
 ///
 /// Source: mm/memory.c:mm_account_fault (5.10).
 fn attempt(env: &mut impl Env, fault: Fault, exception: bool, before: Option<Served>) -> Ended {
-    let served = serve(env, fault).map(|now| match before {
-        Some(served) if now.class == FaultClass::Spurious => {
-            Served { major: env.policies().dirty_retry == DirtyRetry::Retry, ..served }
-        }
-        Some(_) | None => now,
+    let served = serve(env, fault).map(|now| {
+        let Some(before) = before else { return now };
+        let served = if now.class == FaultClass::Spurious { before } else { now };
+        Served { major: env.policies().dirty_retry == DirtyRetry::Retry, ..served }
     });
     let mut ended = |outcome, Served { class, major, verdict }| {
         let kind = EventKind::FaultDone { page: fault.page, class, major, exception };

@@ -49,7 +49,7 @@ pub fn table(verdicts: &[(String, Case, CaseResult)], style: Style) -> String {
         let seconds = format!("{:.2}", verdict.took.as_secs_f64());
         vec![name.clone(), case.row.clone(), found, expected.to_owned(), states, seconds]
     });
-    let mut text = plain_table(&header, rows.collect(), 4, style);
+    let mut text = plain_table(&header, rows.collect(), 0..4, style);
     text.push_str("\n\n");
     let mut unexpected = 0;
     for (name, case, verdict) in verdicts.iter().filter(|(_, _, v)| !v.unexpected.is_empty()) {

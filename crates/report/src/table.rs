@@ -8,10 +8,14 @@ use crate::stats::median;
 use crate::style::{self, Style};
 use comfy_table::{
     Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table,
-    TableStyle,
+    TableStyle, Width,
 };
 use needless_model::account::Classes;
 use needless_model::counters::{Counter, FAULTS_BY_CLASS};
+use std::ops::Range;
+
+/// Words up to this part of the text's width are kept whole where a table is narrowed; names of functions are not.
+const WORD_IS_WHOLE: u16 = 8;
 
 /// The comparison's table.
 pub fn table(comparison: &Comparison, style: Style) -> String {
@@ -91,20 +95,29 @@ fn one_table(columns: &[&Column<'_>], style: Style) -> String {
     table.trim_fmt()
 }
 
-/// A table of words, then from column `left` on of figures, which end at the right. Where it is wider
-/// than the text may be, words are broken, never figures.
+/// A table whose columns are figures, which end at the right, but for those in `words`. Where it is wider than the text
+/// may be, these are broken, between words where these are short; figures never are.
 pub(crate) fn plain_table(
     header: &[&str],
     rows: Vec<Vec<String>>,
-    left: usize,
+    words: Range<usize>,
     style: Style,
 ) -> String {
     let mut table = empty_table(header.iter().copied(), style);
     table.set_content_arrangement(ContentArrangement::Dynamic).set_width(style.width);
+    let longest = |at: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(at)).map(String::as_str);
+        let words = cells.chain([header[at]]).flat_map(str::split_whitespace);
+        words.map(style::columns).max().unwrap_or(0)
+    };
+    let longest: Vec<usize> = (0..header.len()).map(longest).collect();
     table.add_rows(rows);
     for (at, column) in table.column_iter_mut().enumerate() {
         column.set_padding((0, 2));
-        if at < left {
+        if words.contains(&at) {
+            let whole = style.width / WORD_IS_WHOLE;
+            let width = longest[at].min(usize::from(whole)) as u16 + 2;
+            column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(width)));
             column.set_cell_alignment(CellAlignment::Left);
         } else {
             column.set_cell_alignment(CellAlignment::Right);
@@ -195,4 +208,25 @@ fn agreement_cell(ran: &Ran) -> String {
         return "?".to_owned();
     }
     format!("{}/{}", reference.agreement.equal(), reference.agreement.rounds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_between_figures_are_broken_and_figures_are_not() {
+        let row = ["1.234 s", "TLB flush, flush_tlb_func", "postgres (12345) in munmap", "34.77 us"];
+        let rows = vec![row.map(str::to_owned).to_vec()];
+        let header = ["left alone for", "what for", "by", "took"];
+        for width in [60, 80] {
+            let style = Style { width, ..Style::PLAIN };
+            let text = plain_table(&header, rows.clone(), 1..3, style);
+            let widest = text.lines().map(style::columns).max();
+            assert!(widest <= Some(usize::from(width)), "{text}");
+            for whole in ["1.234 s", "34.77 us", "left alone for", "munmap"] {
+                assert!(text.contains(whole), "{whole}: {text}");
+            }
+        }
+    }
 }

@@ -470,12 +470,17 @@ pub(crate) fn party(victims: &Victims, task: &Task) -> Party {
     let nobody =
         |name: &str| Party { tid: None, pid: None, kernel_thread: false, name: name.to_owned() };
     match task {
-        Task::Thread(tid) => Party {
-            tid: Some(*tid),
-            pid: Some(victims.process(*tid)).filter(|pid| *pid != 0),
-            kernel_thread: victims.is_kernels(*tid),
-            name: victims.name(*tid).to_string(),
-        },
+        Task::Thread(tid) => {
+            let process = victims.process(*tid);
+            let ours = [*tid, process].contains(&(std::process::id() as i32));
+            let name = victims.name(*tid).to_string();
+            Party {
+                tid: Some(*tid),
+                pid: Some(process).filter(|pid| *pid != 0),
+                kernel_thread: victims.is_kernels(*tid),
+                name: if ours { format!("{name}, which watches") } else { name },
+            }
+        }
         Task::Idle => nobody("idle CPU"),
         Task::Interrupt => nobody("an interrupt"),
         Task::Timer => nobody("its timer"),

@@ -56,7 +56,7 @@ fn table(targets: &[TargetAgreement], style: Style) -> String {
             rows.push(words.chain(figures.map(|figure| figure.to_string())).collect());
         }
     }
-    plain_table(&header, rows, 2, style)
+    plain_table(&header, rows, 0..2, style)
 }
 
 /// A difference in full: how often, both sides of the smallest scenario, its text.

@@ -21,7 +21,7 @@ pub(super) fn actors(seen: &[&Events], style: Style) -> String {
         "faults",
         "time of faults",
     ];
-    let text = plain_table(&header, rows.iter().map(cells).collect(), 2, style) + "\n";
+    let text = plain_table(&header, rows.iter().map(cells).collect(), 0..2, style) + "\n";
     let how = "its work: the kernel's count for the whole machine; flushes: of whosever memory; interrupts: of the watched program; faults: up to, where others may have caused them as well, ? where none can be told apart";
     let mut text = text + &style.dim(style.wrap(how, 2)) + "\n";
     for row in rows.iter().filter(|row| reached(row)) {

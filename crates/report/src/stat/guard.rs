@@ -57,7 +57,7 @@ fn cpus(guard: &Guarded, records_lost: u64, style: Style) -> String {
         "longest undisturbed",
         "time lost",
     ];
-    let mut text = plain_table(&header, cells.collect(), 1, style) + "\n";
+    let mut text = plain_table(&header, cells.collect(), 0..1, style) + "\n";
     let all: u64 = guard.cpus.iter().map(|cpu| cpu.came.disturbances()).sum();
     let line = match (all, records_lost) {
         (0, 0) => format!("nothing disturbed them for {}", time(guard.watched_ns)),
@@ -88,7 +88,7 @@ fn causes(guard: &Guarded, style: Style) -> String {
     });
     let header =
         ["what for", "cause", "interrupts", "in others", "kernel threads", "without", "time lost"];
-    let mut text = plain_table(&header, cells.collect(), 2, style) + "\n";
+    let mut text = plain_table(&header, cells.collect(), 0..2, style) + "\n";
     let how = "cause: as --fail-on interrupt= takes it. in others: done in an interrupt that had come for something else. without: an idle CPU looked for itself, and nobody was disturbed";
     text += &(style.dim(style.wrap(how, 2)) + "\n");
     for cause in guard.causes.iter().filter(|cause| cause.came.disturbances() > 0) {
@@ -139,7 +139,7 @@ fn in_order(guard: &Guarded, breaks: Option<&[Asked]>, style: Style) -> String {
     }
     let cells = listed.iter().take(MOST_ROWS).map(|disturbed| row(disturbed));
     let header = ["at", "CPU", "left alone for", "what for", "by", "whom", "took"];
-    let mut text = plain_table(&header, cells.collect(), 0, style) + "\n";
+    let mut text = plain_table(&header, cells.collect(), 3..6, style) + "\n";
     if breaks.is_some() {
         text += &(style.dim("only what breaks the guard; --format json has all") + "\n");
     }

@@ -109,7 +109,7 @@ fn causes(rows: &[Interrupts], last: &str, style: Style) -> String {
         names.iter().cloned().chain(figures.iter().map(|figure| number(*figure))).collect()
     });
     let header = [&*format!("interrupts{last}"), "function", "by", "interrupts", "without"];
-    let text = plain_table(&header, cells.collect(), 3, style) + "\n" + &more(sums.len());
+    let text = plain_table(&header, cells.collect(), 0..3, style) + "\n" + &more(sums.len());
     let how = "without: done without an interrupt, by an idle CPU that looked for itself or by a kernel thread";
     text + &style.dim(style.wrap(how, 2)) + "\n"
 }
@@ -147,7 +147,7 @@ fn victims(rows: &[Interrupts], last: &str, style: Style) -> String {
         "nothing to flush",
         "time lost",
     ];
-    plain_table(&header, cells.collect(), 3, style) + "\n" + &more(sums.len())
+    plain_table(&header, cells.collect(), 0..3, style) + "\n" + &more(sums.len())
 }
 
 fn prices(events: &Events, stat: &Stat<'_>) -> String {

@@ -177,7 +177,7 @@ fn faults(seen: &[&Events], stat: &Stat<'_>, style: Style) -> String {
     let header = ["faults", "confidence", "count", "mean time", "waits", "waited"];
     let columns = if waits { 6 } else { 4 };
     cells.iter_mut().for_each(|row| row.truncate(columns));
-    let mut text = plain_table(&header[..columns], cells, 2, style);
+    let mut text = plain_table(&header[..columns], cells, 0..2, style);
     text.push('\n');
     text += &counted(stat, "");
     text + &style.dim(rules.join("\n")) + "\n" + &waited_for(seen, style)
@@ -203,7 +203,7 @@ fn waited_for(seen: &[&Events], style: Style) -> String {
         vec![what.into(), function, label.into(), spread(&waits, number), spread(&waited, time)]
     });
     let header = ["waited for", "in", "faults", "waits", "waited"];
-    let table = plain_table(&header, cells.collect(), 3, style);
+    let table = plain_table(&header, cells.collect(), 0..3, style);
     format!("\n{table}\n")
 }
 
@@ -253,7 +253,7 @@ fn flushes(seen: &[&Events], style: Style) -> String {
     let title = if at_least { "flushes by cause, at least" } else { "flushes by cause" };
     let header = [title, "sent", "interrupts", "local", "full", "pages of the others"];
     let how = "sent: other CPUs were asked; those that were idle by then were not interrupted. full: of both, those of everything";
-    plain_table(&header, cells, 1, style) + "\n" + &style.dim(style.wrap(how, 2)) + "\n"
+    plain_table(&header, cells, 0..1, style) + "\n" + &style.dim(style.wrap(how, 2)) + "\n"
 }
 
 /// Stacks differ from run to run as well.

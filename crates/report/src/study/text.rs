@@ -25,7 +25,7 @@ pub fn text(studied: &Studied, style: Style) -> String {
                     .into_iter()
                     .map(|row| row.iter().map(|cell| style.charset(cell)).collect())
                     .collect();
-                text += &plain_table(&header, rows, words, style);
+                text += &plain_table(&header, rows, 0..words, style);
                 text.push('\n');
             }
         }

@@ -216,7 +216,8 @@ mod tests {
 
     #[test]
     fn words_between_figures_are_broken_and_figures_are_not() {
-        let row = ["1.234 s", "TLB flush, flush_tlb_func", "postgres (12345) in munmap", "34.77 us"];
+        let row =
+            ["1.234 s", "TLB flush, flush_tlb_func", "postgres (12345) in munmap", "34.77 us"];
         let rows = vec![row.map(str::to_owned).to_vec()];
         let header = ["left alone for", "what for", "by", "took"];
         for width in [60, 80] {

@@ -119,7 +119,8 @@ impl Area {
         if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    fn map(self, prot: i32, flags: i32, file: RawFd) -> io::Result<()> {
+    /// `mmap` where nothing is mapped.
+    pub fn map(self, prot: i32, flags: i32, file: RawFd) -> io::Result<()> {
         let flags = flags | libc::MAP_FIXED_NOREPLACE;
         // SAFETY: MAP_FIXED_NOREPLACE never replaces a mapping, so nothing is lost.
         let at = unsafe { libc::mmap(self.pointer(), self.bytes(), prot, flags, file, 0) };

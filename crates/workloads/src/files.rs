@@ -100,6 +100,21 @@ pub const WORKLOADS: &[Workload] = &[
     .needs(&[Need::DiskFile])
     .second(),
     Workload::new(
+        "page_fault3_process",
+        "maps 4 pages of a file shared, writes them and unmaps them: the loop of will-it-scale's page_fault3",
+        page_fault3,
+        expect(&[(class::SHARED_DIRTY, PAGES as u64)], &[(cause::MUNMAP, 0, 1)]),
+    )
+    .needs(&[Need::DiskFile]),
+    Workload::new(
+        "page_fault3_thread",
+        "the same with a second thread on CPU 1",
+        page_fault3,
+        expect(&[(class::SHARED_DIRTY, PAGES as u64)], &[(cause::MUNMAP, 1, 0)]),
+    )
+    .needs(&[Need::DiskFile])
+    .second(),
+    Workload::new(
         "memfd_first",
         "writes 4 fresh pages of a memfd, then MADV_REMOVE",
         memfd_first,
@@ -140,11 +155,18 @@ pub fn disk_is_memory() -> bool {
 
 /// A file without a name, written and on disk.
 fn temporary() -> io::Result<File> {
+    temporary_by(PAGES)
+}
+
+/// The same, written so many pages at a time: a write decides how large folios may be.
+fn temporary_by(pages: usize) -> io::Result<File> {
     let path = std::env::temp_dir().join(format!("needless-workload-{}", std::process::id()));
     let mut file = File::options().read(true).write(true).create_new(true).open(&path)?;
     std::fs::remove_file(&path)?;
-    file.write_all(&[1; PAGES * PAGE])?;
-    file.sync_all()?;
+    for part in [1; PAGES * PAGE].chunks(pages * PAGE) {
+        file.write_all(part)?;
+        file.sync_all()?;
+    }
     Ok(file)
 }
 
@@ -269,6 +291,20 @@ fn write_back(rounds: &mut Rounds, by_address: bool) -> io::Result<()> {
         area.write(0);
         meeting.meet();
         if by_address { area.sync() } else { file.sync_all() }
+    })
+}
+
+/// mm/memory.c: do_shared_fault, do_page_mkwrite: each first store since the page was mapped tells the file system. 5.10
+/// gives mmap_lock back where dirty pages are counted, and tries again (fault_dirty_shared_page): the fault is major then.
+fn page_fault3(rounds: &mut Rounds) -> io::Result<()> {
+    let file = temporary_by(1)?;
+    let area = Area::file(0, PAGES, RW, libc::MAP_SHARED, file.as_raw_fd())?;
+    area.unmap()?;
+    rounds.each(|meeting| {
+        area.map(RW, libc::MAP_SHARED, file.as_raw_fd())?;
+        area.write_all();
+        meeting.meet();
+        area.unmap()
     })
 }
 

@@ -118,10 +118,11 @@ impl Cpu {
         let (came, came_later) =
             strangers_on(later, self.number, round, |tid| !tasks.harmless(tid));
         self.used = came.map(name).or(self.used.take());
+        let held = self.running.is_some_and(|tid| tasks.ours(tid));
         let at_start = self.follow(records, round);
         let reason = self
             .taken(seen, since, tasks)
-            .or_else(|| self.missed_a_flush(seen, tasks))
+            .or_else(|| self.missed_a_flush(seen, tasks, held))
             .or_else(|| self.taken_at_start(at_start, seen.team, tasks))
             .or_else(|| self.not_lazy(seen.team, left))
             .or_else(|| self.shares_lru());
@@ -173,10 +174,11 @@ impl Cpu {
         Some(format!("{LOST_CPU} to {}", name(record.value as i32)))
     }
 
-    /// Whether a flush fell into the time in which a thread was away, or coming back flushed.
-    fn missed_a_flush(&self, seen: &Seen<'_>, tasks: &Tasks) -> Option<String> {
+    /// Whether a flush fell into the time in which a thread was away, or coming back flushed. `held`: whether one was there
+    /// before the records.
+    fn missed_a_flush(&self, seen: &Seen<'_>, tasks: &Tasks, held: bool) -> Option<String> {
         let Seen { records, round, flushes, .. } = *seen;
-        let absences = absences_of(records, self.number, round, &tasks.tids);
+        let absences = absences_of(records, self.number, round, &tasks.tids, held);
         let missed = |(gone, _): &&(Span, i32)| flushes.iter().any(|flush| flush.overlaps(*gone));
         if let Some((_, who)) = absences.iter().find(missed) {
             return Some(format!("{LOST_CPU} to {}", name(*who)));

@@ -53,24 +53,28 @@ pub(super) fn strangers_on<'a>(
 }
 
 /// When one of the threads `tids` was pushed out of a CPU in a round, until one of them was back, and by
-/// whom.
+/// whom. `held`: whether one of them was there before the records. Where leaving was left out, it shows by who came.
 pub(super) fn absences_of(
     records: &[Raw],
     cpu: u16,
     round: Observed,
     tids: &Tids,
+    mut held: bool,
 ) -> Vec<(Span, i32)> {
     let mut absences = Vec::new();
     let mut open: Option<(Span, i32)> = None;
     for record in records.iter().filter(|r| is_switch(r) && r.cpu == cpu) {
         let next = record.value as i32;
-        let in_round = round.contains(record.time);
-        if tids.ours(next) {
+        let ours_comes = tids.ours(next);
+        let pushed_out = record.extra == 1 && tids.ours(record.tid);
+        let came_unannounced = record.kind == Kind::SwitchIn && held;
+        if ours_comes {
             let back = |(gone, who)| (Span { to: record.time, ..gone }, who);
             absences.extend(open.take().map(back));
-        } else if in_round && record.extra == 1 && tids.ours(record.tid) {
+        } else if round.contains(record.time) && (pushed_out || came_unannounced) {
             open = open.or(Some((Span { from: record.time, to: u64::MAX }, next)));
         }
+        held = ours_comes;
     }
     absences.extend(open);
     absences
@@ -151,10 +155,11 @@ mod tests {
         };
         let out = |time, tid, next, pushed| switch(time, Kind::SwitchOut, tid, next, pushed);
         let back = |time, tid: i32| switch(time, Kind::SwitchIn, tid, tid as u64, 0);
-        let absent = |records: &[Raw]| -> Vec<(u64, u64, i32)> {
-            let all = absences_of(records, 0, round, &Tids::new(&[7, 8])).into_iter();
+        let absent_if = |held, records: &[Raw]| -> Vec<(u64, u64, i32)> {
+            let all = absences_of(records, 0, round, &Tids::new(&[7, 8]), held).into_iter();
             all.map(|(gone, who)| (gone.from, gone.to, who)).collect()
         };
+        let absent = |records: &[Raw]| absent_if(true, records);
         // Two kernel threads, one after the other, in place of thread 7.
         let two = [out(11, 7, 30, 1), out(12, 30, 31, 1), out(14, 31, 7, 0), back(14, 7)];
         assert_eq!(absent(&two), [(11, 14, 30)]);
@@ -166,6 +171,10 @@ mod tests {
         assert_eq!(absent(&[out(11, 7, 30, 0)]), [], "it went by itself");
         assert_eq!(absent(&[out(11, 7, 8, 1)]), [], "to one of ours");
         assert_eq!(absent(&[out(9, 7, 30, 1)]), [], "before the round");
+        let came = back;
+        assert_eq!(absent(&[came(12, 30), back(15, 7)]), [(12, 15, 30)], "leaving was left out");
+        assert_eq!(absent(&[out(11, 7, 30, 0), came(11, 30)]), [], "it went by itself");
+        assert_eq!(absent_if(false, &[came(12, 30)]), [], "nobody was there");
     }
 
     /// Between a round's end and the look at its records somebody may come, too.

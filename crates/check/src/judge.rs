@@ -144,7 +144,9 @@ pub fn protected(w: &mut CheckWorld, at: At, mm: MmId, range: PageRange, prot: O
     }
 }
 
-/// P5, when a system call that took pages away returned: no CPU may use a translation that it found.
+/// P5, when a system call that took pages away returned: no CPU may use a translation that it found. It may be granted again by
+/// then; a PTE whose lock somebody holds is being changed, and whoever does so has to flush (page_vma_mkclean_one clears it for
+/// a moment).
 pub fn taken_away(w: &mut CheckWorld, at: At) {
     end_giving_up(w, at);
     let found = end_revoking(w, at);
@@ -154,11 +156,12 @@ pub fn taken_away(w: &mut CheckWorld, at: At) {
     w.ghost.exercised.add(Property::Revoked);
     for (mm, page, frame) in found {
         let mapped = matches!(w.pte(mm, page), Pte::Present(pte) if pte.pfn == frame);
+        let changing = w.ghost.locks.has(&Lock::page_table(&w.arch, mm, page));
         let names = |cpu: &CpuId| {
             let entries = w.tlbs.entries(*cpu, w.cpus[cpu.index()].asid, page);
             entries.iter().any(|entry| entry.frame_of(page) == frame)
         };
-        let user = cpus_with(w, mm).into_iter().find(names).filter(|_| !mapped);
+        let user = cpus_with(w, mm).into_iter().find(names).filter(|_| !mapped && !changing);
         if let Some(cpu) = user {
             return not_revoked(w, cpu, page);
         }

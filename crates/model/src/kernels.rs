@@ -134,6 +134,7 @@ const V5_8: Policies = Policies {
     demand_young: DemandYoung::Set,
     dirty_retry: DirtyRetry::RetryFlush,
     read_fault_dirty: ReadFaultDirty::No,
+    zap_rmap: ZapRmap::BeforeFlush,
     fork_pinned: ForkPinned::Share,
     gup_read: GupRead::BreakCow,
     swapin_exclusive: SwapinExclusive::SoleReference,
@@ -184,6 +185,7 @@ const V6_12: Policies = Policies {
     move_start: MoveStart::AtTable,
     reclaim_free: ReclaimFree::PerBatch,
     gather_batch: GatherBatch::LeaveOne,
+    zap_rmap: ZapRmap::AfterFlush,
     zero_swap: ZeroSwap::Skip,
     ..V6_1
 };

@@ -378,6 +378,12 @@ policies! {
         No = "no", "no";
         AsFolio = "as-folio", "if the page is dirty already";
     }
+    /// When a dirty page of a file that is zapped stops counting as mapped.
+    zap_rmap: ZapRmap = "zap-rmap", "when a dirty page of a shared mapping that is zapped stops counting as mapped, which lets writeback pass it over",
+        source "mm/memory.c:zap_pte_range, mm/rmap.c:page_mkclean (5.10, 6.1); mm/memory.c:zap_present_folio_ptes, mm/mmu_gather.c:tlb_flush_rmaps (6.12 to 7.3; commit 5df397dec7c4 of 6.2)" {
+        BeforeFlush = "before-flush", "when its PTE is cleared: a store by what a CPU has cached may come after the page was written back, and is lost";
+        AfterFlush = "after-flush", "after the flush, under the same page-table lock";
+    }
     /// What a fork makes of pinned pages.
     fork_pinned: ForkPinned = "fork-pinned", "what a fork makes of a page that may be pinned",
         source "mm/memory.c:copy_present_page (5.10 to 7.3); 5.8: published description" {

@@ -94,6 +94,8 @@ sites! {
     TlbFinishMmu = "tlb_finish_mmu" in "mm/mmu_gather.c";
     /// The gather's flush when it is full.
     TlbFlushMmu = "tlb_flush_mmu" in "mm/mmu_gather.c";
+    /// What was flushed does not count as mapped any more.
+    TlbFlushRmaps = "tlb_flush_rmaps" in "mm/mmu_gather.c";
     /// `mprotect`.
     ChangePteRange = "change_pte_range" in "mm/mprotect.c";
     /// `mprotect` in 5.10 flushes here.

@@ -70,7 +70,7 @@ pub static LITMUS: &[Builtin] = builtins! { "scenarios/litmus/":
     "reclaim-refault" "refault-flag"
     "fork-isolation" "fork-vmalock" "fork-swapped" "fork-reclaim" "fork-young" "fork-dirty"
     "pin-vmsplice" "pin-store" "pin-shared" "pin-fork" "pin-fork-race" "pin-dontneed"
-    "file-cow" "file-race" "file-private" "file-punch" "disk-writeback"
+    "file-cow" "file-race" "file-private" "file-punch" "disk-writeback" "zap-writeback"
 };
 
 /// Lists aliases: `name = text (parameter value …)`.

@@ -35,6 +35,8 @@ pub struct Gather {
     tables_gone: bool,
     change: Change,
     pages: SmallVec<[Pfn; BUNDLE]>,
+    /// Of these, those that still count as mapped.
+    mapped: SmallVec<[Pfn; BUNDLE]>,
     /// Unlinked tables: first page and level.
     tables: SmallVec<[(Vpn, u32); 4]>,
     /// Entries still free in the batch being filled, and batches that may still be added.
@@ -61,6 +63,7 @@ impl Gather {
             tables_gone: false,
             change: Change::Granted,
             pages: SmallVec::new(),
+            mapped: SmallVec::new(),
             tables: SmallVec::new(),
             room: BUNDLE - reserve,
             batches_left: BATCHES,
@@ -113,6 +116,21 @@ impl Gather {
         self.batches_left -= 1;
         self.room = BATCH - self.reserve;
         false
+    }
+
+    /// `frame`, which is to be freed after the flush, counts as mapped until [`Gather::flush_rmaps`] (`tlb_delay_rmap`).
+    pub fn delay_rmap(&mut self, frame: Pfn) {
+        self.mapped.push(frame);
+    }
+
+    /// What was flushed does not count as mapped any more (`tlb_flush_rmaps`).
+    pub fn flush_rmaps(&mut self, env: &mut impl Env) {
+        if !self.mapped.is_empty() {
+            let mapped = std::mem::take(&mut self.mapped);
+            env.step(Site::TlbFlushRmaps, |w, at| {
+                mapped.iter().for_each(|frame| w.drop_mapping(at, *frame));
+            });
+        }
     }
 
     /// Flushes and frees what was collected so far (`tlb_flush_mmu`).

@@ -76,11 +76,13 @@ pub fn writeback(env: &mut impl Env, mm: MmId, range: PageRange) {
     }
 }
 
-/// One page, which is locked: what its PTEs knew is the page's first.
+/// One page, which is locked: what its PTEs knew is the page's first. Nobody looks for those of a page that does not count as mapped.
 fn write_folio(env: &mut impl Env, frame: Pfn) {
     let mut cleaned = false;
     let clean = |env: &mut _, place| cleaned |= page_mkclean_one(env, frame, place);
-    rmap_walk(env, Site::PageMkcleanOne, frame, clean);
+    if env.step(Site::PageMkcleanOne, |w, _| w.frames.get(frame).maps > 0) {
+        rmap_walk(env, Site::PageMkcleanOne, frame, clean);
+    }
     env.step(Site::FolioClearDirtyForIo, |w, _| {
         if cleaned || w.frames.flags(frame).has(FrameFlags::DIRTY) {
             w.frames.set_flags(frame, FrameFlags::DIRTY, false);

@@ -12,7 +12,7 @@ use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::unmap_batch::flush_tlb_batched_pending;
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{DontneedTables, Mutant};
+use crate::policy::{DontneedTables, Mutant, ZapRmap};
 use crate::pte::{PresentPte, Pte};
 use crate::site::Site;
 
@@ -74,9 +74,12 @@ fn zap_table(env: &mut impl Env, gather: &mut Gather, mut part: PageRange, zap: 
                     }
                     full = gather.remove_page(frame);
                 }
-                Zapped::File(frame, was_dirty) => {
+                Zapped::File { frame, was_dirty, mapped } => {
                     gather.changed(page, Change::Revoked);
                     dirty |= was_dirty;
+                    if mapped {
+                        gather.delay_rmap(frame);
+                    }
                     full = gather.remove_page(frame);
                 }
             }
@@ -87,6 +90,7 @@ fn zap_table(env: &mut impl Env, gather: &mut Gather, mut part: PageRange, zap: 
         // Nobody is to dirty a shared page that is unmapped and may be written out.
         if full || dirty {
             gather.flush_tlb(env, Site::TlbFlushMmu);
+            gather.flush_rmaps(env);
         }
         pte_unmap_unlock(env, mm, table);
         // 2. Full: free what was collected and come back for the rest.
@@ -109,8 +113,8 @@ enum Zapped {
     Special,
     /// A page, to be freed after the flush; whether there has to be one.
     Page(Pfn, bool),
-    /// A page of a file or of shared memory; whether it was dirty.
-    File(Pfn, bool),
+    /// A page of a file or of shared memory; whether it was dirty, and still counts as mapped.
+    File { frame: Pfn, was_dirty: bool, mapped: bool },
 }
 
 impl Learnt for Zapped {
@@ -172,9 +176,12 @@ fn zap_file_page<M: Mode>(
     if pte.accessed() {
         mark_accessed(w, at, pte.pfn);
     }
-    let (pfn, dirty) = (pte.pfn, pte.dirty());
-    w.drop_mapping(at, pfn);
-    Zapped::File(pfn, dirty)
+    let (frame, was_dirty) = (pte.pfn, pte.dirty());
+    let mapped = was_dirty && w.policies.zap_rmap == ZapRmap::AfterFlush;
+    if !mapped {
+        w.drop_mapping(at, frame);
+    }
+    Zapped::File { frame, was_dirty, mapped }
 }
 
 /// Frees the table if nobody set a PTE in it meanwhile (mm/memory.c:zap_pte_table_if_empty,

@@ -122,8 +122,7 @@ const WAKE_UPS: &str = "wake-ups are not recorded (--every-interrupt does), and 
 const ANSWERS: &str = "this kernel tells of a flush only where a program's translations are loaded";
 const UNRECORDED: &str = "not recorded (--every-interrupt does)";
 const UNSHOWN: &str = "functions that interrupts call are not shown by this kernel";
-const DIFFERS: &str =
-    "one was under way when the file was read, or the kernel did not write some on an idle CPU";
+const DIFFERS: &str = "some came upon an idle CPU, where the kernel does not write every event, or one was under way when the file was read";
 const LOST: &str = "records were lost";
 
 /// Holds what was seen against what the kernel counted; where only some CPUs are watched, of these. `lost`:

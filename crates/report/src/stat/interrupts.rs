@@ -187,18 +187,31 @@ fn held(held: &[Held], last: &str, style: Style) -> String {
     let mut cpus: Vec<u16> = held.iter().map(|held| held.cpu).collect();
     cpus.dedup();
     for cpu in cpus {
-        let of_cpu = held.iter().filter(|held| held.cpu == cpu && held.counted > 0);
-        let parts: Vec<String> = of_cpu.map(line).collect();
+        let of_cpu = || held.iter().filter(|held| held.cpu == cpu && held.counted > 0);
+        let parts: Vec<String> = of_cpu().map(line).collect();
         if !parts.is_empty() {
             let line = format!("/proc/interrupts{last}, CPU {cpu}: {}", parts.join("; "));
-            text += &(style.wrap(&line, 2) + "\n");
+            text += &(style.wrap(&(line + &reasons(of_cpu())), 2) + "\n");
         }
     }
     text
 }
 
+/// Why lines of a CPU differ from what was seen, or may: each reason once.
+fn reasons<'a>(of_cpu: impl Iterator<Item = &'a Held>) -> String {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for held in of_cpu {
+        let (Some(why), name) = (held.why, held.line.name()) else { continue };
+        match reasons.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, names)) => names.push(name),
+            None => reasons.push((why, vec![name])),
+        }
+    }
+    reasons.iter().map(|(why, names)| format!(". {}: {why}", names.join(", "))).collect()
+}
+
 fn line(held: &Held) -> String {
-    let Held { line, counted, seen, at_the_edge, agrees, functions, why, .. } = held;
+    let Held { line, counted, seen, at_the_edge, agrees, functions, .. } = held;
     let (name, counted) = (line.name(), number(*counted));
     let edge = match at_the_edge {
         0 => String::new(),
@@ -216,8 +229,5 @@ fn line(held: &Held) -> String {
             functions.iter().map(|(title, calls)| format!("{title} {}", number(*calls))).collect();
         text += &format!(" (functions called: {})", functions.join(", "));
     }
-    match why {
-        Some(why) => format!("{text} ({why})"),
-        None => text,
-    }
+    text
 }

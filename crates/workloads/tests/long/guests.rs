@@ -24,7 +24,7 @@ fn check(kernel: &str, program: &Path, names: &[&str]) -> Vec<Value> {
 /// The same in a guest of another kind.
 fn check_in(kernel: &str, options: GuestOptions, program: &Path, names: &[&str]) -> Vec<Value> {
     let file = GuestFile { name: "needless-workload".to_owned(), source: program.to_owned() };
-    // Watching begins and ends in half a second together, and there are 77 workloads.
+    // Watching begins and ends in half a second together, and there are 79 workloads.
     let limits = Limits { run_seconds: 900, ..Limits::default() };
     let files = vec![file];
     // What tracepoints wait for with each that is opened first or closed last takes an emulated machine long.

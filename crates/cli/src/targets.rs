@@ -226,13 +226,11 @@ fn booted(
         Ok(run) => {
             let counted = !run.unseen.contains_key(INSTRUCTIONS);
             match (standing(&run, || UNSUPPORTED), target.arch()) {
-                (status, Arch::X86_64) => {
-                    against_model(program, run, target.options.row.as_ref(), status, runs)
-                }
                 // Faults in all are the rest of what there is.
                 (EXPECTED, Arch::Arm64) if !counted => Ok((alone(program, run, runs), UNSUPPORTED)),
-                // The model has no rows for it.
-                (status, Arch::Arm64) => Ok((alone(program, run, runs), status)),
+                (status, Arch::X86_64 | Arch::Arm64) => {
+                    against_model(program, run, target.options.row.as_ref(), status, runs)
+                }
             }
         }
         Err(error) => {

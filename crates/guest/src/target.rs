@@ -88,9 +88,12 @@ impl KernelTarget {
             let known: Vec<&str> = platform.processors.iter().map(|known| known.name).collect();
             return Err(format!("cpu, for {arch}, is {}", known.join(" or ")));
         }
-        match (arch, row) {
-            (Arch::Arm64, Some(_)) => Err(format!("the model has no rows for {arch}")),
-            (Arch::Arm64, None) | (Arch::X86_64, _) => Ok(()),
+        let of = |row: &KernelRow| row.config.other.map_or("x86-64", |other| other.name);
+        match row.as_ref().map(of) {
+            Some(of) if of != arch.to_string() => {
+                Err(format!("row= names a row of {of}, and the kernel is of {arch}"))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -113,9 +116,15 @@ impl KernelTarget {
     /// The model row that it is to be held against, as far as known before it is booted, and whether it is
     /// its own.
     pub fn row(&self) -> (KernelRow, bool) {
-        match &self.options.row {
-            Some(row) => (row.clone(), true),
-            None => KernelRow::of_release(self.release()),
+        if let Some(row) = &self.options.row {
+            return (row.clone(), true);
+        }
+        let (row, own_row) = KernelRow::of_release(self.release());
+        match self.arch() {
+            Arch::X86_64 => (row, own_row),
+            Arch::Arm64 => {
+                (row.on_arm64(self.options.processor.as_deref().unwrap_or("max")), own_row)
+            }
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::counters::{
 };
 use crate::event::{Event, EventKind, FaultClass};
 use crate::fold::{Folded, Folding};
+use crate::instructions::{Phases, of_the_scenario};
 use crate::program::Program;
 use crate::run::{Round, TargetRun, TimedBlock};
 use crate::sequence::{Sequence, TraceOrder, operations};
@@ -36,6 +37,9 @@ pub struct RoundAccount {
     pub may_fault: Vec<usize>,
     /// What happened, with verdicts; events are numbered from the round's first one.
     pub seen: Vec<Counted>,
+    /// The instructions that flush, where they are counted, by phase: those that were counted, and of them what
+    /// [`of_the_scenario`] leaves. Empty where nothing counts them.
+    pub instructions: (Phases, Phases),
     /// Pages that went to swap and came back, as a real kernel counted them.
     pub counted: SwapCounts,
     /// The same as events tell it.
@@ -257,6 +261,11 @@ impl Account {
         Some(&self.kinds[self.rounds.get(at)?.kind].account)
     }
 
+    /// Whether the instructions that flush are known of every round.
+    pub fn counts_instructions(&self) -> bool {
+        self.total > 0 && self.kinds.iter().all(|kind| !kind.account.instructions.0.is_empty())
+    }
+
     /// The counter's value in a round.
     pub fn value(&self, round: &RoundAt, counter: Counter) -> Option<u64> {
         match counter {
@@ -400,6 +409,7 @@ impl RoundAccount {
             sequence: shows(SEQUENCE).then(|| Sequence::of(program, &round.events, order)),
             may_fault,
             seen,
+            instructions: (round.instructions.clone(), of_the_scenario(round)),
             counted: SwapCounts::counted(round),
             modelled: SwapCounts::modelled(round),
         }
@@ -411,15 +421,21 @@ impl RoundAccount {
     }
 
     /// Whether a real round and the model's agree in the sequence and, where both know them, minor and major
-    /// faults; of spurious faults that are the processor's choice it may have as many as it took. `None` if a sequence
-    /// is missing.
+    /// faults; of spurious faults that are the processor's choice it may have as many as it took. Where the kernel shows
+    /// no sequence, the instructions that flush stand for it. `None` if both are missing.
     pub fn agrees(&self, model: &RoundAccount) -> Option<bool> {
         let same = |counter, more| match (self.counters.get(counter), model.counters.get(counter)) {
             (Some(a), Some(b)) => a == b + more,
             _ => true,
         };
-        let (real, expected) = (self.sequence.as_ref()?, model.sequence.as_ref()?);
-        let more = real.more_than(expected, &model.may_fault);
+        let more = match (&self.sequence, &model.sequence) {
+            (Some(real), Some(expected)) => real.more_than(expected, &model.may_fault),
+            _ => {
+                let (real, expected) = (&self.instructions.1, &model.instructions.0);
+                let known = !real.is_empty() && !expected.is_empty();
+                known.then_some((real == expected).then_some(0))?
+            }
+        };
         Some(
             more.is_some_and(|more| {
                 same(Counter::MinorFaults, more) && same(Counter::MajorFaults, 0)

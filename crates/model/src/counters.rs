@@ -129,6 +129,8 @@ fn flush_observation(operation: &Operation<'_>) -> Option<Counted> {
     let (what, event) = match *flush {
         FlushPart::Sent { send, .. } => (What::Shootdown, send),
         FlushPart::Local { local } => (What::LocalFlush, local),
+        FlushPart::Tlbi { tlbi, operation } if operation.is_broadcast() => (What::Shootdown, tlbi),
+        FlushPart::Tlbi { tlbi, .. } => (What::LocalFlush, tlbi),
     };
     Some(Counted::new(what, event))
 }

@@ -9,7 +9,7 @@ use crate::verdict::Verdict;
 use serde::{Deserialize, Serialize};
 
 /// Version of the event record, raised whenever a field or a kind changes.
-pub const EVENT_VERSION: u32 = 3;
+pub const EVENT_VERSION: u32 = 4;
 
 /// One event.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -125,6 +125,25 @@ pub enum EventKind {
         /// For [`FlushReason::RemoteSend`]: CPUs interrupted. `None`: not visible.
         asked: Option<u16>,
     },
+    /// A flush of arm64: `TLBI` instructions, of which QEMU counts how many there are in all. Only the model tells
+    /// flushes apart.
+    Tlbi {
+        /// Which.
+        operation: Tlbi,
+        /// Pages; `None`: the address space.
+        pages: Option<u32>,
+        /// How many of the operation itself.
+        single: u32,
+        /// How many of its form for ranges (`rvale1is`).
+        ranged: u32,
+    },
+    /// A barrier of arm64 that page-table changes and flushes need (`DSB`).
+    Dsb {
+        /// Which.
+        barrier: Dsb,
+        /// How many.
+        times: u32,
+    },
     /// A CPU switched to another thread, or went idle.
     Switch {
         /// Who runs now; `None`: idle or a stranger.
@@ -149,6 +168,66 @@ pub enum EventKind {
     MeasureStart,
     /// A `measure` block is over.
     MeasureEnd,
+}
+
+/// Operations of `TLBI` that user address spaces are flushed by (Arm ARM, C5.5).
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tlbi {
+    /// An address space, on all CPUs.
+    Aside1is,
+    /// An address and the tables that lead to it, on all CPUs.
+    Vae1is,
+    /// An address, what the last level says of it, on all CPUs.
+    Vale1is,
+    /// The same on this CPU.
+    Vale1,
+}
+
+impl Tlbi {
+    /// All of them.
+    pub const ALL: [Tlbi; 4] = [Tlbi::Aside1is, Tlbi::Vae1is, Tlbi::Vale1is, Tlbi::Vale1];
+
+    /// The assembler's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Tlbi::Aside1is => "aside1is",
+            Tlbi::Vae1is => "vae1is",
+            Tlbi::Vale1is => "vale1is",
+            Tlbi::Vale1 => "vale1",
+        }
+    }
+
+    /// Whether all CPUs obey it.
+    pub const fn is_broadcast(self) -> bool {
+        !matches!(self, Tlbi::Vale1)
+    }
+}
+
+/// Barriers of arm64 (Arm ARM, C6.2 "DSB"): for whom, and what before it they wait for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Dsb {
+    /// Stores, for all CPUs: page-table walks see them.
+    Ishst,
+    /// Everything, for all CPUs: invalidations are done.
+    Ish,
+    /// Stores, for this CPU.
+    Nshst,
+    /// Everything, for this CPU.
+    Nsh,
+}
+
+impl Dsb {
+    /// The assembler's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Dsb::Ishst => "ishst",
+            Dsb::Ish => "ish",
+            Dsb::Nshst => "nshst",
+            Dsb::Nsh => "nsh",
+        }
+    }
 }
 
 /// The x86 page-fault error code, as far as Linux tells user faults apart by it.

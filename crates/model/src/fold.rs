@@ -92,6 +92,7 @@ impl<'p> Folding<'p> {
         known.events.len() == round.events.len()
             && (known.minor_faults, known.major_faults) == (round.minor_faults, round.major_faults)
             && known.kernel_counters == round.kernel_counters
+            && known.instructions == round.instructions
             && known.events.iter().zip(&round.events).all(equal)
     }
 
@@ -111,7 +112,7 @@ impl<'p> Folding<'p> {
             index: 0,
             events,
             cycles: Vec::new(),
-            instructions: Vec::new(),
+            instructions: round.instructions.clone(),
             kernel_counters: round.kernel_counters.clone(),
             ..*round
         };
@@ -169,9 +170,11 @@ impl<'p> Folding<'p> {
             EventKind::Switch { .. } => EventKind::Switch { to: None },
             EventKind::RoundStart { .. } => EventKind::RoundStart { round: 0 },
             EventKind::RoundEnd { .. } => EventKind::RoundEnd { round: 0 },
-            kind @ (EventKind::Mark { .. } | EventKind::MeasureStart | EventKind::MeasureEnd) => {
-                kind
-            }
+            kind @ (EventKind::Mark { .. }
+            | EventKind::MeasureStart
+            | EventKind::MeasureEnd
+            | EventKind::Tlbi { .. }
+            | EventKind::Dsb { .. }) => kind,
         }
     }
 

@@ -3,7 +3,10 @@
 mod real;
 
 use crate::addr::ThreadId;
-use crate::arch::{Arch, OTHERS, X86_64, X86_64_LA57};
+use crate::arch::{
+    ARM64, ARM64_A72, Arch, FlushRules, Flushes, Invalidation, OTHERS, ProtectRule, TlbCode, X86_64,
+    X86_64_LA57,
+};
 use crate::policy::*;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -51,7 +54,8 @@ pub struct Config {
     /// `skip-needed=THREAD.N`: one flush that is left out although the model calls it needed, as a
     /// test of that verdict; with `+` behind it, all that come after it as well.
     pub skip_needed: Option<SkipNeeded>,
-    /// `6.12/arm64`: another architecture than x86-64, as far as it is modelled ([`OTHERS`]).
+    /// `6.12/arm64`: another architecture than x86-64, as far as it is modelled ([`OTHERS`]); of arm64 `cpu=max` or
+    /// `cpu=cortex-a72`, the processor, and `kpti=on|off`, whether the kernel is not mapped while user code runs.
     pub other: Option<Arch>,
 }
 
@@ -80,6 +84,15 @@ impl SkipNeeded {
 }
 
 impl Config {
+    /// Another architecture than x86-64, which may lack what x86's kernels have: arm64's have no soft-dirty bit
+    /// (HAVE_ARCH_SOFT_DIRTY, 5.10 to 7.3).
+    fn set_other(&mut self, other: Option<Arch>) {
+        self.other = other;
+        if other.is_some_and(|arch| matches!(arch.tlb_code, TlbCode::Arm64(_))) {
+            self.soft_dirty = false;
+        }
+    }
+
     /// The architecture that a kernel configured like this runs on.
     pub const fn arch(&self) -> Arch {
         match (self.other, self.la57, self.five_level) {
@@ -135,6 +148,12 @@ const V5_8: Policies = Policies {
     dirty_retry: DirtyRetry::RetryFlush,
     read_fault_dirty: ReadFaultDirty::No,
     zap_rmap: ZapRmap::BeforeFlush,
+    arm64_upgrade: Arm64Upgrade::Broadcast,
+    arm64_spurious: Arm64Spurious::Broadcast,
+    arm64_protect: Arm64Protect::All,
+    arm64_ranges: Arm64Ranges::Ascending,
+    arm64_unmap: Arm64Unmap::Waited,
+    prefault: Prefault::Young,
     fork_pinned: ForkPinned::Share,
     gup_read: GupRead::BreakCow,
     swapin_exclusive: SwapinExclusive::SoleReference,
@@ -147,6 +166,7 @@ const V5_10: Policies = Policies {
     reuse: Reuse::PageCount,
     fork_pinned: ForkPinned::Copy,
     dirty_retry: DirtyRetry::Retry,
+    arm64_spurious: Arm64Spurious::Nobody,
     gup_read: GupRead::AsMapped,
     ..V5_8
 };
@@ -156,6 +176,7 @@ const V5_15: Policies = Policies {
     self_receive: SelfReceive::No,
     move_tables: MoveTables::UpperFirst,
     populate: Populate::Yes,
+    prefault: Prefault::AsArch,
     ..V5_10
 };
 
@@ -186,6 +207,8 @@ const V6_12: Policies = Policies {
     reclaim_free: ReclaimFree::PerBatch,
     gather_batch: GatherBatch::LeaveOne,
     zap_rmap: ZapRmap::AfterFlush,
+    arm64_ranges: Arm64Ranges::Descending,
+    arm64_unmap: Arm64Unmap::Unwaited,
     zero_swap: ZeroSwap::Skip,
     ..V6_1
 };
@@ -214,6 +237,9 @@ const V7_2: Policies = Policies {
     swapin_free: SwapinFree::Always,
     new_folio: NewFolio::Referenced,
     used_once: UsedOnce::Recent,
+    arm64_upgrade: Arm64Upgrade::Local,
+    arm64_spurious: Arm64Spurious::Local,
+    arm64_protect: Arm64Protect::HardwareBits,
     ..V6_18
 };
 
@@ -367,7 +393,7 @@ pub enum RowError {
     },
     /// An option that is not understood.
     #[error(
-        "kernel row option `{option}` is not understood; options are mglru=on|off, thp=off, soft-dirty=on|off, la57=on|off, five-level=on|off, skip-needed=THREAD.N[+] and POLICY=VALUE (see `needless policies`)"
+        "kernel row option `{option}` is not understood; options are mglru=on|off, thp=off, soft-dirty=on|off, la57=on|off, five-level=on|off, of arm64 cpu=max|cortex-a72 and kpti=on|off, skip-needed=THREAD.N[+] and POLICY=VALUE (see `needless policies`)"
     )]
     UnknownOption {
         /// The option.
@@ -474,6 +500,26 @@ impl KernelRow {
         }
     }
 
+    /// The architecture as this kernel has it: some of arm64's rules differ by version.
+    pub const fn arch(&self) -> Arch {
+        let arch = self.config.arch();
+        let TlbCode::Arm64(_) = arch.tlb_code else { return arch };
+        let granted = match self.policies.arm64_upgrade {
+            Arm64Upgrade::Broadcast => Flushes::Broadcast,
+            Arm64Upgrade::Local => Flushes::Local,
+        };
+        let spurious = match self.policies.arm64_spurious {
+            Arm64Spurious::Broadcast => Flushes::Broadcast,
+            Arm64Spurious::Nobody => Flushes::Nobody,
+            Arm64Spurious::Local => Flushes::Local,
+        };
+        let protect = match self.policies.arm64_protect {
+            Arm64Protect::All => ProtectRule::All,
+            Arm64Protect::HardwareBits => ProtectRule::HardwareBits,
+        };
+        Arch { flushes: FlushRules { granted, spurious, protect, ..arch.flushes }, ..arch }
+    }
+
     /// The row that `text` names: `6.12`, `6.12/x86-64,mglru=off`, `6.12,reuse=page-count`,
     /// `6.12+pending-cleared`.
     pub fn parse(text: &str) -> Result<KernelRow, RowError> {
@@ -495,7 +541,7 @@ impl KernelRow {
             .find(|row| row.name == kernel)
             .ok_or_else(|| RowError::UnknownKernel { name: kernel.to_owned() })?;
         let mut row = KernelRow::from_table(table);
-        row.config.other = other;
+        row.config.set_other(other);
         let mut given = BTreeSet::new();
         for name in names {
             let proposal = PROPOSALS
@@ -553,6 +599,22 @@ impl KernelRow {
                 let option = if name == "la57" { "la57" } else { "five-level" };
                 return Err(RowError::NotInKernel { kernel: self.name.clone(), option });
             }
+            "cpu" | "kpti" => {
+                let option = if name == "cpu" { "cpu" } else { "kpti" };
+                let not_there =
+                    || RowError::NotInKernel { kernel: self.name.clone(), option };
+                let other = self.config.other.ok_or_else(not_there)?;
+                let TlbCode::Arm64(invalidation) = other.tlb_code else { return Err(not_there()) };
+                self.config.other = Some(match (name, value) {
+                    ("cpu", "max") => ARM64,
+                    ("cpu", "cortex-a72") => ARM64_A72,
+                    ("cpu", _) => return Err(unknown()),
+                    _ => {
+                        let invalidation = Invalidation { twice: switch()?, ..invalidation };
+                        Arch { tlb_code: TlbCode::Arm64(invalidation), ..other }
+                    }
+                });
+            }
             "la57" => self.config.la57 = switch()?,
             "five-level" => self.config.five_level = switch()?,
             "skip-needed" => {
@@ -593,10 +655,20 @@ mod tests {
         assert!(KernelRow::parse("6.12,mutant=move-unlocked").unwrap().known_wrong().is_some());
         assert_eq!(row.known_wrong(), None);
         assert!(matches!(KernelRow::parse("6.1/sparc"), Err(RowError::UnknownArch { .. })));
-        let arm64 = KernelRow::parse("6.1/arm64-no-hafdbs,mglru=on").unwrap();
-        assert_eq!(arm64.config.arch(), crate::arch::ARM64_NO_HAFDBS);
-        assert!(!arm64.config.arch().flushes_are_its_own());
-        assert_eq!(KernelRow::parse("6.1/amd64").unwrap().config.arch(), X86_64);
+        let arch = |text: &str| KernelRow::parse(text).map(|row| row.arch());
+        assert_eq!(arch("6.1/arm64,cpu=cortex-a72,mglru=on").unwrap(), ARM64_A72);
+        assert_eq!(arch("6.12/arm64,cpu=max").unwrap(), ARM64);
+        assert_eq!(arch("7.3/arm64").unwrap().flushes.granted, Flushes::Local);
+        let alone = TlbCode::Arm64(Invalidation { ranges: false, twice: false });
+        assert_eq!(arch("6.1/arm64,cpu=cortex-a72,kpti=off").unwrap().tlb_code, alone);
+        assert!(arch("6.1/arm64").unwrap().flushes_are_its_own());
+        assert!(!arch("6.1/ppc64-radix").unwrap().flushes_are_its_own());
+        assert_eq!(arch("6.1/amd64").unwrap(), X86_64);
+        for text in ["6.1,cpu=max", "6.1/ppc64-radix,kpti=on"] {
+            assert!(matches!(KernelRow::parse(text), Err(RowError::NotInKernel { .. })), "{text}");
+        }
+        let a53 = KernelRow::parse("6.1/arm64,cpu=cortex-a53");
+        assert!(matches!(a53, Err(RowError::UnknownOption { .. })));
         let la57 = KernelRow::parse("6.1/arm64,la57=on");
         assert!(matches!(la57, Err(RowError::NotInKernel { .. })));
     }

@@ -15,6 +15,7 @@ pub mod event;
 pub mod final_pages;
 pub mod fold;
 pub mod ignored;
+pub mod instructions;
 pub mod kernel;
 pub mod kernels;
 pub mod lock;

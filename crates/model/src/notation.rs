@@ -4,6 +4,7 @@
 //! about receives, which are dropped. A text that expands to more than [`MAX_TOKENS`] tokens is
 //! refused.
 
+use crate::event::Tlbi;
 use crate::sequence::{FaultToken, LocalPart, Sequence, Token};
 use std::fmt;
 use std::str::FromStr;
@@ -23,7 +24,7 @@ const MAX_PERIOD: usize = 64;
 pub enum NotationError {
     /// Not one of the tokens.
     #[error(
-        "`{0}` is no token; expected R, W, WP, RP, IPI:MM(n), IPI:BATCH(n), loc:MM(n), send(n) or a mark"
+        "`{0}` is no token; expected R, W, WP, RP, IPI:MM(n), IPI:BATCH(n), loc:MM(n), send(n), TLBI:vale1is(n) or a mark"
     )]
     UnknownToken(String),
     /// Brackets that do not match.
@@ -183,6 +184,11 @@ fn flush(head: &str, inside: &str) -> Option<Token> {
         "IPI:BATCH" => shootdown(true),
         "loc:MM" => part(false, inside).map(Token::Local),
         "loc:BATCH" => part(true, inside).map(Token::Local),
+        head if head.starts_with("TLBI:") => {
+            let named = |tlbi: &Tlbi| tlbi.name() == &head["TLBI:".len()..];
+            let operation = Tlbi::ALL.into_iter().find(named)?;
+            Some(Token::Tlbi(operation, pages_of(inside)?))
+        }
         "send" => Some(Token::Shootdown { send: pages_of(inside)?, local: None }),
         _ => None,
     }

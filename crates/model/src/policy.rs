@@ -384,6 +384,43 @@ policies! {
         BeforeFlush = "before-flush", "when its PTE is cleared: a store by what a CPU has cached may come after the page was written back, and is lost";
         AfterFlush = "after-flush", "after the flush, under the same page-table lock";
     }
+    /// Whom a right that a fault grants makes arm64 flush.
+    arm64_upgrade: Arm64Upgrade = "arm64-upgrade", "on arm64: which CPUs are flushed when a fault grants a store where it is",
+        source "arch/arm64/mm/fault.c:ptep_set_access_flags (5.10, 6.1, 6.12), __ptep_set_access_flags_anysz (7.2, 7.3)" {
+        Broadcast = "broadcast", "all: none of them faults for nothing afterwards";
+        Local = "local", "this one: another one that has the old entry takes a fault for nothing";
+    }
+    /// Whom a store that faulted for nothing makes arm64 flush.
+    arm64_spurious: Arm64Spurious = "arm64-spurious", "on arm64: which CPUs are flushed by a store that faulted though its entry allows it",
+        source "arch/arm64/include/asm/pgtable.h:flush_tlb_fix_spurious_fault (5.10, 6.1, 6.12: nothing; 7.2, 7.3: this CPU); before 5.9 include/asm-generic/pgtable.h's, by published commits only" {
+        Broadcast = "broadcast", "all";
+        Nobody = "nobody", "none: the entry that was in the way was flushed when the right was granted";
+        Local = "local", "this one, which has the entry from before another CPU's fault granted it";
+    }
+    /// Which changes of a PTE `mprotect` flushes on arm64.
+    arm64_protect: Arm64Protect = "arm64-protect", "on arm64: which changes of a PTE mprotect flushes",
+        source "mm/mprotect.c:change_pte_range, pte_needs_flush (6.1, 6.12: include/linux/huge_mm.h, always); arch/arm64/include/asm/tlbflush.h:pte_needs_flush (7.2, 7.3)" {
+        All = "all", "all, whether or not anything changed";
+        HardwareBits = "hardware-bits", "those of what the processor looks at, of an entry that it could use";
+    }
+    /// How arm64 divides a range into invalidations.
+    arm64_ranges: Arm64Ranges = "arm64-ranges", "on arm64 with FEAT_TLBIRANGE: how a range is divided into invalidations",
+        source "arch/arm64/include/asm/tlbflush.h:__flush_tlb_range (5.10, 6.1), __flush_tlb_range_op (6.12 to 7.3)" {
+        Ascending = "ascending", "an odd page by itself, then the rest from small to large parts";
+        Descending = "descending", "from large to small parts, and what is left of an odd number last";
+    }
+    /// Whether reclaim waits for each invalidation on arm64.
+    arm64_unmap: Arm64Unmap = "arm64-unmap", "on arm64: whether reclaim waits for the invalidation of each page that it unmaps",
+        source "arch/arm64/Kconfig:ARCH_WANT_BATCHED_UNMAP_TLB_FLUSH (6.12 to 7.3, not 5.10, 6.1), arch/arm64/include/asm/tlbflush.h:arch_tlbbatch_add_pending, arch_tlbbatch_flush" {
+        Waited = "waited", "yes";
+        Unwaited = "unwaited", "no: it invalidates each, and waits once for all of a batch";
+    }
+    /// Whether pages that fault-around maps count as used.
+    prefault: Prefault = "prefault", "whether pages that fault-around maps beside the one that was asked for count as used",
+        source "mm/memory.c:alloc_set_pte (5.10), do_set_pte (6.1), set_pte_range (6.12, 7.3): arch_wants_old_prefaulted_pte, which only arm64 has (cpu_has_hw_af)" {
+        Young = "young", "yes";
+        AsArch = "as-arch", "not where the architecture wants them old, since its processor sets the bit when they are used";
+    }
     /// What a fork makes of pinned pages.
     fork_pinned: ForkPinned = "fork-pinned", "what a fork makes of a page that may be pinned",
         source "mm/memory.c:copy_present_page (5.10 to 7.3); 5.8: published description" {

@@ -8,11 +8,11 @@
 //! Notation: `R`, `W`, `WP` are faults (read and write of a page not present, write to a
 //! present one); `IPI:MM(4)` a shootdown of 4 pages of one address space, `IPI:BATCH(ALL)` the
 //! full flush of a batched unmap, `loc:MM(1)` a flush that was not sent, `IPI:MM(1/send512)` one
-//! whose two parts give different page counts, `send(4)` one without a local part, `¦ name:` a
-//! phase mark; `x8` repeats a token or a group in brackets.
+//! whose two parts give different page counts, `send(4)` one without a local part, `TLBI:vale1is(4)`
+//! one of arm64, by its operation (only the model tells it), `¦ name:` a phase mark; `x8` repeats a token or a group in brackets.
 
 use crate::addr::CpuId;
-use crate::event::{Event, EventKind, FaultCode, FlushReason};
+use crate::event::{Event, EventKind, FaultCode, FlushReason, Tlbi};
 use crate::program::Program;
 use std::fmt;
 
@@ -32,6 +32,8 @@ pub enum Token {
     },
     /// A flush on the initiator only.
     Local(LocalPart),
+    /// A flush of arm64: the operation, and pages (`None`: all).
+    Tlbi(Tlbi, Option<u32>),
     /// A phase mark, by name.
     Mark(String),
 }
@@ -108,6 +110,7 @@ impl TraceOrder {
 fn misfits(events: &[Event], order: TraceOrder) -> (usize, usize) {
     let parts = pair(events, order);
     parts.iter().fold((0, 0), |(alone, unequal), part| match part {
+        FlushPart::Tlbi { .. } => (alone, unequal),
         FlushPart::Sent { send, local: Some(local) } => {
             (alone, unequal + usize::from(flush_pages(send) != flush_pages(local)))
         }
@@ -130,6 +133,13 @@ pub enum FlushPart<'a> {
         /// The initiator's part.
         local: &'a Event,
     },
+    /// It is one of arm64.
+    Tlbi {
+        /// Its instructions.
+        tlbi: &'a Event,
+        /// Which.
+        operation: Tlbi,
+    },
 }
 
 impl FlushPart<'_> {
@@ -138,12 +148,15 @@ impl FlushPart<'_> {
         match self {
             FlushPart::Sent { send, local } => local.map_or(send.seq, |l| l.seq.min(send.seq)),
             FlushPart::Local { local } => local.seq,
+            FlushPart::Tlbi { tlbi, .. } => tlbi.seq,
         }
     }
 
     fn operation(&self) -> Option<u32> {
         match self {
-            FlushPart::Sent { send: part, .. } | FlushPart::Local { local: part } => part.op,
+            FlushPart::Sent { send: part, .. }
+            | FlushPart::Local { local: part }
+            | FlushPart::Tlbi { tlbi: part, .. } => part.op,
         }
     }
 
@@ -153,6 +166,7 @@ impl FlushPart<'_> {
                 Token::Shootdown { send: flush_pages(send), local: local.map(local_part) }
             }
             FlushPart::Local { local } => Token::Local(local_part(local)),
+            FlushPart::Tlbi { tlbi, operation } => Token::Tlbi(*operation, flush_pages(tlbi)),
         }
     }
 }
@@ -173,7 +187,7 @@ fn is_local(event: &Event) -> bool {
 
 fn flush_pages(event: &Event) -> Option<u32> {
     match event.kind {
-        EventKind::Flush { pages, .. } => pages,
+        EventKind::Flush { pages, .. } | EventKind::Tlbi { pages, .. } => pages,
         _ => None,
     }
 }
@@ -222,6 +236,8 @@ fn pair(events: &[Event], order: TraceOrder) -> Vec<FlushPart<'_>> {
             flushes.push(FlushPart::Sent { send: event, local: None });
         } else if is_local(event) {
             flushes.push(FlushPart::Local { local: event });
+        } else if let (Some(_), EventKind::Tlbi { operation, .. }) = (event.thread, event.kind) {
+            flushes.push(FlushPart::Tlbi { tlbi: event, operation });
         } else if let (Some(at), true) = (half, keep_open) {
             open.push((event.cpu, at));
         }
@@ -336,6 +352,9 @@ impl fmt::Display for Token {
                 write!(f, "IPI:{}({}/send{})", path(local.batch), Pages(local.pages), Pages(*send))
             }
             Token::Local(local) => write!(f, "loc:{}({})", path(local.batch), Pages(local.pages)),
+            Token::Tlbi(operation, pages) => {
+                write!(f, "TLBI:{}({})", operation.name(), Pages(*pages))
+            }
             Token::Mark(name) if name.is_empty() => f.write_str("¦"),
             Token::Mark(name) => write!(f, "¦ {name}:"),
         }

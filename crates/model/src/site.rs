@@ -172,6 +172,10 @@ sites! {
     FlushTlbFunc = "flush_tlb_func" in "arch/x86/mm/tlb.c";
     /// The batch's flush.
     ArchTlbbatchFlush = "arch_tlbbatch_flush" in "arch/x86/mm/tlb.c";
+    /// Not the kernel: a CPU of arm64 does what another one's invalidation asks for.
+    TlbiBroadcast = "TLBI" in "(processor)";
+    /// A page table is linked into the one above it.
+    PteAlloc = "__pte_alloc" in "mm/memory.c";
     /// A CPU changes address space.
     SwitchMm = "switch_mm_irqs_off" in "arch/x86/mm/tlb.c";
     /// A CPU keeps an address space loaded for a kernel thread.

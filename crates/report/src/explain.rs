@@ -3,7 +3,7 @@
 use crate::SCHEMA_VERSION;
 use crate::compare::Ran;
 use crate::json::value;
-use crate::style::{Style, columns};
+use crate::style::{Style, columns, count};
 use needless_model::account::{RoundAccount, RoundAt, thread_name};
 use needless_model::event::{Event, EventKind, FlushReason};
 use needless_model::program::Program;
@@ -243,6 +243,16 @@ pub fn what(program: &Program, event: &Event, style: Style) -> String {
             format!("pte {} {} {arrow} {}", name(page), pte(old), pte(new))
         }
         EventKind::Flush { reason, pages, asked } => flush(reason, pages, asked),
+        EventKind::Tlbi { operation, pages, single, ranged } => {
+            let pages = pages.map_or("the address space".to_owned(), |pages| count(pages as usize, "page"));
+            let name = operation.name();
+            let forms = [(single, name.to_owned()), (ranged, format!("r{name}"))];
+            let forms = forms.iter().filter(|(times, _)| *times > 0);
+            let forms: Vec<String> = forms.map(|(times, name)| format!("{times} x tlbi {name}")).collect();
+            format!("flush {pages}: {}", forms.join(", "))
+        }
+        EventKind::Dsb { barrier, times: 1 } => format!("dsb {}", barrier.name()),
+        EventKind::Dsb { barrier, times } => format!("{times} x dsb {}", barrier.name()),
         EventKind::Switch { to } => format!("switch to {}", thread_name(program, to)),
         EventKind::Mark { mark } => {
             let name = program.marks.get(usize::from(mark)).map_or("?", String::as_str);

@@ -274,7 +274,7 @@ fn document<'a>(program: &'a Program, ran: &'a Ran) -> RanDocument<'a> {
         cycles: median(&account.cycles()),
         sequence: sequences.first().map(|group| group.sequence.clone()),
         sequences,
-        instructions: instruction_groups(&ran.run)
+        instructions: instruction_groups(&ran.account)
             .into_iter()
             .map(|(phases, rounds)| InstructionsDocument { phases, rounds })
             .collect(),

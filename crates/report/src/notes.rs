@@ -6,7 +6,7 @@ use crate::style::{Style, count};
 use crate::table::table;
 use needless_model::account::Account;
 use needless_model::counters::{Counter, FAULTS_BY_CLASS};
-use needless_model::run::{INSTRUCTIONS, TargetRun};
+use needless_model::run::INSTRUCTIONS;
 use needless_model::verdict::{Finding, Needless};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -234,21 +234,21 @@ pub(crate) fn sequence_lines(account: &Account, style: Style) -> Vec<String> {
 fn instructions(comparison: &Comparison, style: Style) -> Section {
     let ran = comparison.targets.iter().filter_map(|target| Some((&target.name, target.ran()?)));
     let line = |(name, lines): (&String, Vec<String>)| format!("  {name}: {}", lines.join("; "));
-    let lines = ran.map(|(name, ran)| (name, instruction_lines(&ran.run, style)));
+    let lines = ran.map(|(name, ran)| (name, instruction_lines(ran, style)));
     let lines = lines.filter(|(_, lines)| !lines.is_empty()).map(line).collect();
     ("instructions executed in one round, by phase", lines)
 }
 
 /// The instructions of the rounds, the most frequent first, with the rounds that have them; empty
 /// if the target is none that counts them.
-pub(crate) fn instruction_lines(run: &TargetRun, style: Style) -> Vec<String> {
-    if let Some(reason) = run.unseen.get(INSTRUCTIONS) {
+pub(crate) fn instruction_lines(ran: &Ran, style: Style) -> Vec<String> {
+    if let Some(reason) = ran.run.unseen.get(INSTRUCTIONS) {
         return vec![format!("unknown: {reason}")];
     }
-    let groups = instruction_groups(run);
+    let groups = instruction_groups(&ran.account);
     let lines = groups.iter().take(MOST_SEQUENCES).map(|(phases, rounds)| {
         let text = style.charset(&phases_text(phases));
-        if groups.len() == 1 { text } else { format!("{text} ({rounds} of {})", run.rounds.len()) }
+        if groups.len() == 1 { text } else { format!("{text} ({rounds} of {})", ran.account.total) }
     });
     let mut lines: Vec<String> = lines.collect();
     if groups.len() > MOST_SEQUENCES {
@@ -269,10 +269,11 @@ fn phases_text(phases: &[BTreeMap<String, u64>]) -> String {
 
 /// The instructions that rounds have in common, with the number of those rounds, the most frequent
 /// first; rounds in which nothing was counted are left out.
-pub(crate) fn instruction_groups(run: &TargetRun) -> Vec<(&[BTreeMap<String, u64>], usize)> {
+pub(crate) fn instruction_groups(account: &Account) -> Vec<(&[BTreeMap<String, u64>], usize)> {
     let mut groups: BTreeMap<&[BTreeMap<String, u64>], usize> = BTreeMap::new();
-    for round in run.rounds.iter().filter(|round| !round.instructions.is_empty()) {
-        *groups.entry(&round.instructions).or_default() += 1;
+    let kinds = account.kinds.iter().map(|kind| (&kind.account.instructions.0, kind.rounds));
+    for (phases, rounds) in kinds.filter(|(phases, _)| !phases.is_empty()) {
+        *groups.entry(phases).or_default() += rounds;
     }
     let mut groups: Vec<_> = groups.into_iter().collect();
     groups.sort_by_key(|(_, rounds)| std::cmp::Reverse(*rounds));

@@ -42,7 +42,7 @@ fn target_text(comparison: &Comparison, target: &Target, style: Style) -> String
     text.push('\n');
     let mut lines = process_lines(comparison, ran);
     lines.extend(sequence_lines(&ran.account, style).iter().map(|s| format!("sequence: {s}")));
-    let executed = instruction_lines(&ran.run, style);
+    let executed = instruction_lines(ran, style);
     lines.extend(executed.iter().map(|line| format!("instructions: {line}")));
     let findings = ran.account.findings();
     let told = findings.iter().filter(|(finding, _)| finding.what != Needless::Interrupt);

@@ -78,6 +78,8 @@ const CPU_FLAGS: [&str; 6] = ["pcid", "invpcid", "invlpgb", "la57", "pti", "hype
 pub fn environment() -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     found.insert("kernel.release".to_owned(), release());
+    let machine = rustix::system::uname().machine().to_string_lossy().into_owned();
+    found.insert("machine".to_owned(), machine);
     for (name, path) in FILES {
         if let Some(value) = setting(path) {
             found.insert(name.to_owned(), value);

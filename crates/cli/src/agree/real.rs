@@ -1,10 +1,9 @@
 //! The real kernels there are: the running one, and those that are booted.
 
 use super::{Extent, RealTarget, Refusal};
-use crate::failure::UNSUPPORTED;
 use crate::targets::Spec;
 use miette::Diagnostic;
-use needless_guest::{Arch, GuestError, KernelTarget};
+use needless_guest::{GuestError, KernelTarget};
 use needless_live::{Batch, LiveError, LiveOptions};
 use needless_model::kernels::KernelRow;
 use needless_model::program::Program;
@@ -23,19 +22,9 @@ pub fn open(spec: &Spec) -> Option<Result<Box<dyn RealTarget>, Refusal>> {
         Spec::Live(cpus) => {
             Live::open(spec.name(), cpus).map(|live| Box::new(live) as Box<dyn RealTarget>)
         }
-        Spec::Kernel(target) if target.arch() != Arch::X86_64 => Err(no_rows(target.arch())),
         Spec::Kernel(target) => Ok(Box::new(Booted { target: target.clone(), guests: None })),
         Spec::Model(_) => return None,
     })
-}
-
-fn no_rows(arch: Arch) -> Refusal {
-    Refusal {
-        reason: format!("the model has no rows for {arch}"),
-        help: Some("`needless run` shows what the kernel does".to_owned()),
-        status: UNSUPPORTED,
-        extent: Extent::EveryProgram,
-    }
 }
 
 /// The running kernel.

@@ -29,11 +29,14 @@ pub struct Arch {
     /// Most pages that a ranged flush invalidates one by one; more flush everything.
     pub flush_ceiling: u64,
     /// Address-space identifiers per CPU that the kernel hands out (x86: PCIDs).
-    pub asids: usize,
+    pub asids: Asids,
     /// How page-table entries are stored.
     pub codec: PteCodec,
     /// Who sets the accessed and the dirty bit.
     pub accessed_dirty: AccessedDirty,
+    /// Whether fault-around maps pages that were not accessed as such (`arch_wants_old_prefaulted_pte`), in kernels that
+    /// ask.
+    pub prefault_old: bool,
     /// What changes of a translation cost.
     pub flushes: FlushRules,
     /// The code that flushes and switches address spaces.
@@ -59,8 +62,31 @@ pub struct FlushRules {
     pub spurious: Flushes,
     /// The accessed bit was taken (`ptep_clear_flush_young`).
     pub aged: Flushes,
-    /// Whether `mprotect` flushes where the write bit appears, not only where it goes (`pte_needs_flush`).
-    pub protect_grants: bool,
+    /// Which changes of an entry `mprotect` flushes (`pte_needs_flush`).
+    pub protect: ProtectRule,
+}
+
+/// Which changes of a present entry `mprotect` flushes, where it asks at all.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ProtectRule {
+    /// Presence or the dirty bit went, or the write bit changed, either way.
+    WriteChanged,
+    /// Presence, the dirty or the write bit went.
+    WriteTaken,
+    /// Any, and none.
+    All,
+    /// What the processor looks at, of an entry that it could use.
+    HardwareBits,
+}
+
+/// Address-space identifiers.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Asids {
+    /// Each CPU has so many and hands them out in turn.
+    PerCpu(usize),
+    /// Each address space has one, the same on all CPUs. (They are used up after so many address spaces as no
+    /// scenario has: arch/arm64/mm/context.c:asid_bits, 8 or 16.)
+    Global,
 }
 
 /// Who flushes.
@@ -72,6 +98,8 @@ pub enum Flushes {
     Local,
     /// Every CPU that may have it cached.
     Broadcast,
+    /// The same, without waiting until they are done.
+    BroadcastUnwaited,
 }
 
 /// The architecture's code for TLBs.
@@ -79,6 +107,18 @@ pub enum Flushes {
 pub enum TlbCode {
     /// arch/x86/mm/tlb.c: generations, interrupts, lazy CPUs.
     X86,
+    /// arch/arm64/include/asm/tlbflush.h: an instruction that all CPUs obey, and a barrier that waits for them.
+    Arm64(Invalidation),
+}
+
+/// What decides how many `TLBI` instructions a flush of arm64 is.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Invalidation {
+    /// Ranges can be invalidated at once (FEAT_TLBIRANGE).
+    pub ranges: bool,
+    /// The kernel is not mapped while user code runs (KPTI), so that user code has an identifier of its own and
+    /// each invalidation is there twice (arch/arm64/include/asm/tlbflush.h:__tlbi_user).
+    pub twice: bool,
 }
 
 /// x86-64 with 4-level tables and PCID, and a kernel that knows 5 levels (`CONFIG_X86_5LEVEL`, as
@@ -96,14 +136,15 @@ pub const X86_64: Arch = Arch {
     huge_levels: 3,
     folded_level: true,
     flush_ceiling: 33,
-    asids: 6,
+    asids: Asids::PerCpu(6),
     codec: PteCodec::X86_64,
     accessed_dirty: AccessedDirty::Hardware,
+    prefault_old: false,
     flushes: FlushRules {
         granted: Flushes::Nobody,
         spurious: Flushes::Nobody,
         aged: Flushes::Nobody,
-        protect_grants: true,
+        protect: ProtectRule::WriteChanged,
     },
     tlb_code: TlbCode::X86,
 };
@@ -114,27 +155,37 @@ pub const X86_64: Arch = Arch {
 pub const X86_64_LA57: Arch =
     Arch { index_bits: [9, 9, 9, 9, 9], user_bits: 44, folded_level: false, ..X86_64 };
 
-/// arm64 with pages of 4 KiB, 48-bit addresses, and hardware that sets the accessed and the dirty bit (HAFDBS).
+/// arm64 with pages of 4 KiB, 48-bit addresses, and hardware that sets the accessed and the dirty bit (HAFDBS) and
+/// invalidates ranges: QEMU's processor `max`.
 ///
-/// Sources: Arm ARM D8.5; Linux 6.12 arch/arm64/mm/fault.c:__ptep_set_access_flags,
-/// arch/arm64/include/asm/pgtable.h:__ptep_clear_flush_young. How it flushes and switches is not modelled: see
-/// [`Arch::flushes_are_its_own`].
+/// Sources: Arm ARM D8.5 and C5.5; Linux 5.10, 6.1, 6.12, 7.3 arch/arm64/mm/fault.c:ptep_set_access_flags,
+/// arch/arm64/include/asm/pgtable.h:ptep_clear_flush_young (no DSB), pte_needs_flush (only 7.3 has its own),
+/// arch/arm64/include/asm/tlbflush.h (MAX_TLBI_OPS, MAX_DVM_OPS: a table's entries). Two of the rules are those of
+/// older kernels: a row of 7.2 and newer has others ([`KernelRow::arch`](crate::kernels::KernelRow::arch)).
 pub const ARM64: Arch = Arch {
     name: "arm64",
     user_bits: 36,
     folded_level: false,
+    flush_ceiling: 511,
+    asids: Asids::Global,
+    prefault_old: true,
     flushes: FlushRules {
         granted: Flushes::Broadcast,
         spurious: Flushes::Nobody,
-        aged: Flushes::Broadcast,
-        protect_grants: true,
+        aged: Flushes::BroadcastUnwaited,
+        protect: ProtectRule::All,
     },
+    tlb_code: TlbCode::Arm64(Invalidation { ranges: true, twice: false }),
     ..X86_64
 };
 
-/// The same without: a Cortex-A72, for one.
-pub const ARM64_NO_HAFDBS: Arch =
-    Arch { name: "arm64-no-hafdbs", accessed_dirty: AccessedDirty::Fault, ..ARM64 };
+/// The same without all of these, and with KPTI: a Cortex-A72.
+pub const ARM64_A72: Arch = Arch {
+    accessed_dirty: AccessedDirty::Fault,
+    prefault_old: false,
+    tlb_code: TlbCode::Arm64(Invalidation { ranges: false, twice: true }),
+    ..ARM64
+};
 
 /// riscv64 with 4-level tables (Sv48), whose processor faults where the accessed or the dirty bit is to be set (Svade).
 ///
@@ -148,7 +199,7 @@ pub const RISCV64_SVADE: Arch = Arch {
         granted: Flushes::Local,
         spurious: Flushes::Local,
         aged: Flushes::Nobody,
-        protect_grants: true,
+        protect: ProtectRule::WriteChanged,
     },
     ..X86_64
 };
@@ -172,13 +223,14 @@ pub const PPC64_RADIX: Arch = Arch {
         granted: Flushes::Nobody,
         spurious: Flushes::Nobody,
         aged: Flushes::Nobody,
-        protect_grants: true,
+        protect: ProtectRule::WriteChanged,
     },
     ..X86_64
 };
 
-/// The architectures that rows may name beside x86-64: who sets the accessed and the dirty bit, from source.
-pub const OTHERS: [Arch; 5] = [ARM64, ARM64_NO_HAFDBS, RISCV64_SVADE, RISCV64_SVADU, PPC64_RADIX];
+/// The architectures that rows may name beside x86-64; of all but arm64 only who sets the accessed and the dirty bit,
+/// from source.
+pub const OTHERS: [Arch; 4] = [ARM64, RISCV64_SVADE, RISCV64_SVADU, PPC64_RADIX];
 
 /// A made-up architecture with the rules of x86-64 and four-entry tables of three levels.
 pub const TINY: Arch = Arch {
@@ -188,7 +240,7 @@ pub const TINY: Arch = Arch {
     huge_levels: 2,
     folded_level: false,
     flush_ceiling: 2,
-    asids: 2,
+    asids: Asids::PerCpu(2),
     ..X86_64
 };
 
@@ -200,10 +252,20 @@ pub const TINY_FAULTS: Arch = Arch {
         granted: Flushes::Broadcast,
         spurious: Flushes::Local,
         aged: Flushes::Broadcast,
-        protect_grants: false,
+        protect: ProtectRule::WriteTaken,
     },
     ..TINY
 };
+
+impl Asids {
+    /// Identifiers that a CPU can have in use if there are so many address spaces.
+    pub const fn slots(self, spaces: usize) -> usize {
+        match self {
+            Asids::PerCpu(slots) => slots,
+            Asids::Global => spaces,
+        }
+    }
+}
 
 impl Arch {
     /// Page-table levels.
@@ -241,10 +303,10 @@ impl Arch {
         level
     }
 
-    /// Whether its code for flushing and switching is what runs here: that of x86 alone is modelled. Elsewhere faults
-    /// can be told, flushes cannot.
+    /// Whether its code for flushing and switching is what runs here: that of x86 and of arm64 is modelled. Elsewhere
+    /// faults can be told, flushes cannot.
     pub fn flushes_are_its_own(&self) -> bool {
-        OTHERS.iter().all(|other| other.name != self.name)
+        ![RISCV64_SVADE, RISCV64_SVADU, PPC64_RADIX].iter().any(|other| other.name == self.name)
     }
 
     /// Entries in a table of `level`.

@@ -2,7 +2,8 @@
 
 use crate::addr::{MmId, PageRange};
 use crate::env::{Env, Lock};
-use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
+use crate::kernel::flush::flush_tlb_exit;
+use crate::kernel::gather::Gather;
 use crate::kernel::lru::lru_add_drain;
 use crate::kernel::map::{detach, unmap_region};
 use crate::kernel::switch::{enter_lazy, switch_mm};
@@ -41,7 +42,7 @@ pub fn unmap_all(env: &mut impl Env, mm: MmId) {
     if let Some(all) = all {
         vmas_start_write(env, mm, all);
         let all = detach(env, mm, all);
-        unmap_region(env, mm, &all);
+        unmap_region(env, Gather::open_fullmm, mm, &all);
     }
 }
 
@@ -51,11 +52,7 @@ pub fn unmap_all(env: &mut impl Env, mm: MmId) {
 /// Source: kernel/exit.c:do_exit, exit_mm (5.10 to 7.3): it is gone before whoever waits is told.
 pub fn exit_process(env: &mut impl Env, mm: MmId) {
     exit_mmap(env, mm);
-    let loaded = env.step(Site::ExitMmap, |w, at| w.has_loaded(at.cpu, mm));
-    if loaded {
-        let whole = FlushRequest::whole(Site::ExitMmap, mm);
-        flush_tlb_mm_range(env, FlushRequest { tables_gone: true, ..whole });
-    }
+    flush_tlb_exit(env, mm);
     env.step(Site::ExitMmap, |w, at| w.retire(at, mm));
 }
 
@@ -66,6 +63,7 @@ pub fn exit_process(env: &mut impl Env, mm: MmId) {
 pub fn execve(env: &mut impl Env, mm: MmId) {
     env.step(Site::ExecMmap, |w, at| switch_mm(w, at, at.cpu, INIT_MM));
     mmput(env, mm);
+    flush_tlb_exit(env, mm);
     env.step(Site::ExecMmap, |w, at| {
         w.retire(at, mm);
         w.mms[mm.index()].life = Life::Running;

@@ -2,14 +2,18 @@
 //!
 //! A flush takes a right away on every CPU that may have it, whoever asks. What a change of a
 //! translation costs beyond that is the architecture's rule ([`FlushRules`](crate::arch::FlushRules)), and how CPUs
-//! are reached its code: [`x86`](super::x86).
+//! are reached its code: [`x86`](super::x86), [`arm64`](super::arm64).
 
 use crate::addr::{MmId, PageRange, Vpn};
 use crate::arch::{Flushes, TlbCode};
 use crate::env::Env;
-use crate::kernel::x86;
+use crate::kernel::switch::switch_mm;
+use crate::kernel::{arm64, x86};
+use crate::machine::cpu::INIT_MM;
 use crate::machine::cpuset::CpuSet;
 use crate::machine::tlb::{FlushScope, Tlbs, is_stale};
+use crate::machine::world::{At, Mode, World};
+use crate::policy::Arm64Unmap;
 use crate::pte::PresentPte;
 use crate::site::Site;
 
@@ -77,33 +81,94 @@ impl FlushRequest {
     pub const fn page(site: Site, mm: MmId, page: Vpn) -> FlushRequest {
         FlushRequest { freed_tables: false, ..FlushRequest::range(site, mm, PageRange::one(page)) }
     }
+
+    /// The same, for a change that takes no more away than this.
+    #[must_use]
+    pub const fn of(self, change: Change) -> FlushRequest {
+        FlushRequest { change, ..self }
+    }
 }
 
 /// Flushes part or all of an address space on every CPU that may hold it.
 pub fn flush_tlb_mm_range(env: &mut impl Env, request: FlushRequest) {
     match env.arch().tlb_code {
         TlbCode::X86 => x86::flush::flush_tlb_mm_range(env, request),
+        TlbCode::Arm64(_) => arm64::flush::flush_tlb_mm_range(env, request),
     }
 }
 
-/// Flushes what a batched unmap put off, on the CPUs that it collected.
-pub fn arch_tlbbatch_flush(env: &mut impl Env, site: Site, cpus: CpuSet) {
+/// The flush of a gather; `full_mm`: of an address space that ends.
+///
+/// Source: arch/arm64/include/asm/tlb.h:tlb_flush (5.10 to 7.3): nobody can use such an address space any more, and its
+/// identifier is given to another one only after everything was flushed, so that one flush at its end will do
+/// ([`flush_tlb_exit`]).
+pub fn tlb_flush(env: &mut impl Env, request: FlushRequest, full_mm: bool) {
+    match env.arch().tlb_code {
+        TlbCode::Arm64(_) if full_mm => {}
+        _ => flush_tlb_mm_range(env, request),
+    }
+}
+
+/// Whether the flush of a page that reclaim unmaps is worth putting off.
+///
+/// Source: mm/rmap.c:should_defer_flush (5.10, 6.1), arch_tlbbatch_should_defer (6.12, 7.3): on x86 not if only this CPU
+/// can hold the translation, on arm64 always, where it is done at all.
+pub fn arch_tlbbatch_should_defer<M: Mode>(w: &World<M>, at: At, mm: MmId) -> bool {
+    match w.arch.tlb_code {
+        TlbCode::X86 => w.mms[mm.index()].cpumask.any_but(at.cpu),
+        TlbCode::Arm64(_) => w.policies.arm64_unmap == Arm64Unmap::Unwaited,
+    }
+}
+
+/// Puts off the flush of the PTE of `page`; `writable`: it was dirty.
+pub fn arch_tlbbatch_add_pending(env: &mut impl Env, mm: MmId, page: Vpn, writable: bool) {
+    match env.arch().tlb_code {
+        TlbCode::X86 => x86::flush::arch_tlbbatch_add_pending(env, mm, writable),
+        TlbCode::Arm64(_) => arm64::flush::arch_tlbbatch_add_pending(env, mm, page, writable),
+    }
+}
+
+/// Flushes what a batched unmap put off: on the CPUs that it collected, or of the pages.
+pub fn arch_tlbbatch_flush(env: &mut impl Env, site: Site, cpus: CpuSet, pages: &[(MmId, Vpn)]) {
     match env.arch().tlb_code {
         TlbCode::X86 => x86::flush::arch_tlbbatch_flush(env, site, cpus),
+        TlbCode::Arm64(_) => arm64::flush::arch_tlbbatch_flush(env, site, pages),
+    }
+}
+
+/// The last flush of an address space that has ended, whose tables are freed, and the CPU that ran it leaves it.
+///
+/// Source: mm/mmap.c:exit_mmap, with tlb_gather_mmu_fullmm; arch/arm64/include/asm/tlb.h:tlb_flush (5.10 to 7.3). On x86 it
+/// is there to make a lazy CPU leave; on arm64 it is the only one of the address space's end, and nobody has to leave.
+pub fn flush_tlb_exit(env: &mut impl Env, mm: MmId) {
+    let arm64 = matches!(env.arch().tlb_code, TlbCode::Arm64(_));
+    let loaded = env.step(Site::ExitMmap, |w, at| w.has_loaded(at.cpu, mm));
+    if arm64 || loaded {
+        let whole = FlushRequest::whole(Site::ExitMmap, mm);
+        flush_tlb_mm_range(env, FlushRequest { tables_gone: true, ..whole });
+    }
+    if arm64 && loaded {
+        env.step(Site::ExitMmap, |w, at| switch_mm(w, at, at.cpu, INIT_MM));
     }
 }
 
 /// A fault changed the translation of a page in place, or found it as it should be: whoever has to
 /// flush it by the architecture's rule does.
 #[inline(always)]
-pub fn flush_by_rule(env: &mut impl Env, site: Site, mm: MmId, page: Vpn, who: Flushes) {
-    match who {
-        Flushes::Nobody => {}
-        Flushes::Local => env.step(site, |w, at| {
+pub fn flush_by_rule(env: &mut impl Env, request: FlushRequest, who: Flushes) {
+    match (who, env.arch().tlb_code) {
+        (Flushes::Nobody, _) => {}
+        (Flushes::Local, TlbCode::X86) => env.step(request.site, |w, at| {
             let asid = w.cpus[at.cpu.index()].asid;
-            let scope = FlushScope::Pages(PageRange::one(page), 0);
-            w.tlbs.flush(at.cpu, asid, scope, &w.mms[mm.index()]);
+            let scope = request.range.map_or(FlushScope::All, |page| FlushScope::Pages(page, 0));
+            w.tlbs.flush(at.cpu, asid, scope, &w.mms[request.mm.index()]);
         }),
-        Flushes::Broadcast => flush_tlb_mm_range(env, FlushRequest::page(site, mm, page)),
+        (Flushes::Local, TlbCode::Arm64(_)) => arm64::flush::flush_tlb_page_local(env, request),
+        (Flushes::BroadcastUnwaited, TlbCode::Arm64(_)) => {
+            arm64::flush::flush_tlb_page_nosync(env, request)
+        }
+        (Flushes::Broadcast, _) | (Flushes::BroadcastUnwaited, TlbCode::X86) => {
+            flush_tlb_mm_range(env, request);
+        }
     }
 }

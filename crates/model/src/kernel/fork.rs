@@ -13,7 +13,7 @@ use crate::kernel::exit::unmap_all;
 use crate::kernel::fault::new_page::{map_new_page, new_pte};
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
 use crate::kernel::gup::needs_cow_for_dma;
-use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
+use crate::kernel::table::{pte_alloc, pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::vma_lock::vma_start_write;
 use crate::kernel::zap::by_table;
 use crate::machine::frames::FrameFlags;
@@ -128,9 +128,9 @@ fn copy_page_range(
 ) -> bool {
     let (arch, mut copied) = (*env.arch(), true);
     for part in by_table(&arch, vma.range) {
-        let there = env.step(Site::CopyPteRange, |w, _| {
+        let there = env.step(Site::CopyPteRange, |w, at| {
             let lowest = w.mms[parent.index()].table.lowest_table(part.start);
-            w.mms[child.index()].table.allocate(part.start, lowest);
+            pte_alloc(w, at, child, part.start, lowest);
             lowest == 1
         });
         if !there {

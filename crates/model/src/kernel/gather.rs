@@ -9,7 +9,7 @@
 
 use crate::addr::{MmId, PageRange, Pfn, Vpn};
 use crate::env::Env;
-use crate::kernel::flush::{Change, FlushRequest, flush_tlb_mm_range};
+use crate::kernel::flush::{Change, FlushRequest, flush_tlb_mm_range, tlb_flush};
 use crate::kernel::swap_cache::{free_swap_caches, is_unused};
 use crate::machine::world::Ghost;
 use crate::policy::{GatherBatch, Mutant};
@@ -34,6 +34,8 @@ pub struct Gather {
     freed_tables: bool,
     tables_gone: bool,
     change: Change,
+    /// The address space ends with it.
+    full_mm: bool,
     pages: SmallVec<[Pfn; BUNDLE]>,
     /// Of these, those that still count as mapped.
     mapped: SmallVec<[Pfn; BUNDLE]>,
@@ -62,6 +64,7 @@ impl Gather {
             freed_tables: false,
             tables_gone: false,
             change: Change::Granted,
+            full_mm: false,
             pages: SmallVec::new(),
             mapped: SmallVec::new(),
             tables: SmallVec::new(),
@@ -69,6 +72,11 @@ impl Gather {
             batches_left: BATCHES,
             reserve,
         }
+    }
+
+    /// Opens a gather of an address space that ends (`tlb_gather_mmu_fullmm`).
+    pub fn open_fullmm(env: &mut impl Env, mm: MmId) -> Gather {
+        Gather { full_mm: true, ..Gather::open(env, mm) }
     }
 
     /// The address space that it is of.
@@ -155,7 +163,7 @@ impl Gather {
                 change: self.change,
                 ..FlushRequest::range(site, self.mm, self.range)
             };
-            flush_tlb_mm_range(env, request);
+            tlb_flush(env, request, self.full_mm);
         }
         (self.range, self.lowest_cleared) = (NOTHING, None);
         (self.freed_tables, self.tables_gone) = (false, false);

@@ -76,7 +76,7 @@ pub fn munmap(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<(), Errn
         return Ok(());
     }
     env.downgrade(mm);
-    unmap_region(env, mm, &detached);
+    unmap_region(env, Gather::open, mm, &detached);
     env.unlock(Lock::MmapRead(mm));
     Ok(())
 }
@@ -114,17 +114,22 @@ pub fn detach(env: &mut impl Env, mm: MmId, range: PageRange) -> Detached {
 }
 
 /// Takes away what the detached mappings mapped: translations, then tables, then one flush, then the pages.
-/// `mmap_lock` held for reading is enough.
+/// `mmap_lock` held for reading is enough. `open`: whether the address space lives on.
 ///
 /// Source: mm/mmap.c:unmap_region (5.10, 6.1), mm/vma.c:unmap_region (6.12), vms_clear_ptes (6.18).
-pub fn unmap_region(env: &mut impl Env, mm: MmId, detached: &Detached) {
+pub fn unmap_region<E: Env>(
+    env: &mut E,
+    open: impl FnOnce(&mut E, MmId) -> Gather,
+    mm: MmId,
+    detached: &Detached,
+) {
     let Detached { vmas, between, roots } = detached;
     let (Some(first), Some(last)) = (vmas.first(), vmas.last()) else { return };
     let whole = PageRange { start: first.start, end: last.end };
     if env.policies().zap_drain == ZapDrain::Yes {
         lru_add_drain(env);
     }
-    let mut gather = Gather::open(env, mm);
+    let mut gather = open(env, mm);
     for vma in vmas {
         zap_range(env, &mut gather, *vma, Zap::Mapping);
     }

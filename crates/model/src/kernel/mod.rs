@@ -5,12 +5,14 @@
 //! The way of a page fault: [`fault`] looks at the PTE and hands over to one of its files. A system call
 //! enters in its own file ([`map`], [`protect`], [`remap`], [`madvise`]) and ends in [`gather`], which flushes
 //! and frees. `MADV_PAGEOUT` goes on to [`reclaim`], which puts flushes off by [`unmap_batch`]. All flush
-//! through [`flush`], which the code of the architecture does (`x86`).
+//! through [`flush`], which the code of the architecture does (`x86`, `arm64`).
 
+mod arm64;
 pub mod clear_refs;
 pub mod exit;
 pub mod fault;
 pub mod flush;
+mod flush_verdict;
 pub mod fork;
 pub mod gather;
 pub mod gup;

@@ -9,7 +9,9 @@ use crate::addr::{MmId, PageRange, Pfn, Vpn};
 use crate::arch::Flushes;
 use crate::env::{Env, Lock};
 use crate::event::EventKind;
-use crate::kernel::flush::{FlushRequest, flush_by_rule, flush_tlb_mm_range};
+use crate::kernel::flush::{
+    Change, FlushRequest, arch_tlbbatch_should_defer, flush_by_rule, flush_tlb_mm_range,
+};
 use crate::kernel::gup::maybe_dma_pinned;
 use crate::kernel::lru::folio_add_lru;
 use crate::kernel::rmap::{Place, page_vma_mapped_walk, rmap_walk};
@@ -194,7 +196,7 @@ fn folio_referenced(env: &mut impl Env, frame: Pfn) -> bool {
         if let Some(young) = young {
             used |= young;
             let who = if young { env.arch().flushes.aged } else { Flushes::Nobody };
-            flush_by_rule(env, site, mm, page, who);
+            flush_by_rule(env, FlushRequest::page(site, mm, page).of(Change::Aged), who);
             pte_unmap_unlock(env, mm, page);
         }
     });
@@ -234,7 +236,7 @@ fn try_to_unmap_one(env: &mut impl Env, frame: Pfn, place: Place) {
         Flush::Now => {
             flush_tlb_mm_range(env, FlushRequest::page(Site::PtepClearFlush, mm, page));
         }
-        Flush::Deferred => set_tlb_ubc_flush_pending(env, mm, old.dirty()),
+        Flush::Deferred => set_tlb_ubc_flush_pending(env, mm, page, old.dirty()),
         Flush::None => {}
     }
     // 2. What a fault will find.
@@ -250,8 +252,7 @@ fn clear_mapping<M: Mode>(
     pte: PresentPte,
 ) -> Flush {
     w.set_pte(at, mm, page, Pte::None);
-    // Only this CPU can hold the translation: nothing to save by waiting (`should_defer_flush`).
-    let deferred = may_defer(w, frame) && w.mms[mm.index()].cpumask.any_but(at.cpu);
+    let deferred = may_defer(w, frame) && arch_tlbbatch_should_defer(w, at, mm);
     match (pte_accessible(w, mm, pte), deferred) {
         (true, true) => Flush::Deferred,
         (true, false) => Flush::Now,

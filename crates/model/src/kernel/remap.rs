@@ -7,8 +7,9 @@ use crate::addr::{MmId, ObjectId, PageRange, Vpn};
 use crate::env::{Env, Lock};
 use crate::kernel::Errno;
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
+use crate::kernel::gather::Gather;
 use crate::kernel::map::{detach, unmap_region};
-use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
+use crate::kernel::table::{pte_alloc, pte_offset_map_lock, pte_unmap_unlock, table_relinked};
 use crate::kernel::unmap_batch::flush_tlb_batched_pending;
 use crate::kernel::vma_lock::{new_vma_start_write, vmas_start_write};
 use crate::machine::vma::Vma;
@@ -54,7 +55,7 @@ fn move_vma(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) -> Result<()
     // 1. What is mapped at the target goes.
     vmas_start_write(env, mm, target);
     let gone = detach(env, mm, target);
-    unmap_region(env, mm, &gone);
+    unmap_region(env, Gather::open, mm, &gone);
     // 2. A copy of the mapping; both exist for a while, and nobody faults on either.
     vmas_start_write(env, mm, from);
     new_vma_start_write(env, mm, |space| Some(moved(space.vma(from.start)?, from, target)));
@@ -64,7 +65,7 @@ fn move_vma(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) -> Result<()
     move_page_tables(env, mm, from, to, walks);
     env.step(Site::MovePtes, |w, _| w.mms[mm.index()].move_target = None);
     let left = detach(env, mm, from);
-    unmap_region(env, mm, &left);
+    unmap_region(env, Gather::open, mm, &left);
     Ok(())
 }
 
@@ -133,18 +134,17 @@ fn move_page_tables(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn, walk
     while old < from.end {
         let extent = (next_table(old).min(from.end).since(old)).min(next_table(new).since(new));
         let part = PageRange::new(old, extent);
-        while env.step(Site::MovePtes, |w, _| {
-            let table = &mut w.mms[mm.index()].table;
-            if upper_first && table.has_table(old, 2) {
-                table.allocate(new, 3);
+        while env.step(Site::MovePtes, |w, at| {
+            if upper_first && w.mms[mm.index()].table.has_table(old, 2) {
+                pte_alloc(w, at, mm, new, 3);
             }
-            table.has_table(old, 1)
+            w.mms[mm.index()].table.has_table(old, 1)
         }) {
             let whole = |env: &mut _| move_table(env, mm, part, new);
             if extent == span && walks.kept_out(env, true, whole) {
                 break;
             }
-            env.step(Site::MovePtes, |w, _| w.mms[mm.index()].table.allocate(new, 1));
+            env.step(Site::MovePtes, |w, at| pte_alloc(w, at, mm, new, 1));
             let each = |env: &mut _| move_ptes(env, mm, part, new);
             if walks.kept_out(env, walks.look_there_first, each) {
                 break;
@@ -188,11 +188,11 @@ fn move_table(env: &mut impl Env, mm: MmId, part: PageRange, to: Vpn) -> bool {
         env.lock(new);
     }
     let moved = env.step(Site::MovePtes, |w, at| {
-        let table = &mut w.mms[mm.index()].table;
-        table.allocate(to, 2);
-        if !table.move_leaf(part.start, to) {
+        pte_alloc(w, at, mm, to, 2);
+        if !w.mms[mm.index()].table.move_leaf(part.start, to) {
             return false;
         }
+        table_relinked(w, at);
         for page in part.iter() {
             let target = to.add(page.since(part.start));
             w.note_unset(at, mm, page, w.pte(mm, target));

@@ -3,7 +3,7 @@
 use crate::addr::{CpuId, MmId};
 use crate::arch::TlbCode;
 use crate::env::Env;
-use crate::kernel::x86;
+use crate::kernel::{arm64, x86};
 use crate::machine::cpu::INIT_MM;
 use crate::machine::world::{At, Mode, World};
 use crate::site::Site;
@@ -12,6 +12,7 @@ use crate::site::Site;
 pub fn switch_mm<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, next: MmId) {
     match w.arch.tlb_code {
         TlbCode::X86 => x86::switch::switch_mm(w, at, cpu, next),
+        TlbCode::Arm64(_) => arm64::switch::switch_mm(w, at, cpu, next),
     }
 }
 
@@ -19,6 +20,7 @@ pub fn switch_mm<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, next: MmId) {
 pub fn enter_lazy<M: Mode>(w: &mut World<M>, cpu: CpuId) {
     match w.arch.tlb_code {
         TlbCode::X86 => x86::switch::enter_lazy(w, cpu),
+        TlbCode::Arm64(_) => arm64::switch::enter_lazy(w, cpu),
     }
 }
 

@@ -9,8 +9,10 @@
 //! but with `mmap_lock` held for writing.
 
 use crate::addr::{MmId, Vpn};
+use crate::arch::TlbCode;
 use crate::env::{Env, Learnt, Lock};
-use crate::machine::world::{At, Mode, World};
+use crate::kernel::arm64;
+use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::Mutant;
 use crate::pte::PresentPte;
 use crate::site::Site;
@@ -38,6 +40,38 @@ where
         env.unlock(lock);
     }
     done
+}
+
+/// Makes the table of `level` that covers `page`, and those above it. Part of a step.
+///
+/// Source: mm/memory.c:__pte_alloc, __pmd_alloc (5.10 to 7.3).
+pub fn pte_alloc<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, level: u32) {
+    let made = w.mms[mm.index()].table.allocate(page, level);
+    if matches!(w.arch.tlb_code, TlbCode::Arm64(_)) {
+        arm64::table_linked(w, at, made);
+    }
+}
+
+/// A table was linked elsewhere (`pmd_populate`). Part of a step.
+pub fn table_relinked<M: Mode>(w: &mut World<M>, at: At) {
+    if matches!(w.arch.tlb_code, TlbCode::Arm64(_)) {
+        arm64::table_linked(w, at, 1);
+    }
+}
+
+/// Takes the table of `level` that covers `page`, which is empty, out of the one above it; whether there was one. Part of
+/// a step.
+///
+/// Source: mm/memory.c:free_pte_range, free_pmd_range, free_pud_range (5.10 to 7.3).
+pub fn unlink_table<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, level: u32) -> bool {
+    let freed = w.mms[mm.index()].table.free(page, level);
+    if freed {
+        w.ghost.table_unlinked(&w.cpus, mm, page, level);
+        if matches!(w.arch.tlb_code, TlbCode::Arm64(_)) {
+            arm64::table_unlinked(w, at, level);
+        }
+    }
+    freed
 }
 
 /// Gives the lock of the last-level table of `page` back.

@@ -8,34 +8,28 @@
 //! Source: mm/rmap.c:set_tlb_ubc_flush_pending, try_to_unmap_flush, flush_tlb_batched_pending
 //! (5.10 to 7.3).
 
-use crate::addr::MmId;
+use crate::addr::{MmId, Vpn};
 use crate::env::Env;
-use crate::kernel::flush::{FlushRequest, arch_tlbbatch_flush, flush_tlb_mm_range};
+use crate::kernel::flush::{
+    FlushRequest, arch_tlbbatch_add_pending, arch_tlbbatch_flush, flush_tlb_mm_range,
+};
 use crate::machine::mm::BatchedMark;
 use crate::machine::world::Covers;
 use crate::policy::{BatchedPending, Mutant, PendingMark, Policies};
 use crate::site::Site;
 
-/// The flush of a PTE that was just cleared is put off; `writable`: it was dirty.
+/// The flush of the PTE of `page`, which was just cleared, is put off; `writable`: it was dirty.
 ///
 /// The kernel counts last. Where the batch's flush clears the mark, it has to count first: a CPU that
 /// joins between mask and count would be in the number that the flush covers, and not in its mask.
-pub fn set_tlb_ubc_flush_pending(env: &mut impl Env, mm: MmId, writable: bool) {
+pub fn set_tlb_ubc_flush_pending(env: &mut impl Env, mm: MmId, page: Vpn, writable: bool) {
     let Policies { batched_pending, mutant, .. } = *env.policies();
     let counts_first =
         batched_pending == BatchedPending::Cleared && mutant != Mutant::PendingMaskedEarly;
     if counts_first {
         count_unmap(env, mm);
     }
-    // Together `arch_tlbbatch_add_pending`: CPUs that are away flush when they come back; those that
-    // are here are remembered.
-    env.step(Site::ArchTlbbatchAddPending, |w, _| w.mms[mm.index()].tlb_gen += 1);
-    env.step(Site::ArchTlbbatchAddPending, |w, at| {
-        let batch = &mut w.tasks[at.thread.index()].unmap_batch;
-        batch.cpus.union(&w.mms[mm.index()].cpumask);
-        batch.flush_required = true;
-        batch.writable |= writable;
-    });
+    arch_tlbbatch_add_pending(env, mm, page, writable);
     if !counts_first {
         count_unmap(env, mm);
     }
@@ -72,7 +66,7 @@ pub fn try_to_unmap_flush(env: &mut impl Env, site: Site) {
         note_flushed(env, site, &batch.covers);
     }
     if mutant != Mutant::UnmapNotFlushed {
-        arch_tlbbatch_flush(env, site, batch.cpus);
+        arch_tlbbatch_flush(env, site, batch.cpus, &batch.pages);
     }
     if clears {
         note_flushed(env, site, &batch.covers);

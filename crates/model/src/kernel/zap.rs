@@ -8,7 +8,7 @@ use crate::kernel::gather::Gather;
 use crate::kernel::lru::mark_accessed;
 use crate::kernel::rmap::Place;
 use crate::kernel::swap_cache::free_swap_and_cache;
-use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
+use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock, unlink_table};
 use crate::kernel::unmap_batch::flush_tlb_batched_pending;
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Ghost, Mode, World};
@@ -188,13 +188,8 @@ fn zap_file_page<M: Mode>(
 /// 7.3).
 fn free_empty_table(env: &mut impl Env, gather: &mut Gather, start: Vpn) {
     let mm = gather.mm();
-    let freed = pte_offset_map_lock(env, Site::FreePgtables, mm, start, |w, _| {
-        let table = &mut w.mms[mm.index()].table;
-        let empty = table.is_empty(start, 1) && table.free(start, 1);
-        if empty {
-            w.ghost.table_unlinked(&w.cpus, mm, start, 1);
-        }
-        empty
+    let freed = pte_offset_map_lock(env, Site::FreePgtables, mm, start, |w, at| {
+        w.mms[mm.index()].table.is_empty(start, 1) && unlink_table(w, at, mm, start, 1)
     });
     if freed.is_some() {
         pte_unmap_unlock(env, mm, start);
@@ -242,13 +237,8 @@ pub fn free_pgtables(
             if !alone {
                 continue;
             }
-            let freed = env.step(Site::FreePgtables, |w, _| {
-                let freed = w.mms[mm.index()].table.free(start, level);
-                if freed {
-                    w.ghost.table_unlinked(&w.cpus, mm, start, level);
-                }
-                freed
-            });
+            let freed =
+                env.step(Site::FreePgtables, |w, at| unlink_table(w, at, mm, start, level));
             if freed {
                 gather.unlinked_table(start, level);
             }

@@ -1,6 +1,7 @@
 //! Which row stands for a real kernel: by its release, its processor and its settings.
 
 use super::{KernelRow, ROWS};
+use crate::arch::{ARM64, ARM64_A72};
 use std::collections::BTreeMap;
 
 impl KernelRow {
@@ -28,7 +29,11 @@ impl KernelRow {
         let named = self.name.clone();
         let open = |option: &str| !named.split(',').any(|part| part.starts_with(option));
         let mut row = self;
-        if open("la57=") {
+        if says("machine", "aarch64") {
+            // Of QEMU's two processors; whether the bits are set by hardware is nowhere to be read.
+            let part = environment.get("cpu.CPU-part").map(String::as_str);
+            row = row.on_arm64(if part == Some("0xd08") { "cortex-a72" } else { "max" });
+        } else if open("la57=") {
             row = row.on_la57(says("cpu.flag.la57", "yes"));
         }
         let generations = environment.get("vm.lru_gen").map(|on| on.trim_start_matches("0x"));
@@ -48,6 +53,20 @@ impl KernelRow {
             self.name += ",la57=on";
         }
         self.config.la57 = la57;
+        self
+    }
+
+    /// The row on arm64, `6.12/arm64,cpu=max`, unless it is one already.
+    #[must_use]
+    pub fn on_arm64(mut self, processor: &str) -> KernelRow {
+        if self.config.other.is_none() {
+            let (kernel, options) = self.name.split_once(',').unwrap_or((&self.name, ""));
+            let comma = if options.is_empty() { "" } else { "," };
+            let (series, added) = kernel.split_at(kernel.find('+').unwrap_or(kernel.len()));
+            self.name = format!("{series}/arm64{added},cpu={processor}{comma}{options}");
+            let arch = if processor == "cortex-a72" { ARM64_A72 } else { ARM64 };
+            self.config.set_other(Some(arch));
+        }
         self
     }
 

@@ -284,15 +284,13 @@ impl PageTable {
     }
 
     /// Makes the table of `level` that covers `page`, and those above it (`pte_alloc`), unless a huge page
-    /// is in the way.
-    pub fn allocate(&mut self, page: Vpn, level: u32) {
-        if self.leaf(page).is_none() {
-            self.allocate_down_to(page, level);
-        }
+    /// is in the way. How many were made.
+    pub fn allocate(&mut self, page: Vpn, level: u32) -> u32 {
+        if self.leaf(page).is_none() { self.allocate_down_to(page, level) } else { 0 }
     }
 
-    fn allocate_down_to(&mut self, page: Vpn, level: u32) {
-        let (mut table, mut at) = (TableId(0), self.arch.levels());
+    fn allocate_down_to(&mut self, page: Vpn, level: u32) -> u32 {
+        let (mut table, mut at, mut made) = (TableId(0), self.arch.levels(), 0);
         while at > level {
             let place = self.place(table, page, at);
             table = match self.entry(place, at) {
@@ -300,12 +298,14 @@ impl PageTable {
                 Pte::None => {
                     let child = self.new_table(at - 1);
                     self.replace(place, at, Pte::Table(child), 0);
+                    made += 1;
                     child
                 }
-                _ => return,
+                _ => break,
             };
             at -= 1;
         }
+        made
     }
 
     fn new_table(&mut self, level: u32) -> TableId {

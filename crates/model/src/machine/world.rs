@@ -170,8 +170,10 @@ pub struct UnmapBatch {
     pub flush_required: bool,
     /// One of the PTEs was dirty, so that a CPU may still write.
     pub writable: bool,
-    /// The CPUs to flush.
+    /// The CPUs to flush (x86).
     pub cpus: CpuSet,
+    /// The pages whose invalidation is to be waited for (arm64).
+    pub pages: SmallVec<[(MmId, Vpn); 1]>,
     /// By address space: its count of unmaps when this batch was last added to.
     pub covers: Covers,
 }
@@ -180,6 +182,12 @@ pub struct UnmapBatch {
 pub type Covers = SmallVec<[(MmId, u32); 1]>;
 
 impl UnmapBatch {
+    /// The flush of one more PTE is put off.
+    pub fn put_off(&mut self, writable: bool) {
+        self.flush_required = true;
+        self.writable |= writable;
+    }
+
     /// Unmaps of `mm` are in it, the last of them being number `pending`.
     pub fn cover(&mut self, mm: MmId, pending: u32) {
         match self.covers.iter_mut().find(|(covered, _)| *covered == mm) {
@@ -281,6 +289,18 @@ pub struct WorldSpec {
     pub files: Vec<FileSpec>,
 }
 
+impl WorldSpec {
+    /// Address spaces: the kernel's, those of the processes and of the others.
+    pub const fn spaces(&self) -> usize {
+        1 + self.processes + self.others
+    }
+
+    /// Address-space identifiers that a CPU can have in use.
+    pub const fn slots(&self) -> usize {
+        self.arch.asids.slots(self.spaces())
+    }
+}
+
 impl<M: Mode> World<M> {
     /// A world with an empty address space for each process ([`mm_of`]), followed by those of the others that
     /// [`Asked::Switch`](crate::call::Asked::Switch) runs; none is loaded anywhere.
@@ -290,8 +310,8 @@ impl<M: Mode> World<M> {
             config: spec.config,
             arch: spec.arch,
             processes: spec.processes as u16,
-            mms: vec![Held::new(Mm::new(spec.arch)); 1 + spec.processes + spec.others],
-            cpus: Held::new(vec![Cpu::new(spec.arch.asids); spec.cpus]),
+            mms: vec![Held::new(Mm::new(spec.arch)); spec.spaces()],
+            cpus: Held::new(vec![Cpu::new(spec.slots()); spec.cpus]),
             tasks: vec![Held::new(Task::default()); spec.threads],
             frames: Held::new(Frames::new(spec.frames)),
             objects: Held::new(Objects::default()),

@@ -255,7 +255,7 @@ pub fn run_with(
     options: &SimOptions,
     watch: &mut dyn Watch,
 ) -> Result<TargetRun, SimError> {
-    let mut world = settled(program, row, row.config.arch(), options, watch)?;
+    let mut world = settled(program, row, row.arch(), options, watch)?;
     let final_pages = final_pages(program, &world);
     finish(program, &mut world);
     if let Some(error) = contradiction(&world) {
@@ -268,7 +268,7 @@ pub fn run_with(
         });
     }
     let mut unseen = BTreeMap::from([("cycles".to_owned(), "the model has no clock".to_owned())]);
-    if !row.config.arch().flushes_are_its_own() {
+    if !row.arch().flushes_are_its_own() {
         let reason = "how this architecture flushes is not modelled".to_owned();
         unseen.insert("flushes".to_owned(), reason);
     }
@@ -323,7 +323,7 @@ fn new_world(program: &Program, row: &KernelRow, arch: Arch, options: &SimOption
         pins: program.pins(),
         files: program.files.clone(),
     };
-    let tlbs = SimTlbs::new(spec.cpus, spec.arch.asids);
+    let tlbs = SimTlbs::new(spec.cpus, spec.slots());
     let tlbs = if options.paranoid { tlbs.checked(spec.arch.accessed_dirty) } else { tlbs };
     let tlbs = if options.choices { tlbs.with_upgrades() } else { tlbs };
     SimWorld::new(&spec, tlbs, NoGhost, SimLog::new(options.pte_events, options.events))

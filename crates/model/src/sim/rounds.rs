@@ -2,7 +2,9 @@
 
 use super::SimError;
 use super::interpret::Machine;
+use crate::arch::TlbCode;
 use crate::event::EventKind;
+use crate::instructions::executed;
 use crate::kernel::lru::lru_add_drain;
 use crate::program::OpKind;
 
@@ -110,6 +112,9 @@ impl Machine<'_, '_> {
         std::mem::swap(&mut self.round.events, &mut self.world.log.events);
         let (minor, major) = self.world.log.faults;
         (self.round.minor_faults, self.round.major_faults) = (Some(minor), Some(major));
+        if matches!(self.world.arch.tlb_code, TlbCode::Arm64(_)) {
+            self.round.instructions = executed(&self.round.events);
+        }
         self.watch.round(&self.round);
         self.rounds += 1;
         // The next round fills the same memory.

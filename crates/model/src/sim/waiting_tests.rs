@@ -53,7 +53,7 @@ fn all() -> RangeExpr {
 /// Runs it, the second page being on its way from the first thread's `map` on.
 fn run(program: &Program) -> (SimWorld, Result<(), SimError>) {
     let row = KernelRow::parse("6.12").unwrap();
-    let arch = row.config.arch();
+    let arch = row.arch();
     let spec = WorldSpec {
         policies: row.policies,
         config: row.config,
@@ -69,7 +69,7 @@ fn run(program: &Program) -> (SimWorld, Result<(), SimError>) {
     };
     let options = SimOptions::default();
     let log = SimLog::new(options.pte_events, options.events);
-    let mut world = SimWorld::new(&spec, SimTlbs::new(2, arch.asids), NoGhost, log);
+    let mut world = SimWorld::new(&spec, SimTlbs::new(2, spec.slots()), NoGhost, log);
     let mut watch = |_: &Round| {};
     let mut machine = Machine::new(program, &mut world, &options, &mut watch);
     machine.turn_to(0);

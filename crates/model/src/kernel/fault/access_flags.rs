@@ -3,7 +3,7 @@
 use super::outcome::{Attempt, Fault, Served};
 use crate::arch::{AccessedDirty, Flushes};
 use crate::env::Env;
-use crate::kernel::flush::flush_by_rule;
+use crate::kernel::flush::{Change, FlushRequest, flush_by_rule};
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::policy::DirtyRetry;
 use crate::pte::{PresentPte, Pte, PteFlags};
@@ -33,7 +33,8 @@ pub fn set_access_flags(env: &mut impl Env, fault: Fault, seen: PresentPte) -> S
         && env.policies().dirty_retry != DirtyRetry::RetryFlush;
     if write && locked == Some(true) && !found {
         let who = if changed { rules.granted } else { rules.spurious };
-        flush_by_rule(env, Site::HandlePteFault, mm, page, who);
+        let request = FlushRequest::page(Site::HandlePteFault, mm, page).of(Change::Granted);
+        flush_by_rule(env, request, who);
     }
     if locked.is_some() {
         pte_unmap_unlock(env, mm, page);

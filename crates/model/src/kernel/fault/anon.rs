@@ -6,7 +6,7 @@ use super::refault::lock_and_map;
 use crate::addr::{MmId, Vpn};
 use crate::env::{Env, Lock};
 use crate::event::FaultClass;
-use crate::kernel::table::pte_unmap_unlock;
+use crate::kernel::table::{pte_alloc, pte_unmap_unlock};
 use crate::machine::frames::ZERO_PAGE;
 use crate::machine::vma::Vma;
 use crate::machine::world::{Mode, World};
@@ -21,7 +21,7 @@ use crate::site::Site;
 pub fn do_anonymous_page(env: &mut impl Env, fault: Fault, vma: &Vma) -> Result<Served, Unserved> {
     let Fault { mm, page, write, .. } = fault;
     // 1. The page table, and what the first page of a mapping's own is found by.
-    env.step(Site::DoAnonymousPage, |w, _| w.mms[mm.index()].table.allocate(page, 1));
+    env.step(Site::DoAnonymousPage, |w, at| pte_alloc(w, at, mm, page, 1));
     if write {
         vmf_anon_prepare(env, fault, vma)?;
     }

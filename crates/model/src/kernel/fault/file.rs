@@ -19,12 +19,12 @@ use super::shmem::shmem_fault;
 use crate::addr::{ObjectId, Pfn, Vpn};
 use crate::env::{Env, Lock};
 use crate::event::FaultClass;
-use crate::kernel::flush::flush_by_rule;
-use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
+use crate::kernel::flush::{Change, FlushRequest, flush_by_rule};
+use crate::kernel::table::{pte_alloc, pte_offset_map_lock, pte_unmap_unlock};
 use crate::machine::frames::FrameFlags;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{DirtyRetry, Mutant, ReadFaultDirty};
+use crate::policy::{DirtyRetry, Mutant, Prefault, ReadFaultDirty};
 use crate::program::Prot;
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
@@ -37,7 +37,7 @@ pub fn do_fault(
     file: ObjectId,
 ) -> Result<Served, Unserved> {
     let Fault { mm, page, write, .. } = fault;
-    env.step(Site::DoFault, |w, _| w.mms[mm.index()].table.allocate(page, 1));
+    env.step(Site::DoFault, |w, at| pte_alloc(w, at, mm, page, 1));
     match (write, vma.shared) {
         (false, _) => do_read_fault(env, fault, vma, file),
         (true, false) => do_cow_fault(env, fault, vma, file),
@@ -265,7 +265,8 @@ fn wp_page_reuse(env: &mut impl Env, fault: Fault, old: PresentPte) -> bool {
         same
     });
     if granted == Some(true) {
-        flush_by_rule(env, Site::WpPageShared, mm, page, env.arch().flushes.granted);
+        let request = FlushRequest::page(Site::WpPageShared, mm, page).of(Change::Granted);
+        flush_by_rule(env, request, env.arch().flushes.granted);
     }
     if granted.is_some() {
         pte_unmap_unlock(env, mm, page);
@@ -292,6 +293,8 @@ pub(super) fn set_pte<M: Mode>(
     let was_dirty = w.policies.read_fault_dirty == ReadFaultDirty::AsFolio
         && w.frames.flags(frame).has(FrameFlags::DIRTY);
     let dirty = fault.write || writable && was_dirty;
+    let old = page != fault.page && w.arch.prefault_old && w.policies.prefault == Prefault::AsArch;
     let pte = new_pte(w, frame, writable, dirty);
+    let pte = pte.with(PteFlags::ACCESSED, pte.accessed() && !old);
     w.set_pte(at, fault.mm, page, Pte::Present(pte));
 }

@@ -7,14 +7,15 @@
 //! Source: arch/x86/mm/tlb.c of 5.10, 6.1, 6.12 and 7.3.
 
 use super::switch::switch_mm;
-use super::verdict::{judge, judge_batch, judge_interrupt, left_out};
+use super::verdict::{judge, judge_batch, judge_interrupt};
 use crate::addr::{CpuId, MmId, PageRange};
 use crate::env::Env;
 use crate::event::{EventKind, FlushReason};
 use crate::kernel::flush::FlushRequest;
+use crate::kernel::flush_verdict::{left_out, scope};
 use crate::machine::cpu::{Cpu, INIT_MM};
 use crate::machine::cpuset::CpuSet;
-use crate::machine::tlb::{FlushScope, Tlbs};
+use crate::machine::tlb::Tlbs;
 use crate::machine::world::{At, Ghost, Log, Mode, World};
 use crate::policy::{CpumaskClear, FlushOrder, GenSkip, Interrupt, Mutant, SelfReceive};
 use crate::site::Site;
@@ -68,6 +69,17 @@ pub fn flush_tlb_mm_range(env: &mut impl Env, request: FlushRequest) {
         (mask.any_but(at.cpu).then(|| mask.clone()), w.has_loaded(at.cpu, mm))
     });
     run(env, &info, order, others, loaded);
+}
+
+/// A PTE was cleared, and the flush is put off: CPUs that are away flush when they come back; those that are here are
+/// remembered.
+pub fn arch_tlbbatch_add_pending(env: &mut impl Env, mm: MmId, writable: bool) {
+    env.step(Site::ArchTlbbatchAddPending, |w, _| w.mms[mm.index()].tlb_gen += 1);
+    env.step(Site::ArchTlbbatchAddPending, |w, at| {
+        let batch = &mut w.tasks[at.thread.index()].unmap_batch;
+        batch.cpus.union(&w.mms[mm.index()].cpumask);
+        batch.put_off(writable);
+    });
 }
 
 /// Flushes what a batched unmap put off, on the CPUs that it collected.
@@ -217,12 +229,6 @@ fn missed(mutant: Mutant, (local_gen, mm_gen): (u64, u64), info: &Info) -> Optio
     let in_turn = info.new_gen == Some(local_gen + 1) && info.new_gen == Some(mm_gen)
         || mutant == Mutant::GenIgnored;
     info.range.filter(|_| in_turn)
-}
-
-/// What a CPU flushes of these pages, one address for each stride.
-#[inline]
-pub(super) fn scope(range: Option<PageRange>, stride_shift: u32) -> FlushScope {
-    range.map_or(FlushScope::All, |range| FlushScope::Pages(range, stride_shift as u8))
 }
 
 #[inline]

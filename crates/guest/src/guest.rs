@@ -18,7 +18,7 @@ use crate::runners;
 use crate::tally::{self, Tally};
 use needless_model::kernels::KernelRow;
 use needless_model::program::{MachineNeeds, Program};
-use needless_model::run::{INSTRUCTIONS, RunRequest, TargetRun};
+use needless_model::run::{INSTRUCTIONS, INSTRUCTIONS_OF_PROCESSES, RunRequest, TargetRun};
 use needless_model::sim;
 use needless_runner::collect::{AnswerError, Collected, rounds_asked};
 use needless_runner::guest::{Booted, Job, Order};
@@ -49,6 +49,8 @@ const CONSOLE_LINES: usize = 20;
 pub struct Guest {
     target: String,
     arch: Arch,
+    /// Whether its processor sets the accessed and the dirty bit itself.
+    sets_bits: bool,
     release: String,
     cpus: u16,
     limits: Limits,
@@ -134,6 +136,11 @@ impl Guest {
         let patience = Patience::with(guard.id());
         Ok(Guest {
             arch: kernel.arch,
+            sets_bits: kernel
+                .arch
+                .platform()
+                .processor(options.processor.as_deref())
+                .is_none_or(|processor| processor.sets_bits),
             release: kernel.manifest.release.clone(),
             target: format!("kernel:{}{options}", kernel.manifest.name),
             row: options.row.clone(),
@@ -208,6 +215,10 @@ impl Guest {
         result.unseen.insert("cycles".to_owned(), why);
         if let Some(Err(why)) = &self.tally {
             result.unseen.insert(INSTRUCTIONS.to_owned(), why.clone());
+        }
+        if !self.sets_bits {
+            let why = "this processor sets no dirty bits, so that forked processes flush pages of the runner's own";
+            result.unseen.insert(INSTRUCTIONS_OF_PROCESSES.to_owned(), why.to_owned());
         }
         all.fill(&mut result, asked);
         diagnosis::explain_unseen(&mut result.unseen, &self.absent, self.arch);

@@ -41,6 +41,8 @@ pub(crate) struct Processor {
     pub name: &'static str,
     /// QEMU's word for it.
     pub qemu: &'static str,
+    /// Whether it sets the accessed and the dirty bit itself.
+    pub sets_bits: bool,
 }
 
 static PLATFORMS: [Platform; 2] = [
@@ -50,7 +52,7 @@ static PLATFORMS: [Platform; 2] = [
         qemu: "qemu-system-x86_64",
         qemu_package: "qemu-system-x86",
         machine: |_| None,
-        processors: &[Processor { name: "max", qemu: "max" }],
+        processors: &[Processor { name: "max", qemu: "max", sets_bits: true }],
         command_line: "console=ttyS0 tsc=reliable clocksource=tsc",
         elf_machine: object::elf::EM_X86_64,
     },
@@ -64,9 +66,9 @@ static PLATFORMS: [Platform; 2] = [
         machine: |cpus| Some(if cpus <= 8 { "virt,gic-version=2" } else { "virt,gic-version=3" }),
         processors: &[
             // The architected algorithm of pointer authentication takes most of the time otherwise.
-            Processor { name: "max", qemu: "max,pauth-impdef=on" },
+            Processor { name: "max", qemu: "max,pauth-impdef=on", sets_bits: true },
             // No hardware accessed and dirty bits, no flushes of ranges; page-table isolation.
-            Processor { name: "cortex-a72", qemu: "cortex-a72" },
+            Processor { name: "cortex-a72", qemu: "cortex-a72", sets_bits: false },
         ],
         command_line: "console=ttyAMA0",
         elf_machine: object::elf::EM_AARCH64,

@@ -409,7 +409,7 @@ impl RoundAccount {
             sequence: shows(SEQUENCE).then(|| Sequence::of(program, &round.events, order)),
             may_fault,
             seen,
-            instructions: (round.instructions.clone(), of_the_scenario(round)),
+            instructions: (round.instructions.clone(), of_the_scenario(program, round)),
             counted: SwapCounts::counted(round),
             modelled: SwapCounts::modelled(round),
         }
@@ -431,7 +431,7 @@ impl RoundAccount {
         let more = match (&self.sequence, &model.sequence) {
             (Some(real), Some(expected)) => real.more_than(expected, &model.may_fault),
             _ => {
-                let (real, expected) = (&self.instructions.1, &model.instructions.0);
+                let (real, expected) = (&self.instructions.1, &model.instructions.1);
                 let known = !real.is_empty() && !expected.is_empty();
                 known.then_some((real == expected).then_some(0))?
             }

@@ -8,7 +8,7 @@
 
 use crate::account::{Account, SEQUENCE};
 use crate::event::EventKind;
-use crate::run::{Round, TargetRun};
+use crate::run::{INSTRUCTIONS_OF_PROCESSES, Round, TargetRun};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How far a real run and the model's run of the same program agree.
@@ -60,7 +60,12 @@ impl Agreement {
         let sides = [real.account, model.account];
         let counted = sides.iter().all(|account| account.counts_instructions());
         let blind = sides.iter().find_map(|account| account.unknown.get(SEQUENCE).cloned());
-        let blind = blind.filter(|_| !counted);
+        let several = real.account.kinds.iter().any(|kind| !kind.account.processes.is_empty());
+        let mixed = real.account.unknown.get(INSTRUCTIONS_OF_PROCESSES).filter(|_| several);
+        let blind = match mixed {
+            Some(reason) => Some(reason.clone()),
+            None => blind.filter(|_| !counted),
+        };
         let undecided = blind.or_else(|| (rounds == 0).then(|| "no round was run".to_owned()));
         if undecided.is_some() {
             return Agreement { undecided, rusage, ..Agreement::default() };

@@ -4,6 +4,7 @@
 //! name with what it is in front of it (`tlbi vale1is`, `dsb ish`).
 
 use crate::event::{Event, EventKind};
+use crate::program::Program;
 use crate::run::Round;
 use std::collections::BTreeMap;
 
@@ -32,6 +33,7 @@ pub fn executed(events: &[Event]) -> Phases {
                 add(format!("tlbi r{}", operation.name()), ranged);
             }
             EventKind::Dsb { barrier, times } => add(format!("dsb {}", barrier.name()), times),
+            EventKind::Switch { .. } => add(SWITCH.to_owned(), 1),
             EventKind::Mark { .. } => phases.push(BTreeMap::new()),
             _ => {}
         }
@@ -39,12 +41,14 @@ pub fn executed(events: &[Event]) -> Phases {
     phases
 }
 
-/// What a real round executed for the scenario's sake: without barriers of other kinds, and without those of the switches
-/// that were seen. (A device's thread runs now and then on a CPU of the scenario, which disturbs nothing.)
-pub fn of_the_scenario(round: &Round) -> Phases {
+/// What a round executed for the scenario's sake: without barriers of other kinds, and without those of the switches
+/// that were seen. (A device's thread runs now and then on a CPU of the scenario, which disturbs nothing.) Where there are
+/// several processes barriers are left out: their programs have page tables, too, which a fork makes and an exit frees.
+pub fn of_the_scenario(program: &Program, round: &Round) -> Phases {
     let mut phases = round.instructions.clone();
+    let alone = program.processes.len() < 2;
     let flushes =
-        |name: &String| name.starts_with("tlbi ") || BARRIERS.contains(&name.as_str());
+        |name: &String| name.starts_with("tlbi ") || alone && BARRIERS.contains(&name.as_str());
     phases.iter_mut().for_each(|phase| phase.retain(|name, _| flushes(name)));
     let mut at = 0;
     for event in &round.events {
@@ -67,6 +71,7 @@ pub fn of_the_scenario(round: &Round) -> Phases {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::account::tests::program;
     use crate::addr::CpuId;
     use crate::event::{Dsb, Tlbi};
 
@@ -81,12 +86,8 @@ mod tests {
 
     #[test]
     fn events_and_counts_tell_the_same() {
-        let flush = EventKind::Tlbi {
-            operation: Tlbi::Vale1is,
-            pages: Some(3),
-            single: 1,
-            ranged: 1,
-        };
+        let flush =
+            EventKind::Tlbi { operation: Tlbi::Vale1is, pages: Some(3), single: 1, ranged: 1 };
         let wait = EventKind::Dsb { barrier: Dsb::Ish, times: 1 };
         let events = [EventKind::Mark { mark: 0 }, flush, wait].map(event);
         let told = executed(&events);
@@ -100,6 +101,7 @@ mod tests {
             counts(&[("dsb ish", 1), ("dsb st", 4)]),
             counts(&[("tlbi vale1is", 1), ("tlbi rvale1is", 1), ("dsb ish", 2)]),
         ];
-        assert_eq!(of_the_scenario(&Round { events, instructions, ..Round::default() }), told);
+        let round = Round { events, instructions, ..Round::default() };
+        assert_eq!(of_the_scenario(&program(), &round), told);
     }
 }

@@ -4,8 +4,8 @@ mod real;
 
 use crate::addr::ThreadId;
 use crate::arch::{
-    ARM64, ARM64_A72, Arch, FlushRules, Flushes, Invalidation, OTHERS, ProtectRule, TlbCode, X86_64,
-    X86_64_LA57,
+    ARM64, ARM64_A72, Arch, FlushRules, Flushes, Invalidation, OTHERS, ProtectRule, TlbCode,
+    X86_64, X86_64_LA57,
 };
 use crate::policy::*;
 use std::collections::BTreeSet;
@@ -601,8 +601,7 @@ impl KernelRow {
             }
             "cpu" | "kpti" => {
                 let option = if name == "cpu" { "cpu" } else { "kpti" };
-                let not_there =
-                    || RowError::NotInKernel { kernel: self.name.clone(), option };
+                let not_there = || RowError::NotInKernel { kernel: self.name.clone(), option };
                 let other = self.config.other.ok_or_else(not_there)?;
                 let TlbCode::Arm64(invalidation) = other.tlb_code else { return Err(not_there()) };
                 self.config.other = Some(match (name, value) {

@@ -80,6 +80,9 @@ impl Witness {
 /// The name under which targets list that nothing counted instructions.
 pub const INSTRUCTIONS: &str = "instructions";
 
+/// The name under which targets list that instructions of forked processes are not only the scenario's.
+pub const INSTRUCTIONS_OF_PROCESSES: &str = "instructions_of_processes";
+
 /// What the runner reads: the program and how to run it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunRequest {

@@ -258,7 +258,7 @@ pub(crate) fn instruction_lines(ran: &Ran, style: Style) -> Vec<String> {
 }
 
 /// `tlbi vale1is=1 ¦ 0`
-fn phases_text(phases: &[BTreeMap<String, u64>]) -> String {
+pub(crate) fn phases_text(phases: &[BTreeMap<String, u64>]) -> String {
     let phase = |phase: &BTreeMap<String, u64>| {
         let counts = phase.iter().map(|(name, count)| format!("{name}={count}"));
         let counts: Vec<String> = counts.collect();

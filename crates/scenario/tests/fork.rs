@@ -99,7 +99,7 @@ fn the_childs_pages_are_old_unless_a_proposal_keeps_them() {
     {
         let row = KernelRow::parse(name).unwrap();
         let options = SimOptions { paranoid: true, ..SimOptions::default() };
-        let world = end_state(&program, &row, row.config.arch(), &options).unwrap();
+        let world = end_state(&program, &row, row.arch(), &options).unwrap();
         let pte = |process| world.pte(mm_of(ProcessId(process)), page).present().unwrap();
         let (parents, childs) = (pte(0), pte(1));
         assert_eq!(parents.pfn, childs.pfn);
@@ -201,7 +201,7 @@ fn a_forked_mapping_stays_by_itself() {
     let mappings = |text: String, process| {
         let program = compile(&Source::new("fork", text), &Settings::default()).unwrap();
         let row = KernelRow::parse("6.12").unwrap();
-        let world = end_state(&program, &row, row.config.arch(), &SimOptions::default()).unwrap();
+        let world = end_state(&program, &row, row.arch(), &SimOptions::default()).unwrap();
         world.mms[mm_of(ProcessId(process)).index()].vmas().len()
     };
     let forks = "fork \"child\"\n barrier \"b\"";
@@ -238,13 +238,13 @@ fn clear_refs_makes_pages_old_without_a_flush() {
         let parent = format!("clear-refs\n {between} read \"heap\"");
         run(&scenario("write \"heap\"", &parent, "read \"heap\""), row).rounds[0].minor_faults
     };
-    for row in ["5.10", "7.3", "6.12/arm64", "6.12/arm64-no-hafdbs"] {
+    for row in ["5.10", "7.3", "6.12/arm64", "6.12/arm64,cpu=cortex-a72"] {
         assert_eq!(faults("", row), Some(0), "{row}: what the TLB holds is used as before");
     }
     // So many others that nothing is left in the TLB.
     let others = "switch 8\n";
     assert_eq!(faults(others, "6.12"), Some(0));
-    assert_eq!(faults(others, "6.12/arm64-no-hafdbs"), Some(8));
+    assert_eq!(faults(others, "6.12/arm64,cpu=cortex-a72"), Some(8));
 }
 
 fn shared(parent: &str, child: &str) -> String {
@@ -287,7 +287,7 @@ fn the_childs_shared_pages_are_clean_unless_a_proposal_keeps_the_bit() {
     ] {
         let row = KernelRow::parse(name).unwrap();
         let options = SimOptions { paranoid: true, ..SimOptions::default() };
-        let world = end_state(&program, &row, row.config.arch(), &options).unwrap();
+        let world = end_state(&program, &row, row.arch(), &options).unwrap();
         let pte = |process| world.pte(mm_of(ProcessId(process)), page).present();
         assert!(pte(0).unwrap().dirty(), "{name}");
         assert_eq!(pte(1).map(|pte| pte.dirty()), dirty, "{name}");

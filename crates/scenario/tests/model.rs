@@ -222,7 +222,7 @@ fn calls_that_kernels_refuse_are_refused() {
     for kernel in ["5.10", "6.1", "6.12", "6.18", "7.3"] {
         let row = row(kernel);
         let options = SimOptions { paranoid: true, ..SimOptions::default() };
-        let mut world = end_state(&program, &row, row.config.arch(), &options).unwrap();
+        let mut world = end_state(&program, &row, row.arch(), &options).unwrap();
         let mut ask = |asked| call(&mut SimEnv::of(&mut world, &program, 0, 0), mm, asked);
         let to = Extent { pages: part(3, 2), backing: Backing::Anonymous };
         assert_eq!(ask(Call::Remap { pages: part(2, 2), to }), Err(Errno::Einval), "{kernel}");

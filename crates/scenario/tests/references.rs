@@ -38,7 +38,7 @@ fn copies(events: &[Event]) -> usize {
 fn left(program: &Program, name: &str) -> (usize, u64) {
     let row = row(name);
     let options = SimOptions { paranoid: true, ..SimOptions::default() };
-    let world = end_state(program, &row, row.config.arch(), &options).unwrap();
+    let world = end_state(program, &row, row.arch(), &options).unwrap();
     let cached = world.frames.iter().filter(|(pfn, _)| world.swap.slot_of(*pfn).is_some());
     (cached.count(), world.frames.allocated())
 }

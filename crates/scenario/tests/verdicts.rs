@@ -191,7 +191,7 @@ fn shared_pages_and_finished_work_are_judged() {
     let program =
         written("map \"heap\" pages=4; write \"heap\"; rounds 1 { read \"heap\"; }", false);
     let row = KernelRow::parse("5.10").unwrap();
-    let mut world = end_state(&program, &row, row.config.arch(), &SimOptions::default()).unwrap();
+    let mut world = end_state(&program, &row, row.arch(), &SimOptions::default()).unwrap();
     let pages = program.areas[0].range;
     world.log.clear();
     // The thread runs again.
@@ -226,7 +226,7 @@ fn setting_bits_is_judged() {
                 rounds 1 { read \"heap[0..0]\"; }";
     let program = written(body, false);
     let row = KernelRow::parse("6.12").unwrap();
-    let arch = Arch { accessed_dirty: AccessedDirty::Fault, ..row.config.arch() };
+    let arch = Arch { accessed_dirty: AccessedDirty::Fault, ..row.arch() };
     let mut world = end_state(&program, &row, arch, &SimOptions::default()).unwrap();
     world.log.clear();
     world.cpus[0].lazy = false;

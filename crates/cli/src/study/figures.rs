@@ -196,7 +196,7 @@ fn in_model(what: Shown, run: &Run, target: &str, jobs: &Jobs) -> Result<Option<
         return Ok(Some(updates(program, &row)?));
     }
     let options = SimOptions::default();
-    let world = end_state(program, &row, row.config.arch(), &options);
+    let world = end_state(program, &row, row.arch(), &options);
     let mut world = world.map_err(|error| error.to_string())?;
     let of_area = |area: &Area| aging::passes(&mut world, area.range, pass).pop();
     let last: Vec<Pass> = program.areas.iter().filter_map(of_area).collect();

@@ -51,8 +51,8 @@ fn a_child_whose_pages_stay_young_takes_no_fault_for_them() {
     let pages = Settings::parse([&*format!("pages={PAGES}")]).unwrap();
     let program = compile(&load("fork-touch").unwrap(), &pages).unwrap();
     for (kernel, row, each) in [
-        ("6.12/arm64", "6.12/arm64-no-hafdbs", PAGES),
-        (BUILT, "6.12/arm64-no-hafdbs+fork-young", 0),
+        ("6.12/arm64", "6.12/arm64,cpu=cortex-a72", PAGES),
+        (BUILT, "6.12/arm64+fork-young,cpu=cortex-a72", 0),
     ] {
         let Some(run) = run(&program, kernel, "cortex-a72") else { return };
         let found = faults(&run);
@@ -95,7 +95,7 @@ fn the_old_rule_invalidates_for_each_fault_that_is_tried_again() {
     let program = compile(&Source::new("retried", RETRIED), &Settings::default()).unwrap();
     // Each is issued once on both: without KASLR, which the minimal configuration lacks, kernels trust these processors to need no page-table
     // isolation (arch/arm64/kernel/cpufeature.c:unmap_kernel_at_el0).
-    for (processor, row) in [("max", "5.10/arm64"), ("cortex-a72", "5.10/arm64-no-hafdbs")] {
+    for (processor, row) in [("max", "5.10/arm64"), ("cortex-a72", "5.10/arm64,cpu=cortex-a72")] {
         let [Some(new), Some(old)] = BUILT.map(|kernel| run(&program, kernel, processor)) else {
             return;
         };

@@ -34,6 +34,8 @@ pub struct Arch {
     pub codec: PteCodec,
     /// Who sets the accessed and the dirty bit.
     pub accessed_dirty: AccessedDirty,
+    /// Whether a gather flushes several mappings at once (`MMU_GATHER_MERGE_VMAS`).
+    pub merges_vmas: bool,
     /// Whether fault-around maps pages that were not accessed as such (`arch_wants_old_prefaulted_pte`), in kernels that
     /// ask.
     pub prefault_old: bool,
@@ -139,6 +141,7 @@ pub const X86_64: Arch = Arch {
     asids: Asids::PerCpu(6),
     codec: PteCodec::X86_64,
     accessed_dirty: AccessedDirty::Hardware,
+    merges_vmas: true,
     prefault_old: false,
     flushes: FlushRules {
         granted: Flushes::Nobody,
@@ -168,6 +171,7 @@ pub const ARM64: Arch = Arch {
     folded_level: false,
     flush_ceiling: 511,
     asids: Asids::Global,
+    merges_vmas: false,
     prefault_old: true,
     flushes: FlushRules {
         granted: Flushes::Broadcast,

@@ -150,6 +150,17 @@ impl Gather {
         self.free_pages(env);
     }
 
+    /// All of one mapping that is to be looked at was (`tlb_end_vma`): its flush is not to reach over the gap to the next
+    /// one, where the architecture has no use for that.
+    ///
+    /// Source: include/asm-generic/tlb.h:tlb_end_vma, arch/x86/Kconfig:MMU_GATHER_MERGE_VMAS (6.1 to 7.3);
+    /// arch/x86/include/asm/tlb.h:tlb_end_vma (5.10).
+    pub fn end_vma(&mut self, env: &mut impl Env, site: Site) {
+        if !env.arch().merges_vmas && !self.full_mm {
+            self.flush_tlb(env, site);
+        }
+    }
+
     /// Flushes only (`tlb_flush_mmu_tlbonly`).
     pub fn flush_tlb(&mut self, env: &mut impl Env, site: Site) {
         if self.lowest_cleared.is_some() || self.freed_tables {

@@ -44,6 +44,7 @@ pub fn mprotect(env: &mut impl Env, mm: MmId, range: PageRange, prot: Prot) -> R
                         gather.changed(page, Change::of(old, new, Change::Granted));
                     }
                 });
+                gather.end_vma(env, Site::ChangeProtectionRange);
             });
             gather.finish(env);
             result

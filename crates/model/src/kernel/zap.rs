@@ -54,6 +54,7 @@ pub fn zap_range(env: &mut impl Env, gather: &mut Gather, range: PageRange, zap:
             free_empty_table(env, gather, part.start);
         }
     }
+    gather.end_vma(env, Site::TlbFlushMmu);
 }
 
 fn zap_table(env: &mut impl Env, gather: &mut Gather, mut part: PageRange, zap: Zap) {
@@ -237,8 +238,7 @@ pub fn free_pgtables(
             if !alone {
                 continue;
             }
-            let freed =
-                env.step(Site::FreePgtables, |w, at| unlink_table(w, at, mm, start, level));
+            let freed = env.step(Site::FreePgtables, |w, at| unlink_table(w, at, mm, start, level));
             if freed {
                 gather.unlinked_table(start, level);
             }

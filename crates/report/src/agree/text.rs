@@ -2,6 +2,7 @@
 
 use super::{Difference, Found, Standing, TargetAgreement};
 use crate::compare::Ran;
+use crate::notes::phases_text;
 use crate::style::{Style, count};
 use crate::table::plain_table;
 use needless_model::account::RoundAccount;
@@ -139,7 +140,11 @@ fn round_lines(ran: &Ran, at: usize, target: &str, style: Style) -> String {
     ];
     for (name, round, swaps) in sides {
         let Some(round) = round else { continue };
-        let sequence = round.sequence.as_ref().map_or("?".to_owned(), Sequence::to_string);
+        let executed = || phases_text(&round.instructions.1);
+        let compared = |round: &RoundAccount| round.sequence.is_some();
+        let both = real.is_some_and(compared) && model.is_some_and(compared);
+        let sequence =
+            round.sequence.as_ref().filter(|_| both).map_or_else(executed, Sequence::to_string);
         let indent = 4 + width + 2;
         let sequence = format!("    {name:width$}  {}", style.charset(&sequence));
         let figures = format!("{:indent$}{}", "", style.dim(figures(round, swaps)));

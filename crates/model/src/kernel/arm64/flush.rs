@@ -97,9 +97,8 @@ fn invalidate(env: &mut impl Env, request: &FlushRequest) -> Option<(FlushScope,
         let at = at.site(request.site);
         dsb(w, at, Dsb::Ishst, 1);
         w.emit_judged(at, instructions(&arch, order, request, part), verdict);
-        let pages = |range| {
-            FlushScope::Pages(whole_strides(request, range), request.stride_shift as u8)
-        };
+        let pages =
+            |range| FlushScope::Pages(whole_strides(request, range), request.stride_shift as u8);
         Some(part.map_or((FlushScope::All, true), |range| (pages(range), request.freed_tables)))
     })
 }

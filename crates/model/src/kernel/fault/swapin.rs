@@ -137,6 +137,8 @@ struct Grants {
     /// Nobody else maps it or has it in swap.
     sole_user: bool,
     exclusive: bool,
+    /// The folio leaves the swap cache, in which it was found, before its references are counted.
+    leaves: bool,
     /// A store need not fault, as far as the folio goes.
     stores: bool,
 }
@@ -146,11 +148,14 @@ impl Grants {
     fn of<M: Mode>(w: &World<M>, fault: Fault, swap: SwapPte, folio: Folio) -> Grants {
         let frame = w.frames.get(folio.frame);
         let sole_user = w.swap.get(swap.slot).count + frame.maps == 1;
+        let leaves = frees_swap(w, fault, swap.slot, folio, sole_user);
         let exclusive = match w.policies.anon_exclusive {
             AnonExclusive::Yes if w.policies.swapin_exclusive == SwapinExclusive::PteBit => {
                 swap.exclusive
             }
-            AnonExclusive::Yes => !folio.cached || swap.exclusive || frame.refs == 1,
+            AnonExclusive::Yes => {
+                !folio.cached || swap.exclusive || frame.refs - u32::from(leaves) == 1
+            }
             AnonExclusive::No => false,
         };
         let stores = match (fault.write, w.policies.swapin_write, w.policies.swapin_read) {
@@ -159,7 +164,7 @@ impl Grants {
             (false, _, SwapinRead::Writable) => exclusive,
             (false, _, SwapinRead::ReadOnly) => false,
         };
-        Grants { sole_user, exclusive, stores }
+        Grants { sole_user, exclusive, leaves, stores }
     }
 
     fn writable(self, vma: &Vma) -> bool {
@@ -177,9 +182,9 @@ fn map<M: Mode>(
     folio: Folio,
 ) -> Pte {
     let grants = Grants::of(w, fault, swap, folio);
-    let Grants { sole_user, exclusive, .. } = grants;
+    let Grants { sole_user, exclusive, leaves, .. } = grants;
     w.swap.count(swap.slot, -1);
-    if frees_swap(w, fault, swap.slot, folio, sole_user) {
+    if leaves {
         leave_swap_cache(w, at, folio.frame);
     } else if !folio.cached && w.policies.swapin_free == SwapinFree::Always {
         // It was in the swap cache just now, and left it as any page does (mm/swapfile.c:folio_free_swap): dirty.
@@ -221,7 +226,8 @@ fn place_of<M: Mode>(
     (if own { object } else { w.objects.root(object) }, index)
 }
 
-/// Whether the folio leaves the swap cache, in which it was found. The fault has a reference, and the cache.
+/// Whether the folio leaves the swap cache, in which it was found, once this fault's swap entry is given back. The fault
+/// has a reference, and the cache.
 ///
 /// Source: mm/swapfile.c:reuse_swap_page (5.10), folio_free_swap (6.1 to 7.3), mm/memory.c:should_try_to_free_swap
 /// (6.1 to 7.3).
@@ -232,7 +238,7 @@ fn frees_swap<M: Mode>(
     folio: Folio,
     sole_user: bool,
 ) -> bool {
-    if !folio.cached || w.swap.get(slot).count > 0 {
+    if !folio.cached || w.swap.get(slot).count > 1 {
         return false;
     }
     match w.policies.swapin_free {

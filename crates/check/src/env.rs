@@ -8,6 +8,7 @@
 //! to unwind from where it is.
 
 use crate::footprint::Footprint;
+use crate::judge::retried;
 use crate::key::{Key, extend};
 use crate::shadow::{CheckMode, CheckWorld, begin_call};
 use needless_model::addr::{CpuId, MmId, Vpn};
@@ -20,7 +21,7 @@ use needless_model::machine::world::At;
 use needless_model::policy::Policies;
 use needless_model::site::Site;
 use needless_model::verdict::Verdict;
-use needless_model::wait::Wait;
+use needless_model::wait::{Cause, Wait};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -214,6 +215,11 @@ impl<'a> CheckEnv<'a> {
         }
     }
 
+    /// What the row says of how many faults an access may take.
+    pub fn most_faults(&self) -> Option<u32> {
+        self.world.config.most_faults
+    }
+
     /// Whether the thread was left behind, so that nothing it does counts any more.
     pub fn is_left(&self) -> bool {
         self.stopped.is_some()
@@ -388,6 +394,13 @@ impl Env for CheckEnv<'_> {
 
     fn record(&mut self, _: Site, _: EventKind, _: Option<Verdict>) -> u64 {
         0
+    }
+
+    fn retries(&mut self, mm: MmId, page: Vpn, cause: Cause) {
+        // It belongs to the step before it.
+        if self.stepped && !self.is_left() {
+            retried(self.world, self.context.at(Site::HandlePteFault), (mm, page), cause);
+        }
     }
 
     fn lock(&mut self, lock: Lock) {

@@ -127,7 +127,8 @@ impl<'a> Explorer<'a> {
         let initial = self.setting.initial();
         self.seen.insert(initial.key());
         self.reached.push(Reached { parent: 0, choice: Choice::Go { thread: 0, way: 0 } });
-        let mut report = Report { observed: self.options.watching.start(), ..Report::default() };
+        let (asked, observed) = (self.setting.watch.asks, self.options.watching.start());
+        let mut report = Report { asked, observed, ..Report::default() };
         let mut frontier = vec![(0, initial)];
         'levels: while !frontier.is_empty() {
             let mut next = Vec::new();

@@ -15,6 +15,7 @@ use needless_model::machine::frames::{FrameFlags, ZERO_PAGE};
 use needless_model::machine::world::{At, process_of};
 use needless_model::program::Prot;
 use needless_model::pte::Pte;
+use needless_model::wait::Cause;
 
 /// Takes down a violation, unless there was one before.
 pub fn violate(
@@ -31,8 +32,9 @@ pub fn violate(
 pub fn state(w: &mut CheckWorld) {
     if let Some((frame, page)) = lost_dirty(w) {
         let what = format!(
-            "frame {} differs from what was written of it, but neither it nor its PTE is dirty",
-            frame.0
+            "frame {} differs from what was written of it, but {} is dirty",
+            frame.0,
+            if is_told(w, frame) { "it is not known that it" } else { "neither it nor its PTE" }
         );
         violate(w, None, Property::NoLostDirty, page, what);
     }
@@ -58,6 +60,15 @@ pub fn state(w: &mut CheckWorld) {
     }
 }
 
+/// Faults that one access may take before it counts as no progress, unless the row says otherwise (`most-faults`).
+pub const MAX_FAULTS: u32 = 6;
+
+/// P11: so many faults have not let an access through.
+pub fn no_progress(w: &mut CheckWorld, at: At, page: Vpn, faults: u32) {
+    let what = format!("the access to {} still faults after {faults} tries", w.ghost.name(page));
+    violate(w, Some(at.cpu), Property::Progress, page, what);
+}
+
 /// No thread can take a step although some are not done.
 pub fn stuck(w: &mut CheckWorld, waiting: &str) {
     let what = format!("nobody can go on: {waiting}");
@@ -66,7 +77,8 @@ pub fn stuck(w: &mut CheckWorld, waiting: &str) {
 
 /// P4. While somebody holds the folio's lock or the lock of its page table, the dirty bit may be
 /// on its way from one place to the other. A translation that was cached dirty is no such place: x86
-/// sets the PTE's bit before it caches it, and never again (Intel SDM volume 3, 4.8).
+/// sets the PTE's bit before it caches it, and never again (Intel SDM volume 3, 4.8). A file system that is told of stores
+/// looks for pages that it knows to be dirty (PAGECACHE_TAG_DIRTY): there a PTE alone says nothing.
 fn lost_dirty(w: &mut CheckWorld) -> Option<(Pfn, Vpn)> {
     let modified: Vec<Pfn> = w.ghost.modified().collect();
     if !modified.is_empty() {
@@ -80,10 +92,15 @@ fn lost_dirty(w: &mut CheckWorld) -> Option<(Pfn, Vpn)> {
         let dirty = |(mm, page): &Place| {
             matches!(w.pte(*mm, *page), Pte::Present(pte) if pte.pfn == pfn && pte.dirty())
         };
-        let known = frame.flags.has(FrameFlags::DIRTY) || places.iter().any(dirty);
+        let known = frame.flags.has(FrameFlags::DIRTY) || !is_told(w, pfn) && places.iter().any(dirty);
         let page = places.first().map_or(Vpn(0), |(_, page)| *page);
         (!moving && !known).then_some((pfn, page))
     })
+}
+
+/// Whether the frame is of a file whose file system is told of stores.
+fn is_told(w: &CheckWorld, frame: Pfn) -> bool {
+    w.is_of_file(frame) && !w.frames.flags(frame).has(FrameFlags::SWAP_BACKED)
 }
 
 /// P7: a frame that is pinned, and its page, where another one is mapped.
@@ -165,6 +182,21 @@ pub fn taken_away(w: &mut CheckWorld, at: At) {
         if let Some(cpu) = user {
             return not_revoked(w, cpu, page);
         }
+    }
+}
+
+/// R, where a row asks for it: a fault of `at`'s thread is about to be tried again.
+pub fn retried(w: &mut CheckWorld, at: At, (mm, page): Place, cause: Cause) {
+    if w.ghost.watch.asks != Some(Property::InstalledAtRetry) {
+        return;
+    }
+    w.ghost.exercised.add(Property::InstalledAtRetry);
+    if !w.ghost.has_mapped(at.thread, (mm, page)) {
+        let what = format!(
+            "the fault on {} waits for {cause} and will be tried again, and has not mapped the page",
+            w.ghost.name(page)
+        );
+        violate(w, Some(at.cpu), Property::InstalledAtRetry, page, what);
     }
 }
 

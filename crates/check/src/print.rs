@@ -15,7 +15,8 @@ const INDENT: usize = "VIOLATED  ".len();
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { states, ends, depth, exercised, counterexample, bound, observed } = self;
+        let Report { states, ends, depth, exercised, asked, counterexample, bound, observed } =
+            self;
         writeln!(f, "{states} states, {ends} of them final, at most {depth} steps deep")?;
         if let Some(counterexample) = counterexample {
             return write!(f, "\n{counterexample:width$}", width = width(f));
@@ -24,7 +25,8 @@ impl fmt::Display for Report {
             writeln!(f, "INCONCLUSIVE: {bound}; nothing was violated so far")?;
         }
         let verb = if bound.is_some() { "held so far  " } else { "holds        " };
-        for property in Property::ALL {
+        let judged = |p: &Property| !Property::ASKED.contains(p) || *asked == Some(*p);
+        for property in Property::ALL.iter().filter(|property| judged(property)) {
             match exercised.has(*property) {
                 true => writeln!(f, "{verb}  {property}")?,
                 false => {

@@ -1,7 +1,7 @@
 //! What an exploration found.
 
 use crate::observe::Observed;
-use crate::property::{PropertySet, Violation};
+use crate::property::{Property, PropertySet, Violation};
 use crate::schedule::Schedule;
 use crate::trace::StepTaken;
 use std::time::Duration;
@@ -28,6 +28,8 @@ pub struct Report {
     pub depth: usize,
     /// Whose case occurred.
     pub exercised: PropertySet,
+    /// What the row asked for beside what is always judged.
+    pub asked: Option<Property>,
     /// How often each observation was made at an end, and at how many it was not.
     pub observed: Vec<Observed>,
     /// The shortest way to a violation, if there is one.

@@ -24,7 +24,7 @@ const SWAP_PAGES: u32 = 16;
 pub struct Options<'a> {
     /// What is looked for at the end of runs.
     pub watching: Watching,
-    /// The architecture, of small tables.
+    /// The architecture, of small tables, of rows that name none.
     pub arch: Arch,
     /// Most states; more make the result inconclusive.
     pub max_states: usize,
@@ -141,9 +141,6 @@ pub fn with_setting<T>(
     if let Some(what) = program.not_modelled() {
         return Err(CheckError::NotModelled(what));
     }
-    if !row.config.arch().flushes_are_its_own() {
-        return Err(CheckError::NotModelled("checked machine of another architecture than x86"));
-    }
     let threads = &program.threads;
     let shares = |t: &Thread| {
         t.process != ProcessId::FIRST && threads.iter().filter(|o| o.cpu == t.cpu).count() > 1
@@ -153,13 +150,15 @@ pub fn with_setting<T>(
             "checked process that shares its CPU with another thread",
         ));
     }
-    let arch = options.arch;
+    // The rules of the row's architecture, if it names one, on a machine as small.
+    let arch = row.config.other.map_or(options.arch, |_| row.arch().in_small());
     let placed = place(program, &arch).ok_or(CheckError::TooManyPages(arch.user_pages()))?;
     let pages = placed.areas.iter().flat_map(|area| area.range.iter());
     let names = pages.filter_map(|page| Some((page, placed.page_name(page)?))).collect();
     let loads = options.watching.loads();
     let processes = placed.threads.iter().map(|thread| thread.process).collect();
-    let watch = Arc::new(Watch { loads, names, processes });
+    let asks = row.config.ask;
+    let watch = Arc::new(Watch { loads, names, processes, asks });
     let Options { checkpoints, explicit, .. } = *options;
     let acts = unroll(&placed)?;
     f(Setting { program: &placed, acts: &acts, row, arch, checkpoints, explicit, watch })

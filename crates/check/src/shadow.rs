@@ -53,6 +53,8 @@ pub struct Watch {
     pub names: BTreeMap<Vpn, String>,
     /// By thread: its process.
     pub processes: Vec<ProcessId>,
+    /// What the row asks for beside what is always judged.
+    pub asks: Option<Property>,
 }
 
 /// A translation that was there: of a page to a frame.
@@ -106,6 +108,8 @@ pub struct Pages {
     /// Upper-level entries that CPUs may still hold although the table that they name left the
     /// tree: CPU, address space, the table's first page, its level; whether the table was freed.
     structures: BTreeMap<(CpuId, MmId, Vpn, u32), bool>,
+    /// By thread: what it has mapped in this try of its fault. Nothing, unless somebody asks for that.
+    mapped: BTreeSet<(u16, Place)>,
 }
 
 /// A page that is held without a mapping.
@@ -196,6 +200,11 @@ impl Contents {
     /// What the swap slot holds.
     pub fn slot(&self, slot: u32) -> Value {
         self.pages.slots.get(&slot).copied().unwrap_or(0)
+    }
+
+    /// Whether the thread has mapped the page in this try of its fault.
+    pub fn has_mapped(&self, thread: ThreadId, place: Place) -> bool {
+        self.pages.mapped.contains(&(thread.0, place))
     }
 
     /// What a load from the page should return.
@@ -358,6 +367,18 @@ pub fn end_revoking(w: &mut CheckWorld, at: At) -> BTreeSet<Translation> {
 }
 
 impl Ghost for Contents {
+    fn try_begins(&mut self, thread: ThreadId) {
+        if self.watch.asks == Some(Property::InstalledAtRetry) {
+            self.pages.mapped.retain(|(of, _)| *of != thread.0);
+        }
+    }
+
+    fn mapped(&mut self, thread: ThreadId, mm: MmId, page: Vpn) {
+        if self.watch.asks == Some(Property::InstalledAtRetry) {
+            self.pages.mapped.insert((thread.0, (mm, page)));
+        }
+    }
+
     fn holds(&self, thread: ThreadId, lock: Lock) -> bool {
         self.locks.held_by(lock, thread.0)
     }

@@ -2,8 +2,7 @@
 
 use crate::access::{Went, go};
 use crate::env::CheckEnv;
-use crate::judge::{protected, taken_away, violate};
-use crate::property::Property;
+use crate::judge::{MAX_FAULTS, no_progress, protected, taken_away};
 use crate::shadow::Value;
 use crate::unroll::{Act, Action};
 use needless_model::addr::MmId;
@@ -17,9 +16,6 @@ use needless_model::kernel::switch::{enter_lazy, switch_mm};
 use needless_model::kernel::{call, call_again};
 use needless_model::site::Site;
 use needless_model::wait::{Ended, Wait};
-
-/// Faults that one access may take before it counts as no progress.
-const MAX_FAULTS: u32 = 6;
 
 /// Runs a thread, which names pages of `space`, from action `from` on, until it is done, got a signal, or is left behind.
 /// A signal ends the process, if it was forked.
@@ -77,18 +73,14 @@ fn perform(env: &mut CheckEnv<'_>, space: MmId, action: &Action) -> bool {
 /// One load or store; false if it raised a signal.
 fn access(env: &mut CheckEnv<'_>, (mm, page): Place, store: Option<Value>) -> bool {
     let write = store.is_some();
+    let most = env.most_faults().unwrap_or(MAX_FAULTS);
     let mut faults = 0;
     while !env.is_left() {
         match env.access(page, write, |w, at, way| go(w, at, (mm, page), store, way)) {
             Went::Through => return true,
             Went::OnlyWalked => {}
-            Went::Faulted if faults == MAX_FAULTS => {
-                env.step(Site::ExcPageFault, |w, at| {
-                    let name = w.ghost.name(page);
-                    let what =
-                        format!("the access to {name} still faults after {MAX_FAULTS} tries");
-                    violate(w, Some(at.cpu), Property::Progress, page, what);
-                });
+            Went::Faulted if faults == most => {
+                env.step(Site::ExcPageFault, |w, at| no_progress(w, at, page, most));
                 return false;
             }
             Went::Faulted => {

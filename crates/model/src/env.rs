@@ -17,6 +17,7 @@ use crate::program::{Program, Thread};
 use crate::pte::Pte;
 use crate::site::Site;
 use crate::verdict::{Judgement, Reason, Verdict};
+use crate::wait::Cause;
 use smallvec::{Array, SmallVec};
 use std::hash::Hash;
 
@@ -187,6 +188,9 @@ pub trait Env {
 
     /// Emits an event that changes nothing in the world; no step.
     fn record(&mut self, site: Site, kind: EventKind, verdict: Option<Verdict>) -> u64;
+
+    /// A fault is about to give its lock back, because of `cause`, and will be tried again; no step.
+    fn retries(&mut self, _mm: MmId, _page: Vpn, _cause: Cause) {}
 
     /// Takes a lock, waiting for it.
     fn lock(&mut self, lock: Lock);

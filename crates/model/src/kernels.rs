@@ -8,6 +8,7 @@ use crate::arch::{
     X86_64, X86_64_LA57,
 };
 use crate::policy::*;
+use crate::property::Property;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -54,6 +55,10 @@ pub struct Config {
     /// `skip-needed=THREAD.N`: one flush that is left out although the model calls it needed, as a
     /// test of that verdict; with `+` behind it, all that come after it as well.
     pub skip_needed: Option<SkipNeeded>,
+    /// `ask=R`: the checker judges a property that no kernel has to have ([`Property::ASKED`]).
+    pub ask: Option<Property>,
+    /// `most-faults=N`: how many faults one access may take in the checker before it counts as no progress.
+    pub most_faults: Option<u32>,
     /// `6.12/arm64`: another architecture than x86-64, as far as it is modelled ([`OTHERS`]); of arm64 `cpu=max` or
     /// `cpu=cortex-a72`, the processor, and `kpti=on|off`, whether the kernel is not mapped while user code runs.
     pub other: Option<Arch>,
@@ -146,6 +151,7 @@ const V5_8: Policies = Policies {
     fork_dirty: ForkDirty::Clear,
     demand_young: DemandYoung::Set,
     dirty_retry: DirtyRetry::RetryFlush,
+    retry_fault: RetryFault::Update,
     read_fault_dirty: ReadFaultDirty::No,
     zap_rmap: ZapRmap::BeforeFlush,
     arm64_upgrade: Arm64Upgrade::Broadcast,
@@ -393,7 +399,7 @@ pub enum RowError {
     },
     /// An option that is not understood.
     #[error(
-        "kernel row option `{option}` is not understood; options are mglru=on|off, thp=off, soft-dirty=on|off, la57=on|off, five-level=on|off, of arm64 cpu=max|cortex-a72 and kpti=on|off, skip-needed=THREAD.N[+] and POLICY=VALUE (see `needless policies`)"
+        "kernel row option `{option}` is not understood; options are mglru=on|off, thp=off, soft-dirty=on|off, la57=on|off, five-level=on|off, of arm64 cpu=max|cortex-a72 and kpti=on|off, skip-needed=THREAD.N[+], ask=R, most-faults=N and POLICY=VALUE (see `needless policies`)"
     )]
     UnknownOption {
         /// The option.
@@ -495,6 +501,8 @@ impl KernelRow {
                 la57: false,
                 five_level: row.five_level,
                 skip_needed: None,
+                ask: None,
+                most_faults: None,
                 other: None,
             },
         }
@@ -619,6 +627,14 @@ impl KernelRow {
             "skip-needed" => {
                 self.config.skip_needed = Some(SkipNeeded::parse(value).ok_or_else(unknown)?);
             }
+            "ask" => {
+                let asked = Property::parse(value).filter(|asked| Property::ASKED.contains(asked));
+                self.config.ask = Some(asked.ok_or_else(unknown)?);
+            }
+            "most-faults" => {
+                let number: u32 = value.parse().map_err(|_| unknown())?;
+                self.config.most_faults = Some(number);
+            }
             _ => self.policies.set(name, value).map_err(|error| match error {
                 UnknownPolicy::Policy { .. } => unknown(),
                 value => RowError::Policy(value),
@@ -670,6 +686,14 @@ mod tests {
         assert!(matches!(a53, Err(RowError::UnknownOption { .. })));
         let la57 = KernelRow::parse("6.1/arm64,la57=on");
         assert!(matches!(la57, Err(RowError::NotInKernel { .. })));
+        let asked = KernelRow::parse("5.10,ask=R,most-faults=2").unwrap().config;
+        assert_eq!((asked.ask, asked.most_faults), (Some(Property::InstalledAtRetry), Some(2)));
+        for none in ["5.10,ask=P4", "5.10,ask=no", "5.10,most-faults=few"] {
+            assert!(
+                matches!(KernelRow::parse(none), Err(RowError::UnknownOption { .. })),
+                "{none}"
+            );
+        }
     }
 
     #[test]

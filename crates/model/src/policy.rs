@@ -372,6 +372,12 @@ policies! {
         Retry = "retry", "it is tried again and finds its own PTE: no flush, but it counts as major (5.9 to 5.19)";
         Completed = "completed", "it is over: the access is tried at once (6.0 and newer)";
     }
+    /// Whether a second try sets the accessed and the dirty bit.
+    retry_fault: RetryFault = "retry-fault", "what the second try of a fault (FAULT_FLAG_TRIED) does with a PTE that allows the access by then",
+        source "mm/memory.c:handle_pte_fault (5.10 to 7.3: after ptep_set_access_flags only the spurious flush is left out; before 5.9 that neither); skip-update: the RFC of July 2020, which no kernel has" {
+        Update = "update", "it sets the accessed bit, and for a store the dirty bit, like any other";
+        SkipUpdate = "skip-update", "nothing: it takes the bits for set by the first try (a proposal: retried-fault)";
+    }
     /// Whether a read fault maps a dirty page dirty.
     read_fault_dirty: ReadFaultDirty = "read-fault-dirty", "whether a read fault on shared memory makes a writable PTE dirty",
         source "mm/memory.c:alloc_set_pte (5.10), do_set_pte (6.1), set_pte_range (6.12: no; 7.2, 7.3: if the folio is); seen on 6.18" {
@@ -500,6 +506,10 @@ policies! {
         PrivateWritable = "private-writable", "a read fault on a private mapping of a file maps the file's pages writable (set_pte_range)";
         CacheUnchecked = "cache-unchecked", "a fault on shared memory adds its page though another one is there by now (shmem_add_to_page_cache)";
         PinUnguarded = "pin-unguarded", "who pins without a lock does not look whether a fork came between (write_protect_seq)";
+        TriedFirst = "tried-first", "a second try of a fault that finds its page mapped is over before it looks whether a store is allowed (handle_pte_fault)";
+        TriedFirstKept = "tried-first-kept", "the same, and the flag is kept for the next fault, as get_user_pages keeps it (FOLL_TRIED)";
+        TriedSticky = "tried-sticky", "each fault counts as a second try, as if FAULT_FLAG_TRIED had been kept from an earlier one (handle_pte_fault)";
+        MkcleanSkipsChild = "mkclean-skips-child", "writeback passes the mappings over that a fork made (page_mkclean)";
         ReturnUnflushed = "return-unflushed", "a CPU that comes back does not look whether a flush passed it by (switch_mm_irqs_off)";
     }
 }

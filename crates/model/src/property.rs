@@ -34,6 +34,7 @@ macro_rules! properties {
     };
 }
 
+// At the end is what is judged only if a row asks for it.
 properties! {
     /// No access hits a frame that was freed since its translation was cached.
     NoUseAfterFree = "P1", "no use after free through a stale translation",
@@ -66,9 +67,15 @@ properties! {
     /// set in it then.
     TableReuse = "P12", "no page table is used after it was freed",
         exercised when "a page table was freed that another CPU might have cached";
+    /// A fault that gives its lock back to be tried again has set its PTE.
+    InstalledAtRetry = "R", "a fault that is to be tried again has mapped its page",
+        exercised when "a fault gave its lock back to be tried again";
 }
 
 impl Property {
+    /// Those that kernels need not have: they are judged where a row asks for them (`ask=R`).
+    pub const ASKED: &'static [Property] = &[Property::InstalledAtRetry];
+
     /// The property of that number: `P1`.
     pub fn parse(number: &str) -> Option<Property> {
         Property::ALL.iter().copied().find(|property| property.number() == number)

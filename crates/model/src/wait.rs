@@ -61,6 +61,31 @@ impl fmt::Display for Wait {
     }
 }
 
+/// Why a fault gave its lock back to be tried again (`VM_FAULT_RETRY`).
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Cause {
+    /// It made a shared page dirty, and whoever dirties much has to wait.
+    ///
+    /// Source: mm/memory.c:fault_dirty_shared_page (5.10).
+    Throttle,
+    /// It waits for something.
+    Wait(Wait),
+    /// It had its mapping's lock only, and `mmap_lock` was not to be had.
+    ///
+    /// Source: mm/memory.c:__vmf_anon_prepare (6.12, 7.3).
+    MmapLock,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cause::Throttle => f.write_str("the throttling of whoever dirties much"),
+            Cause::Wait(wait) => wait.fmt(f),
+            Cause::MmapLock => f.write_str("mmap_lock"),
+        }
+    }
+}
+
 /// How an operation ended that may have to wait.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Ended<T> {

@@ -6,8 +6,10 @@ mod common;
 use common::{comparison, live, live_target, model, model_target, program};
 use jiff::Timestamp;
 use needless_model::counters::Counter;
+use needless_model::kernels::KernelRow;
 use needless_model::run::{INSTRUCTIONS, Round, TargetRun};
 use needless_model::sequence::Sequence;
+use needless_model::sim::{self, SimOptions};
 use needless_report::agree::{
     Found, Minimal, ScenarioAgreement, Standing, TargetAgreement, Totals,
 };
@@ -16,6 +18,7 @@ use needless_report::doctor::{Check, State};
 use needless_report::explain::{self, Explanation};
 use needless_report::groups::Group;
 use needless_report::{Style, agree, doctor, json, jsonl, notes, run};
+use needless_scenario::{Settings, compile, load};
 use std::collections::BTreeMap;
 
 const UNICODE: Style = Style { color: false, unicode: true, width: 100 };
@@ -177,6 +180,18 @@ fn explain_text() {
 fn explain_text_live() {
     let target = live_target(live(12, None), true);
     let explanation = Explanation { program: &program(), ran: ran(&target), at: 0 };
+    insta::assert_snapshot!(explain::text(&explanation, UNICODE));
+}
+
+/// The try, where its lock is given back, and the second try, which finds the first one's work.
+#[test]
+fn explain_text_of_a_retried_fault() {
+    let source = load("b_pf3_ext4").unwrap();
+    let settings: Settings = [("pages", "2")].into_iter().collect();
+    let program = compile(&source, &settings).unwrap();
+    let row = KernelRow::parse("5.10").unwrap();
+    let ran = Ran::model(&program, sim::run(&program, &row, &SimOptions::default()).unwrap());
+    let explanation = Explanation { program: &program, ran: &ran, at: 0 };
     insta::assert_snapshot!(explain::text(&explanation, UNICODE));
 }
 

@@ -71,6 +71,7 @@ pub static LITMUS: &[Builtin] = builtins! { "scenarios/litmus/":
     "fork-isolation" "fork-vmalock" "fork-swapped" "fork-reclaim" "fork-young" "fork-dirty"
     "pin-vmsplice" "pin-store" "pin-shared" "pin-fork" "pin-fork-race" "pin-dontneed"
     "file-cow" "file-race" "file-private" "file-punch" "disk-writeback" "zap-writeback"
+    "retry-spurious" "retry-parallel" "retry-skip-ad" "retry-installed" "retry-anon-vma" "fork-cleaned"
 };
 
 /// Lists aliases: `name = text (parameter value …)`.

@@ -4,6 +4,7 @@
 
 mod catalogue;
 mod modes;
+mod retries;
 mod schedules;
 mod simulator;
 mod verdicts;

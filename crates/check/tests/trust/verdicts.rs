@@ -3,7 +3,7 @@
 
 use crate::catalogue::{LONG, LONGEST};
 use crate::simulator::discrete;
-use crate::{explore, litmus_test};
+use crate::{explore, litmus_test, row};
 use needless_check::litmus::Test;
 use needless_check::{Options, check};
 use needless_model::addr::CpuId;
@@ -11,10 +11,15 @@ use needless_model::kernels::KernelRow;
 use needless_model::program::{Access, Expr, Op, OpKind, Order, Program, RangeExpr, Thread};
 use needless_scenario::builtin;
 
-/// The litmus tests that are quick to explore.
+/// The litmus tests that are quick to explore, on rows whose verdicts on flushes count: elsewhere a flush may be there only so that
+/// an access does not fault for ever.
 fn tests() -> impl Iterator<Item = Test> {
     let names = builtin::litmus_names().filter(|name| *name != LONGEST);
-    names.map(|name| litmus_test(name, if name == LONG { &[("cpus", "2")] } else { &[] }))
+    names.map(|name| {
+        let mut test = litmus_test(name, if name == LONG { &[("cpus", "2")] } else { &[] });
+        test.litmus.safe.retain(|name| row(name).config.arch().flushes_are_its_own());
+        test
+    })
 }
 
 #[test]

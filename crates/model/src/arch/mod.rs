@@ -41,6 +41,8 @@ pub struct Arch {
     pub prefault_old: bool,
     /// What changes of a translation cost.
     pub flushes: FlushRules,
+    /// Whether a fault drops what the CPU's TLB holds of the page. Elsewhere it may fault again until somebody flushes.
+    pub fault_drops: bool,
     /// The code that flushes and switches address spaces.
     pub tlb_code: TlbCode,
 }
@@ -126,7 +128,7 @@ pub struct Invalidation {
 /// x86-64 with 4-level tables and PCID, and a kernel that knows 5 levels (`CONFIG_X86_5LEVEL`, as
 /// distributions have it).
 ///
-/// Sources: Intel SDM volume 3, 4.5 (geometry), 4.8 (accessed and dirty flags) and 4.10.1 (PCID); Linux 5.10 to 7.3
+/// Sources: Intel SDM volume 3, 4.5 (geometry), 4.8 (accessed and dirty flags), 4.10.1 (PCID) and 4.10.4.1 (page faults); Linux 5.10 to 7.3
 /// arch/x86/mm/tlb.c (`tlb_single_page_flush_ceiling` 33, `TLB_NR_DYN_ASIDS` 6),
 /// arch/x86/mm/pgtable.c:ptep_set_access_flags, ptep_clear_flush_young,
 /// arch/x86/include/asm/tlbflush.h:flush_tlb_fix_spurious_fault, pte_needs_flush.
@@ -149,6 +151,7 @@ pub const X86_64: Arch = Arch {
         aged: Flushes::Nobody,
         protect: ProtectRule::WriteChanged,
     },
+    fault_drops: true,
     tlb_code: TlbCode::X86,
 };
 
@@ -179,6 +182,7 @@ pub const ARM64: Arch = Arch {
         aged: Flushes::BroadcastUnwaited,
         protect: ProtectRule::All,
     },
+    fault_drops: false,
     tlb_code: TlbCode::Arm64(Invalidation { ranges: true, twice: false }),
     ..X86_64
 };
@@ -205,6 +209,7 @@ pub const RISCV64_SVADE: Arch = Arch {
         aged: Flushes::Nobody,
         protect: ProtectRule::WriteChanged,
     },
+    fault_drops: false,
     ..X86_64
 };
 
@@ -258,6 +263,7 @@ pub const TINY_FAULTS: Arch = Arch {
         aged: Flushes::Broadcast,
         protect: ProtectRule::WriteTaken,
     },
+    fault_drops: false,
     ..TINY
 };
 
@@ -311,6 +317,29 @@ impl Arch {
     /// faults can be told, flushes cannot.
     pub fn flushes_are_its_own(&self) -> bool {
         ![RISCV64_SVADE, RISCV64_SVADU, PPC64_RADIX].iter().any(|other| other.name == self.name)
+    }
+
+    /// Its rules on a machine with the small tables of [`TINY`], for the checker.
+    #[must_use]
+    pub const fn in_small(self) -> Arch {
+        let Arch { name, accessed_dirty, merges_vmas, prefault_old, flushes, fault_drops, .. } =
+            self;
+        let asids = match self.asids {
+            Asids::Global => Asids::Global,
+            Asids::PerCpu(_) => TINY.asids,
+        };
+        let tlb_code = self.tlb_code;
+        Arch {
+            name,
+            accessed_dirty,
+            merges_vmas,
+            prefault_old,
+            flushes,
+            fault_drops,
+            asids,
+            tlb_code,
+            ..TINY
+        }
     }
 
     /// Entries in a table of `level`.

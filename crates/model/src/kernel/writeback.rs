@@ -8,7 +8,7 @@
 //! Source: mm/msync.c; fs/ext4/inode.c:mpage_prepare_extent_to_map; mm/page-writeback.c:folio_clear_dirty_for_io, mm/rmap.c:folio_mkclean,
 //! page_vma_mkclean_one (5.10 to 7.3).
 
-use crate::addr::{MmId, PageRange, Pfn};
+use crate::addr::{MmId, PageRange, Pfn, ProcessId};
 use crate::env::{Env, Lock};
 use crate::kernel::Errno;
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
@@ -17,7 +17,7 @@ use crate::kernel::reclaim::FolioList;
 use crate::kernel::rmap::{Place, page_vma_mapped_walk, rmap_walk};
 use crate::kernel::table::{pte_accessible, pte_unmap_unlock};
 use crate::machine::frames::FrameFlags;
-use crate::machine::world::Ghost;
+use crate::machine::world::{Ghost, process_of};
 use crate::policy::Mutant;
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
@@ -79,7 +79,12 @@ pub fn writeback(env: &mut impl Env, mm: MmId, range: PageRange) {
 /// One page, which is locked: what its PTEs knew is the page's first. Nobody looks for those of a page that does not count as mapped.
 fn write_folio(env: &mut impl Env, frame: Pfn) {
     let mut cleaned = false;
-    let clean = |env: &mut _, place| cleaned |= page_mkclean_one(env, frame, place);
+    let passes_over = env.policies().mutant == Mutant::MkcleanSkipsChild;
+    let clean = |env: &mut _, place: Place| {
+        if !passes_over || process_of(place.0) == ProcessId::FIRST {
+            cleaned |= page_mkclean_one(env, frame, place);
+        }
+    };
     if env.step(Site::PageMkcleanOne, |w, _| w.frames.get(frame).maps > 0) {
         rmap_walk(env, Site::PageMkcleanOne, frame, clean);
     }

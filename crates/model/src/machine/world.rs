@@ -61,6 +61,10 @@ pub trait Ghost {
     fn is_locked(&self, _lock: Lock) -> bool {
         false
     }
+    /// A try of a fault begins.
+    fn try_begins(&mut self, _thread: ThreadId) {}
+    /// The thread set the page's PTE to a translation.
+    fn mapped(&mut self, _thread: ThreadId, _mm: MmId, _page: Vpn) {}
     /// A frame was handed out.
     fn allocated(&mut self, _frame: Pfn) {}
     /// A frame went back to the allocator.
@@ -412,6 +416,9 @@ impl<M: Mode> World<M> {
         }
         if self.log.wants_ptes() {
             self.record_pte(at, mm, page, new);
+        }
+        if new.present().is_some() {
+            self.ghost.mapped(at.thread, mm, page);
         }
         let space: &mut Mm = &mut self.mms[mm.index()];
         let replaced = space.table.set(page, new, space.unloads);

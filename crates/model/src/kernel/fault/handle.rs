@@ -3,7 +3,7 @@
 //! Looks at the mapping and the PTE and hands over; every path rechecks the PTE under the
 //! page-table lock before it changes it.
 
-use super::access_flags::set_access_flags;
+use super::access_flags::{counts_as_tried, set_access_flags};
 use super::outcome::{Attempt, Fault, Outcome, Served, Unserved};
 use super::{anon, cow, file, swapin};
 use crate::env::{Env, Lock};
@@ -11,11 +11,12 @@ use crate::event::{EventKind, FaultClass, FaultCode};
 use crate::kernel::vma_lock::{lock_vma_under_rcu, per_vma};
 use crate::machine::tlb::Tlbs;
 use crate::machine::vma::Vma;
-use crate::policy::DirtyRetry;
+use crate::machine::world::Ghost;
+use crate::policy::{DirtyRetry, Mutant};
 use crate::program::Prot;
 use crate::pte::Pte;
 use crate::site::Site;
-use crate::wait::Wait;
+use crate::wait::{Cause, Wait};
 
 /// The exception: the processor found no translation that allows the access.
 pub fn exc_page_fault(env: &mut impl Env, fault: Fault) -> Outcome {
@@ -25,7 +26,9 @@ pub fn exc_page_fault(env: &mut impl Env, fault: Fault) -> Outcome {
         let code = FaultCode::user(present, fault.write);
         w.emit(at, EventKind::Fault { page: fault.page, code });
         let asid = w.cpus[at.cpu.index()].asid;
-        w.tlbs.faulted(at.cpu, asid, fault.page, &w.mms[mm.index()]);
+        if w.arch.fault_drops {
+            w.tlbs.faulted(at.cpu, asid, fault.page, &w.mms[mm.index()]);
+        }
     });
     let attempt = if per_vma(env) { Attempt::VmaLock } else { Attempt::MmapLock };
     do_user_addr_fault(env, Fault { attempt, ..fault })
@@ -102,14 +105,17 @@ enum Ended {
 ///
 /// Source: mm/memory.c:mm_account_fault (5.10).
 fn attempt(env: &mut impl Env, fault: Fault, exception: bool, before: Option<Served>) -> Ended {
+    let mut found_done = false;
     let served = serve(env, fault).map(|now| {
         let Some(before) = before else { return now };
-        let served = if now.class == FaultClass::Spurious { before } else { now };
+        found_done = now.class == FaultClass::Spurious;
+        let served = if found_done { before } else { now };
         Served { major: env.policies().dirty_retry == DirtyRetry::Retry, ..served }
     });
     let mut ended = |outcome, Served { class, major, verdict }| {
         let kind = EventKind::FaultDone { page: fault.page, class, major, exception };
-        env.record(site_of(class), kind, Some(verdict));
+        let site = if found_done { Site::HandlePteFault } else { site_of(class) };
+        env.record(site, kind, Some(verdict));
         Ended::Done(outcome)
     };
     match served {
@@ -119,14 +125,19 @@ fn attempt(env: &mut impl Env, fault: Fault, exception: bool, before: Option<Ser
             ended(Outcome::OutOfMemory, Served::needed(FaultClass::Signal))
         }
         Err(Unserved::Blocked(wait)) => {
+            env.retries(fault.mm, fault.page, Cause::Wait(wait));
             retry(env, fault, Site::HandlePteFault, false);
             Ended::Done(Outcome::Blocked(wait, fault.again()))
         }
         Err(Unserved::TryAgain(served)) => {
+            env.retries(fault.mm, fault.page, Cause::Throttle);
             retry(env, fault, Site::FaultDirtySharedPage, true);
             Ended::TryAgain(served)
         }
-        Err(Unserved::MmapLockNeeded) => Ended::MmapLockNeeded,
+        Err(Unserved::MmapLockNeeded) => {
+            env.retries(fault.mm, fault.page, Cause::MmapLock);
+            Ended::MmapLockNeeded
+        }
     }
 }
 
@@ -139,6 +150,7 @@ fn serve(env: &mut impl Env, fault: Fault) -> Result<Served, Unserved> {
     let mm = fault.mm;
     let (vma, pte) = env.step(Site::HandlePteFault, |w, at| {
         w.vma_assert_locked(at, mm, fault.page);
+        w.ghost.try_begins(at.thread);
         (w.mms[mm.index()].vma(fault.page).copied(), w.pte(mm, fault.page))
     });
     let allowed = |vma: &Vma| match vma.prot {
@@ -153,6 +165,7 @@ fn serve(env: &mut impl Env, fault: Fault) -> Result<Served, Unserved> {
             Some(object) => file::do_fault(env, fault, &vma, object),
         },
         Pte::Swap(swap) => swapin::do_swap_page(env, fault, &vma, swap),
+        Pte::Present(pte) if is_over_first(env, fault) => Ok(set_access_flags(env, fault, pte)),
         Pte::Present(pte) if (fault.write || fault.unshare) && !pte.writable() => {
             match vma.shared {
                 false => cow::do_wp_page(env, fault, &vma, pte),
@@ -167,6 +180,12 @@ fn serve(env: &mut impl Env, fault: Fault) -> Result<Served, Unserved> {
             Err(Unserved::NotAllowed)
         }
     }
+}
+
+/// Whether it is over as soon as its page is mapped: what no kernel does.
+fn is_over_first(env: &impl Env, fault: Fault) -> bool {
+    let first = matches!(env.policies().mutant, Mutant::TriedFirst | Mutant::TriedFirstKept);
+    first && counts_as_tried(env, fault)
 }
 
 /// The function that serves faults of a class; for those that nothing here makes, the one that chooses.

@@ -135,6 +135,7 @@ const V5_8: Policies = Policies {
     dirty_retry: DirtyRetry::RetryFlush,
     read_fault_dirty: ReadFaultDirty::No,
     zap_rmap: ZapRmap::BeforeFlush,
+    punch_dirty: PunchDirty::Written,
     fork_pinned: ForkPinned::Share,
     gup_read: GupRead::BreakCow,
     swapin_exclusive: SwapinExclusive::SoleReference,
@@ -186,6 +187,7 @@ const V6_12: Policies = Policies {
     reclaim_free: ReclaimFree::PerBatch,
     gather_batch: GatherBatch::LeaveOne,
     zap_rmap: ZapRmap::AfterFlush,
+    punch_dirty: PunchDirty::Dropped,
     zero_swap: ZeroSwap::Skip,
     ..V6_1
 };

@@ -93,7 +93,7 @@ fn try_fault(
 enum Ended {
     Done(Outcome),
     MmapLockNeeded,
-    /// It is served and gave its lock back.
+    /// It is served, or has read what it needs, and gave its lock back.
     TryAgain(Served),
 }
 
@@ -105,7 +105,8 @@ fn attempt(env: &mut impl Env, fault: Fault, exception: bool, before: Option<Ser
     let served = serve(env, fault).map(|now| {
         let Some(before) = before else { return now };
         let served = if now.class == FaultClass::Spurious { before } else { now };
-        Served { major: env.policies().dirty_retry == DirtyRetry::Retry, ..served }
+        let major = before.major || env.policies().dirty_retry == DirtyRetry::Retry;
+        Served { major, ..served }
     });
     let mut ended = |outcome, Served { class, major, verdict }| {
         let kind = EventKind::FaultDone { page: fault.page, class, major, exception };
@@ -123,7 +124,11 @@ fn attempt(env: &mut impl Env, fault: Fault, exception: bool, before: Option<Ser
             Ended::Done(Outcome::Blocked(wait, fault.again()))
         }
         Err(Unserved::TryAgain(served)) => {
-            retry(env, fault, Site::FaultDirtySharedPage, true);
+            // What was read is mapped when it is tried again.
+            match served.major {
+                true => retry(env, fault, Site::FilemapFault, false),
+                false => retry(env, fault, Site::FaultDirtySharedPage, true),
+            }
             Ended::TryAgain(served)
         }
         Err(Unserved::MmapLockNeeded) => Ended::MmapLockNeeded,

@@ -725,6 +725,18 @@ impl Program {
         }
     }
 
+    /// Whether it populates mappings of files on disks, so that pages are read without an exception.
+    pub fn populates_disks(&self) -> bool {
+        let populates = |op: &Op| match &op.kind {
+            OpKind::Call(CallExpr::Advise {
+                pages,
+                advice: Advice::PopulateRead | Advice::PopulateWrite,
+            }) => matches!(self.backing(pages), Backing::File(file) if file.fs.is_written_back()),
+            _ => false,
+        };
+        self.ops().any(populates)
+    }
+
     fn backing(&self, pages: &RangeExpr) -> Backing {
         self.areas[usize::from(pages.area)].backing
     }

@@ -81,6 +81,8 @@ pub struct Watch {
     flushes: Option<Flushes>,
     /// The scenario's memory that never goes to swap: what is shared, and files.
     unswapped: Vec<PageRange>,
+    /// Whether pages of files may be read without an exception, so that no record tells of it.
+    populates_disks: bool,
     cpus: Vec<Cpu>,
     tasks: Tasks,
     sentinels: Sentinels,
@@ -114,6 +116,7 @@ impl Watch {
             gave_up: None,
             machine: Machine::new(counts),
             unswapped,
+            populates_disks: program.populates_disks(),
             flushes,
             sentinels: rings.as_ref().map_or_else(Sentinels::none, |_| Sentinels::map()),
             rings,
@@ -250,7 +253,8 @@ impl Watch {
         };
         let major = |r: &&Raw| r.kind == Kind::FaultDone && r.extra == 1 && unswapped(r.value);
         let seen = || records[self.seen..].iter().filter(major).count() as u64;
-        (self.unswapped.is_empty() || self.rings.is_some()).then(seen)
+        let known = self.unswapped.is_empty() || self.rings.is_some();
+        (known && !self.populates_disks).then(seen)
     }
 
     /// Empties the rings after a round; whether records may be missing.

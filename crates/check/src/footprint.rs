@@ -57,6 +57,9 @@ impl Footprint {
             Lock::Pmd(mm, page) => (24 + mm.index() + page.0 as usize / 16, false),
             Lock::PageTable(mm, page) => (32 + mm.index() + page.0 as usize, false),
             Lock::Folio(frame) => (64 + frame.0 as usize, false),
+            Lock::Inode(object) => (16 + object.index(), false),
+            Lock::InvalidateRead(object) => (20 + object.index(), true),
+            Lock::InvalidateWrite(object) => (20 + object.index(), false),
         };
         // Locks with the same bit are taken for the same.
         let bit = bit(LOCKS, number % LOCKS.1);

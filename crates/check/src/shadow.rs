@@ -88,6 +88,8 @@ pub struct Contents {
 pub struct Pages {
     frames: BTreeMap<Pfn, Value>,
     slots: BTreeMap<u32, Value>,
+    /// What files have on their disks.
+    disk: BTreeMap<Place, Value>,
     /// What frames held when they were written to swap.
     cleaned: BTreeMap<Pfn, Value>,
     /// The last store to each page, in the order of the steps.
@@ -481,15 +483,30 @@ impl Ghost for Contents {
         self.pages.fading.insert((mm, page, frame), Some(home_of(of)));
     }
 
-    fn written_back(&mut self, frame: Pfn) {
+    fn written_back(&mut self, frame: Pfn, of: (ObjectId, u64)) {
         let value = self.load(frame);
         self.pages.cleaned.insert(frame, value);
+        self.pages.disk.insert(home_of(of), value);
+    }
+
+    fn filled(&mut self, frame: Pfn, of: (ObjectId, u64)) {
+        let value = self.pages.disk.get(&home_of(of)).copied().unwrap_or(0);
+        self.note_move(value);
+        self.pages.frames.insert(frame, value);
+    }
+
+    fn file_written(&mut self, at: At, frame: Pfn, of: (ObjectId, u64)) {
+        let value = stored(Access::Write, at.thread.0, at.op);
+        let pages = &mut *self.pages;
+        pages.frames.insert(frame, value);
+        pages.last_store.insert(home_of(of), value);
     }
 
     fn punched(&mut self, of: (ObjectId, u64)) {
         let home = home_of(of);
         let pages = &mut *self.pages;
         pages.last_store.remove(&home);
+        pages.disk.remove(&home);
         pages.fading.values_mut().for_each(|fate| *fate = fate.filter(|fate| *fate != home));
     }
 
@@ -497,6 +514,7 @@ impl Ghost for Contents {
         let (gone, _) = home_of((object, 0));
         let pages = &mut *self.pages;
         pages.last_store.retain(|(of, _), _| *of != gone);
+        pages.disk.retain(|(of, _), _| *of != gone);
         pages.fading.values_mut().for_each(|fate| *fate = fate.filter(|(of, _)| *of != gone));
     }
 

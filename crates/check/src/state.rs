@@ -316,6 +316,13 @@ pub fn lock_text(lock: Lock) -> String {
         Lock::RmapRead(object) => format!("takes anon_vma {} (read)", object.0),
         Lock::RmapWrite(object) => format!("takes anon_vma {} (write)", object.0),
         Lock::Folio(frame) => format!("takes the folio lock of f{}", frame.0),
+        Lock::Inode(object) => format!("takes i_rwsem of file {}", object.0),
+        Lock::InvalidateRead(object) => {
+            format!("takes invalidate_lock of file {} (read)", object.0)
+        }
+        Lock::InvalidateWrite(object) => {
+            format!("takes invalidate_lock of file {} (write)", object.0)
+        }
     }
 }
 

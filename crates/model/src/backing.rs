@@ -81,6 +81,17 @@ pub struct FileMapping {
     pub shared: bool,
 }
 
+/// A file that a call names.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct NamedFile {
+    /// Its index in [`crate::program::Program::files`].
+    pub file: u16,
+    /// The kind of file system that it is on.
+    pub fs: FileSystem,
+    /// The pages that it was declared with: it never has more.
+    pub pages: u64,
+}
+
 impl Backing {
     /// Whether stores are everybody's who maps the same (`MAP_SHARED`).
     pub const fn is_shared(self) -> bool {

@@ -4,6 +4,7 @@
 //! and it is a [`Call`]. Parser, model, checker, runner and generator each name every case.
 
 use crate::addr::{PageRange, PinId, ProcessId};
+use crate::backing::{MAX_FILE_PAGES, NamedFile};
 use crate::program::{Access, Advice, Backing, Expr, MAX_OTHERS, Prot, RangeExpr};
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
@@ -103,6 +104,27 @@ pub enum Asked<P, A, N> {
         /// Which.
         pages: P,
     },
+    /// `pwrite` of whole pages to a file, one call for each.
+    WriteFile {
+        /// Which.
+        file: NamedFile,
+        /// The first.
+        first: N,
+        /// How many.
+        pages: N,
+    },
+    /// `ftruncate`: the file gets another size.
+    Truncate {
+        /// Which.
+        file: NamedFile,
+        /// How many pages it has then.
+        pages: N,
+    },
+    /// `fsync`: all that was stored to the file is on its disk.
+    SyncFile {
+        /// Which.
+        file: NamedFile,
+    },
 }
 
 /// How a page is held on to.
@@ -148,6 +170,14 @@ pub struct Bounds {
 /// How many processes run in between.
 pub const OTHERS: Bounds = Bounds { what: "the number of processes", least: 1, most: MAX_OTHERS };
 
+/// From which page of a file on.
+pub const FILE_FIRST: Bounds =
+    Bounds { what: "the first page", least: 0, most: MAX_FILE_PAGES as i64 };
+
+/// How many pages of a file.
+pub const FILE_PAGES: Bounds =
+    Bounds { what: "the number of pages", least: 0, most: MAX_FILE_PAGES as i64 };
+
 /// What a call does to pages, as far as it can be told before it runs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Purpose {
@@ -187,6 +217,15 @@ impl<P, A, N> Asked<P, A, N> {
             }
             Asked::Dma { pin, access } => Asked::Dma { pin: *pin, access: *access },
             Asked::Unpin { pin } => Asked::Unpin { pin: *pin },
+            Asked::WriteFile { file, first, pages } => Asked::WriteFile {
+                file: *file,
+                first: number(first, FILE_FIRST)?,
+                pages: number(pages, FILE_PAGES)?,
+            },
+            Asked::Truncate { file, pages } => {
+                Asked::Truncate { file: *file, pages: number(pages, FILE_PAGES)? }
+            }
+            Asked::SyncFile { file } => Asked::SyncFile { file: *file },
         })
     }
 
@@ -208,7 +247,10 @@ impl<P, A, N> Asked<P, A, N> {
             | Asked::Remap { .. }
             | Asked::ClearRefs
             | Asked::Advise { .. }
-            | Asked::Sync { .. } => None,
+            | Asked::Sync { .. }
+            | Asked::WriteFile { .. }
+            | Asked::Truncate { .. }
+            | Asked::SyncFile { .. } => None,
         }
     }
 
@@ -223,6 +265,9 @@ impl<P, A, N> Asked<P, A, N> {
             Asked::Exec => Some("exec"),
             Asked::ClearRefs => Some("clear_refs"),
             Asked::Sync { .. } => Some("msync"),
+            Asked::WriteFile { .. } => Some("pwrite"),
+            Asked::Truncate { .. } => Some("ftruncate"),
+            Asked::SyncFile { .. } => Some("fsync"),
             Asked::Advise { advice, .. } => Some(match advice {
                 Advice::DontNeed => "dontneed",
                 Advice::Free => "free",
@@ -266,12 +311,25 @@ impl<P, A, N> Asked<P, A, N> {
             | Asked::Wait { .. }
             | Asked::Exec
             | Asked::Dma { .. }
-            | Asked::Unpin { .. } => false,
+            | Asked::Unpin { .. }
+            | Asked::WriteFile { .. }
+            | Asked::Truncate { .. }
+            | Asked::SyncFile { .. } => false,
         }
     }
 }
 
 impl Call {
+    /// The pages of a file that it is about, if it is about any.
+    #[inline]
+    pub const fn file_pages(&self) -> Option<(NamedFile, u64, u64)> {
+        match *self {
+            Asked::WriteFile { file, first, pages } => Some((file, first, pages)),
+            Asked::Truncate { file, pages } => Some((file, 0, pages)),
+            _ => None,
+        }
+    }
+
     /// The pages that it is about, if it is about any.
     #[inline]
     pub const fn pages(&self) -> Option<PageRange> {
@@ -291,7 +349,10 @@ impl Call {
             | Asked::Wait { .. }
             | Asked::Exec
             | Asked::Dma { .. }
-            | Asked::Unpin { .. } => None,
+            | Asked::Unpin { .. }
+            | Asked::WriteFile { .. }
+            | Asked::Truncate { .. }
+            | Asked::SyncFile { .. } => None,
         }
     }
 
@@ -324,7 +385,10 @@ impl Call {
             | Asked::Exec
             | Asked::Pin { .. }
             | Asked::Dma { .. }
-            | Asked::Unpin { .. } => (SmallVec::new(), None),
+            | Asked::Unpin { .. }
+            | Asked::WriteFile { .. }
+            | Asked::Truncate { .. }
+            | Asked::SyncFile { .. } => (SmallVec::new(), None),
         };
         Purpose { revokes, gives_up }
     }

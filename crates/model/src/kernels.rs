@@ -160,6 +160,7 @@ const V5_8: Policies = Policies {
     arm64_ranges: Arm64Ranges::Ascending,
     arm64_unmap: Arm64Unmap::Waited,
     prefault: Prefault::Young,
+    punch_dirty: PunchDirty::Written,
     fork_pinned: ForkPinned::Share,
     gup_read: GupRead::BreakCow,
     swapin_exclusive: SwapinExclusive::SoleReference,
@@ -215,6 +216,7 @@ const V6_12: Policies = Policies {
     zap_rmap: ZapRmap::AfterFlush,
     arm64_ranges: Arm64Ranges::Descending,
     arm64_unmap: Arm64Unmap::Unwaited,
+    punch_dirty: PunchDirty::Dropped,
     zero_swap: ZeroSwap::Skip,
     ..V6_1
 };

@@ -35,6 +35,13 @@ pub enum Lock {
     RmapWrite(ObjectId),
     /// The folio lock.
     Folio(Pfn),
+    /// Whoever changes a file has it (`inode->i_rwsem`).
+    Inode(ObjectId),
+    /// Whoever takes a file's pages from the page cache for good keeps others from filling it (`invalidate_lock`; before 5.15 each file
+    /// system's own).
+    InvalidateWrite(ObjectId),
+    /// The same for whoever fills it.
+    InvalidateRead(ObjectId),
 }
 
 impl Lock {
@@ -73,6 +80,9 @@ impl Lock {
             (Lock::RmapWrite(a), Lock::RmapRead(b) | Lock::RmapWrite(b))
             | (Lock::RmapRead(a), Lock::RmapWrite(b)) => a == b,
             (Lock::RmapRead(_), Lock::RmapRead(_)) => false,
+            (Lock::InvalidateWrite(a), Lock::InvalidateRead(b) | Lock::InvalidateWrite(b))
+            | (Lock::InvalidateRead(a), Lock::InvalidateWrite(b)) => a == b,
+            (Lock::InvalidateRead(_), Lock::InvalidateRead(_)) => false,
             (one, other) => one == other,
         }
     }
@@ -96,6 +106,9 @@ mod tests {
             (Lock::RmapWrite(object), Lock::RmapRead(object)),
             (Lock::PageTable(mm, Vpn(0)), Lock::PageTable(mm, Vpn(0))),
             (Lock::Folio(frame), Lock::Folio(frame)),
+            (Lock::Inode(object), Lock::Inode(object)),
+            (Lock::InvalidateWrite(object), Lock::InvalidateRead(object)),
+            (Lock::InvalidateWrite(object), Lock::InvalidateWrite(object)),
         ];
         for (one, two) in excluding {
             assert!(one.excludes(two) && two.excludes(one), "{one:?} {two:?}");
@@ -109,6 +122,8 @@ mod tests {
             (Lock::VmaWrite(mm, pages(0, 4)), Lock::VmaRead(other, pages(0, 4))),
             (Lock::RmapRead(object), Lock::RmapRead(object)),
             (Lock::PageTable(mm, Vpn(0)), Lock::Pmd(mm, Vpn(0))),
+            (Lock::InvalidateRead(object), Lock::InvalidateRead(object)),
+            (Lock::Inode(object), Lock::InvalidateWrite(object)),
         ];
         for (one, two) in together {
             assert!(!one.excludes(two) && !two.excludes(one), "{one:?} {two:?}");

@@ -427,6 +427,12 @@ policies! {
         Young = "young", "yes";
         AsArch = "as-arch", "not where the architecture wants them old, since its processor sets the bit when they are used";
     }
+    /// What a hole does to dirty pages first.
+    punch_dirty: PunchDirty = "punch-dirty", "what becomes of dirty pages of a file on a disk before a hole is punched there",
+        source "fs/ext4/inode.c:ext4_punch_hole (5.10, 6.1: filemap_write_and_wait_range; not in Debian's 6.12, nor in 6.18 and 7.3)" {
+        Written = "written", "they are written, so that every mapping loses the right to store, with a flush for each page, before all of them go";
+        Dropped = "dropped", "nothing: they go with the others";
+    }
     /// What a fork makes of pinned pages.
     fork_pinned: ForkPinned = "fork-pinned", "what a fork makes of a page that may be pinned",
         source "mm/memory.c:copy_present_page (5.10 to 7.3); 5.8: published description" {

@@ -431,6 +431,16 @@ pub enum ExprError {
         /// The area's size in pages.
         size: i64,
     },
+    /// Pages that a file was not declared with.
+    #[error("pages {first}..{} are outside the file, which was declared with {size}", first + pages)]
+    OutsideFile {
+        /// First page asked for.
+        first: i64,
+        /// Pages asked for.
+        pages: i64,
+        /// The file's size in pages.
+        size: i64,
+    },
     /// A stride or count that makes no sense.
     #[error("{what} is {value}; it must be at least {least}")]
     TooSmall {
@@ -663,11 +673,6 @@ impl Program {
             CallExpr::Advise { pages, advice } => {
                 let what = match advice {
                     Advice::DontNeed | Advice::PopulateRead | Advice::PopulateWrite => return None,
-                    Advice::Remove if self.is_on_disk(pages) => {
-                        return Some(
-                            "MADV_REMOVE of a file on a disk (pages that were removed would have to be read)",
-                        );
-                    }
                     Advice::Remove if self.backing(pages).is_shared() => return None,
                     Advice::Remove => {
                         return Some(
@@ -708,7 +713,10 @@ impl Program {
             | CallExpr::Wait { .. }
             | CallExpr::Exec
             | CallExpr::Dma { .. }
-            | CallExpr::Unpin { .. } => return None,
+            | CallExpr::Unpin { .. }
+            | CallExpr::WriteFile { .. }
+            | CallExpr::Truncate { .. }
+            | CallExpr::SyncFile { .. } => return None,
         };
         match self.backing(pages) {
             Backing::Anonymous => None,
@@ -717,8 +725,16 @@ impl Program {
         }
     }
 
-    fn is_on_disk(&self, pages: &RangeExpr) -> bool {
-        matches!(self.backing(pages), Backing::File(file) if file.fs.is_written_back())
+    /// Whether it populates mappings of files on disks, so that pages are read without an exception.
+    pub fn populates_disks(&self) -> bool {
+        let populates = |op: &Op| match &op.kind {
+            OpKind::Call(CallExpr::Advise {
+                pages,
+                advice: Advice::PopulateRead | Advice::PopulateWrite,
+            }) => matches!(self.backing(pages), Backing::File(file) if file.fs.is_written_back()),
+            _ => false,
+        };
+        self.ops().any(populates)
     }
 
     fn backing(&self, pages: &RangeExpr) -> Backing {

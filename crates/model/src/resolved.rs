@@ -145,7 +145,14 @@ impl CallExpr {
         {
             return Err(areas[usize::from(*area)].outside(0, pages.pages() as i64));
         }
-        let none = call.pages().is_some_and(PageRange::is_empty);
+        if let Some((file, first, pages)) = call.file_pages()
+            && first + pages > file.pages
+        {
+            let (first, pages, size) = (first as i64, pages as i64, file.pages as i64);
+            return Err(Box::new(ExprError::OutsideFile { first, pages, size }));
+        }
+        let writes_none = matches!(call, Call::WriteFile { pages: 0, .. });
+        let none = writes_none || call.pages().is_some_and(PageRange::is_empty);
         Ok(if none { Resolved::Nothing } else { Resolved::Call(call) })
     }
 }

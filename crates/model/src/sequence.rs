@@ -225,8 +225,11 @@ fn pair(events: &[Event], order: TraceOrder) -> Vec<FlushPart<'_>> {
                 }
                 continue;
             }
-            // A receive or a switch between the two parts does not part them.
-            _ => matches!(event.kind, EventKind::Flush { .. } | EventKind::Switch { .. }),
+            // A receive or a switch between the two parts does not part them, nor does what no real kernel shows: pages that are freed.
+            _ => matches!(
+                event.kind,
+                EventKind::Flush { .. } | EventKind::Switch { .. } | EventKind::Free { .. }
+            ),
         };
         let opens = match order {
             TraceOrder::SendFirst => is_send(event),

@@ -58,8 +58,10 @@ sites! {
     MadviseRemove = "madvise_remove" in "mm/madvise.c";
     /// Every mapping of a file's pages loses their translations.
     UnmapMappingRange = "unmap_mapping_range" in "mm/memory.c";
-    /// Page by page leaves the file.
-    ShmemUndoRange = "shmem_undo_range" in "mm/shmem.c";
+    /// A file gets another size.
+    DoTruncate = "do_truncate" in "fs/open.c";
+    /// Page by page leaves the file (`shmem_undo_range` where it is in memory).
+    TruncateInodePages = "truncate_inode_pages_range" in "mm/truncate.c";
     /// One of them, which may be mapped again.
     TruncateInodeFolio = "truncate_inode_folio" in "mm/truncate.c";
     /// It leaves the page cache.
@@ -68,6 +70,14 @@ sites! {
     DoCowFault = "do_cow_fault" in "mm/memory.c";
     /// It is mapped.
     FinishFault = "finish_fault" in "mm/memory.c";
+    /// A page enters the page cache, and is read.
+    FilemapAddFolio = "filemap_add_folio" in "mm/filemap.c";
+    /// The page that is to be written.
+    FilemapGetFolio = "__filemap_get_folio" in "mm/filemap.c";
+    /// It is written.
+    GenericPerformWrite = "generic_perform_write" in "mm/filemap.c";
+    /// All that is dirty of a file is written to its disk.
+    VfsFsync = "vfs_fsync_range" in "fs/sync.c";
     /// The page of a file on a disk.
     FilemapFault = "filemap_fault" in "mm/filemap.c";
     /// The file system is told of a store to come.

@@ -68,6 +68,10 @@ pub enum Cause {
     ///
     /// Source: mm/memory.c:fault_dirty_shared_page (5.10).
     Throttle,
+    /// A page of a file had to be read first.
+    ///
+    /// Source: mm/filemap.c:filemap_fault (5.10 to 7.3).
+    Read,
     /// It waits for something.
     Wait(Wait),
     /// It had its mapping's lock only, and `mmap_lock` was not to be had.
@@ -80,6 +84,7 @@ impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Cause::Throttle => f.write_str("the throttling of whoever dirties much"),
+            Cause::Read => f.write_str("a page that has to be read"),
             Cause::Wait(wait) => wait.fmt(f),
             Cause::MmapLock => f.write_str("mmap_lock"),
         }

@@ -17,6 +17,9 @@ pub fn ask(call: Call, files: &Files) -> io::Result<()> {
         Call::Advise { pages, advice } => advise(pages, advice),
         Call::ClearRefs => std::fs::write("/proc/self/clear_refs", "1"),
         Call::Sync { pages } => sync(pages),
+        Call::WriteFile { file, first, pages } => files.write(file.file, first..first + pages),
+        Call::Truncate { file, pages } => files.truncate(file.file, pages),
+        Call::SyncFile { file } => files.sync(file.file),
         Call::Reclaim { .. }
         | Call::Writeback { .. }
         | Call::Switch { .. }
@@ -58,7 +61,10 @@ pub fn missing(call: Call, errno: Option<i32>) -> Option<&'static str> {
         | Call::Exec
         | Call::Pin { .. }
         | Call::Dma { .. }
-        | Call::Unpin { .. } => None,
+        | Call::Unpin { .. }
+        | Call::WriteFile { .. }
+        | Call::Truncate { .. }
+        | Call::SyncFile { .. } => None,
     }
 }
 

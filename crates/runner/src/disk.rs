@@ -72,8 +72,10 @@ pub fn mount_temporary() -> Result<(), DeviceError> {
 }
 
 /// The folder of a device's file system, mounted where nobody else sees it. It goes with the last file that is open there, however
-/// whoever opened it ends.
+/// whoever opened it ends. Nothing is read ahead: a fault reads the page that it asks for.
 pub fn mounted(device: &str) -> io::Result<OwnedFd> {
+    let name = device.trim_start_matches("/dev/");
+    fs::write(format!("/sys/block/{name}/queue/read_ahead_kb"), "0")?;
     let context = fsopen(KIND, FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(&context, "source", device)?;
     fsconfig_create(&context)?;

@@ -191,7 +191,10 @@ impl<'a> Worker<'a> {
             | Call::Switch { .. }
             | Call::Pin { .. }
             | Call::Dma { .. }
-            | Call::Unpin { .. } => {
+            | Call::Unpin { .. }
+            | Call::WriteFile { .. }
+            | Call::Truncate { .. }
+            | Call::SyncFile { .. } => {
                 calls::ask(call, &self.run.files)
                     .map_err(|error| self.refused(op, call, &error))?;
             }

@@ -8,7 +8,9 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Write};
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 
 /// Bytes of a page.
 const PAGE: usize = 4096;
@@ -42,10 +44,30 @@ impl Files {
         made.collect::<Result<_, _>>().map(Files)
     }
 
+    fn get(&self, number: u16) -> io::Result<&File> {
+        let file = self.0.get(usize::from(number));
+        file.ok_or_else(|| io::Error::other("there is no such file"))
+    }
+
     /// What the file of that number is mapped by.
     pub fn descriptor(&self, number: u16) -> io::Result<i32> {
-        let file = self.0.get(usize::from(number));
-        file.map(AsRawFd::as_raw_fd).ok_or_else(|| io::Error::other("there is no such file"))
+        self.get(number).map(AsRawFd::as_raw_fd)
+    }
+
+    /// Writes these pages, each by a call of its own: a folio that is made is no larger than a page.
+    pub fn write(&self, number: u16, mut pages: Range<u64>) -> io::Result<()> {
+        let file = self.get(number)?;
+        pages.try_for_each(|page| file.write_all_at(&FILLING, page * PAGE as u64))
+    }
+
+    /// Gives it another size, in pages.
+    pub fn truncate(&self, number: u16, pages: u64) -> io::Result<()> {
+        Ok(ftruncate(self.get(number)?, pages * PAGE as u64)?)
+    }
+
+    /// What was stored to it is on its disk when this returns.
+    pub fn sync(&self, number: u16) -> io::Result<()> {
+        self.get(number)?.sync_all()
     }
 }
 

@@ -20,9 +20,10 @@ const OUT: &str = "another task's pages went to swap";
 pub struct Majors {
     /// How many its threads took.
     pub taken: u64,
-    /// How many of these were on shared memory, if it is known: before 6.0 its first stores count as major, too
-    /// (mm/memory.c:fault_dirty_shared_page, mm_account_fault), and nothing of it is swapped.
-    pub shared: Option<u64>,
+    /// How many of these were on shared memory and on files, if it is known: what is read from a file's disk counts as major (mm/filemap.c:
+    /// filemap_fault), before 6.0 the first stores to shared memory do, too (mm/memory.c:fault_dirty_shared_page, mm_account_fault), and
+    /// nothing of these is swapped.
+    pub unswapped: Option<u64>,
 }
 
 /// Why a round in which the machine's counters `names` moved by `moved` is not the scenario's alone,
@@ -41,8 +42,8 @@ pub fn strangers(
         return None;
     }
     let read = sum(["pswpin", "swpin_zero", "zswpin"]);
-    let others = match majors.shared {
-        Some(shared) => read + shared != majors.taken,
+    let others = match majors.unswapped {
+        Some(unswapped) => read + unswapped != majors.taken,
         None => read > majors.taken,
     };
     if others {
@@ -59,7 +60,7 @@ mod tests {
     #[test]
     fn the_machines_counters_have_to_be_the_processs() {
         let names = ["pswpin", "pswpout", "swpin_zero", "swpout_zero", "pgreuse"];
-        let own = |taken| Majors { taken, shared: Some(0) };
+        let own = |taken| Majors { taken, unswapped: Some(0) };
         let marked =
             |moved: [u64; 5], majors, written| strangers(&names, &moved, own(majors), written);
         assert_eq!(marked([2, 3, 1, 4, 9], 3, Some(7)), None);
@@ -69,8 +70,8 @@ mod tests {
         assert_eq!(marked([1, 0, 0, 0, 0], 0, Some(0)), Some(IN));
         assert_eq!(marked([0, 0, 1, 0, 0], 2, Some(0)), Some(IN));
         assert_eq!(strangers(&["pgreuse"], &[1], own(5), Some(5)), None, "no swap in this kernel");
-        let read = |pages, shared| {
-            strangers(&names, &[pages, 0, 0, 0, 0], Majors { taken: 2, shared }, Some(0))
+        let read = |pages, unswapped| {
+            strangers(&names, &[pages, 0, 0, 0, 0], Majors { taken: 2, unswapped }, Some(0))
         };
         assert_eq!([read(1, Some(1)), read(2, Some(0)), read(0, Some(2))], [None; 3]);
         assert_eq!([read(1, Some(0)), read(2, Some(1)), read(3, Some(1))], [Some(IN); 3]);

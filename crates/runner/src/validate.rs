@@ -172,7 +172,10 @@ fn check_call(
         | CallExpr::Exec
         | CallExpr::Pin { .. }
         | CallExpr::Dma { .. }
-        | CallExpr::Unpin { .. } => None,
+        | CallExpr::Unpin { .. }
+        | CallExpr::WriteFile { .. }
+        | CallExpr::Truncate { .. }
+        | CallExpr::SyncFile { .. } => None,
     };
     named.is_none_or(|named| others.contains(&named))
         && call.try_map(|r| right(range(r)), |a| right(area(*a)), |n, _| right(expr(n))).is_ok()

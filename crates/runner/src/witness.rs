@@ -38,7 +38,7 @@ use cpu::{Cpu, Seen, cpus};
 use machine::Machine;
 use needless_model::addr::{PageRange, Vpn};
 use needless_model::event::FlushReason;
-use needless_model::program::Program;
+use needless_model::program::{Backing, Program};
 use needless_model::run::Witness;
 use reasons::{AWAKE, EVENTS_LOST, FLUSHED, LOG_GREW, LOST_CPU, LRU_SHARED, NOT_ON_CPU};
 use sentinels::Sentinels;
@@ -79,8 +79,10 @@ pub struct Watch {
     machine: Machine,
     rings: Option<Rings>,
     flushes: Option<Flushes>,
-    /// The scenario's shared memory.
-    shared: Vec<PageRange>,
+    /// The scenario's memory that never goes to swap: what is shared, and files.
+    unswapped: Vec<PageRange>,
+    /// Whether pages of files may be read without an exception, so that no record tells of it.
+    populates_disks: bool,
     cpus: Vec<Cpu>,
     tasks: Tasks,
     sentinels: Sentinels,
@@ -103,8 +105,8 @@ impl Watch {
     ) -> Watch {
         let cpus = cpus(program);
         let tids = Tids::new(&tids);
-        let shared = program.areas.iter().filter(|area| area.backing.is_shared());
-        let shared = shared.map(|area| area.range).collect();
+        let unswapped = program.areas.iter().filter(|area| area.backing != Backing::Anonymous);
+        let unswapped = unswapped.map(|area| area.range).collect();
         let numbers: Vec<u16> = cpus.iter().map(|cpu| cpu.number).collect();
         let flushes = rings.as_ref().filter(|rings| rings.flushes);
         let flushes =
@@ -113,7 +115,8 @@ impl Watch {
             witness: Witness::default(),
             gave_up: None,
             machine: Machine::new(counts),
-            shared,
+            unswapped,
+            populates_disks: program.populates_disks(),
             flushes,
             sentinels: rings.as_ref().map_or_else(Sentinels::none, |_| Sentinels::map()),
             rings,
@@ -149,7 +152,7 @@ impl Watch {
         };
         let written = self.written(&log.records);
         let taken = round.used.major_faults;
-        let majors = Majors { taken, shared: self.shared_majors(&log.records) };
+        let majors = Majors { taken, unswapped: self.unswapped_majors(&log.records) };
         let memory = self.machine.others_memory(now, &moved, majors, written);
         let absent = (!self.all_there).then(|| NOT_ON_CPU.to_owned());
         let awake = team.stayed_awake().then(|| AWAKE.to_owned());
@@ -242,15 +245,16 @@ impl Watch {
         tells.then(|| writes() as u64)
     }
 
-    /// Major faults on shared memory since the last round, where they are seen.
-    fn shared_majors(&self, records: &[Raw]) -> Option<u64> {
-        let shared = |address| {
+    /// Major faults on memory that never goes to swap since the last round, where they are seen.
+    fn unswapped_majors(&self, records: &[Raw]) -> Option<u64> {
+        let unswapped = |address| {
             let page = Vpn::containing(address);
-            self.shared.iter().any(|range| range.contains(page))
+            self.unswapped.iter().any(|range| range.contains(page))
         };
-        let of_shared = |r: &&Raw| r.kind == Kind::FaultDone && r.extra == 1 && shared(r.value);
-        let seen = || records[self.seen..].iter().filter(of_shared).count() as u64;
-        (self.shared.is_empty() || self.rings.is_some()).then(seen)
+        let major = |r: &&Raw| r.kind == Kind::FaultDone && r.extra == 1 && unswapped(r.value);
+        let seen = || records[self.seen..].iter().filter(major).count() as u64;
+        let known = self.unswapped.is_empty() || self.rings.is_some();
+        (known && !self.populates_disks).then(seen)
     }
 
     /// Empties the rings after a round; whether records may be missing.

@@ -73,8 +73,8 @@ fn stages(source: &Source, given: &Given, layout: &Layout) -> Result<Compiled, F
     let areas = areas::plan(&bodies, &files, &parameters.scope, layout)?;
     // An alias of a built-in is known by its own name.
     let name = if source.presets.is_empty() { outline.name } else { &source.name };
-    let (mut program, named, places) = lower(name, outline.span, machine.clone(), &plans, areas)?;
-    program.files = files.list;
+    let (program, named, places) =
+        lower(name, outline.span, machine.clone(), &plans, areas, files)?;
     let litmus = litmus::read(&outline.all("litmus"), &named)?;
     let threads = plans
         .iter()
@@ -350,10 +350,11 @@ fn lower(
     machine: MachineNeeds,
     plans: &[ThreadPlan],
     areas: Areas,
+    files: mapped_files::Files,
 ) -> Result<(Program, Vec<Named>, Vec<SourceSpan>), Vec<Problem>> {
     let forked: Vec<String> =
         plans.iter().filter(|p| p.is_forked()).map(|p| p.name.clone()).collect();
-    let mut lowering = Lowering::new(&areas, &forked);
+    let mut lowering = Lowering::new(&areas, &files, &forked);
     let mut threads = Vec::new();
     for (i, plan) in plans.iter().enumerate() {
         // The threads of one node have the same problems: tell them once.
@@ -379,6 +380,7 @@ fn lower(
         name: name.to_owned(),
         machine,
         areas: areas.list,
+        files: files.list,
         threads,
         marks,
         barriers,

@@ -65,6 +65,18 @@ impl Files {
         self.list.iter().position(|file| file.name == name)
     }
 
+    /// The number of the file of that name, which is written there.
+    pub fn named(&self, name: &str, span: SourceSpan) -> Result<u16, Problem> {
+        self.find(name).map(|number| number as u16).ok_or_else(|| {
+            let problem = Problem::new(span, format!("there is no file `{name}`"), "this name");
+            problem.help(if self.list.is_empty() {
+                format!("declare it in the scenario: file \"{name}\" fs=\"tmpfs\" pages=N")
+            } else {
+                suggest("files", name, self.list.iter().map(|file| file.name.as_str()))
+            })
+        })
+    }
+
     /// What an area of so many pages is of, by the node that declares it.
     pub fn backing(&self, node: &Node, pages: u64, scope: &Scope) -> Result<Backing, Problem> {
         let words = [("anonymous", Backing::Anonymous), ("shared", Backing::Shared)];
@@ -86,15 +98,7 @@ impl Files {
                 ));
         }
         let name = written.text("a file's name")?;
-        let Some(number) = self.find(name) else {
-            let problem =
-                Problem::new(written.span, format!("there is no file `{name}`"), "this name");
-            return Err(problem.help(if self.list.is_empty() {
-                format!("declare it in the scenario: file \"{name}\" fs=\"tmpfs\" pages=N")
-            } else {
-                suggest("files", name, self.list.iter().map(|file| file.name.as_str()))
-            }));
-        };
+        let number = usize::from(self.named(name, written.span)?);
         let size = self.list[number].pages;
         let first = match offset {
             Some(value) => scope.number_in(value, "the offset", 0..=size as i64 - 1)? as u64,

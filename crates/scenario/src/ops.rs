@@ -21,6 +21,7 @@ use crate::areas::Areas;
 use crate::document::{Node, Value as Written};
 use crate::error::{Problem, suggest};
 use crate::expr::{self, Suffixes};
+use crate::mapped_files::Files;
 use crate::scope::{Scope, Value};
 use miette::SourceSpan;
 use needless_model::addr::{ProcessId, ThreadId};
@@ -35,6 +36,7 @@ const MAX_COUNT: i64 = 1_000_000_000;
 /// What lowering gathers from all threads.
 pub(crate) struct Lowering<'a> {
     areas: &'a Areas,
+    files: &'a Files,
     /// The processes that are forked, by name; the first one has number 1.
     processes: &'a [String],
     /// Whose operations are lowered.
@@ -73,9 +75,10 @@ enum Block {
 }
 
 impl<'a> Lowering<'a> {
-    pub fn new(areas: &'a Areas, processes: &'a [String]) -> Lowering<'a> {
+    pub fn new(areas: &'a Areas, files: &'a Files, processes: &'a [String]) -> Lowering<'a> {
         Lowering {
             areas,
+            files,
             processes,
             own_process: ProcessId::FIRST,
             scope: Scope::default(),

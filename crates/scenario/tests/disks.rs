@@ -117,7 +117,7 @@ fn faults_that_are_tried_again_are_major_in_5_10() {
 #[test]
 fn what_the_model_does_not_have_is_refused() {
     for (round, what) in [
-        ("madvise \"file\" advice=\"remove\"", "no MADV_REMOVE of a file on a disk"),
+        ("madvise \"file\" advice=\"cold\"", "no MADV_COLD of a file"),
         ("madvise \"file\" advice=\"pageout\"", "no MADV_PAGEOUT of a file"),
     ] {
         let text = format!(

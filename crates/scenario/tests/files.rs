@@ -225,6 +225,29 @@ fn mistakes_in_the_text() {
     }
 }
 
+/// The same of calls that name a file.
+#[test]
+fn mistakes_in_calls_on_files() {
+    let problem = |call: &str| {
+        let text = format!(
+            "scenario \"x\" {{ file \"data\" fs=\"tmpfs\" pages=8; thread \"t\" cpu=0 {{ map \"a\" pages=8; rounds 1 {{ {call} }} }} }}"
+        );
+        let error = compile(&Source::new("x", text), &Settings::default()).unwrap_err();
+        format!("{:?}", miette::Report::new(error))
+    };
+    for (call, words) in [
+        ("pwrite \"a\"", "there is no file `a`"),
+        ("pwrite \"data[4..9]\"", "page 9 is outside `data`"),
+        ("pwrite \"data[4..4]\"", "the range is empty"),
+        ("ftruncate \"data\" pages=9", "at most as many pages as it was declared with"),
+        ("ftruncate \"data\"", "pages"),
+        ("fsync \"date\"", "there is no file `date`"),
+    ] {
+        let text = problem(call);
+        assert!(text.contains(words), "{call}: {text}");
+    }
+}
+
 /// A hole takes the file's pages from every mapping, whoever's it is, and leaves copies; each address space has a flush of its own.
 /// Source: runs of the built-in scenarios f_punch and f_punch_fork (5.10 to 7.3).
 #[test]
@@ -316,5 +339,109 @@ fn nothing_is_mapped_before_the_mapping() {
         let (found, run) = run(text, row);
         assert_eq!(found, "R".parse().unwrap(), "{row}");
         assert_eq!(run.rounds[0].minor_faults, Some(1), "{row}");
+    }
+}
+
+/// What is mapped stays as it is when the file is written by a system call, and what was not there is there.
+/// Source: runs of the built-in scenario f_write (5.10 to 7.3).
+#[test]
+fn a_file_that_is_written_is_mapped_as_before() {
+    for row in ROWS {
+        for (case, expected) in [
+            (
+                (
+                    "read \"file\"\n read \"own\"",
+                    "pwrite \"data\"\n read \"file\"\n read \"own\"",
+                    "",
+                ),
+                "",
+            ),
+            (("", "pwrite \"hole[2..4]\"\n read \"filled\"", ""), "Rx6"),
+            (("read \"own\"", "pwrite \"data\"\n write \"own[1]\"", ""), "WP IPI:MM(1)"),
+        ] {
+            assert_sequence(case, row, expected);
+        }
+    }
+    // It is dirty already.
+    let (_, run) = run(&scenario("", "pwrite \"hole\"\n write \"filled\"", ""), "5.10");
+    assert_eq!(run.rounds[0].major_faults, Some(0));
+}
+
+/// A file that gets smaller takes what is behind its end from every mapping, copies as well, with a flush for each.
+/// Source: runs of the built-in scenario f_truncate (5.10 to 7.3).
+#[test]
+fn what_is_behind_the_end_goes_copies_as_well() {
+    let touched = "write \"file\"\n read \"own\"\n write \"own[0..4]\"";
+    let cut = "ftruncate \"data\" pages=2";
+    for row in ROWS {
+        assert_sequence((touched, cut, ""), row, "IPI:MM(6)x2");
+        let again = format!("{cut}\n ftruncate \"data\" pages=64\n read \"own\"");
+        assert_sequence((touched, &again, ""), row, "IPI:MM(6)x2 Rx6");
+        assert_sequence(("", "ftruncate \"data\" pages=64", ""), row, "");
+    }
+    let text = scenario("", &format!("{cut}\n read \"own[2]\""), "");
+    let program = compile(&Source::new("files", text), &Settings::default()).unwrap();
+    let row = KernelRow::parse("6.12").unwrap();
+    let error = sim::run(&program, &row, &SimOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("the access to own[2] is behind its file's end (SIGBUS)"), "{error}");
+}
+
+/// Before it punches a hole, 5.10 and 6.1 write what is dirty, with a flush for each page, and then take all of it away. Who touches it again
+/// has it read. Source: runs of the built-in scenario f_punch_disk (5.10 to 7.3).
+#[test]
+fn a_hole_in_a_file_on_a_disk() {
+    let text = |round: &str| {
+        format!(
+            "scenario \"files\" {{
+                machine {{ cpus 2 }}
+                file \"data\" fs=\"ext4\" pages=8
+                thread \"main\" cpu=0 {{
+                    map \"heap\" pages=8 file=\"data\" backing=\"shared\" table=\"shared\"
+                    rounds 1 warmup=0 {{ {round} }}
+                }}
+                thread \"spinner\" cpu=1 {{ spin }}
+            }}"
+        )
+    };
+    let punch = "write \"heap[0..2]\"\n madvise \"heap\" advice=\"remove\"";
+    for (row, expected) in [
+        ("5.10", "Wx2 IPI:MM(1)x2 IPI:MM(2)"),
+        ("6.1", "Wx2 IPI:MM(1)x2 IPI:MM(2)"),
+        ("6.12", "Wx2 IPI:MM(2)"),
+    ] {
+        assert_eq!(run(&text(punch), row).0, expected.parse().unwrap(), "{row}");
+    }
+    for row in ROWS {
+        let (found, run) = run(&text(&format!("{punch}\n read \"heap[0..2]\"")), row);
+        assert!(found.to_string().ends_with("Rx2"), "{row}: {found}");
+        assert_eq!(run.rounds[0].major_faults, Some(if row == "5.10" { 4 } else { 2 }), "{row}");
+    }
+}
+
+/// All of the file is written, whether or not it is mapped.
+#[test]
+fn fsync_makes_all_of_a_file_clean() {
+    let text = "scenario \"files\" {
+        machine { cpus 2 }
+        file \"data\" fs=\"ext4\" pages=8
+        thread \"main\" cpu=0 {
+            map \"heap\" pages=4 file=\"data\" backing=\"shared\" table=\"shared\"
+            rounds 1 warmup=0 { write \"heap[0..2]\"; pwrite \"data[6..8]\"; fsync \"data\"; write \"heap[1]\" }
+        }
+        thread \"spinner\" cpu=1 { spin }
+    }";
+    for row in ROWS {
+        assert_eq!(run(text, row).0, "Wx2 IPI:MM(1)x2 WP".parse().unwrap(), "{row}");
+    }
+}
+
+/// A process that was forked is on its CPU before it has its turn: what is taken from it is flushed there.
+/// Source: runs on 6.12 (fork, MADV_REMOVE, wait).
+#[test]
+fn a_child_is_flushed_before_its_first_turn() {
+    let before = "read \"own\"\n write \"own[0..3]\"\n write \"file\"";
+    let round = "fork \"child\"\n madvise \"file\" advice=\"remove\"\n wait \"child\"";
+    for row in ["5.10", "6.1", "6.12", "6.18", "7.3"] {
+        assert_sequence((before, round, ""), row, "IPI:MM(ALL) IPI:MM(5) send(5) IPI:MM(8)");
     }
 }

@@ -11,6 +11,7 @@ mod arm64;
 pub mod clear_refs;
 pub mod exit;
 pub mod fault;
+pub mod file_write;
 pub mod flush;
 mod flush_verdict;
 pub mod fork;
@@ -28,6 +29,7 @@ pub mod rmap;
 pub mod swap_cache;
 pub mod switch;
 pub mod table;
+pub mod truncate;
 pub mod unmap_batch;
 pub mod vma_lock;
 pub mod writeback;
@@ -57,6 +59,11 @@ pub fn call(env: &mut impl Env, mm: MmId, call: Call) -> Result<Ended<Call>, Err
         Call::ClearRefs => clear_refs::clear_refs(env, mm),
         Call::Sync { pages } => writeback::msync(env, mm, pages)?,
         Call::Writeback { pages } => writeback::writeback(env, mm, pages),
+        Call::WriteFile { file, first, pages } => {
+            file_write::pwrite(env, file, first..first + pages)?;
+        }
+        Call::Truncate { file, pages } => truncate::ftruncate(env, file, pages)?,
+        Call::SyncFile { file } => writeback::fsync(env, file)?,
         Call::Reclaim { pages } => reclaim::shrink_range(env, mm, pages),
         Call::Switch { others } => switch::run_others(env, others),
         Call::Pin { pages, pin, gup, write } => {

@@ -1,14 +1,15 @@
 //! Writeback: what was stored to shared mappings is written to where it came from.
 //!
 //! Before it is written, each mapping of the page loses the right to store and the dirty bit, and is flushed: the next
-//! store faults and says that the page is dirty again ([`super::fault::file::wp_page_shared`]). [`msync`] does so for the caller; the
+//! store faults and says that the page is dirty again ([`super::fault::file::wp_page_shared`]). [`msync`] and [`fsync`] do so for the caller; the
 //! kernel's own threads do it at any time, which tests write as `writeback`, of shared anonymous memory, too, which kernels write to swap
 //! alone.
 //!
 //! Source: mm/msync.c; fs/ext4/inode.c:mpage_prepare_extent_to_map; mm/page-writeback.c:folio_clear_dirty_for_io, mm/rmap.c:folio_mkclean,
 //! page_vma_mkclean_one (5.10 to 7.3).
 
-use crate::addr::{MmId, PageRange, Pfn, ProcessId};
+use crate::addr::{MmId, ObjectId, PageRange, Pfn, ProcessId};
+use crate::backing::NamedFile;
 use crate::env::{Env, Lock};
 use crate::kernel::Errno;
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
@@ -21,6 +22,7 @@ use crate::machine::world::{Ghost, process_of};
 use crate::policy::Mutant;
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
+use std::ops::Range;
 
 /// `msync` with `MS_SYNC`: mapping by mapping, of those that are shared and of a file on a disk, what is dirty is written. `mmap_lock` is not held
 /// meanwhile.
@@ -65,13 +67,43 @@ pub fn writeback(env: &mut impl Env, mm: MmId, range: PageRange) {
         frames.iter().for_each(|frame| w.get_frame(*frame));
         (frames, on_disk)
     });
+    write_folios(env, frames, on_disk);
+}
+
+/// `fsync`: all that is dirty of the file is written, if it is on a disk.
+///
+/// Source: fs/sync.c:vfs_fsync_range; fs/ext4/fsync.c:ext4_sync_file (5.10 to 7.3).
+pub fn fsync(env: &mut impl Env, file: NamedFile) -> Result<(), Errno> {
+    let found = env.step(Site::VfsFsync, |w, _| w.objects.file(file.file));
+    let Some(object) = found else { return Err(Errno::Ebadf) };
+    if file.fs.is_written_back() {
+        write_file_pages(env, object, 0..file.pages);
+    }
+    Ok(())
+}
+
+/// Writes those pages of a file on a disk that are known to be dirty, whether or not they are mapped.
+pub fn write_file_pages(env: &mut impl Env, file: ObjectId, pages: Range<u64>) {
+    let frames = env.step(Site::FolioClearDirtyForIo, |w, _| {
+        let frames = pages.clone().filter_map(|index| w.objects.page(file, index));
+        let dirty = frames.filter(|frame| w.frames.flags(*frame).has(FrameFlags::DIRTY));
+        let frames: FolioList = dirty.collect();
+        frames.iter().for_each(|frame| w.get_frame(*frame));
+        frames
+    });
+    let any = !frames.is_empty();
+    write_folios(env, frames, any);
+}
+
+/// Writes these pages, to which the caller has references, and gives them back; whoever looked for them in a file on a disk empties its batches.
+fn write_folios(env: &mut impl Env, frames: FolioList, drains: bool) {
     for frame in frames {
         env.lock(Lock::Folio(frame));
         write_folio(env, frame);
         env.unlock(Lock::Folio(frame));
         env.step(Site::FolioPut, |w, at| w.put_frame(at, frame));
     }
-    if on_disk {
+    if drains {
         lru_add_drain(env);
     }
 }
@@ -91,7 +123,8 @@ fn write_folio(env: &mut impl Env, frame: Pfn) {
     env.step(Site::FolioClearDirtyForIo, |w, _| {
         if cleaned || w.frames.flags(frame).has(FrameFlags::DIRTY) {
             w.frames.set_flags(frame, FrameFlags::DIRTY, false);
-            w.ghost.written_back(frame);
+            let of = w.frames.place(frame);
+            w.ghost.written_back(frame, of);
         }
     });
 }

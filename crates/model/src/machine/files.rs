@@ -11,7 +11,7 @@ impl<M: Mode> World<M> {
     ///
     /// Source: mm/shmem.c:shmem_write_end (5.10 to 7.3).
     pub(super) fn create_file(&mut self, file: &FileSpec) {
-        let Some(object) = self.objects.create_file() else { return };
+        let Some(object) = self.objects.create_file(file.pages) else { return };
         let pages = match file.content {
             Content::Data => file.pages,
             Content::Holes => 0,
@@ -40,6 +40,11 @@ impl<M: Mode> World<M> {
     pub fn file_of(&self, mm: MmId, page: Vpn) -> Option<(ObjectId, u64)> {
         let vma = self.mms[mm.index()].vma(page)?;
         Some((vma.file?, vma.index(page)))
+    }
+
+    /// Whether the file that is mapped at the page ends before it.
+    pub fn is_behind_end(&self, mm: MmId, page: Vpn) -> bool {
+        self.file_of(mm, page).is_some_and(|(file, index)| index >= self.objects.size(file))
     }
 
     /// Whether the frame is in the page cache.

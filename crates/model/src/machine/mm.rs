@@ -339,7 +339,7 @@ mod tests {
     #[test]
     fn walks_find_a_files_pages_and_copies() {
         let mut objects = Objects::default();
-        let file = objects.create_file().unwrap();
+        let file = objects.create_file(4).unwrap();
         let own = objects.create(MmId(1), None).unwrap();
         let mut mm = Mm::new(X86_64);
         for (start, first, shared) in [(10, 4, false), (20, 0, true)] {

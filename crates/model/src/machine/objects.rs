@@ -22,6 +22,8 @@ struct Object {
     /// What of a file it is; then it has pages of its own (the page cache), each with one reference.
     file: Option<FileKind>,
     pages: BTreeMap<u64, Pfn>,
+    /// How many pages a file has (`i_size`); of other objects nobody asks.
+    size: u64,
 }
 
 /// How long a file lasts.
@@ -70,14 +72,15 @@ impl Objects {
     /// Shared memory that `mm` maps; `None` if there are too many objects.
     pub fn create_shared(&mut self, mm: MmId) -> Option<ObjectId> {
         let id = self.create(mm, None)?;
-        self.stored[id.index()].file = Some(FileKind::SharedMemory);
+        (self.stored[id.index()].file, self.stored[id.index()].size) =
+            (Some(FileKind::SharedMemory), u64::MAX);
         Some(id)
     }
 
-    /// The next file of the scenario, before there is anything else; `None` if there are too many objects.
-    pub fn create_file(&mut self) -> Option<ObjectId> {
+    /// The next file of the scenario, of so many pages, before there is anything else; `None` if there are too many objects.
+    pub fn create_file(&mut self, size: u64) -> Option<ObjectId> {
         let id = ObjectId(u16::try_from(self.stored.len()).ok()?);
-        self.stored.push(Object { file: Some(FileKind::Named), ..Object::default() });
+        self.stored.push(Object { file: Some(FileKind::Named), size, ..Object::default() });
         Some(id)
     }
 
@@ -109,6 +112,17 @@ impl Objects {
     /// Whether it is a file, or shared memory, so that its pages are in the page cache.
     pub fn is_file(&self, object: ObjectId) -> bool {
         self.stored[object.index()].file.is_some()
+    }
+
+    /// How many pages it has, if it is a file: no access goes beyond.
+    #[inline]
+    pub fn size(&self, object: ObjectId) -> u64 {
+        self.stored[object.index()].size
+    }
+
+    /// The file has so many pages from now on; how many it had.
+    pub fn set_size(&mut self, object: ObjectId, pages: u64) -> u64 {
+        std::mem::replace(&mut self.stored[object.index()].size, pages)
     }
 
     /// Its page of that index.
@@ -242,7 +256,7 @@ mod tests {
     #[test]
     fn a_file_stays_when_nobody_maps_it() {
         let mut objects = Objects::default();
-        let file = objects.create_file().unwrap();
+        let file = objects.create_file(4).unwrap();
         assert_eq!((objects.file(0), objects.file(1)), (Some(file), None));
         objects.link(file, MmId(1));
         assert_eq!(objects.set_page(file, 2, Pfn(9)), None);

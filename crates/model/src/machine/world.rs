@@ -96,8 +96,12 @@ pub trait Ghost {
     fn copied_from_file(&mut self, _mm: MmId, _page: Vpn, _frame: Pfn) {}
     /// A mapping of a file's page is being taken away: what is stored by it still counts as stored there.
     fn unmapped_shared(&mut self, _mm: MmId, _page: Vpn, _frame: Pfn, _of: (ObjectId, u64)) {}
-    /// A frame of shared memory was written to where it came from.
-    fn written_back(&mut self, _frame: Pfn) {}
+    /// A frame of shared memory, or of a file, was written to where it came from.
+    fn written_back(&mut self, _frame: Pfn, _of: (ObjectId, u64)) {}
+    /// A frame was filled with what the file has there on its disk: zeros where it has nothing.
+    fn filled(&mut self, _frame: Pfn, _of: (ObjectId, u64)) {}
+    /// A system call stored to a page of a file, which is in this frame.
+    fn file_written(&mut self, _at: At, _frame: Pfn, _of: (ObjectId, u64)) {}
     /// A page of a file is gone, and what it held: there is a hole.
     fn punched(&mut self, _of: (ObjectId, u64)) {}
     /// Shared memory is gone, and what it held.

@@ -222,6 +222,9 @@ impl Machine<'_, '_> {
         let op = self.op_at();
         Box::new(match outcome {
             Outcome::OutOfMemory => SimError::OutOfMemory { op, frames: self.world.frames.limit() },
+            _ if self.world.is_behind_end(self.space, page) => {
+                SimError::BehindEnd { op, page: self.page_text(page) }
+            }
             _ => SimError::Signal { op, page: self.page_text(page) },
         })
     }

@@ -305,7 +305,21 @@ impl<'p, 'w> Machine<'p, 'w> {
             begun.slots.fill(0);
             begun.status = Status::Queued;
             self.queue.push_back(thread);
+            self.wait_on_cpu(thread);
         }
+    }
+
+    /// A thread that has begun waits for its turn on its CPU, unless another one is there: what it has mapped may be cached there from now on, and
+    /// has to be flushed there.
+    fn wait_on_cpu(&mut self, thread: usize) {
+        let Context { cpu, mm, .. } = Context::of(self.program, thread, self.op);
+        let there = &mut self.world.cpus[cpu.index()].running;
+        let (Some(mm), None) = (mm, *there) else { return };
+        let number = ThreadId(thread as u16);
+        *there = Some(number);
+        let at = At { cpu, thread: number, running: Some(number), ..self.at(Site::SwitchMm) };
+        self.world.emit(at, EventKind::Switch { to: Some(number) });
+        switch_mm(self.world, at, cpu, mm);
     }
 
     fn end_of_body(&mut self, then: Then) -> Result<(), Box<SimError>> {

@@ -144,6 +144,14 @@ pub enum SimError {
         /// The page.
         page: String,
     },
+    /// The file ends before the page.
+    #[error("`{op}`: the access to {page} is behind its file's end (SIGBUS)")]
+    BehindEnd {
+        /// The operation.
+        op: OpAt,
+        /// The page.
+        page: String,
+    },
     /// The machine is full.
     #[error("`{op}`: the scenario touches more pages than the model has frames for ({frames})")]
     OutOfMemory {
@@ -220,6 +228,7 @@ impl SimError {
             SimError::Expr { .. }
                 | SimError::Call { .. }
                 | SimError::Signal { .. }
+                | SimError::BehindEnd { .. }
                 | SimError::Deadlock { .. }
         )
     }

@@ -1,12 +1,15 @@
 //! Calls into the kernel: how each is written, and what it becomes.
 
+use super::ranges::{Bounds, Whole};
 use super::{Lowering, word};
-use crate::document::Node;
+use crate::document::{Node, Value as Written};
 use crate::error::{Problem, suggest};
+use crate::expr;
 use crate::grammar::{Rule, line};
 use needless_model::addr::ProcessId;
-use needless_model::call::{CallExpr, CallKind, OTHERS};
-use needless_model::program::{Advice, Expr, Prot};
+use needless_model::backing::NamedFile;
+use needless_model::call::{CallExpr, CallKind, FILE_PAGES, OTHERS};
+use needless_model::program::{Advice, Expr, FileSpec, Prot};
 use strum::IntoEnumIterator;
 
 /// How a call is written.
@@ -37,6 +40,14 @@ pub(crate) const fn rule(kind: CallKind) -> Rule {
         CallKind::Writeback => line("writeback", (1, 1), &[], &[],
             ("writeback \"RANGE\"",
              "Writes the dirty pages of shared memory to where they came from, as the kernel does by itself: the next store to each faults.")),
+        CallKind::WriteFile => line("pwrite", (1, 1), &[], &[],
+            ("pwrite \"FILE[RANGE]\"", "Writes whole pages of the file, one after the other.")),
+        CallKind::Truncate => line("ftruncate", (1, 1), &["pages"], &[],
+            ("ftruncate \"FILE\" pages=N",
+             "Gives the file another size: what is behind its end goes, whoever has it mapped.")),
+        CallKind::SyncFile => line("fsync", (1, 1), &[], &[],
+            ("fsync \"FILE\"",
+             "Writes all that was stored to the file to its disk, mapped or not: the next store to each of the pages faults.")),
         CallKind::Switch => line("switch", (0, 1), &[], &[],
             ("switch [N]",
              "Other processes run on the CPU, N of them one after the other, before the thread goes on.")),
@@ -90,6 +101,12 @@ impl Lowering<'_> {
             CallKind::Reclaim => CallExpr::Reclaim { pages: some_pages()? },
             CallKind::Sync => CallExpr::Sync { pages: some_pages()? },
             CallKind::Writeback => CallExpr::Writeback { pages: some_pages()? },
+            CallKind::WriteFile => {
+                let (file, pages) = self.file_range(&node.args[0])?;
+                CallExpr::WriteFile { file, first: pages.first.expr, pages: pages.count.expr }
+            }
+            CallKind::Truncate => self.truncate(node)?,
+            CallKind::SyncFile => CallExpr::SyncFile { file: self.file(&node.args[0])? },
             CallKind::Switch => self.switch(node)?,
             CallKind::Fork => CallExpr::Fork { process: self.process(node)? },
             CallKind::Wait => CallExpr::Wait { process: self.process(node)? },
@@ -166,6 +183,50 @@ impl Lowering<'_> {
             return Ok(CallExpr::Exec);
         };
         Err(Problem::new(node.span, "`exec` leaves nothing of the process here", label).help(help))
+    }
+
+    /// The file that is named.
+    fn file(&self, written: &Written) -> Result<NamedFile, Problem> {
+        let number = self.files.named(written.text("a file's name")?, written.span)?;
+        Ok(self.named_file(number))
+    }
+
+    fn named_file(&self, number: u16) -> NamedFile {
+        let FileSpec { fs, pages, .. } = self.files.list[usize::from(number)];
+        NamedFile { file: number, fs, pages }
+    }
+
+    /// The file and the pages of it that are named.
+    fn file_range(&self, written: &Written) -> Result<(NamedFile, Bounds), Problem> {
+        let range = expr::parse_range(written)?;
+        let file = self.named_file(self.files.named(&range.area, range.area_span)?);
+        let whole = Whole { what: "file", name: &range.area, size: file.pages as i64 };
+        let pages = self.bounds(&range, whole)?;
+        if pages.count.known() == Some(0) {
+            return Err(Problem::new(written.span, "the range is empty", "no pages")
+                .help("system calls need at least one page"));
+        }
+        Ok((file, pages))
+    }
+
+    fn truncate(&self, node: &Node) -> Result<CallExpr, Problem> {
+        let file = self.file(&node.args[0])?;
+        let Some(written) = node.prop("pages") else {
+            return Err(
+                Problem::new(node.span, "how many pages?", "pages= is missing").help("add pages=N")
+            );
+        };
+        let pages = self.value(written, FILE_PAGES.what, FILE_PAGES.least)?;
+        match pages.extremes() {
+            Some((_, most)) if most > i128::from(file.pages) => {
+                let message = format!("{} is {most}", FILE_PAGES.what);
+                Err(Problem::new(written.span, message, "too many").help(format!(
+                    "a file has at most as many pages as it was declared with: {}",
+                    file.pages
+                )))
+            }
+            _ => Ok(CallExpr::Truncate { file, pages: pages.expr }),
+        }
     }
 
     fn switch(&self, node: &Node) -> Result<CallExpr, Problem> {

@@ -3,7 +3,7 @@
 use super::Lowering;
 use crate::document::Value as Written;
 use crate::error::{Problem, suggest};
-use crate::expr::{self, Ast, PagesAst, Suffixes};
+use crate::expr::{self, Ast, PagesAst, RangeAst, Suffixes};
 use crate::scope::Value;
 use miette::SourceSpan;
 use needless_model::program::RangeExpr;
@@ -18,6 +18,43 @@ pub(super) struct Pages {
     pub count: Option<i64>,
     /// Where it is written.
     pub span: SourceSpan,
+}
+
+/// The first page of a range, and how many there are.
+pub(super) struct Bounds {
+    /// First page.
+    pub first: Value,
+    /// Number of pages.
+    pub count: Value,
+}
+
+/// What a range is part of.
+#[derive(Copy, Clone)]
+pub(super) struct Whole<'a> {
+    /// In a word.
+    pub what: &'static str,
+    /// Its name.
+    pub name: &'a str,
+    /// Its pages.
+    pub size: i64,
+}
+
+impl Whole<'_> {
+    /// Checks that a page index lies in `0..=most`.
+    fn holds(self, page: &Value, span: SourceSpan, most: i64) -> Result<(), Problem> {
+        let Some((low, high)) = page.extremes() else { return Ok(()) };
+        if low >= 0 && high <= i128::from(most) {
+            return Ok(());
+        }
+        let Whole { what, name, size } = self;
+        let page = if low < 0 { low } else { high };
+        Err(Problem::new(
+            span,
+            format!("page {page} is outside `{name}`"),
+            &format!("leaves the {what}"),
+        )
+        .help(format!("`{name}` has {size} pages: {name}[0..{size}]")))
+    }
 }
 
 impl Lowering<'_> {
@@ -56,18 +93,25 @@ impl Lowering<'_> {
     pub(super) fn pages(&self, written: &Written) -> Result<Pages, Problem> {
         let range = expr::parse_range(written)?;
         let area = self.area(&range.area, range.area_span)?;
-        let size = self.size(area);
+        let whole = Whole { what: "area", name: self.name(area), size: self.size(area) };
+        let Bounds { first, count } = self.bounds(&range, whole)?;
+        let expr = RangeExpr { area, first: first.expr.clone(), pages: count.expr.clone() };
+        Ok(Pages { expr, first, count: count.known(), span: range.span })
+    }
+
+    /// Which pages of the whole a range names.
+    pub(super) fn bounds(&self, range: &RangeAst, whole: Whole<'_>) -> Result<Bounds, Problem> {
         let (first, count) = match &range.pages {
-            PagesAst::All => (Value::constant(0), Value::constant(size)),
+            PagesAst::All => (Value::constant(0), Value::constant(whole.size)),
             PagesAst::One(page) => {
                 let first = self.scope.fold(page)?;
-                self.inside(&first, page.span, area, size - 1)?;
+                whole.holds(&first, page.span, whole.size - 1)?;
                 (first, Value::constant(1))
             }
             PagesAst::Span(start, end) => {
                 let (first, past) = (self.scope.fold(start)?, self.scope.fold(end)?);
-                self.inside(&first, start.span, area, size)?;
-                self.inside(&past, end.span, area, size)?;
+                whole.holds(&first, start.span, whole.size)?;
+                whole.holds(&past, end.span, whole.size)?;
                 let count = past.minus(first.clone());
                 if count.extremes().is_some_and(|(low, _)| low < 0) {
                     return Err(Problem::new(
@@ -81,20 +125,7 @@ impl Lowering<'_> {
                 (first, count)
             }
         };
-        let expr = RangeExpr { area, first: first.expr.clone(), pages: count.expr.clone() };
-        Ok(Pages { expr, first, count: count.known(), span: range.span })
-    }
-
-    /// Checks that a page index lies in `0..=most`.
-    fn inside(&self, page: &Value, span: SourceSpan, area: u16, most: i64) -> Result<(), Problem> {
-        let Some((low, high)) = page.extremes() else { return Ok(()) };
-        if low >= 0 && high <= i128::from(most) {
-            return Ok(());
-        }
-        let (name, size) = (self.name(area), self.size(area));
-        let page = if low < 0 { low } else { high };
-        Err(Problem::new(span, format!("page {page} is outside `{name}`"), "leaves the area")
-            .help(format!("`{name}` has {size} pages: {name}[0..{size}]")))
+        Ok(Bounds { first, count })
     }
 
     pub(super) fn area(&self, name: &str, span: SourceSpan) -> Result<u16, Problem> {

@@ -1,6 +1,6 @@
 //! Draws a case.
 
-use super::operations::{Effect, Needs, OPERATIONS, Operation};
+use super::operations::{Drawn, Effect, Needs, OPERATIONS, Operation};
 use super::state::{MAP, Pages, State};
 use super::write::after;
 use super::{AreaPlan, Case, Company, Idle, Life, Memory, PROCESSES, Place, Step};
@@ -16,6 +16,9 @@ const WITH_FILES: [RangeInclusive<u64>; 2] = [750_000..=999_999, 1_200_000..=u64
 
 /// Of those, the seeds whose files may be on a disk, and which write files back and punch holes: of those for development the second half.
 const WITH_DISKS: [RangeInclusive<u64>; 2] = [875_000..=999_999, 2_400_000..=u64::MAX];
+
+/// Of those, the seeds that change files by system calls as well.
+const WITH_FILE_CALLS: [RangeInclusive<u64>; 2] = [950_000..=974_999, 2_500_000..=u64::MAX];
 
 /// Pages of a file before those that an area maps: up to more than a fault looks around.
 const OFFSETS: u64 = 24;
@@ -48,7 +51,13 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
         Draw { rng: SplitMix64::new(seed), enabled: Vec::new(), state: State::new(&[], []) };
     let with_processes = WITH_PROCESSES.iter().any(|seeds| seeds.contains(&seed));
     let with_disks = WITH_DISKS.iter().any(|seeds| seeds.contains(&seed));
-    draw.enable(release, with_disks);
+    let with_file_calls = WITH_FILE_CALLS.iter().any(|seeds| seeds.contains(&seed));
+    let drawn = match (with_disks, with_file_calls) {
+        (_, true) => Drawn::WithFileCalls,
+        (true, false) => Drawn::WithDisks,
+        (false, false) => Drawn::Always,
+    };
+    draw.enable(release, drawn);
     let mut areas = draw.areas();
     if with_processes {
         areas.iter_mut().filter(|_| draw.one_in(4)).for_each(|area| area.memory = Memory::Shared);
@@ -114,9 +123,9 @@ impl Draw {
         from[self.rng.below(from.len() as u64) as usize]
     }
 
-    fn enable(&mut self, release: (u32, u32), with_new: bool) {
+    fn enable(&mut self, release: (u32, u32), drawn: Drawn) {
         let there = OPERATIONS.iter().filter(|operation| operation.since <= release);
-        let there = there.filter(|operation| with_new || !operation.new);
+        let there = there.filter(|operation| operation.drawn <= drawn);
         self.enabled = there.filter(|_| self.rng.below(5) < 3).collect();
         // Without a plain store nothing ever happens to a page.
         let writes = OPERATIONS.iter().filter(|op| op.needs == Needs::Writable).take(1);

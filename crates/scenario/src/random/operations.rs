@@ -11,7 +11,8 @@ use strum::IntoEnumIterator;
 /// One operation.
 #[derive(Copy, Clone, Debug)]
 pub struct Operation {
-    /// Its line: `{}` stands for the range, if it has one, `{to}` for the other area.
+    /// Its line, or several: `{}` stands for the range, if it has one, `{to}` for the other area, `{file}` for the same range of the file, `{first}`
+    /// for where that begins, and `{all}` for the file's pages.
     pub line: &'static str,
     /// How often it is drawn, against the others.
     pub weight: u64,
@@ -23,8 +24,19 @@ pub struct Operation {
     pub effect: Effect,
     /// The memory that it may be done to.
     pub of: Of,
-    /// Whether it came when scenarios with files on disks did: seeds from before never draw it.
-    pub new: bool,
+    /// Since which seeds it is drawn: those from before never draw it.
+    pub drawn: Drawn,
+}
+
+/// Which seeds draw an operation.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Drawn {
+    /// All of them.
+    Always,
+    /// Those whose files may be on disks.
+    WithDisks,
+    /// Those that change files by system calls as well.
+    WithFileCalls,
 }
 
 /// Which memory an operation may be done to.
@@ -36,6 +48,10 @@ pub enum Of {
     Private,
     /// What processes share of memory alone: no file on a disk.
     SharedInMemory,
+    /// What processes share of a file on a disk.
+    SharedOnDisk,
+    /// A file, shared or private.
+    File,
 }
 
 /// What the pages of an operation must be, so that it neither fails nor raises a signal.
@@ -75,12 +91,18 @@ pub enum Effect {
 const ALWAYS: (u32, u32) = (0, 0);
 
 const fn row(line: &'static str, weight: u64, needs: Needs, effect: Effect) -> Operation {
-    Operation { line, weight, since: ALWAYS, needs, effect, of: Of::All, new: false }
+    Operation { line, weight, since: ALWAYS, needs, effect, of: Of::All, drawn: Drawn::Always }
 }
 
 /// The same, of private anonymous memory alone.
 const fn private(line: &'static str, weight: u64, needs: Needs, effect: Effect) -> Operation {
     Operation { of: Of::Private, ..row(line, weight, needs, effect) }
+}
+
+/// An operation on the part of the file that is mapped there.
+const fn of_file(line: &'static str, weight: u64) -> Operation {
+    let row = row(line, weight, Needs::Mapped, Effect::None);
+    Operation { of: Of::File, drawn: Drawn::WithFileCalls, ..row }
 }
 
 /// Operations other than calls that random scenarios leave out, with the reason.
@@ -119,7 +141,8 @@ pub(super) fn call(kind: CallKind) -> Vec<Operation> {
             private("madvise \"{}\" advice=\"pageout\"", 10, Needs::Mapped, Effect::None),
             Operation { since: (5, 14), ..row("madvise \"{}\" advice=\"populate-read\"", 3, Needs::Readable, Effect::None) },
             Operation { since: (5, 14), ..row("madvise \"{}\" advice=\"populate-write\"", 3, Needs::Writable, Effect::None) },
-            Operation { of: Of::SharedInMemory, new: true, ..row("madvise \"{}\" advice=\"remove\"", 6, Needs::Writable, Effect::None) },
+            Operation { of: Of::SharedInMemory, drawn: Drawn::WithDisks, ..row("madvise \"{}\" advice=\"remove\"", 6, Needs::Writable, Effect::None) },
+            Operation { of: Of::SharedOnDisk, drawn: Drawn::WithFileCalls, ..row("madvise \"{}\" advice=\"remove\"", 6, Needs::Writable, Effect::None) },
         ],
         CallKind::Protect => vec![
             row("mprotect \"{}\" prot=\"read\"", 5, Needs::Mapped, Effect::Protect(Prot::Read)),
@@ -138,7 +161,11 @@ pub(super) fn call(kind: CallKind) -> Vec<Operation> {
         ],
         // Seeds would draw other scenarios than tests/agreed.tsv has results of.
         CallKind::ClearRefs => vec![],
-        CallKind::Sync => vec![Operation { new: true, ..row("msync \"{}\"", 8, Needs::Mapped, Effect::None) }],
+        CallKind::Sync => vec![Operation { drawn: Drawn::WithDisks, ..row("msync \"{}\"", 8, Needs::Mapped, Effect::None) }],
+        CallKind::WriteFile => vec![of_file("pwrite \"{file}\"", 8)],
+        // What is behind the end is touched again.
+        CallKind::Truncate => vec![of_file("ftruncate \"data\" pages=\"{first}\"\nftruncate \"data\" pages={all}", 6)],
+        CallKind::SyncFile => vec![of_file("fsync \"data\"", 3)],
         CallKind::Reclaim
         | CallKind::Writeback
         | CallKind::Switch

@@ -60,6 +60,20 @@ impl State {
         Pages { area, range: 0..self.areas[area].len() }
     }
 
+    /// The page of the file that an area begins with, if it is one of the file.
+    pub fn first(&self, area: usize) -> Option<usize> {
+        match self.memory.get(area)? {
+            Memory::File { first, .. } => Some(*first),
+            Memory::Private | Memory::Shared => None,
+        }
+    }
+
+    /// How many pages the file has: as many as areas need.
+    pub fn file_pages(&self) -> usize {
+        let end = |area: usize| Some(self.first(area)? + self.areas[area].len());
+        (0..self.areas.len()).filter_map(end).max().unwrap_or(0)
+    }
+
     /// The area that pages of `area` move to.
     pub fn other(&self, area: usize) -> Option<usize> {
         (0..self.areas.len()).find(|other| *other != area)
@@ -76,7 +90,13 @@ impl State {
                 Memory::File { shared, disk, .. } => *shared && !disk,
                 Memory::Private => false,
             },
-            (Of::Private, Some(_)) | (Of::SharedInMemory, None) => false,
+            (Of::SharedOnDisk, Some(memory)) => {
+                matches!(memory, Memory::File { shared: true, disk: true, .. })
+            }
+            (Of::File, Some(memory)) => matches!(memory, Memory::File { .. }),
+            (Of::Private, Some(_)) | (Of::SharedInMemory | Of::SharedOnDisk | Of::File, None) => {
+                false
+            }
         };
         areas.all(fits) && self.allows(operation.needs, pages)
     }

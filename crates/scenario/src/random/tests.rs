@@ -20,10 +20,13 @@ const WITH_FILES: u64 = 750_000;
 /// The first of those that draw disks, too.
 const WITH_DISKS: u64 = 875_000;
 
-/// So many seeds that draw neither processes nor files, as many that draw processes, as many that draw both, and as many whose files may be
-/// on disks.
+/// The first of those that change files by system calls, too.
+const WITH_FILE_CALLS: u64 = 950_000;
+
+/// So many seeds that draw neither processes nor files, as many that draw processes, as many that draw both, as many whose files may be
+/// on disks, and as many that change them by system calls.
 fn seeds(count: u64) -> impl Iterator<Item = u64> {
-    [0, WITH_PROCESSES, WITH_FILES, WITH_DISKS]
+    [0, WITH_PROCESSES, WITH_FILES, WITH_DISKS, WITH_FILE_CALLS]
         .into_iter()
         .flat_map(move |first| first..first + count)
 }
@@ -59,9 +62,11 @@ fn a_seed_is_one_text() {
 #[test]
 fn every_operation_and_every_company_is_drawn() {
     let texts = texts(400);
-    assert_eq!(texts.len(), 1600, "every case can be written");
+    assert_eq!(texts.len(), 2000, "every case can be written");
     for operation in OPERATIONS.iter() {
-        let (start, end) = operation.line.split_once("{}").unwrap_or((operation.line, ""));
+        let line =
+            operation.line.lines().next().unwrap().replace("{file}", "{}").replace("{first}", "{}");
+        let (start, end) = line.split_once("{}").unwrap_or((&line, ""));
         let end = end.split('{').next().unwrap();
         let there = |line: &str| line.trim().starts_with(start) && line.contains(end);
         assert!(texts.iter().any(|text| text.lines().any(there)), "{}", operation.line);

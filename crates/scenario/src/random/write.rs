@@ -5,6 +5,7 @@ use super::operations::{Effect, Needs, Operation, with_effect};
 use super::state::{MAP, Pages, State};
 use super::{ACTORS, AreaPlan, Case, FILE, Idle, Life, Memory, NAMES, PROCESSES, Place, Step};
 use std::fmt::Write as _;
+use std::ops::Range;
 
 /// Where areas lie that are placed by hand; areas placed by default are further down.
 const PLACES: [u64; 2] = [0x7100_0000_0000, 0x7200_0000_0000];
@@ -245,12 +246,14 @@ impl Writer {
         }
         let name = NAMES[pages.area];
         let whole = *pages == self.state.whole(pages.area);
-        let range = match pages.range.len() {
-            _ if whole => name.to_owned(),
-            1 => format!("{name}[{}]", pages.range.start),
-            _ => format!("{name}[{}..{}]", pages.range.start, pages.range.end),
+        let within = |name: &str, range: &Range<usize>| match range.len() {
+            1 => format!("{name}[{}]", range.start),
+            _ => format!("{name}[{}..{}]", range.start, range.end),
         };
-        self.write(operation, &range, pages, level);
+        let range = if whole { name.to_owned() } else { within(name, &pages.range) };
+        let first = self.state.first(pages.area).unwrap_or(0) + pages.range.start;
+        let of_file = within(FILE, &(first..first + pages.range.len()));
+        self.write(operation, (&range, &of_file, &first.to_string()), pages, level);
         self.state.apply(operation.effect, pages);
         Some(())
     }
@@ -283,12 +286,14 @@ impl Writer {
             if !neutral || !self.state.permits(operation, pages) {
                 return None;
             }
-            self.write(operation, &format!("{name}[p]"), pages, level + 1);
+            let first = format!("p+{}", self.state.first(pages.area).unwrap_or(0));
+            let names = (&*format!("{name}[p]"), &*format!("{FILE}[{first}]"), &*first);
+            self.write(operation, names, pages, level + 1);
             self.state.apply(operation.effect, pages);
         }
         if changed.is_some() && changed != prot {
             let back = with_effect(Effect::Protect(prot?))?;
-            self.write(back, &format!("{name}[p]"), pages, level + 1);
+            self.write(back, (&format!("{name}[p]"), "", ""), pages, level + 1);
         }
         self.line(level, "}");
         // The pages are as before, but may be mappings of their own.
@@ -302,10 +307,19 @@ impl Writer {
         Some(())
     }
 
-    fn write(&mut self, operation: &Operation, range: &str, pages: &Pages, level: usize) {
+    /// The operation on the range, which is this one of the file and begins there in it.
+    fn write(
+        &mut self,
+        operation: &Operation,
+        (range, of_file, first): (&str, &str, &str),
+        pages: &Pages,
+        level: usize,
+    ) {
         let to = self.state.other(pages.area).map_or("", |other| NAMES[other]);
-        let line = operation.line.replace("{}", range).replace("{to}", to);
-        self.line(level, line);
+        let text = operation.line.replace("{}", range).replace("{to}", to);
+        let text = text.replace("{file}", of_file).replace("{first}", first);
+        let text = text.replace("{all}", &self.state.file_pages().to_string());
+        text.lines().for_each(|line| self.line(level, line));
     }
 
     fn line(&mut self, level: usize, line: impl AsRef<str>) {

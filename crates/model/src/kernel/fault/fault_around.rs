@@ -34,7 +34,9 @@ pub fn do_fault_around(env: &mut impl Env, fault: Fault, vma: &Vma, object: Obje
             continue;
         }
         env.step(Site::FilemapMapPages, |w, at| {
-            let there = w.objects.page(object, vma.index(page)) == Some(frame);
+            let index = vma.index(page);
+            let there =
+                index < w.objects.size(object) && w.objects.page(object, index) == Some(frame);
             if w.pte(mm, page).is_none() && there {
                 w.get_frame(frame);
                 set_pte(w, at, fault, vma, (page, frame));

@@ -48,11 +48,10 @@ pub fn do_fault(
 /// The file's page, with a reference and locked.
 fn page_of(env: &mut impl Env, fault: Fault, vma: &Vma, file: ObjectId) -> Result<Pfn, Unserved> {
     let index = vma.index(fault.page);
-    let found = match vma.on_disk {
-        true => filemap_fault(env, file, index),
+    match vma.on_disk {
+        true => filemap_fault(env, fault, file, index),
         false => shmem_fault(env, fault, file, index),
-    };
-    found.ok_or(Unserved::OutOfMemory)
+    }
 }
 
 /// A load: what is around is mapped with it, or else the page alone.

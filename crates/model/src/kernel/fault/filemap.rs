@@ -1,21 +1,74 @@
-//! The page cache of files on disks. What scenarios map of them is in memory when they begin and stays there: nothing has to be read.
+//! The page cache of files on disks. A page that is not there is read, by the fault that asks for it alone: there is no readahead on
+//! the disks that scenarios have.
 //!
-//! Source: mm/filemap.c:filemap_fault (5.10 to 7.3).
+//! Whoever reads gives its lock back first, and the fault is tried again: it is major, on every kernel, and finds the page then. (Here the lock
+//! is given back after the page was read.)
+//!
+//! Source: mm/filemap.c:filemap_fault, do_sync_mmap_readahead, maybe_unlock_mmap_for_io; mm/memory.c:mm_account_fault (5.10 to 7.3).
 
+use super::outcome::{Attempt, Fault, Served, Unserved};
 use crate::addr::{ObjectId, Pfn};
 use crate::env::{Env, Lock};
+use crate::kernel::lru::folio_add_new;
+use crate::machine::frames::FrameFlags;
+use crate::machine::world::Ghost;
 use crate::site::Site;
 
-/// The file's page, with a reference and locked; `None` if it would have to be read, which the model does not do.
-pub fn filemap_fault(env: &mut impl Env, file: ObjectId, index: u64) -> Option<Pfn> {
-    let frame = env.step(Site::FilemapFault, |w, at| {
-        let found = w.objects.page(file, index);
+/// The file's page, with a reference and locked, unless the file ends before it.
+pub fn filemap_fault(
+    env: &mut impl Env,
+    fault: Fault,
+    file: ObjectId,
+    index: u64,
+) -> Result<Pfn, Unserved> {
+    loop {
+        let found = env.step(Site::FilemapFault, |w, _| {
+            if index >= w.objects.size(file) {
+                return Err(());
+            }
+            let found = w.objects.page(file, index);
+            found.into_iter().for_each(|frame| w.get_frame(frame));
+            Ok(found)
+        });
         match found {
-            Some(frame) => w.get_frame(frame),
-            None => w.impossible(at, "a fault found no page of a file on a disk in the page cache"),
+            Err(()) => return Err(Unserved::NotAllowed),
+            Ok(Some(frame)) => {
+                env.lock(Lock::Folio(frame));
+                // The file may have become smaller meanwhile, or have a hole there.
+                let there = env.step(Site::FilemapFault, |w, _| {
+                    index < w.objects.size(file) && w.objects.page(file, index) == Some(frame)
+                });
+                if there {
+                    return Ok(frame);
+                }
+                env.unlock(Lock::Folio(frame));
+                env.step(Site::FolioPut, |w, at| w.put_frame(at, frame));
+            }
+            Ok(None) => {
+                read_page(env, file, index)?;
+                if fault.attempt != Attempt::Tried {
+                    let read = Served { major: true, ..Served::spurious() };
+                    return Err(Unserved::TryAgain(read));
+                }
+            }
         }
-        found
-    })?;
-    env.lock(Lock::Folio(frame));
-    Some(frame)
+    }
+}
+
+/// Reads a page from the disk, unless somebody was faster.
+fn read_page(env: &mut impl Env, file: ObjectId, index: u64) -> Result<(), Unserved> {
+    env.lock(Lock::InvalidateRead(file));
+    let done = env.step(Site::FilemapAddFolio, |w, at| {
+        if w.objects.page(file, index).is_some() {
+            return true;
+        }
+        let Some(new) = w.allocate_frame(FrameFlags::default()) else { return false };
+        w.ghost.filled(new, (file, index));
+        w.frames.update(new, |f| (f.object, f.index) = (file, index));
+        w.objects.set_page(file, index, new);
+        folio_add_new(w, at.site(Site::FolioAddLru), new);
+        true
+    });
+    env.unlock(Lock::InvalidateRead(file));
+    if done { Ok(()) } else { Err(Unserved::OutOfMemory) }
 }

@@ -96,7 +96,7 @@ fn try_fault(
 enum Ended {
     Done(Outcome),
     MmapLockNeeded,
-    /// It is served and gave its lock back.
+    /// It is served, or has read what it needs, and gave its lock back.
     TryAgain(Served),
 }
 
@@ -110,7 +110,8 @@ fn attempt(env: &mut impl Env, fault: Fault, exception: bool, before: Option<Ser
         let Some(before) = before else { return now };
         found_done = now.class == FaultClass::Spurious;
         let served = if found_done { before } else { now };
-        Served { major: env.policies().dirty_retry == DirtyRetry::Retry, ..served }
+        let major = before.major || env.policies().dirty_retry == DirtyRetry::Retry;
+        Served { major, ..served }
     });
     let mut ended = |outcome, Served { class, major, verdict }| {
         let kind = EventKind::FaultDone { page: fault.page, class, major, exception };
@@ -130,8 +131,13 @@ fn attempt(env: &mut impl Env, fault: Fault, exception: bool, before: Option<Ser
             Ended::Done(Outcome::Blocked(wait, fault.again()))
         }
         Err(Unserved::TryAgain(served)) => {
-            env.retries(fault.mm, fault.page, Cause::Throttle);
-            retry(env, fault, Site::FaultDirtySharedPage, true);
+            // What was read is mapped when it is tried again.
+            let (cause, site, mapped) = match served.major {
+                true => (Cause::Read, Site::FilemapFault, false),
+                false => (Cause::Throttle, Site::FaultDirtySharedPage, true),
+            };
+            env.retries(fault.mm, fault.page, cause);
+            retry(env, fault, site, mapped);
             Ended::TryAgain(served)
         }
         Err(Unserved::MmapLockNeeded) => {

@@ -95,13 +95,13 @@ impl Served {
 /// Why a fault could not be served.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Unserved {
-    /// The mapping does not allow the access, or there is none.
+    /// The mapping does not allow the access, or there is none (SIGSEGV), or its file ends before the page (SIGBUS).
     NotAllowed,
     /// There is no memory left.
     OutOfMemory,
     /// It has to wait.
     Blocked(Wait),
-    /// It is served, and gave its lock back to wait: it is tried again (`VM_FAULT_RETRY`).
+    /// It is served, or what it needs was read, and it gave its lock back meanwhile: it is tried again (`VM_FAULT_RETRY`).
     TryAgain(Served),
     /// The mapping's lock is not enough, and `mmap_lock` was not to be had.
     MmapLockNeeded,

@@ -4,7 +4,7 @@
 //!
 //! Source: mm/shmem.c:shmem_fault, shmem_getpage_gfp (5.10), shmem_get_folio_gfp (6.1 to 7.3).
 
-use super::outcome::Fault;
+use super::outcome::{Fault, Unserved};
 use crate::addr::{ObjectId, Pfn};
 use crate::env::{Env, Lock};
 use crate::event::EventKind;
@@ -14,31 +14,57 @@ use crate::machine::world::Ghost;
 use crate::policy::Mutant;
 use crate::site::Site;
 
-/// The file's page, with a reference and locked: what is there, else a new one of zeros; `None` if there is no memory left.
-pub fn shmem_fault(env: &mut impl Env, fault: Fault, object: ObjectId, index: u64) -> Option<Pfn> {
+/// The file's page, with a reference and locked: what is there, else a new one of zeros, unless the file ends before it.
+pub fn shmem_fault(
+    env: &mut impl Env,
+    fault: Fault,
+    object: ObjectId,
+    index: u64,
+) -> Result<Pfn, Unserved> {
     loop {
         let frame = shmem_get_folio(env, fault, object, index)?;
         env.lock(Lock::Folio(frame));
-        if env.step(Site::ShmemGetFolio, |w, _| w.objects.page(object, index) == Some(frame)) {
-            return Some(frame);
+        let there = env.step(Site::ShmemGetFolio, |w, at| {
+            let there = w.objects.page(object, index) == Some(frame);
+            let ends = index >= w.objects.size(object);
+            if there && ends && w.frames.get(frame).maps == 0 {
+                // Nobody else looks for a page that was made behind the end.
+                w.objects.remove_page(object, index);
+                w.frames.update(frame, |f| (f.object, f.index) = Default::default());
+                w.put_frame(at, frame);
+            }
+            there && !ends
+        });
+        if there {
+            return Ok(frame);
         }
-        // A hole was punched there meanwhile.
+        // The file became smaller, or a hole was punched there meanwhile.
         env.unlock(Lock::Folio(frame));
         env.step(Site::FolioPut, |w, at| w.put_frame(at, frame));
     }
 }
 
 /// The page, with a reference: what is there, else a new one, unless somebody adds one first.
-fn shmem_get_folio(env: &mut impl Env, fault: Fault, object: ObjectId, index: u64) -> Option<Pfn> {
+fn shmem_get_folio(
+    env: &mut impl Env,
+    fault: Fault,
+    object: ObjectId,
+    index: u64,
+) -> Result<Pfn, Unserved> {
     let found = env.step(Site::ShmemGetFolio, |w, _| {
-        let found = w.objects.page(object, index)?;
-        w.get_frame(found);
-        Some(found)
+        if index >= w.objects.size(object) {
+            return Err(());
+        }
+        let found = w.objects.page(object, index);
+        found.into_iter().for_each(|frame| w.get_frame(frame));
+        Ok(found)
     });
-    if found.is_some() {
-        return found;
+    match found {
+        Err(()) => return Err(Unserved::NotAllowed),
+        Ok(Some(found)) => return Ok(found),
+        Ok(None) => {}
     }
-    env.step(Site::ShmemGetFolio, |w, at| {
+    let made = env.step(Site::ShmemGetFolio, |w, at| {
         let there = w.objects.page(object, index);
         if let Some(found) = there.filter(|_| w.policies.mutant != Mutant::CacheUnchecked) {
             w.get_frame(found);
@@ -54,5 +80,6 @@ fn shmem_get_folio(env: &mut impl Env, fault: Fault, object: ObjectId, index: u6
         }
         folio_add_new(w, at.site(Site::FolioAddLru), new);
         Some(new)
-    })
+    });
+    made.ok_or(Unserved::OutOfMemory)
 }

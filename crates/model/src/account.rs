@@ -12,7 +12,7 @@ use crate::counters::{
 };
 use crate::event::{Event, EventKind, FaultClass};
 use crate::fold::{Folded, Folding};
-use crate::instructions::{Phases, of_the_scenario};
+use crate::instructions::{Executed, Phases};
 use crate::program::Program;
 use crate::run::{Round, TargetRun, TimedBlock};
 use crate::sequence::{Sequence, TraceOrder, operations};
@@ -37,9 +37,10 @@ pub struct RoundAccount {
     pub may_fault: Vec<usize>,
     /// What happened, with verdicts; events are numbered from the round's first one.
     pub seen: Vec<Counted>,
-    /// The instructions that flush, where they are counted, by phase: those that were counted, and of them what
-    /// [`of_the_scenario`] leaves. Empty where nothing counts them.
-    pub instructions: (Phases, Phases),
+    /// The instructions that were counted, by phase; empty where nothing counts them.
+    pub instructions: Phases,
+    /// Of these what flushes executed.
+    pub executed: Executed,
     /// Pages that went to swap and came back, as a real kernel counted them.
     pub counted: SwapCounts,
     /// The same as events tell it.
@@ -263,7 +264,7 @@ impl Account {
 
     /// Whether the instructions that flush are known of every round.
     pub fn counts_instructions(&self) -> bool {
-        self.total > 0 && self.kinds.iter().all(|kind| !kind.account.instructions.0.is_empty())
+        self.total > 0 && self.kinds.iter().all(|kind| !kind.account.executed.phases.is_empty())
     }
 
     /// The counter's value in a round.
@@ -409,7 +410,8 @@ impl RoundAccount {
             sequence: shows(SEQUENCE).then(|| Sequence::of(program, &round.events, order)),
             may_fault,
             seen,
-            instructions: (round.instructions.clone(), of_the_scenario(program, round)),
+            instructions: round.instructions.clone(),
+            executed: Executed::of(program, round),
             counted: SwapCounts::counted(round),
             modelled: SwapCounts::modelled(round),
         }
@@ -430,11 +432,7 @@ impl RoundAccount {
         };
         let more = match (&self.sequence, &model.sequence) {
             (Some(real), Some(expected)) => real.more_than(expected, &model.may_fault),
-            _ => {
-                let (real, expected) = (&self.instructions.1, &model.instructions.1);
-                let known = !real.is_empty() && !expected.is_empty();
-                known.then_some((real == expected).then_some(0))?
-            }
+            _ => self.executed.agrees(&model.executed)?.then_some(0),
         };
         Some(
             more.is_some_and(|more| {

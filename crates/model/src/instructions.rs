@@ -14,7 +14,7 @@ pub type Phases = Vec<BTreeMap<String, u64>>;
 /// Barriers that flushes are made of. Others have reasons of their own, such as devices.
 const BARRIERS: [&str; 4] = ["dsb ishst", "dsb ish", "dsb nshst", "dsb nsh"];
 
-/// What each switch of a CPU to another thread executes (arch/arm64/kernel/process.c:__switch_to).
+/// What a switch of a CPU to another thread executes (arch/arm64/kernel/process.c:__switch_to).
 const SWITCH: &str = "dsb ish";
 
 /// What the events of a round executed.
@@ -33,7 +33,6 @@ pub fn executed(events: &[Event]) -> Phases {
                 add(format!("tlbi r{}", operation.name()), ranged);
             }
             EventKind::Dsb { barrier, times } => add(format!("dsb {}", barrier.name()), times),
-            EventKind::Switch { .. } => add(SWITCH.to_owned(), 1),
             EventKind::Mark { .. } => phases.push(BTreeMap::new()),
             _ => {}
         }
@@ -41,31 +40,49 @@ pub fn executed(events: &[Event]) -> Phases {
     phases
 }
 
-/// What a round executed for the scenario's sake: without barriers of other kinds, and without those of the switches
-/// that were seen. (A device's thread runs now and then on a CPU of the scenario, which disturbs nothing.) Where there are
-/// several processes barriers are left out: their programs have page tables, too, which a fork makes and an exit frees.
-pub fn of_the_scenario(program: &Program, round: &Round) -> Phases {
-    let mut phases = round.instructions.clone();
-    let alone = program.processes.len() < 2;
-    let flushes =
-        |name: &String| name.starts_with("tlbi ") || alone && BARRIERS.contains(&name.as_str());
-    phases.iter_mut().for_each(|phase| phase.retain(|name, _| flushes(name)));
-    let mut at = 0;
-    for event in &round.events {
-        match event.kind {
-            EventKind::Mark { .. } => at += 1,
-            EventKind::Switch { .. } => {
-                let Some(phase) = phases.get_mut(at) else { continue };
-                if let Some(left) = phase.remove(SWITCH).map(|times| times - 1)
-                    && left > 0
-                {
-                    phase.insert(SWITCH.to_owned(), left);
-                }
-            }
-            _ => {}
-        }
+/// What flushes of a round executed, as far as it tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Executed {
+    /// By phase, without barriers of other kinds. Where there are several processes barriers are left out: their programs
+    /// have page tables, too, which a fork makes and an exit frees. Empty where nothing is counted, and where a process
+    /// goes on with another program, whose flushes would be among them.
+    pub phases: Phases,
+    /// Switches that were seen on CPUs of the scenario. (A device's thread runs there now and then, which disturbs nothing
+    /// else.)
+    switches: u64,
+}
+
+impl Executed {
+    /// What a round of `program` shows.
+    pub fn of(program: &Program, round: &Round) -> Executed {
+        let alone = program.processes.len() < 2;
+        let flushes =
+            |name: &String| name.starts_with("tlbi ") || alone && BARRIERS.contains(&name.as_str());
+        let mut phases =
+            if program.executes() { Phases::new() } else { round.instructions.clone() };
+        phases.iter_mut().for_each(|phase| phase.retain(|name, _| flushes(name)));
+        let switch = |event: &&Event| matches!(event.kind, EventKind::Switch { .. });
+        let switches = round.events.iter().filter(switch).count() as u64;
+        Executed { phases, switches }
     }
-    phases
+
+    /// Whether a real round executed what the model's did; `None` if one of them does not tell. A switch is a barrier more
+    /// in the phase in which it falls, or none if it falls between two rounds.
+    pub fn agrees(&self, model: &Executed) -> Option<bool> {
+        if self.phases.is_empty() || model.phases.is_empty() {
+            return None;
+        }
+        let without = |phase: &BTreeMap<String, u64>| {
+            let mut phase = phase.clone();
+            (phase.remove(SWITCH).unwrap_or(0), phase)
+        };
+        let equal = |(real, model): (&BTreeMap<String, u64>, &BTreeMap<String, u64>)| {
+            let ((waits, real), (expected, model)) = (without(real), without(model));
+            real == model && (expected..=expected + self.switches).contains(&waits)
+        };
+        let phases = self.phases.iter().zip(&model.phases);
+        Some(self.phases.len() == model.phases.len() && phases.into_iter().all(equal))
+    }
 }
 
 #[cfg(test)]
@@ -94,14 +111,21 @@ mod tests {
         let flushes = [("tlbi vale1is", 1), ("tlbi rvale1is", 1), ("dsb ish", 1)];
         assert_eq!(told, [counts(&[]), counts(&flushes)]);
 
-        // A device's barrier, and two switches, of which one falls into the first phase.
-        let switch = EventKind::Switch { to: None };
-        let events = [switch, EventKind::Mark { mark: 0 }, switch].map(event).to_vec();
-        let instructions = vec![
+        // A device's barrier, and a switch.
+        let of = |events: &[Event], phases: Phases| {
+            let (events, instructions) = (events.to_vec(), phases);
+            Executed::of(&program(), &Round { events, instructions, ..Round::default() })
+        };
+        let switch = event(EventKind::Switch { to: None });
+        let counted = vec![
             counts(&[("dsb ish", 1), ("dsb st", 4)]),
-            counts(&[("tlbi vale1is", 1), ("tlbi rvale1is", 1), ("dsb ish", 2)]),
+            counts(&[("tlbi vale1is", 1), ("tlbi rvale1is", 1), ("dsb ish", 1)]),
         ];
-        let round = Round { events, instructions, ..Round::default() };
-        assert_eq!(of_the_scenario(&program(), &round), told);
+        let model = of(&events, told);
+        assert_eq!(of(&[switch], counted.clone()).agrees(&model), Some(true));
+        assert_eq!(of(&[], counted.clone()).agrees(&model), Some(false), "a barrier nobody knows");
+        let fewer = vec![counted[0].clone(), counts(&[("tlbi vale1is", 1), ("dsb ish", 1)])];
+        assert_eq!(of(&[switch], fewer).agrees(&model), Some(false));
+        assert_eq!(of(&[], Vec::new()).agrees(&model), None);
     }
 }

@@ -158,6 +158,7 @@ const V5_8: Policies = Policies {
     arm64_spurious: Arm64Spurious::Broadcast,
     arm64_protect: Arm64Protect::All,
     arm64_ranges: Arm64Ranges::Ascending,
+    arm64_va: Arm64Va::Bits48,
     arm64_unmap: Arm64Unmap::Waited,
     prefault: Prefault::Young,
     punch_dirty: PunchDirty::Written,
@@ -215,6 +216,7 @@ const V6_12: Policies = Policies {
     gather_batch: GatherBatch::LeaveOne,
     zap_rmap: ZapRmap::AfterFlush,
     arm64_ranges: Arm64Ranges::Descending,
+    arm64_va: Arm64Va::Bits52,
     arm64_unmap: Arm64Unmap::Unwaited,
     punch_dirty: PunchDirty::Dropped,
     zero_swap: ZeroSwap::Skip,
@@ -513,7 +515,7 @@ impl KernelRow {
     /// The architecture as this kernel has it: some of arm64's rules differ by version.
     pub const fn arch(&self) -> Arch {
         let arch = self.config.arch();
-        let TlbCode::Arm64(_) = arch.tlb_code else { return arch };
+        let TlbCode::Arm64(invalidation) = arch.tlb_code else { return arch };
         let granted = match self.policies.arm64_upgrade {
             Arm64Upgrade::Broadcast => Flushes::Broadcast,
             Arm64Upgrade::Local => Flushes::Local,
@@ -527,7 +529,13 @@ impl KernelRow {
             Arm64Protect::All => ProtectRule::All,
             Arm64Protect::HardwareBits => ProtectRule::HardwareBits,
         };
-        Arch { flushes: FlushRules { granted, spurious, protect, ..arch.flushes }, ..arch }
+        let wide = invalidation.wide && matches!(self.policies.arm64_va, Arm64Va::Bits52);
+        let tlb_code = TlbCode::Arm64(Invalidation { wide, ..invalidation });
+        Arch {
+            flushes: FlushRules { granted, spurious, protect, ..arch.flushes },
+            tlb_code,
+            ..arch
+        }
     }
 
     /// The row that `text` names: `6.12`, `6.12/x86-64,mglru=off`, `6.12,reuse=page-count`,
@@ -676,7 +684,7 @@ mod tests {
         assert_eq!(arch("6.1/arm64,cpu=cortex-a72,mglru=on").unwrap(), ARM64_A72);
         assert_eq!(arch("6.12/arm64,cpu=max").unwrap(), ARM64);
         assert_eq!(arch("7.3/arm64").unwrap().flushes.granted, Flushes::Local);
-        let alone = TlbCode::Arm64(Invalidation { ranges: false, twice: false });
+        let alone = TlbCode::Arm64(Invalidation { ranges: false, wide: false, twice: false });
         assert_eq!(arch("6.1/arm64,cpu=cortex-a72,kpti=off").unwrap().tlb_code, alone);
         assert!(arch("6.1/arm64").unwrap().flushes_are_its_own());
         assert!(!arch("6.1/ppc64-radix").unwrap().flushes_are_its_own());

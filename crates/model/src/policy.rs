@@ -415,6 +415,12 @@ policies! {
         Ascending = "ascending", "an odd page by itself, then the rest from small to large parts";
         Descending = "descending", "from large to small parts, and what is left of an odd number last";
     }
+    /// For how many bits of addresses arm64 is built.
+    arm64_va: Arm64Va = "arm64-va", "on arm64: the bits of addresses that the kernel is built for, which decides the form in which ranges are invalidated",
+        source "arch/arm64/include/asm/tlbflush.h:__flush_tlb_range_op (6.12 to 7.3: lpa2_is_enabled); Debian's configurations of 6.1 (CONFIG_ARM64_VA_BITS_48) and of 6.12 and newer (CONFIG_ARM64_VA_BITS_52), as seen in guests" {
+        Bits48 = "48", "48: a range begins at any page";
+        Bits52 = "52", "52: on a processor with FEAT_LPA2 a range begins at a border of 64 KiB, and pages before it are invalidated one by one";
+    }
     /// Whether reclaim waits for each invalidation on arm64.
     arm64_unmap: Arm64Unmap = "arm64-unmap", "on arm64: whether reclaim waits for the invalidation of each page that it unmaps",
         source "arch/arm64/Kconfig:ARCH_WANT_BATCHED_UNMAP_TLB_FLUSH (6.12 to 7.3, not 5.10, 6.1), arch/arm64/include/asm/tlbflush.h:arch_tlbbatch_add_pending, arch_tlbbatch_flush" {

@@ -750,6 +750,11 @@ impl Program {
         self.ops().filter_map(pin).max().unwrap_or(0)
     }
 
+    /// Whether a process goes on with another program, of which only that it ends is modelled.
+    pub fn executes(&self) -> bool {
+        self.ops().any(|op| matches!(op.kind, OpKind::Call(CallExpr::Exec)))
+    }
+
     /// The most other processes that one [`CallExpr::Switch`] needs.
     pub fn other_processes(&self) -> usize {
         self.ops().filter_map(|op| most_others(&op.kind)).max().unwrap_or(0)

@@ -271,7 +271,7 @@ pub(crate) fn phases_text(phases: &[BTreeMap<String, u64>]) -> String {
 /// first; rounds in which nothing was counted are left out.
 pub(crate) fn instruction_groups(account: &Account) -> Vec<(&[BTreeMap<String, u64>], usize)> {
     let mut groups: BTreeMap<&[BTreeMap<String, u64>], usize> = BTreeMap::new();
-    let kinds = account.kinds.iter().map(|kind| (&kind.account.instructions.0, kind.rounds));
+    let kinds = account.kinds.iter().map(|kind| (&kind.account.instructions, kind.rounds));
     for (phases, rounds) in kinds.filter(|(phases, _)| !phases.is_empty()) {
         *groups.entry(phases).or_default() += rounds;
     }

@@ -120,6 +120,8 @@ pub enum TlbCode {
 pub struct Invalidation {
     /// Ranges can be invalidated at once (FEAT_TLBIRANGE).
     pub ranges: bool,
+    /// Addresses have 52 bits, where the kernel is built for that (FEAT_LPA2): ranges begin at borders of 64 KiB.
+    pub wide: bool,
     /// The kernel is not mapped while user code runs (KPTI), so that user code has an identifier of its own and
     /// each invalidation is there twice (arch/arm64/include/asm/tlbflush.h:__tlbi_user).
     pub twice: bool,
@@ -183,7 +185,7 @@ pub const ARM64: Arch = Arch {
         protect: ProtectRule::All,
     },
     fault_drops: false,
-    tlb_code: TlbCode::Arm64(Invalidation { ranges: true, twice: false }),
+    tlb_code: TlbCode::Arm64(Invalidation { ranges: true, wide: true, twice: false }),
     ..X86_64
 };
 
@@ -191,7 +193,7 @@ pub const ARM64: Arch = Arch {
 pub const ARM64_A72: Arch = Arch {
     accessed_dirty: AccessedDirty::Fault,
     prefault_old: false,
-    tlb_code: TlbCode::Arm64(Invalidation { ranges: false, twice: true }),
+    tlb_code: TlbCode::Arm64(Invalidation { ranges: false, wide: false, twice: true }),
     ..ARM64
 };
 

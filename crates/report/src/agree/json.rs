@@ -90,7 +90,7 @@ fn rounds(ran: &Ran) -> Value {
             swaps.map(|(name, count)| (name.to_owned(), json!(count))).collect();
         json!({
             "sequence": round.sequence.as_ref().map(ToString::to_string),
-            "instructions": round.instructions.1,
+            "instructions": round.executed.phases,
             "minor_faults": round.counters.get(Counter::MinorFaults),
             "major_faults": round.counters.get(Counter::MajorFaults),
             "swap": swaps,

@@ -140,7 +140,7 @@ fn round_lines(ran: &Ran, at: usize, target: &str, style: Style) -> String {
     ];
     for (name, round, swaps) in sides {
         let Some(round) = round else { continue };
-        let executed = || phases_text(&round.instructions.1);
+        let executed = || phases_text(&round.executed.phases);
         let compared = |round: &RoundAccount| round.sequence.is_some();
         let both = real.is_some_and(compared) && model.is_some_and(compared);
         let sequence =

@@ -21,6 +21,8 @@ use crate::verdict::Verdict;
 
 /// Most pages that are invalidated by ranges, as a power of two (`MAX_TLBI_RANGE_PAGES`).
 const RANGE_ORDER: u32 = 21;
+/// Where a range may begin if addresses have 52 bits, in pages (64 KiB).
+const WIDE_BORDER: u64 = 16;
 /// Sizes of ranges: `number << (5 * scale + 1)` pages, the number up to 32.
 const SCALES: u32 = 4;
 
@@ -124,7 +126,7 @@ fn holders<M: Mode>(w: &World<M>, mm: MmId) -> CpuSet {
 fn invalidation(arch: &Arch) -> Invalidation {
     match arch.tlb_code {
         TlbCode::Arm64(invalidation) => invalidation,
-        TlbCode::X86 => Invalidation { ranges: false, twice: false },
+        TlbCode::X86 => Invalidation { ranges: false, wide: false, twice: false },
     }
 }
 
@@ -159,7 +161,10 @@ fn instructions(
     };
     let range = whole_strides(request, range);
     let operation = if request.freed_tables { Tlbi::Vae1is } else { Tlbi::Vale1is };
-    let (single, ranged) = divided(order, invalidation.ranges, range.pages(), request.stride_shift);
+    let (single, ranged) = match order {
+        Arm64Ranges::Ascending => ascending(invalidation, range, request.stride_shift),
+        Arm64Ranges::Descending => descending(invalidation, range, request.stride_shift),
+    };
     EventKind::Tlbi {
         operation,
         pages: Some(range.pages() as u32),
@@ -172,29 +177,38 @@ const fn times(invalidations: u32, how: Invalidation) -> u32 {
     if how.twice { 2 * invalidations } else { invalidations }
 }
 
-/// How many invalidations of one address and of a range so many pages take.
-fn divided(order: Arm64Ranges, ranges: bool, pages: u64, stride_shift: u32) -> (u32, u32) {
-    if !ranges {
+/// How many invalidations of one address and of a range so many pages take: an odd page first, then from small to large
+/// ranges, each a number of times the pages of its scale.
+fn ascending(how: Invalidation, range: PageRange, stride_shift: u32) -> (u32, u32) {
+    let pages = range.pages();
+    if !how.ranges {
         return ((pages >> stride_shift) as u32, 0);
     }
-    // All parts but an odd page are ranges, each `number` times the pages of its scale.
     let odd = (pages & 1) as u32;
-    let mut left = pages - u64::from(odd);
-    let mut ranged = 0;
-    let in_order = |step: u32| match order {
-        Arm64Ranges::Ascending => step,
-        Arm64Ranges::Descending => SCALES - 1 - step,
-    };
-    for scale in (0..SCALES).map(in_order) {
+    let part = |scale: &u32| (pages - u64::from(odd)) >> (5 * scale + 1) & 31 > 0;
+    (odd, (0..SCALES).filter(part).count() as u32)
+}
+
+/// The same from large to small ranges, with what is left of an odd number last, and one by one what lies before a border at
+/// which a range may begin.
+fn descending(how: Invalidation, range: PageRange, stride_shift: u32) -> (u32, u32) {
+    let (mut at, mut scale) = (range.start.0, SCALES);
+    let (mut single, mut ranged) = (0, 0);
+    while at < range.end.0 {
+        let left = range.end.0 - at;
+        let misplaced = how.wide && at % WIDE_BORDER != 0;
+        if !how.ranges || left == 1 || misplaced || scale == 0 {
+            single += 1;
+            at += 1 << stride_shift;
+            continue;
+        }
+        scale -= 1;
         let unit = 5 * scale + 1;
-        let number = match order {
-            Arm64Ranges::Ascending => left >> unit & 31,
-            Arm64Ranges::Descending => (left >> unit).min(32),
-        };
+        let number = (left >> unit).min(32);
         ranged += u32::from(number > 0);
-        left -= number << unit;
+        at += number << unit;
     }
-    (odd, ranged)
+    (single, ranged)
 }
 
 #[cfg(test)]
@@ -204,24 +218,31 @@ mod tests {
     /// Worked out by hand from the loops of 6.1 and 6.12.
     #[test]
     fn a_range_is_divided_as_kernels_do() {
-        use Arm64Ranges::{Ascending, Descending};
-        for (pages, ascending, descending) in [
-            (1, (1, 0), (1, 0)),
-            (2, (0, 1), (0, 1)),
-            (3, (1, 1), (1, 1)),
-            (62, (0, 1), (0, 1)),
+        let how = |ranges, wide| Invalidation { ranges, wide, twice: false };
+        let range = |start, pages| PageRange::new(Vpn(start), pages);
+        for (pages, both) in [
+            (1, (1, 0)),
+            (2, (0, 1)),
+            (3, (1, 1)),
+            (62, (0, 1)),
             // 64 is 1 << 6, or 32 << 1.
-            (64, (0, 1), (0, 1)),
-            (66, (0, 2), (0, 2)),
-            (512, (0, 1), (0, 1)),
-            (1023, (1, 2), (1, 2)),
+            (64, (0, 1)),
+            (66, (0, 2)),
+            (512, (0, 1)),
+            (1023, (1, 2)),
             // 2112 is 1 << 11 and 1 << 6; no more than 32 of a scale.
-            (2112, (0, 2), (0, 2)),
+            (2112, (0, 2)),
         ] {
-            assert_eq!(divided(Ascending, true, pages, 0), ascending, "{pages}");
-            assert_eq!(divided(Descending, true, pages, 0), descending, "{pages}");
+            assert_eq!(ascending(how(true, false), range(5, pages), 0), both, "{pages}");
+            assert_eq!(descending(how(true, false), range(5, pages), 0), both, "{pages}");
+            assert_eq!(descending(how(true, true), range(16, pages), 0), both, "{pages}");
         }
-        assert_eq!(divided(Ascending, false, 64, 0), (64, 0));
-        assert_eq!(divided(Descending, false, 1024, 9), (2, 0));
+        // Up to the border of 16 pages, and from there.
+        assert_eq!(descending(how(true, true), range(14, 2), 0), (2, 0));
+        assert_eq!(descending(how(true, true), range(14, 34), 0), (2, 1));
+        // Behind a range of 62 pages there is no border.
+        assert_eq!(descending(how(true, true), range(16, 63), 0), (1, 1));
+        assert_eq!(ascending(how(false, false), range(5, 64), 0), (64, 0));
+        assert_eq!(descending(how(false, false), range(512, 1024), 9), (2, 0));
     }
 }

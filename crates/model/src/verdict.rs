@@ -77,6 +77,8 @@ reasons! {
     FreedTables = "a page table was freed; paging-structure caches may still point to it";
     /// Flush: nobody can hold a stale translation in the range.
     NothingStale = "no CPU can hold a stale translation in this range";
+    /// Flush: without it the access would fault again and again.
+    KeptEntry = "the processor keeps the entry by which the access faulted, and would fault by it again";
     /// Flush: the pending mark of a batched unmap that was flushed already.
     PendingAlreadyFlushed =
         "the batched unmap that left the pending mark was flushed already; nothing was unmapped since";

@@ -107,7 +107,9 @@ const CHANGES: &[Change] = &[
     ("mms", |s| mm(s).add(Vma { forked: true, ..Vma::new(PageRange::one(Vpn(9)), Prot::Read) })),
     ("objects", |s| _ = s.world.objects.create(MM, None)),
     ("objects", |s| _ = s.world.objects.create(MM, Some(ObjectId(1)))),
-    ("mms", |s| mm(s).table.allocate(Vpn(8), 1)),
+    ("mms", |s| {
+        mm(s).table.allocate(Vpn(8), 1);
+    }),
     ("mms", |s| _ = mm(s).table.set(PAGE, Pte::None, 0)),
     ("mms", |s| _ = mm(s).table.set(PAGE, Pte::Present(PresentPte::new(Pfn(2))), 0)),
     ("mms", |s| mm(s).cpumask.insert(CpuId(7))),

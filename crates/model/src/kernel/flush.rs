@@ -53,6 +53,8 @@ pub struct FlushRequest {
     pub tables_gone: bool,
     /// What it is for.
     pub change: Change,
+    /// Whether the CPU has just faulted by the entry, and may keep it.
+    pub faulted: bool,
     /// The needless event behind it, if any.
     pub caused_by: Option<u64>,
 }
@@ -68,6 +70,7 @@ impl FlushRequest {
             freed_tables: true,
             tables_gone: false,
             change: Change::Revoked,
+            faulted: false,
             caused_by: None,
         }
     }
@@ -86,6 +89,12 @@ impl FlushRequest {
     #[must_use]
     pub const fn of(self, change: Change) -> FlushRequest {
         FlushRequest { change, ..self }
+    }
+
+    /// The same for an access that the page's entry allows; `faulted`: by now, and the CPU may have it from before.
+    #[must_use]
+    pub const fn granting(self, faulted: bool) -> FlushRequest {
+        FlushRequest { change: Change::Granted, faulted, ..self }
     }
 }
 

@@ -42,6 +42,9 @@ pub(super) fn judge<M: Mode>(
     if request.tables_gone {
         return needed(Reason::FreedTables);
     }
+    if request.faulted && !w.arch.fault_drops {
+        return needed(Reason::KeptEntry);
+    }
     let (id, mm) = (request.mm, &w.mms[request.mm.index()]);
     let scope = scope(range, request.stride_shift);
     let stale = |cpu: CpuId| {

@@ -3,7 +3,7 @@
 use super::outcome::{Attempt, Fault, Served};
 use crate::arch::{AccessedDirty, Flushes};
 use crate::env::Env;
-use crate::kernel::flush::{Change, FlushRequest, flush_by_rule};
+use crate::kernel::flush::{FlushRequest, flush_by_rule};
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::policy::{DirtyRetry, Mutant, Policies, RetryFault};
 use crate::pte::{PresentPte, Pte, PteFlags};
@@ -42,7 +42,8 @@ pub fn set_access_flags(env: &mut impl Env, fault: Fault, seen: PresentPte) -> S
     let found = tried && !changed && dirty_retry != DirtyRetry::RetryFlush;
     if write && locked == Some(true) && !found {
         let who = if changed { rules.granted } else { rules.spurious };
-        let request = FlushRequest::page(Site::HandlePteFault, mm, page).of(Change::Granted);
+        let request = FlushRequest::page(Site::HandlePteFault, mm, page);
+        let request = request.granting(changed || fault.attempt != Attempt::Tried);
         flush_by_rule(env, request, who);
     }
     if locked.is_some() {

@@ -14,7 +14,7 @@ use crate::addr::Pfn;
 use crate::arch::Flushes;
 use crate::env::{Env, Learnt, Lock};
 use crate::event::{EventKind, FaultClass};
-use crate::kernel::flush::{Change, FlushRequest, flush_by_rule, flush_tlb_mm_range};
+use crate::kernel::flush::{FlushRequest, flush_by_rule, flush_tlb_mm_range};
 use crate::kernel::lru::lru_add_drain;
 use crate::kernel::swap_cache::{free_swap_cache, leave_swap_cache, swap_users};
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
@@ -78,7 +78,7 @@ pub fn do_wp_page(
         flush_before_reuse(env, mm);
         env.step(Site::WpPageReuse, |w, at| wp_page_reuse(w, at, fault, vma, old));
         let granted = if fault.unshare { Flushes::Nobody } else { env.arch().flushes.granted };
-        let request = FlushRequest::page(Site::WpPageReuse, mm, page).of(Change::Granted);
+        let request = FlushRequest::page(Site::WpPageReuse, mm, page).granting(true);
         flush_by_rule(env, request, granted);
         env.unlock(Lock::Folio(old.pfn));
     } else if decision == Decision::Reuse {

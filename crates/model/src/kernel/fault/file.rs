@@ -19,7 +19,7 @@ use super::shmem::shmem_fault;
 use crate::addr::{ObjectId, Pfn, Vpn};
 use crate::env::{Env, Lock};
 use crate::event::FaultClass;
-use crate::kernel::flush::{Change, FlushRequest, flush_by_rule};
+use crate::kernel::flush::{FlushRequest, flush_by_rule};
 use crate::kernel::table::{pte_alloc, pte_offset_map_lock, pte_unmap_unlock};
 use crate::machine::frames::FrameFlags;
 use crate::machine::vma::Vma;
@@ -264,7 +264,7 @@ fn wp_page_reuse(env: &mut impl Env, fault: Fault, old: PresentPte) -> bool {
         same
     });
     if granted == Some(true) {
-        let request = FlushRequest::page(Site::WpPageShared, mm, page).of(Change::Granted);
+        let request = FlushRequest::page(Site::WpPageShared, mm, page).granting(true);
         flush_by_rule(env, request, env.arch().flushes.granted);
     }
     if granted.is_some() {

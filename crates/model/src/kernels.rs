@@ -158,6 +158,7 @@ const V5_8: Policies = Policies {
     arm64_spurious: Arm64Spurious::Broadcast,
     arm64_protect: Arm64Protect::All,
     arm64_ranges: Arm64Ranges::Ascending,
+    arm64_whole: Arm64Whole::Once,
     arm64_va: Arm64Va::Bits48,
     arm64_unmap: Arm64Unmap::Waited,
     prefault: Prefault::Young,
@@ -216,6 +217,7 @@ const V6_12: Policies = Policies {
     gather_batch: GatherBatch::LeaveOne,
     zap_rmap: ZapRmap::AfterFlush,
     arm64_ranges: Arm64Ranges::Descending,
+    arm64_whole: Arm64Whole::Twice,
     arm64_va: Arm64Va::Bits52,
     arm64_unmap: Arm64Unmap::Unwaited,
     punch_dirty: PunchDirty::Dropped,
@@ -250,6 +252,7 @@ const V7_2: Policies = Policies {
     arm64_upgrade: Arm64Upgrade::Local,
     arm64_spurious: Arm64Spurious::Local,
     arm64_protect: Arm64Protect::HardwareBits,
+    arm64_whole: Arm64Whole::Once,
     ..V6_18
 };
 

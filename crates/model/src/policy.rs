@@ -415,6 +415,12 @@ policies! {
         Ascending = "ascending", "an odd page by itself, then the rest from small to large parts";
         Descending = "descending", "from large to small parts, and what is left of an odd number last";
     }
+    /// How often arm64 waits for an address space that is invalidated in place of a range.
+    arm64_whole: Arm64Whole = "arm64-whole", "on arm64: how often a flush of a range waits that is too long and becomes one of the address space",
+        source "arch/arm64/include/asm/tlbflush.h:__flush_tlb_range (5.10, 6.1), __flush_tlb_range_nosync (6.12), __do_flush_tlb_range (7.2, 7.3); 6.16 to 6.18 were not looked at" {
+        Once = "once", "once";
+        Twice = "twice", "twice: the flush of the address space waits, and then that of the range, for nothing";
+    }
     /// For how many bits of addresses arm64 is built.
     arm64_va: Arm64Va = "arm64-va", "on arm64: the bits of addresses that the kernel is built for, which decides the form in which ranges are invalidated",
         source "arch/arm64/include/asm/tlbflush.h:__flush_tlb_range_op (6.12 to 7.3: lpa2_is_enabled); Debian's configurations of 6.1 (CONFIG_ARM64_VA_BITS_48) and of 6.12 and newer (CONFIG_ARM64_VA_BITS_52), as seen in guests" {

@@ -1,7 +1,8 @@
 //! Was a flush needed? When it is issued: whether any CPU that it covers may hold a stale translation in
 //! its range.
 
-use crate::addr::{CpuId, PageRange};
+use crate::addr::{CpuId, MmId, PageRange};
+use crate::arch::Asids;
 use crate::kernel::flush::{Change, FlushRequest};
 use crate::kernels::SkipNeeded;
 use crate::machine::tlb::{FlushScope, Tlbs};
@@ -33,13 +34,13 @@ pub(super) fn judge<M: Mode>(
     w: &World<M>,
     request: &FlushRequest,
     range: Option<PageRange>,
-    mut covers: impl Iterator<Item = CpuId>,
+    mut covers: impl Iterator<Item = CpuId> + Clone,
 ) -> Verdict {
     let needed = |reason| Verdict {
         caused_by: request.caused_by,
         ..Verdict::new(Judgement::Needed, reason)
     };
-    if request.tables_gone {
+    if request.tables_gone && covers.clone().any(|cpu| may_walk(w, cpu, request.mm)) {
         return needed(Reason::FreedTables);
     }
     if request.faulted && !w.arch.fault_drops {
@@ -55,6 +56,16 @@ pub(super) fn judge<M: Mode>(
         return needed(Reason::StaleTranslations);
     }
     Verdict::new(Judgement::Needless, needless_reason(w, request))
+}
+
+/// Whether a CPU may walk the address space's tables: it has it loaded, or comes back to it without a flush.
+fn may_walk<M: Mode>(w: &World<M>, cpu: CpuId, mm: MmId) -> bool {
+    let (c, space) = (&w.cpus[cpu.index()], &w.mms[mm.index()]);
+    let returns = |asid: usize| match w.arch.asids {
+        Asids::PerCpu(_) => c.slots[asid].tlb_gen == space.tlb_gen,
+        Asids::Global => true,
+    };
+    c.loaded == mm || c.slot_of(mm).is_some_and(returns)
 }
 
 /// What a CPU flushes of these pages, one address for each stride.

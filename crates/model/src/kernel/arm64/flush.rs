@@ -15,7 +15,7 @@ use crate::kernel::flush_verdict::{judge, left_out, scope};
 use crate::machine::cpuset::CpuSet;
 use crate::machine::tlb::{FlushScope, Tlbs};
 use crate::machine::world::{Ghost, Mode, World};
-use crate::policy::Arm64Ranges;
+use crate::policy::{Arm64Ranges, Arm64Whole};
 use crate::site::Site;
 use crate::verdict::Verdict;
 
@@ -32,7 +32,9 @@ pub fn flush_tlb_mm_range(env: &mut impl Env, request: FlushRequest) {
         let mm = request.mm;
         let holders = env.step(Site::FlushTlbMmRange, |w, _| holders(w, mm));
         env.each(Site::TlbiBroadcast, holders, |w, _, cpu| obey(w, cpu, mm, what));
-        env.step(request.site, |w, at| dsb(w, at, Dsb::Ish, 1));
+        let whole = what.0 == FlushScope::All && request.range.is_some();
+        let twice = whole && env.policies().arm64_whole == Arm64Whole::Twice;
+        env.step(request.site, |w, at| dsb(w, at, Dsb::Ish, 1 + u32::from(twice)));
     }
 }
 

@@ -60,7 +60,8 @@ pub struct Config {
     /// `most-faults=N`: how many faults one access may take in the checker before it counts as no progress.
     pub most_faults: Option<u32>,
     /// `6.12/arm64`: another architecture than x86-64, as far as it is modelled ([`OTHERS`]); of arm64 `cpu=max` or
-    /// `cpu=cortex-a72`, the processor, and `kpti=on|off`, whether the kernel is not mapped while user code runs.
+    /// `cpu=cortex-a72`, the processor, `kpti=on|off`, whether the kernel is not mapped while user code runs, and
+    /// `tlbi-range=on|off`, whether it invalidates ranges at once.
     pub other: Option<Arch>,
 }
 
@@ -406,7 +407,7 @@ pub enum RowError {
     },
     /// An option that is not understood.
     #[error(
-        "kernel row option `{option}` is not understood; options are mglru=on|off, thp=off, soft-dirty=on|off, la57=on|off, five-level=on|off, of arm64 cpu=max|cortex-a72 and kpti=on|off, skip-needed=THREAD.N[+], ask=R, most-faults=N and POLICY=VALUE (see `needless policies`)"
+        "kernel row option `{option}` is not understood; options are mglru=on|off, thp=off, soft-dirty=on|off, la57=on|off, five-level=on|off, of arm64 cpu=max|cortex-a72, kpti=on|off and tlbi-range=on|off, skip-needed=THREAD.N[+], ask=R, most-faults=N and POLICY=VALUE (see `needless policies`)"
     )]
     UnknownOption {
         /// The option.
@@ -620,8 +621,9 @@ impl KernelRow {
                 let option = if name == "la57" { "la57" } else { "five-level" };
                 return Err(RowError::NotInKernel { kernel: self.name.clone(), option });
             }
-            "cpu" | "kpti" => {
-                let option = if name == "cpu" { "cpu" } else { "kpti" };
+            "cpu" | "kpti" | "tlbi-range" => {
+                const OPTIONS: [&str; 3] = ["cpu", "kpti", "tlbi-range"];
+                let option = OPTIONS.into_iter().find(|option| *option == name).unwrap_or("cpu");
                 let not_there = || RowError::NotInKernel { kernel: self.name.clone(), option };
                 let other = self.config.other.ok_or_else(not_there)?;
                 let TlbCode::Arm64(invalidation) = other.tlb_code else { return Err(not_there()) };
@@ -630,7 +632,10 @@ impl KernelRow {
                     ("cpu", "cortex-a72") => ARM64_A72,
                     ("cpu", _) => return Err(unknown()),
                     _ => {
-                        let invalidation = Invalidation { twice: switch()?, ..invalidation };
+                        let invalidation = match name {
+                            "kpti" => Invalidation { twice: switch()?, ..invalidation },
+                            _ => Invalidation { ranges: switch()?, ..invalidation },
+                        };
                         Arch { tlb_code: TlbCode::Arm64(invalidation), ..other }
                     }
                 });
@@ -695,6 +700,8 @@ mod tests {
         for text in ["6.1,cpu=max", "6.1/ppc64-radix,kpti=on"] {
             assert!(matches!(KernelRow::parse(text), Err(RowError::NotInKernel { .. })), "{text}");
         }
+        let single = TlbCode::Arm64(Invalidation { ranges: false, wide: true, twice: false });
+        assert_eq!(arch("6.12/arm64,tlbi-range=off").unwrap().tlb_code, single);
         let a53 = KernelRow::parse("6.1/arm64,cpu=cortex-a53");
         assert!(matches!(a53, Err(RowError::UnknownOption { .. })));
         let la57 = KernelRow::parse("6.1/arm64,la57=on");

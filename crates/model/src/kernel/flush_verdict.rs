@@ -34,13 +34,14 @@ pub(super) fn judge<M: Mode>(
     w: &World<M>,
     request: &FlushRequest,
     range: Option<PageRange>,
-    mut covers: impl Iterator<Item = CpuId> + Clone,
+    covers: impl Iterator<Item = CpuId>,
 ) -> Verdict {
     let needed = |reason| Verdict {
         caused_by: request.caused_by,
         ..Verdict::new(Judgement::Needed, reason)
     };
-    if request.tables_gone && covers.clone().any(|cpu| may_walk(w, cpu, request.mm)) {
+    let mut covers = covers.filter(|cpu| may_walk(w, *cpu, request.mm)).peekable();
+    if request.tables_gone && covers.peek().is_some() {
         return needed(Reason::FreedTables);
     }
     if request.faulted && !w.arch.fault_drops {
@@ -58,7 +59,7 @@ pub(super) fn judge<M: Mode>(
     Verdict::new(Judgement::Needless, needless_reason(w, request))
 }
 
-/// Whether a CPU may walk the address space's tables: it has it loaded, or comes back to it without a flush.
+/// Whether a CPU may use the address space: it has it loaded, or comes back to it without a flush.
 fn may_walk<M: Mode>(w: &World<M>, cpu: CpuId, mm: MmId) -> bool {
     let (c, space) = (&w.cpus[cpu.index()], &w.mms[mm.index()]);
     let returns = |asid: usize| match w.arch.asids {

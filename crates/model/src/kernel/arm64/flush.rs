@@ -71,10 +71,10 @@ pub fn flush_tlb_page_local(env: &mut impl Env, request: FlushRequest) {
 /// The PTE of a page that reclaim unmaps was cleared: it is invalidated, and waited for with the batch.
 pub fn arch_tlbbatch_add_pending(env: &mut impl Env, mm: MmId, page: Vpn, writable: bool) {
     let request = FlushRequest::page(Site::ArchTlbbatchAddPending, mm, page);
-    invalidate(env, &request);
+    let issued = invalidate(env, &request).is_some();
     env.step(Site::ArchTlbbatchAddPending, |w, at| {
         let batch = &mut w.tasks[at.thread.index()].unmap_batch;
-        batch.pages.push((mm, page));
+        batch.pages.extend(issued.then_some((mm, page)));
         batch.put_off(writable);
     });
 }

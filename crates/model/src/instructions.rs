@@ -40,6 +40,18 @@ pub fn executed(events: &[Event]) -> Phases {
     phases
 }
 
+/// `0 ¦ vale1is=1`: the invalidations of each phase.
+pub fn invalidations(phases: &[BTreeMap<String, u64>]) -> String {
+    let phase = |phase: &BTreeMap<String, u64>| {
+        let counts = phase.iter().filter_map(|(name, count)| {
+            name.strip_prefix("tlbi ").map(|name| format!("{name}={count}"))
+        });
+        let counts: Vec<String> = counts.collect();
+        if counts.is_empty() { "0".to_owned() } else { counts.join(" ") }
+    };
+    phases.iter().map(phase).collect::<Vec<_>>().join(" ¦ ")
+}
+
 /// What flushes of a round executed, as far as it tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Executed {

@@ -531,7 +531,7 @@ impl KernelRow {
         };
         let protect = match self.policies.arm64_protect {
             Arm64Protect::All => ProtectRule::All,
-            Arm64Protect::HardwareBits => ProtectRule::HardwareBits,
+            Arm64Protect::HardwareBits => ProtectRule::WriteChanged,
         };
         let wide = invalidation.wide && matches!(self.policies.arm64_va, Arm64Va::Bits52);
         let tlb_code = TlbCode::Arm64(Invalidation { wide, ..invalidation });

@@ -1,24 +1,16 @@
 //! The model's arm64 against captures: faults and TLB invalidations of every round, phase by phase.
 #![allow(clippy::unwrap_used)]
 
+use needless_model::instructions::invalidations;
 use needless_model::kernels::KernelRow;
 use needless_model::run::Round;
 use needless_model::sim::{self, SimOptions};
 use needless_scenario::{Settings, compile, load};
-use std::collections::BTreeMap;
 
 /// `1/0; 0 ¦ vale1is=1`
 fn text(round: &Round) -> String {
-    let phase = |phase: &BTreeMap<String, u64>| {
-        let counts = phase.iter().filter_map(|(name, count)| {
-            name.strip_prefix("tlbi ").map(|name| format!("{name}={count}"))
-        });
-        let counts: Vec<String> = counts.collect();
-        if counts.is_empty() { "0".to_owned() } else { counts.join(" ") }
-    };
-    let phases: Vec<String> = round.instructions.iter().map(phase).collect();
     let (minor, major) = (round.minor_faults.unwrap(), round.major_faults.unwrap());
-    format!("{minor}/{major}; {}", phases.join(" ¦ "))
+    format!("{minor}/{major}; {}", invalidations(&round.instructions))
 }
 
 #[test]

@@ -7,6 +7,7 @@ use needless_guest::{GuestOptions, KernelTarget, run_batch};
 use needless_model::account::Account;
 use needless_model::agreement::{Agreement, Side};
 use needless_model::event::{Event, EventKind};
+use needless_model::instructions::invalidations;
 use needless_model::kernels::KernelRow;
 use needless_model::program::{OpKind, Program};
 use needless_model::run::{Round, TargetRun};
@@ -139,16 +140,8 @@ fn faults_after_a_fork_are_those_of_the_model() {
 
 /// `1/0; 0 ¦ vale1is=1`
 fn text(round: &Round) -> String {
-    let phase = |phase: &BTreeMap<String, u64>| {
-        let counts = phase.iter().filter_map(|(name, count)| {
-            name.strip_prefix("tlbi ").map(|name| format!("{name}={count}"))
-        });
-        let counts: Vec<String> = counts.collect();
-        if counts.is_empty() { "0".to_owned() } else { counts.join(" ") }
-    };
-    let phases: Vec<String> = round.instructions.iter().map(phase).collect();
     let (minor, major) = (round.minor_faults.unwrap(), round.major_faults.unwrap());
-    format!("{minor}/{major}; {}", phases.join(" ¦ "))
+    format!("{minor}/{major}; {}", invalidations(&round.instructions))
 }
 
 /// What is seen, and that nothing else is passed off as seen.

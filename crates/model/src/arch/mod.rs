@@ -79,8 +79,6 @@ pub enum ProtectRule {
     WriteTaken,
     /// Any, and none.
     All,
-    /// What the processor looks at, of an entry that it could use.
-    HardwareBits,
 }
 
 /// Address-space identifiers.

@@ -7,11 +7,12 @@
 use crate::addr::{MmId, PageRange, Vpn};
 use crate::arch::{Flushes, TlbCode};
 use crate::env::Env;
+use crate::kernel::flush_verdict::scope;
 use crate::kernel::switch::switch_mm;
 use crate::kernel::{arm64, x86};
 use crate::machine::cpu::INIT_MM;
 use crate::machine::cpuset::CpuSet;
-use crate::machine::tlb::{FlushScope, Tlbs, is_stale};
+use crate::machine::tlb::{Tlbs, is_stale};
 use crate::machine::world::{At, Mode, World};
 use crate::policy::Arm64Unmap;
 use crate::pte::PresentPte;
@@ -169,7 +170,7 @@ pub fn flush_by_rule(env: &mut impl Env, request: FlushRequest, who: Flushes) {
         (Flushes::Nobody, _) => {}
         (Flushes::Local, TlbCode::X86) => env.step(request.site, |w, at| {
             let asid = w.cpus[at.cpu.index()].asid;
-            let scope = request.range.map_or(FlushScope::All, |page| FlushScope::Pages(page, 0));
+            let scope = scope(request.range, request.stride_shift);
             w.tlbs.flush(at.cpu, asid, scope, &w.mms[request.mm.index()]);
         }),
         (Flushes::Local, TlbCode::Arm64(_)) => arm64::flush::flush_tlb_page_local(env, request),

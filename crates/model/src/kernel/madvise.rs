@@ -153,6 +153,7 @@ fn cold_or_pageout(env: &mut impl Env, mm: MmId, range: PageRange, pageout: bool
         let pages = collect(env, &mut gather, part, pageout);
         reclaim_pages(env, &pages);
     }
+    gather.end_vma(env, Site::MadviseColdOrPageout);
     gather.finish(env);
 }
 
@@ -213,6 +214,7 @@ fn free<E: Env>(env: &mut E, gather: &mut Gather, range: PageRange) {
         }
         pte_unmap_unlock(env, mm, part.start);
     }
+    gather.end_vma(env, Site::MadviseFree);
 }
 
 /// What the PTE lost, its accessed or dirty bit, which is to be flushed.

@@ -220,15 +220,14 @@ const fn can_change_shared_pte_writable(pte: PresentPte) -> bool {
 ///
 /// Source: arch/x86/include/asm/tlbflush.h:pte_needs_flush (6.1 to 7.3): presence or dirty lost, or
 /// the write bit changed, either way by x86's rule; accessed and software bits do not count.
-/// arch/arm64/include/asm/tlbflush.h:pte_needs_flush (7.2, 7.3): the right to store and, where there is one, whether
-/// stores fault first (PTE_RDONLY); 6.1 and 6.12 have none there, and always flush.
+/// arch/arm64/include/asm/tlbflush.h:pte_needs_flush (7.2, 7.3): what the processor looks at, which comes to the same; 6.1
+/// and 6.12 have none there, and always flush.
 fn needs_flush(rules: &FlushRules, old: PresentPte, new: PresentPte) -> bool {
     let taken = old.writable() && !new.writable();
     let changed = match rules.protect {
         ProtectRule::All => return true,
         ProtectRule::WriteChanged => old.writable() != new.writable(),
         ProtectRule::WriteTaken => taken,
-        ProtectRule::HardwareBits => old.writable() != new.writable(),
     };
     !old.protnone()
         && (new.protnone() || old.dirty() && !new.dirty() || changed || old.pfn != new.pfn)

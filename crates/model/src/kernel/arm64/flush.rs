@@ -17,7 +17,6 @@ use crate::machine::tlb::{FlushScope, Tlbs};
 use crate::machine::world::{Ghost, Mode, World};
 use crate::policy::{Arm64Ranges, Arm64Whole};
 use crate::site::Site;
-use crate::verdict::Verdict;
 
 /// Most pages that are invalidated by ranges, as a power of two (`MAX_TLBI_RANGE_PAGES`).
 const RANGE_ORDER: u32 = 21;
@@ -94,16 +93,15 @@ fn invalidate(env: &mut impl Env, request: &FlushRequest) -> Option<(FlushScope,
     let (arch, order) = (*env.arch(), env.policies().arm64_ranges);
     let part = request.range.filter(|range| !is_too_much(&arch, order, request, *range));
     env.step(Site::FlushTlbMmRange, |w, at| {
-        let verdict: Verdict = judge(w, request, part, holders(w, request.mm).iter());
+        let verdict = judge(w, request, part, holders(w, request.mm).iter());
         if left_out(w, at, verdict) {
             return None;
         }
         let at = at.site(request.site);
         dsb(w, at, Dsb::Ishst, 1);
         w.emit_judged(at, instructions(&arch, order, request, part), verdict);
-        let pages =
-            |range| FlushScope::Pages(whole_strides(request, range), request.stride_shift as u8);
-        Some(part.map_or((FlushScope::All, true), |range| (pages(range), request.freed_tables)))
+        let pages = part.map(|range| whole_strides(request, range));
+        Some((scope(pages, request.stride_shift), pages.is_none() || request.freed_tables))
     })
 }
 

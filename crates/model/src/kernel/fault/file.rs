@@ -54,6 +54,20 @@ fn page_of(env: &mut impl Env, fault: Fault, vma: &Vma, file: ObjectId) -> Resul
     }
 }
 
+/// The file's page of this index, with a reference, if it has one; `Err`: the file ends before it.
+pub(super) fn page_in<M: Mode>(
+    w: &mut World<M>,
+    file: ObjectId,
+    index: u64,
+) -> Result<Option<Pfn>, ()> {
+    if index >= w.objects.size(file) {
+        return Err(());
+    }
+    let found = w.objects.page(file, index);
+    found.into_iter().for_each(|frame| w.get_frame(frame));
+    Ok(found)
+}
+
 /// A load: what is around is mapped with it, or else the page alone.
 fn do_read_fault(
     env: &mut impl Env,

@@ -6,6 +6,7 @@
 //!
 //! Source: mm/filemap.c:filemap_fault, do_sync_mmap_readahead, maybe_unlock_mmap_for_io; mm/memory.c:mm_account_fault (5.10 to 7.3).
 
+use super::file::page_in;
 use super::outcome::{Attempt, Fault, Served, Unserved};
 use crate::addr::{ObjectId, Pfn};
 use crate::env::{Env, Lock};
@@ -22,14 +23,7 @@ pub fn filemap_fault(
     index: u64,
 ) -> Result<Pfn, Unserved> {
     loop {
-        let found = env.step(Site::FilemapFault, |w, _| {
-            if index >= w.objects.size(file) {
-                return Err(());
-            }
-            let found = w.objects.page(file, index);
-            found.into_iter().for_each(|frame| w.get_frame(frame));
-            Ok(found)
-        });
+        let found = env.step(Site::FilemapFault, |w, _| page_in(w, file, index));
         match found {
             Err(()) => return Err(Unserved::NotAllowed),
             Ok(Some(frame)) => {

@@ -4,6 +4,7 @@
 //!
 //! Source: mm/shmem.c:shmem_fault, shmem_getpage_gfp (5.10), shmem_get_folio_gfp (6.1 to 7.3).
 
+use super::file::page_in;
 use super::outcome::{Fault, Unserved};
 use crate::addr::{ObjectId, Pfn};
 use crate::env::{Env, Lock};
@@ -51,14 +52,7 @@ fn shmem_get_folio(
     object: ObjectId,
     index: u64,
 ) -> Result<Pfn, Unserved> {
-    let found = env.step(Site::ShmemGetFolio, |w, _| {
-        if index >= w.objects.size(object) {
-            return Err(());
-        }
-        let found = w.objects.page(object, index);
-        found.into_iter().for_each(|frame| w.get_frame(frame));
-        Ok(found)
-    });
+    let found = env.step(Site::ShmemGetFolio, |w, _| page_in(w, object, index));
     match found {
         Err(()) => return Err(Unserved::NotAllowed),
         Ok(Some(found)) => return Ok(found),

@@ -113,6 +113,15 @@ pub enum Asked<P, A, N> {
         /// How many.
         pages: N,
     },
+    /// `posix_fadvise(POSIX_FADV_DONTNEED)`: the pages of the file need not be in memory.
+    DropFile {
+        /// Which.
+        file: NamedFile,
+        /// The first.
+        first: N,
+        /// How many.
+        pages: N,
+    },
     /// `ftruncate`: the file gets another size.
     Truncate {
         /// Which.
@@ -222,6 +231,11 @@ impl<P, A, N> Asked<P, A, N> {
                 first: number(first, FILE_FIRST)?,
                 pages: number(pages, FILE_PAGES)?,
             },
+            Asked::DropFile { file, first, pages } => Asked::DropFile {
+                file: *file,
+                first: number(first, FILE_FIRST)?,
+                pages: number(pages, FILE_PAGES)?,
+            },
             Asked::Truncate { file, pages } => {
                 Asked::Truncate { file: *file, pages: number(pages, FILE_PAGES)? }
             }
@@ -249,6 +263,7 @@ impl<P, A, N> Asked<P, A, N> {
             | Asked::Advise { .. }
             | Asked::Sync { .. }
             | Asked::WriteFile { .. }
+            | Asked::DropFile { .. }
             | Asked::Truncate { .. }
             | Asked::SyncFile { .. } => None,
         }
@@ -266,6 +281,7 @@ impl<P, A, N> Asked<P, A, N> {
             Asked::ClearRefs => Some("clear_refs"),
             Asked::Sync { .. } => Some("msync"),
             Asked::WriteFile { .. } => Some("pwrite"),
+            Asked::DropFile { .. } => Some("fadvise"),
             Asked::Truncate { .. } => Some("ftruncate"),
             Asked::SyncFile { .. } => Some("fsync"),
             Asked::Advise { advice, .. } => Some(match advice {
@@ -313,6 +329,7 @@ impl<P, A, N> Asked<P, A, N> {
             | Asked::Dma { .. }
             | Asked::Unpin { .. }
             | Asked::WriteFile { .. }
+            | Asked::DropFile { .. }
             | Asked::Truncate { .. }
             | Asked::SyncFile { .. } => false,
         }
@@ -324,7 +341,9 @@ impl Call {
     #[inline]
     pub const fn file_pages(&self) -> Option<(NamedFile, u64, u64)> {
         match *self {
-            Asked::WriteFile { file, first, pages } => Some((file, first, pages)),
+            Asked::WriteFile { file, first, pages } | Asked::DropFile { file, first, pages } => {
+                Some((file, first, pages))
+            }
             Asked::Truncate { file, pages } => Some((file, 0, pages)),
             _ => None,
         }
@@ -351,6 +370,7 @@ impl Call {
             | Asked::Dma { .. }
             | Asked::Unpin { .. }
             | Asked::WriteFile { .. }
+            | Asked::DropFile { .. }
             | Asked::Truncate { .. }
             | Asked::SyncFile { .. } => None,
         }
@@ -387,6 +407,7 @@ impl Call {
             | Asked::Dma { .. }
             | Asked::Unpin { .. }
             | Asked::WriteFile { .. }
+            | Asked::DropFile { .. }
             | Asked::Truncate { .. }
             | Asked::SyncFile { .. } => (SmallVec::new(), None),
         };

@@ -715,6 +715,7 @@ impl Program {
             | CallExpr::Dma { .. }
             | CallExpr::Unpin { .. }
             | CallExpr::WriteFile { .. }
+            | CallExpr::DropFile { .. }
             | CallExpr::Truncate { .. }
             | CallExpr::SyncFile { .. } => return None,
         };

@@ -151,8 +151,9 @@ impl CallExpr {
             let (first, pages, size) = (first as i64, pages as i64, file.pages as i64);
             return Err(Box::new(ExprError::OutsideFile { first, pages, size }));
         }
-        let writes_none = matches!(call, Call::WriteFile { pages: 0, .. });
-        let none = writes_none || call.pages().is_some_and(PageRange::is_empty);
+        let of_file =
+            matches!(call, Call::WriteFile { pages: 0, .. } | Call::DropFile { pages: 0, .. });
+        let none = of_file || call.pages().is_some_and(PageRange::is_empty);
         Ok(if none { Resolved::Nothing } else { Resolved::Call(call) })
     }
 }

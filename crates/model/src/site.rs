@@ -76,6 +76,12 @@ sites! {
     FilemapGetFolio = "__filemap_get_folio" in "mm/filemap.c";
     /// It is written.
     GenericPerformWrite = "generic_perform_write" in "mm/filemap.c";
+    /// Pages of a file need not be in memory.
+    GenericFadvise = "generic_fadvise" in "mm/fadvise.c";
+    /// They leave it, unless they are in use (`__invalidate_mapping_pages` in 5.10).
+    MappingTryInvalidate = "mapping_try_invalidate" in "mm/truncate.c";
+    /// Every CPU's batches are emptied.
+    LruAddDrainAll = "lru_add_drain_all" in "mm/swap.c";
     /// All that is dirty of a file is written to its disk.
     VfsFsync = "vfs_fsync_range" in "fs/sync.c";
     /// The page of a file on a disk.

@@ -18,6 +18,7 @@ pub fn ask(call: Call, files: &Files) -> io::Result<()> {
         Call::ClearRefs => std::fs::write("/proc/self/clear_refs", "1"),
         Call::Sync { pages } => sync(pages),
         Call::WriteFile { file, first, pages } => files.write(file.file, first..first + pages),
+        Call::DropFile { file, first, pages } => files.drop(file.file, first..first + pages),
         Call::Truncate { file, pages } => files.truncate(file.file, pages),
         Call::SyncFile { file } => files.sync(file.file),
         Call::Reclaim { .. }
@@ -63,6 +64,7 @@ pub fn missing(call: Call, errno: Option<i32>) -> Option<&'static str> {
         | Call::Dma { .. }
         | Call::Unpin { .. }
         | Call::WriteFile { .. }
+        | Call::DropFile { .. }
         | Call::Truncate { .. }
         | Call::SyncFile { .. } => None,
     }

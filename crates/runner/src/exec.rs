@@ -193,6 +193,7 @@ impl<'a> Worker<'a> {
             | Call::Dma { .. }
             | Call::Unpin { .. }
             | Call::WriteFile { .. }
+            | Call::DropFile { .. }
             | Call::Truncate { .. }
             | Call::SyncFile { .. } => {
                 calls::ask(call, &self.run.files)

@@ -4,10 +4,11 @@
 use crate::disk::{DISK_BYTES, mounted, nameless_file};
 use crate::wire::{Failure, FailureKind};
 use needless_model::program::{Content, FileSpec, FileSystem};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::fs::{Advice, MemfdFlags, fadvise, ftruncate, memfd_create};
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Write};
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
@@ -58,6 +59,12 @@ impl Files {
     pub fn write(&self, number: u16, mut pages: Range<u64>) -> io::Result<()> {
         let file = self.get(number)?;
         pages.try_for_each(|page| file.write_all_at(&FILLING, page * PAGE as u64))
+    }
+
+    /// Says that these pages need not be in memory (POSIX_FADV_DONTNEED).
+    pub fn drop(&self, number: u16, pages: Range<u64>) -> io::Result<()> {
+        let length = NonZeroU64::new((pages.end - pages.start) * PAGE as u64);
+        Ok(fadvise(self.get(number)?, pages.start * PAGE as u64, length, Advice::DontNeed)?)
     }
 
     /// Gives it another size, in pages.

@@ -174,6 +174,7 @@ fn check_call(
         | CallExpr::Dma { .. }
         | CallExpr::Unpin { .. }
         | CallExpr::WriteFile { .. }
+        | CallExpr::DropFile { .. }
         | CallExpr::Truncate { .. }
         | CallExpr::SyncFile { .. } => None,
     };

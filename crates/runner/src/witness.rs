@@ -17,7 +17,8 @@
 //! - the machine swapped more or less than the scenario did ([`crate::swapping`]);
 //! - a user task of somebody else ran on the CPU of a thread that acts since its LRU batches were
 //!   emptied: it shares them, and they decide what is copied and reclaimed; or a kernel thread emptied
-//!   them, as it does for whoever asks for all CPUs' (khugepaged, compaction, drop_caches);
+//!   them, as it does for whoever asks for all CPUs' (khugepaged, compaction, drop_caches), unless the
+//!   scenario did so itself (fadvise);
 //! - it, or the one to come, needs more room in the log than was set aside.
 
 mod cpu;
@@ -37,15 +38,16 @@ use crate::tids::Tids;
 use cpu::{Cpu, Seen, cpus};
 use machine::Machine;
 use needless_model::addr::{PageRange, Vpn};
+use needless_model::call::CallExpr;
 use needless_model::event::FlushReason;
-use needless_model::program::{Backing, Program};
+use needless_model::program::{Backing, Op, OpKind, Program};
 use needless_model::run::Witness;
 use reasons::{AWAKE, EVENTS_LOST, FLUSHED, LOG_GREW, LOST_CPU, LRU_SHARED, NOT_ON_CPU};
 use sentinels::Sentinels;
 pub use sentinels::is_sentinel;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use switches::flushes_of;
+use switches::{flushes_of, spans_of};
 use tasks::{Tasks, name};
 
 /// How long a round waits for threads that were switched out.
@@ -83,6 +85,8 @@ pub struct Watch {
     unswapped: Vec<PageRange>,
     /// Whether pages of files may be read without an exception, so that no record tells of it.
     populates_disks: bool,
+    /// The operations that have all CPUs empty their LRU batches.
+    draining: BTreeSet<u64>,
     cpus: Vec<Cpu>,
     tasks: Tasks,
     sentinels: Sentinels,
@@ -117,6 +121,11 @@ impl Watch {
             machine: Machine::new(counts),
             unswapped,
             populates_disks: program.populates_disks(),
+            draining: program
+                .ops()
+                .filter(|op| drains_all(op))
+                .map(|op| u64::from(op.id))
+                .collect(),
             flushes,
             sentinels: rings.as_ref().map_or_else(Sentinels::none, |_| Sentinels::map()),
             rings,
@@ -293,7 +302,8 @@ impl Watch {
         let strangers =
             self.flushes.as_mut().map_or_else(Strangers::default, |f| f.follow(records));
         let flushes = flushes_of(records, &self.tasks.tids);
-        let seen = Seen { records, round, team, flushes: &flushes };
+        let draining = spans_of(records, &self.tasks.tids, &self.draining);
+        let seen = Seen { records, round, team, flushes: &flushes, draining: &draining };
         let mut reason = None;
         for cpu in &mut self.cpus {
             let left = self.flushes.as_ref().and_then(|flushes| flushes.left(cpu.number));
@@ -302,6 +312,11 @@ impl Watch {
         }
         reason.or_else(|| strangers.flushed.then(|| flushed_by(strangers.sender)))
     }
+}
+
+/// Whether the operation may have every CPU empty its batches (mm/fadvise.c:generic_fadvise).
+fn drains_all(op: &Op) -> bool {
+    matches!(op.kind, OpKind::Call(CallExpr::DropFile { .. }))
 }
 
 fn flushed_by(sender: Option<i32>) -> String {

@@ -48,7 +48,7 @@ pub static ALL: &[Builtin] = builtins! { "scenarios/":
     "a_privfile_rw" "a_privfile_w" "b_pf3_shm" "b_shm_read_write"
     "b_pf3_ext4" "b_ext4_read_write" "b_ext4_msync" "b_ext4_protect" "b_ext4_private" "b_ext4_fork"
     "f_around" "f_protect" "f_freept" "f_fork" "f_punch" "f_punch_fork"
-    "f_write" "f_truncate" "f_punch_disk"
+    "f_write" "f_truncate" "f_punch_disk" "f_drop"
 };
 
 /// Texts of studies that `agree` leaves out of its built-in scenarios.
@@ -72,7 +72,7 @@ pub static LITMUS: &[Builtin] = builtins! { "scenarios/litmus/":
     "fork-isolation" "fork-vmalock" "fork-swapped" "fork-reclaim" "fork-young" "fork-dirty"
     "pin-vmsplice" "pin-store" "pin-shared" "pin-fork" "pin-fork-race" "pin-dontneed"
     "file-cow" "file-race" "file-private" "file-punch" "disk-writeback" "zap-writeback"
-    "file-truncate" "file-write"
+    "file-truncate" "file-write" "file-drop"
     "retry-spurious" "retry-parallel" "retry-skip-ad" "retry-installed" "retry-anon-vma" "fork-cleaned"
 };
 

@@ -114,6 +114,61 @@ fn faults_that_are_tried_again_are_major_in_5_10() {
     assert_eq!(majors("write \"memory\"", again, "5.10"), 0);
 }
 
+/// What is dirty is written and stays as long as anybody has it mapped; what nobody has leaves, and is read by a major fault for each page. Source: runs of
+/// the built-in scenario f_drop (5.10 to 7.3).
+#[test]
+fn what_nobody_has_mapped_leaves_memory() {
+    let drop = "fadvise \"data\" advice=\"dontneed\"";
+    let gone = format!("madvise \"file[0..4]\" advice=\"dontneed\"\n {drop}");
+    for row in ROWS {
+        assert_sequence("write \"file\"", drop, row, "IPI:MM(1)x8");
+        assert_eq!(majors("write \"file\"", &format!("{drop}\n read \"file\""), row), 0, "{row}");
+        let again = format!("{gone}\n read \"file\"");
+        assert_sequence("read \"file\"", &again, row, "IPI:MM(4) Rx4");
+        assert_eq!(majors("read \"file\"", &again, row), 4, "{row}");
+        // Another mapping has them.
+        let both = "read \"file\"\n read \"own\"";
+        assert_sequence(both, &again, row, "IPI:MM(4) R");
+        // Nothing of a file in memory leaves.
+        let memory = "madvise \"memory\" advice=\"dontneed\"\n fadvise \"memory\" advice=\"dontneed\"\n read \"memory\"";
+        assert_sequence("write \"memory\"", memory, row, "IPI:MM(8) R");
+    }
+}
+
+/// Where a page stayed, all CPUs' batches are emptied: only then are another CPU's pages on the LRU, and go to swap.
+/// Source: runs of these two on 5.10 and 6.12.
+#[test]
+fn pages_that_stay_have_every_batch_emptied() {
+    let swapped = |read: &str, row: &str| {
+        let text = format!(
+            "scenario \"drains\" {{
+                machine {{ cpus 2; swap \"zram\" size=\"64M\" }}
+                file \"data\" fs=\"ext4\" pages=8
+                thread \"main\" cpu=0 {{
+                    map \"heap\" pages=8 file=\"data\" backing=\"shared\"
+                    map \"anon\" pages=4
+                    rounds 1 warmup=0 {{ write \"anon\"; barrier \"go\"; barrier \"back\"; read \"anon\" }}
+                }}
+                thread \"second\" cpu=1 {{
+                    barrier \"go\"
+                    {read}
+                    fadvise \"data\" advice=\"dontneed\"
+                    madvise \"anon\" advice=\"pageout\"
+                    barrier \"back\"
+                }}
+            }}"
+        );
+        let program = compile(&Source::new("drains", text), &Settings::default()).unwrap();
+        let row = KernelRow::parse(row).unwrap();
+        let run = sim::run(&program, &row, &SimOptions::default()).unwrap();
+        run.rounds[0].major_faults
+    };
+    for row in ROWS {
+        assert_eq!(swapped("read \"heap\"", row), Some(4), "{row}");
+        assert_eq!(swapped("", row), Some(0), "{row}");
+    }
+}
+
 #[test]
 fn what_the_model_does_not_have_is_refused() {
     for (round, what) in [

@@ -7,7 +7,7 @@
 //! Source: mm/swap.c (5.10 to 6.18; mm/folio.c in 7.3): folio_add_lru, folio_batch_move_lru,
 //! lru_add_drain_cpu; include/linux/pagevec.h.
 
-use crate::addr::Pfn;
+use crate::addr::{CpuId, Pfn};
 use crate::env::Env;
 use crate::machine::cpu::FolioBatch;
 use crate::machine::frames::FrameFlags;
@@ -49,14 +49,27 @@ pub fn mark_lazyfree<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
 /// Source: mm/swap.c:deactivate_page (5.10, 6.1), folio_deactivate (6.12), lru_gen_clear_refs (7.3).
 pub fn deactivate<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
     let flags = w.frames.flags(frame);
-    let active = match (w.config.mglru, w.policies.cold_batch) {
-        (false, _) => flags.has(FrameFlags::ACTIVE),
-        (true, ColdBatch::All) => true,
-        (true, ColdBatch::NotOldest) => !flags.has(FrameFlags::OLDEST),
-    };
-    if flags.has(FrameFlags::LRU) && active {
+    let active = w.config.mglru || flags.has(FrameFlags::ACTIVE);
+    if active && may_be_older(w, flags) {
         enter(w, at, FolioBatch::Deactivate, frame);
     }
+}
+
+/// Puts a page of a file that ought to leave memory and could not into this CPU's batch of such pages; unless it is mapped by then, it becomes
+/// the next that is reclaimed when that is emptied. Part of a step. (5.10 and 6.1 do so with a page, too, that is not on the LRU yet: all batches are
+/// emptied before anybody sees it.)
+///
+/// Source: mm/swap.c:deactivate_file_page (5.10), deactivate_file_folio (6.1 to 7.3).
+pub fn deactivate_file<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
+    if may_be_older(w, w.frames.flags(frame)) {
+        enter(w, at, FolioBatch::DeactivateFile, frame);
+    }
+}
+
+/// Whether the page is on the LRU and not among the oldest already, as far as the kernel looks for that.
+fn may_be_older<M: Mode>(w: &World<M>, flags: FrameFlags) -> bool {
+    let looks = w.config.mglru && w.policies.cold_batch == ColdBatch::NotOldest;
+    flags.has(FrameFlags::LRU) && !(looks && flags.has(FrameFlags::OLDEST))
 }
 
 /// The page was used by the kernel: the second time makes it active, once this CPU's batch of such pages
@@ -83,13 +96,23 @@ pub fn mark_accessed<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
 
 /// Empties this CPU's batches.
 pub fn lru_add_drain(env: &mut impl Env) {
-    env.step(Site::LruAddDrain, |w, at| {
-        for batch in FolioBatch::ALL {
-            if !w.cpus[at.cpu.index()].lru[batch as usize].is_empty() {
-                drain(w, at, batch);
-            }
+    env.step(Site::LruAddDrain, |w, at| drain_cpu(w, at, at.cpu));
+}
+
+/// Has every CPU empty its batches, and waits for that: a kernel thread does it there.
+pub fn lru_add_drain_all(env: &mut impl Env) {
+    let cpus = env.step(Site::LruAddDrainAll, |w, _| w.cpus.len());
+    for cpu in (0..cpus as u16).map(CpuId) {
+        env.step(Site::LruAddDrainAll, |w, at| drain_cpu(w, at, cpu));
+    }
+}
+
+fn drain_cpu<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId) {
+    for batch in FolioBatch::ALL {
+        if !w.cpus[cpu.index()].lru[batch as usize].is_empty() {
+            drain(w, at, cpu, batch);
         }
-    });
+    }
 }
 
 #[inline(always)]
@@ -99,19 +122,24 @@ fn enter<M: Mode>(w: &mut World<M>, at: At, batch: FolioBatch, frame: Pfn) {
     let waiting = &mut w.cpus[at.cpu.index()].lru[batch as usize];
     waiting.push(frame);
     if waiting.len() == size {
-        drain(w, at, batch);
+        drain(w, at, at.cpu, batch);
     }
 }
 
-fn drain<M: Mode>(w: &mut World<M>, at: At, batch: FolioBatch) {
-    let mut waiting = std::mem::take(&mut w.cpus[at.cpu.index()].lru[batch as usize]);
+fn drain<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, batch: FolioBatch) {
+    let mut waiting = std::mem::take(&mut w.cpus[cpu.index()].lru[batch as usize]);
     let (mglru, used_once) = (w.config.mglru, w.policies.used_once);
     for &frame in &waiting {
+        let stays = batch == FolioBatch::DeactivateFile && w.frames.get(frame).maps > 0;
+        if stays {
+            w.put_frame(at, frame);
+            continue;
+        }
         w.frames.change_flags(frame, |flags| moved(flags, batch, mglru, used_once));
         w.put_frame(at, frame);
     }
     waiting.clear();
-    w.cpus[at.cpu.index()].lru[batch as usize] = waiting;
+    w.cpus[cpu.index()].lru[batch as usize] = waiting;
 }
 
 /// What leaving a batch makes of a folio.
@@ -124,6 +152,7 @@ fn moved(flags: &mut FrameFlags, batch: FolioBatch, mglru: bool, used_once: Used
     match batch {
         FolioBatch::Add => flags.set(FrameFlags::LRU, true),
         _ if !on_lru => return,
+        FolioBatch::DeactivateFile => flags.set(used, false),
         FolioBatch::Deactivate if mglru || flags.has(FrameFlags::ACTIVE) => flags.set(used, false),
         FolioBatch::Lazyfree
             if flags.has(FrameFlags::SWAP_BACKED) && !flags.has(FrameFlags::SWAP_CACHE) =>

@@ -10,6 +10,7 @@
 mod arm64;
 pub mod clear_refs;
 pub mod exit;
+pub mod fadvise;
 pub mod fault;
 pub mod file_write;
 pub mod flush;
@@ -61,6 +62,9 @@ pub fn call(env: &mut impl Env, mm: MmId, call: Call) -> Result<Ended<Call>, Err
         Call::Writeback { pages } => writeback::writeback(env, mm, pages),
         Call::WriteFile { file, first, pages } => {
             file_write::pwrite(env, file, first..first + pages)?;
+        }
+        Call::DropFile { file, first, pages } => {
+            fadvise::fadvise_dontneed(env, file, first..first + pages)?;
         }
         Call::Truncate { file, pages } => truncate::ftruncate(env, file, pages)?,
         Call::SyncFile { file } => writeback::fsync(env, file)?,

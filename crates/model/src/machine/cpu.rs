@@ -39,6 +39,8 @@ pub struct Cpu {
 pub enum FolioBatch {
     /// New folios, on their way to a list (`lru_add`).
     Add,
+    /// Pages of files that ought to leave memory and could not (`lru_deactivate_file`).
+    DeactivateFile,
     /// Folios that become inactive (`lru_deactivate`).
     Deactivate,
     /// Folios that stop being backed by swap (`lru_lazyfree`).
@@ -49,8 +51,13 @@ pub enum FolioBatch {
 
 impl FolioBatch {
     /// All of them.
-    pub const ALL: [FolioBatch; 4] =
-        [FolioBatch::Add, FolioBatch::Deactivate, FolioBatch::Lazyfree, FolioBatch::Activate];
+    pub const ALL: [FolioBatch; 5] = [
+        FolioBatch::Add,
+        FolioBatch::DeactivateFile,
+        FolioBatch::Deactivate,
+        FolioBatch::Lazyfree,
+        FolioBatch::Activate,
+    ];
 }
 
 impl Cpu {

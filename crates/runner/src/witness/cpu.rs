@@ -39,6 +39,8 @@ pub(super) struct Seen<'a> {
     pub(super) team: &'a Team,
     /// When they flushed.
     pub(super) flushes: &'a [Span],
+    /// When they were in a call that has all CPUs empty their LRU batches.
+    pub(super) draining: &'a [Span],
 }
 
 /// The CPUs of a program.
@@ -112,8 +114,9 @@ impl Cpu {
         if since > 0 {
             self.forget();
         }
-        let drained = |r: &Raw| r.kind == Kind::Drained && r.cpu == self.number && r.time >= since;
-        self.drained |= records.iter().any(drained);
+        let asked = |r: &Raw| seen.draining.iter().any(|call| call.contains(r.time));
+        let here = |r: &&Raw| r.kind == Kind::Drained && r.cpu == self.number && r.time >= since;
+        self.drained |= records.iter().filter(here).any(|r| !asked(r));
         let later = records.iter().filter(|record| record.time >= since);
         let (came, came_later) =
             strangers_on(later, self.number, round, |tid| !tasks.harmless(tid));
@@ -177,9 +180,14 @@ impl Cpu {
     /// Whether a flush fell into the time in which a thread was away, or coming back flushed. `held`: whether one was there
     /// before the records.
     fn missed_a_flush(&self, seen: &Seen<'_>, tasks: &Tasks, held: bool) -> Option<String> {
-        let Seen { records, round, flushes, .. } = *seen;
+        let Seen { records, round, flushes, draining, .. } = *seen;
         let absences = absences_of(records, self.number, round, &tasks.tids, held);
-        let missed = |(gone, _): &&(Span, i32)| flushes.iter().any(|flush| flush.overlaps(*gone));
+        // Who has batches emptied has flushed before: the thread that comes for that misses nothing of it.
+        let asked = |gone: Span| draining.iter().any(|call| call.contains(gone.start()));
+        let misses = |flush: &Span, gone: Span| {
+            flush.overlaps(gone) && !(asked(gone) && flush.begins_before(gone))
+        };
+        let missed = |(gone, _): &&(Span, i32)| flushes.iter().any(|flush| misses(flush, *gone));
         if let Some((_, who)) = absences.iter().find(missed) {
             return Some(format!("{LOST_CPU} to {}", name(*who)));
         }

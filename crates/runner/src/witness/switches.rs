@@ -5,7 +5,8 @@ use super::Observed;
 use crate::log::{Kind, Raw};
 use crate::tids::Tids;
 use needless_model::event::FlushReason;
-use std::collections::BTreeMap;
+use needless_model::order::Rank;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Whether a record tells who runs next. Leaving and coming are both looked at: kernels were seen
 /// to leave out one of the two.
@@ -27,6 +28,15 @@ impl Span {
 
     pub(super) fn contains(self, time: u64) -> bool {
         (self.from..=self.to).contains(&time)
+    }
+
+    pub(super) fn start(self) -> u64 {
+        self.from
+    }
+
+    /// Whether this one has begun before the other one does.
+    pub(super) fn begins_before(self, other: Span) -> bool {
+        self.from < other.from
     }
 
     pub(super) fn with_end(self, to: u64) -> Span {
@@ -105,6 +115,23 @@ pub(super) fn flushes_of(records: &[Raw], tids: &Tids) -> Vec<Span> {
     spans
 }
 
+/// When the threads `tids` were in one of the operations `ops`: from its record to their next one. Each thread's records are in their order.
+pub(super) fn spans_of(records: &[Raw], tids: &Tids, ops: &BTreeSet<u64>) -> Vec<Span> {
+    let mut open: BTreeMap<i32, u64> = BTreeMap::new();
+    let mut spans = Vec::new();
+    let written = |r: &&Raw| {
+        tids.ours(r.tid) && matches!(r.rank(), Rank::OpStart | Rank::RoundEnd | Rank::MeasureEnd)
+    };
+    for record in records.iter().filter(written) {
+        spans.extend(open.remove(&record.tid).map(|from| Span { from, to: record.time }));
+        if record.kind == Kind::Op && ops.contains(&record.value) {
+            open.insert(record.tid, record.time);
+        }
+    }
+    spans.extend(open.into_values().map(|from| Span { from, to: u64::MAX }));
+    spans
+}
+
 /// Whether a switch of tasks flushed this CPU during the round: it does so if flushes were due that
 /// its slot of the TLB had not seen, and their own turn then finds nothing left to do.
 pub(super) fn flushed_by_switch(record: &Raw, cpu: u16, round: Observed) -> bool {
@@ -139,6 +166,23 @@ mod tests {
         let overlaps = |from, to| spans.iter().any(|flush| flush.overlaps(span(from, to)));
         assert!(overlaps(0, 2) && overlaps(4, 4) && overlaps(8, 20));
         assert!(!overlaps(0, 1) && !overlaps(7, 8));
+    }
+
+    #[test]
+    fn a_call_lasts_until_its_thread_goes_on() {
+        let raw = |time, kind, value, tid| Raw { time, value, extra: 0, tid, cpu: 0, kind };
+        let records = [
+            raw(1, Kind::Op, 4, 7),
+            raw(2, Kind::Op, 5, 7),
+            raw(3, Kind::Flush, 1, 7),
+            raw(4, Kind::Op, 4, 8),
+            raw(6, Kind::Mark, 0, 7),
+            raw(7, Kind::Op, 5, 8),
+            raw(8, Kind::Op, 5, 99),
+        ];
+        let spans = spans_of(&records, &Tids::new(&[7, 8]), &BTreeSet::from([5]));
+        assert_eq!(spans, [Span { from: 2, to: 6 }, Span { from: 7, to: u64::MAX }]);
+        assert!(spans[0].begins_before(spans[1]) && !spans[0].begins_before(spans[0]));
     }
 
     #[test]

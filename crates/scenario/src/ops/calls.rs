@@ -42,6 +42,9 @@ pub(crate) const fn rule(kind: CallKind) -> Rule {
              "Writes the dirty pages of shared memory to where they came from, as the kernel does by itself: the next store to each faults.")),
         CallKind::WriteFile => line("pwrite", (1, 1), &[], &[],
             ("pwrite \"FILE[RANGE]\"", "Writes whole pages of the file, one after the other.")),
+        CallKind::DropFile => line("fadvise", (1, 1), &["advice"], &[],
+            ("fadvise \"FILE[RANGE]\" advice=\"dontneed\"",
+             "Says that pages of the file need not be in memory: those leave it that nobody has mapped.")),
         CallKind::Truncate => line("ftruncate", (1, 1), &["pages"], &[],
             ("ftruncate \"FILE\" pages=N",
              "Gives the file another size: what is behind its end goes, whoever has it mapped.")),
@@ -104,6 +107,11 @@ impl Lowering<'_> {
             CallKind::WriteFile => {
                 let (file, pages) = self.file_range(&node.args[0])?;
                 CallExpr::WriteFile { file, first: pages.first.expr, pages: pages.count.expr }
+            }
+            CallKind::DropFile => {
+                word(node, "advice", &[("dontneed", ())])?;
+                let (file, pages) = self.file_range(&node.args[0])?;
+                CallExpr::DropFile { file, first: pages.first.expr, pages: pages.count.expr }
             }
             CallKind::Truncate => self.truncate(node)?,
             CallKind::SyncFile => CallExpr::SyncFile { file: self.file(&node.args[0])? },

@@ -20,6 +20,9 @@ const WITH_DISKS: [RangeInclusive<u64>; 2] = [875_000..=999_999, 2_400_000..=u64
 /// Of those, the seeds that change files by system calls as well.
 const WITH_FILE_CALLS: [RangeInclusive<u64>; 2] = [950_000..=974_999, 2_500_000..=u64::MAX];
 
+/// Of those, the seeds whose files also leave memory: of those for development the second half.
+const WITH_DROPS: [RangeInclusive<u64>; 2] = [962_500..=974_999, 2_600_000..=u64::MAX];
+
 /// Pages of a file before those that an area maps: up to more than a fault looks around.
 const OFFSETS: u64 = 24;
 
@@ -52,10 +55,12 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
     let with_processes = WITH_PROCESSES.iter().any(|seeds| seeds.contains(&seed));
     let with_disks = WITH_DISKS.iter().any(|seeds| seeds.contains(&seed));
     let with_file_calls = WITH_FILE_CALLS.iter().any(|seeds| seeds.contains(&seed));
-    let drawn = match (with_disks, with_file_calls) {
-        (_, true) => Drawn::WithFileCalls,
-        (true, false) => Drawn::WithDisks,
-        (false, false) => Drawn::Always,
+    let with_drops = WITH_DROPS.iter().any(|seeds| seeds.contains(&seed));
+    let drawn = match (with_disks, with_file_calls, with_drops) {
+        (_, _, true) => Drawn::WithDrops,
+        (_, true, false) => Drawn::WithFileCalls,
+        (true, false, false) => Drawn::WithDisks,
+        (false, false, false) => Drawn::Always,
     };
     draw.enable(release, drawn);
     let mut areas = draw.areas();

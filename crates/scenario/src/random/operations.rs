@@ -37,6 +37,8 @@ pub enum Drawn {
     WithDisks,
     /// Those that change files by system calls as well.
     WithFileCalls,
+    /// Those whose files leave memory as well.
+    WithDrops,
 }
 
 /// Which memory an operation may be done to.
@@ -163,6 +165,7 @@ pub(super) fn call(kind: CallKind) -> Vec<Operation> {
         CallKind::ClearRefs => vec![],
         CallKind::Sync => vec![Operation { drawn: Drawn::WithDisks, ..row("msync \"{}\"", 8, Needs::Mapped, Effect::None) }],
         CallKind::WriteFile => vec![of_file("pwrite \"{file}\"", 8)],
+        CallKind::DropFile => vec![Operation { drawn: Drawn::WithDrops, ..of_file("fadvise \"{file}\" advice=\"dontneed\"", 8) }],
         // What is behind the end is touched again.
         CallKind::Truncate => vec![of_file("ftruncate \"data\" pages=\"{first}\"\nftruncate \"data\" pages={all}", 6)],
         CallKind::SyncFile => vec![of_file("fsync \"data\"", 3)],

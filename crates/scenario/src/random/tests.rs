@@ -23,10 +23,13 @@ const WITH_DISKS: u64 = 875_000;
 /// The first of those that change files by system calls, too.
 const WITH_FILE_CALLS: u64 = 950_000;
 
+/// The first of those whose files leave memory, too.
+const WITH_DROPS: u64 = 962_500;
+
 /// So many seeds that draw neither processes nor files, as many that draw processes, as many that draw both, as many whose files may be
-/// on disks, and as many that change them by system calls.
+/// on disks, as many that change them by system calls, and as many whose files leave memory.
 fn seeds(count: u64) -> impl Iterator<Item = u64> {
-    [0, WITH_PROCESSES, WITH_FILES, WITH_DISKS, WITH_FILE_CALLS]
+    [0, WITH_PROCESSES, WITH_FILES, WITH_DISKS, WITH_FILE_CALLS, WITH_DROPS]
         .into_iter()
         .flat_map(move |first| first..first + count)
 }
@@ -62,7 +65,7 @@ fn a_seed_is_one_text() {
 #[test]
 fn every_operation_and_every_company_is_drawn() {
     let texts = texts(400);
-    assert_eq!(texts.len(), 2000, "every case can be written");
+    assert_eq!(texts.len(), 2400, "every case can be written");
     for operation in OPERATIONS.iter() {
         let line =
             operation.line.lines().next().unwrap().replace("{file}", "{}").replace("{first}", "{}");
@@ -155,6 +158,15 @@ fn seeds_draw_no_disks_that_were_taken_before() {
     let before = (0..50).chain(750_000..750_050).chain(2_399_950..2_400_000);
     assert_eq!(before.filter(new).count(), 0);
     assert!((2_400_000..2_400_050).filter(new).count() > 25);
+}
+
+/// The same of files that leave memory.
+#[test]
+fn seeds_draw_no_drops_that_were_taken_before() {
+    let draws = |seed: &u64| generate(*seed, NEWEST, 3).text().unwrap().contains("fadvise");
+    let before = (0..50).chain(950_000..950_050).chain(2_599_950..2_600_000);
+    assert_eq!(before.filter(draws).count(), 0);
+    assert!((2_600_000..2_600_050).filter(draws).count() > 5);
 }
 
 #[test]

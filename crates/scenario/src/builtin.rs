@@ -48,7 +48,7 @@ pub static ALL: &[Builtin] = builtins! { "scenarios/":
     "a_privfile_rw" "a_privfile_w" "b_pf3_shm" "b_shm_read_write"
     "b_pf3_ext4" "b_ext4_read_write" "b_ext4_msync" "b_ext4_protect" "b_ext4_private" "b_ext4_fork"
     "f_around" "f_protect" "f_freept" "f_fork" "f_punch" "f_punch_fork"
-    "f_write" "f_truncate" "f_punch_disk" "f_drop"
+    "f_write" "f_truncate" "f_punch_disk" "f_drop" "f_holes"
 };
 
 /// Texts of studies that `agree` leaves out of its built-in scenarios.

@@ -51,11 +51,6 @@ impl Files {
         let pages = scope.number_in(pages, "the number of pages", 1..=MAX_FILE_PAGES as i64)?;
         let content = node.prop("content").map(|value| word_of(value, "content", &Content::ALL));
         let content = content.transpose()?.unwrap_or(Content::Data);
-        if let (FileSystem::Ext4, Content::Holes, Some(value)) = (fs, content, node.prop("content"))
-        {
-            return Err(Problem::new(value.span, "a file on a disk is in memory when the scenario begins", "this word")
-                .help("leave content= out: reading a page costs what readahead makes of it, which differs from run to run"));
-        }
         self.list.push(FileSpec { name: name.to_owned(), pages: pages as u64, fs, content });
         self.spans.push(written.span);
         Ok(())

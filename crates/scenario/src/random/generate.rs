@@ -20,7 +20,7 @@ const WITH_DISKS: [RangeInclusive<u64>; 2] = [875_000..=999_999, 2_400_000..=u64
 /// Of those, the seeds that change files by system calls as well.
 const WITH_FILE_CALLS: [RangeInclusive<u64>; 2] = [950_000..=974_999, 2_500_000..=u64::MAX];
 
-/// Of those, the seeds whose files also leave memory: of those for development the second half.
+/// Of those, the seeds whose files also leave memory, and may hold nothing at first on a disk, too: of those for development the second half.
 const WITH_DROPS: [RangeInclusive<u64>; 2] = [962_500..=974_999, 2_600_000..=u64::MAX];
 
 /// Pages of a file before those that an area maps: up to more than a fault looks around.
@@ -69,7 +69,7 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
     }
     let with_files = WITH_FILES.iter().any(|seeds| seeds.contains(&seed));
     let disk = with_disks && draw.one_in(2);
-    let holes = with_files && draw.files(&mut areas, disk);
+    let holes = with_files && draw.files(&mut areas, disk) && (with_drops || !disk);
     draw.state = State::new(&areas, draw.enabled.iter().copied());
     for area in 0..areas.len() {
         let whole = draw.state.whole(area);

@@ -38,7 +38,7 @@ impl Case {
         let on_disk = |area: &AreaPlan| matches!(area.memory, Memory::File { disk: true, .. });
         let disk = self.areas.iter().any(on_disk);
         let fs = if disk { "ext4" } else { "tmpfs" };
-        let content = if self.holes && !disk { " content=\"holes\"" } else { "" };
+        let content = if self.holes { " content=\"holes\"" } else { "" };
         let pages = self.areas.iter().filter_map(end).max();
         pages.map_or_else(String::new, |pages| {
             format!("    file \"{FILE}\" fs=\"{fs}\" pages={pages}{content}\n\n")

@@ -18,7 +18,8 @@ struct Outcome {
     stale_afterwards: u64,
 }
 
-/// Runs of which one has to show it: where the window is short (6.12 and later), a round in twenty does.
+/// Runs of which one has to show it: where the window is short (6.12 and later), a round in twenty does, and on a loaded machine
+/// the emulator may let no store of a run fall into it.
 const TRIES: u32 = 5;
 
 /// How many rounds of each kind.
@@ -51,9 +52,11 @@ fn stale_read(kernel: &str, program: &Path) -> [Outcome; 2] {
     run(&mut boot(kernel, program), kernel, rounds(), &[]).try_into().unwrap()
 }
 
-fn assert_control(kernel: &str, control: &Outcome) {
-    assert!(control.control && control.stores > 0, "{kernel}: no control: {control:?}");
+/// Nothing stale in the control; whether that says something: not without a store.
+fn controlled(kernel: &str, control: &Outcome) -> bool {
+    assert!(control.control, "{kernel}: no control: {control:?}");
     assert_eq!((control.stale_reads, control.stale_afterwards), (0, 0), "{kernel}");
+    control.stores > 0
 }
 
 #[test]
@@ -65,10 +68,12 @@ fn a_put_off_flush_lets_a_reader_see_what_was_replaced() {
             let [clean, control] = stale_read(&kernel, &program);
             assert!(clean.stale_rounds <= clean.stores, "{kernel}: {clean:?}");
             assert_eq!(clean.stale_afterwards, 0, "{kernel}");
-            assert_control(&kernel, &control);
-            clean.stale_rounds > 0
+            controlled(&kernel, &control) && clean.stale_rounds > 0
         });
-        assert!(shown, "{kernel}: no stale read in {TRIES} runs");
+        assert!(
+            shown,
+            "{kernel}: in {TRIES} runs none with a stale read and a store in the control"
+        );
     }
 }
 
@@ -79,10 +84,12 @@ fn on_arm64_the_invalidation_is_not_put_off() {
     let _turn = turn();
     let Some(program) = program(Arch::Arm64) else { return };
     for kernel in kernels_of(Arch::Arm64, "6.1/arm64 6.12/arm64") {
-        let [clean, control] = stale_read(&kernel, &program);
-        assert!(clean.stores > 0, "{kernel}: {clean:?}");
-        assert_eq!((clean.stale_reads, clean.stale_afterwards), (0, 0), "{kernel}");
-        assert_control(&kernel, &control);
+        let shown = (0..TRIES).any(|_| {
+            let [clean, control] = stale_read(&kernel, &program);
+            assert_eq!((clean.stale_reads, clean.stale_afterwards), (0, 0), "{kernel}");
+            controlled(&kernel, &control) && clean.stores > 0
+        });
+        assert!(shown, "{kernel}: in {TRIES} runs none with stores in both");
     }
 }
 

@@ -8,6 +8,7 @@ use crate::tlb::Entry;
 use needless_model::addr::{MmId, ObjectId, Pfn, Vpn};
 use needless_model::env::Learnt;
 use needless_model::kernel::rmap::Place;
+use needless_model::machine::frames::FrameFlags;
 use needless_model::machine::walk::{Walked, walk};
 use needless_model::machine::world::{At, process_of};
 use needless_model::program::Access;
@@ -96,7 +97,7 @@ pub fn go(w: &mut CheckWorld, at: At, place: Place, store: Option<Value>, way: u
 fn perform(w: &mut CheckWorld, at: At, (mm, page): Place, entry: Entry, store: Option<Value>) {
     let (frame, dangling) = (entry.frame_of(page), entry.dangling);
     let kind = if store.is_some() { "stores to" } else { "loads from" };
-    if !matches!(w.pte(mm, page), Pte::Present(pte) if pte.pfn == frame) {
+    if !matches!(w.page_entry(mm, page), Pte::Present(pte) if pte.pfn == frame) {
         w.ghost.exercised.add(Property::NoUseAfterFree);
     }
     let name = w.ghost.name(page);
@@ -110,6 +111,7 @@ fn perform(w: &mut CheckWorld, at: At, (mm, page): Place, entry: Entry, store: O
     }
     if let Some(value) = store {
         let (mm, page) = stores_to(w, (mm, page), frame);
+        w.frames.set_flags(frame, FrameFlags::ZERO_FILLED, false);
         return w.ghost.store((mm, page, frame), value);
     }
     let (found, expected) = (w.ghost.load(frame), w.ghost.expected(home));

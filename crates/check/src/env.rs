@@ -16,6 +16,7 @@ use needless_model::arch::Arch;
 use needless_model::call::Purpose;
 use needless_model::env::{Context, Env, Learnt, Lock};
 use needless_model::event::EventKind;
+use needless_model::kernels::Config;
 use needless_model::machine::cpuset::CpuSet;
 use needless_model::machine::world::At;
 use needless_model::policy::Policies;
@@ -349,6 +350,10 @@ impl Env for CheckEnv<'_> {
 
     fn policies(&self) -> &Policies {
         &self.policies
+    }
+
+    fn config(&self) -> &Config {
+        &self.world.config
     }
 
     fn arch(&self) -> &Arch {

@@ -51,6 +51,13 @@ pub fn state(w: &mut CheckWorld) {
         let what = format!("{cpu} may use a translation of {name} that is another address space's");
         violate(w, Some(cpu), Property::AsidIsolation, page, what);
     }
+    if let Some((cpu, page)) = both_at_once(w) {
+        let name = w.ghost.name(page);
+        let what = format!(
+            "{cpu} may hold two translations of {name} that differ in their frame or their size"
+        );
+        violate(w, Some(cpu), Property::BreakBeforeMake, page, what);
+    }
     if let Some((cpu, page, level)) = w.ghost.freed_table(&w.cpus) {
         let name = w.ghost.name(page);
         let what = format!(
@@ -86,11 +93,14 @@ fn lost_dirty(w: &mut CheckWorld) -> Option<(Pfn, Vpn)> {
     }
     modified.into_iter().map(|pfn| (pfn, w.frames.get(pfn))).find_map(|(pfn, frame)| {
         let places = places(w, pfn);
-        let locks = places.iter().map(|(mm, page)| Lock::page_table(&w.arch, *mm, *page));
-        let moving = w.ghost.locks.has(&Lock::Folio(pfn))
-            || locks.into_iter().any(|lock| w.ghost.locks.has(&lock));
+        let held = |lock: Lock| w.ghost.locks.has(&lock);
+        let locked = |(mm, page): &Place| {
+            held(Lock::page_table(&w.arch, *mm, *page))
+                || w.config.huge_pages && held(Lock::pmd(&w.arch, *mm, *page))
+        };
+        let moving = held(Lock::Folio(pfn)) || places.iter().any(locked);
         let dirty = |(mm, page): &Place| {
-            matches!(w.pte(*mm, *page), Pte::Present(pte) if pte.pfn == pfn && pte.dirty())
+            matches!(w.page_entry(*mm, *page), Pte::Present(pte) if pte.pfn == pfn && pte.dirty())
         };
         let known = frame.flags.has(FrameFlags::DIRTY) || !is_told(w, pfn) && places.iter().any(dirty);
         let page = places.first().map_or(Vpn(0), |(_, page)| *page);
@@ -106,9 +116,9 @@ fn is_told(w: &CheckWorld, frame: Pfn) -> bool {
 /// P7: a frame that is pinned, and its page, where another one is mapped.
 fn exchanged(w: &CheckWorld) -> Option<(Pfn, Place)> {
     let holds = w.ghost.pages.held.values().filter(|hold| hold.binds());
-    holds.map(|hold| (hold.pin.frame, hold.pin.place)).find(
-        |(frame, (mm, page))| matches!(w.pte(*mm, *page), Pte::Present(pte) if pte.pfn != *frame),
-    )
+    holds.map(|hold| (hold.pin.frame, hold.pin.place)).find(|(frame, (mm, page))| {
+        matches!(w.page_entry(*mm, *page), Pte::Present(pte) if pte.pfn != *frame)
+    })
 }
 
 /// P10.
@@ -119,6 +129,25 @@ fn foreign_entry(w: &CheckWorld) -> Option<(CpuId, Vpn)> {
             c.loaded != INIT_MM && w.tlbs.owner(cpu, c.asid).is_some_and(|mm| mm != c.loaded);
         let entry: Option<Entry> = w.tlbs.all(cpu, c.asid).next().filter(|_| foreign);
         entry.map(|entry| (cpu, entry.pages.start))
+    })
+}
+
+/// P9, where the architecture asks for it: an address with two translations that are not the same but for their rights.
+fn both_at_once(w: &CheckWorld) -> Option<(CpuId, Vpn)> {
+    if !w.arch.breaks_before_make {
+        return None;
+    }
+    w.tlbs.slots.iter().find_map(|((cpu, _), (_, set))| {
+        let differ = |one: &Entry, other: &Entry| {
+            let page = one.pages.start.max(other.pages.start);
+            let same =
+                one.pages.order == other.pages.order && one.frame_of(page) == other.frame_of(page);
+            (one.pages.range().overlaps(other.pages.range()) && !same).then_some(page)
+        };
+        let mut later = set.iter();
+        std::iter::from_fn(|| Some((later.next()?, later.clone())))
+            .find_map(|(one, mut others)| others.find_map(|other| differ(one, other)))
+            .map(|page| (*cpu, page))
     })
 }
 
@@ -172,7 +201,7 @@ pub fn taken_away(w: &mut CheckWorld, at: At) {
     }
     w.ghost.exercised.add(Property::Revoked);
     for (mm, page, frame) in found {
-        let mapped = matches!(w.pte(mm, page), Pte::Present(pte) if pte.pfn == frame);
+        let mapped = matches!(w.page_entry(mm, page), Pte::Present(pte) if pte.pfn == frame);
         let changing = w.ghost.locks.has(&Lock::page_table(&w.arch, mm, page));
         let names = |cpu: &CpuId| {
             let entries = w.tlbs.entries(*cpu, w.cpus[cpu.index()].asid, page);
@@ -187,7 +216,7 @@ pub fn taken_away(w: &mut CheckWorld, at: At) {
 
 /// R, where a row asks for it: a fault of `at`'s thread is about to be tried again.
 pub fn retried(w: &mut CheckWorld, at: At, (mm, page): Place, cause: Cause) {
-    if w.ghost.watch.asks != Some(Property::InstalledAtRetry) {
+    if !w.ghost.watch.asks.has(Property::InstalledAtRetry) {
         return;
     }
     w.ghost.exercised.add(Property::InstalledAtRetry);
@@ -208,7 +237,7 @@ pub fn end(w: &mut CheckWorld) {
         vmas.flat_map(move |vma| vma.range.iter().map(move |page| (mm, page)))
     });
     for (mm, page) in pages.collect::<Vec<Place>>() {
-        let found = match w.pte(mm, page) {
+        let found = match w.page_entry(mm, page) {
             Pte::Present(pte) if pte.pfn == ZERO_PAGE => 0,
             Pte::Present(pte) => w.ghost.load(pte.pfn),
             Pte::Swap(swap) => match w.swap.get(swap.slot).cached {

@@ -25,7 +25,7 @@ impl fmt::Display for Report {
             writeln!(f, "INCONCLUSIVE: {bound}; nothing was violated so far")?;
         }
         let verb = if bound.is_some() { "held so far  " } else { "holds        " };
-        let judged = |p: &Property| !Property::ASKED.contains(p) || *asked == Some(*p);
+        let judged = |p: &Property| p.is_always_judged() || asked.has(*p);
         for property in Property::ALL.iter().filter(|property| judged(property)) {
             match exercised.has(*property) {
                 true => writeln!(f, "{verb}  {property}")?,

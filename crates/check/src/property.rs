@@ -19,6 +19,13 @@ impl PropertySet {
         self.0 |= other.0;
     }
 
+    /// The properties of `all`.
+    pub fn of(all: impl IntoIterator<Item = Property>) -> PropertySet {
+        let mut set = PropertySet::default();
+        all.into_iter().for_each(|property| set.add(property));
+        set
+    }
+
     /// Whether `property` is in it.
     pub fn has(self, property: Property) -> bool {
         self.0 & 1 << property as u16 != 0

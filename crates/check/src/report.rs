@@ -1,7 +1,7 @@
 //! What an exploration found.
 
 use crate::observe::Observed;
-use crate::property::{Property, PropertySet, Violation};
+use crate::property::{PropertySet, Violation};
 use crate::schedule::Schedule;
 use crate::trace::StepTaken;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub struct Report {
     /// Whose case occurred.
     pub exercised: PropertySet,
     /// What the row asked for beside what is always judged.
-    pub asked: Option<Property>,
+    pub asked: PropertySet,
     /// How often each observation was made at an end, and at how many it was not.
     pub observed: Vec<Observed>,
     /// The shortest way to a violation, if there is one.

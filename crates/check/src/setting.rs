@@ -3,6 +3,7 @@
 use crate::error::CheckError;
 use crate::observe::Watching;
 use crate::place::place;
+use crate::property::{Property, PropertySet};
 use crate::shadow::{CheckWorld, Contents, NoLog, Watch};
 use crate::tlb::MaySets;
 use crate::unroll::{Act, unroll};
@@ -105,7 +106,7 @@ impl Setting<'_> {
         let program = self.program;
         let spec = WorldSpec {
             policies: self.row.policies,
-            config: self.row.config,
+            config: self.row.config.for_program(program),
             arch: self.arch,
             cpus: self.cpus(),
             threads: program.threads.len(),
@@ -157,7 +158,8 @@ pub fn with_setting<T>(
     let names = pages.filter_map(|page| Some((page, placed.page_name(page)?))).collect();
     let loads = options.watching.loads();
     let processes = placed.threads.iter().map(|thread| thread.process).collect();
-    let asks = row.config.ask;
+    let asks = arch.breaks_before_make.then_some(Property::BreakBeforeMake);
+    let asks = PropertySet::of(asks.into_iter().chain(row.config.ask));
     let watch = Arc::new(Watch { loads, names, processes, asks });
     let Options { checkpoints, explicit, .. } = *options;
     let acts = unroll(&placed)?;

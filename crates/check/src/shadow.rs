@@ -54,7 +54,7 @@ pub struct Watch {
     /// By thread: its process.
     pub processes: Vec<ProcessId>,
     /// What the row asks for beside what is always judged.
-    pub asks: Option<Property>,
+    pub asks: PropertySet,
 }
 
 /// A translation that was there: of a page to a frame.
@@ -106,7 +106,7 @@ pub struct Pages {
     /// Pages that are held.
     pub held: BTreeMap<PinId, Hold>,
     /// By thread: the pages that it is giving up. Stores may come before or after.
-    giving_up: BTreeMap<u16, (MmId, PageRange)>,
+    giving_up: BTreeMap<u16, (MmId, SmallVec<[PageRange; 2]>)>,
     /// Upper-level entries that CPUs may still hold although the table that they name left the
     /// tree: CPU, address space, the table's first page, its level; whether the table was freed.
     structures: BTreeMap<(CpuId, MmId, Vpn, u32), bool>,
@@ -329,8 +329,8 @@ pub fn begin_call(w: &mut CheckWorld, at: At, mm: MmId, purpose: &Purpose) {
     if !purpose.revokes.is_empty() {
         begin_revoking(w, at, mm, &purpose.revokes);
     }
-    if let Some(range) = purpose.gives_up {
-        w.ghost.pages.giving_up.insert(at.thread.0, (mm, range));
+    if !purpose.gives_up.is_empty() {
+        w.ghost.pages.giving_up.insert(at.thread.0, (mm, purpose.gives_up.clone()));
     }
 }
 
@@ -338,8 +338,9 @@ pub fn begin_call(w: &mut CheckWorld, at: At, mm: MmId, purpose: &Purpose) {
 pub fn end_giving_up(w: &mut CheckWorld, at: At) {
     if w.ghost.pages.giving_up.contains_key(&at.thread.0) {
         let pages = &mut *w.ghost.pages;
-        if let Some((mm, range)) = pages.giving_up.remove(&at.thread.0) {
-            pages.given_up.extend(range.iter().map(|page| (mm, page)));
+        if let Some((mm, ranges)) = pages.giving_up.remove(&at.thread.0) {
+            let given_up = ranges.iter().flat_map(|range| range.iter());
+            pages.given_up.extend(given_up.map(|page| (mm, page)));
         }
     }
 }
@@ -352,7 +353,7 @@ fn begin_revoking(w: &mut CheckWorld, at: At, mm: MmId, ranges: &[PageRange]) {
     let mut found: BTreeSet<Translation> =
         fading.filter(|(space, page, _)| *space == mm && taken(*page)).copied().collect();
     for page in ranges.iter().flat_map(|range| range.iter()).filter(|page| mapped(*page)) {
-        let frame = w.frame_behind(w.pte(mm, page));
+        let frame = w.frame_behind(w.page_entry(mm, page));
         found.extend(frame.map(|frame| (mm, page, frame)));
     }
     w.ghost.pages.revoking.insert(at.thread.0, found);
@@ -370,13 +371,13 @@ pub fn end_revoking(w: &mut CheckWorld, at: At) -> BTreeSet<Translation> {
 
 impl Ghost for Contents {
     fn try_begins(&mut self, thread: ThreadId) {
-        if self.watch.asks == Some(Property::InstalledAtRetry) {
+        if self.watch.asks.has(Property::InstalledAtRetry) {
             self.pages.mapped.retain(|(of, _)| *of != thread.0);
         }
     }
 
     fn mapped(&mut self, thread: ThreadId, mm: MmId, page: Vpn) {
-        if self.watch.asks == Some(Property::InstalledAtRetry) {
+        if self.watch.asks.has(Property::InstalledAtRetry) {
             self.pages.mapped.insert((thread.0, (mm, page)));
         }
     }
@@ -421,6 +422,7 @@ impl Ghost for Contents {
         }
         let value = self.load(from);
         self.note_move(value);
+        self.exercised.add(Property::BreakBeforeMake);
         self.pages.frames.insert(to, value);
     }
 
@@ -433,6 +435,7 @@ impl Ghost for Contents {
     fn swapped_in(&mut self, slot: u32, frame: Pfn) {
         let value = self.slot(slot);
         self.note_move(value);
+        self.exercised.add(Property::BreakBeforeMake);
         self.pages.frames.insert(frame, value);
     }
 
@@ -448,7 +451,9 @@ impl Ghost for Contents {
 
     /// Only what was stored before the advice may go.
     fn dropped(&mut self, mm: MmId, page: Vpn, frame: Pfn) {
-        let gives_up = |(space, range): &(MmId, PageRange)| *space == mm && range.contains(page);
+        let gives_up = |(space, ranges): &(MmId, SmallVec<[PageRange; 2]>)| {
+            *space == mm && ranges.iter().any(|range| range.contains(page))
+        };
         let giving_up = self.pages.giving_up.values().any(gives_up);
         if giving_up || self.pages.given_up.contains(&(mm, page)) {
             self.discarded(mm, page, Some(frame));

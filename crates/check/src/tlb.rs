@@ -166,6 +166,10 @@ impl MaySets {
 
 impl Tlbs for MaySets {
     fn pte_changed(&mut self, cpus: &[Cpu], id: MmId, change: PteChange) {
+        let taken = change.old.is_some() && change.new.is_none_or(PresentPte::protnone);
+        if taken && change.pages.order > 0 {
+            self.exercised.add(Property::BreakBeforeMake);
+        }
         let entry = Entry::of(change.pages, change.new, self.rule);
         let Some(entry) = entry.filter(|_| !self.explicit) else { return };
         for (index, cpu) in cpus.iter().enumerate().filter(|(_, cpu)| cpu.loaded == id) {

@@ -82,7 +82,7 @@ fn pages(setting: &Setting<'_>, state: &State) -> Vec<PageState> {
 
 fn page_state(state: &State, (mm, page): Place, name: String) -> PageState {
     let w = &state.world;
-    let pte = match w.pte(mm, page) {
+    let pte = match w.page_entry(mm, page) {
         Pte::None => "none".to_owned(),
         Pte::Table(table) => format!("table {}", table.0),
         Pte::Swap(swap) => format!("swap {}", swap.slot),

@@ -60,15 +60,15 @@ fn two_processes_touch_shared_memory_at_once() {
 
 /// What the model does not have is refused in words, not left out.
 #[test]
-fn huge_pages_are_refused() {
-    let text = "scenario \"x\" { machine { thp \"always\" }
-         thread \"main\" cpu=0 { map \"heap\" pages=1; rounds 1 { write \"heap\" } } }";
+fn what_is_not_modelled_is_refused() {
+    let text = "scenario \"x\" { thread \"main\" cpu=0 { map \"heap\" pages=1 backing=\"shared\"
+         rounds 1 { write \"heap\"; mremap \"heap\" to=\"away\" } } }";
     let program = compile(&Source::new("x", text), &Settings::default()).expect("it compiles");
     let row = KernelRow::parse("6.12").expect("a row");
-    let checked = check(&program, &row, &Options::default()).expect_err("no huge pages");
-    let run = sim::run(&program, &row, &SimOptions::default()).expect_err("no huge pages");
+    let checked = check(&program, &row, &Options::default()).expect_err("no such mremap");
+    let run = sim::run(&program, &row, &SimOptions::default()).expect_err("no such mremap");
     for error in [checked.to_string(), run.to_string()] {
-        assert!(error.contains("no transparent huge pages (`thp \"always\"`)"), "{error}");
+        assert!(error.contains("no mremap of shared memory"), "{error}");
     }
 }
 

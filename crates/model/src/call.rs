@@ -21,6 +21,17 @@ pub enum Asked<P, A, N> {
         /// Which advice.
         advice: Advice,
     },
+    /// `process_madvise` of the process itself: advice about several ranges in one call ([`ranges`]).
+    AdviseRanges {
+        /// What they are part of.
+        pages: P,
+        /// How many pages each has.
+        each: N,
+        /// How many pages are from the start of one to the start of the next.
+        stride: N,
+        /// Which advice.
+        advice: Advice,
+    },
     /// `mprotect`
     Protect {
         /// What.
@@ -187,13 +198,35 @@ pub const FILE_FIRST: Bounds =
 pub const FILE_PAGES: Bounds =
     Bounds { what: "the number of pages", least: 0, most: MAX_FILE_PAGES as i64 };
 
+/// How many pages each range of a vectored call has.
+pub const EACH: Bounds = Bounds { what: "the pages of a range", least: 1, most: i64::MAX };
+
+/// How far such ranges are apart.
+pub const STRIDE: Bounds = Bounds { what: "the stride", least: 1, most: i64::MAX };
+
+/// How many there are (`UIO_MAXIOV`).
+pub const RANGES: Bounds = Bounds { what: "the number of ranges", least: 1, most: 1024 };
+
+/// The ranges of a vectored call: `each` pages, or as many as there are, at every `stride`th page of `pages`.
+pub fn ranges(
+    pages: PageRange,
+    each: u64,
+    stride: u64,
+) -> impl ExactSizeIterator<Item = PageRange> + Clone {
+    let count = pages.pages().div_ceil(stride) as usize;
+    (0..count).map(move |index| {
+        let start = pages.start.add(index as u64 * stride);
+        PageRange { start, end: start.add(each).min(pages.end) }
+    })
+}
+
 /// What a call does to pages, as far as it can be told before it runs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Purpose {
     /// It takes them away from whoever uses them.
     pub revokes: SmallVec<[PageRange; 2]>,
     /// What they hold is not needed any more, until they are stored to again.
-    pub gives_up: Option<PageRange>,
+    pub gives_up: SmallVec<[PageRange; 2]>,
 }
 
 impl<P, A, N> Asked<P, A, N> {
@@ -213,6 +246,12 @@ impl<P, A, N> Asked<P, A, N> {
             Asked::Advise { pages: p, advice } => {
                 Asked::Advise { pages: pages(p)?, advice: *advice }
             }
+            Asked::AdviseRanges { pages: p, each, stride, advice } => Asked::AdviseRanges {
+                pages: pages(p)?,
+                each: number(each, EACH)?,
+                stride: number(stride, STRIDE)?,
+                advice: *advice,
+            },
             Asked::ClearRefs => Asked::ClearRefs,
             Asked::Reclaim { pages: p } => Asked::Reclaim { pages: pages(p)? },
             Asked::Sync { pages: p } => Asked::Sync { pages: pages(p)? },
@@ -261,6 +300,7 @@ impl<P, A, N> Asked<P, A, N> {
             | Asked::Remap { .. }
             | Asked::ClearRefs
             | Asked::Advise { .. }
+            | Asked::AdviseRanges { .. }
             | Asked::Sync { .. }
             | Asked::WriteFile { .. }
             | Asked::DropFile { .. }
@@ -284,6 +324,7 @@ impl<P, A, N> Asked<P, A, N> {
             Asked::DropFile { .. } => Some("fadvise"),
             Asked::Truncate { .. } => Some("ftruncate"),
             Asked::SyncFile { .. } => Some("fsync"),
+            Asked::AdviseRanges { .. } => Some("process_madvise"),
             Asked::Advise { advice, .. } => Some(match advice {
                 Advice::DontNeed => "dontneed",
                 Advice::Free => "free",
@@ -291,6 +332,9 @@ impl<P, A, N> Asked<P, A, N> {
                 Advice::PageOut => "pageout",
                 Advice::PopulateRead | Advice::PopulateWrite => "populate",
                 Advice::Remove => "remove",
+                Advice::HugePage | Advice::NoHugePage => "huge pages",
+                Advice::Collapse => "collapse",
+                Advice::GuardInstall | Advice::GuardRemove => "guard",
             }),
             Asked::Map { .. }
             | Asked::Reclaim { .. }
@@ -307,13 +351,17 @@ impl<P, A, N> Asked<P, A, N> {
     pub const fn hides_state(&self) -> bool {
         match self {
             Asked::Remap { .. } | Asked::Pin { .. } => true,
-            Asked::Advise { advice, .. } => match advice {
-                Advice::PopulateRead | Advice::PopulateWrite => true,
+            Asked::Advise { advice, .. } | Asked::AdviseRanges { advice, .. } => match advice {
+                Advice::PopulateRead | Advice::PopulateWrite | Advice::Collapse => true,
                 Advice::DontNeed
                 | Advice::Free
                 | Advice::Cold
                 | Advice::PageOut
-                | Advice::Remove => false,
+                | Advice::Remove
+                | Advice::HugePage
+                | Advice::NoHugePage
+                | Advice::GuardInstall
+                | Advice::GuardRemove => false,
             },
             Asked::Map { .. }
             | Asked::Unmap { .. }
@@ -357,6 +405,7 @@ impl Call {
             | Asked::Protect { pages, .. }
             | Asked::Remap { pages, .. }
             | Asked::Advise { pages, .. }
+            | Asked::AdviseRanges { pages, .. }
             | Asked::Reclaim { pages }
             | Asked::Sync { pages }
             | Asked::Writeback { pages }
@@ -378,23 +427,20 @@ impl Call {
 
     /// What it is for.
     pub fn purpose(self) -> Purpose {
-        let (revokes, gives_up) = match self {
-            Asked::Unmap { pages }
-            | Asked::Protect { pages, prot: Prot::None | Prot::Read }
-            | Asked::Advise { pages, advice: Advice::DontNeed | Advice::Remove } => {
-                (smallvec![pages], None)
+        let revokes = |revokes| Purpose { revokes, ..Purpose::default() };
+        match self {
+            Asked::Unmap { pages } | Asked::Protect { pages, prot: Prot::None | Prot::Read } => {
+                revokes(smallvec![pages])
             }
             Asked::Remap { pages, to } => {
-                (smallvec![pages, PageRange::new(to.pages.start, pages.pages())], None)
+                revokes(smallvec![pages, PageRange::new(to.pages.start, pages.pages())])
             }
-            Asked::Advise { pages, advice: Advice::Free } => (SmallVec::new(), Some(pages)),
+            Asked::Advise { pages, advice } => advice.purpose(smallvec![pages]),
+            Asked::AdviseRanges { pages, each, stride, advice } => {
+                advice.purpose(ranges(pages, each, stride).collect())
+            }
             Asked::Map { .. }
             | Asked::Protect { prot: Prot::ReadWrite, .. }
-            | Asked::Advise {
-                advice:
-                    Advice::Cold | Advice::PageOut | Advice::PopulateRead | Advice::PopulateWrite,
-                ..
-            }
             | Asked::ClearRefs
             | Asked::Reclaim { .. }
             | Asked::Sync { .. }
@@ -409,8 +455,44 @@ impl Call {
             | Asked::WriteFile { .. }
             | Asked::DropFile { .. }
             | Asked::Truncate { .. }
-            | Asked::SyncFile { .. } => (SmallVec::new(), None),
+            | Asked::SyncFile { .. } => Purpose::default(),
+        }
+    }
+}
+
+impl Advice {
+    /// What it is for, about these ranges.
+    fn purpose(self, ranges: SmallVec<[PageRange; 2]>) -> Purpose {
+        match self {
+            Advice::DontNeed | Advice::Remove | Advice::GuardInstall => {
+                Purpose { revokes: ranges, ..Purpose::default() }
+            }
+            Advice::Free => Purpose { gives_up: ranges, ..Purpose::default() },
+            Advice::Cold
+            | Advice::PageOut
+            | Advice::PopulateRead
+            | Advice::PopulateWrite
+            | Advice::GuardRemove
+            | Advice::HugePage
+            | Advice::NoHugePage
+            | Advice::Collapse => Purpose::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::addr::Vpn;
+
+    #[test]
+    fn ranges_of_a_vectored_call() {
+        let parts = |pages, each, stride| {
+            let all = ranges(PageRange::new(Vpn(100), pages), each, stride);
+            all.map(|part| (part.start.0, part.pages())).collect::<Vec<_>>()
         };
-        Purpose { revokes, gives_up }
+        assert_eq!(parts(5, 1, 2), [(100, 1), (102, 1), (104, 1)]);
+        assert_eq!(parts(5, 2, 2), [(100, 2), (102, 2), (104, 1)], "the last one is cut");
+        assert_eq!(parts(4, 1, 64), [(100, 1)]);
     }
 }

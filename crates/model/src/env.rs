@@ -10,6 +10,7 @@
 use crate::addr::{CpuId, MmId, ObjectId, Pfn, ThreadId, Vpn};
 use crate::arch::Arch;
 use crate::event::EventKind;
+use crate::kernels::Config;
 use crate::machine::cpuset::CpuSet;
 use crate::machine::world::{At, Mode, World, mm_of};
 use crate::policy::Policies;
@@ -163,6 +164,9 @@ pub trait Env {
 
     /// The kernel's policies.
     fn policies(&self) -> &Policies;
+
+    /// The kernel's configuration.
+    fn config(&self) -> &Config;
 
     /// The architecture.
     fn arch(&self) -> &Arch;

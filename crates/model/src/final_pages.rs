@@ -1,8 +1,8 @@
 //! The state of each page at the end of a run, in words: [`crate::run::TargetRun::final_pages`].
 //!
 //! What can be told of a page is what `/proc/self/pagemap` tells
-//! (Documentation/admin-guide/mm/pagemap.rst); the words are the same for every target, since they are
-//! compared.
+//! (Documentation/admin-guide/mm/pagemap.rst), and of all of a process's which of them huge entries map (`AnonHugePages` of `/proc/self/smaps`); the
+//! words are the same for every target, since they are compared.
 
 use crate::program::Program;
 use std::collections::BTreeMap;
@@ -78,6 +78,13 @@ impl FinalPages {
             }
         }
         self.states.insert(name, words);
+    }
+
+    /// Tells how many pages of a process huge entries map, if any are; `process`: its name with a colon, for others than the first.
+    pub fn tell_huge(&mut self, process: &str, pages: u64) {
+        if pages > 0 {
+            self.states.insert(format!("{process}AnonHugePages"), format!("{pages} pages"));
+        }
     }
 
     /// The words for each page, by name.

@@ -8,6 +8,7 @@ use crate::arch::{
     X86_64, X86_64_LA57,
 };
 use crate::policy::*;
+use crate::program::{Advice, Program, ThpMode};
 use crate::property::Property;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -42,8 +43,11 @@ pub struct Config {
     /// `mglru=on|off`: multi-generational LRU. It decides which pages wait in a batch after
     /// `MADV_COLD`.
     pub mglru: bool,
-    /// `thp=off`: transparent huge pages. Huge pages are not modelled yet; `on` is refused.
-    pub thp: bool,
+    /// `thp=always|madvise|never`: which mappings get transparent huge pages
+    /// (`/sys/kernel/mm/transparent_hugepage/enabled`), unless the scenario says so.
+    pub thp: ThpMode,
+    /// Whether the scenario can have huge pages: nobody looks for any else.
+    pub huge_pages: bool,
     /// `soft-dirty=on|off`: whether PTEs carry the soft-dirty bit.
     pub soft_dirty: bool,
     /// `la57=on|off`: whether the processor has 5-level page tables, which every kernel here then
@@ -99,6 +103,18 @@ impl Config {
         }
     }
 
+    /// The same for a scenario: on a machine that is set up as it needs it.
+    #[must_use]
+    pub fn for_program(self, program: &Program) -> Config {
+        let thp = program.machine.thp.unwrap_or(self.thp);
+        let huge_pages = match thp {
+            ThpMode::Always => true,
+            ThpMode::Madvise => program.advises(&[Advice::HugePage, Advice::Collapse]),
+            ThpMode::Never => program.advises(&[Advice::Collapse]),
+        };
+        Config { thp, huge_pages, ..self }
+    }
+
     /// The architecture that a kernel configured like this runs on.
     pub const fn arch(&self) -> Arch {
         match (self.other, self.la57, self.five_level) {
@@ -120,6 +136,18 @@ const V5_8: Policies = Policies {
     pageout_young: PageoutYoung::Clear,
     protect_flush: ProtectFlush::WholeRange,
     protect_restore: ProtectRestore::Never,
+    huge_zero_write: HugeZeroWrite::Split,
+    split_dirty: SplitDirty::Page,
+    split_flush: SplitFlush::Each,
+    split_remap: SplitRemap::Old,
+    split_zeros: SplitZeros::Stay,
+    huge_cold: HugeCold::Invalidate,
+    advise_large: AdviseLarge::Split,
+    large_shared: LargeShared::First,
+    large_reclaim: LargeReclaim::IfMappedWhole,
+    lazyfree_huge: LazyfreeHuge::Each,
+    large_reuse: LargeReuse::Alone,
+    collapse: Collapse::None,
     flush_order: FlushOrder::LocalFirst,
     cpumask: CpumaskClear::AtSwitch,
     interrupt: Interrupt::NotLazy,
@@ -167,6 +195,8 @@ const V5_8: Policies = Policies {
     fork_pinned: ForkPinned::Share,
     gup_read: GupRead::BreakCow,
     swapin_exclusive: SwapinExclusive::SoleReference,
+    vectored_advice: VectoredAdvice::None,
+    guard_regions: GuardRegions::None,
     skip: Skip::None,
     refault_flush: RefaultFlush::Nothing,
     mutant: Mutant::None,
@@ -175,6 +205,7 @@ const V5_8: Policies = Policies {
 const V5_10: Policies = Policies {
     reuse: Reuse::PageCount,
     fork_pinned: ForkPinned::Copy,
+    vectored_advice: VectoredAdvice::Hints,
     dirty_retry: DirtyRetry::Retry,
     arm64_spurious: Arm64Spurious::Nobody,
     gup_read: GupRead::AsMapped,
@@ -191,6 +222,9 @@ const V5_15: Policies = Policies {
 };
 
 const V6_1: Policies = Policies {
+    split_remap: SplitRemap::DirtyMarks,
+    advise_large: AdviseLarge::SplitByFirst,
+    collapse: Collapse::Writable,
     reuse: Reuse::ExclusiveAfterDrain,
     swapin_write: SwapinWrite::Exclusive,
     swapin_drain: SwapinDrain::FromCache,
@@ -208,6 +242,15 @@ const V6_1: Policies = Policies {
 
 const V6_12: Policies = Policies {
     swapin_read: SwapinRead::Writable,
+    split_dirty: SplitDirty::Pte,
+    split_flush: SplitFlush::Batched,
+    split_remap: SplitRemap::AsBefore,
+    split_zeros: SplitZeros::ZeroPage,
+    huge_cold: HugeCold::Clear,
+    advise_large: AdviseLarge::Batch,
+    large_shared: LargeShared::Likely,
+    large_reclaim: LargeReclaim::UnlessPart,
+    large_reuse: LargeReuse::Never,
     pageout_young: PageoutYoung::Ignore,
     protect_restore: ProtectRestore::IfExclusive,
     fault_lock: FaultLock::Vma,
@@ -229,10 +272,18 @@ const V6_12: Policies = Policies {
 // Debian's archive has none of 6.13 to 6.15: these changed somewhere up to 6.16.
 const V6_16: Policies = Policies {
     cold_batch: ColdBatch::NotOldest,
+    huge_zero_write: HugeZeroWrite::Huge,
+    large_shared: LargeShared::Known,
+    lazyfree_huge: LazyfreeHuge::Whole,
+    large_reuse: LargeReuse::Known,
+    collapse: Collapse::Any,
+    huge_cold: HugeCold::Invalidate,
     lazyfree_held: LazyfreeHeld::StaysFree,
     cpumask: CpumaskClear::AtNextInterrupt,
     dontneed_tables: DontneedTables::Free,
     advise_gather: AdviseGather::PerCall,
+    vectored_advice: VectoredAdvice::OneCall,
+    guard_regions: GuardRegions::AnonVma,
     zap_drain: ZapDrain::No,
     vma_merge: VmaMerge::Any,
     read_fault_dirty: ReadFaultDirty::AsFolio,
@@ -245,11 +296,15 @@ const V6_18: Policies = Policies { advise_lock: AdviseLock::Vma, ..V6_17 };
 
 // Nor has it 6.19 to 7.1.
 const V7_2: Policies = Policies {
+    huge_cold: HugeCold::Clear,
+    lazyfree_huge: LazyfreeHuge::Run,
+    collapse: Collapse::NothingIsDone,
     swapin_drain: SwapinDrain::Always,
     swapin_exclusive: SwapinExclusive::PteBit,
     swapin_free: SwapinFree::Always,
     new_folio: NewFolio::Referenced,
     used_once: UsedOnce::Recent,
+    guard_regions: GuardRegions::Flag,
     arm64_upgrade: Arm64Upgrade::Local,
     arm64_spurious: Arm64Spurious::Local,
     arm64_protect: Arm64Protect::HardwareBits,
@@ -407,7 +462,7 @@ pub enum RowError {
     },
     /// An option that is not understood.
     #[error(
-        "kernel row option `{option}` is not understood; options are mglru=on|off, thp=off, soft-dirty=on|off, la57=on|off, five-level=on|off, of arm64 cpu=max|cortex-a72, kpti=on|off and tlbi-range=on|off, skip-needed=THREAD.N[+], ask=R, most-faults=N and POLICY=VALUE (see `needless policies`)"
+        "kernel row option `{option}` is not understood; options are mglru=on|off, thp=always|madvise|never, soft-dirty=on|off, la57=on|off, five-level=on|off, of arm64 cpu=max|cortex-a72, kpti=on|off and tlbi-range=on|off, skip-needed=THREAD.N[+], ask=R, most-faults=N and POLICY=VALUE (see `needless policies`)"
     )]
     UnknownOption {
         /// The option.
@@ -504,7 +559,8 @@ impl KernelRow {
             policies: row.policies,
             config: Config {
                 mglru: row.mglru.unwrap_or(false),
-                thp: false,
+                thp: ThpMode::Madvise,
+                huge_pages: false,
                 soft_dirty: row.soft_dirty,
                 la57: false,
                 five_level: row.five_level,
@@ -611,11 +667,7 @@ impl KernelRow {
                 }
                 self.config.mglru = switch()?;
             }
-            "thp" => {
-                if switch()? {
-                    return Err(RowError::NotModelled { option: option.to_owned() });
-                }
-            }
+            "thp" => self.config.thp = ThpMode::named(value).ok_or_else(unknown)?,
             "soft-dirty" => self.config.soft_dirty = switch()?,
             "la57" | "five-level" if self.config.other.is_some() => {
                 let option = if name == "la57" { "la57" } else { "five-level" };
@@ -673,7 +725,8 @@ mod tests {
         assert_eq!(row.policies.reuse, Reuse::PageCount);
         assert!(matches!(KernelRow::parse("6.13"), Err(RowError::UnknownKernel { .. })));
         assert!(matches!(KernelRow::parse("5.10,mglru=on"), Err(RowError::NotInKernel { .. })));
-        assert!(matches!(KernelRow::parse("6.1,thp=on"), Err(RowError::NotModelled { .. })));
+        assert_eq!(KernelRow::parse("6.1,thp=always").unwrap().config.thp, ThpMode::Always);
+        assert!(matches!(KernelRow::parse("6.1,thp=on"), Err(RowError::UnknownOption { .. })));
         assert!(matches!(KernelRow::parse("6.1,reuse=no"), Err(RowError::Policy(_))));
         assert_eq!(
             KernelRow::parse("6.12+pending-cleared").unwrap().policies.batched_pending,

@@ -178,6 +178,85 @@ policies! {
         IfDirty = "if-dirty", "exclusive pages whose PTE is dirty";
         IfExclusive = "if-exclusive", "all exclusive pages";
     }
+    /// What a store to the huge zero page gets.
+    huge_zero_write: HugeZeroWrite = "huge-zero-write", "what a store to the huge zero page gets",
+        source "mm/huge_memory.c:do_huge_pmd_wp_page (5.10 to 6.12), do_huge_zero_wp_pmd (6.18, 7.3)" {
+        Split = "split", "one page: the huge zero page is mapped page by page first";
+        Huge = "huge", "a huge page of its own";
+    }
+    /// Where the dirty bit goes when a huge page is mapped page by page.
+    split_dirty: SplitDirty = "split-dirty", "what becomes of the dirty bit of a huge page's entry when it is mapped page by page",
+        source "mm/huge_memory.c:__split_huge_pmd_locked (5.10, 6.1: SetPageDirty; 6.12 to 7.3: pte_mkdirty as well)" {
+        Page = "page", "the page is dirty then, the PTEs are clean";
+        Pte = "pte", "the PTEs are dirty as well";
+    }
+    /// How the flushes are done when a large folio is split whose pages are mapped one by one.
+    split_flush: SplitFlush = "split-flush", "how the mappings of a large folio's single pages are flushed when it is split",
+        source "mm/huge_memory.c:unmap_page (5.10, 6.1), unmap_folio (6.12 to 7.3: TTU_BATCH_FLUSH)" {
+        Each = "each", "one by one";
+        Batched = "batched", "once for all, where another CPU is to be asked";
+    }
+    /// What PTEs of a large folio are after it was split.
+    split_remap: SplitRemap = "split-remap", "what the accessed and dirty bits are once a large folio was split",
+        source "mm/migrate.c:remove_migration_pte (5.10: pte_mkold; 6.1: is_migration_entry_young, is_migration_entry_dirty, pte_mksoft_dirty before pte_mkdirty; 6.12 to 7.3: after it)" {
+        Old = "old", "clear: the page knows whether it is dirty";
+        DirtyMarks = "dirty-marks", "as before, and a dirty PTE is soft-dirty";
+        AsBefore = "as-before", "as before";
+    }
+    /// What becomes of pages of zeros when a large folio is split.
+    split_zeros: SplitZeros = "split-zeros", "what becomes of pages of nothing but zeros when a large folio is split",
+        source "mm/migrate.c:try_to_map_unused_to_zeropage (6.12 to 7.3)" {
+        Stay = "stay", "they stay";
+        ZeroPage = "zero-page", "the zero page is mapped in their place, and they are freed";
+    }
+    /// How `MADV_COLD` clears a huge page's accessed bit.
+    huge_cold: HugeCold = "huge-cold", "how MADV_COLD takes a huge page's accessed bit, and whether advice waits for a folio's lock before it splits it",
+        source "mm/madvise.c:madvise_cold_or_pageout_pte_range (5.10, 6.1, 6.18: pmdp_invalidate, folio_lock; 6.12.118, 7.3.4: pmdp_test_and_clear_young, folio_trylock)" {
+        Invalidate = "invalidate", "takes the entry away and flushes, then flushes once more at the end; waits";
+        Clear = "clear", "clears the bit and flushes at the end; does not wait, and leaves the huge page alone";
+    }
+    /// When advice passes over a huge page for others that map it, and what it does with pages of a large folio that are mapped one by one.
+    advise_large: AdviseLarge = "advise-large", "what MADV_FREE, MADV_COLD and MADV_PAGEOUT do with a large folio whose pages are mapped one by one",
+        source "mm/madvise.c:madvise_cold_or_pageout_pte_range, madvise_free_pte_range (5.10, 6.1: PageTransCompound; 6.12 to 7.3: folio_pte_batch)" {
+        Split = "split", "split it, unless others map the page: then the rest of the page table is left out";
+        SplitByFirst = "split-by-first", "the same, but MADV_FREE asks for the mappings of the folio's first page";
+        Batch = "batch", "take it as it is where all of it is meant; split it where a part is";
+    }
+    /// What tells whether other processes map a large folio.
+    large_shared: LargeShared = "large-shared", "what tells advice that others map a large folio",
+        source "mm/madvise.c (5.10: page_mapcount; 6.1: folio_estimated_sharers), include/linux/mm.h:folio_likely_mapped_shared (6.12), folio_maybe_mapped_shared (6.18, 7.3)" {
+        First = "first-page", "its first page is not mapped exactly once";
+        Likely = "likely", "there are more mappings than it can have in one process, or its first page has more than one";
+        Known = "known", "the folio knows whose mappings it has";
+    }
+    /// When reclaim splits a large folio first.
+    large_reclaim: LargeReclaim = "large-reclaim", "when reclaim splits a large folio instead of writing it as a whole",
+        source "mm/vmscan.c:shrink_page_list (5.10), shrink_folio_list (6.1: folio_entire_mapcount; 6.12 to 7.3: folio_test_partially_mapped)" {
+        IfMappedWhole = "unless-huge", "unless it is mapped as a huge page somewhere";
+        UnlessPart = "if-part", "if some of its pages are not mapped any more";
+    }
+    /// How reclaim takes a huge page away that `MADV_FREE` was given.
+    lazyfree_huge: LazyfreeHuge = "lazyfree-huge", "how reclaim takes away a huge page that MADV_FREE was given",
+        source "mm/rmap.c:try_to_unmap_one (5.10 to 6.12; 7.3: folio_unmap_pte_batch), mm/huge_memory.c:unmap_huge_pmd_locked (6.18)" {
+        Each = "each", "page by page";
+        Whole = "whole", "as a huge page";
+        Run = "run", "page by page, with one flush for all";
+    }
+    /// What `MADV_COLLAPSE` wants.
+    collapse: Collapse = "collapse", "what MADV_COLLAPSE makes a huge page of",
+        source "mm/khugepaged.c:madvise_collapse, hpage_collapse_scan_pmd (6.1, 6.12: SCAN_PAGE_RO; 6.18), collapse_scan_pmd (7.3: SCAN_NO_PTE_TABLE)" {
+        None = "none", "there is none";
+        Writable = "writable", "pages of which one is writable at least";
+        Any = "any", "any pages";
+        NothingIsDone = "any-or-nothing", "any pages; where there is no table yet it goes on, and a range without a whole huge page is done at once";
+    }
+    /// When a store may reuse a page of a large folio that is not marked exclusive.
+    large_reuse: LargeReuse = "large-reuse", "when a store reuses a page of a large folio that is not marked exclusive",
+        source "mm/memory.c:do_wp_page (5.10, 6.1), wp_can_reuse_anon_folio (6.12), __wp_can_reuse_large_anon_folio (6.18, 7.3)" {
+        Alone = "alone", "nobody else has a reference to the folio";
+        Never = "never", "never";
+        Known = "known", "nobody else maps the folio, there is no other reference, and more of it is mapped";
+    }
     /// The order inside one flush.
     flush_order: FlushOrder = "flush-order", "the order of the initiator's own flush and the shootdown",
         source "arch/x86/mm/tlb.c:flush_tlb_mm_range (5.10) and flush_tlb_multi (6.1)" {
@@ -464,6 +543,20 @@ policies! {
         SoleReference = "sole-reference", "if its swap PTE says so, it came around the swap cache, or nobody else holds it";
         PteBit = "pte-bit", "if its swap PTE says so";
     }
+    /// What `process_madvise` does for a process that gives advice about itself.
+    vectored_advice: VectoredAdvice = "vectored-advice", "what process_madvise does for a process that gives advice about itself",
+        source "mm/madvise.c:process_madvise, process_madvise_behavior_valid (5.10 to 6.12), vector_madvise, process_madvise_remote_valid, madvise_batch_tlb_flush (7.3); seen on 6.18; 6.13 to 6.15, which batch less, are not to be had" {
+        None = "none", "there is no such call: ENOSYS";
+        Hints = "hints", "MADV_COLD and MADV_PAGEOUT, range by range as madvise would; other advice: EINVAL";
+        OneCall = "one-call", "any advice, with one lock for all ranges, and for MADV_DONTNEED and MADV_FREE one gather";
+    }
+    /// What a mapping bears that has guards.
+    guard_regions: GuardRegions = "guard-regions", "what a mapping bears once it has guards (MADV_GUARD_INSTALL), so that a fork copies them",
+        source "mm/madvise.c:madvise_guard_install (7.2, 7.3: VMA_MAYBE_GUARD_BIT), mm/memory.c:vma_needs_copy; 6.18 by what it does; not in 6.12, files not before 6.15" {
+        None = "none", "there are no guards: EINVAL";
+        AnonVma = "anon-vma", "an anon_vma, whatever it maps, so that a fork copies all that it has in its page tables";
+        Flag = "flag", "a flag; anonymous memory an anon_vma, too, and once it has that the mapping's lock is enough";
+    }
     /// Which flushes are left out.
     skip: Skip = "skip", "which flushes are left out, as a test of verdicts: nothing may break without those that are needless",
         source "docs/design.md, Verdicts; no kernel can know it" {
@@ -528,6 +621,9 @@ policies! {
         TriedFirstKept = "tried-first-kept", "the same, and the flag is kept for the next fault, as get_user_pages keeps it (FOLL_TRIED)";
         TriedSticky = "tried-sticky", "each fault counts as a second try, as if FAULT_FLAG_TRIED had been kept from an earlier one (handle_pte_fault)";
         MkcleanSkipsChild = "mkclean-skips-child", "writeback passes the mappings over that a fork made (page_mkclean)";
+        SplitUnflushed = "split-unflushed", "a huge page is mapped page by page without a flush between (__split_huge_pmd_locked)";
+        CollapseUnflushed = "collapse-unflushed", "a table that MADV_COLLAPSE takes away is not flushed (pmdp_collapse_flush)";
+        DepositForgotten = "deposit-forgotten", "no page table is put by for a huge page that a fault maps (pgtable_trans_huge_deposit)";
         ReturnUnflushed = "return-unflushed", "a CPU that comes back does not look whether a flush passed it by (switch_mm_irqs_off)";
     }
 }

@@ -79,7 +79,7 @@ pub enum SwapKind {
 }
 
 /// `transparent_hugepage/enabled`.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ThpMode {
     /// `always`
     Always,
@@ -87,6 +87,22 @@ pub enum ThpMode {
     Madvise,
     /// `never`
     Never,
+}
+
+impl ThpMode {
+    /// All of them with the kernel's words.
+    pub const ALL: [(&'static str, ThpMode); 3] =
+        [("always", ThpMode::Always), ("madvise", ThpMode::Madvise), ("never", ThpMode::Never)];
+
+    /// The one of that word.
+    pub fn named(word: &str) -> Option<ThpMode> {
+        ThpMode::ALL.iter().find(|(name, _)| *name == word).map(|(_, mode)| *mode)
+    }
+
+    /// The kernel's word.
+    pub fn word(self) -> &'static str {
+        ThpMode::ALL.iter().find(|(_, mode)| *mode == self).map_or("", |(name, _)| name)
+    }
 }
 
 /// How a thread holds its CPU until the scenario ends.
@@ -258,11 +274,21 @@ pub enum Advice {
     PopulateWrite,
     /// `MADV_REMOVE`
     Remove,
+    /// `MADV_HUGEPAGE`
+    HugePage,
+    /// `MADV_NOHUGEPAGE`
+    NoHugePage,
+    /// `MADV_COLLAPSE`
+    Collapse,
+    /// `MADV_GUARD_INSTALL`
+    GuardInstall,
+    /// `MADV_GUARD_REMOVE`
+    GuardRemove,
 }
 
 impl Advice {
     /// All advices with the word that scenarios use.
-    pub const ALL: [(Advice, &'static str); 7] = [
+    pub const ALL: [(Advice, &'static str); 12] = [
         (Advice::DontNeed, "dontneed"),
         (Advice::Free, "free"),
         (Advice::Cold, "cold"),
@@ -270,6 +296,11 @@ impl Advice {
         (Advice::PopulateRead, "populate-read"),
         (Advice::PopulateWrite, "populate-write"),
         (Advice::Remove, "remove"),
+        (Advice::HugePage, "hugepage"),
+        (Advice::NoHugePage, "nohugepage"),
+        (Advice::Collapse, "collapse"),
+        (Advice::GuardInstall, "guard-install"),
+        (Advice::GuardRemove, "guard-remove"),
     ];
 
     /// The word that scenarios use.
@@ -654,10 +685,6 @@ impl Program {
 
     /// What the scenario asks of the machine that the model does not have.
     pub fn not_modelled(&self) -> Option<&'static str> {
-        match self.machine.thp {
-            Some(ThpMode::Always) => return Some("transparent huge pages (`thp \"always\"`)"),
-            Some(ThpMode::Madvise | ThpMode::Never) | None => {}
-        }
         if self.machine.nodes.is_some_and(|nodes| nodes > 1) {
             return Some("NUMA nodes (`nodes`)");
         }
@@ -670,9 +697,17 @@ impl Program {
     /// What is asked of shared memory or of a file that the model does not have.
     fn not_of_objects(&self, call: &CallExpr) -> Option<&'static str> {
         let (pages, [shared, file]) = match call {
-            CallExpr::Advise { pages, advice } => {
+            CallExpr::AdviseRanges {
+                advice: Advice::PopulateRead | Advice::PopulateWrite | Advice::Remove,
+                ..
+            } => return Some("MADV_POPULATE_READ, MADV_POPULATE_WRITE or MADV_REMOVE of ranges"),
+            CallExpr::Advise { pages, advice } | CallExpr::AdviseRanges { pages, advice, .. } => {
                 let what = match advice {
-                    Advice::DontNeed | Advice::PopulateRead | Advice::PopulateWrite => return None,
+                    Advice::DontNeed
+                    | Advice::PopulateRead
+                    | Advice::PopulateWrite
+                    | Advice::GuardInstall
+                    | Advice::GuardRemove => return None,
                     Advice::Remove if self.backing(pages).is_shared() => return None,
                     Advice::Remove => {
                         return Some(
@@ -683,6 +718,9 @@ impl Program {
                         "MADV_FREE of shared memory (kernels refuse it: EINVAL)",
                         "MADV_FREE of a file (kernels refuse it: EINVAL)",
                     ],
+                    Advice::HugePage | Advice::NoHugePage | Advice::Collapse => {
+                        ["huge pages of shared memory", "huge pages of a file"]
+                    }
                     Advice::Cold => ["MADV_COLD of shared memory", "MADV_COLD of a file"],
                     Advice::PageOut => ["MADV_PAGEOUT of shared memory", "MADV_PAGEOUT of a file"],
                 };
@@ -724,6 +762,19 @@ impl Program {
             Backing::Shared => Some(shared),
             Backing::File(_) => Some(file),
         }
+    }
+
+    /// Whether it gives one of these advices.
+    pub fn advises(&self, advices: &[Advice]) -> bool {
+        self.ops().any(|op| match &op.kind {
+            OpKind::Call(CallExpr::Advise { advice, .. }) => advices.contains(advice),
+            _ => false,
+        })
+    }
+
+    /// Whether pages are reclaimed as if memory were short.
+    pub fn reclaims(&self) -> bool {
+        self.ops().any(|op| matches!(op.kind, OpKind::Call(CallExpr::Reclaim { .. })))
     }
 
     /// Whether it populates mappings of files on disks, so that pages are read without an exception.

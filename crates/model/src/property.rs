@@ -57,6 +57,10 @@ properties! {
     /// A page that is pinned is the one that is mapped.
     PinConsistency = "P7", "a pinned page stays the one that is mapped",
         exercised when "a page was stored to while it was pinned";
+    /// Where the architecture asks for it, no CPU may hold two translations of one address that differ in their frame or
+    /// their size: the first is taken away, and waited for, before the second is set.
+    BreakBeforeMake = "P9", "a translation is taken away everywhere before another one comes to its place",
+        exercised when "a page was copied or came back from swap, or a huge page was taken away";
     /// A CPU's identifier belongs to one address space, and holds nothing of another's.
     AsidIsolation = "P10", "an address-space identifier holds nothing of another address space",
         exercised when "an identifier was handed to another address space";
@@ -75,6 +79,11 @@ properties! {
 impl Property {
     /// Those that kernels need not have: they are judged where a row asks for them (`ask=R`).
     pub const ASKED: &'static [Property] = &[Property::InstalledAtRetry];
+
+    /// Whether it is judged on every row. Of the others, break-before-make is where the architecture asks for it.
+    pub fn is_always_judged(self) -> bool {
+        self != Property::BreakBeforeMake && !Property::ASKED.contains(&self)
+    }
 
     /// The property of that number: `P1`.
     pub fn parse(number: &str) -> Option<Property> {

@@ -4,7 +4,7 @@
 //! that one of them does not know does not compile.
 
 use crate::addr::PageRange;
-use crate::call::{Call, CallExpr};
+use crate::call::{Call, CallExpr, EACH, RANGES, ranges};
 use crate::program::{Access, Area, ExprError, Hold, Op, OpKind, Order, RangeExpr};
 
 /// In which order pages are visited.
@@ -151,6 +151,18 @@ impl CallExpr {
             let (first, pages, size) = (first as i64, pages as i64, file.pages as i64);
             return Err(Box::new(ExprError::OutsideFile { first, pages, size }));
         }
+        if let Call::AdviseRanges { pages, each, stride, .. } = call {
+            let count = ranges(pages, each, stride).len() as u64;
+            for (what, value, most) in
+                [(EACH.what, each, stride), (RANGES.what, count, RANGES.most as u64)]
+            {
+                if value > most {
+                    let (value, most) = (value as i64, most as i64);
+                    let what = what.to_owned();
+                    return Err(Box::new(ExprError::TooLarge { what, value, most }));
+                }
+            }
+        }
         let of_file =
             matches!(call, Call::WriteFile { pages: 0, .. } | Call::DropFile { pages: 0, .. });
         let none = of_file || call.pages().is_some_and(PageRange::is_empty);
@@ -162,7 +174,7 @@ impl CallExpr {
 mod tests {
     use super::*;
     use crate::addr::Vpn;
-    use crate::program::Expr;
+    use crate::program::{Advice, Expr};
 
     fn area(name: &str, start: u64, pages: u64) -> Area {
         Area::anonymous(name, PageRange::new(Vpn(start), pages))
@@ -184,6 +196,24 @@ mod tests {
             |pages| resolve(&OpKind::Call(CallExpr::Remap { pages: range(0, pages), to: 1 }));
         assert!(remap(2).contains("Remap"), "{}", remap(2));
         assert!(remap(3).contains("OutsideArea { area: \"away\""), "{}", remap(3));
+    }
+
+    #[test]
+    fn vectored_calls_have_bounds() {
+        let areas = [area("heap", 64, 4096)];
+        let resolve = |pages, each, stride| {
+            let (each, stride) = (Expr::Const(each), Expr::Const(stride));
+            let advice = Advice::DontNeed;
+            let call = CallExpr::AdviseRanges { pages: range(0, pages), each, stride, advice };
+            OpKind::Call(call).resolve(&areas, &[]).map_err(|error| error.to_string()).err()
+        };
+        assert_eq!(resolve(2048, 2, 2), None);
+        assert_eq!(resolve(0, 1, 1), None, "it is nothing");
+        let of =
+            |what: &str, value, most| Some(format!("{what} is {value}; it must be at most {most}"));
+        assert_eq!(resolve(2050, 2, 2), of("the number of ranges", 1025, 1024));
+        assert_eq!(resolve(8, 3, 2), of("the pages of a range", 3, 2));
+        assert!(resolve(8, 0, 2).unwrap().contains("at least 1"));
     }
 
     #[test]

@@ -44,6 +44,42 @@ sites! {
     ExcPageFault = "exc_page_fault" in "arch/x86/mm/fault.c";
     /// Looks at the PTE and chooses.
     HandlePteFault = "handle_pte_fault" in "mm/memory.c";
+    /// Looks above the last level first.
+    HandleMmFault = "__handle_mm_fault" in "mm/memory.c";
+    /// First touch of a huge page's worth of anonymous memory.
+    DoHugePmdAnonymousPage = "do_huge_pmd_anonymous_page" in "mm/huge_memory.c";
+    /// A write to a huge page that is read-only.
+    DoHugePmdWpPage = "do_huge_pmd_wp_page" in "mm/huge_memory.c";
+    /// A write to the huge zero page (6.13 and later).
+    DoHugeZeroWpPmd = "do_huge_zero_wp_pmd" in "mm/huge_memory.c";
+    /// A huge page is marked accessed.
+    HugePmdSetAccessed = "huge_pmd_set_accessed" in "mm/huge_memory.c";
+    /// A huge page is mapped page by page.
+    SplitHugePmd = "__split_huge_pmd_locked" in "mm/huge_memory.c";
+    /// A large folio becomes small ones (5.10, 6.1: `split_huge_page_to_list`; 7.3: `__folio_split`).
+    SplitFolio = "split_huge_page_to_list_to_order" in "mm/huge_memory.c";
+    /// `MADV_COLLAPSE` of a mapping.
+    MadviseCollapse = "madvise_collapse" in "mm/khugepaged.c";
+    /// What can be collapsed is looked for (7.3: `collapse_scan_pmd`).
+    HpageCollapseScanPmd = "hpage_collapse_scan_pmd" in "mm/khugepaged.c";
+    /// Pages become a huge page.
+    CollapseHugePage = "collapse_huge_page" in "mm/khugepaged.c";
+    /// A table is taken out of the page table and flushed.
+    PmdpCollapseFlush = "pmdp_collapse_flush" in "mm/pgtable-generic.c";
+    /// Reclaim takes a huge page away as a whole (6.13 to 6.18).
+    UnmapHugePmdLocked = "unmap_huge_pmd_locked" in "mm/huge_memory.c";
+    /// `MADV_FREE` of a huge page.
+    MadviseFreeHugePmd = "madvise_free_huge_pmd" in "mm/huge_memory.c";
+    /// A huge page is taken away.
+    ZapHugePmd = "zap_huge_pmd" in "mm/huge_memory.c";
+    /// `mprotect` of a huge page.
+    ChangeHugePmd = "change_huge_pmd" in "mm/huge_memory.c";
+    /// `mremap` of a huge page.
+    MoveHugePmd = "move_huge_pmd" in "mm/huge_memory.c";
+    /// `fork` of a huge page.
+    CopyHugePmd = "copy_huge_pmd" in "mm/huge_memory.c";
+    /// A mapping is as advised from now on.
+    MadviseUpdateVma = "madvise_update_vma" in "mm/madvise.c";
     /// First touch of anonymous memory.
     DoAnonymousPage = "do_anonymous_page" in "mm/memory.c";
     /// Swap-in.
@@ -120,6 +156,10 @@ sites! {
     MovePtes = "move_ptes" in "mm/mremap.c";
     /// `MADV_COLD`, `MADV_PAGEOUT`.
     MadviseColdOrPageout = "madvise_cold_or_pageout_pte_range" in "mm/madvise.c";
+    /// `MADV_GUARD_INSTALL`.
+    MadviseGuardInstall = "madvise_guard_install" in "mm/madvise.c";
+    /// `MADV_GUARD_REMOVE`.
+    MadviseGuardRemove = "madvise_guard_remove" in "mm/madvise.c";
     /// `/proc/PID/clear_refs`.
     ClearRefs = "clear_refs_pte_range" in "fs/proc/task_mmu.c";
     /// `MADV_FREE`.

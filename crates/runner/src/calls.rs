@@ -3,9 +3,11 @@
 use crate::files::Files;
 use crate::sys::{bytes, pointer};
 use needless_model::addr::{PageRange, Vpn};
-use needless_model::call::{Call, Extent};
+use needless_model::call::{Call, Extent, RANGES, ranges};
 use needless_model::program::{Advice, Backing, Prot};
 use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
 
 /// Asks the kernel.
 pub fn ask(call: Call, files: &Files) -> io::Result<()> {
@@ -15,6 +17,9 @@ pub fn ask(call: Call, files: &Files) -> io::Result<()> {
         Call::Protect { pages, prot } => protect(pages, prot),
         Call::Remap { pages, to } => remap(pages, to.pages.start),
         Call::Advise { pages, advice } => advise(pages, advice),
+        Call::AdviseRanges { pages, each, stride, advice } => {
+            advise_ranges(ranges(pages, each, stride), advice)
+        }
         Call::ClearRefs => std::fs::write("/proc/self/clear_refs", "1"),
         Call::Sync { pages } => sync(pages),
         Call::WriteFile { file, first, pages } => files.write(file.file, first..first + pages),
@@ -44,6 +49,29 @@ pub fn missing(call: Call, errno: Option<i32>) -> Option<&'static str> {
         {
             Some("MADV_POPULATE_READ and MADV_POPULATE_WRITE (5.14 and later have them)")
         }
+        Call::Advise { advice: Advice::Collapse, .. }
+            if errno == Some(libc::EINVAL) && !knows(Advice::Collapse) =>
+        {
+            Some("MADV_COLLAPSE (6.1 and later have it)")
+        }
+        Call::Advise { advice: Advice::HugePage | Advice::NoHugePage, .. }
+            if errno == Some(libc::EINVAL) =>
+        {
+            Some("transparent huge pages (CONFIG_TRANSPARENT_HUGEPAGE)")
+        }
+        Call::Advise { advice: Advice::GuardInstall | Advice::GuardRemove, .. }
+            if errno == Some(libc::EINVAL) =>
+        {
+            Some(
+                "MADV_GUARD_INSTALL and MADV_GUARD_REMOVE (6.13 and later have them, of files 6.15)",
+            )
+        }
+        Call::AdviseRanges { .. } if errno == Some(libc::EINVAL) => Some(
+            "process_madvise with this advice (6.13 and later have all of it for a process itself, 5.10 and later cold and pageout)",
+        ),
+        Call::AdviseRanges { .. } if errno == Some(libc::ENOSYS) => {
+            Some("process_madvise (5.10 and later have it)")
+        }
         Call::ClearRefs if errno == Some(libc::ENOENT) => {
             Some("/proc/PID/clear_refs (CONFIG_PROC_PAGE_MONITOR)")
         }
@@ -52,6 +80,7 @@ pub fn missing(call: Call, errno: Option<i32>) -> Option<&'static str> {
         | Call::Protect { .. }
         | Call::Remap { .. }
         | Call::Advise { .. }
+        | Call::AdviseRanges { .. }
         | Call::ClearRefs
         | Call::Reclaim { .. }
         | Call::Sync { .. }
@@ -143,9 +172,9 @@ pub fn remap(range: PageRange, to: Vpn) -> io::Result<()> {
     if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// `madvise`
-pub fn advise(range: PageRange, advice: Advice) -> io::Result<()> {
-    let number = match advice {
+/// The number of an advice.
+const fn number(advice: Advice) -> i32 {
+    match advice {
         Advice::DontNeed => libc::MADV_DONTNEED,
         Advice::Free => libc::MADV_FREE,
         Advice::Cold => libc::MADV_COLD,
@@ -153,7 +182,62 @@ pub fn advise(range: PageRange, advice: Advice) -> io::Result<()> {
         Advice::PopulateRead => libc::MADV_POPULATE_READ,
         Advice::PopulateWrite => libc::MADV_POPULATE_WRITE,
         Advice::Remove => libc::MADV_REMOVE,
-    };
+        Advice::HugePage => libc::MADV_HUGEPAGE,
+        Advice::NoHugePage => libc::MADV_NOHUGEPAGE,
+        // include/uapi/asm-generic/mman-common.h (6.1 and later).
+        Advice::Collapse => 25,
+        Advice::GuardInstall => MADV_GUARD_INSTALL,
+        Advice::GuardRemove => MADV_GUARD_REMOVE,
+    }
+}
+
+// include/uapi/asm-generic/mman-common.h (6.13 and later).
+const MADV_GUARD_INSTALL: i32 = 102;
+const MADV_GUARD_REMOVE: i32 = 103;
+
+/// Whether the kernel knows an advice: about nothing, it refuses only what it does not know (mm/madvise.c:madvise_behavior_valid).
+fn knows(advice: Advice) -> bool {
+    // SAFETY: no memory is named.
+    check(unsafe { libc::madvise(std::ptr::null_mut(), 0, number(advice)) }).is_ok()
+}
+
+/// `madvise`
+pub fn advise(range: PageRange, advice: Advice) -> io::Result<()> {
     // SAFETY: as for `unmap`.
-    check(unsafe { libc::madvise(pointer(range.start), bytes(range), number) })
+    check(unsafe { libc::madvise(pointer(range.start), bytes(range), number(advice)) })
+}
+
+/// `process_madvise` of the process itself. Nothing is allocated.
+fn advise_ranges(
+    ranges: impl ExactSizeIterator<Item = PageRange>,
+    advice: Advice,
+) -> io::Result<()> {
+    let (count, mut total) = (ranges.len(), 0);
+    let mut parts = [const { MaybeUninit::uninit() }; RANGES.most as usize];
+    for (part, range) in parts.iter_mut().zip(ranges) {
+        part.write(libc::iovec { iov_base: pointer(range.start), iov_len: bytes(range) });
+        total += bytes(range);
+    }
+    let process = rustix::process::pidfd_open(
+        rustix::process::getpid(),
+        rustix::process::PidfdFlags::empty(),
+    )?;
+    // SAFETY: as for `unmap`; so many of `parts` were written, for there are at most as many.
+    let advised = unsafe {
+        libc::syscall(
+            libc::SYS_process_madvise,
+            process.as_raw_fd(),
+            parts.as_ptr(),
+            count,
+            number(advice),
+            0,
+        )
+    };
+    match usize::try_from(advised) {
+        Err(_) => Err(io::Error::last_os_error()),
+        Ok(advised) if advised == total => Ok(()),
+        Ok(advised) => Err(io::Error::other(format!(
+            "the kernel took the advice for {advised} of {total} bytes, up to a range that is not mapped as a whole"
+        ))),
+    }
 }

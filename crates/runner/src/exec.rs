@@ -184,6 +184,7 @@ impl<'a> Worker<'a> {
             | Call::Protect { .. }
             | Call::Remap { .. }
             | Call::Advise { .. }
+            | Call::AdviseRanges { .. }
             | Call::ClearRefs
             | Call::Reclaim { .. }
             | Call::Sync { .. }

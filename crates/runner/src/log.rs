@@ -148,7 +148,7 @@ pub struct Log {
 impl Log {
     /// An empty log with room for the records of `rounds`.
     pub fn new(events: bool, rounds: usize) -> Log {
-        let room = rounds.saturating_mul(USUAL_ROUND).clamp(2 * LONGEST_ROUND, MOST_ROOM);
+        let room = rounds.saturating_mul(USUAL_ROUND).clamp(8 * LONGEST_ROUND, MOST_ROOM);
         Log {
             events,
             records: if events { roomy(room, BLANK) } else { Vec::new() },

@@ -1,7 +1,7 @@
-//! The state of each page at the end of a run, from `/proc/PID/pagemap`.
+//! The state of each page at the end of a run, from `/proc/PID/pagemap`, and how many huge entries map, from `/proc/PID/smaps`.
 
 use crate::run::Run;
-use needless_model::addr::{PageRange, Vpn};
+use needless_model::addr::{PAGE_SIZE, PageRange, Vpn};
 use needless_model::final_pages::{FinalPages, Holds, MOST_PAGES, PageState, too_many};
 use needless_model::program::Program;
 use std::collections::BTreeMap;
@@ -19,11 +19,11 @@ pub fn final_pages(run: &Run) -> Result<BTreeMap<String, String>, String> {
         return Err(format!("the scenario has {total} pages; at most {MOST_PAGES} are listed"));
     }
     let mut pages = FinalPages::default();
-    tell(program, &mut pages, "/proc/self", |page| page)?;
+    tell(program, &mut pages, "/proc/self", "")?;
     for (index, thread) in program.threads.iter().enumerate() {
         let Some(pid) = run.team.pid(index) else { continue };
         let process = &program.processes[thread.process.index()].name;
-        tell(program, &mut pages, &format!("/proc/{pid}"), |page| format!("{process}:{page}"))?;
+        tell(program, &mut pages, &format!("/proc/{pid}"), &format!("{process}:"))?;
     }
     Ok(pages.by_name())
 }
@@ -33,10 +33,12 @@ fn tell(
     program: &Program,
     pages: &mut FinalPages,
     folder: &str,
-    name: impl Fn(String) -> String,
+    process: &str,
 ) -> Result<(), String> {
     let maps =
-        std::fs::read_to_string(format!("{folder}/maps")).map_err(|e| format!("maps: {e}"))?;
+        std::fs::read_to_string(format!("{folder}/smaps")).map_err(|e| format!("smaps: {e}"))?;
+    let ours = |range: &PageRange| program.areas.iter().any(|area| area.range.overlaps(*range));
+    pages.tell_huge(process, anon_huge_pages(&maps, ours));
     let mapped: Vec<PageRange> = maps.lines().filter_map(mapping).collect();
     let pagemap = File::open(format!("{folder}/pagemap")).map_err(|e| format!("pagemap: {e}"))?;
     for page in program.areas.iter().flat_map(|area| area.range.iter()) {
@@ -48,10 +50,23 @@ fn tell(
             .read_exact_at(&mut entry, page.0 * 8)
             .map_err(|error| format!("pagemap: {error}"))?;
         if let Some(page) = program.page_name(page) {
-            pages.tell(name(page), state(u64::from_le_bytes(entry))?);
+            pages.tell(format!("{process}{page}"), state(u64::from_le_bytes(entry))?);
         }
     }
     Ok(())
+}
+
+/// Pages that huge entries map, of the mappings that are `ours`. Source: fs/proc/task_mmu.c:show_smap.
+fn anon_huge_pages(smaps: &str, ours: impl Fn(&PageRange) -> bool) -> u64 {
+    let (mut counts, mut kib) = (false, 0);
+    for line in smaps.lines() {
+        if let Some(range) = mapping(line) {
+            counts = ours(&range);
+        } else if let Some(value) = line.strip_prefix("AnonHugePages:").filter(|_| counts) {
+            kib += value.trim().trim_end_matches(" kB").parse().unwrap_or(0);
+        }
+    }
+    kib * 1024 / PAGE_SIZE
 }
 
 fn mapping(line: &str) -> Option<PageRange> {
@@ -102,5 +117,15 @@ mod tests {
         let range = mapping("700000000000-700000002000 rw-p 00000000 00:00 0").unwrap();
         assert_eq!(range, PageRange::new(Vpn(0x7_0000_0000), 2));
         assert_eq!(mapping("rubbish"), None);
+    }
+
+    #[test]
+    fn huge_pages_of_smaps() {
+        let smaps = "700000000000-700000400000 rw-p 00000000 00:00 0\nRss:   4096 kB\n\
+                     AnonHugePages:      4096 kB\nVmFlags: rd wr mr mw me ac\n\
+                     700000600000-700000800000 rw-p 00000000 00:00 0\n\
+                     AnonHugePages:      2048 kB\n";
+        assert_eq!(anon_huge_pages(smaps, |_| true), 1536);
+        assert_eq!(anon_huge_pages(smaps, |range| range.pages() == 512), 512);
     }
 }

@@ -8,12 +8,16 @@
 //! - in: each page that is read back is a major fault of whoever needs it (mm/memory.c:do_swap_page, 5.10 to
 //!   7.3). A zram device is read page by page, without readahead (`SWP_SYNCHRONOUS_IO`).
 //! - out: a thread that writes a page says so (`vmscan:mm_vmscan_write_folio`, before 6.0
-//!   `mm_vmscan_writepage`; mm/vmscan.c:pageout). Recorded for the scenario's threads alone.
+//!   `mm_vmscan_writepage`; mm/vmscan.c:pageout). Recorded for the scenario's threads alone. A huge page is written as one: the kernel counts
+//!   these (`thp_swpout`; mm/page_io.c:count_swpout_vm_event), but for those of nothing but zeros, all of whose pages `swpout_zero` counts.
 
 /// Reason: others' pages were read from swap, or ours by others.
 const IN: &str = "another task's pages came from swap";
 /// Reason: others' pages were written to swap, or ours by others.
 const OUT: &str = "another task's pages went to swap";
+
+/// Pages of a huge page, which is written as one.
+const HUGE: u64 = 512;
 
 /// Major faults of the scenario.
 #[derive(Copy, Clone)]
@@ -34,14 +38,14 @@ pub fn strangers(
     majors: Majors,
     written: Option<u64>,
 ) -> Option<&'static str> {
-    let sum = |wanted: [&str; 3]| {
+    let sum = |wanted: &[&str]| {
         let known = names.iter().zip(moved).filter(|(name, _)| wanted.contains(name));
         known.map(|(_, moved)| moved).sum::<u64>()
     };
     if !names.contains(&"pswpin") {
         return None;
     }
-    let read = sum(["pswpin", "swpin_zero", "zswpin"]);
+    let read = sum(&["pswpin", "swpin_zero", "zswpin"]);
     let others = match majors.unswapped {
         Some(unswapped) => read + unswapped != majors.taken,
         None => read > majors.taken,
@@ -49,13 +53,35 @@ pub fn strangers(
     if others {
         return Some(IN);
     }
-    let out = sum(["pswpout", "swpout_zero", "zswpout"]);
-    written.is_some_and(|written| written != out).then_some(OUT)
+    let out = sum(&["pswpout", "swpout_zero", "zswpout"]);
+    let huge = sum(&["thp_swpout"]);
+    let huge_zeros = 0..=sum(&["swpout_zero"]) / HUGE;
+    let all_of =
+        |written: u64| huge_zeros.clone().any(|zeros| written + (huge + zeros) * (HUGE - 1) == out);
+    written.is_some_and(|written| !all_of(written)).then_some(OUT)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// One is told from 512 pages of somebody else.
+    #[test]
+    fn huge_pages_are_written_as_one() {
+        let names = ["pswpin", "pswpout", "swpout_zero", "thp_swpout"];
+        let marked = |moved: [u64; 4], written| {
+            let own = Majors { taken: 0, unswapped: Some(0) };
+            strangers(&names, &moved, own, Some(written))
+        };
+        assert_eq!(marked([0, 512, 0, 1], 1), None);
+        assert_eq!(marked([0, 515, 0, 1], 4), None);
+        assert_eq!(marked([0, 0, 512, 0], 1), None, "of zeros");
+        assert_eq!(marked([0, 513, 512, 1], 3), None);
+        assert_eq!(marked([0, 512, 0, 0], 1), Some(OUT));
+        assert_eq!(marked([0, 512, 0, 0], 512), None, "page by page");
+        assert_eq!(marked([0, 513, 0, 1], 1), Some(OUT));
+        assert_eq!(marked([0, 0, 511, 0], 1), Some(OUT));
+    }
 
     #[test]
     fn the_machines_counters_have_to_be_the_processs() {

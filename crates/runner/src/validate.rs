@@ -164,6 +164,7 @@ fn check_call(
         | CallExpr::Protect { .. }
         | CallExpr::Remap { .. }
         | CallExpr::Advise { .. }
+        | CallExpr::AdviseRanges { .. }
         | CallExpr::ClearRefs
         | CallExpr::Reclaim { .. }
         | CallExpr::Sync { .. }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 /// The lines that tell something about a scenario. They count the whole machine.
-const OF_ROUNDS: [&str; 14] = [
+const OF_ROUNDS: [&str; 15] = [
     "pswpin",
     "pswpout",
     "swpin_zero",
@@ -16,6 +16,7 @@ const OF_ROUNDS: [&str; 14] = [
     "thp_fault_alloc",
     "thp_zero_page_alloc",
     "thp_split_pmd",
+    "thp_swpout",
     "nr_tlb_remote_flush",
     "nr_tlb_remote_flush_received",
     "nr_tlb_local_flush_all",
@@ -33,6 +34,9 @@ const KERNELS_OWN: [&str; 7] = [
     "compact_migrate_scanned",
     "numa_pages_migrated",
 ];
+
+/// Huge pages made of single ones, by khugepaged or by MADV_COLLAPSE.
+const COLLAPSED: &str = "thp_collapse_alloc";
 
 /// A reader of the counters that this kernel has.
 pub struct Counters {
@@ -59,7 +63,7 @@ impl Counters {
         let known = lines(&counters.text[..length]);
         counters.names = known
             .filter_map(|(name, _)| {
-                let mut wanted = OF_ROUNDS.into_iter().chain(KERNELS_OWN);
+                let mut wanted = OF_ROUNDS.into_iter().chain(KERNELS_OWN).chain([COLLAPSED]);
                 wanted.find(|wanted| wanted.as_bytes() == name)
             })
             .collect();
@@ -105,6 +109,12 @@ pub fn kernels_own<'a>(names: &[&'a str], moved: &[u64]) -> Option<&'a str> {
     moved.map(|(name, _)| *name).find(|name| KERNELS_OWN.contains(name))
 }
 
+/// The counter of huge pages that were made of single ones, if it moved.
+pub fn collapsed<'a>(names: &[&'a str], moved: &[u64]) -> Option<&'a str> {
+    let mut moved = names.iter().zip(moved).filter(|(_, moved)| **moved > 0);
+    moved.find(|(name, _)| **name == COLLAPSED).map(|(name, _)| *name)
+}
+
 /// What moved from `before` to `after`.
 pub fn difference(before: &[u64], after: &[u64]) -> Vec<u64> {
     before.iter().zip(after).map(|(before, after)| after.wrapping_sub(*before)).collect()
@@ -144,9 +154,11 @@ mod tests {
 
     #[test]
     fn the_kernels_own_doings_are_told_from_the_scenarios() {
-        let names = ["pswpout", "pgmigrate_success", "pgscan_kswapd"];
-        assert_eq!(kernels_own(&names, &[3, 0, 0]), None);
-        assert_eq!(kernels_own(&names, &[3, 0, 2]), Some("pgscan_kswapd"));
+        let names = ["pswpout", "pgmigrate_success", COLLAPSED, "pgscan_kswapd"];
+        assert_eq!(kernels_own(&names, &[3, 0, 1, 0]), None);
+        assert_eq!(kernels_own(&names, &[3, 0, 0, 2]), Some("pgscan_kswapd"));
+        assert_eq!(collapsed(&names, &[3, 0, 1, 0]), Some(COLLAPSED));
+        assert_eq!(collapsed(&names, &[3, 0, 0, 2]), None);
         assert!(is_of_rounds("pswpout") && !is_of_rounds("pgscan_kswapd"));
     }
 

@@ -40,7 +40,7 @@ use machine::Machine;
 use needless_model::addr::{PageRange, Vpn};
 use needless_model::call::CallExpr;
 use needless_model::event::FlushReason;
-use needless_model::program::{Backing, Op, OpKind, Program};
+use needless_model::program::{Advice, Backing, Op, OpKind, Program};
 use needless_model::run::Witness;
 use reasons::{AWAKE, EVENTS_LOST, FLUSHED, LOG_GREW, LOST_CPU, LRU_SHARED, NOT_ON_CPU};
 use sentinels::Sentinels;
@@ -118,7 +118,7 @@ impl Watch {
         Watch {
             witness: Witness::default(),
             gave_up: None,
-            machine: Machine::new(counts),
+            machine: Machine::new(counts, program.advises(&[Advice::Collapse])),
             unswapped,
             populates_disks: program.populates_disks(),
             draining: program
@@ -314,9 +314,12 @@ impl Watch {
     }
 }
 
-/// Whether the operation may have every CPU empty its batches (mm/fadvise.c:generic_fadvise).
+/// Whether the operation may have every CPU empty its batches (mm/fadvise.c:generic_fadvise, mm/khugepaged.c:madvise_collapse).
 fn drains_all(op: &Op) -> bool {
-    matches!(op.kind, OpKind::Call(CallExpr::DropFile { .. }))
+    matches!(
+        op.kind,
+        OpKind::Call(CallExpr::DropFile { .. } | CallExpr::Advise { advice: Advice::Collapse, .. })
+    )
 }
 
 fn flushed_by(sender: Option<i32>) -> String {

@@ -49,11 +49,14 @@ pub static ALL: &[Builtin] = builtins! { "scenarios/":
     "b_pf3_ext4" "b_ext4_read_write" "b_ext4_msync" "b_ext4_protect" "b_ext4_private" "b_ext4_fork"
     "f_around" "f_protect" "f_freept" "f_fork" "f_punch" "f_punch_fork"
     "f_write" "f_truncate" "f_punch_disk" "f_drop" "f_holes"
+    "thp-zero" "z_thp_dontneed" "z_thp_dontneed_part" "z_thp_mprotect" "z_thp_mprotect_part" "z_thp_mremap"
+    "z_thp_munmap_part" "z_thp_populate" "z_thp_zero_rw" "z_thp_cold" "z_thp_free" "z_thp_pageout" "z_thp_collapse"
+    "d_thp_fork" "d_thp_exit"
 };
 
-/// Texts of studies that `agree` leaves out of its built-in scenarios.
+/// Texts that `agree` leaves out of its built-in scenarios: those of studies, and what only new kernels do.
 pub static OF_STUDIES: &[Builtin] = builtins! { "scenarios/": "fork-touch" "fork-server" "refs-cleared"
-"fork-save" "fork-exec" };
+"fork-save" "fork-exec" "scavenge" };
 
 /// Texts for the checker, whose threads race on purpose: the discrete order of `run` and `agree`
 /// shows only one of their interleavings.
@@ -73,7 +76,10 @@ pub static LITMUS: &[Builtin] = builtins! { "scenarios/litmus/":
     "pin-vmsplice" "pin-store" "pin-shared" "pin-fork" "pin-fork-race" "pin-dontneed"
     "file-cow" "file-race" "file-private" "file-punch" "disk-writeback" "zap-writeback"
     "file-truncate" "file-write" "file-drop"
+    "guard-nested" "ranges-touch"
     "retry-spurious" "retry-parallel" "retry-skip-ad" "retry-installed" "retry-anon-vma" "fork-cleaned"
+    "break-before-make" "huge-split" "huge-zap" "huge-zero" "huge-fork" "huge-move"
+    "huge-pageout" "huge-part" "huge-collapse"
 };
 
 /// Lists aliases: `name = text (parameter value …)`.
@@ -117,6 +123,7 @@ pub static ALIASES: &[Alias] = aliases! {
     "z_dontneed_1" = "z_dontneed" ("pages" "1");
     "z_dontneed_33" = "z_dontneed" ("pages" "33");
     "z_dontneed_34" = "z_dontneed" ("pages" "34");
+    "z_thp_dontneed_34" = "z_thp_dontneed" ("huge" "34");
     "z_dontneed_64" = "z_dontneed" ("pages" "64");
     "z_cold_4" = "z_cold" ("pages" "4");
     "z_free_4" = "z_free" ("pages" "4");

@@ -253,14 +253,11 @@ fn machine(nodes: &[&Node], scope: &Scope) -> Result<MachineNeeds, Problem> {
                 let nodes = scope.number_in(value, "the number of nodes", 1..=MAX_NODES)?;
                 needs.nodes = Some(nodes as u16);
             }
-            _ => needs.thp = Some(word_of(value, "mode", &THP_MODES)?),
+            _ => needs.thp = Some(word_of(value, "mode", &ThpMode::ALL)?),
         }
     }
     Ok(needs)
 }
-
-const THP_MODES: [(&str, ThpMode); 3] =
-    [("always", ThpMode::Always), ("madvise", ThpMode::Madvise), ("never", ThpMode::Never)];
 
 /// Adds the threads that one `thread` node stands for.
 fn add_threads<'a>(

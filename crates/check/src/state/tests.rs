@@ -41,7 +41,8 @@ fn parts(state: &State) -> Vec<(&'static str, Key)> {
     let State { world, threads, choices: _, footprint: _, asleep: _ } = state;
     let World {
         mms, cpus, tasks, frames, objects, swap, pins, tlbs, ghost,
-        policies: _, config: _, arch: _, processes: _, log: _, inconsistency: _,
+        policies: _, config: _, arch: _, processes: _, log: _, huge_zero: _,
+        inconsistency: _,
     } = world;
     let Contents { pages, locks, loaded, just_freed, violation, watch: _, exercised: _ } = ghost;
     let standings: Vec<Standing> = threads.iter().map(|thread| thread.standing).collect();
@@ -94,8 +95,8 @@ fn cache(state: &mut State, change: fn(&mut Entry)) {
 
 fn purpose(revokes: bool) -> Purpose {
     let range = PageRange::one(PAGE);
-    let revoked = revokes.then_some(range).into_iter().collect();
-    Purpose { revokes: revoked, gives_up: (!revokes).then_some(range) }
+    let ranges = |wanted: bool| wanted.then_some(range).into_iter().collect();
+    Purpose { revokes: ranges(revokes), gives_up: ranges(!revokes) }
 }
 
 type Change = (&'static str, fn(&mut State));
@@ -141,7 +142,8 @@ const CHANGES: &[Change] = &[
     ("frames", |s| s.world.frames.release(FRAME)),
     ("swap", |s| _ = swap(s).allocate(Pfn(2))),
     ("swap", |s| swap(s).count(SLOT, 1)),
-    ("swap", |s| swap(s).written(SLOT, true)),
+    ("swap", |s| swap(s).written(SLOT, true, false)),
+    ("swap", |s| swap(s).written(SLOT, false, true)),
     ("swap", |s| swap(s).uncache(FRAME)),
     ("mms", |s| mm(s).has_pinned = true),
     ("mms", |s| mm(s).write_protect_seq += 1),

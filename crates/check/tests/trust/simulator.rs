@@ -207,7 +207,8 @@ fn compared(what: &str, program: &Program, row_name: &str, arch: Arch) -> Driven
     let row = row(row_name);
     // As the checker places it.
     let placed = place(program, &arch).unwrap();
-    let model = end_state(&placed, &row, arch, &SimOptions::default()).unwrap();
+    let model = end_state(&placed, &row, arch, &SimOptions::default())
+        .unwrap_or_else(|error| panic!("{what}: {error}"));
     let (explicit, moves) = explicit(program, &row, arch);
     assert_same_end(&format!("{what}, explicit"), &placed, &model, &explicit);
     let mut follow = follow(&moves);
@@ -236,7 +237,10 @@ fn each_state_of_a_random_run_is_explored() {
 
 /// Here a thread loads from what it may not use by then. The signal ends the thread in the checker, but the
 /// run in the simulator.
-const SIGNAL: [&str; 6] = [
+const SIGNAL: [&str; 9] = [
+    "guard-nested",
+    "huge-move",
+    "huge-split",
     "lazy-table-free",
     "mremap-move",
     "move-table",

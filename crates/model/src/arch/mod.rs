@@ -6,6 +6,7 @@
 
 pub mod x86_64;
 
+use crate::addr::{PageRange, Span, Vpn};
 use crate::pte::{PresentPte, Pte};
 
 /// The most levels that a page table has.
@@ -43,6 +44,8 @@ pub struct Arch {
     pub flushes: FlushRules,
     /// Whether a fault drops what the CPU's TLB holds of the page. Elsewhere it may fault again until somebody flushes.
     pub fault_drops: bool,
+    /// Whether an entry must be invalid on all CPUs before another frame, or another size, comes to its place.
+    pub breaks_before_make: bool,
     /// The code that flushes and switches address spaces.
     pub tlb_code: TlbCode,
 }
@@ -152,6 +155,7 @@ pub const X86_64: Arch = Arch {
         protect: ProtectRule::WriteChanged,
     },
     fault_drops: true,
+    breaks_before_make: false,
     tlb_code: TlbCode::X86,
 };
 
@@ -164,7 +168,7 @@ pub const X86_64_LA57: Arch =
 /// arm64 with pages of 4 KiB, 48-bit addresses, and hardware that sets the accessed and the dirty bit (HAFDBS) and
 /// invalidates ranges: QEMU's processor `max`.
 ///
-/// Sources: Arm ARM D8.5 and C5.5; Linux 5.10, 6.1, 6.12, 7.3 arch/arm64/mm/fault.c:ptep_set_access_flags,
+/// Sources: Arm ARM D8.5, D8.16.1 (break-before-make) and C5.5; Linux 5.10, 6.1, 6.12, 7.3 arch/arm64/mm/fault.c:ptep_set_access_flags,
 /// arch/arm64/include/asm/pgtable.h:ptep_clear_flush_young (no DSB), pte_needs_flush (only 7.3 has its own),
 /// arch/arm64/include/asm/tlbflush.h (MAX_TLBI_OPS, MAX_DVM_OPS: a table's entries). Two of the rules are those of
 /// older kernels: a row of 7.2 and newer has others ([`KernelRow::arch`](crate::kernels::KernelRow::arch)).
@@ -183,6 +187,7 @@ pub const ARM64: Arch = Arch {
         protect: ProtectRule::All,
     },
     fault_drops: false,
+    breaks_before_make: true,
     tlb_code: TlbCode::Arm64(Invalidation { ranges: true, wide: true, twice: false }),
     ..X86_64
 };
@@ -304,6 +309,11 @@ impl Arch {
         order
     }
 
+    /// The pages of the huge page around `page`.
+    pub const fn huge_pages(&self, page: Vpn) -> PageRange {
+        Span::around(page, self.order(2)).range()
+    }
+
     /// The level at which an entry maps pages of this order.
     pub const fn level_of(&self, order: u8) -> u32 {
         let mut level = 1;
@@ -322,8 +332,8 @@ impl Arch {
     /// Its rules on a machine with the small tables of [`TINY`], for the checker.
     #[must_use]
     pub const fn in_small(self) -> Arch {
-        let Arch { name, accessed_dirty, merges_vmas, prefault_old, flushes, fault_drops, .. } =
-            self;
+        let Arch { name, accessed_dirty, merges_vmas, prefault_old, flushes, .. } = self;
+        let Arch { fault_drops, breaks_before_make, .. } = self;
         let asids = match self.asids {
             Asids::Global => Asids::Global,
             Asids::PerCpu(_) => TINY.asids,
@@ -336,6 +346,7 @@ impl Arch {
             prefault_old,
             flushes,
             fault_drops,
+            breaks_before_make,
             asids,
             tlb_code,
             ..TINY

@@ -8,6 +8,7 @@
 use crate::addr::{MmId, PageRange};
 use crate::arch::Arch;
 use crate::env::{Env, Lock};
+use crate::kernel::huge::{pmd_trans_huge_lock, pmd_unlock};
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::vma_lock::vma_start_write;
 use crate::kernel::zap::by_table;
@@ -32,8 +33,20 @@ pub fn clear_refs(env: &mut impl Env, mm: MmId) {
     env.unlock(Lock::MmapWrite(mm));
 }
 
-/// One page table, if there is one, under its lock.
+/// One page table, or huge page, if there is one, under its lock.
 fn clear_table(env: &mut impl Env, mm: MmId, part: PageRange) {
+    let huge = pmd_trans_huge_lock(env, Site::ClearRefs, mm, part.start, |w, at, pmd| {
+        if pmd.special() {
+            return;
+        }
+        if pmd.accessed() {
+            w.set_pmd(at, mm, part.start, Pte::Present(pmd.without(PteFlags::ACCESSED)));
+        }
+        w.frames.set_flags(pmd.pfn, FrameFlags::REFERENCED, false);
+    });
+    if huge.is_some() {
+        return pmd_unlock(env, mm, part.start);
+    }
     if pte_offset_map_lock(env, Site::ClearRefs, mm, part.start, |_, _| ()).is_none() {
         return;
     }

@@ -110,11 +110,17 @@ pub fn flush_tlb_mm_range(env: &mut impl Env, request: FlushRequest) {
 /// The flush of a gather; `full_mm`: of an address space that ends.
 ///
 /// Source: arch/arm64/include/asm/tlb.h:tlb_flush (5.10 to 7.3): nobody can use such an address space any more, and its
-/// identifier is given to another one only after everything was flushed, so that one flush at its end will do
-/// ([`flush_tlb_exit`]).
+/// identifier is given to another one only after everything was flushed, so that one flush of all of it will do: before
+/// its tables are freed, or if the scenario had none there, at its end ([`flush_tlb_exit`]).
 pub fn tlb_flush(env: &mut impl Env, request: FlushRequest, full_mm: bool) {
     match env.arch().tlb_code {
-        TlbCode::Arm64(_) if full_mm => {}
+        TlbCode::Arm64(_) if full_mm => {
+            if request.tables_gone {
+                let whole = FlushRequest::whole(Site::ExitMmap, request.mm);
+                flush_tlb_mm_range(env, FlushRequest { tables_gone: true, ..whole });
+                env.step(Site::ExitMmap, |w, _| w.mms[request.mm.index()].flushed_at_exit = true);
+            }
+        }
         _ => flush_tlb_mm_range(env, request),
     }
 }
@@ -152,8 +158,10 @@ pub fn arch_tlbbatch_flush(env: &mut impl Env, site: Site, cpus: CpuSet, pages: 
 /// is there to make a lazy CPU leave; on arm64 it is the only one of the address space's end, and nobody has to leave.
 pub fn flush_tlb_exit(env: &mut impl Env, mm: MmId) {
     let arm64 = matches!(env.arch().tlb_code, TlbCode::Arm64(_));
-    let loaded = env.step(Site::ExitMmap, |w, at| w.has_loaded(at.cpu, mm));
-    if arm64 || loaded {
+    let (loaded, flushed) = env.step(Site::ExitMmap, |w, at| {
+        (w.has_loaded(at.cpu, mm), w.mms[mm.index()].flushed_at_exit)
+    });
+    if arm64 && !flushed || !arm64 && loaded {
         let whole = FlushRequest::whole(Site::ExitMmap, mm);
         flush_tlb_mm_range(env, FlushRequest { tables_gone: true, ..whole });
     }

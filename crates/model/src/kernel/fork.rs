@@ -13,6 +13,7 @@ use crate::kernel::exit::unmap_all;
 use crate::kernel::fault::new_page::{map_new_page, new_pte};
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
 use crate::kernel::gup::needs_cow_for_dma;
+use crate::kernel::huge::fork::copy_huge_pmd;
 use crate::kernel::table::{pte_alloc, pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::vma_lock::vma_start_write;
 use crate::kernel::zap::by_table;
@@ -22,7 +23,7 @@ use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{ForkAccessed, ForkDirty, ForkShared, Mutant};
 use crate::program::Prot;
-use crate::pte::{MigrationPte, MigrationRight, PresentPte, Pte, PteFlags, SwapPte};
+use crate::pte::{Marker, MigrationPte, MigrationRight, PresentPte, Pte, PteFlags, SwapPte};
 use crate::site::Site;
 use crate::verdict::{Judgement, Reason, Verdict};
 
@@ -80,7 +81,7 @@ fn dup_vma(
         None => {
             env.step(Site::DupMmap, |w, at| fork_vma(w, at, (parent, child), vma));
             let copies = vma.shared && env.policies().fork_shared == ForkShared::Copy;
-            !copies || copy_page_range(env, (parent, child), vma, false)
+            !(copies || vma.maybe_guard) || copy_page_range(env, (parent, child), vma, false)
         }
         Some(root) => {
             env.lock(Lock::RmapWrite(root));
@@ -128,6 +129,9 @@ fn copy_page_range(
 ) -> bool {
     let (arch, mut copied) = (*env.arch(), true);
     for part in by_table(&arch, vma.range) {
+        if copy_huge_pmd(env, (parent, child), part.start) {
+            continue;
+        }
         let there = env.step(Site::CopyPteRange, |w, at| {
             let lowest = w.mms[parent.index()].table.lowest_table(part.start);
             pte_alloc(w, at, child, part.start, lowest);
@@ -209,8 +213,9 @@ fn copy_present_page<M: Mode>(
 fn copy_pte<M: Mode>(w: &mut World<M>, at: At, parent: MmId, child: MmId, page: Vpn) {
     let pte = w.pte(parent, page);
     let copy = match pte {
-        // What a marker remembers is the parent's (userfaultfd), whose child is not watched.
-        Pte::None | Pte::Table(_) | Pte::Marker(_) => return,
+        // What other markers remember is the parent's (userfaultfd), whose child is not watched.
+        Pte::None | Pte::Table(_) | Pte::Marker(Marker::UffdWp | Marker::Poisoned) => return,
+        Pte::Marker(Marker::Guard) => pte,
         Pte::Present(pte) => Pte::Present(copy_present_pte(w, at, parent, page, pte)),
         Pte::Swap(swap) => copy_nonpresent_pte(w, at, parent, page, swap),
         Pte::Migration(migration) => {
@@ -229,7 +234,11 @@ fn copy_pte<M: Mode>(w: &mut World<M>, at: At, parent: MmId, child: MmId, page: 
 ///
 /// Source: mm/memory.c:copy_one_pte (5.10), __copy_present_ptes (6.12): pte_mkclean if VM_SHARED.
 fn copy_shared_pte<M: Mode>(w: &mut World<M>, at: At, parent: MmId, child: MmId, page: Vpn) {
-    let Some(pte) = w.pte(parent, page).present() else { return };
+    let pte = match w.pte(parent, page) {
+        Pte::Present(pte) => pte,
+        guard @ Pte::Marker(Marker::Guard) => return w.set_pte(at, child, page, guard),
+        _ => return,
+    };
     w.frames.update(pte.pfn, |f| (f.refs, f.maps) = (f.refs + 1, f.maps + 1));
     if w.policies.mutant == Mutant::ForkCleansParent {
         w.set_pte(at, parent, page, Pte::Present(pte.without(PteFlags::DIRTY)));
@@ -242,7 +251,7 @@ fn copy_shared_pte<M: Mode>(w: &mut World<M>, at: At, parent: MmId, child: MmId,
 }
 
 /// The child's PTE with the accessed bit that it gets.
-fn aged(rule: ForkAccessed, pte: PresentPte) -> PresentPte {
+pub(super) fn aged(rule: ForkAccessed, pte: PresentPte) -> PresentPte {
     match rule {
         ForkAccessed::Clear => pte.without(PteFlags::ACCESSED),
         ForkAccessed::Keep => pte,

@@ -104,9 +104,23 @@ impl Gather {
         self.freed_tables = true;
     }
 
+    /// The entry of these pages, of one or of a huge page's, was changed.
+    pub fn changed_pages(&mut self, pages: PageRange, change: Change) {
+        self.note_range(pages, if pages.pages() == 1 { 1 } else { 2 }, change);
+    }
+
+    /// The entry of a huge page was cleared or changed (`tlb_remove_pmd_tlb_entry`, `tlb_flush_pmd_range`).
+    pub fn changed_huge(&mut self, pages: PageRange, change: Change) {
+        self.note_range(pages, 2, change);
+    }
+
     fn note(&mut self, start: Vpn, level: u32, change: Change) {
+        self.note_range(PageRange::one(start), level, change);
+    }
+
+    fn note_range(&mut self, pages: PageRange, level: u32, change: Change) {
         self.change = self.change.max(change);
-        self.range = self.range.hull(PageRange::one(start));
+        self.range = self.range.hull(pages);
         self.lowest_cleared = Some(self.lowest_cleared.map_or(level, |lowest| lowest.min(level)));
     }
 

@@ -15,6 +15,7 @@ use crate::env::{Env, Learnt, Lock};
 use crate::kernel::Errno;
 use crate::kernel::fault::{Fault, Outcome, handle_mm_fault};
 use crate::kernel::populate::touch;
+use crate::kernel::swap_cache::swap_cache_references;
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::machine::frames::{FrameFlags, ZERO_PAGE};
 use crate::machine::pins::{PIN_WEIGHT, Pin};
@@ -280,9 +281,14 @@ pub fn needs_cow_for_dma<M: Mode>(w: &World<M>, mm: MmId, pte: PresentPte) -> bo
         && maybe_dma_pinned(w, pte.pfn)
 }
 
-/// Whether the frame has as many references as a pin weighs.
+/// Whether the frame has as many references as a pin weighs. Pins of a large folio are counted by themselves: here, what it has beside those
+/// of its mappings and of the swap cache.
 ///
 /// Source: include/linux/mm.h:page_maybe_dma_pinned (5.10), folio_maybe_dma_pinned (6.1 to 7.3).
 pub fn maybe_dma_pinned<M: Mode>(w: &World<M>, frame: Pfn) -> bool {
-    w.frames.get(frame).refs >= PIN_WEIGHT
+    let refs = w.frames.get(frame).refs;
+    if refs < PIN_WEIGHT || !w.frames.flags(frame).has(FrameFlags::LARGE) {
+        return refs >= PIN_WEIGHT;
+    }
+    refs - w.frames.folio_maps(frame) - swap_cache_references(w, frame) >= PIN_WEIGHT
 }

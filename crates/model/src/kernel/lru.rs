@@ -121,7 +121,10 @@ fn enter<M: Mode>(w: &mut World<M>, at: At, batch: FolioBatch, frame: Pfn) {
     let size = w.lru_batch_size();
     let waiting = &mut w.cpus[at.cpu.index()].lru[batch as usize];
     waiting.push(frame);
-    if waiting.len() == size {
+    // A large folio waits in no batch (PageCompound in 5.10, folio_may_be_lru_cached in 7.3).
+    let large = w.frames.flags(frame).has(FrameFlags::LARGE);
+    let waiting = &w.cpus[at.cpu.index()].lru[batch as usize];
+    if waiting.len() == size || large {
         drain(w, at, at.cpu, batch);
     }
 }

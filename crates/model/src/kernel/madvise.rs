@@ -1,11 +1,17 @@
-//! `madvise`.
+//! `madvise`, and `process_madvise` of the process itself.
 
-use crate::addr::{MmId, PageRange, Vpn};
+use crate::addr::{MmId, PageRange, Pfn, Vpn};
 use crate::arch::Arch;
 use crate::env::{Env, Lock};
 use crate::kernel::Errno;
 use crate::kernel::flush::Change;
 use crate::kernel::gather::Gather;
+use crate::kernel::guard;
+use crate::kernel::huge::advise::hugepage_madvise;
+use crate::kernel::huge::age::{age_huge_pmd, aged};
+use crate::kernel::huge::collapse::madvise_collapse;
+use crate::kernel::huge::free::{free_large, madvise_free_huge_pmd};
+use crate::kernel::huge::run::{Run, next_run};
 use crate::kernel::lru::{deactivate, lru_add_drain, mark_lazyfree};
 use crate::kernel::populate::populate;
 use crate::kernel::punch::remove;
@@ -15,8 +21,11 @@ use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::unmap_batch::flush_tlb_batched_pending;
 use crate::kernel::zap::{Zap, by_table, zap_range};
 use crate::machine::frames::FrameFlags;
+use crate::machine::vma::{HugeAdvice, Vma};
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{AdviseGather, AdviseLock, Mutant, PageoutYoung, ZapDrain};
+use crate::policy::{
+    AdviseGather, AdviseLock, GuardRegions, Mutant, PageoutYoung, VectoredAdvice, ZapDrain,
+};
 use crate::program::Advice;
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
@@ -33,30 +42,142 @@ pub fn madvise(
     range: PageRange,
     advice: Advice,
 ) -> Result<Ended<PageRange>, Errno> {
+    let one = std::iter::once(range);
     let covered = match advice {
         Advice::PopulateRead | Advice::PopulateWrite => {
             return populate(env, mm, range, advice == Advice::PopulateWrite);
         }
         Advice::Remove => remove(env, mm, range),
-        Advice::DontNeed => gathered(env, mm, range, dontneed),
-        Advice::Free => gathered(env, mm, range, free),
-        Advice::Cold => each(env, mm, range, |env, vma| cold_or_pageout(env, mm, vma, false)),
-        Advice::PageOut => each(env, mm, range, |env, vma| cold_or_pageout(env, mm, vma, true)),
+        Advice::HugePage => hugepage_madvise(env, mm, range, HugeAdvice::Wanted),
+        Advice::NoHugePage => hugepage_madvise(env, mm, range, HugeAdvice::Unwanted),
+        Advice::Collapse => madvise_collapse(env, mm, range)?,
+        Advice::DontNeed => gathered(env, mm, one, dontneed),
+        Advice::Free => gathered(env, mm, one, free),
+        Advice::Cold => each(env, mm, one, |env, vma| cold_or_pageout(env, mm, vma, false)),
+        Advice::PageOut => each(env, mm, one, |env, vma| cold_or_pageout(env, mm, vma, true)),
+        Advice::GuardInstall => guards(env, mm, one, guard::install)?,
+        Advice::GuardRemove => guards(env, mm, one, guard::remove)?,
     };
     if covered { Ok(Ended::Done) } else { Err(Errno::Enomem) }
 }
 
-/// Applies `advice` to each mapping in `range`, with `mmap_lock` held; whether there is no hole between them.
+/// The same for several ranges of the process's own, until one has a hole.
+///
+/// Source: mm/madvise.c:process_madvise (5.10 to 7.3), vector_madvise (7.3).
+pub fn process_madvise(
+    env: &mut impl Env,
+    mm: MmId,
+    mut ranges: impl Iterator<Item = PageRange>,
+    advice: Advice,
+) -> Result<(), Errno> {
+    match (env.policies().vectored_advice, advice) {
+        (VectoredAdvice::None, _) => return Err(Errno::Enosys),
+        (VectoredAdvice::Hints, Advice::Cold | Advice::PageOut) => {
+            return ranges.try_for_each(|range| madvise(env, mm, range, advice).map(|_| ()));
+        }
+        (VectoredAdvice::Hints, _) => return Err(Errno::Einval),
+        (VectoredAdvice::OneCall, _) => {}
+    }
+    let covered = match advice {
+        Advice::DontNeed => gathered(env, mm, ranges, dontneed),
+        Advice::Free => gathered(env, mm, ranges, free),
+        Advice::Cold => each(env, mm, ranges, |env, vma| cold_or_pageout(env, mm, vma, false)),
+        Advice::PageOut => each(env, mm, ranges, |env, vma| cold_or_pageout(env, mm, vma, true)),
+        Advice::GuardInstall => guards(env, mm, ranges, guard::install)?,
+        Advice::GuardRemove => guards(env, mm, ranges, guard::remove)?,
+        // Not modelled (`Program::not_modelled`).
+        Advice::PopulateRead
+        | Advice::PopulateWrite
+        | Advice::Remove
+        | Advice::HugePage
+        | Advice::NoHugePage
+        | Advice::Collapse => return Err(Errno::Einval),
+    };
+    if covered { Ok(()) } else { Err(Errno::Enomem) }
+}
+
+/// What a call holds so that mappings stay as they are: `mmap_lock` from its begin to its end, or the lock of one mapping
+/// after the other, until one is not enough.
+///
+/// Source: mm/madvise.c:madvise_lock, try_vma_read_lock, madvise_unlock (6.18, 7.3).
+struct ReadLock {
+    mm: MmId,
+    /// Whether it is `mmap_lock`.
+    whole: bool,
+    /// Whether a mapping's own lock is enough only if the mapping has an `anon_vma`, or needs none.
+    with_anon_vma: bool,
+}
+
+impl ReadLock {
+    /// `mmap_lock`, or, `by_vma`, nothing yet.
+    fn take(env: &mut impl Env, mm: MmId, by_vma: bool) -> ReadLock {
+        if !by_vma {
+            env.lock(Lock::MmapRead(mm));
+        }
+        ReadLock { mm, whole: !by_vma, with_anon_vma: false }
+    }
+
+    fn give_back(self, env: &mut impl Env) {
+        if self.whole {
+            env.unlock(Lock::MmapRead(self.mm));
+        }
+    }
+
+    /// Applies `advice` to each mapping in `range`; whether there is no hole between them.
+    ///
+    /// Source: mm/madvise.c:madvise_walk_vmas (5.10 to 7.3).
+    fn walk<E: Env>(
+        &mut self,
+        env: &mut E,
+        range: PageRange,
+        mut advice: impl FnMut(&mut E, PageRange),
+    ) -> bool {
+        if !self.whole {
+            if self.try_vma(env, range) {
+                advice(env, range);
+                env.unlock(Lock::VmaOf(self.mm, range.start));
+                return true;
+            }
+            env.lock(Lock::MmapRead(self.mm));
+            self.whole = true;
+        }
+        let (vmas, covered) = mappings(env, self.mm, range);
+        vmas.iter().for_each(|vma| advice(env, *vma));
+        covered
+    }
+
+    /// Locks the mapping of all of `range`, if there is one, nobody writes to it, and its lock is enough.
+    fn try_vma(&self, env: &mut impl Env, range: PageRange) -> bool {
+        let (mm, lock) = (self.mm, Lock::VmaOf(self.mm, range.start));
+        if !env.try_lock(Site::TryVmaReadLock, lock) {
+            return false;
+        }
+        let with_anon_vma = self.with_anon_vma;
+        let enough = env.step(Site::TryVmaReadLock, |w, at| {
+            w.vma_assert_locked(at, mm, range.start);
+            let vma = w.mms[mm.index()].vma(range.start);
+            let has = |vma: &Vma| vma.file.is_some() || vma.anon_vma.is_some();
+            vma.is_some_and(|vma| {
+                vma.range.intersect(range) == range && (has(vma) || !with_anon_vma)
+            })
+        });
+        if !enough {
+            env.unlock(lock);
+        }
+        enough
+    }
+}
+
+/// Applies `advice` to each mapping in the ranges, with `mmap_lock` held, until one has a hole; whether none has.
 fn each<E: Env>(
     env: &mut E,
     mm: MmId,
-    range: PageRange,
+    mut ranges: impl Iterator<Item = PageRange>,
     mut advice: impl FnMut(&mut E, PageRange),
 ) -> bool {
-    env.lock(Lock::MmapRead(mm));
-    let (vmas, covered) = mappings(env, mm, range);
-    vmas.iter().for_each(|vma| advice(env, *vma));
-    env.unlock(Lock::MmapRead(mm));
+    let mut lock = ReadLock::take(env, mm, false);
+    let covered = ranges.all(|range| lock.walk(env, range, &mut advice));
+    lock.give_back(env);
     covered
 }
 
@@ -71,69 +192,64 @@ fn mappings(env: &mut impl Env, mm: MmId, range: PageRange) -> (SmallVec<[PageRa
     })
 }
 
-/// Applies `advice` to each mapping, in one gather for all or one for each; whether there is no hole between them.
+/// Applies `advice` to each mapping, in one gather for the whole call or one for each; whether there is no hole between
+/// them. Who has the lock of a mapping alone gives it back before the flush: the open gather makes others flush
+/// everything, and keeps the pages.
+///
+/// Source: mm/madvise.c:do_madvise, vector_madvise, madvise_batch_tlb_flush (6.18, 7.3).
 fn gathered<E: Env>(
     env: &mut E,
     mm: MmId,
-    range: PageRange,
+    mut ranges: impl Iterator<Item = PageRange>,
     advice: fn(&mut E, &mut Gather, PageRange),
 ) -> bool {
-    if env.policies().advise_gather == AdviseGather::PerCall {
-        return in_one_gather(env, mm, range, advice);
-    }
-    each(env, mm, range, |env, vma| {
-        let mut gather = Gather::open(env, mm);
-        advice(env, &mut gather, vma);
-        gather.finish(env);
-    })
-}
-
-/// One flush for the whole call. Who has the lock of the one mapping gives it back before that: the open gather
-/// makes others flush everything, and keeps the pages.
-///
-/// Source: mm/madvise.c:do_madvise, madvise_lock, madvise_walk_vmas, try_vma_read_lock (6.18, 7.3).
-fn in_one_gather<E: Env>(
-    env: &mut E,
-    mm: MmId,
-    range: PageRange,
-    advice: fn(&mut E, &mut Gather, PageRange),
-) -> bool {
-    let by_vma = env.policies().advise_lock == AdviseLock::Vma;
-    if !by_vma {
-        env.lock(Lock::MmapRead(mm));
-    }
-    let mut gather = Gather::open(env, mm);
-    if by_vma {
-        if try_vma_read_lock(env, mm, range) {
-            advice(env, &mut gather, range);
-            env.unlock(Lock::VmaOf(mm, range.start));
+    if env.policies().advise_gather == AdviseGather::PerMapping {
+        return each(env, mm, ranges, |env, vma| {
+            let mut gather = Gather::open(env, mm);
+            advice(env, &mut gather, vma);
             gather.finish(env);
-            return true;
-        }
-        env.lock(Lock::MmapRead(mm));
+        });
     }
-    let (vmas, covered) = mappings(env, mm, range);
-    vmas.iter().for_each(|vma| advice(env, &mut gather, *vma));
+    let by_vma = env.policies().advise_lock == AdviseLock::Vma;
+    let mut lock = ReadLock::take(env, mm, by_vma);
+    let mut gather = Gather::open(env, mm);
+    let covered =
+        ranges.all(|range| lock.walk(env, range, |env, vma| advice(env, &mut gather, vma)));
     gather.finish(env);
-    env.unlock(Lock::MmapRead(mm));
+    lock.give_back(env);
     covered
 }
 
-/// Locks the mapping of all of `range`, if there is one and nobody writes to it.
-fn try_vma_read_lock(env: &mut impl Env, mm: MmId, range: PageRange) -> bool {
-    let lock = Lock::VmaOf(mm, range.start);
-    if !env.try_lock(Site::TryVmaReadLock, lock) {
-        return false;
-    }
-    let whole = env.step(Site::TryVmaReadLock, |w, at| {
-        w.vma_assert_locked(at, mm, range.start);
-        let vma = w.mms[mm.index()].vma(range.start).map(|vma| vma.range);
-        vma.is_some_and(|vma| vma.intersect(range) == range)
+/// Puts guards into each mapping, or takes them away, with a gather for each mapping that has pages in their way; whether
+/// there is no hole. Where others map pages again and again meanwhile it gives its lock back and begins the range anew.
+///
+/// Source: mm/madvise.c:madvise_guard_install, madvise_guard_remove, vector_madvise (7.3: restart_syscall).
+fn guards<E: Env>(
+    env: &mut E,
+    mm: MmId,
+    mut ranges: impl Iterator<Item = PageRange>,
+    change: fn(&mut E, MmId, PageRange) -> bool,
+) -> Result<bool, Errno> {
+    let by_vma = match env.policies().guard_regions {
+        GuardRegions::None => return Err(Errno::Einval),
+        GuardRegions::AnonVma => false,
+        GuardRegions::Flag => true,
+    };
+    let take = |env: &mut E| ReadLock { with_anon_vma: true, ..ReadLock::take(env, mm, by_vma) };
+    let mut lock = Some(take(env));
+    let covered = ranges.all(|range| {
+        loop {
+            let held = lock.get_or_insert_with(|| take(env));
+            let mut done = true;
+            let covered = held.walk(env, range, |env, vma| done = done && change(env, mm, vma));
+            if done {
+                return covered;
+            }
+            lock.take().into_iter().for_each(|lock| lock.give_back(env));
+        }
     });
-    if !whole {
-        env.unlock(lock);
-    }
-    whole
+    lock.into_iter().for_each(|lock| lock.give_back(env));
+    Ok(covered)
 }
 
 /// `MADV_DONTNEED`: the pages are given up.
@@ -162,12 +278,32 @@ fn cold_or_pageout(env: &mut impl Env, mm: MmId, range: PageRange, pageout: bool
 /// Source: mm/madvise.c:madvise_cold_or_pageout_pte_range (5.10 to 7.3).
 fn collect(env: &mut impl Env, gather: &mut Gather, part: PageRange, pageout: bool) -> FolioList {
     let clears_young = !pageout || env.policies().pageout_young == PageoutYoung::Clear;
+    if let Some(huge) = age_huge_pmd(env, gather, part, pageout, clears_young) {
+        return huge;
+    }
     let (mm, mut pages) = (gather.mm(), FolioList::new());
     if pte_offset_map_lock(env, Site::MadviseColdOrPageout, mm, part.start, |_, _| ()).is_none() {
         return pages;
     }
     flush_tlb_batched_pending(env, mm);
-    for page in part.iter() {
+    let mut next = part.start;
+    while next < part.end {
+        let page = next;
+        match next_run(env, Site::MadviseColdOrPageout, mm, page, part.end) {
+            Run::Small => next = page.add(1),
+            Run::Again => continue,
+            Run::Stop => break,
+            Run::Skip(skipped) => {
+                next = page.add(skipped);
+                continue;
+            }
+            Run::Whole(folio, count) => {
+                next = page.add(count);
+                let whole = PageRange::new(page, count);
+                pages.extend(age_large(env, gather, whole, folio, (pageout, clears_young)));
+                continue;
+            }
+        }
         let (aged, isolated) = env.step(Site::MadviseColdOrPageout, |w, at| {
             let Some(pte) = sole_lru_page(w, w.pte(mm, page)) else { return (false, None) };
             let aged = clears_young && pte.accessed();
@@ -189,6 +325,32 @@ fn collect(env: &mut impl Env, gather: &mut Gather, part: PageRange, pageout: bo
     pages
 }
 
+/// The same for a large folio whose pages are mapped one by one, all of them here; it, if it is to be reclaimed.
+fn age_large(
+    env: &mut impl Env,
+    gather: &mut Gather,
+    pages: PageRange,
+    folio: Pfn,
+    (pageout, clears_young): (bool, bool),
+) -> Option<Pfn> {
+    let (mm, site) = (gather.mm(), Site::MadviseColdOrPageout);
+    let young = env.step(site, |w, at| {
+        let entries = pages.iter().map(|page| (page, w.pte(mm, page).present()));
+        let young = entries.filter_map(|(page, pte)| Some((page, pte.filter(|p| p.accessed())?)));
+        let young: Vec<(Vpn, PresentPte)> = young.collect();
+        if clears_young {
+            for (page, pte) in &young {
+                w.set_pte(at, mm, *page, Pte::Present(pte.without(PteFlags::ACCESSED)));
+            }
+        }
+        !young.is_empty()
+    });
+    if clears_young && young {
+        pages.iter().for_each(|page| gather.changed(page, Change::Aged));
+    }
+    env.step(site, |w, at| aged(w, at, folio, pageout))
+}
+
 /// The translation, if its page is on the LRU and mapped only here.
 fn sole_lru_page<M: Mode>(w: &World<M>, pte: Pte) -> Option<PresentPte> {
     let pte = pte.present().filter(|pte| !pte.special())?;
@@ -203,18 +365,38 @@ fn free<E: Env>(env: &mut E, gather: &mut Gather, range: PageRange) {
     lru_add_drain(env);
     let (arch, mm): (Arch, MmId) = (*env.arch(), gather.mm());
     for part in by_table(&arch, range) {
+        madvise_free_huge_pmd(env, gather, part);
         if pte_offset_map_lock(env, Site::MadviseFree, mm, part.start, |_, _| ()).is_none() {
             continue;
         }
         flush_tlb_batched_pending(env, mm);
-        for page in part.iter() {
-            if let Some(change) = env.step(Site::MadviseFree, |w, at| free_pte(w, at, mm, page)) {
-                gather.changed(page, change);
-            }
-        }
+        free_ptes(env, gather, part);
         pte_unmap_unlock(env, mm, part.start);
     }
     gather.end_vma(env, Site::MadviseFree);
+}
+
+/// Walks one page table under its lock.
+fn free_ptes(env: &mut impl Env, gather: &mut Gather, part: PageRange) {
+    let (mm, site) = (gather.mm(), Site::MadviseFree);
+    let mut page = part.start;
+    while page < part.end {
+        match next_run(env, site, mm, page, part.end) {
+            Run::Small => {
+                if let Some(change) = env.step(site, |w, at| free_pte(w, at, mm, page)) {
+                    gather.changed(page, change);
+                }
+                page = page.add(1);
+            }
+            Run::Again => {}
+            Run::Stop => return,
+            Run::Skip(skipped) => page = page.add(skipped),
+            Run::Whole(folio, count) => {
+                free_large(env, gather, page, folio, count);
+                page = page.add(count);
+            }
+        }
+    }
 }
 
 /// What the PTE lost, its accessed or dirty bit, which is to be flushed.

@@ -5,6 +5,7 @@ use crate::call::Extent;
 use crate::env::{Env, Learnt, Lock};
 use crate::kernel::Errno;
 use crate::kernel::gather::Gather;
+use crate::kernel::huge::split::split_outer_borders;
 use crate::kernel::lru::lru_add_drain;
 use crate::kernel::vma_lock::{new_vma_start_write, vmas_start_write};
 use crate::kernel::zap::{Zap, free_pgtables, zap_range};
@@ -26,12 +27,11 @@ pub fn mmap(env: &mut impl Env, mm: MmId, area: Extent, prot: Prot) -> Result<()
         if range.is_empty() || range.intersect(user) != range {
             return Err(Errno::Einval);
         }
-        let rule = w.policies.vma_merge;
         if w.mms[mm.index()].vmas_in(range).next().is_some() {
             return Err(Errno::Eexist);
         }
         let object = object_for(w, mm, area.backing)?;
-        w.mms[mm.index()].insert(vma_of(area, prot, object), rule);
+        w.insert_vma(mm, vma_of(area, prot, object));
         Ok(())
     });
     env.unlock(Lock::MmapWrite(mm));
@@ -70,6 +70,7 @@ pub fn munmap(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<(), Errn
     }
     env.lock(Lock::MmapWrite(mm));
     vmas_start_write(env, mm, range);
+    split_outer_borders(env, mm, range);
     let detached = detach(env, mm, range);
     if detached.vmas.is_empty() {
         env.unlock(Lock::MmapWrite(mm));
@@ -106,6 +107,7 @@ pub fn detach(env: &mut impl Env, mm: MmId, range: PageRange) -> Detached {
         let vmas: Vec<PageRange> = space.vmas_in(range).map(|vma| vma.range).collect();
         let objects = space.detach(range);
         let between = space.neighbours(range);
+        w.link_mappings(mm);
         let mut roots: Vec<ObjectId> = objects.iter().map(|id| w.objects.root(*id)).collect();
         roots.sort_unstable();
         roots.dedup();

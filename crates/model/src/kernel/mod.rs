@@ -17,7 +17,9 @@ pub mod flush;
 mod flush_verdict;
 pub mod fork;
 pub mod gather;
+pub mod guard;
 pub mod gup;
+pub mod huge;
 pub mod lru;
 pub mod madvise;
 pub mod map;
@@ -38,7 +40,7 @@ mod x86;
 pub mod zap;
 
 use crate::addr::MmId;
-use crate::call::Call;
+use crate::call::{Call, ranges};
 use crate::env::Env;
 use crate::machine::world::mm_of;
 use crate::wait::{Ended, Wait};
@@ -56,6 +58,9 @@ pub fn call(env: &mut impl Env, mm: MmId, call: Call) -> Result<Ended<Call>, Err
                 Ended::Done => Ended::Done,
                 Ended::Blocked(wait, pages) => Ended::Blocked(wait, Call::Advise { pages, advice }),
             });
+        }
+        Call::AdviseRanges { pages, each, stride, advice } => {
+            madvise::process_madvise(env, mm, ranges(pages, each, stride), advice)?;
         }
         Call::ClearRefs => clear_refs::clear_refs(env, mm),
         Call::Sync { pages } => writeback::msync(env, mm, pages)?,
@@ -108,6 +113,9 @@ pub enum Errno {
     /// Invalid argument.
     #[error("EINVAL: invalid argument")]
     Einval,
+    /// The kernel has no such call.
+    #[error("ENOSYS: this kernel has no such system call")]
+    Enosys,
     /// Not mapped, or no memory left.
     #[error("ENOMEM: not mapped, or out of memory")]
     Enomem,

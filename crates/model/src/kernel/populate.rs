@@ -8,7 +8,7 @@ use crate::kernel::lru::{lru_add_drain, mark_accessed};
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Mode, World};
 use crate::policy::Populate;
-use crate::pte::Pte;
+use crate::pte::{Pte, PteFlags};
 use crate::site::Site;
 use crate::wait::{Ended, Wait};
 
@@ -51,7 +51,7 @@ pub fn populate(
 /// What it has to wait for, if it could not be done.
 fn populate_page(env: &mut impl Env, fault: Fault) -> Result<Option<Wait>, Errno> {
     let Fault { mm, page, write, .. } = fault;
-    while !env.step(Site::MadvisePopulate, |w, _| match w.pte(mm, page) {
+    while !env.step(Site::MadvisePopulate, |w, _| match w.page_entry(mm, page) {
         Pte::Present(pte) => !pte.protnone() && (pte.writable() || !write),
         _ => false,
     }) {
@@ -76,6 +76,14 @@ fn populate_page(env: &mut impl Env, fault: Fault) -> Result<Option<Wait>, Errno
 /// Source: mm/gup.c:follow_page_pte (6.1 to 7.3).
 pub(super) fn touch<M: Mode>(w: &mut World<M>, at: At, fault: Fault) {
     let Fault { mm, page, write, .. } = fault;
+    if let Some(pmd) = w.pmd(mm, page) {
+        // mm/huge_memory.c:touch_pmd (5.10 to 7.3): the entry itself.
+        let touched = pmd.with(PteFlags::ACCESSED, true).with(PteFlags::DIRTY, write);
+        if touched != pmd {
+            w.set_pmd(at, mm, page, Pte::Present(touched));
+        }
+        return;
+    }
     let Some(pte) = w.pte(mm, page).present().filter(|pte| !pte.special()) else { return };
     if write && !pte.dirty() {
         w.frames.set_flags(pte.pfn, FrameFlags::DIRTY, true);

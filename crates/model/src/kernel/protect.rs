@@ -10,6 +10,8 @@ use crate::env::{Env, Learnt, Lock};
 use crate::kernel::Errno;
 use crate::kernel::flush::{Change, FlushRequest, flush_tlb_mm_range};
 use crate::kernel::gather::Gather;
+use crate::kernel::huge::protect::change_huge_pmd;
+use crate::kernel::huge::split::split_at_borders;
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::unmap_batch::flush_tlb_batched_pending;
 use crate::kernel::vma_lock::new_vma_start_write;
@@ -38,10 +40,10 @@ pub fn mprotect(env: &mut impl Env, mm: MmId, range: PageRange, prot: Prot) -> R
             let spares_no_access = env.policies().mutant == Mutant::NoAccessUnflushed;
             let mut gather = Gather::open(env, mm);
             let result = each_mapping(env, mm, range, prot, |env, part| {
-                change_range(env, mm, part, prot, |page, old, new| {
+                change_range(env, mm, part, prot, |pages, old, new| {
                     let spared = spares_no_access && new.protnone() && !old.writable();
                     if needs_flush(&rules, old, new) && !spared {
-                        gather.changed(page, Change::of(old, new, Change::Granted));
+                        gather.changed_pages(pages, Change::of(old, new, Change::Granted));
                     }
                 });
                 gather.end_vma(env, Site::ChangeProtectionRange);
@@ -70,6 +72,7 @@ fn each_mapping<E: Env>(
             let vma = space.vma(rest.start).filter(|vma| vma.prot != prot)?.cut(rest);
             Some(protected(&vma, prot, charge))
         });
+        vma_splits(env, mm, rest, prot);
         match env.step(Site::ChangeProtectionRange, |w, at| mprotect_fixup(w, at, mm, rest, prot)) {
             Mapping::Hole => return Err(Errno::Enomem),
             Mapping::Same(part) => rest.start = part.end,
@@ -80,6 +83,20 @@ fn each_mapping<E: Env>(
         }
     }
     Ok(())
+}
+
+/// The mapping that the call finds next is split where what changes begins and ends.
+fn vma_splits(env: &mut impl Env, mm: MmId, rest: PageRange, prot: Prot) {
+    if !env.config().huge_pages {
+        return;
+    }
+    let borders = env.step(Site::ChangeProtectionRange, |w, _| {
+        let vma = w.mms[mm.index()].vma(rest.start).filter(|vma| vma.prot != prot);
+        vma.map(|vma| (vma.range, vma.range.intersect(rest)))
+    });
+    if let Some((vma, part)) = borders {
+        split_at_borders(env, mm, vma, part);
+    }
 }
 
 /// What a call finds next.
@@ -118,7 +135,7 @@ fn mprotect_fixup<M: Mode>(
     let changed = protected(&vma, prot, charge);
     let becomes = w.mms[mm.index()].merged(changed, rule).range;
     w.vma_assert_write_locked(at, mm, becomes);
-    w.mms[mm.index()].insert(changed, rule);
+    w.insert_vma(mm, changed);
     Mapping::Changed(vma.range)
 }
 
@@ -155,10 +172,16 @@ fn change_range(
     mm: MmId,
     range: PageRange,
     prot: Prot,
-    mut note: impl FnMut(Vpn, PresentPte, PresentPte),
+    mut note: impl FnMut(PageRange, PresentPte, PresentPte),
 ) {
     let arch: Arch = *env.arch();
     for part in by_table(&arch, range) {
+        if part == arch.huge_pages(part.start)
+            && let Some((old, new)) = change_huge_pmd(env, mm, part.start, prot)
+        {
+            note(part, old, new);
+            continue;
+        }
         if pte_offset_map_lock(env, Site::ChangePteRange, mm, part.start, |_, _| ()).is_none() {
             continue;
         }
@@ -166,7 +189,7 @@ fn change_range(
         for page in part.iter() {
             let change = env.step(Site::ChangePteRange, |w, at| change_pte(w, at, mm, page, prot));
             if let Some((old, new)) = change {
-                note(page, old, new);
+                note(PageRange::one(page), old, new);
             }
         }
         pte_unmap_unlock(env, mm, part.start);

@@ -13,6 +13,8 @@ use crate::kernel::flush::{
     Change, FlushRequest, arch_tlbbatch_should_defer, flush_by_rule, flush_tlb_mm_range,
 };
 use crate::kernel::gup::maybe_dma_pinned;
+use crate::kernel::huge::reclaim::{before_swap, large_referenced, try_to_unmap_large};
+use crate::kernel::huge::split_folio::split_folio;
 use crate::kernel::lru::folio_add_lru;
 use crate::kernel::rmap::{Place, page_vma_mapped_walk, rmap_walk};
 use crate::kernel::swap_cache::add_to_swap;
@@ -27,6 +29,7 @@ use crate::policy::{
 use crate::pte::{PresentPte, Pte, PteFlags, SwapPte};
 use crate::site::Site;
 use smallvec::SmallVec;
+use std::collections::VecDeque;
 
 /// Folios isolated from the LRU.
 pub type FolioList = SmallVec<[Pfn; 8]>;
@@ -51,10 +54,10 @@ pub fn shrink_range(env: &mut impl Env, mm: MmId, range: PageRange) {
     let pages = env.step(Site::ShrinkFolioList, |w, _| {
         let mut pages = FolioList::new();
         for page in range.iter() {
-            if let Some(pte) = w.pte(mm, page).present().filter(|pte| !pte.special())
-                && isolate_lru(w, pte.pfn)
-            {
-                pages.push(pte.pfn);
+            let Pte::Present(pte) = w.page_entry(mm, page) else { continue };
+            let folio = w.frames.folio(pte.pfn).0;
+            if !pte.special() && isolate_lru(w, folio) {
+                pages.push(folio);
             }
         }
         pages
@@ -82,8 +85,11 @@ fn shrink_folio_list(env: &mut impl Env, pages: &[Pfn], young: PageoutYoung) {
         ReclaimFree::PerBatch => env.step(Site::ShrinkFolioList, |w, _| w.lru_batch_size()),
     };
     let (mut done, mut kept) = (FolioList::new(), FolioList::new());
-    for &frame in pages {
-        if shrink_folio(env, frame, young) {
+    let mut left: VecDeque<Pfn> = pages.iter().copied().collect();
+    while let Some(frame) = left.pop_front() {
+        let (reclaimed, split_off) = shrink_folio(env, frame, young);
+        split_off.into_iter().rev().for_each(|page| left.push_front(page));
+        if reclaimed {
             done.push(frame);
             if done.len() == batch {
                 flush_and_free(env, &mut done, &mut kept);
@@ -117,20 +123,26 @@ fn flush_and_free(env: &mut impl Env, done: &mut FolioList, kept: &mut FolioList
     env.step(Site::FolioPut, |w, at| done.drain(..).for_each(|frame| w.put_frame(at, frame)));
 }
 
-/// One page; whether it was reclaimed: only our own reference is left then, or, with `removed-after`,
-/// the swap cache's as well, and the folio is still locked.
-fn shrink_folio(env: &mut impl Env, frame: Pfn, young: PageoutYoung) -> bool {
+/// One folio; whether it was reclaimed: only our own reference is left then, or, with `removed-after`,
+/// the swap cache's as well, and the folio is still locked. A large one that had to be split leaves its other pages to the list.
+fn shrink_folio(env: &mut impl Env, frame: Pfn, young: PageoutYoung) -> (bool, FolioList) {
+    let mut split_off = FolioList::new();
     if !env.try_lock(Site::FolioTryLock, Lock::Folio(frame)) {
-        return false;
+        return (false, split_off);
     }
-    let reclaimed = shrink_locked_folio(env, frame, young);
+    let reclaimed = shrink_locked_folio(env, frame, young, &mut split_off);
     if !reclaimed || env.policies().refault_flush != RefaultFlush::RemovedAfter {
         env.unlock(Lock::Folio(frame));
     }
-    reclaimed
+    (reclaimed, split_off)
 }
 
-fn shrink_locked_folio(env: &mut impl Env, frame: Pfn, young: PageoutYoung) -> bool {
+fn shrink_locked_folio(
+    env: &mut impl Env,
+    frame: Pfn,
+    young: PageoutYoung,
+    split_off: &mut FolioList,
+) -> bool {
     // 1. Touched again since its accessed bit was cleared: keep it.
     if young == PageoutYoung::Clear && folio_referenced(env, frame) {
         return activate(env, frame);
@@ -144,7 +156,7 @@ fn shrink_locked_folio(env: &mut impl Env, frame: Pfn, young: PageoutYoung) -> b
     if pinned {
         return false;
     }
-    if swap_backed && !env.step(Site::AddToSwap, |w, _| add_to_swap(w, frame)) {
+    if swap_backed && !give_slots(env, frame, split_off) {
         return activate(env, frame);
     }
     // 3. Out of the page table.
@@ -173,6 +185,36 @@ fn shrink_locked_folio(env: &mut impl Env, frame: Pfn, young: PageoutYoung) -> b
     env.step(Site::RemoveMapping, |w, at| remove_mapping(w, at, frame))
 }
 
+/// A place in swap for the folio. A large one needs one that is as large: else, or if it is not to be written as a whole, it is split first, and
+/// this is about its first page.
+fn give_slots(env: &mut impl Env, frame: Pfn, split_off: &mut FolioList) -> bool {
+    let add = |env: &mut _| step_add_to_swap(env, frame);
+    let large = env.config().huge_pages
+        && env.step(Site::ShrinkFolioList, |w, _| {
+            let flags = w.frames.flags(frame);
+            flags.has(FrameFlags::LARGE) && !flags.has(FrameFlags::SWAP_CACHE)
+        });
+    if !large {
+        return add(env);
+    }
+    let (can_be, split_first) = env.step(Site::ShrinkFolioList, |w, _| before_swap(w, frame));
+    if !can_be {
+        return false;
+    }
+    let whole = !split_first && add(env);
+    whole || split_folio(env, frame, Some(split_off)) && add(env)
+}
+
+fn step_add_to_swap(env: &mut impl Env, frame: Pfn) -> bool {
+    env.step(Site::AddToSwap, |w, _| add_to_swap(w, frame))
+}
+
+/// Whether it is a large folio.
+fn is_large(env: &mut impl Env, frame: Pfn) -> bool {
+    env.config().huge_pages
+        && env.step(Site::ShrinkFolioList, |w, _| w.frames.flags(frame).has(FrameFlags::LARGE))
+}
+
 /// The page is kept as an active one (`activate_locked`).
 fn activate(env: &mut impl Env, frame: Pfn) -> bool {
     env.step(Site::ShrinkFolioList, |w, _| {
@@ -185,6 +227,9 @@ fn activate(env: &mut impl Env, frame: Pfn) -> bool {
 ///
 /// Source: mm/rmap.c:page_referenced_one (5.10), folio_referenced_one (6.1 to 7.3).
 fn folio_referenced(env: &mut impl Env, frame: Pfn) -> bool {
+    if is_large(env, frame) {
+        return large_referenced(env, frame);
+    }
     let (site, mut used) = (Site::FolioReferenced, false);
     rmap_walk(env, site, frame, |env, (mm, page)| {
         let young = page_vma_mapped_walk(env, site, frame, (mm, page), |w, at, pte| {
@@ -205,7 +250,7 @@ fn folio_referenced(env: &mut impl Env, frame: Pfn) -> bool {
 
 /// How the translations that a cleared PTE leaves are flushed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-enum Flush {
+pub enum Flush {
     /// With others, later.
     Deferred,
     /// Now.
@@ -216,6 +261,9 @@ enum Flush {
 
 /// Replaces the PTEs that map the page by swap entries; if none is left, a page where it was mapped.
 fn try_to_unmap(env: &mut impl Env, frame: Pfn) -> Option<Vpn> {
+    if is_large(env, frame) {
+        return try_to_unmap_large(env, frame);
+    }
     let unmap = |env: &mut _, place| try_to_unmap_one(env, frame, place);
     let page = rmap_walk(env, Site::TryToUnmapOne, frame, unmap);
     let gone = env.step(Site::ShrinkFolioList, |w, _| w.frames.get(frame).maps == 0);
@@ -232,16 +280,41 @@ fn try_to_unmap_one(env: &mut impl Env, frame: Pfn, place: Place) {
         (pte, clear_mapping(w, at, frame, place, pte))
     });
     let Some((old, flush)) = cleared else { return };
+    unmapped(env, frame, place, (old, flush));
+    pte_unmap_unlock(env, mm, page);
+}
+
+/// The same with the lock of the table held, for the PTE of a page of a large folio; false: it had to be put back.
+pub fn unmap_pte(env: &mut impl Env, frame: Pfn, (mm, page): Place) -> bool {
+    let cleared = env.step(Site::TryToUnmapOne, |w, at| {
+        let pte = w.pte(mm, page).present().filter(|pte| pte.pfn == frame)?;
+        Some((pte, clear_mapping(w, at, frame, (mm, page), pte)))
+    });
+    cleared.is_none_or(|cleared| unmapped(env, frame, (mm, page), cleared))
+}
+
+fn unmapped(
+    env: &mut impl Env,
+    frame: Pfn,
+    (mm, page): Place,
+    (old, flush): (PresentPte, Flush),
+) -> bool {
+    flush_unmapped(env, mm, PageRange::one(page), flush, old.dirty());
+    // 2. What a fault will find.
+    env.step(Site::TryToUnmapOne, |w, at| finish_unmap(w, at, frame, (mm, page), old))
+}
+
+/// Flushes the pages whose PTEs were cleared, or notes that it has to be done.
+pub fn flush_unmapped(env: &mut impl Env, mm: MmId, pages: PageRange, flush: Flush, dirty: bool) {
+    let site = Site::PtepClearFlush;
     match flush {
-        Flush::Now => {
-            flush_tlb_mm_range(env, FlushRequest::page(Site::PtepClearFlush, mm, page));
+        Flush::Now if pages.pages() == 1 => {
+            flush_tlb_mm_range(env, FlushRequest::page(site, mm, pages.start));
         }
-        Flush::Deferred => set_tlb_ubc_flush_pending(env, mm, page, old.dirty()),
+        Flush::Now => flush_tlb_mm_range(env, FlushRequest::range(site, mm, pages)),
+        Flush::Deferred => set_tlb_ubc_flush_pending(env, mm, pages.start, dirty),
         Flush::None => {}
     }
-    // 2. What a fault will find.
-    env.step(Site::TryToUnmapOne, |w, at| finish_unmap(w, at, frame, place, old));
-    pte_unmap_unlock(env, mm, page);
 }
 
 fn clear_mapping<M: Mode>(
@@ -273,8 +346,14 @@ fn may_defer<M: Mode>(w: &World<M>, frame: Pfn) -> bool {
 }
 
 /// Installs the swap entry, or puts the PTE back if a lazily freed page was written again or is held by
-/// somebody.
-fn finish_unmap<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, (mm, page): Place, old: PresentPte) {
+/// somebody; whether the page went.
+pub fn finish_unmap<M: Mode>(
+    w: &mut World<M>,
+    at: At,
+    frame: Pfn,
+    (mm, page): Place,
+    old: PresentPte,
+) -> bool {
     let f = w.frames.get(frame);
     if old.dirty() && w.policies.mutant != Mutant::DirtyDropped {
         w.frames.set_flags(frame, FrameFlags::DIRTY, true);
@@ -282,12 +361,12 @@ fn finish_unmap<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, (mm, page): Place
     if !f.flags.has(FrameFlags::SWAP_BACKED) {
         let written = old.dirty() && w.policies.mutant != Mutant::FreeDirtyIgnored;
         let dirty = written || f.flags.has(FrameFlags::DIRTY);
-        let held = f.refs != 1 + f.maps;
+        let held = f.refs != 1 + w.frames.folio_maps(frame);
         if dirty || held {
             let backed = dirty || w.policies.lazyfree_held == LazyfreeHeld::BackedAgain;
             w.frames.set_flags(frame, FrameFlags::SWAP_BACKED, backed);
             w.set_pte(at, mm, page, Pte::Present(old));
-            return;
+            return false;
         }
         w.ghost.dropped(mm, page, frame);
     } else if let Some(slot) = w.swap.slot_of(frame) {
@@ -296,7 +375,7 @@ fn finish_unmap<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, (mm, page): Place
         // Somebody has pinned it meanwhile (folio_try_share_anon_rmap).
         if exclusive && maybe_dma_pinned(w, frame) {
             w.set_pte(at, mm, page, Pte::Present(old));
-            return;
+            return false;
         }
         w.swap.count(slot, 1);
         let swap = SwapPte { slot, exclusive, soft_dirty: old.soft_dirty() };
@@ -305,6 +384,7 @@ fn finish_unmap<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, (mm, page): Place
     w.drop_mapping(at, frame);
     w.frames.set_flags(frame, FrameFlags::EXCLUSIVE, false);
     w.put_frame(at, frame);
+    true
 }
 
 /// Writes the page to its slot; the device is synchronous, so it is clean afterwards. A page that
@@ -314,31 +394,47 @@ fn finish_unmap<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, (mm, page): Place
 /// Source: mm/vmscan.c:pageout, is_page_cache_freeable (5.10 to 7.3).
 fn pageout<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, page: Vpn) -> bool {
     let f = w.frames.get(frame);
-    if f.refs != 2 {
+    if f.refs != 1 + w.frames.pages_of_folio(frame).count() as u32 {
         return false;
     }
-    let zeros = f.flags.has(FrameFlags::ZERO_FILLED);
-    if let Some(slot) = w.swap.slot_of(frame) {
-        w.swap.written(slot, zeros);
-        w.ghost.swapped_out(frame, slot);
-    }
     w.frames.set_flags(frame, FrameFlags::DIRTY, false);
-    let zero_filled = zeros && w.policies.zero_swap == ZeroSwap::Skip;
-    w.emit(at, EventKind::PageOut { page, frame, zero_filled });
+    swap_writepage(w, at, frame, page);
     true
+}
+
+/// Writes a folio to its slots: all of its pages, unless all hold nothing but zeros and the kernel looks.
+///
+/// Source: mm/page_io.c:swap_writepage, is_folio_zero_filled (6.12), swap_writeout (7.3).
+fn swap_writepage<M: Mode>(w: &mut World<M>, at: At, folio: Pfn, first: Vpn) {
+    let pages = w.frames.pages_of_folio(folio);
+    let is_zero = |w: &World<M>, frame| w.frames.flags(frame).has(FrameFlags::ZERO_FILLED);
+    let zeros = pages.clone().all(|frame| is_zero(w, frame));
+    let zero_filled = zeros && w.policies.zero_swap == ZeroSwap::Skip;
+    for frame in pages {
+        if let Some(slot) = w.swap.slot_of(frame) {
+            let zeros = is_zero(w, frame);
+            w.swap.written(slot, zeros, zero_filled);
+            w.ghost.swapped_out(frame, slot);
+        }
+        let page = first.add(u64::from(frame.0 - folio.0));
+        w.emit(at, EventKind::PageOut { page, frame, zero_filled });
+    }
 }
 
 /// Takes the page out of the swap cache if nobody but us and the cache holds it.
 fn remove_mapping<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) -> bool {
     let f = w.frames.get(frame);
     let swap_cache = f.flags.has(FrameFlags::SWAP_CACHE);
-    if f.refs != 1 + u32::from(swap_cache) || f.maps != 0 || f.flags.has(FrameFlags::DIRTY) {
+    let pages = w.frames.pages_of_folio(frame);
+    let cached = if swap_cache { pages.clone().count() as u32 } else { 0 };
+    let mapped = w.frames.folio_maps(frame) != 0;
+    if f.refs != 1 + cached || mapped || f.flags.has(FrameFlags::DIRTY) {
         return false;
     }
     if swap_cache {
-        w.swap.uncache(frame);
+        pages.for_each(|page| w.swap.uncache(page));
         w.frames.set_flags(frame, FrameFlags::SWAP_CACHE, false);
-        w.put_frame(at, frame);
+        w.put_references(at, frame, cached);
     }
     true
 }

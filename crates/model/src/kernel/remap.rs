@@ -8,6 +8,8 @@ use crate::env::{Env, Lock};
 use crate::kernel::Errno;
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
 use crate::kernel::gather::Gather;
+use crate::kernel::huge::remap::move_huge_pmd;
+use crate::kernel::huge::split::{split_huge_pmd, split_outer_borders};
 use crate::kernel::map::{detach, unmap_region};
 use crate::kernel::table::{pte_alloc, pte_offset_map_lock, pte_unmap_unlock, table_relinked};
 use crate::kernel::unmap_batch::flush_tlb_batched_pending;
@@ -17,6 +19,7 @@ use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{MoveRange, MoveStart, MoveTables, Mutant};
 use crate::pte::Pte;
 use crate::site::Site;
+use smallvec::SmallVec;
 
 /// Moves the pages of `from` to `to`.
 ///
@@ -54,6 +57,7 @@ fn move_vma(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) -> Result<()
     let target = PageRange::new(to, from.pages());
     // 1. What is mapped at the target goes.
     vmas_start_write(env, mm, target);
+    split_outer_borders(env, mm, target);
     let gone = detach(env, mm, target);
     unmap_region(env, Gather::open, mm, &gone);
     // 2. A copy of the mapping; both exist for a while, and nobody faults on either.
@@ -64,27 +68,33 @@ fn move_vma(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) -> Result<()
     // 3. The translations, table by table; then the empty source.
     move_page_tables(env, mm, from, to, walks);
     env.step(Site::MovePtes, |w, _| w.mms[mm.index()].move_target = None);
+    split_outer_borders(env, mm, from);
     let left = detach(env, mm, from);
     unmap_region(env, Gather::open, mm, &left);
     Ok(())
 }
 
 /// How walks from frames meet pages that move.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Walks {
-    /// By whose lock they are kept out.
-    root: Option<ObjectId>,
+    /// By whose locks they are kept out (mm/mremap.c:take_rmap_locks): the file's, that of the mapping's own pages.
+    roots: SmallVec<[ObjectId; 2]>,
     /// They look at the new mapping before the old one, so that they have to be kept out always.
     look_there_first: bool,
 }
 
 impl Walks {
     /// Does `action` with walks kept out, if they have to be.
-    fn kept_out<E: Env>(self, env: &mut E, out: bool, action: impl FnOnce(&mut E) -> bool) -> bool {
-        let lock = self.root.filter(|_| out).map(Lock::RmapWrite);
-        lock.into_iter().for_each(|lock| env.lock(lock));
+    fn kept_out<E: Env>(
+        &self,
+        env: &mut E,
+        out: bool,
+        action: impl FnOnce(&mut E) -> bool,
+    ) -> bool {
+        let roots = if out { &self.roots[..] } else { &[] };
+        roots.iter().for_each(|root| env.lock(Lock::RmapWrite(*root)));
         let done = action(env);
-        lock.into_iter().for_each(|lock| env.unlock(lock));
+        roots.iter().rev().for_each(|root| env.unlock(Lock::RmapWrite(*root)));
         done
     }
 }
@@ -101,25 +111,26 @@ fn copy_vma<M: Mode>(
     target: PageRange,
 ) -> Option<Walks> {
     w.vma_assert_write_locked(at, mm, from);
-    let rule = w.policies.vma_merge;
     let old = *w.mms[mm.index()].vma(from.start)?;
-    let root = old.anon_vma.map(|object| w.objects.root(object));
-    let mm = &mut w.mms[mm.index()];
+    let roots =
+        old.file.into_iter().chain(old.anon_vma.map(|object| w.objects.root(object))).collect();
     if old.range.intersect(from) != from {
         return None;
     }
-    mm.insert(moved(&old, from, target), rule);
+    w.insert_vma(mm, moved(&old, from, target));
+    let mm = &mut w.mms[mm.index()];
     mm.move_target = Some(target);
     let became_one = mm.vma(target.start).filter(|new| new.range != target);
     let look_there_first = became_one.is_some_and(|new| new.pgoff <= old.pgoff);
-    Some(Walks { root, look_there_first })
+    Some(Walks { roots, look_there_first })
 }
 
-/// The part `from` of a mapping as it is at `target`. Without pages of its own it is as if it had been made there.
+/// The part `from` of a mapping as it is at `target`. Anonymous memory without pages is as if it had been mapped there.
 fn moved(vma: &Vma, from: PageRange, target: PageRange) -> Vma {
     let part = vma.cut(from);
-    let pgoff = if part.anon_vma.is_some() { part.pgoff } else { target.start.0 };
-    Vma { range: target, pgoff, ..part }
+    let keeps = part.file.or(part.anon_vma).is_some();
+    let pgoff = if keeps { part.pgoff } else { target.start.0 };
+    Vma { range: target, pgoff, turn: 0, ..part }
 }
 
 /// Moves what the page tables hold; walks from frames are kept out where a whole table moves.
@@ -134,6 +145,14 @@ fn move_page_tables(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn, walk
     while old < from.end {
         let extent = (next_table(old).min(from.end).since(old)).min(next_table(new).since(new));
         let part = PageRange::new(old, extent);
+        if extent == span {
+            let whole = |env: &mut _| move_huge_pmd(env, mm, old, new);
+            if walks.kept_out(env, walks.look_there_first, whole) {
+                (old, new) = (old.add(extent), new.add(extent));
+                continue;
+            }
+        }
+        split_huge_pmd(env, mm, old);
         while env.step(Site::MovePtes, |w, at| {
             if upper_first && w.mms[mm.index()].table.has_table(old, 2) {
                 pte_alloc(w, at, mm, new, 3);

@@ -8,6 +8,7 @@
 use crate::addr::{MmId, Pfn, Vpn};
 use crate::env::{Env, Lock};
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
+use crate::machine::vma::Vma;
 use crate::machine::world::{At, Mode, World};
 use crate::pte::PresentPte;
 use crate::site::Site;
@@ -20,11 +21,15 @@ pub type Place = (MmId, Vpn);
 #[inline(always)]
 pub fn places<M: Mode>(w: &World<M>, frame: Pfn) -> SmallVec<[Place; 1]> {
     let (object, index) = w.frames.place(frame);
-    let mut places = SmallVec::new();
+    let mut places: SmallVec<[_; 1]> = SmallVec::new();
     for &mm in w.objects.mapped_by(object) {
-        w.mms[mm.index()].pages_of(&w.objects, object, index, |page| places.push((mm, page)));
+        let visit = |vma: &Vma, page| places.push((vma.order(), (mm, page)));
+        w.mms[mm.index()].pages_of(&w.objects, object, index, visit);
     }
-    places
+    if w.objects.is_file(object) {
+        places.sort_by_key(|(order, _)| *order);
+    }
+    places.into_iter().map(|(_, place)| place).collect()
 }
 
 /// Calls `visit` for each place where the frame may be mapped, with the lock of its object held: which these are

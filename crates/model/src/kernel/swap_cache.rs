@@ -9,15 +9,21 @@ use crate::site::Site;
 
 /// Puts a folio into the swap cache; whether there was a slot for it.
 ///
-/// Source: mm/swap_state.c:add_to_swap (5.10 to 6.12), mm/swapfile.c:folio_alloc_swap (6.18).
+/// Source: mm/swap_state.c:add_to_swap (5.10 to 6.12), mm/swapfile.c:folio_alloc_swap (6.18). (Kernels want slots side by side for a large
+/// folio. That there are is taken for granted here as long as there are enough.)
 pub fn add_to_swap<M: Mode>(w: &mut World<M>, frame: Pfn) -> bool {
     if w.frames.flags(frame).has(FrameFlags::SWAP_CACHE) {
         return true;
     }
-    if w.swap.allocate(frame).is_none() {
+    let pages = w.frames.pages_of_folio(frame);
+    let count = pages.clone().count() as u32;
+    if w.swap.left() < count {
         return false;
     }
-    w.get_frame(frame);
+    for page in pages {
+        w.swap.allocate(page);
+    }
+    w.frames.update(frame, |f| f.refs += count);
     let dirty = w.policies.mutant != Mutant::AddedClean;
     w.frames.change_flags(frame, |flags| {
         flags.set(FrameFlags::SWAP_CACHE, true);
@@ -28,12 +34,14 @@ pub fn add_to_swap<M: Mode>(w: &mut World<M>, frame: Pfn) -> bool {
 
 /// Takes a folio out of the swap cache; it must be written again before it can be dropped.
 pub fn leave_swap_cache<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
-    w.swap.uncache(frame);
+    let pages = w.frames.pages_of_folio(frame);
+    let count = pages.clone().count() as u32;
+    pages.for_each(|page| w.swap.uncache(page));
     w.frames.change_flags(frame, |flags| {
         flags.set(FrameFlags::SWAP_CACHE, false);
         flags.set(FrameFlags::DIRTY, true);
     });
-    w.put_frame(at.site(Site::FolioFreeSwap), frame);
+    w.put_references(at.site(Site::FolioFreeSwap), frame, count);
 }
 
 /// A folio that nobody maps and no swap PTE names any more leaves the swap cache.
@@ -45,10 +53,17 @@ pub fn free_swap_cache<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
     }
 }
 
+/// The swap cache's references to the folio: one for each page.
+pub fn swap_cache_references<M: Mode>(w: &World<M>, frame: Pfn) -> u32 {
+    let cached = w.frames.flags(frame).has(FrameFlags::SWAP_CACHE);
+    u32::from(cached) << w.frames.folio(frame).1
+}
+
 /// Whether the folio is in the swap cache for nobody.
 pub fn is_unused<M: Mode>(w: &World<M>, frame: Pfn) -> bool {
-    let f = w.frames.get(frame);
-    f.flags.has(FrameFlags::SWAP_CACHE) && f.maps == 0 && swap_users(w, frame) == 0
+    let users = || w.frames.pages_of_folio(frame).any(|page| swap_users(w, page) != 0);
+    let cached = w.frames.flags(frame).has(FrameFlags::SWAP_CACHE);
+    cached && w.frames.folio_maps(frame) == 0 && !users()
 }
 
 /// Swap PTEs that name the folio's slot.
@@ -63,7 +78,7 @@ pub fn free_swap_and_cache<M: Mode>(w: &mut World<M>, at: At, slot: u32) {
     let entry = w.swap.get(slot);
     if entry.count == 0
         && let Some(frame) = entry.cached
-        && w.frames.get(frame).maps == 0
+        && is_unused(w, frame)
     {
         leave_swap_cache(w, at, frame);
     }

@@ -9,7 +9,7 @@
 //! truncate_inode_pages_range, truncate_inode_folio; mm/memory.c:unmap_mapping_range, unmap_mapping_range_vma, zap_page_range_single (5.10 to
 //! 7.3).
 
-use crate::addr::{MmId, ObjectId, PageRange, Pfn};
+use crate::addr::{ObjectId, Pfn};
 use crate::backing::NamedFile;
 use crate::env::{Env, Lock};
 use crate::kernel::Errno;
@@ -109,18 +109,17 @@ pub(super) fn unmap_mapping_range(
     let zap = match cows {
         Cows::Stay => Zap::File { only: None },
         Cows::Only(frame) => Zap::File { only: Some(frame) },
-        Cows::Too => Zap::Mapping,
+        Cows::Too => Zap::Pages,
     };
     env.lock(Lock::RmapRead(file));
     let mappings = env.step(Site::UnmapMappingRange, |w, _| {
-        let mut found: SmallVec<[(u64, MmId, PageRange); 4]> = SmallVec::new();
+        let mut found: SmallVec<[_; 4]> = SmallVec::new();
         for &mm in w.objects.mapped_by(file) {
             let of = w.mms[mm.index()].mappings_of(file, &pages);
-            found.extend(of.map(|(first, range)| (first, mm, range)));
+            found.extend(of.map(|(order, range)| (order, mm, range)));
         }
-        // As in the tree of the file's mappings (i_mmap): by the page that they begin with, and a child's right after the one that it was
-        // forked from. Those of one process that begin with the same page are in the tree as they were mapped, here by address.
-        found.sort_by_key(|(first, _, range)| (*first, range.start));
+        // As in the tree of the file's mappings (i_mmap).
+        found.sort_by_key(|(order, ..)| *order);
         found
     });
     for (_, mm, range) in mappings {

@@ -5,6 +5,7 @@ use crate::arch::Arch;
 use crate::env::{Env, Learnt};
 use crate::kernel::flush::Change;
 use crate::kernel::gather::Gather;
+use crate::kernel::huge::zap::zap_huge_pmd;
 use crate::kernel::lru::mark_accessed;
 use crate::kernel::rmap::Place;
 use crate::kernel::swap_cache::free_swap_and_cache;
@@ -13,7 +14,7 @@ use crate::kernel::unmap_batch::flush_tlb_batched_pending;
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{DontneedTables, Mutant, ZapRmap};
-use crate::pte::{PresentPte, Pte};
+use crate::pte::{Marker, PresentPte, Pte};
 use crate::site::Site;
 
 /// The parts of `range` that lie in one last-level table each.
@@ -33,9 +34,12 @@ pub fn by_table(arch: &Arch, range: PageRange) -> impl Iterator<Item = PageRange
 pub enum Zap {
     /// All of them, since the mapping goes.
     Mapping,
-    /// All of them, and tables that get empty: `MADV_DONTNEED`.
+    /// All of them but guards, and tables that get empty: `MADV_DONTNEED`.
     Advice,
-    /// Those of the file's pages, or of one page, since they leave the file; copies stay.
+    /// All of them but guards: something else comes in their place, or the file ends there.
+    Pages,
+    /// Those of the file's pages, or of one page, since they leave the file; copies stay. (With one page go guards
+    /// in its place: mm/memory.c:unmap_mapping_folio.)
     File {
         /// The page.
         only: Option<Pfn>,
@@ -48,6 +52,9 @@ pub enum Zap {
 pub fn zap_range(env: &mut impl Env, gather: &mut Gather, range: PageRange, zap: Zap) {
     let arch = *env.arch();
     for part in by_table(&arch, range) {
+        if zap_huge_pmd(env, gather, part) {
+            continue;
+        }
         zap_table(env, gather, part, zap);
         let whole = part.pages() == arch.table_pages(1);
         if zap == Zap::Advice && whole && env.policies().dontneed_tables == DontneedTables::Free {
@@ -152,9 +159,16 @@ fn zap_pte<M: Mode>(w: &mut World<M>, at: At, (mm, page): Place, zap: Zap) -> Za
     }
 }
 
-/// Source: mm/memory.c:should_zap_page, should_zap_cows (5.10: details->check_mapping).
+/// Source: mm/memory.c:should_zap_page, should_zap_cows (5.10: details->check_mapping); zap_drop_markers (7.3): guards go
+/// with their mapping only.
 fn should_zap<M: Mode>(w: &World<M>, pte: Pte, zap: Zap) -> bool {
-    let Zap::File { only } = zap else { return true };
+    let guard = pte == Pte::Marker(Marker::Guard);
+    let only = match zap {
+        Zap::Mapping => return true,
+        Zap::Advice | Zap::Pages => return !guard,
+        Zap::File { only } if guard => return only.is_some(),
+        Zap::File { only } => only,
+    };
     let of_file = pte.present().filter(|pte| !pte.special() && w.is_of_file(pte.pfn));
     of_file.is_some_and(|pte| only.is_none_or(|frame| frame == pte.pfn))
 }

@@ -25,8 +25,12 @@ fn unfinished<M: Mode>(w: &World<M>) -> Option<String> {
     if spaces.clone().any(|mm| mm.open_gathers != 0) {
         return Some("a gather is still open".to_owned());
     }
-    if spaces.any(|mm| mm.has_detached()) {
+    if spaces.clone().any(|mm| mm.has_detached()) {
         return Some("a mapping that is gone is still found".to_owned());
+    }
+    let huge = |mm: &Mm| mm.table.entries().iter().filter(|(pages, _)| pages.order > 0).count();
+    if spaces.any(|mm| mm.deposited as usize != huge(mm)) {
+        return Some("there are not as many page tables put by as huge pages".to_owned());
     }
     let forgot = w.tasks.iter().any(|task| task.unmap_batch.flush_required);
     forgot.then(|| "a thread has not flushed what it unmapped".to_owned())
@@ -55,6 +59,8 @@ fn misplaced(mm: &Mm, page: Vpn, pte: Pte) -> Option<String> {
 
 fn miscounted<M: Mode>(w: &World<M>) -> Option<String> {
     let (mut maps, mut named) = (BTreeMap::<Pfn, u32>::new(), BTreeMap::<u32, u32>::new());
+    // Mappings of a folio, of which each of its frames tells the references.
+    let mut of_folio = BTreeMap::<Pfn, u32>::new();
     let entries = w.spaces().flat_map(|mm| {
         let entries = w.mms[mm.index()].table.entries().into_iter();
         entries.map(move |(pages, pte)| (mm, pages, pte))
@@ -69,6 +75,9 @@ fn miscounted<M: Mode>(w: &World<M>) -> Option<String> {
             Pte::Present(pte) if !pte.special() => {
                 let pfn = pte.pfn.of_page(pages, page);
                 *maps.entry(pfn).or_default() += 1;
+                if page == pages.start {
+                    *of_folio.entry(w.frames.folio(pfn).0).or_default() += 1;
+                }
                 let frame = w.frames.get(pfn);
                 let vma = w.mms[mm.index()].vma(page);
                 let finds = vma.is_some_and(|vma| {
@@ -84,19 +93,18 @@ fn miscounted<M: Mode>(w: &World<M>) -> Option<String> {
         }
     }
     let mut held: BTreeMap<Pfn, u32> = BTreeMap::new();
-    for frame in w.cpus.iter().flat_map(|cpu| cpu.batched()) {
-        *held.entry(frame).or_default() += 1;
-    }
-    for frame in w.objects.pages() {
-        *held.entry(frame).or_default() += 1;
-    }
-    for pin in w.pins.held() {
-        *held.entry(pin.frame).or_default() += pin.weight();
+    let batched = w.cpus.iter().flat_map(|cpu| cpu.batched());
+    let named_once = batched.chain(w.objects.pages()).chain(w.huge_zero).map(|frame| (frame, 1));
+    let pinned = w.pins.held().map(|pin| (pin.frame, pin.weight()));
+    for (frame, references) in named_once.chain(pinned) {
+        *held.entry(w.frames.folio(frame).0).or_default() += references;
     }
     let frames = w.frames.iter().find_map(|(pfn, frame)| {
         let mapped = maps.get(&pfn).copied().unwrap_or(0);
         let swap_cache = frame.flags.has(FrameFlags::SWAP_CACHE);
-        let refs = mapped + held.get(&pfn).copied().unwrap_or(0) + u32::from(swap_cache);
+        let (folio, order) = w.frames.folio(pfn);
+        let count = |of: &BTreeMap<Pfn, u32>| of.get(&folio).copied().unwrap_or(0);
+        let refs = count(&of_folio) + count(&held) + (u32::from(swap_cache) << order);
         if frame.maps != mapped {
             return Some(format!("frame {} counts {} mappings of {mapped}", pfn.0, frame.maps));
         }

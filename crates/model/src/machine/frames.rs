@@ -2,7 +2,11 @@
 //!
 //! A frame is stored in 12 bytes: what it is of (object and index) in two words, counts and flags in a
 //! third; counts that are too large for it are kept beside. Storage grows with the pages touched.
+//!
+//! The frames of a large folio share what is the folio's ([`super::large`]): whichever of them is asked, the answer is
+//! the first one's.
 
+use super::large::LargeFolios;
 use crate::addr::{ObjectId, Pfn};
 use std::collections::BTreeMap;
 
@@ -11,7 +15,7 @@ pub const ZERO_PAGE: Pfn = Pfn(0);
 
 /// Together with the object's 16 bits a whole word: nothing is to be masked.
 const INDEX_BITS: u32 = 48;
-const COUNT_BITS: u32 = 10;
+const COUNT_BITS: u32 = 9;
 /// The largest count that is kept with the flags.
 const COUNT: u32 = (1 << COUNT_BITS) - 1;
 /// The bit behind the flags: the counts are kept beside.
@@ -47,6 +51,17 @@ impl FrameFlags {
     pub const OLDEST: FrameFlags = FrameFlags(1 << 10);
     /// Allocated.
     pub const ALLOCATED: FrameFlags = FrameFlags(1 << 7);
+    /// One of a large folio's (`PG_head`, or a tail).
+    pub const LARGE: FrameFlags = FrameFlags(1 << 11);
+
+    /// What belongs to a page, not to its folio.
+    pub(super) const OF_PAGE: FrameFlags = FrameFlags(
+        FrameFlags::EXCLUSIVE.0
+            | FrameFlags::ZERO_FILLED.0
+            | FrameFlags::CLAIMED.0
+            | FrameFlags::ALLOCATED.0
+            | FrameFlags::LARGE.0,
+    );
 
     /// Whether all of `flags` are set.
     pub const fn has(self, flags: FrameFlags) -> bool {
@@ -61,6 +76,16 @@ impl FrameFlags {
     /// Both.
     pub const fn and(self, other: FrameFlags) -> FrameFlags {
         FrameFlags(self.0 | other.0)
+    }
+
+    /// What both have.
+    pub(super) const fn both(self, other: FrameFlags) -> FrameFlags {
+        FrameFlags(self.0 & other.0)
+    }
+
+    /// The same but for `other`.
+    pub(super) const fn but(self, other: FrameFlags) -> FrameFlags {
+        FrameFlags(self.0 & !other.0)
     }
 }
 
@@ -80,7 +105,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    const FREE: Frame =
+    pub(super) const FREE: Frame =
         Frame { refs: 0, maps: 0, flags: FrameFlags(0), object: ObjectId(0), index: 0 };
 
     /// Whether both counts fit beside the flags.
@@ -118,14 +143,19 @@ pub struct Frames {
     stored: Vec<Packed>,
     /// References and mappings of the frames that have too many of either.
     beside: BTreeMap<Pfn, (u32, u32)>,
-    free: Vec<Pfn>,
+    pub(super) large: LargeFolios,
+    pub(super) free: Vec<Pfn>,
     limit: u32,
 }
+
+/// Where either is set, a frame is not told by its own word alone.
+const ELSEWHERE: u32 = BESIDE | FrameFlags::LARGE.0 << (2 * COUNT_BITS);
 
 impl Frames {
     /// Room for `limit` frames, allocated as they are used.
     pub fn new(limit: u32) -> Frames {
-        Frames { stored: vec![[0; 3]], beside: BTreeMap::new(), free: Vec::new(), limit }
+        let (stored, large) = (vec![[0; 3]], LargeFolios::default());
+        Frames { stored, beside: BTreeMap::new(), large, free: Vec::new(), limit }
     }
 
     /// Frames of the machine, those in use and those left.
@@ -135,12 +165,14 @@ impl Frames {
 
     /// Whether none is left.
     pub fn is_full(&self) -> bool {
-        self.free.is_empty() && self.stored.len() as u64 > u64::from(self.limit)
+        self.free.is_empty()
+            && self.stored.len() as u64 > u64::from(self.limit)
+            && self.large.free() == 0
     }
 
     /// Frames in use.
     pub fn allocated(&self) -> u64 {
-        (self.stored.len() - 1 - self.free.len()) as u64
+        (self.stored.len() - 1 - self.free.len()) as u64 - self.large.free()
     }
 
     /// A frame with one reference, or `None` if there is none left. The frame freed last is given
@@ -153,7 +185,7 @@ impl Frames {
                 self.stored.push([0; 3]);
                 Pfn(self.stored.len() as u32 - 1)
             }
-            None => return None,
+            None => self.break_up()?,
         };
         let flags = flags.and(FrameFlags::ALLOCATED);
         self.put(pfn, Frame { refs: 1, flags, ..Frame::FREE });
@@ -162,6 +194,9 @@ impl Frames {
 
     /// Gives a frame back.
     pub fn release(&mut self, pfn: Pfn) {
+        if self.own(pfn).flags.has(FrameFlags::LARGE) {
+            return self.release_large(pfn);
+        }
         self.put(pfn, Frame::FREE);
         self.free.push(pfn);
     }
@@ -170,9 +205,22 @@ impl Frames {
     #[inline(always)]
     pub fn get(&self, pfn: Pfn) -> Frame {
         let packed = self.stored[pfn.0 as usize];
+        if packed[2] & ELSEWHERE == 0 { Frame::unpack(packed) } else { self.get_elsewhere(pfn) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn get_elsewhere(&self, pfn: Pfn) -> Frame {
+        let own = self.own(pfn);
+        if own.flags.has(FrameFlags::LARGE) { self.in_folio(pfn, own) } else { own }
+    }
+
+    /// What is stored of this frame itself.
+    pub(super) fn own(&self, pfn: Pfn) -> Frame {
+        let packed = self.stored[pfn.0 as usize];
         let mut frame = Frame::unpack(packed);
         if packed[2] & BESIDE != 0 {
-            (frame.refs, frame.maps) = self.counts_beside(pfn);
+            (frame.refs, frame.maps) = self.beside.get(&pfn).copied().unwrap_or_default();
         }
         frame
     }
@@ -180,14 +228,18 @@ impl Frames {
     /// What the frame is of: the object, and its index there.
     #[inline(always)]
     pub fn place(&self, pfn: Pfn) -> (ObjectId, u64) {
-        let Frame { object, index, .. } = Frame::unpack(self.stored[pfn.0 as usize]);
+        let Frame { object, index, .. } = self.get(pfn);
         (object, index)
     }
 
     /// The frame's flags.
     #[inline(always)]
     pub fn flags(&self, pfn: Pfn) -> FrameFlags {
-        FrameFlags((self.stored[pfn.0 as usize][2] & FLAGS) >> (2 * COUNT_BITS))
+        let packed = self.stored[pfn.0 as usize][2];
+        match packed & ELSEWHERE & !BESIDE {
+            0 => FrameFlags((packed & FLAGS) >> (2 * COUNT_BITS)),
+            _ => self.get_elsewhere(pfn).flags,
+        }
     }
 
     /// Sets or clears `flags` of the frame.
@@ -201,6 +253,9 @@ impl Frames {
     pub fn change_flags(&mut self, pfn: Pfn, change: impl FnOnce(&mut FrameFlags)) {
         let mut flags = self.flags(pfn);
         change(&mut flags);
+        if flags.has(FrameFlags::LARGE) {
+            return self.put_in_folio(pfn, Frame { flags, ..self.get(pfn) });
+        }
         let packed = &mut self.stored[pfn.0 as usize][2];
         *packed = *packed & !FLAGS | flags.0 << (2 * COUNT_BITS);
     }
@@ -209,7 +264,7 @@ impl Frames {
     #[inline(always)]
     pub fn add_ref(&mut self, pfn: Pfn) {
         let packed = &mut self.stored[pfn.0 as usize][2];
-        if *packed & BESIDE == 0 && *packed & COUNT < COUNT {
+        if *packed & ELSEWHERE == 0 && *packed & COUNT < COUNT {
             *packed += 1;
         } else {
             self.count_beside(pfn, |f| f.refs += 1);
@@ -220,7 +275,7 @@ impl Frames {
     #[inline(always)]
     pub fn drop_ref(&mut self, pfn: Pfn) {
         let packed = &mut self.stored[pfn.0 as usize][2];
-        if *packed & BESIDE == 0 {
+        if *packed & ELSEWHERE == 0 {
             *packed -= 1;
         } else {
             self.count_beside(pfn, |f| f.refs -= 1);
@@ -231,8 +286,8 @@ impl Frames {
     #[inline(always)]
     pub fn drop_map(&mut self, pfn: Pfn) -> bool {
         let packed = &mut self.stored[pfn.0 as usize][2];
-        if *packed & BESIDE != 0 {
-            return self.drop_map_beside(pfn);
+        if *packed & ELSEWHERE != 0 {
+            return self.drop_map_elsewhere(pfn);
         }
         let any = *packed & COUNT << COUNT_BITS != 0;
         *packed -= u32::from(any) << COUNT_BITS;
@@ -241,9 +296,15 @@ impl Frames {
 
     #[cold]
     #[inline(never)]
-    fn drop_map_beside(&mut self, pfn: Pfn) -> bool {
-        let any = self.get(pfn).maps > 0;
-        self.update(pfn, |f| f.maps -= u32::from(any));
+    fn drop_map_elsewhere(&mut self, pfn: Pfn) -> bool {
+        let mut own = self.own(pfn);
+        let any = own.maps > 0;
+        own.maps -= u32::from(any);
+        self.put_own(pfn, own);
+        if any && own.flags.has(FrameFlags::LARGE) {
+            self.count_page_maps(self.folio(pfn).0, -1);
+            self.note_unmapped(pfn);
+        }
         any
     }
 
@@ -253,21 +314,48 @@ impl Frames {
         self.update(pfn, change);
     }
 
-    #[cold]
-    #[inline(never)]
-    fn counts_beside(&self, pfn: Pfn) -> (u32, u32) {
-        self.beside.get(&pfn).copied().unwrap_or_default()
-    }
-
     /// Stores the frame.
     #[inline(always)]
     pub fn put(&mut self, pfn: Pfn, frame: Frame) {
+        let packed = &mut self.stored[pfn.0 as usize];
+        if packed[2] & ELSEWHERE == 0 && frame.fits() {
+            *packed = frame.pack();
+        } else {
+            self.put_elsewhere(pfn, frame);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn put_elsewhere(&mut self, pfn: Pfn, frame: Frame) {
+        if self.own(pfn).flags.has(FrameFlags::LARGE) {
+            self.put_in_folio(pfn, frame);
+        } else {
+            self.put_own(pfn, frame);
+        }
+    }
+
+    /// Stores what is this frame's itself.
+    pub(super) fn put_own(&mut self, pfn: Pfn, frame: Frame) {
         let packed = &mut self.stored[pfn.0 as usize];
         if frame.fits() && packed[2] & BESIDE == 0 {
             *packed = frame.pack();
         } else {
             self.put_beside(pfn, frame);
         }
+    }
+
+    /// Room for as many frames side by side, beginning at a multiple of their number; those before it that are passed
+    /// over are free for others.
+    pub(super) fn grow(&mut self, frames: u32) -> Option<Pfn> {
+        let end = self.stored.len() as u64;
+        let first = end.next_multiple_of(u64::from(frames));
+        if first + u64::from(frames) > u64::from(self.limit) + 1 {
+            return None;
+        }
+        self.free.extend((end..first).rev().map(|pfn| Pfn(pfn as u32)));
+        self.stored.resize((first + u64::from(frames)) as usize, [0; 3]);
+        Some(Pfn(first as u32))
     }
 
     #[cold]
@@ -310,9 +398,9 @@ mod tests {
         let mut flags = FrameFlags::LRU.and(FrameFlags::CLAIMED);
         flags.set(FrameFlags::LRU, false);
         let (object, index) = (ObjectId(900), (1 << 36) - 1);
-        let frame = Frame { refs: 1023, maps: 512, flags, object, index };
+        let frame = Frame { refs: 511, maps: 256, flags, object, index };
         assert_eq!(Frame::unpack(frame.pack()), frame);
-        let all = FrameFlags((FrameFlags::OLDEST.0 << 1) - 1);
+        let all = FrameFlags((FrameFlags::LARGE.0 << 1) - 1);
         assert_eq!(
             Frame { flags: all, ..frame }.pack()[2] & BESIDE,
             0,

@@ -42,6 +42,10 @@ pub struct Mm {
     pub life: Life,
     /// Whether pages of it were ever pinned (`MMF_HAS_PINNED`).
     pub has_pinned: bool,
+    /// Page tables that are put by for its huge pages, one for each (`pgtable_trans_huge_deposit`).
+    pub deposited: u32,
+    /// Whether all of it was flushed because its tables go (arm64).
+    pub flushed_at_exit: bool,
     /// Odd while a fork copies it, and even again afterwards (`write_protect_seq`).
     pub write_protect_seq: u32,
 }
@@ -73,6 +77,8 @@ impl Mm {
             unloads: 0,
             life: Life::None,
             has_pinned: false,
+            deposited: 0,
+            flushed_at_exit: false,
             write_protect_seq: 0,
         }
     }
@@ -111,39 +117,49 @@ impl Mm {
         (before.map(|vma| vma.range.end), after.map(|vma| vma.range.start))
     }
 
-    /// Calls `visit` where it has the page of `object` with that index mapped, or had it until just now, in the
-    /// order in which walks from frames look there.
+    /// Calls `visit` with each mapping, there or there until just now, that has the page of `object` with that index, and with
+    /// that page, in the order in which walks from frames look there.
     #[inline]
     pub fn pages_of(
         &self,
         objects: &Objects,
         object: ObjectId,
         index: u64,
-        visit: impl FnMut(Vpn),
+        mut visit: impl FnMut(&Vma, Vpn),
     ) {
         match self.move_target {
-            None => self.any_pages_of(objects, object, index).for_each(visit),
-            Some(to) => {
-                self.pages_of_moving(objects, object, index, to).into_iter().for_each(visit)
+            None => {
+                self.any_pages_of(objects, object, index).for_each(|(vma, page)| visit(vma, page))
             }
+            Some(to) => self
+                .pages_of_moving(objects, object, index, to)
+                .into_iter()
+                .for_each(|(vma, page)| visit(vma, page)),
         }
     }
 
-    /// The mappings of pages of a file, or what was one until just now, each with the page of the file that it begins with and the
-    /// part of it that is of these pages.
+    /// The mappings of pages of a file, or what was one until just now, each with its [`Vma::order`] and the part of it that is
+    /// of these pages.
     pub fn mappings_of(
         &self,
         file: ObjectId,
         pages: &Range<u64>,
-    ) -> impl Iterator<Item = (u64, PageRange)> {
-        let part = move |vma: &Vma| {
-            let first = pages.start.max(vma.pgoff);
-            let end = pages.end.min(vma.pgoff + vma.range.pages());
-            let at = |index: u64| vma.range.start.add(index - vma.pgoff);
-            (first < end).then(|| (vma.pgoff, PageRange { start: at(first), end: at(end) }))
-        };
+    ) -> impl Iterator<Item = ((u64, u32), PageRange)> {
+        let part = move |vma: &Vma| Some((vma.order(), vma.part_of(pages)?));
         let all = self.vmas.iter().chain(&self.detached);
         all.filter(move |vma| vma.file == Some(file)).filter_map(part)
+    }
+
+    /// The parts of mappings, there or there until just now, that have pages of `object` with these indices.
+    pub fn parts_of(
+        &self,
+        objects: &Objects,
+        object: ObjectId,
+        indices: Range<u64>,
+    ) -> impl Iterator<Item = PageRange> {
+        let of = move |vma: &&Vma| vma.may_have(object, objects);
+        let all = self.vmas.iter().chain(&self.detached).filter(of);
+        all.filter_map(move |vma| vma.part_of(&indices))
     }
 
     /// The same, whatever moves.
@@ -153,9 +169,9 @@ impl Mm {
         objects: &Objects,
         object: ObjectId,
         index: u64,
-    ) -> impl Iterator<Item = Vpn> {
+    ) -> impl Iterator<Item = (&Vma, Vpn)> {
         let page = move |vma: &Vma| vma.page_of(index).filter(|_| vma.may_have(object, objects));
-        self.vmas.iter().chain(&self.detached).filter_map(page)
+        self.vmas.iter().chain(&self.detached).filter_map(move |vma| Some((vma, page(vma)?)))
     }
 
     /// The same while pages move to `target`.
@@ -166,10 +182,10 @@ impl Mm {
         object: ObjectId,
         index: u64,
         target: PageRange,
-    ) -> Vec<Vpn> {
+    ) -> Vec<(&Vma, Vpn)> {
         let pages = self.any_pages_of(objects, object, index);
-        let (last, mut first): (Vec<Vpn>, Vec<Vpn>) =
-            pages.partition(|page| target.contains(*page));
+        let (last, mut first): (Vec<_>, Vec<_>) =
+            pages.partition(|(_, page)| target.contains(*page));
         first.extend(last);
         first
     }
@@ -236,6 +252,18 @@ impl Mm {
         self.vmas.insert(at, merged);
     }
 
+    /// The last turn among its mappings of that file.
+    pub fn last_turn(&self, file: ObjectId) -> u32 {
+        let of = self.vmas.iter().chain(&self.detached).filter(|vma| vma.file == Some(file));
+        of.map(|vma| vma.turn).max().unwrap_or_default()
+    }
+
+    /// Its mappings of files, and what was one until just now, that have no turn.
+    pub fn without_turn(&mut self) -> impl Iterator<Item = &mut Vma> {
+        let all = self.vmas.iter_mut().chain(&mut self.detached);
+        all.filter(|vma| vma.file.is_some() && vma.turn == 0)
+    }
+
     /// What [`Mm::insert`] makes of `vma` and the mappings beside it.
     pub fn merged(&self, vma: Vma, rule: VmaMerge) -> Vma {
         let beside = |page: Option<Vpn>| page.and_then(|page| self.vma(page)).copied();
@@ -255,6 +283,12 @@ impl Mm {
             Some(after) => this.with(&after),
             None => this,
         }
+    }
+
+    /// There may be guards in the mapping of `page` from now on (`vma_set_atomic_flag`).
+    pub fn mark_guard(&mut self, page: Vpn) {
+        let of = self.vmas.iter_mut().find(|vma| vma.range.contains(page));
+        of.into_iter().for_each(|vma| vma.maybe_guard = true);
     }
 
     /// Gives the mapping of `page` an `anon_vma` if it has none: that of a mapping beside it, if it can
@@ -350,7 +384,7 @@ mod tests {
         assert!(mm.prepare_anon_vma(Vpn(10), || Some(own)));
         let found = |object, index| {
             let mut pages = Vec::new();
-            mm.pages_of(&objects, object, index, |page| pages.push(page.0));
+            mm.pages_of(&objects, object, index, |_, page| pages.push(page.0));
             pages
         };
         assert_eq!((found(file, 5), found(own, 5)), (vec![11, 25], vec![11]));

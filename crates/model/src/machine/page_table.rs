@@ -223,6 +223,17 @@ impl PageTable {
         (pte.present(), Span::around(page, self.arch.order(level)))
     }
 
+    /// What the way to `page` ends at, whatever it is, and the pages that this entry is for.
+    pub fn find(&self, page: Vpn) -> (Pte, Span) {
+        match self.leaf(page) {
+            Some(place) => (self.entry(place, 1), Span::one(page)),
+            None => {
+                let (pte, level) = self.descend(page, 1).err().unwrap_or((Pte::None, 1));
+                (pte, Span::around(page, self.arch.order(level)))
+            }
+        }
+    }
+
     /// Every entry that holds something and names no table, with its pages, ascending.
     pub fn entries(&self) -> Vec<(Span, Pte)> {
         let mut found = Vec::new();

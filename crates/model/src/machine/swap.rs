@@ -13,6 +13,8 @@ pub struct Slot {
     pub cached: Option<Pfn>,
     /// Whether the page held only zeros when it was written.
     pub zero_filled: bool,
+    /// Whether it was not written then, but marked (`zeromap`, 6.12 and later).
+    pub marked: bool,
 }
 
 /// The swap device; absent if it has no slots.
@@ -85,9 +87,14 @@ impl Swap {
             }
             None => return None,
         };
-        self.slots[slot as usize] = Slot { count: 0, cached: Some(frame), zero_filled: false };
+        self.slots[slot as usize] = Slot { cached: Some(frame), ..Slot::default() };
         self.cached.insert(frame, slot);
         Some(slot)
+    }
+
+    /// Slots that are free.
+    pub fn left(&self) -> u32 {
+        self.size - self.used() as u32
     }
 
     /// The slot.
@@ -108,9 +115,10 @@ impl Swap {
         self.cached.insert(frame, slot);
     }
 
-    /// The slot now holds what the cached frame held.
-    pub fn written(&mut self, slot: u32, zero_filled: bool) {
-        self.slots[slot as usize].zero_filled = zero_filled;
+    /// The slot now holds what the cached frame held: it was written, or marked as one of zeros.
+    pub fn written(&mut self, slot: u32, zero_filled: bool, marked: bool) {
+        let slot = &mut self.slots[slot as usize];
+        (slot.zero_filled, slot.marked) = (zero_filled, marked);
     }
 
     /// The slot whose cached frame is `frame`.

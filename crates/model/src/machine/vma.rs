@@ -6,7 +6,8 @@ use super::objects::Objects;
 use crate::addr::{ObjectId, PageRange, Vpn};
 use crate::backing::FileMapping;
 use crate::policy::VmaMerge;
-use crate::program::Prot;
+use crate::program::{Prot, ThpMode};
+use std::ops::Range;
 
 /// A mapping (`vm_area_struct`): of anonymous memory, of shared memory or of a file.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -28,9 +29,28 @@ pub struct Vma {
     pub on_disk: bool,
     /// Whether it counts as committed memory (`VM_ACCOUNT`).
     pub charged: bool,
+    /// What was said of huge pages in it.
+    pub huge: HugeAdvice,
     /// Whether it was made by a fork with pages, so that some of them may be of an object above its own. Such a
     /// mapping shares its `anon_vma` with none beside it.
     pub forked: bool,
+    /// Whether there may be guards in it (`VM_MAYBE_GUARD`), which keeps it apart from none beside it (`VM_STICKY`).
+    pub maybe_guard: bool,
+    /// Its turn among the mappings of its file that begin with the same page, by which walks go; 0: of no file, or not yet
+    /// among them ([`World::link_mappings`](super::world::World::link_mappings)).
+    pub turn: u32,
+}
+
+/// What `madvise` said of huge pages.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum HugeAdvice {
+    /// Nothing.
+    #[default]
+    None,
+    /// They are wanted (`VM_HUGEPAGE`).
+    Wanted,
+    /// They are not (`VM_NOHUGEPAGE`).
+    Unwanted,
 }
 
 impl Vma {
@@ -38,8 +58,11 @@ impl Vma {
     pub const fn new(range: PageRange, prot: Prot) -> Vma {
         let charged = matches!(prot, Prot::ReadWrite);
         let (anon_vma, file, pgoff) = (None, None, range.start.0);
-        let (shared, on_disk, forked) = (false, false, false);
-        Vma { range, prot, pgoff, anon_vma, file, shared, on_disk, charged, forked }
+        let (shared, on_disk, forked, maybe_guard) = (false, false, false, false);
+        let (huge, turn) = (HugeAdvice::None, 0);
+        #[rustfmt::skip]
+        let vma = Vma { range, prot, pgoff, anon_vma, file, shared, on_disk, charged, huge, forked, maybe_guard, turn };
+        vma
     }
 
     /// A new mapping of shared memory (mm/shmem.c:shmem_zero_setup): what is shared is charged as a whole.
@@ -61,6 +84,20 @@ impl Vma {
         Vma { file: Some(object), shared, on_disk, pgoff: first, charged, ..private }
     }
 
+    /// Whether faults may map huge pages in it, as the machine is set up.
+    ///
+    /// Source: include/linux/huge_mm.h:transparent_hugepage_enabled (5.10), mm/huge_memory.c:hugepage_vma_check (6.1),
+    /// thp_vma_allowable_order (6.12, 7.3): anonymous memory of one's own. Files and shared memory have settings of their own,
+    /// which are off.
+    pub const fn may_be_huge(&self, mode: ThpMode) -> bool {
+        let wanted = match mode {
+            ThpMode::Always => !matches!(self.huge, HugeAdvice::Unwanted),
+            ThpMode::Madvise => matches!(self.huge, HugeAdvice::Wanted),
+            ThpMode::Never => false,
+        };
+        wanted && self.file.is_none()
+    }
+
     /// The file, if stores go there.
     pub fn shared_file(&self) -> Option<ObjectId> {
         self.file.filter(|_| self.shared)
@@ -79,10 +116,16 @@ impl Vma {
         self.file.into_iter().chain(self.anon_vma)
     }
 
-    /// The part of it inside `range`.
+    /// The part of it inside `range`. What changes its extent leaves its place among the file's mappings.
     pub fn cut(&self, range: PageRange) -> Vma {
         let part = self.range.intersect(range);
-        Vma { range: part, pgoff: self.pgoff + (part.start.0 - self.range.start.0), ..*self }
+        let turn = if part == self.range { self.turn } else { 0 };
+        Vma { range: part, pgoff: self.pgoff + (part.start.0 - self.range.start.0), turn, ..*self }
+    }
+
+    /// By what walks go through the mappings of a file: the page that it begins with, and then its turn.
+    pub const fn order(&self) -> (u64, u32) {
+        (self.pgoff, self.turn)
     }
 
     /// The index of `page`, which is in it, in its object.
@@ -101,6 +144,14 @@ impl Vma {
     pub fn page_of(&self, index: u64) -> Option<Vpn> {
         let page = self.range.start.add(index.checked_sub(self.pgoff)?);
         self.range.contains(page).then_some(page)
+    }
+
+    /// Its part that has the pages of these indices, if it has any.
+    pub fn part_of(&self, indices: &Range<u64>) -> Option<PageRange> {
+        let first = indices.start.max(self.pgoff);
+        let end = indices.end.min(self.pgoff + self.range.pages());
+        let at = |index: u64| self.range.start.add(index - self.pgoff);
+        (first < end).then(|| PageRange { start: at(first), end: at(end) })
     }
 
     /// Whether pages of `object` may be in it.
@@ -124,7 +175,7 @@ impl Vma {
             (None, _) => !other.forked,
         };
         (self.continues(other) || other.continues(self))
-            && (self.prot, self.charged) == (other.prot, other.charged)
+            && (self.prot, self.charged, self.huge) == (other.prot, other.charged, other.huge)
             && self.maps_the_same(other)
             && anon_vmas
     }
@@ -138,7 +189,9 @@ impl Vma {
     pub(super) fn with(&self, other: &Vma) -> Vma {
         let first = if self.range.start < other.range.start { self } else { other };
         let range = self.range.hull(other.range);
-        Vma { range, anon_vma: self.anon_vma.or(other.anon_vma), ..*first }
+        let (anon_vma, maybe_guard) =
+            (self.anon_vma.or(other.anon_vma), self.maybe_guard || other.maybe_guard);
+        Vma { range, anon_vma, maybe_guard, turn: 0, ..*first }
     }
 
     /// The `anon_vma` that a mapping beside this one may share, though protections differ: they may
@@ -147,7 +200,8 @@ impl Vma {
     /// Source: mm/mmap.c:anon_vma_compatible (5.10, 6.1), mm/vma.c (6.12, 7.3).
     pub(super) fn anon_vma_for(&self, beside: &Vma) -> Option<ObjectId> {
         let adjacent = self.continues(beside) || beside.continues(self);
-        let alike = self.charged == beside.charged && self.maps_the_same(beside);
+        let flags = (self.charged, self.huge) == (beside.charged, beside.huge);
+        let alike = flags && self.maps_the_same(beside);
         self.anon_vma.filter(|_| adjacent && alike && !self.forked)
     }
 }

@@ -13,6 +13,7 @@ use super::page_table::Replaced;
 use super::pins::{Pin, Pins};
 use super::swap::Swap;
 use super::tlb::{PteChange, Tlbs};
+use super::vma::Vma;
 use super::walk::Walked;
 use crate::addr::{CpuId, MmId, ObjectId, PageRange, Pfn, PinId, ProcessId, Span, ThreadId, Vpn};
 use crate::arch::Arch;
@@ -20,7 +21,7 @@ use crate::event::EventKind;
 use crate::kernels::Config;
 use crate::lock::Lock;
 use crate::policy::FaultLock;
-use crate::policy::Policies;
+use crate::policy::{Mutant, Policies};
 use crate::program::FileSpec;
 use crate::pte::{PresentPte, Pte};
 use crate::site::Site;
@@ -245,6 +246,8 @@ pub struct World<M: Mode> {
     pub ghost: M::Ghost,
     /// Events.
     pub log: M::Log,
+    /// The huge zero page, once there is one.
+    pub huge_zero: Option<Pfn>,
     /// The first inconsistency found, if any.
     pub inconsistency: Option<Inconsistency>,
 }
@@ -266,6 +269,7 @@ impl<M: Mode<Tlbs: Clone, Ghost: Clone, Log: Clone>> Clone for World<M> {
             tlbs: self.tlbs.clone(),
             ghost: self.ghost.clone(),
             log: self.log.clone(),
+            huge_zero: self.huge_zero,
             inconsistency: self.inconsistency.clone(),
         }
     }
@@ -328,6 +332,7 @@ impl<M: Mode> World<M> {
             tlbs,
             ghost,
             log,
+            huge_zero: None,
             inconsistency: None,
         };
         world.mms[mm_of(ProcessId::FIRST).index()].life = Life::Running;
@@ -399,6 +404,33 @@ impl<M: Mode> World<M> {
         self.mms[mm.index()].table.get(page)
     }
 
+    /// What there is for `page`: its PTE, or what one would be in place of the huge page's entry.
+    pub fn page_entry(&self, mm: MmId, page: Vpn) -> Pte {
+        match self.mms[mm.index()].table.find(page) {
+            (Pte::Present(pte), pages) => {
+                Pte::Present(PresentPte { pfn: pte.pfn.of_page(pages, page), ..pte })
+            }
+            (other, _) => other,
+        }
+    }
+
+    /// The entry that maps the huge page around `page`, if there is one.
+    #[inline]
+    pub fn pmd(&self, mm: MmId, page: Vpn) -> Option<PresentPte> {
+        let (pte, pages) = self.mms[mm.index()].table.find(page);
+        pte.present().filter(|_| pages.order > 0)
+    }
+
+    /// The frame that is so many behind the first of a huge page's.
+    pub const fn frame_in(&self, first: Pfn, pages: u64) -> Pfn {
+        Pfn(first.0 + pages as u32)
+    }
+
+    /// The huge page around `page`.
+    pub const fn huge_span(&self, page: Vpn) -> Span {
+        Span::around(page, self.arch.order(2))
+    }
+
     /// The frame that `pte` stands for: the one that it maps, or that of its swap slot in the swap
     /// cache.
     #[inline]
@@ -427,6 +459,73 @@ impl<M: Mode> World<M> {
         let space: &mut Mm = &mut self.mms[mm.index()];
         let replaced = space.table.set(page, new, space.unloads);
         self.replaced(at, mm, Span::one(page), new.present(), replaced);
+    }
+
+    /// Sets the entry for the huge page around `page`, which names no table; its table must exist, and the caller hold
+    /// its lock.
+    pub fn set_pmd(&mut self, at: At, mm: MmId, page: Vpn, new: Pte) {
+        if !self.ghost.holds(at.thread, Lock::pmd(&self.arch, mm, page)) {
+            self.impossible(
+                at,
+                "an entry for a huge page was changed without the lock of its table",
+            );
+        }
+        let pages = self.huge_span(page);
+        if self.log.wants_ptes() {
+            self.emit_pte(at, pages.start, self.pmd(mm, page).map_or(Pte::None, Pte::Present), new);
+        }
+        if new.present().is_some() {
+            pages.range().iter().for_each(|page| self.ghost.mapped(at.thread, mm, page));
+        }
+        let space: &mut Mm = &mut self.mms[mm.index()];
+        let replaced = space.table.set_huge(pages.start, 2, new, space.unloads);
+        self.replaced(at, mm, pages, new.present(), replaced);
+    }
+
+    /// The entry for the huge page around `page`, which holds nothing that a CPU could use, becomes a table, one that was put by
+    /// when the huge page was mapped; its entries are what `pte` says (`pmd_populate`).
+    pub fn populate_pmd(
+        &mut self,
+        at: At,
+        mm: MmId,
+        page: Vpn,
+        mut pte: impl FnMut(&mut World<M>, Vpn) -> Pte,
+    ) {
+        self.set_pmd(at, mm, page, Pte::None);
+        self.withdraw(at, mm);
+        self.mms[mm.index()].table.allocate(page, 1);
+        for page in self.huge_span(page).range().iter() {
+            let new = pte(self, page);
+            if self.log.wants_ptes() {
+                self.emit_pte(at, page, Pte::None, new);
+            }
+            let space: &mut Mm = &mut self.mms[mm.index()];
+            let replaced = space.table.set(page, new, space.unloads);
+            self.replaced(at, mm, Span::one(page), new.present(), replaced);
+        }
+    }
+
+    /// A table is put by for when a huge page is to be mapped page by page (`pgtable_trans_huge_deposit`).
+    pub fn deposit(&mut self, mm: MmId) {
+        self.mms[mm.index()].deposited += 1;
+    }
+
+    /// The same unless the kernel is one that forgets it.
+    pub fn deposit_unless(&mut self, mm: MmId, mutant: Mutant) {
+        if self.policies.mutant != mutant {
+            self.deposit(mm);
+        }
+    }
+
+    /// One of them is taken (`pgtable_trans_huge_withdraw`).
+    pub fn withdraw(&mut self, at: At, mm: MmId) {
+        match self.mms[mm.index()].deposited.checked_sub(1) {
+            Some(left) => self.mms[mm.index()].deposited = left,
+            None => self.impossible(
+                at,
+                "a page table was to be put in place of a huge page that nobody had put by",
+            ),
+        }
     }
 
     /// What setting the PTE of `page` to `new` changes.
@@ -528,6 +627,30 @@ impl<M: Mode> World<M> {
         }
     }
 
+    /// Puts `vma` in the place of what is mapped there ([`Mm::insert`]).
+    pub fn insert_vma(&mut self, mm: MmId, vma: Vma) {
+        self.mms[mm.index()].insert(vma, self.policies.vma_merge);
+        self.link_mappings(mm);
+    }
+
+    /// Mappings of files that are new, or have another extent, come last among those of their file that begin with the same
+    /// page; a fork's comes right after the one that it is a copy of, which has the same turn.
+    ///
+    /// Source: mm/mmap.c:__vma_adjust (5.10), mm/vma.c:vma_prepare, vma_complete (6.12): out of the file's tree and in again;
+    /// include/linux/interval_tree_generic.h:ITPREFIX_insert: behind those that are equal (5.10 to 7.3).
+    pub fn link_mappings(&mut self, mm: MmId) {
+        let new: SmallVec<[ObjectId; 2]> =
+            self.mms[mm.index()].without_turn().filter_map(|vma| vma.file).collect();
+        for file in new {
+            let mapped_by = self.objects.mapped_by(file).iter();
+            let last = mapped_by.map(|mm| self.mms[mm.index()].last_turn(file)).max();
+            let of_file = |vma: &&mut Vma| vma.file == Some(file);
+            if let Some(vma) = self.mms[mm.index()].without_turn().find(of_file) {
+                vma.turn = last.unwrap_or_default() + 1;
+            }
+        }
+    }
+
     /// Gives the mapping of `page` an `anon_vma` if it has none (`anon_vma_prepare`).
     pub fn prepare_anon_vma(&mut self, at: At, mm: MmId, page: Vpn) {
         // The mappings beside it are looked at, too.
@@ -575,6 +698,23 @@ impl<M: Mode> World<M> {
         Some(frame)
     }
 
+    /// A large folio with one reference, or `None` if there is none to be had.
+    pub fn allocate_folio(&mut self, order: u8, flags: FrameFlags) -> Option<Pfn> {
+        let folio = self.frames.allocate_large(order, flags)?;
+        self.frames.pages_of_folio(folio).for_each(|frame| self.ghost.allocated(frame));
+        Some(folio)
+    }
+
+    /// The frames that are mapped wherever huge pages were only read, which are made when they are first needed and
+    /// stay.
+    pub fn huge_zero_page(&mut self) -> Option<Pfn> {
+        if self.huge_zero.is_none() {
+            let order = self.arch.order(2);
+            self.huge_zero = self.frames.allocate_large(order, FrameFlags::ZERO_FILLED);
+        }
+        self.huge_zero
+    }
+
     /// Takes a reference.
     pub fn get_frame(&mut self, frame: Pfn) {
         self.frames.add_ref(frame);
@@ -590,8 +730,23 @@ impl<M: Mode> World<M> {
             self.frames.drop_ref(frame);
         } else if before.maps != 0 || before.flags.has(FrameFlags::SWAP_CACHE) {
             self.impossible(at, "the last reference to a frame in use was dropped");
+        } else if before.flags.has(FrameFlags::LARGE) {
+            self.free_folio(at, frame);
         } else {
             self.frames.release(frame);
+            self.ghost.freed(frame);
+            self.emit(at.site(Site::FolioPut), EventKind::Free { frame });
+        }
+    }
+
+    #[cold]
+    fn free_folio(&mut self, at: At, frame: Pfn) {
+        if self.frames.folio_maps(frame) != 0 {
+            return self.impossible(at, "the last reference to a folio in use was dropped");
+        }
+        let pages = self.frames.pages_of_folio(frame);
+        self.frames.release(frame);
+        for frame in pages {
             self.ghost.freed(frame);
             self.emit(at.site(Site::FolioPut), EventKind::Free { frame });
         }

@@ -4,6 +4,7 @@ use crate::addr::MmId;
 use crate::arch::Arch;
 use crate::env::{Context, Env, Learnt, Lock};
 use crate::event::{Event, EventKind};
+use crate::kernels::Config;
 use crate::machine::sim_tlbs::SimTlbs;
 use crate::machine::world::{At, Ghost, Held, Log, Mode, World};
 use crate::policy::Policies;
@@ -182,6 +183,11 @@ impl Env for SimEnv<'_> {
     #[inline]
     fn policies(&self) -> &Policies {
         &self.world.policies
+    }
+
+    #[inline]
+    fn config(&self) -> &Config {
+        &self.world.config
     }
 
     #[inline]

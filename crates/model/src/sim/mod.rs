@@ -17,7 +17,7 @@ pub use alike::alike_from;
 pub use env::{NoGhost, SimEnv, SimLog, SimMode, SimWorld};
 pub use watch::{Look, Watch};
 
-use crate::addr::ProcessId;
+use crate::addr::{MmId, ProcessId, Vpn};
 use crate::arch::Arch;
 use crate::env::Context;
 use crate::final_pages::{FinalPages, Holds, PageState, too_many};
@@ -321,7 +321,7 @@ fn new_world(program: &Program, row: &KernelRow, arch: Arch, options: &SimOption
     let swap_pages = program.machine.swap.map_or(0, |swap| swap.size_bytes >> arch.page_shift);
     let spec = WorldSpec {
         policies: row.policies,
-        config: row.config,
+        config: row.config.for_program(program),
         arch,
         cpus: usize::from(program.machine.cpus).max(1),
         threads: program.threads.len(),
@@ -367,10 +367,19 @@ fn final_pages(program: &Program, world: &SimWorld) -> BTreeMap<String, String> 
         for page in pages.filter(|page| space.vma(*page).is_some()) {
             let Some(name) = program.page_name(page) else { continue };
             let name = if number == 0 { name } else { format!("{}:{name}", process.name) };
-            states.tell(name, page_state(world, space.table.get(page)));
+            states.tell(name, page_state(world, world.page_entry(mm, page)));
         }
+        let name = if number == 0 { String::new() } else { format!("{}:", process.name) };
+        states.tell_huge(&name, anon_huge_pages(program, world, mm));
     }
     states.by_name()
+}
+
+/// Pages that huge entries map, the huge zero page's left out.
+fn anon_huge_pages(program: &Program, world: &SimWorld, mm: MmId) -> u64 {
+    let pages = program.areas.iter().flat_map(|area| area.range.iter());
+    let huge = |page: &Vpn| world.pmd(mm, *page).is_some_and(|pmd| !pmd.special());
+    pages.filter(huge).count() as u64
 }
 
 fn page_state(world: &SimWorld, pte: Pte) -> PageState {

@@ -12,6 +12,10 @@ pub(super) struct Machine {
     counters: Counters,
     /// Whether they are read around each round; not where time is taken.
     around_rounds: bool,
+    /// Whether the scenario itself makes huge pages of single ones.
+    collapses: bool,
+    /// When the process began.
+    start: Vec<u64>,
     /// Before the first round.
     first: Vec<u64>,
     first_interrupts: BTreeMap<String, u64>,
@@ -23,9 +27,14 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub(super) fn new(around_rounds: bool) -> Machine {
+    /// `collapses`: the scenario itself does.
+    pub(super) fn new(around_rounds: bool, collapses: bool) -> Machine {
+        let mut counters = Counters::open();
+        let start = if around_rounds { counters.read() } else { Vec::new() };
         Machine {
-            counters: Counters::open(),
+            collapses,
+            start,
+            counters,
             around_rounds,
             first: Vec::new(),
             first_interrupts: BTreeMap::new(),
@@ -86,6 +95,9 @@ impl Machine {
         let names = self.counters.names();
         let swapped = swapping::strangers(names, moved, majors, written);
         let own = vmstat::kernels_own(names, &vmstat::difference(&since, &self.since));
+        // A huge page that khugepaged made stays, whatever round comes.
+        let collapsed = vmstat::collapsed(names, &vmstat::difference(&self.start, &self.since));
+        let own = own.or(collapsed.filter(|_| !self.collapses));
         let own = own.map(|counter| format!("{KERNELS_OWN} ({counter})"));
         let minder = self.minders.ran().map(|name| format!("{MINDED}: {name}"));
         swapped.map(str::to_owned).or(own).or(minder)

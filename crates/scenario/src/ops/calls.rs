@@ -6,9 +6,10 @@ use crate::document::{Node, Value as Written};
 use crate::error::{Problem, suggest};
 use crate::expr;
 use crate::grammar::{Rule, line};
+use crate::scope::Value;
 use needless_model::addr::ProcessId;
 use needless_model::backing::NamedFile;
-use needless_model::call::{CallExpr, CallKind, FILE_PAGES, OTHERS};
+use needless_model::call::{self, CallExpr, CallKind, EACH, FILE_PAGES, OTHERS, RANGES, STRIDE};
 use needless_model::program::{Advice, Expr, FileSpec, Prot};
 use strum::IntoEnumIterator;
 
@@ -27,8 +28,11 @@ pub(crate) const fn rule(kind: CallKind) -> Rule {
             ("mremap \"RANGE\" to=\"AREA\" [at=ADDRESS] [align=BYTES] [table=\"alone|shared\"]",
              "Moves the pages to the start of another area.")),
         CallKind::Advise => line("madvise", (1, 1), &["advice"], &[],
-            ("madvise \"RANGE\" advice=\"dontneed|free|cold|pageout|populate-read|populate-write|remove\"",
+            ("madvise \"RANGE\" advice=\"dontneed|free|cold|pageout|populate-read|populate-write|remove|hugepage|nohugepage|collapse|guard-install|guard-remove\"",
              "Gives the kernel advice about the pages.")),
+        CallKind::AdviseRanges => line("process_madvise", (1, 1), &["advice"], &["pages", "stride"],
+            ("process_madvise \"RANGE\" advice=\"dontneed|free|cold|pageout|guard-install|guard-remove\" [pages=N] [stride=N]",
+             "Gives the kernel advice about several ranges in one call: of one page each, or of N, at every stride-th page.")),
         CallKind::ClearRefs => line("clear-refs", (0, 0), &[], &[],
             ("clear-refs", "Takes the accessed bits of all pages of the process (1 to /proc/self/clear_refs).")),
         CallKind::Reclaim => line("reclaim", (1, 1), &[], &[],
@@ -100,6 +104,7 @@ impl Lowering<'_> {
                 pages: some_pages()?,
                 advice: word(node, "advice", &Advice::ALL.map(|(a, w)| (w, a)))?,
             },
+            CallKind::AdviseRanges => self.advise_ranges(node)?,
             CallKind::ClearRefs => CallExpr::ClearRefs,
             CallKind::Reclaim => CallExpr::Reclaim { pages: some_pages()? },
             CallKind::Sync => CallExpr::Sync { pages: some_pages()? },
@@ -130,6 +135,42 @@ impl Lowering<'_> {
         let prot =
             if node.prop("prot").is_some() { word(node, "prot", &PROTS)? } else { Prot::ReadWrite };
         Ok(CallExpr::Map { area, prot })
+    }
+
+    /// Ranges of so many pages, one right after the other unless a stride says otherwise.
+    fn advise_ranges(&self, node: &Node) -> Result<CallExpr, Problem> {
+        let pages = self.some_pages(&node.args[0])?;
+        let number = |name, bounds: call::Bounds, default: Value| match node.prop(name) {
+            Some(written) => self.value(written, bounds.what, bounds.least),
+            None => Ok(default),
+        };
+        let each = number("pages", EACH, Value::constant(1))?;
+        let stride = number("stride", STRIDE, each.clone())?;
+        let (known, every) = (each.known(), stride.known());
+        let place = |name| node.prop(name).map_or(node.span, |written| written.span);
+        if let (Some(each), Some(every)) = (known, every)
+            && each > every
+        {
+            let message = format!("ranges of {each} pages overlap at every {every}");
+            return Err(Problem::new(place("pages"), message, "too many")
+                .also(place("stride"), "or too near")
+                .help("stride= counts from the start of one range to the start of the next"));
+        }
+        if let (Some(count), Some(every)) = (pages.count, every)
+            && let ranges = (count as u64).div_ceil(every as u64)
+            && ranges > RANGES.most as u64
+        {
+            let message = format!("{} is {ranges}", RANGES.what);
+            return Err(Problem::new(pages.span, message, "too many")
+                .help(format!("one call takes at most {}", RANGES.most)));
+        }
+        let advice = word(node, "advice", &Advice::ALL.map(|(a, w)| (w, a)))?;
+        Ok(CallExpr::AdviseRanges {
+            pages: pages.expr,
+            each: each.expr,
+            stride: stride.expr,
+            advice,
+        })
     }
 
     fn remap(&self, node: &Node) -> Result<CallExpr, Problem> {

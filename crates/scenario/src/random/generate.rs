@@ -1,9 +1,10 @@
 //! Draws a case.
 
 use super::operations::{Drawn, Effect, Needs, OPERATIONS, Operation};
-use super::state::{MAP, Pages, State};
+use super::state::{HUGE, MAP, Pages, State};
 use super::write::after;
 use super::{AreaPlan, Case, Company, Idle, Life, Memory, PROCESSES, Place, Step};
+use needless_model::program::ThpMode;
 use needless_model::rng::SplitMix64;
 use std::ops::RangeInclusive;
 
@@ -18,10 +19,19 @@ const WITH_FILES: [RangeInclusive<u64>; 2] = [750_000..=999_999, 1_200_000..=u64
 const WITH_DISKS: [RangeInclusive<u64>; 2] = [875_000..=999_999, 2_400_000..=u64::MAX];
 
 /// Of those, the seeds that change files by system calls as well.
-const WITH_FILE_CALLS: [RangeInclusive<u64>; 2] = [950_000..=974_999, 2_500_000..=u64::MAX];
+const WITH_FILE_CALLS: [RangeInclusive<u64>; 2] = [950_000..=999_999, 2_500_000..=u64::MAX];
 
-/// Of those, the seeds whose files also leave memory, and may hold nothing at first on a disk, too: of those for development the second half.
-const WITH_DROPS: [RangeInclusive<u64>; 2] = [962_500..=974_999, 2_600_000..=u64::MAX];
+/// Of those, the seeds that put guards into mappings and advise several ranges at once, as well.
+const WITH_GUARDS: [RangeInclusive<u64>; 2] = [975_000..=999_999, 2_600_000..=u64::MAX];
+
+/// The seeds that draw huge pages: areas that have room for some, and few steps of few pages or of all that an entry maps.
+const WITH_HUGE_PAGES: [RangeInclusive<u64>; 2] = [300_000..=399_999, 4_000_000..=u64::MAX];
+
+/// The most pages of an area with huge pages: three entries' worth, or two and parts of two.
+const MOST_HUGE: usize = 3 * HUGE;
+
+/// Of those, the seeds whose files also leave memory, and may hold nothing at first on a disk, too.
+const WITH_DROPS: [RangeInclusive<u64>; 2] = [962_500..=999_999, 2_600_000..=u64::MAX];
 
 /// Pages of a file before those that an area maps: up to more than a fault looks around.
 const OFFSETS: u64 = 24;
@@ -50,26 +60,32 @@ const ATTEMPTS: usize = 6;
 
 /// The case of this seed, of operations that kernel `release` has, on a machine of `cpus`.
 pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
-    let mut draw =
-        Draw { rng: SplitMix64::new(seed), enabled: Vec::new(), state: State::new(&[], []) };
+    let huge = WITH_HUGE_PAGES.iter().any(|seeds| seeds.contains(&seed));
+    let (rng, state) = (SplitMix64::new(seed), State::new(&[], []));
+    let mut draw = Draw { rng, huge, enabled: Vec::new(), state };
     let with_processes = WITH_PROCESSES.iter().any(|seeds| seeds.contains(&seed));
     let with_disks = WITH_DISKS.iter().any(|seeds| seeds.contains(&seed));
     let with_file_calls = WITH_FILE_CALLS.iter().any(|seeds| seeds.contains(&seed));
     let with_drops = WITH_DROPS.iter().any(|seeds| seeds.contains(&seed));
-    let drawn = match (with_disks, with_file_calls, with_drops) {
-        (_, _, true) => Drawn::WithDrops,
-        (_, true, false) => Drawn::WithFileCalls,
-        (true, false, false) => Drawn::WithDisks,
-        (false, false, false) => Drawn::Always,
+    let with_guards = WITH_GUARDS.iter().any(|seeds| seeds.contains(&seed));
+    let drawn = match (with_disks, with_file_calls) {
+        _ if with_guards => Drawn::WithGuards,
+        _ if with_drops => Drawn::WithDrops,
+        (_, true) => Drawn::WithFileCalls,
+        (true, false) => Drawn::WithDisks,
+        (false, false) => Drawn::Always,
     };
-    draw.enable(release, drawn);
+    draw.enable(release, drawn, huge);
     let mut areas = draw.areas();
-    if with_processes {
+    if huge {
+        areas.iter_mut().for_each(|area| draw.make_huge(area));
+    }
+    if with_processes && !huge {
         areas.iter_mut().filter(|_| draw.one_in(4)).for_each(|area| area.memory = Memory::Shared);
     }
     let with_files = WITH_FILES.iter().any(|seeds| seeds.contains(&seed));
     let disk = with_disks && draw.one_in(2);
-    let holes = with_files && draw.files(&mut areas, disk) && (with_drops || !disk);
+    let holes = with_files && !huge && draw.files(&mut areas, disk) && (with_drops || !disk);
     draw.state = State::new(&areas, draw.enabled.iter().copied());
     for area in 0..areas.len() {
         let whole = draw.state.whole(area);
@@ -103,6 +119,7 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
         holes,
         company,
         swap: true,
+        thp: if huge && draw.one_in(2) { ThpMode::Always } else { ThpMode::Madvise },
         setup,
         body,
         warmup: draw.pick(&WARMUPS),
@@ -112,6 +129,8 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
 
 struct Draw {
     rng: SplitMix64,
+    /// Whether there are huge pages.
+    huge: bool,
     /// What this case may use. Cases with few kinds of operation reach further than those in
     /// which every kind is a little likely.
     enabled: Vec<&'static Operation>,
@@ -128,9 +147,12 @@ impl Draw {
         from[self.rng.below(from.len() as u64) as usize]
     }
 
-    fn enable(&mut self, release: (u32, u32), drawn: Drawn) {
+    fn enable(&mut self, release: (u32, u32), drawn: Drawn, huge: bool) {
         let there = OPERATIONS.iter().filter(|operation| operation.since <= release);
-        let there = there.filter(|operation| operation.drawn <= drawn);
+        let there = there.filter(|operation| match operation.drawn {
+            Drawn::WithHugePages => huge,
+            _ => operation.drawn <= drawn,
+        });
         self.enabled = there.filter(|_| self.rng.below(5) < 3).collect();
         // Without a plain store nothing ever happens to a page.
         let writes = OPERATIONS.iter().filter(|op| op.needs == Needs::Writable).take(1);
@@ -169,6 +191,22 @@ impl Draw {
             _ => Place::Alone,
         };
         AreaPlan { pages, place, memory: Memory::Private }
+    }
+
+    /// Gives the area room for huge pages.
+    fn make_huge(&mut self, area: &mut AreaPlan) {
+        let pages = match self.rng.below(4) {
+            0 => HUGE,
+            1 => 2 * HUGE,
+            _ => HUGE + self.rng.below((MOST_HUGE - HUGE) as u64) as usize,
+        };
+        let place = match area.place {
+            Place::Across(_) if self.one_in(2) => {
+                Place::Across(1 + self.rng.below(HUGE as u64 - 1) as usize)
+            }
+            _ => Place::Alone,
+        };
+        (area.pages, area.place, area.memory) = (pages, place, Memory::Private);
     }
 
     /// Makes some areas a file's, on a disk or not; whether that holds nothing at first.
@@ -308,7 +346,16 @@ impl Draw {
             return whole;
         }
         let size = whole.range.len();
-        let length = self.length(size);
+        let huge = size >= HUGE && self.huge;
+        if huge && self.one_in(3) {
+            // About as much as one entry maps, mostly exactly that.
+            let first = self.rng.below((size / HUGE) as u64) as usize * HUGE;
+            let start = if self.one_in(4) { first + self.rng.below(8) as usize } else { first };
+            let end = (first + HUGE).min(size);
+            return Pages { area, range: start..end };
+        }
+        let most = if huge { MOST_PAGES } else { size };
+        let length = self.length(most);
         let start = match self.rng.below(3) {
             _ if operation.effect == Effect::Move && self.one_in(2) => 0,
             0 => 0,
@@ -369,6 +416,7 @@ impl Draw {
             if !self.state.permits(operation, &pages) {
                 continue;
             }
+            self.state.apply(operation.effect, &pages);
             let step = Step::Do(operation, pages.clone());
             steps.push(match self.rng.below(acting as u64 + 1) as usize {
                 0 => step,

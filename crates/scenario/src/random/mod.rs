@@ -22,6 +22,7 @@ mod write;
 pub use generate::generate;
 pub use state::Pages;
 
+use needless_model::program::ThpMode;
 use operations::Operation;
 
 /// A scenario as the generator made it.
@@ -35,6 +36,8 @@ pub struct Case {
     company: Company,
     /// Whether there is swap space.
     swap: bool,
+    /// The machine's setting of huge pages.
+    thp: ThpMode,
     /// Before the first round.
     setup: Vec<Step>,
     /// Each round.

@@ -39,6 +39,10 @@ pub enum Drawn {
     WithFileCalls,
     /// Those whose files leave memory as well.
     WithDrops,
+    /// Those that put guards into mappings and give advice about several ranges at once as well.
+    WithGuards,
+    /// Those with huge pages.
+    WithHugePages,
 }
 
 /// Which memory an operation may be done to.
@@ -65,6 +69,8 @@ pub enum Needs {
     Readable,
     /// Mapped, stores allowed.
     Writable,
+    /// Mapped, stores allowed, as much as huge pages map.
+    WholeHuge,
     /// Mapped at least in part.
     SomeMapped,
     /// The whole area, nothing of it mapped.
@@ -86,6 +92,10 @@ pub enum Effect {
     Unmap,
     /// Another protection.
     Protect(Prot),
+    /// A mapping of their own, unless they are all of the area.
+    Split,
+    /// Guards in their place, or none.
+    Guard(bool),
     /// They are the first pages of the other area now.
     Move,
 }
@@ -105,6 +115,18 @@ const fn private(line: &'static str, weight: u64, needs: Needs, effect: Effect) 
 const fn of_file(line: &'static str, weight: u64) -> Operation {
     let row = row(line, weight, Needs::Mapped, Effect::None);
     Operation { of: Of::File, drawn: Drawn::WithFileCalls, ..row }
+}
+
+/// `process_madvise` of several ranges.
+const fn ranges(of: Of, line: &'static str, weight: u64, since: (u32, u32)) -> Operation {
+    let row = row(line, weight, Needs::Mapped, Effect::None);
+    Operation { of, since, drawn: Drawn::WithGuards, ..row }
+}
+
+/// Guards, of any memory.
+const fn guards(line: &'static str, guard: bool) -> Operation {
+    let row = row(line, 8, Needs::Mapped, Effect::Guard(guard));
+    Operation { since: (6, 15), drawn: Drawn::WithGuards, ..row }
 }
 
 /// Operations other than calls that random scenarios leave out, with the reason.
@@ -143,8 +165,21 @@ pub(super) fn call(kind: CallKind) -> Vec<Operation> {
             private("madvise \"{}\" advice=\"pageout\"", 10, Needs::Mapped, Effect::None),
             Operation { since: (5, 14), ..row("madvise \"{}\" advice=\"populate-read\"", 3, Needs::Readable, Effect::None) },
             Operation { since: (5, 14), ..row("madvise \"{}\" advice=\"populate-write\"", 3, Needs::Writable, Effect::None) },
+            Operation { drawn: Drawn::WithHugePages, ..private("madvise \"{}\" advice=\"hugepage\"", 12, Needs::Mapped, Effect::Split) },
+            Operation { drawn: Drawn::WithHugePages, ..private("madvise \"{}\" advice=\"nohugepage\"", 2, Needs::Mapped, Effect::Split) },
+            Operation { since: (6, 1), drawn: Drawn::WithHugePages, ..private("write \"{}\"\nmadvise \"{}\" advice=\"hugepage\"\nmadvise \"{}\" advice=\"collapse\"", 6, Needs::WholeHuge, Effect::Split) },
             Operation { of: Of::SharedInMemory, drawn: Drawn::WithDisks, ..row("madvise \"{}\" advice=\"remove\"", 6, Needs::Writable, Effect::None) },
             Operation { of: Of::SharedOnDisk, drawn: Drawn::WithFileCalls, ..row("madvise \"{}\" advice=\"remove\"", 6, Needs::Writable, Effect::None) },
+            guards("madvise \"{}\" advice=\"guard-install\"", true),
+            guards("madvise \"{}\" advice=\"guard-remove\"", false),
+        ],
+        CallKind::AdviseRanges => vec![
+            ranges(Of::All, "process_madvise \"{}\" advice=\"dontneed\" stride=2", 6, (6, 13)),
+            ranges(Of::All, "process_madvise \"{}\" advice=\"dontneed\" pages=3 stride=5", 4, (6, 13)),
+            ranges(Of::Private, "process_madvise \"{}\" advice=\"free\" stride=3", 5, (6, 13)),
+            ranges(Of::Private, "process_madvise \"{}\" advice=\"cold\" pages=2 stride=3", 5, (5, 10)),
+            ranges(Of::Private, "process_madvise \"{}\" advice=\"pageout\" pages=4 stride=7", 6, (5, 10)),
+            ranges(Of::All, "process_madvise \"{}\" advice=\"guard-install\" stride=2\nprocess_madvise \"{}\" advice=\"guard-remove\" stride=2", 4, (6, 15)),
         ],
         CallKind::Protect => vec![
             row("mprotect \"{}\" prot=\"read\"", 5, Needs::Mapped, Effect::Protect(Prot::Read)),

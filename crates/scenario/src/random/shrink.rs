@@ -6,6 +6,7 @@
 
 use super::state::Pages;
 use super::{AreaPlan, Case, Company, Idle, Life, Memory, Place, Step};
+use needless_model::program::ThpMode;
 use std::ops::Range;
 
 impl Case {
@@ -19,6 +20,9 @@ impl Case {
         self.simpler_steps(&mut all);
         if self.swap {
             all.push(Case { swap: false, ..self.clone() });
+        }
+        if self.thp == ThpMode::Always {
+            all.push(Case { thp: ThpMode::Madvise, ..self.clone() });
         }
         if self.holes {
             all.push(Case { holes: false, ..self.clone() });

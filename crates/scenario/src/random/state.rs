@@ -2,10 +2,13 @@
 //! be done.
 
 use super::operations::{Effect, Needs, Of, Operation};
-use super::{AreaPlan, Memory};
+use super::{AreaPlan, Memory, Place};
 use needless_model::program::Prot;
 use std::collections::BTreeMap;
 use std::ops::Range;
+
+/// Pages of a huge page.
+pub(super) const HUGE: usize = 512;
 
 /// How areas are mapped unless a step says otherwise.
 pub(super) const MAP: Effect = Effect::Map(Prot::ReadWrite);
@@ -23,6 +26,8 @@ pub struct Pages {
 #[derive(Copy, Clone, Debug)]
 struct Mapped {
     prot: Prot,
+    /// A guard is in its place.
+    guard: bool,
     /// Pages with the same number are one mapping for certain.
     mapping: u32,
 }
@@ -33,6 +38,8 @@ pub struct State {
     areas: Vec<Vec<Option<Mapped>>>,
     /// What each of them maps.
     memory: Vec<Memory>,
+    /// Whether each of them begins where a huge page may.
+    aligned: Vec<bool>,
     mappings: u32,
     /// Whether what is one mapping has to be one again in the next round: an operation asks.
     keeps_mappings: bool,
@@ -46,8 +53,9 @@ impl State {
     ) -> State {
         let areas = plans.iter().map(|plan| vec![None; plan.pages]).collect();
         let memory = plans.iter().map(|plan| plan.memory).collect();
+        let aligned = plans.iter().map(|plan| matches!(plan.place, Place::Alone)).collect();
         let keeps_mappings = operations.into_iter().any(|op| op.needs == Needs::OneMapping);
-        State { areas, memory, mappings: 0, keeps_mappings }
+        State { areas, memory, aligned, mappings: 0, keeps_mappings }
     }
 
     /// Number of areas.
@@ -107,11 +115,16 @@ impl State {
         let Some(part) = area.get(pages.range.clone()).filter(|part| !part.is_empty()) else {
             return false;
         };
-        let all = |good: fn(Prot) -> bool| part.iter().all(|p| p.is_some_and(|p| good(p.prot)));
+        let all = |good: fn(Mapped) -> bool| part.iter().all(|page| page.is_some_and(good));
         match needs {
             Needs::Mapped => all(|_| true),
-            Needs::Readable => all(|prot| prot != Prot::None),
-            Needs::Writable => all(|prot| prot == Prot::ReadWrite),
+            Needs::Readable => all(|page| page.prot != Prot::None && !page.guard),
+            Needs::Writable => all(|page| page.prot == Prot::ReadWrite && !page.guard),
+            Needs::WholeHuge => {
+                let Range { start, end } = pages.range;
+                let whole = start % HUGE == 0 && end % HUGE == 0 && self.aligned[pages.area];
+                whole && self.allows(Needs::Writable, pages)
+            }
             Needs::SomeMapped => part.iter().any(Option::is_some),
             Needs::WholeUnmapped => part.len() == area.len() && part.iter().all(Option::is_none),
             Needs::OneMapping => {
@@ -133,15 +146,23 @@ impl State {
             Effect::None => {}
             Effect::Map(prot) => {
                 let mapping = self.next_mapping();
-                let page = Some(Mapped { prot, mapping });
+                let page = Some(Mapped { prot, guard: false, mapping });
                 self.areas[pages.area][range].fill(page);
             }
             Effect::Unmap => self.areas[pages.area][range].fill(None),
+            Effect::Split => {
+                if *pages != self.whole(pages.area) {
+                    self.split(pages);
+                }
+            }
             Effect::Protect(prot) => {
                 if *pages != self.whole(pages.area) {
                     self.split(pages);
                 }
                 self.areas[pages.area][range].iter_mut().flatten().for_each(|p| p.prot = prot);
+            }
+            Effect::Guard(guard) => {
+                self.areas[pages.area][range].iter_mut().flatten().for_each(|p| p.guard = guard);
             }
             Effect::Move => self.move_away(pages),
         }
@@ -193,7 +214,10 @@ impl State {
                 way.extend(unmap.into_iter().chain([(MAP, whole.clone())]));
                 now.apply(MAP, &whole);
             }
-            for (effect, range) in corrections(old, &now.areas[area]) {
+            let new = &now.areas[area];
+            let runs = corrections(old, new, mapping_or_protection);
+            let guards = corrections(old, new, guard);
+            for (effect, range) in runs.into_iter().chain(guards) {
                 way.push((effect, Pages { area, range }));
             }
         }
@@ -210,15 +234,33 @@ fn split(old: &[Option<Mapped>], new: &[Option<Mapped>]) -> bool {
         .any(|(old, new)| *now.entry(old.mapping).or_insert(new.mapping) != new.mapping)
 }
 
+/// What corrects a page that is mapped now, if something has to.
+type Correction = fn(Option<Mapped>, Mapped) -> Option<Effect>;
+
+fn mapping_or_protection(old: Option<Mapped>, new: Mapped) -> Option<Effect> {
+    match old {
+        None => Some(Effect::Unmap),
+        Some(old) if old.prot != new.prot => Some(Effect::Protect(old.prot)),
+        Some(_) => None,
+    }
+}
+
+fn guard(old: Option<Mapped>, new: Mapped) -> Option<Effect> {
+    match old {
+        Some(old) if old.guard != new.guard => Some(Effect::Guard(old.guard)),
+        _ => None,
+    }
+}
+
 /// Runs of pages that need the same correction.
-fn corrections(old: &[Option<Mapped>], new: &[Option<Mapped>]) -> Vec<(Effect, Range<usize>)> {
+fn corrections(
+    old: &[Option<Mapped>],
+    new: &[Option<Mapped>],
+    correction: Correction,
+) -> Vec<(Effect, Range<usize>)> {
     let mut runs: Vec<(Effect, Range<usize>)> = Vec::new();
     for (at, (old, new)) in old.iter().zip(new).enumerate() {
-        let effect = match (old, new) {
-            (None, Some(_)) => Effect::Unmap,
-            (Some(old), Some(new)) if old.prot != new.prot => Effect::Protect(old.prot),
-            _ => continue,
-        };
+        let Some(effect) = new.and_then(|new| correction(*old, new)) else { continue };
         match runs.last_mut() {
             Some((last, range)) if *last == effect && range.end == at => range.end += 1,
             _ => runs.push((effect, at..at + 1)),

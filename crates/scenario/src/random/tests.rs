@@ -26,12 +26,26 @@ const WITH_FILE_CALLS: u64 = 950_000;
 /// The first of those whose files leave memory, too.
 const WITH_DROPS: u64 = 962_500;
 
-/// So many seeds that draw neither processes nor files, as many that draw processes, as many that draw both, as many whose files may be
-/// on disks, as many that change them by system calls, and as many whose files leave memory.
+/// The first of those that draw guards and advice about several ranges, too.
+const WITH_GUARDS: u64 = 975_000;
+
+/// The first of those with huge pages.
+const WITH_HUGE_PAGES: u64 = 300_000;
+
+/// As many seeds of each kind.
 fn seeds(count: u64) -> impl Iterator<Item = u64> {
-    [0, WITH_PROCESSES, WITH_FILES, WITH_DISKS, WITH_FILE_CALLS, WITH_DROPS]
-        .into_iter()
-        .flat_map(move |first| first..first + count)
+    [
+        0,
+        WITH_HUGE_PAGES,
+        WITH_PROCESSES,
+        WITH_FILES,
+        WITH_DISKS,
+        WITH_FILE_CALLS,
+        WITH_DROPS,
+        WITH_GUARDS,
+    ]
+    .into_iter()
+    .flat_map(move |first| first..first + count)
 }
 
 /// Texts of these seeds.
@@ -65,7 +79,7 @@ fn a_seed_is_one_text() {
 #[test]
 fn every_operation_and_every_company_is_drawn() {
     let texts = texts(400);
-    assert_eq!(texts.len(), 2400, "every case can be written");
+    assert_eq!(texts.len(), 3200, "every case can be written");
     for operation in OPERATIONS.iter() {
         let line =
             operation.line.lines().next().unwrap().replace("{file}", "{}").replace("{first}", "{}");
@@ -160,6 +174,18 @@ fn seeds_draw_no_disks_that_were_taken_before() {
     assert!((2_400_000..2_400_050).filter(new).count() > 25);
 }
 
+/// The same of guards and vectored advice.
+#[test]
+fn seeds_draw_no_guards_that_were_taken_before() {
+    let new = |seed: &u64| {
+        let text = generate(*seed, NEWEST, 3).text().unwrap();
+        ["guard", "process_madvise"].iter().any(|word| text.contains(word))
+    };
+    let before = (0..50).chain(950_000..950_050).chain(2_599_950..2_600_000);
+    assert_eq!(before.filter(new).count(), 0);
+    assert!((2_600_000..2_600_050).filter(new).count() > 25);
+}
+
 /// The same of files that leave memory, or begin as holes on a disk.
 #[test]
 fn seeds_draw_no_drops_that_were_taken_before() {
@@ -175,7 +201,8 @@ fn seeds_draw_no_drops_that_were_taken_before() {
 #[test]
 fn old_kernels_are_asked_for_nothing_new() {
     let texts = seeds(100).filter_map(|seed| generate(seed, (5, 10), 3).text());
-    assert!(texts.into_iter().all(|text| !text.contains("populate")));
+    let new = ["populate", "guard", "process_madvise \"heap\" advice=\"dontneed\""];
+    assert!(texts.into_iter().all(|text| new.iter().all(|new| !text.contains(new))));
 }
 
 #[test]

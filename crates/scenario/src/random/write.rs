@@ -54,7 +54,8 @@ impl Case {
         if self.swap {
             text += "        swap \"zram\" size=\"64M\"\n";
         }
-        text += "        thp \"madvise\"\n    }\n\n    thread \"main\" cpu=0 {\n";
+        let thp = self.thp.word();
+        let _ = writeln!(text, "        thp \"{thp}\"\n    }}\n\n    thread \"main\" cpu=0 {{");
         indent(&mut text, 2, setup);
         let _ = writeln!(text, "        rounds {rounds} warmup={warmup} {{");
         indent(&mut text, 3, &writer.lines);
@@ -328,9 +329,9 @@ impl Writer {
 }
 
 impl Operation {
-    /// Whether it is `madvise`.
+    /// Whether it is `madvise` or `process_madvise`.
     pub(super) fn is_advice(&self) -> bool {
-        self.line.starts_with("madvise")
+        ["madvise", "process_madvise"].iter().any(|call| self.line.starts_with(call))
     }
 
     /// Whether it loads or stores.
@@ -340,6 +341,7 @@ impl Operation {
 
     /// Whether it may stand in a loop over single pages.
     pub(super) fn fits_one_page(&self) -> bool {
-        matches!(self.effect, Effect::None | Effect::Protect(_)) && self.needs != Needs::SomeMapped
+        matches!(self.effect, Effect::None | Effect::Protect(_))
+            && !matches!(self.needs, Needs::SomeMapped | Needs::WholeHuge)
     }
 }

@@ -10,18 +10,19 @@ use super::anon::vmf_anon_prepare;
 use super::new_page::{allocate_zeroed, map_new_page, new_pte};
 use super::outcome::{Fault, Served, Unserved};
 use super::refault::flush_before_reuse;
-use crate::addr::Pfn;
+use crate::addr::{MmId, Pfn};
 use crate::arch::Flushes;
 use crate::env::{Env, Learnt, Lock};
 use crate::event::{EventKind, FaultClass};
 use crate::kernel::flush::{FlushRequest, flush_by_rule, flush_tlb_mm_range};
+use crate::kernel::huge::run::is_shared;
 use crate::kernel::lru::lru_add_drain;
 use crate::kernel::swap_cache::{free_swap_cache, leave_swap_cache, swap_users};
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::machine::frames::{Frame, FrameFlags};
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{AnonExclusive, Mutant, Reuse};
+use crate::policy::{AnonExclusive, LargeReuse, Mutant, Reuse};
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
 use crate::verdict::{Judgement, Reason, Verdict};
@@ -60,27 +61,29 @@ pub fn do_wp_page(
     let Fault { mm, page, .. } = fault;
     let looked = pte_offset_map_lock(env, Site::DoWpPage, mm, page, |w, _| {
         if w.pte(mm, page) != Pte::Present(old) {
-            return (Decision::Raced, Served::spurious().verdict);
+            return (Decision::Raced, Served::spurious().verdict, old.pfn);
         }
-        let frame = w.frames.get(old.pfn);
+        let (folio, frame) = (w.frames.folio(old.pfn).0, w.frames.get(old.pfn));
         if vma.file.is_some() && w.objects.is_file(frame.object) {
-            return (Decision::Copy, Verdict::new(Judgement::Needed, Reason::WriteWasClaimed));
+            let needed = Verdict::new(Judgement::Needed, Reason::WriteWasClaimed);
+            return (Decision::Copy, needed, folio);
         }
-        (decide(w, old.pfn, frame, false), judge_fault(w, old.pfn, frame))
+        (decide(w, mm, old.pfn, frame, false), judge_fault(w, old.pfn, frame), folio)
     });
-    let Some((mut decision, verdict)) = looked else { return Ok(Served::spurious()) };
+    let Some((mut decision, verdict, folio)) = looked else { return Ok(Served::spurious()) };
     if decision == Decision::DrainFirst {
         lru_add_drain(env);
-        decision = env.step(Site::DoWpPage, |w, _| decide(w, old.pfn, w.frames.get(old.pfn), true));
+        decision =
+            env.step(Site::DoWpPage, |w, _| decide(w, mm, old.pfn, w.frames.get(old.pfn), true));
     }
     // The folio lock is only tried: whoever holds it may be looking at the counts.
-    if decision == Decision::Reuse && env.try_lock(Site::FolioTryLock, Lock::Folio(old.pfn)) {
+    if decision == Decision::Reuse && env.try_lock(Site::FolioTryLock, Lock::Folio(folio)) {
         flush_before_reuse(env, mm);
         env.step(Site::WpPageReuse, |w, at| wp_page_reuse(w, at, fault, vma, old));
         let granted = if fault.unshare { Flushes::Nobody } else { env.arch().flushes.granted };
         let request = FlushRequest::page(Site::WpPageReuse, mm, page).granting(true);
         flush_by_rule(env, request, granted);
-        env.unlock(Lock::Folio(old.pfn));
+        env.unlock(Lock::Folio(folio));
     } else if decision == Decision::Reuse {
         decision = Decision::Copy;
     }
@@ -111,7 +114,7 @@ pub fn do_wp_page(
 
 /// The reuse rule. Everything it reads is stable under the page-table lock but the references.
 #[inline(always)]
-fn decide<M: Mode>(w: &World<M>, pfn: Pfn, frame: Frame, drained: bool) -> Decision {
+fn decide<M: Mode>(w: &World<M>, mm: MmId, pfn: Pfn, frame: Frame, drained: bool) -> Decision {
     let swap_cache = u32::from(frame.flags.has(FrameFlags::SWAP_CACHE));
     let on_lru = frame.flags.has(FrameFlags::LRU);
     let reuse_if = |yes: bool| if yes { Decision::Reuse } else { Decision::Copy };
@@ -125,6 +128,10 @@ fn decide<M: Mode>(w: &World<M>, pfn: Pfn, frame: Frame, drained: bool) -> Decis
             };
             if frame.flags.has(FrameFlags::EXCLUSIVE) {
                 Decision::Reuse
+            } else if frame.flags.has(FrameFlags::LARGE)
+                && w.policies.large_reuse != LargeReuse::Alone
+            {
+                reuse_if(may_reuse_large(w, mm, pfn))
             } else if frame.refs > allowance {
                 Decision::Copy
             } else if !on_lru && !drained {
@@ -134,6 +141,17 @@ fn decide<M: Mode>(w: &World<M>, pfn: Pfn, frame: Frame, drained: bool) -> Decis
             }
         }
     }
+}
+
+/// Source: mm/memory.c:__wp_can_reuse_large_anon_folio (6.18, 7.3): the last mapping of a folio is left, so that the folio can go.
+fn may_reuse_large<M: Mode>(w: &World<M>, mm: MmId, pfn: Pfn) -> bool {
+    let frame = w.frames.get(pfn);
+    let maps = w.frames.folio_maps(pfn);
+    w.policies.large_reuse == LargeReuse::Known
+        && maps > 1
+        && !is_shared(w, pfn, mm)
+        && !frame.flags.has(FrameFlags::SWAP_CACHE)
+        && maps == frame.refs
 }
 
 /// Makes the page writable where it is, or the process's own only, if no more is asked for. A CPU with the old, read-only entry faults once and walks again:
@@ -146,9 +164,10 @@ fn wp_page_reuse<M: Mode>(w: &mut World<M>, at: At, fault: Fault, vma: &Vma, old
         leave_swap_cache(w, at, old.pfn);
     }
     let exclusive = w.policies.anon_exclusive == AnonExclusive::Yes;
+    let alone = !flags.has(FrameFlags::EXCLUSIVE) && w.policies.large_reuse == LargeReuse::Alone;
     w.frames.update(old.pfn, |f| {
-        // From here on it is of the mapping's own object (folio_move_anon_rmap).
-        if exclusive {
+        // From here on it is of the mapping's own object (folio_move_anon_rmap), unless it is one page of a large folio.
+        if exclusive && (!flags.has(FrameFlags::LARGE) || alone) {
             (f.object, f.index) = vma.place(fault.page);
         }
         f.flags.set(FrameFlags::EXCLUSIVE, exclusive);

@@ -8,13 +8,14 @@ use super::outcome::{Attempt, Fault, Outcome, Served, Unserved};
 use super::{anon, cow, file, swapin};
 use crate::env::{Env, Lock};
 use crate::event::{EventKind, FaultClass, FaultCode};
+use crate::kernel::huge::handle_pmd;
 use crate::kernel::vma_lock::{lock_vma_under_rcu, per_vma};
 use crate::machine::tlb::Tlbs;
 use crate::machine::vma::Vma;
 use crate::machine::world::Ghost;
 use crate::policy::{DirtyRetry, Mutant};
 use crate::program::Prot;
-use crate::pte::Pte;
+use crate::pte::{Marker, Pte};
 use crate::site::Site;
 use crate::wait::{Cause, Wait};
 
@@ -22,7 +23,7 @@ use crate::wait::{Cause, Wait};
 pub fn exc_page_fault(env: &mut impl Env, fault: Fault) -> Outcome {
     let mm = fault.mm;
     env.step(Site::ExcPageFault, |w, at| {
-        let present = w.pte(mm, fault.page).present().is_some_and(|pte| !pte.protnone());
+        let present = w.mms[mm.index()].table.walk(fault.page).0.is_some_and(|pte| !pte.protnone());
         let code = FaultCode::user(present, fault.write);
         w.emit(at, EventKind::Fault { page: fault.page, code });
         let asid = w.cpus[at.cpu.index()].asid;
@@ -154,7 +155,7 @@ fn retry(env: &mut impl Env, fault: Fault, site: Site, mapped: bool) {
 /// Looks at the mapping and the PTE and hands over.
 fn serve(env: &mut impl Env, fault: Fault) -> Result<Served, Unserved> {
     let mm = fault.mm;
-    let (vma, pte) = env.step(Site::HandlePteFault, |w, at| {
+    let (vma, mut pte) = env.step(Site::HandlePteFault, |w, at| {
         w.vma_assert_locked(at, mm, fault.page);
         w.ghost.try_begins(at.thread);
         (w.mms[mm.index()].vma(fault.page).copied(), w.pte(mm, fault.page))
@@ -165,6 +166,12 @@ fn serve(env: &mut impl Env, fault: Fault) -> Result<Served, Unserved> {
         Prot::ReadWrite => true,
     };
     let Some(vma) = vma.filter(allowed) else { return Err(Unserved::NotAllowed) };
+    if env.config().huge_pages {
+        if let Some(served) = handle_pmd(env, fault, &vma)? {
+            return Ok(served);
+        }
+        pte = env.step(Site::HandlePteFault, |w, _| w.pte(mm, fault.page));
+    }
     match pte {
         Pte::None => match vma.file {
             None => anon::do_anonymous_page(env, fault, &vma),
@@ -180,7 +187,8 @@ fn serve(env: &mut impl Env, fault: Fault) -> Result<Served, Unserved> {
         }
         Pte::Present(pte) => Ok(set_access_flags(env, fault, pte)),
         Pte::Migration(_) => Err(Unserved::Blocked(Wait::Migration(mm, fault.page))),
-        Pte::Table(_) | Pte::Marker(_) => {
+        Pte::Marker(Marker::Guard) => Err(Unserved::NotAllowed),
+        Pte::Table(_) | Pte::Marker(Marker::UffdWp | Marker::Poisoned) => {
             let unmade = "a fault found an entry that nothing in the model makes";
             env.step(Site::HandlePteFault, |w, at| w.impossible(at, unmade));
             Err(Unserved::NotAllowed)

@@ -14,14 +14,13 @@ use crate::addr::{ObjectId, Pfn};
 use crate::env::{Env, Lock};
 use crate::event::{EventKind, FaultClass};
 use crate::kernel::lru::{folio_add_new, lru_add_drain};
-use crate::kernel::swap_cache::leave_swap_cache;
+use crate::kernel::swap_cache::{leave_swap_cache, swap_cache_references, swap_users};
 use crate::kernel::table::pte_unmap_unlock;
 use crate::machine::frames::FrameFlags;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{
     AnonExclusive, Mutant, SwapinDrain, SwapinExclusive, SwapinFree, SwapinRead, SwapinWrite,
-    ZeroSwap,
 };
 use crate::program::Prot;
 use crate::pte::{Pte, PteFlags, SwapPte};
@@ -32,6 +31,8 @@ use crate::wait::Wait;
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 struct Folio {
     frame: Pfn,
+    /// The first frame of the large folio that the page may be of: its lock is the folio's.
+    head: Pfn,
     /// Read just now.
     fresh: bool,
     /// In the swap cache: somebody else may find it.
@@ -72,7 +73,7 @@ pub fn do_swap_page(
     if mapped.is_some() {
         pte_unmap_unlock(env, fault.mm, fault.page);
     }
-    env.unlock(Lock::Folio(folio.frame));
+    env.unlock(Lock::Folio(folio.head));
     let Some(pte) = mapped.flatten() else {
         env.step(Site::FolioPut, |w, at| w.put_frame(at, folio.frame));
         return Ok(Served::spurious());
@@ -94,12 +95,12 @@ pub fn do_swap_page(
 ///
 /// Source: mm/filemap.c:__lock_page_or_retry (5.10), __folio_lock_or_retry (6.18).
 fn lock_or_retry(env: &mut impl Env, fault: Fault, folio: Folio) -> Option<Wait> {
-    let lock = Lock::Folio(folio.frame);
+    let lock = Lock::Folio(folio.head);
     if !folio.cached || fault.attempt == Attempt::Tried {
         env.lock(lock);
         return None;
     }
-    (!env.try_lock(Site::FolioTryLock, lock)).then_some(Wait::Folio(folio.frame))
+    (!env.try_lock(Site::FolioTryLock, lock)).then_some(Wait::Folio(folio.head))
 }
 
 fn find_or_read<M: Mode>(w: &mut World<M>, at: At, fault: Fault, swap: SwapPte) -> Option<Folio> {
@@ -107,7 +108,8 @@ fn find_or_read<M: Mode>(w: &mut World<M>, at: At, fault: Fault, swap: SwapPte) 
     if let Some(frame) = slot.cached {
         w.get_frame(frame);
         let on_lru = w.frames.flags(frame).has(FrameFlags::LRU);
-        return Some(Folio { frame, fresh: false, cached: true, on_lru });
+        let head = w.frames.folio(frame).0;
+        return Some(Folio { frame, head, fresh: false, cached: true, on_lru });
     }
     let frame = w.allocate_frame(FrameFlags::SWAP_BACKED)?;
     folio_add_new(w, at.site(Site::FolioAddLru), frame);
@@ -118,8 +120,7 @@ fn find_or_read<M: Mode>(w: &mut World<M>, at: At, fault: Fault, swap: SwapPte) 
     });
     w.ghost.swapped_in(swap.slot, frame);
     // A page of zeros that was only marked is made, not read (swap_read_folio_zeromap).
-    let zero_filled = slot.zero_filled && w.policies.zero_swap == ZeroSwap::Skip;
-    w.emit(at, EventKind::PageIn { page: fault.page, frame, zero_filled });
+    w.emit(at, EventKind::PageIn { page: fault.page, frame, zero_filled: slot.marked });
     // Where others have it in swap, too, it comes by way of the swap cache. (Kernels that always go that way leave it
     // in the same fault where nobody else does.)
     let cached = slot.count > 1;
@@ -128,7 +129,7 @@ fn find_or_read<M: Mode>(w: &mut World<M>, at: At, fault: Fault, swap: SwapPte) 
         w.get_frame(frame);
         w.frames.set_flags(frame, FrameFlags::SWAP_CACHE, true);
     }
-    Some(Folio { frame, fresh: true, cached, on_lru: false })
+    Some(Folio { frame, head: frame, fresh: true, cached, on_lru: false })
 }
 
 /// What the page may be mapped with.
@@ -154,7 +155,8 @@ impl Grants {
                 swap.exclusive
             }
             AnonExclusive::Yes => {
-                !folio.cached || swap.exclusive || frame.refs - u32::from(leaves) == 1
+                let gone = if leaves { swap_cache_references(w, folio.frame) } else { 0 };
+                !folio.cached || swap.exclusive || frame.refs - gone == 1
             }
             AnonExclusive::No => false,
         };
@@ -238,12 +240,14 @@ fn frees_swap<M: Mode>(
     folio: Folio,
     sole_user: bool,
 ) -> bool {
-    if !folio.cached || w.swap.get(slot).count > 1 {
+    let mut others = w.frames.pages_of_folio(folio.frame).filter(|page| *page != folio.frame);
+    if !folio.cached || w.swap.get(slot).count > 1 || others.any(|page| swap_users(w, page) > 0) {
         return false;
     }
+    let cache = swap_cache_references(w, folio.frame);
     match w.policies.swapin_free {
         SwapinFree::SoleUser => fault.write && sole_user,
-        SwapinFree::SoleReference => fault.write && w.frames.get(folio.frame).refs == 2,
+        SwapinFree::SoleReference => fault.write && w.frames.get(folio.frame).refs == 1 + cache,
         SwapinFree::Always => true,
     }
 }

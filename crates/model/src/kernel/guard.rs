@@ -1,0 +1,96 @@
+//! `MADV_GUARD_INSTALL` and `MADV_GUARD_REMOVE`: markers in page tables, at which an access ends in SIGSEGV.
+//!
+//! A guard is no mapping of its own and no page. It stays when pages are given up, moves with `mremap`, is copied by a fork,
+//! and goes with its mapping.
+//!
+//! Source: mm/madvise.c:madvise_guard_install, madvise_guard_remove; mm/pagewalk.c:walk_pte_range_inner (7.2, 7.3); as seen on 6.18.
+
+use crate::addr::{MmId, PageRange};
+use crate::env::Env;
+use crate::kernel::gather::Gather;
+use crate::kernel::table::{pte_alloc, pte_offset_map_lock, pte_unmap_unlock};
+use crate::kernel::zap::{Zap, by_table, zap_range};
+use crate::machine::vma::Vma;
+use crate::policy::GuardRegions;
+use crate::pte::{Marker, Pte};
+use crate::site::Site;
+
+const GUARD: Pte = Pte::Marker(Marker::Guard);
+
+/// How often pages in the way are taken away before the lock is given back (`MAX_MADVISE_GUARD_RETRIES`).
+const RETRIES: usize = 3;
+
+/// Puts guards in place of all pages of `range`, which is in one mapping: first where nothing is, up to the first page; if there
+/// is one, all go, with a flush of their own. Whether it came to an end: somebody may map pages again meanwhile.
+pub fn install(env: &mut impl Env, mm: MmId, range: PageRange) -> bool {
+    env.step(Site::MadviseGuardInstall, |w, at| {
+        let flag = w.policies.guard_regions == GuardRegions::Flag;
+        let space = &mut w.mms[mm.index()];
+        if flag {
+            space.mark_guard(range.start);
+        }
+        let lacks = |vma: &Vma| vma.anon_vma.is_none() && !(flag && vma.file.is_some());
+        if space.vma(range.start).is_some_and(lacks) {
+            w.prepare_anon_vma(at, mm, range.start);
+        }
+    });
+    for _ in 0..RETRIES {
+        if !meets_page(env, mm, range) {
+            return true;
+        }
+        let mut gather = Gather::open(env, mm);
+        zap_range(env, &mut gather, range, Zap::Pages);
+        gather.finish(env);
+    }
+    false
+}
+
+/// Makes tables and sets guards, up to the first page that is mapped or in swap; whether there is one.
+fn meets_page(env: &mut impl Env, mm: MmId, range: PageRange) -> bool {
+    let (arch, site) = (*env.arch(), Site::MadviseGuardInstall);
+    for part in by_table(&arch, range) {
+        // A huge page is one (guard_install_pmd_entry).
+        if env.config().huge_pages && env.step(site, |w, _| w.pmd(mm, part.start).is_some()) {
+            return true;
+        }
+        // Who empties tables may free it before it is locked.
+        while env.step(site, |w, at| {
+            pte_alloc(w, at, mm, part.start, 1);
+            true
+        }) && pte_offset_map_lock(env, site, mm, part.start, |_, _| ()).is_none()
+        {}
+        let page_there = part.iter().any(|page| {
+            env.step(site, |w, at| match w.pte(mm, page) {
+                Pte::None => {
+                    w.set_pte(at, mm, page, GUARD);
+                    false
+                }
+                other => other != GUARD,
+            })
+        });
+        pte_unmap_unlock(env, mm, part.start);
+        if page_there {
+            return true;
+        }
+    }
+    false
+}
+
+/// Takes the guards in `range` away: no TLB has them, so that there is no flush.
+pub fn remove(env: &mut impl Env, mm: MmId, range: PageRange) -> bool {
+    let (arch, site) = (*env.arch(), Site::MadviseGuardRemove);
+    for part in by_table(&arch, range) {
+        if pte_offset_map_lock(env, site, mm, part.start, |_, _| ()).is_none() {
+            continue;
+        }
+        for page in part.iter() {
+            env.step(site, |w, at| {
+                if w.pte(mm, page) == GUARD {
+                    w.set_pte(at, mm, page, Pte::None);
+                }
+            });
+        }
+        pte_unmap_unlock(env, mm, part.start);
+    }
+    true
+}

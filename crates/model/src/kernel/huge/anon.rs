@@ -1,0 +1,119 @@
+//! First touch of a huge page's worth of anonymous memory.
+
+use super::{Found, find, pmd_unlock};
+use crate::addr::{MmId, Pfn, Vpn};
+use crate::env::{Env, Learnt, Lock};
+use crate::event::{EventKind, FaultClass};
+use crate::kernel::fault::anon::vmf_anon_prepare;
+use crate::kernel::fault::new_page::new_pte;
+use crate::kernel::fault::outcome::{Fault, Served, Unserved};
+use crate::kernel::lru::folio_add_new;
+use crate::kernel::table::pte_alloc;
+use crate::machine::frames::FrameFlags;
+use crate::machine::vma::Vma;
+use crate::machine::world::{At, Ghost, Mode, World};
+use crate::policy::{AnonExclusive, DemandYoung, Mutant};
+use crate::program::Prot;
+use crate::pte::{PresentPte, Pte, PteFlags};
+use crate::site::Site;
+
+/// A read maps the huge zero page; a write gets a zeroed huge page. `None`: there is none to be had.
+///
+/// Source: mm/huge_memory.c:do_huge_pmd_anonymous_page, __do_huge_pmd_anonymous_page, set_huge_zero_page (5.10 to 7.3).
+pub fn do_huge_pmd_anonymous_page(
+    env: &mut impl Env,
+    fault: Fault,
+    vma: &Vma,
+) -> Result<Option<Served>, Unserved> {
+    let Fault { mm, page, write, .. } = fault;
+    // 1. The table above, and what the huge page is found by: for a read as well.
+    env.step(Site::DoHugePmdAnonymousPage, |w, at| pte_alloc(w, at, mm, page, 2));
+    vmf_anon_prepare(env, fault, vma)?;
+
+    // 2. The frames, before the lock.
+    let site = Site::DoHugePmdAnonymousPage;
+    let frames = env.step(site, |w, at| match write {
+        true => allocate_zeroed_folio(w, at, page),
+        false => w.huge_zero_page(),
+    });
+    let Some(folio) = frames else { return Ok(None) };
+
+    // 3. Unless somebody was faster.
+    let writable = vma.prot == Prot::ReadWrite;
+    let mapped = lock_none(env, site, mm, page, |w, at| {
+        w.deposit_unless(mm, Mutant::DepositForgotten);
+        if write {
+            map_anon_folio_pmd(w, at, mm, page, (folio, writable));
+        } else {
+            let zero = huge_zero_pmd(w, folio);
+            w.set_pmd(at, mm, page, Pte::Present(zero));
+        }
+    });
+    if mapped.is_some() {
+        pmd_unlock(env, mm, page);
+        let class = if write { FaultClass::HugePage } else { FaultClass::ZeroPage };
+        return Ok(Some(Served::needed(class)));
+    }
+    if write {
+        env.step(Site::FolioPut, |w, at| w.put_frame(at, folio));
+    }
+    Ok(Some(Served::spurious()))
+}
+
+/// Takes the lock of the table above the last one and does `first` if it has nothing for the huge page around `page`; else
+/// no lock is held.
+fn lock_none<E: Env>(
+    env: &mut E,
+    site: Site,
+    mm: MmId,
+    page: Vpn,
+    first: impl FnOnce(&mut World<E::Mode>, At),
+) -> Option<()>
+where
+    Option<()>: Learnt,
+{
+    env.lock(Lock::pmd(env.arch(), mm, page));
+    let done = env.step(site, |w, at| (find(w, mm, page) == Found::Nothing).then(|| first(w, at)));
+    if done.is_none() {
+        pmd_unlock(env, mm, page);
+    }
+    done
+}
+
+/// A large folio of zeros.
+pub(super) fn allocate_zeroed_folio<M: Mode>(w: &mut World<M>, at: At, page: Vpn) -> Option<Pfn> {
+    let order = w.huge_span(page).order;
+    let zeros = FrameFlags::SWAP_BACKED.and(FrameFlags::ZERO_FILLED);
+    let folio = w.allocate_folio(order, zeros)?;
+    w.frames.pages_of_folio(folio).for_each(|frame| w.ghost.zeroed(frame));
+    w.emit(at, EventKind::Zero { page: w.huge_span(page).start, frame: folio });
+    Some(folio)
+}
+
+/// Accounts a fresh folio as mapped here as a whole, exclusively, sends it to the LRU, and maps it.
+///
+/// Source: mm/huge_memory.c:map_anon_folio_pmd (7.3); the same as parts of other functions before.
+pub(super) fn map_anon_folio_pmd<M: Mode>(
+    w: &mut World<M>,
+    at: At,
+    mm: MmId,
+    page: Vpn,
+    (folio, writable): (Pfn, bool),
+) {
+    let exclusive = w.policies.anon_exclusive == AnonExclusive::Yes;
+    let (object, index) = w.object_of(mm, w.huge_span(page).start);
+    w.frames.update(folio, |f| {
+        (f.object, f.index) = (object, index);
+        f.flags.set(FrameFlags::EXCLUSIVE, exclusive);
+    });
+    w.frames.count_whole_map(folio, 1);
+    folio_add_new(w, at.site(Site::FolioAddLru), folio);
+    let pmd = new_pte(w, folio, writable, true);
+    w.set_pmd(at, mm, page, Pte::Present(pmd));
+}
+
+/// The entry of the huge zero page.
+fn huge_zero_pmd<M: Mode>(w: &World<M>, zeros: Pfn) -> PresentPte {
+    let young = w.policies.demand_young == DemandYoung::Set;
+    PresentPte::new(zeros).with(PteFlags::ACCESSED, young).with(PteFlags::SPECIAL, true)
+}

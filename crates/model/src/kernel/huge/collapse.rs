@@ -1,0 +1,299 @@
+//! `MADV_COLLAPSE`: pages that are mapped one by one become a huge page now.
+//!
+//! They are copied. Their table is taken out of the page table first, and then nobody can find it: CPUs that may have it
+//! cached are flushed, and those that walk page tables without a lock, with interrupts off, are waited for. The table is kept for when the
+//! huge page is mapped page by page again.
+
+use super::anon::map_anon_folio_pmd;
+use super::{Found, find};
+use crate::addr::{MmId, PageRange, Pfn, Vpn};
+use crate::env::{Env, Learnt, Lock};
+use crate::event::EventKind;
+use crate::kernel::Errno;
+use crate::kernel::fault::Fault;
+use crate::kernel::fault::swapin::do_swap_page;
+use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
+use crate::kernel::lru::{folio_add_lru, lru_add_drain, lru_add_drain_all};
+use crate::kernel::swap_cache::{free_swap_cache, swap_cache_references};
+use crate::kernel::table::unlink_table;
+use crate::kernel::vma_lock::vma_start_write;
+use crate::machine::frames::FrameFlags;
+use crate::machine::vma::{HugeAdvice, Vma};
+use crate::machine::world::{At, Ghost, Mode, World};
+use crate::policy::{Collapse, Mutant};
+use crate::program::Prot;
+use crate::pte::{PresentPte, Pte};
+use crate::site::Site;
+
+/// Collapses what lies in whole huge pages of each mapping in `range`; whether there is no hole between them.
+///
+/// Source: mm/madvise.c:madvise_walk_vmas, madvise_collapse (6.1 to 7.3).
+pub fn madvise_collapse(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<bool, Errno> {
+    if env.policies().collapse == Collapse::None {
+        return Err(Errno::Einval);
+    }
+    env.lock(Lock::MmapRead(mm));
+    let (mut rest, mut covered, mut ended) = (range, true, Ok(()));
+    while let Some(vma) = env.step(Site::MadviseCollapse, |w, at| {
+        w.mmap_assert_locked(at, mm);
+        let vma = w.mms[mm.index()].vmas().iter().find(|vma| vma.range.overlaps(rest));
+        vma.copied()
+    }) {
+        let part = vma.range.intersect(rest);
+        covered &= part.start == rest.start;
+        ended = collapse_vma(env, mm, &vma, part);
+        rest.start = part.end;
+        if ended.is_err() || rest.is_empty() {
+            break;
+        }
+    }
+    env.unlock(Lock::MmapRead(mm));
+    ended.map(|()| covered && rest.is_empty())
+}
+
+/// Source: mm/khugepaged.c:madvise_collapse, madvise_collapse_errno (6.1 to 7.3).
+fn collapse_vma(env: &mut impl Env, mm: MmId, vma: &Vma, range: PageRange) -> Result<(), Errno> {
+    let pages = env.arch().table_pages(1);
+    let up = |page: Vpn| Vpn(page.0.next_multiple_of(pages));
+    let down = |page: Vpn| Vpn(page.0 / pages * pages);
+    let fits = up(vma.range.start) < down(vma.range.end);
+    if vma.huge == HugeAdvice::Unwanted || vma.anon_vma.is_none() || !fits {
+        return Err(Errno::Einval);
+    }
+    let (start, end) = (up(range.start), down(range.end));
+    let looks_first = env.policies().collapse == Collapse::NothingIsDone;
+    if looks_first && start >= end {
+        return Ok(());
+    }
+    lru_add_drain_all(env);
+    if start > end {
+        return Err(Errno::Einval);
+    }
+    let mut ended = Ok(());
+    let mut next = start;
+    while next < end {
+        match collapse_one(env, mm, vma, PageRange::new(next, pages)) {
+            Ok(()) => {}
+            Err(Failed::GoesOn(error)) => ended = Err(error),
+            Err(Failed::Ends(error)) => return Err(error),
+        }
+        next = next.add(pages);
+    }
+    ended
+}
+
+/// Why a huge page's worth of pages was not collapsed.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+enum Failed {
+    /// The next ones are tried.
+    GoesOn(Errno),
+    /// They are not.
+    Ends(Errno),
+}
+
+/// What there is to be collapsed.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+enum Scan {
+    /// A huge page.
+    Huge,
+    /// Pages; whether some are in swap.
+    Pages {
+        swapped: bool,
+    },
+    No(Failed),
+}
+
+impl Learnt for Scan {
+    fn nothing() -> Scan {
+        Scan::Huge
+    }
+}
+
+fn collapse_one(env: &mut impl Env, mm: MmId, vma: &Vma, pages: PageRange) -> Result<(), Failed> {
+    let site = Site::HpageCollapseScanPmd;
+    // 1. Are there pages, which nobody else holds?
+    let table = Lock::page_table(env.arch(), mm, pages.start);
+    env.lock(table);
+    let found = env.step(site, |w, _| scan(w, mm, pages));
+    env.unlock(table);
+    let swapped = match found {
+        Scan::Huge => return Ok(()),
+        Scan::No(failed) => return Err(failed),
+        Scan::Pages { swapped } => swapped,
+    };
+    // 2. The huge page, and what is in swap.
+    env.unlock(Lock::MmapRead(mm));
+    let order = env.arch().order(2);
+    let folio =
+        env.step(Site::CollapseHugePage, |w, _| w.allocate_folio(order, FrameFlags::SWAP_BACKED));
+    if folio.is_some() && swapped {
+        swap_in(env, mm, vma, pages);
+    }
+    // 3. Nobody faults on the mapping, nobody walks to it from a page.
+    let collapsed = folio.is_some_and(|folio| {
+        env.lock(Lock::MmapWrite(mm));
+        vma_start_write(env, mm, vma.range);
+        let root = env
+            .step(Site::CollapseHugePage, |w, _| w.objects.root(vma.anon_vma.unwrap_or_default()));
+        env.lock(Lock::RmapWrite(root));
+        let collapsed = replace(env, mm, vma, pages, folio);
+        env.unlock(Lock::RmapWrite(root));
+        env.unlock(Lock::MmapWrite(mm));
+        if !collapsed {
+            env.step(Site::FolioPut, |w, at| w.put_frame(at, folio));
+        }
+        collapsed
+    });
+    env.lock(Lock::MmapRead(mm));
+    match (folio, collapsed) {
+        (None, _) => Err(Failed::GoesOn(Errno::Enomem)),
+        (Some(_), false) => Err(Failed::GoesOn(Errno::Eagain)),
+        (Some(_), true) => Ok(()),
+    }
+}
+
+/// Source: mm/khugepaged.c:hpage_collapse_scan_pmd (6.1, 6.12), collapse_scan_pmd (7.3).
+fn scan<M: Mode>(w: &World<M>, mm: MmId, pages: PageRange) -> Scan {
+    let rule = w.policies.collapse;
+    match find(w, mm, pages.start) {
+        Found::Huge(_) => return Scan::Huge,
+        Found::Nothing if rule == Collapse::NothingIsDone => {
+            return Scan::No(Failed::GoesOn(Errno::Einval));
+        }
+        Found::Nothing => return Scan::No(Failed::Ends(Errno::Einval)),
+        Found::Table => {}
+    }
+    let (mut swapped, mut writable) = (false, false);
+    for page in pages.iter() {
+        match w.pte(mm, page) {
+            Pte::Swap(_) => swapped = true,
+            Pte::Present(pte) if !pte.special() => {
+                writable |= pte.writable();
+                if !is_free_to_move(w, pte.pfn, 0) {
+                    return Scan::No(Failed::GoesOn(Errno::Eagain));
+                }
+            }
+            Pte::Present(_) | Pte::None => {}
+            Pte::Migration(_) | Pte::Marker(_) | Pte::Table(_) => {
+                return Scan::No(Failed::GoesOn(Errno::Einval));
+            }
+        }
+    }
+    if rule == Collapse::Writable && !writable {
+        return Scan::No(Failed::GoesOn(Errno::Einval));
+    }
+    Scan::Pages { swapped }
+}
+
+/// Whether the page is on the LRU, not locked, and nobody holds it but its mappings, the swap cache and so many others.
+fn is_free_to_move<M: Mode>(w: &World<M>, pfn: Pfn, others: u32) -> bool {
+    let folio = w.frames.folio(pfn).0;
+    let held = w.frames.folio_maps(folio) + swap_cache_references(w, folio) + others;
+    let lru = others > 0 || w.frames.flags(folio).has(FrameFlags::LRU);
+    lru && w.frames.get(folio).refs == held && !w.ghost.is_locked(Lock::Folio(folio))
+}
+
+/// Source: mm/khugepaged.c:__collapse_huge_page_swapin (6.1 to 7.3): no fault of the process.
+fn swap_in(env: &mut impl Env, mm: MmId, vma: &Vma, pages: PageRange) {
+    env.lock(Lock::MmapRead(mm));
+    for page in pages.iter() {
+        let swapped = env.step(Site::CollapseHugePage, |w, _| match w.pte(mm, page) {
+            Pte::Swap(swap) => Some(swap),
+            _ => None,
+        });
+        if let Some(swap) = swapped {
+            _ = do_swap_page(env, Fault::new(mm, page, false), vma, swap);
+        }
+    }
+    lru_add_drain(env);
+    env.unlock(Lock::MmapRead(mm));
+}
+
+/// Replaces the table by the huge page; false: somebody holds one of the pages, and all is as it was.
+///
+/// Source: mm/khugepaged.c:collapse_huge_page, __collapse_huge_page_isolate, __collapse_huge_page_copy (6.1 to 7.3).
+fn replace(env: &mut impl Env, mm: MmId, vma: &Vma, pages: PageRange, folio: Pfn) -> bool {
+    let site = Site::CollapseHugePage;
+    let (pmd, table) =
+        (Lock::pmd(env.arch(), mm, pages.start), Lock::page_table(env.arch(), mm, pages.start));
+    env.lock(pmd);
+    env.lock(table);
+    // 1. The table is found no more.
+    let taken = env.step(Site::PmdpCollapseFlush, |w, at| {
+        let entries = pages.iter().map(|page| (page, w.pte(mm, page)));
+        let entries: Vec<(Vpn, Pte)> = entries.filter(|(_, pte)| !pte.is_none()).collect();
+        entries.iter().for_each(|(page, _)| w.set_pte(at, mm, *page, Pte::None));
+        unlink_table(w, at, mm, pages.start, 1);
+        entries
+    });
+    let request = FlushRequest::range(Site::PmdpCollapseFlush, mm, pages);
+    if env.policies().mutant != Mutant::CollapseUnflushed {
+        flush_tlb_mm_range(env, FlushRequest { tables_gone: true, ..request });
+    }
+    // 2. Nobody else holds the pages (isolated, each has one reference more); else the table is put back.
+    let alone = env.step(site, |w, at| {
+        let present = taken.iter().filter_map(|(_, pte)| pte.present());
+        let alone = present.filter(|pte| !pte.special()).all(|pte| is_free_to_move(w, pte.pfn, 0));
+        if !alone {
+            w.mms[mm.index()].table.allocate(pages.start, 1);
+            taken.iter().for_each(|(page, pte)| w.set_pte(at, mm, *page, *pte));
+        }
+        alone
+    });
+    // 3. Copied, and given up.
+    if alone {
+        let writable = vma.prot == Prot::ReadWrite;
+        env.step(site, |w, at| {
+            copy(w, at, (mm, pages), &taken, folio);
+            w.ghost.table_freed(mm, pages.start, 1);
+            w.deposit(mm);
+            map_anon_folio_pmd(w, at, mm, pages.start, (folio, writable));
+        });
+    }
+    env.unlock(table);
+    env.unlock(pmd);
+    alone
+}
+
+fn copy<M: Mode>(
+    w: &mut World<M>,
+    at: At,
+    (mm, pages): (MmId, PageRange),
+    taken: &[(Vpn, Pte)],
+    folio: Pfn,
+) {
+    let mut old: Vec<Option<PresentPte>> = vec![None; pages.pages() as usize];
+    for (page, pte) in taken {
+        let pte = pte.present().filter(|pte| !pte.special());
+        old[page.since(pages.start) as usize] = pte;
+    }
+    for (page, old) in pages.iter().zip(old) {
+        let to = w.frame_in(folio, page.since(pages.start));
+        let Some(PresentPte { pfn: from, .. }) = old else {
+            w.frames.set_flags(to, FrameFlags::ZERO_FILLED, true);
+            w.ghost.zeroed(to);
+            w.emit(at, EventKind::Zero { page, frame: to });
+            continue;
+        };
+        let zeros = w.frames.flags(from).has(FrameFlags::ZERO_FILLED);
+        w.frames.set_flags(to, FrameFlags::ZERO_FILLED, zeros);
+        w.ghost.copied(mm, page, from, to);
+        w.emit(at, EventKind::Copy { page, from, to });
+        give_up(w, at, from);
+    }
+}
+
+/// The page that was copied goes back to the LRU and loses its mapping.
+///
+/// Source: mm/khugepaged.c:release_pte_page, mm/swap_state.c:free_page_and_swap_cache (6.1 to 7.3).
+fn give_up<M: Mode>(w: &mut World<M>, at: At, page: Pfn) {
+    let large = w.frames.flags(page).has(FrameFlags::LARGE);
+    if !large {
+        w.frames.set_flags(page, FrameFlags::LRU, false);
+        folio_add_lru(w, at.site(Site::FolioAddLru), page);
+    }
+    w.drop_mapping(at, page);
+    w.frames.set_flags(page, FrameFlags::EXCLUSIVE, false);
+    free_swap_cache(w, at, page);
+    w.put_frame(at, page);
+}

@@ -1,0 +1,195 @@
+//! A fault on a huge page that is mapped: the access flags, reuse, or page by page.
+
+use super::anon::{allocate_zeroed_folio, map_anon_folio_pmd};
+use super::split::split_huge_pmd;
+use super::{pmd_trans_huge_lock, pmd_unlock};
+use crate::addr::Pfn;
+use crate::arch::{AccessedDirty, Flushes};
+use crate::env::{Env, Learnt, Lock};
+use crate::event::FaultClass;
+use crate::kernel::fault::outcome::{Fault, Served, Unserved};
+use crate::kernel::flush::{FlushRequest, flush_by_rule, flush_tlb_mm_range};
+use crate::kernel::swap_cache::{leave_swap_cache, swap_users};
+use crate::machine::frames::FrameFlags;
+use crate::machine::vma::Vma;
+use crate::machine::world::{At, Mode, World};
+use crate::policy::{AnonExclusive, HugeZeroWrite, Mutant, Reuse};
+use crate::program::Prot;
+use crate::pte::{PresentPte, Pte, PteFlags};
+use crate::site::Site;
+use crate::verdict::{Judgement, Reason, Verdict};
+
+/// The entry allows the access: it is marked accessed, for a store dirty.
+///
+/// Source: mm/huge_memory.c:huge_pmd_set_accessed, touch_pmd (5.10 to 7.3); arch/x86/mm/pgtable.c:pmdp_set_access_flags (no flush).
+pub fn huge_pmd_set_accessed(env: &mut impl Env, fault: Fault, seen: PresentPte) -> Served {
+    let Fault { mm, page, write, .. } = fault;
+    let used = seen.with(PteFlags::ACCESSED, true).with(PteFlags::DIRTY, write);
+    let (by_fault, rules) = (env.arch().accessed_dirty == AccessedDirty::Fault, env.arch().flushes);
+    let set = pmd_trans_huge_lock(env, Site::HugePmdSetAccessed, mm, page, |w, at, pmd| {
+        let current = pmd == seen;
+        if current && used != seen {
+            w.set_pmd(at, mm, page, Pte::Present(used));
+        }
+        current
+    });
+    let changed = set == Some(true) && used != seen;
+    if write && set == Some(true) {
+        let who = if changed && by_fault { rules.granted } else { rules.spurious };
+        let request = FlushRequest::page(Site::HugePmdSetAccessed, mm, page).granting(true);
+        flush_by_rule(env, request, who);
+    }
+    if set.is_some() {
+        pmd_unlock(env, mm, page);
+    }
+    if changed && by_fault { Served::access_flag() } else { Served::spurious() }
+}
+
+/// What the reuse rule says.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+enum Decision {
+    /// The entry is another one by now.
+    Raced,
+    Reuse,
+    /// It is for the pages to say, one by one.
+    Split,
+}
+
+impl Learnt for Decision {
+    fn nothing() -> Decision {
+        Decision::Raced
+    }
+}
+
+/// A write to a huge page whose entry is `old` and read-only, or a huge page that is to be the process's own. `None`: it is mapped page by
+/// page now, and the fault goes on with its page.
+///
+/// Source: mm/huge_memory.c:do_huge_pmd_wp_page (5.10 to 7.3). A huge page waits in no LRU batch, so nothing is drained.
+pub fn do_huge_pmd_wp_page(
+    env: &mut impl Env,
+    fault: Fault,
+    vma: &Vma,
+    old: PresentPte,
+) -> Result<Option<Served>, Unserved> {
+    let Fault { mm, page, .. } = fault;
+    if old.special() {
+        if env.policies().huge_zero_write == HugeZeroWrite::Huge
+            && let Some(served) = do_huge_zero_wp_pmd(env, fault, vma, old)
+        {
+            return Ok(Some(served));
+        }
+        split_huge_pmd(env, mm, page);
+        return Ok(None);
+    }
+    let site = Site::DoHugePmdWpPage;
+    let looked = pmd_trans_huge_lock(env, site, mm, page, |w, _, pmd| {
+        let decision = if pmd == old { decide(w, old.pfn) } else { Decision::Raced };
+        (decision, judge_fault(w, old.pfn))
+    });
+    let Some((mut decision, verdict)) = looked else { return Ok(Some(Served::spurious())) };
+    let folio = Lock::Folio(old.pfn);
+    if decision == Decision::Reuse && env.try_lock(Site::FolioTryLock, folio) {
+        env.step(site, |w, at| reuse(w, at, fault, vma, old));
+        let granted = if fault.unshare { Flushes::Nobody } else { env.arch().flushes.granted };
+        flush_by_rule(env, FlushRequest::page(site, mm, page).granting(true), granted);
+        env.unlock(folio);
+    } else if decision == Decision::Reuse {
+        decision = Decision::Split;
+    }
+    pmd_unlock(env, mm, page);
+    match decision {
+        Decision::Raced => Ok(Some(Served::spurious())),
+        Decision::Reuse => Ok(Some(Served { class: FaultClass::Reuse, major: false, verdict })),
+        Decision::Split => {
+            split_huge_pmd(env, mm, page);
+            Ok(None)
+        }
+    }
+}
+
+/// Source: mm/swapfile.c:reuse_swap_page, page_trans_huge_map_swapcount (5.10: whoever maps it alone may have it);
+/// mm/huge_memory.c:do_huge_pmd_wp_page (6.1 to 7.3: exclusive, or nobody else has a reference).
+fn decide<M: Mode>(w: &World<M>, folio: Pfn) -> Decision {
+    let frame = w.frames.get(folio);
+    let alone = match w.policies.reuse {
+        Reuse::MapCount | Reuse::PageCount => {
+            w.frames.folio_maps(folio) + swap_users(w, folio) == 1
+        }
+        Reuse::ExclusiveAfterDrain | Reuse::ExclusiveCountingBatch => {
+            frame.flags.has(FrameFlags::EXCLUSIVE) || frame.refs == 1
+        }
+    };
+    if alone { Decision::Reuse } else { Decision::Split }
+}
+
+fn reuse<M: Mode>(w: &mut World<M>, at: At, fault: Fault, vma: &Vma, old: PresentPte) {
+    let flags = w.frames.flags(old.pfn);
+    if flags.has(FrameFlags::SWAP_CACHE) && !flags.has(FrameFlags::EXCLUSIVE) {
+        leave_swap_cache(w, at, old.pfn);
+    }
+    let exclusive = w.policies.anon_exclusive == AnonExclusive::Yes;
+    let place = vma.place(w.huge_span(fault.page).start);
+    w.frames.update(old.pfn, |f| {
+        if exclusive {
+            (f.object, f.index) = place;
+        }
+        f.flags.set(FrameFlags::EXCLUSIVE, exclusive);
+        f.flags.set(FrameFlags::CLAIMED, false);
+    });
+    if fault.unshare {
+        return;
+    }
+    let pmd = old
+        .with(PteFlags::WRITABLE, true)
+        .with(PteFlags::ACCESSED, true)
+        .with(PteFlags::DIRTY, true)
+        .with(PteFlags::SOFT_DIRTY, w.config.soft_dirty);
+    w.set_pmd(at, fault.mm, fault.page, Pte::Present(pmd));
+}
+
+/// A huge page takes the huge zero page's place; `None`: there is none to be had.
+///
+/// Source: mm/huge_memory.c:do_huge_zero_wp_pmd (6.18, 7.3): pmdp_huge_clear_flush, by base pages.
+fn do_huge_zero_wp_pmd(
+    env: &mut impl Env,
+    fault: Fault,
+    vma: &Vma,
+    old: PresentPte,
+) -> Option<Served> {
+    let (site, Fault { mm, page, .. }) = (Site::DoHugeZeroWpPmd, fault);
+    let folio = env.step(site, |w, at| allocate_zeroed_folio(w, at, page))?;
+    let locked = pmd_trans_huge_lock(env, site, mm, page, |w, at, pmd| {
+        let current = pmd == old;
+        if current {
+            w.set_pmd(at, mm, page, Pte::None);
+        }
+        current
+    });
+    let current = locked == Some(true);
+    if current {
+        if env.policies().mutant != Mutant::CopyUnflushed {
+            let pages = env.arch().huge_pages(page);
+            flush_tlb_mm_range(env, FlushRequest::range(site, mm, pages));
+        }
+        let writable = vma.prot == Prot::ReadWrite;
+        env.step(site, |w, at| map_anon_folio_pmd(w, at, mm, page, (folio, writable)));
+    }
+    if locked.is_some() {
+        pmd_unlock(env, mm, page);
+    }
+    if current {
+        return Some(Served::needed(FaultClass::ZeroUpgrade));
+    }
+    env.step(Site::FolioPut, |w, at| w.put_frame(at, folio));
+    Some(Served::spurious())
+}
+
+/// Could write permission have been granted when the entry was last written?
+fn judge_fault<M: Mode>(w: &World<M>, folio: Pfn) -> Verdict {
+    let claimed = w.frames.flags(folio).has(FrameFlags::CLAIMED);
+    if w.frames.folio_maps(folio) == 1 && swap_users(w, folio) == 0 && !claimed {
+        Verdict::new(Judgement::Needless, Reason::CouldHaveBeenWritable)
+    } else {
+        Verdict::new(Judgement::Needed, Reason::WriteWasClaimed)
+    }
+}

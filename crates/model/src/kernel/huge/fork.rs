@@ -1,0 +1,87 @@
+//! A fork copies the entry of a huge page.
+
+use super::split::split_huge_pmd;
+use super::{pmd_trans_huge_lock, pmd_unlock};
+use crate::addr::{MmId, Vpn};
+use crate::env::{Env, Learnt, Lock};
+use crate::kernel::fork::aged;
+use crate::kernel::gup::needs_cow_for_dma;
+use crate::kernel::table::pte_alloc;
+use crate::machine::frames::FrameFlags;
+use crate::machine::world::{At, Ghost, Mode, World};
+use crate::policy::Mutant;
+use crate::pte::{PresentPte, Pte, PteFlags};
+use crate::site::Site;
+
+/// How the copy of a huge page's entry ended.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+enum Copied {
+    /// There is one more mapping of it.
+    Whole,
+    /// It may be pinned: its pages are looked at one by one.
+    Pinned,
+}
+
+impl Learnt for Copied {
+    fn nothing() -> Copied {
+        Copied::Whole
+    }
+}
+
+/// Gives the child the parent's huge page around `page`; false: what there is, is mapped page by page (by now, if it may be pinned).
+///
+/// Source: mm/huge_memory.c:copy_huge_pmd (5.10 to 7.3).
+pub fn copy_huge_pmd(env: &mut impl Env, (parent, child): (MmId, MmId), page: Vpn) -> bool {
+    if !env.config().huge_pages {
+        return false;
+    }
+    let site = Site::CopyHugePmd;
+    let lock = Lock::pmd(env.arch(), child, page);
+    env.lock(lock);
+    let copied = pmd_trans_huge_lock(env, site, parent, page, |w, at, pmd| {
+        if needs_cow_for_dma(w, parent, pmd) {
+            return Copied::Pinned;
+        }
+        pte_alloc(w, at, child, page, 2);
+        copy_pmd(w, at, (parent, child), page, pmd);
+        Copied::Whole
+    });
+    if copied.is_some() {
+        pmd_unlock(env, parent, page);
+    }
+    env.unlock(lock);
+    if copied == Some(Copied::Pinned) {
+        split_huge_pmd(env, parent, page);
+    }
+    copied == Some(Copied::Whole)
+}
+
+/// Nobody may store to it any more where it is.
+fn copy_pmd<M: Mode>(
+    w: &mut World<M>,
+    at: At,
+    (parent, child): (MmId, MmId),
+    page: Vpn,
+    pmd: PresentPte,
+) {
+    if !pmd.special() {
+        w.frames.count_whole_map(pmd.pfn, 1);
+        w.frames.update(pmd.pfn, |f| {
+            f.refs += 1;
+            f.flags.set(FrameFlags::EXCLUSIVE, false);
+            f.flags.set(FrameFlags::CLAIMED, true);
+        });
+    }
+    let protected = pmd.without(PteFlags::WRITABLE);
+    if pmd.writable() && w.policies.mutant != Mutant::ForkUnprotected {
+        w.set_pmd(at, parent, page, Pte::Present(protected));
+    }
+    w.deposit(child);
+    let copy = aged(w.policies.fork_accessed, protected);
+    w.set_pmd(at, child, page, Pte::Present(copy));
+    let pages = w.huge_span(page).range();
+    for page in pages.iter() {
+        let frame = (!pmd.special()).then(|| w.frame_in(pmd.pfn, page.since(pages.start)));
+        w.ghost.forked_page(at.thread, parent, child, page, frame);
+    }
+}

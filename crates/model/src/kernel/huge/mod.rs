@@ -1,0 +1,118 @@
+//! Transparent huge pages: entries above the last level that map a large folio as a whole.
+//!
+//! Each operation asks here first where one may be in its way ([`pmd_trans_huge_lock`]): it takes the huge page as a whole
+//! if it is about all of it, else it has it mapped page by page ([`split`]) and goes on as ever.
+//! Scenarios that can have none are spared the question ([`Config::huge_pages`](crate::kernels::Config::huge_pages)).
+
+pub mod advise;
+pub mod age;
+mod anon;
+pub mod collapse;
+mod cow;
+pub mod fork;
+pub mod free;
+pub mod protect;
+pub mod reclaim;
+pub mod remap;
+pub mod run;
+pub mod split;
+pub mod split_folio;
+pub mod zap;
+
+use crate::addr::{MmId, Vpn};
+use crate::env::{Env, Learnt, Lock};
+use crate::kernel::fault::outcome::{Fault, Served, Unserved};
+use crate::machine::vma::Vma;
+use crate::machine::world::{At, Mode, World};
+use crate::pte::{PresentPte, Pte, PteFlags};
+use crate::site::Site;
+
+/// Takes the lock of the table above the last one of `page` and, if a huge page is mapped there, does `first` with its entry, in
+/// one step; else no lock is held.
+///
+/// Source: include/linux/huge_mm.h:pmd_trans_huge_lock (5.10 to 7.3).
+pub fn pmd_trans_huge_lock<E: Env, R>(
+    env: &mut E,
+    site: Site,
+    mm: MmId,
+    page: Vpn,
+    first: impl FnOnce(&mut World<E::Mode>, At, PresentPte) -> R,
+) -> Option<R>
+where
+    Option<R>: Learnt,
+{
+    if !env.config().huge_pages {
+        return None;
+    }
+    let lock = Lock::pmd(env.arch(), mm, page);
+    env.lock(lock);
+    let done = env.step(site, |w, at| w.pmd(mm, page).map(|pmd| first(w, at, pmd)));
+    if done.is_none() {
+        env.unlock(lock);
+    }
+    done
+}
+
+/// Gives the lock back.
+pub fn pmd_unlock(env: &mut impl Env, mm: MmId, page: Vpn) {
+    let lock = Lock::pmd(env.arch(), mm, page);
+    env.unlock(lock);
+}
+
+/// Whether the entry is the kernel's own to change back: the processor finds nothing there (`pmd_mkinvalid`).
+pub const fn invalid(pmd: PresentPte) -> PresentPte {
+    pmd.with(PteFlags::PROTNONE, true)
+}
+
+/// What a fault finds above the last level.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+enum Found {
+    /// A table of the last level.
+    Table,
+    /// Nothing.
+    Nothing,
+    /// A huge page.
+    Huge(PresentPte),
+}
+
+impl Learnt for Found {
+    fn nothing() -> Found {
+        Found::Table
+    }
+}
+
+fn find<M: Mode>(w: &World<M>, mm: MmId, page: Vpn) -> Found {
+    match w.mms[mm.index()].table.find(page) {
+        (_, pages) if pages.order == 0 => Found::Table,
+        (Pte::Present(pmd), _) => Found::Huge(pmd),
+        _ => Found::Nothing,
+    }
+}
+
+/// Serves a fault by a huge page; `None`: it goes on as if there were none (`VM_FAULT_FALLBACK`).
+///
+/// Source: mm/memory.c:__handle_mm_fault (5.10 to 7.3).
+pub fn handle_pmd(env: &mut impl Env, fault: Fault, vma: &Vma) -> Result<Option<Served>, Unserved> {
+    if !env.config().huge_pages {
+        return Ok(None);
+    }
+    let (found, suits) = env.step(Site::HandleMmFault, |w, _| {
+        let suits = vma.may_be_huge(w.config.thp) && is_inside(w, vma, fault.page);
+        (find(w, fault.mm, fault.page), suits)
+    });
+    match found {
+        Found::Table => Ok(None),
+        Found::Nothing if !suits => Ok(None),
+        Found::Nothing => anon::do_huge_pmd_anonymous_page(env, fault, vma),
+        Found::Huge(pmd) if (fault.write || fault.unshare) && !pmd.writable() => {
+            cow::do_huge_pmd_wp_page(env, fault, vma, pmd)
+        }
+        Found::Huge(pmd) => Ok(Some(cow::huge_pmd_set_accessed(env, fault, pmd))),
+    }
+}
+
+/// Whether all of the huge page around `page` lies in the mapping (`thp_vma_suitable_order`).
+fn is_inside<M: Mode>(w: &World<M>, vma: &Vma, page: Vpn) -> bool {
+    let pages = w.huge_span(page).range();
+    pages.intersect(vma.range) == pages
+}

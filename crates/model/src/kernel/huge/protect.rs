@@ -1,0 +1,49 @@
+//! `mprotect` of a huge page as a whole.
+
+use super::{invalid, pmd_trans_huge_lock, pmd_unlock};
+use crate::addr::{MmId, Vpn};
+use crate::env::Env;
+use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
+use crate::machine::frames::FrameFlags;
+use crate::machine::world::{Mode, World};
+use crate::policy::{ProtectFlush, ProtectRestore};
+use crate::program::Prot;
+use crate::pte::{PresentPte, Pte, PteFlags};
+use crate::site::Site;
+
+/// Gives the huge page around `page`, if there is one, the protection: what its entry was and is.
+///
+/// Source: mm/huge_memory.c:change_huge_pmd, can_change_pmd_writable (6.2 and later), mm/pgtable-generic.c:pmdp_invalidate
+/// (5.10: flushes by itself), arch/x86/mm/pgtable.c:pmdp_invalidate_ad (6.1 to 7.3: does not).
+pub fn change_huge_pmd(
+    env: &mut impl Env,
+    mm: MmId,
+    page: Vpn,
+    prot: Prot,
+) -> Option<(PresentPte, PresentPte)> {
+    let site = Site::ChangeHugePmd;
+    let old = pmd_trans_huge_lock(env, site, mm, page, |w, at, old| {
+        w.set_pmd(at, mm, page, Pte::Present(invalid(old)));
+        old
+    })?;
+    if env.policies().protect_flush == ProtectFlush::WholeRange {
+        let pages = env.arch().huge_pages(page);
+        flush_tlb_mm_range(env, FlushRequest::range(site, mm, pages));
+    }
+    let new = env.step(site, |w, at| {
+        let new = changed(w, old, prot);
+        w.set_pmd(at, mm, page, Pte::Present(new));
+        new
+    });
+    pmd_unlock(env, mm, page);
+    Some((old, new))
+}
+
+fn changed<M: Mode>(w: &World<M>, old: PresentPte, prot: Prot) -> PresentPte {
+    let read_only = old.without(PteFlags::WRITABLE).without(PteFlags::PROTNONE);
+    let exclusive = !old.special() && w.frames.flags(old.pfn).has(FrameFlags::EXCLUSIVE);
+    let restores = w.policies.protect_restore == ProtectRestore::IfExclusive && exclusive;
+    read_only
+        .with(PteFlags::PROTNONE, prot == Prot::None)
+        .with(PteFlags::WRITABLE, prot == Prot::ReadWrite && restores)
+}

@@ -1,0 +1,49 @@
+//! `mremap` of a huge page as a whole.
+
+use super::pmd_trans_huge_lock;
+use crate::addr::{MmId, Vpn};
+use crate::env::{Env, Lock};
+use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
+use crate::kernel::table::pte_alloc;
+use crate::machine::world::Ghost;
+use crate::policy::Mutant;
+use crate::pte::Pte;
+use crate::site::Site;
+
+/// Moves the huge page at `from` to `to`, unless something is there; whether it did. The flush is before the locks are given back.
+///
+/// Source: mm/huge_memory.c:move_huge_pmd (5.10 to 7.3).
+pub fn move_huge_pmd(env: &mut impl Env, mm: MmId, from: Vpn, to: Vpn) -> bool {
+    if !env.config().huge_pages {
+        return false;
+    }
+    let (site, pages) = (Site::MoveHugePmd, env.arch().huge_pages(from));
+    let (old, new) = (Lock::pmd(env.arch(), mm, from), Lock::pmd(env.arch(), mm, to));
+    env.step(site, |w, at| pte_alloc(w, at, mm, to, 2));
+    if new != old {
+        env.lock(new);
+    }
+    let moved = pmd_trans_huge_lock(env, site, mm, from, |w, at, pmd| {
+        let (there, span) = w.mms[mm.index()].table.find(to);
+        if !there.is_none() || span.order == 0 {
+            return false;
+        }
+        w.set_pmd(at, mm, from, Pte::None);
+        w.set_pmd(at, mm, to, Pte::Present(pmd));
+        for page in pages.iter() {
+            let frame = (!pmd.special()).then(|| w.frame_in(pmd.pfn, page.since(from)));
+            w.ghost.moved(mm, page, to.add(page.since(from)), frame);
+        }
+        true
+    });
+    if moved == Some(true) && env.policies().mutant != Mutant::TableMovedUnflushed {
+        flush_tlb_mm_range(env, FlushRequest::range(site, mm, pages));
+    }
+    if new != old {
+        env.unlock(new);
+    }
+    if moved.is_some() {
+        env.unlock(old);
+    }
+    moved == Some(true)
+}

@@ -1,0 +1,127 @@
+//! Pages of a large folio that are mapped one by one, as advice meets them.
+
+use super::split_folio::{places, split_folio};
+use crate::addr::{MmId, PageRange, Pfn, Vpn};
+use crate::env::{Env, Learnt, Lock};
+use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
+use crate::kernel::unmap_batch::flush_tlb_batched_pending;
+use crate::machine::frames::FrameFlags;
+use crate::machine::world::{Mode, World};
+use crate::policy::{AdviseLarge, LargeShared};
+use crate::pte::{PresentPte, Pte};
+use crate::site::Site;
+
+/// What advice finds at a page.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Run {
+    /// No page of a large folio.
+    Small,
+    /// So many pages are left out.
+    Skip(u64),
+    /// A large folio, all of it, page by page: so many.
+    Whole(Pfn, u64),
+    /// The folio was split: the page is to be looked at again.
+    Again,
+    /// The rest of the table is left out.
+    Stop,
+}
+
+/// What is to be done about the page.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+enum Found {
+    Run(Run),
+    /// The folio is to be split; if it cannot be, this is done.
+    Split(Pfn, Run),
+}
+
+impl Learnt for Found {
+    fn nothing() -> Found {
+        Found::Run(Run::Small)
+    }
+}
+
+/// Looks at `page` of a table whose lock is held, up to `end`. A folio of which a part is meant is split, with the lock given back meanwhile.
+///
+/// Source: mm/madvise.c:madvise_cold_or_pageout_pte_range, madvise_free_pte_range (5.10, 6.1); madvise_folio_pte_batch (6.12 to 7.3).
+pub fn next_run(env: &mut impl Env, site: Site, mm: MmId, page: Vpn, end: Vpn) -> Run {
+    if !env.config().huge_pages {
+        return Run::Small;
+    }
+    let (folio, otherwise) = match env.step(site, |w, _| look(w, site, mm, page, end)) {
+        Found::Run(run) => return run,
+        Found::Split(folio, otherwise) => (folio, otherwise),
+    };
+    if !env.try_lock(Site::FolioTryLock, Lock::Folio(folio)) {
+        return otherwise;
+    }
+    env.step(site, |w, _| w.get_frame(folio));
+    pte_unmap_unlock(env, mm, page);
+    let split = split_and_put(env, folio);
+    // As it was found, it was there; only its last page can have gone (a table that is emptied may be freed).
+    while pte_offset_map_lock(env, site, mm, page, |_, _| ()).is_none() {}
+    if env.policies().advise_large == AdviseLarge::Batch {
+        flush_tlb_batched_pending(env, mm);
+    }
+    if split { Run::Again } else { otherwise }
+}
+
+/// Splits a folio that is locked, and gives lock and reference back; whether it was split.
+pub fn split_and_put(env: &mut impl Env, folio: Pfn) -> bool {
+    let split = split_folio(env, folio, None);
+    env.unlock(Lock::Folio(folio));
+    env.step(Site::FolioPut, |w, at| w.put_frame(at, folio));
+    split
+}
+
+fn look<M: Mode>(w: &World<M>, site: Site, mm: MmId, page: Vpn, end: Vpn) -> Found {
+    let large = |pte: &PresentPte| !pte.special() && w.frames.flags(pte.pfn).has(FrameFlags::LARGE);
+    let Some(pte) = w.pte(mm, page).present().filter(large) else { return Found::Run(Run::Small) };
+    let (head, order) = w.frames.folio(pte.pfn);
+    let asked = match w.policies.advise_large {
+        AdviseLarge::SplitByFirst if site == Site::MadviseFree => Some(head),
+        AdviseLarge::Split | AdviseLarge::SplitByFirst => Some(pte.pfn),
+        AdviseLarge::Batch => None,
+    };
+    if let Some(asked) = asked {
+        return match w.frames.get(asked).maps {
+            1 => Found::Split(head, Run::Stop),
+            _ => Found::Run(Run::Stop),
+        };
+    }
+    let here = PageRange { start: page, end }.iter().zip(pte.pfn.0..head.0 + (1 << order));
+    let same = |(page, pfn): &(Vpn, u32)| matches!(w.pte(mm, *page), Pte::Present(pte) if pte.pfn == Pfn(*pfn) && !pte.special());
+    let pages = here.take_while(same).count() as u64;
+    if pages == 1 << order {
+        let sole = w.frames.flags(head).has(FrameFlags::LRU)
+            && u64::from(w.frames.folio_maps(head)) == pages;
+        let left_out = site == Site::MadviseColdOrPageout && !sole;
+        return Found::Run(if left_out { Run::Skip(pages) } else { Run::Whole(head, pages) });
+    }
+    match is_shared(w, head, mm) {
+        true => Found::Run(Run::Skip(pages)),
+        false => Found::Split(head, Run::Skip(pages)),
+    }
+}
+
+/// Whether others map pages of the folio, which `mm` does, too, as far as the kernel can tell.
+///
+/// Source: include/linux/mm.h:folio_likely_mapped_shared (6.12), folio_maybe_mapped_shared (6.18, 7.3); page_mapcount of its first page
+/// (5.10), folio_estimated_sharers (6.1), where advice asks for a huge page.
+pub fn is_shared<M: Mode>(w: &World<M>, folio: Pfn, mm: MmId) -> bool {
+    let (head, order) = w.frames.folio(folio);
+    let (maps, first) = (w.frames.folio_maps(head), w.frames.get(head).maps);
+    match w.policies.large_shared {
+        LargeShared::First => first != 1,
+        LargeShared::Likely if maps <= 1 => false,
+        LargeShared::Likely => w.frames.whole_maps(head) > 0 || maps > 1 << order || first > 1,
+        LargeShared::Known => {
+            let others = places(w, head).into_iter().filter(|(other, _)| *other != mm);
+            let maps_it = |mm: MmId, page: Vpn| {
+                let pte = w.page_entry(mm, page).present().filter(|pte| !pte.special());
+                pte.is_some_and(|pte| w.frames.folio(pte.pfn).0 == head)
+            };
+            maps > 1
+                && others.into_iter().any(|(mm, pages)| pages.iter().any(|page| maps_it(mm, page)))
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! A huge page is mapped page by page from now on. Its folio stays whole.
+
+use super::{invalid, pmd_trans_huge_lock, pmd_unlock};
+use crate::addr::{MmId, PageRange, Vpn};
+use crate::env::{Env, Learnt};
+use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
+use crate::machine::frames::{FrameFlags, ZERO_PAGE};
+use crate::machine::world::{At, Mode, World};
+use crate::policy::{Mutant, SplitDirty};
+use crate::pte::{PresentPte, Pte, PteFlags};
+use crate::site::Site;
+
+/// Maps the huge page around `page`, if there is one, page by page.
+///
+/// Source: mm/huge_memory.c:__split_huge_pmd (5.10 to 7.3).
+pub fn split_huge_pmd(env: &mut impl Env, mm: MmId, page: Vpn) {
+    let taken = pmd_trans_huge_lock(env, Site::SplitHugePmd, mm, page, |w, at, pmd| {
+        take(w, at, mm, page, pmd)
+    });
+    if let Some(old) = taken {
+        finish(env, mm, page, old);
+        pmd_unlock(env, mm, page);
+    }
+}
+
+/// The same with the lock of its table held, if there is one.
+pub fn split_huge_pmd_locked(env: &mut impl Env, mm: MmId, page: Vpn) {
+    let old =
+        env.step(Site::SplitHugePmd, |w, at| w.pmd(mm, page).map(|pmd| take(w, at, mm, page, pmd)));
+    if let Some(old) = old {
+        finish(env, mm, page, old);
+    }
+}
+
+impl Learnt for PresentPte {
+    fn nothing() -> PresentPte {
+        PresentPte::new(ZERO_PAGE)
+    }
+}
+
+/// The processor finds nothing from here on: the entry of the huge zero page goes, another one is made invalid.
+fn take<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, old: PresentPte) -> PresentPte {
+    let taken = if old.special() { Pte::None } else { Pte::Present(invalid(old)) };
+    w.set_pmd(at, mm, page, taken);
+    old
+}
+
+/// Flushes, and then maps what was taken page by page. A CPU must not have both sizes cached: so the flush is between, and it is
+/// one of as many base pages as there are, which is more than are invalidated one by one.
+///
+/// Source: mm/huge_memory.c:__split_huge_pmd_locked, __split_huge_zero_page_pmd; mm/pgtable-generic.c:pmdp_invalidate,
+/// pmdp_huge_clear_flush (5.10 to 7.3).
+fn finish(env: &mut impl Env, mm: MmId, page: Vpn, old: PresentPte) {
+    let pages = env.arch().huge_pages(page);
+    if env.policies().mutant != Mutant::SplitUnflushed {
+        flush_tlb_mm_range(env, FlushRequest::range(Site::SplitHugePmd, mm, pages));
+    }
+    env.step(Site::SplitHugePmd, |w, at| match old.special() {
+        true => {
+            let zero = PresentPte::new(ZERO_PAGE).with(PteFlags::SPECIAL, true);
+            let zero = zero.with(PteFlags::ACCESSED, true);
+            w.populate_pmd(at, mm, page, |_, _| Pte::Present(zero));
+        }
+        false => map_page_by_page(w, at, mm, pages, old),
+    });
+}
+
+/// Each page's entry is like the huge one, and the folio has as many mappings and references.
+fn map_page_by_page<M: Mode>(
+    w: &mut World<M>,
+    at: At,
+    mm: MmId,
+    pages: PageRange,
+    old: PresentPte,
+) {
+    let flags = w.frames.flags(old.pfn);
+    let (exclusive, claimed) = (flags.has(FrameFlags::EXCLUSIVE), flags.has(FrameFlags::CLAIMED));
+    if old.dirty() {
+        w.frames.set_flags(old.pfn, FrameFlags::DIRTY, true);
+    }
+    let pte = match w.policies.split_dirty {
+        SplitDirty::Pte => old,
+        SplitDirty::Page => old.without(PteFlags::DIRTY),
+    };
+    w.frames.count_whole_map(old.pfn, -1);
+    w.frames.update(old.pfn, |f| f.refs -= 1);
+    w.populate_pmd(at, mm, pages.start, |w, page| {
+        let pfn = w.frame_in(old.pfn, page.since(pages.start));
+        w.frames.update(pfn, |f| {
+            (f.refs, f.maps) = (f.refs + 1, f.maps + 1);
+            f.flags.set(FrameFlags::EXCLUSIVE, exclusive);
+            f.flags.set(FrameFlags::CLAIMED, f.flags.has(FrameFlags::CLAIMED) || claimed);
+        });
+        Pte::Present(PresentPte { pfn, ..pte })
+    });
+}
+
+/// Part of a mapping gets a mapping of its own: huge pages across its borders are mapped page by page.
+pub fn split_at_borders(env: &mut impl Env, mm: MmId, vma: PageRange, part: PageRange) {
+    if part.start != vma.start {
+        vma_adjust_trans_huge(env, mm, part.start);
+    }
+    if part.end != vma.end {
+        vma_adjust_trans_huge(env, mm, part.end);
+    }
+}
+
+/// All of `range` gets unmapped: the mappings that reach out of it are split there.
+///
+/// Source: mm/mmap.c:__do_munmap (5.10, 6.1), mm/vma.c:vms_gather_munmap_vmas (6.12 to 7.3).
+pub fn split_outer_borders(env: &mut impl Env, mm: MmId, range: PageRange) {
+    if !env.config().huge_pages {
+        return;
+    }
+    let borders = env.step(Site::SplitHugePmd, |w, _| {
+        let across = |border: Vpn| {
+            let vma = w.mms[mm.index()].vma(border);
+            vma.is_some_and(|vma| vma.range.start != border)
+        };
+        (across(range.start), across(range.end))
+    });
+    if borders.0 {
+        vma_adjust_trans_huge(env, mm, range.start);
+    }
+    if borders.1 {
+        vma_adjust_trans_huge(env, mm, range.end);
+    }
+}
+
+/// A mapping is to begin or end at `border`: a huge page across it is mapped page by page.
+///
+/// Source: mm/huge_memory.c:vma_adjust_trans_huge, split_huge_pmd_address (5.10 to 7.3).
+fn vma_adjust_trans_huge(env: &mut impl Env, mm: MmId, border: Vpn) {
+    if env.arch().huge_pages(border).start != border {
+        split_huge_pmd(env, mm, border);
+    }
+}

@@ -1,0 +1,243 @@
+//! A large folio becomes as many small ones.
+//!
+//! Its mappings are frozen first: in place of each is a migration entry, on which whoever faults waits. Then nobody but the
+//! caller has a reference, and its pages are folios of their own when they are mapped again.
+
+use super::{invalid, pmd_trans_huge_lock, pmd_unlock};
+use crate::addr::{MmId, ObjectId, PageRange, Pfn, Vpn};
+use crate::env::{Env, Lock};
+use crate::kernel::flush::{FlushRequest, arch_tlbbatch_should_defer, flush_tlb_mm_range};
+use crate::kernel::reclaim::FolioList;
+use crate::kernel::swap_cache::swap_cache_references;
+use crate::kernel::table::{pte_accessible, pte_offset_map_lock, pte_unmap_unlock};
+use crate::kernel::unmap_batch::{set_tlb_ubc_flush_pending, try_to_unmap_flush};
+use crate::kernel::zap::by_table;
+use crate::machine::frames::{FrameFlags, ZERO_PAGE};
+use crate::machine::world::{At, Mode, World};
+use crate::policy::{AnonExclusive, Mutant, SplitFlush, SplitRemap, SplitZeros};
+use crate::program::Prot;
+use crate::pte::{MigrationPte, MigrationRight, PresentPte, Pte, PteFlags};
+use crate::site::Site;
+use smallvec::SmallVec;
+
+/// Where a folio may be mapped: parts of mappings, in the order of walks from its object.
+type Places = SmallVec<[(MmId, PageRange); 2]>;
+
+/// Splits the folio, which the caller has locked and holds one reference of; false: somebody else holds it, and it is as it was, or
+/// mapped page by page. All flushes are over then. Reclaim, which has taken the folio off the LRU, has its other pages go to `list`, each with
+/// a reference.
+///
+/// Source: mm/huge_memory.c:split_huge_page_to_list (5.10, 6.1), split_huge_page_to_list_to_order (6.12), __folio_split (7.3).
+pub fn split_folio(env: &mut impl Env, folio: Pfn, list: Option<&mut FolioList>) -> bool {
+    let site = Site::SplitFolio;
+    let root = env.step(site, |w, _| w.objects.root(w.frames.place(folio).0));
+    env.lock(Lock::RmapWrite(root));
+    let split = split_locked(env, folio, list);
+    env.unlock(Lock::RmapWrite(root));
+    split
+}
+
+fn split_locked(env: &mut impl Env, folio: Pfn, list: Option<&mut FolioList>) -> bool {
+    let site = Site::SplitFolio;
+    // 1. Before anything is unmapped (can_split_folio): mappings and the swap cache have references, and we.
+    let places = env.step(site, |w, _| {
+        let maps = w.frames.folio_maps(folio);
+        (w.frames.get(folio).refs == maps + swap_cache_references(w, folio) + 1)
+            .then(|| places(w, folio))
+    });
+    let Some(places) = places else { return false };
+    // 2. No mapping.
+    for (mm, pages) in &places {
+        freeze(env, folio, *mm, *pages);
+    }
+    try_to_unmap_flush(env, Site::TryToUnmapFlush);
+    // 3. Small folios, unless somebody took a reference meanwhile.
+    let split = env.step(site, |w, _| {
+        let alone = w.frames.get(folio).refs == 1 + swap_cache_references(w, folio);
+        if alone {
+            w.frames.split_folio(folio);
+        }
+        alone
+    });
+    // 4. Mapped again.
+    let head = env.step(site, |w, _| w.frames.folio(folio).0);
+    let order = env.arch().order(2);
+    for (mm, pages) in &places {
+        for part in by_table(&{ *env.arch() }, *pages) {
+            if pte_offset_map_lock(env, site, *mm, part.start, |_, _| ()).is_none() {
+                continue;
+            }
+            env.step(site, |w, at| {
+                part.iter().for_each(|page| thaw(w, at, *mm, page, (head, order, split)));
+            });
+            pte_unmap_unlock(env, *mm, part.start);
+        }
+    }
+    // 5. The references that the pages got with their split: without, those that nobody maps are free.
+    let mut tails = (1..1u32 << order).map(|page| Pfn(head.0 + page));
+    match (split, list) {
+        (false, _) => {}
+        (true, Some(list)) => list.extend(tails),
+        (true, None) => {
+            env.step(Site::FolioPut, |w, at| tails.by_ref().for_each(|page| w.put_frame(at, page)));
+        }
+    }
+    split
+}
+
+/// Parts of mappings that have pages of the folio.
+///
+/// Source: mm/rmap.c:rmap_walk_anon (5.10 to 7.3).
+pub fn places<M: Mode>(w: &World<M>, folio: Pfn) -> Places {
+    let (head, order) = w.frames.folio(folio);
+    let (object, index): (ObjectId, u64) = w.frames.place(head);
+    let mut places = Places::new();
+    for &mm in w.objects.mapped_by(object) {
+        let parts = w.mms[mm.index()].parts_of(&w.objects, object, index..index + (1 << order));
+        places.extend(parts.map(|part| (mm, part)));
+    }
+    places
+}
+
+/// Puts migration entries in place of what maps the folio there.
+///
+/// Source: mm/rmap.c:try_to_unmap_one with TTU_SPLIT_FREEZE (5.10), try_to_migrate_one (6.1 to 7.3); mm/huge_memory.c:
+/// __split_huge_pmd_locked with `freeze`.
+fn freeze(env: &mut impl Env, folio: Pfn, mm: MmId, pages: PageRange) {
+    let site = Site::SplitFolio;
+    let taken = pmd_trans_huge_lock(env, site, mm, pages.start, |w, at, pmd| {
+        let ours = pmd.pfn == folio;
+        if ours {
+            w.set_pmd(at, mm, pages.start, Pte::Present(invalid(pmd)));
+        }
+        ours.then_some(pmd)
+    });
+    if let Some(pmd) = taken {
+        if let Some(pmd) = pmd {
+            let whole = env.arch().huge_pages(pages.start);
+            if env.policies().mutant != Mutant::SplitUnflushed {
+                flush_tlb_mm_range(env, FlushRequest::range(Site::SplitHugePmd, mm, whole));
+            }
+            env.step(site, |w, at| freeze_whole(w, at, mm, whole, pmd));
+        }
+        return pmd_unlock(env, mm, pages.start);
+    }
+    for part in by_table(&{ *env.arch() }, pages) {
+        if pte_offset_map_lock(env, site, mm, part.start, |_, _| ()).is_none() {
+            continue;
+        }
+        for page in part.iter() {
+            freeze_page(env, folio, mm, page);
+        }
+        pte_unmap_unlock(env, mm, part.start);
+    }
+}
+
+fn freeze_whole<M: Mode>(w: &mut World<M>, at: At, mm: MmId, pages: PageRange, pmd: PresentPte) {
+    if pmd.dirty() {
+        w.frames.set_flags(pmd.pfn, FrameFlags::DIRTY, true);
+    }
+    let right = right(w, pmd);
+    w.frames.count_whole_map(pmd.pfn, -1);
+    w.frames.update(pmd.pfn, |f| {
+        f.refs -= 1;
+        f.flags.set(FrameFlags::EXCLUSIVE, false);
+    });
+    w.populate_pmd(at, mm, pages.start, |w, page| {
+        let pfn = w.frame_in(pmd.pfn, page.since(pages.start));
+        Pte::Migration(frozen(w, PresentPte { pfn, ..pmd }, right))
+    });
+}
+
+fn freeze_page(env: &mut impl Env, folio: Pfn, mm: MmId, page: Vpn) {
+    let site = Site::SplitFolio;
+    // 1. A CPU that misses faults.
+    let cleared = env.step(site, |w, at| {
+        let pte = w.pte(mm, page).present().filter(|pte| !pte.special())?;
+        if w.frames.folio(pte.pfn).0 != folio {
+            return None;
+        }
+        w.set_pte(at, mm, page, Pte::None);
+        let batched = w.policies.split_flush == SplitFlush::Batched;
+        let deferred = batched && arch_tlbbatch_should_defer(w, at, mm);
+        Some((pte, pte_accessible(w, mm, pte), deferred))
+    });
+    let Some((old, accessible, deferred)) = cleared else { return };
+    if accessible && deferred {
+        set_tlb_ubc_flush_pending(env, mm, page, old.dirty());
+    } else if accessible {
+        flush_tlb_mm_range(env, FlushRequest::page(Site::PtepClearFlush, mm, page));
+    }
+    // 2. Who faults waits.
+    env.step(site, |w, at| {
+        if old.dirty() {
+            w.frames.set_flags(old.pfn, FrameFlags::DIRTY, true);
+        }
+        let entry = frozen(w, old, right(w, old));
+        w.set_pte(at, mm, page, Pte::Migration(entry));
+        w.drop_mapping(at, old.pfn);
+        w.frames.set_flags(old.pfn, FrameFlags::EXCLUSIVE, false);
+        w.put_frame(at, old.pfn);
+    });
+}
+
+fn right<M: Mode>(w: &World<M>, pte: PresentPte) -> MigrationRight {
+    let exclusive = w.frames.flags(pte.pfn).has(FrameFlags::EXCLUSIVE);
+    match (pte.writable(), exclusive) {
+        (true, _) => MigrationRight::Write,
+        (false, true) => MigrationRight::ReadExclusive,
+        (false, false) => MigrationRight::Read,
+    }
+}
+
+/// Source: include/linux/swapops.h:make_migration_entry_young, make_migration_entry_dirty (6.1 to 7.3; 5.10 keeps neither).
+fn frozen<M: Mode>(w: &World<M>, pte: PresentPte, right: MigrationRight) -> MigrationPte {
+    let keeps = w.policies.split_remap != SplitRemap::Old;
+    MigrationPte {
+        pfn: pte.pfn,
+        right,
+        accessed: keeps && pte.accessed(),
+        dirty: keeps && pte.dirty(),
+        soft_dirty: pte.soft_dirty(),
+    }
+}
+
+/// Maps the page again that a migration entry stands for, if it is one of the folio's.
+///
+/// Source: mm/migrate.c:remove_migration_pte, try_to_map_unused_to_zeropage (6.12 to 7.3).
+fn thaw<M: Mode>(
+    w: &mut World<M>,
+    at: At,
+    mm: MmId,
+    page: Vpn,
+    (head, order, split): (Pfn, u8, bool),
+) {
+    let Pte::Migration(entry) = w.pte(mm, page) else { return };
+    if entry.pfn < head || entry.pfn.0 >= head.0 + (1 << order) {
+        return;
+    }
+    let zeros = split && w.policies.split_zeros == SplitZeros::ZeroPage;
+    if zeros && w.frames.flags(entry.pfn).has(FrameFlags::ZERO_FILLED) {
+        let zero = PresentPte::new(ZERO_PAGE)
+            .with(PteFlags::SPECIAL, true)
+            .with(PteFlags::ACCESSED, true)
+            .with(PteFlags::SOFT_DIRTY, entry.soft_dirty);
+        return w.set_pte(at, mm, page, Pte::Present(zero));
+    }
+    let dirty = entry.dirty && w.frames.flags(entry.pfn).has(FrameFlags::DIRTY);
+    let marks = dirty && w.policies.split_remap == SplitRemap::DirtyMarks && w.config.soft_dirty;
+    let none = w.mms[mm.index()].vma(page).is_some_and(|vma| vma.prot == Prot::None);
+    let pte = PresentPte::new(entry.pfn)
+        .with(PteFlags::PROTNONE, none)
+        .with(PteFlags::WRITABLE, entry.right == MigrationRight::Write)
+        .with(PteFlags::ACCESSED, entry.accessed)
+        .with(PteFlags::DIRTY, dirty)
+        .with(PteFlags::SOFT_DIRTY, entry.soft_dirty || marks);
+    let exclusive =
+        entry.right != MigrationRight::Read && w.policies.anon_exclusive == AnonExclusive::Yes;
+    w.frames.update(entry.pfn, |f| {
+        (f.refs, f.maps) = (f.refs + 1, f.maps + 1);
+        f.flags.set(FrameFlags::EXCLUSIVE, exclusive);
+    });
+    w.set_pte(at, mm, page, Pte::Present(pte));
+}

@@ -1,0 +1,48 @@
+//! Huge pages are taken away.
+
+use super::split::split_huge_pmd;
+use super::{pmd_trans_huge_lock, pmd_unlock};
+use crate::addr::PageRange;
+use crate::env::Env;
+use crate::kernel::flush::Change;
+use crate::kernel::gather::Gather;
+use crate::machine::world::Ghost;
+use crate::pte::Pte;
+use crate::site::Site;
+
+/// Takes the huge page of `part`, which lies in one last-level table's worth of pages, if there is one; false: what there is, is
+/// mapped page by page (by now, if only a part is to go).
+///
+/// Source: mm/memory.c:zap_pmd_range, mm/huge_memory.c:zap_huge_pmd (5.10 to 7.3).
+pub fn zap_huge_pmd(env: &mut impl Env, gather: &mut Gather, part: PageRange) -> bool {
+    if !env.config().huge_pages {
+        return false;
+    }
+    let (mm, pages) = (gather.mm(), env.arch().huge_pages(part.start));
+    if pages != part {
+        split_huge_pmd(env, mm, part.start);
+        return false;
+    }
+    let zapped = pmd_trans_huge_lock(env, Site::ZapHugePmd, mm, part.start, |w, at, old| {
+        w.set_pmd(at, mm, part.start, Pte::None);
+        w.withdraw(at, mm);
+        let folio = (!old.special()).then_some(old.pfn);
+        for page in pages.iter() {
+            let frame = folio.map(|folio| w.frame_in(folio, page.since(pages.start)));
+            w.ghost.discarded(mm, page, frame);
+        }
+        if let Some(folio) = folio {
+            w.frames.count_whole_map(folio, -1);
+        }
+        folio
+    });
+    let Some(folio) = zapped else { return false };
+    gather.changed_huge(pages, Change::Revoked);
+    // What is collected is flushed with the lock of no table held, unless no more fits.
+    let full = folio.is_some_and(|folio| gather.remove_page(folio));
+    pmd_unlock(env, mm, part.start);
+    if full {
+        gather.flush(env, Site::TlbFlushMmu);
+    }
+    true
+}

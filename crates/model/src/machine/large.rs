@@ -1,0 +1,270 @@
+//! Large folios: frames side by side that are one thing to the kernel.
+//!
+//! References, the place in an object and most flags are the folio's; whether a page is exclusive, what it holds and
+//! how many PTEs map it are the page's own. A mapping of the folio as a whole (by an entry above the last level) counts
+//! once, for all of its pages (`_entire_mapcount`).
+//!
+//! Source: include/linux/mm_types.h:struct folio, include/linux/page-flags.h (PF_HEAD, PF_ANY), mm/page_alloc.c:prep_compound_page
+//! (5.10 to 7.3).
+
+use super::frames::{Frame, FrameFlags, Frames};
+use crate::addr::{Pfn, Span};
+use std::collections::BTreeMap;
+
+/// Which frames are large folios, and free runs of frames that were one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct LargeFolios {
+    /// By the first frame.
+    folios: BTreeMap<Pfn, Large>,
+    free: Vec<(Pfn, u8)>,
+}
+
+/// A large folio.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+struct Large {
+    order: u8,
+    /// Entries that map it as a whole.
+    whole_maps: u32,
+    /// Entries that map a page of it.
+    page_maps: u32,
+    partly: bool,
+}
+
+impl LargeFolios {
+    /// Frames in free runs.
+    pub fn free(&self) -> u64 {
+        self.free.iter().map(|(_, order)| 1 << order).sum()
+    }
+
+    fn of(&self, pfn: Pfn) -> (Pfn, Large) {
+        let (head, large) = self.folios.range(..=pfn).next_back().expect("a large folio's frame");
+        (*head, *large)
+    }
+}
+
+impl Frames {
+    /// The first frame of the folio that `pfn` belongs to, and its order.
+    #[inline]
+    pub fn folio(&self, pfn: Pfn) -> (Pfn, u8) {
+        if !self.flags(pfn).has(FrameFlags::LARGE) {
+            return (pfn, 0);
+        }
+        let (head, Large { order, .. }) = self.large.of(pfn);
+        (head, order)
+    }
+
+    /// The frames of the folio that `pfn` belongs to.
+    pub fn pages_of_folio(&self, pfn: Pfn) -> impl DoubleEndedIterator<Item = Pfn> + Clone + use<> {
+        let (head, order) = self.folio(pfn);
+        (head.0..head.0 + (1 << order)).map(Pfn)
+    }
+
+    /// Entries that map the folio, or a page of it (`folio_mapcount`).
+    pub fn folio_maps(&self, pfn: Pfn) -> u32 {
+        let flags = self.flags(pfn);
+        if !flags.has(FrameFlags::LARGE) {
+            return self.get(pfn).maps;
+        }
+        let (_, Large { whole_maps, page_maps, .. }) = self.large.of(pfn);
+        whole_maps + page_maps
+    }
+
+    /// Whether a page of the folio is not mapped any more, while others are (`PG_partially_mapped`).
+    pub fn is_partly_mapped(&self, pfn: Pfn) -> bool {
+        self.flags(pfn).has(FrameFlags::LARGE) && self.large.of(pfn).1.partly
+    }
+
+    /// An entry of the folio is gone: maybe one of its pages is not mapped any more.
+    ///
+    /// Source: mm/rmap.c:__folio_remove_rmap (6.12 to 7.3).
+    pub fn note_unmapped(&mut self, pfn: Pfn) {
+        let cached = self.flags(pfn).has(FrameFlags::SWAP_CACHE);
+        if self.get(pfn).maps == 0 && self.folio_maps(pfn) > 0 && !cached {
+            let (head, _) = self.large.of(pfn);
+            let large = self.large.folios.get_mut(&head).expect("a large folio's first frame");
+            large.partly = true;
+        }
+    }
+
+    /// Entries that map the folio as a whole.
+    pub fn whole_maps(&self, pfn: Pfn) -> u32 {
+        match self.flags(pfn).has(FrameFlags::LARGE) {
+            true => self.large.of(pfn).1.whole_maps,
+            false => 0,
+        }
+    }
+
+    /// As many more entries, or fewer, map a page of it.
+    pub(super) fn count_page_maps(&mut self, head: Pfn, by: i32) {
+        if by != 0 {
+            let large = self.large.folios.get_mut(&head).expect("a large folio's first frame");
+            large.page_maps = large.page_maps.wrapping_add_signed(by);
+        }
+    }
+
+    /// As many more entries, or fewer, map the folio as a whole.
+    pub fn count_whole_map(&mut self, pfn: Pfn, by: i32) {
+        let (head, _) = self.large.of(pfn);
+        let large = self.large.folios.get_mut(&head).expect("a large folio's first frame");
+        large.whole_maps = large.whole_maps.wrapping_add_signed(by);
+    }
+
+    /// A large folio with one reference, or `None` if there are not as many frames side by side.
+    pub fn allocate_large(&mut self, order: u8, flags: FrameFlags) -> Option<Pfn> {
+        let free = self.large.free.iter().rposition(|(_, of)| *of == order);
+        let head = match free {
+            Some(place) => self.large.free.remove(place).0,
+            None => self.grow(1 << order).or_else(|| self.assemble(order))?,
+        };
+        let own = FrameFlags::ALLOCATED.and(FrameFlags::LARGE);
+        let page = Frame { flags: flags.both(FrameFlags::OF_PAGE).and(own), ..Frame::FREE };
+        (head.0..head.0 + (1 << order)).for_each(|pfn| self.put_own(Pfn(pfn), page));
+        self.put_own(head, Frame { refs: 1, flags: flags.and(own), ..Frame::FREE });
+        self.large.folios.insert(head, Large { order, whole_maps: 0, page_maps: 0, partly: false });
+        Some(head)
+    }
+
+    /// Frames side by side among the free ones, as compaction would find them.
+    fn assemble(&mut self, order: u8) -> Option<Pfn> {
+        let run = 1u32 << order;
+        let mut free = self.free.clone();
+        free.sort_unstable();
+        let mut starts = free.windows(run as usize).map(|run| (run[0], run[run.len() - 1]));
+        let (first, _) =
+            starts.find(|(first, last)| first.0 % run == 0 && last.0 - first.0 == run - 1)?;
+        self.free.retain(|pfn| pfn.0 < first.0 || pfn.0 >= first.0 + run);
+        Some(first)
+    }
+
+    /// One frame of a free run; the rest of it is free as single frames.
+    #[cold]
+    pub(super) fn break_up(&mut self) -> Option<Pfn> {
+        let (head, order) = self.large.free.pop()?;
+        self.free.extend((head.0 + 1..head.0 + (1 << order)).rev().map(Pfn));
+        Some(head)
+    }
+
+    /// Gives a large folio back.
+    pub(super) fn release_large(&mut self, pfn: Pfn) {
+        let (head, Large { order, .. }) = self.large.of(pfn);
+        (head.0..head.0 + (1 << order)).for_each(|pfn| self.put_own(Pfn(pfn), Frame::FREE));
+        self.large.folios.remove(&head);
+        self.large.free.push((head, order));
+    }
+
+    /// From now on each of its frames, which nothing maps, is a folio by itself, which has the folio's flags and place, one reference
+    /// and one of the swap cache if it is there.
+    ///
+    /// Source: mm/huge_memory.c:__split_huge_page_tail, __split_huge_page (5.10 to 6.12), __split_folio_to_order (7.3).
+    pub fn split_folio(&mut self, pfn: Pfn) {
+        let (head, order) = self.folio(pfn);
+        let refs = 1 + u32::from(self.flags(head).has(FrameFlags::SWAP_CACHE));
+        let pages: Vec<Frame> = self.pages_of_folio(head).map(|page| self.get(page)).collect();
+        self.large.folios.remove(&head);
+        for (page, mut frame) in (head.0..head.0 + (1 << order)).map(Pfn).zip(pages) {
+            frame.flags.set(FrameFlags::LARGE, false);
+            frame.refs = refs;
+            self.put_own(page, frame);
+        }
+    }
+
+    /// A page of a large folio, of which this is stored itself.
+    #[cold]
+    pub(super) fn in_folio(&self, pfn: Pfn, own: Frame) -> Frame {
+        let (head, Large { whole_maps, .. }) = self.large.of(pfn);
+        let folio = self.own(head);
+        Frame {
+            refs: folio.refs,
+            maps: own.maps + whole_maps,
+            flags: own.flags.both(FrameFlags::OF_PAGE).and(folio.flags.but(FrameFlags::OF_PAGE)),
+            object: folio.object,
+            index: folio.index + u64::from(pfn.0 - head.0),
+        }
+    }
+
+    /// Stores what is the folio's with its first frame, and the rest with this one.
+    #[cold]
+    pub(super) fn put_in_folio(&mut self, pfn: Pfn, frame: Frame) {
+        let (head, Large { whole_maps, .. }) = self.large.of(pfn);
+        let mut own = self.own(pfn);
+        let maps = frame.maps - whole_maps;
+        self.count_page_maps(head, maps.cast_signed() - own.maps.cast_signed());
+        own.maps = maps;
+        own.flags = frame.flags.both(FrameFlags::OF_PAGE);
+        if pfn != head {
+            self.put_own(pfn, own);
+            own = self.own(head);
+        }
+        let flags = own.flags.both(FrameFlags::OF_PAGE);
+        let flags = flags.and(frame.flags.but(FrameFlags::OF_PAGE));
+        let index = frame.index - u64::from(pfn.0 - head.0);
+        self.put_own(head, Frame { refs: frame.refs, flags, object: frame.object, index, ..own });
+    }
+
+    /// The pages that an entry of this order maps, if it maps the folio of `pfn` as a whole from its first frame.
+    pub fn is_whole(&self, pfn: Pfn, pages: Span) -> bool {
+        self.folio(pfn) == (pfn, pages.order)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::addr::ObjectId;
+
+    #[test]
+    fn a_folio_is_told_from_each_of_its_frames() {
+        let mut frames = Frames::new(64);
+        let small = frames.allocate(FrameFlags::default()).unwrap();
+        let head =
+            frames.allocate_large(2, FrameFlags::SWAP_BACKED.and(FrameFlags::ZERO_FILLED)).unwrap();
+        assert_eq!((head, frames.allocated()), (Pfn(4), 5), "frames 2 and 3 are free");
+        let tail = Pfn(6);
+        frames.update(head, |f| (f.object, f.index) = (ObjectId(7), 40));
+        frames.set_flags(tail, FrameFlags::LRU, true);
+        frames.set_flags(tail, FrameFlags::ZERO_FILLED, false);
+        frames.add_ref(tail);
+        frames.count_whole_map(tail, 1);
+        let (first, other) = (frames.get(head), frames.get(tail));
+        assert_eq!((first.refs, other.refs, first.maps, other.maps), (2, 2, 1, 1));
+        assert!(first.flags.has(FrameFlags::LRU) && other.flags.has(FrameFlags::LRU));
+        assert!(
+            first.flags.has(FrameFlags::ZERO_FILLED) && !other.flags.has(FrameFlags::ZERO_FILLED)
+        );
+        assert_eq!((other.index, frames.place(tail)), (42, (ObjectId(7), 42)));
+        assert_eq!((frames.folio(tail), frames.folio(small)), ((head, 2), (small, 0)));
+        // Mapped page by page.
+        frames.count_whole_map(head, -1);
+        for page in frames.pages_of_folio(tail) {
+            frames.update(page, |f| (f.refs, f.maps) = (f.refs + 1, f.maps + 1));
+        }
+        assert!(frames.drop_map(tail) && !frames.drop_map(tail));
+        assert_eq!((frames.folio_maps(head), frames.get(head).refs), (3, 6));
+        frames.pages_of_folio(tail).for_each(|page| _ = frames.drop_map(page));
+        assert_eq!(frames.folio_maps(head), 0);
+        frames.split_folio(tail);
+        let told: Vec<_> = (4..8).map(|pfn| frames.get(Pfn(pfn))).collect();
+        assert_eq!(told.iter().map(|f| (f.refs, f.maps)).collect::<Vec<_>>(), [(1, 0); 4]);
+        assert!(
+            told.iter().all(|f| f.flags.has(FrameFlags::LRU) && !f.flags.has(FrameFlags::LARGE))
+        );
+        assert_eq!(told[3].index, 43);
+    }
+
+    #[test]
+    fn frames_side_by_side_are_found_again() {
+        let mut frames = Frames::new(16);
+        let before = frames.clone();
+        let first = frames.allocate_large(3, FrameFlags::default()).unwrap();
+        assert_eq!((first, frames.allocate_large(3, FrameFlags::default())), (Pfn(8), None));
+        frames.release(first);
+        assert_eq!((frames.allocated(), frames.is_full()), (0, false));
+        // Singles take the run apart, and it is put together again.
+        let singles: Vec<Pfn> =
+            std::iter::from_fn(|| frames.allocate(FrameFlags::default())).collect();
+        assert_eq!((singles.len(), frames.is_full()), (16, true));
+        singles.iter().for_each(|pfn| frames.release(*pfn));
+        assert_eq!(frames.allocate_large(3, FrameFlags::default()), Some(Pfn(8)));
+        assert_eq!(before.allocated(), 0);
+    }
+}

@@ -31,8 +31,6 @@ mod own;
 mod patience;
 mod platform;
 mod runners;
-#[cfg(test)]
-mod spinner;
 mod tally;
 mod target;
 mod version;

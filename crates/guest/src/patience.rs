@@ -134,7 +134,7 @@ fn thread(task: &Path) -> Option<(u32, Thread)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spinner::Spinner;
+    use needless_testing::spinner::Spinner;
     use needless_testing::until_true;
     use std::process::Command;
 
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn waiting_for_a_processor_does_not_count() {
-        let (starved, _other) = (Spinner::new(19), Spinner::new(0));
+        let (starved, _other) = (Spinner::nice(19), Spinner::nice(0));
         std::thread::sleep(Duration::from_millis(200));
         let spent = spent_in_a_second(starved.id());
         assert!(spent < Duration::from_millis(700), "{spent:?}");

@@ -96,7 +96,7 @@ fn below(folder: &Path) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spinner::Spinner;
+    use needless_testing::spinner::Spinner;
     use std::time::Instant;
 
     fn shell(script: &str, folder: &Path) -> Result<Output, FetchError> {
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn what_waits_for_a_processor_is_not_ended() {
         let folder = tempfile::tempdir().unwrap();
-        let _other = Spinner::new(0);
+        let _other = Spinner::nice(0);
         let script = "exec taskset -c 0 nice -n 19 bash -c 'while [ $SECONDS -lt 3 ]; do :; done'";
         assert!(shell(script, folder.path()).unwrap().status.success());
     }

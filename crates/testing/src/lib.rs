@@ -6,6 +6,8 @@
 //! noted from what the harness calls passed.
 #![forbid(unsafe_code)]
 
+pub mod spinner;
+
 use std::fmt::Display;
 use std::fs::File;
 use std::io::Write;

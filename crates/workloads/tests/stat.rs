@@ -4,6 +4,7 @@
 use needless_live::child::Runner;
 use needless_live::machine::Machine;
 use needless_scenario::{Settings, compile, load};
+use needless_testing::spinner::Spinner;
 use needless_testing::{skip, turn};
 use needless_watch::signals::Signals;
 use needless_watch::tracepoints::Extent;
@@ -11,7 +12,7 @@ use needless_watch::{Options, Target, watch};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
-use std::process::{Child, Command};
+use std::process::Command;
 use std::sync::MutexGuard;
 
 const ROUNDS: u64 = 100;
@@ -50,29 +51,6 @@ impl HugePages {
 impl Drop for HugePages {
     fn drop(&mut self) {
         fs::write(HUGE_PAGES, &self.0).unwrap();
-    }
-}
-
-/// No CPU is idle while it lives: on each spins a process that takes what nobody else wants.
-struct Busy(Vec<Child>);
-
-impl Busy {
-    fn keep() -> Busy {
-        let spin = |cpu: usize| {
-            let script = "exec chrt --idle 0 sh -c 'while :; do :; done'";
-            let mut command = Command::new("taskset");
-            command.args(["-c", &cpu.to_string(), "sh", "-c", script]).spawn().unwrap()
-        };
-        Busy((0..std::thread::available_parallelism().unwrap().get()).map(spin).collect())
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            child.kill().unwrap();
-            child.wait().unwrap();
-        }
     }
 }
 
@@ -196,7 +174,7 @@ fn how_long_faults_waited_is_within_the_time_that_they_took() {
 #[test]
 fn interrupts_are_those_that_the_kernel_counted() {
     let _machine = machine();
-    let _busy = Busy::keep();
+    let _busy = Spinner::on_every_cpu();
     let mut signals = Signals::catch().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_needless-workload"));
     command.args(["run", "collapse", "--rounds", "256"]);

@@ -3,8 +3,9 @@
 use crate::cache::{Cache, at};
 use crate::error::GuestError;
 use needless_runner::disk::{DISK_BYTES, make_file_system};
-use std::fs;
-use std::io::Write;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 /// The image, made if it is missing.
@@ -14,14 +15,27 @@ pub fn image() -> Result<PathBuf, GuestError> {
     if path.exists() {
         return Ok(path);
     }
-    let new = || tempfile::Builder::new().prefix(".new-").tempfile_in(&folder).map_err(at(&folder));
-    let whole = new()?;
-    whole.as_file().set_len(DISK_BYTES).map_err(at(&path))?;
-    make_file_system(whole.path()).map_err(|why| GuestError::NoDisk { why })?;
-    let mut image = fs::read(whole.path()).map_err(at(whole.path()))?;
-    image.truncate(image.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1));
-    let mut file = new()?;
-    file.write_all(&image).and_then(|()| file.as_file().sync_all()).map_err(at(&path))?;
-    file.persist(&path).map_err(|error| at(&path)(error.error))?;
+    let new = tempfile::Builder::new().prefix(".new-").tempfile_in(&folder).map_err(at(&folder))?;
+    new.as_file().set_len(DISK_BYTES).map_err(at(new.path()))?;
+    make_file_system(new.path()).map_err(|why| GuestError::NoDisk { why })?;
+    let shortened = used(new.as_file()).and_then(|bytes| new.as_file().set_len(bytes));
+    shortened.and_then(|()| new.as_file().sync_all()).map_err(at(new.path()))?;
+    new.persist(&path).map_err(|error| at(&path)(error.error))?;
     Ok(path)
+}
+
+/// Where the last byte ends that is not zero. Read piece by piece: all of it is more than an address space may have left.
+fn used(file: &File) -> io::Result<u64> {
+    let mut piece = vec![0; 1 << 20];
+    let (mut start, mut used) = (0, 0);
+    loop {
+        let read = file.read_at(&mut piece, start)?;
+        if read == 0 {
+            return Ok(used);
+        }
+        if let Some(last) = piece[..read].iter().rposition(|byte| *byte != 0) {
+            used = start + last as u64 + 1;
+        }
+        start += read as u64;
+    }
 }

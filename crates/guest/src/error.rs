@@ -16,7 +16,10 @@ pub enum FetchError {
     NoCache,
     /// A file or folder of the cache.
     #[error("{}: {error}", path.display())]
-    #[diagnostic(help("the cache lies under XDG_CACHE_HOME, or ~/.cache"))]
+    #[diagnostic(help(
+        "{}",
+        limits::remedy_of(error).unwrap_or("the cache lies under XDG_CACHE_HOME, or ~/.cache")
+    ))]
     File {
         /// Which.
         path: PathBuf,
@@ -327,7 +330,7 @@ impl GuestError {
     }
 
     /// Whether the guest is no longer there.
-    pub(crate) fn is_end(&self) -> bool {
+    pub fn is_end(&self) -> bool {
         matches!(
             self,
             GuestError::Stopped { .. } | GuestError::Confused { .. } | GuestError::Uncounted { .. }

@@ -37,9 +37,10 @@ pub fn remedy(errno: Option<i32>) -> Option<&'static str> {
     cause.map(|(.., remedy)| *remedy)
 }
 
-/// The remedy for an error.
+/// The remedy for an error. One of an allocation has no number.
 pub fn remedy_of(error: &io::Error) -> Option<&'static str> {
-    remedy(error.raw_os_error())
+    let memory = error.kind() == io::ErrorKind::OutOfMemory;
+    remedy(error.raw_os_error()).or(memory.then_some(MEMORY))
 }
 
 /// The remedy for what another program said.
@@ -54,6 +55,7 @@ mod tests {
 
     #[test]
     fn the_words_are_the_systems() {
+        assert_eq!(remedy_of(&io::ErrorKind::OutOfMemory.into()), Some(MEMORY));
         for (errno, words, help) in CAUSES {
             let error = io::Error::from(errno);
             assert!(error.to_string().contains(words), "{error}");

@@ -35,6 +35,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+/// How long a guest may take to come up before it is booted once more.
+const FIRST_BOOT: Duration = Duration::from_secs(60);
+
 /// Times that a program is started for rounds that are missing.
 const MOST_STARTS: u32 = 5;
 
@@ -88,7 +91,11 @@ impl Guest {
         loop {
             let mut guest =
                 Guest::start_emulator(&emulator, &runners.guard, &initramfs, kernel, options)?;
-            match guest.greet() {
+            let again = boots < options.limits.boots;
+            // The emulator was seen to come to nothing, and a boot takes seconds: so the first is not waited for in full.
+            let first = boots == 1 && again;
+            let whole = options.limits.boot;
+            match guest.greet(if first { whole.min(FIRST_BOOT) } else { whole }) {
                 Ok(()) => {
                     guest.environment.insert("guest.boots".to_owned(), boots.to_string());
                     return Ok(guest);
@@ -97,16 +104,17 @@ impl Guest {
                     let error = guest.stopped("ended while it booted", None);
                     // Process 1 that found something missing would find the same again.
                     let same_again = matches!(error, GuestError::Lacks { .. });
-                    if same_again || boots >= options.limits.boots {
+                    if same_again || !again {
                         return Err(error);
                     }
-                    boots += 1;
                 }
+                Err(Greeting::Late(_)) if first => {}
                 Err(Greeting::Late(error)) => {
                     return Err(guest.stopped("did not boot", Some(error)));
                 }
                 Err(Greeting::Confused(what)) => return Err(GuestError::Confused { what }),
             }
+            boots += 1;
         }
     }
 
@@ -158,8 +166,8 @@ impl Guest {
         })
     }
 
-    fn greet(&mut self) -> Result<(), Greeting> {
-        self.port.get_mut().patience.set(self.limits.boot);
+    fn greet(&mut self, patience: Duration) -> Result<(), Greeting> {
+        self.port.get_mut().patience.set(patience);
         match wire::read_message::<Booted>(&mut self.port) {
             Ok(Some(Booted { version: PROTOCOL_VERSION, environment, absent })) => {
                 self.environment.extend(environment);

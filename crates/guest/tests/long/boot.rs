@@ -160,6 +160,26 @@ fn emulators(word: &str) -> Vec<u32> {
     processes_with(word).into_iter().filter(is_emulator).collect()
 }
 
+/// The first emulator is stopped, as one that hangs.
+#[test]
+fn a_guest_that_does_not_come_up_is_booted_once_more() {
+    let _turn = turn();
+    let kernel = kernels::ready("6.12").unwrap();
+    let stopper = std::thread::spawn(|| {
+        let pid = until("an emulator", || emulators("stopped-guest").first().copied());
+        let stop = Command::new("kill").args(["-STOP", &pid.to_string()]).status();
+        assert!(stop.unwrap().success());
+    });
+    let limits = Limits { boot: Duration::from_secs(20), ..Limits::default() };
+    let options = GuestOptions { limits, ..marked("stopped-guest") };
+    let mut guest = Guest::boot(&kernel, &options).unwrap();
+    stopper.join().unwrap();
+    let run = guest.run(&program("a_dontneed_w_1", 2)).unwrap();
+    assert_eq!(run.environment["guest.boots"], "2");
+    drop(guest);
+    assert!(processes_with("stopped-guest").is_empty());
+}
+
 #[test]
 fn after_a_guest_is_killed_its_program_gets_another_and_the_batch_goes_on() {
     let _turn = turn();

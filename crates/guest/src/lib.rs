@@ -42,7 +42,7 @@ pub use cache::{BuiltFrom, Hashed, Kernel, Manifest, Package};
 pub use error::{FetchError, GuestError};
 pub use guest::Guest;
 pub use needless_runner::wire::Executed;
-pub use options::{GuestFile, GuestOptions, Limits, Thp};
+pub use options::{GuestFile, GuestOptions, Limits};
 pub use platform::Arch;
 pub use target::{Choice, KernelTarget, OwnImage};
 

@@ -1,6 +1,7 @@
 //! What a guest is like: `cpus=2,mem=1G,nodes=1,thp=madvise,append=…`.
 
 use needless_model::kernels::KernelRow;
+use needless_model::program::ThpMode;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,7 +18,7 @@ pub struct GuestOptions {
     /// The processor; otherwise the usual one of the kernel's architecture.
     pub processor: Option<String>,
     /// `transparent_hugepage=` on the command line.
-    pub thp: Thp,
+    pub thp: ThpMode,
     /// The model row that the kernel is held against; otherwise that of its release.
     pub row: Option<KernelRow>,
     /// What is appended to the kernel's command line.
@@ -66,30 +67,6 @@ impl Default for Limits {
     }
 }
 
-/// Modes of transparent huge pages at boot.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Thp {
-    /// `always`
-    Always,
-    /// `madvise`
-    Madvise,
-    /// `never`
-    Never,
-}
-
-impl Thp {
-    const ALL: [Thp; 3] = [Thp::Always, Thp::Madvise, Thp::Never];
-
-    /// The kernel's word.
-    pub fn word(self) -> &'static str {
-        match self {
-            Thp::Always => "always",
-            Thp::Madvise => "madvise",
-            Thp::Never => "never",
-        }
-    }
-}
-
 impl Default for GuestOptions {
     fn default() -> GuestOptions {
         GuestOptions {
@@ -97,7 +74,7 @@ impl Default for GuestOptions {
             memory_mib: 1024,
             nodes: 1,
             processor: None,
-            thp: Thp::Madvise,
+            thp: ThpMode::Madvise,
             row: None,
             append: String::new(),
             limits: Limits::default(),
@@ -126,8 +103,7 @@ impl GuestOptions {
             "mem" => self.memory_mib = memory(value)?,
             "cpu" => self.processor = Some(value.to_owned()),
             "thp" => {
-                let thp = Thp::ALL.into_iter().find(|thp| thp.word() == value);
-                self.thp = thp.ok_or("thp is always, madvise or never")?;
+                self.thp = ThpMode::named(value).ok_or("thp is always, madvise or never")?;
             }
             _ => return Err(format!("there is no option `{name}`")),
         }

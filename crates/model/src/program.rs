@@ -701,6 +701,10 @@ impl Program {
                 advice: Advice::PopulateRead | Advice::PopulateWrite | Advice::Remove,
                 ..
             } => return Some("MADV_POPULATE_READ, MADV_POPULATE_WRITE or MADV_REMOVE of ranges"),
+            CallExpr::AdviseRanges {
+                advice: Advice::HugePage | Advice::NoHugePage | Advice::Collapse,
+                ..
+            } => return Some("MADV_HUGEPAGE, MADV_NOHUGEPAGE or MADV_COLLAPSE of ranges"),
             CallExpr::Advise { pages, advice } | CallExpr::AdviseRanges { pages, advice, .. } => {
                 let what = match advice {
                     Advice::DontNeed
@@ -770,11 +774,6 @@ impl Program {
             OpKind::Call(CallExpr::Advise { advice, .. }) => advices.contains(advice),
             _ => false,
         })
-    }
-
-    /// Whether pages are reclaimed as if memory were short.
-    pub fn reclaims(&self) -> bool {
-        self.ops().any(|op| matches!(op.kind, OpKind::Call(CallExpr::Reclaim { .. })))
     }
 
     /// Whether it populates mappings of files on disks, so that pages are read without an exception.

@@ -62,6 +62,8 @@ sites! {
     MadviseCollapse = "madvise_collapse" in "mm/khugepaged.c";
     /// What can be collapsed is looked for (7.3: `collapse_scan_pmd`).
     HpageCollapseScanPmd = "hpage_collapse_scan_pmd" in "mm/khugepaged.c";
+    /// The mapping is looked at once more.
+    HugepageVmaRevalidate = "hugepage_vma_revalidate" in "mm/khugepaged.c";
     /// Pages become a huge page.
     CollapseHugePage = "collapse_huge_page" in "mm/khugepaged.c";
     /// A table is taken out of the page table and flushed.

@@ -1,5 +1,6 @@
-//! What the model makes of scenarios that once differed from a real kernel (`tests/regressions/*.kdl`), pinned: sequence,
-//! faults, swap counts and last page states, as `needless agree tests/regressions/*.kdl` found them on those kernels.
+//! What the model makes of scenarios that once differed from a real kernel, and of those by which kernels were asked what they do with huge pages
+//! (`tests/regressions/*.kdl`), pinned: sequence, faults, swap counts and last page states, as `needless agree tests/regressions/*.kdl` found them on
+//! those kernels.
 #![allow(clippy::unwrap_used)]
 
 mod common;

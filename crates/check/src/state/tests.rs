@@ -41,8 +41,7 @@ fn parts(state: &State) -> Vec<(&'static str, Key)> {
     let State { world, threads, choices: _, footprint: _, asleep: _ } = state;
     let World {
         mms, cpus, tasks, frames, objects, swap, pins, tlbs, ghost,
-        policies: _, config: _, arch: _, processes: _, log: _, huge_zero: _,
-        inconsistency: _,
+        policies: _, config: _, arch: _, processes: _, log: _, inconsistency: _,
     } = world;
     let Contents { pages, locks, loaded, just_freed, violation, watch: _, exercised: _ } = ghost;
     let standings: Vec<Standing> = threads.iter().map(|thread| thread.standing).collect();

@@ -104,14 +104,9 @@ impl Gather {
         self.freed_tables = true;
     }
 
-    /// The entry of these pages, of one or of a huge page's, was changed.
+    /// The entry of these pages, of one or of a huge page's, was cleared or changed (`tlb_remove_pmd_tlb_entry`, `tlb_flush_pmd_range`).
     pub fn changed_pages(&mut self, pages: PageRange, change: Change) {
         self.note_range(pages, if pages.pages() == 1 { 1 } else { 2 }, change);
-    }
-
-    /// The entry of a huge page was cleared or changed (`tlb_remove_pmd_tlb_entry`, `tlb_flush_pmd_range`).
-    pub fn changed_huge(&mut self, pages: PageRange, change: Change) {
-        self.note_range(pages, 2, change);
     }
 
     fn note(&mut self, start: Vpn, level: u32, change: Change) {

@@ -8,7 +8,7 @@
 use crate::addr::{MmId, PageRange};
 use crate::env::Env;
 use crate::kernel::gather::Gather;
-use crate::kernel::table::{pte_alloc, pte_offset_map_lock, pte_unmap_unlock};
+use crate::kernel::table::{each_table, pte_alloc, pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::zap::{Zap, by_table, zap_range};
 use crate::machine::vma::Vma;
 use crate::policy::GuardRegions;
@@ -78,11 +78,8 @@ fn meets_page(env: &mut impl Env, mm: MmId, range: PageRange) -> bool {
 
 /// Takes the guards in `range` away: no TLB has them, so that there is no flush.
 pub fn remove(env: &mut impl Env, mm: MmId, range: PageRange) -> bool {
-    let (arch, site) = (*env.arch(), Site::MadviseGuardRemove);
-    for part in by_table(&arch, range) {
-        if pte_offset_map_lock(env, site, mm, part.start, |_, _| ()).is_none() {
-            continue;
-        }
+    let site = Site::MadviseGuardRemove;
+    each_table(env, site, mm, range, |env, part| {
         for page in part.iter() {
             env.step(site, |w, at| {
                 if w.pte(mm, page) == GUARD {
@@ -90,7 +87,6 @@ pub fn remove(env: &mut impl Env, mm: MmId, range: PageRange) -> bool {
                 }
             });
         }
-        pte_unmap_unlock(env, mm, part.start);
-    }
+    });
     true
 }

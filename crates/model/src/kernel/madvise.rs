@@ -293,6 +293,7 @@ fn collect(env: &mut impl Env, gather: &mut Gather, part: PageRange, pageout: bo
             Run::Small => next = page.add(1),
             Run::Again => continue,
             Run::Stop => break,
+            Run::Gone => return pages,
             Run::Skip(skipped) => {
                 next = page.add(skipped);
                 continue;
@@ -370,14 +371,15 @@ fn free<E: Env>(env: &mut E, gather: &mut Gather, range: PageRange) {
             continue;
         }
         flush_tlb_batched_pending(env, mm);
-        free_ptes(env, gather, part);
-        pte_unmap_unlock(env, mm, part.start);
+        if free_ptes(env, gather, part) {
+            pte_unmap_unlock(env, mm, part.start);
+        }
     }
     gather.end_vma(env, Site::MadviseFree);
 }
 
-/// Walks one page table under its lock.
-fn free_ptes(env: &mut impl Env, gather: &mut Gather, part: PageRange) {
+/// Walks one page table under its lock; whether that is held still.
+fn free_ptes(env: &mut impl Env, gather: &mut Gather, part: PageRange) -> bool {
     let (mm, site) = (gather.mm(), Site::MadviseFree);
     let mut page = part.start;
     while page < part.end {
@@ -389,7 +391,8 @@ fn free_ptes(env: &mut impl Env, gather: &mut Gather, part: PageRange) {
                 page = page.add(1);
             }
             Run::Again => {}
-            Run::Stop => return,
+            Run::Stop => break,
+            Run::Gone => return false,
             Run::Skip(skipped) => page = page.add(skipped),
             Run::Whole(folio, count) => {
                 free_large(env, gather, page, folio, count);
@@ -397,6 +400,7 @@ fn free_ptes(env: &mut impl Env, gather: &mut Gather, part: PageRange) {
             }
         }
     }
+    true
 }
 
 /// What the PTE lost, its accessed or dirty bit, which is to be flushed.

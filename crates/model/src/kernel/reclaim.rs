@@ -13,11 +13,11 @@ use crate::kernel::flush::{
     Change, FlushRequest, arch_tlbbatch_should_defer, flush_by_rule, flush_tlb_mm_range,
 };
 use crate::kernel::gup::maybe_dma_pinned;
-use crate::kernel::huge::reclaim::{before_swap, large_referenced, try_to_unmap_large};
+use crate::kernel::huge::reclaim::{BeforeSwap, before_swap, large_referenced, try_to_unmap_large};
 use crate::kernel::huge::split_folio::split_folio;
 use crate::kernel::lru::folio_add_lru;
-use crate::kernel::rmap::{Place, page_vma_mapped_walk, rmap_walk};
-use crate::kernel::swap_cache::add_to_swap;
+use crate::kernel::rmap::{Place, page_vma_mapped_walk, places, rmap_walk};
+use crate::kernel::swap_cache::{add_to_swap, swap_cache_references};
 use crate::kernel::table::{pte_accessible, pte_unmap_unlock};
 use crate::kernel::unmap_batch::{set_tlb_ubc_flush_pending, try_to_unmap_flush};
 use crate::machine::frames::FrameFlags;
@@ -29,7 +29,6 @@ use crate::policy::{
 use crate::pte::{PresentPte, Pte, PteFlags, SwapPte};
 use crate::site::Site;
 use smallvec::SmallVec;
-use std::collections::VecDeque;
 
 /// Folios isolated from the LRU.
 pub type FolioList = SmallVec<[Pfn; 8]>;
@@ -85,10 +84,10 @@ fn shrink_folio_list(env: &mut impl Env, pages: &[Pfn], young: PageoutYoung) {
         ReclaimFree::PerBatch => env.step(Site::ShrinkFolioList, |w, _| w.lru_batch_size()),
     };
     let (mut done, mut kept) = (FolioList::new(), FolioList::new());
-    let mut left: VecDeque<Pfn> = pages.iter().copied().collect();
-    while let Some(frame) = left.pop_front() {
+    let mut left: FolioList = pages.iter().rev().copied().collect();
+    while let Some(frame) = left.pop() {
         let (reclaimed, split_off) = shrink_folio(env, frame, young);
-        split_off.into_iter().rev().for_each(|page| left.push_front(page));
+        left.extend(split_off.into_iter().rev());
         if reclaimed {
             done.push(frame);
             if done.len() == batch {
@@ -188,25 +187,21 @@ fn shrink_locked_folio(
 /// A place in swap for the folio. A large one needs one that is as large: else, or if it is not to be written as a whole, it is split first, and
 /// this is about its first page.
 fn give_slots(env: &mut impl Env, frame: Pfn, split_off: &mut FolioList) -> bool {
-    let add = |env: &mut _| step_add_to_swap(env, frame);
-    let large = env.config().huge_pages
-        && env.step(Site::ShrinkFolioList, |w, _| {
-            let flags = w.frames.flags(frame);
-            flags.has(FrameFlags::LARGE) && !flags.has(FrameFlags::SWAP_CACHE)
-        });
-    if !large {
-        return add(env);
+    let whole = match is_large(env, frame) {
+        false => true,
+        true => match env.step(Site::ShrinkFolioList, |w, _| before_swap(w, frame)) {
+            BeforeSwap::Keep => return false,
+            BeforeSwap::Write => true,
+            BeforeSwap::Split => false,
+        },
+    };
+    let add = |w: &mut World<_>, _| add_to_swap(w, frame);
+    if whole && env.step(Site::AddToSwap, add) {
+        return true;
     }
-    let (can_be, split_first) = env.step(Site::ShrinkFolioList, |w, _| before_swap(w, frame));
-    if !can_be {
-        return false;
-    }
-    let whole = !split_first && add(env);
-    whole || split_folio(env, frame, Some(split_off)) && add(env)
-}
-
-fn step_add_to_swap(env: &mut impl Env, frame: Pfn) -> bool {
-    env.step(Site::AddToSwap, |w, _| add_to_swap(w, frame))
+    is_large(env, frame)
+        && split_folio(env, frame, Some(split_off))
+        && env.step(Site::AddToSwap, add)
 }
 
 /// Whether it is a large folio.
@@ -257,6 +252,17 @@ pub enum Flush {
     Now,
     /// Not at all: no TLB can hold one.
     None,
+}
+
+impl Flush {
+    /// How those of `pte`, which was cleared just now, are; `may_wait`: whether they may be with others at all.
+    pub fn of<M: Mode>(w: &World<M>, at: At, mm: MmId, pte: PresentPte, may_wait: bool) -> Flush {
+        match pte_accessible(w, mm, pte) {
+            false => Flush::None,
+            true if may_wait && arch_tlbbatch_should_defer(w, at, mm) => Flush::Deferred,
+            true => Flush::Now,
+        }
+    }
 }
 
 /// Replaces the PTEs that map the page by swap entries; if none is left, a page where it was mapped.
@@ -325,17 +331,12 @@ fn clear_mapping<M: Mode>(
     pte: PresentPte,
 ) -> Flush {
     w.set_pte(at, mm, page, Pte::None);
-    let deferred = may_defer(w, frame) && arch_tlbbatch_should_defer(w, at, mm);
-    match (pte_accessible(w, mm, pte), deferred) {
-        (true, true) => Flush::Deferred,
-        (true, false) => Flush::Now,
-        (false, _) => Flush::None,
-    }
+    Flush::of(w, at, mm, pte, may_defer(w, frame))
 }
 
 /// Whether the flush may wait. Where a folio that waits has to stay in the swap cache, one that has no
 /// place there (freed by MADV_FREE) may not.
-fn may_defer<M: Mode>(w: &World<M>, frame: Pfn) -> bool {
+pub fn may_defer<M: Mode>(w: &World<M>, frame: Pfn) -> bool {
     let keeps = match w.policies.refault_flush {
         RefaultFlush::BeforeRemoval | RefaultFlush::RemovedAfter => {
             w.frames.flags(frame).has(FrameFlags::SWAP_BACKED)
@@ -394,7 +395,7 @@ pub fn finish_unmap<M: Mode>(
 /// Source: mm/vmscan.c:pageout, is_page_cache_freeable (5.10 to 7.3).
 fn pageout<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, page: Vpn) -> bool {
     let f = w.frames.get(frame);
-    if f.refs != 1 + w.frames.pages_of_folio(frame).count() as u32 {
+    if f.refs != 1 + swap_cache_references(w, frame) {
         return false;
     }
     w.frames.set_flags(frame, FrameFlags::DIRTY, false);
@@ -416,7 +417,7 @@ fn swap_writepage<M: Mode>(w: &mut World<M>, at: At, folio: Pfn, first: Vpn) {
             w.swap.written(slot, zeros, zero_filled);
             w.ghost.swapped_out(frame, slot);
         }
-        let page = first.add(u64::from(frame.0 - folio.0));
+        let page = places(w, frame).first().map_or(first, |(_, page)| *page);
         w.emit(at, EventKind::PageOut { page, frame, zero_filled });
     }
 }
@@ -424,15 +425,12 @@ fn swap_writepage<M: Mode>(w: &mut World<M>, at: At, folio: Pfn, first: Vpn) {
 /// Takes the page out of the swap cache if nobody but us and the cache holds it.
 fn remove_mapping<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) -> bool {
     let f = w.frames.get(frame);
-    let swap_cache = f.flags.has(FrameFlags::SWAP_CACHE);
-    let pages = w.frames.pages_of_folio(frame);
-    let cached = if swap_cache { pages.clone().count() as u32 } else { 0 };
-    let mapped = w.frames.folio_maps(frame) != 0;
+    let (cached, mapped) = (swap_cache_references(w, frame), w.frames.folio_maps(frame) != 0);
     if f.refs != 1 + cached || mapped || f.flags.has(FrameFlags::DIRTY) {
         return false;
     }
-    if swap_cache {
-        pages.for_each(|page| w.swap.uncache(page));
+    if cached > 0 {
+        w.frames.pages_of_folio(frame).for_each(|page| w.swap.uncache(page));
         w.frames.set_flags(frame, FrameFlags::SWAP_CACHE, false);
         w.put_references(at, frame, cached);
     }

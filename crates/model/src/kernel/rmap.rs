@@ -5,8 +5,8 @@
 //!
 //! Source: mm/rmap.c:rmap_walk_anon; mm/page_vma_mapped.c:page_vma_mapped_walk (5.10 to 7.3).
 
-use crate::addr::{MmId, Pfn, Vpn};
-use crate::env::{Env, Lock};
+use crate::addr::{MmId, ObjectId, PageRange, Pfn, Vpn};
+use crate::env::{Env, Learnt, Lock};
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Mode, World};
@@ -16,6 +16,9 @@ use smallvec::SmallVec;
 
 /// A page of an address space.
 pub type Place = (MmId, Vpn);
+
+/// A part of a mapping.
+pub type Part = (MmId, PageRange);
 
 /// Where the frame's object has the frame's page mapped, whether or not it is in the page table there.
 #[inline(always)]
@@ -32,6 +35,18 @@ pub fn places<M: Mode>(w: &World<M>, frame: Pfn) -> SmallVec<[Place; 1]> {
     places.into_iter().map(|(_, place)| place).collect()
 }
 
+/// The parts of mappings that have pages of the folio.
+pub fn folio_places<M: Mode>(w: &World<M>, folio: Pfn) -> SmallVec<[Part; 1]> {
+    let (head, order) = w.frames.folio(folio);
+    let (object, index) = w.frames.place(head);
+    let mut places = SmallVec::new();
+    for &mm in w.objects.mapped_by(object) {
+        let parts = w.mms[mm.index()].parts_of(&w.objects, object, index..index + (1 << order));
+        places.extend(parts.map(|part| (mm, part)));
+    }
+    places
+}
+
 /// Calls `visit` for each place where the frame may be mapped, with the lock of its object held: which these are
 /// is learnt at once. A mapping that `mremap` moves pages to comes after the one that they leave. Returns the first
 /// page.
@@ -41,16 +56,39 @@ pub fn rmap_walk<E: Env>(
     env: &mut E,
     site: Site,
     frame: Pfn,
-    mut visit: impl FnMut(&mut E, Place),
+    visit: impl FnMut(&mut E, Place),
 ) -> Option<Vpn> {
+    walk(env, site, frame, places, visit).map(|(_, page)| page)
+}
+
+/// The same for a large folio, by parts of mappings; the first page.
+pub fn rmap_walk_folio<E: Env>(
+    env: &mut E,
+    site: Site,
+    folio: Pfn,
+    visit: impl FnMut(&mut E, Part),
+) -> Option<Vpn> {
+    walk(env, site, folio, folio_places, visit).map(|(_, pages)| pages.start)
+}
+
+fn walk<E: Env, P: Copy>(
+    env: &mut E,
+    site: Site,
+    frame: Pfn,
+    find: impl FnOnce(&World<E::Mode>, Pfn) -> SmallVec<[P; 1]>,
+    mut visit: impl FnMut(&mut E, P),
+) -> Option<P>
+where
+    (ObjectId, SmallVec<[P; 1]>): Learnt,
+{
     env.lock(Lock::RmapOf(frame));
     let (root, places) =
-        env.step(site, |w, _| (w.objects.root(w.frames.place(frame).0), places(w, frame)));
+        env.step(site, |w, _| (w.objects.root(w.frames.place(frame).0), find(w, frame)));
     for place in &places {
         visit(env, *place);
     }
     env.unlock(Lock::RmapRead(root));
-    places.first().map(|(_, page)| *page)
+    places.first().copied()
 }
 
 /// Takes the lock of the page table of `place` and, if it maps the frame there, does `first` with the PTE

@@ -8,10 +8,11 @@
 //! (include/linux/mm.h:pte_offset_map_lock) the lock alone is enough: no table of a mapping is freed
 //! but with `mmap_lock` held for writing.
 
-use crate::addr::{MmId, Vpn};
+use crate::addr::{MmId, PageRange, Vpn};
 use crate::arch::TlbCode;
 use crate::env::{Env, Learnt, Lock};
 use crate::kernel::arm64;
+use crate::kernel::zap::by_table;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::Mutant;
 use crate::pte::PresentPte;
@@ -40,6 +41,23 @@ where
         env.unlock(lock);
     }
     done
+}
+
+/// Calls `visit` for each last-level table's part of `pages`, with the table's lock held; where there is no table, not.
+pub fn each_table<E: Env>(
+    env: &mut E,
+    site: Site,
+    mm: MmId,
+    pages: PageRange,
+    mut visit: impl FnMut(&mut E, PageRange),
+) {
+    let arch = *env.arch();
+    for part in by_table(&arch, pages) {
+        if pte_offset_map_lock(env, site, mm, part.start, |_, _| ()).is_some() {
+            visit(env, part);
+            pte_unmap_unlock(env, mm, part.start);
+        }
+    }
 }
 
 /// Makes the table of `level` that covers `page`, and those above it. Part of a step.

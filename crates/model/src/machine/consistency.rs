@@ -94,7 +94,8 @@ fn miscounted<M: Mode>(w: &World<M>) -> Option<String> {
     }
     let mut held: BTreeMap<Pfn, u32> = BTreeMap::new();
     let batched = w.cpus.iter().flat_map(|cpu| cpu.batched());
-    let named_once = batched.chain(w.objects.pages()).chain(w.huge_zero).map(|frame| (frame, 1));
+    let named_once =
+        batched.chain(w.objects.pages()).chain(w.frames.huge_zero()).map(|frame| (frame, 1));
     let pinned = w.pins.held().map(|pin| (pin.frame, pin.weight()));
     for (frame, references) in named_once.chain(pinned) {
         *held.entry(w.frames.folio(frame).0).or_default() += references;

@@ -16,6 +16,8 @@ use std::collections::BTreeMap;
 pub(super) struct LargeFolios {
     /// By the first frame.
     folios: BTreeMap<Pfn, Large>,
+    /// The huge zero page, once there is one.
+    zero: Option<Pfn>,
     free: Vec<(Pfn, u8)>,
 }
 
@@ -107,6 +109,19 @@ impl Frames {
         let (head, _) = self.large.of(pfn);
         let large = self.large.folios.get_mut(&head).expect("a large folio's first frame");
         large.whole_maps = large.whole_maps.wrapping_add_signed(by);
+    }
+
+    /// The huge zero page, if there is one.
+    pub fn huge_zero(&self) -> Option<Pfn> {
+        self.large.zero
+    }
+
+    /// The frames that are mapped wherever huge pages of this order were only read, which are made when they are first needed and stay.
+    pub fn huge_zero_page(&mut self, order: u8) -> Option<Pfn> {
+        if self.large.zero.is_none() {
+            self.large.zero = self.allocate_large(order, FrameFlags::ZERO_FILLED);
+        }
+        self.large.zero
     }
 
     /// A large folio with one reference, or `None` if there are not as many frames side by side.

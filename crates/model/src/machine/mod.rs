@@ -7,6 +7,7 @@ pub mod cpu;
 pub mod cpuset;
 pub mod files;
 pub mod frames;
+mod huge;
 mod large;
 pub mod may_cache;
 pub mod mm;

@@ -21,7 +21,7 @@ use crate::event::EventKind;
 use crate::kernels::Config;
 use crate::lock::Lock;
 use crate::policy::FaultLock;
-use crate::policy::{Mutant, Policies};
+use crate::policy::Policies;
 use crate::program::FileSpec;
 use crate::pte::{PresentPte, Pte};
 use crate::site::Site;
@@ -246,8 +246,6 @@ pub struct World<M: Mode> {
     pub ghost: M::Ghost,
     /// Events.
     pub log: M::Log,
-    /// The huge zero page, once there is one.
-    pub huge_zero: Option<Pfn>,
     /// The first inconsistency found, if any.
     pub inconsistency: Option<Inconsistency>,
 }
@@ -269,7 +267,6 @@ impl<M: Mode<Tlbs: Clone, Ghost: Clone, Log: Clone>> Clone for World<M> {
             tlbs: self.tlbs.clone(),
             ghost: self.ghost.clone(),
             log: self.log.clone(),
-            huge_zero: self.huge_zero,
             inconsistency: self.inconsistency.clone(),
         }
     }
@@ -332,7 +329,6 @@ impl<M: Mode> World<M> {
             tlbs,
             ghost,
             log,
-            huge_zero: None,
             inconsistency: None,
         };
         world.mms[mm_of(ProcessId::FIRST).index()].life = Life::Running;
@@ -404,33 +400,6 @@ impl<M: Mode> World<M> {
         self.mms[mm.index()].table.get(page)
     }
 
-    /// What there is for `page`: its PTE, or what one would be in place of the huge page's entry.
-    pub fn page_entry(&self, mm: MmId, page: Vpn) -> Pte {
-        match self.mms[mm.index()].table.find(page) {
-            (Pte::Present(pte), pages) => {
-                Pte::Present(PresentPte { pfn: pte.pfn.of_page(pages, page), ..pte })
-            }
-            (other, _) => other,
-        }
-    }
-
-    /// The entry that maps the huge page around `page`, if there is one.
-    #[inline]
-    pub fn pmd(&self, mm: MmId, page: Vpn) -> Option<PresentPte> {
-        let (pte, pages) = self.mms[mm.index()].table.find(page);
-        pte.present().filter(|_| pages.order > 0)
-    }
-
-    /// The frame that is so many behind the first of a huge page's.
-    pub const fn frame_in(&self, first: Pfn, pages: u64) -> Pfn {
-        Pfn(first.0 + pages as u32)
-    }
-
-    /// The huge page around `page`.
-    pub const fn huge_span(&self, page: Vpn) -> Span {
-        Span::around(page, self.arch.order(2))
-    }
-
     /// The frame that `pte` stands for: the one that it maps, or that of its swap slot in the swap
     /// cache.
     #[inline]
@@ -459,73 +428,6 @@ impl<M: Mode> World<M> {
         let space: &mut Mm = &mut self.mms[mm.index()];
         let replaced = space.table.set(page, new, space.unloads);
         self.replaced(at, mm, Span::one(page), new.present(), replaced);
-    }
-
-    /// Sets the entry for the huge page around `page`, which names no table; its table must exist, and the caller hold
-    /// its lock.
-    pub fn set_pmd(&mut self, at: At, mm: MmId, page: Vpn, new: Pte) {
-        if !self.ghost.holds(at.thread, Lock::pmd(&self.arch, mm, page)) {
-            self.impossible(
-                at,
-                "an entry for a huge page was changed without the lock of its table",
-            );
-        }
-        let pages = self.huge_span(page);
-        if self.log.wants_ptes() {
-            self.emit_pte(at, pages.start, self.pmd(mm, page).map_or(Pte::None, Pte::Present), new);
-        }
-        if new.present().is_some() {
-            pages.range().iter().for_each(|page| self.ghost.mapped(at.thread, mm, page));
-        }
-        let space: &mut Mm = &mut self.mms[mm.index()];
-        let replaced = space.table.set_huge(pages.start, 2, new, space.unloads);
-        self.replaced(at, mm, pages, new.present(), replaced);
-    }
-
-    /// The entry for the huge page around `page`, which holds nothing that a CPU could use, becomes a table, one that was put by
-    /// when the huge page was mapped; its entries are what `pte` says (`pmd_populate`).
-    pub fn populate_pmd(
-        &mut self,
-        at: At,
-        mm: MmId,
-        page: Vpn,
-        mut pte: impl FnMut(&mut World<M>, Vpn) -> Pte,
-    ) {
-        self.set_pmd(at, mm, page, Pte::None);
-        self.withdraw(at, mm);
-        self.mms[mm.index()].table.allocate(page, 1);
-        for page in self.huge_span(page).range().iter() {
-            let new = pte(self, page);
-            if self.log.wants_ptes() {
-                self.emit_pte(at, page, Pte::None, new);
-            }
-            let space: &mut Mm = &mut self.mms[mm.index()];
-            let replaced = space.table.set(page, new, space.unloads);
-            self.replaced(at, mm, Span::one(page), new.present(), replaced);
-        }
-    }
-
-    /// A table is put by for when a huge page is to be mapped page by page (`pgtable_trans_huge_deposit`).
-    pub fn deposit(&mut self, mm: MmId) {
-        self.mms[mm.index()].deposited += 1;
-    }
-
-    /// The same unless the kernel is one that forgets it.
-    pub fn deposit_unless(&mut self, mm: MmId, mutant: Mutant) {
-        if self.policies.mutant != mutant {
-            self.deposit(mm);
-        }
-    }
-
-    /// One of them is taken (`pgtable_trans_huge_withdraw`).
-    pub fn withdraw(&mut self, at: At, mm: MmId) {
-        match self.mms[mm.index()].deposited.checked_sub(1) {
-            Some(left) => self.mms[mm.index()].deposited = left,
-            None => self.impossible(
-                at,
-                "a page table was to be put in place of a huge page that nobody had put by",
-            ),
-        }
     }
 
     /// What setting the PTE of `page` to `new` changes.
@@ -594,7 +496,7 @@ impl<M: Mode> World<M> {
 
     /// An entry for `pages` was replaced, and translates to `new`; `None`: there is no table to hold it.
     #[inline(always)]
-    fn replaced(
+    pub(super) fn replaced(
         &mut self,
         at: At,
         mm: MmId,
@@ -611,7 +513,7 @@ impl<M: Mode> World<M> {
     }
 
     #[cold]
-    fn emit_pte(&mut self, at: At, page: Vpn, old: Pte, new: Pte) {
+    pub(super) fn emit_pte(&mut self, at: At, page: Vpn, old: Pte, new: Pte) {
         if old != new {
             self.emit(at, EventKind::Pte { page, old, new });
         }
@@ -698,23 +600,6 @@ impl<M: Mode> World<M> {
         Some(frame)
     }
 
-    /// A large folio with one reference, or `None` if there is none to be had.
-    pub fn allocate_folio(&mut self, order: u8, flags: FrameFlags) -> Option<Pfn> {
-        let folio = self.frames.allocate_large(order, flags)?;
-        self.frames.pages_of_folio(folio).for_each(|frame| self.ghost.allocated(frame));
-        Some(folio)
-    }
-
-    /// The frames that are mapped wherever huge pages were only read, which are made when they are first needed and
-    /// stay.
-    pub fn huge_zero_page(&mut self) -> Option<Pfn> {
-        if self.huge_zero.is_none() {
-            let order = self.arch.order(2);
-            self.huge_zero = self.frames.allocate_large(order, FrameFlags::ZERO_FILLED);
-        }
-        self.huge_zero
-    }
-
     /// Takes a reference.
     pub fn get_frame(&mut self, frame: Pfn) {
         self.frames.add_ref(frame);
@@ -734,19 +619,6 @@ impl<M: Mode> World<M> {
             self.free_folio(at, frame);
         } else {
             self.frames.release(frame);
-            self.ghost.freed(frame);
-            self.emit(at.site(Site::FolioPut), EventKind::Free { frame });
-        }
-    }
-
-    #[cold]
-    fn free_folio(&mut self, at: At, frame: Pfn) {
-        if self.frames.folio_maps(frame) != 0 {
-            return self.impossible(at, "the last reference to a folio in use was dropped");
-        }
-        let pages = self.frames.pages_of_folio(frame);
-        self.frames.release(frame);
-        for frame in pages {
             self.ghost.freed(frame);
             self.emit(at.site(Site::FolioPut), EventKind::Free { frame });
         }

@@ -21,6 +21,9 @@ const WITH_DISKS: [RangeInclusive<u64>; 2] = [875_000..=999_999, 2_400_000..=u64
 /// Of those, the seeds that change files by system calls as well.
 const WITH_FILE_CALLS: [RangeInclusive<u64>; 2] = [950_000..=999_999, 2_500_000..=u64::MAX];
 
+/// Of those, the seeds whose files also leave memory, and may hold nothing at first on a disk, too.
+const WITH_DROPS: [RangeInclusive<u64>; 2] = [962_500..=999_999, 2_600_000..=u64::MAX];
+
 /// Of those, the seeds that put guards into mappings and advise several ranges at once, as well.
 const WITH_GUARDS: [RangeInclusive<u64>; 2] = [975_000..=999_999, 2_600_000..=u64::MAX];
 
@@ -29,9 +32,6 @@ const WITH_HUGE_PAGES: [RangeInclusive<u64>; 2] = [300_000..=399_999, 4_000_000.
 
 /// The most pages of an area with huge pages: three entries' worth, or two and parts of two.
 const MOST_HUGE: usize = 3 * HUGE;
-
-/// Of those, the seeds whose files also leave memory, and may hold nothing at first on a disk, too.
-const WITH_DROPS: [RangeInclusive<u64>; 2] = [962_500..=999_999, 2_600_000..=u64::MAX];
 
 /// Pages of a file before those that an area maps: up to more than a fault looks around.
 const OFFSETS: u64 = 24;

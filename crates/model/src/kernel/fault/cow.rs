@@ -10,7 +10,7 @@ use super::anon::vmf_anon_prepare;
 use super::new_page::{allocate_zeroed, map_new_page, new_pte};
 use super::outcome::{Fault, Served, Unserved};
 use super::refault::flush_before_reuse;
-use crate::addr::{MmId, Pfn};
+use crate::addr::{MmId, ObjectId, Pfn};
 use crate::arch::Flushes;
 use crate::env::{Env, Learnt, Lock};
 use crate::event::{EventKind, FaultClass};
@@ -159,29 +159,42 @@ fn may_reuse_large<M: Mode>(w: &World<M>, mm: MmId, pfn: Pfn) -> bool {
 ///
 /// Source: mm/memory.c:do_wp_page, wp_can_reuse_anon_folio (6.1, 6.12, 7.3).
 fn wp_page_reuse<M: Mode>(w: &mut World<M>, at: At, fault: Fault, vma: &Vma, old: PresentPte) {
+    // One page of a large folio that others have, too, leaves it where it is.
+    let flags = w.frames.flags(old.pfn);
+    let alone = !flags.has(FrameFlags::EXCLUSIVE) && w.policies.large_reuse == LargeReuse::Alone;
+    let moves = !flags.has(FrameFlags::LARGE) || alone;
+    if let Some(pte) = reuse(w, at, fault, old, moves.then(|| vma.place(fault.page))) {
+        w.set_pte(at, fault.mm, fault.page, Pte::Present(pte));
+    }
+}
+
+/// The page that `old` maps, or the huge page, is the process's own from here on, and of what `place` says (folio_move_anon_rmap). The entry
+/// that is to map it, if more is asked for.
+pub(in crate::kernel) fn reuse<M: Mode>(
+    w: &mut World<M>,
+    at: At,
+    fault: Fault,
+    old: PresentPte,
+    place: Option<(ObjectId, u64)>,
+) -> Option<PresentPte> {
     let flags = w.frames.flags(old.pfn);
     if flags.has(FrameFlags::SWAP_CACHE) && !flags.has(FrameFlags::EXCLUSIVE) {
         leave_swap_cache(w, at, old.pfn);
     }
     let exclusive = w.policies.anon_exclusive == AnonExclusive::Yes;
-    let alone = !flags.has(FrameFlags::EXCLUSIVE) && w.policies.large_reuse == LargeReuse::Alone;
     w.frames.update(old.pfn, |f| {
-        // From here on it is of the mapping's own object (folio_move_anon_rmap), unless it is one page of a large folio.
-        if exclusive && (!flags.has(FrameFlags::LARGE) || alone) {
-            (f.object, f.index) = vma.place(fault.page);
+        if exclusive && let Some(place) = place {
+            (f.object, f.index) = place;
         }
         f.flags.set(FrameFlags::EXCLUSIVE, exclusive);
         f.flags.set(FrameFlags::CLAIMED, false);
     });
-    if fault.unshare {
-        return;
-    }
     let pte = old
         .with(PteFlags::WRITABLE, w.policies.mutant != Mutant::ReusedReadOnly)
         .with(PteFlags::ACCESSED, true)
         .with(PteFlags::DIRTY, true)
         .with(PteFlags::SOFT_DIRTY, w.config.soft_dirty);
-    w.set_pte(at, fault.mm, fault.page, Pte::Present(pte));
+    (!fault.unshare).then_some(pte)
 }
 
 /// Copies the page, to which the caller has a reference that this drops (or takes a zeroed frame in place

@@ -206,12 +206,12 @@ fn is_over_first(env: &impl Env, fault: Fault) -> bool {
 const fn site_of(class: FaultClass) -> Site {
     match class {
         FaultClass::FirstTouch | FaultClass::ZeroPage => Site::DoAnonymousPage,
+        FaultClass::HugePage => Site::DoHugePmdAnonymousPage,
         FaultClass::SwapIn => Site::DoSwapPage,
         FaultClass::FileMap | FaultClass::SharedDirty => Site::DoFault,
         FaultClass::Reuse | FaultClass::CowCopy | FaultClass::ZeroUpgrade => Site::DoWpPage,
         FaultClass::AccessFlag
         | FaultClass::FaultAround
-        | FaultClass::HugePage
         | FaultClass::Userfaultfd
         | FaultClass::NumaHint
         | FaultClass::Spurious

@@ -93,7 +93,7 @@ fn clear_young(env: &mut impl Env, gather: &mut Gather, pages: PageRange, pmd: P
     }
     let old = Pte::Present(pmd.without(PteFlags::ACCESSED));
     env.step(SITE, |w, at| w.set_pmd(at, mm, pages.start, old));
-    gather.changed_huge(pages, Change::Aged);
+    gather.changed_pages(pages, Change::Aged);
 }
 
 /// The folio as advised; it, if it is to be reclaimed.

@@ -34,14 +34,16 @@ pub fn do_huge_pmd_anonymous_page(
     let site = Site::DoHugePmdAnonymousPage;
     let frames = env.step(site, |w, at| match write {
         true => allocate_zeroed_folio(w, at, page),
-        false => w.huge_zero_page(),
+        false => w.frames.huge_zero_page(w.arch.order(2)),
     });
     let Some(folio) = frames else { return Ok(None) };
 
     // 3. Unless somebody was faster.
     let writable = vma.prot == Prot::ReadWrite;
     let mapped = lock_none(env, site, mm, page, |w, at| {
-        w.deposit_unless(mm, Mutant::DepositForgotten);
+        if w.policies.mutant != Mutant::DepositForgotten {
+            w.deposit(mm);
+        }
         if write {
             map_anon_folio_pmd(w, at, mm, page, (folio, writable));
         } else {

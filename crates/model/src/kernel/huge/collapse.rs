@@ -72,7 +72,7 @@ fn collapse_vma(env: &mut impl Env, mm: MmId, vma: &Vma, range: PageRange) -> Re
     let mut ended = Ok(());
     let mut next = start;
     while next < end {
-        match collapse_one(env, mm, vma, PageRange::new(next, pages)) {
+        match collapse_one(env, mm, PageRange::new(next, pages)) {
             Ok(()) => {}
             Err(Failed::GoesOn(error)) => ended = Err(error),
             Err(Failed::Ends(error)) => return Err(error),
@@ -80,6 +80,21 @@ fn collapse_vma(env: &mut impl Env, mm: MmId, vma: &Vma, range: PageRange) -> Re
         next = next.add(pages);
     }
     ended
+}
+
+/// The mapping, if there is still one that huge pages may come to: `mmap_lock` was given back meanwhile.
+///
+/// Source: mm/khugepaged.c:hugepage_vma_revalidate (6.1 to 7.3).
+fn revalidate(env: &mut impl Env, mm: MmId, pages: PageRange) -> Option<Vma> {
+    env.step(Site::HugepageVmaRevalidate, |w, at| {
+        w.mmap_assert_locked(at, mm);
+        let vma = w.mms[mm.index()].vma(pages.start).copied();
+        vma.filter(|vma| {
+            vma.range.intersect(pages) == pages
+                && vma.anon_vma.is_some()
+                && vma.huge != HugeAdvice::Unwanted
+        })
+    })
 }
 
 /// Why a huge page's worth of pages was not collapsed.
@@ -109,47 +124,60 @@ impl Learnt for Scan {
     }
 }
 
-fn collapse_one(env: &mut impl Env, mm: MmId, vma: &Vma, pages: PageRange) -> Result<(), Failed> {
-    let site = Site::HpageCollapseScanPmd;
+/// `mmap_lock` is held before and after, not between.
+fn collapse_one(env: &mut impl Env, mm: MmId, pages: PageRange) -> Result<(), Failed> {
     // 1. Are there pages, which nobody else holds?
+    if revalidate(env, mm, pages).is_none() {
+        return Err(Failed::Ends(Errno::Einval));
+    }
     let table = Lock::page_table(env.arch(), mm, pages.start);
     env.lock(table);
-    let found = env.step(site, |w, _| scan(w, mm, pages));
+    let found = env.step(Site::HpageCollapseScanPmd, |w, _| scan(w, mm, pages));
     env.unlock(table);
     let swapped = match found {
         Scan::Huge => return Ok(()),
         Scan::No(failed) => return Err(failed),
         Scan::Pages { swapped } => swapped,
     };
-    // 2. The huge page, and what is in swap.
     env.unlock(Lock::MmapRead(mm));
-    let order = env.arch().order(2);
-    let folio =
-        env.step(Site::CollapseHugePage, |w, _| w.allocate_folio(order, FrameFlags::SWAP_BACKED));
-    if folio.is_some() && swapped {
-        swap_in(env, mm, vma, pages);
+    let collapsed = collapse_huge_page(env, mm, pages, swapped);
+    env.lock(Lock::MmapRead(mm));
+    collapsed.map_err(Failed::GoesOn)
+}
+
+/// Source: mm/khugepaged.c:collapse_huge_page (6.1 to 7.3).
+fn collapse_huge_page(
+    env: &mut impl Env,
+    mm: MmId,
+    pages: PageRange,
+    swapped: bool,
+) -> Result<(), Errno> {
+    // 2. The huge page, and what is in swap.
+    let (site, order) = (Site::CollapseHugePage, env.arch().order(2));
+    let folio = env.step(site, |w, _| w.allocate_folio(order, FrameFlags::SWAP_BACKED));
+    let Some(folio) = folio else { return Err(Errno::Enomem) };
+    if swapped {
+        swap_in(env, mm, pages);
     }
     // 3. Nobody faults on the mapping, nobody walks to it from a page.
-    let collapsed = folio.is_some_and(|folio| {
-        env.lock(Lock::MmapWrite(mm));
-        vma_start_write(env, mm, vma.range);
-        let root = env
-            .step(Site::CollapseHugePage, |w, _| w.objects.root(vma.anon_vma.unwrap_or_default()));
-        env.lock(Lock::RmapWrite(root));
-        let collapsed = replace(env, mm, vma, pages, folio);
-        env.unlock(Lock::RmapWrite(root));
-        env.unlock(Lock::MmapWrite(mm));
-        if !collapsed {
-            env.step(Site::FolioPut, |w, at| w.put_frame(at, folio));
+    env.lock(Lock::MmapWrite(mm));
+    let collapsed = match revalidate(env, mm, pages) {
+        None => Err(Errno::Einval),
+        Some(vma) => {
+            vma_start_write(env, mm, vma.range);
+            let own = vma.anon_vma.unwrap_or_default();
+            let root = env.step(site, |w, _| w.objects.root(own));
+            env.lock(Lock::RmapWrite(root));
+            let collapsed = replace(env, mm, &vma, pages, folio);
+            env.unlock(Lock::RmapWrite(root));
+            collapsed
         }
-        collapsed
-    });
-    env.lock(Lock::MmapRead(mm));
-    match (folio, collapsed) {
-        (None, _) => Err(Failed::GoesOn(Errno::Enomem)),
-        (Some(_), false) => Err(Failed::GoesOn(Errno::Eagain)),
-        (Some(_), true) => Ok(()),
+    };
+    env.unlock(Lock::MmapWrite(mm));
+    if collapsed.is_err() {
+        env.step(Site::FolioPut, |w, at| w.put_frame(at, folio));
     }
+    collapsed
 }
 
 /// Source: mm/khugepaged.c:hpage_collapse_scan_pmd (6.1, 6.12), collapse_scan_pmd (7.3).
@@ -169,7 +197,7 @@ fn scan<M: Mode>(w: &World<M>, mm: MmId, pages: PageRange) -> Scan {
             Pte::Swap(_) => swapped = true,
             Pte::Present(pte) if !pte.special() => {
                 writable |= pte.writable();
-                if !is_free_to_move(w, pte.pfn, 0) {
+                if !is_free_to_move(w, pte.pfn) {
                     return Scan::No(Failed::GoesOn(Errno::Eagain));
                 }
             }
@@ -185,74 +213,109 @@ fn scan<M: Mode>(w: &World<M>, mm: MmId, pages: PageRange) -> Scan {
     Scan::Pages { swapped }
 }
 
-/// Whether the page is on the LRU, not locked, and nobody holds it but its mappings, the swap cache and so many others.
-fn is_free_to_move<M: Mode>(w: &World<M>, pfn: Pfn, others: u32) -> bool {
+/// Whether the page is on the LRU, not locked, and nobody holds it but its mappings and the swap cache.
+fn is_free_to_move<M: Mode>(w: &World<M>, pfn: Pfn) -> bool {
     let folio = w.frames.folio(pfn).0;
-    let held = w.frames.folio_maps(folio) + swap_cache_references(w, folio) + others;
-    let lru = others > 0 || w.frames.flags(folio).has(FrameFlags::LRU);
-    lru && w.frames.get(folio).refs == held && !w.ghost.is_locked(Lock::Folio(folio))
+    let held = w.frames.folio_maps(folio) + swap_cache_references(w, folio);
+    w.frames.flags(folio).has(FrameFlags::LRU)
+        && w.frames.get(folio).refs == held
+        && !w.ghost.is_locked(Lock::Folio(folio))
 }
 
+/// Brings in what is in swap; what cannot be had is seen later.
+///
 /// Source: mm/khugepaged.c:__collapse_huge_page_swapin (6.1 to 7.3): no fault of the process.
-fn swap_in(env: &mut impl Env, mm: MmId, vma: &Vma, pages: PageRange) {
+fn swap_in(env: &mut impl Env, mm: MmId, pages: PageRange) {
     env.lock(Lock::MmapRead(mm));
-    for page in pages.iter() {
-        let swapped = env.step(Site::CollapseHugePage, |w, _| match w.pte(mm, page) {
-            Pte::Swap(swap) => Some(swap),
-            _ => None,
-        });
-        if let Some(swap) = swapped {
-            _ = do_swap_page(env, Fault::new(mm, page, false), vma, swap);
+    if let Some(vma) = revalidate(env, mm, pages) {
+        for page in pages.iter() {
+            let swapped = env.step(Site::CollapseHugePage, |w, _| match w.pte(mm, page) {
+                Pte::Swap(swap) => Some(swap),
+                _ => None,
+            });
+            if let Some(swap) = swapped
+                && do_swap_page(env, Fault::new(mm, page, false), &vma, swap).is_err()
+            {
+                break;
+            }
         }
+        lru_add_drain(env);
     }
-    lru_add_drain(env);
     env.unlock(Lock::MmapRead(mm));
 }
 
-/// Replaces the table by the huge page; false: somebody holds one of the pages, and all is as it was.
+/// Replaces the table by the huge page; else all is as it was: somebody holds one of the pages, or has taken it away.
 ///
 /// Source: mm/khugepaged.c:collapse_huge_page, __collapse_huge_page_isolate, __collapse_huge_page_copy (6.1 to 7.3).
-fn replace(env: &mut impl Env, mm: MmId, vma: &Vma, pages: PageRange, folio: Pfn) -> bool {
+fn replace(
+    env: &mut impl Env,
+    mm: MmId,
+    vma: &Vma,
+    pages: PageRange,
+    folio: Pfn,
+) -> Result<(), Errno> {
     let site = Site::CollapseHugePage;
     let (pmd, table) =
         (Lock::pmd(env.arch(), mm, pages.start), Lock::page_table(env.arch(), mm, pages.start));
     env.lock(pmd);
     env.lock(table);
     // 1. The table is found no more.
-    let taken = env.step(Site::PmdpCollapseFlush, |w, at| {
-        let entries = pages.iter().map(|page| (page, w.pte(mm, page)));
-        let entries: Vec<(Vpn, Pte)> = entries.filter(|(_, pte)| !pte.is_none()).collect();
-        entries.iter().for_each(|(page, _)| w.set_pte(at, mm, *page, Pte::None));
-        unlink_table(w, at, mm, pages.start, 1);
-        entries
-    });
-    let request = FlushRequest::range(Site::PmdpCollapseFlush, mm, pages);
-    if env.policies().mutant != Mutant::CollapseUnflushed {
-        flush_tlb_mm_range(env, FlushRequest { tables_gone: true, ..request });
-    }
-    // 2. Nobody else holds the pages (isolated, each has one reference more); else the table is put back.
-    let alone = env.step(site, |w, at| {
-        let present = taken.iter().filter_map(|(_, pte)| pte.present());
-        let alone = present.filter(|pte| !pte.special()).all(|pte| is_free_to_move(w, pte.pfn, 0));
-        if !alone {
-            w.mms[mm.index()].table.allocate(pages.start, 1);
-            taken.iter().for_each(|(page, pte)| w.set_pte(at, mm, *page, *pte));
+    let taken = env.step(Site::PmdpCollapseFlush, |w, at| take_table(w, at, mm, pages));
+    let replaced = taken.ok_or(Errno::Einval).and_then(|taken| {
+        let request = FlushRequest::range(Site::PmdpCollapseFlush, mm, pages);
+        if env.policies().mutant != Mutant::CollapseUnflushed {
+            flush_tlb_mm_range(env, FlushRequest { tables_gone: true, ..request });
         }
-        alone
-    });
-    // 3. Copied, and given up.
-    if alone {
-        let writable = vma.prot == Prot::ReadWrite;
-        env.step(site, |w, at| {
-            copy(w, at, (mm, pages), &taken, folio);
-            w.ghost.table_freed(mm, pages.start, 1);
-            w.deposit(mm);
-            map_anon_folio_pmd(w, at, mm, pages.start, (folio, writable));
+        // 2. All can be copied; else the table is put back.
+        let movable = env.step(site, |w, at| {
+            let movable = taken.iter().try_for_each(|(_, pte)| is_movable(w, *pte));
+            if movable.is_err() {
+                w.mms[mm.index()].table.allocate(pages.start, 1);
+                taken.iter().for_each(|(page, pte)| w.set_pte(at, mm, *page, *pte));
+            }
+            movable
         });
-    }
+        // 3. Copied, and given up.
+        movable.map(|()| {
+            let writable = vma.prot == Prot::ReadWrite;
+            env.step(site, |w, at| {
+                copy(w, at, (mm, pages), &taken, folio);
+                w.ghost.table_freed(mm, pages.start, 1);
+                w.deposit(mm);
+                map_anon_folio_pmd(w, at, mm, pages.start, (folio, writable));
+            });
+        })
+    });
     env.unlock(table);
     env.unlock(pmd);
-    alone
+    replaced
+}
+
+/// Takes the table of these pages out of the page table, if there is one; what it held.
+fn take_table<M: Mode>(
+    w: &mut World<M>,
+    at: At,
+    mm: MmId,
+    pages: PageRange,
+) -> Option<Vec<(Vpn, Pte)>> {
+    if find(w, mm, pages.start) != Found::Table {
+        return None;
+    }
+    let entries = pages.iter().map(|page| (page, w.pte(mm, page)));
+    let entries: Vec<(Vpn, Pte)> = entries.filter(|(_, pte)| !pte.is_none()).collect();
+    entries.iter().for_each(|(page, _)| w.set_pte(at, mm, *page, Pte::None));
+    unlink_table(w, at, mm, pages.start, 1);
+    Some(entries)
+}
+
+/// Whether there is a page that can be copied (isolated, it would have one reference more), or none to be.
+fn is_movable<M: Mode>(w: &World<M>, pte: Pte) -> Result<(), Errno> {
+    match pte {
+        Pte::Present(pte) if pte.special() || is_free_to_move(w, pte.pfn) => Ok(()),
+        Pte::Present(_) => Err(Errno::Eagain),
+        Pte::None => Ok(()),
+        Pte::Swap(_) | Pte::Migration(_) | Pte::Marker(_) | Pte::Table(_) => Err(Errno::Einval),
+    }
 }
 
 fn copy<M: Mode>(

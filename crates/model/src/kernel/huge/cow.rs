@@ -7,13 +7,14 @@ use crate::addr::Pfn;
 use crate::arch::{AccessedDirty, Flushes};
 use crate::env::{Env, Learnt, Lock};
 use crate::event::FaultClass;
+use crate::kernel::fault::cow::reuse;
 use crate::kernel::fault::outcome::{Fault, Served, Unserved};
 use crate::kernel::flush::{FlushRequest, flush_by_rule, flush_tlb_mm_range};
-use crate::kernel::swap_cache::{leave_swap_cache, swap_users};
+use crate::kernel::swap_cache::swap_users;
 use crate::machine::frames::FrameFlags;
 use crate::machine::vma::Vma;
-use crate::machine::world::{At, Mode, World};
-use crate::policy::{AnonExclusive, HugeZeroWrite, Mutant, Reuse};
+use crate::machine::world::{Mode, World};
+use crate::policy::{HugeZeroWrite, Mutant, Reuse};
 use crate::program::Prot;
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
@@ -89,7 +90,12 @@ pub fn do_huge_pmd_wp_page(
     let Some((mut decision, verdict)) = looked else { return Ok(Some(Served::spurious())) };
     let folio = Lock::Folio(old.pfn);
     if decision == Decision::Reuse && env.try_lock(Site::FolioTryLock, folio) {
-        env.step(site, |w, at| reuse(w, at, fault, vma, old));
+        env.step(site, |w, at| {
+            let place = vma.place(w.huge_span(page).start);
+            if let Some(pmd) = reuse(w, at, fault, old, Some(place)) {
+                w.set_pmd(at, mm, page, Pte::Present(pmd));
+            }
+        });
         let granted = if fault.unshare { Flushes::Nobody } else { env.arch().flushes.granted };
         flush_by_rule(env, FlushRequest::page(site, mm, page).granting(true), granted);
         env.unlock(folio);
@@ -120,31 +126,6 @@ fn decide<M: Mode>(w: &World<M>, folio: Pfn) -> Decision {
         }
     };
     if alone { Decision::Reuse } else { Decision::Split }
-}
-
-fn reuse<M: Mode>(w: &mut World<M>, at: At, fault: Fault, vma: &Vma, old: PresentPte) {
-    let flags = w.frames.flags(old.pfn);
-    if flags.has(FrameFlags::SWAP_CACHE) && !flags.has(FrameFlags::EXCLUSIVE) {
-        leave_swap_cache(w, at, old.pfn);
-    }
-    let exclusive = w.policies.anon_exclusive == AnonExclusive::Yes;
-    let place = vma.place(w.huge_span(fault.page).start);
-    w.frames.update(old.pfn, |f| {
-        if exclusive {
-            (f.object, f.index) = place;
-        }
-        f.flags.set(FrameFlags::EXCLUSIVE, exclusive);
-        f.flags.set(FrameFlags::CLAIMED, false);
-    });
-    if fault.unshare {
-        return;
-    }
-    let pmd = old
-        .with(PteFlags::WRITABLE, true)
-        .with(PteFlags::ACCESSED, true)
-        .with(PteFlags::DIRTY, true)
-        .with(PteFlags::SOFT_DIRTY, w.config.soft_dirty);
-    w.set_pmd(at, fault.mm, fault.page, Pte::Present(pmd));
 }
 
 /// A huge page takes the huge zero page's place; `None`: there is none to be had.

@@ -47,7 +47,7 @@ pub fn madvise_free_huge_pmd(env: &mut impl Env, gather: &mut Gather, part: Page
         flush_tlb_mm_range(env, FlushRequest::range(site, mm, pages));
         let clean = pmd.without(PteFlags::ACCESSED).without(PteFlags::DIRTY);
         env.step(site, |w, at| w.set_pmd(at, mm, pages.start, Pte::Present(clean)));
-        gather.changed_huge(pages, Change::of(pmd, clean, Change::Aged));
+        gather.changed_pages(pages, Change::of(pmd, clean, Change::Aged));
     }
     env.step(site, |w, at| mark_lazyfree(w, at, pmd.pfn));
     pmd_unlock(env, mm, part.start);

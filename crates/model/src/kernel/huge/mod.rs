@@ -19,7 +19,7 @@ pub mod split;
 pub mod split_folio;
 pub mod zap;
 
-use crate::addr::{MmId, Vpn};
+use crate::addr::{MmId, Pfn, Vpn};
 use crate::env::{Env, Learnt, Lock};
 use crate::kernel::fault::outcome::{Fault, Served, Unserved};
 use crate::machine::vma::Vma;
@@ -62,6 +62,12 @@ pub fn pmd_unlock(env: &mut impl Env, mm: MmId, page: Vpn) {
 /// Whether the entry is the kernel's own to change back: the processor finds nothing there (`pmd_mkinvalid`).
 pub const fn invalid(pmd: PresentPte) -> PresentPte {
     pmd.with(PteFlags::PROTNONE, true)
+}
+
+/// The entry that maps a page of the folio there, by itself or with all of it.
+pub fn entry_of<M: Mode>(w: &World<M>, folio: Pfn, mm: MmId, page: Vpn) -> Option<PresentPte> {
+    let pte = w.page_entry(mm, page).present().filter(|pte| !pte.special())?;
+    (w.frames.folio(pte.pfn).0 == folio).then_some(pte)
 }
 
 /// What a fault finds above the last level.

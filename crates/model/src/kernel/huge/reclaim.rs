@@ -1,14 +1,13 @@
 //! Reclaim of large folios: as a whole where the swap device has room for it.
 
-use super::split::split_huge_pmd_locked;
-use super::split_folio::places;
-use super::{pmd_trans_huge_lock, pmd_unlock};
+use super::split::split_huge_pmd_of;
+use super::{entry_of, pmd_trans_huge_lock, pmd_unlock};
 use crate::addr::{MmId, PageRange, Pfn, Vpn};
-use crate::env::{Env, Lock};
-use crate::kernel::flush::{Change, FlushRequest, arch_tlbbatch_should_defer, flush_tlb_mm_range};
-use crate::kernel::reclaim::{Flush, finish_unmap, flush_unmapped, unmap_pte};
-use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
-use crate::kernel::zap::by_table;
+use crate::env::{Env, Learnt};
+use crate::kernel::flush::{Change, FlushRequest, flush_tlb_mm_range};
+use crate::kernel::reclaim::{Flush, finish_unmap, flush_unmapped, may_defer, unmap_pte};
+use crate::kernel::rmap::rmap_walk_folio;
+use crate::kernel::table::each_table;
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{LargeReclaim, LazyfreeHuge};
@@ -20,7 +19,7 @@ use crate::site::Site;
 /// Source: mm/rmap.c:page_referenced_one (5.10), folio_referenced_one (6.1 to 7.3); arch/x86/mm/pgtable.c:pmdp_clear_flush_young.
 pub fn large_referenced(env: &mut impl Env, folio: Pfn) -> bool {
     let (site, mut used) = (Site::FolioReferenced, false);
-    walk(env, site, folio, |env, mm, pages| {
+    rmap_walk_folio(env, site, folio, |env, (mm, pages)| {
         let whole = pmd_trans_huge_lock(env, site, mm, pages.start, |w, at, pmd| {
             let young = pmd.pfn == folio && pmd.accessed();
             if young {
@@ -52,8 +51,7 @@ fn clear_young<M: Mode>(
 ) -> bool {
     let mut used = false;
     for page in part.iter() {
-        let Pte::Present(pte) = w.pte(mm, page) else { continue };
-        if pte.accessed() && !pte.special() && w.frames.folio(pte.pfn).0 == folio {
+        if let Some(pte) = entry_of(w, folio, mm, page).filter(|pte| pte.accessed()) {
             w.set_pte(at, mm, page, Pte::Present(pte.without(PteFlags::ACCESSED)));
             used = true;
         }
@@ -61,15 +59,34 @@ fn clear_young<M: Mode>(
     used
 }
 
-/// Whether the folio can be reclaimed at all, and whether it has to be split first.
-///
+/// What is to be done with a large folio that has no place in swap yet.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum BeforeSwap {
+    /// Somebody holds it.
+    Keep,
+    /// It is written as a whole.
+    Write,
+    /// It is split first.
+    Split,
+}
+
+impl Learnt for BeforeSwap {
+    fn nothing() -> BeforeSwap {
+        BeforeSwap::Keep
+    }
+}
+
 /// Source: mm/vmscan.c:shrink_page_list (5.10), shrink_folio_list (6.1 to 7.3).
-pub fn before_swap<M: Mode>(w: &World<M>, folio: Pfn) -> (bool, bool) {
-    let first = match w.policies.large_reclaim {
+pub fn before_swap<M: Mode>(w: &World<M>, folio: Pfn) -> BeforeSwap {
+    let split = match w.policies.large_reclaim {
         LargeReclaim::IfMappedWhole => w.frames.whole_maps(folio) == 0,
         LargeReclaim::UnlessPart => w.frames.is_partly_mapped(folio),
     };
-    (!is_held(w, folio), first)
+    match (w.frames.flags(folio).has(FrameFlags::SWAP_CACHE), is_held(w, folio), split) {
+        (true, ..) | (false, false, false) => BeforeSwap::Write,
+        (false, true, _) => BeforeSwap::Keep,
+        (false, false, true) => BeforeSwap::Split,
+    }
 }
 
 /// Replaces all entries that map the folio; a page where it was mapped, if none is left.
@@ -77,16 +94,11 @@ pub fn before_swap<M: Mode>(w: &World<M>, folio: Pfn) -> (bool, bool) {
 /// Source: mm/rmap.c:try_to_unmap_one with TTU_SPLIT_HUGE_PMD (5.10 to 7.3).
 pub fn try_to_unmap_large(env: &mut impl Env, folio: Pfn) -> Option<Vpn> {
     let site = Site::TryToUnmapOne;
-    let page = walk(env, site, folio, |env, mm, pages| {
+    let page = rmap_walk_folio(env, site, folio, |env, (mm, pages)| {
         if drop_huge_pmd(env, folio, mm, pages) {
             return;
         }
-        let lock = Lock::pmd(env.arch(), mm, pages.start);
-        env.lock(lock);
-        if env.step(site, |w, _| w.pmd(mm, pages.start).is_some_and(|pmd| pmd.pfn == folio)) {
-            split_huge_pmd_locked(env, mm, pages.start);
-        }
-        env.unlock(lock);
+        split_huge_pmd_of(env, mm, pages.start, folio);
         each_table(env, site, mm, pages, |env, part| unmap_ptes(env, folio, mm, part));
     });
     let gone = env.step(Site::ShrinkFolioList, |w, _| w.frames.folio_maps(folio) == 0);
@@ -103,9 +115,9 @@ fn unmap_ptes(env: &mut impl Env, folio: Pfn, mm: MmId, part: PageRange) {
         return unmap_run(env, folio, mm, part);
     }
     for page in part.iter() {
-        let frame = env.step(site, |w, _| page_of(w, folio, mm, page));
+        let entry = env.step(site, |w, _| entry_of(w, folio, mm, page));
         // The first that has to be put back ends it.
-        if frame.is_some_and(|frame| !unmap_pte(env, frame, (mm, page))) {
+        if entry.is_some_and(|pte| !unmap_pte(env, pte.pfn, (mm, page))) {
             return;
         }
     }
@@ -117,43 +129,26 @@ fn unmap_ptes(env: &mut impl Env, folio: Pfn, mm: MmId, part: PageRange) {
 fn unmap_run(env: &mut impl Env, folio: Pfn, mm: MmId, part: PageRange) {
     let site = Site::TryToUnmapOne;
     let cleared = env.step(site, |w, at| {
-        let run = part.iter().filter_map(|page| Some((page, page_of(w, folio, mm, page)?)));
-        let run: Vec<(Vpn, Pfn)> = run.collect();
-        let entries = run.into_iter().filter_map(|(page, frame)| {
-            let pte = w.pte(mm, page).present()?;
-            w.set_pte(at, mm, page, Pte::None);
-            Some((page, frame, pte))
-        });
-        let entries: Vec<_> = entries.collect();
-        let deferred = arch_tlbbatch_should_defer(w, at, mm);
-        (entries, deferred)
+        let run = part.iter().filter_map(|page| Some((page, entry_of(w, folio, mm, page)?)));
+        let entries: Vec<(Vpn, PresentPte)> = run.collect();
+        entries.iter().for_each(|(page, _)| w.set_pte(at, mm, *page, Pte::None));
+        let (first, pte) = entries.first().copied()?;
+        Some((first, Flush::of(w, at, mm, pte, may_defer(w, folio)), entries))
     });
-    let (entries, deferred) = cleared;
-    let Some((first, _, _)) = entries.first() else { return };
-    let dirty = entries.iter().any(|(_, _, pte)| pte.dirty());
-    let run = PageRange::new(*first, entries.len() as u64);
-    flush_unmapped(env, mm, run, if deferred { Flush::Deferred } else { Flush::Now }, dirty);
-    // Together they go, or stay.
-    let kept = env.step(site, |w, at| {
-        let kept = dirty || w.frames.flags(folio).has(FrameFlags::DIRTY) || is_held(w, folio);
-        if dirty {
-            w.frames.set_flags(folio, FrameFlags::DIRTY, true);
-        }
-        if kept {
-            let backed = dirty || w.frames.flags(folio).has(FrameFlags::DIRTY);
-            w.frames.set_flags(folio, FrameFlags::SWAP_BACKED, backed);
-            let back = |(page, _, pte): &(Vpn, Pfn, PresentPte)| (*page, Pte::Present(*pte));
-            entries.iter().map(back).for_each(|(page, pte)| w.set_pte(at, mm, page, pte));
-        }
-        kept
-    });
-    if !kept {
-        env.step(site, |w, at| {
-            entries.iter().for_each(|(page, frame, old)| {
-                finish_unmap(w, at, *frame, (mm, *page), *old);
-            });
+    let Some((first, flush, entries)) = cleared else { return };
+    let dirty = entries.iter().any(|(_, pte)| pte.dirty());
+    flush_unmapped(env, mm, PageRange::new(first, entries.len() as u64), flush, dirty);
+    // Together they go, or stay: what was accessed or dirty of one is of all then (get_and_clear_ptes).
+    let young = entries.iter().any(|(_, pte)| pte.accessed());
+    env.step(site, |w, at| {
+        let all =
+            |pte: PresentPte| pte.with(PteFlags::DIRTY, dirty).with(PteFlags::ACCESSED, young);
+        let mut entries = entries.iter().map(|(page, pte)| (*page, all(*pte)));
+        let stays = entries.find(|(page, pte)| !finish_unmap(w, at, pte.pfn, (mm, *page), *pte));
+        stays.into_iter().chain(entries).for_each(|(page, pte)| {
+            w.set_pte(at, mm, page, Pte::Present(pte));
         });
-    }
+    });
 }
 
 /// Whether anybody but its mappings and the caller has a reference to the folio.
@@ -207,42 +202,4 @@ fn is_written_again<M: Mode>(w: &mut World<M>, folio: Pfn, pmd: PresentPte) -> b
         w.frames.set_flags(folio, FrameFlags::DIRTY.and(FrameFlags::SWAP_BACKED), true);
     }
     dirty
-}
-
-fn page_of<M: Mode>(w: &World<M>, folio: Pfn, mm: MmId, page: Vpn) -> Option<Pfn> {
-    let pte = w.pte(mm, page).present().filter(|pte| !pte.special())?;
-    (w.frames.folio(pte.pfn).0 == folio).then_some(pte.pfn)
-}
-
-/// Calls `visit` for each part of a mapping that may map the folio, with the lock of its object held. Returns the first page.
-fn walk<E: Env>(
-    env: &mut E,
-    site: Site,
-    folio: Pfn,
-    mut visit: impl FnMut(&mut E, MmId, PageRange),
-) -> Option<Vpn> {
-    env.lock(Lock::RmapOf(folio));
-    let (root, found) =
-        env.step(site, |w, _| (w.objects.root(w.frames.place(folio).0), places(w, folio)));
-    for (mm, pages) in &found {
-        visit(env, *mm, *pages);
-    }
-    env.unlock(Lock::RmapRead(root));
-    found.first().map(|(_, pages)| pages.start)
-}
-
-/// Calls `visit` for each last-level table's part of `pages`, with the table's lock held.
-fn each_table<E: Env>(
-    env: &mut E,
-    site: Site,
-    mm: MmId,
-    pages: PageRange,
-    mut visit: impl FnMut(&mut E, PageRange),
-) {
-    for part in by_table(&{ *env.arch() }, pages) {
-        if pte_offset_map_lock(env, site, mm, part.start, |_, _| ()).is_some() {
-            visit(env, part);
-            pte_unmap_unlock(env, mm, part.start);
-        }
-    }
 }

@@ -1,14 +1,16 @@
 //! Pages of a large folio that are mapped one by one, as advice meets them.
 
-use super::split_folio::{places, split_folio};
+use super::entry_of;
+use super::split_folio::split_folio;
 use crate::addr::{MmId, PageRange, Pfn, Vpn};
 use crate::env::{Env, Learnt, Lock};
+use crate::kernel::rmap::folio_places;
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::unmap_batch::flush_tlb_batched_pending;
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::{Mode, World};
 use crate::policy::{AdviseLarge, LargeShared};
-use crate::pte::{PresentPte, Pte};
+use crate::pte::PresentPte;
 use crate::site::Site;
 
 /// What advice finds at a page.
@@ -24,6 +26,8 @@ pub enum Run {
     Again,
     /// The rest of the table is left out.
     Stop,
+    /// The table is gone, and its lock is not held any more.
+    Gone,
 }
 
 /// What is to be done about the page.
@@ -40,7 +44,8 @@ impl Learnt for Found {
     }
 }
 
-/// Looks at `page` of a table whose lock is held, up to `end`. A folio of which a part is meant is split, with the lock given back meanwhile.
+/// Looks at `page` of a table whose lock is held, up to `end`. A folio of which a part is meant is split, with the lock given back meanwhile:
+/// who empties the table then may free it.
 ///
 /// Source: mm/madvise.c:madvise_cold_or_pageout_pte_range, madvise_free_pte_range (5.10, 6.1); madvise_folio_pte_batch (6.12 to 7.3).
 pub fn next_run(env: &mut impl Env, site: Site, mm: MmId, page: Vpn, end: Vpn) -> Run {
@@ -57,8 +62,9 @@ pub fn next_run(env: &mut impl Env, site: Site, mm: MmId, page: Vpn, end: Vpn) -
     env.step(site, |w, _| w.get_frame(folio));
     pte_unmap_unlock(env, mm, page);
     let split = split_and_put(env, folio);
-    // As it was found, it was there; only its last page can have gone (a table that is emptied may be freed).
-    while pte_offset_map_lock(env, site, mm, page, |_, _| ()).is_none() {}
+    if pte_offset_map_lock(env, site, mm, page, |_, _| ()).is_none() {
+        return Run::Gone;
+    }
     if env.policies().advise_large == AdviseLarge::Batch {
         flush_tlb_batched_pending(env, mm);
     }
@@ -89,7 +95,9 @@ fn look<M: Mode>(w: &World<M>, site: Site, mm: MmId, page: Vpn, end: Vpn) -> Fou
         };
     }
     let here = PageRange { start: page, end }.iter().zip(pte.pfn.0..head.0 + (1 << order));
-    let same = |(page, pfn): &(Vpn, u32)| matches!(w.pte(mm, *page), Pte::Present(pte) if pte.pfn == Pfn(*pfn) && !pte.special());
+    let same = |(page, pfn): &(Vpn, u32)| {
+        entry_of(w, head, mm, *page).is_some_and(|pte| pte.pfn == Pfn(*pfn))
+    };
     let pages = here.take_while(same).count() as u64;
     if pages == 1 << order {
         let sole = w.frames.flags(head).has(FrameFlags::LRU)
@@ -115,13 +123,10 @@ pub fn is_shared<M: Mode>(w: &World<M>, folio: Pfn, mm: MmId) -> bool {
         LargeShared::Likely if maps <= 1 => false,
         LargeShared::Likely => w.frames.whole_maps(head) > 0 || maps > 1 << order || first > 1,
         LargeShared::Known => {
-            let others = places(w, head).into_iter().filter(|(other, _)| *other != mm);
-            let maps_it = |mm: MmId, page: Vpn| {
-                let pte = w.page_entry(mm, page).present().filter(|pte| !pte.special());
-                pte.is_some_and(|pte| w.frames.folio(pte.pfn).0 == head)
-            };
-            maps > 1
-                && others.into_iter().any(|(mm, pages)| pages.iter().any(|page| maps_it(mm, page)))
+            let others = folio_places(w, head).into_iter().filter(|(other, _)| *other != mm);
+            let mut pages =
+                others.flat_map(|(other, pages)| pages.iter().map(move |page| (other, page)));
+            maps > 1 && pages.any(|(other, page)| entry_of(w, head, other, page).is_some())
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A huge page is mapped page by page from now on. Its folio stays whole.
 
 use super::{invalid, pmd_trans_huge_lock, pmd_unlock};
-use crate::addr::{MmId, PageRange, Vpn};
+use crate::addr::{MmId, PageRange, Pfn, Vpn};
 use crate::env::{Env, Learnt};
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
 use crate::machine::frames::{FrameFlags, ZERO_PAGE};
@@ -14,21 +14,21 @@ use crate::site::Site;
 ///
 /// Source: mm/huge_memory.c:__split_huge_pmd (5.10 to 7.3).
 pub fn split_huge_pmd(env: &mut impl Env, mm: MmId, page: Vpn) {
-    let taken = pmd_trans_huge_lock(env, Site::SplitHugePmd, mm, page, |w, at, pmd| {
-        take(w, at, mm, page, pmd)
-    });
-    if let Some(old) = taken {
-        finish(env, mm, page, old);
-        pmd_unlock(env, mm, page);
-    }
+    split_if(env, mm, page, |_| true);
 }
 
-/// The same with the lock of its table held, if there is one.
-pub fn split_huge_pmd_locked(env: &mut impl Env, mm: MmId, page: Vpn) {
-    let old =
-        env.step(Site::SplitHugePmd, |w, at| w.pmd(mm, page).map(|pmd| take(w, at, mm, page, pmd)));
-    if let Some(old) = old {
-        finish(env, mm, page, old);
+/// The same if it is this folio that is mapped there.
+pub fn split_huge_pmd_of(env: &mut impl Env, mm: MmId, page: Vpn, folio: Pfn) {
+    split_if(env, mm, page, |pmd| pmd.pfn == folio);
+}
+
+fn split_if(env: &mut impl Env, mm: MmId, page: Vpn, wanted: impl FnOnce(PresentPte) -> bool) {
+    let taken = pmd_trans_huge_lock(env, Site::SplitHugePmd, mm, page, |w, at, pmd| {
+        wanted(pmd).then(|| take(w, at, mm, page, pmd))
+    });
+    if let Some(old) = taken {
+        old.into_iter().for_each(|old| finish(env, mm, page, old));
+        pmd_unlock(env, mm, page);
     }
 }
 

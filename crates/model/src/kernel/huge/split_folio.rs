@@ -3,25 +3,22 @@
 //! Its mappings are frozen first: in place of each is a migration entry, on which whoever faults waits. Then nobody but the
 //! caller has a reference, and its pages are folios of their own when they are mapped again.
 
-use super::{invalid, pmd_trans_huge_lock, pmd_unlock};
-use crate::addr::{MmId, ObjectId, PageRange, Pfn, Vpn};
+use super::{entry_of, invalid, pmd_trans_huge_lock, pmd_unlock};
+use crate::addr::{MmId, PageRange, Pfn, Vpn};
 use crate::env::{Env, Lock};
-use crate::kernel::flush::{FlushRequest, arch_tlbbatch_should_defer, flush_tlb_mm_range};
-use crate::kernel::reclaim::FolioList;
+use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
+use crate::kernel::reclaim::{Flush, FolioList, flush_unmapped};
+use crate::kernel::rmap::{Place, folio_places};
 use crate::kernel::swap_cache::swap_cache_references;
-use crate::kernel::table::{pte_accessible, pte_offset_map_lock, pte_unmap_unlock};
-use crate::kernel::unmap_batch::{set_tlb_ubc_flush_pending, try_to_unmap_flush};
-use crate::kernel::zap::by_table;
+use crate::kernel::table::each_table;
+use crate::kernel::unmap_batch::try_to_unmap_flush;
 use crate::machine::frames::{FrameFlags, ZERO_PAGE};
 use crate::machine::world::{At, Mode, World};
 use crate::policy::{AnonExclusive, Mutant, SplitFlush, SplitRemap, SplitZeros};
 use crate::program::Prot;
 use crate::pte::{MigrationPte, MigrationRight, PresentPte, Pte, PteFlags};
 use crate::site::Site;
-use smallvec::SmallVec;
-
-/// Where a folio may be mapped: parts of mappings, in the order of walks from its object.
-type Places = SmallVec<[(MmId, PageRange); 2]>;
+use std::ops::Range;
 
 /// Splits the folio, which the caller has locked and holds one reference of; false: somebody else holds it, and it is as it was, or
 /// mapped page by page. All flushes are over then. Reclaim, which has taken the folio off the LRU, has its other pages go to `list`, each with
@@ -40,12 +37,12 @@ pub fn split_folio(env: &mut impl Env, folio: Pfn, list: Option<&mut FolioList>)
 fn split_locked(env: &mut impl Env, folio: Pfn, list: Option<&mut FolioList>) -> bool {
     let site = Site::SplitFolio;
     // 1. Before anything is unmapped (can_split_folio): mappings and the swap cache have references, and we.
-    let places = env.step(site, |w, _| {
+    let looked = env.step(site, |w, _| {
         let maps = w.frames.folio_maps(folio);
         (w.frames.get(folio).refs == maps + swap_cache_references(w, folio) + 1)
-            .then(|| places(w, folio))
+            .then(|| (folio_places(w, folio), w.frames.folio(folio).1))
     });
-    let Some(places) = places else { return false };
+    let Some((places, order)) = looked else { return false };
     // 2. No mapping.
     for (mm, pages) in &places {
         freeze(env, folio, *mm, *pages);
@@ -60,43 +57,24 @@ fn split_locked(env: &mut impl Env, folio: Pfn, list: Option<&mut FolioList>) ->
         alone
     });
     // 4. Mapped again.
-    let head = env.step(site, |w, _| w.frames.folio(folio).0);
-    let order = env.arch().order(2);
-    for (mm, pages) in &places {
-        for part in by_table(&{ *env.arch() }, *pages) {
-            if pte_offset_map_lock(env, site, *mm, part.start, |_, _| ()).is_none() {
-                continue;
-            }
+    let pages = folio.0..folio.0 + (1 << order);
+    for (mm, part) in &places {
+        each_table(env, site, *mm, *part, |env, part| {
             env.step(site, |w, at| {
-                part.iter().for_each(|page| thaw(w, at, *mm, page, (head, order, split)));
+                part.iter().for_each(|page| thaw(w, at, (*mm, page), &pages, split));
             });
-            pte_unmap_unlock(env, *mm, part.start);
-        }
+        });
     }
     // 5. The references that the pages got with their split: without, those that nobody maps are free.
-    let mut tails = (1..1u32 << order).map(|page| Pfn(head.0 + page));
+    let tails = pages.skip(1).map(Pfn);
     match (split, list) {
         (false, _) => {}
         (true, Some(list)) => list.extend(tails),
         (true, None) => {
-            env.step(Site::FolioPut, |w, at| tails.by_ref().for_each(|page| w.put_frame(at, page)));
+            env.step(Site::FolioPut, |w, at| tails.for_each(|page| w.put_frame(at, page)));
         }
     }
     split
-}
-
-/// Parts of mappings that have pages of the folio.
-///
-/// Source: mm/rmap.c:rmap_walk_anon (5.10 to 7.3).
-pub fn places<M: Mode>(w: &World<M>, folio: Pfn) -> Places {
-    let (head, order) = w.frames.folio(folio);
-    let (object, index): (ObjectId, u64) = w.frames.place(head);
-    let mut places = Places::new();
-    for &mm in w.objects.mapped_by(object) {
-        let parts = w.mms[mm.index()].parts_of(&w.objects, object, index..index + (1 << order));
-        places.extend(parts.map(|part| (mm, part)));
-    }
-    places
 }
 
 /// Puts migration entries in place of what maps the folio there.
@@ -122,15 +100,9 @@ fn freeze(env: &mut impl Env, folio: Pfn, mm: MmId, pages: PageRange) {
         }
         return pmd_unlock(env, mm, pages.start);
     }
-    for part in by_table(&{ *env.arch() }, pages) {
-        if pte_offset_map_lock(env, site, mm, part.start, |_, _| ()).is_none() {
-            continue;
-        }
-        for page in part.iter() {
-            freeze_page(env, folio, mm, page);
-        }
-        pte_unmap_unlock(env, mm, part.start);
-    }
+    each_table(env, site, mm, pages, |env, part| {
+        part.iter().for_each(|page| freeze_page(env, folio, mm, page));
+    });
 }
 
 fn freeze_whole<M: Mode>(w: &mut World<M>, at: At, mm: MmId, pages: PageRange, pmd: PresentPte) {
@@ -153,21 +125,13 @@ fn freeze_page(env: &mut impl Env, folio: Pfn, mm: MmId, page: Vpn) {
     let site = Site::SplitFolio;
     // 1. A CPU that misses faults.
     let cleared = env.step(site, |w, at| {
-        let pte = w.pte(mm, page).present().filter(|pte| !pte.special())?;
-        if w.frames.folio(pte.pfn).0 != folio {
-            return None;
-        }
+        let pte = entry_of(w, folio, mm, page)?;
         w.set_pte(at, mm, page, Pte::None);
-        let batched = w.policies.split_flush == SplitFlush::Batched;
-        let deferred = batched && arch_tlbbatch_should_defer(w, at, mm);
-        Some((pte, pte_accessible(w, mm, pte), deferred))
+        let may_wait = w.policies.split_flush == SplitFlush::Batched;
+        Some((pte, Flush::of(w, at, mm, pte, may_wait)))
     });
-    let Some((old, accessible, deferred)) = cleared else { return };
-    if accessible && deferred {
-        set_tlb_ubc_flush_pending(env, mm, page, old.dirty());
-    } else if accessible {
-        flush_tlb_mm_range(env, FlushRequest::page(Site::PtepClearFlush, mm, page));
-    }
+    let Some((old, flush)) = cleared else { return };
+    flush_unmapped(env, mm, PageRange::one(page), flush, old.dirty());
     // 2. Who faults waits.
     env.step(site, |w, at| {
         if old.dirty() {
@@ -205,15 +169,9 @@ fn frozen<M: Mode>(w: &World<M>, pte: PresentPte, right: MigrationRight) -> Migr
 /// Maps the page again that a migration entry stands for, if it is one of the folio's.
 ///
 /// Source: mm/migrate.c:remove_migration_pte, try_to_map_unused_to_zeropage (6.12 to 7.3).
-fn thaw<M: Mode>(
-    w: &mut World<M>,
-    at: At,
-    mm: MmId,
-    page: Vpn,
-    (head, order, split): (Pfn, u8, bool),
-) {
+fn thaw<M: Mode>(w: &mut World<M>, at: At, (mm, page): Place, folio: &Range<u32>, split: bool) {
     let Pte::Migration(entry) = w.pte(mm, page) else { return };
-    if entry.pfn < head || entry.pfn.0 >= head.0 + (1 << order) {
+    if !folio.contains(&entry.pfn.0) {
         return;
     }
     let zeros = split && w.policies.split_zeros == SplitZeros::ZeroPage;

@@ -37,7 +37,7 @@ pub fn zap_huge_pmd(env: &mut impl Env, gather: &mut Gather, part: PageRange) ->
         folio
     });
     let Some(folio) = zapped else { return false };
-    gather.changed_huge(pages, Change::Revoked);
+    gather.changed_pages(pages, Change::Revoked);
     // What is collected is flushed with the lock of no table held, unless no more fits.
     let full = folio.is_some_and(|folio| gather.remove_page(folio));
     pmd_unlock(env, mm, part.start);

@@ -1,0 +1,120 @@
+//! Huge pages in the world: entries above the last level, the folios that they map, the tables that are put by for them.
+
+use super::frames::FrameFlags;
+use super::mm::Mm;
+use super::world::{At, Ghost, Log, Mode, World};
+use crate::addr::{MmId, Pfn, Span, Vpn};
+use crate::event::EventKind;
+use crate::lock::Lock;
+use crate::pte::{PresentPte, Pte};
+use crate::site::Site;
+
+impl<M: Mode> World<M> {
+    /// What there is for `page`: its PTE, or what one would be in place of the huge page's entry.
+    pub fn page_entry(&self, mm: MmId, page: Vpn) -> Pte {
+        match self.mms[mm.index()].table.find(page) {
+            (Pte::Present(pte), pages) => {
+                Pte::Present(PresentPte { pfn: pte.pfn.of_page(pages, page), ..pte })
+            }
+            (other, _) => other,
+        }
+    }
+
+    /// The entry that maps the huge page around `page`, if there is one.
+    #[inline]
+    pub fn pmd(&self, mm: MmId, page: Vpn) -> Option<PresentPte> {
+        let (pte, pages) = self.mms[mm.index()].table.find(page);
+        pte.present().filter(|_| pages.order > 0)
+    }
+
+    /// The frame that is so many behind the first of a huge page's.
+    pub const fn frame_in(&self, first: Pfn, pages: u64) -> Pfn {
+        Pfn(first.0 + pages as u32)
+    }
+
+    /// The huge page around `page`.
+    pub const fn huge_span(&self, page: Vpn) -> Span {
+        Span::around(page, self.arch.order(2))
+    }
+
+    /// Sets the entry for the huge page around `page`, which names no table; its table must exist, and the caller hold
+    /// its lock.
+    pub fn set_pmd(&mut self, at: At, mm: MmId, page: Vpn, new: Pte) {
+        if !self.ghost.holds(at.thread, Lock::pmd(&self.arch, mm, page)) {
+            self.impossible(
+                at,
+                "an entry for a huge page was changed without the lock of its table",
+            );
+        }
+        let pages = self.huge_span(page);
+        if self.log.wants_ptes() {
+            self.emit_pte(at, pages.start, self.pmd(mm, page).map_or(Pte::None, Pte::Present), new);
+        }
+        if new.present().is_some() {
+            pages.range().iter().for_each(|page| self.ghost.mapped(at.thread, mm, page));
+        }
+        let space: &mut Mm = &mut self.mms[mm.index()];
+        let replaced = space.table.set_huge(pages.start, 2, new, space.unloads);
+        self.replaced(at, mm, pages, new.present(), replaced);
+    }
+
+    /// The entry for the huge page around `page`, which holds nothing that a CPU could use, becomes a table, one that was put by
+    /// when the huge page was mapped; its entries are what `pte` says (`pmd_populate`).
+    pub fn populate_pmd(
+        &mut self,
+        at: At,
+        mm: MmId,
+        page: Vpn,
+        mut pte: impl FnMut(&mut World<M>, Vpn) -> Pte,
+    ) {
+        self.set_pmd(at, mm, page, Pte::None);
+        self.withdraw(at, mm);
+        self.mms[mm.index()].table.allocate(page, 1);
+        for page in self.huge_span(page).range().iter() {
+            let new = pte(self, page);
+            if self.log.wants_ptes() {
+                self.emit_pte(at, page, Pte::None, new);
+            }
+            let space: &mut Mm = &mut self.mms[mm.index()];
+            let replaced = space.table.set(page, new, space.unloads);
+            self.replaced(at, mm, Span::one(page), new.present(), replaced);
+        }
+    }
+
+    /// A table is put by for when a huge page is to be mapped page by page (`pgtable_trans_huge_deposit`).
+    pub fn deposit(&mut self, mm: MmId) {
+        self.mms[mm.index()].deposited += 1;
+    }
+
+    /// One of them is taken (`pgtable_trans_huge_withdraw`).
+    pub fn withdraw(&mut self, at: At, mm: MmId) {
+        match self.mms[mm.index()].deposited.checked_sub(1) {
+            Some(left) => self.mms[mm.index()].deposited = left,
+            None => self.impossible(
+                at,
+                "a page table was to be put in place of a huge page that nobody had put by",
+            ),
+        }
+    }
+
+    /// A large folio with one reference, or `None` if there is none to be had.
+    pub fn allocate_folio(&mut self, order: u8, flags: FrameFlags) -> Option<Pfn> {
+        let folio = self.frames.allocate_large(order, flags)?;
+        self.frames.pages_of_folio(folio).for_each(|frame| self.ghost.allocated(frame));
+        Some(folio)
+    }
+
+    /// A large folio goes back, of which nobody has a page.
+    #[cold]
+    pub(super) fn free_folio(&mut self, at: At, frame: Pfn) {
+        if self.frames.folio_maps(frame) != 0 {
+            return self.impossible(at, "the last reference to a folio in use was dropped");
+        }
+        let pages = self.frames.pages_of_folio(frame);
+        self.frames.release(frame);
+        for frame in pages {
+            self.ghost.freed(frame);
+            self.emit(at.site(Site::FolioPut), EventKind::Free { frame });
+        }
+    }
+}

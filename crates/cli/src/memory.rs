@@ -28,7 +28,7 @@ impl Memory {
 
     /// The page frames of a machine that keeps to it.
     pub fn frames(self) -> u32 {
-        u32::try_from(self.most / FRAME).unwrap_or(u32::MAX).min(1 << 28)
+        u32::try_from(self.most / FRAME).unwrap_or(u32::MAX).min(1 << 29)
     }
 
     /// The events of a round that keeps to it.

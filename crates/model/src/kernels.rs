@@ -2,6 +2,7 @@
 
 mod real;
 mod rows;
+mod stable;
 
 use crate::addr::ThreadId;
 use crate::arch::{
@@ -261,7 +262,8 @@ pub const PROPOSALS: &[Proposal] = &[
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RowError {
     /// No such kernel.
-    #[error("there is no kernel row `{name}`; there are {}", KernelRow::names().join(", "))]
+    #[error("there is no kernel row `{name}`; there are {}, and their stable releases, like 6.12.90",
+        KernelRow::names().join(", "))]
     UnknownKernel {
         /// What was asked for.
         name: String,
@@ -345,6 +347,17 @@ fn once(given: &mut BTreeSet<String>, name: &str, option: &str) -> Result<(), Ro
     Err(RowError::Twice { name: name.to_owned(), option: option.to_owned() })
 }
 
+/// The row of `6.12` or `6.12.90`, and the latter's 90.
+fn series_and_patch(kernel: &str) -> Option<(&'static Row, Option<u32>)> {
+    let series = |name: &str| ROWS.iter().find(|row| row.name == name);
+    if let Some(row) = series(kernel) {
+        return Some((row, None));
+    }
+    let (name, patch) = kernel.rsplit_once('.')?;
+    let digits = patch.bytes().all(|b| b.is_ascii_digit());
+    Some((series(name)?, Some(patch.parse().ok().filter(|_| digits)?)))
+}
+
 impl KernelRow {
     /// The rows' names, oldest first.
     pub fn names() -> Vec<&'static str> {
@@ -353,15 +366,30 @@ impl KernelRow {
 
     /// All rows, oldest first.
     pub fn all() -> Vec<KernelRow> {
-        ROWS.iter().map(KernelRow::from_table).collect()
+        ROWS.iter().map(|row| KernelRow::from_table(row, None)).collect()
     }
 
-    fn from_table(row: &Row) -> KernelRow {
+    /// The stable releases that differ from their series as it is now, the last of each kind, oldest first.
+    pub fn stable() -> Vec<KernelRow> {
+        let of = |row: &'static Row| {
+            let releases = stable::older(row.release).into_iter();
+            releases.map(|patch| {
+                let of_release = KernelRow::from_table(row, Some(patch));
+                KernelRow { name: format!("{}.{patch}", row.name), ..of_release }
+            })
+        };
+        ROWS.iter().flat_map(of).collect()
+    }
+
+    /// The row of a series, or of one of its stable releases.
+    fn from_table(row: &Row, patch: Option<u32>) -> KernelRow {
+        let mut policies = row.policies;
+        stable::apply(&mut policies, row.release, patch);
         KernelRow {
             name: row.name.to_owned(),
             release: row.release,
             standing: row.standing,
-            policies: row.policies,
+            policies,
             config: Config {
                 mglru: row.mglru.unwrap_or(false),
                 thp: ThpMode::Madvise,
@@ -403,8 +431,8 @@ impl KernelRow {
         }
     }
 
-    /// The row that `text` names: `6.12`, `6.12/x86-64,mglru=off`, `6.12,reuse=page-count`,
-    /// `6.12+pending-cleared`.
+    /// The row that `text` names: `6.12`, `6.12.90` (a stable release), `6.12/x86-64,mglru=off`,
+    /// `6.12,reuse=page-count`, `6.12+pending-cleared`.
     pub fn parse(text: &str) -> Result<KernelRow, RowError> {
         let mut parts = text.split(',');
         let mut names = parts.next().unwrap_or("").split('+');
@@ -419,11 +447,9 @@ impl KernelRow {
             known.ok_or_else(|| RowError::UnknownArch { arch: name.to_owned() })
         });
         let other = other.transpose()?;
-        let table = ROWS
-            .iter()
-            .find(|row| row.name == kernel)
+        let (table, patch) = series_and_patch(kernel)
             .ok_or_else(|| RowError::UnknownKernel { name: kernel.to_owned() })?;
-        let mut row = KernelRow::from_table(table);
+        let mut row = KernelRow::from_table(table, patch);
         row.config.set_other(other);
         let mut given = BTreeSet::new();
         for name in names {

@@ -211,7 +211,7 @@ policies! {
     }
     /// How `MADV_COLD` clears a huge page's accessed bit.
     huge_cold: HugeCold = "huge-cold", "how MADV_COLD takes a huge page's accessed bit, and whether advice waits for a folio's lock before it splits it",
-        source "mm/madvise.c:madvise_cold_or_pageout_pte_range (5.10, 6.1, 6.18: pmdp_invalidate, folio_lock; 6.12.118, 7.3.4: pmdp_test_and_clear_young, folio_trylock)" {
+        source "mm/madvise.c:madvise_cold_or_pageout_pte_range (5.10, 6.1, 6.12.116, 6.18.15, 7.2: pmdp_invalidate, folio_lock; 6.12.117, 6.18.44 as seen, 7.3.4: pmdp_test_and_clear_young, folio_trylock)" {
         Invalidate = "invalidate", "takes the entry away and flushes, then flushes once more at the end; waits";
         Clear = "clear", "clears the bit and flushes at the end; does not wait, and leaves the huge page alone";
     }
@@ -237,10 +237,16 @@ policies! {
     }
     /// How reclaim takes a huge page away that `MADV_FREE` was given.
     lazyfree_huge: LazyfreeHuge = "lazyfree-huge", "how reclaim takes away a huge page that MADV_FREE was given",
-        source "mm/rmap.c:try_to_unmap_one (5.10 to 6.12; 7.3: folio_unmap_pte_batch), mm/huge_memory.c:unmap_huge_pmd_locked (6.18)" {
+        source "mm/rmap.c:try_to_unmap_one (5.10, 6.1, 6.12.117, 6.18.44 as seen, 7.3.2: split), mm/huge_memory.c:unmap_huge_pmd_locked (6.12.116, 7.2)" {
+        Split = "split", "maps it by pages first";
+        WholeOrSplit = "whole-or-split", "as a huge page; maps it by pages, if it was written since or somebody holds it";
+        Whole = "whole", "as a huge page, unless it was written since or somebody holds it";
+    }
+    /// How reclaim takes the pages of a large folio away that `MADV_FREE` was given.
+    lazyfree_unmap: LazyfreeUnmap = "lazyfree-unmap", "how reclaim takes away the pages of a large folio that MADV_FREE was given",
+        source "mm/rmap.c:try_to_unmap_one (5.10 to 6.12; 7.2, 7.3: folio_unmap_pte_batch)" {
         Each = "each", "page by page";
-        Whole = "whole", "as a huge page";
-        Run = "run", "page by page, with one flush for all";
+        Run = "run", "all that follow each other at once, with one flush";
     }
     /// What `MADV_COLLAPSE` wants.
     collapse: Collapse = "collapse", "what MADV_COLLAPSE makes a huge page of",

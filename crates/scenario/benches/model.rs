@@ -64,6 +64,18 @@ fn fault_and_reuse(c: &mut Criterion) {
     group.bench_function("first-touch-with-dontneed", |b| b.iter(|| simulate(&program, &row)));
 }
 
+/// First touch of 16 GiB with huge pages, page by page; the figure is for a base page.
+fn huge_pages(c: &mut Criterion) {
+    let row = KernelRow::parse("6.12").expect("a row");
+    let pages = 4 << 20;
+    let program = text_program(&format!(
+        "map \"heap\" pages={pages}\n madvise \"heap\" advice=\"hugepage\"\n rounds 1 warmup=0 {{ write \"heap\" }}"
+    ));
+    let mut group = c.benchmark_group("huge-pages");
+    group.throughput(Throughput::Elements(pages)).sample_size(10);
+    group.bench_function("first-touch", |b| b.iter(|| simulate(&program, &row)));
+}
+
 fn cow_reuse(c: &mut Criterion) {
     let source = load("cow-reuse").expect("a built-in");
     let rounds = 200_000;
@@ -77,5 +89,5 @@ fn cow_reuse(c: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, tlb_hits, fault_and_reuse, cow_reuse);
+criterion_group!(benches, tlb_hits, fault_and_reuse, huge_pages, cow_reuse);
 criterion_main!(benches);

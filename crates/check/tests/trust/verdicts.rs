@@ -10,6 +10,7 @@ use needless_model::addr::CpuId;
 use needless_model::kernels::KernelRow;
 use needless_model::program::{Access, Expr, Op, OpKind, Order, Program, RangeExpr, Thread};
 use needless_scenario::builtin;
+use rayon::prelude::*;
 
 /// Its first flush, the split's, is covered by that of the unmapped pages, which takes minutes to see.
 const COVERED: &str = "huge-pageout";
@@ -64,7 +65,7 @@ const MOST_STATES: [usize; 3] = [5_000, 40_000, 300_000];
 /// Whether `row` lets the test break, or a thread that looks at one of its pages.
 fn breaks(test: &Test, row: &str, max_states: usize) -> bool {
     let row = KernelRow::parse(row).unwrap();
-    let options = Options { max_states, workers: 2, ..Options::default() };
+    let options = Options { max_states, workers: 1, ..Options::default() };
     let breaks = |program: &Program| {
         // A contradiction in the model's counts is noticed as well.
         check(program, &row, &options).map_or(true, |report| report.counterexample.is_some())
@@ -75,28 +76,50 @@ fn breaks(test: &Test, row: &str, max_states: usize) -> bool {
     breaks(&test.program) || pages.any(|(area, page)| breaks(&probed(test, area, page)))
 }
 
+/// What becomes of a test without one of its needed flushes.
+enum Without {
+    Breaks,
+    /// A later flush of the same run covers it before anything uses what it left.
+    Covered,
+    Unnoticed,
+}
+
+fn without(test: &Test, name: &str) -> Without {
+    if MOST_STATES.into_iter().any(|most| breaks(test, name, most)) {
+        return Without::Breaks;
+    }
+    match breaks(test, &format!("{name}+"), MOST_STATES[2]) {
+        true => Without::Covered,
+        false => Without::Unnoticed,
+    }
+}
+
 #[test]
 fn something_breaks_without_any_that_is_called_needed() {
-    let (mut left_out, mut covered, mut unnoticed) = (0, Vec::new(), Vec::new());
-    for test in tests() {
-        for row in &test.litmus.safe {
-            for (thread, count) in needed(&test, row).into_iter().enumerate() {
-                for nth in 1..=count {
-                    let name = format!("{row},skip-needed={thread}.{nth}");
-                    left_out += 1;
-                    if MOST_STATES.into_iter().any(|most| breaks(&test, &name, most)) {
-                        continue;
-                    }
-                    let later = breaks(&test, &format!("{name}+"), MOST_STATES[2]);
-                    let list = if later { &mut covered } else { &mut unnoticed };
-                    list.push(format!("{} on {name}", test.name));
-                }
-            }
+    let tests: Vec<Test> = tests().collect();
+    let left_out: Vec<(&Test, String)> = tests
+        .iter()
+        .flat_map(|test| test.litmus.safe.iter().map(move |row| (test, row)))
+        .flat_map(|(test, row)| {
+            let counts = needed(test, row).into_iter().enumerate();
+            let flushes = counts.flat_map(|(thread, count)| (1..=count).map(move |n| (thread, n)));
+            flushes.map(move |(thread, nth)| (test, format!("{row},skip-needed={thread}.{nth}")))
+        })
+        .collect();
+    // Most explorations are small: side by side they are quicker than each with many workers.
+    let judged: Vec<Without> =
+        left_out.par_iter().map(|(test, name)| without(test, name)).collect();
+    let (mut covered, mut unnoticed) = (Vec::new(), Vec::new());
+    for ((test, name), judged) in left_out.iter().zip(judged) {
+        match judged {
+            Without::Breaks => {}
+            Without::Covered => covered.push(format!("{} on {name}", test.name)),
+            Without::Unnoticed => unnoticed.push(format!("{} on {name}", test.name)),
         }
     }
+    let left_out = left_out.len();
     assert!(left_out > 100, "only {left_out} flushes were left out");
     assert!(unnoticed.is_empty(), "of {left_out}: {unnoticed:#?}");
-    // A later flush of the same run covers these before anything uses what they left.
     covered.insert(0, format!("{} of {left_out} are covered by a later one", covered.len()));
     insta::assert_snapshot!("covered", covered.join("\n"));
 }

@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 
 /// `needless policies`
 pub fn policies(format: Format, output: &Output) -> Result<u8, Failure> {
-    let rows = KernelRow::all();
+    let (series, stable) = (KernelRow::all(), KernelRow::stable());
     match format {
-        Format::Json => output.json(&document(&rows))?,
-        Format::Text => output.result(&text(&rows, output))?,
+        Format::Json => output.json(&document(&[series, stable].concat()))?,
+        Format::Text => output.result(&text(&series, &stable, output))?,
     }
     Ok(EXPECTED)
 }
@@ -27,17 +27,21 @@ pub fn remark(row: &KernelRow) -> Option<String> {
     }
 }
 
-fn text(rows: &[KernelRow], output: &Output) -> String {
-    let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
-    let rows_line = format!("{} {}", output.style.bold("kernel rows"), names.join(" "));
-    let mut text = output.style.wrap(&rows_line, 12) + "\n";
+fn text(series: &[KernelRow], stable: &[KernelRow], output: &Output) -> String {
+    let names = |rows: &[KernelRow]| {
+        let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
+        names.join(" ")
+    };
+    let heading = output.style.bold("kernel rows");
+    let rows =
+        format!("{heading} {}, and stable releases that differ: {}", names(series), names(stable));
+    let mut text = output.style.wrap(&rows, 12) + "\n";
     for (at, policy) in POLICIES.iter().enumerate() {
         let name = output.style.bold(policy.name);
         text += &format!("\n{}\n", output.style.wrap(&format!("{name}  {}", policy.summary), 4));
         for (word, meaning) in policy.values {
-            let has = |row: &&KernelRow| row.policies.words().get(at) == Some(word);
-            let kernels: Vec<&str> = rows.iter().filter(has).map(|row| row.name.as_str()).collect();
-            let kernels = if kernels.is_empty() { "none".to_owned() } else { kernels.join(" ") };
+            let kernels: Vec<KernelRow> = having(series, stable, at, word);
+            let kernels = if kernels.is_empty() { "none".to_owned() } else { names(&kernels) };
             text += &output.style.wrap(&format!("  {word}: {meaning} [{kernels}]"), 6);
             text.push('\n');
         }
@@ -45,6 +49,16 @@ fn text(rows: &[KernelRow], output: &Output) -> String {
         text.push('\n');
     }
     text
+}
+
+/// The rows with this word for a policy; of stable releases those whose series has another one now.
+fn having(series: &[KernelRow], stable: &[KernelRow], at: usize, word: &str) -> Vec<KernelRow> {
+    let has = |row: &&KernelRow| row.policies.words().get(at).is_some_and(|of| *of == word);
+    let now = |row: &&KernelRow| series.iter().filter(has).any(|of| of.release == row.release);
+    let mut rows: Vec<KernelRow> = series.iter().filter(has).cloned().collect();
+    rows.extend(stable.iter().filter(has).filter(|row| !now(row)).cloned());
+    rows.sort_by_key(|row| row.release);
+    rows
 }
 
 fn document(rows: &[KernelRow]) -> Value {

@@ -1,6 +1,6 @@
 //! Which row stands for a real kernel: by its release, its processor and its settings.
 
-use super::{KernelRow, ROWS};
+use super::{KernelRow, ROWS, stable};
 use crate::arch::{ARM64, ARM64_A72};
 use std::collections::BTreeMap;
 
@@ -86,17 +86,23 @@ impl KernelRow {
         self
     }
 
-    /// The row for a release like `6.18.44-amd64`, and whether it is the kernel's own.
+    /// The row for a release like `6.18.44-amd64`, and whether it is the kernel's own. Debian's releases of 5.10 and 6.1
+    /// do not say which stable release they are (`6.1.0-56-amd64`).
     pub fn of_release(release: &str) -> (KernelRow, bool) {
         let mut numbers = release.split(|c: char| !c.is_ascii_digit());
         let mut next = || numbers.next().and_then(|number| number.parse().ok()).unwrap_or(0);
-        KernelRow::nearest(next(), next())
+        let (major, minor, patch) = (next(), next(), next());
+        let (row, own) = KernelRow::nearest(major, minor);
+        if !own || stable::is_newest(row.release, patch) {
+            return (row, own);
+        }
+        (KernelRow::parse(&format!("{}.{patch}", row.name)).unwrap_or(row), own)
     }
 
     /// The row of release `major.minor`, or the nearest older one (the oldest, if none is older).
     pub fn nearest(major: u32, minor: u32) -> (KernelRow, bool) {
         let row = ROWS.iter().rev().find(|row| row.release <= (major, minor)).unwrap_or(&ROWS[0]);
-        (KernelRow::from_table(row), row.release == (major, minor))
+        (KernelRow::from_table(row, None), row.release == (major, minor))
     }
 }
 
@@ -122,5 +128,24 @@ mod tests {
         assert_eq!(against(said, &machine), (said.to_owned(), true));
         assert_eq!(against(said, &BTreeMap::new()), (said.to_owned(), true));
         assert_eq!(against("7.3", &BTreeMap::new()), ("7.3,mglru=off".to_owned(), true));
+    }
+
+    #[test]
+    fn a_stable_release_has_what_it_took_in_so_far() {
+        use crate::policy::{HugeCold, LazyfreeHuge};
+        let of = |release: &str| {
+            let (row, own) = KernelRow::of_release(release);
+            assert_eq!(own, !release.starts_with("6.13"), "{release}");
+            (row.name, row.policies.huge_cold, row.policies.lazyfree_huge)
+        };
+        let row = |name: &str, cold, lazyfree| (name.to_owned(), cold, lazyfree);
+        let newest = row("6.12", HugeCold::Clear, LazyfreeHuge::Split);
+        assert_eq!(of("6.12.117+deb13-cloud-amd64"), newest);
+        assert_eq!(of("6.13.1"), newest);
+        let older = row("6.12.116", HugeCold::Invalidate, LazyfreeHuge::WholeOrSplit);
+        assert_eq!(of("6.12.116+deb13-cloud-amd64"), older);
+        assert_eq!(of("7.3.3"), row("7.3.3", HugeCold::Invalidate, LazyfreeHuge::Split));
+        assert_eq!(of("7.2.12").0, "7.2");
+        assert_eq!(of("6.1.0-56-cloud-amd64").0, "6.1");
     }
 }

@@ -1,4 +1,5 @@
-//! What each kernel does: of the policies those that changed since the one before.
+//! What each series does since its first release: of the policies those that changed since the one before. What a stable release changed
+//! is in stable.rs.
 
 use crate::policy::*;
 
@@ -21,7 +22,8 @@ pub(super) const V5_8: Policies = Policies {
     advise_large: AdviseLarge::Split,
     large_shared: LargeShared::First,
     large_reclaim: LargeReclaim::IfMappedWhole,
-    lazyfree_huge: LazyfreeHuge::Each,
+    lazyfree_huge: LazyfreeHuge::Split,
+    lazyfree_unmap: LazyfreeUnmap::Each,
     large_reuse: LargeReuse::Alone,
     collapse: Collapse::None,
     flush_order: FlushOrder::LocalFirst,
@@ -122,7 +124,7 @@ pub(super) const V6_12: Policies = Policies {
     split_flush: SplitFlush::Batched,
     split_remap: SplitRemap::AsBefore,
     split_zeros: SplitZeros::ZeroPage,
-    huge_cold: HugeCold::Clear,
+    lazyfree_huge: LazyfreeHuge::WholeOrSplit,
     advise_large: AdviseLarge::Batch,
     large_shared: LargeShared::Likely,
     large_reclaim: LargeReclaim::UnlessPart,
@@ -151,9 +153,9 @@ pub(super) const V6_16: Policies = Policies {
     huge_zero_write: HugeZeroWrite::Huge,
     large_shared: LargeShared::Known,
     lazyfree_huge: LazyfreeHuge::Whole,
+    lazyfree_unmap: LazyfreeUnmap::Run,
     large_reuse: LargeReuse::Known,
     collapse: Collapse::Any,
-    huge_cold: HugeCold::Invalidate,
     lazyfree_held: LazyfreeHeld::StaysFree,
     cpumask: CpumaskClear::AtNextInterrupt,
     dontneed_tables: DontneedTables::Free,
@@ -172,8 +174,6 @@ pub(super) const V6_18: Policies = Policies { advise_lock: AdviseLock::Vma, ..V6
 
 // Nor has it 6.19 to 7.1.
 pub(super) const V7_2: Policies = Policies {
-    huge_cold: HugeCold::Clear,
-    lazyfree_huge: LazyfreeHuge::Run,
     collapse: Collapse::NothingIsDone,
     swapin_drain: SwapinDrain::Always,
     swapin_exclusive: SwapinExclusive::PteBit,

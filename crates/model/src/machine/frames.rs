@@ -151,6 +151,9 @@ pub struct Frames {
 /// Where either is set, a frame is not told by its own word alone.
 const ELSEWHERE: u32 = BESIDE | FrameFlags::LARGE.0 << (2 * COUNT_BITS);
 
+/// Where it is told that a frame holds only zeros.
+const ZEROS: u32 = FrameFlags::ZERO_FILLED.0 << (2 * COUNT_BITS);
+
 impl Frames {
     /// Room for `limit` frames, allocated as they are used.
     pub fn new(limit: u32) -> Frames {
@@ -258,6 +261,19 @@ impl Frames {
         }
         let packed = &mut self.stored[pfn.0 as usize][2];
         *packed = *packed & !FLAGS | flags.0 << (2 * COUNT_BITS);
+    }
+
+    /// Whether the frame holds only zeros, which is told of each by itself in a large folio as well.
+    #[inline(always)]
+    pub fn is_zero_filled(&self, pfn: Pfn) -> bool {
+        self.stored[pfn.0 as usize][2] & ZEROS != 0
+    }
+
+    /// Whether it does from now on.
+    #[inline(always)]
+    pub fn set_zero_filled(&mut self, pfn: Pfn, zeros: bool) {
+        let packed = &mut self.stored[pfn.0 as usize][2];
+        *packed = if zeros { *packed | ZEROS } else { *packed & !ZEROS };
     }
 
     /// One reference more.

@@ -131,6 +131,13 @@ impl Tlb {
         self.huge.iter().find(|entry| entry.epoch == epoch && entry.pages.contains(page))
     }
 
+    /// The huge page whose translation was entered last, if `page` is of it.
+    #[inline(always)]
+    pub fn newest_huge(&self, page: Vpn, epoch: u64) -> Option<Span> {
+        let newest = self.huge.last().filter(|entry| entry.epoch == epoch);
+        newest.map(|entry| entry.pages).filter(|pages| pages.contains(page))
+    }
+
     #[cold]
     #[inline(never)]
     fn hit_l2(&mut self, page: Vpn, tag: u64, write: bool) -> bool {

@@ -7,10 +7,9 @@
 use super::SimError;
 use super::env::{SimEnv, SimWorld};
 use super::interpret::{Machine, Rest};
-use crate::addr::{MmId, PageRange, Vpn};
+use crate::addr::{MmId, PageRange, Span, Vpn};
 use crate::event::EventKind;
 use crate::kernel::fault::{Fault, Outcome, exc_page_fault, retry_page_fault};
-use crate::machine::frames::FrameFlags;
 use crate::machine::tlb_array::Tlb;
 use crate::machine::walk;
 use crate::machine::world::At;
@@ -19,6 +18,7 @@ use crate::resolved::Visit;
 use crate::rng::SplitMix64;
 use crate::site::Site;
 use crate::wait::Wait;
+use std::ops::Range;
 
 /// A fault that waits, with the access behind it, and for what.
 type Missed = ((Fault, Access), Wait);
@@ -88,15 +88,50 @@ impl Machine<'_, '_> {
             };
             if page < range.end.0 {
                 let missed = self.miss(Vpn(page), access)?;
+                let from = page;
                 page += stride;
                 if let Some((fault, wait)) = missed {
                     let left = Left::Ascending { page, stride };
                     self.block(wait, Rest::Touch(fault, Touch { pages: range, access, left }));
                     break;
                 }
+                page = self.go_on_in_huge(Vpn(from), access, page..range.end.0, stride);
             }
         }
         Ok(())
+    }
+
+    /// After an access to `from`: visits the pages that follow in the same huge page, as far as the translation just used allows
+    /// it, without a walk for each; the first page of `rest` that is left.
+    #[inline(always)]
+    fn go_on_in_huge(&mut self, from: Vpn, access: Access, rest: Range<u64>, stride: u64) -> u64 {
+        let (tlb, epoch) = self.tlb();
+        match tlb.newest_huge(from, epoch) {
+            Some(pages) if access != Access::WriteZero => {
+                self.finish_huge(pages, access, rest, stride)
+            }
+            _ => rest.start,
+        }
+    }
+
+    #[inline(never)]
+    fn finish_huge(&mut self, pages: Span, access: Access, rest: Range<u64>, stride: u64) -> u64 {
+        let end = pages.range().end.0.min(rest.end);
+        let visited = (rest.start..end).step_by(stride as usize);
+        let next = rest.start + end.saturating_sub(rest.start).div_ceil(stride) * stride;
+        if access.is_write() {
+            let at = self.at(Site::HardwareWalk);
+            let w = &mut *self.world;
+            let Some(pmd) = w.pmd(self.space, pages.start) else { return rest.start };
+            let asid = w.cpus[at.cpu.index()].asid;
+            for page in visited.map(Vpn) {
+                w.frames.set_zero_filled(pmd.pfn.of_page(pages, page), false);
+                if w.tlbs.take_upgraded(at.cpu, asid, page) {
+                    w.emit(at, EventKind::MayFault { page });
+                }
+            }
+        }
+        next
     }
 
     /// Visits so many pages of `range` at random.
@@ -285,8 +320,8 @@ fn walk(w: &mut SimWorld, at: At, mm: MmId, page: Vpn, access: Access) -> bool {
     let mut silent_stores = walked.new.writable() && walked.new.dirty();
     if write {
         let zero = access == Access::WriteZero;
-        if w.frames.flags(frame).has(FrameFlags::ZERO_FILLED) != zero {
-            w.frames.set_flags(frame, FrameFlags::ZERO_FILLED, zero);
+        if w.frames.is_zero_filled(frame) != zero {
+            w.frames.set_zero_filled(frame, zero);
             if zero {
                 for (cpu, tlb) in w.cpus.iter().zip(&mut w.tlbs.cpus) {
                     cpu.slot_of(mm).into_iter().for_each(|asid| tlb.forget_store(page, asid));
@@ -297,7 +332,7 @@ fn walk(w: &mut SimWorld, at: At, mm: MmId, page: Vpn, access: Access) -> bool {
         // write tags, on every CPU.
         silent_stores &= !zero;
     } else if silent_stores {
-        silent_stores = !w.frames.flags(frame).has(FrameFlags::ZERO_FILLED);
+        silent_stores = !w.frames.is_zero_filled(frame);
     }
     let asid = w.cpus[at.cpu.index()].asid;
     if write && w.tlbs.take_upgraded(at.cpu, asid, page) {

@@ -57,8 +57,8 @@ pub struct SimOptions {
 
 impl Default for SimOptions {
     fn default() -> Self {
-        // 1 TiB of frames; they cost memory only when used.
-        let (frames, events) = (1 << 28, 40_000_000);
+        // 2 TiB of frames; they cost memory only when used.
+        let (frames, events) = (1 << 29, 40_000_000);
         SimOptions {
             pte_events: false,
             frames,

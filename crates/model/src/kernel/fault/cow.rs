@@ -95,7 +95,7 @@ pub fn do_wp_page(
     pte_unmap_unlock(env, mm, page);
     match decision {
         Decision::Raced => Ok(Served::spurious()),
-        Decision::Reuse => Ok(Served { class: FaultClass::Reuse, major: false, verdict }),
+        Decision::Reuse => Ok(Served::judged(FaultClass::Reuse, verdict)),
         Decision::Copy | Decision::DrainFirst => {
             // A mapping of a file may have no page of its own yet.
             if vma.file.is_some()
@@ -106,7 +106,7 @@ pub fn do_wp_page(
                 }
                 return Err(unserved);
             }
-            let served = Served { class: FaultClass::CowCopy, major: false, verdict };
+            let served = Served::judged(FaultClass::CowCopy, verdict);
             wp_page_copy(env, fault, old, served)
         }
     }

@@ -114,9 +114,13 @@ fn attempt(env: &mut impl Env, fault: Fault, exception: bool, before: Option<Ser
         let major = before.major || env.policies().dirty_retry == DirtyRetry::Retry;
         Served { major, ..served }
     });
-    let mut ended = |outcome, Served { class, major, verdict }| {
+    let mut ended = |outcome, Served { class, major, verdict, huge }| {
         let kind = EventKind::FaultDone { page: fault.page, class, major, exception };
-        let site = if found_done { Site::HandlePteFault } else { site_of(class) };
+        let site = match (found_done, huge) {
+            (true, _) => Site::HandlePteFault,
+            (false, true) => huge_site_of(class),
+            (false, false) => site_of(class),
+        };
         env.record(site, kind, Some(verdict));
         Ended::Done(outcome)
     };
@@ -168,7 +172,7 @@ fn serve(env: &mut impl Env, fault: Fault) -> Result<Served, Unserved> {
     let Some(vma) = vma.filter(allowed) else { return Err(Unserved::NotAllowed) };
     if env.config().huge_pages {
         if let Some(served) = handle_pmd(env, fault, &vma)? {
-            return Ok(served);
+            return Ok(Served { huge: true, ..served });
         }
         pte = env.step(Site::HandlePteFault, |w, _| w.pte(mm, fault.page));
     }
@@ -200,6 +204,17 @@ fn serve(env: &mut impl Env, fault: Fault) -> Result<Served, Unserved> {
 fn is_over_first(env: &impl Env, fault: Fault) -> bool {
     let first = matches!(env.policies().mutant, Mutant::TriedFirst | Mutant::TriedFirstKept);
     first && counts_as_tried(env, fault)
+}
+
+/// The function that serves faults of a class by a huge page's entry.
+const fn huge_site_of(class: FaultClass) -> Site {
+    match class {
+        FaultClass::HugePage | FaultClass::ZeroPage => Site::DoHugePmdAnonymousPage,
+        FaultClass::Reuse | FaultClass::CowCopy => Site::DoHugePmdWpPage,
+        FaultClass::ZeroUpgrade => Site::DoHugeZeroWpPmd,
+        FaultClass::AccessFlag => Site::HugePmdSetAccessed,
+        _ => Site::HandlePteFault,
+    }
 }
 
 /// The function that serves faults of a class; for those that nothing here makes, the one that chooses.

@@ -70,25 +70,31 @@ pub struct Served {
     pub major: bool,
     /// Whether it was needed.
     pub verdict: Verdict,
+    /// Whether a huge page's entry served it.
+    pub huge: bool,
 }
 
 impl Served {
+    /// A minor fault.
+    pub const fn judged(class: FaultClass, verdict: Verdict) -> Served {
+        Served { class, major: false, verdict, huge: false }
+    }
+
     /// A minor fault that was needed because nothing could have been mapped before.
     pub const fn needed(class: FaultClass) -> Served {
-        let verdict = Verdict::new(Judgement::Needed, Reason::NewTranslation);
-        Served { class, major: false, verdict }
+        Served::judged(class, Verdict::new(Judgement::Needed, Reason::NewTranslation))
     }
 
     /// A fault that only set what a processor could have set.
     pub const fn access_flag() -> Served {
         let verdict = Verdict::new(Judgement::Needless, Reason::OnlySetBits);
-        Served { class: FaultClass::AccessFlag, major: false, verdict }
+        Served::judged(FaultClass::AccessFlag, verdict)
     }
 
     /// A fault that found its work done.
     pub const fn spurious() -> Served {
         let verdict = Verdict::new(Judgement::Needless, Reason::AlreadyGranted);
-        Served { class: FaultClass::Spurious, major: false, verdict }
+        Served::judged(FaultClass::Spurious, verdict)
     }
 }
 

@@ -105,7 +105,7 @@ pub fn do_huge_pmd_wp_page(
     pmd_unlock(env, mm, page);
     match decision {
         Decision::Raced => Ok(Some(Served::spurious())),
-        Decision::Reuse => Ok(Some(Served { class: FaultClass::Reuse, major: false, verdict })),
+        Decision::Reuse => Ok(Some(Served::judged(FaultClass::Reuse, verdict))),
         Decision::Split => {
             split_huge_pmd(env, mm, page);
             Ok(None)

@@ -10,7 +10,7 @@ use crate::kernel::rmap::rmap_walk_folio;
 use crate::kernel::table::each_table;
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{LargeReclaim, LazyfreeHuge};
+use crate::policy::{LargeReclaim, LazyfreeHuge, LazyfreeUnmap};
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
 
@@ -109,7 +109,7 @@ fn unmap_ptes(env: &mut impl Env, folio: Pfn, mm: MmId, part: PageRange) {
     let site = Site::TryToUnmapOne;
     let run = env.step(site, |w, _| {
         let lazyfree = !w.frames.flags(folio).has(FrameFlags::SWAP_BACKED);
-        lazyfree && w.policies.lazyfree_huge == LazyfreeHuge::Run
+        lazyfree && w.policies.lazyfree_unmap == LazyfreeUnmap::Run
     });
     if run {
         return unmap_run(env, folio, mm, part);
@@ -125,7 +125,7 @@ fn unmap_ptes(env: &mut impl Env, folio: Pfn, mm: MmId, part: PageRange) {
 
 /// All PTEs at once, with one flush for all.
 ///
-/// Source: mm/rmap.c:folio_unmap_pte_batch, try_to_unmap_one (7.3).
+/// Source: mm/rmap.c:folio_unmap_pte_batch, try_to_unmap_one (7.2, 7.3; 6.16.12 to 6.18.15 as seen).
 fn unmap_run(env: &mut impl Env, folio: Pfn, mm: MmId, part: PageRange) {
     let site = Site::TryToUnmapOne;
     let cleared = env.step(site, |w, at| {
@@ -156,16 +156,14 @@ fn is_held<M: Mode>(w: &World<M>, folio: Pfn) -> bool {
     w.frames.get(folio).refs != 1 + w.frames.folio_maps(folio)
 }
 
-/// Takes away a huge page that MADV_FREE was given, as a whole; whether this is how it is done.
+/// Takes away a huge page that MADV_FREE was given, as a whole; whether nothing is left to do with it.
 ///
-/// Source: mm/huge_memory.c:unmap_huge_pmd_locked, __discard_anon_folio_pmd_locked (6.18).
+/// Source: mm/huge_memory.c:unmap_huge_pmd_locked, __discard_anon_folio_pmd_locked (6.12.116, 7.2).
 fn drop_huge_pmd(env: &mut impl Env, folio: Pfn, mm: MmId, pages: PageRange) -> bool {
     let site = Site::UnmapHugePmdLocked;
-    let whole = env.step(site, |w, _| {
-        let lazyfree = !w.frames.flags(folio).has(FrameFlags::SWAP_BACKED);
-        lazyfree && w.policies.lazyfree_huge == LazyfreeHuge::Whole
-    });
-    if !whole {
+    let how = env.policies().lazyfree_huge;
+    let lazyfree = env.step(site, |w, _| !w.frames.flags(folio).has(FrameFlags::SWAP_BACKED));
+    if how == LazyfreeHuge::Split || !lazyfree {
         return false;
     }
     let taken = pmd_trans_huge_lock(env, site, mm, pages.start, |w, at, pmd| {
@@ -176,29 +174,40 @@ fn drop_huge_pmd(env: &mut impl Env, folio: Pfn, mm: MmId, pages: PageRange) -> 
         ours.then_some(pmd)
     });
     let Some(found) = taken else { return false };
+    let mut dropped = false;
     if let Some(pmd) = found {
         let range = env.arch().huge_pages(pages.start);
         flush_tlb_mm_range(env, FlushRequest::range(site, mm, range));
-        env.step(site, |w, at| {
-            if is_written_again(w, folio, pmd) || is_held(w, folio) {
-                return w.set_pmd(at, mm, pages.start, Pte::Present(pmd));
-            }
-            w.withdraw(at, mm);
-            for page in range.iter() {
-                w.ghost.dropped(mm, page, w.frame_in(folio, page.since(range.start)));
-            }
-            w.frames.count_whole_map(folio, -1);
-            w.put_frame(at, folio);
-        });
+        dropped = env.step(site, |w, at| discard_or_restore(w, at, folio, (mm, range), pmd));
     }
     pmd_unlock(env, mm, pages.start);
+    dropped || how == LazyfreeHuge::Whole
+}
+
+fn discard_or_restore<M: Mode>(
+    w: &mut World<M>,
+    at: At,
+    folio: Pfn,
+    (mm, range): (MmId, PageRange),
+    pmd: PresentPte,
+) -> bool {
+    if is_written_again(w, folio, pmd) || is_held(w, folio) {
+        w.set_pmd(at, mm, range.start, Pte::Present(pmd));
+        return false;
+    }
+    w.withdraw(at, mm);
+    for page in range.iter() {
+        w.ghost.dropped(mm, page, w.frame_in(folio, page.since(range.start)));
+    }
+    w.frames.count_whole_map(folio, -1);
+    w.put_frame(at, folio);
     true
 }
 
-/// Whether the folio was written since MADV_FREE, so that it is backed by swap again.
+/// Whether the folio was written since MADV_FREE; where it is then left as it is, it is backed by swap again.
 fn is_written_again<M: Mode>(w: &mut World<M>, folio: Pfn, pmd: PresentPte) -> bool {
     let dirty = pmd.dirty() || w.frames.flags(folio).has(FrameFlags::DIRTY);
-    if dirty {
+    if dirty && w.policies.lazyfree_huge == LazyfreeHuge::Whole {
         w.frames.set_flags(folio, FrameFlags::DIRTY.and(FrameFlags::SWAP_BACKED), true);
     }
     dirty

@@ -11,15 +11,25 @@ use crate::pte::Pte;
 use crate::site::Site;
 
 /// Moves the huge page at `from` to `to`, unless something is there; whether it did. The flush is before the locks are given back.
+/// Where there is no huge page nothing is made for one.
 ///
-/// Source: mm/huge_memory.c:move_huge_pmd (5.10 to 7.3).
+/// Source: mm/mremap.c:move_page_tables, get_old_pmd; mm/huge_memory.c:move_huge_pmd (5.10 to 7.3).
 pub fn move_huge_pmd(env: &mut impl Env, mm: MmId, from: Vpn, to: Vpn) -> bool {
     if !env.config().huge_pages {
         return false;
     }
     let (site, pages) = (Site::MoveHugePmd, env.arch().huge_pages(from));
     let (old, new) = (Lock::pmd(env.arch(), mm, from), Lock::pmd(env.arch(), mm, to));
-    env.step(site, |w, at| pte_alloc(w, at, mm, to, 2));
+    let huge = env.step(site, |w, at| {
+        let huge = w.pmd(mm, from).is_some();
+        if huge {
+            pte_alloc(w, at, mm, to, 2);
+        }
+        huge
+    });
+    if !huge {
+        return false;
+    }
     if new != old {
         env.lock(new);
     }

@@ -95,6 +95,6 @@ mod tests {
         assert!(message.contains("1048576 MiB"), "{message}");
         assert!(Memory::new(Some(1)).check(0).is_err());
         assert_eq!(Memory::new(Some(1)).frames(), 16384);
-        assert_eq!(Memory::new(Some(u64::MAX)).frames(), 1 << 28);
+        assert_eq!(Memory::new(Some(u64::MAX)).frames(), 1 << 29);
     }
 }

@@ -14,7 +14,7 @@ use crate::shadow::{CheckMode, CheckWorld, begin_call};
 use needless_model::addr::{CpuId, MmId, Vpn};
 use needless_model::arch::Arch;
 use needless_model::call::Purpose;
-use needless_model::env::{Context, Env, Learnt, Lock};
+use needless_model::env::{Context, Env, Learnt, Lock, Reach};
 use needless_model::event::EventKind;
 use needless_model::kernels::Config;
 use needless_model::machine::cpuset::CpuSet;
@@ -31,8 +31,8 @@ use std::sync::Arc;
 pub enum Next {
     /// To take a step in this function.
     Step(Site),
-    /// To answer an interrupt on one of these CPUs (a bit each), in this function.
-    Interrupt(Site, u64),
+    /// To have one of these CPUs (a bit each) do this.
+    Each(Reach, Site, u64),
     /// To take a lock.
     Lock(Lock),
     /// A load or store, by one of the ways that are open to the processor.
@@ -330,6 +330,12 @@ fn bits(cpus: &[CpuId]) -> u64 {
     cpus.iter().fold(0, |bits, cpu| bits | 1 << cpu.0)
 }
 
+/// Those of these CPUs (a bit each) that can be reached: who walks page tables without a lock has interrupts off.
+pub fn reachable(world: &CheckWorld, reach: Reach, cpus: u64) -> impl Iterator<Item = CpuId> {
+    let of = (0..64).filter(move |bit| cpus >> bit & 1 == 1).map(CpuId);
+    of.filter(move |cpu| reach == Reach::Broadcast || world.cpus[cpu.index()].walk.is_none())
+}
+
 /// Whether a thread that finds the lock taken may go on without: then it matters when it was taken. (Who does not
 /// get a mapping's lock, or `mmap_lock` beside it, goes on by waiting for `mmap_lock`.)
 fn others_try(lock: Lock) -> bool {
@@ -375,6 +381,7 @@ impl Env for CheckEnv<'_> {
 
     fn each(
         &mut self,
+        reach: Reach,
         site: Site,
         cpus: CpuSet,
         mut action: impl FnMut(&mut CheckWorld, At, CpuId),
@@ -383,11 +390,12 @@ impl Env for CheckEnv<'_> {
         while !left.is_empty() && !self.is_left() {
             let told: Option<CpuId> = self.told();
             let cpu = told.unwrap_or_else(|| {
-                self.pause(Next::Interrupt(site, bits(&left)));
+                self.pause(Next::Each(reach, site, bits(&left)));
                 if self.is_left() {
                     return left[0];
                 }
-                let cpu = *left.get(self.way).unwrap_or(&left[0]);
+                let cpu =
+                    reachable(self.world, reach, bits(&left)).nth(self.way).unwrap_or(left[0]);
                 self.act(site, |w, at| {
                     action(w, at, cpu);
                     cpu

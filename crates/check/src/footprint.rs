@@ -71,6 +71,13 @@ impl Footprint {
         }
     }
 
+    /// Whether the step can be taken depends on what its CPU does.
+    #[must_use]
+    pub fn looking_at_cpus(mut self) -> Footprint {
+        self.looked_at |= CPUS;
+        self
+    }
+
     fn part<T: Hash>(&mut self, bit: u128, before: &Shared<T>, after: &Shared<T>) {
         if after.was_looked_at() {
             self.looked_at |= bit;

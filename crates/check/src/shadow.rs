@@ -600,6 +600,15 @@ impl Ghost for Contents {
         self.violation.get_or_insert(Violation { property, what, cpu: Some(cpu), page });
     }
 
+    fn given_back_read(&mut self, cpu: CpuId, _: MmId, page: Vpn) {
+        let what = format!(
+            "{cpu}, which walks without a lock, reads the PTE of {} in a page table that was given back",
+            self.name(page)
+        );
+        let property = Property::TableReuse;
+        self.violation.get_or_insert(Violation { property, what, cpu: Some(cpu), page });
+    }
+
     fn structures_flushed(&mut self, cpu: CpuId, mm: MmId) {
         if self.pages.structures.is_empty() {
             return;

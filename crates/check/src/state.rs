@@ -2,7 +2,7 @@
 
 use crate::access::{Way, ways};
 use crate::choice::Choice;
-use crate::env::{CheckEnv, Log, Next, Resume, Standing, Stopped, free};
+use crate::env::{CheckEnv, Log, Next, Resume, Standing, Stopped, free, reachable};
 use crate::footprint::{Footprint, Taken};
 use crate::judge;
 use crate::key::{Key, key_of};
@@ -77,8 +77,10 @@ impl Setting<'_> {
         let mut choices = Choices::new();
         for (thread, member) in state.threads.iter().enumerate() {
             let ways = match member.standing.next {
+                // Another thread has its CPU, with interrupts off.
+                _ if self.is_kept_off(state, thread) => 0,
                 Next::Step(_) => 1,
-                Next::Interrupt(_, cpus) => cpus.count_ones() as usize,
+                Next::Each(reach, _, cpus) => reachable(&state.world, reach, cpus).count(),
                 Next::Lock(lock) => usize::from(free(&state.world, lock, thread as u16).is_some()),
                 Next::Access { .. } => self.ways(state, thread).len(),
                 Next::Wait(wait) => usize::from(wait.is_over(&state.world)),
@@ -92,6 +94,18 @@ impl Setting<'_> {
             choices.extend(hardware(&state.world));
         }
         choices
+    }
+
+    /// Whether the thread's CPU walks page tables for another one, and cannot be taken from that.
+    fn is_kept_off(&self, state: &State, thread: usize) -> bool {
+        let cpu = self.program.threads[thread].cpu;
+        let walk = state.world.cpus[cpu.index()].walk;
+        walk.is_some_and(|walk| walk.thread.index() != thread)
+    }
+
+    fn shares_cpu(&self, thread: usize) -> bool {
+        let threads = &self.program.threads;
+        threads.iter().filter(|other| other.cpu == threads[thread].cpu).count() > 1
     }
 
     /// The ways that are open to a thread which is to access memory.
@@ -129,7 +143,9 @@ impl Setting<'_> {
             }
             _ => {
                 let locks = self.resume(&mut state, thread, Some(usize::from(way)));
-                state.footprint = locks.and(&before.world, &state.world);
+                let footprint = locks.and(&before.world, &state.world);
+                let shared = self.shares_cpu(thread);
+                state.footprint = if shared { footprint.looking_at_cpus() } else { footprint };
             }
         }
         state.choices = self.choices(&state);

@@ -2,7 +2,7 @@
 
 use crate::access::Way;
 use crate::choice::Choice;
-use crate::env::Next;
+use crate::env::{Next, reachable};
 use crate::error::CheckError;
 use crate::property::Violation;
 use crate::setting::Setting;
@@ -137,9 +137,9 @@ fn next_text(
     let name = |page: Vpn| state.world.ghost.name(page);
     match state.next(thread) {
         Next::Step(site) => (None, site.function().to_owned()),
-        Next::Interrupt(site, cpus) => {
-            let cpu = (0..64).filter(|bit| cpus >> bit & 1 == 1).nth(way).unwrap_or(0);
-            (Some(CpuId(cpu)), format!("interrupt: {}", site.function()))
+        Next::Each(reach, site, cpus) => {
+            let cpu = reachable(&state.world, reach, cpus).nth(way);
+            (cpu, format!("interrupt: {}", site.function()))
         }
         Next::Lock(lock) => (None, lock_text(lock)),
         Next::Access { page, write } => {

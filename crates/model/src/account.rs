@@ -33,6 +33,8 @@ pub struct RoundAccount {
     pub classes: Option<Classes>,
     /// Its canonical sequence; `None` if the target has no events.
     pub sequence: Option<Sequence>,
+    /// Whether the target shows the interrupts of [`crate::event::EventKind::TableSync`].
+    pub syncs: bool,
     /// The tokens of it before which a processor may take a spurious fault ([`EventKind::MayFault`]).
     pub may_fault: Vec<usize>,
     /// What happened, with verdicts; events are numbered from the round's first one.
@@ -408,6 +410,7 @@ impl RoundAccount {
             processes,
             classes: faults_by_class(&seen).filter(|_| shows(FAULTS_BY_CLASS) && shows("faults")),
             sequence: shows(SEQUENCE).then(|| Sequence::of(program, &round.events, order)),
+            syncs: shows(Counter::TableSyncs.name()),
             may_fault,
             seen,
             instructions: round.instructions.clone(),
@@ -431,7 +434,13 @@ impl RoundAccount {
             _ => true,
         };
         let more = match (&self.sequence, &model.sequence) {
-            (Some(real), Some(expected)) => real.more_than(expected, &model.may_fault),
+            (Some(real), Some(expected)) if self.syncs => {
+                real.more_than(expected, &model.may_fault)
+            }
+            (Some(real), Some(expected)) => {
+                let (shown, may_fault) = expected.without_syncs(&model.may_fault);
+                real.more_than(&shown, &may_fault)
+            }
             _ => self.executed.agrees(&model.executed)?.then_some(0),
         };
         Some(

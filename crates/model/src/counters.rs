@@ -36,6 +36,8 @@ pub enum What {
     LocalFlush,
     /// A shootdown received by a CPU other than the initiator's.
     Interrupt,
+    /// An interrupt of a CPU that may walk a page table without a lock.
+    TableSync,
 }
 
 impl What {
@@ -47,7 +49,7 @@ impl What {
             What::Shootdown => Needless::Shootdown,
             What::LocalFlush => Needless::LocalFlush,
             What::Interrupt => Needless::Interrupt,
-            What::Zeroing | What::PageIn | What::PageOut => return None,
+            What::Zeroing | What::PageIn | What::PageOut | What::TableSync => return None,
         })
     }
 }
@@ -116,6 +118,7 @@ pub fn observe(program: &Program, events: &[Event], order: TraceOrder) -> Vec<Co
                 reason: FlushReason::RemoteShootdown | FlushReason::RemoteWrongCpu,
                 ..
             } if initiator != Some(event.cpu) => What::Interrupt,
+            EventKind::TableSync { .. } if event.thread.is_some() => What::TableSync,
             _ => continue,
         };
         seen.push(Counted::new(what, event));
@@ -304,6 +307,8 @@ counters! {
         "flushes on the initiator's CPU only";
     Interrupts = "interrupts", "interrupts", Some("inter-\nrupts"), Fold::Every(&[What::Interrupt]),
         "shootdowns received by CPUs other than the initiator's";
+    TableSyncs = "table_syncs", "interrupts", None, Fold::Every(&[What::TableSync]),
+        "interrupts by which CPUs are waited for that may walk a page table without a lock (tlb_remove_table_sync_one)";
     NeedlessFaults = "needless_faults", "faults", Some("need-\nless\nfaults"), Fold::Needless(What::Fault),
         "faults that could have been avoided";
     NeedlessCopies = "needless_copies", "pages", Some("need-\nless\ncopies"), Fold::Needless(What::Copy),

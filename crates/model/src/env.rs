@@ -154,6 +154,15 @@ impl<A: Learnt, B: Learnt, C: Learnt> Learnt for (A, B, C) {
     }
 }
 
+/// How CPUs are reached that have to do something.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Reach {
+    /// By an interrupt, or what waits for as long: not while the CPU has interrupts off ([`crate::machine::lockless`]).
+    Interrupt,
+    /// By the hardware, which asks nobody (TLBI).
+    Broadcast,
+}
+
 /// What kernel operations run in.
 pub trait Env {
     /// How the world is represented.
@@ -178,9 +187,10 @@ pub trait Env {
         action: impl FnOnce(&mut World<Self::Mode>, At) -> R,
     ) -> R;
 
-    /// One step for each CPU, in any order.
+    /// One step for each CPU, in any order, each when it can be reached.
     fn each(
         &mut self,
+        _reach: Reach,
         site: Site,
         cpus: CpuSet,
         mut action: impl FnMut(&mut World<Self::Mode>, At, CpuId),

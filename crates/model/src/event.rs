@@ -9,7 +9,7 @@ use crate::verdict::Verdict;
 use serde::{Deserialize, Serialize};
 
 /// Version of the event record, raised whenever a field or a kind changes.
-pub const EVENT_VERSION: u32 = 4;
+pub const EVENT_VERSION: u32 = 5;
 
 /// One event.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -124,6 +124,12 @@ pub enum EventKind {
         pages: Option<u32>,
         /// For [`FlushReason::RemoteSend`]: CPUs interrupted. `None`: not visible.
         asked: Option<u16>,
+    },
+    /// A CPU is interrupted to make sure that it walks no page table without a lock (`tlb_remove_table_sync_one`), and waited
+    /// for. It is no flush.
+    TableSync {
+        /// The CPU.
+        to: CpuId,
     },
     /// A flush of arm64: `TLBI` instructions, of which QEMU counts how many there are in all. Only the model tells
     /// flushes apart.

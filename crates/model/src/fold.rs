@@ -173,6 +173,7 @@ impl<'p> Folding<'p> {
             kind @ (EventKind::Mark { .. }
             | EventKind::MeasureStart
             | EventKind::MeasureEnd
+            | EventKind::TableSync { .. }
             | EventKind::Tlbi { .. }
             | EventKind::Dsb { .. }) => kind,
         }

@@ -5,7 +5,7 @@
 //! refused.
 
 use crate::event::Tlbi;
-use crate::sequence::{FaultToken, LocalPart, Sequence, Token};
+use crate::sequence::{FaultToken, LocalPart, SYNC, Sequence, Token};
 use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
@@ -24,7 +24,7 @@ const MAX_PERIOD: usize = 64;
 pub enum NotationError {
     /// Not one of the tokens.
     #[error(
-        "`{0}` is no token; expected R, W, WP, RP, IPI:MM(n), IPI:BATCH(n), loc:MM(n), send(n), TLBI:vale1is(n) or a mark"
+        "`{0}` is no token; expected R, W, WP, RP, IPI:MM(n), IPI:BATCH(n), loc:MM(n), send(n), TLBI:vale1is(n), SYNC or a mark"
     )]
     UnknownToken(String),
     /// Brackets that do not match.
@@ -152,6 +152,10 @@ impl<'a> Reader<'a> {
             self.rest = &self.rest[name.len()..];
             return Ok(Token::Fault(*fault));
         }
+        if let Some(rest) = self.rest.strip_prefix(SYNC) {
+            self.rest = rest;
+            return Ok(Token::TableSync);
+        }
         let (head, rest) = self.rest.split_once('(').ok_or_else(unknown)?;
         let (inside, rest) = rest.split_once(')').ok_or_else(unknown)?;
         let token = flush(head, inside).ok_or_else(unknown)?;
@@ -246,6 +250,7 @@ mod tests {
         prop_oneof![
             Just(Token::Fault(FaultToken::R)),
             Just(Token::Fault(FaultToken::Wp)),
+            Just(Token::TableSync),
             Just(Token::Mark("w".into())),
             Just(Token::Mark(String::new())),
             (any::<bool>(), pages.clone(), pages).prop_map(|(batch, pages, send)| {

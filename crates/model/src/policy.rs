@@ -256,6 +256,14 @@ policies! {
         Any = "any", "any pages";
         NothingIsDone = "any-or-nothing", "any pages; where there is no table yet it goes on, and a range without a whole huge page is done at once";
     }
+    /// How walks without a lock are waited for.
+    table_sync: TableSync = "table-sync", "how MADV_COLLAPSE waits for walks without a lock (GUP-fast, interrupts off) of the table that it takes away",
+        source "mm/khugepaged.c:collapse_huge_page, mm/mmu_gather.c:tlb_remove_table_sync_one (6.1, 6.12, 7.2, 7.3: broadcast; commit 2ba99c5e0881 of 6.1), tlb_remove_table_sync_rcu (7.2, for the tables of a gather); seen on 6.12, 6.18, 7.3; targeted: a proposal of 2026" {
+        Implied = "implied", "not at all: the flush before it is taken for enough (before 6.1, which has no MADV_COLLAPSE)";
+        Broadcast = "broadcast", "by an interrupt of every other CPU";
+        Rcu = "rcu", "by a grace period of RCU (a proposal)";
+        Targeted = "targeted", "by an interrupt of the CPUs that may have the address space loaded (mm_cpumask; a proposal)";
+    }
     /// When a store may reuse a page of a large folio that is not marked exclusive.
     large_reuse: LargeReuse = "large-reuse", "when a store reuses a page of a large folio that is not marked exclusive",
         source "mm/memory.c:do_wp_page (5.10, 6.1), wp_can_reuse_anon_folio (6.12), __wp_can_reuse_large_anon_folio (6.18, 7.3)" {
@@ -629,6 +637,8 @@ policies! {
         MkcleanSkipsChild = "mkclean-skips-child", "writeback passes the mappings over that a fork made (page_mkclean)";
         SplitUnflushed = "split-unflushed", "a huge page is mapped page by page without a flush between (__split_huge_pmd_locked)";
         CollapseUnflushed = "collapse-unflushed", "a table that MADV_COLLAPSE takes away is not flushed (pmdp_collapse_flush)";
+        WalkPmdUnchecked = "walk-pmd-unchecked", "who walks without a lock does not look whether the page's table is still there (gup_fast_pte_range)";
+        TableGivenBack = "table-given-back", "tables are given back at once, not after walks without a lock (tlb_remove_table)";
         DepositForgotten = "deposit-forgotten", "no page table is put by for a huge page that a fault maps (pgtable_trans_huge_deposit)";
         ReturnUnflushed = "return-unflushed", "a CPU that comes back does not look whether a flush passed it by (switch_mm_irqs_off)";
     }

@@ -9,7 +9,8 @@
 //! present one); `IPI:MM(4)` a shootdown of 4 pages of one address space, `IPI:BATCH(ALL)` the
 //! full flush of a batched unmap, `loc:MM(1)` a flush that was not sent, `IPI:MM(1/send512)` one
 //! whose two parts give different page counts, `send(4)` one without a local part, `TLBI:vale1is(4)`
-//! one of arm64, by its operation (only the model tells it), `¦ name:` a phase mark; `x8` repeats a token or a group in brackets.
+//! one of arm64, by its operation (only the model tells it), `SYNC` an interrupt of a CPU that may walk a page
+//! table without a lock, `¦ name:` a phase mark; `x8` repeats a token or a group in brackets.
 
 use crate::addr::CpuId;
 use crate::event::{Event, EventKind, FaultCode, FlushReason, Tlbi};
@@ -34,9 +35,14 @@ pub enum Token {
     Local(LocalPart),
     /// A flush of arm64: the operation, and pages (`None`: all).
     Tlbi(Tlbi, Option<u32>),
+    /// An interrupt of a CPU that may walk a page table without a lock.
+    TableSync,
     /// A phase mark, by name.
     Mark(String),
 }
+
+/// How [`Token::TableSync`] is written.
+pub(crate) const SYNC: &str = "SYNC";
 
 /// Faults, as far as the error code tells them apart.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -258,6 +264,8 @@ pub enum Operation<'a> {
     Fault(&'a Event, FaultCode),
     /// A flush.
     Flush(FlushPart<'a>),
+    /// A CPU is waited for that may walk a page table without a lock.
+    TableSync(&'a Event),
     /// A phase mark.
     Mark(&'a Event, u16),
 }
@@ -266,7 +274,9 @@ impl Operation<'_> {
     /// The number of its first event.
     pub fn seq(&self) -> u64 {
         match self {
-            Operation::Fault(event, _) | Operation::Mark(event, _) => event.seq,
+            Operation::Fault(event, _)
+            | Operation::TableSync(event)
+            | Operation::Mark(event, _) => event.seq,
             Operation::Flush(flush) => flush.seq(),
         }
     }
@@ -284,6 +294,7 @@ pub fn operations<'a>(
         EventKind::Fault { page, code } if event.thread.is_some() && program.owns(page) => {
             Some(Operation::Fault(event, code))
         }
+        EventKind::TableSync { .. } if event.thread.is_some() => Some(Operation::TableSync(event)),
         EventKind::Mark { mark } => Some(Operation::Mark(event, mark)),
         _ => None,
     }));
@@ -302,6 +313,7 @@ impl Sequence {
         let token = |operation: Operation<'_>| match operation {
             Operation::Fault(_, code) => Token::Fault(code.into()),
             Operation::Flush(flush) => flush.token(),
+            Operation::TableSync(_) => Token::TableSync,
             Operation::Mark(_, mark) => {
                 Token::Mark(program.marks.get(usize::from(mark)).cloned().unwrap_or_default())
             }
@@ -334,6 +346,16 @@ impl Sequence {
         taken.into_iter().find(whole).map(|more| more as u64)
     }
 
+    /// The same for a kernel that does not show who is waited for ([`Token::TableSync`]), and where these tokens come to be.
+    pub fn without_syncs(&self, tokens: &[usize]) -> (Sequence, Vec<usize>) {
+        let shown = |token: &&Token| **token != Token::TableSync;
+        let before = |at: &usize| self.0[..*at].iter().filter(shown).count();
+        (
+            Sequence(self.0.iter().filter(shown).cloned().collect()),
+            tokens.iter().map(before).collect(),
+        )
+    }
+
     /// The sequence with every token written out, for a side-by-side view.
     pub fn tokens(&self) -> &[Token] {
         &self.0
@@ -358,6 +380,7 @@ impl fmt::Display for Token {
             Token::Tlbi(operation, pages) => {
                 write!(f, "TLBI:{}({})", operation.name(), Pages(*pages))
             }
+            Token::TableSync => f.write_str(SYNC),
             Token::Mark(name) if name.is_empty() => f.write_str("¦"),
             Token::Mark(name) => write!(f, "¦ {name}:"),
         }

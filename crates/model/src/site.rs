@@ -254,10 +254,22 @@ sites! {
     GupFast = "gup_fast_pte_range" in "mm/gup.c";
     /// Whoever did looks whether a fork came between (`lockless_pages_from_mm` in 5.10 and 6.1).
     GupFastFork = "gup_fast" in "mm/gup.c";
+    /// The same of a page of a huge page (`gup_huge_pmd` in 5.10 and 6.1).
+    GupFastPmdLeaf = "gup_fast_pmd_leaf" in "mm/gup.c";
+    /// Interrupts are off from here on, and the table is found that the page is to be in (`gup_pgd_range` in 5.10 and 6.1).
+    GupFastPgdRange = "gup_fast_pgd_range" in "mm/gup.c";
     /// The reference that it takes (`try_grab_compound_head` in 5.10).
     TryGrabFolio = "try_grab_folio" in "mm/gup.c";
     /// A page is held under its page table's lock.
     FollowPagePte = "follow_page_pte" in "mm/gup.c";
+    /// The same of a page of a huge page (`follow_trans_huge_pmd` in 5.10 and 6.1, mm/huge_memory.c).
+    FollowHugePmd = "follow_huge_pmd" in "mm/gup.c";
+    /// Whoever takes a page table away waits for those that walk without a lock.
+    TlbRemoveTableSyncOne = "tlb_remove_table_sync_one" in "mm/mmu_gather.c";
+    /// What a CPU does that is interrupted for it: nothing.
+    TlbRemoveTableSmpSync = "tlb_remove_table_smp_sync" in "mm/mmu_gather.c";
+    /// A grace period of RCU.
+    SynchronizeRcu = "synchronize_rcu" in "kernel/rcu/tree.c";
     /// A page is let go.
     UnpinUserPage = "unpin_user_page" in "mm/gup.c";
     /// Not the kernel: a device.

@@ -243,6 +243,9 @@ pub fn what(program: &Program, event: &Event, style: Style) -> String {
             format!("pte {} {} {arrow} {}", name(page), pte(old), pte(new))
         }
         EventKind::Flush { reason, pages, asked } => flush(reason, pages, asked),
+        EventKind::TableSync { to } => {
+            format!("interrupt {to}: no walk without a lock goes on there")
+        }
         EventKind::Tlbi { operation, pages, single, ranged } => {
             let pages =
                 pages.map_or("the address space".to_owned(), |pages| count(pages as usize, "page"));

@@ -152,6 +152,9 @@ impl Decoder<'_> {
                 let to = self.thread(record.value as i32).map(|index| ThreadId(index as u16));
                 Some(EventKind::Switch { to })
             }
+            Kind::TableSync => self
+                .in_scenario(thread)
+                .map(|_| EventKind::TableSync { to: CpuId(record.value as u16) }),
             Kind::Mark => Some(EventKind::Mark { mark: record.value as u16 }),
             Kind::MeasureStart => Some(EventKind::MeasureStart),
             Kind::MeasureEnd => Some(EventKind::MeasureEnd),

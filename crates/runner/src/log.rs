@@ -43,6 +43,8 @@ pub enum Kind {
     FaultDone,
     /// A flush; `value`: pages (`u64::MAX`: all); `extra`: reason.
     Flush,
+    /// A thread has a CPU interrupted that may walk a page table without a lock; `value`: the CPU, as the scenario numbers it.
+    TableSync,
     /// A thread writes a page to swap.
     Write,
     /// A process begins, forked by this task; `value`: the id of its task; `extra`: which thread it is.
@@ -98,6 +100,7 @@ impl Raw {
             | Kind::Lost => Rank::OpStart,
             Kind::Fault => Rank::Entry,
             Kind::Flush => self.flush_reason().map_or(Rank::Receive, FlushReason::rank),
+            Kind::TableSync => Rank::Inside,
             Kind::Write | Kind::Drained => Rank::Receive,
             Kind::FaultDone | Kind::SwitchOut | Kind::SwitchIn => Rank::End,
             Kind::MeasureEnd => Rank::MeasureEnd,

@@ -18,6 +18,7 @@ use crate::ioctl::{set_filter, set_output};
 use crate::log::{Kind, Raw};
 use crate::tracefs::{self, Field, TracefsError, Tracepoint};
 use needless_model::addr::CpuId;
+use needless_model::counters::Counter as Figure;
 use perf_event::events::{Event, Software, Tracepoint as TracepointEvent};
 use perf_event::{Builder, Clock, Counter, ReadFormat, SampleFlag, Sampler};
 use perf_event_open_sys::bindings::{
@@ -28,6 +29,7 @@ use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::io;
 use std::path::Path;
+use std::rc::Rc;
 use thiserror::Error;
 
 /// No record is larger. Ours are about 100 bytes.
@@ -36,6 +38,12 @@ const LARGEST: usize = 256;
 /// The works that empty a CPU's LRU batches for others (mm/swap.c:lru_add_drain_all, 5.10 to 7.3).
 /// Filters know functions by name on 6.18, not on 5.10 and 6.1; there it is not seen.
 const DRAINS: &CStr = c"function.function == lru_add_drain_per_cpu";
+
+/// What CPUs are asked to call by whoever waits for walks of page tables (mm/mmu_gather.c:tlb_remove_table_sync_one, 6.1 to 7.3).
+const TABLE_SYNC: &CStr = c"func.function == tlb_remove_table_smp_sync";
+
+/// The name under which it is listed that this is not seen.
+const TABLE_SYNCS: &str = Figure::TableSyncs.name();
 
 /// Why there are no events.
 #[derive(Debug, Error)]
@@ -62,6 +70,7 @@ enum Source {
     Flush { reason: Field, pages: Field },
     Minor,
     Major,
+    TableSync { to: Field },
     Write,
     Drain,
     Switches,
@@ -83,6 +92,7 @@ pub struct Place {
 struct Points {
     fault: Option<(Tracepoint, Source)>,
     flush: Option<(Tracepoint, Source)>,
+    sync: Option<(Tracepoint, Source)>,
     write: Option<(Tracepoint, Source)>,
     drain: Option<Tracepoint>,
 }
@@ -107,6 +117,8 @@ pub struct Rings {
 
 struct Ring {
     cpu: u16,
+    /// The scenario's CPUs: which they are of the machine, and as it numbers them.
+    cpus: Rc<[(u16, u16)]>,
     sampler: Sampler,
     others: Vec<Counter>,
     sources: Vec<(u64, Source)>,
@@ -137,10 +149,15 @@ impl Rings {
             }
         });
         let drain = Tracepoint::find(&tracefs, "workqueue", "workqueue_execute_start").ok();
-        let points = Points { fault, flush: flush.ok(), write: write_source(&tracefs), drain };
-        let rings = places.iter().map(|place| Ring::open(place, pages, &points));
+        let sync = sync_source(&tracefs).map_err(|error| {
+            unseen.insert(TABLE_SYNCS.to_owned(), error.to_string());
+        });
+        let (flush, sync, write) = (flush.ok(), sync.ok(), write_source(&tracefs));
+        let points = Points { fault, flush, sync, write, drain };
+        let cpus: Rc<[(u16, u16)]> = places.iter().map(|place| (place.on.0, place.cpu)).collect();
+        let rings = places.iter().map(|place| Ring::open(place, &cpus, pages, &points));
         let rings = rings.collect::<Result<_, _>>()?;
-        let Points { fault, flush, write, drain: _ } = points;
+        let Points { fault, flush, write, .. } = points;
         Ok(Rings {
             rings,
             faults: fault.is_some(),
@@ -191,6 +208,13 @@ fn flush_source(tracefs: &Path) -> Result<(Tracepoint, Source), TracefsError> {
     Ok((point, source))
 }
 
+/// CPUs are asked to call a function; which CPUs, and for which function, is told from 6.4 on.
+fn sync_source(tracefs: &Path) -> Result<(Tracepoint, Source), TracefsError> {
+    let point = Tracepoint::find(tracefs, "csd", "csd_queue_cpu")?;
+    let source = Source::TableSync { to: point.field("cpu")? };
+    Ok((point, source))
+}
+
 /// A page goes to swap; the name changed in 6.0 (include/trace/events/vmscan.h).
 fn write_source(tracefs: &Path) -> Option<(Tracepoint, Source)> {
     let names = ["mm_vmscan_write_folio", "mm_vmscan_writepage"];
@@ -199,7 +223,12 @@ fn write_source(tracefs: &Path) -> Option<(Tracepoint, Source)> {
 }
 
 impl Ring {
-    fn open(place: &Place, pages: u32, points: &Points) -> Result<Ring, PerfError> {
+    fn open(
+        place: &Place,
+        cpus: &Rc<[(u16, u16)]>,
+        pages: u32,
+        points: &Points,
+    ) -> Result<Ring, PerfError> {
         let cpu = place.on.0;
         let capacity = pages as usize * needless_model::addr::PAGE_SIZE as usize;
         let failed = |event: &str, error| PerfError::Open { event: event.to_owned(), cpu, error };
@@ -235,12 +264,18 @@ impl Ring {
                 let event = TracepointEvent::with_id(point.id);
                 add(&point.name, *source, counter(event, cpu, thread, |_| {}))?;
             }
+            if let Some((point, source)) = &points.sync {
+                let calls = counter(TracepointEvent::with_id(point.id), cpu, thread, |_| {});
+                let syncs = calls.and_then(|calls| set_filter(&calls, TABLE_SYNC).map(|()| calls));
+                add(&point.name, *source, syncs)?;
+            }
             let minor = counter(Software::PAGE_FAULTS_MIN, cpu, thread, |_| {});
             add("minor faults", Source::Minor, minor)?;
             let major = counter(Software::PAGE_FAULTS_MAJ, cpu, thread, |_| {});
             add("major faults", Source::Major, major)?;
         }
-        Ok(Ring { cpu: place.cpu, sampler, others, sources, capacity })
+        let (cpu, cpus) = (place.cpu, cpus.clone());
+        Ok(Ring { cpu, cpus, sampler, others, sources, capacity })
     }
 
     fn drain(&mut self, log: &mut Vec<Raw>) -> bool {
@@ -251,12 +286,21 @@ impl Ring {
             let read = gather(record.data(), &mut bytes)
                 .and_then(|body| decode(record.ty(), record.misc(), body, self.cpu, &self.sources));
             match read {
-                Some(raw) => log.extend(raw),
+                Some(raw) => log.extend(raw.and_then(|raw| renumbered(&self.cpus, raw))),
                 None => log.push(unreadable(self.cpu)),
             }
         }
         drained + LARGEST > self.capacity
     }
+}
+
+/// The record with CPUs as the scenario numbers them (`cpus`: which they are of the machine, and that); none, if it is about another one.
+fn renumbered(cpus: &[(u16, u16)], raw: Raw) -> Option<Raw> {
+    if raw.kind != Kind::TableSync {
+        return Some(raw);
+    }
+    let (_, cpu) = cpus.iter().find(|(on, _)| u64::from(*on) == raw.value)?;
+    Some(Raw { value: u64::from(*cpu), ..raw })
 }
 
 /// Opens one event on one CPU.
@@ -350,6 +394,7 @@ fn sample(body: &[u8], cpu: u16, sources: &[(u64, Source)]) -> Option<Raw> {
     let (kind, value, extra) = match source {
         Source::Fault { address, code } => (Kind::Fault, address.read(fields)?, code.read(fields)?),
         Source::Flush { reason, pages } => (Kind::Flush, pages.read(fields)?, reason.read(fields)?),
+        Source::TableSync { to } => (Kind::TableSync, to.read(fields)?, 0),
         Source::Minor => (Kind::FaultDone, word(body, 24)?, 0),
         Source::Major => (Kind::FaultDone, word(body, 24)?, 1),
         Source::Write => (Kind::Write, 0, 0),

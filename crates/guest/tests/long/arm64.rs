@@ -106,6 +106,30 @@ fn fork(child: &str) -> Program {
     compile(&Source::new("fork", text), &Settings::default()).unwrap()
 }
 
+/// Boots until every program has had its rounds undisturbed.
+const MOST_BOOTS: usize = 3;
+
+/// Runs each program, once more in a boot of its own if others disturbed all its rounds: nothing is seen there by what,
+/// and on a busy machine the guest's clock goes on while the guest waits for a processor.
+fn undisturbed(target: &KernelTarget, programs: &[Program]) -> Vec<TargetRun> {
+    let mut runs: Vec<TargetRun> = Vec::new();
+    for result in run_batch(target, programs, &|_| {}).unwrap() {
+        runs.push(result.unwrap());
+    }
+    for _ in 1..MOST_BOOTS {
+        for (program, run) in
+            programs.iter().zip(&mut runs).filter(|(_, run)| run.invalid.is_some())
+        {
+            let again = run_batch(target, std::slice::from_ref(program), &|_| {}).unwrap();
+            *run = again.into_iter().next().unwrap().unwrap();
+        }
+    }
+    for (program, run) in programs.iter().zip(&runs) {
+        assert_eq!(run.invalid, None, "{}", program.name);
+    }
+    runs
+}
+
 /// Of faults a guest tells how many there are.
 #[test]
 fn faults_after_a_fork_are_those_of_the_model() {
@@ -122,13 +146,12 @@ fn faults_after_a_fork_are_those_of_the_model() {
         };
         let row = KernelRow::parse(&format!("{kernel}/arm64,cpu={processor}")).unwrap();
         let target = KernelTarget::named(&format!("{kernel}/arm64"), options);
-        let results = run_batch(&target, &programs, &|_| {}).unwrap();
-        for (program, result) in programs.iter().zip(results) {
+        for (program, real) in programs.iter().zip(undisturbed(&target, &programs)) {
             let modelled = sim::run(program, &row, &SimOptions::default()).unwrap();
             let of = |run: &TargetRun| {
                 run.rounds.iter().map(|r| (r.minor_faults, r.major_faults)).collect::<Vec<_>>()
             };
-            let (real, modelled) = (of(&result.unwrap()), of(&modelled));
+            let (real, modelled) = (of(&real), of(&modelled));
             assert_eq!(real, modelled, "{} on {kernel} {processor}", program.name);
             faults.entry(processor).or_insert_with(Vec::new).push(real[0].0.unwrap());
         }

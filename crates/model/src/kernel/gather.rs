@@ -11,6 +11,7 @@ use crate::addr::{MmId, PageRange, Pfn, Vpn};
 use crate::env::Env;
 use crate::kernel::flush::{Change, FlushRequest, flush_tlb_mm_range, tlb_flush};
 use crate::kernel::swap_cache::{free_swap_caches, is_unused};
+use crate::machine::lockless::Walked;
 use crate::machine::world::Ghost;
 use crate::policy::{GatherBatch, Mutant};
 use crate::site::Site;
@@ -197,7 +198,13 @@ impl Gather {
         let mm = self.mm;
         let (pages, tables) = (std::mem::take(&mut self.pages), std::mem::take(&mut self.tables));
         let cached = env.step(Site::FolioPut, |w, at| {
-            tables.iter().for_each(|(start, level)| w.ghost.table_freed(mm, *start, *level));
+            let at_once = w.policies.mutant == Mutant::TableGivenBack;
+            for (start, level) in tables {
+                w.ghost.table_freed(mm, start, level);
+                if at_once && level == 1 {
+                    w.table_becomes(mm, Walked::Out(start), Walked::GivenBack);
+                }
+            }
             let unused = pages.iter().copied().filter(|frame| is_unused(w, *frame));
             let cached: SmallVec<[Pfn; BUNDLE]> = unused.collect();
             if cached.is_empty() {

@@ -32,6 +32,7 @@ pub mod rmap;
 pub mod swap_cache;
 pub mod switch;
 pub mod table;
+pub mod table_sync;
 pub mod truncate;
 pub mod unmap_batch;
 pub mod vma_lock;

@@ -14,6 +14,7 @@ use crate::kernel::map::{detach, unmap_region};
 use crate::kernel::table::{pte_alloc, pte_offset_map_lock, pte_unmap_unlock, table_relinked};
 use crate::kernel::unmap_batch::flush_tlb_batched_pending;
 use crate::kernel::vma_lock::{new_vma_start_write, vmas_start_write};
+use crate::machine::lockless::Walked;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{MoveRange, MoveStart, MoveTables, Mutant};
@@ -212,6 +213,7 @@ fn move_table(env: &mut impl Env, mm: MmId, part: PageRange, to: Vpn) -> bool {
             return false;
         }
         table_relinked(w, at);
+        w.table_becomes(mm, Walked::At(part.start), Walked::At(to));
         for page in part.iter() {
             let target = to.add(page.since(part.start));
             w.note_unset(at, mm, page, w.pte(mm, target));

@@ -13,6 +13,7 @@ use crate::arch::TlbCode;
 use crate::env::{Env, Learnt, Lock};
 use crate::kernel::arm64;
 use crate::kernel::zap::by_table;
+use crate::machine::lockless::Walked;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::Mutant;
 use crate::pte::PresentPte;
@@ -85,6 +86,9 @@ pub fn unlink_table<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, leve
     let freed = w.mms[mm.index()].table.free(page, level);
     if freed {
         w.ghost.table_unlinked(&w.cpus, mm, page, level);
+        if level == 1 {
+            w.table_becomes(mm, Walked::At(page), Walked::Out(page));
+        }
         if matches!(w.arch.tlb_code, TlbCode::Arm64(_)) {
             arm64::table_unlinked(w, at, level);
         }

@@ -1,5 +1,6 @@
 //! A CPU: which address space it has loaded, under which identifiers, who runs on it.
 
+use super::lockless::Walk;
 use crate::addr::{MmId, Pfn, ThreadId};
 
 /// The kernel's own address space, which idle CPUs and kernel threads may run in.
@@ -29,6 +30,8 @@ pub struct Cpu {
     pub next_asid: usize,
     /// The scenario's thread on it.
     pub running: Option<ThreadId>,
+    /// The walk of page tables that it is in the middle of, with interrupts off.
+    pub walk: Option<Walk>,
     /// Folios that wait for a change of their LRU list, by [`FolioBatch`]; each has one reference of
     /// the batch's own.
     pub lru: [Vec<Pfn>; FolioBatch::ALL.len()],
@@ -77,6 +80,7 @@ impl Cpu {
             slots,
             next_asid: 1,
             running: None,
+            walk: None,
             lru: Default::default(),
         }
     }

@@ -1,6 +1,7 @@
 //! Huge pages in the world: entries above the last level, the folios that they map, the tables that are put by for them.
 
 use super::frames::FrameFlags;
+use super::lockless::Walked;
 use super::mm::Mm;
 use super::world::{At, Ghost, Log, Mode, World};
 use crate::addr::{MmId, Pfn, Span, Vpn};
@@ -68,7 +69,7 @@ impl<M: Mode> World<M> {
         mut pte: impl FnMut(&mut World<M>, Vpn) -> Pte,
     ) {
         self.set_pmd(at, mm, page, Pte::None);
-        self.withdraw(at, mm);
+        self.withdraw(at, mm, Some(self.huge_span(page).start));
         self.mms[mm.index()].table.allocate(page, 1);
         for page in self.huge_span(page).range().iter() {
             let new = pte(self, page);
@@ -86,10 +87,14 @@ impl<M: Mode> World<M> {
         self.mms[mm.index()].deposited += 1;
     }
 
-    /// One of them is taken (`pgtable_trans_huge_withdraw`).
-    pub fn withdraw(&mut self, at: At, mm: MmId) {
+    /// The last of them is taken (`pgtable_trans_huge_withdraw`), for the pages from `to` on; `None`: it goes back to the allocator.
+    pub fn withdraw(&mut self, at: At, mm: MmId, to: Option<Vpn>) {
         match self.mms[mm.index()].deposited.checked_sub(1) {
-            Some(left) => self.mms[mm.index()].deposited = left,
+            Some(left) => {
+                self.mms[mm.index()].deposited = left;
+                let becomes = to.map_or(Walked::GivenBack, Walked::At);
+                self.table_becomes(mm, Walked::PutBy(left), becomes);
+            }
             None => self.impossible(
                 at,
                 "a page table was to be put in place of a huge page that nobody had put by",

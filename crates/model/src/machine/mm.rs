@@ -1,6 +1,7 @@
 //! An address space: its mappings, its page table, who has it loaded.
 
 use super::cpuset::CpuSet;
+use super::lockless::TakenTable;
 use super::objects::Objects;
 use super::page_table::PageTable;
 use super::vma::Vma;
@@ -44,6 +45,8 @@ pub struct Mm {
     pub has_pinned: bool,
     /// Page tables that are put by for its huge pages, one for each (`pgtable_trans_huge_deposit`).
     pub deposited: u32,
+    /// The table that a collapse has taken out.
+    pub taken: Option<TakenTable>,
     /// Whether all of it was flushed because its tables go (arm64).
     pub flushed_at_exit: bool,
     /// Odd while a fork copies it, and even again afterwards (`write_protect_seq`).
@@ -78,6 +81,7 @@ impl Mm {
             life: Life::None,
             has_pinned: false,
             deposited: 0,
+            taken: None,
             flushed_at_exit: false,
             write_protect_seq: 0,
         }

@@ -9,6 +9,7 @@ pub mod files;
 pub mod frames;
 mod huge;
 mod large;
+pub mod lockless;
 pub mod may_cache;
 pub mod mm;
 pub mod objects;

@@ -128,6 +128,8 @@ pub trait Ghost {
     fn table_freed(&mut self, _mm: MmId, _page: Vpn, _level: u32) {}
     /// A PTE of the page is set in a page table that is not in the tree any more.
     fn table_missed(&mut self, _cpu: CpuId, _mm: MmId, _page: Vpn) {}
+    /// A walk without a lock reads a page table that went back to the allocator or is in use by others.
+    fn given_back_read(&mut self, _cpu: CpuId, _mm: MmId, _page: Vpn) {}
     /// A CPU flushed its paging-structure caches for the address space in its slot.
     fn structures_flushed(&mut self, _cpu: CpuId, _mm: MmId) {}
 }
@@ -371,6 +373,13 @@ impl<M: Mode> World<M> {
     /// Emits an event without verdict.
     pub fn emit(&mut self, at: At, kind: EventKind) -> u64 {
         self.log.emit(at, kind, None)
+    }
+
+    /// All CPUs.
+    pub fn all_cpus(&self) -> CpuSet {
+        let mut all = CpuSet::default();
+        (0..self.cpus.len()).for_each(|index| all.insert(CpuId(index as u16)));
+        all
     }
 
     /// Emits an event with its verdict.

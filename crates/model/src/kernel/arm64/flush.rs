@@ -8,7 +8,7 @@
 use super::barrier::dsb;
 use crate::addr::{CpuId, MmId, PageRange, Vpn};
 use crate::arch::{Arch, Invalidation, TlbCode};
-use crate::env::Env;
+use crate::env::{Env, Reach};
 use crate::event::{Dsb, EventKind, Tlbi};
 use crate::kernel::flush::FlushRequest;
 use crate::kernel::flush_verdict::{judge, left_out, scope};
@@ -30,7 +30,9 @@ pub fn flush_tlb_mm_range(env: &mut impl Env, request: FlushRequest) {
     if let Some(what) = invalidate(env, &request) {
         let mm = request.mm;
         let holders = env.step(Site::FlushTlbMmRange, |w, _| holders(w, mm));
-        env.each(Site::TlbiBroadcast, holders, |w, _, cpu| obey(w, cpu, mm, what));
+        env.each(Reach::Broadcast, Site::TlbiBroadcast, holders, |w, _, cpu| {
+            obey(w, cpu, mm, what)
+        });
         let whole = what.0 == FlushScope::All && request.range.is_some();
         let twice = whole && env.policies().arm64_whole == Arm64Whole::Twice;
         env.step(request.site, |w, at| dsb(w, at, Dsb::Ish, 1 + u32::from(twice)));
@@ -83,7 +85,9 @@ pub fn arch_tlbbatch_flush(env: &mut impl Env, site: Site, pages: &[(MmId, Vpn)]
     for &(mm, page) in pages {
         let holders = env.step(Site::ArchTlbbatchFlush, |w, _| holders(w, mm));
         let what = (FlushScope::Pages(PageRange::one(page), 0), false);
-        env.each(Site::TlbiBroadcast, holders, |w, _, cpu| obey(w, cpu, mm, what));
+        env.each(Reach::Broadcast, Site::TlbiBroadcast, holders, |w, _, cpu| {
+            obey(w, cpu, mm, what)
+        });
     }
     env.step(site, |w, at| dsb(w, at, Dsb::Ish, 1));
 }

@@ -16,8 +16,10 @@ use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
 use crate::kernel::lru::{folio_add_lru, lru_add_drain, lru_add_drain_all};
 use crate::kernel::swap_cache::{free_swap_cache, swap_cache_references};
 use crate::kernel::table::unlink_table;
+use crate::kernel::table_sync::tlb_remove_table_sync_one;
 use crate::kernel::vma_lock::vma_start_write;
 use crate::machine::frames::FrameFlags;
+use crate::machine::lockless::{TakenTable, Walked};
 use crate::machine::vma::{HugeAdvice, Vma};
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{Collapse, Mutant};
@@ -261,51 +263,54 @@ fn replace(
     env.lock(table);
     // 1. The table is found no more.
     let taken = env.step(Site::PmdpCollapseFlush, |w, at| take_table(w, at, mm, pages));
-    let replaced = taken.ok_or(Errno::Einval).and_then(|taken| {
+    let mut replaced = Err(Errno::Einval);
+    if taken {
         let request = FlushRequest::range(Site::PmdpCollapseFlush, mm, pages);
         if env.policies().mutant != Mutant::CollapseUnflushed {
             flush_tlb_mm_range(env, FlushRequest { tables_gone: true, ..request });
         }
+        tlb_remove_table_sync_one(env, mm);
         // 2. All can be copied; else the table is put back.
-        let movable = env.step(site, |w, at| {
-            let movable = taken.iter().try_for_each(|(_, pte)| is_movable(w, *pte));
-            if movable.is_err() {
-                w.mms[mm.index()].table.allocate(pages.start, 1);
-                taken.iter().for_each(|(page, pte)| w.set_pte(at, mm, *page, *pte));
-            }
-            movable
-        });
+        replaced = env.step(site, |w, at| isolate(w, at, mm));
         // 3. Copied, and given up.
-        movable.map(|()| {
+        if replaced.is_ok() {
             let writable = vma.prot == Prot::ReadWrite;
             env.step(site, |w, at| {
-                copy(w, at, (mm, pages), &taken, folio);
-                w.ghost.table_freed(mm, pages.start, 1);
-                w.deposit(mm);
+                copy(w, at, mm, folio);
                 map_anon_folio_pmd(w, at, mm, pages.start, (folio, writable));
             });
-        })
-    });
+        }
+    }
     env.unlock(table);
     env.unlock(pmd);
     replaced
 }
 
-/// Takes the table of these pages out of the page table, if there is one; what it held.
-fn take_table<M: Mode>(
-    w: &mut World<M>,
-    at: At,
-    mm: MmId,
-    pages: PageRange,
-) -> Option<Vec<(Vpn, Pte)>> {
+/// Takes the table of these pages out of the page table, if there is one; whether there was.
+fn take_table<M: Mode>(w: &mut World<M>, at: At, mm: MmId, pages: PageRange) -> bool {
     if find(w, mm, pages.start) != Found::Table {
-        return None;
+        return false;
     }
     let entries = pages.iter().map(|page| (page, w.pte(mm, page)));
     let entries: Vec<(Vpn, Pte)> = entries.filter(|(_, pte)| !pte.is_none()).collect();
     entries.iter().for_each(|(page, _)| w.set_pte(at, mm, *page, Pte::None));
+    w.mms[mm.index()].taken = Some(TakenTable { pages, entries });
     unlink_table(w, at, mm, pages.start, 1);
-    Some(entries)
+    true
+}
+
+/// Whether all that the table holds can be copied; else it is put back.
+fn isolate<M: Mode>(w: &mut World<M>, at: At, mm: MmId) -> Result<(), Errno> {
+    let held = |w: &World<M>| w.mms[mm.index()].taken.clone();
+    let Some(TakenTable { pages, entries }) = held(w) else { return Err(Errno::Einval) };
+    let movable = entries.iter().try_for_each(|(_, pte)| is_movable(w, *pte));
+    if movable.is_err() {
+        w.mms[mm.index()].taken = None;
+        w.mms[mm.index()].table.allocate(pages.start, 1);
+        w.table_becomes(mm, Walked::Out(pages.start), Walked::At(pages.start));
+        entries.iter().for_each(|(page, pte)| w.set_pte(at, mm, *page, *pte));
+    }
+    movable
 }
 
 /// Whether there is a page that can be copied (isolated, it would have one reference more), or none to be.
@@ -318,15 +323,11 @@ fn is_movable<M: Mode>(w: &World<M>, pte: Pte) -> Result<(), Errno> {
     }
 }
 
-fn copy<M: Mode>(
-    w: &mut World<M>,
-    at: At,
-    (mm, pages): (MmId, PageRange),
-    taken: &[(Vpn, Pte)],
-    folio: Pfn,
-) {
+/// Copies what the table holds into the folio, and puts the table by.
+fn copy<M: Mode>(w: &mut World<M>, at: At, mm: MmId, folio: Pfn) {
+    let Some(TakenTable { pages, entries }) = w.mms[mm.index()].taken.take() else { return };
     let mut old: Vec<Option<PresentPte>> = vec![None; pages.pages() as usize];
-    for (page, pte) in taken {
+    for (page, pte) in entries {
         let pte = pte.present().filter(|pte| !pte.special());
         old[page.since(pages.start) as usize] = pte;
     }
@@ -344,6 +345,10 @@ fn copy<M: Mode>(
         w.emit(at, EventKind::Copy { page, from, to });
         give_up(w, at, from);
     }
+    w.ghost.table_freed(mm, pages.start, 1);
+    let number = w.mms[mm.index()].deposited;
+    w.table_becomes(mm, Walked::Out(pages.start), Walked::PutBy(number));
+    w.deposit(mm);
 }
 
 /// The page that was copied goes back to the LRU and loses its mapping.

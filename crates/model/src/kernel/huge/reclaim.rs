@@ -195,7 +195,7 @@ fn discard_or_restore<M: Mode>(
         w.set_pmd(at, mm, range.start, Pte::Present(pmd));
         return false;
     }
-    w.withdraw(at, mm);
+    w.withdraw(at, mm, None);
     for page in range.iter() {
         w.ghost.dropped(mm, page, w.frame_in(folio, page.since(range.start)));
     }

@@ -25,7 +25,7 @@ pub fn zap_huge_pmd(env: &mut impl Env, gather: &mut Gather, part: PageRange) ->
     }
     let zapped = pmd_trans_huge_lock(env, Site::ZapHugePmd, mm, part.start, |w, at, old| {
         w.set_pmd(at, mm, part.start, Pte::None);
-        w.withdraw(at, mm);
+        w.withdraw(at, mm, None);
         let folio = (!old.special()).then_some(old.pfn);
         for page in pages.iter() {
             let frame = folio.map(|folio| w.frame_in(folio, page.since(pages.start)));

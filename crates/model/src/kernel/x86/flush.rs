@@ -9,7 +9,7 @@
 use super::switch::switch_mm;
 use super::verdict::{judge, judge_batch, judge_interrupt};
 use crate::addr::{CpuId, MmId, PageRange};
-use crate::env::Env;
+use crate::env::{Env, Reach};
 use crate::event::{EventKind, FlushReason};
 use crate::kernel::flush::FlushRequest;
 use crate::kernel::flush_verdict::{left_out, scope};
@@ -147,7 +147,9 @@ fn flush_tlb_multi(env: &mut impl Env, info: &Info, mask: CpuSet, local: bool) {
     if local {
         flush_here(env, info, true);
     }
-    env.each(Site::FlushTlbFunc, targets, |w, at, cpu| flush_tlb_func(w, at, cpu, info, true));
+    env.each(Reach::Interrupt, Site::FlushTlbFunc, targets, |w, at, cpu| {
+        flush_tlb_func(w, at, cpu, info, true);
+    });
     if self_receives {
         env.step(Site::FlushTlbFunc, |w, at| {
             let kind = EventKind::Flush {

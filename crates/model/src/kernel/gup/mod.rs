@@ -1,0 +1,170 @@
+//! Pins: references to pages that outlive their mappings (`get_user_pages`, `pin_user_pages`), and what devices do
+//! through them.
+//!
+//! First without a lock ([`fast`]); what cannot be had so is looked up, and faulted in, with `mmap_lock` ([`slow`]).
+
+mod fast;
+mod slow;
+
+use crate::addr::{MmId, Pfn, PinId, Vpn};
+use crate::call::Gup;
+use crate::env::{Env, Lock};
+use crate::kernel::Errno;
+use crate::kernel::swap_cache::swap_cache_references;
+use crate::machine::frames::{FrameFlags, ZERO_PAGE};
+use crate::machine::pins::{PIN_WEIGHT, Pin};
+use crate::machine::world::{Ghost, Mode, World};
+use crate::policy::{AnonExclusive, ForkPinned, GupRead, Mutant};
+use crate::pte::PresentPte;
+use crate::site::Site;
+use crate::wait::Ended;
+
+/// What is asked for: hold of a page.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Wanted {
+    /// The page.
+    pub place: (MmId, Vpn),
+    /// How to hold it.
+    pub gup: Gup,
+    /// For stores, too.
+    pub write: bool,
+}
+
+impl Wanted {
+    /// Whether only a page that may be stored to will do. For 5.8 each reference is like one for stores, so that a
+    /// page which others have is copied first (`should_force_cow_break`).
+    fn needs_write(self, rule: GupRead) -> bool {
+        self.write || rule == GupRead::BreakCow
+    }
+
+    /// Whether the page has to be the process's own before it may be held (`gup_must_unshare`).
+    fn must_unshare<M: Mode>(self, w: &World<M>, entry: Entry) -> bool {
+        w.policies.gup_read == GupRead::Unshare
+            && !self.write
+            && self.gup == Gup::Pin
+            && !entry.pte.writable()
+            && !entry.pte.special()
+            && !w.frames.flags(entry.first).has(FrameFlags::EXCLUSIVE)
+    }
+
+    fn pin(self, frame: Pfn) -> Pin {
+        let Wanted { place, gup, write } = self;
+        Pin { frame, place, gup, write }
+    }
+}
+
+/// What maps a page.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+struct Entry {
+    /// Its PTE, or what that would be in place of the huge page's entry.
+    pte: PresentPte,
+    /// The frame that says whether it is the process's own: its own, or the first of the huge page's.
+    first: Pfn,
+}
+
+impl Entry {
+    /// A PTE.
+    const fn of_page(pte: PresentPte) -> Entry {
+        Entry { pte, first: pte.pfn }
+    }
+
+    /// A huge page's entry, for one of its pages.
+    fn of_huge_page<M: Mode>(w: &World<M>, pmd: PresentPte, page: Vpn) -> Entry {
+        let pfn = pmd.pfn.of_page(w.huge_span(page), page);
+        Entry { pte: PresentPte { pfn, ..pmd }, first: pmd.pfn }
+    }
+}
+
+/// Takes hold of a page as pin number `id`: `pin_user_pages_fast`, `get_user_pages_fast`.
+pub fn pin(env: &mut impl Env, id: PinId, wanted: Wanted) -> Result<Ended<()>, Errno> {
+    let (mm, _) = wanted.place;
+    let seq = env.step(Site::GupFast, |w, _| begin(w, id, wanted))?;
+    if let Some(seq) = seq
+        && fast::gup_fast(env, id, wanted, seq)
+    {
+        return Ok(Ended::Done);
+    }
+    env.lock(Lock::MmapRead(mm));
+    let ended = slow::gup_slow(env, id, wanted);
+    env.unlock(Lock::MmapRead(mm));
+    ended.map(|wait| wait.map_or(Ended::Done, |wait| Ended::Blocked(wait, ())))
+}
+
+/// The process has pinned pages from now on. Returns how many forks have begun and ended, unless one is under way.
+fn begin<M: Mode>(w: &mut World<M>, id: PinId, wanted: Wanted) -> Result<Option<u32>, Errno> {
+    if w.pins.get(id).is_some() {
+        return Err(Errno::Ebusy);
+    }
+    let unguarded = w.policies.mutant == Mutant::PinUnguarded;
+    let space = &mut w.mms[wanted.place.0.index()];
+    if wanted.gup == Gup::Get {
+        return Ok(Some(0));
+    }
+    if !space.has_pinned {
+        space.has_pinned = true;
+    }
+    let seq = space.write_protect_seq;
+    Ok((unguarded || seq.is_multiple_of(2)).then_some(seq))
+}
+
+fn hold<M: Mode>(w: &mut World<M>, id: PinId, pin: Pin) {
+    w.pins.hold(id, pin);
+    w.ghost.pinned(id, pin);
+}
+
+/// Lets go of a page (`unpin_user_page`, `put_page`). What a device may have stored is marked
+/// (`unpin_user_pages_dirty_lock`).
+pub fn unpin(env: &mut impl Env, id: PinId) -> Result<(), Errno> {
+    env.step(Site::UnpinUserPage, |w, at| {
+        let pin = w.pins.release(id).ok_or(Errno::Ebadf)?;
+        w.ghost.unpinned(id);
+        if pin.frame != ZERO_PAGE {
+            if pin.write {
+                w.frames.set_flags(pin.frame, FrameFlags::DIRTY, true);
+            }
+            w.put_references(at, pin.frame, pin.weight());
+        }
+        Ok(())
+    })
+}
+
+/// A device loads from the page that is held, or stores to it. No page table and no TLB is asked.
+pub fn dma(env: &mut impl Env, id: PinId, write: bool) -> Result<(), Errno> {
+    env.step(Site::Dma, |w, at| {
+        let pin = w.pins.get(id).ok_or(Errno::Ebadf)?;
+        if write && !pin.write {
+            return Err(Errno::Eacces);
+        }
+        if write {
+            w.frames.set_flags(pin.frame, FrameFlags::ZERO_FILLED, false);
+        }
+        w.ghost.dma(at, id, pin, write);
+        Ok(())
+    })
+}
+
+/// Whether a fork copies the page at once, because it may be pinned: whose side of it a device uses must not depend on
+/// who stores first. Only pages that are the process's own can be pinned where such are marked.
+///
+/// Source: mm/memory.c:copy_present_page (5.10), include/linux/rmap.h:page_try_dup_anon_rmap (6.1),
+/// __folio_try_dup_anon_rmap (6.12, 7.3), include/linux/mm.h:folio_needs_cow_for_dma.
+pub fn needs_cow_for_dma<M: Mode>(w: &World<M>, mm: MmId, pte: PresentPte) -> bool {
+    let marked = w.policies.anon_exclusive == AnonExclusive::Yes;
+    w.policies.fork_pinned == ForkPinned::Copy
+        && w.mms[mm.index()].has_pinned
+        && !pte.special()
+        && (!marked || w.frames.flags(pte.pfn).has(FrameFlags::EXCLUSIVE))
+        && maybe_dma_pinned(w, pte.pfn)
+}
+
+/// Whether the frame has as many references as a pin weighs. Pins of a large folio are counted by themselves: here, what it has beside those
+/// of its mappings and of the swap cache.
+///
+/// Source: include/linux/mm.h:page_maybe_dma_pinned (5.10), folio_maybe_dma_pinned (6.1 to 7.3).
+pub fn maybe_dma_pinned<M: Mode>(w: &World<M>, frame: Pfn) -> bool {
+    let refs = w.frames.get(frame).refs;
+    if refs < PIN_WEIGHT || !w.frames.flags(frame).has(FrameFlags::LARGE) {
+        return refs >= PIN_WEIGHT;
+    }
+    refs - w.frames.folio_maps(frame) - swap_cache_references(w, frame) >= PIN_WEIGHT
+}

@@ -1,0 +1,126 @@
+//! Pins with `mmap_lock` held: the page is looked up under the lock of its table, after a fault if need be.
+//!
+//! Source: mm/gup.c:follow_page_pte, faultin_page, check_vma_flags (5.10 to 7.3), follow_huge_pmd (6.12, 7.3);
+//! mm/huge_memory.c:follow_trans_huge_pmd (5.10, 6.1).
+
+use super::{Entry, Wanted, hold};
+use crate::addr::PinId;
+use crate::env::{Env, Learnt};
+use crate::kernel::Errno;
+use crate::kernel::fault::{Fault, Outcome, handle_mm_fault};
+use crate::kernel::huge::{pmd_trans_huge_lock, pmd_unlock};
+use crate::kernel::populate::touch;
+use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
+use crate::machine::vma::Vma;
+use crate::machine::world::{At, Mode, World};
+use crate::policy::GupRead;
+use crate::program::Prot;
+use crate::site::Site;
+use crate::wait::Wait;
+
+/// What looking at the page table comes to.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+enum Followed {
+    /// The page is held.
+    Held,
+    /// It has to be faulted in.
+    FaultIn,
+    /// It has to be made the process's own (`-EMLINK`).
+    Unshare,
+}
+
+impl Learnt for Followed {
+    fn nothing() -> Followed {
+        Followed::Held
+    }
+}
+
+/// With `mmap_lock`: under the page table's lock, after a fault if need be; what it has to wait for, if it could not be
+/// done.
+pub(super) fn gup_slow(
+    env: &mut impl Env,
+    id: PinId,
+    wanted: Wanted,
+) -> Result<Option<Wait>, Errno> {
+    let (mm, page) = wanted.place;
+    loop {
+        let vma = env.step(Site::FollowPagePte, |w, at| {
+            w.mmap_assert_locked(at, mm);
+            w.mms[mm.index()].vma(page).copied()
+        });
+        let vma = vma.filter(|vma| permits(vma, wanted.write)).ok_or(Errno::Efault)?;
+        let followed = follow_page(env, id, wanted);
+        if followed == Followed::Held {
+            return Ok(None);
+        }
+        let fault = faultin(wanted, followed, &vma, env.policies().gup_read);
+        match handle_mm_fault(env, fault, false) {
+            Outcome::Served => {}
+            Outcome::Signal => return Err(Errno::Efault),
+            Outcome::OutOfMemory => return Err(Errno::Enomem),
+            Outcome::Blocked(wait, _) => return Ok(Some(wait)),
+        }
+    }
+}
+
+fn permits(vma: &Vma, write: bool) -> bool {
+    match vma.prot {
+        Prot::None => false,
+        Prot::Read => !write,
+        Prot::ReadWrite => true,
+    }
+}
+
+fn follow_page(env: &mut impl Env, id: PinId, wanted: Wanted) -> Followed {
+    let (mm, page) = wanted.place;
+    let huge = pmd_trans_huge_lock(env, Site::FollowHugePmd, mm, page, |w, at, pmd| {
+        let entry = Entry::of_huge_page(w, pmd, page);
+        follow(w, at, id, wanted, Some(entry).filter(|_| !pmd.protnone()))
+    });
+    if let Some(followed) = huge {
+        pmd_unlock(env, mm, page);
+        return followed;
+    }
+    let followed = pte_offset_map_lock(env, Site::FollowPagePte, mm, page, |w, at| {
+        let pte = w.pte(mm, page).present().filter(|pte| !pte.protnone());
+        follow(w, at, id, wanted, pte.map(Entry::of_page))
+    });
+    if followed.is_some() {
+        pte_unmap_unlock(env, mm, page);
+    }
+    followed.unwrap_or(Followed::FaultIn)
+}
+
+fn follow<M: Mode>(
+    w: &mut World<M>,
+    at: At,
+    id: PinId,
+    wanted: Wanted,
+    entry: Option<Entry>,
+) -> Followed {
+    let (mm, page) = wanted.place;
+    let Some(entry @ Entry { pte, .. }) = entry else { return Followed::FaultIn };
+    // What cannot be stored to at all is broken as a page that others have (5.8: FOLL_COW).
+    let forced = w.mms[mm.index()].vma(page).is_some_and(|vma| vma.prot == Prot::Read);
+    if wanted.needs_write(w.policies.gup_read) && !pte.writable() && !(forced && pte.dirty()) {
+        return Followed::FaultIn;
+    }
+    if wanted.must_unshare(w, entry) {
+        return Followed::Unshare;
+    }
+    let pin = wanted.pin(pte.pfn);
+    if !pte.special() {
+        w.frames.update(pte.pfn, |f| f.refs += pin.weight());
+    }
+    touch(w, at, Fault::new(mm, page, wanted.write));
+    hold(w, id, pin);
+    Followed::Held
+}
+
+/// The fault that brings the page, as it is needed.
+fn faultin(wanted: Wanted, followed: Followed, vma: &Vma, rule: GupRead) -> Fault {
+    let (mm, page) = wanted.place;
+    let write = wanted.needs_write(rule);
+    let unshare = followed == Followed::Unshare || write && vma.prot == Prot::Read;
+    Fault { unshare, ..Fault::new(mm, page, write && !unshare) }
+}

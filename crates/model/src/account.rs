@@ -17,6 +17,7 @@ use crate::program::Program;
 use crate::run::{Round, TargetRun, TimedBlock};
 use crate::sequence::{Sequence, TraceOrder, operations};
 use crate::verdict::Finding;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// Faults by class.
@@ -425,6 +426,21 @@ impl RoundAccount {
         Some((self.counters.get(Counter::MinorFaults)?, self.counters.get(Counter::MajorFaults)?))
     }
 
+    /// The model's sequence as this target would show it, and before which of its tokens a processor may take a fault.
+    pub fn shown_of<'m>(
+        &self,
+        model: &'m RoundAccount,
+    ) -> Option<(Cow<'m, Sequence>, Cow<'m, [usize]>)> {
+        let sequence = model.sequence.as_ref()?;
+        Some(match self.syncs {
+            true => (Cow::Borrowed(sequence), Cow::Borrowed(&model.may_fault)),
+            false => {
+                let (sequence, may_fault) = sequence.without_syncs(&model.may_fault);
+                (Cow::Owned(sequence), Cow::Owned(may_fault))
+            }
+        })
+    }
+
     /// Whether a real round and the model's agree in the sequence and, where both know them, minor and major
     /// faults; of spurious faults that are the processor's choice it may have as many as it took. Where the kernel shows
     /// no sequence, the instructions that flush stand for it. `None` if both are missing.
@@ -433,14 +449,8 @@ impl RoundAccount {
             (Some(a), Some(b)) => a == b + more,
             _ => true,
         };
-        let more = match (&self.sequence, &model.sequence) {
-            (Some(real), Some(expected)) if self.syncs => {
-                real.more_than(expected, &model.may_fault)
-            }
-            (Some(real), Some(expected)) => {
-                let (shown, may_fault) = expected.without_syncs(&model.may_fault);
-                real.more_than(&shown, &may_fault)
-            }
+        let more = match (&self.sequence, self.shown_of(model)) {
+            (Some(real), Some((expected, may_fault))) => real.more_than(&expected, &may_fault),
             _ => self.executed.agrees(&model.executed)?.then_some(0),
         };
         Some(

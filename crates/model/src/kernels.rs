@@ -373,12 +373,15 @@ impl KernelRow {
     pub fn stable() -> Vec<KernelRow> {
         let of = |row: &'static Row| {
             let releases = stable::older(row.release).into_iter();
-            releases.map(|patch| {
-                let of_release = KernelRow::from_table(row, Some(patch));
-                KernelRow { name: format!("{}.{patch}", row.name), ..of_release }
-            })
+            releases.map(|patch| KernelRow::of_patch(row, patch))
         };
         ROWS.iter().flat_map(of).collect()
+    }
+
+    /// The row of a stable release, by its name.
+    fn of_patch(row: &Row, patch: u32) -> KernelRow {
+        let name = format!("{}.{patch}", row.name);
+        KernelRow { name, ..KernelRow::from_table(row, Some(patch)) }
     }
 
     /// The row of a series, or of one of its stable releases.

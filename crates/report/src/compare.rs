@@ -160,7 +160,8 @@ fn transfer(real: &mut Account, model: &Account, agreement: &Agreement) -> BTree
             let mut account = real.kinds[round.kind].account.clone();
             // With a spurious fault more, the n-th is not the model's n-th.
             if let Some(from) = from.map(|from| &model.kinds[from].account)
-                && from.sequence == account.sequence
+                && account.shown_of(from).map(|(sequence, _)| sequence).as_deref()
+                    == account.sequence.as_ref()
             {
                 transfer_round(&mut account, from, &mut names);
             }
@@ -180,9 +181,11 @@ fn transfer(real: &mut Account, model: &Account, agreement: &Agreement) -> BTree
 
 fn transfer_round(to: &mut RoundAccount, from: &RoundAccount, names: &mut BTreeSet<&'static str>) {
     for &counter in Counter::ALL {
-        // Interrupts are not part of the sequence: equal sequences may differ in them.
+        // Interrupts are not part of the sequence, nor are those that are not shown: equal sequences may differ in them.
         let comparable = match counter.fold() {
-            Fold::Every(whats) => !whats.contains(&What::Interrupt),
+            Fold::Every(whats) => {
+                !whats.contains(&What::Interrupt) && !whats.contains(&What::TableSync)
+            }
             Fold::Needless(What::Interrupt) => {
                 to.counters.get(Counter::Interrupts) == from.counters.get(Counter::Interrupts)
             }

@@ -79,7 +79,7 @@ pub static LITMUS: &[Builtin] = builtins! { "scenarios/litmus/":
     "guard-nested" "ranges-touch"
     "retry-spurious" "retry-parallel" "retry-skip-ad" "retry-installed" "retry-anon-vma" "fork-cleaned"
     "break-before-make" "huge-split" "huge-zap" "huge-zero" "huge-fork" "huge-move"
-    "huge-pageout" "huge-part" "huge-collapse" "table-sync" "table-walk" "table-free"
+    "huge-pageout" "huge-part" "huge-collapse" "huge-pin" "table-sync" "table-sync-away" "table-walk" "table-free"
 };
 
 /// Lists aliases: `name = text (parameter value …)`.

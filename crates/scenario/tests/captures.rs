@@ -26,7 +26,7 @@ fn differences(capture: &Capture, kernel: &str) -> Option<String> {
     let wrong = |round: &Round| {
         let mut sequence = Sequence::of(&program, &round.events, order);
         // Before csd:csd_queue_cpu came, in 6.4, nothing showed who is waited for.
-        if row.series() < (6, 4) {
+        if row.release < (6, 4) {
             sequence = sequence.without_syncs(&[]).0;
         }
         let (minor, major) = (round.minor_faults.unwrap(), round.major_faults.unwrap());

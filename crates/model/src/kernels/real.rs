@@ -1,6 +1,6 @@
 //! Which row stands for a real kernel: by its release, its processor and its settings.
 
-use super::{KernelRow, ROWS, stable};
+use super::{KernelRow, ROWS, Row, stable};
 use crate::arch::{ARM64, ARM64_A72};
 use std::collections::BTreeMap;
 
@@ -92,18 +92,24 @@ impl KernelRow {
         let mut numbers = release.split(|c: char| !c.is_ascii_digit());
         let mut next = || numbers.next().and_then(|number| number.parse().ok()).unwrap_or(0);
         let (major, minor, patch) = (next(), next(), next());
-        let (row, own) = KernelRow::nearest(major, minor);
+        let (row, own) = nearest((major, minor));
         if !own || stable::is_newest(row.release, patch) {
-            return (row, own);
+            return (KernelRow::from_table(row, None), own);
         }
-        (KernelRow::parse(&format!("{}.{patch}", row.name)).unwrap_or(row), own)
+        (KernelRow::of_patch(row, patch), own)
     }
 
     /// The row of release `major.minor`, or the nearest older one (the oldest, if none is older).
     pub fn nearest(major: u32, minor: u32) -> (KernelRow, bool) {
-        let row = ROWS.iter().rev().find(|row| row.release <= (major, minor)).unwrap_or(&ROWS[0]);
-        (KernelRow::from_table(row, None), row.release == (major, minor))
+        let (row, own) = nearest((major, minor));
+        (KernelRow::from_table(row, None), own)
     }
+}
+
+/// The table's row of a release, or the nearest older one (the oldest, if none is older); whether it is its own.
+fn nearest(release: (u32, u32)) -> (&'static Row, bool) {
+    let row = ROWS.iter().rev().find(|row| row.release <= release).unwrap_or(&ROWS[0]);
+    (row, row.release == release)
 }
 
 #[cfg(test)]

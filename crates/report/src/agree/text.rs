@@ -8,7 +8,7 @@ use crate::table::plain_table;
 use needless_model::account::RoundAccount;
 use needless_model::agreement::SwapCounts;
 use needless_model::counters::Counter;
-use needless_model::sequence::{Sequence, Token};
+use needless_model::sequence::Token;
 
 /// The report as text.
 pub fn text(targets: &[TargetAgreement], style: Style) -> String {
@@ -143,8 +143,8 @@ fn round_lines(ran: &Ran, at: usize, target: &str, style: Style) -> String {
         let executed = || phases_text(&round.executed.phases);
         let compared = |round: &RoundAccount| round.sequence.is_some();
         let both = real.is_some_and(compared) && model.is_some_and(compared);
-        let sequence =
-            round.sequence.as_ref().filter(|_| both).map_or_else(executed, Sequence::to_string);
+        let shown = real.and_then(|real| real.shown_of(round)).filter(|_| both);
+        let sequence = shown.map_or_else(executed, |(sequence, _)| sequence.to_string());
         let indent = 4 + width + 2;
         let sequence = format!("    {name:width$}  {}", style.charset(&sequence));
         let figures = format!("{:indent$}{}", "", style.dim(figures(round, swaps)));
@@ -164,7 +164,8 @@ fn figures(round: &RoundAccount, swaps: Option<SwapCounts>) -> String {
 }
 
 fn first_difference(real: &RoundAccount, model: &RoundAccount, style: Style) -> String {
-    let (Some(real), Some(model)) = (&real.sequence, &model.sequence) else { return String::new() };
+    let shown = real.shown_of(model);
+    let (Some(real), Some((model, _))) = (&real.sequence, &shown) else { return String::new() };
     let (real, model) = (real.tokens(), model.tokens());
     if real == model {
         return "    the sequences are equal; the counts differ\n".to_owned();

@@ -116,11 +116,7 @@ fn attempt(env: &mut impl Env, fault: Fault, exception: bool, before: Option<Ser
     });
     let mut ended = |outcome, Served { class, major, verdict, huge }| {
         let kind = EventKind::FaultDone { page: fault.page, class, major, exception };
-        let site = match (found_done, huge) {
-            (true, _) => Site::HandlePteFault,
-            (false, true) => huge_site_of(class),
-            (false, false) => site_of(class),
-        };
+        let site = if found_done { Site::HandlePteFault } else { site_of(class, huge) };
         env.record(site, kind, Some(verdict));
         Ended::Done(outcome)
     };
@@ -206,32 +202,19 @@ fn is_over_first(env: &impl Env, fault: Fault) -> bool {
     first && counts_as_tried(env, fault)
 }
 
-/// The function that serves faults of a class by a huge page's entry.
-const fn huge_site_of(class: FaultClass) -> Site {
-    match class {
-        FaultClass::HugePage | FaultClass::ZeroPage => Site::DoHugePmdAnonymousPage,
-        FaultClass::Reuse | FaultClass::CowCopy => Site::DoHugePmdWpPage,
-        FaultClass::ZeroUpgrade => Site::DoHugeZeroWpPmd,
-        FaultClass::AccessFlag => Site::HugePmdSetAccessed,
+/// The function that serves faults of a class, by a huge page's entry or not; for those that nothing here makes, the one that chooses.
+const fn site_of(class: FaultClass, huge: bool) -> Site {
+    match (class, huge) {
+        (FaultClass::HugePage, _) | (FaultClass::ZeroPage, true) => Site::DoHugePmdAnonymousPage,
+        (FaultClass::Reuse | FaultClass::CowCopy, true) => Site::DoHugePmdWpPage,
+        (FaultClass::ZeroUpgrade, true) => Site::DoHugeZeroWpPmd,
+        (FaultClass::AccessFlag, true) => Site::HugePmdSetAccessed,
+        (FaultClass::FirstTouch | FaultClass::ZeroPage, false) => Site::DoAnonymousPage,
+        (FaultClass::SwapIn, false) => Site::DoSwapPage,
+        (FaultClass::FileMap | FaultClass::SharedDirty, false) => Site::DoFault,
+        (FaultClass::Reuse | FaultClass::CowCopy | FaultClass::ZeroUpgrade, false) => {
+            Site::DoWpPage
+        }
         _ => Site::HandlePteFault,
-    }
-}
-
-/// The function that serves faults of a class; for those that nothing here makes, the one that chooses.
-const fn site_of(class: FaultClass) -> Site {
-    match class {
-        FaultClass::FirstTouch | FaultClass::ZeroPage => Site::DoAnonymousPage,
-        FaultClass::HugePage => Site::DoHugePmdAnonymousPage,
-        FaultClass::SwapIn => Site::DoSwapPage,
-        FaultClass::FileMap | FaultClass::SharedDirty => Site::DoFault,
-        FaultClass::Reuse | FaultClass::CowCopy | FaultClass::ZeroUpgrade => Site::DoWpPage,
-        FaultClass::AccessFlag
-        | FaultClass::FaultAround
-        | FaultClass::Userfaultfd
-        | FaultClass::NumaHint
-        | FaultClass::Spurious
-        | FaultClass::Signal
-        | FaultClass::Failed
-        | FaultClass::Unknown => Site::HandlePteFault,
     }
 }

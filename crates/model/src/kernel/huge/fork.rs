@@ -3,7 +3,7 @@
 use super::split::split_huge_pmd;
 use super::{pmd_trans_huge_lock, pmd_unlock};
 use crate::addr::{MmId, Vpn};
-use crate::env::{Env, Learnt, Lock};
+use crate::env::{Env, Lock};
 use crate::kernel::fork::aged;
 use crate::kernel::gup::needs_cow_for_dma;
 use crate::kernel::table::pte_alloc;
@@ -13,22 +13,9 @@ use crate::policy::Mutant;
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
 
-/// How the copy of a huge page's entry ended.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-enum Copied {
-    /// There is one more mapping of it.
-    Whole,
-    /// It may be pinned: its pages are looked at one by one.
-    Pinned,
-}
-
-impl Learnt for Copied {
-    fn nothing() -> Copied {
-        Copied::Whole
-    }
-}
-
-/// Gives the child the parent's huge page around `page`; false: what there is, is mapped page by page (by now, if it may be pinned).
+/// Gives the child the parent's huge page around `page`; false: what there is, is mapped page by page (by now, if it may be pinned: then
+/// its pages are looked at one by one). Whether it is pinned is asked first, and somebody may pin it between that and the end of
+/// the right to store.
 ///
 /// Source: mm/huge_memory.c:copy_huge_pmd (5.10 to 7.3).
 pub fn copy_huge_pmd(env: &mut impl Env, (parent, child): (MmId, MmId), page: Vpn) -> bool {
@@ -38,22 +25,25 @@ pub fn copy_huge_pmd(env: &mut impl Env, (parent, child): (MmId, MmId), page: Vp
     let site = Site::CopyHugePmd;
     let lock = Lock::pmd(env.arch(), child, page);
     env.lock(lock);
-    let copied = pmd_trans_huge_lock(env, site, parent, page, |w, at, pmd| {
-        if needs_cow_for_dma(w, parent, pmd) {
-            return Copied::Pinned;
-        }
-        pte_alloc(w, at, child, page, 2);
-        copy_pmd(w, at, (parent, child), page, pmd);
-        Copied::Whole
-    });
-    if copied.is_some() {
+    let pinned =
+        pmd_trans_huge_lock(env, site, parent, page, |w, _, pmd| needs_cow_for_dma(w, parent, pmd));
+    if pinned == Some(false) {
+        env.step(site, |w, at| {
+            pte_alloc(w, at, child, page, 2);
+            // The processor may have set bits of it since.
+            if let Some(pmd) = w.pmd(parent, page) {
+                copy_pmd(w, at, (parent, child), page, pmd);
+            }
+        });
+    }
+    if pinned.is_some() {
         pmd_unlock(env, parent, page);
     }
     env.unlock(lock);
-    if copied == Some(Copied::Pinned) {
+    if pinned == Some(true) {
         split_huge_pmd(env, parent, page);
     }
-    copied == Some(Copied::Whole)
+    pinned == Some(false)
 }
 
 /// Nobody may store to it any more where it is.

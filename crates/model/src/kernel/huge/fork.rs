@@ -51,7 +51,7 @@ pub fn copy_huge_pmd(env: &mut impl Env, (parent, child): (MmId, MmId), page: Vp
     }
     env.unlock(lock);
     if copied == Some(Copied::Pinned) {
-        split_huge_pmd(env, parent, page);
+        split_huge_pmd(env, site, parent, page);
     }
     copied == Some(Copied::Whole)
 }

@@ -311,13 +311,13 @@ fn what_a_needless_split_is_for_can_be_done_at_once() {
             }
             let (parts, whole) = (run(&huge(parts, "spin"), row), run(&huge(whole, "spin"), row));
             assert_eq!((splits(&parts), splits(&whole)), (1, 0), "{row}");
-            let words = |run: &TargetRun| {
-                let pages = run.final_pages.iter();
+            // Pages that stay are mapped as one then, which the address space's count of huge pages shows.
+            let pages = |run: &TargetRun| {
+                let mut pages = run.final_pages.clone();
+                pages.remove("AnonHugePages");
                 pages
-                    .map(|(page, state)| (page.clone(), state.replace(" huge", "")))
-                    .collect::<Vec<_>>()
             };
-            assert_eq!(words(&parts), words(&whole), "{row}");
+            assert!(pages(&parts) == pages(&whole), "{row}: pages end in other states");
         }
     }
 }

@@ -126,6 +126,21 @@ impl MaySets {
         self.slots.get(&(cpu, asid)).map(|(owner, _)| *owner)
     }
 
+    /// Whether a slot may hold a stale translation of `id`, of pages that are `asked` for.
+    fn may_hold(
+        &self,
+        slot: (CpuId, usize),
+        id: MmId,
+        mm: &Mm,
+        asked: impl Fn(Span) -> bool,
+    ) -> bool {
+        let Some((owner, set)) = self.slots.get(&slot) else { return false };
+        let stale = |entry: &Entry| {
+            asked(entry.pages) && is_stale_now(entry.pages, entry.origin(), &mm.table)
+        };
+        *owner == id && set.iter().any(stale)
+    }
+
     /// `frame` was freed: whoever still has a translation to it must not use it.
     pub fn frame_freed(&mut self, frame: Pfn) {
         let names = |entry: &Entry| entry.names(frame);
@@ -213,10 +228,17 @@ impl Tlbs for MaySets {
     }
 
     fn may_be_stale(&self, cpu: CpuId, asid: usize, id: MmId, mm: &Mm, scope: FlushScope) -> bool {
-        let Some((owner, set)) = self.slots.get(&(cpu, asid)) else { return false };
-        let stale = |entry: &Entry| {
-            scope.covers(entry.pages) && is_stale_now(entry.pages, entry.origin(), &mm.table)
-        };
-        *owner == id && set.iter().any(stale)
+        self.may_hold((cpu, asid), id, mm, |pages| scope.covers(pages))
+    }
+
+    fn may_leave_stale(
+        &self,
+        cpu: CpuId,
+        asid: usize,
+        id: MmId,
+        mm: &Mm,
+        scope: FlushScope,
+    ) -> bool {
+        self.may_hold((cpu, asid), id, mm, |pages| !scope.covers(pages))
     }
 }

@@ -38,6 +38,8 @@ pub enum What {
     Interrupt,
     /// An interrupt of a CPU that may walk a page table without a lock.
     TableSync,
+    /// A huge page's entry replaced by one for each page.
+    Split,
 }
 
 impl What {
@@ -49,6 +51,7 @@ impl What {
             What::Shootdown => Needless::Shootdown,
             What::LocalFlush => Needless::LocalFlush,
             What::Interrupt => Needless::Interrupt,
+            What::Split => Needless::Split,
             What::Zeroing | What::PageIn | What::PageOut | What::TableSync => return None,
         })
     }
@@ -78,10 +81,15 @@ impl Counted {
         Counted { what, seq, thread, site, class: None, verdict }
     }
 
-    /// The finding, if it was needless.
+    /// The finding, if it was needless, or its width.
     pub fn finding(&self) -> Option<Finding> {
-        let verdict = self.verdict.filter(|verdict| verdict.is_needless())?;
-        Some(Finding { what: self.what.needless()?, site: self.site, reason: verdict.reason })
+        let verdict = self.verdict?;
+        let what = match (verdict.is_needless(), verdict.is_too_wide()) {
+            (true, _) => self.what.needless()?,
+            (false, true) => Needless::FullFlush,
+            (false, false) => return None,
+        };
+        Some(Finding { what, site: self.site, reason: verdict.reason })
     }
 
     /// The reason of the verdict, where one was given.
@@ -103,6 +111,7 @@ pub fn observe(program: &Program, events: &[Event], order: TraceOrder) -> Vec<Co
         let what = match event.kind {
             EventKind::Copy { page, .. } if program.owns(page) => What::Copy,
             EventKind::Zero { page, .. } if program.owns(page) => What::Zeroing,
+            EventKind::Split { page, .. } if program.owns(page) => What::Split,
             EventKind::PageIn { page, zero_filled, .. } if program.owns(page) => {
                 match zero_filled {
                     true => What::Zeroing,

@@ -102,6 +102,16 @@ pub enum EventKind {
         /// Whether the write was skipped because the page held only zeros.
         zero_filled: bool,
     },
+    /// A huge page's entry is replaced by one for each page, for a function that is about a part of it. Only the model shows
+    /// it: kernels count them (`thp_split_pmd`).
+    Split {
+        /// The first page.
+        page: Vpn,
+        /// The folio's first frame.
+        frame: Pfn,
+        /// Whether the folio has other mappings. (The huge zero page's do not count.)
+        shared: bool,
+    },
     /// A frame went back to the allocator.
     Free {
         /// The frame.

@@ -156,6 +156,9 @@ impl<'p> Folding<'p> {
             }
             EventKind::MayFault { page: at } => EventKind::MayFault { page: page(at) },
             EventKind::Zero { page: at, .. } => EventKind::Zero { page: page(at), frame },
+            EventKind::Split { page: at, shared, .. } => {
+                EventKind::Split { page: page(at), frame, shared }
+            }
             EventKind::PageIn { page: at, zero_filled, .. } => {
                 EventKind::PageIn { page: page(at), frame, zero_filled }
             }

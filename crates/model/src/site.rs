@@ -56,6 +56,12 @@ sites! {
     HugePmdSetAccessed = "huge_pmd_set_accessed" in "mm/huge_memory.c";
     /// A huge page is mapped page by page.
     SplitHugePmd = "__split_huge_pmd_locked" in "mm/huge_memory.c";
+    /// A mapping begins or ends within a huge page.
+    VmaAdjustTransHuge = "vma_adjust_trans_huge" in "mm/huge_memory.c";
+    /// Page-table pages are gone through and what they map is taken away.
+    ZapPmdRange = "zap_pmd_range" in "mm/memory.c";
+    /// Page tables are gone through and what they map is moved.
+    MovePageTables = "move_page_tables" in "mm/mremap.c";
     /// A large folio becomes small ones (5.10, 6.1: `split_huge_page_to_list`; 7.3: `__folio_split`).
     SplitFolio = "split_huge_page_to_list_to_order" in "mm/huge_memory.c";
     /// `MADV_COLLAPSE` of a mapping.

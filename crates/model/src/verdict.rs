@@ -44,6 +44,11 @@ impl Verdict {
     pub fn is_needless(self) -> bool {
         self.judgement == Judgement::Needless
     }
+
+    /// Whether it is of a flush that was needed, but not as one of everything.
+    pub fn is_too_wide(self) -> bool {
+        self.judgement == Judgement::Needed && self.reason == Reason::OnlyHugeStale
+    }
 }
 
 /// Declares [`Reason`] with the sentence that reports print.
@@ -77,6 +82,9 @@ reasons! {
     FreedTables = "a page table was freed; paging-structure caches may still point to it";
     /// Flush: nobody can hold a stale translation in the range.
     NothingStale = "no CPU can hold a stale translation in this range";
+    /// Flush: only huge entries may be stale, and it takes everything because it counts base pages.
+    OnlyHugeStale =
+        "only entries of huge pages may be stale: one invalidation for each would do, where it flushes everything";
     /// Flush: without it the access would fault again and again.
     KeptEntry = "the processor keeps the entry by which the access faulted, and would fault by it again";
     /// Flush: the pending mark of a batched unmap that was flushed already.
@@ -104,6 +112,14 @@ reasons! {
         "write permission could have been granted when the PTE was last written; nobody else had a claim on the page";
     /// Fault: the old page had to be kept for others.
     WriteWasClaimed = "write permission could not have been granted earlier";
+    /// Fault: a read had mapped the huge zero page, which nobody may store to.
+    HugeZeroMapped =
+        "a read had mapped the huge zero page, which is everybody's; only a huge page given to the read already would have spared the fault";
+    /// Split: its thread did the same to the rest before anybody used any of it.
+    RestFollowed =
+        "its thread did the same to the rest of the huge page, and nobody had used any of it in between";
+    /// Split: what it made possible was made use of.
+    UsedInParts = "the huge page was used, or left at the end of the round, in parts";
 }
 
 /// A needless event, told in one line: what, where, why.
@@ -131,6 +147,10 @@ pub enum Needless {
     LocalFlush,
     /// An interrupt of one CPU.
     Interrupt,
+    /// The width of a needed flush: it takes everything.
+    FullFlush,
+    /// A huge page's entry replaced by one for each page.
+    Split,
 }
 
 impl Needless {
@@ -141,6 +161,8 @@ impl Needless {
         Needless::Shootdown,
         Needless::LocalFlush,
         Needless::Interrupt,
+        Needless::FullFlush,
+        Needless::Split,
     ];
 
     /// The name in JSON and in studies.
@@ -151,6 +173,8 @@ impl Needless {
             Needless::Shootdown => "shootdown",
             Needless::LocalFlush => "local-flush",
             Needless::Interrupt => "interrupt",
+            Needless::FullFlush => "full-flush",
+            Needless::Split => "split",
         }
     }
 }

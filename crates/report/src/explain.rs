@@ -238,6 +238,10 @@ pub fn what(program: &Program, event: &Event, style: Style) -> String {
             let skipped = if zero_filled { ", only zeros: not written" } else { "" };
             format!("swap out {} frame {}{skipped}", name(page), frame.0)
         }
+        EventKind::Split { page, frame, shared } => {
+            let others = if shared { ", which others map" } else { "" };
+            format!("split {} frame {}{others}: mapped page by page", name(page), frame.0)
+        }
         EventKind::Free { frame } => format!("free frame {}", frame.0),
         EventKind::Pte { page, old, new } => {
             format!("pte {} {} {arrow} {}", name(page), pte(old), pte(new))

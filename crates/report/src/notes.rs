@@ -155,6 +155,8 @@ pub(crate) const fn needless_word(what: Needless) -> &'static str {
         Needless::Shootdown => "shootdown",
         Needless::LocalFlush => "local flush",
         Needless::Interrupt => "interrupt",
+        Needless::FullFlush => "width of a flush",
+        Needless::Split => "split of a huge page",
     }
 }
 

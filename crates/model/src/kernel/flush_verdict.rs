@@ -34,14 +34,14 @@ pub(super) fn judge<M: Mode>(
     w: &World<M>,
     request: &FlushRequest,
     range: Option<PageRange>,
-    covers: impl Iterator<Item = CpuId>,
+    covers: impl Iterator<Item = CpuId> + Clone,
 ) -> Verdict {
     let needed = |reason| Verdict {
         caused_by: request.caused_by,
         ..Verdict::new(Judgement::Needed, reason)
     };
-    let mut covers = covers.filter(|cpu| may_walk(w, *cpu, request.mm)).peekable();
-    if request.tables_gone && covers.peek().is_some() {
+    let mut covers = covers.filter(|cpu| may_walk(w, *cpu, request.mm));
+    if request.tables_gone && covers.clone().next().is_some() {
         return needed(Reason::FreedTables);
     }
     if request.faulted && !w.arch.fault_drops {
@@ -53,10 +53,59 @@ pub(super) fn judge<M: Mode>(
         let asid = w.cpus[cpu.index()].slot_of(id);
         asid.is_some_and(|asid| w.tlbs.may_be_stale(cpu, asid, id, mm, scope))
     };
+    let all = covers.clone();
     if covers.any(stale) {
-        return needed(Reason::StaleTranslations);
+        return needed(match is_too_wide(w, request, range, all) {
+            true => Reason::OnlyHugeStale,
+            false => Reason::StaleTranslations,
+        });
     }
     Verdict::new(Judgement::Needless, needless_reason(w, request))
+}
+
+/// What the flush would be with one invalidation for each huge page in its range; `None`: it is no wider than that, or they would be too many.
+fn by_huge_pages<M: Mode>(
+    w: &World<M>,
+    request: &FlushRequest,
+    flushed: Option<PageRange>,
+) -> Option<(PageRange, u32)> {
+    let shift = u32::from(w.arch.order(2));
+    let range = request.range.filter(|_| flushed.is_none() && w.config.huge_pages)?;
+    let few = range.pages() >> shift <= w.arch.flush_ceiling;
+    (few && request.stride_shift < shift).then_some((range, shift))
+}
+
+/// Whether it flushes everything, although none of these CPUs may hold a stale translation that one invalidation for each huge page in its
+/// range would leave.
+fn is_too_wide<M: Mode>(
+    w: &World<M>,
+    request: &FlushRequest,
+    flushed: Option<PageRange>,
+    mut covers: impl Iterator<Item = CpuId>,
+) -> bool {
+    let Some((range, shift)) = by_huge_pages(w, request, flushed) else { return false };
+    let (id, scope) = (request.mm, scope(Some(range), shift));
+    let mm = &w.mms[id.index()];
+    !covers.any(|cpu| {
+        let asid = w.cpus[cpu.index()].slot_of(id);
+        asid.is_some_and(|asid| w.tlbs.may_leave_stale(cpu, asid, id, mm, scope))
+    })
+}
+
+/// The pages that are flushed and the stride. A flush that is too wide is made as narrow as its verdict says where needless ones are left out:
+/// so verdicts are tested.
+#[inline]
+pub(super) fn width<M: Mode>(
+    w: &World<M>,
+    request: &FlushRequest,
+    flushed: Option<PageRange>,
+    verdict: Verdict,
+) -> (Option<PageRange>, u32) {
+    let narrow = verdict.is_too_wide() && w.policies.skip == Skip::Needless;
+    match by_huge_pages(w, request, flushed).filter(|_| narrow) {
+        Some((range, shift)) => (Some(range), shift),
+        None => (flushed, request.stride_shift),
+    }
 }
 
 /// Whether a CPU may use the address space: it has it loaded, or comes back to it without a flush.

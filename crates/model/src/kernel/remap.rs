@@ -153,7 +153,7 @@ fn move_page_tables(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn, walk
                 continue;
             }
         }
-        split_huge_pmd(env, mm, old);
+        split_huge_pmd(env, Site::MovePageTables, mm, old);
         while env.step(Site::MovePtes, |w, at| {
             if upper_first && w.mms[mm.index()].table.has_table(old, 2) {
                 pte_alloc(w, at, mm, new, 3);

@@ -77,18 +77,18 @@ impl MayCache {
         });
     }
 
-    /// Whether slot `asid` of `cpu` may hold a stale translation of `id` in `scope`.
-    pub fn may_be_stale(
+    /// Whether slot `asid` of `cpu` may hold a stale translation of `id`, of pages that are `asked` for.
+    pub fn may_hold(
         &self,
         cpu: CpuId,
         asid: usize,
         id: MmId,
         mm: &Mm,
-        scope: FlushScope,
+        asked: impl Fn(Span) -> bool,
     ) -> bool {
         let stale = |(pages, entries): (&Span, &Vec<PresentPte>)| {
             let stale = |entry: &PresentPte| is_stale_now(*pages, *entry, &mm.table);
-            scope.covers(*pages) && entries.iter().any(stale)
+            asked(*pages) && entries.iter().any(stale)
         };
         let slot = self.slots.get(&(cpu, asid)).filter(|(owner, _)| *owner == id);
         slot.is_some_and(|(_, set)| set.iter().any(stale))

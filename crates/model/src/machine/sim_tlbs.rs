@@ -239,6 +239,24 @@ impl SimTlbs {
             || fresh().any(|entry| view.cached(entry) && entry.is_stale(scope, mm))
     }
 
+    #[cold]
+    fn leaves_stale(&self, view: &SlotView, id: MmId, mm: &Mm, scope: FlushScope) -> bool {
+        let fresh = self.fresh(view, id).iter().filter(|entry| view.cached(entry));
+        let mut left = view.left.iter().chain(fresh).filter(|entry| !scope.covers(entry.pages));
+        left.any(|entry| entry.is_stale(FlushScope::All, mm))
+    }
+
+    /// Notes if the two answers are not the same.
+    #[inline]
+    fn hold_against(&self, stale: bool, other: impl FnOnce(&MayCache) -> bool) -> bool {
+        if let Some(checked) = &self.checked
+            && other(&checked.0) != stale
+        {
+            checked.1.set(true);
+        }
+        stale
+    }
+
     /// Forgets log entries that no slot has left to look at.
     #[cold]
     fn prune(&mut self, id: MmId) {
@@ -341,12 +359,24 @@ impl Tlbs for SimTlbs {
         let stale = view.mm == Some(id)
             && self.holds_any(view, id)
             && self.holds_stale(view, id, mm, scope);
-        if let Some(checked) = &self.checked
-            && checked.0.may_be_stale(cpu, asid, id, mm, scope) != stale
-        {
-            checked.1.set(true);
-        }
-        stale
+        self.hold_against(stale, |sets| {
+            sets.may_hold(cpu, asid, id, mm, |pages| scope.covers(pages))
+        })
+    }
+
+    fn may_leave_stale(
+        &self,
+        cpu: CpuId,
+        asid: usize,
+        id: MmId,
+        mm: &Mm,
+        scope: FlushScope,
+    ) -> bool {
+        let view = self.view(cpu, asid);
+        let stale = view.mm == Some(id) && self.leaves_stale(view, id, mm, scope);
+        self.hold_against(stale, |sets| {
+            sets.may_hold(cpu, asid, id, mm, |pages| !scope.covers(pages))
+        })
     }
 
     fn contradicts_itself(&self) -> bool {

@@ -78,6 +78,16 @@ pub trait Tlbs {
     /// Whether slot `asid` of `cpu` may hold a stale translation of `mm` in `scope`.
     fn may_be_stale(&self, cpu: CpuId, asid: usize, id: MmId, mm: &Mm, scope: FlushScope) -> bool;
 
+    /// Whether it may hold one that a flush of `scope` leaves.
+    fn may_leave_stale(
+        &self,
+        cpu: CpuId,
+        asid: usize,
+        id: MmId,
+        mm: &Mm,
+        scope: FlushScope,
+    ) -> bool;
+
     /// Whether two ways to answer, where there are two, ever gave different answers.
     fn contradicts_itself(&self) -> bool {
         false

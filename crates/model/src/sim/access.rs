@@ -57,6 +57,11 @@ impl Touch {
         };
         Touch { pages, access, left }
     }
+
+    /// The pages among which it visits some.
+    pub(super) fn pages(&self) -> PageRange {
+        self.pages
+    }
 }
 
 impl Machine<'_, '_> {

@@ -86,6 +86,7 @@ fn visible(round: &Round) -> Kind {
             }
             // Batches give pages back in some later round, as they fill.
             EventKind::Free { .. } | EventKind::Zero { .. } | EventKind::Pte { .. } => return None,
+            EventKind::Split { .. } => return None,
             EventKind::RoundStart { .. } | EventKind::RoundEnd { .. } => return None,
             kind => kind,
         };

@@ -116,6 +116,32 @@ impl SimLog {
         self.push(at, None, kind, None);
     }
 
+    /// The number of the next event.
+    pub fn next_seq(&self) -> u64 {
+        self.next_seq
+    }
+
+    /// Gives the split numbered `seq` its verdict in hindsight, if it is still there. The flushes of a needless one, which follow it,
+    /// are caused by it.
+    pub fn judge_split(&mut self, seq: u64, verdict: Verdict) {
+        let Ok(at) = self.events.binary_search_by_key(&seq, |event| event.seq) else { return };
+        self.events[at].verdict = Some(verdict);
+        if !verdict.is_needless() {
+            return;
+        }
+        let flushes = self.events[at + 1..].iter_mut().take_while(|event| {
+            matches!(
+                event.kind,
+                EventKind::Flush { .. } | EventKind::Tlbi { .. } | EventKind::Dsb { .. }
+            )
+        });
+        for event in flushes.filter(|event| event.site == Some(Site::SplitHugePmd)) {
+            if let Some(verdict) = event.verdict.as_mut().filter(|verdict| !verdict.is_needless()) {
+                verdict.caused_by = Some(seq);
+            }
+        }
+    }
+
     #[inline]
     fn push(
         &mut self,

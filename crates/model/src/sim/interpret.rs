@@ -3,6 +3,7 @@
 use super::access::Touch;
 use super::env::SimWorld;
 use super::rounds::Course;
+use super::splits::Splits;
 use super::{Look, OpAt, SimError, SimOptions, Waiting, Watch};
 use crate::addr::{CpuId, MmId, ProcessId, ThreadId};
 use crate::call::Call;
@@ -15,7 +16,7 @@ use crate::kernel::{Errno, call, call_again};
 use crate::machine::consistency::contradiction;
 use crate::machine::world::{At, mm_of, process_of};
 use crate::program::{Access, ExprError, Hold, Op, Program};
-use crate::resolved::Resolved;
+use crate::resolved::{Resolved, Visit};
 use crate::run::Round;
 use crate::site::Site;
 use crate::wait::{Ended, Wait};
@@ -110,6 +111,8 @@ pub(super) struct Machine<'p, 'w> {
     pub(super) round: Round,
     /// Rounds that are over, warm-up left out.
     pub(super) rounds: u32,
+    /// Splits of huge pages' entries whose verdict follows from what comes.
+    pub(super) splits: Splits,
 }
 
 impl<'p, 'w> Machine<'p, 'w> {
@@ -142,6 +145,7 @@ impl<'p, 'w> Machine<'p, 'w> {
             until_look: if options.paranoid { 1 } else { LOOK_EVERY },
             round: Round::default(),
             rounds: 0,
+            splits: Splits::default(),
         }
     }
 
@@ -291,6 +295,7 @@ impl<'p, 'w> Machine<'p, 'w> {
             self.threads[self.thread].status = Status::Unborn;
             let space = self.space;
             exit_process(&mut self.env(), space);
+            self.splits.forget(self.thread);
         }
         self.go_idle();
     }
@@ -359,11 +364,13 @@ impl<'p, 'w> Machine<'p, 'w> {
         let resolved = op.kind.resolve(&self.program.areas, slots);
         match resolved.map_err(|error| self.no_value(error))? {
             Resolved::Touch { pages, access, visit } => {
+                self.splits.touched(&mut self.world.log, pages, visit);
                 self.touch(Touch::new(pages, access, visit))?;
             }
             Resolved::Call(asked) => {
-                let space = self.space;
+                let (space, first) = (self.space, self.world.log.next_seq());
                 let ended = call(&mut self.env(), space, asked);
+                self.judge_splits(&asked, first, &ended);
                 self.called(ended)?;
                 if let Call::Fork { process } = asked {
                     self.start(process);
@@ -405,15 +412,33 @@ impl<'p, 'w> Machine<'p, 'w> {
     #[cold]
     fn take_up(&mut self) -> Result<(), Box<SimError>> {
         match self.threads[self.thread].rest.take() {
-            Some((waited, Rest::Touch(fault, rest))) => self.touch_again(fault, waited, rest)?,
+            Some((waited, Rest::Touch(fault, rest))) => {
+                let every = Visit::Ascending { stride: 1 };
+                self.splits.touched(&mut self.world.log, rest.pages(), every);
+                self.touch_again(fault, waited, rest)?;
+            }
             Some((waited, Rest::Call(rest))) => {
                 let space = self.space;
+                self.judge_splits(
+                    &rest,
+                    self.world.log.next_seq(),
+                    &Ok(Ended::Blocked(waited, rest)),
+                );
                 let ended = call_again(&mut self.env(), space, rest, waited);
                 self.called(ended)?;
             }
             None => {}
         }
         self.check()
+    }
+
+    /// What a call, which emitted the events from `first` on, says of splits, and what it split.
+    #[inline]
+    fn judge_splits(&mut self, call: &Call, first: u64, ended: &Result<Ended<Call>, Errno>) {
+        if self.world.config.huge_pages {
+            let done = matches!(ended, Ok(Ended::Done));
+            self.splits.called(self.world, (self.thread, call), first, done);
+        }
     }
 
     fn called(&mut self, ended: Result<Ended<Call>, Errno>) -> Result<(), Box<SimError>> {

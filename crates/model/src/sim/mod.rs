@@ -9,6 +9,7 @@ mod alike;
 mod env;
 mod interpret;
 mod rounds;
+mod splits;
 #[cfg(test)]
 mod waiting_tests;
 mod watch;

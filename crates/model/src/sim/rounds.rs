@@ -100,6 +100,7 @@ impl Machine<'_, '_> {
     }
 
     fn end_round(&mut self, round: i64) -> Result<(), Box<SimError>> {
+        self.splits.end(&mut self.world.log);
         self.emit(EventKind::RoundEnd { round });
         self.world.log.record(false);
         if round < 0 {

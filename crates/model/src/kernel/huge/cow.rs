@@ -79,7 +79,7 @@ pub fn do_huge_pmd_wp_page(
         {
             return Ok(Some(served));
         }
-        split_huge_pmd(env, mm, page);
+        split_huge_pmd(env, Site::DoHugePmdWpPage, mm, page);
         return Ok(None);
     }
     let site = Site::DoHugePmdWpPage;
@@ -107,7 +107,7 @@ pub fn do_huge_pmd_wp_page(
         Decision::Raced => Ok(Some(Served::spurious())),
         Decision::Reuse => Ok(Some(Served::judged(FaultClass::Reuse, verdict))),
         Decision::Split => {
-            split_huge_pmd(env, mm, page);
+            split_huge_pmd(env, site, mm, page);
             Ok(None)
         }
     }
@@ -159,7 +159,8 @@ fn do_huge_zero_wp_pmd(
         pmd_unlock(env, mm, page);
     }
     if current {
-        return Some(Served::needed(FaultClass::ZeroUpgrade));
+        let verdict = Verdict::new(Judgement::Needed, Reason::HugeZeroMapped);
+        return Some(Served::judged(FaultClass::ZeroUpgrade, verdict));
     }
     env.step(Site::FolioPut, |w, at| w.put_frame(at, folio));
     Some(Served::spurious())

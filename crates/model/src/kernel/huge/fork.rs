@@ -41,7 +41,7 @@ pub fn copy_huge_pmd(env: &mut impl Env, (parent, child): (MmId, MmId), page: Vp
     }
     env.unlock(lock);
     if pinned == Some(true) {
-        split_huge_pmd(env, parent, page);
+        split_huge_pmd(env, site, parent, page);
     }
     pinned == Some(false)
 }

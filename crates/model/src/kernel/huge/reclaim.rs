@@ -98,7 +98,7 @@ pub fn try_to_unmap_large(env: &mut impl Env, folio: Pfn) -> Option<Vpn> {
         if drop_huge_pmd(env, folio, mm, pages) {
             return;
         }
-        split_huge_pmd_of(env, mm, pages.start, folio);
+        split_huge_pmd_of(env, site, mm, pages.start, folio);
         each_table(env, site, mm, pages, |env, part| unmap_ptes(env, folio, mm, part));
     });
     let gone = env.step(Site::ShrinkFolioList, |w, _| w.frames.folio_maps(folio) == 0);

@@ -3,6 +3,7 @@
 use super::{invalid, pmd_trans_huge_lock, pmd_unlock};
 use crate::addr::{MmId, PageRange, Pfn, Vpn};
 use crate::env::{Env, Learnt};
+use crate::event::EventKind;
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
 use crate::machine::frames::{FrameFlags, ZERO_PAGE};
 use crate::machine::world::{At, Mode, World};
@@ -10,21 +11,30 @@ use crate::policy::{Mutant, SplitDirty};
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
 
-/// Maps the huge page around `page`, if there is one, page by page.
+/// Maps the huge page around `page`, if there is one, page by page, for the function `site`.
 ///
 /// Source: mm/huge_memory.c:__split_huge_pmd (5.10 to 7.3).
-pub fn split_huge_pmd(env: &mut impl Env, mm: MmId, page: Vpn) {
-    split_if(env, mm, page, |_| true);
+pub fn split_huge_pmd(env: &mut impl Env, site: Site, mm: MmId, page: Vpn) {
+    split_if(env, site, mm, page, |_| true);
 }
 
 /// The same if it is this folio that is mapped there.
-pub fn split_huge_pmd_of(env: &mut impl Env, mm: MmId, page: Vpn, folio: Pfn) {
-    split_if(env, mm, page, |pmd| pmd.pfn == folio);
+pub fn split_huge_pmd_of(env: &mut impl Env, site: Site, mm: MmId, page: Vpn, folio: Pfn) {
+    split_if(env, site, mm, page, |pmd| pmd.pfn == folio);
 }
 
-fn split_if(env: &mut impl Env, mm: MmId, page: Vpn, wanted: impl FnOnce(PresentPte) -> bool) {
+fn split_if(
+    env: &mut impl Env,
+    site: Site,
+    mm: MmId,
+    page: Vpn,
+    wanted: impl FnOnce(PresentPte) -> bool,
+) {
     let taken = pmd_trans_huge_lock(env, Site::SplitHugePmd, mm, page, |w, at, pmd| {
-        wanted(pmd).then(|| take(w, at, mm, page, pmd))
+        wanted(pmd).then(|| {
+            emit_split(w, at.site(site), page, pmd);
+            take(w, at, mm, page, pmd)
+        })
     });
     if let Some(old) = taken {
         old.into_iter().for_each(|old| finish(env, mm, page, old));
@@ -36,6 +46,13 @@ impl Learnt for PresentPte {
     fn nothing() -> PresentPte {
         PresentPte::new(ZERO_PAGE)
     }
+}
+
+/// The huge page around `page`, whose entry is `pmd`, is about to be mapped page by page, or to wait so.
+pub fn emit_split<M: Mode>(w: &mut World<M>, at: At, page: Vpn, pmd: PresentPte) {
+    let shared = !pmd.special() && w.frames.folio_maps(pmd.pfn) > 1;
+    let page = w.huge_span(page).start;
+    w.emit(at, EventKind::Split { page, frame: pmd.pfn, shared });
 }
 
 /// The processor finds nothing from here on: the entry of the huge zero page goes, another one is made invalid.
@@ -132,6 +149,6 @@ pub fn split_outer_borders(env: &mut impl Env, mm: MmId, range: PageRange) {
 /// Source: mm/huge_memory.c:vma_adjust_trans_huge, split_huge_pmd_address (5.10 to 7.3).
 fn vma_adjust_trans_huge(env: &mut impl Env, mm: MmId, border: Vpn) {
     if env.arch().huge_pages(border).start != border {
-        split_huge_pmd(env, mm, border);
+        split_huge_pmd(env, Site::VmaAdjustTransHuge, mm, border);
     }
 }

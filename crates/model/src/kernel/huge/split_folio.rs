@@ -3,6 +3,7 @@
 //! Its mappings are frozen first: in place of each is a migration entry, on which whoever faults waits. Then nobody but the
 //! caller has a reference, and its pages are folios of their own when they are mapped again.
 
+use super::split::emit_split;
 use super::{entry_of, invalid, pmd_trans_huge_lock, pmd_unlock};
 use crate::addr::{MmId, PageRange, Pfn, Vpn};
 use crate::env::{Env, Lock};
@@ -86,6 +87,7 @@ fn freeze(env: &mut impl Env, folio: Pfn, mm: MmId, pages: PageRange) {
     let taken = pmd_trans_huge_lock(env, site, mm, pages.start, |w, at, pmd| {
         let ours = pmd.pfn == folio;
         if ours {
+            emit_split(w, at, pages.start, pmd);
             w.set_pmd(at, mm, pages.start, Pte::Present(invalid(pmd)));
         }
         ours.then_some(pmd)

@@ -20,7 +20,7 @@ pub fn zap_huge_pmd(env: &mut impl Env, gather: &mut Gather, part: PageRange) ->
     }
     let (mm, pages) = (gather.mm(), env.arch().huge_pages(part.start));
     if pages != part {
-        split_huge_pmd(env, mm, part.start);
+        split_huge_pmd(env, Site::ZapPmdRange, mm, part.start);
         return false;
     }
     let zapped = pmd_trans_huge_lock(env, Site::ZapHugePmd, mm, part.start, |w, at, old| {

@@ -12,7 +12,7 @@ use crate::addr::{CpuId, MmId, PageRange};
 use crate::env::{Env, Reach};
 use crate::event::{EventKind, FlushReason};
 use crate::kernel::flush::FlushRequest;
-use crate::kernel::flush_verdict::{left_out, scope};
+use crate::kernel::flush_verdict::{left_out, scope, width};
 use crate::machine::cpu::{Cpu, INIT_MM};
 use crate::machine::cpuset::CpuSet;
 use crate::machine::tlb::Tlbs;
@@ -48,16 +48,17 @@ pub fn flush_tlb_mm_range(env: &mut impl Env, request: FlushRequest) {
         if left_out(w, at, verdict) {
             return None;
         }
+        let width = width(w, &request, range, verdict);
         let mm_gen = &mut w.mms[mm.index()].tlb_gen;
         *mm_gen += 1;
-        Some((verdict, *mm_gen))
+        Some((verdict, *mm_gen, width))
     });
-    let Some((verdict, new_gen)) = begun else { return };
+    let Some((verdict, new_gen, (range, stride_shift))) = begun else { return };
     let info = Info {
         site: request.site,
         mm: Some(mm),
         range,
-        stride_shift: request.stride_shift,
+        stride_shift,
         freed_tables: request.freed_tables,
         new_gen: Some(new_gen),
         initiator: env.context().cpu,

@@ -28,7 +28,7 @@ pub(super) fn judge<M: Mode>(
 
 /// CPUs that left the address space, keep a slot for it and would come back without a flush: they
 /// are covered by the generation that the flush raises.
-fn away<M: Mode>(w: &World<M>, id: MmId) -> impl Iterator<Item = CpuId> + '_ {
+fn away<M: Mode>(w: &World<M>, id: MmId) -> impl Iterator<Item = CpuId> + Clone + '_ {
     let current = AsidSlot { mm: Some(id), tlb_gen: w.mms[id.index()].tlb_gen };
     let away = move |cpu: &Cpu| cpu.loaded != id && cpu.slots.contains(&current);
     let cpus = w.cpus.iter().enumerate();

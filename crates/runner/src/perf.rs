@@ -15,6 +15,7 @@
 //! the test for loss.
 
 use crate::ioctl::{set_filter, set_output};
+use crate::limits;
 use crate::log::{Kind, Raw};
 use crate::tracefs::{self, Field, TracefsError, Tracepoint};
 use needless_model::addr::CpuId;
@@ -61,6 +62,13 @@ pub enum PerfError {
         /// Why.
         error: io::Error,
     },
+}
+
+impl PerfError {
+    /// Whether a limit on this process or a machine that is used up is the cause.
+    pub fn is_of_a_limit(&self) -> bool {
+        matches!(self, PerfError::Open { error, .. } if limits::remedy_of(error).is_some())
+    }
 }
 
 /// Which event a record's identifier belongs to, and how to read it.

@@ -107,7 +107,7 @@ fn assemble(
     unseen: &mut BTreeMap<String, String>,
 ) -> Result<&'static Run, Failure> {
     let program = request.program.clone();
-    let events = request.events && events_possible(unseen);
+    let events = request.events && events_possible(unseen)?;
     let log = Log::new(events, rounds);
     let (team, alike_from) = (Team::new(&program), request.alike_from);
     let cpus: Vec<CpuId> = program.threads.iter().map(|thread| request.cpu(thread.cpu)).collect();
@@ -161,18 +161,22 @@ fn follow(run: &'static Run, me: usize, cpu: CpuId) {
     }
 }
 
-fn events_possible(unseen: &mut BTreeMap<String, String>) -> bool {
+/// Whether there will be any; why not, is in `unseen`. What only comes of a limit on this process is an error.
+fn events_possible(unseen: &mut BTreeMap<String, String>) -> Result<bool, Failure> {
     // Opening and dropping rings before the scenario's own tells early whether there will be any,
     // so that no memory is set aside for nothing.
     match Rings::open(&[Place { cpu: 0, on: CpuId(0), tids: vec![0] }], 1, &mut BTreeMap::new()) {
-        Ok(_) => true,
+        Ok(_) => Ok(true),
+        Err(error) if error.is_of_a_limit() => {
+            Err(Failure::new(FailureKind::Internal, error.to_string()))
+        }
         Err(error) => {
             for name in
                 ["events", "faults_by_class", "copies", "flushes", "shootdowns", "interrupts"]
             {
                 unseen.insert(name.to_owned(), error.to_string());
             }
-            false
+            Ok(false)
         }
     }
 }

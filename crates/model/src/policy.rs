@@ -258,7 +258,7 @@ policies! {
     }
     /// How walks without a lock are waited for.
     table_sync: TableSync = "table-sync", "how MADV_COLLAPSE waits for walks without a lock (GUP-fast, interrupts off) of the table that it takes away",
-        source "mm/khugepaged.c:collapse_huge_page, mm/mmu_gather.c:tlb_remove_table_sync_one (6.1, 6.12, 7.2, 7.3: broadcast; commit 2ba99c5e0881 of 6.1), tlb_remove_table_sync_rcu (7.2, for the tables of a gather); seen on 6.12, 6.18, 7.3; targeted: a proposal of 2026" {
+        source "mm/khugepaged.c:collapse_huge_page, mm/mmu_gather.c:tlb_remove_table_sync_one (6.1, 6.12, 7.2: broadcast; commit 2ba99c5e0881 of 6.1), tlb_remove_table_sync_rcu (7.2, for the tables of a gather); seen on 6.12, 6.18, 7.3; targeted: a proposal of 2026" {
         Implied = "implied", "not at all: the flush before it is taken for enough (before 6.1, which has no MADV_COLLAPSE)";
         Broadcast = "broadcast", "by an interrupt of every other CPU";
         Rcu = "rcu", "by a grace period of RCU (a proposal)";

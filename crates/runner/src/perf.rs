@@ -157,8 +157,8 @@ impl Rings {
             }
         });
         let drain = Tracepoint::find(&tracefs, "workqueue", "workqueue_execute_start").ok();
-        let sync = sync_source(&tracefs).map_err(|error| {
-            unseen.insert(TABLE_SYNCS.to_owned(), error.to_string());
+        let sync = sync_source(&tracefs).map_err(|why| {
+            unseen.insert(TABLE_SYNCS.to_owned(), why);
         });
         let (flush, sync, write) = (flush.ok(), sync.ok(), write_source(&tracefs));
         let points = Points { fault, flush, sync, write, drain };
@@ -216,11 +216,15 @@ fn flush_source(tracefs: &Path) -> Result<(Tracepoint, Source), TracefsError> {
     Ok((point, source))
 }
 
-/// CPUs are asked to call a function; which CPUs, and for which function, is told from 6.4 on.
-fn sync_source(tracefs: &Path) -> Result<(Tracepoint, Source), TracefsError> {
-    let point = Tracepoint::find(tracefs, "csd", "csd_queue_cpu")?;
-    let source = Source::TableSync { to: point.field("cpu")? };
-    Ok((point, source))
+/// CPUs are asked to call a function; which CPUs, and for which function, is told from 6.4 on. `Err`: why it is not seen, as where the kernel has no
+/// such function (6.12 and older without CONFIG_PARAVIRT).
+fn sync_source(tracefs: &Path) -> Result<(Tracepoint, Source), String> {
+    let point = Tracepoint::find(tracefs, "csd", "csd_queue_cpu").map_err(|e| e.to_string())?;
+    let to = point.field("cpu").map_err(|error| error.to_string())?;
+    let own = counter(TracepointEvent::with_id(point.id), 0, Whose::Thread(0), |_| {});
+    let filtered = own.and_then(|calls| set_filter(&calls, TABLE_SYNC));
+    filtered.map_err(|error| format!("the filter `{}`: {error}", TABLE_SYNC.to_string_lossy()))?;
+    Ok((point, Source::TableSync { to }))
 }
 
 /// A page goes to swap; the name changed in 6.0 (include/trace/events/vmscan.h).

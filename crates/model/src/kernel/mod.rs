@@ -124,7 +124,7 @@ pub enum Errno {
     #[error("EEXIST: something is mapped there already")]
     Eexist,
     /// The process that is to begin runs already.
-    #[error("EAGAIN: the process runs already")]
+    #[error("EAGAIN: the process runs already, or somebody holds one of the pages")]
     Eagain,
     /// Something is in use already.
     #[error("EBUSY: the pin is held already")]

@@ -40,13 +40,10 @@ impl Learnt for Found {
 pub(super) fn gup_fast(env: &mut impl Env, id: PinId, wanted: Wanted, seq: u32) -> bool {
     // 1. The table, or the huge page; then the PTE as it is.
     let found = env.step(Site::GupFastPgdRange, |w, at| look_up(w, at, wanted));
-    let (site, entry) = match found {
+    let (entry, huge) = match found {
         Found::No => return false,
-        Found::Huge(entry) => (Site::GupFastPmdLeaf, Some(entry)),
-        Found::Table => {
-            let entry = env.step(Site::GupFast, |w, at| read_pte(w, at, wanted));
-            (Site::GupFast, entry)
-        }
+        Found::Huge(entry) => (Some(entry), true),
+        Found::Table => (env.step(Site::GupFast, |w, at| read_pte(w, at, wanted)), false),
     };
     let Some(entry) = entry else { return false };
     // 2. A reference, unless the page is free by now.
@@ -55,7 +52,7 @@ pub(super) fn gup_fast(env: &mut impl Env, id: PinId, wanted: Wanted, seq: u32) 
         return false;
     }
     // 3. Was it the page's still? (What is not kept again from a fork is kept now.)
-    let huge = site == Site::GupFastPmdLeaf;
+    let site = if huge { Site::GupFastPmdLeaf } else { Site::GupFast };
     let kept = env.step(site, |w, at| keep(w, at, id, wanted, (entry, huge)));
     if !kept || wanted.gup == Gup::Get {
         return kept;

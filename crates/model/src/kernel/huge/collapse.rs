@@ -301,14 +301,15 @@ fn take_table<M: Mode>(w: &mut World<M>, at: At, mm: MmId, pages: PageRange) -> 
 
 /// Whether all that the table holds can be copied; else it is put back.
 fn isolate<M: Mode>(w: &mut World<M>, at: At, mm: MmId) -> Result<(), Errno> {
-    let held = |w: &World<M>| w.mms[mm.index()].taken.clone();
-    let Some(TakenTable { pages, entries }) = held(w) else { return Err(Errno::Einval) };
-    let movable = entries.iter().try_for_each(|(_, pte)| is_movable(w, *pte));
-    if movable.is_err() {
-        w.mms[mm.index()].taken = None;
-        w.mms[mm.index()].table.allocate(pages.start, 1);
-        w.table_becomes(mm, Walked::Out(pages.start), Walked::At(pages.start));
-        entries.iter().for_each(|(page, pte)| w.set_pte(at, mm, *page, *pte));
+    let Some(taken) = w.mms[mm.index()].taken.take() else { return Err(Errno::Einval) };
+    let movable = taken.entries.iter().try_for_each(|(_, pte)| is_movable(w, *pte));
+    if movable.is_ok() {
+        w.mms[mm.index()].taken = Some(taken);
+    } else {
+        let start = taken.pages.start;
+        w.mms[mm.index()].table.allocate(start, 1);
+        w.table_becomes(mm, Walked::Out(start), Walked::At(start));
+        taken.entries.iter().for_each(|(page, pte)| w.set_pte(at, mm, *page, *pte));
     }
     movable
 }

@@ -10,6 +10,7 @@ use needless_model::kernels::KernelRow;
 use needless_model::program::Program;
 use needless_model::sim::{self, SimError, SimOptions};
 use needless_scenario::{Settings, compile, load};
+use needless_testing::turn;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -31,6 +32,8 @@ fn program(path: &Path) -> Program {
 
 #[test]
 fn the_model_runs_them() {
+    // Beside the other test it would take the CPUs that are watched there.
+    let _turn = turn();
     for path in scenarios() {
         let program = program(&path);
         let rows = KernelRow::all();
@@ -49,6 +52,7 @@ fn this_kernel_does_what_the_model_says() {
     if doctor().iter().any(|check| check.state == State::Missing) {
         needless_testing::skip!("`needless doctor` says what is missing");
     }
+    let _turn = turn();
     let mut agree = Command::cargo_bin("needless").unwrap();
     agree.args(["agree", "-t", "live", "--format", "json"]).args(scenarios());
     let output = agree.output().unwrap();

@@ -7,6 +7,7 @@ use crate::shadow::{CheckWorld, Value};
 use crate::tlb::Entry;
 use needless_model::addr::{MmId, ObjectId, Pfn, Vpn};
 use needless_model::env::Learnt;
+use needless_model::kernel::pagemap_scan::is_written;
 use needless_model::kernel::rmap::Place;
 use needless_model::machine::frames::FrameFlags;
 use needless_model::machine::walk::{Walked, walk};
@@ -110,6 +111,10 @@ fn perform(w: &mut CheckWorld, at: At, (mm, page): Place, entry: Entry, store: O
         return violate(w, Some(at.cpu), Property::NoUseAfterFree, page, what);
     }
     if let Some(value) = store {
+        if goes_by(w, (mm, page)) {
+            let what = format!("{} stores to {name}, which userfaultfd protects", at.cpu);
+            return violate(w, Some(at.cpu), Property::ToldOf, page, what);
+        }
         let (mm, page) = stores_to(w, (mm, page), frame);
         w.frames.set_flags(frame, FrameFlags::ZERO_FILLED, false);
         return w.ghost.store((mm, page, frame), value);
@@ -135,6 +140,12 @@ fn perform(w: &mut CheckWorld, at: At, (mm, page): Place, entry: Entry, store: O
         };
         violate(w, Some(at.cpu), property, page, what);
     }
+}
+
+/// Whether a store to the page is neither told of, nor will be found by who looks for what was written.
+fn goes_by(w: &CheckWorld, (mm, page): Place) -> bool {
+    let noted = w.mms[mm.index()].uffd.features.asynchronous && is_written(w.page_entry(mm, page));
+    w.ghost.is_protected((mm, page)) && !noted
 }
 
 /// Where the page's contents are kept account of, which a load from `frame` should return: a file's are in one place for

@@ -98,6 +98,8 @@ pub struct Pages {
     fading: BTreeMap<Translation, Fate>,
     /// By thread: the translations that its system call found and must have revoked when it returns.
     revoking: BTreeMap<u16, BTreeSet<Translation>>,
+    /// Pages that userfaultfd protects.
+    protected: BTreeSet<Place>,
     /// Pages that MADV_FREE gave up and nobody stored to since.
     given_up: BTreeSet<Place>,
     /// Translations of the parent that a fork has copied and not flushed yet, and where to: a store through one of
@@ -212,6 +214,11 @@ impl Contents {
     /// What a load from the page should return.
     pub fn expected(&self, place: Place) -> Value {
         self.pages.last_store.get(&place).copied().unwrap_or(0)
+    }
+
+    /// Whether userfaultfd protects the page.
+    pub fn is_protected(&self, place: Place) -> bool {
+        self.pages.protected.contains(&place)
     }
 
     /// Whether a private mapping of a file has a copy of its own there.
@@ -446,7 +453,21 @@ impl Ghost for Contents {
             hold.left.get_or_insert(last);
         }
         pages.given_up.remove(&(mm, page));
+        pages.protected.remove(&(mm, page));
         pages.fading.extend(frame.map(|frame| ((mm, page, frame), None)));
+    }
+
+    fn protected(&mut self, mm: MmId, pages: PageRange, on: bool) {
+        for page in pages.iter() {
+            match on {
+                true => self.pages.protected.insert((mm, page)),
+                false => self.pages.protected.remove(&(mm, page)),
+            };
+        }
+    }
+
+    fn told(&mut self) {
+        self.exercised.add(Property::ToldOf);
     }
 
     /// Only what was stored before the advice may go.
@@ -566,6 +587,7 @@ impl Ghost for Contents {
         for hold in self.pages.held.values_mut().filter(|hold| hold.pin.place == (mm, from)) {
             hold.pin.place = (mm, to);
         }
+        self.pages.protected.remove(&(mm, from));
         if self.pages.given_up.contains(&(mm, from)) {
             self.pages.given_up.remove(&(mm, from));
             self.pages.given_up.insert((mm, to));

@@ -24,6 +24,7 @@ use needless_model::machine::pins::Pins;
 use needless_model::machine::swap::Swap;
 use needless_model::machine::world::{Task, World, mm_of};
 use needless_model::site::Site;
+use needless_model::wait::Wait;
 use smallvec::{SmallVec, smallvec};
 
 /// A thread of a state.
@@ -238,9 +239,13 @@ impl State {
         pools.pages.intern(&mut w.ghost.pages);
     }
 
-    /// Whether every thread is done.
+    /// Whether every thread is done, or would answer if userfaultfd told of something.
     pub fn is_end(&self) -> bool {
-        self.threads.iter().all(|member| member.standing.next == Next::Done)
+        self.threads.iter().all(|member| match member.standing.next {
+            Next::Done => true,
+            Next::Wait(wait @ Wait::UffdEvent(_)) => !wait.is_over(&self.world),
+            _ => false,
+        })
     }
 
     /// The action that a thread is in.

@@ -108,7 +108,10 @@ impl Unroller<'_> {
             Resolved::Touch { pages, access, visit } => self.touch(op.id, pages, access, visit),
             Resolved::Call(call) => self.push(op.id, Action::Call(call)),
             Resolved::Nothing | Resolved::Hold(Hold::Spin) | Resolved::Mark(_) => Ok(()),
-            Resolved::Hold(Hold::Sleep) => self.push(op.id, Action::Sleep { wakes: false }),
+            // Its answers are operations of their own here (`uffd-answer`).
+            Resolved::Hold(Hold::Sleep | Hold::Serve(_)) => {
+                self.push(op.id, Action::Sleep { wakes: false })
+            }
             Resolved::Nap(_) => self.push(op.id, Action::Sleep { wakes: true }),
             Resolved::Barrier(barrier) => self.push(op.id, Action::Barrier(barrier)),
             Resolved::Loop { slot, first, step, turns, body } => {

@@ -6,6 +6,7 @@
 use crate::addr::{PageRange, PinId, ProcessId};
 use crate::backing::{MAX_FILE_PAGES, NamedFile};
 use crate::program::{Access, Advice, Backing, Expr, MAX_OTHERS, Prot, RangeExpr};
+use crate::userfaultfd::{Answer, Registration};
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 use strum::EnumDiscriminants;
@@ -60,6 +61,37 @@ pub enum Asked<P, A, N> {
     },
     /// `1` to `/proc/self/clear_refs`: nothing that is mapped counts as used.
     ClearRefs,
+    /// `UFFDIO_REGISTER`: userfaultfd watches the pages.
+    UffdRegister {
+        /// Which.
+        pages: P,
+        /// For what.
+        registration: Registration,
+    },
+    /// `UFFDIO_UNREGISTER`: it watches them no more.
+    UffdUnregister {
+        /// Which.
+        pages: P,
+    },
+    /// `UFFDIO_WRITEPROTECT`
+    UffdProtect {
+        /// What.
+        pages: P,
+        /// Whether stores are watched from now on, or let go on.
+        on: bool,
+    },
+    /// `read` of the userfaultfd, and its answer to the access that waits.
+    UffdAnswer {
+        /// Which.
+        answer: Answer,
+    },
+    /// `PAGEMAP_SCAN` for pages that were written.
+    PagemapScan {
+        /// Among these.
+        pages: P,
+        /// Whether those found are write-protected (`PM_SCAN_WP_MATCHING`).
+        protect: bool,
+    },
     /// Reclaims the pages as if memory were short.
     Reclaim {
         /// What is taken for old.
@@ -253,6 +285,15 @@ impl<P, A, N> Asked<P, A, N> {
                 advice: *advice,
             },
             Asked::ClearRefs => Asked::ClearRefs,
+            Asked::UffdRegister { pages: p, registration } => {
+                Asked::UffdRegister { pages: pages(p)?, registration: *registration }
+            }
+            Asked::UffdUnregister { pages: p } => Asked::UffdUnregister { pages: pages(p)? },
+            Asked::UffdProtect { pages: p, on } => Asked::UffdProtect { pages: pages(p)?, on: *on },
+            Asked::UffdAnswer { answer } => Asked::UffdAnswer { answer: *answer },
+            Asked::PagemapScan { pages: p, protect } => {
+                Asked::PagemapScan { pages: pages(p)?, protect: *protect }
+            }
             Asked::Reclaim { pages: p } => Asked::Reclaim { pages: pages(p)? },
             Asked::Sync { pages: p } => Asked::Sync { pages: pages(p)? },
             Asked::Writeback { pages: p } => Asked::Writeback { pages: pages(p)? },
@@ -291,6 +332,7 @@ impl<P, A, N> Asked<P, A, N> {
             Asked::Pin { .. } => Some("pin"),
             Asked::Dma { .. } => Some("dma"),
             Asked::Unpin { .. } => Some("unpin"),
+            Asked::UffdAnswer { .. } => Some("uffd-answer"),
             Asked::Fork { .. }
             | Asked::Wait { .. }
             | Asked::Exec
@@ -299,6 +341,10 @@ impl<P, A, N> Asked<P, A, N> {
             | Asked::Protect { .. }
             | Asked::Remap { .. }
             | Asked::ClearRefs
+            | Asked::UffdRegister { .. }
+            | Asked::UffdUnregister { .. }
+            | Asked::UffdProtect { .. }
+            | Asked::PagemapScan { .. }
             | Asked::Advise { .. }
             | Asked::AdviseRanges { .. }
             | Asked::Sync { .. }
@@ -319,6 +365,10 @@ impl<P, A, N> Asked<P, A, N> {
             Asked::Fork { .. } => Some("fork"),
             Asked::Exec => Some("exec"),
             Asked::ClearRefs => Some("clear_refs"),
+            Asked::UffdRegister { .. }
+            | Asked::UffdUnregister { .. }
+            | Asked::UffdProtect { .. } => Some("userfaultfd"),
+            Asked::PagemapScan { .. } => Some("pagemap_scan"),
             Asked::Sync { .. } => Some("msync"),
             Asked::WriteFile { .. } => Some("pwrite"),
             Asked::DropFile { .. } => Some("fadvise"),
@@ -343,7 +393,8 @@ impl<P, A, N> Asked<P, A, N> {
             | Asked::Wait { .. }
             | Asked::Pin { .. }
             | Asked::Dma { .. }
-            | Asked::Unpin { .. } => None,
+            | Asked::Unpin { .. }
+            | Asked::UffdAnswer { .. } => None,
         }
     }
 
@@ -367,6 +418,11 @@ impl<P, A, N> Asked<P, A, N> {
             | Asked::Unmap { .. }
             | Asked::Protect { .. }
             | Asked::ClearRefs
+            | Asked::UffdRegister { .. }
+            | Asked::UffdUnregister { .. }
+            | Asked::UffdProtect { .. }
+            | Asked::UffdAnswer { .. }
+            | Asked::PagemapScan { .. }
             | Asked::Reclaim { .. }
             | Asked::Sync { .. }
             | Asked::Writeback { .. }
@@ -406,12 +462,17 @@ impl Call {
             | Asked::Remap { pages, .. }
             | Asked::Advise { pages, .. }
             | Asked::AdviseRanges { pages, .. }
+            | Asked::UffdRegister { pages, .. }
+            | Asked::UffdUnregister { pages }
+            | Asked::UffdProtect { pages, .. }
+            | Asked::PagemapScan { pages, .. }
             | Asked::Reclaim { pages }
             | Asked::Sync { pages }
             | Asked::Writeback { pages }
             | Asked::Pin { pages, .. } => Some(pages),
             Asked::Map { area, .. } => Some(area.pages),
             Asked::ClearRefs
+            | Asked::UffdAnswer { .. }
             | Asked::Switch { .. }
             | Asked::Fork { .. }
             | Asked::Wait { .. }
@@ -442,6 +503,12 @@ impl Call {
             Asked::Map { .. }
             | Asked::Protect { prot: Prot::ReadWrite, .. }
             | Asked::ClearRefs
+            | Asked::UffdRegister { .. }
+            | Asked::UffdUnregister { .. }
+            // A store that somebody is told of gives the right to store back at once.
+            | Asked::UffdProtect { .. }
+            | Asked::UffdAnswer { .. }
+            | Asked::PagemapScan { .. }
             | Asked::Reclaim { .. }
             | Asked::Sync { .. }
             | Asked::Writeback { .. }

@@ -32,5 +32,6 @@ pub mod run;
 pub mod sequence;
 pub mod sim;
 pub mod site;
+pub mod userfaultfd;
 pub mod verdict;
 pub mod wait;

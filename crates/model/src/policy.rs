@@ -571,6 +571,55 @@ policies! {
         AnonVma = "anon-vma", "an anon_vma, whatever it maps, so that a fork copies all that it has in its page tables";
         Flag = "flag", "a flag; anonymous memory an anon_vma, too, and once it has that the mapping's lock is enough";
     }
+    /// Which features a userfaultfd has.
+    uffd_features: UffdFeatures = "uffd-features", "what a userfaultfd can do about stores to anonymous memory",
+        source "include/uapi/linux/userfaultfd.h (5.10, 6.1, 6.12, 7.2): UFFD_FEATURE_WP_UNPOPULATED came in 6.4, UFFD_FEATURE_WP_ASYNC and PAGEMAP_SCAN in 6.7" {
+        WriteProtect = "wp", "protect pages that are there";
+        Unpopulated = "unpopulated", "protect what is not there, too, by a marker";
+        Asynchronous = "async", "let stores go on and have the kernel note which pages were written (PAGEMAP_SCAN)";
+    }
+    /// What is left when userfaultfd watches no more.
+    uffd_unregister: UffdUnregister = "uffd-unregister", "what UFFDIO_UNREGISTER makes of entries that userfaultfd protects",
+        source "fs/userfaultfd.c:userfaultfd_unregister (5.10: nothing; 6.1), mm/userfaultfd.c:userfaultfd_clear_vma (6.12, 7.2)" {
+        Keep = "keep", "nothing: they keep a bit that means nothing until the pages are registered again";
+        Unprotect = "unprotect", "they are protected no more";
+    }
+    /// When a store asks that finds its page in swap.
+    uffd_swapin: UffdSwapin = "uffd-swapin", "when a store to a protected page asks that comes back from swap",
+        source "mm/memory.c:do_swap_page (5.10, 6.1: pte_swp_uffd_wp after maybe_mkwrite; 6.12, 7.2: userfaultfd_pte_wp before)" {
+        NextFault = "next-fault", "in a fault of its own, if it would have been granted otherwise";
+        SameFault = "same-fault", "in the fault that brings the page back";
+    }
+    /// What becomes writable when userfaultfd lets go of it.
+    uffd_restore: UffdRestore = "uffd-restore", "what UFFDIO_WRITEPROTECT makes writable that is not to be protected any more",
+        source "mm/userfaultfd.c:uffd_wp_range, mm/mprotect.c:change_pte_range (5.10, 6.1: none; 6.12, 7.2: MM_CP_TRY_CHANGE_WRITABLE)" {
+        ReadOnly = "read-only", "nothing: the next store faults, and to a page that was never protected as well";
+        AsProtect = "as-mprotect", "what mprotect would make writable";
+    }
+    /// How many mappings one call protects.
+    uffd_ranges: UffdRanges = "uffd-ranges", "what UFFDIO_WRITEPROTECT takes that more than one mapping has",
+        source "mm/userfaultfd.c:mwriteprotect_range (5.10, 6.1: find_dst_vma; 6.12, 7.2: for_each_vma_range)" {
+        OneMapping = "one-mapping", "nothing: ENOENT";
+        EachMapping = "each-mapping", "all of it, up to one that is not watched";
+    }
+    /// What becomes of protected pages that move.
+    uffd_remap: UffdRemap = "uffd-remap", "what mremap makes of pages that userfaultfd protects, whose new mapping it does not watch",
+        source "mm/mremap.c:move_ptes (5.10: nothing; 6.1.192, 6.12.116, 7.2: need_clear_uffd_wp); fs/userfaultfd.c:mremap_userfaultfd_prep" {
+        Keep = "keep", "their entries keep the bit, which means nothing there";
+        Clear = "clear", "their entries lose the bit; a marker goes";
+    }
+    /// What a scan for written pages says of what has no page table.
+    scan_holes: ScanHoles = "scan-holes", "what PAGEMAP_SCAN says of pages without a page table in what userfaultfd watches",
+        source "fs/proc/task_mmu.c:pagemap_scan_pte_hole (6.12.116, 7.2.12: PAGE_IS_WRITTEN; before that nothing)" {
+        Nothing = "nothing", "nothing, so that they are not protected either";
+        Written = "written", "that they were written, as it says of other pages that are not protected";
+    }
+    /// What a scan for written pages flushes.
+    scan_flush: ScanFlush = "scan-flush", "what PAGEMAP_SCAN flushes of a page table in which it protected pages",
+        source "fs/proc/task_mmu.c:pagemap_scan_pmd_entry, pagemap_scan_thp_entry (6.12, 7.2); the other value is a proposal (docs/findings/pagemap-scan.md)" {
+        Scanned = "scanned", "from the first page that it protected to where it stopped, whatever these pages were";
+        Needed = "needed", "from the first page that it took the right to store from to the last one, if there is any (pte_needs_flush)";
+    }
     /// Which flushes are left out.
     skip: Skip = "skip", "which flushes are left out, as a test of verdicts: nothing may break without those that are needless",
         source "docs/design.md, Verdicts; no kernel can know it" {
@@ -626,6 +675,9 @@ policies! {
         ForkCleansParent = "fork-cleans-parent", "with fork-shared=copy: a fork clears the parent's dirty bit, too (copy_present_pte)";
         CleanUnflushed = "clean-unflushed", "writeback takes a PTE's dirty bit and leaves what CPUs have cached of it (page_vma_mkclean_one)";
         ForkUnflushed = "fork-unflushed", "a fork does not flush the right to store (dup_mmap)";
+        UffdSwapSkipped = "uffd-swap-skipped", "userfaultfd's write protection passes over what is in swap (change_pte_range; before f45ec5ff16a7)";
+        UffdSwapinWritable = "uffd-swapin-writable", "a page that comes back from swap may be stored to although userfaultfd protects it (do_swap_page)";
+        UffdUnflushed = "uffd-unflushed", "userfaultfd's write protection is not flushed (uffd_wp_range, pagemap_scan_pmd_entry)";
         ForkVmaUnlocked = "fork-vma-unlocked", "a fork does not lock mappings for writing (dup_mmap; 6.4 was released so)";
         ForkExclusive = "fork-exclusive", "a fork leaves pages exclusive to the parent (copy_present_pte)";
         PrivateWritable = "private-writable", "a read fault on a private mapping of a file maps the file's pages writable (set_pte_range)";

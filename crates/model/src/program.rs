@@ -5,13 +5,14 @@
 
 use crate::addr::{CpuId, PageRange, ProcessId, ThreadId, Vpn};
 use crate::call::{Bounds, CallExpr, Extent};
+use crate::userfaultfd::{Answer, Features};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use crate::backing::{Backing, Content, FileMapping, FileSpec, FileSystem, MAX_FILE_PAGES};
 
 /// Version of the encoded [`Program`]; the runner refuses another one.
-pub const PROGRAM_VERSION: u32 = 5;
+pub const PROGRAM_VERSION: u32 = 6;
 
 /// The most other processes that one [`CallExpr::Switch`] may name.
 pub const MAX_OTHERS: i64 = 8;
@@ -112,6 +113,8 @@ pub enum Hold {
     Spin,
     /// It sleeps.
     Sleep,
+    /// It sleeps until userfaultfd tells of an access, answers it, and sleeps again.
+    Serve(Answer),
 }
 
 /// A named piece of address space. It may be mapped, unmapped and mapped again.
@@ -330,6 +333,11 @@ pub enum OpKind {
         /// For how long; `None` until the scenario ends.
         duration_ns: Option<Expr>,
     },
+    /// Sleep, but for answers to what userfaultfd tells of, until the scenario ends.
+    Serve {
+        /// What they are.
+        answer: Answer,
+    },
     /// Wait for the other threads of the barrier. Index into [`Program::barriers`].
     Barrier {
         /// Which.
@@ -389,6 +397,7 @@ impl OpKind {
             OpKind::Touch { .. }
             | OpKind::Spin
             | OpKind::Sleep { .. }
+            | OpKind::Serve { .. }
             | OpKind::Barrier { .. }
             | OpKind::Repeat { .. }
             | OpKind::ForEach { .. }
@@ -409,6 +418,7 @@ impl OpKind {
             | OpKind::Touch { .. }
             | OpKind::Spin
             | OpKind::Sleep { .. }
+            | OpKind::Serve { .. }
             | OpKind::Barrier { .. }
             | OpKind::Mark { .. } => &[],
         }
@@ -572,12 +582,24 @@ impl Thread {
         self.holds().is_some()
     }
 
+    /// The operation by which it serves the userfaultfd, and how, if it does.
+    pub fn serves(&self) -> Option<(u32, Answer)> {
+        self.body.iter().find_map(|op| match op.kind {
+            OpKind::Serve { answer } => Some((op.id, answer)),
+            _ => None,
+        })
+    }
+
     /// How it holds its CPU, if it does nothing else.
     pub fn holds(&self) -> Option<Hold> {
         let spins = |op: &Op| (op.kind == OpKind::Spin).then_some(Hold::Spin);
         let sleeps =
             |op: &Op| (op.kind == OpKind::Sleep { duration_ns: None }).then_some(Hold::Sleep);
-        let holds = |op: &Op| spins(op).or_else(|| sleeps(op));
+        let serves = |op: &Op| match op.kind {
+            OpKind::Serve { answer } => Some(Hold::Serve(answer)),
+            _ => None,
+        };
+        let holds = |op: &Op| spins(op).or_else(|| sleeps(op)).or_else(|| serves(op));
         self.body.iter().map(holds).collect::<Option<Vec<Hold>>>()?.first().copied()
     }
 }
@@ -745,7 +767,16 @@ impl Program {
                     Backing::File(_) => Some("writeback of a file on tmpfs (it is nowhere else)"),
                 };
             }
-            CallExpr::Map { .. }
+            CallExpr::UffdRegister { pages, .. } => {
+                (pages, ["userfaultfd for shared memory", "userfaultfd for a file"])
+            }
+            CallExpr::PagemapScan { pages, .. } => {
+                (pages, ["PAGEMAP_SCAN of shared memory", "PAGEMAP_SCAN of a file"])
+            }
+            CallExpr::UffdUnregister { .. }
+            | CallExpr::UffdProtect { .. }
+            | CallExpr::UffdAnswer { .. }
+            | CallExpr::Map { .. }
             | CallExpr::Sync { .. }
             | CallExpr::Unmap { .. }
             | CallExpr::Protect { .. }
@@ -790,6 +821,21 @@ impl Program {
 
     fn backing(&self, pages: &RangeExpr) -> Backing {
         self.areas[usize::from(pages.area)].backing
+    }
+
+    /// With which features it makes a userfaultfd, if it needs one.
+    pub fn userfaultfd(&self) -> Option<Features> {
+        let asked = self.ops().filter_map(|op| match op.kind {
+            OpKind::Call(CallExpr::UffdRegister { registration, .. }) => {
+                Some(registration.features)
+            }
+            OpKind::Serve { .. }
+            | OpKind::Call(CallExpr::UffdUnregister { .. } | CallExpr::UffdProtect { .. }) => {
+                Some(Features::default())
+            }
+            _ => None,
+        });
+        asked.max()
     }
 
     /// How many pins it has.

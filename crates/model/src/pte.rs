@@ -38,6 +38,8 @@ pub struct MigrationPte {
     pub dirty: bool,
     /// Carried over from the page's PTE.
     pub soft_dirty: bool,
+    /// The same.
+    pub uffd_wp: bool,
 }
 
 /// Kinds of migration entry (`SWP_MIGRATION_READ` …).
@@ -73,6 +75,8 @@ pub struct SwapPte {
     pub exclusive: bool,
     /// Carried over from the page's PTE.
     pub soft_dirty: bool,
+    /// The same.
+    pub uffd_wp: bool,
 }
 
 /// A present PTE.
@@ -100,6 +104,8 @@ impl PteFlags {
     pub const PROTNONE: PteFlags = PteFlags(1 << 8);
     /// The zero page or another frame without `struct page` life cycle (`pte_special`).
     pub const SPECIAL: PteFlags = PteFlags(1 << 9);
+    /// userfaultfd is asked before it may be stored to (`_PAGE_UFFD_WP`).
+    pub const UFFD_WP: PteFlags = PteFlags(1 << 10);
     /// Written since soft-dirty was last cleared.
     pub const SOFT_DIRTY: PteFlags = PteFlags(1 << 11);
 
@@ -108,6 +114,7 @@ impl PteFlags {
         | PteFlags::DIRTY.0
         | PteFlags::PROTNONE.0
         | PteFlags::SPECIAL.0
+        | PteFlags::UFFD_WP.0
         | PteFlags::SOFT_DIRTY.0;
 
     /// The flags among `bits`.
@@ -158,6 +165,11 @@ impl PresentPte {
         self.has(PteFlags::SPECIAL)
     }
 
+    /// [`PteFlags::UFFD_WP`]
+    pub const fn uffd_wp(self) -> bool {
+        self.has(PteFlags::UFFD_WP)
+    }
+
     /// [`PteFlags::SOFT_DIRTY`]
     pub const fn soft_dirty(self) -> bool {
         self.has(PteFlags::SOFT_DIRTY)
@@ -187,6 +199,8 @@ struct Spelled {
     dirty: bool,
     protnone: bool,
     special: bool,
+    #[serde(default)]
+    uffd_wp: bool,
     soft_dirty: bool,
 }
 
@@ -199,6 +213,7 @@ impl From<PresentPte> for Spelled {
             dirty: pte.dirty(),
             protnone: pte.protnone(),
             special: pte.special(),
+            uffd_wp: pte.uffd_wp(),
             soft_dirty: pte.soft_dirty(),
         }
     }
@@ -212,6 +227,7 @@ impl From<Spelled> for PresentPte {
             .with(PteFlags::DIRTY, pte.dirty)
             .with(PteFlags::PROTNONE, pte.protnone)
             .with(PteFlags::SPECIAL, pte.special)
+            .with(PteFlags::UFFD_WP, pte.uffd_wp)
             .with(PteFlags::SOFT_DIRTY, pte.soft_dirty)
     }
 }

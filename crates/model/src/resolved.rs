@@ -88,6 +88,7 @@ impl OpKind {
             OpKind::Call(call) => return call.resolve(areas, slots),
             OpKind::Spin => Resolved::Hold(Hold::Spin),
             OpKind::Sleep { duration_ns: None } => Resolved::Hold(Hold::Sleep),
+            OpKind::Serve { answer } => Resolved::Hold(Hold::Serve(*answer)),
             OpKind::Sleep { duration_ns: Some(duration) } => {
                 Resolved::Nap(duration.eval_at_least(slots, "the duration", 0)?)
             }

@@ -168,6 +168,26 @@ sites! {
     MadviseGuardInstall = "madvise_guard_install" in "mm/madvise.c";
     /// `MADV_GUARD_REMOVE`.
     MadviseGuardRemove = "madvise_guard_remove" in "mm/madvise.c";
+    /// `UFFDIO_REGISTER`.
+    UserfaultfdRegister = "userfaultfd_register" in "fs/userfaultfd.c";
+    /// `UFFDIO_UNREGISTER`.
+    UserfaultfdUnregister = "userfaultfd_unregister" in "fs/userfaultfd.c";
+    /// `UFFDIO_WRITEPROTECT`.
+    MwriteprotectRange = "mwriteprotect_range" in "mm/userfaultfd.c";
+    /// An access waits for whoever has the userfaultfd.
+    HandleUserfault = "handle_userfault" in "fs/userfaultfd.c";
+    /// Who waited goes on.
+    WakeUserfault = "wake_userfault" in "fs/userfaultfd.c";
+    /// Of which access the userfaultfd tells next.
+    UserfaultfdRead = "userfaultfd_ctx_read" in "fs/userfaultfd.c";
+    /// `UFFDIO_COPY`, `UFFDIO_ZEROPAGE`.
+    MfillAtomic = "mfill_atomic" in "mm/userfaultfd.c";
+    /// A store to a huge page that is mapped read-only.
+    WpHugePmd = "wp_huge_pmd" in "mm/memory.c";
+    /// `PAGEMAP_SCAN`.
+    PagemapScan = "pagemap_scan_pmd_entry" in "fs/proc/task_mmu.c";
+    /// `PAGEMAP_SCAN` protects what it found.
+    MakeUffdWpPte = "make_uffd_wp_pte" in "fs/proc/task_mmu.c";
     /// `/proc/PID/clear_refs`.
     ClearRefs = "clear_refs_pte_range" in "fs/proc/task_mmu.c";
     /// `MADV_FREE`.

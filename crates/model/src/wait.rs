@@ -28,6 +28,14 @@ pub enum Wait {
     Fork(MmId),
     /// That the process with that address space ends.
     Exit(MmId),
+    /// That whoever has the userfaultfd answers an access to the page.
+    ///
+    /// Source: fs/userfaultfd.c:handle_userfault (5.10 to 7.3).
+    Userfault(MmId, Vpn),
+    /// That an access waits for an answer.
+    ///
+    /// Source: fs/userfaultfd.c:userfaultfd_ctx_read (5.10 to 7.3).
+    UffdEvent(MmId),
 }
 
 impl Wait {
@@ -38,6 +46,8 @@ impl Wait {
             Wait::Migration(mm, page) => !matches!(w.pte(mm, page), Pte::Migration(_)),
             Wait::Fork(mm) => w.mms[mm.index()].life == Life::Running,
             Wait::Exit(mm) => w.mms[mm.index()].life == Life::None,
+            Wait::Userfault(mm, page) => !w.mms[mm.index()].uffd.waits(page),
+            Wait::UffdEvent(mm) => w.mms[mm.index()].uffd.waiting.iter().any(|one| !one.read),
         }
     }
 
@@ -45,7 +55,11 @@ impl Wait {
     pub fn end(self, env: &mut impl Env) {
         match self {
             Wait::Folio(frame) => env.step(Site::FolioPut, |w, at| w.put_frame(at, frame)),
-            Wait::Migration(..) | Wait::Fork(_) | Wait::Exit(_) => {}
+            Wait::Migration(..)
+            | Wait::Fork(_)
+            | Wait::Exit(_)
+            | Wait::Userfault(..)
+            | Wait::UffdEvent(_) => {}
         }
     }
 }
@@ -57,6 +71,8 @@ impl fmt::Display for Wait {
             Wait::Migration(_, page) => write!(f, "the migration of {page}"),
             Wait::Fork(mm) => write!(f, "the start of process {}", mm.0 - 1),
             Wait::Exit(mm) => write!(f, "the end of process {}", mm.0 - 1),
+            Wait::Userfault(_, page) => write!(f, "userfaultfd's answer about {page}"),
+            Wait::UffdEvent(_) => f.write_str("an event of userfaultfd"),
         }
     }
 }

@@ -54,7 +54,7 @@ impl Group {
 fn group(kind: &OpKind) -> Option<Group> {
     match kind {
         OpKind::Call(call) => call.group().map(Group::Call),
-        OpKind::Sleep { .. } => Some(Group::Lazy),
+        OpKind::Sleep { .. } | OpKind::Serve { .. } => Some(Group::Lazy),
         OpKind::Touch { .. }
         | OpKind::Spin
         | OpKind::Barrier { .. }
@@ -68,5 +68,6 @@ fn group(kind: &OpKind) -> Option<Group> {
 
 /// Whether a thread does more than hold its CPU.
 fn acts(body: &[Op]) -> bool {
-    body.iter().any(|op| !matches!(op.kind, OpKind::Spin | OpKind::Sleep { .. }))
+    body.iter()
+        .any(|op| !matches!(op.kind, OpKind::Spin | OpKind::Sleep { .. } | OpKind::Serve { .. }))
 }

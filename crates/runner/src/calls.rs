@@ -2,6 +2,7 @@
 
 use crate::files::Files;
 use crate::sys::{bytes, pointer};
+use crate::{pagemap_scan, userfaultfd};
 use needless_model::addr::{PageRange, Vpn};
 use needless_model::call::{Call, Extent, RANGES, ranges};
 use needless_model::program::{Advice, Backing, Prot};
@@ -26,7 +27,12 @@ pub fn ask(call: Call, files: &Files) -> io::Result<()> {
         Call::DropFile { file, first, pages } => files.drop(file.file, first..first + pages),
         Call::Truncate { file, pages } => files.truncate(file.file, pages),
         Call::SyncFile { file } => files.sync(file.file),
-        Call::Reclaim { .. }
+        Call::UffdRegister { pages, registration } => userfaultfd::register(pages, registration),
+        Call::UffdUnregister { pages } => userfaultfd::unregister(pages),
+        Call::UffdProtect { pages, on } => userfaultfd::write_protect(pages, on),
+        Call::PagemapScan { pages, protect } => pagemap_scan::scan(pages, protect),
+        Call::UffdAnswer { .. }
+        | Call::Reclaim { .. }
         | Call::Writeback { .. }
         | Call::Switch { .. }
         | Call::Pin { .. }
@@ -72,6 +78,15 @@ pub fn missing(call: Call, errno: Option<i32>) -> Option<&'static str> {
         Call::AdviseRanges { .. } if errno == Some(libc::ENOSYS) => {
             Some("process_madvise (5.10 and later have it)")
         }
+        Call::UffdRegister { .. } if errno == Some(libc::ENOSYS) => {
+            Some("userfaultfd (CONFIG_USERFAULTFD)")
+        }
+        Call::UffdRegister { registration, .. } if errno == Some(libc::EOPNOTSUPP) => {
+            Some(userfaultfd::missing(registration.features))
+        }
+        Call::PagemapScan { .. } if errno == Some(libc::ENOTTY) => {
+            Some("PAGEMAP_SCAN (6.7 and later have it)")
+        }
         Call::ClearRefs if errno == Some(libc::ENOENT) => {
             Some("/proc/PID/clear_refs (CONFIG_PROC_PAGE_MONITOR)")
         }
@@ -82,6 +97,11 @@ pub fn missing(call: Call, errno: Option<i32>) -> Option<&'static str> {
         | Call::Advise { .. }
         | Call::AdviseRanges { .. }
         | Call::ClearRefs
+        | Call::UffdRegister { .. }
+        | Call::UffdUnregister { .. }
+        | Call::UffdProtect { .. }
+        | Call::UffdAnswer { .. }
+        | Call::PagemapScan { .. }
         | Call::Reclaim { .. }
         | Call::Sync { .. }
         | Call::Writeback { .. }

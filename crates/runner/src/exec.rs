@@ -8,7 +8,7 @@ use crate::sys::Usage;
 use crate::team::{Rest, Yield};
 use crate::wire::{Failure, FailureKind};
 use crate::witness::Watch;
-use crate::{calls, crash, limits, lru, marks, sys};
+use crate::{calls, crash, limits, lru, marks, sys, userfaultfd};
 use needless_model::addr::{PageRange, ProcessId, Vpn};
 use needless_model::call::Call;
 use needless_model::kernel::Errno;
@@ -186,6 +186,11 @@ impl<'a> Worker<'a> {
             | Call::Advise { .. }
             | Call::AdviseRanges { .. }
             | Call::ClearRefs
+            | Call::UffdRegister { .. }
+            | Call::UffdUnregister { .. }
+            | Call::UffdProtect { .. }
+            | Call::UffdAnswer { .. }
+            | Call::PagemapScan { .. }
             | Call::Reclaim { .. }
             | Call::Sync { .. }
             | Call::Writeback { .. }
@@ -317,7 +322,7 @@ impl<'a> Worker<'a> {
 
     /// Gives up the turn for good and spins or sleeps.
     fn hold_for_good(&mut self, hold: Hold) -> Result<(), Failure> {
-        if hold == Hold::Sleep {
+        if hold != Hold::Spin {
             self.run.team.announce_sleep(self.me, Rest::Sleeping);
         }
         self.pass(Yield::ForGood)?;
@@ -328,6 +333,10 @@ impl<'a> Worker<'a> {
         match hold {
             Hold::Spin => self.run.team.spin(&self.run.program, self.me),
             Hold::Sleep => self.run.team.sleep(&self.run.program, self.me),
+            Hold::Serve(answer) => {
+                let failed = |error| Failure::internal("serving userfaultfd", &error);
+                self.run.team.serve(self.me, || userfaultfd::serve(answer).map_err(failed))
+            }
         }
     }
 

@@ -8,6 +8,7 @@ use crate::processes::Processes;
 use crate::rounds::attempt_limit;
 use crate::run::Run;
 use crate::team::Team;
+use crate::userfaultfd;
 use crate::vmstat::Counters;
 use crate::wire::{self, Failure, FailureKind, Message, PROTOCOL_VERSION, Summary};
 use crate::witness::Watch;
@@ -116,6 +117,11 @@ fn assemble(
     let run = Run { program, alike_from, team, log: log.into(), files, processes };
     let run: &'static Run = Box::leak(Box::new(run));
     crash::install(&run.program).map_err(|error| Failure::internal("sigaction", &error))?;
+    let serves = run.program.threads.iter().any(|thread| thread.serves().is_some());
+    if let Some(features) = run.program.userfaultfd() {
+        userfaultfd::prepare(features, serves)
+            .map_err(|error| Failure::internal("userfaultfd", &error))?;
+    }
     let forks = processes::several(&run.program);
     if forks {
         processes::prepare(run)?;

@@ -18,6 +18,7 @@ mod processes;
 
 use crate::lock::{Guard, Lock};
 use crate::sys::{self, Usage};
+use crate::userfaultfd;
 use crate::wire::{Failure, FailureKind};
 use needless_model::addr::ProcessId;
 use needless_model::call::CallExpr;
@@ -183,7 +184,8 @@ impl Team {
                 }
                 sys::sleep(Duration::from_micros(100));
             }
-            if self.members[index].first && thread.holds() == Some(Hold::Sleep) {
+            let asleep = matches!(thread.holds(), Some(Hold::Sleep | Hold::Serve(_)));
+            if self.members[index].first && asleep {
                 self.await_sleep(index);
             }
         }
@@ -351,6 +353,18 @@ impl Team {
         Ok(())
     }
 
+    /// Sleeps and does `once` whenever that returns, until the scenario ends: it returns once userfaultfd told of something, or
+    /// [`userfaultfd::interrupt`] was called.
+    pub fn serve(&self, me: usize, once: impl Fn() -> Result<(), Failure>) -> Result<(), Failure> {
+        let member = &self.members[me];
+        self.set_rest(me, Rest::Sleeping);
+        while !self.finished() {
+            member.nudged.store(member.nudge.load(Ordering::Acquire), Ordering::Release);
+            once()?;
+        }
+        Ok(())
+    }
+
     /// Wakes each sleeper and waits until it sleeps again, so that its CPU has loaded the
     /// address space anew and holds it lazily.
     pub fn renew_sleepers(&self) {
@@ -360,6 +374,7 @@ impl Team {
             }
             let nudge = member.nudge.fetch_add(1, Ordering::AcqRel) + 1;
             sys::futex_wake_all(&member.nudge);
+            userfaultfd::interrupt();
             while member.nudged.load(Ordering::Acquire) != nudge {
                 std::hint::spin_loop();
             }
@@ -407,6 +422,7 @@ impl Team {
             member.nudge.fetch_add(1, Ordering::AcqRel);
             sys::futex_wake_all(&member.nudge);
         }
+        userfaultfd::interrupt();
     }
 
     fn await_whoever_falls_asleep(&self) {

@@ -133,7 +133,7 @@ fn check_op(program: &Program, thread: usize, kind: &OpKind) -> bool {
                     Order::Random { count, .. } => expr(count),
                 }
         }
-        OpKind::Spin | OpKind::Measure { .. } => true,
+        OpKind::Spin | OpKind::Serve { .. } | OpKind::Measure { .. } => true,
         OpKind::Sleep { duration_ns } => duration_ns.as_ref().is_none_or(expr),
         OpKind::Barrier { barrier } => program
             .barriers
@@ -166,6 +166,11 @@ fn check_call(
         | CallExpr::Advise { .. }
         | CallExpr::AdviseRanges { .. }
         | CallExpr::ClearRefs
+        | CallExpr::UffdRegister { .. }
+        | CallExpr::UffdUnregister { .. }
+        | CallExpr::UffdProtect { .. }
+        | CallExpr::UffdAnswer { .. }
+        | CallExpr::PagemapScan { .. }
         | CallExpr::Reclaim { .. }
         | CallExpr::Sync { .. }
         | CallExpr::Writeback { .. }

@@ -27,6 +27,7 @@ use miette::SourceSpan;
 use needless_model::addr::{ProcessId, ThreadId};
 use needless_model::call::CallExpr;
 use needless_model::program::{Access, Barrier, Expr, Op, OpKind, Order, Prot, RangeExpr};
+use needless_model::userfaultfd::{Answer, Features};
 
 /// The most operations of a scenario, all threads together.
 const MAX_OPS: usize = 60_000;
@@ -60,6 +61,10 @@ pub(crate) struct Lowering<'a> {
     pub slots: u8,
     /// The loads and stores that have names.
     pub named: Vec<Named>,
+    /// The features of userfaultfd, and where they were named first.
+    uffd: Option<(Features, SourceSpan)>,
+    /// Where it is served.
+    serves: Option<SourceSpan>,
     /// The pins, and where they are used.
     pins: Pins,
     /// What is wrong.
@@ -91,6 +96,8 @@ impl<'a> Lowering<'a> {
             barriers: Vec::new(),
             slots: 0,
             named: Vec::new(),
+            uffd: None,
+            serves: None,
             pins: Pins::default(),
             problems: Vec::new(),
         }
@@ -164,6 +171,11 @@ impl<'a> Lowering<'a> {
             "touch" => return self.touch(node, word(node, "access", &ACCESSES)?),
             "spin" => self.forever(node, last, OpKind::Spin)?,
             "sleep" => self.sleep(node, last)?,
+            "uffd-serve" => {
+                let answer = word(node, "by", &Answer::ALL)?;
+                self.may_serve(node)?;
+                self.forever(node, last, OpKind::Serve { answer })?
+            }
             "barrier" => self.barrier(node)?,
             "repeat" => self.repeat(node)?,
             "for-each" => self.for_each(node)?,
@@ -229,6 +241,26 @@ impl<'a> Lowering<'a> {
         let ast = expr::parse_number(written, Suffixes::Times)?;
         let duration = self.at_least(&ast, "the duration", 0)?;
         Ok(OpKind::Sleep { duration_ns: Some(duration.expr) })
+    }
+
+    /// One thread of the first process serves its userfaultfd.
+    fn may_serve(&mut self, node: &Node) -> Result<(), Problem> {
+        if self.own_process != ProcessId::FIRST {
+            return Err(Problem::new(
+                node.span,
+                "only the first process has a userfaultfd",
+                "here",
+            )
+            .help("make it a thread of the first process"));
+        }
+        match self.serves.replace(node.span) {
+            None => Ok(()),
+            Some(first) => {
+                Err(Problem::new(node.span, "there is somebody who serves already", "here")
+                    .also(first, "first here")
+                    .help("one thread answers all"))
+            }
+        }
     }
 
     /// An operation that ends with the scenario.

@@ -22,6 +22,7 @@ use needless_report::agree::{
 };
 use needless_report::compare::Ran;
 use needless_report::groups::Group;
+use std::collections::BTreeSet;
 
 /// Times that an undecided scenario runs again.
 const RETRIES: u32 = 3;
@@ -92,6 +93,8 @@ pub enum Extent {
     EveryProgram,
     /// This run of this program.
     ThisRun,
+    /// Every run of it: the kernel, or the machine, lacks what it needs.
+    EveryRun,
     /// The program: one of its operations failed.
     Operation,
 }
@@ -111,7 +114,7 @@ pub fn judge(
         own_row,
         scenarios: Vec::with_capacity(scenarios.len()),
     };
-    let mut judge = Judge { target, kernel: None, runs };
+    let mut judge = Judge { target, kernel: None, runs, lacking: BTreeSet::new() };
     for batch in scenarios.chunks(judge.target.batch().max(1)) {
         for scenario in judge.batch(batch)? {
             agreement.scenarios.push(scenario);
@@ -131,6 +134,8 @@ struct Judge<'t, 'r> {
     runs: &'t mut Runs<'r>,
     /// What the first run tells about the kernel.
     kernel: Option<Kernel>,
+    /// Scenarios for which the kernel, or the machine, lacks something: they are not run again.
+    lacking: BTreeSet<String>,
 }
 
 /// A real kernel that ran something.
@@ -183,6 +188,10 @@ impl Judge<'_, '_> {
             Err(refusal) => match refusal.extent {
                 Extent::EveryProgram => Err(refusal),
                 Extent::ThisRun => Ok(Standing::Undecided(refusal.reason)),
+                Extent::EveryRun => {
+                    self.lacking.insert(scenario.name.clone());
+                    Ok(Standing::Undecided(refusal.reason))
+                }
                 Extent::Operation => {
                     Ok(failed(scenario, refusal.reason, self.kernel.as_ref(), self.runs))
                 }
@@ -199,7 +208,10 @@ impl Judge<'_, '_> {
     ) -> Result<(), Refusal> {
         for _ in 0..RETRIES {
             let open = judged.iter().enumerate();
-            let open = open.filter(|(_, judged)| matches!(judged.standing, Standing::Undecided(_)));
+            let open = open.filter(|(_, judged)| {
+                matches!(judged.standing, Standing::Undecided(_))
+                    && !self.lacking.contains(&judged.name)
+            });
             let open: Vec<usize> = open.map(|(at, _)| at).collect();
             if open.is_empty() {
                 break;

@@ -79,9 +79,8 @@ impl RealTarget for Live {
 fn live_refusal(error: LiveError) -> Refusal {
     let extent = match &error {
         LiveError::ProgramFailed(failure) if failure.is_the_programs() => Extent::Operation,
-        LiveError::ProgramFailed(_)
-        | LiveError::EventsLost { .. }
-        | LiveError::Unsupported { .. } => Extent::ThisRun,
+        LiveError::Unsupported { .. } => Extent::EveryRun,
+        LiveError::ProgramFailed(_) | LiveError::EventsLost { .. } => Extent::ThisRun,
         _ => Extent::EveryProgram,
     };
     Refusal {
@@ -134,6 +133,7 @@ impl RealTarget for Booted {
         };
         let extent = |error: &GuestError| match error {
             GuestError::ProgramFailed(failure) if failure.is_the_programs() => Extent::Operation,
+            GuestError::Unsupported { .. } | GuestError::Lacks { .. } => Extent::EveryRun,
             _ => Extent::ThisRun,
         };
         let refusal = |error| guest_refusal(&error, extent(&error));

@@ -7,11 +7,12 @@ use crate::output::Progress;
 use crate::targets::Spec;
 use needless_model::aging::{self, Pass};
 use needless_model::cost::median;
-use needless_model::event::EventKind;
+use needless_model::event::{Event, EventKind};
 use needless_model::kernels::KernelRow;
 use needless_model::program::{Area, Program};
 use needless_model::pte::Pte;
 use needless_model::sim::{self, SimOptions, end_state};
+use needless_model::site::Site;
 use needless_report::compare::Ran;
 use needless_report::study::{FigureResult, RelationResult, Standing, number};
 use needless_scenario::study::{
@@ -183,7 +184,7 @@ fn origin(from: &From) -> String {
 /// What only the model shows, of a run that took place there; `None` if it is something else.
 fn in_model(what: Shown, run: &Run, target: &str, jobs: &Jobs) -> Result<Option<f64>, String> {
     let pass = match what {
-        Shown::Updates => 0,
+        Shown::Updates | Shown::Entries => 0,
         Shown::Active(pass) | Shown::Resident(pass) => pass,
         Shown::Counter(_) | Shown::Class(_) | Shown::Cycles(_) => return Ok(None),
     };
@@ -192,8 +193,10 @@ fn in_model(what: Shown, run: &Run, target: &str, jobs: &Jobs) -> Result<Option<
         return Err(format!("{target} is no row of the model"));
     };
     let program = jobs.program(&run.chosen);
-    if what == Shown::Updates {
-        return Ok(Some(updates(program, &row)?));
+    match what {
+        Shown::Updates => return Ok(Some(updates(program, &row)?)),
+        Shown::Entries => return Ok(Some(entries(program, &row)?)),
+        _ => {}
     }
     let options = SimOptions::default();
     let world = end_state(program, &row, row.arch(), &options);
@@ -228,6 +231,18 @@ fn updates(program: &Program, row: &KernelRow) -> Result<f64, String> {
     Ok(f64::from(updates))
 }
 
+/// Entries that the kernel set in the first round that counts.
+fn entries(program: &Program, row: &KernelRow) -> Result<f64, String> {
+    let options = SimOptions { pte_events: true, ..SimOptions::default() };
+    let run = sim::run(program, row, &options).map_err(|error| error.to_string())?;
+    let round = run.rounds.first().ok_or("there is no round")?;
+    let set = |event: &&Event| {
+        let by_kernel = event.site != Some(Site::HardwareWalk);
+        by_kernel && matches!(event.kind, EventKind::Pte { new, .. } if !new.is_none())
+    };
+    Ok(round.events.iter().filter(set).count() as f64)
+}
+
 /// What a run shows.
 fn shown(ran: &Ran, shown: Shown) -> Result<f64, String> {
     let unknown = |name: &str| {
@@ -244,7 +259,7 @@ fn shown(ran: &Ran, shown: Shown) -> Result<f64, String> {
             let (classes, _) = classes.ok_or_else(|| unknown("faults_by_class"))?;
             Ok(classes.get(&class).copied().unwrap_or(0) as f64)
         }
-        Shown::Updates | Shown::Active(_) | Shown::Resident(_) => {
+        Shown::Updates | Shown::Entries | Shown::Active(_) | Shown::Resident(_) => {
             Err("only the model shows it".to_owned())
         }
         Shown::Cycles(block) => {

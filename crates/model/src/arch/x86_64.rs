@@ -2,7 +2,7 @@
 //!
 //! Sources: Intel SDM volume 3, tables 4-15 to 4-20 (hardware bits; bit 7 tells a page from a table above the last level); arch/x86/include/asm/pgtable_types.h
 //! (5.10 to 7.3) for `_PAGE_PROTNONE` (the global bit, which means `PROT_NONE` while the present bit is clear),
-//! `_PAGE_SPECIAL` and `_PAGE_SOFT_DIRTY`; [`PteFlags`] has them in these places. Entries that are
+//! `_PAGE_SPECIAL`, `_PAGE_UFFD_WP` and `_PAGE_SOFT_DIRTY`; [`PteFlags`] has them in these places. Entries that are
 //! not present are stored in a layout of our own: nothing depends on theirs.
 
 use crate::addr::{Pfn, TableId};
@@ -22,12 +22,13 @@ const KIND: u64 = 3 << 1;
 const SWAP: u64 = 1 << 1;
 const MIGRATION: u64 = 2 << 1;
 const MARKER: u64 = 3 << 1;
-/// What they say, in bits 3 to 7.
+/// What they say, in bits 3 to 7 and 9: bit 8 is `PROT_NONE`'s.
 const EXCLUSIVE: u64 = 1 << 3;
 const SOFT_DIRTY: u64 = 1 << 4;
 const WRITABLE: u64 = 1 << 5;
 const ACCESSED: u64 = 1 << 6;
 const DIRTY: u64 = 1 << 7;
+const UFFD_WP: u64 = 1 << 9;
 /// A slot, a frame or a marker.
 const OFFSET_SHIFT: u32 = 16;
 
@@ -48,6 +49,7 @@ pub fn encode(pte: Pte, level: u32) -> u64 {
         Pte::Swap(swap) => {
             SWAP | bit(swap.exclusive, EXCLUSIVE)
                 | bit(swap.soft_dirty, SOFT_DIRTY)
+                | bit(swap.uffd_wp, UFFD_WP)
                 | u64::from(swap.slot) << OFFSET_SHIFT
         }
         Pte::Table(table) => TABLE | u64::from(table.0) << PFN_SHIFT,
@@ -58,6 +60,7 @@ pub fn encode(pte: Pte, level: u32) -> u64 {
                 | bit(pte.accessed, ACCESSED)
                 | bit(pte.dirty, DIRTY)
                 | bit(pte.soft_dirty, SOFT_DIRTY)
+                | bit(pte.uffd_wp, UFFD_WP)
                 | u64::from(pte.pfn.0) << OFFSET_SHIFT
         }
         Pte::Marker(marker) => MARKER | (marker as u64) << OFFSET_SHIFT,
@@ -97,6 +100,7 @@ fn decode_absent(bits: u64) -> Pte {
             accessed: has(ACCESSED),
             dirty: has(DIRTY),
             soft_dirty: has(SOFT_DIRTY),
+            uffd_wp: has(UFFD_WP),
         }),
         MARKER => Pte::Marker(match offset {
             0 => Marker::UffdWp,
@@ -104,8 +108,8 @@ fn decode_absent(bits: u64) -> Pte {
             _ => Marker::Guard,
         }),
         _ => {
-            let (exclusive, soft_dirty) = (has(EXCLUSIVE), has(SOFT_DIRTY));
-            Pte::Swap(SwapPte { slot: offset, exclusive, soft_dirty })
+            let (exclusive, soft_dirty, uffd_wp) = (has(EXCLUSIVE), has(SOFT_DIRTY), has(UFFD_WP));
+            Pte::Swap(SwapPte { slot: offset, exclusive, soft_dirty, uffd_wp })
         }
     }
 }
@@ -116,18 +120,20 @@ mod tests {
     use proptest::prelude::*;
 
     fn any_pte(level: u32) -> impl Strategy<Value = Pte> {
-        let swap = (any::<u32>(), any::<bool>(), any::<bool>()).prop_map(
-            |(slot, exclusive, soft_dirty)| Pte::Swap(SwapPte { slot, exclusive, soft_dirty }),
+        let swap = (any::<u32>(), any::<[bool; 3]>()).prop_map(
+            |(slot, [exclusive, soft_dirty, uffd_wp])| {
+                Pte::Swap(SwapPte { slot, exclusive, soft_dirty, uffd_wp })
+            },
         );
         let present = (any::<u32>(), any::<u64>()).prop_map(|(pfn, bits)| {
             Pte::Present(PresentPte { pfn: Pfn(pfn), flags: PteFlags::from_bits(bits) })
         });
         let rights = [MigrationRight::Read, MigrationRight::ReadExclusive, MigrationRight::Write];
         let right = prop::sample::select(rights.to_vec());
-        let migration = (any::<u32>(), right, any::<[bool; 3]>()).prop_map(
-            |(pfn, right, [accessed, dirty, soft_dirty])| {
+        let migration = (any::<u32>(), right, any::<[bool; 4]>()).prop_map(
+            |(pfn, right, [accessed, dirty, soft_dirty, uffd_wp])| {
                 let pfn = Pfn(pfn);
-                Pte::Migration(MigrationPte { pfn, right, accessed, dirty, soft_dirty })
+                Pte::Migration(MigrationPte { pfn, right, accessed, dirty, soft_dirty, uffd_wp })
             },
         );
         let markers = [Marker::UffdWp, Marker::Poisoned, Marker::Guard];

@@ -25,6 +25,7 @@ use crate::policy::{ForkAccessed, ForkDirty, ForkShared, Mutant};
 use crate::program::Prot;
 use crate::pte::{Marker, MigrationPte, MigrationRight, PresentPte, Pte, PteFlags, SwapPte};
 use crate::site::Site;
+use crate::userfaultfd::Watch;
 use crate::verdict::{Judgement, Reason, Verdict};
 
 /// Makes `child`, which no process has, a copy of `parent`.
@@ -114,7 +115,8 @@ fn fork_vma<M: Mode>(w: &mut World<M>, at: At, (parent, child): (MmId, MmId), vm
     if let Some(object) = vma.file {
         w.objects.link_after(object, child, parent);
     }
-    let copy = Vma { anon_vma: own, forked: own.is_some(), ..*vma };
+    // Who has the userfaultfd is not told of forks (UFFD_FEATURE_EVENT_FORK): the child is not watched.
+    let copy = Vma { anon_vma: own, forked: own.is_some(), uffd: Watch::default(), ..*vma };
     w.mms[child.index()].add(copy);
 }
 
@@ -216,14 +218,17 @@ fn copy_pte<M: Mode>(w: &mut World<M>, at: At, parent: MmId, child: MmId, page: 
         // What other markers remember is the parent's (userfaultfd), whose child is not watched.
         Pte::None | Pte::Table(_) | Pte::Marker(Marker::UffdWp | Marker::Poisoned) => return,
         Pte::Marker(Marker::Guard) => pte,
-        Pte::Present(pte) => Pte::Present(copy_present_pte(w, at, parent, page, pte)),
+        Pte::Present(pte) => {
+            let copy = copy_present_pte(w, at, parent, page, pte);
+            Pte::Present(unwatched(copy))
+        }
         Pte::Swap(swap) => copy_nonpresent_pte(w, at, parent, page, swap),
         Pte::Migration(migration) => {
             let readable = MigrationPte { right: MigrationRight::Read, ..migration };
             if migration != readable {
                 w.set_pte(at, parent, page, Pte::Migration(readable));
             }
-            Pte::Migration(readable)
+            Pte::Migration(MigrationPte { uffd_wp: false, ..readable })
         }
     };
     w.set_pte(at, child, page, copy);
@@ -248,6 +253,13 @@ fn copy_shared_pte<M: Mode>(w: &mut World<M>, at: At, parent: MmId, child: MmId,
         ForkDirty::Keep => pte,
     };
     w.set_pte(at, child, page, Pte::Present(aged(w.policies.fork_accessed, copy)));
+}
+
+/// The child's entry without the parent's protection by userfaultfd.
+///
+/// Source: mm/memory.c:copy_one_pte (5.10), copy_present_pte (6.1), __copy_present_ptes (6.12); mm/huge_memory.c:copy_huge_pmd.
+pub(super) const fn unwatched(pte: PresentPte) -> PresentPte {
+    pte.without(PteFlags::UFFD_WP)
 }
 
 /// The child's PTE with the accessed bit that it gets.
@@ -298,5 +310,5 @@ fn copy_nonpresent_pte<M: Mode>(
     if swap.exclusive {
         w.set_pte(at, parent, page, shared);
     }
-    shared
+    Pte::Swap(SwapPte { exclusive: false, uffd_wp: false, ..swap })
 }

@@ -158,7 +158,9 @@ impl ReadLock {
             let vma = w.mms[mm.index()].vma(range.start);
             let has = |vma: &Vma| vma.file.is_some() || vma.anon_vma.is_some();
             vma.is_some_and(|vma| {
-                vma.range.intersect(range) == range && (has(vma) || !with_anon_vma)
+                vma.range.intersect(range) == range
+                    && !vma.uffd.armed()
+                    && (has(vma) || !with_anon_vma)
             })
         });
         if !enough {

@@ -23,6 +23,7 @@ pub mod huge;
 pub mod lru;
 pub mod madvise;
 pub mod map;
+pub mod pagemap_scan;
 pub mod populate;
 pub mod protect;
 pub mod punch;
@@ -34,7 +35,9 @@ pub mod switch;
 pub mod table;
 pub mod table_sync;
 pub mod truncate;
+pub mod uffd;
 pub mod unmap_batch;
+pub mod vma_flags;
 pub mod vma_lock;
 pub mod writeback;
 mod x86;
@@ -64,6 +67,20 @@ pub fn call(env: &mut impl Env, mm: MmId, call: Call) -> Result<Ended<Call>, Err
             madvise::process_madvise(env, mm, ranges(pages, each, stride), advice)?;
         }
         Call::ClearRefs => clear_refs::clear_refs(env, mm),
+        Call::UffdRegister { pages, registration } => {
+            uffd::register::register(env, mm, pages, registration)?;
+        }
+        Call::UffdUnregister { pages } => uffd::register::unregister(env, mm, pages)?,
+        Call::UffdProtect { pages, on } => uffd::protect::write_protect(env, mm, pages, on)?,
+        Call::UffdAnswer { answer } => {
+            return Ok(match uffd::answer::answer(env, mm, answer)? {
+                Ended::Done => Ended::Done,
+                Ended::Blocked(wait, ()) => Ended::Blocked(wait, call),
+            });
+        }
+        Call::PagemapScan { pages, protect } => {
+            pagemap_scan::pagemap_scan(env, mm, pages, protect)?;
+        }
         Call::Sync { pages } => writeback::msync(env, mm, pages)?,
         Call::Writeback { pages } => writeback::writeback(env, mm, pages),
         Call::WriteFile { file, first, pages } => {
@@ -127,11 +144,22 @@ pub enum Errno {
     #[error("EAGAIN: the process runs already, or somebody holds one of the pages")]
     Eagain,
     /// Something is in use already.
-    #[error("EBUSY: the pin is held already")]
+    #[error("EBUSY: the pin is held already, or userfaultfd watches what is not there")]
     Ebusy,
     /// Nothing is there.
     #[error("EBADF: the pin is not held, or there is no such file")]
     Ebadf,
+    /// Nothing is there that is watched.
+    #[error("ENOENT: userfaultfd does not watch stores there (uffdio_register mode=\"wp\")")]
+    Enoent,
+    /// The kernel has no such ioctl.
+    #[error("ENOTTY: this kernel has no PAGEMAP_SCAN (6.7 and later have it)")]
+    Enotty,
+    /// It must not be protected.
+    #[error(
+        "EPERM: only what a userfaultfd with features=\"async\" watches can be protected by a scan"
+    )]
+    Eperm,
     /// Not for that.
     #[error("EACCES: the pin is for loads only")]
     Eacces,

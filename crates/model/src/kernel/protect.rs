@@ -1,4 +1,4 @@
-//! `mprotect`.
+//! `mprotect`, and what `UFFDIO_WRITEPROTECT` makes of page tables.
 //!
 //! A private writable mapping gets read-only PTEs (copy-on-write stays possible); newer kernels
 //! then make exclusive pages writable again by themselves. On x86 a changed write bit is flushed
@@ -11,17 +11,19 @@ use crate::kernel::Errno;
 use crate::kernel::flush::{Change, FlushRequest, flush_tlb_mm_range};
 use crate::kernel::gather::Gather;
 use crate::kernel::huge::protect::change_huge_pmd;
-use crate::kernel::huge::split::split_at_borders;
-use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
+use crate::kernel::huge::split::{split_at_borders, split_huge_pmd};
+use crate::kernel::table::{pte_alloc, pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::unmap_batch::flush_tlb_batched_pending;
 use crate::kernel::vma_lock::new_vma_start_write;
 use crate::kernel::zap::by_table;
 use crate::machine::frames::FrameFlags;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Mode, World};
-use crate::policy::{Mutant, ProtectCharge, ProtectFlush, ProtectRestore};
+use crate::policy::{
+    AnonExclusive, Mutant, ProtectCharge, ProtectFlush, ProtectRestore, UffdRestore,
+};
 use crate::program::Prot;
-use crate::pte::{PresentPte, Pte, PteFlags};
+use crate::pte::{Marker, MigrationPte, MigrationRight, PresentPte, Pte, PteFlags, SwapPte};
 use crate::site::Site;
 
 /// Changes the protection of `range`, mapping by mapping; a hole ends the call, but what lies before it has been
@@ -33,20 +35,12 @@ pub fn mprotect(env: &mut impl Env, mm: MmId, range: PageRange, prot: Prot) -> R
     let result = match env.policies().protect_flush {
         // One flush for each mapping in 5.10, one gather for the call later.
         ProtectFlush::WholeRange => each_mapping(env, mm, range, prot, |env, part| {
-            change_protection_whole(env, mm, part, prot);
+            change_protection_whole(env, mm, part, To::Prot);
         }),
         ProtectFlush::PerPte => {
-            let rules = env.arch().flushes;
-            let spares_no_access = env.policies().mutant == Mutant::NoAccessUnflushed;
             let mut gather = Gather::open(env, mm);
             let result = each_mapping(env, mm, range, prot, |env, part| {
-                change_range(env, mm, part, prot, |pages, old, new| {
-                    let spared = spares_no_access && new.protnone() && !old.writable();
-                    if needs_flush(&rules, old, new) && !spared {
-                        gather.changed_pages(pages, Change::of(old, new, Change::Granted));
-                    }
-                });
-                gather.end_vma(env, Site::ChangeProtectionRange);
+                change_protection(env, &mut gather, part, To::Prot);
             });
             gather.finish(env);
             result
@@ -152,71 +146,213 @@ const fn charged(vma: &Vma, prot: Prot, rule: ProtectCharge) -> bool {
     !vma.shared && (matches!(prot, Prot::ReadWrite) || vma.charged && !unfaulted)
 }
 
+/// What the entries of a mapping are changed to.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum To {
+    /// What the mapping's protection says.
+    Prot,
+    /// Protected from stores by userfaultfd (`MM_CP_UFFD_WP`).
+    UffdWp,
+    /// No more so (`MM_CP_UFFD_WP_RESOLVE`).
+    NotUffdWp,
+}
+
+/// Changes the entries of `range`, which is in one mapping, and flushes, for itself: with one gather, or in 5.10 as a whole.
+pub(super) fn change_protection_alone(env: &mut impl Env, mm: MmId, range: PageRange, to: To) {
+    match env.policies().protect_flush {
+        ProtectFlush::WholeRange => change_protection_whole(env, mm, range, to),
+        ProtectFlush::PerPte => {
+            let mut gather = Gather::open(env, mm);
+            change_protection(env, &mut gather, range, to);
+            gather.finish(env);
+        }
+    }
+}
+
+/// The same with the caller's gather.
+fn change_protection(env: &mut impl Env, gather: &mut Gather, range: PageRange, to: To) {
+    let rules = env.arch().flushes;
+    let spares_no_access = env.policies().mutant == Mutant::NoAccessUnflushed;
+    let forgets = forgets_flush(env, to);
+    change_range(env, gather.mm(), range, to, |pages, changed| {
+        let Changed::Translation(old, new) = changed else { return };
+        let spared = spares_no_access && new.protnone() && !old.writable() || forgets;
+        if needs_flush(&rules, old, new) && !spared {
+            gather.changed_pages(pages, Change::of(old, new, Change::Granted));
+        }
+    });
+    gather.end_vma(env, Site::ChangeProtectionRange);
+}
+
 /// 5.10: one flush of the whole range if any PTE was touched.
-fn change_protection_whole(env: &mut impl Env, mm: MmId, range: PageRange, prot: Prot) {
+fn change_protection_whole(env: &mut impl Env, mm: MmId, range: PageRange, to: To) {
     env.step(Site::ChangeProtectionRange, |w, _| w.mms[mm.index()].open_gathers += 1);
     let mut touched = None;
-    change_range(env, mm, range, prot, |_, old, new| {
-        touched = touched.max(Some(Change::of(old, new, Change::Granted)));
+    change_range(env, mm, range, to, |_, changed| {
+        let change = match changed {
+            Changed::Nothing => return,
+            Changed::Entry => Change::Granted,
+            Changed::Translation(old, new) => Change::of(old, new, Change::Granted),
+        };
+        touched = touched.max(Some(change));
     });
-    if let Some(change) = touched {
+    if let Some(change) = touched
+        && !forgets_flush(env, to)
+    {
         let request = FlushRequest::range(Site::ChangeProtectionRange, mm, range);
         flush_tlb_mm_range(env, FlushRequest { change, ..request });
     }
     env.step(Site::ChangeProtectionRange, |w, _| w.mms[mm.index()].open_gathers -= 1);
 }
 
-/// Rewrites the present PTEs of `range`, telling `note` about each.
+fn forgets_flush(env: &impl Env, to: To) -> bool {
+    to != To::Prot && env.policies().mutant == Mutant::UffdUnflushed
+}
+
+/// What became of an entry.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+enum Changed {
+    /// It stays as it is.
+    Nothing,
+    /// It was no translation.
+    Entry,
+    /// It was this one and is that one.
+    Translation(PresentPte, PresentPte),
+}
+
+impl Learnt for Changed {
+    fn nothing() -> Changed {
+        Changed::Nothing
+    }
+}
+
+/// Rewrites the entries of `range`, telling `note` about each.
+///
+/// Source: mm/mprotect.c:change_pmd_range, change_prepare (6.12: pgtable_populate_needed).
 fn change_range(
     env: &mut impl Env,
     mm: MmId,
     range: PageRange,
-    prot: Prot,
-    mut note: impl FnMut(PageRange, PresentPte, PresentPte),
+    to: To,
+    mut note: impl FnMut(PageRange, Changed),
 ) {
     let arch: Arch = *env.arch();
+    let marks = to == To::UffdWp && uses_markers(env, mm);
     for part in by_table(&arch, range) {
-        if part == arch.huge_pages(part.start)
-            && let Some((old, new)) = change_huge_pmd(env, mm, part.start, prot)
-        {
-            note(part, old, new);
+        let whole = part == arch.huge_pages(part.start);
+        if !whole && env.config().huge_pages && to != To::Prot {
+            split_huge_pmd(env, Site::ChangePteRange, mm, part.start);
+        } else if whole && let Some((old, new)) = change_huge_pmd(env, mm, part.start, to) {
+            note(part, Changed::Translation(old, new));
             continue;
+        }
+        if marks {
+            env.step(Site::ChangePteRange, |w, at| pte_alloc(w, at, mm, part.start, 1));
         }
         if pte_offset_map_lock(env, Site::ChangePteRange, mm, part.start, |_, _| ()).is_none() {
             continue;
         }
         flush_tlb_batched_pending(env, mm);
         for page in part.iter() {
-            let change = env.step(Site::ChangePteRange, |w, at| change_pte(w, at, mm, page, prot));
-            if let Some((old, new)) = change {
-                note(PageRange::one(page), old, new);
-            }
+            note(
+                PageRange::one(page),
+                env.step(Site::ChangePteRange, |w, at| change_pte(w, at, mm, page, to)),
+            );
         }
         pte_unmap_unlock(env, mm, part.start);
     }
 }
 
-fn change_pte<M: Mode>(
-    w: &mut World<M>,
-    at: At,
+/// Source: mm/mprotect.c:change_pte_range (5.10 to 7.3).
+fn change_pte<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, to: To) -> Changed {
+    let pte = w.pte(mm, page);
+    let new = match pte {
+        Pte::Present(old) => {
+            let Some(new) = changed_present(w, mm, page, old, to) else { return Changed::Nothing };
+            w.set_pte(at, mm, page, Pte::Present(new));
+            return Changed::Translation(old, new);
+        }
+        Pte::Migration(entry) => Pte::Migration(changed_migration(w, entry, to)),
+        Pte::Swap(_) if w.policies.mutant == Mutant::UffdSwapSkipped => pte,
+        Pte::Swap(swap) => Pte::Swap(SwapPte { uffd_wp: to.uffd_wp(swap.uffd_wp), ..swap }),
+        Pte::None if to == To::UffdWp && w.mms[mm.index()].uffd.features.unpopulated => {
+            Pte::Marker(Marker::UffdWp)
+        }
+        Pte::Marker(Marker::UffdWp) if to == To::NotUffdWp => Pte::None,
+        Pte::None | Pte::Marker(_) | Pte::Table(_) => pte,
+    };
+    if new == pte {
+        return Changed::Nothing;
+    }
+    w.set_pte(at, mm, page, new);
+    Changed::Entry
+}
+
+/// A translation, by the protection of its mapping, which is what it is to be by now.
+fn changed_present<M: Mode>(
+    w: &World<M>,
     mm: MmId,
     page: Vpn,
-    prot: Prot,
-) -> Option<(PresentPte, PresentPte)> {
-    let old = w.pte(mm, page).present()?;
-    let read_only = old.without(PteFlags::WRITABLE).without(PteFlags::PROTNONE);
-    let read_only = read_only.with(PteFlags::PROTNONE, prot == Prot::None);
+    old: PresentPte,
+    to: To,
+) -> Option<PresentPte> {
     let vma = w.mms[mm.index()].vma(page)?;
+    let prot = vma.prot;
+    let read_only = to.applied(old).with(PteFlags::PROTNONE, prot == Prot::None);
     let writable = prot == Prot::ReadWrite
+        && to.restores(w.policies.uffd_restore)
+        && !vma.protects(read_only.uffd_wp())
         && match vma.shared {
             // The mapping's protection has the right to store already (vm_page_prot).
             true if !vma.wants_writenotify() => true,
             true => can_change_shared_pte_writable(old),
             false => can_change_pte_writable(w, read_only),
         };
-    let new = read_only.with(PteFlags::WRITABLE, writable);
-    w.set_pte(at, mm, page, Pte::Present(new));
-    Some((old, new))
+    Some(read_only.with(PteFlags::WRITABLE, writable))
+}
+
+/// A page that is moved to another frame is not to be stored to when it is mapped again: whether it may be is not looked at.
+fn changed_migration<M: Mode>(w: &World<M>, entry: MigrationPte, to: To) -> MigrationPte {
+    let right = match entry.right {
+        MigrationRight::Write if w.policies.anon_exclusive == AnonExclusive::Yes => {
+            MigrationRight::ReadExclusive
+        }
+        MigrationRight::Write => MigrationRight::Read,
+        right => right,
+    };
+    MigrationPte { right, uffd_wp: to.uffd_wp(entry.uffd_wp), ..entry }
+}
+
+impl To {
+    /// The bit that says that userfaultfd is asked, where it was `before`.
+    const fn uffd_wp(self, before: bool) -> bool {
+        match self {
+            To::Prot => before,
+            To::UffdWp => true,
+            To::NotUffdWp => false,
+        }
+    }
+
+    /// The translation without any right that has to be looked at.
+    pub fn applied(self, old: PresentPte) -> PresentPte {
+        let bare = old.without(PteFlags::WRITABLE).without(PteFlags::PROTNONE);
+        let uffd_wp = self.uffd_wp(old.uffd_wp());
+        bare.without(PteFlags::UFFD_WP).with(PteFlags::UFFD_WP, uffd_wp)
+    }
+
+    /// Whether entries may be made writable where a fault would do it (`MM_CP_TRY_CHANGE_WRITABLE`).
+    pub fn restores(self, rule: UffdRestore) -> bool {
+        match self {
+            To::Prot => true,
+            To::UffdWp => false,
+            To::NotUffdWp => rule == UffdRestore::AsProtect,
+        }
+    }
+}
+
+/// Whether what is not there can be write-protected (`userfaultfd_wp_use_markers`).
+fn uses_markers(env: &mut impl Env, mm: MmId) -> bool {
+    env.step(Site::ChangeProtectionRange, |w, _| w.mms[mm.index()].uffd.features.unpopulated)
 }
 
 /// Whether the write-fault handler would make this page writable without looking any further.

@@ -379,7 +379,8 @@ pub fn finish_unmap<M: Mode>(
             return false;
         }
         w.swap.count(slot, 1);
-        let swap = SwapPte { slot, exclusive, soft_dirty: old.soft_dirty() };
+        let swap =
+            SwapPte { slot, exclusive, soft_dirty: old.soft_dirty(), uffd_wp: old.uffd_wp() };
         w.set_pte(at, mm, page, Pte::Swap(swap));
     }
     w.drop_mapping(at, frame);

@@ -17,9 +17,10 @@ use crate::kernel::vma_lock::{new_vma_start_write, vmas_start_write};
 use crate::machine::lockless::Walked;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{MoveRange, MoveStart, MoveTables, Mutant};
-use crate::pte::Pte;
+use crate::policy::{MoveRange, MoveStart, MoveTables, Mutant, UffdRemap};
+use crate::pte::{Marker, MigrationPte, Pte, PteFlags, SwapPte};
 use crate::site::Site;
+use crate::userfaultfd::Watch;
 use smallvec::SmallVec;
 
 /// Moves the pages of `from` to `to`.
@@ -38,14 +39,21 @@ pub fn mremap(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) -> Result<
     moved
 }
 
-/// Moves every mapping in `from`; its first page has to be mapped.
+/// Moves every mapping in `from`; its first page has to be mapped. One that userfaultfd watches moves alone or not at all, but what lies before it
+/// has been moved then.
+///
+/// Source: mm/mremap.c:remap_move, vma_multi_allowed (7.2).
 fn move_vmas(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) -> Result<(), Errno> {
     let mut rest = from;
-    while let Some(part) =
-        env.step(Site::MovePtes, |w, _| w.mms[mm.index()].vmas_in(rest).next().map(|v| v.range))
-    {
+    while let Some((part, armed)) = env.step(Site::MovePtes, |w, _| {
+        let vma = w.mms[mm.index()].vmas_in(rest).next()?;
+        Some((vma.range, vma.uffd.armed()))
+    }) {
         if rest == from && part.start != from.start {
             break;
+        }
+        if armed && part != from {
+            return Err(Errno::Efault);
         }
         move_vma(env, mm, part, to.add(part.start.since(from.start)))?;
         rest.start = part.end;
@@ -75,13 +83,17 @@ fn move_vma(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) -> Result<()
     Ok(())
 }
 
-/// How walks from frames meet pages that move.
+/// How walks from frames meet pages that move, and what these lose.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Walks {
     /// By whose locks they are kept out (mm/mremap.c:take_rmap_locks): the file's, that of the mapping's own pages.
     roots: SmallVec<[ObjectId; 2]>,
     /// They look at the new mapping before the old one, so that they have to be kept out always.
     look_there_first: bool,
+    /// Whether pages lose their protection by userfaultfd.
+    ///
+    /// Source: fs/userfaultfd.c:vma_has_uffd_without_event_remap (6.12, 7.2).
+    clears_uffd_wp: bool,
 }
 
 impl Walks {
@@ -123,7 +135,8 @@ fn copy_vma<M: Mode>(
     mm.move_target = Some(target);
     let became_one = mm.vma(target.start).filter(|new| new.range != target);
     let look_there_first = became_one.is_some_and(|new| new.pgoff <= old.pgoff);
-    Some(Walks { roots, look_there_first })
+    let clears_uffd_wp = w.policies.uffd_remap == UffdRemap::Clear && old.uffd.armed();
+    Some(Walks { roots, look_there_first, clears_uffd_wp })
 }
 
 /// The part `from` of a mapping as it is at `target`. Anonymous memory without pages is as if it had been mapped there.
@@ -131,7 +144,8 @@ fn moved(vma: &Vma, from: PageRange, target: PageRange) -> Vma {
     let part = vma.cut(from);
     let keeps = part.file.or(part.anon_vma).is_some();
     let pgoff = if keeps { part.pgoff } else { target.start.0 };
-    Vma { range: target, pgoff, turn: 0, ..part }
+    // Who has the userfaultfd is not told of moves (UFFD_FEATURE_EVENT_REMAP): it watches no more.
+    Vma { range: target, pgoff, turn: 0, uffd: Watch::default(), ..part }
 }
 
 /// Moves what the page tables hold; walks from frames are kept out where a whole table moves.
@@ -147,7 +161,7 @@ fn move_page_tables(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn, walk
         let extent = (next_table(old).min(from.end).since(old)).min(next_table(new).since(new));
         let part = PageRange::new(old, extent);
         if extent == span {
-            let whole = |env: &mut _| move_huge_pmd(env, mm, old, new);
+            let whole = |env: &mut _| move_huge_pmd(env, mm, old, new, walks.clears_uffd_wp);
             if walks.kept_out(env, walks.look_there_first, whole) {
                 (old, new) = (old.add(extent), new.add(extent));
                 continue;
@@ -161,11 +175,12 @@ fn move_page_tables(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn, walk
             w.mms[mm.index()].table.has_table(old, 1)
         }) {
             let whole = |env: &mut _| move_table(env, mm, part, new);
-            if extent == span && walks.kept_out(env, true, whole) {
+            // Entry by entry where each loses its bit.
+            if extent == span && !walks.clears_uffd_wp && walks.kept_out(env, true, whole) {
                 break;
             }
             env.step(Site::MovePtes, |w, at| pte_alloc(w, at, mm, new, 1));
-            let each = |env: &mut _| move_ptes(env, mm, part, new);
+            let each = |env: &mut _| move_ptes(env, mm, part, new, walks.clears_uffd_wp);
             if walks.kept_out(env, walks.look_there_first, each) {
                 break;
             }
@@ -232,7 +247,7 @@ fn move_table(env: &mut impl Env, mm: MmId, part: PageRange, to: Vpn) -> bool {
 }
 
 /// Whether both tables were there.
-fn move_ptes(env: &mut impl Env, mm: MmId, part: PageRange, to: Vpn) -> bool {
+fn move_ptes(env: &mut impl Env, mm: MmId, part: PageRange, to: Vpn, clears: bool) -> bool {
     let span = env.arch().table_pages(1);
     let apart = part.start.0 / span != to.0 / span;
     if pte_offset_map_lock(env, Site::MovePtes, mm, part.start, |_, _| ()).is_none() {
@@ -250,7 +265,7 @@ fn move_ptes(env: &mut impl Env, mm: MmId, part: PageRange, to: Vpn) -> bool {
             let pte = w.pte(mm, page);
             if !pte.is_none() {
                 w.set_pte(at, mm, page, Pte::None);
-                w.set_pte(at, mm, target, pte);
+                w.set_pte(at, mm, target, if clears { unprotected(pte) } else { pte });
                 note_moved(w, mm, page, target);
             }
             let spares_aged = w.policies.mutant == Mutant::AgedUnflushed;
@@ -270,6 +285,17 @@ fn move_ptes(env: &mut impl Env, mm: MmId, part: PageRange, to: Vpn) -> bool {
         flush_tlb_mm_range(env, flush);
     }
     true
+}
+
+/// The entry without the protection of userfaultfd.
+pub(super) fn unprotected(pte: Pte) -> Pte {
+    match pte {
+        Pte::Present(pte) => Pte::Present(pte.without(PteFlags::UFFD_WP)),
+        Pte::Swap(swap) => Pte::Swap(SwapPte { uffd_wp: false, ..swap }),
+        Pte::Migration(entry) => Pte::Migration(MigrationPte { uffd_wp: false, ..entry }),
+        Pte::Marker(Marker::UffdWp) => Pte::None,
+        other @ (Pte::None | Pte::Table(_) | Pte::Marker(_)) => other,
+    }
 }
 
 /// What the page holds is found at its new address from now. (Its frame keeps its index: the new mapping

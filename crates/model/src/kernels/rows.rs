@@ -76,6 +76,14 @@ pub(super) const V5_8: Policies = Policies {
     swapin_exclusive: SwapinExclusive::SoleReference,
     vectored_advice: VectoredAdvice::None,
     guard_regions: GuardRegions::None,
+    uffd_features: UffdFeatures::WriteProtect,
+    uffd_unregister: UffdUnregister::Keep,
+    uffd_swapin: UffdSwapin::NextFault,
+    uffd_restore: UffdRestore::ReadOnly,
+    uffd_ranges: UffdRanges::OneMapping,
+    uffd_remap: UffdRemap::Keep,
+    scan_holes: ScanHoles::Nothing,
+    scan_flush: ScanFlush::Scanned,
     skip: Skip::None,
     refault_flush: RefaultFlush::Nothing,
     mutant: Mutant::None,
@@ -117,6 +125,8 @@ pub(super) const V6_1: Policies = Policies {
     interrupt: Interrupt::NotLazyAndLoaded,
     gen_skip: GenSkip::Silent,
     pending_mark: PendingMark::Counts,
+    uffd_unregister: UffdUnregister::Unprotect,
+    uffd_remap: UffdRemap::Clear,
     ..V5_15
 };
 
@@ -146,6 +156,11 @@ pub(super) const V6_12: Policies = Policies {
     arm64_unmap: Arm64Unmap::Unwaited,
     punch_dirty: PunchDirty::Dropped,
     zero_swap: ZeroSwap::Skip,
+    uffd_features: UffdFeatures::Asynchronous,
+    uffd_swapin: UffdSwapin::SameFault,
+    uffd_restore: UffdRestore::AsProtect,
+    uffd_ranges: UffdRanges::EachMapping,
+    scan_holes: ScanHoles::Written,
     ..V6_1
 };
 

@@ -41,6 +41,12 @@ fn misplaced(mm: &Mm, page: Vpn, pte: Pte) -> Option<String> {
     let Some(vma) = mm.vma(page) else {
         return Some(format!("the PTE of {page} is set, but nothing is mapped there"));
     };
+    if let Pte::Present(pte) = pte
+        && pte.writable()
+        && vma.protects(pte.uffd_wp())
+    {
+        return Some(format!("the PTE of {page} grants stores, but userfaultfd protects it"));
+    }
     let granted = match pte {
         Pte::Present(pte) if pte.protnone() => Prot::None,
         Pte::Present(pte) if pte.writable() => Prot::ReadWrite,

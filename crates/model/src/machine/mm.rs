@@ -8,6 +8,8 @@ use super::vma::Vma;
 use crate::addr::{ObjectId, PageRange, Vpn};
 use crate::arch::Arch;
 use crate::policy::VmaMerge;
+use crate::userfaultfd::Features;
+use smallvec::SmallVec;
 use std::ops::Range;
 
 /// The pending mark that a batched unmap leaves (`mm->tlb_flush_batched`).
@@ -51,6 +53,47 @@ pub struct Mm {
     pub flushed_at_exit: bool,
     /// Odd while a fork copies it, and even again afterwards (`write_protect_seq`).
     pub write_protect_seq: u32,
+    /// Its userfaultfd.
+    pub uffd: Userfaultfd,
+}
+
+/// What a userfaultfd knows (`userfaultfd_ctx`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Userfaultfd {
+    /// With which features it was made.
+    pub features: Features,
+    /// Accesses that wait for an answer, in their order (`fault_pending_wqh`, and once they were read `fault_wqh`).
+    pub waiting: SmallVec<[Waiting; 2]>,
+}
+
+/// An access that waits for an answer.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Waiting {
+    /// The page.
+    pub page: Vpn,
+    /// Whether it is not there, or protected.
+    pub missing: bool,
+    /// Whether somebody has read of it.
+    pub read: bool,
+}
+
+impl Userfaultfd {
+    /// The next access that nobody has read of.
+    pub fn read(&mut self) -> Option<Waiting> {
+        let next = self.waiting.iter_mut().find(|waiting| !waiting.read)?;
+        next.read = true;
+        Some(*next)
+    }
+
+    /// Whether an access to the page waits.
+    pub fn waits(&self, page: Vpn) -> bool {
+        self.waiting.iter().any(|waiting| waiting.page == page)
+    }
+
+    /// Accesses to these pages go on, whether or not somebody has read of them (`wake_userfault`).
+    pub fn wake(&mut self, pages: PageRange) {
+        self.waiting.retain(|waiting| !pages.contains(waiting.page));
+    }
 }
 
 /// Whether a process has an address space.
@@ -84,6 +127,7 @@ impl Mm {
             taken: None,
             flushed_at_exit: false,
             write_protect_seq: 0,
+            uffd: Userfaultfd::default(),
         }
     }
 

@@ -7,6 +7,7 @@ use crate::addr::{ObjectId, PageRange, Vpn};
 use crate::backing::FileMapping;
 use crate::policy::VmaMerge;
 use crate::program::{Prot, ThpMode};
+use crate::userfaultfd::Watch;
 use std::ops::Range;
 
 /// A mapping (`vm_area_struct`): of anonymous memory, of shared memory or of a file.
@@ -31,6 +32,8 @@ pub struct Vma {
     pub charged: bool,
     /// What was said of huge pages in it.
     pub huge: HugeAdvice,
+    /// What userfaultfd watches in it.
+    pub uffd: Watch,
     /// Whether it was made by a fork with pages, so that some of them may be of an object above its own. Such a
     /// mapping shares its `anon_vma` with none beside it.
     pub forked: bool,
@@ -60,8 +63,9 @@ impl Vma {
         let (anon_vma, file, pgoff) = (None, None, range.start.0);
         let (shared, on_disk, forked, maybe_guard) = (false, false, false, false);
         let (huge, turn) = (HugeAdvice::None, 0);
+        let uffd = Watch { missing: false, write_protect: false };
         #[rustfmt::skip]
-        let vma = Vma { range, prot, pgoff, anon_vma, file, shared, on_disk, charged, huge, forked, maybe_guard, turn };
+        let vma = Vma { range, prot, pgoff, anon_vma, file, shared, on_disk, charged, huge, uffd, forked, maybe_guard, turn };
         vma
     }
 
@@ -96,6 +100,11 @@ impl Vma {
             ThpMode::Never => false,
         };
         wanted && self.file.is_none()
+    }
+
+    /// Whether userfaultfd is asked before a page with this entry is stored to (`userfaultfd_pte_wp`).
+    pub const fn protects(&self, uffd_wp: bool) -> bool {
+        self.uffd.write_protect && uffd_wp
     }
 
     /// The file, if stores go there.
@@ -175,9 +184,16 @@ impl Vma {
             (None, _) => !other.forked,
         };
         (self.continues(other) || other.continues(self))
-            && (self.prot, self.charged, self.huge) == (other.prot, other.charged, other.huge)
+            && self.prot == other.prot
+            && self.is_as(other)
             && self.maps_the_same(other)
             && anon_vmas
+    }
+
+    /// Whether both have the same flags, protections aside. (A process has one userfaultfd, so that what is watched in both is
+    /// watched by the same one.)
+    fn is_as(&self, other: &Vma) -> bool {
+        (self.charged, self.huge, self.uffd) == (other.charged, other.huge, other.uffd)
     }
 
     /// Whether both map the same file, or none.
@@ -200,8 +216,7 @@ impl Vma {
     /// Source: mm/mmap.c:anon_vma_compatible (5.10, 6.1), mm/vma.c (6.12, 7.3).
     pub(super) fn anon_vma_for(&self, beside: &Vma) -> Option<ObjectId> {
         let adjacent = self.continues(beside) || beside.continues(self);
-        let flags = (self.charged, self.huge) == (beside.charged, beside.huge);
-        let alike = flags && self.maps_the_same(beside);
+        let alike = self.is_as(beside) && self.maps_the_same(beside);
         self.anon_vma.filter(|_| adjacent && alike && !self.forked)
     }
 }

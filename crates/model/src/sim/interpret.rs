@@ -195,6 +195,33 @@ impl<'p, 'w> Machine<'p, 'w> {
         let thread = &mut self.threads[self.thread];
         (thread.status, thread.rest) = (Status::Blocked(wait), Some((wait, rest)));
         self.go_idle();
+        if let Wait::Userfault(..) = wait {
+            self.serve();
+        }
+    }
+
+    /// Whoever serves the userfaultfd wakes up, answers and sleeps again; then the thread that asked goes on.
+    #[cold]
+    fn serve(&mut self) {
+        let (asks, op) = (self.thread, self.op);
+        let serves = |index: &usize| {
+            let thread = &self.program.threads[*index];
+            let same = thread.process == self.program.threads[asks].process;
+            same && self.threads[*index].status == Status::Settled && thread.serves().is_some()
+        };
+        let Some(server) = (0..self.threads.len()).find(serves) else { return };
+        let Some((number, answer)) = self.program.threads[server].serves() else { return };
+        self.turn_to(server);
+        self.op = number;
+        let space = self.space;
+        let answered = call(&mut self.env(), space, Call::UffdAnswer { answer });
+        self.go_idle();
+        self.turn_to(asks);
+        self.op = op;
+        // What could not be answered goes on waiting.
+        if matches!(answered, Ok(Ended::Done)) {
+            self.threads[asks].status = Status::Active;
+        }
     }
 
     fn report_deadlock(&self) -> Result<(), Box<SimError>> {
@@ -207,6 +234,8 @@ impl<'p, 'w> Machine<'p, 'w> {
                     let process = process_of(mm).index();
                     format!("for the end of process `{}`", self.program.processes[process].name)
                 }
+                // Whoever answers may have nothing to answer.
+                Status::Blocked(Wait::UffdEvent(_)) => return None,
                 Status::Blocked(wait) => format!("for {wait}"),
                 Status::Queued | Status::Active | Status::Settled | Status::Unborn => return None,
             };
@@ -379,7 +408,7 @@ impl<'p, 'w> Machine<'p, 'w> {
             Resolved::Nothing => {}
             Resolved::Hold(hold) => {
                 self.threads[self.thread].status = Status::Settled;
-                if hold == Hold::Sleep {
+                if hold != Hold::Spin {
                     self.go_idle();
                 }
             }

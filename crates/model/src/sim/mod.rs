@@ -29,7 +29,7 @@ use crate::machine::mm::Life;
 use crate::machine::sim_tlbs::SimTlbs;
 use crate::machine::world::{Inconsistency, WorldSpec, mm_of};
 use crate::program::{ExprError, PROGRAM_VERSION, Program, Thread};
-use crate::pte::Pte;
+use crate::pte::{Marker, Pte};
 use crate::run::{Round, TargetRun};
 use crate::site::Site;
 use interpret::Machine;
@@ -384,17 +384,19 @@ fn anon_huge_pages(program: &Program, world: &SimWorld, mm: MmId) -> u64 {
 }
 
 fn page_state(world: &SimWorld, pte: Pte) -> PageState {
-    let (holds, exclusive) = match pte {
-        Pte::None | Pte::Table(_) => (Holds::Nothing, false),
-        // fs/proc/task_mmu.c:pte_to_pagemap_entry tells what is no translation as swapped.
-        Pte::Swap(_) | Pte::Migration(_) | Pte::Marker(_) => (Holds::Swapped, false),
+    // fs/proc/task_mmu.c:pte_to_pagemap_entry tells what is no translation as swapped.
+    let (holds, exclusive, uffd_wp) = match pte {
+        Pte::None | Pte::Table(_) => (Holds::Nothing, false, false),
+        Pte::Swap(swap) => (Holds::Swapped, false, swap.uffd_wp),
+        Pte::Migration(entry) => (Holds::Swapped, false, entry.uffd_wp),
+        Pte::Marker(marker) => (Holds::Swapped, false, marker == Marker::UffdWp),
         Pte::Present(pte) => {
             let exclusive = !pte.special() && world.frames.get(pte.pfn).maps == 1;
-            (Holds::Frame(u64::from(pte.pfn.0)), exclusive)
+            (Holds::Frame(u64::from(pte.pfn.0)), exclusive, pte.uffd_wp())
         }
     };
     // Every page of a mapping that is newer than the last clear_refs
     // (fs/proc/task_mmu.c:pte_to_pagemap_entry, VM_SOFTDIRTY); nothing here clears.
     let soft_dirty = world.config.soft_dirty;
-    PageState { holds, exclusive, soft_dirty, uffd_wp: false }
+    PageState { holds, exclusive, soft_dirty, uffd_wp }
 }

@@ -76,8 +76,9 @@ impl Machine<'_, '_> {
     /// emptied (crates/runner/src/rounds.rs).
     fn begin_again(&mut self) {
         let acting = self.thread;
-        let sleeps =
-            |op: &crate::program::Op| matches!(op.kind, OpKind::Sleep { duration_ns: None });
+        let sleeps = |op: &crate::program::Op| {
+            matches!(op.kind, OpKind::Sleep { duration_ns: None } | OpKind::Serve { .. })
+        };
         for thread in 0..self.threads.len() {
             if thread != acting
                 && self.has_begun(thread)

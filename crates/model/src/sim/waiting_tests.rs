@@ -80,6 +80,7 @@ fn run(program: &Program) -> (SimWorld, Result<(), SimError>) {
         accessed: true,
         dirty: true,
         soft_dirty: false,
+        uffd_wp: false,
     };
     let table = &mut machine.world.mms[MM.index()].table;
     table.allocate(HEAP.start, 1);

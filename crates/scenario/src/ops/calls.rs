@@ -11,6 +11,7 @@ use needless_model::addr::ProcessId;
 use needless_model::backing::NamedFile;
 use needless_model::call::{self, CallExpr, CallKind, EACH, FILE_PAGES, OTHERS, RANGES, STRIDE};
 use needless_model::program::{Advice, Expr, FileSpec, Prot};
+use needless_model::userfaultfd::{Answer, Features, Registration, Watch};
 use strum::IntoEnumIterator;
 
 /// How a call is written.
@@ -35,6 +36,20 @@ pub(crate) const fn rule(kind: CallKind) -> Rule {
              "Gives the kernel advice about several ranges in one call: of one page each, or of N, at every stride-th page.")),
         CallKind::ClearRefs => line("clear-refs", (0, 0), &[], &[],
             ("clear-refs", "Takes the accessed bits of all pages of the process (1 to /proc/self/clear_refs).")),
+        CallKind::UffdRegister => line("uffdio_register", (1, 1), &["mode"], &["features"],
+            ("uffdio_register \"RANGE\" mode=\"missing|wp|missing-wp\" [features=\"none|unpopulated|async\"]",
+             "Has userfaultfd watch accesses to pages that are not there, or stores to those that are protected.")),
+        CallKind::UffdUnregister => line("uffdio_unregister", (1, 1), &[], &[],
+            ("uffdio_unregister \"RANGE\"", "Has userfaultfd watch the pages no more.")),
+        CallKind::UffdProtect => line("uffdio_writeprotect", (1, 1), &["mode"], &[],
+            ("uffdio_writeprotect \"RANGE\" mode=\"protect|unprotect\"",
+             "Protects pages that userfaultfd watches from stores, or no more.")),
+        CallKind::UffdAnswer => line("uffd-answer", (0, 0), &["by"], &[],
+            ("uffd-answer by=\"unprotect|zeropage|copy\"",
+             "Waits for an access that userfaultfd is asked about, and answers as uffd-serve does.")),
+        CallKind::PagemapScan => line("pagemap_scan", (1, 1), &[], &["then"],
+            ("pagemap_scan \"RANGE\" [then=\"protect\"]",
+             "Looks for pages that were written since userfaultfd protected them, and protects them again (PAGEMAP_SCAN).")),
         CallKind::Reclaim => line("reclaim", (1, 1), &[], &[],
             ("reclaim \"RANGE\"",
              "Reclaims the pages as if memory were short: ages them, then writes them to swap.")),
@@ -91,6 +106,7 @@ impl Lowering<'_> {
         node: &Node,
         last: bool,
     ) -> Result<CallExpr, Problem> {
+        self.may_call(kind, node)?;
         let this: &Self = self;
         let some_pages = || Ok(this.some_pages(&node.args[0])?.expr);
         Ok(match kind {
@@ -106,6 +122,22 @@ impl Lowering<'_> {
             },
             CallKind::AdviseRanges => self.advise_ranges(node)?,
             CallKind::ClearRefs => CallExpr::ClearRefs,
+            CallKind::UffdRegister => self.uffd_register(node)?,
+            CallKind::UffdUnregister => CallExpr::UffdUnregister { pages: some_pages()? },
+            CallKind::UffdProtect => CallExpr::UffdProtect {
+                pages: some_pages()?,
+                on: word(node, "mode", &[("protect", true), ("unprotect", false)])?,
+            },
+            CallKind::UffdAnswer => {
+                CallExpr::UffdAnswer { answer: word(node, "by", &Answer::ALL)? }
+            }
+            CallKind::PagemapScan => {
+                let protect = match node.prop("then") {
+                    Some(_) => word(node, "then", &[("protect", true)])?,
+                    None => false,
+                };
+                CallExpr::PagemapScan { pages: some_pages()?, protect }
+            }
             CallKind::Reclaim => CallExpr::Reclaim { pages: some_pages()? },
             CallKind::Sync => CallExpr::Sync { pages: some_pages()? },
             CallKind::Writeback => CallExpr::Writeback { pages: some_pages()? },
@@ -128,6 +160,47 @@ impl Lowering<'_> {
             CallKind::Dma => self.dma(node)?,
             CallKind::Unpin => self.unpin(node)?,
         })
+    }
+
+    /// The first process alone has a userfaultfd.
+    fn may_call(&self, kind: CallKind, node: &Node) -> Result<(), Problem> {
+        let uffd = matches!(
+            kind,
+            CallKind::UffdRegister
+                | CallKind::UffdUnregister
+                | CallKind::UffdProtect
+                | CallKind::UffdAnswer
+                | CallKind::PagemapScan
+        );
+        if !uffd || self.own_process == ProcessId::FIRST {
+            return Ok(());
+        }
+        let message = format!("`{}` is for the first process", node.name);
+        Err(Problem::new(node.span, message, "in a process that is forked")
+            .help("its userfaultfd does not watch what a fork copies (UFFD_FEATURE_EVENT_FORK is not modelled)"))
+    }
+
+    /// A process has one userfaultfd, and so the same features wherever it registers something.
+    fn uffd_register(&mut self, node: &Node) -> Result<CallExpr, Problem> {
+        let pages = self.some_pages(&node.args[0])?.expr;
+        let mode = word(node, "mode", &Watch::ALL)?;
+        let written = node.prop("features");
+        let features = match written {
+            Some(_) => word(node, "features", &Features::ALL)?,
+            None => Features::default(),
+        };
+        let place = written.map_or(node.span, |written| written.span);
+        match self.uffd {
+            Some((first, _)) if first == features => {}
+            Some((_, span)) => {
+                let message = "the userfaultfd has other features";
+                return Err(Problem::new(place, message, "here")
+                    .also(span, "first here")
+                    .help("there is one userfaultfd: name the same features wherever it registers something"));
+            }
+            None => self.uffd = Some((features, place)),
+        }
+        Ok(CallExpr::UffdRegister { pages, registration: Registration { mode, features } })
     }
 
     fn map(&self, node: &Node) -> Result<CallExpr, Problem> {

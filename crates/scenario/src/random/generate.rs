@@ -1,11 +1,12 @@
 //! Draws a case.
 
 use super::operations::{Drawn, Effect, Needs, OPERATIONS, Operation};
-use super::state::{HUGE, MAP, Pages, State};
+use super::state::{HUGE, MAP, Pages, State, Uffd};
 use super::write::after;
 use super::{AreaPlan, Case, Company, Idle, Life, Memory, PROCESSES, Place, Step};
 use needless_model::program::ThpMode;
 use needless_model::rng::SplitMix64;
+use needless_model::userfaultfd::Features;
 use std::ops::RangeInclusive;
 
 /// Seeds that draw processes and shared memory, too: of those for development the second half, of those for evidence
@@ -28,7 +29,10 @@ const WITH_DROPS: [RangeInclusive<u64>; 2] = [962_500..=999_999, 2_600_000..=u64
 const WITH_GUARDS: [RangeInclusive<u64>; 2] = [975_000..=999_999, 2_600_000..=u64::MAX];
 
 /// The seeds that draw huge pages: areas that have room for some, and few steps of few pages or of all that an entry maps.
-const WITH_HUGE_PAGES: [RangeInclusive<u64>; 2] = [300_000..=399_999, 4_000_000..=u64::MAX];
+const WITH_HUGE_PAGES: [RangeInclusive<u64>; 2] = [300_000..=399_999, 4_000_000..=4_999_999];
+
+/// The seeds that draw userfaultfd, every second one of them huge pages as well.
+const WITH_USERFAULTFD: [RangeInclusive<u64>; 2] = [200_000..=299_999, 5_000_000..=u64::MAX];
 
 /// The most pages of an area with huge pages: three entries' worth, or two and parts of two.
 const MOST_HUGE: usize = 3 * HUGE;
@@ -60,14 +64,16 @@ const ATTEMPTS: usize = 6;
 
 /// The case of this seed, of operations that kernel `release` has, on a machine of `cpus`.
 pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
-    let huge = WITH_HUGE_PAGES.iter().any(|seeds| seeds.contains(&seed));
+    let among = |ranges: &[RangeInclusive<u64>]| ranges.iter().any(|seeds| seeds.contains(&seed));
+    let uffd = among(&WITH_USERFAULTFD);
+    let huge = if uffd { seed % 2 == 1 } else { among(&WITH_HUGE_PAGES) };
     let (rng, state) = (SplitMix64::new(seed), State::new(&[], []));
     let mut draw = Draw { rng, huge, enabled: Vec::new(), state };
-    let with_processes = WITH_PROCESSES.iter().any(|seeds| seeds.contains(&seed));
-    let with_disks = WITH_DISKS.iter().any(|seeds| seeds.contains(&seed));
-    let with_file_calls = WITH_FILE_CALLS.iter().any(|seeds| seeds.contains(&seed));
-    let with_drops = WITH_DROPS.iter().any(|seeds| seeds.contains(&seed));
-    let with_guards = WITH_GUARDS.iter().any(|seeds| seeds.contains(&seed));
+    let with_processes = among(&WITH_PROCESSES);
+    let with_disks = among(&WITH_DISKS) && !uffd;
+    let with_file_calls = among(&WITH_FILE_CALLS) && !uffd;
+    let with_drops = among(&WITH_DROPS) && !uffd;
+    let with_guards = among(&WITH_GUARDS) && !uffd;
     let drawn = match (with_disks, with_file_calls) {
         _ if with_guards => Drawn::WithGuards,
         _ if with_drops => Drawn::WithDrops,
@@ -75,25 +81,35 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
         (true, false) => Drawn::WithDisks,
         (false, false) => Drawn::Always,
     };
-    draw.enable(release, drawn, huge);
+    draw.enable(release, drawn, huge, uffd);
+    let features = if uffd { draw.features(release) } else { Features::default() };
     let mut areas = draw.areas();
     if huge {
         areas.iter_mut().for_each(|area| draw.make_huge(area));
     }
-    if with_processes && !huge {
+    if with_processes && !huge && !uffd {
         areas.iter_mut().filter(|_| draw.one_in(4)).for_each(|area| area.memory = Memory::Shared);
     }
-    let with_files = WITH_FILES.iter().any(|seeds| seeds.contains(&seed));
+    let with_files = among(&WITH_FILES) && !uffd;
     let disk = with_disks && draw.one_in(2);
     let holes = with_files && !huge && draw.files(&mut areas, disk) && (with_drops || !disk);
-    draw.state = State::new(&areas, draw.enabled.iter().copied());
+    let handled = uffd && !features.asynchronous;
+    draw.state = State::new(&areas, draw.enabled.iter().copied()).with(Uffd {
+        drawn: uffd,
+        features,
+        handled,
+    });
     for area in 0..areas.len() {
         let whole = draw.state.whole(area);
         draw.state.apply(MAP, &whole);
     }
     let mut company = draw.company(cpus);
-    if with_processes {
-        company = draw.with_processes(company, cpus);
+    if with_processes || uffd {
+        company = draw.with_processes(company, if handled { cpus - 1 } else { cpus });
+    }
+    if handled {
+        let acting = company.acting.min(cpus - 2 - company.processes);
+        company = Company { acting, idle: Some(Idle::Handler), ..company };
     }
     // Large areas have few steps, for a round's events have to fit into the kernel's buffers.
     let large = areas.iter().any(|area| area.pages > MOST_PAGES);
@@ -120,6 +136,8 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
         company,
         swap: true,
         thp: if huge && draw.one_in(2) { ThpMode::Always } else { ThpMode::Madvise },
+        uffd,
+        features,
         setup,
         body,
         warmup: draw.pick(&WARMUPS),
@@ -147,16 +165,26 @@ impl Draw {
         from[self.rng.below(from.len() as u64) as usize]
     }
 
-    fn enable(&mut self, release: (u32, u32), drawn: Drawn, huge: bool) {
+    /// Features of userfaultfd that kernel `release` has.
+    fn features(&mut self, release: (u32, u32)) -> Features {
+        let known = Features::ALL.map(|(_, features)| features);
+        let there = 1 + [(6, 4), (6, 7)].iter().filter(|since| **since <= release).count();
+        self.pick(&known[..there])
+    }
+
+    fn enable(&mut self, release: (u32, u32), drawn: Drawn, huge: bool, uffd: bool) {
         let there = OPERATIONS.iter().filter(|operation| operation.since <= release);
         let there = there.filter(|operation| match operation.drawn {
             Drawn::WithHugePages => huge,
+            Drawn::WithUserfaultfd => uffd,
             _ => operation.drawn <= drawn,
         });
         self.enabled = there.filter(|_| self.rng.below(5) < 3).collect();
         // Without a plain store nothing ever happens to a page.
         let writes = OPERATIONS.iter().filter(|op| op.needs == Needs::Writable).take(1);
         self.enabled.extend(writes);
+        let watches = OPERATIONS.iter().filter(|op| op.effect == Effect::Watch(true)).take(1);
+        self.enabled.extend(watches.filter(|_| uffd));
     }
 
     fn areas(&mut self) -> Vec<AreaPlan> {
@@ -264,6 +292,7 @@ impl Draw {
     fn life(&mut self, processes: usize) -> Life {
         let parent = self.state.clone();
         let mut forks = (processes > 1).then(|| self.rng.below(3));
+        self.state = self.state.of_child();
         let first = self.childs(3, processes, forks.take_if(|when| *when == 0));
         let mut child = std::mem::replace(&mut self.state, parent);
         let mut meanwhile = Vec::new();

@@ -22,7 +22,10 @@ mod write;
 pub use generate::generate;
 pub use state::Pages;
 
+use state::Uffd;
+
 use needless_model::program::ThpMode;
+use needless_model::userfaultfd::Features;
 use operations::Operation;
 
 /// A scenario as the generator made it.
@@ -38,6 +41,9 @@ pub struct Case {
     swap: bool,
     /// The machine's setting of huge pages.
     thp: ThpMode,
+    /// Whether the first process has a userfaultfd, and with which features.
+    uffd: bool,
+    features: Features,
     /// Before the first round.
     setup: Vec<Step>,
     /// Each round.
@@ -90,6 +96,8 @@ struct Company {
 enum Idle {
     Spinner,
     Sleeper,
+    /// One that sleeps and answers what userfaultfd tells of.
+    Handler,
 }
 
 impl Company {
@@ -146,6 +154,12 @@ impl Life {
 }
 
 impl Case {
+    /// The first process's userfaultfd.
+    fn uffd(&self) -> Uffd {
+        let handled = self.company.idle == Some(Idle::Handler);
+        Uffd { drawn: self.uffd, features: self.features, handled }
+    }
+
     /// All operations of its steps.
     fn operations(&self) -> Vec<&'static Operation> {
         self.setup.iter().chain(&self.body).flat_map(Step::operations).collect()

@@ -43,6 +43,8 @@ pub enum Drawn {
     WithGuards,
     /// Those with huge pages.
     WithHugePages,
+    /// Those with userfaultfd.
+    WithUserfaultfd,
 }
 
 /// Which memory an operation may be done to.
@@ -71,6 +73,14 @@ pub enum Needs {
     Writable,
     /// Mapped, stores allowed, as much as huge pages map.
     WholeHuge,
+    /// Mapped, and there is somebody to answer what userfaultfd tells of.
+    Handled,
+    /// Mapped, and userfaultfd watches stores there.
+    Watched,
+    /// The same, in one mapping for certain.
+    WatchedOne,
+    /// The same as watched, by a userfaultfd that lets stores go on.
+    WatchedAsync,
     /// Mapped at least in part.
     SomeMapped,
     /// The whole area, nothing of it mapped.
@@ -96,6 +106,8 @@ pub enum Effect {
     Split,
     /// Guards in their place, or none.
     Guard(bool),
+    /// userfaultfd watches stores there, or no more.
+    Watch(bool),
     /// They are the first pages of the other area now.
     Move,
 }
@@ -129,10 +141,24 @@ const fn guards(line: &'static str, guard: bool) -> Operation {
     Operation { since: (6, 15), drawn: Drawn::WithGuards, ..row }
 }
 
+/// Of the first process alone, which has the userfaultfd.
+const fn uffd(
+    line: &'static str,
+    weight: u64,
+    since: (u32, u32),
+    needs: Needs,
+    effect: Effect,
+) -> Operation {
+    Operation { since, drawn: Drawn::WithUserfaultfd, ..private(line, weight, needs, effect) }
+}
+
 /// Operations other than calls that random scenarios leave out, with the reason.
 #[cfg(test)]
 pub(super) const LEFT_OUT: [(&str, &str); 1] =
     [("measure", "it times its body, and times are not compared")];
+
+/// The features of userfaultfd that a case has, in operations' lines.
+pub(super) const FEATURES: &str = "{features}";
 
 /// All operations that are drawn.
 pub(super) static OPERATIONS: LazyLock<Vec<Operation>> = LazyLock::new(|| {
@@ -204,7 +230,23 @@ pub(super) fn call(kind: CallKind) -> Vec<Operation> {
         // What is behind the end is touched again.
         CallKind::Truncate => vec![of_file("ftruncate \"data\" pages=\"{first}\"\nftruncate \"data\" pages={all}", 6)],
         CallKind::SyncFile => vec![of_file("fsync \"data\"", 3)],
+        CallKind::UffdRegister => vec![
+            uffd("uffdio_register \"{}\" mode=\"wp\" features=\"{features}\"", 24, (5, 7), Needs::Mapped, Effect::Watch(true)),
+            uffd("uffdio_register \"{}\" mode=\"missing-wp\" features=\"{features}\"", 6, (5, 7), Needs::Handled, Effect::Watch(true)),
+        ],
+        CallKind::UffdUnregister => vec![uffd("uffdio_unregister \"{}\"", 4, (5, 7), Needs::Mapped, Effect::Watch(false))],
+        CallKind::UffdProtect => vec![
+            uffd("uffdio_writeprotect \"{}\" mode=\"protect\"", 24, (5, 7), Needs::WatchedOne, Effect::None),
+            uffd("uffdio_writeprotect \"{}\" mode=\"protect\"", 6, (6, 4), Needs::Watched, Effect::None),
+            uffd("uffdio_writeprotect \"{}\" mode=\"unprotect\"", 12, (5, 7), Needs::WatchedOne, Effect::None),
+            uffd("uffdio_writeprotect \"{}\" mode=\"unprotect\"", 4, (6, 4), Needs::Watched, Effect::None),
+        ],
+        CallKind::PagemapScan => vec![
+            uffd("pagemap_scan \"{}\" then=\"protect\"", 16, (6, 7), Needs::WatchedAsync, Effect::None),
+            uffd("pagemap_scan \"{}\"", 2, (6, 7), Needs::WatchedAsync, Effect::None),
+        ],
         CallKind::Reclaim
+        | CallKind::UffdAnswer
         | CallKind::Writeback
         | CallKind::Switch
         | CallKind::Fork

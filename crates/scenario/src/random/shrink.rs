@@ -44,8 +44,11 @@ impl Case {
     fn less_company(&self, all: &mut Vec<Case>) {
         let Company { acting, processes, idle } = self.company;
         let mut fewer = Vec::new();
-        if self.company != Company::NOBODY {
-            fewer.push(Company::NOBODY);
+        // Without whoever answers, who asks would wait for good.
+        let nobody =
+            Company { idle: idle.filter(|idle| *idle == Idle::Handler), ..Company::NOBODY };
+        if self.company != nobody {
+            fewer.push(nobody);
         }
         if acting > 0 {
             let idle = idle.or(Some(Idle::Spinner));

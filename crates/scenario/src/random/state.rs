@@ -1,9 +1,10 @@
 //! What is mapped, and how: the part of a scenario's state that decides whether an operation may
 //! be done.
 
-use super::operations::{Effect, Needs, Of, Operation};
+use super::operations::{Drawn, Effect, Needs, Of, Operation};
 use super::{AreaPlan, Memory, Place};
 use needless_model::program::Prot;
+use needless_model::userfaultfd::Features;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -28,6 +29,8 @@ struct Mapped {
     prot: Prot,
     /// A guard is in its place.
     guard: bool,
+    /// userfaultfd watches stores there.
+    watched: bool,
     /// Pages with the same number are one mapping for certain.
     mapping: u32,
 }
@@ -43,6 +46,21 @@ pub struct State {
     mappings: u32,
     /// Whether what is one mapping has to be one again in the next round: an operation asks.
     keeps_mappings: bool,
+    /// How userfaultfd is asked and answered.
+    uffd: Uffd,
+    /// Whether it is a process's that was forked.
+    child: bool,
+}
+
+/// The userfaultfd of a case.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct Uffd {
+    /// Whether there is one.
+    pub drawn: bool,
+    /// Its features.
+    pub features: Features,
+    /// Whether somebody answers.
+    pub handled: bool,
 }
 
 impl State {
@@ -54,8 +72,30 @@ impl State {
         let areas = plans.iter().map(|plan| vec![None; plan.pages]).collect();
         let memory = plans.iter().map(|plan| plan.memory).collect();
         let aligned = plans.iter().map(|plan| matches!(plan.place, Place::Alone)).collect();
-        let keeps_mappings = operations.into_iter().any(|op| op.needs == Needs::OneMapping);
-        State { areas, memory, aligned, mappings: 0, keeps_mappings }
+        let operations: Vec<&Operation> = operations.into_iter().collect();
+        let any = |asks: fn(&Operation) -> bool| operations.iter().any(|op| asks(op));
+        let watched = any(|op| op.effect == Effect::Watch(true));
+        let keeps_mappings = any(|op| op.needs == Needs::OneMapping)
+            || watched && any(|op| matches!(op.needs, Needs::WatchedOne | Needs::Room));
+        let (uffd, child) = (Uffd::default(), false);
+        State { areas, memory, aligned, mappings: 0, keeps_mappings, uffd, child }
+    }
+
+    /// The same with such a userfaultfd.
+    #[must_use]
+    pub fn with(self, uffd: Uffd) -> State {
+        State { uffd, ..self }
+    }
+
+    /// The features of its userfaultfd.
+    pub fn features(&self) -> Features {
+        self.uffd.features
+    }
+
+    /// That of a process that is forked now.
+    #[must_use]
+    pub fn of_child(&self) -> State {
+        State { child: true, ..self.clone() }
     }
 
     /// Number of areas.
@@ -106,7 +146,8 @@ impl State {
                 false
             }
         };
-        areas.all(fits) && self.allows(operation.needs, pages)
+        let there = !(self.child && operation.drawn == Drawn::WithUserfaultfd);
+        there && areas.all(fits) && self.allows(operation.needs, pages)
     }
 
     /// Whether an operation that needs this of mappings may be done on `pages`.
@@ -123,7 +164,18 @@ impl State {
             Needs::WholeHuge => {
                 let Range { start, end } = pages.range;
                 let whole = start % HUGE == 0 && end % HUGE == 0 && self.aligned[pages.area];
-                whole && self.allows(Needs::Writable, pages)
+                // What userfaultfd protects is not collapsed (EINVAL), nor what several mappings have.
+                let first = part[0].map(|page| page.mapping);
+                let one = part.iter().all(|page| page.map(|page| page.mapping) == first);
+                let fits = !self.uffd.drawn || one && all(|page| !page.watched);
+                whole && fits && self.allows(Needs::Writable, pages)
+            }
+            Needs::Handled => self.uffd.handled && all(|_| true),
+            Needs::Watched => all(|page| page.watched),
+            Needs::WatchedAsync => self.uffd.features.asynchronous && all(|page| page.watched),
+            Needs::WatchedOne => {
+                let first = part[0].map(|page| page.mapping);
+                all(|page| page.watched) && part.iter().all(|p| p.map(|p| p.mapping) == first)
             }
             Needs::SomeMapped => part.iter().any(Option::is_some),
             Needs::WholeUnmapped => part.len() == area.len() && part.iter().all(Option::is_none),
@@ -133,6 +185,12 @@ impl State {
                     && part.iter().all(|page| page.map(|page| page.mapping) == first)
             }
             Needs::Room => {
+                // What userfaultfd watches moves alone.
+                let first = part[0].map(|page| page.mapping);
+                let one = part.iter().all(|page| page.map(|page| page.mapping) == first);
+                if !one && !all(|page| !page.watched) {
+                    return false;
+                }
                 let room = self.other(pages.area).map_or(0, |other| self.areas[other].len());
                 part.len() <= room && all(|_| true)
             }
@@ -146,7 +204,7 @@ impl State {
             Effect::None => {}
             Effect::Map(prot) => {
                 let mapping = self.next_mapping();
-                let page = Some(Mapped { prot, guard: false, mapping });
+                let page = Some(Mapped { prot, guard: false, watched: false, mapping });
                 self.areas[pages.area][range].fill(page);
             }
             Effect::Unmap => self.areas[pages.area][range].fill(None),
@@ -161,6 +219,15 @@ impl State {
                 }
                 self.areas[pages.area][range].iter_mut().flatten().for_each(|p| p.prot = prot);
             }
+            Effect::Watch(watched) => {
+                if *pages != self.whole(pages.area) {
+                    self.split(pages);
+                }
+                self.areas[pages.area][range]
+                    .iter_mut()
+                    .flatten()
+                    .for_each(|p| p.watched = watched);
+            }
             Effect::Guard(guard) => {
                 self.areas[pages.area][range].iter_mut().flatten().for_each(|p| p.guard = guard);
             }
@@ -173,18 +240,27 @@ impl State {
         let mapping = self.next_mapping();
         let moved: Vec<_> = self.areas[pages.area][pages.range.clone()]
             .iter_mut()
-            .map(|page| page.take().map(|page| Mapped { mapping, ..page }))
+            .map(|page| page.take().map(|page| Mapped { mapping, watched: false, ..page }))
             .collect();
         self.areas[to][..moved.len()].copy_from_slice(&moved);
     }
 
-    /// The range, and what follows it, may be mappings of their own from now on. (Equal
-    /// protections make them one again, unless their first faults gave them different anon_vmas.)
+    /// The range, and what follows it, may be mappings of their own from now on; what were several stay several, but in cases from before there
+    /// was userfaultfd. (Equal protections make them one again, unless their first faults gave them different anon_vmas.)
     fn split(&mut self, pages: &Pages) {
-        let (inside, behind) = (self.next_mapping(), self.next_mapping());
-        let area = &mut self.areas[pages.area];
-        area[pages.range.clone()].iter_mut().flatten().for_each(|p| p.mapping = inside);
-        area[pages.range.end..].iter_mut().flatten().for_each(|p| p.mapping = behind);
+        let keeps_apart = self.uffd.drawn;
+        let (Range { start, end }, area) = (pages.range.clone(), pages.area);
+        let size = self.areas[area].len();
+        for part in [start..end, end..size] {
+            let (mut last, mut new) = (None, self.next_mapping());
+            for at in part {
+                let old = self.areas[area][at].map(|page| page.mapping);
+                if keeps_apart && old != last {
+                    (last, new) = (old, self.next_mapping());
+                }
+                self.areas[area][at].iter_mut().for_each(|page| page.mapping = new);
+            }
+        }
     }
 
     fn next_mapping(&mut self) -> u32 {
@@ -217,7 +293,9 @@ impl State {
             let new = &now.areas[area];
             let runs = corrections(old, new, mapping_or_protection);
             let guards = corrections(old, new, guard);
-            for (effect, range) in runs.into_iter().chain(guards) {
+            // What a process that was forked changes is its own.
+            let watches = if now.child { Vec::new() } else { corrections(old, new, watched) };
+            for (effect, range) in runs.into_iter().chain(guards).chain(watches) {
                 way.push((effect, Pages { area, range }));
             }
         }
@@ -248,6 +326,13 @@ fn mapping_or_protection(old: Option<Mapped>, new: Mapped) -> Option<Effect> {
 fn guard(old: Option<Mapped>, new: Mapped) -> Option<Effect> {
     match old {
         Some(old) if old.guard != new.guard => Some(Effect::Guard(old.guard)),
+        _ => None,
+    }
+}
+
+fn watched(old: Option<Mapped>, new: Mapped) -> Option<Effect> {
+    match old {
+        Some(old) if old.watched != new.watched => Some(Effect::Watch(old.watched)),
         _ => None,
     }
 }

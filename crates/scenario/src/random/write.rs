@@ -1,7 +1,7 @@
 //! The text of a case. Writing it is also the test whether every operation may stand where it
 //! does.
 
-use super::operations::{Effect, Needs, Operation, with_effect};
+use super::operations::{Effect, FEATURES, Needs, Operation, with_effect};
 use super::state::{MAP, Pages, State};
 use super::{ACTORS, AreaPlan, Case, FILE, Idle, Life, Memory, NAMES, PROCESSES, Place, Step};
 use std::fmt::Write as _;
@@ -17,8 +17,8 @@ const PAGE_KIB: usize = 4;
 impl Case {
     /// The scenario's text; `None` if an operation may not stand where it does.
     pub fn text(&self) -> Option<String> {
-        let mut writer =
-            Writer { state: State::new(&self.areas, self.operations()), ..Writer::default() };
+        let state = State::new(&self.areas, self.operations()).with(self.uffd());
+        let mut writer = Writer { state, ..Writer::default() };
         for (number, area) in self.areas.iter().enumerate() {
             writer.declare(number, area);
         }
@@ -78,6 +78,7 @@ impl Case {
             let (name, line) = match idle {
                 Idle::Spinner => ("spinner", "spin"),
                 Idle::Sleeper => ("sleeper", "sleep"),
+                Idle::Handler => ("handler", "uffd-serve by=\"copy\""),
             };
             let _ = writeln!(text, "\n    thread \"{name}\" cpu={} {{ {line} }}", cpus - 1);
         }
@@ -210,7 +211,7 @@ impl Writer {
         let name = PROCESSES.get(self.depth)?.0;
         let child = &mut self.processes[self.depth];
         // It is written once.
-        if child.state.replace(self.state.clone()).is_some() {
+        if child.state.replace(self.state.of_child()).is_some() {
             return None;
         }
         self.line(level, format!("fork \"{name}\""));
@@ -320,6 +321,7 @@ impl Writer {
         let text = operation.line.replace("{}", range).replace("{to}", to);
         let text = text.replace("{file}", of_file).replace("{first}", first);
         let text = text.replace("{all}", &self.state.file_pages().to_string());
+        let text = text.replace(FEATURES, self.state.features().word());
         text.lines().for_each(|line| self.line(level, line));
     }
 
@@ -336,7 +338,9 @@ impl Operation {
 
     /// Whether it loads or stores.
     pub(super) fn is_access(&self) -> bool {
-        self.effect == Effect::None && !self.is_advice() && self.needs != Needs::Mapped
+        matches!(self.needs, Needs::Readable | Needs::Writable)
+            && self.effect == Effect::None
+            && !self.is_advice()
     }
 
     /// Whether it may stand in a loop over single pages.

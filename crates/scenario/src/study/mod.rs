@@ -240,6 +240,8 @@ pub enum Shown {
     Cycles(Option<usize>),
     /// Accessed bits that processors set in a round, in the model.
     Updates,
+    /// Page-table entries that the kernel set; only in the model.
+    Entries,
     /// Pages on the active list after so many passes of the classic LRU, in the model.
     Active(usize),
     /// Pages in memory after so many passes.
@@ -296,6 +298,10 @@ pub static ALL: &[Builtin] = &[
     Builtin { name: "cow-reuse", text: include_str!("../../../../studies/cow-reuse.kdl") },
     Builtin { name: "fork-young", text: include_str!("../../../../studies/fork-young.kdl") },
     Builtin { name: "retried-fault", text: include_str!("../../../../studies/retried-fault.kdl") },
+    Builtin {
+        name: "wp-unpopulated",
+        text: include_str!("../../../../studies/wp-unpopulated.kdl"),
+    },
 ];
 
 /// Loads a built-in study by its name, else a file by its path.

@@ -578,10 +578,12 @@ fn in_model(node: &Node, value: &Value) -> Result<Shown, Problem> {
     let pass = node.prop("pass").map(whole).transpose()?.unwrap_or(1).clamp(1, 1000) as usize;
     match (node.prop("updates").is_some(), word(value)?.as_str()) {
         (true, "accessed") => Ok(Shown::Updates),
+        (true, "entries") => Ok(Shown::Entries),
         (false, "active") => Ok(Shown::Active(pass)),
         (false, "resident") => Ok(Shown::Resident(pass)),
-        _ => Err(Problem::new(value.span, "nothing that the model shows", "here")
-            .help("updates=\"accessed\", ages=\"active\" or ages=\"resident\"")),
+        _ => Err(Problem::new(value.span, "nothing that the model shows", "here").help(
+            "updates=\"accessed\", updates=\"entries\", ages=\"active\" or ages=\"resident\"",
+        )),
     }
 }
 

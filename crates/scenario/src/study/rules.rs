@@ -46,7 +46,7 @@ pub static PART: &[Rule] = &[
         ("costs \"NAME\" on=\"TARGET\" { … }",
          "A cost table, fitted to the cycles of scenarios on a real kernel.")),
     rule("figure", (1, 1), &["doc"], &["is", "run", "on", "counter", "class", "updates", "ages", "pass", "block", "per", "costs", "term", "unit"], Body::None,
-        ("figure \"NAME\" doc=\"…\" is=\"FORMULA\" | run=\"RUN\" on=\"TARGET\" counter=\"COUNTER\" | class=\"CLASS\" | updates=\"accessed\" | ages=\"active|resident\" pass=N | costs=\"COSTS\" | costs=\"COSTS\" term=\"TERM\" [block=N] [per=N] [unit=\"…\"]",
+        ("figure \"NAME\" doc=\"…\" is=\"FORMULA\" | run=\"RUN\" on=\"TARGET\" counter=\"COUNTER\" | class=\"CLASS\" | updates=\"accessed|entries\" | ages=\"active|resident\" pass=N | costs=\"COSTS\" | costs=\"COSTS\" term=\"TERM\" [block=N] [per=N] [unit=\"…\"]",
          "A figure: a formula, what a run shows, the cycles that a cost table predicts for what it timed, or a price.")),
     rule("finding", (1, 1), &["what", "function", "run", "on", "times"], &[], Body::None,
         ("finding \"SENTENCE\" what=\"shootdown\" function=\"FUNCTION\" run=\"RUN\" on=\"TARGET\" times=N",

@@ -7,19 +7,27 @@ use crate::addr::{MmId, Vpn};
 use crate::env::{Env, Lock};
 use crate::event::FaultClass;
 use crate::kernel::table::{pte_alloc, pte_unmap_unlock};
+use crate::kernel::uffd::fault::handle_userfault;
 use crate::machine::frames::ZERO_PAGE;
 use crate::machine::vma::Vma;
 use crate::machine::world::{Mode, World};
 use crate::policy::{DemandYoung, Mutant, Policies};
 use crate::program::Prot;
-use crate::pte::{PresentPte, Pte, PteFlags};
+use crate::pte::{Marker, PresentPte, Pte, PteFlags};
 use crate::site::Site;
 
-/// A read maps the zero page; a write gets a zeroed frame.
+/// A read maps the zero page; a write gets a zeroed frame. `seen`: nothing, or the marker of what userfaultfd protects: the page is mapped
+/// protected then, and a store to it faults again.
 ///
-/// Source: mm/memory.c:do_anonymous_page (5.10 to 7.3).
-pub fn do_anonymous_page(env: &mut impl Env, fault: Fault, vma: &Vma) -> Result<Served, Unserved> {
+/// Source: mm/memory.c:do_anonymous_page (5.10 to 7.3; 6.4 and later: vmf_orig_pte_uffd_wp).
+pub fn do_anonymous_page(
+    env: &mut impl Env,
+    fault: Fault,
+    vma: &Vma,
+    seen: Pte,
+) -> Result<Served, Unserved> {
     let Fault { mm, page, write, .. } = fault;
+    let uffd_wp = seen == Pte::Marker(Marker::UffdWp);
     // 1. The page table, and what the first page of a mapping's own is found by.
     env.step(Site::DoAnonymousPage, |w, at| pte_alloc(w, at, mm, page, 1));
     if write {
@@ -30,19 +38,25 @@ pub fn do_anonymous_page(env: &mut impl Env, fault: Fault, vma: &Vma) -> Result<
     if !write {
         let zero_page = |_: &World<_>| false;
         let mapped = lock_and_map(env, Site::DoAnonymousPage, mm, page, zero_page, |w, at| {
-            let free = may_map(w, mm, page);
-            if free {
-                w.set_pte(at, mm, page, zero_page_pte(&w.policies));
+            let free = may_map(w, mm, page, seen);
+            if free && !vma.uffd.missing {
+                w.set_pte(
+                    at,
+                    mm,
+                    page,
+                    Pte::Present(protected(zero_page_pte(&w.policies), uffd_wp)),
+                );
             }
             free
         });
         if mapped.is_some() {
             pte_unmap_unlock(env, mm, page);
         }
-        return Ok(match mapped {
-            Some(true) => Served::needed(FaultClass::ZeroPage),
-            _ => Served::spurious(),
-        });
+        return match mapped {
+            Some(true) if vma.uffd.missing => Err(handle_userfault(env, fault, true)),
+            Some(true) => Ok(Served::needed(FaultClass::ZeroPage)),
+            _ => Ok(Served::spurious()),
+        };
     }
 
     // 3. A write: a zeroed frame, unless somebody was faster or the table is gone.
@@ -57,10 +71,11 @@ pub fn do_anonymous_page(env: &mut impl Env, fault: Fault, vma: &Vma) -> Result<
         page,
         |_| writable,
         |w, at| {
-            let free = may_map(w, mm, page);
-            if free {
+            let free = may_map(w, mm, page, seen);
+            if free && !vma.uffd.missing {
                 map_new_page(w, at, mm, page, frame);
-                w.set_pte(at, mm, page, Pte::Present(new_pte(w, frame, writable, true)));
+                let pte = protected(new_pte(w, frame, writable, true), uffd_wp);
+                w.set_pte(at, mm, page, Pte::Present(pte));
             }
             free
         },
@@ -69,11 +84,14 @@ pub fn do_anonymous_page(env: &mut impl Env, fault: Fault, vma: &Vma) -> Result<
     if mapped.is_some() && !forgets {
         pte_unmap_unlock(env, mm, page);
     }
-    if mapped == Some(true) {
+    if mapped == Some(true) && !vma.uffd.missing {
         return Ok(Served::needed(FaultClass::FirstTouch));
     }
     env.step(Site::FolioPut, |w, at| w.put_frame(at, frame));
-    Ok(Served::spurious())
+    match mapped {
+        Some(true) => Err(handle_userfault(env, fault, true)),
+        _ => Ok(Served::spurious()),
+    }
 }
 
 /// Gives the mapping an `anon_vma` if it has none. Who has the mapping's lock only tries `mmap_lock`, which that
@@ -97,12 +115,20 @@ pub fn vmf_anon_prepare(env: &mut impl Env, fault: Fault, vma: &Vma) -> Result<(
 }
 
 /// Whether nobody was faster.
-fn may_map<M: Mode>(w: &World<M>, mm: MmId, page: Vpn) -> bool {
-    w.policies.mutant == Mutant::TouchUnchecked || w.pte(mm, page).is_none()
+fn may_map<M: Mode>(w: &World<M>, mm: MmId, page: Vpn, seen: Pte) -> bool {
+    w.policies.mutant == Mutant::TouchUnchecked || w.pte(mm, page) == seen
 }
 
-fn zero_page_pte(policies: &Policies) -> Pte {
+/// The translation, protected if what was there was (`pte_mkuffd_wp`).
+fn protected(pte: PresentPte, uffd_wp: bool) -> PresentPte {
+    match uffd_wp {
+        true => pte.without(PteFlags::WRITABLE).with(PteFlags::UFFD_WP, true),
+        false => pte,
+    }
+}
+
+/// The zero page's entry.
+pub fn zero_page_pte(policies: &Policies) -> PresentPte {
     let young = policies.demand_young == DemandYoung::Set;
-    let pte = PresentPte::new(ZERO_PAGE).with(PteFlags::ACCESSED, young);
-    Pte::Present(pte.with(PteFlags::SPECIAL, true))
+    PresentPte::new(ZERO_PAGE).with(PteFlags::ACCESSED, young).with(PteFlags::SPECIAL, true)
 }

@@ -19,6 +19,9 @@ use crate::kernel::huge::run::is_shared;
 use crate::kernel::lru::lru_add_drain;
 use crate::kernel::swap_cache::{free_swap_cache, leave_swap_cache, swap_users};
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
+use crate::kernel::uffd::fault::{
+    Watched, flush_deferred, handle_userfault, store_to_protected, store_to_zero_page,
+};
 use crate::machine::frames::{Frame, FrameFlags};
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
@@ -32,6 +35,8 @@ use crate::verdict::{Judgement, Reason, Verdict};
 enum Decision {
     /// The PTE is another one by now.
     Raced,
+    /// userfaultfd is asked first.
+    Asks,
     Reuse,
     Copy,
     /// An LRU batch may hold the extra reference: drain this CPU's and look again.
@@ -55,22 +60,33 @@ pub fn do_wp_page(
     old: PresentPte,
 ) -> Result<Served, Unserved> {
     if old.special() {
+        let goes_on = store_to_zero_page(env, fault, vma, old)?;
+        let Some(old) = goes_on else { return Ok(Served::spurious()) };
         vmf_anon_prepare(env, fault, vma)?;
         return wp_page_copy(env, fault, old, Served::needed(FaultClass::ZeroUpgrade));
     }
     let Fault { mm, page, .. } = fault;
-    let looked = pte_offset_map_lock(env, Site::DoWpPage, mm, page, |w, _| {
-        if w.pte(mm, page) != Pte::Present(old) {
-            return (Decision::Raced, Served::spurious().verdict, old.pfn);
-        }
+    let looked = pte_offset_map_lock(env, Site::DoWpPage, mm, page, |w, at| {
+        let spurious = (Served::spurious().verdict, old);
+        let old = match store_to_protected(w, at, fault, vma, old) {
+            Watched::Raced => return (Decision::Raced, spurious, old.pfn),
+            Watched::Asks => return (Decision::Asks, spurious, old.pfn),
+            Watched::GoesOn(pte) => pte,
+        };
         let (folio, frame) = (w.frames.folio(old.pfn).0, w.frames.get(old.pfn));
         if vma.file.is_some() && w.objects.is_file(frame.object) {
             let needed = Verdict::new(Judgement::Needed, Reason::WriteWasClaimed);
-            return (Decision::Copy, needed, folio);
+            return (Decision::Copy, (needed, old), folio);
         }
-        (decide(w, mm, old.pfn, frame, false), judge_fault(w, old.pfn, frame), folio)
+        let verdict = judge_fault(w, old.pfn, frame);
+        (decide(w, mm, old.pfn, frame, false), (verdict, old), folio)
     });
-    let Some((mut decision, verdict, folio)) = looked else { return Ok(Served::spurious()) };
+    let Some((mut decision, (verdict, old), folio)) = looked else {
+        return Ok(Served::spurious());
+    };
+    if !matches!(decision, Decision::Raced | Decision::Asks) {
+        flush_deferred(env, fault, vma);
+    }
     if decision == Decision::DrainFirst {
         lru_add_drain(env);
         decision =
@@ -95,6 +111,7 @@ pub fn do_wp_page(
     pte_unmap_unlock(env, mm, page);
     match decision {
         Decision::Raced => Ok(Served::spurious()),
+        Decision::Asks => Err(handle_userfault(env, fault, false)),
         Decision::Reuse => Ok(Served::judged(FaultClass::Reuse, verdict)),
         Decision::Copy | Decision::DrainFirst => {
             // A mapping of a file may have no page of its own yet.

@@ -102,16 +102,18 @@ enum Ended {
 }
 
 /// Serves a fault with the lock that it has. One that was tried `before` and finds its work done was what it was then, and counts as major where
-/// kernels have that for all that was tried again.
+/// kernels have that for all that was tried again with `mmap_lock` (`FAULT_FLAG_TRIED`).
 ///
-/// Source: mm/memory.c:mm_account_fault (5.10).
+/// Source: mm/memory.c:mm_account_fault (5.10 to 7.2), arch/x86/mm/fault.c:do_user_addr_fault (6.12, 7.2: not after a try with the mapping's
+/// lock, unless it was major).
 fn attempt(env: &mut impl Env, fault: Fault, exception: bool, before: Option<Served>) -> Ended {
     let mut found_done = false;
+    let accounts = matches!(env.policies().dirty_retry, DirtyRetry::Retry | DirtyRetry::Completed);
+    let tried = accounts && fault.attempt == Attempt::Tried;
     let served = serve(env, fault).map(|now| {
-        let Some(before) = before else { return now };
-        found_done = now.class == FaultClass::Spurious;
-        let served = if found_done { before } else { now };
-        let major = before.major || env.policies().dirty_retry == DirtyRetry::Retry;
+        found_done = before.is_some() && now.class == FaultClass::Spurious;
+        let served = before.filter(|_| found_done).unwrap_or(now);
+        let major = now.major || before.is_some_and(|before| before.major) || tried;
         Served { major, ..served }
     });
     let mut ended = |outcome, Served { class, major, verdict, huge }| {
@@ -126,10 +128,17 @@ fn attempt(env: &mut impl Env, fault: Fault, exception: bool, before: Option<Ser
         Err(Unserved::OutOfMemory) => {
             ended(Outcome::OutOfMemory, Served::needed(FaultClass::Signal))
         }
-        Err(Unserved::Blocked(wait)) => {
+        Err(Unserved::Blocked { wait, read }) => {
             env.retries(fault.mm, fault.page, Cause::Wait(wait));
-            retry(env, fault, Site::HandlePteFault, false);
-            Ended::Done(Outcome::Blocked(wait, fault.again()))
+            let site = match wait {
+                Wait::Userfault(..) => Site::HandleUserfault,
+                _ => Site::HandlePteFault,
+            };
+            retry(env, fault, site, false);
+            // What was read counts as tried, whichever lock was held (do_user_addr_fault).
+            let again = fault.again();
+            let attempt = if read { Attempt::Tried } else { again.attempt };
+            Ended::Done(Outcome::Blocked(wait, Fault { attempt, ..again }))
         }
         Err(Unserved::TryAgain(served)) => {
             // What was read is mapped when it is tried again.
@@ -174,7 +183,7 @@ fn serve(env: &mut impl Env, fault: Fault) -> Result<Served, Unserved> {
     }
     match pte {
         Pte::None => match vma.file {
-            None => anon::do_anonymous_page(env, fault, &vma),
+            None => anon::do_anonymous_page(env, fault, &vma, pte),
             Some(object) => file::do_fault(env, fault, &vma, object),
         },
         Pte::Swap(swap) => swapin::do_swap_page(env, fault, &vma, swap),
@@ -186,8 +195,13 @@ fn serve(env: &mut impl Env, fault: Fault) -> Result<Served, Unserved> {
             }
         }
         Pte::Present(pte) => Ok(set_access_flags(env, fault, pte)),
-        Pte::Migration(_) => Err(Unserved::Blocked(Wait::Migration(mm, fault.page))),
+        Pte::Migration(_) => {
+            Err(Unserved::Blocked { wait: Wait::Migration(mm, fault.page), read: false })
+        }
         Pte::Marker(Marker::Guard) => Err(Unserved::NotAllowed),
+        Pte::Marker(Marker::UffdWp) if vma.uffd.write_protect => {
+            anon::do_anonymous_page(env, fault, &vma, pte)
+        }
         Pte::Table(_) | Pte::Marker(Marker::UffdWp | Marker::Poisoned) => {
             let unmade = "a fault found an entry that nothing in the model makes";
             env.step(Site::HandlePteFault, |w, at| w.impossible(at, unmade));

@@ -105,8 +105,13 @@ pub enum Unserved {
     NotAllowed,
     /// There is no memory left.
     OutOfMemory,
-    /// It has to wait.
-    Blocked(Wait),
+    /// It has to wait; `read`: after it has read the page, so that it is major whatever it comes to (`VM_FAULT_MAJOR`).
+    Blocked {
+        /// For what.
+        wait: Wait,
+        /// Whether it has read the page.
+        read: bool,
+    },
     /// It is served, or what it needs was read, and it gave its lock back meanwhile: it is tried again (`VM_FAULT_RETRY`).
     TryAgain(Served),
     /// The mapping's lock is not enough, and `mmap_lock` was not to be had.

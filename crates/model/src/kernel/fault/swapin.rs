@@ -21,6 +21,7 @@ use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{
     AnonExclusive, Mutant, SwapinDrain, SwapinExclusive, SwapinFree, SwapinRead, SwapinWrite,
+    UffdSwapin,
 };
 use crate::program::Prot;
 use crate::pte::{Pte, PteFlags, SwapPte};
@@ -52,7 +53,7 @@ pub fn do_swap_page(
         .step(Site::DoSwapPage, |w, at| find_or_read(w, at, fault, swap))
         .ok_or(Unserved::OutOfMemory)?;
     if let Some(wait) = lock_or_retry(env, fault, folio) {
-        return Err(Unserved::Blocked(wait));
+        return Err(Unserved::Blocked { wait, read: false });
     }
     let drains = match env.policies().swapin_drain {
         SwapinDrain::Never => false,
@@ -64,7 +65,7 @@ pub fn do_swap_page(
     }
 
     // 2. Map it, unless somebody was faster.
-    let writable = |w: &World<_>| Grants::of(w, fault, swap, folio).writable(vma);
+    let writable = |w: &World<_>| Grants::of(w, fault, vma, swap, folio).writable(vma);
     let mapped = lock_and_map(env, Site::DoSwapPage, fault.mm, fault.page, writable, |w, at| {
         let looks = w.policies.mutant != Mutant::SwapinUnchecked;
         let current = !looks || w.pte(fault.mm, fault.page) == Pte::Swap(swap);
@@ -74,7 +75,7 @@ pub fn do_swap_page(
         pte_unmap_unlock(env, fault.mm, fault.page);
     }
     env.unlock(Lock::Folio(folio.head));
-    let Some(pte) = mapped.flatten() else {
+    let Some((pte, granted)) = mapped.flatten() else {
         env.step(Site::FolioPut, |w, at| w.put_frame(at, folio.frame));
         return Ok(Served::spurious());
     };
@@ -83,9 +84,13 @@ pub fn do_swap_page(
     let major = folio.fresh;
     if let Pte::Present(pte) = pte
         && fault.write
-        && !pte.writable()
+        && !granted
     {
-        return cow::do_wp_page(env, fault, vma, pte).map(|served| Served { major, ..served });
+        return match cow::do_wp_page(env, fault, vma, pte) {
+            Ok(served) => Ok(Served { major, ..served }),
+            Err(Unserved::Blocked { wait, .. }) => Err(Unserved::Blocked { wait, read: major }),
+            unserved => unserved,
+        };
     }
     Ok(Served { major, ..Served::needed(FaultClass::SwapIn) })
 }
@@ -142,11 +147,13 @@ struct Grants {
     leaves: bool,
     /// A store need not fault, as far as the folio goes.
     stores: bool,
+    /// But userfaultfd is to be asked first.
+    asks: bool,
 }
 
 impl Grants {
     #[inline]
-    fn of<M: Mode>(w: &World<M>, fault: Fault, swap: SwapPte, folio: Folio) -> Grants {
+    fn of<M: Mode>(w: &World<M>, fault: Fault, vma: &Vma, swap: SwapPte, folio: Folio) -> Grants {
         let frame = w.frames.get(folio.frame);
         let sole_user = w.swap.get(swap.slot).count + frame.maps == 1;
         let leaves = frees_swap(w, fault, swap.slot, folio, sole_user);
@@ -166,15 +173,25 @@ impl Grants {
             (false, _, SwapinRead::Writable) => exclusive,
             (false, _, SwapinRead::ReadOnly) => false,
         };
-        Grants { sole_user, exclusive, leaves, stores }
+        let asks = match w.policies.uffd_swapin {
+            UffdSwapin::NextFault => swap.uffd_wp,
+            UffdSwapin::SameFault => vma.protects(swap.uffd_wp),
+        };
+        let asks = asks && w.policies.mutant != Mutant::UffdSwapinWritable;
+        Grants { sole_user, exclusive, leaves, stores, asks }
+    }
+
+    fn asks_later<M: Mode>(self, w: &World<M>, vma: &Vma) -> bool {
+        let later = w.policies.uffd_swapin == UffdSwapin::NextFault;
+        later && self.stores && self.asks && vma.prot == Prot::ReadWrite
     }
 
     fn writable(self, vma: &Vma) -> bool {
-        self.stores && vma.prot == Prot::ReadWrite
+        self.stores && !self.asks && vma.prot == Prot::ReadWrite
     }
 }
 
-/// Maps the folio and gives the swap slot back.
+/// Maps the folio and gives the swap slot back. Its entry, and whether that is all there is to do for a store.
 fn map<M: Mode>(
     w: &mut World<M>,
     at: At,
@@ -182,8 +199,8 @@ fn map<M: Mode>(
     vma: &Vma,
     swap: SwapPte,
     folio: Folio,
-) -> Pte {
-    let grants = Grants::of(w, fault, swap, folio);
+) -> (Pte, bool) {
+    let grants = Grants::of(w, fault, vma, swap, folio);
     let Grants { sole_user, exclusive, leaves, .. } = grants;
     w.swap.count(swap.slot, -1);
     if leaves {
@@ -199,10 +216,13 @@ fn map<M: Mode>(
         f.flags.set(FrameFlags::CLAIMED, !sole_user);
     });
     let writable = grants.writable(vma);
-    let pte = new_pte(w, folio.frame, writable, writable && fault.write);
+    // A store that asks in a fault of its own has been granted here.
+    let granted = writable || grants.asks_later(w, vma);
+    let pte = new_pte(w, folio.frame, writable, granted && fault.write);
+    let pte = pte.with(PteFlags::UFFD_WP, swap.uffd_wp && !writable);
     let pte = Pte::Present(pte.with(PteFlags::SOFT_DIRTY, swap.soft_dirty));
     w.set_pte(at, fault.mm, fault.page, pte);
-    pte
+    (pte, granted)
 }
 
 /// What the page is of. One from the swap cache that was mapped before stays of what it was; one that others may map,

@@ -9,6 +9,7 @@ use crate::kernel::fault::new_page::new_pte;
 use crate::kernel::fault::outcome::{Fault, Served, Unserved};
 use crate::kernel::lru::folio_add_new;
 use crate::kernel::table::pte_alloc;
+use crate::kernel::uffd::fault::handle_userfault;
 use crate::machine::frames::FrameFlags;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
@@ -40,7 +41,11 @@ pub fn do_huge_pmd_anonymous_page(
 
     // 3. Unless somebody was faster.
     let writable = vma.prot == Prot::ReadWrite;
+    let asks = vma.uffd.missing;
     let mapped = lock_none(env, site, mm, page, |w, at| {
+        if asks {
+            return;
+        }
         if w.policies.mutant != Mutant::DepositForgotten {
             w.deposit(mm);
         }
@@ -53,13 +58,18 @@ pub fn do_huge_pmd_anonymous_page(
     });
     if mapped.is_some() {
         pmd_unlock(env, mm, page);
+    }
+    if mapped.is_some() && !asks {
         let class = if write { FaultClass::HugePage } else { FaultClass::ZeroPage };
         return Ok(Some(Served::needed(class)));
     }
     if write {
         env.step(Site::FolioPut, |w, at| w.put_frame(at, folio));
     }
-    Ok(Some(Served::spurious()))
+    match mapped {
+        Some(()) => Err(handle_userfault(env, fault, true)),
+        None => Ok(Some(Served::spurious())),
+    }
 }
 
 /// Takes the lock of the table above the last one and does `first` if it has nothing for the huge page around `page`; else

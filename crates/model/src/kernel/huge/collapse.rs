@@ -193,9 +193,19 @@ fn scan<M: Mode>(w: &World<M>, mm: MmId, pages: PageRange) -> Scan {
         Found::Nothing => return Scan::No(Failed::Ends(Errno::Einval)),
         Found::Table => {}
     }
+    let armed = w.mms[mm.index()].vma(pages.start).is_some_and(|vma| vma.uffd.armed());
     let (mut swapped, mut writable) = (false, false);
     for page in pages.iter() {
         match w.pte(mm, page) {
+            // What is not there, or all zeros, is whoever's who has the userfaultfd to fill or to protect (userfaultfd_armed).
+            Pte::None if armed => return Scan::No(none_watched(rule)),
+            Pte::Present(pte) if armed && pte.special() => return Scan::No(none_watched(rule)),
+            Pte::Present(pte) if pte.uffd_wp() => {
+                return Scan::No(Failed::GoesOn(Errno::Einval));
+            }
+            Pte::Swap(swap) if swap.uffd_wp => {
+                return Scan::No(Failed::GoesOn(Errno::Einval));
+            }
             Pte::Swap(_) => swapped = true,
             Pte::Present(pte) if !pte.special() => {
                 writable |= pte.writable();
@@ -213,6 +223,14 @@ fn scan<M: Mode>(w: &World<M>, mm: MmId, pages: PageRange) -> Scan {
         return Scan::No(Failed::GoesOn(Errno::Einval));
     }
     Scan::Pages { swapped }
+}
+
+/// Source: mm/khugepaged.c:madvise_collapse, madvise_collapse_errno (6.1: SCAN_EXCEED_NONE_PTE is EINVAL; 6.12, 7.2: EBUSY).
+const fn none_watched(rule: Collapse) -> Failed {
+    Failed::Ends(match rule {
+        Collapse::None | Collapse::Writable => Errno::Einval,
+        Collapse::Any | Collapse::NothingIsDone => Errno::Ebusy,
+    })
 }
 
 /// Whether the page is on the LRU, not locked, and nobody holds it but its mappings and the swap cache.
@@ -271,7 +289,7 @@ fn replace(
         }
         tlb_remove_table_sync_one(env, mm);
         // 2. All can be copied; else the table is put back.
-        replaced = env.step(site, |w, at| isolate(w, at, mm));
+        replaced = env.step(site, |w, at| isolate(w, at, mm, vma));
         // 3. Copied, and given up.
         if replaced.is_ok() {
             let writable = vma.prot == Prot::ReadWrite;
@@ -300,9 +318,13 @@ fn take_table<M: Mode>(w: &mut World<M>, at: At, mm: MmId, pages: PageRange) -> 
 }
 
 /// Whether all that the table holds can be copied; else it is put back.
-fn isolate<M: Mode>(w: &mut World<M>, at: At, mm: MmId) -> Result<(), Errno> {
+fn isolate<M: Mode>(w: &mut World<M>, at: At, mm: MmId, vma: &Vma) -> Result<(), Errno> {
     let Some(taken) = w.mms[mm.index()].taken.take() else { return Err(Errno::Einval) };
-    let movable = taken.entries.iter().try_for_each(|(_, pte)| is_movable(w, *pte));
+    let whole = taken.entries.len() as u64 == taken.pages.pages();
+    let movable = match vma.uffd.armed() && !whole {
+        true => Err(Errno::Einval),
+        false => taken.entries.iter().try_for_each(|(_, pte)| is_movable(w, *pte, vma)),
+    };
     if movable.is_ok() {
         w.mms[mm.index()].taken = Some(taken);
     } else {
@@ -315,8 +337,11 @@ fn isolate<M: Mode>(w: &mut World<M>, at: At, mm: MmId) -> Result<(), Errno> {
 }
 
 /// Whether there is a page that can be copied (isolated, it would have one reference more), or none to be.
-fn is_movable<M: Mode>(w: &World<M>, pte: Pte) -> Result<(), Errno> {
+fn is_movable<M: Mode>(w: &World<M>, pte: Pte, vma: &Vma) -> Result<(), Errno> {
     match pte {
+        Pte::Present(pte) if pte.uffd_wp() || vma.uffd.armed() && pte.special() => {
+            Err(Errno::Einval)
+        }
         Pte::Present(pte) if pte.special() || is_free_to_move(w, pte.pfn) => Ok(()),
         Pte::Present(_) => Err(Errno::Eagain),
         Pte::None => Ok(()),

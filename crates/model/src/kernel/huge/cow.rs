@@ -11,6 +11,7 @@ use crate::kernel::fault::cow::reuse;
 use crate::kernel::fault::outcome::{Fault, Served, Unserved};
 use crate::kernel::flush::{FlushRequest, flush_by_rule, flush_tlb_mm_range};
 use crate::kernel::swap_cache::swap_users;
+use crate::kernel::uffd::fault::handle_userfault;
 use crate::machine::frames::FrameFlags;
 use crate::machine::vma::Vma;
 use crate::machine::world::{Mode, World};
@@ -62,11 +63,32 @@ impl Learnt for Decision {
     }
 }
 
+/// The same, unless userfaultfd protects the huge page: then it is asked, or the huge page is mapped page by page, so that it is told which page is
+/// written.
+///
+/// Source: mm/memory.c:wp_huge_pmd (5.10 to 7.3; 6.7 and later: userfaultfd_wp_async).
+pub fn wp_huge_pmd(
+    env: &mut impl Env,
+    fault: Fault,
+    vma: &Vma,
+    old: PresentPte,
+) -> Result<Option<Served>, Unserved> {
+    let Fault { mm, page, unshare, .. } = fault;
+    if unshare || !vma.protects(old.uffd_wp()) {
+        return do_huge_pmd_wp_page(env, fault, vma, old);
+    }
+    if !env.step(Site::WpHugePmd, |w, _| w.mms[mm.index()].uffd.features.asynchronous) {
+        return Err(handle_userfault(env, fault, false));
+    }
+    split_huge_pmd(env, Site::WpHugePmd, mm, page);
+    Ok(None)
+}
+
 /// A write to a huge page whose entry is `old` and read-only, or a huge page that is to be the process's own. `None`: it is mapped page by
 /// page now, and the fault goes on with its page.
 ///
 /// Source: mm/huge_memory.c:do_huge_pmd_wp_page (5.10 to 7.3). A huge page waits in no LRU batch, so nothing is drained.
-pub fn do_huge_pmd_wp_page(
+fn do_huge_pmd_wp_page(
     env: &mut impl Env,
     fault: Fault,
     vma: &Vma,

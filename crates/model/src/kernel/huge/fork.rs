@@ -4,7 +4,7 @@ use super::split::split_huge_pmd;
 use super::{pmd_trans_huge_lock, pmd_unlock};
 use crate::addr::{MmId, Vpn};
 use crate::env::{Env, Lock};
-use crate::kernel::fork::aged;
+use crate::kernel::fork::{aged, unwatched};
 use crate::kernel::gup::needs_cow_for_dma;
 use crate::kernel::table::pte_alloc;
 use crate::machine::frames::FrameFlags;
@@ -67,7 +67,7 @@ fn copy_pmd<M: Mode>(
         w.set_pmd(at, parent, page, Pte::Present(protected));
     }
     w.deposit(child);
-    let copy = aged(w.policies.fork_accessed, protected);
+    let copy = unwatched(aged(w.policies.fork_accessed, protected));
     w.set_pmd(at, child, page, Pte::Present(copy));
     let pages = w.huge_span(page).range();
     for page in pages.iter() {

@@ -111,7 +111,7 @@ pub fn handle_pmd(env: &mut impl Env, fault: Fault, vma: &Vma) -> Result<Option<
         Found::Nothing if !suits => Ok(None),
         Found::Nothing => anon::do_huge_pmd_anonymous_page(env, fault, vma),
         Found::Huge(pmd) if (fault.write || fault.unshare) && !pmd.writable() => {
-            cow::do_huge_pmd_wp_page(env, fault, vma, pmd)
+            cow::wp_huge_pmd(env, fault, vma, pmd)
         }
         Found::Huge(pmd) => Ok(Some(cow::huge_pmd_set_accessed(env, fault, pmd))),
     }

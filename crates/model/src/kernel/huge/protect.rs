@@ -1,9 +1,10 @@
-//! `mprotect` of a huge page as a whole.
+//! `mprotect` of a huge page as a whole, and `UFFDIO_WRITEPROTECT`.
 
 use super::{invalid, pmd_trans_huge_lock, pmd_unlock};
 use crate::addr::{MmId, Vpn};
 use crate::env::Env;
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
+use crate::kernel::protect::To;
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::{Mode, World};
 use crate::policy::{ProtectFlush, ProtectRestore};
@@ -11,7 +12,7 @@ use crate::program::Prot;
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
 
-/// Gives the huge page around `page`, if there is one, the protection: what its entry was and is.
+/// Changes the entry of the huge page around `page`, if there is one: what it was and is.
 ///
 /// Source: mm/huge_memory.c:change_huge_pmd, can_change_pmd_writable (6.2 and later), mm/pgtable-generic.c:pmdp_invalidate
 /// (5.10: flushes by itself), arch/x86/mm/pgtable.c:pmdp_invalidate_ad (6.1 to 7.3: does not).
@@ -19,7 +20,7 @@ pub fn change_huge_pmd(
     env: &mut impl Env,
     mm: MmId,
     page: Vpn,
-    prot: Prot,
+    to: To,
 ) -> Option<(PresentPte, PresentPte)> {
     let site = Site::ChangeHugePmd;
     let old = pmd_trans_huge_lock(env, site, mm, page, |w, at, old| {
@@ -31,7 +32,7 @@ pub fn change_huge_pmd(
         flush_tlb_mm_range(env, FlushRequest::range(site, mm, pages));
     }
     let new = env.step(site, |w, at| {
-        let new = changed(w, old, prot);
+        let new = changed(w, mm, page, old, to);
         w.set_pmd(at, mm, page, Pte::Present(new));
         new
     });
@@ -39,11 +40,15 @@ pub fn change_huge_pmd(
     Some((old, new))
 }
 
-fn changed<M: Mode>(w: &World<M>, old: PresentPte, prot: Prot) -> PresentPte {
-    let read_only = old.without(PteFlags::WRITABLE).without(PteFlags::PROTNONE);
+fn changed<M: Mode>(w: &World<M>, mm: MmId, page: Vpn, old: PresentPte, to: To) -> PresentPte {
+    let Some(vma) = w.mms[mm.index()].vma(page) else { return old };
+    let read_only = to.applied(old);
     let exclusive = !old.special() && w.frames.flags(old.pfn).has(FrameFlags::EXCLUSIVE);
-    let restores = w.policies.protect_restore == ProtectRestore::IfExclusive && exclusive;
+    let restores = w.policies.protect_restore == ProtectRestore::IfExclusive
+        && to.restores(w.policies.uffd_restore)
+        && !vma.protects(read_only.uffd_wp())
+        && exclusive;
     read_only
-        .with(PteFlags::PROTNONE, prot == Prot::None)
-        .with(PteFlags::WRITABLE, prot == Prot::ReadWrite && restores)
+        .with(PteFlags::PROTNONE, vma.prot == Prot::None)
+        .with(PteFlags::WRITABLE, vma.prot == Prot::ReadWrite && restores)
 }

@@ -4,6 +4,7 @@ use super::pmd_trans_huge_lock;
 use crate::addr::{MmId, Vpn};
 use crate::env::{Env, Lock};
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
+use crate::kernel::remap::unprotected;
 use crate::kernel::table::pte_alloc;
 use crate::machine::world::Ghost;
 use crate::policy::Mutant;
@@ -11,10 +12,10 @@ use crate::pte::Pte;
 use crate::site::Site;
 
 /// Moves the huge page at `from` to `to`, unless something is there; whether it did. The flush is before the locks are given back.
-/// Where there is no huge page nothing is made for one.
+/// Where there is no huge page nothing is made for one. `clears`: it loses its protection by userfaultfd.
 ///
 /// Source: mm/mremap.c:move_page_tables, get_old_pmd; mm/huge_memory.c:move_huge_pmd (5.10 to 7.3).
-pub fn move_huge_pmd(env: &mut impl Env, mm: MmId, from: Vpn, to: Vpn) -> bool {
+pub fn move_huge_pmd(env: &mut impl Env, mm: MmId, from: Vpn, to: Vpn, clears: bool) -> bool {
     if !env.config().huge_pages {
         return false;
     }
@@ -39,7 +40,8 @@ pub fn move_huge_pmd(env: &mut impl Env, mm: MmId, from: Vpn, to: Vpn) -> bool {
             return false;
         }
         w.set_pmd(at, mm, from, Pte::None);
-        w.set_pmd(at, mm, to, Pte::Present(pmd));
+        let entry = Pte::Present(pmd);
+        w.set_pmd(at, mm, to, if clears { unprotected(entry) } else { entry });
         for page in pages.iter() {
             let frame = (!pmd.special()).then(|| w.frame_in(pmd.pfn, page.since(from)));
             w.ghost.moved(mm, page, to.add(page.since(from)), frame);

@@ -75,7 +75,7 @@ fn finish(env: &mut impl Env, mm: MmId, page: Vpn, old: PresentPte) {
     env.step(Site::SplitHugePmd, |w, at| match old.special() {
         true => {
             let zero = PresentPte::new(ZERO_PAGE).with(PteFlags::SPECIAL, true);
-            let zero = zero.with(PteFlags::ACCESSED, true);
+            let zero = zero.with(PteFlags::ACCESSED, true).with(PteFlags::UFFD_WP, old.uffd_wp());
             w.populate_pmd(at, mm, page, |_, _| Pte::Present(zero));
         }
         false => map_page_by_page(w, at, mm, pages, old),

@@ -165,6 +165,7 @@ fn frozen<M: Mode>(w: &World<M>, pte: PresentPte, right: MigrationRight) -> Migr
         accessed: keeps && pte.accessed(),
         dirty: keeps && pte.dirty(),
         soft_dirty: pte.soft_dirty(),
+        uffd_wp: pte.uffd_wp(),
     }
 }
 
@@ -181,15 +182,18 @@ fn thaw<M: Mode>(w: &mut World<M>, at: At, (mm, page): Place, folio: &Range<u32>
         let zero = PresentPte::new(ZERO_PAGE)
             .with(PteFlags::SPECIAL, true)
             .with(PteFlags::ACCESSED, true)
+            .with(PteFlags::UFFD_WP, entry.uffd_wp)
             .with(PteFlags::SOFT_DIRTY, entry.soft_dirty);
         return w.set_pte(at, mm, page, Pte::Present(zero));
     }
     let dirty = entry.dirty && w.frames.flags(entry.pfn).has(FrameFlags::DIRTY);
     let marks = dirty && w.policies.split_remap == SplitRemap::DirtyMarks && w.config.soft_dirty;
     let none = w.mms[mm.index()].vma(page).is_some_and(|vma| vma.prot == Prot::None);
+    let writable = entry.right == MigrationRight::Write;
     let pte = PresentPte::new(entry.pfn)
         .with(PteFlags::PROTNONE, none)
-        .with(PteFlags::WRITABLE, entry.right == MigrationRight::Write)
+        .with(PteFlags::WRITABLE, writable)
+        .with(PteFlags::UFFD_WP, !writable && entry.uffd_wp)
         .with(PteFlags::ACCESSED, entry.accessed)
         .with(PteFlags::DIRTY, dirty)
         .with(PteFlags::SOFT_DIRTY, entry.soft_dirty || marks);

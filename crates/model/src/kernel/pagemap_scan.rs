@@ -1,0 +1,250 @@
+//! `PAGEMAP_SCAN`: which pages were written since they were protected, and their protection in the same call.
+//!
+//! A page that userfaultfd does not protect counts as written, whether or not it is there. Each table in which something was found and
+//! protected is flushed from the first such page to where the scan of the table ends, whatever changed.
+//!
+//! Source: fs/proc/task_mmu.c:do_pagemap_scan, pagemap_scan_pmd_entry, pagemap_scan_thp_entry, pagemap_scan_pte_hole (6.12, 7.2).
+
+use crate::addr::{MmId, PageRange, Vpn};
+use crate::env::{Env, Learnt, Lock};
+use crate::kernel::Errno;
+use crate::kernel::flush::{Change, FlushRequest, flush_tlb_mm_range};
+use crate::kernel::huge::split::split_huge_pmd;
+use crate::kernel::huge::{invalid, pmd_trans_huge_lock, pmd_unlock};
+use crate::kernel::protect::{To, change_protection_alone};
+use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
+use crate::kernel::zap::by_table;
+use crate::machine::world::{At, Mode, World};
+use crate::policy::{Mutant, ScanFlush, ScanHoles, UffdFeatures};
+use crate::pte::{Marker, MigrationPte, PresentPte, Pte, PteFlags, SwapPte};
+use crate::site::Site;
+
+/// Regions that are told in one go: as many as there are pages in 2 MiB (`PAGEMAP_WALK_SIZE`).
+const REGIONS: usize = 512;
+
+/// Scans the pages of `range` for those that were written; `protect`: and protects them (`PM_SCAN_WP_MATCHING`, `PM_SCAN_CHECK_WPASYNC`).
+pub fn pagemap_scan(
+    env: &mut impl Env,
+    mm: MmId,
+    range: PageRange,
+    protect: bool,
+) -> Result<(), Errno> {
+    if env.policies().uffd_features != UffdFeatures::Asynchronous {
+        return Err(Errno::Enotty);
+    }
+    let mut rest = range;
+    while !rest.is_empty() {
+        env.lock(Lock::MmapRead(mm));
+        let mut scan = Scan { mm, protect, regions: 0, region_ends: None, stopped: None };
+        let walked = scan.walk(env, rest);
+        if protect && walked.is_ok() {
+            let scanned = PageRange { end: scan.stopped.unwrap_or(rest.end), ..rest };
+            env.step(Site::PagemapScan, |w, _| w.note_protected(mm, scanned, true));
+        }
+        env.unlock(Lock::MmapRead(mm));
+        walked?;
+        // What was found is told, and the scan goes on where there was no room for more.
+        rest.start = scan.stopped.unwrap_or(rest.end);
+    }
+    Ok(())
+}
+
+/// A walk through page tables with what it found.
+struct Scan {
+    mm: MmId,
+    protect: bool,
+    regions: usize,
+    /// Where the last region ends.
+    region_ends: Option<Vpn>,
+    /// Where there was no room for another one.
+    stopped: Option<Vpn>,
+}
+
+/// What the walk comes to next.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+enum Next {
+    /// No mapping.
+    Nothing,
+    /// Part of one that must not be protected.
+    NotAllowed,
+    /// Part of one, and whether userfaultfd watches stores there.
+    Part(PageRange, bool),
+}
+
+impl Learnt for Next {
+    fn nothing() -> Next {
+        Next::Nothing
+    }
+}
+
+impl Scan {
+    /// Mapping by mapping, as long as there is room.
+    fn walk(&mut self, env: &mut impl Env, range: PageRange) -> Result<(), Errno> {
+        let (arch, mut rest) = (*env.arch(), range);
+        loop {
+            match env.step(Site::PagemapScan, |w, at| self.next(w, at, rest)) {
+                Next::Nothing => return Ok(()),
+                Next::NotAllowed => return Err(Errno::Eperm),
+                Next::Part(vma, watched) => {
+                    for part in by_table(&arch, vma) {
+                        self.table(env, part, watched);
+                        if self.stopped.is_some() {
+                            return Ok(());
+                        }
+                    }
+                    rest.start = vma.end;
+                }
+            }
+        }
+    }
+
+    /// Source: fs/proc/task_mmu.c:pagemap_scan_test_walk.
+    fn next<M: Mode>(&self, w: &mut World<M>, at: At, rest: PageRange) -> Next {
+        w.mmap_assert_locked(at, self.mm);
+        let space = &w.mms[self.mm.index()];
+        let Some(vma) = space.vmas_in(rest).next().filter(|_| !rest.is_empty()) else {
+            return Next::Nothing;
+        };
+        let allowed = vma.uffd.write_protect && space.uffd.features.asynchronous;
+        if self.protect && !allowed {
+            return Next::NotAllowed;
+        }
+        Next::Part(vma.range, vma.uffd.write_protect)
+    }
+
+    /// One page table, or huge page, or what has neither.
+    fn table(&mut self, env: &mut impl Env, part: PageRange, watched: bool) {
+        if self.huge_page(env, part) {
+            return;
+        }
+        let mm = self.mm;
+        if pte_offset_map_lock(env, Site::PagemapScan, mm, part.start, |_, _| ()).is_none() {
+            let counts = watched && env.policies().scan_holes == ScanHoles::Written;
+            if counts && self.found(part) > 0 && self.protect {
+                change_protection_alone(env, mm, part, To::UffdWp);
+            }
+            return;
+        }
+        let (mut protected, mut taken) = (None::<PageRange>, None::<PageRange>);
+        for page in part.iter() {
+            if !env.step(Site::PagemapScan, |w, _| is_written(w.pte(mm, page))) {
+                continue;
+            }
+            let one = PageRange::one(page);
+            if self.found(one) == 0 {
+                break;
+            }
+            if self.protect {
+                let takes = env.step(Site::MakeUffdWpPte, |w, at| make_uffd_wp(w, at, mm, page));
+                let hull = |range: Option<PageRange>| range.map_or(one, |range| range.hull(one));
+                protected = Some(hull(protected));
+                taken = if takes { Some(hull(taken)) } else { taken };
+            }
+        }
+        let flushed = match env.policies().scan_flush {
+            ScanFlush::Scanned => {
+                let end = self.stopped.unwrap_or(part.end);
+                protected.map(|pages| PageRange { end, ..pages })
+            }
+            ScanFlush::Needed => taken,
+        };
+        if let Some(pages) = flushed
+            && env.policies().mutant != Mutant::UffdUnflushed
+        {
+            let change = if taken.is_some() { Change::Revoked } else { Change::Granted };
+            let request = FlushRequest::range(Site::PagemapScan, mm, pages);
+            flush_tlb_mm_range(env, request.of(change));
+        }
+        pte_unmap_unlock(env, mm, part.start);
+    }
+
+    /// The huge page there, if there is one: found as a whole; if only part of it is scanned it is mapped page by page first.
+    fn huge_page(&mut self, env: &mut impl Env, part: PageRange) -> bool {
+        let (mm, site) = (self.mm, Site::PagemapScan);
+        let whole = part == env.arch().huge_pages(part.start);
+        let looked = pmd_trans_huge_lock(env, site, mm, part.start, |_, _, pmd| {
+            is_written(Pte::Present(pmd))
+        });
+        let Some(written) = looked else { return false };
+        let protects = written && self.protect;
+        if protects && !whole {
+            pmd_unlock(env, mm, part.start);
+            split_huge_pmd(env, site, mm, part.start);
+            return false;
+        }
+        if written && self.found(part) > 0 && protects {
+            let change = env.step(site, |w, at| protect_huge(w, at, mm, part.start));
+            let needed = change == Change::Revoked;
+            if needed || env.policies().scan_flush == ScanFlush::Scanned {
+                flush_tlb_mm_range(env, FlushRequest::range(site, mm, part).of(change));
+            }
+        }
+        pmd_unlock(env, mm, part.start);
+        true
+    }
+
+    /// Pages that are written: how many of them there is room for.
+    ///
+    /// Source: fs/proc/task_mmu.c:pagemap_scan_output, pagemap_scan_push_range.
+    fn found(&mut self, pages: PageRange) -> u64 {
+        if self.region_ends != Some(pages.start) {
+            if self.regions == REGIONS {
+                self.stopped = Some(pages.start);
+                return 0;
+            }
+            self.regions += 1;
+        }
+        self.region_ends = Some(pages.end);
+        pages.pages()
+    }
+}
+
+impl Learnt for Change {
+    fn nothing() -> Change {
+        Change::Granted
+    }
+}
+
+/// Whether userfaultfd does not protect the page with this entry.
+pub const fn is_written(entry: Pte) -> bool {
+    match entry {
+        Pte::Present(pte) => !pte.uffd_wp(),
+        Pte::Swap(swap) => !swap.uffd_wp,
+        Pte::Migration(entry) => !entry.uffd_wp,
+        Pte::Marker(marker) => !matches!(marker, Marker::UffdWp),
+        Pte::None | Pte::Table(_) => true,
+    }
+}
+
+/// Protects what the entry is for, which is found by this call; whether the right to store was taken away. A page that is moved to another frame, and may be stored to when it is mapped again, stays so.
+///
+/// Source: fs/proc/task_mmu.c:make_uffd_wp_pte (6.12, 7.2).
+fn make_uffd_wp<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn) -> bool {
+    w.note_protected(mm, PageRange::one(page), false);
+    let old = w.pte(mm, page);
+    let protected = match old {
+        Pte::Present(pte) => Pte::Present(read_only(pte)),
+        Pte::Swap(swap) => Pte::Swap(SwapPte { uffd_wp: true, ..swap }),
+        Pte::Migration(entry) => Pte::Migration(MigrationPte { uffd_wp: true, ..entry }),
+        Pte::None => Pte::Marker(Marker::UffdWp),
+        // Other markers stay what they are; a bit more in them is not told from none.
+        other @ (Pte::Marker(_) | Pte::Table(_)) => other,
+    };
+    w.set_pte(at, mm, page, protected);
+    old.present().is_some_and(|pte| pte.writable())
+}
+
+fn read_only(pte: PresentPte) -> PresentPte {
+    pte.without(PteFlags::WRITABLE).with(PteFlags::UFFD_WP, true)
+}
+
+/// Source: fs/proc/task_mmu.c:make_uffd_wp_pmd (6.12, 7.2): pmdp_invalidate_ad, and the entry right after it.
+fn protect_huge<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn) -> Change {
+    let Some(old) = w.pmd(mm, page) else { return Change::Granted };
+    let pages = w.huge_span(page).range();
+    w.note_protected(mm, pages, false);
+    w.set_pmd(at, mm, page, Pte::Present(invalid(old)));
+    let new = read_only(old);
+    w.set_pmd(at, mm, page, Pte::Present(new));
+    Change::of(old, new, Change::Granted)
+}

@@ -1,0 +1,121 @@
+//! An access that userfaultfd is asked about.
+
+use crate::addr::{MmId, Vpn};
+use crate::env::{Env, Learnt};
+use crate::kernel::fault::outcome::{Fault, Unserved};
+use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
+use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
+use crate::machine::mm::Waiting;
+use crate::machine::vma::Vma;
+use crate::machine::world::{At, Ghost, Mode, World};
+use crate::pte::{PresentPte, Pte, PteFlags};
+use crate::site::Site;
+use crate::wait::Wait;
+
+/// The access waits for an answer, with no lock held, and is tried again; unless there is nothing to wait for any more, which is looked at
+/// once it can be found by whoever answers.
+///
+/// Source: fs/userfaultfd.c:handle_userfault, userfaultfd_must_wait (5.10 to 7.3).
+pub fn handle_userfault(env: &mut impl Env, fault: Fault, missing: bool) -> Unserved {
+    let Fault { mm, page, .. } = fault;
+    env.step(Site::HandleUserfault, |w, _| {
+        if must_wait(w, mm, page, missing) {
+            w.mms[mm.index()].uffd.waiting.push(Waiting { page, missing, read: false });
+            w.ghost.told();
+        }
+    });
+    Unserved::Blocked { wait: Wait::Userfault(mm, page), read: false }
+}
+
+fn must_wait<M: Mode>(w: &World<M>, mm: MmId, page: Vpn, missing: bool) -> bool {
+    match w.page_entry(mm, page) {
+        Pte::None | Pte::Table(_) | Pte::Marker(_) => true,
+        Pte::Present(pte) => !missing && !pte.writable(),
+        Pte::Swap(_) | Pte::Migration(_) => false,
+    }
+}
+
+/// What userfaultfd has to do with a store to a page that is mapped read-only.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Watched {
+    /// The entry is another one by now.
+    Raced,
+    /// Nothing, or nothing any more: the store goes on with this entry.
+    GoesOn(PresentPte),
+    /// Whoever has it is asked.
+    Asks,
+}
+
+impl Learnt for Watched {
+    fn nothing() -> Watched {
+        Watched::Raced
+    }
+}
+
+/// Looks at the entry, which was `seen`, under the lock of its table; notes that the page is written, if nobody is asked. No TLB knows of the
+/// bit.
+///
+/// Source: mm/memory.c:do_wp_page (5.10 to 7.3; 6.7 and later: userfaultfd_wp_async).
+pub fn store_to_protected<M: Mode>(
+    w: &mut World<M>,
+    at: At,
+    fault: Fault,
+    vma: &Vma,
+    seen: PresentPte,
+) -> Watched {
+    let Fault { mm, page, .. } = fault;
+    if w.pte(mm, page) != Pte::Present(seen) {
+        return Watched::Raced;
+    }
+    if fault.unshare || !vma.protects(seen.uffd_wp()) {
+        return Watched::GoesOn(seen);
+    }
+    if !w.mms[mm.index()].uffd.features.asynchronous {
+        return Watched::Asks;
+    }
+    let written = seen.without(PteFlags::UFFD_WP);
+    w.set_pte(at, mm, page, Pte::Present(written));
+    w.ghost.told();
+    Watched::GoesOn(written)
+}
+
+/// A store to a page whose right to be stored to was taken away without a flush as yet flushes it before it goes on. The caller has the lock of the
+/// table.
+///
+/// Source: mm/memory.c:do_wp_page: mm_tlb_flush_pending (5.10 to 7.3).
+pub fn flush_deferred(env: &mut impl Env, fault: Fault, vma: &Vma) {
+    let Fault { mm, page, unshare, .. } = fault;
+    if vma.uffd.write_protect
+        && !unshare
+        && env.step(Site::DoWpPage, |w, _| w.mms[mm.index()].open_gathers > 0)
+    {
+        flush_tlb_mm_range(env, FlushRequest::page(Site::DoWpPage, mm, page));
+    }
+}
+
+/// The same for the zero page, whose replacement begins without the lock: the entry to go on with, if nobody is asked; `None`: it is
+/// another one by now.
+pub fn store_to_zero_page(
+    env: &mut impl Env,
+    fault: Fault,
+    vma: &Vma,
+    seen: PresentPte,
+) -> Result<Option<PresentPte>, Unserved> {
+    if !vma.uffd.write_protect {
+        return Ok(Some(seen));
+    }
+    let Fault { mm, page, .. } = fault;
+    let watched = pte_offset_map_lock(env, Site::DoWpPage, mm, page, |w, at| {
+        store_to_protected(w, at, fault, vma, seen)
+    });
+    let Some(watched) = watched else { return Ok(None) };
+    if matches!(watched, Watched::GoesOn(_)) {
+        flush_deferred(env, fault, vma);
+    }
+    pte_unmap_unlock(env, mm, page);
+    match watched {
+        Watched::Raced => Ok(None),
+        Watched::GoesOn(pte) => Ok(Some(pte)),
+        Watched::Asks => Err(handle_userfault(env, fault, false)),
+    }
+}

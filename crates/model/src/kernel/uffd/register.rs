@@ -1,0 +1,74 @@
+//! `UFFDIO_REGISTER` and `UFFDIO_UNREGISTER`.
+
+use crate::addr::{MmId, PageRange};
+use crate::env::{Env, Lock};
+use crate::kernel::Errno;
+use crate::kernel::protect::{To, change_protection_alone};
+use crate::kernel::vma_flags::change_flags;
+use crate::machine::vma::Vma;
+use crate::policy::{UffdFeatures, UffdUnregister};
+use crate::site::Site;
+use crate::userfaultfd::{Registration, Watch};
+
+/// Watches the mappings in `range`, which may have holes between them: for these accesses alone, unless they are watched for them already. What
+/// they hold stays as it is.
+///
+/// Source: fs/userfaultfd.c:userfaultfd_api, userfaultfd_register (5.10 to 7.3), mm/userfaultfd.c:userfaultfd_register_range (6.12,
+/// 7.3).
+pub fn register(
+    env: &mut impl Env,
+    mm: MmId,
+    range: PageRange,
+    registration: Registration,
+) -> Result<(), Errno> {
+    let Registration { mode, features } = registration;
+    let has = match env.policies().uffd_features {
+        UffdFeatures::WriteProtect => !features.unpopulated,
+        UffdFeatures::Unpopulated => !features.asynchronous,
+        UffdFeatures::Asynchronous => true,
+    };
+    if !has {
+        return Err(Errno::Einval);
+    }
+    env.lock(Lock::MmapWrite(mm));
+    let found = env.step(Site::UserfaultfdRegister, |w, at| {
+        w.mmap_assert_write_locked(at, mm);
+        let space = &mut w.mms[mm.index()];
+        space.uffd.features = features;
+        space.vmas_in(range).next().is_some()
+    });
+    change_flags(env, Site::UserfaultfdRegister, mm, range, |vma| {
+        let watched = if vma.uffd.includes(mode) { vma.uffd } else { mode };
+        Vma { uffd: watched, ..*vma }
+    });
+    env.unlock(Lock::MmapWrite(mm));
+    if found { Ok(()) } else { Err(Errno::Einval) }
+}
+
+/// Watches them no more: what was protected is not, and who waits goes on.
+///
+/// Source: fs/userfaultfd.c:userfaultfd_unregister (5.10 to 7.3), mm/userfaultfd.c:userfaultfd_clear_vma (6.12, 7.3).
+pub fn unregister(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<(), Errno> {
+    env.lock(Lock::MmapWrite(mm));
+    let (site, mut rest, mut found) = (Site::UserfaultfdUnregister, range, false);
+    while let Some((pages, watched)) = env.step(site, |w, at| {
+        w.mmap_assert_write_locked(at, mm);
+        let vma = w.mms[mm.index()].vmas_in(rest).next().filter(|_| !rest.is_empty())?;
+        Some((vma.range, (vma.uffd.armed(), vma.uffd.write_protect)))
+    }) {
+        let (armed, protects) = watched;
+        if armed {
+            env.step(site, |w, _| {
+                w.mms[mm.index()].uffd.wake(pages);
+                w.note_protected(mm, pages, false);
+            });
+            if protects && env.policies().uffd_unregister == UffdUnregister::Unprotect {
+                change_protection_alone(env, mm, pages, To::NotUffdWp);
+            }
+            change_flags(env, site, mm, pages, |vma| Vma { uffd: Watch::default(), ..*vma });
+        }
+        (found, rest.start) = (true, pages.end);
+    }
+    env.unlock(Lock::MmapWrite(mm));
+    if found { Ok(()) } else { Err(Errno::Einval) }
+}

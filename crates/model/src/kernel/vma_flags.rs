@@ -1,0 +1,58 @@
+//! Part of a mapping gets other flags, and so a mapping of its own, or becomes one with those beside it.
+
+use crate::addr::{MmId, PageRange};
+use crate::env::Env;
+use crate::kernel::huge::split::split_at_borders;
+use crate::kernel::vma_lock::new_vma_start_write;
+use crate::machine::mm::Mm;
+use crate::machine::vma::Vma;
+use crate::site::Site;
+
+/// Changes the mappings in `range` for the function `site`, those that are not so already; whether there is no hole between them. The caller has
+/// `mmap_lock` for writing.
+///
+/// Source: mm/madvise.c:madvise_walk_vmas, madvise_update_vma (5.10 to 7.3), fs/userfaultfd.c:userfaultfd_register (5.10, 6.1),
+/// mm/vma.c:vma_modify_flags (6.12, 7.3).
+pub fn change_flags(
+    env: &mut impl Env,
+    site: Site,
+    mm: MmId,
+    range: PageRange,
+    changed: impl Fn(&Vma) -> Vma,
+) -> bool {
+    let (mut rest, mut covered) = (range, true);
+    while let Some((found, changes)) = env.step(site, |w, at| {
+        w.mmap_assert_locked(at, mm);
+        let vma = w.mms[mm.index()].vmas_in(rest).next().filter(|_| !rest.is_empty())?;
+        Some((vma.range, changed(&vma) != vma))
+    }) {
+        covered &= found.start == rest.start;
+        if changes {
+            update(env, site, mm, found, &changed);
+        }
+        rest.start = found.end;
+    }
+    covered && rest.is_empty()
+}
+
+/// Changes the mapping's part `part`.
+fn update(
+    env: &mut impl Env,
+    site: Site,
+    mm: MmId,
+    part: PageRange,
+    changed: impl Fn(&Vma) -> Vma,
+) {
+    let new = |space: &Mm| Some(changed(&space.vma(part.start)?.cut(part)));
+    new_vma_start_write(env, mm, new);
+    if env.config().huge_pages {
+        let whole = env.step(site, |w, _| w.mms[mm.index()].vma(part.start).map(|vma| vma.range));
+        split_at_borders(env, mm, whole.unwrap_or(part), part);
+    }
+    env.step(site, |w, at| {
+        w.vma_assert_write_locked(at, mm, part);
+        if let Some(vma) = new(&w.mms[mm.index()]) {
+            w.insert_vma(mm, vma);
+        }
+    });
+}

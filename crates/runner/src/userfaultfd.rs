@@ -1,0 +1,195 @@
+//! The process's userfaultfd.
+//!
+//! There is one, made before the scenario's threads start; a kernel that lacks what is asked of it is found out where a scenario registers something.
+//! A thread that serves it sleeps until there is something to be read there, or it is interrupted.
+
+use crate::sys::{bytes, pointer};
+use linux_raw_sys::general::{
+    UFFD_API, UFFD_FEATURE_PAGEFAULT_FLAG_WP, UFFD_FEATURE_WP_ASYNC, UFFD_FEATURE_WP_UNPOPULATED,
+    UFFDIO_REGISTER_MODE_MISSING, UFFDIO_REGISTER_MODE_WP, uffdio_api, uffdio_copy, uffdio_range,
+    uffdio_register, uffdio_writeprotect, uffdio_zeropage,
+};
+use linux_raw_sys::ioctl::{
+    UFFDIO_API, UFFDIO_COPY, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UFFDIO_WRITEPROTECT,
+    UFFDIO_ZEROPAGE,
+};
+use needless_model::addr::{PAGE_SIZE, PageRange, Vpn};
+use needless_model::userfaultfd::{Answer, Features, Registration, Watch};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::ioctl::{Setter, Updater, ioctl};
+use rustix::mm::{UserfaultfdFlags, userfaultfd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+
+static OPEN: OnceLock<OwnedFd> = OnceLock::new();
+/// Wakes whoever serves it.
+static INTERRUPT: OnceLock<OwnedFd> = OnceLock::new();
+/// What is copied in place of pages that are not there.
+static ZEROS: Page = Page([0; PAGE_SIZE as usize]);
+
+#[repr(align(4096))]
+struct Page([u8; PAGE_SIZE as usize]);
+
+// include/uapi/linux/userfaultfd.h: UFFDIO_WRITEPROTECT_MODE_WP
+const MODE_WP: u64 = 1;
+// UFFD_EVENT_PAGEFAULT
+const UFFD_EVENT_PAGEFAULT: u8 = 0x12;
+// UFFD_PAGEFAULT_FLAG_WP
+const UFFD_PAGEFAULT_FLAG_WP: u32 = 2;
+
+/// Makes it, unless this kernel has no such features; `serves`: somebody sleeps until it tells of something.
+pub fn prepare(features: Features, serves: bool) -> io::Result<()> {
+    if let Some(descriptor) = open(features)? {
+        OPEN.get_or_init(|| descriptor);
+    }
+    if serves {
+        let new = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        INTERRUPT.get_or_init(|| new);
+    }
+    Ok(())
+}
+
+/// Whoever serves it wakes up.
+pub fn interrupt() {
+    if let Some(interrupt) = INTERRUPT.get() {
+        // It counts up to 2^64 - 2.
+        let _ = rustix::io::write(interrupt, &1_u64.to_ne_bytes());
+    }
+}
+
+/// Sleeps until it tells of accesses and answers those, or until it is interrupted. Nothing is allocated.
+pub fn serve(answer: Answer) -> io::Result<()> {
+    let interrupt = INTERRUPT.get().ok_or_else(nothing)?;
+    let mut wakes = [PollFd::new(interrupt, PollFlags::IN), PollFd::new(interrupt, PollFlags::IN)];
+    if let Some(open) = OPEN.get() {
+        wakes[0] = PollFd::new(open, PollFlags::IN);
+    }
+    match poll(&mut wakes, None) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    if !wakes[1].revents().is_empty() {
+        let _ = rustix::io::read(interrupt, &mut [0; 8]);
+    }
+    while let Some((page, missing)) = next()? {
+        match answer {
+            _ if !missing => write_protect(PageRange::one(page), false)?,
+            Answer::Unprotect => return Err(io::Error::other("a page is not there (by=\"copy\")")),
+            Answer::ZeroPage => fill_with_zeros(page)?,
+            Answer::Copy => copy(page)?,
+        }
+    }
+    Ok(())
+}
+
+/// The page of the next access that it tells of, and whether it is not there.
+fn next() -> io::Result<Option<(Vpn, bool)>> {
+    let Some(open) = OPEN.get() else { return Ok(None) };
+    let mut message = [0_u64; 4];
+    // SAFETY: any bytes are such numbers.
+    let bytes = unsafe { message.align_to_mut::<u8>().1 };
+    match rustix::io::read(open, bytes) {
+        // The event and 7 bytes, the flags, the address (include/uapi/linux/userfaultfd.h: struct uffd_msg).
+        Ok(32) if message[0] as u8 == UFFD_EVENT_PAGEFAULT => {
+            let protected = message[1] & u64::from(UFFD_PAGEFAULT_FLAG_WP) != 0;
+            Ok(Some((Vpn::containing(message[2]), !protected)))
+        }
+        Ok(_) => Err(io::Error::other("userfaultfd tells of something that was not asked for")),
+        Err(rustix::io::Errno::AGAIN) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn fill_with_zeros(page: Vpn) -> io::Result<()> {
+    let mut request = uffdio_zeropage { range: range(PageRange::one(page)), mode: 0, zeropage: 0 };
+    // SAFETY: as for `register`.
+    unsafe { ioctl(opened()?, Updater::<UFFDIO_ZEROPAGE, _>::new(&mut request)) }?;
+    Ok(())
+}
+
+fn copy(page: Vpn) -> io::Result<()> {
+    let mut request = uffdio_copy {
+        dst: pointer(page) as u64,
+        src: ZEROS.0.as_ptr() as u64,
+        len: PAGE_SIZE,
+        mode: 0,
+        copy: 0,
+    };
+    // SAFETY: as for `register`.
+    unsafe { ioctl(opened()?, Updater::<UFFDIO_COPY, _>::new(&mut request)) }?;
+    Ok(())
+}
+
+/// Has it watch the pages. The error is `EOPNOTSUPP` if this kernel has no such features.
+pub fn register(pages: PageRange, registration: Registration) -> io::Result<()> {
+    let lacks = |_| io::Error::from_raw_os_error(libc::EOPNOTSUPP);
+    let descriptor = opened().map_err(lacks)?;
+    let Watch { missing, write_protect } = registration.mode;
+    let mode =
+        flag(missing, UFFDIO_REGISTER_MODE_MISSING) | flag(write_protect, UFFDIO_REGISTER_MODE_WP);
+    let mut register = uffdio_register { range: range(pages), mode: mode.into(), ioctls: 0 };
+    // SAFETY: what it watches lies in the scenario's areas, in which no object of ours lives; the structure is the kernel's.
+    unsafe { ioctl(descriptor, Updater::<UFFDIO_REGISTER, _>::new(&mut register)) }?;
+    Ok(())
+}
+
+/// Has it watch them no more.
+pub fn unregister(pages: PageRange) -> io::Result<()> {
+    // SAFETY: as for `register`.
+    unsafe { ioctl(opened()?, Setter::<UFFDIO_UNREGISTER, _>::new(range(pages))) }?;
+    Ok(())
+}
+
+/// Protects pages from stores, or no more.
+pub fn write_protect(pages: PageRange, on: bool) -> io::Result<()> {
+    let mode = if on { MODE_WP } else { 0 };
+    let mut request = uffdio_writeprotect { range: range(pages), mode };
+    // SAFETY: as for `register`.
+    unsafe { ioctl(opened()?, Updater::<UFFDIO_WRITEPROTECT, _>::new(&mut request)) }?;
+    Ok(())
+}
+
+/// What a kernel does not have that refuses these features.
+pub const fn missing(features: Features) -> &'static str {
+    match (features.asynchronous, features.unpopulated) {
+        (true, _) => "UFFD_FEATURE_WP_ASYNC (6.7 and later have it)",
+        (_, true) => "UFFD_FEATURE_WP_UNPOPULATED (6.4 and later have it)",
+        _ => "UFFD_FEATURE_PAGEFAULT_FLAG_WP (5.7 and later have it)",
+    }
+}
+
+const fn flag(on: bool, bit: u32) -> u32 {
+    if on { bit } else { 0 }
+}
+
+fn range(pages: PageRange) -> uffdio_range {
+    uffdio_range { start: pointer(pages.start) as u64, len: bytes(pages) as u64 }
+}
+
+fn opened() -> io::Result<BorrowedFd<'static>> {
+    OPEN.get().map(AsFd::as_fd).ok_or_else(nothing)
+}
+
+fn nothing() -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, "nothing is registered (uffdio_register)")
+}
+
+fn open(features: Features) -> io::Result<Option<OwnedFd>> {
+    let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK;
+    // SAFETY: what it is told to watch lies in the scenario's areas.
+    let descriptor = match unsafe { userfaultfd(flags) } {
+        Err(rustix::io::Errno::NOSYS) => return Ok(None),
+        opened => opened?,
+    };
+    let wanted = UFFD_FEATURE_PAGEFAULT_FLAG_WP
+        | flag(features.unpopulated && !features.asynchronous, UFFD_FEATURE_WP_UNPOPULATED)
+        | flag(features.asynchronous, UFFD_FEATURE_WP_ASYNC);
+    let mut api = uffdio_api { api: UFFD_API.into(), features: wanted.into(), ioctls: 0 };
+    // SAFETY: the structure is the kernel's.
+    match unsafe { ioctl(&descriptor, Updater::<UFFDIO_API, _>::new(&mut api)) } {
+        Ok(()) => Ok(Some(descriptor)),
+        Err(rustix::io::Errno::INVAL) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -590,6 +590,12 @@ policies! {
         NextFault = "next-fault", "in a fault of its own, if it would have been granted otherwise";
         SameFault = "same-fault", "in the fault that brings the page back";
     }
+    /// How a collapse refuses what is not there and watched.
+    uffd_collapse: UffdCollapse = "uffd-collapse", "how MADV_COLLAPSE refuses memory of which pages are missing that userfaultfd watches",
+        source "mm/khugepaged.c:madvise_collapse_errno: SCAN_EXCEED_NONE_PTE (6.1, 6.12, 7.2)" {
+        Invalid = "einval", "EINVAL";
+        Busy = "ebusy", "EBUSY";
+    }
     /// What becomes writable when userfaultfd lets go of it.
     uffd_restore: UffdRestore = "uffd-restore", "what UFFDIO_WRITEPROTECT makes writable that is not to be protected any more",
         source "mm/userfaultfd.c:uffd_wp_range, mm/mprotect.c:change_pte_range (5.10, 6.1: none; 6.12, 7.2: MM_CP_TRY_CHANGE_WRITABLE)" {

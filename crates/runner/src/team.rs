@@ -83,6 +83,8 @@ struct Member {
     /// Whether it may sleep until its turn comes.
     sleeps: bool,
     shares_cpu: bool,
+    /// Whether it answers what userfaultfd tells of.
+    serves: bool,
     /// Raised to wake it for its turn.
     called: AtomicU32,
     /// Raised to send a sleeper through the scheduler once more.
@@ -130,6 +132,7 @@ fn member(program: &Program, index: usize) -> Member {
         first,
         sleeps: shares_cpu || all_ops(&thread.body).any(waits),
         shares_cpu,
+        serves: thread.serves().is_some(),
         called: AtomicU32::new(0),
         nudge: AtomicU32::new(0),
         nudged: AtomicU32::new(0),
@@ -374,7 +377,9 @@ impl Team {
             }
             let nudge = member.nudge.fetch_add(1, Ordering::AcqRel) + 1;
             sys::futex_wake_all(&member.nudge);
-            userfaultfd::interrupt();
+            if member.serves {
+                userfaultfd::interrupt();
+            }
             while member.nudged.load(Ordering::Acquire) != nudge {
                 std::hint::spin_loop();
             }

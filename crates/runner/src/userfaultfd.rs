@@ -23,6 +23,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
 static OPEN: OnceLock<OwnedFd> = OnceLock::new();
+/// Why there is none: whether the kernel has no userfaultfd at all, or not such a one.
+static LACKING: OnceLock<i32> = OnceLock::new();
 /// Wakes whoever serves it.
 static INTERRUPT: OnceLock<OwnedFd> = OnceLock::new();
 /// What is copied in place of pages that are not there.
@@ -40,8 +42,18 @@ const UFFD_PAGEFAULT_FLAG_WP: u32 = 2;
 
 /// Makes it, unless this kernel has no such features; `serves`: somebody sleeps until it tells of something.
 pub fn prepare(features: Features, serves: bool) -> io::Result<()> {
-    if let Some(descriptor) = open(features)? {
-        OPEN.get_or_init(|| descriptor);
+    match open(features) {
+        Ok(descriptor) => _ = OPEN.get_or_init(|| descriptor),
+        Err(error) => match error.raw_os_error() {
+            Some(lacking @ (libc::ENOSYS | libc::EOPNOTSUPP)) => {
+                LACKING.get_or_init(|| lacking);
+            }
+            Some(libc::EPERM) => {
+                let what = "it takes root, CAP_SYS_PTRACE or sysctl vm.unprivileged_userfaultfd=1";
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+            }
+            _ => return Err(error),
+        },
     }
     if serves {
         let new = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -121,9 +133,12 @@ fn copy(page: Vpn) -> io::Result<()> {
     Ok(())
 }
 
-/// Has it watch the pages. The error is `EOPNOTSUPP` if this kernel has no such features.
+/// Has it watch the pages. The error is `ENOSYS` if this kernel has no userfaultfd, `EOPNOTSUPP` if it has no such features.
 pub fn register(pages: PageRange, registration: Registration) -> io::Result<()> {
-    let lacks = |_| io::Error::from_raw_os_error(libc::EOPNOTSUPP);
+    let lacks = |_| match LACKING.get() {
+        Some(&lacking) => io::Error::from_raw_os_error(lacking),
+        None => nothing(),
+    };
     let descriptor = opened().map_err(lacks)?;
     let Watch { missing, write_protect } = registration.mode;
     let mode =
@@ -175,21 +190,18 @@ fn nothing() -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, "nothing is registered (uffdio_register)")
 }
 
-fn open(features: Features) -> io::Result<Option<OwnedFd>> {
+fn open(features: Features) -> io::Result<OwnedFd> {
     let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK;
     // SAFETY: what it is told to watch lies in the scenario's areas.
-    let descriptor = match unsafe { userfaultfd(flags) } {
-        Err(rustix::io::Errno::NOSYS) => return Ok(None),
-        opened => opened?,
-    };
+    let descriptor = unsafe { userfaultfd(flags) }?;
     let wanted = UFFD_FEATURE_PAGEFAULT_FLAG_WP
         | flag(features.unpopulated && !features.asynchronous, UFFD_FEATURE_WP_UNPOPULATED)
         | flag(features.asynchronous, UFFD_FEATURE_WP_ASYNC);
     let mut api = uffdio_api { api: UFFD_API.into(), features: wanted.into(), ioctls: 0 };
     // SAFETY: the structure is the kernel's.
     match unsafe { ioctl(&descriptor, Updater::<UFFDIO_API, _>::new(&mut api)) } {
-        Ok(()) => Ok(Some(descriptor)),
-        Err(rustix::io::Errno::INVAL) => Ok(None),
+        Ok(()) => Ok(descriptor),
+        Err(rustix::io::Errno::INVAL) => Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
         Err(error) => Err(error.into()),
     }
 }

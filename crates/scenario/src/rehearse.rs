@@ -56,6 +56,10 @@ fn problems(error: &SimError, places: &[SourceSpan]) -> Vec<Problem> {
         SimError::Deadlock { waiting } => {
             let one = |waiting: &sim::Waiting| {
                 let (label, help) = match waiting.for_process {
+                    _ if waiting.for_answer => (
+                        "nobody answers",
+                        "add a thread that does: thread \"handler\" cpu=1 { uffd-serve by=\"copy\" }; or features=\"async\"",
+                    ),
                     true => (
                         "it does not end",
                         "a process ends after its last operation, and never if that is spin or sleep",

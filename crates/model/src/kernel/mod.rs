@@ -150,7 +150,9 @@ pub enum Errno {
     #[error("EBADF: the pin is not held, or there is no such file")]
     Ebadf,
     /// Nothing is there that is watched.
-    #[error("ENOENT: userfaultfd does not watch stores there (uffdio_register mode=\"wp\")")]
+    #[error(
+        "ENOENT: userfaultfd does not watch stores there (uffdio_register mode=\"wp\"), nothing is there to be let go of (by=\"copy\"), or, to 6.1, the pages are not one mapping's"
+    )]
     Enoent,
     /// The kernel has no such ioctl.
     #[error("ENOTTY: this kernel has no PAGEMAP_SCAN (6.7 and later have it)")]

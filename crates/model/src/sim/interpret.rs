@@ -244,6 +244,7 @@ impl<'p, 'w> Machine<'p, 'w> {
             Some(Waiting {
                 thread: self.program.threads[index].name.clone(),
                 for_process: matches!(thread.status, Status::Blocked(Wait::Exit(_))),
+                for_answer: matches!(thread.status, Status::Blocked(Wait::Userfault(..))),
                 what,
                 op: at.map_or(u32::MAX, |op| op.id),
             })

@@ -96,6 +96,8 @@ pub struct Waiting {
     pub what: String,
     /// It waits for a process that does not end.
     pub for_process: bool,
+    /// Whether it waits for userfaultfd's answer.
+    pub for_answer: bool,
     /// The operation that waits.
     pub op: u32,
 }

@@ -65,7 +65,8 @@ const ATTEMPTS: usize = 6;
 /// The case of this seed, of operations that kernel `release` has, on a machine of `cpus`.
 pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
     let among = |ranges: &[RangeInclusive<u64>]| ranges.iter().any(|seeds| seeds.contains(&seed));
-    let uffd = among(&WITH_USERFAULTFD);
+    // Whoever answers has a CPU of its own.
+    let uffd = among(&WITH_USERFAULTFD) && cpus > 1;
     let huge = if uffd { seed % 2 == 1 } else { among(&WITH_HUGE_PAGES) };
     let (rng, state) = (SplitMix64::new(seed), State::new(&[], []));
     let mut draw = Draw { rng, huge, enabled: Vec::new(), state };

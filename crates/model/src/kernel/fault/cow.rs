@@ -261,6 +261,8 @@ fn wp_page_copy(
             let stores = !fault.unshare;
             let pte = new_pte(w, new, stores, stores);
             let soft_dirty = if stores { pte.soft_dirty() } else { old.soft_dirty() };
+            // What is only made the process's own stays protected by userfaultfd.
+            let pte = pte.with(PteFlags::UFFD_WP, !stores && old.uffd_wp());
             w.set_pte(at, mm, page, Pte::Present(pte.with(PteFlags::SOFT_DIRTY, soft_dirty)));
             if w.is_of_file(old.pfn) {
                 w.ghost.copied_from_file(mm, page, new);

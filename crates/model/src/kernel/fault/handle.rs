@@ -9,6 +9,7 @@ use super::{anon, cow, file, swapin};
 use crate::env::{Env, Lock};
 use crate::event::{EventKind, FaultClass, FaultCode};
 use crate::kernel::huge::handle_pmd;
+use crate::kernel::uffd::fault::clear_marker;
 use crate::kernel::vma_lock::{lock_vma_under_rcu, per_vma};
 use crate::machine::tlb::Tlbs;
 use crate::machine::vma::Vma;
@@ -202,7 +203,8 @@ fn serve(env: &mut impl Env, fault: Fault) -> Result<Served, Unserved> {
         Pte::Marker(Marker::UffdWp) if vma.uffd.write_protect => {
             anon::do_anonymous_page(env, fault, &vma, pte)
         }
-        Pte::Table(_) | Pte::Marker(Marker::UffdWp | Marker::Poisoned) => {
+        Pte::Marker(Marker::UffdWp) => Ok(clear_marker(env, fault)),
+        Pte::Table(_) | Pte::Marker(Marker::Poisoned) => {
             let unmade = "a fault found an entry that nothing in the model makes";
             env.step(Site::HandlePteFault, |w, at| w.impossible(at, unmade));
             Err(Unserved::NotAllowed)

@@ -219,7 +219,8 @@ fn map<M: Mode>(
     // A store that asks in a fault of its own has been granted here.
     let granted = writable || grants.asks_later(w, vma);
     let pte = new_pte(w, folio.frame, writable, granted && fault.write);
-    let pte = pte.with(PteFlags::UFFD_WP, swap.uffd_wp && !writable);
+    let keeps = w.policies.mutant != Mutant::UffdSwapinWritable;
+    let pte = pte.with(PteFlags::UFFD_WP, swap.uffd_wp && keeps);
     let pte = Pte::Present(pte.with(PteFlags::SOFT_DIRTY, swap.soft_dirty));
     w.set_pte(at, fault.mm, fault.page, pte);
     (pte, granted)

@@ -22,7 +22,7 @@ use crate::machine::frames::FrameFlags;
 use crate::machine::lockless::{TakenTable, Walked};
 use crate::machine::vma::{HugeAdvice, Vma};
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{Collapse, Mutant};
+use crate::policy::{Collapse, Mutant, UffdCollapse};
 use crate::program::Prot;
 use crate::pte::{PresentPte, Pte};
 use crate::site::Site;
@@ -198,8 +198,10 @@ fn scan<M: Mode>(w: &World<M>, mm: MmId, pages: PageRange) -> Scan {
     for page in pages.iter() {
         match w.pte(mm, page) {
             // What is not there, or all zeros, is whoever's who has the userfaultfd to fill or to protect (userfaultfd_armed).
-            Pte::None if armed => return Scan::No(none_watched(rule)),
-            Pte::Present(pte) if armed && pte.special() => return Scan::No(none_watched(rule)),
+            Pte::None if armed => return Scan::No(none_watched(w.policies.uffd_collapse)),
+            Pte::Present(pte) if armed && pte.special() => {
+                return Scan::No(none_watched(w.policies.uffd_collapse));
+            }
             Pte::Present(pte) if pte.uffd_wp() => {
                 return Scan::No(Failed::GoesOn(Errno::Einval));
             }
@@ -225,11 +227,11 @@ fn scan<M: Mode>(w: &World<M>, mm: MmId, pages: PageRange) -> Scan {
     Scan::Pages { swapped }
 }
 
-/// Source: mm/khugepaged.c:madvise_collapse, madvise_collapse_errno (6.1: SCAN_EXCEED_NONE_PTE is EINVAL; 6.12, 7.2: EBUSY).
-const fn none_watched(rule: Collapse) -> Failed {
+/// Source: mm/khugepaged.c:madvise_collapse (6.1 to 7.2): it ends there.
+const fn none_watched(rule: UffdCollapse) -> Failed {
     Failed::Ends(match rule {
-        Collapse::None | Collapse::Writable => Errno::Einval,
-        Collapse::Any | Collapse::NothingIsDone => Errno::Ebusy,
+        UffdCollapse::Invalid => Errno::Einval,
+        UffdCollapse::Busy => Errno::Ebusy,
     })
 }
 

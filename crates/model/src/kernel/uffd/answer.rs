@@ -11,7 +11,7 @@ use crate::kernel::vma_lock::{lock_vma_under_rcu, per_vma};
 use crate::machine::mm::Waiting;
 use crate::machine::world::{At, Mode, World};
 use crate::program::Prot;
-use crate::pte::Pte;
+use crate::pte::{Marker, Pte};
 use crate::site::Site;
 use crate::userfaultfd::Answer;
 use crate::wait::{Ended, Wait};
@@ -26,7 +26,7 @@ pub fn answer(env: &mut impl Env, mm: MmId, answer: Answer) -> Result<Ended<()>,
     };
     match answer {
         _ if !missing => write_protect(env, mm, PageRange::one(page), false)?,
-        Answer::Unprotect => return Err(Errno::Eexist),
+        Answer::Unprotect => return Err(Errno::Enoent),
         Answer::ZeroPage => fill(env, mm, page, None)?,
         Answer::Copy => {
             let frame = env.step(Site::MfillAtomic, |w, at| allocate_zeroed(w, at, page));
@@ -47,9 +47,7 @@ fn fill(env: &mut impl Env, mm: MmId, page: Vpn, frame: Option<Pfn>) -> Result<(
         env.lock(lock);
     }
     env.step(Site::MfillAtomic, |w, at| {
-        if frame.is_some() {
-            w.prepare_anon_vma(at, mm, page);
-        }
+        w.prepare_anon_vma(at, mm, page);
         pte_alloc(w, at, mm, page, 1);
     });
     let filled = pte_offset_map_lock(env, Site::MfillAtomic, mm, page, |w, at| {
@@ -70,8 +68,12 @@ fn fill(env: &mut impl Env, mm: MmId, page: Vpn, frame: Option<Pfn>) -> Result<(
 }
 
 fn install<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, frame: Option<Pfn>) -> bool {
-    // A marker is in the way as well (7.2 overwrites one by a copy, which is not modelled).
-    let free = w.pte(mm, page).is_none();
+    // A copy takes a marker's place, writable; the zero page does not (pte_none_mostly, pte_none).
+    let free = match w.pte(mm, page) {
+        Pte::None => true,
+        Pte::Marker(Marker::UffdWp) => frame.is_some(),
+        _ => false,
+    };
     let Some(vma) = w.mms[mm.index()].vma(page).copied().filter(|_| free) else { return false };
     let pte = match frame {
         None => Pte::Present(zero_page_pte(&w.policies)),

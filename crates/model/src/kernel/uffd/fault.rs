@@ -2,13 +2,13 @@
 
 use crate::addr::{MmId, Vpn};
 use crate::env::{Env, Learnt};
-use crate::kernel::fault::outcome::{Fault, Unserved};
+use crate::kernel::fault::outcome::{Fault, Served, Unserved};
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::machine::mm::Waiting;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::pte::{PresentPte, Pte, PteFlags};
+use crate::pte::{Marker, PresentPte, Pte, PteFlags};
 use crate::site::Site;
 use crate::wait::Wait;
 
@@ -33,6 +33,22 @@ fn must_wait<M: Mode>(w: &World<M>, mm: MmId, page: Vpn, missing: bool) -> bool 
         Pte::Present(pte) => !missing && !pte.writable(),
         Pte::Swap(_) | Pte::Migration(_) => false,
     }
+}
+
+/// A marker that was left where userfaultfd watches no more goes; the access is tried again.
+///
+/// Source: mm/memory.c:pte_marker_clear (6.12, 7.2).
+pub fn clear_marker(env: &mut impl Env, fault: Fault) -> Served {
+    let Fault { mm, page, .. } = fault;
+    let cleared = pte_offset_map_lock(env, Site::HandlePteFault, mm, page, |w, at| {
+        if w.pte(mm, page) == Pte::Marker(Marker::UffdWp) {
+            w.set_pte(at, mm, page, Pte::None);
+        }
+    });
+    if cleared.is_some() {
+        pte_unmap_unlock(env, mm, page);
+    }
+    Served::spurious()
 }
 
 /// What userfaultfd has to do with a store to a page that is mapped read-only.

@@ -45,7 +45,7 @@ pub fn register(
     if found { Ok(()) } else { Err(Errno::Einval) }
 }
 
-/// Watches them no more: what was protected is not, and who waits goes on.
+/// Watches them no more: what was protected is not, and who waits goes on where missing pages were watched. (Who waits for a protected one sleeps on.)
 ///
 /// Source: fs/userfaultfd.c:userfaultfd_unregister (5.10 to 7.3), mm/userfaultfd.c:userfaultfd_clear_vma (6.12, 7.3).
 pub fn unregister(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<(), Errno> {
@@ -54,12 +54,14 @@ pub fn unregister(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<(), 
     while let Some((pages, watched)) = env.step(site, |w, at| {
         w.mmap_assert_write_locked(at, mm);
         let vma = w.mms[mm.index()].vmas_in(rest).next().filter(|_| !rest.is_empty())?;
-        Some((vma.range, (vma.uffd.armed(), vma.uffd.write_protect)))
+        Some((vma.range, vma.uffd))
     }) {
-        let (armed, protects) = watched;
-        if armed {
+        let Watch { missing, write_protect: protects } = watched;
+        if watched.armed() {
             env.step(site, |w, _| {
-                w.mms[mm.index()].uffd.wake(pages);
+                if missing {
+                    w.mms[mm.index()].uffd.wake(pages);
+                }
                 w.note_protected(mm, pages, false);
             });
             if protects && env.policies().uffd_unregister == UffdUnregister::Unprotect {

@@ -100,6 +100,8 @@ pub struct Pages {
     revoking: BTreeMap<u16, BTreeSet<Translation>>,
     /// Pages that userfaultfd protects.
     protected: BTreeSet<Place>,
+    /// By thread: those that its call is to protect.
+    protecting: BTreeMap<u16, BTreeSet<Place>>,
     /// Pages that MADV_FREE gave up and nobody stored to since.
     given_up: BTreeSet<Place>,
     /// Translations of the parent that a fork has copied and not flushed yet, and where to: a store through one of
@@ -114,6 +116,14 @@ pub struct Pages {
     structures: BTreeMap<(CpuId, MmId, Vpn, u32), bool>,
     /// By thread: what it has mapped in this try of its fault. Nothing, unless somebody asks for that.
     mapped: BTreeSet<(u16, Place)>,
+}
+
+impl Pages {
+    /// userfaultfd protects the page no more, nor will a call that is under way.
+    fn let_go(&mut self, place: Place) {
+        self.protected.remove(&place);
+        self.protecting.values_mut().for_each(|places| _ = places.remove(&place));
+    }
 }
 
 /// A page that is held without a mapping.
@@ -453,17 +463,26 @@ impl Ghost for Contents {
             hold.left.get_or_insert(last);
         }
         pages.given_up.remove(&(mm, page));
-        pages.protected.remove(&(mm, page));
+        pages.let_go((mm, page));
         pages.fading.extend(frame.map(|frame| ((mm, page, frame), None)));
     }
 
-    fn protected(&mut self, mm: MmId, pages: PageRange, on: bool) {
-        for page in pages.iter() {
-            match on {
-                true => self.pages.protected.insert((mm, page)),
-                false => self.pages.protected.remove(&(mm, page)),
-            };
+    /// What is stored to them before the call returns comes before it.
+    fn protecting(&mut self, thread: ThreadId, mm: MmId, pages: PageRange) {
+        let places: BTreeSet<Place> = pages.iter().map(|page| (mm, page)).collect();
+        self.pages.protected.retain(|place| !places.contains(place));
+        self.pages.protecting.insert(thread.0, places);
+    }
+
+    fn protected(&mut self, thread: ThreadId, done: bool) {
+        let places = self.pages.protecting.remove(&thread.0).unwrap_or_default();
+        if done {
+            self.pages.protected.extend(places);
         }
+    }
+
+    fn let_go(&mut self, mm: MmId, pages: PageRange) {
+        pages.iter().for_each(|page| self.pages.let_go((mm, page)));
     }
 
     fn told(&mut self) {
@@ -587,7 +606,7 @@ impl Ghost for Contents {
         for hold in self.pages.held.values_mut().filter(|hold| hold.pin.place == (mm, from)) {
             hold.pin.place = (mm, to);
         }
-        self.pages.protected.remove(&(mm, from));
+        self.pages.let_go((mm, from));
         if self.pages.given_up.contains(&(mm, from)) {
             self.pages.given_up.remove(&(mm, from));
             self.pages.given_up.insert((mm, to));

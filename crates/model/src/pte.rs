@@ -238,7 +238,27 @@ impl fmt::Debug for PresentPte {
     }
 }
 
+impl PresentPte {
+    /// The same, protected from stores by userfaultfd (`pte_mkuffd_wp`).
+    #[must_use]
+    pub const fn uffd_protected(self) -> PresentPte {
+        self.without(PteFlags::WRITABLE).with(PteFlags::UFFD_WP, true)
+    }
+}
+
 impl Pte {
+    /// The same without what userfaultfd has noted in it: nothing is left of a marker of its own.
+    #[must_use]
+    pub const fn without_uffd_wp(self) -> Pte {
+        match self {
+            Pte::Present(pte) => Pte::Present(pte.without(PteFlags::UFFD_WP)),
+            Pte::Swap(swap) => Pte::Swap(SwapPte { uffd_wp: false, ..swap }),
+            Pte::Migration(entry) => Pte::Migration(MigrationPte { uffd_wp: false, ..entry }),
+            Pte::Marker(Marker::UffdWp) => Pte::None,
+            Pte::None | Pte::Table(_) | Pte::Marker(_) => self,
+        }
+    }
+
     /// The translation, if there is one.
     pub const fn present(self) -> Option<PresentPte> {
         match self {

@@ -218,19 +218,17 @@ fn copy_pte<M: Mode>(w: &mut World<M>, at: At, parent: MmId, child: MmId, page: 
         // What other markers remember is the parent's (userfaultfd), whose child is not watched.
         Pte::None | Pte::Table(_) | Pte::Marker(Marker::UffdWp | Marker::Poisoned) => return,
         Pte::Marker(Marker::Guard) => pte,
-        Pte::Present(pte) => {
-            let copy = copy_present_pte(w, at, parent, page, pte);
-            Pte::Present(unwatched(copy))
-        }
+        Pte::Present(pte) => Pte::Present(copy_present_pte(w, at, parent, page, pte)),
         Pte::Swap(swap) => copy_nonpresent_pte(w, at, parent, page, swap),
         Pte::Migration(migration) => {
             let readable = MigrationPte { right: MigrationRight::Read, ..migration };
             if migration != readable {
                 w.set_pte(at, parent, page, Pte::Migration(readable));
             }
-            Pte::Migration(MigrationPte { uffd_wp: false, ..readable })
+            Pte::Migration(readable)
         }
     };
+    let copy = copy.without_uffd_wp();
     w.set_pte(at, child, page, copy);
     w.ghost.forked_page(at.thread, parent, child, page, w.frame_behind(copy));
 }
@@ -253,13 +251,6 @@ fn copy_shared_pte<M: Mode>(w: &mut World<M>, at: At, parent: MmId, child: MmId,
         ForkDirty::Keep => pte,
     };
     w.set_pte(at, child, page, Pte::Present(aged(w.policies.fork_accessed, copy)));
-}
-
-/// The child's entry without the parent's protection by userfaultfd.
-///
-/// Source: mm/memory.c:copy_one_pte (5.10), copy_present_pte (6.1), __copy_present_ptes (6.12); mm/huge_memory.c:copy_huge_pmd.
-pub(super) const fn unwatched(pte: PresentPte) -> PresentPte {
-    pte.without(PteFlags::UFFD_WP)
 }
 
 /// The child's PTE with the accessed bit that it gets.
@@ -310,5 +301,5 @@ fn copy_nonpresent_pte<M: Mode>(
     if swap.exclusive {
         w.set_pte(at, parent, page, shared);
     }
-    Pte::Swap(SwapPte { exclusive: false, uffd_wp: false, ..swap })
+    shared
 }

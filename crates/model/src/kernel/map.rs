@@ -10,7 +10,7 @@ use crate::kernel::lru::lru_add_drain;
 use crate::kernel::vma_lock::{new_vma_start_write, vmas_start_write};
 use crate::kernel::zap::{Zap, free_pgtables, zap_range};
 use crate::machine::vma::Vma;
-use crate::machine::world::{Mode, World};
+use crate::machine::world::{Ghost, Mode, World};
 use crate::policy::ZapDrain;
 use crate::program::{Backing, Prot};
 use crate::site::Site;
@@ -32,6 +32,7 @@ pub fn mmap(env: &mut impl Env, mm: MmId, area: Extent, prot: Prot) -> Result<()
         }
         let object = object_for(w, mm, area.backing)?;
         w.insert_vma(mm, vma_of(area, prot, object));
+        w.ghost.let_go(mm, range);
         Ok(())
     });
     env.unlock(Lock::MmapWrite(mm));
@@ -106,6 +107,8 @@ pub fn detach(env: &mut impl Env, mm: MmId, range: PageRange) -> Detached {
         let space = &mut w.mms[mm.index()];
         let vmas: Vec<PageRange> = space.vmas_in(range).map(|vma| vma.range).collect();
         let objects = space.detach(range);
+        w.ghost.let_go(mm, range);
+        let space = &w.mms[mm.index()];
         let between = space.neighbours(range);
         w.link_mappings(mm);
         let mut roots: Vec<ObjectId> = objects.iter().map(|id| w.objects.root(*id)).collect();

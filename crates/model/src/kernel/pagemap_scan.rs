@@ -14,9 +14,9 @@ use crate::kernel::huge::{invalid, pmd_trans_huge_lock, pmd_unlock};
 use crate::kernel::protect::{To, change_protection_alone};
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::zap::by_table;
-use crate::machine::world::{At, Mode, World};
+use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{Mutant, ScanFlush, ScanHoles, UffdFeatures};
-use crate::pte::{Marker, MigrationPte, PresentPte, Pte, PteFlags, SwapPte};
+use crate::pte::{Marker, MigrationPte, Pte, SwapPte};
 use crate::site::Site;
 
 /// Regions that are told in one go: as many as there are pages in 2 MiB (`PAGEMAP_WALK_SIZE`).
@@ -36,10 +36,12 @@ pub fn pagemap_scan(
     while !rest.is_empty() {
         env.lock(Lock::MmapRead(mm));
         let mut scan = Scan { mm, protect, regions: 0, region_ends: None, stopped: None };
+        if protect {
+            env.step(Site::PagemapScan, |w, at| w.ghost.protecting(at.thread, mm, rest));
+        }
         let walked = scan.walk(env, rest);
-        if protect && walked.is_ok() {
-            let scanned = PageRange { end: scan.stopped.unwrap_or(rest.end), ..rest };
-            env.step(Site::PagemapScan, |w, _| w.note_protected(mm, scanned, true));
+        if protect {
+            env.step(Site::PagemapScan, |w, at| w.ghost.protected(at.thread, walked.is_ok()));
         }
         env.unlock(Lock::MmapRead(mm));
         walked?;
@@ -220,10 +222,9 @@ pub const fn is_written(entry: Pte) -> bool {
 ///
 /// Source: fs/proc/task_mmu.c:make_uffd_wp_pte (6.12, 7.2).
 fn make_uffd_wp<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn) -> bool {
-    w.note_protected(mm, PageRange::one(page), false);
     let old = w.pte(mm, page);
     let protected = match old {
-        Pte::Present(pte) => Pte::Present(read_only(pte)),
+        Pte::Present(pte) => Pte::Present(pte.uffd_protected()),
         Pte::Swap(swap) => Pte::Swap(SwapPte { uffd_wp: true, ..swap }),
         Pte::Migration(entry) => Pte::Migration(MigrationPte { uffd_wp: true, ..entry }),
         Pte::None => Pte::Marker(Marker::UffdWp),
@@ -234,17 +235,11 @@ fn make_uffd_wp<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn) -> bool 
     old.present().is_some_and(|pte| pte.writable())
 }
 
-fn read_only(pte: PresentPte) -> PresentPte {
-    pte.without(PteFlags::WRITABLE).with(PteFlags::UFFD_WP, true)
-}
-
 /// Source: fs/proc/task_mmu.c:make_uffd_wp_pmd (6.12, 7.2): pmdp_invalidate_ad, and the entry right after it.
 fn protect_huge<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn) -> Change {
     let Some(old) = w.pmd(mm, page) else { return Change::Granted };
-    let pages = w.huge_span(page).range();
-    w.note_protected(mm, pages, false);
     w.set_pmd(at, mm, page, Pte::Present(invalid(old)));
-    let new = read_only(old);
+    let new = old.uffd_protected();
     w.set_pmd(at, mm, page, Pte::Present(new));
     Change::of(old, new, Change::Granted)
 }

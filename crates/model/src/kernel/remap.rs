@@ -18,9 +18,8 @@ use crate::machine::lockless::Walked;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{MoveRange, MoveStart, MoveTables, Mutant, UffdRemap};
-use crate::pte::{Marker, MigrationPte, Pte, PteFlags, SwapPte};
+use crate::pte::Pte;
 use crate::site::Site;
-use crate::userfaultfd::Watch;
 use smallvec::SmallVec;
 
 /// Moves the pages of `from` to `to`.
@@ -76,7 +75,14 @@ fn move_vma(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) -> Result<()
     let Some(walks) = copied else { return Err(Errno::Efault) };
     // 3. The translations, table by table; then the empty source.
     move_page_tables(env, mm, from, to, walks);
-    env.step(Site::MovePtes, |w, _| w.mms[mm.index()].move_target = None);
+    env.step(Site::MovePtes, |w, _| {
+        w.mms[mm.index()].move_target = None;
+        // Whoever has the userfaultfd is not told of moves (UFFD_FEATURE_EVENT_REMAP): what has become one mapping there is watched no
+        // more (mremap_userfaultfd_prep).
+        if let Some(pages) = w.mms[mm.index()].unwatch(target.start) {
+            w.ghost.let_go(mm, pages);
+        }
+    });
     split_outer_borders(env, mm, from);
     let left = detach(env, mm, from);
     unmap_region(env, Gather::open, mm, &left);
@@ -144,8 +150,7 @@ fn moved(vma: &Vma, from: PageRange, target: PageRange) -> Vma {
     let part = vma.cut(from);
     let keeps = part.file.or(part.anon_vma).is_some();
     let pgoff = if keeps { part.pgoff } else { target.start.0 };
-    // Who has the userfaultfd is not told of moves (UFFD_FEATURE_EVENT_REMAP): it watches no more.
-    Vma { range: target, pgoff, turn: 0, uffd: Watch::default(), ..part }
+    Vma { range: target, pgoff, turn: 0, ..part }
 }
 
 /// Moves what the page tables hold; walks from frames are kept out where a whole table moves.
@@ -265,7 +270,7 @@ fn move_ptes(env: &mut impl Env, mm: MmId, part: PageRange, to: Vpn, clears: boo
             let pte = w.pte(mm, page);
             if !pte.is_none() {
                 w.set_pte(at, mm, page, Pte::None);
-                w.set_pte(at, mm, target, if clears { unprotected(pte) } else { pte });
+                w.set_pte(at, mm, target, if clears { pte.without_uffd_wp() } else { pte });
                 note_moved(w, mm, page, target);
             }
             let spares_aged = w.policies.mutant == Mutant::AgedUnflushed;
@@ -285,17 +290,6 @@ fn move_ptes(env: &mut impl Env, mm: MmId, part: PageRange, to: Vpn, clears: boo
         flush_tlb_mm_range(env, flush);
     }
     true
-}
-
-/// The entry without the protection of userfaultfd.
-pub(super) fn unprotected(pte: Pte) -> Pte {
-    match pte {
-        Pte::Present(pte) => Pte::Present(pte.without(PteFlags::UFFD_WP)),
-        Pte::Swap(swap) => Pte::Swap(SwapPte { uffd_wp: false, ..swap }),
-        Pte::Migration(entry) => Pte::Migration(MigrationPte { uffd_wp: false, ..entry }),
-        Pte::Marker(Marker::UffdWp) => Pte::None,
-        other @ (Pte::None | Pte::Table(_) | Pte::Marker(_)) => other,
-    }
 }
 
 /// What the page holds is found at its new address from now. (Its frame keeps its index: the new mapping

@@ -162,7 +162,6 @@ pub(super) const V6_12: Policies = Policies {
     uffd_collapse: UffdCollapse::Busy,
     uffd_restore: UffdRestore::AsProtect,
     uffd_ranges: UffdRanges::EachMapping,
-    scan_holes: ScanHoles::Written,
     ..V6_1
 };
 
@@ -193,6 +192,7 @@ pub(super) const V6_18: Policies = Policies { advise_lock: AdviseLock::Vma, ..V6
 
 // Nor has it 6.19 to 7.1.
 pub(super) const V7_2: Policies = Policies {
+    scan_holes: ScanHoles::Written,
     collapse: Collapse::NothingIsDone,
     swapin_drain: SwapinDrain::Always,
     swapin_exclusive: SwapinExclusive::PteBit,

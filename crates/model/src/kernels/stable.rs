@@ -1,6 +1,6 @@
 //! What stable releases changed within a series.
 
-use crate::policy::{HugeCold, LazyfreeHuge, Policies};
+use crate::policy::{HugeCold, LazyfreeHuge, Policies, ScanHoles};
 use std::collections::BTreeSet;
 
 /// A commit that stable releases took in, so that a series' kernels differ.
@@ -13,9 +13,9 @@ struct Fix {
 
 type Series = (u32, u32);
 
-/// The releases are those of Debian's changelog of linux 6.12.118-1 and 7.3.4-1; of 6.18 it is known that 6.18.15 has neither
-/// (source and guest) and 6.18.44 has both (live).
-const FIXES: [Fix; 2] = [
+/// The releases are those of Debian's changelog of linux 6.12.118-1 and 7.3.4-1; of 6.18 it is known that 6.18.15 has none
+/// (guest; of the first two its source, too) and 6.18.44 has all (live).
+const FIXES: [Fix; 3] = [
     // "mm/madvise: atomically clear the young bit on THP MADV_COLD"
     Fix {
         since: &[((6, 12), 116, 117), ((6, 18), 15, 44), ((7, 3), 3, 4)],
@@ -25,6 +25,11 @@ const FIXES: [Fix; 2] = [
     Fix {
         since: &[((6, 12), 116, 117), ((6, 18), 15, 44), ((7, 3), 1, 2)],
         apply: |policies| policies.lazyfree_huge = LazyfreeHuge::Split,
+    },
+    // "fs/proc/task_mmu: fix PAGEMAP_SCAN written state for PMD holes" and "... for unpopulated ptes"
+    Fix {
+        since: &[((6, 12), 102, 103), ((6, 18), 15, 44)],
+        apply: |policies| policies.scan_holes = ScanHoles::Written,
     },
 ];
 

@@ -8,7 +8,7 @@ use super::vma::Vma;
 use crate::addr::{ObjectId, PageRange, Vpn};
 use crate::arch::Arch;
 use crate::policy::VmaMerge;
-use crate::userfaultfd::Features;
+use crate::userfaultfd::{Features, Watch};
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -337,6 +337,14 @@ impl Mm {
     pub fn mark_guard(&mut self, page: Vpn) {
         let of = self.vmas.iter_mut().find(|vma| vma.range.contains(page));
         of.into_iter().for_each(|vma| vma.maybe_guard = true);
+    }
+
+    /// userfaultfd watches the mapping of `page` no more, which becomes one with none by that; its pages, if it was watched.
+    pub fn unwatch(&mut self, page: Vpn) -> Option<PageRange> {
+        let of = self.vmas.iter_mut().find(|vma| vma.range.contains(page));
+        let vma = of.filter(|vma| vma.uffd.armed())?;
+        vma.uffd = Watch::default();
+        Some(vma.range)
     }
 
     /// Gives the mapping of `page` an `anon_vma` if it has none: that of a mapping beside it, if it can

@@ -81,8 +81,12 @@ pub trait Ghost {
     /// The page's contents, in this frame, were given up (`munmap`, `MADV_DONTNEED`): the page reads as
     /// zero once the operation is done.
     fn discarded(&mut self, _mm: MmId, _page: Vpn, _frame: Option<Pfn>) {}
-    /// From now on a store to these pages is to be told of, or no more.
-    fn protected(&mut self, _mm: MmId, _pages: PageRange, _on: bool) {}
+    /// The thread's call is to protect these pages by userfaultfd.
+    fn protecting(&mut self, _thread: ThreadId, _mm: MmId, _pages: PageRange) {}
+    /// It has returned, and done so: from now on a store to them is told of, unless they were let go meanwhile.
+    fn protected(&mut self, _thread: ThreadId, _done: bool) {}
+    /// userfaultfd protects these pages no more.
+    fn let_go(&mut self, _mm: MmId, _pages: PageRange) {}
     /// userfaultfd was asked about a store, or noted it.
     fn told(&mut self) {}
     /// Reclaim dropped the page's contents, in this frame, because `MADV_FREE` had given them up.
@@ -563,13 +567,6 @@ impl<M: Mode> World<M> {
             if let Some(vma) = self.mms[mm.index()].without_turn().find(of_file) {
                 vma.turn = last.unwrap_or_default() + 1;
             }
-        }
-    }
-
-    /// What userfaultfd watches of these pages is protected from now on, or no more. Part of a step.
-    pub fn note_protected(&mut self, mm: MmId, pages: PageRange, on: bool) {
-        for vma in self.mms[mm.index()].vmas_in(pages).filter(|vma| vma.uffd.write_protect) {
-            self.ghost.protected(mm, vma.range, on);
         }
     }
 

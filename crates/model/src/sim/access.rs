@@ -97,7 +97,7 @@ impl Machine<'_, '_> {
                 page += stride;
                 if let Some((fault, wait)) = missed {
                     let left = Left::Ascending { page, stride };
-                    self.block(wait, Rest::Touch(fault, Touch { pages: range, access, left }));
+                    self.block(wait, Rest::Touch(fault, Touch { pages: range, access, left }))?;
                     break;
                 }
                 page = self.go_on_in_huge(Vpn(from), access, page..range.end.0, stride);
@@ -159,8 +159,8 @@ impl Machine<'_, '_> {
                 Some(page) => {
                     if let Some((fault, wait)) = self.miss(page, access)? {
                         let left = Left::Random { random, now, later };
-                        self.block(wait, Rest::Touch(fault, Touch { pages: range, access, left }));
-                        return Ok(());
+                        let left = Touch { pages: range, access, left };
+                        return self.block(wait, Rest::Touch(fault, left));
                     }
                 }
                 None if later == 0 => return Ok(()),
@@ -234,7 +234,7 @@ impl Machine<'_, '_> {
             None => self.miss(fault.page, access)?,
         };
         match missed {
-            Some((fault, wait)) => self.block(wait, Rest::Touch(fault, rest)),
+            Some((fault, wait)) => self.block(wait, Rest::Touch(fault, rest))?,
             None => self.touch(rest)?,
         }
         Ok(())

@@ -191,37 +191,41 @@ impl<'p, 'w> Machine<'p, 'w> {
     }
 
     /// The thread waits in the kernel; others go on.
-    pub(super) fn block(&mut self, wait: Wait, rest: Rest) {
+    pub(super) fn block(&mut self, wait: Wait, rest: Rest) -> Result<(), Box<SimError>> {
         let thread = &mut self.threads[self.thread];
         (thread.status, thread.rest) = (Status::Blocked(wait), Some((wait, rest)));
         self.go_idle();
-        if let Wait::Userfault(..) = wait {
-            self.serve();
+        match wait {
+            Wait::Userfault(..) => self.serve(),
+            _ => Ok(()),
         }
     }
 
     /// Whoever serves the userfaultfd wakes up, answers and sleeps again; then the thread that asked goes on.
     #[cold]
-    fn serve(&mut self) {
+    fn serve(&mut self) -> Result<(), Box<SimError>> {
         let (asks, op) = (self.thread, self.op);
-        let serves = |index: &usize| {
-            let thread = &self.program.threads[*index];
-            let same = thread.process == self.program.threads[asks].process;
-            same && self.threads[*index].status == Status::Settled && thread.serves().is_some()
+        let process = self.program.threads[asks].process;
+        let serves = |thread: usize| {
+            let of = &self.program.threads[thread];
+            let settled = self.threads[thread].status == Status::Settled;
+            let serves = of.serves().filter(|_| settled && of.process == process);
+            serves.map(|(number, answer)| (thread, number, answer))
         };
-        let Some(server) = (0..self.threads.len()).find(serves) else { return };
-        let Some((number, answer)) = self.program.threads[server].serves() else { return };
+        let Some((server, number, answer)) = (0..self.threads.len()).find_map(serves) else {
+            return Ok(());
+        };
         self.turn_to(server);
         self.op = number;
         let space = self.space;
-        let answered = call(&mut self.env(), space, Call::UffdAnswer { answer });
+        if let Err(errno) = call(&mut self.env(), space, Call::UffdAnswer { answer }) {
+            return self.failed(errno);
+        }
         self.go_idle();
         self.turn_to(asks);
         self.op = op;
-        // What could not be answered goes on waiting.
-        if matches!(answered, Ok(Ended::Done)) {
-            self.threads[asks].status = Status::Active;
-        }
+        self.threads[asks].status = Status::Active;
+        Ok(())
     }
 
     fn report_deadlock(&self) -> Result<(), Box<SimError>> {
@@ -474,10 +478,7 @@ impl<'p, 'w> Machine<'p, 'w> {
     fn called(&mut self, ended: Result<Ended<Call>, Errno>) -> Result<(), Box<SimError>> {
         match ended {
             Ok(Ended::Done) => Ok(()),
-            Ok(Ended::Blocked(wait, rest)) => {
-                self.block(wait, Rest::Call(rest));
-                Ok(())
-            }
+            Ok(Ended::Blocked(wait, rest)) => self.block(wait, Rest::Call(rest)),
             Err(errno) => self.failed(errno),
         }
     }

@@ -40,12 +40,8 @@ pub fn do_anonymous_page(
         let mapped = lock_and_map(env, Site::DoAnonymousPage, mm, page, zero_page, |w, at| {
             let free = may_map(w, mm, page, seen);
             if free && !vma.uffd.missing {
-                w.set_pte(
-                    at,
-                    mm,
-                    page,
-                    Pte::Present(protected(zero_page_pte(&w.policies), uffd_wp)),
-                );
+                let zero = zero_page_pte(&w.policies);
+                w.set_pte(at, mm, page, Pte::Present(zero.with(PteFlags::UFFD_WP, uffd_wp)));
             }
             free
         });
@@ -74,7 +70,8 @@ pub fn do_anonymous_page(
             let free = may_map(w, mm, page, seen);
             if free && !vma.uffd.missing {
                 map_new_page(w, at, mm, page, frame);
-                let pte = protected(new_pte(w, frame, writable, true), uffd_wp);
+                let pte = new_pte(w, frame, writable, true);
+                let pte = if uffd_wp { pte.uffd_protected() } else { pte };
                 w.set_pte(at, mm, page, Pte::Present(pte));
             }
             free
@@ -117,14 +114,6 @@ pub fn vmf_anon_prepare(env: &mut impl Env, fault: Fault, vma: &Vma) -> Result<(
 /// Whether nobody was faster.
 fn may_map<M: Mode>(w: &World<M>, mm: MmId, page: Vpn, seen: Pte) -> bool {
     w.policies.mutant == Mutant::TouchUnchecked || w.pte(mm, page) == seen
-}
-
-/// The translation, protected if what was there was (`pte_mkuffd_wp`).
-fn protected(pte: PresentPte, uffd_wp: bool) -> PresentPte {
-    match uffd_wp {
-        true => pte.without(PteFlags::WRITABLE).with(PteFlags::UFFD_WP, true),
-        false => pte,
-    }
 }
 
 /// The zero page's entry.

@@ -4,7 +4,7 @@ use super::split::split_huge_pmd;
 use super::{pmd_trans_huge_lock, pmd_unlock};
 use crate::addr::{MmId, Vpn};
 use crate::env::{Env, Lock};
-use crate::kernel::fork::{aged, unwatched};
+use crate::kernel::fork::aged;
 use crate::kernel::gup::needs_cow_for_dma;
 use crate::kernel::table::pte_alloc;
 use crate::machine::frames::FrameFlags;
@@ -67,8 +67,8 @@ fn copy_pmd<M: Mode>(
         w.set_pmd(at, parent, page, Pte::Present(protected));
     }
     w.deposit(child);
-    let copy = unwatched(aged(w.policies.fork_accessed, protected));
-    w.set_pmd(at, child, page, Pte::Present(copy));
+    let copy = Pte::Present(aged(w.policies.fork_accessed, protected));
+    w.set_pmd(at, child, page, copy.without_uffd_wp());
     let pages = w.huge_span(page).range();
     for page in pages.iter() {
         let frame = (!pmd.special()).then(|| w.frame_in(pmd.pfn, page.since(pages.start)));

@@ -4,7 +4,6 @@ use super::pmd_trans_huge_lock;
 use crate::addr::{MmId, Vpn};
 use crate::env::{Env, Lock};
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
-use crate::kernel::remap::unprotected;
 use crate::kernel::table::pte_alloc;
 use crate::machine::world::Ghost;
 use crate::policy::Mutant;
@@ -41,7 +40,7 @@ pub fn move_huge_pmd(env: &mut impl Env, mm: MmId, from: Vpn, to: Vpn, clears: b
         }
         w.set_pmd(at, mm, from, Pte::None);
         let entry = Pte::Present(pmd);
-        w.set_pmd(at, mm, to, if clears { unprotected(entry) } else { entry });
+        w.set_pmd(at, mm, to, if clears { entry.without_uffd_wp() } else { entry });
         for page in pages.iter() {
             let frame = (!pmd.special()).then(|| w.frame_in(pmd.pfn, page.since(from)));
             w.ghost.moved(mm, page, to.add(page.since(from)), frame);

@@ -41,11 +41,7 @@ pub fn answer(env: &mut impl Env, mm: MmId, answer: Answer) -> Result<Ended<()>,
 /// Source: mm/userfaultfd.c:mfill_atomic, mfill_atomic_pte_zeropage, mfill_atomic_install_pte (6.12, 7.2; __mcopy_atomic in 5.10 and
 /// 6.1), uffd_mfill_lock (6.9 and later: the mapping's lock).
 fn fill(env: &mut impl Env, mm: MmId, page: Vpn, frame: Option<Pfn>) -> Result<(), Errno> {
-    let by_vma = per_vma(env) && lock_vma_under_rcu(env, mm, page);
-    let lock = if by_vma { Lock::VmaOf(mm, page) } else { Lock::MmapRead(mm) };
-    if !by_vma {
-        env.lock(lock);
-    }
+    let lock = lock_vma_or_mmap(env, mm, page);
     env.step(Site::MfillAtomic, |w, at| {
         w.prepare_anon_vma(at, mm, page);
         pte_alloc(w, at, mm, page, 1);
@@ -65,6 +61,24 @@ fn fill(env: &mut impl Env, mm: MmId, page: Vpn, frame: Option<Pfn>) -> Result<(
     }
     env.step(Site::WakeUserfault, |w, _| w.mms[mm.index()].uffd.wake(PageRange::one(page)));
     Ok(())
+}
+
+/// Takes the mapping's lock, if it has an `anon_vma`, or `mmap_lock`, to give it one.
+///
+/// Source: mm/userfaultfd.c:uffd_lock_vma, find_vma_and_prepare_anon (6.12, 7.2).
+fn lock_vma_or_mmap(env: &mut impl Env, mm: MmId, page: Vpn) -> Lock {
+    let (own, all) = (Lock::VmaOf(mm, page), Lock::MmapRead(mm));
+    if per_vma(env) && lock_vma_under_rcu(env, mm, page) {
+        let enough = env.step(Site::MfillAtomic, |w, _| {
+            w.mms[mm.index()].vma(page).is_some_and(|vma| vma.anon_vma.is_some())
+        });
+        if enough {
+            return own;
+        }
+        env.unlock(own);
+    }
+    env.lock(all);
+    all
 }
 
 fn install<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, frame: Option<Pfn>) -> bool {

@@ -21,7 +21,9 @@ pub fn handle_userfault(env: &mut impl Env, fault: Fault, missing: bool) -> Unse
     env.step(Site::HandleUserfault, |w, _| {
         if must_wait(w, mm, page, missing) {
             w.mms[mm.index()].uffd.waiting.push(Waiting { page, missing, read: false });
-            w.ghost.told();
+            if !missing {
+                w.ghost.told();
+            }
         }
     });
     Unserved::Blocked { wait: Wait::Userfault(mm, page), read: false }

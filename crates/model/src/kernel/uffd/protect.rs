@@ -4,6 +4,7 @@ use crate::addr::{MmId, PageRange};
 use crate::env::{Env, Lock};
 use crate::kernel::Errno;
 use crate::kernel::protect::{To, change_protection_alone};
+use crate::machine::world::Ghost;
 use crate::policy::UffdRanges;
 use crate::site::Site;
 
@@ -18,13 +19,12 @@ pub fn write_protect(
     on: bool,
 ) -> Result<(), Errno> {
     env.lock(Lock::MmapRead(mm));
-    if !on {
-        env.step(Site::MwriteprotectRange, |w, _| w.note_protected(mm, range, false));
-    }
+    env.step(Site::MwriteprotectRange, |w, at| match on {
+        true => w.ghost.protecting(at.thread, mm, range),
+        false => w.ghost.let_go(mm, range),
+    });
     let protected = each_mapping(env, mm, range, on);
-    if on && protected.is_ok() {
-        env.step(Site::MwriteprotectRange, |w, _| w.note_protected(mm, range, true));
-    }
+    env.step(Site::MwriteprotectRange, |w, at| w.ghost.protected(at.thread, protected.is_ok()));
     env.unlock(Lock::MmapRead(mm));
     if !on && protected.is_ok() {
         env.step(Site::WakeUserfault, |w, _| w.mms[mm.index()].uffd.wake(range));
@@ -38,9 +38,9 @@ fn each_mapping(env: &mut impl Env, mm: MmId, range: PageRange, on: bool) -> Res
     while let Some((pages, watched)) = env.step(Site::MwriteprotectRange, |w, at| {
         w.mmap_assert_locked(at, mm);
         let vma = w.mms[mm.index()].vmas_in(rest).next().filter(|_| !rest.is_empty())?;
-        Some((vma.range, (vma.uffd.write_protect, false)))
+        Some((vma.range, vma.uffd.write_protect))
     }) {
-        if !watched.0 || one && pages != range {
+        if !watched || one && pages != range {
             return Err(Errno::Enoent);
         }
         change_protection_alone(env, mm, pages, if on { To::UffdWp } else { To::NotUffdWp });

@@ -6,6 +6,7 @@ use crate::kernel::Errno;
 use crate::kernel::protect::{To, change_protection_alone};
 use crate::kernel::vma_flags::change_flags;
 use crate::machine::vma::Vma;
+use crate::machine::world::Ghost;
 use crate::policy::{UffdFeatures, UffdUnregister};
 use crate::site::Site;
 use crate::userfaultfd::{Registration, Watch};
@@ -35,7 +36,11 @@ pub fn register(
         w.mmap_assert_write_locked(at, mm);
         let space = &mut w.mms[mm.index()];
         space.uffd.features = features;
-        space.vmas_in(range).next().is_some()
+        let found = space.vmas_in(range).next().is_some();
+        if !mode.write_protect {
+            w.ghost.let_go(mm, range);
+        }
+        found
     });
     change_flags(env, Site::UserfaultfdRegister, mm, range, |vma| {
         let watched = if vma.uffd.includes(mode) { vma.uffd } else { mode };
@@ -62,7 +67,7 @@ pub fn unregister(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<(), 
                 if missing {
                     w.mms[mm.index()].uffd.wake(pages);
                 }
-                w.note_protected(mm, pages, false);
+                w.ghost.let_go(mm, pages);
             });
             if protects && env.policies().uffd_unregister == UffdUnregister::Unprotect {
                 change_protection_alone(env, mm, pages, To::NotUffdWp);

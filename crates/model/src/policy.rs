@@ -616,7 +616,7 @@ policies! {
     }
     /// What a scan for written pages says of what has no page table.
     scan_holes: ScanHoles = "scan-holes", "what PAGEMAP_SCAN says of pages without a page table in what userfaultfd watches",
-        source "fs/proc/task_mmu.c:pagemap_scan_pte_hole (6.12.116, 7.2.12: PAGE_IS_WRITTEN; before that nothing)" {
+        source "fs/proc/task_mmu.c:pagemap_scan_pte_hole (6.12.116, 7.2.12: PAGE_IS_WRITTEN; before 6.12.103, and from 6.16 to 6.18.15, nothing)" {
         Nothing = "nothing", "nothing, so that they are not protected either";
         Written = "written", "that they were written, as it says of other pages that are not protected";
     }

@@ -3,13 +3,16 @@
 //! This is what the model executes and what the runner on a real kernel receives.
 //! Loop variables are the only names left; they live in numbered slots.
 
+mod expr;
+mod lacking;
+
 use crate::addr::{CpuId, PageRange, ProcessId, ThreadId, Vpn};
-use crate::call::{Bounds, CallExpr, Extent};
+use crate::call::{CallExpr, Extent};
 use crate::userfaultfd::{Answer, Features};
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 pub use crate::backing::{Backing, Content, FileMapping, FileSpec, FileSystem, MAX_FILE_PAGES};
+pub use expr::{BinaryOp, Expr, ExprError, RangeExpr};
 
 /// Version of the encoded [`Program`]; the runner refuses another one.
 pub const PROGRAM_VERSION: u32 = 6;
@@ -187,31 +190,6 @@ pub struct Op {
     pub id: u32,
     /// What it does.
     pub kind: OpKind,
-}
-
-/// A run of pages inside an area, with bounds that may depend on loop variables.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RangeExpr {
-    /// Index into [`Program::areas`].
-    pub area: u16,
-    /// First page, counted from the area's start.
-    pub first: Expr,
-    /// Number of pages.
-    pub pages: Expr,
-}
-
-impl RangeExpr {
-    /// The pages that the range names now, checked against the area.
-    #[inline(always)]
-    pub fn resolve(&self, areas: &[Area], slots: &[i64]) -> Result<PageRange, Box<ExprError>> {
-        let area = &areas[self.area as usize];
-        let (first, pages) = (self.first.eval(slots)?, self.pages.eval(slots)?);
-        let size = area.range.pages() as i64;
-        if first < 0 || pages < 0 || first > size || pages > size - first {
-            return Err(area.outside(first, pages));
-        }
-        Ok(PageRange::new(area.range.start.add(first as u64), pages as u64))
-    }
 }
 
 /// Read or write.
@@ -425,151 +403,6 @@ impl OpKind {
     }
 }
 
-/// An integer expression over loop slots. Sums overflow to an error, never silently.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Expr {
-    /// A number.
-    Const(i64),
-    /// The value of a loop slot.
-    Slot(u8),
-    /// `left op right`
-    Binary(BinaryOp, Box<Expr>, Box<Expr>),
-}
-
-/// Operators of [`Expr`].
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum BinaryOp {
-    /// `+`
-    Add,
-    /// `-`
-    Sub,
-    /// `*`
-    Mul,
-    /// `/`, rounding towards zero
-    Div,
-    /// `%`
-    Rem,
-}
-
-/// Why an expression has no value.
-#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
-pub enum ExprError {
-    /// The value does not fit in 64 bits.
-    #[error("the value does not fit in 64 bits")]
-    Overflow,
-    /// A division by zero.
-    #[error("division by zero")]
-    DivisionByZero,
-    /// A range that leaves its area.
-    #[error("pages {first}..{} are outside `{area}`, which has {size} pages", first + pages)]
-    OutsideArea {
-        /// The area's name.
-        area: String,
-        /// First page asked for.
-        first: i64,
-        /// Pages asked for.
-        pages: i64,
-        /// The area's size in pages.
-        size: i64,
-    },
-    /// Pages that a file was not declared with.
-    #[error("pages {first}..{} are outside the file, which was declared with {size}", first + pages)]
-    OutsideFile {
-        /// First page asked for.
-        first: i64,
-        /// Pages asked for.
-        pages: i64,
-        /// The file's size in pages.
-        size: i64,
-    },
-    /// A stride or count that makes no sense.
-    #[error("{what} is {value}; it must be at least {least}")]
-    TooSmall {
-        /// What is too small.
-        what: String,
-        /// Its value.
-        value: i64,
-        /// The least that would do.
-        least: i64,
-    },
-    /// A count that is more than there can be.
-    #[error("{what} is {value}; it must be at most {most}")]
-    TooLarge {
-        /// What is too large.
-        what: String,
-        /// Its value.
-        value: i64,
-        /// The most that would do.
-        most: i64,
-    },
-}
-
-impl BinaryOp {
-    /// `left op right`.
-    pub fn apply(self, left: i64, right: i64) -> Result<i64, Box<ExprError>> {
-        let value = match self {
-            BinaryOp::Add => left.checked_add(right),
-            BinaryOp::Sub => left.checked_sub(right),
-            BinaryOp::Mul => left.checked_mul(right),
-            BinaryOp::Div | BinaryOp::Rem if right == 0 => {
-                return Err(ExprError::DivisionByZero.into());
-            }
-            BinaryOp::Div => left.checked_div(right),
-            BinaryOp::Rem => left.checked_rem(right),
-        };
-        value.ok_or_else(|| Box::new(ExprError::Overflow))
-    }
-}
-
-impl Expr {
-    /// The value now.
-    #[inline]
-    pub fn eval(&self, slots: &[i64]) -> Result<i64, Box<ExprError>> {
-        match self {
-            Expr::Const(value) => Ok(*value),
-            Expr::Slot(slot) => Ok(slots[*slot as usize]),
-            Expr::Binary(op, left, right) => apply(*op, left, right, slots),
-        }
-    }
-
-    /// The value now, which must be at least `least`.
-    #[inline]
-    pub fn eval_at_least(
-        &self,
-        slots: &[i64],
-        what: &str,
-        least: i64,
-    ) -> Result<u64, Box<ExprError>> {
-        let value = self.eval(slots)?;
-        if value < least {
-            return Err(too_small(what, value, least));
-        }
-        Ok(value as u64)
-    }
-
-    /// The value now, which must lie within bounds.
-    pub fn eval_within(&self, slots: &[i64], bounds: Bounds) -> Result<u64, Box<ExprError>> {
-        let Bounds { what, least, most } = bounds;
-        let value = self.eval_at_least(slots, what, least)?;
-        if value > most as u64 {
-            let (what, value) = (what.to_owned(), value as i64);
-            return Err(Box::new(ExprError::TooLarge { what, value, most }));
-        }
-        Ok(value)
-    }
-}
-
-#[cold]
-fn too_small(what: &str, value: i64, least: i64) -> Box<ExprError> {
-    Box::new(ExprError::TooSmall { what: what.to_owned(), value, least })
-}
-
-/// Operators are out of the way of the constants and slots that most expressions are.
-#[inline(never)]
-fn apply(op: BinaryOp, left: &Expr, right: &Expr, slots: &[i64]) -> Result<i64, Box<ExprError>> {
-    op.apply(left.eval(slots)?, right.eval(slots)?)
-}
-
 impl Thread {
     /// A thread of the first process.
     pub fn new(name: impl Into<String>, cpu: CpuId, body: Vec<Op>) -> Thread {
@@ -703,100 +536,6 @@ impl Program {
             _ => None,
         };
         ops.find_map(warmup).unwrap_or(0)
-    }
-
-    /// What the scenario asks of the machine that the model does not have.
-    pub fn not_modelled(&self) -> Option<&'static str> {
-        if self.machine.nodes.is_some_and(|nodes| nodes > 1) {
-            return Some("NUMA nodes (`nodes`)");
-        }
-        self.ops().find_map(|op| match &op.kind {
-            OpKind::Call(call) => self.not_of_objects(call),
-            _ => None,
-        })
-    }
-
-    /// What is asked of shared memory or of a file that the model does not have.
-    fn not_of_objects(&self, call: &CallExpr) -> Option<&'static str> {
-        let (pages, [shared, file]) = match call {
-            CallExpr::AdviseRanges {
-                advice: Advice::PopulateRead | Advice::PopulateWrite | Advice::Remove,
-                ..
-            } => return Some("MADV_POPULATE_READ, MADV_POPULATE_WRITE or MADV_REMOVE of ranges"),
-            CallExpr::AdviseRanges {
-                advice: Advice::HugePage | Advice::NoHugePage | Advice::Collapse,
-                ..
-            } => return Some("MADV_HUGEPAGE, MADV_NOHUGEPAGE or MADV_COLLAPSE of ranges"),
-            CallExpr::Advise { pages, advice } | CallExpr::AdviseRanges { pages, advice, .. } => {
-                let what = match advice {
-                    Advice::DontNeed
-                    | Advice::PopulateRead
-                    | Advice::PopulateWrite
-                    | Advice::GuardInstall
-                    | Advice::GuardRemove => return None,
-                    Advice::Remove if self.backing(pages).is_shared() => return None,
-                    Advice::Remove => {
-                        return Some(
-                            "MADV_REMOVE of private memory (kernels refuse it: EINVAL, EACCES)",
-                        );
-                    }
-                    Advice::Free => [
-                        "MADV_FREE of shared memory (kernels refuse it: EINVAL)",
-                        "MADV_FREE of a file (kernels refuse it: EINVAL)",
-                    ],
-                    Advice::HugePage | Advice::NoHugePage | Advice::Collapse => {
-                        ["huge pages of shared memory", "huge pages of a file"]
-                    }
-                    Advice::Cold => ["MADV_COLD of shared memory", "MADV_COLD of a file"],
-                    Advice::PageOut => ["MADV_PAGEOUT of shared memory", "MADV_PAGEOUT of a file"],
-                };
-                (pages, what)
-            }
-            CallExpr::Remap { pages, .. } => {
-                (pages, ["mremap of shared memory", "mremap of a file"])
-            }
-            CallExpr::Reclaim { pages } => {
-                (pages, ["reclaim of shared memory", "reclaim of a file"])
-            }
-            CallExpr::Pin { pages, .. } => (pages, ["pins of shared memory", "pins of a file"]),
-            CallExpr::Writeback { pages } => {
-                return match self.backing(pages) {
-                    Backing::Shared => None,
-                    Backing::Anonymous => Some("writeback of private memory"),
-                    Backing::File(file) if file.fs.is_written_back() => None,
-                    Backing::File(_) => Some("writeback of a file on tmpfs (it is nowhere else)"),
-                };
-            }
-            CallExpr::UffdRegister { pages, .. } => {
-                (pages, ["userfaultfd for shared memory", "userfaultfd for a file"])
-            }
-            CallExpr::PagemapScan { pages, .. } => {
-                (pages, ["PAGEMAP_SCAN of shared memory", "PAGEMAP_SCAN of a file"])
-            }
-            CallExpr::UffdUnregister { .. }
-            | CallExpr::UffdProtect { .. }
-            | CallExpr::UffdAnswer { .. }
-            | CallExpr::Map { .. }
-            | CallExpr::Sync { .. }
-            | CallExpr::Unmap { .. }
-            | CallExpr::Protect { .. }
-            | CallExpr::ClearRefs
-            | CallExpr::Switch { .. }
-            | CallExpr::Fork { .. }
-            | CallExpr::Wait { .. }
-            | CallExpr::Exec
-            | CallExpr::Dma { .. }
-            | CallExpr::Unpin { .. }
-            | CallExpr::WriteFile { .. }
-            | CallExpr::DropFile { .. }
-            | CallExpr::Truncate { .. }
-            | CallExpr::SyncFile { .. } => return None,
-        };
-        match self.backing(pages) {
-            Backing::Anonymous => None,
-            Backing::Shared => Some(shared),
-            Backing::File(_) => Some(file),
-        }
     }
 
     /// Whether it gives one of these advices.

@@ -12,6 +12,8 @@
 //! - a user task of somebody else ran on a sleeper's CPU since it fell asleep: the CPU does not
 //!   hold the scenario's address space lazily any more. A kernel thread does harm there only if the
 //!   records of flushes say that the CPU left the address space;
+//! - a sleeper that the round had woken (it serves userfaultfd) was not asleep again when another thread
+//!   flushed: its CPU was not lazy yet, and goes on with the address space where a lazy one leaves it;
 //! - somebody else flushed one of the scenario's CPUs ([`crate::flushes`]), or the kernel took or moved
 //!   pages by itself, which flushes too;
 //! - the machine swapped more or less than the scenario did ([`crate::swapping`]);

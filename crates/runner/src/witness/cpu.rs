@@ -1,12 +1,15 @@
 //! One of the scenario's CPUs: who runs there, and what of it disturbs a round.
 
 use super::Observed;
-use super::reasons::{CPU_USED, LOST_CPU, LRU_EMPTIED, LRU_SHARED, NOT_ON_CPU};
-use super::switches::{Span, absences_of, came_back, flushed_by_switch, is_switch, strangers_on};
+use super::reasons::{CPU_USED, LOST_CPU, LRU_EMPTIED, LRU_SHARED, NOT_ON_CPU, STILL_AWAKE};
+use super::switches::{
+    Span, absences_of, came_back, flushed_by_switch, is_switch, presences_of, strangers_on,
+};
 use super::tasks::{Tasks, name};
 use crate::log::{Kind, Raw};
 use crate::team::{Rest, Team};
 use needless_model::addr::ProcessId;
+use needless_model::event::FlushReason;
 use needless_model::program::Program;
 
 /// A CPU with threads of the scenario.
@@ -127,6 +130,7 @@ impl Cpu {
             .taken(seen, since, tasks)
             .or_else(|| self.missed_a_flush(seen, tasks, held))
             .or_else(|| self.taken_at_start(at_start, seen.team, tasks))
+            .or_else(|| self.still_awake(seen, tasks, held))
             .or_else(|| self.not_lazy(seen.team, left))
             .or_else(|| self.shares_lru());
         // Whoever came after the round's end is the next one's concern.
@@ -205,6 +209,23 @@ impl Cpu {
     fn taken_at_start(&self, at_start: Option<i32>, team: &Team, tasks: &Tasks) -> Option<String> {
         let stranger = at_start.filter(|tid| self.ought_to_run(team) && !tasks.ours(*tid))?;
         Some(format!("{NOT_ON_CPU}, {} was", name(stranger)))
+    }
+
+    /// Whether a sleeper that the round had woken (it serves userfaultfd) was not asleep again when a thread elsewhere flushed.
+    fn still_awake(&self, seen: &Seen<'_>, tasks: &Tasks, held: bool) -> Option<String> {
+        if !self.ought_to_be_lazy(seen.team) {
+            return None;
+        }
+        let there = presences_of(seen.records, self.number, &tasks.tids, held);
+        let elsewhere =
+            |tid| tasks.tids.thread(tid).is_some_and(|thread| !self.threads.contains(&thread));
+        let flushes = |r: &&Raw| {
+            let sent = r.flush_reason().is_some_and(FlushReason::is_initiators);
+            r.kind == Kind::Flush && sent && seen.round.contains(r.time) && elsewhere(r.tid)
+        };
+        let mut flushes = seen.records.iter().filter(flushes);
+        let awake = flushes.any(|flush| there.iter().any(|span| span.contains(flush.time)));
+        awake.then(|| STILL_AWAKE.to_owned())
     }
 
     /// Whether the CPU of sleepers may have loaded another address space.

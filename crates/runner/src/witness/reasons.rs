@@ -8,6 +8,8 @@ pub(super) const LOST_CPU: &str = "a thread lost its CPU";
 pub(super) const NOT_ON_CPU: &str = "a thread was not on its CPU";
 /// Nobody saw a sleeper asleep.
 pub(super) const AWAKE: &str = "a sleeper was not seen asleep";
+/// A sleeper that had been woken was not asleep again when another thread flushed.
+pub(super) const STILL_AWAKE: &str = "a sleeper was still awake when another thread flushed";
 /// A sleeper's CPU was used.
 pub(super) const CPU_USED: &str = "another task ran on a sleeper's CPU";
 /// An acting thread's CPU was used.

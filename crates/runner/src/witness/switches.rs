@@ -90,6 +90,24 @@ pub(super) fn absences_of(
     absences
 }
 
+/// When one of the threads `tids` was on a CPU. `held`: whether one of them was before the records.
+pub(super) fn presences_of(records: &[Raw], cpu: u16, tids: &Tids, held: bool) -> Vec<Span> {
+    let mut presences = Vec::new();
+    let mut since = held.then_some(0);
+    for record in records.iter().filter(|r| is_switch(r) && r.cpu == cpu) {
+        match (tids.ours(record.value as i32), since) {
+            (true, None) => since = Some(record.time),
+            (false, Some(from)) => {
+                presences.push(Span { from, to: record.time });
+                since = None;
+            }
+            _ => {}
+        }
+    }
+    presences.extend(since.map(|from| Span { from, to: u64::MAX }));
+    presences
+}
+
 /// When the absent thread was back. That it comes is told before its CPU flushes for it, if that has to; that it has
 /// come, after that.
 pub(super) fn came_back(records: &[Raw], cpu: u16, gone: Span, tids: &Tids) -> u64 {
@@ -219,6 +237,25 @@ mod tests {
         assert_eq!(absent(&[came(12, 30), back(15, 7)]), [(12, 15, 30)], "leaving was left out");
         assert_eq!(absent(&[out(11, 7, 30, 0), came(11, 30)]), [], "it went by itself");
         assert_eq!(absent_if(false, &[came(12, 30)]), [], "nobody was there");
+    }
+
+    #[test]
+    fn a_thread_is_there_from_its_coming_to_its_going() {
+        let switch = |time, kind, next, cpu| Raw { time, value: next, extra: 0, tid: 0, cpu, kind };
+        let records = [
+            switch(3, Kind::SwitchOut, 0, 1),
+            switch(5, Kind::SwitchOut, 7, 1),
+            switch(6, Kind::SwitchIn, 7, 1),
+            switch(7, Kind::SwitchOut, 0, 2),
+            switch(8, Kind::SwitchOut, 0, 1),
+            switch(12, Kind::SwitchIn, 8, 1),
+        ];
+        let there = |held| {
+            let spans = presences_of(&records, 1, &Tids::new(&[7, 8]), held).into_iter();
+            spans.map(|span| (span.from, span.to)).collect::<Vec<_>>()
+        };
+        assert_eq!(there(false), [(5, 8), (12, u64::MAX)]);
+        assert_eq!(there(true), [(0, 3), (5, 8), (12, u64::MAX)]);
     }
 
     /// Between a round's end and the look at its records somebody may come, too.

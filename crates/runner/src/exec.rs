@@ -158,6 +158,9 @@ impl<'a> Worker<'a> {
                 self.touch(pages, access, visit);
             }
             Resolved::Call(call) => {
+                if self.markers.events {
+                    self.run.team.await_servers();
+                }
                 self.begin(op, call.hides_state());
                 return self.call(op, call);
             }

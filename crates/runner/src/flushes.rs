@@ -13,7 +13,9 @@
 //!   borrow one (kernel/kthread.c:kthread_use_mm), patch code (arch/x86/kernel/alternative.c), or
 //!   flush while the CPU is lazy; a deep idle state does it too (tlb.c:leave_mm). Up to
 //!   6.12 the CPU leaves `mm_cpumask` at once, in 7.3 at the next trimming.
-//! - A flush of ours that frees tables makes a lazy CPU leave as well: that is the scenario's own doing.
+//! - A flush of ours that frees tables makes a lazy CPU leave as well: that is the scenario's own doing. No other flush
+//!   interrupts a lazy CPU. It does so to one that is not lazy yet but is when it answers (tlb.c:tlb_is_not_lazy,
+//!   flush_tlb_func), which only a thread does that was woken and falls asleep again: it serves userfaultfd.
 //!   In 7.3 the CPU stays in the mask until an interrupt finds it elsewhere
 //!   (`RemoteWrongCpu`): that of the next flush that frees tables, which the scenario decides, or one that
 //!   trims, about once a second, which the clock does (tlb.c:should_trim_cpumask).
@@ -22,6 +24,7 @@ use crate::log::{Kind, Raw};
 use crate::tids::Tids;
 use needless_model::event::FlushReason;
 use needless_model::order::Rank;
+use std::collections::BTreeSet;
 
 /// Between two trimmings (`HZ` jiffies), and how coarse jiffies may be.
 const TRIM_INTERVAL_NS: u64 = 1_000_000_000;
@@ -55,12 +58,18 @@ struct Send {
     time: u64,
     /// Whether it may be one that trims.
     may_trim: bool,
+    /// Whether it may be one for page tables that are freed.
+    may_free: bool,
 }
 
 /// Follows the records of a run's CPUs.
 pub struct Flushes {
     tids: Tids,
     cpus: Vec<Cpu>,
+    /// The operations that may free page tables.
+    freeing: BTreeSet<u64>,
+    /// Which threads are in one of them.
+    frees: Vec<(i32, bool)>,
     open: Option<Send>,
     sends: u64,
     trimming: Trimming,
@@ -75,15 +84,26 @@ pub struct Strangers {
     pub flushed: bool,
     /// A task that is not ours and sent a shootdown from one of the CPUs.
     pub sender: Option<i32>,
+    /// A flush of ours that frees no tables made a CPU leave, which was not lazy when it was asked.
+    pub caught: bool,
 }
 
 impl Flushes {
-    /// For the threads `tids` on `cpus`. The address space was made between `made_after` and now.
-    pub fn new(tids: Tids, cpus: &[u16], made_after: u64, now: u64) -> Flushes {
+    /// For the threads `tids` on `cpus`, whose operations `freeing` may free page tables. The address space was made between
+    /// `made_after` and now.
+    pub fn new(
+        tids: Tids,
+        cpus: &[u16],
+        freeing: BTreeSet<u64>,
+        made_after: u64,
+        now: u64,
+    ) -> Flushes {
         let cpu = |&number: &u16| Cpu { number, hold: Hold::Held, answered: 0 };
         Flushes {
             tids,
             cpus: cpus.iter().map(cpu).collect(),
+            freeing,
+            frees: Vec::with_capacity(1 << 8),
             open: None,
             sends: 0,
             trimming: Trimming::new(made_after, now),
@@ -118,6 +138,9 @@ impl Flushes {
 
     fn record(&mut self, record: &Raw, strangers: &mut Strangers) {
         let ours = self.tids.ours(record.tid);
+        if ours && record.kind == Kind::Op {
+            self.begins(record.tid, self.freeing.contains(&record.value));
+        }
         match record.kind {
             Kind::Flush => self.flush(record, ours, strangers),
             Kind::SwitchOut | Kind::SwitchIn if ours => self.hold(record.cpu, Hold::Held),
@@ -128,13 +151,22 @@ impl Flushes {
         }
     }
 
+    /// A thread begins an operation; whether that may free tables.
+    fn begins(&mut self, tid: i32, frees: bool) {
+        match self.frees.iter_mut().find(|(known, _)| *known == tid) {
+            Some(known) => known.1 = frees,
+            None => self.frees.push((tid, frees)),
+        }
+    }
+
     fn flush(&mut self, record: &Raw, ours: bool, strangers: &mut Strangers) {
         match record.flush_reason() {
             Some(FlushReason::RemoteSend) if ours => {
                 self.sends += 1;
                 let Raw { tid, cpu, time, .. } = *record;
                 let may_trim = self.trimming.may_be_at(time);
-                self.open = Some(Send { tid, cpu, time, may_trim });
+                let may_free = self.frees.contains(&(tid, true));
+                self.open = Some(Send { tid, cpu, time, may_trim, may_free });
             }
             Some(FlushReason::RemoteSend) => strangers.sender = Some(record.tid),
             Some(FlushReason::LocalMm) => {
@@ -145,7 +177,10 @@ impl Flushes {
             Some(FlushReason::TaskSwitch) => {
                 let asked = self.asked(record);
                 match self.holding(record.cpu) {
-                    Some(Hold::Held) if asked => self.hold(record.cpu, Hold::LeftByUs),
+                    Some(Hold::Held) if asked => {
+                        strangers.caught |= self.open.is_some_and(|send| !send.may_free);
+                        self.hold(record.cpu, Hold::LeftByUs);
+                    }
                     Some(Hold::Held) => self.hold(record.cpu, Hold::Gone),
                     _ => {}
                 }
@@ -230,6 +265,8 @@ mod tests {
     const OTHER: i32 = 11;
     const SECOND: u64 = 1_000_000_000;
     const ALL: u64 = u64::MAX;
+    /// An operation that may free tables.
+    const FREES: u64 = 3;
 
     fn raw(time: u64, kind: Kind, value: u64, extra: u64, tid: i32, cpu: u16) -> Raw {
         Raw { time, value, extra, tid, cpu, kind }
@@ -245,7 +282,7 @@ mod tests {
 
     /// Thread `MAIN` acts on CPU 0, `OTHER` spins or sleeps on CPU 1.
     fn flushes() -> Flushes {
-        Flushes::new(Tids::new(&[MAIN, OTHER]), &[0, 1], 0, 0)
+        Flushes::new(Tids::new(&[MAIN, OTHER]), &[0, 1], BTreeSet::from([FREES]), 0, 0)
     }
 
     fn stranger(records: &[Raw]) -> bool {
@@ -289,7 +326,7 @@ mod tests {
         assert!(stranger(&[op(1), behind[1], behind[2], flush(4, RemoteShootdown, 0, OTHER, 1)]));
         assert!(stranger(&[op(1), behind[1], op(3), flush(4, RemoteShootdown, ALL, OTHER, 1)]));
         let told = flushes().follow(&[flush(2, RemoteSend, ALL, 99, 1), behind[5]]);
-        assert_eq!(told, Strangers { flushed: true, sender: Some(99) });
+        assert_eq!(told, Strangers { flushed: true, sender: Some(99), caught: false });
     }
 
     /// CPU 1 after `OTHER` fell asleep there and these records came.
@@ -318,6 +355,21 @@ mod tests {
         ];
         assert!(left(&[gone, woken[0], woken[1]]).is_some());
         assert_eq!(left(&[gone, woken[0], woken[1], woken[2]]), None);
+    }
+
+    #[test]
+    fn a_flush_that_frees_no_tables_catches_who_falls_asleep() {
+        let records = |op| {
+            let begins = raw(2, Kind::Op, op, 0, MAIN, 0);
+            [begins, flush(3, RemoteSend, 1, MAIN, 0), flush(4, TaskSwitch, 0, 0, 1), begins]
+        };
+        let caught = |op| {
+            let mut flushes = flushes();
+            flushes.follow(&[raw(1, Kind::SwitchOut, 0, 0, OTHER, 1)]);
+            flushes.follow(&records(op))
+        };
+        assert!(caught(FREES + 1).caught && !caught(FREES + 1).flushed);
+        assert_eq!(caught(FREES), Strangers::default());
     }
 
     #[test]

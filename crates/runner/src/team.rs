@@ -34,6 +34,9 @@ const NOBODY: u32 = u32::MAX;
 /// After so long whoever waits looks whether the processes still live.
 const LOOK_AFTER: Duration = Duration::from_millis(500);
 
+/// How long is waited for those who serve userfaultfd.
+const LONGEST_SERVICE: Duration = Duration::from_secs(1);
+
 /// Turns of a loop without a system call from one look at the clock to the next.
 const LOOK_EVERY: u32 = 1 << 14;
 
@@ -384,6 +387,18 @@ impl Team {
                 std::hint::spin_loop();
             }
             self.await_sleep(index);
+        }
+    }
+
+    /// Waits until whoever was woken to serve userfaultfd is asleep again: an address space that is left lazily and one that is used
+    /// are not flushed alike.
+    pub fn await_servers(&self) {
+        let deadline = Instant::now() + LONGEST_SERVICE;
+        for member in self.members.iter().filter(|member| member.serves) {
+            let tid = member.tid.load(Ordering::Acquire);
+            while processes::has_left_its_cpu(tid) == Some(false) && Instant::now() < deadline {
+                std::hint::spin_loop();
+            }
         }
     }
 

@@ -9,11 +9,13 @@
 //!   A kernel thread in its place does no harm by itself: the CPU is lazy meanwhile, which only a flush
 //!   finds out. So the round counts if no thread of the scenario flushed anything between its going and
 //!   its coming back, and its coming back did not flush, as it does if it left between a change and its flush;
+//! - a thread was pushed out, even by a kernel thread, amid a call that may take shared memory away: it flushes
+//!   what it has taken before it makes room, and the rest afterwards ([`calls::gathering`]);
+//! - a thread was about to fall asleep again, having served userfaultfd, when another one flushed: asleep it
+//!   answers, and its CPU leaves the address space, which nothing asked it for ([`crate::flushes`]);
 //! - a user task of somebody else ran on a sleeper's CPU since it fell asleep: the CPU does not
 //!   hold the scenario's address space lazily any more. A kernel thread does harm there only if the
 //!   records of flushes say that the CPU left the address space;
-//! - a sleeper that the round had woken (it serves userfaultfd) was not asleep again when another thread
-//!   flushed: its CPU was not lazy yet, and goes on with the address space where a lazy one leaves it;
 //! - somebody else flushed one of the scenario's CPUs ([`crate::flushes`]), or the kernel took or moved
 //!   pages by itself, which flushes too;
 //! - the machine swapped more or less than the scenario did ([`crate::swapping`]);
@@ -23,6 +25,7 @@
 //!   scenario did so itself (fadvise);
 //! - it, or the one to come, needs more room in the log than was set aside.
 
+mod calls;
 mod cpu;
 mod machine;
 mod reasons;
@@ -40,11 +43,10 @@ use crate::tids::Tids;
 use cpu::{Cpu, Seen, cpus};
 use machine::Machine;
 use needless_model::addr::{PageRange, Vpn};
-use needless_model::call::CallExpr;
 use needless_model::event::FlushReason;
-use needless_model::program::{Advice, Backing, Op, OpKind, Program};
+use needless_model::program::{Advice, Backing, Program};
 use needless_model::run::Witness;
-use reasons::{AWAKE, EVENTS_LOST, FLUSHED, LOG_GREW, LOST_CPU, LRU_SHARED, NOT_ON_CPU};
+use reasons::{AWAKE, CAUGHT, EVENTS_LOST, FLUSHED, LOG_GREW, LOST_CPU, LRU_SHARED, NOT_ON_CPU};
 use sentinels::Sentinels;
 pub use sentinels::is_sentinel;
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,6 +91,8 @@ pub struct Watch {
     populates_disks: bool,
     /// The operations that have all CPUs empty their LRU batches.
     draining: BTreeSet<u64>,
+    /// The operations that flush twice if their thread has to make room amid them.
+    gathering: BTreeSet<u64>,
     cpus: Vec<Cpu>,
     tasks: Tasks,
     sentinels: Sentinels,
@@ -115,19 +119,23 @@ impl Watch {
         let unswapped = unswapped.map(|area| area.range).collect();
         let numbers: Vec<u16> = cpus.iter().map(|cpu| cpu.number).collect();
         let flushes = rings.as_ref().filter(|rings| rings.flushes);
-        let flushes =
-            flushes.map(|_| Flushes::new(tids.clone(), &numbers, made_after, sys::now_ns()));
+        let flushes = flushes.map(|_| {
+            Flushes::new(
+                tids.clone(),
+                &numbers,
+                calls::freeing_tables(program),
+                made_after,
+                sys::now_ns(),
+            )
+        });
         Watch {
             witness: Witness::default(),
             gave_up: None,
             machine: Machine::new(counts, program.advises(&[Advice::Collapse])),
             unswapped,
             populates_disks: program.populates_disks(),
-            draining: program
-                .ops()
-                .filter(|op| drains_all(op))
-                .map(|op| u64::from(op.id))
-                .collect(),
+            draining: calls::draining(program),
+            gathering: calls::gathering(program),
             flushes,
             sentinels: rings.as_ref().map_or_else(Sentinels::none, |_| Sentinels::map()),
             rings,
@@ -305,23 +313,19 @@ impl Watch {
             self.flushes.as_mut().map_or_else(Strangers::default, |f| f.follow(records));
         let flushes = flushes_of(records, &self.tasks.tids);
         let draining = spans_of(records, &self.tasks.tids, &self.draining);
-        let seen = Seen { records, round, team, flushes: &flushes, draining: &draining };
+        let gathering = spans_of(records, &self.tasks.tids, &self.gathering);
+        let (flushes, draining, gathering) = (&flushes[..], &draining[..], &gathering[..]);
+        let seen = Seen { records, round, team, flushes, draining, gathering };
         let mut reason = None;
         for cpu in &mut self.cpus {
             let left = self.flushes.as_ref().and_then(|flushes| flushes.left(cpu.number));
             let disturbed = cpu.disturbance(&seen, &mut self.tasks, left);
             reason = reason.or(disturbed);
         }
-        reason.or_else(|| strangers.flushed.then(|| flushed_by(strangers.sender)))
+        reason
+            .or_else(|| strangers.flushed.then(|| flushed_by(strangers.sender)))
+            .or_else(|| strangers.caught.then(|| CAUGHT.to_owned()))
     }
-}
-
-/// Whether the operation may have every CPU empty its batches (mm/fadvise.c:generic_fadvise, mm/khugepaged.c:madvise_collapse).
-fn drains_all(op: &Op) -> bool {
-    matches!(
-        op.kind,
-        OpKind::Call(CallExpr::DropFile { .. } | CallExpr::Advise { advice: Advice::Collapse, .. })
-    )
 }
 
 fn flushed_by(sender: Option<i32>) -> String {

@@ -250,13 +250,23 @@ fn progress(tid: i32) -> Option<(u8, u64)> {
     Some((tracefs::task_state(stat)?, tracefs::task_ticks(stat)?))
 }
 
+/// Whether a task has left its CPU: the kernel says where it waits only of those (lib/syscall.c:task_current_syscall, 5.10 to 7.2).
+pub(super) fn has_left_its_cpu(tid: i32) -> Option<bool> {
+    let (room, length) = of_task(tid, "syscall")?;
+    Some(&room[..length] != b"running\n")
+}
+
 /// What `/proc` says of a task; without allocation.
 fn stat(tid: i32) -> Option<([u8; 512], usize)> {
+    of_task(tid, "stat")
+}
+
+fn of_task(tid: i32, file: &str) -> Option<([u8; 512], usize)> {
     let mut path = [0; 32];
     let name = {
         use std::io::Write;
         let mut rest = &mut path[..];
-        write!(rest, "/proc/{tid}/stat").ok()?;
+        write!(rest, "/proc/{tid}/{file}").ok()?;
         let left = rest.len();
         let length = path.len() - left;
         std::str::from_utf8(&path[..length]).ok()?

@@ -1,15 +1,14 @@
 //! One of the scenario's CPUs: who runs there, and what of it disturbs a round.
 
 use super::Observed;
-use super::reasons::{CPU_USED, LOST_CPU, LRU_EMPTIED, LRU_SHARED, NOT_ON_CPU, STILL_AWAKE};
+use super::reasons::{CPU_USED, LOST_CPU, LRU_EMPTIED, LRU_SHARED, NOT_ON_CPU};
 use super::switches::{
-    Span, absences_of, came_back, flushed_by_switch, is_switch, presences_of, strangers_on,
+    Span, absences_of, came_back, flushed_by_switch, is_switch, pushed_out_amid, strangers_on,
 };
 use super::tasks::{Tasks, name};
 use crate::log::{Kind, Raw};
 use crate::team::{Rest, Team};
 use needless_model::addr::ProcessId;
-use needless_model::event::FlushReason;
 use needless_model::program::Program;
 
 /// A CPU with threads of the scenario.
@@ -43,7 +42,9 @@ pub(super) struct Seen<'a> {
     /// When they flushed.
     pub(super) flushes: &'a [Span],
     /// When they were in a call that has all CPUs empty their LRU batches.
-    pub(super) draining: &'a [Span],
+    pub(super) draining: &'a [(i32, Span)],
+    /// When they were in a call that may take pages away whose flush cannot wait for its end.
+    pub(super) gathering: &'a [(i32, Span)],
 }
 
 /// The CPUs of a program.
@@ -117,7 +118,7 @@ impl Cpu {
         if since > 0 {
             self.forget();
         }
-        let asked = |r: &Raw| seen.draining.iter().any(|call| call.contains(r.time));
+        let asked = |r: &Raw| seen.draining.iter().any(|(_, call)| call.contains(r.time));
         let here = |r: &&Raw| r.kind == Kind::Drained && r.cpu == self.number && r.time >= since;
         self.drained |= records.iter().filter(here).any(|r| !asked(r));
         let later = records.iter().filter(|record| record.time >= since);
@@ -129,8 +130,8 @@ impl Cpu {
         let reason = self
             .taken(seen, since, tasks)
             .or_else(|| self.missed_a_flush(seen, tasks, held))
+            .or_else(|| self.parted_a_gather(seen))
             .or_else(|| self.taken_at_start(at_start, seen.team, tasks))
-            .or_else(|| self.still_awake(seen, tasks, held))
             .or_else(|| self.not_lazy(seen.team, left))
             .or_else(|| self.shares_lru());
         // Whoever came after the round's end is the next one's concern.
@@ -187,7 +188,7 @@ impl Cpu {
         let Seen { records, round, flushes, draining, .. } = *seen;
         let absences = absences_of(records, self.number, round, &tasks.tids, held);
         // Who has batches emptied has flushed before: the thread that comes for that misses nothing of it.
-        let asked = |gone: Span| draining.iter().any(|call| call.contains(gone.start()));
+        let asked = |gone: Span| draining.iter().any(|(_, call)| call.contains(gone.start()));
         let misses = |flush: &Span, gone: Span| {
             flush.overlaps(gone) && !(asked(gone) && flush.begins_before(gone))
         };
@@ -205,27 +206,17 @@ impl Cpu {
         gone.map(|(_, who)| format!("{LOST_CPU} to {}", name(*who)))
     }
 
+    /// Whether a thread was pushed out amid a call whose flush is two then: one for what was taken away before it went, one
+    /// for the rest.
+    fn parted_a_gather(&self, seen: &Seen<'_>) -> Option<String> {
+        let who = pushed_out_amid(seen.gathering, seen.records, self.number, seen.round)?;
+        Some(format!("{LOST_CPU} amid a call to {}", name(who)))
+    }
+
     /// Whether somebody else was there when the round started.
     fn taken_at_start(&self, at_start: Option<i32>, team: &Team, tasks: &Tasks) -> Option<String> {
         let stranger = at_start.filter(|tid| self.ought_to_run(team) && !tasks.ours(*tid))?;
         Some(format!("{NOT_ON_CPU}, {} was", name(stranger)))
-    }
-
-    /// Whether a sleeper that the round had woken (it serves userfaultfd) was not asleep again when a thread elsewhere flushed.
-    fn still_awake(&self, seen: &Seen<'_>, tasks: &Tasks, held: bool) -> Option<String> {
-        if !self.ought_to_be_lazy(seen.team) {
-            return None;
-        }
-        let there = presences_of(seen.records, self.number, &tasks.tids, held);
-        let elsewhere =
-            |tid| tasks.tids.thread(tid).is_some_and(|thread| !self.threads.contains(&thread));
-        let flushes = |r: &&Raw| {
-            let sent = r.flush_reason().is_some_and(FlushReason::is_initiators);
-            r.kind == Kind::Flush && sent && seen.round.contains(r.time) && elsewhere(r.tid)
-        };
-        let mut flushes = seen.records.iter().filter(flushes);
-        let awake = flushes.any(|flush| there.iter().any(|span| span.contains(flush.time)));
-        awake.then(|| STILL_AWAKE.to_owned())
     }
 
     /// Whether the CPU of sleepers may have loaded another address space.

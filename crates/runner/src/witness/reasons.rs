@@ -6,10 +6,10 @@ pub(super) const EVENTS_LOST: &str = "events lost";
 pub(super) const LOST_CPU: &str = "a thread lost its CPU";
 /// A running thread was not there.
 pub(super) const NOT_ON_CPU: &str = "a thread was not on its CPU";
+/// A flush came upon a sleeper between being awake and asleep.
+pub(super) const CAUGHT: &str = "a flush caught a sleeper's CPU falling asleep";
 /// Nobody saw a sleeper asleep.
 pub(super) const AWAKE: &str = "a sleeper was not seen asleep";
-/// A sleeper that had been woken was not asleep again when another thread flushed.
-pub(super) const STILL_AWAKE: &str = "a sleeper was still awake when another thread flushed";
 /// A sleeper's CPU was used.
 pub(super) const CPU_USED: &str = "another task ran on a sleeper's CPU";
 /// An acting thread's CPU was used.

@@ -90,24 +90,6 @@ pub(super) fn absences_of(
     absences
 }
 
-/// When one of the threads `tids` was on a CPU. `held`: whether one of them was before the records.
-pub(super) fn presences_of(records: &[Raw], cpu: u16, tids: &Tids, held: bool) -> Vec<Span> {
-    let mut presences = Vec::new();
-    let mut since = held.then_some(0);
-    for record in records.iter().filter(|r| is_switch(r) && r.cpu == cpu) {
-        match (tids.ours(record.value as i32), since) {
-            (true, None) => since = Some(record.time),
-            (false, Some(from)) => {
-                presences.push(Span { from, to: record.time });
-                since = None;
-            }
-            _ => {}
-        }
-    }
-    presences.extend(since.map(|from| Span { from, to: u64::MAX }));
-    presences
-}
-
 /// When the absent thread was back. That it comes is told before its CPU flushes for it, if that has to; that it has
 /// come, after that.
 pub(super) fn came_back(records: &[Raw], cpu: u16, gone: Span, tids: &Tids) -> u64 {
@@ -133,21 +115,35 @@ pub(super) fn flushes_of(records: &[Raw], tids: &Tids) -> Vec<Span> {
     spans
 }
 
-/// When the threads `tids` were in one of the operations `ops`: from its record to their next one. Each thread's records are in their order.
-pub(super) fn spans_of(records: &[Raw], tids: &Tids, ops: &BTreeSet<u64>) -> Vec<Span> {
+/// When the threads `tids` were in one of the operations `ops`, and which: from its record to their next one. Each thread's records are in their order.
+pub(super) fn spans_of(records: &[Raw], tids: &Tids, ops: &BTreeSet<u64>) -> Vec<(i32, Span)> {
     let mut open: BTreeMap<i32, u64> = BTreeMap::new();
     let mut spans = Vec::new();
     let written = |r: &&Raw| {
         tids.ours(r.tid) && matches!(r.rank(), Rank::OpStart | Rank::RoundEnd | Rank::MeasureEnd)
     };
     for record in records.iter().filter(written) {
-        spans.extend(open.remove(&record.tid).map(|from| Span { from, to: record.time }));
+        let ended = open.remove(&record.tid).map(|from| Span { from, to: record.time });
+        spans.extend(ended.map(|span| (record.tid, span)));
         if record.kind == Kind::Op && ops.contains(&record.value) {
             open.insert(record.tid, record.time);
         }
     }
-    spans.extend(open.into_values().map(|from| Span { from, to: u64::MAX }));
+    spans.extend(open.into_iter().map(|(tid, from)| (tid, Span { from, to: u64::MAX })));
     spans
+}
+
+/// Who came in the place of one of the threads `tids` that was pushed out of a CPU in a round, amid one of `calls`.
+pub(super) fn pushed_out_amid(
+    calls: &[(i32, Span)],
+    records: &[Raw],
+    cpu: u16,
+    round: Observed,
+) -> Option<i32> {
+    let amid = |r: &Raw| calls.iter().any(|(tid, call)| *tid == r.tid && call.contains(r.time));
+    let left = |r: &&Raw| r.kind == Kind::SwitchOut && r.extra == 1 && r.cpu == cpu;
+    let mut left = records.iter().filter(left).filter(|r| round.contains(r.time));
+    left.find(|r| amid(r)).map(|r| r.value as i32)
 }
 
 /// Whether a switch of tasks flushed this CPU during the round: it does so if flushes were due that
@@ -199,8 +195,28 @@ mod tests {
             raw(8, Kind::Op, 5, 99),
         ];
         let spans = spans_of(&records, &Tids::new(&[7, 8]), &BTreeSet::from([5]));
-        assert_eq!(spans, [Span { from: 2, to: 6 }, Span { from: 7, to: u64::MAX }]);
-        assert!(spans[0].begins_before(spans[1]) && !spans[0].begins_before(spans[0]));
+        let [first, last] = [Span { from: 2, to: 6 }, Span { from: 7, to: u64::MAX }];
+        assert_eq!(spans, [(7, first), (8, last)]);
+        assert!(first.begins_before(last) && !first.begins_before(first));
+    }
+
+    #[test]
+    fn who_is_pushed_out_amid_a_call_is_noticed() {
+        let used = Usage { minor_faults: 0, major_faults: 0, involuntary_switches: 0 };
+        let round = Observed { start_ns: 10, end_ns: 20, used, counts: true };
+        let calls = [(7, Span { from: 12, to: 15 })];
+        let amid = |time, tid, extra, cpu| {
+            let record = Raw { time, value: 30, extra, tid, cpu, kind: Kind::SwitchOut };
+            pushed_out_amid(&calls, &[record], 0, round)
+        };
+        assert_eq!(amid(13, 7, 1, 0), Some(30));
+        assert_eq!(amid(16, 7, 1, 0), None, "after it");
+        assert_eq!(amid(13, 8, 1, 0), None, "another thread's call");
+        assert_eq!(amid(13, 7, 0, 0), None, "it went by itself");
+        assert_eq!(amid(13, 7, 1, 1), None, "on another CPU");
+        let early = Observed { end_ns: 12, ..round };
+        let record = Raw { time: 13, value: 30, extra: 1, tid: 7, cpu: 0, kind: Kind::SwitchOut };
+        assert_eq!(pushed_out_amid(&calls, &[record], 0, early), None, "after the round");
     }
 
     #[test]
@@ -237,25 +253,6 @@ mod tests {
         assert_eq!(absent(&[came(12, 30), back(15, 7)]), [(12, 15, 30)], "leaving was left out");
         assert_eq!(absent(&[out(11, 7, 30, 0), came(11, 30)]), [], "it went by itself");
         assert_eq!(absent_if(false, &[came(12, 30)]), [], "nobody was there");
-    }
-
-    #[test]
-    fn a_thread_is_there_from_its_coming_to_its_going() {
-        let switch = |time, kind, next, cpu| Raw { time, value: next, extra: 0, tid: 0, cpu, kind };
-        let records = [
-            switch(3, Kind::SwitchOut, 0, 1),
-            switch(5, Kind::SwitchOut, 7, 1),
-            switch(6, Kind::SwitchIn, 7, 1),
-            switch(7, Kind::SwitchOut, 0, 2),
-            switch(8, Kind::SwitchOut, 0, 1),
-            switch(12, Kind::SwitchIn, 8, 1),
-        ];
-        let there = |held| {
-            let spans = presences_of(&records, 1, &Tids::new(&[7, 8]), held).into_iter();
-            spans.map(|span| (span.from, span.to)).collect::<Vec<_>>()
-        };
-        assert_eq!(there(false), [(5, 8), (12, u64::MAX)]);
-        assert_eq!(there(true), [(0, 3), (5, 8), (12, u64::MAX)]);
     }
 
     /// Between a round's end and the look at its records somebody may come, too.

@@ -48,6 +48,10 @@ struct Cpu {
     hold: Hold,
     /// The last send that it answered.
     answered: u64,
+    /// Whether it turned to a thread of ours last, or is about to.
+    ours: bool,
+    /// Whether something else made it leave since the last stretch of records, even if it has come back.
+    gone: bool,
 }
 
 /// A send of ours whose answers may still come.
@@ -84,9 +88,14 @@ pub struct Strangers {
     pub flushed: bool,
     /// A task that is not ours and sent a shootdown from one of the CPUs.
     pub sender: Option<i32>,
-    /// A flush of ours that frees no tables made a CPU leave, which was not lazy when it was asked.
-    pub caught: bool,
+    /// A CPU left the address space or the mask when the scenario did not ask for it, even if it has come back: how.
+    pub lost: Option<&'static str>,
 }
+
+/// A flush came upon a CPU that was not lazy when it was asked and was when it answered.
+const CAUGHT: &str = "a flush caught a sleeper's CPU falling asleep";
+const GONE: &str = "a sleeper's CPU left the address space";
+const TRIMMED: &str = "a sleeper's CPU was trimmed from mm_cpumask";
 
 impl Flushes {
     /// For the threads `tids` on `cpus`, whose operations `freeing` may free page tables. The address space was made between
@@ -98,7 +107,8 @@ impl Flushes {
         made_after: u64,
         now: u64,
     ) -> Flushes {
-        let cpu = |&number: &u16| Cpu { number, hold: Hold::Held, answered: 0 };
+        let cpu =
+            |&number: &u16| Cpu { number, hold: Hold::Held, answered: 0, ours: false, gone: false };
         Flushes {
             tids,
             cpus: cpus.iter().map(cpu).collect(),
@@ -120,6 +130,7 @@ impl Flushes {
         order.extend(keyed);
         order.sort_unstable();
         let mut strangers = Strangers::default();
+        self.cpus.iter_mut().for_each(|cpu| cpu.gone = false);
         for &(_, _, at) in &order {
             self.record(&records[at as usize], &mut strangers);
         }
@@ -129,10 +140,11 @@ impl Flushes {
 
     /// Why the CPU of a sleeper does not hold the scenario's address space any more.
     pub fn left(&self, cpu: u16) -> Option<&'static str> {
-        match self.cpus.iter().find(|known| known.number == cpu)?.hold {
-            Hold::Held | Hold::LeftByUs => None,
-            Hold::Gone => Some("a sleeper's CPU left the address space"),
-            Hold::Trimmed => Some("a sleeper's CPU was trimmed from mm_cpumask"),
+        let cpu = self.cpus.iter().find(|known| known.number == cpu)?;
+        match cpu.hold {
+            Hold::Held | Hold::LeftByUs => cpu.gone.then_some(GONE),
+            Hold::Gone => Some(GONE),
+            Hold::Trimmed => Some(TRIMMED),
         }
     }
 
@@ -140,6 +152,10 @@ impl Flushes {
         let ours = self.tids.ours(record.tid);
         if ours && record.kind == Kind::Op {
             self.begins(record.tid, self.freeing.contains(&record.value));
+        }
+        if matches!(record.kind, Kind::SwitchOut | Kind::SwitchIn) {
+            let next = self.tids.ours(record.value as i32);
+            self.of(record.cpu).into_iter().for_each(|cpu| cpu.ours = next);
         }
         match record.kind {
             Kind::Flush => self.flush(record, ours, strangers),
@@ -165,7 +181,8 @@ impl Flushes {
                 self.sends += 1;
                 let Raw { tid, cpu, time, .. } = *record;
                 let may_trim = self.trimming.may_be_at(time);
-                let may_free = self.frees.contains(&(tid, true));
+                // A full flush says that it may be (arch/x86/include/asm/tlbflush.h:flush_tlb_mm).
+                let may_free = record.value == u64::MAX || self.frees.contains(&(tid, true));
                 self.open = Some(Send { tid, cpu, time, may_trim, may_free });
             }
             Some(FlushReason::RemoteSend) => strangers.sender = Some(record.tid),
@@ -178,25 +195,41 @@ impl Flushes {
                 let asked = self.asked(record);
                 match self.holding(record.cpu) {
                     Some(Hold::Held) if asked => {
-                        strangers.caught |= self.open.is_some_and(|send| !send.may_free);
+                        strangers.lost = strangers.lost.or(self.catches(record.cpu));
                         self.hold(record.cpu, Hold::LeftByUs);
                     }
-                    Some(Hold::Held) => self.hold(record.cpu, Hold::Gone),
+                    Some(Hold::Held) => {
+                        self.of(record.cpu).into_iter().for_each(|cpu| cpu.gone |= !cpu.ours);
+                        self.hold(record.cpu, Hold::Gone);
+                    }
                     _ => {}
                 }
             }
-            Some(FlushReason::RemoteWrongCpu) => self.found_elsewhere(record),
+            Some(FlushReason::RemoteWrongCpu) => {
+                strangers.lost = strangers.lost.or(self.found_elsewhere(record));
+            }
             Some(FlushReason::LocalBatch) | None => {}
         }
     }
 
-    /// A CPU that had left was interrupted and leaves the mask, of our address space or of another.
-    fn found_elsewhere(&mut self, record: &Raw) {
+    /// A CPU that had left was interrupted and leaves the mask, of our address space or of another; what of it the scenario did
+    /// not decide.
+    fn found_elsewhere(&mut self, record: &Raw) -> Option<&'static str> {
         let by_us = self.asked(record);
         let by_the_clock = self.open.is_none_or(|send| send.may_trim);
         if self.holding(record.cpu) == Some(Hold::LeftByUs) && (by_the_clock || !by_us) {
             self.hold(record.cpu, Hold::Trimmed);
+            return Some(TRIMMED);
         }
+        None
+    }
+
+    /// Whether the CPU left for a flush for which none leaves that is lazy when it is asked. It does not leave if it turns to a
+    /// thread of ours: it catches up with what it has missed.
+    fn catches(&mut self, cpu: u16) -> Option<&'static str> {
+        let frees = self.open.is_none_or(|send| send.may_free);
+        let caught = !frees && self.of(cpu).is_some_and(|cpu| !cpu.ours);
+        caught.then_some(CAUGHT)
     }
 
     /// Whether a send of ours asked this CPU for what it did; each send asks once. The sender itself
@@ -206,8 +239,9 @@ impl Flushes {
         if send.cpu == record.cpu && record.value != 0 {
             return false;
         }
-        let cpu = self.cpus.iter_mut().find(|known| known.number == record.cpu);
-        cpu.is_some_and(|cpu| std::mem::replace(&mut cpu.answered, self.sends) != self.sends)
+        let sends = self.sends;
+        let cpu = self.of(record.cpu);
+        cpu.is_some_and(|cpu| std::mem::replace(&mut cpu.answered, sends) != sends)
     }
 
     fn holding(&self, cpu: u16) -> Option<Hold> {
@@ -215,9 +249,11 @@ impl Flushes {
     }
 
     fn hold(&mut self, cpu: u16, hold: Hold) {
-        if let Some(cpu) = self.cpus.iter_mut().find(|known| known.number == cpu) {
-            cpu.hold = hold;
-        }
+        self.of(cpu).into_iter().for_each(|cpu| cpu.hold = hold);
+    }
+
+    fn of(&mut self, cpu: u16) -> Option<&mut Cpu> {
+        self.cpus.iter_mut().find(|known| known.number == cpu)
     }
 }
 
@@ -326,7 +362,7 @@ mod tests {
         assert!(stranger(&[op(1), behind[1], behind[2], flush(4, RemoteShootdown, 0, OTHER, 1)]));
         assert!(stranger(&[op(1), behind[1], op(3), flush(4, RemoteShootdown, ALL, OTHER, 1)]));
         let told = flushes().follow(&[flush(2, RemoteSend, ALL, 99, 1), behind[5]]);
-        assert_eq!(told, Strangers { flushed: true, sender: Some(99), caught: false });
+        assert_eq!(told, Strangers { flushed: true, sender: Some(99), lost: None });
     }
 
     /// CPU 1 after `OTHER` fell asleep there and these records came.
@@ -354,7 +390,15 @@ mod tests {
             raw(8, Kind::SwitchIn, OTHER as u64, 0, OTHER, 1),
         ];
         assert!(left(&[gone, woken[0], woken[1]]).is_some());
-        assert_eq!(left(&[gone, woken[0], woken[1], woken[2]]), None);
+        let [turns, catches_up, back] = woken;
+        assert_eq!(left(&[turns, catches_up, back]), None);
+        // What was done in between was done without it.
+        assert!(left(&[gone, turns, catches_up, back]).is_some());
+        let mut later = flushes();
+        later.follow(&[raw(1, Kind::SwitchOut, 0, 0, OTHER, 1)]);
+        later.follow(&[gone]);
+        later.follow(&[turns, catches_up, back]);
+        assert_eq!(later.left(1), None);
     }
 
     #[test]
@@ -368,8 +412,14 @@ mod tests {
             flushes.follow(&[raw(1, Kind::SwitchOut, 0, 0, OTHER, 1)]);
             flushes.follow(&records(op))
         };
-        assert!(caught(FREES + 1).caught && !caught(FREES + 1).flushed);
+        assert_eq!(caught(FREES + 1), Strangers { lost: Some(CAUGHT), ..Strangers::default() });
         assert_eq!(caught(FREES), Strangers::default());
+        // It turns to its thread, and flushes what that has missed.
+        let mut back = flushes();
+        back.follow(&[raw(1, Kind::SwitchOut, 0, 0, OTHER, 1)]);
+        let [begins, send, answer, _] = records(FREES + 1);
+        let turns = raw(4, Kind::SwitchOut, OTHER as u64, 0, 0, 1);
+        assert_eq!(back.follow(&[begins, send, turns, Raw { time: 5, ..answer }]).lost, None);
     }
 
     #[test]
@@ -399,6 +449,18 @@ mod tests {
         assert!(!range(SECOND + SECOND / 10, None));
         assert!(!range(SECOND + SECOND / 2, Some(wrong)));
         assert!(range(2 * SECOND + SECOND / 5, Some(wrong)));
+    }
+
+    /// The thread there comes back, and the mask is whole again; what was flushed in between was not sent there.
+    #[test]
+    fn a_cpu_that_was_trimmed_was_missed_even_if_its_thread_wakes() {
+        let mut flushes = flushes();
+        flushes.follow(&[flush(100, RemoteSend, ALL, MAIN, 0), flush(110, TaskSwitch, ALL, 0, 1)]);
+        let at = 2 * SECOND;
+        let trimmed = flush(at + 1, RemoteWrongCpu, 0, 0, 1);
+        let wakes = raw(at + 2, Kind::SwitchIn, OTHER as u64, 0, OTHER, 1);
+        let told = flushes.follow(&[flush(at, RemoteSend, 4, MAIN, 0), trimmed, wakes]);
+        assert_eq!((told.lost, flushes.left(1)), (Some(TRIMMED), None));
     }
 
     #[test]

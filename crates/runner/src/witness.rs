@@ -46,7 +46,7 @@ use needless_model::addr::{PageRange, Vpn};
 use needless_model::event::FlushReason;
 use needless_model::program::{Advice, Backing, Program};
 use needless_model::run::Witness;
-use reasons::{AWAKE, CAUGHT, EVENTS_LOST, FLUSHED, LOG_GREW, LOST_CPU, LRU_SHARED, NOT_ON_CPU};
+use reasons::{AWAKE, EVENTS_LOST, FLUSHED, LOG_GREW, LOST_CPU, LRU_SHARED, NOT_ON_CPU};
 use sentinels::Sentinels;
 pub use sentinels::is_sentinel;
 use std::collections::{BTreeMap, BTreeSet};
@@ -324,7 +324,7 @@ impl Watch {
         }
         reason
             .or_else(|| strangers.flushed.then(|| flushed_by(strangers.sender)))
-            .or_else(|| strangers.caught.then(|| CAUGHT.to_owned()))
+            .or_else(|| strangers.lost.map(str::to_owned))
     }
 }
 

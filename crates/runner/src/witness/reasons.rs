@@ -6,8 +6,6 @@ pub(super) const EVENTS_LOST: &str = "events lost";
 pub(super) const LOST_CPU: &str = "a thread lost its CPU";
 /// A running thread was not there.
 pub(super) const NOT_ON_CPU: &str = "a thread was not on its CPU";
-/// A flush came upon a sleeper between being awake and asleep.
-pub(super) const CAUGHT: &str = "a flush caught a sleeper's CPU falling asleep";
 /// Nobody saw a sleeper asleep.
 pub(super) const AWAKE: &str = "a sleeper was not seen asleep";
 /// A sleeper's CPU was used.

@@ -216,6 +216,9 @@ impl Flushes {
     /// not decide.
     fn found_elsewhere(&mut self, record: &Raw) -> Option<&'static str> {
         let by_us = self.asked(record);
+        if let Some(send) = self.open.filter(|send| by_us && !send.may_free) {
+            self.trimming.trimmed(send.time);
+        }
         let by_the_clock = self.open.is_none_or(|send| send.may_trim);
         if self.holding(record.cpu) == Some(Hold::LeftByUs) && (by_the_clock || !by_us) {
             self.hold(record.cpu, Hold::Trimmed);
@@ -257,38 +260,52 @@ impl Flushes {
     }
 }
 
-/// When the kernel may trim the mask next: an interval that surely holds the moment from which on the
-/// next flush of a range trims.
+/// When the kernel may trim the mask next: the moment from which on the next flush of a range trims lies in one of these
+/// intervals, in their order.
 struct Trimming {
-    from: u64,
-    to: u64,
+    may_be: Vec<(u64, u64)>,
 }
 
 impl Trimming {
-    fn new(made_after: u64, made_before: u64) -> Trimming {
-        let mut trimming = Trimming { from: 0, to: 0 };
-        trimming.start(made_after, made_before);
-        trimming
+    /// For an address space that was made between `after` and `before`.
+    fn new(after: u64, before: u64) -> Trimming {
+        let mut may_be = Vec::with_capacity(1 << 6);
+        may_be.push(Trimming::next(after, before));
+        Trimming { may_be }
     }
 
-    fn start(&mut self, after: u64, before: u64) {
-        self.from = (after + TRIM_INTERVAL_NS).saturating_sub(JIFFY_NS);
-        self.to = before + TRIM_INTERVAL_NS + JIFFY_NS;
+    /// When the kernel trims next, having done so between `after` and `before`.
+    fn next(after: u64, before: u64) -> (u64, u64) {
+        ((after + TRIM_INTERVAL_NS).saturating_sub(JIFFY_NS), before + TRIM_INTERVAL_NS + JIFFY_NS)
     }
 
     /// Whether a flush sent at `time` may trim.
     fn may_be_at(&self, time: u64) -> bool {
-        time >= self.from
+        self.may_be.iter().any(|(from, _)| time >= *from)
     }
 
-    /// A range was flushed by a send at `time`.
+    /// A range was flushed by a send at `time`: it trimmed, or if the moment may be still to come, it did not.
     fn flushed(&mut self, time: u64) {
-        if time > self.to {
-            self.start(time, time);
-        } else if time >= self.from {
-            // It trimmed, or it did not.
-            self.to = time + TRIM_INTERVAL_NS + JIFFY_NS;
+        if !self.may_be_at(time) {
+            return;
         }
+        for (from, to) in &mut self.may_be {
+            if *to >= time {
+                *from = time.max(*from);
+            }
+        }
+        self.may_be.retain(|(_, to)| *to >= time);
+        let next = Trimming::next(time, time);
+        match self.may_be.last_mut() {
+            Some((from, to)) if next.0 <= *to => *to = next.1.max(*to),
+            _ => self.may_be.push(next),
+        }
+    }
+
+    /// The flush that was sent at `time` trimmed.
+    fn trimmed(&mut self, time: u64) {
+        self.may_be.clear();
+        self.may_be.push(Trimming::next(time, time));
     }
 }
 
@@ -433,11 +450,13 @@ mod tests {
     #[test]
     fn trimming_by_the_clock_is_told_from_a_flush_that_frees_tables() {
         let mut flushes = flushes();
+        let frees = |at| raw(at, Kind::Op, FREES, 0, MAIN, 0);
+        flushes.follow(&[frees(1)]);
         let mut range = |at: u64, answer: Option<Raw>| {
             let send = flush(at, RemoteSend, 4, MAIN, 0);
             let local = flush(at + 20, LocalMm, 4, MAIN, 0);
             let answer = answer.map(|answer| Raw { time: at + 10, ..answer });
-            let records = [Some(send), answer, Some(local), Some(op(at + 30))];
+            let records = [Some(send), answer, Some(local), Some(frees(at + 30))];
             flushes.follow(&records.into_iter().flatten().collect::<Vec<_>>());
             flushes.left(1).is_some()
         };
@@ -449,6 +468,23 @@ mod tests {
         assert!(!range(SECOND + SECOND / 10, None));
         assert!(!range(SECOND + SECOND / 2, Some(wrong)));
         assert!(range(2 * SECOND + SECOND / 5, Some(wrong)));
+    }
+
+    #[test]
+    fn flushes_at_a_doubtful_moment_leave_little_doubt() {
+        let mut trimming = Trimming::new(0, 0);
+        let mut at = 0;
+        // One every millisecond: which of those around a full second trimmed is not known.
+        while at < 3 * SECOND + SECOND / 2 {
+            at += SECOND / 1000;
+            trimming.flushed(at);
+        }
+        assert_eq!(trimming.may_be.len(), 1);
+        let (from, to) = trimming.may_be[0];
+        assert!(from > 3 * SECOND + SECOND * 9 / 10 && to - from < SECOND / 5, "{from} {to}");
+        assert!(!trimming.may_be_at(at));
+        trimming.trimmed(4 * SECOND);
+        assert_eq!(trimming.may_be, [(5 * SECOND - JIFFY_NS, 5 * SECOND + JIFFY_NS)]);
     }
 
     /// The thread there comes back, and the mask is whole again; what was flushed in between was not sent there.

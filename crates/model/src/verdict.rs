@@ -110,6 +110,8 @@ reasons! {
     /// Fault: write permission could have been given when the PTE was last written.
     CouldHaveBeenWritable =
         "write permission could have been granted when the PTE was last written; nobody else had a claim on the page";
+    /// Fault: userfaultfd was told of the access, or noted that the page is written.
+    UserfaultfdTold = "userfaultfd was to learn of the access";
     /// Fault: the old page had to be kept for others.
     WriteWasClaimed = "write permission could not have been granted earlier";
     /// Fault: a read had mapped the huge zero page, which nobody may store to.

@@ -151,6 +151,14 @@ const CASES: &[(&str, bool, &str, &str)] = &[
          rounds 1 { mprotect \"heap\" prot=\"read\"; mprotect \"heap\" prot=\"read-write\"; write \"heap\"; }",
         "local(1)+stale-translations local(1)-only-granted reuse-could-have-been-writable",
     ),
+    // The store is noted: nobody has protected the page for nothing.
+    (
+        "6.12",
+        false,
+        "map \"heap\" pages=1; write \"heap\"; uffdio_register \"heap\" mode=\"wp\" features=\"async\";
+         rounds 1 { uffdio_writeprotect \"heap\" mode=\"protect\"; write \"heap\"; }",
+        "local(1)+stale-translations reuse+userfaultfd-told",
+    ),
     // A read sets the accessed bit, MADV_COLD clears it.
     (
         "6.12",
@@ -414,6 +422,29 @@ fn shared_pages_and_finished_work_are_judged() {
                     cow-copy-could-have-been-writable \
                     reuse+write-was-claimed";
     assert_eq!(judged.join(" "), expected);
+}
+
+/// What userfaultfd is there for is not needless, whoever maps the page.
+#[test]
+fn faults_that_userfaultfd_learns_of_are_needed() {
+    let cases = [
+        ("c_uffd_missing", "5.10", Reason::UserfaultfdTold),
+        ("c_uffd_missing", "6.12", Reason::UserfaultfdTold),
+        ("c_uffd_sync", "5.10", Reason::UserfaultfdTold),
+        ("c_uffd_sync", "6.12", Reason::UserfaultfdTold),
+        ("c_uffd_wp_async", "7.3", Reason::UserfaultfdTold),
+        // Nobody is told of a store where nothing is protected.
+        ("c_uffd_wp_empty", "6.12", Reason::NewTranslation),
+    ];
+    for (name, row, reason) in cases {
+        let program = compile(&load(name).unwrap(), &Settings::default()).unwrap();
+        let run = run(&program, row);
+        let events = run.rounds.iter().flat_map(|round| &round.events);
+        let faults = events.filter(|e| matches!(e.kind, EventKind::FaultDone { .. }));
+        let judged: BTreeSet<_> =
+            faults.map(|e| e.verdict.unwrap()).map(|v| (v.is_needless(), v.reason)).collect();
+        assert_eq!(judged, BTreeSet::from([(false, reason)]), "{name} on {row}");
+    }
 }
 
 /// Where processors set no accessed bit, a fault does.

@@ -68,17 +68,20 @@ pub fn do_wp_page(
     let Fault { mm, page, .. } = fault;
     let looked = pte_offset_map_lock(env, Site::DoWpPage, mm, page, |w, at| {
         let spurious = (Served::spurious().verdict, old);
-        let old = match store_to_protected(w, at, fault, vma, old) {
+        let (old, told) = match store_to_protected(w, at, fault, vma, old) {
             Watched::Raced => return (Decision::Raced, spurious, old.pfn),
             Watched::Asks => return (Decision::Asks, spurious, old.pfn),
-            Watched::GoesOn(pte) => pte,
+            Watched::GoesOn(pte) => (pte, pte != old),
         };
         let (folio, frame) = (w.frames.folio(old.pfn).0, w.frames.get(old.pfn));
         if vma.file.is_some() && w.objects.is_file(frame.object) {
             let needed = Verdict::new(Judgement::Needed, Reason::WriteWasClaimed);
             return (Decision::Copy, (needed, old), folio);
         }
-        let verdict = judge_fault(w, old.pfn, frame);
+        let verdict = match told {
+            true => Verdict::new(Judgement::Needed, Reason::UserfaultfdTold),
+            false => judge_fault(w, old.pfn, frame),
+        };
         (decide(w, mm, old.pfn, frame, false), (verdict, old), folio)
     });
     let Some((mut decision, (verdict, old), folio)) = looked else {

@@ -114,6 +114,8 @@ fn attempt(env: &mut impl Env, fault: Fault, exception: bool, before: Option<Ser
     let served = serve(env, fault).map(|now| {
         found_done = before.is_some() && now.class == FaultClass::Spurious;
         let served = before.filter(|_| found_done).unwrap_or(now);
+        let served =
+            if fault.told && served.verdict.is_needless() { served.told() } else { served };
         let major = now.major || before.is_some_and(|before| before.major) || tried;
         Served { major, ..served }
     });
@@ -139,7 +141,8 @@ fn attempt(env: &mut impl Env, fault: Fault, exception: bool, before: Option<Ser
             // What was read counts as tried, whichever lock was held (do_user_addr_fault).
             let again = fault.again();
             let attempt = if read { Attempt::Tried } else { again.attempt };
-            Ended::Done(Outcome::Blocked(wait, Fault { attempt, ..again }))
+            let told = fault.told || matches!(wait, Wait::Userfault(..));
+            Ended::Done(Outcome::Blocked(wait, Fault { attempt, told, ..again }))
         }
         Err(Unserved::TryAgain(served)) => {
             // What was read is mapped when it is tried again.

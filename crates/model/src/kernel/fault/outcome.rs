@@ -18,6 +18,8 @@ pub struct Fault {
     pub unshare: bool,
     /// How often it was tried.
     pub attempt: Attempt,
+    /// Whether userfaultfd was told of it: then it was needed, whatever the last try finds.
+    pub told: bool,
 }
 
 /// Which try of a fault it is.
@@ -34,7 +36,7 @@ pub enum Attempt {
 impl Fault {
     /// The first try with `mmap_lock`.
     pub const fn new(mm: MmId, page: Vpn, write: bool) -> Fault {
-        Fault { mm, page, write, unshare: false, attempt: Attempt::MmapLock }
+        Fault { mm, page, write, unshare: false, attempt: Attempt::MmapLock, told: false }
     }
 
     /// The next try.
@@ -83,6 +85,12 @@ impl Served {
     /// A minor fault that was needed because nothing could have been mapped before.
     pub const fn needed(class: FaultClass) -> Served {
         Served::judged(class, Verdict::new(Judgement::Needed, Reason::NewTranslation))
+    }
+
+    /// The same fault, of which userfaultfd was told.
+    #[must_use]
+    pub const fn told(self) -> Served {
+        Served { verdict: Verdict::new(Judgement::Needed, Reason::UserfaultfdTold), ..self }
     }
 
     /// A fault that only set what a processor could have set.

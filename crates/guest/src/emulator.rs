@@ -10,9 +10,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// What every guest is booted with. NUMA balancing would fault at its own times; the watchdogs take
-/// every CPU for a moment; DAMON's statistics (mm/damon/stat.c, on in Debian's 6.18 and 7.3) clear accessed bits.
-const COMMAND_LINE: &str =
-    "quiet panic=-1 numa_balancing=disable mitigations=auto nowatchdog damon_stat.enabled=N";
+/// every CPU for a moment; DAMON's statistics (mm/damon/stat.c, on in Debian's 6.18 and 7.3) clear accessed bits. After 0.1 s,
+/// which a CPU of the host may well be away, RCU wants a guest's CPU to turn to somebody else (kernel/rcu/tree.c:
+/// rcu_sched_clock_irq), and a call that takes memory away makes room for that in the middle, and flushes twice (mm/memory.c:
+/// zap_pte_range): no record tells of it if nobody else is there. So it waits as long as it takes.
+const COMMAND_LINE: &str = "quiet panic=-1 numa_balancing=disable mitigations=auto nowatchdog \
+                            damon_stat.enabled=N rcutree.jiffies_till_sched_qs=1000000";
 
 /// The descriptor that the guard gives to its command.
 const HOST_DESCRIPTOR: u32 = 3;

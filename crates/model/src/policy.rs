@@ -167,9 +167,10 @@ policies! {
     }
     /// Which PTE changes `mprotect` flushes.
     protect_flush: ProtectFlush = "protect-flush", "which PTE changes make mprotect flush",
-        source "5.10 mm/mprotect.c:change_protection_range; 6.1 arch/x86/include/asm/tlbflush.h:pte_needs_flush" {
+        source "5.10 mm/mprotect.c:change_protection_range; 6.1 arch/x86/include/asm/tlbflush.h:pte_needs_flush; taken: a proposal (docs/findings/granted-flush.md)" {
         WholeRange = "whole-range", "any PTE changed: one flush of the whole range";
         PerPte = "per-pte", "only PTEs whose flags changed in a way that the TLB can hold";
+        Taken = "taken", "only PTEs that lose a right: who has cached less than what is granted faults once, for nothing (a proposal)";
     }
     /// Whether `mprotect` gives write permission back itself.
     protect_restore: ProtectRestore = "protect-restore", "whether mprotect makes exclusive pages writable again by itself",
@@ -683,6 +684,7 @@ policies! {
         ForkUnflushed = "fork-unflushed", "a fork does not flush the right to store (dup_mmap)";
         UffdSwapSkipped = "uffd-swap-skipped", "userfaultfd's write protection passes over what is in swap (change_pte_range; before f45ec5ff16a7)";
         UffdSwapinWritable = "uffd-swapin-writable", "a page that comes back from swap may be stored to although userfaultfd protects it (do_swap_page)";
+        UnprotectUnflushed = "unprotect-unflushed", "UFFDIO_WRITEPROTECT does not flush what it lets go of, where it takes the right to store from pages that were not protected (change_pte_range)";
         UffdUnflushed = "uffd-unflushed", "userfaultfd's write protection is not flushed (uffd_wp_range, pagemap_scan_pmd_entry)";
         ForkVmaUnlocked = "fork-vma-unlocked", "a fork does not lock mappings for writing (dup_mmap; 6.4 was released so)";
         ForkExclusive = "fork-exclusive", "a fork leaves pages exclusive to the parent (copy_present_pte)";

@@ -50,6 +50,8 @@ struct Cpu {
     answered: u64,
     /// Whether it turned to a thread of ours last, or is about to.
     ours: bool,
+    /// Whether the operation that began there last may free page tables.
+    frees: bool,
     /// Whether something else made it leave since the last stretch of records, even if it has come back.
     gone: bool,
 }
@@ -72,8 +74,6 @@ pub struct Flushes {
     cpus: Vec<Cpu>,
     /// The operations that may free page tables.
     freeing: BTreeSet<u64>,
-    /// Which threads are in one of them.
-    frees: Vec<(i32, bool)>,
     open: Option<Send>,
     sends: u64,
     trimming: Trimming,
@@ -107,13 +107,18 @@ impl Flushes {
         made_after: u64,
         now: u64,
     ) -> Flushes {
-        let cpu =
-            |&number: &u16| Cpu { number, hold: Hold::Held, answered: 0, ours: false, gone: false };
+        let cpu = |&number: &u16| Cpu {
+            number,
+            hold: Hold::Held,
+            answered: 0,
+            ours: false,
+            frees: false,
+            gone: false,
+        };
         Flushes {
             tids,
             cpus: cpus.iter().map(cpu).collect(),
             freeing,
-            frees: Vec::with_capacity(1 << 8),
             open: None,
             sends: 0,
             trimming: Trimming::new(made_after, now),
@@ -151,7 +156,8 @@ impl Flushes {
     fn record(&mut self, record: &Raw, strangers: &mut Strangers) {
         let ours = self.tids.ours(record.tid);
         if ours && record.kind == Kind::Op {
-            self.begins(record.tid, self.freeing.contains(&record.value));
+            let frees = self.freeing.contains(&record.value);
+            self.of(record.cpu).into_iter().for_each(|cpu| cpu.frees = frees);
         }
         if matches!(record.kind, Kind::SwitchOut | Kind::SwitchIn) {
             let next = self.tids.ours(record.value as i32);
@@ -167,14 +173,6 @@ impl Flushes {
         }
     }
 
-    /// A thread begins an operation; whether that may free tables.
-    fn begins(&mut self, tid: i32, frees: bool) {
-        match self.frees.iter_mut().find(|(known, _)| *known == tid) {
-            Some(known) => known.1 = frees,
-            None => self.frees.push((tid, frees)),
-        }
-    }
-
     fn flush(&mut self, record: &Raw, ours: bool, strangers: &mut Strangers) {
         match record.flush_reason() {
             Some(FlushReason::RemoteSend) if ours => {
@@ -182,7 +180,8 @@ impl Flushes {
                 let Raw { tid, cpu, time, .. } = *record;
                 let may_trim = self.trimming.may_be_at(time);
                 // A full flush says that it may be (arch/x86/include/asm/tlbflush.h:flush_tlb_mm).
-                let may_free = record.value == u64::MAX || self.frees.contains(&(tid, true));
+                let may_free =
+                    record.value == u64::MAX || self.of(cpu).is_some_and(|cpu| cpu.frees);
                 self.open = Some(Send { tid, cpu, time, may_trim, may_free });
             }
             Some(FlushReason::RemoteSend) => strangers.sender = Some(record.tid),

@@ -37,7 +37,7 @@ pub fn mprotect(env: &mut impl Env, mm: MmId, range: PageRange, prot: Prot) -> R
         ProtectFlush::WholeRange => each_mapping(env, mm, range, prot, |env, part| {
             change_protection_whole(env, mm, part, To::Prot);
         }),
-        ProtectFlush::PerPte => {
+        ProtectFlush::PerPte | ProtectFlush::Taken => {
             let mut gather = Gather::open(env, mm);
             let result = each_mapping(env, mm, range, prot, |env, part| {
                 change_protection(env, &mut gather, part, To::Prot);
@@ -161,7 +161,7 @@ pub enum To {
 pub(super) fn change_protection_alone(env: &mut impl Env, mm: MmId, range: PageRange, to: To) {
     match env.policies().protect_flush {
         ProtectFlush::WholeRange => change_protection_whole(env, mm, range, to),
-        ProtectFlush::PerPte => {
+        ProtectFlush::PerPte | ProtectFlush::Taken => {
             let mut gather = Gather::open(env, mm);
             change_protection(env, &mut gather, range, to);
             gather.finish(env);
@@ -171,7 +171,10 @@ pub(super) fn change_protection_alone(env: &mut impl Env, mm: MmId, range: PageR
 
 /// The same with the caller's gather.
 fn change_protection(env: &mut impl Env, gather: &mut Gather, range: PageRange, to: To) {
-    let rules = env.arch().flushes;
+    let mut rules = env.arch().flushes;
+    if env.policies().protect_flush == ProtectFlush::Taken {
+        rules.protect = ProtectRule::WriteTaken;
+    }
     let spares_no_access = env.policies().mutant == Mutant::NoAccessUnflushed;
     let forgets = forgets_flush(env, to);
     change_range(env, gather.mm(), range, to, |pages, changed| {
@@ -206,7 +209,11 @@ fn change_protection_whole(env: &mut impl Env, mm: MmId, range: PageRange, to: T
 }
 
 fn forgets_flush(env: &impl Env, to: To) -> bool {
-    to != To::Prot && env.policies().mutant == Mutant::UffdUnflushed
+    match env.policies().mutant {
+        Mutant::UffdUnflushed => to != To::Prot,
+        Mutant::UnprotectUnflushed => to == To::NotUffdWp,
+        _ => false,
+    }
 }
 
 /// What became of an entry.

@@ -52,6 +52,8 @@ struct Cpu {
     ours: bool,
     /// Whether the operation that began there last may free page tables.
     frees: bool,
+    /// Whether it left when it was caught falling asleep, and has not come back: the next flush misses it.
+    caught: bool,
     /// Whether something else made it leave since the last stretch of records, even if it has come back.
     gone: bool,
 }
@@ -113,6 +115,7 @@ impl Flushes {
             answered: 0,
             ours: false,
             frees: false,
+            caught: false,
             gone: false,
         };
         Flushes {
@@ -161,7 +164,9 @@ impl Flushes {
         }
         if matches!(record.kind, Kind::SwitchOut | Kind::SwitchIn) {
             let next = self.tids.ours(record.value as i32);
-            self.of(record.cpu).into_iter().for_each(|cpu| cpu.ours = next);
+            if let Some(cpu) = self.of(record.cpu) {
+                (cpu.ours, cpu.caught) = (next, cpu.caught && !next);
+            }
         }
         match record.kind {
             Kind::Flush => self.flush(record, ours, strangers),
@@ -183,10 +188,14 @@ impl Flushes {
                 let may_free =
                     record.value == u64::MAX || self.of(cpu).is_some_and(|cpu| cpu.frees);
                 self.open = Some(Send { tid, cpu, time, may_trim, may_free });
+                strangers.lost = strangers.lost.or(self.misses());
             }
             Some(FlushReason::RemoteSend) => strangers.sender = Some(record.tid),
             Some(FlushReason::LocalMm) => {
                 let send = self.open.filter(|send| send.tid == record.tid);
+                if ours && send.is_none() {
+                    strangers.lost = strangers.lost.or(self.misses());
+                }
                 send.into_iter().for_each(|send| self.trimming.flushed(send.time));
             }
             Some(FlushReason::RemoteShootdown) => strangers.flushed |= !self.asked(record),
@@ -194,7 +203,8 @@ impl Flushes {
                 let asked = self.asked(record);
                 match self.holding(record.cpu) {
                     Some(Hold::Held) if asked => {
-                        strangers.lost = strangers.lost.or(self.catches(record.cpu));
+                        let caught = self.catches(record.cpu);
+                        self.of(record.cpu).into_iter().for_each(|cpu| cpu.caught = caught);
                         self.hold(record.cpu, Hold::LeftByUs);
                     }
                     Some(Hold::Held) => {
@@ -228,10 +238,14 @@ impl Flushes {
 
     /// Whether the CPU left for a flush for which none leaves that is lazy when it is asked. It does not leave if it turns to a
     /// thread of ours: it catches up with what it has missed.
-    fn catches(&mut self, cpu: u16) -> Option<&'static str> {
+    fn catches(&mut self, cpu: u16) -> bool {
         let frees = self.open.is_none_or(|send| send.may_free);
-        let caught = !frees && self.of(cpu).is_some_and(|cpu| !cpu.ours);
-        caught.then_some(CAUGHT)
+        !frees && self.of(cpu).is_some_and(|cpu| !cpu.ours)
+    }
+
+    /// Whether a flush of ours misses a CPU that was caught falling asleep.
+    fn misses(&self) -> Option<&'static str> {
+        self.cpus.iter().any(|cpu| cpu.caught).then_some(CAUGHT)
     }
 
     /// Whether a send of ours asked this CPU for what it did; each send asks once. The sender itself
@@ -421,21 +435,35 @@ mod tests {
     fn a_flush_that_frees_no_tables_catches_who_falls_asleep() {
         let records = |op| {
             let begins = raw(2, Kind::Op, op, 0, MAIN, 0);
-            [begins, flush(3, RemoteSend, 1, MAIN, 0), flush(4, TaskSwitch, 0, 0, 1), begins]
+            [begins, flush(3, RemoteSend, 1, MAIN, 0), flush(4, TaskSwitch, 0, 0, 1)]
         };
-        let caught = |op| {
+        let asleep = || {
             let mut flushes = flushes();
             flushes.follow(&[raw(1, Kind::SwitchOut, 0, 0, OTHER, 1)]);
-            flushes.follow(&records(op))
+            flushes
         };
-        assert_eq!(caught(FREES + 1), Strangers { lost: Some(CAUGHT), ..Strangers::default() });
-        assert_eq!(caught(FREES), Strangers::default());
+        let next = [raw(5, Kind::Op, FREES + 1, 0, MAIN, 0), flush(6, LocalMm, 1, MAIN, 0)];
+        let lost = |op, between: &[Raw]| {
+            let mut flushes = asleep();
+            assert_eq!(flushes.follow(&records(op)), Strangers::default(), "nobody was missed yet");
+            flushes.follow(between);
+            flushes.follow(&next).lost
+        };
+        assert_eq!(lost(FREES + 1, &[]), Some(CAUGHT));
+        assert_eq!(lost(FREES, &[]), None);
+        let back = raw(5, Kind::SwitchIn, OTHER as u64, 0, OTHER, 1);
+        assert_eq!(lost(FREES + 1, &[back]), None, "it was back before anybody flushed");
+        // The local half of the flush that caught it is no other one.
+        let mut flushes = asleep();
+        let [begins, send, answer] = records(FREES + 1);
+        let local = flush(5, LocalMm, 1, MAIN, 0);
+        assert_eq!(flushes.follow(&[begins, send, answer, local]).lost, None);
+        assert_eq!(flushes.follow(&[flush(7, RemoteSend, 1, MAIN, 0)]).lost, Some(CAUGHT));
         // It turns to its thread, and flushes what that has missed.
-        let mut back = flushes();
-        back.follow(&[raw(1, Kind::SwitchOut, 0, 0, OTHER, 1)]);
-        let [begins, send, answer, _] = records(FREES + 1);
+        let mut flushes = asleep();
         let turns = raw(4, Kind::SwitchOut, OTHER as u64, 0, 0, 1);
-        assert_eq!(back.follow(&[begins, send, turns, Raw { time: 5, ..answer }]).lost, None);
+        flushes.follow(&[begins, send, turns, Raw { time: 5, ..answer }]);
+        assert_eq!(flushes.follow(&[next[0], Raw { time: 7, ..next[1] }]).lost, None);
     }
 
     #[test]

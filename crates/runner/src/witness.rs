@@ -87,8 +87,9 @@ pub struct Watch {
     flushes: Option<Flushes>,
     /// The scenario's memory that never goes to swap: what is shared, and files.
     unswapped: Vec<PageRange>,
-    /// Whether pages of files may be read without an exception, so that no record tells of it.
-    populates_disks: bool,
+    /// Whether faults may count as major that read nothing from swap and that no record tells of: pages of files that are read without an
+    /// exception, accesses that waited for userfaultfd (mm/memory.c:mm_account_fault).
+    untold_majors: bool,
     /// The operations that have all CPUs empty their LRU batches.
     draining: BTreeSet<u64>,
     /// The operations that flush twice if their thread has to make room amid them.
@@ -133,7 +134,8 @@ impl Watch {
             gave_up: None,
             machine: Machine::new(counts, program.advises(&[Advice::Collapse])),
             unswapped,
-            populates_disks: program.populates_disks(),
+            untold_majors: program.populates_disks()
+                || program.threads.iter().any(|thread| thread.serves().is_some()),
             draining: calls::draining(program),
             gathering: calls::gathering(program),
             flushes,
@@ -273,7 +275,7 @@ impl Watch {
         let major = |r: &&Raw| r.kind == Kind::FaultDone && r.extra == 1 && unswapped(r.value);
         let seen = || records[self.seen..].iter().filter(major).count() as u64;
         let known = self.unswapped.is_empty() || self.rings.is_some();
-        (known && !self.populates_disks).then(seen)
+        (known && !self.untold_majors).then(seen)
     }
 
     /// Empties the rings after a round; whether records may be missing.

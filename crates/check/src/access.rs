@@ -9,6 +9,7 @@ use needless_model::addr::{MmId, ObjectId, Pfn, Vpn};
 use needless_model::env::Learnt;
 use needless_model::kernel::pagemap_scan::is_written;
 use needless_model::kernel::rmap::Place;
+use needless_model::kernel::soft_dirty::is_soft_dirty;
 use needless_model::machine::frames::FrameFlags;
 use needless_model::machine::walk::{Walked, walk};
 use needless_model::machine::world::{At, process_of};
@@ -111,9 +112,13 @@ fn perform(w: &mut CheckWorld, at: At, (mm, page): Place, entry: Entry, store: O
         return violate(w, Some(at.cpu), Property::NoUseAfterFree, page, what);
     }
     if let Some(value) = store {
-        if goes_by(w, (mm, page)) {
-            let what = format!("{} stores to {name}, which userfaultfd protects", at.cpu);
-            return violate(w, Some(at.cpu), Property::ToldOf, page, what);
+        match goes_by(w, (mm, page)) {
+            None => {}
+            Some(false) => w.ghost.exercised.add(Property::ToldOf),
+            Some(true) => {
+                let what = format!("{} stores to {name}, and nobody is told", at.cpu);
+                return violate(w, Some(at.cpu), Property::ToldOf, page, what);
+            }
         }
         let (mm, page) = stores_to(w, (mm, page), frame);
         w.frames.set_flags(frame, FrameFlags::ZERO_FILLED, false);
@@ -142,10 +147,13 @@ fn perform(w: &mut CheckWorld, at: At, (mm, page): Place, entry: Entry, store: O
     }
 }
 
-/// Whether a store to the page is neither told of, nor will be found by who looks for what was written.
-fn goes_by(w: &CheckWorld, (mm, page): Place) -> bool {
-    let noted = w.mms[mm.index()].uffd.features.asynchronous && is_written(w.page_entry(mm, page));
-    w.ghost.is_protected((mm, page)) && !noted
+/// Whether a store to the page, of which nobody is told, will not be found by who looks for what was stored to either; `None`: nobody does.
+fn goes_by(w: &CheckWorld, (mm, page): Place) -> Option<bool> {
+    let found_by_scan =
+        || w.mms[mm.index()].uffd.features.asynchronous && is_written(w.page_entry(mm, page));
+    let goes_by_userfaultfd = w.ghost.is_protected((mm, page)).then(|| !found_by_scan());
+    let goes_by_soft_dirty = w.ghost.is_tracked(mm).then(|| !is_soft_dirty(w, mm, page));
+    goes_by_userfaultfd.max(goes_by_soft_dirty)
 }
 
 /// Where the page's contents are kept account of, which a load from `frame` should return: a file's are in one place for

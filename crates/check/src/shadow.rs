@@ -98,6 +98,8 @@ pub struct Pages {
     fading: BTreeMap<Translation, Fate>,
     /// By thread: the translations that its system call found and must have revoked when it returns.
     revoking: BTreeMap<u16, BTreeSet<Translation>>,
+    /// Address spaces whose stores are noted by soft-dirty bits.
+    tracked: BTreeSet<MmId>,
     /// Pages that userfaultfd protects.
     protected: BTreeSet<Place>,
     /// By thread: those that its call is to protect.
@@ -224,6 +226,11 @@ impl Contents {
     /// What a load from the page should return.
     pub fn expected(&self, place: Place) -> Value {
         self.pages.last_store.get(&place).copied().unwrap_or(0)
+    }
+
+    /// Whether each store in the address space is to be noted.
+    pub fn is_tracked(&self, mm: MmId) -> bool {
+        self.pages.tracked.contains(&mm)
     }
 
     /// Whether userfaultfd protects the page.
@@ -465,6 +472,13 @@ impl Ghost for Contents {
         pages.given_up.remove(&(mm, page));
         pages.let_go((mm, page));
         pages.fading.extend(frame.map(|frame| ((mm, page, frame), None)));
+    }
+
+    fn tracks(&mut self, mm: MmId, on: bool) {
+        match on {
+            true => _ = self.pages.tracked.insert(mm),
+            false => _ = self.pages.tracked.remove(&mm),
+        }
     }
 
     /// What is stored to them before the call returns comes before it.

@@ -12,6 +12,7 @@ use needless_model::kernel::exit::exit_process;
 use needless_model::kernel::fault::{Fault, Outcome, exc_page_fault, retry_page_fault};
 use needless_model::kernel::lru::lru_add_drain;
 use needless_model::kernel::rmap::Place;
+use needless_model::kernel::sigsegv;
 use needless_model::kernel::switch::{enter_lazy, switch_mm};
 use needless_model::kernel::{call, call_again};
 use needless_model::site::Site;
@@ -96,6 +97,7 @@ fn access(env: &mut CheckEnv<'_>, (mm, page): Place, store: Option<Value>) -> bo
 
 /// One fault, with all that it waits for; false if it raised a signal.
 fn fault(env: &mut CheckEnv<'_>, fault: Fault) -> bool {
+    let access = fault;
     let mut outcome = exc_page_fault(env, fault);
     while let Outcome::Blocked(wait, fault) = outcome
         && !env.is_left()
@@ -103,5 +105,8 @@ fn fault(env: &mut CheckEnv<'_>, fault: Fault) -> bool {
         env.wait(wait);
         outcome = retry_page_fault(env, fault, wait);
     }
-    outcome == Outcome::Served
+    match outcome {
+        Outcome::Signal => sigsegv::handle(env, access).unwrap_or(false),
+        outcome => outcome == Outcome::Served,
+    }
 }

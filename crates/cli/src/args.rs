@@ -40,7 +40,8 @@ pub enum Verb {
   needless run cow-reuse                       on this kernel
   needless run cow-reuse -t model:6.1          in the model of Linux 6.1
   needless run cow-reuse --set pages=8 --format json
-  needless scenario random 7 | needless run - -t model:6.12")]
+  needless scenario random 7 | needless run - -t model:6.12
+  needless run dirty-tracking                  a study's comparison")]
     Run(RunArgs),
     /// Run a scenario on several targets and compare them event by event.
     #[command(before_help = "Examples:
@@ -52,7 +53,9 @@ pub enum Verb {
   needless compare cow-reuse -t live --expect   status 1 if the model is wrong
   needless compare cow-reuse -t kernel:./bzImage --expect 'shootdowns<=2'
                                                 a kernel of one's own
-  needless compare cow-reuse -t kernel:./bzImage,row=6.12 --format junit")]
+  needless compare cow-reuse -t kernel:./bzImage,row=6.12 --format junit
+  needless compare yesterday.json today.json    two results of --format json: what
+                                                differed, and what came of it")]
     Compare(CompareArgs),
     /// Find between which kernels a scenario's sequence, or a condition on it, changed.
     #[command(before_help = "Examples:
@@ -204,10 +207,10 @@ pub struct DoctorArgs {
 pub struct RunArgs {
     #[command(flatten)]
     pub choice: ScenarioChoice,
-    /// Where to run it: live, live,cpus=2,5, kernel:6.12, kernel:6.12,cpus=4, model:6.12,
+    /// Where to run it: live (the default), live,cpus=2,5, kernel:6.12, kernel:6.12,cpus=4, model:6.12,
     /// model:6.12,mglru=off …
-    #[arg(short, long, default_value = "live")]
-    pub target: String,
+    #[arg(short, long)]
+    pub target: Option<String>,
     /// Write the events to a file, as JSON Lines.
     #[arg(long, value_name = "FILE")]
     pub events: Option<PathBuf>,
@@ -222,6 +225,9 @@ pub struct RunArgs {
 pub struct CompareArgs {
     #[command(flatten)]
     pub choice: ScenarioChoice,
+    /// A second saved result: nothing is run, and both files (of `--format json`) are compared.
+    #[arg(conflicts_with_all = ["targets", "expect", "settings", "rounds", "events", "max_memory", "git_bisect"])]
+    pub other: Option<PathBuf>,
     /// A target (repeatable); without any: live and every model row.
     #[arg(short, long = "target", value_name = "TARGET")]
     pub targets: Vec<String>,

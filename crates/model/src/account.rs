@@ -453,11 +453,11 @@ impl RoundAccount {
             (Some(real), Some((expected, may_fault))) => real.more_than(&expected, &may_fault),
             _ => self.executed.agrees(&model.executed)?.then_some(0),
         };
-        Some(
-            more.is_some_and(|more| {
-                same(Counter::MinorFaults, more) && same(Counter::MajorFaults, 0)
-            }),
-        )
+        Some(more.is_some_and(|more| {
+            same(Counter::MinorFaults, more)
+                && same(Counter::MajorFaults, 0)
+                && same(Counter::ToldPages, 0)
+        }))
     }
 }
 

@@ -59,8 +59,18 @@ pub enum Asked<P, A, N> {
         /// Where to.
         to: A,
     },
-    /// `1` to `/proc/self/clear_refs`: nothing that is mapped counts as used.
-    ClearRefs,
+    /// `/proc/self/clear_refs`: what is known of how pages were used is forgotten.
+    ClearRefs {
+        /// What of it.
+        refs: Refs,
+    },
+    /// `read` of `/proc/self/pagemap`: which pages were stored to since soft-dirty bits were cleared.
+    Pagemap {
+        /// Among these.
+        pages: P,
+    },
+    /// `sigaction(SIGSEGV)`: from now on a store that the mapping's protection forbids is told to a handler, which lets it go on.
+    Sigaction,
     /// `UFFDIO_REGISTER`: userfaultfd watches the pages.
     UffdRegister {
         /// Which.
@@ -193,6 +203,21 @@ impl Gup {
     pub const ALL: [(&'static str, Gup); 2] = [("pin", Gup::Pin), ("get", Gup::Get)];
 }
 
+/// What `/proc/PID/clear_refs` forgets.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Refs {
+    /// `1`: that pages were used.
+    Accessed,
+    /// `4`: that they were stored to.
+    SoftDirty,
+}
+
+impl Refs {
+    /// Both with the word that scenarios use.
+    pub const ALL: [(&'static str, Refs); 2] =
+        [("accessed", Refs::Accessed), ("soft-dirty", Refs::SoftDirty)];
+}
+
 /// A call as a scenario holds it: pages by expressions, areas by their index in [`crate::program::Program::areas`].
 pub type CallExpr = Asked<RangeExpr, u16, Expr>;
 
@@ -284,7 +309,9 @@ impl<P, A, N> Asked<P, A, N> {
                 stride: number(stride, STRIDE)?,
                 advice: *advice,
             },
-            Asked::ClearRefs => Asked::ClearRefs,
+            Asked::ClearRefs { refs } => Asked::ClearRefs { refs: *refs },
+            Asked::Pagemap { pages: p } => Asked::Pagemap { pages: pages(p)? },
+            Asked::Sigaction => Asked::Sigaction,
             Asked::UffdRegister { pages: p, registration } => {
                 Asked::UffdRegister { pages: pages(p)?, registration: *registration }
             }
@@ -340,7 +367,9 @@ impl<P, A, N> Asked<P, A, N> {
             | Asked::Unmap { .. }
             | Asked::Protect { .. }
             | Asked::Remap { .. }
-            | Asked::ClearRefs
+            | Asked::ClearRefs { .. }
+            | Asked::Pagemap { .. }
+            | Asked::Sigaction
             | Asked::UffdRegister { .. }
             | Asked::UffdUnregister { .. }
             | Asked::UffdProtect { .. }
@@ -364,7 +393,11 @@ impl<P, A, N> Asked<P, A, N> {
             Asked::Remap { .. } => Some("mremap"),
             Asked::Fork { .. } => Some("fork"),
             Asked::Exec => Some("exec"),
-            Asked::ClearRefs => Some("clear_refs"),
+            Asked::ClearRefs { refs: Refs::Accessed } => Some("clear_refs"),
+            Asked::ClearRefs { refs: Refs::SoftDirty } | Asked::Pagemap { .. } => {
+                Some("soft-dirty")
+            }
+            Asked::Sigaction => Some("sigaction"),
             Asked::UffdRegister { .. }
             | Asked::UffdUnregister { .. }
             | Asked::UffdProtect { .. } => Some("userfaultfd"),
@@ -417,7 +450,9 @@ impl<P, A, N> Asked<P, A, N> {
             Asked::Map { .. }
             | Asked::Unmap { .. }
             | Asked::Protect { .. }
-            | Asked::ClearRefs
+            | Asked::ClearRefs { .. }
+            | Asked::Pagemap { .. }
+            | Asked::Sigaction
             | Asked::UffdRegister { .. }
             | Asked::UffdUnregister { .. }
             | Asked::UffdProtect { .. }
@@ -466,12 +501,14 @@ impl Call {
             | Asked::UffdUnregister { pages }
             | Asked::UffdProtect { pages, .. }
             | Asked::PagemapScan { pages, .. }
+            | Asked::Pagemap { pages }
             | Asked::Reclaim { pages }
             | Asked::Sync { pages }
             | Asked::Writeback { pages }
             | Asked::Pin { pages, .. } => Some(pages),
             Asked::Map { area, .. } => Some(area.pages),
-            Asked::ClearRefs
+            Asked::ClearRefs { .. }
+            | Asked::Sigaction
             | Asked::UffdAnswer { .. }
             | Asked::Switch { .. }
             | Asked::Fork { .. }
@@ -502,7 +539,9 @@ impl Call {
             }
             Asked::Map { .. }
             | Asked::Protect { prot: Prot::ReadWrite, .. }
-            | Asked::ClearRefs
+            | Asked::ClearRefs { .. }
+            | Asked::Pagemap { .. }
+            | Asked::Sigaction
             | Asked::UffdRegister { .. }
             | Asked::UffdUnregister { .. }
             // A store that somebody is told of gives the right to store back at once.

@@ -36,6 +36,8 @@ pub enum What {
     LocalFlush,
     /// A shootdown received by a CPU other than the initiator's.
     Interrupt,
+    /// A page that a call tells to have been stored to.
+    Told,
     /// An interrupt of a CPU that may walk a page table without a lock.
     TableSync,
     /// A huge page's entry replaced by one for each page.
@@ -52,7 +54,9 @@ impl What {
             What::LocalFlush => Needless::LocalFlush,
             What::Interrupt => Needless::Interrupt,
             What::Split => Needless::Split,
-            What::Zeroing | What::PageIn | What::PageOut | What::TableSync => return None,
+            What::Zeroing | What::PageIn | What::PageOut | What::Told | What::TableSync => {
+                return None;
+            }
         })
     }
 }
@@ -128,6 +132,11 @@ pub fn observe(program: &Program, events: &[Event], order: TraceOrder) -> Vec<Co
                 ..
             } if initiator != Some(event.cpu) => What::Interrupt,
             EventKind::TableSync { .. } if event.thread.is_some() => What::TableSync,
+            EventKind::Told { pages, .. } => {
+                let told = Counted::new(What::Told, event);
+                seen.extend(std::iter::repeat_n(told, pages as usize));
+                continue;
+            }
             _ => continue,
         };
         seen.push(Counted::new(what, event));
@@ -318,6 +327,8 @@ counters! {
         "shootdowns received by CPUs other than the initiator's";
     TableSyncs = "table_syncs", "interrupts", None, Fold::Every(&[What::TableSync]),
         "interrupts by which CPUs are waited for that may walk a page table without a lock (tlb_remove_table_sync_one)";
+    ToldPages = "told_pages", "pages", None, Fold::Every(&[What::Told]),
+        "pages told to have been stored to (by scans, userfaultfd or SIGSEGV)";
     NeedlessFaults = "needless_faults", "faults", Some("need-\nless\nfaults"), Fold::Needless(What::Fault),
         "faults that could have been avoided";
     NeedlessCopies = "needless_copies", "pages", Some("need-\nless\ncopies"), Fold::Needless(What::Copy),

@@ -9,7 +9,7 @@ use crate::verdict::Verdict;
 use serde::{Deserialize, Serialize};
 
 /// Version of the event record, raised whenever a field or a kind changes.
-pub const EVENT_VERSION: u32 = 5;
+pub const EVENT_VERSION: u32 = 6;
 
 /// One event.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -134,6 +134,13 @@ pub enum EventKind {
         pages: Option<u32>,
         /// For [`FlushReason::RemoteSend`]: CPUs interrupted. `None`: not visible.
         asked: Option<u16>,
+    },
+    /// A call tells that pages were stored to since they began to be tracked.
+    Told {
+        /// The first.
+        page: Vpn,
+        /// How many.
+        pages: u32,
     },
     /// A CPU is interrupted to make sure that it walks no page table without a lock (`tlb_remove_table_sync_one`), and waited
     /// for. It is no flush.

@@ -176,6 +176,7 @@ impl<'p> Folding<'p> {
             kind @ (EventKind::Mark { .. }
             | EventKind::MeasureStart
             | EventKind::MeasureEnd
+            | EventKind::Told { .. }
             | EventKind::TableSync { .. }
             | EventKind::Tlbi { .. }
             | EventKind::Dsb { .. }) => kind,

@@ -405,10 +405,11 @@ policies! {
         LeaveOne = "leave-one", "one, for a folio that needs two entries";
     }
     /// Whether `MADV_POPULATE_*` exists.
-    populate: Populate = "populate", "whether MADV_POPULATE_READ and MADV_POPULATE_WRITE exist",
-        source "include/uapi/asm-generic/mman-common.h (5.10: no; 6.1: yes)" {
-        No = "no", "EINVAL";
-        Yes = "yes", "they exist";
+    populate: Populate = "populate", "how MADV_POPULATE_READ and MADV_POPULATE_WRITE fault pages in",
+        source "include/uapi/asm-generic/mman-common.h (5.10: no); mm/madvise.c:madvise_populate, mm/gup.c:faultin_vma_page_range (6.1: __get_user_pages), faultin_page_range (6.12, 7.2: __get_user_pages_locked, which sets FOLL_TRIED)" {
+        No = "no", "not at all: EINVAL";
+        Anew = "anew", "what has to be tried again begins anew: a page that was read meanwhile is a minor fault";
+        Tried = "tried", "a second try counts as one: what was read for it is a major fault";
     }
     /// Whether zero-filled pages are written to swap.
     zero_swap: ZeroSwap = "zero-swap", "whether pages that hold only zeros are written to swap",
@@ -615,6 +616,18 @@ policies! {
         Keep = "keep", "their entries keep the bit, which means nothing there";
         Clear = "clear", "their entries lose the bit; a marker goes";
     }
+    /// Which pages of shared memory mprotect makes writable while stores are tracked.
+    soft_dirty_protect: SoftDirtyProtect = "soft-dirty-protect", "which dirty pages of shared memory mprotect makes writable, whose stores are to be noted by the soft-dirty bit",
+        source "mm/mprotect.c:change_pte_range (5.10), can_change_pte_writable (6.1, 6.12, 7.2); changed in 6.0" {
+        NewMappings = "new-mappings", "all, and in mappings that are newer than the last clear_refs those alone whose bit is set: a store to tracked memory can go by unnoted";
+        Tracked = "tracked", "those alone whose bit is set";
+    }
+    /// Whether a mapping that takes in an older one counts as new.
+    soft_dirty_merge: SoftDirtyMerge = "soft-dirty-merge", "what two mappings that become one count as, of which one alone is newer than the last clear_refs",
+        source "mm/mmap.c:vma_merge, mm/mprotect.c:mprotect_fixup (5.10, 6.1), mm/vma.c:vma_modify (6.12); VMA_STICKY_FLAGS (7.2)" {
+        Changed = "changed", "as the one whose flags change; what mremap moves becomes as what is there";
+        Either = "either", "as new";
+    }
     /// What a scan for written pages says of what has no page table.
     scan_holes: ScanHoles = "scan-holes", "what PAGEMAP_SCAN says of pages without a page table in what userfaultfd watches",
         source "fs/proc/task_mmu.c:pagemap_scan_pte_hole (6.12.116, 7.2.12: PAGE_IS_WRITTEN; before 6.12.103, and from 6.16 to 6.18.15, nothing)" {
@@ -685,6 +698,7 @@ policies! {
         UffdSwapSkipped = "uffd-swap-skipped", "userfaultfd's write protection passes over what is in swap (change_pte_range; before f45ec5ff16a7)";
         UffdSwapinWritable = "uffd-swapin-writable", "a page that comes back from swap may be stored to although userfaultfd protects it (do_swap_page)";
         UnprotectUnflushed = "unprotect-unflushed", "UFFDIO_WRITEPROTECT does not flush what it lets go of, where it takes the right to store from pages that were not protected (change_pte_range)";
+        SoftDirtyUnflushed = "soft-dirty-unflushed", "clearing soft-dirty bits does not flush the right to store (clear_refs_write)";
         UffdUnflushed = "uffd-unflushed", "userfaultfd's write protection is not flushed (uffd_wp_range, pagemap_scan_pmd_entry)";
         ForkVmaUnlocked = "fork-vma-unlocked", "a fork does not lock mappings for writing (dup_mmap; 6.4 was released so)";
         ForkExclusive = "fork-exclusive", "a fork leaves pages exclusive to the parent (copy_present_pte)";

@@ -7,7 +7,7 @@ mod expr;
 mod lacking;
 
 use crate::addr::{CpuId, PageRange, ProcessId, ThreadId, Vpn};
-use crate::call::{CallExpr, Extent};
+use crate::call::{CallExpr, Extent, Refs};
 use crate::userfaultfd::{Answer, Features};
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +27,9 @@ pub struct Program {
     pub version: u32,
     /// The scenario's name.
     pub name: String,
+    /// The values of its parameters.
+    #[serde(default)]
+    pub parameters: Vec<(String, i64)>,
     /// What it needs of the machine.
     pub machine: MachineNeeds,
     /// The files that it makes.
@@ -442,6 +445,7 @@ impl Default for Program {
     fn default() -> Program {
         Program {
             version: PROGRAM_VERSION,
+            parameters: Vec::new(),
             name: String::new(),
             machine: MachineNeeds::default(),
             files: Vec::new(),
@@ -560,6 +564,17 @@ impl Program {
 
     fn backing(&self, pages: &RangeExpr) -> Backing {
         self.areas[usize::from(pages.area)].backing
+    }
+
+    /// Whether it takes soft-dirty bits.
+    pub fn clears_soft_dirty(&self) -> bool {
+        let clears = CallExpr::ClearRefs { refs: Refs::SoftDirty };
+        self.ops().any(|op| matches!(&op.kind, OpKind::Call(call) if *call == clears))
+    }
+
+    /// Whether it reads soft-dirty bits.
+    pub fn reads_soft_dirty(&self) -> bool {
+        self.ops().any(|op| matches!(op.kind, OpKind::Call(CallExpr::Pagemap { .. })))
     }
 
     /// With which features it makes a userfaultfd, if it needs one.

@@ -57,9 +57,9 @@ properties! {
     /// A page that is pinned is the one that is mapped.
     PinConsistency = "P7", "a pinned page stays the one that is mapped",
         exercised when "a page was stored to while it was pinned";
-    /// A store to what userfaultfd has protected waits for whoever has it, or is noted.
-    ToldOf = "P8", "no store to a protected page goes by userfaultfd",
-        exercised when "userfaultfd was asked about a store, or noted it";
+    /// A store to a page that is tracked waits for whoever is told (userfaultfd), or is noted (a scan or pagemap tells).
+    ToldOf = "P8", "no store to a tracked page goes by unnoticed",
+        exercised when "userfaultfd was asked about a store, or one was noted";
     /// Where the architecture asks for it, no CPU may hold two translations of one address that differ in their frame or
     /// their size: the first is taken away, and waited for, before the second is set.
     BreakBeforeMake = "P9", "a translation is taken away everywhere before another one comes to its place",

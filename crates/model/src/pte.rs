@@ -259,6 +259,18 @@ impl Pte {
         }
     }
 
+    /// The same as after a move: it counts as stored to, whatever it holds (`move_soft_dirty_pte`).
+    #[must_use]
+    pub const fn soft_dirtied(self) -> Pte {
+        match self {
+            Pte::Present(pte) => Pte::Present(pte.with(PteFlags::SOFT_DIRTY, true)),
+            Pte::Swap(swap) => Pte::Swap(SwapPte { soft_dirty: true, ..swap }),
+            Pte::Migration(entry) => Pte::Migration(MigrationPte { soft_dirty: true, ..entry }),
+            // A marker's bit would only be told by pagemap.
+            Pte::None | Pte::Table(_) | Pte::Marker(_) => self,
+        }
+    }
+
     /// The translation, if there is one.
     pub const fn present(self) -> Option<PresentPte> {
         match self {

@@ -188,6 +188,10 @@ sites! {
     PagemapScan = "pagemap_scan_pmd_entry" in "fs/proc/task_mmu.c";
     /// `PAGEMAP_SCAN` protects what it found.
     MakeUffdWpPte = "make_uffd_wp_pte" in "fs/proc/task_mmu.c";
+    /// `/proc/PID/pagemap` is read.
+    PagemapRead = "pagemap_read" in "fs/proc/task_mmu.c";
+    /// What a process does about signals.
+    Sigaction = "do_sigaction" in "kernel/signal.c";
     /// `/proc/PID/clear_refs`.
     ClearRefs = "clear_refs_pte_range" in "fs/proc/task_mmu.c";
     /// `MADV_FREE`.

@@ -34,6 +34,15 @@ impl Verdict {
         Verdict { judgement, reason, caused_by: None }
     }
 
+    /// The same of a fault that grants a store; one by which that is noted (`notes`) was needed, whoever had the page.
+    #[must_use]
+    pub fn of_store(self, notes: bool) -> Verdict {
+        match notes && self.is_needless() {
+            true => Verdict::new(Judgement::Needed, Reason::SoftDirtyNoted),
+            false => self,
+        }
+    }
+
     /// The verdict with its cause counted from the event numbered `first`.
     #[must_use]
     pub fn counted_from(self, first: u64) -> Verdict {
@@ -112,6 +121,8 @@ reasons! {
         "write permission could have been granted when the PTE was last written; nobody else had a claim on the page";
     /// Fault: userfaultfd was told of the access, or noted that the page is written.
     UserfaultfdTold = "userfaultfd was to learn of the access";
+    /// Fault: the kernel noted by it that the page is stored to.
+    SoftDirtyNoted = "the store was to be noted (soft-dirty)";
     /// Fault: the old page had to be kept for others.
     WriteWasClaimed = "write permission could not have been granted earlier";
     /// Fault: a read had mapped the huge zero page, which nobody may store to.

@@ -247,6 +247,9 @@ pub fn what(program: &Program, event: &Event, style: Style) -> String {
             format!("pte {} {} {arrow} {}", name(page), pte(old), pte(new))
         }
         EventKind::Flush { reason, pages, asked } => flush(reason, pages, asked),
+        EventKind::Told { page, pages } => {
+            format!("told: {} from {}", count(pages as usize, "page"), name(page))
+        }
         EventKind::TableSync { to } => {
             format!("interrupt {to}: no walk without a lock goes on there")
         }

@@ -14,11 +14,12 @@ use needless_model::account::{Account, RoundAt};
 use needless_model::addr::ProcessId;
 use needless_model::agreement::PageDifference;
 use needless_model::counters::{Counted, Counter, FAULTS_BY_CLASS};
-use needless_model::program::{Process, Program};
+use needless_model::program::{Process, Program, ThpMode};
+use needless_model::run::Round;
 use needless_model::verdict::{Judgement, Needless, Reason};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -42,6 +43,9 @@ struct ExpectationDocument<'a> {
 #[derive(Serialize)]
 struct Scenario<'a> {
     name: &'a str,
+    parameters: BTreeMap<&'a str, i64>,
+    /// What it asks for; `null` leaves the machine as it is.
+    thp: Option<&'static str>,
     cpus: u16,
     threads: Vec<&'a str>,
     areas: Vec<AreaDocument<'a>>,
@@ -82,6 +86,8 @@ struct RanDocument<'a> {
     sequences: Vec<SequenceDocument>,
     instructions: Vec<InstructionsDocument<'a>>,
     samples: Map<String, Value>,
+    /// What the kernel counted, of the whole machine, in the middle one of the rounds.
+    kernel_counters: BTreeMap<&'a str, u64>,
     verdicts: Verdicts,
     findings: Vec<FindingDocument>,
     unknown: &'a BTreeMap<String, String>,
@@ -211,6 +217,8 @@ pub fn expected(comparison: &Comparison, cases: &[Case<'_>]) -> Value {
         schema_version: SCHEMA_VERSION,
         scenario: Scenario {
             name: &program.name,
+            parameters: program.parameters.iter().map(|(name, v)| (name.as_str(), *v)).collect(),
+            thp: program.machine.thp.map(ThpMode::word),
             cpus: program.machine.cpus,
             threads: program.threads.iter().map(|thread| thread.name.as_str()).collect(),
             areas: areas
@@ -279,6 +287,7 @@ fn document<'a>(program: &'a Program, ran: &'a Ran) -> RanDocument<'a> {
             .map(|(phases, rounds)| InstructionsDocument { phases, rounds })
             .collect(),
         samples: samples(account),
+        kernel_counters: kernel_counters(&ran.run.rounds),
         verdicts: verdicts(account),
         findings: findings(account),
         unknown: &account.unknown,
@@ -362,6 +371,17 @@ fn samples(account: &Account) -> Map<String, Value> {
     let indices: Vec<u32> = account.rounds.iter().map(|round| round.index).collect();
     samples.insert("round".to_owned(), json!(indices));
     samples
+}
+
+/// The median of each counter.
+fn kernel_counters(rounds: &[Round]) -> BTreeMap<&str, u64> {
+    let names = rounds.iter().flat_map(|round| round.kernel_counters.keys());
+    let names: BTreeSet<&str> = names.map(String::as_str).collect();
+    let middle = |name: &str| {
+        let values = rounds.iter().filter_map(|round| round.kernel_counters.get(name).copied());
+        median(&values.collect::<Vec<u64>>()).map(|result| result.median)
+    };
+    names.into_iter().filter_map(|name| Some((name, middle(name)?))).collect()
 }
 
 fn verdicts(account: &Account) -> Verdicts {

@@ -18,6 +18,7 @@ pub mod jsonl;
 pub mod notes;
 pub mod perfetto;
 pub mod run;
+pub mod saved;
 pub mod stat;
 pub mod stats;
 pub mod steps;

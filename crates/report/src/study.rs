@@ -76,6 +76,8 @@ pub struct PartResult {
     pub costs: Vec<CostsResult>,
     /// What the checker found.
     pub checks: Vec<CheckResult>,
+    /// Runs side by side, by target.
+    pub tables: Vec<TableResult>,
     /// Its figures.
     pub figures: Vec<FigureResult>,
     /// Its relations, those about findings among them.
@@ -127,6 +129,32 @@ pub struct Count {
     pub found: Option<u64>,
     /// Whether that is the model's figure, for rounds with an equal sequence.
     pub transferred: bool,
+}
+
+/// Runs side by side on one target.
+#[derive(Clone, Debug)]
+pub struct TableResult {
+    /// What it shows.
+    pub text: String,
+    /// The target.
+    pub target: String,
+    /// What is counted.
+    pub counters: Vec<Counter>,
+    /// By what cycles are divided.
+    pub per: f64,
+    /// The runs.
+    pub rows: Vec<TableRow>,
+}
+
+/// A run in a table.
+#[derive(Clone, Debug)]
+pub struct TableRow {
+    /// The run's name.
+    pub run: String,
+    /// What most rounds counted, or why nothing was.
+    pub counts: Result<Vec<Option<u64>>, String>,
+    /// Cycles of all blocks of a round, divided: the median over the rounds.
+    pub cycles: Option<f64>,
 }
 
 /// A cost table.

@@ -107,6 +107,7 @@ fn part() -> PartResult {
     PartResult {
         name: "shootdowns".into(),
         doc: vec!["How many?".into()],
+        tables: vec![],
         runs: vec![RunResult {
             name: "one".into(),
             scenario: "cow-reuse, pages=1".into(),

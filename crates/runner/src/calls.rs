@@ -2,16 +2,16 @@
 
 use crate::files::Files;
 use crate::sys::{bytes, pointer};
-use crate::{pagemap_scan, userfaultfd};
+use crate::{pagemap, pagemap_scan, userfaultfd};
 use needless_model::addr::{PageRange, Vpn};
-use needless_model::call::{Call, Extent, RANGES, ranges};
+use needless_model::call::{Call, Extent, RANGES, Refs, ranges};
 use needless_model::program::{Advice, Backing, Prot};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 
-/// Asks the kernel.
-pub fn ask(call: Call, files: &Files) -> io::Result<()> {
+/// Asks the kernel; `told`: of which pages it tells that they were stored to.
+pub fn ask(call: Call, files: &Files, told: impl Fn(PageRange)) -> io::Result<()> {
     match call {
         Call::Map { area, prot } => map_area(area, prot, files),
         Call::Unmap { pages } => unmap(pages),
@@ -21,7 +21,8 @@ pub fn ask(call: Call, files: &Files) -> io::Result<()> {
         Call::AdviseRanges { pages, each, stride, advice } => {
             advise_ranges(ranges(pages, each, stride), advice)
         }
-        Call::ClearRefs => std::fs::write("/proc/self/clear_refs", "1"),
+        Call::ClearRefs { refs } => std::fs::write("/proc/self/clear_refs", number_of(refs)),
+        Call::Pagemap { pages } => pagemap::soft_dirty(pages, told),
         Call::Sync { pages } => sync(pages),
         Call::WriteFile { file, first, pages } => files.write(file.file, first..first + pages),
         Call::DropFile { file, first, pages } => files.drop(file.file, first..first + pages),
@@ -30,7 +31,7 @@ pub fn ask(call: Call, files: &Files) -> io::Result<()> {
         Call::UffdRegister { pages, registration } => userfaultfd::register(pages, registration),
         Call::UffdUnregister { pages } => userfaultfd::unregister(pages),
         Call::UffdProtect { pages, on } => userfaultfd::write_protect(pages, on),
-        Call::PagemapScan { pages, protect } => pagemap_scan::scan(pages, protect),
+        Call::PagemapScan { pages, protect } => pagemap_scan::scan(pages, protect, told),
         Call::UffdAnswer { .. }
         | Call::Reclaim { .. }
         | Call::Writeback { .. }
@@ -41,7 +42,7 @@ pub fn ask(call: Call, files: &Files) -> io::Result<()> {
             Err(io::Error::new(io::ErrorKind::Unsupported, "runs in the model only"))
         }
         // Whoever asks gives up its turn (crates/runner/src/exec.rs).
-        Call::Fork { .. } | Call::Wait { .. } | Call::Exec => {
+        Call::Fork { .. } | Call::Wait { .. } | Call::Exec | Call::Sigaction => {
             Err(io::Error::new(io::ErrorKind::Unsupported, "is no single call"))
         }
     }
@@ -87,7 +88,10 @@ pub fn missing(call: Call, errno: Option<i32>) -> Option<&'static str> {
         Call::PagemapScan { .. } if errno == Some(libc::ENOTTY) => {
             Some("PAGEMAP_SCAN (6.7 and later have it)")
         }
-        Call::ClearRefs if errno == Some(libc::ENOENT) => {
+        Call::Pagemap { .. } if errno == Some(libc::ENOTTY) => {
+            Some("soft-dirty bits (CONFIG_MEM_SOFT_DIRTY)")
+        }
+        Call::ClearRefs { .. } if errno == Some(libc::ENOENT) => {
             Some("/proc/PID/clear_refs (CONFIG_PROC_PAGE_MONITOR)")
         }
         Call::Map { .. }
@@ -96,7 +100,9 @@ pub fn missing(call: Call, errno: Option<i32>) -> Option<&'static str> {
         | Call::Remap { .. }
         | Call::Advise { .. }
         | Call::AdviseRanges { .. }
-        | Call::ClearRefs
+        | Call::ClearRefs { .. }
+        | Call::Pagemap { .. }
+        | Call::Sigaction
         | Call::UffdRegister { .. }
         | Call::UffdUnregister { .. }
         | Call::UffdProtect { .. }
@@ -124,6 +130,14 @@ fn prot_bits(prot: Prot) -> i32 {
         Prot::None => libc::PROT_NONE,
         Prot::Read => libc::PROT_READ,
         Prot::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
+    }
+}
+
+/// What is written to `clear_refs`.
+const fn number_of(refs: Refs) -> &'static str {
+    match refs {
+        Refs::Accessed => "1",
+        Refs::SoftDirty => "4",
     }
 }
 

@@ -52,6 +52,8 @@ pub struct Seen {
     pub backing: Backing,
     /// Whether it was major.
     pub major: bool,
+    /// Whether userfaultfd was told of it, so that it waited for an answer.
+    pub asked: bool,
     /// Whether the fault itself flushed exactly one page; `None` if flushes are not visible.
     pub flushed_page: Option<bool>,
 }
@@ -85,19 +87,22 @@ impl History {
     /// Classifies a fault and remembers what it tells about its page.
     pub fn classify(&mut self, seen: Seen) -> FaultClass {
         let class = self.class(seen);
+        let waited =
+            matches!(class, FaultClass::Reuse | FaultClass::FirstTouch | FaultClass::ZeroPage);
         if seen.code.is_some_and(|code| !code.present()) {
             self.origin.insert(seen.place(), class);
         } else if matches!(class, FaultClass::CowCopy | FaultClass::ZeroUpgrade) {
             self.origin.insert(seen.place(), FaultClass::FirstTouch);
         }
-        class
+        if seen.asked && waited { FaultClass::Userfaultfd } else { class }
     }
 
     fn class(&self, seen: Seen) -> FaultClass {
         if let Some(class) = seen.code.and_then(|code| of_file(seen, code)) {
             return class;
         }
-        if seen.major {
+        // What was asked about may count as major (mm/memory.c:mm_account_fault, 5.10 to 6.1).
+        if seen.major && !seen.asked {
             return FaultClass::SwapIn;
         }
         let Some(code) = seen.code else { return FaultClass::Unknown };
@@ -146,6 +151,7 @@ mod tests {
     fn fault(code: u8, major: bool, flushed: bool) -> Seen {
         let (process, code) = (ProcessId::FIRST, Some(FaultCode(code)));
         Seen {
+            asked: false,
             process,
             page: PAGE,
             code,

@@ -44,6 +44,11 @@ pub fn install(program: &'static Program) -> io::Result<()> {
 extern "C" fn caught(signal: i32, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
     // SAFETY: the kernel passes a valid siginfo; SIGSEGV and SIGBUS carry an address.
     let address = unsafe { (*info).si_addr() } as u64;
+    end(signal, address);
+}
+
+/// Ends the run because of the access to this address.
+pub fn end(signal: i32, address: u64) -> ! {
     let failure = describe(signal, address);
     let status = i32::from(failure.exit_status());
     // A process that was forked tells the first one.

@@ -19,6 +19,8 @@ struct Open {
     page: Vpn,
     code: FaultCode,
     flushed_page: bool,
+    /// Whether userfaultfd was told of it.
+    asked: bool,
 }
 
 /// What the decoder knows of one thread.
@@ -148,6 +150,17 @@ impl Decoder<'_> {
             Kind::Fault => self.in_scenario(thread).map(|thread| self.fault(thread, record)),
             Kind::FaultDone => thread.and_then(|thread| self.fault_done(thread, record)),
             Kind::Flush => self.flush(thread, record),
+            Kind::Told => {
+                let page = Vpn::containing(record.value);
+                Some(EventKind::Told { page, pages: record.extra as u32 })
+            }
+            Kind::Asked => {
+                let page = Vpn::containing(record.value);
+                let open = self.threads.iter_mut().filter_map(|state| state.fault.as_mut());
+                open.filter(|open| open.page == page).for_each(|open| open.asked = true);
+                (record.extra == 1).then_some(EventKind::Told { page, pages: 1 })
+            }
+            Kind::Signal => return self.signalled(thread, record, events),
             Kind::SwitchIn => {
                 let to = self.thread(record.value as i32).map(|index| ThreadId(index as u16));
                 Some(EventKind::Switch { to })
@@ -169,6 +182,20 @@ impl Decoder<'_> {
             let op = thread.and_then(|thread| self.threads[thread].op);
             events.push(self.event(record, op, kind));
         }
+    }
+
+    /// The signal is all that comes of a fault, of which no kernel tells by itself: it is told to the handler.
+    fn signalled(&mut self, thread: Option<usize>, record: &Raw, events: Option<&mut Vec<Event>>) {
+        let page = Vpn::containing(record.value);
+        let open = thread.and_then(|thread| self.threads[thread].fault.take());
+        let op = thread.and_then(|thread| self.threads[thread].op);
+        let Some(events) = events else { return };
+        if open.is_some_and(|open| open.page == page) {
+            let class = FaultClass::Signal;
+            let done = EventKind::FaultDone { page, class, major: false, exception: true };
+            events.push(self.event(record, op, done));
+        }
+        events.push(self.event(record, op, EventKind::Told { page, pages: 1 }));
     }
 
     /// A process begins: its pages are those of the one that it comes from.
@@ -193,7 +220,7 @@ impl Decoder<'_> {
     fn fault(&mut self, thread: usize, record: &Raw) -> EventKind {
         let page = Vpn::containing(record.value);
         let code = FaultCode(record.extra as u8);
-        self.threads[thread].fault = Some(Open { page, code, flushed_page: false });
+        self.threads[thread].fault = Some(Open { page, code, flushed_page: false, asked: false });
         EventKind::Fault { page, code }
     }
 
@@ -211,6 +238,7 @@ impl Decoder<'_> {
             backing: self.program.backing_of(open.page),
             major,
             flushed_page: self.sees_flushes.then_some(open.flushed_page),
+            asked: open.asked,
         });
         Some(EventKind::FaultDone { page: open.page, class, major, exception: true })
     }

@@ -8,8 +8,8 @@ use crate::sys::Usage;
 use crate::team::{Rest, Yield};
 use crate::wire::{Failure, FailureKind};
 use crate::witness::Watch;
-use crate::{calls, crash, limits, lru, marks, sys, userfaultfd};
-use needless_model::addr::{PageRange, ProcessId, Vpn};
+use crate::{calls, crash, limits, lru, marks, sigsegv, sys, userfaultfd};
+use needless_model::addr::{PAGE_SIZE, PageRange, ProcessId, Vpn};
 use needless_model::call::Call;
 use needless_model::kernel::Errno;
 use needless_model::program::{Access, ExprError, Hold, Op};
@@ -178,6 +178,9 @@ impl<'a> Worker<'a> {
         match call {
             Call::Fork { process } => self.fork(op, process)?,
             Call::Wait { process } => return self.wait(process),
+            Call::Sigaction => {
+                sigsegv::handle(self.run).map_err(|error| self.refused(op, call, &error))?;
+            }
             Call::Exec => {
                 self.markers.write(Kind::Exec, 0, 0);
                 self.execs = true;
@@ -188,7 +191,8 @@ impl<'a> Worker<'a> {
             | Call::Remap { .. }
             | Call::Advise { .. }
             | Call::AdviseRanges { .. }
-            | Call::ClearRefs
+            | Call::ClearRefs { .. }
+            | Call::Pagemap { .. }
             | Call::UffdRegister { .. }
             | Call::UffdUnregister { .. }
             | Call::UffdProtect { .. }
@@ -205,7 +209,10 @@ impl<'a> Worker<'a> {
             | Call::DropFile { .. }
             | Call::Truncate { .. }
             | Call::SyncFile { .. } => {
-                calls::ask(call, &self.run.files)
+                let told = |pages: PageRange| {
+                    self.markers.write(Kind::Told, pages.start.0 * PAGE_SIZE, pages.pages());
+                };
+                calls::ask(call, &self.run.files, told)
                     .map_err(|error| self.refused(op, call, &error))?;
             }
         }
@@ -338,7 +345,10 @@ impl<'a> Worker<'a> {
             Hold::Sleep => self.run.team.sleep(&self.run.program, self.me),
             Hold::Serve(answer) => {
                 let failed = |error| Failure::internal("serving userfaultfd", &error);
-                self.run.team.serve(self.me, || userfaultfd::serve(answer).map_err(failed))
+                let told = |page: Vpn, missing: bool| {
+                    self.markers.write(Kind::Asked, page.0 * PAGE_SIZE, u64::from(!missing));
+                };
+                self.run.team.serve(self.me, || userfaultfd::serve(answer, told).map_err(failed))
             }
         }
     }

@@ -41,6 +41,12 @@ pub enum Kind {
     Fault,
     /// The kernel is done with a fault; `value`: address; `extra`: 1 if it was major.
     FaultDone,
+    /// A call tells of pages that were stored to; `value`: address of the first; `extra`: how many.
+    Told,
+    /// userfaultfd tells of an access; `value`: address; `extra`: 1 if it is a store to a page that is protected.
+    Asked,
+    /// A signal handler is told of an access; `value`: address.
+    Signal,
     /// A flush; `value`: pages (`u64::MAX`: all); `extra`: reason.
     Flush,
     /// A thread has a CPU interrupted that may walk a page table without a lock; `value`: the CPU, as the scenario numbers it.
@@ -97,6 +103,9 @@ impl Raw {
             | Kind::Forked
             | Kind::Exec
             | Kind::WentOn
+            | Kind::Told
+            | Kind::Asked
+            | Kind::Signal
             | Kind::Lost => Rank::OpStart,
             Kind::Fault => Rank::Entry,
             Kind::Flush => self.flush_reason().map_or(Rank::Receive, FlushReason::rank),

@@ -4,20 +4,41 @@ use crate::sys::{bytes, pointer};
 use linux_raw_sys::general::{
     PAGE_IS_WRITTEN, PM_SCAN_CHECK_WPASYNC, PM_SCAN_WP_MATCHING, page_region, pm_scan_arg,
 };
-use needless_model::addr::PageRange;
-use rustix::ioctl::{Updater, ioctl, opcode};
+use needless_model::addr::{PageRange, Vpn};
+use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl, opcode};
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 
 // include/uapi/linux/fs.h
-const PAGEMAP_SCAN: rustix::ioctl::Opcode = opcode::read_write::<pm_scan_arg>(b'f', 16);
+const PAGEMAP_SCAN: Opcode = opcode::read_write::<pm_scan_arg>(b'f', 16);
 
 /// Room for more regions than the kernel tells in one go (512).
 const REGIONS: usize = 1024;
 
-/// Looks for pages that were written; `protect`: and protects them. Nothing is allocated.
-pub fn scan(pages: PageRange, protect: bool) -> io::Result<()> {
+/// The call, whose result says how many regions there are.
+struct Scan<'a>(&'a mut pm_scan_arg);
+
+// SAFETY: the structure is what the kernel expects by this number, which it changes.
+unsafe impl Ioctl for Scan<'_> {
+    type Output = usize;
+    const IS_MUTATING: bool = true;
+
+    fn opcode(&self) -> Opcode {
+        PAGEMAP_SCAN
+    }
+
+    fn as_ptr(&mut self) -> *mut libc::c_void {
+        std::ptr::from_mut(self.0).cast()
+    }
+
+    unsafe fn output_from_ptr(out: IoctlOutput, _: *mut libc::c_void) -> rustix::io::Result<usize> {
+        Ok(usize::try_from(out).unwrap_or(0))
+    }
+}
+
+/// Tells the pages that were written; `protect`: and protects them. Nothing is allocated.
+pub fn scan(pages: PageRange, protect: bool, told: impl Fn(PageRange)) -> io::Result<()> {
     let pagemap = File::open("/proc/self/pagemap")?;
     let mut regions = [const { MaybeUninit::<page_region>::uninit() }; REGIONS];
     let start = pointer(pages.start) as u64;
@@ -39,8 +60,14 @@ pub fn scan(pages: PageRange, protect: bool) -> io::Result<()> {
             category_anyof_mask: 0,
             return_mask: PAGE_IS_WRITTEN.into(),
         };
-        // SAFETY: the kernel writes as many regions as there is room for, and nobody reads them.
-        unsafe { ioctl(&pagemap, Updater::<PAGEMAP_SCAN, _>::new(&mut request)) }?;
+        // SAFETY: the kernel writes as many regions as there is room for, and says how many.
+        let found = unsafe { ioctl(&pagemap, Scan(&mut request)) }?;
+        for region in regions.iter().take(found) {
+            // SAFETY: it is one of those that were written.
+            let region = unsafe { region.assume_init_ref() };
+            let (start, end) = (Vpn::containing(region.start), Vpn::containing(region.end));
+            told(PageRange { start, end });
+        }
         if request.walk_end <= scanned {
             return Err(io::Error::other("the kernel stopped where it began"));
         }

@@ -12,9 +12,10 @@ use crate::userfaultfd;
 use crate::vmstat::Counters;
 use crate::wire::{self, Failure, FailureKind, Message, PROTOCOL_VERSION, Summary};
 use crate::witness::Watch;
-use crate::{crash, decode, lru, pages, processes, start, sys, threads, validate};
+use crate::{crash, decode, lru, pagemap, pages, processes, start, sys, threads, validate};
 use needless_model::addr::{CpuId, ProcessId};
 use needless_model::call::CallExpr;
+use needless_model::counters::Counter;
 use needless_model::program::{Op, OpKind, Thread, all_ops};
 use needless_model::run::{Round, RunRequest};
 use std::collections::BTreeMap;
@@ -51,6 +52,11 @@ pub fn run(descriptor: &str, made_after: &str) -> Result<(), Failure> {
     // Executed as /proc/self/exe, it would be called `exe`.
     let _ = rustix::thread::set_name(c"needless-runner");
     take_priority();
+    // A huge page of our own would be flushed by itself whenever soft-dirty bits are taken.
+    let small_pages = request.program.clears_soft_dirty();
+    if small_pages {
+        sys::disable_huge_pages(true)?;
+    }
     let rounds = planned_rounds(&request.program.threads[0].body);
     sys::tame_allocator(HEADROOM);
     let mut unseen: BTreeMap<_, _> =
@@ -66,6 +72,9 @@ pub fn run(descriptor: &str, made_after: &str) -> Result<(), Failure> {
     sys::warm_heap(ROUNDS_HEADROOM + attempts * ATTEMPT_HEADROOM);
     // From here on it is seen who else uses them.
     lru::drain(0)?;
+    if small_pages {
+        sys::disable_huge_pages(false)?;
+    }
     let outcome = worker.work().and_then(|()| finish(run, watch, unseen));
     run.team.end_all();
     outcome
@@ -101,6 +110,9 @@ fn inherited_request(descriptor: &str) -> Result<RunRequest, Failure> {
     wire::read_request(&mut file)
 }
 
+/// The figure that is not the scenario's alone where soft-dirty bits are taken.
+const MINOR_FAULTS: &str = Counter::MinorFaults.name();
+
 /// Starts the threads and waits until each is where it should be before the first turn.
 fn assemble(
     request: &RunRequest,
@@ -108,6 +120,10 @@ fn assemble(
     unseen: &mut BTreeMap<String, String>,
 ) -> Result<&'static Run, Failure> {
     let program = request.program.clone();
+    if program.clears_soft_dirty() {
+        let why = "clear-refs of=\"soft-dirty\" makes the runner's own pages fault, too";
+        unseen.insert(MINOR_FAULTS.to_owned(), why.to_owned());
+    }
     let events = request.events && events_possible(unseen)?;
     let log = Log::new(events, rounds);
     let (team, alike_from) = (Team::new(&program), request.alike_from);
@@ -121,6 +137,9 @@ fn assemble(
     if let Some(features) = run.program.userfaultfd() {
         userfaultfd::prepare(features, serves)
             .map_err(|error| Failure::internal("userfaultfd", &error))?;
+    }
+    if run.program.reads_soft_dirty() {
+        pagemap::prepare().map_err(|error| Failure::internal("pagemap", &error))?;
     }
     let forks = processes::several(&run.program);
     if forks {
@@ -250,8 +269,11 @@ fn finish(
     let drift = watch.drift();
     let mut log = run.log();
     let names = watch.counter_names();
-    let rounds =
+    let mut rounds =
         decode::rounds(&run.program, &mut log, &run.team.tids(), watch.sees_flushes(), names);
+    if unseen.contains_key(MINOR_FAULTS) {
+        rounds.iter_mut().for_each(|round| round.minor_faults = None);
+    }
     rounds.into_iter().try_for_each(|round: Round| send(&Message::Round(round)))?;
     send(&Message::Done(Summary {
         final_pages,

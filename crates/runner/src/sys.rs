@@ -1,5 +1,6 @@
 //! The system calls and instructions that a scenario is made of, each in one small function.
 
+use crate::wire::Failure;
 use needless_model::addr::{CpuId, PageRange, Vpn};
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -229,6 +230,18 @@ pub fn shell_status(status: ExitStatus) -> u8 {
         (Some(code), _) => code as u8,
         (None, Some(signal)) => 128_u8.wrapping_add(signal as u8),
         (None, None) => 125,
+    }
+}
+
+/// Whether huge pages are for nobody in this process, whatever the machine's setting (`PR_SET_THP_DISABLE`).
+pub fn disable_huge_pages(disable: bool) -> Result<(), Failure> {
+    let zero: libc::c_ulong = 0;
+    // SAFETY: no memory is named.
+    match unsafe {
+        libc::prctl(libc::PR_SET_THP_DISABLE, libc::c_ulong::from(disable), zero, zero, zero)
+    } {
+        0 => Ok(()),
+        _ => Err(Failure::internal("PR_SET_THP_DISABLE", &io::Error::last_os_error())),
     }
 }
 

@@ -199,6 +199,11 @@ impl Team {
         Ok(())
     }
 
+    /// Which thread has this id.
+    pub fn thread_of(&self, tid: i32) -> Option<usize> {
+        self.members.iter().position(|member| member.tid.load(Ordering::Acquire) == tid)
+    }
+
     /// The ids of the threads, in order; 0 for those of processes that are forked.
     pub fn tids(&self) -> Vec<i32> {
         let tid = |m: &Member| if m.first { m.tid.load(Ordering::Acquire) } else { 0 };

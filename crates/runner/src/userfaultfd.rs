@@ -70,8 +70,9 @@ pub fn interrupt() {
     }
 }
 
-/// Sleeps until it tells of accesses and answers those, or until it is interrupted. Nothing is allocated.
-pub fn serve(answer: Answer) -> io::Result<()> {
+/// Sleeps until it tells of accesses and answers those, or until it is interrupted; `told`: of each, and whether its page is missing,
+/// before it goes on. Nothing is allocated.
+pub fn serve(answer: Answer, told: impl Fn(Vpn, bool)) -> io::Result<()> {
     let interrupt = INTERRUPT.get().ok_or_else(nothing)?;
     let mut wakes = [PollFd::new(interrupt, PollFlags::IN), PollFd::new(interrupt, PollFlags::IN)];
     if let Some(open) = OPEN.get() {
@@ -85,6 +86,7 @@ pub fn serve(answer: Answer) -> io::Result<()> {
         let _ = rustix::io::read(interrupt, &mut [0; 8]);
     }
     while let Some((page, missing)) = next()? {
+        told(page, missing);
         match answer {
             _ if !missing => write_protect(PageRange::one(page), false)?,
             Answer::Unprotect => return Err(io::Error::other("a page is not there (by=\"copy\")")),

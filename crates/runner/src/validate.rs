@@ -165,7 +165,9 @@ fn check_call(
         | CallExpr::Remap { .. }
         | CallExpr::Advise { .. }
         | CallExpr::AdviseRanges { .. }
-        | CallExpr::ClearRefs
+        | CallExpr::ClearRefs { .. }
+        | CallExpr::Pagemap { .. }
+        | CallExpr::Sigaction
         | CallExpr::UffdRegister { .. }
         | CallExpr::UffdUnregister { .. }
         | CallExpr::UffdProtect { .. }

@@ -90,6 +90,9 @@ pub struct Watch {
     /// Whether faults may count as major that read nothing from swap and that no record tells of: pages of files that are read without an
     /// exception, accesses that waited for userfaultfd (mm/memory.c:mm_account_fault).
     untold_majors: bool,
+    /// Whether threads of the scenario push each other out: one that serves userfaultfd goes on for a moment on the CPU of the one that it has let
+    /// go on. Then a pass without events cannot tell whether it was somebody else, and medians have to stand it.
+    hands_over: bool,
     /// The operations that have all CPUs empty their LRU batches.
     draining: BTreeSet<u64>,
     /// The operations that flush twice if their thread has to make room amid them.
@@ -136,6 +139,7 @@ impl Watch {
             unswapped,
             untold_majors: program.populates_disks()
                 || program.threads.iter().any(|thread| thread.serves().is_some()),
+            hands_over: hands_over(program),
             draining: calls::draining(program),
             gathering: calls::gathering(program),
             flushes,
@@ -169,7 +173,8 @@ impl Watch {
         let disturbed = if self.rings.is_some() {
             self.disturbance(team, &log.records, round)
         } else {
-            (round.used.involuntary_switches > 0).then(|| LOST_CPU.to_owned())
+            let lost = round.used.involuntary_switches > 0 && !self.hands_over;
+            lost.then(|| LOST_CPU.to_owned())
         };
         let written = self.written(&log.records);
         let taken = round.used.major_faults;
@@ -332,4 +337,11 @@ impl Watch {
 
 fn flushed_by(sender: Option<i32>) -> String {
     sender.map_or(FLUSHED.to_owned(), |tid| format!("{FLUSHED}: {}", name(tid)))
+}
+/// Whether a thread that serves userfaultfd is on the CPU of another one.
+fn hands_over(program: &Program) -> bool {
+    let threads = || program.threads.iter();
+    threads()
+        .filter(|thread| thread.serves().is_some())
+        .any(|server| threads().filter(|other| other.cpu == server.cpu).count() > 1)
 }

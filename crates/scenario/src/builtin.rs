@@ -53,12 +53,13 @@ pub static ALL: &[Builtin] = builtins! { "scenarios/":
     "z_thp_munmap_part" "z_thp_populate" "z_thp_zero_rw" "z_thp_cold" "z_thp_free" "z_thp_pageout" "z_thp_collapse"
     "d_thp_fork" "d_thp_exit" "z_thp_uffd"
     "c_uffd_wp_empty" "c_uffd_wp_preread" "c_uffd_wp_poprd" "c_uffd_wp_unpop" "c_uffd_wp_async" "c_uffd_async_unpop"
-    "c_uffd_sync" "c_uffd_missing" "c_uffd_swap" "c_uffd_fork" "c_uffd_mremap" "c_pagemap_scan" "c_pagemap_scan_zero"
+    "c_softdirty" "c_uffd_sync" "c_uffd_missing" "c_uffd_swap" "c_uffd_fork" "c_uffd_mremap" "c_pagemap_scan" "c_pagemap_scan_zero"
 };
 
 /// Texts that `agree` leaves out of its built-in scenarios: those of studies, and what only new kernels do.
 pub static OF_STUDIES: &[Builtin] = builtins! { "scenarios/": "fork-touch" "fork-server" "refs-cleared"
-"fork-save" "fork-exec" "scavenge" "wp-default" "wp-preread" "wp-populate" "wp-unpopulated" "uffd-snapshot" };
+"fork-save" "fork-exec" "scavenge" "wp-default" "wp-preread" "wp-populate" "wp-unpopulated" "uffd-snapshot"
+"track-none" "track-soft-dirty" "track-uffd" "track-uffd-markers" "track-uffd-async" "track-pagemap-scan" "track-mprotect" };
 
 /// Texts for the checker, whose threads race on purpose: the discrete order of `run` and `agree`
 /// shows only one of their interleavings.
@@ -79,7 +80,7 @@ pub static LITMUS: &[Builtin] = builtins! { "scenarios/litmus/":
     "file-cow" "file-race" "file-private" "file-punch" "disk-writeback" "zap-writeback"
     "file-truncate" "file-write" "file-drop"
     "guard-nested" "ranges-touch"
-    "uffd-none" "uffd-marker" "uffd-preread" "uffd-swapped" "uffd-flush" "uffd-unprotect" "uffd-async"
+    "uffd-none" "uffd-marker" "uffd-preread" "uffd-swapped" "uffd-flush" "uffd-unprotect" "uffd-async" "soft-dirty-protect" "soft-dirty-flush"
     "retry-spurious" "retry-parallel" "retry-skip-ad" "retry-installed" "retry-anon-vma" "fork-cleaned"
     "break-before-make" "huge-split" "huge-zap" "huge-zero" "huge-fork" "huge-move"
     "huge-pageout" "huge-part" "huge-collapse" "huge-pin" "table-sync" "table-sync-away" "table-walk" "table-free"
@@ -135,6 +136,7 @@ pub static ALIASES: &[Alias] = aliases! {
     "c_uffd_wp_unpop_16" = "c_uffd_wp_unpop" ("pages" "16");
     "c_uffd_wp_async_4" = "c_uffd_wp_async" ("pages" "4");
     "c_uffd_async_unpop_4" = "c_uffd_async_unpop" ("pages" "4");
+    "c_softdirty_4" = "c_softdirty" ("pages" "4");
     "c_uffd_sync_1" = "c_uffd_sync" ("pages" "1");
     "z_free_4" = "z_free" ("pages" "4");
     "z_mremap_1" = "z_mremap" ("pages" "1");

@@ -73,8 +73,10 @@ fn stages(source: &Source, given: &Given, layout: &Layout) -> Result<Compiled, F
     let areas = areas::plan(&bodies, &files, &parameters.scope, layout)?;
     // An alias of a built-in is known by its own name.
     let name = if source.presets.is_empty() { outline.name } else { &source.name };
-    let (program, named, places) =
+    let (mut program, named, places) =
         lower(name, outline.span, machine.clone(), &plans, areas, files)?;
+    let values = parameters.described.iter().map(|p| (p.name.clone(), p.value));
+    program.parameters = values.collect();
     let litmus = litmus::read(&outline.all("litmus"), &named)?;
     let threads = plans
         .iter()

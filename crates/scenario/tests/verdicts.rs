@@ -159,6 +159,21 @@ const CASES: &[(&str, bool, &str, &str)] = &[
          rounds 1 { uffdio_writeprotect \"heap\" mode=\"protect\"; write \"heap\"; }",
         "local(1)+stale-translations reuse+userfaultfd-told",
     ),
+    // So it is by the soft-dirty bit; the last call finds nothing that could be stored to.
+    (
+        "6.12",
+        false,
+        "map \"heap\" pages=1; write \"heap\";
+         rounds 1 { clear-refs of=\"soft-dirty\"; write \"heap\"; clear-refs of=\"soft-dirty\"; clear-refs of=\"soft-dirty\"; }",
+        "local(ALL)+stale-translations reuse+soft-dirty-noted local(ALL)+stale-translations local(ALL)-nothing-stale",
+    ),
+    // The handler is told by the signal, and gives the right back.
+    (
+        "6.12",
+        false,
+        "sigaction \"SIGSEGV\" by=\"mprotect\"; map \"heap\" pages=1; write \"heap\"; rounds 1 { mprotect \"heap\" prot=\"read\"; write \"heap\"; }",
+        "local(1)+stale-translations signal+new-translation local(1)-only-granted",
+    ),
     // A read sets the accessed bit, MADV_COLD clears it.
     (
         "6.12",

@@ -26,9 +26,9 @@ use needless_model::machine::mm::{Life, Mm};
 use needless_model::machine::pins::Pin;
 use needless_model::machine::swap::Swap;
 use needless_model::machine::tlb::Tlbs;
-use needless_model::machine::vma::Vma;
+use needless_model::machine::vma::{MergeRule, Vma};
 use needless_model::machine::world::{At, Ghost, Task, World, mm_of};
-use needless_model::policy::VmaMerge;
+use needless_model::policy::{SoftDirtyMerge, VmaMerge};
 use needless_model::program::Prot;
 use needless_model::pte::{PresentPte, Pte, PteFlags};
 use needless_model::site::Site;
@@ -62,6 +62,7 @@ const MM: MmId = mm_of(ProcessId::FIRST);
 const FRAME: Pfn = Pfn(1);
 const SLOT: u32 = 0;
 const PAGE: Vpn = Vpn(0);
+const MERGE: MergeRule = MergeRule { anon_vma: VmaMerge::Any, soft_dirty: SoftDirtyMerge::Changed };
 
 const PIN: Pin = Pin { frame: FRAME, place: (MM, PAGE), gup: Gup::Pin, write: true };
 
@@ -102,7 +103,7 @@ type Change = (&'static str, fn(&mut State));
 
 const CHANGES: &[Change] = &[
     ("mms", |s| _ = mm(s).detach(PageRange::one(PAGE))),
-    ("mms", |s| mm(s).insert(Vma::new(PageRange::one(PAGE), Prot::Read), VmaMerge::Any)),
+    ("mms", |s| mm(s).insert(Vma::new(PageRange::one(PAGE), Prot::Read), MERGE)),
     ("mms", |s| mm(s).life = Life::None),
     ("mms", |s| mm(s).add(Vma { forked: true, ..Vma::new(PageRange::one(Vpn(9)), Prot::Read) })),
     ("objects", |s| _ = s.world.objects.create(MM, None)),
@@ -146,9 +147,11 @@ const CHANGES: &[Change] = &[
     ("swap", |s| swap(s).uncache(FRAME)),
     ("mms", |s| mm(s).has_pinned = true),
     ("mms", |s| mm(s).write_protect_seq += 1),
+    ("mms", |s| mm(s).handles_segv = true),
     ("objects", |s| _ = s.world.objects.create_shared(MM)),
     ("objects", |s| _ = s.world.objects.set_page(ObjectId(1), 0, FRAME)),
     ("pages", |s| s.world.ghost.unmapped_shared(MM, PAGE, FRAME, (ObjectId(2), 0))),
+    ("pages", |s| s.world.ghost.tracks(MM, true)),
     ("pins", |s| s.world.pins.hold(PinId(0), PIN)),
     ("pages", |s| s.world.ghost.pinned(PinId(0), PIN)),
     ("tlbs", |s| cache(s, |_| ())),
@@ -197,7 +200,7 @@ fn state(setting: &Setting<'_>) -> Box<State> {
     let mut state = setting.initial();
     let w = &mut state.world;
     let range = setting.program.areas[0].range;
-    w.mms[MM.index()].insert(Vma::new(range, Prot::ReadWrite), w.policies.vma_merge);
+    w.mms[MM.index()].insert(Vma::new(range, Prot::ReadWrite), (&w.policies).into());
     w.mms[MM.index()].table.allocate(PAGE, 1);
     assert_eq!(w.allocate_frame(FrameFlags::SWAP_BACKED), Some(FRAME));
     w.mms[MM.index()].table.set(PAGE, Pte::Present(PresentPte::new(FRAME)), 0);
@@ -310,7 +313,7 @@ const CONTRADICTIONS: &[fn(&mut State)] = &[
 /// The mapping of the page has another protection, and nothing else is different.
 fn reprotect(s: &mut State, prot: Prot) {
     let vma = *mm(s).vma(PAGE).unwrap();
-    mm(s).insert(Vma { prot, ..vma }, VmaMerge::Any);
+    mm(s).insert(Vma { prot, ..vma }, MERGE);
 }
 
 fn writable() -> Pte {

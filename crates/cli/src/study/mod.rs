@@ -5,6 +5,7 @@ mod costs;
 mod figures;
 mod jobs;
 mod standing;
+mod tables;
 
 use crate::failure::Failure;
 use crate::memory::Memory;
@@ -107,6 +108,7 @@ fn result(
         doc: part.doc.clone(),
         runs,
         checks: checks::run(&part.checks, only, progress)?,
+        tables: tables::all(part, jobs),
         figures: figures.all,
         costs: costs.into_iter().map(|costs| costs.result).collect(),
         relations,

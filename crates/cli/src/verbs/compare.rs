@@ -1,7 +1,9 @@
 //! `run` and `compare`: a run is a comparison with one target.
 
 use super::program;
-use crate::args::{CompareArgs, CompareFormat, Format, MemoryArgs, RunArgs};
+use crate::args::{
+    CompareArgs, CompareFormat, Format, MemoryArgs, RunArgs, ScenarioChoice, StudyArgs, StudyFormat,
+};
 use crate::failure::{DIFFERENCE, EXPECTED, Failure, INCONCLUSIVE, OTHER};
 use crate::files::can_write;
 use crate::memory::Memory;
@@ -12,12 +14,18 @@ use crate::targets::{self, Spec};
 use needless_model::program::Program;
 use needless_report::compare::{Comparison, Outcome, Ran, Target};
 use needless_report::expect::{self, Case, Expectation, Verdict};
+use needless_report::saved::{self, Saved};
 use needless_report::{ci, json, notes};
-use std::path::PathBuf;
+use needless_scenario::{builtin, study};
+use std::path::{Path, PathBuf};
 
 /// `needless run`
 pub fn run(args: &RunArgs, output: &Output) -> Result<u8, Failure> {
-    let spec = Spec::parse(&args.target)?;
+    if let Some(study) = study_named(args)? {
+        return super::study::study(&study, output);
+    }
+    let named = args.target.as_deref().unwrap_or("live");
+    let spec = Spec::parse(named)?;
     let program = program(&args.choice)?;
     spec.refuse(&program)?;
     args.events.as_deref().map_or(Ok(()), can_write)?;
@@ -34,12 +42,38 @@ pub fn run(args: &RunArgs, output: &Output) -> Result<u8, Failure> {
         Format::Json => output.json(&json::comparison(&comparison))?,
         Format::Text => {
             output.result(&needless_report::run::text(&comparison, output.style))?;
-            output
-                .next(&format!("needless explain {} -t {}", args.choice.scenario, args.target))?;
+            output.next(&format!("needless explain {} -t {named}", args.choice.scenario))?;
         }
     }
     write_events(spool, &comparison)?;
     Ok(status)
+}
+
+/// What is asked of a study, if it is one that is named and no scenario: all of it runs, on the target or on all of them.
+fn study_named(args: &RunArgs) -> Result<Option<StudyArgs>, Failure> {
+    let ScenarioChoice { scenario: name, settings, rounds } = &args.choice;
+    let is_study = study::ALL.iter().any(|study| study.name == name);
+    if !is_study || builtin::find(name).is_some() {
+        return Ok(None);
+    }
+    if !settings.is_empty() || rounds.is_some() || args.events.is_some() {
+        return Err(Failure::Usage {
+            message: format!("`{name}` is a study, whose runs have their own values"),
+            help: "leave --set, --rounds and --events out; `needless study` lists the studies"
+                .into(),
+        });
+    }
+    Ok(Some(StudyArgs {
+        study: Some(name.clone()),
+        part: None,
+        targets: args.target.iter().cloned().collect(),
+        output: None,
+        memory: args.memory,
+        format: match args.format.format {
+            Format::Text => StudyFormat::Text,
+            Format::Json => StudyFormat::Json,
+        },
+    }))
 }
 
 /// `needless compare`
@@ -58,7 +92,39 @@ pub fn compare(args: &CompareArgs, output: &Output) -> Result<u8, Failure> {
     })
 }
 
+/// Two saved results.
+fn compare_saved(args: &CompareArgs, other: &Path, output: &Output) -> Result<u8, Failure> {
+    let paths = [Path::new(&args.choice.scenario), other];
+    let [first, second] = [saved(paths[0])?, saved(paths[1])?];
+    let differences = saved::differences(&first, &second);
+    let names = paths.map(|path| path.display().to_string());
+    let names = [names[0].as_str(), names[1].as_str()];
+    match args.format {
+        CompareFormat::Json => output.json(&saved::document(&differences, names))?,
+        CompareFormat::Text => output.result(&saved::text(&differences, names, output.style))?,
+        CompareFormat::Junit | CompareFormat::Tap => {
+            return Err(Failure::Usage {
+                message: "saved results are compared as text or as JSON".into(),
+                help: "leave --format out, or write --format json".into(),
+            });
+        }
+    }
+    Ok(EXPECTED)
+}
+
+fn saved(path: &Path) -> Result<Saved, Failure> {
+    let cannot = |reason: String| Failure::Usage {
+        message: format!("cannot compare `{}`: {reason}", path.display()),
+        help: "save results by `needless compare SCENARIO -t live --format json > a.json`".into(),
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| cannot(error.to_string()))?;
+    Saved::read(&text).map_err(|error| cannot(error.to_string()))
+}
+
 fn compare_all(args: &CompareArgs, output: &Output) -> Result<u8, Failure> {
+    if let Some(other) = &args.other {
+        return compare_saved(args, other, output);
+    }
     let mut specs: Vec<Spec> = match args.targets.as_slice() {
         [] => Spec::all(),
         names => names.iter().map(|name| Spec::parse(name)).collect::<Result<_, _>>()?,

@@ -30,6 +30,8 @@ pub mod punch;
 pub mod reclaim;
 pub mod remap;
 pub mod rmap;
+pub mod sigsegv;
+pub mod soft_dirty;
 pub mod swap_cache;
 pub mod switch;
 pub mod table;
@@ -44,7 +46,7 @@ mod x86;
 pub mod zap;
 
 use crate::addr::MmId;
-use crate::call::{Call, ranges};
+use crate::call::{Call, Refs, ranges};
 use crate::env::Env;
 use crate::machine::world::mm_of;
 use crate::wait::{Ended, Wait};
@@ -66,7 +68,10 @@ pub fn call(env: &mut impl Env, mm: MmId, call: Call) -> Result<Ended<Call>, Err
         Call::AdviseRanges { pages, each, stride, advice } => {
             madvise::process_madvise(env, mm, ranges(pages, each, stride), advice)?;
         }
-        Call::ClearRefs => clear_refs::clear_refs(env, mm),
+        Call::ClearRefs { refs: Refs::Accessed } => clear_refs::clear_refs(env, mm),
+        Call::ClearRefs { refs: Refs::SoftDirty } => soft_dirty::clear_soft_dirty(env, mm),
+        Call::Pagemap { pages } => soft_dirty::pagemap_read(env, mm, pages)?,
+        Call::Sigaction => sigsegv::sigaction(env, mm),
         Call::UffdRegister { pages, registration } => {
             uffd::register::register(env, mm, pages, registration)?;
         }

@@ -7,6 +7,7 @@
 
 use crate::addr::{MmId, PageRange, Vpn};
 use crate::env::{Env, Learnt, Lock};
+use crate::event::EventKind;
 use crate::kernel::Errno;
 use crate::kernel::flush::{Change, FlushRequest, flush_tlb_mm_range};
 use crate::kernel::huge::split::split_huge_pmd;
@@ -18,6 +19,7 @@ use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{Mutant, ScanFlush, ScanHoles, UffdFeatures};
 use crate::pte::{Marker, MigrationPte, Pte, SwapPte};
 use crate::site::Site;
+use smallvec::SmallVec;
 
 /// Regions that are told in one go: as many as there are pages in 2 MiB (`PAGEMAP_WALK_SIZE`).
 const REGIONS: usize = 512;
@@ -35,7 +37,7 @@ pub fn pagemap_scan(
     let mut rest = range;
     while !rest.is_empty() {
         env.lock(Lock::MmapRead(mm));
-        let mut scan = Scan { mm, protect, regions: 0, region_ends: None, stopped: None };
+        let mut scan = Scan { mm, protect, regions: SmallVec::new(), stopped: None };
         if protect {
             env.step(Site::PagemapScan, |w, at| w.ghost.protecting(at.thread, mm, rest));
         }
@@ -44,6 +46,10 @@ pub fn pagemap_scan(
             env.step(Site::PagemapScan, |w, at| w.ghost.protected(at.thread, walked.is_ok()));
         }
         env.unlock(Lock::MmapRead(mm));
+        for region in &scan.regions {
+            let told = EventKind::Told { page: region.start, pages: region.pages() as u32 };
+            env.record(Site::PagemapScan, told, None);
+        }
         walked?;
         // What was found is told, and the scan goes on where there was no room for more.
         rest.start = scan.stopped.unwrap_or(rest.end);
@@ -55,9 +61,8 @@ pub fn pagemap_scan(
 struct Scan {
     mm: MmId,
     protect: bool,
-    regions: usize,
-    /// Where the last region ends.
-    region_ends: Option<Vpn>,
+    /// Pages that are written, one after the other.
+    regions: SmallVec<[PageRange; 4]>,
     /// Where there was no room for another one.
     stopped: Option<Vpn>,
 }
@@ -189,14 +194,15 @@ impl Scan {
     ///
     /// Source: fs/proc/task_mmu.c:pagemap_scan_output, pagemap_scan_push_range.
     fn found(&mut self, pages: PageRange) -> u64 {
-        if self.region_ends != Some(pages.start) {
-            if self.regions == REGIONS {
+        let full = self.regions.len() == REGIONS;
+        match self.regions.last_mut() {
+            Some(last) if last.end == pages.start => last.end = pages.end,
+            _ if full => {
                 self.stopped = Some(pages.start);
                 return 0;
             }
-            self.regions += 1;
+            _ => self.regions.push(pages),
         }
-        self.region_ends = Some(pages.end);
         pages.pages()
     }
 }

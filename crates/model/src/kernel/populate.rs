@@ -3,7 +3,7 @@
 use crate::addr::{MmId, PageRange};
 use crate::env::{Env, Lock};
 use crate::kernel::Errno;
-use crate::kernel::fault::{Fault, Outcome, handle_mm_fault};
+use crate::kernel::fault::{Fault, Outcome, handle_mm_fault, try_mm_fault};
 use crate::kernel::lru::{lru_add_drain, mark_accessed};
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Mode, World};
@@ -59,7 +59,11 @@ fn populate_page(env: &mut impl Env, fault: Fault) -> Result<Option<Wait>, Errno
         if !mapped {
             return Err(Errno::Enomem);
         }
-        match handle_mm_fault(env, fault, false) {
+        let outcome = match env.policies().populate {
+            Populate::Anew => try_mm_fault(env, fault),
+            Populate::No | Populate::Tried => handle_mm_fault(env, fault, false),
+        };
+        match outcome {
             Outcome::Served => {}
             Outcome::Signal => return Err(Errno::Efault),
             Outcome::OutOfMemory => return Err(Errno::Enomem),

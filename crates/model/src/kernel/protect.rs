@@ -20,7 +20,8 @@ use crate::machine::frames::FrameFlags;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Mode, World};
 use crate::policy::{
-    AnonExclusive, Mutant, ProtectCharge, ProtectFlush, ProtectRestore, UffdRestore,
+    AnonExclusive, Mutant, ProtectCharge, ProtectFlush, ProtectRestore, SoftDirtyProtect,
+    UffdRestore,
 };
 use crate::program::Prot;
 use crate::pte::{Marker, MigrationPte, MigrationRight, PresentPte, Pte, PteFlags, SwapPte};
@@ -119,7 +120,7 @@ fn mprotect_fixup<M: Mode>(
     prot: Prot,
 ) -> Mapping {
     w.mmap_assert_write_locked(at, mm);
-    let (rule, charge) = (w.policies.vma_merge, w.policies.protect_charge);
+    let (rule, charge) = ((&w.policies).into(), w.policies.protect_charge);
     let Some(vma) = w.mms[mm.index()].vma(rest.start).map(|vma| vma.cut(rest)) else {
         return Mapping::Hole;
     };
@@ -312,8 +313,8 @@ fn changed_present<M: Mode>(
         && match vma.shared {
             // The mapping's protection has the right to store already (vm_page_prot).
             true if !vma.wants_writenotify() => true,
-            true => can_change_shared_pte_writable(old),
-            false => can_change_pte_writable(w, read_only),
+            true => vma.tells_file_system() && can_change_shared_pte_writable(w, vma, old),
+            false => !vma.notes_store(old.soft_dirty()) && can_change_pte_writable(w, read_only),
         };
     Some(read_only.with(PteFlags::WRITABLE, writable))
 }
@@ -374,12 +375,20 @@ fn can_change_pte_writable<M: Mode>(w: &World<M>, pte: PresentPte) -> bool {
     }
 }
 
-/// Whether the file system need not be told of a store to this page, since it knows that the page is dirty.
+/// Whether nobody need be told of a store to this page: the file system knows that the page is dirty, and the soft-dirty bit is set. Only pages of files are
+/// looked at whose file system is told of stores: for soft-dirty bits alone the mapping's protection from before the call would have to be what it is to be
+/// (vma_wants_writenotify, asked before vma_set_page_prot), so that shared memory's pages stay read-only until the next store.
 ///
-/// Source: mm/mprotect.c:change_pte_range (5.10: dirty_accountable), can_change_pte_writable (6.1),
-/// can_change_shared_pte_writable (6.12, 7.3).
-const fn can_change_shared_pte_writable(pte: PresentPte) -> bool {
-    pte.dirty()
+/// Source: mm/mprotect.c:change_pte_range (5.10: dirty_accountable, with the test of the mapping's flag the wrong way round),
+/// can_change_pte_writable (6.1), can_change_shared_pte_writable (6.12, 7.3).
+fn can_change_shared_pte_writable<M: Mode>(w: &World<M>, vma: &Vma, pte: PresentPte) -> bool {
+    let noted = match w.policies.soft_dirty_protect {
+        SoftDirtyProtect::NewMappings => {
+            !vma.soft_dirty || pte.soft_dirty() || !w.config.soft_dirty
+        }
+        SoftDirtyProtect::Tracked => !vma.notes_store(pte.soft_dirty()),
+    };
+    pte.dirty() && noted
 }
 
 /// Whether `mprotect` flushes: mostly if the TLB can hold something of `old` that `new` changes.

@@ -17,7 +17,7 @@ use crate::kernel::vma_lock::{new_vma_start_write, vmas_start_write};
 use crate::machine::lockless::Walked;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{MoveRange, MoveStart, MoveTables, Mutant, UffdRemap};
+use crate::policy::{MoveRange, MoveStart, MoveTables, Mutant, SoftDirtyMerge, UffdRemap};
 use crate::pte::Pte;
 use crate::site::Site;
 use smallvec::SmallVec;
@@ -136,13 +136,28 @@ fn copy_vma<M: Mode>(
     if old.range.intersect(from) != from {
         return None;
     }
-    w.insert_vma(mm, moved(&old, from, target));
+    let new = moved(&old, from, target);
+    let soft_dirty = soft_dirty_there(w, mm, &new);
+    w.insert_vma(mm, Vma { soft_dirty, ..new });
     let mm = &mut w.mms[mm.index()];
     mm.move_target = Some(target);
     let became_one = mm.vma(target.start).filter(|new| new.range != target);
     let look_there_first = became_one.is_some_and(|new| new.pgoff <= old.pgoff);
     let clears_uffd_wp = w.policies.uffd_remap == UffdRemap::Clear && old.uffd.armed();
     Some(Walks { roots, look_there_first, clears_uffd_wp })
+}
+
+/// Whether the mapping that `new` becomes, maybe with one beside it, counts as newer than the last clear_refs: what is there stays what it is
+/// (`soft-dirty-merge`).
+fn soft_dirty_there<M: Mode>(w: &World<M>, mm: MmId, new: &Vma) -> bool {
+    let space = &w.mms[mm.index()];
+    let range = space.merged(*new, (&w.policies).into()).range;
+    let there = match w.policies.soft_dirty_merge {
+        SoftDirtyMerge::Changed if range.start < new.range.start => space.vma(range.start),
+        SoftDirtyMerge::Changed if range.end > new.range.end => space.vma(new.range.end),
+        _ => None,
+    };
+    there.map_or(new.soft_dirty, |there| there.soft_dirty)
 }
 
 /// The part `from` of a mapping as it is at `target`. Anonymous memory without pages is as if it had been mapped there.
@@ -269,8 +284,10 @@ fn move_ptes(env: &mut impl Env, mm: MmId, part: PageRange, to: Vpn, clears: boo
         moved_present |= env.step(Site::MovePtes, |w, at| {
             let pte = w.pte(mm, page);
             if !pte.is_none() {
+                let marks = w.config.soft_dirty;
+                let moved = if marks { pte.soft_dirtied() } else { pte };
                 w.set_pte(at, mm, page, Pte::None);
-                w.set_pte(at, mm, target, if clears { pte.without_uffd_wp() } else { pte });
+                w.set_pte(at, mm, target, if clears { moved.without_uffd_wp() } else { moved });
                 note_moved(w, mm, page, target);
             }
             let spares_aged = w.policies.mutant == Mutant::AgedUnflushed;

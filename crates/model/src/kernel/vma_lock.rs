@@ -54,7 +54,7 @@ pub fn new_vma_start_write(env: &mut impl Env, mm: MmId, new: impl FnOnce(&Mm) -
     }
     let locked = env.step(Site::VmaStartWrite, |w, at| {
         w.mmap_assert_write_locked(at, mm);
-        let (rule, mm) = (w.policies.vma_merge, &w.mms[mm.index()]);
+        let (rule, mm) = ((&w.policies).into(), &w.mms[mm.index()]);
         new(mm).map(|vma| {
             let merged = mm.merged(vma, rule).range;
             mm.vma(vma.range.start).map_or(merged, |old| merged.hull(old.range))

@@ -33,7 +33,7 @@ pub fn msync(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<(), Errno
         let found = env.step(Site::Msync, |w, at| {
             w.mmap_assert_locked(at, mm);
             let vma = w.mms[mm.index()].vmas_in(rest).next()?;
-            Some((vma.range, vma.wants_writenotify()))
+            Some((vma.range, vma.tells_file_system()))
         });
         env.unlock(Lock::MmapRead(mm));
         let Some((part, on_disk)) = found else { break };
@@ -56,7 +56,7 @@ pub fn msync(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<(), Errno
 pub fn writeback(env: &mut impl Env, mm: MmId, range: PageRange) {
     let (frames, on_disk) = env.step(Site::FolioClearDirtyForIo, |w, _| {
         // Of files on disks those that are known to be dirty are looked for: a PTE is not without the page (PAGECACHE_TAG_DIRTY).
-        let knows = |page| w.mms[mm.index()].vma(page).is_some_and(|vma| vma.wants_writenotify());
+        let knows = |page| w.mms[mm.index()].vma(page).is_some_and(|vma| vma.tells_file_system());
         let is_dirty = |page, frame| !knows(page) || w.frames.flags(frame).has(FrameFlags::DIRTY);
         let frames = range.iter().filter_map(|page| {
             let (object, index) = w.shared_object_of(mm, page)?;

@@ -83,6 +83,8 @@ pub(super) const V5_8: Policies = Policies {
     uffd_restore: UffdRestore::ReadOnly,
     uffd_ranges: UffdRanges::OneMapping,
     uffd_remap: UffdRemap::Keep,
+    soft_dirty_protect: SoftDirtyProtect::NewMappings,
+    soft_dirty_merge: SoftDirtyMerge::Changed,
     scan_holes: ScanHoles::Nothing,
     scan_flush: ScanFlush::Scanned,
     skip: Skip::None,
@@ -104,7 +106,7 @@ pub(super) const V5_15: Policies = Policies {
     flush_order: FlushOrder::Concurrent,
     self_receive: SelfReceive::No,
     move_tables: MoveTables::UpperFirst,
-    populate: Populate::Yes,
+    populate: Populate::Anew,
     prefault: Prefault::AsArch,
     ..V5_10
 };
@@ -128,10 +130,12 @@ pub(super) const V6_1: Policies = Policies {
     pending_mark: PendingMark::Counts,
     uffd_unregister: UffdUnregister::Unprotect,
     uffd_remap: UffdRemap::Clear,
+    soft_dirty_protect: SoftDirtyProtect::Tracked,
     ..V5_15
 };
 
 pub(super) const V6_12: Policies = Policies {
+    populate: Populate::Tried,
     swapin_read: SwapinRead::Writable,
     split_dirty: SplitDirty::Pte,
     split_flush: SplitFlush::Batched,
@@ -200,6 +204,7 @@ pub(super) const V7_2: Policies = Policies {
     new_folio: NewFolio::Referenced,
     used_once: UsedOnce::Recent,
     guard_regions: GuardRegions::Flag,
+    soft_dirty_merge: SoftDirtyMerge::Either,
     arm64_upgrade: Arm64Upgrade::Local,
     arm64_spurious: Arm64Spurious::Local,
     arm64_protect: Arm64Protect::HardwareBits,

@@ -4,10 +4,9 @@ use super::cpuset::CpuSet;
 use super::lockless::TakenTable;
 use super::objects::Objects;
 use super::page_table::PageTable;
-use super::vma::Vma;
+use super::vma::{MergeRule, Vma};
 use crate::addr::{ObjectId, PageRange, Vpn};
 use crate::arch::Arch;
-use crate::policy::VmaMerge;
 use crate::userfaultfd::{Features, Watch};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -55,6 +54,8 @@ pub struct Mm {
     pub write_protect_seq: u32,
     /// Its userfaultfd.
     pub uffd: Userfaultfd,
+    /// Whether its process handles SIGSEGV.
+    pub handles_segv: bool,
 }
 
 /// What a userfaultfd knows (`userfaultfd_ctx`).
@@ -128,12 +129,14 @@ impl Mm {
             flushed_at_exit: false,
             write_protect_seq: 0,
             uffd: Userfaultfd::default(),
+            handles_segv: false,
         }
     }
 
     /// What a copy of it begins as: without mappings, and with the pending mark as it is.
     pub fn begin_copy(&self, arch: Arch) -> Mm {
-        Mm { batched: self.batched, life: Life::Begun, ..Mm::new(arch) }
+        let (batched, handles_segv) = (self.batched, self.handles_segv);
+        Mm { batched, handles_segv, life: Life::Begun, ..Mm::new(arch) }
     }
 
     /// The mapping that holds `page`.
@@ -293,7 +296,7 @@ impl Mm {
 
     /// Puts `vma` in the place of what is mapped there; it becomes one with the mappings beside it
     /// where `rule` lets it (`vma_merge`).
-    pub fn insert(&mut self, vma: Vma, rule: VmaMerge) {
+    pub fn insert(&mut self, vma: Vma, rule: MergeRule) {
         let merged = self.merged(vma, rule);
         self.remove(merged.range);
         let at = self.vmas.partition_point(|other| other.range.start < merged.range.start);
@@ -313,7 +316,7 @@ impl Mm {
     }
 
     /// What [`Mm::insert`] makes of `vma` and the mappings beside it.
-    pub fn merged(&self, vma: Vma, rule: VmaMerge) -> Vma {
+    pub fn merged(&self, vma: Vma, rule: MergeRule) -> Vma {
         let beside = |page: Option<Vpn>| page.and_then(|page| self.vma(page)).copied();
         let before = beside(vma.range.start.0.checked_sub(1).map(Vpn));
         let before =
@@ -321,16 +324,21 @@ impl Mm {
         let after = beside(Some(vma.range.end));
         let after = after.map(|other| other.cut(PageRange { start: vma.range.end, ..other.range }));
         let this = match before.filter(|before| vma.joins(before, rule)) {
-            Some(before) => before.with(&vma),
+            Some(before) => vma.with(&before, rule),
             None => vma,
         };
         // Both sides at once: only if both `anon_vma`s can be one.
         let one =
             |next: &Vma| this.anon_vma.is_none_or(|own| next.anon_vma.is_none_or(|n| n == own));
         match after.filter(|after| vma.joins(after, rule) && one(after)) {
-            Some(after) => this.with(&after),
+            Some(after) => this.with(&after, rule),
             None => this,
         }
+    }
+
+    /// All mappings are older than the last clearing of soft-dirty bits now.
+    pub fn clear_soft_dirty(&mut self) {
+        self.vmas.iter_mut().for_each(|vma| vma.soft_dirty = false);
     }
 
     /// There may be guards in the mapping of `page` from now on (`vma_set_atomic_flag`).
@@ -374,7 +382,12 @@ mod tests {
     use crate::addr::MmId;
     use crate::arch::X86_64;
     use crate::backing::{FileMapping, FileSystem};
+    use crate::policy::{SoftDirtyMerge, VmaMerge};
     use crate::program::Prot;
+
+    const ANY: MergeRule =
+        MergeRule { anon_vma: VmaMerge::Any, soft_dirty: SoftDirtyMerge::Changed };
+    const INTO_FAULTED: MergeRule = MergeRule { anon_vma: VmaMerge::IntoFaulted, ..ANY };
 
     fn vma(start: u64, pages: u64, prot: Prot) -> Vma {
         Vma::new(PageRange::new(Vpn(start), pages), prot)
@@ -384,13 +397,13 @@ mod tests {
     fn mappings_split_and_merge() {
         let mut mm = Mm::new(X86_64);
         let all = vma(10, 10, Prot::ReadWrite);
-        mm.insert(all, VmaMerge::Any);
+        mm.insert(all, ANY);
         let middle = Vma { prot: Prot::Read, ..all.cut(PageRange::new(Vpn(13), 2)) };
-        mm.insert(middle, VmaMerge::Any);
+        mm.insert(middle, ANY);
         assert_eq!(mm.vmas().len(), 3);
         assert_eq!(mm.vma(Vpn(14)).unwrap().prot, Prot::Read);
         assert!(mm.covers(all.range));
-        mm.insert(Vma { prot: Prot::ReadWrite, ..middle }, VmaMerge::Any);
+        mm.insert(Vma { prot: Prot::ReadWrite, ..middle }, ANY);
         assert_eq!(mm.vmas(), [all]);
         mm.remove(PageRange::new(Vpn(12), 3));
         assert!(!mm.covers(all.range) && mm.vma(Vpn(12)).is_none());
@@ -418,8 +431,8 @@ mod tests {
             (vma(12, 2, Prot::ReadWrite), 2),
         ] {
             let mut mm = Mm::new(X86_64);
-            mm.insert(part(10, 1, 0, false), VmaMerge::Any);
-            mm.insert(second, VmaMerge::Any);
+            mm.insert(part(10, 1, 0, false), ANY);
+            mm.insert(second, ANY);
             assert_eq!(mm.vmas().len(), left, "{second:?}");
         }
     }
@@ -435,7 +448,7 @@ mod tests {
         for (start, first, shared) in [(10, 4, false), (20, 0, true)] {
             let range = PageRange::new(Vpn(start), 8);
             let vma = of_file(range, file, first, shared);
-            mm.insert(vma, VmaMerge::Any);
+            mm.insert(vma, ANY);
         }
         assert!(mm.prepare_anon_vma(Vpn(10), || Some(own)));
         let found = |object, index| {
@@ -454,11 +467,11 @@ mod tests {
     #[test]
     fn anon_vmas_keep_mappings_apart() {
         for (rule, first, second, left) in [
-            (VmaMerge::Any, true, false, 1),
-            (VmaMerge::IntoFaulted, true, false, 1),
-            (VmaMerge::Any, false, true, 1),
-            (VmaMerge::IntoFaulted, false, true, 2),
-            (VmaMerge::Any, true, true, 2),
+            (ANY, true, false, 1),
+            (INTO_FAULTED, true, false, 1),
+            (ANY, false, true, 1),
+            (INTO_FAULTED, false, true, 2),
+            (ANY, true, true, 2),
         ] {
             let mut mm = Mm::new(X86_64);
             let (a, b) = (vma(10, 2, Prot::ReadWrite), vma(30, 2, Prot::ReadWrite));
@@ -484,12 +497,12 @@ mod tests {
         let mut mm = Mm::new(X86_64);
         let (first, last) = (vma(10, 2, Prot::ReadWrite), vma(14, 2, Prot::ReadWrite));
         for (vma, object) in [(first, 1), (last, 2)] {
-            mm.insert(vma, VmaMerge::Any);
+            mm.insert(vma, ANY);
             assert!(mm.prepare_anon_vma(vma.range.start, || Some(ObjectId(object))));
         }
         let between = vma(12, 2, Prot::ReadWrite);
-        assert_eq!(mm.merged(between, VmaMerge::Any).range, PageRange::new(Vpn(10), 4));
-        mm.insert(between, VmaMerge::Any);
+        assert_eq!(mm.merged(between, ANY).range, PageRange::new(Vpn(10), 4));
+        mm.insert(between, ANY);
         let objects = mm.vmas().iter().map(|vma| (vma.range.start.0, vma.anon_vma));
         assert_eq!(objects.collect::<Vec<_>>(), [(10, Some(ObjectId(1))), (14, Some(ObjectId(2)))]);
     }
@@ -498,9 +511,9 @@ mod tests {
     fn mappings_beside_share_an_anon_vma() {
         let mut mm = Mm::new(X86_64);
         let all = vma(10, 4, Prot::ReadWrite);
-        mm.insert(all, VmaMerge::Any);
+        mm.insert(all, ANY);
         let half = Vma { prot: Prot::Read, ..all.cut(PageRange::new(Vpn(12), 2)) };
-        mm.insert(half, VmaMerge::Any);
+        mm.insert(half, ANY);
         assert!(mm.prepare_anon_vma(Vpn(10), || Some(ObjectId(1))));
         assert!(mm.prepare_anon_vma(Vpn(12), || Some(ObjectId(2))));
         let anon_vma = |page| mm.vma(Vpn(page)).unwrap().anon_vma;

@@ -5,7 +5,7 @@
 use super::objects::Objects;
 use crate::addr::{ObjectId, PageRange, Vpn};
 use crate::backing::FileMapping;
-use crate::policy::VmaMerge;
+use crate::policy::{Policies, SoftDirtyMerge, VmaMerge};
 use crate::program::{Prot, ThpMode};
 use crate::userfaultfd::Watch;
 use std::ops::Range;
@@ -37,11 +37,29 @@ pub struct Vma {
     /// Whether it was made by a fork with pages, so that some of them may be of an object above its own. Such a
     /// mapping shares its `anon_vma` with none beside it.
     pub forked: bool,
+    /// Whether all of its pages count as stored to since soft-dirty bits were last cleared, because it is newer than that
+    /// (`VM_SOFTDIRTY`). It keeps it apart from none beside it.
+    pub soft_dirty: bool,
     /// Whether there may be guards in it (`VM_MAYBE_GUARD`), which keeps it apart from none beside it (`VM_STICKY`).
     pub maybe_guard: bool,
     /// Its turn among the mappings of its file that begin with the same page, by which walks go; 0: of no file, or not yet
     /// among them ([`World::link_mappings`](super::world::World::link_mappings)).
     pub turn: u32,
+}
+
+/// By what rules mappings become one.
+#[derive(Copy, Clone, Debug)]
+pub struct MergeRule {
+    /// Whether it matters which of them has pages.
+    pub anon_vma: VmaMerge,
+    /// As how old they count.
+    pub soft_dirty: SoftDirtyMerge,
+}
+
+impl From<&Policies> for MergeRule {
+    fn from(policies: &Policies) -> MergeRule {
+        MergeRule { anon_vma: policies.vma_merge, soft_dirty: policies.soft_dirty_merge }
+    }
 }
 
 /// What `madvise` said of huge pages.
@@ -61,11 +79,11 @@ impl Vma {
     pub const fn new(range: PageRange, prot: Prot) -> Vma {
         let charged = matches!(prot, Prot::ReadWrite);
         let (anon_vma, file, pgoff) = (None, None, range.start.0);
-        let (shared, on_disk, forked, maybe_guard) = (false, false, false, false);
+        let (shared, on_disk, forked, maybe_guard, soft_dirty) = (false, false, false, false, true);
         let (huge, turn) = (HugeAdvice::None, 0);
         let uffd = Watch { missing: false, write_protect: false };
         #[rustfmt::skip]
-        let vma = Vma { range, prot, pgoff, anon_vma, file, shared, on_disk, charged, huge, uffd, forked, maybe_guard, turn };
+        let vma = Vma { range, prot, pgoff, anon_vma, file, shared, on_disk, charged, huge, uffd, forked, soft_dirty, maybe_guard, turn };
         vma
     }
 
@@ -112,12 +130,24 @@ impl Vma {
         self.file.filter(|_| self.shared)
     }
 
-    /// Whether the first store to a clean page has to fault, so that the file system knows of it: the mapping's protection
+    /// Whether the first store to a clean page has to fault, so that somebody knows of it: the mapping's protection
     /// (`vm_page_prot`) grants no stores then.
     ///
-    /// Source: mm/mmap.c:vma_wants_writenotify (5.10 to 6.12).
+    /// Source: mm/mmap.c:vma_wants_writenotify (5.10 to 6.12), mm/vma.c (7.2).
     pub const fn wants_writenotify(&self) -> bool {
+        self.shared && (self.on_disk || !self.soft_dirty)
+    }
+
+    /// Whether the file system is told of the first store to a clean page (`page_mkwrite`).
+    pub const fn tells_file_system(&self) -> bool {
         self.shared && self.on_disk
+    }
+
+    /// Whether a store to a page with this entry has to fault, so that its soft-dirty bit is set.
+    ///
+    /// Source: mm/internal.h:vma_soft_dirty_enabled, pte_needs_soft_dirty_wp (6.1 to 7.2).
+    pub const fn notes_store(&self, soft_dirty: bool) -> bool {
+        !self.soft_dirty && !soft_dirty
     }
 
     /// The objects that pages in it may be of.
@@ -177,10 +207,10 @@ impl Vma {
     /// Whether this mapping, new or changed, can be one with `other` beside it.
     ///
     /// Source: mm/mmap.c:is_mergeable_vma, is_mergeable_anon_vma (5.10, 6.1), mm/vma.c (6.12, 7.3).
-    pub(super) fn joins(&self, other: &Vma, rule: VmaMerge) -> bool {
+    pub(super) fn joins(&self, other: &Vma, rule: MergeRule) -> bool {
         let anon_vmas = match (self.anon_vma, other.anon_vma) {
             (Some(own), Some(others)) => own == others,
-            (Some(_), None) => rule == VmaMerge::Any && !self.forked,
+            (Some(_), None) => rule.anon_vma == VmaMerge::Any && !self.forked,
             (None, _) => !other.forked,
         };
         (self.continues(other) || other.continues(self))
@@ -201,13 +231,17 @@ impl Vma {
         (self.file, self.shared) == (other.file, other.shared)
     }
 
-    /// Both as one mapping.
-    pub(super) fn with(&self, other: &Vma) -> Vma {
+    /// This one, new or changed, and one beside it as one mapping.
+    pub(super) fn with(&self, other: &Vma, rule: MergeRule) -> Vma {
         let first = if self.range.start < other.range.start { self } else { other };
+        let soft_dirty = match rule.soft_dirty {
+            SoftDirtyMerge::Changed => self.soft_dirty,
+            SoftDirtyMerge::Either => self.soft_dirty || other.soft_dirty,
+        };
         let range = self.range.hull(other.range);
         let (anon_vma, maybe_guard) =
             (self.anon_vma.or(other.anon_vma), self.maybe_guard || other.maybe_guard);
-        Vma { range, anon_vma, maybe_guard, turn: 0, ..*first }
+        Vma { range, anon_vma, soft_dirty, maybe_guard, turn: 0, ..*first }
     }
 
     /// The `anon_vma` that a mapping beside this one may share, though protections differ: they may

@@ -81,6 +81,8 @@ pub trait Ghost {
     /// The page's contents, in this frame, were given up (`munmap`, `MADV_DONTNEED`): the page reads as
     /// zero once the operation is done.
     fn discarded(&mut self, _mm: MmId, _page: Vpn, _frame: Option<Pfn>) {}
+    /// From now on each store in the address space is noted by a soft-dirty bit, or need not be.
+    fn tracks(&mut self, _mm: MmId, _on: bool) {}
     /// The thread's call is to protect these pages by userfaultfd.
     fn protecting(&mut self, _thread: ThreadId, _mm: MmId, _pages: PageRange) {}
     /// It has returned, and done so: from now on a store to them is told of, unless they were let go meanwhile.
@@ -548,7 +550,7 @@ impl<M: Mode> World<M> {
 
     /// Puts `vma` in the place of what is mapped there ([`Mm::insert`]).
     pub fn insert_vma(&mut self, mm: MmId, vma: Vma) {
-        self.mms[mm.index()].insert(vma, self.policies.vma_merge);
+        self.mms[mm.index()].insert(vma, (&self.policies).into());
         self.link_mappings(mm);
     }
 

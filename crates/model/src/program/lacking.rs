@@ -79,7 +79,9 @@ impl Program {
             | CallExpr::Sync { .. }
             | CallExpr::Unmap { .. }
             | CallExpr::Protect { .. }
-            | CallExpr::ClearRefs
+            | CallExpr::ClearRefs { .. }
+            | CallExpr::Pagemap { .. }
+            | CallExpr::Sigaction
             | CallExpr::Switch { .. }
             | CallExpr::Fork { .. }
             | CallExpr::Wait { .. }

@@ -10,6 +10,7 @@ use super::interpret::{Machine, Rest};
 use crate::addr::{MmId, PageRange, Span, Vpn};
 use crate::event::EventKind;
 use crate::kernel::fault::{Fault, Outcome, exc_page_fault, retry_page_fault};
+use crate::kernel::sigsegv;
 use crate::machine::tlb_array::Tlb;
 use crate::machine::walk;
 use crate::machine::world::At;
@@ -211,12 +212,23 @@ impl Machine<'_, '_> {
             }
             let fault = Fault::new(self.space, page, access.is_write());
             let outcome = exc_page_fault(&mut self.env(), fault);
+            if outcome == Outcome::Signal && self.handled(fault)? {
+                continue;
+            }
             if let Some((wait, fault)) = self.settled(page, outcome)? {
                 return Ok(Some(((fault, access), wait)));
             }
         }
         let (op, page, tries) = (self.op_at(), self.page_text(page), MAX_TRIES);
         Err(Box::new(SimError::NoProgress { op, page, tries }))
+    }
+
+    /// Whether the process handles the signal of this access.
+    #[cold]
+    fn handled(&mut self, fault: Fault) -> Result<bool, Box<SimError>> {
+        let op = self.op_at();
+        let handled = sigsegv::handle(&mut self.env(), fault);
+        handled.map_err(|errno| Box::new(SimError::Call { op, errno }))
     }
 
     /// Takes a fault up again that waited, and the access behind it; then the rest of the touch.

@@ -3,7 +3,7 @@
 use crate::addr::MmId;
 use crate::arch::Arch;
 use crate::env::{Context, Env, Learnt, Lock};
-use crate::event::{Event, EventKind};
+use crate::event::{Event, EventKind, FaultClass};
 use crate::kernels::Config;
 use crate::machine::sim_tlbs::SimTlbs;
 use crate::machine::world::{At, Ghost, Held, Log, Mode, World};
@@ -155,7 +155,10 @@ impl SimLog {
         if self.events.len() >= self.room {
             self.make_room();
         }
-        if let EventKind::FaultDone { major, .. } = kind {
+        // One that ends in a signal is none of a process's figures (mm/memory.c:mm_account_fault is not reached, or leaves it out).
+        if let EventKind::FaultDone { major, class, .. } = kind
+            && class != FaultClass::Signal
+        {
             self.faults.0 += u64::from(!major);
             self.faults.1 += u64::from(major);
         }

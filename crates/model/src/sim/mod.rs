@@ -23,6 +23,7 @@ use crate::arch::Arch;
 use crate::env::Context;
 use crate::final_pages::{FinalPages, Holds, PageState, too_many};
 use crate::kernel::exit::{exit_mmap, exit_thread};
+use crate::kernel::soft_dirty::is_soft_dirty;
 use crate::kernels::KernelRow;
 use crate::machine::consistency::contradiction;
 use crate::machine::mm::Life;
@@ -370,7 +371,7 @@ fn final_pages(program: &Program, world: &SimWorld) -> BTreeMap<String, String> 
         for page in pages.filter(|page| space.vma(*page).is_some()) {
             let Some(name) = program.page_name(page) else { continue };
             let name = if number == 0 { name } else { format!("{}:{name}", process.name) };
-            states.tell(name, page_state(world, world.page_entry(mm, page)));
+            states.tell(name, page_state(world, mm, page));
         }
         let name = if number == 0 { String::new() } else { format!("{}:", process.name) };
         states.tell_huge(&name, anon_huge_pages(program, world, mm));
@@ -385,7 +386,8 @@ fn anon_huge_pages(program: &Program, world: &SimWorld, mm: MmId) -> u64 {
     pages.filter(huge).count() as u64
 }
 
-fn page_state(world: &SimWorld, pte: Pte) -> PageState {
+fn page_state(world: &SimWorld, mm: MmId, page: Vpn) -> PageState {
+    let pte = world.page_entry(mm, page);
     // fs/proc/task_mmu.c:pte_to_pagemap_entry tells what is no translation as swapped.
     let (holds, exclusive, uffd_wp) = match pte {
         Pte::None | Pte::Table(_) => (Holds::Nothing, false, false),
@@ -397,8 +399,6 @@ fn page_state(world: &SimWorld, pte: Pte) -> PageState {
             (Holds::Frame(u64::from(pte.pfn.0)), exclusive, pte.uffd_wp())
         }
     };
-    // Every page of a mapping that is newer than the last clear_refs
-    // (fs/proc/task_mmu.c:pte_to_pagemap_entry, VM_SOFTDIRTY); nothing here clears.
-    let soft_dirty = world.config.soft_dirty;
+    let soft_dirty = is_soft_dirty(world, mm, page);
     PageState { holds, exclusive, soft_dirty, uffd_wp }
 }

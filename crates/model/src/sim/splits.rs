@@ -49,7 +49,7 @@ fn parts(call: &Call) -> Ranges {
 
 /// Whether it looks at all page tables of a process, as they are.
 const fn looks_at_all(call: &Call) -> bool {
-    matches!(call, Asked::Fork { .. } | Asked::Exec | Asked::ClearRefs)
+    matches!(call, Asked::Fork { .. } | Asked::Exec | Asked::ClearRefs { .. })
 }
 
 /// Whether a touch visits one of `pages`; one at random may.

@@ -2,7 +2,7 @@
 
 use super::{
     CheckResult, CostsResult, PartResult, RelationResult, RunResult, SampleResult, Standing,
-    Studied, TOLD, TargetResult, number, with_numbers,
+    Studied, TOLD, TableResult, TableRow, TargetResult, number, with_numbers,
 };
 use crate::notes::{finding_line, per_round};
 use crate::style::count;
@@ -70,6 +70,7 @@ fn totals(studied: &Studied) -> String {
 fn of_part(part: &PartResult, blocks: &mut Vec<Block>) {
     blocks.push(Block::Heading(part.name.clone(), part.doc.join(" ")));
     part.runs.iter().for_each(|run| of_run(run, blocks));
+    part.tables.iter().for_each(|table| of_table(table, blocks));
     findings(&part.runs, blocks);
     part.costs.iter().for_each(|costs| of_costs(costs, blocks));
     checks(&part.checks, blocks);
@@ -122,6 +123,40 @@ fn of_run(run: &RunResult, blocks: &mut Vec<Block>) {
     for ((word, reason), targets) in reasons {
         blocks.push(Block::Line(format!("{}: {word}: {reason}", targets.join(", "))));
     }
+}
+
+fn of_table(table: &TableResult, blocks: &mut Vec<Block>) {
+    blocks.push(Block::Caption(format!("{}, per round: {}", table.text, table.target)));
+    let timed = table.rows.iter().any(|row| row.cycles.is_some());
+    let mut header = vec!["run".to_owned()];
+    header.extend(table.counters.iter().map(|counter| counter.name().replace('_', " ")));
+    header.extend(timed.then(|| match table.per {
+        1.0 => "cycles".to_owned(),
+        per => format!("cycles / {}", number(per)),
+    }));
+    let unknown = || "?".to_owned();
+    let row = |row: &TableRow| {
+        let mut cells = vec![row.run.clone()];
+        match &row.counts {
+            Ok(counts) => cells
+                .extend(counts.iter().map(|n| n.map_or_else(unknown, |count| count.to_string()))),
+            Err(_) => cells.extend(table.counters.iter().map(|_| "-".to_owned())),
+        }
+        let cycles = |cycles: f64| format!("{cycles:.0}");
+        let missing = || if row.counts.is_ok() { "?" } else { "-" }.to_owned();
+        cells.extend(timed.then(|| row.cycles.map_or_else(missing, cycles)));
+        cells
+    };
+    let rows = table.rows.iter().map(row).collect();
+    blocks.push(Block::Table { header, rows, words: 1 });
+    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for row in &table.rows {
+        if let Err(reason) = &row.counts {
+            reasons.entry(reason).or_default().push(&row.run);
+        }
+    }
+    let line = |(reason, runs): (&str, Vec<&str>)| format!("{}: {reason}", runs.join(", "));
+    blocks.extend(reasons.into_iter().map(line).map(Block::Line));
 }
 
 fn name(target: &TargetResult) -> String {

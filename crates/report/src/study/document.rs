@@ -2,13 +2,14 @@
 
 use super::{
     CheckResult, CostsResult, FigureResult, PartResult, RelationResult, RunResult, Studied,
-    TargetResult,
+    TableResult, TableRow, TargetResult,
 };
 use crate::SCHEMA_VERSION;
 use needless_model::cost::Price;
 use needless_model::verdict::Finding;
 use needless_scenario::study::{Given, Missing, Study};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
 /// The report.
 pub fn document(studied: &Studied) -> Value {
@@ -62,6 +63,7 @@ fn part(part: &PartResult) -> Value {
         "name": part.name,
         "doc": part.doc,
         "runs": part.runs.iter().map(run).collect::<Vec<_>>(),
+        "tables": part.tables.iter().map(table).collect::<Vec<_>>(),
         "costs": part.costs.iter().map(costs).collect::<Vec<_>>(),
         "checks": part.checks.iter().map(check).collect::<Vec<_>>(),
         "figures": part.figures.iter().map(figure).collect::<Vec<_>>(),
@@ -74,6 +76,24 @@ fn run(run: &RunResult) -> Value {
         "name": run.name,
         "scenario": run.scenario,
         "targets": run.targets.iter().map(target).collect::<Vec<_>>(),
+    })
+}
+
+fn table(table: &TableResult) -> Value {
+    let row = |row: &TableRow| {
+        let counts = row.counts.as_ref().ok();
+        let counts = counts.map(|counts| {
+            let named = table.counters.iter().zip(counts);
+            named.map(|(counter, count)| (counter.name(), *count)).collect::<BTreeMap<_, _>>()
+        });
+        let reason = row.counts.as_ref().err();
+        json!({ "run": row.run, "counts": counts, "reason": reason, "cycles": row.cycles })
+    };
+    json!({
+        "text": table.text,
+        "target": table.target,
+        "per": table.per,
+        "rows": table.rows.iter().map(row).collect::<Vec<_>>(),
     })
 }
 

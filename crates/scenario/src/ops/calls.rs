@@ -9,7 +9,9 @@ use crate::grammar::{Rule, line};
 use crate::scope::Value;
 use needless_model::addr::ProcessId;
 use needless_model::backing::NamedFile;
-use needless_model::call::{self, CallExpr, CallKind, EACH, FILE_PAGES, OTHERS, RANGES, STRIDE};
+use needless_model::call::{
+    self, CallExpr, CallKind, EACH, FILE_PAGES, OTHERS, RANGES, Refs, STRIDE,
+};
 use needless_model::program::{Advice, Expr, FileSpec, Prot};
 use needless_model::userfaultfd::{Answer, Features, Registration, Watch};
 use strum::IntoEnumIterator;
@@ -34,8 +36,12 @@ pub(crate) const fn rule(kind: CallKind) -> Rule {
         CallKind::AdviseRanges => line("process_madvise", (1, 1), &["advice"], &["pages", "stride"],
             ("process_madvise \"RANGE\" advice=\"dontneed|free|cold|pageout|guard-install|guard-remove\" [pages=N] [stride=N]",
              "Gives the kernel advice about several ranges in one call: of one page each, or of N, at every stride-th page.")),
-        CallKind::ClearRefs => line("clear-refs", (0, 0), &[], &[],
-            ("clear-refs", "Takes the accessed bits of all pages of the process (1 to /proc/self/clear_refs).")),
+        CallKind::ClearRefs => line("clear-refs", (0, 0), &[], &["of"],
+            ("clear-refs [of=\"accessed|soft-dirty\"]", "Takes the accessed or the soft-dirty bits of all pages of the process (1 or 4 to /proc/self/clear_refs).")),
+        CallKind::Pagemap => line("pagemap", (1, 1), &[], &[],
+            ("pagemap \"RANGE\"", "Reads /proc/self/pagemap: which pages were stored to since soft-dirty bits were taken.")),
+        CallKind::Sigaction => line("sigaction", (1, 1), &["by"], &[],
+            ("sigaction \"SIGSEGV\" by=\"mprotect\"", "From now on a store that the protection forbids is a signal, whose handler lets it go on: mprotect of its page.")),
         CallKind::UffdRegister => line("uffdio_register", (1, 1), &["mode"], &["features"],
             ("uffdio_register \"RANGE\" mode=\"missing|wp|missing-wp\" [features=\"none|unpopulated|async\"]",
              "Has userfaultfd watch accesses to pages that are not there, or stores to those that are protected.")),
@@ -121,7 +127,14 @@ impl Lowering<'_> {
                 advice: word(node, "advice", &Advice::ALL.map(|(a, w)| (w, a)))?,
             },
             CallKind::AdviseRanges => self.advise_ranges(node)?,
-            CallKind::ClearRefs => CallExpr::ClearRefs,
+            CallKind::ClearRefs => CallExpr::ClearRefs {
+                refs: match node.prop("of") {
+                    Some(_) => word(node, "of", &Refs::ALL)?,
+                    None => Refs::Accessed,
+                },
+            },
+            CallKind::Pagemap => CallExpr::Pagemap { pages: some_pages()? },
+            CallKind::Sigaction => self.sigaction(node)?,
             CallKind::UffdRegister => self.uffd_register(node)?,
             CallKind::UffdUnregister => CallExpr::UffdUnregister { pages: some_pages()? },
             CallKind::UffdProtect => CallExpr::UffdProtect {
@@ -178,6 +191,17 @@ impl Lowering<'_> {
         let message = format!("`{}` is for the first process", node.name);
         Err(Problem::new(node.span, message, "in a process that is forked")
             .help("its userfaultfd does not watch what a fork copies (UFFD_FEATURE_EVENT_FORK is not modelled)"))
+    }
+
+    /// One signal, with one handler.
+    fn sigaction(&self, node: &Node) -> Result<CallExpr, Problem> {
+        let signal = &node.args[0];
+        if signal.text("a signal's name")? != "SIGSEGV" {
+            return Err(Problem::new(signal.span, "no scenario has this signal", "unknown")
+                .help("write sigaction \"SIGSEGV\" by=\"mprotect\""));
+        }
+        word(node, "by", &[("mprotect", ())])?;
+        Ok(CallExpr::Sigaction)
     }
 
     /// A process has one userfaultfd, and so the same features wherever it registers something.

@@ -32,7 +32,11 @@ const WITH_GUARDS: [RangeInclusive<u64>; 2] = [975_000..=999_999, 2_600_000..=u6
 const WITH_HUGE_PAGES: [RangeInclusive<u64>; 2] = [300_000..=399_999, 4_000_000..=4_999_999];
 
 /// The seeds that draw userfaultfd, every second one of them huge pages as well.
-const WITH_USERFAULTFD: [RangeInclusive<u64>; 2] = [200_000..=299_999, 5_000_000..=u64::MAX];
+const WITH_USERFAULTFD: [RangeInclusive<u64>; 2] = [200_000..=299_999, 5_000_000..=5_999_999];
+
+/// The seeds that take and read soft-dirty bits, of any memory and in any process, every second one of them with huge pages, and without processes. No guards are drawn: the soft-dirty
+/// bit of one that was moved is not modelled.
+const WITH_SOFT_DIRTY: [RangeInclusive<u64>; 2] = [100_000..=199_999, 6_000_000..=u64::MAX];
 
 /// The most pages of an area with huge pages: three entries' worth, or two and parts of two.
 const MOST_HUGE: usize = 3 * HUGE;
@@ -67,14 +71,16 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
     let among = |ranges: &[RangeInclusive<u64>]| ranges.iter().any(|seeds| seeds.contains(&seed));
     // Whoever answers has a CPU of its own.
     let uffd = among(&WITH_USERFAULTFD) && cpus > 1;
-    let huge = if uffd { seed % 2 == 1 } else { among(&WITH_HUGE_PAGES) };
+    let soft_dirty = among(&WITH_SOFT_DIRTY);
+    let huge = if uffd || soft_dirty { seed % 2 == 1 } else { among(&WITH_HUGE_PAGES) };
     let (rng, state) = (SplitMix64::new(seed), State::new(&[], []));
     let mut draw = Draw { rng, huge, enabled: Vec::new(), state };
-    let with_processes = among(&WITH_PROCESSES);
-    let with_disks = among(&WITH_DISKS) && !uffd;
-    let with_file_calls = among(&WITH_FILE_CALLS) && !uffd;
-    let with_drops = among(&WITH_DROPS) && !uffd;
-    let with_guards = among(&WITH_GUARDS) && !uffd;
+    let draws = |ranges| soft_dirty || among(ranges) && !uffd;
+    let with_processes = if soft_dirty { !huge } else { among(&WITH_PROCESSES) };
+    let with_disks = draws(&WITH_DISKS);
+    let with_file_calls = draws(&WITH_FILE_CALLS);
+    let with_drops = draws(&WITH_DROPS);
+    let with_guards = among(&WITH_GUARDS) && !uffd && !soft_dirty;
     let drawn = match (with_disks, with_file_calls) {
         _ if with_guards => Drawn::WithGuards,
         _ if with_drops => Drawn::WithDrops,
@@ -82,7 +88,12 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
         (true, false) => Drawn::WithDisks,
         (false, false) => Drawn::Always,
     };
-    draw.enable(release, drawn, huge, uffd);
+    draw.enable(release, |operation| match operation {
+        Drawn::WithHugePages => huge,
+        Drawn::WithUserfaultfd => uffd,
+        Drawn::WithSoftDirty => soft_dirty,
+        operation => operation <= drawn,
+    });
     let features = if uffd { draw.features(release) } else { Features::default() };
     let mut areas = draw.areas();
     if huge {
@@ -91,7 +102,7 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
     if with_processes && !huge && !uffd {
         areas.iter_mut().filter(|_| draw.one_in(4)).for_each(|area| area.memory = Memory::Shared);
     }
-    let with_files = among(&WITH_FILES) && !uffd;
+    let with_files = draws(&WITH_FILES);
     let disk = with_disks && draw.one_in(2);
     let holes = with_files && !huge && draw.files(&mut areas, disk) && (with_drops || !disk);
     let handled = uffd && !features.asynchronous;
@@ -173,19 +184,17 @@ impl Draw {
         self.pick(&known[..there])
     }
 
-    fn enable(&mut self, release: (u32, u32), drawn: Drawn, huge: bool, uffd: bool) {
+    fn enable(&mut self, release: (u32, u32), drawn: impl Fn(Drawn) -> bool) {
         let there = OPERATIONS.iter().filter(|operation| operation.since <= release);
-        let there = there.filter(|operation| match operation.drawn {
-            Drawn::WithHugePages => huge,
-            Drawn::WithUserfaultfd => uffd,
-            _ => operation.drawn <= drawn,
-        });
+        let there = there.filter(|operation| drawn(operation.drawn));
         self.enabled = there.filter(|_| self.rng.below(5) < 3).collect();
         // Without a plain store nothing ever happens to a page.
         let writes = OPERATIONS.iter().filter(|op| op.needs == Needs::Writable).take(1);
         self.enabled.extend(writes);
         let watches = OPERATIONS.iter().filter(|op| op.effect == Effect::Watch(true)).take(1);
-        self.enabled.extend(watches.filter(|_| uffd));
+        self.enabled.extend(watches.filter(|_| drawn(Drawn::WithUserfaultfd)));
+        let tracks = OPERATIONS.iter().filter(|op| op.drawn == Drawn::WithSoftDirty);
+        self.enabled.extend(tracks.filter(|_| drawn(Drawn::WithSoftDirty)));
     }
 
     fn areas(&mut self) -> Vec<AreaPlan> {

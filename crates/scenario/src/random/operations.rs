@@ -45,6 +45,8 @@ pub enum Drawn {
     WithHugePages,
     /// Those with userfaultfd.
     WithUserfaultfd,
+    /// Those that take and read soft-dirty bits.
+    WithSoftDirty,
 }
 
 /// Which memory an operation may be done to.
@@ -152,6 +154,11 @@ const fn uffd(
     Operation { since, drawn: Drawn::WithUserfaultfd, ..private(line, weight, needs, effect) }
 }
 
+/// Of all processes, on kernels that have soft-dirty bits.
+const fn soft_dirty(line: &'static str, weight: u64, needs: Needs) -> Operation {
+    Operation { drawn: Drawn::WithSoftDirty, ..row(line, weight, needs, Effect::None) }
+}
+
 /// Operations other than calls that random scenarios leave out, with the reason.
 #[cfg(test)]
 pub(super) const LEFT_OUT: [(&str, &str); 1] =
@@ -222,8 +229,9 @@ pub(super) fn call(kind: CallKind) -> Vec<Operation> {
             private("mremap \"{}\" to=\"{to}\"", 6, Needs::OneMapping, Effect::Move),
             Operation { since: (6, 17), ..private("mremap \"{}\" to=\"{to}\"", 6, Needs::Room, Effect::Move) },
         ],
-        // Seeds would draw other scenarios than tests/agreed.tsv has results of.
-        CallKind::ClearRefs => vec![],
+        CallKind::ClearRefs => vec![soft_dirty("clear-refs of=\"soft-dirty\"", 16, Needs::SomeMapped)],
+        CallKind::Pagemap => vec![soft_dirty("pagemap \"{}\"", 8, Needs::Mapped)],
+        CallKind::Sigaction => vec![],
         CallKind::Sync => vec![Operation { drawn: Drawn::WithDisks, ..row("msync \"{}\"", 8, Needs::Mapped, Effect::None) }],
         CallKind::WriteFile => vec![of_file("pwrite \"{file}\"", 8)],
         CallKind::DropFile => vec![Operation { drawn: Drawn::WithDrops, ..of_file("fadvise \"{file}\" advice=\"dontneed\"", 8) }],

@@ -35,12 +35,16 @@ const WITH_HUGE_PAGES: u64 = 300_000;
 /// The first of those with userfaultfd.
 const WITH_USERFAULTFD: u64 = 200_000;
 
+/// The first of those that take soft-dirty bits.
+const WITH_SOFT_DIRTY: u64 = 100_000;
+
 /// As many seeds of each kind.
 fn seeds(count: u64) -> impl Iterator<Item = u64> {
     [
         0,
         WITH_HUGE_PAGES,
         WITH_USERFAULTFD,
+        WITH_SOFT_DIRTY,
         WITH_PROCESSES,
         WITH_FILES,
         WITH_DISKS,
@@ -83,7 +87,7 @@ fn a_seed_is_one_text() {
 #[test]
 fn every_operation_and_every_company_is_drawn() {
     let texts = texts(400);
-    assert_eq!(texts.len(), 3600, "every case can be written");
+    assert_eq!(texts.len(), 4000, "every case can be written");
     for operation in OPERATIONS.iter() {
         let line =
             operation.line.lines().next().unwrap().replace("{file}", "{}").replace("{first}", "{}");
@@ -119,7 +123,7 @@ fn the_whole_language_is_drawn() {
     let nowhere = CallKind::iter().filter(|kind| operations::call(*kind).is_empty());
     let nowhere: Vec<&str> = nowhere.map(|kind| ops::rule(kind).name).collect();
     let without_row = [
-        "clear-refs",
+        "sigaction",
         "uffd-answer",
         "reclaim",
         "switch",

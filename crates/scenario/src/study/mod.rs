@@ -76,6 +76,8 @@ pub struct Part {
     pub costs: Vec<Costs>,
     /// Figures, in the order of the text.
     pub figures: Vec<Figure>,
+    /// Runs side by side.
+    pub tables: Vec<Table>,
     /// What has to be found needless.
     pub findings: Vec<Finding>,
     /// What has to hold.
@@ -128,6 +130,19 @@ impl On {
         let from = |expected: &&Expected| expected.since.is_none() || expected.since <= release;
         self.expected.iter().filter(from).max_by_key(|expected| expected.since)
     }
+}
+
+/// Runs side by side.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Table {
+    /// What it shows.
+    pub text: String,
+    /// The runs, in the order of its rows.
+    pub runs: Vec<String>,
+    /// What of each round.
+    pub counters: Vec<Counter>,
+    /// What cycles are divided by.
+    pub per: f64,
 }
 
 /// A litmus test that the checker explores.
@@ -301,6 +316,10 @@ pub static ALL: &[Builtin] = &[
     Builtin {
         name: "wp-unpopulated",
         text: include_str!("../../../../studies/wp-unpopulated.kdl"),
+    },
+    Builtin {
+        name: "dirty-tracking",
+        text: include_str!("../../../../studies/dirty-tracking.kdl"),
     },
 ];
 

@@ -3,7 +3,7 @@
 use super::formula::{equation, formula, number};
 use super::{
     Check, Chosen, Costs, Equation, Expected, Figure, Finding, Formula, From, Given, Missing, On,
-    Part, Relation, Run, Sample, Shown, Study, Term, rules,
+    Part, Relation, Run, Sample, Shown, Study, Table, Term, rules,
 };
 use crate::document::{self, Node, Value};
 use crate::error::{Problem, finish, suggest};
@@ -164,6 +164,7 @@ impl Reader {
         for line in node.children() {
             let result = match line.name.as_str() {
                 "figure" => self.figure(line, &part).map(|figure| part.figures.push(figure)),
+                "table" => table(line, &part).map(|table| part.tables.push(table)),
                 "finding" => finding(line, &part).map(|finding| part.findings.push(finding)),
                 "relation" => self.relation(line).map(|relation| part.relations.push(relation)),
                 _ => Ok(()),
@@ -324,6 +325,20 @@ fn named<'a, T: Named>(
         Problem::new(value.span, format!("there is no {what} `{name}`"), "not in this part")
             .help(suggest(&format!("{what}s"), name, names()))
     })
+}
+
+/// Runs of the part side by side.
+fn table(node: &Node, part: &Part) -> Result<Table, Problem> {
+    let listed = given(node, "runs")?;
+    let words = word(listed)?;
+    let run = |name: &str| named(&part.runs, name, "run", listed).map(|run| run.name.clone());
+    let runs = words.split_whitespace().map(run).collect::<Result<_, _>>()?;
+    let counted = given(node, "counters")?;
+    let names = word(counted)?;
+    let known = names.split_whitespace().map(|name| counter(name, counted.span));
+    let counters = known.collect::<Result<_, _>>()?;
+    let per = node.prop("per").map_or(Ok(1.0), number)?;
+    Ok(Table { text: word(&node.args[0])?, runs, counters, per })
 }
 
 fn word(value: &Value) -> Result<String, Problem> {

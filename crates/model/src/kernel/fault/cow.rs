@@ -80,7 +80,7 @@ pub fn do_wp_page(
         }
         let verdict = match told {
             true => Verdict::new(Judgement::Needed, Reason::UserfaultfdTold),
-            false => judge_fault(w, old.pfn, frame),
+            false => judge_fault(w, old.pfn, frame).of_store(vma.notes_store(old.soft_dirty())),
         };
         (decide(w, mm, old.pfn, frame, false), (verdict, old), folio)
     });

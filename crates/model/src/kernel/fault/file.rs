@@ -218,7 +218,7 @@ pub fn wp_page_shared(
     vma: &Vma,
     old: PresentPte,
 ) -> Result<Served, Unserved> {
-    if !vma.wants_writenotify() {
+    if !vma.tells_file_system() {
         if !wp_page_reuse(env, fault, old) {
             return Ok(Served::spurious());
         }
@@ -226,7 +226,7 @@ pub fn wp_page_shared(
     } else if !told_and_reused(env, fault, vma, old) {
         return Ok(Served::spurious());
     }
-    let served = fault_dirty_shared_page(env, fault, old.pfn, vma.wants_writenotify());
+    let served = fault_dirty_shared_page(env, fault, old.pfn, vma.tells_file_system());
     env.step(Site::FolioPut, |w, at| w.put_frame(at, old.pfn));
     served
 }
@@ -272,7 +272,8 @@ fn wp_page_reuse(env: &mut impl Env, fault: Fault, old: PresentPte) -> bool {
             let stored = old
                 .with(PteFlags::WRITABLE, true)
                 .with(PteFlags::ACCESSED, true)
-                .with(PteFlags::DIRTY, true);
+                .with(PteFlags::DIRTY, true)
+                .with(PteFlags::SOFT_DIRTY, w.config.soft_dirty);
             w.set_pte(at, mm, page, Pte::Present(stored));
         }
         same

@@ -71,6 +71,18 @@ pub fn handle_mm_fault(env: &mut impl Env, fault: Fault, exception: bool) -> Out
     try_fault(env, fault, exception, None)
 }
 
+/// The same, once, without an exception: one that is to be tried again is over, and counts for nothing, so that the caller looks at the page table anew.
+pub fn try_mm_fault(env: &mut impl Env, fault: Fault) -> Outcome {
+    match attempt(env, fault, false, None) {
+        Ended::Done(outcome) => outcome,
+        Ended::TryAgain(_) | Ended::MmapLockNeeded => {
+            env.unlock(Lock::MmapRead(fault.mm));
+            env.lock(Lock::MmapRead(fault.mm));
+            Outcome::Served
+        }
+    }
+}
+
 /// The same for a fault that was tried `before`, if it was.
 fn try_fault(
     env: &mut impl Env,
@@ -114,8 +126,7 @@ fn attempt(env: &mut impl Env, fault: Fault, exception: bool, before: Option<Ser
     let served = serve(env, fault).map(|now| {
         found_done = before.is_some() && now.class == FaultClass::Spurious;
         let served = before.filter(|_| found_done).unwrap_or(now);
-        let served =
-            if fault.told && served.verdict.is_needless() { served.told() } else { served };
+        let served = if fault.told { served.told() } else { served };
         let major = now.major || before.is_some_and(|before| before.major) || tried;
         Served { major, ..served }
     });
@@ -234,6 +245,7 @@ const fn site_of(class: FaultClass, huge: bool) -> Site {
         (FaultClass::Reuse | FaultClass::CowCopy | FaultClass::ZeroUpgrade, false) => {
             Site::DoWpPage
         }
+        (FaultClass::Userfaultfd, _) => Site::HandleUserfault,
         _ => Site::HandlePteFault,
     }
 }

@@ -17,5 +17,5 @@ pub mod refault;
 pub mod shmem;
 pub mod swapin;
 
-pub use handle::{exc_page_fault, handle_mm_fault, retry_page_fault};
+pub use handle::{exc_page_fault, handle_mm_fault, retry_page_fault, try_mm_fault};
 pub use outcome::{Fault, Outcome};

@@ -87,10 +87,18 @@ impl Served {
         Served::judged(class, Verdict::new(Judgement::Needed, Reason::NewTranslation))
     }
 
-    /// The same fault, of which userfaultfd was told.
+    /// The same fault, of which userfaultfd was told, and which waited for its answer: by then there was nothing else to do, or little.
     #[must_use]
-    pub const fn told(self) -> Served {
-        Served { verdict: Verdict::new(Judgement::Needed, Reason::UserfaultfdTold), ..self }
+    pub fn told(self) -> Served {
+        let class = match self.class {
+            FaultClass::Spurious | FaultClass::Reuse => FaultClass::Userfaultfd,
+            class => class,
+        };
+        let verdict = match self.verdict.is_needless() {
+            true => Verdict::new(Judgement::Needed, Reason::UserfaultfdTold),
+            false => self.verdict,
+        };
+        Served { class, verdict, ..self }
     }
 
     /// A fault that only set what a processor could have set.

@@ -178,6 +178,8 @@ impl Grants {
             UffdSwapin::SameFault => vma.protects(swap.uffd_wp),
         };
         let asks = asks && w.policies.mutant != Mutant::UffdSwapinWritable;
+        // A store marks the page itself.
+        let stores = stores && (fault.write || !vma.notes_store(swap.soft_dirty));
         Grants { sole_user, exclusive, leaves, stores, asks }
     }
 

@@ -107,7 +107,7 @@ fn do_huge_pmd_wp_page(
     let site = Site::DoHugePmdWpPage;
     let looked = pmd_trans_huge_lock(env, site, mm, page, |w, _, pmd| {
         let decision = if pmd == old { decide(w, old.pfn) } else { Decision::Raced };
-        (decision, judge_fault(w, old.pfn))
+        (decision, judge_fault(w, old.pfn).of_store(vma.notes_store(old.soft_dirty())))
     });
     let Some((mut decision, verdict)) = looked else { return Ok(Some(Served::spurious())) };
     let folio = Lock::Folio(old.pfn);

@@ -47,6 +47,7 @@ fn changed<M: Mode>(w: &World<M>, mm: MmId, page: Vpn, old: PresentPte, to: To) 
     let restores = w.policies.protect_restore == ProtectRestore::IfExclusive
         && to.restores(w.policies.uffd_restore)
         && !vma.protects(read_only.uffd_wp())
+        && !vma.notes_store(read_only.soft_dirty())
         && exclusive;
     read_only
         .with(PteFlags::PROTNONE, vma.prot == Prot::None)

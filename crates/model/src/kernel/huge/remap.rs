@@ -7,7 +7,7 @@ use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
 use crate::kernel::table::pte_alloc;
 use crate::machine::world::Ghost;
 use crate::policy::Mutant;
-use crate::pte::Pte;
+use crate::pte::{Pte, PteFlags};
 use crate::site::Site;
 
 /// Moves the huge page at `from` to `to`, unless something is there; whether it did. The flush is before the locks are given back.
@@ -39,7 +39,7 @@ pub fn move_huge_pmd(env: &mut impl Env, mm: MmId, from: Vpn, to: Vpn, clears: b
             return false;
         }
         w.set_pmd(at, mm, from, Pte::None);
-        let entry = Pte::Present(pmd);
+        let entry = Pte::Present(pmd.with(PteFlags::SOFT_DIRTY, w.config.soft_dirty));
         w.set_pmd(at, mm, to, if clears { entry.without_uffd_wp() } else { entry });
         for page in pages.iter() {
             let frame = (!pmd.special()).then(|| w.frame_in(pmd.pfn, page.since(from)));

@@ -3,6 +3,7 @@
 use super::protect::write_protect;
 use crate::addr::{MmId, PageRange, Pfn, Vpn};
 use crate::env::{Env, Lock};
+use crate::event::EventKind;
 use crate::kernel::Errno;
 use crate::kernel::fault::anon::zero_page_pte;
 use crate::kernel::fault::new_page::{allocate_zeroed, map_new_page, new_pte};
@@ -24,6 +25,9 @@ pub fn answer(env: &mut impl Env, mm: MmId, answer: Answer) -> Result<Ended<()>,
     let Some(Waiting { page, missing, .. }) = next else {
         return Ok(Ended::Blocked(Wait::UffdEvent(mm), ()));
     };
+    if !missing {
+        env.record(Site::UserfaultfdRead, EventKind::Told { page, pages: 1 }, None);
+    }
     match answer {
         _ if !missing => write_protect(env, mm, PageRange::one(page), false)?,
         Answer::Unprotect => return Err(Errno::Enoent),

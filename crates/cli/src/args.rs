@@ -226,7 +226,7 @@ pub struct CompareArgs {
     #[command(flatten)]
     pub choice: ScenarioChoice,
     /// A second saved result: nothing is run, and both files (of `--format json`) are compared.
-    #[arg(conflicts_with_all = ["targets", "expect", "settings", "rounds", "events", "max_memory", "git_bisect"])]
+    #[arg(value_name = "SAVED", conflicts_with_all = ["targets", "expect", "settings", "rounds", "events", "max_memory", "git_bisect"])]
     pub other: Option<PathBuf>,
     /// A target (repeatable); without any: live and every model row.
     #[arg(short, long = "target", value_name = "TARGET")]

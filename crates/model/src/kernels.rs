@@ -51,6 +51,8 @@ pub struct Config {
     pub thp: ThpMode,
     /// Whether the scenario can have huge pages: nobody looks for any else.
     pub huge_pages: bool,
+    /// Whether the scenario handles signals: nobody looks whether a process does else.
+    pub handles_signals: bool,
     /// `soft-dirty=on|off`: whether PTEs carry the soft-dirty bit.
     pub soft_dirty: bool,
     /// `la57=on|off`: whether the processor has 5-level page tables, which every kernel here then
@@ -115,7 +117,7 @@ impl Config {
             ThpMode::Madvise => program.advises(&[Advice::HugePage, Advice::Collapse]),
             ThpMode::Never => program.advises(&[Advice::Collapse]),
         };
-        Config { thp, huge_pages, ..self }
+        Config { thp, huge_pages, handles_signals: program.handles_signals(), ..self }
     }
 
     /// The architecture that a kernel configured like this runs on.
@@ -397,6 +399,7 @@ impl KernelRow {
                 mglru: row.mglru.unwrap_or(false),
                 thp: ThpMode::Madvise,
                 huge_pages: false,
+                handles_signals: false,
                 soft_dirty: row.soft_dirty,
                 la57: false,
                 five_level: row.five_level,

@@ -616,6 +616,12 @@ policies! {
         Keep = "keep", "their entries keep the bit, which means nothing there";
         Clear = "clear", "their entries lose the bit; a marker goes";
     }
+    /// What pagemap tells of userfaultfd.
+    pagemap_uffd: PagemapUffd = "pagemap-uffd", "whether /proc/PID/pagemap tells which pages userfaultfd protects",
+        source "fs/proc/task_mmu.c:PM_UFFD_WP (not in 5.10; 6.1, 6.12, 7.2; came in 5.14)" {
+        Nothing = "nothing", "it does not";
+        Bit = "bit", "by a bit of the page's entry";
+    }
     /// Which pages of shared memory mprotect makes writable while stores are tracked.
     soft_dirty_protect: SoftDirtyProtect = "soft-dirty-protect", "which dirty pages of shared memory mprotect makes writable, whose stores are to be noted by the soft-dirty bit",
         source "mm/mprotect.c:change_pte_range (5.10), can_change_pte_writable (6.1, 6.12, 7.2); changed in 6.0" {

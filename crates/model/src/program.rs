@@ -566,6 +566,11 @@ impl Program {
         self.areas[usize::from(pages.area)].backing
     }
 
+    /// Whether it handles SIGSEGV.
+    pub fn handles_signals(&self) -> bool {
+        self.ops().any(|op| matches!(op.kind, OpKind::Call(CallExpr::Sigaction)))
+    }
+
     /// Whether it takes soft-dirty bits.
     pub fn clears_soft_dirty(&self) -> bool {
         let clears = CallExpr::ClearRefs { refs: Refs::SoftDirty };

@@ -18,6 +18,9 @@ pub fn sigaction(env: &mut impl Env, mm: MmId) {
 ///
 /// Source: arch/x86/mm/fault.c:do_user_addr_fault, bad_area_access_error (5.10 to 7.2): before the fault is counted.
 pub fn handle(env: &mut impl Env, fault: Fault) -> Result<bool, Errno> {
+    if !env.config().handles_signals {
+        return Ok(false);
+    }
     let Fault { mm, page, write, .. } = fault;
     let handled = env.step(Site::Sigaction, |w, at| {
         let space = &w.mms[mm.index()];

@@ -83,6 +83,7 @@ pub(super) const V5_8: Policies = Policies {
     uffd_restore: UffdRestore::ReadOnly,
     uffd_ranges: UffdRanges::OneMapping,
     uffd_remap: UffdRemap::Keep,
+    pagemap_uffd: PagemapUffd::Nothing,
     soft_dirty_protect: SoftDirtyProtect::NewMappings,
     soft_dirty_merge: SoftDirtyMerge::Changed,
     scan_holes: ScanHoles::Nothing,
@@ -107,6 +108,7 @@ pub(super) const V5_15: Policies = Policies {
     self_receive: SelfReceive::No,
     move_tables: MoveTables::UpperFirst,
     populate: Populate::Anew,
+    pagemap_uffd: PagemapUffd::Bit,
     prefault: Prefault::AsArch,
     ..V5_10
 };

@@ -29,6 +29,7 @@ use crate::machine::consistency::contradiction;
 use crate::machine::mm::Life;
 use crate::machine::sim_tlbs::SimTlbs;
 use crate::machine::world::{Inconsistency, WorldSpec, mm_of};
+use crate::policy::PagemapUffd;
 use crate::program::{ExprError, PROGRAM_VERSION, Program, Thread};
 use crate::pte::{Marker, Pte};
 use crate::run::{Round, TargetRun};
@@ -400,5 +401,6 @@ fn page_state(world: &SimWorld, mm: MmId, page: Vpn) -> PageState {
         }
     };
     let soft_dirty = is_soft_dirty(world, mm, page);
+    let uffd_wp = uffd_wp && world.policies.pagemap_uffd == PagemapUffd::Bit;
     PageState { holds, exclusive, soft_dirty, uffd_wp }
 }

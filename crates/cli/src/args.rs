@@ -54,8 +54,7 @@ pub enum Verb {
   needless compare cow-reuse -t kernel:./bzImage --expect 'shootdowns<=2'
                                                 a kernel of one's own
   needless compare cow-reuse -t kernel:./bzImage,row=6.12 --format junit
-  needless compare yesterday.json today.json    two results of --format json: what
-                                                differed, and what came of it")]
+  needless compare yesterday.json today.json    two saved results (--format json)")]
     Compare(CompareArgs),
     /// Find between which kernels a scenario's sequence, or a condition on it, changed.
     #[command(before_help = "Examples:

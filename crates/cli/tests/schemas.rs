@@ -26,7 +26,9 @@ macro_rules! schema {
 
 #[test]
 fn rounds_are_explained_as_published() {
-    for scenario in ["cow-reuse", "a_pageout_zero", "z_mremap_16", "z_munmap_1_lazy"] {
+    for scenario in
+        ["cow-reuse", "a_pageout_zero", "z_mremap_16", "z_munmap_1_lazy", "track-soft-dirty"]
+    {
         for target in ["model:5.10", "model:7.3"] {
             let args = ["explain", scenario, "-t", target];
             assert_eq!(wrong(schema!("explain"), &args, 0), [""; 0], "{args:?}");
@@ -56,6 +58,36 @@ fn studies_are_as_published() {
     assert_eq!(wrong(schema!("study"), &args, 0), [""; 0]);
     let args = ["study", "cow-reuse", "--part", "redundant", "-t", "check"];
     assert_eq!(wrong(schema!("study"), &args, 0), [""; 0]);
+}
+
+#[test]
+fn tables_of_studies_are_as_published() {
+    let args = ["run", "dirty-tracking", "-t", "model"];
+    assert_eq!(wrong(schema!("study"), &args, 0), [""; 0]);
+}
+
+#[test]
+fn saved_results_are_compared_as_published() {
+    let saved = |name: &str, settings: &[&str]| {
+        let path = format!("{}/{name}.json", env!("CARGO_TARGET_TMPDIR"));
+        let mut command = Command::cargo_bin("needless").unwrap();
+        command.args(["run", "wp-populate", "-t", "model:6.12", "--format", "json"]);
+        let output = command.args(settings).assert().success().get_output().clone();
+        std::fs::write(&path, output.stdout).unwrap();
+        path
+    };
+    let (first, second) = (saved("first", &[]), saved("second", &["--set", "thp=1"]));
+    let args = ["compare", &first, &second];
+    assert_eq!(wrong(schema!("differences"), &args, 0), [""; 0]);
+    let mut command = Command::cargo_bin("needless").unwrap();
+    let output = command.args(args).assert().success().get_output().clone();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("no {what} in {text}"));
+    assert!(at("parameter thp") < at("minor_faults"), "{text}");
+    let mut command = Command::cargo_bin("needless").unwrap();
+    let output =
+        command.args(["compare", &first, "/dev/null"]).assert().code(2).get_output().clone();
+    assert!(String::from_utf8(output.stderr).unwrap().contains("/dev/null"));
 }
 
 #[test]

@@ -338,6 +338,7 @@ impl Watch {
 fn flushed_by(sender: Option<i32>) -> String {
     sender.map_or(FLUSHED.to_owned(), |tid| format!("{FLUSHED}: {}", name(tid)))
 }
+
 /// Whether a thread that serves userfaultfd is on the CPU of another one.
 fn hands_over(program: &Program) -> bool {
     let threads = || program.threads.iter();

@@ -189,10 +189,16 @@ fn an_isolated_cpu_is_disturbed_by_what_the_workload_does_to_it() {
             assert_eq!(of(&alone, cause), 0, "{kernel}: {alone}");
         }
         let disturbed = guard(kernel, &program, &["collapse", "--rounds", "20"]);
-        assert_eq!(of(&disturbed, "table-sync"), 28, "{kernel}: {disturbed}");
         let all = disturbed["disturbances"].as_array().unwrap();
         let synced = all.iter().filter(|row| row["cause"] == "table-sync");
-        // Now and then khugepaged is first: its scan falls between MADV_HUGEPAGE and MADV_COLLAPSE.
+        // Now and then khugepaged is first: its scan falls between MADV_HUGEPAGE and MADV_COLLAPSE. Or it collapses something
+        // between rounds, beside the workload's own.
+        let by_khugepaged =
+            synced.clone().filter(|row| row["from"]["kernel_thread"] == true).count() as u64;
+        let total = of(&disturbed, "table-sync");
+        assert_eq!(synced.clone().count() as u64, total, "{kernel}: {disturbed}");
+        let own = total - by_khugepaged;
+        assert!(own <= 28 && total >= 28, "{kernel}: {own} of {total}: {disturbed}");
         let named = |row: &Value| match row["from"]["kernel_thread"] == true {
             true => row["from"]["name"] == "khugepaged",
             false => row["doing"] == "madvise(MADV_COLLAPSE)",

@@ -54,7 +54,7 @@ pub enum Verb {
   needless compare cow-reuse -t kernel:./bzImage --expect 'shootdowns<=2'
                                                 a kernel of one's own
   needless compare cow-reuse -t kernel:./bzImage,row=6.12 --format junit
-  needless compare yesterday.json today.json    two saved results (--format json)")]
+  needless compare old.json new.json            two saved results: what differs")]
     Compare(CompareArgs),
     /// Find between which kernels a scenario's sequence, or a condition on it, changed.
     #[command(before_help = "Examples:

@@ -155,6 +155,7 @@ impl<'p> Folding<'p> {
                 EventKind::FaultRetry { page: page(at), mapped }
             }
             EventKind::MayFault { page: at } => EventKind::MayFault { page: page(at) },
+            EventKind::Told { page: at, pages } => EventKind::Told { page: page(at), pages },
             EventKind::Zero { page: at, .. } => EventKind::Zero { page: page(at), frame },
             EventKind::Split { page: at, shared, .. } => {
                 EventKind::Split { page: page(at), frame, shared }
@@ -176,7 +177,6 @@ impl<'p> Folding<'p> {
             kind @ (EventKind::Mark { .. }
             | EventKind::MeasureStart
             | EventKind::MeasureEnd
-            | EventKind::Told { .. }
             | EventKind::TableSync { .. }
             | EventKind::Tlbi { .. }
             | EventKind::Dsb { .. }) => kind,

@@ -90,8 +90,8 @@ pub struct Watch {
     /// Whether faults may count as major that read nothing from swap and that no record tells of: pages of files that are read without an
     /// exception, accesses that waited for userfaultfd (mm/memory.c:mm_account_fault).
     untold_majors: bool,
-    /// Whether threads of the scenario push each other out: one that serves userfaultfd goes on for a moment on the CPU of the one that it has let
-    /// go on. Then a pass without events cannot tell whether it was somebody else, and medians have to stand it.
+    /// In the pass that takes the time: whether threads of the scenario push each other out, as one that serves userfaultfd does which goes on for a moment
+    /// on the CPU of the one that it has let go on. Nothing tells then whether it was somebody else, and medians have to stand it.
     hands_over: bool,
     /// The operations that have all CPUs empty their LRU batches.
     draining: BTreeSet<u64>,
@@ -139,7 +139,7 @@ impl Watch {
             unswapped,
             untold_majors: program.populates_disks()
                 || program.threads.iter().any(|thread| thread.serves().is_some()),
-            hands_over: hands_over(program),
+            hands_over: !counts && hands_over(program),
             draining: calls::draining(program),
             gathering: calls::gathering(program),
             flushes,

@@ -212,10 +212,7 @@ impl Machine<'_, '_> {
             }
             let fault = Fault::new(self.space, page, access.is_write());
             let outcome = exc_page_fault(&mut self.env(), fault);
-            if outcome == Outcome::Signal && self.handled(fault)? {
-                continue;
-            }
-            if let Some((wait, fault)) = self.settled(page, outcome)? {
+            if let Some((wait, fault)) = self.settled(fault, outcome)? {
                 return Ok(Some(((fault, access), wait)));
             }
         }
@@ -241,7 +238,7 @@ impl Machine<'_, '_> {
         rest: Touch,
     ) -> Result<(), Box<SimError>> {
         let outcome = retry_page_fault(&mut self.env(), fault, waited);
-        let missed = match self.settled(fault.page, outcome)? {
+        let missed = match self.settled(fault, outcome)? {
             Some((wait, fault)) => Some(((fault, access), wait)),
             None => self.miss(fault.page, access)?,
         };
@@ -255,17 +252,18 @@ impl Machine<'_, '_> {
     /// What became of a fault.
     fn settled(
         &mut self,
-        page: Vpn,
+        fault: Fault,
         outcome: Outcome,
     ) -> Result<Option<(Wait, Fault)>, Box<SimError>> {
         self.check()?;
         // The fault was this CPU's own: it has nothing of the page from before.
         let (cpu, asid) = (self.cpu(), self.world.cpus[self.cpu().index()].asid);
-        self.world.tlbs.take_upgraded(cpu, asid, page);
+        self.world.tlbs.take_upgraded(cpu, asid, fault.page);
         match outcome {
             Outcome::Served => Ok(None),
+            Outcome::Signal if self.handled(fault)? => Ok(None),
             Outcome::Blocked(wait, fault) => Ok(Some((wait, fault))),
-            Outcome::Signal | Outcome::OutOfMemory => Err(self.failed_access(page, outcome)),
+            Outcome::Signal | Outcome::OutOfMemory => Err(self.failed_access(fault.page, outcome)),
         }
     }
 

@@ -12,7 +12,7 @@ use crate::tlb::MaySets;
 use needless_model::addr::{
     CpuId, MmId, ObjectId, PageRange, Pfn, PinId, ProcessId, ThreadId, Vpn,
 };
-use needless_model::call::{Gup, Purpose};
+use needless_model::call::{Gup, PinAccess, Purpose};
 use needless_model::env::Lock;
 use needless_model::event::EventKind;
 use needless_model::ignored::Ignored;
@@ -282,13 +282,14 @@ impl Contents {
         }
     }
 
-    /// A device stores by a pin: to the page as well, as long as that is what the pin holds.
+    /// A device stores by a pin: to the page as well, as long as that is what the pin holds. Who stores by force stores for the process.
     fn device_stores(&mut self, pin: Pin, hold: Hold, value: Value) {
         let pages = &mut *self.pages;
         if pin.frame != ZERO_PAGE {
             pages.frames.insert(pin.frame, value);
         }
-        if hold.left.is_none() && pin.gup == Gup::Pin {
+        let counts = pin.gup == Gup::Pin || pin.access == PinAccess::Force;
+        if hold.left.is_none() && counts {
             pages.last_store.insert(hold.pin.place, value);
         }
     }

@@ -112,6 +112,7 @@ pub enum Verb {
   needless study cow-reuse                     all of it, guests as well
   needless study cow-reuse -t model -t live -t check   without guests
   needless study cow-reuse --part costs
+  needless study wp-unpopulated --part order --size 256M   in less time, with less memory
   needless study cow-reuse --format md -o cow-reuse.md
   needless study mine.kdl                      a study of one's own")]
     Study(StudyArgs),
@@ -543,6 +544,9 @@ pub struct StudyArgs {
     /// Only this part.
     #[arg(long, value_name = "PART", requires = "study")]
     pub part: Option<String>,
+    /// How much memory what is large in the study has, if not as much as it says: 256M, 4G.
+    #[arg(long, value_name = "SIZE", value_parser = memory_size, requires = "study")]
+    pub size: Option<u64>,
     /// Only these targets (repeatable): model, live, kernel (guests), check (the checker), or one of the study's.
     /// What needs the others is not to be had then, and said to be.
     #[arg(short, long = "target", value_name = "TARGET", requires = "study")]
@@ -670,6 +674,22 @@ fn architecture(text: &str) -> Result<Arch, String> {
 }
 
 /// `8`
+/// So much memory, in pages.
+fn memory_size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let bytes = match &text[digits.len()..] {
+        "K" => Some(1 << 10),
+        "M" => Some(1 << 20),
+        "G" => Some(1_u64 << 30),
+        _ => None,
+    };
+    let bytes = bytes.and_then(|unit| digits.parse::<u64>().ok()?.checked_mul(unit));
+    let huge = needless_model::addr::PAGE_SIZE * 512;
+    let fits = bytes.filter(|bytes| *bytes > 0 && bytes % huge == 0 && *bytes <= 1 << 40);
+    fits.map(|bytes| bytes / needless_model::addr::PAGE_SIZE)
+        .ok_or_else(|| "expected whole huge pages of 2M up to 1024G: 256M, 4G".to_owned())
+}
+
 fn ring_size(text: &str) -> Result<u32, String> {
     let size: u32 = text.parse().map_err(|_| "expected a number of MiB".to_owned())?;
     let fits = size.is_power_of_two() && size <= 1024;

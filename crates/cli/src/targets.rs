@@ -28,26 +28,36 @@ use std::ops::Range;
 /// A target as it was asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Spec {
-    /// The running kernel, on these CPUs; without any: on the quietest.
-    Live(Vec<u16>),
+    /// The running kernel.
+    Live(LiveSpec),
     /// A real kernel, booted for the purpose.
     Kernel(Box<KernelTarget>),
     /// A row of the model.
     Model(Box<KernelRow>),
 }
 
+/// How the running kernel is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LiveSpec {
+    /// On these CPUs; without any: on the quietest.
+    pub cpus: Vec<u16>,
+    /// Without events: by the kernel's counters alone.
+    pub blind: bool,
+}
+
 impl Spec {
     /// The target that `name` names.
     pub fn parse(name: &str) -> Result<Spec, Failure> {
         if name == "live" {
-            return Ok(Spec::Live(Vec::new()));
+            return Ok(Spec::Live(LiveSpec::default()));
         }
         if let Some(options) = name.strip_prefix("live,") {
-            return live_cpus(options).map(Spec::Live).map_err(|what| Failure::Usage {
+            return live_spec(options).map(Spec::Live).map_err(|what| Failure::Usage {
                 message: format!("target `{name}`: {what}"),
-                help:
-                    "`-t live,cpus=2,5` runs the scenario's CPU 0 on CPU 2, and its CPU 1 on CPU 5"
-                        .to_owned(),
+                help: "`-t live,cpus=2,5` runs the scenario's CPU 0 on CPU 2, and its CPU 1 on CPU 5; \
+                       `-t live,events=off` counts what the kernel counts, for more faults than \
+                       there is room for events"
+                    .to_owned(),
             });
         }
         if let Some(kernel) = name.strip_prefix("kernel:") {
@@ -78,7 +88,7 @@ impl Spec {
     /// The running kernel and every row of the model.
     pub fn all() -> Vec<Spec> {
         let rows = KernelRow::all().into_iter().map(|row| Spec::Model(Box::new(row)));
-        std::iter::once(Spec::Live(Vec::new())).chain(rows).collect()
+        std::iter::once(Spec::Live(LiveSpec::default())).chain(rows).collect()
     }
 
     /// Refuses a program that only the model can run, if this is a real kernel, and CPUs that it
@@ -89,7 +99,7 @@ impl Spec {
         {
             return Err(model_only(&text, &self.name()));
         }
-        let Spec::Live(cpus) = self else { return Ok(()) };
+        let Spec::Live(LiveSpec { cpus, .. }) = self else { return Ok(()) };
         if cpus.is_empty() {
             return Ok(());
         }
@@ -102,10 +112,11 @@ impl Spec {
     /// The name that names it.
     pub fn name(&self) -> String {
         match self {
-            Spec::Live(cpus) if cpus.is_empty() => "live".to_owned(),
-            Spec::Live(cpus) => {
+            Spec::Live(LiveSpec { cpus, blind }) => {
                 let cpus: Vec<String> = cpus.iter().map(u16::to_string).collect();
-                format!("live,cpus={}", cpus.join(","))
+                let cpus = (!cpus.is_empty()).then(|| format!(",cpus={}", cpus.join(",")));
+                let events = if *blind { ",events=off" } else { "" };
+                format!("live{}{events}", cpus.unwrap_or_default())
             }
             Spec::Kernel(target) => format!("kernel:{target}"),
             Spec::Model(row) => format!("model:{}", row.name),
@@ -115,7 +126,7 @@ impl Spec {
     /// Runs the program there; gives the result and the exit status that tells it.
     pub fn target(&self, program: &Program, runs: &mut Runs<'_>) -> Result<(Target, u8), Failure> {
         let (outcome, status) = match self {
-            Spec::Live(cpus) => live(program, cpus, runs)?,
+            Spec::Live(how) => live(program, how, runs)?,
             Spec::Kernel(target) => {
                 let results =
                     needless_guest::run_batch(target, std::slice::from_ref(program), &|_| {});
@@ -170,11 +181,21 @@ impl Spec {
     }
 }
 
+/// What `cpus=2,5,events=off` says.
+fn live_spec(options: &str) -> Result<LiveSpec, String> {
+    let (list, blind) = match options.strip_suffix("events=off") {
+        Some(list) => (list.strip_suffix(',').unwrap_or(list), true),
+        None => (options, false),
+    };
+    let cpus = if list.is_empty() { Vec::new() } else { live_cpus(list)? };
+    Ok(LiveSpec { cpus, blind })
+}
+
 /// The CPUs that `cpus=2,5` names.
 fn live_cpus(options: &str) -> Result<Vec<u16>, String> {
-    let list = options
-        .strip_prefix("cpus=")
-        .ok_or_else(|| format!("`{options}` is no option of `live`, which has `cpus=` alone"))?;
+    let list = options.strip_prefix("cpus=").ok_or_else(|| {
+        format!("`{options}` is no option of `live`, which has `cpus=` and, last, `events=off`")
+    })?;
     let number = |word: &str| word.parse().map_err(|_| format!("`{word}` is no CPU's number"));
     let cpus: Vec<u16> = list.split(',').map(number).collect::<Result<_, _>>()?;
     match needless_live::cpus::twice(&cpus) {
@@ -196,8 +217,15 @@ fn model_only(text: &str, target: &str) -> Failure {
 }
 
 /// A program on the running kernel.
-fn live(program: &Program, cpus: &[u16], runs: &mut Runs<'_>) -> Result<(Outcome, u8), Failure> {
-    let options = LiveOptions { cpus: cpus.to_vec(), ..LiveOptions::default() };
+fn live(
+    program: &Program,
+    LiveSpec { cpus, blind }: &LiveSpec,
+    runs: &mut Runs<'_>,
+) -> Result<(Outcome, u8), Failure> {
+    let mut options = LiveOptions { cpus: cpus.clone(), ..LiveOptions::default() };
+    if *blind {
+        options.ring_pages = 0;
+    }
     match needless_live::run(program, &options) {
         Ok(run) => {
             let status = standing(&run, blind_status);

@@ -36,7 +36,7 @@ pub type Progress = Box<dyn Fn(u32, u32) + Send>;
 
 /// How to run.
 pub struct LiveOptions {
-    /// Pages of each CPU's event ring; a power of two.
+    /// Pages of each CPU's event ring; a power of two, or 0: there are no events.
     pub ring_pages: u32,
     /// Whether to run a second time, without events, for the cycles of `measure` blocks.
     pub cycles: bool,

@@ -6,7 +6,7 @@
 use crate::addr::{PageRange, PinId, ProcessId};
 use crate::backing::{MAX_FILE_PAGES, NamedFile};
 use crate::program::{Access, Advice, Backing, Expr, MAX_OTHERS, Prot, RangeExpr};
-use crate::userfaultfd::{Answer, Registration};
+use crate::userfaultfd::{Answer, Fill, Registration};
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 use strum::EnumDiscriminants;
@@ -90,6 +90,20 @@ pub enum Asked<P, A, N> {
         /// Whether stores are watched from now on, or let go on.
         on: bool,
     },
+    /// `UFFDIO_COPY`, `UFFDIO_ZEROPAGE`, `UFFDIO_CONTINUE`, `UFFDIO_POISON`: maps something where nothing is yet.
+    UffdFill {
+        /// Where.
+        pages: P,
+        /// What.
+        how: Fill,
+    },
+    /// `UFFDIO_MOVE`: the pages move to the start of another area, which is watched.
+    UffdMove {
+        /// What.
+        pages: P,
+        /// Where to.
+        to: A,
+    },
     /// `read` of the userfaultfd, and its answer to the access that waits.
     UffdAnswer {
         /// Which.
@@ -132,8 +146,8 @@ pub enum Asked<P, A, N> {
         pin: PinId,
         /// How it is held.
         gup: Gup,
-        /// For stores, too (`FOLL_WRITE`).
-        write: bool,
+        /// For what.
+        access: PinAccess,
     },
     /// A device loads from or stores to the page that a pin holds.
     Dma {
@@ -187,6 +201,28 @@ pub enum Asked<P, A, N> {
         /// Which.
         file: NamedFile,
     },
+}
+
+/// What a page is held on to for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum PinAccess {
+    /// Loads.
+    Read,
+    /// Stores as well (`FOLL_WRITE`).
+    Write,
+    /// Stores as well, even where the mapping allows none, if it is private: to a copy of its own (`FOLL_FORCE`), as a debugger's.
+    Force,
+}
+
+impl PinAccess {
+    /// Each with the word that scenarios use.
+    pub const ALL: [(&'static str, PinAccess); 3] =
+        [("read", PinAccess::Read), ("write", PinAccess::Write), ("force", PinAccess::Force)];
+
+    /// Whether it is for stores.
+    pub const fn is_write(self) -> bool {
+        !matches!(self, PinAccess::Read)
+    }
 }
 
 /// How a page is held on to.
@@ -317,6 +353,8 @@ impl<P, A, N> Asked<P, A, N> {
             }
             Asked::UffdUnregister { pages: p } => Asked::UffdUnregister { pages: pages(p)? },
             Asked::UffdProtect { pages: p, on } => Asked::UffdProtect { pages: pages(p)?, on: *on },
+            Asked::UffdFill { pages: p, how } => Asked::UffdFill { pages: pages(p)?, how: *how },
+            Asked::UffdMove { pages: p, to } => Asked::UffdMove { pages: pages(p)?, to: area(to)? },
             Asked::UffdAnswer { answer } => Asked::UffdAnswer { answer: *answer },
             Asked::PagemapScan { pages: p, protect } => {
                 Asked::PagemapScan { pages: pages(p)?, protect: *protect }
@@ -328,8 +366,8 @@ impl<P, A, N> Asked<P, A, N> {
             Asked::Fork { process } => Asked::Fork { process: *process },
             Asked::Wait { process } => Asked::Wait { process: *process },
             Asked::Exec => Asked::Exec,
-            Asked::Pin { pages: p, pin, gup, write } => {
-                Asked::Pin { pages: pages(p)?, pin: *pin, gup: *gup, write: *write }
+            Asked::Pin { pages: p, pin, gup, access } => {
+                Asked::Pin { pages: pages(p)?, pin: *pin, gup: *gup, access: *access }
             }
             Asked::Dma { pin, access } => Asked::Dma { pin: *pin, access: *access },
             Asked::Unpin { pin } => Asked::Unpin { pin: *pin },
@@ -373,6 +411,8 @@ impl<P, A, N> Asked<P, A, N> {
             | Asked::UffdRegister { .. }
             | Asked::UffdUnregister { .. }
             | Asked::UffdProtect { .. }
+            | Asked::UffdFill { .. }
+            | Asked::UffdMove { .. }
             | Asked::PagemapScan { .. }
             | Asked::Advise { .. }
             | Asked::AdviseRanges { .. }
@@ -400,7 +440,9 @@ impl<P, A, N> Asked<P, A, N> {
             Asked::Sigaction => Some("sigaction"),
             Asked::UffdRegister { .. }
             | Asked::UffdUnregister { .. }
-            | Asked::UffdProtect { .. } => Some("userfaultfd"),
+            | Asked::UffdProtect { .. }
+            | Asked::UffdFill { .. }
+            | Asked::UffdMove { .. } => Some("userfaultfd"),
             Asked::PagemapScan { .. } => Some("pagemap_scan"),
             Asked::Sync { .. } => Some("msync"),
             Asked::WriteFile { .. } => Some("pwrite"),
@@ -434,7 +476,10 @@ impl<P, A, N> Asked<P, A, N> {
     /// Whether it leaves pages in a state that exceptions do not tell.
     pub const fn hides_state(&self) -> bool {
         match self {
-            Asked::Remap { .. } | Asked::Pin { .. } => true,
+            Asked::Remap { .. }
+            | Asked::Pin { .. }
+            | Asked::UffdFill { .. }
+            | Asked::UffdMove { .. } => true,
             Asked::Advise { advice, .. } | Asked::AdviseRanges { advice, .. } => match advice {
                 Advice::PopulateRead | Advice::PopulateWrite | Advice::Collapse => true,
                 Advice::DontNeed
@@ -500,6 +545,8 @@ impl Call {
             | Asked::UffdRegister { pages, .. }
             | Asked::UffdUnregister { pages }
             | Asked::UffdProtect { pages, .. }
+            | Asked::UffdFill { pages, .. }
+            | Asked::UffdMove { pages, .. }
             | Asked::PagemapScan { pages, .. }
             | Asked::Pagemap { pages }
             | Asked::Reclaim { pages }
@@ -530,6 +577,7 @@ impl Call {
             Asked::Unmap { pages } | Asked::Protect { pages, prot: Prot::None | Prot::Read } => {
                 revokes(smallvec![pages])
             }
+            Asked::UffdMove { pages, .. } => revokes(smallvec![pages]),
             Asked::Remap { pages, to } => {
                 revokes(smallvec![pages, PageRange::new(to.pages.start, pages.pages())])
             }
@@ -546,6 +594,7 @@ impl Call {
             | Asked::UffdUnregister { .. }
             // A store that somebody is told of gives the right to store back at once.
             | Asked::UffdProtect { .. }
+            | Asked::UffdFill { .. }
             | Asked::UffdAnswer { .. }
             | Asked::PagemapScan { .. }
             | Asked::Reclaim { .. }

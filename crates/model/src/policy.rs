@@ -580,6 +580,37 @@ policies! {
         Unpopulated = "unpopulated", "protect what is not there, too, by a marker";
         Asynchronous = "async", "let stores go on and have the kernel note which pages were written (PAGEMAP_SCAN)";
     }
+    /// By what a forced store knows that a page is the process's own.
+    force_write: ForceWrite = "force-write", "by what get_user_pages knows that a page is the process's own which a debugger stores to, though its mapping allows no store (FOLL_FORCE)",
+        source "mm/gup.c:can_follow_write_pte (5.10: FOLL_COW and pte_dirty; 6.1, 6.12, 7.2: PageAnonExclusive; commit 5535be309971 of 6.0, CVE-2022-2590)" {
+        Dirty = "dirty", "it is dirty, after a fault of the call's own";
+        Exclusive = "exclusive", "it is exclusive anonymous memory";
+    }
+    /// What of shared memory and files userfaultfd can watch.
+    uffd_shared: UffdShared = "uffd-shared", "what userfaultfd can watch in shared memory and in files on tmpfs; of files on disks: nothing, but with the feature async stores",
+        source "fs/userfaultfd.c:vma_can_userfault (5.10), include/linux/userfaultfd_k.h (6.1, 6.12), mm/shmem.c:shmem_can_userfault (7.2); minor faults came in 5.14, dirty entries in 5.16, write protection in 5.19" {
+        Missing = "missing", "what is not there";
+        Minor = "minor", "what is there and not mapped, too (UFFDIO_CONTINUE), which leaves entries clean that grant no store";
+        All = "all", "what is there and not mapped (UFFDIO_CONTINUE), and stores to what is protected, too";
+    }
+    /// What is put where a page is protected that is not there.
+    uffd_none: UffdNone = "uffd-none", "what is put where private memory is protected that has no page",
+        source "mm/mprotect.c:change_pte_range (6.12, 7.2: make_pte_marker); zero-page: the first version of February 2023 (UFFD_FEATURE_WP_ZEROPAGE), which no kernel has" {
+        Marker = "marker", "a marker";
+        ZeroPage = "zero-page", "the zero page, protected (a proposal: wp-unpopulated)";
+    }
+    /// What the bit of an asynchronous userfaultfd means.
+    uffd_async: UffdAsync = "uffd-async", "what the bit of an entry says where userfaultfd lets stores go on (features=\"async\")",
+        source "mm/memory.c:do_wp_page (6.12, 7.2: pte_clear_uffd_wp); inverted: a version that was discussed in February and March 2023, which no kernel has" {
+        Protected = "protected", "that the page was not written: where there is none, it takes a marker to say so";
+        Inverted = "inverted", "that it was written: where there is none, nothing says that it was not, and the fault of its first store sets the bit (a proposal: wp-unpopulated)";
+    }
+    /// How many pages UFFDIO_MOVE moves with one flush.
+    uffd_move: UffdMove = "uffd-move", "what UFFDIO_MOVE flushes at the pages' old place",
+        source "mm/userfaultfd.c:move_present_pte (6.12: ptep_clear_flush), move_present_ptes (7.2: flush_tlb_range)" {
+        Each = "each", "each page by itself";
+        Batched = "batched", "pages side by side that are there, small, exclusive and in the same page tables at once";
+    }
     /// What is left when userfaultfd watches no more.
     uffd_unregister: UffdUnregister = "uffd-unregister", "what UFFDIO_UNREGISTER makes of entries that userfaultfd protects",
         source "fs/userfaultfd.c:userfaultfd_unregister (5.10: nothing; 6.1), mm/userfaultfd.c:userfaultfd_clear_vma (6.12, 7.2)" {
@@ -705,6 +736,9 @@ policies! {
         UffdSwapinWritable = "uffd-swapin-writable", "a page that comes back from swap may be stored to although userfaultfd protects it (do_swap_page)";
         UnprotectUnflushed = "unprotect-unflushed", "UFFDIO_WRITEPROTECT does not flush what it lets go of, where it takes the right to store from pages that were not protected (change_pte_range)";
         SoftDirtyUnflushed = "soft-dirty-unflushed", "clearing soft-dirty bits does not flush the right to store (clear_refs_write)";
+        ForkKeepsUffdWp = "fork-keeps-uffd-wp", "a fork copies userfaultfd's protection to a child that it does not watch (copy_nonpresent_pte; before 8f34f1eac382)";
+        UffdMoveUnflushed = "uffd-move-unflushed", "UFFDIO_MOVE does not flush the pages' old place (move_present_pte)";
+        UffdZapForgets = "uffd-zap-forgets", "what userfaultfd protects in a file is protected no more once its entry was taken away (before 1db9dbc2)";
         UffdUnflushed = "uffd-unflushed", "userfaultfd's write protection is not flushed (uffd_wp_range, pagemap_scan_pmd_entry)";
         ForkVmaUnlocked = "fork-vma-unlocked", "a fork does not lock mappings for writing (dup_mmap; 6.4 was released so)";
         ForkExclusive = "fork-exclusive", "a fork leaves pages exclusive to the parent (copy_present_pte)";

@@ -279,6 +279,17 @@ impl Pte {
         }
     }
 
+    /// Whether userfaultfd protects the page that it is for.
+    pub const fn uffd_wp(self) -> bool {
+        match self {
+            Pte::Present(pte) => pte.uffd_wp(),
+            Pte::Swap(swap) => swap.uffd_wp,
+            Pte::Migration(entry) => entry.uffd_wp,
+            Pte::Marker(marker) => matches!(marker, Marker::UffdWp),
+            Pte::None | Pte::Table(_) => false,
+        }
+    }
+
     /// Whether there is nothing.
     pub const fn is_none(self) -> bool {
         matches!(self, Pte::None)

@@ -180,8 +180,10 @@ sites! {
     WakeUserfault = "wake_userfault" in "fs/userfaultfd.c";
     /// Of which access the userfaultfd tells next.
     UserfaultfdRead = "userfaultfd_ctx_read" in "fs/userfaultfd.c";
-    /// `UFFDIO_COPY`, `UFFDIO_ZEROPAGE`.
+    /// `UFFDIO_COPY`, `UFFDIO_ZEROPAGE`, `UFFDIO_CONTINUE`, `UFFDIO_POISON`.
     MfillAtomic = "mfill_atomic" in "mm/userfaultfd.c";
+    /// `UFFDIO_MOVE`.
+    MovePages = "move_pages" in "mm/userfaultfd.c";
     /// A store to a huge page that is mapped read-only.
     WpHugePmd = "wp_huge_pmd" in "mm/memory.c";
     /// `PAGEMAP_SCAN`.

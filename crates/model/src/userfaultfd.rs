@@ -12,32 +12,61 @@ pub struct Registration {
     pub features: Features,
 }
 
-/// Which accesses userfaultfd watches in a mapping (`VM_UFFD_MISSING`, `VM_UFFD_WP`).
+/// Which accesses userfaultfd watches in a mapping (`VM_UFFD_MISSING`, `VM_UFFD_MINOR`, `VM_UFFD_WP`).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Watch {
     /// Those to pages that are not there.
     pub missing: bool,
+    /// Those to pages of files in memory that are there, but not mapped.
+    pub minor: bool,
     /// Stores to pages that are write-protected.
     pub write_protect: bool,
 }
 
 impl Watch {
+    /// Nothing.
+    pub const NONE: Watch = Watch { missing: false, minor: false, write_protect: false };
+
     /// Each with the word that scenarios use.
-    pub const ALL: [(&'static str, Watch); 3] = [
-        ("missing", Watch { missing: true, write_protect: false }),
-        ("wp", Watch { missing: false, write_protect: true }),
-        ("missing-wp", Watch { missing: true, write_protect: true }),
+    pub const ALL: [(&'static str, Watch); 7] = [
+        ("missing", Watch { missing: true, ..Watch::NONE }),
+        ("minor", Watch { minor: true, ..Watch::NONE }),
+        ("wp", Watch { write_protect: true, ..Watch::NONE }),
+        ("missing-minor", Watch { missing: true, minor: true, ..Watch::NONE }),
+        ("missing-wp", Watch { missing: true, write_protect: true, ..Watch::NONE }),
+        ("minor-wp", Watch { minor: true, write_protect: true, ..Watch::NONE }),
+        ("missing-minor-wp", Watch { missing: true, minor: true, write_protect: true }),
     ];
 
     /// Whether all that the other watches is watched.
     pub const fn includes(self, other: Watch) -> bool {
-        (self.missing || !other.missing) && (self.write_protect || !other.write_protect)
+        (self.missing || !other.missing)
+            && (self.minor || !other.minor)
+            && (self.write_protect || !other.write_protect)
     }
 
     /// Whether anything is watched (`userfaultfd_armed`).
     pub const fn armed(self) -> bool {
-        self.missing || self.write_protect
+        self.missing || self.minor || self.write_protect
     }
+
+    /// Whether a read maps no more than the page that it reads.
+    ///
+    /// Source: include/linux/userfaultfd_k.h:uffd_disable_fault_around (6.1 to 7.2; 5.10 has neither mode for files).
+    pub const fn disables_fault_around(self) -> bool {
+        self.minor || self.write_protect
+    }
+}
+
+/// What userfaultfd is told of an access.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Told {
+    /// Its page is not there (`VM_UFFD_MISSING`).
+    Missing,
+    /// The file has its page, which is not mapped (`VM_UFFD_MINOR`).
+    Minor,
+    /// It is a store to a page that is protected (`VM_UFFD_WP`).
+    Protected,
 }
 
 /// Features of a userfaultfd that change what the kernel does.
@@ -67,11 +96,11 @@ impl Features {
 }
 
 /// What whoever reads an event does about a page that is not there. One that is protected may be stored to in any case
-/// (`UFFDIO_WRITEPROTECT` without `UFFDIO_WRITEPROTECT_MODE_WP`).
+/// (`UFFDIO_WRITEPROTECT` without `UFFDIO_WRITEPROTECT_MODE_WP`), and one that its file has is mapped (`UFFDIO_CONTINUE`).
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Answer {
     /// Nothing: there are none.
-    Unprotect,
+    Nothing,
     /// The zero page is mapped (`UFFDIO_ZEROPAGE`).
     ZeroPage,
     /// A page of zeros is copied there (`UFFDIO_COPY`).
@@ -80,6 +109,33 @@ pub enum Answer {
 
 impl Answer {
     /// Each with the word that scenarios use.
-    pub const ALL: [(&'static str, Answer); 3] =
-        [("unprotect", Answer::Unprotect), ("zeropage", Answer::ZeroPage), ("copy", Answer::Copy)];
+    pub const ALL: [(&'static str, Answer); 4] = [
+        ("unprotect", Answer::Nothing),
+        ("continue", Answer::Nothing),
+        ("zeropage", Answer::ZeroPage),
+        ("copy", Answer::Copy),
+    ];
+}
+
+/// What a call puts where nothing is mapped yet, asked or not.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Fill {
+    /// The zero page; in a shared mapping a new page of the file (`UFFDIO_ZEROPAGE`).
+    ZeroPage,
+    /// A copy of zeros; in a shared mapping it is a new page of the file (`UFFDIO_COPY`).
+    Copy,
+    /// The file's page (`UFFDIO_CONTINUE`, 5.14 and later).
+    Continue,
+    /// A marker: every access is a SIGBUS (`UFFDIO_POISON`, 6.6 and later).
+    Poison,
+}
+
+impl Fill {
+    /// Each with the word that scenarios use.
+    pub const ALL: [(&'static str, Fill); 4] = [
+        ("zeropage", Fill::ZeroPage),
+        ("copy", Fill::Copy),
+        ("continue", Fill::Continue),
+        ("poison", Fill::Poison),
+    ];
 }

@@ -26,7 +26,7 @@ fn study() -> Study {
         missing \"the published machine\" why=\"it is elsewhere\"
         part \"shootdowns\" { doc \"How many?\" }
     }";
-    parse(&Source::new("copies", text)).unwrap()
+    parse(&Source::new("copies", text), None).unwrap()
 }
 
 fn target(name: &str, found: u64, expected: u64, standing: Standing) -> TargetResult {

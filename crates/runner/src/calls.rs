@@ -31,6 +31,8 @@ pub fn ask(call: Call, files: &Files, told: impl Fn(PageRange)) -> io::Result<()
         Call::UffdRegister { pages, registration } => userfaultfd::register(pages, registration),
         Call::UffdUnregister { pages } => userfaultfd::unregister(pages),
         Call::UffdProtect { pages, on } => userfaultfd::write_protect(pages, on),
+        Call::UffdFill { pages, how } => userfaultfd::fill(pages, how),
+        Call::UffdMove { pages, to } => userfaultfd::move_pages(pages, to.pages.start),
         Call::PagemapScan { pages, protect } => pagemap_scan::scan(pages, protect, told),
         Call::UffdAnswer { .. }
         | Call::Reclaim { .. }
@@ -85,6 +87,11 @@ pub fn missing(call: Call, errno: Option<i32>) -> Option<&'static str> {
         Call::UffdRegister { registration, .. } if errno == Some(libc::EOPNOTSUPP) => {
             Some(userfaultfd::missing(registration.features))
         }
+        Call::UffdRegister { registration, .. } if errno == Some(libc::EINVAL) => {
+            userfaultfd::lacks_mode(registration)
+        }
+        Call::UffdFill { how, .. } if errno == Some(libc::EINVAL) => userfaultfd::lacks_fill(how),
+        Call::UffdMove { .. } if errno == Some(libc::EINVAL) => userfaultfd::lacks_move(),
         Call::PagemapScan { .. } if errno == Some(libc::ENOTTY) => {
             Some("PAGEMAP_SCAN (6.7 and later have it)")
         }
@@ -106,6 +113,8 @@ pub fn missing(call: Call, errno: Option<i32>) -> Option<&'static str> {
         | Call::UffdRegister { .. }
         | Call::UffdUnregister { .. }
         | Call::UffdProtect { .. }
+        | Call::UffdFill { .. }
+        | Call::UffdMove { .. }
         | Call::UffdAnswer { .. }
         | Call::PagemapScan { .. }
         | Call::Reclaim { .. }

@@ -16,6 +16,7 @@ use needless_model::program::{Access, ExprError, Hold, Op};
 use needless_model::resolved::{Resolved, Visit};
 use needless_model::rng::SplitMix64;
 use needless_model::run::TimedBlock;
+use needless_model::userfaultfd::Told;
 use std::io;
 use std::time::Duration;
 
@@ -196,6 +197,8 @@ impl<'a> Worker<'a> {
             | Call::UffdRegister { .. }
             | Call::UffdUnregister { .. }
             | Call::UffdProtect { .. }
+            | Call::UffdFill { .. }
+            | Call::UffdMove { .. }
             | Call::UffdAnswer { .. }
             | Call::PagemapScan { .. }
             | Call::Reclaim { .. }
@@ -345,10 +348,11 @@ impl<'a> Worker<'a> {
             Hold::Sleep => self.run.team.sleep(&self.run.program, self.me),
             Hold::Serve(answer) => {
                 let failed = |error| Failure::internal("serving userfaultfd", &error);
-                let told = |page: Vpn, missing: bool| {
-                    self.markers.write(Kind::Asked, page.0 * PAGE_SIZE, u64::from(!missing));
+                let tell = |page: Vpn, told: Told| {
+                    let protected = u64::from(told == Told::Protected);
+                    self.markers.write(Kind::Asked, page.0 * PAGE_SIZE, protected);
                 };
-                self.run.team.serve(self.me, || userfaultfd::serve(answer, told).map_err(failed))
+                self.run.team.serve(self.me, || userfaultfd::serve(answer, tell).map_err(failed))
             }
         }
     }

@@ -124,7 +124,7 @@ fn assemble(
         let why = "clear-refs of=\"soft-dirty\" makes the runner's own pages fault, too";
         unseen.insert(MINOR_FAULTS.to_owned(), why.to_owned());
     }
-    let events = request.events && events_possible(unseen)?;
+    let events = request.events && events_possible(request, unseen)?;
     let log = Log::new(events, rounds);
     let (team, alike_from) = (Team::new(&program), request.alike_from);
     let cpus: Vec<CpuId> = program.threads.iter().map(|thread| request.cpu(thread.cpu)).collect();
@@ -186,8 +186,24 @@ fn follow(run: &'static Run, me: usize, cpu: CpuId) {
     }
 }
 
+/// What there is not without events.
+const OF_EVENTS: [&str; 6] =
+    ["events", "faults_by_class", "copies", "flushes", "shootdowns", "interrupts"];
+
 /// Whether there will be any; why not, is in `unseen`. What only comes of a limit on this process is an error.
-fn events_possible(unseen: &mut BTreeMap<String, String>) -> Result<bool, Failure> {
+fn events_possible(
+    request: &RunRequest,
+    unseen: &mut BTreeMap<String, String>,
+) -> Result<bool, Failure> {
+    let mut none = |why: &str| {
+        for name in OF_EVENTS {
+            unseen.insert(name.to_owned(), why.to_owned());
+        }
+        Ok(false)
+    };
+    if request.ring_pages == 0 {
+        return none("asked to run without events");
+    }
     // Opening and dropping rings before the scenario's own tells early whether there will be any,
     // so that no memory is set aside for nothing.
     match Rings::open(&[Place { cpu: 0, on: CpuId(0), tids: vec![0] }], 1, &mut BTreeMap::new()) {
@@ -195,14 +211,7 @@ fn events_possible(unseen: &mut BTreeMap<String, String>) -> Result<bool, Failur
         Err(error) if error.is_of_a_limit() => {
             Err(Failure::new(FailureKind::Internal, error.to_string()))
         }
-        Err(error) => {
-            for name in
-                ["events", "faults_by_class", "copies", "flushes", "shootdowns", "interrupts"]
-            {
-                unseen.insert(name.to_owned(), error.to_string());
-            }
-            Ok(false)
-        }
+        Err(error) => none(&error.to_string()),
     }
 }
 

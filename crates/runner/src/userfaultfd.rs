@@ -5,18 +5,20 @@
 
 use crate::sys::{bytes, pointer};
 use linux_raw_sys::general::{
-    UFFD_API, UFFD_FEATURE_PAGEFAULT_FLAG_WP, UFFD_FEATURE_WP_ASYNC, UFFD_FEATURE_WP_UNPOPULATED,
-    UFFDIO_REGISTER_MODE_MISSING, UFFDIO_REGISTER_MODE_WP, uffdio_api, uffdio_copy, uffdio_range,
-    uffdio_register, uffdio_writeprotect, uffdio_zeropage,
+    UFFD_API, UFFD_FEATURE_MINOR_SHMEM, UFFD_FEATURE_MOVE, UFFD_FEATURE_PAGEFAULT_FLAG_WP,
+    UFFD_FEATURE_POISON, UFFD_FEATURE_WP_ASYNC, UFFD_FEATURE_WP_HUGETLBFS_SHMEM,
+    UFFD_FEATURE_WP_UNPOPULATED, UFFDIO_REGISTER_MODE_MINOR, UFFDIO_REGISTER_MODE_MISSING,
+    UFFDIO_REGISTER_MODE_WP, uffdio_api, uffdio_continue, uffdio_copy, uffdio_move, uffdio_poison,
+    uffdio_range, uffdio_register, uffdio_writeprotect, uffdio_zeropage,
 };
 use linux_raw_sys::ioctl::{
-    UFFDIO_API, UFFDIO_COPY, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UFFDIO_WRITEPROTECT,
-    UFFDIO_ZEROPAGE,
+    UFFDIO_API, UFFDIO_CONTINUE, UFFDIO_COPY, UFFDIO_REGISTER, UFFDIO_UNREGISTER,
+    UFFDIO_WRITEPROTECT, UFFDIO_ZEROPAGE,
 };
 use needless_model::addr::{PAGE_SIZE, PageRange, Vpn};
-use needless_model::userfaultfd::{Answer, Features, Registration, Watch};
+use needless_model::userfaultfd::{Answer, Features, Fill, Registration, Told, Watch};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::ioctl::{Setter, Updater, ioctl};
+use rustix::ioctl::{Opcode, Setter, Updater, ioctl, opcode};
 use rustix::mm::{UserfaultfdFlags, userfaultfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,6 +27,8 @@ use std::sync::OnceLock;
 static OPEN: OnceLock<OwnedFd> = OnceLock::new();
 /// Why there is none: whether the kernel has no userfaultfd at all, or not such a one.
 static LACKING: OnceLock<i32> = OnceLock::new();
+/// The features that this kernel has.
+static FEATURES: OnceLock<u64> = OnceLock::new();
 /// Wakes whoever serves it.
 static INTERRUPT: OnceLock<OwnedFd> = OnceLock::new();
 /// What is copied in place of pages that are not there.
@@ -33,12 +37,17 @@ static ZEROS: Page = Page([0; PAGE_SIZE as usize]);
 #[repr(align(4096))]
 struct Page([u8; PAGE_SIZE as usize]);
 
+// include/uapi/linux/userfaultfd.h: _UFFDIO_MOVE, _UFFDIO_POISON, which linux-raw-sys lacks.
+const UFFDIO_MOVE: Opcode = opcode::read_write::<uffdio_move>(0xaa, 5);
+const UFFDIO_POISON: Opcode = opcode::read_write::<uffdio_poison>(0xaa, 8);
 // include/uapi/linux/userfaultfd.h: UFFDIO_WRITEPROTECT_MODE_WP
 const MODE_WP: u64 = 1;
 // UFFD_EVENT_PAGEFAULT
 const UFFD_EVENT_PAGEFAULT: u8 = 0x12;
 // UFFD_PAGEFAULT_FLAG_WP
 const UFFD_PAGEFAULT_FLAG_WP: u32 = 2;
+// UFFD_PAGEFAULT_FLAG_MINOR
+const UFFD_PAGEFAULT_FLAG_MINOR: u32 = 4;
 
 /// Makes it, unless this kernel has no such features; `serves`: somebody sleeps until it tells of something.
 pub fn prepare(features: Features, serves: bool) -> io::Result<()> {
@@ -70,9 +79,9 @@ pub fn interrupt() {
     }
 }
 
-/// Sleeps until it tells of accesses and answers those, or until it is interrupted; `told`: of each, and whether its page is missing,
-/// before it goes on. Nothing is allocated.
-pub fn serve(answer: Answer, told: impl Fn(Vpn, bool)) -> io::Result<()> {
+/// Sleeps until it tells of accesses and answers those, or until it is interrupted; `tell`: of each, before it goes on. Nothing is
+/// allocated.
+pub fn serve(answer: Answer, tell: impl Fn(Vpn, Told)) -> io::Result<()> {
     let interrupt = INTERRUPT.get().ok_or_else(nothing)?;
     let mut wakes = [PollFd::new(interrupt, PollFlags::IN), PollFd::new(interrupt, PollFlags::IN)];
     if let Some(open) = OPEN.get() {
@@ -85,20 +94,24 @@ pub fn serve(answer: Answer, told: impl Fn(Vpn, bool)) -> io::Result<()> {
     if !wakes[1].revents().is_empty() {
         let _ = rustix::io::read(interrupt, &mut [0; 8]);
     }
-    while let Some((page, missing)) = next()? {
-        told(page, missing);
-        match answer {
-            _ if !missing => write_protect(PageRange::one(page), false)?,
-            Answer::Unprotect => return Err(io::Error::other("a page is not there (by=\"copy\")")),
-            Answer::ZeroPage => fill_with_zeros(page)?,
-            Answer::Copy => copy(page)?,
+    while let Some((page, told)) = next()? {
+        tell(page, told);
+        let page = PageRange::one(page);
+        match (told, answer) {
+            (Told::Protected, _) => write_protect(page, false)?,
+            (Told::Minor, _) => fill(page, Fill::Continue)?,
+            (Told::Missing, Answer::Nothing) => {
+                return Err(io::Error::other("a page is not there (by=\"copy\")"));
+            }
+            (Told::Missing, Answer::ZeroPage) => fill(page, Fill::ZeroPage)?,
+            (Told::Missing, Answer::Copy) => fill(page, Fill::Copy)?,
         }
     }
     Ok(())
 }
 
-/// The page of the next access that it tells of, and whether it is not there.
-fn next() -> io::Result<Option<(Vpn, bool)>> {
+/// The page of the next access that it tells of, and what it tells.
+fn next() -> io::Result<Option<(Vpn, Told)>> {
     let Some(open) = OPEN.get() else { return Ok(None) };
     let mut message = [0_u64; 4];
     // SAFETY: any bytes are such numbers.
@@ -106,8 +119,13 @@ fn next() -> io::Result<Option<(Vpn, bool)>> {
     match rustix::io::read(open, bytes) {
         // The event and 7 bytes, the flags, the address (include/uapi/linux/userfaultfd.h: struct uffd_msg).
         Ok(32) if message[0] as u8 == UFFD_EVENT_PAGEFAULT => {
-            let protected = message[1] & u64::from(UFFD_PAGEFAULT_FLAG_WP) != 0;
-            Ok(Some((Vpn::containing(message[2]), !protected)))
+            let flag = |flag: u32| message[1] & u64::from(flag) != 0;
+            let told = match (flag(UFFD_PAGEFAULT_FLAG_WP), flag(UFFD_PAGEFAULT_FLAG_MINOR)) {
+                (true, _) => Told::Protected,
+                (false, true) => Told::Minor,
+                (false, false) => Told::Missing,
+            };
+            Ok(Some((Vpn::containing(message[2]), told)))
         }
         Ok(_) => Err(io::Error::other("userfaultfd tells of something that was not asked for")),
         Err(rustix::io::Errno::AGAIN) => Ok(None),
@@ -115,10 +133,29 @@ fn next() -> io::Result<Option<(Vpn, bool)>> {
     }
 }
 
-fn fill_with_zeros(page: Vpn) -> io::Result<()> {
-    let mut request = uffdio_zeropage { range: range(PageRange::one(page)), mode: 0, zeropage: 0 };
-    // SAFETY: as for `register`.
-    unsafe { ioctl(opened()?, Updater::<UFFDIO_ZEROPAGE, _>::new(&mut request)) }?;
+/// Maps something where nothing is yet. A call that ends in the middle says how far it came, and is an error here.
+pub fn fill(pages: PageRange, how: Fill) -> io::Result<()> {
+    let descriptor = opened()?;
+    let range = range(pages);
+    match how {
+        Fill::ZeroPage => {
+            let mut request = uffdio_zeropage { range, mode: 0, zeropage: 0 };
+            // SAFETY: as for `register`.
+            unsafe { ioctl(descriptor, Updater::<UFFDIO_ZEROPAGE, _>::new(&mut request)) }?;
+        }
+        // Each from the same page: there is one.
+        Fill::Copy => pages.iter().try_for_each(copy)?,
+        Fill::Continue => {
+            let mut request = uffdio_continue { range, mode: 0, mapped: 0 };
+            // SAFETY: as for `register`.
+            unsafe { ioctl(descriptor, Updater::<UFFDIO_CONTINUE, _>::new(&mut request)) }?;
+        }
+        Fill::Poison => {
+            let mut request = uffdio_poison { range, mode: 0, updated: 0 };
+            // SAFETY: as for `register`.
+            unsafe { ioctl(descriptor, Updater::<{ UFFDIO_POISON }, _>::new(&mut request)) }?;
+        }
+    }
     Ok(())
 }
 
@@ -135,6 +172,16 @@ fn copy(page: Vpn) -> io::Result<()> {
     Ok(())
 }
 
+/// Moves the pages to `to`.
+pub fn move_pages(pages: PageRange, to: Vpn) -> io::Result<()> {
+    let (source, target) = (range(pages), range(PageRange::new(to, pages.pages())));
+    let mut request =
+        uffdio_move { dst: target.start, src: source.start, len: source.len, mode: 0, move_: 0 };
+    // SAFETY: as for `register`.
+    unsafe { ioctl(opened()?, Updater::<{ UFFDIO_MOVE }, _>::new(&mut request)) }?;
+    Ok(())
+}
+
 /// Has it watch the pages. The error is `ENOSYS` if this kernel has no userfaultfd, `EOPNOTSUPP` if it has no such features.
 pub fn register(pages: PageRange, registration: Registration) -> io::Result<()> {
     let lacks = |_| match LACKING.get() {
@@ -142,9 +189,10 @@ pub fn register(pages: PageRange, registration: Registration) -> io::Result<()> 
         None => nothing(),
     };
     let descriptor = opened().map_err(lacks)?;
-    let Watch { missing, write_protect } = registration.mode;
-    let mode =
-        flag(missing, UFFDIO_REGISTER_MODE_MISSING) | flag(write_protect, UFFDIO_REGISTER_MODE_WP);
+    let Watch { missing, minor, write_protect } = registration.mode;
+    let mode = flag(missing, UFFDIO_REGISTER_MODE_MISSING)
+        | flag(minor, UFFDIO_REGISTER_MODE_MINOR)
+        | flag(write_protect, UFFDIO_REGISTER_MODE_WP);
     let mut register = uffdio_register { range: range(pages), mode: mode.into(), ioctls: 0 };
     // SAFETY: what it watches lies in the scenario's areas, in which no object of ours lives; the structure is the kernel's.
     unsafe { ioctl(descriptor, Updater::<UFFDIO_REGISTER, _>::new(&mut register)) }?;
@@ -176,6 +224,39 @@ pub const fn missing(features: Features) -> &'static str {
     }
 }
 
+/// What this kernel does not have that refused to watch something so, if that is why.
+pub fn lacks_mode(registration: Registration) -> Option<&'static str> {
+    let Watch { minor, write_protect, .. } = registration.mode;
+    if minor && !knows(UFFD_FEATURE_MINOR_SHMEM) {
+        return Some("userfaultfd for pages that are there (minor; 5.14 and later have it)");
+    }
+    let lacks = write_protect && !knows(UFFD_FEATURE_WP_HUGETLBFS_SHMEM);
+    lacks.then_some("write protection of shared memory by userfaultfd (5.19 and later have it)")
+}
+
+/// The same for what fills pages.
+pub fn lacks_fill(how: Fill) -> Option<&'static str> {
+    match how {
+        Fill::Continue if !knows(UFFD_FEATURE_MINOR_SHMEM) => {
+            Some("UFFDIO_CONTINUE of shared memory (5.14 and later have it)")
+        }
+        Fill::Poison if !knows(UFFD_FEATURE_POISON) => {
+            Some("UFFDIO_POISON (6.6 and later have it)")
+        }
+        Fill::ZeroPage | Fill::Copy | Fill::Continue | Fill::Poison => None,
+    }
+}
+
+/// The same for what moves pages.
+pub fn lacks_move() -> Option<&'static str> {
+    (!knows(UFFD_FEATURE_MOVE)).then_some("UFFDIO_MOVE (6.8 and later have it)")
+}
+
+/// Whether this kernel's userfaultfd has the feature.
+fn knows(feature: u32) -> bool {
+    FEATURES.get().is_some_and(|features| features & u64::from(feature) != 0)
+}
+
 const fn flag(on: bool, bit: u32) -> u32 {
     if on { bit } else { 0 }
 }
@@ -202,7 +283,10 @@ fn open(features: Features) -> io::Result<OwnedFd> {
     let mut api = uffdio_api { api: UFFD_API.into(), features: wanted.into(), ioctls: 0 };
     // SAFETY: the structure is the kernel's.
     match unsafe { ioctl(&descriptor, Updater::<UFFDIO_API, _>::new(&mut api)) } {
-        Ok(()) => Ok(descriptor),
+        Ok(()) => {
+            FEATURES.get_or_init(|| api.features);
+            Ok(descriptor)
+        }
         Err(rustix::io::Errno::INVAL) => Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
         Err(error) => Err(error.into()),
     }

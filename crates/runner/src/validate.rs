@@ -171,6 +171,8 @@ fn check_call(
         | CallExpr::UffdRegister { .. }
         | CallExpr::UffdUnregister { .. }
         | CallExpr::UffdProtect { .. }
+        | CallExpr::UffdFill { .. }
+        | CallExpr::UffdMove { .. }
         | CallExpr::UffdAnswer { .. }
         | CallExpr::PagemapScan { .. }
         | CallExpr::Reclaim { .. }

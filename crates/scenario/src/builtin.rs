@@ -80,7 +80,7 @@ pub static LITMUS: &[Builtin] = builtins! { "scenarios/litmus/":
     "file-cow" "file-race" "file-private" "file-punch" "disk-writeback" "zap-writeback"
     "file-truncate" "file-write" "file-drop"
     "guard-nested" "ranges-touch"
-    "uffd-none" "uffd-marker" "uffd-preread" "uffd-swapped" "uffd-flush" "uffd-unprotect" "uffd-async" "soft-dirty-protect" "soft-dirty-flush"
+    "uffd-none" "uffd-marker" "uffd-preread" "uffd-swapped" "uffd-flush" "uffd-unprotect" "uffd-async" "uffd-zap" "uffd-fork" "uffd-dirtycow" "uffd-missing" "uffd-move" "soft-dirty-protect" "soft-dirty-flush"
     "retry-spurious" "retry-parallel" "retry-skip-ad" "retry-installed" "retry-anon-vma" "fork-cleaned"
     "break-before-make" "huge-split" "huge-zap" "huge-zero" "huge-fork" "huge-move"
     "huge-pageout" "huge-part" "huge-collapse" "huge-pin" "table-sync" "table-sync-away" "table-walk" "table-free"

@@ -172,7 +172,7 @@ static OTHERS: &[Rule] = &[
     rule("sleep", (0, 1), &[], &[], Body::None,
         ("sleep [\"10ms\"]", "Sleeps for a while, or until the scenario ends.")),
     rule("uffd-serve", (0, 0), &["by"], &[], Body::None,
-        ("uffd-serve by=\"unprotect|zeropage|copy\"", "Sleeps until userfaultfd tells of an access and answers: a protected page may be stored to, one that is not there gets zeros, or a copy of them; and sleeps again until the scenario ends.")),
+        ("uffd-serve by=\"unprotect|continue|zeropage|copy\"", "Sleeps until userfaultfd tells of an access and answers: a protected page may be stored to, one that its file has is mapped, one that is not there gets zeros, or a copy of them; and sleeps again until the scenario ends.")),
     rule("barrier", (1, 1), &[], &[], Body::None,
         ("barrier \"NAME\"", "Waits until every thread that names the barrier is there.")),
     rule("repeat", (1, 1), &[], &["as"], Body::Ops,

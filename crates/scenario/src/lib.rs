@@ -197,7 +197,8 @@ pub fn exercise(text: &str) {
         assert_eq!(checked.ok(), check(&formatted).ok(), "fmt keeps the meaning");
     }
     // Rendering reads every span.
-    for error in [describe(&source).err(), study::parse(&source).err()].into_iter().flatten() {
+    for error in [describe(&source).err(), study::parse(&source, None).err()].into_iter().flatten()
+    {
         let _ = format!("{:?}", miette::Report::new(error));
     }
 }

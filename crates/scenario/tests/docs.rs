@@ -59,7 +59,7 @@ fn assert_described(rules: impl Iterator<Item = &'static Rule>, text: &'static s
 fn studies_are_described_and_shown() {
     for example in examples_of(STUDIES) {
         let source = Source::new("example", example);
-        if let Err(error) = study::parse(&source) {
+        if let Err(error) = study::parse(&source, None) {
             panic!("{:?}", miette::Report::new(error));
         }
         assert_eq!(format(&source).unwrap(), example);

@@ -1,7 +1,7 @@
 //! The real kernels there are: the running one, and those that are booted.
 
 use super::{Extent, RealTarget, Refusal};
-use crate::targets::Spec;
+use crate::targets::{LiveSpec, Spec};
 use miette::Diagnostic;
 use needless_guest::{GuestError, KernelTarget};
 use needless_live::{Batch, LiveError, LiveOptions};
@@ -19,8 +19,8 @@ const BATCH: usize = 8;
 /// The real kernel that a target names; `None` if it names a model.
 pub fn open(spec: &Spec) -> Option<Result<Box<dyn RealTarget>, Refusal>> {
     Some(match spec {
-        Spec::Live(cpus) => {
-            Live::open(spec.name(), cpus).map(|live| Box::new(live) as Box<dyn RealTarget>)
+        Spec::Live(how) => {
+            Live::open(spec.name(), how).map(|live| Box::new(live) as Box<dyn RealTarget>)
         }
         Spec::Kernel(target) => Ok(Box::new(Booted { target: target.clone(), guests: None })),
         Spec::Model(_) => return None,
@@ -34,11 +34,11 @@ struct Live {
 }
 
 impl Live {
-    fn open(name: String, cpus: &[u16]) -> Result<Live, Refusal> {
+    fn open(name: String, how: &LiveSpec) -> Result<Live, Refusal> {
         let options = LiveOptions {
-            ring_pages: RING_PAGES,
+            ring_pages: if how.blind { 0 } else { RING_PAGES },
             cycles: false,
-            cpus: cpus.to_vec(),
+            cpus: how.cpus.clone(),
             ..LiveOptions::default()
         };
         Ok(Live { name, batch: Some(Batch::new(options).map_err(live_refusal)?) })

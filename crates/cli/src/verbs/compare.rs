@@ -64,6 +64,7 @@ fn study_named(args: &RunArgs) -> Result<Option<StudyArgs>, Failure> {
         });
     }
     Ok(Some(StudyArgs {
+        size: None,
         study: Some(name.clone()),
         part: None,
         targets: args.target.iter().cloned().collect(),

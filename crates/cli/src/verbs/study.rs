@@ -14,7 +14,13 @@ use std::path::Path;
 /// `needless study`
 pub fn study(args: &StudyArgs, output: &Output) -> Result<u8, Failure> {
     let Some(name) = &args.study else { return list(args, output) };
-    let study = load(name)?;
+    let study = load(name, args.size)?;
+    if args.size.is_some() && !study.has_size {
+        return Err(Failure::Usage {
+            message: format!("the study {} has no size", study.name),
+            help: "--size is for studies whose list has a size: wp-unpopulated".to_owned(),
+        });
+    }
     let parts = study::parts(&study, args.part.as_deref())?;
     let only = Only::new(&args.targets, &study)?;
     args.output.as_deref().map_or(Ok(()), can_write)?;
@@ -61,7 +67,7 @@ fn status(totals: Totals) -> u8 {
 }
 
 fn list(args: &StudyArgs, output: &Output) -> Result<u8, Failure> {
-    let studies = ALL.iter().map(|builtin| load(builtin.name));
+    let studies = ALL.iter().map(|builtin| load(builtin.name, None));
     let studies = studies.collect::<Result<Vec<_>, _>>()?;
     let text = match args.format {
         StudyFormat::Json => format!("{:#}\n", list_document(&studies)),

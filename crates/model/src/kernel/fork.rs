@@ -228,7 +228,10 @@ fn copy_pte<M: Mode>(w: &mut World<M>, at: At, parent: MmId, child: MmId, page: 
             Pte::Migration(readable)
         }
     };
-    let copy = copy.without_uffd_wp();
+    let copy = match w.policies.mutant {
+        Mutant::ForkKeepsUffdWp => copy,
+        _ => copy.without_uffd_wp(),
+    };
     w.set_pte(at, child, page, copy);
     w.ghost.forked_page(at.thread, parent, child, page, w.frame_behind(copy));
 }
@@ -250,6 +253,7 @@ fn copy_shared_pte<M: Mode>(w: &mut World<M>, at: At, parent: MmId, child: MmId,
         ForkDirty::Clear => pte.without(PteFlags::DIRTY),
         ForkDirty::Keep => pte,
     };
+    let copy = copy.without(PteFlags::UFFD_WP);
     w.set_pte(at, child, page, Pte::Present(aged(w.policies.fork_accessed, copy)));
 }
 

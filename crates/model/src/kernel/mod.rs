@@ -77,6 +77,10 @@ pub fn call(env: &mut impl Env, mm: MmId, call: Call) -> Result<Ended<Call>, Err
         }
         Call::UffdUnregister { pages } => uffd::register::unregister(env, mm, pages)?,
         Call::UffdProtect { pages, on } => uffd::protect::write_protect(env, mm, pages, on)?,
+        Call::UffdFill { pages, how } => uffd::fill::fill(env, mm, pages, how)?,
+        Call::UffdMove { pages, to } => {
+            uffd::move_pages::move_pages(env, mm, pages, to.pages.start)?
+        }
         Call::UffdAnswer { answer } => {
             return Ok(match uffd::answer::answer(env, mm, answer)? {
                 Ended::Done => Ended::Done,
@@ -98,8 +102,8 @@ pub fn call(env: &mut impl Env, mm: MmId, call: Call) -> Result<Ended<Call>, Err
         Call::SyncFile { file } => writeback::fsync(env, file)?,
         Call::Reclaim { pages } => reclaim::shrink_range(env, mm, pages),
         Call::Switch { others } => switch::run_others(env, others),
-        Call::Pin { pages, pin, gup, write } => {
-            let wanted = gup::Wanted { place: (mm, pages.start), gup, write };
+        Call::Pin { pages, pin, gup, access } => {
+            let wanted = gup::Wanted { place: (mm, pages.start), gup, access };
             return Ok(match gup::pin(env, pin, wanted)? {
                 Ended::Done => Ended::Done,
                 Ended::Blocked(wait, ()) => Ended::Blocked(wait, call),

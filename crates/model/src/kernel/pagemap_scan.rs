@@ -12,12 +12,14 @@ use crate::kernel::Errno;
 use crate::kernel::flush::{Change, FlushRequest, flush_tlb_mm_range};
 use crate::kernel::huge::split::split_huge_pmd;
 use crate::kernel::huge::{invalid, pmd_trans_huge_lock, pmd_unlock};
-use crate::kernel::protect::{To, change_protection_alone};
+use crate::kernel::protect::{To, change_protection_alone, protected_hole};
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
+use crate::kernel::uffd::holes_are_clean;
 use crate::kernel::zap::by_table;
+use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{Mutant, ScanFlush, ScanHoles, UffdFeatures};
-use crate::pte::{Marker, MigrationPte, Pte, SwapPte};
+use crate::policy::{Mutant, ScanFlush, ScanHoles, UffdAsync, UffdFeatures};
+use crate::pte::{MigrationPte, Pte, SwapPte};
 use crate::site::Site;
 use smallvec::SmallVec;
 
@@ -126,7 +128,9 @@ impl Scan {
         }
         let mm = self.mm;
         if pte_offset_map_lock(env, Site::PagemapScan, mm, part.start, |_, _| ()).is_none() {
-            let counts = watched && env.policies().scan_holes == ScanHoles::Written;
+            let clean = env.policies().uffd_async == UffdAsync::Inverted
+                && env.step(Site::PagemapScan, |w, _| is_clean_hole(w, mm, part.start));
+            let counts = watched && env.policies().scan_holes == ScanHoles::Written && !clean;
             if counts && self.found(part) > 0 && self.protect {
                 change_protection_alone(env, mm, part, To::UffdWp);
             }
@@ -134,7 +138,8 @@ impl Scan {
         }
         let (mut protected, mut taken) = (None::<PageRange>, None::<PageRange>);
         for page in part.iter() {
-            if !env.step(Site::PagemapScan, |w, _| is_written(w.pte(mm, page))) {
+            let written = |w: &World<_>| is_written(w.pte(mm, page)) && !is_clean_hole(w, mm, page);
+            if !env.step(Site::PagemapScan, |w, _| written(w)) {
                 continue;
             }
             let one = PageRange::one(page);
@@ -215,13 +220,13 @@ impl Learnt for Change {
 
 /// Whether userfaultfd does not protect the page with this entry.
 pub const fn is_written(entry: Pte) -> bool {
-    match entry {
-        Pte::Present(pte) => !pte.uffd_wp(),
-        Pte::Swap(swap) => !swap.uffd_wp,
-        Pte::Migration(entry) => !entry.uffd_wp,
-        Pte::Marker(marker) => !matches!(marker, Marker::UffdWp),
-        Pte::None | Pte::Table(_) => true,
-    }
+    !entry.uffd_wp()
+}
+
+/// Whether nothing is there, which counts as not written.
+fn is_clean_hole<M: Mode>(w: &World<M>, mm: MmId, page: Vpn) -> bool {
+    let clean = |vma: &Vma| holes_are_clean(w, mm, vma);
+    w.pte(mm, page).is_none() && w.mms[mm.index()].vma(page).is_some_and(clean)
 }
 
 /// Protects what the entry is for, which is found by this call; whether the right to store was taken away. A page that is moved to another frame, and may be stored to when it is mapped again, stays so.
@@ -233,7 +238,7 @@ fn make_uffd_wp<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn) -> bool 
         Pte::Present(pte) => Pte::Present(pte.uffd_protected()),
         Pte::Swap(swap) => Pte::Swap(SwapPte { uffd_wp: true, ..swap }),
         Pte::Migration(entry) => Pte::Migration(MigrationPte { uffd_wp: true, ..entry }),
-        Pte::None => Pte::Marker(Marker::UffdWp),
+        Pte::None => protected_hole(w, mm, page),
         // Other markers stay what they are; a bit more in them is not told from none.
         other @ (Pte::Marker(_) | Pte::Table(_)) => other,
     };

@@ -8,11 +8,13 @@ use crate::addr::{MmId, PageRange, Vpn};
 use crate::arch::{Arch, FlushRules, ProtectRule};
 use crate::env::{Env, Learnt, Lock};
 use crate::kernel::Errno;
+use crate::kernel::fault::anon::zero_page_pte;
 use crate::kernel::flush::{Change, FlushRequest, flush_tlb_mm_range};
 use crate::kernel::gather::Gather;
 use crate::kernel::huge::protect::change_huge_pmd;
 use crate::kernel::huge::split::{split_at_borders, split_huge_pmd};
 use crate::kernel::table::{pte_alloc, pte_offset_map_lock, pte_unmap_unlock};
+use crate::kernel::uffd::holes_are_clean;
 use crate::kernel::unmap_batch::flush_tlb_batched_pending;
 use crate::kernel::vma_lock::new_vma_start_write;
 use crate::kernel::zap::by_table;
@@ -20,7 +22,7 @@ use crate::machine::frames::FrameFlags;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Mode, World};
 use crate::policy::{
-    AnonExclusive, Mutant, ProtectCharge, ProtectFlush, ProtectRestore, SoftDirtyProtect,
+    AnonExclusive, Mutant, ProtectCharge, ProtectFlush, ProtectRestore, SoftDirtyProtect, UffdNone,
     UffdRestore,
 };
 use crate::program::Prot;
@@ -245,7 +247,8 @@ fn change_range(
     mut note: impl FnMut(PageRange, Changed),
 ) {
     let arch: Arch = *env.arch();
-    let marks = to == To::UffdWp && uses_markers(env, mm);
+    let marks = to == To::UffdWp
+        && env.step(Site::ChangeProtectionRange, |w, _| uses_markers(w, mm, range.start));
     for part in by_table(&arch, range) {
         let whole = part == arch.huge_pages(part.start);
         if !whole && env.config().huge_pages && to != To::Prot {
@@ -283,9 +286,7 @@ fn change_pte<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, to: To) ->
         Pte::Migration(entry) => Pte::Migration(changed_migration(w, entry, to)),
         Pte::Swap(_) if w.policies.mutant == Mutant::UffdSwapSkipped => pte,
         Pte::Swap(swap) => Pte::Swap(SwapPte { uffd_wp: to.uffd_wp(swap.uffd_wp), ..swap }),
-        Pte::None if to == To::UffdWp && w.mms[mm.index()].uffd.features.unpopulated => {
-            Pte::Marker(Marker::UffdWp)
-        }
+        Pte::None if to == To::UffdWp && uses_markers(w, mm, page) => protected_hole(w, mm, page),
         Pte::Marker(Marker::UffdWp) if to == To::NotUffdWp => Pte::None,
         Pte::None | Pte::Marker(_) | Pte::Table(_) => pte,
     };
@@ -294,6 +295,15 @@ fn change_pte<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, to: To) ->
     }
     w.set_pte(at, mm, page, new);
     Changed::Entry
+}
+
+/// What is put where a page is protected that is not there.
+pub(super) fn protected_hole<M: Mode>(w: &World<M>, mm: MmId, page: Vpn) -> Pte {
+    let own = w.mms[mm.index()].vma(page).is_some_and(Vma::is_anonymous);
+    match w.policies.uffd_none {
+        UffdNone::ZeroPage if own => Pte::Present(zero_page_pte(&w.policies).uffd_protected()),
+        UffdNone::ZeroPage | UffdNone::Marker => Pte::Marker(Marker::UffdWp),
+    }
 }
 
 /// A translation, by the protection of its mapping, which is what it is to be by now.
@@ -308,15 +318,23 @@ fn changed_present<M: Mode>(
     let prot = vma.prot;
     let read_only = to.applied(old).with(PteFlags::PROTNONE, prot == Prot::None);
     let writable = prot == Prot::ReadWrite
-        && to.restores(w.policies.uffd_restore)
         && !vma.protects(read_only.uffd_wp())
         && match vma.shared {
-            // The mapping's protection has the right to store already (vm_page_prot).
-            true if !vma.wants_writenotify() => true,
+            true if has_right_already(w, vma, to) => true,
+            _ if !to.restores(w.policies.uffd_restore) => false,
             true => vma.tells_file_system() && can_change_shared_pte_writable(w, vma, old),
             false => !vma.notes_store(old.soft_dirty()) && can_change_pte_writable(w, read_only),
         };
     Some(read_only.with(PteFlags::WRITABLE, writable))
+}
+
+/// Whether the protection of the mapping, which is shared, has the right to store without a further look (`vm_page_prot`). In 6.1 userfaultfd lets go by the
+/// mapping's flags, as if nobody were to know of stores.
+///
+/// Source: mm/userfaultfd.c:uffd_wp_range (6.1: vm_get_page_prot(vm_flags); 6.12, 7.2: vm_page_prot).
+fn has_right_already<M: Mode>(w: &World<M>, vma: &Vma, to: To) -> bool {
+    let by_flags = to == To::NotUffdWp && w.policies.uffd_restore == UffdRestore::ReadOnly;
+    by_flags || !vma.wants_writenotify()
 }
 
 /// A page that is moved to another frame is not to be stored to when it is mapped again: whether it may be is not looked at.
@@ -358,9 +376,16 @@ impl To {
     }
 }
 
-/// Whether what is not there can be write-protected (`userfaultfd_wp_use_markers`).
-fn uses_markers(env: &mut impl Env, mm: MmId) -> bool {
-    env.step(Site::ChangeProtectionRange, |w, _| w.mms[mm.index()].uffd.features.unpopulated)
+/// Whether what is not there can be write-protected: of a file and of shared memory always.
+///
+/// Source: mm/mprotect.c:change_pte_range (6.1: not vma_is_anonymous), include/linux/userfaultfd_k.h:userfaultfd_wp_use_markers (6.12, 7.2).
+fn uses_markers<M: Mode>(w: &World<M>, mm: MmId, page: Vpn) -> bool {
+    let space = &w.mms[mm.index()];
+    let marks = |vma: &Vma| {
+        let marks = space.uffd.features.unpopulated || !vma.is_anonymous();
+        marks && !holes_are_clean(w, mm, vma)
+    };
+    space.vma(page).is_some_and(marks)
 }
 
 /// Whether the write-fault handler would make this page writable without looking any further.

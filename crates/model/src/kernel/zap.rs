@@ -10,8 +10,10 @@ use crate::kernel::lru::mark_accessed;
 use crate::kernel::rmap::Place;
 use crate::kernel::swap_cache::free_swap_and_cache;
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock, unlink_table};
+use crate::kernel::uffd::holes_are_clean;
 use crate::kernel::unmap_batch::flush_tlb_batched_pending;
 use crate::machine::frames::FrameFlags;
+use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{DontneedTables, Mutant, ZapRmap};
 use crate::pte::{Marker, PresentPte, Pte};
@@ -44,6 +46,16 @@ pub enum Zap {
         /// The page.
         only: Option<Pfn>,
     },
+}
+
+impl Zap {
+    /// Whether what userfaultfd protects is protected no more, in files as well (`ZAP_FLAG_DROP_MARKER`).
+    const fn drops_markers(self) -> bool {
+        match self {
+            Zap::Mapping | Zap::File { only: Some(_) } => true,
+            Zap::Advice | Zap::Pages | Zap::File { only: None } => false,
+        }
+    }
 }
 
 /// Clears the PTEs of `range`.
@@ -133,10 +145,17 @@ impl Learnt for Zapped {
 
 fn zap_pte<M: Mode>(w: &mut World<M>, at: At, (mm, page): Place, zap: Zap) -> Zapped {
     let pte = w.pte(mm, page);
-    if pte.is_none() || !should_zap(w, pte, zap) {
+    if pte.is_none() || !should_zap(w, (mm, page), pte, zap) {
         return Zapped::Nothing;
     }
-    w.set_pte(at, mm, page, Pte::None);
+    if keeps_protection(w, (mm, page), pte, zap) {
+        w.set_pte(at, mm, page, Pte::Marker(Marker::UffdWp));
+    } else {
+        w.set_pte(at, mm, page, Pte::None);
+        if zap.drops_markers() {
+            w.ghost.let_go(mm, PageRange::one(page));
+        }
+    }
     if let Pte::Present(pte) = pte
         && !pte.special()
         && w.is_of_file(pte.pfn)
@@ -160,17 +179,34 @@ fn zap_pte<M: Mode>(w: &mut World<M>, at: At, (mm, page): Place, zap: Zap) -> Za
 }
 
 /// Source: mm/memory.c:should_zap_page, should_zap_cows (5.10: details->check_mapping); zap_drop_markers (7.3): guards go
-/// with their mapping only.
-fn should_zap<M: Mode>(w: &World<M>, pte: Pte, zap: Zap) -> bool {
-    let guard = pte == Pte::Marker(Marker::Guard);
+/// with their mapping only, and what userfaultfd protects where a file has no page as well.
+fn should_zap<M: Mode>(w: &World<M>, place: Place, pte: Pte, zap: Zap) -> bool {
+    let stays = match pte {
+        Pte::Marker(Marker::Guard) => true,
+        Pte::Marker(Marker::UffdWp) => keeps_protection(w, place, pte, zap),
+        _ => false,
+    };
     let only = match zap {
         Zap::Mapping => return true,
-        Zap::Advice | Zap::Pages => return !guard,
-        Zap::File { only } if guard => return only.is_some(),
+        Zap::Advice | Zap::Pages => return !stays,
+        Zap::File { only } if matches!(pte, Pte::Marker(_)) => return only.is_some(),
         Zap::File { only } => only,
     };
     let of_file = pte.present().filter(|pte| !pte.special() && w.is_of_file(pte.pfn));
     of_file.is_some_and(|pte| only.is_none_or(|frame| frame == pte.pfn))
+}
+
+/// Whether a marker is left of an entry that userfaultfd protects, since the file may have the page still. With its mapping the protection goes as
+/// well, and with one page that is looked for by itself.
+///
+/// Source: mm/memory.c:zap_install_uffd_wp_if_needed, zap_drop_file_uffd_wp (6.1, 6.12; zap_drop_markers in 7.2).
+fn keeps_protection<M: Mode>(w: &World<M>, (mm, page): Place, pte: Pte, zap: Zap) -> bool {
+    let watched = |vma: &Vma| !vma.is_anonymous() && vma.protects(pte.uffd_wp());
+    let marks = |vma: &Vma| watched(vma) && !holes_are_clean(w, mm, vma);
+    pte.uffd_wp()
+        && !zap.drops_markers()
+        && w.policies.mutant != Mutant::UffdZapForgets
+        && w.mms[mm.index()].vma(page).is_some_and(marks)
 }
 
 /// What the PTE knew of the page is the page's now.

@@ -77,6 +77,11 @@ pub(super) const V5_8: Policies = Policies {
     vectored_advice: VectoredAdvice::None,
     guard_regions: GuardRegions::None,
     uffd_features: UffdFeatures::WriteProtect,
+    force_write: ForceWrite::Dirty,
+    uffd_shared: UffdShared::Missing,
+    uffd_move: UffdMove::Each,
+    uffd_none: UffdNone::Marker,
+    uffd_async: UffdAsync::Protected,
     uffd_unregister: UffdUnregister::Keep,
     uffd_swapin: UffdSwapin::NextFault,
     uffd_collapse: UffdCollapse::Invalid,
@@ -109,6 +114,7 @@ pub(super) const V5_15: Policies = Policies {
     move_tables: MoveTables::UpperFirst,
     populate: Populate::Anew,
     pagemap_uffd: PagemapUffd::Bit,
+    uffd_shared: UffdShared::Minor,
     prefault: Prefault::AsArch,
     ..V5_10
 };
@@ -130,6 +136,8 @@ pub(super) const V6_1: Policies = Policies {
     interrupt: Interrupt::NotLazyAndLoaded,
     gen_skip: GenSkip::Silent,
     pending_mark: PendingMark::Counts,
+    force_write: ForceWrite::Exclusive,
+    uffd_shared: UffdShared::All,
     uffd_unregister: UffdUnregister::Unprotect,
     uffd_remap: UffdRemap::Clear,
     soft_dirty_protect: SoftDirtyProtect::Tracked,
@@ -194,7 +202,8 @@ pub(super) const V6_16: Policies = Policies {
 
 pub(super) const V6_17: Policies = Policies { move_range: MoveRange::EachMapping, ..V6_16 };
 
-pub(super) const V6_18: Policies = Policies { advise_lock: AdviseLock::Vma, ..V6_17 };
+pub(super) const V6_18: Policies =
+    Policies { advise_lock: AdviseLock::Vma, uffd_move: UffdMove::Batched, ..V6_17 };
 
 // Nor has it 6.19 to 7.1.
 pub(super) const V7_2: Policies = Policies {

@@ -7,7 +7,7 @@ use super::page_table::PageTable;
 use super::vma::{MergeRule, Vma};
 use crate::addr::{ObjectId, PageRange, Vpn};
 use crate::arch::Arch;
-use crate::userfaultfd::{Features, Watch};
+use crate::userfaultfd::{Features, Told, Watch};
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -72,8 +72,8 @@ pub struct Userfaultfd {
 pub struct Waiting {
     /// The page.
     pub page: Vpn,
-    /// Whether it is not there, or protected.
-    pub missing: bool,
+    /// What userfaultfd is told of it.
+    pub told: Told,
     /// Whether somebody has read of it.
     pub read: bool,
 }

@@ -4,7 +4,7 @@
 //! [`PIN_WEIGHT`] others, so that a fork can tell it from them.
 
 use crate::addr::{MmId, Pfn, PinId, Vpn};
-use crate::call::Gup;
+use crate::call::{Gup, PinAccess};
 
 /// What a `FOLL_PIN` adds to a frame's references (`GUP_PIN_COUNTING_BIAS`).
 ///
@@ -20,8 +20,8 @@ pub struct Pin {
     pub place: (MmId, Vpn),
     /// How it is held.
     pub gup: Gup,
-    /// Whether it is for stores, too.
-    pub write: bool,
+    /// For what.
+    pub access: PinAccess,
 }
 
 impl Pin {

@@ -81,7 +81,7 @@ impl Vma {
         let (anon_vma, file, pgoff) = (None, None, range.start.0);
         let (shared, on_disk, forked, maybe_guard, soft_dirty) = (false, false, false, false, true);
         let (huge, turn) = (HugeAdvice::None, 0);
-        let uffd = Watch { missing: false, write_protect: false };
+        let uffd = Watch::NONE;
         #[rustfmt::skip]
         let vma = Vma { range, prot, pgoff, anon_vma, file, shared, on_disk, charged, huge, uffd, forked, soft_dirty, maybe_guard, turn };
         vma
@@ -120,6 +120,11 @@ impl Vma {
         wanted && self.file.is_none()
     }
 
+    /// Whether it is private memory without a file (`vma_is_anonymous`).
+    pub const fn is_anonymous(&self) -> bool {
+        self.file.is_none()
+    }
+
     /// Whether userfaultfd is asked before a page with this entry is stored to (`userfaultfd_pte_wp`).
     pub const fn protects(&self, uffd_wp: bool) -> bool {
         self.uffd.write_protect && uffd_wp
@@ -135,7 +140,7 @@ impl Vma {
     ///
     /// Source: mm/mmap.c:vma_wants_writenotify (5.10 to 6.12), mm/vma.c (7.2).
     pub const fn wants_writenotify(&self) -> bool {
-        self.shared && (self.on_disk || !self.soft_dirty)
+        self.shared && (self.on_disk || !self.soft_dirty || self.uffd.write_protect)
     }
 
     /// Whether the file system is told of the first store to a clean page (`page_mkwrite`).

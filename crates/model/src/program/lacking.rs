@@ -1,7 +1,7 @@
 //! What a scenario may ask for that the model does not have.
 
-use super::{Advice, Backing, OpKind, Program};
-use crate::call::CallExpr;
+use super::{Advice, Backing, Op, OpKind, Program, ThpMode};
+use crate::call::{CallExpr, Gup, PinAccess};
 
 impl Program {
     /// What the scenario asks of the machine that the model does not have.
@@ -10,9 +10,29 @@ impl Program {
             return Some("NUMA nodes (`nodes`)");
         }
         self.ops().find_map(|op| match &op.kind {
+            OpKind::Call(CallExpr::UffdMove { .. }) if self.may_have_huge_pages() => {
+                Some("UFFDIO_MOVE where there may be huge pages")
+            }
             OpKind::Call(call) => self.not_of_objects(call),
             _ => None,
         })
+    }
+
+    /// Whether faults or advice may make any.
+    fn may_have_huge_pages(&self) -> bool {
+        let advised = |op: &Op| {
+            let advice = match &op.kind {
+                OpKind::Call(CallExpr::Advise { advice, .. }) => *advice,
+                _ => return false,
+            };
+            matches!(advice, Advice::HugePage | Advice::Collapse)
+        };
+        match self.machine.thp {
+            Some(ThpMode::Never) => false,
+            Some(ThpMode::Madvise) => self.ops().any(advised),
+            // Unset: as the machine is.
+            Some(ThpMode::Always) | None => true,
+        }
     }
 
     /// What is asked of shared memory or of a file that the model does not have.
@@ -54,10 +74,25 @@ impl Program {
             CallExpr::Remap { pages, .. } => {
                 (pages, ["mremap of shared memory", "mremap of a file"])
             }
+            CallExpr::UffdMove { pages, .. } => (
+                pages,
+                [
+                    "UFFDIO_MOVE of shared memory (kernels refuse it: EINVAL)",
+                    "UFFDIO_MOVE of a file (kernels refuse it: EINVAL)",
+                ],
+            ),
             CallExpr::Reclaim { pages } => {
                 (pages, ["reclaim of shared memory", "reclaim of a file"])
             }
-            CallExpr::Pin { pages, .. } => (pages, ["pins of shared memory", "pins of a file"]),
+            CallExpr::Pin { pages, access: PinAccess::Force, gup: Gup::Get, .. }
+                if !self.backing(pages).is_shared() =>
+            {
+                return None;
+            }
+            CallExpr::Pin { pages, .. } => (
+                pages,
+                ["pins of shared memory", "pins of a file, but by=\"get\" with access=\"force\""],
+            ),
             CallExpr::Writeback { pages } => {
                 return match self.backing(pages) {
                     Backing::Shared => None,
@@ -66,14 +101,11 @@ impl Program {
                     Backing::File(_) => Some("writeback of a file on tmpfs (it is nowhere else)"),
                 };
             }
-            CallExpr::UffdRegister { pages, .. } => {
-                (pages, ["userfaultfd for shared memory", "userfaultfd for a file"])
-            }
-            CallExpr::PagemapScan { pages, .. } => {
-                (pages, ["PAGEMAP_SCAN of shared memory", "PAGEMAP_SCAN of a file"])
-            }
-            CallExpr::UffdUnregister { .. }
+            CallExpr::UffdRegister { .. }
+            | CallExpr::UffdUnregister { .. }
             | CallExpr::UffdProtect { .. }
+            | CallExpr::UffdFill { .. }
+            | CallExpr::PagemapScan { .. }
             | CallExpr::UffdAnswer { .. }
             | CallExpr::Map { .. }
             | CallExpr::Sync { .. }

@@ -12,8 +12,8 @@ use needless_model::backing::NamedFile;
 use needless_model::call::{
     self, CallExpr, CallKind, EACH, FILE_PAGES, OTHERS, RANGES, Refs, STRIDE,
 };
-use needless_model::program::{Advice, Expr, FileSpec, Prot};
-use needless_model::userfaultfd::{Answer, Features, Registration, Watch};
+use needless_model::program::{Advice, Expr, FileSpec, Prot, RangeExpr};
+use needless_model::userfaultfd::{Answer, Features, Fill, Registration, Watch};
 use strum::IntoEnumIterator;
 
 /// How a call is written.
@@ -43,15 +43,21 @@ pub(crate) const fn rule(kind: CallKind) -> Rule {
         CallKind::Sigaction => line("sigaction", (1, 1), &["by"], &[],
             ("sigaction \"SIGSEGV\" by=\"mprotect\"", "From now on a store that the protection forbids is a signal, whose handler lets it go on: mprotect of its page.")),
         CallKind::UffdRegister => line("uffdio_register", (1, 1), &["mode"], &["features"],
-            ("uffdio_register \"RANGE\" mode=\"missing|wp|missing-wp\" [features=\"none|unpopulated|async\"]",
-             "Has userfaultfd watch accesses to pages that are not there, or stores to those that are protected.")),
+            ("uffdio_register \"RANGE\" mode=\"missing|minor|wp|missing-minor|missing-wp|minor-wp|missing-minor-wp\" [features=\"none|unpopulated|async\"]",
+             "Has userfaultfd watch accesses to pages that are not there, to those that a file in memory has and that are not mapped (minor), or stores to those that are protected.")),
         CallKind::UffdUnregister => line("uffdio_unregister", (1, 1), &[], &[],
             ("uffdio_unregister \"RANGE\"", "Has userfaultfd watch the pages no more.")),
         CallKind::UffdProtect => line("uffdio_writeprotect", (1, 1), &["mode"], &[],
             ("uffdio_writeprotect \"RANGE\" mode=\"protect|unprotect\"",
              "Protects pages that userfaultfd watches from stores, or no more.")),
+        CallKind::UffdFill => line("uffdio_fill", (1, 1), &["by"], &[],
+            ("uffdio_fill \"RANGE\" by=\"zeropage|copy|continue|poison\"",
+             "Maps something where nothing is yet: zeros, a copy of zeros, the file's pages, or what raises a signal (UFFDIO_ZEROPAGE, UFFDIO_COPY, UFFDIO_CONTINUE, UFFDIO_POISON).")),
+        CallKind::UffdMove => line("uffdio_move", (1, 1), &["to"], &["at", "align", "table"],
+            ("uffdio_move \"RANGE\" to=\"AREA\"",
+             "Moves the pages to the start of another area, which userfaultfd watches (UFFDIO_MOVE).")),
         CallKind::UffdAnswer => line("uffd-answer", (0, 0), &["by"], &[],
-            ("uffd-answer by=\"unprotect|zeropage|copy\"",
+            ("uffd-answer by=\"unprotect|continue|zeropage|copy\"",
              "Waits for an access that userfaultfd is asked about, and answers as uffd-serve does.")),
         CallKind::PagemapScan => line("pagemap_scan", (1, 1), &[], &["then"],
             ("pagemap_scan \"RANGE\" [then=\"protect\"]",
@@ -86,7 +92,7 @@ pub(crate) const fn rule(kind: CallKind) -> Rule {
         CallKind::Exec => line("exec", (0, 0), &[], &[],
             ("exec", "The process goes on with another program, which ends at once.")),
         CallKind::Pin => line("pin", (1, 1), &["as", "access"], &["by"],
-            ("pin \"PAGE\" as=\"PIN\" access=\"read|write\" [by=\"pin|get\"]",
+            ("pin \"PAGE\" as=\"PIN\" access=\"read|write|force\" [by=\"pin|get\"]",
              "Holds on to the page as a device does, whatever becomes of its mapping.")),
         CallKind::Dma => line("dma", (1, 1), &["access"], &["as"],
             ("dma \"PIN\" access=\"read|write\" [as=\"NAME\"]",
@@ -121,7 +127,10 @@ impl Lowering<'_> {
             CallKind::Protect => {
                 CallExpr::Protect { pages: some_pages()?, prot: word(node, "prot", &PROTS)? }
             }
-            CallKind::Remap => self.remap(node)?,
+            CallKind::Remap => {
+                let (pages, to) = self.elsewhere(node)?;
+                CallExpr::Remap { pages, to }
+            }
             CallKind::Advise => CallExpr::Advise {
                 pages: some_pages()?,
                 advice: word(node, "advice", &Advice::ALL.map(|(a, w)| (w, a)))?,
@@ -141,6 +150,13 @@ impl Lowering<'_> {
                 pages: some_pages()?,
                 on: word(node, "mode", &[("protect", true), ("unprotect", false)])?,
             },
+            CallKind::UffdFill => {
+                CallExpr::UffdFill { pages: some_pages()?, how: word(node, "by", &Fill::ALL)? }
+            }
+            CallKind::UffdMove => {
+                let (pages, to) = self.elsewhere(node)?;
+                CallExpr::UffdMove { pages, to }
+            }
             CallKind::UffdAnswer => {
                 CallExpr::UffdAnswer { answer: word(node, "by", &Answer::ALL)? }
             }
@@ -182,6 +198,8 @@ impl Lowering<'_> {
             CallKind::UffdRegister
                 | CallKind::UffdUnregister
                 | CallKind::UffdProtect
+                | CallKind::UffdFill
+                | CallKind::UffdMove
                 | CallKind::UffdAnswer
                 | CallKind::PagemapScan
         );
@@ -270,7 +288,8 @@ impl Lowering<'_> {
         })
     }
 
-    fn remap(&self, node: &Node) -> Result<CallExpr, Problem> {
+    /// Pages, and another area that has room for them.
+    fn elsewhere(&self, node: &Node) -> Result<(RangeExpr, u16), Problem> {
         let pages = self.some_pages(&node.args[0])?;
         let Some(written) = node.prop("to") else {
             return Err(
@@ -290,7 +309,7 @@ impl Lowering<'_> {
                     .also(written.span, &format!("has {room} pages"))
                     .help("move fewer pages, or map a larger area"))
             }
-            _ => Ok(CallExpr::Remap { pages: pages.expr, to }),
+            _ => Ok((pages.expr, to)),
         }
     }
 

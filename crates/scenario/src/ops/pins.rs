@@ -6,7 +6,7 @@ use crate::error::{Problem, suggest};
 use crate::tokens::is_name;
 use miette::SourceSpan;
 use needless_model::addr::{PinId, ProcessId};
-use needless_model::call::{CallExpr, Gup};
+use needless_model::call::{CallExpr, Gup, PinAccess};
 use needless_model::program::Access;
 
 /// The pins that were named so far. A use may stand before what makes the pin.
@@ -93,7 +93,8 @@ impl Lowering<'_> {
             );
         };
         let name = pin_name(written)?;
-        let write = word(node, "access", &[("read", false), ("write", true)])?;
+        let access = word(node, "access", &PinAccess::ALL)?;
+        let write = access.is_write();
         let gup = if node.prop("by").is_some() { word(node, "by", &Gup::ALL)? } else { Gup::Pin };
         let by = self.own_process;
         let (pin, named) = self.pins.named(name);
@@ -107,7 +108,7 @@ impl Lowering<'_> {
             Some(_) => {}
             None => named.made = Some(Made { by, write, span: written.span }),
         }
-        Ok(CallExpr::Pin { pages: pages.expr, pin, gup, write })
+        Ok(CallExpr::Pin { pages: pages.expr, pin, gup, access })
     }
 
     /// A device uses the page that is held.

@@ -34,6 +34,9 @@ const WITH_HUGE_PAGES: [RangeInclusive<u64>; 2] = [300_000..=399_999, 4_000_000.
 /// The seeds that draw userfaultfd, every second one of them huge pages as well.
 const WITH_USERFAULTFD: [RangeInclusive<u64>; 2] = [200_000..=299_999, 5_000_000..=5_999_999];
 
+/// Of those, the seeds in which it watches files and shared memory, and fills and moves pages, too; what becomes of those that seeds with files draw.
+const WITH_WATCHED_FILES: [RangeInclusive<u64>; 2] = [250_000..=299_999, 5_500_000..=5_999_999];
+
 /// The seeds that take and read soft-dirty bits, of any memory and in any process, every second one of them with huge pages, and without processes. No guards are drawn: the soft-dirty
 /// bit of one that was moved is not modelled.
 const WITH_SOFT_DIRTY: [RangeInclusive<u64>; 2] = [100_000..=199_999, 6_000_000..=u64::MAX];
@@ -75,7 +78,8 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
     let huge = if uffd || soft_dirty { seed % 2 == 1 } else { among(&WITH_HUGE_PAGES) };
     let (rng, state) = (SplitMix64::new(seed), State::new(&[], []));
     let mut draw = Draw { rng, huge, enabled: Vec::new(), state };
-    let draws = |ranges| soft_dirty || among(ranges) && !uffd;
+    let watched_files = uffd && among(&WITH_WATCHED_FILES);
+    let draws = |ranges| soft_dirty || watched_files || among(ranges) && !uffd;
     let with_processes = if soft_dirty { !huge } else { among(&WITH_PROCESSES) };
     let with_disks = draws(&WITH_DISKS);
     let with_file_calls = draws(&WITH_FILE_CALLS);
@@ -91,6 +95,7 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
     draw.enable(release, |operation| match operation {
         Drawn::WithHugePages => huge,
         Drawn::WithUserfaultfd => uffd,
+        Drawn::WithWatchedFiles => watched_files,
         Drawn::WithSoftDirty => soft_dirty,
         operation => operation <= drawn,
     });
@@ -99,7 +104,7 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
     if huge {
         areas.iter_mut().for_each(|area| draw.make_huge(area));
     }
-    if with_processes && !huge && !uffd {
+    if (with_processes && !uffd || watched_files) && !huge {
         areas.iter_mut().filter(|_| draw.one_in(4)).for_each(|area| area.memory = Memory::Shared);
     }
     let with_files = draws(&WITH_FILES);
@@ -198,7 +203,9 @@ impl Draw {
     }
 
     fn areas(&mut self) -> Vec<AreaPlan> {
-        let moves = self.enabled.iter().any(|operation| operation.effect == Effect::Move);
+        let moves = self.enabled.iter().any(|operation| {
+            operation.effect == Effect::Move || operation.needs == Needs::RoomWatched
+        });
         let count = if moves || self.one_in(6) { 2 } else { 1 };
         let mut areas: Vec<AreaPlan> = (0..count).map(|_| self.area()).collect();
         // Both at the same place in their page tables: a move may take a whole table with it.

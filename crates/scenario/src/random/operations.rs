@@ -45,6 +45,8 @@ pub enum Drawn {
     WithHugePages,
     /// Those with userfaultfd.
     WithUserfaultfd,
+    /// Those of them in which it watches files and shared memory, and fills and moves pages, too.
+    WithWatchedFiles,
     /// Those that take and read soft-dirty bits.
     WithSoftDirty,
 }
@@ -56,10 +58,16 @@ pub enum Of {
     All,
     /// Private anonymous memory alone.
     Private,
+    /// Any but what is on a disk.
+    InMemory,
+    /// Any but private anonymous memory and what is on a disk.
+    FileInMemory,
     /// What processes share of memory alone: no file on a disk.
     SharedInMemory,
     /// What processes share of a file on a disk.
     SharedOnDisk,
+    /// A file on a disk, shared or private.
+    OnDisk,
     /// A file, shared or private.
     File,
 }
@@ -81,8 +89,12 @@ pub enum Needs {
     Watched,
     /// The same, in one mapping for certain.
     WatchedOne,
+    /// The same, and stores allowed.
+    WatchedWritable,
     /// The same as watched, by a userfaultfd that lets stores go on.
     WatchedAsync,
+    /// Mapped, and the userfaultfd lets stores go on.
+    Async,
     /// Mapped at least in part.
     SomeMapped,
     /// The whole area, nothing of it mapped.
@@ -91,6 +103,8 @@ pub enum Needs {
     OneMapping,
     /// Mapped, and another area that has room for them.
     Room,
+    /// One mapping for certain, and another area that has room for it, which is another mapping for certain, watched; stores allowed in both.
+    RoomWatched,
 }
 
 /// What becomes of the pages, as far as later operations have to know.
@@ -152,6 +166,17 @@ const fn uffd(
     effect: Effect,
 ) -> Operation {
     Operation { since, drawn: Drawn::WithUserfaultfd, ..private(line, weight, needs, effect) }
+}
+
+/// The same of memory that may be a file's.
+const fn watched(
+    of: Of,
+    line: &'static str,
+    weight: u64,
+    since: (u32, u32),
+    (needs, effect): (Needs, Effect),
+) -> Operation {
+    Operation { of, drawn: Drawn::WithWatchedFiles, ..uffd(line, weight, since, needs, effect) }
 }
 
 /// Of all processes, on kernels that have soft-dirty bits.
@@ -241,6 +266,11 @@ pub(super) fn call(kind: CallKind) -> Vec<Operation> {
         CallKind::UffdRegister => vec![
             uffd("uffdio_register \"{}\" mode=\"wp\" features=\"{features}\"", 24, (5, 7), Needs::Mapped, Effect::Watch(true)),
             uffd("uffdio_register \"{}\" mode=\"missing-wp\" features=\"{features}\"", 6, (5, 7), Needs::Handled, Effect::Watch(true)),
+            watched(Of::FileInMemory, "uffdio_register \"{}\" mode=\"wp\" features=\"{features}\"", 24, (5, 19), (Needs::Mapped, Effect::Watch(true))),
+            watched(Of::FileInMemory, "uffdio_register \"{}\" mode=\"missing-minor-wp\" features=\"{features}\"", 8, (5, 19), (Needs::Handled, Effect::Watch(true))),
+            watched(Of::FileInMemory, "uffdio_register \"{}\" mode=\"minor\" features=\"{features}\"", 8, (5, 14), (Needs::Handled, Effect::Watch(false))),
+            watched(Of::InMemory, "uffdio_register \"{}\" mode=\"missing\" features=\"{features}\"", 8, (5, 7), (Needs::Handled, Effect::Watch(false))),
+            watched(Of::OnDisk, "uffdio_register \"{}\" mode=\"wp\" features=\"{features}\"", 24, (6, 7), (Needs::Async, Effect::Watch(true))),
         ],
         CallKind::UffdUnregister => vec![uffd("uffdio_unregister \"{}\"", 4, (5, 7), Needs::Mapped, Effect::Watch(false))],
         CallKind::UffdProtect => vec![
@@ -248,10 +278,27 @@ pub(super) fn call(kind: CallKind) -> Vec<Operation> {
             uffd("uffdio_writeprotect \"{}\" mode=\"protect\"", 6, (6, 4), Needs::Watched, Effect::None),
             uffd("uffdio_writeprotect \"{}\" mode=\"unprotect\"", 12, (5, 7), Needs::WatchedOne, Effect::None),
             uffd("uffdio_writeprotect \"{}\" mode=\"unprotect\"", 4, (6, 4), Needs::Watched, Effect::None),
+            watched(Of::FileInMemory, "uffdio_writeprotect \"{}\" mode=\"protect\"", 24, (5, 19), (Needs::WatchedOne, Effect::None)),
+            watched(Of::FileInMemory, "uffdio_writeprotect \"{}\" mode=\"unprotect\"", 12, (5, 19), (Needs::WatchedOne, Effect::None)),
+            watched(Of::OnDisk, "uffdio_writeprotect \"{}\" mode=\"protect\"", 24, (6, 7), (Needs::Watched, Effect::None)),
+            watched(Of::OnDisk, "uffdio_writeprotect \"{}\" mode=\"unprotect\"", 12, (6, 7), (Needs::Watched, Effect::None)),
+        ],
+        // What is there already would be an error: it is given up first.
+        CallKind::UffdFill => vec![
+            watched(Of::Private, "madvise \"{}\" advice=\"dontneed\"\nuffdio_fill \"{}\" by=\"copy\"", 6, (5, 7), (Needs::WatchedOne, Effect::None)),
+            watched(Of::Private, "madvise \"{}\" advice=\"dontneed\"\nuffdio_fill \"{}\" by=\"zeropage\"", 6, (5, 7), (Needs::WatchedOne, Effect::None)),
+            watched(Of::Private, "madvise \"{}\" advice=\"dontneed\"\nuffdio_fill \"{}\" by=\"poison\"\nmadvise \"{}\" advice=\"dontneed\"", 4, (6, 6), (Needs::WatchedOne, Effect::None)),
+            watched(Of::SharedInMemory, "madvise \"{}\" advice=\"remove\"\nuffdio_fill \"{}\" by=\"copy\"", 6, (5, 19), (Needs::WatchedWritable, Effect::None)),
+            watched(Of::SharedInMemory, "madvise \"{}\" advice=\"remove\"\nuffdio_fill \"{}\" by=\"zeropage\"", 6, (5, 19), (Needs::WatchedWritable, Effect::None)),
+            watched(Of::SharedInMemory, "write \"{}\"\nmadvise \"{}\" advice=\"dontneed\"\nuffdio_fill \"{}\" by=\"continue\"", 8, (5, 19), (Needs::WatchedWritable, Effect::None)),
+        ],
+        CallKind::UffdMove => vec![
+            watched(Of::Private, "write \"{}\"\nmadvise \"{to}\" advice=\"dontneed\"\nuffdio_move \"{}\" to=\"{to}\"", 10, (6, 8), (Needs::RoomWatched, Effect::None)),
         ],
         CallKind::PagemapScan => vec![
             uffd("pagemap_scan \"{}\" then=\"protect\"", 16, (6, 7), Needs::WatchedAsync, Effect::None),
             uffd("pagemap_scan \"{}\"", 2, (6, 7), Needs::WatchedAsync, Effect::None),
+            watched(Of::All, "pagemap_scan \"{}\" then=\"protect\"", 10, (6, 7), (Needs::WatchedAsync, Effect::None)),
         ],
         CallKind::Reclaim
         | CallKind::UffdAnswer

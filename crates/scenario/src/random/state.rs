@@ -76,7 +76,12 @@ impl State {
         let any = |asks: fn(&Operation) -> bool| operations.iter().any(|op| asks(op));
         let watched = any(|op| op.effect == Effect::Watch(true));
         let keeps_mappings = any(|op| op.needs == Needs::OneMapping)
-            || watched && any(|op| matches!(op.needs, Needs::WatchedOne | Needs::Room));
+            || any(|op| op.needs == Needs::RoomWatched)
+            || watched
+                && any(|op| {
+                    let one = [Needs::WatchedOne, Needs::WatchedWritable, Needs::Room];
+                    one.contains(&op.needs)
+                });
         let (uffd, child) = (Uffd::default(), false);
         State { areas, memory, aligned, mappings: 0, keeps_mappings, uffd, child }
     }
@@ -132,7 +137,13 @@ impl State {
         let moves_to = self.other(pages.area).filter(|_| operation.effect == Effect::Move);
         let mut areas = std::iter::once(pages.area).chain(moves_to);
         let fits = |area: usize| match (operation.of, self.memory.get(area)) {
-            (Of::All, _) | (Of::Private, None | Some(Memory::Private)) => true,
+            (Of::All, _) | (Of::Private | Of::InMemory, None | Some(Memory::Private)) => true,
+            (Of::InMemory | Of::FileInMemory, Some(memory)) => match memory {
+                Memory::Shared => true,
+                Memory::File { disk, .. } => !disk,
+                Memory::Private => false,
+            },
+            (Of::OnDisk, Some(memory)) => matches!(memory, Memory::File { disk: true, .. }),
             (Of::SharedInMemory, Some(memory)) => match memory {
                 Memory::Shared => true,
                 Memory::File { shared, disk, .. } => *shared && !disk,
@@ -142,11 +153,14 @@ impl State {
                 matches!(memory, Memory::File { shared: true, disk: true, .. })
             }
             (Of::File, Some(memory)) => matches!(memory, Memory::File { .. }),
-            (Of::Private, Some(_)) | (Of::SharedInMemory | Of::SharedOnDisk | Of::File, None) => {
-                false
-            }
+            (Of::Private, Some(_))
+            | (
+                Of::FileInMemory | Of::SharedInMemory | Of::SharedOnDisk | Of::OnDisk | Of::File,
+                None,
+            ) => false,
         };
-        let there = !(self.child && operation.drawn == Drawn::WithUserfaultfd);
+        let firsts = [Drawn::WithUserfaultfd, Drawn::WithWatchedFiles].contains(&operation.drawn);
+        let there = !(self.child && firsts);
         there && areas.all(fits) && self.allows(operation.needs, pages)
     }
 
@@ -177,6 +191,16 @@ impl State {
                 let first = part[0].map(|page| page.mapping);
                 all(|page| page.watched) && part.iter().all(|p| p.map(|p| p.mapping) == first)
             }
+            Needs::Async => self.uffd.features.asynchronous && all(|_| true),
+            Needs::WatchedWritable => {
+                self.allows(Needs::WatchedOne, pages) && self.allows(Needs::Writable, pages)
+            }
+            Needs::RoomWatched => self.other(pages.area).is_some_and(|other| {
+                self.allows(Needs::OneMapping, pages)
+                    && self.allows(Needs::Writable, pages)
+                    && self.allows(Needs::WatchedWritable, &self.whole(other))
+                    && self.memory.get(other).is_none_or(|memory| *memory == Memory::Private)
+            }),
             Needs::SomeMapped => part.iter().any(Option::is_some),
             Needs::WholeUnmapped => part.len() == area.len() && part.iter().all(Option::is_none),
             Needs::OneMapping => {

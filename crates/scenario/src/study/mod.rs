@@ -29,6 +29,8 @@ pub struct Study {
     pub sources: Vec<String>,
     /// How long it takes.
     pub takes: String,
+    /// Whether it can be run in another size.
+    pub has_size: bool,
     /// Figures that were published, and assumptions.
     pub given: Vec<Given>,
     /// What cannot be reproduced here.
@@ -323,16 +325,16 @@ pub static ALL: &[Builtin] = &[
     },
 ];
 
-/// Loads a built-in study by its name, else a file by its path.
+/// Loads a built-in study by its name, else a file by its path; `size`: the pages of what is large in it, if not its own.
 ///
 /// # Errors
 /// There is no such study, or it is a bad one: what is wrong and where.
-pub fn load(name: &str) -> Result<Study, ScenarioError> {
+pub fn load(name: &str, size: Option<u64>) -> Result<Study, ScenarioError> {
     if let Some(builtin) = ALL.iter().find(|builtin| builtin.name == name) {
-        return parse(&Source::new(name, builtin.text));
+        return parse(&Source::new(name, builtin.text), size);
     }
     match file::read(name) {
-        Ok(text) => parse(&Source::new(name, text).plain()?),
+        Ok(text) => parse(&Source::new(name, text).plain()?, size),
         Err(file::Error::Refused(why)) => {
             Err(ScenarioError::Refused { path: name.to_owned(), why })
         }
@@ -350,8 +352,8 @@ pub fn load(name: &str) -> Result<Study, ScenarioError> {
 ///
 /// # Errors
 /// All that is wrong with it, with its place.
-pub fn parse(source: &Source) -> Result<Study, ScenarioError> {
-    read::study(&source.text)
+pub fn parse(source: &Source, size: Option<u64>) -> Result<Study, ScenarioError> {
+    read::study(&source.text, size)
         .map_err(|problems| ScenarioError::invalid(&source.name, &source.text, problems))
 }
 
@@ -362,7 +364,7 @@ mod tests {
     #[test]
     fn built_in_studies_are_good_and_formatted() {
         for builtin in ALL {
-            let study = load(builtin.name)
+            let study = load(builtin.name, None)
                 .unwrap_or_else(|e| panic!("{}: {:?}", builtin.name, miette::Report::new(e)));
             assert_eq!(study.name, builtin.name);
             assert_eq!(builtin.doc(), study.doc[0]);
@@ -386,7 +388,7 @@ mod tests {
     }
 
     fn problems(text: &str) -> Vec<String> {
-        let error = parse(&Source::new("bad", text)).unwrap_err();
+        let error = parse(&Source::new("bad", text), None).unwrap_err();
         error.problems().map(ToString::to_string).collect()
     }
 

@@ -16,8 +16,8 @@ use needless_model::kernels::KernelRow;
 use needless_model::property::Property;
 use needless_model::verdict::Needless;
 
-/// The study in a text.
-pub(super) fn study(text: &str) -> Result<Study, Vec<Problem>> {
+/// The study in a text, of its own size unless another one is given.
+pub(super) fn study(text: &str, size: Option<u64>) -> Result<Study, Vec<Problem>> {
     let nodes = document::read(text)?;
     let mut problems = Vec::new();
     grammar::check_by(&nodes, rules::TOP, &mut problems);
@@ -36,7 +36,7 @@ pub(super) fn study(text: &str) -> Result<Study, Vec<Problem>> {
             ]);
         }
     };
-    let mut reader = Reader::default();
+    let mut reader = Reader { size: size.map(|pages| pages as f64), ..Reader::default() };
     let study = reader.study(study);
     finish(reader.problems, study)
 }
@@ -46,6 +46,8 @@ struct Reader {
     problems: Vec<Problem>,
     /// The figures so far, and where they are.
     figures: Vec<(String, SourceSpan)>,
+    /// The pages of what is large in it: as asked for, else as it says; `None`: it does not.
+    size: Option<f64>,
 }
 
 impl Reader {
@@ -54,8 +56,10 @@ impl Reader {
     }
 
     fn study(&mut self, node: &Node) -> Study {
+        let has_size = node.children().iter().any(|line| line.name == "size");
         let given = self.given(node);
         let study = Study {
+            has_size,
             name: self.keep(word(&node.args[0])).unwrap_or_default(),
             doc: self.sentences(node, "doc"),
             sources: self.sentences(node, "source"),
@@ -98,6 +102,11 @@ impl Reader {
         let mut given = Vec::new();
         for line in node.children() {
             let stated = match line.name.as_str() {
+                "size" => {
+                    let size = self.of_size(line);
+                    given.extend(self.keep(size));
+                    continue;
+                }
                 "published" => None,
                 "stated" => self.keep(prop(line, "source")),
                 _ => continue,
@@ -112,6 +121,95 @@ impl Reader {
             given.extend(self.keep(result));
         }
         given
+    }
+
+    /// The size, as a figure of that name.
+    fn of_size(&mut self, line: &Node) -> Result<Given, Problem> {
+        let written = whole(&line.args[0])? as f64;
+        let value = *self.size.get_or_insert(written);
+        self.figures.push(("size".to_owned(), line.span));
+        let (unit, doc) = ("pages".to_owned(), prop(line, "doc")?);
+        Ok(Given { name: "size".to_owned(), value, unit, doc, stated: Some("--size".to_owned()) })
+    }
+
+    /// A number, or the size.
+    fn sized(&self, value: &Value) -> Result<f64, Problem> {
+        if value.text("a number").is_ok_and(|word| word == "size") {
+            return self.size.ok_or_else(|| {
+                Problem::new(value.span, "the study has no size", "here")
+                    .help("add a line to the study: size N doc=\"…\"")
+            });
+        }
+        number(value)
+    }
+
+    /// The same without a fraction.
+    fn whole(&self, value: &Value) -> Result<u64, Problem> {
+        match value.text("a number") {
+            Ok("size") => Ok(self.sized(value)? as u64),
+            _ => whole(value),
+        }
+    }
+
+    /// Runs of the part side by side.
+    fn table(&self, node: &Node, part: &Part) -> Result<Table, Problem> {
+        let listed = given(node, "runs")?;
+        let words = word(listed)?;
+        let run = |name: &str| named(&part.runs, name, "run", listed).map(|run| run.name.clone());
+        let runs = words.split_whitespace().map(run).collect::<Result<_, _>>()?;
+        let counted = given(node, "counters")?;
+        let names = word(counted)?;
+        let known = names.split_whitespace().map(|name| counter(name, counted.span));
+        let counters = known.collect::<Result<_, _>>()?;
+        let per = node.prop("per").map_or(Ok(1.0), |per| self.sized(per))?;
+        Ok(Table { text: word(&node.args[0])?, runs, counters, per })
+    }
+
+    /// The scenario that a node names, with its values, which compiles.
+    fn chosen(&self, node: &Node, property: &str) -> Result<Chosen, Problem> {
+        let value = given(node, property)?;
+        let scenario = word(value)?;
+        let rounds = match node.prop("rounds") {
+            None => None,
+            Some(rounds) => match u32::try_from(whole(rounds)?) {
+                Ok(number) if number > 0 => Some(number),
+                _ => {
+                    return Err(Problem::new(rounds.span, "no number of rounds", "here")
+                        .help("a number from 1 on"));
+                }
+            },
+        };
+        let sets = node.children().iter().filter(|line| line.name == "set");
+        let setting = |line: &Node| self.whole(&line.args[1]);
+        let sets = sets.map(|line| Ok((word(&line.args[0])?, setting(line)?.to_string())));
+        let settings: Settings = sets.collect::<Result<Vec<_>, Problem>>()?.into_iter().collect();
+        let compiled = crate::load(&scenario).and_then(|source| crate::compile(&source, &settings));
+        let told = |error: crate::ScenarioError| {
+            let help = miette::Diagnostic::help(&error).map(|help| help.to_string());
+            let problem = Problem::new(value.span, error.to_string(), "this scenario");
+            problem.help(help.unwrap_or_else(|| "`needless scenario list` lists them".to_owned()))
+        };
+        compiled.map_err(told)?;
+        Ok(Chosen { scenario, settings, rounds })
+    }
+
+    fn check(&self, node: &Node) -> Result<Check, Problem> {
+        let mut rows = Vec::new();
+        for line in node.children().iter().filter(|line| line.name == "on") {
+            let (value, row) = (&line.args[0], word(&line.args[0])?);
+            if let Err(error) = KernelRow::parse(&row) {
+                return Err(Problem::new(value.span, error.to_string(), "here")
+                    .help("`needless policies` lists the rows"));
+            }
+            let (value, finds) = (given(line, "finds")?, prop(line, "finds")?);
+            let property = match finds.as_str() {
+                "holds" => None,
+                number => Some(property(number, value)?),
+            };
+            rows.push((row, property));
+        }
+        let (name, chosen) = (word(&node.args[0])?, self.chosen(node, "test")?);
+        Ok(Check { name, chosen, shown: optional(node, "shown")?, rows })
     }
 
     /// A figure's name, which is not there yet.
@@ -152,7 +250,7 @@ impl Reader {
         for line in node.children() {
             let result = match line.name.as_str() {
                 "run" => self.run(line).and_then(|run| add(&mut part.runs, run, line)),
-                "check" => check(line).and_then(|check| add(&mut part.checks, check, line)),
+                "check" => self.check(line).and_then(|check| add(&mut part.checks, check, line)),
                 _ => Ok(()),
             };
             self.keep(result);
@@ -164,7 +262,7 @@ impl Reader {
         for line in node.children() {
             let result = match line.name.as_str() {
                 "figure" => self.figure(line, &part).map(|figure| part.figures.push(figure)),
-                "table" => table(line, &part).map(|table| part.tables.push(table)),
+                "table" => self.table(line, &part).map(|table| part.tables.push(table)),
                 "finding" => finding(line, &part).map(|finding| part.findings.push(finding)),
                 "relation" => self.relation(line).map(|relation| part.relations.push(relation)),
                 _ => Ok(()),
@@ -175,7 +273,7 @@ impl Reader {
     }
 
     fn run(&mut self, node: &Node) -> Result<Run, Problem> {
-        let (name, chosen) = (word(&node.args[0])?, chosen(node, "scenario")?);
+        let (name, chosen) = (word(&node.args[0])?, self.chosen(node, "scenario")?);
         let mut targets: Vec<On> = Vec::new();
         for line in node.children().iter().filter(|line| line.name == "on") {
             let target = target(&line.args[0])?;
@@ -203,7 +301,7 @@ impl Reader {
             (Some(is), None) if node.prop("run").is_none() => From::Formula(self.formula(is)?),
             (None, costs) if node.prop("run").is_some() => {
                 let (run, target) = run_on(node, part)?;
-                let per = node.prop("per").map_or(Ok(1.0), number)?;
+                let per = node.prop("per").map_or(Ok(1.0), |per| self.sized(per))?;
                 match costs {
                     None => From::Run { run, target, shown: shown(node)?, per },
                     Some(value) => {
@@ -327,20 +425,6 @@ fn named<'a, T: Named>(
     })
 }
 
-/// Runs of the part side by side.
-fn table(node: &Node, part: &Part) -> Result<Table, Problem> {
-    let listed = given(node, "runs")?;
-    let words = word(listed)?;
-    let run = |name: &str| named(&part.runs, name, "run", listed).map(|run| run.name.clone());
-    let runs = words.split_whitespace().map(run).collect::<Result<_, _>>()?;
-    let counted = given(node, "counters")?;
-    let names = word(counted)?;
-    let known = names.split_whitespace().map(|name| counter(name, counted.span));
-    let counters = known.collect::<Result<_, _>>()?;
-    let per = node.prop("per").map_or(Ok(1.0), number)?;
-    Ok(Table { text: word(&node.args[0])?, runs, counters, per })
-}
-
 fn word(value: &Value) -> Result<String, Problem> {
     value.text("a word or sentence").map(str::to_owned)
 }
@@ -369,33 +453,6 @@ fn whole(value: &Value) -> Result<u64, Problem> {
         Problem::new(value.span, "a whole number from 0 on is expected here", "this is none")
             .help("for instance 3")
     })
-}
-
-/// The scenario that a node names, with its values, which compiles.
-fn chosen(node: &Node, property: &str) -> Result<Chosen, Problem> {
-    let value = given(node, property)?;
-    let scenario = word(value)?;
-    let rounds = match node.prop("rounds") {
-        None => None,
-        Some(rounds) => match u32::try_from(whole(rounds)?) {
-            Ok(number) if number > 0 => Some(number),
-            _ => {
-                return Err(Problem::new(rounds.span, "no number of rounds", "here")
-                    .help("a number from 1 on"));
-            }
-        },
-    };
-    let sets = node.children().iter().filter(|line| line.name == "set");
-    let sets = sets.map(|line| Ok((word(&line.args[0])?, whole(&line.args[1])?.to_string())));
-    let settings: Settings = sets.collect::<Result<Vec<_>, Problem>>()?.into_iter().collect();
-    let compiled = crate::load(&scenario).and_then(|source| crate::compile(&source, &settings));
-    let told = |error: crate::ScenarioError| {
-        let help = miette::Diagnostic::help(&error).map(|help| help.to_string());
-        let problem = Problem::new(value.span, error.to_string(), "this scenario");
-        problem.help(help.unwrap_or_else(|| "`needless scenario list` lists them".to_owned()))
-    };
-    compiled.map_err(told)?;
-    Ok(Chosen { scenario, settings, rounds })
 }
 
 /// A target; a model's row has to be one.
@@ -511,25 +568,6 @@ fn block(value: &Value) -> Result<usize, Problem> {
     number.checked_sub(1).ok_or_else(|| {
         Problem::new(value.span, "blocks are counted from 1", "here").help("for instance block=1")
     })
-}
-
-fn check(node: &Node) -> Result<Check, Problem> {
-    let mut rows = Vec::new();
-    for line in node.children().iter().filter(|line| line.name == "on") {
-        let (value, row) = (&line.args[0], word(&line.args[0])?);
-        if let Err(error) = KernelRow::parse(&row) {
-            return Err(Problem::new(value.span, error.to_string(), "here")
-                .help("`needless policies` lists the rows"));
-        }
-        let (value, finds) = (given(line, "finds")?, prop(line, "finds")?);
-        let property = match finds.as_str() {
-            "holds" => None,
-            number => Some(property(number, value)?),
-        };
-        rows.push((row, property));
-    }
-    let (name, chosen) = (word(&node.args[0])?, chosen(node, "test")?);
-    Ok(Check { name, chosen, shown: optional(node, "shown")?, rows })
 }
 
 fn property(number: &str, value: &Value) -> Result<Property, Problem> {

@@ -26,6 +26,9 @@ pub static STUDY: &[Rule] = &[
     rule("stated", (2, 2), &["doc", "source"], &["unit"], Body::None,
         ("stated \"NAME\" NUMBER doc=\"…\" source=\"…\" [unit=\"…\"]",
          "A figure that nobody measured here: an assumption, with where it is from.")),
+    rule("size", (1, 1), &["doc"], &[], Body::None,
+        ("size PAGES doc=\"…\"",
+         "How large what is large in it is, unless --size says otherwise. It is a figure `size`, and the word stands for it in `set` and `per=`.")),
     rule("missing", (1, 1), &["why"], &[], Body::None,
         ("missing \"WHAT\" why=\"…\"", "What cannot be reproduced here.")),
     rule("part", (1, 1), &[], &[], Body::Of(PART),
@@ -113,5 +116,5 @@ const SET: Rule = rule(
     &[],
     &[],
     Body::None,
-    ("set \"PARAMETER\" N", "The value of one of the scenario's parameters."),
+    ("set \"PARAMETER\" N", "The value of one of the scenario's parameters, or `\"size\"`."),
 );

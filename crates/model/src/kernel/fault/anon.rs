@@ -7,7 +7,8 @@ use crate::addr::{MmId, Vpn};
 use crate::env::{Env, Lock};
 use crate::event::FaultClass;
 use crate::kernel::table::{pte_alloc, pte_unmap_unlock};
-use crate::kernel::uffd::fault::handle_userfault;
+use crate::kernel::uffd::fault::{handle_userfault, note_first_store};
+use crate::kernel::uffd::holes_are_clean;
 use crate::machine::frames::ZERO_PAGE;
 use crate::machine::vma::Vma;
 use crate::machine::world::{Mode, World};
@@ -15,6 +16,7 @@ use crate::policy::{DemandYoung, Mutant, Policies};
 use crate::program::Prot;
 use crate::pte::{Marker, PresentPte, Pte, PteFlags};
 use crate::site::Site;
+use crate::userfaultfd::Told;
 
 /// A read maps the zero page; a write gets a zeroed frame. `seen`: nothing, or the marker of what userfaultfd protects: the page is mapped
 /// protected then, and a store to it faults again.
@@ -41,6 +43,7 @@ pub fn do_anonymous_page(
             let free = may_map(w, mm, page, seen);
             if free && !vma.uffd.missing {
                 let zero = zero_page_pte(&w.policies);
+                let uffd_wp = uffd_wp || holes_are_clean(w, mm, vma);
                 w.set_pte(at, mm, page, Pte::Present(zero.with(PteFlags::UFFD_WP, uffd_wp)));
             }
             free
@@ -49,7 +52,7 @@ pub fn do_anonymous_page(
             pte_unmap_unlock(env, mm, page);
         }
         return match mapped {
-            Some(true) if vma.uffd.missing => Err(handle_userfault(env, fault, true)),
+            Some(true) if vma.uffd.missing => Err(handle_userfault(env, fault, Told::Missing)),
             Some(true) => Ok(Served::needed(FaultClass::ZeroPage)),
             _ => Ok(Served::spurious()),
         };
@@ -70,6 +73,7 @@ pub fn do_anonymous_page(
             let free = may_map(w, mm, page, seen);
             if free && !vma.uffd.missing {
                 map_new_page(w, at, mm, page, frame);
+                note_first_store(w, mm, vma);
                 let pte = new_pte(w, frame, writable, true);
                 let pte = if uffd_wp { pte.uffd_protected() } else { pte };
                 w.set_pte(at, mm, page, Pte::Present(pte));
@@ -86,7 +90,7 @@ pub fn do_anonymous_page(
     }
     env.step(Site::FolioPut, |w, at| w.put_frame(at, frame));
     match mapped {
-        Some(true) => Err(handle_userfault(env, fault, true)),
+        Some(true) => Err(handle_userfault(env, fault, Told::Missing)),
         _ => Ok(Served::spurious()),
     }
 }

@@ -20,7 +20,7 @@ use crate::kernel::lru::lru_add_drain;
 use crate::kernel::swap_cache::{free_swap_cache, leave_swap_cache, swap_users};
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::uffd::fault::{
-    Watched, flush_deferred, handle_userfault, store_to_protected, store_to_zero_page,
+    Watched, flush_deferred, handle_userfault, store_begins, store_to_protected,
 };
 use crate::machine::frames::{Frame, FrameFlags};
 use crate::machine::vma::Vma;
@@ -28,6 +28,7 @@ use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{AnonExclusive, LargeReuse, Mutant, Reuse};
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
+use crate::userfaultfd::Told;
 use crate::verdict::{Judgement, Reason, Verdict};
 
 /// What the reuse rule says.
@@ -60,7 +61,7 @@ pub fn do_wp_page(
     old: PresentPte,
 ) -> Result<Served, Unserved> {
     if old.special() {
-        let goes_on = store_to_zero_page(env, fault, vma, old)?;
+        let goes_on = store_begins(env, fault, vma, old)?;
         let Some(old) = goes_on else { return Ok(Served::spurious()) };
         vmf_anon_prepare(env, fault, vma)?;
         return wp_page_copy(env, fault, old, Served::needed(FaultClass::ZeroUpgrade));
@@ -114,7 +115,7 @@ pub fn do_wp_page(
     pte_unmap_unlock(env, mm, page);
     match decision {
         Decision::Raced => Ok(Served::spurious()),
-        Decision::Asks => Err(handle_userfault(env, fault, false)),
+        Decision::Asks => Err(handle_userfault(env, fault, Told::Protected)),
         Decision::Reuse => Ok(Served::judged(FaultClass::Reuse, verdict)),
         Decision::Copy | Decision::DrainFirst => {
             // A mapping of a file may have no page of its own yet.
@@ -210,7 +211,7 @@ pub(in crate::kernel) fn reuse<M: Mode>(
         f.flags.set(FrameFlags::CLAIMED, false);
     });
     let pte = old
-        .with(PteFlags::WRITABLE, w.policies.mutant != Mutant::ReusedReadOnly)
+        .with(PteFlags::WRITABLE, w.policies.mutant != Mutant::ReusedReadOnly && !fault.forced)
         .with(PteFlags::ACCESSED, true)
         .with(PteFlags::DIRTY, true)
         .with(PteFlags::SOFT_DIRTY, w.config.soft_dirty);
@@ -262,7 +263,7 @@ fn wp_page_copy(
         env.step(Site::WpPageCopy, |w, at| {
             map_new_page(w, at, mm, page, new);
             let stores = !fault.unshare;
-            let pte = new_pte(w, new, stores, stores);
+            let pte = new_pte(w, new, stores && !fault.forced, stores);
             let soft_dirty = if stores { pte.soft_dirty() } else { old.soft_dirty() };
             // What is only made the process's own stays protected by userfaultfd.
             let pte = pte.with(PteFlags::UFFD_WP, !stores && old.uffd_wp());

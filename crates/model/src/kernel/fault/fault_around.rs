@@ -12,6 +12,7 @@ use crate::arch::Arch;
 use crate::env::{Env, Lock};
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::machine::vma::Vma;
+use crate::pte::Pte;
 use crate::site::Site;
 use smallvec::SmallVec;
 
@@ -23,6 +24,9 @@ type Around = SmallVec<[(Vpn, Pfn); FAULT_AROUND as usize]>;
 
 /// Maps what the object has of the pages around; whether that serves the fault. Who has a folio locked is passed over.
 pub fn do_fault_around(env: &mut impl Env, fault: Fault, vma: &Vma, object: ObjectId) -> bool {
+    if vma.uffd.disables_fault_around() {
+        return false;
+    }
     let (mm, window) = (fault.mm, window(env.arch(), vma, fault.page));
     let found = pte_offset_map_lock(env, Site::FilemapMapPages, mm, fault.page, |w, _| {
         let there = |page: Vpn| Some((page, w.objects.page(object, vma.index(page))?));
@@ -39,7 +43,7 @@ pub fn do_fault_around(env: &mut impl Env, fault: Fault, vma: &Vma, object: Obje
                 index < w.objects.size(object) && w.objects.page(object, index) == Some(frame);
             if w.pte(mm, page).is_none() && there {
                 w.get_frame(frame);
-                set_pte(w, at, fault, vma, (page, frame));
+                set_pte(w, at, (fault, Pte::None), vma, (page, frame));
             }
         });
         env.unlock(Lock::Folio(frame));

@@ -21,6 +21,8 @@ use crate::env::{Env, Lock};
 use crate::event::FaultClass;
 use crate::kernel::flush::{FlushRequest, flush_by_rule};
 use crate::kernel::table::{pte_alloc, pte_offset_map_lock, pte_unmap_unlock};
+use crate::kernel::uffd::fault::{note_first_store, store_begins};
+use crate::kernel::uffd::holes_are_clean;
 use crate::machine::frames::FrameFlags;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
@@ -29,19 +31,20 @@ use crate::program::Prot;
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
 
-/// Serves a fault on a page of a file that is not mapped here.
+/// Serves a fault on a page of a file that is not mapped here. `seen`: nothing, or the marker of what userfaultfd protects: the page is mapped protected
+/// then, and a store to it faults again.
 pub fn do_fault(
     env: &mut impl Env,
-    fault: Fault,
+    (fault, seen): (Fault, Pte),
     vma: &Vma,
     file: ObjectId,
 ) -> Result<Served, Unserved> {
     let Fault { mm, page, write, .. } = fault;
     env.step(Site::DoFault, |w, at| pte_alloc(w, at, mm, page, 1));
     match (write, vma.shared) {
-        (false, _) => do_read_fault(env, fault, vma, file),
-        (true, false) => do_cow_fault(env, fault, vma, file),
-        (true, true) => do_shared_fault(env, fault, vma, file),
+        (false, _) => do_read_fault(env, (fault, seen), vma, file),
+        (true, false) => do_cow_fault(env, (fault, seen), vma, file),
+        (true, true) => do_shared_fault(env, (fault, seen), vma, file),
     }
 }
 
@@ -50,7 +53,7 @@ fn page_of(env: &mut impl Env, fault: Fault, vma: &Vma, file: ObjectId) -> Resul
     let index = vma.index(fault.page);
     match vma.on_disk {
         true => filemap_fault(env, fault, file, index),
-        false => shmem_fault(env, fault, file, index),
+        false => shmem_fault(env, fault, vma.uffd, (file, index)),
     }
 }
 
@@ -71,7 +74,7 @@ pub(super) fn page_in<M: Mode>(
 /// A load: what is around is mapped with it, or else the page alone.
 fn do_read_fault(
     env: &mut impl Env,
-    fault: Fault,
+    (fault, seen): (Fault, Pte),
     vma: &Vma,
     file: ObjectId,
 ) -> Result<Served, Unserved> {
@@ -80,7 +83,9 @@ fn do_read_fault(
         return Ok(served);
     }
     let frame = page_of(env, fault, vma, file)?;
-    let mapped = finish_fault(env, fault, |w, at| set_pte(w, at, fault, vma, (fault.page, frame)));
+    let mapped = finish_fault(env, (fault, seen), |w, at| {
+        set_pte(w, at, (fault, seen), vma, (fault.page, frame));
+    });
     env.unlock(Lock::Folio(frame));
     if mapped { Ok(served) } else { Ok(raced(env, frame)) }
 }
@@ -89,7 +94,7 @@ fn do_read_fault(
 /// the copy's frame aside before they look for the page; which comes first shows in nothing.)
 fn do_cow_fault(
     env: &mut impl Env,
-    fault: Fault,
+    (fault, seen): (Fault, Pte),
     vma: &Vma,
     file: ObjectId,
 ) -> Result<Served, Unserved> {
@@ -98,9 +103,10 @@ fn do_cow_fault(
     let of_file = page_of(env, fault, vma, file)?;
     let copy = env.step(Site::DoCowFault, |w, at| copy_page(w, at, fault, of_file));
     let mapped = copy.is_some_and(|(new, _)| {
-        finish_fault(env, fault, |w, at| {
+        finish_fault(env, (fault, seen), |w, at| {
             map_new_page(w, at, mm, page, new);
-            let pte = new_pte(w, new, vma.prot == Prot::ReadWrite, true);
+            note_first_store(w, mm, vma);
+            let pte = as_seen(new_pte(w, new, vma.prot == Prot::ReadWrite, true), seen.uffd_wp());
             w.set_pte(at, mm, page, Pte::Present(pte));
             w.ghost.copied_from_file(mm, page, new);
         })
@@ -122,7 +128,7 @@ fn do_cow_fault(
 /// A store to a shared mapping: the page is mapped, and dirty.
 fn do_shared_fault(
     env: &mut impl Env,
-    fault: Fault,
+    (fault, seen): (Fault, Pte),
     vma: &Vma,
     file: ObjectId,
 ) -> Result<Served, Unserved> {
@@ -133,7 +139,9 @@ fn do_shared_fault(
             return Ok(raced(env, frame));
         }
     }
-    let mapped = finish_fault(env, fault, |w, at| set_pte(w, at, fault, vma, (fault.page, frame)));
+    let mapped = finish_fault(env, (fault, seen), |w, at| {
+        set_pte(w, at, (fault, seen), vma, (fault.page, frame));
+    });
     if !mapped {
         env.unlock(Lock::Folio(frame));
         return Ok(raced(env, frame));
@@ -185,16 +193,16 @@ fn fault_dirty_shared_page(
 /// Maps the page by `map`, unless somebody was faster or the table is gone; whether it was mapped.
 fn finish_fault<E: Env>(
     env: &mut E,
-    fault: Fault,
+    (fault, seen): (Fault, Pte),
     map: impl FnOnce(&mut World<E::Mode>, At),
 ) -> bool {
     let Fault { mm, page, .. } = fault;
     let mapped = pte_offset_map_lock(env, Site::FinishFault, mm, page, |w, at| {
-        let free = w.pte(mm, page).is_none();
-        if free {
+        let same = w.pte(mm, page) == seen;
+        if same {
             map(w, at);
         }
-        free
+        same
     });
     if mapped.is_some() {
         pte_unmap_unlock(env, mm, page);
@@ -218,6 +226,8 @@ pub fn wp_page_shared(
     vma: &Vma,
     old: PresentPte,
 ) -> Result<Served, Unserved> {
+    let goes_on = store_begins(env, fault, vma, old)?;
+    let Some(old) = goes_on else { return Ok(Served::spurious()) };
     if !vma.tells_file_system() {
         if !wp_page_reuse(env, fault, old) {
             return Ok(Served::spurious());
@@ -296,7 +306,7 @@ fn wp_page_reuse(env: &mut impl Env, fault: Fault, old: PresentPte) -> bool {
 pub(super) fn set_pte<M: Mode>(
     w: &mut World<M>,
     at: At,
-    fault: Fault,
+    (fault, seen): (Fault, Pte),
     vma: &Vma,
     (page, frame): (Vpn, Pfn),
 ) {
@@ -309,6 +319,19 @@ pub(super) fn set_pte<M: Mode>(
     let dirty = fault.write || writable && was_dirty;
     let old = page != fault.page && w.arch.prefault_old && w.policies.prefault == Prefault::AsArch;
     let pte = new_pte(w, frame, writable, dirty);
-    let pte = pte.with(PteFlags::ACCESSED, pte.accessed() && !old);
+    let protected = if fault.write {
+        note_first_store(w, fault.mm, vma);
+        seen.uffd_wp()
+    } else {
+        seen.uffd_wp() || holes_are_clean(w, fault.mm, vma)
+    };
+    let pte = as_seen(pte.with(PteFlags::ACCESSED, pte.accessed() && !old), protected);
     w.set_pte(at, fault.mm, page, Pte::Present(pte));
+}
+
+/// Protected by userfaultfd if there was a marker of that in its place.
+///
+/// Source: mm/memory.c:do_set_pte (6.1), set_pte_range (6.12, 7.2): vmf_orig_pte_uffd_wp.
+const fn as_seen(pte: PresentPte, protected: bool) -> PresentPte {
+    if protected { pte.uffd_protected() } else { pte }
 }

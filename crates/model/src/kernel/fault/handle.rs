@@ -186,7 +186,7 @@ fn serve(env: &mut impl Env, fault: Fault) -> Result<Served, Unserved> {
     });
     let allowed = |vma: &Vma| match vma.prot {
         Prot::None => false,
-        Prot::Read => !fault.write,
+        Prot::Read => !fault.write || fault.forced,
         Prot::ReadWrite => true,
     };
     let Some(vma) = vma.filter(allowed) else { return Err(Unserved::NotAllowed) };
@@ -197,9 +197,10 @@ fn serve(env: &mut impl Env, fault: Fault) -> Result<Served, Unserved> {
         pte = env.step(Site::HandlePteFault, |w, _| w.pte(mm, fault.page));
     }
     match pte {
-        Pte::None => match vma.file {
+        Pte::Marker(Marker::UffdWp) if !vma.uffd.write_protect => Ok(clear_marker(env, fault)),
+        Pte::None | Pte::Marker(Marker::UffdWp) => match vma.file {
             None => anon::do_anonymous_page(env, fault, &vma, pte),
-            Some(object) => file::do_fault(env, fault, &vma, object),
+            Some(object) => file::do_fault(env, (fault, pte), &vma, object),
         },
         Pte::Swap(swap) => swapin::do_swap_page(env, fault, &vma, swap),
         Pte::Present(pte) if is_over_first(env, fault) => Ok(set_access_flags(env, fault, pte)),
@@ -213,12 +214,8 @@ fn serve(env: &mut impl Env, fault: Fault) -> Result<Served, Unserved> {
         Pte::Migration(_) => {
             Err(Unserved::Blocked { wait: Wait::Migration(mm, fault.page), read: false })
         }
-        Pte::Marker(Marker::Guard) => Err(Unserved::NotAllowed),
-        Pte::Marker(Marker::UffdWp) if vma.uffd.write_protect => {
-            anon::do_anonymous_page(env, fault, &vma, pte)
-        }
-        Pte::Marker(Marker::UffdWp) => Ok(clear_marker(env, fault)),
-        Pte::Table(_) | Pte::Marker(Marker::Poisoned) => {
+        Pte::Marker(Marker::Guard | Marker::Poisoned) => Err(Unserved::NotAllowed),
+        Pte::Table(_) => {
             let unmade = "a fault found an entry that nothing in the model makes";
             env.step(Site::HandlePteFault, |w, at| w.impossible(at, unmade));
             Err(Unserved::NotAllowed)

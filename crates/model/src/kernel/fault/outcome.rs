@@ -16,6 +16,8 @@ pub struct Fault {
     pub write: bool,
     /// A load of a page that has to be the process's own (`FAULT_FLAG_UNSHARE`).
     pub unshare: bool,
+    /// A store on somebody's behalf whom the mapping's protection does not stop (`FOLL_FORCE`): the page is its own afterwards, and grants none.
+    pub forced: bool,
     /// How often it was tried.
     pub attempt: Attempt,
     /// Whether userfaultfd was told of it: then it was needed, whatever the last try finds.
@@ -36,7 +38,15 @@ pub enum Attempt {
 impl Fault {
     /// The first try with `mmap_lock`.
     pub const fn new(mm: MmId, page: Vpn, write: bool) -> Fault {
-        Fault { mm, page, write, unshare: false, attempt: Attempt::MmapLock, told: false }
+        Fault {
+            mm,
+            page,
+            write,
+            unshare: false,
+            forced: false,
+            attempt: Attempt::MmapLock,
+            told: false,
+        }
     }
 
     /// The next try.

@@ -1,6 +1,7 @@
 //! The page cache of files in memory: tmpfs, and shared memory, which is one without a name.
 //!
-//! A page that is not there is made, of zeros: nothing has to be waited for.
+//! A page that is not there is made, of zeros: nothing has to be waited for, unless userfaultfd is to be asked first, about what is not there or about what is
+//! there and not mapped.
 //!
 //! Source: mm/shmem.c:shmem_fault, shmem_getpage_gfp (5.10), shmem_get_folio_gfp (6.1 to 7.3).
 
@@ -10,20 +11,22 @@ use crate::addr::{ObjectId, Pfn};
 use crate::env::{Env, Lock};
 use crate::event::EventKind;
 use crate::kernel::lru::folio_add_new;
+use crate::kernel::uffd::fault::handle_userfault;
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::Ghost;
 use crate::policy::Mutant;
 use crate::site::Site;
+use crate::userfaultfd::{Told, Watch};
 
 /// The file's page, with a reference and locked: what is there, else a new one of zeros, unless the file ends before it.
 pub fn shmem_fault(
     env: &mut impl Env,
     fault: Fault,
-    object: ObjectId,
-    index: u64,
+    watch: Watch,
+    (object, index): (ObjectId, u64),
 ) -> Result<Pfn, Unserved> {
     loop {
-        let frame = shmem_get_folio(env, fault, object, index)?;
+        let frame = shmem_get_folio(env, fault, watch, (object, index))?;
         env.lock(Lock::Folio(frame));
         let there = env.step(Site::ShmemGetFolio, |w, at| {
             let there = w.objects.page(object, index) == Some(frame);
@@ -49,13 +52,18 @@ pub fn shmem_fault(
 fn shmem_get_folio(
     env: &mut impl Env,
     fault: Fault,
-    object: ObjectId,
-    index: u64,
+    watch: Watch,
+    (object, index): (ObjectId, u64),
 ) -> Result<Pfn, Unserved> {
     let found = env.step(Site::ShmemGetFolio, |w, _| page_in(w, object, index));
     match found {
         Err(()) => return Err(Unserved::NotAllowed),
+        Ok(Some(found)) if watch.minor => {
+            env.step(Site::FolioPut, |w, at| w.put_frame(at, found));
+            return Err(handle_userfault(env, fault, Told::Minor));
+        }
         Ok(Some(found)) => return Ok(found),
+        Ok(None) if watch.missing => return Err(handle_userfault(env, fault, Told::Missing)),
         Ok(None) => {}
     }
     let made = env.step(Site::ShmemGetFolio, |w, at| {

@@ -7,7 +7,7 @@ mod fast;
 mod slow;
 
 use crate::addr::{MmId, Pfn, PinId, Vpn};
-use crate::call::Gup;
+use crate::call::{Gup, PinAccess};
 use crate::env::{Env, Lock};
 use crate::kernel::Errno;
 use crate::kernel::swap_cache::swap_cache_references;
@@ -26,21 +26,21 @@ pub struct Wanted {
     pub place: (MmId, Vpn),
     /// How to hold it.
     pub gup: Gup,
-    /// For stores, too.
-    pub write: bool,
+    /// For what.
+    pub access: PinAccess,
 }
 
 impl Wanted {
     /// Whether only a page that may be stored to will do. For 5.8 each reference is like one for stores, so that a
     /// page which others have is copied first (`should_force_cow_break`).
     fn needs_write(self, rule: GupRead) -> bool {
-        self.write || rule == GupRead::BreakCow
+        self.access.is_write() || rule == GupRead::BreakCow
     }
 
     /// Whether the page has to be the process's own before it may be held (`gup_must_unshare`).
     fn must_unshare<M: Mode>(self, w: &World<M>, entry: Entry) -> bool {
         w.policies.gup_read == GupRead::Unshare
-            && !self.write
+            && !self.access.is_write()
             && self.gup == Gup::Pin
             && !entry.pte.writable()
             && !entry.pte.special()
@@ -48,8 +48,8 @@ impl Wanted {
     }
 
     fn pin(self, frame: Pfn) -> Pin {
-        let Wanted { place, gup, write } = self;
-        Pin { frame, place, gup, write }
+        let Wanted { place, gup, access } = self;
+        Pin { frame, place, gup, access }
     }
 }
 
@@ -119,7 +119,7 @@ pub fn unpin(env: &mut impl Env, id: PinId) -> Result<(), Errno> {
         let pin = w.pins.release(id).ok_or(Errno::Ebadf)?;
         w.ghost.unpinned(id);
         if pin.frame != ZERO_PAGE {
-            if pin.write {
+            if pin.access.is_write() {
                 w.frames.set_flags(pin.frame, FrameFlags::DIRTY, true);
             }
             w.put_references(at, pin.frame, pin.weight());
@@ -132,7 +132,7 @@ pub fn unpin(env: &mut impl Env, id: PinId) -> Result<(), Errno> {
 pub fn dma(env: &mut impl Env, id: PinId, write: bool) -> Result<(), Errno> {
     env.step(Site::Dma, |w, at| {
         let pin = w.pins.get(id).ok_or(Errno::Ebadf)?;
-        if write && !pin.write {
+        if write && !pin.access.is_write() {
             return Err(Errno::Eacces);
         }
         if write {

@@ -5,15 +5,17 @@
 
 use super::{Entry, Wanted, hold};
 use crate::addr::PinId;
+use crate::call::PinAccess;
 use crate::env::{Env, Learnt};
 use crate::kernel::Errno;
 use crate::kernel::fault::{Fault, Outcome, handle_mm_fault};
 use crate::kernel::huge::{pmd_trans_huge_lock, pmd_unlock};
 use crate::kernel::populate::touch;
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
+use crate::machine::frames::FrameFlags;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Mode, World};
-use crate::policy::GupRead;
+use crate::policy::{ForceWrite, GupRead};
 use crate::program::Prot;
 use crate::site::Site;
 use crate::wait::Wait;
@@ -43,19 +45,21 @@ pub(super) fn gup_slow(
     wanted: Wanted,
 ) -> Result<Option<Wait>, Errno> {
     let (mm, page) = wanted.place;
+    // Whether a fault has copied the page, or found that it is the process's own (FOLL_COW).
+    let mut broken = false;
     loop {
         let vma = env.step(Site::FollowPagePte, |w, at| {
             w.mmap_assert_locked(at, mm);
             w.mms[mm.index()].vma(page).copied()
         });
-        let vma = vma.filter(|vma| permits(vma, wanted.write)).ok_or(Errno::Efault)?;
-        let followed = follow_page(env, id, wanted);
+        let vma = vma.filter(|vma| permits(vma, wanted.access)).ok_or(Errno::Efault)?;
+        let followed = follow_page(env, id, wanted, broken);
         if followed == Followed::Held {
             return Ok(None);
         }
         let fault = faultin(wanted, followed, &vma, env.policies().gup_read);
         match handle_mm_fault(env, fault, false) {
-            Outcome::Served => {}
+            Outcome::Served => broken |= fault.forced,
             Outcome::Signal => return Err(Errno::Efault),
             Outcome::OutOfMemory => return Err(Errno::Enomem),
             Outcome::Blocked(wait, _) => return Ok(Some(wait)),
@@ -63,19 +67,20 @@ pub(super) fn gup_slow(
     }
 }
 
-fn permits(vma: &Vma, write: bool) -> bool {
-    match vma.prot {
-        Prot::None => false,
-        Prot::Read => !write,
-        Prot::ReadWrite => true,
+/// Source: mm/gup.c:check_vma_flags, is_cow_mapping (5.10 to 7.2).
+fn permits(vma: &Vma, access: PinAccess) -> bool {
+    match (vma.prot, access) {
+        (Prot::None, _) | (Prot::Read, PinAccess::Write) => false,
+        (Prot::Read, PinAccess::Force) => !vma.shared,
+        (Prot::Read, PinAccess::Read) | (Prot::ReadWrite, _) => true,
     }
 }
 
-fn follow_page(env: &mut impl Env, id: PinId, wanted: Wanted) -> Followed {
+fn follow_page(env: &mut impl Env, id: PinId, wanted: Wanted, broken: bool) -> Followed {
     let (mm, page) = wanted.place;
     let huge = pmd_trans_huge_lock(env, Site::FollowHugePmd, mm, page, |w, at, pmd| {
         let entry = Entry::of_huge_page(w, pmd, page);
-        follow(w, at, id, wanted, Some(entry).filter(|_| !pmd.protnone()))
+        follow(w, at, (id, broken), wanted, Some(entry).filter(|_| !pmd.protnone()))
     });
     if let Some(followed) = huge {
         pmd_unlock(env, mm, page);
@@ -83,7 +88,7 @@ fn follow_page(env: &mut impl Env, id: PinId, wanted: Wanted) -> Followed {
     }
     let followed = pte_offset_map_lock(env, Site::FollowPagePte, mm, page, |w, at| {
         let pte = w.pte(mm, page).present().filter(|pte| !pte.protnone());
-        follow(w, at, id, wanted, pte.map(Entry::of_page))
+        follow(w, at, (id, broken), wanted, pte.map(Entry::of_page))
     });
     if followed.is_some() {
         pte_unmap_unlock(env, mm, page);
@@ -94,7 +99,7 @@ fn follow_page(env: &mut impl Env, id: PinId, wanted: Wanted) -> Followed {
 fn follow<M: Mode>(
     w: &mut World<M>,
     at: At,
-    id: PinId,
+    (id, broken): (PinId, bool),
     wanted: Wanted,
     entry: Option<Entry>,
 ) -> Followed {
@@ -102,7 +107,11 @@ fn follow<M: Mode>(
     let Some(entry @ Entry { pte, .. }) = entry else { return Followed::FaultIn };
     // What cannot be stored to at all is broken as a page that others have (5.8: FOLL_COW).
     let forced = w.mms[mm.index()].vma(page).is_some_and(|vma| vma.prot == Prot::Read);
-    if wanted.needs_write(w.policies.gup_read) && !pte.writable() && !(forced && pte.dirty()) {
+    let own = match wanted.access {
+        PinAccess::Force => forced && can_follow_write_pte(w, entry, broken),
+        PinAccess::Read | PinAccess::Write => forced && pte.dirty(),
+    };
+    if wanted.needs_write(w.policies.gup_read) && !pte.writable() && !own {
         return Followed::FaultIn;
     }
     if wanted.must_unshare(w, entry) {
@@ -112,7 +121,7 @@ fn follow<M: Mode>(
     if !pte.special() {
         w.frames.update(pte.pfn, |f| f.refs += pin.weight());
     }
-    touch(w, at, Fault::new(mm, page, wanted.write));
+    touch(w, at, Fault::new(mm, page, wanted.access.is_write()));
     hold(w, id, pin);
     Followed::Held
 }
@@ -121,6 +130,20 @@ fn follow<M: Mode>(
 fn faultin(wanted: Wanted, followed: Followed, vma: &Vma, rule: GupRead) -> Fault {
     let (mm, page) = wanted.place;
     let write = wanted.needs_write(rule);
-    let unshare = followed == Followed::Unshare || write && vma.prot == Prot::Read;
-    Fault { unshare, ..Fault::new(mm, page, write && !unshare) }
+    let read_only = write && vma.prot == Prot::Read;
+    let forced = read_only && wanted.access == PinAccess::Force;
+    let unshare = followed == Followed::Unshare || read_only && !forced;
+    Fault { unshare, forced, ..Fault::new(mm, page, write && !unshare) }
+}
+
+/// Whether what grants no store may be stored to all the same, since it is the process's own, in a mapping that allows none.
+///
+/// Source: mm/gup.c:can_follow_write_pte (5.10; 6.1, 6.12, 7.2).
+fn can_follow_write_pte<M: Mode>(w: &World<M>, entry: Entry, broken: bool) -> bool {
+    match w.policies.force_write {
+        ForceWrite::Dirty => broken && entry.pte.dirty(),
+        ForceWrite::Exclusive => {
+            !entry.pte.special() && w.frames.flags(entry.first).has(FrameFlags::EXCLUSIVE)
+        }
+    }
 }

@@ -9,7 +9,8 @@ use crate::kernel::fault::new_page::new_pte;
 use crate::kernel::fault::outcome::{Fault, Served, Unserved};
 use crate::kernel::lru::folio_add_new;
 use crate::kernel::table::pte_alloc;
-use crate::kernel::uffd::fault::handle_userfault;
+use crate::kernel::uffd::fault::{handle_userfault, note_first_store};
+use crate::kernel::uffd::holes_are_clean;
 use crate::machine::frames::FrameFlags;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
@@ -17,6 +18,7 @@ use crate::policy::{AnonExclusive, DemandYoung, Mutant};
 use crate::program::Prot;
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
+use crate::userfaultfd::Told;
 
 /// A read maps the huge zero page; a write gets a zeroed huge page. `None`: there is none to be had.
 ///
@@ -51,8 +53,10 @@ pub fn do_huge_pmd_anonymous_page(
         }
         if write {
             map_anon_folio_pmd(w, at, mm, page, (folio, writable));
+            note_first_store(w, mm, vma);
         } else {
-            let zero = huge_zero_pmd(w, folio);
+            let clean = holes_are_clean(w, mm, vma);
+            let zero = huge_zero_pmd(w, folio).with(PteFlags::UFFD_WP, clean);
             w.set_pmd(at, mm, page, Pte::Present(zero));
         }
     });
@@ -67,7 +71,7 @@ pub fn do_huge_pmd_anonymous_page(
         env.step(Site::FolioPut, |w, at| w.put_frame(at, folio));
     }
     match mapped {
-        Some(()) => Err(handle_userfault(env, fault, true)),
+        Some(()) => Err(handle_userfault(env, fault, Told::Missing)),
         None => Ok(Some(Served::spurious())),
     }
 }

@@ -19,6 +19,7 @@ use crate::policy::{HugeZeroWrite, Mutant, Reuse};
 use crate::program::Prot;
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
+use crate::userfaultfd::Told;
 use crate::verdict::{Judgement, Reason, Verdict};
 
 /// The entry allows the access: it is marked accessed, for a store dirty.
@@ -78,7 +79,7 @@ pub fn wp_huge_pmd(
         return do_huge_pmd_wp_page(env, fault, vma, old);
     }
     if !env.step(Site::WpHugePmd, |w, _| w.mms[mm.index()].uffd.features.asynchronous) {
-        return Err(handle_userfault(env, fault, false));
+        return Err(handle_userfault(env, fault, Told::Protected));
     }
     split_huge_pmd(env, Site::WpHugePmd, mm, page);
     Ok(None)

@@ -5,23 +5,25 @@ use crate::env::{Env, Learnt};
 use crate::kernel::fault::outcome::{Fault, Served, Unserved};
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
+use crate::kernel::uffd::holes_are_clean;
 use crate::machine::mm::Waiting;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::pte::{Marker, PresentPte, Pte, PteFlags};
 use crate::site::Site;
+use crate::userfaultfd::Told;
 use crate::wait::Wait;
 
 /// The access waits for an answer, with no lock held, and is tried again; unless there is nothing to wait for any more, which is looked at
 /// once it can be found by whoever answers.
 ///
 /// Source: fs/userfaultfd.c:handle_userfault, userfaultfd_must_wait (5.10 to 7.3).
-pub fn handle_userfault(env: &mut impl Env, fault: Fault, missing: bool) -> Unserved {
+pub fn handle_userfault(env: &mut impl Env, fault: Fault, told: Told) -> Unserved {
     let Fault { mm, page, .. } = fault;
     env.step(Site::HandleUserfault, |w, _| {
-        if must_wait(w, mm, page, missing) {
-            w.mms[mm.index()].uffd.waiting.push(Waiting { page, missing, read: false });
-            if !missing {
+        if must_wait(w, mm, page, told) {
+            w.mms[mm.index()].uffd.waiting.push(Waiting { page, told, read: false });
+            if told == Told::Protected {
                 w.ghost.told();
             }
         }
@@ -29,11 +31,18 @@ pub fn handle_userfault(env: &mut impl Env, fault: Fault, missing: bool) -> Unse
     Unserved::Blocked { wait: Wait::Userfault(mm, page), read: false }
 }
 
-fn must_wait<M: Mode>(w: &World<M>, mm: MmId, page: Vpn, missing: bool) -> bool {
+fn must_wait<M: Mode>(w: &World<M>, mm: MmId, page: Vpn, told: Told) -> bool {
     match w.page_entry(mm, page) {
         Pte::None | Pte::Table(_) | Pte::Marker(_) => true,
-        Pte::Present(pte) => !missing && !pte.writable(),
+        Pte::Present(pte) => told == Told::Protected && !pte.writable(),
         Pte::Swap(_) | Pte::Migration(_) => false,
+    }
+}
+
+/// A first store where nothing says that the page was not written: what it maps says that it was.
+pub fn note_first_store<M: Mode>(w: &mut World<M>, mm: MmId, vma: &Vma) {
+    if holes_are_clean(w, mm, vma) {
+        w.ghost.told();
     }
 }
 
@@ -111,9 +120,9 @@ pub fn flush_deferred(env: &mut impl Env, fault: Fault, vma: &Vma) {
     }
 }
 
-/// The same for the zero page, whose replacement begins without the lock: the entry to go on with, if nobody is asked; `None`: it is
-/// another one by now.
-pub fn store_to_zero_page(
+/// The same for what goes on without the lock, the zero page's replacement and a store to a shared page: the entry to go on with, if nobody is
+/// asked; `None`: it is another one by now.
+pub fn store_begins(
     env: &mut impl Env,
     fault: Fault,
     vma: &Vma,
@@ -134,6 +143,6 @@ pub fn store_to_zero_page(
     match watched {
         Watched::Raced => Ok(None),
         Watched::GoesOn(pte) => Ok(Some(pte)),
-        Watched::Asks => Err(handle_userfault(env, fault, false)),
+        Watched::Asks => Err(handle_userfault(env, fault, Told::Protected)),
     }
 }

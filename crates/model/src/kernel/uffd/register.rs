@@ -7,7 +7,7 @@ use crate::kernel::protect::{To, change_protection_alone};
 use crate::kernel::vma_flags::change_flags;
 use crate::machine::vma::Vma;
 use crate::machine::world::Ghost;
-use crate::policy::{UffdFeatures, UffdUnregister};
+use crate::policy::{UffdFeatures, UffdShared, UffdUnregister};
 use crate::site::Site;
 use crate::userfaultfd::{Registration, Watch};
 
@@ -32,22 +32,46 @@ pub fn register(
         return Err(Errno::Einval);
     }
     env.lock(Lock::MmapWrite(mm));
-    let found = env.step(Site::UserfaultfdRegister, |w, at| {
+    let may = env.step(Site::UserfaultfdRegister, |w, at| {
         w.mmap_assert_write_locked(at, mm);
         let space = &mut w.mms[mm.index()];
         space.uffd.features = features;
-        let found = space.vmas_in(range).next().is_some();
-        if !mode.write_protect {
+        let mut vmas = space.vmas_in(range).peekable();
+        let rule = w.policies.uffd_shared;
+        let may = vmas.peek().is_some() && vmas.all(|vma| can_userfault(&vma, registration, rule));
+        if may && !mode.write_protect {
             w.ghost.let_go(mm, range);
         }
-        found
+        may
     });
+    if !may {
+        env.unlock(Lock::MmapWrite(mm));
+        return Err(Errno::Einval);
+    }
     change_flags(env, Site::UserfaultfdRegister, mm, range, |vma| {
         let watched = if vma.uffd.includes(mode) { vma.uffd } else { mode };
         Vma { uffd: watched, ..*vma }
     });
     env.unlock(Lock::MmapWrite(mm));
-    if found { Ok(()) } else { Err(Errno::Einval) }
+    Ok(())
+}
+
+/// Whether what the mapping maps can be watched so.
+///
+/// Source: fs/userfaultfd.c:vma_can_userfault (5.10), include/linux/userfaultfd_k.h:vma_can_userfault (6.1, 6.12), mm/userfaultfd.c (7.2).
+fn can_userfault(vma: &Vma, registration: Registration, rule: UffdShared) -> bool {
+    let Registration { mode, features } = registration;
+    if vma.is_anonymous() {
+        return !mode.minor;
+    }
+    if vma.on_disk {
+        return features.asynchronous && mode == Watch { write_protect: true, ..Watch::NONE };
+    }
+    match rule {
+        UffdShared::Missing => mode == Watch { missing: true, ..Watch::NONE },
+        UffdShared::Minor => !mode.write_protect,
+        UffdShared::All => true,
+    }
 }
 
 /// Watches them no more: what was protected is not, and who waits goes on where missing pages were watched. (Who waits for a protected one sleeps on.)
@@ -61,7 +85,7 @@ pub fn unregister(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<(), 
         let vma = w.mms[mm.index()].vmas_in(rest).next().filter(|_| !rest.is_empty())?;
         Some((vma.range, vma.uffd))
     }) {
-        let Watch { missing, write_protect: protects } = watched;
+        let Watch { missing, write_protect: protects, .. } = watched;
         if watched.armed() {
             env.step(site, |w, _| {
                 if missing {

@@ -1,0 +1,257 @@
+//! `UFFDIO_MOVE`: pages go from one place to another as they are, without a copy. What was mapped at their old place is flushed.
+
+use super::fill::lock_vma_or_mmap;
+use crate::addr::{MmId, ObjectId, PageRange, Pfn, Vpn};
+use crate::arch::Arch;
+use crate::env::{Env, Learnt, Lock};
+use crate::kernel::Errno;
+use crate::kernel::fault::anon::zero_page_pte;
+use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
+use crate::kernel::gup::maybe_dma_pinned;
+use crate::kernel::table::{pte_alloc, pte_offset_map_lock, pte_unmap_unlock};
+use crate::kernel::vma_lock::lock_vma_under_rcu;
+use crate::machine::frames::FrameFlags;
+use crate::machine::vma::Vma;
+use crate::machine::world::{At, Ghost, Mode, World};
+use crate::policy::{Mutant, UffdFeatures, UffdMove};
+use crate::program::Prot;
+use crate::pte::{PresentPte, Pte, PteFlags};
+use crate::site::Site;
+
+/// Moves the pages of `from`, one mapping's, to `to`, in one that is watched. A page that is not there, or something at the target, ends the
+/// call, but what lies before it has been moved.
+///
+/// Source: mm/userfaultfd.c:move_pages (6.12, 7.2; came in 6.8).
+pub fn move_pages(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) -> Result<(), Errno> {
+    if env.policies().uffd_features != UffdFeatures::Asynchronous {
+        return Err(Errno::Einval);
+    }
+    let locks = lock_both(env, mm, from.start, to);
+    let moved = move_all(env, mm, from, to);
+    locks.into_iter().flatten().for_each(|lock| env.unlock(lock));
+    let (done, result) = moved;
+    env.step(Site::WakeUserfault, |w, _| w.mms[mm.index()].uffd.wake(PageRange::new(to, done)));
+    result
+}
+
+/// Takes the locks of both mappings, or `mmap_lock` if those are not to be had.
+///
+/// Source: mm/userfaultfd.c:uffd_move_lock (6.12, 7.2).
+fn lock_both(env: &mut impl Env, mm: MmId, from: Vpn, to: Vpn) -> [Option<Lock>; 2] {
+    let lock = lock_vma_or_mmap(env, mm, to);
+    let all = Lock::MmapRead(mm);
+    let same = env.step(Site::MovePages, |w, _| {
+        w.mms[mm.index()].vma(to).is_some_and(|vma| vma.range.contains(from))
+    });
+    if lock == all || same {
+        return [Some(lock), None];
+    }
+    if lock_vma_under_rcu(env, mm, from) {
+        return [Some(Lock::VmaOf(mm, from)), Some(lock)];
+    }
+    env.unlock(lock);
+    env.lock(all);
+    [Some(all), None]
+}
+
+fn move_all(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) -> (u64, Result<(), Errno>) {
+    let valid = env.step(Site::MovePages, |w, at| validate_move_areas(w, at, mm, from, to));
+    if let Err(error) = valid {
+        return (0, Err(error));
+    }
+    let mut done = 0;
+    while done < from.pages() {
+        let rest = PageRange { start: from.start.add(done), end: from.end };
+        match move_next(env, mm, rest, to.add(done)) {
+            Ok(pages) => done += pages,
+            Err(error) => return (done, Err(error)),
+        }
+    }
+    (done, Ok(()))
+}
+
+/// Source: mm/userfaultfd.c:validate_move_areas, find_vmas_mm_locked (6.12, 7.2).
+fn validate_move_areas<M: Mode>(
+    w: &mut World<M>,
+    at: At,
+    mm: MmId,
+    from: PageRange,
+    to: Vpn,
+) -> Result<(), Errno> {
+    let target = PageRange::new(to, from.pages());
+    let space = &w.mms[mm.index()];
+    let mapping = |pages: PageRange| space.vma(pages.start).copied().ok_or(Errno::Enoent);
+    let (source, destination) = (mapping(from)?, mapping(target)?);
+    let has = |vma: &Vma, pages: PageRange| vma.range.intersect(pages) == pages;
+    let may = has(&source, from)
+        && has(&destination, target)
+        && (source.prot, destination.prot) == (Prot::ReadWrite, Prot::ReadWrite)
+        && destination.uffd.armed()
+        && source.is_anonymous()
+        && destination.is_anonymous();
+    if !may {
+        return Err(Errno::Einval);
+    }
+    if destination.anon_vma.is_none() {
+        w.prepare_anon_vma(at, mm, to);
+    }
+    Ok(())
+}
+
+/// What is to be moved next.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+enum Next {
+    /// A page: its frame, and the object by which walks find it.
+    Page(Pfn, ObjectId),
+    /// The zero page, or an entry of swap, which nobody finds by a walk.
+    Entry,
+    /// Nothing can be.
+    Refused(Errno),
+}
+
+impl Learnt for Next {
+    fn nothing() -> Next {
+        Next::Refused(Errno::Enoent)
+    }
+}
+
+/// Moves the first page of `rest`, or the pages from there on whose flush can be one; how many.
+///
+/// Source: mm/userfaultfd.c:move_pages_pte (6.12), move_pages_ptes (7.2).
+fn move_next(env: &mut impl Env, mm: MmId, rest: PageRange, to: Vpn) -> Result<u64, Errno> {
+    let page = rest.start;
+    env.step(Site::MovePages, |w, at| pte_alloc(w, at, mm, to, 1));
+    match env.step(Site::MovePages, |w, _| next(w, mm, page, to)) {
+        Next::Refused(error) => Err(error),
+        Next::Entry => {
+            with_tables(env, mm, (page, to), |env| {
+                let was_present =
+                    env.step(Site::MovePages, |w, at| move_entry(w, at, mm, (page, to)));
+                if was_present {
+                    flush_tlb_mm_range(env, FlushRequest::page(Site::MovePages, mm, page));
+                }
+            });
+            Ok(1)
+        }
+        Next::Page(frame, object) => {
+            env.lock(Lock::Folio(frame));
+            env.lock(Lock::RmapWrite(object));
+            let mut moved = 0;
+            let run = run_length(env.arch(), rest, to);
+            let run = if env.policies().uffd_move == UffdMove::Batched { run } else { 1 };
+            with_tables(env, mm, (page, to), |env| {
+                moved = move_present_ptes(env, mm, (page, to), run);
+            });
+            env.unlock(Lock::RmapWrite(object));
+            env.unlock(Lock::Folio(frame));
+            if moved == 0 { Err(Errno::Ebusy) } else { Ok(moved) }
+        }
+    }
+}
+
+/// How many pages both tables have from there on.
+fn run_length(arch: &Arch, rest: PageRange, to: Vpn) -> u64 {
+    let span = arch.table_pages(1);
+    let left = |page: Vpn| span - page.0 % span;
+    rest.pages().min(left(rest.start)).min(left(to))
+}
+
+/// Does `action` with the locks of both tables.
+fn with_tables<E: Env>(env: &mut E, mm: MmId, (page, to): (Vpn, Vpn), action: impl FnOnce(&mut E)) {
+    let span = env.arch().table_pages(1);
+    let apart = page.0 / span != to.0 / span;
+    let (first, second) = (page.min(to), page.max(to));
+    if pte_offset_map_lock(env, Site::MovePages, mm, first, |_, _| ()).is_none() {
+        return;
+    }
+    if apart && pte_offset_map_lock(env, Site::MovePages, mm, second, |_, _| ()).is_none() {
+        pte_unmap_unlock(env, mm, first);
+        return;
+    }
+    action(env);
+    if apart {
+        pte_unmap_unlock(env, mm, second);
+    }
+    pte_unmap_unlock(env, mm, first);
+}
+
+fn next<M: Mode>(w: &World<M>, mm: MmId, page: Vpn, to: Vpn) -> Next {
+    if !w.pte(mm, to).is_none() {
+        return Next::Refused(Errno::Eexist);
+    }
+    match w.pte(mm, page) {
+        Pte::Present(pte) if pte.special() => Next::Entry,
+        Pte::Present(pte) if is_own(w, pte) => {
+            Next::Page(pte.pfn, w.objects.root(w.frames.get(pte.pfn).object))
+        }
+        Pte::Swap(swap) if swap.exclusive => Next::Entry,
+        Pte::Present(_) | Pte::Swap(_) => Next::Refused(Errno::Ebusy),
+        Pte::Migration(_) => Next::Refused(Errno::Eagain),
+        Pte::None => Next::Refused(Errno::Enoent),
+        Pte::Marker(_) | Pte::Table(_) => Next::Refused(Errno::Efault),
+    }
+}
+
+fn is_own<M: Mode>(w: &World<M>, pte: PresentPte) -> bool {
+    w.frames.flags(pte.pfn).has(FrameFlags::EXCLUSIVE) && !maybe_dma_pinned(w, pte.pfn)
+}
+
+/// Moves up to `run` pages that are there, and flushes what was mapped.
+fn move_present_ptes(env: &mut impl Env, mm: MmId, (page, to): (Vpn, Vpn), run: u64) -> u64 {
+    let mut moved = 0;
+    while moved < run {
+        let places = (page.add(moved), to.add(moved));
+        if !env.step(Site::MovePages, |w, at| move_present_pte(w, at, mm, places)) {
+            break;
+        }
+        moved += 1;
+    }
+    if moved > 0 && env.policies().mutant != Mutant::UffdMoveUnflushed {
+        let pages = PageRange::new(page, moved);
+        flush_tlb_mm_range(env, FlushRequest::range(Site::MovePages, mm, pages));
+    }
+    moved
+}
+
+/// It may be stored to there, whatever it was.
+fn move_present_pte<M: Mode>(w: &mut World<M>, at: At, mm: MmId, (page, to): (Vpn, Vpn)) -> bool {
+    let Pte::Present(old) = w.pte(mm, page) else { return false };
+    if old.special() || !is_own(w, old) || !w.pte(mm, to).is_none() {
+        return false;
+    }
+    w.set_pte(at, mm, page, Pte::None);
+    let (object, index) = w.object_of(mm, to);
+    w.frames.update(old.pfn, |f| (f.object, f.index) = (object, index));
+    let new = PresentPte::new(old.pfn)
+        .with(PteFlags::WRITABLE, true)
+        .with(PteFlags::ACCESSED, true)
+        .with(PteFlags::DIRTY, old.dirty())
+        .with(PteFlags::SOFT_DIRTY, w.config.soft_dirty);
+    w.set_pte(at, mm, to, Pte::Present(new));
+    w.ghost.moved(mm, page, to, Some(old.pfn));
+    true
+}
+
+/// Moves what is no page of the process's own; whether a TLB could hold it.
+///
+/// Source: mm/userfaultfd.c:move_zeropage_pte, move_swap_pte (6.12, 7.2).
+fn move_entry<M: Mode>(w: &mut World<M>, at: At, mm: MmId, (page, to): (Vpn, Vpn)) -> bool {
+    let old = w.pte(mm, page);
+    let new = match old {
+        Pte::Present(_) => Pte::Present(zero_page_pte(&w.policies)),
+        entry if w.config.soft_dirty => entry.soft_dirtied(),
+        entry => entry,
+    };
+    w.set_pte(at, mm, page, Pte::None);
+    w.set_pte(at, mm, to, new);
+    // Walks for a page that is in the swap cache look where it is now.
+    if let Pte::Swap(swap) = old
+        && let Some(frame) = w.swap.get(swap.slot).cached
+    {
+        let (object, index) = w.object_of(mm, to);
+        w.frames.update(frame, |f| (f.object, f.index) = (object, index));
+    }
+    let frame = w.frame_behind(new);
+    w.ghost.moved(mm, page, to, frame);
+    old.present().is_some()
+}

@@ -326,6 +326,12 @@ policies! {
         Oldest = "oldest", "of the oldest generation, like any other that is not active";
         Recent = "recent", "of the generation after that";
     }
+    /// How what mappings lock in memory gets to where reclaim does not look.
+    mlock_pages: MlockPages = "mlock-pages", "how pages that mlock locks get to the list that reclaim leaves alone, and back",
+        source "mm/mlock.c, mm/gup.c:follow_page_pte (5.10: FOLL_MLOCK), mm/mlock.c, mm/rmap.c (6.1, 6.12, 7.2; came in 5.18)" {
+        Isolated = "isolated", "mlock takes those that are there off their list, and they go by this CPU's batch of new pages; munlock and the end of a mapping put them back; a fault on what was in swap, or is a file's, locks nothing";
+        Batched = "batched", "each mapping that locks them puts them into a batch of this CPU's for that, when it gets them and when it lets them go";
+    }
     /// What reclaim makes of a lazily freed page that somebody holds.
     lazyfree_held: LazyfreeHeld = "lazyfree-held", "what becomes of a clean page freed by MADV_FREE if reclaim finds that somebody holds it",
         source "mm/rmap.c:try_to_unmap_one (5.10, 6.1, 6.12), ttu_anon_lazyfree_folio (7.3)" {

@@ -571,6 +571,11 @@ impl Program {
         self.ops().any(|op| matches!(op.kind, OpKind::Call(CallExpr::Sigaction)))
     }
 
+    /// Whether it locks memory.
+    pub fn locks_memory(&self) -> bool {
+        self.ops().any(|op| matches!(op.kind, OpKind::Call(CallExpr::Mlock { .. })))
+    }
+
     /// Whether it takes soft-dirty bits.
     pub fn clears_soft_dirty(&self) -> bool {
         let clears = CallExpr::ClearRefs { refs: Refs::SoftDirty };

@@ -10,6 +10,7 @@
 use crate::addr::{MmId, PageRange, Pfn, Vpn};
 use crate::env::Env;
 use crate::kernel::flush::{Change, FlushRequest, flush_tlb_mm_range, tlb_flush};
+use crate::kernel::mlock_batch::folio_remove_rmap;
 use crate::kernel::swap_cache::{free_swap_caches, is_unused};
 use crate::machine::lockless::Walked;
 use crate::machine::world::Ghost;
@@ -38,8 +39,8 @@ pub struct Gather {
     /// The address space ends with it.
     full_mm: bool,
     pages: SmallVec<[Pfn; BUNDLE]>,
-    /// Of these, those that still count as mapped.
-    mapped: SmallVec<[Pfn; BUNDLE]>,
+    /// Of these, those that still count as mapped, and whether the mapping locks its pages.
+    mapped: SmallVec<[(Pfn, bool); BUNDLE]>,
     /// Unlinked tables: first page and level.
     tables: SmallVec<[(Vpn, u32); 4]>,
     /// Entries still free in the batch being filled, and batches that may still be added.
@@ -137,8 +138,8 @@ impl Gather {
     }
 
     /// `frame`, which is to be freed after the flush, counts as mapped until [`Gather::flush_rmaps`] (`tlb_delay_rmap`).
-    pub fn delay_rmap(&mut self, frame: Pfn) {
-        self.mapped.push(frame);
+    pub fn delay_rmap(&mut self, frame: Pfn, locked: bool) {
+        self.mapped.push((frame, locked));
     }
 
     /// What was flushed does not count as mapped any more (`tlb_flush_rmaps`).
@@ -146,7 +147,9 @@ impl Gather {
         if !self.mapped.is_empty() {
             let mapped = std::mem::take(&mut self.mapped);
             env.step(Site::TlbFlushRmaps, |w, at| {
-                mapped.iter().for_each(|frame| w.drop_mapping(at, *frame));
+                for (frame, locked) in &mapped {
+                    folio_remove_rmap(w, at, *frame, *locked);
+                }
             });
         }
     }

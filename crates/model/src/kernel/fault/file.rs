@@ -14,12 +14,13 @@ use super::cow::copy_page;
 use super::fault_around::do_fault_around;
 use super::filemap::filemap_fault;
 use super::new_page::{map_new_page, new_pte};
-use super::outcome::{Attempt, Fault, Served, Unserved};
+use super::outcome::{Fault, Served, Unserved};
 use super::shmem::shmem_fault;
 use crate::addr::{ObjectId, Pfn, Vpn};
 use crate::env::{Env, Lock};
 use crate::event::FaultClass;
 use crate::kernel::flush::{FlushRequest, flush_by_rule};
+use crate::kernel::mlock_batch::folio_add_rmap;
 use crate::kernel::table::{pte_alloc, pte_offset_map_lock, pte_unmap_unlock};
 use crate::machine::frames::FrameFlags;
 use crate::machine::vma::Vma;
@@ -176,7 +177,7 @@ fn fault_dirty_shared_page(
     env.unlock(Lock::Folio(frame));
     let served = Served::needed(FaultClass::SharedDirty);
     let again = matches!(env.policies().dirty_retry, DirtyRetry::RetryFlush | DirtyRetry::Retry);
-    match again && (dirtied || told) && fault.attempt != Attempt::Tried {
+    match again && (dirtied || told) && !fault.attempt.keeps_locks() {
         true => Err(Unserved::TryAgain(served)),
         false => Ok(served),
     }
@@ -301,6 +302,7 @@ pub(super) fn set_pte<M: Mode>(
     (page, frame): (Vpn, Pfn),
 ) {
     w.frames.update(frame, |f| f.maps += 1);
+    folio_add_rmap(w, at, frame, vma.is_locked());
     let shared = vma.shared || w.policies.mutant == Mutant::PrivateWritable;
     let told = fault.write || !vma.wants_writenotify();
     let writable = vma.prot == Prot::ReadWrite && shared && told;

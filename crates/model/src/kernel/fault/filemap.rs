@@ -7,7 +7,7 @@
 //! Source: mm/filemap.c:filemap_fault, do_sync_mmap_readahead, maybe_unlock_mmap_for_io; mm/memory.c:mm_account_fault (5.10 to 7.3).
 
 use super::file::page_in;
-use super::outcome::{Attempt, Fault, Served, Unserved};
+use super::outcome::{Fault, Served, Unserved};
 use crate::addr::{ObjectId, Pfn};
 use crate::env::{Env, Lock};
 use crate::kernel::lru::folio_add_new;
@@ -40,7 +40,7 @@ pub fn filemap_fault(
             }
             Ok(None) => {
                 read_page(env, file, index)?;
-                if fault.attempt != Attempt::Tried {
+                if !fault.attempt.keeps_locks() {
                     let read = Served { major: true, ..Served::spurious() };
                     return Err(Unserved::TryAgain(read));
                 }

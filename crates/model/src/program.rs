@@ -556,7 +556,8 @@ impl Program {
             OpKind::Call(CallExpr::Advise {
                 pages,
                 advice: Advice::PopulateRead | Advice::PopulateWrite,
-            }) => matches!(self.backing(pages), Backing::File(file) if file.fs.is_written_back()),
+            })
+            | OpKind::Call(CallExpr::Mlock { pages, on_fault: false, .. }) => matches!(self.backing(pages), Backing::File(file) if file.fs.is_written_back()),
             _ => false,
         };
         self.ops().any(populates)

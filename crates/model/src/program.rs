@@ -557,7 +557,9 @@ impl Program {
                 pages,
                 advice: Advice::PopulateRead | Advice::PopulateWrite,
             })
-            | OpKind::Call(CallExpr::Mlock { pages, on_fault: false, .. }) => matches!(self.backing(pages), Backing::File(file) if file.fs.is_written_back()),
+            | OpKind::Call(CallExpr::Mlock { pages, on_fault: false, .. }) => {
+                matches!(self.backing(pages), Backing::File(file) if file.fs.is_written_back())
+            }
             _ => false,
         };
         self.ops().any(populates)

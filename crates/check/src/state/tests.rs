@@ -106,8 +106,12 @@ const CHANGES: &[Change] = &[
     ("mms", |s| mm(s).insert(Vma::new(PageRange::one(PAGE), Prot::Read), MERGE)),
     ("mms", |s| mm(s).life = Life::None),
     ("mms", |s| mm(s).add(Vma { forked: true, ..Vma::new(PageRange::one(Vpn(9)), Prot::Read) })),
-    ("mms", |s| mm(s).add(Vma { locking: Locking::All, ..Vma::new(PageRange::one(Vpn(9)), Prot::Read) })),
-    ("mms", |s| mm(s).add(Vma { locking: Locking::OnFault, ..Vma::new(PageRange::one(Vpn(9)), Prot::Read) })),
+    ("mms", |s| {
+        mm(s).add(Vma { locking: Locking::All, ..Vma::new(PageRange::one(Vpn(9)), Prot::Read) })
+    }),
+    ("mms", |s| {
+        mm(s).add(Vma { locking: Locking::OnFault, ..Vma::new(PageRange::one(Vpn(9)), Prot::Read) })
+    }),
     ("objects", |s| _ = s.world.objects.create(MM, None)),
     ("objects", |s| _ = s.world.objects.create(MM, Some(ObjectId(1)))),
     ("mms", |s| {

@@ -116,8 +116,8 @@ fn fork_vma<M: Mode>(w: &mut World<M>, at: At, (parent, child): (MmId, MmId), vm
         w.objects.link_after(object, child, parent);
     }
     // Who has the userfaultfd is not told of forks (UFFD_FEATURE_EVENT_FORK): the child is not watched. Nor does it lock anything.
-    let (forked, uffd, locking) = (own.is_some(), Watch::default(), Locking::None);
-    let copy = Vma { anon_vma: own, forked, uffd, locking, ..*vma };
+    let copy = Vma { anon_vma: own, forked: own.is_some(), uffd: Watch::default(), ..*vma };
+    let copy = Vma { locking: Locking::None, ..copy };
     w.mms[child.index()].add(copy);
 }
 

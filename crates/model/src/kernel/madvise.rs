@@ -206,8 +206,8 @@ fn up_to_a_hole(
 ///
 /// Source: mm/madvise.c:can_madv_lru_vma (5.10 to 7.3), madvise_dontneed_free_valid_vma, madvise_remove (6.1 to 7.3), is_valid_guard_vma (7.2).
 fn not_locked(env: &mut impl Env, mm: MmId, vma: PageRange) -> Result<(), Errno> {
-    let locked = env.config().locks_memory
-        && env.step(Site::MadviseDontneed, |w, _| w.locks(mm, vma.start));
+    let locked =
+        env.config().locks_memory && env.step(Site::MadviseDontneed, |w, _| w.locks(mm, vma.start));
     if locked { Err(Errno::Einval) } else { Ok(()) }
 }
 

@@ -40,7 +40,12 @@ pub fn mlock(
     locked: bool,
 ) -> Result<Ended<PageRange>, Errno> {
     if !locked {
-        apply_vma_lock_flags(env, mm, range, if on_fault { Locking::OnFault } else { Locking::All })?;
+        apply_vma_lock_flags(
+            env,
+            mm,
+            range,
+            if on_fault { Locking::OnFault } else { Locking::All },
+        )?;
     }
     mm_populate(env, mm, range)
 }
@@ -109,7 +114,9 @@ fn mlock_vma_pages_range(env: &mut impl Env, mm: MmId, part: PageRange, locks: b
         }
         for page in part.iter() {
             env.step(site, |w, at| {
-                if let Some(pte) = own_page(w, (mm, page)).filter(|pte| !(locks && is_large(w, *pte))) {
+                if let Some(pte) =
+                    own_page(w, (mm, page)).filter(|pte| !(locks && is_large(w, *pte)))
+                {
                     change(w, at, pte.pfn);
                 }
             });
@@ -162,11 +169,7 @@ pub fn munlock_vmas(env: &mut impl Env, mm: MmId, range: PageRange) {
 /// Brings into memory what mappings in `range` lock that were not left to faults.
 ///
 /// Source: mm/gup.c:__mm_populate, mm/mlock.c:__mlock_posix_error_return (5.10 to 7.3).
-fn mm_populate(
-    env: &mut impl Env,
-    mm: MmId,
-    range: PageRange,
-) -> Result<Ended<PageRange>, Errno> {
+fn mm_populate(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<Ended<PageRange>, Errno> {
     let (mut rest, mut result) = (range, Ok(Ended::Done));
     env.lock(Lock::MmapRead(mm));
     while let Some(part) = env.step(Site::PopulateVmaPageRange, |w, at| {
@@ -201,7 +204,8 @@ pub fn populate_vma_page_range(
     attempt: Attempt,
 ) -> Result<Ended<PageRange>, Errno> {
     let batched = env.policies().mlock_pages == MlockPages::Batched;
-    let vma = env.step(Site::PopulateVmaPageRange, |w, _| w.mms[mm.index()].vma(part.start).copied());
+    let vma =
+        env.step(Site::PopulateVmaPageRange, |w, _| w.mms[mm.index()].vma(part.start).copied());
     let Some(vma) = vma else { return Ok(Ended::Done) };
     let on_fault = vma.locking == Locking::OnFault;
     if on_fault && batched {

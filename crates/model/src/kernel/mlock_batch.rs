@@ -204,7 +204,8 @@ fn isolate_and_put_back<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
 ///
 /// Source: mm/mlock.c:munlock_vma_page, __munlock_pagevec, __putback_lru_fast, __munlock_isolated_page (5.10).
 pub fn munlock_vma_page(env: &mut impl Env, frame: Pfn, at_once: bool) {
-    let (site, folio) = (Site::MlockPteRange, env.step(Site::MlockPteRange, |w, _| w.frames.folio(frame).0));
+    let (site, folio) =
+        (Site::MlockPteRange, env.step(Site::MlockPteRange, |w, _| w.frames.folio(frame).0));
     let isolated = env.step(site, |w, _| {
         let was = w.frames.mlocked(folio).mlocked && w.frames.flags(folio).has(FrameFlags::LRU);
         w.frames.change_mlocked(folio, |folio| folio.mlocked = false);

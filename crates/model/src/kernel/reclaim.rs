@@ -24,8 +24,8 @@ use crate::kernel::unmap_batch::{set_tlb_ubc_flush_pending, try_to_unmap_flush};
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{
-    AnonExclusive, LazyfreeHeld, MlockPages, Mutant, PageoutYoung, ReclaimFree, RefaultFlush, UnmapBatching,
-    ZeroSwap,
+    AnonExclusive, LazyfreeHeld, MlockPages, Mutant, PageoutYoung, ReclaimFree, RefaultFlush,
+    UnmapBatching, ZeroSwap,
 };
 use crate::pte::{PresentPte, Pte, PteFlags, SwapPte};
 use crate::site::Site;
@@ -145,7 +145,9 @@ fn shrink_locked_folio(
     split_off: &mut FolioList,
 ) -> bool {
     // 0. A mapping locks it in memory.
-    if env.config().locks_memory && env.step(Site::ShrinkFolioList, |w, _| w.frames.mlocked(frame).mlocked) {
+    if env.config().locks_memory
+        && env.step(Site::ShrinkFolioList, |w, _| w.frames.mlocked(frame).mlocked)
+    {
         return activate(env, frame);
     }
     // 1. Touched again since its accessed bit was cleared: keep it.

@@ -46,12 +46,17 @@ pub fn do_fault(
     }
 }
 
-/// The file's page, with a reference and locked.
-fn page_of(env: &mut impl Env, fault: Fault, vma: &Vma, file: ObjectId) -> Result<Pfn, Unserved> {
+/// The file's page, with a reference and locked, and whether it was read with the locks of the fault held.
+fn page_of(
+    env: &mut impl Env,
+    fault: Fault,
+    vma: &Vma,
+    file: ObjectId,
+) -> Result<(Pfn, bool), Unserved> {
     let index = vma.index(fault.page);
     match vma.on_disk {
         true => filemap_fault(env, fault, file, index),
-        false => shmem_fault(env, fault, file, index),
+        false => shmem_fault(env, fault, file, index).map(|frame| (frame, false)),
     }
 }
 
@@ -80,10 +85,10 @@ fn do_read_fault(
     if do_fault_around(env, fault, vma, file) {
         return Ok(served);
     }
-    let frame = page_of(env, fault, vma, file)?;
+    let (frame, major) = page_of(env, fault, vma, file)?;
     let mapped = finish_fault(env, fault, |w, at| set_pte(w, at, fault, vma, (fault.page, frame)));
     env.unlock(Lock::Folio(frame));
-    if mapped { Ok(served) } else { Ok(raced(env, frame)) }
+    if mapped { Ok(Served { major, ..served }) } else { Ok(raced(env, frame)) }
 }
 
 /// A store to a private mapping: the page is copied before it was mapped here, and nobody has to be told. (Kernels set
@@ -96,7 +101,7 @@ fn do_cow_fault(
 ) -> Result<Served, Unserved> {
     let Fault { mm, page, .. } = fault;
     vmf_anon_prepare(env, fault, vma)?;
-    let of_file = page_of(env, fault, vma, file)?;
+    let (of_file, major) = page_of(env, fault, vma, file)?;
     let copy = env.step(Site::DoCowFault, |w, at| copy_page(w, at, fault, of_file));
     let mapped = copy.is_some_and(|(new, _)| {
         finish_fault(env, fault, |w, at| {
@@ -115,7 +120,7 @@ fn do_cow_fault(
     });
     match copy {
         None => Err(Unserved::OutOfMemory),
-        Some(_) if mapped => Ok(Served::needed(FaultClass::CowCopy)),
+        Some(_) if mapped => Ok(Served { major, ..Served::needed(FaultClass::CowCopy) }),
         Some(_) => Ok(Served::spurious()),
     }
 }
@@ -127,7 +132,7 @@ fn do_shared_fault(
     vma: &Vma,
     file: ObjectId,
 ) -> Result<Served, Unserved> {
-    let frame = page_of(env, fault, vma, file)?;
+    let (frame, _) = page_of(env, fault, vma, file)?;
     if vma.on_disk {
         env.unlock(Lock::Folio(frame));
         if !page_mkwrite(env, frame, (file, vma.index(fault.page))) {

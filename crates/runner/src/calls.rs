@@ -90,6 +90,9 @@ pub fn missing(call: Call, errno: Option<i32>) -> Option<&'static str> {
         Call::PagemapScan { .. } if errno == Some(libc::ENOTTY) => {
             Some("PAGEMAP_SCAN (6.7 and later have it)")
         }
+        Call::Mlock { .. } if errno == Some(libc::EPERM) => {
+            Some("memory to lock (CAP_IPC_LOCK, or more than 0 of RLIMIT_MEMLOCK)")
+        }
         Call::Pagemap { .. } if errno == Some(libc::ENOTTY) => {
             Some("soft-dirty bits (CONFIG_MEM_SOFT_DIRTY)")
         }

@@ -345,8 +345,8 @@ policies! {
         PerBatch = "per-batch", "whenever a folio batch is full, and at the end";
     }
     /// Whether zapping drains the LRU batch first.
-    zap_drain: ZapDrain = "zap-drain", "whether munmap and MADV_DONTNEED drain this CPU's LRU batch first",
-        source "mm/memory.c:zap_page_range_single, mm/mmap.c:unmap_region (6.12: yes; 7.3: no); tests/regressions/lru-dontneed.kdl (since 6.16: no)" {
+    zap_drain: ZapDrain = "zap-drain", "whether munmap and MADV_DONTNEED drain this CPU's LRU batches first, and before they free pages",
+        source "mm/memory.c:zap_page_range_single, mm/mmap.c:unmap_region, mm/swap_state.c:free_pages_and_swap_cache (6.12: yes; 7.3: no); tests/regressions/lru-dontneed.kdl (since 6.16: no)" {
         Yes = "yes", "yes";
         No = "no", "no";
     }

@@ -10,11 +10,12 @@
 use crate::addr::{MmId, PageRange, Pfn, Vpn};
 use crate::env::Env;
 use crate::kernel::flush::{Change, FlushRequest, flush_tlb_mm_range, tlb_flush};
+use crate::kernel::lru::lru_add_drain;
 use crate::kernel::mlock_batch::folio_remove_rmap;
 use crate::kernel::swap_cache::{free_swap_caches, is_unused};
 use crate::machine::lockless::Walked;
 use crate::machine::world::Ghost;
-use crate::policy::{GatherBatch, Mutant};
+use crate::policy::{GatherBatch, Mutant, ZapDrain};
 use crate::site::Site;
 use smallvec::SmallVec;
 
@@ -197,6 +198,9 @@ impl Gather {
     fn free_pages(&mut self, env: &mut impl Env) {
         if self.pages.is_empty() && self.tables.is_empty() {
             return;
+        }
+        if !self.pages.is_empty() && env.policies().zap_drain == ZapDrain::Yes {
+            lru_add_drain(env);
         }
         let mm = self.mm;
         let (pages, tables) = (std::mem::take(&mut self.pages), std::mem::take(&mut self.tables));

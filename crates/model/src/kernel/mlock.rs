@@ -146,7 +146,7 @@ fn munlock_vma_pages_range(env: &mut impl Env, mm: MmId, part: PageRange) {
             None => (own_page(w, (mm, page)), false),
         });
         if let Some(pte) = found {
-            munlock_vma_page(env, pte.pfn, !huge);
+            munlock_vma_page(env, pte.pfn, Some((mm, page)));
         }
         page = if huge { env.arch().huge_pages(page).end } else { page.add(1) };
     }

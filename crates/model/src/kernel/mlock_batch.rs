@@ -9,7 +9,7 @@
 use crate::addr::{CpuId, Pfn};
 use crate::env::Env;
 use crate::kernel::lru::{folio_add_lru, folio_add_new, joins_list};
-use crate::kernel::rmap::{page_vma_mapped_walk, rmap_walk};
+use crate::kernel::rmap::{Place, page_vma_mapped_walk, rmap_walk};
 use crate::kernel::table::pte_unmap_unlock;
 use crate::machine::cpu::MlockStep;
 use crate::machine::frames::FrameFlags;
@@ -200,10 +200,10 @@ fn isolate_and_put_back<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
 }
 
 /// A page that counts as locked is left by a mapping (5.10), unless another one locks it, too: off its list, and to the one where it belongs. It goes
-/// there by the CPU's batch, but if it is `munlock` that takes it, and nobody else maps it, at once.
+/// there by the CPU's batch, but at once if it is `munlock` that takes it from the place `left`, and nobody else maps it, nor is it large.
 ///
 /// Source: mm/mlock.c:munlock_vma_page, __munlock_pagevec, __putback_lru_fast, __munlock_isolated_page (5.10).
-pub fn munlock_vma_page(env: &mut impl Env, frame: Pfn, at_once: bool) {
+pub fn munlock_vma_page(env: &mut impl Env, frame: Pfn, left: Option<Place>) {
     let (site, folio) =
         (Site::MlockPteRange, env.step(Site::MlockPteRange, |w, _| w.frames.folio(frame).0));
     let isolated = env.step(site, |w, _| {
@@ -220,10 +220,11 @@ pub fn munlock_vma_page(env: &mut impl Env, frame: Pfn, at_once: bool) {
     }
     let shared = env.step(site, |w, _| w.frames.folio_maps(folio) > 1);
     if shared {
-        try_to_munlock(env, folio);
+        try_to_munlock(env, folio, left);
     }
     env.step(site, |w, at| {
-        if at_once && !shared {
+        let large = w.frames.flags(folio).has(FrameFlags::LARGE);
+        if left.is_some() && !shared && !large {
             put_on_list(w, folio);
             w.frames.set_flags(folio, FrameFlags::LRU, true);
         } else {
@@ -233,14 +234,14 @@ pub fn munlock_vma_page(env: &mut impl Env, frame: Pfn, at_once: bool) {
     });
 }
 
-/// Whether another mapping locks the page: then it counts as locked again.
+/// Whether a mapping locks the page that has it elsewhere: then it counts as locked again.
 ///
 /// Source: mm/rmap.c:try_to_munlock, try_to_unmap_one (5.10: TTU_MUNLOCK).
-fn try_to_munlock(env: &mut impl Env, frame: Pfn) {
+fn try_to_munlock(env: &mut impl Env, frame: Pfn, left: Option<Place>) {
     let site = Site::MlockPteRange;
     rmap_walk(env, site, frame, |env, (mm, page)| {
         let found = page_vma_mapped_walk(env, site, frame, (mm, page), |w, _, _| {
-            if w.locks(mm, page) {
+            if w.locks(mm, page) && left != Some((mm, page)) {
                 w.frames.change_mlocked(frame, |folio| folio.mlocked = true);
             }
         });

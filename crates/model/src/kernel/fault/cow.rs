@@ -311,7 +311,7 @@ fn left_locked(env: &mut impl Env, fault: Fault, old: Pfn) {
     }
     env.lock(Lock::Folio(old));
     if env.step(Site::WpPageCopy, |w, _| w.locks(mm, page) && w.frames.mlocked(old).mlocked) {
-        munlock_vma_page(env, old, false);
+        munlock_vma_page(env, old, None);
     }
     env.unlock(Lock::Folio(old));
 }

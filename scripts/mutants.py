@@ -43,6 +43,7 @@ SUITES = [
     ("needless-scenario", "shared", []),
     ("needless-scenario", "files", []),
     ("needless-scenario", "disks", []),
+    ("needless-scenario", "mlock", []),
     ("needless-scenario", "pins", []),
     ("needless-model", "needless_model", []),
     ("needless-check", "needless_check", []),

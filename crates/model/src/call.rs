@@ -59,6 +59,20 @@ pub enum Asked<P, A, N> {
         /// Where to.
         to: A,
     },
+    /// `mlock`: the pages stay in memory, from now on or, by `mlock2(MLOCK_ONFAULT)`, once they are there.
+    Mlock {
+        /// Which.
+        pages: P,
+        /// Whether nothing is brought into memory now.
+        on_fault: bool,
+        /// Whether the mappings are locked already: what is left had to wait for a page.
+        locked: bool,
+    },
+    /// `munlock`
+    Munlock {
+        /// What.
+        pages: P,
+    },
     /// `/proc/self/clear_refs`: what is known of how pages were used is forgotten.
     ClearRefs {
         /// What of it.
@@ -345,6 +359,10 @@ impl<P, A, N> Asked<P, A, N> {
                 stride: number(stride, STRIDE)?,
                 advice: *advice,
             },
+            Asked::Mlock { pages: p, on_fault, locked } => {
+                Asked::Mlock { pages: pages(p)?, on_fault: *on_fault, locked: *locked }
+            }
+            Asked::Munlock { pages: p } => Asked::Munlock { pages: pages(p)? },
             Asked::ClearRefs { refs } => Asked::ClearRefs { refs: *refs },
             Asked::Pagemap { pages: p } => Asked::Pagemap { pages: pages(p)? },
             Asked::Sigaction => Asked::Sigaction,
@@ -405,6 +423,8 @@ impl<P, A, N> Asked<P, A, N> {
             | Asked::Unmap { .. }
             | Asked::Protect { .. }
             | Asked::Remap { .. }
+            | Asked::Mlock { .. }
+            | Asked::Munlock { .. }
             | Asked::ClearRefs { .. }
             | Asked::Pagemap { .. }
             | Asked::Sigaction
@@ -433,6 +453,7 @@ impl<P, A, N> Asked<P, A, N> {
             Asked::Remap { .. } => Some("mremap"),
             Asked::Fork { .. } => Some("fork"),
             Asked::Exec => Some("exec"),
+            Asked::Mlock { .. } | Asked::Munlock { .. } => Some("mlock"),
             Asked::ClearRefs { refs: Refs::Accessed } => Some("clear_refs"),
             Asked::ClearRefs { refs: Refs::SoftDirty } | Asked::Pagemap { .. } => {
                 Some("soft-dirty")
@@ -477,6 +498,7 @@ impl<P, A, N> Asked<P, A, N> {
     pub const fn hides_state(&self) -> bool {
         match self {
             Asked::Remap { .. }
+            | Asked::Mlock { .. }
             | Asked::Pin { .. }
             | Asked::UffdFill { .. }
             | Asked::UffdMove { .. } => true,
@@ -495,6 +517,7 @@ impl<P, A, N> Asked<P, A, N> {
             Asked::Map { .. }
             | Asked::Unmap { .. }
             | Asked::Protect { .. }
+            | Asked::Munlock { .. }
             | Asked::ClearRefs { .. }
             | Asked::Pagemap { .. }
             | Asked::Sigaction
@@ -542,6 +565,8 @@ impl Call {
             | Asked::Remap { pages, .. }
             | Asked::Advise { pages, .. }
             | Asked::AdviseRanges { pages, .. }
+            | Asked::Mlock { pages, .. }
+            | Asked::Munlock { pages }
             | Asked::UffdRegister { pages, .. }
             | Asked::UffdUnregister { pages }
             | Asked::UffdProtect { pages, .. }
@@ -587,6 +612,8 @@ impl Call {
             }
             Asked::Map { .. }
             | Asked::Protect { prot: Prot::ReadWrite, .. }
+            | Asked::Mlock { .. }
+            | Asked::Munlock { .. }
             | Asked::ClearRefs { .. }
             | Asked::Pagemap { .. }
             | Asked::Sigaction

@@ -53,6 +53,8 @@ pub struct Config {
     pub huge_pages: bool,
     /// Whether the scenario handles signals: nobody looks whether a process does else.
     pub handles_signals: bool,
+    /// Whether the scenario locks memory: nobody looks for any else.
+    pub locks_memory: bool,
     /// `soft-dirty=on|off`: whether PTEs carry the soft-dirty bit.
     pub soft_dirty: bool,
     /// `la57=on|off`: whether the processor has 5-level page tables, which every kernel here then
@@ -117,7 +119,8 @@ impl Config {
             ThpMode::Madvise => program.advises(&[Advice::HugePage, Advice::Collapse]),
             ThpMode::Never => program.advises(&[Advice::Collapse]),
         };
-        Config { thp, huge_pages, handles_signals: program.handles_signals(), ..self }
+        let (handles_signals, locks_memory) = (program.handles_signals(), program.locks_memory());
+        Config { thp, huge_pages, handles_signals, locks_memory, ..self }
     }
 
     /// The architecture that a kernel configured like this runs on.
@@ -400,6 +403,7 @@ impl KernelRow {
                 thp: ThpMode::Madvise,
                 huge_pages: false,
                 handles_signals: false,
+                locks_memory: false,
                 soft_dirty: row.soft_dirty,
                 la57: false,
                 five_level: row.five_level,

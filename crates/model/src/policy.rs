@@ -326,6 +326,12 @@ policies! {
         Oldest = "oldest", "of the oldest generation, like any other that is not active";
         Recent = "recent", "of the generation after that";
     }
+    /// How what mappings lock in memory gets to where reclaim does not look.
+    mlock_pages: MlockPages = "mlock-pages", "how pages that mlock locks get to the list that reclaim leaves alone, and back",
+        source "mm/mlock.c, mm/gup.c:follow_page_pte (5.10: FOLL_MLOCK), mm/mlock.c, mm/rmap.c (6.1, 6.12, 7.2; came in 5.18)" {
+        Isolated = "isolated", "mlock takes those that are there off their list, and they go by this CPU's batch of new pages; munlock and the end of a mapping put them back; a fault on what was in swap, or is a file's, locks nothing";
+        Batched = "batched", "each mapping that locks them puts them into a batch of this CPU's for that, when it gets them and when it lets them go";
+    }
     /// What reclaim makes of a lazily freed page that somebody holds.
     lazyfree_held: LazyfreeHeld = "lazyfree-held", "what becomes of a clean page freed by MADV_FREE if reclaim finds that somebody holds it",
         source "mm/rmap.c:try_to_unmap_one (5.10, 6.1, 6.12), ttu_anon_lazyfree_folio (7.3)" {
@@ -339,8 +345,8 @@ policies! {
         PerBatch = "per-batch", "whenever a folio batch is full, and at the end";
     }
     /// Whether zapping drains the LRU batch first.
-    zap_drain: ZapDrain = "zap-drain", "whether munmap and MADV_DONTNEED drain this CPU's LRU batch first",
-        source "mm/memory.c:zap_page_range_single, mm/mmap.c:unmap_region (6.12: yes; 7.3: no); tests/regressions/lru-dontneed.kdl (since 6.16: no)" {
+    zap_drain: ZapDrain = "zap-drain", "whether munmap and MADV_DONTNEED drain this CPU's LRU batches first, and before they free pages",
+        source "mm/memory.c:zap_page_range_single, mm/mmap.c:unmap_region, mm/swap_state.c:free_pages_and_swap_cache (6.12: yes; 7.3: no); tests/regressions/lru-dontneed.kdl (since 6.16: no)" {
         Yes = "yes", "yes";
         No = "no", "no";
     }

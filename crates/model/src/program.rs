@@ -556,7 +556,10 @@ impl Program {
             OpKind::Call(CallExpr::Advise {
                 pages,
                 advice: Advice::PopulateRead | Advice::PopulateWrite,
-            }) => matches!(self.backing(pages), Backing::File(file) if file.fs.is_written_back()),
+            })
+            | OpKind::Call(CallExpr::Mlock { pages, on_fault: false, .. }) => {
+                matches!(self.backing(pages), Backing::File(file) if file.fs.is_written_back())
+            }
             _ => false,
         };
         self.ops().any(populates)
@@ -569,6 +572,11 @@ impl Program {
     /// Whether it handles SIGSEGV.
     pub fn handles_signals(&self) -> bool {
         self.ops().any(|op| matches!(op.kind, OpKind::Call(CallExpr::Sigaction)))
+    }
+
+    /// Whether it locks memory.
+    pub fn locks_memory(&self) -> bool {
+        self.ops().any(|op| matches!(op.kind, OpKind::Call(CallExpr::Mlock { .. })))
     }
 
     /// Whether it takes soft-dirty bits.

@@ -168,6 +168,12 @@ sites! {
     MadviseGuardInstall = "madvise_guard_install" in "mm/madvise.c";
     /// `MADV_GUARD_REMOVE`.
     MadviseGuardRemove = "madvise_guard_remove" in "mm/madvise.c";
+    /// `mlock`, `munlock`.
+    MlockFixup = "mlock_fixup" in "mm/mlock.c";
+    /// `mlock` and `munlock` of what is there.
+    MlockPteRange = "mlock_pte_range" in "mm/mlock.c";
+    /// `mlock` brings pages into memory.
+    PopulateVmaPageRange = "populate_vma_page_range" in "mm/gup.c";
     /// `UFFDIO_REGISTER`.
     UserfaultfdRegister = "userfaultfd_register" in "fs/userfaultfd.c";
     /// `UFFDIO_UNREGISTER`.

@@ -21,6 +21,8 @@ pub fn ask(call: Call, files: &Files, told: impl Fn(PageRange)) -> io::Result<()
         Call::AdviseRanges { pages, each, stride, advice } => {
             advise_ranges(ranges(pages, each, stride), advice)
         }
+        Call::Mlock { pages, on_fault, .. } => lock(pages, on_fault),
+        Call::Munlock { pages } => unlock(pages),
         Call::ClearRefs { refs } => std::fs::write("/proc/self/clear_refs", number_of(refs)),
         Call::Pagemap { pages } => pagemap::soft_dirty(pages, told),
         Call::Sync { pages } => sync(pages),
@@ -95,6 +97,9 @@ pub fn missing(call: Call, errno: Option<i32>) -> Option<&'static str> {
         Call::PagemapScan { .. } if errno == Some(libc::ENOTTY) => {
             Some("PAGEMAP_SCAN (6.7 and later have it)")
         }
+        Call::Mlock { .. } if errno == Some(libc::EPERM) => {
+            Some("memory to lock (CAP_IPC_LOCK, or more than 0 of RLIMIT_MEMLOCK)")
+        }
         Call::Pagemap { .. } if errno == Some(libc::ENOTTY) => {
             Some("soft-dirty bits (CONFIG_MEM_SOFT_DIRTY)")
         }
@@ -107,6 +112,8 @@ pub fn missing(call: Call, errno: Option<i32>) -> Option<&'static str> {
         | Call::Remap { .. }
         | Call::Advise { .. }
         | Call::AdviseRanges { .. }
+        | Call::Mlock { .. }
+        | Call::Munlock { .. }
         | Call::ClearRefs { .. }
         | Call::Pagemap { .. }
         | Call::Sigaction
@@ -204,6 +211,19 @@ pub fn unmap(range: PageRange) -> io::Result<()> {
 pub fn protect(range: PageRange, prot: Prot) -> io::Result<()> {
     // SAFETY: as for `unmap`.
     check(unsafe { libc::mprotect(pointer(range.start), bytes(range), prot_bits(prot)) })
+}
+
+/// `mlock`, or `mlock2` with `MLOCK_ONFAULT`.
+fn lock(range: PageRange, on_fault: bool) -> io::Result<()> {
+    let flags = if on_fault { libc::MLOCK_ONFAULT } else { 0 };
+    // SAFETY: as for `unmap`.
+    check(unsafe { libc::mlock2(pointer(range.start), bytes(range), flags as _) })
+}
+
+/// `munlock`
+fn unlock(range: PageRange) -> io::Result<()> {
+    // SAFETY: as for `unmap`.
+    check(unsafe { libc::munlock(pointer(range.start), bytes(range)) })
 }
 
 /// `mremap` of the whole range to `to`.

@@ -192,6 +192,8 @@ impl<'a> Worker<'a> {
             | Call::Remap { .. }
             | Call::Advise { .. }
             | Call::AdviseRanges { .. }
+            | Call::Mlock { .. }
+            | Call::Munlock { .. }
             | Call::ClearRefs { .. }
             | Call::Pagemap { .. }
             | Call::UffdRegister { .. }

@@ -165,6 +165,8 @@ fn check_call(
         | CallExpr::Remap { .. }
         | CallExpr::Advise { .. }
         | CallExpr::AdviseRanges { .. }
+        | CallExpr::Mlock { .. }
+        | CallExpr::Munlock { .. }
         | CallExpr::ClearRefs { .. }
         | CallExpr::Pagemap { .. }
         | CallExpr::Sigaction

@@ -20,13 +20,13 @@ use needless_model::arch::TINY;
 use needless_model::call::{Gup, Purpose};
 use needless_model::env::Lock;
 use needless_model::kernels::KernelRow;
-use needless_model::machine::cpu::FolioBatch;
+use needless_model::machine::cpu::{FolioBatch, MlockStep};
 use needless_model::machine::frames::FrameFlags;
 use needless_model::machine::mm::{Life, Mm};
 use needless_model::machine::pins::Pin;
 use needless_model::machine::swap::Swap;
 use needless_model::machine::tlb::Tlbs;
-use needless_model::machine::vma::{MergeRule, Vma};
+use needless_model::machine::vma::{Locking, MergeRule, Vma};
 use needless_model::machine::world::{At, Ghost, Task, World, mm_of};
 use needless_model::policy::{SoftDirtyMerge, VmaMerge};
 use needless_model::program::Prot;
@@ -106,6 +106,12 @@ const CHANGES: &[Change] = &[
     ("mms", |s| mm(s).insert(Vma::new(PageRange::one(PAGE), Prot::Read), MERGE)),
     ("mms", |s| mm(s).life = Life::None),
     ("mms", |s| mm(s).add(Vma { forked: true, ..Vma::new(PageRange::one(Vpn(9)), Prot::Read) })),
+    ("mms", |s| {
+        mm(s).add(Vma { locking: Locking::All, ..Vma::new(PageRange::one(Vpn(9)), Prot::Read) })
+    }),
+    ("mms", |s| {
+        mm(s).add(Vma { locking: Locking::OnFault, ..Vma::new(PageRange::one(Vpn(9)), Prot::Read) })
+    }),
     ("objects", |s| _ = s.world.objects.create(MM, None)),
     ("objects", |s| _ = s.world.objects.create(MM, Some(ObjectId(1)))),
     ("mms", |s| {
@@ -129,6 +135,12 @@ const CHANGES: &[Change] = &[
     ("cpus", |s| s.world.cpus[1].lru[FolioBatch::Add as usize].push(FRAME)),
     ("cpus", |s| s.world.cpus[1].lru[FolioBatch::Deactivate as usize].push(FRAME)),
     ("cpus", |s| s.world.cpus[1].lru[FolioBatch::Lazyfree as usize].push(FRAME)),
+    ("cpus", |s| s.world.cpus[1].mlock.push((FRAME, MlockStep::Mlock))),
+    ("cpus", |s| s.world.cpus[1].mlock.push((FRAME, MlockStep::New))),
+    ("cpus", |s| s.world.cpus[1].mlock.push((FRAME, MlockStep::Munlock))),
+    ("frames", |s| s.world.frames.change_mlocked(FRAME, |folio| folio.mlocked = true)),
+    ("frames", |s| s.world.frames.change_mlocked(FRAME, |folio| folio.unevictable = true)),
+    ("frames", |s| s.world.frames.change_mlocked(FRAME, |folio| folio.count = 1)),
     ("tasks", |s| task(s).unmap_batch.flush_required = true),
     ("tasks", |s| task(s).unmap_batch.writable = true),
     ("tasks", |s| task(s).unmap_batch.cpus.insert(CpuId(0))),

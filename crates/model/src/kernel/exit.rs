@@ -6,6 +6,7 @@ use crate::kernel::flush::flush_tlb_exit;
 use crate::kernel::gather::Gather;
 use crate::kernel::lru::lru_add_drain;
 use crate::kernel::map::{detach, unmap_region};
+use crate::kernel::mlock::munlock_vmas;
 use crate::kernel::switch::{enter_lazy, switch_mm};
 use crate::kernel::vma_lock::vmas_start_write;
 use crate::machine::cpu::INIT_MM;
@@ -41,6 +42,7 @@ pub fn unmap_all(env: &mut impl Env, mm: MmId) {
     });
     if let Some(all) = all {
         vmas_start_write(env, mm, all);
+        munlock_vmas(env, mm, all);
         let all = detach(env, mm, all);
         unmap_region(env, Gather::open_fullmm, mm, &all);
     }

@@ -19,7 +19,7 @@ use crate::kernel::vma_lock::vma_start_write;
 use crate::kernel::zap::by_table;
 use crate::machine::frames::FrameFlags;
 use crate::machine::mm::Life;
-use crate::machine::vma::Vma;
+use crate::machine::vma::{Locking, Vma};
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{ForkAccessed, ForkDirty, ForkShared, Mutant};
 use crate::program::Prot;
@@ -115,8 +115,9 @@ fn fork_vma<M: Mode>(w: &mut World<M>, at: At, (parent, child): (MmId, MmId), vm
     if let Some(object) = vma.file {
         w.objects.link_after(object, child, parent);
     }
-    // Who has the userfaultfd is not told of forks (UFFD_FEATURE_EVENT_FORK): the child is not watched.
+    // Who has the userfaultfd is not told of forks (UFFD_FEATURE_EVENT_FORK): the child is not watched. Nor does it lock anything.
     let copy = Vma { anon_vma: own, forked: own.is_some(), uffd: Watch::default(), ..*vma };
+    let copy = Vma { locking: Locking::None, ..copy };
     w.mms[child.index()].add(copy);
 }
 

@@ -10,10 +10,12 @@
 use crate::addr::{MmId, PageRange, Pfn, Vpn};
 use crate::env::Env;
 use crate::kernel::flush::{Change, FlushRequest, flush_tlb_mm_range, tlb_flush};
+use crate::kernel::lru::lru_add_drain;
+use crate::kernel::mlock_batch::folio_remove_rmap;
 use crate::kernel::swap_cache::{free_swap_caches, is_unused};
 use crate::machine::lockless::Walked;
 use crate::machine::world::Ghost;
-use crate::policy::{GatherBatch, Mutant};
+use crate::policy::{GatherBatch, Mutant, ZapDrain};
 use crate::site::Site;
 use smallvec::SmallVec;
 
@@ -38,8 +40,8 @@ pub struct Gather {
     /// The address space ends with it.
     full_mm: bool,
     pages: SmallVec<[Pfn; BUNDLE]>,
-    /// Of these, those that still count as mapped.
-    mapped: SmallVec<[Pfn; BUNDLE]>,
+    /// Of these, those that still count as mapped, and whether the mapping locks its pages.
+    mapped: SmallVec<[(Pfn, bool); BUNDLE]>,
     /// Unlinked tables: first page and level.
     tables: SmallVec<[(Vpn, u32); 4]>,
     /// Entries still free in the batch being filled, and batches that may still be added.
@@ -137,8 +139,8 @@ impl Gather {
     }
 
     /// `frame`, which is to be freed after the flush, counts as mapped until [`Gather::flush_rmaps`] (`tlb_delay_rmap`).
-    pub fn delay_rmap(&mut self, frame: Pfn) {
-        self.mapped.push(frame);
+    pub fn delay_rmap(&mut self, frame: Pfn, locked: bool) {
+        self.mapped.push((frame, locked));
     }
 
     /// What was flushed does not count as mapped any more (`tlb_flush_rmaps`).
@@ -146,7 +148,9 @@ impl Gather {
         if !self.mapped.is_empty() {
             let mapped = std::mem::take(&mut self.mapped);
             env.step(Site::TlbFlushRmaps, |w, at| {
-                mapped.iter().for_each(|frame| w.drop_mapping(at, *frame));
+                for (frame, locked) in &mapped {
+                    folio_remove_rmap(w, at, *frame, *locked);
+                }
             });
         }
     }
@@ -194,6 +198,9 @@ impl Gather {
     fn free_pages(&mut self, env: &mut impl Env) {
         if self.pages.is_empty() && self.tables.is_empty() {
             return;
+        }
+        if !self.pages.is_empty() && env.policies().zap_drain == ZapDrain::Yes {
+            lru_add_drain(env);
         }
         let mm = self.mm;
         let (pages, tables) = (std::mem::take(&mut self.pages), std::mem::take(&mut self.tables));

@@ -77,7 +77,7 @@ fn meets_page(env: &mut impl Env, mm: MmId, range: PageRange) -> bool {
 }
 
 /// Takes the guards in `range` away: no TLB has them, so that there is no flush.
-pub fn remove(env: &mut impl Env, mm: MmId, range: PageRange) -> bool {
+pub fn remove(env: &mut impl Env, mm: MmId, range: PageRange) {
     let site = Site::MadviseGuardRemove;
     each_table(env, site, mm, range, |env, part| {
         for page in part.iter() {
@@ -88,5 +88,4 @@ pub fn remove(env: &mut impl Env, mm: MmId, range: PageRange) -> bool {
             });
         }
     });
-    true
 }

@@ -9,8 +9,10 @@
 
 use crate::addr::{CpuId, Pfn};
 use crate::env::Env;
+use crate::kernel::mlock_batch::drain_mlock;
 use crate::machine::cpu::FolioBatch;
 use crate::machine::frames::FrameFlags;
+use crate::machine::mlocked::Mlocked;
 use crate::machine::world::{At, Mode, World};
 use crate::policy::{ColdBatch, NewFolio, UsedOnce};
 use crate::site::Site;
@@ -36,8 +38,8 @@ pub fn folio_add_new<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
 /// Source: mm/swap.c:mark_page_lazyfree (5.10), folio_mark_lazyfree (6.1 to 7.3).
 pub fn mark_lazyfree<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
     let flags = w.frames.flags(frame);
-    let swap_cache = flags.has(FrameFlags::SWAP_CACHE);
-    if flags.has(FrameFlags::LRU.and(FrameFlags::SWAP_BACKED)) && !swap_cache {
+    let passed_over = flags.has(FrameFlags::SWAP_CACHE) || w.frames.mlocked(frame).unevictable;
+    if flags.has(FrameFlags::LRU.and(FrameFlags::SWAP_BACKED)) && !passed_over {
         enter(w, at, FolioBatch::Lazyfree, frame);
     }
 }
@@ -50,7 +52,7 @@ pub fn mark_lazyfree<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
 pub fn deactivate<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
     let flags = w.frames.flags(frame);
     let active = w.config.mglru || flags.has(FrameFlags::ACTIVE);
-    if active && may_be_older(w, flags) {
+    if active && may_be_older(w, frame) {
         enter(w, at, FolioBatch::Deactivate, frame);
     }
 }
@@ -61,23 +63,31 @@ pub fn deactivate<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
 ///
 /// Source: mm/swap.c:deactivate_file_page (5.10), deactivate_file_folio (6.1 to 7.3).
 pub fn deactivate_file<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
-    if may_be_older(w, w.frames.flags(frame)) {
+    if may_be_older(w, frame) {
         enter(w, at, FolioBatch::DeactivateFile, frame);
     }
 }
 
-/// Whether the page is on the LRU and not among the oldest already, as far as the kernel looks for that.
-fn may_be_older<M: Mode>(w: &World<M>, flags: FrameFlags) -> bool {
+/// Whether the page is on the LRU, where reclaim looks, and not among the oldest already, as far as the kernel looks for that.
+fn may_be_older<M: Mode>(w: &World<M>, frame: Pfn) -> bool {
+    let flags = w.frames.flags(frame);
+    if w.frames.mlocked(frame).unevictable {
+        return false;
+    }
     let looks = w.config.mglru && w.policies.cold_batch == ColdBatch::NotOldest;
     flags.has(FrameFlags::LRU) && !(looks && flags.has(FrameFlags::OLDEST))
 }
 
 /// The page was used by the kernel: the second time makes it active, once this CPU's batch of such pages
-/// is emptied. Part of a step.
+/// is emptied. Where reclaim does not look it makes nothing active, and with multi-generational LRU it counts for nothing. Part of a step.
 ///
-/// Source: mm/swap.c:mark_page_accessed (5.10), folio_mark_accessed (6.1 to 7.3).
+/// Source: mm/swap.c:mark_page_accessed (5.10), folio_mark_accessed, lru_gen_inc_refs (folio_inc_refs in 6.1 and 6.12; 6.1 to 7.3).
 pub fn mark_accessed<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
     let flags = w.frames.flags(frame);
+    let unevictable = w.frames.mlocked(frame).unevictable;
+    if unevictable && (w.config.mglru || flags.has(FrameFlags::REFERENCED)) {
+        return;
+    }
     if !flags.has(FrameFlags::REFERENCED) {
         w.frames.set_flags(frame, FrameFlags::REFERENCED, true);
         return;
@@ -113,6 +123,9 @@ fn drain_cpu<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId) {
             drain(w, at, cpu, batch);
         }
     }
+    if !w.cpus[cpu.index()].mlock.is_empty() {
+        drain_mlock(w, at, cpu);
+    }
 }
 
 #[inline(always)]
@@ -133,16 +146,37 @@ fn drain<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, batch: FolioBatch) {
     let mut waiting = std::mem::take(&mut w.cpus[cpu.index()].lru[batch as usize]);
     let (mglru, used_once) = (w.config.mglru, w.policies.used_once);
     for &frame in &waiting {
-        let stays = batch == FolioBatch::DeactivateFile && w.frames.get(frame).maps > 0;
-        if stays {
+        let used = batch == FolioBatch::DeactivateFile && w.frames.get(frame).maps > 0;
+        let unevictable = batch != FolioBatch::Add && w.frames.mlocked(frame).unevictable;
+        if used || unevictable {
             w.put_frame(at, frame);
             continue;
         }
         w.frames.change_flags(frame, |flags| moved(flags, batch, mglru, used_once));
+        if batch == FolioBatch::Add {
+            add_mlocked(w, frame);
+        }
         w.put_frame(at, frame);
     }
     waiting.clear();
     w.cpus[cpu.index()].lru[batch as usize] = waiting;
+}
+
+/// A folio that came by the batch of new ones goes where reclaim does not look if a mapping locks it: by how many it is locked is to be
+/// counted by who does.
+///
+/// Source: mm/swap.c:__pagevec_lru_add_fn (5.10), lru_add_fn (6.1), lru_add (6.12, 7.3).
+fn add_mlocked<M: Mode>(w: &mut World<M>, folio: Pfn) {
+    let state = w.frames.mlocked(folio);
+    if state != Mlocked::default() {
+        w.frames.change_mlocked(folio, |folio| {
+            (folio.unevictable, folio.count) = (state.mlocked, 0);
+        });
+    }
+    if state.mlocked {
+        let aging = FrameFlags::ACTIVE.and(FrameFlags::OLDEST);
+        w.frames.set_flags(folio, aging, false);
+    }
 }
 
 /// What leaving a batch makes of a folio.
@@ -167,8 +201,13 @@ fn moved(flags: &mut FrameFlags, batch: FolioBatch, mglru: bool, used_once: Used
         FolioBatch::Activate => flags.set(FrameFlags::ACTIVE, true),
         FolioBatch::Deactivate | FolioBatch::Lazyfree => {}
     }
-    // Where it is put among generations; none has grown old while memory is not short
-    // (include/linux/mm_inline.h:lru_gen_folio_seq, 6.18, 7.3).
+    joins_list(flags, mglru, used_once);
+}
+
+/// Where a folio is put among generations; none has grown old while memory is not short.
+///
+/// Source: include/linux/mm_inline.h:lru_gen_folio_seq (6.18, 7.3).
+pub fn joins_list(flags: &mut FrameFlags, mglru: bool, used_once: UsedOnce) {
     let evictable = flags.has(FrameFlags::SWAP_CACHE) || !flags.has(FrameFlags::SWAP_BACKED);
     let once = used_once == UsedOnce::Recent && flags.has(FrameFlags::REFERENCED);
     let recent = flags.has(FrameFlags::ACTIVE) || once;

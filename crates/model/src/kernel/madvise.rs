@@ -12,7 +12,7 @@ use crate::kernel::huge::age::{age_huge_pmd, aged};
 use crate::kernel::huge::collapse::madvise_collapse;
 use crate::kernel::huge::free::{free_large, madvise_free_huge_pmd};
 use crate::kernel::huge::run::{Run, next_run};
-use crate::kernel::lru::{deactivate, lru_add_drain, mark_lazyfree};
+use crate::kernel::lru::{deactivate, folio_add_lru, lru_add_drain, mark_lazyfree};
 use crate::kernel::populate::populate;
 use crate::kernel::punch::remove;
 use crate::kernel::reclaim::{FolioList, isolate_lru, reclaim_pages};
@@ -47,16 +47,16 @@ pub fn madvise(
         Advice::PopulateRead | Advice::PopulateWrite => {
             return populate(env, mm, range, advice == Advice::PopulateWrite);
         }
-        Advice::Remove => remove(env, mm, range),
+        Advice::Remove => remove(env, mm, range)?,
         Advice::HugePage => hugepage_madvise(env, mm, range, HugeAdvice::Wanted),
         Advice::NoHugePage => hugepage_madvise(env, mm, range, HugeAdvice::Unwanted),
         Advice::Collapse => madvise_collapse(env, mm, range)?,
-        Advice::DontNeed => gathered(env, mm, one, dontneed),
-        Advice::Free => gathered(env, mm, one, free),
-        Advice::Cold => each(env, mm, one, |env, vma| cold_or_pageout(env, mm, vma, false)),
-        Advice::PageOut => each(env, mm, one, |env, vma| cold_or_pageout(env, mm, vma, true)),
-        Advice::GuardInstall => guards(env, mm, one, guard::install)?,
-        Advice::GuardRemove => guards(env, mm, one, guard::remove)?,
+        Advice::DontNeed => gathered(env, mm, one, dontneed)?,
+        Advice::Free => gathered(env, mm, one, free)?,
+        Advice::Cold => each(env, mm, one, |env, vma| cold_or_pageout(env, mm, vma, false))?,
+        Advice::PageOut => each(env, mm, one, |env, vma| cold_or_pageout(env, mm, vma, true))?,
+        Advice::GuardInstall => guards(env, mm, one, true)?,
+        Advice::GuardRemove => guards(env, mm, one, false)?,
     };
     if covered { Ok(Ended::Done) } else { Err(Errno::Enomem) }
 }
@@ -79,12 +79,12 @@ pub fn process_madvise(
         (VectoredAdvice::OneCall, _) => {}
     }
     let covered = match advice {
-        Advice::DontNeed => gathered(env, mm, ranges, dontneed),
-        Advice::Free => gathered(env, mm, ranges, free),
-        Advice::Cold => each(env, mm, ranges, |env, vma| cold_or_pageout(env, mm, vma, false)),
-        Advice::PageOut => each(env, mm, ranges, |env, vma| cold_or_pageout(env, mm, vma, true)),
-        Advice::GuardInstall => guards(env, mm, ranges, guard::install)?,
-        Advice::GuardRemove => guards(env, mm, ranges, guard::remove)?,
+        Advice::DontNeed => gathered(env, mm, ranges, dontneed)?,
+        Advice::Free => gathered(env, mm, ranges, free)?,
+        Advice::Cold => each(env, mm, ranges, |env, vma| cold_or_pageout(env, mm, vma, false))?,
+        Advice::PageOut => each(env, mm, ranges, |env, vma| cold_or_pageout(env, mm, vma, true))?,
+        Advice::GuardInstall => guards(env, mm, ranges, true)?,
+        Advice::GuardRemove => guards(env, mm, ranges, false)?,
         // Not modelled (`Program::not_modelled`).
         Advice::PopulateRead
         | Advice::PopulateWrite
@@ -123,27 +123,27 @@ impl ReadLock {
         }
     }
 
-    /// Applies `advice` to each mapping in `range`; whether there is no hole between them.
+    /// Applies `advice` to each mapping in `range`, up to one that refuses it; whether there is no hole between them.
     ///
     /// Source: mm/madvise.c:madvise_walk_vmas (5.10 to 7.3).
     fn walk<E: Env>(
         &mut self,
         env: &mut E,
         range: PageRange,
-        mut advice: impl FnMut(&mut E, PageRange),
-    ) -> bool {
+        mut advice: impl FnMut(&mut E, PageRange) -> Result<(), Errno>,
+    ) -> Result<bool, Errno> {
         if !self.whole {
             if self.try_vma(env, range) {
-                advice(env, range);
+                let done = advice(env, range);
                 env.unlock(Lock::VmaOf(self.mm, range.start));
-                return true;
+                return done.map(|()| true);
             }
             env.lock(Lock::MmapRead(self.mm));
             self.whole = true;
         }
         let (vmas, covered) = mappings(env, self.mm, range);
-        vmas.iter().for_each(|vma| advice(env, *vma));
-        covered
+        vmas.iter().try_for_each(|vma| advice(env, *vma))?;
+        Ok(covered)
     }
 
     /// Locks the mapping of all of `range`, if there is one, nobody writes to it, and its lock is enough.
@@ -174,13 +174,41 @@ impl ReadLock {
 fn each<E: Env>(
     env: &mut E,
     mm: MmId,
-    mut ranges: impl Iterator<Item = PageRange>,
+    ranges: impl Iterator<Item = PageRange>,
     mut advice: impl FnMut(&mut E, PageRange),
-) -> bool {
+) -> Result<bool, Errno> {
     let mut lock = ReadLock::take(env, mm, false);
-    let covered = ranges.all(|range| lock.walk(env, range, &mut advice));
+    let covered = up_to_a_hole(ranges, |range| {
+        lock.walk(env, range, |env, vma| {
+            not_locked(env, mm, vma)?;
+            advice(env, vma);
+            Ok(())
+        })
+    });
     lock.give_back(env);
     covered
+}
+
+/// Does `action` for each of the ranges until one has a hole; whether none has.
+fn up_to_a_hole(
+    ranges: impl Iterator<Item = PageRange>,
+    mut action: impl FnMut(PageRange) -> Result<bool, Errno>,
+) -> Result<bool, Errno> {
+    for range in ranges {
+        if !action(range)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// What a mapping locks in memory is not to leave it.
+///
+/// Source: mm/madvise.c:can_madv_lru_vma (5.10 to 7.3), madvise_dontneed_free_valid_vma, madvise_remove (6.1 to 7.3), is_valid_guard_vma (7.2).
+fn not_locked(env: &mut impl Env, mm: MmId, vma: PageRange) -> Result<(), Errno> {
+    let locked =
+        env.config().locks_memory && env.step(Site::MadviseDontneed, |w, _| w.locks(mm, vma.start));
+    if locked { Err(Errno::Einval) } else { Ok(()) }
 }
 
 /// The mappings in `range`, and whether there is no hole between them.
@@ -202,9 +230,9 @@ fn mappings(env: &mut impl Env, mm: MmId, range: PageRange) -> (SmallVec<[PageRa
 fn gathered<E: Env>(
     env: &mut E,
     mm: MmId,
-    mut ranges: impl Iterator<Item = PageRange>,
+    ranges: impl Iterator<Item = PageRange>,
     advice: fn(&mut E, &mut Gather, PageRange),
-) -> bool {
+) -> Result<bool, Errno> {
     if env.policies().advise_gather == AdviseGather::PerMapping {
         return each(env, mm, ranges, |env, vma| {
             let mut gather = Gather::open(env, mm);
@@ -215,8 +243,13 @@ fn gathered<E: Env>(
     let by_vma = env.policies().advise_lock == AdviseLock::Vma;
     let mut lock = ReadLock::take(env, mm, by_vma);
     let mut gather = Gather::open(env, mm);
-    let covered =
-        ranges.all(|range| lock.walk(env, range, |env, vma| advice(env, &mut gather, vma)));
+    let covered = up_to_a_hole(ranges, |range| {
+        lock.walk(env, range, |env, vma| {
+            not_locked(env, mm, vma)?;
+            advice(env, &mut gather, vma);
+            Ok(())
+        })
+    });
     gather.finish(env);
     lock.give_back(env);
     covered
@@ -229,8 +262,8 @@ fn gathered<E: Env>(
 fn guards<E: Env>(
     env: &mut E,
     mm: MmId,
-    mut ranges: impl Iterator<Item = PageRange>,
-    change: fn(&mut E, MmId, PageRange) -> bool,
+    ranges: impl Iterator<Item = PageRange>,
+    installs: bool,
 ) -> Result<bool, Errno> {
     let by_vma = match env.policies().guard_regions {
         GuardRegions::None => return Err(Errno::Einval),
@@ -239,11 +272,19 @@ fn guards<E: Env>(
     };
     let take = |env: &mut E| ReadLock { with_anon_vma: true, ..ReadLock::take(env, mm, by_vma) };
     let mut lock = Some(take(env));
-    let covered = ranges.all(|range| {
+    let covered = up_to_a_hole(ranges, |range| {
         loop {
             let held = lock.get_or_insert_with(|| take(env));
             let mut done = true;
-            let covered = held.walk(env, range, |env, vma| done = done && change(env, mm, vma));
+            let covered = held.walk(env, range, |env, vma| {
+                if !installs {
+                    guard::remove(env, mm, vma);
+                    return Ok(());
+                }
+                not_locked(env, mm, vma)?;
+                done = done && guard::install(env, mm, vma);
+                Ok(())
+            });
             if done {
                 return covered;
             }
@@ -251,7 +292,7 @@ fn guards<E: Env>(
         }
     });
     lock.into_iter().for_each(|lock| lock.give_back(env));
-    Ok(covered)
+    covered
 }
 
 /// `MADV_DONTNEED`: the pages are given up.
@@ -317,7 +358,14 @@ fn collect(env: &mut impl Env, gather: &mut Gather, part: PageRange, pageout: bo
             if !pageout {
                 deactivate(w, at, pte.pfn);
             }
-            (aged, (pageout && isolate_lru(w, pte.pfn)).then_some(pte.pfn))
+            let isolated = pageout && isolate_lru(w, pte.pfn);
+            // Locked by whoever else had it: back to where it was.
+            let unevictable = isolated && w.frames.mlocked(pte.pfn).unevictable;
+            if unevictable {
+                folio_add_lru(w, at.site(Site::FolioPutbackLru), pte.pfn);
+                w.put_frame(at, pte.pfn);
+            }
+            (aged, (isolated && !unevictable).then_some(pte.pfn))
         });
         if aged {
             gather.changed(page, Change::Aged);

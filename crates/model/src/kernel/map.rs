@@ -7,6 +7,7 @@ use crate::kernel::Errno;
 use crate::kernel::gather::Gather;
 use crate::kernel::huge::split::split_outer_borders;
 use crate::kernel::lru::lru_add_drain;
+use crate::kernel::mlock::munlock_vmas;
 use crate::kernel::vma_lock::{new_vma_start_write, vmas_start_write};
 use crate::kernel::zap::{Zap, free_pgtables, zap_range};
 use crate::machine::vma::Vma;
@@ -72,6 +73,7 @@ pub fn munmap(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<(), Errn
     env.lock(Lock::MmapWrite(mm));
     vmas_start_write(env, mm, range);
     split_outer_borders(env, mm, range);
+    munlock_vmas(env, mm, range);
     let detached = detach(env, mm, range);
     if detached.vmas.is_empty() {
         env.unlock(Lock::MmapWrite(mm));

@@ -23,6 +23,8 @@ pub mod huge;
 pub mod lru;
 pub mod madvise;
 pub mod map;
+pub mod mlock;
+pub mod mlock_batch;
 pub mod pagemap_scan;
 pub mod populate;
 pub mod protect;
@@ -68,6 +70,15 @@ pub fn call(env: &mut impl Env, mm: MmId, call: Call) -> Result<Ended<Call>, Err
         Call::AdviseRanges { pages, each, stride, advice } => {
             madvise::process_madvise(env, mm, ranges(pages, each, stride), advice)?;
         }
+        Call::Mlock { pages, on_fault, locked } => {
+            return Ok(match mlock::mlock(env, mm, pages, on_fault, locked)? {
+                Ended::Done => Ended::Done,
+                Ended::Blocked(wait, pages) => {
+                    Ended::Blocked(wait, Call::Mlock { pages, on_fault, locked: true })
+                }
+            });
+        }
+        Call::Munlock { pages } => mlock::munlock(env, mm, pages)?,
         Call::ClearRefs { refs: Refs::Accessed } => clear_refs::clear_refs(env, mm),
         Call::ClearRefs { refs: Refs::SoftDirty } => soft_dirty::clear_soft_dirty(env, mm),
         Call::Pagemap { pages } => soft_dirty::pagemap_read(env, mm, pages)?,

@@ -25,10 +25,11 @@ pub fn populate(
     if env.policies().populate == Populate::No {
         return Err(Errno::Einval);
     }
+    let anew = env.policies().populate == Populate::Anew;
     env.lock(Lock::MmapRead(mm));
     let mut result = Ok(Ended::Done);
     for page in range.iter() {
-        match populate_page(env, Fault::new(mm, page, write)) {
+        match populate_page(env, Fault::new(mm, page, write), anew) {
             Ok(None) => {}
             Ok(Some(wait)) => {
                 result = Ok(Ended::Blocked(wait, PageRange { start: page, ..range }));
@@ -48,20 +49,21 @@ pub fn populate(
     result
 }
 
-/// What it has to wait for, if it could not be done.
-fn populate_page(env: &mut impl Env, fault: Fault) -> Result<Option<Wait>, Errno> {
-    let Fault { mm, page, write, .. } = fault;
-    while !env.step(Site::MadvisePopulate, |w, _| match w.page_entry(mm, page) {
-        Pte::Present(pte) => !pte.protnone() && (pte.writable() || !write),
-        _ => false,
-    }) {
+/// What it has to wait for, if it could not be done. `anew`: what is to be tried again is a new fault.
+pub(super) fn populate_page(
+    env: &mut impl Env,
+    fault: Fault,
+    anew: bool,
+) -> Result<Option<Wait>, Errno> {
+    let Fault { mm, page, .. } = fault;
+    while !env.step(Site::MadvisePopulate, |w, _| follows(w, fault)) {
         let mapped = env.step(Site::MadvisePopulate, |w, _| w.mms[mm.index()].vma(page).is_some());
         if !mapped {
             return Err(Errno::Enomem);
         }
-        let outcome = match env.policies().populate {
-            Populate::Anew => try_mm_fault(env, fault),
-            Populate::No | Populate::Tried => handle_mm_fault(env, fault, false),
+        let outcome = match anew {
+            true => try_mm_fault(env, fault),
+            false => handle_mm_fault(env, fault, false),
         };
         match outcome {
             Outcome::Served => {}
@@ -72,6 +74,14 @@ fn populate_page(env: &mut impl Env, fault: Fault) -> Result<Option<Wait>, Errno
     }
     env.step(Site::MadvisePopulate, |w, at| touch(w, at, fault));
     Ok(None)
+}
+
+/// Whether the page is there as it is wanted (mm/gup.c:follow_page_pte, 5.10 to 7.3).
+pub(super) fn follows<M: Mode>(w: &World<M>, Fault { mm, page, write, .. }: Fault) -> bool {
+    match w.page_entry(mm, page) {
+        Pte::Present(pte) => !pte.protnone() && (pte.writable() || !write),
+        _ => false,
+    }
 }
 
 /// `FOLL_TOUCH`: a page to be written counts as dirty; the PTE stays as it is, even its accessed

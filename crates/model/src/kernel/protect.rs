@@ -9,10 +9,12 @@ use crate::arch::{Arch, FlushRules, ProtectRule};
 use crate::env::{Env, Learnt, Lock};
 use crate::kernel::Errno;
 use crate::kernel::fault::anon::zero_page_pte;
+use crate::kernel::fault::outcome::Attempt;
 use crate::kernel::flush::{Change, FlushRequest, flush_tlb_mm_range};
 use crate::kernel::gather::Gather;
 use crate::kernel::huge::protect::change_huge_pmd;
 use crate::kernel::huge::split::{split_at_borders, split_huge_pmd};
+use crate::kernel::mlock::populate_vma_page_range;
 use crate::kernel::table::{pte_alloc, pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::uffd::holes_are_clean;
 use crate::kernel::unmap_batch::flush_tlb_batched_pending;
@@ -75,11 +77,28 @@ fn each_mapping<E: Env>(
             Mapping::Same(part) => rest.start = part.end,
             Mapping::Changed(part) => {
                 change_ptes(env, part);
+                populate_locked(env, mm, part, prot);
                 rest.start = part.end;
             }
         }
     }
     Ok(())
+}
+
+/// What a private mapping locks in memory and may be stored to from now on is copied before anybody does.
+///
+/// Source: mm/mprotect.c:mprotect_fixup (5.10 to 7.3).
+fn populate_locked(env: &mut impl Env, mm: MmId, part: PageRange, prot: Prot) {
+    if prot != Prot::ReadWrite || !env.config().locks_memory {
+        return;
+    }
+    let locked = env.step(Site::ChangeProtectionRange, |w, _| {
+        w.mms[mm.index()].vma(part.start).is_some_and(|vma| vma.is_locked() && !vma.shared)
+    });
+    if locked {
+        // What goes wrong is left to whoever stores there.
+        let _ = populate_vma_page_range(env, mm, part, Attempt::Held);
+    }
 }
 
 /// The mapping that the call finds next is split where what changes begins and ends.

@@ -11,6 +11,7 @@
 
 use crate::addr::{MmId, ObjectId, PageRange};
 use crate::env::{Env, Lock};
+use crate::kernel::Errno;
 use crate::kernel::truncate::{Cows, truncate_inode_pages, unmap_mapping_range};
 use crate::kernel::writeback::write_file_pages;
 use crate::policy::PunchDirty;
@@ -19,7 +20,7 @@ use std::ops::Range;
 
 /// Punches holes into the files that `mm` has mapped in `range`; whether there is no gap between the mappings. `mmap_lock` is not
 /// held while the file system works.
-pub fn remove(env: &mut impl Env, mm: MmId, range: PageRange) -> bool {
+pub fn remove(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<bool, Errno> {
     let (mut rest, mut covered) = (range, true);
     while !rest.is_empty() {
         env.lock(Lock::MmapRead(mm));
@@ -28,15 +29,18 @@ pub fn remove(env: &mut impl Env, mm: MmId, range: PageRange) -> bool {
             let vma = w.mms[mm.index()].vmas_in(rest).next()?;
             let first = vma.index(vma.range.start);
             let pages = first..first + vma.range.pages();
-            Some((vma.range, vma.shared_file()?, vma.on_disk, pages))
+            Some((vma.range, vma.shared_file()?, (vma.on_disk, vma.is_locked()), pages))
         });
         env.unlock(Lock::MmapRead(mm));
-        let Some((part, file, on_disk, pages)) = found else { break };
+        let Some((part, file, (on_disk, locked), pages)) = found else { break };
+        if locked {
+            return Err(Errno::Einval);
+        }
         covered &= part.start == rest.start;
         punch_hole(env, file, on_disk, pages);
         rest.start = part.end;
     }
-    covered && rest.is_empty()
+    Ok(covered && rest.is_empty())
 }
 
 fn punch_hole(env: &mut impl Env, file: ObjectId, on_disk: bool, pages: Range<u64>) {

@@ -16,15 +16,16 @@ use crate::kernel::gup::maybe_dma_pinned;
 use crate::kernel::huge::reclaim::{BeforeSwap, before_swap, large_referenced, try_to_unmap_large};
 use crate::kernel::huge::split_folio::split_folio;
 use crate::kernel::lru::folio_add_lru;
+use crate::kernel::mlock_batch::{folio_remove_rmap, mlock_folio, mlock_vma_page};
 use crate::kernel::rmap::{Place, page_vma_mapped_walk, places, rmap_walk};
-use crate::kernel::swap_cache::{add_to_swap, swap_cache_references};
+use crate::kernel::swap_cache::{add_to_swap, leave_swap_cache, swap_cache_references, swap_users};
 use crate::kernel::table::{pte_accessible, pte_unmap_unlock};
 use crate::kernel::unmap_batch::{set_tlb_ubc_flush_pending, try_to_unmap_flush};
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{
-    AnonExclusive, LazyfreeHeld, Mutant, PageoutYoung, ReclaimFree, RefaultFlush, UnmapBatching,
-    ZeroSwap,
+    AnonExclusive, LazyfreeHeld, MlockPages, Mutant, PageoutYoung, ReclaimFree, RefaultFlush,
+    UnmapBatching, ZeroSwap,
 };
 use crate::pte::{PresentPte, Pte, PteFlags, SwapPte};
 use crate::site::Site;
@@ -44,7 +45,7 @@ pub fn isolate_lru<M: Mode>(w: &mut World<M>, frame: Pfn) -> bool {
     true
 }
 
-/// Reclaims pages of `range` as if memory were short: they are found on the LRU, aged without a flush,
+/// Reclaims pages of `range` as if memory were short: they are found on those lists of the LRU where reclaim looks, aged without a flush,
 /// and written to swap unless they were used since.
 ///
 /// Source: mm/vmscan.c:shrink_active_list, shrink_inactive_list (5.10 to 7.3); which pages come first
@@ -55,7 +56,8 @@ pub fn shrink_range(env: &mut impl Env, mm: MmId, range: PageRange) {
         for page in range.iter() {
             let Pte::Present(pte) = w.page_entry(mm, page) else { continue };
             let folio = w.frames.folio(pte.pfn).0;
-            if !pte.special() && isolate_lru(w, folio) {
+            let found = !pte.special() && !w.frames.mlocked(folio).unevictable;
+            if found && isolate_lru(w, folio) {
                 pages.push(folio);
             }
         }
@@ -142,6 +144,12 @@ fn shrink_locked_folio(
     young: PageoutYoung,
     split_off: &mut FolioList,
 ) -> bool {
+    // 0. A mapping locks it in memory.
+    if env.config().locks_memory
+        && env.step(Site::ShrinkFolioList, |w, _| w.frames.mlocked(frame).mlocked)
+    {
+        return activate(env, frame);
+    }
     // 1. Touched again since its accessed bit was cleared: keep it.
     if young == PageoutYoung::Clear && folio_referenced(env, frame) {
         return activate(env, frame);
@@ -212,8 +220,15 @@ fn is_large(env: &mut impl Env, frame: Pfn) -> bool {
 
 /// The page is kept as an active one (`activate_locked`).
 fn activate(env: &mut impl Env, frame: Pfn) -> bool {
-    env.step(Site::ShrinkFolioList, |w, _| {
-        w.frames.set_flags(frame, FrameFlags::ACTIVE, true);
+    env.step(Site::ShrinkFolioList, |w, at| {
+        if !w.frames.mlocked(frame).mlocked {
+            w.frames.set_flags(frame, FrameFlags::ACTIVE, true);
+        } else if w.frames.flags(frame).has(FrameFlags::SWAP_CACHE)
+            && w.frames.pages_of_folio(frame).all(|page| swap_users(w, page) == 0)
+        {
+            // Memory that stays needs no place in swap.
+            leave_swap_cache(w, at, frame);
+        }
     });
     false
 }
@@ -225,8 +240,12 @@ fn folio_referenced(env: &mut impl Env, frame: Pfn) -> bool {
     if is_large(env, frame) {
         return large_referenced(env, frame);
     }
-    let (site, mut used) = (Site::FolioReferenced, false);
+    let (site, mut used, mut locked) = (Site::FolioReferenced, false, false);
     rmap_walk(env, site, frame, |env, (mm, page)| {
+        locked = locked || finds_locked(env, site, frame, (mm, page));
+        if locked {
+            return;
+        }
         let young = page_vma_mapped_walk(env, site, frame, (mm, page), |w, at, pte| {
             if pte.accessed() {
                 w.set_pte(at, mm, page, Pte::Present(pte.without(PteFlags::ACCESSED)));
@@ -240,7 +259,34 @@ fn folio_referenced(env: &mut impl Env, frame: Pfn) -> bool {
             pte_unmap_unlock(env, mm, page);
         }
     });
-    used
+    match env.policies().mlock_pages {
+        MlockPages::Isolated => used && !locked,
+        MlockPages::Batched => used || locked,
+    }
+}
+
+/// Whether a mapping that locks its pages has the page: then nobody looks any further, and the page counts as locked; in 5.10 once it is to be
+/// unmapped.
+///
+/// Source: mm/rmap.c:page_referenced_one (5.10), folio_referenced_one (6.1 to 7.3); try_to_unmap_one (5.10 to 7.3).
+fn finds_locked(env: &mut impl Env, site: Site, frame: Pfn, (mm, page): Place) -> bool {
+    if !env.config().locks_memory {
+        return false;
+    }
+    let found = page_vma_mapped_walk(env, site, frame, (mm, page), |w, at, _| {
+        let locked = w.locks(mm, page);
+        match w.policies.mlock_pages {
+            _ if !locked => {}
+            MlockPages::Isolated if site == Site::FolioReferenced => {}
+            MlockPages::Isolated => mlock_vma_page(w, at, frame),
+            MlockPages::Batched => mlock_folio(w, at, frame),
+        }
+        locked
+    });
+    if found.is_some() {
+        pte_unmap_unlock(env, mm, page);
+    }
+    found == Some(true)
 }
 
 /// How the translations that a cleared PTE leaves are flushed.
@@ -270,7 +316,13 @@ fn try_to_unmap(env: &mut impl Env, frame: Pfn) -> Option<Vpn> {
     if is_large(env, frame) {
         return try_to_unmap_large(env, frame);
     }
-    let unmap = |env: &mut _, place| try_to_unmap_one(env, frame, place);
+    let mut locked = false;
+    let unmap = |env: &mut _, place| {
+        locked = locked || finds_locked(env, Site::TryToUnmapOne, frame, place);
+        if !locked {
+            try_to_unmap_one(env, frame, place);
+        }
+    };
     let page = rmap_walk(env, Site::TryToUnmapOne, frame, unmap);
     let gone = env.step(Site::ShrinkFolioList, |w, _| w.frames.get(frame).maps == 0);
     gone.then(|| page.unwrap_or(Vpn(0)))
@@ -383,7 +435,7 @@ pub fn finish_unmap<M: Mode>(
             SwapPte { slot, exclusive, soft_dirty: old.soft_dirty(), uffd_wp: old.uffd_wp() };
         w.set_pte(at, mm, page, Pte::Swap(swap));
     }
-    w.drop_mapping(at, frame);
+    folio_remove_rmap(w, at, frame, false);
     w.frames.set_flags(frame, FrameFlags::EXCLUSIVE, false);
     w.put_frame(at, frame);
     true

@@ -11,6 +11,7 @@ use crate::kernel::gather::Gather;
 use crate::kernel::huge::remap::move_huge_pmd;
 use crate::kernel::huge::split::{split_huge_pmd, split_outer_borders};
 use crate::kernel::map::{detach, unmap_region};
+use crate::kernel::mlock::munlock_vmas;
 use crate::kernel::table::{pte_alloc, pte_offset_map_lock, pte_unmap_unlock, table_relinked};
 use crate::kernel::unmap_batch::flush_tlb_batched_pending;
 use crate::kernel::vma_lock::{new_vma_start_write, vmas_start_write};
@@ -66,6 +67,7 @@ fn move_vma(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) -> Result<()
     // 1. What is mapped at the target goes.
     vmas_start_write(env, mm, target);
     split_outer_borders(env, mm, target);
+    munlock_vmas(env, mm, target);
     let gone = detach(env, mm, target);
     unmap_region(env, Gather::open, mm, &gone);
     // 2. A copy of the mapping; both exist for a while, and nobody faults on either.

@@ -36,7 +36,7 @@ pub fn change_flags(
 }
 
 /// Changes the mapping's part `part`.
-fn update(
+pub fn update(
     env: &mut impl Env,
     site: Site,
     mm: MmId,

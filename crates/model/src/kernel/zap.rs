@@ -7,6 +7,7 @@ use crate::kernel::flush::Change;
 use crate::kernel::gather::Gather;
 use crate::kernel::huge::zap::zap_huge_pmd;
 use crate::kernel::lru::mark_accessed;
+use crate::kernel::mlock_batch::folio_remove_rmap;
 use crate::kernel::rmap::Place;
 use crate::kernel::swap_cache::free_swap_and_cache;
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock, unlink_table};
@@ -98,7 +99,8 @@ fn zap_table(env: &mut impl Env, gather: &mut Gather, mut part: PageRange, zap: 
                     gather.changed(page, Change::Revoked);
                     dirty |= was_dirty;
                     if mapped {
-                        gather.delay_rmap(frame);
+                        let locked = env.step(Site::ZapPteRange, |w, _| w.locks(mm, page));
+                        gather.delay_rmap(frame, locked);
                     }
                     full = gather.remove_page(frame);
                 }
@@ -166,7 +168,8 @@ fn zap_pte<M: Mode>(w: &mut World<M>, at: At, (mm, page): Place, zap: Zap) -> Za
     match pte {
         Pte::Present(pte) if pte.special() => Zapped::Special,
         Pte::Present(pte) => {
-            w.drop_mapping(at, pte.pfn);
+            let locked = w.locks(mm, page);
+            folio_remove_rmap(w, at, pte.pfn, locked);
             Zapped::Page(pte.pfn, pte.accessed() || w.policies.mutant != Mutant::AgedUnflushed)
         }
         Pte::Swap(swap) => {
@@ -230,7 +233,8 @@ fn zap_file_page<M: Mode>(
     let (frame, was_dirty) = (pte.pfn, pte.dirty());
     let mapped = was_dirty && w.policies.zap_rmap == ZapRmap::AfterFlush;
     if !mapped {
-        w.drop_mapping(at, frame);
+        let locked = w.locks(mm, page);
+        folio_remove_rmap(w, at, frame, locked);
     }
     Zapped::File { frame, was_dirty, mapped }
 }

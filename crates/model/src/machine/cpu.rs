@@ -35,6 +35,19 @@ pub struct Cpu {
     /// Folios that wait for a change of their LRU list, by [`FolioBatch`]; each has one reference of
     /// the batch's own.
     pub lru: [Vec<Pfn>; FolioBatch::ALL.len()],
+    /// Folios of mappings that lock them, or did, which wait for a change of their list, each with a reference (`mlock_fbatch`).
+    pub mlock: Vec<(Pfn, MlockStep)>,
+}
+
+/// What a folio waits for in the batch of those that mappings lock.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum MlockStep {
+    /// A mapping that locks it has it (`mlock_folio`).
+    Mlock,
+    /// It is new, and goes from here to a list (`mlock_new_folio`).
+    New,
+    /// A mapping that locked it does not any more (`munlock_folio`).
+    Munlock,
 }
 
 /// The LRU batches of a CPU, in the order in which they are emptied (`cpu_fbatches`).
@@ -66,7 +79,8 @@ impl FolioBatch {
 impl Cpu {
     /// All folios that wait in a batch; one that waits in two comes twice.
     pub fn batched(&self) -> impl Iterator<Item = Pfn> + '_ {
-        self.lru.iter().flatten().copied()
+        let mlock = self.mlock.iter().map(|(folio, _)| *folio);
+        self.lru.iter().flatten().copied().chain(mlock)
     }
 
     /// An idle CPU with `asids` slots.
@@ -82,6 +96,7 @@ impl Cpu {
             running: None,
             walk: None,
             lru: Default::default(),
+            mlock: Vec::new(),
         }
     }
 

@@ -7,6 +7,7 @@
 //! the first one's.
 
 use super::large::LargeFolios;
+use super::mlocked::Mlocked;
 use crate::addr::{ObjectId, Pfn};
 use std::collections::BTreeMap;
 
@@ -144,6 +145,8 @@ pub struct Frames {
     /// References and mappings of the frames that have too many of either.
     beside: BTreeMap<Pfn, (u32, u32)>,
     pub(super) large: LargeFolios,
+    /// What mappings lock in memory, or did.
+    mlocked: BTreeMap<Pfn, Mlocked>,
     pub(super) free: Vec<Pfn>,
     limit: u32,
 }
@@ -158,7 +161,8 @@ impl Frames {
     /// Room for `limit` frames, allocated as they are used.
     pub fn new(limit: u32) -> Frames {
         let (stored, large) = (vec![[0; 3]], LargeFolios::default());
-        Frames { stored, beside: BTreeMap::new(), large, free: Vec::new(), limit }
+        let (beside, mlocked) = (BTreeMap::new(), BTreeMap::new());
+        Frames { stored, beside, large, mlocked, free: Vec::new(), limit }
     }
 
     /// Frames of the machine, those in use and those left.
@@ -195,8 +199,31 @@ impl Frames {
         Some(pfn)
     }
 
+    /// What is known of the frame's folio as one that mappings lock.
+    #[inline]
+    pub fn mlocked(&self, pfn: Pfn) -> Mlocked {
+        if self.mlocked.is_empty() {
+            return Mlocked::default();
+        }
+        self.mlocked.get(&self.folio(pfn).0).copied().unwrap_or_default()
+    }
+
+    /// Changes that.
+    pub fn change_mlocked(&mut self, pfn: Pfn, change: impl FnOnce(&mut Mlocked)) {
+        let (folio, mut mlocked) = (self.folio(pfn).0, self.mlocked(pfn));
+        change(&mut mlocked);
+        if mlocked == Mlocked::default() {
+            self.mlocked.remove(&folio);
+        } else {
+            self.mlocked.insert(folio, mlocked);
+        }
+    }
+
     /// Gives a frame back.
     pub fn release(&mut self, pfn: Pfn) {
+        if !self.mlocked.is_empty() {
+            self.mlocked.remove(&self.folio(pfn).0);
+        }
         if self.own(pfn).flags.has(FrameFlags::LARGE) {
             return self.release_large(pfn);
         }

@@ -145,6 +145,12 @@ impl Mm {
         self.vmas[..after].last().filter(|vma| vma.range.contains(page))
     }
 
+    /// Whether the page's mapping, there or there until just now, locks it in memory.
+    pub fn locks(&self, page: Vpn) -> bool {
+        let of = |vma: &&Vma| vma.range.contains(page);
+        self.vma(page).or_else(|| self.detached.iter().find(of)).is_some_and(Vma::is_locked)
+    }
+
     /// All mappings in ascending order.
     pub fn vmas(&self) -> &[Vma] {
         &self.vmas

@@ -11,6 +11,7 @@ mod huge;
 mod large;
 pub mod lockless;
 pub mod may_cache;
+pub mod mlocked;
 pub mod mm;
 pub mod objects;
 pub mod page_table;

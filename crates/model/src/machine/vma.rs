@@ -32,6 +32,8 @@ pub struct Vma {
     pub charged: bool,
     /// What was said of huge pages in it.
     pub huge: HugeAdvice,
+    /// Whether its pages are locked in memory.
+    pub locking: Locking,
     /// What userfaultfd watches in it.
     pub uffd: Watch,
     /// Whether it was made by a fork with pages, so that some of them may be of an object above its own. Such a
@@ -74,16 +76,28 @@ pub enum HugeAdvice {
     Unwanted,
 }
 
+/// Whether pages stay in memory.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Locking {
+    /// No.
+    #[default]
+    None,
+    /// Once they are there (`VM_LOCKED | VM_LOCKONFAULT`).
+    OnFault,
+    /// All of them (`VM_LOCKED`).
+    All,
+}
+
 impl Vma {
     /// A new mapping (mm/mmap.c:mmap_region).
     pub const fn new(range: PageRange, prot: Prot) -> Vma {
         let charged = matches!(prot, Prot::ReadWrite);
         let (anon_vma, file, pgoff) = (None, None, range.start.0);
         let (shared, on_disk, forked, maybe_guard, soft_dirty) = (false, false, false, false, true);
-        let (huge, turn) = (HugeAdvice::None, 0);
+        let (huge, locking, turn) = (HugeAdvice::None, Locking::None, 0);
         let uffd = Watch::NONE;
         #[rustfmt::skip]
-        let vma = Vma { range, prot, pgoff, anon_vma, file, shared, on_disk, charged, huge, uffd, forked, soft_dirty, maybe_guard, turn };
+        let vma = Vma { range, prot, pgoff, anon_vma, file, shared, on_disk, charged, huge, locking, uffd, forked, soft_dirty, maybe_guard, turn };
         vma
     }
 
@@ -123,6 +137,11 @@ impl Vma {
     /// Whether it is private memory without a file (`vma_is_anonymous`).
     pub const fn is_anonymous(&self) -> bool {
         self.file.is_none()
+    }
+
+    /// Whether pages that are in it stay in memory (`VM_LOCKED`).
+    pub const fn is_locked(&self) -> bool {
+        !matches!(self.locking, Locking::None)
     }
 
     /// Whether userfaultfd is asked before a page with this entry is stored to (`userfaultfd_pte_wp`).
@@ -228,7 +247,8 @@ impl Vma {
     /// Whether both have the same flags, protections aside. (A process has one userfaultfd, so that what is watched in both is
     /// watched by the same one.)
     fn is_as(&self, other: &Vma) -> bool {
-        (self.charged, self.huge, self.uffd) == (other.charged, other.huge, other.uffd)
+        let flags = |vma: &Vma| (vma.charged, vma.huge, vma.locking, vma.uffd);
+        flags(self) == flags(other)
     }
 
     /// Whether both map the same file, or none.

@@ -604,6 +604,12 @@ impl<M: Mode> World<M> {
         evicted
     }
 
+    /// Whether the page's mapping locks it in memory.
+    #[inline(always)]
+    pub fn locks(&self, mm: MmId, page: Vpn) -> bool {
+        self.config.locks_memory && self.mms[mm.index()].locks(page)
+    }
+
     /// The object that a page of the mapping's own in place of this one is of, and its index there.
     #[inline]
     pub fn object_of(&self, mm: MmId, page: Vpn) -> (ObjectId, u64) {

@@ -111,6 +111,8 @@ impl Program {
             | CallExpr::Sync { .. }
             | CallExpr::Unmap { .. }
             | CallExpr::Protect { .. }
+            | CallExpr::Mlock { .. }
+            | CallExpr::Munlock { .. }
             | CallExpr::ClearRefs { .. }
             | CallExpr::Pagemap { .. }
             | CallExpr::Sigaction

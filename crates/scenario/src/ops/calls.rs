@@ -36,6 +36,10 @@ pub(crate) const fn rule(kind: CallKind) -> Rule {
         CallKind::AdviseRanges => line("process_madvise", (1, 1), &["advice"], &["pages", "stride"],
             ("process_madvise \"RANGE\" advice=\"dontneed|free|cold|pageout|guard-install|guard-remove\" [pages=N] [stride=N]",
              "Gives the kernel advice about several ranges in one call: of one page each, or of N, at every stride-th page.")),
+        CallKind::Mlock => line("mlock", (1, 1), &[], &["when"],
+            ("mlock \"RANGE\" [when=\"now|on-fault\"]", "Locks the pages in memory: brings them there now, or locks those that are there, and others once they are (MLOCK_ONFAULT).")),
+        CallKind::Munlock => line("munlock", (1, 1), &[], &[],
+            ("munlock \"RANGE\"", "Locks the pages in memory no more.")),
         CallKind::ClearRefs => line("clear-refs", (0, 0), &[], &["of"],
             ("clear-refs [of=\"accessed|soft-dirty\"]", "Takes the accessed or the soft-dirty bits of all pages of the process (1 or 4 to /proc/self/clear_refs).")),
         CallKind::Pagemap => line("pagemap", (1, 1), &[], &[],
@@ -136,6 +140,14 @@ impl Lowering<'_> {
                 advice: word(node, "advice", &Advice::ALL.map(|(a, w)| (w, a)))?,
             },
             CallKind::AdviseRanges => self.advise_ranges(node)?,
+            CallKind::Mlock => {
+                let on_fault = match node.prop("when") {
+                    Some(_) => word(node, "when", &[("now", false), ("on-fault", true)])?,
+                    None => false,
+                };
+                CallExpr::Mlock { pages: some_pages()?, on_fault, locked: false }
+            }
+            CallKind::Munlock => CallExpr::Munlock { pages: some_pages()? },
             CallKind::ClearRefs => CallExpr::ClearRefs {
                 refs: match node.prop("of") {
                     Some(_) => word(node, "of", &Refs::ALL)?,

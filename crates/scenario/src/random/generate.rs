@@ -39,7 +39,10 @@ const WITH_WATCHED_FILES: [RangeInclusive<u64>; 2] = [250_000..=299_999, 5_500_0
 
 /// The seeds that take and read soft-dirty bits, of any memory and in any process, every second one of them with huge pages, and without processes. No guards are drawn: the soft-dirty
 /// bit of one that was moved is not modelled.
-const WITH_SOFT_DIRTY: [RangeInclusive<u64>; 2] = [100_000..=199_999, 6_000_000..=u64::MAX];
+const WITH_SOFT_DIRTY: [RangeInclusive<u64>; 2] = [100_000..=199_999, 6_000_000..=6_999_999];
+
+/// The seeds that lock memory, of files, too, and in any process.
+const WITH_MLOCK: [RangeInclusive<u64>; 2] = [10_000..=19_999, 7_000_000..=7_999_999];
 
 /// The most pages of an area with huge pages: three entries' worth, or two and parts of two.
 const MOST_HUGE: usize = 3 * HUGE;
@@ -74,17 +77,17 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
     let among = |ranges: &[RangeInclusive<u64>]| ranges.iter().any(|seeds| seeds.contains(&seed));
     // Whoever answers has a CPU of its own.
     let uffd = among(&WITH_USERFAULTFD) && cpus > 1;
-    let soft_dirty = among(&WITH_SOFT_DIRTY);
+    let (soft_dirty, mlock) = (among(&WITH_SOFT_DIRTY), among(&WITH_MLOCK));
     let huge = if uffd || soft_dirty { seed % 2 == 1 } else { among(&WITH_HUGE_PAGES) };
     let (rng, state) = (SplitMix64::new(seed), State::new(&[], []));
     let mut draw = Draw { rng, huge, enabled: Vec::new(), state };
     let watched_files = uffd && among(&WITH_WATCHED_FILES);
-    let draws = |ranges| soft_dirty || watched_files || among(ranges) && !uffd;
-    let with_processes = if soft_dirty { !huge } else { among(&WITH_PROCESSES) };
+    let draws = |ranges| soft_dirty || mlock || watched_files || among(ranges) && !uffd;
+    let with_processes = if soft_dirty { !huge } else { mlock || among(&WITH_PROCESSES) };
     let with_disks = draws(&WITH_DISKS);
     let with_file_calls = draws(&WITH_FILE_CALLS);
     let with_drops = draws(&WITH_DROPS);
-    let with_guards = among(&WITH_GUARDS) && !uffd && !soft_dirty;
+    let with_guards = mlock || among(&WITH_GUARDS) && !uffd && !soft_dirty;
     let drawn = match (with_disks, with_file_calls) {
         _ if with_guards => Drawn::WithGuards,
         _ if with_drops => Drawn::WithDrops,
@@ -97,6 +100,7 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
         Drawn::WithUserfaultfd => uffd,
         Drawn::WithWatchedFiles => watched_files,
         Drawn::WithSoftDirty => soft_dirty,
+        Drawn::WithMlock => mlock,
         operation => operation <= drawn,
     });
     let features = if uffd { draw.features(release) } else { Features::default() };
@@ -198,8 +202,10 @@ impl Draw {
         self.enabled.extend(writes);
         let watches = OPERATIONS.iter().filter(|op| op.effect == Effect::Watch(true)).take(1);
         self.enabled.extend(watches.filter(|_| drawn(Drawn::WithUserfaultfd)));
-        let tracks = OPERATIONS.iter().filter(|op| op.drawn == Drawn::WithSoftDirty);
-        self.enabled.extend(tracks.filter(|_| drawn(Drawn::WithSoftDirty)));
+        for seeds in [Drawn::WithSoftDirty, Drawn::WithMlock] {
+            let all = OPERATIONS.iter().filter(|op| op.drawn == seeds);
+            self.enabled.extend(all.filter(|_| drawn(seeds)));
+        }
     }
 
     fn areas(&mut self) -> Vec<AreaPlan> {

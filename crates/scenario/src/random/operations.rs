@@ -49,6 +49,8 @@ pub enum Drawn {
     WithWatchedFiles,
     /// Those that take and read soft-dirty bits.
     WithSoftDirty,
+    /// Those that lock memory.
+    WithMlock,
 }
 
 /// Which memory an operation may be done to.
@@ -124,6 +126,8 @@ pub enum Effect {
     Guard(bool),
     /// userfaultfd watches stores there, or no more.
     Watch(bool),
+    /// Locked in memory, or no more.
+    Lock(bool),
     /// They are the first pages of the other area now.
     Move,
 }
@@ -182,6 +186,12 @@ const fn watched(
 /// Of all processes, on kernels that have soft-dirty bits.
 const fn soft_dirty(line: &'static str, weight: u64, needs: Needs) -> Operation {
     Operation { drawn: Drawn::WithSoftDirty, ..row(line, weight, needs, Effect::None) }
+}
+
+/// Of pages that can be brought into memory.
+const fn mlock(line: &'static str, weight: u64, lock: bool) -> Operation {
+    let row = row(line, weight, Needs::Readable, Effect::Lock(lock));
+    Operation { drawn: Drawn::WithMlock, ..row }
 }
 
 /// Operations other than calls that random scenarios leave out, with the reason.
@@ -254,6 +264,11 @@ pub(super) fn call(kind: CallKind) -> Vec<Operation> {
             private("mremap \"{}\" to=\"{to}\"", 6, Needs::OneMapping, Effect::Move),
             Operation { since: (6, 17), ..private("mremap \"{}\" to=\"{to}\"", 6, Needs::Room, Effect::Move) },
         ],
+        CallKind::Mlock => vec![
+            mlock("mlock \"{}\"", 14, true),
+            mlock("mlock \"{}\" when=\"on-fault\"", 8, true),
+        ],
+        CallKind::Munlock => vec![mlock("munlock \"{}\"", 10, false)],
         CallKind::ClearRefs => vec![soft_dirty("clear-refs of=\"soft-dirty\"", 16, Needs::SomeMapped)],
         CallKind::Pagemap => vec![soft_dirty("pagemap \"{}\"", 8, Needs::Mapped)],
         CallKind::Sigaction => vec![],

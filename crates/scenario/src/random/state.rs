@@ -31,6 +31,8 @@ struct Mapped {
     guard: bool,
     /// userfaultfd watches stores there.
     watched: bool,
+    /// It is locked in memory.
+    locked: bool,
     /// Pages with the same number are one mapping for certain.
     mapping: u32,
 }
@@ -46,6 +48,8 @@ pub struct State {
     mappings: u32,
     /// Whether what is one mapping has to be one again in the next round: an operation asks.
     keeps_mappings: bool,
+    /// Whether what is several mappings stays so when a part of it changes.
+    keeps_apart: bool,
     /// How userfaultfd is asked and answered.
     uffd: Uffd,
     /// Whether it is a process's that was forked.
@@ -82,14 +86,15 @@ impl State {
                     let one = [Needs::WatchedOne, Needs::WatchedWritable, Needs::Room];
                     one.contains(&op.needs)
                 });
+        let keeps_apart = any(|op| op.drawn == Drawn::WithMlock);
         let (uffd, child) = (Uffd::default(), false);
-        State { areas, memory, aligned, mappings: 0, keeps_mappings, uffd, child }
+        State { areas, memory, aligned, mappings: 0, keeps_mappings, keeps_apart, uffd, child }
     }
 
     /// The same with such a userfaultfd.
     #[must_use]
     pub fn with(self, uffd: Uffd) -> State {
-        State { uffd, ..self }
+        State { uffd, keeps_apart: self.keeps_apart || uffd.drawn, ..self }
     }
 
     /// The features of its userfaultfd.
@@ -100,7 +105,9 @@ impl State {
     /// That of a process that is forked now.
     #[must_use]
     pub fn of_child(&self) -> State {
-        State { child: true, ..self.clone() }
+        let mut child = State { child: true, ..self.clone() };
+        child.areas.iter_mut().flatten().flatten().for_each(|page| page.locked = false);
+        child
     }
 
     /// Number of areas.
@@ -161,7 +168,15 @@ impl State {
         };
         let firsts = [Drawn::WithUserfaultfd, Drawn::WithWatchedFiles].contains(&operation.drawn);
         let there = !(self.child && firsts);
-        there && areas.all(fits) && self.allows(operation.needs, pages)
+        let lets_go = operation.lets_go() || operation.effect == Effect::Protect(Prot::None);
+        let stays = lets_go && self.locks_some(pages);
+        there && !stays && areas.all(fits) && self.allows(operation.needs, pages)
+    }
+
+    /// Whether some of the pages are locked in memory.
+    fn locks_some(&self, pages: &Pages) -> bool {
+        let part = self.areas.get(pages.area).and_then(|area| area.get(pages.range.clone()));
+        part.is_some_and(|part| part.iter().flatten().any(|page| page.locked))
     }
 
     /// Whether an operation that needs this of mappings may be done on `pages`.
@@ -228,7 +243,8 @@ impl State {
             Effect::None => {}
             Effect::Map(prot) => {
                 let mapping = self.next_mapping();
-                let page = Some(Mapped { prot, guard: false, watched: false, mapping });
+                let (guard, watched, locked) = (false, false, false);
+                let page = Some(Mapped { prot, guard, watched, locked, mapping });
                 self.areas[pages.area][range].fill(page);
             }
             Effect::Unmap => self.areas[pages.area][range].fill(None),
@@ -252,6 +268,12 @@ impl State {
                     .flatten()
                     .for_each(|p| p.watched = watched);
             }
+            Effect::Lock(locked) => {
+                if *pages != self.whole(pages.area) {
+                    self.split(pages);
+                }
+                self.areas[pages.area][range].iter_mut().flatten().for_each(|p| p.locked = locked);
+            }
             Effect::Guard(guard) => {
                 self.areas[pages.area][range].iter_mut().flatten().for_each(|p| p.guard = guard);
             }
@@ -270,9 +292,9 @@ impl State {
     }
 
     /// The range, and what follows it, may be mappings of their own from now on; what were several stay several, but in cases from before there
-    /// was userfaultfd. (Equal protections make them one again, unless their first faults gave them different anon_vmas.)
+    /// was userfaultfd or locked memory. (Equal protections make them one again, unless their first faults gave them different anon_vmas.)
     fn split(&mut self, pages: &Pages) {
-        let keeps_apart = self.uffd.drawn;
+        let keeps_apart = self.keeps_apart;
         let (Range { start, end }, area) = (pages.range.clone(), pages.area);
         let size = self.areas[area].len();
         for part in [start..end, end..size] {
@@ -319,7 +341,12 @@ impl State {
             let guards = corrections(old, new, guard);
             // What a process that was forked changes is its own.
             let watches = if now.child { Vec::new() } else { corrections(old, new, watched) };
-            for (effect, range) in runs.into_iter().chain(guards).chain(watches) {
+            // What is locked has no guards, and may be loaded from.
+            let locking = corrections(old, new, locked);
+            let (locks, unlocks): (Vec<_>, Vec<_>) =
+                locking.into_iter().partition(|(effect, _)| *effect == Effect::Lock(true));
+            let first = unlocks.into_iter().chain(runs);
+            for (effect, range) in first.chain(guards).chain(watches).chain(locks) {
                 way.push((effect, Pages { area, range }));
             }
         }
@@ -350,6 +377,13 @@ fn mapping_or_protection(old: Option<Mapped>, new: Mapped) -> Option<Effect> {
 fn guard(old: Option<Mapped>, new: Mapped) -> Option<Effect> {
     match old {
         Some(old) if old.guard != new.guard => Some(Effect::Guard(old.guard)),
+        _ => None,
+    }
+}
+
+fn locked(old: Option<Mapped>, new: Mapped) -> Option<Effect> {
+    match old {
+        Some(old) if old.locked != new.locked => Some(Effect::Lock(old.locked)),
         _ => None,
     }
 }

@@ -38,6 +38,9 @@ const WITH_USERFAULTFD: u64 = 200_000;
 /// The first of those that take soft-dirty bits.
 const WITH_SOFT_DIRTY: u64 = 100_000;
 
+/// The first of those that lock memory.
+const WITH_MLOCK: u64 = 10_000;
+
 /// As many seeds of each kind.
 fn seeds(count: u64) -> impl Iterator<Item = u64> {
     [
@@ -45,6 +48,7 @@ fn seeds(count: u64) -> impl Iterator<Item = u64> {
         WITH_HUGE_PAGES,
         WITH_USERFAULTFD,
         WITH_SOFT_DIRTY,
+        WITH_MLOCK,
         WITH_PROCESSES,
         WITH_FILES,
         WITH_DISKS,
@@ -87,7 +91,7 @@ fn a_seed_is_one_text() {
 #[test]
 fn every_operation_and_every_company_is_drawn() {
     let texts = texts(400);
-    assert_eq!(texts.len(), 4000, "every case can be written");
+    assert_eq!(texts.len(), 4400, "every case can be written");
     for operation in OPERATIONS.iter() {
         let line =
             operation.line.lines().next().unwrap().replace("{file}", "{}").replace("{first}", "{}");

@@ -336,6 +336,12 @@ impl Operation {
         ["madvise", "process_madvise"].iter().any(|call| self.line.starts_with(call))
     }
 
+    /// Whether it is advice by which pages leave memory, or may: kernels refuse it about what is locked there.
+    pub(super) fn lets_go(&self) -> bool {
+        let words = ["dontneed", "free", "cold", "pageout", "remove", "guard-install"];
+        self.is_advice() && words.iter().any(|word| self.line.contains(&format!("\"{word}\"")))
+    }
+
     /// Whether it loads or stores.
     pub(super) fn is_access(&self) -> bool {
         matches!(self.needs, Needs::Readable | Needs::Writable)

@@ -17,6 +17,7 @@ use crate::event::{EventKind, FaultClass};
 use crate::kernel::flush::{FlushRequest, flush_by_rule, flush_tlb_mm_range};
 use crate::kernel::huge::run::is_shared;
 use crate::kernel::lru::lru_add_drain;
+use crate::kernel::mlock_batch::{folio_remove_rmap, munlock_vma_page};
 use crate::kernel::swap_cache::{free_swap_cache, leave_swap_cache, swap_users};
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::uffd::fault::{
@@ -25,7 +26,7 @@ use crate::kernel::uffd::fault::{
 use crate::machine::frames::{Frame, FrameFlags};
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{AnonExclusive, LargeReuse, Mutant, Reuse};
+use crate::policy::{AnonExclusive, LargeReuse, MlockPages, Mutant, Reuse};
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
 use crate::userfaultfd::Told;
@@ -272,12 +273,17 @@ fn wp_page_copy(
                 w.ghost.copied_from_file(mm, page, new);
             }
             if !old.special() {
-                w.drop_mapping(at, old.pfn);
+                let locked = w.locks(mm, page);
+                folio_remove_rmap(w, at, old.pfn, locked);
             }
         });
     }
     if locked.is_some() {
         pte_unmap_unlock(env, mm, page);
+    }
+
+    if current && !old.special() {
+        left_locked(env, fault, old.pfn);
     }
 
     // 3. The references: the old page's mapping and ours, or the new page nobody needs.
@@ -294,6 +300,21 @@ fn wp_page_copy(
         }
     });
     Ok(if current { served } else { Served::spurious() })
+}
+
+/// The old page of a mapping that locks its pages is not to stay locked by others that do not (5.10; later kernels do it where it loses its mapping).
+///
+/// Source: mm/memory.c:wp_page_copy (5.10).
+fn left_locked(env: &mut impl Env, fault: Fault, old: Pfn) {
+    let Fault { mm, page, .. } = fault;
+    if !env.config().locks_memory || env.policies().mlock_pages == MlockPages::Batched {
+        return;
+    }
+    env.lock(Lock::Folio(old));
+    if env.step(Site::WpPageCopy, |w, _| w.locks(mm, page) && w.frames.mlocked(old).mlocked) {
+        munlock_vma_page(env, old, None);
+    }
+    env.unlock(Lock::Folio(old));
 }
 
 /// Copies the old page into a new frame; also the copy event's number and whether it was needless.

@@ -14,12 +14,13 @@ use super::cow::copy_page;
 use super::fault_around::do_fault_around;
 use super::filemap::filemap_fault;
 use super::new_page::{map_new_page, new_pte};
-use super::outcome::{Attempt, Fault, Served, Unserved};
+use super::outcome::{Fault, Served, Unserved};
 use super::shmem::shmem_fault;
 use crate::addr::{ObjectId, Pfn, Vpn};
 use crate::env::{Env, Lock};
 use crate::event::FaultClass;
 use crate::kernel::flush::{FlushRequest, flush_by_rule};
+use crate::kernel::mlock_batch::folio_add_rmap;
 use crate::kernel::table::{pte_alloc, pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::uffd::fault::{note_first_store, store_begins};
 use crate::kernel::uffd::holes_are_clean;
@@ -48,12 +49,17 @@ pub fn do_fault(
     }
 }
 
-/// The file's page, with a reference and locked.
-fn page_of(env: &mut impl Env, fault: Fault, vma: &Vma, file: ObjectId) -> Result<Pfn, Unserved> {
+/// The file's page, with a reference and locked, and whether it was read with the locks of the fault held.
+fn page_of(
+    env: &mut impl Env,
+    fault: Fault,
+    vma: &Vma,
+    file: ObjectId,
+) -> Result<(Pfn, bool), Unserved> {
     let index = vma.index(fault.page);
     match vma.on_disk {
         true => filemap_fault(env, fault, file, index),
-        false => shmem_fault(env, fault, vma.uffd, (file, index)),
+        false => shmem_fault(env, fault, vma.uffd, (file, index)).map(|frame| (frame, false)),
     }
 }
 
@@ -82,12 +88,12 @@ fn do_read_fault(
     if do_fault_around(env, fault, vma, file) {
         return Ok(served);
     }
-    let frame = page_of(env, fault, vma, file)?;
+    let (frame, major) = page_of(env, fault, vma, file)?;
     let mapped = finish_fault(env, (fault, seen), |w, at| {
         set_pte(w, at, (fault, seen), vma, (fault.page, frame));
     });
     env.unlock(Lock::Folio(frame));
-    if mapped { Ok(served) } else { Ok(raced(env, frame)) }
+    if mapped { Ok(Served { major, ..served }) } else { Ok(raced(env, frame)) }
 }
 
 /// A store to a private mapping: the page is copied before it was mapped here, and nobody has to be told. (Kernels set
@@ -100,7 +106,7 @@ fn do_cow_fault(
 ) -> Result<Served, Unserved> {
     let Fault { mm, page, .. } = fault;
     vmf_anon_prepare(env, fault, vma)?;
-    let of_file = page_of(env, fault, vma, file)?;
+    let (of_file, major) = page_of(env, fault, vma, file)?;
     let copy = env.step(Site::DoCowFault, |w, at| copy_page(w, at, fault, of_file));
     let mapped = copy.is_some_and(|(new, _)| {
         finish_fault(env, (fault, seen), |w, at| {
@@ -120,7 +126,7 @@ fn do_cow_fault(
     });
     match copy {
         None => Err(Unserved::OutOfMemory),
-        Some(_) if mapped => Ok(Served::needed(FaultClass::CowCopy)),
+        Some(_) if mapped => Ok(Served { major, ..Served::needed(FaultClass::CowCopy) }),
         Some(_) => Ok(Served::spurious()),
     }
 }
@@ -132,7 +138,7 @@ fn do_shared_fault(
     vma: &Vma,
     file: ObjectId,
 ) -> Result<Served, Unserved> {
-    let frame = page_of(env, fault, vma, file)?;
+    let (frame, _) = page_of(env, fault, vma, file)?;
     if vma.on_disk {
         env.unlock(Lock::Folio(frame));
         if !page_mkwrite(env, frame, (file, vma.index(fault.page))) {
@@ -184,7 +190,7 @@ fn fault_dirty_shared_page(
     env.unlock(Lock::Folio(frame));
     let served = Served::needed(FaultClass::SharedDirty);
     let again = matches!(env.policies().dirty_retry, DirtyRetry::RetryFlush | DirtyRetry::Retry);
-    match again && (dirtied || told) && fault.attempt != Attempt::Tried {
+    match again && (dirtied || told) && !fault.attempt.keeps_locks() {
         true => Err(Unserved::TryAgain(served)),
         false => Ok(served),
     }
@@ -311,6 +317,7 @@ pub(super) fn set_pte<M: Mode>(
     (page, frame): (Vpn, Pfn),
 ) {
     w.frames.update(frame, |f| f.maps += 1);
+    folio_add_rmap(w, at, frame, vma.is_locked());
     let shared = vma.shared || w.policies.mutant == Mutant::PrivateWritable;
     let told = fault.write || !vma.wants_writenotify();
     let writable = vma.prot == Prot::ReadWrite && shared && told;

@@ -7,7 +7,7 @@
 //! Source: mm/filemap.c:filemap_fault, do_sync_mmap_readahead, maybe_unlock_mmap_for_io; mm/memory.c:mm_account_fault (5.10 to 7.3).
 
 use super::file::page_in;
-use super::outcome::{Attempt, Fault, Served, Unserved};
+use super::outcome::{Fault, Served, Unserved};
 use crate::addr::{ObjectId, Pfn};
 use crate::env::{Env, Lock};
 use crate::kernel::lru::folio_add_new;
@@ -15,13 +15,14 @@ use crate::machine::frames::FrameFlags;
 use crate::machine::world::Ghost;
 use crate::site::Site;
 
-/// The file's page, with a reference and locked, unless the file ends before it.
+/// The file's page, with a reference and locked, unless the file ends before it; and whether it was read without giving the fault's lock back.
 pub fn filemap_fault(
     env: &mut impl Env,
     fault: Fault,
     file: ObjectId,
     index: u64,
-) -> Result<Pfn, Unserved> {
+) -> Result<(Pfn, bool), Unserved> {
+    let mut read = false;
     loop {
         let found = env.step(Site::FilemapFault, |w, _| page_in(w, file, index));
         match found {
@@ -33,17 +34,17 @@ pub fn filemap_fault(
                     index < w.objects.size(file) && w.objects.page(file, index) == Some(frame)
                 });
                 if there {
-                    return Ok(frame);
+                    return Ok((frame, read));
                 }
                 env.unlock(Lock::Folio(frame));
                 env.step(Site::FolioPut, |w, at| w.put_frame(at, frame));
             }
             Ok(None) => {
                 read_page(env, file, index)?;
-                if fault.attempt != Attempt::Tried {
-                    let read = Served { major: true, ..Served::spurious() };
-                    return Err(Unserved::TryAgain(read));
+                if !fault.attempt.keeps_locks() {
+                    return Err(Unserved::TryAgain(Served { major: true, ..Served::spurious() }));
                 }
+                read = true;
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::addr::{MmId, Pfn, Vpn};
 use crate::event::EventKind;
-use crate::kernel::lru::folio_add_new;
+use crate::kernel::mlock_batch::folio_add_lru_vma;
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{AnonExclusive, DemandYoung};
@@ -21,12 +21,12 @@ pub fn allocate_zeroed<M: Mode>(w: &mut World<M>, at: At, page: Vpn) -> Option<P
 #[inline(always)]
 pub fn map_new_page<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, frame: Pfn) {
     let exclusive = w.policies.anon_exclusive == AnonExclusive::Yes;
-    let (object, index) = w.object_of(mm, page);
+    let ((object, index), locked) = (w.object_of(mm, page), w.locks(mm, page));
     w.frames.update(frame, |f| {
         (f.maps, f.object, f.index) = (1, object, index);
         f.flags.set(FrameFlags::EXCLUSIVE, exclusive);
     });
-    folio_add_new(w, at.site(Site::FolioAddLru), frame);
+    folio_add_lru_vma(w, at.site(Site::FolioAddLru), frame, locked);
 }
 
 /// The PTE of a page that a fault maps.

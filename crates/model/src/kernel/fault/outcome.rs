@@ -31,8 +31,17 @@ pub enum Attempt {
     VmaLock,
     /// With `mmap_lock`, which it gives back to wait.
     MmapLock,
+    /// With locks that it must not give back: what it has to wait for it waits for with them (no `FAULT_FLAG_ALLOW_RETRY`).
+    Held,
     /// It waited already, and waits for the same with its locks held now (`FAULT_FLAG_TRIED`).
     Tried,
+}
+
+impl Attempt {
+    /// Whether it has to end without giving its locks back.
+    pub const fn keeps_locks(self) -> bool {
+        matches!(self, Attempt::Held | Attempt::Tried)
+    }
 }
 
 impl Fault {
@@ -55,6 +64,7 @@ impl Fault {
         let attempt = match self.attempt {
             Attempt::VmaLock => Attempt::MmapLock,
             Attempt::MmapLock | Attempt::Tried => Attempt::Tried,
+            Attempt::Held => Attempt::Held,
         };
         Fault { attempt, ..self }
     }

@@ -8,12 +8,13 @@
 
 use super::cow;
 use super::new_page::new_pte;
-use super::outcome::{Attempt, Fault, Served, Unserved};
+use super::outcome::{Fault, Served, Unserved};
 use super::refault::lock_and_map;
 use crate::addr::{ObjectId, Pfn};
 use crate::env::{Env, Lock};
 use crate::event::{EventKind, FaultClass};
 use crate::kernel::lru::{folio_add_new, lru_add_drain};
+use crate::kernel::mlock_batch::folio_add_rmap;
 use crate::kernel::swap_cache::{leave_swap_cache, swap_cache_references, swap_users};
 use crate::kernel::table::pte_unmap_unlock;
 use crate::machine::frames::FrameFlags;
@@ -101,7 +102,7 @@ pub fn do_swap_page(
 /// Source: mm/filemap.c:__lock_page_or_retry (5.10), __folio_lock_or_retry (6.18).
 fn lock_or_retry(env: &mut impl Env, fault: Fault, folio: Folio) -> Option<Wait> {
     let lock = Lock::Folio(folio.head);
-    if !folio.cached || fault.attempt == Attempt::Tried {
+    if !folio.cached || fault.attempt.keeps_locks() {
         env.lock(lock);
         return None;
     }
@@ -156,7 +157,7 @@ impl Grants {
     fn of<M: Mode>(w: &World<M>, fault: Fault, vma: &Vma, swap: SwapPte, folio: Folio) -> Grants {
         let frame = w.frames.get(folio.frame);
         let sole_user = w.swap.get(swap.slot).count + frame.maps == 1;
-        let leaves = frees_swap(w, fault, swap.slot, folio, sole_user);
+        let leaves = frees_swap(w, fault, vma, swap.slot, folio, sole_user);
         let exclusive = match w.policies.anon_exclusive {
             AnonExclusive::Yes if w.policies.swapin_exclusive == SwapinExclusive::PteBit => {
                 swap.exclusive
@@ -217,6 +218,7 @@ fn map<M: Mode>(
         f.flags.set(FrameFlags::EXCLUSIVE, exclusive);
         f.flags.set(FrameFlags::CLAIMED, !sole_user);
     });
+    folio_add_rmap(w, at, folio.frame, vma.is_locked());
     let writable = grants.writable(vma);
     // A store that asks in a fault of its own has been granted here.
     let granted = writable || grants.asks_later(w, vma);
@@ -259,6 +261,7 @@ fn place_of<M: Mode>(
 fn frees_swap<M: Mode>(
     w: &World<M>,
     fault: Fault,
+    vma: &Vma,
     slot: u32,
     folio: Folio,
     sole_user: bool,
@@ -266,6 +269,10 @@ fn frees_swap<M: Mode>(
     let mut others = w.frames.pages_of_folio(folio.frame).filter(|page| *page != folio.frame);
     if !folio.cached || w.swap.get(slot).count > 1 || others.any(|page| swap_users(w, page) > 0) {
         return false;
+    }
+    // What is to stay in memory needs no place in swap.
+    if vma.is_locked() || w.frames.mlocked(folio.frame).mlocked {
+        return true;
     }
     let cache = swap_cache_references(w, folio.frame);
     match w.policies.swapin_free {

@@ -7,7 +7,7 @@ use crate::event::{EventKind, FaultClass};
 use crate::kernel::fault::anon::vmf_anon_prepare;
 use crate::kernel::fault::new_page::new_pte;
 use crate::kernel::fault::outcome::{Fault, Served, Unserved};
-use crate::kernel::lru::folio_add_new;
+use crate::kernel::mlock_batch::folio_add_lru_vma;
 use crate::kernel::table::pte_alloc;
 use crate::kernel::uffd::fault::{handle_userfault, note_first_store};
 use crate::kernel::uffd::holes_are_clean;
@@ -117,13 +117,14 @@ pub(super) fn map_anon_folio_pmd<M: Mode>(
     (folio, writable): (Pfn, bool),
 ) {
     let exclusive = w.policies.anon_exclusive == AnonExclusive::Yes;
-    let (object, index) = w.object_of(mm, w.huge_span(page).start);
+    let start = w.huge_span(page).start;
+    let ((object, index), locked) = (w.object_of(mm, start), w.locks(mm, start));
     w.frames.update(folio, |f| {
         (f.object, f.index) = (object, index);
         f.flags.set(FrameFlags::EXCLUSIVE, exclusive);
     });
     w.frames.count_whole_map(folio, 1);
-    folio_add_new(w, at.site(Site::FolioAddLru), folio);
+    folio_add_lru_vma(w, at.site(Site::FolioAddLru), folio, locked);
     let pmd = new_pte(w, folio, writable, true);
     w.set_pmd(at, mm, page, Pte::Present(pmd));
 }

@@ -14,6 +14,7 @@ use crate::kernel::fault::Fault;
 use crate::kernel::fault::swapin::do_swap_page;
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
 use crate::kernel::lru::{folio_add_lru, lru_add_drain, lru_add_drain_all};
+use crate::kernel::mlock_batch::folio_remove_rmap;
 use crate::kernel::swap_cache::{free_swap_cache, swap_cache_references};
 use crate::kernel::table::unlink_table;
 use crate::kernel::table_sync::tlb_remove_table_sync_one;
@@ -371,7 +372,8 @@ fn copy<M: Mode>(w: &mut World<M>, at: At, mm: MmId, folio: Pfn) {
         w.frames.set_flags(to, FrameFlags::ZERO_FILLED, zeros);
         w.ghost.copied(mm, page, from, to);
         w.emit(at, EventKind::Copy { page, from, to });
-        give_up(w, at, from);
+        let locked = w.locks(mm, page);
+        give_up(w, at, from, locked);
     }
     w.ghost.table_freed(mm, pages.start, 1);
     let number = w.mms[mm.index()].deposited;
@@ -382,13 +384,13 @@ fn copy<M: Mode>(w: &mut World<M>, at: At, mm: MmId, folio: Pfn) {
 /// The page that was copied goes back to the LRU and loses its mapping.
 ///
 /// Source: mm/khugepaged.c:release_pte_page, mm/swap_state.c:free_page_and_swap_cache (6.1 to 7.3).
-fn give_up<M: Mode>(w: &mut World<M>, at: At, page: Pfn) {
+fn give_up<M: Mode>(w: &mut World<M>, at: At, page: Pfn, locked: bool) {
     let large = w.frames.flags(page).has(FrameFlags::LARGE);
     if !large {
         w.frames.set_flags(page, FrameFlags::LRU, false);
         folio_add_lru(w, at.site(Site::FolioAddLru), page);
     }
-    w.drop_mapping(at, page);
+    folio_remove_rmap(w, at, page, locked);
     w.frames.set_flags(page, FrameFlags::EXCLUSIVE, false);
     free_swap_cache(w, at, page);
     w.put_frame(at, page);

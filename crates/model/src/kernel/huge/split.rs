@@ -5,6 +5,7 @@ use crate::addr::{MmId, PageRange, Pfn, Vpn};
 use crate::env::{Env, Learnt};
 use crate::event::EventKind;
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
+use crate::kernel::mlock_batch::munlock_split;
 use crate::machine::frames::{FrameFlags, ZERO_PAGE};
 use crate::machine::world::{At, Mode, World};
 use crate::policy::{Mutant, SplitDirty};
@@ -101,6 +102,8 @@ fn map_page_by_page<M: Mode>(
     };
     w.frames.count_whole_map(old.pfn, -1);
     w.frames.update(old.pfn, |f| f.refs -= 1);
+    let locked = w.locks(mm, pages.start);
+    munlock_split(w, at, old.pfn, locked);
     w.populate_pmd(at, mm, pages.start, |w, page| {
         let pfn = w.frame_in(old.pfn, page.since(pages.start));
         w.frames.update(pfn, |f| {

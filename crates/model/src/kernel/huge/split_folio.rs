@@ -8,6 +8,7 @@ use super::{entry_of, invalid, pmd_trans_huge_lock, pmd_unlock};
 use crate::addr::{MmId, PageRange, Pfn, Vpn};
 use crate::env::{Env, Lock};
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
+use crate::kernel::mlock_batch::{folio_remove_rmap, mapped_again, munlock_vma_folio};
 use crate::kernel::reclaim::{Flush, FolioList, flush_unmapped};
 use crate::kernel::rmap::{Place, folio_places};
 use crate::kernel::swap_cache::swap_cache_references;
@@ -117,6 +118,8 @@ fn freeze_whole<M: Mode>(w: &mut World<M>, at: At, mm: MmId, pages: PageRange, p
         f.refs -= 1;
         f.flags.set(FrameFlags::EXCLUSIVE, false);
     });
+    let locked = w.locks(mm, pages.start);
+    munlock_vma_folio(w, at, pmd.pfn, locked);
     w.populate_pmd(at, mm, pages.start, |w, page| {
         let pfn = w.frame_in(pmd.pfn, page.since(pages.start));
         Pte::Migration(frozen(w, PresentPte { pfn, ..pmd }, right))
@@ -141,7 +144,8 @@ fn freeze_page(env: &mut impl Env, folio: Pfn, mm: MmId, page: Vpn) {
         }
         let entry = frozen(w, old, right(w, old));
         w.set_pte(at, mm, page, Pte::Migration(entry));
-        w.drop_mapping(at, old.pfn);
+        let locked = w.locks(mm, page);
+        folio_remove_rmap(w, at, old.pfn, locked);
         w.frames.set_flags(old.pfn, FrameFlags::EXCLUSIVE, false);
         w.put_frame(at, old.pfn);
     });
@@ -204,4 +208,6 @@ fn thaw<M: Mode>(w: &mut World<M>, at: At, (mm, page): Place, folio: &Range<u32>
         f.flags.set(FrameFlags::EXCLUSIVE, exclusive);
     });
     w.set_pte(at, mm, page, Pte::Present(pte));
+    let locked = w.locks(mm, page);
+    mapped_again(w, at, entry.pfn, locked);
 }

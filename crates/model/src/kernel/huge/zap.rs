@@ -6,6 +6,7 @@ use crate::addr::PageRange;
 use crate::env::Env;
 use crate::kernel::flush::Change;
 use crate::kernel::gather::Gather;
+use crate::kernel::mlock_batch::munlock_vma_folio;
 use crate::machine::world::Ghost;
 use crate::pte::Pte;
 use crate::site::Site;
@@ -33,6 +34,8 @@ pub fn zap_huge_pmd(env: &mut impl Env, gather: &mut Gather, part: PageRange) ->
         }
         if let Some(folio) = folio {
             w.frames.count_whole_map(folio, -1);
+            let locked = w.locks(mm, pages.start);
+            munlock_vma_folio(w, at, folio, locked);
         }
         folio
     });

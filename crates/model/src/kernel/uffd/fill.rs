@@ -6,6 +6,7 @@ use crate::kernel::Errno;
 use crate::kernel::fault::anon::zero_page_pte;
 use crate::kernel::fault::new_page::{allocate_zeroed, map_new_page, new_pte};
 use crate::kernel::lru::folio_add_new;
+use crate::kernel::mlock_batch::folio_add_rmap;
 use crate::kernel::table::{pte_alloc, pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::vma_lock::{lock_vma_under_rcu, per_vma};
 use crate::machine::frames::FrameFlags;
@@ -207,13 +208,14 @@ fn map_cached(
     frame: Pfn,
 ) -> Result<(), Errno> {
     let writable = vma.prot == Prot::ReadWrite && vma.shared;
-    install(env, mm, page, |w, _| {
+    install(env, mm, page, |w, at| {
         may_replace(w.pte(mm, page)).then(|| {
             let dirty = writable || w.policies.uffd_shared == UffdShared::All;
             if !dirty {
                 w.frames.set_flags(frame, FrameFlags::DIRTY, true);
             }
             w.frames.update(frame, |f| f.maps += 1);
+            folio_add_rmap(w, at, frame, vma.is_locked());
             Pte::Present(new_pte(w, frame, writable, dirty))
         })
     })

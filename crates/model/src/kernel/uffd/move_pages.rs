@@ -87,6 +87,7 @@ fn validate_move_areas<M: Mode>(
         && has(&destination, target)
         && (source.prot, destination.prot) == (Prot::ReadWrite, Prot::ReadWrite)
         && destination.uffd.armed()
+        && source.is_locked() == destination.is_locked()
         && source.is_anonymous()
         && destination.is_anonymous();
     if !may {

@@ -1,0 +1,252 @@
+//! What mappings lock in memory is put with the folios that reclaim leaves alone.
+//!
+//! Since 5.18 a folio waits for that in a batch of the CPU's, with one reference of the batch's own, as others do in theirs; and again when such a
+//! mapping lets go of it. Before, `mlock` and a copy on write took it off its list, and it went by the CPU's ordinary batch.
+//!
+//! Source: mm/mlock.c (6.1 to 7.3): mlock_folio, mlock_new_folio, munlock_folio, mlock_folio_batch; (5.10): mlock_vma_page, munlock_vma_page,
+//! clear_page_mlock.
+
+use crate::addr::{CpuId, Pfn};
+use crate::env::Env;
+use crate::kernel::lru::{folio_add_lru, folio_add_new, joins_list};
+use crate::kernel::rmap::{Place, page_vma_mapped_walk, rmap_walk};
+use crate::kernel::table::pte_unmap_unlock;
+use crate::machine::cpu::MlockStep;
+use crate::machine::frames::FrameFlags;
+use crate::machine::world::{At, Mode, World};
+use crate::policy::MlockPages;
+use crate::site::Site;
+
+/// A new folio of a mapping that locks its pages, or does not, goes to the LRU. Part of a step.
+///
+/// Source: mm/swap.c:lru_cache_add_inactive_or_unevictable (5.10, 6.1), folio_add_lru_vma (6.12, 7.3).
+pub fn folio_add_lru_vma<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, locked: bool) {
+    if !locked {
+        return folio_add_new(w, at, frame);
+    }
+    w.frames.change_mlocked(frame, |folio| folio.mlocked = true);
+    match w.policies.mlock_pages {
+        MlockPages::Isolated => folio_add_new(w, at, frame),
+        MlockPages::Batched => enter(w, at, frame, MlockStep::New),
+    }
+}
+
+/// A folio that was there got one more mapping, which locks its pages, or does not. Part of a step.
+///
+/// Source: mm/internal.h:mlock_vma_folio, mm/rmap.c:folio_add_file_rmap_ptes, folio_add_anon_rmap_ptes (6.1 to 7.3; 5.10: nothing).
+pub fn folio_add_rmap<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, locked: bool) {
+    let large = w.frames.flags(frame).has(FrameFlags::LARGE);
+    if locked && !large && w.policies.mlock_pages == MlockPages::Batched {
+        mlock_folio(w, at, frame);
+    }
+}
+
+/// A PTE that mapped the frame is gone, of a mapping that locks its pages, or does not. Part of a step.
+///
+/// Source: mm/rmap.c:page_remove_rmap (5.10: the last mapping; 6.1), folio_remove_rmap_ptes (6.12, 7.3); mm/internal.h:munlock_vma_folio.
+pub fn folio_remove_rmap<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, locked: bool) {
+    w.drop_mapping(at, frame);
+    munlock_vma_folio(w, at, frame, locked);
+}
+
+/// The same where the mapping was counted off already: that of a huge page.
+pub fn munlock_vma_folio<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, locked: bool) {
+    match w.policies.mlock_pages {
+        MlockPages::Isolated if w.frames.folio_maps(frame) == 0 => clear_page_mlock(w, at, frame),
+        MlockPages::Isolated => {}
+        MlockPages::Batched if locked => munlock_folio(w, at, frame),
+        MlockPages::Batched => {}
+    }
+}
+
+/// A huge page of such a mapping is mapped page by page from now on, and so locked no more. Part of a step.
+///
+/// Source: mm/huge_memory.c:__split_huge_pmd (5.10), __split_huge_pmd_locked (6.1 to 7.3).
+pub fn munlock_split<M: Mode>(w: &mut World<M>, at: At, folio: Pfn, locked: bool) {
+    match w.policies.mlock_pages {
+        MlockPages::Isolated => clear_page_mlock(w, at, folio),
+        MlockPages::Batched => munlock_vma_folio(w, at, folio, locked),
+    }
+}
+
+/// The page of a mapping that locks its pages, or does not, is mapped again that a migration entry stood for. Part of a step.
+///
+/// Source: mm/migrate.c:remove_migration_pte (5.10 to 7.3).
+pub fn mapped_again<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, locked: bool) {
+    if !locked || w.frames.flags(frame).has(FrameFlags::LARGE) {
+        return;
+    }
+    match w.policies.mlock_pages {
+        MlockPages::Isolated => mlock_vma_page(w, at, frame),
+        MlockPages::Batched => {
+            mlock_folio(w, at, frame);
+            drain_mlock(w, at, at.cpu);
+        }
+    }
+}
+
+/// A folio that a mapping locks from now on. Part of a step.
+pub fn mlock_folio<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
+    w.frames.change_mlocked(frame, |folio| folio.mlocked = true);
+    enter(w, at, frame, MlockStep::Mlock);
+}
+
+/// A folio that a mapping does not lock any more. Part of a step.
+pub fn munlock_folio<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
+    enter(w, at, frame, MlockStep::Munlock);
+}
+
+fn enter<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, step: MlockStep) {
+    let (folio, size) = (w.frames.folio(frame).0, w.lru_batch_size());
+    w.get_frame(folio);
+    let waiting = &mut w.cpus[at.cpu.index()].mlock;
+    waiting.push((folio, step));
+    let full = waiting.len() == size;
+    // A large folio waits in no batch.
+    if full || w.frames.flags(folio).has(FrameFlags::LARGE) {
+        drain_mlock(w, at, at.cpu);
+    }
+}
+
+/// Empties the CPU's batch. Part of a step.
+pub fn drain_mlock<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId) {
+    let mut waiting = std::mem::take(&mut w.cpus[cpu.index()].mlock);
+    for &(folio, step) in &waiting {
+        match step {
+            MlockStep::Mlock => mlocked(w, folio),
+            MlockStep::New => {
+                put_on_list(w, folio);
+                w.frames.set_flags(folio, FrameFlags::LRU, true);
+            }
+            MlockStep::Munlock => munlocked(w, folio),
+        }
+        w.put_frame(at, folio);
+    }
+    waiting.clear();
+    w.cpus[cpu.index()].mlock = waiting;
+}
+
+/// Off the LRU there is nothing to be done: who puts it back there looks.
+///
+/// Source: mm/mlock.c:__mlock_folio (6.1 to 7.3).
+fn mlocked<M: Mode>(w: &mut World<M>, folio: Pfn) {
+    let state = w.frames.mlocked(folio);
+    if !w.frames.flags(folio).has(FrameFlags::LRU) {
+        return;
+    }
+    if state.mlocked && state.unevictable {
+        w.frames.change_mlocked(folio, |folio| folio.count += 1);
+    } else if state.mlocked || state.unevictable {
+        put_on_list(w, folio);
+    }
+}
+
+/// The last of the mappings that were counted gives it back to reclaim.
+///
+/// Source: mm/mlock.c:__munlock_folio (6.1 to 7.3).
+fn munlocked<M: Mode>(w: &mut World<M>, folio: Pfn) {
+    let on_lru = w.frames.flags(folio).has(FrameFlags::LRU);
+    let mut state = w.frames.mlocked(folio);
+    if on_lru && state.unevictable {
+        state.count = state.count.saturating_sub(1);
+    }
+    let others = on_lru && state.unevictable && state.count > 0;
+    state.mlocked &= others;
+    w.frames.change_mlocked(folio, |folio| *folio = state);
+    if on_lru && state.unevictable && !others {
+        put_on_list(w, folio);
+    }
+}
+
+/// It goes to the list where it belongs: with those that reclaim leaves alone, counted once, or with the others.
+fn put_on_list<M: Mode>(w: &mut World<M>, folio: Pfn) {
+    let locked = w.frames.mlocked(folio).mlocked;
+    w.frames.change_mlocked(folio, |folio| {
+        (folio.unevictable, folio.count) = (locked, u32::from(locked));
+    });
+    let (mglru, used_once) = (w.config.mglru, w.policies.used_once);
+    w.frames.change_flags(folio, |flags| match locked {
+        true => flags.set(FrameFlags::ACTIVE.and(FrameFlags::OLDEST), false),
+        false => joins_list(flags, mglru, used_once),
+    });
+}
+
+/// `mlock` found the page, which is locked, mapped (5.10): off its list, and by the CPU's ordinary batch to the other one. Part of a step.
+///
+/// Source: mm/mlock.c:mlock_vma_page, mm/vmscan.c:isolate_lru_page, putback_lru_page (5.10).
+pub fn mlock_vma_page<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
+    if !w.frames.mlocked(frame).mlocked {
+        w.frames.change_mlocked(frame, |folio| folio.mlocked = true);
+        isolate_and_put_back(w, at, frame);
+    }
+}
+
+/// A page that counts as locked does so no more.
+///
+/// Source: mm/mlock.c:clear_page_mlock (5.10).
+fn clear_page_mlock<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
+    if w.frames.mlocked(frame).mlocked {
+        w.frames.change_mlocked(frame, |folio| folio.mlocked = false);
+        isolate_and_put_back(w, at, frame);
+    }
+}
+
+fn isolate_and_put_back<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
+    let folio = w.frames.folio(frame).0;
+    if w.frames.flags(folio).has(FrameFlags::LRU) {
+        w.frames.set_flags(folio, FrameFlags::LRU, false);
+        folio_add_lru(w, at.site(Site::FolioPutbackLru), folio);
+    }
+}
+
+/// A page that counts as locked is left by a mapping (5.10), unless another one locks it, too: off its list, and to the one where it belongs. It goes
+/// there by the CPU's batch, but at once if it is `munlock` that takes it from the place `left`, and nobody else maps it, nor is it large.
+///
+/// Source: mm/mlock.c:munlock_vma_page, __munlock_pagevec, __putback_lru_fast, __munlock_isolated_page (5.10).
+pub fn munlock_vma_page(env: &mut impl Env, frame: Pfn, left: Option<Place>) {
+    let (site, folio) =
+        (Site::MlockPteRange, env.step(Site::MlockPteRange, |w, _| w.frames.folio(frame).0));
+    let isolated = env.step(site, |w, _| {
+        let was = w.frames.mlocked(folio).mlocked && w.frames.flags(folio).has(FrameFlags::LRU);
+        w.frames.change_mlocked(folio, |folio| folio.mlocked = false);
+        if was {
+            w.frames.set_flags(folio, FrameFlags::LRU, false);
+            w.get_frame(folio);
+        }
+        was
+    });
+    if !isolated {
+        return;
+    }
+    let shared = env.step(site, |w, _| w.frames.folio_maps(folio) > 1);
+    if shared {
+        try_to_munlock(env, folio, left);
+    }
+    env.step(site, |w, at| {
+        let large = w.frames.flags(folio).has(FrameFlags::LARGE);
+        if left.is_some() && !shared && !large {
+            put_on_list(w, folio);
+            w.frames.set_flags(folio, FrameFlags::LRU, true);
+        } else {
+            folio_add_lru(w, at.site(Site::FolioPutbackLru), folio);
+        }
+        w.put_frame(at, folio);
+    });
+}
+
+/// Whether a mapping locks the page that has it elsewhere: then it counts as locked again.
+///
+/// Source: mm/rmap.c:try_to_munlock, try_to_unmap_one (5.10: TTU_MUNLOCK).
+fn try_to_munlock(env: &mut impl Env, frame: Pfn, left: Option<Place>) {
+    let site = Site::MlockPteRange;
+    rmap_walk(env, site, frame, |env, (mm, page)| {
+        let found = page_vma_mapped_walk(env, site, frame, (mm, page), |w, _, _| {
+            if w.locks(mm, page) && left != Some((mm, page)) {
+                w.frames.change_mlocked(frame, |folio| folio.mlocked = true);
+            }
+        });
+        if found.is_some() {
+            pte_unmap_unlock(env, mm, page);
+        }
+    });
+}

@@ -17,7 +17,7 @@ use needless_model::addr::{
     CpuId, MmId, ObjectId, PageRange, Pfn, PinId, ProcessId, Span, ThreadId, Vpn,
 };
 use needless_model::arch::TINY;
-use needless_model::call::{Gup, Purpose};
+use needless_model::call::{Gup, PinAccess, Purpose};
 use needless_model::env::Lock;
 use needless_model::kernels::KernelRow;
 use needless_model::machine::cpu::{FolioBatch, MlockStep};
@@ -64,7 +64,7 @@ const SLOT: u32 = 0;
 const PAGE: Vpn = Vpn(0);
 const MERGE: MergeRule = MergeRule { anon_vma: VmaMerge::Any, soft_dirty: SoftDirtyMerge::Changed };
 
-const PIN: Pin = Pin { frame: FRAME, place: (MM, PAGE), gup: Gup::Pin, write: true };
+const PIN: Pin = Pin { frame: FRAME, place: (MM, PAGE), gup: Gup::Pin, access: PinAccess::Write };
 
 const AT: At =
     At { cpu: CpuId(0), thread: ThreadId(0), running: None, op: 0, site: Site::HardwareWalk };

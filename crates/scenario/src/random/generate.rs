@@ -98,7 +98,7 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
     draw.enable(release, |operation| match operation {
         Drawn::WithHugePages => huge,
         Drawn::WithUserfaultfd => uffd,
-        Drawn::WithWatchedFiles => watched_files,
+        Drawn::WithWatchedFiles => watched_files && !huge,
         Drawn::WithSoftDirty => soft_dirty,
         Drawn::WithMlock => mlock,
         operation => operation <= drawn,

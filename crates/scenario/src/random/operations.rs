@@ -128,6 +128,8 @@ pub enum Effect {
     Watch(bool),
     /// Locked in memory, or no more.
     Lock(bool),
+    /// userfaultfd watches other accesses there, not stores.
+    WatchOthers,
     /// They are the first pages of the other area now.
     Move,
 }
@@ -283,11 +285,14 @@ pub(super) fn call(kind: CallKind) -> Vec<Operation> {
             uffd("uffdio_register \"{}\" mode=\"missing-wp\" features=\"{features}\"", 6, (5, 7), Needs::Handled, Effect::Watch(true)),
             watched(Of::FileInMemory, "uffdio_register \"{}\" mode=\"wp\" features=\"{features}\"", 24, (5, 19), (Needs::Mapped, Effect::Watch(true))),
             watched(Of::FileInMemory, "uffdio_register \"{}\" mode=\"missing-minor-wp\" features=\"{features}\"", 8, (5, 19), (Needs::Handled, Effect::Watch(true))),
-            watched(Of::FileInMemory, "uffdio_register \"{}\" mode=\"minor\" features=\"{features}\"", 8, (5, 14), (Needs::Handled, Effect::Watch(false))),
-            watched(Of::InMemory, "uffdio_register \"{}\" mode=\"missing\" features=\"{features}\"", 8, (5, 7), (Needs::Handled, Effect::Watch(false))),
+            watched(Of::FileInMemory, "uffdio_register \"{}\" mode=\"minor\" features=\"{features}\"", 8, (5, 14), (Needs::Handled, Effect::WatchOthers)),
+            watched(Of::InMemory, "uffdio_register \"{}\" mode=\"missing\" features=\"{features}\"", 8, (5, 7), (Needs::Handled, Effect::WatchOthers)),
             watched(Of::OnDisk, "uffdio_register \"{}\" mode=\"wp\" features=\"{features}\"", 24, (6, 7), (Needs::Async, Effect::Watch(true))),
         ],
-        CallKind::UffdUnregister => vec![uffd("uffdio_unregister \"{}\"", 4, (5, 7), Needs::Mapped, Effect::Watch(false))],
+        CallKind::UffdUnregister => vec![
+            uffd("uffdio_unregister \"{}\"", 4, (5, 7), Needs::Mapped, Effect::Watch(false)),
+            watched(Of::All, "uffdio_unregister \"{}\"", 2, (5, 7), (Needs::Mapped, Effect::Watch(false))),
+        ],
         CallKind::UffdProtect => vec![
             uffd("uffdio_writeprotect \"{}\" mode=\"protect\"", 24, (5, 7), Needs::WatchedOne, Effect::None),
             uffd("uffdio_writeprotect \"{}\" mode=\"protect\"", 6, (6, 4), Needs::Watched, Effect::None),
@@ -328,7 +333,10 @@ pub(super) fn call(kind: CallKind) -> Vec<Operation> {
     }
 }
 
-/// The operation with this effect: what brings pages back to an earlier state.
-pub(super) fn with_effect(effect: Effect) -> Option<&'static Operation> {
-    OPERATIONS.iter().find(|operation| operation.effect == effect)
+/// The first operation with this effect that may be done: what brings pages back to an earlier state.
+pub(super) fn with_effect(
+    effect: Effect,
+    permits: impl Fn(&Operation) -> bool,
+) -> Option<&'static Operation> {
+    OPERATIONS.iter().filter(|operation| operation.effect == effect).find(|op| permits(op))
 }

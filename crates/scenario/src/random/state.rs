@@ -259,7 +259,8 @@ impl State {
                 }
                 self.areas[pages.area][range].iter_mut().flatten().for_each(|p| p.prot = prot);
             }
-            Effect::Watch(watched) => {
+            Effect::Watch(_) | Effect::WatchOthers => {
+                let watched = effect == Effect::Watch(true);
                 if *pages != self.whole(pages.area) {
                     self.split(pages);
                 }

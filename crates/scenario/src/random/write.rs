@@ -156,7 +156,8 @@ impl Writer {
         let before = self.state.clone();
         self.steps(steps, level)?;
         for (effect, pages) in self.state.way_back(&before) {
-            self.operation(with_effect(effect)?, &pages, level)?;
+            let back = with_effect(effect, |operation| self.state.permits(operation, &pages))?;
+            self.operation(back, &pages, level)?;
         }
         Some(())
     }
@@ -294,7 +295,7 @@ impl Writer {
             self.state.apply(operation.effect, pages);
         }
         if changed.is_some() && changed != prot {
-            let back = with_effect(Effect::Protect(prot?))?;
+            let back = with_effect(Effect::Protect(prot?), |_| true)?;
             self.write(back, (&format!("{name}[p]"), "", ""), pages, level + 1);
         }
         self.line(level, "}");

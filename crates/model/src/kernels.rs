@@ -642,7 +642,9 @@ mod tests {
     fn one_policy_can_be_taken_from_another_row() {
         let row = |name| KernelRow::parse(name).unwrap().policies;
         let (old, new) = (row("6.17"), row("6.18.15"));
-        let lock = POLICIES.iter().position(|p| p.name == "advise-lock").unwrap();
-        assert_eq!(old.with_one_from(&new, lock), new);
+        let index = |name| POLICIES.iter().position(|p| p.name == name).unwrap();
+        let moves = old.with_one_from(&new, index("uffd-move"));
+        assert_ne!(moves, new);
+        assert_eq!(moves.with_one_from(&new, index("advise-lock")), new);
     }
 }

@@ -3,6 +3,7 @@
 use crate::addr::{MmId, PageRange};
 use crate::env::{Env, Lock};
 use crate::kernel::Errno;
+use crate::kernel::fault::outcome::Attempt;
 use crate::kernel::fault::{Fault, Outcome, handle_mm_fault, try_mm_fault};
 use crate::kernel::lru::{lru_add_drain, mark_accessed};
 use crate::machine::frames::FrameFlags;
@@ -32,6 +33,11 @@ pub fn populate(
         match populate_page(env, Fault::new(mm, page, write), anew) {
             Ok(None) => {}
             Ok(Some(wait)) => {
+                if !anew {
+                    env.step(Site::MadvisePopulate, |w, at| {
+                        w.tasks[at.thread.index()].tried = true
+                    });
+                }
                 result = Ok(Ended::Blocked(wait, PageRange { start: page, ..range }));
                 break;
             }
@@ -49,14 +55,24 @@ pub fn populate(
     result
 }
 
-/// What it has to wait for, if it could not be done. `anew`: what is to be tried again is a new fault.
+/// What it has to wait for, if it could not be done. `anew`: what is to be tried again is a new fault; otherwise it counts as tried, after a wait
+/// as well (`FOLL_TRIED`).
 pub(super) fn populate_page(
     env: &mut impl Env,
     fault: Fault,
     anew: bool,
 ) -> Result<Option<Wait>, Errno> {
     let Fault { mm, page, .. } = fault;
-    while !env.step(Site::MadvisePopulate, |w, _| follows(w, fault)) {
+    loop {
+        let (done, tried) = env.step(Site::MadvisePopulate, |w, at| {
+            let tried = std::mem::take(&mut w.tasks[at.thread.index()].tried);
+            (follows(w, fault), tried)
+        });
+        if done {
+            break;
+        }
+        let attempt = if tried { Attempt::Tried } else { fault.attempt };
+        let fault = Fault { attempt, ..fault };
         let mapped = env.step(Site::MadvisePopulate, |w, _| w.mms[mm.index()].vma(page).is_some());
         if !mapped {
             return Err(Errno::Enomem);

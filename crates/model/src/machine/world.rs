@@ -182,6 +182,8 @@ pub struct Task {
     pub unmap_batch: UnmapBatch,
     /// Flushes judged needed so far, if one of this thread's is to be left out.
     pub needed_flushes: u32,
+    /// The fault behind its call waited, and is taken up as one that was tried (`FOLL_TRIED`).
+    pub tried: bool,
 }
 
 /// `struct tlbflush_unmap_batch`.

@@ -57,7 +57,7 @@ pub(crate) const fn rule(kind: CallKind) -> Rule {
         CallKind::UffdFill => line("uffdio_fill", (1, 1), &["by"], &[],
             ("uffdio_fill \"RANGE\" by=\"zeropage|copy|continue|poison\"",
              "Maps something where nothing is yet: zeros, a copy of zeros, the file's pages, or what raises a signal (UFFDIO_ZEROPAGE, UFFDIO_COPY, UFFDIO_CONTINUE, UFFDIO_POISON).")),
-        CallKind::UffdMove => line("uffdio_move", (1, 1), &["to"], &["at", "align", "table"],
+        CallKind::UffdMove => line("uffdio_move", (1, 1), &["to"], &[],
             ("uffdio_move \"RANGE\" to=\"AREA\"",
              "Moves the pages to the start of another area, which userfaultfd watches (UFFDIO_MOVE).")),
         CallKind::UffdAnswer => line("uffd-answer", (0, 0), &["by"], &[],

@@ -35,6 +35,9 @@ const WITH_HUGE_PAGES: u64 = 300_000;
 /// The first of those with userfaultfd.
 const WITH_USERFAULTFD: u64 = 200_000;
 
+/// The first of those of them in which it watches files.
+const WITH_WATCHED_FILES: u64 = 250_000;
+
 /// The first of those that take soft-dirty bits.
 const WITH_SOFT_DIRTY: u64 = 100_000;
 
@@ -47,6 +50,7 @@ fn seeds(count: u64) -> impl Iterator<Item = u64> {
         0,
         WITH_HUGE_PAGES,
         WITH_USERFAULTFD,
+        WITH_WATCHED_FILES,
         WITH_SOFT_DIRTY,
         WITH_MLOCK,
         WITH_PROCESSES,

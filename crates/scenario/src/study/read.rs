@@ -459,7 +459,7 @@ fn whole(value: &Value) -> Result<u64, Problem> {
 fn target(value: &Value) -> Result<String, Problem> {
     let name = word(value)?;
     let row = match name.split_once(':') {
-        None if name == "live" => return Ok(name),
+        None if name == "live" || name == "live,events=off" => return Ok(name),
         Some(("kernel", _)) => return Ok(name),
         Some(("model", row)) => row,
         _ => {

@@ -12,7 +12,10 @@ pub enum CheckError {
     TooManyPages(u64),
     /// It asks for what the model does not have.
     #[error("the model has no {0}")]
-    NotModelled(&'static str),
+    NotModelled(String),
+    /// It asks for what no kernel does.
+    #[error("{0}")]
+    Refused(String),
     /// A thread that goes on for too long.
     #[error("thread `{thread}` does more than {most} things one after the other")]
     TooLong {

@@ -132,9 +132,10 @@ fn foreign_entry(w: &CheckWorld) -> Option<(CpuId, Vpn)> {
     })
 }
 
-/// P9, where the architecture asks for it: an address with two translations that are not the same but for their rights.
+/// P9, where the architecture asks for it: an address with two translations that are not the same but for their rights. That its entry was invalid in
+/// between makes no difference, as in Arm's rule: what ends the old one is its invalidation, waited for.
 fn both_at_once(w: &CheckWorld) -> Option<(CpuId, Vpn)> {
-    if !w.arch.breaks_before_make {
+    if !w.ghost.is_asked(Property::BreakBeforeMake) {
         return None;
     }
     w.tlbs.slots.iter().find_map(|((cpu, _), (_, set))| {

@@ -139,8 +139,13 @@ pub fn with_setting<T>(
     options: &Options<'_>,
     f: impl FnOnce(Setting<'_>) -> Result<T, CheckError>,
 ) -> Result<T, CheckError> {
-    if let Some(what) = program.not_modelled() {
-        return Err(CheckError::NotModelled(what));
+    let text = |op: u32| program.op_texts.get(op as usize).map_or("", String::as_str);
+    if let Some(refused) = program.refused() {
+        return Err(CheckError::Refused(format!("`{}`: {}", text(refused.op), refused.what)));
+    }
+    if let Some(lacking) = program.not_modelled() {
+        let by = lacking.op.map(|op| format!(" (`{}`)", text(op))).unwrap_or_default();
+        return Err(CheckError::NotModelled(format!("{}{by}", lacking.what)));
     }
     let threads = &program.threads;
     let shares = |t: &Thread| {
@@ -148,7 +153,7 @@ pub fn with_setting<T>(
     };
     if threads.iter().any(shares) {
         return Err(CheckError::NotModelled(
-            "checked process that shares its CPU with another thread",
+            "checked process that shares its CPU with another thread".to_owned(),
         ));
     }
     // The rules of the row's architecture, if it names one, on a machine as small.
@@ -159,7 +164,8 @@ pub fn with_setting<T>(
     let loads = options.watching.loads();
     let processes = placed.threads.iter().map(|thread| thread.process).collect();
     let asks = arch.breaks_before_make.then_some(Property::BreakBeforeMake);
-    let asks = PropertySet::of(asks.into_iter().chain(row.config.ask));
+    let judged = asks.into_iter().chain(row.config.ask);
+    let asks = PropertySet::of(judged.filter(|asked| row.config.forgo != Some(*asked)));
     let watch = Arc::new(Watch { loads, names, processes, asks });
     let Options { checkpoints, explicit, .. } = *options;
     let acts = unroll(&placed)?;

@@ -394,15 +394,22 @@ pub fn end_revoking(w: &mut CheckWorld, at: At) -> BTreeSet<Translation> {
     found
 }
 
+impl Contents {
+    /// Whether the property is judged on this row, of those that are not on every one.
+    pub fn is_asked(&self, property: Property) -> bool {
+        self.watch.asks.has(property)
+    }
+}
+
 impl Ghost for Contents {
     fn try_begins(&mut self, thread: ThreadId) {
-        if self.watch.asks.has(Property::InstalledAtRetry) {
+        if self.is_asked(Property::InstalledAtRetry) {
             self.pages.mapped.retain(|(of, _)| *of != thread.0);
         }
     }
 
     fn mapped(&mut self, thread: ThreadId, mm: MmId, page: Vpn) {
-        if self.watch.asks.has(Property::InstalledAtRetry) {
+        if self.is_asked(Property::InstalledAtRetry) {
             self.pages.mapped.insert((thread.0, (mm, page)));
         }
     }

@@ -111,7 +111,7 @@ pub enum Verb {
   needless study                               which there are
   needless study cow-reuse                     all of it, guests as well
   needless study cow-reuse -t model -t live -t check   without guests
-  needless study cow-reuse --part costs
+  needless study cow-reuse --part cost
   needless study wp-unpopulated --part order --size 256M   in less time, with less memory
   needless study cow-reuse --format md -o cow-reuse.md
   needless study mine.kdl                      a study of one's own")]

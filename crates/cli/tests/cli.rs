@@ -81,6 +81,29 @@ fn a_bad_scenario_is_pointed_at() {
     assert!(message.contains("bad.kdl") && message.contains("mapp"), "{message}");
 }
 
+/// How faults count, and which were tried again, has columns where rows differ in it, and explains steps.
+#[test]
+fn retries_and_how_faults_count_are_compared() {
+    let rows = ["-t", "model:5.8", "-t", "model:5.10", "-t", "model:6.1"];
+    let args = [&["compare", "b_pf3_ext4", "--rounds", "2"][..], &rows].concat();
+    let document = json(&[&args[..], &["--format", "json"]].concat());
+    let column = |name: &str| -> Vec<u64> {
+        let targets = document["targets"].as_array().unwrap();
+        targets.iter().map(|target| target["per_round"][name].as_u64().unwrap()).collect()
+    };
+    assert_eq!(column("minor_faults"), [8, 0, 8]);
+    assert_eq!(column("major_faults"), [0, 8, 0]);
+    assert_eq!(column("retries"), [8, 8, 0]);
+    assert_eq!(column("needless_retries"), [8, 8, 0]);
+    let text = stdout(&args);
+    assert!(text.contains("major") && text.contains("tries"), "{text}");
+    assert!(text.contains("retries 8") && text.contains("dirty-retry"), "{text}");
+    assert!(!text.contains("the same counts"), "{text}");
+    // Where rows do not differ there is nothing to see.
+    let text = stdout(&[&["compare", "cow-reuse"][..], &rows].concat());
+    assert!(!text.contains("major"), "{text}");
+}
+
 #[test]
 fn the_study_comes_out_as_published() {
     let targets: Vec<String> = MODELS.iter().map(|kernel| format!("model:{kernel}")).collect();

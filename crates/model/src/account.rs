@@ -123,6 +123,7 @@ fn hides(name: &str) -> Vec<&'static str> {
                 .collect()
         }
         "copies" => vec![Counter::NeedlessCopies.name()],
+        "retries" => vec![Counter::NeedlessRetries.name()],
         "interrupts" => vec![Counter::NeedlessInterrupts.name()],
         _ => Vec::new(),
     }

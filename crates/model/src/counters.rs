@@ -42,6 +42,8 @@ pub enum What {
     TableSync,
     /// A huge page's entry replaced by one for each page.
     Split,
+    /// A fault that gives its lock back, to be tried again.
+    Retry,
 }
 
 impl What {
@@ -54,6 +56,7 @@ impl What {
             What::LocalFlush => Needless::LocalFlush,
             What::Interrupt => Needless::Interrupt,
             What::Split => Needless::Split,
+            What::Retry => Needless::Retry,
             What::Zeroing | What::PageIn | What::PageOut | What::Told | What::TableSync => {
                 return None;
             }
@@ -116,6 +119,7 @@ pub fn observe(program: &Program, events: &[Event], order: TraceOrder) -> Vec<Co
             EventKind::Copy { page, .. } if program.owns(page) => What::Copy,
             EventKind::Zero { page, .. } if program.owns(page) => What::Zeroing,
             EventKind::Split { page, .. } if program.owns(page) => What::Split,
+            EventKind::FaultRetry { page, .. } if program.owns(page) => What::Retry,
             EventKind::PageIn { page, zero_filled, .. } if program.owns(page) => {
                 match zero_filled {
                     true => What::Zeroing,
@@ -304,10 +308,12 @@ macro_rules! counters {
 counters! {
     Faults = "faults", "faults", Some("faults"), Fold::Every(&[What::Fault]),
         "page-fault exceptions of the scenario's threads on its pages";
-    MinorFaults = "minor_faults", "faults", None, Fold::MinorFaults,
+    MinorFaults = "minor_faults", "faults", Some("minor\nfaults"), Fold::MinorFaults,
         "minor faults as getrusage counts them, those without exception included";
-    MajorFaults = "major_faults", "faults", None, Fold::MajorFaults,
+    MajorFaults = "major_faults", "faults", Some("major\nfaults"), Fold::MajorFaults,
         "major faults as getrusage counts them";
+    Retries = "retries", "tries", Some("re-\ntries"), Fold::Every(&[What::Retry]),
+        "tries of a fault that gave its lock back, after which it was tried again (VM_FAULT_RETRY)";
     Copies = "copies", "pages", Some("copies"), Fold::Every(&[What::Copy]),
         "pages copied by a fault";
     Zeroings = "zeroings", "pages", Some("zero-\nings"), Fold::Every(&[What::Zeroing]),
@@ -331,6 +337,8 @@ counters! {
         "pages told to have been stored to (by scans, userfaultfd or SIGSEGV)";
     NeedlessFaults = "needless_faults", "faults", Some("need-\nless\nfaults"), Fold::Needless(What::Fault),
         "faults that could have been avoided";
+    NeedlessRetries = "needless_retries", "tries", None, Fold::Needless(What::Retry),
+        "retries of faults whose try had mapped the page already";
     NeedlessCopies = "needless_copies", "pages", Some("need-\nless\ncopies"), Fold::Needless(What::Copy),
         "copies of pages that nobody else could observe";
     NeedlessShootdowns = "needless_shootdowns", "flushes", Some("need-\nless\nshoot-\ndowns"),

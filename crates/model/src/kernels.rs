@@ -68,6 +68,8 @@ pub struct Config {
     pub skip_needed: Option<SkipNeeded>,
     /// `ask=R`: the checker judges a property that no kernel has to have ([`Property::ASKED`]).
     pub ask: Option<Property>,
+    /// `forgo=P9`: the checker leaves break-before-make unjudged, to see what else holds.
+    pub forgo: Option<Property>,
     /// `most-faults=N`: how many faults one access may take in the checker before it counts as no progress.
     pub most_faults: Option<u32>,
     /// `6.12/arm64`: another architecture than x86-64, as far as it is modelled ([`OTHERS`]); of arm64 `cpu=max` or
@@ -282,7 +284,7 @@ pub enum RowError {
     },
     /// An option that is not understood.
     #[error(
-        "kernel row option `{option}` is not understood; options are mglru=on|off, thp=always|madvise|never, soft-dirty=on|off, la57=on|off, five-level=on|off, of arm64 cpu=max|cortex-a72, kpti=on|off and tlbi-range=on|off, skip-needed=THREAD.N[+], ask=R, most-faults=N and POLICY=VALUE (see `needless policies`)"
+        "kernel row option `{option}` is not understood; options are mglru=on|off, thp=always|madvise|never, soft-dirty=on|off, la57=on|off, five-level=on|off, of arm64 cpu=max|cortex-a72, kpti=on|off and tlbi-range=on|off, skip-needed=THREAD.N[+], ask=R, forgo=P9, most-faults=N and POLICY=VALUE (see `needless policies`)"
     )]
     UnknownOption {
         /// The option.
@@ -409,6 +411,7 @@ impl KernelRow {
                 five_level: row.five_level,
                 skip_needed: None,
                 ask: None,
+                forgo: None,
                 most_faults: None,
                 other: None,
             },
@@ -542,6 +545,10 @@ impl KernelRow {
                 let asked = Property::parse(value).filter(|asked| Property::ASKED.contains(asked));
                 self.config.ask = Some(asked.ok_or_else(unknown)?);
             }
+            "forgo" => {
+                let forgone = Property::parse(value).filter(|p| *p == Property::BreakBeforeMake);
+                self.config.forgo = Some(forgone.ok_or_else(unknown)?);
+            }
             "most-faults" => {
                 let number: u32 = value.parse().map_err(|_| unknown())?;
                 self.config.most_faults = Some(number);
@@ -602,7 +609,9 @@ mod tests {
         assert!(matches!(la57, Err(RowError::NotInKernel { .. })));
         let asked = KernelRow::parse("5.10,ask=R,most-faults=2").unwrap().config;
         assert_eq!((asked.ask, asked.most_faults), (Some(Property::InstalledAtRetry), Some(2)));
-        for none in ["5.10,ask=P4", "5.10,ask=no", "5.10,most-faults=few"] {
+        let forgone = KernelRow::parse("6.12/arm64,forgo=P9").unwrap().config;
+        assert_eq!(forgone.forgo, Some(Property::BreakBeforeMake));
+        for none in ["5.10,ask=P4", "6.12/arm64,forgo=P1", "5.10,ask=no", "5.10,most-faults=few"] {
             assert!(
                 matches!(KernelRow::parse(none), Err(RowError::UnknownOption { .. })),
                 "{none}"

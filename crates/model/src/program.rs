@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::backing::{Backing, Content, FileMapping, FileSpec, FileSystem, MAX_FILE_PAGES};
 pub use expr::{BinaryOp, Expr, ExprError, RangeExpr};
+pub use lacking::{Lacking, Refused};
 
 /// Version of the encoded [`Program`]; the runner refuses another one.
 pub const PROGRAM_VERSION: u32 = 6;

@@ -128,6 +128,13 @@ reasons! {
     /// Fault: a read had mapped the huge zero page, which nobody may store to.
     HugeZeroMapped =
         "a read had mapped the huge zero page, which is everybody's; only a huge page given to the read already would have spared the fault";
+    /// Fault: the kernel, or the file system, was to learn of the store.
+    StoreNoted =
+        "the page was mapped without the right to store: by this fault it becomes dirty, and its file system learns of the store";
+    /// Retry: the try that gave its lock back had mapped its page.
+    RetriedMapped = "the try that gave its lock back had mapped the page: the next one has nothing to do";
+    /// Retry: the try that gave its lock back had to wait for what it needs.
+    RetriedUnmapped = "what the fault needs was not to be had with its lock held";
     /// Split: its thread did the same to the rest before anybody used any of it.
     RestFollowed =
         "its thread did the same to the rest of the huge page, and nobody had used any of it in between";
@@ -164,6 +171,8 @@ pub enum Needless {
     FullFlush,
     /// A huge page's entry replaced by one for each page.
     Split,
+    /// A second try of a fault.
+    Retry,
 }
 
 impl Needless {
@@ -176,6 +185,7 @@ impl Needless {
         Needless::Interrupt,
         Needless::FullFlush,
         Needless::Split,
+        Needless::Retry,
     ];
 
     /// The name in JSON and in studies.
@@ -188,6 +198,7 @@ impl Needless {
             Needless::Interrupt => "interrupt",
             Needless::FullFlush => "full-flush",
             Needless::Split => "split",
+            Needless::Retry => "retry",
         }
     }
 }

@@ -18,7 +18,7 @@ use std::fmt;
 pub enum Wait {
     /// That the folio is unlocked; whoever waits has a reference to it.
     ///
-    /// Source: mm/filemap.c:__lock_page_or_retry (5.10), __folio_lock_or_retry (6.18).
+    /// Source: mm/filemap.c:__lock_page_or_retry (5.10), __folio_lock_or_retry (6.18); of a file lock_page_maybe_drop_mmap (5.10), lock_folio_maybe_drop_mmap (6.1 to 7.2).
     Folio(Pfn),
     /// That the page's migration entry is replaced.
     ///

@@ -210,7 +210,9 @@ fn transfer_round(to: &mut RoundAccount, from: &RoundAccount, names: &mut BTreeS
 
 /// Gives the n-th fault, flush … of a round the verdict of the model's n-th.
 fn transfer_verdicts(to: &mut Vec<Counted>, from: &[Counted]) {
-    for what in [What::Fault, What::Copy, What::Shootdown, What::LocalFlush, What::Split] {
+    const JUDGED: [What; 6] =
+        [What::Fault, What::Copy, What::Shootdown, What::LocalFlush, What::Split, What::Retry];
+    for what in JUDGED {
         let mut known = from.iter().filter(|observation| observation.what == what);
         for observation in to.iter_mut().filter(|observation| observation.what == what) {
             let Some(known) = known.next() else { break };

@@ -157,6 +157,7 @@ pub(crate) const fn needless_word(what: Needless) -> &'static str {
         Needless::Interrupt => "interrupt",
         Needless::FullFlush => "width of a flush",
         Needless::Split => "split of a huge page",
+        Needless::Retry => "second try of a fault",
     }
 }
 
@@ -284,10 +285,10 @@ pub(crate) fn instruction_groups(account: &Account) -> Vec<(&[BTreeMap<String, u
 
 /// Reasons for the columns that are unknown, equal ones together.
 fn unknown(comparison: &Comparison) -> Section {
-    let shown: BTreeSet<&str> = Counter::ALL
-        .iter()
-        .filter(|counter| counter.column().is_some())
-        .map(|counter| counter.name())
+    let shown: BTreeSet<&str> = crate::table::counters(comparison)
+        .into_iter()
+        .chain([Counter::Cycles])
+        .map(Counter::name)
         .chain([FAULTS_BY_CLASS])
         .collect();
     let mut reasons: BTreeMap<(&str, Vec<&str>), Vec<&str>> = BTreeMap::new();

@@ -10,9 +10,12 @@ use needless_model::counters::Counter;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The counters that steps are explained by.
-pub const EXPLAINED: [Counter; 5] = [
+/// The counters that steps are explained by. (Minor faults only where they turn to major ones, or back: else they change as faults do.)
+pub const EXPLAINED: [Counter; 8] = [
     Counter::Faults,
+    Counter::MinorFaults,
+    Counter::MajorFaults,
+    Counter::Retries,
     Counter::Copies,
     Counter::Shootdowns,
     Counter::LocalFlushes,
@@ -77,7 +80,10 @@ pub fn explain(
     differences: &[Difference],
     mut run_with: impl FnMut(&[usize]) -> Option<Account>,
 ) -> Step {
-    let (before, after) = (figures(before), figures(after));
+    let (before, mut after) = (figures(before), figures(after));
+    if before.get(&Counter::MajorFaults) == after.get(&Counter::MajorFaults) {
+        after.remove(&Counter::MinorFaults);
+    }
     let mut tried: BTreeMap<Vec<usize>, Figures> = BTreeMap::new();
     let mut outcome = |changed: &[usize], counter: Counter| {
         let figures = tried

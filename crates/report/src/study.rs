@@ -15,7 +15,7 @@ pub use text::{list_text, text};
 use needless_model::cost::Price;
 use needless_model::counters::Counter;
 use needless_model::verdict::Finding;
-use needless_scenario::study::Study;
+use needless_scenario::study::{Study, Sweep};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -78,8 +78,10 @@ pub struct PartResult {
     pub checks: Vec<CheckResult>,
     /// Runs side by side, by target.
     pub tables: Vec<TableResult>,
-    /// Its figures.
+    /// Its figures; cells of sweeps are among them.
     pub figures: Vec<FigureResult>,
+    /// Its sweeps.
+    pub sweeps: Vec<Sweep>,
     /// Its relations, those about findings among them.
     pub relations: Vec<RelationResult>,
 }
@@ -247,6 +249,21 @@ pub struct RelationResult {
     pub within: Option<f64>,
     /// Whether it holds.
     pub standing: Standing,
+    /// How far stated figures may move before it fails.
+    pub margins: Vec<Margin>,
+}
+
+/// How far a stated figure may move, by itself, before a relation fails.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Margin {
+    /// The figure.
+    pub name: String,
+    /// Its value.
+    pub value: f64,
+    /// The least with which the relation holds; `None`: a hundredth of it does.
+    pub least: Option<f64>,
+    /// The most; `None`: a hundred times as much does.
+    pub most: Option<f64>,
 }
 
 /// How many relations there are of each standing.

@@ -19,12 +19,10 @@ const WORD_IS_WHOLE: u16 = 8;
 
 /// The comparison's table.
 pub fn table(comparison: &Comparison, style: Style) -> String {
-    let ran = || comparison.targets.iter().filter_map(Target::ran);
-    let timed = ran().any(|ran| !ran.account.cycles().is_empty());
-    let real = ran().any(|ran| ran.reference.is_some());
+    let real = comparison.targets.iter().filter_map(Target::ran).any(|ran| ran.reference.is_some());
     let rows = || comparison.targets.iter();
     let mut columns = vec![Column::words("target", rows().map(target_cell))];
-    for &counter in Counter::ALL.iter().filter(|counter| timed || **counter != Counter::Cycles) {
+    for counter in counters(comparison) {
         let Some(head) = counter.column() else { continue };
         let cells = rows().map(|target| match &target.outcome {
             Outcome::Ran(ran) => figure(ran, counter),
@@ -40,6 +38,23 @@ pub fn table(comparison: &Comparison, style: Style) -> String {
         columns.push(Column::figures("equal\nto\nmodel", cells));
     }
     side_by_side(&columns, style)
+}
+
+/// The counters that have a column. Cycles have one where anything was timed; how faults count, and which were tried again, where targets differ in
+/// it.
+pub(crate) fn counters(comparison: &Comparison) -> Vec<Counter> {
+    let ran = || comparison.targets.iter().filter_map(Target::ran);
+    let differ = |counter| {
+        let mut values = ran().filter_map(|ran| ran.account.typical(counter));
+        values.next().is_some_and(|first| values.any(|value| value != first))
+    };
+    let shown = |counter: &Counter| match counter {
+        Counter::Cycles => ran().any(|ran| !ran.account.cycles().is_empty()),
+        Counter::MinorFaults | Counter::MajorFaults => differ(Counter::MajorFaults),
+        Counter::Retries => differ(Counter::Retries),
+        counter => counter.column().is_some(),
+    };
+    Counter::ALL.iter().copied().filter(shown).collect()
 }
 
 /// A column as wide as it needs: a figure broken over two lines would read as another.

@@ -7,7 +7,7 @@ use needless_model::site::Site;
 use needless_model::verdict::{Finding, Needless, Reason};
 use needless_report::Style;
 use needless_report::study::{
-    CheckResult, CostsResult, Count, FigureResult, PartResult, RelationResult, RunResult,
+    CheckResult, CostsResult, Count, FigureResult, Margin, PartResult, RelationResult, RunResult,
     SampleResult, Standing, Studied, TargetResult, Totals, document, list_document, list_text,
     markdown, text,
 };
@@ -77,7 +77,14 @@ fn sample(name: &str, measured: f64, predicted: f64, held_out: bool) -> SampleRe
 
 fn relation(text: &str, sides: Option<(f64, f64)>, standing: Standing) -> RelationResult {
     let formula = "ours ~ sends / 100000".to_owned();
-    RelationResult { text: text.into(), formula, sides, within: Some(1.01), standing }
+    RelationResult {
+        text: text.into(),
+        formula,
+        sides,
+        within: Some(1.01),
+        standing,
+        margins: vec![],
+    }
 }
 
 fn check(row: &str, standing: Standing) -> CheckResult {
@@ -104,7 +111,21 @@ fn part() -> PartResult {
     };
     let wrong = "3 shootdowns in a round, not 4".to_owned();
     let price = Price { cycles: 1927.4, interval_95: (1920.0, 1942.0) };
+    let margin = |name: &str, least, most| Margin { name: name.into(), value: 110.0, least, most };
+    let moved = vec![
+        margin("sender", Some(98.9), None),
+        margin("fault", Some(50.0), Some(121.0)),
+        margin("again", None, Some(200.0)),
+        margin("shared", None, None),
+    ];
+    let text = "study \"s\" { doc \"d\"; source \"s\"; takes \"t\"
+        stated \"price\" 2 doc=\"d\" source=\"s\"
+        part \"p\" { sweep \"of tasks\" over=\"tasks\" values=\"1 64\" {
+            column \"all\" is=\"tasks * price\" doc=\"what all cost\" unit=\"cycles\"
+            column \"each\" is=\"all / tasks\" doc=\"what each costs\" } } }";
+    let sweeps = parse(&Source::new("s", text), None).unwrap().parts.remove(0).sweeps;
     PartResult {
+        sweeps,
         name: "shootdowns".into(),
         doc: vec!["How many?".into()],
         tables: vec![],
@@ -145,9 +166,16 @@ fn part() -> PartResult {
             figure("sends", Ok(399_935.0), "published"),
             figure("ours", Ok(4.0), "model:5.15"),
             figure("real", Err("kernel:5.10: left out by -t".into()), "kernel:5.10"),
+            figure("all_1", Ok(2.0), "1 * price"),
+            figure("each_1", Ok(2.0), "all_1 / 1"),
+            figure("all_64", Ok(128.0), "64 * price"),
+            figure("each_64", Err("not here".into()), "all_64 / 64"),
         ],
         relations: vec![
-            relation("as many as were published", Some((4.0, 3.99935)), Standing::Holds),
+            RelationResult {
+                margins: moved,
+                ..relation("as many as were published", Some((4.0, 3.99935)), Standing::Holds)
+            },
             relation("and here", Some((6.0, 3.99935)), Standing::DoesNot("6 ~ 3.999".into())),
             relation("and there", None, Standing::NotHere("kernel:5.10: left out by -t".into())),
         ],

@@ -30,7 +30,8 @@ const ROUNDS_HEADROOM: usize = 256 << 10;
 const ATTEMPT_HEADROOM: usize = 2 << 10;
 
 /// What is not visible on any real kernel here, with the reason.
-const NEVER_SEEN: [(&str, &str); 3] = [
+const NEVER_SEEN: [(&str, &str); 4] = [
+    ("retries", "the kernel has no event for a fault that is tried again"),
     ("zeroings", "the kernel has no event for zeroing a page"),
     ("frees", "events of frames are not recorded"),
     ("may_cache", "no CPU tells what its TLB holds"),

@@ -58,7 +58,7 @@ pub static ALL: &[Builtin] = builtins! { "scenarios/":
 
 /// Texts that `agree` leaves out of its built-in scenarios: those of studies, and what only new kernels do.
 pub static OF_STUDIES: &[Builtin] = builtins! { "scenarios/": "fork-touch" "fork-server" "refs-cleared"
-"fork-save" "fork-exec" "scavenge" "wp-default" "wp-preread" "wp-populate" "wp-unpopulated" "uffd-snapshot"
+"fork-save" "fork-exec" "page_fault3" "scavenge" "wp-default" "wp-preread" "wp-populate" "wp-unpopulated" "uffd-snapshot"
 "track-none" "track-soft-dirty" "track-uffd" "track-uffd-markers" "track-uffd-async" "track-pagemap-scan" "track-mprotect" };
 
 /// Texts for the checker, whose threads race on purpose: the discrete order of `run` and `agree`
@@ -81,7 +81,7 @@ pub static LITMUS: &[Builtin] = builtins! { "scenarios/litmus/":
     "file-truncate" "file-write" "file-drop"
     "guard-nested" "ranges-touch"
     "uffd-none" "uffd-marker" "uffd-preread" "uffd-swapped" "uffd-flush" "uffd-unprotect" "uffd-async" "uffd-zap" "uffd-fork" "uffd-dirtycow" "uffd-missing" "uffd-move" "soft-dirty-protect" "soft-dirty-flush"
-    "retry-spurious" "retry-parallel" "retry-skip-ad" "retry-installed" "retry-anon-vma" "fork-cleaned"
+    "retry-spurious" "retry-parallel" "retry-skip-ad" "retry-installed" "retry-locked" "retry-anon-vma" "fork-cleaned"
     "break-before-make" "huge-split" "huge-zap" "huge-zero" "huge-fork" "huge-move"
     "huge-pageout" "huge-part" "huge-collapse" "huge-pin" "table-sync" "table-sync-away" "table-walk" "table-free"
 };

@@ -214,10 +214,24 @@ fn check_all(nodes: &[Node], rules: &[&'static Rule], doc: bool, problems: &mut 
             }
             None => problems.push(
                 Problem::new(node.span, format!("unknown node `{}`", node.name), "not known here")
-                    .help(suggest("nodes", &node.name, rules.iter().map(|r| r.name))),
+                    .help(instead_of(&node.name).map_or_else(
+                        || suggest("nodes", &node.name, rules.iter().map(|r| r.name)),
+                        str::to_owned,
+                    )),
             ),
         }
     }
+}
+
+/// What is written for a system call that has no node of its own.
+fn instead_of(call: &str) -> Option<&'static str> {
+    Some(match call {
+        "fallocate" => {
+            "a hole is punched where the file is mapped: madvise \"RANGE\" advice=\"remove\"; a file gets its size by ftruncate"
+        }
+        "posix_fadvise" => "fadvise \"FILE[RANGE]\" advice=\"dontneed\"",
+        _ => return None,
+    })
 }
 
 /// The operations of a thread of the kernel.

@@ -49,7 +49,11 @@ impl Files {
         let (Some(fs), Some(pages)) = (node.prop("fs"), node.prop("pages")) else { return Ok(()) };
         let fs = word_of(fs, "file system", &FileSystem::ALL)?;
         let pages = scope.number_in(pages, "the number of pages", 1..=MAX_FILE_PAGES as i64)?;
-        let content = node.prop("content").map(|value| word_of(value, "content", &Content::ALL));
+        let content = node.prop("content").map(|value| {
+            word_of(value, "content", &Content::ALL).map_err(|problem| {
+                problem.help("data or holes; pages that nobody has mapped leave memory by fadvise \"FILE\" advice=\"dontneed\", and are read again")
+            })
+        });
         let content = content.transpose()?.unwrap_or(Content::Data);
         self.list.push(FileSpec { name: name.to_owned(), pages: pages as u64, fs, content });
         self.spans.push(written.span);

@@ -38,7 +38,9 @@ pub(crate) fn rehearse(compiled: &Compiled) -> Result<(), Vec<Problem>> {
     let options = SimOptions { frames: FRAMES, events: EVENTS, ..SimOptions::default() };
     match sim::run_with(&compiled.program, &row, &options, &mut Moment(LOOKS)) {
         // Threads of a litmus test may come too late to what another one unmaps.
-        Err(SimError::Signal { .. }) if compiled.litmus.is_some() => Ok(()),
+        Err(SimError::Signal { .. } | SimError::BehindEnd { .. }) if compiled.litmus.is_some() => {
+            Ok(())
+        }
         // A litmus test's huge pages are those of the checker's machine, which are smaller.
         Err(SimError::Call { .. })
             if compiled.litmus.is_some() && compiled.program.advises(&[Advice::Collapse]) =>
@@ -76,6 +78,17 @@ fn problems(error: &SimError, places: &[SourceSpan]) -> Vec<Problem> {
         SimError::Signal { op, .. } => {
             (op, "not allowed", "map the pages before, with a protection that allows the access")
         }
+        SimError::BehindEnd { op, .. } => (
+            op,
+            "behind the end",
+            "stay before the file's end, or make the file longer before: ftruncate \"FILE\" pages=N",
+        ),
+        SimError::Refused { op, help, .. } => (op, "no kernel does this", *help),
+        SimError::Call { op, errno: Errno::Eexist } if op.text.starts_with("map ") => (
+            op,
+            "again",
+            "map it before `rounds`, or unmap it before the next round: munmap \"AREA\"",
+        ),
         SimError::Call { op, errno: Errno::Eagain } => {
             (op, "fails here", "wait for the process before it is forked again: wait \"PROCESS\"")
         }

@@ -6,6 +6,8 @@ use needless_model::kernels::KernelRow;
 use needless_model::run::TargetRun;
 use needless_model::sequence::{Sequence, TraceOrder};
 use needless_model::sim::{self, SimOptions};
+use needless_model::site::Site;
+use needless_model::verdict::Reason;
 use needless_scenario::{Settings, Source, compile};
 
 const ROWS: [&str; 6] = ["5.8", "5.10", "6.1", "6.12", "6.18", "7.3"];
@@ -115,6 +117,46 @@ fn faults_that_are_tried_again_are_major_in_5_10() {
     assert_eq!(majors("", "write \"memory\"", "5.10"), 8);
     let again = "madvise \"memory\" advice=\"dontneed\"\n write \"memory\"";
     assert_eq!(majors("write \"memory\"", again, "5.10"), 0);
+}
+
+/// A retry is needless if its try had mapped the page; one for a page that is read is not.
+#[test]
+fn tries_that_find_their_work_done_are_needless() {
+    let retries = |before: &str, round: &str, row: &str| {
+        let (_, run) = run(before, round, row);
+        let retries = run.rounds[0].events.iter();
+        let retries = retries.filter(|event| matches!(event.kind, EventKind::FaultRetry { .. }));
+        let needless: Vec<bool> =
+            retries.map(|event| event.verdict.unwrap().is_needless()).collect();
+        (needless.len(), needless.iter().filter(|needless| **needless).count())
+    };
+    for row in ROWS {
+        let told = if matches!(row, "5.8" | "5.10") { 8 } else { 0 };
+        assert_eq!(retries("", "write \"file\"", row), (told, told), "{row}");
+        assert_eq!(retries("", "read \"filled\"", row), (8, 0), "{row}: holes are read");
+    }
+}
+
+/// Which function serves the store, and why it faulted.
+#[test]
+fn a_store_that_is_noted_is_told_from_one_that_maps() {
+    let maps = (Site::DoFault, Reason::NewTranslation);
+    let noted = (Site::WpPageShared, Reason::StoreNoted);
+    for row in ROWS {
+        for (before, expected) in
+            [("", maps), ("read \"file\"", noted), ("write \"file\"\n msync \"file\"", noted)]
+        {
+            let (_, run) = run(before, "write \"file[3]\"", row);
+            let done = |event: &&Event| matches!(event.kind, EventKind::FaultDone { .. });
+            let done = run.rounds[0].events.iter().find(done).unwrap();
+            let verdict = done.verdict.unwrap();
+            assert!(!verdict.is_needless() && verdict.reason == expected.1, "{row}: {before}");
+            // A second try that finds its work done does none.
+            let tried = matches!(row, "5.8" | "5.10");
+            let site = if tried { Site::HandlePteFault } else { expected.0 };
+            assert_eq!(done.site, Some(site), "{row}: {before}");
+        }
+    }
 }
 
 /// What is dirty is written and stays as long as anybody has it mapped; what nobody has leaves, and is read by a major fault for each page. Source: runs of

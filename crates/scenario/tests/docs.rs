@@ -1,6 +1,8 @@
 //! The language reference: every example compiles, every rule is in it.
 #![allow(clippy::unwrap_used)]
 
+use needless_model::arch::{AccessedDirty, Flushes};
+use needless_model::kernels::KernelRow;
 use needless_scenario::grammar::{LITMUS, NEEDS, PARTS, Rule, operations};
 use needless_scenario::study::{self, rules};
 use needless_scenario::{Source, check, format};
@@ -64,6 +66,41 @@ fn studies_are_described_and_shown() {
         }
         assert_eq!(format(&source).unwrap(), example);
     }
-    let tables = [rules::TOP, rules::STUDY, rules::PART, rules::RUN, rules::CHECK, rules::COSTS];
+    let tables = [
+        rules::TOP,
+        rules::STUDY,
+        rules::PART,
+        rules::SWEEP,
+        rules::RUN,
+        rules::CHECK,
+        rules::COSTS,
+    ];
     assert_described(tables.into_iter().flatten(), STUDIES);
+}
+
+/// Whom faults make a kernel flush, by architecture: the table of docs/studies.md is what the model's rows do.
+#[test]
+fn the_table_of_flushes_is_the_models() {
+    let word = |flushes| match flushes {
+        Flushes::Nobody => "-",
+        Flushes::Local => "local",
+        Flushes::Broadcast | Flushes::BroadcastUnwaited => "broadcast",
+    };
+    let mut rows = 0;
+    let table = STUDIES.lines().skip_while(|line| !line.starts_with("| row | only the accessed"));
+    for line in table.skip(2).take_while(|line| line.starts_with('|')) {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        for name in cells[1].split('`').skip(1).step_by(2) {
+            let arch = KernelRow::parse(name).unwrap().arch();
+            let by_fault = arch.accessed_dirty == AccessedDirty::Fault;
+            assert_eq!(!by_fault, cells[2] == "the processor sets it", "{name}: {line}");
+            for (cell, flushes) in
+                [(cells[3], arch.flushes.granted), (cells[4], arch.flushes.spurious)]
+            {
+                assert!(cell == word(flushes) || cell == "as above", "{name}: {flushes:?}: {line}");
+            }
+            rows += 1;
+        }
+    }
+    assert_eq!(rows, 13, "rows of the table");
 }

@@ -179,12 +179,18 @@ fn a_file_outlives_its_mappings() {
 #[test]
 fn what_the_model_does_not_have_is_refused() {
     for (round, what) in [
-        ("madvise \"own\" advice=\"pageout\"", "no MADV_PAGEOUT of a file"),
+        (
+            "madvise \"own\" advice=\"pageout\"",
+            "`madvise own advice=pageout`: the model has no MADV_PAGEOUT of a file",
+        ),
         ("madvise \"file\" advice=\"cold\"", "no MADV_COLD of a file"),
-        ("madvise \"own\" advice=\"free\"", "no MADV_FREE of a file"),
+        (
+            "madvise \"own\" advice=\"free\"",
+            "own advice=free`: EINVAL: MADV_FREE is of private memory",
+        ),
         ("mremap \"own\" to=\"away\"", "no mremap of a file"),
         ("reclaim \"own\"", "no reclaim of a file"),
-        ("writeback \"file\"", "no writeback of a file on tmpfs"),
+        ("writeback \"file\"", "a file on tmpfs is written back by nobody"),
         ("pin \"own[0]\" as=\"p\" access=\"read\"", "no pins of a file"),
     ] {
         let text = scenario("map \"away\" pages=8\n munmap \"away\"", round, "");

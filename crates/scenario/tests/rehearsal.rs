@@ -43,6 +43,47 @@ fn what_no_kernel_does_is_pointed_at() {
     }
 }
 
+/// What kernels refuse, and accesses behind a file's end, are errors of the text as well, with what to write instead.
+#[test]
+fn what_files_and_shared_memory_do_not_allow_is_pointed_at() {
+    let text = |body: &str| {
+        format!(
+            "scenario \"x\" {{ file \"disk\" fs=\"ext4\" pages=4; file \"memory\" fs=\"tmpfs\" pages=4
+             thread \"main\" cpu=0 {{ map \"file\" pages=4 file=\"disk\" backing=\"shared\"
+             map \"own\" pages=4 file=\"memory\"; map \"tmp\" pages=4 file=\"memory\" backing=\"shared\"
+             map \"heap\" pages=4; map \"shared\" pages=4 backing=\"shared\"
+             rounds 2 {{ {body} }}; }}; {kernel}; }}",
+            kernel = "kernel-thread \"flusher\" cpu=1 { writeback \"file\"; }"
+        )
+    };
+    for (body, place, message, help) in [
+        ("ftruncate \"disk\" pages=2; read \"file\"", "\"file\"", "SIGBUS", "ftruncate"),
+        ("madvise \"shared\" advice=\"free\"", "\"shared\"", "EINVAL: MADV_FREE", "dontneed"),
+        ("madvise \"own[1..3]\" advice=\"free\"", "\"own[1..3]\"", "EINVAL: MADV_FREE", "dontneed"),
+        ("madvise \"heap\" advice=\"remove\"", "\"heap\"", "MADV_REMOVE", "backing="),
+        ("madvise \"own\" advice=\"remove\"", "\"own\"", "MADV_REMOVE", "backing="),
+        ("map \"more\" pages=1", "\"more\"", "EEXIST", "before `rounds`"),
+    ] {
+        let (error, places) = error(&text(body)).expect(body);
+        assert_eq!(places, [place], "{body}: {error}");
+        assert!(error.to_string().contains(message), "{body}: {error}");
+        assert!(!error.to_string().contains("a real kernel does"), "{body}: {error}");
+        let helps: Vec<String> =
+            error.problems().filter_map(|problem| Some(problem.help()?.to_string())).collect();
+        assert!(helps.iter().any(|given| given.contains(help)), "{body}: {helps:?}");
+    }
+    for body in ["madvise \"tmp\" advice=\"remove\"", "madvise \"heap\" advice=\"free\""] {
+        assert!(error(&text(body)).is_none(), "{body}");
+    }
+    for area in ["heap", "tmp"] {
+        let text =
+            text("read \"heap\"").replace("writeback \"file\"", &format!("writeback \"{area}\""));
+        let (error, places) = error(&text).expect(area);
+        assert_eq!(places, [format!("\"{area}\"")]);
+        assert!(error.to_string().contains("written back by nobody"), "{error}");
+    }
+}
+
 #[test]
 fn processes_that_run_or_do_not_end_are_named() {
     let text = |parent: &str, child: &str| {

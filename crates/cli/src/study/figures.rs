@@ -51,13 +51,22 @@ impl Figures {
         figures
     }
 
-    fn named(&self, name: &str) -> Result<f64, String> {
+    /// Gives a figure another value.
+    pub fn set(&mut self, name: &str, value: Result<f64, String>) {
+        if let Some(figure) = self.all.iter_mut().find(|figure| figure.name == name) {
+            figure.value = value;
+        }
+    }
+
+    /// The value of a figure.
+    pub fn named(&self, name: &str) -> Result<f64, String> {
         let figure = self.all.iter().find(|figure| figure.name == name);
         let figure = figure.ok_or_else(|| format!("there is no figure {name}"))?;
         figure.value.clone()
     }
 
-    fn formula(&self, formula: &Formula) -> Result<f64, String> {
+    /// The value of a formula.
+    pub fn formula(&self, formula: &Formula) -> Result<f64, String> {
         formula.value(&|name: &str| self.named(name))
     }
 
@@ -98,7 +107,7 @@ impl Figures {
 
     /// Whether a relation holds.
     pub fn relation(&self, relation: &Relation) -> RelationResult {
-        let Relation { text, is, only } = relation;
+        let Relation { text, is, only, .. } = relation;
         let sides = self.sides(is);
         let comparison = is.comparison;
         let elsewhere = only.as_ref().and_then(|(condition, because)| {
@@ -130,6 +139,7 @@ impl Figures {
                 _ => None,
             },
             standing,
+            margins: Vec::new(),
         }
     }
 

@@ -4,6 +4,7 @@ mod checks;
 mod costs;
 mod figures;
 mod jobs;
+mod margins;
 mod standing;
 mod tables;
 
@@ -14,7 +15,7 @@ use crate::targets;
 use figures::Figures;
 use jobs::Jobs;
 use needless_model::program::{Op, OpKind};
-use needless_report::study::{PartResult, RunResult, Studied};
+use needless_report::study::{PartResult, RelationResult, RunResult, Studied};
 use needless_scenario::study::{Part, Run, Study};
 use std::time::Instant;
 
@@ -102,7 +103,10 @@ fn result(
     let figures = Figures::of(study, part, jobs, &costs, (memory, progress));
     let mut relations: Vec<_> =
         part.findings.iter().map(|finding| standing::finding(finding, &runs)).collect();
-    relations.extend(part.relations.iter().map(|relation| figures.relation(relation)));
+    relations.extend(part.relations.iter().map(|relation| {
+        let margins = margins::of(&figures, part, relation);
+        RelationResult { margins, ..figures.relation(relation) }
+    }));
     Ok(PartResult {
         name: part.name.clone(),
         doc: part.doc.clone(),
@@ -110,6 +114,7 @@ fn result(
         checks: checks::run(&part.checks, only, progress)?,
         tables: tables::all(part, jobs),
         figures: figures.all,
+        sweeps: part.sweeps.clone(),
         costs: costs.into_iter().map(|costs| costs.result).collect(),
         relations,
     })

@@ -148,5 +148,6 @@ pub fn finding(finding: &Finding, runs: &[RunResult]) -> RelationResult {
         sides: None,
         within: None,
         standing,
+        margins: Vec::new(),
     }
 }

@@ -3,18 +3,41 @@
 use super::{Advice, Backing, Op, OpKind, Program, ThpMode};
 use crate::call::{CallExpr, Gup, PinAccess};
 
+/// What the model lacks.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Lacking {
+    /// The operation that asks for it ([`super::Op::id`]); `None`: the machine does.
+    pub op: Option<u32>,
+    /// What.
+    pub what: &'static str,
+}
+
+/// What no kernel does.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The operation that asks for it ([`super::Op::id`]).
+    pub op: u32,
+    /// What, and what kernels say to it.
+    pub what: &'static str,
+    /// What to write instead.
+    pub help: &'static str,
+}
+
 impl Program {
-    /// What the scenario asks of the machine that the model does not have.
-    pub fn not_modelled(&self) -> Option<&'static str> {
+    /// What the scenario asks for that the model does not have.
+    pub fn not_modelled(&self) -> Option<Lacking> {
         if self.machine.nodes.is_some_and(|nodes| nodes > 1) {
-            return Some("NUMA nodes (`nodes`)");
+            return Some(Lacking { op: None, what: "NUMA nodes (`nodes`)" });
         }
-        self.ops().find_map(|op| match &op.kind {
-            OpKind::Call(CallExpr::UffdMove { .. }) if self.may_have_huge_pages() => {
-                Some("UFFDIO_MOVE where there may be huge pages")
-            }
-            OpKind::Call(call) => self.not_of_objects(call),
-            _ => None,
+        self.ops().find_map(|op| {
+            let what = match &op.kind {
+                OpKind::Call(CallExpr::UffdMove { .. }) if self.may_have_huge_pages() => {
+                    Some("UFFDIO_MOVE where there may be huge pages")
+                }
+                OpKind::Call(call) => self.not_of_objects(call),
+                _ => None,
+            };
+            Some(Lacking { op: Some(op.id), what: what? })
         })
     }
 
@@ -32,6 +55,46 @@ impl Program {
             Some(ThpMode::Madvise) => self.ops().any(advised),
             // Unset: as the machine is.
             Some(ThpMode::Always) | None => true,
+        }
+    }
+
+    /// What the scenario asks for that no kernel does, and the model does not either.
+    pub fn refused(&self) -> Option<Refused> {
+        self.ops().find_map(|op| {
+            let OpKind::Call(call) = &op.kind else { return None };
+            let (what, help) = self.refused_call(call)?;
+            Some(Refused { op: op.id, what, help })
+        })
+    }
+
+    /// Source: mm/madvise.c:madvise_free_single_vma, madvise_remove (5.10 to 7.3).
+    fn refused_call(&self, call: &CallExpr) -> Option<(&'static str, &'static str)> {
+        let (pages, advice) = match call {
+            CallExpr::Advise { pages, advice } => (pages, *advice),
+            CallExpr::AdviseRanges { pages, advice, .. } => (pages, *advice),
+            CallExpr::Writeback { pages } => {
+                let what = match self.backing(pages) {
+                    Backing::Anonymous => "private memory is written back by nobody",
+                    Backing::File(file) if !file.fs.is_written_back() => {
+                        "a file on tmpfs is written back by nobody: it is nowhere else"
+                    }
+                    Backing::Shared | Backing::File(_) => return None,
+                };
+                let help = "name a file on ext4, or shared memory, which goes to swap; reclaim writes private memory to swap";
+                return Some((what, help));
+            }
+            _ => return None,
+        };
+        match (advice, self.backing(pages)) {
+            (Advice::Free, Backing::Shared | Backing::File(_)) => Some((
+                "EINVAL: MADV_FREE is of private memory without a file",
+                "advice=\"dontneed\" unmaps such pages; advice=\"remove\" gives up those that are shared",
+            )),
+            (Advice::Remove, backing) if !backing.is_shared() => Some((
+                "EINVAL: MADV_REMOVE is of what is mapped shared",
+                "map it with backing=\"shared\"; advice=\"dontneed\" gives private pages up",
+            )),
+            _ => None,
         }
     }
 
@@ -53,16 +116,8 @@ impl Program {
                     | Advice::PopulateWrite
                     | Advice::GuardInstall
                     | Advice::GuardRemove => return None,
-                    Advice::Remove if self.backing(pages).is_shared() => return None,
-                    Advice::Remove => {
-                        return Some(
-                            "MADV_REMOVE of private memory (kernels refuse it: EINVAL, EACCES)",
-                        );
-                    }
-                    Advice::Free => [
-                        "MADV_FREE of shared memory (kernels refuse it: EINVAL)",
-                        "MADV_FREE of a file (kernels refuse it: EINVAL)",
-                    ],
+                    // What they are not of is refused.
+                    Advice::Remove | Advice::Free => return None,
                     Advice::HugePage | Advice::NoHugePage | Advice::Collapse => {
                         ["huge pages of shared memory", "huge pages of a file"]
                     }
@@ -93,15 +148,8 @@ impl Program {
                 pages,
                 ["pins of shared memory", "pins of a file, but by=\"get\" with access=\"force\""],
             ),
-            CallExpr::Writeback { pages } => {
-                return match self.backing(pages) {
-                    Backing::Shared => None,
-                    Backing::Anonymous => Some("writeback of private memory"),
-                    Backing::File(file) if file.fs.is_written_back() => None,
-                    Backing::File(_) => Some("writeback of a file on tmpfs (it is nowhere else)"),
-                };
-            }
-            CallExpr::UffdRegister { .. }
+            CallExpr::Writeback { .. }
+            | CallExpr::UffdRegister { .. }
             | CallExpr::UffdUnregister { .. }
             | CallExpr::UffdProtect { .. }
             | CallExpr::UffdFill { .. }

@@ -568,8 +568,7 @@ impl<'p, 'w> Machine<'p, 'w> {
     }
 
     pub(super) fn op_at(&self) -> OpAt {
-        let text = self.program.op_texts.get(self.op as usize).cloned().unwrap_or_default();
-        OpAt { id: self.op, text }
+        OpAt::of(self.program, self.op)
     }
 
     pub(super) fn emit(&mut self, kind: EventKind) {

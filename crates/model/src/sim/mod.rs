@@ -30,7 +30,7 @@ use crate::machine::mm::Life;
 use crate::machine::sim_tlbs::SimTlbs;
 use crate::machine::world::{Inconsistency, WorldSpec, mm_of};
 use crate::policy::PagemapUffd;
-use crate::program::{ExprError, PROGRAM_VERSION, Program, Thread};
+use crate::program::{ExprError, Lacking, PROGRAM_VERSION, Program, Refused, Thread};
 use crate::pte::{Marker, Pte};
 use crate::run::{Round, TargetRun};
 use crate::site::Site;
@@ -83,6 +83,19 @@ pub struct OpAt {
     pub text: String,
 }
 
+impl OpAt {
+    /// The operation of this number.
+    pub fn of(program: &Program, id: u32) -> OpAt {
+        let text = program.op_texts.get(id as usize).cloned().unwrap_or_default();
+        OpAt { id, text }
+    }
+}
+
+/// Who asks, before what is asked.
+fn of(op: Option<&OpAt>) -> String {
+    op.map_or_else(String::new, |op| format!("`{op}`: "))
+}
+
 impl fmt::Display for OpAt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
@@ -120,10 +133,22 @@ pub enum SimError {
         found: u32,
     },
     /// The model does not have what the scenario asks for.
-    #[error("the model has no {what}; a real kernel does (`-t live`, `-t kernel:RELEASE`)")]
+    #[error("{}the model has no {what}; a real kernel does (`-t live`, `-t kernel:RELEASE`)", of(op.as_ref()))]
     NotModelled {
+        /// The operation that asks; `None`: the machine does.
+        op: Option<OpAt>,
         /// What.
         what: &'static str,
+    },
+    /// No kernel does what the scenario asks for.
+    #[error("`{op}`: {what}")]
+    Refused {
+        /// The operation.
+        op: OpAt,
+        /// What, and what kernels say to it.
+        what: &'static str,
+        /// What to write instead.
+        help: &'static str,
     },
     /// An expression has no value.
     #[error("`{op}`: {error}")]
@@ -232,6 +257,7 @@ impl SimError {
             self,
             SimError::Expr { .. }
                 | SimError::Call { .. }
+                | SimError::Refused { .. }
                 | SimError::Signal { .. }
                 | SimError::BehindEnd { .. }
                 | SimError::Deadlock { .. }
@@ -314,8 +340,12 @@ fn settled(
     if program.version != PROGRAM_VERSION {
         return Err(SimError::Version { found: program.version });
     }
-    if let Some(what) = program.not_modelled() {
-        return Err(SimError::NotModelled { what });
+    if let Some(Refused { op, what, help }) = program.refused() {
+        return Err(SimError::Refused { op: OpAt::of(program, op), what, help });
+    }
+    if let Some(Lacking { op, what }) = program.not_modelled() {
+        let op = op.map(|op| OpAt::of(program, op));
+        return Err(SimError::NotModelled { op, what });
     }
     let mut world = new_world(program, row, arch, options);
     Machine::new(program, &mut world, options, watch).run().map_err(|error| *error)?;

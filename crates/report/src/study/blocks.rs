@@ -1,14 +1,16 @@
 //! A study's report as headings, sentences and tables, which text and Markdown lay out.
 
 use super::{
-    CheckResult, CostsResult, PartResult, RelationResult, RunResult, SampleResult, Standing,
-    Studied, TOLD, TableResult, TableRow, TargetResult, number, with_numbers,
+    CheckResult, CostsResult, FigureResult, Margin, PartResult, RelationResult, RunResult,
+    SampleResult, Standing, Studied, TOLD, TableResult, TableRow, TargetResult, number,
+    with_numbers,
 };
 use crate::notes::{finding_line, per_round};
 use crate::style::count;
 use needless_model::cost::Price;
 use needless_model::verdict::{Finding, Needless};
-use std::collections::BTreeMap;
+use needless_scenario::study::{Column, Sweep};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A piece of the report.
 pub(super) enum Block {
@@ -75,6 +77,7 @@ fn of_part(part: &PartResult, blocks: &mut Vec<Block>) {
     part.costs.iter().for_each(|costs| of_costs(costs, blocks));
     checks(&part.checks, blocks);
     figures(part, blocks);
+    part.sweeps.iter().for_each(|sweep| of_sweep(sweep, part, blocks));
     if !part.relations.is_empty() {
         blocks.push(Block::Caption("relations".to_owned()));
         blocks.extend(part.relations.iter().flat_map(relation).map(Block::Line));
@@ -283,21 +286,25 @@ fn checks(checks: &[CheckResult], blocks: &mut Vec<Block>) {
 }
 
 fn figures(part: &PartResult, blocks: &mut Vec<Block>) {
-    if part.figures.is_empty() {
+    let cells: BTreeSet<String> =
+        part.sweeps.iter().flat_map(|sweep| sweep.figures().map(|figure| figure.name)).collect();
+    let listed: Vec<&FigureResult> =
+        part.figures.iter().filter(|figure| !cells.contains(&figure.name)).collect();
+    if listed.is_empty() {
         return;
     }
     blocks.push(Block::Caption("figures".to_owned()));
-    let row = |figure: &super::FigureResult| {
+    let row = |figure: &&FigureResult| {
         let value = figure.value.as_ref().map_or_else(|_| "?".to_owned(), |value| number(*value));
         let unit = if figure.unit.is_empty() { "" } else { " " };
         let value = format!("{value}{unit}{}", figure.unit);
         vec![figure.name.clone(), figure.doc.clone(), figure.origin.clone(), value]
     };
     let header = ["figure", "what", "from", "value"].map(str::to_owned).into();
-    let rows = part.figures.iter().map(row).collect();
+    let rows = listed.iter().map(row).collect();
     blocks.push(Block::Table { header, rows, words: 3 });
     let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for figure in &part.figures {
+    for figure in &listed {
         if let Err(reason) = &figure.value {
             reasons.entry(reason).or_default().push(&figure.name);
         }
@@ -306,6 +313,29 @@ fn figures(part: &PartResult, blocks: &mut Vec<Block>) {
         let line = format!("{}: not to be had here: {reason}", names.join(", "));
         blocks.push(Block::Line(line));
     }
+}
+
+/// A line for each value of the number, then what the columns are.
+fn of_sweep(sweep: &Sweep, part: &PartResult, blocks: &mut Vec<Block>) {
+    blocks.push(Block::Caption(sweep.text.clone()));
+    let cell = |value: &u64, column: &Column| {
+        let name = Sweep::cell(&column.name, *value);
+        let figure = part.figures.iter().find(|figure| figure.name == name);
+        let value = figure.and_then(|figure| figure.value.as_ref().ok());
+        value.map_or_else(|| "?".to_owned(), |value| number(*value))
+    };
+    let row = |value: &u64| {
+        let cells = sweep.columns.iter().map(|column| cell(value, column));
+        std::iter::once(value.to_string()).chain(cells).collect()
+    };
+    let names = sweep.columns.iter().map(|column| column.name.clone());
+    let header = std::iter::once(sweep.over.clone()).chain(names).collect();
+    blocks.push(Block::Table { header, rows: sweep.values.iter().map(row).collect(), words: 1 });
+    let line = |column: &Column| {
+        let unit = if column.unit.is_empty() { "" } else { ", " };
+        format!("{}: {}{unit}{}: {}", column.name, column.doc, column.unit, column.formula)
+    };
+    blocks.extend(sweep.columns.iter().map(line).map(Block::Line));
 }
 
 /// A relation's line, and why nothing can be said.
@@ -317,5 +347,22 @@ fn relation(relation: &RelationResult) -> Vec<String> {
         Standing::DoesNot(reason) => relation.sides.is_none().then_some(reason),
         Standing::NotHere(reason) => Some(reason),
     };
-    std::iter::once(line).chain(reason.map(|reason| format!("    {reason}"))).collect()
+    let reason = reason.map(|reason| format!("    {reason}"));
+    let margins = (!relation.margins.is_empty()).then(|| {
+        let margins: Vec<String> = relation.margins.iter().map(margin).collect();
+        format!("    it holds with {}", margins.join("; "))
+    });
+    std::iter::once(line).chain(reason).chain(margins).collect()
+}
+
+/// `sender from 98 (110)`
+fn margin(margin: &Margin) -> String {
+    let Margin { name, value, least, most } = margin;
+    let value = number(*value);
+    match (least.map(number), most.map(number)) {
+        (None, None) => format!("any {name} ({value})"),
+        (Some(least), None) => format!("{name} from {least} ({value})"),
+        (None, Some(most)) => format!("{name} up to {most} ({value})"),
+        (Some(least), Some(most)) => format!("{name} from {least} to {most} ({value})"),
+    }
 }

@@ -7,7 +7,7 @@ use super::{
 use crate::SCHEMA_VERSION;
 use needless_model::cost::Price;
 use needless_model::verdict::Finding;
-use needless_scenario::study::{Given, Missing, Study};
+use needless_scenario::study::{Column, Given, Missing, Study, Sweep};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -67,6 +67,7 @@ fn part(part: &PartResult) -> Value {
         "costs": part.costs.iter().map(costs).collect::<Vec<_>>(),
         "checks": part.checks.iter().map(check).collect::<Vec<_>>(),
         "figures": part.figures.iter().map(figure).collect::<Vec<_>>(),
+        "sweeps": part.sweeps.iter().map(sweep).collect::<Vec<_>>(),
         "relations": part.relations.iter().map(relation).collect::<Vec<_>>(),
     })
 }
@@ -190,6 +191,23 @@ fn figure(figure: &FigureResult) -> Value {
     })
 }
 
+fn sweep(sweep: &Sweep) -> Value {
+    let column = |column: &Column| {
+        json!({
+            "name": column.name,
+            "unit": unit(&column.unit),
+            "doc": column.doc,
+            "formula": column.formula.to_string(),
+        })
+    };
+    json!({
+        "text": sweep.text,
+        "over": sweep.over,
+        "values": sweep.values,
+        "columns": sweep.columns.iter().map(column).collect::<Vec<_>>(),
+    })
+}
+
 fn relation(relation: &RelationResult) -> Value {
     json!({
         "text": relation.text,
@@ -198,5 +216,6 @@ fn relation(relation: &RelationResult) -> Value {
         "right": relation.sides.map(|(_, right)| right),
         "within": relation.within,
         "outcome": relation.standing,
+        "margins": relation.margins,
     })
 }

@@ -142,6 +142,19 @@ impl Formula {
         }
     }
 
+    /// It with other formulas in place of the names that `other` has one for.
+    #[must_use]
+    pub fn with(&self, other: &impl Fn(&str) -> Option<Formula>) -> Formula {
+        match self {
+            Formula::Number(_) => self.clone(),
+            Formula::Name(name) => other(name).unwrap_or_else(|| self.clone()),
+            Formula::Binary(operator, left, right) => {
+                let (left, right) = (left.with(other), right.with(other));
+                Formula::Binary(*operator, Box::new(left), Box::new(right))
+            }
+        }
+    }
+
     /// Whether it has parentheses around it, within a product.
     fn in_product(&self) -> bool {
         matches!(self, Formula::Binary(Operator::Plus | Operator::Minus, ..))

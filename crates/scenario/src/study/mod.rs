@@ -6,8 +6,10 @@
 mod formula;
 mod read;
 pub mod rules;
+mod sweep;
 
 pub use formula::{Comparison, Formula, Operator};
+pub use sweep::{Column, Sweep};
 
 use crate::builtin::Builtin;
 use crate::{ScenarioError, Settings, Source, error, file};
@@ -76,8 +78,10 @@ pub struct Part {
     pub checks: Vec<Check>,
     /// Cost tables.
     pub costs: Vec<Costs>,
-    /// Figures, in the order of the text.
+    /// Figures, in the order of the text; cells of sweeps are among them.
     pub figures: Vec<Figure>,
+    /// Formulas over a number.
+    pub sweeps: Vec<Sweep>,
     /// Runs side by side.
     pub tables: Vec<Table>,
     /// What has to be found needless.
@@ -291,6 +295,8 @@ pub struct Relation {
     pub is: Equation,
     /// Where alone it must, and why it is not to be had elsewhere.
     pub only: Option<(Equation, String)>,
+    /// Stated figures of which is asked how far they may move before it fails.
+    pub moves: Vec<String>,
 }
 
 /// Two formulas and how they compare.
@@ -400,6 +406,20 @@ mod tests {
     }
 
     #[test]
+    fn cells_of_a_sweep_are_figures() {
+        let text = part(
+            "sweep \"s\" over=\"n\" values=\"2 5\" { column \"a\" is=\"n * p\" doc=\"d\"; column \"b\" is=\"a - n\" doc=\"d\" }\nrelation \"r\" is=\"b_5 = a_2 + 4\"",
+        );
+        let study = parse(&Source::new("s", &text)).unwrap();
+        let figures = study.parts[0].figures.iter().map(|figure| match &figure.from {
+            From::Formula(formula) => format!("{} = {formula}", figure.name),
+            other => panic!("{other:?}"),
+        });
+        let figures: Vec<String> = figures.collect();
+        assert_eq!(figures, ["a_2 = 2 * p", "b_2 = a_2 - 2", "a_5 = 5 * p", "b_5 = a_5 - 5"]);
+    }
+
+    #[test]
     fn bad_studies_are_pointed_at() {
         let run = "run \"one\" scenario=\"cow-reuse\" { on \"model:6.12\" shootdowns=2 }\n";
         for (text, said) in [
@@ -441,6 +461,20 @@ mod tests {
             (
                 "run \"two\" scenario=\"cow-reuse\" { on \"live\"; on \"live\" }",
                 "the target is there already",
+            ),
+            ("relation \"r\" is=\"p = 3\" moves=\"p\"", "`p` is no stated figure"),
+            ("sweep \"s\" over=\"n\" values=\"1 x\" { }", "`x` is no whole number"),
+            (
+                "sweep \"s\" over=\"p\" values=\"1\" { column \"a\" is=\"p\" doc=\"d\" }",
+                "`p` is there already",
+            ),
+            (
+                "sweep \"s\" over=\"n\" values=\"1\" { column \"a\" is=\"b\" doc=\"d\"; column \"b\" is=\"n\" doc=\"d\" }",
+                "there is no figure `b` before this",
+            ),
+            (
+                "sweep \"s\" over=\"n\" values=\"1\" { column \"a\" is=\"n\" doc=\"d\" }\nrelation \"r\" is=\"a_2 = 3\"",
+                "there is no figure `a_2`",
             ),
             ("check \"c\" test=\"pageout-read\" { on \"6.12\" finds=\"P99\" }", "no property"),
             ("costs \"c\" on=\"model:6.12\" { }", "is no real kernel"),

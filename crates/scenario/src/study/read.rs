@@ -2,8 +2,8 @@
 
 use super::formula::{equation, formula, number};
 use super::{
-    Check, Chosen, Costs, Equation, Expected, Figure, Finding, Formula, From, Given, Missing, On,
-    Part, Relation, Run, Sample, Shown, Study, Table, Term, rules,
+    Check, Chosen, Column, Costs, Equation, Expected, Figure, Finding, Formula, From, Given,
+    Missing, On, Part, Relation, Run, Sample, Shown, Study, Sweep, Table, Term, rules,
 };
 use crate::document::{self, Node, Value};
 use crate::error::{Problem, finish, suggest};
@@ -58,6 +58,8 @@ impl Reader {
     fn study(&mut self, node: &Node) -> Study {
         let has_size = node.children().iter().any(|line| line.name == "size");
         let given = self.given(node);
+        let stated = given.iter().filter(|given| given.stated.is_some() && given.name != "size");
+        let stated: Vec<String> = stated.map(|given| given.name.clone()).collect();
         let study = Study {
             has_size,
             name: self.keep(word(&node.args[0])).unwrap_or_default(),
@@ -66,7 +68,7 @@ impl Reader {
             takes: self.sentences(node, "takes").join(" "),
             given,
             missing: self.missing(node),
-            parts: self.parts(node),
+            parts: self.parts(node, &stated),
         };
         for (name, there) in [
             ("doc", study.doc.is_empty()),
@@ -215,6 +217,11 @@ impl Reader {
     /// A figure's name, which is not there yet.
     fn figure_name(&mut self, value: &Value) -> Result<String, Problem> {
         let name = word(value)?;
+        self.declare(name.clone(), value)?;
+        Ok(name)
+    }
+
+    fn declare(&mut self, name: String, value: &Value) -> Result<(), Problem> {
         if !is_name(&name) {
             return Err(Problem::new(value.span, format!("`{name}` is no name"), "this word")
                 .help("letters, digits and _, a letter first"));
@@ -222,16 +229,47 @@ impl Reader {
         if let Some((_, first)) = self.figures.iter().find(|(known, _)| *known == name) {
             return Err(already(&name, value.span, *first));
         }
-        self.figures.push((name.clone(), value.span));
-        Ok(name)
+        self.figures.push((name, value.span));
+        Ok(())
     }
 
-    fn parts(&mut self, node: &Node) -> Vec<Part> {
+    /// Formulas over a number, whose cells are figures afterwards.
+    fn sweep(&mut self, node: &Node) -> Result<Sweep, Problem> {
+        let listed = given(node, "values")?;
+        let words = word(listed)?;
+        let value = |word: &str| {
+            word.parse::<u64>().map_err(|_| {
+                let message = format!("`{word}` is no whole number");
+                Problem::new(listed.span, message, "in here").help("values=\"1 2 4\"")
+            })
+        };
+        let values = words.split_whitespace().map(value).collect::<Result<Vec<_>, _>>()?;
+        let before = self.figures.len();
+        let over = self.figure_name(given(node, "over")?)?;
+        let mut columns: Vec<(Column, &Value)> = Vec::new();
+        for line in node.children() {
+            let (is, doc, unit) = (given(line, "is")?, prop(line, "doc")?, optional(line, "unit")?);
+            let formula = self.formula(is)?;
+            let name = self.figure_name(&line.args[0])?;
+            columns.push((Column { name, unit, doc, formula }, &line.args[0]));
+        }
+        // From here on, only the cells have names.
+        self.figures.truncate(before);
+        for value in &values {
+            for (column, at) in &columns {
+                self.declare(Sweep::cell(&column.name, *value), at)?;
+            }
+        }
+        let columns = columns.into_iter().map(|(column, _)| column).collect();
+        Ok(Sweep { text: word(&node.args[0])?, over, values, columns })
+    }
+
+    fn parts(&mut self, node: &Node, stated: &[String]) -> Vec<Part> {
         let shared = self.figures.len();
         let mut parts: Vec<Part> = Vec::new();
         for line in node.children().iter().filter(|line| line.name == "part") {
             self.figures.truncate(shared);
-            let part = self.part(line);
+            let part = self.part(line, stated);
             if parts.iter().any(|known| known.name == part.name) {
                 self.problems.push(already(&part.name, line.span, node.span));
             }
@@ -240,7 +278,7 @@ impl Reader {
         parts
     }
 
-    fn part(&mut self, node: &Node) -> Part {
+    fn part(&mut self, node: &Node, stated: &[String]) -> Part {
         let mut part = Part {
             name: self.keep(word(&node.args[0])).unwrap_or_default(),
             doc: self.sentences(node, "doc"),
@@ -262,9 +300,15 @@ impl Reader {
         for line in node.children() {
             let result = match line.name.as_str() {
                 "figure" => self.figure(line, &part).map(|figure| part.figures.push(figure)),
+                "sweep" => self.sweep(line).map(|sweep| {
+                    part.figures.extend(sweep.figures());
+                    part.sweeps.push(sweep);
+                }),
                 "table" => self.table(line, &part).map(|table| part.tables.push(table)),
                 "finding" => finding(line, &part).map(|finding| part.findings.push(finding)),
-                "relation" => self.relation(line).map(|relation| part.relations.push(relation)),
+                "relation" => {
+                    self.relation(line, stated).map(|relation| part.relations.push(relation))
+                }
                 _ => Ok(()),
             };
             self.keep(result);
@@ -343,7 +387,7 @@ impl Reader {
         Ok(())
     }
 
-    fn relation(&mut self, node: &Node) -> Result<Relation, Problem> {
+    fn relation(&mut self, node: &Node, stated: &[String]) -> Result<Relation, Problem> {
         let within = match (node.prop("factor"), node.prop("percent")) {
             (Some(factor), None) => Some(number(factor)?),
             (None, Some(percent)) => Some(1.0 + number(percent)? / 100.0),
@@ -366,7 +410,26 @@ impl Reader {
                     .help("say where it must hold: where=\"FORMULA <= FORMULA\""));
             }
         };
-        Ok(Relation { text: word(&node.args[0])?, is, only })
+        let moves = match node.prop("moves") {
+            None => Vec::new(),
+            Some(value) => {
+                let words = word(value)?;
+                let known = |name: &str| match stated.iter().any(|stated| stated == name) {
+                    true => Ok(name.to_owned()),
+                    false => {
+                        let message = format!("`{name}` is no stated figure");
+                        let names = stated.iter().map(String::as_str);
+                        Err(Problem::new(value.span, message, "in here").help(suggest(
+                            "stated figures",
+                            name,
+                            names,
+                        )))
+                    }
+                };
+                words.split_whitespace().map(known).collect::<Result<_, _>>()?
+            }
+        };
+        Ok(Relation { text: word(&node.args[0])?, is, only, moves })
     }
 
     fn equation(&self, value: &Value, within: Option<f64>) -> Result<Equation, Problem> {

@@ -51,15 +51,18 @@ pub static PART: &[Rule] = &[
     rule("figure", (1, 1), &["doc"], &["is", "run", "on", "counter", "class", "updates", "ages", "pass", "block", "per", "costs", "term", "unit"], Body::None,
         ("figure \"NAME\" doc=\"…\" is=\"FORMULA\" | run=\"RUN\" on=\"TARGET\" counter=\"COUNTER\" | class=\"CLASS\" | updates=\"accessed|entries\" | ages=\"active|resident\" pass=N | costs=\"COSTS\" | costs=\"COSTS\" term=\"TERM\" [block=N] [per=N] [unit=\"…\"]",
          "A figure: a formula, what a run shows, the cycles that a cost table predicts for what it timed, or a price.")),
+    rule("sweep", (1, 1), &["over", "values"], &[], Body::Of(SWEEP),
+        ("sweep \"SENTENCE\" over=\"NUMBER\" values=\"N …\" { … }",
+         "Formulas over a number, a line of a table for each of its values; a cell is a figure, COLUMN_N.")),
     rule("table", (1, 1), &["runs", "counters"], &["per"], Body::None,
         ("table \"SENTENCE\" runs=\"RUN …\" counters=\"COUNTER …\" [per=N]",
          "Runs side by side, a table for each target: what most rounds count, and the cycles of all that a round times, divided by a number.")),
     rule("finding", (1, 1), &["what", "function", "run", "on", "times"], &[], Body::None,
         ("finding \"SENTENCE\" what=\"shootdown\" function=\"FUNCTION\" run=\"RUN\" on=\"TARGET\" times=N",
          "Something needless that has to be found by itself, so often in a round.")),
-    rule("relation", (1, 1), &["is"], &["factor", "percent", "where", "because"], Body::None,
-        ("relation \"SENTENCE\" is=\"FORMULA = FORMULA\" [factor=N | percent=N] [where=\"FORMULA <= FORMULA\" because=\"…\"]",
-         "Something that must hold. `~` takes factor= or percent=. On machines where the condition does not hold it is not to be had, because=.")),
+    rule("relation", (1, 1), &["is"], &["factor", "percent", "where", "because", "moves"], Body::None,
+        ("relation \"SENTENCE\" is=\"FORMULA = FORMULA\" [factor=N | percent=N] [where=\"FORMULA <= FORMULA\" because=\"…\"] [moves=\"STATED …\"]",
+         "Something that must hold. `~` takes factor= or percent=. On machines where the condition does not hold it is not to be had, because=. Of stated figures it can be said how far each may move, by itself, before it fails.")),
 ];
 
 /// What stands in `run`.
@@ -76,6 +79,7 @@ const ON: &[&str] = &[
     "faults",
     "minor_faults",
     "major_faults",
+    "retries",
     "copies",
     "zeroings",
     "pages_in",
@@ -86,10 +90,19 @@ const ON: &[&str] = &[
     "interrupts",
     "told_pages",
     "needless_faults",
+    "needless_retries",
     "needless_copies",
     "needless_shootdowns",
     "needless_local_flushes",
     "needless_interrupts",
+];
+
+/// What stands in `sweep`.
+#[rustfmt::skip]
+pub static SWEEP: &[Rule] = &[
+    rule("column", (1, 1), &["is", "doc"], &["unit"], Body::None,
+        ("column \"NAME\" is=\"FORMULA\" doc=\"…\" [unit=\"…\"]",
+         "A formula of the number, of figures, and of columns before it.")),
 ];
 
 /// What stands in `check`.

@@ -31,6 +31,7 @@ use crate::policy::{DirtyRetry, Mutant, Prefault, ReadFaultDirty};
 use crate::program::Prot;
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
+use crate::verdict::{Judgement, Reason, Verdict};
 
 /// Serves a fault on a page of a file that is not mapped here. `seen`: nothing, or the marker of what userfaultfd protects: the page is mapped protected
 /// then, and a store to it faults again.
@@ -244,7 +245,14 @@ pub fn wp_page_shared(
     }
     let served = fault_dirty_shared_page(env, fault, old.pfn, vma.tells_file_system());
     env.step(Site::FolioPut, |w, at| w.put_frame(at, old.pfn));
-    served
+    let noted = |served| {
+        let verdict = Verdict::new(Judgement::Needed, Reason::StoreNoted);
+        Served { verdict, ..served }
+    };
+    match served {
+        Err(Unserved::TryAgain(served)) => Err(Unserved::TryAgain(noted(served))),
+        served => served.map(noted),
+    }
 }
 
 /// The file system is told, then the PTE grants the store; whether both went through. If so, the page is locked, and has a reference

@@ -2,9 +2,10 @@
 //! the disks that scenarios have.
 //!
 //! Whoever reads gives its lock back first, and the fault is tried again: it is major, on every kernel, and finds the page then. (Here the lock
-//! is given back after the page was read.)
+//! is given back after the page was read.) So does whoever finds the page locked, once: it has read nothing, so that it counts as minor unless
+//! kernels count all that was tried again.
 //!
-//! Source: mm/filemap.c:filemap_fault, do_sync_mmap_readahead, maybe_unlock_mmap_for_io; mm/memory.c:mm_account_fault (5.10 to 7.3).
+//! Source: mm/filemap.c:filemap_fault, do_sync_mmap_readahead, lock_page_maybe_drop_mmap (5.10), lock_folio_maybe_drop_mmap (6.1 to 7.2), maybe_unlock_mmap_for_io; mm/memory.c:mm_account_fault (5.10 to 7.3).
 
 use super::file::page_in;
 use super::outcome::{Fault, Served, Unserved};
@@ -14,6 +15,7 @@ use crate::kernel::lru::folio_add_new;
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::Ghost;
 use crate::site::Site;
+use crate::wait::Wait;
 
 /// The file's page, with a reference and locked, unless the file ends before it; and whether it was read without giving the fault's lock back.
 pub fn filemap_fault(
@@ -28,7 +30,9 @@ pub fn filemap_fault(
         match found {
             Err(()) => return Err(Unserved::NotAllowed),
             Ok(Some(frame)) => {
-                env.lock(Lock::Folio(frame));
+                if let Some(wait) = lock_or_retry(env, fault, frame) {
+                    return Err(Unserved::Blocked { wait, read: false });
+                }
                 // The file may have become smaller meanwhile, or have a hole there.
                 let there = env.step(Site::FilemapFault, |w, _| {
                     index < w.objects.size(file) && w.objects.page(file, index) == Some(frame)
@@ -48,6 +52,17 @@ pub fn filemap_fault(
             }
         }
     }
+}
+
+/// Locks the page. If somebody holds its lock, a first try waits without any lock, with the reference that it has. (Kernels take the page's lock when
+/// they have waited, and give it back.)
+fn lock_or_retry(env: &mut impl Env, fault: Fault, frame: Pfn) -> Option<Wait> {
+    let lock = Lock::Folio(frame);
+    if fault.attempt.keeps_locks() {
+        env.lock(lock);
+        return None;
+    }
+    (!env.try_lock(Site::FolioTryLock, lock)).then_some(Wait::Folio(frame))
 }
 
 /// Reads a page from the disk, unless somebody was faster.

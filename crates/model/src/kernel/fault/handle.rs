@@ -18,6 +18,7 @@ use crate::policy::{DirtyRetry, Mutant};
 use crate::program::Prot;
 use crate::pte::{Marker, Pte};
 use crate::site::Site;
+use crate::verdict::{Judgement, Reason, Verdict};
 use crate::wait::{Cause, Wait};
 
 /// The exception: the processor found no translation that allows the access.
@@ -132,7 +133,11 @@ fn attempt(env: &mut impl Env, fault: Fault, exception: bool, before: Option<Ser
     });
     let mut ended = |outcome, Served { class, major, verdict, huge }| {
         let kind = EventKind::FaultDone { page: fault.page, class, major, exception };
-        let site = if found_done { Site::HandlePteFault } else { site_of(class, huge) };
+        let site = match (found_done, verdict.reason) {
+            (true, _) => Site::HandlePteFault,
+            (false, Reason::StoreNoted) => Site::WpPageShared,
+            (false, _) => site_of(class, huge),
+        };
         env.record(site, kind, Some(verdict));
         Ended::Done(outcome)
     };
@@ -167,13 +172,19 @@ fn attempt(env: &mut impl Env, fault: Fault, exception: bool, before: Option<Ser
         }
         Err(Unserved::MmapLockNeeded) => {
             env.retries(fault.mm, fault.page, Cause::MmapLock);
+            retry(env, fault, Site::MmapReadTrylock, false);
             Ended::MmapLockNeeded
         }
     }
 }
 
+/// A try that has `mapped` its page leaves nothing to do for the next one.
 fn retry(env: &mut impl Env, fault: Fault, site: Site, mapped: bool) {
-    env.record(site, EventKind::FaultRetry { page: fault.page, mapped }, None);
+    let verdict = match mapped {
+        true => Verdict::new(Judgement::Needless, Reason::RetriedMapped),
+        false => Verdict::new(Judgement::Needed, Reason::RetriedUnmapped),
+    };
+    env.record(site, EventKind::FaultRetry { page: fault.page, mapped }, Some(verdict));
 }
 
 /// Looks at the mapping and the PTE and hands over.

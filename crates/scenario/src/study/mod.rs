@@ -410,7 +410,7 @@ mod tests {
         let text = part(
             "sweep \"s\" over=\"n\" values=\"2 5\" { column \"a\" is=\"n * p\" doc=\"d\"; column \"b\" is=\"a - n\" doc=\"d\" }\nrelation \"r\" is=\"b_5 = a_2 + 4\"",
         );
-        let study = parse(&Source::new("s", &text)).unwrap();
+        let study = parse(&Source::new("s", &text), None).unwrap();
         let figures = study.parts[0].figures.iter().map(|figure| match &figure.from {
             From::Formula(formula) => format!("{} = {formula}", figure.name),
             other => panic!("{other:?}"),

@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 /// The most pages of a file.
 pub const MAX_FILE_PAGES: u64 = 1 << 16;
 
+/// The most pages of a write to it when it is made: what makes a folio that is mapped by one entry above the last level is not modelled.
+pub const MAX_WRITE_PAGES: u64 = 256;
+
 /// A file that a scenario makes, for itself alone and before anything else happens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileSpec {
@@ -16,6 +19,35 @@ pub struct FileSpec {
     pub fs: FileSystem,
     /// What it holds when the scenario begins.
     pub content: Content,
+    /// How many pages each `write` has that it is made by.
+    pub write_pages: u64,
+}
+
+impl FileSpec {
+    /// The folios that its writes make where they can be large, each with its first page and its order: the largest one that what is left to write
+    /// fills, at a multiple of its size. Without any, nothing is written.
+    ///
+    /// Source: include/linux/pagemap.h:fgf_set_order, mm/filemap.c:__filemap_get_folio, generic_perform_write (7.2).
+    pub fn large_folios(&self) -> Vec<(u64, u8)> {
+        let end = match self.content {
+            Content::Data => self.pages,
+            Content::Holes => 0,
+        };
+        let (mut folios, mut first) = (Vec::new(), 0);
+        while first < end {
+            let write = first / self.write_pages * self.write_pages;
+            let left = (write + self.write_pages).min(end) - first;
+            let order = left.ilog2().min(first.trailing_zeros());
+            folios.push((first, order as u8));
+            first += 1 << order;
+        }
+        folios
+    }
+
+    /// As many pages as a folio of it may have.
+    pub const fn largest_folio(&self) -> u64 {
+        1 << self.write_pages.ilog2()
+    }
 }
 
 /// Kinds of file systems.
@@ -99,5 +131,26 @@ impl Backing {
             Backing::Anonymous | Backing::File(FileMapping { shared: false, .. }) => false,
             Backing::Shared | Backing::File(FileMapping { shared: true, .. }) => true,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As seen on 6.18: /proc/kpageflags of files written so.
+    #[test]
+    fn writes_make_folios_as_large_as_their_place_allows() {
+        let folios = |pages, write_pages| {
+            let (name, fs, content) = (String::new(), FileSystem::Ext4, Content::Data);
+            let folios = FileSpec { name, pages, fs, content, write_pages }.large_folios();
+            folios.iter().map(|(first, order)| (*first, 1 << order)).collect::<Vec<(u64, u64)>>()
+        };
+        assert_eq!(folios(3, 1), [(0, 1), (1, 1), (2, 1)]);
+        assert_eq!(folios(24, 12), [(0, 8), (8, 4), (12, 4), (16, 8)]);
+        assert_eq!(folios(48, 64), [(0, 32), (32, 16)]);
+        assert_eq!(folios(22, 16), [(0, 16), (16, 4), (20, 2)]);
+        assert_eq!(folios(10, 3), [(0, 2), (2, 1), (3, 1), (4, 2), (6, 2), (8, 1), (9, 1)]);
+        assert_eq!(folios(33, 32), [(0, 32), (32, 1)]);
     }
 }

@@ -2,6 +2,7 @@
 //! them however the runner ends.
 
 use crate::disk::{DISK_BYTES, mounted, nameless_file};
+use crate::folios;
 use crate::wire::{Failure, FailureKind};
 use needless_model::program::{Content, FileSpec, FileSystem};
 use rustix::fs::{Advice, MemfdFlags, fadvise, ftruncate, memfd_create};
@@ -90,15 +91,29 @@ fn make(spec: &FileSpec, disk: Option<&OwnedFd>) -> io::Result<File> {
         }
     };
     match spec.content {
-        // Page by page, so that no folio is larger than a page.
-        Content::Data => (0..spec.pages).try_for_each(|_| file.write_all(&FILLING))?,
+        // So many pages at once: no folio is larger.
+        Content::Data => write(&mut file, spec)?,
         Content::Holes => ftruncate(&file, spec.pages * PAGE as u64)?,
     }
     if spec.fs.is_written_back() {
         // Clean, and still in memory.
         file.sync_all()?;
     }
+    if spec.write_pages > 1 {
+        folios::verify(&file, spec)?.map_err(io::Error::other)?;
+    }
     Ok(file)
+}
+
+fn write(file: &mut File, spec: &FileSpec) -> io::Result<()> {
+    let filling = FILLING.repeat(spec.write_pages as usize);
+    let mut left = spec.pages as usize * PAGE;
+    while left > 0 {
+        let part = &filling[..filling.len().min(left)];
+        file.write_all(part)?;
+        left -= part.len();
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -113,6 +128,7 @@ mod tests {
             pages: 3,
             fs: FileSystem::Tmpfs,
             content,
+            write_pages: 1,
         };
         let files = Files::make(&[spec(Content::Data), spec(Content::Holes)], None).unwrap();
         let sizes = files.0.iter().map(|file| file.metadata().unwrap());

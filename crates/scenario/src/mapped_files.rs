@@ -7,7 +7,7 @@ use crate::ops::word_of;
 use crate::scope::Scope;
 use miette::SourceSpan;
 use needless_model::program::{
-    Backing, Content, FileMapping, FileSpec, FileSystem, MAX_FILE_PAGES,
+    Backing, Content, FileMapping, FileSpec, FileSystem, MAX_FILE_PAGES, MAX_WRITE_PAGES,
 };
 
 /// The most files.
@@ -51,7 +51,19 @@ impl Files {
         let pages = scope.number_in(pages, "the number of pages", 1..=MAX_FILE_PAGES as i64)?;
         let content = node.prop("content").map(|value| word_of(value, "content", &Content::ALL));
         let content = content.transpose()?.unwrap_or(Content::Data);
-        self.list.push(FileSpec { name: name.to_owned(), pages: pages as u64, fs, content });
+        let write_pages = match node.prop("write-pages") {
+            Some(value) if content == Content::Holes => {
+                let message = "nothing is written to a file of holes";
+                return Err(Problem::new(value.span, message, "this")
+                    .help("leave write-pages= out, or content=\"holes\""));
+            }
+            Some(value) => {
+                scope.number_in(value, "the pages of a write", 1..=MAX_WRITE_PAGES as i64)? as u64
+            }
+            None => 1,
+        };
+        let (name, pages) = (name.to_owned(), pages as u64);
+        self.list.push(FileSpec { name, pages, fs, content, write_pages });
         self.spans.push(written.span);
         Ok(())
     }

@@ -7,10 +7,11 @@
 //! Source: mm/filemap.c:generic_perform_write; mm/shmem.c:shmem_write_begin, shmem_write_end, shmem_get_folio_gfp (SGP_WRITE);
 //! fs/ext4/inode.c:ext4_da_write_begin, ext4_da_write_end; fs/buffer.c:block_write_end (5.10 to 7.3).
 
-use crate::addr::{ObjectId, Pfn};
+use crate::addr::ObjectId;
 use crate::backing::NamedFile;
 use crate::env::{Env, Lock};
 use crate::kernel::Errno;
+use crate::kernel::fault::file::FilePage;
 use crate::kernel::lru::{folio_add_lru, mark_accessed};
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::Ghost;
@@ -31,29 +32,33 @@ pub fn pwrite(env: &mut impl Env, file: NamedFile, pages: Range<u64>) -> Result<
 }
 
 fn write_page(env: &mut impl Env, file: ObjectId, index: u64, on_disk: bool) -> Result<(), Errno> {
-    let frame = grab_page(env, file, index, on_disk).ok_or(Errno::Enomem)?;
+    let FilePage { frame, folio } = grab_page(env, file, index, on_disk).ok_or(Errno::Enomem)?;
     env.step(Site::GenericPerformWrite, |w, at| {
         w.frames.set_flags(frame, FrameFlags::ZERO_FILLED, false);
         w.frames.set_flags(frame, FrameFlags::DIRTY, true);
+        // Of a large folio the page's own part is to be written (block_write_end).
+        if w.frames.flags(frame).has(FrameFlags::LARGE) {
+            w.frames.set_flags(frame, FrameFlags::BUFFER_DIRTY, true);
+        }
         w.ghost.file_written(at, frame, (file, index));
         let size = w.objects.size(file).max(index + 1);
         w.objects.set_size(file, size);
     });
-    env.unlock(Lock::Folio(frame));
+    env.unlock(Lock::Folio(folio));
     env.step(Site::FolioPut, |w, at| w.put_frame(at, frame));
     Ok(())
 }
 
 /// The page, with a reference and locked: what is there, else a new one that nobody has filled; `None` if there is no memory left.
-fn grab_page(env: &mut impl Env, file: ObjectId, index: u64, on_disk: bool) -> Option<Pfn> {
+fn grab_page(env: &mut impl Env, file: ObjectId, index: u64, on_disk: bool) -> Option<FilePage> {
     loop {
-        let frame = env.step(Site::FilemapGetFolio, |w, at| {
+        let page = env.step(Site::FilemapGetFolio, |w, at| {
             if let Some(frame) = w.objects.page(file, index) {
                 w.get_frame(frame);
                 if !on_disk {
                     mark_accessed(w, at, frame);
                 }
-                return Some(frame);
+                return Some(FilePage::of(w, frame));
             }
             let of_memory = FrameFlags::SWAP_BACKED.and(FrameFlags::REFERENCED);
             let flags = if on_disk { FrameFlags::default() } else { of_memory };
@@ -63,13 +68,16 @@ fn grab_page(env: &mut impl Env, file: ObjectId, index: u64, on_disk: bool) -> O
             w.get_frame(new);
             w.objects.set_page(file, index, new);
             folio_add_lru(w, at.site(Site::FolioAddLru), new);
-            Some(new)
+            Some(FilePage { frame: new, folio: new })
         })?;
-        env.lock(Lock::Folio(frame));
-        if env.step(Site::FilemapGetFolio, |w, _| w.objects.page(file, index) == Some(frame)) {
-            return Some(frame);
+        env.lock(Lock::Folio(page.folio));
+        let there = env.step(Site::FilemapGetFolio, |w, _| {
+            w.objects.page(file, index) == Some(page.frame) && FilePage::of(w, page.frame) == page
+        });
+        if there {
+            return Some(page);
         }
-        env.unlock(Lock::Folio(frame));
-        env.step(Site::FolioPut, |w, at| w.put_frame(at, frame));
+        env.unlock(Lock::Folio(page.folio));
+        env.step(Site::FolioPut, |w, at| w.put_frame(at, page.frame));
     }
 }

@@ -11,7 +11,6 @@ use crate::kernel::rmap::Place;
 use crate::kernel::swap_cache::free_swap_and_cache;
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock, unlink_table};
 use crate::kernel::unmap_batch::flush_tlb_batched_pending;
-use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{DontneedTables, Mutant, ZapRmap};
 use crate::pte::{Marker, PresentPte, Pte};
@@ -38,10 +37,10 @@ pub enum Zap {
     Advice,
     /// All of them but guards: something else comes in their place, or the file ends there.
     Pages,
-    /// Those of the file's pages, or of one page, since they leave the file; copies stay. (With one page go guards
+    /// Those of the file's pages, or of one folio, since they leave the file; copies stay. (With one folio go guards
     /// in its place: mm/memory.c:unmap_mapping_folio.)
     File {
-        /// The page.
+        /// The folio.
         only: Option<Pfn>,
     },
 }
@@ -170,10 +169,11 @@ fn should_zap<M: Mode>(w: &World<M>, pte: Pte, zap: Zap) -> bool {
         Zap::File { only } => only,
     };
     let of_file = pte.present().filter(|pte| !pte.special() && w.is_of_file(pte.pfn));
-    of_file.is_some_and(|pte| only.is_none_or(|frame| frame == pte.pfn))
+    of_file.is_some_and(|pte| only.is_none_or(|folio| folio == w.frames.folio(pte.pfn).0))
 }
 
-/// What the PTE knew of the page is the page's now.
+/// What the PTE knew of the page is the page's now. (What follows each other of a large folio kernels take for one use of it, here each page is one:
+/// it shows in nothing.)
 ///
 /// Source: mm/memory.c:zap_pte_range (5.10, 6.1), zap_present_folio_ptes (6.12, 7.3).
 fn zap_file_page<M: Mode>(
@@ -186,10 +186,10 @@ fn zap_file_page<M: Mode>(
     let frame = w.frames.get(pte.pfn);
     w.ghost.unmapped_shared(mm, page, pte.pfn, (frame.object, frame.index));
     if pte.dirty() {
-        w.frames.set_flags(pte.pfn, FrameFlags::DIRTY, true);
+        w.dirty_folio(pte.pfn);
     }
     if pte.accessed() {
-        mark_accessed(w, at, pte.pfn);
+        mark_accessed(w, at, w.frames.folio(pte.pfn).0);
     }
     let (frame, was_dirty) = (pte.pfn, pte.dirty());
     let mapped = was_dirty && w.policies.zap_rmap == ZapRmap::AfterFlush;

@@ -6,9 +6,9 @@
 //!
 //! Source: mm/filemap.c:filemap_fault, do_sync_mmap_readahead, maybe_unlock_mmap_for_io; mm/memory.c:mm_account_fault (5.10 to 7.3).
 
-use super::file::page_in;
+use super::file::{FilePage, page_in};
 use super::outcome::{Attempt, Fault, Served, Unserved};
-use crate::addr::{ObjectId, Pfn};
+use crate::addr::ObjectId;
 use crate::env::{Env, Lock};
 use crate::kernel::lru::folio_add_new;
 use crate::machine::frames::FrameFlags;
@@ -21,22 +21,23 @@ pub fn filemap_fault(
     fault: Fault,
     file: ObjectId,
     index: u64,
-) -> Result<Pfn, Unserved> {
+) -> Result<FilePage, Unserved> {
     loop {
         let found = env.step(Site::FilemapFault, |w, _| page_in(w, file, index));
         match found {
             Err(()) => return Err(Unserved::NotAllowed),
-            Ok(Some(frame)) => {
-                env.lock(Lock::Folio(frame));
+            Ok(Some(page)) => {
+                env.lock(Lock::Folio(page.folio));
                 // The file may have become smaller meanwhile, or have a hole there.
                 let there = env.step(Site::FilemapFault, |w, _| {
-                    index < w.objects.size(file) && w.objects.page(file, index) == Some(frame)
+                    let there = w.objects.page(file, index) == Some(page.frame);
+                    index < w.objects.size(file) && there && FilePage::of(w, page.frame) == page
                 });
                 if there {
-                    return Ok(frame);
+                    return Ok(page);
                 }
-                env.unlock(Lock::Folio(frame));
-                env.step(Site::FolioPut, |w, at| w.put_frame(at, frame));
+                env.unlock(Lock::Folio(page.folio));
+                env.step(Site::FolioPut, |w, at| w.put_frame(at, page.frame));
             }
             Ok(None) => {
                 read_page(env, file, index)?;

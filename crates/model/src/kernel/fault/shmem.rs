@@ -4,7 +4,7 @@
 //!
 //! Source: mm/shmem.c:shmem_fault, shmem_getpage_gfp (5.10), shmem_get_folio_gfp (6.1 to 7.3).
 
-use super::file::page_in;
+use super::file::{FilePage, page_in};
 use super::outcome::{Fault, Unserved};
 use crate::addr::{ObjectId, Pfn};
 use crate::env::{Env, Lock};
@@ -21,7 +21,7 @@ pub fn shmem_fault(
     fault: Fault,
     object: ObjectId,
     index: u64,
-) -> Result<Pfn, Unserved> {
+) -> Result<FilePage, Unserved> {
     loop {
         let frame = shmem_get_folio(env, fault, object, index)?;
         env.lock(Lock::Folio(frame));
@@ -37,7 +37,8 @@ pub fn shmem_fault(
             there && !ends
         });
         if there {
-            return Ok(frame);
+            // A file in memory has folios of one page.
+            return Ok(FilePage { frame, folio: frame });
         }
         // The file became smaller, or a hole was punched there meanwhile.
         env.unlock(Lock::Folio(frame));
@@ -55,7 +56,7 @@ fn shmem_get_folio(
     let found = env.step(Site::ShmemGetFolio, |w, _| page_in(w, object, index));
     match found {
         Err(()) => return Err(Unserved::NotAllowed),
-        Ok(Some(found)) => return Ok(found),
+        Ok(Some(found)) => return Ok(found.frame),
         Ok(None) => {}
     }
     let made = env.step(Site::ShmemGetFolio, |w, at| {

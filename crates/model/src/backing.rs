@@ -5,8 +5,12 @@ use serde::{Deserialize, Serialize};
 /// The most pages of a file.
 pub const MAX_FILE_PAGES: u64 = 1 << 16;
 
-/// The most pages of a write to it when it is made: what makes a folio that is mapped by one entry above the last level is not modelled.
+/// The most pages of a write to it: what makes a folio that is mapped by one entry above the last level is not modelled.
 pub const MAX_WRITE_PAGES: u64 = 256;
+
+/// The most pages of a file that is written by more than one page at once: how many runs of pages of large folios one gather holds is not modelled, and
+/// as many pages as these it holds in any case.
+pub const MAX_LARGE_FILE_PAGES: u64 = 1 << 13;
 
 /// A file that a scenario makes, for itself alone and before anything else happens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,7 +23,7 @@ pub struct FileSpec {
     pub fs: FileSystem,
     /// What it holds when the scenario begins.
     pub content: Content,
-    /// How many pages each `write` has that it is made by.
+    /// How many pages each `write` to it has.
     pub write_pages: u64,
 }
 
@@ -27,7 +31,7 @@ impl FileSpec {
     /// The folios that its writes make where they can be large, each with its first page and its order: the largest one that what is left to write
     /// fills, at a multiple of its size. Without any, nothing is written.
     ///
-    /// Source: include/linux/pagemap.h:fgf_set_order, mm/filemap.c:__filemap_get_folio, generic_perform_write (7.2).
+    /// Source: mm/filemap.c:generic_perform_write (7.2).
     pub fn large_folios(&self) -> Vec<(u64, u8)> {
         let end = match self.content {
             Content::Data => self.pages,
@@ -36,9 +40,8 @@ impl FileSpec {
         let (mut folios, mut first) = (Vec::new(), 0);
         while first < end {
             let write = first / self.write_pages * self.write_pages;
-            let left = (write + self.write_pages).min(end) - first;
-            let order = left.ilog2().min(first.trailing_zeros());
-            folios.push((first, order as u8));
+            let order = folio_order(first, (write + self.write_pages).min(end));
+            folios.push((first, order));
             first += 1 << order;
         }
         folios
@@ -48,6 +51,13 @@ impl FileSpec {
     pub const fn largest_folio(&self) -> u64 {
         1 << self.write_pages.ilog2()
     }
+}
+
+/// The order of the largest folio that begins with page `first` of a file and that a write up to `end` fills.
+///
+/// Source: include/linux/pagemap.h:fgf_set_order, mm/filemap.c:__filemap_get_folio (7.2).
+pub fn folio_order(first: u64, end: u64) -> u8 {
+    (end - first).ilog2().min(first.trailing_zeros()) as u8
 }
 
 /// Kinds of file systems.
@@ -122,6 +132,8 @@ pub struct NamedFile {
     pub fs: FileSystem,
     /// The pages that it was declared with: it never has more.
     pub pages: u64,
+    /// How many pages each `write` to it has.
+    pub write_pages: u64,
 }
 
 impl Backing {

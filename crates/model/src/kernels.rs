@@ -639,6 +639,9 @@ mod tests {
         let row = |name| KernelRow::parse(name).unwrap().policies;
         let (old, new) = (row("6.17"), row("6.18.15"));
         let lock = POLICIES.iter().position(|p| p.name == "advise-lock").unwrap();
-        assert_eq!(old.with_one_from(&new, lock), new);
+        let one = old.with_one_from(&new, lock);
+        assert_eq!(one, Policies { advise_lock: new.advise_lock, ..old });
+        let all = (0..POLICIES.len()).fold(old, |row, policy| row.with_one_from(&new, policy));
+        assert!(all == new && one != new);
     }
 }

@@ -12,7 +12,8 @@ use crate::userfaultfd::{Answer, Features};
 use serde::{Deserialize, Serialize};
 
 pub use crate::backing::{
-    Backing, Content, FileMapping, FileSpec, FileSystem, MAX_FILE_PAGES, MAX_WRITE_PAGES,
+    Backing, Content, FileMapping, FileSpec, FileSystem, MAX_FILE_PAGES, MAX_LARGE_FILE_PAGES,
+    MAX_WRITE_PAGES,
 };
 pub use expr::{BinaryOp, Expr, ExprError, RangeExpr};
 

@@ -28,23 +28,25 @@ impl<M: Mode> World<M> {
             if large && order > 0 {
                 let Some(folio) = self.allocate_folio(order, written) else { return };
                 self.add_to_page_cache(folio, object, first);
+                self.frames.pages_of_folio(folio).for_each(|frame| self.ghost.zeroed(frame));
             } else {
                 for index in run {
                     let Some(frame) = self.allocate_frame(written) else { return };
                     self.add_to_page_cache(frame, object, index);
+                    self.ghost.zeroed(frame);
                 }
             }
         }
     }
 
-    /// A new folio holds what the file has there from `first` on. Its first reference is the page cache's, which has one for each page.
-    fn add_to_page_cache(&mut self, folio: Pfn, file: ObjectId, first: u64) {
+    /// A new folio is the file's from `first` on. Its first reference is the page cache's, which has one for each page.
+    ///
+    /// Source: mm/filemap.c:filemap_add_folio (5.10 to 7.3).
+    pub fn add_to_page_cache(&mut self, folio: Pfn, file: ObjectId, first: u64) {
         let pages = self.frames.pages_of_folio(folio);
-        self.frames.update(folio, |f| {
-            (f.object, f.index, f.refs) = (file, first, pages.clone().count() as u32);
-        });
+        let count = pages.clone().count() as u32;
+        self.frames.update(folio, |f| (f.object, f.index, f.refs) = (file, first, count));
         for (frame, index) in pages.zip(first..) {
-            self.ghost.zeroed(frame);
             self.objects.set_page(file, index, frame);
         }
     }

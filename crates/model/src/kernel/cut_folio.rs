@@ -11,6 +11,7 @@
 
 use crate::addr::{MmId, ObjectId, PageRange, Pfn, Vpn};
 use crate::env::{Env, Lock};
+use crate::kernel::flush::arch_tlbbatch_should_defer;
 use crate::kernel::reclaim::{Flush, flush_unmapped};
 use crate::kernel::rmap::{Part, folio_places};
 use crate::kernel::table::each_table;
@@ -212,7 +213,12 @@ fn unmap_run(
     let cleared: Option<Cleared> = env.step(site, |w, at| {
         let entries = first_run(w, folio, mm, part);
         entries.iter().for_each(|(page, _)| w.set_pte(at, mm, *page, Pte::None));
-        let flush = Flush::of(w, at, mm, entries.first()?.1, may_wait);
+        let (_, pte) = entries.first()?;
+        // What does not wait is flushed also where nothing may be accessed (flush_tlb_range).
+        let flush = match may_wait && arch_tlbbatch_should_defer(w, at, mm) {
+            true => Flush::of(w, at, mm, *pte, true),
+            false => Flush::Now,
+        };
         Some((entries, flush))
     });
     let (entries, flush) = cleared?;

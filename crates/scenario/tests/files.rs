@@ -226,6 +226,14 @@ fn mistakes_in_the_text() {
             "must be between 1 and 65536",
         ),
         (problem("file \"data\" fs=\"tmpfs\" pages=8 content=\"some\";", "file=\"data\""), "holes"),
+        (
+            problem("file \"data\" fs=\"ext4\" pages=8 write-pages=512;", "file=\"data\""),
+            "must be between 1 and 256",
+        ),
+        (
+            problem("file \"data\" fs=\"ext4\" pages=8193 write-pages=2;", "file=\"data\""),
+            "large folios are not modelled",
+        ),
     ] {
         assert!(text.contains(words), "{words}: {text}");
     }

@@ -54,6 +54,8 @@ impl FrameFlags {
     pub const ALLOCATED: FrameFlags = FrameFlags(1 << 7);
     /// One of a large folio's (`PG_head`, or a tail).
     pub const LARGE: FrameFlags = FrameFlags(1 << 11);
+    /// A page of a file's large folio whose own part of it is to be written (`BH_Dirty`).
+    pub const BUFFER_DIRTY: FrameFlags = FrameFlags(1 << 12);
 
     /// What belongs to a page, not to its folio.
     pub(super) const OF_PAGE: FrameFlags = FrameFlags(
@@ -61,7 +63,8 @@ impl FrameFlags {
             | FrameFlags::ZERO_FILLED.0
             | FrameFlags::CLAIMED.0
             | FrameFlags::ALLOCATED.0
-            | FrameFlags::LARGE.0,
+            | FrameFlags::LARGE.0
+            | FrameFlags::BUFFER_DIRTY.0,
     );
 
     /// Whether all of `flags` are set.
@@ -443,7 +446,7 @@ mod tests {
         let (object, index) = (ObjectId(900), (1 << 36) - 1);
         let frame = Frame { refs: 511, maps: 256, flags, object, index };
         assert_eq!(Frame::unpack(frame.pack()), frame);
-        let all = FrameFlags((FrameFlags::LARGE.0 << 1) - 1);
+        let all = FrameFlags((FrameFlags::BUFFER_DIRTY.0 << 1) - 1);
         assert_eq!(
             Frame { flags: all, ..frame }.pack()[2] & BESIDE,
             0,

@@ -44,6 +44,9 @@ const WITH_SOFT_DIRTY: u64 = 100_000;
 /// The first of those that lock memory.
 const WITH_MLOCK: u64 = 10_000;
 
+/// The first of those with large folios.
+const WITH_FOLIOS: u64 = 20_000;
+
 /// As many seeds of each kind.
 fn seeds(count: u64) -> impl Iterator<Item = u64> {
     [
@@ -53,6 +56,7 @@ fn seeds(count: u64) -> impl Iterator<Item = u64> {
         WITH_WATCHED_FILES,
         WITH_SOFT_DIRTY,
         WITH_MLOCK,
+        WITH_FOLIOS,
         WITH_PROCESSES,
         WITH_FILES,
         WITH_DISKS,
@@ -112,6 +116,7 @@ fn every_operation_and_every_company_is_drawn() {
         "file \"data\" fs=\"tmpfs\"",
         "file \"data\" fs=\"ext4\"",
         "content=\"holes\"",
+        "write-pages=",
         "offset=0 back",
         "offset=0\n",
         "offset=2",
@@ -213,6 +218,15 @@ fn seeds_draw_no_drops_that_were_taken_before() {
     let before = (0..50).chain(950_000..950_050).chain(2_599_950..2_600_000);
     assert_eq!(before.filter(draws).count(), 0);
     assert!((2_600_000..2_600_050).filter(draws).count() > 5);
+}
+
+/// The same of large folios.
+#[test]
+fn seeds_draw_no_folios_that_were_taken_before() {
+    let draws = |seed: &u64| generate(*seed, NEWEST, 3).text().unwrap().contains("write-pages");
+    let before = (0..50).chain(962_500..962_550).chain(7_999_950..8_000_000);
+    assert_eq!(before.filter(draws).count(), 0);
+    assert!((8_000_000..8_000_050).filter(draws).count() > 40);
 }
 
 #[test]

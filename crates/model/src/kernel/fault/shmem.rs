@@ -5,7 +5,7 @@
 //!
 //! Source: mm/shmem.c:shmem_fault, shmem_getpage_gfp (5.10), shmem_get_folio_gfp (6.1 to 7.3).
 
-use super::file::page_in;
+use super::file::{FilePage, page_in};
 use super::outcome::{Fault, Unserved};
 use crate::addr::{ObjectId, Pfn};
 use crate::env::{Env, Lock};
@@ -24,7 +24,7 @@ pub fn shmem_fault(
     fault: Fault,
     watch: Watch,
     (object, index): (ObjectId, u64),
-) -> Result<Pfn, Unserved> {
+) -> Result<FilePage, Unserved> {
     loop {
         let frame = shmem_get_folio(env, fault, watch, (object, index))?;
         env.lock(Lock::Folio(frame));
@@ -40,7 +40,8 @@ pub fn shmem_fault(
             there && !ends
         });
         if there {
-            return Ok(frame);
+            // A file in memory has folios of one page.
+            return Ok(FilePage { frame, folio: frame });
         }
         // The file became smaller, or a hole was punched there meanwhile.
         env.unlock(Lock::Folio(frame));
@@ -59,10 +60,10 @@ fn shmem_get_folio(
     match found {
         Err(()) => return Err(Unserved::NotAllowed),
         Ok(Some(found)) if watch.minor => {
-            env.step(Site::FolioPut, |w, at| w.put_frame(at, found));
+            env.step(Site::FolioPut, |w, at| w.put_frame(at, found.frame));
             return Err(handle_userfault(env, fault, Told::Minor));
         }
-        Ok(Some(found)) => return Ok(found),
+        Ok(Some(found)) => return Ok(found.frame),
         Ok(None) if watch.missing => return Err(handle_userfault(env, fault, Told::Missing)),
         Ok(None) => {}
     }

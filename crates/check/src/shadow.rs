@@ -228,6 +228,11 @@ impl Contents {
         self.pages.last_store.get(&place).copied().unwrap_or(0)
     }
 
+    /// Whether the property is judged on this row, of those that are not on every one.
+    pub fn is_asked(&self, property: Property) -> bool {
+        self.watch.asks.has(property)
+    }
+
     /// Whether each store in the address space is to be noted.
     pub fn is_tracked(&self, mm: MmId) -> bool {
         self.pages.tracked.contains(&mm)
@@ -392,13 +397,6 @@ pub fn end_revoking(w: &mut CheckWorld, at: At) -> BTreeSet<Translation> {
     let found = w.ghost.pages.revoking.remove(&at.thread.0).unwrap_or_default();
     w.ghost.pages.fading.retain(|key, _| !found.contains(key));
     found
-}
-
-impl Contents {
-    /// Whether the property is judged on this row, of those that are not on every one.
-    pub fn is_asked(&self, property: Property) -> bool {
-        self.watch.asks.has(property)
-    }
 }
 
 impl Ghost for Contents {

@@ -183,11 +183,12 @@ impl Spec {
 
 /// What `cpus=2,5,events=off` says.
 fn live_spec(options: &str) -> Result<LiveSpec, String> {
-    let (list, blind) = match options.strip_suffix("events=off") {
-        Some(list) => (list.strip_suffix(',').unwrap_or(list), true),
-        None => (options, false),
+    let (list, blind) = match options.rsplit_once(',') {
+        Some((list, "events=off")) => (Some(list), true),
+        _ if options == "events=off" => (None, true),
+        _ => (Some(options), false),
     };
-    let cpus = if list.is_empty() { Vec::new() } else { live_cpus(list)? };
+    let cpus = list.map_or(Ok(Vec::new()), live_cpus)?;
     Ok(LiveSpec { cpus, blind })
 }
 

@@ -170,7 +170,8 @@ fn json_follows_the_published_schema() {
     let explored = json(&[LITMUS, "-t", SAFE, "-t", MUTANT]);
     let bounded = json(&[LITMUS, "-t", SAFE, "--max-states", "10"]);
     let table = json(&["zero-cow"]);
-    let replayed = json(&[LITMUS, "-t", MUTANT, "--replay", "0x20.1"]);
+    let schedule = explored["reports"][1]["counterexample"]["schedule"].as_str().unwrap();
+    let replayed = json(&[LITMUS, "-t", MUTANT, "--replay", schedule]);
     let harmless = json(&[LITMUS, "-t", SAFE, "--replay", "0x3"]);
     for document in [&explored, &bounded, &table, &replayed, &harmless] {
         assert_eq!(wrong(document), Vec::<String>::new(), "{document:#}");

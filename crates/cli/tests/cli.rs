@@ -278,6 +278,10 @@ fn bad_lists_of_cpus_are_usage_errors_with_a_remedy() {
         ("live,cpus=0,x", "`x` is no CPU's number", "cpus=2,5"),
         ("live,cpus=", "`` is no CPU's number", "cpus=2,5"),
         ("live,rings=4", "`rings=4` is no option of `live`", "cpus=2,5"),
+        ("live,", "`` is no option of `live`", "cpus=2,5"),
+        ("live,,events=off", "`` is no option of `live`", "events=off"),
+        ("live,cpus=2events=off", "`2events=off` is no CPU's number", "events=off"),
+        ("live,events=off,cpus=2", "`events=off,cpus=2` is no option of `live`", "events=off"),
         ("live,cpus=0,60000", "CPU 60000 is not online", "CPUs that can be used here: 0"),
         ("live,cpus=0", "names 1; `cow-reuse` needs 2", "CPUs that can be used here: 0"),
     ] {

@@ -259,7 +259,10 @@ fn run_text(run: &Runs, names: [&str; 2], style: Style) -> String {
             let heading = format!("{who}: figures per round");
             let (sequences, figures): (Vec<Row>, Vec<Row>) =
                 run.figures.iter().cloned().partition(|row| row.name == "sequence");
-            parts.push(section(&heading, &figures, names, style));
+            parts.push(match figures.is_empty() {
+                true => style.bold(&heading),
+                false => section(&heading, &figures, names, style),
+            });
             for Row { first, second, .. } in sequences {
                 for (name, sequence) in names.iter().zip([first, second]) {
                     let sequence = sequence.as_deref().unwrap_or("unknown");

@@ -43,7 +43,8 @@ pub fn run(descriptor: &str, made_after: &str) -> Result<(), Failure> {
     let made_after = made_after.parse().unwrap_or(0);
     let request = inherited_request(descriptor)?;
     validate::check(&request.program, start::cpus(&request), start::online_nodes())?;
-    if !request.ring_pages.is_power_of_two() || request.ring_pages > 1 << 16 {
+    let sized = request.ring_pages.is_power_of_two() && request.ring_pages <= 1 << 16;
+    if !sized && request.ring_pages != 0 {
         let what = format!("a ring of {} pages: not a power of two", request.ring_pages);
         return Err(Failure::new(FailureKind::BadRequest, what));
     }

@@ -39,6 +39,7 @@ fn judged(event: &Event) -> Option<String> {
         EventKind::FaultDone { class, .. } => class.name().to_owned(),
         EventKind::Copy { .. } => "copy".to_owned(),
         EventKind::Split { .. } => "split".to_owned(),
+        EventKind::FaultRetry { .. } => "retry".to_owned(),
         EventKind::Flush { reason, pages, .. } => {
             let what = match reason {
                 FlushReason::RemoteSend => "send",
@@ -494,8 +495,33 @@ fn a_flush_without_which_the_access_would_fault_again_is_judged() {
                      mprotect \"heap\" prot=\"read-write\"; rounds 1 { write \"heap\"; }";
     assert_eq!(judged(protected, "5.10/arm64"), KEPT);
     let shared = "map \"heap\" pages=1 backing=\"shared\"; rounds 1 { write \"heap\"; }";
-    assert_eq!(judged(shared, "5.8/arm64"), "vale1is-only-granted shared-dirty+new-translation");
+    let expected = "retry-retried-mapped vale1is-only-granted shared-dirty+new-translation";
+    assert_eq!(judged(shared, "5.8/arm64"), expected);
 }
+
+/// A store that its file system is to learn of, tried again for nothing; and a read of what has to be read first.
+#[test]
+fn second_tries_are_judged() {
+    let judged = |content: &str, body: &str, row: &str| {
+        let text = format!(
+            "scenario \"case\" {{ file \"data\" fs=\"ext4\" pages=1 content=\"{content}\"
+             thread \"main\" cpu=0 {{ map \"file\" pages=1 file=\"data\" backing=\"shared\"; {body}; }}; }}"
+        );
+        let program = compile(&Source::new("case", text), &Settings::default()).unwrap();
+        let row = KernelRow::parse(row).unwrap();
+        verdicts(&sim::run(&program, &row, &SimOptions::default()).unwrap().rounds[0])
+    };
+    let stored = "read \"file\"; rounds 1 { write \"file\"; }";
+    assert_eq!(judged("data", stored, "5.10"), NOTED);
+    assert_eq!(judged("data", stored, "6.12"), "shared-dirty+store-noted");
+    assert_eq!(judged("holes", "rounds 1 { read \"file\"; }", "6.12"), READ);
+}
+
+/// What that shows.
+const NOTED: &str = "retry-retried-mapped shared-dirty+store-noted";
+
+/// What that shows.
+const READ: &str = "retry+retried-unmapped file-map+new-translation";
 
 /// What that shows.
 const KEPT: &str = "vale1is+kept-entry reuse-could-have-been-writable";
@@ -513,6 +539,7 @@ fn every_reason_has_a_case() {
     let shared = "spurious-already-granted copy+old-page-shared cow-copy+write-was-claimed";
     let cases = CASES.iter().flat_map(|case| case.3.split(' ')).chain(shared.split(' '));
     let cases = cases.chain(SET_BITS.split(' ')).chain(KEPT.split(' '));
+    let cases = cases.chain(NOTED.split(' ')).chain(READ.split(' '));
     let cases = cases.chain(SPLITS.iter().map(|case| case.2)).chain(WIDE.split(' ')).chain([ZERO]);
     let named: BTreeSet<&str> =
         cases.filter_map(|token| token.split_once(['+', '-'])).map(|(_, reason)| reason).collect();

@@ -72,11 +72,11 @@ fn litmus_with_fewer_cpus() {
 fn state_counts_are_pinned() {
     let pinned = [
         ("zero-cow", "6.12", 151),
-        ("gather-early-free", "5.10", 103),
+        ("gather-early-free", "5.10", 111),
         ("asid-recycle", "7.3", 319),
         ("swapin-race", "6.12", 161),
         ("pageout-write", "6.1", 2897),
-        ("madv-nested", "6.12", 1562),
+        ("madv-nested", "6.12", 1722),
     ];
     let states = |(name, row, _)| {
         let program = litmus_test(name, &[]).program;

@@ -8,18 +8,15 @@ use crate::output::{Output, Progress};
 use crate::study::{self, Only};
 use needless_report::Style;
 use needless_report::study::{Studied, Totals, document, list_document, list_text, markdown, text};
-use needless_scenario::study::{ALL, load};
+use needless_scenario::study::{ALL, Study, load};
 use std::path::Path;
 
 /// `needless study`
 pub fn study(args: &StudyArgs, output: &Output) -> Result<u8, Failure> {
     let Some(name) = &args.study else { return list(args, output) };
     let study = load(name, args.size)?;
-    if args.size.is_some() && !study.has_size {
-        return Err(Failure::Usage {
-            message: format!("the study {} has no size", study.name),
-            help: "--size is for studies whose list has a size: wp-unpopulated".to_owned(),
-        });
+    if args.size.is_some() && !study.has_size() {
+        return Err(no_size(&study.name)?);
     }
     let parts = study::parts(&study, args.part.as_deref())?;
     let only = Only::new(&args.targets, &study)?;
@@ -38,6 +35,15 @@ pub fn study(args: &StudyArgs, output: &Output) -> Result<u8, Failure> {
         }
     }
     Ok(status(studied.totals()))
+}
+
+/// `--size` of a study that has none.
+fn no_size(name: &str) -> Result<Failure, Failure> {
+    let known = ALL.iter().map(|builtin| load(builtin.name, None));
+    let known = known.collect::<Result<Vec<_>, _>>()?.into_iter().filter(Study::has_size);
+    let names: Vec<String> = known.map(|study| study.name).collect();
+    let help = format!("--size is for studies that have one: {}", names.join(", "));
+    Ok(Failure::Usage { message: format!("the study {name} has no size"), help })
 }
 
 /// A file has no colours, and the usual width.

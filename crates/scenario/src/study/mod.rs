@@ -31,8 +31,6 @@ pub struct Study {
     pub sources: Vec<String>,
     /// How long it takes.
     pub takes: String,
-    /// Whether it can be run in another size.
-    pub has_size: bool,
     /// Figures that were published, and assumptions.
     pub given: Vec<Given>,
     /// What cannot be reproduced here.
@@ -40,6 +38,16 @@ pub struct Study {
     /// Its parts.
     pub parts: Vec<Part>,
 }
+
+impl Study {
+    /// Whether it can be run in another size.
+    pub fn has_size(&self) -> bool {
+        self.given.iter().any(|given| given.name == SIZE)
+    }
+}
+
+/// The figure that says how large a study is.
+const SIZE: &str = "size";
 
 /// A figure that nobody here measured.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,7 +3,7 @@
 use super::formula::{equation, formula, number};
 use super::{
     Check, Chosen, Column, Costs, Equation, Expected, Figure, Finding, Formula, From, Given,
-    Missing, On, Part, Relation, Run, Sample, Shown, Study, Sweep, Table, Term, rules,
+    Missing, On, Part, Relation, Run, SIZE, Sample, Shown, Study, Sweep, Table, Term, rules,
 };
 use crate::document::{self, Node, Value};
 use crate::error::{Problem, finish, suggest};
@@ -56,12 +56,10 @@ impl Reader {
     }
 
     fn study(&mut self, node: &Node) -> Study {
-        let has_size = node.children().iter().any(|line| line.name == "size");
         let given = self.given(node);
-        let stated = given.iter().filter(|given| given.stated.is_some() && given.name != "size");
+        let stated = given.iter().filter(|given| given.stated.is_some() && given.name != SIZE);
         let stated: Vec<String> = stated.map(|given| given.name.clone()).collect();
         let study = Study {
-            has_size,
             name: self.keep(word(&node.args[0])).unwrap_or_default(),
             doc: self.sentences(node, "doc"),
             sources: self.sentences(node, "source"),
@@ -129,14 +127,17 @@ impl Reader {
     fn of_size(&mut self, line: &Node) -> Result<Given, Problem> {
         let written = whole(&line.args[0])? as f64;
         let value = *self.size.get_or_insert(written);
-        self.figures.push(("size".to_owned(), line.span));
+        if let Some((_, first)) = self.figures.iter().find(|(known, _)| known == SIZE) {
+            return Err(already(SIZE, line.span, *first));
+        }
+        self.figures.push((SIZE.to_owned(), line.span));
         let (unit, doc) = ("pages".to_owned(), prop(line, "doc")?);
-        Ok(Given { name: "size".to_owned(), value, unit, doc, stated: Some("--size".to_owned()) })
+        Ok(Given { name: SIZE.to_owned(), value, unit, doc, stated: Some("--size".to_owned()) })
     }
 
     /// A number, or the size.
     fn sized(&self, value: &Value) -> Result<f64, Problem> {
-        if value.text("a number").is_ok_and(|word| word == "size") {
+        if value.text("a number").is_ok_and(|word| word == SIZE) {
             return self.size.ok_or_else(|| {
                 Problem::new(value.span, "the study has no size", "here")
                     .help("add a line to the study: size N doc=\"…\"")
@@ -148,7 +149,7 @@ impl Reader {
     /// The same without a fraction.
     fn whole(&self, value: &Value) -> Result<u64, Problem> {
         match value.text("a number") {
-            Ok("size") => Ok(self.sized(value)? as u64),
+            Ok(SIZE) => Ok(self.sized(value)? as u64),
             _ => whole(value),
         }
     }

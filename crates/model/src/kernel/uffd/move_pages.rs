@@ -104,8 +104,8 @@ fn validate_move_areas<M: Mode>(
 enum Next {
     /// A page: its frame, and the object by which walks find it.
     Page(Pfn, ObjectId),
-    /// The zero page, or an entry of swap, which nobody finds by a walk.
-    Entry,
+    /// The zero page's entry, or one of swap, which nobody finds by a walk.
+    Entry(Pte),
     /// Nothing can be.
     Refused(Errno),
 }
@@ -116,7 +116,7 @@ impl Learnt for Next {
     }
 }
 
-/// Moves the first page of `rest`, or the pages from there on whose flush can be one; how many.
+/// Moves the first page of `rest`, or the pages from there on whose flush can be one; how many: none if somebody was faster, and it is to be looked at anew.
 ///
 /// Source: mm/userfaultfd.c:move_pages_pte (6.12), move_pages_ptes (7.2).
 fn move_next(env: &mut impl Env, mm: MmId, rest: PageRange, to: Vpn) -> Result<u64, Errno> {
@@ -124,15 +124,15 @@ fn move_next(env: &mut impl Env, mm: MmId, rest: PageRange, to: Vpn) -> Result<u
     env.step(Site::MovePages, |w, at| pte_alloc(w, at, mm, to, 1));
     match env.step(Site::MovePages, |w, _| next(w, mm, page, to)) {
         Next::Refused(error) => Err(error),
-        Next::Entry => {
+        Next::Entry(seen) => {
+            let mut moved = false;
             with_tables(env, mm, (page, to), |env| {
-                let was_present =
-                    env.step(Site::MovePages, |w, at| move_entry(w, at, mm, (page, to)));
-                if was_present {
+                moved = env.step(Site::MovePages, |w, at| move_entry(w, at, mm, (page, to), seen));
+                if moved && seen.present().is_some() {
                     flush_tlb_mm_range(env, FlushRequest::page(Site::MovePages, mm, page));
                 }
             });
-            Ok(1)
+            Ok(u64::from(moved))
         }
         Next::Page(frame, object) => {
             env.lock(Lock::Folio(frame));
@@ -141,11 +141,11 @@ fn move_next(env: &mut impl Env, mm: MmId, rest: PageRange, to: Vpn) -> Result<u
             let run = run_length(env.arch(), rest, to);
             let run = if env.policies().uffd_move == UffdMove::Batched { run } else { 1 };
             with_tables(env, mm, (page, to), |env| {
-                moved = move_present_ptes(env, mm, (page, to), run);
+                moved = move_present_ptes(env, mm, (page, to), (frame, run));
             });
             env.unlock(Lock::RmapWrite(object));
             env.unlock(Lock::Folio(frame));
-            if moved == 0 { Err(Errno::Ebusy) } else { Ok(moved) }
+            Ok(moved)
         }
     }
 }
@@ -181,11 +181,11 @@ fn next<M: Mode>(w: &World<M>, mm: MmId, page: Vpn, to: Vpn) -> Next {
         return Next::Refused(Errno::Eexist);
     }
     match w.pte(mm, page) {
-        Pte::Present(pte) if pte.special() => Next::Entry,
+        seen @ Pte::Present(pte) if pte.special() => Next::Entry(seen),
         Pte::Present(pte) if is_own(w, pte) => {
             Next::Page(pte.pfn, w.objects.root(w.frames.get(pte.pfn).object))
         }
-        Pte::Swap(swap) if swap.exclusive => Next::Entry,
+        seen @ Pte::Swap(swap) if swap.exclusive => Next::Entry(seen),
         Pte::Present(_) | Pte::Swap(_) => Next::Refused(Errno::Ebusy),
         Pte::Migration(_) => Next::Refused(Errno::Eagain),
         Pte::None => Next::Refused(Errno::Enoent),
@@ -197,15 +197,30 @@ fn is_own<M: Mode>(w: &World<M>, pte: PresentPte) -> bool {
     w.frames.flags(pte.pfn).has(FrameFlags::EXCLUSIVE) && !maybe_dma_pinned(w, pte.pfn)
 }
 
-/// Moves up to `run` pages that are there, and flushes what was mapped.
-fn move_present_ptes(env: &mut impl Env, mm: MmId, (page, to): (Vpn, Vpn), run: u64) -> u64 {
-    let mut moved = 0;
+/// Moves the page in frame `first`, which is locked, and those after it, up to `run`, as long as they can be locked without waiting; and flushes what was
+/// mapped.
+fn move_present_ptes(
+    env: &mut impl Env,
+    mm: MmId,
+    (page, to): (Vpn, Vpn),
+    (first, run): (Pfn, u64),
+) -> u64 {
+    let (mut moved, mut frame) = (0, first);
     while moved < run {
         let places = (page.add(moved), to.add(moved));
-        if !env.step(Site::MovePages, |w, at| move_present_pte(w, at, mm, places)) {
+        let done = env.step(Site::MovePages, |w, at| move_present_pte(w, at, mm, places, frame));
+        if frame != first {
+            env.unlock(Lock::Folio(frame));
+        }
+        moved += u64::from(done);
+        if !done || moved == run {
             break;
         }
-        moved += 1;
+        let next = env.step(Site::MovePages, |w, _| w.pte(mm, page.add(moved)).present());
+        match next.filter(|pte| !pte.special()) {
+            Some(pte) if env.try_lock(Site::FolioTryLock, Lock::Folio(pte.pfn)) => frame = pte.pfn,
+            _ => break,
+        }
     }
     if moved > 0 && env.policies().mutant != Mutant::UffdMoveUnflushed {
         let pages = PageRange::new(page, moved);
@@ -215,9 +230,15 @@ fn move_present_ptes(env: &mut impl Env, mm: MmId, (page, to): (Vpn, Vpn), run: 
 }
 
 /// It may be stored to there, whatever it was.
-fn move_present_pte<M: Mode>(w: &mut World<M>, at: At, mm: MmId, (page, to): (Vpn, Vpn)) -> bool {
+fn move_present_pte<M: Mode>(
+    w: &mut World<M>,
+    at: At,
+    mm: MmId,
+    (page, to): (Vpn, Vpn),
+    frame: Pfn,
+) -> bool {
     let Pte::Present(old) = w.pte(mm, page) else { return false };
-    if old.special() || !is_own(w, old) || !w.pte(mm, to).is_none() {
+    if old.pfn != frame || !is_own(w, old) || !w.pte(mm, to).is_none() {
         return false;
     }
     w.set_pte(at, mm, page, Pte::None);
@@ -233,11 +254,19 @@ fn move_present_pte<M: Mode>(w: &mut World<M>, at: At, mm: MmId, (page, to): (Vp
     true
 }
 
-/// Moves what is no page of the process's own; whether a TLB could hold it.
+/// Moves what is no page of the process's own, if it is there still and nothing is at the target.
 ///
 /// Source: mm/userfaultfd.c:move_zeropage_pte, move_swap_pte (6.12, 7.2).
-fn move_entry<M: Mode>(w: &mut World<M>, at: At, mm: MmId, (page, to): (Vpn, Vpn)) -> bool {
-    let old = w.pte(mm, page);
+fn move_entry<M: Mode>(
+    w: &mut World<M>,
+    at: At,
+    mm: MmId,
+    (page, to): (Vpn, Vpn),
+    old: Pte,
+) -> bool {
+    if w.pte(mm, page) != old || !w.pte(mm, to).is_none() {
+        return false;
+    }
     let new = match old {
         Pte::Present(_) => Pte::Present(zero_page_pte(&w.policies)),
         entry if w.config.soft_dirty => entry.soft_dirtied(),
@@ -254,5 +283,5 @@ fn move_entry<M: Mode>(w: &mut World<M>, at: At, mm: MmId, (page, to): (Vpn, Vpn
     }
     let frame = w.frame_behind(new);
     w.ghost.moved(mm, page, to, frame);
-    old.present().is_some()
+    true
 }

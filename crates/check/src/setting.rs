@@ -147,6 +147,10 @@ pub fn with_setting<T>(
         let by = lacking.op.map(|op| format!(" (`{}`)", text(op))).unwrap_or_default();
         return Err(CheckError::NotModelled(format!("{}{by}", lacking.what)));
     }
+    if program.has_mthp() {
+        let what = "large folios smaller than a huge page (`mthp`) in the checker, whose page tables have four entries";
+        return Err(CheckError::NotModelled(what.to_owned()));
+    }
     let threads = &program.threads;
     let shares = |t: &Thread| {
         t.process != ProcessId::FIRST && threads.iter().filter(|o| o.cpu == t.cpu).count() > 1

@@ -131,7 +131,7 @@ impl Runs<'_> {
         Ok(match error {
             error if error.is_a_bound() => INCONCLUSIVE,
             error if error.is_the_programs() => UNSUPPORTED,
-            SimError::NotModelled { .. } => UNSUPPORTED,
+            SimError::NotModelled { .. } | SimError::Missing { .. } => UNSUPPORTED,
             _ => OTHER,
         })
     }

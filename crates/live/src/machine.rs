@@ -7,8 +7,10 @@
 use crate::child::Runner;
 use crate::error::{LiveError, permission};
 use crate::leftovers::{self, lock_path};
-use needless_model::program::{Program, SwapKind, ThpMode};
-use needless_runner::journal::{PAGE_CLUSTER, THP_ENABLED, ZSWAP_ENABLED};
+use needless_model::program::{Mthp, Program, SwapKind, ThpMode};
+use needless_runner::journal::{
+    PAGE_CLUSTER, THP_ENABLED, ZSWAP_ENABLED, lacks_mthp, mthp_enabled,
+};
 use needless_runner::look::{Unseen, is_there, look};
 use needless_runner::tracefs;
 use needless_runner::wire::{self, Change, Reply};
@@ -70,6 +72,12 @@ impl Machine {
         machine.lock(&program.name)?;
         if let Some(mode) = program.machine.thp {
             machine.set_thp(mode)?;
+        }
+        if let Some(modes) = program.machine.mthp {
+            if let Some(what) = lacks_mthp(&program.machine) {
+                return Err(LiveError::Unsupported { what });
+            }
+            machine.set_mthp(modes)?;
         }
         if let Some(need) = program.machine.swap {
             match need.kind {
@@ -179,6 +187,19 @@ impl Machine {
             ThpMode::Never => "never",
         };
         self.set(THP_ENABLED, value)
+    }
+
+    /// Sets the mode of each size of large folios that there is.
+    fn set_mthp(&mut self, modes: Mthp) -> Result<(), LiveError> {
+        for (kib, mode) in modes.sizes() {
+            let path = mthp_enabled(kib);
+            let there = is_there(&path)
+                .map_err(|unseen| LiveError::CannotPrepare { what: unseen.to_string() })?;
+            if there {
+                self.set(&path, mode.word())?;
+            }
+        }
+        Ok(())
     }
 
     fn set(&mut self, path: &str, value: &str) -> Result<(), LiveError> {

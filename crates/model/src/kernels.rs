@@ -10,7 +10,7 @@ use crate::arch::{
     X86_64, X86_64_LA57,
 };
 use crate::policy::*;
-use crate::program::{Advice, Program, ThpMode};
+use crate::program::{Advice, Mthp, Program, ThpMode};
 use crate::property::Property;
 use rows::*;
 use std::collections::BTreeSet;
@@ -49,7 +49,9 @@ pub struct Config {
     /// `thp=always|madvise|never`: which mappings get transparent huge pages
     /// (`/sys/kernel/mm/transparent_hugepage/enabled`), unless the scenario says so.
     pub thp: ThpMode,
-    /// Whether the scenario can have huge pages: nobody looks for any else.
+    /// Large folios smaller than a huge page, as the scenario says.
+    pub mthp: Mthp,
+    /// Whether the scenario can have huge pages or other large folios: nobody looks for any else.
     pub huge_pages: bool,
     /// Whether the scenario handles signals: nobody looks whether a process does else.
     pub handles_signals: bool,
@@ -121,8 +123,10 @@ impl Config {
             ThpMode::Madvise => program.advises(&[Advice::HugePage, Advice::Collapse]),
             ThpMode::Never => program.advises(&[Advice::Collapse]),
         };
+        let mthp = program.machine.mthp.unwrap_or_default();
+        let huge_pages = huge_pages || !mthp.is_off();
         let (handles_signals, locks_memory) = (program.handles_signals(), program.locks_memory());
-        Config { thp, huge_pages, handles_signals, locks_memory, ..self }
+        Config { thp, mthp, huge_pages, handles_signals, locks_memory, ..self }
     }
 
     /// The architecture that a kernel configured like this runs on.
@@ -403,6 +407,7 @@ impl KernelRow {
             config: Config {
                 mglru: row.mglru.unwrap_or(false),
                 thp: ThpMode::Madvise,
+                mthp: Mthp::default(),
                 huge_pages: false,
                 handles_signals: false,
                 locks_memory: false,

@@ -509,6 +509,12 @@ policies! {
         Each = "each", "page by page";
         Run = "run", "all that follow each other and allow the same at once, with one flush";
     }
+    /// How large the folios are that a store to private memory makes.
+    anon_folios: AnonFolios = "anon-folios", "how large the folios are that the first store to private memory makes",
+        source "mm/memory.c:do_anonymous_page (6.1), alloc_anon_folio (6.12, 7.2); 6.8 by its release notes" {
+        Page = "page", "a page each, or a huge page";
+        Sized = "sized", "as large as sizes are switched on (mthp), as far as all of it lies in the mapping and nothing is there";
+    }
     /// Whether mprotect takes pages of a large folio together.
     protect_run: ProtectRun = "protect-run", "whether mprotect takes what follows each other of a large folio and allows the same together, so that all of it is dirty then if one page was",
         source "mm/mprotect.c:change_pte_range (6.12), mprotect_folio_pte_batch (7.2); since 6.17 by its release notes" {

@@ -5,6 +5,7 @@
 
 mod expr;
 mod lacking;
+mod mthp;
 
 use crate::addr::{CpuId, PageRange, ProcessId, ThreadId, Vpn};
 use crate::call::{CallExpr, Extent, Refs};
@@ -17,6 +18,7 @@ pub use crate::backing::{
 };
 pub use expr::{BinaryOp, Expr, ExprError, RangeExpr};
 pub use lacking::{Lacking, Refused};
+pub use mthp::{Mthp, MthpMode};
 
 /// Version of the encoded [`Program`]; the runner refuses another one.
 pub const PROGRAM_VERSION: u32 = 6;
@@ -68,6 +70,9 @@ pub struct MachineNeeds {
     /// Transparent huge pages (`/sys/kernel/mm/transparent_hugepage/enabled`); `None` leaves
     /// the machine as it is.
     pub thp: Option<ThpMode>,
+    /// Large folios of anonymous memory that are smaller than a huge page; `None` leaves the machine as it is.
+    #[serde(default)]
+    pub mthp: Option<Mthp>,
     /// NUMA nodes, if the scenario asks for more than one.
     #[serde(default)]
     pub nodes: Option<u16>,

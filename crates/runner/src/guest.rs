@@ -11,7 +11,7 @@
 
 use crate::disk;
 use crate::environment::{environment, setting};
-use crate::journal::PAGE_CLUSTER;
+use crate::journal::{PAGE_CLUSTER, lacks_mthp, mthp_enabled};
 use crate::marks::Mark;
 use crate::needs::{self, LACKS, Needed, Part};
 use crate::perf::{Place, Rings};
@@ -20,7 +20,7 @@ use crate::sys::shell_status;
 use crate::tracefs;
 use crate::wire::{self, Executed, Failure, FailureKind, Message, PROTOCOL_VERSION};
 use needless_model::addr::CpuId;
-use needless_model::program::{MachineNeeds, SwapKind, SwapNeed, ThpMode};
+use needless_model::program::{MachineNeeds, Mthp, SwapKind, SwapNeed, ThpMode};
 use needless_model::run::RunRequest;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::MemfdFlags;
@@ -269,10 +269,15 @@ struct Machine {
     /// The device of the disk, once a scenario asked for one.
     disk: Option<String>,
     thp_at_boot: Option<String>,
+    /// Of each size of large folios, what it was booted with.
+    mthp_at_boot: BTreeMap<u32, String>,
 }
 
 impl Machine {
     fn run(&mut self, job: &Job, orders: &mut Orders) -> Vec<Message> {
+        if let Some(what) = lacks_mthp(job.machine()) {
+            return vec![Message::Failed(Failure::new(FailureKind::Unsupported, what))];
+        }
         let outcome = self.prepare(job.machine()).and_then(|()| match job {
             Job::Scenario(request) => {
                 let disk = request.program.machine.disk.then(|| self.disk.clone()).flatten();
@@ -286,6 +291,7 @@ impl Machine {
 
     fn prepare(&mut self, needs: &MachineNeeds) -> Result<(), Failed> {
         self.set_thp(needs.thp)?;
+        self.set_mthp(needs.mthp)?;
         if needs.disk && self.disk.is_none() {
             if !Path::new(disk::DISK).exists() {
                 let why =
@@ -329,6 +335,20 @@ impl Machine {
             return Ok(());
         }
         fs::write(THP_ENABLED, word).map_err(at(format!("writing {word} to {THP_ENABLED}")))
+    }
+
+    /// The same for each size of large folios that the kernel has.
+    fn set_mthp(&mut self, asked: Option<Mthp>) -> Result<(), Failed> {
+        for (kib, mode) in asked.unwrap_or_default().sizes() {
+            let path = mthp_enabled(kib);
+            let Some(now) = setting(&path) else { continue };
+            let at_boot = self.mthp_at_boot.entry(kib).or_insert_with(|| now.clone());
+            let word = if asked.is_some() { mode.word() } else { at_boot };
+            if now != word {
+                fs::write(&path, word).map_err(at(format!("writing {word} to {path}")))?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -9,6 +9,7 @@ use crate::environment::setting;
 use crate::swap::ZramSwap;
 use crate::tracefs;
 use crate::zram::Zram;
+use needless_model::program::{MachineNeeds, MthpMode};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::mount::UnmountFlags;
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,23 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 
 /// Modes of huge pages.
 pub const THP_ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+
+/// The mode of large folios of this size, which kernels have since 6.8.
+pub fn mthp_enabled(kib: u32) -> String {
+    format!("/sys/kernel/mm/transparent_hugepage/hugepages-{kib}kB/enabled")
+}
+
+/// What the kernel lacks of the large folios that a scenario asks for, if it lacks a size of them.
+pub fn lacks_mthp(needs: &MachineNeeds) -> Option<String> {
+    let sizes = needs.mthp?.sizes();
+    let mut asked = sizes.filter(|(_, mode)| *mode != MthpMode::Never);
+    let (kib, _) = asked.find(|(kib, _)| setting(&mthp_enabled(*kib)).is_none())?;
+    Some(format!(
+        "this kernel has no large folios of {kib} KiB (`mthp`; {} is not there; 6.8 and later have it)",
+        mthp_enabled(kib)
+    ))
+}
+
 /// zswap's switch.
 pub const ZSWAP_ENABLED: &str = "/sys/module/zswap/parameters/enabled";
 /// How many pages are read from swap at once, as a power of two.

@@ -14,7 +14,7 @@ use miette::SourceSpan;
 use needless_model::addr::{CpuId, ProcessId, ThreadId};
 use needless_model::arch::Arch;
 use needless_model::program::{
-    MachineNeeds, Process, Program, SwapKind, SwapNeed, ThpMode, Thread,
+    MachineNeeds, Mthp, MthpMode, Process, Program, SwapKind, SwapNeed, ThpMode, Thread,
 };
 use std::collections::BTreeSet;
 
@@ -232,6 +232,10 @@ fn machine(nodes: &[&Node], scope: &Scope) -> Result<MachineNeeds, Problem> {
     }
     let mut seen = BTreeSet::new();
     for need in first.children() {
+        if need.name == "mthp" {
+            needs.mthp = Some(mthp(need, needs.mthp)?);
+            continue;
+        }
         if !seen.insert(&need.name) {
             return Err(Problem::new(
                 need.span,
@@ -259,6 +263,20 @@ fn machine(nodes: &[&Node], scope: &Scope) -> Result<MachineNeeds, Problem> {
         }
     }
     Ok(needs)
+}
+
+/// The modes `before`, and what an `mthp` node says of one size.
+fn mthp(need: &Node, before: Option<Mthp>) -> Result<Mthp, Problem> {
+    let sizes: Vec<(&str, &str)> = Mthp::SIZES.iter().map(|size| (*size, *size)).collect();
+    let size = word_of(&need.args[0], "size of a large folio", &sizes)?;
+    let mode = word_of(&need.args[1], "mode", &MthpMode::ALL)?;
+    let before = before.unwrap_or_default();
+    let named = |(order, _): (u8, MthpMode)| Mthp::size_of(order) == size;
+    if before.orders().any(|(order, mode)| named((order, mode)) && mode != MthpMode::Never) {
+        return Err(Problem::new(need.span, format!("`mthp \"{size}\"` is there twice"), "again here")
+            .help("remove one of them"));
+    }
+    Ok(before.with(size, mode).unwrap_or(before))
 }
 
 /// Adds the threads that one `thread` node stands for.

@@ -126,6 +126,9 @@ pub static NEEDS: &[Rule] = &[
         ("swap \"zram\" size=BYTES", "A swap device of its own.")),
     rule("thp", (1, 1), &[], &[], Body::None,
         ("thp \"always|madvise|never\"", "The mode of transparent huge pages.")),
+    rule("mthp", (2, 2), &[], &[], Body::None,
+        ("mthp \"16KiB|32KiB|…|1024KiB\" \"always|inherit|madvise|never\"",
+         "Large folios of anonymous memory that are smaller than a huge page.")),
 ];
 
 /// As many arguments as one likes.

@@ -317,8 +317,11 @@ fn take_together<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, end: Vp
     let (young, dirty) = entries.iter().fold((false, false), |(young, dirty), (_, pte)| {
         (young || pte.accessed(), dirty || pte.dirty())
     });
+    // Who makes an entry dirty sets its soft-dirty bit as well (arch/x86/include/asm/pgtable.h:pte_mkdirty).
+    let marks = w.config.soft_dirty && entries.iter().skip(1).any(|(_, pte)| pte.dirty());
     for (page, pte) in entries {
         let pte = pte.with(PteFlags::ACCESSED, young).with(PteFlags::DIRTY, dirty);
+        let pte = pte.with(PteFlags::SOFT_DIRTY, marks || pte.soft_dirty());
         w.set_pte(at, mm, page, Pte::Present(pte));
     }
     count

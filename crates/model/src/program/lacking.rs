@@ -2,6 +2,11 @@
 
 use super::{Advice, Backing, Op, OpKind, Program, ThpMode};
 use crate::call::{CallExpr, Gup, PinAccess};
+use crate::kernels::KernelRow;
+use crate::policy::AnonFolios;
+
+/// The most pages of all areas with large folios that faults make: fewer than fill a gather one by one.
+const MOST_PAGES: u64 = 8192;
 
 /// What the model lacks.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -29,8 +34,14 @@ impl Program {
         if self.machine.nodes.is_some_and(|nodes| nodes > 1) {
             return Some(Lacking { op: None, what: "NUMA nodes (`nodes`)" });
         }
+        if let Some(what) = self.has_mthp().then(|| self.not_with_mthp()).flatten() {
+            return Some(Lacking { op: None, what });
+        }
         self.ops().find_map(|op| {
             let what = match &op.kind {
+                OpKind::Call(CallExpr::Mlock { .. }) if self.has_mthp() => {
+                    Some("mlock where there may be large folios (`mthp`)")
+                }
                 OpKind::Call(CallExpr::UffdMove { .. }) if self.may_have_huge_pages() => {
                     Some("UFFDIO_MOVE where there may be huge pages")
                 }
@@ -39,6 +50,40 @@ impl Program {
             };
             Some(Lacking { op: Some(op.id), what: what? })
         })
+    }
+
+    /// What the scenario's machine is to have that the row's kernel does not have, or not in the model.
+    pub fn missing_on(&self, row: &KernelRow) -> Option<&'static str> {
+        match (self.has_mthp(), row.policies.anon_folios, row.config.other) {
+            (false, ..) | (true, AnonFolios::Sized, None) => None,
+            (true, AnonFolios::Page, _) => {
+                Some("large folios smaller than a huge page (`mthp`; 6.8 and later have them)")
+            }
+            (true, AnonFolios::Sized, Some(_)) => {
+                Some("large folios smaller than a huge page (`mthp`) in the model but on x86-64")
+            }
+        }
+    }
+
+    /// Whether faults may make large folios that are smaller than a huge page.
+    pub fn has_mthp(&self) -> bool {
+        self.machine.mthp.is_some_and(|mthp| !mthp.is_off())
+    }
+
+    /// What the scenario's machine or its parts have that the model does not have with such folios: which slots of swap space lie side by side
+    /// and are read as one; which of several processes a folio knows to map it (`_mm_ids`: two); and how many pages of one take an entry of a gather.
+    fn not_with_mthp(&self) -> Option<&'static str> {
+        let pages: u64 = self.areas.iter().map(|area| area.range.pages()).sum();
+        match self.machine.swap {
+            Some(_) => Some("swap space with large folios (`swap` with `mthp`)"),
+            None if self.processes.len() > 2 => {
+                Some("large folios (`mthp`) of more than two processes")
+            }
+            None if pages > MOST_PAGES => {
+                Some("large folios (`mthp`) in areas of more than 8192 pages together")
+            }
+            None => None,
+        }
     }
 
     /// Whether faults or advice may make any.
@@ -51,6 +96,7 @@ impl Program {
             matches!(advice, Advice::HugePage | Advice::Collapse)
         };
         match self.machine.thp {
+            _ if self.has_mthp() => true,
             Some(ThpMode::Never) => false,
             Some(ThpMode::Madvise) => self.ops().any(advised),
             // Unset: as the machine is.

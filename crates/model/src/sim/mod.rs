@@ -140,6 +140,14 @@ pub enum SimError {
         /// What.
         what: &'static str,
     },
+    /// The row's kernel does not have what the scenario's machine is to have.
+    #[error("{row} has no {what}")]
+    Missing {
+        /// The row.
+        row: String,
+        /// What, and which kernels have it.
+        what: &'static str,
+    },
     /// No kernel does what the scenario asks for.
     #[error("`{op}`: {what}")]
     Refused {
@@ -346,6 +354,9 @@ fn settled(
     if let Some(Lacking { op, what }) = program.not_modelled() {
         let op = op.map(|op| OpAt::of(program, op));
         return Err(SimError::NotModelled { op, what });
+    }
+    if let Some(what) = program.missing_on(row) {
+        return Err(SimError::Missing { row: row.name.clone(), what });
     }
     let mut world = new_world(program, row, arch, options);
     Machine::new(program, &mut world, options, watch).run().map_err(|error| *error)?;

@@ -4,7 +4,7 @@ use super::operations::{Drawn, Effect, Needs, OPERATIONS, Operation};
 use super::state::{HUGE, MAP, Pages, State, Uffd};
 use super::write::after;
 use super::{AreaPlan, Case, Company, Idle, Life, Memory, PROCESSES, Place, Step};
-use needless_model::program::ThpMode;
+use needless_model::program::{Mthp, MthpMode, ThpMode};
 use needless_model::rng::SplitMix64;
 use needless_model::userfaultfd::Features;
 use std::ops::RangeInclusive;
@@ -47,6 +47,13 @@ const WITH_MLOCK: [RangeInclusive<u64>; 2] = [10_000..=19_999, 7_000_000..=7_999
 /// The seeds of files on disks with large folios, which draw all that those with files, processes and guards do.
 const WITH_FOLIOS: [RangeInclusive<u64>; 2] = [20_000..=29_999, 8_000_000..=8_999_999];
 
+/// The seeds of large folios smaller than a huge page, in private memory, with advice about huge pages, guards and one process that is forked; without swap
+/// space, and only on kernels that have such folios.
+const WITH_MTHP: [RangeInclusive<u64>; 2] = [40_000..=49_999, 9_500_000..=9_999_999];
+
+/// The first release that has them.
+const MTHP_SINCE: (u32, u32) = (6, 8);
+
 /// Pages of a write to a file: powers of two, up to more than a fault looks around, and what makes folios of several sizes.
 const WRITES: [u64; 10] = [2, 4, 8, 12, 16, 16, 24, 32, 64, 64];
 
@@ -85,17 +92,21 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
     let uffd = among(&WITH_USERFAULTFD) && cpus > 1;
     let (soft_dirty, mlock) = (among(&WITH_SOFT_DIRTY), among(&WITH_MLOCK));
     let folios = among(&WITH_FOLIOS);
+    let mthp = among(&WITH_MTHP) && release >= MTHP_SINCE;
     let huge = if uffd || soft_dirty { seed % 2 == 1 } else { among(&WITH_HUGE_PAGES) };
     let (rng, state) = (SplitMix64::new(seed), State::new(&[], []));
     let mut draw = Draw { rng, huge, enabled: Vec::new(), state };
     let watched_files = uffd && among(&WITH_WATCHED_FILES);
     let all = soft_dirty || mlock || folios || watched_files;
-    let draws = |ranges| all || among(ranges) && !uffd;
-    let with_processes = if soft_dirty { !huge } else { mlock || folios || among(&WITH_PROCESSES) };
+    let draws = |ranges| all || among(ranges) && !uffd && !mthp;
+    let with_processes = match soft_dirty {
+        true => !huge,
+        false => mlock || folios || mthp || among(&WITH_PROCESSES),
+    };
     let with_disks = draws(&WITH_DISKS);
     let with_file_calls = draws(&WITH_FILE_CALLS);
     let with_drops = draws(&WITH_DROPS);
-    let with_guards = mlock || (folios || among(&WITH_GUARDS)) && !uffd && !soft_dirty;
+    let with_guards = mlock || (folios || mthp || among(&WITH_GUARDS)) && !uffd && !soft_dirty;
     let drawn = match (with_disks, with_file_calls) {
         _ if with_guards => Drawn::WithGuards,
         _ if with_drops => Drawn::WithDrops,
@@ -104,7 +115,7 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
         (false, false) => Drawn::Always,
     };
     draw.enable(release, |operation| match operation {
-        Drawn::WithHugePages => huge,
+        Drawn::WithHugePages => huge || mthp,
         Drawn::WithUserfaultfd => uffd,
         Drawn::WithWatchedFiles => watched_files && !huge,
         Drawn::WithSoftDirty => soft_dirty,
@@ -116,7 +127,7 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
     if huge {
         areas.iter_mut().for_each(|area| draw.make_huge(area));
     }
-    if (with_processes && !uffd || watched_files) && !huge {
+    if (with_processes && !uffd || watched_files) && !huge && !mthp {
         areas.iter_mut().filter(|_| draw.one_in(4)).for_each(|area| area.memory = Memory::Shared);
     }
     let with_files = draws(&WITH_FILES);
@@ -143,6 +154,9 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
         let acting = company.acting.min(cpus - 2 - company.processes);
         company = Company { acting, idle: Some(Idle::Handler), ..company };
     }
+    if mthp {
+        company = Company { processes: company.processes.min(1), ..company };
+    }
     // Large areas have few steps, for a round's events have to fit into the kernel's buffers.
     let large = areas.iter().any(|area| area.pages > MOST_PAGES);
     let (most, depth) = if large { (3, 0) } else { (8, 2) };
@@ -161,13 +175,15 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
     if company.acting > 0 && draw.one_in(2) {
         body.extend(draw.duel(company.acting));
     }
+    let sizes = mthp.then(|| draw.mthp());
     Case {
         name: format!("random-{seed}"),
         areas,
         holes,
         write_pages,
         company,
-        swap: true,
+        swap: !mthp,
+        mthp: sizes,
         thp: if huge && draw.one_in(2) { ThpMode::Always } else { ThpMode::Madvise },
         uffd,
         features,
@@ -304,6 +320,22 @@ impl Draw {
             true => 1 + self.rng.below(64),
             false => self.pick(&WRITES),
         }
+    }
+
+    /// Modes of the sizes of large folios, mostly of those of which areas have several. One is always on.
+    fn mthp(&mut self) -> Mthp {
+        let modes = [MthpMode::Always, MthpMode::Madvise, MthpMode::Inherit];
+        let certain = self.pick(&Mthp::SIZES[..4]);
+        let mut drawn = Mthp::default();
+        for size in Mthp::SIZES {
+            let mode = match size {
+                _ if size == certain => MthpMode::Always,
+                _ if self.one_in(3) => self.pick(&modes),
+                _ => MthpMode::Never,
+            };
+            drawn = drawn.with(size, mode).unwrap_or(drawn);
+        }
+        drawn
     }
 
     /// A number of pages up to `most`, often one of the edges.

@@ -24,7 +24,7 @@ pub use state::Pages;
 
 use state::Uffd;
 
-use needless_model::program::ThpMode;
+use needless_model::program::{Mthp, ThpMode};
 use needless_model::userfaultfd::Features;
 use operations::Operation;
 
@@ -43,6 +43,8 @@ pub struct Case {
     swap: bool,
     /// The machine's setting of huge pages.
     thp: ThpMode,
+    /// That of smaller large folios, if it has one.
+    mthp: Option<Mthp>,
     /// Whether the first process has a userfaultfd, and with which features.
     uffd: bool,
     features: Features,

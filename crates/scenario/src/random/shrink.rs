@@ -6,7 +6,7 @@
 
 use super::state::Pages;
 use super::{AreaPlan, Case, Company, Idle, Life, Memory, Place, Step};
-use needless_model::program::ThpMode;
+use needless_model::program::{Mthp, MthpMode, ThpMode};
 use std::ops::Range;
 
 impl Case {
@@ -23,6 +23,14 @@ impl Case {
         }
         if self.thp == ThpMode::Always {
             all.push(Case { thp: ThpMode::Madvise, ..self.clone() });
+        }
+        if let Some(mthp) = self.mthp {
+            let sizes = mthp.orders().filter(|(_, mode)| *mode != MthpMode::Never);
+            let less = sizes.filter_map(|(order, _)| {
+                let mthp = mthp.with(Mthp::size_of(order), MthpMode::Never)?;
+                Some(Case { mthp: Some(mthp), ..self.clone() })
+            });
+            all.extend(less);
         }
         if self.holes {
             all.push(Case { holes: false, ..self.clone() });

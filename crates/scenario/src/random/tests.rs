@@ -47,6 +47,9 @@ const WITH_MLOCK: u64 = 10_000;
 /// The first of those with large folios.
 const WITH_FOLIOS: u64 = 20_000;
 
+/// The first of those with large folios of private memory.
+const WITH_MTHP: u64 = 40_000;
+
 /// As many seeds of each kind.
 fn seeds(count: u64) -> impl Iterator<Item = u64> {
     [
@@ -57,6 +60,7 @@ fn seeds(count: u64) -> impl Iterator<Item = u64> {
         WITH_SOFT_DIRTY,
         WITH_MLOCK,
         WITH_FOLIOS,
+        WITH_MTHP,
         WITH_PROCESSES,
         WITH_FILES,
         WITH_DISKS,
@@ -117,6 +121,9 @@ fn every_operation_and_every_company_is_drawn() {
         "file \"data\" fs=\"ext4\"",
         "content=\"holes\"",
         "write-pages=",
+        "mthp \"16KiB\" \"always\"",
+        "mthp \"256KiB\" \"inherit\"",
+        "mthp \"64KiB\" \"madvise\"",
         "offset=0 back",
         "offset=0\n",
         "offset=2",
@@ -227,6 +234,17 @@ fn seeds_draw_no_folios_that_were_taken_before() {
     let before = (0..50).chain(962_500..962_550).chain(7_999_950..8_000_000);
     assert_eq!(before.filter(draws).count(), 0);
     assert!((8_000_000..8_000_050).filter(draws).count() > 40);
+}
+
+/// The same of large folios of private memory, which kernels before 6.8 do not have.
+#[test]
+fn seeds_draw_no_mthp_that_were_taken_before() {
+    let draws = |seed: &u64| generate(*seed, NEWEST, 3).text().unwrap().contains("mthp");
+    let before = (0..50).chain(20_000..20_050).chain(9_499_950..9_500_000);
+    assert_eq!(before.filter(draws).count(), 0);
+    assert_eq!((9_500_000..9_500_050).filter(draws).count(), 50);
+    let old = generate(9_500_000, (6, 1), 3).text().unwrap();
+    assert!(!old.contains("mthp"));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use super::operations::{Effect, FEATURES, Needs, Operation, with_effect};
 use super::state::{MAP, Pages, State};
 use super::{ACTORS, AreaPlan, Case, FILE, Idle, Life, Memory, NAMES, PROCESSES, Place, Step};
+use needless_model::program::{Mthp, MthpMode};
 use std::fmt::Write as _;
 use std::ops::Range;
 
@@ -59,7 +60,14 @@ impl Case {
             text += "        swap \"zram\" size=\"64M\"\n";
         }
         let thp = self.thp.word();
-        let _ = writeln!(text, "        thp \"{thp}\"\n    }}\n\n    thread \"main\" cpu=0 {{");
+        let _ = writeln!(text, "        thp \"{thp}\"");
+        for (order, mode) in self.mthp.iter().flat_map(|mthp| mthp.orders()) {
+            if mode != MthpMode::Never {
+                let (size, mode) = (Mthp::size_of(order), mode.word());
+                let _ = writeln!(text, "        mthp \"{size}\" \"{mode}\"");
+            }
+        }
+        let _ = writeln!(text, "    }}\n\n    thread \"main\" cpu=0 {{");
         indent(&mut text, 2, setup);
         let _ = writeln!(text, "        rounds {rounds} warmup={warmup} {{");
         indent(&mut text, 3, &writer.lines);

@@ -1,18 +1,19 @@
 //! First touch of anonymous memory: `do_anonymous_page`.
 
-use super::new_page::{allocate_zeroed, map_new_page, new_pte};
+use super::new_page::{allocate_zeroed, allocate_zeroed_folio, map_new_page, new_pte};
 use super::outcome::{Attempt, Fault, Served, Unserved};
 use super::refault::lock_and_map;
-use crate::addr::{MmId, Vpn};
+use crate::addr::{MmId, Pfn, Span, Vpn};
 use crate::env::{Env, Lock};
 use crate::event::FaultClass;
+use crate::kernel::mlock_batch::folio_add_lru_vma;
 use crate::kernel::table::{pte_alloc, pte_unmap_unlock};
 use crate::kernel::uffd::fault::{handle_userfault, note_first_store};
 use crate::kernel::uffd::holes_are_clean;
-use crate::machine::frames::ZERO_PAGE;
+use crate::machine::frames::{FrameFlags, ZERO_PAGE};
 use crate::machine::vma::Vma;
-use crate::machine::world::{Mode, World};
-use crate::policy::{DemandYoung, Mutant, Policies};
+use crate::machine::world::{At, Mode, World};
+use crate::policy::{AnonExclusive, DemandYoung, Mutant, Policies};
 use crate::program::Prot;
 use crate::pte::{Marker, PresentPte, Pte, PteFlags};
 use crate::site::Site;
@@ -58,7 +59,14 @@ pub fn do_anonymous_page(
         };
     }
 
-    // 3. A write: a zeroed frame, unless somebody was faster or the table is gone.
+    // 3. A write: a large folio, if there is to be one.
+    if !env.config().mthp.is_off()
+        && let Some(served) = map_anon_folio(env, fault, vma)
+    {
+        return Ok(served);
+    }
+
+    // 4. Else a zeroed frame, unless somebody was faster or the table is gone.
     let frame = env
         .step(Site::DoAnonymousPage, |w, at| allocate_zeroed(w, at, page))
         .ok_or(Unserved::OutOfMemory)?;
@@ -93,6 +101,81 @@ pub fn do_anonymous_page(
         Some(true) => Err(handle_userfault(env, fault, Told::Missing)),
         _ => Ok(Served::spurious()),
     }
+}
+
+/// Maps as large a folio as the mapping is to have and nothing is in the way of; `None`: it is to be a page.
+///
+/// Source: mm/memory.c:alloc_anon_folio (6.12, 7.2), do_anonymous_page (6.12), map_anon_folio_pte_nopf (7.2).
+fn map_anon_folio(env: &mut impl Env, fault: Fault, vma: &Vma) -> Option<Served> {
+    let (site, mm) = (Site::DoAnonymousPage, fault.mm);
+    // Looked at without the lock.
+    let (span, folio) = env.step(site, |w, at| {
+        let spans = suitable(w, vma, fault.page);
+        let mut free = spans.filter(|span| is_empty(w, mm, *span)).collect::<Vec<_>>().into_iter();
+        free.find_map(|span| Some((span, allocate_zeroed_folio(w, at, span)?)))
+    })?;
+    let writable = vma.prot == Prot::ReadWrite;
+    let mapped = lock_and_map(
+        env,
+        site,
+        mm,
+        fault.page,
+        |_| writable,
+        |w, at| {
+            let free = is_empty(w, mm, span) || w.policies.mutant == Mutant::TouchUnchecked;
+            if free {
+                map_new_folio(w, at, (mm, span), folio, writable);
+            }
+            free
+        },
+    );
+    if mapped.is_some() {
+        pte_unmap_unlock(env, mm, fault.page);
+    }
+    if mapped == Some(true) {
+        return Some(Served::needed(FaultClass::FirstTouch));
+    }
+    env.step(Site::FolioPut, |w, at| w.put_frame(at, folio));
+    Some(Served::spurious())
+}
+
+/// Where large folios around the page would lie, the largest first, that the mapping may have: all of one lies in it. Where userfaultfd watches
+/// each page is looked at by itself.
+///
+/// Source: include/linux/huge_mm.h:thp_vma_allowable_orders, thp_vma_suitable_orders (6.12, 7.2).
+fn suitable<M: Mode>(w: &World<M>, vma: &Vma, page: Vpn) -> impl Iterator<Item = Span> + use<M> {
+    let (thp, mthp, vma) = (w.config.thp, w.config.mthp, *vma);
+    let wanted = mthp.orders().filter(move |(_, mode)| vma.may_be_huge(mode.as_thp(thp)));
+    let spans = wanted.map(move |(order, _)| Span::around(page, order));
+    spans.filter(move |span| !vma.uffd.armed() && span.range().intersect(vma.range) == span.range())
+}
+
+/// Whether nothing is in place of any of the pages (`pte_range_none`).
+fn is_empty<M: Mode>(w: &World<M>, mm: MmId, span: Span) -> bool {
+    span.range().iter().all(|page| w.pte(mm, page).is_none())
+}
+
+/// Accounts a fresh folio as mapped here page by page, each exclusively, sends it to the LRU, and maps it.
+fn map_new_folio<M: Mode>(
+    w: &mut World<M>,
+    at: At,
+    (mm, span): (MmId, Span),
+    folio: Pfn,
+    writable: bool,
+) {
+    let (pages, exclusive) = (span.range(), w.policies.anon_exclusive == AnonExclusive::Yes);
+    let (object, index) = w.object_of(mm, pages.start);
+    let refs = pages.pages() as u32;
+    w.frames.update(folio, |f| (f.object, f.index, f.refs) = (object, index, refs));
+    for (page, frame) in pages.iter().zip(w.frames.pages_of_folio(folio)) {
+        w.frames.update(frame, |f| {
+            f.maps = 1;
+            f.flags.set(FrameFlags::EXCLUSIVE, exclusive);
+        });
+        let pte = new_pte(w, frame, writable, true);
+        w.set_pte(at, mm, page, Pte::Present(pte));
+    }
+    folio_add_lru_vma(w, at.site(Site::FolioAddLru), folio, false);
 }
 
 /// Gives the mapping an `anon_vma` if it has none. Who has the mapping's lock only tries `mmap_lock`, which that

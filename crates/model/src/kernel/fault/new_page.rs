@@ -1,6 +1,6 @@
 //! A new page of an address space's own: its frame, its account, its PTE.
 
-use crate::addr::{MmId, Pfn, Vpn};
+use crate::addr::{MmId, Pfn, Span, Vpn};
 use crate::event::EventKind;
 use crate::kernel::mlock_batch::folio_add_lru_vma;
 use crate::machine::frames::FrameFlags;
@@ -15,6 +15,15 @@ pub fn allocate_zeroed<M: Mode>(w: &mut World<M>, at: At, page: Vpn) -> Option<P
     w.ghost.zeroed(frame);
     w.emit(at, EventKind::Zero { page, frame });
     Some(frame)
+}
+
+/// A large folio of zeros for these pages.
+pub fn allocate_zeroed_folio<M: Mode>(w: &mut World<M>, at: At, pages: Span) -> Option<Pfn> {
+    let zeros = FrameFlags::SWAP_BACKED.and(FrameFlags::ZERO_FILLED);
+    let folio = w.allocate_folio(pages.order, zeros)?;
+    w.frames.pages_of_folio(folio).for_each(|frame| w.ghost.zeroed(frame));
+    w.emit(at, EventKind::Zero { page: pages.start, frame: folio });
+    Some(folio)
 }
 
 /// Accounts a fresh frame as mapped here, exclusively, and sends it to the LRU.

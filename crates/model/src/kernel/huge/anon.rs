@@ -3,9 +3,9 @@
 use super::{Found, find, pmd_unlock};
 use crate::addr::{MmId, Pfn, Vpn};
 use crate::env::{Env, Learnt, Lock};
-use crate::event::{EventKind, FaultClass};
+use crate::event::FaultClass;
 use crate::kernel::fault::anon::vmf_anon_prepare;
-use crate::kernel::fault::new_page::new_pte;
+use crate::kernel::fault::new_page::{allocate_zeroed_folio, new_pte};
 use crate::kernel::fault::outcome::{Fault, Served, Unserved};
 use crate::kernel::mlock_batch::folio_add_lru_vma;
 use crate::kernel::table::pte_alloc;
@@ -13,7 +13,7 @@ use crate::kernel::uffd::fault::{handle_userfault, note_first_store};
 use crate::kernel::uffd::holes_are_clean;
 use crate::machine::frames::FrameFlags;
 use crate::machine::vma::Vma;
-use crate::machine::world::{At, Ghost, Mode, World};
+use crate::machine::world::{At, Mode, World};
 use crate::policy::{AnonExclusive, DemandYoung, Mutant};
 use crate::program::Prot;
 use crate::pte::{PresentPte, Pte, PteFlags};
@@ -36,7 +36,7 @@ pub fn do_huge_pmd_anonymous_page(
     // 2. The frames, before the lock.
     let site = Site::DoHugePmdAnonymousPage;
     let frames = env.step(site, |w, at| match write {
-        true => allocate_zeroed_folio(w, at, page),
+        true => allocate_zeroed_folio(w, at, w.huge_span(page)),
         false => w.frames.huge_zero_page(w.arch.order(2)),
     });
     let Some(folio) = frames else { return Ok(None) };
@@ -94,16 +94,6 @@ where
         pmd_unlock(env, mm, page);
     }
     done
-}
-
-/// A large folio of zeros.
-pub(super) fn allocate_zeroed_folio<M: Mode>(w: &mut World<M>, at: At, page: Vpn) -> Option<Pfn> {
-    let order = w.huge_span(page).order;
-    let zeros = FrameFlags::SWAP_BACKED.and(FrameFlags::ZERO_FILLED);
-    let folio = w.allocate_folio(order, zeros)?;
-    w.frames.pages_of_folio(folio).for_each(|frame| w.ghost.zeroed(frame));
-    w.emit(at, EventKind::Zero { page: w.huge_span(page).start, frame: folio });
-    Some(folio)
 }
 
 /// Accounts a fresh folio as mapped here as a whole, exclusively, sends it to the LRU, and maps it.

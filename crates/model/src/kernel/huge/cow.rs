@@ -1,6 +1,6 @@
 //! A fault on a huge page that is mapped: the access flags, reuse, or page by page.
 
-use super::anon::{allocate_zeroed_folio, map_anon_folio_pmd};
+use super::anon::map_anon_folio_pmd;
 use super::split::split_huge_pmd;
 use super::{pmd_trans_huge_lock, pmd_unlock};
 use crate::addr::Pfn;
@@ -8,6 +8,7 @@ use crate::arch::{AccessedDirty, Flushes};
 use crate::env::{Env, Learnt, Lock};
 use crate::event::FaultClass;
 use crate::kernel::fault::cow::reuse;
+use crate::kernel::fault::new_page::allocate_zeroed_folio;
 use crate::kernel::fault::outcome::{Fault, Served, Unserved};
 use crate::kernel::flush::{FlushRequest, flush_by_rule, flush_tlb_mm_range};
 use crate::kernel::swap_cache::swap_users;
@@ -161,7 +162,7 @@ fn do_huge_zero_wp_pmd(
     old: PresentPte,
 ) -> Option<Served> {
     let (site, Fault { mm, page, .. }) = (Site::DoHugeZeroWpPmd, fault);
-    let folio = env.step(site, |w, at| allocate_zeroed_folio(w, at, page))?;
+    let folio = env.step(site, |w, at| allocate_zeroed_folio(w, at, w.huge_span(page)))?;
     let locked = pmd_trans_huge_lock(env, site, mm, page, |w, at, pmd| {
         let current = pmd == old;
         if current {

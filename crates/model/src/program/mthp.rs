@@ -1,0 +1,103 @@
+//! Large folios of anonymous memory that are smaller than a huge page (mTHP), by size.
+//!
+//! Source: Documentation/admin-guide/mm/transhuge.rst, include/linux/huge_mm.h:thp_vma_allowable_orders (6.12 to 7.3; since 6.8).
+
+use super::ThpMode;
+use serde::{Deserialize, Serialize};
+
+/// `transparent_hugepage/hugepages-SIZE/enabled`.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum MthpMode {
+    /// `always`
+    Always,
+    /// `inherit`: as the mode of huge pages is.
+    Inherit,
+    /// `madvise`
+    Madvise,
+    /// `never`
+    #[default]
+    Never,
+}
+
+impl MthpMode {
+    /// All of them with the kernel's words.
+    pub const ALL: [(&'static str, MthpMode); 4] = [
+        ("always", MthpMode::Always),
+        ("inherit", MthpMode::Inherit),
+        ("madvise", MthpMode::Madvise),
+        ("never", MthpMode::Never),
+    ];
+
+    /// The kernel's word.
+    pub fn word(self) -> &'static str {
+        MthpMode::ALL.iter().find(|(_, mode)| *mode == self).map_or("", |(name, _)| name)
+    }
+
+    /// The mode for huge pages that comes to the same, where that of huge pages is `thp`.
+    pub const fn as_thp(self, thp: ThpMode) -> ThpMode {
+        match self {
+            MthpMode::Always => ThpMode::Always,
+            MthpMode::Inherit => thp,
+            MthpMode::Madvise => ThpMode::Madvise,
+            MthpMode::Never => ThpMode::Never,
+        }
+    }
+}
+
+/// The mode of each size. Of pages of 4 KiB, which is what kernels with other pages have it for as well.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Mthp([MthpMode; Mthp::SIZES.len()]);
+
+impl Mthp {
+    /// The order of the smallest size: kernels have none of two pages for anonymous memory.
+    const SMALLEST: u8 = 2;
+
+    /// The sizes as scenarios name them, the smallest first.
+    pub const SIZES: [&'static str; 7] =
+        ["16KiB", "32KiB", "64KiB", "128KiB", "256KiB", "512KiB", "1024KiB"];
+
+    /// The same with this mode for the size of that name, unless there is none.
+    #[must_use]
+    pub fn with(mut self, size: &str, mode: MthpMode) -> Option<Mthp> {
+        let place = Mthp::SIZES.iter().position(|name| *name == size)?;
+        self.0[place] = mode;
+        Some(self)
+    }
+
+    /// The orders, the highest first, with their modes.
+    pub fn orders(self) -> impl Iterator<Item = (u8, MthpMode)> {
+        (Mthp::SMALLEST..).zip(self.0).collect::<Vec<_>>().into_iter().rev()
+    }
+
+    /// The name of the size of this order.
+    pub fn size_of(order: u8) -> &'static str {
+        usize::from(order).checked_sub(2).and_then(|place| Mthp::SIZES.get(place)).map_or("", |size| size)
+    }
+
+    /// The sizes in KiB, as the kernel names them, with their modes.
+    pub fn sizes(self) -> impl Iterator<Item = (u32, MthpMode)> {
+        self.orders().map(|(order, mode)| (4 << order, mode))
+    }
+
+    /// Whether none can be had.
+    pub fn is_off(self) -> bool {
+        self == Mthp::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_orders_and_the_highest_comes_first() {
+        let mthp = Mthp::default().with("16KiB", MthpMode::Always).unwrap();
+        let mthp = mthp.with("1024KiB", MthpMode::Inherit).unwrap();
+        let on: Vec<_> = mthp.orders().filter(|(_, mode)| *mode != MthpMode::Never).collect();
+        assert_eq!(on, [(8, MthpMode::Inherit), (2, MthpMode::Always)]);
+        let named: Vec<String> = mthp.sizes().map(|(kib, _)| format!("{kib}KiB")).collect();
+        assert_eq!(named.iter().rev().collect::<Vec<_>>(), Mthp::SIZES.iter().collect::<Vec<_>>());
+        assert!(!mthp.is_off() && Mthp::default().is_off());
+        assert_eq!(mthp.with("8KiB", MthpMode::Always), None);
+    }
+}

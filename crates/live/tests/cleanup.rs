@@ -11,6 +11,7 @@ use needless_testing::{again, skip, until_true};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -63,10 +64,19 @@ fn swapping(round: Vec<OpKind>, count: u32) -> Program {
     let draft = Draft { swap: true, count, warmup: 0, ..Draft::new(1, setup, round) };
     let mut program = draft.program();
     program.machine.thp = Some(ThpMode::Never);
+    if Path::new(MTHP).exists() {
+        program.machine.mthp = Mthp::default().with("64KiB", MthpMode::Always);
+    }
     program
 }
 
 const THP: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+const MTHP: &str = "/sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled";
+
+/// Modes of huge pages and of smaller ones.
+fn modes() -> [Option<String>; 2] {
+    [THP, MTHP].map(|path| fs::read_to_string(path).ok())
+}
 
 /// Not a test of its own: the process that the next test kills.
 #[test]
@@ -82,7 +92,7 @@ fn a_killed_run_leaves_nothing_behind() {
     if !root() {
         return;
     }
-    let (devices, before, thp) = (zram_devices(), swaps(), fs::read_to_string(THP).ok());
+    let (devices, before, thp) = (zram_devices(), swaps(), modes());
     let mut child =
         Killed(again("a_long_run").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     until_true("the swap device appears", || swaps().len() == before.len() + 1);
@@ -92,7 +102,7 @@ fn a_killed_run_leaves_nothing_behind() {
     child.0.kill().unwrap();
     assert_eq!(child.0.wait().unwrap().signal(), Some(9));
     until_true("the swap device goes", || swaps() == before && zram_devices() == devices);
-    until_true("the settings come back", || fs::read_to_string(THP).ok() == thp);
+    until_true("the settings come back", || modes() == thp);
     until_true("the processes end", || !processes.iter().any(|pid| alive(*pid)));
 }
 
@@ -112,7 +122,7 @@ fn a_killed_keeper_is_noticed_and_its_changes_are_undone() {
     if !root() {
         return;
     }
-    let (devices, before, thp) = (zram_devices(), swaps(), fs::read_to_string(THP).ok());
+    let (devices, before, thp) = (zram_devices(), swaps(), modes());
     let second = OpKind::Sleep { duration_ns: Some(Expr::Const(1_000_000_000)) };
     let program = swapping(vec![advise(Advice::PageOut, 1), second], 60);
     let started = Instant::now();
@@ -129,7 +139,7 @@ fn a_killed_keeper_is_noticed_and_its_changes_are_undone() {
     let text = error.to_string();
     assert!(text.contains("the keeper") && text.contains("swap space on /dev/zram"), "{text}");
     assert_eq!((zram_devices(), swaps()), (devices, before));
-    assert_eq!(fs::read_to_string(THP).ok(), thp);
+    assert_eq!(modes(), thp);
     assert!(leftovers::standing().is_empty());
 }
 
@@ -139,7 +149,7 @@ fn what_a_killed_run_and_a_killed_keeper_leave_behind_is_named_and_removed() {
     if !root() {
         return;
     }
-    let (devices, before, thp) = (zram_devices(), swaps(), fs::read_to_string(THP).ok());
+    let (devices, before, thp) = (zram_devices(), swaps(), modes());
     let mut child =
         Killed(again("a_long_run").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     let parent = child.0.id();
@@ -163,7 +173,7 @@ fn what_a_killed_run_and_a_killed_keeper_leave_behind_is_named_and_removed() {
     let undone = leftovers::clean();
     assert!(undone.failed.is_empty() && !undone.done.is_empty(), "{undone:?}");
     assert_eq!((zram_devices(), swaps()), (devices, before));
-    assert_eq!(fs::read_to_string(THP).ok(), thp);
+    assert_eq!(modes(), thp);
     assert!(leftovers::standing().is_empty());
 }
 
@@ -178,7 +188,7 @@ fn a_normal_run_leaves_nothing_behind_and_spares_other_swap_space() {
     if !root() {
         return;
     }
-    let thp = fs::read_to_string(THP).ok();
+    let thp = modes();
     let tracing = fs::read_dir("/sys/kernel/tracing").map_or(0, Iterator::count);
     // Somebody else's swap space. `add` takes the highest priority; it is lowered afterwards.
     let other = Other::new();
@@ -194,6 +204,8 @@ fn a_normal_run_leaves_nothing_behind_and_spares_other_swap_space() {
     let round = vec![advise(Advice::PageOut, 1), touch(Access::Read, 1)];
     let run = try_run(&swapping(round, 20)).unwrap();
     assert_eq!(run.environment["thp.enabled"], "never");
+    let small = run.environment.get("thp.64kB").map(String::as_str);
+    assert_eq!(small, Path::new(MTHP).exists().then_some("always"));
     assert_eq!(run.environment.get("left behind"), None);
     let ours = run.environment.keys().filter(|n| n.starts_with("swap.device.")).count();
     assert_eq!(ours, 4, "two devices, each with its compression");
@@ -201,7 +213,7 @@ fn a_normal_run_leaves_nothing_behind_and_spares_other_swap_space() {
     assert_eq!((zram_devices(), swaps()), (devices, before));
     assert_eq!(line(), its_line, "the other device was used");
     drop(other);
-    assert_eq!(fs::read_to_string(THP).ok(), thp);
+    assert_eq!(modes(), thp);
     assert_eq!(fs::read_dir("/sys/kernel/tracing").map_or(0, Iterator::count), tracing);
     if run.rounds.len() < 20 {
         skip!("{}", undecided(&run));

@@ -109,6 +109,12 @@ impl PteFlags {
     /// Written since soft-dirty was last cleared.
     pub const SOFT_DIRTY: PteFlags = PteFlags(1 << 11);
 
+    /// These and those.
+    #[must_use]
+    pub const fn and(self, others: PteFlags) -> PteFlags {
+        PteFlags(self.0 | others.0)
+    }
+
     const ALL: u16 = PteFlags::WRITABLE.0
         | PteFlags::ACCESSED.0
         | PteFlags::DIRTY.0

@@ -273,8 +273,12 @@ fn mthp(need: &Node, before: Option<Mthp>) -> Result<Mthp, Problem> {
     let before = before.unwrap_or_default();
     let named = |(order, _): (u8, MthpMode)| Mthp::size_of(order) == size;
     if before.orders().any(|(order, mode)| named((order, mode)) && mode != MthpMode::Never) {
-        return Err(Problem::new(need.span, format!("`mthp \"{size}\"` is there twice"), "again here")
-            .help("remove one of them"));
+        return Err(Problem::new(
+            need.span,
+            format!("`mthp \"{size}\"` is there twice"),
+            "again here",
+        )
+        .help("remove one of them"));
     }
     Ok(before.with(size, mode).unwrap_or(before))
 }

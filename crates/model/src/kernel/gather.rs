@@ -125,8 +125,19 @@ impl Gather {
     /// `frame` is to be freed after the flush. Returns true if no more fit: flush now.
     #[must_use]
     pub fn remove_page(&mut self, frame: Pfn) -> bool {
+        self.remove_entries(frame, 1)
+    }
+
+    /// The same where it takes so many entries: none if it belongs to a run whose first page took two, itself and how many there are.
+    ///
+    /// Source: mm/mmu_gather.c:__tlb_remove_folio_pages_size (6.12, 7.2).
+    #[must_use]
+    pub fn remove_entries(&mut self, frame: Pfn, entries: usize) -> bool {
         self.pages.push(frame);
-        self.room -= 1;
+        if entries == 0 {
+            return false;
+        }
+        self.room = self.room.saturating_sub(entries);
         if self.room > 0 {
             return false;
         }

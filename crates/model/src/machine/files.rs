@@ -81,16 +81,18 @@ impl<M: Mode> World<M> {
         self.set_dirty(frame, false);
     }
 
-    /// How many of these pages, from the first one on, which maps a page of a large folio, map what follows it in that folio and allow the same, as
-    /// kernels take them together: whatever the accessed and dirty bits are.
+    /// How many of these pages, from the first one on, which maps a page of a large folio, map what follows it in that folio and are alike, as
+    /// kernels take them together: whatever the accessed and dirty bits are, and those to `ignore`.
     ///
-    /// Source: mm/internal.h:folio_pte_batch_flags (7.2; FPB_RESPECT_WRITE, FPB_RESPECT_SOFT_DIRTY).
-    pub fn run_of(&self, mm: MmId, pages: PageRange) -> u64 {
+    /// Source: mm/internal.h:folio_pte_batch (6.12), folio_pte_batch_flags (7.2; FPB_RESPECT_WRITE, FPB_RESPECT_SOFT_DIRTY).
+    pub fn run_of(&self, mm: MmId, pages: PageRange, ignore: PteFlags) -> u64 {
         let bare = |page| {
             let pte = self.pte(mm, page).present()?;
-            Some(pte.without(PteFlags::ACCESSED).without(PteFlags::DIRTY))
+            Some(pte.without(PteFlags::ACCESSED).without(PteFlags::DIRTY).without(ignore))
         };
-        let Some(first) = bare(pages.start).filter(|pte| !pte.special()) else { return 1 };
+        let large =
+            |pte: &PresentPte| !pte.special() && self.frames.flags(pte.pfn).has(FrameFlags::LARGE);
+        let Some(first) = bare(pages.start).filter(large) else { return 1 };
         let (head, order) = self.frames.folio(first.pfn);
         let frames = (first.pfn.0..head.0 + (1 << order)).map(Pfn);
         let same =

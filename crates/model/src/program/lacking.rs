@@ -5,9 +5,6 @@ use crate::call::{CallExpr, Gup, PinAccess};
 use crate::kernels::KernelRow;
 use crate::policy::AnonFolios;
 
-/// The most pages of all areas with large folios that faults make: fewer than fill a gather one by one.
-const MOST_PAGES: u64 = 8192;
-
 /// What the model lacks.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Lacking {
@@ -71,16 +68,12 @@ impl Program {
     }
 
     /// What the scenario's machine or its parts have that the model does not have with such folios: which slots of swap space lie side by side
-    /// and are read as one; which of several processes a folio knows to map it (`_mm_ids`: two); and how many pages of one take an entry of a gather.
+    /// and are read as one, and which of several processes a folio knows to map it (`_mm_ids`: two).
     fn not_with_mthp(&self) -> Option<&'static str> {
-        let pages: u64 = self.areas.iter().map(|area| area.range.pages()).sum();
         match self.machine.swap {
             Some(_) => Some("swap space with large folios (`swap` with `mthp`)"),
             None if self.processes.len() > 2 => {
                 Some("large folios (`mthp`) of more than two processes")
-            }
-            None if pages > MOST_PAGES => {
-                Some("large folios (`mthp`) in areas of more than 8192 pages together")
             }
             None => None,
         }

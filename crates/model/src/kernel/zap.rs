@@ -13,7 +13,6 @@ use crate::kernel::swap_cache::free_swap_and_cache;
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock, unlink_table};
 use crate::kernel::uffd::holes_are_clean;
 use crate::kernel::unmap_batch::flush_tlb_batched_pending;
-use crate::machine::frames::FrameFlags;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{DontneedTables, Mutant, ZapRmap};

@@ -210,8 +210,8 @@ fn fault_dirty_shared_page(
     }
 }
 
-/// Maps the file's page, and all of its folio if that can be and nothing is in the way; whether it was mapped. (Kernels give the table's lock
-/// back before they map the page alone instead.)
+/// Maps the file's page, and all of its folio if that can be, nothing is in the way and userfaultfd does not watch; whether it was mapped. (Kernels
+/// give the table's lock back before they map the page alone instead.)
 ///
 /// Source: mm/memory.c:finish_fault (6.12: the page alone; 7.2).
 fn finish_file_fault(
@@ -224,8 +224,8 @@ fn finish_file_fault(
         let (file, _) = w.frames.place(frame);
         let whole = whole_folio(w, vma, fault.page, frame).filter(|pages| {
             let last = vma.index(pages.end) - 1;
-            let free = |page| page == fault.page || w.pte(fault.mm, page).is_none();
-            last < w.objects.size(file) && seen.is_none() && pages.iter().all(free)
+            let free = |page| w.pte(fault.mm, page).is_none();
+            last < w.objects.size(file) && !vma.uffd.armed() && pages.iter().all(free)
         });
         let head = frame.0 - whole.map_or(0, |pages| fault.page.since(pages.start) as u32);
         let pages = whole.unwrap_or(PageRange::one(fault.page));

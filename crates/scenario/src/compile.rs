@@ -232,17 +232,13 @@ fn machine(nodes: &[&Node], scope: &Scope) -> Result<MachineNeeds, Problem> {
     }
     let mut seen = BTreeSet::new();
     for need in first.children() {
-        if need.name == "mthp" {
-            needs.mthp = Some(mthp(need, needs.mthp)?);
-            continue;
-        }
-        if !seen.insert(&need.name) {
-            return Err(Problem::new(
-                need.span,
-                format!("`{}` is there twice", need.name),
-                "again here",
-            )
-            .help("remove one of them"));
+        let name = match need.name == "mthp" {
+            true => format!("mthp \"{}\"", need.args[0].text("a size of large folios")?),
+            false => need.name.clone(),
+        };
+        if !seen.insert(name.clone()) {
+            return Err(Problem::new(need.span, format!("`{name}` is there twice"), "again here")
+                .help("remove one of them"));
         }
         let value = &need.args[0];
         match need.name.as_str() {
@@ -259,6 +255,7 @@ fn machine(nodes: &[&Node], scope: &Scope) -> Result<MachineNeeds, Problem> {
                 let nodes = scope.number_in(value, "the number of nodes", 1..=MAX_NODES)?;
                 needs.nodes = Some(nodes as u16);
             }
+            "mthp" => needs.mthp = Some(mthp(need, needs.mthp)?),
             _ => needs.thp = Some(word_of(value, "mode", &ThpMode::ALL)?),
         }
     }
@@ -271,15 +268,6 @@ fn mthp(need: &Node, before: Option<Mthp>) -> Result<Mthp, Problem> {
     let size = word_of(&need.args[0], "size of a large folio", &sizes)?;
     let mode = word_of(&need.args[1], "mode", &MthpMode::ALL)?;
     let before = before.unwrap_or_default();
-    let named = |(order, _): (u8, MthpMode)| Mthp::size_of(order) == size;
-    if before.orders().any(|(order, mode)| named((order, mode)) && mode != MthpMode::Never) {
-        return Err(Problem::new(
-            need.span,
-            format!("`mthp \"{size}\"` is there twice"),
-            "again here",
-        )
-        .help("remove one of them"));
-    }
     Ok(before.with(size, mode).unwrap_or(before))
 }
 

@@ -8,7 +8,7 @@ use needless_model::event::{Event, EventKind, FlushReason};
 use needless_model::kernel::{Errno, call};
 use needless_model::kernels::KernelRow;
 use needless_model::machine::world::mm_of;
-use needless_model::program::{Advice, Backing, Program, Prot};
+use needless_model::program::{Advice, Backing, Mthp, MthpMode, Program, Prot};
 use needless_model::sim::{self, SimEnv, SimError, SimOptions, alike_from, end_state};
 use needless_model::wait::Ended;
 use needless_scenario::{Settings, Source, builtin, compile, load};
@@ -268,4 +268,54 @@ fn stores_that_a_processor_may_fault_on_are_marked() {
     assert_eq!(marks(&format!("{granted} write \"heap[1]\"")), 0, "another page");
     let flushed = "mprotect \"heap\" prot=\"read\"\n mprotect \"heap\" prot=\"read-write\"\n";
     assert_eq!(marks(&format!("{granted} {flushed} write \"heap[0]\"")), 0, "flushed");
+}
+
+/// Large folios of private memory: which kernels have them, and what the model has not with them.
+#[test]
+fn large_folios_that_are_not_to_be_had_are_refused() {
+    let refused = |machine: &str, body: &str, kernel: &str| {
+        let text = format!(
+            "scenario \"test\" {{ machine {{ cpus 2; mthp \"64KiB\" \"always\"; {machine} }}
+             thread \"main\" cpu=0 {{ map \"heap\" pages=64; rounds 1 {{ {body} }} }} }}"
+        );
+        let program =
+            compile(&Source::new("test", text), &Settings::default()).expect("it compiles");
+        sim::run(&program, &row(kernel), &SimOptions::default())
+            .err()
+            .map(|error| error.to_string())
+    };
+    let write = "write \"heap\"";
+    assert_eq!(refused("", write, "6.12"), None);
+    for (machine, body, kernel, why) in [
+        ("", write, "6.1", "6.1 has no large folios smaller than a huge page"),
+        ("", write, "6.12/arm64", "in the model but on x86-64"),
+        ("swap \"zram\" size=\"1M\"", write, "6.12", "no swap space with large folios"),
+        ("", "mlock \"heap\"", "6.12", "no mlock where there may be large folios"),
+    ] {
+        let told = refused(machine, body, kernel).expect(why);
+        assert!(told.contains(why), "{told}");
+    }
+}
+
+#[test]
+fn sizes_of_large_folios_are_said_once_and_exist() {
+    let compiled = |machine: &str| {
+        let text = format!(
+            "scenario \"test\" {{ machine {{ {machine} }}\nthread \"main\" cpu=0 {{ map \"heap\" pages=1\nrounds 1 {{ read \"heap\" }} }} }}"
+        );
+        compile(&Source::new("test", text), &Settings::default())
+            .map_err(|problems| format!("{:?}", miette::Report::new(problems)))
+    };
+    let two = "mthp \"64KiB\" \"always\"; mthp \"16KiB\" \"never\"";
+    let program = compiled(two).expect("it compiles");
+    let on = Mthp::default().with("64KiB", MthpMode::Always);
+    assert_eq!(program.machine.mthp, on);
+    for (machine, why) in [
+        ("mthp \"64KiB\" \"never\"; mthp \"64KiB\" \"always\"", "is there twice"),
+        ("mthp \"8KiB\" \"always\"", "size of a large folio"),
+        ("mthp \"64KiB\" \"on\"", "mode"),
+    ] {
+        let told = compiled(machine).expect_err(why);
+        assert!(told.contains(why), "{told}");
+    }
 }

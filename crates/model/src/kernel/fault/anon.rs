@@ -122,7 +122,7 @@ fn map_anon_folio(env: &mut impl Env, fault: Fault, vma: &Vma) -> Option<Served>
         fault.page,
         |_| writable,
         |w, at| {
-            let free = is_empty(w, mm, span) || w.policies.mutant == Mutant::TouchUnchecked;
+            let free = is_empty(w, mm, span);
             if free {
                 map_new_folio(w, at, (mm, span), folio, writable);
             }

@@ -16,6 +16,7 @@ use crate::kernel::Errno;
 use crate::kernel::gather::Gather;
 use crate::kernel::lru::lru_add_drain;
 use crate::kernel::reclaim::FolioList;
+use crate::kernel::swap_cache::free_swap_and_cache;
 use crate::kernel::zap::{Zap, zap_range};
 use crate::machine::world::Ghost;
 use crate::policy::ZapDrain;
@@ -50,9 +51,13 @@ pub fn ftruncate(env: &mut impl Env, file: NamedFile, pages: u64) -> Result<(), 
 pub(super) fn truncate_inode_pages(env: &mut impl Env, file: ObjectId, pages: Range<u64>) {
     let mut removed = FolioList::new();
     for index in pages {
-        let found = env.step(Site::TruncateInodePages, |w, _| {
+        let found = env.step(Site::TruncateInodePages, |w, at| {
             let Some(frame) = w.objects.page(file, index) else {
                 w.ghost.punched((file, index));
+                w.objects.forget_evicted(file, index..index + 1);
+                if let Some(slot) = w.objects.set_slot(file, index, None) {
+                    free_swap_and_cache(w, at, slot);
+                }
                 return None;
             };
             w.get_frame(frame);

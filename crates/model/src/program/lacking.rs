@@ -117,12 +117,10 @@ impl Program {
                     | Advice::GuardInstall
                     | Advice::GuardRemove => return None,
                     // What they are not of is refused.
-                    Advice::Remove | Advice::Free => return None,
+                    Advice::Remove | Advice::Free | Advice::Cold | Advice::PageOut => return None,
                     Advice::HugePage | Advice::NoHugePage | Advice::Collapse => {
                         ["huge pages of shared memory", "huge pages of a file"]
                     }
-                    Advice::Cold => ["MADV_COLD of shared memory", "MADV_COLD of a file"],
-                    Advice::PageOut => ["MADV_PAGEOUT of shared memory", "MADV_PAGEOUT of a file"],
                 };
                 (pages, what)
             }
@@ -136,9 +134,6 @@ impl Program {
                     "UFFDIO_MOVE of a file (kernels refuse it: EINVAL)",
                 ],
             ),
-            CallExpr::Reclaim { pages } => {
-                (pages, ["reclaim of shared memory", "reclaim of a file"])
-            }
             CallExpr::Pin { pages, access: PinAccess::Force, gup: Gup::Get, .. }
                 if !self.backing(pages).is_shared() =>
             {
@@ -149,6 +144,7 @@ impl Program {
                 ["pins of shared memory", "pins of a file, but by=\"get\" with access=\"force\""],
             ),
             CallExpr::Writeback { .. }
+            | CallExpr::Reclaim { .. }
             | CallExpr::UffdRegister { .. }
             | CallExpr::UffdUnregister { .. }
             | CallExpr::UffdProtect { .. }

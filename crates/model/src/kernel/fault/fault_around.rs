@@ -22,7 +22,8 @@ const FAULT_AROUND: u64 = 16;
 /// Pages around a fault, with their frames.
 type Around = SmallVec<[(Vpn, Pfn); FAULT_AROUND as usize]>;
 
-/// Maps what the object has of the pages around; whether that serves the fault. Who has a folio locked is passed over.
+/// Maps what the object has of the pages around; whether that serves the fault. Who has a folio locked is passed over, and so is one that reclaim wants:
+/// its mark (`PG_reclaim`) is that of readahead as well.
 pub fn do_fault_around(env: &mut impl Env, fault: Fault, vma: &Vma, object: ObjectId) -> bool {
     if vma.uffd.disables_fault_around() {
         return false;
@@ -30,7 +31,8 @@ pub fn do_fault_around(env: &mut impl Env, fault: Fault, vma: &Vma, object: Obje
     let (mm, window) = (fault.mm, window(env.arch(), vma, fault.page));
     let found = pte_offset_map_lock(env, Site::FilemapMapPages, mm, fault.page, |w, _| {
         let there = |page: Vpn| Some((page, w.objects.page(object, vma.index(page))?));
-        window.iter().filter_map(there).collect::<Around>()
+        let passes = |(_, frame): &(Vpn, Pfn)| !w.frames.is_wanted(*frame);
+        window.iter().filter_map(there).filter(passes).collect::<Around>()
     });
     let Some(around) = found else { return false };
     for (page, frame) in around {

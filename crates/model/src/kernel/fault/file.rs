@@ -60,7 +60,7 @@ fn page_of(
     let index = vma.index(fault.page);
     match vma.on_disk {
         true => filemap_fault(env, fault, file, index),
-        false => shmem_fault(env, fault, vma.uffd, (file, index)).map(|frame| (frame, false)),
+        false => shmem_fault(env, fault, vma.uffd, (file, index)),
     }
 }
 
@@ -139,7 +139,7 @@ fn do_shared_fault(
     vma: &Vma,
     file: ObjectId,
 ) -> Result<Served, Unserved> {
-    let (frame, _) = page_of(env, fault, vma, file)?;
+    let (frame, read) = page_of(env, fault, vma, file)?;
     if vma.on_disk {
         env.unlock(Lock::Folio(frame));
         if !page_mkwrite(env, frame, (file, vma.index(fault.page))) {
@@ -153,7 +153,8 @@ fn do_shared_fault(
         env.unlock(Lock::Folio(frame));
         return Ok(raced(env, frame));
     }
-    fault_dirty_shared_page(env, fault, frame, vma.on_disk)
+    let served = fault_dirty_shared_page(env, fault, frame, vma.on_disk)?;
+    Ok(Served { major: served.major || read && !vma.on_disk, ..served })
 }
 
 /// The file system is told that the page, which is not locked, will be stored to: it marks it dirty, and leaves it locked unless it is no
@@ -165,7 +166,7 @@ fn page_mkwrite(env: &mut impl Env, frame: Pfn, place: (ObjectId, u64)) -> bool 
     let is_there = env.step(Site::DoPageMkwrite, |w, _| {
         let is_there = w.objects.page(place.0, place.1) == Some(frame);
         if is_there {
-            w.frames.set_flags(frame, FrameFlags::DIRTY, true);
+            w.frames.mark_dirty(frame);
         }
         is_there
     });
@@ -185,7 +186,7 @@ fn fault_dirty_shared_page(
 ) -> Result<Served, Unserved> {
     let dirtied = env.step(Site::FaultDirtySharedPage, |w, _| {
         let clean = !w.frames.flags(frame).has(FrameFlags::DIRTY);
-        w.frames.set_flags(frame, FrameFlags::DIRTY, true);
+        w.frames.mark_dirty(frame);
         clean
     });
     env.unlock(Lock::Folio(frame));

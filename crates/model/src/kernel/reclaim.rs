@@ -437,7 +437,6 @@ pub fn finish_unmap<M: Mode>(
         if marks_protection(w, (mm, page), Pte::Present(old)) {
             w.set_pte(at, mm, page, Pte::Marker(Marker::UffdWp));
         }
-        w.ghost.unmapped_shared(mm, page, frame, (f.object, f.index));
     } else if !f.flags.has(FrameFlags::SWAP_BACKED) {
         let written = old.dirty() && w.policies.mutant != Mutant::FreeDirtyIgnored;
         let dirty = written || f.flags.has(FrameFlags::DIRTY);

@@ -44,6 +44,10 @@ const WITH_SOFT_DIRTY: [RangeInclusive<u64>; 2] = [100_000..=199_999, 6_000_000.
 /// The seeds that lock memory, of files, too, and in any process.
 const WITH_MLOCK: [RangeInclusive<u64>; 2] = [10_000..=19_999, 7_000_000..=7_999_999];
 
+/// The seeds in which pages of files and of shared memory leave memory as private ones do, which draw all that those with files, processes and
+/// guards do; in some memory is locked, too.
+const WITH_PAGEOUT: [RangeInclusive<u64>; 2] = [30_000..=39_999, 9_000_000..=9_999_999];
+
 /// The most pages of an area with huge pages: three entries' worth, or two and parts of two.
 const MOST_HUGE: usize = 3 * HUGE;
 
@@ -76,18 +80,22 @@ const ATTEMPTS: usize = 6;
 pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
     let among = |ranges: &[RangeInclusive<u64>]| ranges.iter().any(|seeds| seeds.contains(&seed));
     // Whoever answers has a CPU of its own.
+    let pageout = among(&WITH_PAGEOUT);
     let uffd = among(&WITH_USERFAULTFD) && cpus > 1;
-    let (soft_dirty, mlock) = (among(&WITH_SOFT_DIRTY), among(&WITH_MLOCK));
+    let (soft_dirty, mlock) =
+        (among(&WITH_SOFT_DIRTY), among(&WITH_MLOCK) || pageout && seed % 4 == 1);
     let huge = if uffd || soft_dirty { seed % 2 == 1 } else { among(&WITH_HUGE_PAGES) };
     let (rng, state) = (SplitMix64::new(seed), State::new(&[], []));
     let mut draw = Draw { rng, huge, enabled: Vec::new(), state };
     let watched_files = uffd && among(&WITH_WATCHED_FILES);
-    let draws = |ranges| soft_dirty || mlock || watched_files || among(ranges) && !uffd;
-    let with_processes = if soft_dirty { !huge } else { mlock || among(&WITH_PROCESSES) };
+    let all = soft_dirty || mlock || watched_files || pageout;
+    let draws = |ranges| all || among(ranges) && !uffd;
+    let with_processes =
+        if soft_dirty { !huge } else { mlock || pageout || among(&WITH_PROCESSES) };
     let with_disks = draws(&WITH_DISKS);
     let with_file_calls = draws(&WITH_FILE_CALLS);
     let with_drops = draws(&WITH_DROPS);
-    let with_guards = mlock || among(&WITH_GUARDS) && !uffd && !soft_dirty;
+    let with_guards = mlock || (pageout || among(&WITH_GUARDS)) && !uffd && !soft_dirty;
     let drawn = match (with_disks, with_file_calls) {
         _ if with_guards => Drawn::WithGuards,
         _ if with_drops => Drawn::WithDrops,
@@ -101,6 +109,7 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
         Drawn::WithWatchedFiles => watched_files && !huge,
         Drawn::WithSoftDirty => soft_dirty,
         Drawn::WithMlock => mlock,
+        Drawn::WithPageout => pageout,
         operation => operation <= drawn,
     });
     let features = if uffd { draw.features(release) } else { Features::default() };

@@ -20,7 +20,7 @@ use crate::kernel::unmap_batch::try_to_unmap_flush;
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{FileUnmap, UnsplitFolio};
-use crate::pte::{PresentPte, Pte};
+use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -252,7 +252,7 @@ fn first_run<M: Mode>(
     let Some((page, pte)) = part.iter().find_map(entry) else { return SmallVec::new() };
     let run = match w.policies.file_unmap {
         FileUnmap::Each => 1,
-        FileUnmap::Run => w.run_of(mm, PageRange { start: page, end: part.end }),
+        FileUnmap::Run => w.run_of(mm, PageRange { start: page, end: part.end }, PteFlags::USED),
     };
     let rest = PageRange::new(page.add(1), run - 1);
     std::iter::once((page, pte)).chain(rest.iter().filter_map(entry)).collect()

@@ -306,7 +306,7 @@ fn change_range(
 ///
 /// Source: mm/mprotect.c:mprotect_folio_pte_batch, modify_prot_start_ptes (7.2).
 fn take_together<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, end: Vpn) -> u64 {
-    let count = w.run_of(mm, PageRange { start: page, end });
+    let count = w.run_of(mm, PageRange { start: page, end }, PteFlags::USED);
     if count == 1 {
         return 1;
     }

@@ -81,15 +81,12 @@ impl<M: Mode> World<M> {
         self.set_dirty(frame, false);
     }
 
-    /// How many of these pages, from the first one on, which maps a page of a large folio, map what follows it in that folio and allow the same, as
-    /// kernels take them together: whatever the accessed and dirty bits are.
+    /// How many of these pages, from the first one on, which maps a page of a large folio, map what follows it in that folio with the same flags but
+    /// for those of `ignored`, as kernels take them together.
     ///
-    /// Source: mm/internal.h:folio_pte_batch_flags (7.2; FPB_RESPECT_WRITE, FPB_RESPECT_SOFT_DIRTY).
-    pub fn run_of(&self, mm: MmId, pages: PageRange) -> u64 {
-        let bare = |page| {
-            let pte = self.pte(mm, page).present()?;
-            Some(pte.without(PteFlags::ACCESSED).without(PteFlags::DIRTY))
-        };
+    /// Source: mm/internal.h:folio_pte_batch (6.12), folio_pte_batch_flags (7.2).
+    pub fn run_of(&self, mm: MmId, pages: PageRange, ignored: PteFlags) -> u64 {
+        let bare = |page| Some(self.pte(mm, page).present()?.without(ignored));
         let Some(first) = bare(pages.start).filter(|pte| !pte.special()) else { return 1 };
         let (head, order) = self.frames.folio(first.pfn);
         let frames = (first.pfn.0..head.0 + (1 << order)).map(Pfn);

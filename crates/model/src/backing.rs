@@ -5,6 +5,13 @@ use serde::{Deserialize, Serialize};
 /// The most pages of a file.
 pub const MAX_FILE_PAGES: u64 = 1 << 16;
 
+/// The most pages of a write to it: what makes a folio that is mapped by one entry above the last level is not modelled.
+pub const MAX_WRITE_PAGES: u64 = 256;
+
+/// The most pages of a file that is written by more than one page at once: how many runs of pages of large folios one gather holds is not modelled, and
+/// as many pages as these it holds in any case.
+pub const MAX_LARGE_FILE_PAGES: u64 = 1 << 13;
+
 /// A file that a scenario makes, for itself alone and before anything else happens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileSpec {
@@ -16,6 +23,41 @@ pub struct FileSpec {
     pub fs: FileSystem,
     /// What it holds when the scenario begins.
     pub content: Content,
+    /// How many pages each `write` to it has.
+    pub write_pages: u64,
+}
+
+impl FileSpec {
+    /// The folios that its writes make where they can be large, each with its first page and its order: the largest one that what is left to write
+    /// fills, at a multiple of its size. Without any, nothing is written.
+    ///
+    /// Source: mm/filemap.c:generic_perform_write (7.2).
+    pub fn large_folios(&self) -> Vec<(u64, u8)> {
+        let end = match self.content {
+            Content::Data => self.pages,
+            Content::Holes => 0,
+        };
+        let (mut folios, mut first) = (Vec::new(), 0);
+        while first < end {
+            let write = first / self.write_pages * self.write_pages;
+            let order = folio_order(first, (write + self.write_pages).min(end));
+            folios.push((first, order));
+            first += 1 << order;
+        }
+        folios
+    }
+
+    /// As many pages as a folio of it may have.
+    pub const fn largest_folio(&self) -> u64 {
+        1 << self.write_pages.ilog2()
+    }
+}
+
+/// The order of the largest folio that begins with page `first` of a file and that a write up to `end` fills.
+///
+/// Source: include/linux/pagemap.h:fgf_set_order, mm/filemap.c:__filemap_get_folio (7.2).
+pub fn folio_order(first: u64, end: u64) -> u8 {
+    (end - first).ilog2().min(first.trailing_zeros()) as u8
 }
 
 /// Kinds of file systems.
@@ -90,6 +132,8 @@ pub struct NamedFile {
     pub fs: FileSystem,
     /// The pages that it was declared with: it never has more.
     pub pages: u64,
+    /// How many pages each `write` to it has.
+    pub write_pages: u64,
 }
 
 impl Backing {
@@ -99,5 +143,26 @@ impl Backing {
             Backing::Anonymous | Backing::File(FileMapping { shared: false, .. }) => false,
             Backing::Shared | Backing::File(FileMapping { shared: true, .. }) => true,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As seen on 6.18: /proc/kpageflags of files written so.
+    #[test]
+    fn writes_make_folios_as_large_as_their_place_allows() {
+        let folios = |pages, write_pages| {
+            let (name, fs, content) = (String::new(), FileSystem::Ext4, Content::Data);
+            let folios = FileSpec { name, pages, fs, content, write_pages }.large_folios();
+            folios.iter().map(|(first, order)| (*first, 1 << order)).collect::<Vec<(u64, u64)>>()
+        };
+        assert_eq!(folios(3, 1), [(0, 1), (1, 1), (2, 1)]);
+        assert_eq!(folios(24, 12), [(0, 8), (8, 4), (12, 4), (16, 8)]);
+        assert_eq!(folios(48, 64), [(0, 32), (32, 16)]);
+        assert_eq!(folios(22, 16), [(0, 16), (16, 4), (20, 2)]);
+        assert_eq!(folios(10, 3), [(0, 2), (2, 1), (3, 1), (4, 2), (6, 2), (8, 1), (9, 1)]);
+        assert_eq!(folios(33, 32), [(0, 32), (32, 1)]);
     }
 }

@@ -459,6 +459,12 @@ policies! {
         Clear = "clear", "it is cleared";
         Keep = "keep", "the child's is as the parent's (a proposal: fork-dirty)";
     }
+    /// Whether fork takes pages of a large folio together.
+    fork_batch: ForkBatch = "fork-batch", "whether a fork that copies the page tables of shared memory takes what follows each other of a large folio together, so that the child may store to all of it if the parent may to one page",
+        source "mm/memory.c:copy_one_pte (5.10, 6.1: each), copy_present_ptes (6.12: any_writable, 7.2: FPB_MERGE_WRITE); seen on 6.18 and 7.3" {
+        Each = "each", "page by page";
+        Run = "run", "together";
+    }
     /// Whether a PTE that a fault fills counts as used.
     demand_young: DemandYoung = "demand-young", "what the accessed bit is in a PTE that a fault fills with a page",
         source "arch/x86/include/asm/pgtable_types.h:PAGE_COPY (___A), arch/arm64/include/asm/pgtable-prot.h:_PROT_DEFAULT (PTE_AF), arch/riscv/include/asm/pgtable.h:_PAGE_BASE (6.12); mm/memory.c:pte_sw_mkyoung for those whose protections lack it (MIPS)" {
@@ -484,6 +490,36 @@ policies! {
         source "mm/memory.c:alloc_set_pte (5.10), do_set_pte (6.1), set_pte_range (6.12: no; 7.2, 7.3: if the folio is); seen on 6.18" {
         No = "no", "no";
         AsFolio = "as-folio", "if the page is dirty already";
+    }
+    /// How large the folios are that a write to a file on a disk makes.
+    file_folios: FileFolios = "file-folios", "how large the folios are that a write to a file on ext4 makes",
+        source "fs/ext4/inode.c:ext4_set_inode_mapping_order (7.2; not in 6.12), mm/filemap.c:__filemap_get_folio; seen on 6.18; 6.16 by its release notes" {
+        Page = "page", "a page each";
+        AsWritten = "as-written", "as large as what is left to write, a power of two, as far as the place in the file is a multiple of it";
+    }
+    /// What a fault on a page of a file's large folio maps.
+    map_folio: MapFolio = "map-folio", "what a fault on a file maps of a large folio that lies in the file, the mapping and one page table whole",
+        source "mm/filemap.c:filemap_map_folio_range, mm/memory.c:finish_fault (6.12: the window, the page; 7.2: all of it); seen on 6.18" {
+        Window = "window", "a load what lies in the window that it looks at, a store its page";
+        Whole = "whole", "all of it, where a load looks at a part of it or a store or a load from the disk is to one of its pages";
+    }
+    /// What becomes of the mappings of a file's large folio that cannot be split.
+    unsplit_folio: UnsplitFolio = "unsplit-folio", "what becomes of the mappings of a file's large folio that a truncation or a hole cuts and that cannot be split",
+        source "mm/truncate.c:truncate_inode_partial_folio (6.12), folio_split_or_unmap (7.2); seen on 6.18" {
+        Mapped = "mapped", "they stay, but for what is cut off";
+        Unmapped = "unmapped", "all of them go";
+    }
+    /// How the mappings of a file's large folio are taken away when it is split.
+    file_unmap: FileUnmap = "file-unmap", "how the pages of a file's large folio are unmapped when it is split",
+        source "mm/rmap.c:try_to_unmap_one (6.12), folio_unmap_pte_batch (7.2)" {
+        Each = "each", "page by page";
+        Run = "run", "all that follow each other and allow the same at once, with one flush";
+    }
+    /// Whether mprotect takes pages of a large folio together.
+    protect_run: ProtectRun = "protect-run", "whether mprotect takes what follows each other of a large folio and allows the same together, so that all of it is dirty then if one page was",
+        source "mm/mprotect.c:change_pte_range (6.12), mprotect_folio_pte_batch (7.2); since 6.17 by its release notes" {
+        Each = "each", "page by page";
+        Together = "together", "together";
     }
     /// When a dirty page of a file that is zapped stops counting as mapped.
     zap_rmap: ZapRmap = "zap-rmap", "when a dirty page of a shared mapping that is zapped stops counting as mapped, which lets writeback pass it over",

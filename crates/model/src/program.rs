@@ -11,7 +11,10 @@ use crate::call::{CallExpr, Extent, Refs};
 use crate::userfaultfd::{Answer, Features};
 use serde::{Deserialize, Serialize};
 
-pub use crate::backing::{Backing, Content, FileMapping, FileSpec, FileSystem, MAX_FILE_PAGES};
+pub use crate::backing::{
+    Backing, Content, FileMapping, FileSpec, FileSystem, MAX_FILE_PAGES, MAX_LARGE_FILE_PAGES,
+    MAX_WRITE_PAGES,
+};
 pub use expr::{BinaryOp, Expr, ExprError, RangeExpr};
 pub use lacking::{Lacking, Refused};
 
@@ -503,9 +506,10 @@ impl Program {
         area.map_or(Backing::Anonymous, |area| area.backing)
     }
 
-    /// How many pages its files have.
+    /// How many frames its files need: one for each page, and room to begin large folios at multiples of their size.
     pub fn file_pages(&self) -> u32 {
-        let pages = self.files.iter().fold(0, |sum: u64, file| sum.saturating_add(file.pages));
+        let needs = |file: &FileSpec| file.pages.saturating_add(file.largest_folio() - 1);
+        let pages = self.files.iter().fold(0, |sum: u64, file| sum.saturating_add(needs(file)));
         u32::try_from(pages).unwrap_or(u32::MAX)
     }
 

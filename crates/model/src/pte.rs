@@ -108,6 +108,8 @@ impl PteFlags {
     pub const UFFD_WP: PteFlags = PteFlags(1 << 10);
     /// Written since soft-dirty was last cleared.
     pub const SOFT_DIRTY: PteFlags = PteFlags(1 << 11);
+    /// What the processor sets.
+    pub const USED: PteFlags = PteFlags::ACCESSED.and(PteFlags::DIRTY);
 
     const ALL: u16 = PteFlags::WRITABLE.0
         | PteFlags::ACCESSED.0
@@ -121,6 +123,11 @@ impl PteFlags {
     #[inline]
     pub const fn from_bits(bits: u64) -> PteFlags {
         PteFlags(bits as u16 & PteFlags::ALL)
+    }
+
+    /// These flags and those.
+    pub const fn and(self, others: PteFlags) -> PteFlags {
+        PteFlags(self.0 | others.0)
     }
 
     /// The flags as bits of a PTE.

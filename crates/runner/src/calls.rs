@@ -26,7 +26,9 @@ pub fn ask(call: Call, files: &Files, told: impl Fn(PageRange)) -> io::Result<()
         Call::ClearRefs { refs } => std::fs::write("/proc/self/clear_refs", number_of(refs)),
         Call::Pagemap { pages } => pagemap::soft_dirty(pages, told),
         Call::Sync { pages } => sync(pages),
-        Call::WriteFile { file, first, pages } => files.write(file.file, first..first + pages),
+        Call::WriteFile { file, first, pages } => {
+            files.write(file.file, first..first + pages, file.write_pages)
+        }
         Call::DropFile { file, first, pages } => files.drop(file.file, first..first + pages),
         Call::Truncate { file, pages } => files.truncate(file.file, pages),
         Call::SyncFile { file } => files.sync(file.file),

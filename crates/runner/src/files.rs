@@ -2,12 +2,13 @@
 //! them however the runner ends.
 
 use crate::disk::{DISK_BYTES, mounted, nameless_file};
+use crate::folios;
 use crate::wire::{Failure, FailureKind};
-use needless_model::program::{Content, FileSpec, FileSystem};
+use needless_model::program::{Content, FileSpec, FileSystem, MAX_WRITE_PAGES};
 use rustix::fs::{Advice, MemfdFlags, fadvise, ftruncate, memfd_create};
 use std::ffi::CString;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -17,7 +18,7 @@ use std::os::unix::fs::FileExt;
 const PAGE: usize = 4096;
 
 /// What written pages hold: no zeros, since pages of zeros are treated apart by some kernels.
-const FILLING: [u8; PAGE] = [0x5a; PAGE];
+static FILLING: [u8; MAX_WRITE_PAGES as usize * PAGE] = [0x5a; MAX_WRITE_PAGES as usize * PAGE];
 
 /// The files, in the order in which the scenario declares them.
 pub struct Files(Vec<File>);
@@ -55,10 +56,9 @@ impl Files {
         self.get(number).map(AsRawFd::as_raw_fd)
     }
 
-    /// Writes these pages, each by a call of its own: a folio that is made is no larger than a page.
-    pub fn write(&self, number: u16, mut pages: Range<u64>) -> io::Result<()> {
-        let file = self.get(number)?;
-        pages.try_for_each(|page| file.write_all_at(&FILLING, page * PAGE as u64))
+    /// Writes these pages, by calls of so many each: a folio that is made is no larger.
+    pub fn write(&self, number: u16, pages: Range<u64>, write_pages: u64) -> io::Result<()> {
+        write(self.get(number)?, pages, write_pages)
     }
 
     /// Says that these pages need not be in memory (POSIX_FADV_DONTNEED).
@@ -79,7 +79,7 @@ impl Files {
 }
 
 fn make(spec: &FileSpec, disk: Option<&OwnedFd>) -> io::Result<File> {
-    let mut file = match spec.fs {
+    let file = match spec.fs {
         FileSystem::Tmpfs => {
             let name = CString::new(spec.name.as_str())?;
             File::from(memfd_create(&name, MemfdFlags::CLOEXEC)?)
@@ -90,15 +90,26 @@ fn make(spec: &FileSpec, disk: Option<&OwnedFd>) -> io::Result<File> {
         }
     };
     match spec.content {
-        // Page by page, so that no folio is larger than a page.
-        Content::Data => (0..spec.pages).try_for_each(|_| file.write_all(&FILLING))?,
+        // So many pages at once: no folio is larger.
+        Content::Data => write(&file, 0..spec.pages, spec.write_pages)?,
         Content::Holes => ftruncate(&file, spec.pages * PAGE as u64)?,
     }
     if spec.fs.is_written_back() {
         // Clean, and still in memory.
         file.sync_all()?;
     }
+    if spec.write_pages > 1 && spec.content == Content::Data {
+        folios::verify(&file, spec)?.map_err(io::Error::other)?;
+    }
     Ok(file)
+}
+
+fn write(file: &File, pages: Range<u64>, write_pages: u64) -> io::Result<()> {
+    for first in pages.clone().step_by(write_pages as usize) {
+        let count = write_pages.min(pages.end - first) as usize;
+        file.write_all_at(&FILLING[..count * PAGE], first * PAGE as u64)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -113,6 +124,7 @@ mod tests {
             pages: 3,
             fs: FileSystem::Tmpfs,
             content,
+            write_pages: 1,
         };
         let files = Files::make(&[spec(Content::Data), spec(Content::Holes)], None).unwrap();
         let sizes = files.0.iter().map(|file| file.metadata().unwrap());

@@ -27,6 +27,7 @@ pub mod environment;
 pub mod exec;
 pub mod files;
 pub mod flushes;
+mod folios;
 pub mod guard;
 pub mod guest;
 pub mod image;

@@ -251,6 +251,7 @@ mod tests {
                 pages: 8,
                 fs: FileSystem::Tmpfs,
                 content: Content::Holes,
+                write_pages: 1,
             }];
             program.areas[0].backing = mapping(file, first);
             assert_eq!(check(&program, 2, 1).is_ok(), fine, "{file} {first}");

@@ -7,7 +7,8 @@ use crate::ops::word_of;
 use crate::scope::Scope;
 use miette::SourceSpan;
 use needless_model::program::{
-    Backing, Content, FileMapping, FileSpec, FileSystem, MAX_FILE_PAGES,
+    Backing, Content, FileMapping, FileSpec, FileSystem, MAX_FILE_PAGES, MAX_LARGE_FILE_PAGES,
+    MAX_WRITE_PAGES,
 };
 
 /// The most files.
@@ -55,7 +56,22 @@ impl Files {
             })
         });
         let content = content.transpose()?.unwrap_or(Content::Data);
-        self.list.push(FileSpec { name: name.to_owned(), pages: pages as u64, fs, content });
+        let write_pages = match node.prop("write-pages") {
+            Some(value) => {
+                scope.number_in(value, "the pages of a write", 1..=MAX_WRITE_PAGES as i64)? as u64
+            }
+            None => 1,
+        };
+        if let Some(value) = node.prop("write-pages").filter(|_| write_pages > 1)
+            && pages as u64 > MAX_LARGE_FILE_PAGES
+        {
+            let message = format!("a file of {pages} pages is written page by page only");
+            return Err(Problem::new(value.span, message, "this").help(format!(
+                "of more than {MAX_LARGE_FILE_PAGES} pages large folios are not modelled: leave write-pages= out, or make the file smaller"
+            )));
+        }
+        let (name, pages) = (name.to_owned(), pages as u64);
+        self.list.push(FileSpec { name, pages, fs, content, write_pages });
         self.spans.push(written.span);
         Ok(())
     }

@@ -183,10 +183,7 @@ fn what_the_model_does_not_have_is_refused() {
             "madvise \"own\" advice=\"free\"",
             "own advice=free`: EINVAL: MADV_FREE is of private memory",
         ),
-        (
-            "mremap \"own\" to=\"away\"",
-            "`mremap own to=away`: the model has no mremap of a file",
-        ),
+        ("mremap \"own\" to=\"away\"", "`mremap own to=away`: the model has no mremap of a file"),
         ("writeback \"file\"", "a file on tmpfs is written back by nobody"),
         ("pin \"own[0]\" as=\"p\" access=\"read\"", "no pins of a file"),
     ] {
@@ -223,6 +220,14 @@ fn mistakes_in_the_text() {
             "must be between 1 and 65536",
         ),
         (problem("file \"data\" fs=\"tmpfs\" pages=8 content=\"some\";", "file=\"data\""), "holes"),
+        (
+            problem("file \"data\" fs=\"ext4\" pages=8 write-pages=512;", "file=\"data\""),
+            "must be between 1 and 256",
+        ),
+        (
+            problem("file \"data\" fs=\"ext4\" pages=8193 write-pages=2;", "file=\"data\""),
+            "large folios are not modelled",
+        ),
     ] {
         assert!(text.contains(words), "{words}: {text}");
     }

@@ -2,7 +2,7 @@
 //!
 //! What is dirty is written first, which takes the right to store from every mapping with a flush for each page ([`super::writeback`]). Then each
 //! page leaves the page cache that nobody else has: neither a mapping nor a batch, which holds a reference, nor whoever has it locked. No
-//! translation changes by that. If a page of them stayed, because it is mapped or because it waits in another CPU's batch, the batches of
+//! translation changes by that. A large folio leaves as a whole, and not if a part of it is not meant. If a page of them stayed, because it is mapped or because it waits in another CPU's batch, the batches of
 //! all CPUs are emptied and all is tried once more, so that only pages stay that are in use. Who touches later what left has it read. Of files in
 //! memory nothing is written and nothing leaves.
 //!
@@ -67,16 +67,22 @@ fn mapping_try_invalidate(env: &mut impl Env, file: ObjectId, mut pages: Range<u
     }
 }
 
-/// As many of the pages as a batch holds, with references, and the page behind them.
+/// As many of the folios as a batch holds that are wholly of these pages, with references, and the page behind them.
+///
+/// Source: mm/filemap.c:find_lock_entries (6.12, 7.2).
 fn find_entries(env: &mut impl Env, file: ObjectId, pages: Range<u64>) -> (FolioList, u64) {
     env.step(Site::MappingTryInvalidate, |w, _| {
         let (mut found, mut next) = (FolioList::new(), pages.end);
         for index in pages.clone() {
             let Some(frame) = w.objects.page(file, index) else { continue };
-            w.get_frame(frame);
-            found.push(frame);
+            let (folio, indices) = (w.frames.folio(frame).0, w.folio_indices(frame));
+            if index != indices.start || indices.end > pages.end {
+                continue;
+            }
+            w.get_frame(folio);
+            found.push(folio);
             if found.len() == w.lru_batch_size() {
-                next = index + 1;
+                next = indices.end;
                 break;
             }
         }
@@ -84,7 +90,7 @@ fn find_entries(env: &mut impl Env, file: ObjectId, pages: Range<u64>) -> (Folio
     })
 }
 
-/// One page, to which the caller has a reference; false if it stays because it is in use. One that somebody has locked stays without a word.
+/// One folio, to which the caller has a reference; false if it stays because it is in use. One that somebody has locked stays without a word.
 fn invalidate_folio(env: &mut impl Env, file: ObjectId, frame: Pfn) -> bool {
     if !env.try_lock(Site::FolioTryLock, Lock::Folio(frame)) {
         return true;
@@ -97,14 +103,12 @@ fn invalidate_folio(env: &mut impl Env, file: ObjectId, frame: Pfn) -> bool {
     gone
 }
 
-/// Takes the page out of the page cache, if it is clean and the caller's and the cache's references are all that there are.
-fn evict_folio<M: Mode>(w: &mut World<M>, at: At, file: ObjectId, frame: Pfn) -> bool {
-    let (f, (object, index)) = (w.frames.get(frame), w.frames.place(frame));
-    if object != file || f.flags.has(FrameFlags::DIRTY) || f.refs > 2 {
+/// Takes the folio out of the page cache, if it is clean and the caller's and the cache's references are all that there are.
+fn evict_folio<M: Mode>(w: &mut World<M>, at: At, file: ObjectId, folio: Pfn) -> bool {
+    let (f, cached) = (w.frames.get(folio), 1 << w.frames.folio(folio).1);
+    if f.object != file || f.flags.has(FrameFlags::DIRTY) || f.refs > cached + 1 {
         return false;
     }
-    w.objects.remove_page(file, index);
-    w.frames.update(frame, |f| (f.object, f.index) = Default::default());
-    w.put_frame(at, frame);
+    w.remove_from_page_cache(at, folio);
     true
 }

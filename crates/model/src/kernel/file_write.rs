@@ -2,78 +2,131 @@
 //!
 //! What is there is overwritten where it lies: who has the page mapped sees it at once, and no translation changes. What is not there is made, and
 //! nothing is read, since the whole page is written. The page is dirty, so that a later store to a file in memory does not make it so, and to one
-//! on a disk still faults where the mapping has no right to store. The file grows if it has to.
+//! on a disk still faults where the mapping has no right to store. The file grows if it has to. Newer kernels make folios as large as a call is, where
+//! its place allows it (`file-folios`).
 //!
 //! Source: mm/filemap.c:generic_perform_write; mm/shmem.c:shmem_write_begin, shmem_write_end, shmem_get_folio_gfp (SGP_WRITE);
 //! fs/ext4/inode.c:ext4_da_write_begin, ext4_da_write_end; fs/buffer.c:block_write_end (5.10 to 7.3).
 
 use crate::addr::{ObjectId, Pfn, Vpn};
-use crate::backing::NamedFile;
+use crate::backing::{NamedFile, folio_order};
 use crate::env::{Env, Lock};
 use crate::kernel::Errno;
+use crate::kernel::fault::file::FilePage;
 use crate::kernel::fault::shmem::shmem_swapin;
 use crate::kernel::lru::{folio_add_lru, mark_accessed};
 use crate::machine::frames::FrameFlags;
-use crate::machine::world::Ghost;
+use crate::machine::world::{Ghost, Mode, World};
+use crate::policy::FileFolios;
 use crate::site::Site;
 use std::ops::Range;
 
-/// Writes these pages, each by a call of its own.
+/// Writes these pages, by calls of as many as each write to the file has.
 pub fn pwrite(env: &mut impl Env, file: NamedFile, pages: Range<u64>) -> Result<(), Errno> {
     let found = env.step(Site::GenericPerformWrite, |w, _| w.objects.file(file.file));
     let Some(object) = found else { return Err(Errno::Ebadf) };
-    for index in pages {
+    let mut rest = pages;
+    while !rest.is_empty() {
+        let end = rest.end.min(rest.start + file.write_pages);
         env.lock(Lock::Inode(object));
-        let written = write_page(env, object, index, file.fs.is_written_back());
+        while rest.start < end {
+            let call = rest.start..end;
+            let Some(next) = write_folio(env, object, call, file.fs.is_written_back()) else {
+                env.unlock(Lock::Inode(object));
+                return Err(Errno::Enomem);
+            };
+            rest.start = next;
+        }
         env.unlock(Lock::Inode(object));
-        written?;
     }
     Ok(())
 }
 
-fn write_page(env: &mut impl Env, file: ObjectId, index: u64, on_disk: bool) -> Result<(), Errno> {
-    let frame = grab_page(env, file, index, on_disk).ok_or(Errno::Enomem)?;
-    env.step(Site::GenericPerformWrite, |w, at| {
-        w.frames.set_flags(frame, FrameFlags::ZERO_FILLED, false);
-        w.frames.set_flags(frame, FrameFlags::DIRTY, true);
-        w.ghost.file_written(at, frame, (file, index));
-        let size = w.objects.size(file).max(index + 1);
+/// The first of these pages, and those behind it that are of the same folio; where the next one begins.
+fn write_folio(
+    env: &mut impl Env,
+    file: ObjectId,
+    pages: Range<u64>,
+    on_disk: bool,
+) -> Option<u64> {
+    let FilePage { frame, folio } = grab_page(env, file, &pages, on_disk)?;
+    let end = env.step(Site::GenericPerformWrite, |w, at| {
+        let end = pages.end.min(w.folio_indices(frame).end);
+        for (index, frame) in (pages.start..end).zip((frame.0..).map(Pfn)) {
+            w.frames.set_flags(frame, FrameFlags::ZERO_FILLED, false);
+            w.frames.set_flags(frame, FrameFlags::DIRTY, true);
+            // Of a large folio what is written of it is to be written (block_write_end).
+            if w.frames.flags(frame).has(FrameFlags::LARGE) {
+                w.frames.set_flags(frame, FrameFlags::BUFFER_DIRTY, true);
+            }
+            w.ghost.file_written(at, frame, (file, index));
+        }
+        let size = w.objects.size(file).max(end);
         w.objects.set_size(file, size);
+        end
     });
-    env.unlock(Lock::Folio(frame));
+    env.unlock(Lock::Folio(folio));
     env.step(Site::FolioPut, |w, at| w.put_frame(at, frame));
-    Ok(())
+    Some(end)
 }
 
-/// The page, with a reference and locked: what is there, else a new one that nobody has filled; `None` if there is no memory left.
-fn grab_page(env: &mut impl Env, file: ObjectId, index: u64, on_disk: bool) -> Option<Pfn> {
+/// The first of these pages, with a reference and locked: what is there, else of a new folio that nobody has filled, as large as they are at most;
+/// `None` if there is no memory left.
+fn grab_page(
+    env: &mut impl Env,
+    file: ObjectId,
+    pages: &Range<u64>,
+    on_disk: bool,
+) -> Option<FilePage> {
+    let index = pages.start;
     loop {
         if !on_disk {
             shmem_swapin(env, Vpn(0), (file, index))?;
         }
-        let frame = env.step(Site::FilemapGetFolio, |w, at| {
+        let page = env.step(Site::FilemapGetFolio, |w, at| {
             if let Some(frame) = w.objects.page(file, index) {
                 w.get_frame(frame);
                 if !on_disk {
                     mark_accessed(w, at, frame);
                 }
-                return Some(frame);
+                return Some(FilePage::of(w, frame));
             }
             let of_memory = FrameFlags::SWAP_BACKED.and(FrameFlags::REFERENCED);
             let flags = if on_disk { FrameFlags::default() } else { of_memory };
-            let new = w.allocate_frame(flags)?;
-            w.ghost.filled(new, (file, index));
-            w.frames.update(new, |f| (f.object, f.index) = (file, index));
+            let large = on_disk && w.policies.file_folios == FileFolios::AsWritten;
+            let order = if large { order_of_new(w, file, pages) } else { 0 };
+            let new = match order {
+                0 => w.allocate_frame(flags),
+                order => w.allocate_folio(order, flags),
+            }?;
+            w.add_to_page_cache(new, file, index);
+            for (frame, index) in w.frames.pages_of_folio(new).zip(index..) {
+                w.ghost.filled(frame, (file, index));
+            }
             w.get_frame(new);
-            w.objects.set_page(file, index, new);
             folio_add_lru(w, at.site(Site::FolioAddLru), new);
-            Some(new)
+            Some(FilePage { frame: new, folio: new })
         })?;
-        env.lock(Lock::Folio(frame));
-        if env.step(Site::FilemapGetFolio, |w, _| w.objects.page(file, index) == Some(frame)) {
-            return Some(frame);
+        env.lock(Lock::Folio(page.folio));
+        let there = env.step(Site::FilemapGetFolio, |w, _| {
+            w.objects.page(file, index) == Some(page.frame) && FilePage::of(w, page.frame) == page
+        });
+        if there {
+            return Some(page);
         }
-        env.unlock(Lock::Folio(frame));
-        env.step(Site::FolioPut, |w, at| w.put_frame(at, frame));
+        env.unlock(Lock::Folio(page.folio));
+        env.step(Site::FolioPut, |w, at| w.put_frame(at, page.frame));
     }
+}
+
+/// The order of a folio that is made for a write of these pages: as large as they are, at a multiple of its size, with nothing there yet.
+///
+/// Source: mm/filemap.c:__filemap_get_folio, __filemap_add_folio (7.2).
+fn order_of_new<M: Mode>(w: &World<M>, file: ObjectId, pages: &Range<u64>) -> u8 {
+    let largest = folio_order(pages.start, pages.end);
+    let free = |order: &u8| {
+        let mut indices = pages.start..pages.start + (1 << order);
+        indices.all(|index| w.objects.page(file, index).is_none())
+    };
+    (0..=largest).rev().find(free).unwrap_or(0)
 }

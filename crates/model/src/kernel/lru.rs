@@ -160,7 +160,7 @@ fn drain<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, batch: FolioBatch) {
     let mut waiting = std::mem::take(&mut w.cpus[cpu.index()].lru[batch as usize]);
     let (mglru, used_once) = (w.config.mglru, w.policies.used_once);
     for &frame in &waiting {
-        let used = batch == FolioBatch::DeactivateFile && w.frames.get(frame).maps > 0;
+        let used = batch == FolioBatch::DeactivateFile && w.frames.folio_maps(frame) > 0;
         let unevictable = batch != FolioBatch::Add && w.frames.mlocked(frame).unevictable;
         if used || unevictable {
             w.put_frame(at, frame);

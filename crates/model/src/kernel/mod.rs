@@ -9,6 +9,7 @@
 
 mod arm64;
 pub mod clear_refs;
+mod cut_folio;
 pub mod exit;
 pub mod fadvise;
 pub mod fault;

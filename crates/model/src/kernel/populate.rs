@@ -118,5 +118,5 @@ pub(super) fn touch<M: Mode>(w: &mut World<M>, at: At, fault: Fault) {
     if write && !pte.dirty() {
         w.frames.set_flags(pte.pfn, FrameFlags::DIRTY, true);
     }
-    mark_accessed(w, at, pte.pfn);
+    mark_accessed(w, at, w.frames.folio(pte.pfn).0);
 }

@@ -24,8 +24,8 @@ use crate::machine::frames::FrameFlags;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Mode, World};
 use crate::policy::{
-    AnonExclusive, Mutant, ProtectCharge, ProtectFlush, ProtectRestore, SoftDirtyProtect, UffdNone,
-    UffdRestore,
+    AnonExclusive, Mutant, ProtectCharge, ProtectFlush, ProtectRestore, ProtectRun,
+    SoftDirtyProtect, UffdNone, UffdRestore,
 };
 use crate::program::Prot;
 use crate::pte::{Marker, MigrationPte, MigrationRight, PresentPte, Pte, PteFlags, SwapPte};
@@ -283,14 +283,45 @@ fn change_range(
             continue;
         }
         flush_tlb_batched_pending(env, mm);
+        let together = env.policies().protect_run == ProtectRun::Together;
+        let mut alike = part.start;
         for page in part.iter() {
-            note(
-                PageRange::one(page),
-                env.step(Site::ChangePteRange, |w, at| change_pte(w, at, mm, page, to)),
-            );
+            let changed = env.step(Site::ChangePteRange, |w, at| {
+                let run = if together && page == alike {
+                    take_together(w, at, mm, page, part.end)
+                } else {
+                    1
+                };
+                (change_pte(w, at, mm, page, to), run)
+            });
+            alike = alike.max(page.add(changed.1));
+            note(PageRange::one(page), changed.0);
         }
         pte_unmap_unlock(env, mm, part.start);
     }
+}
+
+/// What follows `page` of a large folio up to `end` and allows the same is taken for one: what was accessed or dirty of one page is of all then. How
+/// many pages that are.
+///
+/// Source: mm/mprotect.c:mprotect_folio_pte_batch, modify_prot_start_ptes (7.2).
+fn take_together<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, end: Vpn) -> u64 {
+    let count = w.run_of(mm, PageRange { start: page, end }, PteFlags::USED);
+    if count == 1 {
+        return 1;
+    }
+    let entries = PageRange::new(page, count)
+        .iter()
+        .filter_map(|page| Some((page, w.pte(mm, page).present()?)));
+    let entries: Vec<(Vpn, PresentPte)> = entries.collect();
+    let (young, dirty) = entries.iter().fold((false, false), |(young, dirty), (_, pte)| {
+        (young || pte.accessed(), dirty || pte.dirty())
+    });
+    for (page, pte) in entries {
+        let pte = pte.with(PteFlags::ACCESSED, young).with(PteFlags::DIRTY, dirty);
+        w.set_pte(at, mm, page, Pte::Present(pte));
+    }
+    count
 }
 
 /// Source: mm/mprotect.c:change_pte_range (5.10 to 7.3).

@@ -431,7 +431,7 @@ pub fn finish_unmap<M: Mode>(
 ) -> bool {
     let f = w.frames.get(frame);
     if old.dirty() && w.policies.mutant != Mutant::DirtyDropped {
-        w.frames.mark_dirty(frame);
+        w.dirty_folio(frame);
     }
     if w.is_of_file(frame) {
         if marks_protection(w, (mm, page), Pte::Present(old)) {

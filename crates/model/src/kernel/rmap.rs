@@ -20,25 +20,46 @@ pub type Place = (MmId, Vpn);
 /// A part of a mapping.
 pub type Part = (MmId, PageRange);
 
-/// Where the frame's object has the frame's page mapped, whether or not it is in the page table there.
+/// Where the frame's object has the frame's page mapped, whether or not it is in the page table there; of a file's folio each of its pages,
+/// mapping by mapping.
 #[inline(always)]
 pub fn places<M: Mode>(w: &World<M>, frame: Pfn) -> SmallVec<[Place; 1]> {
     let (object, index) = w.frames.place(frame);
+    if w.objects.is_file(object) {
+        return file_places(w, frame)
+            .iter()
+            .flat_map(|(mm, part)| part.iter().map(|page| (*mm, page)))
+            .collect();
+    }
     let mut places: SmallVec<[_; 1]> = SmallVec::new();
     for &mm in w.objects.mapped_by(object) {
-        let visit = |vma: &Vma, page| places.push((vma.order(), (mm, page)));
+        let visit = |_: &Vma, page| places.push((mm, page));
         w.mms[mm.index()].pages_of(&w.objects, object, index, visit);
     }
-    if w.objects.is_file(object) {
-        places.sort_by_key(|(order, _)| *order);
+    places
+}
+
+/// The parts of mappings that have pages of a file's folio, in the order of the file's tree of mappings (`i_mmap`).
+///
+/// Source: mm/rmap.c:rmap_walk_file, vma_address (5.10 to 7.3).
+fn file_places<M: Mode>(w: &World<M>, frame: Pfn) -> SmallVec<[Part; 1]> {
+    let (file, indices) = (w.frames.place(frame).0, w.folio_indices(frame));
+    let mut parts: SmallVec<[_; 1]> = SmallVec::new();
+    for &mm in w.objects.mapped_by(file) {
+        let of = w.mms[mm.index()].mappings_of(file, &indices);
+        parts.extend(of.map(|(order, part)| (order, (mm, part))));
     }
-    places.into_iter().map(|(_, place)| place).collect()
+    parts.sort_by_key(|(order, _)| *order);
+    parts.into_iter().map(|(_, part)| part).collect()
 }
 
 /// The parts of mappings that have pages of the folio.
 pub fn folio_places<M: Mode>(w: &World<M>, folio: Pfn) -> SmallVec<[Part; 1]> {
     let (head, order) = w.frames.folio(folio);
     let (object, index) = w.frames.place(head);
+    if w.objects.is_file(object) {
+        return file_places(w, head);
+    }
     let mut places = SmallVec::new();
     for &mm in w.objects.mapped_by(object) {
         let parts = w.mms[mm.index()].parts_of(&w.objects, object, index..index + (1 << order));
@@ -91,8 +112,8 @@ where
     places.first().copied()
 }
 
-/// Takes the lock of the page table of `place` and, if it maps the frame there, does `first` with the PTE
-/// in the same step; else no lock is held.
+/// Takes the lock of the page table of `place` and, if it maps the frame there, or another page of the same folio, does `first` with the PTE
+/// in the same step; else no lock is held. (Of a large folio kernels keep the lock from page to page.)
 pub fn page_vma_mapped_walk<E: Env, R>(
     env: &mut E,
     site: Site,
@@ -104,7 +125,8 @@ where
     R: std::hash::Hash + Clone + Send + Sync + 'static,
 {
     let found = pte_offset_map_lock(env, site, mm, page, |w, at| {
-        let pte = w.pte(mm, page).present().filter(|pte| pte.pfn == frame)?;
+        let ours = |pte: &PresentPte| w.frames.folio(pte.pfn).0 == frame;
+        let pte = w.pte(mm, page).present().filter(ours)?;
         Some(first(w, at, pte))
     });
     if found.as_ref().is_some_and(Option::is_none) {

@@ -1,7 +1,8 @@
 //! What a file loses for good: `ftruncate`, and what it has in common with holes ([`super::punch`]).
 //!
 //! The file gets its new size first: whoever faults behind its end from then on has a SIGBUS. Then every mapping loses what it has there, the
-//! copies of private ones among it, each mapping in a gather of its own and with its own flush; page by page leaves the page cache; and mappings
+//! copies of private ones among it, each mapping in a gather of its own and with its own flush; folio by folio leaves the page cache, a large one of
+//! which a part stays cut in two ([`super::cut_folio`]); and mappings
 //! are looked at once more, for a private one may have copied a page meanwhile, before it left. A file on a disk is looked at whenever its
 //! size is set, even to what it was; one in memory only where it gets smaller.
 //!
@@ -13,6 +14,7 @@ use crate::addr::{ObjectId, Pfn};
 use crate::backing::NamedFile;
 use crate::env::{Env, Lock};
 use crate::kernel::Errno;
+use crate::kernel::cut_folio::{Cut, cut_folio_at};
 use crate::kernel::gather::Gather;
 use crate::kernel::lru::lru_add_drain;
 use crate::kernel::reclaim::FolioList;
@@ -47,49 +49,80 @@ pub fn ftruncate(env: &mut impl Env, file: NamedFile, pages: u64) -> Result<(), 
     Ok(())
 }
 
-/// Page by page leaves the page cache, and what the file had there is gone.
+/// Folio by folio leaves the page cache, and what the file had there is gone. Of a folio of which a part stays that part is cut off afterwards, and
+/// then what is left of these pages leaves as well.
 pub(super) fn truncate_inode_pages(env: &mut impl Env, file: ObjectId, pages: Range<u64>) {
+    remove_whole_folios(env, file, pages.clone());
+    let mut rest = pages.clone();
+    let first = cut_folio_at(env, file, pages.start, &pages);
+    let last = match &first {
+        Some(cut) if cut.folio.end >= pages.end => None,
+        _ => cut_folio_at(env, file, pages.end - 1, &pages),
+    };
+    // What a folio has of them that could not be split stays.
+    if let Some(Cut { folio, split: false }) = &first {
+        rest.start = folio.end;
+    }
+    if let Some(Cut { folio, split: false }) = &last {
+        rest.end = folio.start;
+    }
+    if first.is_some() || last.is_some() {
+        remove_whole_folios(env, file, rest);
+    }
+}
+
+/// Folio by folio leaves the page cache whose pages are all among these.
+///
+/// Source: mm/filemap.c:find_lock_entries (6.12, 7.2).
+fn remove_whole_folios(env: &mut impl Env, file: ObjectId, mut pages: Range<u64>) {
     let mut removed = FolioList::new();
-    for index in pages {
-        let found = env.step(Site::TruncateInodePages, |w, at| {
+    let whole = pages.clone();
+    while !pages.is_empty() {
+        let index = pages.start;
+        let (found, next) = env.step(Site::TruncateInodePages, |w, at| {
             let Some(frame) = w.objects.page(file, index) else {
                 w.ghost.punched((file, index));
                 w.objects.forget_evicted(file, index..index + 1);
                 if let Some(slot) = w.objects.set_slot(file, index, None) {
                     free_swap_and_cache(w, at, slot);
                 }
-                return None;
+                return (None, index + 1);
             };
-            w.get_frame(frame);
-            Some(frame)
+            let (folio, indices) = (w.frames.folio(frame).0, w.folio_indices(frame));
+            if indices.start < whole.start || indices.end > whole.end {
+                return (None, indices.end);
+            }
+            w.get_frame(folio);
+            (Some(folio), indices.end)
         });
-        let Some(frame) = found else { continue };
-        env.lock(Lock::Folio(frame));
-        truncate_inode_folio(env, file, index, frame);
-        env.unlock(Lock::Folio(frame));
-        removed.push(frame);
+        pages.start = next.min(pages.end);
+        let Some(folio) = found else { continue };
+        env.lock(Lock::Folio(folio));
+        truncate_inode_folio(env, file, folio);
+        env.unlock(Lock::Folio(folio));
+        removed.push(folio);
     }
     if !removed.is_empty() {
         lru_add_drain(env);
     }
-    for frame in removed {
-        env.step(Site::FolioPut, |w, at| w.put_frame(at, frame));
+    for folio in removed {
+        env.step(Site::FolioPut, |w, at| w.put_frame(at, folio));
     }
 }
 
-/// A page, which is locked, leaves the page cache, unless it has left it already.
-fn truncate_inode_folio(env: &mut impl Env, file: ObjectId, index: u64, frame: Pfn) {
-    let mapped = env.step(Site::TruncateInodeFolio, |w, _| w.frames.get(frame).maps > 0);
+/// A folio, which is locked, leaves the page cache, unless it has left it already.
+pub(super) fn truncate_inode_folio(env: &mut impl Env, file: ObjectId, folio: Pfn) {
+    let found = env.step(Site::TruncateInodeFolio, |w, _| {
+        let there = w.frames.place(folio).0 == file;
+        there.then(|| (w.folio_indices(folio), w.frames.folio_maps(folio) > 0))
+    });
+    let Some((indices, mapped)) = found else { return };
     if mapped {
-        unmap_mapping_range(env, file, index..index + 1, Cows::Only(frame));
+        unmap_mapping_range(env, file, indices.clone(), Cows::Only(folio));
     }
     env.step(Site::FilemapRemoveFolio, |w, at| {
-        if w.objects.page(file, index) == Some(frame) {
-            w.objects.remove_page(file, index);
-            w.ghost.punched((file, index));
-            w.frames.update(frame, |f| (f.object, f.index) = Default::default());
-            w.put_frame(at, frame);
-        }
+        indices.clone().for_each(|index| w.ghost.punched((file, index)));
+        w.remove_from_page_cache(at, folio);
     });
 }
 
@@ -100,7 +133,7 @@ pub(super) enum Cows {
     Stay,
     /// The copies of private mappings as well (`even_cows`).
     Too,
-    /// One page of the file.
+    /// One folio of the file.
     Only(Pfn),
 }
 

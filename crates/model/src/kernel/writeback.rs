@@ -1,7 +1,7 @@
 //! Writeback: what was stored to shared mappings is written to where it came from.
 //!
-//! Before it is written, each mapping of the page loses the right to store and the dirty bit, and is flushed: the next
-//! store faults and says that the page is dirty again ([`super::fault::file::wp_page_shared`]). [`msync`] and [`fsync`] do so for the caller; the
+//! A folio is written as a whole, also where a part of it is asked for. Before, each mapping of each of its pages loses the right to store and
+//! the dirty bit, and is flushed: the next store to the page faults and says that the folio is dirty again ([`super::fault::file::wp_page_shared`]). [`msync`] and [`fsync`] do so for the caller; the
 //! kernel's own threads do it at any time, which tests write as `writeback`, of shared anonymous memory, too, which kernels write to swap
 //! alone.
 //!
@@ -18,7 +18,7 @@ use crate::kernel::reclaim::FolioList;
 use crate::kernel::rmap::{Place, page_vma_mapped_walk, rmap_walk};
 use crate::kernel::table::{pte_accessible, pte_unmap_unlock};
 use crate::machine::frames::FrameFlags;
-use crate::machine::world::{Ghost, process_of};
+use crate::machine::world::{Ghost, Mode, World, process_of};
 use crate::policy::Mutant;
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
@@ -62,7 +62,7 @@ pub fn writeback(env: &mut impl Env, mm: MmId, range: PageRange) {
             let (object, index) = w.shared_object_of(mm, page)?;
             w.objects.page(object, index).filter(|frame| is_dirty(page, *frame))
         });
-        let frames: FolioList = frames.collect();
+        let frames = folios(w, frames);
         let on_disk = !frames.is_empty() && knows(range.start);
         frames.iter().for_each(|frame| w.get_frame(*frame));
         (frames, on_disk)
@@ -87,7 +87,7 @@ pub fn write_file_pages(env: &mut impl Env, file: ObjectId, pages: Range<u64>) {
     let frames = env.step(Site::FolioClearDirtyForIo, |w, _| {
         let frames = pages.clone().filter_map(|index| w.objects.page(file, index));
         let dirty = frames.filter(|frame| w.frames.flags(*frame).has(FrameFlags::DIRTY));
-        let frames: FolioList = dirty.collect();
+        let frames = folios(w, dirty);
         frames.iter().for_each(|frame| w.get_frame(*frame));
         frames
     });
@@ -95,7 +95,14 @@ pub fn write_file_pages(env: &mut impl Env, file: ObjectId, pages: Range<u64>) {
     write_folios(env, frames, any);
 }
 
-/// Writes these pages, to which the caller has references, and gives them back; whoever looked for them in a file on a disk empties its batches.
+/// The folios of these pages, which are in order, each once.
+fn folios<M: Mode>(w: &World<M>, pages: impl Iterator<Item = Pfn>) -> FolioList {
+    let mut folios: FolioList = pages.map(|page| w.frames.folio(page).0).collect();
+    folios.dedup();
+    folios
+}
+
+/// Writes these folios, to which the caller has references, and gives them back; whoever looked for them in a file on a disk empties its batches.
 fn write_folios(env: &mut impl Env, frames: FolioList, drains: bool) {
     let mut wanted = FolioList::new();
     for frame in frames {
@@ -120,8 +127,8 @@ fn write_folios(env: &mut impl Env, frames: FolioList, drains: bool) {
     }
 }
 
-/// One page, which is locked: what its PTEs knew is the page's first. Nobody looks for those of a page that does not count as mapped. Whether it
-/// was written and reclaim waits for that.
+/// One folio, which is locked: what the PTEs of its pages knew is the folio's first, page by page with a flush for each. Nobody looks for those of
+/// one that does not count as mapped. Whether it was written and reclaim waits for that.
 fn write_folio(env: &mut impl Env, frame: Pfn) -> bool {
     let mut cleaned = false;
     let passes_over = env.policies().mutant == Mutant::MkcleanSkipsChild;
@@ -130,18 +137,20 @@ fn write_folio(env: &mut impl Env, frame: Pfn) -> bool {
             cleaned |= page_mkclean_one(env, frame, place);
         }
     };
-    if env.step(Site::PageMkcleanOne, |w, _| w.frames.get(frame).maps > 0) {
+    if env.step(Site::PageMkcleanOne, |w, _| w.frames.folio_maps(frame) > 0) {
         rmap_walk(env, Site::PageMkcleanOne, frame, clean);
     }
     env.step(Site::FolioClearDirtyForIo, |w, _| {
         if cleaned {
-            w.frames.mark_dirty(frame);
+            w.dirty_folio(frame);
         }
         let dirty = w.frames.flags(frame).has(FrameFlags::DIRTY);
         if dirty {
-            w.frames.set_flags(frame, FrameFlags::DIRTY, false);
-            let of = w.frames.place(frame);
-            w.ghost.written_back(frame, of);
+            w.clean_folio(frame);
+            for page in w.frames.pages_of_folio(frame) {
+                let of = w.frames.place(page);
+                w.ghost.written_back(page, of);
+            }
         }
         dirty && w.frames.is_wanted(frame)
     })

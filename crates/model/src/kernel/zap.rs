@@ -40,10 +40,10 @@ pub enum Zap {
     Advice,
     /// All of them but guards: something else comes in their place, or the file ends there.
     Pages,
-    /// Those of the file's pages, or of one page, since they leave the file; copies stay. (With one page go guards
+    /// Those of the file's pages, or of one folio, since they leave the file; copies stay. (With one folio go guards
     /// in its place: mm/memory.c:unmap_mapping_folio.)
     File {
-        /// The page.
+        /// The folio.
         only: Option<Pfn>,
     },
 }
@@ -195,7 +195,7 @@ fn should_zap<M: Mode>(w: &World<M>, place: Place, pte: Pte, zap: Zap) -> bool {
         Zap::File { only } => only,
     };
     let of_file = pte.present().filter(|pte| !pte.special() && w.is_of_file(pte.pfn));
-    of_file.is_some_and(|pte| only.is_none_or(|frame| frame == pte.pfn))
+    of_file.is_some_and(|pte| only.is_none_or(|folio| folio == w.frames.folio(pte.pfn).0))
 }
 
 /// Whether a marker is left of an entry that userfaultfd protects, since the file may have the page still. With its mapping the protection goes as
@@ -217,7 +217,8 @@ pub fn marks_protection<M: Mode>(w: &World<M>, (mm, page): Place, pte: Pte) -> b
     pte.uffd_wp() && w.mms[mm.index()].vma(page).is_some_and(marks)
 }
 
-/// What the PTE knew of the page is the page's now.
+/// What the PTE knew of the page is the page's now. (What follows each other of a large folio kernels take for one use of it, here each page is one:
+/// it shows in nothing.)
 ///
 /// Source: mm/memory.c:zap_pte_range (5.10, 6.1), zap_present_folio_ptes (6.12, 7.3).
 fn zap_file_page<M: Mode>(
@@ -230,10 +231,10 @@ fn zap_file_page<M: Mode>(
     let frame = w.frames.get(pte.pfn);
     w.ghost.unmapped_shared(mm, page, pte.pfn, (frame.object, frame.index));
     if pte.dirty() {
-        w.frames.mark_dirty(pte.pfn);
+        w.dirty_folio(pte.pfn);
     }
     if pte.accessed() {
-        mark_accessed(w, at, pte.pfn);
+        mark_accessed(w, at, w.frames.folio(pte.pfn).0);
     }
     let (frame, was_dirty) = (pte.pfn, pte.dirty());
     let mapped = was_dirty && w.policies.zap_rmap == ZapRmap::AfterFlush;

@@ -58,10 +58,16 @@ pub(super) const V5_8: Policies = Policies {
     fork_accessed: ForkAccessed::Clear,
     fork_shared: ForkShared::Skip,
     fork_dirty: ForkDirty::Clear,
+    fork_batch: ForkBatch::Each,
     demand_young: DemandYoung::Set,
     dirty_retry: DirtyRetry::RetryFlush,
     retry_fault: RetryFault::Update,
     read_fault_dirty: ReadFaultDirty::No,
+    file_folios: FileFolios::Page,
+    map_folio: MapFolio::Window,
+    unsplit_folio: UnsplitFolio::Mapped,
+    file_unmap: FileUnmap::Each,
+    protect_run: ProtectRun::Each,
     zap_rmap: ZapRmap::BeforeFlush,
     arm64_upgrade: Arm64Upgrade::Broadcast,
     arm64_spurious: Arm64Spurious::Broadcast,
@@ -173,6 +179,7 @@ pub(super) const V6_12: Policies = Policies {
     arm64_unmap: Arm64Unmap::Unwaited,
     punch_dirty: PunchDirty::Dropped,
     zero_swap: ZeroSwap::Skip,
+    fork_batch: ForkBatch::Run,
     uffd_features: UffdFeatures::Asynchronous,
     uffd_swapin: UffdSwapin::SameFault,
     uffd_collapse: UffdCollapse::Busy,
@@ -199,13 +206,20 @@ pub(super) const V6_16: Policies = Policies {
     zap_drain: ZapDrain::No,
     vma_merge: VmaMerge::Any,
     read_fault_dirty: ReadFaultDirty::AsFolio,
+    file_folios: FileFolios::AsWritten,
     ..V6_12
 };
 
-pub(super) const V6_17: Policies = Policies { move_range: MoveRange::EachMapping, ..V6_16 };
+pub(super) const V6_17: Policies =
+    Policies { move_range: MoveRange::EachMapping, protect_run: ProtectRun::Together, ..V6_16 };
 
-pub(super) const V6_18: Policies =
-    Policies { advise_lock: AdviseLock::Vma, uffd_move: UffdMove::Batched, ..V6_17 };
+pub(super) const V6_18: Policies = Policies {
+    advise_lock: AdviseLock::Vma,
+    uffd_move: UffdMove::Batched,
+    map_folio: MapFolio::Whole,
+    unsplit_folio: UnsplitFolio::Unmapped,
+    ..V6_17
+};
 
 // Nor has it 6.19 to 7.1.
 pub(super) const V7_2: Policies = Policies {
@@ -222,6 +236,7 @@ pub(super) const V7_2: Policies = Policies {
     arm64_spurious: Arm64Spurious::Local,
     arm64_protect: Arm64Protect::HardwareBits,
     arm64_whole: Arm64Whole::Once,
+    file_unmap: FileUnmap::Run,
     ..V6_18
 };
 

@@ -1,9 +1,12 @@
 //! The files that a scenario makes, and which pages are of one.
 
 use super::frames::FrameFlags;
-use super::world::{Ghost, Mode, World};
-use crate::addr::{MmId, ObjectId, Pfn, Vpn};
-use crate::program::{Content, FileSpec, FileSystem};
+use super::world::{At, Ghost, Mode, World};
+use crate::addr::{MmId, ObjectId, PageRange, Pfn, Vpn};
+use crate::policy::FileFolios;
+use crate::program::{FileSpec, FileSystem};
+use crate::pte::{PresentPte, PteFlags};
+use std::ops::Range;
 
 impl<M: Mode> World<M> {
     /// A file of the scenario, with what it holds. What was written is dirty where there is nothing that it could be
@@ -12,21 +15,94 @@ impl<M: Mode> World<M> {
     /// Source: mm/shmem.c:shmem_write_end (5.10 to 7.3).
     pub(super) fn create_file(&mut self, file: &FileSpec) {
         let Some(object) = self.objects.create_file(file.pages) else { return };
-        let pages = match file.content {
-            Content::Data => file.pages,
-            Content::Holes => 0,
-        };
         let written = match file.fs {
             FileSystem::Tmpfs => {
                 FrameFlags::SWAP_BACKED.and(FrameFlags::LRU).and(FrameFlags::DIRTY)
             }
             FileSystem::Ext4 => FrameFlags::LRU,
         };
-        for index in 0..pages {
-            let Some(frame) = self.allocate_frame(written) else { return };
-            self.ghost.zeroed(frame);
-            self.frames.update(frame, |f| (f.object, f.index) = (object, index));
-            self.objects.set_page(object, index, frame);
+        let large =
+            file.fs == FileSystem::Ext4 && self.policies.file_folios == FileFolios::AsWritten;
+        for (first, order) in file.large_folios() {
+            let run = first..first + (1 << order);
+            if large && order > 0 {
+                let Some(folio) = self.allocate_folio(order, written) else { return };
+                self.add_to_page_cache(folio, object, first);
+                self.frames.pages_of_folio(folio).for_each(|frame| self.ghost.zeroed(frame));
+            } else {
+                for index in run {
+                    let Some(frame) = self.allocate_frame(written) else { return };
+                    self.add_to_page_cache(frame, object, index);
+                    self.ghost.zeroed(frame);
+                }
+            }
+        }
+    }
+
+    /// A new folio is the file's from `first` on. Its first reference is the page cache's, which has one for each page.
+    ///
+    /// Source: mm/filemap.c:filemap_add_folio (5.10 to 7.3).
+    pub fn add_to_page_cache(&mut self, folio: Pfn, file: ObjectId, first: u64) {
+        let pages = self.frames.pages_of_folio(folio);
+        let count = pages.clone().count() as u32;
+        self.frames.update(folio, |f| (f.object, f.index, f.refs) = (file, first, count));
+        for (frame, index) in pages.zip(first..) {
+            self.objects.set_page(file, index, frame);
+        }
+    }
+
+    /// The folio leaves the page cache, which drops its references.
+    ///
+    /// Source: mm/filemap.c:filemap_remove_folio (5.10 to 7.3).
+    pub fn remove_from_page_cache(&mut self, at: At, folio: Pfn) {
+        let (file, first) = self.frames.place(folio);
+        let pages = self.frames.pages_of_folio(folio).count() as u64;
+        (first..first + pages).for_each(|index| self.objects.remove_page(file, index));
+        self.frames.update(folio, |f| (f.object, f.index) = Default::default());
+        self.put_references(at, folio, pages as u32);
+    }
+
+    /// The indices that the folio of a page of a file has there.
+    pub fn folio_indices(&self, frame: Pfn) -> Range<u64> {
+        let (folio, order) = self.frames.folio(frame);
+        let (_, first) = self.frames.place(folio);
+        first..first + (1 << order)
+    }
+
+    /// A page was stored to: all of its folio is to be written, and reclaim waits for it no more.
+    ///
+    /// Source: mm/page-writeback.c:set_page_dirty (5.10), folio_mark_dirty (6.1 to 7.2); fs/ext4/inode.c:ext4_dirty_folio, fs/buffer.c:block_dirty_folio (6.12,
+    /// 7.2).
+    pub fn dirty_folio(&mut self, frame: Pfn) {
+        self.frames.set_wanted(frame, false);
+        self.set_dirty(frame, true);
+    }
+
+    /// Nothing of the folio is to be written.
+    pub fn clean_folio(&mut self, frame: Pfn) {
+        self.set_dirty(frame, false);
+    }
+
+    /// How many of these pages, from the first one on, which maps a page of a large folio, map what follows it in that folio with the same flags but
+    /// for those of `ignored`, as kernels take them together.
+    ///
+    /// Source: mm/internal.h:folio_pte_batch (6.12), folio_pte_batch_flags (7.2).
+    pub fn run_of(&self, mm: MmId, pages: PageRange, ignored: PteFlags) -> u64 {
+        let bare = |page| Some(self.pte(mm, page).present()?.without(ignored));
+        let Some(first) = bare(pages.start).filter(|pte| !pte.special()) else { return 1 };
+        let (head, order) = self.frames.folio(first.pfn);
+        let frames = (first.pfn.0..head.0 + (1 << order)).map(Pfn);
+        let same =
+            |(page, pfn): &(Vpn, Pfn)| bare(*page) == Some(PresentPte { pfn: *pfn, ..first });
+        pages.iter().zip(frames).take_while(same).count().max(1) as u64
+    }
+
+    fn set_dirty(&mut self, frame: Pfn, dirty: bool) {
+        self.frames.set_flags(frame, FrameFlags::DIRTY, dirty);
+        if self.frames.flags(frame).has(FrameFlags::LARGE) && self.is_of_file(frame) {
+            for page in self.frames.pages_of_folio(frame) {
+                self.frames.set_flags(page, FrameFlags::BUFFER_DIRTY, dirty);
+            }
         }
     }
 

@@ -54,6 +54,8 @@ impl FrameFlags {
     pub const ALLOCATED: FrameFlags = FrameFlags(1 << 7);
     /// One of a large folio's (`PG_head`, or a tail).
     pub const LARGE: FrameFlags = FrameFlags(1 << 11);
+    /// A page of a file's large folio whose own part of it is to be written (`BH_Dirty`).
+    pub const BUFFER_DIRTY: FrameFlags = FrameFlags(1 << 12);
 
     /// What belongs to a page, not to its folio.
     pub(super) const OF_PAGE: FrameFlags = FrameFlags(
@@ -61,7 +63,8 @@ impl FrameFlags {
             | FrameFlags::ZERO_FILLED.0
             | FrameFlags::CLAIMED.0
             | FrameFlags::ALLOCATED.0
-            | FrameFlags::LARGE.0,
+            | FrameFlags::LARGE.0
+            | FrameFlags::BUFFER_DIRTY.0,
     );
 
     /// Whether all of `flags` are set.
@@ -232,14 +235,6 @@ impl Frames {
     /// Whether reclaim wants it.
     pub fn is_wanted(&self, pfn: Pfn) -> bool {
         self.wanted.contains(&pfn)
-    }
-
-    /// The page is dirty, and reclaim waits for it no more.
-    ///
-    /// Source: mm/page-writeback.c:set_page_dirty (5.10), folio_mark_dirty (6.1 to 7.2).
-    pub fn mark_dirty(&mut self, pfn: Pfn) {
-        self.set_wanted(pfn, false);
-        self.set_flags(pfn, FrameFlags::DIRTY, true);
     }
 
     /// Gives a frame back.
@@ -467,7 +462,7 @@ mod tests {
         let (object, index) = (ObjectId(900), (1 << 36) - 1);
         let frame = Frame { refs: 511, maps: 256, flags, object, index };
         assert_eq!(Frame::unpack(frame.pack()), frame);
-        let all = FrameFlags((FrameFlags::LARGE.0 << 1) - 1);
+        let all = FrameFlags((FrameFlags::BUFFER_DIRTY.0 << 1) - 1);
         assert_eq!(
             Frame { flags: all, ..frame }.pack()[2] & BESIDE,
             0,

@@ -1,7 +1,7 @@
 //! Large folios: frames side by side that are one thing to the kernel.
 //!
-//! References, the place in an object and most flags are the folio's; whether a page is exclusive, what it holds and
-//! how many PTEs map it are the page's own. A mapping of the folio as a whole (by an entry above the last level) counts
+//! References, the place in an object and most flags are the folio's; whether a page is exclusive, what it holds, whether its part of a file's
+//! folio is to be written and how many PTEs map it are the page's own. A mapping of the folio as a whole (by an entry above the last level) counts
 //! once, for all of its pages (`_entire_mapcount`).
 //!
 //! Source: include/linux/mm_types.h:struct folio, include/linux/page-flags.h (PF_HEAD, PF_ANY), mm/page_alloc.c:prep_compound_page
@@ -183,6 +183,39 @@ impl Frames {
         }
     }
 
+    /// A file's folio, which nothing maps and which is clean, becomes two halves, the one of them that has the page `at` two halves as well, and so
+    /// on until that is a folio by itself. Each of them has the references of the page cache, one for each page, and no other.
+    ///
+    /// Source: mm/huge_memory.c:folio_split, __split_unmapped_folio (7.2; SPLIT_TYPE_NON_UNIFORM).
+    pub fn split_folio_at(&mut self, pfn: Pfn, at: Pfn) {
+        let (head, order) = self.folio(pfn);
+        let pages: Vec<Frame> = self.pages_of_folio(head).map(|page| self.get(page)).collect();
+        self.large.folios.remove(&head);
+        let mut piece = |first: Pfn, order: u8| {
+            let begin = (first.0 - head.0) as usize;
+            for (page, frame) in (first.0..).map(Pfn).zip(&pages[begin..begin + (1 << order)]) {
+                let mut flags = frame.flags;
+                flags.set(FrameFlags::LARGE, order > 0);
+                let own = Frame { flags: flags.both(FrameFlags::OF_PAGE), ..Frame::FREE };
+                let whole = Frame { refs: 1 << order, maps: 0, flags, ..*frame };
+                self.put_own(page, if page == first { whole } else { own });
+            }
+            if order > 0 {
+                let large = Large { order, whole_maps: 0, page_maps: 0, partly: false };
+                self.large.folios.insert(first, large);
+            }
+        };
+        let (mut first, mut order) = (head, order);
+        while order > 0 {
+            order -= 1;
+            let second = Pfn(first.0 + (1 << order));
+            let (kept, rest) = if at < second { (first, second) } else { (second, first) };
+            piece(rest, order);
+            first = kept;
+        }
+        piece(first, 0);
+    }
+
     /// A page of a large folio, of which this is stored itself.
     #[cold]
     pub(super) fn in_folio(&self, pfn: Pfn, own: Frame) -> Frame {
@@ -264,6 +297,32 @@ mod tests {
             told.iter().all(|f| f.flags.has(FrameFlags::LRU) && !f.flags.has(FrameFlags::LARGE))
         );
         assert_eq!(told[3].index, 43);
+    }
+
+    /// As seen on 6.18: a clean folio of sixteen pages that is cut at page 5.
+    #[test]
+    fn a_files_folio_is_halved_until_the_page_is_by_itself() {
+        let mut frames = Frames::new(64);
+        let head = frames.allocate_large(4, FrameFlags::LRU).unwrap();
+        frames.update(head, |f| (f.object, f.index, f.refs) = (ObjectId(3), 32, 16));
+        frames.set_zero_filled(Pfn(head.0 + 9), true);
+        frames.split_folio_at(head, Pfn(head.0 + 5));
+        let pieces = frames.pages_of_folio(head).chain((4..16).map(|page| Pfn(head.0 + page)));
+        let found = pieces.map(|page| (frames.folio(page).0.0 - head.0, frames.get(page)));
+        let found: Vec<_> = found.map(|(first, f)| (first, f.refs, f.index)).collect();
+        let folios = [(0, 4); 4].into_iter().chain([(4, 1), (5, 1), (6, 2), (6, 2)]);
+        let folios = folios.chain([(8, 8); 8]).zip(32..);
+        assert_eq!(
+            found,
+            folios.map(|((first, refs), index)| (first, refs, index)).collect::<Vec<_>>()
+        );
+        assert!(
+            frames.is_zero_filled(Pfn(head.0 + 9))
+                && frames.flags(Pfn(head.0 + 5)).has(FrameFlags::LRU)
+        );
+        (4..6).for_each(|page| frames.release(Pfn(head.0 + page)));
+        frames.release(head);
+        assert_eq!(frames.allocated(), 10);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What a scenario may ask for that the model does not have.
 
-use super::{Advice, Backing, Op, OpKind, Program, ThpMode};
+use super::{Advice, Backing, Op, OpKind, Program, RangeExpr, ThpMode};
 use crate::call::{CallExpr, Gup, PinAccess};
 
 /// What the model lacks.
@@ -98,6 +98,14 @@ impl Program {
         }
     }
 
+    /// Reclaim of a file that may have large folios.
+    fn of_large_folios(&self, pages: &RangeExpr) -> Option<&'static str> {
+        let Backing::File(file) = self.backing(pages) else { return None };
+        let large = self.files[usize::from(file.file)].largest_folio() > 1;
+        (file.fs.is_written_back() && large)
+            .then_some("MADV_COLD, MADV_PAGEOUT or reclaim of a file with `write-pages`")
+    }
+
     /// What is asked of shared memory or of a file that the model does not have.
     fn not_of_objects(&self, call: &CallExpr) -> Option<&'static str> {
         let (pages, [shared, file]) = match call {
@@ -117,7 +125,8 @@ impl Program {
                     | Advice::GuardInstall
                     | Advice::GuardRemove => return None,
                     // What they are not of is refused.
-                    Advice::Remove | Advice::Free | Advice::Cold | Advice::PageOut => return None,
+                    Advice::Remove | Advice::Free => return None,
+                    Advice::Cold | Advice::PageOut => return self.of_large_folios(pages),
                     Advice::HugePage | Advice::NoHugePage | Advice::Collapse => {
                         ["huge pages of shared memory", "huge pages of a file"]
                     }
@@ -143,8 +152,8 @@ impl Program {
                 pages,
                 ["pins of shared memory", "pins of a file, but by=\"get\" with access=\"force\""],
             ),
+            CallExpr::Reclaim { pages } => return self.of_large_folios(pages),
             CallExpr::Writeback { .. }
-            | CallExpr::Reclaim { .. }
             | CallExpr::UffdRegister { .. }
             | CallExpr::UffdUnregister { .. }
             | CallExpr::UffdProtect { .. }

@@ -369,8 +369,8 @@ impl Lowering<'_> {
     }
 
     fn named_file(&self, number: u16) -> NamedFile {
-        let FileSpec { fs, pages, .. } = self.files.list[usize::from(number)];
-        NamedFile { file: number, fs, pages }
+        let FileSpec { fs, pages, write_pages, .. } = self.files.list[usize::from(number)];
+        NamedFile { file: number, fs, pages, write_pages }
     }
 
     /// The file and the pages of it that are named.

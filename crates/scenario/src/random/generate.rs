@@ -48,6 +48,12 @@ const WITH_MLOCK: [RangeInclusive<u64>; 2] = [10_000..=19_999, 7_000_000..=7_999
 /// guards do; in some memory is locked, too.
 const WITH_PAGEOUT: [RangeInclusive<u64>; 2] = [30_000..=39_999, 9_000_000..=9_999_999];
 
+/// The seeds of files on disks with large folios, which draw all that those with files, processes and guards do.
+const WITH_FOLIOS: [RangeInclusive<u64>; 2] = [20_000..=29_999, 8_000_000..=8_999_999];
+
+/// Pages of a write to a file: powers of two, up to more than a fault looks around, and what makes folios of several sizes.
+const WRITES: [u64; 10] = [2, 4, 8, 12, 16, 16, 24, 32, 64, 64];
+
 /// The most pages of an area with huge pages: three entries' worth, or two and parts of two.
 const MOST_HUGE: usize = 3 * HUGE;
 
@@ -84,18 +90,19 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
     let uffd = among(&WITH_USERFAULTFD) && cpus > 1;
     let (soft_dirty, mlock) =
         (among(&WITH_SOFT_DIRTY), among(&WITH_MLOCK) || pageout && seed % 4 == 1);
+    let folios = among(&WITH_FOLIOS);
     let huge = if uffd || soft_dirty { seed % 2 == 1 } else { among(&WITH_HUGE_PAGES) };
     let (rng, state) = (SplitMix64::new(seed), State::new(&[], []));
     let mut draw = Draw { rng, huge, enabled: Vec::new(), state };
     let watched_files = uffd && among(&WITH_WATCHED_FILES);
-    let all = soft_dirty || mlock || watched_files || pageout;
+    let all = soft_dirty || mlock || pageout || folios || watched_files;
     let draws = |ranges| all || among(ranges) && !uffd;
     let with_processes =
-        if soft_dirty { !huge } else { mlock || pageout || among(&WITH_PROCESSES) };
+        if soft_dirty { !huge } else { mlock || pageout || folios || among(&WITH_PROCESSES) };
     let with_disks = draws(&WITH_DISKS);
     let with_file_calls = draws(&WITH_FILE_CALLS);
     let with_drops = draws(&WITH_DROPS);
-    let with_guards = mlock || (pageout || among(&WITH_GUARDS)) && !uffd && !soft_dirty;
+    let with_guards = mlock || (pageout || folios || among(&WITH_GUARDS)) && !uffd && !soft_dirty;
     let drawn = match (with_disks, with_file_calls) {
         _ if with_guards => Drawn::WithGuards,
         _ if with_drops => Drawn::WithDrops,
@@ -122,7 +129,10 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
     }
     let with_files = draws(&WITH_FILES);
     let disk = with_disks && draw.one_in(2);
-    let holes = with_files && !huge && draw.files(&mut areas, disk) && (with_drops || !disk);
+    let (holes, write_pages) = match folios {
+        true => (draw.disks(&mut areas), draw.write_pages()),
+        false => (with_files && !huge && draw.files(&mut areas, disk) && (with_drops || !disk), 1),
+    };
     let handled = uffd && !features.asynchronous;
     draw.state = State::new(&areas, draw.enabled.iter().copied()).with(Uffd {
         drawn: uffd,
@@ -163,6 +173,7 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
         name: format!("random-{seed}"),
         areas,
         holes,
+        write_pages,
         company,
         swap: true,
         thp: if huge && draw.one_in(2) { ThpMode::Always } else { ThpMode::Madvise },
@@ -278,6 +289,29 @@ impl Draw {
             }
         }
         self.one_in(4)
+    }
+
+    /// Makes most areas a file's on a disk, often from a page on with which a large folio may begin; whether that holds nothing at first.
+    fn disks(&mut self, areas: &mut [AreaPlan]) -> bool {
+        for (number, area) in areas.iter_mut().enumerate() {
+            if number == 0 || !self.one_in(4) {
+                let first = match self.rng.below(4) {
+                    0 => self.rng.below(OFFSETS) as usize,
+                    1 => 16,
+                    _ => 0,
+                };
+                area.memory = Memory::File { first, shared: !self.one_in(3), disk: true };
+            }
+        }
+        self.one_in(8)
+    }
+
+    /// Pages of a write to the file.
+    fn write_pages(&mut self) -> u64 {
+        match self.one_in(6) {
+            true => 1 + self.rng.below(64),
+            false => self.pick(&WRITES),
+        }
     }
 
     /// A number of pages up to `most`, often one of the edges.

@@ -36,6 +36,8 @@ pub struct Case {
     areas: Vec<AreaPlan>,
     /// Whether the file that areas map holds nothing at first.
     holes: bool,
+    /// How many pages each write to it has.
+    write_pages: u64,
     company: Company,
     /// Whether there is swap space.
     swap: bool,

@@ -27,6 +27,10 @@ impl Case {
         if self.holes {
             all.push(Case { holes: false, ..self.clone() });
         }
+        if self.write_pages > 1 {
+            let pages = [1, self.write_pages / 2].map(|pages| pages.max(1));
+            all.extend(pages.map(|write_pages| Case { write_pages, ..self.clone() }));
+        }
         all.retain(|case| case.text().is_some());
         all
     }

@@ -47,6 +47,9 @@ const WITH_MLOCK: u64 = 10_000;
 /// The first of those in which pages of files leave memory as private ones do.
 const WITH_PAGEOUT: u64 = 30_000;
 
+/// The first of those with large folios.
+const WITH_FOLIOS: u64 = 20_000;
+
 /// As many seeds of each kind.
 fn seeds(count: u64) -> impl Iterator<Item = u64> {
     [
@@ -57,6 +60,7 @@ fn seeds(count: u64) -> impl Iterator<Item = u64> {
         WITH_SOFT_DIRTY,
         WITH_MLOCK,
         WITH_PAGEOUT,
+        WITH_FOLIOS,
         WITH_PROCESSES,
         WITH_FILES,
         WITH_DISKS,
@@ -116,6 +120,7 @@ fn every_operation_and_every_company_is_drawn() {
         "file \"data\" fs=\"tmpfs\"",
         "file \"data\" fs=\"ext4\"",
         "content=\"holes\"",
+        "write-pages=",
         "offset=0 back",
         "offset=0\n",
         "offset=2",
@@ -230,6 +235,15 @@ fn seeds_draw_no_pageout_of_files_that_was_taken_before() {
     let before = (0..50).chain(20_000..20_050).chain(962_500..962_550).chain(8_999_950..9_000_000);
     assert_eq!(before.filter(taken).count(), 0);
     assert!((9_000_000..9_000_050).filter(taken).count() > 25);
+}
+
+/// The same of large folios.
+#[test]
+fn seeds_draw_no_folios_that_were_taken_before() {
+    let draws = |seed: &u64| generate(*seed, NEWEST, 3).text().unwrap().contains("write-pages");
+    let before = (0..50).chain(962_500..962_550).chain(7_999_950..8_000_000);
+    assert_eq!(before.filter(draws).count(), 0);
+    assert!((8_000_000..8_000_050).filter(draws).count() > 40);
 }
 
 #[test]

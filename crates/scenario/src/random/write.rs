@@ -39,9 +39,13 @@ impl Case {
         let disk = self.areas.iter().any(on_disk);
         let fs = if disk { "ext4" } else { "tmpfs" };
         let content = if self.holes { " content=\"holes\"" } else { "" };
+        let writes = match self.write_pages {
+            1 => String::new(),
+            pages => format!(" write-pages={pages}"),
+        };
         let pages = self.areas.iter().filter_map(end).max();
         pages.map_or_else(String::new, |pages| {
-            format!("    file \"{FILE}\" fs=\"{fs}\" pages={pages}{content}\n\n")
+            format!("    file \"{FILE}\" fs=\"{fs}\" pages={pages}{content}{writes}\n\n")
         })
     }
 

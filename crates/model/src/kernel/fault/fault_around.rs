@@ -1,17 +1,20 @@
 //! Fault-around: a read fault on a file maps what the page cache has of the pages around it as well.
 //!
-//! How far it looks is `fault_around_bytes` (debugfs), 64 KiB unless somebody changed it. What is mapped so is young where
+//! How far it looks is `fault_around_bytes` (debugfs), 64 KiB unless somebody changed it. Of a large folio that it finds there newer kernels map all
+//! pages, also those around (`map-folio`), unless the file ends with it. What is mapped so is young where
 //! the mapping's protection has the accessed bit, as x86's has, and writable if stores go to the file.
 //!
-//! Source: mm/memory.c:do_fault_around, should_fault_around; mm/filemap.c:filemap_map_pages (5.10 to 7.3).
+//! Source: mm/memory.c:do_fault_around, should_fault_around; mm/filemap.c:filemap_map_pages, next_uptodate_folio (5.10 to 7.3),
+//! filemap_map_folio_range (6.12, 7.2).
 
-use super::file::set_pte;
+use super::file::{FilePage, set_pte, whole_folio};
 use super::outcome::Fault;
 use crate::addr::{ObjectId, PageRange, Pfn, Vpn};
 use crate::arch::Arch;
 use crate::env::{Env, Lock};
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::machine::vma::Vma;
+use crate::machine::world::{Mode, World};
 use crate::pte::Pte;
 use crate::site::Site;
 use smallvec::SmallVec;
@@ -19,8 +22,8 @@ use smallvec::SmallVec;
 /// Pages that one read fault looks at (`fault_around_bytes`, 64 KiB).
 const FAULT_AROUND: u64 = 16;
 
-/// Pages around a fault, with their frames.
-type Around = SmallVec<[(Vpn, Pfn); FAULT_AROUND as usize]>;
+/// What is found around a fault: of each folio the first page that is looked at.
+type Around = SmallVec<[(Vpn, FilePage); FAULT_AROUND as usize]>;
 
 /// Maps what the object has of the pages around; whether that serves the fault. Who has a folio locked is passed over, and so is one that reclaim wants:
 /// its mark (`PG_reclaim`) is that of readahead as well.
@@ -30,29 +33,57 @@ pub fn do_fault_around(env: &mut impl Env, fault: Fault, vma: &Vma, object: Obje
     }
     let (mm, window) = (fault.mm, window(env.arch(), vma, fault.page));
     let found = pte_offset_map_lock(env, Site::FilemapMapPages, mm, fault.page, |w, _| {
-        let there = |page: Vpn| Some((page, w.objects.page(object, vma.index(page))?));
-        let passes = |(_, frame): &(Vpn, Pfn)| !w.frames.is_wanted(*frame);
-        window.iter().filter_map(there).filter(passes).collect::<Around>()
+        let there = |page: Vpn| {
+            let frame = w.objects.page(object, vma.index(page))?;
+            Some((page, FilePage::of(w, frame)))
+        };
+        let passes = |(_, page): &(Vpn, FilePage)| !w.frames.is_wanted(page.folio);
+        let mut around: Around = window.iter().filter_map(there).filter(passes).collect();
+        around.dedup_by_key(|(_, page)| page.folio);
+        around
     });
     let Some(around) = found else { return false };
-    for (page, frame) in around {
-        if !env.try_lock(Site::FolioTryLock, Lock::Folio(frame)) {
+    for (first, of_file) in around {
+        if !env.try_lock(Site::FolioTryLock, Lock::Folio(of_file.folio)) {
             continue;
         }
         env.step(Site::FilemapMapPages, |w, at| {
-            let index = vma.index(page);
-            let there =
-                index < w.objects.size(object) && w.objects.page(object, index) == Some(frame);
-            if w.pte(mm, page).is_none() && there {
-                w.get_frame(frame);
-                set_pte(w, at, (fault, Pte::None), vma, (page, frame));
+            let pages = mapped_around(w, vma, (first, of_file.frame), object, window.end);
+            for page in pages.iter() {
+                let frame = w.objects.page(object, vma.index(page));
+                if let Some(frame) = frame
+                    && w.frames.folio(frame).0 == of_file.folio
+                    && w.pte(mm, page).is_none()
+                {
+                    w.get_frame(frame);
+                    set_pte(w, at, (fault, Pte::None), vma, (page, frame));
+                }
             }
         });
-        env.unlock(Lock::Folio(frame));
+        env.unlock(Lock::Folio(of_file.folio));
     }
     let served = env.step(Site::FilemapMapPages, |w, _| !w.pte(mm, fault.page).is_none());
     pte_unmap_unlock(env, mm, fault.page);
     served
+}
+
+/// The pages of a folio that are mapped where `first` is the first one of it in a window that ends at `end`: all of them, or those that lie there.
+/// That the file does not end with the folio is asked for although it would do no harm.
+fn mapped_around<M: Mode>(
+    w: &World<M>,
+    vma: &Vma,
+    (first, frame): (Vpn, Pfn),
+    object: ObjectId,
+    end: Vpn,
+) -> PageRange {
+    let size = w.objects.size(object);
+    if let Some(whole) = whole_folio(w, vma, first, frame)
+        && vma.index(whole.end) < size
+    {
+        return whole;
+    }
+    let left = w.folio_indices(frame).end.min(size).saturating_sub(vma.index(first));
+    PageRange { start: first, end: first.add(left).min(end) }
 }
 
 /// The pages that are looked at: sixteen, from a border of sixteen on, as far as mapping and page table reach. The border

@@ -3,7 +3,8 @@
 //!
 //! A read maps what is there of the pages around it as well ([`super::fault_around`]), writable if stores go to the file and its
 //! file system need not know of them: a later store does not fault. A store to a private mapping copies the page at once. A store to a
-//! shared one marks it dirty; the file system is asked first if it wants to be ([`page_mkwrite`]). Then `mmap_lock` is given back, to throttle
+//! shared one marks it dirty; the file system is asked first if it wants to be ([`page_mkwrite`]). Of a large folio newer kernels map all
+//! that there is (`map-folio`). Then `mmap_lock` is given back, to throttle
 //! whoever dirties much, and kernels from 5.5 to 5.19 take the fault again, which finds its work done (`dirty-retry`).
 //!
 //! Source: mm/memory.c:do_fault, do_read_fault, do_cow_fault, do_shared_fault, finish_fault, do_page_mkwrite,
@@ -16,7 +17,7 @@ use super::filemap::filemap_fault;
 use super::new_page::{map_new_page, new_pte};
 use super::outcome::{Fault, Served, Unserved};
 use super::shmem::shmem_fault;
-use crate::addr::{ObjectId, Pfn, Vpn};
+use crate::addr::{ObjectId, PageRange, Pfn, Vpn};
 use crate::env::{Env, Lock};
 use crate::event::FaultClass;
 use crate::kernel::flush::{FlushRequest, flush_by_rule};
@@ -27,7 +28,7 @@ use crate::kernel::uffd::holes_are_clean;
 use crate::machine::frames::FrameFlags;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{DirtyRetry, Mutant, Prefault, ReadFaultDirty};
+use crate::policy::{DirtyRetry, MapFolio, Mutant, Prefault, ReadFaultDirty};
 use crate::program::Prot;
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
@@ -50,13 +51,29 @@ pub fn do_fault(
     }
 }
 
+/// A page of a file, and the folio that it is of.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FilePage {
+    /// The page's frame.
+    pub frame: Pfn,
+    /// The folio's first one.
+    pub folio: Pfn,
+}
+
+impl FilePage {
+    /// This frame.
+    pub fn of<M: Mode>(w: &World<M>, frame: Pfn) -> FilePage {
+        FilePage { frame, folio: w.frames.folio(frame).0 }
+    }
+}
+
 /// The file's page, with a reference and locked, and whether it was read with the locks of the fault held.
 fn page_of(
     env: &mut impl Env,
     fault: Fault,
     vma: &Vma,
     file: ObjectId,
-) -> Result<(Pfn, bool), Unserved> {
+) -> Result<(FilePage, bool), Unserved> {
     let index = vma.index(fault.page);
     match vma.on_disk {
         true => filemap_fault(env, fault, file, index),
@@ -69,13 +86,13 @@ pub(super) fn page_in<M: Mode>(
     w: &mut World<M>,
     file: ObjectId,
     index: u64,
-) -> Result<Option<Pfn>, ()> {
+) -> Result<Option<FilePage>, ()> {
     if index >= w.objects.size(file) {
         return Err(());
     }
     let found = w.objects.page(file, index);
     found.into_iter().for_each(|frame| w.get_frame(frame));
-    Ok(found)
+    Ok(found.map(|frame| FilePage::of(w, frame)))
 }
 
 /// A load: what is around is mapped with it, or else the page alone.
@@ -89,12 +106,10 @@ fn do_read_fault(
     if do_fault_around(env, fault, vma, file) {
         return Ok(served);
     }
-    let (frame, major) = page_of(env, fault, vma, file)?;
-    let mapped = finish_fault(env, (fault, seen), |w, at| {
-        set_pte(w, at, (fault, seen), vma, (fault.page, frame));
-    });
-    env.unlock(Lock::Folio(frame));
-    if mapped { Ok(Served { major, ..served }) } else { Ok(raced(env, frame)) }
+    let (page, major) = page_of(env, fault, vma, file)?;
+    let mapped = finish_file_fault(env, (fault, seen), vma, page.frame);
+    env.unlock(Lock::Folio(page.folio));
+    if mapped { Ok(Served { major, ..served }) } else { Ok(raced(env, page.frame)) }
 }
 
 /// A store to a private mapping: the page is copied before it was mapped here, and nobody has to be told. (Kernels set
@@ -107,7 +122,7 @@ fn do_cow_fault(
 ) -> Result<Served, Unserved> {
     let Fault { mm, page, .. } = fault;
     vmf_anon_prepare(env, fault, vma)?;
-    let (of_file, major) = page_of(env, fault, vma, file)?;
+    let (FilePage { frame: of_file, folio }, major) = page_of(env, fault, vma, file)?;
     let copy = env.step(Site::DoCowFault, |w, at| copy_page(w, at, fault, of_file));
     let mapped = copy.is_some_and(|(new, _)| {
         finish_fault(env, (fault, seen), |w, at| {
@@ -118,7 +133,7 @@ fn do_cow_fault(
             w.ghost.copied_from_file(mm, page, new);
         })
     });
-    env.unlock(Lock::Folio(of_file));
+    env.unlock(Lock::Folio(folio));
     env.step(Site::FolioPut, |w, at| {
         w.put_frame(at, of_file);
         if let Some((new, _)) = copy.filter(|_| !mapped) {
@@ -139,39 +154,37 @@ fn do_shared_fault(
     vma: &Vma,
     file: ObjectId,
 ) -> Result<Served, Unserved> {
-    let (frame, read) = page_of(env, fault, vma, file)?;
+    let (page, read) = page_of(env, fault, vma, file)?;
     if vma.on_disk {
-        env.unlock(Lock::Folio(frame));
-        if !page_mkwrite(env, frame, (file, vma.index(fault.page))) {
-            return Ok(raced(env, frame));
+        env.unlock(Lock::Folio(page.folio));
+        if !page_mkwrite(env, page, (file, vma.index(fault.page))) {
+            return Ok(raced(env, page.frame));
         }
     }
-    let mapped = finish_fault(env, (fault, seen), |w, at| {
-        set_pte(w, at, (fault, seen), vma, (fault.page, frame));
-    });
-    if !mapped {
-        env.unlock(Lock::Folio(frame));
-        return Ok(raced(env, frame));
+    if !finish_file_fault(env, (fault, seen), vma, page.frame) {
+        env.unlock(Lock::Folio(page.folio));
+        return Ok(raced(env, page.frame));
     }
-    let served = fault_dirty_shared_page(env, fault, frame, vma.on_disk)?;
+    let served = fault_dirty_shared_page(env, fault, page, vma.on_disk)?;
     Ok(Served { major: served.major || read && !vma.on_disk, ..served })
 }
 
-/// The file system is told that the page, which is not locked, will be stored to: it marks it dirty, and leaves it locked unless it is no
+/// The file system is told that the page, which is not locked, will be stored to: it marks its folio dirty, and leaves it locked unless it is no
 /// longer the file's.
 ///
 /// Source: mm/memory.c:do_page_mkwrite; fs/ext4/inode.c:ext4_page_mkwrite; fs/buffer.c:block_page_mkwrite (5.10 to 7.3).
-fn page_mkwrite(env: &mut impl Env, frame: Pfn, place: (ObjectId, u64)) -> bool {
-    env.lock(Lock::Folio(frame));
+fn page_mkwrite(env: &mut impl Env, page: FilePage, place: (ObjectId, u64)) -> bool {
+    env.lock(Lock::Folio(page.folio));
     let is_there = env.step(Site::DoPageMkwrite, |w, _| {
-        let is_there = w.objects.page(place.0, place.1) == Some(frame);
+        let is_there = w.objects.page(place.0, place.1) == Some(page.frame)
+            && FilePage::of(w, page.frame) == page;
         if is_there {
-            w.frames.mark_dirty(frame);
+            w.dirty_folio(page.frame);
         }
         is_there
     });
     if !is_there {
-        env.unlock(Lock::Folio(frame));
+        env.unlock(Lock::Folio(page.folio));
     }
     is_there
 }
@@ -181,21 +194,69 @@ fn page_mkwrite(env: &mut impl Env, frame: Pfn, place: (ObjectId, u64)) -> bool 
 fn fault_dirty_shared_page(
     env: &mut impl Env,
     fault: Fault,
-    frame: Pfn,
+    FilePage { frame, folio }: FilePage,
     told: bool,
 ) -> Result<Served, Unserved> {
     let dirtied = env.step(Site::FaultDirtySharedPage, |w, _| {
         let clean = !w.frames.flags(frame).has(FrameFlags::DIRTY);
-        w.frames.mark_dirty(frame);
+        w.dirty_folio(frame);
         clean
     });
-    env.unlock(Lock::Folio(frame));
+    env.unlock(Lock::Folio(folio));
     let served = Served::needed(FaultClass::SharedDirty);
     let again = matches!(env.policies().dirty_retry, DirtyRetry::RetryFlush | DirtyRetry::Retry);
     match again && (dirtied || told) && !fault.attempt.keeps_locks() {
         true => Err(Unserved::TryAgain(served)),
         false => Ok(served),
     }
+}
+
+/// Maps the file's page, and all of its folio if that can be, nothing is in the way and userfaultfd does not watch; whether it was mapped. (Kernels
+/// give the table's lock back before they map the page alone instead.)
+///
+/// Source: mm/memory.c:finish_fault (6.12: the page alone; 7.2).
+fn finish_file_fault(
+    env: &mut impl Env,
+    (fault, seen): (Fault, Pte),
+    vma: &Vma,
+    frame: Pfn,
+) -> bool {
+    finish_fault(env, (fault, seen), |w, at| {
+        let (file, _) = w.frames.place(frame);
+        let whole = whole_folio(w, vma, fault.page, frame).filter(|pages| {
+            let last = vma.index(pages.end) - 1;
+            let free = |page| w.pte(fault.mm, page).is_none();
+            last < w.objects.size(file) && !vma.uffd.armed() && pages.iter().all(free)
+        });
+        let head = frame.0 - whole.map_or(0, |pages| fault.page.since(pages.start) as u32);
+        let pages = whole.unwrap_or(PageRange::one(fault.page));
+        for (page, frame) in pages.iter().zip((head..).map(Pfn)) {
+            if page != fault.page {
+                w.get_frame(frame);
+            }
+            set_pte(w, at, (fault, seen), vma, (page, frame));
+        }
+    })
+}
+
+/// Where all of the large folio is mapped with this page of it, if kernels do so and if it lies in the mapping and in one page table.
+///
+/// Source: mm/filemap.c:filemap_map_folio_range, mm/internal.h:folio_within_vma; mm/memory.c:finish_fault (7.2).
+pub(super) fn whole_folio<M: Mode>(
+    w: &World<M>,
+    vma: &Vma,
+    page: Vpn,
+    frame: Pfn,
+) -> Option<PageRange> {
+    let (head, order) = w.frames.folio(frame);
+    if order == 0 || w.policies.map_folio == MapFolio::Window {
+        return None;
+    }
+    let start = Vpn(page.0.checked_sub(u64::from(frame.0 - head.0))?);
+    let pages = PageRange::new(start, 1 << order);
+    let table = w.arch.table_pages(1);
+    let one_table = pages.start.0 / table == (pages.end.0 - 1) / table;
+    (pages.intersect(vma.range) == pages && one_table).then_some(pages)
 }
 
 /// Maps the page by `map`, unless somebody was faster or the table is gone; whether it was mapped.
@@ -236,15 +297,17 @@ pub fn wp_page_shared(
 ) -> Result<Served, Unserved> {
     let goes_on = store_begins(env, fault, vma, old)?;
     let Some(old) = goes_on else { return Ok(Served::spurious()) };
-    if !vma.tells_file_system() {
-        if !wp_page_reuse(env, fault, old) {
-            return Ok(Served::spurious());
+    let reused = match vma.tells_file_system() {
+        true => told_and_reused(env, fault, vma, old),
+        false => {
+            // Files in memory have folios of one page.
+            let page = FilePage { frame: old.pfn, folio: old.pfn };
+            let reused = wp_page_reuse(env, fault, old);
+            reused.then(|| env.lock(Lock::Folio(page.folio))).map(|()| page)
         }
-        env.lock(Lock::Folio(old.pfn));
-    } else if !told_and_reused(env, fault, vma, old) {
-        return Ok(Served::spurious());
-    }
-    let served = fault_dirty_shared_page(env, fault, old.pfn, vma.tells_file_system());
+    };
+    let Some(page) = reused else { return Ok(Served::spurious()) };
+    let served = fault_dirty_shared_page(env, fault, page, vma.tells_file_system());
     env.step(Site::FolioPut, |w, at| w.put_frame(at, old.pfn));
     let noted = |served| {
         let verdict = Verdict::new(Judgement::Needed, Reason::StoreNoted);
@@ -256,35 +319,34 @@ pub fn wp_page_shared(
     }
 }
 
-/// The file system is told, then the PTE grants the store; whether both went through. If so, the page is locked, and has a reference
+/// The file system is told, then the PTE grants the store; the page, if both went through. If so, it is locked, and has a reference
 /// more.
-fn told_and_reused(env: &mut impl Env, fault: Fault, vma: &Vma, old: PresentPte) -> bool {
+fn told_and_reused(
+    env: &mut impl Env,
+    fault: Fault,
+    vma: &Vma,
+    old: PresentPte,
+) -> Option<FilePage> {
     let Fault { mm, page, .. } = fault;
     let found = pte_offset_map_lock(env, Site::WpPageShared, mm, page, |w, _| {
         let same = w.pte(mm, page) == Pte::Present(old);
-        if same {
+        same.then(|| {
             w.get_frame(old.pfn);
-        }
-        same
+            FilePage::of(w, old.pfn)
+        })
     });
     if found.is_some() {
         pte_unmap_unlock(env, mm, page);
     }
-    if found != Some(true) {
-        return false;
+    let of_file = found.flatten()?;
+    let told = page_mkwrite(env, of_file, (vma.file.unwrap_or_default(), vma.index(page)));
+    let reused = told && wp_page_reuse(env, fault, old);
+    if told && !reused {
+        env.unlock(Lock::Folio(of_file.folio));
     }
-    let file = vma.file.unwrap_or_default();
-    let told = page_mkwrite(env, old.pfn, (file, vma.index(page)));
-    if told && wp_page_reuse(env, fault, old) {
-        // Its own reference: one is enough.
-        env.step(Site::FolioPut, |w, at| w.put_frame(at, old.pfn));
-        return true;
-    }
-    if told {
-        env.unlock(Lock::Folio(old.pfn));
-    }
+    // Its own reference, where the PTE was changed: one is enough.
     env.step(Site::FolioPut, |w, at| w.put_frame(at, old.pfn));
-    false
+    reused.then_some(of_file)
 }
 
 /// The PTE grants the store, if it still is the one that was seen; then the page has a reference more.

@@ -7,7 +7,7 @@
 //!
 //! Source: mm/filemap.c:filemap_fault, do_sync_mmap_readahead, lock_page_maybe_drop_mmap (5.10), lock_folio_maybe_drop_mmap (6.1 to 7.2), maybe_unlock_mmap_for_io; mm/memory.c:mm_account_fault (5.10 to 7.3).
 
-use super::file::page_in;
+use super::file::{FilePage, page_in};
 use super::outcome::{Fault, Served, Unserved};
 use crate::addr::{ObjectId, Pfn};
 use crate::env::{Env, Lock};
@@ -23,25 +23,26 @@ pub fn filemap_fault(
     fault: Fault,
     file: ObjectId,
     index: u64,
-) -> Result<(Pfn, bool), Unserved> {
+) -> Result<(FilePage, bool), Unserved> {
     let mut read = false;
     loop {
         let found = env.step(Site::FilemapFault, |w, _| page_in(w, file, index));
         match found {
             Err(()) => return Err(Unserved::NotAllowed),
-            Ok(Some(frame)) => {
-                if let Some(wait) = lock_or_retry(env, fault, frame) {
+            Ok(Some(page)) => {
+                if let Some(wait) = lock_or_retry(env, fault, page.folio) {
                     return Err(Unserved::Blocked { wait, read: false });
                 }
                 // The file may have become smaller meanwhile, or have a hole there.
                 let there = env.step(Site::FilemapFault, |w, _| {
-                    index < w.objects.size(file) && w.objects.page(file, index) == Some(frame)
+                    let there = w.objects.page(file, index) == Some(page.frame);
+                    index < w.objects.size(file) && there && FilePage::of(w, page.frame) == page
                 });
                 if there {
-                    return Ok((frame, read));
+                    return Ok((page, read));
                 }
-                env.unlock(Lock::Folio(frame));
-                env.step(Site::FolioPut, |w, at| w.put_frame(at, frame));
+                env.unlock(Lock::Folio(page.folio));
+                env.step(Site::FolioPut, |w, at| w.put_frame(at, page.frame));
             }
             Ok(None) => {
                 read_page(env, file, index)?;
@@ -56,13 +57,13 @@ pub fn filemap_fault(
 
 /// Locks the page. If somebody holds its lock, a first try waits without any lock, with the reference that it has. (Kernels take the page's lock when
 /// they have waited, and give it back.)
-fn lock_or_retry(env: &mut impl Env, fault: Fault, frame: Pfn) -> Option<Wait> {
-    let lock = Lock::Folio(frame);
+fn lock_or_retry(env: &mut impl Env, fault: Fault, folio: Pfn) -> Option<Wait> {
+    let lock = Lock::Folio(folio);
     if fault.attempt.keeps_locks() {
         env.lock(lock);
         return None;
     }
-    (!env.try_lock(Site::FolioTryLock, lock)).then_some(Wait::Folio(frame))
+    (!env.try_lock(Site::FolioTryLock, lock)).then_some(Wait::Folio(folio))
 }
 
 /// Reads a page from the disk, unless somebody was faster.

@@ -8,7 +8,7 @@
 //!
 //! Source: mm/shmem.c:shmem_fault, shmem_getpage_gfp (5.10), shmem_get_folio_gfp (6.1 to 7.3).
 
-use super::file::page_in;
+use super::file::{FilePage, page_in};
 use super::outcome::{Fault, Unserved};
 use crate::addr::{ObjectId, Pfn, Vpn};
 use crate::env::{Env, Learnt, Lock};
@@ -29,7 +29,7 @@ pub fn shmem_fault(
     fault: Fault,
     watch: Watch,
     (object, index): (ObjectId, u64),
-) -> Result<(Pfn, bool), Unserved> {
+) -> Result<(FilePage, bool), Unserved> {
     let mut read = false;
     loop {
         let place = (object, index);
@@ -50,7 +50,8 @@ pub fn shmem_fault(
             there && !ends
         });
         if there {
-            return Ok((frame, read));
+            // A file in memory has folios of one page.
+            return Ok((FilePage { frame, folio: frame }, read));
         }
         // The file became smaller, or a hole was punched there meanwhile.
         env.unlock(Lock::Folio(frame));
@@ -157,10 +158,10 @@ fn shmem_get_folio(
         }
         Ok(None) if swapped => return Ok(None),
         Ok(Some(found)) if watch.minor => {
-            env.step(Site::FolioPut, |w, at| w.put_frame(at, found));
+            env.step(Site::FolioPut, |w, at| w.put_frame(at, found.frame));
             return Err(handle_userfault(env, fault, Told::Minor));
         }
-        Ok(Some(found)) => return Ok(Some(found)),
+        Ok(Some(found)) => return Ok(Some(found.frame)),
         Ok(None) if watch.missing => return Err(handle_userfault(env, fault, Told::Missing)),
         Ok(None) => {}
     }

@@ -1,0 +1,89 @@
+//! Which folios a file's pages are of, so that no figures are told of others than the scenario means.
+//!
+//! The file is mapped for a moment, by a mapping of which no use counts (`MADV_SEQUENTIAL`: mm/memory.c:zap_present_folio_ptes, vma_has_recency).
+
+use needless_model::program::{FileSpec, FileSystem};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+
+/// Bytes of a page.
+const PAGE: usize = 4096;
+
+/// In an entry of pagemap: the page is there, and its frame (Documentation/admin-guide/mm/pagemap.rst).
+const PRESENT: u64 = 1 << 63;
+const FRAME: u64 = (1 << 55) - 1;
+
+/// In an entry of kpageflags: a page of a large folio that is not its first (`KPF_COMPOUND_TAIL`).
+const TAIL: u64 = 1 << 16;
+
+/// The first kernel in which a write to a file on ext4 makes large folios (fs/ext4/inode.c:ext4_set_inode_mapping_order).
+const LARGE_SINCE: (u32, u32) = (6, 16);
+
+/// Whether the file has the folios that its writes make on this kernel, a page each or large ones; if it has others, what is wrong.
+pub fn verify(file: &File, spec: &FileSpec) -> io::Result<Result<(), String>> {
+    let large = spec.fs == FileSystem::Ext4 && release()? >= LARGE_SINCE;
+    let mut expected = vec![!large; spec.pages as usize];
+    for (first, _) in spec.large_folios() {
+        expected[first as usize] = true;
+    }
+    let found = firsts(file, spec.pages as usize)?;
+    let differs = expected.iter().zip(&found).position(|(expected, found)| expected != found);
+    Ok(differs.map_or(Ok(()), |page| {
+        let word = |first: bool| if first { "begins a folio" } else { "is of the one before" };
+        let (found, expected) = (word(found[page]), word(expected[page]));
+        Err(format!(
+            "page {page} {found} and not, as a write of {} pages makes them, {expected}: memory may be in too many pieces",
+            spec.write_pages
+        ))
+    }))
+}
+
+/// Major and minor number of this kernel.
+fn release() -> io::Result<(u32, u32)> {
+    let name = rustix::system::uname();
+    let release = name.release().to_string_lossy();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor)),
+        _ => Err(io::Error::other(format!("release {release} is no number"))),
+    }
+}
+
+/// Of each page of the file whether a folio begins with it.
+fn firsts(file: &File, pages: usize) -> io::Result<Vec<bool>> {
+    let (map, flags) = (File::open("/proc/self/pagemap")?, File::open("/proc/kpageflags")?);
+    let (size, prot) = (pages * PAGE, libc::PROT_READ);
+    // SAFETY: a new mapping, which nobody else knows of.
+    let at = unsafe {
+        libc::mmap(std::ptr::null_mut(), size, prot, libc::MAP_SHARED, file.as_raw_fd(), 0)
+    };
+    if at == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it is the mapping from above.
+    let advised = unsafe { libc::madvise(at, size, libc::MADV_SEQUENTIAL) };
+    let read = |from: &File, place: u64| {
+        let mut entry = [0; 8];
+        from.read_exact_at(&mut entry, place * 8).map(|()| u64::from_ne_bytes(entry))
+    };
+    let first = |page: usize| {
+        let byte = at.cast::<u8>().wrapping_add(page * PAGE);
+        // SAFETY: the page is mapped, and the file has it.
+        unsafe { byte.read_volatile() };
+        let entry = read(&map, (byte as usize / PAGE) as u64)?;
+        if entry & PRESENT == 0 || entry & FRAME == 0 {
+            return Err(io::Error::other("the frames of its pages are not told"));
+        }
+        Ok(read(&flags, entry & FRAME)? & TAIL == 0)
+    };
+    let firsts = if advised == 0 {
+        (0..pages).map(first).collect()
+    } else {
+        Err(io::Error::last_os_error())
+    };
+    // SAFETY: it is the mapping from above.
+    unsafe { libc::munmap(at, size) };
+    firsts
+}

@@ -5,9 +5,9 @@
 
 use crate::access::{home, written};
 use crate::property::{Property, Violation};
-use crate::shadow::{CheckWorld, end_giving_up, end_revoking};
+use crate::shadow::{CheckWorld, Value, end_giving_up, end_revoking};
 use crate::tlb::Entry;
-use needless_model::addr::{CpuId, MmId, PageRange, Pfn, Vpn};
+use needless_model::addr::{CpuId, MmId, ObjectId, PageRange, Pfn, Vpn};
 use needless_model::env::Lock;
 use needless_model::kernel::rmap::{Place, places};
 use needless_model::machine::cpu::{Cpu, INIT_MM};
@@ -230,6 +230,17 @@ pub fn retried(w: &mut CheckWorld, at: At, (mm, page): Place, cause: Cause) {
     }
 }
 
+/// What the file has there: in memory, in swap or on its disk.
+fn in_file(w: &CheckWorld, (object, index): (ObjectId, u64)) -> Value {
+    let slot = w.objects.slot(object, index);
+    let cached = slot.and_then(|slot| w.swap.get(slot).cached);
+    match (w.objects.page(object, index).or(cached), slot) {
+        (Some(frame), _) => w.ghost.load(frame),
+        (None, Some(slot)) => w.ghost.slot(slot),
+        (None, None) => w.ghost.on_disk((object, index)),
+    }
+}
+
 /// P3, when every thread is done: what each page holds, in memory or in swap, is what was stored
 /// last.
 pub fn end(w: &mut CheckWorld) {
@@ -248,8 +259,7 @@ pub fn end(w: &mut CheckWorld) {
             Pte::Migration(migration) => w.ghost.load(migration.pfn),
             Pte::None | Pte::Table(_) | Pte::Marker(_) => {
                 let of = w.file_of(mm, page);
-                let cached = of.and_then(|(object, index)| w.objects.page(object, index));
-                cached.map_or(0, |frame| w.ghost.load(frame))
+                of.map_or(0, |of| in_file(w, of))
             }
         };
         let home = home(w, (mm, page), ZERO_PAGE);

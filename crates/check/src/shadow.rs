@@ -218,6 +218,11 @@ impl Contents {
         self.pages.slots.get(&slot).copied().unwrap_or(0)
     }
 
+    /// What a file's page holds on its disk.
+    pub fn on_disk(&self, of: (ObjectId, u64)) -> Value {
+        self.pages.disk.get(&home_of(of)).copied().unwrap_or(0)
+    }
+
     /// Whether the thread has mapped the page in this try of its fault.
     pub fn has_mapped(&self, thread: ThreadId, place: Place) -> bool {
         self.pages.mapped.contains(&(thread.0, place))
@@ -555,7 +560,7 @@ impl Ghost for Contents {
     }
 
     fn filled(&mut self, frame: Pfn, of: (ObjectId, u64)) {
-        let value = self.pages.disk.get(&home_of(of)).copied().unwrap_or(0);
+        let value = self.on_disk(of);
         self.note_move(value);
         self.pages.frames.insert(frame, value);
     }

@@ -459,6 +459,12 @@ policies! {
         Clear = "clear", "it is cleared";
         Keep = "keep", "the child's is as the parent's (a proposal: fork-dirty)";
     }
+    /// Whether fork takes pages of a large folio together.
+    fork_batch: ForkBatch = "fork-batch", "whether a fork that copies the page tables of shared memory takes what follows each other of a large folio together, so that the child may store to all of it if the parent may to one page",
+        source "mm/memory.c:copy_one_pte (5.10, 6.1: each), copy_present_ptes (6.12: any_writable, 7.2: FPB_MERGE_WRITE); seen on 6.18 and 7.3" {
+        Each = "each", "page by page";
+        Run = "run", "together";
+    }
     /// Whether a PTE that a fault fills counts as used.
     demand_young: DemandYoung = "demand-young", "what the accessed bit is in a PTE that a fault fills with a page",
         source "arch/x86/include/asm/pgtable_types.h:PAGE_COPY (___A), arch/arm64/include/asm/pgtable-prot.h:_PROT_DEFAULT (PTE_AF), arch/riscv/include/asm/pgtable.h:_PAGE_BASE (6.12); mm/memory.c:pte_sw_mkyoung for those whose protections lack it (MIPS)" {

@@ -575,6 +575,30 @@ impl Program {
         self.ops().any(populates)
     }
 
+    /// Whether pages of mappings of files or of shared memory may go to swap: the program says so, and there is some.
+    pub fn swaps_objects(&self) -> bool {
+        let pages_out = |op: &Op| match &op.kind {
+            OpKind::Call(
+                CallExpr::Advise { pages, advice: Advice::PageOut }
+                | CallExpr::AdviseRanges { pages, advice: Advice::PageOut, .. },
+            ) => self.backing(pages) != Backing::Anonymous,
+            _ => false,
+        };
+        self.machine.swap.is_some() && self.ops().any(pages_out)
+    }
+
+    /// Whether calls read or write pages of files by themselves, so that what is in swap is read without a fault.
+    pub fn fills_files(&self) -> bool {
+        let fills = |op: &Op| {
+            let call = matches!(
+                op.kind,
+                OpKind::Call(CallExpr::WriteFile { .. } | CallExpr::UffdFill { .. })
+            );
+            call || matches!(op.kind, OpKind::Call(CallExpr::UffdAnswer { .. }))
+        };
+        self.ops().any(fills) || self.threads.iter().any(|thread| thread.serves().is_some())
+    }
+
     fn backing(&self, pages: &RangeExpr) -> Backing {
         self.areas[usize::from(pages.area)].backing
     }

@@ -214,6 +214,8 @@ sites! {
     Msync = "msync" in "mm/msync.c";
     /// Writeback takes a page that is dirty.
     FolioClearDirtyForIo = "folio_clear_dirty_for_io" in "mm/page-writeback.c";
+    /// Writeback of a page ends.
+    FolioEndWriteback = "folio_end_writeback" in "mm/filemap.c";
     /// Writeback makes one mapping clean.
     PageMkcleanOne = "page_vma_mkclean_one" in "mm/rmap.c";
     /// A store to shared memory that was written back.

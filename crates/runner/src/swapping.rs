@@ -28,6 +28,9 @@ pub struct Majors {
     /// filemap_fault), before 6.0 the first stores to shared memory do, too (mm/memory.c:fault_dirty_shared_page, mm_account_fault), and
     /// nothing of these is swapped.
     pub unswapped: Option<u64>,
+    /// Whether whatever the scenario read from swap is one of these: `pwrite` and UFFDIO_CONTINUE read what shared memory has there without a
+    /// fault (mm/shmem.c:shmem_swapin_folio), and then nothing tells.
+    pub all: bool,
 }
 
 /// Why a round in which the machine's counters `names` moved by `moved` is not the scenario's alone,
@@ -50,7 +53,7 @@ pub fn strangers(
         Some(unswapped) => read + unswapped != majors.taken,
         None => read > majors.taken,
     };
-    if others {
+    if others && majors.all {
         return Some(IN);
     }
     let out = sum(&["pswpout", "swpout_zero", "zswpout"]);
@@ -70,7 +73,7 @@ mod tests {
     fn huge_pages_are_written_as_one() {
         let names = ["pswpin", "pswpout", "swpout_zero", "thp_swpout"];
         let marked = |moved: [u64; 4], written| {
-            let own = Majors { taken: 0, unswapped: Some(0) };
+            let own = Majors { taken: 0, unswapped: Some(0), all: true };
             strangers(&names, &moved, own, Some(written))
         };
         assert_eq!(marked([0, 512, 0, 1], 1), None);
@@ -86,7 +89,7 @@ mod tests {
     #[test]
     fn the_machines_counters_have_to_be_the_processs() {
         let names = ["pswpin", "pswpout", "swpin_zero", "swpout_zero", "pgreuse"];
-        let own = |taken| Majors { taken, unswapped: Some(0) };
+        let own = |taken| Majors { taken, unswapped: Some(0), all: true };
         let marked =
             |moved: [u64; 5], majors, written| strangers(&names, &moved, own(majors), written);
         assert_eq!(marked([2, 3, 1, 4, 9], 3, Some(7)), None);
@@ -97,8 +100,11 @@ mod tests {
         assert_eq!(marked([0, 0, 1, 0, 0], 2, Some(0)), Some(IN));
         assert_eq!(strangers(&["pgreuse"], &[1], own(5), Some(5)), None, "no swap in this kernel");
         let read = |pages, unswapped| {
-            strangers(&names, &[pages, 0, 0, 0, 0], Majors { taken: 2, unswapped }, Some(0))
+            let majors = Majors { taken: 2, unswapped, all: true };
+            strangers(&names, &[pages, 0, 0, 0, 0], majors, Some(0))
         };
+        let calls = Majors { taken: 0, unswapped: None, all: false };
+        assert_eq!(strangers(&names, &[3, 0, 0, 0, 0], calls, Some(0)), None, "read by calls");
         assert_eq!([read(1, Some(1)), read(2, Some(0)), read(0, Some(2))], [None; 3]);
         assert_eq!([read(1, Some(0)), read(2, Some(1)), read(3, Some(1))], [Some(IN); 3]);
         assert_eq!((read(1, None), read(3, None)), (None, Some(IN)), "who took them is not known");

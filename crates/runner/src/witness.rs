@@ -88,8 +88,10 @@ pub struct Watch {
     /// The scenario's memory that never goes to swap: what is shared, and files.
     unswapped: Vec<PageRange>,
     /// Whether faults may count as major that read nothing from swap and that no record tells of: pages of files that are read without an
-    /// exception, accesses that waited for userfaultfd (mm/memory.c:mm_account_fault).
+    /// exception, accesses that waited for userfaultfd (mm/memory.c:mm_account_fault); or where memory goes to swap that else never does.
     untold_majors: bool,
+    /// Whether all that the scenario reads from swap is a major fault: not where calls read what shared memory has there.
+    all_majors: bool,
     /// In the pass that takes the time: whether threads of the scenario push each other out, as one that serves userfaultfd does which goes on for a moment
     /// on the CPU of the one that it has let go on. Nothing tells then whether it was somebody else, and medians have to stand it.
     hands_over: bool,
@@ -138,7 +140,9 @@ impl Watch {
             machine: Machine::new(counts, program.advises(&[Advice::Collapse])),
             unswapped,
             untold_majors: program.populates_disks()
+                || program.swaps_objects()
                 || program.threads.iter().any(|thread| thread.serves().is_some()),
+            all_majors: !(program.swaps_objects() && program.fills_files()),
             hands_over: !counts && hands_over(program),
             draining: calls::draining(program),
             gathering: calls::gathering(program),
@@ -178,7 +182,8 @@ impl Watch {
         };
         let written = self.written(&log.records);
         let taken = round.used.major_faults;
-        let majors = Majors { taken, unswapped: self.unswapped_majors(&log.records) };
+        let unswapped = self.unswapped_majors(&log.records);
+        let majors = Majors { taken, unswapped, all: self.all_majors };
         let memory = self.machine.others_memory(now, &moved, majors, written);
         let absent = (!self.all_there).then(|| NOT_ON_CPU.to_owned());
         let awake = team.stayed_awake().then(|| AWAKE.to_owned());

@@ -78,7 +78,7 @@ pub static LITMUS: &[Builtin] = builtins! { "scenarios/litmus/":
     "fork-isolation" "fork-vmalock" "fork-swapped" "fork-reclaim" "fork-young" "fork-dirty"
     "pin-vmsplice" "pin-store" "pin-shared" "pin-fork" "pin-fork-race" "pin-dontneed"
     "file-cow" "file-race" "file-private" "file-punch" "disk-writeback" "zap-writeback"
-    "file-truncate" "file-write" "file-drop"
+    "file-truncate" "file-write" "file-drop" "file-refault" "shmem-reclaim"
     "guard-nested" "ranges-touch"
     "uffd-none" "uffd-marker" "uffd-preread" "uffd-swapped" "uffd-flush" "uffd-unprotect" "uffd-async" "uffd-zap" "uffd-fork" "uffd-dirtycow" "uffd-missing" "uffd-move" "soft-dirty-protect" "soft-dirty-flush"
     "retry-spurious" "retry-parallel" "retry-skip-ad" "retry-installed" "retry-locked" "retry-anon-vma" "fork-cleaned"

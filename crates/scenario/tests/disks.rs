@@ -231,20 +231,3 @@ fn holes_are_read_page_by_page() {
         }
     }
 }
-
-#[test]
-fn what_the_model_does_not_have_is_refused() {
-    for (round, what) in [
-        ("madvise \"file\" advice=\"cold\"", "no MADV_COLD of a file"),
-        ("madvise \"file\" advice=\"pageout\"", "no MADV_PAGEOUT of a file"),
-    ] {
-        let text = format!(
-            "scenario \"x\" {{ file \"data\" fs=\"ext4\" pages=1; thread \"t\" cpu=0 {{
-                map \"file\" pages=1 file=\"data\" backing=\"shared\"; rounds 1 {{ {round} }} }} }}"
-        );
-        let program = compile(&Source::new("x", text), &Settings::default()).unwrap();
-        let row = KernelRow::parse("6.12").unwrap();
-        let error = sim::run(&program, &row, &SimOptions::default()).unwrap_err().to_string();
-        assert!(error.contains(what), "{round}: {error}");
-    }
-}

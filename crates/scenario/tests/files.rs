@@ -180,16 +180,10 @@ fn a_file_outlives_its_mappings() {
 fn what_the_model_does_not_have_is_refused() {
     for (round, what) in [
         (
-            "madvise \"own\" advice=\"pageout\"",
-            "`madvise own advice=pageout`: the model has no MADV_PAGEOUT of a file",
-        ),
-        ("madvise \"file\" advice=\"cold\"", "no MADV_COLD of a file"),
-        (
             "madvise \"own\" advice=\"free\"",
             "own advice=free`: EINVAL: MADV_FREE is of private memory",
         ),
-        ("mremap \"own\" to=\"away\"", "no mremap of a file"),
-        ("reclaim \"own\"", "no reclaim of a file"),
+        ("mremap \"own\" to=\"away\"", "`mremap own to=away`: the model has no mremap of a file"),
         ("writeback \"file\"", "a file on tmpfs is written back by nobody"),
         ("pin \"own[0]\" as=\"p\" access=\"read\"", "no pins of a file"),
     ] {

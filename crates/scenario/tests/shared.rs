@@ -124,11 +124,8 @@ fn what_is_read_while_dirty_is_dirty_in_newer_kernels() {
 #[test]
 fn what_the_model_does_not_have_is_refused() {
     for (round, what) in [
-        ("madvise \"shm\" advice=\"pageout\"", "no MADV_PAGEOUT of shared memory"),
-        ("madvise \"shm\" advice=\"cold\"", "no MADV_COLD of shared memory"),
         ("madvise \"shm\" advice=\"free\"", "MADV_FREE is of private memory"),
         ("mremap \"own\" to=\"away\"", "no mremap of shared memory"),
-        ("reclaim \"shm\"", "no reclaim of shared memory"),
         ("pin \"shm[0]\" as=\"p\" access=\"read\"", "no pins of shared memory"),
     ] {
         let text = scenario("map \"away\" pages=8\n munmap \"away\"", round, "");

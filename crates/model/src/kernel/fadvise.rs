@@ -48,6 +48,7 @@ pub fn fadvise_dontneed(
 /// batches (`__pagevec_release`).
 fn mapping_try_invalidate(env: &mut impl Env, file: ObjectId, mut pages: Range<u64>) -> usize {
     let (mut failed, mut drained) = (0, false);
+    env.step(Site::MappingTryInvalidate, |w, _| w.objects.forget_evicted(file, pages.clone()));
     loop {
         let (found, next) = find_entries(env, file, pages.clone());
         if found.is_empty() {

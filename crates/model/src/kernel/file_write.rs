@@ -8,11 +8,12 @@
 //! Source: mm/filemap.c:generic_perform_write; mm/shmem.c:shmem_write_begin, shmem_write_end, shmem_get_folio_gfp (SGP_WRITE);
 //! fs/ext4/inode.c:ext4_da_write_begin, ext4_da_write_end; fs/buffer.c:block_write_end (5.10 to 7.3).
 
-use crate::addr::{ObjectId, Pfn};
+use crate::addr::{ObjectId, Pfn, Vpn};
 use crate::backing::{NamedFile, folio_order};
 use crate::env::{Env, Lock};
 use crate::kernel::Errno;
 use crate::kernel::fault::file::FilePage;
+use crate::kernel::fault::shmem::shmem_swapin;
 use crate::kernel::lru::{folio_add_lru, mark_accessed};
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::{Ghost, Mode, World};
@@ -79,6 +80,9 @@ fn grab_page(
 ) -> Option<FilePage> {
     let index = pages.start;
     loop {
+        if !on_disk {
+            shmem_swapin(env, Vpn(0), (file, index))?;
+        }
         let page = env.step(Site::FilemapGetFolio, |w, at| {
             if let Some(frame) = w.objects.page(file, index) {
                 w.get_frame(frame);

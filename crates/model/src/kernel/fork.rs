@@ -21,7 +21,7 @@ use crate::machine::frames::FrameFlags;
 use crate::machine::mm::Life;
 use crate::machine::vma::{Locking, Vma};
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{ForkAccessed, ForkDirty, ForkShared, Mutant};
+use crate::policy::{ForkAccessed, ForkBatch, ForkDirty, ForkShared, Mutant};
 use crate::program::Prot;
 use crate::pte::{Marker, MigrationPte, MigrationRight, PresentPte, Pte, PteFlags, SwapPte};
 use crate::site::Site;
@@ -167,6 +167,10 @@ fn copy_ptes(
     part: PageRange,
     pins: bool,
 ) -> bool {
+    if vma.shared {
+        copy_shared_ptes(env, (parent, child), vma, part);
+        return true;
+    }
     for page in part.iter() {
         let pinned = pins
             && env.step(Site::CopyPresentPage, |w, _| {
@@ -174,11 +178,7 @@ fn copy_ptes(
                 pte.is_some_and(|pte| needs_cow_for_dma(w, parent, pte))
             });
         if !pinned {
-            let shared = vma.shared;
-            env.step(Site::CopyPteRange, |w, at| match shared {
-                false => copy_pte(w, at, parent, child, page),
-                true => copy_shared_pte(w, at, parent, child, page),
-            });
+            env.step(Site::CopyPteRange, |w, at| copy_pte(w, at, parent, child, page));
         } else if !env.step(Site::CopyPresentPage, |w, at| {
             copy_present_page(w, at, (parent, child), vma, page)
         }) {
@@ -237,10 +237,57 @@ fn copy_pte<M: Mode>(w: &mut World<M>, at: At, parent: MmId, child: MmId, page: 
     w.ghost.forked_page(at.thread, parent, child, page, w.frame_behind(copy));
 }
 
-/// Shared memory's page is both sides' to store to as before.
+/// What one table holds of shared memory, which both sides store to as before.
+fn copy_shared_ptes(env: &mut impl Env, (parent, child): (MmId, MmId), vma: &Vma, part: PageRange) {
+    let (mut page, end) = (part.start, part.start.add(part.pages()));
+    while page < end {
+        let copied = env.step(Site::CopyPteRange, |w, at| {
+            let left = PageRange { start: page, end };
+            copy_shared_run(w, at, (parent, child), vma, left)
+        });
+        page = page.add(copied);
+    }
+}
+
+/// What follows each other of a large folio is copied at once: all of it is writable in the child if a page of it is in the
+/// parent, and soft-dirty as the first one is. (Whether a page of a file is writable says that the file system was told
+/// of a store, and it is told of whole folios.) How many pages that were.
+///
+/// Source: mm/memory.c:copy_one_pte (5.10), copy_present_ptes (6.12: any_writable, 7.2: FPB_MERGE_WRITE).
+fn copy_shared_run<M: Mode>(
+    w: &mut World<M>,
+    at: At,
+    (parent, child): (MmId, MmId),
+    vma: &Vma,
+    left: PageRange,
+) -> u64 {
+    let rights = PteFlags::WRITABLE.and(PteFlags::SOFT_DIRTY);
+    let ignored = if vma.soft_dirty { rights } else { PteFlags::WRITABLE };
+    let count = match w.policies.fork_batch {
+        ForkBatch::Run => w.run_of(parent, left, ignored),
+        ForkBatch::Each => 1,
+    };
+    let run = PageRange::new(left.start, count);
+    let first = w.pte(parent, run.start).present();
+    let mut ptes = run.iter().filter_map(|page| w.pte(parent, page).present());
+    let writable = ptes.any(|pte| pte.writable());
+    let soft_dirty = first.is_some_and(|pte| pte.soft_dirty());
+    for page in run.iter() {
+        copy_shared_pte(w, at, (parent, child), page, (writable, soft_dirty));
+    }
+    count
+}
+
+/// The child's PTE with these rights: whether it is writable, and whether it is soft-dirty.
 ///
 /// Source: mm/memory.c:copy_one_pte (5.10), __copy_present_ptes (6.12): pte_mkclean if VM_SHARED.
-fn copy_shared_pte<M: Mode>(w: &mut World<M>, at: At, parent: MmId, child: MmId, page: Vpn) {
+fn copy_shared_pte<M: Mode>(
+    w: &mut World<M>,
+    at: At,
+    (parent, child): (MmId, MmId),
+    page: Vpn,
+    (writable, soft_dirty): (bool, bool),
+) {
     let pte = match w.pte(parent, page) {
         Pte::Present(pte) => pte,
         guard @ Pte::Marker(Marker::Guard) => return w.set_pte(at, child, page, guard),
@@ -254,7 +301,9 @@ fn copy_shared_pte<M: Mode>(w: &mut World<M>, at: At, parent: MmId, child: MmId,
         ForkDirty::Clear => pte.without(PteFlags::DIRTY),
         ForkDirty::Keep => pte,
     };
-    let copy = copy.without(PteFlags::UFFD_WP);
+    let rights = PteFlags::UFFD_WP.and(PteFlags::WRITABLE).and(PteFlags::SOFT_DIRTY);
+    let copy = copy.without(rights);
+    let copy = copy.with(PteFlags::WRITABLE, writable).with(PteFlags::SOFT_DIRTY, soft_dirty);
     w.set_pte(at, child, page, Pte::Present(aged(w.policies.fork_accessed, copy)));
 }
 

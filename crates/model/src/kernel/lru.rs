@@ -68,6 +68,20 @@ pub fn deactivate_file<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
     }
 }
 
+/// A page of a file is written. If reclaim wants it, it goes into this CPU's batch of such pages, and becomes the next that is reclaimed when that
+/// is emptied. Part of a step.
+///
+/// Source: mm/filemap.c:end_page_writeback (5.10), folio_end_writeback (6.1 to 7.2); mm/swap.c:rotate_reclaimable_page (5.10),
+/// folio_rotate_reclaimable (6.1 to 7.2).
+pub fn end_writeback<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
+    let wanted = w.frames.set_wanted(frame, false);
+    let flags = w.frames.flags(frame);
+    let there = flags.has(FrameFlags::LRU) && !w.frames.mlocked(frame).unevictable;
+    if wanted && there && !flags.has(FrameFlags::DIRTY) {
+        enter(w, at, FolioBatch::Rotate, frame);
+    }
+}
+
 /// Whether the page is on the LRU, where reclaim looks, and not among the oldest already, as far as the kernel looks for that.
 fn may_be_older<M: Mode>(w: &World<M>, frame: Pfn) -> bool {
     let flags = w.frames.flags(frame);
@@ -190,6 +204,11 @@ fn moved(flags: &mut FrameFlags, batch: FolioBatch, mglru: bool, used_once: Used
         FolioBatch::Add => flags.set(FrameFlags::LRU, true),
         _ if !on_lru => return,
         FolioBatch::DeactivateFile => flags.set(used, false),
+        FolioBatch::Rotate => {
+            flags.set(FrameFlags::ACTIVE, false);
+            flags.set(FrameFlags::OLDEST, mglru);
+            return;
+        }
         FolioBatch::Deactivate if mglru || flags.has(FrameFlags::ACTIVE) => flags.set(used, false),
         FolioBatch::Lazyfree
             if flags.has(FrameFlags::SWAP_BACKED) && !flags.has(FrameFlags::SWAP_CACHE) =>

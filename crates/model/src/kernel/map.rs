@@ -8,6 +8,7 @@ use crate::kernel::gather::Gather;
 use crate::kernel::huge::split::split_outer_borders;
 use crate::kernel::lru::lru_add_drain;
 use crate::kernel::mlock::munlock_vmas;
+use crate::kernel::swap_cache::free_swap_and_cache;
 use crate::kernel::vma_lock::{new_vma_start_write, vmas_start_write};
 use crate::kernel::zap::{Zap, free_pgtables, zap_range};
 use crate::machine::vma::Vma;
@@ -159,7 +160,11 @@ fn unlink_anon_vmas(env: &mut impl Env, mm: MmId, range: PageRange, roots: &[Obj
         return false;
     }
     roots.iter().for_each(|root| env.lock(Lock::RmapWrite(*root)));
-    let evicted = env.step(Site::UnlinkAnonVmas, |w, at| w.unlink_anon_vmas(at, mm, range));
+    let evicted = env.step(Site::UnlinkAnonVmas, |w, at| {
+        let (evicted, swapped) = w.unlink_anon_vmas(at, mm, range);
+        swapped.into_iter().for_each(|slot| free_swap_and_cache(w, at, slot));
+        evicted
+    });
     roots.iter().for_each(|root| env.unlock(Lock::RmapWrite(*root)));
     evicted
 }

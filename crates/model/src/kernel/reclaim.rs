@@ -1,13 +1,16 @@
-//! Reclaim: pages on their way to swap, and the batched unmap flush.
+//! Reclaim: pages on their way to swap or out of the page cache, and the batched unmap flush.
+//!
+//! A page of a file on a disk that is clean is dropped, and read again when it is touched; one that is dirty is unmapped and stays. A page of shared
+//! memory or tmpfs goes to swap, or is dropped if nobody ever stored to it: a new one of zeros takes its place.
 //!
 //! A page is unmapped first and flushed later: before it is written if its PTE was dirty (a CPU
 //! could still write), else at the end, before it is freed ([`crate::kernel::unmap_batch`]).
 //!
 //! Source: mm/vmscan.c:shrink_folio_list, mm/rmap.c:try_to_unmap_one (5.10 to 7.3).
 
-use crate::addr::{MmId, PageRange, Pfn, Vpn};
+use crate::addr::{MmId, ObjectId, PageRange, Pfn, Vpn};
 use crate::arch::Flushes;
-use crate::env::{Env, Lock};
+use crate::env::{Env, Learnt, Lock};
 use crate::event::EventKind;
 use crate::kernel::flush::{
     Change, FlushRequest, arch_tlbbatch_should_defer, flush_by_rule, flush_tlb_mm_range,
@@ -21,13 +24,14 @@ use crate::kernel::rmap::{Place, page_vma_mapped_walk, places, rmap_walk};
 use crate::kernel::swap_cache::{add_to_swap, leave_swap_cache, swap_cache_references, swap_users};
 use crate::kernel::table::{pte_accessible, pte_unmap_unlock};
 use crate::kernel::unmap_batch::{set_tlb_ubc_flush_pending, try_to_unmap_flush};
+use crate::kernel::zap::marks_protection;
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{
     AnonExclusive, LazyfreeHeld, MlockPages, Mutant, PageoutYoung, ReclaimFree, RefaultFlush,
     UnmapBatching, ZeroSwap,
 };
-use crate::pte::{PresentPte, Pte, PteFlags, SwapPte};
+use crate::pte::{Marker, PresentPte, Pte, PteFlags, SwapPte};
 use crate::site::Site;
 use smallvec::SmallVec;
 
@@ -154,22 +158,29 @@ fn shrink_locked_folio(
     if young == PageoutYoung::Clear && folio_referenced(env, frame) {
         return activate(env, frame);
     }
-    // 2. A place in swap (a page freed by MADV_FREE needs none), which pinned pages do not get.
-    let (swap_backed, pinned) = env.step(Site::ShrinkFolioList, |w, _| {
+    // 2. A place in swap (a page freed by MADV_FREE needs none), which pinned pages do not get. Pages of files have one already: shared memory
+    // gets it when it is written.
+    let (of_file, swap_backed, stays) = env.step(Site::ShrinkFolioList, |w, _| {
         let flags = w.frames.flags(frame);
         let uncached = flags.has(FrameFlags::SWAP_BACKED) && !flags.has(FrameFlags::SWAP_CACHE);
-        (flags.has(FrameFlags::SWAP_BACKED), uncached && maybe_dma_pinned(w, frame))
+        // A page that was of a file until just now is nobody's.
+        let lost = uncached && w.frames.place(frame).0 == ObjectId::default();
+        let stays = lost || uncached && maybe_dma_pinned(w, frame);
+        (w.is_of_file(frame), flags.has(FrameFlags::SWAP_BACKED), stays)
     });
-    if pinned {
+    if stays {
         return false;
     }
-    if swap_backed && !give_slots(env, frame, split_off) {
+    if swap_backed && !of_file && !give_slots(env, frame, split_off) {
         return activate(env, frame);
     }
     // 3. Out of the page table.
     let Some(page) = try_to_unmap(env, frame) else { return activate(env, frame) };
     // 4. Written, once no CPU can write to it any more.
     if env.step(Site::ShrinkFolioList, |w, _| w.frames.flags(frame).has(FrameFlags::DIRTY)) {
+        if of_file && !swap_backed {
+            return leave_to_flusher(env, frame);
+        }
         if !swap_backed {
             return false;
         }
@@ -179,8 +190,10 @@ fn shrink_locked_folio(
         if writable && env.policies().mutant != Mutant::WrittenUnflushed {
             try_to_unmap_flush(env, Site::TryToUnmapFlushDirty);
         }
-        if !env.step(Site::Pageout, |w, at| pageout(w, at, frame, page)) {
-            return false;
+        match env.step(Site::Pageout, |w, at| pageout(w, at, frame, page)) {
+            Written::Yes => {}
+            Written::Keep => return false,
+            Written::NoSpace => return activate(env, frame),
         }
     }
     // 5. Nobody else may hold it now.
@@ -190,6 +203,15 @@ fn shrink_locked_folio(
         _ => {}
     }
     env.step(Site::RemoveMapping, |w, at| remove_mapping(w, at, frame))
+}
+
+/// A dirty page of a file on a disk is not written by reclaim: it is kept, as an active one, and is the next to be reclaimed once it is written.
+///
+/// Source: mm/vmscan.c:shrink_page_list (5.10), shrink_folio_list (6.1, 6.12: but by kswapd where the node has too many dirty pages; 7.2: by
+/// nobody).
+fn leave_to_flusher(env: &mut impl Env, frame: Pfn) -> bool {
+    env.step(Site::ShrinkFolioList, |w, _| _ = w.frames.set_wanted(frame, true));
+    activate(env, frame)
 }
 
 /// A place in swap for the folio. A large one needs one that is as large: else, or if it is not to be written as a whole, it is split first, and
@@ -391,14 +413,14 @@ fn clear_mapping<M: Mode>(
 pub fn may_defer<M: Mode>(w: &World<M>, frame: Pfn) -> bool {
     let keeps = match w.policies.refault_flush {
         RefaultFlush::BeforeRemoval | RefaultFlush::RemovedAfter => {
-            w.frames.flags(frame).has(FrameFlags::SWAP_BACKED)
+            w.frames.flags(frame).has(FrameFlags::SWAP_BACKED) || w.is_of_file(frame)
         }
         _ => true,
     };
     keeps && w.policies.unmap_batch == UnmapBatching::Defer
 }
 
-/// Installs the swap entry, or puts the PTE back if a lazily freed page was written again or is held by
+/// Installs the swap entry, if the page is no file's, or puts the PTE back if a lazily freed page was written again or is held by
 /// somebody; whether the page went.
 pub fn finish_unmap<M: Mode>(
     w: &mut World<M>,
@@ -409,9 +431,13 @@ pub fn finish_unmap<M: Mode>(
 ) -> bool {
     let f = w.frames.get(frame);
     if old.dirty() && w.policies.mutant != Mutant::DirtyDropped {
-        w.frames.set_flags(frame, FrameFlags::DIRTY, true);
+        w.dirty_folio(frame);
     }
-    if !f.flags.has(FrameFlags::SWAP_BACKED) {
+    if w.is_of_file(frame) {
+        if marks_protection(w, (mm, page), Pte::Present(old)) {
+            w.set_pte(at, mm, page, Pte::Marker(Marker::UffdWp));
+        }
+    } else if !f.flags.has(FrameFlags::SWAP_BACKED) {
         let written = old.dirty() && w.policies.mutant != Mutant::FreeDirtyIgnored;
         let dirty = written || f.flags.has(FrameFlags::DIRTY);
         let held = f.refs != 1 + w.frames.folio_maps(frame);
@@ -441,19 +467,60 @@ pub fn finish_unmap<M: Mode>(
     true
 }
 
+/// What became of a page that was to be written.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+enum Written {
+    Yes,
+    /// It stays.
+    Keep,
+    /// The same, and there is no room for it in swap.
+    NoSpace,
+}
+
+impl Learnt for Written {
+    fn nothing() -> Written {
+        Written::Keep
+    }
+}
+
 /// Writes the page to its slot; the device is synchronous, so it is clean afterwards. A page that
-/// anybody but the swap cache and the caller holds, an LRU batch for one, could not be freed: it is
+/// anybody but its cache and the caller holds, an LRU batch for one, could not be freed: it is
 /// not written.
 ///
 /// Source: mm/vmscan.c:pageout, is_page_cache_freeable (5.10 to 7.3).
-fn pageout<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, page: Vpn) -> bool {
-    let f = w.frames.get(frame);
-    if f.refs != 1 + swap_cache_references(w, frame) {
-        return false;
+fn pageout<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, page: Vpn) -> Written {
+    if w.frames.get(frame).refs != 1 + cache_references(w, frame) {
+        return Written::Keep;
+    }
+    if w.is_of_file(frame) && !shmem_writeout(w, at, frame) {
+        return Written::NoSpace;
     }
     w.frames.set_flags(frame, FrameFlags::DIRTY, false);
     swap_writepage(w, at, frame, page);
+    Written::Yes
+}
+
+/// A page of memory goes from the page cache into the swap cache, and what the file has there is in swap; false: there is no room.
+///
+/// Source: mm/shmem.c:shmem_writepage (5.10 to 6.12), shmem_writeout (7.2).
+fn shmem_writeout<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) -> bool {
+    if !add_to_swap(w, frame) {
+        return false;
+    }
+    let (object, index) = w.frames.place(frame);
+    w.objects.remove_page(object, index);
+    w.frames.update(frame, |f| (f.object, f.index) = Default::default());
+    if let Some(slot) = w.swap.slot_of(frame) {
+        w.swap.count(slot, 1);
+        w.objects.set_slot(object, index, Some(slot));
+    }
+    w.put_frame(at, frame);
     true
+}
+
+/// The references of the cache that the folio is in, the swap cache or the page cache.
+fn cache_references<M: Mode>(w: &World<M>, frame: Pfn) -> u32 {
+    swap_cache_references(w, frame) + u32::from(w.is_of_file(frame))
 }
 
 /// Writes a folio to its slots: all of its pages, unless all hold nothing but zeros and the kernel looks.
@@ -475,14 +542,23 @@ fn swap_writepage<M: Mode>(w: &mut World<M>, at: At, folio: Pfn, first: Vpn) {
     }
 }
 
-/// Takes the page out of the swap cache if nobody but us and the cache holds it.
+/// Takes the page out of the swap cache, or out of the page cache, if nobody but us and the cache holds it. That a file on a disk had it is remembered.
+///
+/// Source: mm/vmscan.c:__remove_mapping (5.10 to 7.2).
 fn remove_mapping<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) -> bool {
     let f = w.frames.get(frame);
-    let (cached, mapped) = (swap_cache_references(w, frame), w.frames.folio_maps(frame) != 0);
+    let (cached, mapped) = (cache_references(w, frame), w.frames.folio_maps(frame) != 0);
     if f.refs != 1 + cached || mapped || f.flags.has(FrameFlags::DIRTY) {
         return false;
     }
-    if cached > 0 {
+    if w.is_of_file(frame) {
+        w.objects.remove_page(f.object, f.index);
+        w.frames.update(frame, |f| (f.object, f.index) = Default::default());
+        if !f.flags.has(FrameFlags::SWAP_BACKED) {
+            w.objects.evict(f.object, f.index);
+        }
+        w.put_frame(at, frame);
+    } else if cached > 0 {
         w.frames.pages_of_folio(frame).for_each(|page| w.swap.uncache(page));
         w.frames.set_flags(frame, FrameFlags::SWAP_CACHE, false);
         w.put_references(at, frame, cached);

@@ -18,6 +18,7 @@ use crate::kernel::cut_folio::{Cut, cut_folio_at};
 use crate::kernel::gather::Gather;
 use crate::kernel::lru::lru_add_drain;
 use crate::kernel::reclaim::FolioList;
+use crate::kernel::swap_cache::free_swap_and_cache;
 use crate::kernel::zap::{Zap, zap_range};
 use crate::machine::world::Ghost;
 use crate::policy::ZapDrain;
@@ -78,9 +79,13 @@ fn remove_whole_folios(env: &mut impl Env, file: ObjectId, mut pages: Range<u64>
     let whole = pages.clone();
     while !pages.is_empty() {
         let index = pages.start;
-        let (found, next) = env.step(Site::TruncateInodePages, |w, _| {
+        let (found, next) = env.step(Site::TruncateInodePages, |w, at| {
             let Some(frame) = w.objects.page(file, index) else {
                 w.ghost.punched((file, index));
+                w.objects.forget_evicted(file, index..index + 1);
+                if let Some(slot) = w.objects.set_slot(file, index, None) {
+                    free_swap_and_cache(w, at, slot);
+                }
                 return (None, index + 1);
             };
             let (folio, indices) = (w.frames.folio(frame).0, w.folio_indices(frame));

@@ -13,7 +13,7 @@ use crate::backing::NamedFile;
 use crate::env::{Env, Lock};
 use crate::kernel::Errno;
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
-use crate::kernel::lru::lru_add_drain;
+use crate::kernel::lru::{end_writeback, lru_add_drain};
 use crate::kernel::reclaim::FolioList;
 use crate::kernel::rmap::{Place, page_vma_mapped_walk, rmap_walk};
 use crate::kernel::table::{pte_accessible, pte_unmap_unlock};
@@ -104,20 +104,32 @@ fn folios<M: Mode>(w: &World<M>, pages: impl Iterator<Item = Pfn>) -> FolioList 
 
 /// Writes these folios, to which the caller has references, and gives them back; whoever looked for them in a file on a disk empties its batches.
 fn write_folios(env: &mut impl Env, frames: FolioList, drains: bool) {
+    let mut wanted = FolioList::new();
     for frame in frames {
         env.lock(Lock::Folio(frame));
-        write_folio(env, frame);
+        let is_wanted = write_folio(env, frame);
         env.unlock(Lock::Folio(frame));
+        if is_wanted {
+            wanted.push(frame);
+            continue;
+        }
         env.step(Site::FolioPut, |w, at| w.put_frame(at, frame));
     }
     if drains {
         lru_add_drain(env);
     }
+    // All are written at once, and that ends last.
+    for frame in wanted {
+        env.step(Site::FolioEndWriteback, |w, at| {
+            end_writeback(w, at, frame);
+            w.put_frame(at, frame);
+        });
+    }
 }
 
 /// One folio, which is locked: what the PTEs of its pages knew is the folio's first, page by page with a flush for each. Nobody looks for those of
-/// one that does not count as mapped.
-fn write_folio(env: &mut impl Env, frame: Pfn) {
+/// one that does not count as mapped. Whether it was written and reclaim waits for that.
+fn write_folio(env: &mut impl Env, frame: Pfn) -> bool {
     let mut cleaned = false;
     let passes_over = env.policies().mutant == Mutant::MkcleanSkipsChild;
     let clean = |env: &mut _, place: Place| {
@@ -129,14 +141,19 @@ fn write_folio(env: &mut impl Env, frame: Pfn) {
         rmap_walk(env, Site::PageMkcleanOne, frame, clean);
     }
     env.step(Site::FolioClearDirtyForIo, |w, _| {
-        if cleaned || w.frames.flags(frame).has(FrameFlags::DIRTY) {
+        if cleaned {
+            w.dirty_folio(frame);
+        }
+        let dirty = w.frames.flags(frame).has(FrameFlags::DIRTY);
+        if dirty {
             w.clean_folio(frame);
             for page in w.frames.pages_of_folio(frame) {
                 let of = w.frames.place(page);
                 w.ghost.written_back(page, of);
             }
         }
-    });
+        dirty && w.frames.is_wanted(frame)
+    })
 }
 
 /// One mapping; whether a store may have gone through it. What may not be accessed was flushed when that was taken away, or will be by whoever

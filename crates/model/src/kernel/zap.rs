@@ -221,13 +221,19 @@ fn should_zap<M: Mode>(w: &World<M>, place: Place, pte: Pte, zap: Zap) -> bool {
 /// well, and with one page that is looked for by itself.
 ///
 /// Source: mm/memory.c:zap_install_uffd_wp_if_needed, zap_drop_file_uffd_wp (6.1, 6.12; zap_drop_markers in 7.2).
-fn keeps_protection<M: Mode>(w: &World<M>, (mm, page): Place, pte: Pte, zap: Zap) -> bool {
+fn keeps_protection<M: Mode>(w: &World<M>, place: Place, pte: Pte, zap: Zap) -> bool {
+    !zap.drops_markers()
+        && w.policies.mutant != Mutant::UffdZapForgets
+        && marks_protection(w, place, pte)
+}
+
+/// Whether an entry of a file or of shared memory that goes, while the file may have the page still, leaves a marker of its protection.
+///
+/// Source: include/linux/mm_inline.h:pte_install_uffd_wp_if_needed (6.1 to 7.2).
+pub fn marks_protection<M: Mode>(w: &World<M>, (mm, page): Place, pte: Pte) -> bool {
     let watched = |vma: &Vma| !vma.is_anonymous() && vma.protects(pte.uffd_wp());
     let marks = |vma: &Vma| watched(vma) && !holes_are_clean(w, mm, vma);
-    pte.uffd_wp()
-        && !zap.drops_markers()
-        && w.policies.mutant != Mutant::UffdZapForgets
-        && w.mms[mm.index()].vma(page).is_some_and(marks)
+    pte.uffd_wp() && w.mms[mm.index()].vma(page).is_some_and(marks)
 }
 
 /// What the PTE knew of the page is the page's now. (What follows each other of a large folio kernels take for one use of it, here each page is one:

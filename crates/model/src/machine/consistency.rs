@@ -121,5 +121,6 @@ fn miscounted<M: Mode>(w: &World<M>) -> Option<String> {
         (swap_cache != w.swap.slot_of(pfn).is_some())
             .then(|| format!("frame {} and the swap cache do not agree", pfn.0))
     });
+    w.objects.slots().for_each(|slot| *named.entry(slot).or_default() += 1);
     frames.or_else(|| w.swap.contradiction(&named))
 }

@@ -55,6 +55,8 @@ pub enum MlockStep {
 pub enum FolioBatch {
     /// New folios, on their way to a list (`lru_add`).
     Add,
+    /// Pages of files that were written and that reclaim wants next (`lru_move_tail`, `lru_rotate` to 6.1).
+    Rotate,
     /// Pages of files that ought to leave memory and could not (`lru_deactivate_file`).
     DeactivateFile,
     /// Folios that become inactive (`lru_deactivate`).
@@ -67,8 +69,9 @@ pub enum FolioBatch {
 
 impl FolioBatch {
     /// All of them.
-    pub const ALL: [FolioBatch; 5] = [
+    pub const ALL: [FolioBatch; 6] = [
         FolioBatch::Add,
+        FolioBatch::Rotate,
         FolioBatch::DeactivateFile,
         FolioBatch::Deactivate,
         FolioBatch::Lazyfree,

@@ -69,10 +69,12 @@ impl<M: Mode> World<M> {
         first..first + (1 << order)
     }
 
-    /// A file's page was stored to: all of its folio is to be written (`folio_mark_dirty`).
+    /// A page was stored to: all of its folio is to be written, and reclaim waits for it no more.
     ///
-    /// Source: fs/ext4/inode.c:ext4_dirty_folio, fs/buffer.c:block_dirty_folio (6.12, 7.2).
+    /// Source: mm/page-writeback.c:set_page_dirty (5.10), folio_mark_dirty (6.1 to 7.2); fs/ext4/inode.c:ext4_dirty_folio, fs/buffer.c:block_dirty_folio (6.12,
+    /// 7.2).
     pub fn dirty_folio(&mut self, frame: Pfn) {
+        self.frames.set_wanted(frame, false);
         self.set_dirty(frame, true);
     }
 
@@ -102,7 +104,7 @@ impl<M: Mode> World<M> {
 
     fn set_dirty(&mut self, frame: Pfn, dirty: bool) {
         self.frames.set_flags(frame, FrameFlags::DIRTY, dirty);
-        if self.frames.flags(frame).has(FrameFlags::LARGE) {
+        if self.frames.flags(frame).has(FrameFlags::LARGE) && self.is_of_file(frame) {
             for page in self.frames.pages_of_folio(frame) {
                 self.frames.set_flags(page, FrameFlags::BUFFER_DIRTY, dirty);
             }

@@ -9,7 +9,7 @@
 use super::large::LargeFolios;
 use super::mlocked::Mlocked;
 use crate::addr::{ObjectId, Pfn};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The frame that is mapped wherever anonymous memory was only read.
 pub const ZERO_PAGE: Pfn = Pfn(0);
@@ -150,6 +150,8 @@ pub struct Frames {
     pub(super) large: LargeFolios,
     /// What mappings lock in memory, or did.
     mlocked: BTreeMap<Pfn, Mlocked>,
+    /// Those that reclaim wants as soon as they are written (`PG_reclaim`).
+    wanted: BTreeSet<Pfn>,
     pub(super) free: Vec<Pfn>,
     limit: u32,
 }
@@ -164,8 +166,8 @@ impl Frames {
     /// Room for `limit` frames, allocated as they are used.
     pub fn new(limit: u32) -> Frames {
         let (stored, large) = (vec![[0; 3]], LargeFolios::default());
-        let (beside, mlocked) = (BTreeMap::new(), BTreeMap::new());
-        Frames { stored, beside, large, mlocked, free: Vec::new(), limit }
+        let (beside, mlocked, wanted) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        Frames { stored, beside, large, mlocked, wanted, free: Vec::new(), limit }
     }
 
     /// Frames of the machine, those in use and those left.
@@ -222,8 +224,22 @@ impl Frames {
         }
     }
 
+    /// Whether reclaim wants the page as soon as it is written, from now on; whether it did.
+    pub fn set_wanted(&mut self, pfn: Pfn, wanted: bool) -> bool {
+        match wanted {
+            true => !self.wanted.insert(pfn),
+            false => !self.wanted.is_empty() && self.wanted.remove(&pfn),
+        }
+    }
+
+    /// Whether reclaim wants it.
+    pub fn is_wanted(&self, pfn: Pfn) -> bool {
+        self.wanted.contains(&pfn)
+    }
+
     /// Gives a frame back.
     pub fn release(&mut self, pfn: Pfn) {
+        self.set_wanted(pfn, false);
         if !self.mlocked.is_empty() {
             self.mlocked.remove(&self.folio(pfn).0);
         }

@@ -9,7 +9,8 @@
 
 use crate::addr::{MmId, ObjectId, Pfn};
 use smallvec::SmallVec;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// An object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -22,6 +23,10 @@ struct Object {
     /// What of a file it is; then it has pages of its own (the page cache), each with one reference.
     file: Option<FileKind>,
     pages: BTreeMap<u64, Pfn>,
+    /// Pages of memory that are in swap, with their slots, each of which counts one for it.
+    swapped: BTreeMap<u64, u32>,
+    /// Pages of a disk that reclaim took, and that nobody has asked for since (shadow entries).
+    evicted: BTreeSet<u64>,
     /// How many pages a file has (`i_size`); of other objects nobody asks.
     size: u64,
 }
@@ -132,7 +137,54 @@ impl Objects {
 
     /// Gives it a page; the one that was there.
     pub fn set_page(&mut self, object: ObjectId, index: u64, frame: Pfn) -> Option<Pfn> {
-        self.stored[object.index()].pages.insert(index, frame)
+        let object = &mut self.stored[object.index()];
+        object.evicted.remove(&index);
+        object.pages.insert(index, frame)
+    }
+
+    /// Whether it has a page of that index, in memory or in swap.
+    pub fn has(&self, object: ObjectId, index: u64) -> bool {
+        self.page(object, index).is_some() || self.slot(object, index).is_some()
+    }
+
+    /// The swap slot that has its page of that index.
+    #[inline]
+    pub fn slot(&self, object: ObjectId, index: u64) -> Option<u32> {
+        self.stored[object.index()].swapped.get(&index).copied()
+    }
+
+    /// Its page of that index is in this slot from now on, or in none; the slot that it was in.
+    pub fn set_slot(&mut self, object: ObjectId, index: u64, slot: Option<u32>) -> Option<u32> {
+        let swapped = &mut self.stored[object.index()].swapped;
+        match slot {
+            Some(slot) => swapped.insert(index, slot),
+            None => swapped.remove(&index),
+        }
+    }
+
+    /// The slots that have pages of it.
+    pub fn slots_of(&self, object: ObjectId) -> Vec<u32> {
+        self.stored[object.index()].swapped.values().copied().collect()
+    }
+
+    /// The slots that have pages of files and of shared memory.
+    pub fn slots(&self) -> impl Iterator<Item = u32> + '_ {
+        self.stored.iter().flat_map(|object| object.swapped.values().copied())
+    }
+
+    /// Reclaim took the page of that index.
+    pub fn evict(&mut self, object: ObjectId, index: u64) {
+        self.stored[object.index()].evicted.insert(index);
+    }
+
+    /// Whether reclaim took it.
+    pub fn was_evicted(&self, object: ObjectId, index: u64) -> bool {
+        self.stored[object.index()].evicted.contains(&index)
+    }
+
+    /// That is forgotten for these pages.
+    pub fn forget_evicted(&mut self, object: ObjectId, pages: Range<u64>) {
+        self.stored[object.index()].evicted.retain(|index| !pages.contains(index));
     }
 
     /// Takes a page from it.

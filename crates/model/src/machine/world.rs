@@ -587,23 +587,28 @@ impl<M: Mode> World<M> {
     /// The mappings that were detached from `range` are found by no walk any more (`unlink_anon_vmas`).
     ///
     /// With the last mapping goes shared memory itself. (Kernels let go of its pages after the flush, mm/shmem.c:shmem_evict_inode;
-    /// of those that somebody may still have in a TLB, the gather has a reference.) Whether there were pages of it.
-    pub fn unlink_anon_vmas(&mut self, at: At, mm: MmId, range: PageRange) -> bool {
-        let mut evicted = false;
+    /// of those that somebody may still have in a TLB, the gather has a reference.) Whether there were pages of it, and the swap slots that have others.
+    pub fn unlink_anon_vmas(&mut self, at: At, mm: MmId, range: PageRange) -> (bool, Vec<u32>) {
+        let (mut evicted, mut swapped) = (false, Vec::new());
         for object in self.mms[mm.index()].unlink(range) {
             for object in self.objects.chain(object) {
                 if self.mms[mm.index()].may_have(object, &self.objects) {
                     continue;
                 }
+                let slots = self.objects.slots_of(object);
                 let pages = self.objects.unlink(object, mm);
-                if !pages.is_empty() {
-                    self.ghost.shared_gone(object);
-                    evicted = true;
+                if self.objects.is_file(object) {
+                    continue;
                 }
+                if !(pages.is_empty() && slots.is_empty()) {
+                    self.ghost.shared_gone(object);
+                }
+                evicted |= !pages.is_empty();
                 pages.into_iter().for_each(|frame| self.put_frame(at, frame));
+                swapped.extend(slots);
             }
         }
-        evicted
+        (evicted, swapped)
     }
 
     /// Whether the page's mapping locks it in memory.

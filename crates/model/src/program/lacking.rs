@@ -1,6 +1,6 @@
 //! What a scenario may ask for that the model does not have.
 
-use super::{Advice, Backing, Op, OpKind, Program, ThpMode};
+use super::{Advice, Backing, Op, OpKind, Program, RangeExpr, ThpMode};
 use crate::call::{CallExpr, Gup, PinAccess};
 use crate::kernels::KernelRow;
 use crate::policy::AnonFolios;
@@ -137,6 +137,14 @@ impl Program {
         }
     }
 
+    /// Reclaim of a file that may have large folios.
+    fn of_large_folios(&self, pages: &RangeExpr) -> Option<&'static str> {
+        let Backing::File(file) = self.backing(pages) else { return None };
+        let large = self.files[usize::from(file.file)].largest_folio() > 1;
+        (file.fs.is_written_back() && large)
+            .then_some("MADV_COLD, MADV_PAGEOUT or reclaim of a file with `write-pages`")
+    }
+
     /// What is asked of shared memory or of a file that the model does not have.
     fn not_of_objects(&self, call: &CallExpr) -> Option<&'static str> {
         let (pages, [shared, file]) = match call {
@@ -157,11 +165,10 @@ impl Program {
                     | Advice::GuardRemove => return None,
                     // What they are not of is refused.
                     Advice::Remove | Advice::Free => return None,
+                    Advice::Cold | Advice::PageOut => return self.of_large_folios(pages),
                     Advice::HugePage | Advice::NoHugePage | Advice::Collapse => {
                         ["huge pages of shared memory", "huge pages of a file"]
                     }
-                    Advice::Cold => ["MADV_COLD of shared memory", "MADV_COLD of a file"],
-                    Advice::PageOut => ["MADV_PAGEOUT of shared memory", "MADV_PAGEOUT of a file"],
                 };
                 (pages, what)
             }
@@ -175,9 +182,6 @@ impl Program {
                     "UFFDIO_MOVE of a file (kernels refuse it: EINVAL)",
                 ],
             ),
-            CallExpr::Reclaim { pages } => {
-                (pages, ["reclaim of shared memory", "reclaim of a file"])
-            }
             CallExpr::Pin { pages, access: PinAccess::Force, gup: Gup::Get, .. }
                 if !self.backing(pages).is_shared() =>
             {
@@ -187,6 +191,7 @@ impl Program {
                 pages,
                 ["pins of shared memory", "pins of a file, but by=\"get\" with access=\"force\""],
             ),
+            CallExpr::Reclaim { pages } => return self.of_large_folios(pages),
             CallExpr::Writeback { .. }
             | CallExpr::UffdRegister { .. }
             | CallExpr::UffdUnregister { .. }

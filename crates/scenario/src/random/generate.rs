@@ -44,6 +44,10 @@ const WITH_SOFT_DIRTY: [RangeInclusive<u64>; 2] = [100_000..=199_999, 6_000_000.
 /// The seeds that lock memory, of files, too, and in any process.
 const WITH_MLOCK: [RangeInclusive<u64>; 2] = [10_000..=19_999, 7_000_000..=7_999_999];
 
+/// The seeds in which pages of files and of shared memory leave memory as private ones do, which draw all that those with files, processes and
+/// guards do; in some memory is locked, too.
+const WITH_PAGEOUT: [RangeInclusive<u64>; 2] = [30_000..=39_999, 9_000_000..=9_499_999];
+
 /// The seeds of files on disks with large folios, which draw all that those with files, processes and guards do.
 const WITH_FOLIOS: [RangeInclusive<u64>; 2] = [20_000..=29_999, 8_000_000..=8_999_999];
 
@@ -89,24 +93,27 @@ const ATTEMPTS: usize = 6;
 pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
     let among = |ranges: &[RangeInclusive<u64>]| ranges.iter().any(|seeds| seeds.contains(&seed));
     // Whoever answers has a CPU of its own.
+    let pageout = among(&WITH_PAGEOUT);
     let uffd = among(&WITH_USERFAULTFD) && cpus > 1;
-    let (soft_dirty, mlock) = (among(&WITH_SOFT_DIRTY), among(&WITH_MLOCK));
+    let (soft_dirty, mlock) =
+        (among(&WITH_SOFT_DIRTY), among(&WITH_MLOCK) || pageout && seed % 4 == 1);
     let folios = among(&WITH_FOLIOS);
     let mthp = among(&WITH_MTHP) && release >= MTHP_SINCE;
     let huge = if uffd || soft_dirty { seed % 2 == 1 } else { among(&WITH_HUGE_PAGES) };
     let (rng, state) = (SplitMix64::new(seed), State::new(&[], []));
     let mut draw = Draw { rng, huge, enabled: Vec::new(), state };
     let watched_files = uffd && among(&WITH_WATCHED_FILES);
-    let all = soft_dirty || mlock || folios || watched_files;
+    let all = soft_dirty || mlock || pageout || folios || watched_files;
     let draws = |ranges| all || among(ranges) && !uffd && !mthp;
     let with_processes = match soft_dirty {
         true => !huge,
-        false => mlock || folios || mthp || among(&WITH_PROCESSES),
+        false => mlock || pageout || folios || mthp || among(&WITH_PROCESSES),
     };
     let with_disks = draws(&WITH_DISKS);
     let with_file_calls = draws(&WITH_FILE_CALLS);
     let with_drops = draws(&WITH_DROPS);
-    let with_guards = mlock || (folios || mthp || among(&WITH_GUARDS)) && !uffd && !soft_dirty;
+    let guards = pageout || folios || mthp || among(&WITH_GUARDS);
+    let with_guards = mlock || guards && !uffd && !soft_dirty;
     let drawn = match (with_disks, with_file_calls) {
         _ if with_guards => Drawn::WithGuards,
         _ if with_drops => Drawn::WithDrops,
@@ -120,6 +127,7 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
         Drawn::WithWatchedFiles => watched_files && !huge,
         Drawn::WithSoftDirty => soft_dirty,
         Drawn::WithMlock => mlock,
+        Drawn::WithPageout => pageout,
         operation => operation <= drawn,
     });
     let features = if uffd { draw.features(release) } else { Features::default() };

@@ -51,6 +51,8 @@ pub enum Drawn {
     WithSoftDirty,
     /// Those that lock memory.
     WithMlock,
+    /// Those in which pages of files and of shared memory go to swap or leave memory as well.
+    WithPageout,
 }
 
 /// Which memory an operation may be done to.
@@ -163,6 +165,12 @@ const fn guards(line: &'static str, guard: bool) -> Operation {
     Operation { since: (6, 15), drawn: Drawn::WithGuards, ..row }
 }
 
+/// Advice on what reclaim should take, of any memory.
+const fn takes(line: &'static str, weight: u64) -> Operation {
+    let row = row(line, weight, Needs::Mapped, Effect::None);
+    Operation { drawn: Drawn::WithPageout, ..row }
+}
+
 /// Of the first process alone, which has the userfaultfd.
 const fn uffd(
     line: &'static str,
@@ -233,6 +241,8 @@ pub(super) fn call(kind: CallKind) -> Vec<Operation> {
             private("madvise \"{}\" advice=\"free\"", 5, Needs::Mapped, Effect::None),
             private("madvise \"{}\" advice=\"cold\"", 5, Needs::Mapped, Effect::None),
             private("madvise \"{}\" advice=\"pageout\"", 10, Needs::Mapped, Effect::None),
+            takes("madvise \"{}\" advice=\"cold\"", 8),
+            takes("madvise \"{}\" advice=\"pageout\"", 20),
             Operation { since: (5, 14), ..row("madvise \"{}\" advice=\"populate-read\"", 3, Needs::Readable, Effect::None) },
             Operation { since: (5, 14), ..row("madvise \"{}\" advice=\"populate-write\"", 3, Needs::Writable, Effect::None) },
             Operation { drawn: Drawn::WithHugePages, ..private("madvise \"{}\" advice=\"hugepage\"", 12, Needs::Mapped, Effect::Split) },
@@ -249,6 +259,8 @@ pub(super) fn call(kind: CallKind) -> Vec<Operation> {
             ranges(Of::Private, "process_madvise \"{}\" advice=\"free\" stride=3", 5, (6, 13)),
             ranges(Of::Private, "process_madvise \"{}\" advice=\"cold\" pages=2 stride=3", 5, (5, 10)),
             ranges(Of::Private, "process_madvise \"{}\" advice=\"pageout\" pages=4 stride=7", 6, (5, 10)),
+            takes("process_madvise \"{}\" advice=\"cold\" pages=2 stride=3", 2),
+            takes("process_madvise \"{}\" advice=\"pageout\" pages=4 stride=7", 5),
             ranges(Of::All, "process_madvise \"{}\" advice=\"guard-install\" stride=2\nprocess_madvise \"{}\" advice=\"guard-remove\" stride=2", 4, (6, 15)),
         ],
         CallKind::Protect => vec![

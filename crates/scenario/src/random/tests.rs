@@ -44,6 +44,9 @@ const WITH_SOFT_DIRTY: u64 = 100_000;
 /// The first of those that lock memory.
 const WITH_MLOCK: u64 = 10_000;
 
+/// The first of those in which pages of files leave memory as private ones do.
+const WITH_PAGEOUT: u64 = 30_000;
+
 /// The first of those with large folios.
 const WITH_FOLIOS: u64 = 20_000;
 
@@ -59,6 +62,7 @@ fn seeds(count: u64) -> impl Iterator<Item = u64> {
         WITH_WATCHED_FILES,
         WITH_SOFT_DIRTY,
         WITH_MLOCK,
+        WITH_PAGEOUT,
         WITH_FOLIOS,
         WITH_MTHP,
         WITH_PROCESSES,
@@ -225,6 +229,19 @@ fn seeds_draw_no_drops_that_were_taken_before() {
     let before = (0..50).chain(950_000..950_050).chain(2_599_950..2_600_000);
     assert_eq!(before.filter(draws).count(), 0);
     assert!((2_600_000..2_600_050).filter(draws).count() > 5);
+}
+
+/// The same of pages of files and of shared memory that leave memory by advice.
+#[test]
+fn seeds_draw_no_pageout_of_files_that_was_taken_before() {
+    let taken = |seed: &u64| {
+        let case = generate(*seed, NEWEST, 3);
+        let new = |operation: &&Operation| operation.drawn == operations::Drawn::WithPageout;
+        case.operations().into_iter().any(|operation| new(&operation))
+    };
+    let before = (0..50).chain(20_000..20_050).chain(962_500..962_550).chain(8_999_950..9_000_000);
+    assert_eq!(before.filter(taken).count(), 0);
+    assert!((9_000_000..9_000_050).filter(taken).count() > 25);
 }
 
 /// The same of large folios.

@@ -25,7 +25,8 @@ const FAULT_AROUND: u64 = 16;
 /// What is found around a fault: of each folio the first page that is looked at.
 type Around = SmallVec<[(Vpn, FilePage); FAULT_AROUND as usize]>;
 
-/// Maps what the object has of the pages around; whether that serves the fault. Who has a folio locked is passed over.
+/// Maps what the object has of the pages around; whether that serves the fault. Who has a folio locked is passed over, and so is one that reclaim wants:
+/// its mark (`PG_reclaim`) is that of readahead as well.
 pub fn do_fault_around(env: &mut impl Env, fault: Fault, vma: &Vma, object: ObjectId) -> bool {
     if vma.uffd.disables_fault_around() {
         return false;
@@ -36,7 +37,8 @@ pub fn do_fault_around(env: &mut impl Env, fault: Fault, vma: &Vma, object: Obje
             let frame = w.objects.page(object, vma.index(page))?;
             Some((page, FilePage::of(w, frame)))
         };
-        let mut around: Around = window.iter().filter_map(there).collect();
+        let passes = |(_, page): &(Vpn, FilePage)| !w.frames.is_wanted(page.folio);
+        let mut around: Around = window.iter().filter_map(there).filter(passes).collect();
         around.dedup_by_key(|(_, page)| page.folio);
         around
     });

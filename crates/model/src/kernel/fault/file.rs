@@ -77,7 +77,7 @@ fn page_of(
     let index = vma.index(fault.page);
     match vma.on_disk {
         true => filemap_fault(env, fault, file, index),
-        false => shmem_fault(env, fault, vma.uffd, (file, index)).map(|frame| (frame, false)),
+        false => shmem_fault(env, fault, vma.uffd, (file, index)),
     }
 }
 
@@ -154,7 +154,7 @@ fn do_shared_fault(
     vma: &Vma,
     file: ObjectId,
 ) -> Result<Served, Unserved> {
-    let (page, _) = page_of(env, fault, vma, file)?;
+    let (page, read) = page_of(env, fault, vma, file)?;
     if vma.on_disk {
         env.unlock(Lock::Folio(page.folio));
         if !page_mkwrite(env, page, (file, vma.index(fault.page))) {
@@ -165,7 +165,8 @@ fn do_shared_fault(
         env.unlock(Lock::Folio(page.folio));
         return Ok(raced(env, page.frame));
     }
-    fault_dirty_shared_page(env, fault, page, vma.on_disk)
+    let served = fault_dirty_shared_page(env, fault, page, vma.on_disk)?;
+    Ok(Served { major: served.major || read && !vma.on_disk, ..served })
 }
 
 /// The file system is told that the page, which is not locked, will be stored to: it marks its folio dirty, and leaves it locked unless it is no

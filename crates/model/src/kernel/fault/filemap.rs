@@ -73,7 +73,10 @@ fn read_page(env: &mut impl Env, file: ObjectId, index: u64) -> Result<(), Unser
         if w.objects.page(file, index).is_some() {
             return true;
         }
-        let Some(new) = w.allocate_frame(FrameFlags::default()) else { return false };
+        // Back so soon after reclaim took it, it is active (mm/workingset.c:workingset_refault).
+        let mut flags = FrameFlags::default();
+        flags.set(FrameFlags::ACTIVE, w.objects.was_evicted(file, index));
+        let Some(new) = w.allocate_frame(flags) else { return false };
         w.ghost.filled(new, (file, index));
         w.frames.update(new, |f| (f.object, f.index) = (file, index));
         w.objects.set_page(file, index, new);

@@ -3,30 +3,40 @@
 //! A page that is not there is made, of zeros: nothing has to be waited for, unless userfaultfd is to be asked first, about what is not there or about what is
 //! there and not mapped.
 //!
+//! A page that reclaim wrote to swap is read back, a major fault, and is dirty again: it has no place in swap any more. One that reclaim is
+//! just writing is waited for, and comes back as it is.
+//!
 //! Source: mm/shmem.c:shmem_fault, shmem_getpage_gfp (5.10), shmem_get_folio_gfp (6.1 to 7.3).
 
 use super::file::{FilePage, page_in};
 use super::outcome::{Fault, Unserved};
-use crate::addr::{ObjectId, Pfn};
-use crate::env::{Env, Lock};
+use crate::addr::{ObjectId, Pfn, Vpn};
+use crate::env::{Env, Learnt, Lock};
 use crate::event::EventKind;
 use crate::kernel::lru::folio_add_new;
+use crate::kernel::swap_cache::leave_swap_cache;
 use crate::kernel::uffd::fault::handle_userfault;
 use crate::machine::frames::FrameFlags;
-use crate::machine::world::Ghost;
+use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::Mutant;
 use crate::site::Site;
 use crate::userfaultfd::{Told, Watch};
 
-/// The file's page, with a reference and locked: what is there, else a new one of zeros, unless the file ends before it.
+/// The file's page, with a reference and locked: what is there or in swap, else a new one of zeros, unless the file ends before it; and whether it was
+/// read from swap.
 pub fn shmem_fault(
     env: &mut impl Env,
     fault: Fault,
     watch: Watch,
     (object, index): (ObjectId, u64),
-) -> Result<FilePage, Unserved> {
+) -> Result<(FilePage, bool), Unserved> {
+    let mut read = false;
     loop {
-        let frame = shmem_get_folio(env, fault, watch, (object, index))?;
+        let place = (object, index);
+        if !watch.minor {
+            read |= shmem_swapin(env, fault.page, place).ok_or(Unserved::OutOfMemory)?;
+        }
+        let Some(frame) = shmem_get_folio(env, fault, watch, place)? else { continue };
         env.lock(Lock::Folio(frame));
         let there = env.step(Site::ShmemGetFolio, |w, at| {
             let there = w.objects.page(object, index) == Some(frame);
@@ -41,7 +51,7 @@ pub fn shmem_fault(
         });
         if there {
             // A file in memory has folios of one page.
-            return Ok(FilePage { frame, folio: frame });
+            return Ok((FilePage { frame, folio: frame }, read));
         }
         // The file became smaller, or a hole was punched there meanwhile.
         env.unlock(Lock::Folio(frame));
@@ -49,21 +59,109 @@ pub fn shmem_fault(
     }
 }
 
-/// The page, with a reference: what is there, else a new one, unless somebody adds one first.
+/// Reads the page back, if it is in swap; whether it was read. `None`: there is no memory left.
+///
+/// Source: mm/shmem.c:shmem_swapin_page (5.10), shmem_swapin_folio (6.1 to 7.2).
+pub fn shmem_swapin(
+    env: &mut impl Env,
+    page: Vpn,
+    (object, index): (ObjectId, u64),
+) -> Option<bool> {
+    loop {
+        let found = env.step(Site::ShmemGetFolio, |w, at| {
+            let Some(slot) = w.objects.slot(object, index) else { return Found::Nothing };
+            if let Some(frame) = w.swap.get(slot).cached {
+                w.get_frame(frame);
+                return Found::Cached(frame, slot);
+            }
+            let read = read_back(w, at, page, (object, index, slot));
+            if read { Found::Read } else { Found::NoMemory }
+        });
+        let (frame, slot) = match found {
+            Found::Nothing => return Some(false),
+            Found::NoMemory => return None,
+            Found::Read => return Some(true),
+            Found::Cached(frame, slot) => (frame, slot),
+        };
+        env.lock(Lock::Folio(frame));
+        env.step(Site::ShmemGetFolio, |w, at| {
+            let same = w.objects.slot(object, index) == Some(slot);
+            if same && w.swap.slot_of(frame) == Some(slot) {
+                w.get_frame(frame);
+                add_swapped(w, (object, index), frame);
+                w.swap.count(slot, -1);
+                leave_swap_cache(w, at, frame);
+            }
+        });
+        env.unlock(Lock::Folio(frame));
+        env.step(Site::FolioPut, |w, at| w.put_frame(at, frame));
+    }
+}
+
+/// What was found of a page in swap.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+enum Found {
+    Nothing,
+    NoMemory,
+    Read,
+    Cached(Pfn, u32),
+}
+
+impl Learnt for Found {
+    fn nothing() -> Found {
+        Found::Nothing
+    }
+}
+
+/// Reads the page from its slot, which is free then; false: there is no memory left. (It comes by way of the swap cache, to 6.12, and leaves it at once.)
+fn read_back<M: Mode>(
+    w: &mut World<M>,
+    at: At,
+    page: Vpn,
+    (object, index, slot): (ObjectId, u64, u32),
+) -> bool {
+    // Back so soon after it was evicted, it is active (mm/workingset.c:workingset_refault).
+    let flags = FrameFlags::SWAP_BACKED.and(FrameFlags::DIRTY).and(FrameFlags::ACTIVE);
+    let Some(frame) = w.allocate_frame(flags) else { return false };
+    let of_slot = w.swap.get(slot);
+    w.frames.set_zero_filled(frame, of_slot.zero_filled);
+    w.ghost.swapped_in(slot, frame);
+    w.emit(at, EventKind::PageIn { page, frame, zero_filled: of_slot.marked });
+    add_swapped(w, (object, index), frame);
+    w.swap.count(slot, -1);
+    folio_add_new(w, at.site(Site::FolioAddLru), frame);
+    true
+}
+
+/// The page is in the page cache again, which gets the reference.
+fn add_swapped<M: Mode>(w: &mut World<M>, (object, index): (ObjectId, u64), frame: Pfn) {
+    w.frames.update(frame, |f| (f.object, f.index) = (object, index));
+    w.objects.set_page(object, index, frame);
+    w.objects.set_slot(object, index, None);
+}
+
+/// The page, with a reference: what is there, else a new one, unless somebody adds one first; `None` if it went to swap meanwhile.
 fn shmem_get_folio(
     env: &mut impl Env,
     fault: Fault,
     watch: Watch,
     (object, index): (ObjectId, u64),
-) -> Result<Pfn, Unserved> {
-    let found = env.step(Site::ShmemGetFolio, |w, _| page_in(w, object, index));
+) -> Result<Option<Pfn>, Unserved> {
+    let (found, swapped) = env.step(Site::ShmemGetFolio, |w, _| {
+        (page_in(w, object, index), w.objects.slot(object, index).is_some())
+    });
     match found {
         Err(()) => return Err(Unserved::NotAllowed),
+        // What is in swap is there.
+        Ok(None) if watch.minor && swapped => {
+            return Err(handle_userfault(env, fault, Told::Minor));
+        }
+        Ok(None) if swapped => return Ok(None),
         Ok(Some(found)) if watch.minor => {
             env.step(Site::FolioPut, |w, at| w.put_frame(at, found.frame));
             return Err(handle_userfault(env, fault, Told::Minor));
         }
-        Ok(Some(found)) => return Ok(found.frame),
+        Ok(Some(found)) => return Ok(Some(found.frame)),
         Ok(None) if watch.missing => return Err(handle_userfault(env, fault, Told::Missing)),
         Ok(None) => {}
     }
@@ -71,7 +169,10 @@ fn shmem_get_folio(
         let there = w.objects.page(object, index);
         if let Some(found) = there.filter(|_| w.policies.mutant != Mutant::CacheUnchecked) {
             w.get_frame(found);
-            return Some(found);
+            return Some(Some(found));
+        }
+        if w.objects.slot(object, index).is_some() {
+            return Some(None);
         }
         let new = w.allocate_frame(FrameFlags::SWAP_BACKED.and(FrameFlags::ZERO_FILLED))?;
         w.ghost.zeroed(new);
@@ -82,7 +183,7 @@ fn shmem_get_folio(
             w.put_frame(at, old);
         }
         folio_add_new(w, at.site(Site::FolioAddLru), new);
-        Some(new)
+        Some(Some(new))
     });
     made.ok_or(Unserved::OutOfMemory)
 }

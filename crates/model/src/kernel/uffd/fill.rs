@@ -5,6 +5,7 @@ use crate::env::{Env, Lock};
 use crate::kernel::Errno;
 use crate::kernel::fault::anon::zero_page_pte;
 use crate::kernel::fault::new_page::{allocate_zeroed, map_new_page, new_pte};
+use crate::kernel::fault::shmem::shmem_swapin;
 use crate::kernel::lru::folio_add_new;
 use crate::kernel::mlock_batch::folio_add_rmap;
 use crate::kernel::table::{pte_alloc, pte_offset_map_lock, pte_unmap_unlock};
@@ -146,7 +147,7 @@ fn add_file_page(
     let frame = frame.ok_or(Errno::Enomem)?;
     env.lock(Lock::Folio(frame));
     let added = env.step(Site::MfillAtomic, |w, at| {
-        let free = w.objects.page(file, index).is_none();
+        let free = !w.objects.has(file, index);
         if free {
             w.frames.update(frame, |f| (f.object, f.index) = (file, index));
             w.get_frame(frame);
@@ -180,6 +181,7 @@ fn map_file_page(
     file: ObjectId,
 ) -> Result<(), Errno> {
     let index = vma.index(page);
+    shmem_swapin(env, page, (file, index)).ok_or(Errno::Enomem)?;
     let found = env.step(Site::MfillAtomic, |w, _| {
         let found = w.objects.page(file, index);
         found.into_iter().for_each(|frame| w.get_frame(frame));

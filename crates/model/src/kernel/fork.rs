@@ -245,7 +245,7 @@ fn copy_shared_ptes(env: &mut impl Env, (parent, child): (MmId, MmId), vma: &Vma
             let left = PageRange { start: page, end };
             copy_shared_run(w, at, (parent, child), vma, left)
         });
-        page = page.add(copied);
+        page = page.add(copied.max(1));
     }
 }
 

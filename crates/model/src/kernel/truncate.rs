@@ -95,7 +95,7 @@ fn remove_whole_folios(env: &mut impl Env, file: ObjectId, mut pages: Range<u64>
             w.get_frame(folio);
             (Some(folio), indices.end)
         });
-        pages.start = next.min(pages.end);
+        pages.start = next.clamp(index + 1, pages.end);
         let Some(folio) = found else { continue };
         env.lock(Lock::Folio(folio));
         truncate_inode_folio(env, file, folio);

@@ -48,7 +48,7 @@ pub static ALL: &[Builtin] = builtins! { "scenarios/":
     "a_privfile_rw" "a_privfile_w" "b_pf3_shm" "b_shm_read_write"
     "b_pf3_ext4" "b_ext4_read_write" "b_ext4_msync" "b_ext4_protect" "b_ext4_private" "b_ext4_fork"
     "f_around" "f_protect" "f_freept" "f_fork" "f_punch" "f_punch_fork"
-    "f_write" "f_truncate" "f_punch_disk" "f_drop" "f_holes"
+    "f_write" "f_truncate" "f_punch_disk" "f_drop" "f_holes" "f_new" "f_freept_disk"
     "thp-zero" "z_thp_dontneed" "z_thp_dontneed_part" "z_thp_mprotect" "z_thp_mprotect_part" "z_thp_mremap"
     "z_thp_munmap_part" "z_thp_populate" "z_thp_zero_rw" "z_thp_cold" "z_thp_free" "z_thp_pageout" "z_thp_collapse"
     "d_thp_fork" "d_thp_exit" "z_thp_uffd"

@@ -12,7 +12,9 @@ use crate::kernel::Errno;
 use crate::kernel::fault::outcome::{Attempt, Fault};
 use crate::kernel::huge::{pmd_trans_huge_lock, pmd_unlock};
 use crate::kernel::lru::lru_add_drain;
-use crate::kernel::mlock_batch::{mlock_folio, mlock_vma_page, munlock_folio, munlock_vma_page};
+use crate::kernel::mlock_batch::{
+    Pagevec, mlock_folio, mlock_vma_page, munlock_folio, munlock_pagevec, munlock_vma_page,
+};
 use crate::kernel::populate::{follows, populate_page, touch};
 use crate::kernel::rmap::Place;
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
@@ -137,10 +139,19 @@ fn is_large<M: Mode>(w: &World<M>, pte: PresentPte) -> bool {
 
 /// The same in 5.10, which does so for a mapping that goes as well.
 ///
-/// Source: mm/mlock.c:munlock_vma_pages_range, __munlock_pagevec (5.10).
+/// Source: mm/mlock.c:munlock_vma_pages_range (5.10).
 fn munlock_vma_pages_range(env: &mut impl Env, mm: MmId, part: PageRange) {
     let mut page = part.start;
     while page < part.end {
+        let small = env.step(Site::MlockPteRange, |w, _| {
+            let table = w.arch.huge_pages(page).intersect(part);
+            small_pages(w, mm, PageRange { start: page, ..table })
+        });
+        if !small.is_empty() {
+            munlock_pagevec(env, mm, &small);
+            page = page.add(small.len() as u64);
+            continue;
+        }
         let (found, huge) = env.step(Site::MlockPteRange, |w, _| match w.pmd(mm, page) {
             Some(pmd) => (Some(pmd).filter(|pmd| !pmd.special()), true),
             None => (own_page(w, (mm, page)), false),
@@ -150,6 +161,17 @@ fn munlock_vma_pages_range(env: &mut impl Env, mm: MmId, part: PageRange) {
         }
         page = if huge { env.arch().huge_pages(page).end } else { page.add(1) };
     }
+}
+
+/// The pages that one pagevec has, from the first on: those that are there, side by side, of no large folio.
+///
+/// Source: mm/mlock.c:__munlock_pagevec_fill (5.10).
+fn small_pages<M: Mode>(w: &World<M>, mm: MmId, pages: PageRange) -> Pagevec {
+    let small = |page| {
+        let pte = own_page(w, (mm, page)).filter(|pte| !is_large(w, *pte))?;
+        w.pmd(mm, page).is_none().then_some((page, pte.pfn))
+    };
+    pages.iter().map_while(small).take(w.lru_batch_size()).collect()
 }
 
 /// What is to be unmapped in `range` is not locked any more before (5.10; later kernels see to it page by page, as each loses its mapping).

@@ -6,9 +6,9 @@
 //! Source: mm/mlock.c (6.1 to 7.3): mlock_folio, mlock_new_folio, munlock_folio, mlock_folio_batch; (5.10): mlock_vma_page, munlock_vma_page,
 //! clear_page_mlock.
 
-use crate::addr::{CpuId, Pfn};
+use crate::addr::{CpuId, MmId, Pfn, Vpn};
 use crate::env::Env;
-use crate::kernel::lru::{folio_add_lru, folio_add_new, joins_list};
+use crate::kernel::lru::{folio_add_lru, folio_add_new, joins_list, lru_add_drain};
 use crate::kernel::rmap::{Place, page_vma_mapped_walk, rmap_walk};
 use crate::kernel::table::pte_unmap_unlock;
 use crate::machine::cpu::MlockStep;
@@ -16,6 +16,7 @@ use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Mode, World};
 use crate::policy::MlockPages;
 use crate::site::Site;
+use smallvec::SmallVec;
 
 /// A new folio of a mapping that locks its pages, or does not, goes to the LRU. Part of a step.
 ///
@@ -199,14 +200,39 @@ fn isolate_and_put_back<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
     }
 }
 
-/// A page that counts as locked is left by a mapping (5.10), unless another one locks it, too: off its list, and to the one where it belongs. It goes
-/// there by the CPU's batch, but at once if it is `munlock` that takes it from the place `left`, and nobody else maps it, nor is it large.
+/// Pages that `munlock` takes together, and where they are.
+pub type Pagevec = SmallVec<[(Vpn, Pfn); 15]>;
+
+/// These pages, which lie side by side, are left by a mapping that locked them (5.10). First all of them come off their lists; if one was on none, as it
+/// waited in a batch or counts as locked by nobody, the CPU's batches are emptied.
 ///
-/// Source: mm/mlock.c:munlock_vma_page, __munlock_pagevec, __putback_lru_fast, __munlock_isolated_page (5.10).
+/// Source: mm/mlock.c:__munlock_pagevec, mm/swap.c:__pagevec_release (5.10).
+pub fn munlock_pagevec(env: &mut impl Env, mm: MmId, pages: &Pagevec) {
+    let isolated: Pagevec =
+        pages.iter().copied().filter(|(_, frame)| munlock_isolate(env, *frame)).collect();
+    if isolated.len() < pages.len() {
+        lru_add_drain(env);
+    }
+    for (page, frame) in isolated {
+        munlock_isolated(env, frame, Some((mm, page)));
+    }
+}
+
+/// A page that counts as locked is left by a mapping (5.10), from the place `left` or because it was copied.
+///
+/// Source: mm/mlock.c:munlock_vma_page (5.10).
 pub fn munlock_vma_page(env: &mut impl Env, frame: Pfn, left: Option<Place>) {
-    let (site, folio) =
-        (Site::MlockPteRange, env.step(Site::MlockPteRange, |w, _| w.frames.folio(frame).0));
-    let isolated = env.step(site, |w, _| {
+    let folio = env.step(Site::MlockPteRange, |w, _| w.frames.folio(frame).0);
+    if munlock_isolate(env, folio) {
+        munlock_isolated(env, folio, left);
+    }
+}
+
+/// A folio counts as locked no more; whether it did and was on a list, which it leaves, for the caller.
+///
+/// Source: mm/mlock.c:__munlock_isolate_lru_page (5.10).
+fn munlock_isolate(env: &mut impl Env, folio: Pfn) -> bool {
+    env.step(Site::MlockPteRange, |w, _| {
         let was = w.frames.mlocked(folio).mlocked && w.frames.flags(folio).has(FrameFlags::LRU);
         w.frames.change_mlocked(folio, |folio| folio.mlocked = false);
         if was {
@@ -214,10 +240,15 @@ pub fn munlock_vma_page(env: &mut impl Env, frame: Pfn, left: Option<Place>) {
             w.get_frame(folio);
         }
         was
-    });
-    if !isolated {
-        return;
-    }
+    })
+}
+
+/// It goes to the list where it belongs now, with those that are locked if another mapping locks it, too: by the CPU's batch, but at once if `munlock`
+/// takes it from a place, nobody else maps it, and it is not large.
+///
+/// Source: mm/mlock.c:__putback_lru_fast, __munlock_isolated_page (5.10).
+fn munlock_isolated(env: &mut impl Env, folio: Pfn, left: Option<Place>) {
+    let site = Site::MlockPteRange;
     let shared = env.step(site, |w, _| w.frames.folio_maps(folio) > 1);
     if shared {
         try_to_munlock(env, folio, left);

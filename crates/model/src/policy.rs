@@ -503,6 +503,12 @@ policies! {
         Window = "window", "a load what lies in the window that it looks at, a store its page";
         Whole = "whole", "all of it, where a load looks at a part of it or a store or a load from the disk is to one of its pages";
     }
+    /// Whether a truncation or a hole looks once more for what is at its ends.
+    hole_ends: HoleEnds = "hole-ends", "whether a truncation or a hole that ends where pages do looks once more for the folios at its ends",
+        source "mm/truncate.c:truncate_inode_pages_range, mm/shmem.c:shmem_undo_range (5.10: for parts of pages alone; 6.1 to 7.3: truncate_inode_partial_folio)" {
+        PagesOnly = "pages-only", "no: only for a part of a page";
+        Folios = "folios", "yes: they may be larger";
+    }
     /// What becomes of the mappings of a file's large folio that cannot be split.
     unsplit_folio: UnsplitFolio = "unsplit-folio", "what becomes of the mappings of a file's large folio that a truncation or a hole cuts and that cannot be split",
         source "mm/truncate.c:truncate_inode_partial_folio (6.12), folio_split_or_unmap (7.2); seen on 6.18" {

@@ -9,7 +9,7 @@ use crate::environment::setting;
 use crate::swap::ZramSwap;
 use crate::tracefs;
 use crate::zram::Zram;
-use needless_model::program::{MachineNeeds, MthpMode};
+use needless_model::program::{MachineNeeds, Mthp, MthpMode};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::mount::UnmountFlags;
 use serde::{Deserialize, Serialize};
@@ -137,6 +137,7 @@ impl Made {
         match self {
             Made::Set { path, .. } => {
                 [THP_ENABLED, ZSWAP_ENABLED, PAGE_CLUSTER].contains(&path.as_str())
+                    || Mthp::default().sizes().any(|(kib, _)| mthp_enabled(kib) == *path)
             }
             Made::Mounted { path } => tracefs::PLACES.contains(&path.as_str()),
             Made::Disk { .. } | Made::Zram { .. } => true,

@@ -278,7 +278,7 @@ fn another_architecture_is_the_same_for_both() {
 
 /// The simulator's run is a way through the checker, each state of which an exploration reaches.
 fn assert_explored(what: &str, program: &Program, row_name: &str, arch: Arch) {
-    let options = Options { arch, max_states: 200_000, ..Options::default() };
+    let options = Options { arch, max_states: 500_000, ..Options::default() };
     let way = compared(what, program, row_name, arch).schedule;
     let (report, reached) = reaches(program, &row(row_name), &options, &way).unwrap();
     assert!(report.holds(), "{what}: {report}");

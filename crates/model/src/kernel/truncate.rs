@@ -21,7 +21,7 @@ use crate::kernel::reclaim::FolioList;
 use crate::kernel::swap_cache::free_swap_and_cache;
 use crate::kernel::zap::{Zap, zap_range};
 use crate::machine::world::Ghost;
-use crate::policy::ZapDrain;
+use crate::policy::{HoleEnds, ZapDrain};
 use crate::site::Site;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -53,6 +53,9 @@ pub fn ftruncate(env: &mut impl Env, file: NamedFile, pages: u64) -> Result<(), 
 /// then what is left of these pages leaves as well.
 pub(super) fn truncate_inode_pages(env: &mut impl Env, file: ObjectId, pages: Range<u64>) {
     remove_whole_folios(env, file, pages.clone());
+    if env.policies().hole_ends == HoleEnds::PagesOnly {
+        return;
+    }
     let mut rest = pages.clone();
     let first = cut_folio_at(env, file, pages.start, &pages);
     let last = match &first {

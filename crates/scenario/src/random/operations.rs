@@ -259,8 +259,8 @@ pub(super) fn call(kind: CallKind) -> Vec<Operation> {
             ranges(Of::Private, "process_madvise \"{}\" advice=\"free\" stride=3", 5, (6, 13)),
             ranges(Of::Private, "process_madvise \"{}\" advice=\"cold\" pages=2 stride=3", 5, (5, 10)),
             ranges(Of::Private, "process_madvise \"{}\" advice=\"pageout\" pages=4 stride=7", 6, (5, 10)),
-            takes("process_madvise \"{}\" advice=\"cold\" pages=2 stride=3", 2),
-            takes("process_madvise \"{}\" advice=\"pageout\" pages=4 stride=7", 5),
+            Operation { drawn: Drawn::WithPageout, ..ranges(Of::All, "process_madvise \"{}\" advice=\"cold\" pages=2 stride=3", 2, (5, 10)) },
+            Operation { drawn: Drawn::WithPageout, ..ranges(Of::All, "process_madvise \"{}\" advice=\"pageout\" pages=4 stride=7", 5, (5, 10)) },
             ranges(Of::All, "process_madvise \"{}\" advice=\"guard-install\" stride=2\nprocess_madvise \"{}\" advice=\"guard-remove\" stride=2", 4, (6, 15)),
         ],
         CallKind::Protect => vec![

@@ -41,8 +41,12 @@ fn the_model_runs_them() {
         for row in &rows {
             let options = SimOptions { paranoid: true, ..SimOptions::default() };
             let run = sim::run(&program, row, &options);
-            let lacks = matches!(run, Err(SimError::Call { .. } | SimError::Missing { .. }));
-            let refused = lacks && Some(row.release) < newest;
+            let refused = match run {
+                Err(SimError::Call { .. }) => Some(row.release) < newest,
+                // Large folios by size.
+                Err(SimError::Missing { .. }) => row.release < (6, 8),
+                _ => false,
+            };
             assert!(run.is_ok() || refused, "{} on {}: {run:?}", path.display(), row.name);
         }
     }

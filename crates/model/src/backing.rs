@@ -8,8 +8,7 @@ pub const MAX_FILE_PAGES: u64 = 1 << 16;
 /// The most pages of a write to it: what makes a folio that is mapped by one entry above the last level is not modelled.
 pub const MAX_WRITE_PAGES: u64 = 256;
 
-/// The most pages of a file that is written by more than one page at once: how many runs of pages of large folios one gather holds is not modelled, and
-/// as many pages as these it holds in any case.
+/// The most pages of a file that is written by more than one page at once, which a machine whose memory is in pieces can still have folios for.
 pub const MAX_LARGE_FILE_PAGES: u64 = 1 << 13;
 
 /// A file that a scenario makes, for itself alone and before anything else happens.

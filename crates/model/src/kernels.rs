@@ -51,7 +51,7 @@ pub struct Config {
     pub thp: ThpMode,
     /// Large folios smaller than a huge page, as the scenario says.
     pub mthp: Mthp,
-    /// Whether the scenario can have huge pages or other large folios: nobody looks for any else.
+    /// Whether the scenario can have huge pages or other large folios of private memory: nobody looks for any else.
     pub huge_pages: bool,
     /// Whether the scenario handles signals: nobody looks whether a process does else.
     pub handles_signals: bool,

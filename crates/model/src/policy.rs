@@ -511,7 +511,7 @@ policies! {
     }
     /// What becomes of the mappings of a file's large folio that cannot be split.
     unsplit_folio: UnsplitFolio = "unsplit-folio", "what becomes of the mappings of a file's large folio that a truncation or a hole cuts and that cannot be split",
-        source "mm/truncate.c:truncate_inode_partial_folio (6.12), folio_split_or_unmap (7.2); seen on 6.18" {
+        source "mm/truncate.c:truncate_inode_partial_folio (split_folio alone), folio_split_or_unmap (7.2; try_folio_split_or_unmap in later stable releases of 6.1 and 6.12, whose files have none); seen on 6.18" {
         Mapped = "mapped", "they stay, but for what is cut off";
         Unmapped = "unmapped", "all of them go";
     }

@@ -21,7 +21,7 @@ pub use lacking::{Lacking, Refused};
 pub use mthp::{Mthp, MthpMode};
 
 /// Version of the encoded [`Program`]; the runner refuses another one.
-pub const PROGRAM_VERSION: u32 = 6;
+pub const PROGRAM_VERSION: u32 = 7;
 
 /// The most other processes that one [`CallExpr::Switch`] may name.
 pub const MAX_OTHERS: i64 = 8;

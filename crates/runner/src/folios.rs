@@ -2,7 +2,7 @@
 //!
 //! The file is mapped for a moment, by a mapping of which no use counts (`MADV_SEQUENTIAL`: mm/memory.c:zap_present_folio_ptes, vma_has_recency).
 
-use needless_model::program::{FileSpec, FileSystem};
+use needless_model::program::FileSpec;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -21,23 +21,27 @@ const TAIL: u64 = 1 << 16;
 /// The first kernel in which a write to a file on ext4 makes large folios (fs/ext4/inode.c:ext4_set_inode_mapping_order).
 const LARGE_SINCE: (u32, u32) = (6, 16);
 
-/// Whether the file has the folios that its writes make on this kernel, a page each or large ones; if it has others, what is wrong.
+/// Whether the file, which is on ext4, has the folios that its writes make on this kernel, a page each or large ones; if it has others, what is wrong.
 pub fn verify(file: &File, spec: &FileSpec) -> io::Result<Result<(), String>> {
-    let large = spec.fs == FileSystem::Ext4 && release()? >= LARGE_SINCE;
+    let found = firsts(file, spec.pages as usize)?;
+    Ok(compared(spec, release()? >= LARGE_SINCE, &found))
+}
+
+/// `found` says of each page whether a folio begins with it; `large`: whether writes make large ones.
+fn compared(spec: &FileSpec, large: bool, found: &[bool]) -> Result<(), String> {
     let mut expected = vec![!large; spec.pages as usize];
     for (first, _) in spec.large_folios() {
         expected[first as usize] = true;
     }
-    let found = firsts(file, spec.pages as usize)?;
-    let differs = expected.iter().zip(&found).position(|(expected, found)| expected != found);
-    Ok(differs.map_or(Ok(()), |page| {
+    let differs = expected.iter().zip(found).position(|(expected, found)| expected != found);
+    differs.map_or(Ok(()), |page| {
         let word = |first: bool| if first { "begins a folio" } else { "is of the one before" };
         let (found, expected) = (word(found[page]), word(expected[page]));
         Err(format!(
-            "page {page} {found} and not, as a write of {} pages makes them, {expected}: memory may be in too many pieces",
+            "page {page} {found} and not, as a write of {} pages makes them, {expected}: memory may be in too many pieces; write 1 to /proc/sys/vm/compact_memory, or use a smaller write-pages=",
             spec.write_pages
         ))
-    }))
+    })
 }
 
 /// Major and minor number of this kernel.
@@ -53,7 +57,15 @@ fn release() -> io::Result<(u32, u32)> {
 
 /// Of each page of the file whether a folio begins with it.
 fn firsts(file: &File, pages: usize) -> io::Result<Vec<bool>> {
-    let (map, flags) = (File::open("/proc/self/pagemap")?, File::open("/proc/kpageflags")?);
+    let open = |path: &str| {
+        let told = |error| {
+            io::Error::other(format!(
+                "{path}, which says what its folios are: {error}; run as root"
+            ))
+        };
+        File::open(path).map_err(told)
+    };
+    let (map, flags) = (open("/proc/self/pagemap")?, open("/proc/kpageflags")?);
     let (size, prot) = (pages * PAGE, libc::PROT_READ);
     // SAFETY: a new mapping, which nobody else knows of.
     let at = unsafe {
@@ -74,7 +86,9 @@ fn firsts(file: &File, pages: usize) -> io::Result<Vec<bool>> {
         unsafe { byte.read_volatile() };
         let entry = read(&map, (byte as usize / PAGE) as u64)?;
         if entry & PRESENT == 0 || entry & FRAME == 0 {
-            return Err(io::Error::other("the frames of its pages are not told"));
+            return Err(io::Error::other(
+                "/proc/self/pagemap does not say which frames it has: CAP_SYS_ADMIN is needed, as root has it",
+            ));
         }
         Ok(read(&flags, entry & FRAME)? & TAIL == 0)
     };
@@ -86,4 +100,31 @@ fn firsts(file: &File, pages: usize) -> io::Result<Vec<bool>> {
     // SAFETY: it is the mapping from above.
     unsafe { libc::munmap(at, size) };
     firsts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use needless_model::program::{Content, FileSystem};
+
+    #[test]
+    fn another_folio_than_the_writes_make_is_told() {
+        let spec = FileSpec {
+            name: "data".to_owned(),
+            pages: 6,
+            fs: FileSystem::Ext4,
+            content: Content::Data,
+            write_pages: 4,
+        };
+        let large = [true, false, false, false, true, false];
+        assert_eq!(compared(&spec, true, &large), Ok(()));
+        assert_eq!(compared(&spec, false, &[true; 6]), Ok(()));
+        let told = compared(&spec, true, &[true; 6]).unwrap_err();
+        assert!(
+            told.contains("page 1 begins a folio") && told.contains("compact_memory"),
+            "{told}"
+        );
+        let told = compared(&spec, false, &large).unwrap_err();
+        assert!(told.contains("page 1 is of the one before"), "{told}");
+    }
 }

@@ -5,7 +5,8 @@ use crate::wire::{Failure, FailureKind};
 use needless_model::addr::ProcessId;
 use needless_model::call::CallExpr;
 use needless_model::program::{
-    Backing, Expr, MAX_FILE_PAGES, Op, OpKind, Order, PROGRAM_VERSION, Program, RangeExpr, Thread,
+    Backing, Expr, FileSpec, MAX_FILE_PAGES, MAX_WRITE_PAGES, Op, OpKind, Order, PROGRAM_VERSION,
+    Program, RangeExpr, Thread,
 };
 
 /// Nesting that is accepted; deeper programs would need an unbounded stack.
@@ -76,9 +77,18 @@ fn bad(what: impl Into<String>) -> Failure {
     Failure::new(FailureKind::BadRequest, what)
 }
 
+/// Whether so many pages can be written at once.
+fn can_write(pages: u64) -> bool {
+    (1..=MAX_WRITE_PAGES).contains(&pages)
+}
+
 fn check_areas(program: &Program) -> Result<(), Failure> {
     if let Some(file) = program.files.iter().find(|f| f.pages == 0 || f.pages > MAX_FILE_PAGES) {
         return Err(bad(format!("file `{}` has {} pages", file.name, file.pages)));
+    }
+    if let Some(file) = program.files.iter().find(|file| !can_write(file.write_pages)) {
+        let FileSpec { name, write_pages, .. } = file;
+        return Err(bad(format!("file `{name}` is written by {write_pages} pages at once")));
     }
     for (index, area) in program.areas.iter().enumerate() {
         if area.range.is_empty() || area.range.end.0 > 1 << 51 {
@@ -190,7 +200,12 @@ fn check_call(
         | CallExpr::Truncate { .. }
         | CallExpr::SyncFile { .. } => None,
     };
-    named.is_none_or(|named| others.contains(&named))
+    let writes = match call {
+        CallExpr::WriteFile { file, .. } => can_write(file.write_pages),
+        _ => true,
+    };
+    writes
+        && named.is_none_or(|named| others.contains(&named))
         && call.try_map(|r| right(range(r)), |a| right(area(*a)), |n, _| right(expr(n))).is_ok()
 }
 
@@ -210,7 +225,7 @@ fn check_expr(expr: &Expr, slots: u8, depth: usize) -> bool {
 mod tests {
     use super::*;
     use needless_model::addr::{CpuId, PageRange, Vpn};
-    use needless_model::program::{Area, Content, FileMapping, FileSpec, FileSystem, Thread};
+    use needless_model::program::{Area, Content, FileMapping, FileSystem, Thread};
 
     fn program(body: Vec<OpKind>) -> Program {
         let body = body.into_iter().map(|kind| Op { id: 0, kind }).collect();

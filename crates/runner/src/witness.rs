@@ -85,7 +85,7 @@ pub struct Watch {
     machine: Machine,
     rings: Option<Rings>,
     flushes: Option<Flushes>,
-    /// The scenario's memory that never goes to swap: what is shared, and files.
+    /// The scenario's memory that does not go to swap: what is shared, and files, unless the scenario pages them out.
     unswapped: Vec<PageRange>,
     /// Whether faults may count as major that read nothing from swap and that no record tells of: pages of files that are read without an
     /// exception, accesses that waited for userfaultfd (mm/memory.c:mm_account_fault); or where memory goes to swap that else never does.

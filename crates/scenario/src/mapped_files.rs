@@ -67,7 +67,7 @@ impl Files {
         {
             let message = format!("a file of {pages} pages is written page by page only");
             return Err(Problem::new(value.span, message, "this").help(format!(
-                "of more than {MAX_LARGE_FILE_PAGES} pages large folios are not modelled: leave write-pages= out, or make the file smaller"
+                "with write-pages= a file has up to {MAX_LARGE_FILE_PAGES} pages: leave it out, or make the file smaller"
             )));
         }
         let (name, pages) = (name.to_owned(), pages as u64);

@@ -195,6 +195,37 @@ fn what_the_model_does_not_have_is_refused() {
     }
 }
 
+/// What is of files whose folios may be large.
+#[test]
+fn reclaim_and_mlock_of_large_folios_are_refused() {
+    let refused = |file: &str, round: &str, row: &str| {
+        let text = format!(
+            "scenario \"x\" {{ {file}; thread \"t\" cpu=0 {{ map \"a\" pages=8 file=\"data\"; rounds 1 {{ {round} }} }} }}"
+        );
+        let program = compile(&Source::new("x", text), &Settings::default()).unwrap();
+        let row = KernelRow::parse(row).unwrap();
+        sim::run(&program, &row, &SimOptions::default()).err().map(|error| error.to_string())
+    };
+    let large = "file \"data\" fs=\"ext4\" pages=8 write-pages=2";
+    let calls = [
+        "madvise \"a\" advice=\"pageout\"",
+        "madvise \"a\" advice=\"cold\"",
+        "mlock \"a\"",
+        "reclaim \"a\"",
+    ];
+    for call in calls {
+        let told = refused(large, call, "6.12").unwrap_or_default();
+        assert!(told.contains("a file on ext4 with `write-pages`"), "{call}: {told}");
+        for small in ["fs=\"ext4\" pages=8", "fs=\"tmpfs\" pages=8 write-pages=2"] {
+            assert_eq!(refused(&format!("file \"data\" {small}"), call, "6.12"), None, "{call}");
+        }
+    }
+    let read = "read \"a\"";
+    assert_eq!(refused(large, read, "6.12/arm64"), None, "its folios are small");
+    let told = refused(large, read, "7.3/arm64").unwrap_or_default();
+    assert!(told.contains("but on x86-64"), "{told}");
+}
+
 /// Each mistake is told where it is, with what to do.
 #[test]
 fn mistakes_in_the_text() {
@@ -226,7 +257,7 @@ fn mistakes_in_the_text() {
         ),
         (
             problem("file \"data\" fs=\"ext4\" pages=8193 write-pages=2;", "file=\"data\""),
-            "large folios are not modelled",
+            "with write-pages= a file has up to 8192 pages",
         ),
     ] {
         assert!(text.contains(words), "{words}: {text}");

@@ -12,15 +12,17 @@
 use crate::addr::{MmId, ObjectId, PageRange, Pfn, Vpn};
 use crate::env::{Env, Lock};
 use crate::kernel::flush::arch_tlbbatch_should_defer;
+use crate::kernel::mlock_batch::folio_remove_rmap;
 use crate::kernel::reclaim::{Flush, flush_unmapped};
 use crate::kernel::rmap::{Part, folio_places};
 use crate::kernel::table::each_table;
 use crate::kernel::truncate::truncate_inode_folio;
 use crate::kernel::unmap_batch::try_to_unmap_flush;
+use crate::kernel::zap::marks_protection;
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{FileUnmap, UnsplitFolio};
-use crate::pte::{PresentPte, Pte, PteFlags};
+use crate::pte::{Marker, PresentPte, Pte, PteFlags};
 use crate::site::Site;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -72,14 +74,14 @@ fn cut_folio(env: &mut impl Env, file: ObjectId, folio: Pfn, part: Range<u64>) -
     });
     // 1. All of it: it was mapped or filled again meanwhile.
     let Some(behind) = behind else {
-        truncate_inode_folio(env, file, folio);
+        truncate_inode_folio(env, file, folio, &part);
         return true;
     };
     // 2. Where the part begins.
     if !split_or_unmap(env, file, folio, part.start) {
         let dirty = env.step(site, |w, _| w.frames.flags(folio).has(FrameFlags::DIRTY));
         if !dirty {
-            truncate_inode_folio(env, file, folio);
+            truncate_inode_folio(env, file, folio, &part);
         }
         return !dirty;
     }
@@ -212,7 +214,11 @@ fn unmap_run(
     let site = Site::TryToUnmapOne;
     let cleared: Option<Cleared> = env.step(site, |w, at| {
         let entries = first_run(w, folio, mm, part);
-        entries.iter().for_each(|(page, _)| w.set_pte(at, mm, *page, Pte::None));
+        for (page, pte) in &entries {
+            let marks = marks_protection(w, (mm, *page), Pte::Present(*pte));
+            let left = if marks { Pte::Marker(Marker::UffdWp) } else { Pte::None };
+            w.set_pte(at, mm, *page, left);
+        }
         let (_, pte) = entries.first()?;
         // What does not wait is flushed also where nothing may be accessed (flush_tlb_range).
         let flush = match may_wait && arch_tlbbatch_should_defer(w, at, mm) {
@@ -232,7 +238,8 @@ fn unmap_run(
         for (page, pte) in &entries {
             let of = w.frames.place(pte.pfn);
             w.ghost.unmapped_shared(mm, *page, pte.pfn, of);
-            w.drop_mapping(at, pte.pfn);
+            let locked = w.locks(mm, *page);
+            folio_remove_rmap(w, at, pte.pfn, locked);
             w.put_frame(at, pte.pfn);
         }
     });
@@ -250,8 +257,10 @@ fn first_run<M: Mode>(
         (w.frames.folio(pte.pfn).0 == folio).then_some((page, pte))
     };
     let Some((page, pte)) = part.iter().find_map(entry) else { return SmallVec::new() };
+    let watched = w.mms[mm.index()].vma(page).is_some_and(|vma| vma.uffd.write_protect);
     let run = match w.policies.file_unmap {
         FileUnmap::Each => 1,
+        FileUnmap::Run if watched => 1,
         FileUnmap::Run => {
             w.run_of(mm, PageRange { start: page, end: part.end }, PteFlags::default())
         }

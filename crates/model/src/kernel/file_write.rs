@@ -95,10 +95,11 @@ fn grab_page(
             let flags = if on_disk { FrameFlags::default() } else { of_memory };
             let large = on_disk && w.policies.file_folios == FileFolios::AsWritten;
             let order = if large { order_of_new(w, file, pages) } else { 0 };
-            let new = match order {
+            // As large as there is memory for.
+            let new = (0..=order).rev().find_map(|order| match order {
                 0 => w.allocate_frame(flags),
                 order => w.allocate_folio(order, flags),
-            }?;
+            })?;
             w.add_to_page_cache(new, file, index);
             for (frame, index) in w.frames.pages_of_folio(new).zip(index..) {
                 w.ghost.filled(frame, (file, index));

@@ -101,7 +101,7 @@ fn remove_whole_folios(env: &mut impl Env, file: ObjectId, mut pages: Range<u64>
         pages.start = next.clamp(index + 1, pages.end);
         let Some(folio) = found else { continue };
         env.lock(Lock::Folio(folio));
-        truncate_inode_folio(env, file, folio);
+        truncate_inode_folio(env, file, folio, &whole);
         env.unlock(Lock::Folio(folio));
         removed.push(folio);
     }
@@ -113,8 +113,13 @@ fn remove_whole_folios(env: &mut impl Env, file: ObjectId, mut pages: Range<u64>
     }
 }
 
-/// A folio, which is locked, leaves the page cache, unless it has left it already.
-pub(super) fn truncate_inode_folio(env: &mut impl Env, file: ObjectId, folio: Pfn) {
+/// A folio, which is locked, leaves the page cache, unless it has left it already. What the file had of it in `gone` is gone; the rest is read again.
+pub(super) fn truncate_inode_folio(
+    env: &mut impl Env,
+    file: ObjectId,
+    folio: Pfn,
+    gone: &Range<u64>,
+) {
     let found = env.step(Site::TruncateInodeFolio, |w, _| {
         let there = w.frames.place(folio).0 == file;
         there.then(|| (w.folio_indices(folio), w.frames.folio_maps(folio) > 0))
@@ -124,7 +129,8 @@ pub(super) fn truncate_inode_folio(env: &mut impl Env, file: ObjectId, folio: Pf
         unmap_mapping_range(env, file, indices.clone(), Cows::Only(folio));
     }
     env.step(Site::FilemapRemoveFolio, |w, at| {
-        indices.clone().for_each(|index| w.ghost.punched((file, index)));
+        let gone = indices.clone().filter(|index| gone.contains(index));
+        gone.for_each(|index| w.ghost.punched((file, index)));
         w.remove_from_page_cache(at, folio);
     });
 }

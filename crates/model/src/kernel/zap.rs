@@ -90,7 +90,7 @@ fn zap_table(env: &mut impl Env, gather: &mut Gather, mut part: PageRange, zap: 
             let (zapped, run) = env.step(Site::ZapPteRange, |w, at| {
                 let run =
                     if starts { zapped_run(w, mm, PageRange { start: page, ..part }) } else { 0 };
-                (zap_pte(w, at, (mm, page), zap), run)
+                (zap_pte(w, at, (mm, page), zap, run), run)
             });
             run_end = run_end.max(page.add(run));
             let entries = run.min(2) as usize;
@@ -163,7 +163,8 @@ impl Learnt for Zapped {
     }
 }
 
-fn zap_pte<M: Mode>(w: &mut World<M>, at: At, (mm, page): Place, zap: Zap) -> Zapped {
+/// `run`: with how many pages it begins that are taken together; 0 if they began before it.
+fn zap_pte<M: Mode>(w: &mut World<M>, at: At, (mm, page): Place, zap: Zap, run: u64) -> Zapped {
     let pte = w.pte(mm, page);
     if pte.is_none() || !should_zap(w, (mm, page), pte, zap) {
         return Zapped::Nothing;
@@ -180,7 +181,10 @@ fn zap_pte<M: Mode>(w: &mut World<M>, at: At, (mm, page): Place, zap: Zap) -> Za
         && !pte.special()
         && w.is_of_file(pte.pfn)
     {
-        return zap_file_page(w, at, mm, page, pte);
+        let rest = PageRange::new(page.add(1), run.saturating_sub(1));
+        let young = |page| w.pte(mm, page).present().is_some_and(|pte| pte.accessed());
+        let used = run > 0 && pte.accessed() || rest.iter().any(young);
+        return zap_file_page(w, at, (mm, page), pte, used);
     }
     w.ghost.discarded(mm, page, w.frame_behind(pte));
     match pte {
@@ -236,23 +240,22 @@ pub fn marks_protection<M: Mode>(w: &World<M>, (mm, page): Place, pte: Pte) -> b
     pte.uffd_wp() && w.mms[mm.index()].vma(page).is_some_and(marks)
 }
 
-/// What the PTE knew of the page is the page's now. (What follows each other of a large folio kernels take for one use of it, here each page is one:
-/// it shows in nothing.)
+/// What the PTE knew of the page is the page's now. Whether it was used is said once of those that are taken together.
 ///
 /// Source: mm/memory.c:zap_pte_range (5.10, 6.1), zap_present_folio_ptes (6.12, 7.3).
 fn zap_file_page<M: Mode>(
     w: &mut World<M>,
     at: At,
-    mm: MmId,
-    page: Vpn,
+    (mm, page): Place,
     pte: PresentPte,
+    used: bool,
 ) -> Zapped {
     let frame = w.frames.get(pte.pfn);
     w.ghost.unmapped_shared(mm, page, pte.pfn, (frame.object, frame.index));
     if pte.dirty() {
         w.dirty_folio(pte.pfn);
     }
-    if pte.accessed() {
+    if used {
         mark_accessed(w, at, w.frames.folio(pte.pfn).0);
     }
     let (frame, was_dirty) = (pte.pfn, pte.dirty());

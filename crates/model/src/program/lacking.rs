@@ -1,9 +1,9 @@
 //! What a scenario may ask for that the model does not have.
 
-use super::{Advice, Backing, Op, OpKind, Program, RangeExpr, ThpMode};
+use super::{Advice, Backing, FileSpec, Op, OpKind, Program, RangeExpr, ThpMode};
 use crate::call::{CallExpr, Gup, PinAccess};
 use crate::kernels::KernelRow;
-use crate::policy::AnonFolios;
+use crate::policy::{AnonFolios, FileFolios};
 
 /// What the model lacks.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -51,6 +51,11 @@ impl Program {
 
     /// What the scenario's machine is to have that the row's kernel does not have, or not in the model.
     pub fn missing_on(&self, row: &KernelRow) -> Option<&'static str> {
+        let large = |file: &FileSpec| file.fs.is_written_back() && file.largest_folio() > 1;
+        let as_written = row.policies.file_folios == FileFolios::AsWritten;
+        if as_written && row.config.other.is_some() && self.files.iter().any(large) {
+            return Some("large folios of files (`write-pages`) in the model but on x86-64");
+        }
         match (self.has_mthp(), row.policies.anon_folios, row.config.other) {
             (false, ..) | (true, AnonFolios::Sized, None) => None,
             (true, AnonFolios::Page, _) => {
@@ -137,12 +142,13 @@ impl Program {
         }
     }
 
-    /// Reclaim of a file that may have large folios.
+    /// What is not modelled of a file that may have large folios.
     fn of_large_folios(&self, pages: &RangeExpr) -> Option<&'static str> {
         let Backing::File(file) = self.backing(pages) else { return None };
         let large = self.files[usize::from(file.file)].largest_folio() > 1;
-        (file.fs.is_written_back() && large)
-            .then_some("MADV_COLD, MADV_PAGEOUT or reclaim of a file with `write-pages`")
+        (file.fs.is_written_back() && large).then_some(
+            "MADV_COLD, MADV_PAGEOUT, reclaim or mlock of a file on ext4 with `write-pages`",
+        )
     }
 
     /// What is asked of shared memory or of a file that the model does not have.
@@ -191,7 +197,9 @@ impl Program {
                 pages,
                 ["pins of shared memory", "pins of a file, but by=\"get\" with access=\"force\""],
             ),
-            CallExpr::Reclaim { pages } => return self.of_large_folios(pages),
+            CallExpr::Reclaim { pages } | CallExpr::Mlock { pages, .. } => {
+                return self.of_large_folios(pages);
+            }
             CallExpr::Writeback { .. }
             | CallExpr::UffdRegister { .. }
             | CallExpr::UffdUnregister { .. }
@@ -203,7 +211,6 @@ impl Program {
             | CallExpr::Sync { .. }
             | CallExpr::Unmap { .. }
             | CallExpr::Protect { .. }
-            | CallExpr::Mlock { .. }
             | CallExpr::Munlock { .. }
             | CallExpr::ClearRefs { .. }
             | CallExpr::Pagemap { .. }

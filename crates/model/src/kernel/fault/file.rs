@@ -165,8 +165,11 @@ fn do_shared_fault(
         env.unlock(Lock::Folio(page.folio));
         return Ok(raced(env, page.frame));
     }
-    let served = fault_dirty_shared_page(env, fault, page, vma.on_disk)?;
-    Ok(Served { major: served.major || read && !vma.on_disk, ..served })
+    let noted = |served: Served| Served { major: served.major || read, ..served };
+    match fault_dirty_shared_page(env, fault, page, vma.on_disk) {
+        Err(Unserved::TryAgain(served)) => Err(Unserved::TryAgain(noted(served))),
+        served => served.map(noted),
+    }
 }
 
 /// The file system is told that the page, which is not locked, will be stored to: it marks its folio dirty, and leaves it locked unless it is no

@@ -44,12 +44,13 @@ BENCHES = {
 }
 
 
-def build(source, name):
-    """Builds the benchmarks of that tree; where they are then."""
+def build(source, name, target):
+    """Builds the benchmarks of that tree, in a folder where no other tree is built: cargo would take one's crates for the
+    other's. Where they are then."""
     print(f"building {name}", file=sys.stderr)
     command = ["cargo", "bench", "--locked", "--no-run", "-p", "needless-scenario", "--bench", "model"]
     done = subprocess.run([*command, "--message-format=json"], cwd=source, stdout=subprocess.PIPE,
-                          text=True, env={**os.environ, "CARGO_TARGET_DIR": str(TARGET)})
+                          text=True, env={**os.environ, "CARGO_TARGET_DIR": str(target)})
     if done.returncode:
         sys.exit(f"{source}: the benchmarks do not build")
     messages = [json.loads(line) for line in done.stdout.splitlines()]
@@ -66,7 +67,7 @@ def build_commit(commit):
         git = ["git", "-C", ROOT, "worktree"]
         subprocess.run([*git, "add", "--quiet", "--detach", tree, commit], check=True)
         try:
-            return build(tree, name)
+            return build(tree, name, PLACE / "then")
         finally:
             subprocess.run([*git, "remove", "--force", tree], check=True)
 
@@ -99,7 +100,7 @@ def main():
     names = [name for name in BENCHES if not arguments.names or name.startswith(tuple(arguments.names))]
     if not names:
         parser.error("no benchmark's name begins so; there are " + ", ".join(BENCHES))
-    programs = [pathlib.Path(build_commit(arguments.commit)), pathlib.Path(build(ROOT, "now"))]
+    programs = [pathlib.Path(build_commit(arguments.commit)), pathlib.Path(build(ROOT, "now", TARGET))]
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         jobs = [(program, name) for name in names for program in programs]
         counts = list(pool.map(instructions, jobs))

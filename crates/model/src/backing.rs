@@ -46,6 +46,11 @@ impl FileSpec {
         folios
     }
 
+    /// Whether there are kernels on which it has folios of more than a page.
+    pub const fn has_large_folios(&self) -> bool {
+        self.fs.is_written_back() && self.largest_folio() > 1
+    }
+
     /// As many pages as a folio of it may have.
     pub const fn largest_folio(&self) -> u64 {
         1 << self.write_pages.ilog2()

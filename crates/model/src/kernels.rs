@@ -10,7 +10,7 @@ use crate::arch::{
     X86_64, X86_64_LA57,
 };
 use crate::policy::*;
-use crate::program::{Advice, Mthp, Program, ThpMode};
+use crate::program::{Advice, FileSpec, Mthp, Program, ThpMode};
 use crate::property::Property;
 use rows::*;
 use std::collections::BTreeSet;
@@ -53,6 +53,8 @@ pub struct Config {
     pub mthp: Mthp,
     /// Whether the scenario can have huge pages or other large folios of private memory: nobody looks for any else.
     pub huge_pages: bool,
+    /// Whether it can have large folios of any memory, of files as well.
+    pub large_folios: bool,
     /// Whether the scenario handles signals: nobody looks whether a process does else.
     pub handles_signals: bool,
     /// Whether the scenario locks memory: nobody looks for any else.
@@ -125,8 +127,9 @@ impl Config {
         };
         let mthp = program.machine.mthp.unwrap_or_default();
         let huge_pages = huge_pages || !mthp.is_off();
+        let large_folios = huge_pages || program.files.iter().any(FileSpec::has_large_folios);
         let (handles_signals, locks_memory) = (program.handles_signals(), program.locks_memory());
-        Config { thp, mthp, huge_pages, handles_signals, locks_memory, ..self }
+        Config { thp, mthp, huge_pages, large_folios, handles_signals, locks_memory, ..self }
     }
 
     /// The architecture that a kernel configured like this runs on.
@@ -409,6 +412,7 @@ impl KernelRow {
                 thp: ThpMode::Madvise,
                 mthp: Mthp::default(),
                 huge_pages: false,
+                large_folios: false,
                 handles_signals: false,
                 locks_memory: false,
                 soft_dirty: row.soft_dirty,

@@ -236,8 +236,6 @@ fn unmap_run(
             w.dirty_folio(folio);
         }
         for (page, pte) in &entries {
-            let of = w.frames.place(pte.pfn);
-            w.ghost.unmapped_shared(mm, *page, pte.pfn, of);
             let locked = w.locks(mm, *page);
             folio_remove_rmap(w, at, pte.pfn, locked);
             w.put_frame(at, pte.pfn);

@@ -109,10 +109,7 @@ fn grab_page(
             Some(FilePage { frame: new, folio: new })
         })?;
         env.lock(Lock::Folio(page.folio));
-        let there = env.step(Site::FilemapGetFolio, |w, _| {
-            w.objects.page(file, index) == Some(page.frame) && FilePage::of(w, page.frame) == page
-        });
-        if there {
+        if env.step(Site::FilemapGetFolio, |w, _| page.is_at(w, (file, index))) {
             return Some(page);
         }
         env.unlock(Lock::Folio(page.folio));

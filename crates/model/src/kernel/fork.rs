@@ -239,13 +239,12 @@ fn copy_pte<M: Mode>(w: &mut World<M>, at: At, parent: MmId, child: MmId, page: 
 
 /// What one table holds of shared memory, which both sides store to as before.
 fn copy_shared_ptes(env: &mut impl Env, (parent, child): (MmId, MmId), vma: &Vma, part: PageRange) {
-    let (mut page, end) = (part.start, part.start.add(part.pages()));
-    while page < end {
-        let copied = env.step(Site::CopyPteRange, |w, at| {
-            let left = PageRange { start: page, end };
-            copy_shared_run(w, at, (parent, child), vma, left)
-        });
-        page = page.add(copied.max(1));
+    let mut left = part;
+    while !left.is_empty() {
+        let copied = env
+            .step(Site::CopyPteRange, |w, at| copy_shared_run(w, at, (parent, child), vma, left));
+        // None: the checker has left.
+        left.start = left.start.add(copied.max(1));
     }
 }
 

@@ -6,7 +6,6 @@ use crate::kernel::Errno;
 use crate::kernel::fault::outcome::Attempt;
 use crate::kernel::fault::{Fault, Outcome, handle_mm_fault, try_mm_fault};
 use crate::kernel::lru::{lru_add_drain, mark_accessed};
-use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Mode, World};
 use crate::policy::Populate;
 use crate::pte::{Pte, PteFlags};
@@ -116,7 +115,7 @@ pub(super) fn touch<M: Mode>(w: &mut World<M>, at: At, fault: Fault) {
     }
     let Some(pte) = w.pte(mm, page).present().filter(|pte| !pte.special()) else { return };
     if write && !pte.dirty() {
-        w.frames.set_flags(pte.pfn, FrameFlags::DIRTY, true);
+        w.dirty_folio(pte.pfn);
     }
     mark_accessed(w, at, w.frames.folio(pte.pfn).0);
 }

@@ -508,13 +508,11 @@ fn shmem_writeout<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) -> bool {
         return false;
     }
     let (object, index) = w.frames.place(frame);
-    w.objects.remove_page(object, index);
-    w.frames.update(frame, |f| (f.object, f.index) = Default::default());
+    w.remove_from_page_cache(at, frame);
     if let Some(slot) = w.swap.slot_of(frame) {
         w.swap.count(slot, 1);
         w.objects.set_slot(object, index, Some(slot));
     }
-    w.put_frame(at, frame);
     true
 }
 
@@ -552,12 +550,10 @@ fn remove_mapping<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) -> bool {
         return false;
     }
     if w.is_of_file(frame) {
-        w.objects.remove_page(f.object, f.index);
-        w.frames.update(frame, |f| (f.object, f.index) = Default::default());
+        w.remove_from_page_cache(at, frame);
         if !f.flags.has(FrameFlags::SWAP_BACKED) {
             w.objects.evict(f.object, f.index);
         }
-        w.put_frame(at, frame);
     } else if cached > 0 {
         w.frames.pages_of_folio(frame).for_each(|page| w.swap.uncache(page));
         w.frames.set_flags(frame, FrameFlags::SWAP_CACHE, false);

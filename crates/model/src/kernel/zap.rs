@@ -1,6 +1,6 @@
 //! Taking translations away: `zap_pte_range`, `free_pgtables`.
 
-use crate::addr::{MmId, PageRange, Pfn, Vpn};
+use crate::addr::{PageRange, Pfn, Vpn};
 use crate::arch::Arch;
 use crate::env::{Env, Learnt};
 use crate::kernel::flush::Change;
@@ -83,16 +83,21 @@ fn zap_table(env: &mut impl Env, gather: &mut Gather, mut part: PageRange, zap: 
         flush_tlb_batched_pending(env, mm);
         let mut full = false;
         let mut dirty = false;
-        let mut run_end = part.start;
+        let together = takes_runs(env);
+        // How many pages follow that are taken together with the last one.
+        let mut follow = 0;
         for page in part.iter() {
             part.start = page.add(1);
-            let starts = page >= run_end;
+            let left = PageRange { start: page, ..part };
             let (zapped, run) = env.step(Site::ZapPteRange, |w, at| {
-                let run =
-                    if starts { zapped_run(w, mm, PageRange { start: page, ..part }) } else { 0 };
+                let run = match follow {
+                    0 if together => w.run_of(mm, left, ZAPPED_ALIKE),
+                    0 => 1,
+                    _ => 0,
+                };
                 (zap_pte(w, at, (mm, page), zap, run), run)
             });
-            run_end = run_end.max(page.add(run));
+            follow = (follow + run).saturating_sub(1);
             let entries = run.min(2) as usize;
             match zapped {
                 Zapped::Nothing => {}
@@ -113,7 +118,7 @@ fn zap_table(env: &mut impl Env, gather: &mut Gather, mut part: PageRange, zap: 
                     full |= gather.remove_entries(frame, entries);
                 }
             }
-            if full && page.add(1) >= run_end {
+            if full && follow == 0 {
                 break;
             }
         }
@@ -134,15 +139,15 @@ fn zap_table(env: &mut impl Env, gather: &mut Gather, mut part: PageRange, zap: 
     }
 }
 
-/// How many of the pages, from the first on, are taken together: those of a large folio that follow each other, whatever may be done with them.
+/// Whether pages of a large folio that follow each other are taken together, whatever may be done with them ([`ZAPPED_ALIKE`]).
 ///
 /// Source: mm/memory.c:zap_present_ptes, mm/internal.h:folio_pte_batch (6.12, 7.2; not in 6.1).
-fn zapped_run<M: Mode>(w: &World<M>, mm: MmId, pages: PageRange) -> u64 {
-    match w.policies.gather_batch {
-        GatherBatch::Full => 1,
-        GatherBatch::LeaveOne => w.run_of(mm, pages, PteFlags::WRITABLE.and(PteFlags::SOFT_DIRTY)),
-    }
+fn takes_runs(env: &mut impl Env) -> bool {
+    env.config().large_folios && env.policies().gather_batch == GatherBatch::LeaveOne
 }
+
+/// What pages of a run may differ in.
+const ZAPPED_ALIKE: PteFlags = PteFlags::WRITABLE.and(PteFlags::SOFT_DIRTY);
 
 /// What a zapped PTE held.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]

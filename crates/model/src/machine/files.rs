@@ -39,13 +39,15 @@ impl<M: Mode> World<M> {
         }
     }
 
-    /// A new folio is the file's from `first` on. Its first reference is the page cache's, which has one for each page.
+    /// A folio is the file's from `first` on. One of its references is the page cache's from now on, which has one for each page.
     ///
     /// Source: mm/filemap.c:filemap_add_folio (5.10 to 7.3).
     pub fn add_to_page_cache(&mut self, folio: Pfn, file: ObjectId, first: u64) {
         let pages = self.frames.pages_of_folio(folio);
         let count = pages.clone().count() as u32;
-        self.frames.update(folio, |f| (f.object, f.index, f.refs) = (file, first, count));
+        self.frames.update(folio, |f| {
+            (f.object, f.index, f.refs) = (file, first, f.refs + count - 1);
+        });
         for (frame, index) in pages.zip(first..) {
             self.objects.set_page(file, index, frame);
         }

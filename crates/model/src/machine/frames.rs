@@ -239,7 +239,9 @@ impl Frames {
 
     /// Gives a frame back.
     pub fn release(&mut self, pfn: Pfn) {
-        self.set_wanted(pfn, false);
+        if !self.wanted.is_empty() {
+            self.wanted.remove(&pfn);
+        }
         if !self.mlocked.is_empty() {
             self.mlocked.remove(&self.folio(pfn).0);
         }

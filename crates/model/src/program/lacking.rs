@@ -51,9 +51,11 @@ impl Program {
 
     /// What the scenario's machine is to have that the row's kernel does not have, or not in the model.
     pub fn missing_on(&self, row: &KernelRow) -> Option<&'static str> {
-        let large = |file: &FileSpec| file.fs.is_written_back() && file.largest_folio() > 1;
         let as_written = row.policies.file_folios == FileFolios::AsWritten;
-        if as_written && row.config.other.is_some() && self.files.iter().any(large) {
+        if as_written
+            && row.config.other.is_some()
+            && self.files.iter().any(FileSpec::has_large_folios)
+        {
             return Some("large folios of files (`write-pages`) in the model but on x86-64");
         }
         match (self.has_mthp(), row.policies.anon_folios, row.config.other) {
@@ -145,8 +147,7 @@ impl Program {
     /// What is not modelled of a file that may have large folios.
     fn of_large_folios(&self, pages: &RangeExpr) -> Option<&'static str> {
         let Backing::File(file) = self.backing(pages) else { return None };
-        let large = self.files[usize::from(file.file)].largest_folio() > 1;
-        (file.fs.is_written_back() && large).then_some(
+        self.files[usize::from(file.file)].has_large_folios().then_some(
             "MADV_COLD, MADV_PAGEOUT, reclaim or mlock of a file on ext4 with `write-pages`",
         )
     }

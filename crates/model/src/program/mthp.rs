@@ -71,10 +71,8 @@ impl Mthp {
 
     /// The name of the size of this order.
     pub fn size_of(order: u8) -> &'static str {
-        usize::from(order)
-            .checked_sub(2)
-            .and_then(|place| Mthp::SIZES.get(place))
-            .map_or("", |size| size)
+        let place = order.checked_sub(Mthp::SMALLEST).map(usize::from);
+        place.and_then(|place| Mthp::SIZES.get(place)).map_or("", |size| size)
     }
 
     /// The sizes in KiB, as the kernel names them, with their modes.

@@ -60,7 +60,8 @@ pub fn do_anonymous_page(
     }
 
     // 3. A write: a large folio, if there is to be one.
-    if !env.config().mthp.is_off()
+    if env.config().huge_pages
+        && !env.config().mthp.is_off()
         && let Some(served) = map_anon_folio(env, fault, vma)
     {
         return Ok(served);

@@ -65,6 +65,11 @@ impl FilePage {
     pub fn of<M: Mode>(w: &World<M>, frame: Pfn) -> FilePage {
         FilePage { frame, folio: w.frames.folio(frame).0 }
     }
+
+    /// Whether the file has it there still, and it is of that folio still: asked once that is locked.
+    pub fn is_at<M: Mode>(self, w: &World<M>, (file, index): (ObjectId, u64)) -> bool {
+        w.objects.page(file, index) == Some(self.frame) && FilePage::of(w, self.frame) == self
+    }
 }
 
 /// The file's page, with a reference and locked, and whether it was read with the locks of the fault held.
@@ -179,8 +184,7 @@ fn do_shared_fault(
 fn page_mkwrite(env: &mut impl Env, page: FilePage, place: (ObjectId, u64)) -> bool {
     env.lock(Lock::Folio(page.folio));
     let is_there = env.step(Site::DoPageMkwrite, |w, _| {
-        let is_there = w.objects.page(place.0, place.1) == Some(page.frame)
-            && FilePage::of(w, page.frame) == page;
+        let is_there = page.is_at(w, place);
         if is_there {
             w.dirty_folio(page.frame);
         }

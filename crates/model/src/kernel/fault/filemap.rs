@@ -35,8 +35,7 @@ pub fn filemap_fault(
                 }
                 // The file may have become smaller meanwhile, or have a hole there.
                 let there = env.step(Site::FilemapFault, |w, _| {
-                    let there = w.objects.page(file, index) == Some(page.frame);
-                    index < w.objects.size(file) && there && FilePage::of(w, page.frame) == page
+                    index < w.objects.size(file) && page.is_at(w, (file, index))
                 });
                 if there {
                     return Ok((page, read));
@@ -78,8 +77,7 @@ fn read_page(env: &mut impl Env, file: ObjectId, index: u64) -> Result<(), Unser
         flags.set(FrameFlags::ACTIVE, w.objects.was_evicted(file, index));
         let Some(new) = w.allocate_frame(flags) else { return false };
         w.ghost.filled(new, (file, index));
-        w.frames.update(new, |f| (f.object, f.index) = (file, index));
-        w.objects.set_page(file, index, new);
+        w.add_to_page_cache(new, file, index);
         folio_add_new(w, at.site(Site::FolioAddLru), new);
         true
     });

@@ -43,9 +43,7 @@ pub fn shmem_fault(
             let ends = index >= w.objects.size(object);
             if there && ends && w.frames.get(frame).maps == 0 {
                 // Nobody else looks for a page that was made behind the end.
-                w.objects.remove_page(object, index);
-                w.frames.update(frame, |f| (f.object, f.index) = Default::default());
-                w.put_frame(at, frame);
+                w.remove_from_page_cache(at, frame);
             }
             there && !ends
         });
@@ -135,8 +133,7 @@ fn read_back<M: Mode>(
 
 /// The page is in the page cache again, which gets the reference.
 fn add_swapped<M: Mode>(w: &mut World<M>, (object, index): (ObjectId, u64), frame: Pfn) {
-    w.frames.update(frame, |f| (f.object, f.index) = (object, index));
-    w.objects.set_page(object, index, frame);
+    w.add_to_page_cache(frame, object, index);
     w.objects.set_slot(object, index, None);
 }
 
@@ -177,9 +174,9 @@ fn shmem_get_folio(
         let new = w.allocate_frame(FrameFlags::SWAP_BACKED.and(FrameFlags::ZERO_FILLED))?;
         w.ghost.zeroed(new);
         w.emit(at, EventKind::Zero { page: fault.page, frame: new });
-        w.frames.update(new, |f| (f.object, f.index) = (object, index));
+        w.add_to_page_cache(new, object, index);
         w.get_frame(new);
-        if let Some(old) = w.objects.set_page(object, index, new) {
+        if let Some(old) = there {
             w.put_frame(at, old);
         }
         folio_add_new(w, at.site(Site::FolioAddLru), new);

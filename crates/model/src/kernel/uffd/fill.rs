@@ -149,9 +149,8 @@ fn add_file_page(
     let added = env.step(Site::MfillAtomic, |w, at| {
         let free = !w.objects.has(file, index);
         if free {
-            w.frames.update(frame, |f| (f.object, f.index) = (file, index));
             w.get_frame(frame);
-            w.objects.set_page(file, index, frame);
+            w.add_to_page_cache(frame, file, index);
             folio_add_new(w, at.site(Site::FolioAddLru), frame);
         }
         free
@@ -161,9 +160,7 @@ fn add_file_page(
     if filled.is_err() {
         env.step(Site::FolioPut, |w, at| {
             if added {
-                w.objects.remove_page(file, index);
-                w.frames.update(frame, |f| (f.object, f.index) = Default::default());
-                w.put_frame(at, frame);
+                w.remove_from_page_cache(at, frame);
             }
             w.put_frame(at, frame);
         });

@@ -21,6 +21,7 @@
 //!   trims, about once a second, which the clock does (tlb.c:should_trim_cpumask).
 
 use crate::log::{Kind, Raw};
+use crate::sys::roomy;
 use crate::tids::Tids;
 use needless_model::event::FlushReason;
 use needless_model::order::Rank;
@@ -125,7 +126,7 @@ impl Flushes {
             open: None,
             sends: 0,
             trimming: Trimming::new(made_after, now),
-            order: Vec::with_capacity(1 << 12),
+            order: roomy(1 << 12, (0, Rank::RoundStart, 0)),
         }
     }
 
@@ -282,7 +283,7 @@ struct Trimming {
 impl Trimming {
     /// For an address space that was made between `after` and `before`.
     fn new(after: u64, before: u64) -> Trimming {
-        let mut may_be = Vec::with_capacity(1 << 6);
+        let mut may_be = roomy(1 << 6, (0, 0));
         may_be.push(Trimming::next(after, before));
         Trimming { may_be }
     }

@@ -4,6 +4,7 @@
 //! when the run is over ([`crate::decode`]).
 
 use crate::shared::Stretch;
+use crate::sys::roomy;
 use needless_model::addr::ProcessId;
 use needless_model::event::FlushReason;
 use needless_model::order::Rank;
@@ -221,13 +222,6 @@ const UNTRIED: Attempt = Attempt {
 const UNTIMED: TimedBlock = TimedBlock { process: ProcessId::FIRST, cycles: 0 };
 
 const BLANK: Raw = Raw { time: 0, value: 0, extra: 0, tid: 0, cpu: 0, kind: Kind::Lost };
-
-/// An empty vector whose room has been written to, so that it does not fault later.
-fn roomy<T: Clone>(room: usize, value: T) -> Vec<T> {
-    let mut vector = vec![value; room];
-    std::hint::black_box(&mut vector).clear();
-    vector
-}
 
 #[cfg(test)]
 mod tests {

@@ -66,13 +66,13 @@ pub fn run(descriptor: &str, made_after: &str) -> Result<(), Failure> {
     let run = assemble(&request, rounds, &mut unseen)?;
     note_missing_counters(&mut unseen);
     let mut watch = watch(run, &request, made_after, &mut unseen)?;
-    run.renew(Some(&mut watch));
-    lru::map_spare(0)?;
-    let mut worker = Worker::new(run, 0, Some(&mut watch));
     // Pages that are touched later go to the LRU batch of this CPU, which the scenario has to itself.
     let attempts = (attempt_limit(rounds as u32) as usize).min(1 << 13);
     sys::warm_heap(ROUNDS_HEADROOM + attempts * ATTEMPT_HEADROOM);
-    // From here on it is seen who else uses them.
+    // From here on it is seen who else uses it.
+    run.renew(Some(&mut watch));
+    lru::map_spare(0)?;
+    let mut worker = Worker::new(run, 0, Some(&mut watch));
     lru::drain(0)?;
     if small_pages {
         sys::disable_huge_pages(false)?;

@@ -193,6 +193,14 @@ pub fn warm_heap(size: usize) {
     std::hint::black_box(&warm);
 }
 
+/// An empty vector whose room has been written to: a page that is touched for the first time amid the scenario comes into
+/// the CPU's LRU batch, beside those of the scenario.
+pub fn roomy<T: Clone>(room: usize, value: T) -> Vec<T> {
+    let mut vector = vec![value; room];
+    std::hint::black_box(&mut vector).clear();
+    vector
+}
+
 /// Makes room in the heap for so much more, which is not touched.
 pub fn widen_heap(size: usize) {
     let room: Vec<u8> = Vec::with_capacity(size);

@@ -17,6 +17,9 @@ impl Tids {
     /// The threads that are there from the start; those that are not have the number 0.
     pub fn new(tids: &[i32]) -> Tids {
         let mut threads = HashMap::with_capacity(USUAL);
+        // Touched beforehand, as `sys::roomy` does.
+        threads.extend((1..=USUAL as i32).map(|tid| (-tid, 0)));
+        std::hint::black_box(&mut threads).clear();
         let there = tids.iter().enumerate().filter(|(_, tid)| **tid != 0);
         threads.extend(there.map(|(thread, tid)| (*tid, thread)));
         Tids { threads }

@@ -20,9 +20,9 @@
 //!   pages by itself, which flushes too;
 //! - the machine swapped more or less than the scenario did ([`crate::swapping`]);
 //! - a user task of somebody else ran on the CPU of a thread that acts since its LRU batches were
-//!   emptied: it shares them, and they decide what is copied and reclaimed; or a kernel thread emptied
-//!   them, as it does for whoever asks for all CPUs' (khugepaged, compaction, drop_caches), unless the
-//!   scenario did so itself (fadvise);
+//!   emptied, or the runner touched new memory of its own there: it shares them, and they decide what
+//!   is copied and reclaimed; or a kernel thread emptied them, as it does for whoever asks for all
+//!   CPUs' (khugepaged, compaction, drop_caches), unless the scenario did so itself (fadvise);
 //! - it, or the one to come, needs more room in the log than was set aside.
 
 mod calls;
@@ -150,7 +150,7 @@ impl Watch {
             sentinels: rings.as_ref().map_or_else(Sentinels::none, |_| Sentinels::map()),
             rings,
             cpus,
-            tasks: Tasks::new(tids),
+            tasks: Tasks::new(program, tids),
             all_there: true,
             seen: 0,
             lost: 0,

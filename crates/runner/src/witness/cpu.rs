@@ -1,7 +1,7 @@
 //! One of the scenario's CPUs: who runs there, and what of it disturbs a round.
 
 use super::Observed;
-use super::reasons::{CPU_USED, LOST_CPU, LRU_EMPTIED, LRU_SHARED, NOT_ON_CPU};
+use super::reasons::{CPU_USED, LOST_CPU, LRU_EMPTIED, LRU_SHARED, NOT_ON_CPU, OURSELVES};
 use super::switches::{
     Span, absences_of, came_back, flushed_by_switch, is_switch, pushed_out_amid, strangers_on,
 };
@@ -96,6 +96,9 @@ impl Cpu {
             return;
         }
         self.drained |= record.kind == Kind::Drained;
+        if tasks.fills_own_page(record) {
+            self.used = Some(OURSELVES.to_owned());
+        }
         if is_switch(record) {
             let next = record.value as i32;
             self.running = Some(next);
@@ -124,7 +127,9 @@ impl Cpu {
         let later = records.iter().filter(|record| record.time >= since);
         let (came, came_later) =
             strangers_on(later, self.number, round, |tid| !tasks.harmless(tid));
-        self.used = came.map(name).or(self.used.take());
+        let fills = |r: &&Raw| r.cpu == self.number && r.time >= since && tasks.fills_own_page(r);
+        let own = records.iter().any(|r| fills(&r)).then(|| OURSELVES.to_owned());
+        self.used = came.map(name).or(own).or(self.used.take());
         let held = self.running.is_some_and(|tid| tasks.ours(tid));
         let at_start = self.follow(records, round);
         let reason = self

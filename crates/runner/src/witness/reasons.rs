@@ -12,6 +12,8 @@ pub(super) const AWAKE: &str = "a sleeper was not seen asleep";
 pub(super) const CPU_USED: &str = "another task ran on a sleeper's CPU";
 /// An acting thread's CPU was used.
 pub(super) const LRU_SHARED: &str = "another task shared the LRU batches";
+/// Who that may be as well.
+pub(super) const OURSELVES: &str = "needless-runner itself";
 /// An acting thread's LRU batches were emptied.
 pub(super) const LRU_EMPTIED: &str = "a kernel thread emptied the LRU batches";
 /// Somebody else sent a shootdown to the scenario's CPUs.

@@ -1,7 +1,15 @@
-//! Which tasks are the scenario's, and which of the others do no harm.
+//! Which tasks are the scenario's, and which of the others do no harm; which memory is the runner's
+//! own.
 
+use crate::log::{Kind, Raw};
 use crate::tids::Tids;
-use crate::tracefs;
+use crate::{processes, sys, tracefs};
+use needless_model::addr::{PageRange, Vpn};
+use needless_model::program::Program;
+
+/// Of the error code of an exception: the page was there, and it was a store (x86's bits).
+const PRESENT: u64 = 1;
+const WRITE: u64 = 2;
 
 /// The scenario's threads, and what was found out about others.
 pub(super) struct Tasks {
@@ -9,11 +17,25 @@ pub(super) struct Tasks {
     pub(super) tids: Tids,
     /// Tasks that were looked at, and whether they are kernel threads; of a size set beforehand.
     known: Vec<(i32, bool)>,
+    /// The scenario's memory. Not where it has several processes: what the runner touches there is
+    /// shared, and mapped anew in each.
+    areas: Option<Vec<PageRange>>,
 }
 
 impl Tasks {
-    pub(super) fn new(tids: Tids) -> Tasks {
-        Tasks { tids, known: Vec::with_capacity(4096) }
+    pub(super) fn new(program: &Program, tids: Tids) -> Tasks {
+        let areas = || program.areas.iter().map(|area| area.range).collect();
+        let areas = (!processes::several(program)).then(areas);
+        Tasks { tids, known: sys::roomy(4096, (-1, true)), areas }
+    }
+
+    /// Whether a thread of ours stores to memory for the first time that is the runner's own: its page
+    /// comes into the CPU's LRU batch.
+    pub(super) fn fills_own_page(&self, record: &Raw) -> bool {
+        let fills = record.kind == Kind::Fault && record.extra & (PRESENT | WRITE) == WRITE;
+        let page = Vpn::containing(record.value);
+        let own = |areas: &Vec<PageRange>| !areas.iter().any(|area| area.contains(page));
+        fills && self.ours(record.tid) && self.areas.as_ref().is_some_and(own)
     }
 
     pub(super) fn ours(&self, tid: i32) -> bool {
@@ -44,5 +66,32 @@ pub(super) fn name(tid: i32) -> String {
     match name.trim() {
         "" => "a task that is gone".to_owned(),
         name => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use needless_model::program::Area;
+
+    #[test]
+    fn a_first_store_outside_of_the_areas_is_the_runners() {
+        let range = PageRange::new(Vpn(16), 4);
+        let program = Program { areas: vec![Area::anonymous("heap", range)], ..Program::default() };
+        let tasks = Tasks::new(&program, Tids::new(&[7]));
+        let store = |page: u64, tid, code| Raw {
+            time: 1,
+            value: Vpn(page).address(),
+            extra: code,
+            tid,
+            cpu: 0,
+            kind: Kind::Fault,
+        };
+        let user = 4;
+        assert!(tasks.fills_own_page(&store(20, 7, user | WRITE)));
+        assert!(!tasks.fills_own_page(&store(19, 7, user | WRITE)));
+        assert!(!tasks.fills_own_page(&store(20, 8, user | WRITE)));
+        assert!(!tasks.fills_own_page(&store(20, 7, user)));
+        assert!(!tasks.fills_own_page(&store(20, 7, user | WRITE | PRESENT)));
     }
 }

@@ -175,7 +175,9 @@ fn a_guest_that_does_not_come_up_is_booted_once_more() {
     let mut guest = Guest::boot(&kernel, &options).unwrap();
     stopper.join().unwrap();
     let run = guest.run(&program("a_dontneed_w_1", 2)).unwrap();
-    assert_eq!(run.environment["guest.boots"], "2");
+    // More than twice if the machine is too busy for the second as well.
+    let boots: u32 = run.environment["guest.boots"].parse().unwrap();
+    assert!(boots >= 2, "{boots}");
     drop(guest);
     assert!(processes_with("stopped-guest").is_empty());
 }

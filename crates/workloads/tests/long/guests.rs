@@ -1,6 +1,6 @@
 //! All workloads on other kernels, booted as guests.
-use super::program::{kernels_of, program};
-use needless_guest::{Arch, Guest, GuestFile, GuestOptions, Limits, kernels};
+use super::program::{kernels_of, program, with_second_chance};
+use needless_guest::{Arch, Guest, GuestError, GuestFile, GuestOptions, Limits, kernels};
 use needless_model::program::{MachineNeeds, SwapKind, SwapNeed};
 use needless_testing::{skip, turn};
 use serde_json::Value;
@@ -30,11 +30,12 @@ fn check_in(kernel: &str, options: GuestOptions, program: &Path, names: &[&str])
     // What tracepoints wait for with each that is opened first or closed last takes an emulated machine long.
     let append = format!("{} rcupdate.rcu_expedited=1", options.append);
     let options = GuestOptions { files, disk: true, limits, append, ..options };
-    let mut guest = Guest::boot(&kernels::ready(kernel).unwrap(), &options).unwrap();
+    let image = kernels::ready(kernel).unwrap();
     let swap = Some(SwapNeed { kind: SwapKind::Zram, size_bytes: 64 << 20 });
     let machine = MachineNeeds { swap, ..MachineNeeds::default() };
     let words = [&["/needless-workload", "check", "--json", "--rounds", "20"], names].concat();
-    let done = guest.execute(&words, machine).unwrap();
+    let once = || Guest::boot(&image, &options)?.execute(&words, machine.clone());
+    let done = with_second_chance(kernel, once).unwrap();
     let errors = String::from_utf8_lossy(&done.errors);
     eprint!("{errors}");
     serde_json::from_slice(&done.output).unwrap_or_else(|_| panic!("{} {errors}", done.status))
@@ -138,20 +139,24 @@ fn what_idle_cpus_do_that_poll_is_no_interrupt() {
 
 /// What a guard of CPU 1 saw of a guest in which that CPU is isolated and may do without a tick.
 fn guard(kernel: &str, program: &Path, words: &[&str]) -> Value {
+    with_second_chance(kernel, || guard_once(kernel, program, words)).unwrap()
+}
+
+fn guard_once(kernel: &str, program: &Path, words: &[&str]) -> Result<Value, GuestError> {
     let usual = usual(kernel);
     let isolated = "nohz_full=1 isolcpus=domain,managed_irq,1 rcu_nocbs=1";
     let append = format!("{} {isolated}", usual.append);
     let file = GuestFile { name: "needless-workload".to_owned(), source: program.to_owned() };
     let options = GuestOptions { files: vec![file], append, nodes: 1, ..usual };
-    let mut guest = Guest::boot(&kernels::ready(kernel).unwrap(), &options).unwrap();
+    let mut guest = Guest::boot(&kernels::ready(kernel).unwrap(), &options)?;
     let words = [&["/needless-workload", "guard", "1"], words].concat();
     let mut guard = || {
-        let done = guest.execute(&words, MachineNeeds::default()).unwrap();
+        let done = guest.execute(&words, MachineNeeds::default())?;
         let errors = String::from_utf8_lossy(&done.errors);
         let run: Result<Value, _> = serde_json::from_slice(&done.output);
         let run = run.unwrap_or_else(|_| panic!("{} {errors}", done.status));
         assert_eq!(run["events"]["watching"]["lost"], 0, "{run}");
-        run["events"].clone()
+        Ok::<Value, GuestError>(run["events"].clone())
     };
     // Interrupts of its timer, reschedules and calls are those that the kernel counted, one by one. One that is under
     // way when the file is read may be missing: then it is read once more.
@@ -161,9 +166,9 @@ fn guard(kernel: &str, program: &Path, words: &[&str]) -> Value {
     };
     let mut seen = Vec::new();
     for _ in 0..3 {
-        let events = guard();
+        let events = guard()?;
         if agrees(&events) {
-            return events["guard"].clone();
+            return Ok(events["guard"].clone());
         }
         seen.push(events["counted_interrupts"].clone());
     }

@@ -1,5 +1,5 @@
 //! The program that runs in a guest, and in which.
-use needless_guest::Arch;
+use needless_guest::{Arch, GuestError};
 use needless_testing::skip;
 use std::path::PathBuf;
 use std::process::Command;
@@ -33,4 +33,19 @@ pub(super) fn kernels_of(arch: Arch, usual: &str) -> Vec<String> {
     let kernels = asked.split_whitespace();
     let kernels = kernels.filter(|kernel| kernel.ends_with("/arm64") == (arch == Arch::Arm64));
     kernels.map(str::to_owned).collect()
+}
+
+/// What comes of it in a guest. One that ends has a second chance, as in a batch: QEMU 7.2 was seen to bring some down (a
+/// CMPXCHG16B of the kernel after which RFLAGS held a pointer's low bits; an int3 where the kernel was patching its text).
+pub(super) fn with_second_chance<T>(
+    kernel: &str,
+    run: impl Fn() -> Result<T, GuestError>,
+) -> Result<T, GuestError> {
+    match run() {
+        Err(error) if error.is_end() => {
+            println!("{kernel}: once more: {error}");
+            run()
+        }
+        done => done,
+    }
 }

@@ -1,6 +1,6 @@
 //! Stale reads on booted kernels, and none in the control (docs/findings/stale-read.md). `make stale-read`
 //! prints the figures; there `KERNELS` and `ROUNDS` say of what.
-use super::program::{kernels_of, program};
+use super::program::{kernels_of, program, with_second_chance};
 use needless_guest::{Arch, Guest, GuestError, GuestFile, GuestOptions, kernels};
 use needless_model::program::{MachineNeeds, SwapKind, SwapNeed};
 use needless_testing::{skip, turn};
@@ -34,7 +34,7 @@ fn boot(kernel: &str, program: &Path) -> Guest {
     Guest::boot(&kernels::ready(kernel).unwrap(), &options).unwrap()
 }
 
-/// What a run prints, of each kind of rounds; an error if the guest is no longer there.
+/// What a run prints, of each kind of rounds.
 fn run(
     guest: &mut Guest,
     kernel: &str,
@@ -45,25 +45,17 @@ fn run(
     let machine = MachineNeeds { swap, ..MachineNeeds::default() };
     let rounds = rounds.to_string();
     let words = ["/needless-workload", "stale-read", "--json", "--cpus", "2", "--rounds", &rounds];
-    let done = match guest.execute(&[&words[..], more].concat(), machine) {
-        Err(error) if error.is_end() => return Err(error),
-        done => done.unwrap(),
-    };
+    let done = guest.execute(&[&words[..], more].concat(), machine)?;
     let errors = String::from_utf8_lossy(&done.errors);
     println!("{kernel}: {}", String::from_utf8_lossy(&done.output));
     Ok(serde_json::from_slice(&done.output)
         .unwrap_or_else(|_| panic!("{kernel}: {} {errors}", done.status)))
 }
 
-/// Rounds with clean pages, and the control's. A guest that ends has a second chance, as in a batch: QEMU 7.2 was seen to bring
-/// one down (a CMPXCHG16B of the kernel after which RFLAGS held a pointer's low bits).
+/// Rounds with clean pages, and the control's.
 fn stale_read(kernel: &str, program: &Path) -> [Outcome; 2] {
     let once = || run(&mut boot(kernel, program), kernel, rounds(), &[]);
-    let found = once().or_else(|error| {
-        println!("{kernel}: once more: {error}");
-        once()
-    });
-    found.unwrap().try_into().unwrap()
+    with_second_chance(kernel, once).unwrap().try_into().unwrap()
 }
 
 /// Nothing stale in the control; whether that says something: not without a store.

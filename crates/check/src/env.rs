@@ -8,7 +8,7 @@
 //! to unwind from where it is.
 
 use crate::footprint::Footprint;
-use crate::judge::retried;
+use crate::judge::{no_progress, retried};
 use crate::key::{Key, extend};
 use crate::shadow::{CheckMode, CheckWorld, begin_call};
 use needless_model::addr::{CpuId, MmId, Vpn};
@@ -414,6 +414,10 @@ impl Env for CheckEnv<'_> {
         if self.stepped && !self.is_left() {
             retried(self.world, self.context.at(Site::HandlePteFault), (mm, page), cause);
         }
+    }
+
+    fn goes_round(&mut self, page: Vpn, faults: u32) {
+        self.step(Site::FollowPagePte, |w, at| no_progress(w, at, page, faults));
     }
 
     fn lock(&mut self, lock: Lock) {

@@ -85,7 +85,8 @@ pub fn stuck(w: &mut CheckWorld, waiting: &str) {
 /// P4. While somebody holds the folio's lock or the lock of its page table, the dirty bit may be
 /// on its way from one place to the other. A translation that was cached dirty is no such place: x86
 /// sets the PTE's bit before it caches it, and never again (Intel SDM volume 3, 4.8). A file system that is told of stores
-/// looks for pages that it knows to be dirty (PAGECACHE_TAG_DIRTY): there a PTE alone says nothing.
+/// looks for pages that it knows to be dirty (PAGECACHE_TAG_DIRTY): there a PTE alone says nothing. Who holds a page for stores knows it, and marks it
+/// when he lets go (mm/gup.c:unpin_user_pages_dirty_lock).
 fn lost_dirty(w: &mut CheckWorld) -> Option<(Pfn, Vpn)> {
     let modified: Vec<Pfn> = w.ghost.modified().collect();
     if !modified.is_empty() {
@@ -102,7 +103,10 @@ fn lost_dirty(w: &mut CheckWorld) -> Option<(Pfn, Vpn)> {
         let dirty = |(mm, page): &Place| {
             matches!(w.page_entry(*mm, *page), Pte::Present(pte) if pte.pfn == pfn && pte.dirty())
         };
-        let known = frame.flags.has(FrameFlags::DIRTY) || !is_told(w, pfn) && places.iter().any(dirty);
+        let mut held = w.ghost.pages.held.values().map(|hold| hold.pin);
+        let known = frame.flags.has(FrameFlags::DIRTY)
+            || !is_told(w, pfn) && places.iter().any(dirty)
+            || held.any(|pin| pin.frame == pfn && pin.access.is_write());
         let page = places.first().map_or(Vpn(0), |(_, page)| *page);
         (!moving && !known).then_some((pfn, page))
     })

@@ -58,6 +58,48 @@ fn two_processes_touch_shared_memory_at_once() {
     }
 }
 
+/// Whoever serves a userfaultfd moves a page, to which another CPU stores meanwhile, to where a load waits for it: no load finds zeros there, and the
+/// store is in one place or the other. Without the flush the store goes by what the CPU has cached.
+#[test]
+fn a_page_is_moved_to_where_it_is_asked_for() {
+    let text = "scenario \"x\" { machine { cpus 3; thp \"never\" }
+         thread \"main\" cpu=0 { map \"spare\" pages=1; map \"heap\" pages=1
+             uffdio_register \"heap\" mode=\"missing\"; write \"spare\"
+             rounds 1 warmup=0 { barrier \"ready\"; read \"heap[0]\"; read \"heap[0]\" } }
+         thread \"handler\" cpu=1 { barrier \"ready\"; uffd-answer by=\"move\" from=\"spare\" to=\"heap\" }
+         thread \"writer\" cpu=2 { barrier \"ready\"; write \"spare\"; read \"spare\"; write \"spare\" } }";
+    let program = compile(&Source::new("x", text), &Settings::default()).expect("it compiles");
+    let explored = |row: &str| {
+        let row = KernelRow::parse(row).expect("a row");
+        check(&program, &row, &Options::default()).expect("it can be explored")
+    };
+    for row in ["6.12", "6.18", "7.3"] {
+        let report = explored(row);
+        assert_eq!(report.counterexample, None, "{row}");
+        assert!(report.holds() && report.ends > 0, "{row}: {report:?}");
+        let wrong = explored(&format!("{row},mutant=uffd-move-unflushed"));
+        assert!(wrong.counterexample.is_some(), "{row}: {wrong:?}");
+    }
+}
+
+/// A huge page has a page table put by, for when it is mapped page by page. One that was forgotten is missed then.
+#[test]
+fn a_table_that_nobody_put_by_is_missed() {
+    let text = "scenario \"x\" { machine { cpus 1; thp \"always\" }
+         thread \"main\" cpu=0 { map \"heap\" pages=512 align=\"2M\"; write \"heap\"
+             rounds 1 { madvise \"heap[0]\" advice=\"dontneed\" } } }";
+    let program = compile(&Source::new("x", text), &Settings::default()).expect("it compiles");
+    let run = |row: &str| {
+        let row = KernelRow::parse(row).expect("a row");
+        sim::run(&program, &row, &SimOptions::default()).map_err(|error| error.to_string())
+    };
+    for row in ["5.10", "6.1", "6.12", "7.3"] {
+        assert!(run(row).is_ok(), "{row}");
+        let missed = run(&format!("{row},mutant=deposit-forgotten")).expect_err("it is missed");
+        assert!(missed.contains("nobody had put by"), "{row}: {missed}");
+    }
+}
+
 /// What the model does not have is refused in words, not left out.
 #[test]
 fn what_is_not_modelled_is_refused() {

@@ -141,7 +141,10 @@ impl Runs<'_> {
 pub fn help(error: &SimError) -> Option<String> {
     let help = "--max-memory=MIB sets how much memory a run may take; fewer pages, shorter rounds or \
                 fewer of them need less";
-    error.is_a_bound().then(|| help.to_owned())
+    match error {
+        SimError::Call { lacks: Some(feature), .. } => Some(feature.remedy()),
+        error => error.is_a_bound().then(|| help.to_owned()),
+    }
 }
 
 /// The rounds that count, for progress.

@@ -366,6 +366,7 @@ fn against_model(
     runs: &mut Runs<'_>,
 ) -> Result<(Outcome, u8), Failure> {
     let (row, own_row) = row_of_run(&run, named);
+    let row = row.for_scenario(program, &run.environment);
     match runs.reference(program, &row) {
         Ok(Modelled { run: model, account }) => {
             spool(&run, runs);

@@ -89,6 +89,46 @@ fn what_does_not_hold_is_status_1_and_what_cannot_be_told_3() {
     assert!(text.contains("live: not to be had here: left out by -t"), "{text}");
 }
 
+/// Two groups of runs that differ by one thing: it is named, and what it changes.
+#[test]
+fn a_contrast_names_what_differs() {
+    let run = |name: &str, scenario: &str, thp: &str, set: &str| {
+        format!(
+            "run \"{name}\" scenario=\"{scenario}\" rounds=1 {thp} {{ set \"stores\" 0; {set}; on \"model:7.3\" }}\n figure \"{}\" doc=\"d\" run=\"{name}\" on=\"model:7.3\" updates=\"entries\"\n",
+            name.replace('-', "_")
+        )
+    };
+    let (never, huge) = ("thp=\"never\"", "set \"thp\" 1");
+    let text = [
+        run("read", "wp-preread", never, "set \"thp\" 0"),
+        run("marker", "wp-unpopulated", never, "set \"thp\" 0"),
+        run("read-huge", "wp-preread", "", huge),
+        run("marker-huge", "wp-unpopulated", "", huge),
+        "contrast \"Why?\" first=\"small\" second=\"huge\" on=\"model:7.3\" {
+            case \"read\" first=\"read\" second=\"read-huge\" costs=\"read\" then=\"read_huge\"
+            case \"marker\" first=\"marker\" second=\"marker-huge\" costs=\"marker\" then=\"marker_huge\"
+        }
+        relation \"r\" is=\"read = 1024\""
+            .to_owned(),
+    ];
+    let (_folder, file) = study(&text.concat());
+    let report = stdout(&["study", &file], 0);
+    let words: Vec<&str> = report.split_whitespace().collect();
+    let words = words.join(" ");
+    for said in [
+        "the order is another one; the cause: parameter thp 0 → 1, thp asked for never → madvise; nothing else differs",
+        "what is counted differs in read, and not in marker; only then there are entries set: the huge zero page (read)",
+        "small: marker 512 < read 1024",
+        "huge: read 3 < marker 512",
+        "read faults: zero-page 512 1",
+    ] {
+        assert!(words.contains(said), "{said}: {report}");
+    }
+    let contrast = &json(&["study", &file], 0)["parts"][0]["contrasts"][0];
+    assert_eq!(contrast["orders"][1][0]["case"], "read");
+    assert_eq!(contrast["cases"][0]["conditions"][0]["name"], "parameter thp");
+}
+
 #[test]
 fn mistakes_are_told() {
     for (args, said) in [

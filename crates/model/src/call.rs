@@ -3,7 +3,7 @@
 //! A scenario holds a [`CallExpr`], whose pages and numbers are expressions. When its turn comes these have values,
 //! and it is a [`Call`]. Parser, model, checker, runner and generator each name every case.
 
-use crate::addr::{PageRange, PinId, ProcessId};
+use crate::addr::{PageRange, PinId, ProcessId, Vpn};
 use crate::backing::{MAX_FILE_PAGES, NamedFile};
 use crate::program::{Access, Advice, Backing, Expr, MAX_OTHERS, Prot, RangeExpr};
 use crate::userfaultfd::{Answer, Fill, Registration};
@@ -30,6 +30,9 @@ pub enum Asked<P, A, N> {
         each: N,
         /// How many pages are from the start of one to the start of the next.
         stride: N,
+        /// Pages of the first one that were done before the call had to wait.
+        #[serde(default)]
+        done: u64,
         /// Which advice.
         advice: Advice,
     },
@@ -121,7 +124,7 @@ pub enum Asked<P, A, N> {
     /// `read` of the userfaultfd, and its answer to the access that waits.
     UffdAnswer {
         /// Which.
-        answer: Answer,
+        answer: Answer<A>,
     },
     /// `PAGEMAP_SCAN` for pages that were written.
     PagemapScan {
@@ -135,6 +138,13 @@ pub enum Asked<P, A, N> {
         /// What is taken for old.
         pages: P,
     },
+    /// khugepaged comes by: pages become huge pages where these are wanted.
+    Khugepaged {
+        /// Where it looks.
+        pages: P,
+    },
+    /// The shrinker of large folios of which parts are mapped no more comes by: they are split, and those parts are free.
+    SplitDeferred,
     /// Other processes run on the CPU, one after the other, before the thread goes on.
     Switch {
         /// How many: 1 to [`MAX_OTHERS`].
@@ -314,17 +324,26 @@ pub const STRIDE: Bounds = Bounds { what: "the stride", least: 1, most: i64::MAX
 /// How many there are (`UIO_MAXIOV`).
 pub const RANGES: Bounds = Bounds { what: "the number of ranges", least: 1, most: 1024 };
 
-/// The ranges of a vectored call: `each` pages, or as many as there are, at every `stride`th page of `pages`.
+/// The ranges of a vectored call: `each` pages, or as many as there are, at every `stride`th page of `pages`; of the first
+/// without those that are `done`.
 pub fn ranges(
     pages: PageRange,
     each: u64,
     stride: u64,
+    done: u64,
 ) -> impl ExactSizeIterator<Item = PageRange> + Clone {
     let count = pages.pages().div_ceil(stride) as usize;
     (0..count).map(move |index| {
         let start = pages.start.add(index as u64 * stride);
-        PageRange { start, end: start.add(each).min(pages.end) }
+        let end = start.add(each).min(pages.end);
+        PageRange { start: start.add(if index == 0 { done } else { 0 }), end }
     })
+}
+
+/// What is left of the ranges of a vectored call from this page of one of them on, and how many pages of the first one are done.
+pub fn left_of_ranges(pages: PageRange, stride: u64, page: Vpn) -> (PageRange, u64) {
+    let done = page.since(pages.start) % stride;
+    (PageRange { start: Vpn(page.0 - done), ..pages }, done)
 }
 
 /// What a call does to pages, as far as it can be told before it runs.
@@ -353,10 +372,11 @@ impl<P, A, N> Asked<P, A, N> {
             Asked::Advise { pages: p, advice } => {
                 Asked::Advise { pages: pages(p)?, advice: *advice }
             }
-            Asked::AdviseRanges { pages: p, each, stride, advice } => Asked::AdviseRanges {
+            Asked::AdviseRanges { pages: p, each, stride, done, advice } => Asked::AdviseRanges {
                 pages: pages(p)?,
                 each: number(each, EACH)?,
                 stride: number(stride, STRIDE)?,
+                done: *done,
                 advice: *advice,
             },
             Asked::Mlock { pages: p, on_fault, locked } => {
@@ -373,11 +393,13 @@ impl<P, A, N> Asked<P, A, N> {
             Asked::UffdProtect { pages: p, on } => Asked::UffdProtect { pages: pages(p)?, on: *on },
             Asked::UffdFill { pages: p, how } => Asked::UffdFill { pages: pages(p)?, how: *how },
             Asked::UffdMove { pages: p, to } => Asked::UffdMove { pages: pages(p)?, to: area(to)? },
-            Asked::UffdAnswer { answer } => Asked::UffdAnswer { answer: *answer },
+            Asked::UffdAnswer { answer } => Asked::UffdAnswer { answer: answer.try_map(&area)? },
             Asked::PagemapScan { pages: p, protect } => {
                 Asked::PagemapScan { pages: pages(p)?, protect: *protect }
             }
             Asked::Reclaim { pages: p } => Asked::Reclaim { pages: pages(p)? },
+            Asked::Khugepaged { pages: p } => Asked::Khugepaged { pages: pages(p)? },
+            Asked::SplitDeferred => Asked::SplitDeferred,
             Asked::Sync { pages: p } => Asked::Sync { pages: pages(p)? },
             Asked::Writeback { pages: p } => Asked::Writeback { pages: pages(p)? },
             Asked::Switch { others } => Asked::Switch { others: number(others, OTHERS)? },
@@ -410,13 +432,15 @@ impl<P, A, N> Asked<P, A, N> {
     pub const fn model_only(&self) -> Option<&'static str> {
         match self {
             Asked::Reclaim { .. } => Some("reclaim"),
+            Asked::Khugepaged { .. } => Some("khugepaged"),
             Asked::Writeback { .. } => Some("writeback"),
             Asked::Switch { .. } => Some("switch"),
             Asked::Pin { .. } => Some("pin"),
             Asked::Dma { .. } => Some("dma"),
             Asked::Unpin { .. } => Some("unpin"),
             Asked::UffdAnswer { .. } => Some("uffd-answer"),
-            Asked::Fork { .. }
+            Asked::SplitDeferred
+            | Asked::Fork { .. }
             | Asked::Wait { .. }
             | Asked::Exec
             | Asked::Map { .. }
@@ -484,6 +508,8 @@ impl<P, A, N> Asked<P, A, N> {
             }),
             Asked::Map { .. }
             | Asked::Reclaim { .. }
+            | Asked::Khugepaged { .. }
+            | Asked::SplitDeferred
             | Asked::Writeback { .. }
             | Asked::Switch { .. }
             | Asked::Wait { .. }
@@ -527,6 +553,8 @@ impl<P, A, N> Asked<P, A, N> {
             | Asked::UffdAnswer { .. }
             | Asked::PagemapScan { .. }
             | Asked::Reclaim { .. }
+            | Asked::Khugepaged { .. }
+            | Asked::SplitDeferred
             | Asked::Sync { .. }
             | Asked::Writeback { .. }
             | Asked::Switch { .. }
@@ -575,11 +603,13 @@ impl Call {
             | Asked::PagemapScan { pages, .. }
             | Asked::Pagemap { pages }
             | Asked::Reclaim { pages }
+            | Asked::Khugepaged { pages }
             | Asked::Sync { pages }
             | Asked::Writeback { pages }
             | Asked::Pin { pages, .. } => Some(pages),
             Asked::Map { area, .. } => Some(area.pages),
             Asked::ClearRefs { .. }
+            | Asked::SplitDeferred
             | Asked::Sigaction
             | Asked::UffdAnswer { .. }
             | Asked::Switch { .. }
@@ -603,12 +633,16 @@ impl Call {
                 revokes(smallvec![pages])
             }
             Asked::UffdMove { pages, .. } => revokes(smallvec![pages]),
+            // Which page is asked for turns out later; the others keep what grants their accesses.
+            Asked::UffdAnswer { answer: Answer::Move { from, .. } } => {
+                revokes(smallvec![from.pages])
+            }
             Asked::Remap { pages, to } => {
                 revokes(smallvec![pages, PageRange::new(to.pages.start, pages.pages())])
             }
             Asked::Advise { pages, advice } => advice.purpose(smallvec![pages]),
-            Asked::AdviseRanges { pages, each, stride, advice } => {
-                advice.purpose(ranges(pages, each, stride).collect())
+            Asked::AdviseRanges { pages, each, stride, done, advice } => {
+                advice.purpose(ranges(pages, each, stride, done).collect())
             }
             Asked::Map { .. }
             | Asked::Protect { prot: Prot::ReadWrite, .. }
@@ -625,6 +659,8 @@ impl Call {
             | Asked::UffdAnswer { .. }
             | Asked::PagemapScan { .. }
             | Asked::Reclaim { .. }
+            | Asked::Khugepaged { .. }
+            | Asked::SplitDeferred
             | Asked::Sync { .. }
             | Asked::Writeback { .. }
             | Asked::Switch { .. }
@@ -665,16 +701,21 @@ impl Advice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::addr::Vpn;
 
     #[test]
     fn ranges_of_a_vectored_call() {
         let parts = |pages, each, stride| {
-            let all = ranges(PageRange::new(Vpn(100), pages), each, stride);
+            let all = ranges(PageRange::new(Vpn(100), pages), each, stride, 0);
             all.map(|part| (part.start.0, part.pages())).collect::<Vec<_>>()
         };
         assert_eq!(parts(5, 1, 2), [(100, 1), (102, 1), (104, 1)]);
         assert_eq!(parts(5, 2, 2), [(100, 2), (102, 2), (104, 1)], "the last one is cut");
         assert_eq!(parts(4, 1, 64), [(100, 1)]);
+        // One that has to wait at its eighth page goes on there, with the second page of its third range.
+        let all = PageRange::new(Vpn(100), 9);
+        let (left, done) = left_of_ranges(all, 3, Vpn(107));
+        let mut rest = ranges(left, 3, 3, done);
+        assert_eq!(rest.next(), Some(PageRange::new(Vpn(107), 2)));
+        assert_eq!(rest.next(), None);
     }
 }

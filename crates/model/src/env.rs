@@ -206,6 +206,9 @@ pub trait Env {
     /// A fault is about to give its lock back, because of `cause`, and will be tried again; no step.
     fn retries(&mut self, _mm: MmId, _page: Vpn, _cause: Cause) {}
 
+    /// Kernel code has faulted on a page so many times, and would do so for ever.
+    fn goes_round(&mut self, page: Vpn, faults: u32);
+
     /// Takes a lock, waiting for it.
     fn lock(&mut self, lock: Lock);
 

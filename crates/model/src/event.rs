@@ -9,7 +9,7 @@ use crate::verdict::Verdict;
 use serde::{Deserialize, Serialize};
 
 /// Version of the event record, raised whenever a field or a kind changes.
-pub const EVENT_VERSION: u32 = 6;
+pub const EVENT_VERSION: u32 = 7;
 
 /// One event.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -61,6 +61,18 @@ pub enum EventKind {
         page: Vpn,
         /// Whether this try has mapped it: it only waits its turn to make pages dirty.
         mapped: bool,
+    },
+    /// The next try of a fault begins, with `mmap_lock`. Only the model shows it.
+    FaultAgain {
+        /// The page.
+        page: Vpn,
+        /// Whether it may give its lock back no more (`FAULT_FLAG_TRIED`).
+        tried: bool,
+    },
+    /// A fault is over, and has given its lock back already, so that whoever dirties much can wait without it (`VM_FAULT_COMPLETED`). Only the model shows it.
+    FaultCompleted {
+        /// The page.
+        page: Vpn,
     },
     /// A store may meet a translation from before its page became writable. The processor may have one, and may fault
     /// then, once, which the kernel answers with nothing, or walk again (Intel SDM 3A, 4.10.4.3); here it walks again.

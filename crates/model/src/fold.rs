@@ -154,6 +154,10 @@ impl<'p> Folding<'p> {
             EventKind::FaultRetry { page: at, mapped } => {
                 EventKind::FaultRetry { page: page(at), mapped }
             }
+            EventKind::FaultAgain { page: at, tried } => {
+                EventKind::FaultAgain { page: page(at), tried }
+            }
+            EventKind::FaultCompleted { page: at } => EventKind::FaultCompleted { page: page(at) },
             EventKind::MayFault { page: at } => EventKind::MayFault { page: page(at) },
             EventKind::Told { page: at, pages } => EventKind::Told { page: page(at), pages },
             EventKind::Zero { page: at, .. } => EventKind::Zero { page: page(at), frame },

@@ -12,6 +12,7 @@ pub mod cost;
 pub mod counters;
 pub mod env;
 pub mod event;
+pub mod feature;
 pub mod final_pages;
 pub mod fold;
 pub mod ignored;

@@ -251,16 +251,22 @@ policies! {
     }
     /// What `MADV_COLLAPSE` wants.
     collapse: Collapse = "collapse", "what MADV_COLLAPSE makes a huge page of",
-        source "mm/khugepaged.c:madvise_collapse, hpage_collapse_scan_pmd (6.1, 6.12: SCAN_PAGE_RO; 6.18), collapse_scan_pmd (7.3: SCAN_NO_PTE_TABLE)" {
+        source "mm/khugepaged.c:madvise_collapse, hpage_collapse_scan_pmd (6.1, 6.12: SCAN_PAGE_RO; 6.16, 6.17 as seen; 6.18), collapse_scan_pmd (7.3: SCAN_NO_PTE_TABLE)" {
         None = "none", "there is none";
         Writable = "writable", "pages of which one is writable at least";
         Any = "any", "any pages";
         NothingIsDone = "any-or-nothing", "any pages; where there is no table yet it goes on, and a range without a whole huge page is done at once";
     }
+    /// What khugepaged does where `MADV_FREE` was given.
+    khugepaged_free: KhugepagedFree = "khugepaged-free", "what khugepaged makes of pages that MADV_FREE was given and nobody stored to since",
+        source "mm/khugepaged.c:collapse_scan_pmd, __collapse_huge_page_isolate (7.2, 7.3: SCAN_PAGE_LAZYFREE; not in 6.12; 6.18: seen)" {
+        Huge = "huge", "a part of a huge page, as of any others";
+        Stay = "stay", "nothing, as long as there is one";
+    }
     /// How walks without a lock are waited for.
-    table_sync: TableSync = "table-sync", "how MADV_COLLAPSE waits for walks without a lock (GUP-fast, interrupts off) of the table that it takes away",
-        source "mm/khugepaged.c:collapse_huge_page, mm/mmu_gather.c:tlb_remove_table_sync_one (6.1, 6.12, 7.2: broadcast; commit 2ba99c5e0881 of 6.1), tlb_remove_table_sync_rcu (7.2, for the tables of a gather); seen on 6.12, 6.18, 7.3; targeted: a proposal of 2026" {
-        Implied = "implied", "not at all: the flush before it is taken for enough (before 6.1, which has no MADV_COLLAPSE)";
+    table_sync: TableSync = "table-sync", "how MADV_COLLAPSE and khugepaged wait for walks without a lock (GUP-fast, interrupts off) of the table that they take away",
+        source "mm/khugepaged.c:collapse_huge_page, mm/mmu_gather.c:tlb_remove_table_sync_one (6.1, 6.12, 7.2: broadcast; commit 2ba99c5e0881 of 6.1, in Debian's 5.10.162), tlb_remove_table_sync_rcu (7.2, for the tables of a gather); seen on 6.12, 6.18, 7.3; targeted: a proposal of 2026" {
+        Implied = "implied", "not at all: the flush before it is taken for enough (before 6.1, and in 5.10 to 5.10.158)";
         Broadcast = "broadcast", "by an interrupt of every other CPU";
         Rcu = "rcu", "by a grace period of RCU (a proposal)";
         Targeted = "targeted", "by an interrupt of the CPUs that may have the address space loaded (mm_cpumask; a proposal)";
@@ -479,6 +485,18 @@ policies! {
         Retry = "retry", "it is tried again and finds its own PTE: no flush, but it counts as major (5.9 to 5.19)";
         Completed = "completed", "it is over: the access is tried at once (6.0 and newer)";
     }
+    /// What a fault counts as that was tried again.
+    retry_account: RetryAccount = "retry-account", "whether a fault that was tried again with mmap_lock (FAULT_FLAG_TRIED) counts as major",
+        source "mm/memory.c:mm_account_fault (5.10 to 7.2); before 5.9 published commits only" {
+        Read = "read", "only if its page had to be read (5.8 and older)";
+        Tried = "tried", "always (5.9 and newer)";
+    }
+    /// Whether a store that makes a page of a file dirty has to wait. How fast its disk is decides that, so it is given.
+    throttle: Throttle = "throttle", "whether a fault that makes a page of a file dirty waits until less is dirty, which depends on the disk",
+        source "mm/page-writeback.c:balance_dirty_pages (5.10 to 7.3)" {
+        Never = "never", "it does not: little enough is dirty";
+        Always = "always", "it sleeps each time, with mmap_lock or without it (dirty-retry); its CPU is lazy meanwhile";
+    }
     /// Whether a second try sets the accessed and the dirty bit.
     retry_fault: RetryFault = "retry-fault", "what the second try of a fault (FAULT_FLAG_TRIED) does with a PTE that allows the access by then",
         source "mm/memory.c:handle_pte_fault (5.10 to 7.3: after ptep_set_access_flags only the spurious flush is left out; before 5.9 that neither); skip-update: the RFC of July 2020, which no kernel has" {
@@ -622,7 +640,7 @@ policies! {
     }
     /// What a mapping bears that has guards.
     guard_regions: GuardRegions = "guard-regions", "what a mapping bears once it has guards (MADV_GUARD_INSTALL), so that a fork copies them",
-        source "mm/madvise.c:madvise_guard_install (7.2, 7.3: VMA_MAYBE_GUARD_BIT), mm/memory.c:vma_needs_copy; 6.18 by what it does; not in 6.12, files not before 6.15" {
+        source "mm/madvise.c:madvise_guard_install (7.2, 7.3: VMA_MAYBE_GUARD_BIT), mm/memory.c:vma_needs_copy; 6.18.15 and 6.18.44, which has the flag, by what they do; not in 6.12, files not before 6.15" {
         None = "none", "there are no guards: EINVAL";
         AnonVma = "anon-vma", "an anon_vma, whatever it maps, so that a fork copies all that it has in its page tables";
         Flag = "flag", "a flag; anonymous memory an anon_vma, too, and once it has that the mapping's lock is enough";
@@ -725,6 +743,12 @@ policies! {
         Nothing = "nothing", "nothing, so that they are not protected either";
         Written = "written", "that they were written, as it says of other pages that are not protected";
     }
+    /// What a scan for written pages says of what userfaultfd does not watch.
+    scan_unwatched: ScanUnwatched = "scan-unwatched", "what PAGEMAP_SCAN says of pages in a mapping in which userfaultfd watches no stores",
+        source "fs/proc/task_mmu.c:pagemap_page_category (6.12, 7.2.12); 7.3 by what it does: 7.3.4, where one that watches stores, whatever its features, has such pages told" {
+        Written = "written", "that they were written, as it says of all that is not protected";
+        Nothing = "nothing", "nothing";
+    }
     /// What a scan for written pages flushes.
     scan_flush: ScanFlush = "scan-flush", "what PAGEMAP_SCAN flushes of a page table in which it protected pages",
         source "fs/proc/task_mmu.c:pagemap_scan_pmd_entry, pagemap_scan_thp_entry (6.12, 7.2); the other value is a proposal (docs/findings/pagemap-scan.md)" {
@@ -786,7 +810,7 @@ policies! {
         ForkCleansParent = "fork-cleans-parent", "with fork-shared=copy: a fork clears the parent's dirty bit, too (copy_present_pte)";
         CleanUnflushed = "clean-unflushed", "writeback takes a PTE's dirty bit and leaves what CPUs have cached of it (page_vma_mkclean_one)";
         ForkUnflushed = "fork-unflushed", "a fork does not flush the right to store (dup_mmap)";
-        UffdSwapSkipped = "uffd-swap-skipped", "userfaultfd's write protection passes over what is in swap (change_pte_range; before f45ec5ff16a7)";
+        UffdSwapSkipped = "uffd-swap-skipped", "userfaultfd's write protection passes over what is in swap or on its way to another page (change_pte_range; before f45ec5ff16a7)";
         UffdSwapinWritable = "uffd-swapin-writable", "a page that comes back from swap may be stored to although userfaultfd protects it (do_swap_page)";
         UnprotectUnflushed = "unprotect-unflushed", "UFFDIO_WRITEPROTECT does not flush what it lets go of, where it takes the right to store from pages that were not protected (change_pte_range)";
         SoftDirtyUnflushed = "soft-dirty-unflushed", "clearing soft-dirty bits does not flush the right to store (clear_refs_write)";

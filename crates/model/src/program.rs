@@ -129,7 +129,7 @@ pub enum Hold {
     /// It sleeps.
     Sleep,
     /// It sleeps until userfaultfd tells of an access, answers it, and sleeps again.
-    Serve(Answer),
+    Serve(Answer<u16>),
 }
 
 /// A named piece of address space. It may be mapped, unmapped and mapped again.
@@ -326,7 +326,7 @@ pub enum OpKind {
     /// Sleep, but for answers to what userfaultfd tells of, until the scenario ends.
     Serve {
         /// What they are.
-        answer: Answer,
+        answer: Answer<u16>,
     },
     /// Wait for the other threads of the barrier. Index into [`Program::barriers`].
     Barrier {
@@ -428,7 +428,7 @@ impl Thread {
     }
 
     /// The operation by which it serves the userfaultfd, and how, if it does.
-    pub fn serves(&self) -> Option<(u32, Answer)> {
+    pub fn serves(&self) -> Option<(u32, Answer<u16>)> {
         self.body.iter().find_map(|op| match op.kind {
             OpKind::Serve { answer } => Some((op.id, answer)),
             _ => None,

@@ -64,6 +64,32 @@ pub enum Marker {
     Poisoned,
     /// A guard page (`MADV_GUARD_INSTALL`, 6.13 and later).
     Guard,
+    /// Contents that are lost, and a scan for written pages has set the bit that userfaultfd protects by (`pte_swp_mkuffd_wp`).
+    PoisonedUffdWp,
+    /// A guard page, and a scan has set the same bit.
+    GuardUffdWp,
+}
+
+impl Marker {
+    /// Whether accesses end in a signal for it, as for a guard.
+    pub const fn is_guard(self) -> bool {
+        matches!(self, Marker::Guard | Marker::GuardUffdWp)
+    }
+
+    /// Whether it bears the bit that userfaultfd protects by, or is there for it.
+    pub const fn uffd_wp(self) -> bool {
+        matches!(self, Marker::UffdWp | Marker::PoisonedUffdWp | Marker::GuardUffdWp)
+    }
+
+    /// The same with the bit (`pte_swp_mkuffd_wp`).
+    #[must_use]
+    pub const fn uffd_marked(self) -> Marker {
+        match self {
+            Marker::UffdWp => Marker::UffdWp,
+            Marker::Poisoned | Marker::PoisonedUffdWp => Marker::PoisonedUffdWp,
+            Marker::Guard | Marker::GuardUffdWp => Marker::GuardUffdWp,
+        }
+    }
 }
 
 /// A swap entry in a PTE.
@@ -261,7 +287,9 @@ impl Pte {
             Pte::Swap(swap) => Pte::Swap(SwapPte { uffd_wp: false, ..swap }),
             Pte::Migration(entry) => Pte::Migration(MigrationPte { uffd_wp: false, ..entry }),
             Pte::Marker(Marker::UffdWp) => Pte::None,
-            Pte::None | Pte::Table(_) | Pte::Marker(_) => self,
+            Pte::Marker(Marker::PoisonedUffdWp) => Pte::Marker(Marker::Poisoned),
+            Pte::Marker(Marker::GuardUffdWp) => Pte::Marker(Marker::Guard),
+            Pte::None | Pte::Table(_) | Pte::Marker(Marker::Poisoned | Marker::Guard) => self,
         }
     }
 
@@ -291,7 +319,7 @@ impl Pte {
             Pte::Present(pte) => pte.uffd_wp(),
             Pte::Swap(swap) => swap.uffd_wp,
             Pte::Migration(entry) => entry.uffd_wp,
-            Pte::Marker(marker) => matches!(marker, Marker::UffdWp),
+            Pte::Marker(marker) => marker.uffd_wp(),
             Pte::None | Pte::Table(_) => false,
         }
     }

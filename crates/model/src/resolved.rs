@@ -153,7 +153,7 @@ impl CallExpr {
             return Err(Box::new(ExprError::OutsideFile { first, pages, size }));
         }
         if let Call::AdviseRanges { pages, each, stride, .. } = call {
-            let count = ranges(pages, each, stride).len() as u64;
+            let count = ranges(pages, each, stride, 0).len() as u64;
             for (what, value, most) in
                 [(EACH.what, each, stride), (RANGES.what, count, RANGES.most as u64)]
             {
@@ -205,7 +205,8 @@ mod tests {
         let resolve = |pages, each, stride| {
             let (each, stride) = (Expr::Const(each), Expr::Const(stride));
             let advice = Advice::DontNeed;
-            let call = CallExpr::AdviseRanges { pages: range(0, pages), each, stride, advice };
+            let call =
+                CallExpr::AdviseRanges { pages: range(0, pages), each, stride, done: 0, advice };
             OpKind::Call(call).resolve(&areas, &[]).map_err(|error| error.to_string()).err()
         };
         assert_eq!(resolve(2048, 2, 2), None);

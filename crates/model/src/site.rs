@@ -66,6 +66,10 @@ sites! {
     SplitFolio = "split_huge_page_to_list_to_order" in "mm/huge_memory.c";
     /// `MADV_COLLAPSE` of a mapping.
     MadviseCollapse = "madvise_collapse" in "mm/khugepaged.c";
+    /// Large folios of which parts are mapped no more are split.
+    DeferredSplitScan = "deferred_split_scan" in "mm/huge_memory.c";
+    /// khugepaged goes on to the next mapping (7.3: `collapse_scan_mm_slot`).
+    KhugepagedScanMmSlot = "khugepaged_scan_mm_slot" in "mm/khugepaged.c";
     /// What can be collapsed is looked for (7.3: `collapse_scan_pmd`).
     HpageCollapseScanPmd = "hpage_collapse_scan_pmd" in "mm/khugepaged.c";
     /// The mapping is looked at once more.
@@ -134,6 +138,12 @@ sites! {
     DoPageMkwrite = "do_page_mkwrite" in "mm/memory.c";
     /// A store to shared memory marks the page.
     FaultDirtySharedPage = "fault_dirty_shared_page" in "mm/memory.c";
+    /// Whoever dirties much waits.
+    BalanceDirtyPages = "balance_dirty_pages" in "mm/page-writeback.c";
+    /// A folio is locked by somebody else (`__lock_page_or_retry` in 5.10).
+    FolioLockOrRetry = "__folio_lock_or_retry" in "mm/filemap.c";
+    /// A page is on its way to another one.
+    MigrationEntryWait = "migration_entry_wait" in "mm/migrate.c";
     /// Write to a read-only PTE.
     DoWpPage = "do_wp_page" in "mm/memory.c";
     /// Copy.

@@ -1,5 +1,8 @@
 //! What a scenario asks of userfaultfd: which accesses it watches, how it is answered.
 
+use crate::addr::{PageRange, Vpn};
+use crate::call::Extent;
+use crate::program::Area;
 use serde::{Deserialize, Serialize};
 
 /// How pages are registered, and with which features the userfaultfd was made: a process has one, so that these are
@@ -97,24 +100,63 @@ impl Features {
 
 /// What whoever reads an event does about a page that is not there. One that is protected may be stored to in any case
 /// (`UFFDIO_WRITEPROTECT` without `UFFDIO_WRITEPROTECT_MODE_WP`), and one that its file has is mapped (`UFFDIO_CONTINUE`).
+/// `A`: an area, by its number in a program, or where it lies.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Answer {
+pub enum Answer<A> {
     /// Nothing: there are none.
     Nothing,
     /// The zero page is mapped (`UFFDIO_ZEROPAGE`).
     ZeroPage,
     /// A page of zeros is copied there (`UFFDIO_COPY`).
     Copy,
+    /// A page of the process's own is moved there, from the same place in another area (`UFFDIO_MOVE`, 6.8 and later).
+    Move {
+        /// The area that is filled.
+        to: A,
+        /// That of the pages for it.
+        from: A,
+    },
 }
 
-impl Answer {
-    /// Each with the word that scenarios use.
-    pub const ALL: [(&'static str, Answer); 4] = [
+impl<A> Answer<A> {
+    /// The same with its areas made into something else, or checked.
+    ///
+    /// # Errors
+    /// Those of `area`.
+    pub fn try_map<B, E>(&self, area: impl Fn(&A) -> Result<B, E>) -> Result<Answer<B>, E> {
+        Ok(match self {
+            Answer::Nothing => Answer::Nothing,
+            Answer::ZeroPage => Answer::ZeroPage,
+            Answer::Copy => Answer::Copy,
+            Answer::Move { to, from } => Answer::Move { to: area(to)?, from: area(from)? },
+        })
+    }
+}
+
+impl Answer<u16> {
+    /// Each that has no areas, with the word that scenarios use.
+    pub const ALL: [(&'static str, Answer<u16>); 4] = [
         ("unprotect", Answer::Nothing),
         ("continue", Answer::Nothing),
         ("zeropage", Answer::ZeroPage),
         ("copy", Answer::Copy),
     ];
+
+    /// The same with where its areas lie.
+    pub fn placed(self, areas: &[Area]) -> Answer<Extent> {
+        let extent = |area: u16| areas[usize::from(area)].extent();
+        match self {
+            Answer::Nothing => Answer::Nothing,
+            Answer::ZeroPage => Answer::ZeroPage,
+            Answer::Copy => Answer::Copy,
+            Answer::Move { to, from } => Answer::Move { to: extent(to), from: extent(from) },
+        }
+    }
+}
+
+/// Where the page is that is moved to `page`; `None`: there is none for it.
+pub fn source(to: PageRange, from: PageRange, page: Vpn) -> Option<Vpn> {
+    to.contains(page).then(|| from.start.add(page.0 - to.start.0))
 }
 
 /// What a call puts where nothing is mapped yet, asked or not.

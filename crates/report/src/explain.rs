@@ -8,6 +8,7 @@ use needless_model::account::{RoundAccount, RoundAt, thread_name};
 use needless_model::event::{Event, EventKind, FlushReason};
 use needless_model::program::Program;
 use needless_model::pte::Pte;
+use needless_model::site::Site;
 use needless_model::verdict::Verdict;
 use serde_json::{Value, json};
 
@@ -224,7 +225,15 @@ pub fn what(program: &Program, event: &Event, style: Style) -> String {
         }
         EventKind::FaultRetry { page, mapped } => {
             let state = if mapped { "mapped" } else { "not mapped yet" };
-            format!("retry {} {state}: its lock is given back", name(page))
+            format!("retry {} {state}: unlocked{}", name(page), waits(event.site))
+        }
+        EventKind::FaultAgain { page, tried } => {
+            let how = if tried { "FAULT_FLAG_TRIED: it keeps its lock" } else { "with mmap_lock" };
+            format!("again {}, {how}", name(page))
+        }
+        EventKind::FaultCompleted { page } => {
+            let over = "unlocked to throttle writers";
+            format!("ends  {}, VM_FAULT_COMPLETED: {over}", name(page))
         }
         EventKind::MayFault { page } => {
             format!("may fault {} write, present: a processor's choice", name(page))
@@ -274,6 +283,19 @@ pub fn what(program: &Program, event: &Event, style: Style) -> String {
         EventKind::RoundEnd { round } => format!("round {round} ends"),
         EventKind::MeasureStart => "measure starts".to_owned(),
         EventKind::MeasureEnd => "measure ends".to_owned(),
+    }
+}
+
+/// What a fault gives its lock back for, by the function that does so.
+fn waits(site: Option<Site>) -> &'static str {
+    match site {
+        Some(Site::FaultDirtySharedPage) => " to throttle writers",
+        Some(Site::FilemapFault) => " to read the page",
+        Some(Site::FolioLockOrRetry) => " until the folio is unlocked",
+        Some(Site::MigrationEntryWait) => " until the page has moved",
+        Some(Site::HandleUserfault) => " until userfaultfd answers",
+        Some(Site::MmapReadTrylock) => ": mmap_lock is needed",
+        _ => "",
     }
 }
 

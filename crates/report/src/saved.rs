@@ -2,9 +2,12 @@
 //! reason of what follows.
 
 use crate::SCHEMA_VERSION;
+use crate::compare::{self, Comparison, Outcome, Ran};
+use crate::json::comparison;
 use crate::style::Style;
 use crate::table::plain_table;
 use needless_model::counters::Counter;
+use needless_model::program::Program;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,6 +75,19 @@ pub enum NotSaved {
 }
 
 impl Saved {
+    /// A run, as it would be saved.
+    ///
+    /// # Errors
+    /// The document of a run is not what is read here: a mistake of this program.
+    pub fn of(program: &Program, target: &str, ran: &Ran) -> Result<Saved, NotSaved> {
+        let outcome = Outcome::Ran(Box::new(ran.clone()));
+        let target = compare::Target { name: target.to_owned(), remark: None, outcome };
+        let program = program.clone();
+        let alone = Comparison { program, targets: vec![target], steps: Vec::new() };
+        let other = |error: serde_json::Error| NotSaved::Other(error.to_string());
+        serde_json::from_value(comparison(&alone)).map_err(other)
+    }
+
     /// Reads what `--format json` printed.
     pub fn read(text: &str) -> Result<Saved, NotSaved> {
         let other = |error: serde_json::Error| NotSaved::Other(error.to_string());
@@ -92,6 +108,15 @@ pub struct Row {
     pub first: Option<String>,
     /// The second one's.
     pub second: Option<String>,
+}
+
+impl Row {
+    /// Whether it is a number of things that happened, to this program: no time, no text, no counter of the whole machine
+    /// that moves by itself.
+    pub fn is_counted(&self) -> bool {
+        let others = [Counter::Cycles.name(), "sequence"].contains(&self.name.as_str());
+        !others && !self.name.starts_with("vmstat nr_tlb")
+    }
 }
 
 /// How two runs differ.

@@ -4,10 +4,12 @@
 //! be had has no value, and what is computed from it has none.
 
 mod blocks;
+mod contrast;
 mod document;
 mod markdown;
 mod text;
 
+pub use contrast::{CaseResult, ContrastResult};
 pub use document::{document, list_document};
 pub use markdown::markdown;
 pub use text::{list_text, text};
@@ -78,6 +80,8 @@ pub struct PartResult {
     pub checks: Vec<CheckResult>,
     /// Runs side by side, by target.
     pub tables: Vec<TableResult>,
+    /// The same cases under two conditions.
+    pub contrasts: Vec<ContrastResult>,
     /// Its figures; cells of sweeps are among them.
     pub figures: Vec<FigureResult>,
     /// Its sweeps.

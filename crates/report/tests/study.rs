@@ -6,10 +6,11 @@ use needless_model::counters::Counter;
 use needless_model::site::Site;
 use needless_model::verdict::{Finding, Needless, Reason};
 use needless_report::Style;
+use needless_report::saved::Row;
 use needless_report::study::{
-    CheckResult, CostsResult, Count, FigureResult, Margin, PartResult, RelationResult, RunResult,
-    SampleResult, Standing, Studied, TargetResult, Totals, document, list_document, list_text,
-    markdown, text,
+    CaseResult, CheckResult, ContrastResult, CostsResult, Count, FigureResult, Margin, PartResult,
+    RelationResult, RunResult, SampleResult, Standing, Studied, TargetResult, Totals, document,
+    list_document, list_text, markdown, text,
 };
 use needless_scenario::Source;
 use needless_scenario::study::{Study, parse};
@@ -101,6 +102,40 @@ fn check(row: &str, standing: Standing) -> CheckResult {
     }
 }
 
+fn contrast() -> ContrastResult {
+    let row = |name: &str, first: Option<&str>, second: Option<&str>| Row {
+        name: name.into(),
+        first: first.map(Into::into),
+        second: second.map(Into::into),
+    };
+    let thp = || row("thp.enabled", Some("never"), Some("madvise"));
+    let case =
+        |name: &str, conditions, figures| CaseResult { name: name.into(), conditions, figures };
+    let order = |costs: [(&str, f64); 2]| Ok(costs.map(|(name, cost)| (name.into(), cost)).into());
+    ContrastResult {
+        text: "Why two orders?".into(),
+        names: ["without huge pages".into(), "with huge pages".into()],
+        target: "live".into(),
+        unit: "cycles".into(),
+        orders: [
+            order([("marker", 9.5), ("read", 1226.0)]),
+            order([("read", 2.0), ("marker", 9.75)]),
+        ],
+        cases: vec![
+            case(
+                "read",
+                vec![thp(), row("vm.swappiness", Some("60"), Some("10"))],
+                Ok(vec![
+                    row("faults", Some("512"), Some("1")),
+                    row("huge zero pages", None, Some("1")),
+                ]),
+            ),
+            case("marker", vec![thp()], Ok(vec![])),
+            case("default", vec![], Err("left out by -t".into())),
+        ],
+    }
+}
+
 fn part() -> PartResult {
     let figure = |name: &str, value, origin: &str| FigureResult {
         name: name.into(),
@@ -129,6 +164,7 @@ fn part() -> PartResult {
         name: "shootdowns".into(),
         doc: vec!["How many?".into()],
         tables: vec![],
+        contrasts: vec![contrast()],
         runs: vec![RunResult {
             name: "one".into(),
             scenario: "cow-reuse, pages=1".into(),

@@ -5,10 +5,11 @@ use crate::sys::{bytes, pointer};
 use crate::{pagemap, pagemap_scan, userfaultfd};
 use needless_model::addr::{PageRange, Vpn};
 use needless_model::call::{Call, Extent, RANGES, Refs, ranges};
+use needless_model::feature::Feature;
 use needless_model::program::{Advice, Backing, Prot};
-use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
+use std::{fs, io};
 
 /// Asks the kernel; `told`: of which pages it tells that they were stored to.
 pub fn ask(call: Call, files: &Files, told: impl Fn(PageRange)) -> io::Result<()> {
@@ -18,12 +19,12 @@ pub fn ask(call: Call, files: &Files, told: impl Fn(PageRange)) -> io::Result<()
         Call::Protect { pages, prot } => protect(pages, prot),
         Call::Remap { pages, to } => remap(pages, to.pages.start),
         Call::Advise { pages, advice } => advise(pages, advice),
-        Call::AdviseRanges { pages, each, stride, advice } => {
-            advise_ranges(ranges(pages, each, stride), advice)
+        Call::AdviseRanges { pages, each, stride, done, advice } => {
+            advise_ranges(ranges(pages, each, stride, done), advice)
         }
         Call::Mlock { pages, on_fault, .. } => lock(pages, on_fault),
         Call::Munlock { pages } => unlock(pages),
-        Call::ClearRefs { refs } => std::fs::write("/proc/self/clear_refs", number_of(refs)),
+        Call::ClearRefs { refs } => fs::write("/proc/self/clear_refs", number_of(refs)),
         Call::Pagemap { pages } => pagemap::soft_dirty(pages, told),
         Call::Sync { pages } => sync(pages),
         Call::WriteFile { file, first, pages } => {
@@ -38,8 +39,11 @@ pub fn ask(call: Call, files: &Files, told: impl Fn(PageRange)) -> io::Result<()
         Call::UffdFill { pages, how } => userfaultfd::fill(pages, how),
         Call::UffdMove { pages, to } => userfaultfd::move_pages(pages, to.pages.start),
         Call::PagemapScan { pages, protect } => pagemap_scan::scan(pages, protect, told),
+        // 2: the shrinkers, of which one splits large folios (mm/vmscan.c:drop_slab).
+        Call::SplitDeferred => fs::write("/proc/sys/vm/drop_caches", "2"),
         Call::UffdAnswer { .. }
         | Call::Reclaim { .. }
+        | Call::Khugepaged { .. }
         | Call::Writeback { .. }
         | Call::Switch { .. }
         | Call::Pin { .. }
@@ -60,33 +64,31 @@ pub fn missing(call: Call, errno: Option<i32>) -> Option<&'static str> {
         Call::Advise { advice: Advice::PopulateRead | Advice::PopulateWrite, .. }
             if errno == Some(libc::EINVAL) =>
         {
-            Some("MADV_POPULATE_READ and MADV_POPULATE_WRITE (5.14 and later have them)")
+            Some(Feature::Populate.words())
         }
         Call::Advise { advice: Advice::Collapse, .. }
             if errno == Some(libc::EINVAL) && !knows(Advice::Collapse) =>
         {
-            Some("MADV_COLLAPSE (6.1 and later have it)")
+            Some(Feature::Collapse.words())
         }
         Call::Advise { advice: Advice::HugePage | Advice::NoHugePage, .. }
             if errno == Some(libc::EINVAL) =>
         {
-            Some("transparent huge pages (CONFIG_TRANSPARENT_HUGEPAGE)")
+            Some(Feature::HugePages.words())
         }
         Call::Advise { advice: Advice::GuardInstall | Advice::GuardRemove, .. }
             if errno == Some(libc::EINVAL) =>
         {
-            Some(
-                "MADV_GUARD_INSTALL and MADV_GUARD_REMOVE (6.13 and later have them, of files 6.15)",
-            )
+            Some(Feature::Guards.words())
         }
-        Call::AdviseRanges { .. } if errno == Some(libc::EINVAL) => Some(
-            "process_madvise with this advice (6.13 and later have all of it for a process itself, 5.10 and later cold and pageout)",
-        ),
+        Call::AdviseRanges { .. } if errno == Some(libc::EINVAL) => {
+            Some(Feature::AdviceOfRanges.words())
+        }
         Call::AdviseRanges { .. } if errno == Some(libc::ENOSYS) => {
-            Some("process_madvise (5.10 and later have it)")
+            Some(Feature::ProcessMadvise.words())
         }
         Call::UffdRegister { .. } if errno == Some(libc::ENOSYS) => {
-            Some("userfaultfd (CONFIG_USERFAULTFD)")
+            Some(Feature::Userfaultfd.words())
         }
         Call::UffdRegister { registration, .. } if errno == Some(libc::EOPNOTSUPP) => {
             Some(userfaultfd::missing(registration.features))
@@ -97,14 +99,12 @@ pub fn missing(call: Call, errno: Option<i32>) -> Option<&'static str> {
         Call::UffdFill { how, .. } if errno == Some(libc::EINVAL) => userfaultfd::lacks_fill(how),
         Call::UffdMove { .. } if errno == Some(libc::EINVAL) => userfaultfd::lacks_move(),
         Call::PagemapScan { .. } if errno == Some(libc::ENOTTY) => {
-            Some("PAGEMAP_SCAN (6.7 and later have it)")
+            Some(Feature::PagemapScan.words())
         }
         Call::Mlock { .. } if errno == Some(libc::EPERM) => {
             Some("memory to lock (CAP_IPC_LOCK, or more than 0 of RLIMIT_MEMLOCK)")
         }
-        Call::Pagemap { .. } if errno == Some(libc::ENOTTY) => {
-            Some("soft-dirty bits (CONFIG_MEM_SOFT_DIRTY)")
-        }
+        Call::Pagemap { .. } if errno == Some(libc::ENOTTY) => Some(Feature::SoftDirty.words()),
         Call::ClearRefs { .. } if errno == Some(libc::ENOENT) => {
             Some("/proc/PID/clear_refs (CONFIG_PROC_PAGE_MONITOR)")
         }
@@ -127,6 +127,8 @@ pub fn missing(call: Call, errno: Option<i32>) -> Option<&'static str> {
         | Call::UffdAnswer { .. }
         | Call::PagemapScan { .. }
         | Call::Reclaim { .. }
+        | Call::Khugepaged { .. }
+        | Call::SplitDeferred
         | Call::Sync { .. }
         | Call::Writeback { .. }
         | Call::Switch { .. }

@@ -204,6 +204,8 @@ impl<'a> Worker<'a> {
             | Call::UffdAnswer { .. }
             | Call::PagemapScan { .. }
             | Call::Reclaim { .. }
+            | Call::Khugepaged { .. }
+            | Call::SplitDeferred
             | Call::Sync { .. }
             | Call::Writeback { .. }
             | Call::Switch { .. }
@@ -349,7 +351,17 @@ impl<'a> Worker<'a> {
             Hold::Spin => self.run.team.spin(&self.run.program, self.me),
             Hold::Sleep => self.run.team.sleep(&self.run.program, self.me),
             Hold::Serve(answer) => {
-                let failed = |error| Failure::internal("serving userfaultfd", &error);
+                let answer = answer.placed(&self.run.program.areas);
+                let failed = |error: io::Error| match userfaultfd::lacks_answer(answer, &error) {
+                    Some(missing) => {
+                        let program = &self.run.program;
+                        let op = program.threads[self.me].serves().map_or(u32::MAX, |(op, _)| op);
+                        let text = program.op_texts.get(op as usize).map_or("", String::as_str);
+                        let what = format!("`{text}`: this kernel has no {missing}");
+                        Failure::new(FailureKind::Unsupported, what)
+                    }
+                    None => Failure::internal("serving userfaultfd", &error),
+                };
                 let tell = |page: Vpn, told: Told| {
                     let protected = u64::from(told == Told::Protected);
                     self.markers.write(Kind::Asked, page.0 * PAGE_SIZE, protected);

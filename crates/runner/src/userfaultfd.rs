@@ -16,7 +16,9 @@ use linux_raw_sys::ioctl::{
     UFFDIO_WRITEPROTECT, UFFDIO_ZEROPAGE,
 };
 use needless_model::addr::{PAGE_SIZE, PageRange, Vpn};
-use needless_model::userfaultfd::{Answer, Features, Fill, Registration, Told, Watch};
+use needless_model::call::Extent;
+use needless_model::feature::Feature;
+use needless_model::userfaultfd::{Answer, Features, Fill, Registration, Told, Watch, source};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::ioctl::{Opcode, Setter, Updater, ioctl, opcode};
 use rustix::mm::{UserfaultfdFlags, userfaultfd};
@@ -81,7 +83,7 @@ pub fn interrupt() {
 
 /// Sleeps until it tells of accesses and answers those, or until it is interrupted; `tell`: of each, before it goes on. Nothing is
 /// allocated.
-pub fn serve(answer: Answer, tell: impl Fn(Vpn, Told)) -> io::Result<()> {
+pub fn serve(answer: Answer<Extent>, tell: impl Fn(Vpn, Told)) -> io::Result<()> {
     let interrupt = INTERRUPT.get().ok_or_else(nothing)?;
     let mut wakes = [PollFd::new(interrupt, PollFlags::IN), PollFd::new(interrupt, PollFlags::IN)];
     if let Some(open) = OPEN.get() {
@@ -105,6 +107,13 @@ pub fn serve(answer: Answer, tell: impl Fn(Vpn, Told)) -> io::Result<()> {
             }
             (Told::Missing, Answer::ZeroPage) => fill(page, Fill::ZeroPage)?,
             (Told::Missing, Answer::Copy) => fill(page, Fill::Copy)?,
+            (Told::Missing, Answer::Move { to, from }) => {
+                let source = source(to.pages, from.pages, page.start);
+                let source = source.ok_or_else(|| {
+                    io::Error::other("a page is not there that lies outside of to= (by=\"move\")")
+                })?;
+                move_pages(PageRange::one(source), page.start)?;
+            }
         }
     }
     Ok(())
@@ -218,9 +227,9 @@ pub fn write_protect(pages: PageRange, on: bool) -> io::Result<()> {
 /// What a kernel does not have that refuses these features.
 pub const fn missing(features: Features) -> &'static str {
     match (features.asynchronous, features.unpopulated) {
-        (true, _) => "UFFD_FEATURE_WP_ASYNC (6.7 and later have it)",
-        (_, true) => "UFFD_FEATURE_WP_UNPOPULATED (6.4 and later have it)",
-        _ => "UFFD_FEATURE_PAGEFAULT_FLAG_WP (5.7 and later have it)",
+        (true, _) => Feature::UffdAsync.words(),
+        (_, true) => Feature::UffdUnpopulated.words(),
+        _ => Feature::UffdProtect.words(),
     }
 }
 
@@ -228,28 +237,30 @@ pub const fn missing(features: Features) -> &'static str {
 pub fn lacks_mode(registration: Registration) -> Option<&'static str> {
     let Watch { minor, write_protect, .. } = registration.mode;
     if minor && !knows(UFFD_FEATURE_MINOR_SHMEM) {
-        return Some("userfaultfd for pages that are there (minor; 5.14 and later have it)");
+        return Some(Feature::UffdMinor.words());
     }
     let lacks = write_protect && !knows(UFFD_FEATURE_WP_HUGETLBFS_SHMEM);
-    lacks.then_some("write protection of shared memory by userfaultfd (5.19 and later have it)")
+    lacks.then_some(Feature::UffdProtectShared.words())
 }
 
 /// The same for what fills pages.
 pub fn lacks_fill(how: Fill) -> Option<&'static str> {
     match how {
-        Fill::Continue if !knows(UFFD_FEATURE_MINOR_SHMEM) => {
-            Some("UFFDIO_CONTINUE of shared memory (5.14 and later have it)")
-        }
-        Fill::Poison if !knows(UFFD_FEATURE_POISON) => {
-            Some("UFFDIO_POISON (6.6 and later have it)")
-        }
+        Fill::Continue if !knows(UFFD_FEATURE_MINOR_SHMEM) => Some(Feature::UffdContinue.words()),
+        Fill::Poison if !knows(UFFD_FEATURE_POISON) => Some(Feature::UffdPoison.words()),
         Fill::ZeroPage | Fill::Copy | Fill::Continue | Fill::Poison => None,
     }
 }
 
 /// The same for what moves pages.
 pub fn lacks_move() -> Option<&'static str> {
-    (!knows(UFFD_FEATURE_MOVE)).then_some("UFFDIO_MOVE (6.8 and later have it)")
+    (!knows(UFFD_FEATURE_MOVE)).then_some(Feature::UffdMove.words())
+}
+
+/// The same for an answer.
+pub fn lacks_answer(answer: Answer<Extent>, error: &io::Error) -> Option<&'static str> {
+    let moves = matches!(answer, Answer::Move { .. });
+    (moves && error.raw_os_error() == Some(libc::EINVAL)).then(lacks_move)?
 }
 
 /// Whether this kernel's userfaultfd has the feature.

@@ -143,7 +143,10 @@ fn check_op(program: &Program, thread: usize, kind: &OpKind) -> bool {
                     Order::Random { count, .. } => expr(count),
                 }
         }
-        OpKind::Spin | OpKind::Serve { .. } | OpKind::Measure { .. } => true,
+        OpKind::Spin | OpKind::Measure { .. } => true,
+        OpKind::Serve { answer } => {
+            answer.try_map(|number| area(*number).then_some(()).ok_or(())).is_ok()
+        }
         OpKind::Sleep { duration_ns } => duration_ns.as_ref().is_none_or(expr),
         OpKind::Barrier { barrier } => program
             .barriers
@@ -188,6 +191,8 @@ fn check_call(
         | CallExpr::UffdAnswer { .. }
         | CallExpr::PagemapScan { .. }
         | CallExpr::Reclaim { .. }
+        | CallExpr::Khugepaged { .. }
+        | CallExpr::SplitDeferred
         | CallExpr::Sync { .. }
         | CallExpr::Writeback { .. }
         | CallExpr::Switch { .. }

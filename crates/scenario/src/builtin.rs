@@ -47,10 +47,10 @@ pub static ALL: &[Builtin] = builtins! { "scenarios/":
     "d_fork_swap_write" "d_fork_swap_read" "d_fork_pending" "d_fork_exec"
     "a_privfile_rw" "a_privfile_w" "b_pf3_shm" "b_shm_read_write"
     "b_pf3_ext4" "b_ext4_read_write" "b_ext4_msync" "b_ext4_protect" "b_ext4_private" "b_ext4_fork"
-    "f_around" "f_protect" "f_freept" "f_fork" "f_punch" "f_punch_fork"
+    "f_around" "f_folio_read" "f_folio_write" "f_protect" "f_freept" "f_fork" "f_punch" "f_punch_fork"
     "f_write" "f_truncate" "f_punch_disk" "f_drop" "f_holes" "f_new" "f_freept_disk"
     "thp-zero" "z_thp_dontneed" "z_thp_dontneed_part" "z_thp_mprotect" "z_thp_mprotect_part" "z_thp_mremap"
-    "z_thp_munmap_part" "z_thp_populate" "z_thp_zero_rw" "z_thp_cold" "z_thp_free" "z_thp_pageout" "z_thp_collapse"
+    "z_thp_munmap_part" "z_thp_populate" "z_thp_split_dontneed" "z_thp_zero_rw" "z_thp_cold" "z_thp_free" "z_thp_pageout" "z_thp_collapse"
     "d_thp_fork" "d_thp_exit" "z_thp_uffd"
     "c_uffd_wp_empty" "c_uffd_wp_preread" "c_uffd_wp_poprd" "c_uffd_wp_unpop" "c_uffd_wp_async" "c_uffd_async_unpop"
     "c_softdirty" "c_uffd_sync" "c_uffd_missing" "c_uffd_swap" "c_uffd_fork" "c_uffd_mremap" "c_pagemap_scan" "c_pagemap_scan_zero"
@@ -59,6 +59,7 @@ pub static ALL: &[Builtin] = builtins! { "scenarios/":
 /// Texts that `agree` leaves out of its built-in scenarios: those of studies, and what only new kernels do.
 pub static OF_STUDIES: &[Builtin] = builtins! { "scenarios/": "fork-touch" "fork-server" "refs-cleared"
 "fork-save" "fork-exec" "page_fault3" "scavenge" "wp-default" "wp-preread" "wp-populate" "wp-unpopulated" "uffd-snapshot"
+"wp-empty-markers" "wp-dirty" "wp-dirty-markers" "wp-shared" "wp-shared-unpopulated" "wp-ext4"
 "track-none" "track-soft-dirty" "track-uffd" "track-uffd-markers" "track-uffd-async" "track-pagemap-scan" "track-mprotect" };
 
 /// Texts for the checker, whose threads race on purpose: the discrete order of `run` and `agree`
@@ -76,14 +77,18 @@ pub static LITMUS: &[Builtin] = builtins! { "scenarios/litmus/":
     "cow-reclaim" "dontneed-table" "munmap-touch"
     "reclaim-refault" "refault-flag"
     "fork-isolation" "fork-vmalock" "fork-swapped" "fork-reclaim" "fork-young" "fork-dirty"
-    "pin-vmsplice" "pin-store" "pin-shared" "pin-fork" "pin-fork-race" "pin-dontneed"
+    "pin-vmsplice" "pin-store" "pin-shared" "pin-fork" "pin-fork-race" "pin-dontneed" "pin-swapped"
     "file-cow" "file-race" "file-private" "file-punch" "disk-writeback" "zap-writeback"
     "file-truncate" "file-write" "file-drop" "file-refault" "shmem-reclaim"
     "guard-nested" "ranges-touch"
     "uffd-none" "uffd-marker" "uffd-preread" "uffd-swapped" "uffd-flush" "uffd-unprotect" "uffd-async" "uffd-zap" "uffd-fork" "uffd-dirtycow" "uffd-missing" "uffd-move" "soft-dirty-protect" "soft-dirty-flush"
-    "retry-spurious" "retry-parallel" "retry-skip-ad" "retry-installed" "retry-locked" "retry-anon-vma" "fork-cleaned"
-    "break-before-make" "huge-split" "huge-zap" "huge-zero" "huge-fork" "huge-move"
-    "huge-pageout" "huge-part" "huge-collapse" "huge-pin" "table-sync" "table-sync-away" "table-walk" "table-free"
+    "uffd-populate" "uffd-image-read" "uffd-image-populate" "uffd-image-marker" "uffd-image-none" "uffd-async-hole" "uffd-async-table" "uffd-scan"
+    "uffd-reclaimed" "uffd-migrating" "uffd-stale" "soft-dirty-stale"
+    "retry-spurious" "retry-parallel" "retry-skip-ad" "retry-installed" "retry-locked" "retry-read" "retry-anon-vma" "fork-cleaned" "fork-writeback"
+    "break-before-make" "huge-split" "huge-split-none" "huge-split-reclaim" "huge-zap" "huge-zap-reclaim"
+    "huge-zero" "huge-fork" "huge-move"
+    "huge-pageout" "huge-part" "huge-collapse" "huge-khugepaged" "huge-pin"
+    "table-sync" "table-sync-away" "table-sync-early" "table-walk" "table-free"
 };
 
 /// Lists aliases: `name = text (parameter value …)`.

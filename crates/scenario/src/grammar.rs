@@ -107,7 +107,7 @@ pub static PARTS: &[Rule] = &[
         ("thread \"NAME\" cpu=N [count=N] { … }", "A thread, pinned to a CPU.")),
     rule("kernel-thread", (1, 1), &["cpu"], &["count"], Body::Ops,
         ("kernel-thread \"NAME\" cpu=N [count=N] { … }",
-         "A thread of the kernel (kswapd): it has no address space of its own.")),
+         "A thread of the kernel (kswapd, khugepaged): it has no address space of its own.")),
     rule("process", (1, 1), &["cpu"], &[], Body::Ops,
         ("process \"NAME\" cpu=N { … }",
          "A process that begins each time it is forked, as a copy of whoever forks it, and ends after its last operation.")),
@@ -152,7 +152,16 @@ pub static LITMUS: &[Rule] = &[
 ];
 
 /// The operations that a thread of the kernel may have.
-const OF_THE_KERNEL: [&str; 6] = ["reclaim", "writeback", "barrier", "repeat", "for-each", "doc"];
+const OF_THE_KERNEL: [&str; 8] = [
+    "reclaim",
+    "writeback",
+    "khugepaged",
+    "split-deferred",
+    "barrier",
+    "repeat",
+    "for-each",
+    "doc",
+];
 
 /// The operations: calls into the kernel, and what else threads do.
 pub fn operations() -> impl Iterator<Item = &'static Rule> {
@@ -174,8 +183,8 @@ static OTHERS: &[Rule] = &[
         ("spin", "Runs on the CPU without touching memory until the scenario ends.")),
     rule("sleep", (0, 1), &[], &[], Body::None,
         ("sleep [\"10ms\"]", "Sleeps for a while, or until the scenario ends.")),
-    rule("uffd-serve", (0, 0), &["by"], &[], Body::None,
-        ("uffd-serve by=\"unprotect|continue|zeropage|copy\"", "Sleeps until userfaultfd tells of an access and answers: a protected page may be stored to, one that its file has is mapped, one that is not there gets zeros, or a copy of them; and sleeps again until the scenario ends.")),
+    rule("uffd-serve", (0, 0), &["by"], &["from", "to"], Body::None,
+        ("uffd-serve by=\"unprotect|continue|zeropage|copy|move\" [from=\"AREA\" to=\"AREA\"]", "Sleeps until userfaultfd tells of an access and answers: a protected page may be stored to, one that its file has is mapped, one that is not there gets zeros, a copy of them, or a page that is moved there; and sleeps again until the scenario ends.")),
     rule("barrier", (1, 1), &[], &[], Body::None,
         ("barrier \"NAME\"", "Waits until every thread that names the barrier is there.")),
     rule("repeat", (1, 1), &[], &["as"], Body::Ops,

@@ -4,6 +4,7 @@
 //! order of the text, a block before its body. What is refused here is what could not run, or
 //! would never end.
 
+mod answers;
 mod calls;
 mod loops;
 mod names;
@@ -27,7 +28,7 @@ use miette::SourceSpan;
 use needless_model::addr::{ProcessId, ThreadId};
 use needless_model::call::CallExpr;
 use needless_model::program::{Access, Barrier, Expr, Op, OpKind, Order, Prot, RangeExpr};
-use needless_model::userfaultfd::{Answer, Features};
+use needless_model::userfaultfd::Features;
 
 /// The most operations of a scenario, all threads together.
 const MAX_OPS: usize = 60_000;
@@ -172,7 +173,7 @@ impl<'a> Lowering<'a> {
             "spin" => self.forever(node, last, OpKind::Spin)?,
             "sleep" => self.sleep(node, last)?,
             "uffd-serve" => {
-                let answer = word(node, "by", &Answer::ALL)?;
+                let answer = self.answer(node)?;
                 self.may_serve(node)?;
                 self.forever(node, last, OpKind::Serve { answer })?
             }

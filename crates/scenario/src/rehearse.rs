@@ -84,12 +84,12 @@ fn problems(error: &SimError, places: &[SourceSpan]) -> Vec<Problem> {
             "stay before the file's end, or make the file longer before: ftruncate \"FILE\" pages=N",
         ),
         SimError::Refused { op, help, .. } => (op, "no kernel does this", *help),
-        SimError::Call { op, errno: Errno::Eexist } if op.text.starts_with("map ") => (
+        SimError::Call { op, errno: Errno::Eexist, .. } if op.text.starts_with("map ") => (
             op,
             "again",
             "map it before `rounds`, or unmap it before the next round: munmap \"AREA\"",
         ),
-        SimError::Call { op, errno: Errno::Eagain } => {
+        SimError::Call { op, errno: Errno::Eagain, .. } => {
             (op, "fails here", "wait for the process before it is forked again: wait \"PROCESS\"")
         }
         SimError::Call { op, .. } => {

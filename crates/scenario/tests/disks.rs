@@ -107,8 +107,14 @@ fn faults_that_are_tried_again_are_major_in_5_10() {
             let expected = if row == "5.10" { 8 } else { 0 };
             assert_eq!(majors(before, round, row), expected, "{row}: {before}; {round}");
         }
-        for (rule, expected) in [("in-lock", 0), ("retry-flush", 0), ("retry", 8), ("completed", 0)]
-        {
+        let rules = [
+            ("in-lock", 0),
+            ("retry-flush,retry-account=read", 0),
+            ("retry-flush", 8),
+            ("retry", 8),
+            ("completed", 0),
+        ];
+        for (rule, expected) in rules {
             let row = format!("6.12,dirty-retry={rule}");
             assert_eq!(majors(before, round, &row), expected, "{row}: {before}; {round}");
         }
@@ -117,6 +123,25 @@ fn faults_that_are_tried_again_are_major_in_5_10() {
     assert_eq!(majors("", "write \"memory\"", "5.10"), 8);
     let again = "madvise \"memory\" advice=\"dontneed\"\n write \"memory\"";
     assert_eq!(majors("write \"memory\"", again, "5.10"), 0);
+}
+
+/// Whoever makes pages of a file dirty gives the lock back and, where that is given, sleeps. Kernels up to 5.19 try the fault again then, newer ones end it.
+#[test]
+fn who_dirties_much_sleeps_where_that_is_given() {
+    let counted = |row: &str| {
+        let (_, run) = run("", "write \"file\"", row);
+        let events = &run.rounds[0].events;
+        let count = |is: fn(&EventKind) -> bool| events.iter().filter(|e| is(&e.kind)).count();
+        [
+            count(|kind| matches!(kind, EventKind::Switch { to: None })),
+            count(|kind| matches!(kind, EventKind::FaultAgain { tried: true, .. })),
+            count(|kind| matches!(kind, EventKind::FaultCompleted { .. })),
+        ]
+    };
+    for (row, again, over) in [("5.10", 8, 0), ("6.1", 0, 8), ("6.1,dirty-retry=in-lock", 0, 0)] {
+        assert_eq!(counted(row), [0, again, over], "{row}");
+        assert_eq!(counted(&format!("{row},throttle=always")), [8, again, over], "{row}");
+    }
 }
 
 /// A retry is needless if its try had mapped the page; one for a page that is read is not.

@@ -71,6 +71,7 @@ fn studies_are_described_and_shown() {
         rules::STUDY,
         rules::PART,
         rules::SWEEP,
+        rules::CONTRAST,
         rules::RUN,
         rules::CHECK,
         rules::COSTS,

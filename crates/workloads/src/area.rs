@@ -1,7 +1,7 @@
 //! Memory that rounds act on, at places of its own.
 //!
-//! Each area begins at a 2 MiB boundary, and the last page below the next one belongs to a
-//! mapping of its own that stays, and with it the area's page table: otherwise `munmap` would free
+//! Each area begins at a 2 MiB boundary, and the last page below the next one after it belongs to a
+//! mapping of its own that stays, and with it the area's page table (its last one): otherwise `munmap` would free
 //! the table, and the flush would be another one (`freed_tables`).
 
 use crate::sys::{PAGE, check};
@@ -28,7 +28,8 @@ impl Area {
     /// Places have numbers.
     pub fn place(number: usize, pages: usize) -> io::Result<Area> {
         let start = BASE + number * 2 * TABLE;
-        let neighbour = Area { start: start + TABLE - PAGE, pages: 1 };
+        let end = (start + (pages + 1) * PAGE).next_multiple_of(TABLE);
+        let neighbour = Area { start: end - PAGE, pages: 1 };
         neighbour.map(RW, PRIVATE, -1)?;
         neighbour.write(0);
         Ok(Area { start, pages })
@@ -202,9 +203,14 @@ impl Area {
         unsafe { std::ptr::write_volatile((self.start + offset) as *mut u64, number) };
     }
 
+    /// Some of its pages.
+    pub fn part(self, first: usize, pages: usize) -> Area {
+        Area { start: self.start + first * PAGE, pages }
+    }
+
     /// `madvise` of one page.
     pub fn advise_page(self, page: usize, advice: i32) -> io::Result<()> {
-        Area { start: self.start + page * PAGE, pages: 1 }.advise(advice)
+        self.part(page, 1).advise(advice)
     }
 
     /// A load from every page, in order.

@@ -155,18 +155,19 @@ pub fn disk_is_memory() -> bool {
 
 /// A file without a name, written and on disk.
 fn temporary() -> io::Result<File> {
-    temporary_by(PAGES)
+    temporary_by(PAGES, PAGES)
 }
 
-/// The same, written so many pages at a time: a write decides how large folios may be.
-fn temporary_by(pages: usize) -> io::Result<File> {
+/// The same of so many pages, of which so many are written at a time: a write decides how large folios may be.
+pub fn temporary_by(all: usize, pages: usize) -> io::Result<File> {
     let path = std::env::temp_dir().join(format!("needless-workload-{}", std::process::id()));
     let mut file = File::options().read(true).write(true).create_new(true).open(&path)?;
     std::fs::remove_file(&path)?;
-    for part in [1; PAGES * PAGE].chunks(pages * PAGE) {
-        file.write_all(part)?;
-        file.sync_all()?;
+    let part = vec![1; pages * PAGE];
+    for _ in 0..all / pages {
+        file.write_all(&part)?;
     }
+    file.sync_all()?;
     Ok(file)
 }
 
@@ -297,7 +298,7 @@ fn write_back(rounds: &mut Rounds, by_address: bool) -> io::Result<()> {
 /// mm/memory.c: do_shared_fault, do_page_mkwrite: each first store since the page was mapped tells the file system. 5.10
 /// gives mmap_lock back where dirty pages are counted, and tries again (fault_dirty_shared_page): the fault is major then.
 fn page_fault3(rounds: &mut Rounds) -> io::Result<()> {
-    let file = temporary_by(1)?;
+    let file = temporary_by(PAGES, 1)?;
     let area = Area::file(0, PAGES, RW, libc::MAP_SHARED, file.as_raw_fd())?;
     area.unmap()?;
     rounds.each(|meeting| {

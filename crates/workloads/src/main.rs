@@ -21,7 +21,9 @@ mod forks;
 mod guard;
 mod huge;
 mod kernel;
+mod khugepaged;
 mod numa;
+mod page_fault3;
 mod program;
 mod reclaim;
 mod rounds;
@@ -104,6 +106,12 @@ enum Verb {
     /// Look for reads that return what a page held before it was paged out, brought back and stored
     /// to; a control beside it. docs/findings/stale-read.md
     StaleRead(stale_read::Arguments),
+    /// Run the loop of will-it-scale's page_fault3 in several tasks at once, and print their faults and
+    /// how fast they were: each maps a file of its own shared, writes its pages and unmaps it
+    #[command(name = "page-fault3")]
+    PageFault3(page_fault3::Arguments),
+    /// Say what khugepaged makes huge pages of, on either side of its limits: it is waited for
+    Khugepaged(khugepaged::Arguments),
     /// Opens the gate of `run` that is its output, and waits for the next
     #[command(hide = true)]
     Gate,
@@ -143,6 +151,8 @@ fn act(verb: Verb) -> io::Result<ExitCode> {
         }
         Verb::Hold { cpu, milliseconds } => guard::hold(cpu, Duration::from_millis(milliseconds)),
         Verb::StaleRead(arguments) => stale_read::stale_read(arguments),
+        Verb::PageFault3(arguments) => page_fault3::page_fault3(arguments),
+        Verb::Khugepaged(arguments) => khugepaged::khugepaged(arguments),
         Verb::Gate => check::open_gate().map(|()| ExitCode::SUCCESS),
         Verb::Run { name, rounds, verify, gate } => {
             Err(start::again(table::find(&name)?, rounds, verify, gate))

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 /// What is different in a first round (page tables, the page cache, a flush that an earlier round
 /// left pending, LRU batches) is over after so many, which are run in any case.
-const WARM_UP: u32 = 8;
+pub const WARM_UP: u32 = 8;
 
 /// The rounds of a workload.
 pub struct Rounds {

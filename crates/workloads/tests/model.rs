@@ -2,11 +2,15 @@
 //! what `needless-workload check` says.
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
 use needless_model::account::Account;
 use needless_model::counters::Counter;
 use needless_model::kernels::KernelRow;
 use needless_model::sim::{self, SimOptions};
+use needless_runner::environment::series;
 use needless_scenario::{Settings, compile, load};
+use needless_testing::skip;
 use serde_json::{Map, Value, json};
 use std::process::Command;
 
@@ -49,5 +53,24 @@ fn page_fault3_costs_what_its_scenario_does() {
             let said = modelled("b_pf3_ext4", &["pages=4", spinners], row, "munmap");
             assert_eq!(said, table(name), "{name} on {row}");
         }
+    }
+}
+
+/// In several tasks at once as well, here on the running kernel; in guests: `long::page_fault3`.
+#[test]
+fn faults_of_page_fault3_are_minor_or_major_as_its_scenario_says() {
+    let (major, minor) = series();
+    let Ok(row) = KernelRow::parse(&format!("{major}.{minor}")) else {
+        skip!("the model has no row of {major}.{minor}");
+    };
+    for tasks_are in ["--processes", "--threads"] {
+        let program = env!("CARGO_BIN_EXE_needless-workload");
+        let done = Command::new(program).args(common::page_fault3(tasks_are)).output().unwrap();
+        let errors = String::from_utf8_lossy(&done.stderr);
+        if errors.contains("TMPDIR") {
+            skip!("{errors}");
+        }
+        assert!(done.status.success(), "{errors}");
+        common::faults_agree(&done.stdout, &row);
     }
 }

@@ -183,7 +183,9 @@ impl Judge<'_, '_> {
             Ok(run) => {
                 let named = self.target.named_row();
                 let kernel = self.kernel.get_or_insert_with(|| Kernel::of(&run, named));
-                Ok(standing(scenario, run, kernel, self.runs))
+                let row = kernel.row.clone().for_scenario(&scenario.program, &run.environment);
+                let kernel = Kernel { release: kernel.release.clone(), row, ..*kernel };
+                Ok(standing(scenario, run, &kernel, self.runs))
             }
             Err(refusal) => match refusal.extent {
                 Extent::EveryProgram => Err(refusal),

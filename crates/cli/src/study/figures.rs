@@ -1,16 +1,19 @@
 //! Figures: published, stated, shown by runs, or computed from others; and the relations between them.
 
 use super::costs::Table;
-use super::jobs::Jobs;
+use super::jobs::{Jobs, Set};
 use crate::memory::Memory;
 use crate::output::Progress;
 use crate::targets::Spec;
 use needless_model::aging::{self, Pass};
 use needless_model::cost::median;
-use needless_model::event::{Event, EventKind};
+use needless_model::event::EventKind;
 use needless_model::kernels::KernelRow;
+use needless_model::machine::frames::ZERO_PAGE;
+use needless_model::machine::mm::Mm;
 use needless_model::program::{Area, Program};
 use needless_model::pte::Pte;
+use needless_model::run::Round;
 use needless_model::sim::{self, SimOptions, end_state};
 use needless_model::site::Site;
 use needless_report::compare::Ran;
@@ -194,7 +197,7 @@ fn origin(from: &From) -> String {
 /// What only the model shows, of a run that took place there; `None` if it is something else.
 fn in_model(what: Shown, run: &Run, target: &str, jobs: &Jobs) -> Result<Option<f64>, String> {
     let pass = match what {
-        Shown::Updates | Shown::Entries => 0,
+        Shown::Updates | Shown::Entries | Shown::Tables | Shown::Markers => 0,
         Shown::Active(pass) | Shown::Resident(pass) => pass,
         Shown::Counter(_) | Shown::Class(_) | Shown::Cycles(_) => return Ok(None),
     };
@@ -205,12 +208,22 @@ fn in_model(what: Shown, run: &Run, target: &str, jobs: &Jobs) -> Result<Option<
     let program = jobs.program(&run.chosen);
     match what {
         Shown::Updates => return Ok(Some(updates(program, &row)?)),
-        Shown::Entries => return Ok(Some(entries(program, &row)?)),
+        Shown::Entries => {
+            let set = jobs.set(&run.chosen, target, &row)?;
+            return Ok(Some(set.values().sum::<u64>() as f64));
+        }
         _ => {}
     }
     let options = SimOptions::default();
     let world = end_state(program, &row, row.arch(), &options);
     let mut world = world.map_err(|error| error.to_string())?;
+    let of_all =
+        |count: fn(&Mm) -> u64| Some(world.mms.iter().map(|mm| count(mm)).sum::<u64>() as f64);
+    match what {
+        Shown::Tables => return Ok(of_all(Mm::page_tables)),
+        Shown::Markers => return Ok(of_all(Mm::markers)),
+        _ => {}
+    }
     let of_area = |area: &Area| aging::passes(&mut world, area.range, pass).pop();
     let last: Vec<Pass> = program.areas.iter().filter_map(of_area).collect();
     let count = |pass: &Pass| match what {
@@ -241,16 +254,36 @@ fn updates(program: &Program, row: &KernelRow) -> Result<f64, String> {
     Ok(f64::from(updates))
 }
 
-/// Entries that the kernel set in the first round that counts.
-fn entries(program: &Program, row: &KernelRow) -> Result<f64, String> {
+/// Entries that the kernel set in the first round that counts, by what they hold. The round is looked at where it is: it
+/// may have millions of events.
+pub(super) fn entries(program: &Program, row: &KernelRow) -> Result<Set, String> {
     let options = SimOptions { pte_events: true, ..SimOptions::default() };
-    let run = sim::run(program, row, &options).map_err(|error| error.to_string())?;
-    let round = run.rounds.first().ok_or("there is no round")?;
-    let set = |event: &&Event| {
-        let by_kernel = event.site != Some(Site::HardwareWalk);
-        by_kernel && matches!(event.kind, EventKind::Pte { new, .. } if !new.is_none())
+    let mut set: Option<Set> = None;
+    let mut watch = |round: &Round| {
+        if set.is_none() {
+            let events = round.events.iter().filter(|event| event.site != Some(Site::HardwareWalk));
+            let mut counts = Set::new();
+            for kind in events.filter_map(|event| entry(&event.kind)) {
+                *counts.entry(kind).or_insert(0) += 1;
+            }
+            set = Some(counts);
+        }
     };
-    Ok(round.events.iter().filter(set).count() as f64)
+    sim::run_with(program, row, &options, &mut watch).map_err(|error| error.to_string())?;
+    set.ok_or_else(|| "there is no round".to_owned())
+}
+
+/// What an entry holds that was set; `None`: it was cleared, or this is something else.
+fn entry(kind: &EventKind) -> Option<&'static str> {
+    let EventKind::Pte { new, .. } = kind else { return None };
+    match new {
+        Pte::None => None,
+        Pte::Marker(_) => Some("entries set: markers"),
+        Pte::Present(pte) if pte.pfn == ZERO_PAGE => Some("entries set: the zero page"),
+        Pte::Present(pte) if pte.special() => Some("entries set: the huge zero page"),
+        Pte::Present(_) => Some("entries set: pages"),
+        Pte::Swap(_) | Pte::Migration(_) | Pte::Table(_) => Some("entries set: others"),
+    }
 }
 
 /// What a run shows.
@@ -269,9 +302,12 @@ fn shown(ran: &Ran, shown: Shown) -> Result<f64, String> {
             let (classes, _) = classes.ok_or_else(|| unknown("faults_by_class"))?;
             Ok(classes.get(&class).copied().unwrap_or(0) as f64)
         }
-        Shown::Updates | Shown::Entries | Shown::Active(_) | Shown::Resident(_) => {
-            Err("only the model shows it".to_owned())
-        }
+        Shown::Updates
+        | Shown::Entries
+        | Shown::Active(_)
+        | Shown::Resident(_)
+        | Shown::Tables
+        | Shown::Markers => Err("only the model shows it".to_owned()),
         Shown::Cycles(block) => {
             let cycles: Vec<u64> = match block {
                 None => ran.account.cycles(),

@@ -1,28 +1,37 @@
 //! What has to run: every scenario of the parts on every target that it is asked on, each pair once. A real kernel that
 //! is booted runs all of its scenarios in one boot.
 
+use super::figures::entries;
 use super::{LEFT_OUT, Only};
 use crate::failure::Failure;
 use crate::memory::Memory;
 use crate::output::Progress;
 use crate::runs::{Keep, Runs};
 use crate::targets::{self, Spec};
+use needless_model::kernels::KernelRow;
 use needless_model::program::Program;
 use needless_report::compare::{Outcome, Ran, Target};
 use needless_scenario::study::{Chosen, On, Part, Run};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 /// What came of every scenario on every target.
 pub struct Jobs {
     programs: BTreeMap<String, Program>,
     results: BTreeMap<(String, String), Result<Ran, String>>,
+    /// What was set in page tables, of what somebody asked about.
+    set: RefCell<BTreeMap<(String, String), Result<Set, String>>>,
 }
+
+/// Page-table entries that the kernel sets in a round, by what they hold.
+pub type Set = BTreeMap<&'static str, u64>;
 
 /// A scenario with its values: `cow-reuse, pages=8, rounds 100`.
 pub fn label(chosen: &Chosen) -> String {
     let settings = chosen.settings.0.iter().map(|(name, value)| format!("{name}={value}"));
     let rounds = chosen.rounds.map(|rounds| format!("{rounds} rounds"));
-    let words = std::iter::once(chosen.scenario.clone()).chain(settings).chain(rounds);
+    let thp = chosen.thp.map(|thp| format!("thp \"{}\"", thp.word()));
+    let words = std::iter::once(chosen.scenario.clone()).chain(settings).chain(rounds).chain(thp);
     words.collect::<Vec<_>>().join(", ")
 }
 
@@ -45,12 +54,14 @@ impl Jobs {
         memory: Memory,
         progress: &Progress,
     ) -> Result<Jobs, Failure> {
-        let mut jobs = Jobs { programs: BTreeMap::new(), results: BTreeMap::new() };
+        let mut jobs =
+            Jobs { programs: BTreeMap::new(), results: BTreeMap::new(), set: RefCell::default() };
         let all = || parts.iter().flat_map(|part| &part.runs);
         for run in all() {
-            let Chosen { scenario, settings, rounds } = &run.chosen;
+            let Chosen { scenario, settings, rounds, thp } = &run.chosen;
             let settings: Vec<(String, String)> = settings.0.clone().into_iter().collect();
-            let program = targets::program(scenario, &settings, *rounds)?;
+            let mut program = targets::program(scenario, &settings, *rounds)?;
+            program.machine.thp = thp.or(program.machine.thp);
             jobs.programs.insert(label(&run.chosen), program);
         }
         let mut runs = Runs { memory, progress, keep: Keep::default(), events: None };
@@ -108,6 +119,17 @@ impl Jobs {
             Some(Err(reason)) => Err(reason.clone()),
             None => Err("it did not run".to_owned()),
         }
+    }
+
+    /// What is set in page tables in a row of the model: found out once.
+    pub fn set(&self, chosen: &Chosen, target: &str, row: &KernelRow) -> Result<Set, String> {
+        let key = (target.to_owned(), label(chosen));
+        if let Some(known) = self.set.borrow().get(&key) {
+            return known.clone();
+        }
+        let set = entries(self.program(chosen), row);
+        self.set.borrow_mut().insert(key, set.clone());
+        set
     }
 
     /// The same by the target's name.

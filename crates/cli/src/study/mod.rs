@@ -1,6 +1,7 @@
 //! Running a study: its scenarios on its targets, its tests in the checker, and what that amounts to.
 
 mod checks;
+mod contrasts;
 mod costs;
 mod figures;
 mod jobs;
@@ -113,6 +114,7 @@ fn result(
         runs,
         checks: checks::run(&part.checks, only, progress)?,
         tables: tables::all(part, jobs),
+        contrasts: contrasts::all(part, jobs, &figures),
         figures: figures.all,
         sweeps: part.sweeps.clone(),
         costs: costs.into_iter().map(|costs| costs.result).collect(),

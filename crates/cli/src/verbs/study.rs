@@ -8,14 +8,14 @@ use crate::output::{Output, Progress};
 use crate::study::{self, Only};
 use needless_report::Style;
 use needless_report::study::{Studied, Totals, document, list_document, list_text, markdown, text};
-use needless_scenario::study::{ALL, Study, load};
+use needless_scenario::study::{ALL, load};
 use std::path::Path;
 
 /// `needless study`
 pub fn study(args: &StudyArgs, output: &Output) -> Result<u8, Failure> {
     let Some(name) = &args.study else { return list(args, output) };
     let study = load(name, args.size)?;
-    if args.size.is_some() && !study.has_size() {
+    if args.size.is_some() && study.size.is_none() {
         return Err(no_size(&study.name)?);
     }
     let parts = study::parts(&study, args.part.as_deref())?;
@@ -40,7 +40,8 @@ pub fn study(args: &StudyArgs, output: &Output) -> Result<u8, Failure> {
 /// `--size` of a study that has none.
 fn no_size(name: &str) -> Result<Failure, Failure> {
     let known = ALL.iter().map(|builtin| load(builtin.name, None));
-    let known = known.collect::<Result<Vec<_>, _>>()?.into_iter().filter(Study::has_size);
+    let known = known.collect::<Result<Vec<_>, _>>()?.into_iter();
+    let known = known.filter(|study| study.size.is_some());
     let names: Vec<String> = known.map(|study| study.name).collect();
     let help = format!("--size is for studies that have one: {}", names.join(", "));
     Ok(Failure::Usage { message: format!("the study {name} has no size"), help })

@@ -105,7 +105,9 @@ fn decode_absent(bits: u64) -> Pte {
         MARKER => Pte::Marker(match offset {
             0 => Marker::UffdWp,
             1 => Marker::Poisoned,
-            _ => Marker::Guard,
+            2 => Marker::Guard,
+            3 => Marker::PoisonedUffdWp,
+            _ => Marker::GuardUffdWp,
         }),
         _ => {
             let (exclusive, soft_dirty, uffd_wp) = (has(EXCLUSIVE), has(SOFT_DIRTY), has(UFFD_WP));
@@ -136,7 +138,13 @@ mod tests {
                 Pte::Migration(MigrationPte { pfn, right, accessed, dirty, soft_dirty, uffd_wp })
             },
         );
-        let markers = [Marker::UffdWp, Marker::Poisoned, Marker::Guard];
+        let markers = [
+            Marker::UffdWp,
+            Marker::Poisoned,
+            Marker::Guard,
+            Marker::PoisonedUffdWp,
+            Marker::GuardUffdWp,
+        ];
         let marker = prop::sample::select(markers.to_vec()).prop_map(Pte::Marker);
         let table = any::<u32>().prop_map(move |id| match level {
             1 => Pte::None,

@@ -217,8 +217,8 @@ fn copy_pte<M: Mode>(w: &mut World<M>, at: At, parent: MmId, child: MmId, page: 
     let pte = w.pte(parent, page);
     let copy = match pte {
         // What other markers remember is the parent's (userfaultfd), whose child is not watched.
-        Pte::None | Pte::Table(_) | Pte::Marker(Marker::UffdWp | Marker::Poisoned) => return,
-        Pte::Marker(Marker::Guard) => pte,
+        Pte::Marker(marker) if marker.is_guard() => Pte::Marker(Marker::Guard),
+        Pte::None | Pte::Table(_) | Pte::Marker(_) => return,
         Pte::Present(pte) => Pte::Present(copy_present_pte(w, at, parent, page, pte)),
         Pte::Swap(swap) => copy_nonpresent_pte(w, at, parent, page, swap),
         Pte::Migration(migration) => {
@@ -289,7 +289,9 @@ fn copy_shared_pte<M: Mode>(
 ) {
     let pte = match w.pte(parent, page) {
         Pte::Present(pte) => pte,
-        guard @ Pte::Marker(Marker::Guard) => return w.set_pte(at, child, page, guard),
+        Pte::Marker(marker) if marker.is_guard() => {
+            return w.set_pte(at, child, page, Pte::Marker(Marker::Guard));
+        }
         _ => return,
     };
     w.frames.update(pte.pfn, |f| (f.refs, f.maps) = (f.refs + 1, f.maps + 1));

@@ -17,6 +17,11 @@ use crate::site::Site;
 
 const GUARD: Pte = Pte::Marker(Marker::Guard);
 
+/// Whether a guard is there, whatever else is noted in it (`is_guard_pte_marker`).
+fn is_guard(entry: Pte) -> bool {
+    matches!(entry, Pte::Marker(marker) if marker.is_guard())
+}
+
 /// How often pages in the way are taken away before the lock is given back (`MAX_MADVISE_GUARD_RETRIES`).
 const RETRIES: usize = 3;
 
@@ -65,7 +70,7 @@ fn meets_page(env: &mut impl Env, mm: MmId, range: PageRange) -> bool {
                     w.set_pte(at, mm, page, GUARD);
                     false
                 }
-                other => other != GUARD,
+                other => !is_guard(other),
             })
         });
         pte_unmap_unlock(env, mm, part.start);
@@ -82,7 +87,7 @@ pub fn remove(env: &mut impl Env, mm: MmId, range: PageRange) {
     each_table(env, site, mm, range, |env, part| {
         for page in part.iter() {
             env.step(site, |w, at| {
-                if w.pte(mm, page) == GUARD {
+                if is_guard(w.pte(mm, page)) {
                     w.set_pte(at, mm, page, Pte::None);
                 }
             });

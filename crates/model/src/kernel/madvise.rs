@@ -42,23 +42,7 @@ pub fn madvise(
     range: PageRange,
     advice: Advice,
 ) -> Result<Ended<PageRange>, Errno> {
-    let one = std::iter::once(range);
-    let covered = match advice {
-        Advice::PopulateRead | Advice::PopulateWrite => {
-            return populate(env, mm, range, advice == Advice::PopulateWrite);
-        }
-        Advice::Remove => remove(env, mm, range)?,
-        Advice::HugePage => hugepage_madvise(env, mm, range, HugeAdvice::Wanted),
-        Advice::NoHugePage => hugepage_madvise(env, mm, range, HugeAdvice::Unwanted),
-        Advice::Collapse => madvise_collapse(env, mm, range)?,
-        Advice::DontNeed => gathered(env, mm, one, dontneed)?,
-        Advice::Free => gathered(env, mm, one, free)?,
-        Advice::Cold => each(env, mm, one, |env, vma| cold_or_pageout(env, mm, vma, false))?,
-        Advice::PageOut => each(env, mm, one, |env, vma| cold_or_pageout(env, mm, vma, true))?,
-        Advice::GuardInstall => guards(env, mm, one, true)?,
-        Advice::GuardRemove => guards(env, mm, one, false)?,
-    };
-    if covered { Ok(Ended::Done) } else { Err(Errno::Enomem) }
+    advise(env, mm, std::iter::once(range), advice)
 }
 
 /// The same for several ranges of the process's own, until one has a hole.
@@ -69,31 +53,43 @@ pub fn process_madvise(
     mm: MmId,
     mut ranges: impl Iterator<Item = PageRange>,
     advice: Advice,
-) -> Result<(), Errno> {
+) -> Result<Ended<PageRange>, Errno> {
     match (env.policies().vectored_advice, advice) {
-        (VectoredAdvice::None, _) => return Err(Errno::Enosys),
+        (VectoredAdvice::None, _) => Err(Errno::Enosys),
         (VectoredAdvice::Hints, Advice::Cold | Advice::PageOut) => {
-            return ranges.try_for_each(|range| madvise(env, mm, range, advice).map(|_| ()));
+            ranges.try_for_each(|range| madvise(env, mm, range, advice).map(|_| ()))?;
+            Ok(Ended::Done)
         }
-        (VectoredAdvice::Hints, _) => return Err(Errno::Einval),
-        (VectoredAdvice::OneCall, _) => {}
+        (VectoredAdvice::Hints, _) => Err(Errno::Einval),
+        (VectoredAdvice::OneCall, _) => advise(env, mm, ranges, advice),
     }
+}
+
+/// One call's advice; what is left of a range if it has to wait. What the advice locks it locks once, for all ranges.
+///
+/// Source: mm/madvise.c:madvise_do_behavior, get_lock_mode (6.18, 7.3).
+fn advise(
+    env: &mut impl Env,
+    mm: MmId,
+    ranges: impl Iterator<Item = PageRange>,
+    advice: Advice,
+) -> Result<Ended<PageRange>, Errno> {
     let covered = match advice {
+        Advice::PopulateRead | Advice::PopulateWrite => {
+            return populate(env, mm, ranges, advice == Advice::PopulateWrite);
+        }
+        Advice::Remove => up_to_a_hole(ranges, |range| remove(env, mm, range))?,
+        Advice::HugePage => hugepage_madvise(env, mm, ranges, HugeAdvice::Wanted),
+        Advice::NoHugePage => hugepage_madvise(env, mm, ranges, HugeAdvice::Unwanted),
+        Advice::Collapse => madvise_collapse(env, mm, ranges)?,
         Advice::DontNeed => gathered(env, mm, ranges, dontneed)?,
         Advice::Free => gathered(env, mm, ranges, free)?,
         Advice::Cold => each(env, mm, ranges, |env, vma| cold_or_pageout(env, mm, vma, false))?,
         Advice::PageOut => each(env, mm, ranges, |env, vma| cold_or_pageout(env, mm, vma, true))?,
         Advice::GuardInstall => guards(env, mm, ranges, true)?,
         Advice::GuardRemove => guards(env, mm, ranges, false)?,
-        // Not modelled (`Program::not_modelled`).
-        Advice::PopulateRead
-        | Advice::PopulateWrite
-        | Advice::Remove
-        | Advice::HugePage
-        | Advice::NoHugePage
-        | Advice::Collapse => return Err(Errno::Einval),
     };
-    if covered { Ok(()) } else { Err(Errno::Enomem) }
+    if covered { Ok(Ended::Done) } else { Err(Errno::Enomem) }
 }
 
 /// What a call holds so that mappings stay as they are: `mmap_lock` from its begin to its end, or the lock of one mapping

@@ -49,7 +49,7 @@ mod x86;
 pub mod zap;
 
 use crate::addr::MmId;
-use crate::call::{Call, Refs, ranges};
+use crate::call::{Call, Refs, left_of_ranges, ranges};
 use crate::env::Env;
 use crate::machine::world::mm_of;
 use crate::wait::{Ended, Wait};
@@ -68,8 +68,15 @@ pub fn call(env: &mut impl Env, mm: MmId, call: Call) -> Result<Ended<Call>, Err
                 Ended::Blocked(wait, pages) => Ended::Blocked(wait, Call::Advise { pages, advice }),
             });
         }
-        Call::AdviseRanges { pages, each, stride, advice } => {
-            madvise::process_madvise(env, mm, ranges(pages, each, stride), advice)?;
+        Call::AdviseRanges { pages, each, stride, done, advice } => {
+            let all = ranges(pages, each, stride, done);
+            return Ok(match madvise::process_madvise(env, mm, all, advice)? {
+                Ended::Done => Ended::Done,
+                Ended::Blocked(wait, rest) => {
+                    let (pages, done) = left_of_ranges(pages, stride, rest.start);
+                    Ended::Blocked(wait, Call::AdviseRanges { pages, each, stride, done, advice })
+                }
+            });
         }
         Call::Mlock { pages, on_fault, locked } => {
             return Ok(match mlock::mlock(env, mm, pages, on_fault, locked)? {
@@ -112,6 +119,8 @@ pub fn call(env: &mut impl Env, mm: MmId, call: Call) -> Result<Ended<Call>, Err
         }
         Call::Truncate { file, pages } => truncate::ftruncate(env, file, pages)?,
         Call::SyncFile { file } => writeback::fsync(env, file)?,
+        Call::SplitDeferred => huge::deferred_split::deferred_split_scan(env),
+        Call::Khugepaged { pages } => huge::khugepaged::khugepaged_scan(env, mm, pages),
         Call::Reclaim { pages } => reclaim::shrink_range(env, mm, pages),
         Call::Switch { others } => switch::run_others(env, others),
         Call::Pin { pages, pin, gup, access } => {
@@ -175,8 +184,8 @@ pub enum Errno {
         "ENOENT: userfaultfd does not watch stores there (uffdio_register mode=\"wp\"), nothing is there to be let go of (by=\"copy\"), or, to 6.1, the pages are not one mapping's"
     )]
     Enoent,
-    /// The kernel has no such ioctl.
-    #[error("ENOTTY: this kernel has no PAGEMAP_SCAN (6.7 and later have it)")]
+    /// The kernel has no such ioctl, or no such bits.
+    #[error("ENOTTY: the kernel has nothing of the kind")]
     Enotty,
     /// It must not be protected.
     #[error(

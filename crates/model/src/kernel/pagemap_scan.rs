@@ -1,6 +1,6 @@
 //! `PAGEMAP_SCAN`: which pages were written since they were protected, and their protection in the same call.
 //!
-//! A page that userfaultfd does not protect counts as written, whether or not it is there. Each table in which something was found and
+//! A page that userfaultfd does not protect counts as written, whether or not it is there; from 7.3 on only where it watches stores. Each table in which something was found and
 //! protected is flushed from the first such page to where the scan of the table ends, whatever changed.
 //!
 //! Source: fs/proc/task_mmu.c:do_pagemap_scan, pagemap_scan_pmd_entry, pagemap_scan_thp_entry, pagemap_scan_pte_hole (6.12, 7.2).
@@ -18,7 +18,7 @@ use crate::kernel::uffd::holes_are_clean;
 use crate::kernel::zap::by_table;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{Mutant, ScanFlush, ScanHoles, UffdAsync, UffdFeatures};
+use crate::policy::{Mutant, ScanFlush, ScanHoles, ScanUnwatched, UffdAsync, UffdFeatures};
 use crate::pte::{MigrationPte, Pte, SwapPte};
 use crate::site::Site;
 use smallvec::SmallVec;
@@ -94,6 +94,11 @@ impl Scan {
             match env.step(Site::PagemapScan, |w, at| self.next(w, at, rest)) {
                 Next::Nothing => return Ok(()),
                 Next::NotAllowed => return Err(Errno::Eperm),
+                Next::Part(vma, false)
+                    if env.policies().scan_unwatched == ScanUnwatched::Nothing =>
+                {
+                    rest.start = vma.end;
+                }
                 Next::Part(vma, watched) => {
                     for part in by_table(&arch, vma) {
                         self.table(env, part, watched);
@@ -239,8 +244,9 @@ fn make_uffd_wp<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn) -> bool 
         Pte::Swap(swap) => Pte::Swap(SwapPte { uffd_wp: true, ..swap }),
         Pte::Migration(entry) => Pte::Migration(MigrationPte { uffd_wp: true, ..entry }),
         Pte::None => protected_hole(w, mm, page),
-        // Other markers stay what they are; a bit more in them is not told from none.
-        other @ (Pte::Marker(_) | Pte::Table(_)) => other,
+        // What raises a signal goes on to do so; it is not told again.
+        Pte::Marker(marker) => Pte::Marker(marker.uffd_marked()),
+        Pte::Table(_) => old,
     };
     w.set_pte(at, mm, page, protected);
     old.present().is_some_and(|pte| pte.writable())

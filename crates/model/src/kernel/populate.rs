@@ -12,21 +12,36 @@ use crate::pte::{Pte, PteFlags};
 use crate::site::Site;
 use crate::wait::{Ended, Wait};
 
-/// Makes every page of `range` readable or writable, as an access would.
+/// Makes every page of the ranges readable or writable, as an access would; what is left of the range in which it has to wait.
 ///
 /// Source: mm/madvise.c:madvise_populate, mm/gup.c:faultin_page_range (6.12, 7.3;
 /// faultin_vma_page_range in 6.1).
 pub fn populate(
     env: &mut impl Env,
     mm: MmId,
-    range: PageRange,
+    mut ranges: impl Iterator<Item = PageRange>,
     write: bool,
 ) -> Result<Ended<PageRange>, Errno> {
     if env.policies().populate == Populate::No {
         return Err(Errno::Einval);
     }
-    let anew = env.policies().populate == Populate::Anew;
     env.lock(Lock::MmapRead(mm));
+    let mut result = Ok(Ended::Done);
+    while let (Ok(Ended::Done), Some(range)) = (result, ranges.next()) {
+        result = populate_range(env, mm, range, write);
+    }
+    env.unlock(Lock::MmapRead(mm));
+    result
+}
+
+/// One of the ranges, with `mmap_lock`.
+fn populate_range(
+    env: &mut impl Env,
+    mm: MmId,
+    range: PageRange,
+    write: bool,
+) -> Result<Ended<PageRange>, Errno> {
+    let anew = env.policies().populate == Populate::Anew;
     let mut result = Ok(Ended::Done);
     for page in range.iter() {
         match populate_page(env, Fault::new(mm, page, write), anew) {
@@ -50,7 +65,6 @@ pub fn populate(
     if !matches!(result, Ok(Ended::Blocked(..))) {
         lru_add_drain(env);
     }
-    env.unlock(Lock::MmapRead(mm));
     result
 }
 

@@ -336,8 +336,8 @@ fn change_pte<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, to: To) ->
             w.set_pte(at, mm, page, Pte::Present(new));
             return Changed::Translation(old, new);
         }
+        Pte::Migration(_) | Pte::Swap(_) if w.policies.mutant == Mutant::UffdSwapSkipped => pte,
         Pte::Migration(entry) => Pte::Migration(changed_migration(w, entry, to)),
-        Pte::Swap(_) if w.policies.mutant == Mutant::UffdSwapSkipped => pte,
         Pte::Swap(swap) => Pte::Swap(SwapPte { uffd_wp: to.uffd_wp(swap.uffd_wp), ..swap }),
         Pte::None if to == To::UffdWp && uses_markers(w, mm, page) => protected_hole(w, mm, page),
         Pte::Marker(Marker::UffdWp) if to == To::NotUffdWp => Pte::None,

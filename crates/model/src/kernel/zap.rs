@@ -212,7 +212,7 @@ fn zap_pte<M: Mode>(w: &mut World<M>, at: At, (mm, page): Place, zap: Zap, run: 
 /// with their mapping only, and what userfaultfd protects where a file has no page as well.
 fn should_zap<M: Mode>(w: &World<M>, place: Place, pte: Pte, zap: Zap) -> bool {
     let stays = match pte {
-        Pte::Marker(Marker::Guard) => true,
+        Pte::Marker(marker) if marker.is_guard() => true,
         Pte::Marker(Marker::UffdWp) => keeps_protection(w, place, pte, zap),
         _ => false,
     };
@@ -231,9 +231,7 @@ fn should_zap<M: Mode>(w: &World<M>, place: Place, pte: Pte, zap: Zap) -> bool {
 ///
 /// Source: mm/memory.c:zap_install_uffd_wp_if_needed, zap_drop_file_uffd_wp (6.1, 6.12; zap_drop_markers in 7.2).
 fn keeps_protection<M: Mode>(w: &World<M>, place: Place, pte: Pte, zap: Zap) -> bool {
-    !zap.drops_markers()
-        && w.policies.mutant != Mutant::UffdZapForgets
-        && marks_protection(w, place, pte)
+    !zap.drops_markers() && marks_protection(w, place, pte)
 }
 
 /// Whether an entry of a file or of shared memory that goes, while the file may have the page still, leaves a marker of its protection.
@@ -242,7 +240,8 @@ fn keeps_protection<M: Mode>(w: &World<M>, place: Place, pte: Pte, zap: Zap) -> 
 pub fn marks_protection<M: Mode>(w: &World<M>, (mm, page): Place, pte: Pte) -> bool {
     let watched = |vma: &Vma| !vma.is_anonymous() && vma.protects(pte.uffd_wp());
     let marks = |vma: &Vma| watched(vma) && !holes_are_clean(w, mm, vma);
-    pte.uffd_wp() && w.mms[mm.index()].vma(page).is_some_and(marks)
+    let forgets = w.policies.mutant == Mutant::UffdZapForgets;
+    pte.uffd_wp() && !forgets && w.mms[mm.index()].vma(page).is_some_and(marks)
 }
 
 /// What the PTE knew of the page is the page's now. Whether it was used is said once of those that are taken together.

@@ -2,6 +2,7 @@
 
 use super::{KernelRow, ROWS, Row, stable};
 use crate::arch::{ARM64, ARM64_A72};
+use crate::program::{Program, ThpMode};
 use std::collections::BTreeMap;
 
 impl KernelRow {
@@ -45,6 +46,23 @@ impl KernelRow {
             row = row.without_soft_dirty();
         }
         row
+    }
+
+    /// The row with the machine's own setting of huge pages, `6.12,thp=always`, for a scenario that asks for none.
+    #[must_use]
+    pub fn for_scenario(
+        mut self,
+        program: &Program,
+        environment: &BTreeMap<String, String>,
+    ) -> KernelRow {
+        let said =
+            program.machine.thp.is_some() || self.name.split(',').any(|o| o.starts_with("thp="));
+        let own = environment.get("thp.enabled").and_then(|word| ThpMode::named(word));
+        if let Some(mode) = own.filter(|mode| !said && *mode != self.config.thp) {
+            self.name = format!("{},thp={}", self.name, mode.word());
+            self.config.thp = mode;
+        }
+        self
     }
 
     /// The row on a processor with 5-level page tables, `6.12,la57=on`, or without.
@@ -93,7 +111,9 @@ impl KernelRow {
         let mut next = || numbers.next().and_then(|number| number.parse().ok()).unwrap_or(0);
         let (major, minor, patch) = (next(), next(), next());
         let (row, own) = nearest((major, minor));
-        if !own || stable::is_newest(row.release, patch) {
+        // Debian's name of its builds of 5.10 and 6.1 has a 0 in place of the stable release: these are the newest.
+        let unsaid = patch == 0 && release.contains('-');
+        if !own || unsaid || stable::is_newest(row.release, patch) {
             return (KernelRow::from_table(row, None), own);
         }
         (KernelRow::of_patch(row, patch), own)
@@ -115,6 +135,20 @@ fn nearest(release: (u32, u32)) -> (&'static Row, bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn huge_pages_are_the_machines_where_a_scenario_says_nothing() {
+        let on = |thp: Option<ThpMode>, row: &str, word: &str| {
+            let mut program = crate::account::tests::program();
+            program.machine.thp = thp;
+            let environment = BTreeMap::from([("thp.enabled".to_owned(), word.to_owned())]);
+            KernelRow::parse(row).unwrap().for_scenario(&program, &environment).name
+        };
+        assert_eq!(on(None, "6.12", "always"), "6.12,thp=always");
+        assert_eq!(on(None, "6.12", "madvise"), "6.12");
+        assert_eq!(on(Some(ThpMode::Madvise), "6.12", "always"), "6.12");
+        assert_eq!(on(None, "6.12,thp=madvise", "always"), "6.12,thp=madvise");
+    }
 
     #[test]
     fn a_named_row_is_the_kernels_own_and_keeps_what_it_says() {
@@ -153,5 +187,6 @@ mod tests {
         assert_eq!(of("7.3.3"), row("7.3.3", HugeCold::Invalidate, LazyfreeHuge::Split));
         assert_eq!(of("7.2.12").0, "7.2");
         assert_eq!(of("6.1.0-56-cloud-amd64").0, "6.1");
+        assert_eq!(of("5.10.0-46-amd64").0, "5.10");
     }
 }

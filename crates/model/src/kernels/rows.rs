@@ -26,6 +26,7 @@ pub(super) const V5_8: Policies = Policies {
     lazyfree_unmap: LazyfreeUnmap::Each,
     large_reuse: LargeReuse::Alone,
     collapse: Collapse::None,
+    khugepaged_free: KhugepagedFree::Huge,
     table_sync: TableSync::Implied,
     flush_order: FlushOrder::LocalFirst,
     cpumask: CpumaskClear::AtSwitch,
@@ -61,6 +62,8 @@ pub(super) const V5_8: Policies = Policies {
     fork_batch: ForkBatch::Each,
     demand_young: DemandYoung::Set,
     dirty_retry: DirtyRetry::RetryFlush,
+    retry_account: RetryAccount::Read,
+    throttle: Throttle::Never,
     retry_fault: RetryFault::Update,
     read_fault_dirty: ReadFaultDirty::No,
     file_folios: FileFolios::Page,
@@ -101,6 +104,7 @@ pub(super) const V5_8: Policies = Policies {
     soft_dirty_protect: SoftDirtyProtect::NewMappings,
     soft_dirty_merge: SoftDirtyMerge::Changed,
     scan_holes: ScanHoles::Nothing,
+    scan_unwatched: ScanUnwatched::Written,
     scan_flush: ScanFlush::Scanned,
     skip: Skip::None,
     refault_flush: RefaultFlush::Nothing,
@@ -112,6 +116,7 @@ pub(super) const V5_10: Policies = Policies {
     fork_pinned: ForkPinned::Copy,
     vectored_advice: VectoredAdvice::Hints,
     dirty_retry: DirtyRetry::Retry,
+    retry_account: RetryAccount::Tried,
     arm64_spurious: Arm64Spurious::Nobody,
     gup_read: GupRead::AsMapped,
     ..V5_8
@@ -200,7 +205,6 @@ pub(super) const V6_16: Policies = Policies {
     lazyfree_huge: LazyfreeHuge::Whole,
     lazyfree_unmap: LazyfreeUnmap::Run,
     large_reuse: LargeReuse::Known,
-    collapse: Collapse::Any,
     lazyfree_held: LazyfreeHeld::StaysFree,
     cpumask: CpumaskClear::AtNextInterrupt,
     dontneed_tables: DontneedTables::Free,
@@ -218,6 +222,7 @@ pub(super) const V6_17: Policies =
     Policies { move_range: MoveRange::EachMapping, protect_run: ProtectRun::Together, ..V6_16 };
 
 pub(super) const V6_18: Policies = Policies {
+    collapse: Collapse::Any,
     advise_lock: AdviseLock::Vma,
     uffd_move: UffdMove::Batched,
     map_folio: MapFolio::Whole,
@@ -229,6 +234,7 @@ pub(super) const V6_18: Policies = Policies {
 pub(super) const V7_2: Policies = Policies {
     scan_holes: ScanHoles::Written,
     collapse: Collapse::NothingIsDone,
+    khugepaged_free: KhugepagedFree::Stay,
     swapin_drain: SwapinDrain::Always,
     swapin_exclusive: SwapinExclusive::PteBit,
     swapin_free: SwapinFree::Always,
@@ -244,5 +250,9 @@ pub(super) const V7_2: Policies = Policies {
     ..V6_18
 };
 
-pub(super) const V7_3: Policies =
-    Policies { reuse: Reuse::ExclusiveCountingBatch, swapin_drain: SwapinDrain::Never, ..V7_2 };
+pub(super) const V7_3: Policies = Policies {
+    reuse: Reuse::ExclusiveCountingBatch,
+    swapin_drain: SwapinDrain::Never,
+    scan_unwatched: ScanUnwatched::Nothing,
+    ..V7_2
+};

@@ -1,6 +1,6 @@
 //! What stable releases changed within a series.
 
-use crate::policy::{HugeCold, LazyfreeHuge, Policies, ScanHoles};
+use crate::policy::{GuardRegions, HugeCold, LazyfreeHuge, Policies, ScanHoles, TableSync};
 use std::collections::BTreeSet;
 
 /// A commit that stable releases took in, so that a series' kernels differ.
@@ -13,9 +13,9 @@ struct Fix {
 
 type Series = (u32, u32);
 
-/// The releases are those of Debian's changelog of linux 6.12.118-1 and 7.3.4-1; of 6.18 it is known that 6.18.15 has none
+/// The releases are those of Debian's changelogs of linux 5.10.223-1, 6.12.118-1 and 7.3.4-1; of 6.18 it is known that 6.18.15 has none
 /// (guest; of the first two its source, too) and 6.18.44 has all (live).
-const FIXES: [Fix; 3] = [
+const FIXES: [Fix; 5] = [
     // "mm/madvise: atomically clear the young bit on THP MADV_COLD"
     Fix {
         since: &[((6, 12), 116, 117), ((6, 18), 15, 44), ((7, 3), 3, 4)],
@@ -30,6 +30,16 @@ const FIXES: [Fix; 3] = [
     Fix {
         since: &[((6, 12), 102, 103), ((6, 18), 15, 44)],
         apply: |policies| policies.scan_holes = ScanHoles::Written,
+    },
+    // Mappings with guards bear a flag, as in 7.2: 6.18.44 by what it does (tests/regressions/guard-merge.kdl).
+    Fix {
+        since: &[((6, 18), 15, 44)],
+        apply: |policies| policies.guard_regions = GuardRegions::Flag,
+    },
+    // "mm/khugepaged: fix GUP-fast interaction by sending IPI", which 6.1 had from the start
+    Fix {
+        since: &[((5, 10), 158, 162)],
+        apply: |policies| policies.table_sync = TableSync::Broadcast,
     },
 ];
 

@@ -55,6 +55,11 @@ impl Frames {
         (head, order)
     }
 
+    /// The first frame of each large folio.
+    pub fn large_folios(&self) -> impl Iterator<Item = Pfn> + '_ {
+        self.large.folios.keys().copied()
+    }
+
     /// The frames of the folio that `pfn` belongs to.
     pub fn pages_of_folio(&self, pfn: Pfn) -> impl DoubleEndedIterator<Item = Pfn> + Clone + use<> {
         let (head, order) = self.folio(pfn);

@@ -7,6 +7,7 @@ use super::page_table::PageTable;
 use super::vma::{MergeRule, Vma};
 use crate::addr::{ObjectId, PageRange, Vpn};
 use crate::arch::Arch;
+use crate::pte::Pte;
 use crate::userfaultfd::{Features, Told, Watch};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -110,6 +111,17 @@ pub enum Life {
 }
 
 impl Mm {
+    /// Its page tables but for the root, those put by for huge pages among them (`mm->pgtables_bytes`).
+    pub fn page_tables(&self) -> u64 {
+        self.table.tables() + u64::from(self.deposited)
+    }
+
+    /// How many markers it has.
+    pub fn markers(&self) -> u64 {
+        let marker = |(_, pte): &(_, Pte)| matches!(pte, Pte::Marker(_));
+        self.table.entries().iter().filter(|entry| marker(entry)).count() as u64
+    }
+
     /// An empty address space.
     pub fn new(arch: Arch) -> Mm {
         Mm {

@@ -234,6 +234,12 @@ impl PageTable {
         }
     }
 
+    /// How many tables there are, the root apart.
+    pub fn tables(&self) -> u64 {
+        let below = &self.levels[..self.arch.levels() as usize - 1];
+        below.iter().map(|level| (level.tables.len() - level.free.len()) as u64).sum()
+    }
+
     /// Every entry that holds something and names no table, with its pages, ascending.
     pub fn entries(&self) -> Vec<(Span, Pte)> {
         let mut found = Vec::new();

@@ -4,6 +4,7 @@ use super::{Advice, Backing, FileSpec, Op, OpKind, Program, RangeExpr, ThpMode};
 use crate::call::{CallExpr, Gup, PinAccess};
 use crate::kernels::KernelRow;
 use crate::policy::{AnonFolios, FileFolios};
+use crate::userfaultfd::Answer;
 
 /// What the model lacks.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -39,7 +40,13 @@ impl Program {
                 OpKind::Call(CallExpr::Mlock { .. }) if self.has_mthp() => {
                     Some("mlock where there may be large folios (`mthp`)")
                 }
-                OpKind::Call(CallExpr::UffdMove { .. }) if self.may_have_huge_pages() => {
+                OpKind::Call(
+                    CallExpr::UffdMove { .. }
+                    | CallExpr::UffdAnswer { answer: Answer::Move { .. } },
+                )
+                | OpKind::Serve { answer: Answer::Move { .. } }
+                    if self.may_have_huge_pages() =>
+                {
                     Some("UFFDIO_MOVE where there may be huge pages")
                 }
                 OpKind::Call(call) => self.not_of_objects(call),
@@ -155,14 +162,6 @@ impl Program {
     /// What is asked of shared memory or of a file that the model does not have.
     fn not_of_objects(&self, call: &CallExpr) -> Option<&'static str> {
         let (pages, [shared, file]) = match call {
-            CallExpr::AdviseRanges {
-                advice: Advice::PopulateRead | Advice::PopulateWrite | Advice::Remove,
-                ..
-            } => return Some("MADV_POPULATE_READ, MADV_POPULATE_WRITE or MADV_REMOVE of ranges"),
-            CallExpr::AdviseRanges {
-                advice: Advice::HugePage | Advice::NoHugePage | Advice::Collapse,
-                ..
-            } => return Some("MADV_HUGEPAGE, MADV_NOHUGEPAGE or MADV_COLLAPSE of ranges"),
             CallExpr::Advise { pages, advice } | CallExpr::AdviseRanges { pages, advice, .. } => {
                 let what = match advice {
                     Advice::DontNeed
@@ -201,7 +200,20 @@ impl Program {
             CallExpr::Reclaim { pages } | CallExpr::Mlock { pages, .. } => {
                 return self.of_large_folios(pages);
             }
-            CallExpr::Writeback { .. }
+            CallExpr::Khugepaged { .. } if self.has_mthp() => {
+                return Some(
+                    "khugepaged with sizes of large folios (`mthp`), which it makes from 7.2 on",
+                );
+            }
+            CallExpr::Khugepaged { pages } => (
+                pages,
+                [
+                    "khugepaged in shared memory (its settings are off, shmem_enabled)",
+                    "khugepaged in a file (kernels with CONFIG_READ_ONLY_THP_FOR_FS have it)",
+                ],
+            ),
+            CallExpr::SplitDeferred
+            | CallExpr::Writeback { .. }
             | CallExpr::UffdRegister { .. }
             | CallExpr::UffdUnregister { .. }
             | CallExpr::UffdProtect { .. }

@@ -225,7 +225,7 @@ impl Machine<'_, '_> {
     fn handled(&mut self, fault: Fault) -> Result<bool, Box<SimError>> {
         let op = self.op_at();
         let handled = sigsegv::handle(&mut self.env(), fault);
-        handled.map_err(|errno| Box::new(SimError::Call { op, errno }))
+        handled.map_err(|errno| Box::new(SimError::Call { op, errno, lacks: None }))
     }
 
     /// Takes a fault up again that waited, and the access behind it; then the rest of the touch.

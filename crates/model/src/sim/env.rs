@@ -1,6 +1,6 @@
 //! The simulator's environment: a step runs at once, a lock is always free.
 
-use crate::addr::MmId;
+use crate::addr::{MmId, Vpn};
 use crate::arch::Arch;
 use crate::env::{Context, Env, Learnt, Lock};
 use crate::event::{Event, EventKind, FaultClass};
@@ -233,6 +233,12 @@ impl Env for SimEnv<'_> {
     #[inline]
     fn record(&mut self, site: Site, kind: EventKind, verdict: Option<Verdict>) -> u64 {
         self.world.log.emit(self.at.site(site), kind, verdict)
+    }
+
+    #[cold]
+    fn goes_round(&mut self, page: Vpn, faults: u32) {
+        let what = format!("{page} still faults after {faults} tries");
+        self.world.impossible(self.at.site(Site::FollowPagePte), &what);
     }
 
     #[inline]

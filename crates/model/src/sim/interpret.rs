@@ -218,8 +218,9 @@ impl<'p, 'w> Machine<'p, 'w> {
         self.turn_to(server);
         self.op = number;
         let space = self.space;
-        if let Err(errno) = call(&mut self.env(), space, Call::UffdAnswer { answer }) {
-            return self.failed(errno);
+        let asked = Call::UffdAnswer { answer: answer.placed(&self.program.areas) };
+        if let Err(errno) = call(&mut self.env(), space, asked) {
+            return self.failed(asked, errno);
         }
         self.go_idle();
         self.turn_to(asks);
@@ -405,7 +406,7 @@ impl<'p, 'w> Machine<'p, 'w> {
                 let (space, first) = (self.space, self.world.log.next_seq());
                 let ended = call(&mut self.env(), space, asked);
                 self.judge_splits(&asked, first, &ended);
-                self.called(ended)?;
+                self.called(asked, ended)?;
                 if let Call::Fork { process } = asked {
                     self.start(process);
                 }
@@ -459,7 +460,7 @@ impl<'p, 'w> Machine<'p, 'w> {
                     &Ok(Ended::Blocked(waited, rest)),
                 );
                 let ended = call_again(&mut self.env(), space, rest, waited);
-                self.called(ended)?;
+                self.called(rest, ended)?;
             }
             None => {}
         }
@@ -475,11 +476,15 @@ impl<'p, 'w> Machine<'p, 'w> {
         }
     }
 
-    fn called(&mut self, ended: Result<Ended<Call>, Errno>) -> Result<(), Box<SimError>> {
+    fn called(
+        &mut self,
+        call: Call,
+        ended: Result<Ended<Call>, Errno>,
+    ) -> Result<(), Box<SimError>> {
         match ended {
             Ok(Ended::Done) => Ok(()),
             Ok(Ended::Blocked(wait, rest)) => self.block(wait, Rest::Call(rest)),
-            Err(errno) => self.failed(errno),
+            Err(errno) => self.failed(call, errno),
         }
     }
 
@@ -495,11 +500,12 @@ impl<'p, 'w> Machine<'p, 'w> {
     }
 
     #[cold]
-    fn failed(&self, errno: Errno) -> Result<(), Box<SimError>> {
+    fn failed(&self, call: Call, errno: Errno) -> Result<(), Box<SimError>> {
         let op = self.op_at();
+        let lacks = call.lacks(&self.world.policies, &self.world.config);
         Err(Box::new(match self.world.frames.is_full() {
             true => SimError::OutOfMemory { op, frames: self.world.frames.limit() },
-            false => SimError::Call { op, errno },
+            false => SimError::Call { op, errno, lacks },
         }))
     }
 

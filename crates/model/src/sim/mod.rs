@@ -21,7 +21,9 @@ pub use watch::{Look, Watch};
 use crate::addr::{MmId, ProcessId, Vpn};
 use crate::arch::Arch;
 use crate::env::Context;
+use crate::feature::Feature;
 use crate::final_pages::{FinalPages, Holds, PageState, too_many};
+use crate::kernel::Errno;
 use crate::kernel::exit::{exit_mmap, exit_thread};
 use crate::kernel::soft_dirty::is_soft_dirty;
 use crate::kernels::KernelRow;
@@ -31,7 +33,7 @@ use crate::machine::sim_tlbs::SimTlbs;
 use crate::machine::world::{Inconsistency, WorldSpec, mm_of};
 use crate::policy::PagemapUffd;
 use crate::program::{ExprError, Lacking, PROGRAM_VERSION, Program, Refused, Thread};
-use crate::pte::{Marker, Pte};
+use crate::pte::Pte;
 use crate::run::{Round, TargetRun};
 use crate::site::Site;
 use interpret::Machine;
@@ -167,12 +169,14 @@ pub enum SimError {
         error: Box<ExprError>,
     },
     /// A system call failed.
-    #[error("`{op}` failed: {errno}")]
+    #[error("{}", failed_call(op, *errno, *lacks))]
     Call {
         /// The operation.
         op: OpAt,
         /// Why.
-        errno: crate::kernel::Errno,
+        errno: Errno,
+        /// What the kernel lacks, if that is why.
+        lacks: Option<Feature>,
     },
     /// An access raised a signal.
     #[error("`{op}`: the access to {page} is not allowed (SIGSEGV)")]
@@ -252,6 +256,14 @@ pub enum SimError {
         /// Who waits where.
         waiting: Vec<Waiting>,
     },
+}
+
+/// The words for what a kernel lacks are those that are said of a real one (crates/runner/src/exec.rs).
+fn failed_call(op: &OpAt, errno: Errno, lacks: Option<Feature>) -> String {
+    match lacks {
+        Some(feature) => format!("`{op}`: this kernel has no {}", feature.words()),
+        None => format!("`{op}` failed: {errno}"),
+    }
 }
 
 fn list(waiting: &[Waiting]) -> String {
@@ -435,7 +447,7 @@ fn page_state(world: &SimWorld, mm: MmId, page: Vpn) -> PageState {
         Pte::None | Pte::Table(_) => (Holds::Nothing, false, false),
         Pte::Swap(swap) => (Holds::Swapped, false, swap.uffd_wp),
         Pte::Migration(entry) => (Holds::Swapped, false, entry.uffd_wp),
-        Pte::Marker(marker) => (Holds::Swapped, false, marker == Marker::UffdWp),
+        Pte::Marker(marker) => (Holds::Swapped, false, marker.uffd_wp()),
         Pte::Present(pte) => {
             let exclusive = !pte.special() && world.frames.get(pte.pfn).maps == 1;
             (Holds::Frame(u64::from(pte.pfn.0)), exclusive, pte.uffd_wp())

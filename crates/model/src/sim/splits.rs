@@ -39,7 +39,9 @@ impl Same {
 /// The pages that a call is about, each range by itself.
 fn parts(call: &Call) -> Ranges {
     match *call {
-        Asked::AdviseRanges { pages, each, stride, .. } => ranges(pages, each, stride).collect(),
+        Asked::AdviseRanges { pages, each, stride, done, .. } => {
+            ranges(pages, each, stride, done).collect()
+        }
         Asked::Remap { pages, to } => {
             smallvec![pages, PageRange::new(to.pages.start, pages.pages())]
         }

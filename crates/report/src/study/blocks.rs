@@ -9,7 +9,7 @@ use crate::notes::{finding_line, per_round};
 use crate::style::count;
 use needless_model::cost::Price;
 use needless_model::verdict::{Finding, Needless};
-use needless_scenario::study::{Column, Sweep};
+use needless_scenario::study::{Column, Size, Sweep};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A piece of the report.
@@ -36,6 +36,7 @@ pub(super) fn blocks(studied: &Studied) -> Vec<Block> {
     let study = &studied.study;
     let mut blocks = vec![Block::Heading(study.name.clone(), study.doc.join(" "))];
     blocks.extend(study.sources.iter().map(|source| Block::Line(format!("published: {source}"))));
+    blocks.extend(study.size.as_ref().map(|size| Block::Line(sizes(size))));
     for part in &studied.parts {
         of_part(part, &mut blocks);
     }
@@ -54,6 +55,32 @@ pub(super) fn blocks(studied: &Studied) -> Vec<Block> {
     blocks.push(Block::Heading("in all".to_owned(), String::new()));
     blocks.push(Block::Line(totals(studied)));
     blocks
+}
+
+/// How large what is large is, here and there.
+fn sizes(size: &Size) -> String {
+    let asked = if size.asked { ", as --size says" } else { "" };
+    match size.live {
+        None => format!("size: {}{asked}", memory(size.pages)),
+        Some(live) if live == size.pages => {
+            format!("size: {} in the model and on real kernels{asked}", memory(live))
+        }
+        Some(live) => format!(
+            "size: {} in the model, {} on real kernels ({}); --size sets both",
+            memory(size.pages),
+            memory(live),
+            size.because
+        ),
+    }
+}
+
+/// So many pages of 4 KiB: `4 GiB`.
+fn memory(pages: f64) -> String {
+    let kib = pages * 4.0;
+    let units = [("GiB", 1024.0 * 1024.0), ("MiB", 1024.0), ("KiB", 1.0)];
+    let unit = units.into_iter().find(|(_, unit)| kib >= *unit && kib % unit == 0.0);
+    let (name, unit) = unit.unwrap_or(("KiB", 1.0));
+    format!("{} {name}", number(kib / unit))
 }
 
 fn totals(studied: &Studied) -> String {
@@ -78,6 +105,7 @@ fn of_part(part: &PartResult, blocks: &mut Vec<Block>) {
     checks(&part.checks, blocks);
     figures(part, blocks);
     part.sweeps.iter().for_each(|sweep| of_sweep(sweep, part, blocks));
+    part.contrasts.iter().for_each(|contrast| contrast.blocks(blocks));
     if !part.relations.is_empty() {
         blocks.push(Block::Caption("relations".to_owned()));
         blocks.extend(part.relations.iter().flat_map(relation).map(Block::Line));

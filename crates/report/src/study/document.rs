@@ -1,13 +1,13 @@
 //! A study's report in JSON (docs/schema/study.schema.json).
 
 use super::{
-    CheckResult, CostsResult, FigureResult, PartResult, RelationResult, RunResult, Studied,
-    TableResult, TableRow, TargetResult,
+    CheckResult, ContrastResult, CostsResult, FigureResult, PartResult, RelationResult, RunResult,
+    Studied, TableResult, TableRow, TargetResult,
 };
 use crate::SCHEMA_VERSION;
 use needless_model::cost::Price;
 use needless_model::verdict::Finding;
-use needless_scenario::study::{Column, Given, Missing, Study, Sweep};
+use needless_scenario::study::{Column, Given, Missing, Size, Study, Sweep};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -30,6 +30,7 @@ pub fn document(studied: &Studied) -> Value {
         "doc": study.doc,
         "sources": study.sources,
         "published": study.given.iter().map(given).collect::<Vec<_>>(),
+        "size": study.size.as_ref().map(size),
         "parts": studied.parts.iter().map(part).collect::<Vec<_>>(),
         "missing": study.missing.iter().map(missing).collect::<Vec<_>>(),
         "totals": studied.totals(),
@@ -54,6 +55,15 @@ pub fn list_document(studies: &[Study]) -> Value {
     json!({ "schema_version": SCHEMA_VERSION, "studies": studies })
 }
 
+fn size(size: &Size) -> Value {
+    json!({
+        "pages": size.pages,
+        "live_pages": size.live,
+        "because": (!size.because.is_empty()).then_some(&size.because),
+        "asked": size.asked,
+    })
+}
+
 fn unit(unit: &str) -> Option<&str> {
     (!unit.is_empty()).then_some(unit)
 }
@@ -67,6 +77,7 @@ fn part(part: &PartResult) -> Value {
         "costs": part.costs.iter().map(costs).collect::<Vec<_>>(),
         "checks": part.checks.iter().map(check).collect::<Vec<_>>(),
         "figures": part.figures.iter().map(figure).collect::<Vec<_>>(),
+        "contrasts": part.contrasts.iter().map(ContrastResult::document).collect::<Vec<_>>(),
         "sweeps": part.sweeps.iter().map(sweep).collect::<Vec<_>>(),
         "relations": part.relations.iter().map(relation).collect::<Vec<_>>(),
     })

@@ -197,10 +197,20 @@ fn what_is_wrong_with_the_models_own_operations_is_pointed_at() {
             "",
             "spin",
             "a thread of the kernel has no `spin`",
-            "reclaim, writeback, barrier, repeat, for-each, doc",
+            "reclaim, writeback, khugepaged, split-deferred, barrier, repeat, for-each, doc",
         ),
-        ("", "repeat 2 { write \"heap\" }", "has no `write`", "reclaim, writeback, barrier"),
-        ("", "rounds 1 {}", "has no `rounds`", "reclaim, writeback, barrier"),
+        (
+            "",
+            "repeat 2 { write \"heap\" }",
+            "has no `write`",
+            "reclaim, writeback, khugepaged, split-deferred, barrier",
+        ),
+        (
+            "",
+            "rounds 1 {}",
+            "has no `rounds`",
+            "reclaim, writeback, khugepaged, split-deferred, barrier",
+        ),
         ("", "reclam \"heap\"", "unknown node `reclam`", "did you mean `reclaim`?"),
     ] {
         let (said, _, remedy) = problem(&whole(first, second));

@@ -13,7 +13,7 @@ use needless_model::call::{
     self, CallExpr, CallKind, EACH, FILE_PAGES, OTHERS, RANGES, Refs, STRIDE,
 };
 use needless_model::program::{Advice, Expr, FileSpec, Prot, RangeExpr};
-use needless_model::userfaultfd::{Answer, Features, Fill, Registration, Watch};
+use needless_model::userfaultfd::{Features, Fill, Registration, Watch};
 use strum::IntoEnumIterator;
 
 /// How a call is written.
@@ -34,7 +34,7 @@ pub(crate) const fn rule(kind: CallKind) -> Rule {
             ("madvise \"RANGE\" advice=\"dontneed|free|cold|pageout|populate-read|populate-write|remove|hugepage|nohugepage|collapse|guard-install|guard-remove\"",
              "Gives the kernel advice about the pages.")),
         CallKind::AdviseRanges => line("process_madvise", (1, 1), &["advice"], &["pages", "stride"],
-            ("process_madvise \"RANGE\" advice=\"dontneed|free|cold|pageout|guard-install|guard-remove\" [pages=N] [stride=N]",
+            ("process_madvise \"RANGE\" advice=\"…\" [pages=N] [stride=N]",
              "Gives the kernel advice about several ranges in one call: of one page each, or of N, at every stride-th page.")),
         CallKind::Mlock => line("mlock", (1, 1), &[], &["when"],
             ("mlock \"RANGE\" [when=\"now|on-fault\"]", "Locks the pages in memory: brings them there now, or locks those that are there, and others once they are (MLOCK_ONFAULT).")),
@@ -60,8 +60,8 @@ pub(crate) const fn rule(kind: CallKind) -> Rule {
         CallKind::UffdMove => line("uffdio_move", (1, 1), &["to"], &[],
             ("uffdio_move \"RANGE\" to=\"AREA\"",
              "Moves the pages to the start of another area, which userfaultfd watches (UFFDIO_MOVE).")),
-        CallKind::UffdAnswer => line("uffd-answer", (0, 0), &["by"], &[],
-            ("uffd-answer by=\"unprotect|continue|zeropage|copy\"",
+        CallKind::UffdAnswer => line("uffd-answer", (0, 0), &["by"], &["from", "to"],
+            ("uffd-answer by=\"unprotect|continue|zeropage|copy|move\" [from=\"AREA\" to=\"AREA\"]",
              "Waits for an access that userfaultfd is asked about, and answers as uffd-serve does.")),
         CallKind::PagemapScan => line("pagemap_scan", (1, 1), &[], &["then"],
             ("pagemap_scan \"RANGE\" [then=\"protect\"]",
@@ -69,6 +69,12 @@ pub(crate) const fn rule(kind: CallKind) -> Rule {
         CallKind::Reclaim => line("reclaim", (1, 1), &[], &[],
             ("reclaim \"RANGE\"",
              "Reclaims the pages as if memory were short: ages them, then writes them to swap.")),
+        CallKind::Khugepaged => line("khugepaged", (1, 1), &[], &[],
+            ("khugepaged \"RANGE\"",
+             "khugepaged comes by: used pages become huge pages where these are wanted.")),
+        CallKind::SplitDeferred => line("split-deferred", (0, 0), &[], &[],
+            ("split-deferred",
+             "Splits all large folios of which parts are mapped no more, as if memory were short: those parts are free then.")),
         CallKind::Sync => line("msync", (1, 1), &[], &[],
             ("msync \"RANGE\"",
              "Writes what was stored to files on disks there (MS_SYNC): the next store to each of the pages faults.")),
@@ -169,9 +175,7 @@ impl Lowering<'_> {
                 let (pages, to) = self.elsewhere(node)?;
                 CallExpr::UffdMove { pages, to }
             }
-            CallKind::UffdAnswer => {
-                CallExpr::UffdAnswer { answer: word(node, "by", &Answer::ALL)? }
-            }
+            CallKind::UffdAnswer => CallExpr::UffdAnswer { answer: self.answer(node)? },
             CallKind::PagemapScan => {
                 let protect = match node.prop("then") {
                     Some(_) => word(node, "then", &[("protect", true)])?,
@@ -180,6 +184,8 @@ impl Lowering<'_> {
                 CallExpr::PagemapScan { pages: some_pages()?, protect }
             }
             CallKind::Reclaim => CallExpr::Reclaim { pages: some_pages()? },
+            CallKind::Khugepaged => CallExpr::Khugepaged { pages: some_pages()? },
+            CallKind::SplitDeferred => CallExpr::SplitDeferred,
             CallKind::Sync => CallExpr::Sync { pages: some_pages()? },
             CallKind::Writeback => CallExpr::Writeback { pages: some_pages()? },
             CallKind::WriteFile => {
@@ -296,6 +302,7 @@ impl Lowering<'_> {
             pages: pages.expr,
             each: each.expr,
             stride: stride.expr,
+            done: 0,
             advice,
         })
     }

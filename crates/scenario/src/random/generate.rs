@@ -31,6 +31,9 @@ const WITH_GUARDS: [RangeInclusive<u64>; 2] = [975_000..=999_999, 2_600_000..=u6
 /// The seeds that draw huge pages: areas that have room for some, and few steps of few pages or of all that an entry maps.
 const WITH_HUGE_PAGES: [RangeInclusive<u64>; 2] = [300_000..=399_999, 4_000_000..=4_999_999];
 
+/// Of those, the seeds that give any advice about several ranges at once, and draw all that those with processes and guards do.
+const WITH_RANGES: [RangeInclusive<u64>; 2] = [350_000..=399_999, 4_500_000..=4_999_999];
+
 /// The seeds that draw userfaultfd, every second one of them huge pages as well.
 const WITH_USERFAULTFD: [RangeInclusive<u64>; 2] = [200_000..=299_999, 5_000_000..=5_999_999];
 
@@ -100,6 +103,7 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
     let folios = among(&WITH_FOLIOS);
     let mthp = among(&WITH_MTHP) && release >= MTHP_SINCE;
     let huge = if uffd || soft_dirty { seed % 2 == 1 } else { among(&WITH_HUGE_PAGES) };
+    let ranges = among(&WITH_RANGES);
     let (rng, state) = (SplitMix64::new(seed), State::new(&[], []));
     let mut draw = Draw { rng, huge, enabled: Vec::new(), state };
     let watched_files = uffd && among(&WITH_WATCHED_FILES);
@@ -107,12 +111,12 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
     let draws = |ranges| all || among(ranges) && !uffd && !mthp;
     let with_processes = match soft_dirty {
         true => !huge,
-        false => mlock || pageout || folios || mthp || among(&WITH_PROCESSES),
+        false => mlock || pageout || folios || mthp || ranges || among(&WITH_PROCESSES),
     };
     let with_disks = draws(&WITH_DISKS);
     let with_file_calls = draws(&WITH_FILE_CALLS);
     let with_drops = draws(&WITH_DROPS);
-    let guards = pageout || folios || mthp || among(&WITH_GUARDS);
+    let guards = pageout || folios || mthp || ranges || among(&WITH_GUARDS);
     let with_guards = mlock || guards && !uffd && !soft_dirty;
     let drawn = match (with_disks, with_file_calls) {
         _ if with_guards => Drawn::WithGuards,
@@ -123,6 +127,7 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
     };
     draw.enable(release, |operation| match operation {
         Drawn::WithHugePages => huge || mthp,
+        Drawn::WithRanges => ranges,
         Drawn::WithUserfaultfd => uffd,
         Drawn::WithWatchedFiles => watched_files && !huge,
         Drawn::WithSoftDirty => soft_dirty,
@@ -150,6 +155,9 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
         features,
         handled,
     });
+    if ranges {
+        draw.state = draw.state.collapses_one_mapping();
+    }
     for area in 0..areas.len() {
         let whole = draw.state.whole(area);
         draw.state.apply(MAP, &whole);
@@ -195,6 +203,7 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
         thp: if huge && draw.one_in(2) { ThpMode::Always } else { ThpMode::Madvise },
         uffd,
         features,
+        one_mapping: ranges,
         setup,
         body,
         warmup: draw.pick(&WARMUPS),

@@ -48,6 +48,8 @@ pub struct Case {
     /// Whether the first process has a userfaultfd, and with which features.
     uffd: bool,
     features: Features,
+    /// Whether huge pages are collapsed in one mapping alone.
+    one_mapping: bool,
     /// Before the first round.
     setup: Vec<Step>,
     /// Each round.

@@ -43,6 +43,8 @@ pub enum Drawn {
     WithGuards,
     /// Those with huge pages.
     WithHugePages,
+    /// Those of them that give any advice about several ranges at once.
+    WithRanges,
     /// Those with userfaultfd.
     WithUserfaultfd,
     /// Those of them in which it watches files and shared memory, and fills and moves pages, too.
@@ -159,6 +161,12 @@ const fn ranges(of: Of, line: &'static str, weight: u64, since: (u32, u32)) -> O
     Operation { of, since, drawn: Drawn::WithGuards, ..row }
 }
 
+/// The same with advice that few seeds draw.
+const fn advised(line: &'static str, weight: u64, needs: Needs, effect: Effect) -> Operation {
+    let row = private(line, weight, needs, effect);
+    Operation { since: (6, 13), drawn: Drawn::WithRanges, ..row }
+}
+
 /// Guards, of any memory.
 const fn guards(line: &'static str, guard: bool) -> Operation {
     let row = row(line, 8, Needs::Mapped, Effect::Guard(guard));
@@ -262,6 +270,12 @@ pub(super) fn call(kind: CallKind) -> Vec<Operation> {
             Operation { drawn: Drawn::WithPageout, ..ranges(Of::All, "process_madvise \"{}\" advice=\"cold\" pages=2 stride=3", 2, (5, 10)) },
             Operation { drawn: Drawn::WithPageout, ..ranges(Of::All, "process_madvise \"{}\" advice=\"pageout\" pages=4 stride=7", 5, (5, 10)) },
             ranges(Of::All, "process_madvise \"{}\" advice=\"guard-install\" stride=2\nprocess_madvise \"{}\" advice=\"guard-remove\" stride=2", 4, (6, 15)),
+            advised("process_madvise \"{}\" advice=\"populate-read\" pages=2 stride=5", 4, Needs::Readable, Effect::None),
+            advised("process_madvise \"{}\" advice=\"populate-write\" pages=3 stride=4", 4, Needs::Writable, Effect::None),
+            // Mappings of their own, which merge again.
+            advised("process_madvise \"{}\" advice=\"hugepage\" pages=2 stride=7\nmadvise \"{}\" advice=\"hugepage\"", 4, Needs::Mapped, Effect::Split),
+            advised("process_madvise \"{}\" advice=\"nohugepage\" pages=3 stride=5\nmadvise \"{}\" advice=\"hugepage\"", 3, Needs::Mapped, Effect::Split),
+            advised("write \"{}\"\nmadvise \"{}\" advice=\"hugepage\"\nprocess_madvise \"{}\" advice=\"collapse\" pages=512", 6, Needs::WholeHuge, Effect::Split),
         ],
         CallKind::Protect => vec![
             row("mprotect \"{}\" prot=\"read\"", 5, Needs::Mapped, Effect::Protect(Prot::Read)),
@@ -333,6 +347,8 @@ pub(super) fn call(kind: CallKind) -> Vec<Operation> {
             watched(Of::All, "pagemap_scan \"{}\" then=\"protect\"", 10, (6, 7), (Needs::WatchedAsync, Effect::None)),
         ],
         CallKind::Reclaim
+        | CallKind::Khugepaged
+        | CallKind::SplitDeferred
         | CallKind::UffdAnswer
         | CallKind::Writeback
         | CallKind::Switch

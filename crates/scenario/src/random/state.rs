@@ -91,6 +91,12 @@ impl State {
         State { areas, memory, aligned, mappings: 0, keeps_mappings, keeps_apart, uffd, child }
     }
 
+    /// The same, in which huge pages are collapsed in one mapping alone: which of several became one again is not known.
+    #[must_use]
+    pub fn collapses_one_mapping(self) -> State {
+        State { keeps_mappings: true, keeps_apart: true, ..self }
+    }
+
     /// The same with such a userfaultfd.
     #[must_use]
     pub fn with(self, uffd: Uffd) -> State {
@@ -196,7 +202,8 @@ impl State {
                 // What userfaultfd protects is not collapsed (EINVAL), nor what several mappings have.
                 let first = part[0].map(|page| page.mapping);
                 let one = part.iter().all(|page| page.map(|page| page.mapping) == first);
-                let fits = !self.uffd.drawn || one && all(|page| !page.watched);
+                let watches = self.uffd.drawn || self.keeps_apart;
+                let fits = !watches || one && all(|page| !page.watched);
                 whole && fits && self.allows(Needs::Writable, pages)
             }
             Needs::Handled => self.uffd.handled && all(|_| true),

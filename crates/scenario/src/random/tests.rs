@@ -32,6 +32,9 @@ const WITH_GUARDS: u64 = 975_000;
 /// The first of those with huge pages.
 const WITH_HUGE_PAGES: u64 = 300_000;
 
+/// The first of those that give any advice about several ranges at once.
+const WITH_RANGES: u64 = 350_000;
+
 /// The first of those with userfaultfd.
 const WITH_USERFAULTFD: u64 = 200_000;
 
@@ -58,6 +61,7 @@ fn seeds(count: u64) -> impl Iterator<Item = u64> {
     [
         0,
         WITH_HUGE_PAGES,
+        WITH_RANGES,
         WITH_USERFAULTFD,
         WITH_WATCHED_FILES,
         WITH_SOFT_DIRTY,
@@ -150,6 +154,8 @@ fn the_whole_language_is_drawn() {
         "sigaction",
         "uffd-answer",
         "reclaim",
+        "khugepaged",
+        "split-deferred",
         "switch",
         "fork",
         "wait",
@@ -262,6 +268,19 @@ fn seeds_draw_no_mthp_that_were_taken_before() {
     assert_eq!((9_500_000..9_500_050).filter(draws).count(), 50);
     let old = generate(9_500_000, (6, 1), 3).text().unwrap();
     assert!(!old.contains("mthp"));
+}
+
+/// The same of all advice about several ranges.
+#[test]
+fn seeds_draw_no_ranges_that_were_taken_before() {
+    let draws = |seed: &u64| {
+        let text = generate(*seed, NEWEST, 3).text().unwrap();
+        let vectored = text.lines().filter(|line| line.contains("process_madvise"));
+        vectored.into_iter().any(|line| line.contains("huge") || line.contains("populate"))
+    };
+    let before = (0..50).chain(300_000..300_050).chain(4_499_950..4_500_000);
+    assert_eq!(before.filter(draws).count(), 0);
+    assert!((4_500_000..4_500_050).filter(draws).count() > 10);
 }
 
 #[test]

@@ -19,6 +19,7 @@ impl Case {
     /// The scenario's text; `None` if an operation may not stand where it does.
     pub fn text(&self) -> Option<String> {
         let state = State::new(&self.areas, self.operations()).with(self.uffd());
+        let state = if self.one_mapping { state.collapses_one_mapping() } else { state };
         let mut writer = Writer { state, ..Writer::default() };
         for (number, area) in self.areas.iter().enumerate() {
             writer.declare(number, area);

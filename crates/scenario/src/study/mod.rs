@@ -3,11 +3,14 @@
 //! A study is data. Its runs name built-in scenarios and targets, its figures are published, stated, taken from runs
 //! or computed, and its relations compare them. Who runs a study asks nothing but what stands here.
 
+mod contrast;
 mod formula;
 mod read;
 pub mod rules;
 mod sweep;
+mod words;
 
+pub use contrast::{Case, Contrast};
 pub use formula::{Comparison, Formula, Operator};
 pub use sweep::{Column, Sweep};
 
@@ -15,6 +18,7 @@ use crate::builtin::Builtin;
 use crate::{ScenarioError, Settings, Source, error, file};
 use needless_model::counters::Counter;
 use needless_model::event::FaultClass;
+use needless_model::program::ThpMode;
 use needless_model::property::Property;
 use needless_model::verdict::Needless;
 use std::fmt;
@@ -37,17 +41,28 @@ pub struct Study {
     pub missing: Vec<Missing>,
     /// Its parts.
     pub parts: Vec<Part>,
+    /// How large what is large in it is, if it can be run in another size.
+    pub size: Option<Size>,
 }
 
-impl Study {
-    /// Whether it can be run in another size.
-    pub fn has_size(&self) -> bool {
-        self.given.iter().any(|given| given.name == SIZE)
-    }
+/// How large what is large in a study is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Size {
+    /// Pages.
+    pub pages: f64,
+    /// Pages on real kernels, where the study has another size for them.
+    pub live: Option<f64>,
+    /// Why it has.
+    pub because: String,
+    /// Whether somebody asked for this size.
+    pub asked: bool,
 }
 
 /// The figure that says how large a study is.
 const SIZE: &str = "size";
+
+/// The figure that says how large it is on real kernels.
+const LIVE_SIZE: &str = "live_size";
 
 /// A figure that nobody here measured.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,6 +107,8 @@ pub struct Part {
     pub sweeps: Vec<Sweep>,
     /// Runs side by side.
     pub tables: Vec<Table>,
+    /// Two groups of runs, and what differs between them.
+    pub contrasts: Vec<Contrast>,
     /// What has to be found needless.
     pub findings: Vec<Finding>,
     /// What has to hold.
@@ -107,6 +124,8 @@ pub struct Chosen {
     pub settings: Settings,
     /// Rounds, if not its own number.
     pub rounds: Option<u32>,
+    /// The mode of transparent huge pages, if not its own.
+    pub thp: Option<ThpMode>,
 }
 
 /// A scenario on targets.
@@ -275,6 +294,10 @@ pub enum Shown {
     Active(usize),
     /// Pages in memory after so many passes.
     Resident(usize),
+    /// Page tables that the run leaves, those put by for huge pages among them; only in the model.
+    Tables,
+    /// Markers that it leaves; only in the model.
+    Markers,
 }
 
 /// Something needless that has to be found.
@@ -428,6 +451,21 @@ mod tests {
     }
 
     #[test]
+    fn real_kernels_can_have_a_size_of_their_own() {
+        let size = "size 8 doc=\"d\" live=4 because=\"b\"";
+        let text = part("relation \"r\" is=\"size = live_size\"");
+        let text = text.replace(" part \"a\"", &format!(" {size}\n part \"a\""));
+        let sizes = |asked| {
+            let size = parse(&Source::new("s", text.as_str()), asked).unwrap().size.unwrap();
+            (size.pages, size.live, size.asked)
+        };
+        assert_eq!(sizes(None), (8.0, Some(4.0), false));
+        assert_eq!(sizes(Some(16)), (16.0, Some(16.0), true));
+        let text = text.replace(" because=\"b\"", "");
+        assert!(problems(&text)[0].contains("live= and because= go together"));
+    }
+
+    #[test]
     fn bad_studies_are_pointed_at() {
         let run = "run \"one\" scenario=\"cow-reuse\" { on \"model:6.12\" shootdowns=2 }\n";
         for (text, said) in [
@@ -460,6 +498,26 @@ mod tests {
             ("run \"two\" scenario=\"cow-reuse\" { on \"model:6.13\" }", "there is no kernel row"),
             ("run \"two\" scenario=\"cow-reuse\" { on \"modl:6.12\" }", "is no target"),
             ("run \"two\" scenario=\"cow-reuse\" { on \"live\" copy=1 }", "`on` has no property"),
+            (
+                "run \"two\" scenario=\"cow-reuse\" thp=\"on\" { on \"live\" }",
+                "`on` is no mode of huge pages",
+            ),
+            (
+                "run \"two\" scenario=\"cow-reuse\" { set \"pages\" \"live_size\"; on \"live\" }",
+                "the study has no such size",
+            ),
+            (
+                "contrast \"c\" first=\"a\" second=\"b\" on=\"model:6.12\" { case \"c\" first=\"one\" second=\"one\" costs=\"1\" then=\"2\" }",
+                "a contrast has two cases or more",
+            ),
+            (
+                "contrast \"c\" first=\"a\" second=\"b\" on=\"live\" { case \"c\" first=\"one\" second=\"one\" costs=\"1\" then=\"2\" }",
+                "`one` does not run on `live`",
+            ),
+            (
+                "figure \"f\" doc=\"d\" run=\"one\" on=\"model:6.12\" left=\"pages\"",
+                "nothing that the model shows",
+            ),
             ("run \"two\" scenario=\"cow\" { on \"live\" }", "no built-in scenario named `cow`"),
             (
                 "run \"two\" scenario=\"cow-reuse\" { set \"page\" 1; on \"live\" }",

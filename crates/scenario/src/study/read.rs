@@ -1,20 +1,20 @@
 //! From a text to a [`Study`]: syntax, the table of nodes, then what the nodes say.
 
 use super::formula::{equation, formula, number};
+use super::words::{
+    add, already, costs, counter, expected, finding, given, named, optional, price, prop, property,
+    run_on, runs_on, shown, target, thp, whole, word,
+};
 use super::{
-    Check, Chosen, Column, Costs, Equation, Expected, Figure, Finding, Formula, From, Given,
-    Missing, On, Part, Relation, Run, SIZE, Sample, Shown, Study, Sweep, Table, Term, rules,
+    Case, Check, Chosen, Column, Contrast, Equation, Figure, Formula, From, Given, LIVE_SIZE,
+    Missing, On, Part, Relation, Run, SIZE, Size, Study, Sweep, Table, rules,
 };
 use crate::document::{self, Node, Value};
 use crate::error::{Problem, finish, suggest};
 use crate::tokens::is_name;
 use crate::{Settings, grammar};
 use miette::SourceSpan;
-use needless_model::counters::Counter;
-use needless_model::event::FaultClass;
 use needless_model::kernels::KernelRow;
-use needless_model::property::Property;
-use needless_model::verdict::Needless;
 
 /// The study in a text, of its own size unless another one is given.
 pub(super) fn study(text: &str, size: Option<u64>) -> Result<Study, Vec<Problem>> {
@@ -36,7 +36,7 @@ pub(super) fn study(text: &str, size: Option<u64>) -> Result<Study, Vec<Problem>
             ]);
         }
     };
-    let mut reader = Reader { size: size.map(|pages| pages as f64), ..Reader::default() };
+    let mut reader = Reader { asked: size.map(|pages| pages as f64), ..Reader::default() };
     let study = reader.study(study);
     finish(reader.problems, study)
 }
@@ -46,8 +46,10 @@ struct Reader {
     problems: Vec<Problem>,
     /// The figures so far, and where they are.
     figures: Vec<(String, SourceSpan)>,
-    /// The pages of what is large in it: as asked for, else as it says; `None`: it does not.
-    size: Option<f64>,
+    /// The pages that were asked for of what is large in it.
+    asked: Option<f64>,
+    /// How large that is; `None`: it does not say.
+    size: Option<Size>,
 }
 
 impl Reader {
@@ -57,7 +59,8 @@ impl Reader {
 
     fn study(&mut self, node: &Node) -> Study {
         let given = self.given(node);
-        let stated = given.iter().filter(|given| given.stated.is_some() && given.name != SIZE);
+        let own = |given: &&Given| given.name != SIZE && given.name != LIVE_SIZE;
+        let stated = given.iter().filter(|given| given.stated.is_some()).filter(own);
         let stated: Vec<String> = stated.map(|given| given.name.clone()).collect();
         let study = Study {
             name: self.keep(word(&node.args[0])).unwrap_or_default(),
@@ -67,6 +70,7 @@ impl Reader {
             given,
             missing: self.missing(node),
             parts: self.parts(node, &stated),
+            size: self.size.clone(),
         };
         for (name, there) in [
             ("doc", study.doc.is_empty()),
@@ -104,7 +108,7 @@ impl Reader {
             let stated = match line.name.as_str() {
                 "size" => {
                     let size = self.of_size(line);
-                    given.extend(self.keep(size));
+                    given.extend(self.keep(size).into_iter().flatten());
                     continue;
                 }
                 "published" => None,
@@ -123,33 +127,53 @@ impl Reader {
         given
     }
 
-    /// The size, as a figure of that name.
-    fn of_size(&mut self, line: &Node) -> Result<Given, Problem> {
-        let written = whole(&line.args[0])? as f64;
-        let value = *self.size.get_or_insert(written);
+    /// The size, as figures: that of the model, and that of real kernels where it is another one.
+    fn of_size(&mut self, line: &Node) -> Result<Vec<Given>, Problem> {
         if let Some((_, first)) = self.figures.iter().find(|(known, _)| known == SIZE) {
             return Err(already(SIZE, line.span, *first));
         }
-        self.figures.push((SIZE.to_owned(), line.span));
-        let (unit, doc) = ("pages".to_owned(), prop(line, "doc")?);
-        Ok(Given { name: SIZE.to_owned(), value, unit, doc, stated: Some("--size".to_owned()) })
+        let own = whole(&line.args[0])? as f64;
+        let live = line.prop("live").map(whole).transpose()?.map(|pages| pages as f64);
+        let because = optional(line, "because")?;
+        if live.is_some() == because.is_empty() {
+            let problem = Problem::new(line.span, "live= and because= go together", "here");
+            return Err(problem.help("live=8192 because=\"larger ones are disturbed\""));
+        }
+        let pages = self.asked.unwrap_or(own);
+        let live = live.map(|own| self.asked.unwrap_or(own));
+        self.size = Some(Size { pages, live, because, asked: self.asked.is_some() });
+        let doc = prop(line, "doc")?;
+        let sizes = [(SIZE, Some(pages)), (LIVE_SIZE, live)].into_iter();
+        let sizes: Vec<(&str, f64)> =
+            sizes.filter_map(|(name, pages)| Some((name, pages?))).collect();
+        self.figures.extend(sizes.iter().map(|(name, _)| ((*name).to_owned(), line.span)));
+        let figure = |(name, value): (&str, f64)| Given {
+            name: name.to_owned(),
+            value,
+            unit: "pages".to_owned(),
+            doc: if name == SIZE { doc.clone() } else { format!("{doc}, on real kernels") },
+            stated: Some("--size".to_owned()),
+        };
+        Ok(sizes.into_iter().map(figure).collect())
     }
 
     /// A number, or the size.
     fn sized(&self, value: &Value) -> Result<f64, Problem> {
-        if value.text("a number").is_ok_and(|word| word == SIZE) {
-            return self.size.ok_or_else(|| {
-                Problem::new(value.span, "the study has no size", "here")
-                    .help("add a line to the study: size N doc=\"…\"")
-            });
-        }
-        number(value)
+        let size = match value.text("a number") {
+            Ok(SIZE) => self.size.as_ref().map(|size| size.pages),
+            Ok(LIVE_SIZE) => self.size.as_ref().and_then(|size| size.live),
+            _ => return number(value),
+        };
+        size.ok_or_else(|| {
+            Problem::new(value.span, "the study has no such size", "here")
+                .help("add a line to the study: size N doc=\"…\" live=N because=\"…\"")
+        })
     }
 
     /// The same without a fraction.
     fn whole(&self, value: &Value) -> Result<u64, Problem> {
         match value.text("a number") {
-            Ok(SIZE) => Ok(self.sized(value)? as u64),
+            Ok(SIZE | LIVE_SIZE) => Ok(self.sized(value)? as u64),
             _ => whole(value),
         }
     }
@@ -193,7 +217,8 @@ impl Reader {
             problem.help(help.unwrap_or_else(|| "`needless scenario list` lists them".to_owned()))
         };
         compiled.map_err(told)?;
-        Ok(Chosen { scenario, settings, rounds })
+        let thp = node.prop("thp").map(thp).transpose()?;
+        Ok(Chosen { scenario, settings, rounds, thp })
     }
 
     fn check(&self, node: &Node) -> Result<Check, Problem> {
@@ -307,6 +332,9 @@ impl Reader {
                 }),
                 "table" => self.table(line, &part).map(|table| part.tables.push(table)),
                 "finding" => finding(line, &part).map(|finding| part.findings.push(finding)),
+                "contrast" => {
+                    self.contrast(line, &part).map(|contrast| part.contrasts.push(contrast))
+                }
                 "relation" => {
                     self.relation(line, stated).map(|relation| part.relations.push(relation))
                 }
@@ -365,6 +393,41 @@ impl Reader {
         };
         let (unit, doc) = (optional(node, "unit")?, prop(node, "doc")?);
         Ok(Figure { name: self.figure_name(&node.args[0])?, unit, doc, from })
+    }
+
+    /// Two groups of runs that belong together one by one.
+    fn contrast(&self, node: &Node, part: &Part) -> Result<Contrast, Problem> {
+        let on = given(node, "on")?;
+        let target = word(on)?;
+        let run = |line: &Node, name: &str| {
+            let value = given(line, name)?;
+            let run = named(&part.runs, &word(value)?, "run", value)?;
+            runs_on(run, &target, value)?;
+            Ok(run.name.clone())
+        };
+        let case = |line: &Node| {
+            let runs = [run(line, "first")?, run(line, "second")?];
+            let costs = [self.formula(given(line, "costs")?)?, self.formula(given(line, "then")?)?];
+            Ok(Case { name: word(&line.args[0])?, runs, costs })
+        };
+        let cases = node.children().iter().map(case).collect::<Result<Vec<_>, Problem>>()?;
+        if cases.len() < 2 {
+            return Err(Problem::new(
+                node.span,
+                "a contrast has two cases or more",
+                "this one has not",
+            )
+            .help(
+                "case \"NAME\" first=\"RUN\" second=\"RUN\" costs=\"FORMULA\" then=\"FORMULA\"",
+            ));
+        }
+        Ok(Contrast {
+            text: word(&node.args[0])?,
+            names: [prop(node, "first")?, prop(node, "second")?],
+            unit: optional(node, "unit")?,
+            target,
+            cases,
+        })
     }
 
     fn formula(&self, value: &Value) -> Result<Formula, Problem> {
@@ -439,281 +502,4 @@ impl Reader {
         self.known(&equation.right, value)?;
         Ok(equation)
     }
-}
-
-/// What has a name of its own within a list.
-trait Named {
-    fn name(&self) -> &str;
-}
-
-macro_rules! named {
-    ($($kind:ident)*) => {
-        $(impl Named for $kind {
-            fn name(&self) -> &str {
-                &self.name
-            }
-        })*
-    };
-}
-
-named! { Run Check Costs Term Sample }
-
-/// Adds to a list in which nothing has its name yet.
-fn add<T: Named>(list: &mut Vec<T>, new: T, node: &Node) -> Result<(), Problem> {
-    if list.iter().any(|known| known.name() == new.name()) {
-        let span = node.args[0].span;
-        return Err(Problem::new(span, format!("`{}` is there already", new.name()), "again here")
-            .help("give it another name"));
-    }
-    list.push(new);
-    Ok(())
-}
-
-fn already(name: &str, again: SourceSpan, first: SourceSpan) -> Problem {
-    Problem::new(again, format!("`{name}` is there already"), "again here")
-        .also(first, "first here")
-        .help("give it another name")
-}
-
-/// What a list has by that name.
-fn named<'a, T: Named>(
-    list: &'a [T],
-    name: &str,
-    what: &str,
-    value: &Value,
-) -> Result<&'a T, Problem> {
-    list.iter().find(|known| known.name() == name).ok_or_else(|| {
-        let names = || list.iter().map(Named::name);
-        Problem::new(value.span, format!("there is no {what} `{name}`"), "not in this part")
-            .help(suggest(&format!("{what}s"), name, names()))
-    })
-}
-
-fn word(value: &Value) -> Result<String, Problem> {
-    value.text("a word or sentence").map(str::to_owned)
-}
-
-/// A property that the table of nodes requires, or that is missing all the same.
-fn given<'a>(node: &'a Node, name: &str) -> Result<&'a Value, Problem> {
-    node.prop(name).ok_or_else(|| {
-        Problem::new(node.span, format!("`{name}=` is missing"), "here")
-            .help(format!("add {name}=\"…\""))
-    })
-}
-
-fn prop(node: &Node, name: &str) -> Result<String, Problem> {
-    word(given(node, name)?)
-}
-
-fn optional(node: &Node, name: &str) -> Result<String, Problem> {
-    node.prop(name).map_or(Ok(String::new()), word)
-}
-
-/// A number from 0 on, without a fraction.
-fn whole(value: &Value) -> Result<u64, Problem> {
-    let number = number(value)?;
-    let fits = (0.0..=9e15).contains(&number) && number.fract() == 0.0;
-    fits.then_some(number as u64).ok_or_else(|| {
-        Problem::new(value.span, "a whole number from 0 on is expected here", "this is none")
-            .help("for instance 3")
-    })
-}
-
-/// A target; a model's row has to be one.
-fn target(value: &Value) -> Result<String, Problem> {
-    let name = word(value)?;
-    let row = match name.split_once(':') {
-        None if name == "live" || name == "live,events=off" => return Ok(name),
-        Some(("kernel", _)) => return Ok(name),
-        Some(("model", row)) => row,
-        _ => {
-            return Err(Problem::new(value.span, format!("`{name}` is no target"), "here")
-                .help("targets are live, kernel:RELEASE and model:ROW"));
-        }
-    };
-    match KernelRow::parse(row) {
-        Ok(_) => Ok(name),
-        Err(error) => {
-            let start = 1 + "model:".len();
-            let place = error.place(row);
-            let end = value.span.len().saturating_sub(1);
-            let start = value.span.offset() + (start + place.start).min(end);
-            let span = (start..start + place.len()).into();
-            Err(Problem::new(span, error.to_string(), "here")
-                .help("`needless policies` lists the rows"))
-        }
-    }
-}
-
-fn expected(node: &Node) -> Result<Expected, Problem> {
-    let mut expected = Expected::default();
-    for property in &node.props {
-        match property.name.as_str() {
-            "since" => expected.since = Some(release(&property.value)?),
-            name => {
-                let counter = counter(name, property.span)?;
-                expected.counts.push((counter, whole(&property.value)?));
-            }
-        }
-    }
-    Ok(expected)
-}
-
-fn release(value: &Value) -> Result<(u32, u32), Problem> {
-    let text = word(value)?;
-    let numbers = text.split_once('.').map(|(major, minor)| (major.parse(), minor.parse()));
-    match numbers {
-        Some((Ok(major), Ok(minor))) => Ok((major, minor)),
-        _ => Err(Problem::new(value.span, format!("`{text}` is no release"), "here")
-            .help("two numbers, as in 6.12")),
-    }
-}
-
-fn counter(name: &str, span: SourceSpan) -> Result<Counter, Problem> {
-    Counter::by_name(name).ok_or_else(|| {
-        let names = Counter::ALL.iter().map(|counter| counter.name());
-        Problem::new(span, format!("there is no counter `{name}`"), "here")
-            .help(suggest("counters", name, names))
-    })
-}
-
-fn term(node: &Node) -> Result<Term, Problem> {
-    let (name, value) = (word(&node.args[0])?, given(node, "counts")?);
-    let counts = word(value)?;
-    let names = counts.split(' ').filter(|name| *name != "blocks");
-    let counters = names.map(|name| counter(name, value.span)).collect::<Result<_, _>>()?;
-    Ok(Term { name, counters, doc: prop(node, "doc")? })
-}
-
-/// The price of a term.
-fn price(node: &Node, value: &Value, part: &Part) -> Result<From, Problem> {
-    let costs = word(value)?;
-    let table = named(&part.costs, &costs, "cost table", value)?;
-    let (value, term) = (given(node, "term")?, prop(node, "term")?);
-    named(&table.terms, &term, "term", value)?;
-    Ok(From::Price { costs, term })
-}
-
-fn costs(node: &Node, part: &Part) -> Result<Costs, Problem> {
-    let name = word(&node.args[0])?;
-    let (on, target) = (given(node, "on")?, prop(node, "on")?);
-    if target != "live" && !target.starts_with("kernel:") {
-        return Err(Problem::new(on.span, format!("`{target}` is no real kernel"), "here")
-            .help("cycles are measured on live, or kernel:RELEASE"));
-    }
-    let (mut terms, mut samples): (Vec<Term>, Vec<Sample>) = (Vec::new(), Vec::new());
-    for line in node.children() {
-        match line.name.as_str() {
-            "term" => add(&mut terms, term(line)?, line)?,
-            _ => add(&mut samples, sample(line, &target, part)?, line)?,
-        }
-    }
-    Ok(Costs { name, target, terms, samples })
-}
-
-fn sample(node: &Node, target: &str, part: &Part) -> Result<Sample, Problem> {
-    let held_out = match node.prop("held-out") {
-        None => false,
-        Some(value) if word(value)? == "yes" => true,
-        Some(value) => {
-            return Err(Problem::new(value.span, "held-out is \"yes\" or left out", "here")
-                .help("held-out=\"yes\""));
-        }
-    };
-    let (value, run) = (given(node, "run")?, prop(node, "run")?);
-    runs_on(named(&part.runs, &run, "run", value)?, target, value)?;
-    let block = block(given(node, "block")?)?;
-    Ok(Sample { name: word(&node.args[0])?, run, block, held_out })
-}
-
-/// The number of a `measure` block, from 0; written from 1.
-fn block(value: &Value) -> Result<usize, Problem> {
-    let number = whole(value)? as usize;
-    number.checked_sub(1).ok_or_else(|| {
-        Problem::new(value.span, "blocks are counted from 1", "here").help("for instance block=1")
-    })
-}
-
-fn property(number: &str, value: &Value) -> Result<Property, Problem> {
-    Property::ALL.iter().copied().find(|property| property.number() == number).ok_or_else(|| {
-        let names: Vec<&str> = Property::ALL.iter().map(|property| property.number()).collect();
-        Problem::new(value.span, format!("there is no property `{number}`"), "here")
-            .help(format!("holds, or one of {}", names.join(", ")))
-    })
-}
-
-/// The run and the target that a node names; the run has it.
-fn run_on(node: &Node, part: &Part) -> Result<(String, String), Problem> {
-    let (value, name) = (given(node, "run")?, prop(node, "run")?);
-    let run = named(&part.runs, &name, "run", value)?;
-    let (value, target) = (given(node, "on")?, prop(node, "on")?);
-    runs_on(run, &target, value)?;
-    Ok((name, target))
-}
-
-/// A run has the target.
-fn runs_on(run: &Run, target: &str, value: &Value) -> Result<(), Problem> {
-    let targets = || run.targets.iter().map(|on| on.target.as_str());
-    if targets().any(|known| known == target) {
-        return Ok(());
-    }
-    let message = format!("`{}` does not run on `{target}`", run.name);
-    Err(Problem::new(value.span, message, "not there").help(suggest("targets", target, targets())))
-}
-
-fn shown(node: &Node) -> Result<Shown, Problem> {
-    if let Some(value) = node.prop("updates").or(node.prop("ages")) {
-        return in_model(node, value);
-    }
-    let block = node.prop("block").map(block).transpose()?;
-    match (node.prop("counter"), node.prop("class")) {
-        (Some(value), None) => match counter(&word(value)?, value.span)? {
-            Counter::Cycles => Ok(Shown::Cycles(block)),
-            counter => Ok(Shown::Counter(counter)),
-        },
-        (None, Some(value)) => {
-            let name = word(value)?;
-            let class = FaultClass::ALL.iter().copied().find(|class| class.name() == name);
-            class.map(Shown::Class).ok_or_else(|| {
-                let names = FaultClass::ALL.iter().map(|class| class.name());
-                let message = format!("there is no class of faults `{name}`");
-                Problem::new(value.span, message, "here").help(suggest("classes", &name, names))
-            })
-        }
-        _ => Err(Problem::new(node.span, "a figure shows one thing", "this one does not")
-            .help("counter=\"COUNTER\" or class=\"CLASS\"")),
-    }
-}
-
-/// What only the model shows.
-fn in_model(node: &Node, value: &Value) -> Result<Shown, Problem> {
-    let (on, target) = (given(node, "on")?, prop(node, "on")?);
-    if !target.starts_with("model:") {
-        return Err(Problem::new(on.span, "only the model shows this", "no row of the model")
-            .help("on=\"model:7.3\""));
-    }
-    let pass = node.prop("pass").map(whole).transpose()?.unwrap_or(1).clamp(1, 1000) as usize;
-    match (node.prop("updates").is_some(), word(value)?.as_str()) {
-        (true, "accessed") => Ok(Shown::Updates),
-        (true, "entries") => Ok(Shown::Entries),
-        (false, "active") => Ok(Shown::Active(pass)),
-        (false, "resident") => Ok(Shown::Resident(pass)),
-        _ => Err(Problem::new(value.span, "nothing that the model shows", "here").help(
-            "updates=\"accessed\", updates=\"entries\", ages=\"active\" or ages=\"resident\"",
-        )),
-    }
-}
-
-fn finding(node: &Node, part: &Part) -> Result<Finding, Problem> {
-    let value = given(node, "what")?;
-    let word_of = word(value)?;
-    let what = Needless::ALL.iter().copied().find(|what| what.name() == word_of);
-    let what = what.ok_or_else(|| {
-        let names: Vec<&str> = Needless::ALL.iter().map(|what| what.name()).collect();
-        Problem::new(value.span, format!("nothing needless is called `{word_of}`"), "here")
-            .help(names.join(", "))
-    })?;
-    let (run, target) = run_on(node, part)?;
-    let (text, function) = (word(&node.args[0])?, prop(node, "function")?);
-    Ok(Finding { text, what, function, run, target, times: whole(given(node, "times")?)? })
 }

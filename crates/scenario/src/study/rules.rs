@@ -26,9 +26,9 @@ pub static STUDY: &[Rule] = &[
     rule("stated", (2, 2), &["doc", "source"], &["unit"], Body::None,
         ("stated \"NAME\" NUMBER doc=\"…\" source=\"…\" [unit=\"…\"]",
          "A figure that nobody measured here: an assumption, with where it is from.")),
-    rule("size", (1, 1), &["doc"], &[], Body::None,
-        ("size PAGES doc=\"…\"",
-         "How large what is large in it is, unless --size says otherwise. It is a figure `size`, and the word stands for it in `set` and `per=`.")),
+    rule("size", (1, 1), &["doc"], &["live", "because"], Body::None,
+        ("size PAGES doc=\"…\" [live=PAGES because=\"…\"]",
+         "How large what is large in it is, unless --size says otherwise; on real kernels, if live= says so, and why. They are figures `size` and `live_size`, and the words stand for them in `set` and `per=`.")),
     rule("missing", (1, 1), &["why"], &[], Body::None,
         ("missing \"WHAT\" why=\"…\"", "What cannot be reproduced here.")),
     rule("part", (1, 1), &[], &[], Body::Of(PART),
@@ -40,16 +40,17 @@ pub static STUDY: &[Rule] = &[
 pub static PART: &[Rule] = &[
     rule("doc", (1, 1), &[], &[], Body::None,
         ("doc \"SENTENCE\"", "What the part asks.")),
-    rule("run", (1, 1), &["scenario"], &["rounds"], Body::Of(RUN),
-        ("run \"NAME\" scenario=\"SCENARIO\" [rounds=N] { … }", "A scenario on targets.")),
+    rule("run", (1, 1), &["scenario"], &["rounds", "thp"], Body::Of(RUN),
+        ("run \"NAME\" scenario=\"SCENARIO\" [rounds=N] [thp=\"always|madvise|never\"] { … }",
+         "A scenario on targets; thp= is the mode of transparent huge pages in place of its own.")),
     rule("check", (1, 1), &["test"], &["shown"], Body::Of(CHECK),
         ("check \"NAME\" test=\"SCENARIO\" [shown=\"…\"] { … }",
          "A litmus test that the checker explores; shown= says where it is argued.")),
     rule("costs", (1, 1), &["on"], &[], Body::Of(COSTS),
         ("costs \"NAME\" on=\"TARGET\" { … }",
          "A cost table, fitted to the cycles of scenarios on a real kernel.")),
-    rule("figure", (1, 1), &["doc"], &["is", "run", "on", "counter", "class", "updates", "ages", "pass", "block", "per", "costs", "term", "unit"], Body::None,
-        ("figure \"NAME\" doc=\"…\" is=\"FORMULA\" | run=\"RUN\" on=\"TARGET\" counter=\"COUNTER\" | class=\"CLASS\" | updates=\"accessed|entries\" | ages=\"active|resident\" pass=N | costs=\"COSTS\" | costs=\"COSTS\" term=\"TERM\" [block=N] [per=N] [unit=\"…\"]",
+    rule("figure", (1, 1), &["doc"], &["is", "run", "on", "counter", "class", "updates", "ages", "left", "pass", "block", "per", "costs", "term", "unit"], Body::None,
+        ("figure \"NAME\" doc=\"…\" is=\"FORMULA\" | run=\"RUN\" on=\"TARGET\" counter=\"COUNTER\" | class=\"CLASS\" | updates=\"accessed|entries\" | ages=\"active|resident\" pass=N | left=\"tables|markers\" | costs=\"COSTS\" | costs=\"COSTS\" term=\"TERM\" [block=N] [per=N] [unit=\"…\"]",
          "A figure: a formula, what a run shows, the cycles that a cost table predicts for what it timed, or a price.")),
     rule("sweep", (1, 1), &["over", "values"], &[], Body::Of(SWEEP),
         ("sweep \"SENTENCE\" over=\"NUMBER\" values=\"N …\" { … }",
@@ -57,6 +58,9 @@ pub static PART: &[Rule] = &[
     rule("table", (1, 1), &["runs", "counters"], &["per"], Body::None,
         ("table \"SENTENCE\" runs=\"RUN …\" counters=\"COUNTER …\" [per=N]",
          "Runs side by side, a table for each target: what most rounds count, and the cycles of all that a round times, divided by a number.")),
+    rule("contrast", (1, 1), &["first", "second", "on"], &["unit"], Body::Of(CONTRAST),
+        ("contrast \"SENTENCE\" first=\"CONDITION\" second=\"CONDITION\" on=\"TARGET\" [unit=\"…\"] { … }",
+         "The same cases under two conditions: their order under each, what differs in what was asked for and in the machine, as `needless compare a.json b.json` says it, and in what was counted.")),
     rule("finding", (1, 1), &["what", "function", "run", "on", "times"], &[], Body::None,
         ("finding \"SENTENCE\" what=\"shootdown\" function=\"FUNCTION\" run=\"RUN\" on=\"TARGET\" times=N",
          "Something needless that has to be found by itself, so often in a round.")),
@@ -105,6 +109,14 @@ pub static SWEEP: &[Rule] = &[
          "A formula of the number, of figures, and of columns before it.")),
 ];
 
+/// What stands in `contrast`.
+#[rustfmt::skip]
+pub static CONTRAST: &[Rule] = &[
+    rule("case", (1, 1), &["first", "second", "costs", "then"], &[], Body::None,
+        ("case \"NAME\" first=\"RUN\" second=\"RUN\" costs=\"FORMULA\" then=\"FORMULA\"",
+         "A case, its runs under the first and the second condition, and what it costs under each.")),
+];
+
 /// What stands in `check`.
 #[rustfmt::skip]
 pub static CHECK: &[Rule] = &[SET,
@@ -129,5 +141,8 @@ const SET: Rule = rule(
     &[],
     &[],
     Body::None,
-    ("set \"PARAMETER\" N", "The value of one of the scenario's parameters, or `\"size\"`."),
+    (
+        "set \"PARAMETER\" N",
+        "The value of one of the scenario's parameters, or `\"size\"`, or `\"live_size\"`.",
+    ),
 );

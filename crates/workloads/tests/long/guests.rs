@@ -1,5 +1,5 @@
 //! All workloads on other kernels, booted as guests.
-use super::program::{kernels_of, program, with_second_chance};
+use super::program::{execute, kernels_of, program, with_second_chance};
 use needless_guest::{Arch, Guest, GuestError, GuestFile, GuestOptions, Limits, kernels};
 use needless_model::program::{MachineNeeds, SwapKind, SwapNeed};
 use needless_testing::{skip, turn};
@@ -23,19 +23,15 @@ fn check(kernel: &str, program: &Path, names: &[&str]) -> Vec<Value> {
 
 /// The same in a guest of another kind.
 fn check_in(kernel: &str, options: GuestOptions, program: &Path, names: &[&str]) -> Vec<Value> {
-    let file = GuestFile { name: "needless-workload".to_owned(), source: program.to_owned() };
     // Watching begins and ends in half a second together, and there are 79 workloads.
     let limits = Limits { run_seconds: 900, ..Limits::default() };
-    let files = vec![file];
     // What tracepoints wait for with each that is opened first or closed last takes an emulated machine long.
     let append = format!("{} rcupdate.rcu_expedited=1", options.append);
-    let options = GuestOptions { files, disk: true, limits, append, ..options };
-    let image = kernels::ready(kernel).unwrap();
+    let options = GuestOptions { disk: true, limits, append, ..options };
     let swap = Some(SwapNeed { kind: SwapKind::Zram, size_bytes: 64 << 20 });
     let machine = MachineNeeds { swap, ..MachineNeeds::default() };
-    let words = [&["/needless-workload", "check", "--json", "--rounds", "20"], names].concat();
-    let once = || Guest::boot(&image, &options)?.execute(&words, machine.clone());
-    let done = with_second_chance(kernel, once).unwrap();
+    let words = [&["check", "--json", "--rounds", "20"], names].concat();
+    let done = execute(kernel, program, options, &words, &machine);
     let errors = String::from_utf8_lossy(&done.errors);
     eprint!("{errors}");
     serde_json::from_slice(&done.output).unwrap_or_else(|_| panic!("{} {errors}", done.status))

@@ -1,7 +1,8 @@
 //! The program that runs in a guest, and in which.
-use needless_guest::{Arch, GuestError};
+use needless_guest::{Arch, Executed, Guest, GuestError, GuestFile, GuestOptions, kernels};
+use needless_model::program::MachineNeeds;
 use needless_testing::skip;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A static `needless-workload`; `None`, and the test is skipped, if it cannot be had.
@@ -48,4 +49,20 @@ pub(super) fn with_second_chance<T>(
         }
         done => done,
     }
+}
+
+/// What the program does with these words in a guest of its own.
+pub(super) fn execute(
+    kernel: &str,
+    program: &Path,
+    options: GuestOptions,
+    words: &[&str],
+    machine: &MachineNeeds,
+) -> Executed {
+    let file = GuestFile { name: "needless-workload".to_owned(), source: program.to_owned() };
+    let options = GuestOptions { files: vec![file], ..options };
+    let image = kernels::ready(kernel).unwrap();
+    let words = [&["/needless-workload"], words].concat();
+    let once = || Guest::boot(&image, &options)?.execute(&words, machine.clone());
+    with_second_chance(kernel, once).unwrap()
 }

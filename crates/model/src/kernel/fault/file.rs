@@ -4,14 +4,13 @@
 //! A read maps what is there of the pages around it as well ([`super::fault_around`]), writable if stores go to the file and its
 //! file system need not know of them: a later store does not fault. A store to a private mapping copies the page at once. A store to a
 //! shared one marks it dirty; the file system is asked first if it wants to be ([`page_mkwrite`]). Of a large folio newer kernels map all
-//! that there is (`map-folio`). Then `mmap_lock` is given back, to throttle
-//! whoever dirties much, and kernels from 5.5 to 5.19 take the fault again, which finds its work done (`dirty-retry`).
+//! that there is (`map-folio`). Then whoever dirties much is throttled ([`super::dirty`]).
 //!
-//! Source: mm/memory.c:do_fault, do_read_fault, do_cow_fault, do_shared_fault, finish_fault, do_page_mkwrite,
-//! fault_dirty_shared_page (5.10 to 7.3).
+//! Source: mm/memory.c:do_fault, do_read_fault, do_cow_fault, do_shared_fault, finish_fault, do_page_mkwrite (5.10 to 7.3).
 
 use super::anon::vmf_anon_prepare;
 use super::cow::copy_page;
+use super::dirty::fault_dirty_shared_page;
 use super::fault_around::do_fault_around;
 use super::filemap::filemap_fault;
 use super::new_page::{map_new_page, new_pte};
@@ -28,7 +27,7 @@ use crate::kernel::uffd::holes_are_clean;
 use crate::machine::frames::FrameFlags;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{DirtyRetry, MapFolio, Mutant, Prefault, ReadFaultDirty};
+use crate::policy::{MapFolio, Mutant, Prefault, ReadFaultDirty};
 use crate::program::Prot;
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
@@ -170,11 +169,8 @@ fn do_shared_fault(
         env.unlock(Lock::Folio(page.folio));
         return Ok(raced(env, page.frame));
     }
-    let noted = |served: Served| Served { major: served.major || read, ..served };
-    match fault_dirty_shared_page(env, fault, page, vma.on_disk) {
-        Err(Unserved::TryAgain(served)) => Err(Unserved::TryAgain(noted(served))),
-        served => served.map(noted),
-    }
+    let served = fault_dirty_shared_page(env, fault, page, vma.on_disk);
+    Ok(Served { major: served.major || read, ..served })
 }
 
 /// The file system is told that the page, which is not locked, will be stored to: it marks its folio dirty, and leaves it locked unless it is no
@@ -194,28 +190,6 @@ fn page_mkwrite(env: &mut impl Env, page: FilePage, place: (ObjectId, u64)) -> b
         env.unlock(Lock::Folio(page.folio));
     }
     is_there
-}
-
-/// The page, which is mapped and locked, is dirty; whoever dirties much waits, without `mmap_lock`, if the page became dirty just now or
-/// the file system was told.
-fn fault_dirty_shared_page(
-    env: &mut impl Env,
-    fault: Fault,
-    FilePage { frame, folio }: FilePage,
-    told: bool,
-) -> Result<Served, Unserved> {
-    let dirtied = env.step(Site::FaultDirtySharedPage, |w, _| {
-        let clean = !w.frames.flags(frame).has(FrameFlags::DIRTY);
-        w.dirty_folio(frame);
-        clean
-    });
-    env.unlock(Lock::Folio(folio));
-    let served = Served::needed(FaultClass::SharedDirty);
-    let again = matches!(env.policies().dirty_retry, DirtyRetry::RetryFlush | DirtyRetry::Retry);
-    match again && (dirtied || told) && !fault.attempt.keeps_locks() {
-        true => Err(Unserved::TryAgain(served)),
-        false => Ok(served),
-    }
 }
 
 /// Maps the file's page, and all of its folio if that can be, nothing is in the way and userfaultfd does not watch; whether it was mapped. (Kernels
@@ -316,14 +290,8 @@ pub fn wp_page_shared(
     let Some(page) = reused else { return Ok(Served::spurious()) };
     let served = fault_dirty_shared_page(env, fault, page, vma.tells_file_system());
     env.step(Site::FolioPut, |w, at| w.put_frame(at, old.pfn));
-    let noted = |served| {
-        let verdict = Verdict::new(Judgement::Needed, Reason::StoreNoted);
-        Served { verdict, ..served }
-    };
-    match served {
-        Err(Unserved::TryAgain(served)) => Err(Unserved::TryAgain(noted(served))),
-        served => served.map(noted),
-    }
+    let verdict = Verdict::new(Judgement::Needed, Reason::StoreNoted);
+    Ok(Served { verdict, ..served })
 }
 
 /// The file system is told, then the PTE grants the store; the page, if both went through. If so, it is locked, and has a reference

@@ -14,7 +14,7 @@ use crate::kernel::vma_lock::{lock_vma_under_rcu, per_vma};
 use crate::machine::tlb::Tlbs;
 use crate::machine::vma::Vma;
 use crate::machine::world::Ghost;
-use crate::policy::{DirtyRetry, Mutant};
+use crate::policy::{DirtyRetry, Mutant, RetryAccount};
 use crate::program::Prot;
 use crate::pte::{Marker, Pte};
 use crate::site::Site;
@@ -40,6 +40,7 @@ pub fn exc_page_fault(env: &mut impl Env, fault: Fault) -> Outcome {
 /// A fault that waited, taken up again.
 pub fn retry_page_fault(env: &mut impl Env, fault: Fault, waited: Wait) -> Outcome {
     waited.end(env);
+    begins_again(env, fault);
     do_user_addr_fault(env, fault)
 }
 
@@ -52,67 +53,108 @@ fn do_user_addr_fault(env: &mut impl Env, mut fault: Fault) -> Outcome {
     if fault.attempt == Attempt::VmaLock {
         if lock_vma_under_rcu(env, mm, page) {
             let ended = attempt(env, fault, true, None);
-            env.unlock(Lock::VmaOf(mm, page));
+            if !ended.unlocked() {
+                env.unlock(Lock::VmaOf(mm, page));
+            }
             match ended {
-                Ended::Done(outcome) => return outcome,
+                Ended::Done(outcome) | Ended::Completed(outcome) => return outcome,
                 Ended::MmapLockNeeded => {}
                 Ended::TryAgain(served) => before = Some(served),
             }
+            // Who has read the page comes back as one that was tried.
+            let again = fault.again();
+            let attempt = if before.is_some() { Attempt::Tried } else { again.attempt };
+            begins_again(env, Fault { attempt, ..again });
         }
         fault = fault.again();
     }
     env.lock(Lock::MmapRead(mm));
-    let outcome = try_fault(env, fault, true, before);
-    env.unlock(Lock::MmapRead(mm));
+    let (outcome, locked) = try_fault(env, fault, true, before);
+    if locked {
+        env.unlock(Lock::MmapRead(mm));
+    }
     outcome
 }
 
 /// Serves a fault, with `mmap_lock` held; `exception` is false for faults taken on behalf of a system call.
 pub fn handle_mm_fault(env: &mut impl Env, fault: Fault, exception: bool) -> Outcome {
-    try_fault(env, fault, exception, None)
+    if fault.attempt == Attempt::Tried {
+        begins_again(env, fault);
+    }
+    let (outcome, locked) = try_fault(env, fault, exception, None);
+    if !locked {
+        env.lock(Lock::MmapRead(fault.mm));
+    }
+    outcome
 }
 
 /// The same, once, without an exception: one that is to be tried again is over, and counts for nothing, so that the caller looks at the page table anew.
 pub fn try_mm_fault(env: &mut impl Env, fault: Fault) -> Outcome {
-    match attempt(env, fault, false, None) {
-        Ended::Done(outcome) => outcome,
-        Ended::TryAgain(_) | Ended::MmapLockNeeded => {
-            env.unlock(Lock::MmapRead(fault.mm));
-            env.lock(Lock::MmapRead(fault.mm));
-            Outcome::Served
-        }
+    let ended = attempt(env, fault, false, None);
+    if let Ended::Done(outcome) = ended {
+        return outcome;
     }
+    if !ended.unlocked() {
+        env.unlock(Lock::MmapRead(fault.mm));
+    }
+    env.lock(Lock::MmapRead(fault.mm));
+    Outcome::Served
 }
 
-/// The same for a fault that was tried `before`, if it was.
+/// The same for a fault that was tried `before`, if it was; whether the lock is held still.
 fn try_fault(
     env: &mut impl Env,
     mut fault: Fault,
     exception: bool,
     mut before: Option<Served>,
-) -> Outcome {
+) -> (Outcome, bool) {
     loop {
         fault.attempt = if before.is_some() { Attempt::Tried } else { fault.attempt };
-        match attempt(env, fault, exception, before) {
-            Ended::Done(outcome) => return outcome,
+        let ended = attempt(env, fault, exception, before);
+        let unlocked = ended.unlocked();
+        match ended {
+            Ended::Done(outcome) | Ended::Completed(outcome) => return (outcome, !unlocked),
             Ended::TryAgain(served) => before = Some(served),
             Ended::MmapLockNeeded => {
                 let held = "a fault asked for mmap_lock, which it had";
                 env.step(Site::HandlePteFault, |w, at| w.impossible(at, held));
-                return Outcome::Signal;
+                return (Outcome::Signal, true);
             }
         }
-        env.unlock(Lock::MmapRead(fault.mm));
+        if !unlocked {
+            env.unlock(Lock::MmapRead(fault.mm));
+        }
+        begins_again(env, fault.again());
         env.lock(Lock::MmapRead(fault.mm));
     }
 }
 
+/// The next try begins.
+fn begins_again(env: &mut impl Env, fault: Fault) {
+    let tried = fault.attempt == Attempt::Tried;
+    env.record(Site::HandleMmFault, EventKind::FaultAgain { page: fault.page, tried }, None);
+}
+
 /// How a try ended.
+#[derive(Copy, Clone)]
 enum Ended {
     Done(Outcome),
+    /// It is over, and gave its lock back before (`VM_FAULT_COMPLETED`).
+    Completed(Outcome),
     MmapLockNeeded,
-    /// It is served, or has read what it needs, and gave its lock back.
+    /// It is served, and gave its lock back, or has read what it needs.
     TryAgain(Served),
+}
+
+impl Ended {
+    /// Whether its lock was given back already.
+    const fn unlocked(self) -> bool {
+        match self {
+            Ended::Done(_) | Ended::MmapLockNeeded => false,
+            Ended::Completed(_) => true,
+            Ended::TryAgain(served) => served.unlocked,
+        }
+    }
 }
 
 /// Serves a fault with the lock that it has. One that was tried `before` and finds its work done was what it was then, and counts as major where
@@ -122,16 +164,19 @@ enum Ended {
 /// lock, unless it was major).
 fn attempt(env: &mut impl Env, fault: Fault, exception: bool, before: Option<Served>) -> Ended {
     let mut found_done = false;
-    let accounts = matches!(env.policies().dirty_retry, DirtyRetry::Retry | DirtyRetry::Completed);
+    let accounts = env.policies().retry_account == RetryAccount::Tried;
     let tried = accounts && fault.attempt == Attempt::Tried;
-    let served = serve(env, fault).map(|now| {
+    let served = serve(env, fault).and_then(|now| {
+        if now.unlocked && env.policies().dirty_retry != DirtyRetry::Completed {
+            return Err(Unserved::TryAgain(now));
+        }
         found_done = before.is_some() && now.class == FaultClass::Spurious;
         let served = before.filter(|_| found_done).unwrap_or(now);
         let served = if fault.told { served.told() } else { served };
         let major = now.major || before.is_some_and(|before| before.major) || tried;
-        Served { major, ..served }
+        Ok(Served { major, unlocked: now.unlocked, ..served })
     });
-    let mut ended = |outcome, Served { class, major, verdict, huge }| {
+    let mut ended = |outcome, Served { class, major, verdict, huge, unlocked }| {
         let kind = EventKind::FaultDone { page: fault.page, class, major, exception };
         let site = match (found_done, verdict.reason) {
             (true, _) => Site::HandlePteFault,
@@ -139,7 +184,7 @@ fn attempt(env: &mut impl Env, fault: Fault, exception: bool, before: Option<Ser
             (false, _) => site_of(class, huge),
         };
         env.record(site, kind, Some(verdict));
-        Ended::Done(outcome)
+        if unlocked { Ended::Completed(outcome) } else { Ended::Done(outcome) }
     };
     match served {
         Ok(served) => ended(Outcome::Served, served),
@@ -151,7 +196,8 @@ fn attempt(env: &mut impl Env, fault: Fault, exception: bool, before: Option<Ser
             env.retries(fault.mm, fault.page, Cause::Wait(wait));
             let site = match wait {
                 Wait::Userfault(..) => Site::HandleUserfault,
-                _ => Site::HandlePteFault,
+                Wait::Migration(..) => Site::MigrationEntryWait,
+                _ => Site::FolioLockOrRetry,
             };
             retry(env, fault, site, false);
             // What was read counts as tried, whichever lock was held (do_user_addr_fault).
@@ -162,12 +208,10 @@ fn attempt(env: &mut impl Env, fault: Fault, exception: bool, before: Option<Ser
         }
         Err(Unserved::TryAgain(served)) => {
             // What was read is mapped when it is tried again.
-            let (cause, site, mapped) = match served.major {
-                true => (Cause::Read, Site::FilemapFault, false),
-                false => (Cause::Throttle, Site::FaultDirtySharedPage, true),
-            };
-            env.retries(fault.mm, fault.page, cause);
-            retry(env, fault, site, mapped);
+            if !served.unlocked {
+                env.retries(fault.mm, fault.page, Cause::Read);
+                retry(env, fault, Site::FilemapFault, false);
+            }
             Ended::TryAgain(served)
         }
         Err(Unserved::MmapLockNeeded) => {
@@ -179,7 +223,7 @@ fn attempt(env: &mut impl Env, fault: Fault, exception: bool, before: Option<Ser
 }
 
 /// A try that has `mapped` its page leaves nothing to do for the next one.
-fn retry(env: &mut impl Env, fault: Fault, site: Site, mapped: bool) {
+pub(super) fn retry(env: &mut impl Env, fault: Fault, site: Site, mapped: bool) {
     let verdict = match mapped {
         true => Verdict::new(Judgement::Needless, Reason::RetriedMapped),
         false => Verdict::new(Judgement::Needed, Reason::RetriedUnmapped),
@@ -225,7 +269,7 @@ fn serve(env: &mut impl Env, fault: Fault) -> Result<Served, Unserved> {
         Pte::Migration(_) => {
             Err(Unserved::Blocked { wait: Wait::Migration(mm, fault.page), read: false })
         }
-        Pte::Marker(Marker::Guard | Marker::Poisoned) => Err(Unserved::NotAllowed),
+        Pte::Marker(_) => Err(Unserved::NotAllowed),
         Pte::Table(_) => {
             let unmade = "a fault found an entry that nothing in the model makes";
             env.step(Site::HandlePteFault, |w, at| w.impossible(at, unmade));

@@ -1,12 +1,13 @@
 //! A page fault, from the exception to the PTE.
 //!
 //! [`handle`] looks at the mapping and the PTE and hands over: to [`anon`] (first touch), [`swapin`] (the page
-//! is in swap), [`file`] (a file or shared memory: [`fault_around`], then the page cache, [`shmem`] or [`filemap`]), [`cow`] (a store to a
+//! is in swap), [`file`] (a file or shared memory: [`fault_around`], then the page cache, [`shmem`] or [`filemap`], and [`dirty`] after a store), [`cow`] (a store to a
 //! read-only page) or [`access_flags`] (the PTE allows the access already).
 
 pub mod access_flags;
 pub mod anon;
 pub mod cow;
+mod dirty;
 pub mod fault_around;
 pub mod file;
 pub mod filemap;

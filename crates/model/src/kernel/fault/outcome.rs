@@ -94,12 +94,14 @@ pub struct Served {
     pub verdict: Verdict,
     /// Whether a huge page's entry served it.
     pub huge: bool,
+    /// Whether it has given its lock back already, so that whoever dirties much waited without it.
+    pub unlocked: bool,
 }
 
 impl Served {
     /// A minor fault.
     pub const fn judged(class: FaultClass, verdict: Verdict) -> Served {
-        Served { class, major: false, verdict, huge: false }
+        Served { class, major: false, verdict, huge: false, unlocked: false }
     }
 
     /// A minor fault that was needed because nothing could have been mapped before.
@@ -148,7 +150,7 @@ pub enum Unserved {
         /// Whether it has read the page.
         read: bool,
     },
-    /// It is served, or what it needs was read, and it gave its lock back meanwhile: it is tried again (`VM_FAULT_RETRY`).
+    /// What it needs was read, and it is to give its lock back and be tried again (`VM_FAULT_RETRY`).
     TryAgain(Served),
     /// The mapping's lock is not enough, and `mmap_lock` was not to be had.
     MmapLockNeeded,

@@ -8,6 +8,7 @@ use crate::addr::PinId;
 use crate::call::PinAccess;
 use crate::env::{Env, Learnt};
 use crate::kernel::Errno;
+use crate::kernel::fault::outcome::Attempt;
 use crate::kernel::fault::{Fault, Outcome, handle_mm_fault};
 use crate::kernel::huge::{pmd_trans_huge_lock, pmd_unlock};
 use crate::kernel::populate::touch;
@@ -37,8 +38,13 @@ impl Learnt for Followed {
     }
 }
 
+/// As many faults on one page show that it goes round in circles, as a kernel would for ever.
+const MOST_FAULTS: u32 = 6;
+
 /// With `mmap_lock`: under the page table's lock, after a fault if need be; what it has to wait for, if it could not be
-/// done.
+/// done. After a wait all faults of the page count as tried (`FOLL_TRIED`).
+///
+/// Source: mm/gup.c:__get_user_pages_locked, __get_user_pages, faultin_page (5.10 to 7.3).
 pub(super) fn gup_slow(
     env: &mut impl Env,
     id: PinId,
@@ -47,22 +53,34 @@ pub(super) fn gup_slow(
     let (mm, page) = wanted.place;
     // Whether a fault has copied the page, or found that it is the process's own (FOLL_COW).
     let mut broken = false;
+    let (mut tried, mut faults) = (false, 0);
     loop {
-        let vma = env.step(Site::FollowPagePte, |w, at| {
+        let (vma, waited) = env.step(Site::FollowPagePte, |w, at| {
             w.mmap_assert_locked(at, mm);
-            w.mms[mm.index()].vma(page).copied()
+            let waited = std::mem::take(&mut w.tasks[at.thread.index()].tried);
+            (w.mms[mm.index()].vma(page).copied(), waited)
         });
+        tried |= waited;
         let vma = vma.filter(|vma| permits(vma, wanted.access)).ok_or(Errno::Efault)?;
         let followed = follow_page(env, id, wanted, broken);
         if followed == Followed::Held {
             return Ok(None);
         }
+        if faults == MOST_FAULTS {
+            env.goes_round(page, faults);
+            return Err(Errno::Efault);
+        }
+        faults += 1;
         let fault = faultin(wanted, followed, &vma, env.policies().gup_read);
-        match handle_mm_fault(env, fault, false) {
+        let attempt = if tried { Attempt::Tried } else { fault.attempt };
+        match handle_mm_fault(env, Fault { attempt, ..fault }, false) {
             Outcome::Served => broken |= fault.forced,
             Outcome::Signal => return Err(Errno::Efault),
             Outcome::OutOfMemory => return Err(Errno::Enomem),
-            Outcome::Blocked(wait, _) => return Ok(Some(wait)),
+            Outcome::Blocked(wait, _) => {
+                env.step(Site::FollowPagePte, |w, at| w.tasks[at.thread.index()].tried = true);
+                return Ok(Some(wait));
+            }
         }
     }
 }

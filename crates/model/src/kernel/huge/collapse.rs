@@ -1,10 +1,11 @@
-//! `MADV_COLLAPSE`: pages that are mapped one by one become a huge page now.
+//! Pages that are mapped one by one become a huge page: `MADV_COLLAPSE`, and what [khugepaged](super::khugepaged) shares with it.
 //!
 //! They are copied. Their table is taken out of the page table first, and then nobody can find it: CPUs that may have it
 //! cached are flushed, and those that walk page tables without a lock, with interrupts off, are waited for. The table is kept for when the
 //! huge page is mapped page by page again.
 
 use super::anon::map_anon_folio_pmd;
+use super::khugepaged::Tally;
 use super::{Found, find};
 use crate::addr::{MmId, PageRange, Pfn, Vpn};
 use crate::env::{Env, Learnt, Lock};
@@ -28,14 +29,28 @@ use crate::program::Prot;
 use crate::pte::{PresentPte, Pte};
 use crate::site::Site;
 
-/// Collapses what lies in whole huge pages of each mapping in `range`; whether there is no hole between them.
+/// Collapses what lies in whole huge pages of each mapping in the ranges, until one has a hole; whether none has.
 ///
 /// Source: mm/madvise.c:madvise_walk_vmas, madvise_collapse (6.1 to 7.3).
-pub fn madvise_collapse(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<bool, Errno> {
+pub fn madvise_collapse(
+    env: &mut impl Env,
+    mm: MmId,
+    mut ranges: impl Iterator<Item = PageRange>,
+) -> Result<bool, Errno> {
     if env.policies().collapse == Collapse::None {
         return Err(Errno::Einval);
     }
     env.lock(Lock::MmapRead(mm));
+    let mut covered = Ok(true);
+    while let (Ok(true), Some(range)) = (covered, ranges.next()) {
+        covered = collapse_range(env, mm, range);
+    }
+    env.unlock(Lock::MmapRead(mm));
+    covered
+}
+
+/// One of the ranges, with `mmap_lock`.
+fn collapse_range(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<bool, Errno> {
     let (mut rest, mut covered, mut ended) = (range, true, Ok(()));
     while let Some(vma) = env.step(Site::MadviseCollapse, |w, at| {
         w.mmap_assert_locked(at, mm);
@@ -50,7 +65,6 @@ pub fn madvise_collapse(env: &mut impl Env, mm: MmId, range: PageRange) -> Resul
             break;
         }
     }
-    env.unlock(Lock::MmapRead(mm));
     ended.map(|()| covered && rest.is_empty())
 }
 
@@ -75,7 +89,7 @@ fn collapse_vma(env: &mut impl Env, mm: MmId, vma: &Vma, range: PageRange) -> Re
     let mut ended = Ok(());
     let mut next = start;
     while next < end {
-        match collapse_one(env, mm, PageRange::new(next, pages)) {
+        match collapse_one(env, Collapser::Madvise, mm, PageRange::new(next, pages)) {
             Ok(()) => {}
             Err(Failed::GoesOn(error)) => ended = Err(error),
             Err(Failed::Ends(error)) => return Err(error),
@@ -85,24 +99,36 @@ fn collapse_vma(env: &mut impl Env, mm: MmId, vma: &Vma, range: PageRange) -> Re
     ended
 }
 
+/// Who makes the huge page.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Collapser {
+    /// The process, by advice: wherever it is not unwanted.
+    Madvise,
+    /// The kernel's thread: where huge pages are wanted, and pages were used ([`Tally`]).
+    Khugepaged,
+}
+
 /// The mapping, if there is still one that huge pages may come to: `mmap_lock` was given back meanwhile.
 ///
-/// Source: mm/khugepaged.c:hugepage_vma_revalidate (6.1 to 7.3).
-fn revalidate(env: &mut impl Env, mm: MmId, pages: PageRange) -> Option<Vma> {
+/// Source: mm/khugepaged.c:hugepage_vma_revalidate (5.10 to 7.3).
+fn revalidate(env: &mut impl Env, by: Collapser, mm: MmId, pages: PageRange) -> Option<Vma> {
+    let thp = env.config().thp;
     env.step(Site::HugepageVmaRevalidate, |w, at| {
         w.mmap_assert_locked(at, mm);
         let vma = w.mms[mm.index()].vma(pages.start).copied();
         vma.filter(|vma| {
-            vma.range.intersect(pages) == pages
-                && vma.anon_vma.is_some()
-                && vma.huge != HugeAdvice::Unwanted
+            let wanted = match by {
+                Collapser::Madvise => vma.huge != HugeAdvice::Unwanted,
+                Collapser::Khugepaged => vma.may_be_huge(thp),
+            };
+            wanted && vma.range.intersect(pages) == pages && vma.anon_vma.is_some()
         })
     })
 }
 
 /// Why a huge page's worth of pages was not collapsed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-enum Failed {
+pub(super) enum Failed {
     /// The next ones are tried.
     GoesOn(Errno),
     /// They are not.
@@ -128,14 +154,19 @@ impl Learnt for Scan {
 }
 
 /// `mmap_lock` is held before and after, not between.
-fn collapse_one(env: &mut impl Env, mm: MmId, pages: PageRange) -> Result<(), Failed> {
+pub(super) fn collapse_one(
+    env: &mut impl Env,
+    by: Collapser,
+    mm: MmId,
+    pages: PageRange,
+) -> Result<(), Failed> {
     // 1. Are there pages, which nobody else holds?
-    if revalidate(env, mm, pages).is_none() {
+    if revalidate(env, by, mm, pages).is_none() {
         return Err(Failed::Ends(Errno::Einval));
     }
     let table = Lock::page_table(env.arch(), mm, pages.start);
     env.lock(table);
-    let found = env.step(Site::HpageCollapseScanPmd, |w, _| scan(w, mm, pages));
+    let found = env.step(Site::HpageCollapseScanPmd, |w, _| scan(w, by, mm, pages));
     env.unlock(table);
     let swapped = match found {
         Scan::Huge => return Ok(()),
@@ -143,14 +174,15 @@ fn collapse_one(env: &mut impl Env, mm: MmId, pages: PageRange) -> Result<(), Fa
         Scan::Pages { swapped } => swapped,
     };
     env.unlock(Lock::MmapRead(mm));
-    let collapsed = collapse_huge_page(env, mm, pages, swapped);
+    let collapsed = collapse_huge_page(env, by, mm, pages, swapped);
     env.lock(Lock::MmapRead(mm));
     collapsed.map_err(Failed::GoesOn)
 }
 
-/// Source: mm/khugepaged.c:collapse_huge_page (6.1 to 7.3).
+/// Source: mm/khugepaged.c:collapse_huge_page (5.10 to 7.3).
 fn collapse_huge_page(
     env: &mut impl Env,
+    by: Collapser,
     mm: MmId,
     pages: PageRange,
     swapped: bool,
@@ -160,18 +192,18 @@ fn collapse_huge_page(
     let folio = env.step(site, |w, _| w.allocate_folio(order, FrameFlags::SWAP_BACKED));
     let Some(folio) = folio else { return Err(Errno::Enomem) };
     if swapped {
-        swap_in(env, mm, pages);
+        swap_in(env, by, mm, pages);
     }
     // 3. Nobody faults on the mapping, nobody walks to it from a page.
     env.lock(Lock::MmapWrite(mm));
-    let collapsed = match revalidate(env, mm, pages) {
+    let collapsed = match revalidate(env, by, mm, pages) {
         None => Err(Errno::Einval),
         Some(vma) => {
             vma_start_write(env, mm, vma.range);
             let own = vma.anon_vma.unwrap_or_default();
             let root = env.step(site, |w, _| w.objects.root(own));
             env.lock(Lock::RmapWrite(root));
-            let collapsed = replace(env, mm, &vma, pages, folio);
+            let collapsed = replace(env, by, (mm, &vma), pages, folio);
             env.unlock(Lock::RmapWrite(root));
             collapsed
         }
@@ -183,8 +215,8 @@ fn collapse_huge_page(
     collapsed
 }
 
-/// Source: mm/khugepaged.c:hpage_collapse_scan_pmd (6.1, 6.12), collapse_scan_pmd (7.3).
-fn scan<M: Mode>(w: &World<M>, mm: MmId, pages: PageRange) -> Scan {
+/// Source: mm/khugepaged.c:khugepaged_scan_pmd (5.10), hpage_collapse_scan_pmd (6.1, 6.12), collapse_scan_pmd (7.3).
+fn scan<M: Mode>(w: &World<M>, by: Collapser, mm: MmId, pages: PageRange) -> Scan {
     let rule = w.policies.collapse;
     match find(w, mm, pages.start) {
         Found::Huge(_) => return Scan::Huge,
@@ -195,9 +227,11 @@ fn scan<M: Mode>(w: &World<M>, mm: MmId, pages: PageRange) -> Scan {
         Found::Table => {}
     }
     let armed = w.mms[mm.index()].vma(pages.start).is_some_and(|vma| vma.uffd.armed());
-    let (mut swapped, mut writable) = (false, false);
+    let mut tally = Tally::default();
     for page in pages.iter() {
-        match w.pte(mm, page) {
+        let pte = w.pte(mm, page);
+        tally.count(w, pte);
+        match pte {
             // What is not there, or all zeros, is whoever's who has the userfaultfd to fill or to protect (userfaultfd_armed).
             Pte::None if armed => return Scan::No(none_watched(w.policies.uffd_collapse)),
             Pte::Present(pte) if armed && pte.special() => {
@@ -209,23 +243,19 @@ fn scan<M: Mode>(w: &World<M>, mm: MmId, pages: PageRange) -> Scan {
             Pte::Swap(swap) if swap.uffd_wp => {
                 return Scan::No(Failed::GoesOn(Errno::Einval));
             }
-            Pte::Swap(_) => swapped = true,
-            Pte::Present(pte) if !pte.special() => {
-                writable |= pte.writable();
-                if !is_free_to_move(w, pte.pfn) {
-                    return Scan::No(Failed::GoesOn(Errno::Eagain));
-                }
+            Pte::Present(pte) if !pte.special() && !is_free_to_move(w, pte.pfn) => {
+                return Scan::No(Failed::GoesOn(Errno::Eagain));
             }
-            Pte::Present(_) | Pte::None => {}
+            Pte::Swap(_) | Pte::Present(_) | Pte::None => {}
             Pte::Migration(_) | Pte::Marker(_) | Pte::Table(_) => {
                 return Scan::No(Failed::GoesOn(Errno::Einval));
             }
         }
     }
-    if rule == Collapse::Writable && !writable {
+    if tally.is_left(w, by, pages) {
         return Scan::No(Failed::GoesOn(Errno::Einval));
     }
-    Scan::Pages { swapped }
+    Scan::Pages { swapped: tally.swapped > 0 }
 }
 
 /// Source: mm/khugepaged.c:madvise_collapse (6.1 to 7.2): it ends there.
@@ -247,10 +277,10 @@ fn is_free_to_move<M: Mode>(w: &World<M>, pfn: Pfn) -> bool {
 
 /// Brings in what is in swap; what cannot be had is seen later.
 ///
-/// Source: mm/khugepaged.c:__collapse_huge_page_swapin (6.1 to 7.3): no fault of the process.
-fn swap_in(env: &mut impl Env, mm: MmId, pages: PageRange) {
+/// Source: mm/khugepaged.c:__collapse_huge_page_swapin (5.10 to 7.3): no fault of the process.
+fn swap_in(env: &mut impl Env, by: Collapser, mm: MmId, pages: PageRange) {
     env.lock(Lock::MmapRead(mm));
-    if let Some(vma) = revalidate(env, mm, pages) {
+    if let Some(vma) = revalidate(env, by, mm, pages) {
         for page in pages.iter() {
             let swapped = env.step(Site::CollapseHugePage, |w, _| match w.pte(mm, page) {
                 Pte::Swap(swap) => Some(swap),
@@ -269,11 +299,11 @@ fn swap_in(env: &mut impl Env, mm: MmId, pages: PageRange) {
 
 /// Replaces the table by the huge page; else all is as it was: somebody holds one of the pages, or has taken it away.
 ///
-/// Source: mm/khugepaged.c:collapse_huge_page, __collapse_huge_page_isolate, __collapse_huge_page_copy (6.1 to 7.3).
+/// Source: mm/khugepaged.c:collapse_huge_page, __collapse_huge_page_isolate, __collapse_huge_page_copy (5.10 to 7.3).
 fn replace(
     env: &mut impl Env,
-    mm: MmId,
-    vma: &Vma,
+    by: Collapser,
+    (mm, vma): (MmId, &Vma),
     pages: PageRange,
     folio: Pfn,
 ) -> Result<(), Errno> {
@@ -292,7 +322,7 @@ fn replace(
         }
         tlb_remove_table_sync_one(env, mm);
         // 2. All can be copied; else the table is put back.
-        replaced = env.step(site, |w, at| isolate(w, at, mm, vma));
+        replaced = env.step(site, |w, at| isolate(w, at, by, (mm, vma)));
         // 3. Copied, and given up.
         if replaced.is_ok() {
             let writable = vma.prot == Prot::ReadWrite;
@@ -321,10 +351,17 @@ fn take_table<M: Mode>(w: &mut World<M>, at: At, mm: MmId, pages: PageRange) -> 
 }
 
 /// Whether all that the table holds can be copied; else it is put back.
-fn isolate<M: Mode>(w: &mut World<M>, at: At, mm: MmId, vma: &Vma) -> Result<(), Errno> {
+fn isolate<M: Mode>(
+    w: &mut World<M>,
+    at: At,
+    by: Collapser,
+    (mm, vma): (MmId, &Vma),
+) -> Result<(), Errno> {
     let Some(taken) = w.mms[mm.index()].taken.take() else { return Err(Errno::Einval) };
     let whole = taken.entries.len() as u64 == taken.pages.pages();
-    let movable = match vma.uffd.armed() && !whole {
+    let mut tally = Tally::of_empty(taken.pages.pages() - taken.entries.len() as u64);
+    taken.entries.iter().for_each(|(_, pte)| tally.count(w, *pte));
+    let movable = match vma.uffd.armed() && !whole || tally.is_left(w, by, taken.pages) {
         true => Err(Errno::Einval),
         false => taken.entries.iter().try_for_each(|(_, pte)| is_movable(w, *pte, vma)),
     };

@@ -1,20 +1,22 @@
 //! Whoever has the userfaultfd reads of an access that waits, and answers.
 
 use super::fill::fill;
+use super::move_pages::move_pages;
 use super::protect::write_protect;
 use crate::addr::{MmId, PageRange};
+use crate::call::Extent;
 use crate::env::Env;
 use crate::event::EventKind;
 use crate::kernel::Errno;
 use crate::machine::mm::Waiting;
 use crate::site::Site;
-use crate::userfaultfd::{Answer, Fill, Told};
+use crate::userfaultfd::{Answer, Fill, Told, source};
 use crate::wait::{Ended, Wait};
 
 /// Answers the next access that waits; if none does, one is waited for.
 ///
 /// Source: fs/userfaultfd.c:userfaultfd_ctx_read (5.10 to 7.3).
-pub fn answer(env: &mut impl Env, mm: MmId, answer: Answer) -> Result<Ended<()>, Errno> {
+pub fn answer(env: &mut impl Env, mm: MmId, answer: Answer<Extent>) -> Result<Ended<()>, Errno> {
     let next = env.step(Site::UserfaultfdRead, |w, _| w.mms[mm.index()].uffd.read());
     let Some(Waiting { page, told, .. }) = next else {
         return Ok(Ended::Blocked(Wait::UffdEvent(mm), ()));
@@ -29,6 +31,10 @@ pub fn answer(env: &mut impl Env, mm: MmId, answer: Answer) -> Result<Ended<()>,
         (Told::Missing, Answer::Nothing) => return Err(Errno::Enoent),
         (Told::Missing, Answer::ZeroPage) => fill(env, mm, page, Fill::ZeroPage)?,
         (Told::Missing, Answer::Copy) => fill(env, mm, page, Fill::Copy)?,
+        (Told::Missing, Answer::Move { to, from }) => {
+            let source = source(to.pages, from.pages, page.start).ok_or(Errno::Enoent)?;
+            move_pages(env, mm, PageRange::one(source), page.start)?;
+        }
     }
     Ok(Ended::Done)
 }

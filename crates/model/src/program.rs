@@ -555,7 +555,9 @@ impl Program {
     /// Whether it gives one of these advices.
     pub fn advises(&self, advices: &[Advice]) -> bool {
         self.ops().any(|op| match &op.kind {
-            OpKind::Call(CallExpr::Advise { advice, .. }) => advices.contains(advice),
+            OpKind::Call(
+                CallExpr::Advise { advice, .. } | CallExpr::AdviseRanges { advice, .. },
+            ) => advices.contains(advice),
             _ => false,
         })
     }
@@ -563,10 +565,14 @@ impl Program {
     /// Whether it populates mappings of files on disks, so that pages are read without an exception.
     pub fn populates_disks(&self) -> bool {
         let populates = |op: &Op| match &op.kind {
-            OpKind::Call(CallExpr::Advise {
-                pages,
-                advice: Advice::PopulateRead | Advice::PopulateWrite,
-            })
+            OpKind::Call(
+                CallExpr::Advise { pages, advice: Advice::PopulateRead | Advice::PopulateWrite }
+                | CallExpr::AdviseRanges {
+                    pages,
+                    advice: Advice::PopulateRead | Advice::PopulateWrite,
+                    ..
+                },
+            )
             | OpKind::Call(CallExpr::Mlock { pages, on_fault: false, .. }) => {
                 matches!(self.backing(pages), Backing::File(file) if file.fs.is_written_back())
             }

@@ -9,7 +9,9 @@ use std::collections::BTreeSet;
 pub(super) fn draining(program: &Program) -> BTreeSet<u64> {
     let drains = |op: &&Op| match op.kind {
         OpKind::Call(CallExpr::DropFile { .. }) => true,
-        OpKind::Call(CallExpr::Advise { advice, .. }) => advice == Advice::Collapse,
+        OpKind::Call(CallExpr::Advise { advice, .. } | CallExpr::AdviseRanges { advice, .. }) => {
+            advice == Advice::Collapse
+        }
         _ => false,
     };
     ids(program.ops().filter(drains))

@@ -81,7 +81,9 @@ pub fn missing(call: Call, errno: Option<i32>) -> Option<&'static str> {
         {
             Some(Feature::Guards.words())
         }
-        Call::AdviseRanges { .. } if errno == Some(libc::EINVAL) => {
+        Call::AdviseRanges { advice, .. }
+            if errno == Some(libc::EINVAL) && !knows_of_ranges(advice) =>
+        {
             Some(Feature::AdviceOfRanges.words())
         }
         Call::AdviseRanges { .. } if errno == Some(libc::ENOSYS) => {
@@ -266,6 +268,11 @@ const MADV_GUARD_REMOVE: i32 = 103;
 fn knows(advice: Advice) -> bool {
     // SAFETY: no memory is named.
     check(unsafe { libc::madvise(std::ptr::null_mut(), 0, number(advice)) }).is_ok()
+}
+
+/// The same of advice about several ranges (mm/madvise.c:process_madvise).
+fn knows_of_ranges(advice: Advice) -> bool {
+    advise_ranges(std::iter::empty(), advice).is_ok()
 }
 
 /// `madvise`

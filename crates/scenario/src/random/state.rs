@@ -202,8 +202,8 @@ impl State {
                 // What userfaultfd protects is not collapsed (EINVAL), nor what several mappings have.
                 let first = part[0].map(|page| page.mapping);
                 let one = part.iter().all(|page| page.map(|page| page.mapping) == first);
-                let watches = self.uffd.drawn || self.keeps_apart;
-                let fits = !watches || one && all(|page| !page.watched);
+                let in_one = self.uffd.drawn || self.keeps_apart;
+                let fits = !in_one || one && all(|page| !page.watched);
                 whole && fits && self.allows(Needs::Writable, pages)
             }
             Needs::Handled => self.uffd.handled && all(|_| true),

@@ -60,7 +60,7 @@ impl Feature {
                 "MADV_GUARD_INSTALL and MADV_GUARD_REMOVE (6.13 and later have them, of files 6.15)"
             }
             Feature::AdviceOfRanges => {
-                "process_madvise with this advice (6.13 and later have all of it for a process itself, 5.10 and later cold and pageout)"
+                "process_madvise with this advice (6.13 and later have all of it for a process itself, 5.10 and later cold and pageout, 6.1 and later collapse)"
             }
             Feature::ProcessMadvise => "process_madvise (5.10 and later have it)",
             Feature::Userfaultfd => "userfaultfd (CONFIG_USERFAULTFD)",
@@ -139,6 +139,9 @@ impl Call {
             }
             Call::AdviseRanges { advice: Advice::Cold | Advice::PageOut, .. } => {
                 &[Feature::ProcessMadvise]
+            }
+            Call::AdviseRanges { advice: Advice::Collapse, .. } => {
+                &[Feature::ProcessMadvise, Feature::Collapse]
             }
             Call::AdviseRanges { .. } => &[Feature::ProcessMadvise, Feature::AdviceOfRanges],
             Call::UffdRegister { registration, .. } => {

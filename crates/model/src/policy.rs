@@ -635,7 +635,7 @@ policies! {
     vectored_advice: VectoredAdvice = "vectored-advice", "what process_madvise does for a process that gives advice about itself",
         source "mm/madvise.c:process_madvise, process_madvise_behavior_valid (5.10 to 6.12), vector_madvise, process_madvise_remote_valid, madvise_batch_tlb_flush (7.3); seen on 6.18; 6.13 to 6.15, which batch less, are not to be had" {
         None = "none", "there is no such call: ENOSYS";
-        Hints = "hints", "MADV_COLD and MADV_PAGEOUT, range by range as madvise would; other advice: EINVAL";
+        Hints = "hints", "MADV_COLD, MADV_PAGEOUT and, where it is known, MADV_COLLAPSE, range by range as madvise would; other advice: EINVAL";
         OneCall = "one-call", "any advice, with one lock for all ranges, and for MADV_DONTNEED and MADV_FREE one gather";
     }
     /// What a mapping bears that has guards.

@@ -311,7 +311,7 @@ fn advise_ranges(
         Err(_) => Err(io::Error::last_os_error()),
         Ok(advised) if advised == total => Ok(()),
         Ok(advised) => Err(io::Error::other(format!(
-            "the kernel took the advice for {advised} of {total} bytes, up to a range that is not mapped as a whole"
+            "the kernel took the advice for {advised} of {total} bytes, up to a range that it refuses, or that is not mapped as a whole"
         ))),
     }
 }

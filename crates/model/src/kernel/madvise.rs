@@ -56,7 +56,7 @@ pub fn process_madvise(
 ) -> Result<Ended<PageRange>, Errno> {
     match (env.policies().vectored_advice, advice) {
         (VectoredAdvice::None, _) => Err(Errno::Enosys),
-        (VectoredAdvice::Hints, Advice::Cold | Advice::PageOut) => {
+        (VectoredAdvice::Hints, Advice::Cold | Advice::PageOut | Advice::Collapse) => {
             ranges.try_for_each(|range| madvise(env, mm, range, advice).map(|_| ()))?;
             Ok(Ended::Done)
         }

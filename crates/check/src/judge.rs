@@ -103,10 +103,10 @@ fn lost_dirty(w: &mut CheckWorld) -> Option<(Pfn, Vpn)> {
         let dirty = |(mm, page): &Place| {
             matches!(w.page_entry(*mm, *page), Pte::Present(pte) if pte.pfn == pfn && pte.dirty())
         };
-        let mut held = w.ghost.pages.held.values().map(|hold| hold.pin);
+        let mut pins = w.ghost.pages.held.values().map(|hold| hold.pin);
         let known = frame.flags.has(FrameFlags::DIRTY)
             || !is_told(w, pfn) && places.iter().any(dirty)
-            || held.any(|pin| pin.frame == pfn && pin.access.is_write());
+            || pins.any(|pin| pin.frame == pfn && pin.access.is_write());
         let page = places.first().map_or(Vpn(0), |(_, page)| *page);
         (!moving && !known).then_some((pfn, page))
     })

@@ -5,7 +5,7 @@
 //! same as a scenario, with the operation `khugepaged` at its end.
 
 use crate::area::{Area, TABLE};
-use crate::page_fault3::Child;
+use crate::forked::Forked;
 use crate::rounds::missing;
 use crate::sys::PAGE;
 use crate::table::Need;
@@ -139,7 +139,7 @@ impl Step {
         }
     }
 
-    fn take(self, area: Area, child: &mut Option<Child>) -> io::Result<()> {
+    fn take(self, area: Area, child: &mut Option<Forked>) -> io::Result<()> {
         match self {
             Store(first, n) => (first..first + n).for_each(|page| area.write(page)),
             Load(first, n) => (first..first + n).for_each(|page| _ = area.read(page)),
@@ -148,7 +148,7 @@ impl Step {
             PageOut(first, n) => area.part(first, n).advise(libc::MADV_PAGEOUT)?,
             ClearRefs => fs::write("/proc/self/clear_refs", "1")?,
             ReadOnly => area.protect(libc::PROT_READ)?,
-            Fork => *child = Some(Child::fork(|| thread::sleep(PATIENCE))?),
+            Fork => *child = Some(Forked::begin(|| thread::sleep(PATIENCE))?),
         }
         Ok(())
     }
@@ -174,7 +174,7 @@ pub fn khugepaged(arguments: Arguments) -> io::Result<ExitCode> {
     for case in &CASES {
         let (of_case, tell) = io::pipe()?;
         let lives = (swap || !case.needs_swap())
-            .then(|| Child::fork(|| tell_outcome(&tell, case.outcome())))
+            .then(|| Forked::begin(|| tell_outcome(&tell, case.outcome())))
             .transpose()?;
         running.push((case, of_case, lives));
     }

@@ -17,6 +17,7 @@ mod child;
 mod cow;
 mod files;
 mod flush;
+mod forked;
 mod forks;
 mod guard;
 mod huge;

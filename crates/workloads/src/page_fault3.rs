@@ -9,13 +9,10 @@
 
 use crate::area::{Area, RW};
 use crate::files::temporary_by;
+use crate::forked::Forked;
 use crate::rounds::{WARM_UP, missing};
 use crate::sys::{self, check};
 use crate::table::Need;
-use rustix::process::{
-    Pid, Signal, WaitOptions, getpid, getppid, kill_process, set_parent_process_death_signal,
-    waitpid,
-};
 use rustix::thread::{CpuSet, sched_getaffinity};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -144,7 +141,7 @@ pub fn page_fault3(arguments: Arguments) -> io::Result<ExitCode> {
         if threads {
             thread::Builder::new().spawn(move || task.run(&start, &tell))?;
         } else {
-            children.push(Child::fork(|| task.run(&start, &tell))?);
+            children.push(Forked::begin(|| task.run(&start, &tell))?);
         }
         told.push(serde_json::Deserializer::from_reader(BufReader::new(of_task)).into_iter());
     }
@@ -262,35 +259,4 @@ fn faults() -> io::Result<[u64; 2]> {
     // SAFETY: `usage` is valid for writing.
     check(unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) })?;
     Ok([usage.ru_minflt as u64, usage.ru_majflt as u64])
-}
-
-/// A child process, which ends with its parent, and when nobody wants it any more.
-pub struct Child(Pid);
-
-impl Child {
-    /// Starts one, which ends after its life. The caller is the only thread of its process.
-    pub fn fork(life: impl FnOnce()) -> io::Result<Child> {
-        let parent = getpid();
-        // SAFETY: this process has no other thread that could hold a lock.
-        match unsafe { libc::fork() } {
-            -1 => Err(io::Error::last_os_error()),
-            0 => {
-                let tied = set_parent_process_death_signal(Some(Signal::KILL));
-                // The parent may have ended before that.
-                if tied.is_ok() && getppid() == Some(parent) {
-                    life();
-                }
-                // SAFETY: the process ends, and runs nothing that is the parent's to run.
-                unsafe { libc::_exit(0) }
-            }
-            id => Pid::from_raw(id).map(Child).ok_or_else(|| io::Error::other("no process")),
-        }
-    }
-}
-
-impl Drop for Child {
-    fn drop(&mut self) {
-        let _ = kill_process(self.0, Signal::KILL);
-        let _ = waitpid(Some(self.0), WaitOptions::empty());
-    }
 }

@@ -35,7 +35,7 @@ pub(crate) const fn rule(kind: CallKind) -> Rule {
              "Gives the kernel advice about the pages.")),
         CallKind::AdviseRanges => line("process_madvise", (1, 1), &["advice"], &["pages", "stride"],
             ("process_madvise \"RANGE\" advice=\"…\" [pages=N] [stride=N]",
-             "Gives the kernel advice about several ranges in one call: of one page each, or of N, at every stride-th page.")),
+             "Gives the kernel advice, any that madvise takes, about several ranges in one call: of one page each, or of N, at every stride-th page.")),
         CallKind::Mlock => line("mlock", (1, 1), &[], &["when"],
             ("mlock \"RANGE\" [when=\"now|on-fault\"]", "Locks the pages in memory: brings them there now, or locks those that are there, and others once they are (MLOCK_ONFAULT).")),
         CallKind::Munlock => line("munlock", (1, 1), &[], &[],

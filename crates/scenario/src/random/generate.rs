@@ -40,6 +40,12 @@ const WITH_USERFAULTFD: [RangeInclusive<u64>; 2] = [200_000..=299_999, 5_000_000
 /// Of those, the seeds in which it watches files and shared memory, and fills and moves pages, too; what becomes of those that seeds with files draw.
 const WITH_WATCHED_FILES: [RangeInclusive<u64>; 2] = [250_000..=299_999, 5_500_000..=5_999_999];
 
+/// Those of them in which the answer may be a page that is moved.
+const WITH_MOVED_IN: [RangeInclusive<u64>; 2] = [275_000..=299_999, 5_750_000..=5_999_999];
+
+/// The first kernel that moves pages for whoever has a userfaultfd.
+const MOVES_SINCE: (u32, u32) = (6, 8);
+
 /// The seeds that take and read soft-dirty bits, of any memory and in any process, every second one of them with huge pages, and without processes. No guards are drawn: the soft-dirty
 /// bit of one that was moved is not modelled.
 const WITH_SOFT_DIRTY: [RangeInclusive<u64>; 2] = [100_000..=199_999, 6_000_000..=6_999_999];
@@ -107,6 +113,7 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
     let (rng, state) = (SplitMix64::new(seed), State::new(&[], []));
     let mut draw = Draw { rng, huge, enabled: Vec::new(), state };
     let watched_files = uffd && among(&WITH_WATCHED_FILES);
+    let moved_in = watched_files && among(&WITH_MOVED_IN) && !huge && release >= MOVES_SINCE;
     let all = soft_dirty || mlock || pageout || folios || watched_files;
     let draws = |ranges| all || among(ranges) && !uffd && !mthp;
     let with_processes = match soft_dirty {
@@ -130,30 +137,36 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
         Drawn::WithRanges => ranges,
         Drawn::WithUserfaultfd => uffd,
         Drawn::WithWatchedFiles => watched_files && !huge,
+        Drawn::WithMovedIn => moved_in,
         Drawn::WithSoftDirty => soft_dirty,
         Drawn::WithMlock => mlock,
         Drawn::WithPageout => pageout,
         operation => operation <= drawn,
     });
     let features = if uffd { draw.features(release) } else { Features::default() };
+    let handled = uffd && !features.asynchronous;
+    let moved_in = moved_in && handled;
     let mut areas = draw.areas();
     if huge {
         areas.iter_mut().for_each(|area| draw.make_huge(area));
     }
-    if (with_processes && !uffd || watched_files) && !huge && !mthp {
+    if moved_in {
+        // There is one to move for each.
+        areas.sort_by_key(|area| area.pages);
+    } else if (with_processes && !uffd || watched_files) && !huge && !mthp {
         areas.iter_mut().filter(|_| draw.one_in(4)).for_each(|area| area.memory = Memory::Shared);
     }
-    let with_files = draws(&WITH_FILES);
+    let with_files = draws(&WITH_FILES) && !moved_in;
     let disk = with_disks && draw.one_in(2);
     let (holes, write_pages) = match folios {
         true => (draw.disks(&mut areas), draw.write_pages()),
         false => (with_files && !huge && draw.files(&mut areas, disk) && (with_drops || !disk), 1),
     };
-    let handled = uffd && !features.asynchronous;
     draw.state = State::new(&areas, draw.enabled.iter().copied()).with(Uffd {
         drawn: uffd,
         features,
         handled,
+        moves: moved_in && areas.len() > 1,
     });
     if ranges {
         draw.state = draw.state.collapses_one_mapping();
@@ -204,6 +217,7 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
         uffd,
         features,
         one_mapping: ranges,
+        moved_in,
         setup,
         body,
         warmup: draw.pick(&WARMUPS),
@@ -255,7 +269,8 @@ impl Draw {
 
     fn areas(&mut self) -> Vec<AreaPlan> {
         let moves = self.enabled.iter().any(|operation| {
-            operation.effect == Effect::Move || operation.needs == Needs::RoomWatched
+            operation.effect == Effect::Move
+                || [Needs::RoomWatched, Needs::MovedIn].contains(&operation.needs)
         });
         let count = if moves || self.one_in(6) { 2 } else { 1 };
         let mut areas: Vec<AreaPlan> = (0..count).map(|_| self.area()).collect();

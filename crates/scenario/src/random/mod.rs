@@ -50,6 +50,8 @@ pub struct Case {
     features: Features,
     /// Whether huge pages are collapsed in one mapping alone.
     one_mapping: bool,
+    /// Whether what userfaultfd tells of in the first area is answered by moving pages of the second one there.
+    moved_in: bool,
     /// Before the first round.
     setup: Vec<Step>,
     /// Each round.
@@ -163,7 +165,8 @@ impl Case {
     /// The first process's userfaultfd.
     fn uffd(&self) -> Uffd {
         let handled = self.company.idle == Some(Idle::Handler);
-        Uffd { drawn: self.uffd, features: self.features, handled }
+        let moves = self.moved_in && self.areas.len() > 1;
+        Uffd { drawn: self.uffd, features: self.features, handled, moves }
     }
 
     /// All operations of its steps.

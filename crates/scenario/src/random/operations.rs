@@ -11,7 +11,7 @@ use strum::IntoEnumIterator;
 /// One operation.
 #[derive(Copy, Clone, Debug)]
 pub struct Operation {
-    /// Its line, or several: `{}` stands for the range, if it has one, `{to}` for the other area, `{file}` for the same range of the file, `{first}`
+    /// Its line, or several: `{}` stands for the range, if it has one, `{to}` for the other area, `{from}` for the same range of it, `{file}` for the same range of the file, `{first}`
     /// for where that begins, and `{all}` for the file's pages.
     pub line: &'static str,
     /// How often it is drawn, against the others.
@@ -49,6 +49,8 @@ pub enum Drawn {
     WithUserfaultfd,
     /// Those of them in which it watches files and shared memory, and fills and moves pages, too.
     WithWatchedFiles,
+    /// Those of them in which what it tells of is answered by moving pages.
+    WithMovedIn,
     /// Those that take and read soft-dirty bits.
     WithSoftDirty,
     /// Those that lock memory.
@@ -91,6 +93,8 @@ pub enum Needs {
     WholeHuge,
     /// Mapped, and there is somebody to answer what userfaultfd tells of.
     Handled,
+    /// Mapped in the area that pages are moved to in answer, and the same pages of the other one; stores allowed in both.
+    MovedIn,
     /// Mapped, and userfaultfd watches stores there.
     Watched,
     /// The same, in one mapping for certain.
@@ -201,6 +205,12 @@ const fn watched(
     Operation { of, drawn: Drawn::WithWatchedFiles, ..uffd(line, weight, since, needs, effect) }
 }
 
+/// An access, of this much of private memory, that is answered by moving pages of the other area there.
+const fn moved_in(line: &'static str, weight: u64) -> Operation {
+    let row = uffd(line, weight, (6, 8), Needs::MovedIn, Effect::Watch(false));
+    Operation { drawn: Drawn::WithMovedIn, ..row }
+}
+
 /// Of all processes, on kernels that have soft-dirty bits.
 const fn soft_dirty(line: &'static str, weight: u64, needs: Needs) -> Operation {
     Operation { drawn: Drawn::WithSoftDirty, ..row(line, weight, needs, Effect::None) }
@@ -219,6 +229,29 @@ pub(super) const LEFT_OUT: [(&str, &str); 1] =
 
 /// The features of userfaultfd that a case has, in operations' lines.
 pub(super) const FEATURES: &str = "{features}";
+
+const READS_WHAT_MOVES: &str = r#"madvise "{}" advice="dontneed"
+write "{from}"
+uffdio_register "{}" mode="missing" features="{features}"
+read "{}"
+uffdio_unregister "{}""#;
+
+/// Twice, the second time some of it alone.
+const WRITES_WHAT_MOVES: &str = r#"madvise "{}" advice="dontneed"
+write "{from}"
+uffdio_register "{}" mode="missing" features="{features}"
+write "{}"
+madvise "{}" advice="dontneed"
+write "{from}"
+touch "{}" access="write" stride=3
+uffdio_unregister "{}""#;
+
+const WRITES_WHAT_MOVES_FROM_SWAP: &str = r#"madvise "{}" advice="dontneed"
+write "{from}"
+madvise "{from}" advice="pageout"
+uffdio_register "{}" mode="missing" features="{features}"
+write "{}"
+uffdio_unregister "{}""#;
 
 /// All operations that are drawn.
 pub(super) static OPERATIONS: LazyLock<Vec<Operation>> = LazyLock::new(|| {
@@ -318,6 +351,9 @@ pub(super) fn call(kind: CallKind) -> Vec<Operation> {
         CallKind::UffdUnregister => vec![
             uffd("uffdio_unregister \"{}\"", 4, (5, 7), Needs::Mapped, Effect::Watch(false)),
             watched(Of::All, "uffdio_unregister \"{}\"", 2, (5, 7), (Needs::Mapped, Effect::Watch(false))),
+            moved_in(READS_WHAT_MOVES, 20),
+            moved_in(WRITES_WHAT_MOVES, 12),
+            moved_in(WRITES_WHAT_MOVES_FROM_SWAP, 12),
         ],
         CallKind::UffdProtect => vec![
             uffd("uffdio_writeprotect \"{}\" mode=\"protect\"", 24, (5, 7), Needs::WatchedOne, Effect::None),

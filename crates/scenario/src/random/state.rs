@@ -65,6 +65,8 @@ pub struct Uffd {
     pub features: Features,
     /// Whether somebody answers.
     pub handled: bool,
+    /// Whether the answer to what is not in the first area are the pages of the other one.
+    pub moves: bool,
 }
 
 impl State {
@@ -172,7 +174,8 @@ impl State {
                 None,
             ) => false,
         };
-        let firsts = [Drawn::WithUserfaultfd, Drawn::WithWatchedFiles].contains(&operation.drawn);
+        let firsts = [Drawn::WithUserfaultfd, Drawn::WithWatchedFiles, Drawn::WithMovedIn];
+        let firsts = firsts.contains(&operation.drawn);
         let there = !(self.child && firsts);
         let lets_go = operation.lets_go() || operation.effect == Effect::Protect(Prot::None);
         let stays = lets_go && self.locks_some(pages);
@@ -206,7 +209,17 @@ impl State {
                 let fits = !in_one || one && all(|page| !page.watched);
                 whole && fits && self.allows(Needs::Writable, pages)
             }
-            Needs::Handled => self.uffd.handled && all(|_| true),
+            // Where pages are moved in nothing else is asked for: there would be none to move.
+            Needs::Handled => self.uffd.handled && !self.uffd.moves && all(|_| true),
+            Needs::MovedIn => {
+                self.uffd.moves && pages.area == 0 && {
+                    let private = |area: usize| self.memory.get(area) == Some(&Memory::Private);
+                    let from = Pages { area: 1, range: pages.range.clone() };
+                    let both = [pages, &from];
+                    (0..2).all(private)
+                        && both.iter().all(|pages| self.allows(Needs::Writable, pages))
+                }
+            }
             Needs::Watched => all(|page| page.watched),
             Needs::WatchedAsync => self.uffd.features.asynchronous && all(|page| page.watched),
             Needs::WatchedOne => {

@@ -41,6 +41,9 @@ const WITH_USERFAULTFD: u64 = 200_000;
 /// The first of those of them in which it watches files.
 const WITH_WATCHED_FILES: u64 = 250_000;
 
+/// The first of those of them in which the answer may be a page that is moved.
+const WITH_MOVED_IN: u64 = 275_000;
+
 /// The first of those that take soft-dirty bits.
 const WITH_SOFT_DIRTY: u64 = 100_000;
 
@@ -64,6 +67,7 @@ fn seeds(count: u64) -> impl Iterator<Item = u64> {
         WITH_RANGES,
         WITH_USERFAULTFD,
         WITH_WATCHED_FILES,
+        WITH_MOVED_IN,
         WITH_SOFT_DIRTY,
         WITH_MLOCK,
         WITH_PAGEOUT,
@@ -129,6 +133,8 @@ fn every_operation_and_every_company_is_drawn() {
         "file \"data\" fs=\"ext4\"",
         "content=\"holes\"",
         "write-pages=",
+        "uffd-serve by=\"copy\"",
+        "uffd-serve by=\"move\"",
         "mthp \"16KiB\" \"always\"",
         "mthp \"256KiB\" \"inherit\"",
         "mthp \"64KiB\" \"madvise\"",
@@ -268,6 +274,17 @@ fn seeds_draw_no_mthp_that_were_taken_before() {
     assert_eq!((9_500_000..9_500_050).filter(draws).count(), 50);
     let old = generate(9_500_000, (6, 1), 3).text().unwrap();
     assert!(!old.contains("mthp"));
+}
+
+/// The same of answers by moving pages.
+#[test]
+fn seeds_draw_no_moves_in_answer_that_were_taken_before() {
+    let draws = |seed: &u64| generate(*seed, NEWEST, 3).text().unwrap().contains("by=\"move\"");
+    let before = (200_000..200_050).chain(250_000..250_050).chain(5_749_950..5_750_000);
+    assert_eq!(before.filter(draws).count(), 0);
+    assert!((5_750_000..5_750_050).filter(draws).count() > 5);
+    let old = generate(5_750_000, (6, 6), 3).text().unwrap();
+    assert!(!old.contains("move"));
 }
 
 /// The same of all advice about several ranges.

@@ -88,14 +88,27 @@ impl Case {
             text += "    }\n";
         }
         if let Some(idle) = self.company.idle {
+            let [to, from] = NAMES;
+            let answers = match self.uffd().moves {
+                true => format!("uffd-serve by=\"move\" from=\"{from}\" to=\"{to}\""),
+                false => "uffd-serve by=\"copy\"".to_owned(),
+            };
             let (name, line) = match idle {
                 Idle::Spinner => ("spinner", "spin"),
                 Idle::Sleeper => ("sleeper", "sleep"),
-                Idle::Handler => ("handler", "uffd-serve by=\"copy\""),
+                Idle::Handler => ("handler", &*answers),
             };
             let _ = writeln!(text, "\n    thread \"{name}\" cpu={} {{ {line} }}", cpus - 1);
         }
         text + "}\n"
+    }
+}
+
+/// These pages of what has this name.
+fn within(name: &str, range: &Range<usize>) -> String {
+    match range.len() {
+        1 => format!("{name}[{}]", range.start),
+        _ => format!("{name}[{}..{}]", range.start, range.end),
     }
 }
 
@@ -262,10 +275,6 @@ impl Writer {
         }
         let name = NAMES[pages.area];
         let whole = *pages == self.state.whole(pages.area);
-        let within = |name: &str, range: &Range<usize>| match range.len() {
-            1 => format!("{name}[{}]", range.start),
-            _ => format!("{name}[{}..{}]", range.start, range.end),
-        };
         let range = if whole { name.to_owned() } else { within(name, &pages.range) };
         let first = self.state.first(pages.area).unwrap_or(0) + pages.range.start;
         let of_file = within(FILE, &(first..first + pages.range.len()));
@@ -332,7 +341,9 @@ impl Writer {
         level: usize,
     ) {
         let to = self.state.other(pages.area).map_or("", |other| NAMES[other]);
+        let from = if to.is_empty() { String::new() } else { within(to, &pages.range) };
         let text = operation.line.replace("{}", range).replace("{to}", to);
+        let text = text.replace("{from}", &from);
         let text = text.replace("{file}", of_file).replace("{first}", first);
         let text = text.replace("{all}", &self.state.file_pages().to_string());
         let text = text.replace(FEATURES, self.state.features().word());

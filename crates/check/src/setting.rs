@@ -143,11 +143,11 @@ pub fn with_setting<T>(
     if let Some(refused) = program.refused() {
         return Err(CheckError::Refused(format!("`{}`: {}", text(refused.op), refused.what)));
     }
-    if let Some(lacking) = program.not_modelled() {
+    if let Some(lacking) = program.not_modelled(row) {
         let by = lacking.op.map(|op| format!(" (`{}`)", text(op))).unwrap_or_default();
         return Err(CheckError::NotModelled(format!("{}{by}", lacking.what)));
     }
-    if program.has_mthp() {
+    if program.has_mthp(row) {
         let what = "large folios smaller than a huge page (`mthp`) in the checker, whose page tables have four entries";
         return Err(CheckError::NotModelled(what.to_owned()));
     }

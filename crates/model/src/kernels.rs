@@ -49,7 +49,8 @@ pub struct Config {
     /// `thp=always|madvise|never`: which mappings get transparent huge pages
     /// (`/sys/kernel/mm/transparent_hugepage/enabled`), unless the scenario says so.
     pub thp: ThpMode,
-    /// Large folios smaller than a huge page, as the scenario says.
+    /// `mthp=64KiB:always+16KiB:inherit`: large folios smaller than a huge page, by size (`hugepages-64kB/enabled`
+    /// there), unless the scenario says so.
     pub mthp: Mthp,
     /// Whether the scenario can have huge pages or other large folios of private memory: nobody looks for any else.
     pub huge_pages: bool,
@@ -125,7 +126,7 @@ impl Config {
             ThpMode::Madvise => program.advises(&[Advice::HugePage, Advice::Collapse]),
             ThpMode::Never => program.advises(&[Advice::Collapse]),
         };
-        let mthp = program.machine.mthp.unwrap_or_default();
+        let mthp = program.machine.mthp.unwrap_or(self.mthp);
         let huge_pages = huge_pages || !mthp.is_off();
         let large_folios = huge_pages || program.files.iter().any(FileSpec::has_large_folios);
         let (handles_signals, locks_memory) = (program.handles_signals(), program.locks_memory());
@@ -291,7 +292,7 @@ pub enum RowError {
     },
     /// An option that is not understood.
     #[error(
-        "kernel row option `{option}` is not understood; options are mglru=on|off, thp=always|madvise|never, soft-dirty=on|off, la57=on|off, five-level=on|off, of arm64 cpu=max|cortex-a72, kpti=on|off and tlbi-range=on|off, skip-needed=THREAD.N[+], ask=R, forgo=P9, most-faults=N and POLICY=VALUE (see `needless policies`)"
+        "kernel row option `{option}` is not understood; options are mglru=on|off, thp=always|madvise|never, mthp=SIZE:always|inherit|madvise|never[+SIZE:…], soft-dirty=on|off, la57=on|off, five-level=on|off, of arm64 cpu=max|cortex-a72, kpti=on|off and tlbi-range=on|off, skip-needed=THREAD.N[+], ask=R, forgo=P9, most-faults=N and POLICY=VALUE (see `needless policies`)"
     )]
     UnknownOption {
         /// The option.
@@ -521,6 +522,7 @@ impl KernelRow {
                 self.config.mglru = switch()?;
             }
             "thp" => self.config.thp = ThpMode::named(value).ok_or_else(unknown)?,
+            "mthp" => self.config.mthp = Mthp::parse(value).ok_or_else(unknown)?,
             "soft-dirty" => self.config.soft_dirty = switch()?,
             "la57" | "five-level" if self.config.other.is_some() => {
                 let option = if name == "la57" { "la57" } else { "five-level" };
@@ -584,6 +586,12 @@ mod tests {
         assert!(matches!(KernelRow::parse("5.10,mglru=on"), Err(RowError::NotInKernel { .. })));
         assert_eq!(KernelRow::parse("6.1,thp=always").unwrap().config.thp, ThpMode::Always);
         assert!(matches!(KernelRow::parse("6.1,thp=on"), Err(RowError::UnknownOption { .. })));
+        let sizes = KernelRow::parse("6.12,mthp=64KiB:always+16KiB:inherit").unwrap().config.mthp;
+        assert_eq!(sizes.notation(), "64KiB:always+16KiB:inherit");
+        for wrong in ["64KiB", "64KiB:on", "2MiB:always", "64KiB:always+64KiB:never", ""] {
+            let row = KernelRow::parse(&format!("6.12,mthp={wrong}"));
+            assert!(matches!(row, Err(RowError::UnknownOption { .. })), "{wrong}");
+        }
         assert!(matches!(KernelRow::parse("6.1,reuse=no"), Err(RowError::Policy(_))));
         assert_eq!(
             KernelRow::parse("6.12+pending-cleared").unwrap().policies.batched_pending,

@@ -9,6 +9,7 @@
 //!   A kernel thread in its place does no harm by itself: the CPU is lazy meanwhile, which only a flush
 //!   finds out. So the round counts if no thread of the scenario flushed anything between its going and
 //!   its coming back, and its coming back did not flush, as it does if it left between a change and its flush;
+//!   Where no event tells who ran, a round counts in which its threads waited for their CPUs for a hundredth of it at most ([`absence`]);
 //! - a thread was pushed out, even by a kernel thread, amid a call that may take shared memory away: it flushes
 //!   what it has taken before it makes room, and the rest afterwards ([`calls::gathering`]);
 //! - a thread was about to fall asleep again, having served userfaultfd, when another one flushed: asleep it
@@ -25,6 +26,7 @@
 //!   CPUs' (khugepaged, compaction, drop_caches), unless the scenario did so itself (fadvise);
 //! - it, or the one to come, needs more room in the log than was set aside.
 
+mod absence;
 mod calls;
 mod cpu;
 mod machine;
@@ -40,6 +42,7 @@ use crate::swapping::Majors;
 use crate::sys::{self, Usage};
 use crate::team::Team;
 use crate::tids::Tids;
+use absence::Absence;
 use cpu::{Cpu, Seen, cpus};
 use machine::Machine;
 use needless_model::addr::{PageRange, Vpn};
@@ -95,6 +98,8 @@ pub struct Watch {
     /// In the pass that takes the time: whether threads of the scenario push each other out, as one that serves userfaultfd does which goes on for a moment
     /// on the CPU of the one that it has let go on. Nothing tells then whether it was somebody else, and medians have to stand it.
     hands_over: bool,
+    /// Where nothing is recorded.
+    absence: Option<Absence>,
     /// The operations that have all CPUs empty their LRU batches.
     draining: BTreeSet<u64>,
     /// The operations that flush twice if their thread has to make room amid them.
@@ -120,6 +125,7 @@ impl Watch {
         made_after: u64,
     ) -> Watch {
         let cpus = cpus(program);
+        let absence = rings.is_none().then(|| Absence::new(tids.clone()));
         let tids = Tids::new(&tids);
         let unswapped = program.areas.iter().filter(|area| area.backing != Backing::Anonymous);
         let unswapped = unswapped.map(|area| area.range).collect();
@@ -144,6 +150,7 @@ impl Watch {
                 || program.threads.iter().any(|thread| thread.serves().is_some()),
             all_majors: !(program.swaps_objects() && program.fills_files()),
             hands_over: !counts && hands_over(program),
+            absence,
             draining: calls::draining(program),
             gathering: calls::gathering(program),
             flushes,
@@ -167,6 +174,7 @@ impl Watch {
     pub fn before(&mut self, team: &Team, log: &mut Log) {
         self.machine.before();
         self.catch_up(log);
+        self.absence.iter_mut().for_each(Absence::begin);
         self.all_there = team.roll_call(LONGEST_ABSENCE);
     }
 
@@ -178,7 +186,9 @@ impl Watch {
             self.disturbance(team, &log.records, round)
         } else {
             let lost = round.used.involuntary_switches > 0 && !self.hands_over;
-            lost.then(|| LOST_CPU.to_owned())
+            let length = Duration::from_nanos(round.end_ns.saturating_sub(round.start_ns));
+            let long = || !self.absence.as_ref().is_some_and(|absence| absence.is_short(length));
+            (lost && long()).then(|| LOST_CPU.to_owned())
         };
         let written = self.written(&log.records);
         let taken = round.used.major_faults;

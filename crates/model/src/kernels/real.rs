@@ -2,7 +2,7 @@
 
 use super::{KernelRow, ROWS, Row, stable};
 use crate::arch::{ARM64, ARM64_A72};
-use crate::program::{Program, ThpMode};
+use crate::program::{Mthp, MthpMode, Program, ThpMode};
 use std::collections::BTreeMap;
 
 impl KernelRow {
@@ -55,12 +55,18 @@ impl KernelRow {
         program: &Program,
         environment: &BTreeMap<String, String>,
     ) -> KernelRow {
-        let said =
-            program.machine.thp.is_some() || self.name.split(',').any(|o| o.starts_with("thp="));
+        let named = |option: &str| self.name.split(',').any(|o| o.starts_with(option));
+        let said = program.machine.thp.is_some() || named("thp=");
+        let sizes_said = program.machine.mthp.is_some() || named("mthp=");
         let own = environment.get("thp.enabled").and_then(|word| ThpMode::named(word));
         if let Some(mode) = own.filter(|mode| !said && *mode != self.config.thp) {
             self.name = format!("{},thp={}", self.name, mode.word());
             self.config.thp = mode;
+        }
+        let sizes = own_sizes(environment);
+        if !sizes_said && sizes != self.config.mthp {
+            self.name = format!("{},mthp={}", self.name, sizes.notation());
+            self.config.mthp = sizes;
         }
         self
     }
@@ -126,6 +132,18 @@ impl KernelRow {
     }
 }
 
+/// The modes of large folios that the machine has, by size.
+fn own_sizes(environment: &BTreeMap<String, String>) -> Mthp {
+    let mode = |word: &str| {
+        let found = MthpMode::ALL.into_iter().find(|(name, _)| *name == word);
+        found.map_or(MthpMode::Never, |(_, mode)| mode)
+    };
+    Mthp::SIZES.into_iter().fold(Mthp::default(), |sizes, size| {
+        let own = size.strip_suffix("KiB").and_then(|kib| environment.get(&format!("thp.{kib}kB")));
+        own.and_then(|word| sizes.with(size, mode(word))).unwrap_or(sizes)
+    })
+}
+
 /// The table's row of a release, or the nearest older one (the oldest, if none is older); whether it is its own.
 fn nearest(release: (u32, u32)) -> (&'static Row, bool) {
     let row = ROWS.iter().rev().find(|row| row.release <= release).unwrap_or(&ROWS[0]);
@@ -148,6 +166,23 @@ mod tests {
         assert_eq!(on(None, "6.12", "madvise"), "6.12");
         assert_eq!(on(Some(ThpMode::Madvise), "6.12", "always"), "6.12");
         assert_eq!(on(None, "6.12,thp=madvise", "always"), "6.12,thp=madvise");
+    }
+
+    #[test]
+    fn sizes_of_large_folios_are_the_machines_where_a_scenario_says_nothing() {
+        let on = |mthp: Option<Mthp>, row: &str| {
+            let mut program = crate::account::tests::program();
+            program.machine.mthp = mthp;
+            let words = [("thp.64kB", "always"), ("thp.16kB", "never"), ("thp.2048kB", "inherit")];
+            let environment = words.map(|(name, word)| (name.to_owned(), word.to_owned())).into();
+            let row = KernelRow::parse(row).unwrap().for_scenario(&program, &environment);
+            (row.config.for_program(&program).mthp.notation(), row.name)
+        };
+        let own = ("64KiB:always".to_owned(), "6.12,mthp=64KiB:always".to_owned());
+        assert_eq!(on(None, "6.12"), own);
+        assert_eq!(KernelRow::parse(&own.1).unwrap().config.mthp.notation(), own.0);
+        assert_eq!(on(Some(Mthp::default()), "6.12"), (String::new(), "6.12".to_owned()));
+        assert_eq!(on(None, "6.12,mthp=32KiB:always").0, "32KiB:always");
     }
 
     #[test]

@@ -27,17 +27,18 @@ pub struct Refused {
 }
 
 impl Program {
-    /// What the scenario asks for that the model does not have.
-    pub fn not_modelled(&self) -> Option<Lacking> {
+    /// What the scenario asks for, or has on the row's machine, that the model does not have.
+    pub fn not_modelled(&self, row: &KernelRow) -> Option<Lacking> {
         if self.machine.nodes.is_some_and(|nodes| nodes > 1) {
             return Some(Lacking { op: None, what: "NUMA nodes (`nodes`)" });
         }
-        if let Some(what) = self.has_mthp().then(|| self.not_with_mthp()).flatten() {
+        let mthp = self.has_mthp(row);
+        if let Some(what) = mthp.then(|| self.not_with_mthp()).flatten() {
             return Some(Lacking { op: None, what });
         }
         self.ops().find_map(|op| {
             let what = match &op.kind {
-                OpKind::Call(CallExpr::Mlock { .. }) if self.has_mthp() => {
+                OpKind::Call(CallExpr::Mlock { .. }) if mthp => {
                     Some("mlock where there may be large folios (`mthp`)")
                 }
                 OpKind::Call(
@@ -45,10 +46,13 @@ impl Program {
                     | CallExpr::UffdAnswer { answer: Answer::Move { .. } },
                 )
                 | OpKind::Serve { answer: Answer::Move { .. } }
-                    if self.may_have_huge_pages() =>
+                    if mthp || self.may_have_huge_pages() =>
                 {
                     Some("UFFDIO_MOVE where there may be huge pages")
                 }
+                OpKind::Call(CallExpr::Khugepaged { .. }) if mthp => Some(
+                    "khugepaged with sizes of large folios (`mthp`), which it makes from 7.2 on",
+                ),
                 OpKind::Call(call) => self.not_of_objects(call),
                 _ => None,
             };
@@ -65,7 +69,7 @@ impl Program {
         {
             return Some("large folios of files (`write-pages`) in the model but on x86-64");
         }
-        match (self.has_mthp(), row.policies.anon_folios, row.config.other) {
+        match (self.has_mthp(row), row.policies.anon_folios, row.config.other) {
             (false, ..) | (true, AnonFolios::Sized, None) => None,
             (true, AnonFolios::Page, _) => {
                 Some("large folios smaller than a huge page (`mthp`; 6.8 and later have them)")
@@ -77,8 +81,8 @@ impl Program {
     }
 
     /// Whether faults may make large folios that are smaller than a huge page.
-    pub fn has_mthp(&self) -> bool {
-        self.machine.mthp.is_some_and(|mthp| !mthp.is_off())
+    pub fn has_mthp(&self, row: &KernelRow) -> bool {
+        !self.machine.mthp.unwrap_or(row.config.mthp).is_off()
     }
 
     /// What the scenario's machine or its parts have that the model does not have with such folios: which slots of swap space lie side by side
@@ -103,7 +107,6 @@ impl Program {
             matches!(advice, Advice::HugePage | Advice::Collapse)
         };
         match self.machine.thp {
-            _ if self.has_mthp() => true,
             Some(ThpMode::Never) => false,
             Some(ThpMode::Madvise) => self.ops().any(advised),
             // Unset: as the machine is.
@@ -199,11 +202,6 @@ impl Program {
             ),
             CallExpr::Reclaim { pages } | CallExpr::Mlock { pages, .. } => {
                 return self.of_large_folios(pages);
-            }
-            CallExpr::Khugepaged { .. } if self.has_mthp() => {
-                return Some(
-                    "khugepaged with sizes of large folios (`mthp`), which it makes from 7.2 on",
-                );
             }
             CallExpr::Khugepaged { pages } => (
                 pages,

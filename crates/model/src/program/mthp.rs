@@ -80,6 +80,27 @@ impl Mthp {
         self.orders().map(|(order, mode)| (4 << order, mode))
     }
 
+    /// Reads what [`Mthp::notation`] writes; each size once, those that are not named are off.
+    pub fn parse(text: &str) -> Option<Mthp> {
+        let mut named = Vec::new();
+        text.split('+').try_fold(Mthp::default(), |sizes, part| {
+            let (size, word) = part.split_once(':')?;
+            let (_, mode) = MthpMode::ALL.into_iter().find(|(name, _)| *name == word)?;
+            if named.contains(&size) {
+                return None;
+            }
+            named.push(size);
+            sizes.with(size, mode)
+        })
+    }
+
+    /// `64KiB:always+16KiB:inherit`: the sizes that can be had, as row options name them; nothing if none can.
+    pub fn notation(self) -> String {
+        let on = self.orders().filter(|(_, mode)| *mode != MthpMode::Never);
+        let on = on.map(|(order, mode)| format!("{}:{}", Mthp::size_of(order), mode.word()));
+        on.collect::<Vec<_>>().join("+")
+    }
+
     /// Whether none can be had.
     pub fn is_off(self) -> bool {
         self == Mthp::default()

@@ -363,7 +363,7 @@ fn settled(
     if let Some(Refused { op, what, help }) = program.refused() {
         return Err(SimError::Refused { op: OpAt::of(program, op), what, help });
     }
-    if let Some(Lacking { op, what }) = program.not_modelled() {
+    if let Some(Lacking { op, what }) = program.not_modelled(row) {
         let op = op.map(|op| OpAt::of(program, op));
         return Err(SimError::NotModelled { op, what });
     }

@@ -48,9 +48,10 @@ mutants: setup ## which mistakes in the model and the checker does no test notic
 
 # With the build of the tests, in which the model and the checker are optimised: it takes longer to build
 # another than to check with this one.
+LITMUS ?= --catalogue
 check: setup ## every litmus test on every kernel row that it names
 	cargo test --locked --workspace --no-run
-	$(CARGO_TARGET_DIR)/debug/needless check --catalogue
+	$(CARGO_TARGET_DIR)/debug/needless check $(LITMUS)
 
 # What .ci/run does, or RECIPE, as on a machine that never saw Needless. As root.
 RECIPE ?=

@@ -37,6 +37,7 @@ mod tasks;
 
 use crate::flushes::{Flushes, Strangers};
 use crate::log::{Kind, Log, Raw};
+use crate::minders::Minders;
 use crate::perf::Rings;
 use crate::swapping::Majors;
 use crate::sys::{self, Usage};
@@ -125,6 +126,11 @@ impl Watch {
         made_after: u64,
     ) -> Watch {
         let cpus = cpus(program);
+        let minders = if rings.is_none() && stands_minders(program) {
+            Minders::none()
+        } else {
+            Minders::find()
+        };
         let absence = rings.is_none().then(|| Absence::new(tids.clone()));
         let tids = Tids::new(&tids);
         let unswapped = program.areas.iter().filter(|area| area.backing != Backing::Anonymous);
@@ -143,7 +149,7 @@ impl Watch {
         Watch {
             witness: Witness::default(),
             gave_up: None,
-            machine: Machine::new(counts, program.advises(&[Advice::Collapse])),
+            machine: Machine::new(counts, program.advises(&[Advice::Collapse]), minders),
             unswapped,
             untold_majors: program.populates_disks()
                 || program.swaps_objects()
@@ -352,6 +358,14 @@ impl Watch {
 
 fn flushed_by(sender: Option<i32>) -> String {
     sender.map_or(FLUSHED.to_owned(), |tid| format!("{FLUSHED}: {}", name(tid)))
+}
+
+/// Whether nothing that DAMON does to the scenario's pages stays unseen where no events are: taken accessed bits cost no fault on x86, and decide
+/// nothing where the scenario asks for no reclaim; anonymous memory that it reclaims goes to swap, which is counted.
+fn stands_minders(program: &Program) -> bool {
+    cfg!(target_arch = "x86_64")
+        && program.areas.iter().all(|area| area.backing == Backing::Anonymous)
+        && !program.advises(&[Advice::Cold, Advice::PageOut, Advice::Free])
 }
 
 /// Whether a thread that serves userfaultfd is on the CPU of another one.

@@ -27,8 +27,8 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// `collapses`: the scenario itself does.
-    pub(super) fn new(around_rounds: bool, collapses: bool) -> Machine {
+    /// `collapses`: the scenario itself does; `minders`: those whose running disturbs a round.
+    pub(super) fn new(around_rounds: bool, collapses: bool, minders: Minders) -> Machine {
         let mut counters = Counters::open();
         let start = if around_rounds { counters.read() } else { Vec::new() };
         Machine {
@@ -40,7 +40,7 @@ impl Machine {
             first_interrupts: BTreeMap::new(),
             round: Vec::new(),
             since: Vec::new(),
-            minders: Minders::find(),
+            minders,
         }
     }
 

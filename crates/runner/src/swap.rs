@@ -55,6 +55,11 @@ impl ZramSwap {
     }
 }
 
+/// Whether any swap space is in use; if that cannot be read, it may be.
+pub fn is_in_use() -> bool {
+    fs::read_to_string("/proc/swaps").map_or(true, |text| text.lines().count() > 1)
+}
+
 /// Whether `/proc/swaps` has the device; if it cannot be read, the kernel is to say.
 fn in_use(device: &str) -> bool {
     let first = |line: &str| line.split_whitespace().next() == Some(device);

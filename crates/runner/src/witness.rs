@@ -39,6 +39,7 @@ use crate::flushes::{Flushes, Strangers};
 use crate::log::{Kind, Log, Raw};
 use crate::minders::Minders;
 use crate::perf::Rings;
+use crate::swap;
 use crate::swapping::Majors;
 use crate::sys::{self, Usage};
 use crate::team::Team;
@@ -360,10 +361,11 @@ fn flushed_by(sender: Option<i32>) -> String {
     sender.map_or(FLUSHED.to_owned(), |tid| format!("{FLUSHED}: {}", name(tid)))
 }
 
-/// Whether nothing that DAMON does to the scenario's pages stays unseen where no events are: taken accessed bits cost no fault on x86, and decide
-/// nothing where the scenario asks for no reclaim; anonymous memory that it reclaims goes to swap, which is counted.
+/// Whether DAMON changes nothing that is counted where no events are: taken accessed bits cost no fault on x86, and decide nothing where the scenario
+/// asks for no reclaim; anonymous memory cannot be reclaimed where no swap space is in use.
 fn stands_minders(program: &Program) -> bool {
     cfg!(target_arch = "x86_64")
+        && !swap::is_in_use()
         && program.areas.iter().all(|area| area.backing == Backing::Anonymous)
         && !program.advises(&[Advice::Cold, Advice::PageOut, Advice::Free])
 }

@@ -6,7 +6,7 @@ use needless_check::{Options, Property};
 use needless_scenario::{Settings, Source, builtin};
 use std::sync::Mutex;
 
-/// Run by `needless check --catalogue` only: with three CPUs it has a million states.
+/// Run by `needless check` only, as `.ci/run` does by these two names: with three CPUs it has a million states.
 pub const LONG: &str = "batched-pending";
 
 /// The same, and it needs its three CPUs.

@@ -134,13 +134,10 @@ impl KernelRow {
 
 /// The modes of large folios that the machine has, by size.
 fn own_sizes(environment: &BTreeMap<String, String>) -> Mthp {
-    let mode = |word: &str| {
-        let found = MthpMode::ALL.into_iter().find(|(name, _)| *name == word);
-        found.map_or(MthpMode::Never, |(_, mode)| mode)
-    };
     Mthp::SIZES.into_iter().fold(Mthp::default(), |sizes, size| {
         let own = size.strip_suffix("KiB").and_then(|kib| environment.get(&format!("thp.{kib}kB")));
-        own.and_then(|word| sizes.with(size, mode(word))).unwrap_or(sizes)
+        let mode = own.and_then(|word| MthpMode::named(word));
+        mode.and_then(|mode| sizes.with(size, mode)).unwrap_or(sizes)
     })
 }
 

@@ -28,6 +28,11 @@ impl MthpMode {
         ("never", MthpMode::Never),
     ];
 
+    /// The one of that word.
+    pub fn named(word: &str) -> Option<MthpMode> {
+        MthpMode::ALL.iter().find(|(name, _)| *name == word).map(|(_, mode)| *mode)
+    }
+
     /// The kernel's word.
     pub fn word(self) -> &'static str {
         MthpMode::ALL.iter().find(|(_, mode)| *mode == self).map_or("", |(name, _)| name)
@@ -85,7 +90,7 @@ impl Mthp {
         let mut named = Vec::new();
         text.split('+').try_fold(Mthp::default(), |sizes, part| {
             let (size, word) = part.split_once(':')?;
-            let (_, mode) = MthpMode::ALL.into_iter().find(|(name, _)| *name == word)?;
+            let mode = MthpMode::named(word)?;
             if named.contains(&size) {
                 return None;
             }

@@ -20,7 +20,7 @@ use needless_model::kernels::KernelRow;
 use needless_model::program::{MachineNeeds, Program};
 use needless_model::run::{INSTRUCTIONS, INSTRUCTIONS_OF_PROCESSES, RunRequest, TargetRun};
 use needless_model::sim;
-use needless_runner::collect::{AnswerError, Collected, rounds_asked};
+use needless_runner::collect::{self, AnswerError, Collected, rounds_asked};
 use needless_runner::guest::{Booted, Job, Order};
 use needless_runner::limits;
 use needless_runner::needs::{Needed, Part};
@@ -205,15 +205,9 @@ impl Guest {
             disk: None,
             alike_from: self.alike_from(program),
         };
-        let job = Job::Scenario(request);
         let asked = rounds_asked(program);
-        let mut all = self.start(&job)?;
-        for _ in 1..MOST_STARTS {
-            if !all.wants_more(asked) {
-                break;
-            }
-            all.add(self.start(&job)?);
-        }
+        let start = |request: &RunRequest| self.start(&Job::Scenario(request.clone()));
+        let all = collect::gather(&request, MOST_STARTS, start, |_| {})?;
         let mut result = TargetRun {
             target: self.target.clone(),
             environment: self.environment.clone(),

@@ -11,7 +11,6 @@ use crate::machine::Machine;
 use crate::{LiveOptions, run_on};
 use needless_model::program::{MachineNeeds, Program};
 use needless_model::run::TargetRun;
-use needless_runner::environment::environment;
 use std::collections::BTreeMap;
 
 /// A machine on which one program runs after the other.
@@ -54,7 +53,7 @@ impl Batch {
             None => {
                 let mut machine = Machine::prepare(&self.runner, program)?;
                 machine.hold_events()?;
-                Ready { needs, machine, environment: environment() }
+                Ready { needs, machine, environment: self.runner.environment() }
             }
         };
         let environment = ready.environment.clone();

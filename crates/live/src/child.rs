@@ -2,11 +2,14 @@
 
 use crate::error::LiveError;
 use crate::machine::Machine;
+use needless_model::kernels::HUGE_TLB;
 use needless_model::run::RunRequest;
 use needless_runner::collect::AnswerError;
 pub use needless_runner::collect::Collected;
-use needless_runner::{limits, locate, wire};
+use needless_runner::environment::environment;
+use needless_runner::{huge_tlb, limits, locate, wire};
 use rustix::event::{PollFd, PollFlags, poll};
+use std::collections::BTreeMap;
 use std::io::{self, BufReader, Read};
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
@@ -61,6 +64,18 @@ impl Runner {
             .stdout(Stdio::piped())
             .spawn()
             .map_err(|error| self.unusable(error))
+    }
+
+    /// The machine's environment, with how its processor holds huge pages, where that can be found out.
+    pub fn environment(&self) -> BTreeMap<String, String> {
+        let mut found = environment();
+        let asked = Command::new(&self.path).arg(huge_tlb::VERB).output();
+        let held = asked.ok().filter(|answer| answer.status.success());
+        let held = held.and_then(|answer| String::from_utf8(answer.stdout).ok());
+        if let Some(held) = held.filter(|held| !held.is_empty()) {
+            found.insert(HUGE_TLB.to_owned(), held);
+        }
+        found
     }
 
     /// Runs one request.

@@ -68,7 +68,8 @@ pub fn run(program: &Program, options: &LiveOptions) -> Result<TargetRun, LiveEr
     let runner = Runner::find()?;
     let chosen = Chooser::new(&options.cpus).choose(program)?;
     let mut machine = Machine::prepare(&runner, program)?;
-    let mut result = run_on(&runner, &mut machine, program, options, &chosen, environment())?;
+    let environment = runner.environment();
+    let mut result = run_on(&runner, &mut machine, program, options, &chosen, environment)?;
     if let Some(left) = machine.restore() {
         result.environment.insert("left behind".to_owned(), left);
     }
@@ -149,18 +150,12 @@ fn gather(
     options: &LiveOptions,
 ) -> Result<Collected, LiveError> {
     let asked = rounds_asked(&request.program);
-    let mut all = runner.run(machine, request)?;
-    for _ in 1..MOST_PASSES {
+    let progress = |rounds| {
         if let Some(progress) = &options.progress {
-            progress(all.rounds.len() as u32, asked);
+            progress(rounds, asked);
         }
-        if all.rounds.len() >= asked as usize || all.summary.gave_up.is_some() {
-            break;
-        }
-        let more = runner.run(machine, request)?;
-        all.add(more);
-    }
-    Ok(all)
+    };
+    collect::gather(request, MOST_PASSES, |request| runner.run(machine, request), progress)
 }
 
 /// Puts both passes together. Cycles are taken from rounds that had the same faults.

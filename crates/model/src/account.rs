@@ -446,6 +446,11 @@ impl RoundAccount {
     /// faults; of spurious faults that are the processor's choice it may have as many as it took. Where the kernel shows
     /// no sequence, the instructions that flush stand for it. `None` if both are missing.
     pub fn agrees(&self, model: &RoundAccount) -> Option<bool> {
+        self.chosen_faults(model).map(|chosen| chosen.is_some())
+    }
+
+    /// The same, with the number of spurious faults that it took, if they agree.
+    pub fn chosen_faults(&self, model: &RoundAccount) -> Option<Option<u64>> {
         let same = |counter, more| match (self.counters.get(counter), model.counters.get(counter)) {
             (Some(a), Some(b)) => a == b + more,
             _ => true,
@@ -454,8 +459,8 @@ impl RoundAccount {
             (Some(real), Some((expected, may_fault))) => real.more_than(&expected, &may_fault),
             _ => self.executed.agrees(&model.executed)?.then_some(0),
         };
-        Some(more.is_some_and(|more| {
-            same(Counter::MinorFaults, more)
+        Some(more.filter(|more| {
+            same(Counter::MinorFaults, *more)
                 && same(Counter::MajorFaults, 0)
                 && same(Counter::ToldPages, 0)
         }))

@@ -18,6 +18,9 @@ pub struct Agreement {
     pub rounds: usize,
     /// Positions of rounds that differ.
     pub differing: Vec<usize>,
+    /// Rounds that are equal but for faults that the processor may take or not
+    /// ([`MayFault`](crate::event::EventKind::MayFault)), and took.
+    pub chosen: usize,
     /// Pages that are in another state at the end.
     pub final_pages: Vec<PageDifference>,
     /// Why no sequence could be compared, if so.
@@ -78,8 +81,10 @@ impl Agreement {
             account.agrees(reference) != Some(true) || !account.counted.agree(reference.modelled)
         });
         let differing = differing.map(|(at, _)| at).collect();
+        let chosen = pairs().filter_map(|(account, reference)| account.chosen_faults(reference)?);
+        let chosen = chosen.filter(|faults| *faults > 0).count();
         let final_pages = page_differences(&real.run.final_pages, &model.run.final_pages);
-        Agreement { rounds, differing, final_pages, undecided, rusage }
+        Agreement { rounds, differing, chosen, final_pages, undecided, rusage }
     }
 
     /// Rounds that are equal.

@@ -4,6 +4,8 @@ mod real;
 mod rows;
 mod stable;
 
+pub use real::{HUGE_TLB, PIECES};
+
 use crate::addr::ThreadId;
 use crate::arch::{
     ARM64, ARM64_A72, Arch, FlushRules, Flushes, Invalidation, OTHERS, ProtectRule, TlbCode,
@@ -62,6 +64,9 @@ pub struct Config {
     pub locks_memory: bool,
     /// `soft-dirty=on|off`: whether PTEs carry the soft-dirty bit.
     pub soft_dirty: bool,
+    /// `huge-tlb=pieces|whole`: whether the processor may cache a huge page as translations of single pages, as some do in
+    /// virtual machines whose memory the hypervisor maps so.
+    pub tlb_pieces: bool,
     /// `la57=on|off`: whether the processor has 5-level page tables, which every kernel here then
     /// uses. It decides what `munmap` takes for freed tables.
     pub la57: bool,
@@ -292,7 +297,7 @@ pub enum RowError {
     },
     /// An option that is not understood.
     #[error(
-        "kernel row option `{option}` is not understood; options are mglru=on|off, thp=always|madvise|never, mthp=SIZE:always|inherit|madvise|never[+SIZE:…], soft-dirty=on|off, la57=on|off, five-level=on|off, of arm64 cpu=max|cortex-a72, kpti=on|off and tlbi-range=on|off, skip-needed=THREAD.N[+], ask=R, forgo=P9, most-faults=N and POLICY=VALUE (see `needless policies`)"
+        "kernel row option `{option}` is not understood; options are mglru=on|off, thp=always|madvise|never, mthp=SIZE:always|inherit|madvise|never[+SIZE:…], soft-dirty=on|off, huge-tlb=pieces|whole, la57=on|off, five-level=on|off, of arm64 cpu=max|cortex-a72, kpti=on|off and tlbi-range=on|off, skip-needed=THREAD.N[+], ask=R, forgo=P9, most-faults=N and POLICY=VALUE (see `needless policies`)"
     )]
     UnknownOption {
         /// The option.
@@ -417,6 +422,7 @@ impl KernelRow {
                 handles_signals: false,
                 locks_memory: false,
                 soft_dirty: row.soft_dirty,
+                tlb_pieces: false,
                 la57: false,
                 five_level: row.five_level,
                 skip_needed: None,
@@ -546,6 +552,13 @@ impl KernelRow {
                         Arch { tlb_code: TlbCode::Arm64(invalidation), ..other }
                     }
                 });
+            }
+            "huge-tlb" => {
+                self.config.tlb_pieces = match value {
+                    "pieces" => true,
+                    "whole" => false,
+                    _ => return Err(unknown()),
+                }
             }
             "la57" => self.config.la57 = switch()?,
             "five-level" => self.config.five_level = switch()?,

@@ -216,6 +216,12 @@ policies! {
         Invalidate = "invalidate", "takes the entry away and flushes, then flushes once more at the end; waits";
         Clear = "clear", "clears the bit and flushes at the end; does not wait, and leaves the huge page alone";
     }
+    /// Whether a huge page is flushed that was not protected.
+    huge_unprotect: HugeUnprotect = "huge-unprotect", "when userfaultfd's letting go of a huge page flushes it",
+        source "mm/huge_memory.c:change_huge_pmd (5.10, 6.1; 6.12.111 to 6.12.118, 6.18.44, 7.2.12, 7.3.4: huge_pmd_needs_flush); if-writable: 6.12.90 to 6.12.107, 6.16.12, 6.17.13, 6.18.15 by what they do" {
+        IfChanged = "if-changed", "if its entry granted something else before";
+        IfWritable = "if-writable", "the same, and if it granted stores all the time";
+    }
     /// When advice passes over a huge page for others that map it, and what it does with pages of a large folio that are mapped one by one.
     advise_large: AdviseLarge = "advise-large", "what MADV_FREE, MADV_COLD and MADV_PAGEOUT do with a large folio whose pages are mapped one by one",
         source "mm/madvise.c:madvise_cold_or_pageout_pte_range, madvise_free_pte_range (5.10, 6.1: PageTransCompound; 6.12 to 7.3: folio_pte_batch)" {
@@ -664,6 +670,12 @@ policies! {
         Missing = "missing", "what is not there";
         Minor = "minor", "what is there and not mapped, too (UFFDIO_CONTINUE), which leaves entries clean that grant no store";
         All = "all", "what is there and not mapped (UFFDIO_CONTINUE), and stores to what is protected, too";
+    }
+    /// Whether userfaultfd can be told to watch no more stores, but other accesses.
+    uffd_mode: UffdMode = "uffd-mode", "what becomes of memory in which userfaultfd watches stores when it is registered for other accesses alone",
+        source "fs/userfaultfd.c:userfaultfd_register (5.10 to 6.18), mm/userfaultfd.c:userfaultfd_register (7.3.4: stale markers)" {
+        Replace = "replace", "it watches those";
+        Busy = "ebusy", "EBUSY: it is to be unregistered first";
     }
     /// What is put where a page is protected that is not there.
     uffd_none: UffdNone = "uffd-none", "what is put where private memory is protected that has no page",

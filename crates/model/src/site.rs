@@ -86,6 +86,8 @@ sites! {
     ZapHugePmd = "zap_huge_pmd" in "mm/huge_memory.c";
     /// `mprotect` of a huge page.
     ChangeHugePmd = "change_huge_pmd" in "mm/huge_memory.c";
+    /// `UFFDIO_MOVE` of a huge page as a whole.
+    MovePagesHugePmd = "move_pages_huge_pmd" in "mm/huge_memory.c";
     /// `mremap` of a huge page.
     MoveHugePmd = "move_huge_pmd" in "mm/huge_memory.c";
     /// `fork` of a huge page.

@@ -47,6 +47,8 @@ pub enum Standing {
     Exact {
         /// How many.
         rounds: usize,
+        /// In how many of them the processor took faults that are its choice.
+        chosen: usize,
     },
     /// Something differs.
     Differing(Box<Difference>),
@@ -115,7 +117,9 @@ impl Standing {
         };
         match &agreement.undecided {
             Some(reason) => Standing::Undecided(reason.clone()),
-            None if agreement.is_exact() => Standing::Exact { rounds: agreement.rounds },
+            None if agreement.is_exact() => {
+                Standing::Exact { rounds: agreement.rounds, chosen: agreement.chosen }
+            }
             None => Standing::differing(Found::Runs(Box::new(ran)), scenario),
         }
     }
@@ -195,6 +199,15 @@ impl TargetAgreement {
     /// Repetitions of undecided runs, in all.
     fn retries(&self) -> u32 {
         self.scenarios.iter().map(|scenario| scenario.retries).sum()
+    }
+
+    /// Rounds in which the processor took faults that are its choice, in all.
+    fn rounds_by_choice(&self) -> usize {
+        let of = |scenario: &ScenarioAgreement| match scenario.standing {
+            Standing::Exact { chosen, .. } => chosen,
+            Standing::Differing(_) | Standing::Undecided(_) => 0,
+        };
+        self.scenarios.iter().map(of).sum()
     }
 
     /// The scenarios that differ.

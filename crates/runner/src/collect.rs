@@ -2,11 +2,12 @@
 //! result of it.
 //!
 //! A run may take several starts of the runner: rounds that were marked and could not be repeated
-//! are missing, and another start brings them ([`Collected::add`]).
+//! are missing, and another start brings them ([`gather`]).
 
 use crate::wire::{self, Failure, Message, PROTOCOL_VERSION, Summary};
+use crate::witness::EVENTS_LOST;
 use needless_model::program::{Op, OpKind, Program, all_ops};
-use needless_model::run::{Round, TargetRun, Witness};
+use needless_model::run::{Round, RunRequest, TargetRun, Witness};
 use std::collections::BTreeMap;
 use std::io::Read;
 use thiserror::Error;
@@ -20,6 +21,41 @@ pub struct Collected {
     pub rounds: BTreeMap<u32, Round>,
     /// Everything else.
     pub summary: Summary,
+}
+
+/// How often rings are made larger where events were lost, each time by [`GROWTH`].
+const GROWTHS: u32 = 2;
+const GROWTH: u32 = 4;
+
+/// Starts the runner for `request` until all its rounds are there, it gave up, or it was started `most` times; with
+/// larger rings where events were lost. `progress` is called after each start with the number of rounds.
+pub fn gather<E>(
+    request: &RunRequest,
+    most: u32,
+    mut start: impl FnMut(&RunRequest) -> Result<Collected, E>,
+    progress: impl Fn(u32),
+) -> Result<Collected, E> {
+    let asked = rounds_asked(&request.program);
+    let mut request = request.clone();
+    let mut all = start(&request)?;
+    let mut growths = 0;
+    for _ in 1..most {
+        progress(all.rounds.len() as u32);
+        if all.rounds.len() >= asked as usize {
+            break;
+        }
+        if all.summary.witness.marked.contains_key(EVENTS_LOST) && growths < GROWTHS {
+            growths += 1;
+            request.ring_pages *= GROWTH;
+            // With rings that were too small it may have given up.
+            all = start(&request)?;
+        } else if all.summary.gave_up.is_some() {
+            break;
+        } else {
+            all.add(start(&request)?);
+        }
+    }
+    Ok(all)
 }
 
 /// Why there is no answer.
@@ -69,7 +105,7 @@ impl Collected {
     }
 
     /// Adds what another start gave: rounds that are missing, and the totals.
-    pub fn add(&mut self, more: Collected) {
+    fn add(&mut self, more: Collected) {
         for (index, round) in more.rounds {
             self.rounds.entry(index).or_insert(round);
         }
@@ -86,11 +122,6 @@ impl Collected {
         }
         self.summary.gave_up = self.summary.gave_up.take().or(more.summary.gave_up);
         self.summary.final_pages = more.summary.final_pages;
-    }
-
-    /// Whether another start would bring rounds that are missing.
-    pub fn wants_more(&self, asked: u32) -> bool {
-        self.rounds.len() < asked as usize && self.summary.gave_up.is_none()
     }
 
     /// Puts everything into `result`, with the verdict on whether the run counts.
@@ -154,6 +185,8 @@ pub fn rounds_asked(program: &Program) -> u32 {
 mod tests {
     use super::*;
     use crate::wire::FailureKind;
+    use needless_model::addr::CpuId;
+    use needless_model::program::Thread;
 
     fn stream(messages: &[Message]) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -209,17 +242,55 @@ mod tests {
         );
     }
 
+    /// Rounds of one start, which lost events or not.
+    fn start_of(rounds: &[u32], lost: bool) -> Collected {
+        let round = |index: &u32| (*index, Round { index: *index, ..Round::default() });
+        let rounds = rounds.iter().map(round).collect();
+        let mut collected = Collected { rounds, ..Collected::default() };
+        if lost {
+            collected.summary.witness.marked.insert(EVENTS_LOST.to_owned(), 1);
+            collected.summary.gave_up = Some("gave up".to_owned());
+        }
+        collected
+    }
+
+    /// What [`gather`] makes of these starts, and with how many pages each ring had.
+    fn gathered(starts: Vec<Collected>) -> (Collected, Vec<u32>) {
+        let kind = OpKind::Rounds { slot: 0, warmup: 0, count: 2, body: vec![] };
+        let body = vec![Op { id: 0, kind }];
+        let threads = vec![Thread::new("main", CpuId(0), body)];
+        let program = Program { threads, ..Program::default() };
+        let (ring_pages, events, cpus) = (4, true, Vec::new());
+        let request = RunRequest { program, events, ring_pages, cpus, disk: None, alike_from: 0 };
+        let (mut starts, mut pages) = (starts.into_iter(), Vec::new());
+        let start = |request: &RunRequest| {
+            pages.push(request.ring_pages);
+            starts.next().ok_or(())
+        };
+        let collected = gather(&request, 10, start, |_| {}).expect("there is a start for each");
+        assert_eq!(starts.next(), None, "all were needed");
+        (collected, pages)
+    }
+
     #[test]
     fn missing_rounds_make_a_run_invalid_and_another_start_helps() {
-        let round = |index| (index, Round { index, ..Round::default() });
-        let mut first = Collected { rounds: [round(0)].into(), ..Collected::default() };
-        assert!(first.wants_more(2));
+        let first = start_of(&[0], false);
         let mut result = TargetRun::default();
         first.clone().fill(&mut result, 2);
         assert!(result.invalid.as_deref().is_some_and(|why| why.contains("1 of 2")));
-        first.add(Collected { rounds: [round(0), round(1)].into(), ..Collected::default() });
-        assert!(!first.wants_more(2));
-        first.fill(&mut result, 2);
+        let (all, pages) = gathered(vec![first, start_of(&[0, 1], false)]);
+        assert_eq!(pages, [4, 4]);
+        all.fill(&mut result, 2);
         assert_eq!(result.invalid, None);
+    }
+
+    #[test]
+    fn rings_that_lose_events_are_made_larger_twice() {
+        let (all, pages) = gathered(vec![start_of(&[], true), start_of(&[0, 1], false)]);
+        assert_eq!((all.rounds.len(), all.summary.gave_up), (2, None));
+        assert_eq!(pages, [4, 16]);
+        let (all, pages) = gathered(vec![start_of(&[], true); 3]);
+        assert!(all.summary.gave_up.is_some());
+        assert_eq!(pages, [4, 16, 64]);
     }
 }

@@ -8,6 +8,7 @@
 //! - `--watch`: make changes to the machine on request and undo them when standard input
 //!   closes, however the requester ended ([`keeper`]);
 //! - `--image`: be the program that a process of the scenario goes on with, and end ([`image`]);
+//! - `--huge-tlb`: say how the processor holds huge pages ([`huge_tlb`]);
 //! - `--guard COMMAND…`: run a command and end it when standard input closes ([`guard`]);
 //! - as `/init` of a guest: serve requests from the host ([`guest`]).
 //!
@@ -30,6 +31,7 @@ pub mod flushes;
 mod folios;
 pub mod guard;
 pub mod guest;
+pub mod huge_tlb;
 pub mod image;
 pub mod ioctl;
 pub mod journal;

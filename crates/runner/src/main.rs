@@ -1,6 +1,6 @@
 //! The runner's entry. See the library for the protocol.
 
-use needless_runner::{guard, guest, image, keeper, session, start, wire};
+use needless_runner::{guard, guest, huge_tlb, image, keeper, session, start, wire};
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -13,6 +13,7 @@ fn main() -> ExitCode {
         [] => report(start::first_start()),
         ["--run", descriptor, made_after] => report(session::run(descriptor, made_after)),
         [image::VERB] => image::run(),
+        [huge_tlb::VERB] => huge_tlb::run(),
         ["--watch"] => keeper::serve(std::io::stdin().lock(), std::io::stdout().lock()),
         ["--guard", ref command @ ..] => guard::run(command),
         ["--version"] => {

@@ -37,7 +37,7 @@ use thiserror::Error;
 const LARGEST: usize = 256;
 
 /// The works that empty a CPU's LRU batches for others (mm/swap.c:lru_add_drain_all, 5.10 to 7.3).
-/// Filters know functions by name on 6.18, not on 5.10 and 6.1; there it is not seen.
+/// Filters know functions by name on 6.12 and later, not on 5.10 and 6.1; there it is not seen.
 const DRAINS: &CStr = c"function.function == lru_add_drain_per_cpu";
 
 /// What CPUs are asked to call by whoever waits for walks of page tables (mm/mmu_gather.c:tlb_remove_table_sync_one, 6.1 to 7.3).
@@ -121,6 +121,8 @@ pub struct Rings {
     pub flushes: bool,
     /// Whether it is seen that a thread writes a page to swap.
     pub writes: bool,
+    /// Whether it is seen that a CPU's LRU batches are emptied for others.
+    pub drains: bool,
 }
 
 struct Ring {
@@ -156,7 +158,7 @@ impl Rings {
                 unseen.insert(name.to_owned(), error.to_string());
             }
         });
-        let drain = Tracepoint::find(&tracefs, "workqueue", "workqueue_execute_start").ok();
+        let drain = drain_source(&tracefs);
         let sync = sync_source(&tracefs).map_err(|why| {
             unseen.insert(TABLE_SYNCS.to_owned(), why);
         });
@@ -165,12 +167,13 @@ impl Rings {
         let cpus: Rc<[(u16, u16)]> = places.iter().map(|place| (place.on.0, place.cpu)).collect();
         let rings = places.iter().map(|place| Ring::open(place, &cpus, pages, &points));
         let rings = rings.collect::<Result<_, _>>()?;
-        let Points { fault, flush, write, .. } = points;
+        let Points { fault, flush, write, drain, .. } = points;
         Ok(Rings {
             rings,
             faults: fault.is_some(),
             flushes: flush.is_some(),
             writes: write.is_some(),
+            drains: drain.is_some(),
         })
     }
 
@@ -227,6 +230,14 @@ fn sync_source(tracefs: &Path) -> Result<(Tracepoint, Source), String> {
     Ok((point, Source::TableSync { to }))
 }
 
+/// A worker empties a CPU's LRU batches, where filters know functions by name.
+fn drain_source(tracefs: &Path) -> Option<Tracepoint> {
+    let point = Tracepoint::find(tracefs, "workqueue", "workqueue_execute_start").ok()?;
+    let own = counter(TracepointEvent::with_id(point.id), 0, Whose::Thread(0), |_| {});
+    own.and_then(|works| set_filter(&works, DRAINS)).ok()?;
+    Some(point)
+}
+
 /// A page goes to swap; the name changed in 6.0 (include/trace/events/vmscan.h).
 fn write_source(tracefs: &Path) -> Option<(Tracepoint, Source)> {
     let names = ["mm_vmscan_write_folio", "mm_vmscan_writepage"];
@@ -267,9 +278,7 @@ impl Ring {
             let event = TracepointEvent::with_id(point.id);
             let works = counter(event, cpu, Whose::Everybodys, |_| {});
             let drains = works.and_then(|works| set_filter(&works, DRAINS).map(|()| works));
-            if let Ok(drains) = drains {
-                add(&point.name, Source::Drain, Ok(drains))?;
-            }
+            add(&point.name, Source::Drain, drains)?;
         }
         for thread in place.tids.iter().map(|tid| Whose::Thread(*tid)) {
             for (point, source) in points.fault.iter().chain(&points.write) {

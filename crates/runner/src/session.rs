@@ -12,7 +12,7 @@ use crate::userfaultfd;
 use crate::vmstat::Counters;
 use crate::wire::{self, Failure, FailureKind, Message, PROTOCOL_VERSION, Summary};
 use crate::witness::Watch;
-use crate::{crash, decode, lru, pagemap, pages, processes, start, sys, threads, validate};
+use crate::{crash, decode, lru, pagemap, pages, processes, shared, start, sys, threads, validate};
 use needless_model::addr::{CpuId, ProcessId};
 use needless_model::call::CallExpr;
 use needless_model::counters::Counter;
@@ -159,6 +159,7 @@ fn assemble(
         };
         started.map_err(|error| Failure::internal("starting a thread", &error))?;
     }
+    shared::load_text().map_err(|error| Failure::internal("the program's text", &error))?;
     sys::prefault_stack();
     run.team.report(0);
     run.team.assemble(&run.program)?;

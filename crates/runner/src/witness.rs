@@ -37,7 +37,7 @@ mod tasks;
 
 use crate::flushes::{Flushes, Strangers};
 use crate::log::{Kind, Log, Raw};
-use crate::minders::Minders;
+use crate::minders::{AGING, DRAINING, Minders};
 use crate::perf::Rings;
 use crate::swap;
 use crate::swapping::Majors;
@@ -51,7 +51,8 @@ use needless_model::addr::{PageRange, Vpn};
 use needless_model::event::FlushReason;
 use needless_model::program::{Advice, Backing, Program};
 use needless_model::run::Witness;
-use reasons::{AWAKE, EVENTS_LOST, FLUSHED, LOG_GREW, LOST_CPU, LRU_SHARED, NOT_ON_CPU};
+pub(crate) use reasons::EVENTS_LOST;
+use reasons::{AWAKE, FLUSHED, LOG_GREW, LOST_CPU, LRU_SHARED, NOT_ON_CPU};
 use sentinels::Sentinels;
 pub use sentinels::is_sentinel;
 use std::collections::{BTreeMap, BTreeSet};
@@ -127,10 +128,10 @@ impl Watch {
         made_after: u64,
     ) -> Watch {
         let cpus = cpus(program);
-        let minders = if rings.is_none() && stands_minders(program) {
-            Minders::none()
-        } else {
-            Minders::find()
+        let minders = match &rings {
+            None if stands_minders(program) => Minders::none(),
+            Some(rings) if !rings.drains => Minders::find(&[AGING, DRAINING]),
+            _ => Minders::find(&[AGING]),
         };
         let absence = rings.is_none().then(|| Absence::new(tids.clone()));
         let tids = Tids::new(&tids);

@@ -270,6 +270,49 @@ fn stores_that_a_processor_may_fault_on_are_marked() {
     assert_eq!(marks(&format!("{granted} {flushed} write \"heap[0]\"")), 0, "flushed");
 }
 
+/// A fork makes a huge page read-only; the store that gets it back faults once, and may fault at each other page of it
+/// that the processor holds in pieces. A flush of any of its addresses drops them all.
+#[test]
+fn stores_to_a_huge_page_held_in_pieces_are_marked() {
+    let marks = |kernel: &str, between: &str, body: &str| {
+        let program = text_program(&format!(
+            "thread \"main\" cpu=0 {{
+                map \"heap\" pages=512 align=\"2M\"
+                madvise \"heap\" advice=\"hugepage\"
+                rounds 1 warmup=0 {{
+                    write \"heap\"
+                    fork \"child\"
+                    wait \"child\"
+                    {between}
+                    {body}
+                }}
+            }}
+            process \"child\" cpu=1 {{
+            }}"
+        ));
+        let options = SimOptions { choices: true, ..SimOptions::default() };
+        let run = sim::run(&program, &row(kernel), &options).expect("it runs");
+        let marked = |event: &&Event| matches!(event.kind, EventKind::MayFault { .. });
+        run.rounds[0].events.iter().filter(marked).count()
+    };
+    let pieces = "6.12,huge-tlb=pieces";
+    assert_eq!(marks("6.12", "", "write \"heap\""), 0, "whole: the fault drops it");
+    assert_eq!(marks(pieces, "", "write \"heap\""), 511);
+    assert_eq!(
+        marks(pieces, "", "write \"heap[3]\"\n write \"heap[0..8]\"\n write \"heap[0..8]\""),
+        7
+    );
+    let flush = "mprotect \"heap\" prot=\"read\"\n mprotect \"heap\" prot=\"read-write\"";
+    assert_eq!(
+        marks(pieces, "", &format!("write \"heap[3]\"\n {flush}\n write \"heap\"")),
+        0,
+        "flushed"
+    );
+    let populate = "madvise \"heap[0]\" advice=\"populate-write\"";
+    assert_eq!(marks("6.12", populate, "write \"heap[5]\"\n write \"heap[6]\""), 1, "whole");
+    assert_eq!(marks(pieces, populate, "write \"heap[5]\"\n write \"heap[6]\""), 2, "in pieces");
+}
+
 /// Large folios of private memory: which kernels have them, and what the model has not with them.
 #[test]
 fn large_folios_that_are_not_to_be_had_are_refused() {

@@ -17,6 +17,43 @@ fn row(name: &str) -> KernelRow {
     KernelRow::parse(name).expect("a row")
 }
 
+/// Memory that cannot be watched is not let go of either, and 7.3 keeps watching stores where it does.
+#[test]
+fn registrations_that_kernels_refuse_are_refused() {
+    let on_disk = "file=\"data\" offset=0";
+    let wp = "uffdio_register \"heap\" mode=\"wp\"";
+    let asynchronous = format!("{wp} features=\"async\"");
+    let (missing, both) = (wp.replace("wp", "missing"), wp.replace("wp", "missing-wp"));
+    let unregister = "uffdio_unregister \"heap\"";
+    let refused = |kernel: &str, of: &str, calls: &[&str]| {
+        let text = format!(
+            "scenario \"test\" {{
+                file \"data\" fs=\"ext4\" pages=1
+                machine {{ cpus 2; thp \"never\" }}
+                thread \"main\" cpu=0 {{
+                    map \"heap\" pages=1 {of}
+                    rounds 1 warmup=0 {{ {} }}
+                }}
+                thread \"handler\" cpu=1 {{ uffd-serve by=\"copy\" }}
+            }}",
+            calls.join("\n")
+        );
+        let program = compile(&Source::new("test", text), &Settings::default());
+        let program = program.unwrap_or_else(|error| panic!("{calls:?}: {error:?}"));
+        let run = sim::run(&program, &row(kernel), &SimOptions::default());
+        run.err().map(|error| error.to_string())
+    };
+    let says = |said: Option<String>, errno: &str| said.is_some_and(|said| said.contains(errno));
+    for kernel in ["5.10", "6.1", "6.12", "6.18", "7.2", "7.3"] {
+        assert!(says(refused(kernel, on_disk, &[unregister]), "EINVAL"), "{kernel}");
+        assert_eq!(refused(kernel, "", &[unregister]), None, "{kernel}");
+        let others = refused(kernel, "", &[wp, &missing]);
+        assert_eq!(says(others, "EBUSY"), kernel == "7.3", "{kernel}");
+        assert_eq!(refused(kernel, "", &[wp, unregister, &missing, wp, &both]), None, "{kernel}");
+    }
+    assert_eq!(refused("6.12", on_disk, &[&asynchronous, unregister]), None);
+}
+
 /// A call that a kernel does not have is named, with the first kernel that has it and the oldest row.
 #[test]
 fn what_a_row_lacks_is_named() {

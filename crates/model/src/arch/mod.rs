@@ -298,6 +298,12 @@ impl Arch {
         self.index_bits[level as usize - 1] as u32
     }
 
+    /// Whether the kernel sets an entry's accessed bit for a load (`pmdp_set_access_flags`): x86's leaves that to the processor.
+    pub const fn marks_loads(&self) -> bool {
+        matches!(self.accessed_dirty, AccessedDirty::Fault)
+            || matches!(self.tlb_code, TlbCode::Arm64(_))
+    }
+
     /// Pages that one entry of a table of `level` spans, as a power of two: the order of a page there.
     #[inline]
     pub const fn order(&self, level: u32) -> u8 {

@@ -174,7 +174,9 @@ pub enum Errno {
     #[error("EAGAIN: the process runs already, or somebody holds one of the pages")]
     Eagain,
     /// Something is in use already.
-    #[error("EBUSY: the pin is held already, or userfaultfd watches what is not there")]
+    #[error(
+        "EBUSY: the pin is held already, or userfaultfd watches what is not there, or stores (unregister those first)"
+    )]
     Ebusy,
     /// Nothing is there.
     #[error("EBADF: the pin is not held, or there is no such file")]

@@ -120,9 +120,9 @@ pub(super) fn follows<M: Mode>(w: &World<M>, Fault { mm, page, write, .. }: Faul
 pub(super) fn touch<M: Mode>(w: &mut World<M>, at: At, fault: Fault) {
     let Fault { mm, page, write, .. } = fault;
     if let Some(pmd) = w.pmd(mm, page) {
-        // mm/huge_memory.c:touch_pmd (5.10 to 7.3): the entry itself.
+        // mm/huge_memory.c:touch_pmd (5.10 to 7.3): the entry itself, as far as the architecture has it changed.
         let touched = pmd.with(PteFlags::ACCESSED, true).with(PteFlags::DIRTY, write);
-        if touched != pmd {
+        if touched != pmd && (write || w.arch.marks_loads()) {
             w.set_pmd(at, mm, page, Pte::Present(touched));
         }
         return;

@@ -24,7 +24,7 @@ use crate::machine::frames::FrameFlags;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Mode, World};
 use crate::policy::{
-    AnonExclusive, Mutant, ProtectCharge, ProtectFlush, ProtectRestore, ProtectRun,
+    AnonExclusive, HugeUnprotect, Mutant, ProtectCharge, ProtectFlush, ProtectRestore, ProtectRun,
     SoftDirtyProtect, UffdNone, UffdRestore,
 };
 use crate::program::Prot;
@@ -199,10 +199,13 @@ fn change_protection(env: &mut impl Env, gather: &mut Gather, range: PageRange, 
     }
     let spares_no_access = env.policies().mutant == Mutant::NoAccessUnflushed;
     let forgets = forgets_flush(env, to);
+    let huge_writable =
+        to == To::NotUffdWp && env.policies().huge_unprotect == HugeUnprotect::IfWritable;
     change_range(env, gather.mm(), range, to, |pages, changed| {
         let Changed::Translation(old, new) = changed else { return };
         let spared = spares_no_access && new.protnone() && !old.writable() || forgets;
-        if needs_flush(&rules, old, new) && !spared {
+        let anyway = huge_writable && pages.pages() > 1 && old.writable();
+        if (needs_flush(&rules, old, new) || anyway) && !spared {
             gather.changed_pages(pages, Change::of(old, new, Change::Granted));
         }
     });

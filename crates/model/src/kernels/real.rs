@@ -5,6 +5,11 @@ use crate::arch::{ARM64, ARM64_A72};
 use crate::program::{Mthp, MthpMode, Program, ThpMode};
 use std::collections::BTreeMap;
 
+/// By this name the environment says how the processor holds huge pages, where that was tried.
+pub const HUGE_TLB: &str = "cpu.huge-tlb";
+/// As translations of single pages, some at least.
+pub const PIECES: &str = "pieces";
+
 impl KernelRow {
     /// The row for a real kernel, its processor and its settings, and whether it is the kernel's own.
     pub fn of_real(release: &str, environment: &BTreeMap<String, String>) -> (KernelRow, bool) {
@@ -48,7 +53,8 @@ impl KernelRow {
         row
     }
 
-    /// The row with the machine's own setting of huge pages, `6.12,thp=always`, for a scenario that asks for none.
+    /// The row with the machine's own setting of huge pages, `6.12,thp=always`, for a scenario that asks for none; and with how its
+    /// processor holds them, for one that can have any.
     #[must_use]
     pub fn for_scenario(
         mut self,
@@ -58,10 +64,15 @@ impl KernelRow {
         let named = |option: &str| self.name.split(',').any(|o| o.starts_with(option));
         let said = program.machine.thp.is_some() || named("thp=");
         let sizes_said = program.machine.mthp.is_some() || named("mthp=");
+        let held = environment.get(HUGE_TLB).filter(|_| !named("huge-tlb="));
         let own = environment.get("thp.enabled").and_then(|word| ThpMode::named(word));
         if let Some(mode) = own.filter(|mode| !said && *mode != self.config.thp) {
             self.name = format!("{},thp={}", self.name, mode.word());
             self.config.thp = mode;
+        }
+        if held.is_some_and(|held| held == PIECES) && self.config.for_program(program).huge_pages {
+            self.name += ",huge-tlb=pieces";
+            self.config.tlb_pieces = true;
         }
         let sizes = own_sizes(environment);
         if !sizes_said && sizes != self.config.mthp {
@@ -163,6 +174,23 @@ mod tests {
         assert_eq!(on(None, "6.12", "madvise"), "6.12");
         assert_eq!(on(Some(ThpMode::Madvise), "6.12", "always"), "6.12");
         assert_eq!(on(None, "6.12,thp=madvise", "always"), "6.12,thp=madvise");
+    }
+
+    #[test]
+    fn pieces_of_huge_pages_are_the_machines_where_there_can_be_huge_pages() {
+        let on = |thp: ThpMode, row: &str, held: &str| {
+            let mut program = crate::account::tests::program();
+            program.machine.thp = Some(thp);
+            let environment = BTreeMap::from([(HUGE_TLB.to_owned(), held.to_owned())]);
+            let row = KernelRow::parse(row).unwrap().for_scenario(&program, &environment);
+            (row.config.tlb_pieces, row.name)
+        };
+        let own = (true, "6.12,huge-tlb=pieces".to_owned());
+        assert_eq!(on(ThpMode::Always, "6.12", PIECES), own);
+        assert!(KernelRow::parse(&own.1).unwrap().config.tlb_pieces);
+        assert_eq!(on(ThpMode::Always, "6.12", "whole"), (false, "6.12".to_owned()));
+        assert_eq!(on(ThpMode::Never, "6.12", PIECES), (false, "6.12".to_owned()));
+        assert!(!on(ThpMode::Always, "6.12,huge-tlb=whole", PIECES).0);
     }
 
     #[test]

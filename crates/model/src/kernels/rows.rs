@@ -19,6 +19,7 @@ pub(super) const V5_8: Policies = Policies {
     split_remap: SplitRemap::Old,
     split_zeros: SplitZeros::Stay,
     huge_cold: HugeCold::Invalidate,
+    huge_unprotect: HugeUnprotect::IfChanged,
     advise_large: AdviseLarge::Split,
     large_shared: LargeShared::First,
     large_reclaim: LargeReclaim::IfMappedWhole,
@@ -92,6 +93,7 @@ pub(super) const V5_8: Policies = Policies {
     force_write: ForceWrite::Dirty,
     uffd_shared: UffdShared::Missing,
     uffd_move: UffdMove::Each,
+    uffd_mode: UffdMode::Replace,
     uffd_none: UffdNone::Marker,
     uffd_async: UffdAsync::Protected,
     uffd_unregister: UffdUnregister::Keep,
@@ -194,6 +196,7 @@ pub(super) const V6_12: Policies = Policies {
     uffd_collapse: UffdCollapse::Busy,
     uffd_restore: UffdRestore::AsProtect,
     uffd_ranges: UffdRanges::EachMapping,
+    huge_unprotect: HugeUnprotect::IfWritable,
     ..V6_1
 };
 
@@ -247,6 +250,7 @@ pub(super) const V7_2: Policies = Policies {
     arm64_protect: Arm64Protect::HardwareBits,
     arm64_whole: Arm64Whole::Once,
     file_unmap: FileUnmap::Run,
+    huge_unprotect: HugeUnprotect::IfChanged,
     ..V6_18
 };
 
@@ -254,5 +258,6 @@ pub(super) const V7_3: Policies = Policies {
     reuse: Reuse::ExclusiveCountingBatch,
     swapin_drain: SwapinDrain::Never,
     scan_unwatched: ScanUnwatched::Nothing,
+    uffd_mode: UffdMode::Busy,
     ..V7_2
 };

@@ -20,6 +20,7 @@ pub mod sim_tlbs;
 pub mod swap;
 pub mod tlb;
 pub mod tlb_array;
+mod upgraded;
 pub mod vma;
 pub mod walk;
 pub mod world;

@@ -6,11 +6,11 @@ use super::may_cache::MayCache;
 use super::mm::Mm;
 use super::tlb::{FlushScope, PteChange, Tlbs, is_stale, is_stale_now};
 use super::tlb_array::Tlb;
+use super::upgraded::Upgraded;
 use crate::addr::{CpuId, MmId, PageRange, Span, Vpn};
 use crate::arch::AccessedDirty;
 use crate::pte::PresentPte;
 use std::cell::Cell;
-use std::collections::BTreeSet;
 
 /// A translation that was taken away.
 #[derive(Copy, Clone, Debug)]
@@ -82,8 +82,8 @@ pub struct SimTlbs {
     asids: usize,
     /// By address space.
     logs: Vec<RevokedLog>,
-    /// Pages that became writable since the CPU last flushed them in that slot, where it is kept.
-    upgraded: Option<BTreeSet<(CpuId, usize, Vpn)>>,
+    /// What became writable, where account is kept of it.
+    upgraded: Option<Upgraded>,
     /// The second answer, and whether it was ever another one, where the simulator checks itself.
     checked: Option<Box<(MayCache, Cell<bool>)>>,
 }
@@ -114,38 +114,24 @@ impl SimTlbs {
         self.log(id).entries.push(revoked);
     }
 
-    /// The same, which keep account of pages that became writable and that CPUs may not know to be so.
-    pub fn with_upgrades(self) -> SimTlbs {
-        SimTlbs { upgraded: Some(BTreeSet::new()), ..self }
-    }
-
-    /// A page became writable where it is, and no CPU is told. Each that may have read its entry before may have it
-    /// still, whether or not it was asked to: processors read ahead (Intel SDM 3A, 4.10.2.3).
-    #[cold]
-    #[inline(never)]
-    fn note_upgraded(&mut self, cpus: &[Cpu], id: MmId, page: Vpn) {
-        let Some(upgraded) = &mut self.upgraded else { return };
-        for (cpu, number) in cpus.iter().zip(0..) {
-            if let Some(asid) = cpu.slot_of(id) {
-                upgraded.insert((CpuId(number), asid, page));
-            }
-        }
+    /// The same, which keep account of what became writable and that CPUs may not know to be so; they may hold a huge
+    /// page, of order `huge`, in `pieces`.
+    pub fn with_upgrades(self, huge: u8, pieces: bool) -> SimTlbs {
+        SimTlbs { upgraded: Some(Upgraded::new(huge, pieces)), ..self }
     }
 
     /// Whether a store that walks may meet a translation from before its page became writable. Asked once: after it the
     /// CPU has none.
     #[inline(always)]
     pub fn take_upgraded(&mut self, cpu: CpuId, asid: usize, page: Vpn) -> bool {
-        self.upgraded.as_mut().is_some_and(|upgraded| upgraded.remove(&(cpu, asid, page)))
+        self.upgraded.as_mut().is_some_and(|upgraded| upgraded.take(cpu, asid, page))
     }
 
     /// The CPU has nothing of `scope` in the slot any more.
     #[inline(always)]
     fn flush_upgraded(&mut self, cpu: CpuId, asid: usize, scope: FlushScope) {
         if let Some(upgraded) = &mut self.upgraded {
-            upgraded.retain(|&(of, slot, page)| {
-                (of, slot) != (cpu, asid) || !scope.covers(Span::one(page))
-            });
+            upgraded.flush(cpu, asid, scope);
         }
     }
 
@@ -281,13 +267,12 @@ impl Tlbs for SimTlbs {
             && is_stale(old, new)
         {
             self.revoked(id, Revoked { pages, old, since });
-        } else if self.upgraded.is_some()
+        } else if let Some(upgraded) = &mut self.upgraded
             && let (Some(old), Some(new)) = (old, new)
             && new.writable()
             && !old.writable()
-            && pages.order == 0
         {
-            self.note_upgraded(cpus, id, pages.start);
+            upgraded.note(cpus, id, pages);
         }
     }
 
@@ -348,7 +333,7 @@ impl Tlbs for SimTlbs {
         if let Some(checked) = &mut self.checked {
             checked.0.flush(cpu, asid, FlushScope::Pages(PageRange::one(page), 0), mm);
         }
-        self.flush_upgraded(cpu, asid, FlushScope::Pages(PageRange::one(page), 0));
+        self.take_upgraded(cpu, asid, page);
         self.cpus[cpu.index()].flush_page(page, asid);
         self.settle(cpu, asid, |entry| !entry.pages.contains(page));
     }

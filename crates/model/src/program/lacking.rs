@@ -1,6 +1,6 @@
 //! What a scenario may ask for that the model does not have.
 
-use super::{Advice, Backing, FileSpec, Op, OpKind, Program, RangeExpr, ThpMode};
+use super::{Advice, Backing, FileSpec, OpKind, Program, RangeExpr};
 use crate::call::{CallExpr, Gup, PinAccess};
 use crate::kernels::KernelRow;
 use crate::policy::{AnonFolios, FileFolios};
@@ -46,9 +46,9 @@ impl Program {
                     | CallExpr::UffdAnswer { answer: Answer::Move { .. } },
                 )
                 | OpKind::Serve { answer: Answer::Move { .. } }
-                    if mthp || self.may_have_huge_pages() =>
+                    if mthp =>
                 {
-                    Some("UFFDIO_MOVE where there may be huge pages")
+                    Some("UFFDIO_MOVE where there may be large folios (`mthp`)")
                 }
                 OpKind::Call(CallExpr::Khugepaged { .. }) if mthp => Some(
                     "khugepaged with sizes of large folios (`mthp`), which it makes from 7.2 on",
@@ -94,23 +94,6 @@ impl Program {
                 Some("large folios (`mthp`) of more than two processes")
             }
             None => None,
-        }
-    }
-
-    /// Whether faults or advice may make any.
-    fn may_have_huge_pages(&self) -> bool {
-        let advised = |op: &Op| {
-            let advice = match &op.kind {
-                OpKind::Call(CallExpr::Advise { advice, .. }) => *advice,
-                _ => return false,
-            };
-            matches!(advice, Advice::HugePage | Advice::Collapse)
-        };
-        match self.machine.thp {
-            Some(ThpMode::Never) => false,
-            Some(ThpMode::Madvise) => self.ops().any(advised),
-            // Unset: as the machine is.
-            Some(ThpMode::Always) | None => true,
         }
     }
 

@@ -392,7 +392,8 @@ fn new_world(program: &Program, row: &KernelRow, arch: Arch, options: &SimOption
     };
     let tlbs = SimTlbs::new(spec.cpus, spec.slots());
     let tlbs = if options.paranoid { tlbs.checked(spec.arch.accessed_dirty) } else { tlbs };
-    let tlbs = if options.choices { tlbs.with_upgrades() } else { tlbs };
+    let (huge, pieces) = (spec.arch.order(2), spec.config.tlb_pieces);
+    let tlbs = if options.choices { tlbs.with_upgrades(huge, pieces) } else { tlbs };
     SimWorld::new(&spec, tlbs, NoGhost, SimLog::new(options.pte_events, options.events))
 }
 

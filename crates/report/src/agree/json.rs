@@ -51,7 +51,10 @@ fn scenario(scenario: &ScenarioAgreement) -> Value {
         "retries": scenario.retries,
     });
     match &scenario.standing {
-        Standing::Exact { rounds } => document["rounds"] = json!(rounds),
+        Standing::Exact { rounds, chosen } => {
+            document["rounds"] = json!(rounds);
+            document["rounds_with_faults_by_choice"] = json!(chosen);
+        }
         Standing::Undecided(reason) => document["reason"] = json!(reason),
         Standing::Differing(difference) => document["difference"] = told(difference),
     }

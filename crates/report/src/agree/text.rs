@@ -29,7 +29,14 @@ pub fn text(targets: &[TargetAgreement], style: Style) -> String {
             0 => String::new(),
             retries => format!("; {} of undecided runs", count(retries as usize, "repetition")),
         };
-        text += &(style.wrap(&format!("{}{retries}", target.heading()), 4) + "\n");
+        let chosen = match target.rounds_by_choice() {
+            0 => String::new(),
+            rounds => format!(
+                "; in {} the processor took faults that are its choice (docs/agreement.md, rule 11)",
+                count(rounds, "exact round")
+            ),
+        };
+        text += &(style.wrap(&format!("{}{retries}{chosen}", target.heading()), 4) + "\n");
     }
     text
 }

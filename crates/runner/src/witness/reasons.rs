@@ -1,7 +1,7 @@
 //! Why rounds are marked, in words.
 
 /// Events were lost.
-pub(super) const EVENTS_LOST: &str = "events lost";
+pub(crate) const EVENTS_LOST: &str = "events lost";
 /// A running thread was switched out.
 pub(super) const LOST_CPU: &str = "a thread lost its CPU";
 /// A running thread was not there.

@@ -43,8 +43,14 @@ const WITH_WATCHED_FILES: [RangeInclusive<u64>; 2] = [250_000..=299_999, 5_500_0
 /// Those of them in which the answer may be a page that is moved.
 const WITH_MOVED_IN: [RangeInclusive<u64>; 2] = [275_000..=299_999, 5_750_000..=5_999_999];
 
+/// Those of them in which pages are filled and moved where there are huge pages, too.
+const WITH_MOVED_HUGE: [RangeInclusive<u64>; 2] = [290_000..=299_999, 5_900_000..=5_999_999];
+
 /// The first kernel that moves pages for whoever has a userfaultfd.
 const MOVES_SINCE: (u32, u32) = (6, 8);
+
+/// The first kernel that refuses to watch others than stores where it watches stores (policy `uffd-mode`).
+const BUSY_SINCE: (u32, u32) = (7, 3);
 
 /// The seeds that take and read soft-dirty bits, of any memory and in any process, every second one of them with huge pages, and without processes. No guards are drawn: the soft-dirty
 /// bit of one that was moved is not modelled.
@@ -114,6 +120,7 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
     let mut draw = Draw { rng, huge, enabled: Vec::new(), state };
     let watched_files = uffd && among(&WITH_WATCHED_FILES);
     let moved_in = watched_files && among(&WITH_MOVED_IN) && !huge && release >= MOVES_SINCE;
+    let moved_huge = among(&WITH_MOVED_HUGE);
     let all = soft_dirty || mlock || pageout || folios || watched_files;
     let draws = |ranges| all || among(ranges) && !uffd && !mthp;
     let with_processes = match soft_dirty {
@@ -136,7 +143,7 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
         Drawn::WithHugePages => huge || mthp,
         Drawn::WithRanges => ranges,
         Drawn::WithUserfaultfd => uffd,
-        Drawn::WithWatchedFiles => watched_files && !huge,
+        Drawn::WithWatchedFiles => watched_files && (!huge || moved_huge),
         Drawn::WithMovedIn => moved_in,
         Drawn::WithSoftDirty => soft_dirty,
         Drawn::WithMlock => mlock,
@@ -162,11 +169,13 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
         true => (draw.disks(&mut areas), draw.write_pages()),
         false => (with_files && !huge && draw.files(&mut areas, disk) && (with_drops || !disk), 1),
     };
+    let busy = release >= BUSY_SINCE;
     draw.state = State::new(&areas, draw.enabled.iter().copied()).with(Uffd {
         drawn: uffd,
         features,
         handled,
         moves: moved_in && areas.len() > 1,
+        busy,
     });
     if ranges {
         draw.state = draw.state.collapses_one_mapping();
@@ -218,6 +227,7 @@ pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
         features,
         one_mapping: ranges,
         moved_in,
+        busy,
         setup,
         body,
         warmup: draw.pick(&WARMUPS),

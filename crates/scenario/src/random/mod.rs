@@ -52,6 +52,8 @@ pub struct Case {
     one_mapping: bool,
     /// Whether what userfaultfd tells of in the first area is answered by moving pages of the second one there.
     moved_in: bool,
+    /// Whether it can be told to watch others than stores only where it watches no stores.
+    busy: bool,
     /// Before the first round.
     setup: Vec<Step>,
     /// Each round.
@@ -166,7 +168,7 @@ impl Case {
     fn uffd(&self) -> Uffd {
         let handled = self.company.idle == Some(Idle::Handler);
         let moves = self.moved_in && self.areas.len() > 1;
-        Uffd { drawn: self.uffd, features: self.features, handled, moves }
+        Uffd { drawn: self.uffd, features: self.features, handled, moves, busy: self.busy }
     }
 
     /// All operations of its steps.

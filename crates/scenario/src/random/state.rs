@@ -67,6 +67,8 @@ pub struct Uffd {
     pub handled: bool,
     /// Whether the answer to what is not in the first area are the pages of the other one.
     pub moves: bool,
+    /// Whether it can be told to watch others than stores only where it watches no stores.
+    pub busy: bool,
 }
 
 impl State {
@@ -177,15 +179,26 @@ impl State {
         let firsts = [Drawn::WithUserfaultfd, Drawn::WithWatchedFiles, Drawn::WithMovedIn];
         let firsts = firsts.contains(&operation.drawn);
         let there = !(self.child && firsts);
+        // What lets go of missing pages begins with watching them.
+        let others = operation.effect == Effect::WatchOthers || operation.needs == Needs::MovedIn;
+        let busy = self.uffd.busy && others && self.any(pages, |page| page.watched);
+        let unwatched = operation.effect == Effect::Watch(false)
+            && matches!(self.memory.get(pages.area), Some(Memory::File { disk: true, .. }))
+            && !self.allows(Needs::Watched, pages);
         let lets_go = operation.lets_go() || operation.effect == Effect::Protect(Prot::None);
-        let stays = lets_go && self.locks_some(pages);
-        there && !stays && areas.all(fits) && self.allows(operation.needs, pages)
+        let stays = lets_go && self.any(pages, |page| page.locked);
+        there
+            && !stays
+            && !busy
+            && !unwatched
+            && areas.all(fits)
+            && self.allows(operation.needs, pages)
     }
 
-    /// Whether some of the pages are locked in memory.
-    fn locks_some(&self, pages: &Pages) -> bool {
+    /// Whether some of the pages are so.
+    fn any(&self, pages: &Pages, so: fn(&Mapped) -> bool) -> bool {
         let part = self.areas.get(pages.area).and_then(|area| area.get(pages.range.clone()));
-        part.is_some_and(|part| part.iter().flatten().any(|page| page.locked))
+        part.is_some_and(|part| part.iter().flatten().any(so))
     }
 
     /// Whether an operation that needs this of mappings may be done on `pages`.

@@ -25,14 +25,14 @@ use crate::verdict::{Judgement, Reason, Verdict};
 
 /// The entry allows the access: it is marked accessed, for a store dirty.
 ///
-/// Source: mm/huge_memory.c:huge_pmd_set_accessed, touch_pmd (5.10 to 7.3); arch/x86/mm/pgtable.c:pmdp_set_access_flags (no flush).
+/// Source: mm/huge_memory.c:huge_pmd_set_accessed, touch_pmd (5.10 to 7.3); arch/x86/mm/pgtable.c:pmdp_set_access_flags (no flush, and nothing for a load).
 pub fn huge_pmd_set_accessed(env: &mut impl Env, fault: Fault, seen: PresentPte) -> Served {
     let Fault { mm, page, write, .. } = fault;
     let used = seen.with(PteFlags::ACCESSED, true).with(PteFlags::DIRTY, write);
     let (by_fault, rules) = (env.arch().accessed_dirty == AccessedDirty::Fault, env.arch().flushes);
     let set = pmd_trans_huge_lock(env, Site::HugePmdSetAccessed, mm, page, |w, at, pmd| {
         let current = pmd == seen;
-        if current && used != seen {
+        if current && used != seen && (write || w.arch.marks_loads()) {
             w.set_pmd(at, mm, page, Pte::Present(used));
         }
         current

@@ -8,6 +8,8 @@ use crate::kernel::Errno;
 use crate::kernel::fault::anon::zero_page_pte;
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
 use crate::kernel::gup::maybe_dma_pinned;
+use crate::kernel::huge::move_pages::move_huge;
+use crate::kernel::huge::run::split_and_put;
 use crate::kernel::table::{pte_alloc, pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::vma_lock::lock_vma_under_rcu;
 use crate::machine::frames::FrameFlags;
@@ -104,6 +106,8 @@ fn validate_move_areas<M: Mode>(
 enum Next {
     /// A page: its frame, and the object by which walks find it.
     Page(Pfn, ObjectId),
+    /// One of this large folio, which is split first.
+    Large(Pfn),
     /// The zero page's entry, or one of swap, which nobody finds by a walk.
     Entry(Pte),
     /// Nothing can be.
@@ -120,10 +124,20 @@ impl Learnt for Next {
 ///
 /// Source: mm/userfaultfd.c:move_pages_pte (6.12), move_pages_ptes (7.2).
 fn move_next(env: &mut impl Env, mm: MmId, rest: PageRange, to: Vpn) -> Result<u64, Errno> {
+    if let Some(moved) = move_huge(env, mm, rest, to) {
+        return moved;
+    }
     let page = rest.start;
     env.step(Site::MovePages, |w, at| pte_alloc(w, at, mm, to, 1));
     match env.step(Site::MovePages, |w, _| next(w, mm, page, to)) {
         Next::Refused(error) => Err(error),
+        Next::Large(folio) => {
+            if !env.try_lock(Site::FolioTryLock, Lock::Folio(folio)) {
+                return Ok(0);
+            }
+            env.step(Site::MovePages, |w, _| w.get_frame(folio));
+            if split_and_put(env, folio) { Ok(0) } else { Err(Errno::Ebusy) }
+        }
         Next::Entry(seen) => {
             let mut moved = false;
             with_tables(env, mm, (page, to), |env| {
@@ -182,10 +196,18 @@ fn next<M: Mode>(w: &World<M>, mm: MmId, page: Vpn, to: Vpn) -> Next {
     }
     match w.pte(mm, page) {
         seen @ Pte::Present(pte) if pte.special() => Next::Entry(seen),
+        Pte::Present(pte) if is_own(w, pte) && is_large(w, pte.pfn) => {
+            Next::Large(w.frames.folio(pte.pfn).0)
+        }
         Pte::Present(pte) if is_own(w, pte) => {
             Next::Page(pte.pfn, w.objects.root(w.frames.get(pte.pfn).object))
         }
-        seen @ Pte::Swap(swap) if swap.exclusive => Next::Entry(seen),
+        seen @ Pte::Swap(swap) if swap.exclusive => {
+            match w.swap.get(swap.slot).cached.is_some_and(|frame| is_large(w, frame)) {
+                true => Next::Refused(Errno::Ebusy),
+                false => Next::Entry(seen),
+            }
+        }
         Pte::Present(_) | Pte::Swap(_) => Next::Refused(Errno::Ebusy),
         Pte::Migration(_) => Next::Refused(Errno::Eagain),
         Pte::None => Next::Refused(Errno::Enoent),
@@ -193,7 +215,12 @@ fn next<M: Mode>(w: &World<M>, mm: MmId, page: Vpn, to: Vpn) -> Next {
     }
 }
 
-fn is_own<M: Mode>(w: &World<M>, pte: PresentPte) -> bool {
+fn is_large<M: Mode>(w: &World<M>, pfn: Pfn) -> bool {
+    w.frames.flags(pfn).has(FrameFlags::LARGE)
+}
+
+/// Whether the process alone has the page.
+pub fn is_own<M: Mode>(w: &World<M>, pte: PresentPte) -> bool {
     w.frames.flags(pte.pfn).has(FrameFlags::EXCLUSIVE) && !maybe_dma_pinned(w, pte.pfn)
 }
 
@@ -216,8 +243,11 @@ fn move_present_ptes(
         if !done || moved == run {
             break;
         }
-        let next = env.step(Site::MovePages, |w, _| w.pte(mm, page.add(moved)).present());
-        match next.filter(|pte| !pte.special()) {
+        let next = env.step(Site::MovePages, |w, _| {
+            let small = |pte: &PresentPte| !pte.special() && !is_large(w, pte.pfn);
+            w.pte(mm, page.add(moved)).present().filter(small)
+        });
+        match next {
             Some(pte) if env.try_lock(Site::FolioTryLock, Lock::Folio(pte.pfn)) => frame = pte.pfn,
             _ => break,
         }

@@ -1,0 +1,190 @@
+//! `UFFDIO_MOVE` of huge pages.
+
+use super::split::split_huge_pmd;
+use crate::addr::{MmId, PageRange, Vpn};
+use crate::env::{Env, Learnt, Lock};
+use crate::kernel::Errno;
+use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
+use crate::kernel::table::pte_alloc;
+use crate::kernel::uffd::move_pages::is_own;
+use crate::machine::frames::FrameFlags;
+use crate::machine::world::{At, Ghost, Mode, World};
+use crate::policy::Mutant;
+use crate::pte::{PresentPte, Pte, PteFlags};
+use crate::site::Site;
+
+/// What is to become of a huge page.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+enum Next {
+    /// There is none.
+    Small,
+    /// It is mapped page by page, for a part of it is meant, or a page table is at the target.
+    Part,
+    /// It moves as a whole, if the entry is this one still.
+    Whole(PresentPte),
+    /// Nothing can be moved.
+    Refused(Errno),
+}
+
+impl Learnt for Next {
+    fn nothing() -> Next {
+        Next::Small
+    }
+}
+
+/// Whether the entry was taken away.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+enum Cleared {
+    /// Somebody was faster, and it is to be looked at anew.
+    Again,
+    /// The page is not the process's own any more.
+    Busy,
+    /// It was this one.
+    Taken(PresentPte),
+}
+
+impl Learnt for Cleared {
+    fn nothing() -> Cleared {
+        Cleared::Again
+    }
+}
+
+/// Moves the huge page with which `rest` begins, to `to`; how many pages: none if it is mapped page by page now, or has to be looked at
+/// anew. `None`: there is no huge page.
+///
+/// Source: mm/userfaultfd.c:move_pages, move_splits_huge_pmd (6.12, 7.3).
+pub fn move_huge(
+    env: &mut impl Env,
+    mm: MmId,
+    rest: PageRange,
+    to: Vpn,
+) -> Option<Result<u64, Errno>> {
+    if !env.config().huge_pages {
+        return None;
+    }
+    let next = env.step(Site::MovePages, |w, at| {
+        pte_alloc(w, at, mm, to, 2);
+        look(w, mm, rest, to)
+    });
+    Some(match next {
+        Next::Small => return None,
+        Next::Refused(error) => Err(error),
+        Next::Part => {
+            split_huge_pmd(env, Site::MovePages, mm, rest.start);
+            Ok(0)
+        }
+        Next::Whole(pmd) => move_whole(env, mm, (rest.start, to), pmd),
+    })
+}
+
+fn look<M: Mode>(w: &World<M>, mm: MmId, rest: PageRange, to: Vpn) -> Next {
+    let (there, target) = w.mms[mm.index()].table.find(to);
+    if target.order > 0 && !there.is_none() {
+        return Next::Refused(Errno::Eexist);
+    }
+    let Some(pmd) = w.pmd(mm, rest.start) else { return Next::Small };
+    let (from, pages) = (w.huge_span(rest.start).start, w.huge_span(to));
+    let whole = from == rest.start && pages.start == to && rest.pages() >= pages.range().pages();
+    match whole && target.order > 0 {
+        _ if !pmd.special() && !w.frames.flags(pmd.pfn).has(FrameFlags::EXCLUSIVE) => {
+            Next::Refused(Errno::Ebusy)
+        }
+        true => Next::Whole(pmd),
+        false => Next::Part,
+    }
+}
+
+/// Source: mm/huge_memory.c:move_pages_huge_pmd (6.12, 7.3).
+fn move_whole(
+    env: &mut impl Env,
+    mm: MmId,
+    (from, to): (Vpn, Vpn),
+    pmd: PresentPte,
+) -> Result<u64, Errno> {
+    let (site, folio) = (Site::MovePagesHugePmd, (!pmd.special()).then_some(pmd.pfn));
+    let locked = folio.map(|folio| {
+        let object = env.step(site, |w, _| {
+            w.get_frame(folio);
+            w.objects.root(w.frames.place(folio).0)
+        });
+        env.lock(Lock::Folio(folio));
+        env.lock(Lock::RmapWrite(object));
+        (folio, object)
+    });
+    let moved = under_locks(env, mm, (from, to), pmd);
+    if let Some((folio, object)) = locked {
+        env.unlock(Lock::RmapWrite(object));
+        env.unlock(Lock::Folio(folio));
+        env.step(Site::FolioPut, |w, at| w.put_frame(at, folio));
+    }
+    moved
+}
+
+/// The entry is taken, flushed, and put where it belongs, with both tables locked.
+fn under_locks(
+    env: &mut impl Env,
+    mm: MmId,
+    (from, to): (Vpn, Vpn),
+    pmd: PresentPte,
+) -> Result<u64, Errno> {
+    let (site, pages) = (Site::MovePagesHugePmd, env.arch().huge_pages(from));
+    let first = Lock::pmd(env.arch(), mm, from.min(to));
+    let second = Some(Lock::pmd(env.arch(), mm, from.max(to))).filter(|lock| *lock != first);
+    env.lock(first);
+    second.into_iter().for_each(|lock| env.lock(lock));
+    let cleared = env.step(site, |w, at| clear(w, at, mm, (from, to), pmd));
+    if let Cleared::Taken(old) = cleared {
+        if env.policies().mutant != Mutant::UffdMoveUnflushed {
+            flush_tlb_mm_range(env, FlushRequest::range(site, mm, pages));
+        }
+        env.step(site, |w, at| put(w, at, mm, (from, to), old));
+    }
+    second.into_iter().for_each(|lock| env.unlock(lock));
+    env.unlock(first);
+    match cleared {
+        Cleared::Again => Ok(0),
+        Cleared::Busy => Err(Errno::Ebusy),
+        Cleared::Taken(_) => Ok(pages.pages()),
+    }
+}
+
+fn clear<M: Mode>(
+    w: &mut World<M>,
+    at: At,
+    mm: MmId,
+    (from, to): (Vpn, Vpn),
+    pmd: PresentPte,
+) -> Cleared {
+    let (there, target) = w.mms[mm.index()].table.find(to);
+    if w.pmd(mm, from) != Some(pmd) || !there.is_none() || target.order == 0 {
+        return Cleared::Again;
+    }
+    if !pmd.special() && !is_own(w, pmd) {
+        return Cleared::Busy;
+    }
+    w.set_pmd(at, mm, from, Pte::None);
+    Cleared::Taken(pmd)
+}
+
+/// It counts as stored to there, and may be, whatever it was; the huge zero page stays as it is.
+fn put<M: Mode>(w: &mut World<M>, at: At, mm: MmId, (from, to): (Vpn, Vpn), old: PresentPte) {
+    let soft_dirty = w.config.soft_dirty;
+    let new = if old.special() {
+        Pte::Present(old.with(PteFlags::SOFT_DIRTY, soft_dirty)).without_uffd_wp()
+    } else {
+        let (object, index) = w.object_of(mm, to);
+        w.frames.update(old.pfn, |f| (f.object, f.index) = (object, index));
+        let new = PresentPte::new(old.pfn)
+            .with(PteFlags::WRITABLE, true)
+            .with(PteFlags::ACCESSED, true)
+            .with(PteFlags::DIRTY, true)
+            .with(PteFlags::SOFT_DIRTY, soft_dirty);
+        Pte::Present(new)
+    };
+    w.set_pmd(at, mm, to, new);
+    for page in w.huge_span(from).range().iter() {
+        let at = page.since(from);
+        let frame = (!old.special()).then(|| w.frame_in(old.pfn, at));
+        w.ghost.moved(mm, page, to.add(at), frame);
+    }
+}

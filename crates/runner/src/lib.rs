@@ -35,6 +35,7 @@ pub mod huge_tlb;
 pub mod image;
 pub mod ioctl;
 pub mod journal;
+pub mod kallsyms;
 pub mod keeper;
 pub mod limits;
 pub mod locate;

@@ -1,19 +1,15 @@
-//! Kernel threads that look after memory without its being counted: `kdamond`, of DAMON, and `khugepaged`.
+//! Kernel threads that look after memory without its being counted: `kdamond`, of DAMON.
 //!
-//! DAMON clears accessed bits of any task's pages without a flush and may reclaim them as `madvise` does,
+//! It clears accessed bits of any task's pages without a flush and may reclaim them as `madvise` does,
 //! which moves no counter of reclaim (mm/damon/paddr.c; mm/vmscan.c:reclaim_pages), on any CPU, where no
 //! ring of ours sees it. That it ran is told by its time slices (`/proc/PID/schedstat`, third figure)
-//! and its state. What `kswapd`, `kcompactd` and `khugepaged` do to pages is counted ([`crate::vmstat`]); but `khugepaged` has
-//! every CPU empty its LRU batches first (mm/khugepaged.c:khugepaged_do_scan, 5.10 to 7.3), which not every kernel shows.
+//! and its state. What `kswapd`, `kcompactd` and `khugepaged` do is counted ([`crate::vmstat`]).
 
 use crate::tracefs::{is_kernel_thread, task_state};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
-/// Who takes accessed bits.
-pub const AGING: &str = "kdamond";
-/// Who has LRU batches emptied.
-pub const DRAINING: &str = "khugepaged";
+const NAME: &str = "kdamond";
 
 /// The threads that this kernel has.
 pub struct Minders(Vec<Minder>);
@@ -31,10 +27,10 @@ impl Minders {
         Minders(Vec::new())
     }
 
-    /// Finds those whose names begin so.
-    pub fn find(names: &[&str]) -> Minders {
+    /// Finds them.
+    pub fn find() -> Minders {
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-        Minders(entries.filter_map(|entry| Minder::open(&entry.path(), names)).collect())
+        Minders(entries.filter_map(|entry| Minder::open(&entry.path())).collect())
     }
 
     /// One that ran since this was last asked.
@@ -50,10 +46,10 @@ impl Minders {
 }
 
 impl Minder {
-    fn open(folder: &std::path::Path, names: &[&str]) -> Option<Minder> {
+    fn open(folder: &std::path::Path) -> Option<Minder> {
         let _: u32 = folder.file_name()?.to_str()?.parse().ok()?;
         let name = fs::read_to_string(folder.join("comm")).ok()?.trim().to_owned();
-        if !names.iter().any(|begins| name.starts_with(begins)) {
+        if !name.starts_with(NAME) {
             return None;
         }
         if is_kernel_thread(&fs::read(folder.join("stat")).ok()?) != Some(true) {
@@ -96,10 +92,9 @@ mod tests {
 
     #[test]
     fn only_kernel_threads_are_minders() {
-        for minder in Minders::find(&[AGING]).0 {
-            assert!(minder.name.starts_with(AGING), "{}", minder.name);
+        for minder in Minders::find().0 {
+            assert!(minder.name.starts_with(NAME), "{}", minder.name);
         }
-        let own = fs::read_to_string("/proc/self/comm").unwrap();
-        assert!(Minder::open(std::path::Path::new("/proc/self"), &[own.trim()]).is_none());
+        assert!(Minder::open(std::path::Path::new("/proc/self")).is_none());
     }
 }

@@ -15,9 +15,9 @@
 //! the test for loss.
 
 use crate::ioctl::{set_filter, set_output};
-use crate::limits;
 use crate::log::{Kind, Raw};
 use crate::tracefs::{self, Field, TracefsError, Tracepoint};
+use crate::{kallsyms, limits};
 use needless_model::addr::CpuId;
 use needless_model::counters::Counter as Figure;
 use perf_event::events::{Event, Software, Tracepoint as TracepointEvent};
@@ -27,7 +27,7 @@ use perf_event_open_sys::bindings::{
     PERF_RECORD_SAMPLE, PERF_RECORD_SWITCH_CPU_WIDE, PERF_RECORD_THROTTLE,
 };
 use std::collections::BTreeMap;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
@@ -37,7 +37,7 @@ use thiserror::Error;
 const LARGEST: usize = 256;
 
 /// The works that empty a CPU's LRU batches for others (mm/swap.c:lru_add_drain_all, 5.10 to 7.3).
-/// Filters know functions by name on 6.12 and later, not on 5.10 and 6.1; there it is not seen.
+/// Filters know functions by name on 6.12 and later; on 5.10 and 6.1 by their address ([`kallsyms`]).
 const DRAINS: &CStr = c"function.function == lru_add_drain_per_cpu";
 
 /// What CPUs are asked to call by whoever waits for walks of page tables (mm/mmu_gather.c:tlb_remove_table_sync_one, 6.1 to 7.3).
@@ -102,7 +102,7 @@ struct Points {
     flush: Option<(Tracepoint, Source)>,
     sync: Option<(Tracepoint, Source)>,
     write: Option<(Tracepoint, Source)>,
-    drain: Option<Tracepoint>,
+    drain: Option<(Tracepoint, CString)>,
 }
 
 /// Whose events are recorded.
@@ -121,8 +121,6 @@ pub struct Rings {
     pub flushes: bool,
     /// Whether it is seen that a thread writes a page to swap.
     pub writes: bool,
-    /// Whether it is seen that a CPU's LRU batches are emptied for others.
-    pub drains: bool,
 }
 
 struct Ring {
@@ -167,13 +165,12 @@ impl Rings {
         let cpus: Rc<[(u16, u16)]> = places.iter().map(|place| (place.on.0, place.cpu)).collect();
         let rings = places.iter().map(|place| Ring::open(place, &cpus, pages, &points));
         let rings = rings.collect::<Result<_, _>>()?;
-        let Points { fault, flush, write, drain, .. } = points;
+        let Points { fault, flush, write, .. } = points;
         Ok(Rings {
             rings,
             faults: fault.is_some(),
             flushes: flush.is_some(),
             writes: write.is_some(),
-            drains: drain.is_some(),
         })
     }
 
@@ -230,12 +227,33 @@ fn sync_source(tracefs: &Path) -> Result<(Tracepoint, Source), String> {
     Ok((point, Source::TableSync { to }))
 }
 
-/// A worker empties a CPU's LRU batches, where filters know functions by name.
-fn drain_source(tracefs: &Path) -> Option<Tracepoint> {
+/// A worker empties a CPU's LRU batches, and the filter by which it is told.
+fn drain_source(tracefs: &Path) -> Option<(Tracepoint, CString)> {
     let point = Tracepoint::find(tracefs, "workqueue", "workqueue_execute_start").ok()?;
-    let own = counter(TracepointEvent::with_id(point.id), 0, Whose::Thread(0), |_| {});
-    own.and_then(|works| set_filter(&works, DRAINS)).ok()?;
-    Some(point)
+    let takes = |filter: &CStr| {
+        let own = counter(TracepointEvent::with_id(point.id), 0, Whose::Thread(0), |_| {});
+        own.and_then(|works| set_filter(&works, filter)).is_ok()
+    };
+    let by_address = || CString::new(format!("function == {:#x}", kallsyms::lru_drain()?)).ok();
+    let filter = match takes(DRAINS) {
+        true => DRAINS.to_owned(),
+        false => by_address().filter(|filter| takes(filter))?,
+    };
+    Some((point, filter))
+}
+
+/// Looks up once for all processes that this one starts what only some kernels have to know.
+///
+/// # Safety
+/// There is one thread.
+pub unsafe fn remember_filters() {
+    let known = tracefs::find().is_ok_and(|tracefs| {
+        drain_source(&tracefs).is_some_and(|(_, filter)| filter.as_c_str() == DRAINS)
+    });
+    if !known {
+        // SAFETY: as the caller says.
+        unsafe { kallsyms::remember_lru_drain() };
+    }
 }
 
 /// A page goes to swap; the name changed in 6.0 (include/trace/events/vmscan.h).
@@ -274,10 +292,10 @@ impl Ring {
             let event = TracepointEvent::with_id(point.id);
             add(&point.name, *source, counter(event, cpu, Whose::Everybodys, |_| {}))?;
         }
-        if let Some(point) = &points.drain {
+        if let Some((point, filter)) = &points.drain {
             let event = TracepointEvent::with_id(point.id);
             let works = counter(event, cpu, Whose::Everybodys, |_| {});
-            let drains = works.and_then(|works| set_filter(&works, DRAINS).map(|()| works));
+            let drains = works.and_then(|works| set_filter(&works, filter).map(|()| works));
             add(&point.name, Source::Drain, drains)?;
         }
         for thread in place.tids.iter().map(|tid| Whose::Thread(*tid)) {

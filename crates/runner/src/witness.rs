@@ -37,7 +37,7 @@ mod tasks;
 
 use crate::flushes::{Flushes, Strangers};
 use crate::log::{Kind, Log, Raw};
-use crate::minders::{AGING, DRAINING, Minders};
+use crate::minders::Minders;
 use crate::perf::Rings;
 use crate::swap;
 use crate::swapping::Majors;
@@ -128,10 +128,10 @@ impl Watch {
         made_after: u64,
     ) -> Watch {
         let cpus = cpus(program);
-        let minders = match &rings {
-            None if stands_minders(program) => Minders::none(),
-            Some(rings) if !rings.drains => Minders::find(&[AGING, DRAINING]),
-            _ => Minders::find(&[AGING]),
+        let minders = if rings.is_none() && stands_minders(program) {
+            Minders::none()
+        } else {
+            Minders::find()
         };
         let absence = rings.is_none().then(|| Absence::new(tids.clone()));
         let tids = Tids::new(&tids);

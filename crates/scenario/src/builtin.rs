@@ -81,7 +81,7 @@ pub static LITMUS: &[Builtin] = builtins! { "scenarios/litmus/":
     "file-cow" "file-race" "file-private" "file-punch" "disk-writeback" "zap-writeback"
     "file-truncate" "file-write" "file-drop" "file-refault" "shmem-reclaim"
     "guard-nested" "ranges-touch"
-    "uffd-none" "uffd-marker" "uffd-preread" "uffd-swapped" "uffd-flush" "uffd-unprotect" "uffd-async" "uffd-zap" "uffd-fork" "uffd-dirtycow" "uffd-missing" "uffd-move" "uffd-moved-in" "soft-dirty-protect" "soft-dirty-flush"
+    "uffd-none" "uffd-marker" "uffd-preread" "uffd-swapped" "uffd-flush" "uffd-unprotect" "uffd-async" "uffd-zap" "uffd-fork" "uffd-dirtycow" "uffd-missing" "uffd-move" "uffd-move-huge" "uffd-move-part" "uffd-moved-in" "soft-dirty-protect" "soft-dirty-flush"
     "uffd-populate" "uffd-image-read" "uffd-image-populate" "uffd-image-marker" "uffd-image-none" "uffd-async-hole" "uffd-async-table" "uffd-scan"
     "uffd-reclaimed" "uffd-migrating" "uffd-stale" "soft-dirty-stale"
     "retry-spurious" "retry-parallel" "retry-skip-ad" "retry-installed" "retry-locked" "retry-read" "retry-anon-vma" "fork-cleaned" "fork-writeback"

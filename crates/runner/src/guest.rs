@@ -12,9 +12,10 @@
 use crate::disk;
 use crate::environment::{environment, setting};
 use crate::journal::{PAGE_CLUSTER, lacks_mthp, mthp_enabled};
+use crate::kallsyms;
 use crate::marks::Mark;
 use crate::needs::{self, LACKS, Needed, Part};
-use crate::perf::{self, Place, Rings};
+use crate::perf::{Place, Rings};
 use crate::swap::ZramSwap;
 use crate::sys::shell_status;
 use crate::tracefs;
@@ -142,7 +143,7 @@ fn serve() -> Result<(), Failed> {
     let mut machine = Machine { _events: hold_events(), ..Machine::default() };
     clear_cpus();
     // SAFETY: this is the only thread.
-    unsafe { perf::remember_filters() };
+    unsafe { kallsyms::remember(kallsyms::DRAIN) };
     let booted = Booted { version: PROTOCOL_VERSION, environment: environment(), absent };
     wire::write_message(&mut answers, &booted).map_err(at("the port"))?;
     while let Some(order) = wire::read_message(&mut orders).map_err(at("reading an order"))? {

@@ -15,9 +15,10 @@
 //! the test for loss.
 
 use crate::ioctl::{set_filter, set_output};
+use crate::kallsyms::{DRAIN, function_is};
+use crate::limits;
 use crate::log::{Kind, Raw};
 use crate::tracefs::{self, Field, TracefsError, Tracepoint};
-use crate::{kallsyms, limits};
 use needless_model::addr::CpuId;
 use needless_model::counters::Counter as Figure;
 use perf_event::events::{Event, Software, Tracepoint as TracepointEvent};
@@ -35,10 +36,6 @@ use thiserror::Error;
 
 /// No record is larger. Ours are about 100 bytes.
 const LARGEST: usize = 256;
-
-/// The works that empty a CPU's LRU batches for others (mm/swap.c:lru_add_drain_all, 5.10 to 7.3).
-/// Filters know functions by name on 6.12 and later; on 5.10 and 6.1 by their address ([`kallsyms`]).
-const DRAINS: &CStr = c"function.function == lru_add_drain_per_cpu";
 
 /// What CPUs are asked to call by whoever waits for walks of page tables (mm/mmu_gather.c:tlb_remove_table_sync_one, 6.1 to 7.3).
 const TABLE_SYNC: &CStr = c"func.function == tlb_remove_table_smp_sync";
@@ -156,7 +153,8 @@ impl Rings {
                 unseen.insert(name.to_owned(), error.to_string());
             }
         });
-        let drain = drain_source(&tracefs);
+        let drain = Tracepoint::find(&tracefs, "workqueue", "workqueue_execute_start").ok();
+        let drain = drain.zip(CString::new(function_is("function", DRAIN)).ok());
         let sync = sync_source(&tracefs).map_err(|why| {
             unseen.insert(TABLE_SYNCS.to_owned(), why);
         });
@@ -227,35 +225,6 @@ fn sync_source(tracefs: &Path) -> Result<(Tracepoint, Source), String> {
     Ok((point, Source::TableSync { to }))
 }
 
-/// A worker empties a CPU's LRU batches, and the filter by which it is told.
-fn drain_source(tracefs: &Path) -> Option<(Tracepoint, CString)> {
-    let point = Tracepoint::find(tracefs, "workqueue", "workqueue_execute_start").ok()?;
-    let takes = |filter: &CStr| {
-        let own = counter(TracepointEvent::with_id(point.id), 0, Whose::Thread(0), |_| {});
-        own.and_then(|works| set_filter(&works, filter)).is_ok()
-    };
-    let by_address = || CString::new(format!("function == {:#x}", kallsyms::lru_drain()?)).ok();
-    let filter = match takes(DRAINS) {
-        true => DRAINS.to_owned(),
-        false => by_address().filter(|filter| takes(filter))?,
-    };
-    Some((point, filter))
-}
-
-/// Looks up once for all processes that this one starts what only some kernels have to know.
-///
-/// # Safety
-/// There is one thread.
-pub unsafe fn remember_filters() {
-    let known = tracefs::find().is_ok_and(|tracefs| {
-        drain_source(&tracefs).is_some_and(|(_, filter)| filter.as_c_str() == DRAINS)
-    });
-    if !known {
-        // SAFETY: as the caller says.
-        unsafe { kallsyms::remember_lru_drain() };
-    }
-}
-
 /// A page goes to swap; the name changed in 6.0 (include/trace/events/vmscan.h).
 fn write_source(tracefs: &Path) -> Option<(Tracepoint, Source)> {
     let names = ["mm_vmscan_write_folio", "mm_vmscan_writepage"];
@@ -296,7 +265,9 @@ impl Ring {
             let event = TracepointEvent::with_id(point.id);
             let works = counter(event, cpu, Whose::Everybodys, |_| {});
             let drains = works.and_then(|works| set_filter(&works, filter).map(|()| works));
-            add(&point.name, Source::Drain, drains)?;
+            if let Ok(drains) = drains {
+                add(&point.name, Source::Drain, Ok(drains))?;
+            }
         }
         for thread in place.tids.iter().map(|tid| Whose::Thread(*tid)) {
             for (point, source) in points.fault.iter().chain(&points.write) {

@@ -5,10 +5,7 @@
 //! numbers are made ranges, and the ranges are halved: a handful of comparisons instead of one for
 //! each number.
 
-use needless_runner::environment::series;
-use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 
 /// A filter on one field.
 pub struct Filter<'a> {
@@ -72,36 +69,9 @@ impl fmt::Display for Filter<'_> {
     }
 }
 
-/// Lets calls of one of the kernel's functions through.
-///
-/// From 6.3 on the kernel looks the name up itself (kernel/trace/trace_events_filter.c: parse_pred,
-/// `.function`). Before that it takes the address, which it may hide: then nothing comes through.
-pub fn function_is(field: &str, name: &str) -> Option<String> {
-    Some(match series() >= (6, 3) {
-        true => format!("{field}.function == {name}"),
-        false => format!("{field} == {:#x}", address(name).unwrap_or(0)),
-    })
-}
-
 /// Lets those of all others through.
 pub fn function_is_not(field: &str, name: &str) -> String {
     format!("{field}.function != {name}")
-}
-
-/// Where a function of the kernel's image begins; none if that is hidden. It does not change while the kernel runs, and
-/// the file has more than a hundred thousand lines, which the kernel makes anew for each reader (in an emulator
-/// that takes a second): it is read once.
-fn address(name: &str) -> Option<u64> {
-    static KNOWN: Mutex<BTreeMap<String, Option<u64>>> = Mutex::new(BTreeMap::new());
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    *known.entry(name.to_owned()).or_insert_with(|| read_address(name))
-}
-
-fn read_address(name: &str) -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/kallsyms").ok()?;
-    let of_name = |line: &&str| line.split(' ').nth(2) == Some(name);
-    let address = text.lines().find(of_name)?.split(' ').next()?;
-    u64::from_str_radix(address, 16).ok().filter(|address| *address != 0)
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! The tracepoints that are watched: what each is for, which of its events are wanted, and what a
 //! report lacks where a kernel does not have it.
 
-use crate::filter::{Filter, function_is, function_is_not};
+use crate::filter::{Filter, function_is_not};
 use crate::syscalls;
 use needless_model::event::FlushReason;
+use needless_runner::kallsyms::{DRAIN, function_is};
 use needless_runner::tracefs::{Field, TracefsError, Tracepoint};
 use std::path::Path;
 
@@ -222,7 +223,7 @@ fn to_victims(extent: &Extent) -> Option<String> {
 }
 
 fn drains(_: &Extent) -> Option<String> {
-    function_is("function", DRAIN)
+    Some(function_is("function", DRAIN))
 }
 
 fn calls_of_programs(_: &Extent) -> Option<String> {
@@ -239,9 +240,6 @@ fn ioctls(_: &Extent) -> Option<String> {
 
 /// Wakes up threads on the CPU that it is called on (kernel/sched/core.c, 5.10 to 7.3).
 const WAKE_UP: &str = "sched_ttwu_pending";
-
-/// Drains a CPU's batches (mm/swap.c, 5.10 to 7.3).
-const DRAIN: &str = "lru_add_drain_per_cpu";
 
 fn single(_: &Extent) -> Option<String> {
     Some("order == 0".to_owned())

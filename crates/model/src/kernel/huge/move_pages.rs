@@ -1,5 +1,6 @@
 //! `UFFDIO_MOVE` of huge pages.
 
+use super::remap::note_moved;
 use super::split::split_huge_pmd;
 use crate::addr::{MmId, PageRange, Vpn};
 use crate::env::{Env, Learnt, Lock};
@@ -8,7 +9,7 @@ use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
 use crate::kernel::table::pte_alloc;
 use crate::kernel::uffd::move_pages::is_own;
 use crate::machine::frames::FrameFlags;
-use crate::machine::world::{At, Ghost, Mode, World};
+use crate::machine::world::{At, Mode, World};
 use crate::policy::Mutant;
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
@@ -182,9 +183,5 @@ fn put<M: Mode>(w: &mut World<M>, at: At, mm: MmId, (from, to): (Vpn, Vpn), old:
         Pte::Present(new)
     };
     w.set_pmd(at, mm, to, new);
-    for page in w.huge_span(from).range().iter() {
-        let at = page.since(from);
-        let frame = (!old.special()).then(|| w.frame_in(old.pfn, at));
-        w.ghost.moved(mm, page, to.add(at), frame);
-    }
+    note_moved(w, mm, (from, to), old);
 }

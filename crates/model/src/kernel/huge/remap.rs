@@ -5,10 +5,24 @@ use crate::addr::{MmId, Vpn};
 use crate::env::{Env, Lock};
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
 use crate::kernel::table::pte_alloc;
-use crate::machine::world::Ghost;
+use crate::machine::world::{Ghost, Mode, World};
 use crate::policy::Mutant;
-use crate::pte::{Pte, PteFlags};
+use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
+
+/// What the huge page held whose entry was `pmd` is at `to` now.
+pub(super) fn note_moved<M: Mode>(
+    w: &mut World<M>,
+    mm: MmId,
+    (from, to): (Vpn, Vpn),
+    pmd: PresentPte,
+) {
+    for page in w.huge_span(from).range().iter() {
+        let at = page.since(from);
+        let frame = (!pmd.special()).then(|| w.frame_in(pmd.pfn, at));
+        w.ghost.moved(mm, page, to.add(at), frame);
+    }
+}
 
 /// Moves the huge page at `from` to `to`, unless something is there; whether it did. The flush is before the locks are given back.
 /// Where there is no huge page nothing is made for one. `clears`: it loses its protection by userfaultfd.
@@ -41,10 +55,7 @@ pub fn move_huge_pmd(env: &mut impl Env, mm: MmId, from: Vpn, to: Vpn, clears: b
         w.set_pmd(at, mm, from, Pte::None);
         let entry = Pte::Present(pmd.with(PteFlags::SOFT_DIRTY, w.config.soft_dirty));
         w.set_pmd(at, mm, to, if clears { entry.without_uffd_wp() } else { entry });
-        for page in pages.iter() {
-            let frame = (!pmd.special()).then(|| w.frame_in(pmd.pfn, page.since(from)));
-            w.ghost.moved(mm, page, to.add(page.since(from)), frame);
-        }
+        note_moved(w, mm, (from, to), pmd);
         true
     });
     if moved == Some(true) && env.policies().mutant != Mutant::TableMovedUnflushed {

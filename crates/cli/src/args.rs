@@ -320,7 +320,7 @@ pub struct AgreeArgs {
     /// many processors busy as scenarios have CPUs there: where there are fewer, one at a time is faster
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub jobs: u8,
-    /// Write the smallest scenario of every difference into this directory.
+    /// Write into this directory the smallest scenario of every difference, and each that stays undecided.
     #[arg(long, value_name = "DIR")]
     pub keep: Option<PathBuf>,
     /// Write the results and the rules as a Markdown document.

@@ -32,6 +32,8 @@ pub struct TargetAgreement {
 pub struct ScenarioAgreement {
     /// The scenario's name.
     pub name: String,
+    /// Its text.
+    pub text: String,
     /// What it is about.
     pub groups: BTreeSet<Group>,
     /// How it came out.
@@ -77,8 +79,6 @@ pub enum Found {
 pub struct Difference {
     /// What differs.
     pub found: Found,
-    /// The scenario's text.
-    pub scenario: String,
     /// Runs that differed, of those made to see whether it always does.
     pub repeated: (u32, u32),
     /// The smallest scenario found that still differs.
@@ -97,18 +97,18 @@ pub struct Minimal {
 }
 
 impl Difference {
-    /// What differs in the smallest scenario, and that scenario's text.
-    fn smallest(&self) -> (&Found, &str) {
+    /// What differs in the smallest scenario, and that scenario's text; `whole`: the text of the one that ran.
+    pub fn smallest<'a>(&'a self, whole: &'a str) -> (&'a Found, &'a str) {
         match &self.minimal {
             Some(minimal) => (&minimal.found, &minimal.scenario),
-            None => (&self.found, &self.scenario),
+            None => (&self.found, whole),
         }
     }
 }
 
 impl Standing {
     /// The standing of a scenario that ran.
-    pub fn of(ran: Ran, scenario: &str) -> Standing {
+    pub fn of(ran: Ran) -> Standing {
         if let Some(reason) = &ran.run.invalid {
             return Standing::Undecided(format!("the run is invalid: {reason}"));
         }
@@ -120,19 +120,13 @@ impl Standing {
             None if agreement.is_exact() => {
                 Standing::Exact { rounds: agreement.rounds, chosen: agreement.chosen }
             }
-            None => Standing::differing(Found::Runs(Box::new(ran)), scenario),
+            None => Standing::differing(Found::Runs(Box::new(ran))),
         }
     }
 
     /// The standing of a scenario that differs.
-    pub fn differing(found: Found, scenario: &str) -> Standing {
-        let scenario = scenario.to_owned();
-        Standing::Differing(Box::new(Difference {
-            found,
-            scenario,
-            repeated: (1, 1),
-            minimal: None,
-        }))
+    pub fn differing(found: Found) -> Standing {
+        Standing::Differing(Box::new(Difference { found, repeated: (1, 1), minimal: None }))
     }
 
     /// The word for it.
@@ -211,9 +205,9 @@ impl TargetAgreement {
     }
 
     /// The scenarios that differ.
-    fn differences(&self) -> impl Iterator<Item = (&str, &Difference)> {
+    fn differences(&self) -> impl Iterator<Item = (&ScenarioAgreement, &Difference)> {
         self.scenarios.iter().filter_map(|scenario| match &scenario.standing {
-            Standing::Differing(difference) => Some((scenario.name.as_str(), &**difference)),
+            Standing::Differing(difference) => Some((scenario, &**difference)),
             _ => None,
         })
     }

@@ -207,11 +207,12 @@ fn agreements() -> Vec<TargetAgreement> {
     let live_ran = |odd| ran(&live_target(live(12, odd), true)).clone();
     let scenario = |name: &str, standing, retries| ScenarioAgreement {
         name: name.into(),
+        text: text.into(),
         groups: Group::of(&program()),
         standing,
         retries,
     };
-    let mut odd = Standing::of(live_ran(Some(3)), text);
+    let mut odd = Standing::of(live_ran(Some(3)));
     if let Standing::Differing(difference) = &mut odd {
         let scenario = text.replace("odd", "small");
         let file = Some("found/odd.kdl".to_owned());
@@ -225,9 +226,9 @@ fn agreements() -> Vec<TargetAgreement> {
         model: Some("`mremap heap to=away` failed: EFAULT: bad address".to_owned()),
     };
     let scenarios = vec![
-        scenario("cow-reuse", Standing::of(live_ran(None), text), 0),
+        scenario("cow-reuse", Standing::of(live_ran(None)), 0),
         scenario("odd", odd, 1),
-        scenario("one-sided", Standing::differing(one_sided, text), 0),
+        scenario("one-sided", Standing::differing(one_sided), 0),
         scenario("refused", Standing::Undecided("no swap device".into()), 3),
     ];
     let release = Some("6.18.44".to_owned());

@@ -13,9 +13,10 @@
 //!   borrow one (kernel/kthread.c:kthread_use_mm), patch code (arch/x86/kernel/alternative.c), or
 //!   flush while the CPU is lazy; a deep idle state does it too (tlb.c:leave_mm). Up to
 //!   6.12 the CPU leaves `mm_cpumask` at once, in 7.3 at the next trimming.
-//! - A flush of ours that frees tables makes a lazy CPU leave as well: that is the scenario's own doing. No other flush
-//!   interrupts a lazy CPU. It does so to one that is not lazy yet but is when it answers (tlb.c:tlb_is_not_lazy,
-//!   flush_tlb_func), which only a thread does that was woken and falls asleep again: it serves userfaultfd.
+//! - A flush of ours that frees tables, or is one of a range (tlbflush.h:flush_tlb_range), makes a lazy CPU leave as well: that is
+//!   the scenario's own doing. No other flush interrupts a lazy CPU. It does so to one that is not lazy yet but is when it answers
+//!   (tlb.c:tlb_is_not_lazy, flush_tlb_func), which only a thread does that was woken and has just fallen asleep again
+//!   ([`FALLS_ASLEEP_NS`]): it serves userfaultfd.
 //!   In 7.3 the CPU stays in the mask until an interrupt finds it elsewhere
 //!   (`RemoteWrongCpu`): that of the next flush that frees tables, which the scenario decides, or one that
 //!   trims, about once a second, which the clock does (tlb.c:should_trim_cpumask).
@@ -30,6 +31,11 @@ use std::collections::BTreeSet;
 /// Between two trimmings (`HZ` jiffies), and how coarse jiffies may be.
 const TRIM_INTERVAL_NS: u64 = 1_000_000_000;
 const JIFFY_NS: u64 = 20_000_000;
+
+/// A thread is said to be switched out a little before its CPU is lazy (kernel/sched/core.c:prepare_task_switch, context_switch): if it
+/// was so much earlier that a flush was sent, the CPU was lazy when it was asked. Less than what a sleeper is given to fall asleep
+/// ([`crate::team`]).
+const FALLS_ASLEEP_NS: u64 = 100_000;
 
 /// How a CPU stands to the scenario's address space while its threads sleep.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -53,6 +59,8 @@ struct Cpu {
     ours: bool,
     /// Whether the operation that began there last may free page tables.
     frees: bool,
+    /// When a thread of ours left it last.
+    slept: u64,
     /// Whether it left when it was caught falling asleep, and has not come back: the next flush misses it.
     caught: bool,
     /// Whether something else made it leave since the last stretch of records, even if it has come back.
@@ -116,6 +124,7 @@ impl Flushes {
             answered: 0,
             ours: false,
             frees: false,
+            slept: 0,
             caught: false,
             gone: false,
         };
@@ -167,6 +176,9 @@ impl Flushes {
             let next = self.tids.ours(record.value as i32);
             if let Some(cpu) = self.of(record.cpu) {
                 (cpu.ours, cpu.caught) = (next, cpu.caught && !next);
+                if ours && !next {
+                    cpu.slept = record.time;
+                }
             }
         }
         match record.kind {
@@ -237,11 +249,11 @@ impl Flushes {
         None
     }
 
-    /// Whether the CPU left for a flush for which none leaves that is lazy when it is asked. It does not leave if it turns to a
-    /// thread of ours: it catches up with what it has missed.
+    /// Whether the CPU may not have been lazy when it was asked, and left by that for a flush for which none leaves that is. It does
+    /// not leave if it turns to a thread of ours: it catches up with what it has missed.
     fn catches(&mut self, cpu: u16) -> bool {
-        let frees = self.open.is_none_or(|send| send.may_free);
-        !frees && self.of(cpu).is_some_and(|cpu| !cpu.ours)
+        let Some(send) = self.open.filter(|send| !send.may_free) else { return false };
+        self.of(cpu).is_some_and(|cpu| !cpu.ours && cpu.slept + FALLS_ASLEEP_NS > send.time)
     }
 
     /// Whether a flush of ours misses a CPU that was caught falling asleep.
@@ -460,6 +472,11 @@ mod tests {
         let local = flush(5, LocalMm, 1, MAIN, 0);
         assert_eq!(flushes.follow(&[begins, send, answer, local]).lost, None);
         assert_eq!(flushes.follow(&[flush(7, RemoteSend, 1, MAIN, 0)]).lost, Some(CAUGHT));
+        // It has been asleep for long: it was asked because the kernel asks lazy CPUs, too.
+        let later = |record: Raw| Raw { time: record.time + 2 * FALLS_ASLEEP_NS, ..record };
+        let mut flushes = asleep();
+        flushes.follow(&records(FREES + 1).map(later));
+        assert_eq!(flushes.follow(&next.map(later)).lost, None);
         // It turns to its thread, and flushes what that has missed.
         let mut flushes = asleep();
         let turns = raw(4, Kind::SwitchOut, OTHER as u64, 0, 0, 1);

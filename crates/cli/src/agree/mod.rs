@@ -161,6 +161,7 @@ impl Judge<'_, '_> {
         let standings = self.standings(&all)?;
         let judged = batch.iter().zip(standings).map(|(scenario, standing)| ScenarioAgreement {
             name: scenario.name.clone(),
+            text: scenario.text.clone(),
             groups: Group::of(&scenario.program),
             standing,
             retries: 0,
@@ -283,10 +284,10 @@ fn standing(scenario: &Scenario, run: TargetRun, kernel: &Kernel, runs: &mut Run
         Ok(Modelled { run: model, account }) => {
             let mut ran = Ran::against(&scenario.program, run, &model, account, *own_row);
             ran.forget_events();
-            Standing::of(ran, &scenario.text)
+            Standing::of(ran)
         }
         Err(error) if error.is_a_bound() => Standing::Undecided(error.to_string()),
-        Err(error) => one_sided(None, row, Some(error.to_string()), scenario),
+        Err(error) => one_sided(None, row, Some(error.to_string())),
     }
 }
 
@@ -301,19 +302,14 @@ fn failed(
         return Standing::Undecided(format!("before the kernel's row was known: {reason}"));
     };
     match runs.kinds(&scenario.program, row) {
-        Ok(_) => one_sided(Some(reason), row, None, scenario),
+        Ok(_) => one_sided(Some(reason), row, None),
         Err(_) => Standing::Undecided(format!("neither can run it: {reason}")),
     }
 }
 
-fn one_sided(
-    real: Option<String>,
-    row: &KernelRow,
-    model: Option<String>,
-    scenario: &Scenario,
-) -> Standing {
+fn one_sided(real: Option<String>, row: &KernelRow, model: Option<String>) -> Standing {
     let row = format!("model:{}", row.name);
-    Standing::differing(Found::Failure { real, row, model }, &scenario.text)
+    Standing::differing(Found::Failure { real, row, model })
 }
 
 #[cfg(test)]

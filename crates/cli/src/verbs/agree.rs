@@ -175,21 +175,31 @@ fn scenarios(
     named.chain((0..count).map(drawn)).collect()
 }
 
-/// Writes the smallest scenario of every difference into `directory`.
+/// Writes the smallest scenario of every difference into `directory`, and each that could not be compared.
 fn keep(directory: &Path, agreement: &mut TargetAgreement) -> Result<(), Failure> {
     let failure = |source| Failure::File { path: directory.to_owned(), source };
     std::fs::create_dir_all(directory).map_err(failure)?;
     let release = agreement.release.clone().unwrap_or_default();
     for scenario in &mut agreement.scenarios {
-        let Standing::Differing(difference) = &mut scenario.standing else { continue };
-        let text = difference.minimal.as_ref().map_or(&difference.scenario, |m| &m.scenario);
-        let found = format!("// {}, on {} ({release})\n", scenario.name, agreement.target);
-        let text = found + text;
-        let path = directory.join(format!("{}.kdl", scenario.name));
+        let text = match &scenario.standing {
+            Standing::Differing(difference) => difference.smallest(&scenario.text).1,
+            Standing::Undecided(_) => &scenario.text,
+            Standing::Exact { .. } => continue,
+        };
+        let (name, word) = (&scenario.name, scenario.standing.word());
+        let text = format!("// {name}, {word} on {} ({release})\n{text}", agreement.target);
+        let path = directory.join(format!("{name}.{}.kdl", file_name(&agreement.target)));
         write_whole(&path, Readers::Usual, |out| out.write_all(text.as_bytes()))?;
-        if let Some(Minimal { file, .. }) = &mut difference.minimal {
+        if let Standing::Differing(difference) = &mut scenario.standing
+            && let Some(Minimal { file, .. }) = &mut difference.minimal
+        {
             *file = Some(path.display().to_string());
         }
     }
     Ok(())
+}
+
+/// A target's name as part of one of a file: `kernel-6.12-cpus-3`.
+fn file_name(target: &str) -> String {
+    target.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-")
 }

@@ -62,10 +62,10 @@ fn differences(targets: &[TargetAgreement]) -> String {
     let style = Style { unicode: true, ..Style::PLAIN };
     let mut text = String::new();
     for target in targets {
-        for (name, difference) in target.differences() {
+        for (whole, difference) in target.differences() {
             let (times, of) = difference.repeated;
-            let (found, scenario) = difference.smallest();
-            text += &format!("### {name} on {}\n\n", target.target);
+            let (found, scenario) = difference.smallest(&whole.text);
+            text += &format!("### {} on {}\n\n", whole.name, target.target);
             text += &format!("Differed in {times} of {}.\n\n", count(of as usize, "run"));
             text += &format!("```\n{}```\n\n", sides(found, &target.target, style));
             text += &format!("```kdl\n{scenario}```\n\n");

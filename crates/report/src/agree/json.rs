@@ -56,12 +56,12 @@ fn scenario(scenario: &ScenarioAgreement) -> Value {
             document["rounds_with_faults_by_choice"] = json!(chosen);
         }
         Standing::Undecided(reason) => document["reason"] = json!(reason),
-        Standing::Differing(difference) => document["difference"] = told(difference),
+        Standing::Differing(difference) => document["difference"] = told(scenario, difference),
     }
     document
 }
 
-fn told(difference: &Difference) -> Value {
+fn told(scenario: &ScenarioAgreement, difference: &Difference) -> Value {
     let minimal = difference.minimal.as_ref().map(|minimal| {
         json!({
             "scenario": minimal.scenario,
@@ -70,7 +70,7 @@ fn told(difference: &Difference) -> Value {
         })
     });
     json!({
-        "scenario": difference.scenario,
+        "scenario": scenario.text,
         "differed": difference.repeated.0,
         "of_runs": difference.repeated.1,
         "sides": sides(&difference.found),

@@ -1,6 +1,6 @@
 //! The report as text: what differs in full, then the table.
 
-use super::{Difference, Found, Standing, TargetAgreement};
+use super::{Difference, Found, ScenarioAgreement, Standing, TargetAgreement};
 use crate::compare::Ran;
 use crate::notes::phases_text;
 use crate::style::{Style, count};
@@ -44,10 +44,10 @@ pub fn text(targets: &[TargetAgreement], style: Style) -> String {
 /// What differs on one kernel, in full.
 pub fn differences(target: &TargetAgreement, style: Style) -> String {
     let mut text = String::new();
-    for (name, difference) in target.differences() {
+    for (scenario, difference) in target.differences() {
         let word = style.warn("DIFFERS");
-        text += &format!("\n{}: {} {word}\n", target.target, style.bold(name));
-        text += &told(difference, target, style);
+        text += &format!("\n{}: {} {word}\n", target.target, style.bold(&scenario.name));
+        text += &told(scenario, difference, target, style);
     }
     text
 }
@@ -68,10 +68,15 @@ fn table(targets: &[TargetAgreement], style: Style) -> String {
 }
 
 /// A difference in full: how often, both sides of the smallest scenario, its text.
-fn told(difference: &Difference, target: &TargetAgreement, style: Style) -> String {
+fn told(
+    scenario: &ScenarioAgreement,
+    difference: &Difference,
+    target: &TargetAgreement,
+    style: Style,
+) -> String {
     let (times, of) = difference.repeated;
     let mut text = format!("  differed in {times} of {}\n", count(of as usize, "run"));
-    let (found, scenario) = difference.smallest();
+    let (found, scenario) = difference.smallest(&scenario.text);
     text += &sides(found, &target.target, style);
     let file = difference.minimal.as_ref().and_then(|minimal| minimal.file.as_deref());
     let title = match (&difference.minimal, file) {

@@ -527,6 +527,12 @@ policies! {
         Window = "window", "a load what lies in the window that it looks at, a store its page";
         Whole = "whole", "all of it, where a load looks at a part of it or a store or a load from the disk is to one of its pages";
     }
+    /// What the first load of a page table maps where its file ends.
+    end_around: EndAround = "end-around", "what a load maps of a file on a disk whose page table is not there yet, if the first folio around it is the one that the file ends with",
+        source "mm/filemap.c:filemap_map_pages (6.12.118, 7.3: filemap_map_pmd, which links the table, is not asked); seen on 6.17.13, 6.18, 7.2 and 7.3, not on 6.16.12; no file of 6.12 on ext4 has folios of several pages" {
+        Mapped = "mapped", "what is around, as ever";
+        Passed = "passed", "nothing around: the page is looked for by itself";
+    }
     /// Whether a truncation or a hole looks once more for what is at its ends.
     hole_ends: HoleEnds = "hole-ends", "whether a truncation or a hole that ends where pages do looks once more for the folios at its ends",
         source "mm/truncate.c:truncate_inode_pages_range, mm/shmem.c:shmem_undo_range (5.10: for parts of pages alone; 6.1 to 7.3: truncate_inode_partial_folio)" {
@@ -535,7 +541,7 @@ policies! {
     }
     /// What becomes of the mappings of a file's large folio that cannot be split.
     unsplit_folio: UnsplitFolio = "unsplit-folio", "what becomes of the mappings of a file's large folio that a truncation or a hole cuts and that cannot be split",
-        source "mm/truncate.c:truncate_inode_partial_folio (split_folio alone), folio_split_or_unmap (7.2; try_folio_split_or_unmap in later stable releases of 6.1 and 6.12, whose files have none); seen on 6.18" {
+        source "mm/truncate.c:truncate_inode_partial_folio (split_folio alone), folio_split_or_unmap (7.2; try_folio_split_or_unmap in later stable releases of 6.1 and 6.12, whose files have none); seen on 6.17.13 and 6.18, not on 6.16.12" {
         Mapped = "mapped", "they stay, but for what is cut off";
         Unmapped = "unmapped", "all of them go";
     }
@@ -636,6 +642,12 @@ policies! {
         source "mm/memory.c:do_swap_page (6.1 to 6.18: exclusive; 7.2, 7.3: pte_swp_exclusive alone)" {
         SoleReference = "sole-reference", "if its swap PTE says so, it came around the swap cache, or nobody else holds it";
         PteBit = "pte-bit", "if its swap PTE says so";
+    }
+    /// Which pages a mapping that locks them marks when they come back from swap.
+    swapin_mlock: SwapinMlock = "swapin-mlock", "which pages that come back from swap are marked as locked where the mapping locks its pages",
+        source "mm/memory.c:do_swap_page (6.1: page_add_anon_rmap; 6.12, 7.3: folio_add_new_anon_rmap, which marks none, for those that nobody mapped since they were read)" {
+        Any = "any", "all";
+        MappedBefore = "mapped-before", "those that others have mapped since";
     }
     /// What `process_madvise` does for a process that gives advice about itself.
     vectored_advice: VectoredAdvice = "vectored-advice", "what process_madvise does for a process that gives advice about itself",

@@ -333,7 +333,7 @@ impl<'a> Worker<'a> {
                 self.stores = self.stores.wrapping_add(2);
                 sys::store(page, (0xa5 ^ self.stores) | 1);
             }
-            Access::WriteZero => sys::store(page, 0),
+            Access::WriteZero => sys::store_zeros(page),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The system calls and instructions that a scenario is made of, each in one small function.
 
 use crate::wire::Failure;
-use needless_model::addr::{CpuId, PageRange, Vpn};
+use needless_model::addr::{CpuId, PAGE_SIZE, PageRange, Vpn};
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -125,7 +125,7 @@ pub fn pointer(page: Vpn) -> *mut libc::c_void {
 
 /// The length of a range.
 pub fn bytes(range: PageRange) -> usize {
-    (range.pages() * needless_model::addr::PAGE_SIZE) as usize
+    (range.pages() * PAGE_SIZE) as usize
 }
 
 /// `MADV_NOHUGEPAGE`, for memory that must be made of base pages. No kernel support, no huge
@@ -148,6 +148,15 @@ pub fn load(page: Vpn) -> u8 {
 pub fn store(page: Vpn, value: u8) {
     // SAFETY: as for `load`; no Rust object lives in the scenario's areas.
     unsafe { std::ptr::write_volatile(page.address() as *mut u8, value) };
+}
+
+/// Stores zeros to all of a page, whatever it holds: one that was copied from a file holds more than was stored to it.
+pub fn store_zeros(page: Vpn) {
+    let words = page.address() as *mut u64;
+    for word in 0..PAGE_SIZE as usize / size_of::<u64>() {
+        // SAFETY: as for `load`; no Rust object lives in the scenario's areas.
+        unsafe { std::ptr::write_volatile(words.wrapping_add(word), 0) };
+    }
 }
 
 /// Sleeps while `word` holds `value`, for `most` at most. Returns early on signals and wake-ups. The word may lie in

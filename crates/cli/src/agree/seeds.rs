@@ -8,8 +8,8 @@ use std::io::{self, Read, Seek, Write};
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-/// The first seed that is kept for evidence; those below are for development.
-pub const FIRST: u64 = 1_000_000;
+/// The first seed that is taken from such a file: those from here on draw of everything.
+const FIRST: u64 = needless_scenario::random::OF_EVERYTHING;
 
 /// What stands above the ranges.
 const HEAD: &str = "# Seeds of random scenarios that were run as evidence (docs/agreement.md). `needless agree --seeds` takes
@@ -24,7 +24,7 @@ pub fn take(path: &Path, count: u64, note: &str) -> io::Result<RangeInclusive<u6
         OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
     file.lock()?;
     let taken = ranges(&mut file)?;
-    let first = taken.iter().map(|range| range.end() + 1).max().unwrap_or(FIRST).max(FIRST);
+    let first = taken.iter().map(|range| range.end() + 1).fold(FIRST, u64::max);
     let last = first.checked_add(count.max(1) - 1).ok_or_else(|| invalid("no seeds are left"))?;
     let head = if taken.is_empty() && file.stream_position()? == 0 { HEAD } else { "" };
     file.write_all(format!("{head}{first}\t{last}\t{note}\n").as_bytes())?;
@@ -68,12 +68,12 @@ mod tests {
         // What somebody wrote by hand counts, in any order.
         let mut text = fs::read_to_string(&path).unwrap();
         assert!(text.starts_with("# Seeds") && text.lines().count() == 6, "{text}");
-        text += "2000000\t2000999\nby hand";
+        text += "12000000\t12000999\nby hand";
         fs::write(&path, &text).unwrap();
         assert!(take(&path, 5, "").is_err(), "the last line is not complete");
-        fs::write(&path, format!("{HEAD}2000000\t2000999\tby hand\n1000000\t1000001\t-\n"))
+        fs::write(&path, format!("{HEAD}12000000\t12000999\tby hand\n1000000\t1000001\t-\n"))
             .unwrap();
-        assert_eq!(take(&path, 5, "").unwrap(), 2_001_000..=2_001_004);
+        assert_eq!(take(&path, 5, "").unwrap(), 12_001_000..=12_001_004);
     }
 
     #[test]

@@ -109,6 +109,7 @@ fn zero<M: Mode>(w: &mut World<M>, file: ObjectId, folio: Pfn, part: &Range<u64>
     let first = w.folio_indices(folio).start;
     for index in part.clone() {
         let frame = Pfn(folio.0 + (index - first) as u32);
+        w.objects.set_on_disk(file, index, false);
         w.ghost.punched((file, index));
         w.ghost.zeroed(frame);
         w.frames.set_zero_filled(frame, true);

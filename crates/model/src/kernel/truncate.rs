@@ -84,6 +84,7 @@ fn remove_whole_folios(env: &mut impl Env, file: ObjectId, mut pages: Range<u64>
         let index = pages.start;
         let (found, next) = env.step(Site::TruncateInodePages, |w, at| {
             let Some(frame) = w.objects.page(file, index) else {
+                w.objects.set_on_disk(file, index, false);
                 w.ghost.punched((file, index));
                 w.objects.forget_evicted(file, index..index + 1);
                 if let Some(slot) = w.objects.set_slot(file, index, None) {
@@ -130,7 +131,10 @@ pub(super) fn truncate_inode_folio(
     }
     env.step(Site::FilemapRemoveFolio, |w, at| {
         let gone = indices.clone().filter(|index| gone.contains(index));
-        gone.for_each(|index| w.ghost.punched((file, index)));
+        gone.for_each(|index| {
+            w.objects.set_on_disk(file, index, false);
+            w.ghost.punched((file, index));
+        });
         w.remove_from_page_cache(at, folio);
     });
 }

@@ -149,6 +149,8 @@ fn write_folio(env: &mut impl Env, frame: Pfn) -> bool {
             w.clean_folio(frame);
             for page in w.frames.pages_of_folio(frame) {
                 let of = w.frames.place(page);
+                let zeros = w.frames.is_zero_filled(page);
+                w.objects.set_on_disk(of.0, of.1, !zeros);
                 w.ghost.written_back(page, of);
             }
         }

@@ -69,6 +69,8 @@ pub(super) const V5_8: Policies = Policies {
     read_fault_dirty: ReadFaultDirty::No,
     file_folios: FileFolios::Page,
     map_folio: MapFolio::Window,
+    end_around: EndAround::Mapped,
+    swapin_mlock: SwapinMlock::Any,
     hole_ends: HoleEnds::PagesOnly,
     unsplit_folio: UnsplitFolio::Mapped,
     file_unmap: FileUnmap::Each,
@@ -163,6 +165,8 @@ pub(super) const V6_1: Policies = Policies {
 };
 
 pub(super) const V6_12: Policies = Policies {
+    end_around: EndAround::Passed,
+    swapin_mlock: SwapinMlock::MappedBefore,
     populate: Populate::Tried,
     swapin_read: SwapinRead::Writable,
     split_dirty: SplitDirty::Pte,
@@ -218,18 +222,23 @@ pub(super) const V6_16: Policies = Policies {
     vma_merge: VmaMerge::Any,
     read_fault_dirty: ReadFaultDirty::AsFolio,
     file_folios: FileFolios::AsWritten,
+    end_around: EndAround::Mapped,
     ..V6_12
 };
 
-pub(super) const V6_17: Policies =
-    Policies { move_range: MoveRange::EachMapping, protect_run: ProtectRun::Together, ..V6_16 };
+pub(super) const V6_17: Policies = Policies {
+    move_range: MoveRange::EachMapping,
+    protect_run: ProtectRun::Together,
+    end_around: EndAround::Passed,
+    unsplit_folio: UnsplitFolio::Unmapped,
+    ..V6_16
+};
 
 pub(super) const V6_18: Policies = Policies {
     collapse: Collapse::Any,
     advise_lock: AdviseLock::Vma,
     uffd_move: UffdMove::Batched,
     map_folio: MapFolio::Whole,
-    unsplit_folio: UnsplitFolio::Unmapped,
     ..V6_17
 };
 

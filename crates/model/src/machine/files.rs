@@ -24,6 +24,10 @@ impl<M: Mode> World<M> {
         let large =
             file.fs == FileSystem::Ext4 && self.policies.file_folios == FileFolios::AsWritten;
         for (first, order) in file.large_folios() {
+            if file.fs.is_written_back() {
+                let pages = first..first + (1 << order);
+                pages.for_each(|index| self.objects.set_on_disk(object, index, true));
+            }
             let run = first..first + (1 << order);
             if large && order > 0 {
                 let Some(folio) = self.allocate_folio(order, written) else { return };

@@ -27,6 +27,8 @@ struct Object {
     swapped: BTreeMap<u64, u32>,
     /// Pages of a disk that reclaim took, and that nobody has asked for since (shadow entries).
     evicted: BTreeSet<u64>,
+    /// Pages of a file of which its disk has something else than zeros.
+    on_disk: BTreeSet<u64>,
     /// How many pages a file has (`i_size`); of other objects nobody asks.
     size: u64,
 }
@@ -185,6 +187,17 @@ impl Objects {
     /// That is forgotten for these pages.
     pub fn forget_evicted(&mut self, object: ObjectId, pages: Range<u64>) {
         self.stored[object.index()].evicted.retain(|index| !pages.contains(index));
+    }
+
+    /// Whether its disk has something else than zeros there.
+    pub fn is_on_disk(&self, object: ObjectId, index: u64) -> bool {
+        self.stored[object.index()].on_disk.contains(&index)
+    }
+
+    /// That is so from now on, or not.
+    pub fn set_on_disk(&mut self, object: ObjectId, index: u64, there: bool) {
+        let on_disk = &mut self.stored[object.index()].on_disk;
+        _ = if there { on_disk.insert(index) } else { on_disk.remove(&index) };
     }
 
     /// Takes a page from it.

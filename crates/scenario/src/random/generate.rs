@@ -73,6 +73,17 @@ const WITH_MTHP: [RangeInclusive<u64>; 2] = [40_000..=49_999, 9_500_000..=9_999_
 /// The first release that has them.
 const MTHP_SINCE: (u32, u32) = (6, 8);
 
+/// From this seed on they draw by turns what each class of seeds above draws that kernels differ in most: what is run as evidence for the
+/// whole of the model.
+pub const OF_EVERYTHING: u64 = 10_000_000;
+
+/// A seed of each of those classes: files; huge pages; userfaultfd, with files, with moved pages and huge ones; soft-dirty bits; locked memory;
+/// files with large folios, and paged out; large folios of private memory.
+const CLASSES: [u64; 10] = [
+    2_600_000, 4_500_000, 5_000_000, 5_500_000, 5_750_000, 6_000_000, 7_000_000, 8_000_000,
+    9_000_000, 9_500_000,
+];
+
 /// Pages of a write to a file: powers of two, up to more than a fault looks around, and what makes folios of several sizes.
 const WRITES: [u64; 10] = [2, 4, 8, 12, 16, 16, 24, 32, 64, 64];
 
@@ -104,17 +115,27 @@ const WARMUPS: [u32; 6] = [2, 2, 2, 3, 5, 7];
 /// Attempts at a place for an operation before another one is drawn.
 const ATTEMPTS: usize = 6;
 
+/// The class of a seed, as one that belongs to it, and which of them it is.
+fn of_class(seed: u64) -> (u64, u64) {
+    let classes = CLASSES.len() as u64;
+    match seed.checked_sub(OF_EVERYTHING) {
+        Some(after) => (CLASSES[(after % classes) as usize], after / classes),
+        None => (seed, seed),
+    }
+}
+
 /// The case of this seed, of operations that kernel `release` has, on a machine of `cpus`.
 pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
-    let among = |ranges: &[RangeInclusive<u64>]| ranges.iter().any(|seeds| seeds.contains(&seed));
+    let (class, turn) = of_class(seed);
+    let among = |ranges: &[RangeInclusive<u64>]| ranges.iter().any(|seeds| seeds.contains(&class));
     // Whoever answers has a CPU of its own.
     let pageout = among(&WITH_PAGEOUT);
     let uffd = among(&WITH_USERFAULTFD) && cpus > 1;
     let (soft_dirty, mlock) =
-        (among(&WITH_SOFT_DIRTY), among(&WITH_MLOCK) || pageout && seed % 4 == 1);
+        (among(&WITH_SOFT_DIRTY), among(&WITH_MLOCK) || pageout && turn % 4 == 1);
     let folios = among(&WITH_FOLIOS);
     let mthp = among(&WITH_MTHP) && release >= MTHP_SINCE;
-    let huge = if uffd || soft_dirty { seed % 2 == 1 } else { among(&WITH_HUGE_PAGES) };
+    let huge = if uffd || soft_dirty { turn % 2 == 1 } else { among(&WITH_HUGE_PAGES) };
     let ranges = among(&WITH_RANGES);
     let (rng, state) = (SplitMix64::new(seed), State::new(&[], []));
     let mut draw = Draw { rng, huge, enabled: Vec::new(), state };

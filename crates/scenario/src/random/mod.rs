@@ -19,7 +19,7 @@ mod shrink;
 mod state;
 mod write;
 
-pub use generate::generate;
+pub use generate::{OF_EVERYTHING, generate};
 pub use state::Pages;
 
 use state::Uffd;

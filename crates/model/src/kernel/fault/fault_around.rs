@@ -4,8 +4,11 @@
 //! pages, also those around (`map-folio`), unless the file ends with it. What is mapped so is young where
 //! the mapping's protection has the accessed bit, as x86's has, and writable if stores go to the file.
 //!
+//! The page table is linked where it is asked whether the first folio that is found can be mapped by an entry of the level above. Kernels that do
+//! not ask that of a folio with which its file ends have no table then, and map nothing (`end-around`): the fault goes on with its page.
+//!
 //! Source: mm/memory.c:do_fault_around, should_fault_around; mm/filemap.c:filemap_map_pages, next_uptodate_folio (5.10 to 7.3),
-//! filemap_map_folio_range (6.12, 7.2).
+//! filemap_map_folio_range (6.12, 7.2), filemap_map_pmd (6.12.118, 7.3).
 
 use super::file::{FilePage, set_pte, whole_folio};
 use super::outcome::Fault;
@@ -15,6 +18,7 @@ use crate::env::{Env, Lock};
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::machine::vma::Vma;
 use crate::machine::world::{Mode, World};
+use crate::policy::EndAround;
 use crate::pte::Pte;
 use crate::site::Site;
 use smallvec::SmallVec;
@@ -26,8 +30,14 @@ const FAULT_AROUND: u64 = 16;
 type Around = SmallVec<[(Vpn, FilePage); FAULT_AROUND as usize]>;
 
 /// Maps what the object has of the pages around; whether that serves the fault. Who has a folio locked is passed over, and so is one that reclaim wants:
-/// its mark (`PG_reclaim`) is that of readahead as well.
-pub fn do_fault_around(env: &mut impl Env, fault: Fault, vma: &Vma, object: ObjectId) -> bool {
+/// its mark (`PG_reclaim`) is that of readahead as well. `new_table`: the fault found no page table.
+pub fn do_fault_around(
+    env: &mut impl Env,
+    fault: Fault,
+    vma: &Vma,
+    object: ObjectId,
+    new_table: bool,
+) -> bool {
     if vma.uffd.disables_fault_around() {
         return false;
     }
@@ -43,11 +53,15 @@ pub fn do_fault_around(env: &mut impl Env, fault: Fault, vma: &Vma, object: Obje
         around
     });
     let Some(around) = found else { return false };
+    let mut linked = !new_table;
     for (first, of_file) in around {
         if !env.try_lock(Site::FolioTryLock, Lock::Folio(of_file.folio)) {
             continue;
         }
-        env.step(Site::FilemapMapPages, |w, at| {
+        linked = env.step(Site::FilemapMapPages, |w, at| {
+            if !linked && !links_table(w, vma, (object, of_file)) {
+                return false;
+            }
             let pages = mapped_around(w, vma, (first, of_file.frame), object, window.end);
             for page in pages.iter() {
                 let frame = w.objects.page(object, vma.index(page));
@@ -59,12 +73,22 @@ pub fn do_fault_around(env: &mut impl Env, fault: Fault, vma: &Vma, object: Obje
                     set_pte(w, at, (fault, Pte::None), vma, (page, frame));
                 }
             }
+            true
         });
         env.unlock(Lock::Folio(of_file.folio));
+        if !linked {
+            break;
+        }
     }
     let served = env.step(Site::FilemapMapPages, |w, _| !w.pte(mm, fault.page).is_none());
     pte_unmap_unlock(env, mm, fault.page);
     served
+}
+
+/// Whether the page table is there by the time that this folio, the first one that was found, is to be mapped.
+fn links_table<M: Mode>(w: &World<M>, vma: &Vma, (object, found): (ObjectId, FilePage)) -> bool {
+    let ends = w.folio_indices(found.frame).end >= w.objects.size(object);
+    !ends || !vma.on_disk || w.policies.end_around == EndAround::Mapped
 }
 
 /// The pages of a folio that are mapped where `first` is the first one of it in a window that ends at `end`: all of them, or those that lie there.

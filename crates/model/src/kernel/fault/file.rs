@@ -42,9 +42,9 @@ pub fn do_fault(
     file: ObjectId,
 ) -> Result<Served, Unserved> {
     let Fault { mm, page, write, .. } = fault;
-    env.step(Site::DoFault, |w, at| pte_alloc(w, at, mm, page, 1));
+    let new_table = env.step(Site::DoFault, |w, at| pte_alloc(w, at, mm, page, 1));
     match (write, vma.shared) {
-        (false, _) => do_read_fault(env, (fault, seen), vma, file),
+        (false, _) => do_read_fault(env, (fault, seen), vma, file, new_table),
         (true, false) => do_cow_fault(env, (fault, seen), vma, file),
         (true, true) => do_shared_fault(env, (fault, seen), vma, file),
     }
@@ -99,15 +99,16 @@ pub(super) fn page_in<M: Mode>(
     Ok(found.map(|frame| FilePage::of(w, frame)))
 }
 
-/// A load: what is around is mapped with it, or else the page alone.
+/// A load: what is around is mapped with it, or else the page alone. `new_table`: no page of its table was mapped before.
 fn do_read_fault(
     env: &mut impl Env,
     (fault, seen): (Fault, Pte),
     vma: &Vma,
     file: ObjectId,
+    new_table: bool,
 ) -> Result<Served, Unserved> {
     let served = Served::needed(FaultClass::FileMap);
-    if do_fault_around(env, fault, vma, file) {
+    if do_fault_around(env, fault, vma, file, new_table) {
         return Ok(served);
     }
     let (page, major) = page_of(env, fault, vma, file)?;

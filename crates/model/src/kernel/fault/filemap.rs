@@ -75,6 +75,7 @@ fn read_page(env: &mut impl Env, file: ObjectId, index: u64) -> Result<(), Unser
         // Back so soon after reclaim took it, it is active (mm/workingset.c:workingset_refault).
         let mut flags = FrameFlags::default();
         flags.set(FrameFlags::ACTIVE, w.objects.was_evicted(file, index));
+        flags.set(FrameFlags::ZERO_FILLED, !w.objects.is_on_disk(file, index));
         let Some(new) = w.allocate_frame(flags) else { return false };
         w.ghost.filled(new, (file, index));
         w.add_to_page_cache(new, file, index);

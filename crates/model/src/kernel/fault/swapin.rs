@@ -21,8 +21,8 @@ use crate::machine::frames::FrameFlags;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{
-    AnonExclusive, Mutant, SwapinDrain, SwapinExclusive, SwapinFree, SwapinRead, SwapinWrite,
-    UffdSwapin,
+    AnonExclusive, Mutant, SwapinDrain, SwapinExclusive, SwapinFree, SwapinMlock, SwapinRead,
+    SwapinWrite, UffdSwapin,
 };
 use crate::program::Prot;
 use crate::pte::{Pte, PteFlags, SwapPte};
@@ -212,13 +212,15 @@ fn map<M: Mode>(
         // It was in the swap cache just now, and left it as any page does (mm/swapfile.c:folio_free_swap): dirty.
         w.frames.set_flags(folio.frame, FrameFlags::DIRTY, true);
     }
+    let before = w.frames.get(folio.frame).object;
     let (object, index) = place_of(w, fault, vma, folio, grants);
     w.frames.update(folio.frame, |f| {
         (f.maps, f.object, f.index) = (f.maps + 1, object, index);
         f.flags.set(FrameFlags::EXCLUSIVE, exclusive);
         f.flags.set(FrameFlags::CLAIMED, !sole_user);
     });
-    folio_add_rmap(w, at, folio.frame, vma.is_locked());
+    let marks = w.policies.swapin_mlock == SwapinMlock::Any || before != ObjectId::default();
+    folio_add_rmap(w, at, folio.frame, marks && vma.is_locked());
     let writable = grants.writable(vma);
     // A store that asks in a fault of its own has been granted here.
     let granted = writable || grants.asks_later(w, vma);

@@ -6,7 +6,7 @@ CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TARGET_DIR
 BIN := $(CARGO_TARGET_DIR)/release
 
-.PHONY: help setup native build demo test test-kernels kernels-own mutants check agree stale-read stat-kernels verdicts bench lint licences fresh
+.PHONY: help setup native build demo test test-kernels kernels-own mutants check agree agree-arm64 stale-read stat-kernels verdicts bench lint licences fresh
 
 help: ## list the recipes
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|'
@@ -65,6 +65,10 @@ agree: native ## the model against real kernels at length; writes docs/agreement
 	$(BIN)/needless agree --builtin --random 1000 --random-live 10000 --seeds docs/agreement-seeds.tsv \
 	    --report docs/agreement.md -t live -t kernel:5.10,cpus=3 -t kernel:6.1,cpus=3 -t kernel:6.12,cpus=3 \
 	    -t kernel:6.18,cpus=3 -t kernel:7.3,cpus=3
+
+# Two arm64 kernels on two processors each, emulated: random scenarios of one process, 200 from seed 2700000 on.
+agree-arm64: build ## the model against arm64 kernels; writes docs/agreement-arm64.md
+	scripts/agree-arm64.sh $(BIN)/needless
 
 # One line for each kernel: rounds with clean pages, and the control's with dirty ones.
 KERNELS ?= 5.10 6.1 6.12 6.18 7.3 6.1/arm64 6.12/arm64

@@ -594,6 +594,12 @@ policies! {
         Ascending = "ascending", "an odd page by itself, then the rest from small to large parts";
         Descending = "descending", "from large to small parts, and what is left of an odd number last";
     }
+    /// On which arm64 processors a flush is too long for ranges.
+    arm64_limit: Arm64Limit = "arm64-limit", "on arm64: where a flush of 8 GiB and more, as of one page table of the third level, becomes one of the address space, for it is too long for invalidations of ranges",
+        source "arch/arm64/include/asm/tlbflush.h:__flush_tlb_range (5.10, 6.1), __flush_tlb_range_nosync (6.12), __flush_tlb_range_limit_excess (7.3); 6.16 to 6.18 were not looked at" {
+        OnAll = "on-all", "on all processors";
+        WithRanges = "with-ranges", "on those that have FEAT_TLBIRANGE";
+    }
     /// How often arm64 waits for an address space that is invalidated in place of a range.
     arm64_whole: Arm64Whole = "arm64-whole", "on arm64: how often a flush of a range waits that is too long and becomes one of the address space",
         source "arch/arm64/include/asm/tlbflush.h:__flush_tlb_range (5.10, 6.1), __flush_tlb_range_nosync (6.12), __do_flush_tlb_range (7.2, 7.3); 6.16 to 6.18 were not looked at" {

@@ -81,6 +81,7 @@ pub(super) const V5_8: Policies = Policies {
     arm64_spurious: Arm64Spurious::Broadcast,
     arm64_protect: Arm64Protect::All,
     arm64_ranges: Arm64Ranges::Ascending,
+    arm64_limit: Arm64Limit::OnAll,
     arm64_whole: Arm64Whole::Once,
     arm64_va: Arm64Va::Bits48,
     arm64_unmap: Arm64Unmap::Waited,
@@ -244,6 +245,7 @@ pub(super) const V6_18: Policies = Policies {
 
 // Nor has it 6.19 to 7.1.
 pub(super) const V7_2: Policies = Policies {
+    arm64_limit: Arm64Limit::WithRanges,
     scan_holes: ScanHoles::Written,
     collapse: Collapse::NothingIsDone,
     khugepaged_free: KhugepagedFree::Stay,

@@ -15,7 +15,7 @@ use crate::kernel::flush_verdict::{judge, left_out, scope};
 use crate::machine::cpuset::CpuSet;
 use crate::machine::tlb::{FlushScope, Tlbs};
 use crate::machine::world::{Ghost, Mode, World};
-use crate::policy::{Arm64Ranges, Arm64Whole};
+use crate::policy::{Arm64Limit, Arm64Ranges, Arm64Whole};
 use crate::site::Site;
 
 /// Most pages that are invalidated by ranges, as a power of two (`MAX_TLBI_RANGE_PAGES`).
@@ -95,7 +95,8 @@ pub fn arch_tlbbatch_flush(env: &mut impl Env, site: Site, pages: &[(MmId, Vpn)]
 /// Issues the invalidations of a flush and says what they cover; `None`: the flush is left out.
 fn invalidate(env: &mut impl Env, request: &FlushRequest) -> Option<(FlushScope, bool)> {
     let (arch, order) = (*env.arch(), env.policies().arm64_ranges);
-    let part = request.range.filter(|range| !is_too_much(&arch, order, request, *range));
+    let limit = env.policies().arm64_limit;
+    let part = request.range.filter(|range| !is_too_much(&arch, (order, limit), request, *range));
     env.step(Site::FlushTlbMmRange, |w, at| {
         let verdict = judge(w, request, part, holders(w, request.mm).iter());
         if left_out(w, at, verdict) {
@@ -135,12 +136,23 @@ fn invalidation(arch: &Arch) -> Invalidation {
 }
 
 /// Whether the address space is invalidated instead.
-fn is_too_much(arch: &Arch, order: Arm64Ranges, request: &FlushRequest, range: PageRange) -> bool {
+fn is_too_much(
+    arch: &Arch,
+    (order, limit): (Arm64Ranges, Arm64Limit),
+    request: &FlushRequest,
+    range: PageRange,
+) -> bool {
     let pages = whole_strides(request, range).pages();
-    match (invalidation(arch).ranges, order) {
-        (false, _) => pages >> request.stride_shift > arch.flush_ceiling,
-        (true, Arm64Ranges::Ascending) => pages >= 1 << RANGE_ORDER,
-        (true, Arm64Ranges::Descending) => pages > 1 << RANGE_ORDER,
+    let for_ranges = match order {
+        Arm64Ranges::Ascending => pages >= 1 << RANGE_ORDER,
+        Arm64Ranges::Descending => pages > 1 << RANGE_ORDER,
+    };
+    match invalidation(arch).ranges {
+        true => for_ranges,
+        false => {
+            let one_by_one = pages >> request.stride_shift > arch.flush_ceiling;
+            one_by_one || limit == Arm64Limit::OnAll && for_ranges
+        }
     }
 }
 

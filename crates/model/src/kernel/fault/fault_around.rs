@@ -18,7 +18,6 @@ use crate::env::{Env, Lock};
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::machine::vma::Vma;
 use crate::machine::world::{Mode, World};
-use crate::policy::EndAround;
 use crate::pte::Pte;
 use crate::site::Site;
 use smallvec::SmallVec;
@@ -30,7 +29,8 @@ const FAULT_AROUND: u64 = 16;
 type Around = SmallVec<[(Vpn, FilePage); FAULT_AROUND as usize]>;
 
 /// Maps what the object has of the pages around; whether that serves the fault. Who has a folio locked is passed over, and so is one that reclaim wants:
-/// its mark (`PG_reclaim`) is that of readahead as well. `new_table`: the fault found no page table.
+/// its mark (`PG_reclaim`) is that of readahead as well. `new_table`: the fault found no page table, and
+/// that matters (`end-around`).
 pub fn do_fault_around(
     env: &mut impl Env,
     fault: Fault,
@@ -59,7 +59,7 @@ pub fn do_fault_around(
             continue;
         }
         linked = env.step(Site::FilemapMapPages, |w, at| {
-            if !linked && !links_table(w, vma, (object, of_file)) {
+            if !linked && ends_file(w, object, of_file) {
                 return false;
             }
             let pages = mapped_around(w, vma, (first, of_file.frame), object, window.end);
@@ -85,10 +85,9 @@ pub fn do_fault_around(
     served
 }
 
-/// Whether the page table is there by the time that this folio, the first one that was found, is to be mapped.
-fn links_table<M: Mode>(w: &World<M>, vma: &Vma, (object, found): (ObjectId, FilePage)) -> bool {
-    let ends = w.folio_indices(found.frame).end >= w.objects.size(object);
-    !ends || !vma.on_disk || w.policies.end_around == EndAround::Mapped
+/// Whether the file ends with this folio, the first one that was found: then nobody links the page table.
+fn ends_file<M: Mode>(w: &World<M>, object: ObjectId, found: FilePage) -> bool {
+    w.folio_indices(found.frame).end >= w.objects.size(object)
 }
 
 /// The pages of a folio that are mapped where `first` is the first one of it in a window that ends at `end`: all of them, or those that lie there.

@@ -21,13 +21,13 @@ use crate::env::{Env, Lock};
 use crate::event::FaultClass;
 use crate::kernel::flush::{FlushRequest, flush_by_rule};
 use crate::kernel::mlock_batch::folio_add_rmap;
-use crate::kernel::table::{pte_alloc, pte_offset_map_lock, pte_unmap_unlock};
+use crate::kernel::table::{pte_alloc_tells, pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::uffd::fault::{note_first_store, store_begins};
 use crate::kernel::uffd::holes_are_clean;
 use crate::machine::frames::FrameFlags;
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{MapFolio, Mutant, Prefault, ReadFaultDirty};
+use crate::policy::{EndAround, MapFolio, Mutant, Prefault, ReadFaultDirty};
 use crate::program::Prot;
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
@@ -42,7 +42,9 @@ pub fn do_fault(
     file: ObjectId,
 ) -> Result<Served, Unserved> {
     let Fault { mm, page, write, .. } = fault;
-    let new_table = env.step(Site::DoFault, |w, at| pte_alloc(w, at, mm, page, 1));
+    let asks = vma.on_disk && env.policies().end_around == EndAround::Passed;
+    let new_table =
+        env.step(Site::DoFault, |w, at| pte_alloc_tells(w, at, mm, page, 1) && asks && !write);
     match (write, vma.shared) {
         (false, _) => do_read_fault(env, (fault, seen), vma, file, new_table),
         (true, false) => do_cow_fault(env, (fault, seen), vma, file),
@@ -99,7 +101,7 @@ pub(super) fn page_in<M: Mode>(
     Ok(found.map(|frame| FilePage::of(w, frame)))
 }
 
-/// A load: what is around is mapped with it, or else the page alone. `new_table`: no page of its table was mapped before.
+/// A load: what is around is mapped with it, or else the page alone. `new_table`: no page of its table was mapped before, and it is asked for that.
 fn do_read_fault(
     env: &mut impl Env,
     (fault, seen): (Fault, Pte),

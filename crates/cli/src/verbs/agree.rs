@@ -188,7 +188,8 @@ fn keep(directory: &Path, agreement: &mut TargetAgreement) -> Result<(), Failure
         };
         let (name, word) = (&scenario.name, scenario.standing.word());
         let text = format!("// {name}, {word} on {} ({release})\n{text}", agreement.target);
-        let path = directory.join(format!("{name}.{}.kdl", file_name(&agreement.target)));
+        let file = format!("{}.{}.kdl", file_name(name), file_name(&agreement.target));
+        let path = directory.join(file);
         write_whole(&path, Readers::Usual, |out| out.write_all(text.as_bytes()))?;
         if let Standing::Differing(difference) = &mut scenario.standing
             && let Some(Minimal { file, .. }) = &mut difference.minimal
@@ -199,7 +200,45 @@ fn keep(directory: &Path, agreement: &mut TargetAgreement) -> Result<(), Failure
     Ok(())
 }
 
-/// A target's name as part of one of a file: `kernel-6.12-cpus-3`.
-fn file_name(target: &str) -> String {
-    target.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-")
+/// A target's or a scenario's name, which may be a path, as part of a file's: `kernel-6.12-cpus-3`.
+fn file_name(name: &str) -> String {
+    name.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use needless_report::agree::ScenarioAgreement;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn what_is_kept_stays_in_its_directory_and_says_its_kernel() {
+        let folder = tempfile::tempdir().unwrap();
+        let undecided = |name: &str| ScenarioAgreement {
+            name: name.into(),
+            text: "scenario \"one\" {\n}\n".into(),
+            groups: BTreeSet::new(),
+            standing: Standing::Undecided("no swap device".into()),
+            retries: 3,
+        };
+        let mut agreement = TargetAgreement {
+            target: "kernel:6.12,cpus=3".into(),
+            release: Some("6.12.118".into()),
+            row: "model:6.12".into(),
+            own_row: true,
+            scenarios: vec![undecided("random-1"), undecided("/etc/one.kdl")],
+        };
+        keep(&folder.path().join("new"), &mut agreement).unwrap();
+        let mut found: Vec<String> = std::fs::read_dir(folder.path().join("new"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        found.sort();
+        assert_eq!(
+            found,
+            ["-etc-one.kdl.kernel-6.12-cpus-3.kdl", "random-1.kernel-6.12-cpus-3.kdl"]
+        );
+        let text = std::fs::read_to_string(folder.path().join("new").join(&found[1])).unwrap();
+        assert!(text.starts_with("// random-1, undecided on kernel:6.12,cpus=3 (6.12.118)\n"));
+    }
 }

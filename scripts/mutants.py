@@ -31,6 +31,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 LIST = ROOT / "tests/mutants.toml"
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
 COPY = TARGET / "mutants"
+# Not the tree's own: cargo tells units of a workspace by their paths in it, would take the copy's for the tree's
+# afterwards, and would go on testing the copy.
+BUILD = TARGET / "mutants-build"
 
 PACKAGES = ["needless-model", "needless-scenario", "needless-check"]
 # (package, test binary, libtest arguments): cheap ones that notice much come first. State counts are
@@ -162,7 +165,7 @@ def build():
     command += [arg for package in PACKAGES for arg in ("-p", package)]
     tests = {target for _, target, _ in SUITES if "_" not in target}
     command += ["--lib", *(arg for target in sorted(tests) for arg in ("--test", target))]
-    environment = {**os.environ, "CARGO_TARGET_DIR": str(TARGET)}
+    environment = {**os.environ, "CARGO_TARGET_DIR": str(BUILD)}
     built = subprocess.run(command, cwd=COPY, env=environment, stdout=subprocess.PIPE, text=True)
     if built.returncode != 0:
         raise ListError("the copy with the mistakes does not compile")

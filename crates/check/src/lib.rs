@@ -8,6 +8,7 @@
 //! beside the world ([`shadow`]), and [`judge`] holds it against the properties ([`property`]).
 //!
 //! Steps are sequentially consistent and programs bounded: weak-memory bugs are out of reach.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 #![forbid(unsafe_code)]
 
 mod access;

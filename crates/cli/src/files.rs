@@ -4,6 +4,7 @@
 //! kill, leaves what was there before and nothing beside it.
 
 use crate::failure::Failure;
+use needless_model::foreign;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, BufWriter, Write};
@@ -57,6 +58,12 @@ pub fn write_whole(
         Err(_) => named_at_once(path, readers, there, write),
     };
     written.map_err(failure)
+}
+
+/// Writes a text whole or not at all, through the outer door for text that others chose: a terminal will show it one day.
+pub fn write_text(path: &Path, readers: Readers, text: &str) -> Result<(), Failure> {
+    let text = foreign::output(text, false);
+    write_whole(path, readers, |out| out.write_all(text.as_bytes()))
 }
 
 /// A file that has no name yet. Not every file system has those.

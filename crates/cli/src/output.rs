@@ -1,9 +1,18 @@
 //! Output: results to standard output, talk and progress to standard error.
+//!
+//! Every character that this program prints leaves through this file, and text written to files through
+//! [`crate::files::write_text`]. Both pass the outer door for text that others chose
+//! ([`needless_model::foreign`]); lints forbid printing elsewhere.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this is where standard output and error are written"
+)]
 
 use crate::args::Color;
 use crate::failure::Failure;
 use anstream::{AutoStream, ColorChoice};
 use miette::MietteHandlerOpts;
+use needless_model::foreign;
 use needless_report::Style;
 use std::io::{IsTerminal, Write};
 use std::os::fd::AsFd;
@@ -41,6 +50,7 @@ impl Output {
     pub fn result(&self, text: &str) -> Result<(), Failure> {
         let mut out = AutoStream::new(std::io::stdout().lock(), self.choice);
         let end = if text.ends_with('\n') { "" } else { "\n" };
+        let text = foreign::output(text, self.style.color);
         let written = out.write_all(text.as_bytes()).and_then(|()| out.write_all(end.as_bytes()));
         let written = written.and_then(|()| out.flush());
         written.map_err(|error| Failure::of_stream("standard output", error))
@@ -53,41 +63,61 @@ impl Output {
             choice => choice,
         };
         let mut out = AutoStream::new(std::io::stderr().lock(), choice);
+        let text = foreign::output(text, self.style.color);
         out.write_all(text.as_bytes()).map_err(|error| Failure::of_stream("standard error", error))
     }
 
     /// Prints a JSON document.
     pub fn json(&self, document: &serde_json::Value) -> Result<(), Failure> {
-        self.result(&format!("{document:#}"))
+        self.result(&json_text(document))
     }
 
     /// Names the command that one would want next.
     pub fn next(&self, command: &str) -> Result<(), Failure> {
-        self.result(&format!("\n{}", self.style.dim(format!("next: {command}"))))
+        self.result(&format!("\n{}", self.style.dim(format!("next: {}", foreign::line(command)))))
     }
+}
+
+/// A JSON document as it is printed and written to files.
+pub fn json_text(document: &serde_json::Value) -> String {
+    foreign::json(&format!("{document:#}\n")).into_owned()
 }
 
 /// Says something to whoever watches. Where nobody can be told, the exit status has to do.
 pub fn tell(text: &str) {
     let stderr = std::io::stderr();
     let style = Style { width: width(&stderr), ..Style::PLAIN };
-    let _ = writeln!(&stderr, "{}", style.wrap(text, 4));
+    let _ = writeln!(&stderr, "{}", style.wrap(&foreign::output(text, false), 4));
 }
 
 /// Tells what is laid out already, by `layout`.
 pub fn tell_laid_out(layout: impl FnOnce(Style) -> String) {
     let stderr = std::io::stderr();
-    let _ = write!(&stderr, "{}", layout(Style { width: width(&stderr), ..Style::PLAIN }));
+    let text = layout(Style { width: width(&stderr), ..Style::PLAIN });
+    let _ = write!(&stderr, "{}", foreign::output(&text, false));
 }
 
 /// Says why the command failed, with the place and the remedy.
 pub fn tell_failure(failure: Failure) {
     let stderr = std::io::stderr();
     let columns = usize::from(width(&stderr));
-    let handler = MietteHandlerOpts::new().width(columns);
+    // Messages end with their cause: below them it would stand once more.
+    let handler = MietteHandlerOpts::new().width(columns).without_cause_chain();
     // It is set once, here.
     let _ = miette::set_hook(Box::new(move |_| Box::new(handler.clone().build())));
-    let _ = writeln!(&stderr, "{:?}", miette::Report::new(failure));
+    let text = format!("{:?}", miette::Report::new(failure));
+    let _ = writeln!(&stderr, "{}", foreign::output(&text, true));
+}
+
+/// Says what clap makes of the command line: a usage error, or the help or version asked for. Gives the exit status.
+pub fn tell_usage(error: &clap::Error) -> u8 {
+    let text = error.render().ansi().to_string();
+    let text = foreign::output(&text, true);
+    let _ = match error.use_stderr() {
+        true => write!(anstream::stderr().lock(), "{text}"),
+        false => write!(anstream::stdout().lock(), "{text}"),
+    };
+    u8::try_from(error.exit_code()).unwrap_or(crate::failure::USAGE)
 }
 
 /// Columns to fill: those of the terminal that `stream` is, else those that COLUMNS names, else 100.
@@ -135,7 +165,7 @@ impl Progress {
 
     /// Says what is being done now.
     pub fn now(&self, what: &str) {
-        self.0.set_message(what.to_owned());
+        self.0.set_message(foreign::line(what).into_owned());
         self.0.tick();
     }
 

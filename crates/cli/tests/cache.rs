@@ -124,7 +124,7 @@ fn a_full_disk_ends_a_fetch() {
         .args(["-m", "sh", "-c", script])
         .arg(assert_cmd::cargo::cargo_bin!("needless"))
         .arg(&disk)
-        .env("PATH", format!("{}:{}", programs.display(), std::env::var("PATH").unwrap()))
+        .env("PATH", format!("{}:{}", programs.to_str().unwrap(), std::env::var("PATH").unwrap()))
         .output()
         .unwrap();
     let (status, message) = told(&output);

@@ -99,7 +99,7 @@ fn a_runner_that_is_killed_is_told_as_such() {
     let killed = folder.path().join("killed");
     let script = format!(
         "#!/bin/sh\n[ \"$1\" = --watch ] && exec {} \"$@\"\nkill -9 $$\n",
-        runner.display()
+        runner.to_str().unwrap()
     );
     fs::write(&killed, script).unwrap();
     fs::set_permissions(&killed, fs::Permissions::from_mode(0o755)).unwrap();

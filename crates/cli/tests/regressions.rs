@@ -47,7 +47,7 @@ fn the_model_runs_them() {
                 Err(SimError::Missing { .. }) => row.release < (6, 8),
                 _ => false,
             };
-            assert!(run.is_ok() || refused, "{} on {}: {run:?}", path.display(), row.name);
+            assert!(run.is_ok() || refused, "{} on {}: {run:?}", path.to_str().unwrap(), row.name);
         }
     }
 }

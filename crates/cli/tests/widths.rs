@@ -111,7 +111,7 @@ fn help_fits_80_columns() {
 /// On a real terminal its own width holds, whatever COLUMNS says.
 #[test]
 fn the_terminal_says_how_wide_it_is() {
-    let needless = assert_cmd::cargo::cargo_bin!("needless").display();
+    let needless = assert_cmd::cargo::cargo_bin!("needless").to_str().unwrap();
     for columns in [80, 132] {
         let script =
             format!("stty rows 24 cols {columns}; {needless} explain cow-reuse -t model:5.10");

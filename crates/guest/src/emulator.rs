@@ -4,6 +4,7 @@ use crate::cache::Kernel;
 use crate::error::GuestError;
 use crate::options::GuestOptions;
 use crate::platform::{Arch, Platform, Processor};
+use needless_model::foreign;
 use needless_runner::guest::PORT;
 use std::io;
 use std::path::Path;
@@ -158,7 +159,9 @@ fn version(program: &str) -> io::Result<String> {
     let output = Command::new(program).arg("--version").stdin(Stdio::null()).output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     match text.lines().next() {
-        Some(line) => Ok(line.trim_start_matches("QEMU emulator version ").to_owned()),
+        Some(line) => {
+            Ok(foreign::line(line.trim_start_matches("QEMU emulator version ")).into_owned())
+        }
         None => Err(io::Error::other(format!("it says nothing ({})", output.status))),
     }
 }
@@ -173,7 +176,7 @@ pub fn install(packages: &[&str]) -> String {
         command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null());
         let output = command.output().map_err(|error| error.to_string())?;
         let text = String::from_utf8_lossy(&output.stderr);
-        let last = text.lines().last().unwrap_or("no reason is given").to_owned();
+        let last = foreign::line(text.lines().last().unwrap_or("no reason is given")).into_owned();
         if output.status.success() { Ok(()) } else { Err(last) }
     };
     let install = [&["install", "-y", "-q", "--no-install-recommends"], packages].concat();

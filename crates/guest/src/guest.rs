@@ -16,6 +16,7 @@ use crate::patience::Patience;
 use crate::platform::Arch;
 use crate::runners;
 use crate::tally::{self, Tally};
+use needless_model::foreign;
 use needless_model::kernels::KernelRow;
 use needless_model::program::{MachineNeeds, Program};
 use needless_model::run::{INSTRUCTIONS, INSTRUCTIONS_OF_PROCESSES, RunRequest, TargetRun};
@@ -422,7 +423,7 @@ struct Console {
 fn listen(lines: ChildStderr, console: Arc<Mutex<Console>>) -> JoinHandle<()> {
     std::thread::spawn(move || {
         for line in BufReader::new(lines).split(b'\n').map_while(Result::ok) {
-            let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+            let line = foreign::said(line.trim_ascii_end());
             let mut console = console.lock().unwrap_or_else(PoisonError::into_inner);
             console.told.hear(&line);
             if console.lines.len() == CONSOLE_LINES {
@@ -464,6 +465,19 @@ impl Read for Limited {
 mod tests {
     use super::*;
     use std::io::Write;
+
+    #[test]
+    fn a_guests_console_steers_no_terminal() {
+        let says = r"printf '[ 1.0] a\033]0;t\007b\tc\r\n\302\2332J\0\342\200\256\n\233' >&2";
+        let mut child =
+            Command::new("sh").args(["-c", says]).stderr(Stdio::piped()).spawn().unwrap();
+        let console = Arc::new(Mutex::new(Console::default()));
+        listen(child.stderr.take().unwrap(), Arc::clone(&console)).join().unwrap();
+        child.wait().unwrap();
+        let lines = console.lock().unwrap().lines.clone();
+        let shown = ["[ 1.0] a\\u{1b}]0;t\\u{7}b\tc", "\\u{9b}2J\\u{0}\\u{202e}", "\u{fffd}"];
+        assert_eq!(lines, shown);
+    }
 
     #[test]
     fn a_stream_says_so_and_then_gives_up() {

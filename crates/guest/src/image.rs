@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::modules::uncompress;
 use crate::platform::Arch;
 use memchr::memmem;
+use needless_model::foreign;
 use std::fs;
 use std::path::Path;
 
@@ -157,7 +158,7 @@ fn check_sections(bytes: &[u8]) -> Result<(), String> {
 fn first_word(bytes: &[u8]) -> Option<String> {
     let end = bytes.iter().position(|byte| matches!(byte, 0 | b' ' | b'\n'))?;
     let word = std::str::from_utf8(bytes.get(..end)?).ok()?;
-    word.starts_with(|c: char| c.is_ascii_digit()).then(|| word.to_owned())
+    word.starts_with(|c: char| c.is_ascii_digit()).then(|| foreign::line(word).into_owned())
 }
 
 /// What the banner of an uncompressed kernel says.
@@ -234,6 +235,8 @@ pub mod tests {
             assert_eq!((config.value("SWAP"), config.value("ZRAM")), (Some('y'), Some('m')));
             assert_eq!(config.value("NUMA"), None);
         }
+        let hostile = Image::of(bzimage("6.1\u{1b}[2J\u{7}\u{9b}", "")).unwrap();
+        assert_eq!(hostile.release.as_deref(), Some("6.1\\u{1b}[2J\\u{7}\\u{9b}"));
         let mut silent = Image::of(bzimage("6.1.0", "")).unwrap();
         silent.bytes.truncate(1030);
         assert!(silent.config().is_none(), "what cannot be unpacked is not known");

@@ -7,6 +7,7 @@
 //!
 //! The guest's `/init` is the runner that `-t live` executes. No process, socket or temporary file
 //! outlives this process, however it ends.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -28,6 +29,7 @@ pub mod kernels;
 mod modules;
 mod options;
 mod own;
+mod owner;
 mod patience;
 mod platform;
 mod runners;
@@ -37,7 +39,7 @@ mod version;
 mod watched;
 
 pub use batch::Batch;
-pub use build::{BuildError, Order as BuildOrder, Tree, build};
+pub use build::{BuildError, Built, Order as BuildOrder, Tree, build};
 pub use cache::{BuiltFrom, Hashed, Kernel, Manifest, Package};
 pub use error::{FetchError, GuestError};
 pub use guest::Guest;

@@ -3,6 +3,7 @@
 //! A module says in its `.modinfo` section which others it needs (`depends=`). What it needs and is
 //! no module is built into the kernel; `modules.builtin` lists what is.
 
+use needless_model::foreign;
 use object::{Object, ObjectSection};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -77,7 +78,7 @@ impl Modules {
             let Some(file) = path.file_name().and_then(|name| name.to_str()) else { continue };
             if file == "modules.builtin" {
                 let text = fs::read_to_string(&path);
-                let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
+                let text = text.map_err(|error| format!("{}: {error}", foreign::path(path)))?;
                 modules.built_in.extend(text.lines().filter_map(module_name));
                 lists = true;
             } else if let Some(name) = module_name(file) {
@@ -88,7 +89,7 @@ impl Modules {
         let mut open: Vec<String> = all.keys().filter(|name| wanted(name)).cloned().collect();
         while let Some(name) = open.pop() {
             let Some(path) = all.remove(&name) else { continue };
-            let bad = |error: String| format!("{}: {error}", path.display());
+            let bad = |error: String| format!("{}: {error}", foreign::path(&path));
             let module = fs::read(&path).map_err(|error| bad(error.to_string()))?;
             let module = uncompress(&module).map_err(bad)?;
             open.extend(dependencies(&module).map_err(bad)?);
@@ -165,7 +166,7 @@ impl Order<'_> {
 
 /// The files below a folder; links are not followed.
 fn files_below(folder: &Path, depth: usize) -> Result<Vec<std::path::PathBuf>, String> {
-    let bad = |error: std::io::Error| format!("{}: {error}", folder.display());
+    let bad = |error: std::io::Error| format!("{}: {error}", foreign::path(folder));
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).map_err(bad)? {
         let entry = entry.map_err(bad)?;
@@ -211,7 +212,7 @@ fn module_info(module: &[u8], key: &[u8]) -> Result<Option<String>, String> {
     let section = file.section_by_name(".modinfo").ok_or("it has no .modinfo")?;
     let data = section.data().map_err(|error| error.to_string())?;
     let value = data.split(|&byte| byte == 0).find_map(|entry| entry.strip_prefix(key));
-    Ok(value.map(|value| String::from_utf8_lossy(value).into_owned()))
+    Ok(value.map(foreign::lossy))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 use crate::error::GuestError;
 use crate::platform::{Arch, Platform};
+use needless_model::foreign;
 use needless_runner::locate::{self, Wanted};
 use std::path::{Path, PathBuf};
 
@@ -39,7 +40,7 @@ fn located(wanted: Wanted) -> Result<PathBuf, GuestError> {
 /// In a guest there is no dynamic linker and no other file.
 fn check(path: &Path, platform: &Platform) -> Result<(), GuestError> {
     use object::read::elf::{ElfFile64, ProgramHeader};
-    let bad = |what: String| GuestError::Runner { what: format!("{} {what}", path.display()) };
+    let bad = |what: String| GuestError::Runner { what: format!("{} {what}", foreign::path(path)) };
     let bytes = std::fs::read(path).map_err(|error| bad(format!("cannot be read: {error}")))?;
     let file = ElfFile64::<object::Endianness>::parse(&*bytes)
         .map_err(|error| bad(format!("is no program: {error}")))?;

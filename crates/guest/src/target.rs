@@ -4,6 +4,7 @@ use crate::error::{GuestError, USUAL_TARGETS};
 use crate::image::Image;
 use crate::options::GuestOptions;
 use crate::platform::Arch;
+use needless_model::foreign;
 use needless_model::kernels::KernelRow;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -261,9 +262,9 @@ impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Choice::Named(name) => f.write_str(name),
-            Choice::Own(OwnImage { path, modules: None, .. }) => write!(f, "{}", path.display()),
+            Choice::Own(OwnImage { path, modules: None, .. }) => f.write_str(&foreign::path(path)),
             Choice::Own(OwnImage { path, modules: Some(modules), .. }) => {
-                write!(f, "{},modules={}", path.display(), modules.display())
+                write!(f, "{},modules={}", foreign::path(path), foreign::path(modules))
             }
         }
     }
@@ -357,8 +358,8 @@ mod tests {
         let path = folder.path().join("bzImage");
         std::fs::write(&path, bzimage("7.3.4-mine", "")).unwrap();
         let modules = folder.path().join("modules");
-        let text = |rest: &str| format!("{}{rest}", path.display());
-        let with = format!(",modules={}", modules.display());
+        let text = |rest: &str| format!("{}{rest}", path.to_str().unwrap());
+        let with = format!(",modules={}", modules.to_str().unwrap());
         let refused = |text: &str| KernelTarget::parse(text).unwrap_err().to_string();
         assert!(refused(&text(&with)).contains("no folder"));
         std::fs::create_dir(&modules).unwrap();

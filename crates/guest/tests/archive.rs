@@ -27,7 +27,7 @@ fn an_archive_out_of_reach_is_named_as_the_cause() {
     let configuration = format!(
         "Dir::Etc::main \"/dev/null\";\nDir::Etc::parts \"/dev/null\";\n\
          Dir::Etc::sourceparts \"/dev/null\";\nDir::Etc::sourcelist \"{}\";\n",
-        sources.display()
+        sources.to_str().unwrap()
     );
     fs::write(path("apt.conf"), configuration).unwrap();
     let output = Command::new(std::env::current_exe().unwrap())

@@ -10,7 +10,8 @@ pub const DOCTORS: &str = "needless.doctor";
 
 /// Where a lock file lies that this user takes: the machine's for root, else the user's.
 pub fn lock_path(name: &str) -> String {
-    folders().into_iter().next().unwrap_or_else(std::env::temp_dir).join(name).display().to_string()
+    let folder = folders().into_iter().next().unwrap_or_else(std::env::temp_dir);
+    folder.join(name).to_string_lossy().into_owned()
 }
 
 /// Folders that lock files may lie in, this user's first. Others' are readable.
@@ -27,7 +28,7 @@ fn folders() -> Vec<PathBuf> {
 
 fn paths() -> impl Iterator<Item = String> {
     let folders = folders();
-    let path = |folder: &PathBuf, name| folder.join(name).display().to_string();
+    let path = |folder: &PathBuf, name| folder.join(name).to_string_lossy().into_owned();
     let paths: Vec<String> =
         folders.iter().flat_map(|folder| [RUNS, DOCTORS].map(|name| path(folder, name))).collect();
     paths.into_iter()

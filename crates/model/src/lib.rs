@@ -1,4 +1,5 @@
 //! An executable model of Linux virtual memory.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 #![forbid(unsafe_code)]
 
 pub mod account;
@@ -15,6 +16,7 @@ pub mod event;
 pub mod feature;
 pub mod final_pages;
 pub mod fold;
+pub mod foreign;
 pub mod ignored;
 pub mod instructions;
 pub mod kernel;

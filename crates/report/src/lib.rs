@@ -2,6 +2,7 @@
 //!
 //! Reports only arrange what accounts hold. Both forms are made from the same values, and both
 //! keep the rule that an unknown figure is shown as unknown, with its reason, never as zero.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 #![forbid(unsafe_code)]
 
 pub mod agree;

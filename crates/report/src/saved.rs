@@ -7,6 +7,7 @@ use crate::json::comparison;
 use crate::style::Style;
 use crate::table::plain_table;
 use needless_model::counters::Counter;
+use needless_model::foreign;
 use needless_model::program::Program;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -94,8 +95,21 @@ impl Saved {
         let document: Value = serde_json::from_str(text).map_err(other)?;
         match document.get("schema_version").and_then(Value::as_u64) {
             Some(found) if found != u64::from(SCHEMA_VERSION) => Err(NotSaved::Version { found }),
-            _ => serde_json::from_value(document).map_err(other),
+            _ => serde_json::from_value(shown(document)).map_err(other),
         }
+    }
+}
+
+/// A document whose strings and keys are names on one visible line: somebody else may have written it.
+fn shown(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(foreign::line(&text).into_owned()),
+        Value::Array(all) => all.into_iter().map(shown).collect(),
+        Value::Object(all) => all
+            .into_iter()
+            .map(|(key, value)| (foreign::line(&key).into_owned(), shown(value)))
+            .collect(),
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_)) => other,
     }
 }
 

@@ -3,6 +3,7 @@
 //! A file that is not there gives no entry: absence is told by absence, never by a made-up value.
 
 use flate2::read::GzDecoder;
+use needless_model::foreign;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
@@ -77,7 +78,7 @@ const CPU_FLAGS: [&str; 6] = ["pcid", "invpcid", "invlpgb", "la57", "pti", "hype
 /// The environment as it is now.
 pub fn environment() -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
-    found.insert("kernel.release".to_owned(), release());
+    found.insert("kernel.release".to_owned(), foreign::line(&release()).into_owned());
     let machine = rustix::system::uname().machine().to_string_lossy().into_owned();
     found.insert("machine".to_owned(), machine);
     for (name, path) in FILES {
@@ -113,6 +114,7 @@ pub fn setting(path: &str) -> Option<String> {
         Some((word, _)) if !path.ends_with("cmdline") => word.to_owned(),
         _ => text.lines().collect::<Vec<_>>().join("; "),
     })
+    .map(|value| foreign::line(&value).into_owned())
 }
 
 /// The configuration of the running kernel, where it is to be had.

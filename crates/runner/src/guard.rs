@@ -8,6 +8,7 @@
 //! The command gets the guard's standard output as descriptor 3, and its standard error as both
 //! output and error: what it prints cannot get between the bytes of descriptor 3.
 
+use needless_model::foreign;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use std::io::{self, Write};
@@ -24,7 +25,7 @@ pub fn run(command: &[&str]) -> ExitCode {
         Ok(child) => child,
         Err(error) => {
             let name = command.first().unwrap_or(&"nothing");
-            let _ = writeln!(io::stderr(), "starting {name}: {error}");
+            let _ = writeln!(io::stderr(), "starting {}: {error}", foreign::line(name));
             return ExitCode::from(CANNOT_START);
         }
     };

@@ -21,6 +21,7 @@ use crate::sys::shell_status;
 use crate::tracefs;
 use crate::wire::{self, Executed, Failure, FailureKind, Message, PROTOCOL_VERSION};
 use needless_model::addr::CpuId;
+use needless_model::foreign;
 use needless_model::program::{MachineNeeds, Mthp, SwapKind, SwapNeed, ThpMode};
 use needless_model::run::RunRequest;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -208,7 +209,7 @@ fn load_modules() {
     paths.sort();
     for path in paths {
         if let Err(error) = load_module(&path) {
-            say(&format!("{}: {error}", path.display()));
+            say(&format!("{}: {error}", foreign::path(path)));
         }
     }
 }
@@ -241,7 +242,7 @@ fn open_port() -> Result<File, Failed> {
     for _ in 0..3000 {
         if let Some(device) = find_port() {
             let file = File::options().read(true).write(true).open(&device);
-            return file.map_err(at(device.display().to_string()));
+            return file.map_err(at(foreign::path(&device)));
         }
         std::thread::sleep(Duration::from_millis(10));
     }

@@ -13,6 +13,7 @@ use crate::swap::ZramSwap;
 use crate::wire::{self, Change, Reply};
 use crate::zram::{DeviceError, Zram, whole_pages};
 use needless_model::addr::CpuId;
+use needless_model::foreign;
 use rustix::mount::MountFlags;
 use rustix::process::{Pid, PidfdFlags, Signal};
 use std::collections::BTreeMap;
@@ -164,7 +165,11 @@ impl Keeper {
     fn undo_all(mut self) -> ExitCode {
         let mut left = Vec::new();
         let complain = |(what, error): Failed| {
-            let _ = writeln!(io::stderr(), "needless-runner: cleaning up: {what}: {error}");
+            let _ = writeln!(
+                io::stderr(),
+                "needless-runner: cleaning up: {}: {error}",
+                foreign::line(&what)
+            );
         };
         for undo in self.undos.into_iter().rev() {
             let (made, outcome) = match undo {

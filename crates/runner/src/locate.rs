@@ -1,5 +1,6 @@
 //! Where the project's other files are, seen from the command that uses them.
 
+use needless_model::foreign;
 use std::path::{Path, PathBuf};
 
 /// The runner for this machine.
@@ -35,14 +36,14 @@ pub fn find_file(wanted: Wanted) -> Result<PathBuf, String> {
         let path = PathBuf::from(path);
         return match path.is_file() {
             true => Ok(path),
-            false => Err(format!("${variable} ({})", path.display())),
+            false => Err(format!("${variable} ({})", foreign::path(path))),
         };
     }
     let program = std::env::current_exe().unwrap_or_default();
     let places: Vec<&Path> = program.ancestors().skip(1).take(2).collect();
     let found = places.iter().map(|place| place.join(name)).find(|path| path.is_file());
     found.ok_or_else(|| {
-        let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
+        let places: Vec<String> = places.iter().map(foreign::path).collect();
         places.join(" and ")
     })
 }

@@ -1,6 +1,7 @@
 //! Looking at files of procfs and sysfs: what one says, that this kernel does not have it, or that it
 //! cannot be seen, which is never taken for either.
 
+use needless_model::foreign;
 use rustix::io::Errno;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use thiserror::Error;
 
 /// A file of the kernel's that cannot be seen.
 #[derive(Debug, Error)]
-#[error("{}: {why}", path.display())]
+#[error("{}: {why}", foreign::path(path))]
 pub struct Unseen {
     /// Which.
     pub path: PathBuf,
@@ -43,7 +44,9 @@ pub fn is_there(path: impl AsRef<Path>) -> Result<bool, Unseen> {
     for place in path.ancestors() {
         match rustix::fs::statfs(place) {
             Ok(system) if matches!(system.f_type as u64, PROC | SYSFS) => return Ok(place == path),
-            Ok(_) => return Err(unseen(path, format!("{} is not the kernel's", place.display()))),
+            Ok(_) => {
+                return Err(unseen(path, format!("{} is not the kernel's", foreign::path(place))));
+            }
             Err(Errno::NOENT | Errno::NOTDIR) => {}
             Err(error) => return Err(unseen(path, error)),
         }

@@ -15,6 +15,7 @@
 //! `ops` (operations), `litmus` (what the checker is asked), with `expr` and `scope` for the
 //! expressions in strings. [`study`] reads studies. No text, however
 //! bad, makes any of them panic; `exercise` is the body of the fuzz target that checks this. [`random`] draws scenarios.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -5,7 +5,9 @@
 //! runs, so the test calls [`skip!`], which notes it and returns; `scripts/test.sh` takes what was
 //! noted from what the harness calls passed.
 #![forbid(unsafe_code)]
+#![allow(clippy::disallowed_methods, reason = "it notes what is skipped")]
 
+pub mod foreign;
 pub mod spinner;
 
 use std::fmt::Display;

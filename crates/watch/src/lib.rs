@@ -7,6 +7,7 @@
 //!
 //! Nothing is written to tracefs, and every event ends with its descriptor: nothing stays enabled,
 //! however this process ends.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 #![allow(unsafe_code)]
 
 pub mod actors;

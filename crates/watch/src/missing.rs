@@ -1,5 +1,6 @@
 //! What cannot be seen here: said in the report, never counted as zero.
 
+use needless_model::foreign;
 use needless_runner::look::{UNSEEN_REMEDY, Unseen};
 use serde::Serialize;
 
@@ -25,7 +26,7 @@ impl Missing {
 
     /// For a file of the kernel's that cannot be seen.
     pub fn unseen(file: &Unseen, lacks: &str) -> Missing {
-        let what = file.path.display().to_string();
+        let what = foreign::path(&file.path);
         Missing::new(&what, &file.why, lacks, Some(UNSEEN_REMEDY))
     }
 

@@ -11,6 +11,7 @@ use crate::guarded::{Guarded, guarded};
 use crate::interrupts::{self, Count, Held, Recorded};
 use crate::missing::Missing;
 use crate::sites::{CallSites, kernel_name};
+use needless_model::foreign;
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -495,7 +496,7 @@ fn device(number: u32) -> String {
     let handlers = std::fs::read_dir(format!("/proc/irq/{number}")).into_iter().flatten().flatten();
     let mut handlers = handlers.filter(|entry| entry.path().is_dir());
     match handlers.next() {
-        Some(handler) => format!("irq {number}, {}", handler.file_name().to_string_lossy()),
+        Some(handler) => format!("irq {number}, {}", foreign::path(handler.file_name())),
         None => format!("irq {number}"),
     }
 }

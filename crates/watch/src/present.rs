@@ -8,6 +8,7 @@ use crate::missing::Missing;
 use crate::record::Mapping;
 use crate::rings::{Rings, Tasks};
 use crate::tracepoints::Point;
+use needless_model::foreign;
 use needless_runner::environment::series;
 use needless_runner::look::{Unseen, look};
 use procfs::process::{FDTarget, MMPermissions, MMapPath, Process};
@@ -97,7 +98,7 @@ fn introduce_thread(tid: i32, hugetlbfs: &[PathBuf], fold: &mut Fold) -> ProcRes
     fold.introduce(&Present {
         pid: status.tgid,
         tid,
-        name: &status.name,
+        name: &foreign::line(&status.name),
         maps: maps.as_ref().unwrap_or(&Maps::default()),
         userfaultfd: *userfaultfd.as_ref().unwrap_or(&true),
         // Nobody tells.

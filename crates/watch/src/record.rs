@@ -3,6 +3,7 @@
 use crate::sites::Sample;
 use crate::tracepoints::{Found, Point};
 use needless_model::event::{FaultCode, FlushReason};
+use needless_model::foreign;
 use needless_model::order::Rank;
 use needless_runner::tracefs::Field;
 use perf_event_open_sys::bindings::{
@@ -250,7 +251,7 @@ pub fn decode(
             Some(Record { pid, tid, ..record })
         }
         PERF_RECORD_COMM => {
-            let name = text(body.get(8..end)?).into();
+            let name = foreign::line(&text(body.get(8..end)?)).into();
             let exec = u32::from(misc) & PERF_RECORD_MISC_COMM_EXEC != 0;
             let record = record(What::Named { name, exec })?;
             Some(Record { pid: half(body, 0)? as i32, tid: half(body, 4)? as i32, ..record })

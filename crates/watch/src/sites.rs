@@ -10,6 +10,7 @@ use blazesym::symbolize::source::{Elf, Kernel, Source};
 use blazesym::symbolize::{Input, Symbolized, Symbolizer};
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder};
+use needless_model::foreign;
 use object::{Object, ObjectSection, ObjectSegment};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -220,10 +221,10 @@ impl Place {
                 let source = Source::Elf(Elf::new(&**file));
                 let found = symbolizer.symbolize_single(&source, Input::FileOffset(self.offset));
                 match found {
-                    Ok(Symbolized::Sym(symbol)) => symbol.name.into_owned(),
+                    Ok(Symbolized::Sym(symbol)) => foreign::line(&symbol.name).into_owned(),
                     _ => {
                         let name = Path::new(&**file).file_name().unwrap_or_default();
-                        format!("{}+{:#x}", name.to_string_lossy(), self.offset)
+                        format!("{}+{:#x}", foreign::path(name), self.offset)
                     }
                 }
             }
@@ -242,7 +243,7 @@ fn kernel_names(addresses: &[u64], symbolizer: &Symbolizer) -> Vec<String> {
     let source = Source::Kernel(Kernel::default());
     let found = symbolizer.symbolize(&source, Input::AbsAddr(addresses)).unwrap_or_default();
     let named = found.into_iter().filter_map(|symbol| match symbol {
-        Symbolized::Sym(symbol) => Some(symbol.name.into_owned()),
+        Symbolized::Sym(symbol) => Some(foreign::line(&symbol.name).into_owned()),
         Symbolized::Unknown(_) => None,
     });
     named.collect()
@@ -280,5 +281,48 @@ impl Tables {
             ..ExplicitModuleSectionInfo::default()
         };
         Some(Tables { segments: segments.collect(), sections })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use object::{Object, ObjectSection, ObjectSymbol};
+
+    /// Its name is patched in a copy of this program.
+    #[inline(never)]
+    fn a_symbol_to_be_patched() -> u64 {
+        std::hint::black_box(7)
+    }
+
+    #[test]
+    fn a_symbol_of_somebody_elses_program_is_one_visible_line() {
+        assert_eq!(a_symbol_to_be_patched(), 7);
+        let mut program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let offset = {
+            let file = object::File::parse(&*program).unwrap();
+            let found = file.symbols().find(|symbol| {
+                symbol.name().is_ok_and(|name| name.contains("a_symbol_to_be_patched"))
+            });
+            let address = found.unwrap().address();
+            let text = file.section_by_name(".text").unwrap();
+            address - text.address() + text.file_range().unwrap().0
+        };
+        let (name, hostile) = (b"a_symbol_to_be_patched", b"a_symbol\x1b[2J\x1b]0;t\x07\n|d");
+        let found: Vec<usize> = memchr::memmem::find_iter(&program, name).collect();
+        for at in found {
+            program[at..at + name.len()].copy_from_slice(hostile);
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let name = |file: &str, offset| {
+            let path = folder.path().join(file);
+            std::fs::write(&path, &program).unwrap();
+            let place = Place { file: Some(path.to_str().unwrap().into()), offset };
+            place.name(&Symbolizer::new(), &mut FxHashMap::default())
+        };
+        let symbol = name("program", offset);
+        assert!(symbol.contains("a_symbol\\u{1b}[2J\\u{1b}]0;t\\u{7}\\n|d"), "{symbol}");
+        let nowhere = name("pro\u{1b}[2J\ngram", 0);
+        assert_eq!(nowhere, "pro\\u{1b}[2J\\ngram+0x0");
     }
 }

@@ -8,6 +8,7 @@
 //! The invariant of whatever runs in a round: no allocation, no system call and no page touched
 //! for the first time but those that the workload is about.
 #![allow(unsafe_code)]
+#![allow(clippy::disallowed_methods, reason = "its output is for tests")]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod area;

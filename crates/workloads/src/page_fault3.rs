@@ -208,7 +208,10 @@ impl Task {
         let time = Duration::from_secs(arguments.seconds.into());
         let until = arguments.rounds.map_or(Until::Time(time), Until::Rounds);
         let file = temporary_by(pages, 1).map_err(|error| {
-            io::Error::other(format!("a file in {}: {error}", std::env::temp_dir().display()))
+            io::Error::other(format!(
+                "a file in {}: {error}",
+                std::env::temp_dir().to_string_lossy()
+            ))
         })?;
         Ok(Task { index, cpu, file, pages, until })
     }

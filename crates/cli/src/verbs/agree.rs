@@ -3,12 +3,13 @@
 use crate::agree::{self, RealTarget, Refusal, Scenario, seeds};
 use crate::args::{AgreeArgs, Format};
 use crate::failure::{DIFFERENCE, EXPECTED, Failure, INCONCLUSIVE};
-use crate::files::{Readers, can_write, can_write_into, write_whole};
+use crate::files::{Readers, can_write, can_write_into, write_text};
 use crate::memory::Memory;
 use crate::output::{Output, Progress, tell, tell_laid_out};
 use crate::runs::{Keep, Runs};
 use crate::targets::{self, Spec};
 use jiff::Timestamp;
+use needless_model::foreign;
 use needless_report::agree::{
     Minimal, Standing, TargetAgreement, Totals, differences, document, json, text,
 };
@@ -46,7 +47,7 @@ pub fn agree(args: &AgreeArgs, output: &Output) -> Result<u8, Failure> {
     if let Some(path) = &args.report {
         let seeds = args.seeds.is_some().then_some(seeds);
         let text = document(&agreements, seeds, Timestamp::now());
-        write_whole(path, Readers::Usual, |out| out.write_all(text.as_bytes()))?;
+        write_text(path, Readers::Usual, &text)?;
     }
     kept?;
     let totals = Totals::of(agreements.iter().flat_map(|agreement| &agreement.scenarios));
@@ -72,7 +73,7 @@ fn seeds_of(args: &AgreeArgs) -> Result<RangeInclusive<u64>, Failure> {
     let note = format!("{}\t{}", Timestamp::now().strftime("%F"), args.targets.join(" "));
     let taken = seeds::take(path, most, &note);
     let taken = taken.map_err(|source| Failure::File { path: path.clone(), source })?;
-    tell(&format!("seeds {} to {}, noted in {}", taken.start(), taken.end(), path.display()));
+    tell(&format!("seeds {} to {}, noted in {}", taken.start(), taken.end(), foreign::path(path)));
     Ok(taken)
 }
 
@@ -190,11 +191,11 @@ fn keep(directory: &Path, agreement: &mut TargetAgreement) -> Result<(), Failure
         let text = format!("// {name}, {word} on {} ({release})\n{text}", agreement.target);
         let file = format!("{}.{}.kdl", file_name(name), file_name(&agreement.target));
         let path = directory.join(file);
-        write_whole(&path, Readers::Usual, |out| out.write_all(text.as_bytes()))?;
+        write_text(&path, Readers::Usual, &text)?;
         if let Standing::Differing(difference) = &mut scenario.standing
             && let Some(Minimal { file, .. }) = &mut difference.minimal
         {
-            *file = Some(path.display().to_string());
+            *file = Some(foreign::path(&path));
         }
     }
     Ok(())

@@ -9,6 +9,7 @@ use crate::output::{Output, tell_failure};
 use crate::targets::{Spec, bad_kernel};
 use needless_guest::kernels::{self, Candidate};
 use needless_guest::{Arch, Choice, KernelTarget, Tree};
+use needless_model::foreign;
 use needless_model::program::Program;
 use needless_report::bisect::{Bisection, Probe, Standing, document, text};
 use needless_report::expect::Expectation;
@@ -53,7 +54,7 @@ fn print(args: &BisectArgs, found: &Bisection, output: &Output) -> Result<u8, Fa
             let (good, bad) = (&found.good.name, &found.bad.name);
             output.next(&match &args.tree {
                 None => format!("needless compare {} -t {good} -t {bad}", args.choice.scenario),
-                Some(tree) => format!("git -C {} show {bad}", tree.display()),
+                Some(tree) => format!("git -C {} show {bad}", foreign::path(tree)),
             })?;
         }
     }

@@ -11,6 +11,7 @@ use crate::output::{Output, Progress, tell_failure};
 use crate::runs::{Keep, Runs};
 use crate::spool::Spool;
 use crate::targets::{self, Spec};
+use needless_model::foreign;
 use needless_model::program::Program;
 use needless_report::compare::{Comparison, Outcome, Ran, Target};
 use needless_report::expect::{self, Case, Expectation, Verdict};
@@ -98,7 +99,7 @@ fn compare_saved(args: &CompareArgs, other: &Path, output: &Output) -> Result<u8
     let paths = [Path::new(&args.choice.scenario), other];
     let [first, second] = [saved(paths[0])?, saved(paths[1])?];
     let differences = saved::differences(&first, &second);
-    let names = paths.map(|path| path.display().to_string());
+    let names = paths.map(foreign::path);
     let names = [names[0].as_str(), names[1].as_str()];
     match args.format {
         CompareFormat::Json => output.json(&saved::document(&differences, names))?,
@@ -115,7 +116,7 @@ fn compare_saved(args: &CompareArgs, other: &Path, output: &Output) -> Result<u8
 
 fn saved(path: &Path) -> Result<Saved, Failure> {
     let cannot = |reason: String| Failure::Usage {
-        message: format!("cannot compare `{}`: {reason}", path.display()),
+        message: format!("cannot compare `{}`: {reason}", foreign::path(path)),
         help: "save results by `needless compare SCENARIO -t live --format json > a.json`".into(),
     };
     let text = std::fs::read_to_string(path).map_err(|error| cannot(error.to_string()))?;

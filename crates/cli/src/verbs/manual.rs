@@ -2,7 +2,7 @@
 
 use crate::args::Cli;
 use crate::failure::{EXPECTED, Failure};
-use crate::files::{Readers, write_whole};
+use crate::files::{Readers, write_text};
 use crate::output::Output;
 use clap::{Command, CommandFactory};
 use clap_mangen::{Man, roff};
@@ -32,7 +32,7 @@ fn pages(command: &Command, directory: &Path) -> Result<(), Failure> {
     let name = command.get_display_name().unwrap_or_else(|| command.get_name());
     let path = directory.join(format!("{name}.1"));
     let text = page(command);
-    write_whole(&path, Readers::Usual, |out| out.write_all(text.as_bytes()))?;
+    write_text(&path, Readers::Usual, &text)?;
     // `help` has the tree of all verbs below it once more.
     let mut verbs = command.get_subcommands().filter(|verb| verb.get_name() != "help");
     verbs.try_for_each(|verb| pages(verb, directory))

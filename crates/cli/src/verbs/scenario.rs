@@ -3,10 +3,11 @@
 use crate::agree;
 use crate::args::{Format, FormatArgs, ScenarioVerb};
 use crate::failure::{EXPECTED, Failure};
-use crate::files::{Readers, write_whole};
+use crate::files::{Readers, write_text};
 use crate::output::{Output, tell};
 use crate::source::{STANDARD_INPUT, load};
 use crate::targets;
+use needless_model::foreign;
 use needless_model::program::Program;
 use needless_report::SCHEMA_VERSION;
 use needless_report::style::count;
@@ -25,7 +26,7 @@ pub fn scenario(verb: &ScenarioVerb, output: &Output) -> Result<u8, Failure> {
         ScenarioVerb::Check { scenarios, settings } => {
             for name in scenarios {
                 let program = targets::program(name, settings, None)?;
-                output.result(&format!("{name}: good: {}", size(&program)))?;
+                output.result(&format!("{}: good: {}", foreign::line(name), size(&program)))?;
             }
         }
         ScenarioVerb::Fmt { scenarios, write } => {
@@ -103,8 +104,8 @@ fn format(name: &str, write: bool, output: &Output) -> Result<(), Failure> {
         });
     }
     if formatted != source.text {
-        write_whole(Path::new(name), Readers::Usual, |out| out.write_all(formatted.as_bytes()))?;
-        tell(&format!("{name}: formatted"));
+        write_text(Path::new(name), Readers::Usual, &formatted)?;
+        tell(&format!("{}: formatted", foreign::line(name)));
     }
     Ok(())
 }

@@ -2,11 +2,12 @@
 
 use crate::args::{Cpus, FailOn, StatArgs, StatFormat};
 use crate::failure::{DIFFERENCE, EVENTS_LOST, EXPECTED, Failure, NOT_PERMITTED, OTHER};
-use crate::files::{Readers, can_write, write_whole};
-use crate::output::{Output, Progress};
+use crate::files::{Readers, can_write, write_text};
+use crate::output::{Output, Progress, json_text};
 use crate::perfetto::Drawing;
 use crate::targets;
 use needless_live::limits;
+use needless_model::foreign;
 use needless_report::stat::{Stat, json, openmetrics, text};
 use needless_watch::signals::Signals;
 use needless_watch::tracepoints::Extent;
@@ -77,7 +78,7 @@ fn command(args: &StatArgs) -> Option<Command> {
 }
 
 fn report(args: &StatArgs, runs: &[Observation], output: &Output) -> Result<(), Failure> {
-    let words = args.command.iter().map(|word| word.to_string_lossy());
+    let words = args.command.iter().map(foreign::path);
     let command = words.collect::<Vec<_>>().join(" ");
     let subject = match (args.pid, args.all, &args.victims) {
         (Some(pid), ..) => format!("process {pid}"),
@@ -95,7 +96,7 @@ fn report(args: &StatArgs, runs: &[Observation], output: &Output) -> Result<(), 
         breaks: args.fail_on.as_ref().and_then(|fail_on| fail_on.0.as_deref()),
     };
     let document = match args.format {
-        StatFormat::Json => format!("{:#}\n", json(&stat)),
+        StatFormat::Json => json_text(&json(&stat)),
         StatFormat::Openmetrics => openmetrics(&stat),
         StatFormat::Text if args.output.is_some() => text(&stat, needless_report::Style::PLAIN),
         StatFormat::Text if args.command.is_empty() => text(&stat, output.style),
@@ -103,7 +104,7 @@ fn report(args: &StatArgs, runs: &[Observation], output: &Output) -> Result<(), 
     };
     let readers = if stat.holds_addresses() { Readers::Owner } else { Readers::Usual };
     match &args.output {
-        Some(path) => write_whole(path, readers, |out| out.write_all(document.as_bytes())),
+        Some(path) => write_text(path, readers, &document),
         None if args.command.is_empty() => output.result(&document),
         // Apart from what the command wrote.
         None if args.format == StatFormat::Text => output.beside(&format!("\n{document}")),

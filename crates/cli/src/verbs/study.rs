@@ -2,9 +2,9 @@
 
 use crate::args::{StudyArgs, StudyFormat};
 use crate::failure::{DIFFERENCE, EXPECTED, Failure, INCONCLUSIVE};
-use crate::files::{Readers, can_write, write_whole};
+use crate::files::{Readers, can_write, write_text};
 use crate::memory::Memory;
-use crate::output::{Output, Progress};
+use crate::output::{Output, Progress, json_text};
 use crate::study::{self, Only};
 use needless_report::Style;
 use needless_report::study::{Studied, Totals, document, list_document, list_text, markdown, text};
@@ -55,13 +55,13 @@ fn plain(output: &Output) -> Style {
 fn rendered(studied: &Studied, format: StudyFormat, style: Style) -> String {
     match format {
         StudyFormat::Text => text(studied, style),
-        StudyFormat::Json => format!("{:#}\n", document(studied)),
+        StudyFormat::Json => json_text(&document(studied)),
         StudyFormat::Md => markdown(studied),
     }
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    write_whole(path, Readers::Usual, |out| out.write_all(text.as_bytes()))
+    write_text(path, Readers::Usual, text)
 }
 
 /// What does not hold counts first; a study in which nothing could be tested decided nothing.
@@ -77,7 +77,7 @@ fn list(args: &StudyArgs, output: &Output) -> Result<u8, Failure> {
     let studies = ALL.iter().map(|builtin| load(builtin.name, None));
     let studies = studies.collect::<Result<Vec<_>, _>>()?;
     let text = match args.format {
-        StudyFormat::Json => format!("{:#}\n", list_document(&studies)),
+        StudyFormat::Json => json_text(&list_document(&studies)),
         StudyFormat::Text | StudyFormat::Md => list_text(&studies, output.style),
     };
     match &args.output {

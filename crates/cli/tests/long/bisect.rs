@@ -30,8 +30,11 @@ fn tree(folder: &Path, images: &[(&str, &Path)]) {
     git(folder, &["init", "--quiet"]);
     fs::write(folder.join("Makefile"), MAKEFILE).unwrap();
     for (subject, image) in images {
-        fs::write(folder.join("image"), format!("# {subject}\nIMAGE = {}\n", image.display()))
-            .unwrap();
+        fs::write(
+            folder.join("image"),
+            format!("# {subject}\nIMAGE = {}\n", image.to_str().unwrap()),
+        )
+        .unwrap();
         git(folder, &["add", "--all"]);
         git(folder, &["commit", "--quiet", "-m", subject]);
     }

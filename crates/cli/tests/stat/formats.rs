@@ -171,7 +171,10 @@ fn what_faults_waited_for_is_told_in_every_format() {
     let directory = tempfile::tempdir().unwrap();
     let kind = rustix::fs::statfs(directory.path()).unwrap().f_type;
     if matches!(kind, 0x0102_1994 | 0x8584_58f6) {
-        needless_testing::skip!("TMPDIR on a disk: {} is in memory", directory.path().display());
+        needless_testing::skip!(
+            "TMPDIR on a disk: {} is in memory",
+            directory.path().to_str().unwrap()
+        );
     }
     let file = directory.path().join("file");
     let script = "import mmap, os, sys\nf = open(sys.argv[1], 'w+b')\nf.write(b'x' * 4096 * 128)\nf.flush()\n\

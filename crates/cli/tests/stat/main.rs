@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod formats;
+mod names;
 mod signals;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -267,7 +268,7 @@ fn three_runs_are_three_runs() {
 fn a_failed_run_is_told() {
     let directory = tempfile::tempdir().unwrap();
     let mark = directory.path().join("mark");
-    let script = format!("test -e {0} && exit 4; touch {0}", mark.display());
+    let script = format!("test -e {0} && exit 4; touch {0}", mark.to_str().unwrap());
     let (status, document) = json(&["-r", "3"], &["sh", "-c", &script]);
     let runs = document["runs"].as_array().unwrap().iter();
     let statuses: Vec<&Value> = runs.map(|run| &run["status"]).collect();
@@ -306,7 +307,7 @@ fn classes_add_up() {
 fn a_command_may_leave_others_behind() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("pid");
-    let script = format!("sleep 100 > /dev/null 2>&1 & echo $! > {}", path.display());
+    let script = format!("sleep 100 > /dev/null 2>&1 & echo $! > {}", path.to_str().unwrap());
     let (status, document) = json(&[], &["sh", "-c", &script]);
     let pid: u32 = fs::read_to_string(path).unwrap().trim().parse().unwrap();
     assert!(alive(pid));

@@ -5,6 +5,7 @@ use crate::apt::Apt;
 use crate::cache::{Cache, Package, at};
 use crate::error::FetchError;
 use crate::platform::Arch;
+use needless_model::foreign;
 use std::fs;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
@@ -82,7 +83,7 @@ fn unpack(
     progress: &dyn Fn(&str),
 ) -> Result<(), FetchError> {
     progress("unpacking the source");
-    let name = package.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let name = foreign::path(package.file_name().unwrap_or_default());
     let staging =
         tempfile::Builder::new().prefix(".new-").tempdir_in(builds).map_err(at(builds))?;
     let tree = staging.path().join("tree");

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Runs a built-in scenario on an image with these options.
 fn run(image: &Path, rest: &str, limits: Limits, name: &str) -> Result<TargetRun, GuestError> {
-    let mut target = KernelTarget::parse(&format!("{}{rest}", image.display()))?;
+    let mut target = KernelTarget::parse(&format!("{}{rest}", image.to_str().unwrap()))?;
     let GuestOptions { runner, .. } = usual();
     (target.options.runner, target.options.limits) = (runner, limits);
     let results = run_batch(&target, &[program(name, 5)], &|_| {});
@@ -28,7 +28,7 @@ fn told(error: &GuestError) -> String {
 fn an_image_by_its_path_is_the_kernel_that_it_is() {
     let _turn = turn();
     let kernel = kernels::ready("6.12").unwrap();
-    let modules = format!(",modules={}", kernel.folder().join("modules").display());
+    let modules = format!(",modules={}", kernel.folder().join("modules").to_str().unwrap());
     let limits = Limits::default();
     let own = run(&kernel.image(), &format!("{modules},row=6.12"), limits, "cow-reuse").unwrap();
     assert!(own.release.as_ref().unwrap().starts_with("6.12."));

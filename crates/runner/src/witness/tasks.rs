@@ -5,6 +5,7 @@ use crate::log::{Kind, Raw};
 use crate::tids::Tids;
 use crate::{processes, sys, tracefs};
 use needless_model::addr::{PageRange, Vpn};
+use needless_model::foreign;
 use needless_model::program::Program;
 
 /// Of the error code of an exception: the page was there, and it was a store (x86's bits).
@@ -62,10 +63,10 @@ impl Tasks {
 
 /// The name of a task, for people.
 pub(super) fn name(tid: i32) -> String {
-    let name = std::fs::read_to_string(format!("/proc/{tid}/comm")).unwrap_or_default();
-    match name.trim() {
-        "" => "a task that is gone".to_owned(),
-        name => name.to_owned(),
+    let name = std::fs::read(format!("/proc/{tid}/comm")).unwrap_or_default();
+    match name.trim_ascii() {
+        [] => "a task that is gone".to_owned(),
+        name => foreign::lossy(name),
     }
 }
 
@@ -73,6 +74,20 @@ pub(super) fn name(tid: i32) -> String {
 mod tests {
     use super::*;
     use needless_model::program::Area;
+
+    #[test]
+    fn a_tasks_name_is_one_visible_line() {
+        let named = |bytes: &'static [u8]| {
+            let name = std::ffi::CStr::from_bytes_with_nul(bytes).unwrap();
+            let thread = std::thread::spawn(move || {
+                rustix::thread::set_name(name).unwrap();
+                super::name(rustix::thread::gettid().as_raw_nonzero().get())
+            });
+            thread.join().unwrap()
+        };
+        assert_eq!(named(b"a\x1b[2J\x07\n\xc2\x9bb\0"), "a\\u{1b}[2J\\u{7}\\n\\u{9b}b");
+        assert_eq!(named(b"\xff\x9b2J\0"), "\u{fffd}\u{fffd}2J");
+    }
 
     #[test]
     fn a_first_store_outside_of_the_areas_is_the_runners() {

@@ -11,6 +11,7 @@ use super::Cause;
 use crate::functions::Asked;
 use crate::record::{Record, What};
 use needless_model::event::FlushReason;
+use needless_model::foreign;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
@@ -201,7 +202,7 @@ impl Victims {
         let name = match stat {
             Ok(stat) => {
                 let kernels = is_kernels(&stat);
-                Name { pid: 0, name: stat.comm.into(), kernels }
+                Name { pid: 0, name: foreign::line(&stat.comm).into(), kernels }
             }
             Err(_) => Name { pid: 0, name: ENDED.into(), kernels: false },
         };

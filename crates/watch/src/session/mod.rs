@@ -11,6 +11,7 @@ use crate::signals::Signals;
 use crate::timeline::Moment;
 use crate::tracepoints::Extent;
 use events::Events;
+use needless_model::foreign;
 use needless_runner::look::look;
 use needless_runner::sys::shell_status;
 use procfs::process::Process;
@@ -84,8 +85,7 @@ pub fn watch(
     signals: &mut Signals,
     progress: &dyn Fn(u64, u64),
 ) -> Result<Observation, WatchError> {
-    let program =
-        command.as_ref().map(|command| command.get_program().to_string_lossy().into_owned());
+    let program = command.as_ref().map(|command| foreign::path(command.get_program()));
     // From before anything else, so that its end is seen however early it comes.
     let process = match options.target {
         Target::Process(pid) => Some(pid_descriptor(pid).map_err(|error| {

@@ -1,4 +1,5 @@
 //! The `needless` command.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 #![forbid(unsafe_code)]
 
 mod agree;
@@ -19,7 +20,7 @@ mod verbs;
 use args::{Cli, Verb};
 use clap::Parser;
 use failure::Failure;
-use output::{Output, tell_failure};
+use output::{Output, tell, tell_failure, tell_usage};
 use std::process::ExitCode;
 
 /// The checker copies small worlds all the time, which the system's allocator is slow at.
@@ -27,7 +28,14 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    if let Err(error) = needless_live::privilege::give_up() {
+        tell(&format!("needless: cannot give up capabilities: {error}"));
+        return ExitCode::from(failure::OTHER);
+    }
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return ExitCode::from(tell_usage(&error)),
+    };
     files::survive_size_limits();
     let output = Output::new(cli.color);
     let outcome = match cli.verb {

@@ -2,12 +2,13 @@
 
 use crate::error::LiveError;
 use crate::machine::Machine;
+use needless_model::foreign;
 use needless_model::kernels::HUGE_TLB;
 use needless_model::run::RunRequest;
 use needless_runner::collect::AnswerError;
 pub use needless_runner::collect::Collected;
 use needless_runner::environment::environment;
-use needless_runner::{huge_tlb, limits, locate, wire};
+use needless_runner::{huge_tlb, limits, locate, perf, wire};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, Read};
@@ -78,6 +79,14 @@ impl Runner {
         found
     }
 
+    /// Whether the runner itself can open rings of events, as big as those of a run; else why not.
+    pub fn rings(&self) -> Result<String, String> {
+        let answer = Command::new(&self.path).arg(perf::VERB).stdin(Stdio::null()).output();
+        let answer = answer.map_err(|error| self.unusable(error).to_string())?;
+        let said = foreign::lossy(answer.stdout.trim_ascii());
+        if answer.status.success() { Ok(said) } else { Err(said) }
+    }
+
     /// Runs one request.
     pub fn run(&self, machine: &mut Machine, request: &RunRequest) -> Result<Collected, LiveError> {
         let mut child = self.start(&[])?;
@@ -121,6 +130,6 @@ impl Runner {
     }
 
     fn unusable(&self, error: io::Error) -> LiveError {
-        LiveError::RunnerUnusable { path: self.path.display().to_string(), error }
+        LiveError::RunnerUnusable { path: foreign::path(&self.path), error }
     }
 }

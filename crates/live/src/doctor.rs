@@ -4,11 +4,10 @@ use crate::child::Runner;
 use crate::error::PERFMON_REMEDY;
 use crate::leftovers;
 use crate::machine::Machine;
-use needless_model::addr::CpuId;
+use needless_model::foreign;
 use needless_runner::environment::{environment, release, setting};
 use needless_runner::journal::{Made, Standing};
 use needless_runner::look::{UNSEEN_REMEDY, Unseen, is_there, look};
-use needless_runner::perf::{Place, Rings};
 use needless_runner::tracefs::{self, Tracepoint};
 use rustix::thread::CapabilitySet;
 use std::collections::BTreeMap;
@@ -108,11 +107,23 @@ fn privilege() -> Check {
     if has_capability(CapabilitySet::SYS_ADMIN) {
         return Check::ok(name, "CAP_SYS_ADMIN: events, swap space and settings");
     }
+    let root = "run as root for scenarios that swap, set huge pages or have files on ext4";
     if has_capability(CapabilitySet::PERFMON) {
         let detail = "CAP_PERFMON: events, but no swap space and no settings";
-        return Check::not(name, State::Warning, detail, "run as root for scenarios that swap");
+        return Check::not(name, State::Warning, detail, root);
+    }
+    if everybody_may() {
+        let detail =
+            "none needed for events (perf_event_paranoid), but no swap space and no settings";
+        return Check::not(name, State::Warning, detail, root);
     }
     Check::not(name, State::Missing, "neither CAP_PERFMON nor CAP_SYS_ADMIN", PERFMON_REMEDY)
+}
+
+/// Whether the kernel lets everybody read events of all tasks (kernel/events/core.c: perf_is_paranoid).
+fn everybody_may() -> bool {
+    let level = setting("/proc/sys/kernel/perf_event_paranoid");
+    level.is_some_and(|level| level.trim().parse().is_ok_and(|level: i32| level <= -1))
 }
 
 fn paranoia() -> Check {
@@ -125,9 +136,8 @@ fn paranoia() -> Check {
         }
         Err(unseen) => return Check::of(name, Err(unseen)),
     };
-    let allowed = value.trim().parse().is_ok_and(|level: i32| level <= -1);
-    if allowed || has_capability(CapabilitySet::PERFMON) || has_capability(CapabilitySet::SYS_ADMIN)
-    {
+    let may = |capability| has_capability(capability);
+    if everybody_may() || may(CapabilitySet::PERFMON) || may(CapabilitySet::SYS_ADMIN) {
         return Check::ok(name, format!("{value}: this user may read events of all tasks"));
     }
     let detail = format!("{value}: this user may not read events of all tasks");
@@ -137,7 +147,7 @@ fn paranoia() -> Check {
 fn tracefs_mounted() -> Check {
     let name = "tracefs";
     if let Ok(place) = tracefs::find() {
-        return Check::ok(name, format!("at {}", place.display()));
+        return Check::ok(name, format!("at {}", foreign::path(place)));
     }
     let systems = match look("/proc/filesystems") {
         Ok(text) => text.unwrap_or_default(),
@@ -148,7 +158,7 @@ fn tracefs_mounted() -> Check {
     match (supported, has_capability(CapabilitySet::SYS_ADMIN)) {
         (true, true) => Check::ok(name, "not mounted; mounted for each run and unmounted again"),
         (true, false) => {
-            let remedy = format!("as root: mount -t tracefs tracefs {place}; chmod 755 {place}");
+            let remedy = format!("as root: mount -t tracefs -o gid=GROUP,mode=750 tracefs {place}");
             Check::not(name, State::Missing, "not mounted, or not readable", &remedy)
         }
         (false, _) => {
@@ -180,12 +190,10 @@ fn rings() -> Check {
         let detail = "not tried: tracefs is not mounted yet";
         return Check::not(name, State::Warning, detail, "mount tracefs to find out");
     }
-    match Rings::open(&[Place { cpu: 0, on: CpuId(0), tids: vec![0] }], 8, &mut BTreeMap::new()) {
-        Ok(mut rings) => match rings.lost() {
-            Some(_) => Check::ok(name, "one per CPU; the kernel counts lost events"),
-            None => Check::ok(name, "one per CPU; loss is found by how full a ring is"),
-        },
-        Err(error) => Check::not(name, State::Missing, error.to_string(), PERFMON_REMEDY),
+    // The runner opens them, whose rights may be others than ours.
+    match Runner::find().map_err(|error| error.to_string()).and_then(|runner| runner.rings()) {
+        Ok(how) => Check::ok(name, format!("one per CPU; {how}")),
+        Err(error) => Check::not(name, State::Missing, error, PERFMON_REMEDY),
     }
 }
 
@@ -351,8 +359,9 @@ fn what_works(checks: &[Check]) -> Check {
         let detail = "model targets; live runs without swap: fault counts and cycles, no events";
         return Check::not(name, State::Warning, detail, "see above");
     }
-    if missing("zram") {
-        let detail = "model targets; live runs with events, except scenarios that swap";
+    if missing("zram") || !has_capability(CapabilitySet::SYS_ADMIN) {
+        let detail = "model targets; live runs with events, but for scenarios that swap, set huge pages or have \
+             files on ext4";
         return Check::not(name, State::Warning, detail, "see above");
     }
     Check::ok(name, "everything")

@@ -4,6 +4,7 @@
 //! once for counts and once for cycles, and puts the results together. Every change to the
 //! machine is made by a keeper process, which undoes it when this process closes the pipe
 //! between them: at the end, after an error, when interrupted, and when killed.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod batch;
 pub mod child;
@@ -19,6 +20,7 @@ pub use error::LiveError;
 pub use needless_runner::environment::{environment, release};
 pub use needless_runner::journal::Undone;
 pub use needless_runner::limits;
+pub use needless_runner::privilege;
 
 use child::{Collected, Runner};
 use cpus::{Chooser, Chosen};
@@ -28,6 +30,7 @@ use needless_model::program::{OpKind, Program};
 use needless_model::run::{Round, RunRequest, TargetRun};
 use needless_model::sim;
 use needless_runner::collect::{self, rounds_asked};
+use needless_runner::perf::RING_PAGES;
 use needless_runner::wire::Summary;
 use std::collections::BTreeMap;
 
@@ -48,7 +51,7 @@ pub struct LiveOptions {
 
 impl Default for LiveOptions {
     fn default() -> LiveOptions {
-        LiveOptions { ring_pages: 512, cycles: true, cpus: Vec::new(), progress: None }
+        LiveOptions { ring_pages: RING_PAGES, cycles: true, cpus: Vec::new(), progress: None }
     }
 }
 

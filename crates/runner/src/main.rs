@@ -1,6 +1,9 @@
 //! The runner's entry. See the library for the protocol.
+#![allow(clippy::disallowed_methods, reason = "it is a program of its own")]
 
-use needless_runner::{guard, guest, huge_tlb, image, keeper, session, start, wire};
+use needless_runner::{
+    guard, guest, huge_tlb, image, keeper, perf, privilege, session, start, wire,
+};
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -8,12 +11,16 @@ fn main() -> ExitCode {
     if guest::is_init() {
         guest::init();
     }
+    if let Err(error) = privilege::give_up() {
+        return complain(&format!("cannot give up capabilities: {error}"));
+    }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => report(start::first_start()),
         ["--run", descriptor, made_after] => report(session::run(descriptor, made_after)),
         [image::VERB] => image::run(),
         [huge_tlb::VERB] => huge_tlb::run(),
+        [perf::VERB] => perf::probe(),
         ["--watch"] => keeper::serve(std::io::stdin().lock(), std::io::stdout().lock()),
         ["--guard", ref command @ ..] => guard::run(command),
         ["--version"] => {
@@ -25,14 +32,13 @@ fn main() -> ExitCode {
             );
             ExitCode::SUCCESS
         }
-        _ => {
-            let _ = writeln!(
-                std::io::stderr(),
-                "needless-runner is started by `needless`; it reads a request from standard input"
-            );
-            ExitCode::from(2)
-        }
+        _ => complain("it is started by `needless`, and reads a request from standard input"),
     }
+}
+
+fn complain(what: &str) -> ExitCode {
+    let _ = writeln!(std::io::stderr(), "needless-runner: {what}");
+    ExitCode::from(2)
 }
 
 /// Turns a failure into the message that the other side expects, and an exit status.

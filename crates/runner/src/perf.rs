@@ -29,8 +29,9 @@ use perf_event_open_sys::bindings::{
 };
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
+use std::process::ExitCode;
 use std::rc::Rc;
 use thiserror::Error;
 
@@ -107,6 +108,26 @@ struct Points {
 enum Whose {
     Everybodys,
     Thread(i32),
+}
+
+/// How the runner is asked whether it can open rings at all.
+pub const VERB: &str = "--rings";
+
+/// Pages of each CPU's ring in a run, unless it is told otherwise.
+pub const RING_PAGES: u32 = 512;
+
+/// Opens rings as a run does and closes them again; prints how loss is found, or why there are none.
+pub fn probe() -> ExitCode {
+    let places = [Place { cpu: 0, on: CpuId(0), tids: vec![0] }];
+    let (said, status) = match Rings::open(&places, RING_PAGES, &mut BTreeMap::new()) {
+        Ok(mut rings) => match rings.lost() {
+            Some(_) => ("the kernel counts lost events".to_owned(), ExitCode::SUCCESS),
+            None => ("loss is found by how full a ring is".to_owned(), ExitCode::SUCCESS),
+        },
+        Err(error) => (error.to_string(), ExitCode::FAILURE),
+    };
+    let _ = io::stdout().write_all(said.as_bytes());
+    status
 }
 
 /// The rings of all CPUs.

@@ -8,9 +8,10 @@ use thiserror::Error;
 pub const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// How to be allowed to see events, the least privilege first.
-pub const PERFMON_REMEDY: &str = "give the command CAP_PERFMON and read access to tracefs, by \
-     CAP_DAC_READ_SEARCH or by remounting it with gid= and mode=750 (`setcap \
-     cap_perfmon,cap_dac_read_search+ep`); or set kernel.perf_event_paranoid to -1; or run it as root";
+pub const PERFMON_REMEDY: &str = "run it as root; or, as root, let a group read tracefs (`mount -t tracefs -o \
+     gid=GROUP,mode=750 tracefs /sys/kernel/tracing`, with `-o remount,…` if it is mounted) and give both programs \
+     what watching takes (`setcap cap_perfmon,cap_ipc_lock+ep needless`, and the same for needless-runner), or set \
+     kernel.perf_event_paranoid to -1";
 
 /// Why a tracepoint cannot be used.
 #[derive(Debug, Error)]

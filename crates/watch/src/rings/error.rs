@@ -13,7 +13,7 @@ pub(super) const ONLINE: &str = "/sys/devices/system/cpu/online";
 
 /// Rings are locked memory, of which unprivileged users have little (kernel/events/core.c: perf_mmap).
 const RING_REMEDY: &str = "a smaller --buffer; or give the command CAP_IPC_LOCK as well (`setcap \
-     cap_perfmon,cap_ipc_lock+ep`); or run it as root";
+     cap_perfmon,cap_ipc_lock+ep needless`); or run it as root";
 
 /// Why there are no events.
 #[derive(Debug, Error)]

@@ -60,7 +60,7 @@ fn what_is_no_image_is_refused_before_anything_runs() {
         ("riscv", [vec![0; 0x38], b"RSC\x05".to_vec()].concat(), "RISC-V"),
     ] {
         let path = file(folder.path(), name, &bytes);
-        let target = format!("kernel:{},cpus=3", path.display());
+        let target = format!("kernel:{},cpus=3", path.to_str().unwrap());
         for verb in ["run", "compare", "explain"] {
             let told = refused(&[verb, "cow-reuse", "-t", &target], 2);
             assert!(told.contains(message) && told.contains("make bzImage"), "{told}");
@@ -73,7 +73,7 @@ fn what_is_no_image_is_refused_before_anything_runs() {
         (",cpu=cortex-a72", "cpu, for x86-64, is max"),
     ] {
         let path = file(folder.path(), "bzImage", &bzimage(0));
-        let target = format!("kernel:{}{rest}", path.display());
+        let target = format!("kernel:{}{rest}", path.to_str().unwrap());
         let told = refused(&["run", "cow-reuse", "-t", &target], 2);
         assert!(told.contains(message), "{rest}: {told}");
     }
@@ -146,7 +146,7 @@ fn what_is_not_as_expected_is_in_every_format() {
 #[test]
 fn a_search_needs_two_kernels_of_the_archive() {
     let folder = tempfile::tempdir().unwrap();
-    let image = format!("kernel:{}", file(folder.path(), "bzImage", &bzimage(0)).display());
+    let image = format!("kernel:{}", file(folder.path(), "bzImage", &bzimage(0)).to_str().unwrap());
     for (good, bad, message) in [
         ("model:6.1", "kernel:6.12", "no kernel of the archive"),
         ("kernel:6.1", "live", "no kernel of the archive"),
@@ -191,5 +191,52 @@ fn what_cannot_be_built_is_refused_before_anything_is_fetched() {
     ] {
         let told = refused(&[&["kernels", "build"], args].concat(), status);
         assert!(told.contains(message) && !told.contains("XDG_CACHE_HOME"), "{args:?}: {told}");
+    }
+}
+
+/// Hooks and wrappers set variables that name another repository. What is staged there stays staged, and HEAD where it is.
+#[test]
+fn no_variable_of_gits_leads_a_search_to_change_a_repository() {
+    let needed = ["/usr/include/libelf.h", "/usr/include/openssl/opensslv.h", "/usr/bin/bison"];
+    if let Some(missing) = needed.iter().find(|path| !Path::new(path).exists()) {
+        needless_testing::skip!("{missing} is missing, without which no kernel is compiled");
+    }
+    let [folder, cache] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let repository = folder.path().join("repository");
+    fs::create_dir(&repository).unwrap();
+    let git = |words: &[&str]| {
+        let own = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main"];
+        let mut command = std::process::Command::new("git");
+        command.arg("-C").arg(&repository).args(own).args(words).env_clear();
+        let done = command.env("PATH", std::env::var_os("PATH").unwrap()).output().unwrap();
+        assert!(done.status.success(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).unwrap()
+    };
+    git(&["init", "--quiet"]);
+    for commit in ["1", "2", "3", "4"] {
+        file(&repository, "file", commit.as_bytes());
+        git(&["add", "file"]);
+        git(&["commit", "--quiet", "-m", commit]);
+    }
+    file(&repository, "staged", b"s");
+    git(&["add", "staged"]);
+    let state = || git(&["status", "--porcelain", "--branch"]) + &git(&["log", "--oneline", "-1"]);
+    let before = state();
+    let git_dir = repository.join(".git");
+    let path = std::env::var_os("PATH").unwrap();
+    for variables in [
+        &[("GIT_DIR", git_dir.clone())][..],
+        &[("GIT_DIR", git_dir.clone()), ("GIT_WORK_TREE", repository.clone())],
+        &[("GIT_INDEX_FILE", git_dir.join("index"))],
+    ] {
+        let tree = repository.to_str().unwrap();
+        let mut command =
+            needless(&["bisect", "cow-reuse", "--tree", tree, "--good", "HEAD~3", "--bad", "HEAD"]);
+        command.env("PATH", &path).env("XDG_CACHE_HOME", cache.path());
+        let output = command.envs(variables.iter().cloned()).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        // There is no makefile in it: it was checked out, and could not be compiled.
+        assert!(told.contains("Makefile"), "{told}");
+        assert_eq!(state(), before, "{variables:?}");
     }
 }

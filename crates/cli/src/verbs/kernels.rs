@@ -2,9 +2,9 @@
 
 use crate::args::{Format, KernelsVerb};
 use crate::failure::{EXPECTED, Failure};
-use crate::output::{Output, Progress};
+use crate::output::{Output, Progress, tell};
 use needless_guest::kernels::{self, Fetchable, Listing, USUAL};
-use needless_guest::{Arch, BuildOrder, FetchError, Kernel};
+use needless_guest::{Arch, BuildOrder, Built, FetchError, Kernel};
 use needless_report::SCHEMA_VERSION;
 use serde_json::{Value, json};
 
@@ -25,8 +25,9 @@ pub fn kernels(verb: &KernelsVerb, output: &Output) -> Result<u8, Failure> {
 
 fn build(order: &BuildOrder, output: &Output) -> Result<(), Failure> {
     let progress = Progress::spinner();
-    let kernel = needless_guest::build(order, &|what| progress.now(what))?;
+    let Built { kernel, told } = needless_guest::build(order, &|what| progress.now(what))?;
     drop(progress);
+    told.iter().for_each(|line| tell(&format!("note: {line}")));
     output.result(&cached_line(&kernel, output))?;
     output.next(&format!(
         "needless compare cow-reuse -t kernel:{} -t kernel:{}",

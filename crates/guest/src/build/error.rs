@@ -2,6 +2,7 @@
 
 use crate::error::FetchError;
 use miette::Diagnostic;
+use needless_model::foreign;
 use std::path::PathBuf;
 use thiserror::Error;
 
@@ -13,7 +14,7 @@ pub enum BuildError {
     #[diagnostic(transparent)]
     Fetch(#[from] FetchError),
     /// A patch or a fragment of a configuration cannot be read.
-    #[error("{}: {error}", path.display())]
+    #[error("{}: {error}", foreign::path(path))]
     #[diagnostic(help(
         "--patch and --config name files that are there; nothing was fetched or compiled"
     ))]
@@ -60,12 +61,12 @@ pub enum BuildError {
     /// A patch does not apply.
     #[error("{patch} does not apply: {what}")]
     #[diagnostic(help(
-        "it has to fit Debian's source of the series, with the names of files as git writes them (a/mm/rmap.c); the tree is as it was before"
+        "it has to fit Debian's source of the series as a whole, with the names of files as git writes them (a/mm/rmap.c; `git format-patch` and `git diff --binary` do); the tree is as it was before"
     ))]
     Patch {
         /// Which.
         patch: String,
-        /// What `patch` says first.
+        /// What does not fit, and where.
         what: String,
     },
     /// A configuration is not taken.
@@ -87,7 +88,7 @@ pub enum BuildError {
         parts: String,
     },
     /// git does not do it.
-    #[error("`git {command}` in {}: {what}", folder.display())]
+    #[error("`git {command}` in {}: {what}", foreign::path(folder))]
     #[diagnostic(help("--tree names a git tree of the kernel, --good and --bad revisions in it"))]
     Git {
         /// What git was asked for.
@@ -99,7 +100,10 @@ pub enum BuildError {
     },
     /// It does not compile.
     #[error("{what} failed: {first}")]
-    #[diagnostic(help("all that was said is in {}; what compiled is kept for the next build", log.display()))]
+    #[diagnostic(help(
+        "all that was said is in {}; what compiled is kept for the next build",
+        foreign::path(log)
+    ))]
     Compile {
         /// What was being made.
         what: &'static str,

@@ -1,10 +1,13 @@
 //! `make`: a tree is configured and compiled outside itself, and what is said on the way is kept.
 
 use super::error::BuildError;
+use super::git::without_git;
 use crate::cache::at;
 use crate::emulator::install;
 use crate::error::FetchError;
 use crate::platform::Arch;
+use needless_model::foreign;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -18,7 +21,7 @@ const TOOLS: [(&str, &str); 10] = [
     ("flex", "flex"),
     ("bison", "bison"),
     ("bc", "bc"),
-    ("patch", "patch"),
+    ("git", "git"),
     ("xz", "xz-utils"),
     ("tar", "tar"),
     ("/usr/include/libelf.h", "libelf-dev"),
@@ -75,7 +78,7 @@ pub fn compiler(arch: Arch) -> String {
     let output = Command::new(name).arg("--version").stdin(Stdio::null()).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
     text.ok()
-        .and_then(|text| Some(text.lines().next()?.to_owned()))
+        .and_then(|text| Some(foreign::line(text.lines().next()?).into_owned()))
         .unwrap_or_else(|| name.to_owned())
 }
 
@@ -116,7 +119,7 @@ impl Make<'_> {
         };
         progress("compiling the kernel");
         let told = std::cell::Cell::new(0);
-        let obj = format!("{}/", self.obj.display());
+        let obj = format!("{}/", foreign::path(&self.obj));
         let line = |line: &str| {
             if let Some(step) = step(&line.replace(&obj, "")) {
                 told.set(told.get() + 1);
@@ -155,7 +158,9 @@ impl Make<'_> {
 
     fn make(&self, words: &[&str]) -> Command {
         let mut command = Command::new("make");
-        command.arg("-C").arg(&self.tree).arg(format!("O={}", self.obj.display()));
+        let mut obj = OsString::from("O=");
+        obj.push(&self.obj);
+        command.arg("-C").arg(&self.tree).arg(obj);
         let arch = match self.arch {
             Arch::X86_64 => "ARCH=x86_64",
             Arch::Arm64 => "ARCH=arm64",
@@ -168,7 +173,8 @@ impl Make<'_> {
             "KBUILD_BUILD_HOST=needless",
             "KBUILD_BUILD_TIMESTAMP=@0",
         ]);
-        command.args(words).env("LC_ALL", "C").env_remove("MAKEFLAGS").env_remove("KCONFIG_CONFIG");
+        without_git(&mut command).args(words).env("LC_ALL", "C");
+        command.env_remove("MAKEFLAGS").env_remove("KCONFIG_CONFIG");
         command
     }
 
@@ -218,7 +224,7 @@ impl Drop for Ended {
 
 fn lines(stream: impl io::Read, to: &std::sync::mpsc::Sender<String>) {
     for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
-        if to.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+        if to.send(foreign::said(&line)).is_err() {
             break;
         }
     }
@@ -264,6 +270,13 @@ mod tests {
         );
         assert_eq!(first_error(&said("a\nb")), "a\n  b");
         assert_eq!(first_error(&[]), "it says nothing");
+        // A patched file says in an error what it likes.
+        let (send, receive) = channel();
+        lines(&b"x.c:1:2: error: \"\x1b]0;t\x07\x9b\xe2\x80\xae\"\n\tat\n"[..], &send);
+        drop(send);
+        let told = first_error(&receive.iter().collect::<Vec<_>>());
+        let shown = "x.c:1:2: error: \"\\u{1b}]0;t\\u{7}\u{fffd}\\u{202e}\"\n  \tat";
+        assert_eq!(told, shown);
     }
 
     /// A tree whose make is a small one: what is done with it is what is done with a kernel's.

@@ -9,6 +9,8 @@
 //! A tree appears whole or not at all, and a kernel is kept only when it is built. One build runs at a time.
 
 mod error;
+mod git;
+mod hashed;
 mod make;
 mod patch;
 mod source;
@@ -23,10 +25,12 @@ use crate::error::FetchError;
 use crate::platform::Arch;
 use crate::target::names_a_kernel;
 use make::Make;
+use needless_model::foreign;
 use needless_model::kernels::KernelRow;
 use source::Source;
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Everything a guest needs, built in, and nothing else.
@@ -47,6 +51,14 @@ pub struct Order {
     pub name: Option<String>,
 }
 
+/// A kernel that is there, and what its user should know of how it was made.
+pub struct Built {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// Hunks of patches that fitted elsewhere than they say, or with less context.
+    pub told: Vec<String>,
+}
+
 /// A patch or a fragment that was read.
 struct Text {
     name: String,
@@ -55,7 +67,7 @@ struct Text {
 
 impl Text {
     fn read(path: &Path) -> Result<Text, BuildError> {
-        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        let name = foreign::path(path.file_name().unwrap_or(path.as_os_str()));
         let bytes = fs::read(path)
             .map_err(|error| BuildError::Unreadable { path: path.to_owned(), error })?;
         Ok(Text { name, bytes })
@@ -71,14 +83,18 @@ impl Text {
 }
 
 /// Builds a kernel and keeps it like one that was fetched; `progress` is told what is being done.
-pub fn build(order: &Order, progress: &dyn Fn(&str)) -> Result<Kernel, BuildError> {
+pub fn build(order: &Order, progress: &dyn Fn(&str)) -> Result<Built, BuildError> {
     let (series, arch) = series_of(&order.series)?;
     let name = name_of(order, series, arch)?;
     let patches: Vec<Text> =
         order.patches.iter().map(|p| Text::read(p)).collect::<Result<_, _>>()?;
     let fragment = order.config.as_deref().map(Text::read).transpose()?;
-    // What is no patch is told before anything is fetched.
-    patch::named(&patches)?;
+    // What is no patch is told before anything is fetched, unless git is not there yet.
+    match patch::named(&patches) {
+        Err(BuildError::Fetch(FetchError::Program { error, .. }))
+            if error.kind() == io::ErrorKind::NotFound => {}
+        named => _ = named?,
+    }
     make::tools(arch, progress)?;
     let cache = Cache::open()?;
     let _lock = lock(&cache, progress)?;
@@ -92,10 +108,10 @@ pub fn build(order: &Order, progress: &dyn Fn(&str)) -> Result<Kernel, BuildErro
     };
     if let Some(kernel) = cache.kernel(&name).filter(|kernel| kernel.is_from(&package, &built)) {
         progress("it was built from just this already");
-        return Ok(kernel);
+        return Ok(Built { kernel, told: Vec::new() });
     }
     progress("applying the patches");
-    patch::apply(&folder, &patches)?;
+    let told = patch::apply(&folder, &patches)?;
     let label = name.split('/').next().unwrap_or_default();
     let label = label.strip_prefix(&format!("{series}+")).unwrap_or(label);
     let make = Make {
@@ -106,6 +122,8 @@ pub fn build(order: &Order, progress: &dyn Fn(&str)) -> Result<Kernel, BuildErro
         label,
     };
     let config = configure(&make, &lines, fragment.as_ref())?;
+    progress("hashing the source");
+    let tree = hashed::tree(&make.tree).map_err(at(&make.tree))?;
     make.compile(progress)?;
     let manifest = Manifest {
         name: name.clone(),
@@ -113,11 +131,13 @@ pub fn build(order: &Order, progress: &dyn Fn(&str)) -> Result<Kernel, BuildErro
         packages: vec![package],
         modules: Vec::new(),
         built: Some(built),
+        tree: Some(tree),
         hashes: BTreeMap::new(),
     };
     let image = make.image();
     let image = fs::read(&image).map_err(at(&image))?;
-    Ok(cache.keep_built(manifest, &image, &config)?)
+    let kernel = cache.keep_built(manifest, &image, &config)?;
+    Ok(Built { kernel, told })
 }
 
 /// The series and the architecture of `6.12/arm64`.

@@ -1,85 +1,168 @@
 //! Patches on a tree, so that only the files change whose contents do: what was compiled from the others stays good.
 //!
-//! A patch is tried on copies of the files that it names, as they were before any patch. Only when all of them
-//! apply does anything in the tree change. What a file was before its first change is kept in `originals/`, and
-//! `touched.json` says of each such file whether it was there at all.
+//! A patch is applied whole or refused, as `git apply` sees to: names that git quotes, empty files, links and modes are
+//! part of it, and what it cannot make (binary files without their contents) fails. It is tried on copies of the files
+//! that it names, as they were before any patch. Only when all patches apply does anything in the tree change. What a
+//! file was before its first change is kept in `originals/`, and `touched.json` says of each such file whether it was
+//! there at all.
 
 use super::Text;
 use super::error::BuildError;
+use super::git;
 use crate::cache::at;
 use crate::error::FetchError;
+use needless_model::foreign;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{self, Write};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Output, Stdio};
 
 /// Files that were changed by some patch, and whether they were there before.
 type Touched = BTreeMap<String, bool>;
 
-/// Makes the tree in `folder` what it is with these patches, and no others, applied.
-pub fn apply(folder: &Path, patches: &[Text]) -> Result<(), BuildError> {
+/// Lines of context that have to fit where all three do not: as many as `patch` wants with its usual fuzz.
+const LEAST_CONTEXT: &str = "-C1";
+
+/// Makes the tree in `folder` what it is with these patches, and no others, applied. Gives what is to be told of hunks
+/// that fitted elsewhere or not exactly.
+pub fn apply(folder: &Path, patches: &[Text]) -> Result<Vec<String>, BuildError> {
     let mut work = Work::open(folder)?;
     let named = named(patches)?;
     let scratch =
         tempfile::Builder::new().prefix(".new-").tempdir_in(folder).map_err(at(folder))?;
     for file in &named {
-        work.copy_original(file, scratch.path())?;
+        if let Some(original) = work.original(file)? {
+            original.write(scratch.path(), file)?;
+        }
     }
-    patches.iter().try_for_each(|patch| try_patch(patch, scratch.path()))?;
+    let mut told = Vec::new();
+    for patch in patches {
+        told.extend(try_patch(patch, scratch.path())?);
+    }
     for file in &named {
-        let wanted = read(&scratch.path().join(file))?;
-        work.change(file, wanted.as_deref())?;
+        work.change(file, Entry::read(scratch.path(), file)?.as_ref())?;
     }
     let others: Vec<String> =
         work.touched.keys().filter(|file| !named.contains(*file)).cloned().collect();
     for file in others {
         let original = work.original(&file)?;
-        work.change(&file, original.as_deref())?;
+        work.change(&file, original.as_ref())?;
     }
-    Ok(())
+    Ok(told)
 }
 
 /// The files that these patches name. One that names none is no patch.
 pub fn named(patches: &[Text]) -> Result<BTreeSet<String>, BuildError> {
-    let mut named = BTreeSet::new();
+    let mut all = BTreeSet::new();
     for patch in patches {
-        let files = files(&patch.bytes);
-        if files.is_empty() {
-            let what = "it names no file".to_owned();
-            return Err(BuildError::Patch { patch: patch.name.clone(), what });
+        let refused = |what: String| BuildError::Patch { patch: patch.name.clone(), what };
+        if let Some(line) = beside(&patch.bytes) {
+            return Err(refused(format!("what `{line}` stands for is not in it")));
         }
-        named.extend(files);
-    }
-    Ok(named)
-}
-
-/// The files that a patch names, below the folder that git puts in front. Names that lead out of the tree are none.
-fn files(patch: &[u8]) -> BTreeSet<String> {
-    let text = String::from_utf8_lossy(patch);
-    let file = |line: &str| {
-        let (name, strip) = match ["--- ", "+++ "].iter().find_map(|mark| line.strip_prefix(mark)) {
-            Some(name) => (name, true),
-            None => {
-                let marks = ["rename from ", "rename to ", "copy from ", "copy to "];
-                (marks.iter().find_map(|mark| line.strip_prefix(mark))?, false)
+        let listed = git_apply(&std::env::temp_dir(), &["--numstat", "-z"], patch)?;
+        if !listed.status.success() {
+            return Err(refused(reason(&listed)));
+        }
+        // Of what moves it has the new name only.
+        let lines = listed.stdout.split(|byte| *byte == 0).filter(|line| !line.is_empty());
+        let new = lines.filter_map(|line| line.splitn(3, |byte| *byte == b'\t').nth(2));
+        for name in new.map(<[u8]>::to_vec).chain(sources(&patch.bytes)) {
+            let odd = || refused(format!("it names {}, a file outside", foreign::lossy(&name)));
+            let text = std::str::from_utf8(&name).map_err(|_| odd())?;
+            match is_inside(text) {
+                true => _ = all.insert(text.to_owned()),
+                false => return Err(odd()),
             }
-        };
-        let name = name.split('\t').next()?.trim_end();
-        let name = if strip { name.split_once('/')?.1 } else { name };
-        let inside = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
-        (inside && !name.is_empty() && name != "dev/null").then(|| name.to_owned())
-    };
-    // `--- /dev/null` has nothing in front of it that could be cut off.
-    text.lines().filter(|line| !line.ends_with("/dev/null")).filter_map(file).collect()
+        }
+    }
+    Ok(all)
 }
 
-fn try_patch(patch: &Text, scratch: &Path) -> Result<(), BuildError> {
-    let cannot = |error| FetchError::Program { program: "patch".to_owned(), error };
-    let mut child = Command::new("patch")
-        .args(["-p1", "--force", "--no-backup-if-mismatch", "--reject-file=-", "-d"])
-        .arg(scratch)
-        .env("LC_ALL", "C")
+/// Whether it names something in the tree.
+fn is_inside(name: &str) -> bool {
+    !name.is_empty()
+        && Path::new(name).components().all(|part| matches!(part, Component::Normal(_)))
+}
+
+/// A line by which `diff -r` says that something differs and does not say how: git reads over it as over a letter.
+fn beside(patch: &[u8]) -> Option<String> {
+    patch.split(|byte| *byte == b'\n').map(foreign::said).find(|line| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let only_in = matches!(words[..], ["Only", "in", folder, _] if folder.ends_with(':'));
+        let files = ["Binary files ", "Files "].iter().any(|start| line.starts_with(start));
+        // git's own has a header before it, and git refuses it by that.
+        only_in || (files && line.contains(" and ") && line.trim_end().ends_with(" differ"))
+    })
+}
+
+/// The files that others are made of: `rename from` and `copy from`.
+fn sources(patch: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    patch.split(|byte| *byte == b'\n').filter_map(|line| {
+        let name =
+            [&b"rename from "[..], b"copy from "].iter().find_map(|m| line.strip_prefix(*m))?;
+        Some(unquoted(name.trim_ascii_end()))
+    })
+}
+
+/// A name as git writes it: in quotes with C's escapes, or as it is.
+fn unquoted(name: &[u8]) -> Vec<u8> {
+    let Some(inner) = name.strip_prefix(b"\"").and_then(|name| name.strip_suffix(b"\"")) else {
+        return name.to_vec();
+    };
+    let (mut out, mut rest) = (Vec::new(), inner);
+    while let [first, tail @ ..] = rest {
+        rest = tail;
+        let (b'\\', [escape, tail @ ..]) = (first, rest) else {
+            out.push(*first);
+            continue;
+        };
+        let digits = rest.iter().take(3).take_while(|digit| (b'0'..=b'7').contains(digit)).count();
+        if digits > 0 {
+            let value =
+                rest[..digits].iter().fold(0_u32, |n, digit| n * 8 + u32::from(digit - b'0'));
+            out.push(value as u8);
+            rest = &rest[digits..];
+            continue;
+        }
+        rest = tail;
+        out.push(match escape {
+            b'a' => 7,
+            b'b' => 8,
+            b't' => b'\t',
+            b'n' => b'\n',
+            b'v' => 11,
+            b'f' => 12,
+            b'r' => b'\r',
+            other => *other,
+        });
+    }
+    out
+}
+
+/// Applies a patch to the files in `scratch`; gives what git has to say of it. A hunk has to fit with all of its
+/// context, if need be elsewhere; if one does not, with less, which is told.
+fn try_patch(patch: &Text, scratch: &Path) -> Result<Vec<String>, BuildError> {
+    let exact = git_apply(scratch, &["--verbose"], patch)?;
+    if exact.status.success() {
+        return Ok(remarks(patch, &exact));
+    }
+    let loose = git_apply(scratch, &["--verbose", LEAST_CONTEXT], patch)?;
+    match loose.status.success() {
+        true => Ok(remarks(patch, &loose)),
+        false => Err(BuildError::Patch { patch: patch.name.clone(), what: reason(&exact) }),
+    }
+}
+
+/// `git apply` of a patch in a folder, whatever repository is around it and whatever its user has set.
+fn git_apply(folder: &Path, options: &[&str], patch: &Text) -> Result<Output, BuildError> {
+    let cannot = |error| FetchError::Program { program: "git".to_owned(), error };
+    let words = ["apply"].iter().chain(options).chain(&["-"]).map(AsRef::as_ref);
+    let mut child = git::command(folder, words)
+        .env("GIT_CEILING_DIRECTORIES", folder.parent().unwrap_or(Path::new("/")))
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CONFIG_NOSYSTEM", "1")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -90,28 +173,104 @@ fn try_patch(patch: &Text, scratch: &Path) -> Result<(), BuildError> {
     let writer = std::thread::spawn(move || input.map(|mut input| input.write_all(&bytes)));
     let output = child.wait_with_output().map_err(cannot)?;
     let _ = writer.join();
-    if output.status.success() {
-        return Ok(());
-    }
-    let text = [output.stdout, output.stderr].concat();
-    Err(BuildError::Patch {
-        patch: patch.name.clone(),
-        what: first_failure(&String::from_utf8_lossy(&text)),
-    })
+    Ok(output)
 }
 
-/// The first hunk that failed with its file, as `patch` tells them.
-fn first_failure(text: &str) -> String {
-    let mut file = None;
-    for line in text.lines() {
-        if let Some(name) = line.strip_prefix("patching file ") {
-            file = Some(name);
-        } else if line.contains("FAILED") {
-            return format!("{}: {line}", file.unwrap_or("a file"));
+/// The lines that git says of a patch.
+fn said(output: &Output) -> Vec<String> {
+    output.stderr.split(|byte| *byte == b'\n').map(foreign::said).collect()
+}
+
+/// Why a patch does not apply: its first hunk that fits nowhere, or git's first reason.
+fn reason(output: &Output) -> String {
+    let lines = said(output);
+    let mut errors = lines.iter().filter_map(|line| line.strip_prefix("error: "));
+    let hunk =
+        errors.clone().find_map(|error| error.strip_prefix("patch failed: ")?.rsplit_once(':'));
+    match hunk {
+        Some((file, line)) => format!("{file}: the hunk for line {line} fits nowhere"),
+        None => match errors.find(|error| *error != "while searching for:") {
+            Some(error) if error.starts_with("No valid patches") => "it names no file".to_owned(),
+            Some(error) => error.to_owned(),
+            None => git::complaint(output),
+        },
+    }
+}
+
+/// What git says of hunks that fitted elsewhere, or with less context, with their files.
+fn remarks(patch: &Text, output: &Output) -> Vec<String> {
+    let mut file = String::new();
+    let mut told = Vec::new();
+    for line in said(output) {
+        if let Some(name) = line.strip_prefix("Checking patch ") {
+            file = name.trim_end_matches("...").to_owned();
+        } else if ["Hunk #", "Context reduced", "warning: "].iter().any(|w| line.starts_with(w)) {
+            told.push(format!("{}: {file}: {line}", patch.name));
         }
     }
-    let odd = text.lines().find(|line| !line.starts_with("patching file "));
-    odd.unwrap_or("`patch` gives no reason").to_owned()
+    told
+}
+
+/// What a name of the tree stands for.
+#[derive(Debug, PartialEq, Eq)]
+enum Entry {
+    /// A file, and whether it can be executed.
+    File(Vec<u8>, bool),
+    /// A symbolic link.
+    Link(PathBuf),
+}
+
+impl Entry {
+    /// What is there; nothing if there is no such name. No link is followed, neither it nor one on the way.
+    fn read(root: &Path, file: &str) -> Result<Option<Entry>, FetchError> {
+        let mut path = root.to_owned();
+        let mut parts = Path::new(file).components().peekable();
+        while let Some(part) = parts.next() {
+            path.push(part);
+            let found = match fs::symlink_metadata(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                found => found.map_err(at(&path))?,
+            };
+            let refused = |what: &str| at(&path)(io::Error::other(what.to_owned()));
+            match (found.file_type(), parts.peek()) {
+                (kind, Some(_)) if kind.is_symlink() => {
+                    return Err(refused("a patch names a file behind this symbolic link"));
+                }
+                (kind, Some(_)) if kind.is_dir() => {}
+                (_, Some(_)) => return Ok(None),
+                (kind, None) if kind.is_symlink() => {
+                    return fs::read_link(&path).map(|to| Some(Entry::Link(to))).map_err(at(&path));
+                }
+                (kind, None) if kind.is_file() => {
+                    let executable = found.permissions().mode() & 0o100 != 0;
+                    let bytes = fs::read(&path).map_err(at(&path))?;
+                    return Ok(Some(Entry::File(bytes, executable)));
+                }
+                (_, None) => return Err(refused("a patch names it as a file, and it is none")),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Writes it whole or not at all, and the folders that it lies in.
+    fn write(&self, root: &Path, file: &str) -> Result<(), FetchError> {
+        let path = root.join(file);
+        let folder = path.parent().unwrap_or(root);
+        let written = fs::create_dir_all(folder).and_then(|()| match self {
+            Entry::File(bytes, executable) => {
+                let mut new = tempfile::NamedTempFile::new_in(folder)?;
+                new.write_all(bytes)?;
+                let mode = if *executable { 0o755 } else { 0o644 };
+                new.as_file().set_permissions(Permissions::from_mode(mode))?;
+                new.persist(&path).map(drop).map_err(|error| error.error)
+            }
+            Entry::Link(to) => {
+                let new = tempfile::Builder::new().make_in(folder, |name| symlink(to, name))?;
+                new.into_temp_path().persist(&path).map_err(|error| error.error)
+            }
+        });
+        written.map_err(at(&path))
+    }
 }
 
 struct Work {
@@ -124,77 +283,48 @@ struct Work {
 impl Work {
     fn open(folder: &Path) -> Result<Work, FetchError> {
         let list = folder.join("touched.json");
-        let touched = match read(&list)? {
-            Some(text) => {
-                serde_json::from_slice(&text).map_err(io::Error::other).map_err(at(&list))?
-            }
-            None => Touched::new(),
+        let touched = match fs::read(&list) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Touched::new(),
+            read => read
+                .and_then(|text| serde_json::from_slice(&text).map_err(io::Error::other))
+                .map_err(at(&list))?,
         };
         let (tree, originals) = (folder.join("tree"), folder.join("originals"));
         Ok(Work { tree, originals, list, touched })
     }
 
     /// A file as it was before any patch; `None` if it was not there.
-    fn original(&self, file: &str) -> Result<Option<Vec<u8>>, FetchError> {
+    fn original(&self, file: &str) -> Result<Option<Entry>, FetchError> {
         match self.touched.get(file) {
-            Some(true) => read(&self.originals.join(file)),
+            Some(true) => Entry::read(&self.originals, file),
             Some(false) => Ok(None),
-            None => read(&self.tree.join(file)),
-        }
-    }
-
-    fn copy_original(&self, file: &str, to: &Path) -> Result<(), FetchError> {
-        match self.original(file)? {
-            Some(bytes) => write(&to.join(file), &bytes),
-            None => Ok(()),
+            None => Entry::read(&self.tree, file),
         }
     }
 
     /// Makes a file of the tree what it is to be, if it is something else. What it was before the first time is kept
     /// before anything changes.
-    fn change(&mut self, file: &str, wanted: Option<&[u8]>) -> Result<(), FetchError> {
-        let path = self.tree.join(file);
-        let found = read(&path)?;
-        if found.as_deref() == wanted {
+    fn change(&mut self, file: &str, wanted: Option<&Entry>) -> Result<(), FetchError> {
+        let found = Entry::read(&self.tree, file)?;
+        if found.as_ref() == wanted {
             return Ok(());
         }
         if !self.touched.contains_key(file) {
-            if let Some(bytes) = &found {
-                write(&self.originals.join(file), bytes)?;
+            if let Some(original) = &found {
+                original.write(&self.originals, file)?;
             }
             self.touched.insert(file.to_owned(), found.is_some());
             let list = serde_json::to_vec_pretty(&self.touched).map_err(io::Error::other);
-            write(&self.list, &list.map_err(at(&self.list))?)?;
+            let list = Entry::File(list.map_err(at(&self.list))?, false);
+            let folder = self.list.parent().unwrap_or(Path::new("/"));
+            list.write(folder, "touched.json")?;
         }
+        let path = self.tree.join(file);
         match wanted {
-            Some(bytes) => write(&path, bytes),
+            Some(entry) => entry.write(&self.tree, file),
             None => fs::remove_file(&path).map_err(at(&path)),
         }
     }
-}
-
-/// A file's bytes; `None` if there is no such file.
-fn read(path: &Path) -> Result<Option<Vec<u8>>, FetchError> {
-    match fs::read(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        read => read.map(Some).map_err(at(path)),
-    }
-}
-
-/// Writes a file whole or not at all, and the folders that it lies in.
-fn write(path: &Path, bytes: &[u8]) -> Result<(), FetchError> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let mode = fs::metadata(path).ok().map(|there| there.permissions());
-    let written = fs::create_dir_all(folder)
-        .and_then(|()| tempfile::NamedTempFile::new_in(folder))
-        .and_then(|mut file| {
-            file.write_all(bytes)?;
-            if let Some(mode) = mode {
-                file.as_file().set_permissions(mode)?;
-            }
-            file.persist(path).map(drop).map_err(|error| error.error)
-        });
-    written.map_err(at(path))
 }
 
 #[cfg(test)]
@@ -203,15 +333,38 @@ mod tests {
 
     const RMAP: &str = "one\ntwo\nthree\nfour\n";
 
+    fn put(folder: &Path, name: &str, text: &str) {
+        Entry::File(text.as_bytes().to_vec(), false).write(&folder.join("tree"), name).unwrap();
+    }
+
     fn tree() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
-        write(&folder.path().join("tree/mm/rmap.c"), RMAP.as_bytes()).unwrap();
-        write(&folder.path().join("tree/mm/old.c"), b"gone\n").unwrap();
+        put(folder.path(), "mm/rmap.c", RMAP);
+        put(folder.path(), "mm/old.c", "gone\n");
         folder
     }
 
     fn patch(name: &str, text: &str) -> Text {
         Text { name: name.to_owned(), bytes: text.as_bytes().to_vec() }
+    }
+
+    /// A hunk with three lines of context, for a place in numbered lines.
+    fn hunk(first: u32, context: [&str; 2]) -> String {
+        let [before, after] = context;
+        let n = |at: u32| first + at;
+        format!(
+            "@@ -{0},7 +{0},7 @@\n {before}\n {1}\n {2}\n-{3}\n+here\n {4}\n {5}\n {after}\n",
+            first,
+            n(1),
+            n(2),
+            n(3),
+            n(4),
+            n(5)
+        )
+    }
+
+    fn numbers() -> String {
+        (1..=60).map(|n| format!("{n}\n")).collect()
     }
 
     fn change(to: &str) -> Text {
@@ -223,13 +376,13 @@ mod tests {
         )
     }
 
-    fn files_of(folder: &Path) -> (Option<String>, Option<String>, Option<String>) {
-        let text = |name: &str| {
-            read(&folder.join("tree/mm").join(name))
-                .unwrap()
-                .map(|bytes| String::from_utf8(bytes).unwrap())
-        };
-        (text("rmap.c"), text("old.c"), text("new.c"))
+    fn files_of(folder: &Path) -> [Option<Entry>; 3] {
+        ["mm/rmap.c", "mm/old.c", "mm/new.c"]
+            .map(|name| Entry::read(&folder.join("tree"), name).unwrap())
+    }
+
+    fn file(text: &str) -> Option<Entry> {
+        Some(Entry::File(text.as_bytes().to_vec(), false))
     }
 
     #[test]
@@ -241,13 +394,12 @@ mod tests {
         );
         let state = || files_of(folder.path());
         let before = state();
-        apply(folder.path(), &[change("2"), moved]).unwrap();
-        let two = Some("one\n2\nthree\nfour\n".to_owned());
-        assert_eq!(state(), (two, None, Some("come\n".to_owned())));
+        assert_eq!(apply(folder.path(), &[change("2"), moved]).unwrap(), [""; 0]);
+        assert_eq!(state(), [file("one\n2\nthree\nfour\n"), None, file("come\n")]);
         let time =
             || fs::metadata(folder.path().join("tree/mm/rmap.c")).unwrap().modified().unwrap();
         apply(folder.path(), &[change("zwei")]).unwrap();
-        assert_eq!(state(), (Some("one\nzwei\nthree\nfour\n".to_owned()), before.1.clone(), None));
+        assert_eq!(state(), [file("one\nzwei\nthree\nfour\n"), file("gone\n"), None]);
         let written = time();
         apply(folder.path(), &[change("zwei")]).unwrap();
         assert_eq!(time(), written, "what is as it should be is not touched");
@@ -260,20 +412,35 @@ mod tests {
         let folder = tree();
         apply(folder.path(), &[change("2")]).unwrap();
         let before = files_of(folder.path());
-        let late = patch(
-            "late.patch",
-            "--- a/mm/rmap.c\n+++ b/mm/rmap.c\n@@ -1,3 +1,3 @@\n five\n-six\n+6\n seven\n",
-        );
-        for (patches, part) in [
-            (vec![change("zwei"), late], "mm/rmap.c: Hunk #1 FAILED"),
-            (vec![patch("none.patch", "no patch at all\n")], "names no file"),
+        let header = "--- a/mm/rmap.c\n+++ b/mm/rmap.c\n";
+        let good = "@@ -1,4 +1,4 @@\n one\n-two\n+2\n three\n four\n";
+        for (text, part) in [
             (
-                vec![patch("out.patch", "--- a/../../x\n+++ b/../../x\n@@ -0,0 +1 @@\n+x\n")],
-                "names no file",
+                format!("{header}@@ -1,3 +1,3 @@\n five\n-six\n+6\n seven\n"),
+                "mm/rmap.c: the hunk for line 1",
             ),
+            ("no patch at all\n".to_owned(), "names no file"),
+            ("--- a/../../x\n+++ b/../../x\n@@ -0,0 +1 @@\n+x\n".to_owned(), "../../x"),
+            ("--- a/x\n+++ b/.git/config\n@@ -0,0 +1 @@\n+x\n".to_owned(), ".git/config"),
+            (
+                format!("{header}{good}Binary files a/x.bin and b/x.bin differ\n"),
+                "a/x.bin and b/x.bin differ",
+            ),
+            (format!("Only in new/mm: fresh.c\n{header}{good}"), "Only in new/mm: fresh.c"),
+            (
+                format!(
+                    "diff --git a/x.bin b/x.bin\nindex 1234567..2345678 100644\n\
+                     Binary files a/x.bin and b/x.bin differ\n{header}{good}"
+                ),
+                "x.bin",
+            ),
+            (format!("{header}{good}and something else\n@@ -9,3 +9,3 @@\n a\n"), "header"),
         ] {
-            let told = apply(folder.path(), &patches).unwrap_err().to_string();
-            assert!(told.contains(part) && told.contains(".patch does not apply"), "{told}");
+            let told = apply(folder.path(), &[patch("late.patch", &text)]).unwrap_err().to_string();
+            assert!(
+                told.contains(part) && told.contains(".patch does not apply"),
+                "{part}: {told}"
+            );
             assert_eq!(files_of(folder.path()), before);
         }
         let left = fs::read_dir(folder.path()).unwrap().flatten();
@@ -281,10 +448,108 @@ mod tests {
         assert_eq!(left.count(), 0);
     }
 
+    /// Beside one good hunk each: what `patch` dropped, or made something else of.
     #[test]
-    fn files_are_those_that_headers_name() {
-        let text = "diff --git a/x b/y\nrename from mm/x.c\nrename to mm/y.c\n--- a/mm/z.c\t2026\n+++ b/mm/z.c\n--- /dev/null\n--- /etc/passwd\n+++ b//etc/passwd\n";
-        let names: Vec<String> = files(text.as_bytes()).into_iter().collect();
-        assert_eq!(names, ["etc/passwd", "mm/x.c", "mm/y.c", "mm/z.c"]);
+    fn every_part_of_a_patch_is_applied() {
+        let folder = tree();
+        for (name, text) in [
+            ("mm/n\u{e4}.c", "x\n"),
+            ("mm/empty.c", ""),
+            ("mm/tool.sh", "echo\n"),
+            ("mm/a b.c", "m\n"),
+        ] {
+            put(folder.path(), name, text);
+        }
+        let index = "index 000000000000..1234567\n";
+        let whole = [
+            &String::from_utf8(change("2").bytes).unwrap(),
+            "diff --git \"a/mm/n\\303\\244.c\" \"b/mm/n\\303\\244.c\"\n--- \"a/mm/n\\303\\244.c\"\n\
+             +++ \"b/mm/n\\303\\244.c\"\n@@ -1 +1 @@\n-x\n+y\n",
+            "diff --git a/mm/fresh.c b/mm/fresh.c\nnew file mode 100644\n",
+            "index 000000000000..e69de29bb2d1\n",
+            "diff --git a/mm/empty.c b/mm/empty.c\ndeleted file mode 100644\n",
+            "index e69de29bb2d1..000000000000\n",
+            "diff --git a/mm/link b/mm/link\nnew file mode 120000\n",
+            index,
+            "--- /dev/null\n+++ b/mm/link\n@@ -0,0 +1 @@\n+/etc/hostname\n\\ No newline at end of file\n",
+            "diff --git a/mm/new.sh b/mm/new.sh\nnew file mode 100755\n",
+            index,
+            "--- /dev/null\n+++ b/mm/new.sh\n@@ -0,0 +1 @@\n+echo\n",
+            "diff --git a/mm/tool.sh b/mm/tool.sh\nold mode 100644\nnew mode 100755\n",
+            "diff --git a/mm/a b.c \"b/mm/a\\tb.c\"\nsimilarity index 100%\nrename from mm/a b.c\n\
+             rename to \"mm/a\\tb.c\"\n",
+        ];
+        let read = |name: &str| Entry::read(&folder.path().join("tree"), name).unwrap();
+        let executable = |text: &str| Some(Entry::File(text.as_bytes().to_vec(), true));
+        let told = apply(folder.path(), &[patch("whole.patch", &whole.concat())]).unwrap();
+        assert_eq!(told, [""; 0]);
+        for (name, wanted) in [
+            ("mm/rmap.c", file("one\n2\nthree\nfour\n")),
+            ("mm/n\u{e4}.c", file("y\n")),
+            ("mm/fresh.c", file("")),
+            ("mm/empty.c", None),
+            ("mm/link", Some(Entry::Link("/etc/hostname".into()))),
+            ("mm/new.sh", executable("echo\n")),
+            ("mm/tool.sh", executable("echo\n")),
+            ("mm/a b.c", None),
+            ("mm/a\tb.c", file("m\n")),
+        ] {
+            assert_eq!(read(name), wanted, "{name}");
+        }
+        let mode = fs::metadata(folder.path().join("tree/mm/new.sh")).unwrap().permissions();
+        assert_eq!(mode.mode() & 0o777, 0o755);
+        apply(folder.path(), &[]).unwrap();
+        for (name, wanted) in [
+            ("mm/empty.c", file("")),
+            ("mm/link", None),
+            ("mm/tool.sh", file("echo\n")),
+            ("mm/a b.c", file("m\n")),
+            ("mm/a\tb.c", None),
+            ("mm/fresh.c", None),
+        ] {
+            assert_eq!(read(name), wanted, "{name} without the patch");
+        }
+    }
+
+    #[test]
+    fn offsets_and_missing_context_are_told() {
+        let folder = tree();
+        put(folder.path(), "mm/long.c", &numbers());
+        let patch = |first: u32, context| {
+            let header = "--- a/mm/long.c\n+++ b/mm/long.c\n";
+            patch("moved.patch", &format!("{header}{}", hunk(first, context)))
+        };
+        assert_eq!(apply(folder.path(), &[patch(20, ["20", "26"])]).unwrap(), [""; 0]);
+        let mut moved = patch(20, ["20", "26"]);
+        let text = String::from_utf8(moved.bytes).unwrap().replace("-20,7 +20,7", "-12,7 +12,7");
+        moved.bytes = text.into_bytes();
+        let told = apply(folder.path(), &[moved]).unwrap();
+        assert_eq!(told, ["moved.patch: mm/long.c: Hunk #1 succeeded at 20 (offset 8 lines)."]);
+        let told = apply(folder.path(), &[patch(20, ["other", "words"])]).unwrap();
+        assert!(told.iter().any(|line| line.contains("Context reduced")), "{told:?}");
+        assert!(Entry::read(&folder.path().join("tree"), "mm/long.c").unwrap() != file(&numbers()));
+    }
+
+    #[test]
+    fn no_link_of_the_tree_is_followed() {
+        let folder = tree();
+        let outside = tempfile::tempdir().unwrap();
+        symlink(outside.path(), folder.path().join("tree/mm/out")).unwrap();
+        let text = "--- /dev/null\n+++ b/mm/out/new.c\n@@ -0,0 +1 @@\n+x\n";
+        let told = apply(folder.path(), &[patch("out.patch", text)]).unwrap_err().to_string();
+        assert!(told.contains("behind this symbolic link"), "{told}");
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn names_are_unquoted_as_git_quotes_them() {
+        for (quoted, name) in [
+            (&b"mm/x.c"[..], &b"mm/x.c"[..]),
+            (b"\"n\\303\\244.c\"", "n\u{e4}.c".as_bytes()),
+            (b"\"a\\tb\\\\\\\"c\\n\"", b"a\tb\\\"c\n"),
+            (b"\"\\", b"\"\\"),
+        ] {
+            assert_eq!(unquoted(quoted), name);
+        }
     }
 }

@@ -10,7 +10,9 @@ use crate::cache::{Cache, at};
 use crate::error::FetchError;
 use crate::platform::Arch;
 use crate::watched;
+use needless_model::foreign;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -29,6 +31,15 @@ const SUITES: [&str; 4] = ["bullseye", "bookworm", "trixie", "trixie-backports"]
 
 /// Suites of the security archive that hold kernels.
 const SECURITY_SUITES: [&str; 3] = ["bullseye-security", "bookworm-security", "trixie-security"];
+
+/// Where in our folder apt finds and keeps what.
+const PLACES: [(&str, &str); 5] = [
+    ("Dir::Etc::sourcelist", "sources.list"),
+    ("Dir::State", "state"),
+    ("Dir::State::status", "status"),
+    ("Dir::State::lists", "lists"),
+    ("Dir::Cache", "cache"),
+];
 
 /// apt with a state of our own. Only one process at a time has it.
 pub struct Apt {
@@ -131,33 +142,28 @@ impl Apt {
         let output = run(Command::new("apt-get")
             .env("LC_ALL", "C")
             .arg("-o")
-            .arg(format!("Dir::State::lists={}/", none.display()))
+            .arg(assigned("Dir::State::lists", &none.join("")))
             .args(["-o", "Debug::NoLocking=true", "update", "--print-uris"]))?;
         let text = String::from_utf8_lossy(&output.stdout);
         Addresses::read(&text).ok_or_else(|| FetchError::NoArchive {
             found: match text.lines().next() {
-                Some(row) => format!("its first row is {row}"),
+                Some(row) => format!("its first row is {}", foreign::line(row)),
                 None => "it names nothing".to_owned(),
             },
         })
     }
 
     fn configuration(&self, proxies: &str) -> String {
-        let (folder, debian) = (self.folder.display(), self.arch.platform().debian);
+        let debian = self.arch.platform().debian;
         format!(
             "APT::Architecture \"{debian}\";\n\
              APT::Architectures {{ \"{debian}\"; }};\n\
              Acquire::Languages \"none\";\n\
              Dir::Etc::main \"/dev/null\";\n\
              Dir::Etc::parts \"/dev/null\";\n\
-             Dir::Etc::sourcelist \"{folder}/sources.list\";\n\
              Dir::Etc::sourceparts \"/dev/null\";\n\
              Dir::Etc::preferences \"/dev/null\";\n\
              Dir::Etc::preferencesparts \"/dev/null\";\n\
-             Dir::State \"{folder}/state\";\n\
-             Dir::State::status \"{folder}/status\";\n\
-             Dir::State::lists \"{folder}/lists\";\n\
-             Dir::Cache \"{folder}/cache\";\n\
              {proxies}"
         )
     }
@@ -165,8 +171,19 @@ impl Apt {
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.env("APT_CONFIG", self.folder.join("apt.conf")).env("LC_ALL", "C");
+        for (name, place) in PLACES {
+            command.arg("-o").arg(assigned(name, &self.folder.join(place)));
+        }
         command
     }
+}
+
+/// A setting on apt's command line. There it is taken as it is: apt.conf(5) has no way to write a quote in a value.
+fn assigned(name: &str, path: &Path) -> OsString {
+    let mut word = OsString::from(name);
+    word.push("=");
+    word.push(path);
+    word
 }
 
 /// Where Debian is to be had.
@@ -241,7 +258,7 @@ fn give_to_apt(folder: &Path) {
 
 fn run(command: &mut Command) -> Result<Output, FetchError> {
     command.output().map_err(|error| FetchError::Program {
-        program: command.get_program().to_string_lossy().into_owned(),
+        program: foreign::path(command.get_program()),
         error,
     })
 }
@@ -252,8 +269,8 @@ fn complaints(output: &Output) -> String {
     let lines = text.lines().filter(|line| line.starts_with("E:") || line.starts_with("W: Failed"));
     let lines: Vec<&str> = lines.collect();
     match lines.is_empty() && !output.status.success() {
-        true => text.lines().last().unwrap_or("no reason is given").to_owned(),
-        false => lines.join("; "),
+        true => foreign::line(text.lines().last().unwrap_or("no reason is given")).into_owned(),
+        false => foreign::line(&lines.join("; ")).into_owned(),
     }
 }
 

@@ -6,6 +6,7 @@
 
 use crate::error::FetchError;
 use crate::platform::Arch;
+use needless_model::foreign;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
@@ -36,6 +37,7 @@ pub struct Manifest {
     /// What was asked for: a series or a build.
     pub name: String,
     /// What `uname -r` says.
+    #[serde(deserialize_with = "foreign::deserialize")]
     pub release: String,
     /// The packages that it came from.
     pub packages: Vec<Package>,
@@ -44,6 +46,10 @@ pub struct Manifest {
     /// What it was built from, if it was built here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub built: Option<BuiltFrom>,
+    /// XXH3-128 of the whole source that was compiled, patches included: [`crate::build`] says of what. Absent where nothing
+    /// was built, and in kernels that were built before it was noted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tree: Option<String>,
     /// XXH3-128 of every file by its place in the folder, in hexadecimal. Empty for kernels that were
     /// fetched before there were hashes.
     #[serde(default)]
@@ -61,6 +67,7 @@ pub struct BuiltFrom {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lines: Option<String>,
     /// What the compiler calls itself.
+    #[serde(deserialize_with = "foreign::deserialize")]
     pub compiler: String,
 }
 
@@ -68,8 +75,10 @@ pub struct BuiltFrom {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hashed {
     /// Its name.
+    #[serde(deserialize_with = "foreign::deserialize")]
     pub name: String,
     /// The hash.
+    #[serde(deserialize_with = "foreign::deserialize")]
     pub hash: String,
 }
 
@@ -77,8 +86,10 @@ pub struct Hashed {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Package {
     /// Its name.
+    #[serde(deserialize_with = "foreign::deserialize")]
     pub name: String,
     /// Its version.
+    #[serde(deserialize_with = "foreign::deserialize")]
     pub version: String,
 }
 
@@ -165,7 +176,14 @@ impl Kernel {
                 Ok(_) => "it is not what was fetched".to_owned(),
                 Err(error) => error.to_string(),
             };
-            return Err(FetchError::Damaged { name: self.manifest.name.clone(), file, what });
+            let name = self.manifest.name.clone();
+            let remedy = match self.manifest.built.is_some() {
+                true => {
+                    "build it again, by `needless kernels build` with the same patches".to_owned()
+                }
+                false => format!("`needless kernels fetch {name}` brings it anew"),
+            };
+            return Err(FetchError::Damaged { name, file, what, remedy });
         }
         Ok(())
     }
@@ -183,7 +201,9 @@ impl Cache {
             Some(cache) => cache,
             None => named("HOME")?.ok_or(FetchError::NoCache)?.join(".cache"),
         };
-        Ok(Cache { root: base.join("needless") })
+        let root = base.join("needless");
+        crate::owner::ours(&root)?;
+        Ok(Cache { root })
     }
 
     /// A folder of the cache, made if it is missing.
@@ -360,6 +380,10 @@ impl Cache {
 fn named(variable: &'static str) -> Result<Option<PathBuf>, FetchError> {
     match std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from) {
         Some(path) if !path.is_absolute() => Err(FetchError::RelativeCache { variable, path }),
+        // apt and make read such a path as several lines or words.
+        Some(path) if path.as_os_str().as_encoded_bytes().iter().any(u8::is_ascii_control) => {
+            Err(FetchError::OddCache { variable, path })
+        }
         path => Ok(path),
     }
 }
@@ -371,7 +395,7 @@ pub(crate) fn hash(bytes: &[u8]) -> String {
 
 /// Whether it names a file in the folder it is looked for in, and nothing elsewhere.
 fn is_file_name(name: &str) -> bool {
-    Path::new(name).file_name().is_some_and(|file| file == name)
+    Path::new(name).file_name().is_some_and(|file| file == name) && !name.contains(foreign::steers)
 }
 
 /// Whether it is the image, its configuration, or a module.
@@ -402,6 +426,7 @@ mod tests {
             packages: vec![Package { name: "linux-image".into(), version: "6.12.1-1".into() }],
             modules: vec!["zram.ko".into()],
             built: None,
+            tree: None,
             hashes: BTreeMap::new(),
         }
     }
@@ -466,6 +491,10 @@ mod tests {
         assert!(!keep(&unknown).is_from(&source, &unknown));
         let damaged = keep(&built);
         fs::write(damaged.image(), b"imagf").unwrap();
+        let Err(FetchError::Damaged { remedy, .. }) = damaged.check() else {
+            panic!("it is whole")
+        };
+        assert!(remedy.contains("kernels build"), "no archive has it: {remedy}");
         assert!(!damaged.is_from(&source, &built));
     }
 
@@ -508,12 +537,25 @@ mod tests {
         cache.keep(manifest("6.12"), b"image", &[]).unwrap();
         let good = fs::read_to_string(&place).unwrap();
         assert!(cache.kernel("6.12").is_some());
-        for name in ["../zram.ko", "/etc/passwd", "..", ".", "", "a/b.ko", "a/../b.ko", "b.ko/"] {
+        for name in [
+            "../zram.ko",
+            "a\\u001b[2J.ko",
+            "/etc/passwd",
+            "..",
+            ".",
+            "",
+            "a/b.ko",
+            "a/../b.ko",
+            "b.ko/",
+        ] {
             fs::write(&place, good.replace("zram.ko", name)).unwrap();
             assert_eq!(cache.kernel("6.12"), None, "module {name:?}");
             fs::write(&place, good.replace("vmlinuz", &format!("modules/{name}"))).unwrap();
             assert_eq!(cache.kernel("6.12"), None, "hash of {name:?}");
         }
+        fs::write(&place, good.replace("6.12.1-cloud", "6.12\\u001b[2J\\n")).unwrap();
+        let release = cache.kernel("6.12").unwrap().manifest.release;
+        assert_eq!(release, "6.12\\u{1b}[2J\\n", "a cache may be somebody else's");
         cache.remove("6.12").unwrap();
         assert!(!place.exists());
     }

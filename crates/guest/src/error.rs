@@ -1,6 +1,7 @@
 //! What can go wrong, with the remedy.
 
 use miette::Diagnostic;
+use needless_model::foreign;
 use needless_runner::limits::{self, NO_PROC};
 use needless_runner::wire::{Failure, FailureKind};
 use std::ops::Range;
@@ -15,7 +16,7 @@ pub enum FetchError {
     #[diagnostic(help("set XDG_CACHE_HOME, or HOME"))]
     NoCache,
     /// A file or folder of the cache.
-    #[error("{}: {error}", path.display())]
+    #[error("{}: {}", foreign::path(path), limits::words(error))]
     #[diagnostic(help(
         "{}",
         limits::remedy_of(error).unwrap_or("the cache lies under XDG_CACHE_HOME, or ~/.cache")
@@ -27,7 +28,7 @@ pub enum FetchError {
         error: std::io::Error,
     },
     /// The place for the cache is not understood.
-    #[error("{variable} is `{}`, which is no absolute path", path.display())]
+    #[error("{variable} is `{}`, which is no absolute path", foreign::path(path))]
     #[diagnostic(help(
         "the XDG base directory specification has relative paths ignored; nothing was touched. Name an absolute path, or unset it"
     ))]
@@ -37,8 +38,30 @@ pub enum FetchError {
         /// Its value.
         path: PathBuf,
     },
+    /// The place for the cache has a name that other programs would misread.
+    #[error("{variable} is `{}`, which has a control character in it", foreign::path(path))]
+    #[diagnostic(help("name another folder, or unset it; nothing was touched"))]
+    OddCache {
+        /// The variable.
+        variable: &'static str,
+        /// Its value.
+        path: PathBuf,
+    },
+    /// Somebody else could put into the cache what we would run.
+    #[error("{} {why}, and what lies in the cache runs as user {own}", foreign::path(folder))]
+    #[diagnostic(help(
+        "name a folder of your own in XDG_CACHE_HOME; with sudo, `sudo -H` sets HOME to root's; nothing was touched"
+    ))]
+    NotOurs {
+        /// The folder.
+        folder: PathBuf,
+        /// Whose it is.
+        why: String,
+        /// Who we are.
+        own: u32,
+    },
     /// The disk is full.
-    #[error("the disk that {} lies on is full", folder.display())]
+    #[error("the disk that {} lies on is full", foreign::path(folder))]
     #[diagnostic(help(
         "what was downloaded in part is gone again. Fetching takes up to 500 MB there: free some space, or have XDG_CACHE_HOME name another disk"
     ))]
@@ -56,8 +79,8 @@ pub enum FetchError {
         seconds: u64,
     },
     /// A kernel in the cache is not what was fetched.
-    #[error("kernel {name} in the cache is damaged: {}: {what}", file.display())]
-    #[diagnostic(help("`needless kernels fetch {name}` brings it anew"))]
+    #[error("kernel {name} in the cache is damaged: {}: {what}", foreign::path(file))]
+    #[diagnostic(help("{remedy}"))]
     Damaged {
         /// Which.
         name: String,
@@ -65,6 +88,8 @@ pub enum FetchError {
         file: PathBuf,
         /// What is wrong with it.
         what: String,
+        /// What makes it whole.
+        remedy: String,
     },
     /// A program that is needed.
     #[error("`{program}` cannot be run: {error}")]
@@ -157,7 +182,7 @@ pub enum GuestError {
         at: Range<usize>,
     },
     /// An image that cannot be booted.
-    #[error("`{}`: {what}", path.display())]
+    #[error("`{}`: {what}", foreign::path(path))]
     #[diagnostic(help(
         "build one with `make bzImage` (arch/x86/boot/bzImage), for arm64 with `make Image` (arch/arm64/boot/Image)"
     ))]
@@ -168,7 +193,7 @@ pub enum GuestError {
         what: String,
     },
     /// Modules that do not go with the image.
-    #[error("modules in `{}`: {what}", folder.display())]
+    #[error("modules in `{}`: {what}", foreign::path(folder))]
     #[diagnostic(help(
         "modules= names a folder in which the image's own modules lie: what `make modules_install INSTALL_MOD_PATH=DIR` filled, or the tree that it was built in. Without it everything needed has to be built in"
     ))]
@@ -226,7 +251,7 @@ pub enum GuestError {
         what: String,
     },
     /// A file that the guest is made of.
-    #[error("{}: {error}", path.display())]
+    #[error("{}: {}", foreign::path(path), limits::words(error))]
     File {
         /// Which.
         path: PathBuf,

@@ -6,6 +6,7 @@ use crate::catalog::{self, Build};
 use crate::error::FetchError;
 use crate::modules::Modules;
 use crate::platform::Arch;
+use needless_model::foreign;
 use std::collections::BTreeMap;
 use std::io::{BufReader, Read};
 use std::path::Path;
@@ -69,7 +70,7 @@ struct Contents {
 impl Contents {
     fn read(&mut self, file: &Path) -> Result<(), FetchError> {
         let bad = |what: String| FetchError::Package {
-            package: file.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            package: foreign::path(file.file_name().unwrap_or_default()),
             what,
         };
         let mut unpacker = Command::new("dpkg-deb")
@@ -120,6 +121,7 @@ impl Contents {
             packages: build.packages.clone(),
             modules: modules.iter().map(|(name, _)| name.clone()).collect(),
             built: None,
+            tree: None,
             hashes: BTreeMap::new(),
         };
         cache.keep(manifest, &image, &modules)

@@ -6,6 +6,7 @@ use crate::error::GuestError;
 use crate::image::Image;
 use crate::modules::Modules;
 use crate::target::OwnImage;
+use needless_model::foreign;
 use needless_runner::needs::Needed;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,18 +23,19 @@ pub fn ready(own: &OwnImage) -> Result<Kernel, GuestError> {
         None => Vec::new(),
     };
     let manifest = Manifest {
-        name: own.path.display().to_string(),
+        name: foreign::path(&own.path),
         release,
         packages: Vec::new(),
         modules: modules.iter().map(|(name, _)| name.clone()).collect(),
         built: None,
+        tree: None,
         hashes: BTreeMap::new(),
     };
     if let Some(config) = image.config() {
         let mut absent = config.absent(image.arch, &manifest.modules);
         absent.retain(|part| part.needed() == Needed::Always);
         if !absent.is_empty() {
-            let what = format!("kernel {}", own.path.display());
+            let what = format!("kernel {}", foreign::path(&own.path));
             return Err(GuestError::Lacks { what, parts: config::text(&absent, image.arch) });
         }
     }

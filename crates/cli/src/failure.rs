@@ -1,6 +1,8 @@
 //! Why the command could not do what it was asked, and the exit status that says so.
 
 use miette::{Diagnostic, SourceSpan};
+use needless_live::limits;
+use needless_model::foreign;
 use std::path::PathBuf;
 use thiserror::Error;
 
@@ -40,7 +42,7 @@ pub enum Failure {
         reason: String,
     },
     /// A target that does not exist.
-    #[error("there is no target `{name}`")]
+    #[error("there is no target `{}`", foreign::short(name))]
     #[diagnostic(help(
         "targets are `live`, `kernel:SERIES[,option=value]` (any that `needless kernels list` shows) and `model:KERNEL[,option=value]`; KERNEL is one of {known}"
     ))]
@@ -106,7 +108,7 @@ pub enum Failure {
         status: u8,
     },
     /// A file.
-    #[error("cannot write `{}`: {source}", path.display())]
+    #[error("cannot write `{}`: {}", foreign::path(path), limits::words(source))]
     File {
         /// Which.
         path: PathBuf,
@@ -117,7 +119,7 @@ pub enum Failure {
     #[error("nobody reads the output any more")]
     ReaderGone,
     /// Standard output, or standard error where a report goes there.
-    #[error("cannot write to {stream}: {source}")]
+    #[error("cannot write to {stream}: {}", limits::words(source))]
     Stream {
         /// Which.
         stream: &'static str,

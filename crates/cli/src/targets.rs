@@ -13,6 +13,7 @@ use needless_guest::{Arch, GuestError, KernelTarget, kernels};
 use needless_live::{LiveError, LiveOptions, limits};
 use needless_model::account::{Account, EVENTS};
 use needless_model::arch::{self, X86_64};
+use needless_model::foreign;
 use needless_model::kernels::KernelRow;
 use needless_model::policy::POLICIES;
 use needless_model::program::Program;
@@ -329,13 +330,20 @@ fn bad_target(
     let name = format!("{prefix}{text}");
     // What is missing is missing behind a comma.
     let start = at.start - usize::from(at.is_empty() && at.start > 0);
-    let at = (start + prefix.len()..at.end + prefix.len()).into();
-    Failure::BadTarget {
-        reason: format!("target `{name}`: {}", reason.to_string()),
-        help,
-        name,
-        at,
-    }
+    let (excerpt, at) = around(&name, start + prefix.len()..at.end + prefix.len());
+    let reason = format!("target `{}`: {}", foreign::short(&name), reason.to_string());
+    Failure::BadTarget { reason, help, name: excerpt, at: at.into() }
+}
+
+/// What a message shows of a text: the part around a place, and where the place is in it.
+fn around(text: &str, at: Range<usize>) -> (String, Range<usize>) {
+    const AROUND: usize = 60;
+    let end = at.end.min(at.start + AROUND);
+    let from = text.floor_char_boundary(at.start.saturating_sub(AROUND));
+    let to = text.ceil_char_boundary(end + AROUND);
+    let [before, after] = [from > 0, to < text.len()].map(|cut| if cut { "…" } else { "" });
+    let moved = |place: usize| place - from + before.len();
+    (format!("{before}{}{after}", &text[from..to]), moved(at.start)..moved(end))
 }
 
 /// Why a real kernel's run tells nothing, if so.

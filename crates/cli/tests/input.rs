@@ -134,7 +134,34 @@ fn mistakes_in_targets_are_pointed_at() {
         let marked = line.chars().filter(|c| matches!(c, '─' | '┬' | '▲')).count();
         assert_eq!(marked, place.len().max(1), "{target}: {message_of}");
     }
+    let long =
+        format!("kernel:6.12{},nonsense=1{}", ",cpus=2".repeat(2500), ",mem=2G".repeat(2500));
+    for target in
+        [&long, &format!("model:6.12{}", ",reuse=mapcount".repeat(5000)), &"x".repeat(50_000)]
+    {
+        let told = refused(&["run", "cow-reuse", "-t", target], 2);
+        assert!(told.len() < 4000, "{} bytes: {}", told.len(), &told[..1000]);
+    }
     assert!(started.elapsed() < Duration::from_secs(20), "nothing is asked of the archive");
+}
+
+/// The cause of a failure is its message's end, and stands there once.
+#[test]
+fn a_cause_is_told_once() {
+    let folder = Folder::new();
+    let nowhere = folder.path("no/such/folder/x");
+    let nowhere = nowhere.to_str().unwrap();
+    for args in [
+        &["run", "cow-reuse", "-t", "model:6.12", "--events", nowhere][..],
+        &["scenario", "check", folder.0.path().to_str().unwrap()],
+        &["scenario", "check", "/proc/self/mem"],
+        &["stat", "-o", nowhere, "--", "true"],
+    ] {
+        let output = needless(args).output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        let causes = told.matches("os error").count();
+        assert!(!told.contains("╰─▶") && causes <= 1 && !told.contains(".tmp"), "{args:?}: {told}");
+    }
 }
 
 #[test]

@@ -324,7 +324,12 @@ impl Pte {
         }
     }
 
-    /// Whether there is nothing.
+    /// Whether an access ends in SIGBUS, since the contents are lost.
+    pub const fn is_poisoned(self) -> bool {
+        matches!(self, Pte::Marker(Marker::Poisoned | Marker::PoisonedUffdWp))
+    }
+
+    /// Whether nothing is there.
     pub const fn is_none(self) -> bool {
         matches!(self, Pte::None)
     }

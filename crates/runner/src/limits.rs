@@ -43,6 +43,15 @@ pub fn remedy_of(error: &io::Error) -> Option<&'static str> {
     remedy(error.raw_os_error()).or(memory.then_some(MEMORY))
 }
 
+/// What the system said, without the name of a file that was made for the time being.
+pub fn words(error: &io::Error) -> String {
+    let text = error.to_string();
+    match (error.raw_os_error(), text.split_once(" at path \"")) {
+        (None, Some((words, _))) => words.to_owned(),
+        _ => text,
+    }
+}
+
 /// The remedy for what another program said.
 pub fn remedy_in(text: &str) -> Option<&'static str> {
     let cause = CAUSES.iter().find(|(_, words, _)| text.contains(words));
@@ -52,6 +61,14 @@ pub fn remedy_in(text: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_temporary_files_name_is_left_out() {
+        let made = io::Error::other("Permission denied (os error 13) at path \"/tmp/.tmpX\"");
+        assert_eq!(words(&made), "Permission denied (os error 13)");
+        let plain = io::Error::from(Errno::ACCESS);
+        assert_eq!(words(&plain), plain.to_string());
+    }
 
     #[test]
     fn the_words_are_the_systems() {

@@ -38,7 +38,9 @@ pub(crate) fn rehearse(compiled: &Compiled) -> Result<(), Vec<Problem>> {
     let options = SimOptions { frames: FRAMES, events: EVENTS, ..SimOptions::default() };
     match sim::run_with(&compiled.program, &row, &options, &mut Moment(LOOKS)) {
         // Threads of a litmus test may come too late to what another one unmaps.
-        Err(SimError::Signal { .. } | SimError::BehindEnd { .. }) if compiled.litmus.is_some() => {
+        Err(SimError::Signal { .. } | SimError::BehindEnd { .. } | SimError::Poisoned { .. })
+            if compiled.litmus.is_some() =>
+        {
             Ok(())
         }
         // A litmus test's huge pages are those of the checker's machine, which are smaller.
@@ -83,6 +85,9 @@ fn problems(error: &SimError, places: &[SourceSpan]) -> Vec<Problem> {
             "behind the end",
             "stay before the file's end, or make the file longer before: ftruncate \"FILE\" pages=N",
         ),
+        SimError::Poisoned { op, .. } => {
+            (op, "poisoned", "take the poison away before: madvise \"RANGE\" advice=\"dontneed\"")
+        }
         SimError::Refused { op, help, .. } => (op, "no kernel does this", *help),
         SimError::Call { op, errno: Errno::Eexist, .. } if op.text.starts_with("map ") => (
             op,

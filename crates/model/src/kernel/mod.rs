@@ -181,11 +181,24 @@ pub enum Errno {
     /// Nothing is there.
     #[error("EBADF: the pin is not held, or there is no such file")]
     Ebadf,
-    /// Nothing is there that is watched.
+    /// No stores are watched there.
     #[error(
-        "ENOENT: userfaultfd does not watch stores there (uffdio_register mode=\"wp\"), nothing is there to be let go of (by=\"copy\"), or, to 6.1, the pages are not one mapping's"
+        "ENOENT: userfaultfd does not watch stores there (uffdio_register mode=\"wp\"), or, to 6.1, the pages are not one mapping's"
     )]
     Enoent,
+    /// No mapping is there that userfaultfd could fill.
+    #[error(
+        "ENOENT: the pages do not lie in one mapping that a userfaultfd watches (uffdio_register)"
+    )]
+    EnoentUnwatched,
+    /// There is nothing to answer with.
+    #[error("ENOENT: there is no page to be moved there: the source is empty, or not mapped")]
+    EnoentSource,
+    /// The answer maps nothing.
+    #[error(
+        "ENOENT: the page is missing, and this answer maps none: by=\"zeropage\", \"copy\" or \"move\" does"
+    )]
+    EnoentAnswer,
     /// The kernel has no such ioctl, or no such bits.
     #[error("ENOTTY: the kernel has nothing of the kind")]
     Enotty,

@@ -275,6 +275,9 @@ impl Machine<'_, '_> {
             _ if self.world.is_behind_end(self.space, page) => {
                 SimError::BehindEnd { op, page: self.page_text(page) }
             }
+            _ if self.world.pte(self.space, page).is_poisoned() => {
+                SimError::Poisoned { op, page: self.page_text(page) }
+            }
             _ => SimError::Signal { op, page: self.page_text(page) },
         })
     }

@@ -194,6 +194,14 @@ pub enum SimError {
         /// The page.
         page: String,
     },
+    /// The page is poisoned.
+    #[error("`{op}`: the access to {page} is to a poisoned page (SIGBUS)")]
+    Poisoned {
+        /// The operation.
+        op: OpAt,
+        /// The page.
+        page: String,
+    },
     /// The machine is full.
     #[error("`{op}`: the scenario touches more pages than the model has frames for ({frames})")]
     OutOfMemory {
@@ -280,6 +288,7 @@ impl SimError {
                 | SimError::Refused { .. }
                 | SimError::Signal { .. }
                 | SimError::BehindEnd { .. }
+                | SimError::Poisoned { .. }
                 | SimError::Deadlock { .. }
         )
     }

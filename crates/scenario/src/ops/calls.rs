@@ -347,7 +347,8 @@ impl Lowering<'_> {
         };
         let process = ProcessId(number as u16 + 1);
         if process == self.own_process {
-            let message = format!("`{name}` cannot {} itself", node.name);
+            let what = if node.name == "wait" { "wait for" } else { node.name.as_str() };
+            let message = format!("`{name}` cannot {what} itself");
             return Err(
                 Problem::new(written.span, message, "its own name").help("name another process")
             );

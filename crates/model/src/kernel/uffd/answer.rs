@@ -28,11 +28,11 @@ pub fn answer(env: &mut impl Env, mm: MmId, answer: Answer<Extent>) -> Result<En
     match (told, answer) {
         (Told::Protected, _) => write_protect(env, mm, page, false)?,
         (Told::Minor, _) => fill(env, mm, page, Fill::Continue)?,
-        (Told::Missing, Answer::Nothing) => return Err(Errno::Enoent),
+        (Told::Missing, Answer::Nothing) => return Err(Errno::EnoentAnswer),
         (Told::Missing, Answer::ZeroPage) => fill(env, mm, page, Fill::ZeroPage)?,
         (Told::Missing, Answer::Copy) => fill(env, mm, page, Fill::Copy)?,
         (Told::Missing, Answer::Move { to, from }) => {
-            let source = source(to.pages, from.pages, page.start).ok_or(Errno::Enoent)?;
+            let source = source(to.pages, from.pages, page.start).ok_or(Errno::EnoentSource)?;
             move_pages(env, mm, PageRange::one(source), page.start)?;
         }
     }

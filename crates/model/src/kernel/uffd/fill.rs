@@ -76,7 +76,7 @@ fn fill_page(
 ) -> Result<(), Errno> {
     env.step(Site::MfillAtomic, |w, at| prepare(w, at, mm, (page, range), how))?;
     let vma = env.step(Site::MfillAtomic, |w, _| w.mms[mm.index()].vma(page).copied());
-    let vma = vma.ok_or(Errno::Enoent)?;
+    let vma = vma.ok_or(Errno::EnoentUnwatched)?;
     match (how, vma.file) {
         (Fill::Poison, _) => install(env, mm, page, |w, _| match w.pte(mm, page) {
             Pte::None => Some(Pte::Marker(Marker::Poisoned)),
@@ -119,7 +119,7 @@ fn prepare<M: Mode>(
 ) -> Result<(), Errno> {
     let found = w.mms[mm.index()].vma(page).copied();
     let vma = found.filter(|vma| vma.range.intersect(range) == range && vma.uffd.armed());
-    let vma = vma.ok_or(Errno::Enoent)?;
+    let vma = vma.ok_or(Errno::EnoentUnwatched)?;
     if vma.on_disk || how == Fill::Continue && vma.is_anonymous() {
         return Err(Errno::Einval);
     }

@@ -82,7 +82,7 @@ fn validate_move_areas<M: Mode>(
 ) -> Result<(), Errno> {
     let target = PageRange::new(to, from.pages());
     let space = &w.mms[mm.index()];
-    let mapping = |pages: PageRange| space.vma(pages.start).copied().ok_or(Errno::Enoent);
+    let mapping = |pages: PageRange| space.vma(pages.start).copied().ok_or(Errno::EnoentUnwatched);
     let (source, destination) = (mapping(from)?, mapping(target)?);
     let has = |vma: &Vma, pages: PageRange| vma.range.intersect(pages) == pages;
     let may = has(&source, from)
@@ -116,7 +116,7 @@ enum Next {
 
 impl Learnt for Next {
     fn nothing() -> Next {
-        Next::Refused(Errno::Enoent)
+        Next::Refused(Errno::EnoentSource)
     }
 }
 
@@ -210,7 +210,7 @@ fn next<M: Mode>(w: &World<M>, mm: MmId, page: Vpn, to: Vpn) -> Next {
         }
         Pte::Present(_) | Pte::Swap(_) => Next::Refused(Errno::Ebusy),
         Pte::Migration(_) => Next::Refused(Errno::Eagain),
-        Pte::None => Next::Refused(Errno::Enoent),
+        Pte::None => Next::Refused(Errno::EnoentSource),
         Pte::Marker(_) | Pte::Table(_) => Next::Refused(Errno::Efault),
     }
 }

@@ -76,7 +76,7 @@ impl Modules {
         for path in files_below(folder, DEPTH)? {
             let Some(file) = path.file_name().and_then(|name| name.to_str()) else { continue };
             if file == "modules.builtin" {
-                let text = fs::read_to_string(&path);
+                let text = needless_files::read_text(&path, MOST_BYTES);
                 let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
                 modules.built_in.extend(text.lines().filter_map(module_name));
                 lists = true;
@@ -89,7 +89,8 @@ impl Modules {
         while let Some(name) = open.pop() {
             let Some(path) = all.remove(&name) else { continue };
             let bad = |error: String| format!("{}: {error}", path.display());
-            let module = fs::read(&path).map_err(|error| bad(error.to_string()))?;
+            let module = needless_files::read(&path, MOST_BYTES);
+            let module = module.map_err(|error| bad(error.to_string()))?;
             let module = uncompress(&module).map_err(bad)?;
             open.extend(dependencies(&module).map_err(bad)?);
             modules.found.insert(name, module);

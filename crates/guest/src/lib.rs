@@ -21,6 +21,7 @@ mod disk;
 mod emulator;
 mod error;
 mod fetch;
+mod guarded;
 mod guest;
 mod image;
 mod initramfs;

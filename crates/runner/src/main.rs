@@ -1,5 +1,6 @@
 //! The runner's entry. See the library for the protocol.
 
+use needless_runner::guard::Streams;
 use needless_runner::{guard, guest, huge_tlb, image, keeper, session, start, wire};
 use std::io::Write;
 use std::process::ExitCode;
@@ -15,7 +16,8 @@ fn main() -> ExitCode {
         [image::VERB] => image::run(),
         [huge_tlb::VERB] => huge_tlb::run(),
         ["--watch"] => keeper::serve(std::io::stdin().lock(), std::io::stdout().lock()),
-        ["--guard", ref command @ ..] => guard::run(command),
+        ["--guard", ref command @ ..] => guard::run(command, Streams::Moved),
+        [guard::GUARD_ALL, ref command @ ..] => guard::run(command, Streams::Kept),
         ["--version"] => {
             let _ = writeln!(
                 std::io::stdout(),

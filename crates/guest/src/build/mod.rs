@@ -47,6 +47,9 @@ pub struct Order {
     pub name: Option<String>,
 }
 
+/// No patch or fragment is larger.
+const MOST_BYTES: u64 = 64 << 20;
+
 /// A patch or a fragment that was read.
 struct Text {
     name: String,
@@ -56,8 +59,9 @@ struct Text {
 impl Text {
     fn read(path: &Path) -> Result<Text, BuildError> {
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        let bytes = fs::read(path)
-            .map_err(|error| BuildError::Unreadable { path: path.to_owned(), error })?;
+        let bytes = needless_files::read(path, MOST_BYTES).map_err(|error| {
+            BuildError::Unreadable { path: path.to_owned(), error: error.into_io() }
+        })?;
         Ok(Text { name, bytes })
     }
 
@@ -77,11 +81,12 @@ pub fn build(order: &Order, progress: &dyn Fn(&str)) -> Result<Kernel, BuildErro
     let patches: Vec<Text> =
         order.patches.iter().map(|p| Text::read(p)).collect::<Result<_, _>>()?;
     let fragment = order.config.as_deref().map(Text::read).transpose()?;
+    fragment.as_ref().map_or(Ok(()), sets_options)?;
     // What is no patch is told before anything is fetched.
     patch::named(&patches)?;
     make::tools(arch, progress)?;
     let cache = Cache::open()?;
-    let _lock = lock(&cache, progress)?;
+    let lock = lock(&cache, progress)?;
     let Source { folder, package } = source::ready(&cache, series, arch, progress)?;
     let lines = lines(series, arch, fragment.as_ref());
     let built = BuiltFrom {
@@ -104,6 +109,7 @@ pub fn build(order: &Order, progress: &dyn Fn(&str)) -> Result<Kernel, BuildErro
         log: folder.join("log"),
         arch,
         label,
+        lock: Some(&lock),
     };
     let config = configure(&make, &lines, fragment.as_ref())?;
     make.compile(progress)?;
@@ -118,6 +124,27 @@ pub fn build(order: &Order, progress: &dyn Fn(&str)) -> Result<Kernel, BuildErro
     let image = make.image();
     let image = fs::read(&image).map_err(at(&image))?;
     Ok(cache.keep_built(manifest, &image, &config)?)
+}
+
+/// Refuses a fragment with a line that sets nothing: it would be passed over.
+fn sets_options(fragment: &Text) -> Result<(), BuildError> {
+    let sets = |line: &str| {
+        let option = line.strip_prefix("CONFIG_").and_then(|rest| rest.split_once('='));
+        option.is_some_and(|(name, value)| {
+            let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            !name.is_empty() && name.chars().all(word) && !value.is_empty()
+        })
+    };
+    let text = fragment.lines();
+    let wrong = text
+        .lines()
+        .map(str::trim)
+        .enumerate()
+        .find(|(_, line)| !(line.is_empty() || line.starts_with('#') || sets(line)));
+    wrong.map_or(Ok(()), |(at, line)| {
+        let (fragment, text) = (fragment.name.clone(), line.chars().take(60).collect());
+        Err(BuildError::Line { fragment, line: at + 1, text })
+    })
 }
 
 /// The series and the architecture of `6.12/arm64`.
@@ -255,6 +282,21 @@ mod tests {
             // Tracers set this one.
             let config = Config::read(&[GUEST, own, "CONFIG_EVENT_TRACING=y"].join("\n"));
             assert_eq!(config.absent(arch, &[]), [], "{arch}");
+        }
+    }
+
+    #[test]
+    fn lines_that_set_nothing_are_named() {
+        let text = |text: &str| Text { name: "x".into(), bytes: text.into() };
+        sets_options(&text("# a word\nCONFIG_A=y\n\n  CONFIG_B=\"z\"\n# CONFIG_C is not set\n"))
+            .unwrap();
+        for line in
+            ["DEBUG_VM=y", "CONFIG_A", "CONFIG_=y", "CONFIG_A B=y", "\u{1b}[2J", "CONFIG_A="]
+        {
+            let error = sets_options(&text(&format!("CONFIG_A=y\n{line}\n"))).unwrap_err();
+            let told = error.to_string();
+            assert!(told.starts_with("x, line 2: ") && !told.contains('\u{1b}'), "{told}");
+            assert_eq!(error.exit_status(), 2);
         }
     }
 

@@ -18,7 +18,7 @@ pub struct Tree {
     repository: PathBuf,
     folder: PathBuf,
     fragment: Option<Text>,
-    _lock: File,
+    lock: File,
 }
 
 impl Tree {
@@ -37,7 +37,7 @@ impl Tree {
         let name = format!("tree-{}", &hash(repository.as_os_str().as_encoded_bytes())[..16]);
         let folder = cache.folder("builds")?.join(name);
         let lock = lock(&cache, progress)?;
-        Ok(Tree { repository, folder, fragment, _lock: lock })
+        Ok(Tree { repository, folder, fragment, lock })
     }
 
     /// The commit that a revision names.
@@ -68,7 +68,8 @@ impl Tree {
         make::tools(Arch::X86_64, progress)?;
         let tree = self.check_out(commit)?;
         let (obj, log) = (self.folder.join("obj"), self.folder.join("log"));
-        let make = Make { tree, obj, log, arch: Arch::X86_64, label: "bisect" };
+        let make =
+            Make { tree, obj, log, arch: Arch::X86_64, label: "bisect", lock: Some(&self.lock) };
         let fragment = self.fragment.as_ref();
         let lines = lines(&make.source_release()?, Arch::X86_64, fragment);
         configure(&make, &lines, fragment)?;
@@ -136,7 +137,7 @@ mod tests {
     fn tree(folder: &Path) -> Tree {
         let lock = tempfile::tempfile().unwrap();
         let (repository, folder) = (folder.join("repository"), folder.join("builds"));
-        Tree { repository, folder, fragment: None, _lock: lock }
+        Tree { repository, folder, fragment: None, lock }
     }
 
     #[test]

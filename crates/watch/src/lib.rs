@@ -17,6 +17,7 @@ mod filter;
 pub mod fold;
 pub mod functions;
 pub mod guarded;
+pub mod inherited;
 pub mod interrupts;
 pub mod maps;
 pub mod missing;

@@ -1,6 +1,6 @@
 //! What cannot be seen here: said in the report, never counted as zero.
 
-use needless_runner::look::{UNSEEN_REMEDY, Unseen};
+use needless_runner::look::Unseen;
 use serde::Serialize;
 
 /// Something that this kernel or this user does not show.
@@ -26,7 +26,7 @@ impl Missing {
     /// For a file of the kernel's that cannot be seen.
     pub fn unseen(file: &Unseen, lacks: &str) -> Missing {
         let what = file.path.display().to_string();
-        Missing::new(&what, &file.why, lacks, Some(UNSEEN_REMEDY))
+        Missing::new(&what, &file.why, lacks, Some(file.remedy()))
     }
 
     /// Adds it, unless it has been said.

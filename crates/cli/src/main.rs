@@ -6,6 +6,8 @@ mod args;
 mod bisect;
 mod failure;
 mod files;
+mod inherited;
+mod interrupt;
 mod memory;
 mod output;
 mod perfetto;
@@ -27,8 +29,12 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(shown) => return show(&shown),
+    };
     files::survive_size_limits();
+    inherited::put_right();
     let output = Output::new(cli.color);
     let outcome = match cli.verb {
         Verb::Run(args) => verbs::compare::run(&args, &output),
@@ -48,11 +54,26 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(status) => ExitCode::from(status),
-        Err(Failure::ReaderGone) => ExitCode::SUCCESS,
-        Err(failure) => {
-            let status = failure.status();
-            tell_failure(failure);
-            ExitCode::from(status)
-        }
+        Err(failure) => failed(failure),
     }
+}
+
+/// Help, the version, or what is wrong with the command line.
+fn show(shown: &clap::Error) -> ExitCode {
+    let (stream, status) = match shown.use_stderr() {
+        true => ("standard error", failure::USAGE),
+        false => ("standard output", failure::EXPECTED),
+    };
+    match shown.print() {
+        Ok(()) => ExitCode::from(status),
+        Err(error) => failed(Failure::of_stream(stream, error)),
+    }
+}
+
+fn failed(failure: Failure) -> ExitCode {
+    let status = failure.status();
+    if !matches!(failure, Failure::ReaderGone) {
+        tell_failure(failure);
+    }
+    ExitCode::from(status)
 }

@@ -253,8 +253,8 @@ impl<'a> Explorer<'a> {
         deadline.filter(|limit| elapsed > *limit).map(Bound::Time)
     }
 
-    /// Bytes that the lists of states will take, beside what they have, when they grow: a list that is full is copied to one twice as
-    /// long.
+    /// Bytes that the lists of states will take, beside what they have, when they grow: a list that
+    /// is full is copied to one twice as long.
     fn soon(&self) -> u64 {
         let grows = |had: usize, used: usize, size: usize| match had - used < SUCCESSORS * CHUNK {
             true => 2 * had * size,

@@ -1,5 +1,5 @@
-//! Ctrl-C or SIGTERM during what is worth telling in part: the first one asks for an end, a second one ends the process as
-//! usual.
+//! Ctrl-C or SIGTERM during what is worth telling in part: the first one asks for an end, a second
+//! one ends the process as usual.
 
 use needless_watch::signals::is_ignored;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -10,8 +10,8 @@ use std::sync::{Arc, OnceLock};
 /// The signal that asked for an end, or 0.
 static ASKED_BY: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
 
-/// From now on a signal asks for an end. Those that are ignored stay so (`nohup`, a script's background jobs); those that cannot
-/// be handled end the process as usual.
+/// From now on a signal asks for an end. Those that are ignored stay so (`nohup`, a script's
+/// background jobs); those that cannot be handled end the process as usual.
 pub fn listen() {
     let (asked, again) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
     for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal)) {

@@ -20,8 +20,9 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// The bound asked for, in MiB; otherwise half of the least of what the machine has free, what control groups leave, and
-    /// what the process's limits leave (`ulimit -v`, `ulimit -d`). Those are never exceeded: beyond them no memory is to be had.
+    /// The bound asked for, in MiB; otherwise half of the least of what the machine has free, what
+    /// control groups leave, and what the process's limits leave (`ulimit -v`, `ulimit -d`). Those
+    /// are never exceeded: beyond them no memory is to be had.
     pub fn new(asked: Option<u64>) -> Memory {
         static BEFORE: OnceLock<u64> = OnceLock::new();
         let before = *BEFORE.get_or_init(|| resident().unwrap_or(0));
@@ -70,7 +71,8 @@ fn available() -> Option<u64> {
     machine.into_iter().chain(groups()).min()
 }
 
-/// What the process's own limits leave, of its addresses (RLIMIT_AS) and of what it may write to (RLIMIT_DATA).
+/// What the process's own limits leave, of its addresses (RLIMIT_AS) and of what it may write to
+/// (RLIMIT_DATA).
 fn limits() -> Option<u64> {
     let status = Path::new("/proc/self/status");
     let left = |(resource, used)| {
@@ -87,7 +89,8 @@ fn field(path: &Path, name: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Where a version of control groups keeps a group's limit, its use, and in `memory.stat` what can be dropped at once.
+/// Where a version of control groups keeps a group's limit, its use, and in `memory.stat` what can
+/// be dropped at once.
 struct Version {
     folder: &'static str,
     limit: &'static str,

@@ -117,8 +117,8 @@ fn unicode() -> bool {
 const QUIET: Duration = Duration::from_secs(10);
 const AT_MOST: Duration = Duration::from_secs(60);
 
-/// How far something is, on standard error: on a terminal in a line that goes when this is dropped; elsewhere by a line now and
-/// then, so that a log shows that it goes on.
+/// How far something is, on standard error: on a terminal in a line that goes when this is dropped;
+/// elsewhere by a line now and then, so that a log shows that it goes on.
 pub struct Progress {
     bar: indicatif::ProgressBar,
     log: Option<Log>,

@@ -232,7 +232,8 @@ fn a_run_that_needs_more_memory_than_it_may_have_is_ended() {
     }
 }
 
-/// Whatever a call sets (markers, zero pages, page tables, files), it is bounded: by a status, not by an abort.
+/// Whatever a call sets (markers, zero pages, page tables, files), it is bounded: by a status, not
+/// by an abort.
 #[test]
 fn no_call_takes_more_memory_than_a_run_may_have() {
     let folder = Folder::new();

@@ -1,8 +1,8 @@
 //! Reads the files that users name.
 //!
-//! A device or a pipe may have no end, or keep whoever reads it waiting; opening one may change something. So only
-//! regular files are read, and each with a bound. Files of `/proc` are regular and say that they are empty: they are read
-//! to the bound, and never waited for.
+//! A device or a pipe may have no end, or keep whoever reads it waiting; opening one may change
+//! something. So only regular files are read, and each with a bound. Files of `/proc` are regular
+//! and say that they are empty: they are read to the bound, and never waited for.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

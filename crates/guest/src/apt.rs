@@ -74,8 +74,8 @@ impl Apt {
         Ok(complaint)
     }
 
-    /// Refuses to go on with what a full disk left of the lists or of a download: apt goes on with what it has, and tells it, if
-    /// at all, by a complaint.
+    /// Refuses to go on with what a full disk left of the lists or of a download: apt goes on with
+    /// what it has, and tells it, if at all, by a complaint.
     fn has_space(&self, complaint: &str) -> Result<(), FetchError> {
         match complaint.contains(NO_SPACE) || watched::is_full(&self.folder) {
             true => Err(FetchError::Full { folder: self.folder.clone() }),

@@ -1,5 +1,5 @@
-//! Programs that end with whoever started them, with all that they started: under the runner's guard
-//! ([`needless_runner::guard`]).
+//! Programs that end with whoever started them, with all that they started: under the runner's
+//! guard ([`needless_runner::guard`]).
 
 use crate::error::FetchError;
 use needless_runner::{guard, locate};
@@ -27,8 +27,9 @@ pub struct Guarded {
 }
 
 impl Guarded {
-    /// Starts `command` with an empty standard input; `output`: what becomes of its standard output. All that it starts
-    /// has `lock` open, so that nobody else gets that lock while any of it runs.
+    /// Starts `command` with an empty standard input; `output`: what becomes of its standard
+    /// output. All that it starts has `lock` open, so that nobody else gets that lock while any of
+    /// it runs.
     pub fn start(
         command: &Command,
         output: Stdio,

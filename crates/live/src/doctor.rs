@@ -99,8 +99,9 @@ pub fn doctor() -> Vec<Check> {
     checks
 }
 
-/// Whether this process has the capability where it counts: in the machine's own user namespace. In any other one it holds for
-/// what belongs to that namespace, and nothing that is looked at here does.
+/// Whether this process has the capability where it counts: in the machine's own user namespace. In
+/// any other one it holds for what belongs to that namespace, and nothing that is looked at here
+/// does.
 fn has_capability(wanted: CapabilitySet) -> bool {
     let has = rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(wanted));
     has && !in_user_namespace()

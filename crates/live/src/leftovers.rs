@@ -33,8 +33,9 @@ fn paths() -> impl Iterator<Item = String> {
     paths.into_iter()
 }
 
-/// Every lock file that is held or tells of something left behind. What such files list and is not so any more goes from
-/// them, where this user may do that: somebody may set just that later, and it is theirs then.
+/// Every lock file that is held or tells of something left behind. What such files list and is not
+/// so any more goes from them, where this user may do that: somebody may set just that later, and
+/// it is theirs then.
 pub fn standing() -> Vec<Standing> {
     let look = |path: String| {
         let found = journal::look(&path);

@@ -1,16 +1,18 @@
-//! The guard: runs one command and ends it, with all that it started, when whoever asked for it is gone.
+//! The guard: runs one command and ends it, with all that it started, when whoever asked for it is
+//! gone.
 //!
 //! `needless-runner --guard COMMAND…` is how a guest's emulator is started. The requester holds the
 //! other end of the guard's standard input; when it closes (at the end, after an error, or because
 //! the requester was killed), the command is killed. If the guard itself is killed, the kernel
 //! kills the command (`PR_SET_PDEATHSIG`). So no order of deaths leaves it behind.
 //!
-//! The guard leads a process group, and all that the command starts is in it, unless it leaves it: `make` with its jobs, say.
-//! The whole group is killed. Where the guard itself was killed, whoever asked for it does that ([`end_group`]).
+//! The guard leads a process group, and all that the command starts is in it, unless it leaves it:
+//! `make` with its jobs, say. The whole group is killed. Where the guard itself was killed, whoever
+//! asked for it does that ([`end_group`]).
 //!
-//! With `--guard` the command gets the guard's standard output as descriptor 3, and its standard error as both
-//! output and error: what it prints cannot get between the bytes of descriptor 3. With `--guard-all` it has both as the guard has
-//! them.
+//! With `--guard` the command gets the guard's standard output as descriptor 3, and its standard
+//! error as both output and error: what it prints cannot get between the bytes of descriptor 3.
+//! With `--guard-all` it has both as the guard has them.
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal};
@@ -30,7 +32,8 @@ pub enum Streams {
     Kept,
 }
 
-/// The guard that a command is started by, with the argument that says how, where its streams are kept.
+/// The guard that a command is started by, with the argument that says how, where its streams are
+/// kept.
 pub const GUARD_ALL: &str = "--guard-all";
 
 /// Kills the group that the guard with this process id led, if anything of it is left.

@@ -222,8 +222,8 @@ impl Journal {
         self.0.seek(SeekFrom::Start(0)).map(|_| ())
     }
 
-    /// Writes down what still is to be undone, and nothing else: what was undone already may be set to just that by somebody
-    /// later, and is theirs then.
+    /// Writes down what still is to be undone, and nothing else: what was undone already may be set
+    /// to just that by somebody later, and is theirs then.
     pub fn keep(&mut self, holder: &str, left: &[&Made]) -> io::Result<()> {
         if left.is_empty() {
             return self.empty();

@@ -138,7 +138,8 @@ impl Keeper {
         fs::write(&path, &value).map_err(at(format!("writing {value} to {path}")))
     }
 
-    /// A device that has no size yet, which is written down as `made` tells. What cannot be written down goes again.
+    /// A device that has no size yet, which is written down as `made` tells. What cannot be written
+    /// down goes again.
     fn new_device(&mut self, made: impl FnOnce(u32, bool) -> Made) -> Result<Zram, Failed> {
         let zram = Zram::hot_add().map_err(device_failed)?;
         let noted = self.about_to(made(zram.number(), zram.module_loaded()));
@@ -199,8 +200,8 @@ impl Keeper {
         if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
     }
 
-    /// Keeps in the lock file what is not undone: somebody who kills this process now, and then sets what was undone to just
-    /// what is listed, has it as they set it.
+    /// Keeps in the lock file what is not undone: somebody who kills this process now, and then
+    /// sets what was undone to just what is listed, has it as they set it.
     fn note_left(&mut self, resists: &[Made]) -> io::Result<()> {
         let Some(journal) = &mut self.journal else { return Ok(()) };
         let open = self.undos.iter().filter_map(|undo| match undo {

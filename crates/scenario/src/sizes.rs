@@ -1,5 +1,5 @@
-//! Scenarios whose sizes are drawn, up to the largest that there are: no run of them may take more memory than it is given, or
-//! go on for ever. The body of the fuzz target `sizes`, and of a test.
+//! Scenarios whose sizes are drawn, up to the largest that there are: no run of them may take more
+//! memory than it is given, or go on for ever. The body of the fuzz target `sizes`, and of a test.
 
 use crate::{Settings, Source, rehearsed};
 use needless_model::arch::X86_64;
@@ -8,7 +8,8 @@ use needless_model::run::Round;
 use needless_model::sim::{self, Look, SimError, SimOptions, Watch};
 use std::fmt::Write;
 
-/// What fills page tables, frames, swap space or logs; `R` is a range of the first area, `S` one of the second.
+/// What fills page tables, frames, swap space or logs; `R` is a range of the first area, `S` one of
+/// the second.
 const OPERATIONS: [&str; 26] = [
     "madvise \"R\" advice=\"guard-install\"",
     "madvise \"R\" advice=\"guard-remove\"",
@@ -70,7 +71,7 @@ fn text(drawn: &mut Drawn<'_>) -> (String, KernelRow) {
     let backing = ["", " backing=\"shared\""][drawn.below(2)];
     let (mut setup, mut round) = (String::new(), String::new());
     for part in [&mut setup, &mut round] {
-        for _ in 0..drawn.below(5) {
+        for _ in 0..drawn.below(3) {
             let first = if drawn.below(2) == 0 { 0 } else { drawn.size() % pages };
             let operation = OPERATIONS[drawn.below(OPERATIONS.len())];
             let range = format!("heap[{first}..{pages}]");
@@ -97,7 +98,8 @@ impl Watch for While {
     }
 }
 
-/// Draws a scenario by these bytes and runs it in the model, with little memory. Whether it was run.
+/// Draws a scenario by these bytes and runs it in the model, with little memory. Whether it was
+/// run.
 ///
 /// # Panics
 /// The model contradicts itself for want of memory.

@@ -1,5 +1,5 @@
-//! Whatever size a scenario has, no run of it takes more memory than it is given. One test, in a process of its own: the peak of
-//! its memory is looked at.
+//! Whatever size a scenario has, no run of it takes more memory than it is given. One test, in a
+//! process of its own: the peak of its memory is looked at.
 #![allow(clippy::unwrap_used)]
 
 use needless_model::rng::SplitMix64;
@@ -9,8 +9,8 @@ use needless_scenario::sizes::exercise_sizes;
 const SCENARIOS: usize = 400;
 const BYTES: usize = 24;
 
-/// MiB that the process may take beside what it has: the run's own 16, the rehearsal's, what else is copied, and what the
-/// allocator keeps.
+/// MiB that the process may take beside what it has: the run's own 16, the rehearsal's, what else
+/// is copied, and what the allocator keeps.
 const MOST: u64 = 160;
 
 /// The process's peak so far, in MiB.

@@ -4,8 +4,8 @@ use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Standard output was closed when the process began. (The standard library opens /dev/null in its place, so that all that is
-/// written is lost without an error.)
+/// Standard output was closed when the process began. (The standard library opens /dev/null in its
+/// place, so that all that is written is lost without an error.)
 static OUTPUT_CLOSED: AtomicBool = AtomicBool::new(false);
 
 /// Runs before `main`, as the constructors of a program do.
@@ -24,8 +24,8 @@ pub fn output_was_closed() -> bool {
     OUTPUT_CLOSED.load(Relaxed)
 }
 
-/// Unblocks the signals that end a process or tell of a child's end: whoever started this process may have blocked them, and
-/// that is inherited (sigprocmask(2)).
+/// Unblocks the signals that end a process or tell of a child's end: whoever started this process
+/// may have blocked them, and that is inherited (sigprocmask(2)).
 pub fn unblock_signals() {
     let mut signals = MaybeUninit::uninit();
     // SAFETY: the set is initialised by sigemptyset before it is read, and nothing else is touched.

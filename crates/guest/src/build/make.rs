@@ -177,8 +177,8 @@ impl Make<'_> {
         command
     }
 
-    /// Runs a command; every line of it goes into the log, and the first error out of it into ours. The command and all that
-    /// it starts end with this process.
+    /// Runs a command; every line of it goes into the log, and the first error out of it into ours.
+    /// The command and all that it starts end with this process.
     fn run(
         &self,
         command: &Command,

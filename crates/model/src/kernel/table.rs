@@ -61,8 +61,8 @@ pub fn each_table<E: Env>(
     }
 }
 
-/// Makes the table of `level` that covers `page`, and those above it; `None` if there is no memory for one (`-ENOMEM`).
-/// Part of a step.
+/// Makes the table of `level` that covers `page`, and those above it; `None` if there is no memory
+/// for one (`-ENOMEM`). Part of a step.
 ///
 /// Source: mm/memory.c:__pte_alloc, __pmd_alloc (5.10 to 7.3).
 pub fn pte_alloc<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, level: u32) -> Option<()> {

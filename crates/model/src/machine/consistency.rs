@@ -63,7 +63,8 @@ fn misplaced(mm: &Mm, page: Vpn, pte: Pte) -> Option<String> {
 }
 
 fn miscounted<M: Mode>(w: &World<M>) -> Option<String> {
-    // By frame: what maps it, and what refers to the folio that begins with it. By slot: what names it.
+    // By frame: what maps it, and what refers to the folio that begins with it. By slot: what names
+    // it.
     let (mut maps, mut held) = (vec![0u32; w.frames.end()], vec![0u32; w.frames.end()]);
     let mut named = vec![0u32; w.swap.slots()];
     let entries = w.spaces().flat_map(|mm| {

@@ -162,8 +162,8 @@ pub struct Frames {
 /// Frames that memory is taken for at a time.
 const GRANT: u32 = 1024;
 
-/// Bytes that a frame may take beside what is stored of it: where its object has it, on lists of free, reclaimed and
-/// cached ones, and where counts are held against each other.
+/// Bytes that a frame may take beside what is stored of it: where its object has it, on lists of
+/// free, reclaimed and cached ones, and where counts are held against each other.
 const FRAME_BESIDE: u64 = 48;
 
 /// Where either is set, a frame is not told by its own word alone.
@@ -181,7 +181,8 @@ impl Frames {
         Frames { stored, beside, large, mlocked, wanted, free: Vec::new(), limit, granted }
     }
 
-    /// Takes memory for so many frames more than those in use; false if there is none, or the machine has not as many.
+    /// Takes memory for so many frames more than those in use; false if there is none, or the
+    /// machine has not as many.
     #[cold]
     fn grant(&mut self, frames: u32, room: &Room) -> bool {
         let used = self.stored.len() as u64 - 1;
@@ -217,7 +218,8 @@ impl Frames {
         (self.stored.len() - 1 - self.free.len()) as u64 - self.large.free()
     }
 
-    /// A frame with one reference, or `None` if there is none left, or no memory for one. The frame freed last is given
+    /// A frame with one reference, or `None` if there is none left, or no memory for one. The frame
+    /// freed last is given
     /// out first, as the kernel's per-CPU lists do.
     #[inline]
     pub fn allocate(&mut self, flags: FrameFlags, room: &Room) -> Option<Pfn> {

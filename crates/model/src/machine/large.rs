@@ -130,7 +130,8 @@ impl Frames {
         self.large.zero
     }
 
-    /// A large folio with one reference, or `None` if there are not as many frames side by side, or no memory for them.
+    /// A large folio with one reference, or `None` if there are not as many frames side by side, or
+    /// no memory for them.
     pub fn allocate_large(&mut self, order: u8, flags: FrameFlags, room: &Room) -> Option<Pfn> {
         let free = self.large.free.iter().rposition(|(_, of)| *of == order);
         let head = match free {

@@ -1,8 +1,9 @@
 //! How much memory the model may take: the one place where its growth is counted.
 //!
-//! What grows with what a program touches asks here before it grows: page tables, frames, swap slots, the logs of
-//! what was revoked, the events of a round. A list that grows is copied, so that for a moment both are there: that
-//! moment is counted as well. Nothing asks unless it grows, so that a run which has what it needs asks no more.
+//! What grows with what a program touches asks here before it grows: page tables, frames, swap
+//! slots, the logs of what was revoked, the events of a round. A list that grows is copied, so that
+//! for a moment both are there: that moment is counted as well. Nothing asks unless it grows, so
+//! that a run which has what it needs asks no more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -57,7 +58,8 @@ impl Room {
         }
     }
 
-    /// Makes `list` able to take `more` entries; how many bytes that took, or `None` if there is no memory for it.
+    /// Makes `list` able to take `more` entries; how many bytes that took, or `None` if there is no
+    /// memory for it.
     #[cold]
     pub fn make<T>(&self, list: &mut Vec<T>, more: usize) -> Option<u64> {
         let (had, size) = (list.capacity(), size_of::<T>() as u64);
@@ -65,7 +67,8 @@ impl Room {
             return Some(0);
         }
         let bytes = |entries: usize| (entries as u64).saturating_mul(size);
-        // By half, so that a long list is not copied too often; by what is needed, where that is all there is.
+        // By half, so that a long list is not copied too often; by what is needed, where that is
+        // all there is.
         let fits = |more: &usize| {
             let new = bytes(list.len().saturating_add(*more));
             self.0.as_ref().is_none_or(|bound| bound.left.load(Relaxed) >= new)

@@ -17,8 +17,8 @@ pub struct Slot {
     pub marked: bool,
 }
 
-/// Bytes that a slot may take beside what is stored of it: on the list of free ones, where shared memory has it, and where
-/// counts are held against each other.
+/// Bytes that a slot may take beside what is stored of it: on the list of free ones, where shared
+/// memory has it, and where counts are held against each other.
 const SLOT_BESIDE: u64 = 48;
 
 /// The swap device; absent if it has no slots.

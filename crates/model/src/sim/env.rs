@@ -87,7 +87,8 @@ pub struct SimLog {
 }
 
 impl SimLog {
-    /// An empty log of rounds with at most so many events, which take their memory from `room`; `ptes`: record PTE changes, too.
+    /// An empty log of rounds with at most so many events, which take their memory from `room`;
+    /// `ptes`: record PTE changes, too.
     pub fn new(ptes: bool, most: usize, room: Room) -> SimLog {
         SimLog { ptes, places: HISTORY, most, room, ..SimLog::default() }
     }

@@ -8,7 +8,9 @@ use needless_model::machine::world::Inconsistency;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckError {
     /// It needs more pages than the checked machine has.
-    #[error("the scenario's areas do not fit into the {0} pages of the checked machine")]
+    #[error(
+        "the scenario's areas, or its files, do not fit into the {0} pages of the checked machine"
+    )]
     TooManyPages(u64),
     /// It asks for what the model does not have.
     #[error("the model has no {0}")]

@@ -71,6 +71,9 @@ struct Reached {
 /// States that are worked on before the results are taken in.
 const CHUNK: usize = 2048;
 
+/// States that are new after one, at most as a rule.
+const SUCCESSORS: usize = 4;
+
 type Keys = HashSet<Key, rustc_hash::FxBuildHasher>;
 
 struct Explorer<'a> {
@@ -243,11 +246,23 @@ impl<'a> Explorer<'a> {
             return Some(Bound::States(max_states));
         }
         if let (Some(memory), Some(limit)) = (memory, max_memory)
-            && memory > limit
+            && memory + self.soon() > limit
         {
             return Some(Bound::Memory(limit));
         }
         deadline.filter(|limit| elapsed > *limit).map(Bound::Time)
+    }
+
+    /// Bytes that the lists of states will take, beside what they have, when they grow: a list that
+    /// is full is copied to one twice as long.
+    fn soon(&self) -> u64 {
+        let grows = |had: usize, used: usize, size: usize| match had - used < SUCCESSORS * CHUNK {
+            true => 2 * had * size,
+            false => 0,
+        };
+        let seen = grows(self.seen.capacity(), self.seen.len(), size_of::<Key>() + 1);
+        let reached = grows(self.reached.capacity(), self.reached.len(), size_of::<Reached>());
+        (seen + reached) as u64
     }
 
     /// The way to state `number`, and `last`.

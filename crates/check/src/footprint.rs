@@ -94,7 +94,7 @@ impl Footprint {
         #[rustfmt::skip]
         let World {
             mms, cpus, tasks, frames, objects, swap, pins, tlbs, ghost,
-            policies: _, config: _, arch: _, processes: _, log: _, inconsistency: _,
+            policies: _, config: _, arch: _, processes: _, log: _, room: _, inconsistency: _,
         } = before;
         for (index, (a, b)) in mms.iter().zip(&after.mms).enumerate() {
             self.part(bit(MMS, index), a, b);

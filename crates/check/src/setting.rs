@@ -11,6 +11,7 @@ use needless_model::addr::{MmId, ProcessId};
 use needless_model::arch::{Arch, TINY};
 use needless_model::env::Context;
 use needless_model::kernels::KernelRow;
+use needless_model::machine::room::Room;
 use needless_model::machine::world::{World, WorldSpec, mm_of};
 use needless_model::program::{Program, Thread};
 use std::sync::Arc;
@@ -116,6 +117,7 @@ impl Setting<'_> {
             swap_pages: if program.machine.swap.is_some() { SWAP_PAGES } else { 0 },
             pins: program.pins(),
             files: program.files.clone(),
+            room: Room::UNBOUNDED,
         };
         let ghost = Contents::new(self.watch.clone());
         World::new(&spec, MaySets::new(self.explicit, self.arch.accessed_dirty), ghost, NoLog)
@@ -162,6 +164,10 @@ pub fn with_setting<T>(
     }
     // The rules of the row's architecture, if it names one, on a machine as small.
     let arch = row.config.other.map_or(options.arch, |_| row.arch().in_small());
+    let of_files = program.files.iter().fold(0, |sum: u64, file| sum.saturating_add(file.pages));
+    if of_files > arch.user_pages() {
+        return Err(CheckError::TooManyPages(arch.user_pages()));
+    }
     let placed = place(program, &arch).ok_or(CheckError::TooManyPages(arch.user_pages()))?;
     let pages = placed.areas.iter().flat_map(|area| area.range.iter());
     let names = pages.filter_map(|page| Some((page, placed.page_name(page)?))).collect();

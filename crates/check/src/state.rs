@@ -272,7 +272,7 @@ impl State {
         #[rustfmt::skip]
         let World {
             mms, cpus, tasks, frames, objects, swap, pins, tlbs, ghost,
-            policies: _, config: _, arch: _, processes: _, log: _, inconsistency: _,
+            policies: _, config: _, arch: _, processes: _, log: _, room: _, inconsistency: _,
         } = world;
         let standing = |Member { standing, log: _ }: &Member| *standing;
         let standings: SmallVec<[Standing; 4]> = threads.iter().map(standing).collect();

@@ -1,5 +1,6 @@
 //! The command line: what can be asked for, and how help shows it (examples first).
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use needless_check::Schedule;
 use needless_guest::Arch;
@@ -179,7 +180,8 @@ pub struct ScenarioChoice {
 /// How much memory runs of the model may take.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct MemoryArgs {
-    /// Give up when the process takes this much memory, in MiB (exit status 3); by default half of what is free.
+    /// Give up when the process takes this much memory, in MiB (exit status 3); by default half of
+    /// what is free, or of what a control group or `ulimit` leaves.
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..))]
     pub max_memory: Option<u64>,
 }
@@ -212,7 +214,7 @@ pub struct RunArgs {
     #[arg(short, long)]
     pub target: Option<String>,
     /// Write the events to a file, as JSON Lines.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = to_write())]
     pub events: Option<PathBuf>,
     #[command(flatten)]
     pub memory: MemoryArgs,
@@ -239,7 +241,7 @@ pub struct CompareArgs {
     #[arg(long, requires = "expect")]
     pub git_bisect: bool,
     /// Write the events of all targets to a file, as JSON Lines.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = to_write())]
     pub events: Option<PathBuf>,
     #[command(flatten)]
     pub memory: MemoryArgs,
@@ -324,7 +326,7 @@ pub struct AgreeArgs {
     #[arg(long, value_name = "DIR")]
     pub keep: Option<PathBuf>,
     /// Write the results and the rules as a Markdown document.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = to_write())]
     pub report: Option<PathBuf>,
     /// Rounds of each, instead of the scenario's own number.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -416,9 +418,8 @@ pub struct CheckArgs {
     /// Give up after this many states (exit status 3).
     #[arg(long, value_name = "N", default_value_t = 20_000_000)]
     pub max_states: usize,
-    /// Give up when the process takes this much memory, in MiB (exit status 3).
-    #[arg(long, value_name = "MIB")]
-    pub max_memory: Option<u64>,
+    #[command(flatten)]
+    pub memory: MemoryArgs,
     /// Give up after this many seconds (exit status 3).
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub deadline: Option<Duration>,
@@ -461,7 +462,7 @@ pub struct StatArgs {
     pub repeat: u32,
     /// Write the report to a file. Without it the report of a command goes to standard error,
     /// since standard output is the command's.
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_parser = to_write())]
     pub output: Option<PathBuf>,
     /// Record every interrupt from one CPU to another, wake-ups and rescheduling interrupts among them, so that
     /// all of /proc/interrupts' lines can be accounted for. Costs two to five records for each wake-up.
@@ -477,7 +478,7 @@ pub struct StatArgs {
     pub by_actor: bool,
     /// Write single events to this file as a Perfetto trace, for <https://ui.perfetto.dev>: tracks of CPUs and threads, faults with
     /// their class, interrupts with arrows from who sent them. Addresses are in it.
-    #[arg(long, value_name = "FILE", conflicts_with = "repeat")]
+    #[arg(long, value_name = "FILE", value_parser = to_write(), conflicts_with = "repeat")]
     pub perfetto: Option<PathBuf>,
     /// Guard these CPUs, as in 2-5,8: only what reaches them, in order of time, with its cause and what keeps
     /// it away. Without a command until Ctrl-C.
@@ -552,7 +553,7 @@ pub struct StudyArgs {
     #[arg(short, long = "target", value_name = "TARGET", requires = "study")]
     pub targets: Vec<String>,
     /// Write the report to a file, whole or not at all.
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_parser = to_write())]
     pub output: Option<PathBuf>,
     #[command(flatten)]
     pub memory: MemoryArgs,
@@ -668,6 +669,20 @@ pub enum Color {
 }
 
 /// `x86-64`, `arm64`
+/// Takes the path of a file to write, whatever bytes are in it.
+fn to_write() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(file_to_write)
+}
+
+/// A file to write. `-` names standard output elsewhere, and would be a file of that name here.
+fn file_to_write(path: PathBuf) -> Result<PathBuf, String> {
+    match path.as_os_str() == "-" {
+        true => Err("`-` is no file: /dev/stdout is standard output, and ./- a file of that name"
+            .to_owned()),
+        false => Ok(path),
+    }
+}
+
 fn architecture(text: &str) -> Result<Arch, String> {
     let known = Arch::ALL.into_iter().find(|arch| arch.to_string() == text);
     known.ok_or_else(|| format!("expected {}", Arch::ALL.map(|arch| arch.to_string()).join(" or ")))

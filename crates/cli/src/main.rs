@@ -7,6 +7,8 @@ mod args;
 mod bisect;
 mod failure;
 mod files;
+mod inherited;
+mod interrupt;
 mod memory;
 mod output;
 mod perfetto;
@@ -20,7 +22,7 @@ mod verbs;
 use args::{Cli, Verb};
 use clap::Parser;
 use failure::Failure;
-use output::{Output, tell, tell_failure, tell_usage};
+use output::{Output, tell, tell_failure, say_usage};
 use std::process::ExitCode;
 
 /// The checker copies small worlds all the time, which the system's allocator is slow at.
@@ -34,9 +36,10 @@ fn main() -> ExitCode {
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return ExitCode::from(tell_usage(&error)),
+        Err(shown) => return show(&shown),
     };
     files::survive_size_limits();
+    inherited::put_right();
     let output = Output::new(cli.color);
     let outcome = match cli.verb {
         Verb::Run(args) => verbs::compare::run(&args, &output),
@@ -56,11 +59,26 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(status) => ExitCode::from(status),
-        Err(Failure::ReaderGone) => ExitCode::SUCCESS,
-        Err(failure) => {
-            let status = failure.status();
-            tell_failure(failure);
-            ExitCode::from(status)
-        }
+        Err(failure) => failed(failure),
     }
+}
+
+/// Help, the version, or what is wrong with the command line.
+fn show(shown: &clap::Error) -> ExitCode {
+    let (stream, status) = match shown.use_stderr() {
+        true => ("standard error", failure::USAGE),
+        false => ("standard output", failure::EXPECTED),
+    };
+    match say_usage(shown) {
+        Ok(()) => ExitCode::from(status),
+        Err(error) => failed(Failure::of_stream(stream, error)),
+    }
+}
+
+fn failed(failure: Failure) -> ExitCode {
+    let status = failure.status();
+    if !matches!(failure, Failure::ReaderGone) {
+        tell_failure(failure);
+    }
+    ExitCode::from(status)
 }

@@ -16,6 +16,9 @@ use needless_model::foreign;
 use needless_report::Style;
 use std::io::{IsTerminal, Write};
 use std::os::fd::AsFd;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 use terminal_size::{Width, terminal_size_of};
 
 /// Columns that text fills at least and at most, whatever the terminal says.
@@ -48,6 +51,10 @@ impl Output {
 
     /// Prints a result.
     pub fn result(&self, text: &str) -> Result<(), Failure> {
+        if needless_watch::inherited::output_was_closed() {
+            let error = std::io::Error::from(rustix::io::Errno::BADF);
+            return Err(Failure::of_stream("standard output", error));
+        }
         let mut out = AutoStream::new(std::io::stdout().lock(), self.choice);
         let end = if text.ends_with('\n') { "" } else { "\n" };
         let text = foreign::output(text, self.style.color);
@@ -109,15 +116,17 @@ pub fn tell_failure(failure: Failure) {
     let _ = writeln!(&stderr, "{}", foreign::output(&text, true));
 }
 
-/// Says what clap makes of the command line: a usage error, or the help or version asked for. Gives the exit status.
-pub fn tell_usage(error: &clap::Error) -> u8 {
+/// Says what clap makes of the command line: a usage error, or the help or version asked for.
+pub fn say_usage(error: &clap::Error) -> std::io::Result<()> {
     let text = error.render().ansi().to_string();
     let text = foreign::output(&text, true);
-    let _ = match error.use_stderr() {
+    match error.use_stderr() {
         true => write!(anstream::stderr().lock(), "{text}"),
-        false => write!(anstream::stdout().lock(), "{text}"),
-    };
-    u8::try_from(error.exit_code()).unwrap_or(crate::failure::USAGE)
+        false => {
+            let mut out = anstream::stdout().lock();
+            write!(out, "{text}").and_then(|()| out.flush())
+        }
+    }
 }
 
 /// Columns to fill: those of the terminal that `stream` is, else those that COLUMNS names, else 100.
@@ -136,52 +145,170 @@ fn unicode() -> bool {
     locale.contains("utf-8") || locale.contains("utf8")
 }
 
-/// A progress line on standard error: only on a terminal, gone when dropped.
-pub struct Progress(indicatif::ProgressBar);
+/// How long nothing is said, and from one line to the next at most, where there is no terminal.
+const QUIET: Duration = Duration::from_secs(10);
+const AT_MOST: Duration = Duration::from_secs(60);
+
+/// How far something is, on standard error: on a terminal in a line that goes when this is dropped;
+/// elsewhere by a line now and then, so that a log shows that it goes on.
+pub struct Progress {
+    bar: indicatif::ProgressBar,
+    log: Option<Log>,
+}
+
+/// Lines now and then, by a thread of their own: a step may last long.
+struct Log {
+    shared: Arc<(Mutex<Standing>, Condvar)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the next line says.
+#[derive(Default)]
+struct Standing {
+    done: usize,
+    steps: usize,
+    unit: &'static str,
+    now: String,
+    over: bool,
+}
+
+impl Standing {
+    fn text(&self, elapsed: Duration) -> String {
+        let of = match (self.steps, self.now.is_empty()) {
+            (0, _) => String::new(),
+            (steps, true) => format!("{} {} of {}", self.unit, grouped(self.done), grouped(steps)),
+            (steps, false) => {
+                format!("{} {} of {}: ", self.unit, grouped(self.done), grouped(steps))
+            }
+        };
+        let elapsed = match elapsed.as_secs() {
+            seconds if seconds < 120 => format!("{seconds} s"),
+            seconds => format!("{} min", seconds / 60),
+        };
+        format!("{of}{} ({elapsed})", self.now)
+    }
+}
+
+/// A number with its thousands apart: `2,000`.
+fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
+    groups.collect::<Vec<_>>().join(",")
+}
+
+impl Log {
+    fn new(unit: &'static str, steps: usize) -> Log {
+        let standing = Standing { unit, steps, ..Standing::default() };
+        let shared = Arc::new((Mutex::new(standing), Condvar::new()));
+        let (seen, started) = (Arc::clone(&shared), Instant::now());
+        // Without a thread nothing is said.
+        let thread = std::thread::Builder::new().spawn(move || {
+            let (standing, ended) = &*seen;
+            let mut wait = QUIET;
+            let Ok(mut standing) = standing.lock() else { return };
+            while !standing.over {
+                let Ok((now, waited)) = ended.wait_timeout(standing, wait) else { return };
+                standing = now;
+                let tells = standing.steps > 0 || !standing.now.is_empty();
+                if waited.timed_out() && tells && !standing.over {
+                    tell(&standing.text(started.elapsed()));
+                    wait = (wait * 2).min(AT_MOST);
+                }
+            }
+        });
+        Log { shared, thread: thread.ok() }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Standing)) {
+        if let Ok(mut standing) = self.shared.0.lock() {
+            change(&mut standing);
+        }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.change(|standing| standing.over = true);
+        self.shared.1.notify_all();
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
 
 impl Progress {
-    /// Progress over `steps`.
-    pub fn new(steps: usize) -> Progress {
-        let bar = if std::io::stderr().is_terminal() {
-            indicatif::ProgressBar::new(steps as u64)
-        } else {
-            indicatif::ProgressBar::hidden()
+    /// Progress over so many of something: scenarios, targets.
+    pub fn new(unit: &'static str, steps: usize) -> Progress {
+        let terminal = std::io::stderr().is_terminal();
+        let bar = match terminal {
+            true => indicatif::ProgressBar::new(steps as u64),
+            false => indicatif::ProgressBar::hidden(),
         };
         if let Ok(style) = indicatif::ProgressStyle::with_template("{pos}/{len} {msg} ({elapsed})")
         {
             bar.set_style(style);
         }
-        Progress(bar)
+        Progress { bar, log: (!terminal).then(|| Log::new(unit, steps)) }
     }
 
     /// Progress of something whose end is not known.
     pub fn spinner() -> Progress {
-        let progress = Progress::new(0);
+        let progress = Progress::new("", 0);
         if let Ok(style) = indicatif::ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
-            progress.0.set_style(style);
+            progress.bar.set_style(style);
         }
         progress
     }
 
     /// Says what is being done now.
     pub fn now(&self, what: &str) {
-        self.0.set_message(foreign::line(what).into_owned());
-        self.0.tick();
+        if let Some(log) = &self.log {
+            log.change(|standing| standing.now = foreign::line(what).into_owned());
+        }
+        self.bar.set_message(foreign::line(what).into_owned());
+        self.bar.tick();
     }
 
     /// Says something in between.
     pub fn tell(&self, text: &str) {
-        self.0.suspend(|| tell(text));
+        self.bar.suspend(|| tell(text));
     }
 
     /// One step is done.
     pub fn done(&self) {
-        self.0.inc(1);
+        if let Some(log) = &self.log {
+            log.change(|standing| standing.done += 1);
+        }
+        self.bar.inc(1);
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_says_how_far_it_is() {
+        let mut standing =
+            Standing { unit: "scenario", steps: 2000, done: 500, ..Standing::default() };
+        assert_eq!(standing.text(Duration::from_secs(45)), "scenario 500 of 2,000 (45 s)");
+        standing.now = "live".into();
+        assert_eq!(standing.text(Duration::from_secs(150)), "scenario 500 of 2,000: live (2 min)");
+        let spinner = Standing { now: "fetching".into(), ..Standing::default() };
+        assert_eq!(spinner.text(QUIET), "fetching (10 s)");
+        assert_eq!([0, 12, 1204, 1_234_567].map(grouped), ["0", "12", "1,204", "1,234,567"]);
+    }
+
+    #[test]
+    fn its_thread_ends_with_it() {
+        let log = Log::new("scenario", 3);
+        log.change(|standing| standing.done = 3);
+        let started = Instant::now();
+        drop(log);
+        assert!(started.elapsed() < QUIET);
     }
 }

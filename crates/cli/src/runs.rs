@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 /// How often memory is read and progress told.
 const SELDOM: Duration = Duration::from_millis(20);
 
+/// Events of a round from which on memory is looked at whenever asked: folding them takes long.
+const MANY: usize = 1 << 16;
+
 /// Bytes that an event takes until its round is folded, beside itself.
 const FOLDING: u64 = 200;
 
@@ -95,8 +98,7 @@ impl Runs<'_> {
             events: self.events.as_mut().zip(events_of),
         };
         let options = SimOptions {
-            frames: self.memory.frames(),
-            events: self.memory.events(),
+            memory: self.memory.of_model(),
             choices: keep.choices,
             ..SimOptions::default()
         };
@@ -182,7 +184,7 @@ impl Watch for Watcher<'_, '_> {
         if self.events.as_ref().is_some_and(|(spool, _)| spool.failed()) {
             return Err("its events cannot be written".to_owned());
         }
-        if self.looked.elapsed() < SELDOM {
+        if at.events < MANY && self.looked.elapsed() < SELDOM {
             return Ok(());
         }
         self.looked = Instant::now();

@@ -1,6 +1,7 @@
 //! Where scenarios come from: built-in ones, files, and standard input, which is called `-`.
 
 use crate::failure::Failure;
+use needless_files::NotRead;
 use needless_scenario::{ScenarioError, Source};
 use std::io::{self, ErrorKind, Read};
 use std::sync::OnceLock;
@@ -34,12 +35,8 @@ pub fn load(name: &str) -> Result<Source, Failure> {
 }
 
 fn read(from: &mut impl Read) -> io::Result<String> {
-    let mut text = String::new();
-    from.take(MOST_BYTES + 1).read_to_string(&mut text)?;
-    match text.len() as u64 > MOST_BYTES {
-        true => Err(io::Error::other(format!("it has more than {} MiB", MOST_BYTES >> 20))),
-        false => Ok(text),
-    }
+    let bytes = needless_files::read_from(from, MOST_BYTES);
+    bytes.and_then(needless_files::text).map_err(NotRead::into_io)
 }
 
 #[cfg(test)]

@@ -42,6 +42,12 @@ impl Spool {
         self.error.is_some()
     }
 
+    /// Why events could not be written, if so.
+    pub fn failure(&mut self) -> Option<Failure> {
+        let path = self.path.clone();
+        self.error.take().map(|source| Failure::File { path, source })
+    }
+
     /// Where the next events will be.
     pub fn mark(&mut self) -> u64 {
         let at = self.file.stream_position();

@@ -18,6 +18,7 @@ use needless_model::kernels::KernelRow;
 use needless_model::policy::POLICIES;
 use needless_model::program::Program;
 use needless_model::run::{INSTRUCTIONS, TargetRun};
+use needless_model::sim::SimError;
 use needless_report::compare::{Outcome, Ran, Target};
 use needless_report::doctor::{Check, State};
 use needless_report::steps::{self, Difference, Step};
@@ -380,6 +381,11 @@ fn against_model(
             spool(&run, runs);
             let ran = Ran::against(program, run, &model, account, own_row);
             Ok((finished(ran, runs), status))
+        }
+        // Only a real kernel has it: what it did is told, against nothing.
+        Err(SimError::NotModelled { what, .. }) => {
+            tell(&format!("{}: held against no model, which has no {what}", run.target));
+            Ok((alone(program, run, runs), status))
         }
         Err(error) => {
             let reason = format!("it ran there, but model:{} cannot run it: {error}", row.name);

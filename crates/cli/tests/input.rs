@@ -258,3 +258,100 @@ fn a_run_that_needs_more_memory_than_it_may_have_is_ended() {
         needless(&args).assert().code(3);
     }
 }
+
+/// Whatever a call sets (markers, zero pages, page tables, files), it is bounded: by a status, not
+/// by an abort.
+#[test]
+fn no_call_takes_more_memory_than_a_run_may_have() {
+    let folder = Folder::new();
+    let register = |features: &str| {
+        format!("uffdio_register \"a\" mode=\"missing-wp\" features=\"{features}\"\n")
+    };
+    for (name, pages, row, body) in [
+        ("guards", "1G", "6.18", "madvise \"a\" advice=\"guard-install\"".to_owned()),
+        ("zeros", "1G", "6.18", "madvise \"a\" advice=\"populate-read\"".to_owned()),
+        ("most", "32G", "6.18", "madvise \"a\" advice=\"guard-install\"".to_owned()),
+        (
+            "markers",
+            "1G",
+            "6.18",
+            register("unpopulated") + "uffdio_writeprotect \"a\" mode=\"protect\"",
+        ),
+        ("filled", "1G", "6.12", register("none") + "uffdio_fill \"a\" by=\"zeropage\""),
+        ("apart", "32G", "5.10", "touch \"a\" access=\"read\" stride=512".to_owned()),
+    ] {
+        let body = format!("map \"a\" pages=\"{pages}\"\nrounds 1 warmup=0 {{ {body} }}");
+        let path = folder.file(name, &scenario(&body, ""));
+        let limited = |words: &str| {
+            let needless = env!("CARGO_BIN_EXE_needless");
+            let command = format!("ulimit -v 4000000; exec {needless} {words}");
+            std::process::Command::new("sh").args(["-c", &command]).output().unwrap()
+        };
+        let checked = limited(&format!("scenario check {path}"));
+        assert_eq!(checked.status.code(), Some(0), "{name}: {checked:?}");
+        let ran = limited(&format!("run {path} -t model:{row} --max-memory 200"));
+        let message = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(3), "{name}: {message}");
+        assert!(message.contains("--max-memory"), "{name}: {message}");
+    }
+}
+
+/// Without `--max-memory` the process's own limit counts.
+#[test]
+fn a_limit_of_addresses_is_no_abort() {
+    let folder = Folder::new();
+    let body = "map \"a\" pages=\"64M\"\nrounds 1 { write \"a\" }";
+    let path = folder.file("write", &scenario(body, ""));
+    let needless = env!("CARGO_BIN_EXE_needless");
+    for (words, bounded) in [
+        (format!("run {path} -t model:6.12"), 3),
+        ("check pageout-read -t model:6.12 --jobs 2".to_owned(), 0),
+    ] {
+        let command = format!("ulimit -v 600000; exec {needless} {words}");
+        let output = std::process::Command::new("sh").args(["-c", &command]).output().unwrap();
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(bounded), "{words}: {message}");
+    }
+}
+
+#[test]
+fn files_without_an_end_are_refused_wherever_one_is_named() {
+    let folder = Folder::new();
+    let good = folder.file("a.json", "{}");
+    let pipe = folder.path("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let pipe = pipe.to_str().unwrap();
+    for (arguments, why) in [
+        (&["compare", "/dev/zero", &good][..], "a device"),
+        (&["compare", pipe, &good], "a pipe"),
+        (&["agree", "-t", "live", "--random", "1", "--seeds", "/dev/full"], "a device"),
+        (&["kernels", "build", "6.12", "--patch", "/dev/zero"], "a device"),
+        (&["kernels", "build", "6.12", "--config", pipe], "a pipe"),
+    ] {
+        let message = refused(arguments, 2);
+        let words = message.split_whitespace().filter(|word| *word != "│");
+        assert!(words.collect::<Vec<_>>().join(" ").contains(why), "{arguments:?}: {message}");
+    }
+}
+
+#[test]
+fn a_line_of_help_that_cannot_be_written_is_a_failure() {
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let needless = env!("CARGO_BIN_EXE_needless");
+    let help = std::process::Command::new(needless).arg("help").stdout(full).status().unwrap();
+    assert_eq!(help.code(), Some(125));
+    let closed = format!("exec {needless} scenario list >&-");
+    let output = std::process::Command::new("sh").args(["-c", &closed]).output().unwrap();
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+}
+
+#[test]
+fn a_dash_is_no_file_to_write() {
+    for arguments in [
+        &["run", "cow-reuse", "-t", "model:6.12", "--events", "-"][..],
+        &["stat", "-o", "-", "true"],
+    ] {
+        let message = refused(arguments, 2);
+        assert!(message.contains("/dev/stdout"), "{message}");
+    }
+}

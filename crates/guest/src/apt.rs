@@ -40,6 +40,8 @@ const PLACES: [(&str, &str); 5] = [
     ("Dir::State::lists", "lists"),
     ("Dir::Cache", "cache"),
 ];
+/// What the system says of a full disk, in apt's complaints.
+const NO_SPACE: &str = "No space left on device";
 
 /// apt with a state of our own. Only one process at a time has it.
 pub struct Apt {
@@ -77,7 +79,18 @@ impl Apt {
     pub fn update(&self) -> Result<String, FetchError> {
         let mut command = self.command("apt-get");
         let updated = watched::run(command.args(["update", "-q"]), &self.folder);
-        Ok(complaints(&updated.inspect_err(|_| self.clean())?))
+        let complaint = complaints(&updated.inspect_err(|_| self.clean())?);
+        self.has_space(&complaint)?;
+        Ok(complaint)
+    }
+
+    /// Refuses to go on with what a full disk left of the lists or of a download: apt goes on with
+    /// what it has, and tells it, if at all, by a complaint.
+    fn has_space(&self, complaint: &str) -> Result<(), FetchError> {
+        match complaint.contains(NO_SPACE) || watched::is_full(&self.folder) {
+            true => Err(FetchError::Full { folder: self.folder.clone() }),
+            false => Ok(()),
+        }
     }
 
     /// Whether there are lists, of whatever age.
@@ -88,7 +101,7 @@ impl Apt {
 
     /// The names of all packages that start with `prefix`.
     pub fn names(&self, prefix: &str) -> Result<Vec<String>, FetchError> {
-        let output = run(self.command("apt-cache").args(["pkgnames", prefix]))?;
+        let output = self.ask(self.command("apt-cache").args(["pkgnames", prefix]))?;
         Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
     }
 
@@ -98,7 +111,7 @@ impl Apt {
             return Ok(Vec::new());
         }
         let mut command = self.command("apt-cache");
-        let output = run(command.args(["show", "--no-all-versions"]).args(names))?;
+        let output = self.ask(command.args(["show", "--no-all-versions"]).args(names))?;
         Ok(records(&String::from_utf8_lossy(&output.stdout)))
     }
 
@@ -110,10 +123,13 @@ impl Apt {
         give_to_apt(&folder);
         let mut command = self.command("apt-get");
         command.current_dir(&folder).args(["download", "-q"]).args(packages);
-        let output = watched::run(&mut command, &self.folder).inspect_err(|_| self.clean())?;
+        let output = watched::run(&command, &self.folder).inspect_err(|_| self.clean())?;
         if !output.status.success() {
+            let detail = complaints(&output);
+            let full = self.has_space(&detail);
             self.clean();
-            return Err(FetchError::Download { detail: complaints(&output) });
+            full?;
+            return Err(FetchError::Download { detail });
         }
         let entries = fs::read_dir(&folder).map_err(at(&folder))?;
         let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
@@ -128,6 +144,17 @@ impl Apt {
         for part in parts {
             let _ = fs::remove_file(part.path());
         }
+    }
+
+    /// What apt's lists say. What they cannot be asked is no answer.
+    fn ask(&self, command: &mut Command) -> Result<Output, FetchError> {
+        let output = run(command)?;
+        if output.status.success() || !output.stdout.is_empty() {
+            return Ok(output);
+        }
+        let detail = complaints(&output);
+        self.has_space(&detail)?;
+        Err(FetchError::Lists { detail })
     }
 
     fn write(&self, name: &str, text: &str) -> Result<(), FetchError> {

@@ -69,6 +69,13 @@ pub enum FetchError {
         /// Where.
         folder: PathBuf,
     },
+    /// apt's lists cannot be read.
+    #[error("apt cannot tell what the archive has: {detail}")]
+    #[diagnostic(help("try again; `needless kernels list` shows what is cached"))]
+    Lists {
+        /// What apt complains of.
+        detail: String,
+    },
     /// A program does not come to an end.
     #[error("`{program}` was ended: for {seconds} s it had not got any further")]
     #[diagnostic(help("try again; `needless kernels list` shows what is cached"))]

@@ -12,11 +12,10 @@ use crate::modules::uncompress;
 use crate::platform::Arch;
 use memchr::memmem;
 use needless_model::foreign;
-use std::fs;
 use std::path::Path;
 
 /// No kernel is larger.
-const MOST_BYTES: u64 = 1 << 30;
+const MOST_BYTES: u64 = 256 << 20;
 
 /// Around the compressed configuration.
 const CONFIG_MARKS: [&[u8]; 2] = [b"IKCFG_ST", b"IKCFG_ED"];
@@ -46,15 +45,7 @@ const OTHERS: [(usize, &[u8], &str); 8] = [
 impl Image {
     /// Reads an image; what is wrong with it otherwise.
     pub fn read(path: &Path) -> Result<Image, String> {
-        let found = fs::metadata(path).map_err(|error| error.to_string())?;
-        // Reading a pipe or a device might never end.
-        if !found.is_file() {
-            return Err("it is no file".to_owned());
-        }
-        if found.len() > MOST_BYTES {
-            return Err(format!("it is larger than {} MiB", MOST_BYTES >> 20));
-        }
-        Image::of(fs::read(path).map_err(|error| error.to_string())?)
+        Image::of(needless_files::read(path, MOST_BYTES).map_err(|error| error.to_string())?)
     }
 
     fn of(bytes: Vec<u8>) -> Result<Image, String> {
@@ -276,8 +267,10 @@ pub mod tests {
     fn only_files_are_read() {
         let folder = tempfile::tempdir().unwrap();
         let read = |path: &Path| Image::read(path).map(|image| image.arch).unwrap_err();
-        assert!(read(folder.path()).contains("no file"));
-        assert!(read(Path::new("/dev/zero")).contains("no file"));
+        assert!(read(folder.path()).contains("a directory"));
+        assert!(read(Path::new("/dev/zero")).contains("a device"));
+        // Files of /proc say that they are empty, and may have no end.
+        assert!(read(Path::new("/proc/self/pagemap")).contains("more than 256 MiB"));
         assert!(read(&folder.path().join("bzImage")).contains("No such file"));
     }
 }

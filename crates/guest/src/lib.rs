@@ -22,6 +22,7 @@ mod disk;
 mod emulator;
 mod error;
 mod fetch;
+mod guarded;
 mod guest;
 mod image;
 mod initramfs;

@@ -77,7 +77,7 @@ impl Modules {
         for path in files_below(folder, DEPTH)? {
             let Some(file) = path.file_name().and_then(|name| name.to_str()) else { continue };
             if file == "modules.builtin" {
-                let text = fs::read_to_string(&path);
+                let text = needless_files::read_text(&path, MOST_BYTES);
                 let text = text.map_err(|error| format!("{}: {error}", foreign::path(path)))?;
                 modules.built_in.extend(text.lines().filter_map(module_name));
                 lists = true;
@@ -90,7 +90,8 @@ impl Modules {
         while let Some(name) = open.pop() {
             let Some(path) = all.remove(&name) else { continue };
             let bad = |error: String| format!("{}: {error}", foreign::path(&path));
-            let module = fs::read(&path).map_err(|error| bad(error.to_string()))?;
+            let module = needless_files::read(&path, MOST_BYTES);
+            let module = module.map_err(|error| bad(error.to_string()))?;
             let module = uncompress(&module).map_err(bad)?;
             open.extend(dependencies(&module).map_err(bad)?);
             modules.found.insert(name, module);

@@ -48,7 +48,7 @@ impl Chooser {
             return Ok(Chosen { cpus: self.asked.clone(), how: "asked for".to_owned() });
         }
         let (needed, has) = (needed(program), usable.both());
-        if has.len() < needed {
+        if has.len() < wanted(program) {
             return Err(too_few(program, &usable));
         }
         if has.len() == needed {
@@ -105,10 +105,15 @@ fn needed(program: &Program) -> usize {
     program.threads.iter().map(|thread| thread.cpu.index() + 1).max().unwrap_or(1)
 }
 
+/// CPUs that its machine is to have.
+fn wanted(program: &Program) -> usize {
+    needed(program).max(usize::from(program.machine.cpus))
+}
+
 fn too_few(program: &Program, usable: &Usable) -> LiveError {
     let has = usable.both().len();
     let mut what =
-        format!("`{}` needs {} CPUs; this machine has {has}", program.name, needed(program));
+        format!("`{}` needs {} CPUs; this machine has {has}", program.name, wanted(program));
     if usable.online.len() > has {
         what += &format!(" that this process may use ({} online)", usable.online.len());
     }

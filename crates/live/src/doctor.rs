@@ -7,7 +7,7 @@ use crate::machine::Machine;
 use needless_model::foreign;
 use needless_runner::environment::{environment, release, setting};
 use needless_runner::journal::{Made, Standing};
-use needless_runner::look::{UNSEEN_REMEDY, Unseen, is_there, look};
+use needless_runner::look::{Unseen, is_there, look};
 use needless_runner::tracefs::{self, Tracepoint};
 use rustix::thread::CapabilitySet;
 use std::collections::BTreeMap;
@@ -51,7 +51,7 @@ impl Check {
     fn of(name: &'static str, seen: Result<Check, Unseen>) -> Check {
         seen.unwrap_or_else(|unseen| {
             let detail = format!("unknown: {unseen}");
-            Check::not(name, State::Warning, detail, UNSEEN_REMEDY)
+            Check::not(name, State::Warning, detail, unseen.remedy())
         })
     }
 }
@@ -98,12 +98,29 @@ pub fn doctor() -> Vec<Check> {
     checks
 }
 
+/// Whether this process has the capability where it counts: in the machine's own user namespace. In
+/// any other one it holds for what belongs to that namespace, and nothing that is looked at here
+/// does.
 fn has_capability(wanted: CapabilitySet) -> bool {
-    rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(wanted))
+    let has = rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(wanted));
+    has && !in_user_namespace()
+}
+
+/// Whether this is a user namespace of its own.
+///
+/// Source: include/linux/proc_ns.h: PROC_USER_INIT_INO (5.10 to 7.3); user_namespaces(7).
+fn in_user_namespace() -> bool {
+    std::fs::read_link("/proc/self/ns/user")
+        .is_ok_and(|space| space.as_os_str() != "user:[4026531837]")
 }
 
 fn privilege() -> Check {
     let name = "privilege";
+    if in_user_namespace() {
+        let detail = "a user namespace of its own: its capabilities do not count for events, swap space and settings";
+        let remedy = "run outside it (`unshare -U`, a container without the host's root), as root";
+        return Check::not(name, State::Missing, detail, remedy);
+    }
     if has_capability(CapabilitySet::SYS_ADMIN) {
         return Check::ok(name, "CAP_SYS_ADMIN: events, swap space and settings");
     }
@@ -334,7 +351,7 @@ fn left_behind(standing: &[Standing]) -> Check {
             let list: Vec<String> = made.iter().map(Made::text).collect();
             Some(format!("by {holder}: {}", list.join(", ")))
         }
-        Standing::Clean | Standing::Held { .. } => None,
+        Standing::Clean | Standing::Moot | Standing::Held { .. } => None,
     });
     let left: Vec<String> = left.collect();
     if !left.is_empty() {
@@ -343,7 +360,7 @@ fn left_behind(standing: &[Standing]) -> Check {
     }
     match standing.iter().find_map(|found| match found {
         Standing::Held { holder } => Some(holder),
-        Standing::Clean | Standing::Left { .. } => None,
+        Standing::Clean | Standing::Moot | Standing::Left { .. } => None,
     }) {
         Some(holder) => Check::ok(name, format!("nothing; a live run is going on: {holder}")),
         None => Check::ok(name, "nothing"),

@@ -103,7 +103,10 @@ pub enum LiveError {
     },
     /// A change that the scenario needs cannot be made.
     #[error("the machine cannot be prepared: {what}")]
-    #[diagnostic(help("`needless doctor` shows what this machine can do"))]
+    #[diagnostic(help(
+        "{}",
+        limits::remedy_in(what).unwrap_or("`needless doctor` shows what this machine can do")
+    ))]
     CannotPrepare {
         /// What failed.
         what: String,
@@ -143,6 +146,8 @@ impl LiveError {
         match self {
             LiveError::BadCpus { .. } => 2,
             LiveError::NotPermitted { .. } => 120,
+            // Another kernel may do what this one refuses; what none does was refused before.
+            LiveError::ProgramFailed(failure) if failure.is_the_programs() => 121,
             LiveError::Unsupported { .. } => 121,
             LiveError::EventsLost { .. } => 122,
             _ => 125,
@@ -153,6 +158,10 @@ impl LiveError {
 impl From<Failure> for LiveError {
     fn from(failure: Failure) -> LiveError {
         match failure.kind {
+            FailureKind::Unsupported if permission(failure.errno) => LiveError::NotPermitted {
+                what: failure.what,
+                remedy: "run as root, and in no user namespace: `needless doctor` tells".to_owned(),
+            },
             FailureKind::Unsupported => LiveError::Unsupported { what: failure.what },
             FailureKind::Internal if permission(failure.errno) => {
                 LiveError::NotPermitted { what: failure.what, remedy: PERFMON_REMEDY.to_owned() }
@@ -180,8 +189,9 @@ mod tests {
         let failure = |kind, errno| Failure { kind, what: "x".into(), op: None, errno };
         let status = |failure| LiveError::from(failure).exit_status();
         assert_eq!(status(failure(FailureKind::Unsupported, None)), 121);
+        assert_eq!(status(failure(FailureKind::Unsupported, Some(1))), 120);
         assert_eq!(status(failure(FailureKind::Internal, Some(13))), 120);
-        assert_eq!(status(failure(FailureKind::Operation, Some(13))), 125);
+        assert_eq!(status(failure(FailureKind::Operation, Some(13))), 121);
         assert_eq!(LiveError::EventsLost { lost: 1 }.exit_status(), 122);
         let many = LiveError::from(failure(FailureKind::Internal, Some(24)));
         assert!(many.help().is_some_and(|help| help.to_string().contains("ulimit -n")));

@@ -34,16 +34,29 @@ fn paths() -> impl Iterator<Item = String> {
     paths.into_iter()
 }
 
-/// Every lock file that is held or tells of something left behind.
+/// Every lock file that is held or tells of something left behind. What such files list and is not
+/// so any more goes from them, where this user may do that: somebody may set just that later, and
+/// it is theirs then.
 pub fn standing() -> Vec<Standing> {
-    paths().map(|path| journal::look(&path)).filter(|found| *found != Standing::Clean).collect()
+    let look = |path: String| {
+        let found = journal::look(&path);
+        if found == Standing::Moot
+            && let Ok(Taken::Yes(mut journal, left)) = Journal::take(&path)
+            && left.is_empty()
+        {
+            journal.undo(&left);
+        }
+        found
+    };
+    let tells = |found: &Standing| !matches!(found, Standing::Clean | Standing::Moot);
+    paths().map(look).filter(tells).collect()
 }
 
 /// Undoes what killed runs left behind. What belongs to a run that goes on is left alone.
 pub fn clean() -> Undone {
     let mut all = Undone::default();
     for path in paths() {
-        if !matches!(journal::look(&path), Standing::Left { .. }) {
+        if !matches!(journal::look(&path), Standing::Left { .. } | Standing::Moot) {
             continue;
         }
         match Journal::take(&path) {

@@ -93,9 +93,22 @@ impl Saved {
     pub fn read(text: &str) -> Result<Saved, NotSaved> {
         let other = |error: serde_json::Error| NotSaved::Other(error.to_string());
         let document: Value = serde_json::from_str(text).map_err(other)?;
-        match document.get("schema_version").and_then(Value::as_u64) {
-            Some(found) if found != u64::from(SCHEMA_VERSION) => Err(NotSaved::Version { found }),
-            _ => serde_json::from_value(shown(document)).map_err(other),
+        let wrong = |what: &str| NotSaved::Other(what.to_owned());
+        match document.get("schema_version").map(Value::as_u64) {
+            None => return Err(wrong("there is no schema_version")),
+            Some(None) => return Err(wrong("its schema_version is no number")),
+            Some(Some(found)) if found != u64::from(SCHEMA_VERSION) => {
+                return Err(NotSaved::Version { found });
+            }
+            Some(Some(_)) => {}
+        }
+        let saved: Saved = serde_json::from_value(shown(document)).map_err(other)?;
+        if saved.targets.is_empty() {
+            return Err(wrong("it has no targets"));
+        }
+        match saved.targets.iter().find_map(Target::no_figure) {
+            Some(name) => Err(NotSaved::Other(format!("figure `{name}` is no number of things"))),
+            None => Ok(saved),
         }
     }
 }
@@ -230,6 +243,17 @@ fn runs(first: &Target, second: &Target) -> Runs {
 }
 
 impl Target {
+    /// A figure that is none: figures are numbers from 0 on, or unknown.
+    fn no_figure(&self) -> Option<&str> {
+        let is_figure =
+            |value: &Value| value.is_null() || value.as_f64().is_some_and(|number| number >= 0.0);
+        let wrong = self.per_round.iter().find(|(_, value)| match value {
+            Value::Object(classes) => !classes.values().all(is_figure),
+            value => !is_figure(value),
+        });
+        wrong.map(|(name, _)| name.as_str())
+    }
+
     /// Its figures by name; those that are unknown are left out.
     fn figures(&self) -> BTreeMap<String, String> {
         let mut figures = BTreeMap::new();
@@ -398,6 +422,28 @@ mod tests {
     fn other_documents_are_refused() {
         for text in ["", "{}", "[1]", "{\"schema_version\": 1, \"title\": \"a study\"}"] {
             assert!(matches!(Saved::read(text), Err(NotSaved::Other(_))), "{text}");
+        }
+        let good = |figures: Value, version: Value, targets: usize| {
+            let target =
+                json!({ "target": "live", "status": "ran", "reason": null, "per_round": figures });
+            let scenario = json!({ "name": "s", "cpus": 1, "areas": [] });
+            let targets = vec![target; targets];
+            json!({ "schema_version": version, "scenario": scenario, "targets": targets })
+        };
+        let read = |document: Value| Saved::read(&document.to_string());
+        assert!(
+            read(good(json!({ "copies": 1.5, "faults": null }), json!(SCHEMA_VERSION), 1)).is_ok()
+        );
+        for document in [
+            good(json!({ "copies": "many" }), json!(SCHEMA_VERSION), 1),
+            good(json!({ "copies": [1] }), json!(SCHEMA_VERSION), 1),
+            good(json!({ "copies": -1 }), json!(SCHEMA_VERSION), 1),
+            good(json!({ "faults_by_class": { "cow": true } }), json!(SCHEMA_VERSION), 1),
+            good(json!({}), json!("1"), 1),
+            good(json!({}), Value::Null, 1),
+            good(json!({}), json!(SCHEMA_VERSION), 0),
+        ] {
+            assert!(matches!(read(document.clone()), Err(NotSaved::Other(_))), "{document}");
         }
         let newer = Saved::read("{\"schema_version\": 99}");
         assert!(matches!(newer, Err(NotSaved::Version { found: 99 })));

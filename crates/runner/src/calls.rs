@@ -199,12 +199,41 @@ fn map(range: PageRange, prot: Prot, kind: i32, (file, offset): (i32, i64)) -> i
         libc::mmap(pointer(range.start), bytes(range), prot_bits(prot), flags, file, offset)
     };
     if at == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
+        let error = io::Error::last_os_error();
+        return Err(match owner(range) {
+            Some(owner) if error.kind() == io::ErrorKind::AlreadyExists => taken(&owner),
+            _ => error,
+        });
     }
     if at != pointer(range.start) {
         return Err(io::Error::other("the kernel mapped it elsewhere"));
     }
     Ok(())
+}
+
+/// What of the runner itself lies in the range, by `/proc/self/maps`, if anything does.
+fn owner(range: PageRange) -> Option<String> {
+    let (start, end) = (range.start.address() as u64, range.end.address() as u64);
+    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    maps.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        let (from, to) = words.next()?.split_once('-')?;
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        let overlaps = number(from)? < end && start < number(to)?;
+        // The scenario's own areas have no name, or that of a file that was deleted.
+        let name = words.nth(4)?;
+        let own = name.starts_with('[') || name.ends_with("needless-runner");
+        (overlaps && own).then(|| format!("0x{from} to 0x{to}, {name}"))
+    })
+}
+
+fn taken(owner: &str) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::AlreadyExists,
+        format!(
+            "the process that runs scenarios has its own memory there ({owner}): choose another at=, or leave it out"
+        ),
+    )
 }
 
 /// `munmap`

@@ -1,12 +1,18 @@
-//! The guard: runs one command and ends it when whoever asked for it is gone.
+//! The guard: runs one command and ends it, with all that it started, when whoever asked for it is
+//! gone.
 //!
 //! `needless-runner --guard COMMAND…` is how a guest's emulator is started. The requester holds the
 //! other end of the guard's standard input; when it closes (at the end, after an error, or because
 //! the requester was killed), the command is killed. If the guard itself is killed, the kernel
 //! kills the command (`PR_SET_PDEATHSIG`). So no order of deaths leaves it behind.
 //!
-//! The command gets the guard's standard output as descriptor 3, and its standard error as both
-//! output and error: what it prints cannot get between the bytes of descriptor 3.
+//! The guard leads a process group, and all that the command starts is in it, unless it leaves it:
+//! `make` with its jobs, say. The whole group is killed. Where the guard itself was killed, whoever
+//! asked for it does that ([`end_group`]).
+//!
+//! With `--guard` the command gets the guard's standard output as descriptor 3, and its standard
+//! error as both output and error: what it prints cannot get between the bytes of descriptor 3.
+//! With `--guard-all` it has both as the guard has them.
 
 use needless_model::foreign;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -18,10 +24,30 @@ use std::process::{Child, Command, ExitCode, Stdio};
 /// The status of a guard whose command could not be started.
 pub const CANNOT_START: u8 = 127;
 
+/// Where a command finds the guard's standard output and error.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Streams {
+    /// Its output is descriptor 3; error is both output and error.
+    Moved,
+    /// Where they are.
+    Kept,
+}
+
+/// The guard that a command is started by, with the argument that says how, where its streams are
+/// kept.
+pub const GUARD_ALL: &str = "--guard-all";
+
+/// Kills the group that the guard with this process id led, if anything of it is left.
+pub fn end_group(guard: u32) {
+    if let Some(group) = i32::try_from(guard).ok().and_then(Pid::from_raw) {
+        let _ = rustix::process::kill_process_group(group, Signal::KILL);
+    }
+}
+
 /// Runs `command` until it ends or standard input closes; gives its exit status.
-pub fn run(command: &[&str]) -> ExitCode {
+pub fn run(command: &[&str], streams: Streams) -> ExitCode {
     let _ = rustix::process::setsid();
-    let mut child = match start(command) {
+    let mut child = match start(command, streams) {
         Ok(child) => child,
         Err(error) => {
             let name = command.first().unwrap_or(&"nothing");
@@ -30,8 +56,10 @@ pub fn run(command: &[&str]) -> ExitCode {
         }
     };
     // If it cannot be waited for, it must not live on.
-    let _ = wait(&child);
-    let _ = child.kill();
+    if !matches!(wait(&child), Ok(Event::Ended)) {
+        // The guard with it: nobody is left to be told how it ended.
+        end_group(std::process::id());
+    }
     match child.wait() {
         Ok(status) => {
             status.code().and_then(|code| u8::try_from(code).ok()).map_or(1.into(), Into::into)
@@ -40,7 +68,7 @@ pub fn run(command: &[&str]) -> ExitCode {
     }
 }
 
-fn start(command: &[&str]) -> io::Result<Child> {
+fn start(command: &[&str], streams: Streams) -> io::Result<Child> {
     let [program, arguments @ ..] = command else {
         return Err(io::Error::other("no command"));
     };
@@ -48,25 +76,33 @@ fn start(command: &[&str]) -> io::Result<Child> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null());
     // SAFETY: the closure makes system calls only: no allocation, no lock.
-    unsafe { command.pre_exec(move || bind(guard)) };
+    unsafe { command.pre_exec(move || bind(guard, streams)) };
     command.spawn()
 }
 
 /// In the child: die with the guard, and take its descriptors as the command expects them.
-fn bind(guard: Pid) -> io::Result<()> {
+fn bind(guard: Pid, streams: Streams) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     if rustix::process::getppid() != Some(guard) {
         return Err(io::Error::other("the guard is gone"));
     }
     // SAFETY: descriptors 1 and 2 are open in every process that Rust starts; 3 becomes ours.
-    if unsafe { libc::dup2(1, 3) < 0 || libc::dup2(2, 1) < 0 } {
+    if streams == Streams::Moved && unsafe { libc::dup2(1, 3) < 0 || libc::dup2(2, 1) < 0 } {
         return Err(io::Error::last_os_error());
     }
     Ok(())
 }
 
+/// What a guard waits for.
+enum Event {
+    /// The command has ended.
+    Ended,
+    /// Standard input is closed.
+    Alone,
+}
+
 /// Returns when the child has ended or standard input is closed.
-fn wait(child: &Child) -> io::Result<()> {
+fn wait(child: &Child) -> io::Result<Event> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| io::Error::other("a strange process id"))?;
     let process = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
@@ -81,8 +117,9 @@ fn wait(child: &Child) -> io::Result<()> {
             Err(rustix::io::Errno::INTR) => continue,
             Err(error) => return Err(error.into()),
         }
-        if events.iter().any(|event| !event.revents().is_empty()) {
-            return Ok(());
+        let [ended, alone] = events.map(|event| !event.revents().is_empty());
+        if ended || alone {
+            return Ok(if ended { Event::Ended } else { Event::Alone });
         }
     }
 }

@@ -222,27 +222,35 @@ impl Journal {
         self.0.seek(SeekFrom::Start(0)).map(|_| ())
     }
 
+    /// Writes down what still is to be undone, and nothing else: what was undone already may be set
+    /// to just that by somebody later, and is theirs then.
+    pub fn keep(&mut self, holder: &str, left: &[&Made]) -> io::Result<()> {
+        if left.is_empty() {
+            return self.empty();
+        }
+        self.begin(holder)?;
+        left.iter().try_for_each(|made| self.note(made))
+    }
+
     /// Undoes what an earlier holder left; keeps in the file what resists.
     pub fn undo(&mut self, left: &[Made]) -> Undone {
         let mut undone = Undone::default();
-        let mut resists = Vec::new();
+        let mut kept: Vec<&Made> = left.iter().collect();
+        // The whole file: what is moot goes from it, whatever comes of the rest.
+        let mut written = self.keep("left behind", &kept);
         for made in left.iter().rev() {
             match made.undo() {
-                Ok(()) => undone.done.push(made.text()),
+                Ok(()) => {
+                    undone.done.push(made.text());
+                    kept.retain(|other| *other != made);
+                    written = written.and(self.keep("left behind", &kept));
+                }
                 Err((what, error)) => {
                     undone.failed.push((format!("{}: {what}", made.text()), error));
-                    resists.insert(0, made);
                 }
             }
         }
-        let kept = match resists.is_empty() {
-            true => self.empty(),
-            false => {
-                let began = self.begin("left behind");
-                began.and_then(|()| resists.iter().try_for_each(|made| self.note(made)))
-            }
-        };
-        if let Err(error) = kept {
+        if let Err(error) = written {
             undone.failed.push(("the lock file".to_owned(), error));
         }
         undone
@@ -263,6 +271,8 @@ pub struct Undone {
 pub enum Standing {
     /// Nobody holds it and nothing was left behind.
     Clean,
+    /// Nobody holds it, and what it lists is not so any more: somebody else has undone it.
+    Moot,
     /// Somebody holds it.
     Held {
         /// Who, as they wrote.
@@ -287,8 +297,14 @@ pub fn look(path: &str) -> Standing {
     if rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_err() {
         return Standing::Held { holder };
     }
-    let made = if is_own(&file) { left_in(&text) } else { Vec::new() };
-    if made.is_empty() { Standing::Clean } else { Standing::Left { holder, made } }
+    if !is_own(&file) {
+        return Standing::Clean;
+    }
+    match left_in(&text) {
+        made if !made.is_empty() => Standing::Left { holder, made },
+        _ if text.is_empty() => Standing::Clean,
+        _ => Standing::Moot,
+    }
 }
 
 fn contents(file: &mut File) -> io::Result<String> {
@@ -361,8 +377,21 @@ mod tests {
         let undone = journal.undo(&left);
         assert!(undone.failed.is_empty() && undone.done.len() == 1, "{undone:?}");
         drop(journal);
-        assert_eq!(setting(THP_ENABLED), Some(value));
+        assert_eq!(setting(THP_ENABLED), Some(value.clone()));
         assert_eq!(look(&path), Standing::Clean);
+
+        // What is not so any more is no reason to change what somebody sets later.
+        let other = if value == "never" { "always" } else { "never" };
+        let moot = Made::Set { path: THP_ENABLED.into(), value: other.into(), old: "x".into() };
+        let (mut journal, _) = taken(&path);
+        journal.begin("process 8").unwrap();
+        journal.note(&moot).unwrap();
+        drop(journal);
+        assert_eq!(look(&path), Standing::Moot);
+        let (mut journal, left) = taken(&path);
+        assert!(left.is_empty() && journal.undo(&left).failed.is_empty());
+        drop(journal);
+        assert_eq!((look(&path), fs::read(&path).unwrap().len()), (Standing::Clean, 0));
         fs::remove_file(path).unwrap();
     }
 

@@ -55,6 +55,8 @@ pub fn serve(mut requests: impl Read, mut replies: impl Write) -> ExitCode {
 struct Keeper {
     /// The lock, once it is held.
     journal: Option<Journal>,
+    /// Who holds it.
+    holder: String,
     undos: Vec<Undo>,
 }
 
@@ -114,7 +116,7 @@ impl Keeper {
             return Err((format!("undoing what a killed run left behind: {what}"), error));
         }
         journal.begin(holder).map_err(at(path))?;
-        self.journal = Some(journal);
+        (self.journal, self.holder) = (Some(journal), holder.to_owned());
         Ok(Reply::Locked { undone: undone.done })
     }
 
@@ -137,23 +139,32 @@ impl Keeper {
         fs::write(&path, &value).map_err(at(format!("writing {value} to {path}")))
     }
 
-    fn swap(&mut self, size_bytes: u64) -> Result<String, Failed> {
+    /// A device that has no size yet, which is written down as `made` tells. What cannot be written
+    /// down goes again.
+    fn new_device(&mut self, made: impl FnOnce(u32, bool) -> Made) -> Result<Zram, Failed> {
         let zram = Zram::hot_add().map_err(device_failed)?;
-        self.about_to(Made::Zram {
-            number: zram.number(),
-            size_bytes: whole_pages(size_bytes),
-            module_loaded: zram.module_loaded(),
+        let noted = self.about_to(made(zram.number(), zram.module_loaded()));
+        if let Err(failed) = noted {
+            let _ = zram.remove();
+            return Err(failed);
+        }
+        Ok(zram)
+    }
+
+    fn swap(&mut self, size_bytes: u64) -> Result<String, Failed> {
+        let zram = self.new_device(|number, module_loaded| {
+            let size_bytes = whole_pages(size_bytes);
+            Made::Zram { number, size_bytes, module_loaded }
         })?;
         let zram = zram.sized(size_bytes).map_err(device_failed)?;
         Ok(ZramSwap::start(zram, size_bytes).map_err(device_failed)?.device())
     }
 
     fn disk(&mut self) -> Result<String, Failed> {
-        let zram = Zram::hot_add().map_err(device_failed)?;
-        self.about_to(Made::Disk {
-            number: zram.number(),
+        let zram = self.new_device(|number, module_loaded| Made::Disk {
+            number,
             size_bytes: DISK_BYTES,
-            module_loaded: zram.module_loaded(),
+            module_loaded,
         })?;
         let device = zram.sized(DISK_BYTES).map_err(device_failed)?.device();
         make_file_system(Path::new(&device))
@@ -163,35 +174,44 @@ impl Keeper {
 
     /// Undoes everything, the last first; what resists stays written down.
     fn undo_all(mut self) -> ExitCode {
-        let mut left = Vec::new();
-        let complain = |(what, error): Failed| {
-            let _ = writeln!(
-                io::stderr(),
-                "needless-runner: cleaning up: {}: {error}",
-                foreign::line(&what)
-            );
+        let (mut failed, mut resists) = (false, Vec::new());
+        let mut complain = |(what, error): Failed| {
+            failed = true;
+            let what = foreign::line(&what);
+            let _ = writeln!(io::stderr(), "needless-runner: cleaning up: {what}: {error}");
         };
-        for undo in self.undos.into_iter().rev() {
-            let (made, outcome) = match undo {
-                Undo::Made(made) => (Some(made.clone()), made.undo()),
+        while let Some(undo) = self.undos.pop() {
+            let outcome = match undo {
+                Undo::Made(made) => {
+                    let outcome = made.undo();
+                    if outcome.is_err() {
+                        resists.push(made);
+                    }
+                    outcome
+                }
                 Undo::Release(rings) => {
                     drop(rings);
-                    (None, Ok(()))
+                    continue;
                 }
-                Undo::Kill(process) => (None, kill(&process)),
+                Undo::Kill(process) => kill(&process),
             };
-            if let Err(failed) = outcome {
-                complain(failed);
-                left.push(made);
-            }
+            let noted =
+                self.note_left(&resists).map_err(|error| ("the lock file".to_owned(), error));
+            [outcome, noted].into_iter().filter_map(Result::err).for_each(&mut complain);
         }
-        let resists = left.iter().any(Option::is_some);
-        if let Some(journal) = self.journal.as_mut().filter(|_| !resists)
-            && let Err(error) = journal.empty()
-        {
-            complain(("the lock file".to_owned(), error));
-        }
-        if left.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    }
+
+    /// Keeps in the lock file what is not undone: somebody who kills this process now, and then
+    /// sets what was undone to just what is listed, has it as they set it.
+    fn note_left(&mut self, resists: &[Made]) -> io::Result<()> {
+        let Some(journal) = &mut self.journal else { return Ok(()) };
+        let open = self.undos.iter().filter_map(|undo| match undo {
+            Undo::Made(made) => Some(made),
+            Undo::Release(_) | Undo::Kill(_) => None,
+        });
+        let left: Vec<&Made> = open.chain(resists.iter().rev()).collect();
+        journal.keep(&self.holder, &left)
     }
 }
 
@@ -211,7 +231,8 @@ fn chosen(text: &str) -> &str {
 }
 
 fn ignore_signals() {
-    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE] {
+    // A write beyond the limit of file sizes is an error like others (`ulimit -f`).
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE, libc::SIGXFSZ] {
         // SAFETY: SIG_IGN is a valid disposition; no handler runs.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }

@@ -15,15 +15,17 @@ const MEMORY: &str = "memory is used up or limited (`ulimit -v`, a control group
 const PROCESSES: &str =
     "no more processes or threads may be started (`ulimit -u`, a control group's pids.max)";
 const SPACE: &str = "the disk is full";
+const SIZE: &str = "no file may grow that large: raise the limit, as in `ulimit -f unlimited`";
 
 /// Errors that tell such a cause, in the system's words, with the remedy. What contains another's
 /// words stands before it.
-const CAUSES: [(Errno, &str, &str); 5] = [
+const CAUSES: [(Errno, &str, &str); 6] = [
     (Errno::NFILE, "Too many open files in system", ALL_FILES),
     (Errno::MFILE, "Too many open files", OPEN_FILES),
     (Errno::NOMEM, "Cannot allocate memory", MEMORY),
     (Errno::AGAIN, "Resource temporarily unavailable", PROCESSES),
     (Errno::NOSPC, "No space left on device", SPACE),
+    (Errno::FBIG, "File too large", SIZE),
 ];
 
 /// Whether `/proc` is mounted.

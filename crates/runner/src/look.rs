@@ -1,6 +1,7 @@
 //! Looking at files of procfs and sysfs: what one says, that this kernel does not have it, or that it
 //! cannot be seen, which is never taken for either.
 
+use crate::limits::remedy_in;
 use needless_model::foreign;
 use rustix::io::Errno;
 use std::io;
@@ -22,7 +23,14 @@ const PROC: u64 = 0x9fa0;
 const SYSFS: u64 = 0x6265_6572;
 
 /// What helps where something lies over a kernel's file.
-pub const UNSEEN_REMEDY: &str = "unmount what hides it, or run where /proc and /sys are the kernel's (outside of the container)";
+const UNSEEN_REMEDY: &str = "unmount what hides it, or run where /proc and /sys are the kernel's (outside of the container)";
+
+impl Unseen {
+    /// What helps: where a limit is in the way, that is raised.
+    pub fn remedy(&self) -> &'static str {
+        remedy_in(&self.why).unwrap_or(UNSEEN_REMEDY)
+    }
+}
 
 /// The text of a file below `/proc` or `/sys`; `None` if this kernel has no such file.
 pub fn look(path: impl AsRef<Path>) -> Result<Option<String>, Unseen> {
@@ -68,6 +76,8 @@ mod tests {
         assert_eq!(look("/proc/sys/kernel/no_such_setting").unwrap(), None);
         assert_eq!(look("/sys/kernel/no/such/folder").unwrap(), None);
         assert_eq!(look("/proc/version/no").unwrap(), None);
+        let limited = Unseen { path: "/proc".into(), why: Errno::MFILE.to_string() };
+        assert!(limited.remedy().contains("ulimit -n"), "{limited}");
         let place = std::env::temp_dir().join("no such file");
         let error = look(&place).unwrap_err().to_string();
         assert!(error.ends_with("is not the kernel's"), "{error}");

@@ -1,6 +1,7 @@
 //! The runner's entry. See the library for the protocol.
 #![allow(clippy::disallowed_methods, reason = "it is a program of its own")]
 
+use needless_runner::guard::Streams;
 use needless_runner::{
     guard, guest, huge_tlb, image, keeper, perf, privilege, session, start, wire,
 };
@@ -22,7 +23,8 @@ fn main() -> ExitCode {
         [huge_tlb::VERB] => huge_tlb::run(),
         [perf::VERB] => perf::probe(),
         ["--watch"] => keeper::serve(std::io::stdin().lock(), std::io::stdout().lock()),
-        ["--guard", ref command @ ..] => guard::run(command),
+        ["--guard", ref command @ ..] => guard::run(command, Streams::Moved),
+        [guard::GUARD_ALL, ref command @ ..] => guard::run(command, Streams::Kept),
         ["--version"] => {
             let _ = writeln!(
                 std::io::stdout(),

@@ -38,6 +38,8 @@ mod params;
 pub mod random;
 mod rehearse;
 mod scope;
+#[doc(hidden)]
+pub mod sizes;
 pub mod study;
 mod tokens;
 

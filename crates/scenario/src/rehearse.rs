@@ -16,9 +16,8 @@ use needless_model::sim::{self, Look, SimError, SimOptions, Watch};
 /// Looks (see [`Watch::look`]) that the moment lasts.
 const LOOKS: u32 = 2;
 
-/// Page frames, and events of a round, that the rehearsal may need.
-const FRAMES: u32 = 1 << 15;
-const EVENTS: usize = 1 << 18;
+/// Bytes of memory that the rehearsal may take.
+const MEMORY: u64 = 48 << 20;
 
 /// Ends the run after a moment.
 struct Moment(u32);
@@ -35,7 +34,7 @@ impl Watch for Moment {
 /// What the program does wrong on the newest kernel, which has every operation.
 pub(crate) fn rehearse(compiled: &Compiled) -> Result<(), Vec<Problem>> {
     let Some(row) = KernelRow::all().pop() else { return Ok(()) };
-    let options = SimOptions { frames: FRAMES, events: EVENTS, ..SimOptions::default() };
+    let options = SimOptions { memory: MEMORY, ..SimOptions::default() };
     match sim::run_with(&compiled.program, &row, &options, &mut Moment(LOOKS)) {
         // Threads of a litmus test may come too late to what another one unmaps.
         Err(SimError::Signal { .. } | SimError::BehindEnd { .. } | SimError::Poisoned { .. })

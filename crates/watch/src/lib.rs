@@ -18,6 +18,7 @@ mod filter;
 pub mod fold;
 pub mod functions;
 pub mod guarded;
+pub mod inherited;
 pub mod interrupts;
 pub mod maps;
 pub mod missing;

@@ -1,7 +1,7 @@
 //! What cannot be seen here: said in the report, never counted as zero.
 
 use needless_model::foreign;
-use needless_runner::look::{UNSEEN_REMEDY, Unseen};
+use needless_runner::look::Unseen;
 use serde::Serialize;
 
 /// Something that this kernel or this user does not show.
@@ -27,7 +27,7 @@ impl Missing {
     /// For a file of the kernel's that cannot be seen.
     pub fn unseen(file: &Unseen, lacks: &str) -> Missing {
         let what = foreign::path(&file.path);
-        Missing::new(&what, &file.why, lacks, Some(UNSEEN_REMEDY))
+        Missing::new(&what, &file.why, lacks, Some(file.remedy()))
     }
 
     /// Adds it, unless it has been said.

@@ -61,7 +61,8 @@ impl Signals {
     }
 }
 
-fn is_ignored(signal: i32) -> bool {
+/// Whether this process ignores the signal.
+pub fn is_ignored(signal: i32) -> bool {
     // SAFETY: a sigaction of zeros is a valid one, and only the present one is written to it.
     unsafe {
         let mut present: libc::sigaction = std::mem::zeroed();

@@ -35,6 +35,9 @@ const MOST_SITES: usize = 1024;
 /// Files whose unwind tables are kept.
 const MOST_FILES: usize = 256;
 
+/// No program or library that is read is larger.
+const MOST_BYTES: u64 = 4 << 30;
+
 thread_local! {
     /// Reads the kernel's symbols once (a tenth of a second), however often it is asked.
     static SYMBOLIZER: Symbolizer = Symbolizer::new();
@@ -251,7 +254,7 @@ fn kernel_names(addresses: &[u64], symbolizer: &Symbolizer) -> Vec<String> {
 
 impl Tables {
     fn read(path: &str) -> Option<Tables> {
-        let data = std::fs::read(path).ok()?;
+        let data = needless_files::read(Path::new(path), MOST_BYTES).ok()?;
         let file = object::File::parse(&*data).ok()?;
         let segments = file.segments().map(|segment| {
             let (offset, size) = segment.file_range();

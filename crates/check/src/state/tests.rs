@@ -24,6 +24,7 @@ use needless_model::machine::cpu::{FolioBatch, MlockStep};
 use needless_model::machine::frames::FrameFlags;
 use needless_model::machine::mm::{Life, Mm};
 use needless_model::machine::pins::Pin;
+use needless_model::machine::room::Room;
 use needless_model::machine::swap::Swap;
 use needless_model::machine::tlb::Tlbs;
 use needless_model::machine::vma::{Locking, MergeRule, Vma};
@@ -41,7 +42,7 @@ fn parts(state: &State) -> Vec<(&'static str, Key)> {
     let State { world, threads, choices: _, footprint: _, asleep: _ } = state;
     let World {
         mms, cpus, tasks, frames, objects, swap, pins, tlbs, ghost,
-        policies: _, config: _, arch: _, processes: _, log: _, inconsistency: _,
+        policies: _, config: _, arch: _, processes: _, log: _, room: _, inconsistency: _,
     } = world;
     let Contents { pages, locks, loaded, just_freed, violation, watch: _, exercised: _ } = ghost;
     let standings: Vec<Standing> = threads.iter().map(|thread| thread.standing).collect();
@@ -115,7 +116,7 @@ const CHANGES: &[Change] = &[
     ("objects", |s| _ = s.world.objects.create(MM, None)),
     ("objects", |s| _ = s.world.objects.create(MM, Some(ObjectId(1)))),
     ("mms", |s| {
-        mm(s).table.allocate(Vpn(8), 1);
+        mm(s).table.allocate(Vpn(8), 1, &Room::UNBOUNDED);
     }),
     ("mms", |s| _ = mm(s).table.set(PAGE, Pte::None, 0)),
     ("mms", |s| _ = mm(s).table.set(PAGE, Pte::Present(PresentPte::new(Pfn(2))), 0)),
@@ -150,9 +151,9 @@ const CHANGES: &[Change] = &[
     ("frames", |s| _ = s.world.frames.update(FRAME, |f| f.object = ObjectId(3))),
     ("frames", |s| _ = s.world.frames.update(FRAME, |f| f.index = 3)),
     ("frames", |s| _ = s.world.frames.update(FRAME, |f| f.flags.set(FrameFlags::LRU, true))),
-    ("frames", |s| _ = s.world.frames.allocate(FrameFlags::default())),
+    ("frames", |s| _ = s.world.frames.allocate(FrameFlags::default(), &Room::UNBOUNDED)),
     ("frames", |s| s.world.frames.release(FRAME)),
-    ("swap", |s| _ = swap(s).allocate(Pfn(2))),
+    ("swap", |s| _ = swap(s).allocate(Pfn(2), &Room::UNBOUNDED)),
     ("swap", |s| swap(s).count(SLOT, 1)),
     ("swap", |s| swap(s).written(SLOT, true, false)),
     ("swap", |s| swap(s).written(SLOT, false, true)),
@@ -213,7 +214,7 @@ fn state(setting: &Setting<'_>) -> Box<State> {
     let w = &mut state.world;
     let range = setting.program.areas[0].range;
     w.mms[MM.index()].insert(Vma::new(range, Prot::ReadWrite), (&w.policies).into());
-    w.mms[MM.index()].table.allocate(PAGE, 1);
+    w.mms[MM.index()].table.allocate(PAGE, 1, &Room::UNBOUNDED);
     assert_eq!(w.allocate_frame(FrameFlags::SWAP_BACKED), Some(FRAME));
     w.mms[MM.index()].table.set(PAGE, Pte::Present(PresentPte::new(FRAME)), 0);
     w.ghost.locks.take(Lock::MmapRead(MM), 0);
@@ -224,7 +225,7 @@ fn state(setting: &Setting<'_>) -> Box<State> {
         (f.refs, f.maps, f.object, f.index) = (2, 1, object, index);
         f.flags.set(FrameFlags::SWAP_CACHE, true);
     });
-    assert_eq!(w.swap.allocate(FRAME), Some(SLOT));
+    assert_eq!(w.swap.allocate(FRAME, &Room::UNBOUNDED), Some(SLOT));
     assert_eq!(range.start, PAGE);
     state
 }
@@ -306,7 +307,7 @@ const CONTRADICTIONS: &[fn(&mut State)] = &[
     |s| s.world.cpus[1].lru[FolioBatch::Add as usize].push(FRAME),
     |s| swap(s).count(SLOT, 1),
     |s| swap(s).uncache(FRAME),
-    |s| _ = swap(s).allocate(FRAME),
+    |s| _ = swap(s).allocate(FRAME, &Room::UNBOUNDED),
     |s| mm(s).open_gathers += 1,
     |s| s.world.pins.hold(PinId(0), PIN),
     |s| task(s).unmap_batch.flush_required = true,

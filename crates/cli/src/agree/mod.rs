@@ -12,6 +12,7 @@ pub mod seeds;
 pub use real::open;
 pub use scenarios::{Scenario, named, random};
 
+use crate::interrupt;
 use crate::runs::{Modelled, Runs};
 use crate::targets;
 use needless_model::kernels::KernelRow;
@@ -116,7 +117,12 @@ pub fn judge(
     };
     let mut judge = Judge { target, kernel: None, runs, lacking: BTreeSet::new() };
     for batch in scenarios.chunks(judge.target.batch().max(1)) {
-        for scenario in judge.batch(batch)? {
+        let judged = judge.batch(batch);
+        // The signal that asks for an end reaches what runs as well: nothing of that batch counts.
+        if interrupt::asked().is_some() {
+            break;
+        }
+        for scenario in judged? {
             agreement.scenarios.push(scenario);
             done();
         }
@@ -258,7 +264,7 @@ impl Judge<'_, '_> {
     /// reduction does.
     fn shrink(&mut self, scenario: &Scenario) -> Result<Option<Minimal>, Refusal> {
         let (mut smallest, mut current, mut runs) = (None, scenario.clone(), 0);
-        'smaller: while runs < MOST_REDUCTIONS {
+        'smaller: while runs < MOST_REDUCTIONS && interrupt::asked().is_none() {
             let candidates = current.smaller();
             for batch in candidates.chunks(self.target.batch().max(1)) {
                 runs += batch.len();

@@ -3,13 +3,19 @@
 //! A range of seeds counts as evidence once: whoever looks for mistakes afterwards tunes the model to what the
 //! range showed. So ranges are noted in a file before they are run, and the next run takes the next range.
 
+use needless_files::NotRead;
+use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Seek, Write};
 use std::ops::RangeInclusive;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// The first seed that is taken from such a file: those from here on draw of everything.
 const FIRST: u64 = needless_scenario::random::OF_EVERYTHING;
+
+/// No such file is larger.
+const MOST_BYTES: u64 = 16 << 20;
 
 /// What stands above the ranges.
 const HEAD: &str = "# Seeds of random scenarios that were run as evidence (docs/agreement.md). `needless agree --seeds` takes
@@ -20,8 +26,10 @@ const HEAD: &str = "# Seeds of random scenarios that were run as evidence (docs/
 
 /// Takes the next `count` seeds of the file and notes them there with `note`, before anything runs.
 pub fn take(path: &Path, count: u64, note: &str) -> io::Result<RangeInclusive<u64>> {
-    let mut file =
-        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    // A pipe is not waited for: it is refused when it is read.
+    let mut file = options.custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)?;
     file.lock()?;
     let taken = ranges(&mut file)?;
     let first = taken.iter().map(|range| range.end() + 1).fold(FIRST, u64::max);
@@ -34,8 +42,7 @@ pub fn take(path: &Path, count: u64, note: &str) -> io::Result<RangeInclusive<u6
 
 /// The ranges of the file, which is read to its end.
 fn ranges(file: &mut File) -> io::Result<Vec<RangeInclusive<u64>>> {
-    let mut text = String::new();
-    file.read_to_string(&mut text)?;
+    let text = needless_files::read_open_text(file, MOST_BYTES).map_err(NotRead::into_io)?;
     if !text.is_empty() && !text.ends_with('\n') {
         return Err(invalid("the last line is not complete"));
     }

@@ -53,7 +53,7 @@ fn pretender(row: &str, release: &'static str) -> Pretender {
 
 /// What the model says against the pretender.
 fn judged(target: &mut Pretender, scenarios: &[Scenario]) -> TargetAgreement {
-    let progress = crate::output::Progress::new(0);
+    let progress = crate::output::Progress::new("scenario", 0);
     let memory = crate::memory::Memory::new(None);
     let keep = crate::runs::Keep::default();
     let mut runs = Runs { memory, progress: &progress, keep, events: None };

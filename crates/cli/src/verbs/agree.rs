@@ -4,6 +4,7 @@ use crate::agree::{self, RealTarget, Refusal, Scenario, seeds};
 use crate::args::{AgreeArgs, Format};
 use crate::failure::{DIFFERENCE, EXPECTED, Failure, INCONCLUSIVE};
 use crate::files::{Readers, can_write, can_write_into, write_text};
+use crate::interrupt;
 use crate::memory::Memory;
 use crate::output::{Output, Progress, tell, tell_laid_out};
 use crate::runs::{Keep, Runs};
@@ -14,6 +15,7 @@ use needless_report::agree::{
     Minimal, Standing, TargetAgreement, Totals, differences, document, json, text,
 };
 use std::collections::VecDeque;
+use std::io::ErrorKind;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Mutex;
@@ -31,6 +33,7 @@ pub fn agree(args: &AgreeArgs, output: &Output) -> Result<u8, Failure> {
     args.report.as_deref().map_or(Ok(()), can_write)?;
     args.keep.as_deref().map_or(Ok(()), can_write_into)?;
     let seeds = seeds_of(args)?;
+    interrupt::listen();
     let mut agreements = on_all(&specs, args, *seeds.start())?;
     let keeps =
         |directory: &Path| agreements.iter_mut().try_for_each(|found| keep(directory, found));
@@ -42,6 +45,11 @@ pub fn agree(args: &AgreeArgs, output: &Output) -> Result<u8, Failure> {
             let named = args.scenarios.first().map_or("cow-reuse", |name| name);
             output.next(&format!("needless compare {named}"))?;
         }
+    }
+    if let Some(status) = interrupt::asked() {
+        kept?;
+        tell(&format!("interrupted: {}", so_far(&agreements, args)));
+        return Ok(status);
     }
     // What cannot be written, after all, is told when everything else has been.
     if let Some(path) = &args.report {
@@ -58,6 +66,15 @@ pub fn agree(args: &AgreeArgs, output: &Output) -> Result<u8, Failure> {
     })
 }
 
+/// What was found until the end was asked for.
+fn so_far(agreements: &[TargetAgreement], args: &AgreeArgs) -> String {
+    let Totals { run, differing, undecided, .. } =
+        Totals::of(agreements.iter().flat_map(|agreement| &agreement.scenarios));
+    let report = if args.report.is_some() { "; no report was written" } else { "" };
+    let targets = format!("{} of {} targets", agreements.len(), args.targets.len());
+    format!("{run} run on {targets}, {differing} differing, {undecided} undecided so far{report}")
+}
+
 /// The seeds of the random scenarios: as asked for, or those that come next in the file.
 fn seeds_of(args: &AgreeArgs) -> Result<RangeInclusive<u64>, Failure> {
     let most = u64::from(args.random.max(args.random_live).unwrap_or(0));
@@ -72,7 +89,13 @@ fn seeds_of(args: &AgreeArgs) -> Result<RangeInclusive<u64>, Failure> {
     }
     let note = format!("{}\t{}", Timestamp::now().strftime("%F"), args.targets.join(" "));
     let taken = seeds::take(path, most, &note);
-    let taken = taken.map_err(|source| Failure::File { path: path.clone(), source })?;
+    let taken = taken.map_err(|source| match source.kind() {
+        ErrorKind::InvalidData | ErrorKind::InvalidInput => Failure::Usage {
+            message: format!("`{}` is no file of seeds: {source}", foreign::path(path)),
+            help: "--seeds names a file that `agree` wrote, or one that is not there yet".into(),
+        },
+        _ => Failure::File { path: path.clone(), source },
+    })?;
     tell(&format!("seeds {} to {}, noted in {}", taken.start(), taken.end(), foreign::path(path)));
     Ok(taken)
 }
@@ -87,7 +110,7 @@ fn on_all(specs: &[Spec], args: &AgreeArgs, seed: u64) -> Result<Vec<TargetAgree
         let waiting = Mutex::new(waiting);
         let next = || waiting.lock().ok()?.pop_front();
         let work = || {
-            while let Some(at) = next() {
+            while let Some(at) = next().filter(|_| interrupt::asked().is_none()) {
                 let outcome = on(&args.targets[at], &specs[at], args, seed);
                 if let Ok(mut done) = done.lock() {
                     done.push((at, outcome));
@@ -137,10 +160,10 @@ fn judged(
     seed: u64,
 ) -> Result<TargetAgreement, Failure> {
     let scenarios = scenarios(target, args, seed)?;
-    let progress = Progress::new(scenarios.len());
+    let progress = Progress::new("scenario", scenarios.len());
     progress.now(&target.name());
     let mut runs = Runs {
-        memory: Memory::new(args.memory.max_memory),
+        memory: Memory::new(args.memory.max_memory).shared_by(args.jobs.into()),
         progress: &progress,
         keep: Keep::default(),
         events: None,

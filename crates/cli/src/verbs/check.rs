@@ -2,6 +2,7 @@
 
 use crate::args::{CheckArgs, Format};
 use crate::failure::{DIFFERENCE, EXPECTED, Failure, INCONCLUSIVE};
+use crate::memory::Memory;
 use crate::output::{Output, Progress};
 use crate::source::load;
 use crate::targets::{LAID_OUT_FOR, Spec};
@@ -81,7 +82,7 @@ fn options(args: &CheckArgs) -> Options<'static> {
     let cpus = available_parallelism().map_or(1, NonZero::get);
     Options {
         max_states: args.max_states,
-        max_memory: args.max_memory.map(|mib| mib << 20),
+        max_memory: Some(Memory::new(args.memory.max_memory).most()),
         deadline: args.deadline,
         workers: args.jobs.map_or(cpus, usize::from),
         ..Options::default()
@@ -193,7 +194,7 @@ fn catalogue(args: &CheckArgs, output: &Output) -> Result<u8, Failure> {
 
 fn litmus_tests(tests: &[Test], args: &CheckArgs, output: &Output) -> Result<u8, Failure> {
     let rows = tests.iter().map(|test| needless_check::litmus::cases(&test.litmus).len()).sum();
-    let bar = Progress::new(rows);
+    let bar = Progress::new("row", rows);
     let verdicts = run_all(tests, &options(args), &|test, case| {
         bar.done();
         bar.now(&format!("{} on {}", test.name, case.row));

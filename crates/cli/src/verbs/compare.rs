@@ -20,6 +20,9 @@ use needless_report::{ci, json, notes};
 use needless_scenario::{builtin, study};
 use std::path::{Path, PathBuf};
 
+/// No saved result is larger, in bytes.
+const MOST_SAVED: u64 = 1 << 30;
+
 /// `needless run`
 pub fn run(args: &RunArgs, output: &Output) -> Result<u8, Failure> {
     if let Some(study) = study_named(args)? {
@@ -119,7 +122,8 @@ fn saved(path: &Path) -> Result<Saved, Failure> {
         message: format!("cannot compare `{}`: {reason}", foreign::path(path)),
         help: "save results by `needless compare SCENARIO -t live --format json > a.json`".into(),
     };
-    let text = std::fs::read_to_string(path).map_err(|error| cannot(error.to_string()))?;
+    let text =
+        needless_files::read_text(path, MOST_SAVED).map_err(|error| cannot(error.to_string()))?;
     Saved::read(&text).map_err(|error| cannot(error.to_string()))
 }
 
@@ -209,7 +213,7 @@ fn compared(
     specs: &[Spec],
     with: &With<'_>,
 ) -> Result<(Comparison, Option<Spool>, u8), Failure> {
-    let progress = Progress::new(specs.len());
+    let progress = Progress::new("target", specs.len());
     let figures = if with.figures { specs.len() as u64 } else { 0 };
     let mut runs = Runs {
         memory: Memory::new(with.memory.max_memory),
@@ -222,6 +226,9 @@ fn compared(
     for spec in specs {
         progress.now(&spec.name());
         let (target, own) = spec.target(&program, &mut runs)?;
+        if let Some(failure) = runs.events.as_mut().and_then(Spool::failure) {
+            return Err(failure);
+        }
         if status == EXPECTED {
             status = own;
         }

@@ -40,7 +40,7 @@ fn fetch(wanted: &[String], output: &Output) -> Result<(), Failure> {
         [] => USUAL.map(str::to_owned).into(),
         wanted => wanted.to_vec(),
     };
-    let progress = Progress::new(wanted.len());
+    let progress = Progress::new("kernel", wanted.len());
     let fetched = kernels::fetch(&wanted, &|what| progress.now(what))?;
     drop(progress);
     let lines: Vec<String> = fetched.iter().map(|kernel| cached_line(kernel, output)).collect();

@@ -80,6 +80,19 @@ pub enum BuildError {
         /// Its lines.
         lines: String,
     },
+    /// A line of a fragment sets nothing.
+    #[error("{fragment}, line {line}: `{}` sets no option", text.escape_default())]
+    #[diagnostic(help(
+        "write CONFIG_NAME=y, CONFIG_NAME=value or `# CONFIG_NAME is not set`; other lines begin with #"
+    ))]
+    Line {
+        /// The fragment.
+        fragment: String,
+        /// Which, from 1.
+        line: usize,
+        /// Its beginning.
+        text: String,
+    },
     /// The configuration has not what guests need.
     #[error("with this configuration a guest lacks {parts}")]
     #[diagnostic(help("leave these options alone, or set what they depend on in --config"))]
@@ -125,6 +138,7 @@ impl BuildError {
             | BuildError::Patch { .. }
             | BuildError::Git { .. }
             | BuildError::Refused { .. }
+            | BuildError::Line { .. }
             | BuildError::Lacks { .. } => 2,
             BuildError::Fetch(_) | BuildError::Tools { .. } | BuildError::Compile { .. } => 125,
         }

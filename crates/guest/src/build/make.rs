@@ -5,13 +5,14 @@ use super::git::without_git;
 use crate::cache::at;
 use crate::emulator::install;
 use crate::error::FetchError;
+use crate::guarded::{Guarded, is_there};
 use crate::platform::Arch;
 use needless_model::foreign;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 
 /// What is needed: a program or a file, and the package that has it.
@@ -52,14 +53,6 @@ pub fn tools(arch: Arch, progress: &dyn Fn(&str)) -> Result<(), BuildError> {
     }
 }
 
-fn is_there(tool: &str) -> bool {
-    if tool.starts_with('/') {
-        return Path::new(tool).exists();
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(tool).is_file())
-}
-
 /// What stands in front of the names of programs for an architecture that is not this machine's; its compiler, and the
 /// package that has it.
 fn cross(arch: Arch) -> Option<(&'static str, &'static str, &'static str)> {
@@ -94,6 +87,8 @@ pub struct Make<'a> {
     pub arch: Arch,
     /// What the release ends in.
     pub label: &'a str,
+    /// The lock of the tree, which whatever works on it has.
+    pub lock: Option<&'a File>,
 }
 
 impl Make<'_> {
@@ -104,7 +99,7 @@ impl Make<'_> {
         fs::write(&fragment, lines).map_err(at(&fragment))?;
         let mut command = self.make(&["allnoconfig"]);
         command.env("KCONFIG_ALLCONFIG", &fragment);
-        self.run(&mut command, "configuring the kernel", &|_| {})?;
+        self.run(&command, "configuring the kernel", &|_| {})?;
         let config = self.obj.join(".config");
         Ok(fs::read_to_string(&config).map_err(at(&config))?)
     }
@@ -118,15 +113,25 @@ impl Make<'_> {
             Arch::Arm64 => "Image",
         };
         progress("compiling the kernel");
+        // How many steps there are is known from the last time that everything was compiled.
+        let steps = self.log.with_file_name("steps");
+        let known = fs::read_to_string(&steps).ok().and_then(|text| text.trim().parse().ok());
+        let known: Option<u32> = known;
+        let of = known.map_or_else(String::new, |known| format!(" of at most {known}"));
         let told = std::cell::Cell::new(0);
         let obj = format!("{}/", foreign::path(&self.obj));
         let line = |line: &str| {
             if let Some(step) = step(&line.replace(&obj, "")) {
                 told.set(told.get() + 1);
-                progress(&format!("{step} (step {})", told.get()));
+                progress(&format!("compiling, step {}{of}: {step}", told.get()));
             }
         };
-        self.run(&mut self.make(&[&jobs, target]), "compiling the kernel", &line)
+        self.run(&self.make(&[&jobs, target]), "compiling the kernel", &line)?;
+        if known.is_none_or(|known| known < told.get()) {
+            // Only what is told next time depends on it.
+            let _ = fs::write(&steps, told.get().to_string());
+        }
+        Ok(())
     }
 
     /// The image that was made.
@@ -178,22 +183,21 @@ impl Make<'_> {
         command
     }
 
-    /// Runs a command; every line of it goes into the log, and the first error out of it into ours. If this process
-    /// is killed the command soon ends as well: nobody reads what it says.
+    /// Runs a command; every line of it goes into the log, and the first error out of it into ours.
+    /// The command and all that it starts end with this process.
     fn run(
         &self,
-        command: &mut Command,
+        command: &Command,
         what: &'static str,
         line: &dyn Fn(&str),
     ) -> Result<(), BuildError> {
         let program = command.get_program().to_string_lossy().into_owned();
         let cannot = move |error| FetchError::Program { program: program.clone(), error };
         let mut log = File::create(&self.log).map_err(at(&self.log))?;
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = Ended(command.spawn().map_err(&cannot)?);
+        let mut guarded = Guarded::start(command, Stdio::piped(), self.lock)?;
         let (send, receive) = channel();
         let other = send.clone();
-        let (out, err) = (child.0.stdout.take(), child.0.stderr.take());
+        let (out, err) = (guarded.guard().stdout.take(), guarded.guard().stderr.take());
         std::thread::spawn(move || out.map(|stream| lines(stream, &send)));
         std::thread::spawn(move || err.map(|stream| lines(stream, &other)));
         let mut said = Vec::new();
@@ -202,23 +206,13 @@ impl Make<'_> {
             line(&text);
             said.push(text);
         }
-        let status = child.0.wait().map_err(&cannot)?;
+        let status = guarded.guard().wait().map_err(&cannot)?;
         match status.success() {
             true => Ok(()),
             false => {
                 Err(BuildError::Compile { what, first: first_error(&said), log: self.log.clone() })
             }
         }
-    }
-}
-
-/// A process that ends with whoever waits for it.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -282,6 +276,9 @@ mod tests {
     /// A tree whose make is a small one: what is done with it is what is done with a kernel's.
     #[test]
     fn a_tree_is_configured_compiled_and_its_errors_are_told() {
+        if needless_runner::locate::find().is_err() {
+            needless_testing::skip!("the runner is not built");
+        }
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         fs::create_dir(path("tree")).unwrap();
@@ -296,13 +293,17 @@ mod tests {
             log: path("log"),
             arch: Arch::X86_64,
             label: "mine",
+            lock: None,
         };
         assert_eq!(make.configure("CONFIG_A=y\n").unwrap(), "CONFIG_A=y\n");
         assert_eq!(make.source_release().unwrap(), "6.12");
         let told = std::cell::RefCell::new(Vec::new());
         let progress = |what: &str| told.borrow_mut().push(what.to_owned());
         make.compile(&progress).unwrap();
-        assert!(told.borrow().contains(&"CC mm/rmap.o (step 1)".to_owned()), "{told:?}");
+        assert!(told.borrow().contains(&"compiling, step 1: CC mm/rmap.o".to_owned()), "{told:?}");
+        make.compile(&progress).unwrap();
+        let again = "compiling, step 1 of at most 1: CC mm/rmap.o".to_owned();
+        assert!(told.borrow().contains(&again), "{told:?}");
         assert_eq!(make.release().unwrap(), "6.12.9-mine");
         assert_eq!(fs::read_to_string(make.image()).unwrap(), "CONFIG_A=y\n");
         fs::write(path("tree/broken"), "").unwrap();

@@ -58,6 +58,8 @@ pub struct Built {
     /// Hunks of patches that fitted elsewhere than they say, or with less context.
     pub told: Vec<String>,
 }
+/// No patch or fragment is larger.
+const MOST_BYTES: u64 = 64 << 20;
 
 /// A patch or a fragment that was read.
 struct Text {
@@ -68,8 +70,9 @@ struct Text {
 impl Text {
     fn read(path: &Path) -> Result<Text, BuildError> {
         let name = foreign::path(path.file_name().unwrap_or(path.as_os_str()));
-        let bytes = fs::read(path)
-            .map_err(|error| BuildError::Unreadable { path: path.to_owned(), error })?;
+        let bytes = needless_files::read(path, MOST_BYTES).map_err(|error| {
+            BuildError::Unreadable { path: path.to_owned(), error: error.into_io() }
+        })?;
         Ok(Text { name, bytes })
     }
 
@@ -89,6 +92,7 @@ pub fn build(order: &Order, progress: &dyn Fn(&str)) -> Result<Built, BuildError
     let patches: Vec<Text> =
         order.patches.iter().map(|p| Text::read(p)).collect::<Result<_, _>>()?;
     let fragment = order.config.as_deref().map(Text::read).transpose()?;
+    fragment.as_ref().map_or(Ok(()), sets_options)?;
     // What is no patch is told before anything is fetched, unless git is not there yet.
     match patch::named(&patches) {
         Err(BuildError::Fetch(FetchError::Program { error, .. }))
@@ -97,7 +101,7 @@ pub fn build(order: &Order, progress: &dyn Fn(&str)) -> Result<Built, BuildError
     }
     make::tools(arch, progress)?;
     let cache = Cache::open()?;
-    let _lock = lock(&cache, progress)?;
+    let lock = lock(&cache, progress)?;
     let Source { folder, package } = source::ready(&cache, series, arch, progress)?;
     let lines = lines(series, arch, fragment.as_ref());
     let built = BuiltFrom {
@@ -120,6 +124,7 @@ pub fn build(order: &Order, progress: &dyn Fn(&str)) -> Result<Built, BuildError
         log: folder.join("log"),
         arch,
         label,
+        lock: Some(&lock),
     };
     let config = configure(&make, &lines, fragment.as_ref())?;
     progress("hashing the source");
@@ -138,6 +143,27 @@ pub fn build(order: &Order, progress: &dyn Fn(&str)) -> Result<Built, BuildError
     let image = fs::read(&image).map_err(at(&image))?;
     let kernel = cache.keep_built(manifest, &image, &config)?;
     Ok(Built { kernel, told })
+}
+
+/// Refuses a fragment with a line that sets nothing: it would be passed over.
+fn sets_options(fragment: &Text) -> Result<(), BuildError> {
+    let sets = |line: &str| {
+        let option = line.strip_prefix("CONFIG_").and_then(|rest| rest.split_once('='));
+        option.is_some_and(|(name, value)| {
+            let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            !name.is_empty() && name.chars().all(word) && !value.is_empty()
+        })
+    };
+    let text = fragment.lines();
+    let wrong = text
+        .lines()
+        .map(str::trim)
+        .enumerate()
+        .find(|(_, line)| !(line.is_empty() || line.starts_with('#') || sets(line)));
+    wrong.map_or(Ok(()), |(at, line)| {
+        let (fragment, text) = (fragment.name.clone(), line.chars().take(60).collect());
+        Err(BuildError::Line { fragment, line: at + 1, text })
+    })
 }
 
 /// The series and the architecture of `6.12/arm64`.
@@ -275,6 +301,21 @@ mod tests {
             // Tracers set this one.
             let config = Config::read(&[GUEST, own, "CONFIG_EVENT_TRACING=y"].join("\n"));
             assert_eq!(config.absent(arch, &[]), [], "{arch}");
+        }
+    }
+
+    #[test]
+    fn lines_that_set_nothing_are_named() {
+        let text = |text: &str| Text { name: "x".into(), bytes: text.into() };
+        sets_options(&text("# a word\nCONFIG_A=y\n\n  CONFIG_B=\"z\"\n# CONFIG_C is not set\n"))
+            .unwrap();
+        for line in
+            ["DEBUG_VM=y", "CONFIG_A", "CONFIG_=y", "CONFIG_A B=y", "\u{1b}[2J", "CONFIG_A="]
+        {
+            let error = sets_options(&text(&format!("CONFIG_A=y\n{line}\n"))).unwrap_err();
+            let told = error.to_string();
+            assert!(told.starts_with("x, line 2: ") && !told.contains('\u{1b}'), "{told}");
+            assert_eq!(error.exit_status(), 2);
         }
     }
 

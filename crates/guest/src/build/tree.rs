@@ -24,7 +24,7 @@ pub struct Tree {
     named: PathBuf,
     folder: PathBuf,
     fragment: Option<Text>,
-    _lock: File,
+    lock: File,
 }
 
 impl Tree {
@@ -43,7 +43,7 @@ impl Tree {
         let name = format!("tree-{}", &hash(named.as_os_str().as_encoded_bytes())[..16]);
         let folder = cache.folder("builds")?.join(name);
         let lock = lock(&cache, progress)?;
-        Ok(Tree { repository, named, folder, fragment, _lock: lock })
+        Ok(Tree { repository, named, folder, fragment, lock })
     }
 
     /// The commit that a revision names.
@@ -81,7 +81,8 @@ impl Tree {
         make::tools(Arch::X86_64, progress)?;
         let tree = self.check_out(commit)?;
         let (obj, log) = (self.folder.join("obj"), self.folder.join("log"));
-        let make = Make { tree, obj, log, arch: Arch::X86_64, label: "bisect" };
+        let make =
+            Make { tree, obj, log, arch: Arch::X86_64, label: "bisect", lock: Some(&self.lock) };
         let fragment = self.fragment.as_ref();
         let lines = lines(&make.source_release()?, Arch::X86_64, fragment);
         configure(&make, &lines, fragment)?;
@@ -143,7 +144,7 @@ mod tests {
         let words = ["rev-parse", "--path-format=absolute", "--git-common-dir"];
         let repository = PathBuf::from(OsString::from_vec(git(named, &words).unwrap()));
         let (named, folder) = (named.to_owned(), folder.join("builds"));
-        Tree { repository, named, folder, fragment: None, _lock: lock }
+        Tree { repository, named, folder, fragment: None, lock }
     }
 
     #[test]

@@ -137,11 +137,13 @@ fn copy_page_range(
         }
         let there = env.step(Site::CopyPteRange, |w, at| {
             let lowest = w.mms[parent.index()].table.lowest_table(part.start);
-            pte_alloc(w, at, child, part.start, lowest);
-            lowest == 1
+            pte_alloc(w, at, child, part.start, lowest)?;
+            Some(lowest == 1)
         });
-        if !there {
-            continue;
+        match there {
+            Some(true) => {}
+            Some(false) => continue,
+            None => return false,
         }
         let lock = Lock::page_table(&arch, child, part.start);
         env.lock(lock);

@@ -7,6 +7,7 @@
 
 use crate::addr::{MmId, PageRange};
 use crate::env::Env;
+use crate::kernel::Errno;
 use crate::kernel::gather::Gather;
 use crate::kernel::table::{each_table, pte_alloc, pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::zap::{Zap, by_table, zap_range};
@@ -27,7 +28,7 @@ const RETRIES: usize = 3;
 
 /// Puts guards in place of all pages of `range`, which is in one mapping: first where nothing is, up to the first page; if there
 /// is one, all go, with a flush of their own. Whether it came to an end: somebody may map pages again meanwhile.
-pub fn install(env: &mut impl Env, mm: MmId, range: PageRange) -> bool {
+pub fn install(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<bool, Errno> {
     env.step(Site::MadviseGuardInstall, |w, at| {
         let flag = w.policies.guard_regions == GuardRegions::Flag;
         let space = &mut w.mms[mm.index()];
@@ -40,30 +41,31 @@ pub fn install(env: &mut impl Env, mm: MmId, range: PageRange) -> bool {
         }
     });
     for _ in 0..RETRIES {
-        if !meets_page(env, mm, range) {
-            return true;
+        if !meets_page(env, mm, range)? {
+            return Ok(true);
         }
         let mut gather = Gather::open(env, mm);
         zap_range(env, &mut gather, range, Zap::Pages);
         gather.finish(env);
     }
-    false
+    Ok(false)
 }
 
 /// Makes tables and sets guards, up to the first page that is mapped or in swap; whether there is one.
-fn meets_page(env: &mut impl Env, mm: MmId, range: PageRange) -> bool {
+fn meets_page(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<bool, Errno> {
     let (arch, site) = (*env.arch(), Site::MadviseGuardInstall);
     for part in by_table(&arch, range) {
         // A huge page is one (guard_install_pmd_entry).
         if env.config().huge_pages && env.step(site, |w, _| w.pmd(mm, part.start).is_some()) {
-            return true;
+            return Ok(true);
         }
         // Who empties tables may free it before it is locked.
-        while env.step(site, |w, at| {
-            pte_alloc(w, at, mm, part.start, 1);
-            true
-        }) && pte_offset_map_lock(env, site, mm, part.start, |_, _| ()).is_none()
-        {}
+        loop {
+            env.step(site, |w, at| pte_alloc(w, at, mm, part.start, 1)).ok_or(Errno::Enomem)?;
+            if pte_offset_map_lock(env, site, mm, part.start, |_, _| ()).is_some() {
+                break;
+            }
+        }
         let page_there = part.iter().any(|page| {
             env.step(site, |w, at| match w.pte(mm, page) {
                 Pte::None => {
@@ -75,10 +77,10 @@ fn meets_page(env: &mut impl Env, mm: MmId, range: PageRange) -> bool {
         });
         pte_unmap_unlock(env, mm, part.start);
         if page_there {
-            return true;
+            return Ok(true);
         }
     }
-    false
+    Ok(false)
 }
 
 /// Takes the guards in `range` away: no TLB has them, so that there is no flush.

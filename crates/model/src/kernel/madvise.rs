@@ -278,7 +278,7 @@ fn guards<E: Env>(
                     return Ok(());
                 }
                 not_locked(env, mm, vma)?;
-                done = done && guard::install(env, mm, vma);
+                done = done && guard::install(env, mm, vma)?;
                 Ok(())
             });
             if done {

@@ -280,7 +280,10 @@ fn change_range(
             continue;
         }
         if marks {
-            env.step(Site::ChangePteRange, |w, at| pte_alloc(w, at, mm, part.start, 1));
+            let made = env.step(Site::ChangePteRange, |w, at| pte_alloc(w, at, mm, part.start, 1));
+            if made.is_none() {
+                return;
+            }
         }
         if pte_offset_map_lock(env, Site::ChangePteRange, mm, part.start, |_, _| ()).is_none() {
             continue;

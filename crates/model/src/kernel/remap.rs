@@ -76,7 +76,7 @@ fn move_vma(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) -> Result<()
     let copied = env.step(Site::MovePtes, |w, at| copy_vma(w, at, mm, from, target));
     let Some(walks) = copied else { return Err(Errno::Efault) };
     // 3. The translations, table by table; then the empty source.
-    move_page_tables(env, mm, from, to, walks);
+    move_page_tables(env, mm, from, to, walks)?;
     env.step(Site::MovePtes, |w, _| {
         w.mms[mm.index()].move_target = None;
         // Whoever has the userfaultfd is not told of moves (UFFD_FEATURE_EVENT_REMAP): what has become one mapping there is watched no
@@ -174,7 +174,13 @@ fn moved(vma: &Vma, from: PageRange, target: PageRange) -> Vma {
 ///
 /// Source: mm/mremap.c:move_page_tables (5.10), move_pgt_entry (6.18), move_ptes. (A whole table of the third level, 1 GiB, moves in one go since
 /// 5.11, which is not modelled.)
-fn move_page_tables(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn, walks: Walks) {
+fn move_page_tables(
+    env: &mut impl Env,
+    mm: MmId,
+    from: PageRange,
+    to: Vpn,
+    walks: Walks,
+) -> Result<(), Errno> {
     let upper_first = env.policies().move_tables == MoveTables::UpperFirst;
     let span = env.arch().table_pages(1);
     let next_table = |page: Vpn| Vpn((page.0 / span + 1) * span);
@@ -191,17 +197,16 @@ fn move_page_tables(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn, walk
         }
         split_huge_pmd(env, Site::MovePageTables, mm, old);
         while env.step(Site::MovePtes, |w, at| {
-            if upper_first && w.mms[mm.index()].table.has_table(old, 2) {
-                pte_alloc(w, at, mm, new, 3);
-            }
-            w.mms[mm.index()].table.has_table(old, 1)
+            let upper = upper_first && w.mms[mm.index()].table.has_table(old, 2);
+            let made = !upper || pte_alloc(w, at, mm, new, 3).is_some();
+            made && w.mms[mm.index()].table.has_table(old, 1)
         }) {
             let whole = |env: &mut _| move_table(env, mm, part, new);
             // Entry by entry where each loses its bit.
             if extent == span && !walks.clears_uffd_wp && walks.kept_out(env, true, whole) {
                 break;
             }
-            env.step(Site::MovePtes, |w, at| pte_alloc(w, at, mm, new, 1));
+            env.step(Site::MovePtes, |w, at| pte_alloc(w, at, mm, new, 1)).ok_or(Errno::Enomem)?;
             let each = |env: &mut _| move_ptes(env, mm, part, new, walks.clears_uffd_wp);
             if walks.kept_out(env, walks.look_there_first, each) {
                 break;
@@ -209,6 +214,7 @@ fn move_page_tables(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn, walk
         }
         (old, new) = (old.add(extent), new.add(extent));
     }
+    Ok(())
 }
 
 /// Where the move begins: at the border of the page table, so that the table moves in one go, if it reaches the
@@ -245,8 +251,8 @@ fn move_table(env: &mut impl Env, mm: MmId, part: PageRange, to: Vpn) -> bool {
         env.lock(new);
     }
     let moved = env.step(Site::MovePtes, |w, at| {
-        pte_alloc(w, at, mm, to, 2);
-        if !w.mms[mm.index()].table.move_leaf(part.start, to) {
+        let made = pte_alloc(w, at, mm, to, 2);
+        if made.is_none() || !w.mms[mm.index()].table.move_leaf(part.start, to) {
             return false;
         }
         table_relinked(w, at);

@@ -21,7 +21,7 @@ pub fn add_to_swap<M: Mode>(w: &mut World<M>, frame: Pfn) -> bool {
         return false;
     }
     for page in pages {
-        w.swap.allocate(page);
+        w.swap.allocate(page, &w.room);
     }
     w.frames.update(frame, |f| f.refs += count);
     let dirty = w.policies.mutant != Mutant::AddedClean;

@@ -61,20 +61,28 @@ pub fn each_table<E: Env>(
     }
 }
 
-/// Makes the table of `level` that covers `page`, and those above it. Part of a step.
+/// Makes the table of `level` that covers `page`, and those above it; `None` if there is no memory
+/// for one (`-ENOMEM`). Part of a step.
 ///
 /// Source: mm/memory.c:__pte_alloc, __pmd_alloc (5.10 to 7.3).
-pub fn pte_alloc<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, level: u32) {
-    pte_alloc_tells(w, at, mm, page, level);
+pub fn pte_alloc<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, level: u32) -> Option<()> {
+    pte_alloc_tells(w, at, mm, page, level).map(drop)
 }
 
 /// The same; whether it was not there. (Who learns that is in another state than who does not.)
-pub fn pte_alloc_tells<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, level: u32) -> bool {
-    let made = w.mms[mm.index()].table.allocate(page, level);
+#[inline]
+pub fn pte_alloc_tells<M: Mode>(
+    w: &mut World<M>,
+    at: At,
+    mm: MmId,
+    page: Vpn,
+    level: u32,
+) -> Option<bool> {
+    let made = w.mms[mm.index()].table.allocate(page, level, &w.room)?;
     if matches!(w.arch.tlb_code, TlbCode::Arm64(_)) {
         arm64::table_linked(w, at, made);
     }
-    made > 0
+    Some(made > 0)
 }
 
 /// A table was linked elsewhere (`pmd_populate`). Part of a step.

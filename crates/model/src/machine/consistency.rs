@@ -5,10 +5,9 @@ use super::frames::FrameFlags;
 use super::mm::Mm;
 use super::tlb::Tlbs;
 use super::world::{Mode, World};
-use crate::addr::{Pfn, Vpn};
+use crate::addr::Vpn;
 use crate::program::Prot;
 use crate::pte::{MigrationPte, MigrationRight, Pte};
-use std::collections::BTreeMap;
 
 /// What is wrong, if anything, when no thread is inside the kernel: every frame's mappings and
 /// references must be accounted for, every swap slot's names, and every flush that was put off.
@@ -28,7 +27,7 @@ fn unfinished<M: Mode>(w: &World<M>) -> Option<String> {
     if spaces.clone().any(|mm| mm.has_detached()) {
         return Some("a mapping that is gone is still found".to_owned());
     }
-    let huge = |mm: &Mm| mm.table.entries().iter().filter(|(pages, _)| pages.order > 0).count();
+    let huge = |mm: &Mm| mm.table.entries().filter(|(pages, _)| pages.order > 0).count();
     if spaces.any(|mm| mm.deposited as usize != huge(mm)) {
         return Some("there are not as many page tables put by as huge pages".to_owned());
     }
@@ -64,11 +63,12 @@ fn misplaced(mm: &Mm, page: Vpn, pte: Pte) -> Option<String> {
 }
 
 fn miscounted<M: Mode>(w: &World<M>) -> Option<String> {
-    let (mut maps, mut named) = (BTreeMap::<Pfn, u32>::new(), BTreeMap::<u32, u32>::new());
-    // Mappings of a folio, of which each of its frames tells the references.
-    let mut of_folio = BTreeMap::<Pfn, u32>::new();
+    // By frame: what maps it, and what refers to the folio that begins with it. By slot: what names
+    // it.
+    let (mut maps, mut held) = (vec![0u32; w.frames.end()], vec![0u32; w.frames.end()]);
+    let mut named = vec![0u32; w.swap.slots()];
     let entries = w.spaces().flat_map(|mm| {
-        let entries = w.mms[mm.index()].table.entries().into_iter();
+        let entries = w.mms[mm.index()].table.entries();
         entries.map(move |(pages, pte)| (mm, pages, pte))
     });
     for (mm, pages, page, pte) in entries
@@ -80,9 +80,9 @@ fn miscounted<M: Mode>(w: &World<M>) -> Option<String> {
         match pte {
             Pte::Present(pte) if !pte.special() => {
                 let pfn = pte.pfn.of_page(pages, page);
-                *maps.entry(pfn).or_default() += 1;
+                maps[pfn.0 as usize] += 1;
                 if page == pages.start {
-                    *of_folio.entry(w.frames.folio(pfn).0).or_default() += 1;
+                    held[w.frames.folio(pfn).0.0 as usize] += 1;
                 }
                 let frame = w.frames.get(pfn);
                 let vma = w.mms[mm.index()].vma(page);
@@ -94,24 +94,22 @@ fn miscounted<M: Mode>(w: &World<M>) -> Option<String> {
                     return Some(format!("no walk from frame {frame} finds its mapping at {page}"));
                 }
             }
-            Pte::Swap(swap) => *named.entry(swap.slot).or_default() += 1,
+            Pte::Swap(swap) => named[swap.slot as usize] += 1,
             Pte::Present(_) | Pte::None | Pte::Table(_) | Pte::Migration(_) | Pte::Marker(_) => {}
         }
     }
-    let mut held: BTreeMap<Pfn, u32> = BTreeMap::new();
     let batched = w.cpus.iter().flat_map(|cpu| cpu.batched());
     let named_once =
         batched.chain(w.objects.pages()).chain(w.frames.huge_zero()).map(|frame| (frame, 1));
     let pinned = w.pins.held().map(|pin| (pin.frame, pin.weight()));
     for (frame, references) in named_once.chain(pinned) {
-        *held.entry(w.frames.folio(frame).0).or_default() += references;
+        held[w.frames.folio(frame).0.0 as usize] += references;
     }
     let frames = w.frames.iter().find_map(|(pfn, frame)| {
-        let mapped = maps.get(&pfn).copied().unwrap_or(0);
+        let mapped = maps[pfn.0 as usize];
         let swap_cache = frame.flags.has(FrameFlags::SWAP_CACHE);
         let (folio, order) = w.frames.folio(pfn);
-        let count = |of: &BTreeMap<Pfn, u32>| of.get(&folio).copied().unwrap_or(0);
-        let refs = count(&of_folio) + count(&held) + (u32::from(swap_cache) << order);
+        let refs = held[folio.0 as usize] + (u32::from(swap_cache) << order);
         if frame.maps != mapped {
             return Some(format!("frame {} counts {} mappings of {mapped}", pfn.0, frame.maps));
         }
@@ -121,6 +119,6 @@ fn miscounted<M: Mode>(w: &World<M>) -> Option<String> {
         (swap_cache != w.swap.slot_of(pfn).is_some())
             .then(|| format!("frame {} and the swap cache do not agree", pfn.0))
     });
-    w.objects.slots().for_each(|slot| *named.entry(slot).or_default() += 1);
+    w.objects.slots().for_each(|slot| named[slot as usize] += 1);
     frames.or_else(|| w.swap.contradiction(&named))
 }

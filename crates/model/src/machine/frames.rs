@@ -8,6 +8,7 @@
 
 use super::large::LargeFolios;
 use super::mlocked::Mlocked;
+use super::room::Room;
 use crate::addr::{ObjectId, Pfn};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -153,8 +154,17 @@ pub struct Frames {
     /// Those that reclaim wants as soon as they are written (`PG_reclaim`).
     wanted: BTreeSet<Pfn>,
     pub(super) free: Vec<Pfn>,
+    /// Frames of the machine, and those that there is memory for already.
     limit: u32,
+    granted: u32,
 }
+
+/// Frames that memory is taken for at a time.
+const GRANT: u32 = 1024;
+
+/// Bytes that a frame may take beside what is stored of it: where its object has it, on lists of
+/// free, reclaimed and cached ones, and where counts are held against each other.
+const FRAME_BESIDE: u64 = 48;
 
 /// Where either is set, a frame is not told by its own word alone.
 const ELSEWHERE: u32 = BESIDE | FrameFlags::LARGE.0 << (2 * COUNT_BITS);
@@ -167,12 +177,28 @@ impl Frames {
     pub fn new(limit: u32) -> Frames {
         let (stored, large) = (vec![[0; 3]], LargeFolios::default());
         let (beside, mlocked, wanted) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        Frames { stored, beside, large, mlocked, wanted, free: Vec::new(), limit }
+        let granted = limit.min(GRANT);
+        Frames { stored, beside, large, mlocked, wanted, free: Vec::new(), limit, granted }
     }
 
-    /// Frames of the machine, those in use and those left.
-    pub fn limit(&self) -> u32 {
-        self.limit
+    /// Takes memory for so many frames more than those in use; false if there is none, or the
+    /// machine has not as many.
+    #[cold]
+    fn grant(&mut self, frames: u32, room: &Room) -> bool {
+        let used = self.stored.len() as u64 - 1;
+        let wanted = used + u64::from(frames);
+        if wanted > u64::from(self.limit) {
+            return false;
+        }
+        let end = wanted.max(u64::from(self.granted)).max(used + u64::from(GRANT));
+        let end = end.min(u64::from(self.limit)) as u32;
+        let more = end - self.granted;
+        let lists = room.make(&mut self.stored, (u64::from(end) - used) as usize);
+        let granted = lists.is_some() && room.take(u64::from(more) * FRAME_BESIDE);
+        if granted {
+            self.granted = end;
+        }
+        granted
     }
 
     /// Whether none is left.
@@ -182,26 +208,42 @@ impl Frames {
             && self.large.free() == 0
     }
 
+    /// The number behind that of the last frame that was ever in use.
+    pub(super) fn end(&self) -> usize {
+        self.stored.len()
+    }
+
     /// Frames in use.
     pub fn allocated(&self) -> u64 {
         (self.stored.len() - 1 - self.free.len()) as u64 - self.large.free()
     }
 
-    /// A frame with one reference, or `None` if there is none left. The frame freed last is given
+    /// A frame with one reference, or `None` if there is none left, or no memory for one. The frame
+    /// freed last is given
     /// out first, as the kernel's per-CPU lists do.
     #[inline]
-    pub fn allocate(&mut self, flags: FrameFlags) -> Option<Pfn> {
+    pub fn allocate(&mut self, flags: FrameFlags, room: &Room) -> Option<Pfn> {
         let pfn = match self.free.pop() {
             Some(pfn) => pfn,
-            None if self.stored.len() as u64 <= u64::from(self.limit) => {
+            None if self.stored.len() as u64 <= u64::from(self.granted) => {
                 self.stored.push([0; 3]);
                 Pfn(self.stored.len() as u32 - 1)
             }
-            None => self.break_up()?,
+            None => self.allocate_further(room)?,
         };
         let flags = flags.and(FrameFlags::ALLOCATED);
         self.put(pfn, Frame { refs: 1, flags, ..Frame::FREE });
         Some(pfn)
+    }
+
+    /// One behind those that memory is taken for, or else out of a free large folio.
+    #[cold]
+    fn allocate_further(&mut self, room: &Room) -> Option<Pfn> {
+        if !self.grant(1, room) {
+            return self.break_up();
+        }
+        self.stored.push([0; 3]);
+        Some(Pfn(self.stored.len() as u32 - 1))
     }
 
     /// What is known of the frame's folio as one that mappings lock.
@@ -411,10 +453,11 @@ impl Frames {
 
     /// Room for as many frames side by side, beginning at a multiple of their number; those before it that are passed
     /// over are free for others.
-    pub(super) fn grow(&mut self, frames: u32) -> Option<Pfn> {
+    pub(super) fn grow(&mut self, frames: u32, room: &Room) -> Option<Pfn> {
         let end = self.stored.len() as u64;
         let first = end.next_multiple_of(u64::from(frames));
-        if first + u64::from(frames) > u64::from(self.limit) + 1 {
+        let more = (first - end) as u32 + frames;
+        if end + u64::from(more) > u64::from(self.granted) + 1 && !self.grant(more, room) {
             return None;
         }
         self.free.extend((end..first).rev().map(|pfn| Pfn(pfn as u32)));
@@ -475,8 +518,8 @@ mod tests {
     #[test]
     fn counts_have_no_bounds() {
         let mut frames = Frames::new(2);
-        let frame = frames.allocate(FrameFlags::LRU).unwrap();
-        let other = frames.allocate(FrameFlags::default()).unwrap();
+        let frame = frames.allocate(FrameFlags::LRU, &Room::UNBOUNDED).unwrap();
+        let other = frames.allocate(FrameFlags::default(), &Room::UNBOUNDED).unwrap();
         let before = frames.clone();
         for count in 1..3000 {
             assert_eq!(frames.update(frame, |f| (f.refs, f.maps) = (count, count / 2)).refs, count);
@@ -497,11 +540,11 @@ mod tests {
     #[test]
     fn frames_run_out_and_come_back() {
         let mut frames = Frames::new(2);
-        let first = frames.allocate(FrameFlags::default()).unwrap();
-        assert!(frames.allocate(FrameFlags::default()).is_some());
-        assert_eq!(frames.allocate(FrameFlags::default()), None);
+        let first = frames.allocate(FrameFlags::default(), &Room::UNBOUNDED).unwrap();
+        assert!(frames.allocate(FrameFlags::default(), &Room::UNBOUNDED).is_some());
+        assert_eq!(frames.allocate(FrameFlags::default(), &Room::UNBOUNDED), None);
         frames.release(first);
-        assert_eq!(frames.allocate(FrameFlags::LRU), Some(first));
+        assert_eq!(frames.allocate(FrameFlags::LRU, &Room::UNBOUNDED), Some(first));
         assert_eq!(frames.allocated(), 2);
     }
 }

@@ -70,7 +70,8 @@ impl<M: Mode> World<M> {
     ) {
         self.set_pmd(at, mm, page, Pte::None);
         self.withdraw(at, mm, Some(self.huge_span(page).start));
-        self.mms[mm.index()].table.allocate(page, 1);
+        // The table that was put by; out of memory, the run is over at the next check.
+        let _ = self.mms[mm.index()].table.allocate(page, 1, &self.room);
         for page in self.huge_span(page).range().iter() {
             let new = pte(self, page);
             if self.log.wants_ptes() {
@@ -104,7 +105,7 @@ impl<M: Mode> World<M> {
 
     /// A large folio with one reference, or `None` if there is none to be had.
     pub fn allocate_folio(&mut self, order: u8, flags: FrameFlags) -> Option<Pfn> {
-        let folio = self.frames.allocate_large(order, flags)?;
+        let folio = self.frames.allocate_large(order, flags, &self.room)?;
         self.frames.pages_of_folio(folio).for_each(|frame| self.ghost.allocated(frame));
         Some(folio)
     }

@@ -8,6 +8,7 @@
 //! (5.10 to 7.3).
 
 use super::frames::{Frame, FrameFlags, Frames};
+use super::room::Room;
 use crate::addr::{Pfn, Span};
 use std::collections::BTreeMap;
 
@@ -122,19 +123,20 @@ impl Frames {
     }
 
     /// The frames that are mapped wherever huge pages of this order were only read, which are made when they are first needed and stay.
-    pub fn huge_zero_page(&mut self, order: u8) -> Option<Pfn> {
+    pub fn huge_zero_page(&mut self, order: u8, room: &Room) -> Option<Pfn> {
         if self.large.zero.is_none() {
-            self.large.zero = self.allocate_large(order, FrameFlags::ZERO_FILLED);
+            self.large.zero = self.allocate_large(order, FrameFlags::ZERO_FILLED, room);
         }
         self.large.zero
     }
 
-    /// A large folio with one reference, or `None` if there are not as many frames side by side.
-    pub fn allocate_large(&mut self, order: u8, flags: FrameFlags) -> Option<Pfn> {
+    /// A large folio with one reference, or `None` if there are not as many frames side by side, or
+    /// no memory for them.
+    pub fn allocate_large(&mut self, order: u8, flags: FrameFlags, room: &Room) -> Option<Pfn> {
         let free = self.large.free.iter().rposition(|(_, of)| *of == order);
         let head = match free {
             Some(place) => self.large.free.remove(place).0,
-            None => self.grow(1 << order).or_else(|| self.assemble(order))?,
+            None => self.grow(1 << order, room).or_else(|| self.assemble(order))?,
         };
         let own = FrameFlags::ALLOCATED.and(FrameFlags::LARGE);
         let page = Frame { flags: flags.both(FrameFlags::OF_PAGE).and(own), ..Frame::FREE };
@@ -268,9 +270,14 @@ mod tests {
     #[test]
     fn a_folio_is_told_from_each_of_its_frames() {
         let mut frames = Frames::new(64);
-        let small = frames.allocate(FrameFlags::default()).unwrap();
-        let head =
-            frames.allocate_large(2, FrameFlags::SWAP_BACKED.and(FrameFlags::ZERO_FILLED)).unwrap();
+        let small = frames.allocate(FrameFlags::default(), &Room::UNBOUNDED).unwrap();
+        let head = frames
+            .allocate_large(
+                2,
+                FrameFlags::SWAP_BACKED.and(FrameFlags::ZERO_FILLED),
+                &Room::UNBOUNDED,
+            )
+            .unwrap();
         assert_eq!((head, frames.allocated()), (Pfn(4), 5), "frames 2 and 3 are free");
         let tail = Pfn(6);
         frames.update(head, |f| (f.object, f.index) = (ObjectId(7), 40));
@@ -308,7 +315,7 @@ mod tests {
     #[test]
     fn a_files_folio_is_halved_until_the_page_is_by_itself() {
         let mut frames = Frames::new(64);
-        let head = frames.allocate_large(4, FrameFlags::LRU).unwrap();
+        let head = frames.allocate_large(4, FrameFlags::LRU, &Room::UNBOUNDED).unwrap();
         frames.update(head, |f| (f.object, f.index, f.refs) = (ObjectId(3), 32, 16));
         frames.set_zero_filled(Pfn(head.0 + 9), true);
         frames.split_folio_at(head, Pfn(head.0 + 5));
@@ -334,16 +341,20 @@ mod tests {
     fn frames_side_by_side_are_found_again() {
         let mut frames = Frames::new(16);
         let before = frames.clone();
-        let first = frames.allocate_large(3, FrameFlags::default()).unwrap();
-        assert_eq!((first, frames.allocate_large(3, FrameFlags::default())), (Pfn(8), None));
+        let first = frames.allocate_large(3, FrameFlags::default(), &Room::UNBOUNDED).unwrap();
+        assert_eq!(
+            (first, frames.allocate_large(3, FrameFlags::default(), &Room::UNBOUNDED)),
+            (Pfn(8), None)
+        );
         frames.release(first);
         assert_eq!((frames.allocated(), frames.is_full()), (0, false));
         // Singles take the run apart, and it is put together again.
         let singles: Vec<Pfn> =
-            std::iter::from_fn(|| frames.allocate(FrameFlags::default())).collect();
+            std::iter::from_fn(|| frames.allocate(FrameFlags::default(), &Room::UNBOUNDED))
+                .collect();
         assert_eq!((singles.len(), frames.is_full()), (16, true));
         singles.iter().for_each(|pfn| frames.release(*pfn));
-        assert_eq!(frames.allocate_large(3, FrameFlags::default()), Some(Pfn(8)));
+        assert_eq!(frames.allocate_large(3, FrameFlags::default(), &Room::UNBOUNDED), Some(Pfn(8)));
         assert_eq!(before.allocated(), 0);
     }
 }

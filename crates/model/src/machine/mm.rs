@@ -119,7 +119,7 @@ impl Mm {
     /// How many markers it has.
     pub fn markers(&self) -> u64 {
         let marker = |(_, pte): &(_, Pte)| matches!(pte, Pte::Marker(_));
-        self.table.entries().iter().filter(|entry| marker(entry)).count() as u64
+        self.table.entries().filter(marker).count() as u64
     }
 
     /// An empty address space.

@@ -16,6 +16,7 @@ pub mod mm;
 pub mod objects;
 pub mod page_table;
 pub mod pins;
+pub mod room;
 pub mod sim_tlbs;
 pub mod swap;
 pub mod tlb;

@@ -6,6 +6,7 @@
 //! ([`super::tlb`]). Tables exist as the kernel allocates and frees them: their presence decides
 //! what a flush covers and whether a huge page fits.
 
+use super::room::Room;
 use crate::addr::{Span, TableId, Vpn};
 use crate::arch::{Arch, MAX_LEVELS};
 use crate::ignored::Ignored;
@@ -53,6 +54,8 @@ pub struct PageTable {
     /// From the last one up. The root is the first table of the uppermost one.
     levels: [Level; MAX_LEVELS],
     last: Ignored<LastLeaf>,
+    /// Bytes of [`Room`] that it has.
+    taken: Ignored<u64>,
 }
 
 /// Where the last-level table found last has its entries, and the span of pages it covers. It is no state: two
@@ -100,10 +103,16 @@ impl Clone for LastLeaf {
 impl PageTable {
     /// An empty table.
     pub fn new(arch: Arch) -> PageTable {
-        let mut table =
-            PageTable { arch, levels: Default::default(), last: Ignored(LastLeaf::unknown()) };
-        table.new_table(arch.levels());
+        let (last, taken) = (Ignored(LastLeaf::unknown()), Ignored(0));
+        let mut table = PageTable { arch, levels: Default::default(), last, taken };
+        table.new_table(arch.levels(), &Room::UNBOUNDED);
+        table.taken = Ignored(0);
         table
+    }
+
+    /// Bytes of memory that were taken for it, the root's apart.
+    pub fn taken(&self) -> u64 {
+        *self.taken
     }
 
     #[inline]
@@ -241,23 +250,27 @@ impl PageTable {
     }
 
     /// Every entry that holds something and names no table, with its pages, ascending.
-    pub fn entries(&self) -> Vec<(Span, Pte)> {
-        let mut found = Vec::new();
-        self.collect(TableId(0), self.arch.levels(), Vpn(0), &mut found);
-        found
-    }
-
-    /// The entries under a table of `level` whose first page is `start`.
-    fn collect(&self, table: TableId, level: u32, start: Vpn, found: &mut Vec<(Span, Pte)>) {
-        let order = self.arch.order(level);
-        for index in 0..self.arch.entries(level) {
-            let page = start.add((index as u64) << order);
-            match self.entry(self.place(table, page, level), level) {
-                Pte::None => {}
-                Pte::Table(child) => self.collect(child, level - 1, page, found),
-                pte => found.push((Span::around(page, order), pte)),
+    pub fn entries(&self) -> impl Iterator<Item = (Span, Pte)> + '_ {
+        // The tables on the way, each with its first page and the number of its next entry.
+        let mut way = vec![(TableId(0), Vpn(0), 0)];
+        std::iter::from_fn(move || {
+            loop {
+                let level = self.arch.levels() + 1 - way.len() as u32;
+                let (table, start, next) = way.last_mut()?;
+                if *next == self.arch.entries(level) {
+                    way.pop();
+                    continue;
+                }
+                let order = self.arch.order(level);
+                let page = start.add((*next as u64) << order);
+                *next += 1;
+                match self.entry(self.place(*table, page, level), level) {
+                    Pte::None => {}
+                    Pte::Table(child) => way.push((child, page, 0)),
+                    pte => return Some((Span::around(page, order), pte)),
+                }
             }
-        }
+        })
     }
 
     /// Sets the PTE of `page` and returns which translation was there; `None`, changing nothing, if its table
@@ -301,19 +314,21 @@ impl PageTable {
     }
 
     /// Makes the table of `level` that covers `page`, and those above it (`pte_alloc`), unless a huge page
-    /// is in the way. How many were made.
-    pub fn allocate(&mut self, page: Vpn, level: u32) -> u32 {
-        if self.leaf(page).is_none() { self.allocate_down_to(page, level) } else { 0 }
+    /// is in the way. How many were made; `None` if there is no memory for one of them.
+    #[inline]
+    pub fn allocate(&mut self, page: Vpn, level: u32, room: &Room) -> Option<u32> {
+        if self.leaf(page).is_none() { self.allocate_down_to(page, level, room) } else { Some(0) }
     }
 
-    fn allocate_down_to(&mut self, page: Vpn, level: u32) -> u32 {
+    #[inline(never)]
+    fn allocate_down_to(&mut self, page: Vpn, level: u32, room: &Room) -> Option<u32> {
         let (mut table, mut at, mut made) = (TableId(0), self.arch.levels(), 0);
         while at > level {
             let place = self.place(table, page, at);
             table = match self.entry(place, at) {
                 Pte::Table(child) => child,
                 Pte::None => {
-                    let child = self.new_table(at - 1);
+                    let child = self.new_table(at - 1, room)?;
                     self.replace(place, at, Pte::Table(child), 0);
                     made += 1;
                     child
@@ -322,17 +337,25 @@ impl PageTable {
             };
             at -= 1;
         }
-        made
+        Some(made)
     }
 
-    fn new_table(&mut self, level: u32) -> TableId {
+    /// `None` if there is no memory for it.
+    fn new_table(&mut self, level: u32, room: &Room) -> Option<TableId> {
         let entries = self.arch.entries(level);
         let level = self.level_mut(level);
-        level.free.pop().unwrap_or_else(|| {
-            level.tables.push(Table::default());
-            level.entries.resize(level.entries.len() + entries, 0);
-            TableId(level.tables.len() as u32 - 1)
-        })
+        if let Some(free) = level.free.pop() {
+            return Some(free);
+        }
+        // Beside what the lists take: the counts in `since`, and a place on the list of free ones.
+        let beside = (entries as u64 + 2) * size_of::<u32>() as u64;
+        let lists = room.make(&mut level.tables, 1)? + room.make(&mut level.entries, entries)?;
+        room.take(beside).then_some(())?;
+        level.tables.push(Table::default());
+        level.entries.resize(level.entries.len() + entries, 0);
+        let made = TableId(level.tables.len() as u32 - 1);
+        *self.taken += lists + beside;
+        Some(made)
     }
 
     /// Frees the table of `level` that covers `page`; returns whether there was one. Its entries
@@ -387,7 +410,7 @@ mod tests {
             let mut table = PageTable::new(arch);
             let page = Vpn(arch.user_pages() - 1);
             assert_eq!(table.set(page, pte(7), 3), None);
-            table.allocate(page, 1);
+            table.allocate(page, 1, &Room::UNBOUNDED);
             assert_eq!(table.set(page, pte(7), 3), Some(Replaced { old: None, since: 0 }));
             assert_eq!(table.get(page), pte(7));
             assert!(!table.is_empty(page, 1));
@@ -407,14 +430,14 @@ mod tests {
     #[test]
     fn a_leaf_moves_whole() {
         let mut table = PageTable::new(X86_64);
-        table.allocate(Vpn(512), 1);
+        table.allocate(Vpn(512), 1, &Room::UNBOUNDED);
         table.set(Vpn(513), pte(1), 0);
-        table.allocate(Vpn(1024), 2);
+        table.allocate(Vpn(1024), 2, &Room::UNBOUNDED);
         assert!(table.move_leaf(Vpn(512), Vpn(1024)));
         assert_eq!(table.get(Vpn(1025)), pte(1));
         assert!(!table.has_table(Vpn(512), 1));
         assert!(!table.move_leaf(Vpn(512), Vpn(1024)));
-        table.allocate(Vpn(512), 1);
+        table.allocate(Vpn(512), 1, &Room::UNBOUNDED);
         table.set(Vpn(513), pte(2), 0);
         assert!(!table.move_leaf(Vpn(512), Vpn(1024)), "there is a table in the way");
         assert_eq!((table.get(Vpn(513)), table.get(Vpn(1025))), (pte(2), pte(1)));
@@ -448,7 +471,7 @@ mod tests {
             let pages = 1 << arch.order(level);
             let (first, last) = (Vpn(pages), Vpn(2 * pages - 1));
             assert_eq!(table.set_huge(last, level, pte(64), 3), None, "no table to hold it");
-            table.allocate(last, level);
+            table.allocate(last, level, &Room::UNBOUNDED);
             let replaced = table.set_huge(last, level, pte(64), 3);
             assert_eq!(replaced, Some(Replaced { old: None, since: 0 }));
             let span = Span { start: first, order: arch.order(level) };
@@ -456,11 +479,11 @@ mod tests {
                 assert_eq!(table.walk(page), (pte(64).present(), span), "{}", arch.name);
                 assert_eq!((table.get(page), table.has_table(page, level - 1)), (Pte::None, false));
             }
-            assert_eq!(table.entries(), [(span, pte(64))]);
-            table.allocate(first, level - 1);
+            assert_eq!(table.entries().collect::<Vec<_>>(), [(span, pte(64))]);
+            table.allocate(first, level - 1, &Room::UNBOUNDED);
             assert!(!table.has_table(first, level - 1), "a huge page is in the way");
 
-            table.allocate(Vpn(0), level - 1);
+            table.allocate(Vpn(0), level - 1, &Room::UNBOUNDED);
             assert_eq!(table.set_huge(Vpn(0), level, pte(0), 3), None, "a table is in the way");
             let replaced = table.set_huge(first, level, Pte::None, 4);
             assert_eq!(replaced, Some(Replaced { old: pte(64).present(), since: 3 }));

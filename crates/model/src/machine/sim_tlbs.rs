@@ -4,6 +4,7 @@
 use super::cpu::Cpu;
 use super::may_cache::MayCache;
 use super::mm::Mm;
+use super::room::Room;
 use super::tlb::{FlushScope, PteChange, Tlbs, is_stale, is_stale_now};
 use super::tlb_array::Tlb;
 use super::upgraded::Upgraded;
@@ -72,6 +73,14 @@ impl RevokedLog {
     }
 }
 
+/// The log of that address space.
+fn log_of(logs: &mut Vec<RevokedLog>, id: MmId) -> &mut RevokedLog {
+    if logs.len() <= id.index() {
+        logs.resize_with(id.index() + 1, RevokedLog::default);
+    }
+    &mut logs[id.index()]
+}
+
 /// The simulator's TLBs: one [`Tlb`] per CPU and exact may-cache answers from logs.
 #[derive(Clone, Debug)]
 pub struct SimTlbs {
@@ -82,6 +91,8 @@ pub struct SimTlbs {
     asids: usize,
     /// By address space.
     logs: Vec<RevokedLog>,
+    /// Memory that logs and views may take.
+    room: Room,
     /// What became writable, where account is kept of it.
     upgraded: Option<Upgraded>,
     /// The second answer, and whether it was ever another one, where the simulator checks itself.
@@ -96,9 +107,16 @@ impl SimTlbs {
             views: vec![SlotView::default(); cpus * asids],
             asids,
             logs: Vec::new(),
+            room: Room::UNBOUNDED,
             upgraded: None,
             checked: None,
         }
+    }
+
+    /// The same, whose logs take their memory there.
+    #[must_use]
+    pub fn within(self, room: Room) -> SimTlbs {
+        SimTlbs { room, ..self }
     }
 
     /// The same, with every answer checked against sets of all that may be cached. Slow; for tests.
@@ -111,7 +129,12 @@ impl SimTlbs {
     /// Out of the way of the changes that revoke nothing, which most are.
     #[inline(never)]
     fn revoked(&mut self, id: MmId, revoked: Revoked) {
-        self.log(id).entries.push(revoked);
+        let SimTlbs { logs, room, .. } = self;
+        let entries = &mut log_of(logs, id).entries;
+        // What there is no memory for is left out: the run is over.
+        if entries.len() < entries.capacity() || room.make(entries, 1).is_some() {
+            entries.push(revoked);
+        }
     }
 
     /// The same, which keep account of what became writable and that CPUs may not know to be so; they may hold a huge
@@ -133,13 +156,6 @@ impl SimTlbs {
         if let Some(upgraded) = &mut self.upgraded {
             upgraded.flush(cpu, asid, scope);
         }
-    }
-
-    fn log(&mut self, id: MmId) -> &mut RevokedLog {
-        if self.logs.len() <= id.index() {
-            self.logs.resize_with(id.index() + 1, RevokedLog::default);
-        }
-        &mut self.logs[id.index()]
     }
 
     #[inline]
@@ -175,7 +191,11 @@ impl SimTlbs {
         }
         let left_at = view.left_at;
         for entry in log.from(view.seen) {
-            if left_at.is_none_or(|at| entry.since < at) && keep(entry) {
+            if left_at.is_none_or(|at| entry.since < at)
+                && keep(entry)
+                && (view.left.len() < view.left.capacity()
+                    || self.room.make(&mut view.left, 1).is_some())
+            {
                 view.left.push(*entry);
             }
         }
@@ -243,6 +263,14 @@ impl SimTlbs {
         stale
     }
 
+    /// The slot stands for something else; what its list took serves the new one.
+    fn replace_view(&mut self, cpu: CpuId, asid: usize, new: SlotView) {
+        let view = &mut self.views[cpu.index() * self.asids + asid];
+        let mut left = std::mem::take(&mut view.left);
+        left.clear();
+        *view = SlotView { left, ..new };
+    }
+
     /// Forgets log entries that no slot has left to look at.
     #[cold]
     fn prune(&mut self, id: MmId) {
@@ -302,9 +330,8 @@ impl Tlbs for SimTlbs {
         }
         self.flush_upgraded(cpu, asid, FlushScope::All);
         self.cpus[cpu.index()].flush_slot(asid);
-        let seen = self.log(id).end();
-        self.views[cpu.index() * self.asids + asid] =
-            SlotView { seen, left: Vec::new(), left_at: None, mm: Some(id) };
+        let seen = log_of(&mut self.logs, id).end();
+        self.replace_view(cpu, asid, SlotView { seen, mm: Some(id), ..SlotView::default() });
     }
 
     fn load(&mut self, cpu: CpuId, asid: usize, _: MmId, mm: &Mm) {
@@ -323,7 +350,7 @@ impl Tlbs for SimTlbs {
     fn forget(&mut self, cpu: CpuId, asid: usize) {
         self.flush_upgraded(cpu, asid, FlushScope::All);
         self.cpus[cpu.index()].flush_slot(asid);
-        self.views[cpu.index() * self.asids + asid] = SlotView::default();
+        self.replace_view(cpu, asid, SlotView::default());
         if let Some(checked) = &mut self.checked {
             checked.0.forget(cpu, asid);
         }

@@ -1,7 +1,7 @@
 //! Swap space on a synchronous device, and its swap cache.
 
+use super::room::Room;
 use crate::addr::Pfn;
-use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
 /// One swap slot.
@@ -16,6 +16,10 @@ pub struct Slot {
     /// Whether it was not written then, but marked (`zeromap`, 6.12 and later).
     pub marked: bool,
 }
+
+/// Bytes that a slot may take beside what is stored of it: on the list of free ones, where shared
+/// memory has it, and where counts are held against each other.
+const SLOT_BESIDE: u64 = 48;
 
 /// The swap device; absent if it has no slots.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -77,11 +81,13 @@ impl Swap {
     }
 
     /// A slot for `frame`, which thereby is in the swap cache; `None` if the device is full or
-    /// there is none.
-    pub fn allocate(&mut self, frame: Pfn) -> Option<u32> {
+    /// there is none, or no memory for another slot.
+    pub fn allocate(&mut self, frame: Pfn, room: &Room) -> Option<u32> {
         let slot = match self.free.pop() {
             Some(slot) => slot,
             None if (self.slots.len() as u32) < self.size => {
+                room.make(&mut self.slots, 1)?;
+                room.take(SLOT_BESIDE).then_some(())?;
                 self.slots.push(Slot::default());
                 self.slots.len() as u32 - 1
             }
@@ -142,11 +148,11 @@ impl Swap {
     }
 
     /// What is wrong with a slot, if anything; `named`: how many swap PTEs name each.
-    pub(super) fn contradiction(&self, named: &BTreeMap<u32, u32>) -> Option<String> {
+    pub(super) fn contradiction(&self, named: &[u32]) -> Option<String> {
         let mut free = vec![0; self.slots.len()];
         self.free.iter().for_each(|slot| free[*slot as usize] += 1);
         (0u32..).zip(&self.slots).zip(free).find_map(|((slot, entry), free)| {
-            let names = named.get(&slot).copied().unwrap_or(0);
+            let names = named[slot as usize];
             if entry.count != names {
                 return Some(format!("swap slot {slot} counts {} PTEs of {names}", entry.count));
             }
@@ -157,6 +163,11 @@ impl Swap {
             (free != u32::from(unused))
                 .then(|| format!("swap slot {slot} is free {free} times, unused: {unused}"))
         })
+    }
+
+    /// Slots that were ever in use.
+    pub(super) fn slots(&self) -> usize {
+        self.slots.len()
     }
 
     /// Slots in use.

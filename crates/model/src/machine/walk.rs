@@ -57,12 +57,13 @@ mod tests {
     use super::*;
     use crate::addr::Pfn;
     use crate::arch::{TINY, TINY_FAULTS};
+    use crate::machine::room::Room;
     use crate::pte::Pte;
 
     fn table(flags: &[PteFlags]) -> (PageTable, Option<PresentPte>) {
         let (mut table, page) = (PageTable::new(TINY), Vpn(5));
         let pte = flags.iter().fold(PresentPte::new(Pfn(8)), |pte, flag| pte.with(*flag, true));
-        table.allocate(page, 2);
+        table.allocate(page, 2, &Room::UNBOUNDED);
         // A huge page of four.
         table.set_huge(page, 2, Pte::Present(pte), 0).unwrap();
         (table, Some(pte))

@@ -11,6 +11,7 @@ use super::mm::{Life, Mm};
 use super::objects::Objects;
 use super::page_table::Replaced;
 use super::pins::{Pin, Pins};
+use super::room::Room;
 use super::swap::Swap;
 use super::tlb::{PteChange, Tlbs};
 use super::vma::Vma;
@@ -260,6 +261,8 @@ pub struct World<M: Mode> {
     pub ghost: M::Ghost,
     /// Events.
     pub log: M::Log,
+    /// Memory that it may still take.
+    pub room: Room,
     /// The first inconsistency found, if any.
     pub inconsistency: Option<Inconsistency>,
 }
@@ -281,6 +284,7 @@ impl<M: Mode<Tlbs: Clone, Ghost: Clone, Log: Clone>> Clone for World<M> {
             tlbs: self.tlbs.clone(),
             ghost: self.ghost.clone(),
             log: self.log.clone(),
+            room: self.room.clone(),
             inconsistency: self.inconsistency.clone(),
         }
     }
@@ -310,6 +314,8 @@ pub struct WorldSpec {
     pub pins: usize,
     /// The files; there are frames enough for what they hold.
     pub files: Vec<FileSpec>,
+    /// Memory that it may take.
+    pub room: Room,
 }
 
 impl WorldSpec {
@@ -343,6 +349,7 @@ impl<M: Mode> World<M> {
             tlbs,
             ghost,
             log,
+            room: spec.room.clone(),
             inconsistency: None,
         };
         world.mms[mm_of(ProcessId::FIRST).index()].life = Life::Running;
@@ -379,6 +386,7 @@ impl<M: Mode> World<M> {
             }
         }
         self.ghost.retired(mm);
+        self.room.give_back(self.mms[mm.index()].table.taken());
         *self.mms[mm.index()] = Mm::new(self.arch);
     }
 
@@ -627,7 +635,7 @@ impl<M: Mode> World<M> {
     /// A frame with one reference, or `None` if memory is full.
     #[inline]
     pub fn allocate_frame(&mut self, flags: FrameFlags) -> Option<Pfn> {
-        let frame = self.frames.allocate(flags)?;
+        let frame = self.frames.allocate(flags, &self.room)?;
         self.ghost.allocated(frame);
         Some(frame)
     }

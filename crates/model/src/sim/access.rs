@@ -216,6 +216,9 @@ impl Machine<'_, '_> {
                 return Ok(Some(((fault, access), wait)));
             }
         }
+        if self.world.room.was_refused() {
+            return Err(self.out_of_memory());
+        }
         let (op, page, tries) = (self.op_at(), self.page_text(page), MAX_TRIES);
         Err(Box::new(SimError::NoProgress { op, page, tries }))
     }
@@ -271,7 +274,7 @@ impl Machine<'_, '_> {
     fn failed_access(&self, page: Vpn, outcome: Outcome) -> Box<SimError> {
         let op = self.op_at();
         Box::new(match outcome {
-            Outcome::OutOfMemory => SimError::OutOfMemory { op, frames: self.world.frames.limit() },
+            Outcome::OutOfMemory => return self.out_of_memory(),
             _ if self.world.is_behind_end(self.space, page) => {
                 SimError::BehindEnd { op, page: self.page_text(page) }
             }

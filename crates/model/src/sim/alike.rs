@@ -23,9 +23,8 @@ const SOME: u32 = 8;
 const LONG: u32 = 4;
 const TOO_LONG: u32 = 64;
 
-/// Page frames, and events of a round, that it may take.
-const FRAMES: u32 = 1 << 16;
-const EVENTS: usize = 1 << 18;
+/// Bytes of memory that it may take: enough for 65,536 pages and 262,144 events of a round.
+const MEMORY: u64 = 96 << 20;
 
 /// The first of `program`'s rounds that count from which on all are alike on `row`, repeated ones too;
 /// `u32::MAX` if they never are. What the model cannot run long enough to tell is taken for alike from
@@ -129,7 +128,7 @@ impl First {
             Again::EachRound => (true, 0),
             Again::WarmUp(after) => (false, after),
         };
-        let sizes = SimOptions { frames: FRAMES, events: EVENTS, ..SimOptions::default() };
+        let sizes = SimOptions { memory: MEMORY, ..SimOptions::default() };
         let options = SimOptions { repeats, renews_after, ..sizes };
         // What ended it does not matter: the rounds before were run.
         let _ = run_with(program, row, &options, self);

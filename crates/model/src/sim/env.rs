@@ -5,6 +5,7 @@ use crate::arch::Arch;
 use crate::env::{Context, Env, Learnt, Lock};
 use crate::event::{Event, EventKind, FaultClass};
 use crate::kernels::Config;
+use crate::machine::room::Room;
 use crate::machine::sim_tlbs::SimTlbs;
 use crate::machine::world::{At, Ghost, Held, Log, Mode, World};
 use crate::policy::Policies;
@@ -75,23 +76,28 @@ pub struct SimLog {
     pub overflowed: bool,
     /// A round that counts is under way: every event is kept.
     recording: bool,
-    /// Events that are kept now.
-    room: usize,
+    /// Events that there is a place for now.
+    places: usize,
     /// Events that are kept of a round.
     most: usize,
+    /// Memory that they may take.
+    room: Room,
     next_seq: u64,
     ptes: bool,
 }
 
 impl SimLog {
-    /// An empty log of rounds with at most so many events; `ptes`: record PTE changes, too.
-    pub fn new(ptes: bool, most: usize) -> SimLog {
-        SimLog { ptes, room: HISTORY, most, ..SimLog::default() }
+    /// An empty log of rounds with at most so many events, which take their memory from `room`;
+    /// `ptes`: record PTE changes, too.
+    pub fn new(ptes: bool, most: usize, room: Room) -> SimLog {
+        SimLog { ptes, places: HISTORY, most, room, ..SimLog::default() }
     }
 
     /// From now on every event is kept, or only the last few.
     pub fn record(&mut self, every: bool) {
-        (self.recording, self.room) = if every { (true, self.most) } else { (false, HISTORY) };
+        self.recording = every;
+        self.places =
+            if every { self.events.capacity().clamp(HISTORY, self.most) } else { HISTORY };
     }
 
     /// Forgets all events.
@@ -100,15 +106,23 @@ impl SimLog {
         self.faults = (0, 0);
     }
 
-    /// Events that a round may have.
-    pub fn most(&self) -> usize {
-        self.most
+    /// Events that a round may have, or those that there was memory for.
+    pub fn most_events(&self) -> usize {
+        if self.room.was_refused() { self.events.capacity() } else { self.most }
     }
 
+    /// A place for one more event: by growing, or else by forgetting all.
     #[cold]
-    fn make_room(&mut self) {
-        self.overflowed |= self.recording;
-        self.clear();
+    fn make_place(&mut self) {
+        if self.recording
+            && self.events.len() < self.most
+            && self.room.make(&mut self.events, 1).is_some()
+        {
+            self.places = self.events.capacity().min(self.most);
+        } else {
+            self.overflowed |= self.recording;
+            self.clear();
+        }
     }
 
     /// Takes an event of the scenario itself, which no kernel function caused.
@@ -152,8 +166,8 @@ impl SimLog {
     ) -> u64 {
         let seq = self.next_seq;
         self.next_seq += 1;
-        if self.events.len() >= self.room {
-            self.make_room();
+        if self.events.len() >= self.places {
+            self.make_place();
         }
         // One that ends in a signal is none of a process's figures (mm/memory.c:mm_account_fault is not reached, or leaves it out).
         if let EventKind::FaultDone { major, class, .. } = kind

@@ -170,6 +170,9 @@ impl<'p, 'w> Machine<'p, 'w> {
                 self.wake();
             }
         }
+        if self.world.room.was_refused() {
+            return Err(self.out_of_memory());
+        }
         self.report_deadlock()
     }
 
@@ -503,10 +506,17 @@ impl<'p, 'w> Machine<'p, 'w> {
     fn failed(&self, call: Call, errno: Errno) -> Result<(), Box<SimError>> {
         let op = self.op_at();
         let lacks = call.lacks(&self.world.policies, &self.world.config);
-        Err(Box::new(match self.world.frames.is_full() {
-            true => SimError::OutOfMemory { op, frames: self.world.frames.limit() },
-            false => SimError::Call { op, errno, lacks },
-        }))
+        Err(match self.world.frames.is_full() || self.world.room.was_refused() {
+            true => self.out_of_memory(),
+            false => Box::new(SimError::Call { op, errno, lacks }),
+        })
+    }
+
+    /// There is no memory for what the operation does.
+    #[cold]
+    pub(super) fn out_of_memory(&self) -> Box<SimError> {
+        let most = self.world.room.most().unwrap_or(u64::MAX);
+        Box::new(SimError::OutOfMemory { op: self.op_at(), most })
     }
 
     /// Whether the model still agrees with itself; now and then also whether it is to go on.
@@ -519,6 +529,10 @@ impl<'p, 'w> Machine<'p, 'w> {
 
     #[cold]
     fn diagnose(&mut self) -> Result<(), Box<SimError>> {
+        // What there is no memory for was left out, whatever contradictions that leads to.
+        if self.world.room.was_refused() {
+            return Err(self.over_the_bound());
+        }
         if self.until_look == 0 {
             self.look()?;
         }
@@ -540,17 +554,21 @@ impl<'p, 'w> Machine<'p, 'w> {
 
     pub(super) fn look(&mut self) -> Result<(), Box<SimError>> {
         self.until_look = if self.paranoid { 1 } else { LOOK_EVERY };
-        if self.world.log.overflowed {
-            return Err(self.too_many_events());
+        if self.world.log.overflowed || self.world.room.was_refused() {
+            return Err(self.over_the_bound());
         }
         let look = Look { rounds: self.rounds, events: self.world.log.events.len() };
         let looked = self.watch.look(look);
         looked.map_err(|reason| Box::new(SimError::Stopped { op: self.op_at(), reason }))
     }
 
+    /// The round has too many events, or there is no memory.
     #[cold]
-    pub(super) fn too_many_events(&self) -> Box<SimError> {
-        let most = self.world.log.most();
+    pub(super) fn over_the_bound(&self) -> Box<SimError> {
+        if !self.world.log.overflowed {
+            return self.out_of_memory();
+        }
+        let most = self.world.log.most_events();
         Box::new(SimError::TooManyEvents { op: self.op_at(), most })
     }
 

@@ -29,6 +29,7 @@ use crate::kernel::soft_dirty::is_soft_dirty;
 use crate::kernels::KernelRow;
 use crate::machine::consistency::contradiction;
 use crate::machine::mm::Life;
+use crate::machine::room::Room;
 use crate::machine::sim_tlbs::SimTlbs;
 use crate::machine::world::{Inconsistency, WorldSpec, mm_of};
 use crate::policy::PagemapUffd;
@@ -40,15 +41,19 @@ use interpret::Machine;
 use std::collections::BTreeMap;
 use std::fmt;
 
+/// Page frames of the machine: 2 TiB. They take memory only when they are used.
+const FRAMES: u32 = 1 << 29;
+
+/// The most events that one round may have.
+const EVENTS: usize = 40_000_000;
+
 /// Options of a simulation.
 #[derive(Copy, Clone, Debug)]
 pub struct SimOptions {
     /// Record PTE changes, too.
     pub pte_events: bool,
-    /// Page frames of the machine.
-    pub frames: u32,
-    /// The most events that one round may have.
-    pub events: usize,
+    /// Bytes of memory that the run may take.
+    pub memory: u64,
     /// After each operation compare every frame's counts with the page table; hold the evidence of
     /// every verdict against sets of all that may be cached. Slow; for tests.
     pub paranoid: bool,
@@ -62,12 +67,9 @@ pub struct SimOptions {
 
 impl Default for SimOptions {
     fn default() -> Self {
-        // 2 TiB of frames; they cost memory only when used.
-        let (frames, events) = (1 << 29, 40_000_000);
         SimOptions {
             pte_events: false,
-            frames,
-            events,
+            memory: 16 << 30,
             paranoid: false,
             choices: false,
             repeats: false,
@@ -202,13 +204,13 @@ pub enum SimError {
         /// The page.
         page: String,
     },
-    /// The machine is full.
-    #[error("`{op}`: the scenario touches more pages than the model has frames for ({frames})")]
+    /// The run needs more memory than it may take.
+    #[error("`{op}`: the model needs more memory for this than the {} MiB that it may take", most >> 20)]
     OutOfMemory {
         /// The operation.
         op: OpAt,
-        /// The machine's frames.
-        frames: u32,
+        /// In bytes.
+        most: u64,
     },
     /// An access faulted again and again.
     #[error("`{op}`: the access to {page} still faults after {tries} tries: a bug in the model")]
@@ -394,16 +396,17 @@ fn new_world(program: &Program, row: &KernelRow, arch: Arch, options: &SimOption
         threads: program.threads.len(),
         processes: program.processes.len(),
         others: program.other_processes(),
-        frames: options.frames.saturating_add(program.file_pages()),
+        frames: FRAMES.saturating_add(program.file_pages()),
         swap_pages: u32::try_from(swap_pages).unwrap_or(u32::MAX),
         pins: program.pins(),
         files: program.files.clone(),
+        room: Room::of(options.memory),
     };
-    let tlbs = SimTlbs::new(spec.cpus, spec.slots());
+    let tlbs = SimTlbs::new(spec.cpus, spec.slots()).within(spec.room.clone());
     let tlbs = if options.paranoid { tlbs.checked(spec.arch.accessed_dirty) } else { tlbs };
     let (huge, pieces) = (spec.arch.order(2), spec.config.tlb_pieces);
     let tlbs = if options.choices { tlbs.with_upgrades(huge, pieces) } else { tlbs };
-    SimWorld::new(&spec, tlbs, NoGhost, SimLog::new(options.pte_events, options.events))
+    SimWorld::new(&spec, tlbs, NoGhost, SimLog::new(options.pte_events, EVENTS, spec.room.clone()))
 }
 
 /// Ends all threads; the first one of a process ends last, and the address space with it.

@@ -8,6 +8,9 @@ use crate::instructions::executed;
 use crate::kernel::lru::lru_add_drain;
 use crate::program::OpKind;
 
+/// Events of a round from which on who watches is asked before they are folded.
+const MANY: usize = 1 << 16;
+
 /// How far the rounds are.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Course {
@@ -107,8 +110,12 @@ impl Machine<'_, '_> {
         if round < 0 {
             return Ok(());
         }
-        if self.world.log.overflowed {
-            return Err(self.too_many_events());
+        if self.world.log.overflowed || self.world.room.was_refused() {
+            return Err(self.over_the_bound());
+        }
+        // Folding takes memory as well: many events are looked at before.
+        if self.world.log.events.len() >= MANY {
+            self.look()?;
         }
         self.round.index = round as u32;
         std::mem::swap(&mut self.round.events, &mut self.world.log.events);

@@ -6,6 +6,7 @@ use super::{SimError, SimOptions};
 use crate::addr::{CpuId, MmId, PageRange, Pfn, ProcessId, ThreadId, Vpn};
 use crate::call::CallExpr;
 use crate::kernels::KernelRow;
+use crate::machine::room::Room;
 use crate::machine::sim_tlbs::SimTlbs;
 use crate::machine::world::{WorldSpec, mm_of};
 use crate::program::{
@@ -66,9 +67,10 @@ fn run(program: &Program) -> (SimWorld, Result<(), SimError>) {
         swap_pages: 0,
         pins: 0,
         files: Vec::new(),
+        room: Room::UNBOUNDED,
     };
     let options = SimOptions::default();
-    let log = SimLog::new(options.pte_events, options.events);
+    let log = SimLog::new(options.pte_events, 1 << 20, Room::UNBOUNDED);
     let mut world = SimWorld::new(&spec, SimTlbs::new(2, spec.slots()), NoGhost, log);
     let mut watch = |_: &Round| {};
     let mut machine = Machine::new(program, &mut world, &options, &mut watch);
@@ -83,7 +85,7 @@ fn run(program: &Program) -> (SimWorld, Result<(), SimError>) {
         uffd_wp: false,
     };
     let table = &mut machine.world.mms[MM.index()].table;
-    table.allocate(HEAP.start, 1);
+    table.allocate(HEAP.start, 1, &Room::UNBOUNDED).unwrap();
     table.set(HEAP.start.add(1), Pte::Migration(migrating), 0).unwrap();
     let result = machine.run().map_err(|error| *error);
     (world, result)

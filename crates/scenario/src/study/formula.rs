@@ -127,9 +127,12 @@ impl Formula {
                 }
             }
         };
-        match value.is_finite() {
-            true => Ok(value),
-            false => Err(E::from(format!("`{self}` divides by zero"))),
+        match (value.is_finite(), self) {
+            (true, _) => Ok(value),
+            (false, Formula::Binary(Operator::Over, _, right)) if right.value(figure)? == 0.0 => {
+                Err(E::from(format!("`{self}` divides by zero")))
+            }
+            (false, _) => Err(E::from(format!("`{self}` is too large a number"))),
         }
     }
 
@@ -290,6 +293,8 @@ mod tests {
             assert_eq!(value(text), Ok(expected), "{text}");
         }
         assert_eq!(value("1 / (ten - 10)"), Err("`1 / (ten - 10)` divides by zero".to_owned()));
+        let large = format!("{0} * {0}", "9".repeat(300));
+        assert!(value(&large).unwrap_err().ends_with("is too large a number"));
         assert_eq!(value("eleven + 1"), Err("no eleven".to_owned()));
         for bad in ["", "1 +", "(1", "1)", "1 2", "1.2.3", "é", "a = b", "%", &"(".repeat(5000)] {
             assert!(formula(&Value::bare(bad, 0)).is_err(), "{bad}");

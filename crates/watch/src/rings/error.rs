@@ -1,6 +1,7 @@
 //! Why there are no events, and what helps.
 
-use needless_runner::look::{UNSEEN_REMEDY, Unseen};
+use needless_runner::limits::remedy_of;
+use needless_runner::look::Unseen;
 use needless_runner::tracefs::{PERFMON_REMEDY, TracefsError};
 use std::io;
 use thiserror::Error;
@@ -46,11 +47,16 @@ impl PerfError {
         {
             return Some(RING_REMEDY);
         }
+        if let PerfError::Open { error, .. } = self
+            && let Some(remedy) = remedy_of(error)
+        {
+            return Some(remedy);
+        }
         let refused = match self {
             PerfError::Tracefs(TracefsError::NotMounted) => true,
             PerfError::Tracefs(TracefsError::Unreadable { error, .. })
             | PerfError::Open { error, .. } => error.kind() == io::ErrorKind::PermissionDenied,
-            PerfError::Cpus(_) => return Some(UNSEEN_REMEDY),
+            PerfError::Cpus(unseen) => return Some(unseen.remedy()),
             PerfError::Tracefs(_) | PerfError::OddCpus(_) => false,
         };
         refused.then_some(PERFMON_REMEDY)

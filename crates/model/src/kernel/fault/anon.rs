@@ -32,7 +32,8 @@ pub fn do_anonymous_page(
     let Fault { mm, page, write, .. } = fault;
     let uffd_wp = seen == Pte::Marker(Marker::UffdWp);
     // 1. The page table, and what the first page of a mapping's own is found by.
-    env.step(Site::DoAnonymousPage, |w, at| pte_alloc(w, at, mm, page, 1));
+    env.step(Site::DoAnonymousPage, |w, at| pte_alloc(w, at, mm, page, 1))
+        .ok_or(Unserved::OutOfMemory)?;
     if write {
         vmf_anon_prepare(env, fault, vma)?;
     }

@@ -43,8 +43,9 @@ pub fn do_fault(
 ) -> Result<Served, Unserved> {
     let Fault { mm, page, write, .. } = fault;
     let asks = vma.on_disk && env.policies().end_around == EndAround::Passed;
-    let new_table =
-        env.step(Site::DoFault, |w, at| pte_alloc_tells(w, at, mm, page, 1) && asks && !write);
+    let new_table = env
+        .step(Site::DoFault, |w, at| Some(pte_alloc_tells(w, at, mm, page, 1)? && asks && !write));
+    let new_table = new_table.ok_or(Unserved::OutOfMemory)?;
     match (write, vma.shared) {
         (false, _) => do_read_fault(env, (fault, seen), vma, file, new_table),
         (true, false) => do_cow_fault(env, (fault, seen), vma, file),

@@ -30,14 +30,15 @@ pub fn do_huge_pmd_anonymous_page(
 ) -> Result<Option<Served>, Unserved> {
     let Fault { mm, page, write, .. } = fault;
     // 1. The table above, and what the huge page is found by: for a read as well.
-    env.step(Site::DoHugePmdAnonymousPage, |w, at| pte_alloc(w, at, mm, page, 2));
+    let made = env.step(Site::DoHugePmdAnonymousPage, |w, at| pte_alloc(w, at, mm, page, 2));
+    made.ok_or(Unserved::OutOfMemory)?;
     vmf_anon_prepare(env, fault, vma)?;
 
     // 2. The frames, before the lock.
     let site = Site::DoHugePmdAnonymousPage;
     let frames = env.step(site, |w, at| match write {
         true => allocate_zeroed_folio(w, at, w.huge_span(page)),
-        false => w.frames.huge_zero_page(w.arch.order(2)),
+        false => w.frames.huge_zero_page(w.arch.order(2), &w.room),
     });
     let Some(folio) = frames else { return Ok(None) };
 

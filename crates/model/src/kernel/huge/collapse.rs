@@ -369,7 +369,7 @@ fn isolate<M: Mode>(
         w.mms[mm.index()].taken = Some(taken);
     } else {
         let start = taken.pages.start;
-        w.mms[mm.index()].table.allocate(start, 1);
+        let _ = w.mms[mm.index()].table.allocate(start, 1, &w.room);
         w.table_becomes(mm, Walked::Out(start), Walked::At(start));
         taken.entries.iter().for_each(|(page, pte)| w.set_pte(at, mm, *page, *pte));
     }

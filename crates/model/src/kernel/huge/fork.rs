@@ -29,9 +29,9 @@ pub fn copy_huge_pmd(env: &mut impl Env, (parent, child): (MmId, MmId), page: Vp
         pmd_trans_huge_lock(env, site, parent, page, |w, _, pmd| needs_cow_for_dma(w, parent, pmd));
     if pinned == Some(false) {
         env.step(site, |w, at| {
-            pte_alloc(w, at, child, page, 2);
+            let made = pte_alloc(w, at, child, page, 2);
             // The processor may have set bits of it since.
-            if let Some(pmd) = w.pmd(parent, page) {
+            if let (Some(()), Some(pmd)) = (made, w.pmd(parent, page)) {
                 copy_pmd(w, at, (parent, child), page, pmd);
             }
         });

@@ -63,9 +63,9 @@ pub fn move_huge(
     if !env.config().huge_pages {
         return None;
     }
-    let next = env.step(Site::MovePages, |w, at| {
-        pte_alloc(w, at, mm, to, 2);
-        look(w, mm, rest, to)
+    let next = env.step(Site::MovePages, |w, at| match pte_alloc(w, at, mm, to, 2) {
+        Some(()) => look(w, mm, rest, to),
+        None => Next::Refused(Errno::Enomem),
     });
     Some(match next {
         Next::Small => return None,

@@ -36,10 +36,7 @@ pub fn move_huge_pmd(env: &mut impl Env, mm: MmId, from: Vpn, to: Vpn, clears: b
     let (old, new) = (Lock::pmd(env.arch(), mm, from), Lock::pmd(env.arch(), mm, to));
     let huge = env.step(site, |w, at| {
         let huge = w.pmd(mm, from).is_some();
-        if huge {
-            pte_alloc(w, at, mm, to, 2);
-        }
-        huge
+        huge && pte_alloc(w, at, mm, to, 2).is_some()
     });
     if !huge {
         return false;

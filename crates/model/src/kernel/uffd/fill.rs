@@ -129,8 +129,7 @@ fn prepare<M: Mode>(
     if !vma.shared && vma.anon_vma.is_none() {
         w.prepare_anon_vma(at, mm, page);
     }
-    pte_alloc(w, at, mm, page, 1);
-    Ok(())
+    pte_alloc(w, at, mm, page, 1).ok_or(Errno::Enomem)
 }
 
 /// A page that is new to the file.

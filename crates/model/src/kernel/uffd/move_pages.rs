@@ -128,7 +128,7 @@ fn move_next(env: &mut impl Env, mm: MmId, rest: PageRange, to: Vpn) -> Result<u
         return moved;
     }
     let page = rest.start;
-    env.step(Site::MovePages, |w, at| pte_alloc(w, at, mm, to, 1));
+    env.step(Site::MovePages, |w, at| pte_alloc(w, at, mm, to, 1)).ok_or(Errno::Enomem)?;
     match env.step(Site::MovePages, |w, _| next(w, mm, page, to)) {
         Next::Refused(error) => Err(error),
         Next::Large(folio) => {

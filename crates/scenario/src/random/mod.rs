@@ -17,9 +17,11 @@ mod generate;
 pub mod operations;
 mod shrink;
 mod state;
+mod target;
 mod write;
 
 pub use generate::{OF_EVERYTHING, generate};
+pub use target::{Optional, Target};
 pub use state::Pages;
 
 use state::Uffd;

@@ -19,6 +19,7 @@ pub use error::LiveError;
 pub use needless_runner::environment::{environment, release};
 pub use needless_runner::journal::Undone;
 pub use needless_runner::limits;
+pub use needless_runner::pagemap::has_soft_dirty;
 
 use child::{Collected, Runner};
 use cpus::{Chooser, Chosen};

@@ -17,12 +17,13 @@ use crate::targets;
 use needless_model::kernels::KernelRow;
 use needless_model::program::Program;
 use needless_model::run::TargetRun;
+use needless_model::sim::SimError;
 use needless_report::agree::{
     Difference, Found, Minimal, ScenarioAgreement, Standing, TargetAgreement,
 };
 use needless_report::compare::Ran;
 use needless_report::groups::Group;
-use std::collections::BTreeSet;
+use needless_scenario::random::Optional;
 
 /// Times that an undecided scenario runs again.
 const RETRIES: u32 = 3;
@@ -62,6 +63,11 @@ pub trait RealTarget {
 
     /// CPUs that a scenario can have.
     fn cpus(&self) -> usize;
+
+    /// What the kernel was built without.
+    fn without(&self) -> Vec<Optional> {
+        Vec::new()
+    }
 
     /// Programs that it takes at a time without waste.
     fn batch(&self) -> usize;
@@ -112,9 +118,10 @@ pub fn judge(
         release: None,
         row: format!("model:{}", row.name),
         own_row,
+        drawn_without: Vec::new(),
         scenarios: Vec::with_capacity(scenarios.len()),
     };
-    let mut judge = Judge { target, kernel: None, runs, lacking: BTreeSet::new() };
+    let mut judge = Judge { target, kernel: None, runs };
     for batch in scenarios.chunks(judge.target.batch().max(1)) {
         for scenario in judge.batch(batch)? {
             agreement.scenarios.push(scenario);
@@ -134,8 +141,6 @@ struct Judge<'t, 'r> {
     runs: &'t mut Runs<'r>,
     /// What the first run tells about the kernel.
     kernel: Option<Kernel>,
-    /// Scenarios for which the kernel, or the machine, lacks something: they are not run again.
-    lacking: BTreeSet<String>,
 }
 
 /// A real kernel that ran something.
@@ -191,10 +196,7 @@ impl Judge<'_, '_> {
             Err(refusal) => match refusal.extent {
                 Extent::EveryProgram => Err(refusal),
                 Extent::ThisRun => Ok(Standing::Undecided(refusal.reason)),
-                Extent::EveryRun => {
-                    self.lacking.insert(scenario.name.clone());
-                    Ok(Standing::Undecided(refusal.reason))
-                }
+                Extent::EveryRun => Ok(Standing::NotApplicable(refusal.reason)),
                 Extent::Operation => {
                     Ok(failed(scenario, refusal.reason, self.kernel.as_ref(), self.runs))
                 }
@@ -211,10 +213,7 @@ impl Judge<'_, '_> {
     ) -> Result<(), Refusal> {
         for _ in 0..RETRIES {
             let open = judged.iter().enumerate();
-            let open = open.filter(|(_, judged)| {
-                matches!(judged.standing, Standing::Undecided(_))
-                    && !self.lacking.contains(&judged.name)
-            });
+            let open = open.filter(|(_, judged)| matches!(judged.standing, Standing::Undecided(_)));
             let open: Vec<usize> = open.map(|(at, _)| at).collect();
             if open.is_empty() {
                 break;
@@ -239,7 +238,7 @@ impl Judge<'_, '_> {
             match again {
                 Standing::Differing(_) => difference.repeated.0 += 1,
                 Standing::Exact { .. } => {}
-                Standing::Undecided(_) => continue,
+                Standing::Undecided(_) | Standing::NotApplicable(_) => continue,
             }
             difference.repeated.1 += 1;
         }
@@ -303,6 +302,9 @@ fn failed(
     };
     match runs.kinds(&scenario.program, row) {
         Ok(_) => one_sided(Some(reason), row, None),
+        Err(SimError::Call { lacks: Some(_), .. } | SimError::Missing { .. }) => {
+            Standing::NotApplicable(reason)
+        }
         Err(_) => Standing::Undecided(format!("neither can run it: {reason}")),
     }
 }

@@ -8,6 +8,8 @@ use needless_live::{Batch, LiveError, LiveOptions};
 use needless_model::kernels::KernelRow;
 use needless_model::program::Program;
 use needless_model::run::TargetRun;
+use needless_scenario::random::Optional;
+use std::path::Path;
 
 /// Ring pages for short rounds: enough for some thousand events.
 const RING_PAGES: u32 = 128;
@@ -60,6 +62,15 @@ impl RealTarget for Live {
 
     fn cpus(&self) -> usize {
         std::thread::available_parallelism().map_or(1, usize::from)
+    }
+
+    fn without(&self) -> Vec<Optional> {
+        let lacks = |feature: &Optional| match feature {
+            Optional::SoftDirty => needless_live::has_soft_dirty().is_ok_and(|there| !there),
+            Optional::HugePages => !Path::new("/sys/kernel/mm/transparent_hugepage").exists(),
+            Optional::Userfaultfd => !Path::new("/proc/sys/vm/unprivileged_userfaultfd").exists(),
+        };
+        Optional::ALL.into_iter().filter(lacks).collect()
     }
 
     fn batch(&self) -> usize {

@@ -1,8 +1,10 @@
 //! Agreement with made-up real kernels: rows of the model.
 
 use super::*;
+use needless_report::agree::Totals;
 use needless_model::kernels::KernelRow;
 use needless_model::sim::{self, SimOptions};
+use needless_scenario::random::Target;
 
 /// A row that passes for the real kernel of another release.
 struct Pretender {
@@ -10,6 +12,10 @@ struct Pretender {
     release: &'static str,
     /// Results that are said to be invalid before the first good one.
     spoilt: u32,
+    /// What the pretender lacks: programs with as many CPUs, or more.
+    lacks_cpus: u16,
+    /// Programs that were to run.
+    runs: u32,
 }
 
 impl RealTarget for Pretender {
@@ -31,6 +37,11 @@ impl RealTarget for Pretender {
 
     fn run(&mut self, programs: &[Program]) -> Vec<Result<TargetRun, Refusal>> {
         let mut run = |program: &Program| {
+            self.runs += 1;
+            if program.machine.cpus >= self.lacks_cpus {
+                let reason = format!("{} CPUs are needed", program.machine.cpus);
+                return Err(Refusal { reason, help: None, status: 121, extent: Extent::EveryRun });
+            }
             let run = sim::run(program, &self.row, &SimOptions::default()).unwrap();
             let invalid = (self.spoilt > 0).then(|| "spoilt".to_owned());
             self.spoilt = self.spoilt.saturating_sub(1);
@@ -48,7 +59,8 @@ impl RealTarget for Pretender {
 }
 
 fn pretender(row: &str, release: &'static str) -> Pretender {
-    Pretender { row: KernelRow::parse(row).unwrap(), release, spoilt: 0 }
+    let row = KernelRow::parse(row).unwrap();
+    Pretender { row, release, spoilt: 0, lacks_cpus: u16::MAX, runs: 0 }
 }
 
 /// What the model says against the pretender.
@@ -61,7 +73,8 @@ fn judged(target: &mut Pretender, scenarios: &[Scenario]) -> TargetAgreement {
 }
 
 fn drawn(count: u64) -> Vec<Scenario> {
-    (0..count).map(|seed| random(seed, (6, 18), 3).unwrap()).collect()
+    let target = Target::new((6, 18), 3);
+    (0..count).map(|seed| random(seed, &target).unwrap()).collect()
 }
 
 #[test]
@@ -91,6 +104,26 @@ fn a_wrong_rule_is_found_and_made_small() {
     // The page has to go to swap before it is read, in the set-up or in the round before.
     assert_eq!(operations("rounds 1 warmup="), 1, "{}", minimal.scenario);
     assert!(lines.len() < 20, "{}", minimal.scenario);
+}
+
+/// Once, and counted apart.
+#[test]
+fn what_is_lacking_is_not_applicable() {
+    let mut small = Pretender { lacks_cpus: 2, ..pretender("6.18", "6.18.44") };
+    let scenarios = drawn(12);
+    let needs_more = |scenario: &&Scenario| scenario.program.machine.cpus >= 2;
+    let lacking = scenarios.iter().filter(needs_more).count();
+    assert!((1..12).contains(&lacking));
+    let agreement = judged(&mut small, &scenarios);
+    let totals = Totals::of(&agreement.scenarios);
+    let run = 12 - lacking;
+    let expected =
+        Totals { run, exact: run, differing: 0, undecided: 0, not_applicable: lacking };
+    assert_eq!((totals, totals.is_decided()), (expected, true));
+    assert_eq!(small.runs, 12, "nothing ran again");
+    let mut none = Pretender { lacks_cpus: 0, ..pretender("6.18", "6.18.44") };
+    let agreement = judged(&mut none, &scenarios);
+    assert!(!Totals::of(&agreement.scenarios).is_decided(), "nothing was compared");
 }
 
 #[test]

@@ -1,11 +1,9 @@
 //! What random scenarios are drawn for.
 
-use strum::{Display, EnumIter, EnumString, IntoStaticStr};
+use strum::{Display, EnumString};
 
 /// What a kernel may have been built without, whatever its release.
-#[derive(
-    Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Display, EnumIter, EnumString, IntoStaticStr,
-)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Display, EnumString)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Optional {
     /// Soft-dirty bits (`CONFIG_MEM_SOFT_DIRTY`).
@@ -14,6 +12,12 @@ pub enum Optional {
     HugePages,
     /// userfaultfd (`CONFIG_USERFAULTFD`).
     Userfaultfd,
+}
+
+impl Optional {
+    /// All of them.
+    pub const ALL: [Optional; 3] =
+        [Optional::SoftDirty, Optional::HugePages, Optional::Userfaultfd];
 }
 
 /// A kernel and a machine. A seed has one scenario for each.

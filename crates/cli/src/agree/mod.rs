@@ -14,8 +14,10 @@ pub use scenarios::{Scenario, named, random};
 
 use crate::runs::{Modelled, Runs};
 use crate::targets;
+use needless_live::Failure;
+use needless_model::call::CallExpr;
 use needless_model::kernels::KernelRow;
-use needless_model::program::Program;
+use needless_model::program::{Advice, Op, OpKind, Program};
 use needless_model::run::TargetRun;
 use needless_model::sim::SimError;
 use needless_report::agree::{
@@ -103,7 +105,26 @@ pub enum Extent {
     EveryRun,
     /// The program: one of its operations failed.
     Operation,
+    /// The same, by an error that says that it need not fail again ([`is_for_the_moment`]).
+    Moment,
 }
+
+/// Whether MADV_COLLAPSE was refused since somebody else had one of the pages just then: isolated, locked, or with a reference. Kernel threads
+/// that look after memory do, for a moment.
+///
+/// Source: mm/khugepaged.c:madvise_collapse_errno (6.1 to 6.12: EAGAIN, "trying again might succeed").
+fn is_for_the_moment(failure: &Failure, program: &Program) -> bool {
+    let collapses = |op: &Op| match op.kind {
+        OpKind::Call(CallExpr::Advise { advice, .. } | CallExpr::AdviseRanges { advice, .. }) => {
+            advice == Advice::Collapse && failure.op == Some(op.id)
+        }
+        _ => false,
+    };
+    failure.errno == Some(EAGAIN) && program.ops().any(collapses)
+}
+
+/// EAGAIN on every architecture that there are runners for.
+const EAGAIN: i32 = 11;
 
 /// Runs every scenario on `target`; `done` is called for each that is through.
 pub fn judge(
@@ -184,7 +205,17 @@ impl Judge<'_, '_> {
     /// One run of each scenario.
     fn standings(&mut self, scenarios: &[&Scenario]) -> Result<Vec<Standing>, Refusal> {
         let programs: Vec<Program> = scenarios.iter().map(|s| s.program.clone()).collect();
-        let results = self.target.run(&programs);
+        let mut results = self.target.run(&programs);
+        // What was refused for the moment is a difference if it is refused each time.
+        for (program, result) in programs.iter().zip(&mut results) {
+            for _ in 0..RETRIES {
+                if !matches!(result, Err(Refusal { extent: Extent::Moment, .. })) {
+                    break;
+                }
+                let again = self.target.run(std::slice::from_ref(program));
+                again.into_iter().for_each(|again| *result = again);
+            }
+        }
         let judged = scenarios.iter().zip(results).map(|(&scenario, result)| match result {
             Ok(run) => {
                 let named = self.target.named_row();
@@ -197,7 +228,7 @@ impl Judge<'_, '_> {
                 Extent::EveryProgram => Err(refusal),
                 Extent::ThisRun => Ok(Standing::Undecided(refusal.reason)),
                 Extent::EveryRun => Ok(Standing::NotApplicable(refusal.reason)),
-                Extent::Operation => {
+                Extent::Operation | Extent::Moment => {
                     Ok(failed(scenario, refusal.reason, self.kernel.as_ref(), self.runs))
                 }
             },

@@ -254,10 +254,8 @@ impl Flushes {
 
     /// Whether the thread that runs the rounds issued this flush between two of them.
     fn is_own(&self, record: &Raw) -> bool {
-        let issued = matches!(
-            record.flush_reason(),
-            Some(FlushReason::RemoteSend | FlushReason::LocalMm)
-        );
+        let issued =
+            matches!(record.flush_reason(), Some(FlushReason::RemoteSend | FlushReason::LocalMm));
         issued && self.resting == Some(record.tid)
     }
 
@@ -446,11 +444,20 @@ mod tests {
             flushes.follow(records);
             (flushes.take_own(), flushes.take_own())
         };
-        assert_eq!(own(&[send(1), start(2), send(3), end(4), start(6), send(7), end(8)]), (false, false));
+        assert_eq!(
+            own(&[send(1), start(2), send(3), end(4), start(6), send(7), end(8)]),
+            (false, false)
+        );
         assert_eq!(own(&[start(2), end(4), send(5), start(6), end(8)]), (true, false));
-        assert_eq!(own(&[start(2), end(4), flush(5, LocalMm, 1, MAIN, 0), start(6)]), (true, false));
+        assert_eq!(
+            own(&[start(2), end(4), flush(5, LocalMm, 1, MAIN, 0), start(6)]),
+            (true, false)
+        );
         // What another thread does between rounds is the scenario's; an answer is nobody's doing.
-        assert_eq!(own(&[start(2), end(4), flush(5, LocalMm, 1, OTHER, 1), start(6)]), (false, false));
+        assert_eq!(
+            own(&[start(2), end(4), flush(5, LocalMm, 1, OTHER, 1), start(6)]),
+            (false, false)
+        );
         assert_eq!(own(&[start(2), end(4), flush(5, RemoteShootdown, 1, MAIN, 0)]), (false, false));
     }
 

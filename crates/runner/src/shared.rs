@@ -330,7 +330,10 @@ mod tests {
         // SAFETY: inside the mapping.
         assert_eq!(unsafe { at.add(PAGE + 7).read_volatile() }, 42);
         activate(&[Ours { place: stretch, writable: true }]).unwrap();
-        assert!(activate(&[Ours { place: (PAGE, 2 * PAGE), writable: false }]).is_err(), "nothing is mapped there");
+        assert!(
+            activate(&[Ours { place: (PAGE, 2 * PAGE), writable: false }]).is_err(),
+            "nothing is mapped there"
+        );
         // Other tests of this process map and unmap meanwhile; where the runner asks, before a round, nobody does.
         let ours = (0..100).find_map(|_| ours(|_| false).ok()).unwrap();
         assert!(ours.iter().any(|ours| {

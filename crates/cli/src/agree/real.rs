@@ -43,7 +43,10 @@ impl Live {
             cpus: how.cpus.clone(),
             ..LiveOptions::default()
         };
-        Ok(Live { name, batch: Some(Batch::new(options).map_err(|error| live_refusal(error, None))?) })
+        Ok(Live {
+            name,
+            batch: Some(Batch::new(options).map_err(|error| live_refusal(error, None))?),
+        })
     }
 }
 

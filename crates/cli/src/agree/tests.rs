@@ -166,8 +166,7 @@ fn what_is_lacking_is_not_applicable() {
     let agreement = judged(&mut small, &scenarios);
     let totals = Totals::of(&agreement.scenarios);
     let run = 12 - lacking;
-    let expected =
-        Totals { run, exact: run, differing: 0, undecided: 0, not_applicable: lacking };
+    let expected = Totals { run, exact: run, differing: 0, undecided: 0, not_applicable: lacking };
     assert_eq!((totals, totals.is_decided()), (expected, true));
     assert_eq!(small.runs, 12, "nothing ran again");
     let mut none = Pretender { lacks_cpus: 0, ..pretender("6.18", "6.18.44") };

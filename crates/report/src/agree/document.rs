@@ -27,8 +27,7 @@ pub fn document(
             seeds.end()
         );
     }
-    text +=
-        "| kernel | release | model row | run | exact | differing | undecided | not applicable | repetitions |\n";
+    text += "| kernel | release | model row | run | exact | differing | undecided | not applicable | repetitions |\n";
     text += "|---|---|---|--:|--:|--:|--:|--:|--:|\n";
     for target in targets {
         let release = target.release.as_deref().unwrap_or("not known");

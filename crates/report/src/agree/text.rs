@@ -48,8 +48,7 @@ pub fn text(targets: &[TargetAgreement], style: Style) -> String {
             [] => String::new(),
             lacks => format!("; random scenarios drawn without {}", lacks.join(", ")),
         };
-        text +=
-            &(style.wrap(&format!("{}{retries}{chosen}{without}", target.heading()), 4) + "\n");
+        text += &(style.wrap(&format!("{}{retries}{chosen}{without}", target.heading()), 4) + "\n");
     }
     text
 }
@@ -76,8 +75,7 @@ fn some(names: &[&str]) -> String {
 
 /// Kernel and feature group against run, exact, differing, undecided, not applicable.
 fn table(targets: &[TargetAgreement], style: Style) -> String {
-    let header =
-        ["kernel", "group", "run", "exact", "differing", "undecided", "not applicable"];
+    let header = ["kernel", "group", "run", "exact", "differing", "undecided", "not applicable"];
     let mut rows = Vec::new();
     for target in targets {
         for (group, totals) in target.by_group() {

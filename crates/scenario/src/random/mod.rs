@@ -21,8 +21,8 @@ mod target;
 mod write;
 
 pub use generate::{OF_EVERYTHING, generate};
-pub use target::{Optional, Target};
 pub use state::Pages;
+pub use target::{Optional, Target};
 
 use state::Uffd;
 

@@ -106,7 +106,9 @@ fn run(case: &Case, row: &KernelRow) {
 #[test]
 fn every_case_runs_on_every_row() {
     for row in KernelRow::all() {
-        seeds(150).for_each(|seed| run(&generate(seed, &Target::new(row.release, 2 + seed as usize % 2)), &row));
+        seeds(150).for_each(|seed| {
+            run(&generate(seed, &Target::new(row.release, 2 + seed as usize % 2)), &row)
+        });
     }
 }
 
@@ -123,7 +125,8 @@ fn what_is_lacking_is_not_drawn() {
         let without = Target { without: vec![feature], ..Target::new(NEWEST, 3) };
         let mut changed = 0;
         for seed in of_everything.clone() {
-            let (all, text) = (drawn(seed).text().unwrap(), generate(seed, &without).text().unwrap());
+            let (all, text) =
+                (drawn(seed).text().unwrap(), generate(seed, &without).text().unwrap());
             assert!(words.iter().all(|word| !text.contains(word)), "{seed} {feature}: {text}");
             changed += usize::from(all != text);
             assert!(all != text || words.iter().all(|word| !all.contains(word)), "{seed}: {all}");

@@ -5,6 +5,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use needless_check::Schedule;
 use needless_guest::Arch;
 use needless_report::expect::{self, Expectation};
+use needless_scenario::random::Optional;
 use needless_watch::functions::Asked;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -318,6 +319,9 @@ pub struct AgreeArgs {
     /// Take the seeds that come next in this file, and note them there before they run: evidence.
     #[arg(long, value_name = "FILE", conflicts_with = "seed")]
     pub seeds: Option<PathBuf>,
+    /// What random scenarios are drawn of.
+    #[arg(long, value_enum, default_value_t = Draw::There)]
+    pub draw: Draw,
     /// Booted kernels that run side by side; the running kernel runs alone, before them. Each keeps as
     /// many processors busy as scenarios have CPUs there: where there are fewer, one at a time is faster
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
@@ -578,7 +582,8 @@ pub enum ScenarioVerb {
     #[command(before_help = "Examples:
   needless scenario random 1742 > random-1742.kdl
   needless scenario random 1742 --kernel 5.10   of the operations that 5.10 has
-  needless scenario random 1742 --cpus 3        as drawn for kernel:7.3,cpus=3")]
+  needless scenario random 1742 --cpus 3        as drawn for kernel:7.3,cpus=3
+  needless scenario random 1742 --without soft-dirty   for a kernel without soft-dirty bits")]
     Random {
         /// The seed.
         seed: u64,
@@ -588,6 +593,10 @@ pub enum ScenarioVerb {
         /// The CPUs of the machine that it is drawn for; with fewer there is less company.
         #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
         cpus: u16,
+        /// What the kernel that it is drawn for was built without: soft-dirty, huge-pages, userfaultfd
+        /// (repeatable).
+        #[arg(long, value_name = "FEATURE", value_parser = optional)]
+        without: Vec<Optional>,
     },
     /// Read scenarios and say what is wrong with them.
     #[command(before_help = "Examples:\n  needless scenario check mine.kdl --set pages=64")]
@@ -611,6 +620,15 @@ pub enum ScenarioVerb {
         #[arg(long)]
         write: bool,
     },
+}
+
+/// What random scenarios are drawn of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Draw {
+    /// What the target has: its release, its CPUs, and what it was built with.
+    There,
+    /// Everything, for every target alike; scenarios that need what a target lacks are not applicable there.
+    All,
 }
 
 /// How results are printed.
@@ -709,6 +727,12 @@ fn ring_size(text: &str) -> Result<u32, String> {
     let size: u32 = text.parse().map_err(|_| "expected a number of MiB".to_owned())?;
     let fits = size.is_power_of_two() && size <= 1024;
     fits.then_some(size).ok_or_else(|| "expected a power of two from 1 to 1024".to_owned())
+}
+
+/// `soft-dirty`
+fn optional(text: &str) -> Result<Optional, String> {
+    let known = || Optional::ALL.map(|feature| feature.to_string());
+    text.parse().map_err(|_| format!("expected {}", known().join(", ")))
 }
 
 /// `6.12`

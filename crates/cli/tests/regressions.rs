@@ -64,15 +64,20 @@ fn this_kernel_does_what_the_model_says() {
     let document: Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
     let all = &document["targets"][0]["groups"]["all"];
-    assert_eq!(all["run"], scenarios().len(), "{document:#}");
-    assert_eq!(all["differing"], 0, "{document:#}");
+    let of = |name: &str| all[name].as_u64().unwrap();
+    assert_eq!(of("run") + of("not_applicable"), scenarios().len() as u64, "{document:#}");
+    assert_eq!(of("differing"), 0, "{document:#}");
+    // Where a third CPU or soft-dirty bits are lacking, most of them are there all the same.
+    assert!(of("not_applicable") * 4 < of("run"), "{document:#}");
     let undecided = document["targets"][0]["scenarios"].as_array().unwrap().iter();
+    let undecided = undecided.filter(|scenario| scenario["standing"] == "undecided");
     let undecided = undecided.filter_map(|scenario| {
         Some(format!("{}: {}", scenario["scenario"].as_str()?, scenario["reason"].as_str()?))
     });
     let undecided: Vec<String> = undecided.collect();
-    assert_eq!(all["undecided"], undecided.len(), "{document:#}");
-    if !undecided.is_empty() {
+    assert_eq!(of("undecided"), undecided.len() as u64, "{document:#}");
+    // A few are disturbed each time on a busy machine; more of them are nothing that one could call tested.
+    if undecided.len() as u64 * 20 >= of("run") {
         needless_testing::skip!("{}", undecided.join("; "));
     }
 }

@@ -10,7 +10,7 @@ pub use text::{differences, text};
 
 use crate::compare::{Ran, Reference};
 use crate::groups::Group;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How a real kernel and its model row agree.
 #[derive(Clone, Debug)]
@@ -23,6 +23,8 @@ pub struct TargetAgreement {
     pub row: String,
     /// Whether the row is the kernel's own.
     pub own_row: bool,
+    /// What random scenarios were drawn without, since the target lacks it.
+    pub drawn_without: Vec<String>,
     /// The scenarios.
     pub scenarios: Vec<ScenarioAgreement>,
 }
@@ -56,6 +58,8 @@ pub enum Standing {
     Differing(Box<Difference>),
     /// It could not be compared, with the reason.
     Undecided(String),
+    /// The kernel, or the machine, lacks what it needs: this.
+    NotApplicable(String),
 }
 
 /// What differs.
@@ -135,6 +139,7 @@ impl Standing {
             Standing::Exact { .. } => "exact",
             Standing::Differing(_) => "differing",
             Standing::Undecided(_) => "undecided",
+            Standing::NotApplicable(_) => "not-applicable",
         }
     }
 }
@@ -142,7 +147,7 @@ impl Standing {
 /// Scenarios by standing.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Scenarios in all.
+    /// Scenarios that the kernel and the machine have everything for.
     pub run: usize,
     /// Those where everything is equal.
     pub exact: usize,
@@ -150,6 +155,8 @@ pub struct Totals {
     pub differing: usize,
     /// Those that could not be compared.
     pub undecided: usize,
+    /// Beside those that were run: scenarios that need what the kernel or the machine lacks.
+    pub not_applicable: usize,
 }
 
 impl Totals {
@@ -157,19 +164,21 @@ impl Totals {
     pub fn of<'a>(scenarios: impl IntoIterator<Item = &'a ScenarioAgreement>) -> Totals {
         let mut totals = Totals::default();
         for scenario in scenarios {
-            totals.run += 1;
-            match scenario.standing {
-                Standing::Exact { .. } => totals.exact += 1,
-                Standing::Differing(_) => totals.differing += 1,
-                Standing::Undecided(_) => totals.undecided += 1,
-            }
+            let count = match scenario.standing {
+                Standing::Exact { .. } => &mut totals.exact,
+                Standing::Differing(_) => &mut totals.differing,
+                Standing::Undecided(_) => &mut totals.undecided,
+                Standing::NotApplicable(_) => &mut totals.not_applicable,
+            };
+            *count += 1;
         }
+        totals.run = totals.exact + totals.differing + totals.undecided;
         totals
     }
 
-    /// Whether less than 2 % could not be compared: enough to say how far both agree.
+    /// Whether less than 2 % could not be compared: enough to say how far both agree. Where nothing was run nothing is.
     pub fn is_decided(&self) -> bool {
-        self.undecided * 50 < self.run.max(1)
+        self.undecided * 50 < self.run
     }
 }
 
@@ -199,9 +208,20 @@ impl TargetAgreement {
     fn rounds_by_choice(&self) -> usize {
         let of = |scenario: &ScenarioAgreement| match scenario.standing {
             Standing::Exact { chosen, .. } => chosen,
-            Standing::Differing(_) | Standing::Undecided(_) => 0,
+            _ => 0,
         };
         self.scenarios.iter().map(of).sum()
+    }
+
+    /// What is lacking for scenarios that are not applicable, and which these are.
+    fn lacking(&self) -> BTreeMap<&str, Vec<&str>> {
+        let mut lacking: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for scenario in &self.scenarios {
+            if let Standing::NotApplicable(reason) = &scenario.standing {
+                lacking.entry(reason).or_default().push(&scenario.name);
+            }
+        }
+        lacking
     }
 
     /// The scenarios that differ.

@@ -230,10 +230,13 @@ fn agreements() -> Vec<TargetAgreement> {
         scenario("odd", odd, 1),
         scenario("one-sided", Standing::differing(one_sided), 0),
         scenario("refused", Standing::Undecided("no swap device".into()), 3),
+        scenario("wider", Standing::NotApplicable("it has 2 CPUs of 3".into()), 0),
     ];
+    let drawn_without = vec!["soft-dirty".to_owned()];
     let release = Some("6.18.44".to_owned());
     let row = "model:6.18".to_owned();
-    vec![TargetAgreement { target: "live".into(), release, row, own_row: true, scenarios }]
+    let target = "live".into();
+    vec![TargetAgreement { target, release, row, own_row: true, drawn_without, scenarios }]
 }
 
 #[test]
@@ -258,7 +261,7 @@ fn agreement_shows_the_raw_sequence_of_both_sides() {
     let expected: Sequence = "IPI:MM(ALL) IPI:BATCH(ALL) R WP".parse().unwrap();
     assert!(text.contains(&expected.to_string()), "{text}");
     let totals = Totals::of(&agreements()[0].scenarios);
-    assert_eq!(totals, Totals { run: 4, exact: 1, differing: 2, undecided: 1 });
+    assert_eq!(totals, Totals { run: 4, exact: 1, differing: 2, undecided: 1, not_applicable: 1 });
 }
 
 fn checks() -> Vec<Check> {

@@ -88,6 +88,10 @@ pub struct Flushes {
     open: Option<Send>,
     sends: u64,
     trimming: Trimming,
+    /// Between rounds: the thread that runs them, which does nothing of the scenario's there.
+    resting: Option<i32>,
+    /// Whether that thread flushed between rounds, since [`Flushes::take_own`].
+    own: bool,
     /// Records in the order of time; kept for its room.
     order: Vec<(u64, Rank, u32)>,
 }
@@ -135,6 +139,8 @@ impl Flushes {
             open: None,
             sends: 0,
             trimming: Trimming::new(made_after, now),
+            resting: None,
+            own: false,
             order: roomy(1 << 12, (0, Rank::RoundStart, 0)),
         }
     }
@@ -154,6 +160,12 @@ impl Flushes {
         }
         self.order = order;
         strangers
+    }
+
+    /// Whether the runner flushed the scenario's address space between rounds since this was last asked. What a round left to be
+    /// flushed is then done already (mm/rmap.c:flush_tlb_batched_pending), and the generation is another one.
+    pub fn take_own(&mut self) -> bool {
+        std::mem::take(&mut self.own)
     }
 
     /// Why the CPU of a sleeper does not hold the scenario's address space any more.
@@ -180,6 +192,12 @@ impl Flushes {
                     cpu.slept = record.time;
                 }
             }
+        }
+        match record.kind {
+            Kind::RoundStart => self.resting = None,
+            Kind::RoundEnd => self.resting = Some(record.tid),
+            Kind::Flush => self.own |= self.is_own(record),
+            _ => {}
         }
         match record.kind {
             Kind::Flush => self.flush(record, ours, strangers),
@@ -232,6 +250,13 @@ impl Flushes {
             }
             Some(FlushReason::LocalBatch) | None => {}
         }
+    }
+
+    /// Whether the thread that runs the rounds issued this flush between two of them.
+    fn is_own(&self, record: &Raw) -> bool {
+        let issued =
+            matches!(record.flush_reason(), Some(FlushReason::RemoteSend | FlushReason::LocalMm));
+        issued && self.resting == Some(record.tid)
     }
 
     /// A CPU that had left was interrupted and leaves the mask, of our address space or of another; what of it the scenario did
@@ -406,6 +431,34 @@ mod tests {
         assert!(stranger(&[op(1), behind[1], op(3), flush(4, RemoteShootdown, ALL, OTHER, 1)]));
         let told = flushes().follow(&[flush(2, RemoteSend, ALL, 99, 1), behind[5]]);
         assert_eq!(told, Strangers { flushed: true, sender: Some(99), lost: None });
+    }
+
+    /// Before the first round the scenario prepares what it needs; in a round what flushes is its own.
+    #[test]
+    fn the_runners_own_flush_between_rounds_is_noticed() {
+        let send = |time| flush(time, RemoteSend, ALL, MAIN, 0);
+        let start = |time| raw(time, Kind::RoundStart, 0, 0, MAIN, 0);
+        let end = |time| raw(time, Kind::RoundEnd, 0, 0, MAIN, 0);
+        let own = |records: &[Raw]| {
+            let mut flushes = flushes();
+            flushes.follow(records);
+            (flushes.take_own(), flushes.take_own())
+        };
+        assert_eq!(
+            own(&[send(1), start(2), send(3), end(4), start(6), send(7), end(8)]),
+            (false, false)
+        );
+        assert_eq!(own(&[start(2), end(4), send(5), start(6), end(8)]), (true, false));
+        assert_eq!(
+            own(&[start(2), end(4), flush(5, LocalMm, 1, MAIN, 0), start(6)]),
+            (true, false)
+        );
+        // What another thread does between rounds is the scenario's; an answer is nobody's doing.
+        assert_eq!(
+            own(&[start(2), end(4), flush(5, LocalMm, 1, OTHER, 1), start(6)]),
+            (false, false)
+        );
+        assert_eq!(own(&[start(2), end(4), flush(5, RemoteShootdown, 1, MAIN, 0)]), (false, false));
     }
 
     /// CPU 1 after `OTHER` fell asleep there and these records came.

@@ -49,6 +49,14 @@ const THP_ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 /// Seconds from one folding of a CPU's statistics to the next, which takes the CPU for a moment.
 const STAT_INTERVAL: (&str, &str) = ("/proc/sys/vm/stat_interval", "3600");
 
+/// Multi-generational LRU off, which no word of the kernel's own command line does.
+const LRU_GEN: (&str, &str) = ("/sys/kernel/mm/lru_gen/enabled", "n");
+
+/// Whether the command line asks for that.
+fn without_mglru(line: &str) -> bool {
+    line.split_ascii_whitespace().any(|word| word == "needless.mglru=off")
+}
+
 /// What a guest says first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Booted {
@@ -137,6 +145,9 @@ fn serve() -> Result<(), Failed> {
     disk::mount_temporary().map_err(|failed| (failed.what, failed.error))?;
     // Without it the guest is only noisier.
     let _ = fs::write(STAT_INTERVAL.0, STAT_INTERVAL.1);
+    if fs::read_to_string("/proc/cmdline").is_ok_and(|line| without_mglru(&line)) {
+        fs::write(LRU_GEN.0, LRU_GEN.1).map_err(at(LRU_GEN.0))?;
+    }
     let port = open_port()?;
     let mut orders = BufReader::new(port.try_clone().map_err(at("the port"))?);
     let mut answers = BufWriter::with_capacity(1 << 16, port);

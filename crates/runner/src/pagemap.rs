@@ -15,8 +15,18 @@ const CHUNK: usize = 512;
 /// Whether this kernel has soft-dirty bits.
 static THERE: OnceLock<bool> = OnceLock::new();
 
-/// Finds out whether this kernel has soft-dirty bits: a mapping that nobody has touched has them, being new.
+/// Finds out whether this kernel has soft-dirty bits.
 pub fn prepare() -> io::Result<()> {
+    let there = has_soft_dirty()?;
+    THERE.get_or_init(|| there);
+    Ok(())
+}
+
+/// Whether this kernel has soft-dirty bits: a mapping that nobody has touched has them, being new.
+///
+/// # Errors
+/// If a page cannot be mapped, or `/proc/self/pagemap` not be read.
+pub fn has_soft_dirty() -> io::Result<bool> {
     let size = 4096;
     let (prot, flags) = (libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: a new mapping, which nobody else knows of.
@@ -29,8 +39,7 @@ pub fn prepare() -> io::Result<()> {
     let read = read(page, |_| there = true);
     // SAFETY: it is the mapping from above.
     unsafe { libc::munmap(at, size) };
-    THERE.get_or_init(|| there);
-    read
+    read.map(|()| there)
 }
 
 /// Tells the pages that count as stored to. Nothing is allocated. The error is `ENOTTY` if this kernel has no such bits.

@@ -132,6 +132,8 @@ pub fn settle(run: &Run) -> Result<(), Failure> {
     let mut ours = run.processes.ours.lock();
     if grown || ours.is_empty() {
         *ours = shared::ours(|place| not_ours(&run.program, place)).map_err(not_shared)?;
+        shared::activate(&ours).map_err(not_shared)?;
+        lru::drain(0)?;
     }
     Ok(())
 }

@@ -9,7 +9,9 @@
 //! To parent and child the runner's memory is what it is to threads. Only the scenario's areas are each process's
 //! own. The child's accesses to ours fault once, without a flush; it makes them before its first turn ([`visit`]).
 
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// A stretch of our address space: first and one past the last byte.
@@ -244,6 +246,23 @@ pub fn ours(own: impl Fn(Stretch) -> bool) -> io::Result<Vec<Ours>> {
     Ok(all)
 }
 
+/// Has the kernel count each of these pages as used, twice: then they are active.
+///
+/// A process that ends marks each page of a file or of shared memory that it had mapped as used. Without multi-generational LRU the
+/// second mark puts a page that is not active into a batch of the CPU's (mm/swap.c:folio_mark_accessed, folio_activate), where the
+/// scenario's pages wait, too: so many of ours would empty it. Whoever reads `/proc/self/mem` marks what he reads (FOLL_TOUCH).
+pub fn activate(all: &[Ours]) -> io::Result<()> {
+    let memory = File::open("/proc/self/mem")?;
+    for _ in 0..2 {
+        for Ours { place: (start, end), .. } in all {
+            for page in (*start..*end).step_by(PAGE) {
+                memory.read_exact_at(&mut [0], page as u64)?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Reads from each page, so that it does not fault later: shared memory is mapped with all its rights at once. Where
 /// the processor may leave the dirty bit to a fault, what is `writable` is mapped dirty: by the kernel, without a flush,
 /// where it knows how (5.14).
@@ -310,6 +329,11 @@ mod tests {
         populate(stretch);
         // SAFETY: inside the mapping.
         assert_eq!(unsafe { at.add(PAGE + 7).read_volatile() }, 42);
+        activate(&[Ours { place: stretch, writable: true }]).unwrap();
+        assert!(
+            activate(&[Ours { place: (PAGE, 2 * PAGE), writable: false }]).is_err(),
+            "nothing is mapped there"
+        );
         // Other tests of this process map and unmap meanwhile; where the runner asks, before a round, nobody does.
         let ours = (0..100).find_map(|_| ours(|_| false).ok()).unwrap();
         assert!(ours.iter().any(|ours| {

@@ -24,6 +24,7 @@
 //!   emptied, or the runner touched new memory of its own there: it shares them, and they decide what
 //!   is copied and reclaimed; or a kernel thread emptied them, as it does for whoever asks for all
 //!   CPUs' (khugepaged, compaction, drop_caches), unless the scenario did so itself (fadvise);
+//! - the runner itself flushed the scenario's address space between the round before and this one;
 //! - it, or the one to come, needs more room in the log than was set aside.
 
 mod absence;
@@ -52,7 +53,7 @@ use needless_model::event::FlushReason;
 use needless_model::program::{Advice, Backing, Program};
 use needless_model::run::Witness;
 pub(crate) use reasons::EVENTS_LOST;
-use reasons::{AWAKE, FLUSHED, LOG_GREW, LOST_CPU, LRU_SHARED, NOT_ON_CPU};
+use reasons::{AWAKE, FLUSHED, LOG_GREW, LOST_CPU, LRU_SHARED, NOT_ON_CPU, OURSELVES};
 use sentinels::Sentinels;
 pub use sentinels::is_sentinel;
 use std::collections::{BTreeMap, BTreeSet};
@@ -252,6 +253,7 @@ impl Watch {
     pub fn forget(&mut self, log: &mut Log) {
         self.catch_up(log);
         self.cpus.iter_mut().for_each(Cpu::forget);
+        self.flushes.iter_mut().for_each(|flushes| _ = flushes.take_own());
         self.machine.forget();
     }
 
@@ -352,7 +354,9 @@ impl Watch {
             let disturbed = cpu.disturbance(&seen, &mut self.tasks, left);
             reason = reason.or(disturbed);
         }
+        let own = self.flushes.as_mut().is_some_and(Flushes::take_own);
         reason
+            .or_else(|| own.then(|| format!("{FLUSHED}: {OURSELVES}")))
             .or_else(|| strangers.flushed.then(|| flushed_by(strangers.sender)))
             .or_else(|| strangers.lost.map(str::to_owned))
     }

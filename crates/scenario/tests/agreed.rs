@@ -11,7 +11,7 @@ mod common;
 use common::told;
 use needless_model::kernels::KernelRow;
 use needless_model::sim::{self, SimOptions};
-use needless_scenario::random::generate;
+use needless_scenario::random::{Target, generate};
 use needless_scenario::{Settings, Source, compile};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -31,7 +31,7 @@ const SEEDS: std::ops::Range<u64> = 1_070_000..1_071_000;
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/agreed.tsv");
 
 fn digest(seed: u64, (row, release, cpus): (&str, (u32, u32), usize)) -> String {
-    let text = generate(seed, release, cpus).text().unwrap();
+    let text = generate(seed, &Target::new(release, cpus)).text().unwrap();
     let program = compile(&Source::new("random", text), &Settings::default()).unwrap();
     let run = sim::run(&program, &KernelRow::parse(row).unwrap(), &SimOptions::default());
     let told = run.map_or_else(|error| error.to_string(), |run| told(&program, &run));

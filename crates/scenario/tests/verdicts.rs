@@ -17,7 +17,7 @@ use needless_model::pte::{Pte, PteFlags};
 use needless_model::run::{Round, TargetRun};
 use needless_model::sim::{self, SimEnv, SimError, SimOptions, SimWorld, end_state};
 use needless_model::verdict::Reason;
-use needless_scenario::random::generate;
+use needless_scenario::random::{Target, generate};
 use needless_scenario::{Settings, Source, compile, load};
 use std::collections::BTreeSet;
 
@@ -565,7 +565,7 @@ fn what_is_called_needless_can_be_left_out() {
     for (row, release) in ROWS {
         let (mut left_out, mut refused) = (0, 0);
         for seed in (0..seeds).chain(WITH_HUGE_PAGES..WITH_HUGE_PAGES + seeds / 10) {
-            let Some(text) = generate(seed, release, 3).text() else { continue };
+            let Some(text) = generate(seed, &Target::new(release, 3)).text() else { continue };
             let program = compile(&Source::new("random", text), &Settings::default()).unwrap();
             let (with, without) =
                 (try_run(&program, row), try_run(&program, &format!("{row},skip=needless")));

@@ -215,7 +215,7 @@ fn state(setting: &Setting<'_>) -> Box<State> {
     let range = setting.program.areas[0].range;
     w.mms[MM.index()].insert(Vma::new(range, Prot::ReadWrite), (&w.policies).into());
     w.mms[MM.index()].table.allocate(PAGE, 1, &Room::UNBOUNDED);
-    assert_eq!(w.allocate_frame(FrameFlags::SWAP_BACKED), Some(FRAME));
+    assert_eq!(w.allocate_frame(AT, FrameFlags::SWAP_BACKED), Some(FRAME));
     w.mms[MM.index()].table.set(PAGE, Pte::Present(PresentPte::new(FRAME)), 0);
     w.ghost.locks.take(Lock::MmapRead(MM), 0);
     w.prepare_anon_vma(AT, MM, PAGE);
@@ -304,6 +304,7 @@ const CONTRADICTIONS: &[fn(&mut State)] = &[
     |s| _ = s.world.frames.update(FRAME, |f| f.index = 1),
     |s| _ = s.world.frames.update(FRAME, |f| f.flags.set(FrameFlags::SWAP_CACHE, false)),
     |s| _ = mm(s).table.set(PAGE, Pte::None, 0),
+    |s| s.world.frames.release(FRAME),
     |s| s.world.cpus[1].lru[FolioBatch::Add as usize].push(FRAME),
     |s| swap(s).count(SLOT, 1),
     |s| swap(s).uncache(FRAME),
@@ -322,6 +323,48 @@ const CONTRADICTIONS: &[fn(&mut State)] = &[
     },
     |s| reprotect(s, Prot::None),
 ];
+
+/// What no kernel does with frames, noted at once by who does it.
+const MISUSES: &[Change] = &[
+    ("a reference was taken to a frame that nobody has", |s| {
+        s.world.frames.release(FRAME);
+        s.world.get_frame(AT, FRAME);
+    }),
+    ("a reference was taken to a frame that nobody has", |s| {
+        s.world.frames.release(FRAME);
+        s.world.get_and_map(AT, FRAME, |_| ());
+    }),
+    ("a frame in use was handed out", |s| {
+        s.world.frames.release(FRAME);
+        s.world.frames.update(FRAME, |f| f.maps = 1);
+        s.world.allocate_frame(AT, FrameFlags::default());
+    }),
+    ("a frame in use was handed out", |s| {
+        let folio = s.world.allocate_folio(AT, 1, FrameFlags::default()).unwrap();
+        s.world.frames.release(folio);
+        s.world.frames.update(Pfn(folio.0 + 1), |f| f.maps = 1);
+        s.world.allocate_folio(AT, 1, FrameFlags::default());
+    }),
+    ("a mapping of a folio was dropped that nobody had", |s| {
+        let folio = s.world.allocate_folio(AT, 1, FrameFlags::default()).unwrap();
+        s.world.drop_whole_mapping(AT, folio);
+    }),
+    ("the last reference to a frame in use was dropped", |s| {
+        s.world.put_references(AT, FRAME, 2);
+    }),
+];
+
+#[test]
+fn a_misused_frame_is_noted_at_once() {
+    with_state(|before| {
+        for (what, misuse) in MISUSES {
+            let mut state = copy(before);
+            misuse(&mut state);
+            let noted = state.world.inconsistency.as_ref().map(|found| found.what.as_str());
+            assert_eq!(noted, Some(*what));
+        }
+    });
+}
 
 /// The mapping of the page has another protection, and nothing else is different.
 fn reprotect(s: &mut State, prot: Prot) {

@@ -138,7 +138,7 @@ fn follow(moves: &[Move]) -> impl FnMut(&[Offer]) -> Option<usize> {
 
 /// A random scenario in which a second thread acts; one round of it.
 fn random_program(seed: u64, release: (u32, u32)) -> Option<Program> {
-    let text = random::generate(seed, release, 2).text()?;
+    let text = random::generate(seed, &random::Target::new(release, 2)).text()?;
     if !text.contains("thread \"second\"") {
         return None;
     }

@@ -15,15 +15,18 @@ pub use scenarios::{Scenario, named, random};
 use crate::interrupt;
 use crate::runs::{Modelled, Runs};
 use crate::targets;
+use needless_live::Failure;
+use needless_model::call::CallExpr;
 use needless_model::kernels::KernelRow;
-use needless_model::program::Program;
+use needless_model::program::{Advice, Op, OpKind, Program};
 use needless_model::run::TargetRun;
+use needless_model::sim::SimError;
 use needless_report::agree::{
     Difference, Found, Minimal, ScenarioAgreement, Standing, TargetAgreement,
 };
 use needless_report::compare::Ran;
 use needless_report::groups::Group;
-use std::collections::BTreeSet;
+use needless_scenario::random::Optional;
 
 /// Times that an undecided scenario runs again.
 const RETRIES: u32 = 3;
@@ -64,6 +67,11 @@ pub trait RealTarget {
     /// CPUs that a scenario can have.
     fn cpus(&self) -> usize;
 
+    /// What the kernel was built without.
+    fn without(&self) -> Vec<Optional> {
+        Vec::new()
+    }
+
     /// Programs that it takes at a time without waste.
     fn batch(&self) -> usize;
 
@@ -98,7 +106,26 @@ pub enum Extent {
     EveryRun,
     /// The program: one of its operations failed.
     Operation,
+    /// The same, by an error that says that it need not fail again ([`is_for_the_moment`]).
+    Moment,
 }
+
+/// Whether MADV_COLLAPSE was refused since somebody else had one of the pages just then: isolated, locked, or with a reference. Kernel threads
+/// that look after memory do, for a moment.
+///
+/// Source: mm/khugepaged.c:madvise_collapse_errno (6.1 to 6.12: EAGAIN, "trying again might succeed").
+fn is_for_the_moment(failure: &Failure, program: &Program) -> bool {
+    let collapses = |op: &Op| match op.kind {
+        OpKind::Call(CallExpr::Advise { advice, .. } | CallExpr::AdviseRanges { advice, .. }) => {
+            advice == Advice::Collapse && failure.op == Some(op.id)
+        }
+        _ => false,
+    };
+    failure.errno == Some(EAGAIN) && program.ops().any(collapses)
+}
+
+/// EAGAIN on every architecture that there are runners for.
+const EAGAIN: i32 = 11;
 
 /// Runs every scenario on `target`; `done` is called for each that is through.
 pub fn judge(
@@ -113,9 +140,10 @@ pub fn judge(
         release: None,
         row: format!("model:{}", row.name),
         own_row,
+        drawn_without: Vec::new(),
         scenarios: Vec::with_capacity(scenarios.len()),
     };
-    let mut judge = Judge { target, kernel: None, runs, lacking: BTreeSet::new() };
+    let mut judge = Judge { target, kernel: None, runs };
     for batch in scenarios.chunks(judge.target.batch().max(1)) {
         let judged = judge.batch(batch);
         // The signal that asks for an end reaches what runs as well: nothing of that batch counts.
@@ -140,8 +168,6 @@ struct Judge<'t, 'r> {
     runs: &'t mut Runs<'r>,
     /// What the first run tells about the kernel.
     kernel: Option<Kernel>,
-    /// Scenarios for which the kernel, or the machine, lacks something: they are not run again.
-    lacking: BTreeSet<String>,
 }
 
 /// A real kernel that ran something.
@@ -185,7 +211,17 @@ impl Judge<'_, '_> {
     /// One run of each scenario.
     fn standings(&mut self, scenarios: &[&Scenario]) -> Result<Vec<Standing>, Refusal> {
         let programs: Vec<Program> = scenarios.iter().map(|s| s.program.clone()).collect();
-        let results = self.target.run(&programs);
+        let mut results = self.target.run(&programs);
+        // What was refused for the moment is a difference if it is refused each time.
+        for (program, result) in programs.iter().zip(&mut results) {
+            for _ in 0..RETRIES {
+                if !matches!(result, Err(Refusal { extent: Extent::Moment, .. })) {
+                    break;
+                }
+                let again = self.target.run(std::slice::from_ref(program));
+                again.into_iter().for_each(|again| *result = again);
+            }
+        }
         let judged = scenarios.iter().zip(results).map(|(&scenario, result)| match result {
             Ok(run) => {
                 let named = self.target.named_row();
@@ -197,11 +233,8 @@ impl Judge<'_, '_> {
             Err(refusal) => match refusal.extent {
                 Extent::EveryProgram => Err(refusal),
                 Extent::ThisRun => Ok(Standing::Undecided(refusal.reason)),
-                Extent::EveryRun => {
-                    self.lacking.insert(scenario.name.clone());
-                    Ok(Standing::Undecided(refusal.reason))
-                }
-                Extent::Operation => {
+                Extent::EveryRun => Ok(Standing::NotApplicable(refusal.reason)),
+                Extent::Operation | Extent::Moment => {
                     Ok(failed(scenario, refusal.reason, self.kernel.as_ref(), self.runs))
                 }
             },
@@ -217,10 +250,7 @@ impl Judge<'_, '_> {
     ) -> Result<(), Refusal> {
         for _ in 0..RETRIES {
             let open = judged.iter().enumerate();
-            let open = open.filter(|(_, judged)| {
-                matches!(judged.standing, Standing::Undecided(_))
-                    && !self.lacking.contains(&judged.name)
-            });
+            let open = open.filter(|(_, judged)| matches!(judged.standing, Standing::Undecided(_)));
             let open: Vec<usize> = open.map(|(at, _)| at).collect();
             if open.is_empty() {
                 break;
@@ -245,7 +275,7 @@ impl Judge<'_, '_> {
             match again {
                 Standing::Differing(_) => difference.repeated.0 += 1,
                 Standing::Exact { .. } => {}
-                Standing::Undecided(_) => continue,
+                Standing::Undecided(_) | Standing::NotApplicable(_) => continue,
             }
             difference.repeated.1 += 1;
         }
@@ -309,6 +339,9 @@ fn failed(
     };
     match runs.kinds(&scenario.program, row) {
         Ok(_) => one_sided(Some(reason), row, None),
+        Err(SimError::Call { lacks: Some(_), .. } | SimError::Missing { .. }) => {
+            Standing::NotApplicable(reason)
+        }
         Err(_) => Standing::Undecided(format!("neither can run it: {reason}")),
     }
 }

@@ -1,6 +1,6 @@
 //! The real kernels there are: the running one, and those that are booted.
 
-use super::{Extent, RealTarget, Refusal};
+use super::{Extent, RealTarget, Refusal, is_for_the_moment};
 use crate::targets::{LiveSpec, Spec};
 use miette::Diagnostic;
 use needless_guest::{GuestError, KernelTarget};
@@ -8,6 +8,8 @@ use needless_live::{Batch, LiveError, LiveOptions};
 use needless_model::kernels::KernelRow;
 use needless_model::program::Program;
 use needless_model::run::TargetRun;
+use needless_scenario::random::Optional;
+use std::path::Path;
 
 /// Ring pages for short rounds: enough for some thousand events.
 const RING_PAGES: u32 = 128;
@@ -41,7 +43,10 @@ impl Live {
             cpus: how.cpus.clone(),
             ..LiveOptions::default()
         };
-        Ok(Live { name, batch: Some(Batch::new(options).map_err(live_refusal)?) })
+        Ok(Live {
+            name,
+            batch: Some(Batch::new(options).map_err(|error| live_refusal(error, None))?),
+        })
     }
 }
 
@@ -62,13 +67,23 @@ impl RealTarget for Live {
         std::thread::available_parallelism().map_or(1, usize::from)
     }
 
+    fn without(&self) -> Vec<Optional> {
+        let lacks = |feature: &Optional| match feature {
+            Optional::SoftDirty => needless_live::has_soft_dirty().is_ok_and(|there| !there),
+            Optional::HugePages => !Path::new("/sys/kernel/mm/transparent_hugepage").exists(),
+            Optional::Userfaultfd => !Path::new("/proc/sys/vm/unprivileged_userfaultfd").exists(),
+        };
+        Optional::ALL.into_iter().filter(lacks).collect()
+    }
+
     fn batch(&self) -> usize {
         BATCH
     }
 
     fn run(&mut self, programs: &[Program]) -> Vec<Result<TargetRun, Refusal>> {
         let Some(batch) = &mut self.batch else { return Vec::new() };
-        programs.iter().map(|program| batch.run(program).map_err(live_refusal)).collect()
+        let run = |program| batch.run(program).map_err(|error| live_refusal(error, Some(program)));
+        programs.iter().map(run).collect()
     }
 
     fn close(&mut self) -> Option<String> {
@@ -76,8 +91,10 @@ impl RealTarget for Live {
     }
 }
 
-fn live_refusal(error: LiveError) -> Refusal {
+fn live_refusal(error: LiveError, program: Option<&Program>) -> Refusal {
+    let moment = |failure| program.is_some_and(|program| is_for_the_moment(failure, program));
     let extent = match &error {
+        LiveError::ProgramFailed(failure) if moment(failure) => Extent::Moment,
         LiveError::ProgramFailed(failure) if failure.is_the_programs() => Extent::Operation,
         LiveError::Unsupported { .. } => Extent::EveryRun,
         LiveError::ProgramFailed(_) | LiveError::EventsLost { .. } => Extent::ThisRun,
@@ -131,13 +148,19 @@ impl RealTarget for Booted {
                 }
             },
         };
-        let extent = |error: &GuestError| match error {
+        let extent = |error: &GuestError, program: &Program| match error {
+            GuestError::ProgramFailed(failure) if is_for_the_moment(failure, program) => {
+                Extent::Moment
+            }
             GuestError::ProgramFailed(failure) if failure.is_the_programs() => Extent::Operation,
             GuestError::Unsupported { .. } | GuestError::Lacks { .. } => Extent::EveryRun,
             _ => Extent::ThisRun,
         };
-        let refusal = |error| guest_refusal(&error, extent(&error));
-        programs.iter().map(|program| guests.run(program).map_err(refusal)).collect()
+        let mut run = |program: &Program| {
+            let refusal = |error| guest_refusal(&error, extent(&error, program));
+            guests.run(program).map_err(refusal)
+        };
+        programs.iter().map(&mut run).collect()
     }
 
     fn close(&mut self) -> Option<String> {

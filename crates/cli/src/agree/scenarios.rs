@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::source;
 use crate::targets;
 use needless_model::program::Program;
-use needless_scenario::random::{self, Case};
+use needless_scenario::random::{self, Case, Target};
 use needless_scenario::{Settings, Source, compile};
 
 /// A scenario to be run.
@@ -27,9 +27,9 @@ pub fn named(name: &str, rounds: Option<u32>) -> Result<Scenario, Failure> {
     Ok(Scenario { name: name.to_owned(), text, program, case: None })
 }
 
-/// The scenario of `seed`, of operations that kernel `release` has, on a machine of `cpus`.
-pub fn random(seed: u64, release: (u32, u32), cpus: usize) -> Result<Scenario, Failure> {
-    Ok(written(random::generate(seed, release, cpus))?)
+/// The scenario of `seed` for `target`.
+pub fn random(seed: u64, target: &Target) -> Result<Scenario, Failure> {
+    Ok(written(random::generate(seed, target))?)
 }
 
 impl Scenario {

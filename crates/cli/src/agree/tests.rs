@@ -1,8 +1,12 @@
 //! Agreement with made-up real kernels: rows of the model.
 
 use super::*;
+use needless_live::FailureKind;
 use needless_model::kernels::KernelRow;
 use needless_model::sim::{self, SimOptions};
+use needless_report::agree::Totals;
+use needless_scenario::random::Target;
+use needless_scenario::{Settings, Source, compile};
 
 /// A row that passes for the real kernel of another release.
 struct Pretender {
@@ -10,6 +14,12 @@ struct Pretender {
     release: &'static str,
     /// Results that are said to be invalid before the first good one.
     spoilt: u32,
+    /// What the pretender lacks: programs with as many CPUs, or more.
+    lacks_cpus: u16,
+    /// Programs that were to run.
+    runs: u32,
+    /// Runs in which a collapse is refused, before one in which it is not.
+    refusals: u32,
 }
 
 impl RealTarget for Pretender {
@@ -31,6 +41,18 @@ impl RealTarget for Pretender {
 
     fn run(&mut self, programs: &[Program]) -> Vec<Result<TargetRun, Refusal>> {
         let mut run = |program: &Program| {
+            self.runs += 1;
+            if self.refusals > 0 {
+                self.refusals -= 1;
+                let failure = refused(program, "collapse");
+                let moment = is_for_the_moment(&failure, program);
+                let extent = if moment { Extent::Moment } else { Extent::Operation };
+                return Err(Refusal { reason: failure.what, help: None, status: 125, extent });
+            }
+            if program.machine.cpus >= self.lacks_cpus {
+                let reason = format!("{} CPUs are needed", program.machine.cpus);
+                return Err(Refusal { reason, help: None, status: 121, extent: Extent::EveryRun });
+            }
             let run = sim::run(program, &self.row, &SimOptions::default()).unwrap();
             let invalid = (self.spoilt > 0).then(|| "spoilt".to_owned());
             self.spoilt = self.spoilt.saturating_sub(1);
@@ -48,7 +70,8 @@ impl RealTarget for Pretender {
 }
 
 fn pretender(row: &str, release: &'static str) -> Pretender {
-    Pretender { row: KernelRow::parse(row).unwrap(), release, spoilt: 0 }
+    let row = KernelRow::parse(row).unwrap();
+    Pretender { row, release, spoilt: 0, lacks_cpus: u16::MAX, runs: 0, refusals: 0 }
 }
 
 /// What the model says against the pretender.
@@ -61,7 +84,8 @@ fn judged(target: &mut Pretender, scenarios: &[Scenario]) -> TargetAgreement {
 }
 
 fn drawn(count: u64) -> Vec<Scenario> {
-    (0..count).map(|seed| random(seed, (6, 18), 3).unwrap()).collect()
+    let target = Target::new((6, 18), 3);
+    (0..count).map(|seed| random(seed, &target).unwrap()).collect()
 }
 
 #[test]
@@ -91,6 +115,63 @@ fn a_wrong_rule_is_found_and_made_small() {
     // The page has to go to swap before it is read, in the set-up or in the round before.
     assert_eq!(operations("rounds 1 warmup="), 1, "{}", minimal.scenario);
     assert!(lines.len() < 20, "{}", minimal.scenario);
+}
+
+/// The failure of the operation that has this word in its text.
+fn refused(program: &Program, word: &str) -> Failure {
+    let op = program.op_texts.iter().position(|text| text.contains(word)).unwrap();
+    let what = "Resource temporarily unavailable".to_owned();
+    Failure { kind: FailureKind::Operation, what, op: Some(op as u32), errno: Some(EAGAIN) }
+}
+
+fn collapsing() -> Vec<Scenario> {
+    let text = "scenario \"c\" { machine { cpus 1; thp \"madvise\" }
+        thread \"main\" cpu=0 { map \"heap\" pages=1024
+        rounds 1 { write \"heap\"; madvise \"heap\" advice=\"collapse\"; madvise \"heap\" advice=\"dontneed\" } } }";
+    let program = compile(&Source::new("c", text), &Settings::default()).unwrap();
+    vec![Scenario { name: "c".into(), text: text.into(), program, case: None }]
+}
+
+/// It counts only if it is refused in every run.
+#[test]
+fn a_refusal_for_the_moment_is_tried_again() {
+    let scenarios = collapsing();
+    let standing = |refusals| {
+        let mut target = Pretender { refusals, ..pretender("6.18", "6.18.44") };
+        let progress = crate::output::Progress::new(0);
+        let memory = crate::memory::Memory::new(None);
+        let keep = crate::runs::Keep::default();
+        let mut runs = Runs { memory, progress: &progress, keep, events: None };
+        let (row, own_row) = target.row();
+        let kernel = Some(Kernel { release: None, row, own_row });
+        let mut judge = Judge { target: &mut target, kernel, runs: &mut runs };
+        judge.standings(&scenarios.iter().collect::<Vec<_>>()).unwrap().remove(0)
+    };
+    assert!(matches!(standing(RETRIES), Standing::Exact { .. }));
+    assert!(matches!(standing(RETRIES + 1), Standing::Differing(_)));
+    let program = &scenarios[0].program;
+    assert!(!is_for_the_moment(&refused(program, "dontneed"), program));
+    let other = Failure { errno: Some(22), ..refused(program, "collapse") };
+    assert!(!is_for_the_moment(&other, program));
+}
+
+/// Once, and counted apart.
+#[test]
+fn what_is_lacking_is_not_applicable() {
+    let mut small = Pretender { lacks_cpus: 2, ..pretender("6.18", "6.18.44") };
+    let scenarios = drawn(12);
+    let needs_more = |scenario: &&Scenario| scenario.program.machine.cpus >= 2;
+    let lacking = scenarios.iter().filter(needs_more).count();
+    assert!((1..12).contains(&lacking));
+    let agreement = judged(&mut small, &scenarios);
+    let totals = Totals::of(&agreement.scenarios);
+    let run = 12 - lacking;
+    let expected = Totals { run, exact: run, differing: 0, undecided: 0, not_applicable: lacking };
+    assert_eq!((totals, totals.is_decided()), (expected, true));
+    assert_eq!(small.runs, 12, "nothing ran again");
+    let mut none = Pretender { lacks_cpus: 0, ..pretender("6.18", "6.18.44") };
+    let agreement = judged(&mut none, &scenarios);
+    assert!(!Totals::of(&agreement.scenarios).is_decided(), "nothing was compared");
 }
 
 #[test]

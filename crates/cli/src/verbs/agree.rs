@@ -1,7 +1,7 @@
 //! `agree`: is the model right about real kernels?
 
 use crate::agree::{self, RealTarget, Refusal, Scenario, seeds};
-use crate::args::{AgreeArgs, Format};
+use crate::args::{AgreeArgs, Draw, Format};
 use crate::failure::{DIFFERENCE, EXPECTED, Failure, INCONCLUSIVE};
 use crate::files::{Readers, can_write, can_write_into, write_text};
 use crate::interrupt;
@@ -11,15 +11,20 @@ use crate::runs::{Keep, Runs};
 use crate::targets::{self, Spec};
 use jiff::Timestamp;
 use needless_model::foreign;
+use needless_model::kernels::KernelRow;
 use needless_report::agree::{
     Minimal, Standing, TargetAgreement, Totals, differences, document, json, text,
 };
+use needless_scenario::random::{Optional, Target};
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Mutex;
 use std::thread;
+
+/// The most CPUs that a random scenario has.
+const MOST_CPUS: usize = 3;
 
 /// `needless agree`
 pub fn agree(args: &AgreeArgs, output: &Output) -> Result<u8, Failure> {
@@ -169,12 +174,21 @@ fn judged(
         events: None,
     };
     let judged = agree::judge(target, &scenarios, &mut runs, &|| progress.done());
-    let agreement = judged.map_err(|refusal| failure(refusal, &target.name()))?;
+    let mut agreement = judged.map_err(|refusal| failure(refusal, &target.name()))?;
+    if args.random.or(args.random_live).is_some() {
+        let without = drawn_for(target, args.draw).without;
+        agreement.drawn_without = without.iter().map(Optional::to_string).collect();
+    }
     drop(progress);
     if args.targets.len() > 1 {
-        let Totals { run, differing, undecided, .. } = Totals::of(&agreement.scenarios);
+        let Totals { run, differing, undecided, not_applicable, .. } =
+            Totals::of(&agreement.scenarios);
         let name = target.name();
-        tell(&format!("{name}: {run} run, {differing} differing, {undecided} undecided"));
+        let lacking = match not_applicable {
+            0 => String::new(),
+            many => format!(", {many} not applicable"),
+        };
+        tell(&format!("{name}: {run} run, {differing} differing, {undecided} undecided{lacking}"));
         // The results come when all targets are done, which may be in an hour, or never.
         tell_laid_out(|style| differences(&agreement, style));
     }
@@ -194,9 +208,23 @@ fn scenarios(
         names.extend(targets::builtin_names());
     }
     let named = names.iter().map(|name| agree::named(name, args.rounds));
-    let (row, _) = target.row();
-    let drawn = |n| agree::random(seed.wrapping_add(n), row.release, target.cpus());
+    let drawn_for = drawn_for(target, args.draw);
+    let drawn = |n| agree::random(seed.wrapping_add(n), &drawn_for);
     named.chain((0..count).map(drawn)).collect()
+}
+
+/// What random scenarios are drawn for.
+fn drawn_for(target: &dyn RealTarget, draw: Draw) -> Target {
+    match draw {
+        Draw::There => {
+            let (row, _) = target.row();
+            Target { without: target.without(), ..Target::new(row.release, target.cpus()) }
+        }
+        Draw::All => {
+            let newest = KernelRow::all().into_iter().map(|row| row.release).max();
+            Target::new(newest.unwrap_or_default(), MOST_CPUS)
+        }
+    }
 }
 
 /// Writes the smallest scenario of every difference into `directory`, and each that could not be compared.
@@ -208,7 +236,7 @@ fn keep(directory: &Path, agreement: &mut TargetAgreement) -> Result<(), Failure
         let text = match &scenario.standing {
             Standing::Differing(difference) => difference.smallest(&scenario.text).1,
             Standing::Undecided(_) => &scenario.text,
-            Standing::Exact { .. } => continue,
+            Standing::Exact { .. } | Standing::NotApplicable(_) => continue,
         };
         let (name, word) = (&scenario.name, scenario.standing.word());
         let text = format!("// {name}, {word} on {} ({release})\n{text}", agreement.target);
@@ -250,6 +278,7 @@ mod tests {
             release: Some("6.12.118".into()),
             row: "model:6.12".into(),
             own_row: true,
+            drawn_without: Vec::new(),
             scenarios: vec![undecided("random-1"), undecided("/etc/one.kdl")],
         };
         keep(&folder.path().join("new"), &mut agreement).unwrap();

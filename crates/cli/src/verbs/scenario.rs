@@ -12,6 +12,7 @@ use needless_model::program::Program;
 use needless_report::SCHEMA_VERSION;
 use needless_report::style::count;
 use needless_scenario::builtin;
+use needless_scenario::random::Target;
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -20,8 +21,10 @@ pub fn scenario(verb: &ScenarioVerb, output: &Output) -> Result<u8, Failure> {
     match verb {
         ScenarioVerb::List(FormatArgs { format }) => list(*format, output)?,
         ScenarioVerb::Show { scenario } => output.result(&load(scenario)?.text)?,
-        ScenarioVerb::Random { seed, kernel, cpus } => {
-            output.result(&agree::random(*seed, *kernel, usize::from(*cpus))?.text)?;
+        ScenarioVerb::Random { seed, kernel, cpus, without } => {
+            let without = without.clone();
+            let target = Target { without, ..Target::new(*kernel, usize::from(*cpus)) };
+            output.result(&agree::random(*seed, &target)?.text)?;
         }
         ScenarioVerb::Check { scenarios, settings } => {
             for name in scenarios {

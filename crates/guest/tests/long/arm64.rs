@@ -220,7 +220,7 @@ fn kernels_do_what_was_captured_on_both_processors() {
 fn compared() -> Vec<Program> {
     let names = ["z_munmap_freept", "z_populate_write", "b_pf3_ext4", "f_truncate", "cow-reuse"];
     let random = (61_000..61_016).map(|seed| {
-        let case = needless_scenario::random::generate(seed, (6, 1), 2);
+        let case = random::generate(seed, &random::Target::new((6, 1), 2));
         let source = Source::new(&case.name, case.text().unwrap());
         compile(&source, &Settings::default()).unwrap()
     });

@@ -44,9 +44,9 @@ pub(super) fn cut_folio_at(
     pages: &Range<u64>,
 ) -> Option<Cut> {
     let site = Site::TruncateInodePages;
-    let found = env.step(site, |w, _| {
+    let found = env.step(site, |w, at| {
         let folio = w.frames.folio(w.objects.page(file, index)?).0;
-        w.get_frame(folio);
+        w.get_frame(at, folio);
         Some(folio)
     })?;
     env.lock(Lock::Folio(found));
@@ -86,11 +86,11 @@ fn cut_folio(env: &mut impl Env, file: ObjectId, folio: Pfn, part: Range<u64>) -
         return !dirty;
     }
     // 3. Where it ends, if anybody else does not have that folio just now.
-    let next = env.step(site, |w, _| {
+    let next = env.step(site, |w, at| {
         let frame = w.objects.page(file, part.end).filter(|_| behind)?;
         let next = w.frames.folio(frame).0;
         w.frames.flags(next).has(FrameFlags::LARGE).then(|| {
-            w.get_frame(next);
+            w.get_frame(at, next);
             next
         })
     });
@@ -175,7 +175,7 @@ fn split_unmapped<M: Mode>(w: &mut World<M>, at: At, file: ObjectId, folio: Pfn,
     let indices = w.folio_indices(folio);
     w.frames.split_folio_at(folio, Pfn(folio.0 + (index - indices.start) as u32));
     // The caller's.
-    w.get_frame(folio);
+    w.get_frame(at, folio);
     let size = w.objects.size(file);
     let mut next = indices.start;
     while next < indices.end {

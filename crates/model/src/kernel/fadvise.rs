@@ -71,7 +71,7 @@ fn mapping_try_invalidate(env: &mut impl Env, file: ObjectId, mut pages: Range<u
 ///
 /// Source: mm/filemap.c:find_lock_entries (6.12, 7.2).
 fn find_entries(env: &mut impl Env, file: ObjectId, pages: Range<u64>) -> (FolioList, u64) {
-    env.step(Site::MappingTryInvalidate, |w, _| {
+    env.step(Site::MappingTryInvalidate, |w, at| {
         let (mut found, mut next) = (FolioList::new(), pages.end);
         for index in pages.clone() {
             let Some(frame) = w.objects.page(file, index) else { continue };
@@ -79,7 +79,7 @@ fn find_entries(env: &mut impl Env, file: ObjectId, pages: Range<u64>) -> (Folio
             if index != indices.start || indices.end > pages.end {
                 continue;
             }
-            w.get_frame(folio);
+            w.get_frame(at, folio);
             found.push(folio);
             if found.len() == w.lru_batch_size() {
                 next = indices.end;

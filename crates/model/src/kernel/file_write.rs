@@ -85,7 +85,7 @@ fn grab_page(
         }
         let page = env.step(Site::FilemapGetFolio, |w, at| {
             if let Some(frame) = w.objects.page(file, index) {
-                w.get_frame(frame);
+                w.get_frame(at, frame);
                 if !on_disk {
                     mark_accessed(w, at, frame);
                 }
@@ -97,14 +97,14 @@ fn grab_page(
             let order = if large { order_of_new(w, file, pages) } else { 0 };
             // As large as there is memory for.
             let new = (0..=order).rev().find_map(|order| match order {
-                0 => w.allocate_frame(flags),
-                order => w.allocate_folio(order, flags),
+                0 => w.allocate_frame(at, flags),
+                order => w.allocate_folio(at, order, flags),
             })?;
             w.add_to_page_cache(new, file, index);
             for (frame, index) in w.frames.pages_of_folio(new).zip(index..) {
                 w.ghost.filled(frame, (file, index));
             }
-            w.get_frame(new);
+            w.get_frame(at, new);
             folio_add_lru(w, at.site(Site::FolioAddLru), new);
             Some(FilePage { frame: new, folio: new })
         })?;

@@ -202,7 +202,7 @@ fn copy_present_page<M: Mode>(
     page: Vpn,
 ) -> bool {
     let Some(pte) = w.pte(parent, page).present() else { return true };
-    let Some(new) = w.allocate_frame(FrameFlags::SWAP_BACKED) else { return false };
+    let Some(new) = w.allocate_frame(at, FrameFlags::SWAP_BACKED) else { return false };
     let zeros = w.frames.flags(pte.pfn).has(FrameFlags::ZERO_FILLED);
     w.frames.set_flags(new, FrameFlags::ZERO_FILLED, zeros);
     w.ghost.copied(parent, page, pte.pfn, new);
@@ -296,7 +296,7 @@ fn copy_shared_pte<M: Mode>(
         }
         _ => return,
     };
-    w.frames.update(pte.pfn, |f| (f.refs, f.maps) = (f.refs + 1, f.maps + 1));
+    w.get_and_map(at, pte.pfn, |_| ());
     if w.policies.mutant == Mutant::ForkCleansParent {
         w.set_pte(at, parent, page, Pte::Present(pte.without(PteFlags::DIRTY)));
     }
@@ -330,10 +330,9 @@ fn copy_present_pte<M: Mode>(
 ) -> PresentPte {
     if !pte.special() {
         let keeps = w.policies.mutant == Mutant::ForkExclusive;
-        w.frames.update(pte.pfn, |f| {
-            (f.refs, f.maps) = (f.refs + 1, f.maps + 1);
-            f.flags.set(FrameFlags::EXCLUSIVE, keeps && f.flags.has(FrameFlags::EXCLUSIVE));
-            f.flags.set(FrameFlags::CLAIMED, true);
+        w.get_and_map(at, pte.pfn, |flags| {
+            flags.set(FrameFlags::EXCLUSIVE, keeps && flags.has(FrameFlags::EXCLUSIVE));
+            flags.set(FrameFlags::CLAIMED, true);
         });
     }
     let protected = pte.without(PteFlags::WRITABLE);

@@ -144,7 +144,7 @@ fn drain_cpu<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId) {
 
 #[inline(always)]
 fn enter<M: Mode>(w: &mut World<M>, at: At, batch: FolioBatch, frame: Pfn) {
-    w.get_frame(frame);
+    w.get_frame(at, frame);
     let size = w.lru_batch_size();
     let waiting = &mut w.cpus[at.cpu.index()].lru[batch as usize];
     waiting.push(frame);

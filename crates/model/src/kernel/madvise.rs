@@ -354,7 +354,7 @@ fn collect(env: &mut impl Env, gather: &mut Gather, part: PageRange, pageout: bo
             if !pageout {
                 deactivate(w, at, pte.pfn);
             }
-            let isolated = pageout && isolate_lru(w, pte.pfn);
+            let isolated = pageout && isolate_lru(w, at, pte.pfn);
             // Locked by whoever else had it: back to where it was.
             let unevictable = isolated && w.frames.mlocked(pte.pfn).unevictable;
             if unevictable {

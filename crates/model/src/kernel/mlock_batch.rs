@@ -99,7 +99,7 @@ pub fn munlock_folio<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
 
 fn enter<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, step: MlockStep) {
     let (folio, size) = (w.frames.folio(frame).0, w.lru_batch_size());
-    w.get_frame(folio);
+    w.get_frame(at, folio);
     let waiting = &mut w.cpus[at.cpu.index()].mlock;
     waiting.push((folio, step));
     let full = waiting.len() == size;
@@ -232,12 +232,12 @@ pub fn munlock_vma_page(env: &mut impl Env, frame: Pfn, left: Option<Place>) {
 ///
 /// Source: mm/mlock.c:__munlock_isolate_lru_page (5.10).
 fn munlock_isolate(env: &mut impl Env, folio: Pfn) -> bool {
-    env.step(Site::MlockPteRange, |w, _| {
+    env.step(Site::MlockPteRange, |w, at| {
         let was = w.frames.mlocked(folio).mlocked && w.frames.flags(folio).has(FrameFlags::LRU);
         w.frames.change_mlocked(folio, |folio| folio.mlocked = false);
         if was {
             w.frames.set_flags(folio, FrameFlags::LRU, false);
-            w.get_frame(folio);
+            w.get_frame(at, folio);
         }
         was
     })

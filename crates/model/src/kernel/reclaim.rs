@@ -40,12 +40,12 @@ pub type FolioList = SmallVec<[Pfn; 8]>;
 
 /// Takes a page off the LRU for this caller alone, as an inactive one (mm/vmscan.c:reclaim_pages,
 /// shrink_active_list; 5.10 to 7.3); false if it is not there.
-pub fn isolate_lru<M: Mode>(w: &mut World<M>, frame: Pfn) -> bool {
+pub fn isolate_lru<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) -> bool {
     if !w.frames.flags(frame).has(FrameFlags::LRU) {
         return false;
     }
     w.frames.set_flags(frame, FrameFlags::LRU.and(FrameFlags::ACTIVE), false);
-    w.get_frame(frame);
+    w.get_frame(at, frame);
     true
 }
 
@@ -55,13 +55,13 @@ pub fn isolate_lru<M: Mode>(w: &mut World<M>, frame: Pfn) -> bool {
 /// Source: mm/vmscan.c:shrink_active_list, shrink_inactive_list (5.10 to 7.3); which pages come first
 /// is not modelled.
 pub fn shrink_range(env: &mut impl Env, mm: MmId, range: PageRange) {
-    let pages = env.step(Site::ShrinkFolioList, |w, _| {
+    let pages = env.step(Site::ShrinkFolioList, |w, at| {
         let mut pages = FolioList::new();
         for page in range.iter() {
             let Pte::Present(pte) = w.page_entry(mm, page) else { continue };
             let folio = w.frames.folio(pte.pfn).0;
             let found = !pte.special() && !w.frames.mlocked(folio).unevictable;
-            if found && isolate_lru(w, folio) {
+            if found && isolate_lru(w, at, folio) {
                 pages.push(folio);
             }
         }

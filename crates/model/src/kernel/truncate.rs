@@ -96,7 +96,7 @@ fn remove_whole_folios(env: &mut impl Env, file: ObjectId, mut pages: Range<u64>
             if indices.start < whole.start || indices.end > whole.end {
                 return (None, indices.end);
             }
-            w.get_frame(folio);
+            w.get_frame(at, folio);
             (Some(folio), indices.end)
         });
         pages.start = next.clamp(index + 1, pages.end);

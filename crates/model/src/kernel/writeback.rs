@@ -54,7 +54,7 @@ pub fn msync(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<(), Errno
 ///
 /// Source: fs/ext4/inode.c:mpage_prepare_extent_to_map; mm/swap.c:__pagevec_release (5.10), __folio_batch_release (6.12).
 pub fn writeback(env: &mut impl Env, mm: MmId, range: PageRange) {
-    let (frames, on_disk) = env.step(Site::FolioClearDirtyForIo, |w, _| {
+    let (frames, on_disk) = env.step(Site::FolioClearDirtyForIo, |w, at| {
         // Of files on disks those that are known to be dirty are looked for: a PTE is not without the page (PAGECACHE_TAG_DIRTY).
         let knows = |page| w.mms[mm.index()].vma(page).is_some_and(|vma| vma.tells_file_system());
         let is_dirty = |page, frame| !knows(page) || w.frames.flags(frame).has(FrameFlags::DIRTY);
@@ -64,7 +64,7 @@ pub fn writeback(env: &mut impl Env, mm: MmId, range: PageRange) {
         });
         let frames = folios(w, frames);
         let on_disk = !frames.is_empty() && knows(range.start);
-        frames.iter().for_each(|frame| w.get_frame(*frame));
+        frames.iter().for_each(|frame| w.get_frame(at, *frame));
         (frames, on_disk)
     });
     write_folios(env, frames, on_disk);
@@ -84,11 +84,11 @@ pub fn fsync(env: &mut impl Env, file: NamedFile) -> Result<(), Errno> {
 
 /// Writes those pages of a file on a disk that are known to be dirty, whether or not they are mapped.
 pub fn write_file_pages(env: &mut impl Env, file: ObjectId, pages: Range<u64>) {
-    let frames = env.step(Site::FolioClearDirtyForIo, |w, _| {
+    let frames = env.step(Site::FolioClearDirtyForIo, |w, at| {
         let frames = pages.clone().filter_map(|index| w.objects.page(file, index));
         let dirty = frames.filter(|frame| w.frames.flags(*frame).has(FrameFlags::DIRTY));
         let frames = folios(w, dirty);
-        frames.iter().for_each(|frame| w.get_frame(*frame));
+        frames.iter().for_each(|frame| w.get_frame(at, *frame));
         frames
     });
     let any = !frames.is_empty();

@@ -85,6 +85,9 @@ fn miscounted<M: Mode>(w: &World<M>) -> Option<String> {
                     held[w.frames.folio(pfn).0.0 as usize] += 1;
                 }
                 let frame = w.frames.get(pfn);
+                if !frame.flags.has(FrameFlags::ALLOCATED) {
+                    return Some(format!("the PTE of {page} maps frame {}, which is free", pfn.0));
+                }
                 let vma = w.mms[mm.index()].vma(page);
                 let finds = vma.is_some_and(|vma| {
                     vma.index(page) == frame.index && vma.may_have(frame.object, &w.objects)

@@ -30,12 +30,16 @@ impl<M: Mode> World<M> {
             }
             let run = first..first + (1 << order);
             if large && order > 0 {
-                let Some(folio) = self.allocate_folio(order, written) else { return };
+                let Some(folio) = self.frames.allocate_large(order, written) else { return };
                 self.add_to_page_cache(folio, object, first);
-                self.frames.pages_of_folio(folio).for_each(|frame| self.ghost.zeroed(frame));
+                for frame in self.frames.pages_of_folio(folio) {
+                    self.ghost.allocated(frame);
+                    self.ghost.zeroed(frame);
+                }
             } else {
                 for index in run {
-                    let Some(frame) = self.allocate_frame(written) else { return };
+                    let Some(frame) = self.frames.allocate(written) else { return };
+                    self.ghost.allocated(frame);
                     self.add_to_page_cache(frame, object, index);
                     self.ghost.zeroed(frame);
                 }

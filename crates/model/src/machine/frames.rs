@@ -218,22 +218,39 @@ impl Frames {
         (self.stored.len() - 1 - self.free.len()) as u64 - self.large.free()
     }
 
-    /// A frame with one reference, or `None` if there is none left, or no memory for one. The frame
-    /// freed last is given
-    /// out first, as the kernel's per-CPU lists do.
+    /// A frame with one reference, or `None` if there is none left, or no memory for one.
     #[inline]
     pub fn allocate(&mut self, flags: FrameFlags, room: &Room) -> Option<Pfn> {
-        let pfn = match self.free.pop() {
-            Some(pfn) => pfn,
+        let pfn = self.next_free(room)?;
+        self.hand_out(pfn, flags);
+        Some(pfn)
+    }
+
+    /// Takes a frame off the free ones; `None`: there is none left, or no memory for one. The frame
+    /// freed last comes first, as from the kernel's per-CPU lists.
+    #[inline]
+    pub fn next_free(&mut self, room: &Room) -> Option<Pfn> {
+        match self.free.pop() {
+            Some(pfn) => Some(pfn),
             None if self.stored.len() as u64 <= u64::from(self.granted) => {
                 self.stored.push([0; 3]);
-                Pfn(self.stored.len() as u32 - 1)
+                Some(Pfn(self.stored.len() as u32 - 1))
             }
-            None => self.allocate_further(room)?,
-        };
+            None => self.allocate_further(room),
+        }
+    }
+
+    /// Hands out a frame, with one reference.
+    #[inline]
+    pub fn hand_out(&mut self, pfn: Pfn, flags: FrameFlags) {
         let flags = flags.and(FrameFlags::ALLOCATED);
         self.put(pfn, Frame { refs: 1, flags, ..Frame::FREE });
-        Some(pfn)
+    }
+
+    /// Whether the frame has no reference, no mapping and no flag: as every free one.
+    #[inline]
+    pub fn is_unused(&self, pfn: Pfn) -> bool {
+        self.stored[pfn.0 as usize][2] == 0
     }
 
     /// One behind those that memory is taken for, or else out of a free large folio.
@@ -366,15 +383,17 @@ impl Frames {
         *packed = if zeros { *packed | ZEROS } else { *packed & !ZEROS };
     }
 
-    /// One reference more.
+    /// One reference more; false if there was none.
     #[inline(always)]
-    pub fn add_ref(&mut self, pfn: Pfn) {
+    pub fn add_ref(&mut self, pfn: Pfn) -> bool {
         let packed = &mut self.stored[pfn.0 as usize][2];
-        if *packed & ELSEWHERE == 0 && *packed & COUNT < COUNT {
+        // One comparison for both: some, and room for one more.
+        let in_word = (*packed & COUNT).wrapping_sub(1) < COUNT - 1;
+        if *packed & ELSEWHERE == 0 && in_word {
             *packed += 1;
-        } else {
-            self.count_beside(pfn, |f| f.refs += 1);
+            return true;
         }
+        self.count_beside(pfn, |f| f.refs += 1) > 1
     }
 
     /// One reference less; there must be one.
@@ -384,7 +403,7 @@ impl Frames {
         if *packed & ELSEWHERE == 0 {
             *packed -= 1;
         } else {
-            self.count_beside(pfn, |f| f.refs -= 1);
+            let _ = self.count_beside(pfn, |f| f.refs -= 1);
         }
     }
 
@@ -416,8 +435,8 @@ impl Frames {
 
     #[cold]
     #[inline(never)]
-    fn count_beside(&mut self, pfn: Pfn, change: fn(&mut Frame)) {
-        self.update(pfn, change);
+    fn count_beside(&mut self, pfn: Pfn, change: fn(&mut Frame)) -> u32 {
+        self.update(pfn, change).refs
     }
 
     /// Stores the frame.

@@ -3,7 +3,7 @@
 use super::frames::FrameFlags;
 use super::lockless::Walked;
 use super::mm::Mm;
-use super::world::{At, Ghost, Log, Mode, World};
+use super::world::{At, Ghost, IN_USE, Log, Mode, World};
 use crate::addr::{MmId, Pfn, Span, Vpn};
 use crate::event::EventKind;
 use crate::lock::Lock;
@@ -104,10 +104,23 @@ impl<M: Mode> World<M> {
     }
 
     /// A large folio with one reference, or `None` if there is none to be had.
-    pub fn allocate_folio(&mut self, order: u8, flags: FrameFlags) -> Option<Pfn> {
-        let folio = self.frames.allocate_large(order, flags, &self.room)?;
+    pub fn allocate_folio(&mut self, at: At, order: u8, flags: FrameFlags) -> Option<Pfn> {
+        let folio = self.frames.next_free_run(order, &self.room)?;
+        let mut frames = (folio.0..folio.0 + (1 << order)).map(Pfn);
+        if frames.any(|frame| !self.frames.is_unused(frame)) {
+            self.impossible(at, IN_USE);
+        }
+        self.frames.hand_out_large(folio, order, flags);
         self.frames.pages_of_folio(folio).for_each(|frame| self.ghost.allocated(frame));
         Some(folio)
+    }
+
+    /// An entry that mapped the folio as a whole is gone.
+    pub fn drop_whole_mapping(&mut self, at: At, folio: Pfn) {
+        match self.frames.whole_maps(folio) {
+            0 => self.impossible(at, "a mapping of a folio was dropped that nobody had"),
+            _ => self.frames.count_whole_map(folio, -1),
+        }
     }
 
     /// A large folio goes back, of which nobody has a page.

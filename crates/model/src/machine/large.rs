@@ -133,17 +133,27 @@ impl Frames {
     /// A large folio with one reference, or `None` if there are not as many frames side by side, or
     /// no memory for them.
     pub fn allocate_large(&mut self, order: u8, flags: FrameFlags, room: &Room) -> Option<Pfn> {
-        let free = self.large.free.iter().rposition(|(_, of)| *of == order);
-        let head = match free {
-            Some(place) => self.large.free.remove(place).0,
-            None => self.grow(1 << order, room).or_else(|| self.assemble(order))?,
-        };
+        let head = self.next_free_run(order, room)?;
+        self.hand_out_large(head, order, flags);
+        Some(head)
+    }
+
+    /// Takes as many frames side by side off the free ones; `None`: there are none, or no memory
+    /// for them.
+    pub(super) fn next_free_run(&mut self, order: u8, room: &Room) -> Option<Pfn> {
+        match self.large.free.iter().rposition(|(_, of)| *of == order) {
+            Some(place) => Some(self.large.free.remove(place).0),
+            None => self.grow(1 << order, room).or_else(|| self.assemble(order)),
+        }
+    }
+
+    /// Hands them out as a large folio, with one reference.
+    pub(super) fn hand_out_large(&mut self, head: Pfn, order: u8, flags: FrameFlags) {
         let own = FrameFlags::ALLOCATED.and(FrameFlags::LARGE);
         let page = Frame { flags: flags.both(FrameFlags::OF_PAGE).and(own), ..Frame::FREE };
         (head.0..head.0 + (1 << order)).for_each(|pfn| self.put_own(Pfn(pfn), page));
         self.put_own(head, Frame { refs: 1, flags: flags.and(own), ..Frame::FREE });
         self.large.folios.insert(head, Large { order, whole_maps: 0, page_maps: 0, partly: false });
-        Some(head)
     }
 
     /// Frames side by side among the free ones, as compaction would find them.

@@ -221,6 +221,11 @@ impl UnmapBatch {
     }
 }
 
+/// A frame was free while somebody mapped it or had a reference.
+pub(super) const IN_USE: &str = "a frame in use was handed out";
+/// A reference was the first one of a frame that was handed out before.
+const REVIVED: &str = "a reference was taken to a frame that nobody has";
+
 /// Something that must never happen, found by the model about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("{what} in {}", .at.site.function())]
@@ -634,15 +639,34 @@ impl<M: Mode> World<M> {
 
     /// A frame with one reference, or `None` if memory is full.
     #[inline]
-    pub fn allocate_frame(&mut self, flags: FrameFlags) -> Option<Pfn> {
-        let frame = self.frames.allocate(flags, &self.room)?;
+    pub fn allocate_frame(&mut self, at: At, flags: FrameFlags) -> Option<Pfn> {
+        let frame = self.frames.next_free(&self.room)?;
+        if !self.frames.is_unused(frame) {
+            self.impossible(at, IN_USE);
+        }
+        self.frames.hand_out(frame, flags);
         self.ghost.allocated(frame);
         Some(frame)
     }
 
-    /// Takes a reference.
-    pub fn get_frame(&mut self, frame: Pfn) {
-        self.frames.add_ref(frame);
+    /// Takes a reference; whoever does has one already, or finds the frame by who has.
+    #[inline]
+    pub fn get_frame(&mut self, at: At, frame: Pfn) {
+        if !self.frames.add_ref(frame) {
+            self.impossible(at, REVIVED);
+        }
+    }
+
+    /// One more PTE maps the frame, with a reference of its own; its flags change like this.
+    #[inline(always)]
+    pub fn get_and_map(&mut self, at: At, frame: Pfn, change: impl FnOnce(&mut FrameFlags)) {
+        let mapped = self.frames.update(frame, |f| {
+            (f.refs, f.maps) = (f.refs + 1, f.maps + 1);
+            change(&mut f.flags);
+        });
+        if mapped.refs == 1 {
+            self.impossible(at, REVIVED);
+        }
     }
 
     /// Drops a reference; the last one frees the frame.

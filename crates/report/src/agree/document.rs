@@ -27,9 +27,8 @@ pub fn document(
             seeds.end()
         );
     }
-    text +=
-        "| kernel | release | model row | run | exact | differing | undecided | repetitions |\n";
-    text += "|---|---|---|--:|--:|--:|--:|--:|\n";
+    text += "| kernel | release | model row | run | exact | differing | undecided | not applicable | repetitions |\n";
+    text += "|---|---|---|--:|--:|--:|--:|--:|--:|\n";
     for target in targets {
         let release = target.release.as_deref().unwrap_or("not known");
         let nearest = if target.own_row { "" } else { " (nearest)" };
@@ -41,9 +40,10 @@ pub fn document(
             target.retries()
         );
     }
+    text += &without(targets);
     text += "\nA scenario counts in every group of which it has an operation.\n\n";
-    text += "| kernel | feature group | run | exact | differing | undecided |\n";
-    text += "|---|---|--:|--:|--:|--:|\n";
+    text += "| kernel | feature group | run | exact | differing | undecided | not applicable |\n";
+    text += "|---|---|--:|--:|--:|--:|--:|\n";
     for target in targets {
         for (group, totals) in target.by_group() {
             text += &format!("| {} | {group} | {} |\n", target.target, cells(totals));
@@ -54,8 +54,24 @@ pub fn document(
 }
 
 fn cells(totals: Totals) -> String {
-    let Totals { run, exact, differing, undecided } = totals;
-    format!("{run} | {exact} | {differing} | {undecided}")
+    let Totals { run, exact, differing, undecided, not_applicable } = totals;
+    format!("{run} | {exact} | {differing} | {undecided} | {not_applicable}")
+}
+
+/// What random scenarios were drawn without, and what others lacked.
+fn without(targets: &[TargetAgreement]) -> String {
+    let mut text = String::new();
+    for target in targets.iter().filter(|target| !target.drawn_without.is_empty()) {
+        let lacks = target.drawn_without.join(", ");
+        text += &format!("\n- {}: random scenarios are drawn without {lacks}.", target.target);
+    }
+    for target in targets {
+        for (reason, names) in target.lacking() {
+            let names = names.join(", ");
+            text += &format!("\n- {}: not applicable, since {reason}: {names}.", target.target);
+        }
+    }
+    if text.is_empty() { text } else { text + "\n" }
 }
 
 fn differences(targets: &[TargetAgreement]) -> String {

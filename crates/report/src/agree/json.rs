@@ -28,6 +28,7 @@ fn target(target: &TargetAgreement) -> Value {
         "release": target.release,
         "row": target.row,
         "own_row": target.own_row,
+        "drawn_without": target.drawn_without,
         "retries": target.retries(),
         "groups": groups,
         "scenarios": target.scenarios.iter().map(scenario).collect::<Vec<_>>(),
@@ -40,6 +41,7 @@ fn figures(totals: Totals) -> Value {
         "exact": totals.exact,
         "differing": totals.differing,
         "undecided": totals.undecided,
+        "not_applicable": totals.not_applicable,
     })
 }
 
@@ -55,7 +57,9 @@ fn scenario(scenario: &ScenarioAgreement) -> Value {
             document["rounds"] = json!(rounds);
             document["rounds_with_faults_by_choice"] = json!(chosen);
         }
-        Standing::Undecided(reason) => document["reason"] = json!(reason),
+        Standing::Undecided(reason) | Standing::NotApplicable(reason) => {
+            document["reason"] = json!(reason);
+        }
         Standing::Differing(difference) => document["difference"] = told(scenario, difference),
     }
     document

@@ -1,6 +1,6 @@
 //! The report as text: what differs in full, then the table.
 
-use super::{Difference, Found, ScenarioAgreement, Standing, TargetAgreement};
+use super::{Difference, Found, ScenarioAgreement, Standing, TargetAgreement, Totals};
 use crate::compare::Ran;
 use crate::notes::phases_text;
 use crate::style::{Style, count};
@@ -9,6 +9,9 @@ use needless_model::account::RoundAccount;
 use needless_model::agreement::SwapCounts;
 use needless_model::counters::Counter;
 use needless_model::sequence::Token;
+
+/// Scenarios that are not applicable which text names.
+const NAMES: usize = 4;
 
 /// The report as text.
 pub fn text(targets: &[TargetAgreement], style: Style) -> String {
@@ -20,6 +23,11 @@ pub fn text(targets: &[TargetAgreement], style: Style) -> String {
                 let line = format!("{}: {name}: {word}: {reason}", target.target);
                 text += &(style.wrap(&line, 4) + "\n");
             }
+        }
+        for (reason, names) in target.lacking() {
+            let scenarios = count(names.len(), "scenario");
+            let line = format!("{}: {scenarios} not applicable: {reason}", target.target);
+            text += &(style.wrap(&format!("{line}: {}", some(&names)), 4) + "\n");
         }
         text += &differences(target, style);
     }
@@ -36,7 +44,11 @@ pub fn text(targets: &[TargetAgreement], style: Style) -> String {
                 count(rounds, "exact round")
             ),
         };
-        text += &(style.wrap(&format!("{}{retries}{chosen}", target.heading()), 4) + "\n");
+        let without = match target.drawn_without.as_slice() {
+            [] => String::new(),
+            lacks => format!("; random scenarios drawn without {}", lacks.join(", ")),
+        };
+        text += &(style.wrap(&format!("{}{retries}{chosen}{without}", target.heading()), 4) + "\n");
     }
     text
 }
@@ -52,14 +64,24 @@ pub fn differences(target: &TargetAgreement, style: Style) -> String {
     text
 }
 
-/// Kernel and feature group against run, exact, differing, undecided.
+/// The first names of a list, and how many more there are.
+fn some(names: &[&str]) -> String {
+    let shown = &names[..names.len().min(NAMES)];
+    match names.len() - shown.len() {
+        0 => shown.join(" "),
+        more => format!("{} and {more} more", shown.join(" ")),
+    }
+}
+
+/// Kernel and feature group against run, exact, differing, undecided, not applicable.
 fn table(targets: &[TargetAgreement], style: Style) -> String {
-    let header = ["kernel", "group", "run", "exact", "differing", "undecided"];
+    let header = ["kernel", "group", "run", "exact", "differing", "undecided", "not applicable"];
     let mut rows = Vec::new();
     for target in targets {
         for (group, totals) in target.by_group() {
             let kernel = if group == "all" { &target.target } else { "" };
-            let figures = [totals.run, totals.exact, totals.differing, totals.undecided];
+            let Totals { run, exact, differing, undecided, not_applicable } = totals;
+            let figures = [run, exact, differing, undecided, not_applicable];
             let words = [kernel.to_owned(), group.to_owned()].into_iter();
             rows.push(words.chain(figures.map(|figure| figure.to_string())).collect());
         }

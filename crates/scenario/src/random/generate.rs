@@ -3,7 +3,9 @@
 use super::operations::{Drawn, Effect, Needs, OPERATIONS, Operation};
 use super::state::{HUGE, MAP, Pages, State, Uffd};
 use super::write::after;
-use super::{AreaPlan, Case, Company, Idle, Life, Memory, PROCESSES, Place, Step};
+use super::{
+    AreaPlan, Case, Company, Idle, Life, Memory, Optional, PROCESSES, Place, Step, Target,
+};
 use needless_model::program::{Mthp, MthpMode, ThpMode};
 use needless_model::rng::SplitMix64;
 use needless_model::userfaultfd::Features;
@@ -124,18 +126,21 @@ fn of_class(seed: u64) -> (u64, u64) {
     }
 }
 
-/// The case of this seed, of operations that kernel `release` has, on a machine of `cpus`.
-pub fn generate(seed: u64, release: (u32, u32), cpus: usize) -> Case {
+/// The case of this seed for `target`: of operations that it has. A class of seeds that draws what it lacks draws as if it were not one.
+pub fn generate(seed: u64, target: &Target) -> Case {
+    let Target { release, cpus, .. } = *target;
     let (class, turn) = of_class(seed);
     let among = |ranges: &[RangeInclusive<u64>]| ranges.iter().any(|seeds| seeds.contains(&class));
     // Whoever answers has a CPU of its own.
     let pageout = among(&WITH_PAGEOUT);
-    let uffd = among(&WITH_USERFAULTFD) && cpus > 1;
-    let (soft_dirty, mlock) =
-        (among(&WITH_SOFT_DIRTY), among(&WITH_MLOCK) || pageout && turn % 4 == 1);
+    let uffd = among(&WITH_USERFAULTFD) && target.has(Optional::Userfaultfd) && cpus > 1;
+    let soft_dirty = among(&WITH_SOFT_DIRTY) && target.has(Optional::SoftDirty);
+    let mlock = among(&WITH_MLOCK) || pageout && turn % 4 == 1;
     let folios = among(&WITH_FOLIOS);
-    let mthp = among(&WITH_MTHP) && release >= MTHP_SINCE;
+    let huge_pages = target.has(Optional::HugePages);
+    let mthp = among(&WITH_MTHP) && huge_pages && release >= MTHP_SINCE;
     let huge = if uffd || soft_dirty { turn % 2 == 1 } else { among(&WITH_HUGE_PAGES) };
+    let huge = huge && huge_pages;
     let ranges = among(&WITH_RANGES);
     let (rng, state) = (SplitMix64::new(seed), State::new(&[], []));
     let mut draw = Draw { rng, huge, enabled: Vec::new(), state };

@@ -17,10 +17,12 @@ mod generate;
 pub mod operations;
 mod shrink;
 mod state;
+mod target;
 mod write;
 
 pub use generate::{OF_EVERYTHING, generate};
 pub use state::Pages;
+pub use target::{Optional, Target};
 
 use state::Uffd;
 

@@ -84,9 +84,14 @@ fn seeds(count: u64) -> impl Iterator<Item = u64> {
     .flat_map(move |first| first..first + count)
 }
 
+/// For the newest kernel, with all that it can have.
+fn drawn(seed: u64) -> Case {
+    generate(seed, &Target::new(NEWEST, 3))
+}
+
 /// Texts of these seeds.
 fn texts(count: u64) -> Vec<String> {
-    seeds(count).filter_map(|seed| generate(seed, NEWEST, 3).text()).collect()
+    seeds(count).filter_map(|seed| drawn(seed).text()).collect()
 }
 
 fn run(case: &Case, row: &KernelRow) {
@@ -101,13 +106,38 @@ fn run(case: &Case, row: &KernelRow) {
 #[test]
 fn every_case_runs_on_every_row() {
     for row in KernelRow::all() {
-        seeds(150).for_each(|seed| run(&generate(seed, row.release, 2 + seed as usize % 2), &row));
+        seeds(150).for_each(|seed| {
+            run(&generate(seed, &Target::new(row.release, 2 + seed as usize % 2)), &row)
+        });
+    }
+}
+
+/// What a target lacks is in none of its scenarios; all others are those of a target that has it.
+#[test]
+fn what_is_lacking_is_not_drawn() {
+    let words = [
+        (Optional::SoftDirty, ["soft-dirty", "pagemap"]),
+        (Optional::HugePages, ["hugepage", "mthp"]),
+        (Optional::Userfaultfd, ["uffd", "userfaultfd"]),
+    ];
+    let of_everything = OF_EVERYTHING..OF_EVERYTHING + 200;
+    for (feature, words) in words {
+        let without = Target { without: vec![feature], ..Target::new(NEWEST, 3) };
+        let mut changed = 0;
+        for seed in of_everything.clone() {
+            let (all, text) =
+                (drawn(seed).text().unwrap(), generate(seed, &without).text().unwrap());
+            assert!(words.iter().all(|word| !text.contains(word)), "{seed} {feature}: {text}");
+            changed += usize::from(all != text);
+            assert!(all != text || words.iter().all(|word| !all.contains(word)), "{seed}: {all}");
+        }
+        assert!(changed >= 20, "{feature}: {changed}");
     }
 }
 
 #[test]
 fn a_seed_is_one_text() {
-    let text = |seed| generate(seed, NEWEST, 3).text();
+    let text = |seed| drawn(seed).text();
     assert_eq!(text(7), text(7));
     assert_ne!(text(7), text(8));
 }
@@ -193,7 +223,7 @@ fn the_whole_language_is_drawn() {
 /// What was run as evidence before there were processes, and pinned, is drawn as it was.
 #[test]
 fn seeds_draw_no_processes_that_were_taken_before() {
-    let draws = |seed: &u64| generate(*seed, NEWEST, 3).text().unwrap().contains("process");
+    let draws = |seed: &u64| drawn(*seed).text().unwrap().contains("process");
     assert_eq!((0..50).chain(1_079_950..1_080_000).filter(draws).count(), 0);
     assert!((1_080_000..1_080_050).filter(draws).count() > 25);
 }
@@ -201,7 +231,7 @@ fn seeds_draw_no_processes_that_were_taken_before() {
 /// The same of files.
 #[test]
 fn seeds_draw_no_files_that_were_taken_before() {
-    let draws = |seed: &u64| generate(*seed, NEWEST, 3).text().unwrap().contains("file=");
+    let draws = |seed: &u64| drawn(*seed).text().unwrap().contains("file=");
     let before = (0..50).chain(500_000..500_050).chain(1_199_950..1_200_000);
     assert_eq!(before.filter(draws).count(), 0);
     assert!((1_200_000..1_200_050).filter(draws).count() > 15);
@@ -211,7 +241,7 @@ fn seeds_draw_no_files_that_were_taken_before() {
 #[test]
 fn seeds_draw_no_disks_that_were_taken_before() {
     let new = |seed: &u64| {
-        let text = generate(*seed, NEWEST, 3).text().unwrap();
+        let text = drawn(*seed).text().unwrap();
         ["ext4", "msync", "remove"].iter().any(|word| text.contains(word))
     };
     let before = (0..50).chain(750_000..750_050).chain(2_399_950..2_400_000);
@@ -223,7 +253,7 @@ fn seeds_draw_no_disks_that_were_taken_before() {
 #[test]
 fn seeds_draw_no_guards_that_were_taken_before() {
     let new = |seed: &u64| {
-        let text = generate(*seed, NEWEST, 3).text().unwrap();
+        let text = drawn(*seed).text().unwrap();
         ["guard", "process_madvise"].iter().any(|word| text.contains(word))
     };
     let before = (0..50).chain(950_000..950_050).chain(2_599_950..2_600_000);
@@ -235,7 +265,7 @@ fn seeds_draw_no_guards_that_were_taken_before() {
 #[test]
 fn seeds_draw_no_drops_that_were_taken_before() {
     let draws = |seed: &u64| {
-        let text = generate(*seed, NEWEST, 3).text().unwrap();
+        let text = drawn(*seed).text().unwrap();
         text.contains("fadvise") || text.contains("ext4") && text.contains("holes")
     };
     let before = (0..50).chain(950_000..950_050).chain(2_599_950..2_600_000);
@@ -247,7 +277,7 @@ fn seeds_draw_no_drops_that_were_taken_before() {
 #[test]
 fn seeds_draw_no_pageout_of_files_that_was_taken_before() {
     let taken = |seed: &u64| {
-        let case = generate(*seed, NEWEST, 3);
+        let case = drawn(*seed);
         let new = |operation: &&Operation| operation.drawn == operations::Drawn::WithPageout;
         case.operations().into_iter().any(|operation| new(&operation))
     };
@@ -259,7 +289,7 @@ fn seeds_draw_no_pageout_of_files_that_was_taken_before() {
 /// The same of large folios.
 #[test]
 fn seeds_draw_no_folios_that_were_taken_before() {
-    let draws = |seed: &u64| generate(*seed, NEWEST, 3).text().unwrap().contains("write-pages");
+    let draws = |seed: &u64| drawn(*seed).text().unwrap().contains("write-pages");
     let before = (0..50).chain(962_500..962_550).chain(7_999_950..8_000_000);
     assert_eq!(before.filter(draws).count(), 0);
     assert!((8_000_000..8_000_050).filter(draws).count() > 40);
@@ -268,22 +298,22 @@ fn seeds_draw_no_folios_that_were_taken_before() {
 /// The same of large folios of private memory, which kernels before 6.8 do not have.
 #[test]
 fn seeds_draw_no_mthp_that_were_taken_before() {
-    let draws = |seed: &u64| generate(*seed, NEWEST, 3).text().unwrap().contains("mthp");
+    let draws = |seed: &u64| drawn(*seed).text().unwrap().contains("mthp");
     let before = (0..50).chain(20_000..20_050).chain(9_499_950..9_500_000);
     assert_eq!(before.filter(draws).count(), 0);
     assert_eq!((9_500_000..9_500_050).filter(draws).count(), 50);
-    let old = generate(9_500_000, (6, 1), 3).text().unwrap();
+    let old = generate(9_500_000, &Target::new((6, 1), 3)).text().unwrap();
     assert!(!old.contains("mthp"));
 }
 
 /// The same of answers by moving pages.
 #[test]
 fn seeds_draw_no_moves_in_answer_that_were_taken_before() {
-    let draws = |seed: &u64| generate(*seed, NEWEST, 3).text().unwrap().contains("by=\"move\"");
+    let draws = |seed: &u64| drawn(*seed).text().unwrap().contains("by=\"move\"");
     let before = (200_000..200_050).chain(250_000..250_050).chain(5_749_950..5_750_000);
     assert_eq!(before.filter(draws).count(), 0);
     assert!((5_750_000..5_750_050).filter(draws).count() > 5);
-    let old = generate(5_750_000, (6, 6), 3).text().unwrap();
+    let old = generate(5_750_000, &Target::new((6, 6), 3)).text().unwrap();
     assert!(!old.contains("move"));
 }
 
@@ -291,7 +321,7 @@ fn seeds_draw_no_moves_in_answer_that_were_taken_before() {
 #[test]
 fn seeds_draw_no_ranges_that_were_taken_before() {
     let draws = |seed: &u64| {
-        let text = generate(*seed, NEWEST, 3).text().unwrap();
+        let text = drawn(*seed).text().unwrap();
         let vectored = text.lines().filter(|line| line.contains("process_madvise"));
         vectored.into_iter().any(|line| line.contains("huge") || line.contains("populate"))
     };
@@ -302,7 +332,7 @@ fn seeds_draw_no_ranges_that_were_taken_before() {
 
 #[test]
 fn old_kernels_are_asked_for_nothing_new() {
-    let texts = seeds(100).filter_map(|seed| generate(seed, (5, 10), 3).text());
+    let texts = seeds(100).filter_map(|seed| generate(seed, &Target::new((5, 10), 3)).text());
     let new = ["populate", "guard", "process_madvise \"heap\" advice=\"dontneed\""];
     assert!(texts.into_iter().all(|text| new.iter().all(|new| !text.contains(new))));
 }
@@ -311,7 +341,7 @@ fn old_kernels_are_asked_for_nothing_new() {
 fn smaller_cases_run_and_get_small() {
     let row = KernelRow::nearest(6, 18).0;
     for seed in seeds(15) {
-        let mut case = generate(seed, row.release, 2 + seed as usize % 2);
+        let mut case = generate(seed, &Target::new(row.release, 2 + seed as usize % 2));
         let mut steps = 0;
         while let Some(smaller) = case.smaller().into_iter().next() {
             run(&smaller, &row);

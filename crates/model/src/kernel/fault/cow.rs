@@ -111,7 +111,7 @@ pub fn do_wp_page(
     let copies = matches!(decision, Decision::Copy | Decision::DrainFirst);
     // Once the lock is given back, only a reference keeps the old page.
     if copies && env.policies().mutant != Mutant::CopyUnreferenced {
-        env.step(Site::DoWpPage, |w, _| w.get_frame(old.pfn));
+        env.step(Site::DoWpPage, |w, at| w.get_frame(at, old.pfn));
     }
     pte_unmap_unlock(env, mm, page);
     match decision {
@@ -237,7 +237,7 @@ fn wp_page_copy(
                 return allocate_zeroed(w, at, page).map(|new| (new, None));
             }
             if w.policies.mutant == Mutant::CopyUnreferenced {
-                w.get_frame(old.pfn);
+                w.get_frame(at, old.pfn);
             }
             copy_page(w, at, fault, old.pfn).map(|(new, seq)| (new, Some(seq)))
         })
@@ -325,7 +325,7 @@ pub(super) fn copy_page<M: Mode>(
     from: Pfn,
 ) -> Option<(Pfn, (u64, bool))> {
     let zeros = w.frames.flags(from).has(FrameFlags::ZERO_FILLED);
-    let to = w.allocate_frame(FrameFlags::SWAP_BACKED)?;
+    let to = w.allocate_frame(at, FrameFlags::SWAP_BACKED)?;
     w.frames.set_flags(to, FrameFlags::ZERO_FILLED, zeros);
     w.ghost.copied(fault.mm, fault.page, from, to);
     let verdict = judge_copy(w, from);

@@ -69,7 +69,7 @@ pub fn do_fault_around(
                     && w.frames.folio(frame).0 == of_file.folio
                     && w.pte(mm, page).is_none()
                 {
-                    w.get_frame(frame);
+                    w.get_frame(at, frame);
                     set_pte(w, at, (fault, Pte::None), vma, (page, frame));
                 }
             }

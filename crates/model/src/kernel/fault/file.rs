@@ -91,6 +91,7 @@ fn page_of(
 /// The file's page of this index, with a reference, if it has one; `Err`: the file ends before it.
 pub(super) fn page_in<M: Mode>(
     w: &mut World<M>,
+    at: At,
     file: ObjectId,
     index: u64,
 ) -> Result<Option<FilePage>, ()> {
@@ -98,7 +99,7 @@ pub(super) fn page_in<M: Mode>(
         return Err(());
     }
     let found = w.objects.page(file, index);
-    found.into_iter().for_each(|frame| w.get_frame(frame));
+    found.into_iter().for_each(|frame| w.get_frame(at, frame));
     Ok(found.map(|frame| FilePage::of(w, frame)))
 }
 
@@ -217,7 +218,7 @@ fn finish_file_fault(
         let pages = whole.unwrap_or(PageRange::one(fault.page));
         for (page, frame) in pages.iter().zip((head..).map(Pfn)) {
             if page != fault.page {
-                w.get_frame(frame);
+                w.get_frame(at, frame);
             }
             set_pte(w, at, (fault, seen), vma, (page, frame));
         }
@@ -307,10 +308,10 @@ fn told_and_reused(
     old: PresentPte,
 ) -> Option<FilePage> {
     let Fault { mm, page, .. } = fault;
-    let found = pte_offset_map_lock(env, Site::WpPageShared, mm, page, |w, _| {
+    let found = pte_offset_map_lock(env, Site::WpPageShared, mm, page, |w, at| {
         let same = w.pte(mm, page) == Pte::Present(old);
         same.then(|| {
-            w.get_frame(old.pfn);
+            w.get_frame(at, old.pfn);
             FilePage::of(w, old.pfn)
         })
     });
@@ -334,7 +335,7 @@ fn wp_page_reuse(env: &mut impl Env, fault: Fault, old: PresentPte) -> bool {
     let granted = pte_offset_map_lock(env, Site::WpPageShared, mm, page, |w, at| {
         let same = w.pte(mm, page) == Pte::Present(old);
         if same {
-            w.get_frame(old.pfn);
+            w.get_frame(at, old.pfn);
             let stored = old
                 .with(PteFlags::WRITABLE, true)
                 .with(PteFlags::ACCESSED, true)

@@ -26,7 +26,7 @@ pub fn filemap_fault(
 ) -> Result<(FilePage, bool), Unserved> {
     let mut read = false;
     loop {
-        let found = env.step(Site::FilemapFault, |w, _| page_in(w, file, index));
+        let found = env.step(Site::FilemapFault, |w, at| page_in(w, at, file, index));
         match found {
             Err(()) => return Err(Unserved::NotAllowed),
             Ok(Some(page)) => {
@@ -76,7 +76,7 @@ fn read_page(env: &mut impl Env, file: ObjectId, index: u64) -> Result<(), Unser
         let mut flags = FrameFlags::default();
         flags.set(FrameFlags::ACTIVE, w.objects.was_evicted(file, index));
         flags.set(FrameFlags::ZERO_FILLED, !w.objects.is_on_disk(file, index));
-        let Some(new) = w.allocate_frame(flags) else { return false };
+        let Some(new) = w.allocate_frame(at, flags) else { return false };
         w.ghost.filled(new, (file, index));
         w.add_to_page_cache(new, file, index);
         folio_add_new(w, at.site(Site::FolioAddLru), new);

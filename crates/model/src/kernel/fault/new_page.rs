@@ -11,7 +11,7 @@ use crate::site::Site;
 
 /// A frame of zeros.
 pub fn allocate_zeroed<M: Mode>(w: &mut World<M>, at: At, page: Vpn) -> Option<Pfn> {
-    let frame = w.allocate_frame(FrameFlags::SWAP_BACKED.and(FrameFlags::ZERO_FILLED))?;
+    let frame = w.allocate_frame(at, FrameFlags::SWAP_BACKED.and(FrameFlags::ZERO_FILLED))?;
     w.ghost.zeroed(frame);
     w.emit(at, EventKind::Zero { page, frame });
     Some(frame)
@@ -20,7 +20,7 @@ pub fn allocate_zeroed<M: Mode>(w: &mut World<M>, at: At, page: Vpn) -> Option<P
 /// A large folio of zeros for these pages.
 pub fn allocate_zeroed_folio<M: Mode>(w: &mut World<M>, at: At, pages: Span) -> Option<Pfn> {
     let zeros = FrameFlags::SWAP_BACKED.and(FrameFlags::ZERO_FILLED);
-    let folio = w.allocate_folio(pages.order, zeros)?;
+    let folio = w.allocate_folio(at, pages.order, zeros)?;
     w.frames.pages_of_folio(folio).for_each(|frame| w.ghost.zeroed(frame));
     w.emit(at, EventKind::Zero { page: pages.start, frame: folio });
     Some(folio)

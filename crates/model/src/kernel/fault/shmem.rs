@@ -69,7 +69,7 @@ pub fn shmem_swapin(
         let found = env.step(Site::ShmemGetFolio, |w, at| {
             let Some(slot) = w.objects.slot(object, index) else { return Found::Nothing };
             if let Some(frame) = w.swap.get(slot).cached {
-                w.get_frame(frame);
+                w.get_frame(at, frame);
                 return Found::Cached(frame, slot);
             }
             let read = read_back(w, at, page, (object, index, slot));
@@ -85,7 +85,7 @@ pub fn shmem_swapin(
         env.step(Site::ShmemGetFolio, |w, at| {
             let same = w.objects.slot(object, index) == Some(slot);
             if same && w.swap.slot_of(frame) == Some(slot) {
-                w.get_frame(frame);
+                w.get_frame(at, frame);
                 add_swapped(w, (object, index), frame);
                 w.swap.count(slot, -1);
                 leave_swap_cache(w, at, frame);
@@ -120,7 +120,7 @@ fn read_back<M: Mode>(
 ) -> bool {
     // Back so soon after it was evicted, it is active (mm/workingset.c:workingset_refault).
     let flags = FrameFlags::SWAP_BACKED.and(FrameFlags::DIRTY).and(FrameFlags::ACTIVE);
-    let Some(frame) = w.allocate_frame(flags) else { return false };
+    let Some(frame) = w.allocate_frame(at, flags) else { return false };
     let of_slot = w.swap.get(slot);
     w.frames.set_zero_filled(frame, of_slot.zero_filled);
     w.ghost.swapped_in(slot, frame);
@@ -144,8 +144,8 @@ fn shmem_get_folio(
     watch: Watch,
     (object, index): (ObjectId, u64),
 ) -> Result<Option<Pfn>, Unserved> {
-    let (found, swapped) = env.step(Site::ShmemGetFolio, |w, _| {
-        (page_in(w, object, index), w.objects.slot(object, index).is_some())
+    let (found, swapped) = env.step(Site::ShmemGetFolio, |w, at| {
+        (page_in(w, at, object, index), w.objects.slot(object, index).is_some())
     });
     match found {
         Err(()) => return Err(Unserved::NotAllowed),
@@ -165,17 +165,17 @@ fn shmem_get_folio(
     let made = env.step(Site::ShmemGetFolio, |w, at| {
         let there = w.objects.page(object, index);
         if let Some(found) = there.filter(|_| w.policies.mutant != Mutant::CacheUnchecked) {
-            w.get_frame(found);
+            w.get_frame(at, found);
             return Some(Some(found));
         }
         if w.objects.slot(object, index).is_some() {
             return Some(None);
         }
-        let new = w.allocate_frame(FrameFlags::SWAP_BACKED.and(FrameFlags::ZERO_FILLED))?;
+        let new = w.allocate_frame(at, FrameFlags::SWAP_BACKED.and(FrameFlags::ZERO_FILLED))?;
         w.ghost.zeroed(new);
         w.emit(at, EventKind::Zero { page: fault.page, frame: new });
         w.add_to_page_cache(new, object, index);
-        w.get_frame(new);
+        w.get_frame(at, new);
         if let Some(old) = there {
             w.put_frame(at, old);
         }

@@ -112,12 +112,12 @@ fn lock_or_retry(env: &mut impl Env, fault: Fault, folio: Folio) -> Option<Wait>
 fn find_or_read<M: Mode>(w: &mut World<M>, at: At, fault: Fault, swap: SwapPte) -> Option<Folio> {
     let slot = w.swap.get(swap.slot);
     if let Some(frame) = slot.cached {
-        w.get_frame(frame);
+        w.get_frame(at, frame);
         let on_lru = w.frames.flags(frame).has(FrameFlags::LRU);
         let head = w.frames.folio(frame).0;
         return Some(Folio { frame, head, fresh: false, cached: true, on_lru });
     }
-    let frame = w.allocate_frame(FrameFlags::SWAP_BACKED)?;
+    let frame = w.allocate_frame(at, FrameFlags::SWAP_BACKED)?;
     folio_add_new(w, at.site(Site::FolioAddLru), frame);
     // Back so soon after it was evicted, it is active (mm/workingset.c:workingset_refault).
     w.frames.change_flags(frame, |flags| {
@@ -132,7 +132,7 @@ fn find_or_read<M: Mode>(w: &mut World<M>, at: At, fault: Fault, swap: SwapPte) 
     let cached = slot.count > 1;
     if cached {
         w.swap.cache(swap.slot, frame);
-        w.get_frame(frame);
+        w.get_frame(at, frame);
         w.frames.set_flags(frame, FrameFlags::SWAP_CACHE, true);
     }
     Some(Folio { frame, head: frame, fresh: true, cached, on_lru: false })

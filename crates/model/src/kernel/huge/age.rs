@@ -44,14 +44,14 @@ pub fn age_huge_pmd(
     clears_young: bool,
 ) -> Option<FolioList> {
     let (mm, pages) = (gather.mm(), env.arch().huge_pages(part.start));
-    let found = pmd_trans_huge_lock(env, SITE, mm, part.start, |w, _, pmd| {
+    let found = pmd_trans_huge_lock(env, SITE, mm, part.start, |w, at, pmd| {
         if pmd.special() || is_shared(w, pmd.pfn, mm) {
             return Found::Skip;
         }
         if part == pages {
             return Found::Whole(pmd);
         }
-        w.get_frame(pmd.pfn);
+        w.get_frame(at, pmd.pfn);
         Found::Split(pmd.pfn)
     })?;
     let mut isolated = FolioList::new();
@@ -102,5 +102,5 @@ pub fn aged<M: Mode>(w: &mut World<M>, at: At, folio: Pfn, pageout: bool) -> Opt
     if !pageout {
         deactivate(w, at, folio);
     }
-    (pageout && isolate_lru(w, folio)).then_some(folio)
+    (pageout && isolate_lru(w, at, folio)).then_some(folio)
 }

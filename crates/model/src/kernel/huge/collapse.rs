@@ -189,7 +189,7 @@ fn collapse_huge_page(
 ) -> Result<(), Errno> {
     // 2. The huge page, and what is in swap.
     let (site, order) = (Site::CollapseHugePage, env.arch().order(2));
-    let folio = env.step(site, |w, _| w.allocate_folio(order, FrameFlags::SWAP_BACKED));
+    let folio = env.step(site, |w, at| w.allocate_folio(at, order, FrameFlags::SWAP_BACKED));
     let Some(folio) = folio else { return Err(Errno::Enomem) };
     if swapped {
         swap_in(env, by, mm, pages);

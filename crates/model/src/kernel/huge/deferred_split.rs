@@ -14,10 +14,10 @@ use crate::site::Site;
 pub fn deferred_split_scan(env: &mut impl Env) {
     let site = Site::DeferredSplitScan;
     let mut last = None;
-    while let Some(folio) = env.step(site, |w, _| {
+    while let Some(folio) = env.step(site, |w, at| {
         let after = |folio: &Pfn| Some(*folio) > last && is_queued(w, *folio);
         let next = w.frames.large_folios().find(after)?;
-        w.get_frame(next);
+        w.get_frame(at, next);
         Some(next)
     }) {
         last = Some(folio);

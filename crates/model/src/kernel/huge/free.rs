@@ -35,7 +35,7 @@ pub fn madvise_free_huge_pmd(env: &mut impl Env, gather: &mut Gather, part: Page
         return pmd_unlock(env, mm, part.start);
     };
     if part != pages {
-        env.step(site, |w, _| w.get_frame(pmd.pfn));
+        env.step(site, |w, at| w.get_frame(at, pmd.pfn));
         pmd_unlock(env, mm, part.start);
         split_and_put(env, pmd.pfn);
         return;

@@ -104,8 +104,8 @@ fn move_whole(
 ) -> Result<u64, Errno> {
     let (site, folio) = (Site::MovePagesHugePmd, (!pmd.special()).then_some(pmd.pfn));
     let locked = folio.map(|folio| {
-        let object = env.step(site, |w, _| {
-            w.get_frame(folio);
+        let object = env.step(site, |w, at| {
+            w.get_frame(at, folio);
             w.objects.root(w.frames.place(folio).0)
         });
         env.lock(Lock::Folio(folio));

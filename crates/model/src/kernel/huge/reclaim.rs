@@ -199,7 +199,7 @@ fn discard_or_restore<M: Mode>(
     for page in range.iter() {
         w.ghost.dropped(mm, page, w.frame_in(folio, page.since(range.start)));
     }
-    w.frames.count_whole_map(folio, -1);
+    w.drop_whole_mapping(at, folio);
     w.put_frame(at, folio);
     true
 }

@@ -59,7 +59,7 @@ pub fn next_run(env: &mut impl Env, site: Site, mm: MmId, page: Vpn, end: Vpn) -
     if !env.try_lock(Site::FolioTryLock, Lock::Folio(folio)) {
         return otherwise;
     }
-    env.step(site, |w, _| w.get_frame(folio));
+    env.step(site, |w, at| w.get_frame(at, folio));
     pte_unmap_unlock(env, mm, page);
     let split = split_and_put(env, folio);
     if pte_offset_map_lock(env, site, mm, page, |_, _| ()).is_none() {

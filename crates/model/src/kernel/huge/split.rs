@@ -83,7 +83,10 @@ fn finish(env: &mut impl Env, mm: MmId, page: Vpn, old: PresentPte) {
     });
 }
 
-/// Each page's entry is like the huge one, and the folio has as many mappings and references.
+/// Each page's entry is like the huge one, and the folio has as many mappings and references, before that of the whole goes.
+///
+/// Source: mm/huge_memory.c:__split_huge_pmd_locked: page_ref_add (5.10, 6.1), folio_ref_add and folio_add_anon_rmap_ptes (6.12 to 7.3) come before
+/// munlock_vma_page (6.1), folio_remove_rmap_pmd (6.12 to 7.3). 5.10 lets go of locked pages before it takes the entry away; which comes first shows in nothing.
 fn map_page_by_page<M: Mode>(
     w: &mut World<M>,
     at: At,
@@ -100,19 +103,19 @@ fn map_page_by_page<M: Mode>(
         SplitDirty::Pte => old,
         SplitDirty::Page => old.without(PteFlags::DIRTY),
     };
-    w.frames.count_whole_map(old.pfn, -1);
-    w.frames.update(old.pfn, |f| f.refs -= 1);
-    let locked = w.locks(mm, pages.start);
-    munlock_split(w, at, old.pfn, locked);
     w.populate_pmd(at, mm, pages.start, |w, page| {
         let pfn = w.frame_in(old.pfn, page.since(pages.start));
-        w.frames.update(pfn, |f| {
-            (f.refs, f.maps) = (f.refs + 1, f.maps + 1);
-            f.flags.set(FrameFlags::EXCLUSIVE, exclusive);
-            f.flags.set(FrameFlags::CLAIMED, f.flags.has(FrameFlags::CLAIMED) || claimed);
+        w.get_and_map(at, pfn, |flags| {
+            flags.set(FrameFlags::EXCLUSIVE, exclusive);
+            flags.set(FrameFlags::CLAIMED, flags.has(FrameFlags::CLAIMED) || claimed);
         });
         Pte::Present(PresentPte { pfn, ..pte })
     });
+    // Only now: a batch that is emptied for `munlock` drops a reference of its own.
+    w.drop_whole_mapping(at, old.pfn);
+    w.put_frame(at, old.pfn);
+    let locked = w.locks(mm, pages.start);
+    munlock_split(w, at, old.pfn, locked);
 }
 
 /// Part of a mapping gets a mapping of its own: huge pages across its borders are mapped page by page.

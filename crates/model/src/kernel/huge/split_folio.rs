@@ -8,7 +8,7 @@ use super::{entry_of, invalid, pmd_trans_huge_lock, pmd_unlock};
 use crate::addr::{MmId, PageRange, Pfn, Vpn};
 use crate::env::{Env, Lock};
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
-use crate::kernel::mlock_batch::{folio_remove_rmap, mapped_again, munlock_vma_folio};
+use crate::kernel::mlock_batch::{folio_remove_rmap, mapped_again, munlock_split};
 use crate::kernel::reclaim::{Flush, FolioList, flush_unmapped};
 use crate::kernel::rmap::{Place, folio_places};
 use crate::kernel::swap_cache::swap_cache_references;
@@ -113,17 +113,15 @@ fn freeze_whole<M: Mode>(w: &mut World<M>, at: At, mm: MmId, pages: PageRange, p
         w.frames.set_flags(pmd.pfn, FrameFlags::DIRTY, true);
     }
     let right = right(w, pmd);
-    w.frames.count_whole_map(pmd.pfn, -1);
-    w.frames.update(pmd.pfn, |f| {
-        f.refs -= 1;
-        f.flags.set(FrameFlags::EXCLUSIVE, false);
-    });
-    let locked = w.locks(mm, pages.start);
-    munlock_vma_folio(w, at, pmd.pfn, locked);
+    w.frames.set_flags(pmd.pfn, FrameFlags::EXCLUSIVE, false);
     w.populate_pmd(at, mm, pages.start, |w, page| {
         let pfn = w.frame_in(pmd.pfn, page.since(pages.start));
         Pte::Migration(frozen(w, PresentPte { pfn, ..pmd }, right))
     });
+    w.drop_whole_mapping(at, pmd.pfn);
+    let locked = w.locks(mm, pages.start);
+    munlock_split(w, at, pmd.pfn, locked);
+    w.put_frame(at, pmd.pfn);
 }
 
 fn freeze_page(env: &mut impl Env, folio: Pfn, mm: MmId, page: Vpn) {
@@ -203,10 +201,7 @@ fn thaw<M: Mode>(w: &mut World<M>, at: At, (mm, page): Place, folio: &Range<u32>
         .with(PteFlags::SOFT_DIRTY, entry.soft_dirty || marks);
     let exclusive =
         entry.right != MigrationRight::Read && w.policies.anon_exclusive == AnonExclusive::Yes;
-    w.frames.update(entry.pfn, |f| {
-        (f.refs, f.maps) = (f.refs + 1, f.maps + 1);
-        f.flags.set(FrameFlags::EXCLUSIVE, exclusive);
-    });
+    w.get_and_map(at, entry.pfn, |flags| flags.set(FrameFlags::EXCLUSIVE, exclusive));
     w.set_pte(at, mm, page, Pte::Present(pte));
     let locked = w.locks(mm, page);
     mapped_again(w, at, entry.pfn, locked);

@@ -33,7 +33,7 @@ pub fn zap_huge_pmd(env: &mut impl Env, gather: &mut Gather, part: PageRange) ->
             w.ghost.discarded(mm, page, frame);
         }
         if let Some(folio) = folio {
-            w.frames.count_whole_map(folio, -1);
+            w.drop_whole_mapping(at, folio);
             let locked = w.locks(mm, pages.start);
             munlock_vma_folio(w, at, folio, locked);
         }

@@ -148,7 +148,7 @@ fn add_file_page(
     let added = env.step(Site::MfillAtomic, |w, at| {
         let free = !w.objects.has(file, index);
         if free {
-            w.get_frame(frame);
+            w.get_frame(at, frame);
             w.add_to_page_cache(frame, file, index);
             folio_add_new(w, at.site(Site::FolioAddLru), frame);
         }
@@ -178,9 +178,9 @@ fn map_file_page(
 ) -> Result<(), Errno> {
     let index = vma.index(page);
     shmem_swapin(env, page, (file, index)).ok_or(Errno::Enomem)?;
-    let found = env.step(Site::MfillAtomic, |w, _| {
+    let found = env.step(Site::MfillAtomic, |w, at| {
         let found = w.objects.page(file, index);
-        found.into_iter().for_each(|frame| w.get_frame(frame));
+        found.into_iter().for_each(|frame| w.get_frame(at, frame));
         found
     });
     let frame = found.ok_or(Errno::Efault)?;

@@ -135,7 +135,7 @@ fn move_next(env: &mut impl Env, mm: MmId, rest: PageRange, to: Vpn) -> Result<u
             if !env.try_lock(Site::FolioTryLock, Lock::Folio(folio)) {
                 return Ok(0);
             }
-            env.step(Site::MovePages, |w, _| w.get_frame(folio));
+            env.step(Site::MovePages, |w, at| w.get_frame(at, folio));
             if split_and_put(env, folio) { Ok(0) } else { Err(Errno::Ebusy) }
         }
         Next::Entry(seen) => {

@@ -61,7 +61,7 @@ pub fn ways(w: &CheckWorld, at: At, (mm, page): Place, write: bool) -> Vec<Way> 
     let mut ways: Vec<Way> = cached.iter().copied().filter(allows).map(Way::Cached).collect();
     let walked = walk(&w.mms[mm.index()].table, w.arch.accessed_dirty, page, write);
     match walked {
-        Some(walked) if w.tlbs.explicit() => ways.push(Way::Uncached(walked)),
+        Some(walked) if w.tlbs.explicit => ways.push(Way::Uncached(walked)),
         Some(walked) if walked.new != walked.old => ways.push(Way::Walk(walked)),
         Some(_) | None => {}
     }

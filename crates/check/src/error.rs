@@ -37,6 +37,19 @@ pub enum CheckError {
         /// After which steps.
         schedule: Schedule,
     },
+    /// Threads that were taken for alike are not.
+    #[error(
+        "threads that do the same were explored as one, and what can happen next told them apart; `--without symmetry` explores each (this is a mistake of the checker's)"
+    )]
+    Lopsided,
+    /// A checkpoint cannot be written, or gone on from.
+    #[error("checkpoint {}: {why}; name another file, or remove this one to start anew", .file.display())]
+    Checkpoint {
+        /// The file.
+        file: std::path::PathBuf,
+        /// Why not.
+        why: String,
+    },
     /// A schedule that asks for what is not possible.
     #[error(
         "step {step} of the schedule, `{word}`, is not possible there: it belongs to another scenario, kernel row or version"

@@ -28,8 +28,21 @@ pub fn violate(
     w.ghost.violation.get_or_insert(Violation { property, what, cpu, page });
 }
 
-/// After every step: what must hold in every state.
+/// What must hold in every state. Each looks at its own parts of the world.
+pub const IN_EVERY_STATE: [fn(&mut CheckWorld); 5] = [
+    no_lost_dirty,
+    no_pinned_page_exchanged,
+    no_foreign_entry,
+    no_two_translations_at_once,
+    no_freed_table_named,
+];
+
+/// After every step.
 pub fn state(w: &mut CheckWorld) {
+    IN_EVERY_STATE.iter().for_each(|judge| judge(w));
+}
+
+fn no_lost_dirty(w: &mut CheckWorld) {
     if let Some((frame, page)) = lost_dirty(w) {
         let what = format!(
             "frame {} differs from what was written of it, but {} is dirty",
@@ -38,6 +51,9 @@ pub fn state(w: &mut CheckWorld) {
         );
         violate(w, None, Property::NoLostDirty, page, what);
     }
+}
+
+fn no_pinned_page_exchanged(w: &mut CheckWorld) {
     if let Some((frame, (_, page))) = exchanged(w) {
         let what = format!(
             "frame {} is pinned as {}, but another one is mapped there",
@@ -46,11 +62,17 @@ pub fn state(w: &mut CheckWorld) {
         );
         violate(w, None, Property::PinConsistency, page, what);
     }
+}
+
+fn no_foreign_entry(w: &mut CheckWorld) {
     if let Some((cpu, page)) = foreign_entry(w) {
         let name = w.ghost.name(page);
         let what = format!("{cpu} may use a translation of {name} that is another address space's");
         violate(w, Some(cpu), Property::AsidIsolation, page, what);
     }
+}
+
+fn no_two_translations_at_once(w: &mut CheckWorld) {
     if let Some((cpu, page)) = both_at_once(w) {
         let name = w.ghost.name(page);
         let what = format!(
@@ -58,6 +80,9 @@ pub fn state(w: &mut CheckWorld) {
         );
         violate(w, Some(cpu), Property::BreakBeforeMake, page, what);
     }
+}
+
+fn no_freed_table_named(w: &mut CheckWorld) {
     if let Some((cpu, page, level)) = w.ghost.freed_table(&w.cpus) {
         let name = w.ghost.name(page);
         let what = format!(

@@ -5,12 +5,60 @@ use std::hash::{Hash, Hasher};
 use xxhash_rust::xxh3::xxh3_128;
 
 /// Stands for a state or a past. (Two halves: a `u128` asks the allocator for more alignment.)
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key([u64; 2]);
+
+impl Hash for Key {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.iter().for_each(|word| state.write_u64(*word));
+    }
+}
 
 impl From<u128> for Key {
     fn from(hash: u128) -> Key {
         Key([hash as u64, (hash >> 64) as u64])
+    }
+}
+
+impl Key {
+    const fn number(self) -> u128 {
+        self.0[0] as u128 | (self.0[1] as u128) << 64
+    }
+
+    /// What the part in this place, which has this key, adds to the key of its state. The key of a
+    /// state is the sum over its parts, so that a step changes it by what its parts differ by.
+    pub fn in_place(self, place: usize) -> Key {
+        let [low, high] = self.0;
+        let mut bytes = [0; 24];
+        let words = [low, high, place as u64];
+        bytes
+            .chunks_exact_mut(8)
+            .zip(words)
+            .for_each(|(to, word)| to.copy_from_slice(&word.to_le_bytes()));
+        xxh3_128(&bytes).into()
+    }
+
+    /// The sum.
+    #[must_use]
+    pub fn plus(self, other: Key) -> Key {
+        self.number().wrapping_add(other.number()).into()
+    }
+
+    /// The difference.
+    #[must_use]
+    pub fn minus(self, other: Key) -> Key {
+        self.number().wrapping_sub(other.number()).into()
+    }
+
+    /// Its upper half.
+    pub const fn high(self) -> u64 {
+        self.0[1]
+    }
+
+    /// Its lower half.
+    pub const fn low(self) -> u64 {
+        self.0[0]
     }
 }
 

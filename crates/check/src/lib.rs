@@ -12,36 +12,47 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod checkpoint;
 mod choice;
 mod drive;
 mod env;
 mod error;
+mod expand;
 mod explore;
 mod footprint;
+mod frontier;
+mod history;
 mod judge;
 mod key;
+mod larger;
 pub mod litmus;
+mod memo;
 mod observe;
+mod parts;
 mod place;
 mod print;
 mod property;
 mod report;
 mod schedule;
+mod seen;
 mod setting;
 mod shadow;
 mod shared;
 mod state;
+mod symmetry;
 mod threads;
 mod tlb;
 mod trace;
 mod unroll;
 
 pub use access::Way;
+pub use checkpoint::Checkpoint;
 pub use choice::Choice;
 pub use drive::{Driven, Offer, drive};
 pub use env::Next;
 pub use error::CheckError;
 pub use explore::{check, reaches, replay};
+pub use larger::larger;
 pub use observe::{Observed, Watching};
 pub use place::place;
 pub use print::write_steps;

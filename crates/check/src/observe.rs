@@ -1,8 +1,9 @@
 //! Observations at the end of runs, as litmus tests make them: did this load return what that store
 //! wrote?
 
-use crate::access::stored;
-use crate::shadow::{CheckWorld, Value};
+use crate::access::{stored, writer};
+use crate::shadow::{Loaded, Value};
+use crate::unroll::Act;
 use needless_model::call::CallExpr;
 use needless_model::program::{Op, OpKind, Program, all_ops};
 
@@ -29,12 +30,9 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// One more end.
-    pub(crate) fn count(&mut self, made: bool) {
-        match made {
-            true => self.made += 1,
-            false => self.not_made += 1,
-        }
+    /// It was made at so many of these ends.
+    pub(crate) fn count(&mut self, made: usize, ends: usize) {
+        (self.made, self.not_made) = (made, ends - made);
     }
 }
 
@@ -54,14 +52,23 @@ impl Watching {
         self.0.iter().flat_map(|(_, equations)| equations.iter().map(|e| e.load)).collect()
     }
 
+    /// Whether an observation asks for a load of the thread, or for what it stores.
+    pub(crate) fn mentions(&self, thread: usize, acts: &[Act]) -> bool {
+        let equations = self.0.iter().flat_map(|(_, equations)| equations);
+        equations.into_iter().any(|equation| {
+            let stores = writer(equation.value).is_some_and(|of| usize::from(of) == thread);
+            stores || acts.iter().any(|act| act.op == equation.load)
+        })
+    }
+
     pub(crate) fn start(&self) -> Vec<Observed> {
         let start = |(name, _): &(String, _)| Observed { name: name.clone(), made: 0, not_made: 0 };
         self.0.iter().map(start).collect()
     }
 
     /// Which of them are made in a state in which every thread is done.
-    pub(crate) fn made(&self, w: &CheckWorld) -> Vec<bool> {
-        let holds = |e: &Equation| w.ghost.loaded.get(&e.load) == Some(&e.value);
+    pub(crate) fn made(&self, loaded: &Loaded) -> Vec<bool> {
+        let holds = |e: &Equation| loaded.get(&e.load) == Some(&e.value);
         self.0.iter().map(|(_, equations)| equations.iter().all(holds)).collect()
     }
 }

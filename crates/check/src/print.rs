@@ -15,8 +15,10 @@ const INDENT: usize = "VIOLATED  ".len();
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { states, ends, depth, exercised, asked, counterexample, bound, observed } =
-            self;
+        #[rustfmt::skip]
+        let Report {
+            states, ends, depth, exercised, asked, counterexample, bound, observed, steps: _, key_bits,
+        } = self;
         writeln!(f, "{states} states, {ends} of them final, at most {depth} steps deep")?;
         if let Some(counterexample) = counterexample {
             return write!(f, "\n{counterexample:width$}", width = width(f));
@@ -34,6 +36,13 @@ impl fmt::Display for Report {
                     writeln!(f, "               it never happened that {}", property.twin())?;
                 }
             }
+        }
+        if *key_bits < u128::BITS {
+            let missed = self.missed();
+            writeln!(
+                f,
+                "{key_bits} bits of each key: a state was missed with a probability of at most {missed:.1e}"
+            )?;
         }
         for made in observed {
             let often = if made.made > 0 { "Sometimes" } else { "Never" };

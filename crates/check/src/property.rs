@@ -26,6 +26,16 @@ impl PropertySet {
         set
     }
 
+    /// A bit for each property.
+    pub const fn bits(self) -> u16 {
+        self.0
+    }
+
+    /// The properties of these bits.
+    pub const fn of_bits(bits: u16) -> PropertySet {
+        PropertySet(bits)
+    }
+
     /// Whether `property` is in it.
     pub fn has(self, property: Property) -> bool {
         self.0 & 1 << property as u16 != 0

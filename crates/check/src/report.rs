@@ -3,6 +3,7 @@
 use crate::observe::Observed;
 use crate::property::{PropertySet, Violation};
 use crate::schedule::Schedule;
+use crate::seen::missed;
 use crate::trace::StepTaken;
 use std::time::Duration;
 
@@ -24,6 +25,10 @@ pub struct Report {
     pub states: usize,
     /// States in which every thread was done.
     pub ends: usize,
+    /// Steps that were taken from one state to another, known or not.
+    pub steps: u64,
+    /// How many bits of each state's key were kept.
+    pub key_bits: u32,
     /// The longest schedule.
     pub depth: usize,
     /// Whose case occurred.
@@ -39,6 +44,11 @@ pub struct Report {
 }
 
 impl Report {
+    /// The probability, at most, that a state was missed because its key was taken for another one's.
+    pub fn missed(&self) -> f64 {
+        missed(self.states, self.steps, self.key_bits)
+    }
+
     /// Whether every state was looked at and none violates a property.
     pub fn holds(&self) -> bool {
         self.counterexample.is_none() && self.bound.is_none()

@@ -1,5 +1,6 @@
 //! What all states of an exploration have in common, and how far it goes.
 
+use crate::checkpoint::Checkpoint;
 use crate::error::CheckError;
 use crate::observe::Watching;
 use crate::place::place;
@@ -38,8 +39,18 @@ pub struct Options<'a> {
     pub checkpoints: bool,
     /// Steps that lead only where earlier ones led are left out. Off in tests, which compare.
     pub sleep: bool,
+    /// States that differ only in which of several like threads did what are explored once.
+    pub symmetry: bool,
+    /// How many bits of each state's key are kept: 64 or fewer take less memory, and a state may be
+    /// missed ([`Report::missed`](crate::Report::missed)).
+    pub key_bits: u32,
+    /// Steps that were taken before, from the same parts of the world, are not taken again. Off in tests,
+    /// which compare.
+    pub recall: bool,
     /// Fills and evictions of TLB entries are steps. On in tests, which compare.
     pub explicit: bool,
+    /// Where to write checkpoints, if anywhere.
+    pub checkpoint: Option<Checkpoint>,
     /// How many states are worked on side by side.
     pub workers: usize,
     /// Called now and then.
@@ -56,7 +67,11 @@ impl Default for Options<'_> {
             deadline: None,
             checkpoints: true,
             sleep: true,
+            symmetry: true,
+            key_bits: 128,
+            recall: true,
             explicit: false,
+            checkpoint: None,
             workers: 1,
             progress: &|_| {},
         }

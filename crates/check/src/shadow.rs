@@ -74,7 +74,7 @@ pub struct Contents {
     /// Locks held, by whom.
     pub locks: Locks,
     /// What the watched loads returned.
-    pub loaded: BTreeMap<u32, Value>,
+    pub loaded: Shared<Loaded>,
     /// Frames freed in the current step.
     pub just_freed: Vec<Pfn>,
     /// The first violation found.
@@ -82,6 +82,9 @@ pub struct Contents {
     /// The properties whose case occurred in the last step.
     pub exercised: Ignored<PropertySet>,
 }
+
+/// What loads returned, by operation.
+pub type Loaded = BTreeMap<u32, Value>;
 
 /// Page contents, and what each page should hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -147,14 +150,32 @@ impl Hold {
     }
 }
 
-/// Locks held, by whom.
+/// The locks that a thread holds, in the order of their names: which came first does not matter.
+pub type HeldLocks = SmallVec<[Lock; 4]>;
+
+/// The locks held, by thread. Each thread's are a part of their own: a step that only asks for its
+/// own locks does not depend on what others hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Locks(SmallVec<[(Lock, u16); 4]>);
+pub struct Locks {
+    /// By thread.
+    pub by_thread: Vec<Shared<HeldLocks>>,
+}
 
 impl Locks {
+    /// Nobody holds any.
+    fn new(threads: usize) -> Locks {
+        Locks { by_thread: vec![Shared::default(); threads] }
+    }
+
+    /// The locks that are held, each with its holder.
+    fn all(&self) -> impl Iterator<Item = (Lock, u16)> + '_ {
+        let threads = self.by_thread.iter().zip(0..);
+        threads.flat_map(|(held, thread)| held.iter().map(move |lock| (*lock, thread)))
+    }
+
     /// Whether somebody holds it.
     pub fn has(&self, lock: &Lock) -> bool {
-        self.0.iter().any(|(held, _)| held == lock)
+        self.all().any(|(held, _)| held == *lock)
     }
 
     /// Whether one that somebody holds keeps `thread` from taking this one. Who has write-locked a mapping may do
@@ -163,34 +184,34 @@ impl Locks {
         let again = |held: Lock, holder: u16| {
             holder == thread && matches!((held, lock), (Lock::VmaWrite(..), Lock::VmaWrite(..)))
         };
-        self.0.iter().any(|(held, holder)| held.excludes(lock) && !again(*held, *holder))
+        self.all().any(|(held, holder)| held.excludes(lock) && !again(held, holder))
     }
 
     /// `thread` takes it.
     pub fn take(&mut self, lock: Lock, thread: u16) {
-        self.0.push((lock, thread));
-        // Who came first does not matter.
-        self.0.sort_unstable();
+        let held = &mut *self.by_thread[usize::from(thread)];
+        held.push(lock);
+        held.sort_unstable();
     }
 
     /// Whether `thread` holds it.
     pub fn held_by(&self, lock: Lock, thread: u16) -> bool {
-        self.0.contains(&(lock, thread))
+        self.by_thread[usize::from(thread)].contains(&lock)
     }
 
     /// Whether nobody holds any.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.all().next().is_none()
     }
 
     /// `thread` gives it back; whether it held it.
     pub fn release(&mut self, lock: Lock, thread: u16) -> bool {
-        let held = self.0.iter().position(|held| *held == (lock, thread));
-        held.into_iter().for_each(|index| _ = self.0.remove(index));
+        let all = &mut *self.by_thread[usize::from(thread)];
+        let held = all.iter().position(|held| *held == lock);
+        held.into_iter().for_each(|index| _ = all.remove(index));
         // With it go the write locks of mappings (include/linux/mmap_lock.h:vma_end_write_all).
         if let Lock::MmapWrite(mm) = lock {
-            let mappings = |held: &Lock| matches!(held, Lock::VmaWrite(of, _) if *of == mm);
-            self.0.retain(|(held, holder)| *holder != thread || !mappings(held));
+            all.retain(|held| !matches!(held, Lock::VmaWrite(of, _) if *of == mm));
         }
         held.is_some()
     }
@@ -198,14 +219,15 @@ impl Locks {
     /// Whether `thread` has write-locked the mapping of these pages.
     pub fn writes_vma(&self, thread: u16, mm: MmId, pages: PageRange) -> bool {
         let covers = |held: &Lock| matches!(held, Lock::VmaWrite(of, locked) if *of == mm && locked.intersect(pages) == pages);
-        self.0.iter().any(|(held, holder)| *holder == thread && covers(held))
+        self.by_thread[usize::from(thread)].iter().any(covers)
     }
 }
 
 impl Contents {
     /// Nothing is anywhere yet.
     pub fn new(watch: Arc<Watch>) -> Contents {
-        Contents { watch: Ignored(watch), ..Contents::default() }
+        let locks = Locks::new(watch.processes.len());
+        Contents { watch: Ignored(watch), locks, ..Contents::default() }
     }
 
     /// What a load from `frame` returns.

@@ -5,11 +5,9 @@ use needless_model::machine::world::Held;
 use rustc_hash::FxBuildHasher;
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::hash::{Hash, Hasher};
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Copied when it is changed, if anybody else has it. It is hashed once, until it is changed.
 #[derive(Debug, Default)]
@@ -32,13 +30,11 @@ impl<T> Clone for Shared<T> {
 pub struct Part<T> {
     value: T,
     key: OnceLock<Key>,
-    /// It is in a pool.
-    kept: AtomicBool,
 }
 
 impl<T> Part<T> {
     const fn new(value: T) -> Part<T> {
-        Part { value, key: OnceLock::new(), kept: AtomicBool::new(false) }
+        Part { value, key: OnceLock::new() }
     }
 }
 
@@ -49,41 +45,66 @@ impl<T: Clone> Clone for Part<T> {
     }
 }
 
-/// Parts that states have in common: each different one is kept once, so that what a frontier of many
-/// states touches stays small.
+/// The different values that a part takes in an exploration, numbered in the order in which they were
+/// found. A state names its parts by these numbers.
 #[derive(Debug)]
-pub struct Pool<T>(HashMap<Key, Arc<Part<T>>, FxBuildHasher>);
+pub struct Pool<T>(Mutex<Numbered<T>>);
+
+#[derive(Debug)]
+struct Numbered<T> {
+    parts: Vec<Arc<Part<T>>>,
+    numbers: HashMap<Key, u32, FxBuildHasher>,
+}
 
 impl<T> Default for Pool<T> {
     fn default() -> Pool<T> {
-        Pool(HashMap::default())
+        Pool(Mutex::new(Numbered { parts: Vec::new(), numbers: HashMap::default() }))
     }
 }
 
-impl<T: Clone + Hash> Pool<T> {
-    /// Puts the kept part in the place of one that equals it.
-    pub fn intern(&mut self, part: &mut Shared<T>) {
-        if part.part.kept.load(Relaxed) {
-            return;
-        }
-        match self.0.entry(part.key()) {
-            Entry::Occupied(kept) => part.part = Arc::clone(kept.get()),
-            Entry::Vacant(free) => {
-                part.part.kept.store(true, Relaxed);
-                free.insert(Arc::clone(&part.part));
-            }
-        }
+impl<T: Hash> Pool<T> {
+    /// The number of this value.
+    pub fn number(&self, part: &Shared<T>) -> u32 {
+        let key = part.key();
+        let Numbered { parts, numbers } = &mut *held(&self.0);
+        *numbers.entry(key).or_insert_with(|| {
+            parts.push(Arc::clone(&part.part));
+            parts.len() as u32 - 1
+        })
+    }
+}
+
+impl<T> Pool<T> {
+    /// The value of that number. Nobody has looked at it yet.
+    pub fn get(&self, number: u32) -> Shared<T> {
+        let part = Arc::clone(&held(&self.0).parts[number as usize]);
+        Shared { part, looked_at: Cell::new(false) }
+    }
+}
+
+/// Who panicked while he held it did so between two complete changes.
+pub fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<T> Shared<T> {
+    /// Whether anybody looked at it since it was copied.
+    pub const fn was_looked_at(&self) -> bool {
+        self.looked_at.get()
+    }
+}
+
+impl<T: Clone> Shared<T> {
+    /// A copy of its value.
+    pub fn clone_value(&self) -> T {
+        self.part.value.clone()
     }
 }
 
 impl<T: Hash> Shared<T> {
-    fn key(&self) -> Key {
+    /// Stands for its value.
+    pub fn key(&self) -> Key {
         *self.part.key.get_or_init(|| key_of(&self.part.value))
-    }
-
-    /// Whether anybody looked at it since it was copied.
-    pub const fn was_looked_at(&self) -> bool {
-        self.looked_at.get()
     }
 
     /// Whether both are the same, or equal.

@@ -3,50 +3,62 @@
 use crate::access::{Way, ways};
 use crate::choice::Choice;
 use crate::env::{CheckEnv, Log, Next, Resume, Standing, Stopped, free, reachable};
-use crate::footprint::{Footprint, Taken};
+use crate::footprint::Footprint;
 use crate::judge;
 use crate::key::{Key, key_of};
+use crate::parts;
 use crate::property::PropertySet;
 use crate::setting::Setting;
-use crate::shadow::{CheckWorld, Pages};
-use crate::shared::Pool;
+use crate::shadow::{CheckWorld, Contents};
 use crate::threads::run;
-use crate::tlb::Slots;
 use needless_model::addr::{CpuId, ProcessId, ThreadId, Vpn};
 use needless_model::env::Lock;
 use needless_model::kernel::switch::switch_mm;
 use needless_model::machine::consistency::contradiction;
-use needless_model::machine::cpu::Cpu;
-use needless_model::machine::frames::Frames;
-use needless_model::machine::mm::Mm;
-use needless_model::machine::objects::Objects;
-use needless_model::machine::pins::Pins;
-use needless_model::machine::swap::Swap;
-use needless_model::machine::world::{Task, World, mm_of};
+use needless_model::machine::world::mm_of;
 use needless_model::site::Site;
 use needless_model::wait::Wait;
 use smallvec::{SmallVec, smallvec};
+use std::hash::{Hash, Hasher};
 
 /// A thread of a state.
 #[derive(Clone)]
-struct Member {
-    standing: Standing,
-    log: Log,
+pub struct Member {
+    /// Where it stands.
+    pub standing: Standing,
+    /// What it learnt in its action.
+    pub log: Log,
 }
 
-type Members = SmallVec<[Member; 4]>;
+// The past in the standing stands for what it learnt.
+impl Hash for Member {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Member { standing, log: _ } = self;
+        standing.hash(state);
+    }
+}
+
+/// The threads of a state.
+pub type Members = SmallVec<[Member; 4]>;
+
+/// What a thread's step did.
+pub struct Step {
+    /// Where the thread stands now.
+    pub member: Member,
+    /// What the step looked at and changed.
+    pub footprint: Footprint,
+}
 
 /// A state.
 pub struct State {
     /// The world.
     pub world: CheckWorld,
-    threads: Members,
+    /// Its threads.
+    pub threads: Members,
     /// What can happen next.
     pub choices: Choices,
     /// What the step that led here looked at and changed.
     pub footprint: Footprint,
-    /// Choices that lead only where earlier ones led, too.
-    pub asleep: SmallVec<[Taken; 4]>,
 }
 
 /// Choices, in a fixed order.
@@ -68,28 +80,27 @@ impl Setting<'_> {
             }
         }
         for thread in 0..self.program.threads.len() {
-            self.resume(&mut state, thread, None);
+            let member = &state.threads[thread];
+            let stopped = self.resume(&mut state.world, thread, member, None);
+            state.threads[thread] = stopped.member;
         }
         state.choices = self.choices(&state);
         state
     }
 
-    fn choices(&self, state: &State) -> Choices {
+    /// What can happen next.
+    pub fn choices(&self, state: &State) -> Choices {
         let mut choices = Choices::new();
         for (thread, member) in state.threads.iter().enumerate() {
             let ways = match member.standing.next {
-                // Another thread has its CPU, with interrupts off.
-                _ if self.is_kept_off(state, thread) => 0,
-                Next::Step(_) => 1,
-                Next::Each(reach, _, cpus) => reachable(&state.world, reach, cpus).count(),
-                Next::Lock(lock) => usize::from(free(&state.world, lock, thread as u16).is_some()),
-                Next::Access { .. } => self.ways(state, thread).len(),
-                Next::Wait(wait) => usize::from(wait.is_over(&state.world)),
-                Next::Barrier(barrier) => usize::from(self.passes(state, thread, barrier)),
-                Next::Done => 0,
+                _ if self.is_kept_off(&state.world, thread) => 0,
+                Next::Barrier(barrier) => {
+                    let next = |thread: usize| state.threads[thread].standing.next;
+                    usize::from(self.passes(next, thread, barrier))
+                }
+                next => self.ways_of(&state.world, thread, next),
             };
-            let thread = thread as u8;
-            choices.extend((0..ways as u8).map(|way| Choice::Go { thread, way }));
+            choices.extend(ways_in_order(thread, ways));
         }
         if self.explicit {
             choices.extend(hardware(&state.world));
@@ -97,10 +108,23 @@ impl Setting<'_> {
         choices
     }
 
-    /// Whether the thread's CPU walks page tables for another one, and cannot be taken from that.
-    fn is_kept_off(&self, state: &State, thread: usize) -> bool {
+    /// By how many ways a thread can go on, that nobody keeps off and that is at no barrier.
+    pub fn ways_of(&self, world: &CheckWorld, thread: usize, next: Next) -> usize {
+        match next {
+            Next::Step(_) => 1,
+            Next::Each(reach, _, cpus) => reachable(world, reach, cpus).count(),
+            Next::Lock(lock) => usize::from(free(world, lock, thread as u16).is_some()),
+            Next::Access { page, write } => self.access_ways(world, thread, page, write).len(),
+            Next::Wait(wait) => usize::from(wait.is_over(world)),
+            Next::Barrier(_) | Next::Done => 0,
+        }
+    }
+
+    /// Whether the thread's CPU walks page tables for another one, with interrupts off, and cannot be
+    /// taken from that.
+    pub fn is_kept_off(&self, world: &CheckWorld, thread: usize) -> bool {
         let cpu = self.program.threads[thread].cpu;
-        let walk = state.world.cpus[cpu.index()].walk;
+        let walk = world.cpus[cpu.index()].walk;
         walk.is_some_and(|walk| walk.thread.index() != thread)
     }
 
@@ -112,23 +136,26 @@ impl Setting<'_> {
     /// The ways that are open to a thread which is to access memory.
     pub fn ways(&self, state: &State, thread: usize) -> Vec<Way> {
         let Next::Access { page, write } = state.next(thread) else { return Vec::new() };
-        let at = self.context(thread).at(Site::HardwareWalk);
-        ways(&state.world, at, (self.space(thread), page), write)
+        self.access_ways(&state.world, thread, page, write)
     }
 
-    /// Whether everybody is at the barrier and `thread` is the first of them.
-    fn passes(&self, state: &State, thread: usize, barrier: u16) -> bool {
+    fn access_ways(&self, world: &CheckWorld, thread: usize, page: Vpn, write: bool) -> Vec<Way> {
+        let at = self.context(thread).at(Site::HardwareWalk);
+        ways(world, at, (self.space(thread), page), write)
+    }
+
+    /// Whether everybody is at the barrier and `thread` is the first of them. `next` says what a thread
+    /// will do next.
+    pub fn passes(&self, mut next: impl FnMut(usize) -> Next, thread: usize, barrier: u16) -> bool {
         let members = &self.program.barriers[usize::from(barrier)].threads;
-        let here =
-            |id: &ThreadId| state.threads[id.index()].standing.next == Next::Barrier(barrier);
-        members.iter().all(here) && members.first().is_some_and(|first| first.index() == thread)
+        let here = |id: &ThreadId| next(id.index()) == Next::Barrier(barrier);
+        members.first().is_some_and(|first| first.index() == thread) && members.iter().all(here)
     }
 
     /// The state after `choice`.
     pub fn after(&self, before: &State, choice: Choice) -> Box<State> {
         let mut state = Box::new(State::new(before.world.clone(), before.threads.clone()));
-        *state.world.ghost.exercised = PropertySet::default();
-        *state.world.tlbs.exercised = PropertySet::default();
+        forget_the_last_step(&mut state.world);
         let Choice::Go { thread, way } = choice else {
             cache(&mut state.world, choice);
             state.choices = self.choices(&state);
@@ -139,26 +166,34 @@ impl Setting<'_> {
             // Everybody has arrived: all pass in one step.
             Next::Barrier(barrier) => {
                 for id in &self.program.barriers[usize::from(barrier)].threads {
-                    self.resume(&mut state, id.index(), Some(0));
+                    let member = &before.threads[id.index()];
+                    let step = self.resume(&mut state.world, id.index(), member, Some(0));
+                    state.threads[id.index()] = step.member;
                 }
             }
             _ => {
-                let locks = self.resume(&mut state, thread, Some(usize::from(way)));
-                let footprint = locks.and(&before.world, &state.world);
-                let shared = self.shares_cpu(thread);
-                state.footprint = if shared { footprint.looking_at_cpus() } else { footprint };
+                let member = &before.threads[thread];
+                let step = self.resume(&mut state.world, thread, member, Some(usize::from(way)));
+                state.threads[thread] = step.member;
+                state.footprint =
+                    self.footprint(thread, step.footprint, &before.world, &state.world);
             }
         }
         state.choices = self.choices(&state);
         judge::state(&mut state.world);
         if state.is_end() {
-            judge::end(&mut state.world);
-            self.check_counts(&mut state.world);
+            self.judge_end(&mut state.world);
         } else if state.choices.is_empty() {
             let waiting = self.waiting(&state);
             judge::stuck(&mut state.world, &waiting);
         }
         state
+    }
+
+    /// Every thread is done.
+    pub fn judge_end(&self, world: &mut CheckWorld) {
+        judge::end(world);
+        self.check_counts(world);
     }
 
     /// Every thread is done: does the model agree with itself?
@@ -170,7 +205,7 @@ impl Setting<'_> {
     }
 
     /// What the threads that are not done wait for.
-    fn waiting(&self, state: &State) -> String {
+    pub fn waiting(&self, state: &State) -> String {
         let threads = self.program.threads.iter().zip(&state.threads);
         let waits = threads.filter_map(|(thread, member)| match member.standing.next {
             Next::Lock(lock) => Some(format!("`{}` {}", thread.name, lock_text(lock))),
@@ -184,59 +219,67 @@ impl Setting<'_> {
         waits.collect::<Vec<_>>().join(", ")
     }
 
-    /// Brings a thread to where it stands and lets it take a step, by this way. Returns what the step
-    /// has to do with locks.
-    fn resume(&self, state: &mut State, thread: usize, way: Option<usize>) -> Footprint {
-        let member = &mut state.threads[thread];
-        let told = member.log.take();
+    /// Brings a thread to where it stands and lets it take a step, by this way. The footprint has only
+    /// the locks that the step is about.
+    pub fn resume(
+        &self,
+        world: &mut CheckWorld,
+        thread: usize,
+        member: &Member,
+        way: Option<usize>,
+    ) -> Step {
+        let Member { standing, log } = member;
         let mut env = CheckEnv::resume(Resume {
-            world: &mut state.world,
+            world,
             context: self.context(thread),
-            standing: member.standing,
-            log: &told,
+            standing: *standing,
+            log,
             steps: usize::from(way.is_some()),
             way: way.unwrap_or(0),
             checkpoints: self.checkpoints,
         });
-        run(&mut env, self.space(thread), &self.acts[thread], member.standing.act as usize);
+        run(&mut env, self.space(thread), &self.acts[thread], standing.act as usize);
         let Stopped { standing, log, locks } = env.finish();
-        (member.standing, member.log) = (standing, log);
-        locks
+        Step { member: Member { standing, log }, footprint: locks }
+    }
+
+    /// What a step of `thread` that led from one world to the other looked at and changed; `locks` are
+    /// those that it was about.
+    pub fn footprint(
+        &self,
+        thread: usize,
+        locks: Footprint,
+        before: &CheckWorld,
+        after: &CheckWorld,
+    ) -> Footprint {
+        let footprint = locks.and(before, after);
+        if self.shares_cpu(thread) { footprint.looking_at_cpus() } else { footprint }
     }
 }
 
-/// The parts of worlds.
-#[derive(Debug, Default)]
-pub struct Pools {
-    mms: Pool<Mm>,
-    cpus: Pool<Vec<Cpu>>,
-    tasks: Pool<Task>,
-    frames: Pool<Frames>,
-    objects: Pool<Objects>,
-    swap: Pool<Swap>,
-    pins: Pool<Pins>,
-    slots: Pool<Slots>,
-    pages: Pool<Pages>,
+/// The choices of a thread that can go on by so many ways.
+pub fn ways_in_order(thread: usize, ways: usize) -> impl Iterator<Item = Choice> {
+    let thread = thread as u8;
+    (0..ways as u8).map(move |way| Choice::Go { thread, way })
+}
+
+/// What only the last step did is forgotten.
+pub fn forget_the_last_step(world: &mut CheckWorld) {
+    *world.ghost.exercised = PropertySet::default();
+    *world.tlbs.exercised = PropertySet::default();
+}
+
+/// The properties whose case occurred in the last step.
+pub fn exercised(world: &CheckWorld) -> PropertySet {
+    let mut exercised = *world.ghost.exercised;
+    exercised.union(*world.tlbs.exercised);
+    exercised
 }
 
 impl State {
-    fn new(world: CheckWorld, threads: Members) -> State {
-        let (choices, asleep) = (Choices::new(), SmallVec::new());
-        State { world, threads, choices, footprint: Footprint::EVERYTHING, asleep }
-    }
-
-    /// Shares the parts of its world with the states before it.
-    pub fn intern(&mut self, pools: &mut Pools) {
-        let w = &mut self.world;
-        w.mms.iter_mut().for_each(|mm| pools.mms.intern(mm));
-        pools.cpus.intern(&mut w.cpus);
-        w.tasks.iter_mut().for_each(|task| pools.tasks.intern(task));
-        pools.frames.intern(&mut w.frames);
-        pools.objects.intern(&mut w.objects);
-        pools.swap.intern(&mut w.swap);
-        pools.pins.intern(&mut w.pins);
-        pools.slots.intern(&mut w.tlbs.slots);
-        pools.pages.intern(&mut w.ghost.pages);
+    /// A state whose choices are not known yet.
+    pub fn new(world: CheckWorld, threads: Members) -> State {
+        State { world, threads, choices: Choices::new(), footprint: Footprint::EVERYTHING }
     }
 
     /// Whether every thread is done, or would answer if userfaultfd told of something.
@@ -258,25 +301,19 @@ impl State {
         self.threads[thread].standing.next
     }
 
-    /// The properties whose case occurred in the step that led here.
-    pub fn exercised(&self) -> PropertySet {
-        let mut exercised = *self.world.ghost.exercised;
-        exercised.union(*self.world.tlbs.exercised);
-        exercised
-    }
-
-    /// 128 bits that stand for the state. Whatever is left out is named: it is the same in all states of
-    /// an exploration, or follows from the rest.
+    /// 128 bits that stand for the state: the sum of what its parts and its threads add.
     pub fn key(&self) -> Key {
-        let State { world, threads, choices: _, footprint: _, asleep: _ } = self;
-        #[rustfmt::skip]
-        let World {
-            mms, cpus, tasks, frames, objects, swap, pins, tlbs, ghost,
-            policies: _, config: _, arch: _, processes: _, log: _, room: _, inconsistency: _,
-        } = world;
-        let standing = |Member { standing, log: _ }: &Member| *standing;
-        let standings: SmallVec<[Standing; 4]> = threads.iter().map(standing).collect();
-        key_of(&(mms, cpus, tasks, frames, objects, swap, pins, tlbs, ghost, standings))
+        let State { world, threads, choices: _, footprint: _ } = self;
+        let parts = parts::count(world);
+        let members = threads.iter().enumerate();
+        let members = members.map(|(thread, member)| key_of(member).in_place(parts + thread));
+        let sum = members.fold(parts::key_of_parts(world), Key::plus);
+        // Empty in every state that is kept.
+        let Contents { just_freed, violation, .. } = &world.ghost;
+        match just_freed.is_empty() && violation.is_none() {
+            true => sum,
+            false => sum.plus(key_of(&(just_freed, violation))),
+        }
     }
 }
 

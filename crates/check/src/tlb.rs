@@ -85,8 +85,9 @@ pub type Slots = BTreeMap<(CpuId, usize), (MmId, BTreeSet<Entry>)>;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MaySets {
     /// Fills and evictions are steps.
-    explicit: bool,
-    rule: AccessedDirty,
+    pub explicit: bool,
+    /// Who sets the accessed and the dirty bit.
+    pub rule: AccessedDirty,
     /// The properties whose case occurred in the last step.
     pub exercised: Ignored<PropertySet>,
     /// By CPU and identifier.
@@ -104,11 +105,6 @@ impl MaySets {
     pub fn walkable(&self, mm: &Mm, page: Vpn) -> Option<Entry> {
         let (pte, pages) = mm.table.walk(page);
         Entry::of(pages, pte, self.rule)
-    }
-
-    /// Whether fills and evictions are steps.
-    pub const fn explicit(&self) -> bool {
-        self.explicit
     }
 
     /// What `cpu` may hold for `page` in slot `asid`.

@@ -89,7 +89,10 @@ pub enum Verb {
   needless check pageout-read -t model:6.12,mutant=unmap-not-flushed
                                                      a mutant must fail: how
   needless check mprotect-reclaim -t model:7.3 --cpus 3
-  needless check --catalogue                         every litmus test")]
+  needless check --catalogue                         every litmus test
+  needless check --catalogue --larger                each with one more CPU
+  needless check big.kdl -t model:6.12 --key-bits 64 --checkpoint big.checkpoint
+                                                     days, in half the memory")]
     Check(CheckArgs),
     /// Run a command, or watch a process: its faults and flushes, and what of them was needless.
     #[command(before_help = "Examples:
@@ -401,6 +404,17 @@ pub enum KernelsVerb {
     },
 }
 
+/// What makes an exploration shorter (docs/checker.md).
+#[derive(Copy, Clone, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Reduction {
+    /// Orders of steps that commute.
+    SleepSets,
+    /// Threads that do the same.
+    Symmetry,
+    /// Steps that were taken before from the same parts of the world.
+    Recall,
+}
+
 /// Arguments of `check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
@@ -413,6 +427,10 @@ pub struct CheckArgs {
     /// Every litmus test on every row that it names.
     #[arg(long, conflicts_with = "scenario")]
     pub catalogue: bool,
+    /// Every litmus test with one more CPU, on which a thread does what another one does. A test that
+    /// must fail may fail by another property then.
+    #[arg(long, requires = "catalogue")]
+    pub larger: bool,
     /// Set a parameter of the scenario (repeatable).
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = assignment, conflicts_with = "catalogue")]
     pub settings: Vec<(String, String)>,
@@ -427,6 +445,16 @@ pub struct CheckArgs {
     /// Give up after this many seconds (exit status 3).
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub deadline: Option<Duration>,
+    /// Keep only so many bits of each state's key (64 take half the memory); the output says how likely
+    /// it is that a state was missed.
+    #[arg(long, value_name = "BITS", default_value_t = 128, value_parser = clap::value_parser!(u32).range(16..=128))]
+    pub key_bits: u32,
+    /// Leave a reduction out (repeatable). The verdict is the same, and takes longer.
+    #[arg(long, value_name = "REDUCTION")]
+    pub without: Vec<Reduction>,
+    /// Write to this file every minute how far the exploration is. If the file is there, go on from it.
+    #[arg(long, value_name = "FILE", requires = "targets", conflicts_with = "replay")]
+    pub checkpoint: Option<PathBuf>,
     /// Follow one schedule, as a counterexample prints it, and show its steps.
     #[arg(long, value_name = "SCHEDULE", requires = "targets")]
     pub replay: Option<Schedule>,

@@ -8,6 +8,8 @@ use crate::choice::Choice;
 use crate::env::{Next, Standing};
 use crate::footprint::{Footprint, Taken};
 use crate::key::{Key, extend, key_of};
+use crate::memo::Memo;
+use crate::parts::bit;
 use crate::property::{Property, Violation};
 use crate::setting::Setting;
 use crate::setting::{Options, with_setting};
@@ -39,7 +41,7 @@ use std::collections::BTreeSet;
 /// A key for each part of a state. What is new in a state does not compile until it is here.
 #[rustfmt::skip]
 fn parts(state: &State) -> Vec<(&'static str, Key)> {
-    let State { world, threads, choices: _, footprint: _, asleep: _ } = state;
+    let State { world, threads, choices: _, footprint: _ } = state;
     let World {
         mms, cpus, tasks, frames, objects, swap, pins, tlbs, ghost,
         policies: _, config: _, arch: _, processes: _, log: _, room: _, inconsistency: _,
@@ -295,6 +297,42 @@ fn each_part_is_in_the_footprint() {
             assert_eq!(commutes, NOT_SHARED.contains(part), "change {index}, of {part}");
         }
     });
+}
+
+/// What a row has no number for: it is empty between two steps.
+const NOT_KEPT: [&str; 2] = ["just freed", "violation"];
+
+/// A row names every part, and who compares two worlds learns which part was looked at.
+#[test]
+fn each_part_is_in_the_row() {
+    with_setting_and_state(|setting, before| {
+        let memo = Memo::new(setting, 1);
+        let row = memo.row(copy(before));
+        assert_eq!(key_of_row(&memo, &row), before.key());
+        for (index, (part, change)) in CHANGES.iter().enumerate() {
+            let mut after = memo.state(&row);
+            change(&mut after);
+            if NOT_KEPT.contains(part) {
+                continue;
+            }
+            let key = after.key();
+            let differs = memo.store.difference(&mut after.world, &row);
+            let changed = memo.row(after);
+            let places: Vec<usize> =
+                (0..row.len()).filter(|place| row[*place] != changed[*place]).collect();
+            assert_eq!(places.len(), 1, "change {index}, of {part}");
+            assert_eq!(key_of_row(&memo, &changed), key, "change {index}, of {part}");
+            if *part != "threads" {
+                assert!(differs.looked_at & bit(places[0]) != 0, "change {index}, of {part}");
+                assert_eq!(differs.changed, [(places[0] as u16, changed[places[0]])]);
+                assert_eq!(before.key().plus(differs.key), key, "change {index}, of {part}");
+            }
+        }
+    });
+}
+
+fn key_of_row(memo: &Memo<'_>, row: &[u32]) -> Key {
+    memo.state(row).key()
 }
 
 /// What must not be when every thread is done.

@@ -4,8 +4,12 @@
 
 use crate::{explore, litmus_test, row};
 use needless_check::litmus::cases;
-use needless_check::{Choice, Options, Property, Report, Schedule, replay};
+use needless_check::{
+    CheckError, Checkpoint, Choice, Options, Property, Report, Schedule, check, larger, replay,
+};
 use needless_model::program::Program;
+use std::path::PathBuf;
+use std::time::Duration;
 
 /// The violated property, if there is one.
 fn violated(report: &Report) -> Option<Property> {
@@ -115,11 +119,29 @@ fn the_other_way_of_the_same_step_violates_the_other_property() {
     assert_eq!(violation.map(|violation| violation.property), Some(in_steps));
 }
 
+/// Levels of more states than one worker takes at a time are among them.
 #[test]
 fn the_number_of_workers_changes_nothing() {
-    each(&["swapin-race", "gen-skip", "pageout-write"], |program, row| {
+    each(&["swapin-race", "gen-skip", "pageout-write", "mremap-move"], |program, row| {
         let report = |workers| explore(program, row, &Options { workers, ..Options::default() });
-        assert_eq!(report(1), report(2), "{} on {row}", program.name);
+        let one = report(1);
+        for workers in [2, 5] {
+            assert_eq!(one, report(workers), "{} on {row}", program.name);
+        }
+    });
+}
+
+/// What is looked up is what would be found out again.
+#[test]
+fn nothing_is_lost_by_recalling() {
+    let more = ["gen-skip", "pageout-read", "pending-flag", "file-race", "uffd-moved-in"];
+    let names = [&SMALL[..], &more, &RACES].concat();
+    each(&names, |program, row| {
+        let report = |recall| {
+            let options = Options { recall, symmetry: false, ..Options::default() };
+            explore(program, row, &options)
+        };
+        assert_eq!(report(true), report(false), "{} on {row}", program.name);
     });
 }
 
@@ -129,7 +151,115 @@ fn nothing_is_lost_in_sleep() {
     let more = ["gen-skip", "pageout-read", "pending-flag", "mremap-move"];
     let names = [&SMALL[..], &more, &RACES].concat();
     each(&names, |program, row| {
-        let report = |sleep| explore(program, row, &Options { sleep, ..Options::default() });
+        let report = |sleep| {
+            let report = explore(program, row, &Options { sleep, ..Options::default() });
+            Report { steps: 0, ..report }
+        };
         assert_eq!(report(true), report(false), "{} on {row}", program.name);
     });
+}
+
+/// Each with one more thread that does what another one does.
+const LARGER: [&str; 6] =
+    ["zero-cow", "gather-early-free", "cow-stale", "first-read-race", "lazy-map", "cow-race"];
+
+/// States that are mirror images of each other are explored once: what holds and what is violated, and
+/// after how many steps, is the same.
+#[test]
+fn nothing_is_lost_by_symmetry() {
+    let mut fewer = 0;
+    for test in LARGER.map(|name| larger(&litmus_test(name, &[]))) {
+        for case in cases(&test.litmus) {
+            let what = format!("{} on {}", test.name, case.row);
+            let report = |symmetry| {
+                let options = Options { symmetry, ..Options::default() };
+                explore(&test.program, &case.row, &options)
+            };
+            let (with, without) = (report(true), report(false));
+            let steps = |report: &Report| report.counterexample.as_ref().map(|c| c.steps.len());
+            assert_eq!(violated(&with), violated(&without), "{what}");
+            assert_eq!(steps(&with), steps(&without), "{what}");
+            if violated(&with).is_none() {
+                assert_eq!((with.exercised, with.depth), (without.exercised, without.depth));
+            }
+            assert!(with.states <= without.states, "{what}");
+            fewer += usize::from(with.states < without.states);
+        }
+    }
+    assert!(fewer > 6, "{fewer} cases have fewer states");
+}
+
+/// A file of a test's own, removed at its end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let name = format!("needless-check-{name}-{}", std::process::id());
+        Scratch(std::env::temp_dir().join(name))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// A run that was stopped goes on from its checkpoint, and ends as one that was not.
+#[test]
+fn a_stopped_run_goes_on() {
+    let file = Scratch::new("goes-on");
+    each(&["swapin-race", "pageout-write", "gen-skip"], |program, row| {
+        let whole = explore(program, row, &Options::default());
+        let checkpoint = Checkpoint { file: file.0.clone(), every: Duration::ZERO };
+        let options = Options { checkpoint: Some(checkpoint), ..Options::default() };
+        let mut bounded = Options { max_states: whole.states / 2, ..options.clone() };
+        let stopped = check(program, &self::row(row), &bounded).unwrap();
+        assert!(stopped.bound.is_some() && file.0.exists(), "{} on {row}", program.name);
+        bounded.max_states = whole.states * 3 / 4;
+        assert!(check(program, &self::row(row), &bounded).unwrap().bound.is_some());
+        let options = Options { workers: 2, ..options };
+        assert_eq!(explore(program, row, &options), whole, "{} on {row}", program.name);
+        assert!(!file.0.exists(), "it is removed at the end");
+    });
+}
+
+#[test]
+fn a_checkpoint_of_something_else_is_refused() {
+    let file = Scratch::new("refused");
+    let (program, other) = (litmus_test("zero-cow", &[]).program, litmus_test("cow-stale", &[]));
+    let checkpoint = Checkpoint { file: file.0.clone(), every: Duration::ZERO };
+    let options = Options { checkpoint: Some(checkpoint), max_states: 20, ..Options::default() };
+    assert!(check(&program, &row("6.12"), &options).unwrap().bound.is_some());
+    let why = |program: &Program, row_name: &str, options: &Options<'_>| match check(
+        program,
+        &row(row_name),
+        options,
+    ) {
+        Err(CheckError::Checkpoint { why, .. }) => why,
+        other => panic!("{other:?}"),
+    };
+    assert!(why(&other.program, "6.12", &options).starts_with("it is of another"));
+    assert!(why(&program, "6.1", &options).starts_with("it is of another"));
+    let without = Options { sleep: false, ..options.clone() };
+    assert!(why(&program, "6.12", &without).starts_with("it is of another"));
+    let mut bytes = std::fs::read(&file.0).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(&file.0, &bytes).unwrap();
+    assert_eq!(why(&program, "6.12", &options), "it is damaged");
+    std::fs::write(&file.0, &bytes[..bytes.len() / 2]).unwrap();
+    assert_eq!(why(&program, "6.12", &options), "it is damaged");
+    std::fs::write(&file.0, b"x").unwrap();
+    assert_eq!(why(&program, "6.12", &options), "it ends too soon");
+}
+
+/// With too few bits states are missed, and the report says that this is likely.
+#[test]
+fn short_keys_say_what_they_may_miss() {
+    let program = litmus_test("pageout-write", &[]).program;
+    let report = |key_bits| explore(&program, "6.1", &Options { key_bits, ..Options::default() });
+    let (whole, short, tiny) = (report(128), report(64), report(16));
+    assert_eq!(Report { key_bits: 128, ..short.clone() }, whole);
+    assert!(short.missed() < 1e-9 && whole.missed() < 1e-30);
+    assert!(tiny.states < whole.states && tiny.missed() > 0.9, "{} states", tiny.states);
 }

@@ -1,13 +1,15 @@
 //! `check`: every interleaving of a scenario in model rows.
 
-use crate::args::{CheckArgs, Format};
+use crate::args::{CheckArgs, Format, Reduction};
 use crate::failure::{DIFFERENCE, EXPECTED, Failure, INCONCLUSIVE};
 use crate::memory::Memory;
 use crate::output::{Output, Progress};
 use crate::source::load;
 use crate::targets::{LAID_OUT_FOR, Spec};
 use needless_check::litmus::{CaseResult, Test, run_all};
-use needless_check::{CheckError, Options, Report, Schedule, check as explore, replay};
+use needless_check::{
+    CheckError, Checkpoint, Options, Report, Schedule, check as explore, larger, replay,
+};
 use needless_model::kernels::KernelRow;
 use needless_model::program::Program;
 use needless_report::check::{
@@ -17,6 +19,7 @@ use needless_report::check::{
 use needless_scenario::{Litmus, Settings, builtin, litmus, rehearsed};
 use std::num::NonZero;
 use std::thread::available_parallelism;
+use std::time::Duration;
 
 /// `needless check`
 pub fn check(args: &CheckArgs, output: &Output) -> Result<u8, Failure> {
@@ -38,6 +41,10 @@ pub fn check(args: &CheckArgs, output: &Output) -> Result<u8, Failure> {
         (None, [], None) => Err(Failure::Usage {
             message: format!("`{scenario}` has no `litmus` node that names kernel rows"),
             help: "choose one, as in `-t model:6.12`".to_owned(),
+        }),
+        (None, rows, _) if args.checkpoint.is_some() && rows.len() > 1 => Err(Failure::Usage {
+            message: "a checkpoint is of one kernel row".to_owned(),
+            help: "give one `-t model:ROW` with --checkpoint".to_owned(),
         }),
         (None, rows, _) => rows_of(&program, rows, args, output),
     }
@@ -78,6 +85,9 @@ fn compile(name: &str, args: &CheckArgs) -> Result<(Program, Option<Litmus>), Fa
     Ok(rehearsed(&source, &settings, None, &LAID_OUT_FOR)?)
 }
 
+/// From one checkpoint to the next, at least.
+const CHECKPOINTS: Duration = Duration::from_mins(1);
+
 fn options(args: &CheckArgs) -> Options<'static> {
     let cpus = available_parallelism().map_or(1, NonZero::get);
     Options {
@@ -85,6 +95,11 @@ fn options(args: &CheckArgs) -> Options<'static> {
         max_memory: Some(Memory::new(args.memory.max_memory).most()),
         deadline: args.deadline,
         workers: args.jobs.map_or(cpus, usize::from),
+        key_bits: args.key_bits,
+        sleep: !args.without.contains(&Reduction::SleepSets),
+        symmetry: !args.without.contains(&Reduction::Symmetry),
+        recall: !args.without.contains(&Reduction::Recall),
+        checkpoint: args.checkpoint.clone().map(|file| Checkpoint { file, every: CHECKPOINTS }),
         ..Options::default()
     }
 }
@@ -186,7 +201,8 @@ fn catalogue(args: &CheckArgs, output: &Output) -> Result<u8, Failure> {
     let mut tests = Vec::new();
     for name in builtin::litmus_names() {
         if let (program, Some(litmus)) = litmus(&load(name)?, &Settings::default())? {
-            tests.push(Test { name: name.to_owned(), program, litmus });
+            let test = Test { name: name.to_owned(), program, litmus };
+            tests.push(if args.larger { larger(&test) } else { test });
         }
     }
     litmus_tests(&tests, args, output)

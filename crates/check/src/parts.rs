@@ -56,7 +56,7 @@ pub fn each_part(world: &mut CheckWorld, visitor: &mut impl Visitor) {
     #[rustfmt::skip]
     let World {
         mms, cpus, tasks, frames, objects, swap, pins, tlbs, ghost,
-        policies: _, config: _, arch: _, processes: _, log: _, inconsistency: _,
+        policies: _, config: _, arch: _, processes: _, log: _, room: _, inconsistency: _,
     } = world;
     let MaySets { slots, explicit: _, rule: _, exercised: _ } = tlbs;
     let Contents { pages, locks, loaded, watch: _, just_freed: _, violation: _, exercised: _ } =

@@ -433,6 +433,18 @@ impl Ghost for Contents {
         }
     }
 
+    fn found_again(&mut self, page: Vpn, dirty: bool) {
+        let property = Property::DirtyAtRetry;
+        if !self.is_asked(property) {
+            return;
+        }
+        if dirty {
+            return self.exercised.add(property);
+        }
+        let what = format!("a second try of a store finds {} clean", self.name(page));
+        self.violation.get_or_insert(Violation { property, what, cpu: None, page });
+    }
+
     fn mapped(&mut self, thread: ThreadId, mm: MmId, page: Vpn) {
         if self.is_asked(Property::InstalledAtRetry) {
             self.pages.mapped.insert((thread.0, (mm, page)));

@@ -116,7 +116,8 @@ pub enum Verb {
   needless study                               which there are
   needless study cow-reuse                     all of it, guests as well
   needless study cow-reuse -t model -t live -t check   without guests
-  needless study cow-reuse --part cost
+  needless study cow-reuse --part cost         one part, with all its figures
+  needless study cow-reuse -v                  all parts with all their figures
   needless study wp-unpopulated --part order --size 256M   in less time, with less memory
   needless study cow-reuse --format md -o cow-reuse.md
   needless study mine.kdl                      a study of one's own")]
@@ -577,6 +578,9 @@ pub struct StudyArgs {
     /// Only this part.
     #[arg(long, value_name = "PART", requires = "study")]
     pub part: Option<String>,
+    /// All figures, runs, relations and checks, not only the answer; --part prints them of one part.
+    #[arg(short, long, requires = "study")]
+    pub verbose: bool,
     /// How much memory what is large in the study has, if not as much as it says: 256M, 4G.
     #[arg(long, value_name = "SIZE", value_parser = memory_size, requires = "study")]
     pub size: Option<u64>,

@@ -227,6 +227,37 @@ fn fork_young_holds_in_the_model_and_the_checker() {
     );
 }
 
+/// What a study prints first, in the model alone, at 80 columns: without times and what this machine is.
+fn first_screen(name: &str) -> String {
+    let args = ["study", name, "-t", "model"];
+    let sized = ["--size", "64M"];
+    let size = if name == "wp-unpopulated" { &sized[..] } else { &[] };
+    let mut command = needless(&[&args, size].concat());
+    let output = command.env("COLUMNS", "80").assert().code(0).get_output().clone();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let told = text.split("\nconditions\n").next().unwrap();
+    let seconds = told.rfind(" s)").map(|end| (told[..end].rfind('(').unwrap(), end));
+    let (start, end) = seconds.unwrap();
+    format!("{}(N{}", &told[..start], &told[end..])
+}
+
+/// The figures of the model, and every question within the first 25 lines.
+#[test]
+fn the_answer_is_on_the_first_screen() {
+    for builtin in needless_scenario::study::ALL {
+        let screen = first_screen(builtin.name);
+        insta::assert_snapshot!(format!("first_screen_{}", builtin.name), screen);
+        let first: Vec<&str> = screen.lines().take(25).collect();
+        let first = first.join("\n");
+        let study = needless_scenario::study::load(builtin.name, None).unwrap();
+        assert!((4..=9).contains(&study.answers.len()), "{}", builtin.name);
+        for answer in &study.answers {
+            let asked = format!("{}? ", answer.question);
+            assert!(first.contains(&asked), "{}: {asked}: {first}", builtin.name);
+        }
+    }
+}
+
 /// Prices are fitted to this machine, with the error of what they were not fitted to.
 #[test]
 fn costs_are_fitted_here() {

@@ -206,7 +206,8 @@ pub fn ready(name: &str) -> Result<Kernel, GuestError> {
         return Ok(kernel);
     }
     if is_own_name(name) {
-        let (name, cached) = (name.to_owned(), cache.inventory());
+        let build = format!("`make kernels-own OWN='{name}'` builds it, if it is one of patches/");
+        let (name, cached) = (name.to_owned(), format!("{build}; {}", cache.inventory()));
         return Err(FetchError::NotCached { name, cached }.into());
     }
     let apt = Apt::open(&cache, Arch::of(name).unwrap_or(Arch::X86_64))?;

@@ -165,9 +165,10 @@ fn gather(
 
 /// Puts both passes together. Cycles are taken from rounds that had the same faults.
 fn combine(result: &mut TargetRun, counts: Collected, timed: Option<Collected>, asked: u32) {
-    let Summary { final_pages, witness, unseen, gave_up, .. } = counts.summary;
+    let Summary { final_pages, page_tables, witness, unseen, gave_up, .. } = counts.summary;
     result.rounds = counts.rounds.into_values().collect();
     result.final_pages = final_pages;
+    result.page_tables = page_tables;
     result.witness = witness;
     result.unseen = unseen;
     if let Some(timed) = timed {

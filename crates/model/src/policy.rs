@@ -455,7 +455,7 @@ policies! {
     }
     /// Whether a fork makes the child's PTEs old.
     fork_accessed: ForkAccessed = "fork-accessed", "what a fork makes of the accessed bit in the child's PTEs",
-        source "mm/memory.c:copy_present_pte (5.10), __copy_present_ptes (6.12 to 7.3): pte_mkold; keep: Piggin's proposal of 2020" {
+        source "mm/memory.c:copy_present_pte (5.10), __copy_present_ptes (6.12 to 7.3): pte_mkold; keep: Piggin's proposal of October 2018" {
         Clear = "clear", "it is cleared";
         Keep = "keep", "the child's is as the parent's (a proposal: fork-young)";
     }
@@ -505,9 +505,11 @@ policies! {
     }
     /// Whether a second try sets the accessed and the dirty bit.
     retry_fault: RetryFault = "retry-fault", "what the second try of a fault (FAULT_FLAG_TRIED) does with a PTE that allows the access by then",
-        source "mm/memory.c:handle_pte_fault (5.10 to 7.3: after ptep_set_access_flags only the spurious flush is left out; before 5.9 that neither); skip-update: the RFC of July 2020, which no kernel has" {
+        source "mm/memory.c:handle_pte_fault (5.10 to 7.3: after ptep_set_access_flags only the spurious flush is left out; before 5.9 that neither); the others: the RFC of July 2020 and two texts of its discussion, which no kernel has" {
         Update = "update", "it sets the accessed bit, and for a store the dirty bit, like any other";
         SkipUpdate = "skip-update", "nothing: it takes the bits for set by the first try (a proposal: retried-fault)";
+        SkipBeforeDirty = "skip-before-dirty", "it ends before the entry is made dirty (a proposal: the first of Will Deacon's two texts)";
+        SkipAfterWrite = "skip-after-write", "it ends after the block for stores, before the entry is made young (a proposal: the second of the two)";
     }
     /// Whether a read fault maps a dirty page dirty.
     read_fault_dirty: ReadFaultDirty = "read-fault-dirty", "whether a read fault on shared memory makes a writable PTE dirty",

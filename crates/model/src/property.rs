@@ -77,11 +77,14 @@ properties! {
     /// A fault that gives its lock back to be tried again has set its PTE.
     InstalledAtRetry = "R", "a fault that is to be tried again has mapped its page",
         exercised when "a fault gave its lock back to be tried again";
+    /// A second try of a store that finds its page mapped for stores finds it dirty.
+    DirtyAtRetry = "D", "a second try of a store finds its page dirty",
+        exercised when "a second try of a store found its page dirty";
 }
 
 impl Property {
-    /// Those that kernels need not have: they are judged where a row asks for them (`ask=R`).
-    pub const ASKED: &'static [Property] = &[Property::InstalledAtRetry];
+    /// Those that kernels need not have: they are judged where a row asks for one (`ask=R`, `ask=D`).
+    pub const ASKED: &'static [Property] = &[Property::InstalledAtRetry, Property::DirtyAtRetry];
 
     /// Whether it is judged on every row. Of the others, break-before-make is where the architecture asks for it.
     pub fn is_always_judged(self) -> bool {

@@ -25,6 +25,9 @@ pub struct TargetRun {
     pub environment: BTreeMap<String, String>,
     /// The state of each page of the scenario at the end, by name (`heap[3]`).
     pub final_pages: BTreeMap<String, String>,
+    /// Page tables of a real kernel's process at the end, beyond those before the first round; with the runner's own few.
+    #[serde(default)]
+    pub page_tables: Option<u64>,
 }
 
 /// One round.

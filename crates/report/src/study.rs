@@ -3,12 +3,15 @@
 //! Every relation holds, does not, or is not to be had here; the last two with their reason. A figure that is not to
 //! be had has no value, and what is computed from it has none.
 
+mod answer;
 mod blocks;
 mod contrast;
 mod document;
 mod markdown;
+mod overview;
 mod text;
 
+pub use answer::{MatrixResult, Sentence};
 pub use contrast::{CaseResult, ContrastResult};
 pub use document::{document, list_document};
 pub use markdown::markdown;
@@ -28,6 +31,8 @@ pub struct Studied {
     pub study: Study,
     /// What came of its parts, as far as they were asked for.
     pub parts: Vec<PartResult>,
+    /// Real kernels that told nothing at all for a reason that passes, with the reason.
+    pub lost: Vec<(String, String)>,
     /// This machine.
     pub environment: BTreeMap<String, String>,
     /// How long it took.
@@ -116,6 +121,12 @@ pub struct TargetResult {
     pub cycles: Option<u64>,
     /// Rounds that equal those of the model's row, of how many, and which row.
     pub agreement: Option<(usize, usize, String)>,
+    /// Why it was not decided whether it equals that row, though all that is expected was counted.
+    pub undecided: Option<String>,
+    /// What was odd the first time, if it was run again and came out right.
+    pub odd: Option<String>,
+    /// TLB invalidations that an emulator saw in most rounds (arm64's TLBI); `None`: nothing counted them.
+    pub tlbi: Option<u64>,
     /// What was needless, with how often in all rounds.
     pub findings: Vec<(Finding, u64)>,
     /// Rounds.
@@ -255,6 +266,8 @@ pub struct RelationResult {
     pub standing: Standing,
     /// How far stated figures may move before it fails.
     pub margins: Vec<Margin>,
+    /// From what it follows; empty if it could fail by itself.
+    pub follows: String,
 }
 
 /// How far a stated figure may move, by itself, before a relation fails.
@@ -270,7 +283,16 @@ pub struct Margin {
     pub most: Option<f64>,
 }
 
-/// How many relations there are of each standing.
+/// How much of a report is printed.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum View {
+    /// The answer, what failed and what is not to be had.
+    Overview,
+    /// All figures, runs, relations and checks as well.
+    Details,
+}
+
+/// How many things there are of each standing.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Totals {
     /// Those that hold.
@@ -281,21 +303,15 @@ pub struct Totals {
     pub not_here: usize,
 }
 
-impl Studied {
-    /// What was to hold, wherever it stands.
-    pub fn standings(&self) -> impl Iterator<Item = &Standing> {
-        self.parts.iter().flat_map(|part| {
-            let targets = part.runs.iter().flat_map(|run| &run.targets);
-            let targets = targets.filter_map(|target| target.standing.as_ref());
-            let checks = part.checks.iter().map(|check| &check.standing);
-            targets.chain(checks).chain(part.relations.iter().map(|r| &r.standing))
-        })
+impl Totals {
+    /// All of them.
+    pub const fn all(self) -> usize {
+        self.hold + self.do_not + self.not_here
     }
 
-    /// How many of each there are.
-    pub fn totals(&self) -> Totals {
+    fn of<'a>(standings: impl Iterator<Item = &'a Standing>) -> Totals {
         let mut totals = Totals::default();
-        for standing in self.standings() {
+        for standing in standings {
             match standing {
                 Standing::Holds => totals.hold += 1,
                 Standing::DoesNot(_) => totals.do_not += 1,
@@ -303,6 +319,86 @@ impl Studied {
             }
         }
         totals
+    }
+}
+
+impl std::ops::Add for Totals {
+    type Output = Totals;
+
+    fn add(self, other: Totals) -> Totals {
+        Totals {
+            hold: self.hold + other.hold,
+            do_not: self.do_not + other.do_not,
+            not_here: self.not_here + other.not_here,
+        }
+    }
+}
+
+/// What was tested, by its kind.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Tested {
+    /// Relations that could fail by themselves.
+    pub relations: Totals,
+    /// Relations that follow from others, and hold.
+    pub follow: usize,
+    /// Runs on targets of which something is expected.
+    pub targets: Totals,
+    /// Litmus tests on kernel rows.
+    pub checks: Totals,
+}
+
+impl PartResult {
+    /// What was to hold, wherever it stands.
+    pub fn standings(&self) -> impl Iterator<Item = &Standing> {
+        let checks = self.checks.iter().map(|check| &check.standing);
+        self.of_targets().chain(checks).chain(self.relations.iter().map(|r| &r.standing))
+    }
+
+    fn of_targets(&self) -> impl Iterator<Item = &Standing> {
+        let targets = self.runs.iter().flat_map(|run| &run.targets);
+        targets.filter_map(|target| target.standing.as_ref())
+    }
+
+    /// How much of it was tested, and how that ended.
+    pub fn tested(&self) -> Tested {
+        // One that follows is counted apart as long as it holds: a failure counts in any case.
+        let follows = |r: &&RelationResult| !r.follows.is_empty() && r.standing == Standing::Holds;
+        let own = self.relations.iter().filter(|relation| !follows(relation));
+        Tested {
+            relations: Totals::of(own.map(|relation| &relation.standing)),
+            follow: self.relations.iter().filter(follows).count(),
+            targets: Totals::of(self.of_targets()),
+            checks: Totals::of(self.checks.iter().map(|check| &check.standing)),
+        }
+    }
+}
+
+impl Studied {
+    /// What was to hold, wherever it stands.
+    pub fn standings(&self) -> impl Iterator<Item = &Standing> {
+        self.parts.iter().flat_map(PartResult::standings)
+    }
+
+    /// How many of each there are.
+    pub fn totals(&self) -> Totals {
+        Totals::of(self.standings())
+    }
+
+    /// How much was tested in all parts.
+    pub fn tested(&self) -> Tested {
+        self.parts.iter().map(PartResult::tested).fold(Tested::default(), |sum, part| Tested {
+            relations: sum.relations + part.relations,
+            follow: sum.follow + part.follow,
+            targets: sum.targets + part.targets,
+            checks: sum.checks + part.checks,
+        })
+    }
+
+    fn blocks(&self, view: View) -> Vec<blocks::Block> {
+        match view {
+            View::Overview => overview::blocks(self),
+            View::Details => blocks::details(self),
+        }
     }
 }
 

@@ -9,8 +9,8 @@ use needless_report::Style;
 use needless_report::saved::Row;
 use needless_report::study::{
     CaseResult, CheckResult, ContrastResult, CostsResult, Count, FigureResult, Margin, PartResult,
-    RelationResult, RunResult, SampleResult, Standing, Studied, TargetResult, Totals, document,
-    list_document, list_text, markdown, text,
+    RelationResult, RunResult, SampleResult, Standing, Studied, TargetResult, Tested, Totals, View,
+    document, list_document, list_text, markdown, text,
 };
 use needless_scenario::Source;
 use needless_scenario::study::{Study, parse};
@@ -25,7 +25,19 @@ fn study() -> Study {
         takes \"a minute\"
         published \"sends\" 399935 doc=\"shootdowns\"
         missing \"the published machine\" why=\"it is elsewhere\"
-        part \"shootdowns\" { doc \"How many?\" }
+        answer \"How much\" is=\"{sends:0} shootdowns were published.\" of=\"shootdowns\"
+        answer \"Is it safe\" is=\"it {shootdowns/batched-pending}.\"
+        matrix \"Shootdowns a round\" {
+            column \"one\" run=\"shootdowns.one\" counter=\"shootdowns\"
+            column \"sends\"
+            row \"5.8\" published=\"3\" model=\"model:5.8\" real=\"kernel:5.10\" \"{sends}\"
+            row \"here\" real=\"live\" \"\"
+        }
+        part \"shootdowns\" {
+            doc \"How many?\"
+            run \"one\" scenario=\"cow-reuse\" { on \"model:5.8\" }
+            check \"cleared\" test=\"batched-pending\" { on \"7.3+pending-cleared\" finds=\"holds\" }
+        }
     }";
     parse(&Source::new("copies", text), None).unwrap()
 }
@@ -48,6 +60,9 @@ fn target(name: &str, found: u64, expected: u64, standing: Standing) -> TargetRe
         }],
         cycles: real.then_some(886),
         agreement: real.then(|| (100, 100, "model:6.18".into())),
+        undecided: None,
+        odd: real.then(|| "1 of 100 rounds was odd the first time".into()),
+        tlbi: None,
         findings: vec![(finding, 100)],
         rounds: 100,
         standing: Some(standing),
@@ -66,6 +81,9 @@ fn not_here(name: &str) -> TargetResult {
         }],
         cycles: None,
         agreement: None,
+        undecided: None,
+        odd: None,
+        tlbi: None,
         findings: Vec::new(),
         rounds: 0,
         standing: Some(Standing::NotHere("left out by -t".into())),
@@ -85,6 +103,7 @@ fn relation(text: &str, sides: Option<(f64, f64)>, standing: Standing) -> Relati
         within: Some(1.01),
         standing,
         margins: vec![],
+        follows: String::new(),
     }
 }
 
@@ -110,7 +129,12 @@ fn contrast() -> ContrastResult {
     };
     let thp = || row("thp.enabled", Some("never"), Some("madvise"));
     let case =
-        |name: &str, conditions, figures| CaseResult { name: name.into(), conditions, figures };
+        |name: &str, conditions, figures: Result<Vec<Row>, String>| CaseResult {
+            name: name.into(),
+            conditions,
+            counted: figures.is_ok(),
+            figures,
+        };
     let order = |costs: [(&str, f64); 2]| Ok(costs.map(|(name, cost)| (name.into(), cost)).into());
     ContrastResult {
         text: "Why two orders?".into(),
@@ -221,32 +245,52 @@ fn part() -> PartResult {
 fn studied() -> Studied {
     let environment = [("kernel.release", "6.18.44"), ("cpu.online", "0-1"), ("load", "0.1")];
     let environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    Studied { study: study(), parts: vec![part()], environment: environment.into(), seconds: 4.2 }
+    let lost = vec![("live,events=off".to_owned(), "another live run is going on".to_owned())];
+    let (study, environment) = (study(), environment.into());
+    Studied { study, parts: vec![part()], lost, environment, seconds: 4.2 }
 }
 
 #[test]
 fn everything_is_counted() {
     assert_eq!(studied().totals(), Totals { hold: 3, do_not: 3, not_here: 4 });
+    let one = Totals { hold: 1, do_not: 1, not_here: 1 };
+    let tested = Tested {
+        relations: one,
+        follow: 0,
+        targets: Totals { hold: 2, do_not: 1, not_here: 2 },
+        checks: Totals { hold: 0, do_not: 1, not_here: 1 },
+    };
+    assert_eq!(studied().tested(), tested);
+    // What follows is counted apart as long as it holds.
+    let mut following = studied();
+    following.parts[0].relations.iter_mut().for_each(|r| r.follows = "by construction".into());
+    let tested = following.tested();
+    assert_eq!((tested.follow, tested.relations.hold, tested.relations.do_not), (1, 0, 1));
     let costs = &part().costs[0];
     assert!(costs.worst(false).unwrap() < 0.034 && costs.worst(true).unwrap() > 0.077);
 }
 
 #[test]
 fn study_text() {
-    insta::assert_snapshot!(text(&studied(), UNICODE));
+    insta::assert_snapshot!(text(&studied(), View::Details, UNICODE));
+}
+
+#[test]
+fn study_first_screen() {
+    insta::assert_snapshot!(text(&studied(), View::Overview, UNICODE));
 }
 
 #[test]
 fn study_text_in_ascii() {
     let narrow = Style { width: 60, ..Style::PLAIN };
-    let text = text(&studied(), narrow);
+    let text = text(&studied(), View::Details, narrow);
     assert!(text.is_ascii(), "{text}");
     insta::assert_snapshot!(text);
 }
 
 #[test]
 fn study_markdown() {
-    insta::assert_snapshot!(markdown(&studied()));
+    insta::assert_snapshot!(markdown(&studied(), View::Details));
 }
 
 #[test]

@@ -122,11 +122,12 @@ impl Collected {
         }
         self.summary.gave_up = self.summary.gave_up.take().or(more.summary.gave_up);
         self.summary.final_pages = more.summary.final_pages;
+        self.summary.page_tables = more.summary.page_tables;
     }
 
     /// Puts everything into `result`, with the verdict on whether the run counts.
     pub fn fill(self, result: &mut TargetRun, asked: u32) {
-        let Summary { final_pages, witness, unseen, drift, gave_up } = self.summary;
+        let Summary { final_pages, page_tables, witness, unseen, drift, gave_up } = self.summary;
         result.release = Some(self.release);
         result.rounds = self.rounds.into_values().collect();
         result.final_pages = final_pages;
@@ -135,6 +136,7 @@ impl Collected {
         for (name, value) in drift {
             result.environment.insert(format!("during the run: {name}"), value.to_string());
         }
+        result.page_tables = page_tables;
         result.invalid = undecided(&result.witness, result.rounds.len(), asked, gave_up);
     }
 }

@@ -28,6 +28,16 @@ pub fn final_pages(run: &Run) -> Result<BTreeMap<String, String>, String> {
     Ok(pages.by_name())
 }
 
+/// Page tables of this process, those put by for huge pages among them (`mm->pgtables_bytes`); they are its share of the
+/// kernel's `nr_page_table_pages`. Source: fs/proc/task_mmu.c:task_mem, VmPTE.
+pub fn page_tables() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let kib: u64 = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmPTE:")?.trim().strip_suffix(" kB")?.parse().ok())?;
+    Some(kib * 1024 / PAGE_SIZE)
+}
+
 /// Tells the pages of the process that `/proc` shows in `folder`.
 fn tell(
     program: &Program,

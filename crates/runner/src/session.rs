@@ -72,12 +72,13 @@ pub fn run(descriptor: &str, made_after: &str) -> Result<(), Failure> {
     // From here on it is seen who else uses it.
     run.renew(Some(&mut watch));
     lru::map_spare(0)?;
+    let tables = pages::page_tables();
     let mut worker = Worker::new(run, 0, Some(&mut watch));
     lru::drain(0)?;
     if small_pages {
         sys::disable_huge_pages(false)?;
     }
-    let outcome = worker.work().and_then(|()| finish(run, watch, unseen));
+    let outcome = worker.work().and_then(|()| finish(run, watch, unseen, tables));
     run.team.end_all();
     outcome
 }
@@ -273,7 +274,10 @@ fn finish(
     run: &Run,
     mut watch: Watch,
     mut unseen: BTreeMap<String, String>,
+    tables_before: Option<u64>,
 ) -> Result<(), Failure> {
+    let page_tables = pages::page_tables().zip(tables_before);
+    let page_tables = page_tables.map(|(now, before)| now.saturating_sub(before));
     let final_pages = pages::final_pages(run).unwrap_or_else(|reason| {
         unseen.insert("final_pages".to_owned(), reason);
         BTreeMap::new()
@@ -289,6 +293,7 @@ fn finish(
     rounds.into_iter().try_for_each(|round: Round| send(&Message::Round(round)))?;
     send(&Message::Done(Summary {
         final_pages,
+        page_tables,
         witness: watch.witness,
         unseen,
         drift,

@@ -53,6 +53,8 @@ pub struct Executed {
 pub struct Summary {
     /// The state of each page of the scenario, by name.
     pub final_pages: BTreeMap<String, String>,
+    /// Page tables of the runner's process at the end, beyond those before the first round.
+    pub page_tables: Option<u64>,
     /// How the run watched over itself.
     pub witness: Witness,
     /// What could not be seen, with the reason.

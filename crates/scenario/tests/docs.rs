@@ -69,6 +69,7 @@ fn studies_are_described_and_shown() {
     let tables = [
         rules::TOP,
         rules::STUDY,
+        rules::MATRIX,
         rules::PART,
         rules::SWEEP,
         rules::CONTRAST,

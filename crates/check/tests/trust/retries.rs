@@ -32,6 +32,34 @@ fn the_rules_are_the_same_to_x86() {
     );
 }
 
+/// Where a second try ends makes no difference: before the entry is made dirty, after the block for stores, or where the
+/// RFC ends it. All three change a copy of the entry that nobody else sees.
+#[test]
+fn the_rfc_and_both_texts_of_its_discussion_are_one_rule() {
+    let rows = ["5.10", "6.12", "7.3", "5.10/ppc64-radix", "6.12/riscv64-svadu"];
+    for (test, rows) in [("retry-skip-ad", &rows[..]), ("disk-writeback", &rows[..1])] {
+        for row in rows {
+            let of = |rule: &str| states(test, &format!("{row},retry-fault={rule}"));
+            let rfc = of("skip-update");
+            for rule in ["skip-before-dirty", "skip-after-write"] {
+                assert_eq!(of(rule), rfc, "{test} on {row} by {rule}");
+            }
+        }
+    }
+}
+
+/// Whether the first try has set the dirty bit: always where the fault is throttled; not where another CPU's load mapped
+/// the page meanwhile.
+#[test]
+fn a_second_try_may_find_its_page_clean() {
+    let of = |report: &Report| report.exercised.has(Property::DirtyAtRetry);
+    let throttled = explored("retry-dirty", "5.10,ask=D");
+    assert!(throttled.holds() && of(&throttled));
+    let parallel = explored("retry-skip-ad", "6.12,ask=D").counterexample.unwrap().violation;
+    assert_eq!(parallel.property, Property::DirtyAtRetry);
+    assert!(parallel.what.contains("finds heap clean"), "{}", parallel.what);
+}
+
 /// A rule that treats one of the things differently that a second try may find reaches other states, so it does find them.
 #[test]
 fn a_second_try_finds_all_that_a_parallel_fault_leaves() {

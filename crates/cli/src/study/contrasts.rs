@@ -3,6 +3,7 @@
 use super::figures::Figures;
 use super::jobs::{Jobs, Set};
 use crate::targets::Spec;
+use needless_model::counters::Counter;
 use needless_report::saved::{Row, Saved, differences};
 use needless_report::study::{CaseResult, ContrastResult};
 use needless_scenario::study::{Case, Contrast, Part};
@@ -39,9 +40,21 @@ fn order(
 fn of_case(case: &Case, contrast: &Contrast, part: &Part, jobs: &Jobs) -> CaseResult {
     let name = case.name.clone();
     match compared(case, contrast, part, jobs) {
-        Ok((conditions, figures)) => CaseResult { name, conditions, figures: Ok(figures) },
-        Err(reason) => CaseResult { name, conditions: Vec::new(), figures: Err(reason) },
+        Ok((conditions, figures)) => {
+            let counted = case.runs.iter().all(|run| counts(run, contrast, part, jobs));
+            CaseResult { name, conditions, figures: Ok(figures), counted }
+        }
+        Err(reason) => {
+            CaseResult { name, conditions: Vec::new(), figures: Err(reason), counted: false }
+        }
     }
+}
+
+/// Whether the target counted the run's faults and flushes, and did not only time it.
+fn counts(name: &String, contrast: &Contrast, part: &Part, jobs: &Jobs) -> bool {
+    let run = part.runs.iter().find(|run| run.name == *name);
+    let ran = run.and_then(|run| jobs.on_target(run, &contrast.target).ok());
+    ran.is_some_and(|ran| ran.account.typical(Counter::Flushes).is_some())
 }
 
 /// What differs in what was asked for and in the machine, and what differs in what was counted.

@@ -2,6 +2,7 @@
 
 use super::costs::Table;
 use super::jobs::{Jobs, Set};
+use super::standing;
 use crate::memory::Memory;
 use crate::output::Progress;
 use crate::targets::Spec;
@@ -12,8 +13,8 @@ use needless_model::kernels::KernelRow;
 use needless_model::machine::frames::ZERO_PAGE;
 use needless_model::machine::mm::Mm;
 use needless_model::program::{Area, Program};
-use needless_model::pte::Pte;
-use needless_model::run::Round;
+use needless_model::pte::{PresentPte, Pte};
+use needless_model::run::{INSTRUCTIONS, Round};
 use needless_model::sim::{self, SimOptions, end_state};
 use needless_model::site::Site;
 use needless_report::compare::Ran;
@@ -110,7 +111,7 @@ impl Figures {
 
     /// Whether a relation holds.
     pub fn relation(&self, relation: &Relation) -> RelationResult {
-        let Relation { text, is, only, .. } = relation;
+        let Relation { text, is, only, follows, moves: _ } = relation;
         let sides = self.sides(is);
         let comparison = is.comparison;
         let elsewhere = only.as_ref().and_then(|(condition, because)| {
@@ -143,6 +144,7 @@ impl Figures {
             },
             standing,
             margins: Vec::new(),
+            follows: follows.clone(),
         }
     }
 
@@ -197,9 +199,19 @@ fn origin(from: &From) -> String {
 /// What only the model shows, of a run that took place there; `None` if it is something else.
 fn in_model(what: Shown, run: &Run, target: &str, jobs: &Jobs) -> Result<Option<f64>, String> {
     let pass = match what {
-        Shown::Updates | Shown::Entries | Shown::Tables | Shown::Markers => 0,
+        Shown::Updates
+        | Shown::DirtyUpdates
+        | Shown::Entries
+        | Shown::MarkersSet
+        | Shown::Tables
+        | Shown::Markers => 0,
         Shown::Active(pass) | Shown::Resident(pass) => pass,
-        Shown::Counter(_) | Shown::Class(_) | Shown::Cycles(_) => return Ok(None),
+        Shown::Counter(_)
+        | Shown::Class(_)
+        | Shown::Cycles(_)
+        | Shown::Protected
+        | Shown::Tlbi
+        | Shown::PageTables => return Ok(None),
     };
     jobs.on_target(run, target).map_err(|why| format!("{target}: {why}"))?;
     let Spec::Model(row) = Spec::parse(target).map_err(|error| error.to_string())? else {
@@ -207,10 +219,15 @@ fn in_model(what: Shown, run: &Run, target: &str, jobs: &Jobs) -> Result<Option<
     };
     let program = jobs.program(&run.chosen);
     match what {
-        Shown::Updates => return Ok(Some(updates(program, &row)?)),
+        Shown::Updates => return Ok(Some(updates(program, &row, PresentPte::accessed)?)),
+        Shown::DirtyUpdates => return Ok(Some(updates(program, &row, PresentPte::dirty)?)),
         Shown::Entries => {
             let set = jobs.set(&run.chosen, target, &row)?;
             return Ok(Some(set.values().sum::<u64>() as f64));
+        }
+        Shown::MarkersSet => {
+            let set = jobs.set(&run.chosen, target, &row)?;
+            return Ok(Some(set.get(MARKERS).copied().unwrap_or(0) as f64));
         }
         _ => {}
     }
@@ -233,8 +250,12 @@ fn in_model(what: Shown, run: &Run, target: &str, jobs: &Jobs) -> Result<Option<
     Ok(Some(last.iter().map(count).sum::<u64>() as f64))
 }
 
-/// Accessed bits that processors set in the first round that counts: not while a fault is served.
-fn updates(program: &Program, row: &KernelRow) -> Result<f64, String> {
+/// Entries of which processors set a bit in the first round that counts: not while a fault is served.
+fn updates(
+    program: &Program,
+    row: &KernelRow,
+    bit: fn(PresentPte) -> bool,
+) -> Result<f64, String> {
     let options = SimOptions { pte_events: true, ..SimOptions::default() };
     let run = sim::run(program, row, &options).map_err(|error| error.to_string())?;
     let round = run.rounds.first().ok_or("there is no round")?;
@@ -244,7 +265,7 @@ fn updates(program: &Program, row: &KernelRow) -> Result<f64, String> {
             EventKind::Fault { .. } => _ = faulting.insert(event.cpu),
             EventKind::FaultDone { .. } => _ = faulting.remove(&event.cpu),
             EventKind::Pte { old: Pte::Present(old), new: Pte::Present(new), .. }
-                if !faulting.contains(&event.cpu) && !old.accessed() && new.accessed() =>
+                if !faulting.contains(&event.cpu) && !bit(old) && bit(new) =>
             {
                 updates += 1;
             }
@@ -273,12 +294,15 @@ pub(super) fn entries(program: &Program, row: &KernelRow) -> Result<Set, String>
     set.ok_or_else(|| "there is no round".to_owned())
 }
 
+/// The name of markers among entries that were set.
+const MARKERS: &str = "entries set: markers";
+
 /// What an entry holds that was set; `None`: it was cleared, or this is something else.
 fn entry(kind: &EventKind) -> Option<&'static str> {
     let EventKind::Pte { new, .. } = kind else { return None };
     match new {
         Pte::None => None,
-        Pte::Marker(_) => Some("entries set: markers"),
+        Pte::Marker(_) => Some(MARKERS),
         Pte::Present(pte) if pte.pfn == ZERO_PAGE => Some("entries set: the zero page"),
         Pte::Present(pte) if pte.special() => Some("entries set: the huge zero page"),
         Pte::Present(_) => Some("entries set: pages"),
@@ -302,8 +326,26 @@ fn shown(ran: &Ran, shown: Shown) -> Result<f64, String> {
             let (classes, _) = classes.ok_or_else(|| unknown("faults_by_class"))?;
             Ok(classes.get(&class).copied().unwrap_or(0) as f64)
         }
+        Shown::Tlbi => {
+            let executed = standing::tlbi(ran).map(|count| count as f64);
+            executed.ok_or_else(|| unknown(INSTRUCTIONS))
+        }
+        Shown::PageTables => {
+            let tables = ran.run.page_tables;
+            tables.map(|tables| tables as f64).ok_or_else(|| unknown("page_tables"))
+        }
+        Shown::Protected => {
+            let pages = &ran.run.final_pages;
+            if pages.is_empty() {
+                return Err(unknown("final_pages"));
+            }
+            let protected = pages.values().filter(|state| state.contains("uffd-wp"));
+            Ok(protected.count() as f64)
+        }
         Shown::Updates
+        | Shown::DirtyUpdates
         | Shown::Entries
+        | Shown::MarkersSet
         | Shown::Active(_)
         | Shown::Resident(_)
         | Shown::Tables

@@ -2,6 +2,7 @@
 //! is booted runs all of its scenarios in one boot.
 
 use super::figures::entries;
+use super::trouble::{is_odd, is_other_run, passes, patiently, tell_if_busy};
 use super::{LEFT_OUT, Only};
 use crate::failure::Failure;
 use crate::memory::Memory;
@@ -19,6 +20,10 @@ use std::collections::BTreeMap;
 pub struct Jobs {
     programs: BTreeMap<String, Program>,
     results: BTreeMap<(String, String), Result<Ran, String>>,
+    /// What was odd the first time and came out right the second time.
+    odd: BTreeMap<(String, String), String>,
+    /// Targets that told nothing at all, for a reason that passes.
+    lost: Vec<(String, String)>,
     /// What was set in page tables, of what somebody asked about.
     set: RefCell<BTreeMap<(String, String), Result<Set, String>>>,
 }
@@ -55,7 +60,13 @@ impl Jobs {
         progress: &Progress,
     ) -> Result<Jobs, Failure> {
         let mut jobs =
-            Jobs { programs: BTreeMap::new(), results: BTreeMap::new(), set: RefCell::default() };
+            Jobs {
+                programs: BTreeMap::new(),
+                results: BTreeMap::new(),
+                odd: BTreeMap::new(),
+                lost: Vec::new(),
+                set: RefCell::default(),
+            };
         let all = || parts.iter().flat_map(|part| &part.runs);
         for run in all() {
             let Chosen { scenario, settings, rounds, thp } = &run.chosen;
@@ -67,7 +78,14 @@ impl Jobs {
         let mut runs = Runs { memory, progress, keep: Keep::default(), events: None };
         // A bad target is told before anything runs.
         let targets = targets(parts).into_iter().map(|name| Ok((Spec::parse(&name)?, name)));
-        for (spec, target) in targets.collect::<Result<Vec<_>, Failure>>()? {
+        let targets = targets.collect::<Result<Vec<_>, Failure>>()?;
+        let is_live = |(spec, target): &(Spec, String)| {
+            matches!(spec, Spec::Live(_)) && only.has(target)
+        };
+        if targets.iter().any(is_live) {
+            tell_if_busy(progress);
+        }
+        for (spec, target) in targets {
             let mut labels: Vec<String> =
                 all().filter(|run| has(run, &target)).map(|run| label(&run.chosen)).collect();
             labels.sort();
@@ -101,10 +119,43 @@ impl Jobs {
             }
         }
         let programs: Vec<Program> = fit.iter().map(|label| self.programs[label].clone()).collect();
-        for (label, result) in fit.into_iter().zip(spec.targets(&programs, runs)?) {
+        let mut results = match spec {
+            Spec::Live(_) => {
+                let each = programs.iter().map(|program| live(spec, program, runs));
+                each.collect::<Result<Vec<_>, Failure>>()?
+            }
+            _ => spec.targets(&programs, runs)?,
+        };
+        let odd = results.iter().enumerate().filter_map(|(at, result)| Some((at, is_odd(result)?)));
+        let odd: Vec<(usize, String)> = odd.collect();
+        let again: Vec<Program> = odd.iter().map(|(at, _)| programs[*at].clone()).collect();
+        if !again.is_empty() {
+            runs.progress.now(&format!("{target}: {} once more", again.len()));
+            for ((at, what), second) in odd.into_iter().zip(spec.targets(&again, runs)?) {
+                if second.ran().is_some_and(|ran| ran.exact() == Some(true)) {
+                    self.odd.insert((target.to_owned(), fit[at].clone()), what);
+                    results[at] = second;
+                }
+            }
+        }
+        if !results.is_empty() && results.iter().all(passes) {
+            let reasons = results.iter().cloned().filter_map(|result| usable(result).err());
+            self.lost.extend(reasons.map(|reason| (target.to_owned(), reason)).next());
+        }
+        for (label, result) in fit.into_iter().zip(results) {
             self.results.insert((target.to_owned(), label), usable(result));
         }
         Ok(())
+    }
+
+    /// What was odd about a run the first time, if it was repeated.
+    pub fn odd(&self, chosen: &Chosen, on: &On) -> Option<&str> {
+        self.odd.get(&(on.target.clone(), label(chosen))).map(String::as_str)
+    }
+
+    /// Targets that told nothing at all for a reason that passes, with the reason.
+    pub fn lost(&self) -> &[(String, String)] {
+        &self.lost
     }
 
     /// A scenario as it runs.
@@ -139,6 +190,17 @@ impl Jobs {
     }
 }
 
+/// A program on the running kernel, after any other live run.
+fn live(spec: &Spec, program: &Program, runs: &mut Runs<'_>) -> Result<Target, Failure> {
+    let progress = runs.progress;
+    let run = || spec.target(program, runs).map(|(target, _)| target);
+    let is_busy = |result: &Result<Target, Failure>| match result {
+        Ok(Target { outcome: Outcome::Unavailable { reason, .. }, .. }) => is_other_run(reason),
+        _ => false,
+    };
+    patiently(progress, run, is_busy)
+}
+
 fn has(run: &Run, target: &str) -> bool {
     run.targets.iter().any(|on| on.target == target)
 }
@@ -146,7 +208,8 @@ fn has(run: &Run, target: &str) -> bool {
 /// A run that counts, or why there is none.
 fn usable(target: Target) -> Result<Ran, String> {
     match target.outcome {
-        Outcome::Unavailable { reason, .. } => Err(reason),
+        Outcome::Unavailable { reason, help: None } => Err(reason),
+        Outcome::Unavailable { reason, help: Some(help) } => Err(format!("{reason}; {help}")),
         Outcome::Ran(ran) => match &ran.run.invalid {
             Some(reason) => Err(format!("the run counts for nothing: {reason}")),
             None => Ok(*ran),

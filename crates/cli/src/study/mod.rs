@@ -8,6 +8,7 @@ mod jobs;
 mod margins;
 mod standing;
 mod tables;
+mod trouble;
 
 use crate::failure::Failure;
 use crate::memory::Memory;
@@ -16,7 +17,7 @@ use crate::targets;
 use figures::Figures;
 use jobs::Jobs;
 use needless_model::program::{Op, OpKind};
-use needless_report::study::{PartResult, RelationResult, RunResult, Studied};
+use needless_report::study::{PartResult, RelationResult, RunResult, Studied, TargetResult};
 use needless_scenario::study::{Part, Run, Study};
 use std::time::Instant;
 
@@ -87,7 +88,8 @@ pub fn run(
         results.push(result(&study, part, &jobs, only, memory, progress)?);
     }
     let environment = targets::environment();
-    Ok(Studied { study, parts: results, environment, seconds: start.elapsed().as_secs_f64() })
+    let (lost, seconds) = (jobs.lost().to_vec(), start.elapsed().as_secs_f64());
+    Ok(Studied { study, parts: results, lost, environment, seconds })
 }
 
 /// What came of a part.
@@ -125,7 +127,11 @@ fn result(
 fn of_run(run: &Run, jobs: &Jobs) -> RunResult {
     let counters = standing::counters(run);
     let measures = jobs.program(&run.chosen).ops().filter(|op| is_measure(op)).count();
-    let target = |on| standing::target(on, jobs.result(&run.chosen, on), &counters, measures == 1);
+    let target = |on| {
+        let result = jobs.result(&run.chosen, on);
+        let result = standing::target(on, result, &counters, measures == 1);
+        TargetResult { odd: jobs.odd(&run.chosen, on).map(str::to_owned), ..result }
+    };
     let targets = run.targets.iter().map(target).collect();
     RunResult { name: run.name.clone(), scenario: jobs::label(&run.chosen), counters, targets }
 }

@@ -1,6 +1,7 @@
 //! Whether a target shows what is expected of it, and whether it finds what it has to.
 
 use needless_model::counters::Counter;
+use needless_model::run::Round;
 use needless_report::compare::Ran;
 use needless_report::stats::median;
 use needless_report::study::{Count, RelationResult, RunResult, Standing, TargetResult};
@@ -31,6 +32,9 @@ pub fn target(
                 counts: counters.iter().map(|counter| count(*counter, None, None)).collect(),
                 cycles: None,
                 agreement: None,
+                undecided: None,
+                odd: None,
+                tlbi: None,
                 findings: Vec::new(),
                 rounds: 0,
                 standing: Some(Standing::NotHere(reason)),
@@ -53,6 +57,9 @@ pub fn target(
         counts: counters.iter().map(|counter| of(*counter)).collect(),
         cycles: median(&ran.account.cycles()).map(|median| median.median).filter(|_| timed),
         agreement,
+        odd: None,
+        tlbi: tlbi(ran),
+        undecided: ran.reference.as_ref().and_then(|r| r.agreement.undecided.clone()),
         findings: ran.account.findings(),
         rounds: ran.account.total,
         standing: standing(ran, expected),
@@ -67,6 +74,19 @@ fn count(counter: Counter, expected: Option<u64>, ran: Option<&Ran>) -> Count {
         found: ran.and_then(|ran| ran.account.typical(counter)),
         transferred: reference.is_some_and(|r| r.transferred.contains(counter.name())),
     }
+}
+
+/// The invalidations that an emulator saw in most rounds, of all forms; `None`: nothing counted them.
+pub fn tlbi(ran: &Ran) -> Option<u64> {
+    let executed = |round: &Round| {
+        let phases = round.instructions.iter().flatten();
+        phases.filter(|(name, _)| name.starts_with("tlbi ")).map(|(_, count)| count).sum::<u64>()
+    };
+    let rounds = ran.run.rounds.iter().filter(|round| !round.instructions.is_empty());
+    let mut counts: Vec<u64> = rounds.map(executed).collect();
+    counts.sort_unstable();
+    let often = |count: &u64| counts.iter().filter(|other| *other == count).count();
+    counts.iter().copied().max_by_key(|count| often(count))
 }
 
 /// `(6, 18)` of `6.18.44-amd64`.
@@ -94,8 +114,9 @@ fn standing(ran: &Ran, expected: &[(Counter, u64)]) -> Option<Standing> {
             agreement.final_pages.len(),
             reference.row
         )),
+        // What is expected was counted in every round.
+        (None, _) if !expected.is_empty() => Standing::Holds,
         (None, Some(reason)) => Standing::NotHere(format!("not decided: {reason}")),
-        (None, None) if !expected.is_empty() => Standing::Holds,
         (None, None) => Standing::NotHere(format!(
             "the model has no row of its own for this kernel; the nearest is {}",
             reference.row
@@ -149,5 +170,6 @@ pub fn finding(finding: &Finding, runs: &[RunResult]) -> RelationResult {
         within: None,
         standing,
         margins: Vec::new(),
+        follows: String::new(),
     }
 }

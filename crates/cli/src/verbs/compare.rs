@@ -70,6 +70,7 @@ fn study_named(args: &RunArgs) -> Result<Option<StudyArgs>, Failure> {
     Ok(Some(StudyArgs {
         size: None,
         study: Some(name.clone()),
+        verbose: false,
         part: None,
         targets: args.target.iter().cloned().collect(),
         output: None,

@@ -7,7 +7,9 @@ use crate::memory::Memory;
 use crate::output::{Output, Progress, json_text};
 use crate::study::{self, Only};
 use needless_report::Style;
-use needless_report::study::{Studied, Totals, document, list_document, list_text, markdown, text};
+use needless_report::study::{
+    Studied, Totals, View, document, list_document, list_text, markdown, text,
+};
 use needless_scenario::study::{ALL, load};
 use std::path::Path;
 
@@ -26,15 +28,15 @@ pub fn study(args: &StudyArgs, output: &Output) -> Result<u8, Failure> {
     let studied = study::run(study, &parts, &only, memory, &progress)?;
     drop(progress);
     match &args.output {
-        Some(path) => write(path, &rendered(&studied, args.format, plain(output)))?,
+        Some(path) => write(path, &rendered(&studied, args, plain(output)))?,
         None => {
-            output.result(&rendered(&studied, args.format, output.style))?;
+            output.result(&rendered(&studied, args, output.style))?;
             if args.format == StudyFormat::Text {
                 output.next("needless study")?;
             }
         }
     }
-    Ok(status(studied.totals()))
+    Ok(status(&studied))
 }
 
 /// `--size` of a study that has none.
@@ -52,11 +54,15 @@ fn plain(output: &Output) -> Style {
     Style { unicode: output.style.unicode, ..Style::PLAIN }
 }
 
-fn rendered(studied: &Studied, format: StudyFormat, style: Style) -> String {
-    match format {
-        StudyFormat::Text => text(studied, style),
+fn rendered(studied: &Studied, args: &StudyArgs, style: Style) -> String {
+    let view = match args.verbose || args.part.is_some() {
+        true => View::Details,
+        false => View::Overview,
+    };
+    match args.format {
+        StudyFormat::Text => text(studied, view, style),
         StudyFormat::Json => json_text(&document(studied)),
-        StudyFormat::Md => markdown(studied),
+        StudyFormat::Md => markdown(studied, view),
     }
 }
 
@@ -64,11 +70,13 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
     write_text(path, Readers::Usual, text)
 }
 
-/// What does not hold counts first; a study in which nothing could be tested decided nothing.
-fn status(totals: Totals) -> u8 {
-    match totals {
+/// What does not hold counts first; a study in which nothing could be tested decided nothing, nor did one that lost a real
+/// kernel to something that passes.
+fn status(studied: &Studied) -> u8 {
+    match studied.totals() {
         Totals { do_not: 1.., .. } => DIFFERENCE,
         Totals { hold: 0, .. } => INCONCLUSIVE,
+        Totals { .. } if !studied.lost.is_empty() => INCONCLUSIVE,
         Totals { .. } => EXPECTED,
     }
 }

@@ -65,6 +65,8 @@ pub trait Ghost {
     }
     /// A try of a fault begins.
     fn try_begins(&mut self, _thread: ThreadId) {}
+    /// A second try of a store found the page mapped for stores, dirty or clean.
+    fn found_again(&mut self, _page: Vpn, _dirty: bool) {}
     /// The thread set the page's PTE to a translation.
     fn mapped(&mut self, _thread: ThreadId, _mm: MmId, _page: Vpn) {}
     /// A frame was handed out.

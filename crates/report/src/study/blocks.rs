@@ -1,5 +1,6 @@
 //! A study's report as headings, sentences and tables, which text and Markdown lay out.
 
+use super::overview::{checked, lost, of_matrix, sentence, sum};
 use super::{
     CheckResult, CostsResult, FigureResult, Margin, PartResult, RelationResult, RunResult,
     SampleResult, Standing, Studied, TOLD, TableResult, TableRow, TargetResult, number,
@@ -18,6 +19,8 @@ pub(super) enum Block {
     Heading(String, String),
     /// The heading of something smaller.
     Caption(String),
+    /// A question with its answer.
+    Answer(String, String),
     /// A sentence, or a line of a list.
     Line(String),
     /// A table; its first columns are words.
@@ -31,15 +34,17 @@ pub(super) enum Block {
     },
 }
 
-/// The whole report.
-pub(super) fn blocks(studied: &Studied) -> Vec<Block> {
+/// Everything that is known, part by part.
+pub(super) fn details(studied: &Studied) -> Vec<Block> {
     let study = &studied.study;
-    let mut blocks = vec![Block::Heading(study.name.clone(), study.doc.join(" "))];
-    blocks.extend(study.sources.iter().map(|source| Block::Line(format!("published: {source}"))));
+    let mut blocks = heading(studied);
+    blocks.extend(studied.answers().iter().map(sentence));
+    studied.matrices().iter().for_each(|matrix| of_matrix(matrix, &mut blocks));
     blocks.extend(study.size.as_ref().map(|size| Block::Line(sizes(size))));
     for part in &studied.parts {
         of_part(part, &mut blocks);
     }
+    checked(studied, &mut blocks);
     if !study.missing.is_empty() {
         blocks.push(Block::Heading("not to be had here".to_owned(), String::new()));
         let line = |missing: &needless_scenario::study::Missing| {
@@ -48,17 +53,32 @@ pub(super) fn blocks(studied: &Studied) -> Vec<Block> {
         blocks.extend(study.missing.iter().map(line));
     }
     blocks.push(Block::Heading("environment".to_owned(), String::new()));
-    let known = |name: &&str| Some(format!("{name} {}", studied.environment.get(*name)?));
-    let known: Vec<String> = TOLD.iter().filter_map(known).collect();
-    let unknown = "unknown".to_owned();
-    blocks.push(Block::Line(if known.is_empty() { unknown } else { known.join("; ") }));
+    blocks.push(environment(studied));
     blocks.push(Block::Heading("in all".to_owned(), String::new()));
-    blocks.push(Block::Line(totals(studied)));
+    blocks.push(Block::Line(sum(studied)));
+    blocks.extend(lost(studied));
     blocks
 }
 
+/// The study's name, its question, and who asked it.
+pub(super) fn heading(studied: &Studied) -> Vec<Block> {
+    let study = &studied.study;
+    let question = study.doc.first().cloned().unwrap_or_default();
+    let mut blocks = vec![Block::Heading(study.name.clone(), question)];
+    blocks.extend(study.sources.iter().map(|source| Block::Line(format!("asked: {source}"))));
+    blocks
+}
+
+/// What is known of this machine, in a line.
+pub(super) fn environment(studied: &Studied) -> Block {
+    let known = |name: &&str| Some(format!("{name} {}", studied.environment.get(*name)?));
+    let known: Vec<String> = TOLD.iter().filter_map(known).collect();
+    let unknown = "this machine is unknown".to_owned();
+    Block::Line(if known.is_empty() { unknown } else { known.join("; ") })
+}
+
 /// How large what is large is, here and there.
-fn sizes(size: &Size) -> String {
+pub(super) fn sizes(size: &Size) -> String {
     let asked = if size.asked { ", as --size says" } else { "" };
     match size.live {
         None => format!("size: {}{asked}", memory(size.pages)),
@@ -83,17 +103,12 @@ fn memory(pages: f64) -> String {
     format!("{} {name}", number(kib / unit))
 }
 
-fn totals(studied: &Studied) -> String {
-    let totals = studied.totals();
-    let all = totals.hold + totals.do_not + totals.not_here;
-    format!(
-        "{}: {} hold, {} do not, {} are not to be had here ({:.0} s)",
-        count(all, "relation"),
-        totals.hold,
-        totals.do_not,
-        totals.not_here,
-        studied.seconds
-    )
+/// `1 relation`, `2 relations`, `3 runs on a target`.
+pub(super) fn count_of(number: usize, noun: &str) -> String {
+    match noun.split_once(' ') {
+        Some((first, rest)) if first == "run" => format!("{} {rest}", count(number, first)),
+        _ => count(number, noun),
+    }
 }
 
 fn of_part(part: &PartResult, blocks: &mut Vec<Block>) {
@@ -120,11 +135,14 @@ fn of_run(run: &RunResult, blocks: &mut Vec<Block>) {
     let held = there.iter().any(|target| target.agreement.is_some());
     let mut header: Vec<String> = ["target", "as expected"].map(str::to_owned).into();
     header.extend(run.counters.iter().map(|counter| counter.name().replace('_', " ")));
+    let counted = there.iter().any(|target| target.tlbi.is_some());
+    header.extend(counted.then(|| "TLBI".to_owned()));
     header.extend(timed.then(|| "cycles".to_owned()));
     header.extend(held.then(|| "equal to model".to_owned()));
     let row = |target: &&TargetResult| {
         let mut row = vec![name(target), standing_cell(target)];
         row.extend(target.counts.iter().map(count_cell));
+        row.extend(counted.then(|| target.tlbi.map_or_else(String::new, |n| n.to_string())));
         row.extend(
             timed
                 .then(|| target.cycles.map_or_else(|| "?".to_owned(), |cycles| cycles.to_string())),
@@ -140,8 +158,18 @@ fn of_run(run: &RunResult, blocks: &mut Vec<Block>) {
         blocks.push(Block::Table { header, rows, words: 2 });
     }
     for target in &there {
+        if let Some(odd) = &target.odd {
+            blocks.push(Block::Line(format!("{}: {odd}, none when repeated", target.target)));
+        }
         if let Some((_, _, row)) = &target.agreement {
-            blocks.push(Block::Line(format!("{} is held against {row}", target.target)));
+            let undecided = match (&target.undecided, &target.standing) {
+                (Some(reason), Some(Standing::Holds)) => {
+                    format!("; whether all of it is equal was not decided: {reason}")
+                }
+                _ => String::new(),
+            };
+            let line = format!("{} is held against {row}{undecided}", target.target);
+            blocks.push(Block::Line(line));
         }
     }
     let mut reasons: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
@@ -367,7 +395,7 @@ fn of_sweep(sweep: &Sweep, part: &PartResult, blocks: &mut Vec<Block>) {
 }
 
 /// A relation's line, and why nothing can be said.
-fn relation(relation: &RelationResult) -> Vec<String> {
+pub(super) fn relation(relation: &RelationResult) -> Vec<String> {
     let standing = relation.standing.word();
     let line = format!("{standing}: {}: {}", relation.text, with_numbers(relation));
     let reason = match &relation.standing {
@@ -380,7 +408,8 @@ fn relation(relation: &RelationResult) -> Vec<String> {
         let margins: Vec<String> = relation.margins.iter().map(margin).collect();
         format!("    it holds with {}", margins.join("; "))
     });
-    std::iter::once(line).chain(reason).chain(margins).collect()
+    let follows = (!relation.follows.is_empty()).then(|| format!("    follows: {}", relation.follows));
+    std::iter::once(line).chain(reason).chain(margins).chain(follows).collect()
 }
 
 /// `sender from 98 (110)`

@@ -32,6 +32,8 @@ pub struct CaseResult {
     pub conditions: Vec<Row>,
     /// What was counted and differs; or why nothing was.
     pub figures: Result<Vec<Row>, String>,
+    /// Whether anything was counted under both conditions: where only time was measured, nothing is known to be equal.
+    pub counted: bool,
 }
 
 impl ContrastResult {
@@ -78,23 +80,27 @@ impl ContrastResult {
         }
         let told: Vec<String> = common.iter().map(|row| told(row)).collect();
         let alone = if others.is_empty() { "; nothing else differs" } else { "" };
-        let (same, moved): (Vec<&CaseResult>, Vec<&CaseResult>) = self
-            .cases
-            .iter()
-            .filter(|case| case.figures.is_ok())
-            .partition(|case| case.figures.as_ref().is_ok_and(Vec::is_empty));
-        let names = |cases: &[&CaseResult]| {
-            cases.iter().map(|case| case.name.as_str()).collect::<Vec<_>>().join(", ")
-        };
-        let counts = match (moved.is_empty(), same.is_empty()) {
-            (true, _) => "what is counted is the same in all cases".to_owned(),
-            (false, true) => format!("what is counted differs in {}", names(&moved)),
-            (false, false) => {
-                format!("what is counted differs in {}, and not in {}", names(&moved), names(&same))
-            }
-        };
+        let counts = self.counts();
         let word = if self.reordered() == Some(true) { "the cause" } else { "what differs" };
-        format!("{what}; {word}: {}{alone}. By it {counts}{}", told.join(", "), self.only_then())
+        format!("{what}; {word}: {}{alone}. {counts}{}", told.join(", "), self.only_then())
+    }
+
+    /// What the conditions change in what was counted, case by case.
+    fn counts(&self) -> String {
+        let names = |chosen: &dyn Fn(&CaseResult) -> bool| {
+            let cases = self.cases.iter().filter(|case| chosen(case));
+            cases.map(|case| case.name.as_str()).collect::<Vec<_>>().join(", ")
+        };
+        let differs = |case: &CaseResult| case.figures.as_ref().is_ok_and(|rows| !rows.is_empty());
+        let same = |case: &CaseResult| case.counted && !differs(case);
+        let uncounted = |case: &CaseResult| !case.counted && !differs(case);
+        let told = [
+            ("What is counted differs in", names(&differs)),
+            ("it is equal in", names(&same)),
+            ("nothing was counted in", names(&uncounted)),
+        ];
+        let told = told.into_iter().filter(|(_, names)| !names.is_empty());
+        told.map(|(what, names)| format!("{what} {names}")).collect::<Vec<_>>().join("; ")
     }
 
     /// What happens only under the second condition, with the cases in which it does.

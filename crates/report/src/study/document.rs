@@ -1,8 +1,8 @@
 //! A study's report in JSON (docs/schema/study.schema.json).
 
 use super::{
-    CheckResult, ContrastResult, CostsResult, FigureResult, PartResult, RelationResult, RunResult,
-    Studied, TableResult, TableRow, TargetResult,
+    CheckResult, ContrastResult, CostsResult, FigureResult, MatrixResult, PartResult, RelationResult,
+    RunResult, Sentence, Studied, TableResult, TableRow, TargetResult,
 };
 use crate::SCHEMA_VERSION;
 use needless_model::cost::Price;
@@ -31,9 +31,13 @@ pub fn document(studied: &Studied) -> Value {
         "sources": study.sources,
         "published": study.given.iter().map(given).collect::<Vec<_>>(),
         "size": study.size.as_ref().map(size),
+        "answers": studied.answers().iter().map(answer).collect::<Vec<_>>(),
+        "matrices": studied.matrices().iter().map(matrix).collect::<Vec<_>>(),
         "parts": studied.parts.iter().map(part).collect::<Vec<_>>(),
         "missing": study.missing.iter().map(missing).collect::<Vec<_>>(),
         "totals": studied.totals(),
+        "tested": studied.tested(),
+        "lost": studied.lost.iter().map(lost).collect::<Vec<_>>(),
         "seconds": studied.seconds,
         "environment": studied.environment,
     })
@@ -53,6 +57,23 @@ pub fn list_document(studies: &[Study]) -> Value {
     };
     let studies: Vec<Value> = studies.iter().map(study).collect();
     json!({ "schema_version": SCHEMA_VERSION, "studies": studies })
+}
+
+fn lost((target, reason): &(String, String)) -> Value {
+    json!({ "target": target, "reason": reason })
+}
+
+fn answer(sentence: &Sentence) -> Value {
+    json!({
+        "question": sentence.question,
+        "text": sentence.text.as_ref().ok(),
+        "reason": sentence.text.as_ref().err(),
+        "but": sentence.but,
+    })
+}
+
+fn matrix(matrix: &MatrixResult) -> Value {
+    json!({ "text": matrix.text, "header": matrix.header, "rows": matrix.rows })
 }
 
 fn size(size: &Size) -> Value {
@@ -143,6 +164,9 @@ fn target(target: &TargetResult) -> Value {
         "counts": counts,
         "cycles": target.cycles,
         "agreement": agreement,
+        "undecided": target.undecided,
+        "odd": target.odd,
+        "tlbi": target.tlbi,
         "findings": target.findings.iter().map(finding).collect::<Vec<_>>(),
         "outcome": target.standing,
     })
@@ -228,5 +252,6 @@ fn relation(relation: &RelationResult) -> Value {
         "within": relation.within,
         "outcome": relation.standing,
         "margins": relation.margins,
+        "follows": unit(&relation.follows),
     })
 }

@@ -1,12 +1,12 @@
 //! A study's report as Markdown.
 
-use super::Studied;
-use super::blocks::{Block, blocks};
+use super::blocks::Block;
+use super::{Studied, View};
 
 /// The report.
-pub fn markdown(studied: &Studied) -> String {
+pub fn markdown(studied: &Studied, view: View) -> String {
     let mut text = String::new();
-    for block in blocks(studied) {
+    for block in studied.blocks(view) {
         match block {
             Block::Heading(name, rest) => {
                 let level = if text.is_empty() { "#" } else { "\n##" };
@@ -17,6 +17,9 @@ pub fn markdown(studied: &Studied) -> String {
                 text.push('\n');
             }
             Block::Caption(line) => text += &format!("\n{}:\n\n", escaped(&line)),
+            Block::Answer(question, answer) => {
+                text += &format!("- **{}** {}\n", escaped(&question), escaped(&answer));
+            }
             Block::Line(line) => text += &format!("- {}\n", escaped(line.trim_start())),
             Block::Table { header, rows, words } => {
                 text += &row(&header);

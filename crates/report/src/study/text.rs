@@ -1,15 +1,15 @@
 //! A study's report, for people.
 
-use super::Studied;
-use super::blocks::{Block, blocks};
+use super::blocks::Block;
+use super::{Studied, View};
 use crate::style::Style;
 use crate::table::plain_table;
 use needless_scenario::study::Study;
 
 /// The report.
-pub fn text(studied: &Studied, style: Style) -> String {
+pub fn text(studied: &Studied, view: View, style: Style) -> String {
     let mut text = String::new();
-    for block in blocks(studied) {
+    for block in studied.blocks(view) {
         match block {
             Block::Heading(name, rest) => {
                 let gap = if text.is_empty() { "" } else { "\n" };
@@ -18,6 +18,10 @@ pub fn text(studied: &Studied, style: Style) -> String {
                 text += &format!("{gap}{}\n", style.wrap(&style.charset(&line), 4));
             }
             Block::Caption(line) => text += &format!("\n{}\n", style.wrap(&line, 4)),
+            Block::Answer(question, answer) => {
+                let line = format!("{} {answer}", style.bold(question));
+                text += &format!("{}\n", style.wrap(&style.charset(&line), 2));
+            }
             Block::Line(line) => text += &format!("{}\n", style.wrap(&style.charset(&line), 6)),
             Block::Table { header, rows, words } => {
                 let header: Vec<&str> = header.iter().map(String::as_str).collect();

@@ -3,6 +3,7 @@
 //! A study is data. Its runs name built-in scenarios and targets, its figures are published, stated, taken from runs
 //! or computed, and its relations compare them. Who runs a study asks nothing but what stands here.
 
+mod answer;
 mod contrast;
 mod formula;
 mod read;
@@ -10,6 +11,7 @@ pub mod rules;
 mod sweep;
 mod words;
 
+pub use answer::{Answer, Matrix, MatrixColumn, MatrixRow, Piece, RunOf, Template};
 pub use contrast::{Case, Contrast};
 pub use formula::{Comparison, Formula, Operator};
 pub use sweep::{Column, Sweep};
@@ -39,6 +41,10 @@ pub struct Study {
     pub given: Vec<Given>,
     /// What cannot be reproduced here.
     pub missing: Vec<Missing>,
+    /// The sentences that are printed first.
+    pub answers: Vec<Answer>,
+    /// The tables that follow them.
+    pub matrices: Vec<Matrix>,
     /// Its parts.
     pub parts: Vec<Part>,
     /// How large what is large in it is, if it can be run in another size.
@@ -288,8 +294,12 @@ pub enum Shown {
     Cycles(Option<usize>),
     /// Accessed bits that processors set in a round, in the model.
     Updates,
+    /// Dirty bits that processors set in a round, in the model.
+    DirtyUpdates,
     /// Page-table entries that the kernel set; only in the model.
     Entries,
+    /// Markers among them.
+    MarkersSet,
     /// Pages on the active list after so many passes of the classic LRU, in the model.
     Active(usize),
     /// Pages in memory after so many passes.
@@ -298,6 +308,12 @@ pub enum Shown {
     Tables,
     /// Markers that it leaves; only in the model.
     Markers,
+    /// Pages that pagemap says are protected by userfaultfd when the run ends.
+    Protected,
+    /// TLB invalidations that an emulator saw in most rounds.
+    Tlbi,
+    /// Page tables of a real kernel's process when the run ends, beyond those that it began with.
+    PageTables,
 }
 
 /// Something needless that has to be found.
@@ -328,6 +344,8 @@ pub struct Relation {
     pub only: Option<(Equation, String)>,
     /// Stated figures of which is asked how far they may move before it fails.
     pub moves: Vec<String>,
+    /// From what it follows; empty if it could fail by itself.
+    pub follows: String,
 }
 
 /// Two formulas and how they compare.

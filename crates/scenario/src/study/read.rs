@@ -6,8 +6,9 @@ use super::words::{
     run_on, runs_on, shown, target, thp, whole, word,
 };
 use super::{
-    Case, Check, Chosen, Column, Contrast, Equation, Figure, Formula, From, Given, LIVE_SIZE,
-    Missing, On, Part, Relation, Run, SIZE, Size, Study, Sweep, Table, rules,
+    Answer, Case, Check, Chosen, Column, Contrast, Equation, Figure, Formula, From, Given, LIVE_SIZE,
+    Matrix, MatrixColumn, MatrixRow, Missing, On, Part, Relation, Run, RunOf, SIZE, Size, Study,
+    Sweep, Table, Template, rules,
 };
 use crate::document::{self, Node, Value};
 use crate::error::{Problem, finish, suggest};
@@ -62,16 +63,32 @@ impl Reader {
         let own = |given: &&Given| given.name != SIZE && given.name != LIVE_SIZE;
         let stated = given.iter().filter(|given| given.stated.is_some()).filter(own);
         let stated: Vec<String> = stated.map(|given| given.name.clone()).collect();
-        let study = Study {
+        let mut study = Study {
             name: self.keep(word(&node.args[0])).unwrap_or_default(),
             doc: self.sentences(node, "doc"),
             sources: self.sentences(node, "source"),
             takes: self.sentences(node, "takes").join(" "),
             given,
             missing: self.missing(node),
+            answers: Vec::new(),
+            matrices: Vec::new(),
             parts: self.parts(node, &stated),
             size: self.size.clone(),
         };
+        // They name what the parts have.
+        for line in node.children() {
+            match line.name.as_str() {
+                "answer" => {
+                    let answer = answer(line, &study);
+                    study.answers.extend(self.keep(answer));
+                }
+                "matrix" => {
+                    let matrix = matrix(line, &study);
+                    study.matrices.extend(self.keep(matrix));
+                }
+                _ => {}
+            }
+        }
         for (name, there) in [
             ("doc", study.doc.is_empty()),
             ("source", study.sources.is_empty()),
@@ -493,7 +510,8 @@ impl Reader {
                 words.split_whitespace().map(known).collect::<Result<_, _>>()?
             }
         };
-        Ok(Relation { text: word(&node.args[0])?, is, only, moves })
+        let follows = optional(node, "follows")?;
+        Ok(Relation { text: word(&node.args[0])?, is, only, moves, follows })
     }
 
     fn equation(&self, value: &Value, within: Option<f64>) -> Result<Equation, Problem> {
@@ -502,4 +520,76 @@ impl Reader {
         self.known(&equation.right, value)?;
         Ok(equation)
     }
+}
+
+/// A template that names nothing but what the study has.
+fn template(value: &Value, study: &Study) -> Result<Template, Problem> {
+    let problem = |message: String| {
+        Problem::new(value.span, message, "in here")
+            .help("{PART.FIGURE}, {PART.FIGURE:1}, {FIGURE} or {PART/TEST~WORD}")
+    };
+    let template = Template::parse(&word(value)?).map_err(problem)?;
+    match template.unknown(study) {
+        Some(message) => Err(problem(message)),
+        None => Ok(template),
+    }
+}
+
+fn answer(node: &Node, study: &Study) -> Result<Answer, Problem> {
+    let text = template(given(node, "is")?, study)?;
+    let of = optional(node, "of")?;
+    let of: Vec<String> = of.split_whitespace().map(str::to_owned).collect();
+    let known = |name: &str| study.parts.iter().any(|part| part.name == name);
+    if let Some(name) = of.iter().find(|name| !known(name)) {
+        let span = given(node, "of")?.span;
+        return Err(Problem::new(span, format!("there is no part `{name}`"), "in here")
+            .help("of= names parts of the study"));
+    }
+    Ok(Answer { question: word(&node.args[0])?, text, of })
+}
+
+fn matrix(node: &Node, study: &Study) -> Result<Matrix, Problem> {
+    let lines = |name: &'static str| node.children().iter().filter(move |line| line.name == name);
+    let columns = lines("column").map(|line| matrix_column(line, study));
+    let columns: Vec<MatrixColumn> = columns.collect::<Result<_, _>>()?;
+    let rows = lines("row").map(|line| matrix_row(line, &columns, study));
+    Ok(Matrix { text: word(&node.args[0])?, rows: rows.collect::<Result<_, _>>()?, columns })
+}
+
+fn matrix_column(node: &Node, study: &Study) -> Result<MatrixColumn, Problem> {
+    let name = word(&node.args[0])?;
+    let (Some(value), Some(counted)) = (node.prop("run"), node.prop("counter")) else {
+        let odd = node.prop("run").or_else(|| node.prop("counter"));
+        return match odd {
+            None => Ok(MatrixColumn { name, shows: None }),
+            Some(value) => Err(Problem::new(value.span, "run= and counter= go together", "here")
+                .help("run=\"PART.RUN\" counter=\"COUNTER\"")),
+        };
+    };
+    let named_run = word(value)?;
+    let run = named_run.split_once('.').and_then(|(part, run)| {
+        let known = study.parts.iter().find(|known| known.name == part)?;
+        known.runs.iter().find(|known| known.name == run)?;
+        Some(RunOf { part: part.to_owned(), run: run.to_owned() })
+    });
+    let run = run.ok_or_else(|| {
+        Problem::new(value.span, format!("there is no run `{named_run}`"), "here")
+            .help("run=\"PART.RUN\"")
+    })?;
+    Ok(MatrixColumn { name, shows: Some((run, counter(&word(counted)?, counted.span)?)) })
+}
+
+fn matrix_row(node: &Node, columns: &[MatrixColumn], study: &Study) -> Result<MatrixRow, Problem> {
+    let published = node.prop("published").map(|value| template(value, study)).transpose()?;
+    let on = |name: &str| node.prop(name).map(target).transpose();
+    let (model, real) = (on("model")?, on("real")?);
+    let texts = &node.args[1..];
+    let wanted = columns.iter().filter(|column| column.shows.is_none()).count();
+    if texts.len() != wanted {
+        let message = format!("{} cells, but {wanted} columns without run=", texts.len());
+        return Err(Problem::new(node.span, message, "this row").help("a template for each"));
+    }
+    let texts = texts.iter().map(|text| template(text, study)).collect::<Result<_, _>>()?;
+    let published = published.unwrap_or_default();
+    Ok(MatrixRow { name: word(&node.args[0])?, published, model, real, texts })
 }

@@ -31,6 +31,11 @@ pub static STUDY: &[Rule] = &[
          "How large what is large in it is, unless --size says otherwise; on real kernels, if live= says so, and why. They are figures `size` and `live_size`, and the words stand for them in `set` and `per=`.")),
     rule("missing", (1, 1), &["why"], &[], Body::None,
         ("missing \"WHAT\" why=\"…\"", "What cannot be reproduced here.")),
+    rule("answer", (1, 1), &["is"], &["of"], Body::None,
+        ("answer \"QUESTION\" is=\"TEMPLATE\" [of=\"PART …\"]",
+         "A sentence that is printed first. In a template, `{PART.FIGURE}` is a figure, `{PART.FIGURE:1}` the figure with one decimal, `{FIGURE}` one that was published or stated, and `{PART/TEST}` what the checker found in a litmus test of a part; each `~WORD` after it keeps the rows that have the word, each `~!WORD` those that do not. The sentence says so itself if a relation, a target or a check of a part fails that it names, or that of= names.")),
+    rule("matrix", (1, 1), &[], &[], Body::Of(MATRIX),
+        ("matrix \"SENTENCE\" { … }", "A table that follows the sentences, what was published in its first column.")),
     rule("part", (1, 1), &[], &[], Body::Of(PART),
         ("part \"NAME\" { … }", "A part, which can be run alone. It uses figures of its own and those that were published or stated.")),
 ];
@@ -49,8 +54,8 @@ pub static PART: &[Rule] = &[
     rule("costs", (1, 1), &["on"], &[], Body::Of(COSTS),
         ("costs \"NAME\" on=\"TARGET\" { … }",
          "A cost table, fitted to the cycles of scenarios on a real kernel.")),
-    rule("figure", (1, 1), &["doc"], &["is", "run", "on", "counter", "class", "updates", "ages", "left", "pass", "block", "per", "costs", "term", "unit"], Body::None,
-        ("figure \"NAME\" doc=\"…\" is=\"FORMULA\" | run=\"RUN\" on=\"TARGET\" counter=\"COUNTER\" | class=\"CLASS\" | updates=\"accessed|entries\" | ages=\"active|resident\" pass=N | left=\"tables|markers\" | costs=\"COSTS\" | costs=\"COSTS\" term=\"TERM\" [block=N] [per=N] [unit=\"…\"]",
+    rule("figure", (1, 1), &["doc"], &["is", "run", "on", "counter", "class", "updates", "ages", "left", "ends", "executes", "pass", "block", "per", "costs", "term", "unit"], Body::None,
+        ("figure \"NAME\" doc=\"…\" is=\"FORMULA\" | run=\"RUN\" on=\"TARGET\" counter=\"COUNTER\" | class=\"CLASS\" | updates=\"accessed|dirty|entries|markers\" | ages=\"active|resident\" pass=N | left=\"tables|markers\" | ends=\"protected|tables\" | executes=\"tlbi\" | costs=\"COSTS\" | costs=\"COSTS\" term=\"TERM\" [block=N] [per=N] [unit=\"…\"]",
          "A figure: a formula, what a run shows, the cycles that a cost table predicts for what it timed, or a price.")),
     rule("sweep", (1, 1), &["over", "values"], &[], Body::Of(SWEEP),
         ("sweep \"SENTENCE\" over=\"NUMBER\" values=\"N …\" { … }",
@@ -64,9 +69,20 @@ pub static PART: &[Rule] = &[
     rule("finding", (1, 1), &["what", "function", "run", "on", "times"], &[], Body::None,
         ("finding \"SENTENCE\" what=\"shootdown\" function=\"FUNCTION\" run=\"RUN\" on=\"TARGET\" times=N",
          "Something needless that has to be found by itself, so often in a round.")),
-    rule("relation", (1, 1), &["is"], &["factor", "percent", "where", "because", "moves"], Body::None,
-        ("relation \"SENTENCE\" is=\"FORMULA = FORMULA\" [factor=N | percent=N] [where=\"FORMULA <= FORMULA\" because=\"…\"] [moves=\"STATED …\"]",
-         "Something that must hold. `~` takes factor= or percent=. On machines where the condition does not hold it is not to be had, because=. Of stated figures it can be said how far each may move, by itself, before it fails.")),
+    rule("relation", (1, 1), &["is"], &["factor", "percent", "where", "because", "moves", "follows"], Body::None,
+        ("relation \"SENTENCE\" is=\"FORMULA = FORMULA\" [factor=N | percent=N] [where=\"FORMULA <= FORMULA\" because=\"…\"] [moves=\"STATED …\"] [follows=\"SENTENCE\"]",
+         "Something that must hold. `~` takes factor= or percent=. On machines where the condition does not hold it is not to be had, because=. Of stated figures it can be said how far each may move, by itself, before it fails. One that cannot fail by itself says from what it follows; it is tested, and counted apart.")),
+];
+
+/// What stands in `matrix`.
+#[rustfmt::skip]
+pub static MATRIX: &[Rule] = &[
+    rule("column", (1, 1), &[], &["run", "counter"], Body::None,
+        ("column \"HEADING\" [run=\"PART.RUN\" counter=\"COUNTER\"]",
+         "A column: what a counter of a run is on the row's targets, or else the row's next template.")),
+    rule("row", (1, 12), &[], &["published", "model", "real"], Body::None,
+        ("row \"NAME\" [published=\"TEMPLATE\"] [model=\"TARGET\"] [real=\"TARGET\"] [\"TEMPLATE\" …]",
+         "A row: its targets in the model and among real kernels for columns with run=, and a template for each other column.")),
 ];
 
 /// What stands in `run`.

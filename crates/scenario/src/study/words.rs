@@ -245,6 +245,21 @@ pub(super) fn shown(node: &Node) -> Result<Shown, Problem> {
     if let Some(value) = node.prop("updates").or(node.prop("ages")).or(node.prop("left")) {
         return in_model(node, value);
     }
+    if let Some(value) = node.prop("executes") {
+        return match word(value)?.as_str() {
+            "tlbi" => Ok(Shown::Tlbi),
+            _ => Err(Problem::new(value.span, "no instruction that is counted", "here")
+                .help("executes=\"tlbi\"")),
+        };
+    }
+    if let Some(value) = node.prop("ends") {
+        return match word(value)?.as_str() {
+            "protected" => Ok(Shown::Protected),
+            "tables" => Ok(Shown::PageTables),
+            _ => Err(Problem::new(value.span, "nothing that pages end as", "here")
+                .help("ends=\"protected\" or \"tables\"")),
+        };
+    }
     let block = node.prop("block").map(block).transpose()?;
     match (node.prop("counter"), node.prop("class")) {
         (Some(value), None) => match counter(&word(value)?, value.span)? {
@@ -276,13 +291,15 @@ pub(super) fn in_model(node: &Node, value: &Value) -> Result<Shown, Problem> {
     let of = ["updates", "ages", "left"].into_iter().find(|name| node.prop(name).is_some());
     match (of, word(value)?.as_str()) {
         (Some("updates"), "accessed") => Ok(Shown::Updates),
+        (Some("updates"), "dirty") => Ok(Shown::DirtyUpdates),
         (Some("updates"), "entries") => Ok(Shown::Entries),
+        (Some("updates"), "markers") => Ok(Shown::MarkersSet),
         (Some("ages"), "active") => Ok(Shown::Active(pass)),
         (Some("ages"), "resident") => Ok(Shown::Resident(pass)),
         (Some("left"), "tables") => Ok(Shown::Tables),
         (Some("left"), "markers") => Ok(Shown::Markers),
         _ => Err(Problem::new(value.span, "nothing that the model shows", "here").help(
-            "updates=\"accessed\", updates=\"entries\", ages=\"active\", ages=\"resident\", left=\"tables\" or left=\"markers\"",
+            "updates=\"accessed\", \"dirty\", \"entries\" or \"markers\", ages=\"active\", ages=\"resident\", left=\"tables\" or left=\"markers\"",
         )),
     }
 }

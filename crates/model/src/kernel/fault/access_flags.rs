@@ -5,6 +5,7 @@ use crate::arch::{AccessedDirty, Flushes};
 use crate::env::Env;
 use crate::kernel::flush::{FlushRequest, flush_by_rule};
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
+use crate::machine::world::Ghost;
 use crate::policy::{DirtyRetry, Mutant, Policies, RetryFault};
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
@@ -27,12 +28,18 @@ pub fn set_access_flags(env: &mut impl Env, fault: Fault, seen: PresentPte) -> S
     let tried = counts_as_tried(env, fault);
     let Policies { retry_fault, dirty_retry, mutant, .. } = *env.policies();
     let first = matches!(mutant, Mutant::TriedFirst | Mutant::TriedFirstKept);
-    let skips = retry_fault == RetryFault::SkipUpdate || first;
-    let updates = !(tried && skips);
+    let skips = match first {
+        true => RetryFault::SkipUpdate,
+        false => retry_fault,
+    };
+    let marked = marked(seen, write, tried.then_some(skips));
+    let (used, updates) = (marked.unwrap_or(seen), marked.is_some());
     let asks = updates && (by_fault || rules.spurious != Flushes::Nobody);
-    let used = seen.with(PteFlags::ACCESSED, true).with(PteFlags::DIRTY, write);
     let locked = pte_offset_map_lock(env, Site::HandlePteFault, mm, page, |w, at| {
         let current = w.pte(mm, page) == Pte::Present(seen);
+        if current && write && fault.attempt == Attempt::Tried {
+            w.ghost.found_again(page, seen.dirty());
+        }
         if current && updates && (write || by_fault) {
             w.set_pte(at, mm, page, Pte::Present(used));
         }
@@ -50,4 +57,23 @@ pub fn set_access_flags(env: &mut impl Env, fault: Fault, seen: PresentPte) -> S
         pte_unmap_unlock(env, mm, page);
     }
     if changed { Served::access_flag() } else { Served::spurious() }
+}
+
+/// The entry as a try marks it; `None`: the try ends before it sets the entry. `second`: the rule of a second try.
+///
+/// The three places at which a second try could end differ only in the copy of the entry that nobody else sees.
+fn marked(seen: PresentPte, write: bool, second: Option<RetryFault>) -> Option<PresentPte> {
+    let mut entry = seen;
+    if second == Some(RetryFault::SkipBeforeDirty) {
+        return None;
+    }
+    if write {
+        entry = entry.with(PteFlags::DIRTY, true);
+    }
+    if second == Some(RetryFault::SkipAfterWrite) {
+        return None;
+    }
+    entry = entry.with(PteFlags::ACCESSED, true);
+    // The RFC leaves out what sets the entry.
+    (second != Some(RetryFault::SkipUpdate)).then_some(entry)
 }

@@ -235,6 +235,9 @@ pub struct CompareArgs {
     /// A second saved result: nothing is run, and both files (of `--format json`) are compared.
     #[arg(value_name = "SAVED", conflicts_with_all = ["targets", "expect", "settings", "rounds", "events", "max_memory", "git_bisect"])]
     pub other: Option<PathBuf>,
+    /// Divide the figures of two results of `stat` by this number of operations (requests, rounds) in a run.
+    #[arg(long, value_name = "N", requires = "other", value_parser = clap::value_parser!(u64).range(1..))]
+    pub per: Option<u64>,
     /// A target (repeatable); without any: live and every model row.
     #[arg(short, long = "target", value_name = "TARGET")]
     pub targets: Vec<String>,
@@ -521,6 +524,13 @@ pub struct StatArgs {
     /// run).
     #[arg(long, value_name = "interrupt[=CAUSE,…]", requires = "victims", value_parser = fail_on)]
     pub fail_on: Option<FailOn>,
+    /// Add all figures up by one of these, in one table in place of the others.
+    #[arg(long, value_name = "WHAT", value_enum, conflicts_with = "victims")]
+    pub by: Option<StatBy>,
+    /// Also print the rules of the classes, start-up classes one by one, stacks of calls that flushed, and
+    /// the kernel's own counts.
+    #[arg(short, long)]
+    pub verbose: bool,
     /// Size of each CPU's ring of events, in MiB, a power of two.
     #[arg(long, value_name = "MIB", default_value_t = 8, value_parser = ring_size)]
     pub buffer: u32,
@@ -530,6 +540,33 @@ pub struct StatArgs {
     /// The command and its arguments; with -p or -a it only says how long to watch.
     #[arg(last = true, required_unless_present_any = ["pid", "all", "victims"])]
     pub command: Vec<std::ffi::OsString>,
+}
+
+/// By what the figures of `stat` are added up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum StatBy {
+    /// The mapping.
+    Mapping,
+    /// The call site, or the instruction that took the fault.
+    Site,
+    /// The thread.
+    Thread,
+    /// The process.
+    Process,
+    /// The system call that was made, or that had taken the page.
+    Call,
+}
+
+impl From<StatBy> for needless_report::stat::By {
+    fn from(by: StatBy) -> Self {
+        match by {
+            StatBy::Mapping => Self::Mapping,
+            StatBy::Site => Self::Site,
+            StatBy::Thread => Self::Thread,
+            StatBy::Process => Self::Process,
+            StatBy::Call => Self::Call,
+        }
+    }
 }
 
 /// CPUs, in order, each once.

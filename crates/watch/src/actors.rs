@@ -4,7 +4,7 @@
 //! Interrupts have their sender, so they are known. A fault tells what it found, not who left it so: where a class of faults has
 //! one possible author the number is known, where it has several it is a bound.
 
-use crate::counters::Machine;
+use crate::counters::{KHUGEPAGED_COLLAPSED, Machine};
 use crate::fold::{Cause, Folded, Task, Totals, Victims};
 use crate::observation::median;
 use needless_model::event::FaultClass;
@@ -33,7 +33,7 @@ pub enum Actor {
 struct Row {
     actor: Actor,
     title: &'static str,
-    /// The kernel's count of what it does, of `/proc/vmstat`.
+    /// The kernel's count of what it does, by its name in `/proc/vmstat` or beside it.
     counter: &'static str,
     /// What faults may be its doing, and whether they can be nobody else's.
     faults: (&'static [FaultClass], bool),
@@ -46,7 +46,7 @@ const ROWS: [Row; 6] = [
     Row {
         actor: Actor::Khugepaged,
         title: "khugepaged",
-        counter: "thp_collapse_alloc",
+        counter: KHUGEPAGED_COLLAPSED,
         faults: (&[], false),
         evidence: "its name; faults upon tables that it takes away are not told apart (mm/khugepaged.c: collapse_huge_page)",
         remedy: "`madvise` in /sys/kernel/mm/transparent_hugepage/enabled, or `khugepaged/scan_sleep_millisecs` raised; prctl(PR_SET_THP_DISABLE) for one process",

@@ -33,6 +33,13 @@ const VMSTAT: [&str; 23] = [
     "nr_written",
 ];
 
+/// Huge pages that khugepaged made. Those of MADV_COLLAPSE are not among them, but in
+/// `thp_collapse_alloc` (mm/khugepaged.c: khugepaged_scan_mm_slot, 6.12; seen on 6.18).
+const KHUGEPAGED: &str = "/sys/kernel/mm/transparent_hugepage/khugepaged/pages_collapsed";
+
+/// Its name beside those of `/proc/vmstat`.
+pub const KHUGEPAGED_COLLAPSED: &str = "khugepaged_pages_collapsed";
+
 /// What the kernel counted for tasks.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Usage {
@@ -91,7 +98,7 @@ impl Usage {
 /// What the kernel counted for the whole machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Machine {
-    /// Of `/proc/vmstat`; none where it cannot be seen.
+    /// Of `/proc/vmstat`, and [`KHUGEPAGED_COLLAPSED`]; none where it cannot be seen.
     pub vmstat: Option<BTreeMap<String, u64>>,
     /// TLB shootdown interrupts per CPU, of `/proc/interrupts`; none where it has no such line.
     pub tlb_interrupts: Option<Vec<u64>>,
@@ -105,9 +112,14 @@ impl Machine {
             seen.ok().flatten()
         };
         let vmstat = text("/proc/vmstat", "the machine's counters");
+        let collapsed = text(KHUGEPAGED, "what khugepaged collapses");
         let interrupts = text("/proc/interrupts", "the machine's TLB interrupts");
         Machine {
-            vmstat: vmstat.map(|text| wanted(&text)),
+            vmstat: vmstat.map(|text| {
+                let collapsed = collapsed.and_then(|text| text.trim().parse().ok());
+                let collapsed = collapsed.map(|pages| (KHUGEPAGED_COLLAPSED.to_owned(), pages));
+                wanted(&text).into_iter().chain(collapsed).collect()
+            }),
             tlb_interrupts: interrupts.and_then(|text| tlb_line(&text)),
         }
     }

@@ -11,6 +11,7 @@
 #![allow(unsafe_code)]
 
 pub mod actors;
+pub mod attribution;
 pub mod child;
 pub mod counters;
 pub mod doctor;
@@ -25,11 +26,14 @@ pub mod missing;
 pub mod observation;
 mod present;
 pub mod price;
+mod ranges;
 pub mod record;
+pub mod remedies;
 pub mod rings;
 pub mod session;
 pub mod signals;
 pub mod sites;
+mod space;
 pub mod stacks;
 pub mod syscalls;
 pub mod timeline;

@@ -1,11 +1,13 @@
 //! What memory an address of a process belongs to, as far as the kernel reports mappings.
 
-use crate::record::Mapping;
+use crate::record::{Mapping, Named};
+use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What kind of memory a mapping is.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Memory {
     /// Private and without a file.
     Anonymous,
@@ -29,6 +31,31 @@ fn in_memory(file: &str) -> bool {
 #[derive(Clone, Debug, Default)]
 pub struct Maps {
     by_start: Arc<BTreeMap<u64, Area>>,
+    /// Files of which a part may be executed: the program and its libraries.
+    images: Arc<FxHashSet<Arc<str>>>,
+    /// The first of them that was mapped: the program itself.
+    program: Option<Arc<str>>,
+    /// Another number whenever a file is mapped, never one that was used before.
+    version: u64,
+}
+
+/// Versions that were given out.
+static VERSIONS: AtomicU64 = AtomicU64::new(0);
+
+/// What a mapping is named after.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Owner {
+    /// A file, by its path; `image`: it is the program or a library.
+    File {
+        /// Its path.
+        path: Arc<str>,
+        /// Whether a part of it may be executed.
+        image: bool,
+    },
+    /// The heap or the first thread's stack.
+    Named(Named),
+    /// No file and no name: what kind of memory it is.
+    Nameless(Memory),
 }
 
 /// A part of a file that is mapped.
@@ -50,9 +77,48 @@ struct Area {
     offset: u64,
     memory: Memory,
     file: Option<Arc<str>>,
+    named: Option<Named>,
 }
 
 impl Maps {
+    /// A number that stays as long as no file is mapped.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// What the mapping at an address is named after; none if none was seen.
+    pub fn owner(&self, address: u64) -> Option<Owner> {
+        let Some((_, area)) = self.area(address) else {
+            return self.memory(address).map(|_| Owner::Named(Named::Stack));
+        };
+        Some(match (&area.file, area.named) {
+            (Some(path), _) => {
+                let image = self.images.contains(path);
+                Owner::File { path: path.clone(), image }
+            }
+            (None, Some(named)) => Owner::Named(named),
+            (None, None) => Owner::Nameless(area.memory),
+        })
+    }
+
+    /// Whether the dynamic loader's code is at an address.
+    pub fn is_loader(&self, address: u64) -> bool {
+        let area = self.area(address);
+        area.and_then(|(_, area)| area.file.as_deref()).is_some_and(crate::sites::is_loader)
+    }
+
+    /// Whether code of the program itself, not of a library, is at an address.
+    pub fn is_program(&self, address: u64) -> bool {
+        let file = self.area(address).and_then(|(_, area)| area.file.as_ref());
+        file.is_some() && file == self.program.as_ref()
+    }
+
+    /// The shared mappings of files, from and to.
+    pub fn shared_files(&self) -> impl Iterator<Item = (u64, u64)> {
+        let shared = self.by_start.iter().filter(|(_, area)| area.memory == Memory::SharedFile);
+        shared.map(|(start, area)| (*start, area.end))
+    }
+
     /// A mapping was made; what was there before is gone.
     pub fn map(&mut self, mapping: &Mapping) {
         let memory = match (&mapping.file, mapping.shared) {
@@ -63,9 +129,17 @@ impl Maps {
             (Some(_), false) => Memory::PrivateFile,
             (None, false) => Memory::Anonymous,
         };
-        let file = mapping.file.as_deref().map(Arc::from);
+        let file: Option<Arc<str>> = mapping.file.as_deref().map(Arc::from);
+        if let Some(file) = &file {
+            self.version = VERSIONS.fetch_add(1, Ordering::Relaxed) + 1;
+            if mapping.executable && !self.images.contains(file) {
+                Arc::make_mut(&mut self.images).insert(file.clone());
+                self.program.get_or_insert_with(|| file.clone());
+            }
+        }
         self.cut(mapping.start, mapping.end);
-        let area = Area { end: mapping.end, offset: mapping.offset, memory, file };
+        let named = mapping.named;
+        let area = Area { end: mapping.end, offset: mapping.offset, memory, file, named };
         Arc::make_mut(&mut self.by_start).insert(mapping.start, area);
     }
 
@@ -139,7 +213,16 @@ mod tests {
 
     fn mapping(start: u64, end: u64, file: Option<&str>) -> Mapping {
         let file = file.map(Into::into);
-        Mapping { start, end, offset: 0x1000, shared: false, hugetlb: false, file }
+        Mapping {
+            start,
+            end,
+            offset: 0x1000,
+            shared: false,
+            hugetlb: false,
+            file,
+            executable: false,
+            named: None,
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a report is made of: totals with names, counters, what is missing, and the price.
 
 use crate::actors::{Acted, acted};
+use crate::attribution::{Attribution, attribution};
 use crate::counters::{Machine, Usage};
 use crate::fold::{
     Asked, Cause, Confidence, Folded, Needless, Pair, PairCount, Reason, Task, Toggled, Totals,
@@ -10,7 +11,8 @@ use crate::functions::{Functions, Named};
 use crate::guarded::{Guarded, guarded};
 use crate::interrupts::{self, Count, Held, Recorded};
 use crate::missing::Missing;
-use crate::sites::{CallSites, kernel_name};
+use crate::remedies;
+use crate::sites::kernel_name;
 use needless_model::foreign;
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -48,8 +50,11 @@ pub struct Events {
     pub flushes: Option<Vec<Flushes>>,
     /// Whether there may be more: some are sent by means that no event tells.
     pub flushes_at_least: bool,
-    /// Who called for flushes, sampled.
-    pub call_sites: CallSites,
+    /// Which memory faults and calls were about, since when, and by whom; none where CPUs were guarded.
+    pub memory: Option<Attribution>,
+    /// The time of faults and calls, and how much of the kernel's it explains; none where exceptions
+    /// are not seen, or CPUs were guarded.
+    pub explained: Option<Explained>,
     /// Address-space switches that flushed.
     pub switches_flushed: Option<u64>,
     /// Address-space switches that flushed nothing.
@@ -76,6 +81,17 @@ pub struct Events {
     pub counted: Counted,
     /// The price.
     pub watching: Watching,
+}
+
+/// How much of the kernel's time is known by what it was spent on.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Explained {
+    /// Time in the kernel as it counted it for the tasks, nanoseconds; none if that could not be read.
+    pub kernel_ns: Option<u64>,
+    /// Faults, but for major ones, which wait for a disk: from exception to end, nanoseconds.
+    pub faults_ns: u64,
+    /// Calls that change mappings or page tables, but for those that may wait, without faults in them.
+    pub calls_ns: u64,
 }
 
 /// What the kernel counted without the rings, and what came through them.
@@ -133,6 +149,8 @@ pub struct WaitedFor {
 pub struct Flushes {
     /// What made the kernel flush.
     pub cause: String,
+    /// Whether it is the start of a program or the end of a process, which every command has.
+    pub of_start_or_end: bool,
     /// Flushes that asked other CPUs (shootdowns).
     pub sent: u64,
     /// Flushes of the CPU itself alone.
@@ -165,8 +183,8 @@ pub struct Interrupts {
     pub asked: &'static str,
     /// The function that was called; none if there was none, or it is not shown.
     pub function: Option<String>,
-    /// What keeps it away.
-    pub remedy: &'static str,
+    /// What keeps it away; none where nothing that is known fits its cause.
+    pub remedy: Option<&'static str>,
     /// Where the kernel calls for it, as far as the table of functions knows.
     pub source: Option<&'static str>,
     /// Where it was sent; none if that is not shown.
@@ -312,6 +330,30 @@ fn told(needless: Needless) -> Told {
             remedy: "pin the threads of the process, or fewer processes per CPU",
             policy: None,
         },
+        Needless::BatchElsewhere => Told {
+            what: "interrupt of a CPU that ran another address space, for a batched flush",
+            evidence: "a batched flush names no address space (arch/x86/mm/tlbbatch.h: arch_tlbflush_unmap_batch); the CPU ran another process and was up to date",
+            remedy: "none of its own: what makes the kernel reclaim or move pages decides",
+            policy: None,
+        },
+        Needless::Grant => Told {
+            what: "flush for a protection that only allows more",
+            evidence: "the call allowed all that the whole range had allowed before; a processor that has the old translation faults once and walks again",
+            remedy: "a kernel from 6.1 on, which leaves such flushes out (mm/mprotect.c: change_pte_range, pte_needs_flush)",
+            policy: None,
+        },
+        Needless::ReuseAfterFork => Told {
+            what: "fault upon a page that a fork had made read-only, for a child that was gone",
+            evidence: "a fork of the process took the right to store to the page, and nothing was copied when it stored again: nobody else had it any more",
+            remedy: "posix_spawn(3) or vfork(2) for a child that only executes another program; madvise(MADV_DONTFORK) for memory that no child needs",
+            policy: None,
+        },
+        Needless::RacedAllocation => Told {
+            what: "page that was allocated and freed again",
+            evidence: "faults of several threads upon the same page overlapped, and each allocated it",
+            remedy: "one thread touches memory first, or madvise(MADV_POPULATE_WRITE) before the threads begin",
+            policy: None,
+        },
         Needless::TableSync => Told {
             what: "page-table synchronisation of a CPU that walked none of these tables",
             evidence: "the interrupted CPU ran no thread of the process, or none at all, and walks without locks are over the current address space only (mm/gup.c: gup_fast)",
@@ -339,6 +381,8 @@ pub struct Visible {
 pub struct Kernels {
     /// Faults of the watched tasks, as their own counters have them.
     pub faults: Option<u64>,
+    /// Their time in the kernel, nanoseconds.
+    pub system_ns: Option<u64>,
     /// Faults and flush events, as the events' own counts have them.
     pub events: Option<(u64, u64)>,
     /// Interrupts at the beginning and at the end.
@@ -350,13 +394,16 @@ pub struct Kernels {
 }
 
 /// Makes readable what was folded.
-pub fn events(folded: Folded, kernels: &Kernels, watching: Watching, visible: Visible) -> Events {
+pub fn events(mut folded: Folded, kernels: &Kernels, watching: Watching, visible: Visible) -> Events {
     let interrupts_shown = visible.flushes || kernels.recorded.functions;
     let actors = folded.guard.is_none().then(|| {
         acted(&folded, &kernels.machine, [visible.faults, visible.flushes, interrupts_shown])
     });
-    let Folded { totals, victims, mut functions, tallies, call_sites, toggled, waits, guard } =
-        folded;
+    let memory = folded.guard.is_none().then(|| attribution(&mut folded));
+    let explained = memory.as_ref().filter(|_| visible.faults).map(|memory| {
+        explained(&folded.totals, memory, kernels.system_ns)
+    });
+    let Folded { totals, victims, mut functions, tallies, toggled, waits, guard, .. } = folded;
     let guarded_cpus: Option<Vec<u16>> =
         guard.as_ref().map(|guard| guard.cpus.keys().copied().collect());
     let expected = kernels.faults;
@@ -384,7 +431,8 @@ pub fn events(folded: Folded, kernels: &Kernels, watching: Watching, visible: Vi
             .filter(|_| watching.lost == 0),
         flushes: visible.flushes.then(|| flushes(&totals)),
         flushes_at_least: !visible.all_flushes,
-        call_sites,
+        memory,
+        explained,
         switches_flushed: of_flushes(totals.switches.0),
         switches_kept: of_flushes(totals.switches.1),
         interrupts: interrupts_shown.then(|| interrupts(&victims, &mut functions)),
@@ -411,6 +459,15 @@ pub(crate) fn median(times: &[u64]) -> Option<u64> {
     let mut times = times.to_vec();
     let at = times.len() / 2;
     (at < times.len()).then(|| *times.select_nth_unstable(at).1)
+}
+
+fn explained(totals: &Totals, memory: &Attribution, kernel_ns: Option<u64>) -> Explained {
+    let major = |label: &str| label.contains("major") || label == "swap-in";
+    let faults = totals.faults.iter().filter(|(reason, _)| !major(reason.rule().label));
+    let faults_ns = faults.map(|(_, count)| count.time_ns.saturating_sub(count.waits.waited_ns)).sum();
+    let calls = memory.calls.iter().filter(|row| !row.waits);
+    let calls_ns = calls.map(|row| row.time_ns.saturating_sub(row.faults_ns)).sum();
+    Explained { kernel_ns, faults_ns, calls_ns }
 }
 
 /// The rule of the zero page where none can have been on its way to another frame.
@@ -454,10 +511,13 @@ fn waited_for(totals: &Totals, of: Reason) -> Vec<WaitedFor> {
 
 fn flushes(totals: &Totals) -> Vec<Flushes> {
     let mut rows: Vec<(&Cause, _)> = totals.flushes.iter().collect();
-    rows.sort_by(|a, b| (b.1.sent, b.1.local, a.0).cmp(&(a.1.sent, a.1.local, b.0)));
+    rows.sort_by_key(|(cause, count)| {
+        (Reverse(count.sent + count.local), Reverse(count.sent), (*cause).clone())
+    });
     rows.into_iter()
         .map(|(cause, count)| Flushes {
             cause: cause.name(),
+            of_start_or_end: cause.starts_or_ends(),
             sent: count.sent,
             local: count.local,
             full: count.full,
@@ -515,7 +575,7 @@ fn interrupts(victims: &Victims, functions: &mut Functions) -> Vec<Interrupts> {
         let each = each.get(&pair.asked).copied().flatten();
         Interrupts {
             asked: pair.asked.title(),
-            remedy: pair.asked.remedy(),
+            remedy: remedies::of_interrupt(pair.asked, &pair.cause),
             function,
             source,
             call_site: (pair.site != 0).then(|| kernel_name(pair.site)).flatten(),

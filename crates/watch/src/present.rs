@@ -5,7 +5,7 @@
 use crate::fold::{Fold, Present, Surroundings, is_kernels};
 use crate::maps::Maps;
 use crate::missing::Missing;
-use crate::record::Mapping;
+use crate::record::{Mapping, Named};
 use crate::rings::{Rings, Tasks};
 use crate::tracepoints::Point;
 use needless_model::foreign;
@@ -116,12 +116,19 @@ fn maps(process: &Process, hugetlbfs: &[PathBuf]) -> ProcResult<Maps> {
             MMapPath::Vsys(_) => Some("/SYSV".into()),
             _ => None,
         };
+        let named = match &map.pathname {
+            MMapPath::Heap => Some(Named::Heap),
+            MMapPath::Stack => Some(Named::Stack),
+            _ => None,
+        };
         maps.map(&Mapping {
             start: map.address.0,
             end: map.address.1,
             offset: map.offset,
             shared: map.perms.contains(MMPermissions::SHARED),
             hugetlb: matches!(&map.pathname, MMapPath::Path(path) if is_of_hugetlb(path, hugetlbfs)),
+            executable: map.perms.contains(MMPermissions::EXECUTE),
+            named,
             file,
         });
     }

@@ -1,5 +1,6 @@
 //! One record of a ring, decoded.
 
+use crate::fold::Reclaim;
 use crate::sites::Sample;
 use crate::tracepoints::{Found, Point};
 use needless_model::event::{FaultCode, FlushReason};
@@ -17,8 +18,8 @@ use perf_event_open_sys::bindings::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the variants tell what their fields are")]
 pub enum What {
-    /// An exception: where, error code, whether user mode took it.
-    Fault { address: u64, code: FaultCode, user: bool },
+    /// An exception: where, error code, whether user mode took it, and the instruction.
+    Fault { address: u64, code: FaultCode, user: bool, ip: u64 },
     /// A fault has been handled and counted.
     FaultDone { address: u64, major: bool },
     /// `tlb:tlb_flush`; pages are −1 for everything.
@@ -32,13 +33,13 @@ pub enum What {
     /// A file's page was looked for.
     FileFault,
     /// A watched system call begins.
-    Enter { number: i32, args: [u64; 4] },
+    Enter { number: i32, args: [u64; 4], from: Option<Box<Sample>> },
     /// It ends.
     Exit { number: i32, result: i64 },
     /// A watched ioctl begins.
     Ioctl { request: u64 },
     /// Direct reclaim begins or ends.
-    Reclaim { begins: bool },
+    Reclaim { of: Reclaim, begins: bool },
     /// A CPU is asked to call a function; `call` is what the kernel keeps of that until it has been done.
     /// An interrupt may ask, which has nothing to do with the task that it came upon.
     Queue { function: u64, site: u64, call: u64, by_interrupt: bool },
@@ -65,7 +66,7 @@ pub enum What {
     Named { name: Box<str>, exec: bool },
     /// A mapping was made or changed.
     Mapped(Box<Mapping>),
-    /// Who flushes, sampled.
+    /// The stack of whoever takes a fault, sampled.
     Site(Box<Sample>),
     /// Records were lost.
     Lost { records: u64 },
@@ -154,6 +155,15 @@ impl What {
     }
 }
 
+/// A mapping without a file that the kernel names.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Named {
+    /// What brk(2) makes.
+    Heap,
+    /// The stack of the first thread.
+    Stack,
+}
+
 /// A mapping as the kernel reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
@@ -169,6 +179,10 @@ pub struct Mapping {
     pub hugetlb: bool,
     /// The file's path; none for anonymous memory.
     pub file: Option<Box<str>>,
+    /// Whether code in it may be executed.
+    pub executable: bool,
+    /// Whether it is the stack of the first thread, or the heap that brk(2) makes.
+    pub named: Option<Named>,
 }
 
 /// A record with its time, place and task.
@@ -211,7 +225,7 @@ pub enum Source {
         /// Whether of major ones.
         major: bool,
     },
-    /// The stacks of whoever flushes.
+    /// The stacks of whoever takes faults.
     Site,
     /// The stacks of whoever leaves a CPU.
     Leaves,
@@ -274,7 +288,7 @@ pub fn decode(
 /// Address, length, offset, then 24 bytes of file or build identity, protection, flags, name.
 fn mapping(body: &[u8]) -> Option<Mapping> {
     let start = word(body, 0)?;
-    let flags = half(body, 52)?;
+    let (protection, flags) = (half(body, 48)?, half(body, 52)?);
     let name = text(body.get(56..)?);
     Some(Mapping {
         start,
@@ -282,6 +296,12 @@ fn mapping(body: &[u8]) -> Option<Mapping> {
         offset: word(body, 16)?,
         shared: flags & libc::MAP_SHARED as u32 != 0,
         hugetlb: flags & libc::MAP_HUGETLB as u32 != 0,
+        executable: protection & libc::PROT_EXEC as u32 != 0,
+        named: match &*name {
+            "[heap]" => Some(Named::Heap),
+            "[stack]" => Some(Named::Stack),
+            _ => None,
+        },
         file: (name.starts_with('/') && !name.starts_with("//anon")).then(|| name.into()),
     })
 }
@@ -296,16 +316,20 @@ fn sample(body: &[u8], cpu: u16, sources: &[(u64, Source)]) -> Option<Record> {
     let (_, source) = sources.iter().find(|(known, _)| *known == id)?;
     let what = match source {
         Source::FaultDone { major } => What::FaultDone { address: word(body, 24)?, major: *major },
-        Source::Point(found) => point(found, body.get(28..)?)?,
-        Source::Site => What::Site(Box::new(site(body.get(24..)?)?)),
-        Source::Leaves => What::Leaves(kernel_stack(body.get(24..)?)?.0.into()),
+        Source::Point(found) => {
+            let size = half(body, 24)? as usize;
+            point(found, body.get(28..)?, body.get(28 + size..).filter(|rest| !rest.is_empty()))?
+        }
+        Source::Site => What::Site(Box::new(user(body.get(24..)?)?)),
+        Source::Leaves => What::Leaves(kernel_stack(body.get(24..)?)?.into()),
         Source::Tasks => return None,
     };
     let (pid, tid) = (half(body, 8)? as i32, half(body, 12)? as i32);
     Some(Record { time: word(body, 16)?, cpu, pid, tid, what })
 }
 
-fn point(found: &Found, raw: &[u8]) -> Option<What> {
+/// `raw` begins with the tracepoint's own part; `after_raw` is what follows that.
+fn point(found: &Found, raw: &[u8], after_raw: Option<&[u8]>) -> Option<What> {
     let field = |at: usize| found.fields.get(at)?.read(raw);
     let begins = |vector| What::Interrupt { vector, begins: true };
     let ends = |vector| What::Interrupt { vector, begins: false };
@@ -314,6 +338,7 @@ fn point(found: &Found, raw: &[u8]) -> Option<What> {
             address: field(0)?,
             code: FaultCode(field(1)? as u8),
             user: found.point == Point::FaultUser,
+            ip: field(2)?,
         },
         Point::Flush | Point::Receive | Point::Switch => {
             let reason = FlushReason::from_number(u32::try_from(field(0)?).ok()?)?;
@@ -330,12 +355,15 @@ fn point(found: &Found, raw: &[u8]) -> Option<What> {
         Point::MapPages => What::MapPages,
         Point::FileFault => What::FileFault,
         Point::Enter => {
-            What::Enter { number: field(0)? as i32, args: args(found.fields.get(1)?, raw)? }
+            let (number, args) = (field(0)? as i32, args(found.fields.get(1)?, raw)?);
+            What::Enter { number, args, from: after_raw.and_then(user).map(Box::new) }
         }
         Point::Exit => What::Exit { number: field(0)? as i32, result: field(1)? as i64 },
         Point::Ioctl => What::Ioctl { request: field(0)? & 0xffff_ffff },
-        Point::ReclaimBegin => What::Reclaim { begins: true },
-        Point::ReclaimEnd => What::Reclaim { begins: false },
+        Point::ReclaimBegin => What::Reclaim { of: Reclaim::Machine, begins: true },
+        Point::CgroupReclaimBegin => What::Reclaim { of: Reclaim::Cgroup, begins: true },
+        Point::ReclaimEnd => What::Reclaim { of: Reclaim::Machine, begins: false },
+        Point::CgroupReclaimEnd => What::Reclaim { of: Reclaim::Cgroup, begins: false },
         Point::Queue => What::Queue {
             site: field(1)?,
             function: field(2)?,
@@ -370,27 +398,25 @@ fn point(found: &Found, raw: &[u8]) -> Option<What> {
     })
 }
 
-/// Number of addresses and addresses, and where they end.
-fn kernel_stack(body: &[u8]) -> Option<(Vec<u64>, usize)> {
+/// Number of addresses, and addresses.
+fn kernel_stack(body: &[u8]) -> Option<Vec<u64>> {
     let words = usize::try_from(word(body, 0)?).ok()?;
     let end = words.checked_mul(8)?.checked_add(8)?;
     let chain = body.get(8..end)?.chunks_exact(8).filter_map(|chunk| word(chunk, 0));
     // From there on they are marks.
-    Some((chain.filter(|address| *address < PERF_CONTEXT_MAX).collect(), end))
+    Some(chain.filter(|address| *address < PERF_CONTEXT_MAX).collect())
 }
 
-/// A stack; ABI and, unless it is 0, registers; size and, unless it is 0,
-/// stack and how much of it is valid.
-fn site(body: &[u8]) -> Option<Sample> {
-    let (kernel, end) = kernel_stack(body)?;
-    let has_registers = word(body, end)? != 0;
+/// ABI and, unless it is 0, registers; size and, unless it is 0, stack and how much of it is valid.
+fn user(body: &[u8]) -> Option<Sample> {
+    let has_registers = word(body, 0)? != 0;
     let registers = |at: usize| Some([word(body, at)?, word(body, at + 8)?, word(body, at + 16)?]);
-    let registers = if has_registers { Some(registers(end + 8)?) } else { None };
-    let at = end + 8 + if has_registers { 24 } else { 0 };
+    let registers = if has_registers { Some(registers(8)?) } else { None };
+    let at = 8 + if has_registers { 24 } else { 0 };
     let size = usize::try_from(word(body, at)?).ok()?;
     let valid = if size == 0 { 0 } else { usize::try_from(word(body, at + 8 + size)?).ok()? };
     let stack = body.get(at + 8..at + 8 + valid.min(size))?.to_vec();
-    Some(Sample { kernel, registers, stack })
+    Some(Sample { registers, stack })
 }
 
 fn args(first: &Field, raw: &[u8]) -> Option<[u64; 4]> {

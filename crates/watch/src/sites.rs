@@ -1,10 +1,11 @@
-//! Call sites: sampled stacks of whoever flushes, kernel and user, and the functions in them.
+//! Call sites: the user's stack at each watched system call and of sampled faults, and the functions
+//! in them.
 //!
-//! The kernel walks its own stack. Of the user's it copies the top, which is unwound here with
-//! the program's unwind tables, so programs without frame pointers are followed, too. Addresses are
-//! kept as places in files, since the process may be gone when the report is written.
+//! A record of a call carries the top of the user's stack, which is unwound here with the program's
+//! unwind tables, so programs without frame pointers are followed, too. A fault's record has the
+//! instruction; who called that function is known by the sampled stacks. Addresses are kept as places
+//! in files, since the process may be gone when the report is written.
 
-use crate::fold::Cause;
 use crate::maps::Maps;
 use blazesym::symbolize::source::{Elf, Kernel, Source};
 use blazesym::symbolize::{Input, Symbolized, Symbolizer};
@@ -12,15 +13,19 @@ use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder};
 use needless_model::foreign;
 use object::{Object, ObjectSection, ObjectSegment};
-use rustc_hash::FxHashMap;
-use serde::Serialize;
+use rustc_hash::{FxHashMap, FxHasher};
+use std::hash::Hasher;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Bytes of a user stack that a sample copies.
+/// Bytes of a user stack that a sampled fault copies.
 pub const STACK_BYTES: u32 = 16 << 10;
 
-/// Samples per second and CPU, at most.
+/// Bytes of a user stack that the record of a system call copies: the frames of an allocator and of
+/// whoever called it.
+pub const CALL_STACK_BYTES: u32 = 512;
+
+/// Sampled faults per second and CPU, at most.
 pub const PER_SECOND: u64 = 49;
 
 /// The registers that unwinding begins with: BP, SP, IP (arch/x86/include/uapi/asm/perf_regs.h).
@@ -30,77 +35,126 @@ pub const REGISTERS: u64 = 1 << 6 | 1 << 7 | 1 << 8;
 const MOST_FRAMES: usize = 24;
 
 /// Different stacks that are kept.
-const MOST_SITES: usize = 1024;
+const MOST_SITES: usize = 8192;
 
 /// Files whose unwind tables are kept.
 const MOST_FILES: usize = 256;
 
 /// No program or library that is read is larger.
 const MOST_BYTES: u64 = 4 << 30;
+/// Processes whose unwinders are kept.
+const MOST_UNWINDERS: usize = 64;
+
+/// Stacks whose frames are remembered, so that they are not unwound again.
+const MOST_REMEMBERED: usize = 4096;
 
 thread_local! {
     /// Reads the kernel's symbols once (a tenth of a second), however often it is asked.
     static SYMBOLIZER: Symbolizer = Symbolizer::new();
 }
 
-/// One sample.
+/// The user's side of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// Return addresses in the kernel, innermost first.
-    pub kernel: Vec<u64>,
     /// BP, SP, IP of user mode; none for a task without.
     pub registers: Option<[u64; 3]>,
     /// The user's stack from SP on.
     pub stack: Vec<u8>,
 }
 
-/// A place in a file, or an address without one.
+/// A place in a file, or an address of a process that no file holds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Place {
     file: Option<Arc<str>>,
     offset: u64,
+    /// The process; 0 where there is a file, which is the same for all.
+    pid: i32,
 }
 
-/// Samples by stack.
+impl Place {
+    fn at(address: u64, pid: i32, maps: &Maps) -> Place {
+        match maps.file(address) {
+            Some((file, offset)) => Place { file: Some(file), offset, pid: 0 },
+            None => Place { file: None, offset: address, pid },
+        }
+    }
+}
+
+/// A stack by its number.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SiteId(u32);
+
+impl SiteId {
+    /// No stack was seen, or there are too many.
+    pub const NONE: SiteId = SiteId(0);
+}
+
+/// All stacks that were seen.
 #[derive(Default)]
 pub struct Sites {
-    /// By cause and user stack: how often, and the kernel stack of the first.
-    counts: FxHashMap<(Cause, Vec<Place>), (u64, Vec<u64>)>,
+    /// By their numbers; the first is [`SiteId::NONE`].
+    stacks: Vec<Arc<[Place]>>,
+    numbers: FxHashMap<Arc<[Place]>, SiteId>,
+    /// Sampled stacks of faults by the instruction that took the fault.
+    callers: FxHashMap<Place, FxHashMap<SiteId, u64>>,
+    unwinders: FxHashMap<i32, Known>,
+    /// By process, instruction and bytes of the stack.
+    remembered: FxHashMap<(i32, u64, u64), SiteId>,
     tables: FxHashMap<Arc<str>, Option<Tables>>,
     samples: u64,
     beyond: u64,
 }
 
-impl std::fmt::Debug for Sites {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "{} samples of {} sites", self.samples, self.counts.len())
+/// What is known for unwinding stacks of one process.
+struct Known {
+    unwinder: UnwinderX86_64<Bytes>,
+    cache: CacheX86_64,
+    modules: Vec<u64>,
+    version: u64,
+}
+
+impl Default for Known {
+    fn default() -> Known {
+        let (unwinder, cache) = (UnwinderX86_64::new(), CacheX86_64::new());
+        Known { unwinder, cache, modules: Vec::new(), version: 0 }
     }
 }
 
-/// One call site in a report.
-#[derive(Clone, Debug, Serialize)]
-pub struct CallSite {
-    /// What made the kernel flush.
-    pub cause: String,
-    /// How many samples.
-    pub samples: u64,
-    /// The user's functions, innermost first.
-    pub user: Vec<String>,
-    /// The kernel's functions of the first sample, innermost first.
-    pub kernel: Vec<String>,
+impl std::fmt::Debug for Sites {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{} samples, {} sites", self.samples, self.stacks.len())
+    }
 }
 
-/// All call sites, the most frequent first.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct CallSites {
-    /// Samples taken.
-    pub samples: u64,
-    /// Samples per second and CPU, at most.
-    pub rate: u64,
-    /// Samples of stacks beyond the number that is kept.
-    pub beyond: u64,
-    /// The sites.
-    pub sites: Vec<CallSite>,
+/// One function of a stack.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+pub struct Frame {
+    /// Its name; an address in code that no file holds and no map names.
+    pub function: String,
+    /// Bytes from its beginning; none if the function is not known.
+    pub offset: Option<u64>,
+    /// The source file's name and the line, if the program has debug information.
+    pub line: Option<String>,
+    /// The file that holds the code; none if no file does.
+    pub object: Option<String>,
+}
+
+impl Frame {
+    /// Whether the C library or the dynamic loader holds it.
+    pub fn is_of_libc(&self) -> bool {
+        let object = self.object.as_deref().unwrap_or_default();
+        is_loader(object) || file_name(object).starts_with("libc.") || file_name(object).starts_with("libc-")
+    }
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// Whether a file is the dynamic loader, by its name.
+pub fn is_loader(path: &str) -> bool {
+    let name = file_name(path);
+    name.starts_with("ld-") || name.starts_with("ld.so") || name.starts_with("ld64.so")
 }
 
 /// The unwind tables of one file.
@@ -113,38 +167,89 @@ struct Tables {
 type Bytes = Arc<[u8]>;
 
 impl Sites {
-    /// Adds a sample of a process with these mappings.
-    pub fn sample(&mut self, sample: &Sample, cause: Cause, maps: &Maps) {
-        self.samples += 1;
-        let user = self.unwind(sample, maps).into_iter().map(|address| match maps.file(address) {
-            Some((file, offset)) => Place { file: Some(file), offset },
-            None => Place { file: None, offset: address },
-        });
-        let key = (cause, user.collect::<Vec<_>>());
-        if self.counts.len() >= MOST_SITES && !self.counts.contains_key(&key) {
-            self.beyond += 1;
-            return;
+    /// The stack of a system call of a process with these mappings.
+    pub fn of_call(&mut self, sample: &Sample, pid: i32, maps: &Maps) -> SiteId {
+        let Some([_, _, ip]) = sample.registers else { return SiteId::NONE };
+        let mut hasher = FxHasher::default();
+        hasher.write_u64(maps.version());
+        hasher.write(&sample.stack);
+        let key = (pid, ip, hasher.finish());
+        if let Some(known) = self.remembered.get(&key) {
+            return *known;
         }
-        self.counts.entry(key).or_insert_with(|| (0, sample.kernel.clone())).0 += 1;
+        let site = self.unwound(sample, pid, maps);
+        if self.remembered.len() >= MOST_REMEMBERED {
+            self.remembered.clear();
+        }
+        self.remembered.insert(key, site);
+        site
+    }
+
+    /// The stack of which only one instruction is known.
+    pub fn of_fault(&mut self, ip: u64, pid: i32, maps: &Maps) -> SiteId {
+        self.number(&[Place::at(ip, pid, maps)])
+    }
+
+    /// Adds a sampled stack of a fault.
+    pub fn sample(&mut self, sample: &Sample, pid: i32, maps: &Maps) {
+        self.samples += 1;
+        let site = self.unwound(sample, pid, maps);
+        let Some(first) = self.stacks.get(site.0 as usize).and_then(|stack| stack.first()) else {
+            return;
+        };
+        *self.callers.entry(first.clone()).or_default().entry(site).or_default() += 1;
+    }
+
+    fn unwound(&mut self, sample: &Sample, pid: i32, maps: &Maps) -> SiteId {
+        let frames = self.unwind(sample, pid, maps);
+        let places: Vec<Place> =
+            frames.into_iter().map(|address| Place::at(address, pid, maps)).collect();
+        self.number(&places)
+    }
+
+    fn number(&mut self, places: &[Place]) -> SiteId {
+        if places.is_empty() {
+            return SiteId::NONE;
+        }
+        if let Some(known) = self.numbers.get(places) {
+            return *known;
+        }
+        if self.stacks.len() >= MOST_SITES {
+            self.beyond += 1;
+            return SiteId::NONE;
+        }
+        if self.stacks.is_empty() {
+            self.stacks.push(Arc::from([]));
+        }
+        let (number, stack) = (SiteId(self.stacks.len() as u32), Arc::<[Place]>::from(places));
+        self.stacks.push(stack.clone());
+        self.numbers.insert(stack, number);
+        number
     }
 
     /// Addresses of the user's frames, innermost first; return addresses point into the call.
-    fn unwind(&mut self, sample: &Sample, maps: &Maps) -> Vec<u64> {
+    fn unwind(&mut self, sample: &Sample, pid: i32, maps: &Maps) -> Vec<u64> {
         let Some([bp, sp, ip]) = sample.registers else { return Vec::new() };
-        let mut unwinder: UnwinderX86_64<Bytes> = UnwinderX86_64::new();
-        let mut known: Vec<u64> = Vec::new();
+        if self.unwinders.len() >= MOST_UNWINDERS && !self.unwinders.contains_key(&pid) {
+            self.unwinders.clear();
+        }
+        let mut known = self.unwinders.remove(&pid).unwrap_or_default();
+        if known.version != maps.version() {
+            known = Known { version: maps.version(), ..Known::default() };
+        }
         let mut read = |address: u64| {
             let at = usize::try_from(address.wrapping_sub(sp)).map_err(|_| ())?;
             let bytes = sample.stack.get(at..at.checked_add(8).ok_or(())?).ok_or(())?;
             Ok(u64::from_le_bytes(bytes.try_into().map_err(|_| ())?))
         };
-        let mut cache = CacheX86_64::new();
         let mut registers = UnwindRegsX86_64::new(ip, sp, bp);
         let mut frames = vec![ip];
         let mut address = FrameAddress::from_instruction_pointer(ip);
         while frames.len() < MOST_FRAMES {
-            self.add_module(&mut unwinder, &mut known, address.address_for_lookup(), maps);
-            match unwinder.unwind_frame(address, &mut registers, &mut cache, &mut read) {
+            let Known { unwinder, modules, .. } = &mut known;
+            self.add_module(unwinder, modules, address.address_for_lookup(), maps);
+            let Known { unwinder, cache, .. } = &mut known;
+            match unwinder.unwind_frame(address, &mut registers, cache, &mut read) {
                 Ok(Some(next)) if next != 0 => {
                     let Some(of_call) = FrameAddress::from_return_address(next) else { break };
                     address = of_call;
@@ -153,7 +258,18 @@ impl Sites {
                 _ => break,
             }
         }
+        self.unwinders.insert(pid, known);
         frames
+    }
+
+    /// Samples of faults, and stacks beyond the number that is kept.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.samples, self.beyond)
+    }
+
+    /// Names stacks. Of a fault the most frequent sampled stack tells who called the function.
+    pub fn namer(self) -> Namer {
+        Namer { sites: self, frames: FxHashMap::default(), jits: FxHashMap::default() }
     }
 
     /// Tells the unwinder about the file at an address.
@@ -192,48 +308,97 @@ impl Sites {
         let name = module.file.to_string();
         unwinder.add_module(Module::new(name, range, bias, tables.sections.clone()));
     }
+}
 
-    /// The functions by their names.
-    pub fn named(&self) -> CallSites {
-        SYMBOLIZER.with(|symbolizer| self.named_by(symbolizer))
+/// Names stacks by the symbols of the files, each place once.
+pub struct Namer {
+    sites: Sites,
+    frames: FxHashMap<Place, Frame>,
+    jits: FxHashMap<i32, Vec<(u64, u64, String)>>,
+}
+
+impl Namer {
+    /// A stack's functions, innermost first.
+    pub fn frames(&mut self, site: SiteId) -> Vec<Frame> {
+        let Some(stack) = self.sites.stacks.get(site.0 as usize).cloned() else {
+            return Vec::new();
+        };
+        let stack = match &*stack {
+            [one] => self.with_callers(one).unwrap_or(stack),
+            _ => stack,
+        };
+        stack.iter().map(|place| self.frame(place)).collect()
     }
 
-    fn named_by(&self, symbolizer: &Symbolizer) -> CallSites {
-        let mut rows: Vec<_> = self.counts.iter().collect();
-        rows.sort_by(|a, b| (b.1.0, &a.0.0).cmp(&(a.1.0, &b.0.0)));
-        let mut known = FxHashMap::default();
-        let sites = rows.into_iter().map(|((cause, user), (samples, kernel))| CallSite {
-            cause: cause.name(),
-            samples: *samples,
-            user: user.iter().map(|place| place.name(symbolizer, &mut known)).collect(),
-            kernel: kernel_names(kernel, symbolizer),
-        });
-        let sites = sites.collect();
-        CallSites { samples: self.samples, rate: PER_SECOND, beyond: self.beyond, sites }
+    fn with_callers(&self, place: &Place) -> Option<Arc<[Place]>> {
+        let stacks = self.sites.callers.get(place)?;
+        let (site, _) = stacks.iter().max_by_key(|(site, samples)| (**samples, **site))?;
+        self.sites.stacks.get(site.0 as usize).cloned()
+    }
+
+    fn frame(&mut self, place: &Place) -> Frame {
+        if let Some(known) = self.frames.get(place) {
+            return known.clone();
+        }
+        let frame = match &place.file {
+            Some(file) => SYMBOLIZER.with(|symbolizer| in_file(file, place.offset, symbolizer)),
+            None => self.of_jit(place),
+        };
+        self.frames.insert(place.clone(), frame.clone());
+        frame
+    }
+
+    /// A runtime that compiles while it runs may name its code in a file that perf(1) reads as well.
+    fn of_jit(&mut self, place: &Place) -> Frame {
+        let map = self.jits.entry(place.pid).or_insert_with(|| perf_map(place.pid));
+        let at = map.partition_point(|(start, ..)| *start <= place.offset);
+        match at.checked_sub(1).and_then(|at| map.get(at)) {
+            Some((start, size, name)) if place.offset - start < *size => Frame {
+                function: name.clone(),
+                offset: Some(place.offset - start),
+                ..Frame::default()
+            },
+            _ => Frame { function: format!("{:#x}", place.offset), ..Frame::default() },
+        }
     }
 }
 
-impl Place {
-    fn name(&self, symbolizer: &Symbolizer, known: &mut FxHashMap<Place, String>) -> String {
-        if let Some(name) = known.get(self) {
-            return name.clone();
+/// The largest map of a runtime that is read.
+const MOST_MAP_BYTES: u64 = 64 << 20;
+
+/// `/tmp/perf-PID.map`: start and size in hexadecimal, and a name, in order of the starts.
+fn perf_map(pid: i32) -> Vec<(u64, u64, String)> {
+    let path = format!("/tmp/perf-{pid}.map");
+    let text = needless_files::read(Path::new(&path), MOST_MAP_BYTES).unwrap_or_default();
+    let mut rows: Vec<_> = String::from_utf8_lossy(&text).lines().filter_map(map_row).collect();
+    rows.sort();
+    rows
+}
+
+fn map_row(line: &str) -> Option<(u64, u64, String)> {
+    let (start, rest) = line.split_once(' ')?;
+    let (size, name) = rest.split_once(' ')?;
+    let number = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok();
+    Some((number(start)?, number(size)?, foreign::line(name).into_owned()))
+}
+
+fn in_file(file: &str, offset: u64, symbolizer: &Symbolizer) -> Frame {
+    let source = Source::Elf(Elf::new(file));
+    let object = Some(file.to_owned());
+    match symbolizer.symbolize_single(&source, Input::FileOffset(offset)) {
+        Ok(Symbolized::Sym(symbol)) => Frame {
+            line: symbol.code_info.as_ref().and_then(|info| {
+                let file = foreign::path(file_name(&info.file.to_string_lossy()));
+                info.line.map(|line| format!("{file}:{line}"))
+            }),
+            function: foreign::line(&symbol.name).into_owned(),
+            offset: Some(symbol.offset as u64),
+            object,
+        },
+        _ => {
+            let function = format!("{}+{offset:#x}", foreign::path(file_name(file)));
+            Frame { function, object, ..Frame::default() }
         }
-        let name = match &self.file {
-            None => format!("{:#x}", self.offset),
-            Some(file) => {
-                let source = Source::Elf(Elf::new(&**file));
-                let found = symbolizer.symbolize_single(&source, Input::FileOffset(self.offset));
-                match found {
-                    Ok(Symbolized::Sym(symbol)) => foreign::line(&symbol.name).into_owned(),
-                    _ => {
-                        let name = Path::new(&**file).file_name().unwrap_or_default();
-                        format!("{}+{:#x}", foreign::path(name), self.offset)
-                    }
-                }
-            }
-        };
-        known.insert(self.clone(), name.clone());
-        name
     }
 }
 

@@ -13,6 +13,8 @@ enum Detail {
     Advice,
     /// Its fourth argument is an advice.
     ProcessAdvice,
+    /// Its fourth argument is an advice about a file.
+    FileAdvice,
     /// Its third argument is a protection.
     Protection,
     /// Its fourth argument has mapping flags.
@@ -34,7 +36,7 @@ const fn call(number: c_long, name: &'static str, detail: Detail, walks: bool) -
 }
 
 /// Those that exist on every architecture.
-const COMMON: [Call; 35] = [
+const COMMON: [Call; 36] = [
     call(libc::SYS_mmap, "mmap", Detail::MapFlags, true),
     call(libc::SYS_munmap, "munmap", Detail::None, true),
     call(libc::SYS_mprotect, "mprotect", Detail::Protection, true),
@@ -64,6 +66,8 @@ const COMMON: [Call; 35] = [
     call(libc::SYS_truncate, "truncate", Detail::None, false),
     call(libc::SYS_ftruncate, "ftruncate", Detail::None, false),
     call(libc::SYS_fallocate, "fallocate", Detail::None, false),
+    // POSIX_FADV_DONTNEED may drain the LRU batches of every CPU (mm/fadvise.c: generic_fadvise).
+    call(libc::SYS_fadvise64, "fadvise64", Detail::FileAdvice, false),
     call(libc::SYS_shmdt, "shmdt", Detail::None, false),
     call(libc::SYS_swapoff, "swapoff", Detail::None, false),
     call(libc::SYS_userfaultfd, "userfaultfd", Detail::None, false),
@@ -106,13 +110,26 @@ const ADVICE: [(u64, &str); 25] = [
     (22, "MADV_POPULATE_READ"),
     (23, "MADV_POPULATE_WRITE"),
     (24, "MADV_DONTNEED_LOCKED"),
-    (25, "MADV_COLLAPSE"),
+    (MADV_COLLAPSE, "MADV_COLLAPSE"),
     (102, "MADV_GUARD_INSTALL"),
     (103, "MADV_GUARD_REMOVE"),
 ];
 
+/// Names of advice about a file (include/uapi/linux/fadvise.h, 7.3).
+const FILE_ADVICE: [&str; 6] = [
+    "POSIX_FADV_NORMAL",
+    "POSIX_FADV_RANDOM",
+    "POSIX_FADV_SEQUENTIAL",
+    "POSIX_FADV_WILLNEED",
+    "POSIX_FADV_DONTNEED",
+    "POSIX_FADV_NOREUSE",
+];
+
 /// Pages out what it names.
 pub const MADV_PAGEOUT: u64 = 21;
+
+/// Makes huge pages of what it names.
+pub const MADV_COLLAPSE: u64 = 25;
 
 /// An ioctl that is watched: its request (include/uapi/linux/userfaultfd.h and fs.h, 7.3), its
 /// name, and whether it ends a wait for a page.
@@ -134,6 +151,33 @@ fn calls() -> impl Iterator<Item = &'static Call> {
 
 fn numbers() -> impl Iterator<Item = u64> {
     calls().map(|call| call.number as u64)
+}
+
+/// What an advice does to the pages of its range.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Advised {
+    /// They are given back, now or when memory is short.
+    GivesBack,
+    /// They are written out and taken away.
+    PagesOut,
+    /// They are there afterwards.
+    Populates,
+    /// Pages around a fault are read ahead, or not.
+    ReadsAhead(bool),
+    /// Nothing that a later fault shows.
+    Nothing,
+}
+
+/// What an advice does (mm/madvise.c, 6.12).
+pub fn advice_does(advice: u64) -> Advised {
+    match advice {
+        4 | 8 | 9 | 24 | 102 => Advised::GivesBack,
+        MADV_PAGEOUT => Advised::PagesOut,
+        22 | 23 | MADV_COLLAPSE => Advised::Populates,
+        0 | 2 => Advised::ReadsAhead(true),
+        1 => Advised::ReadsAhead(false),
+        _ => Advised::Nothing,
+    }
 }
 
 /// A tracing filter that lets these system calls through.
@@ -173,13 +217,62 @@ pub fn walks(number: i32) -> bool {
     calls().any(|call| call.number == c_long::from(number) && call.walks)
 }
 
+/// Whether the first argument is an address of the memory that the call is about.
+pub fn is_about_memory(number: i32) -> bool {
+    [
+        libc::SYS_munmap,
+        libc::SYS_mprotect,
+        libc::SYS_pkey_mprotect,
+        libc::SYS_madvise,
+        libc::SYS_mremap,
+        libc::SYS_mbind,
+        libc::SYS_mlock,
+        libc::SYS_mlock2,
+        libc::SYS_munlock,
+        libc::SYS_msync,
+        libc::SYS_brk,
+        libc::SYS_shmdt,
+    ]
+    .contains(&c_long::from(number))
+}
+
+/// Whether a call may wait for a disk, or until another process does something.
+pub fn waits(number: i32) -> bool {
+    [
+        libc::SYS_msync,
+        libc::SYS_fsync,
+        libc::SYS_fdatasync,
+        libc::SYS_sync_file_range,
+        libc::SYS_sync,
+        libc::SYS_syncfs,
+        libc::SYS_execve,
+        libc::SYS_execveat,
+        libc::SYS_swapoff,
+        libc::SYS_membarrier,
+        libc::SYS_fallocate,
+        libc::SYS_truncate,
+        libc::SYS_ftruncate,
+    ]
+    .contains(&c_long::from(number))
+        || is_vfork(number)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn is_vfork(number: i32) -> bool {
+    c_long::from(number) == libc::SYS_vfork
+}
+#[cfg(not(target_arch = "x86_64"))]
+fn is_vfork(_: i32) -> bool {
+    false
+}
+
 /// The argument by which calls of one system call are told apart.
 pub fn detail(number: i32, args: &[u64; 4]) -> u64 {
     let Some(call) = calls().find(|call| call.number == c_long::from(number)) else { return 0 };
     match call.detail {
         Detail::None => 0,
         Detail::Advice | Detail::Protection => args[2] & 0xffff_ffff,
-        Detail::ProcessAdvice | Detail::MapFlags => args[3] & 0xffff_ffff,
+        Detail::ProcessAdvice | Detail::FileAdvice | Detail::MapFlags => args[3] & 0xffff_ffff,
         Detail::CloneFlags => args[0] & libc::CLONE_VM as u64,
     }
 }
@@ -200,6 +293,12 @@ pub fn name(number: i32, detail: u64) -> String {
         Detail::Advice | Detail::ProcessAdvice => {
             match ADVICE.iter().find(|(known, _)| *known == detail) {
                 Some((_, advice)) => format!("{name}({advice})"),
+                None => format!("{name}(advice {detail})"),
+            }
+        }
+        Detail::FileAdvice => {
+            match usize::try_from(detail).ok().and_then(|at| FILE_ADVICE.get(at)) {
+                Some(advice) => format!("{name}({advice})"),
                 None => format!("{name}(advice {detail})"),
             }
         }
@@ -228,6 +327,7 @@ mod tests {
         assert_eq!(named(libc::SYS_madvise, &[0, 0, 77, 0]), "madvise(advice 77)");
         assert_eq!(named(libc::SYS_mprotect, &[0, 0, 3, 0]), "mprotect(PROT_READ|PROT_WRITE)");
         assert_eq!(named(libc::SYS_mprotect, &[0, 0, 0, 0]), "mprotect(PROT_NONE)");
+        assert_eq!(named(libc::SYS_fadvise64, &[3, 0, 0, 4]), "fadvise64(POSIX_FADV_DONTNEED)");
         assert_eq!(named(libc::SYS_munmap, &[1, 2, 3, 4]), "munmap");
         assert_eq!(named(libc::SYS_mmap, &[0, 0, 3, 0x32]), "mmap(MAP_FIXED)");
         let copy = ioctl(0xc028_aa03).unwrap();

@@ -59,10 +59,14 @@ pub enum Point {
     Exit,
     /// An ioctl of userfaultfd, or another that changes page tables.
     Ioctl,
-    /// Direct reclaim begins.
+    /// Direct reclaim of the machine's memory begins.
     ReclaimBegin,
     /// It ends.
     ReclaimEnd,
+    /// Reclaim of a memory cgroup's memory begins.
+    CgroupReclaimBegin,
+    /// It ends.
+    CgroupReclaimEnd,
     /// A CPU is asked to call a function.
     Queue,
     /// A function called by an interrupt begins.
@@ -245,11 +249,6 @@ fn single(_: &Extent) -> Option<String> {
     Some("order == 0".to_owned())
 }
 
-/// A flush that changes this CPU's translations: one event per flush, whoever else is asked.
-pub fn local_flush() -> Option<String> {
-    Some(either(FlushReason::LocalBatch, FlushReason::LocalMm))
-}
-
 /// The table. 6.12 has `csd:*` and `ipi:*` (from 6.4 and 6.3 on), 6.1 has not; without them there are the interrupts themselves, which
 /// say neither what they are for nor who sent them.
 pub const TABLE: [Row; 33] = [
@@ -257,14 +256,14 @@ pub const TABLE: [Row; 33] = [
         Point::FaultUser,
         "exceptions",
         "page_fault_user",
-        &["address", "error_code"],
+        &["address", "error_code", "ip"],
         "faults by class, how long they took and waited",
     ),
     row(
         Point::FaultKernel,
         "exceptions",
         "page_fault_kernel",
-        &["address", "error_code"],
+        &["address", "error_code", "ip"],
         "faults that the kernel takes on a program's pages",
     ),
     Row {
@@ -364,8 +363,8 @@ pub const TABLE: [Row; 33] = [
     },
     reclaim(Point::ReclaimBegin, "mm_vmscan_direct_reclaim_begin", DIRECT),
     reclaim(Point::ReclaimEnd, "mm_vmscan_direct_reclaim_end", DIRECT),
-    reclaim(Point::ReclaimBegin, "mm_vmscan_memcg_reclaim_begin", OF_CGROUP),
-    reclaim(Point::ReclaimEnd, "mm_vmscan_memcg_reclaim_end", OF_CGROUP),
+    reclaim(Point::CgroupReclaimBegin, "mm_vmscan_memcg_reclaim_begin", OF_CGROUP),
+    reclaim(Point::CgroupReclaimEnd, "mm_vmscan_memcg_reclaim_end", OF_CGROUP),
     Row {
         side: Side::Any,
         filter: queued,

@@ -57,7 +57,7 @@ pub mod cause {
     pub const WRITE_PROTECT: &str = "ioctl(UFFDIO_WRITEPROTECT)";
     pub const MOVE_PAGES: &str = "move_pages";
     pub const MBIND: &str = "mbind";
-    pub const RECLAIM: &str = "direct reclaim";
+    pub const RECLAIM: &str = "direct reclaim of a memory cgroup";
     pub const ELSEWHERE: &str = "elsewhere in the kernel";
     pub const FAULT_COW: &str = "fault: COW copy";
     pub const FAULT_ZERO: &str = "fault: zero-page upgrade";

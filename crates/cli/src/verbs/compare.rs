@@ -16,6 +16,7 @@ use needless_model::program::Program;
 use needless_report::compare::{Comparison, Outcome, Ran, Target};
 use needless_report::expect::{self, Case, Expectation, Verdict};
 use needless_report::saved::{self, Saved};
+use needless_report::stat::{SavedStat, stat_differences, stat_document, stat_text};
 use needless_report::{ci, json, notes};
 use needless_scenario::{builtin, study};
 use std::path::{Path, PathBuf};
@@ -101,6 +102,15 @@ pub fn compare(args: &CompareArgs, output: &Output) -> Result<u8, Failure> {
 /// Two saved results.
 fn compare_saved(args: &CompareArgs, other: &Path, output: &Output) -> Result<u8, Failure> {
     let paths = [Path::new(&args.choice.scenario), other];
+    if let Some(status) = compare_stat(args, paths, output)? {
+        return Ok(status);
+    }
+    if args.per.is_some() {
+        return Err(Failure::Usage {
+            message: "`--per` is for two results of `needless stat`".into(),
+            help: "leave --per out: results of scenarios are per round already".into(),
+        });
+    }
     let [first, second] = [saved(paths[0])?, saved(paths[1])?];
     let differences = saved::differences(&first, &second);
     let names = paths.map(foreign::path);
@@ -116,6 +126,40 @@ fn compare_saved(args: &CompareArgs, other: &Path, output: &Output) -> Result<u8
         }
     }
     Ok(EXPECTED)
+}
+
+/// Two results of `needless stat`; none if they are something else.
+fn compare_stat(
+    args: &CompareArgs,
+    paths: [&Path; 2],
+    output: &Output,
+) -> Result<Option<u8>, Failure> {
+    let read = |path: &Path| SavedStat::read(&std::fs::read_to_string(path).unwrap_or_default());
+    let (before, after) = match paths.map(read) {
+        [None, None] => return Ok(None),
+        [Some(before), Some(after)] => (before, after),
+        [before, _] => {
+            let odd = paths[usize::from(before.is_some())].display();
+            return Err(Failure::Usage {
+                message: format!("`{odd}` is no result of `needless stat`, and the other file is"),
+                help: "save both by `needless stat --format json -o FILE -- COMMAND`".into(),
+            });
+        }
+    };
+    let differences = stat_differences(&before, &after, args.per.unwrap_or(1));
+    let names = paths.map(|path| path.display().to_string());
+    let names = [names[0].as_str(), names[1].as_str()];
+    match args.format {
+        CompareFormat::Json => output.json(&stat_document(&differences, names))?,
+        CompareFormat::Text => output.result(&stat_text(&differences, names, output.style))?,
+        CompareFormat::Junit | CompareFormat::Tap => {
+            return Err(Failure::Usage {
+                message: "results of `stat` are compared as text or as JSON".into(),
+                help: "leave --format out, or write --format json".into(),
+            });
+        }
+    }
+    Ok(Some(EXPECTED))
 }
 
 fn saved(path: &Path) -> Result<Saved, Failure> {

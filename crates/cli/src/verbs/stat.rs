@@ -99,6 +99,8 @@ fn report(args: &StatArgs, runs: &[Observation], output: &Output) -> Result<(), 
         runs,
         environment: &environment,
         by_actor: args.by_actor,
+        verbose: args.verbose,
+        by: args.by.map(Into::into),
         breaks: args.fail_on.as_ref().and_then(|fail_on| fail_on.0.as_deref()),
     };
     let document = match args.format {

@@ -2,6 +2,7 @@
 //! since it watches the live kernel.
 #![allow(clippy::unwrap_used)]
 
+mod cases;
 mod formats;
 mod names;
 mod signals;

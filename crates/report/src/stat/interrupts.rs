@@ -24,15 +24,22 @@ pub(super) fn interrupts(seen: &[&Events], stat: &Stat<'_>, style: Style) -> Str
     let rows = events.interrupts.as_deref().unwrap_or_default();
     let mut text = String::new();
     if !rows.is_empty() {
-        text += &causes(rows, last, style);
-        text += &remedies(rows, style);
-        text.push('\n');
+        if stat.verbose {
+            text += &causes(rows, last, style);
+            text += &remedies(rows, style);
+            text.push('\n');
+        }
         text += &victims(rows, last, style);
-        text += &style.dim(style.wrap(&prices(events, stat), 2));
-        text.push('\n');
-        text += &events.joined.map(|joined| senders(&joined, style)).unwrap_or_default();
+        if stat.verbose {
+            text += &style.dim(style.wrap(&prices(events, stat), 2));
+            text.push('\n');
+            text += &events.joined.map(|joined| senders(&joined, style)).unwrap_or_default();
+        }
     }
-    text + &held(events.counted_interrupts.as_deref().unwrap_or_default(), last, style)
+    // Without a difference nobody needs the kernel's own count.
+    let differ = |held: &&Held| stat.verbose || held.agrees == Some(false);
+    let counted = events.counted_interrupts.iter().flatten().filter(differ).cloned();
+    text + &held(&counted.collect::<Vec<_>>(), last, style)
 }
 
 pub(super) fn party(party: &Party) -> String {
@@ -116,12 +123,13 @@ fn causes(rows: &[Interrupts], last: &str, style: Style) -> String {
 
 /// What keeps away that for which there is no other verdict, which names its remedy.
 fn remedies(rows: &[Interrupts], style: Style) -> String {
-    let mut told: Vec<&str> = Vec::new();
+    let mut told: Vec<(&str, &str)> = Vec::new();
     let mut text = String::new();
-    for row in rows.iter().filter(|row| row.interrupts > 0) {
-        if !told.contains(&row.asked) {
-            told.push(row.asked);
-            let line = format!("against {}: {}", row.asked, row.remedy);
+    for row in rows.iter().filter(|row| row.interrupts + row.uninterrupted > 0) {
+        let Some(remedy) = row.remedy else { continue };
+        if !told.contains(&(row.asked, remedy)) {
+            told.push((row.asked, remedy));
+            let line = format!("against {} by {}: {remedy}", row.asked, row.cause);
             text += &(style.dim(style.wrap(&line, 2)) + "\n");
         }
     }
@@ -132,18 +140,20 @@ fn victims(rows: &[Interrupts], last: &str, style: Style) -> String {
     let key = |row: &Interrupts| vec![party(&row.from), party(&row.to), row.asked.to_owned()];
     let figures = |row: &Interrupts| {
         let lost = row.lost_ns.map_or([0, 0], |lost| [lost, 1]);
-        [row.interrupts, row.empty, lost[0], lost[1]]
+        [row.interrupts, row.uninterrupted, row.empty, lost[0], lost[1]]
     };
     let sums = summed(rows, key, figures);
-    let cells = sums.iter().take(MOST_ROWS).map(|(names, [interrupts, empty, lost, known])| {
+    let cells = sums.iter().take(MOST_ROWS).map(|(names, [interrupts, without, empty, lost, known])| {
         let lost = if *known > 0 { time(*lost) } else { "?".to_owned() };
-        names.iter().cloned().chain([number(*interrupts), number(*empty), lost]).collect()
+        let figures = [number(*interrupts), number(*without), number(*empty), lost];
+        names.iter().cloned().chain(figures).collect()
     });
     let header = [
         &*format!("who interrupts{last}"),
         "whom",
         "what for",
         "interrupts",
+        "without",
         "nothing to flush",
         "time lost",
     ];

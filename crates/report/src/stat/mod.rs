@@ -1,10 +1,15 @@
 //! The report of `needless stat`, as text. The figures of several runs are medians with their range.
 
 mod actors;
+mod answer;
+mod compare;
 mod guard;
 mod interrupts;
+mod memory;
 mod openmetrics;
 
+pub use compare::{SavedStat, stat_differences, stat_document, stat_text};
+pub use memory::By;
 pub use openmetrics::openmetrics;
 
 use crate::stats::median;
@@ -16,10 +21,6 @@ use needless_watch::{Missing, Observation};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Call sites that the text shows, and frames of each.
-const MOST_SITES: usize = 6;
-const MOST_FRAMES: usize = 8;
-
 /// What was watched, once or several times.
 pub struct Stat<'a> {
     /// The command, or what else was watched.
@@ -30,6 +31,10 @@ pub struct Stat<'a> {
     pub environment: &'a BTreeMap<String, String>,
     /// Whether the text tells what the kernel does of its own accord, by who does it.
     pub by_actor: bool,
+    /// Whether the text has rules, start-up classes and cross-checks.
+    pub verbose: bool,
+    /// By what figures are added up in one table in place of the others.
+    pub by: Option<By>,
     /// What breaks a guard, if only some causes do: the text lists these one by one.
     pub breaks: Option<&'a [Asked]>,
 }
@@ -39,8 +44,9 @@ impl Stat<'_> {
     /// other name.
     pub fn holds_addresses(&self) -> bool {
         let events = self.runs.iter().filter_map(|run| run.events.as_ref());
-        let mut frames = events.flat_map(|e| &e.call_sites.sites).flat_map(|site| &site.user);
-        frames.any(|frame| frame.starts_with("0x"))
+        let memory = events.filter_map(|events| events.memory.as_ref());
+        let mut frames = memory.flat_map(|memory| memory.sites.iter().flatten());
+        frames.any(|frame| frame.function.starts_with("0x"))
     }
 }
 
@@ -50,22 +56,41 @@ pub fn json(stat: &Stat<'_>) -> Value {
         "schema_version": needless_watch::observation::SCHEMA_VERSION,
         "subject": stat.subject,
         "environment": stat.environment,
-        "runs": stat.runs,
+        "runs": stat.runs.iter().map(run).collect::<Vec<_>>(),
     })
+}
+
+/// A run with its answer.
+fn run(run: &Observation) -> Value {
+    let mut value = json!(run);
+    value["answer"] = json!(answer::answer(run));
+    value
 }
 
 /// The report as text.
 pub fn text(stat: &Stat<'_>, style: Style) -> String {
     let seen: Vec<&Events> = stat.runs.iter().filter_map(|run| run.events.as_ref()).collect();
-    let mut parts = vec![summary(stat, style)];
+    let summary = summary(stat, style);
+    let answer = stat.runs.last().and_then(answer::answer);
+    let mut parts = vec![match &answer {
+        Some(answer) => answer::lines(answer, &summary, style),
+        None => summary,
+    }];
+    let last = if seen.len() > 1 { " (last run)" } else { "" };
     if guard::is_guard(stat) {
         parts.extend(guard::guard(stat, style));
+    } else if let (Some(by), Some(events)) = (stat.by, seen.last()) {
+        parts.push(memory::by(events, by, last, style));
     } else if seen.is_empty() {
         parts.push(counted(stat, " faults"));
     } else {
+        parts.push(seen.last().map_or_else(String::new, |events| memory::memory(events, last, style)));
         parts.push(faults(&seen, stat, style));
-        parts.push(flushes(&seen, style));
-        parts.push(call_sites(&seen, style));
+        parts.push(flushes(&seen, stat.verbose, style));
+        if stat.verbose {
+            let events = seen.last();
+            parts.push(events.map_or_else(String::new, |events| memory::stacks(events, last, style)));
+        }
         parts.push(interrupts::interrupts(&seen, stat, style));
         if stat.by_actor {
             parts.push(actors::actors(&seen, style));
@@ -73,7 +98,7 @@ pub fn text(stat: &Stat<'_>, style: Style) -> String {
         parts.push(needless(&seen, style));
         parts.push(interrupts::toggles(&seen, style));
     }
-    if !guard::is_guard(stat) {
+    if !guard::is_guard(stat) && stat.verbose || seen.is_empty() {
         parts.push(counters(stat, style));
     }
     parts.push(missing(stat, style));
@@ -174,13 +199,27 @@ fn faults(seen: &[&Events], stat: &Stat<'_>, style: Style) -> String {
     if cells.is_empty() {
         return "no page fault\n".to_owned();
     }
+    // The table by mapping has the classes of one run as well.
+    let by_mapping = seen.iter().all(|events| events.memory.is_some());
+    if !stat.verbose && !waits && seen.len() == 1 && by_mapping {
+        let without = match without[..] {
+            [faults] if faults > 0 => {
+                format!("{} of them without an exception (populate, mlock, execve)\n", number(faults))
+            }
+            _ => String::new(),
+        };
+        return counted(stat, "") + &without;
+    }
     let header = ["faults", "confidence", "count", "mean time", "waits", "waited"];
     let columns = if waits { 6 } else { 4 };
     cells.iter_mut().for_each(|row| row.truncate(columns));
     let mut text = plain_table(&header[..columns], cells, 0..2, style);
     text.push('\n');
     text += &counted(stat, "");
-    text + &style.dim(rules.join("\n")) + "\n" + &waited_for(seen, style)
+    if stat.verbose {
+        text += &(style.dim(rules.join("\n")) + "\n");
+    }
+    text + &waited_for(seen, style)
 }
 
 /// What faults waited for, if switches were recorded.
@@ -221,7 +260,7 @@ fn counted(stat: &Stat<'_>, what: &str) -> String {
     )
 }
 
-fn flushes(seen: &[&Events], style: Style) -> String {
+fn flushes(seen: &[&Events], verbose: bool, style: Style) -> String {
     let shown: Vec<_> = seen.iter().filter_map(|events| events.flushes.as_ref()).collect();
     if shown.len() < seen.len() {
         return String::new();
@@ -230,7 +269,20 @@ fn flushes(seen: &[&Events], style: Style) -> String {
         let figures = |row: &needless_watch::observation::Flushes| {
             [row.sent, row.interrupts, row.local, row.full, row.pages]
         };
-        flushes.iter().map(|row| (row.cause.clone(), figures(row))).collect()
+        // One row for what every command has.
+        let cause = |row: &needless_watch::observation::Flushes| match row.of_start_or_end {
+            true if !verbose => memory::START.to_owned(),
+            _ => row.cause.clone(),
+        };
+        let mut rows: Vec<(String, [u64; 5])> = Vec::new();
+        for row in flushes.iter() {
+            let (cause, figures) = (cause(row), figures(row));
+            match rows.iter_mut().find(|(known, _)| *known == cause) {
+                Some((_, sum)) => sum.iter_mut().zip(figures).for_each(|(sum, more)| *sum += more),
+                None => rows.push((cause, figures)),
+            }
+        }
+        rows
     }));
     let cell = |column: &Vec<u64>| spread(column, number);
     let mut cells: Vec<Vec<String>> = rows
@@ -252,38 +304,9 @@ fn flushes(seen: &[&Events], style: Style) -> String {
     }
     let title = if at_least { "flushes by cause, at least" } else { "flushes by cause" };
     let header = [title, "sent", "interrupts", "local", "full", "pages of the others"];
-    let how = "sent: other CPUs were asked; those that were idle by then were not interrupted. full: of both, those of everything";
-    plain_table(&header, cells, 0..1, style) + "\n" + &style.dim(style.wrap(how, 2)) + "\n"
-}
-
-/// Stacks differ from run to run as well.
-fn call_sites(seen: &[&Events], style: Style) -> String {
-    let Some(called) = seen.last().map(|events| &events.call_sites) else { return String::new() };
-    if called.samples == 0 {
-        return String::new();
-    }
-    let last = if seen.len() > 1 { " (last run)" } else { "" };
-    let mut text = format!(
-        "call sites of flushes{last}: {} sampled, at most {} a second on each CPU\n",
-        number(called.samples),
-        called.rate
-    );
-    for site in called.sites.iter().take(MOST_SITES) {
-        let user: Vec<String> =
-            site.user.iter().take(MOST_FRAMES).map(|name| brief(name)).collect();
-        let user = if user.is_empty() { "no user stack".to_owned() } else { user.join(" < ") };
-        text += &(style.wrap(&format!("  {:>3} x {}: {user}", site.samples, site.cause), 8) + "\n");
-        let kernel = site.kernel.iter().map(String::as_str);
-        let kernel: Vec<&str> = kernel
-            .filter(|name| !name.contains("trace_event") && !name.starts_with("perf_"))
-            .collect();
-        text +=
-            &(style.dim(style.wrap(&format!("        kernel: {}", kernel.join(" < ")), 10)) + "\n");
-    }
-    if let Some(more) = called.sites.len().checked_sub(MOST_SITES).filter(|more| *more > 0) {
-        text += &format!("  and {}, in --format json\n", count(more, "more site"));
-    }
-    text
+    let how = "sent: other CPUs were asked; those that were idle by then, ran a kernel thread or (from 6.14 on) another address space were not interrupted. full: of both, those of everything";
+    let table = plain_table(&header, cells, 0..1, style) + "\n";
+    if verbose { table + &style.dim(style.wrap(how, 2)) + "\n" } else { table }
 }
 
 /// A C++ function's name without parameters and template arguments, which JSON has.

@@ -1,5 +1,7 @@
 //! What CPUs ask of each other: functions to call, and interrupts that call none.
 
+use super::flushes::needless_interrupt;
+use super::memory::CallKey;
 use super::victims::{Pair, PairCount, Task};
 use super::{Cause, Fold, How, Needless};
 use crate::functions::Asked;
@@ -16,6 +18,8 @@ pub(super) struct Sender {
     site: u64,
     function: u64,
     cause: Cause,
+    /// The call that it is in.
+    call: Option<CallKey>,
     /// When; 0 if that is not seen.
     time: u64,
 }
@@ -28,7 +32,7 @@ impl Sender {
 
     fn unknown() -> Sender {
         let (task, cause) = (Task::Unknown, Cause::Unknown);
-        Sender { task, thread: None, site: 0, function: 0, cause, time: 0 }
+        Sender { task, thread: None, site: 0, function: 0, cause, call: None, time: 0 }
     }
 }
 
@@ -159,7 +163,8 @@ impl Fold {
             false => (Task::of(record), self.cause_now(record.tid)),
         };
         let thread = matches!(task, Task::Thread(_)).then_some((record.tid, record.pid));
-        Sender { task, thread, site, function, cause, time: record.time }
+        let call = thread.and_then(|(tid, _)| self.call_now(tid));
+        Sender { task, thread, site, function, cause, call, time: record.time }
     }
 
     /// Whether the sender or whom it interrupts is watched; where CPUs are guarded, whether this one is, now.
@@ -246,6 +251,9 @@ impl Fold {
     fn flush_interrupts(&mut self, sender: &Sender, interrupts: u64) {
         if sender.thread.is_some_and(|(tid, _)| self.watches(tid)) {
             self.totals.flushes.entry(sender.cause.clone()).or_default().interrupts += interrupts;
+            if let Some(key) = &sender.call {
+                self.memories.called(key).flushes.interrupts += interrupts;
+            }
             self.toggle_interrupts(sender.thread.map(|(tid, _)| tid), interrupts);
         }
     }
@@ -293,16 +301,18 @@ impl Fold {
                 self.flush_interrupts(&running.sender, running.one.interrupts);
             }
         }
-        let needless = match (reason, pages) {
-            (FlushReason::RemoteWrongCpu, _) => Some(Needless::WrongCpu),
-            (_, 0) => Some(Needless::EmptyInterrupt),
-            _ => None,
-        };
+        let sender_pid = running.sender.thread.map(|(_, pid)| pid);
+        let needless =
+            needless_interrupt(record, (reason, pages), &running.sender.cause, sender_pid);
         let interrupted = running.one.interrupts > 0;
-        if let (Some(pair), Some(needless), true) = (&running.counted, needless, interrupted) {
+        let empty = pages == 0 || reason == FlushReason::RemoteWrongCpu;
+        if let (Some(pair), true, true) = (&running.counted, empty, interrupted) {
             self.victims.was_empty(pair);
+        }
+        if let (Some(_), Some(needless), true) = (&running.counted, needless, interrupted) {
             let sent_by = running.sender.thread.map(|(tid, _)| tid);
-            self.needless_of(sent_by, needless, running.sender.cause.clone(), true);
+            let certain = needless != Needless::BatchElsewhere;
+            self.needless_of(sent_by, needless, running.sender.cause.clone(), certain);
         }
         self.calls.running.insert(record.cpu, running);
         true

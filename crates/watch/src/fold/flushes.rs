@@ -3,9 +3,10 @@
 //! One flush is a send event, a local event or both. From 6.1 on the send comes first, before
 //! that the local part does (arch/x86/mm/tlb.c: flush_tlb_mm_range, 5.10 and 6.1).
 
+use super::memory::CallKey;
 use super::rules::classify;
 use super::victims::{Pair, PairCount, Task};
-use super::{Cause, Fold, How, Needless, Thread};
+use super::{Cause, Fold, How, Needless, Reclaim, Thread};
 use crate::functions::Asked;
 use crate::record::Record;
 use needless_model::event::FlushReason;
@@ -23,6 +24,22 @@ pub struct FlushCount {
     pub pages: u64,
     /// Interrupts that they caused.
     pub interrupts: u64,
+}
+
+impl FlushCount {
+    fn add(&mut self, issue: Issue) {
+        let Issue { sent, pages, completes_local } = issue;
+        if completes_local {
+            self.local = self.local.saturating_sub(1);
+            self.sent += 1;
+            return;
+        }
+        *(if sent { &mut self.sent } else { &mut self.local }) += 1;
+        match u64::try_from(pages) {
+            Ok(pages) => self.pages += pages,
+            Err(_) => self.full += 1,
+        }
+    }
 }
 
 /// One flush as it is issued.
@@ -50,6 +67,27 @@ pub struct Batch {
     pending: bool,
     /// Somebody else may have unmapped since.
     disturbed: bool,
+}
+
+/// What makes an interrupt needless in which a CPU answered a flush.
+///
+/// A batched flush names no address space, so a CPU that runs another one says that it is up to date
+/// (arch/x86/mm/tlb.c: flush_tlb_func, 5.10 to 7.3). Every command starts and ends its own processes, which
+/// is no finding about it.
+pub(super) fn needless_interrupt(
+    record: &Record,
+    (reason, pages): (FlushReason, i64),
+    cause: &Cause,
+    sender: Option<i32>,
+) -> Option<Needless> {
+    let elsewhere = sender.is_some_and(|pid| pid != record.pid);
+    match (reason, pages) {
+        _ if cause.starts_or_ends() => None,
+        (FlushReason::RemoteWrongCpu, _) => Some(Needless::WrongCpu),
+        (_, 0) if elsewhere => Some(Needless::BatchElsewhere),
+        (_, 0) => Some(Needless::EmptyInterrupt),
+        _ => None,
+    }
 }
 
 impl Fold {
@@ -127,11 +165,8 @@ impl Fold {
             return;
         }
         let cause = self.cause_now(sent_by.unwrap_or(0));
-        let needless = match (reason, pages) {
-            (FlushReason::RemoteWrongCpu, _) => Some(Needless::WrongCpu),
-            (_, 0) => Some(Needless::EmptyInterrupt),
-            _ => None,
-        };
+        let sender_pid = sender.map(|send| send.pid);
+        let needless = needless_interrupt(record, (reason, pages), &cause, sender_pid);
         for tid in [Some(record.tid), sent_by].into_iter().flatten() {
             if !self.threads.contains_key(&tid) {
                 self.victims.meets(tid);
@@ -140,7 +175,7 @@ impl Fold {
         let (asked, function, site) = (Asked::TlbFlush, 0, 0);
         let from = sent_by.map_or(Task::Unknown, Task::Thread);
         let to = Task::of(record);
-        let empty = u64::from(needless.is_some());
+        let empty = u64::from(pages == 0 || reason == FlushReason::RemoteWrongCpu);
         let one =
             PairCount { interrupts: 1, empty, guessed: u64::from(guessed), ..PairCount::default() };
         let pair = Pair { asked, function, site, cause: cause.clone(), from, to };
@@ -155,7 +190,7 @@ impl Fold {
             self.toggle_interrupts(sent_by, 1);
         }
         if let Some(needless) = needless {
-            self.needless_of(sent_by, needless, cause, true);
+            self.needless_of(sent_by, needless, cause, needless != Needless::BatchElsewhere);
         }
     }
 
@@ -166,7 +201,7 @@ impl Fold {
         };
         match (&thread.fault, &thread.call) {
             _ if thread.ended => Cause::Exit,
-            _ if thread.reclaiming => Cause::Reclaim,
+            _ if thread.reclaiming.is_some() => Cause::Reclaim(thread.reclaiming.unwrap_or(Reclaim::Machine)),
             (Some(open), _) => Cause::Fault(classify(&open.seen, self.context).rule().class),
             (None, Some(call)) => call.cause(),
             (None, None) => Cause::Elsewhere,
@@ -175,6 +210,9 @@ impl Fold {
 
     fn issue(&mut self, record: &Record, reason: FlushReason, pages: i64) {
         let thread = self.threads.entry(record.tid).or_default();
+        if let Some(call) = &mut thread.call {
+            call.flushed_all |= pages < 0;
+        }
         let (sent, half) = (reason == FlushReason::RemoteSend, thread.half);
         let issue = match (sent, half) {
             // The second half of a flush that has been counted.
@@ -190,12 +228,18 @@ impl Fold {
             (false, Half::Sent) => Half::None,
             (false, _) => Half::Local,
         };
-        if let (Some(issue), Some(open), false) = (issue, &mut thread.fault, thread.reclaiming) {
+        if let (Some(issue), Some(open), false) = (issue, &mut thread.fault, thread.reclaiming.is_some()) {
             open.flushes.push(issue);
         } else if let Some(issue) = issue {
             let cause = self.cause_now(record.tid);
             if let Some(key) = self.alone(record.tid) {
                 self.toggles.flushed(key, issue.sent, issue.completes_local);
+            }
+            if self.grants(record.tid) && !issue.completes_local {
+                self.needless_of(Some(record.tid), Needless::Grant, cause.clone(), true);
+            }
+            if let Some(key) = self.call_now(record.tid) {
+                self.memories.called(&key).flushes.add(issue);
             }
             self.issued(vec![issue], cause);
         }
@@ -210,18 +254,25 @@ impl Fold {
             return;
         }
         let count = self.totals.flushes.entry(cause).or_default();
-        for Issue { sent, pages, completes_local } in flushes {
-            if completes_local {
-                count.local = count.local.saturating_sub(1);
-                count.sent += 1;
-                continue;
-            }
-            *(if sent { &mut count.sent } else { &mut count.local }) += 1;
-            match u64::try_from(pages) {
-                Ok(pages) => count.pages += pages,
-                Err(_) => count.full += 1,
-            }
-        }
+        flushes.into_iter().for_each(|issue| count.add(issue));
+    }
+
+    /// Whether a thread is in a call that only allows more than was allowed before.
+    fn grants(&self, tid: i32) -> bool {
+        let Some(thread) = self.threads.get(&tid) else { return false };
+        let protected = thread.call.as_ref().and_then(|call| call.protects());
+        let process = self.processes.get(&thread.pid);
+        protected.zip(process).is_some_and(|((range, new), process)| {
+            process.protections.all(&range, |old| old & !new == 0 && *old != new)
+        })
+    }
+
+    /// The call that a thread is in, if what it does now is the call's.
+    pub(super) fn call_now(&self, tid: i32) -> Option<CallKey> {
+        let thread = self.threads.get(&tid)?;
+        let call = thread.call.as_ref()?;
+        (thread.fault.is_none() && thread.reclaiming.is_none() && !thread.ended)
+            .then(|| call.key.clone())
     }
 
     /// Whether the local half of a flush shows that the flush was needless.
@@ -238,7 +289,7 @@ impl Fold {
             thread.call.iter_mut().for_each(|call| call.batch_flushed = true);
             return;
         }
-        let (Some(call), None, false) = (&thread.call, &thread.fault, thread.reclaiming) else {
+        let (Some(call), None, false) = (&thread.call, &thread.fault, thread.reclaiming.is_some()) else {
             return;
         };
         let cause = call.cause();

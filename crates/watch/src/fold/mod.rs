@@ -8,6 +8,7 @@ mod cause;
 mod copies;
 mod flushes;
 mod guard;
+mod memory;
 mod overlaps;
 mod rules;
 mod tally;
@@ -17,9 +18,10 @@ mod victims;
 mod waits;
 
 pub use crate::functions::Asked;
-pub use cause::Cause;
+pub use cause::{Cause, Reclaim};
 pub use flushes::FlushCount;
 pub use guard::{Disturbance, Guard, How, OfCpu, Reached};
+pub use memory::{CallKey, Called, FaultKey, Memories, Memory, Met, Since, TakerCount, TakerKey, Took};
 pub use rules::{Confidence, Reason, Rule, Surroundings};
 pub use tally::{Reading, Tallies, Tally, Times};
 pub use toggles::{ToggleCount, Toggled};
@@ -29,7 +31,9 @@ pub use waits::WaitCount;
 use crate::functions::Functions;
 use crate::maps::Maps;
 use crate::record::{Record, What};
-use crate::sites::{CallSites, Sample, Sites};
+use crate::ranges::Ranges;
+use crate::sites::{Sample, SiteId, Sites};
+use crate::space::{Space, Taker};
 use crate::stacks::{For, Stacks, Wait};
 use crate::syscalls;
 use crate::timeline::Moment;
@@ -73,6 +77,14 @@ pub enum Needless {
     EmptyInterrupt,
     /// A CPU was interrupted that ran another address space.
     WrongCpu,
+    /// A batched flush, which names no address space, interrupted a CPU that ran another process.
+    BatchElsewhere,
+    /// A protection was only made weaker, and the processor would have found out by itself.
+    Grant,
+    /// A fault upon a page that a fork had made read-only, and that nobody else had any more.
+    ReuseAfterFork,
+    /// A page was allocated and freed again, since another thread's fault was faster.
+    RacedAllocation,
     /// A CPU was made to leave walks over page tables that it cannot have been in.
     TableSync,
 }
@@ -122,8 +134,10 @@ pub struct Folded {
     pub functions: Functions,
     /// Interrupts by CPU.
     pub tallies: Tallies,
-    /// Who called for flushes.
-    pub call_sites: CallSites,
+    /// Faults and calls by the memory that they are about.
+    pub memories: Memories,
+    /// Stacks of calls and faults.
+    pub sites: Sites,
     /// Pages whose protection was changed alone, to and fro.
     pub toggled: Vec<Toggled>,
     /// Whether switches were recorded.
@@ -137,6 +151,7 @@ pub struct Folded {
 struct Open {
     start: u64,
     address: u64,
+    ip: u64,
     seen: Seen,
     pfn: u64,
     freed: Vec<u64>,
@@ -149,7 +164,8 @@ struct Thread {
     pid: i32,
     fault: Option<Open>,
     call: Option<Call>,
-    reclaiming: bool,
+    /// The memory that it reclaims now.
+    reclaiming: Option<Reclaim>,
     /// The kernel said so, and frees what it had now: kernel/exit.c: do_exit, perf_event_exit_task
     /// before exit_mm, 5.10 to 7.3.
     ended: bool,
@@ -168,6 +184,17 @@ struct Process {
     overlaps: Overlaps,
     pages: Pages,
     batch: flushes::Batch,
+    /// Its program is being started: nothing but its loader has run.
+    starting: bool,
+    space: Space,
+    /// What brk(2) has made, as far as it was seen.
+    heap: Option<std::ops::Range<u64>>,
+    /// Sizes of mappings, and the calls that made them.
+    origins: Ranges<(u64, SiteId)>,
+    /// Ranges that are read without readahead, and the advice.
+    random: Ranges<Taker>,
+    /// Protections as calls have set them.
+    protections: Ranges<u64>,
 }
 
 /// A thread that runs already.
@@ -207,7 +234,10 @@ pub struct Fold {
     /// Interrupts by CPU.
     pub tallies: Tallies,
     toggles: Toggles,
+    memories: Memories,
     sites: Sites,
+    /// The code of a program that was started has run.
+    pub started: bool,
     /// Whether switches are recorded.
     pub waits: bool,
     /// Who gets single events, if anybody does.
@@ -229,7 +259,7 @@ impl Fold {
     pub fn new(context: Surroundings, local_first: bool, all: bool) -> Fold {
         let (threads, ended, processes) = Default::default();
         let (victims, calls, functions, tallies) = Default::default();
-        let (sites, totals, toggles, stacks) = Default::default();
+        let (sites, totals, toggles, stacks, memories) = Default::default();
         let frees_from = 0;
         Fold {
             context,
@@ -245,7 +275,9 @@ impl Fold {
             stacks,
             tallies,
             toggles,
+            memories,
             sites,
+            started: false,
             waits: false,
             timeline: None,
             guard: None,
@@ -269,6 +301,7 @@ impl Fold {
             process.name = name.into();
         }
         process.maps = maps.clone();
+        process.space = Space::of_running();
         process.userfaultfd |= userfaultfd;
         process.forked |= forked;
     }
@@ -293,6 +326,9 @@ impl Fold {
             return self.leaves(&record, stack);
         }
         if record.what.may_be_a_strangers() && !self.watches(record.tid) {
+            if let What::Reclaim { of, .. } = record.what {
+                self.memories.last_reclaim = Some(of);
+            }
             return;
         }
         self.totals.own_records += 1;
@@ -308,10 +344,10 @@ impl Fold {
         let thread = self.threads.entry(tid).or_default();
         thread.pid = pid;
         match record.what {
-            What::Fault { address, code, .. } => self.fault(&record, address, code),
+            What::Fault { address, code, user, ip } => self.fault(&record, (address, code), (user, ip)),
             What::FaultDone { address, major } => self.fault_done(&record, address, major),
             // Reclaim frees others' pages, and what it allocates is swap space's.
-            What::Alloc { .. } | What::Free { .. } if thread.reclaiming => {}
+            What::Alloc { .. } | What::Free { .. } if thread.reclaiming.is_some() => {}
             What::Alloc { pfn, order, zeroed } => {
                 if let Some(open) = &mut thread.fault {
                     (open.seen.allocated, open.pfn) = (Some((order, zeroed)), pfn);
@@ -330,18 +366,24 @@ impl Fold {
             What::FileFault => {
                 thread.fault.iter_mut().for_each(|open| open.seen.file_fault = true);
             }
-            What::Enter { number, args } => self.enter(&record, Call::new(number, args)),
+            What::Enter { number, args, ref from } => {
+                let call = Call::new(number, args, record.time, tid);
+                self.enter(&record, call, from.as_deref());
+            }
             What::Ioctl { request } => {
                 let Some(number) = syscalls::ioctl(request) else { return };
                 self.answered(pid, number);
-                self.enter(&record, Call::new(number, [0; 4]));
+                self.enter(&record, Call::new(number, [0; 4], record.time, tid), None);
             }
             What::Exit { result, .. } => self.exit(&record, result),
-            What::Reclaim { begins } => thread.reclaiming = begins,
-            What::Fork { pid, tid, parent } => self.fork(pid, tid, parent),
+            What::Reclaim { of, begins } => {
+                thread.reclaiming = begins.then_some(of);
+                self.memories.last_reclaim = Some(of);
+            }
+            What::Fork { pid, tid, parent } => self.fork(&record, pid, tid, parent),
             What::Ended => self.ended(tid),
             What::Named { name, exec } => self.named(pid, tid, &name, exec),
-            What::Site(sample) => self.site(tid, pid, &sample),
+            What::Site(sample) => self.site(pid, &sample),
             What::Mapped(mapping) => self.processes.entry(pid).or_default().maps.map(&mapping),
             What::Flush { .. }
             | What::Queue { .. }
@@ -366,7 +408,8 @@ impl Fold {
     pub fn starting(&mut self, tid: i32) {
         let thread = self.threads.entry(tid).or_default();
         thread.pid = tid;
-        thread.call = Some(Call::new(libc::SYS_execve as i32, [0; 4]));
+        thread.call = Some(Call::new(libc::SYS_execve as i32, [0; 4], 0, tid));
+        self.processes.entry(tid).or_default().starting = true;
     }
 
     /// How many interrupts have been timed so far.
@@ -393,7 +436,8 @@ impl Fold {
             victims: self.victims,
             functions: self.functions,
             tallies: self.tallies,
-            call_sites: self.sites.named(),
+            memories: self.memories,
+            sites: self.sites,
             toggled,
             waits: self.waits,
             guard: self.guard,
@@ -408,16 +452,15 @@ impl Fold {
         self.threads.iter().map(named).collect()
     }
 
-    fn site(&mut self, tid: i32, pid: i32, sample: &Sample) {
-        let cause = self.cause_now(tid);
+    fn site(&mut self, pid: i32, sample: &Sample) {
         let process = self.processes.entry(pid).or_default();
-        self.sites.sample(sample, cause, &process.maps);
+        self.sites.sample(sample, pid, &process.maps);
     }
 
     /// Records were lost: nobody knows any more who is in what.
     fn forget(&mut self) {
         for thread in self.threads.values_mut() {
-            (thread.fault, thread.call, thread.reclaiming) = (None, None, false);
+            (thread.fault, thread.call, thread.reclaiming) = (None, None, None);
             thread.half = flushes::Half::default();
         }
         for process in self.processes.values_mut() {
@@ -429,8 +472,16 @@ impl Fold {
         self.guard.iter_mut().for_each(Guard::forget);
     }
 
-    fn fault(&mut self, record: &Record, address: u64, code: FaultCode) {
+    fn fault(
+        &mut self,
+        record: &Record,
+        (address, code): (u64, FaultCode),
+        (user, ip): (bool, u64),
+    ) {
         self.abandoned(record.tid);
+        if user {
+            self.runs_from(record.pid, ip, false);
+        }
         let process = self.processes.entry(record.pid).or_default();
         let memory = process.maps.memory(address);
         if process.several {
@@ -445,6 +496,7 @@ impl Fold {
         thread.fault = Some(Open {
             start: record.time,
             address,
+            ip,
             seen,
             pfn: 0,
             freed: Vec::new(),
@@ -458,7 +510,8 @@ impl Fold {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         if let Some(mut open) = thread.fault.take() {
             let pid = thread.pid;
-            self.ends(pid, &mut open);
+            let end = open.start;
+            self.ends(pid, &mut open, end);
             self.totals.faults.entry(Reason::NoEnd).or_default().faults += 1;
             self.issued(open.flushes, Cause::Fault(FaultClass::Failed));
         }
@@ -474,7 +527,7 @@ impl Fold {
         };
         thread.half = flushes::Half::default();
         (open.seen.major, open.seen.migrated) = (major, open.waits.had(For::Migration));
-        self.ends(record.pid, &mut open);
+        self.ends(record.pid, &mut open, record.time);
         let reason = rules::classify(&open.seen, self.context);
         let count = self.totals.faults.entry(reason).or_default();
         count.faults += 1;
@@ -483,6 +536,7 @@ impl Fold {
         count.waits.waits += waits.waits;
         count.waits.waited_ns += waits.waited_ns;
         self.tell_fault(record, &open, reason);
+        self.meets_memory(record, &open, reason);
         self.waited(reason, std::mem::take(&mut open.waits));
         let class = reason.rule().class;
         self.copied(record.pid, &open, class);
@@ -490,10 +544,11 @@ impl Fold {
     }
 
     /// Learns from the faults that overlapped with one that ends.
-    fn ends(&mut self, pid: i32, open: &mut Open) {
+    fn ends(&mut self, pid: i32, open: &mut Open, end: u64) {
         if let Some(process) = self.processes.get_mut(&pid) {
-            let allocated = open.seen.allocated.is_some();
-            open.seen.overlapped = process.overlaps.ends(open.address >> PAGE_BITS, allocated);
+            let allocated = open.seen.allocated.map(|(order, _)| order);
+            let page = open.address >> PAGE_BITS;
+            open.seen.overlapped = process.overlaps.ends(page, allocated, open.start..end);
         }
     }
 
@@ -520,9 +575,19 @@ impl Fold {
         count.certain += u64::from(certain);
     }
 
-    fn enter(&mut self, record: &Record, call: Call) {
+    fn enter(&mut self, record: &Record, mut call: Call, from: Option<&Sample>) {
         self.abandoned(record.tid);
-        let process = self.processes.entry(record.pid).or_default();
+        let pid = record.pid;
+        if let Some([_, _, ip]) = from.and_then(|from| from.registers) {
+            self.runs_from(pid, ip, true);
+        }
+        if syscalls::is_about_memory(call.number) {
+            call.key.memory = self.memory_at(pid, call.args[0]);
+        }
+        let process = self.processes.entry(pid).or_default();
+        call.key.starting = process.starting;
+        call.key.site =
+            from.map_or(SiteId::NONE, |from| self.sites.of_call(from, pid, &process.maps));
         process.userfaultfd |= call.number == libc::SYS_userfaultfd as i32;
         let thread = self.threads.entry(record.tid).or_default();
         (thread.call, thread.half) = (Some(call), flushes::Half::default());
@@ -536,10 +601,7 @@ impl Fold {
         if let (0, Some((page, protection))) = (result, call.one_page()) {
             self.toggles.changed((record.pid, page), record.tid, protection);
         }
-        if call.number == libc::SYS_mremap as i32 && result > 0 {
-            let process = self.processes.entry(record.pid).or_default();
-            process.maps.moved(call.args[0], result as u64, call.args[2]);
-        }
+        self.call_ended(record, &call, result);
     }
 
     /// An ioctl of userfaultfd lets faults of its process go on.
@@ -553,17 +615,28 @@ impl Fold {
         of_process.flat_map(|thread| &mut thread.fault).for_each(|open| open.seen.resolved = true);
     }
 
-    fn fork(&mut self, pid: i32, tid: i32, parent: i32) {
+    fn fork(&mut self, record: &Record, pid: i32, tid: i32, parent: i32) {
         self.threads.insert(tid, Thread { pid, ..Thread::default() });
         if pid == parent {
             self.processes.entry(pid).or_default().several = true;
             return;
         }
+        let call = self.threads.get(&record.tid).and_then(|thread| thread.call.clone());
+        if let Some(call) = call.filter(Call::copies_memory) {
+            self.forks(parent, &call, record.time);
+        }
         let Some(process) = self.processes.get_mut(&parent) else { return };
         process.forked = true;
         process.pages.shared();
-        let (name, maps) = (process.name.clone(), process.maps.clone());
-        let child = Process { name, maps, forked: true, ..Process::default() };
+        let child = Process {
+            name: process.name.clone(),
+            maps: process.maps.clone(),
+            space: process.space.clone(),
+            heap: process.heap.clone(),
+            origins: process.origins.clone(),
+            forked: true,
+            ..Process::default()
+        };
         self.processes.insert(pid, child);
     }
 
@@ -572,6 +645,10 @@ impl Fold {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         // It may have been killed in the middle of anything.
         *thread = Thread { pid: thread.pid, ended: true, ..Thread::default() };
+        if thread.pid == tid {
+            self.memory_gone(tid);
+        }
+        let Some(thread) = self.threads.get(&tid) else { return };
         let name = self.processes.get(&thread.pid).map(|process| process.name.clone());
         self.victims.ended(tid, thread.pid, name.unwrap_or_default());
         self.ended.push_back(tid);
@@ -592,9 +669,12 @@ impl Fold {
     }
 
     fn named(&mut self, pid: i32, tid: i32, name: &str, exec: bool) {
+        if exec {
+            self.memory_gone(pid);
+        }
         let process = self.processes.entry(pid).or_default();
         if exec {
-            *process = Process::default();
+            *process = Process { starting: true, ..Process::default() };
             // What was sent last was for the address space that is gone (fs/exec.c: exec_mmap).
             let thread = self.threads.entry(tid).or_default();
             thread.half = flushes::Half::default();

@@ -81,7 +81,7 @@ rules! {
     Resolved: Userfaultfd, Likely, "userfaultfd", "an ioctl of the process resolved a fault of userfaultfd meanwhile";
     Hinted: NumaHint, Likely, "NUMA hint", "a write to private memory without a page; nothing was allocated, and NUMA balancing samples";
     Raced: Spurious, Certain, "spurious, raced", "the page allocated in this fault was freed in it: another thread was faster";
-    RacedOverlap: Spurious, Likely, "spurious, overlapping", "another thread's fault on the same page overlapped with this one, and both allocated a page: one of them was for nothing";
+    RacedOverlap: Spurious, Likely, "spurious, overlapping", "another thread's fault on the same page, small or huge, overlapped with this one, and both allocated it: one of them was for nothing";
     RacedUnseen: Spurious, Likely, "spurious, raced", "a write to private memory without a page; nothing was allocated: another thread was faster";
     Stale: Spurious, Certain, "spurious", "a read of a page that may be read: a stale translation";
     Moved: Spurious, Certain, "spurious, page moved", "nothing was allocated: the fault waited for a page that was on its way to another frame, and it was there";
@@ -126,8 +126,8 @@ pub struct Seen {
     pub undone: bool,
     /// Whether what is freed was recorded when it began.
     pub frees_seen: bool,
-    /// Whether a fault of another thread on the same page, which overlapped with it, had allocated
-    /// one.
+    /// Whether a fault of another thread on the same page, small or huge, which overlapped with it,
+    /// had allocated one.
     pub overlapped: bool,
     /// Whether pages around were mapped.
     pub mapped_around: bool,
@@ -161,10 +161,13 @@ pub fn classify(seen: &Seen, context: Surroundings) -> Reason {
     if seen.undone && !seen.major && !of_file {
         return Reason::Raced;
     }
-    if seen.overlapped && !seen.frees_seen && seen.allocated.is_some() && !seen.major && !of_file {
+    // Of large pages it is not recorded that they are freed.
+    let large = seen.allocated.is_some_and(|(order, _)| order > 0);
+    let free_unseen = large || !seen.frees_seen && seen.allocated.is_some();
+    if seen.overlapped && free_unseen && !seen.major && !of_file {
         return Reason::RacedOverlap;
     }
-    if seen.allocated.is_some_and(|(order, _)| order > 0) && !seen.major && !of_file {
+    if large && !seen.major && !of_file {
         return Reason::Huge;
     }
     if present { protection(seen) } else { not_present(seen, context) }

@@ -95,7 +95,7 @@ impl Rings {
         }
         rings.choose(&mut rows, extent);
         rings.present = rows.iter().map(|(_, found)| found.point).collect();
-        let flush = rows.iter().find(|(row, _)| row.point == Point::Flush).map(|(_, found)| found);
+        let fault = rows.iter().find(|(row, _)| row.point == Point::FaultUser).map(|(_, found)| found);
         let kinds: &[Which] = match extent {
             Extent::Guard(_) => &[Which::Main],
             Extent::Programs | Extent::EveryInterrupt => &[Which::Main, Which::Frees, Which::Sites],
@@ -107,7 +107,7 @@ impl Rings {
                 let rows = rows.filter(|(row, _)| row.wanted(extent, cpu));
                 let mut ring = Ring::open((cpu, *which), (tasks, options), rows)?;
                 if *which == Which::Sites {
-                    ring.sample_sites((tasks, options), flush)?;
+                    ring.sample_sites((tasks, options), fault)?;
                 }
                 rings.rings.push(ring);
             }
@@ -187,7 +187,16 @@ impl Rings {
 
     /// Starts recording freed pages.
     pub fn record_frees(&mut self) -> io::Result<()> {
-        let rings = self.rings.iter_mut().filter(|ring| ring.which == Which::Frees);
+        self.start(Which::Frees)
+    }
+
+    /// Starts sampling stacks of faults.
+    pub fn sample_faults(&mut self) -> io::Result<()> {
+        self.start(Which::Sites)
+    }
+
+    fn start(&mut self, which: Which) -> io::Result<()> {
+        let rings = self.rings.iter_mut().filter(|ring| ring.which == which);
         rings.flat_map(|ring| &mut ring.others).try_for_each(Counter::enable)
     }
 
@@ -339,16 +348,16 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Adds samples of the stacks of whoever flushes.
+    /// Adds samples of the stacks of whoever takes faults.
     fn sample_sites(
         &mut self,
         (tasks, options): (&Tasks, &Options),
-        flush: Option<&Found>,
+        fault: Option<&Found>,
     ) -> Result<(), PerfError> {
-        let Some(flush) = flush else { return Ok(()) };
+        let Some(fault) = fault else { return Ok(()) };
         let open = Open::new(self.cpu, tasks, options);
         for pid in tasks.pids() {
-            let counter = open.sites(flush, pid);
+            let counter = open.sites(fault, pid);
             if !there(&counter) {
                 continue;
             }

@@ -3,12 +3,15 @@
 use super::Tasks;
 use crate::session::Options;
 use crate::sites;
-use crate::tracepoints::{self, Extent, Found, Ring as Which, Row};
+use crate::tracepoints::{Extent, Found, Point, Ring as Which, Row};
 use needless_runner::ioctl::set_filter;
 use perf_event::events::{Event, Software, Tracepoint as TracepointEvent};
 use perf_event::{Builder, Clock, Counter, ReadFormat, SampleFlag};
 use std::ffi::CString;
 use std::io;
+
+/// The user's registers, and the top of the user's stack.
+const USERS_STACK: SampleFlag = SampleFlag::REGS_USER.union(SampleFlag::STACK_USER);
 
 /// Frames of a stack that tells what is waited for.
 const DEEPEST: u16 = 32;
@@ -57,23 +60,29 @@ impl<'a> Open<'a> {
 
     pub(super) fn point(&self, row: &Row, found: &Found, pid: Option<i32>) -> io::Result<Counter> {
         let event = TracepointEvent::with_id(found.id);
-        let counter = self.counter(event, pid, SampleFlag::RAW, |builder| {
+        let stacks = row.point == Point::Enter && cfg!(target_arch = "x86_64");
+        let also = if stacks { SampleFlag::RAW | USERS_STACK } else { SampleFlag::RAW };
+        let counter = self.counter(event, pid, also, |builder| {
             if row.ring == Which::Frees {
                 builder.enable_on_exec(false);
+            }
+            if stacks {
+                builder.sample_regs_user(sites::REGISTERS);
+                builder.sample_stack_user(sites::CALL_STACK_BYTES);
             }
         })?;
         filtered(counter, (row.filter)(&self.options.extent))
     }
 
-    /// The stacks of whoever flushes, at most so many a second.
-    pub(super) fn sites(&self, flush: &Found, pid: Option<i32>) -> io::Result<Counter> {
-        let event = TracepointEvent::with_id(flush.id);
-        let also = SampleFlag::CALLCHAIN | SampleFlag::REGS_USER | SampleFlag::STACK_USER;
-        let counter = self.counter(event, pid, also, |builder| {
-            builder.sample_frequency(sites::PER_SECOND).exclude_callchain_user(true);
+    /// The stacks of whoever takes faults, at most so many a second.
+    pub(super) fn sites(&self, fault: &Found, pid: Option<i32>) -> io::Result<Counter> {
+        let event = TracepointEvent::with_id(fault.id);
+        self.counter(event, pid, USERS_STACK, |builder| {
+            // Begins when the program's own code does, so that its loader takes no samples.
+            builder.enable_on_exec(false);
+            builder.sample_frequency(sites::PER_SECOND);
             builder.sample_regs_user(sites::REGISTERS).sample_stack_user(sites::STACK_BYTES);
-        })?;
-        filtered(counter, tracepoints::local_flush())
+        })
     }
 
     pub(super) fn fault_done(&self, event: Software, pid: Option<i32>) -> io::Result<Counter> {

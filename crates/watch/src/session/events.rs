@@ -44,6 +44,8 @@ pub(super) struct Events {
     timed: (Instant, usize),
     /// Freed pages are not recorded yet.
     frees_wait: bool,
+    /// Stacks of faults are not sampled yet.
+    samples_wait: bool,
     /// Flushes are sent that no event tells.
     flushes_hidden: bool,
     missing: Vec<Missing>,
@@ -90,6 +92,7 @@ impl Events {
             reader: Duration::ZERO,
             timed: (Instant::now(), 0),
             frees_wait,
+            samples_wait: frees_wait,
             flushes_hidden,
             missing,
         })
@@ -133,6 +136,7 @@ impl Events {
         self.rings.drain(&mut self.waiting);
         self.await_sharing();
         self.fold_until(complete);
+        self.await_start();
         self.time_some_interrupts();
         self.reader += thread_time().saturating_sub(start);
     }
@@ -160,6 +164,17 @@ impl Events {
                     let lacks = tracepoints::lacks(Point::Free);
                     self.missing.push(Missing::new("pages that are freed", &error, lacks, None));
                 }
+            }
+        }
+    }
+
+    /// A program's start is its loader's: samples of stacks begin when its own code runs.
+    fn await_start(&mut self) {
+        if self.samples_wait && self.fold.started {
+            self.samples_wait = false;
+            if let Err(error) = self.rings.sample_faults() {
+                let lacks = "who called the functions that take faults";
+                self.missing.push(Missing::new("stacks of faults", &error, lacks, None));
             }
         }
     }
@@ -238,6 +253,7 @@ impl Events {
         }
         let kernels = observation::Kernels {
             faults: expected,
+            system_ns: usage.map(|usage| usage.system_ns),
             events: counted,
             interrupts: self.interrupts.zip(interrupts),
             recorded,

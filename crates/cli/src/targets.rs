@@ -17,6 +17,7 @@ use needless_model::kernels::KernelRow;
 use needless_model::policy::POLICIES;
 use needless_model::program::Program;
 use needless_model::run::{INSTRUCTIONS, TargetRun};
+use needless_model::sim::SimError;
 use needless_report::compare::{Outcome, Ran, Target};
 use needless_report::doctor::{Check, State};
 use needless_report::steps::{self, Difference, Step};
@@ -373,6 +374,12 @@ fn against_model(
             let ran = Ran::against(program, run, &model, account, own_row);
             Ok((finished(ran, runs), status))
         }
+        Err(error @ SimError::NotModelled { .. }) => {
+            let why = format!("model:{} cannot run it: {error}", row.name);
+            let mut run = run;
+            run.unseen.insert(VERDICTS.to_owned(), why);
+            Ok((alone(program, run, runs), status))
+        }
         Err(error) => {
             let reason = format!("it ran there, but model:{} cannot run it: {error}", row.name);
             let status = if error.is_a_bound() { INCONCLUSIVE } else { OTHER };
@@ -380,6 +387,9 @@ fn against_model(
         }
     }
 }
+
+/// The name under which a run says why there are no verdicts about it.
+const VERDICTS: &str = "verdicts";
 
 /// The status of a run without events: rusage is all that was compared.
 fn blind_status() -> u8 {

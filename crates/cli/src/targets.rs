@@ -382,9 +382,10 @@ fn against_model(
             let ran = Ran::against(program, run, &model, account, own_row);
             Ok((finished(ran, runs), status))
         }
-        // Only a real kernel has it: what it did is told, against nothing.
-        Err(SimError::NotModelled { what, .. }) => {
-            tell(&format!("{}: held against no model, which has no {what}", run.target));
+        Err(error @ SimError::NotModelled { .. }) => {
+            let why = format!("model:{} cannot run it: {error}", row.name);
+            let mut run = run;
+            run.unseen.insert(VERDICTS.to_owned(), why);
             Ok((alone(program, run, runs), status))
         }
         Err(error) => {
@@ -394,6 +395,9 @@ fn against_model(
         }
     }
 }
+
+/// The name under which a run says why there are no verdicts about it.
+const VERDICTS: &str = "verdicts";
 
 /// The status of a run without events: rusage is all that was compared.
 fn blind_status() -> u8 {

@@ -170,7 +170,7 @@ fn the_same_input_gives_the_same_events() {
         std::fs::read(path).unwrap()
     };
     let (first, second) = (events("first"), events("second"));
-    assert!(first.starts_with(b"{\"schema_version\":1,\"event_version\":7,"));
+    assert!(first.starts_with(b"{\"schema_version\":1,\"event_version\":8,"));
     assert!(first.iter().filter(|byte| **byte == b'\n').count() > 100);
     assert_eq!(first, second);
 }

@@ -4,9 +4,10 @@ use crate::cache::Kernel;
 use crate::error::GuestError;
 use crate::guest::Guest;
 use crate::kernels;
+use crate::nodes::Nodes;
 use crate::options::GuestOptions;
 use crate::target::KernelTarget;
-use needless_model::program::Program;
+use needless_model::program::{MachineNeeds, Program};
 use needless_model::run::TargetRun;
 
 /// Boots that a batch may need beyond its first because programs brought the guest down.
@@ -19,18 +20,23 @@ pub struct Batch {
     kernel: Kernel,
     options: GuestOptions,
     guest: Option<Guest>,
+    /// The nodes of the guest that runs, or ran last.
+    nodes: Nodes,
     crashes: u32,
 }
 
 impl Batch {
-    /// Boots the target's kernel, which is fetched if it is not cached.
+    /// Boots the target's kernel, which is fetched if it is not cached, with the NUMA nodes that the first
+    /// program needs.
     ///
     /// # Errors
     /// No kernel, no QEMU, no boot.
-    pub fn open(target: &KernelTarget) -> Result<Batch, GuestError> {
+    pub fn open(target: &KernelTarget, first: &MachineNeeds) -> Result<Batch, GuestError> {
         let (kernel, options) = (kernels::ready_for(target)?, target.options.clone());
-        let guest = Guest::boot(&kernel, &options)?;
-        Ok(Batch { kernel, options, guest: Some(guest), crashes: 0 })
+        let nodes = nodes_for(&options, first);
+        let guest =
+            Guest::boot(&kernel, &GuestOptions { nodes: nodes.clone(), ..options.clone() })?;
+        Ok(Batch { kernel, options, guest: Some(guest), nodes, crashes: 0 })
     }
 
     /// The kernel.
@@ -51,6 +57,12 @@ impl Batch {
     }
 
     fn run_once(&mut self, program: &Program) -> Result<TargetRun, GuestError> {
+        let nodes = nodes_for(&self.options, &program.machine);
+        if nodes != self.nodes {
+            // Nodes are there from the boot on.
+            self.guest = None;
+            self.nodes = nodes;
+        }
         let guest = match &mut self.guest {
             Some(guest) => guest,
             None if self.crashes > MOST_CRASHES => {
@@ -58,7 +70,10 @@ impl Batch {
                     format!("ended {} times in this batch and is not booted again", self.crashes);
                 return Err(GuestError::stopped(what, String::new()));
             }
-            none => none.insert(Guest::boot(&self.kernel, &self.options)?),
+            none => {
+                let options = GuestOptions { nodes: self.nodes.clone(), ..self.options.clone() };
+                none.insert(Guest::boot(&self.kernel, &options)?)
+            }
         };
         let result = guest.run(program);
         if result.as_ref().is_err_and(GuestError::is_end) {
@@ -67,4 +82,9 @@ impl Batch {
         }
         result
     }
+}
+
+/// The NUMA nodes of a guest for a scenario.
+fn nodes_for(options: &GuestOptions, needs: &MachineNeeds) -> Nodes {
+    options.nodes.for_needs(needs, options.memory_mib, options.cpus)
 }

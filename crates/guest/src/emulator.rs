@@ -68,7 +68,8 @@ impl Emulator {
         options: &GuestOptions,
         plugin: Option<&str>,
     ) -> Vec<String> {
-        let memory = format!("{}M", options.memory_mib);
+        let memory = options.nodes.memory_mib().unwrap_or(options.memory_mib);
+        let memory = format!("{memory}M");
         let port = format!("socket,id=host,fd={HOST_DESCRIPTOR}");
         let port_device = format!("virtserialport,chardev=host,name={PORT}");
         let mut words: Vec<String> = [
@@ -109,7 +110,7 @@ impl Emulator {
         add("-kernel", path(&kernel.image()));
         add("-initrd", path(initramfs));
         add("-append", command_line(self.platform, options));
-        words.extend(nodes(options));
+        words.extend(options.nodes.command(options.memory_mib, options.cpus));
         words
     }
 }
@@ -132,27 +133,6 @@ fn command_line(platform: &Platform, options: &GuestOptions) -> String {
 /// One CPU more than scenarios use.
 fn machine_cpus(options: &GuestOptions) -> u32 {
     u32::from(options.cpus) + 1
-}
-
-/// CPUs and memory shared out evenly among the nodes.
-fn nodes(options: &GuestOptions) -> Vec<String> {
-    if options.nodes < 2 {
-        return Vec::new();
-    }
-    let count = u32::from(options.nodes);
-    (0..count)
-        .flat_map(|node| {
-            let share = |whole: u32| (whole * node / count, whole * (node + 1) / count);
-            let (cpu, next) = share(machine_cpus(options));
-            let (from, to) = share(options.memory_mib);
-            [
-                "-object".into(),
-                format!("memory-backend-ram,id=m{node},size={}M", to - from),
-                "-numa".into(),
-                format!("node,nodeid={node},cpus={cpu}-{},memdev=m{node}", next - 1),
-            ]
-        })
-        .collect()
 }
 
 fn version(program: &str) -> io::Result<String> {
@@ -191,16 +171,6 @@ pub fn install(packages: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn nodes_share_everything_out() {
-        let options =
-            GuestOptions { cpus: 3, nodes: 2, memory_mib: 1001, ..GuestOptions::default() };
-        let words = nodes(&options).join(" ");
-        assert!(words.contains("cpus=0-1") && words.contains("cpus=2-3"), "{words}");
-        assert!(words.contains("size=500M") && words.contains("size=501M"), "{words}");
-        assert!(nodes(&GuestOptions::default()).is_empty());
-    }
 
     #[test]
     fn the_users_words_come_last() {

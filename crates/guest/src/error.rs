@@ -320,7 +320,7 @@ pub enum GuestError {
 }
 
 /// How `kernel:` targets are written.
-pub(crate) const USUAL_TARGETS: &str = "write kernel:SERIES[/arm64] or kernel:./IMAGE[,modules=DIR], then [,cpus=N][,mem=SIZE][,nodes=N][,cpu=PROCESSOR][,thp=always|madvise|never][,row=MODEL ROW][,append=COMMAND LINE], as in kernel:6.12,cpus=4,mem=2G";
+pub(crate) const USUAL_TARGETS: &str = "write kernel:SERIES[/arm64] or kernel:./IMAGE[,modules=DIR], then [,cpus=N][,mem=SIZE][,nodes=N or SIZE+SIZE:latency=NS…][,cpu=PROCESSOR][,thp=always|madvise|never][,row=MODEL ROW][,append=COMMAND LINE], as in kernel:6.12,cpus=4,mem=2G";
 
 /// What QEMU's own words begin with.
 const QEMU: &str = "qemu";

@@ -11,6 +11,7 @@ use crate::diagnosis::{self, Told, lacking};
 use crate::emulator::Emulator;
 use crate::error::GuestError;
 use crate::initramfs;
+use crate::nodes::Nodes;
 use crate::options::{GuestOptions, Limits};
 use crate::patience::Patience;
 use crate::platform::Arch;
@@ -57,6 +58,7 @@ pub struct Guest {
     sets_bits: bool,
     release: String,
     cpus: u16,
+    nodes: Nodes,
     limits: Limits,
     environment: BTreeMap<String, String>,
     /// The row that was named for it.
@@ -156,6 +158,7 @@ impl Guest {
             absent: Vec::new(),
             own: kernel.is_own() || kernel.manifest.built.is_some(),
             cpus: options.cpus,
+            nodes: options.nodes.clone(),
             limits: options.limits,
             environment: environment(kernel, options, emulator),
             tally,
@@ -231,6 +234,22 @@ impl Guest {
     /// Refuses a program that needs what the kernel lacks.
     fn refuse(&self, program: &Program) -> Result<(), GuestError> {
         let needs = &program.machine;
+        let (wanted, has) = (needs.nodes.unwrap_or(1), self.nodes.count());
+        if wanted > has || needs.numa.slow > self.nodes.slow() {
+            let (name, slow) = (&program.name, needs.numa.slow);
+            let (slow, has_slow) = match slow {
+                0 => (String::new(), String::new()),
+                slow => (
+                    format!(", {slow} of them slow"),
+                    format!(", {} of them slow", self.nodes.slow()),
+                ),
+            };
+            let what = format!(
+                "`{name}` needs {wanted} NUMA nodes{slow}; this guest has {has}{has_slow} (nodes={}): without nodes= a guest has those that its scenario needs",
+                self.nodes
+            );
+            return Err(GuestError::Unsupported { what });
+        }
         let wanted = [
             (needs.swap.is_some(), Needed::ForSwap, "swap space"),
             (needs.disk, Needed::ForDisks, "a file on a disk"),
@@ -404,7 +423,10 @@ fn environment(
             false => entry("kernel.package", kernel.text()),
         },
         entry("guest.cpus", format!("{} and one for the rest", options.cpus)),
-        entry("guest.memory", format!("{} MiB", options.memory_mib)),
+        entry(
+            "guest.memory",
+            format!("{} MiB", options.nodes.memory_mib().unwrap_or(options.memory_mib)),
+        ),
         entry("guest.nodes", options.nodes.to_string()),
         entry("guest.emulator", emulator.text()),
     ])

@@ -28,6 +28,7 @@ mod image;
 mod initramfs;
 pub mod kernels;
 mod modules;
+mod nodes;
 mod options;
 mod own;
 mod owner;
@@ -45,6 +46,7 @@ pub use cache::{BuiltFrom, Hashed, Kernel, Manifest, Package};
 pub use error::{FetchError, GuestError};
 pub use guest::Guest;
 pub use needless_runner::wire::Executed;
+pub use nodes::{Node, Nodes};
 pub use options::{GuestFile, GuestOptions, Limits};
 pub use platform::Arch;
 pub use target::{Choice, KernelTarget, OwnImage};
@@ -65,7 +67,8 @@ pub fn run_batch(
     programs: &[Program],
     progress: &dyn Fn(usize),
 ) -> Result<Vec<Result<TargetRun, GuestError>>, GuestError> {
-    let mut batch = Batch::open(target)?;
+    let first = programs.first().map(|program| program.machine.clone()).unwrap_or_default();
+    let mut batch = Batch::open(target, &first)?;
     let run = |(at, program)| {
         let result = batch.run(program);
         progress(at + 1);

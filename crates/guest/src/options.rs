@@ -1,5 +1,6 @@
-//! What a guest is like: `cpus=2,mem=1G,nodes=1,thp=madvise,append=…`.
+//! What a guest is like: `cpus=2,mem=1G,nodes=2,thp=madvise,append=…`.
 
+use crate::nodes::{self, Nodes};
 use needless_model::kernels::KernelRow;
 use needless_model::program::ThpMode;
 use std::fmt;
@@ -13,8 +14,8 @@ pub struct GuestOptions {
     pub cpus: u16,
     /// Memory.
     pub memory_mib: u32,
-    /// NUMA nodes; CPUs and memory are shared out evenly.
-    pub nodes: u16,
+    /// NUMA nodes.
+    pub nodes: Nodes,
     /// The processor; otherwise the usual one of the kernel's architecture.
     pub processor: Option<String>,
     /// `transparent_hugepage=` on the command line.
@@ -72,7 +73,7 @@ impl Default for GuestOptions {
         GuestOptions {
             cpus: 2,
             memory_mib: 1024,
-            nodes: 1,
+            nodes: Nodes::AsAsked,
             processor: None,
             thp: ThpMode::Madvise,
             row: None,
@@ -99,7 +100,7 @@ impl GuestOptions {
         };
         match name {
             "cpus" => self.cpus = number(1, 64)?,
-            "nodes" => self.nodes = number(1, 8)?,
+            "nodes" => self.nodes = Nodes::parse(value)?,
             "mem" => self.memory_mib = memory(value)?,
             "cpu" => self.processor = Some(value.to_owned()),
             "thp" => {
@@ -113,14 +114,7 @@ impl GuestOptions {
 
 /// `512M`, `2G`
 fn memory(text: &str) -> Result<u32, String> {
-    let unit = match text.chars().last() {
-        Some('M' | 'm') => 1,
-        Some('G' | 'g') => 1024,
-        _ => 0,
-    };
-    let number: Option<u32> = text.get(..text.len().saturating_sub(1)).and_then(|n| n.parse().ok());
-    number
-        .and_then(|number| number.checked_mul(unit))
+    nodes::size(text)
         .filter(|mib| (256..=1 << 20).contains(mib))
         .ok_or_else(|| "mem is a size from 256M to 1024G, as in 2G".to_owned())
 }

@@ -80,9 +80,7 @@ impl KernelTarget {
     /// Whether the options go together, with each other and with the kernel.
     fn check(&self) -> Result<(), String> {
         let GuestOptions { nodes, cpus, processor, row, .. } = &self.options;
-        if nodes > cpus {
-            return Err("there are more nodes than CPUs".to_owned());
-        }
+        nodes.check(*cpus)?;
         let arch = self.arch();
         let platform = arch.platform();
         if platform.processor(processor.as_deref()).is_none() {
@@ -208,6 +206,12 @@ fn take_options<'a>(
         }
         .map_err(|what| Mistake::in_syntax(what, option))?;
         let name = option.split('=').next().unwrap_or_default();
+        if given.contains("mem") && options.nodes.memory_mib().is_some() && name == "nodes"
+            || name == "mem" && options.nodes.memory_mib().is_some()
+        {
+            let what = "the nodes say how much memory there is: leave mem= out".to_owned();
+            return Err(Mistake::in_syntax(what, option));
+        }
         if !given.insert(name) {
             return Err(Mistake::in_syntax(format!("`{name}` is given twice"), option));
         }
@@ -289,6 +293,7 @@ mod tests {
             "6.1/arm64",
             "6.12.117+deb13/arm64,cpus=3,cpu=cortex-a72,thp=never",
             "6.12.94+deb13,mem=2048M,nodes=2,thp=never,append=quiet a=1,2 b",
+            "6.12,nodes=512M+512M:latency=40",
             "6.12,cpus=3,row=6.12+pending-cleared,mglru=off,append=a=1,2",
         ] {
             assert_eq!(KernelTarget::parse(text).unwrap().to_string(), text);
@@ -317,6 +322,7 @@ mod tests {
             "6.1,mem=é",
             "6.1,thp=no",
             "6.1,nodes=4",
+            "6.1,mem=2G,nodes=1G+1G",
             "6.1,x=1",
             "6.1,cpus=2,cpus=2",
             "6.1,modules=/lib/modules",

@@ -4,6 +4,7 @@
 mod long {
     mod arm64;
     mod boot;
+    mod nodes;
     mod own;
     mod own_arm64;
 }

@@ -12,6 +12,7 @@ use needless_runner::journal::{
     PAGE_CLUSTER, THP_ENABLED, ZSWAP_ENABLED, lacks_mthp, mthp_enabled,
 };
 use needless_runner::look::{Unseen, is_there, look};
+use needless_runner::numa;
 use needless_runner::tracefs;
 use needless_runner::wire::{self, Change, Reply};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -78,6 +79,15 @@ impl Machine {
                 return Err(LiveError::Unsupported { what });
             }
             machine.set_mthp(modes)?;
+        }
+        if let Some(what) = numa::lacks(&program.machine.numa) {
+            return Err(LiveError::Unsupported { what });
+        }
+        for setting in numa::settings(&program.machine.numa) {
+            // What is to be off is off where there is none of it.
+            if std::path::Path::new(&setting.path).exists() {
+                machine.set(&setting.path, &setting.value)?;
+            }
         }
         if let Some(need) = program.machine.swap {
             match need.kind {

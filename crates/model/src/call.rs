@@ -5,6 +5,7 @@
 
 use crate::addr::{PageRange, PinId, ProcessId, Vpn};
 use crate::backing::{MAX_FILE_PAGES, NamedFile};
+use crate::numa::Mempolicy;
 use crate::program::{Access, Advice, Backing, Expr, MAX_OTHERS, Prot, RangeExpr};
 use crate::userfaultfd::{Answer, Fill, Registration};
 use serde::{Deserialize, Serialize};
@@ -225,6 +226,44 @@ pub enum Asked<P, A, N> {
         /// Which.
         file: NamedFile,
     },
+    /// `move_pages` of the process itself: each page is moved to the node, and the call answers for each.
+    MovePages {
+        /// Which pages.
+        pages: P,
+        /// The target node.
+        node: u16,
+    },
+    /// `mbind`: the memory policy of a mapping.
+    Mbind {
+        /// Which pages.
+        pages: P,
+        /// The policy.
+        policy: Mempolicy,
+        /// Whether pages that do not follow the policy are moved (`MPOL_MF_MOVE`).
+        moves: bool,
+    },
+    /// `migrate_pages` of the process itself: all its pages on one node are moved to another one.
+    MigratePages {
+        /// The node that pages leave.
+        from: u16,
+        /// The node that they are moved to.
+        to: u16,
+    },
+    /// `set_mempolicy`: the memory policy of the thread.
+    SetMempolicy {
+        /// The policy.
+        policy: Mempolicy,
+    },
+    /// `memory.reclaim` of the process's cgroup: reclaim of so many pages, which demotes them where there are slower nodes.
+    ReclaimMemory {
+        /// How many pages.
+        pages: N,
+    },
+    /// NUMA balancing samples the pages: it makes them inaccessible, so that the next access to each is a hint fault.
+    NumaScan {
+        /// Which pages.
+        pages: P,
+    },
 }
 
 /// What a page is held on to for.
@@ -314,6 +353,9 @@ pub const FILE_FIRST: Bounds =
 /// How many pages of a file.
 pub const FILE_PAGES: Bounds =
     Bounds { what: "the number of pages", least: 0, most: MAX_FILE_PAGES as i64 };
+
+/// How many pages are reclaimed.
+pub const RECLAIMED: Bounds = Bounds { what: "the number of pages", least: 1, most: 1 << 20 };
 
 /// How many pages each range of a vectored call has.
 pub const EACH: Bounds = Bounds { what: "the pages of a range", least: 1, most: i64::MAX };
@@ -425,6 +467,18 @@ impl<P, A, N> Asked<P, A, N> {
                 Asked::Truncate { file: *file, pages: number(pages, FILE_PAGES)? }
             }
             Asked::SyncFile { file } => Asked::SyncFile { file: *file },
+            Asked::MovePages { pages: p, node } => {
+                Asked::MovePages { pages: pages(p)?, node: *node }
+            }
+            Asked::Mbind { pages: p, policy, moves } => {
+                Asked::Mbind { pages: pages(p)?, policy: *policy, moves: *moves }
+            }
+            Asked::MigratePages { from, to } => Asked::MigratePages { from: *from, to: *to },
+            Asked::SetMempolicy { policy } => Asked::SetMempolicy { policy: *policy },
+            Asked::ReclaimMemory { pages } => {
+                Asked::ReclaimMemory { pages: number(pages, RECLAIMED)? }
+            }
+            Asked::NumaScan { pages: p } => Asked::NumaScan { pages: pages(p)? },
         })
     }
 
@@ -464,6 +518,12 @@ impl<P, A, N> Asked<P, A, N> {
             | Asked::WriteFile { .. }
             | Asked::DropFile { .. }
             | Asked::Truncate { .. }
+            | Asked::MovePages { .. }
+            | Asked::Mbind { .. }
+            | Asked::MigratePages { .. }
+            | Asked::SetMempolicy { .. }
+            | Asked::ReclaimMemory { .. }
+            | Asked::NumaScan { .. }
             | Asked::SyncFile { .. } => None,
         }
     }
@@ -494,6 +554,11 @@ impl<P, A, N> Asked<P, A, N> {
             Asked::DropFile { .. } => Some("fadvise"),
             Asked::Truncate { .. } => Some("ftruncate"),
             Asked::SyncFile { .. } => Some("fsync"),
+            Asked::MovePages { .. } => Some("move_pages"),
+            Asked::Mbind { .. } | Asked::SetMempolicy { .. } => Some("mempolicy"),
+            Asked::MigratePages { .. } => Some("migrate_pages"),
+            Asked::ReclaimMemory { .. } => Some("memory.reclaim"),
+            Asked::NumaScan { .. } => Some("numa-scan"),
             Asked::AdviseRanges { .. } => Some("process_madvise"),
             Asked::Advise { advice, .. } => Some(match advice {
                 Advice::DontNeed => "dontneed",
@@ -566,6 +631,12 @@ impl<P, A, N> Asked<P, A, N> {
             | Asked::WriteFile { .. }
             | Asked::DropFile { .. }
             | Asked::Truncate { .. }
+            | Asked::MovePages { .. }
+            | Asked::Mbind { .. }
+            | Asked::MigratePages { .. }
+            | Asked::SetMempolicy { .. }
+            | Asked::ReclaimMemory { .. }
+            | Asked::NumaScan { .. }
             | Asked::SyncFile { .. } => false,
         }
     }
@@ -606,6 +677,9 @@ impl Call {
             | Asked::Khugepaged { pages }
             | Asked::Sync { pages }
             | Asked::Writeback { pages }
+            | Asked::MovePages { pages, .. }
+            | Asked::Mbind { pages, .. }
+            | Asked::NumaScan { pages }
             | Asked::Pin { pages, .. } => Some(pages),
             Asked::Map { area, .. } => Some(area.pages),
             Asked::ClearRefs { .. }
@@ -621,6 +695,9 @@ impl Call {
             | Asked::WriteFile { .. }
             | Asked::DropFile { .. }
             | Asked::Truncate { .. }
+            | Asked::MigratePages { .. }
+            | Asked::SetMempolicy { .. }
+            | Asked::ReclaimMemory { .. }
             | Asked::SyncFile { .. } => None,
         }
     }
@@ -673,6 +750,12 @@ impl Call {
             | Asked::WriteFile { .. }
             | Asked::DropFile { .. }
             | Asked::Truncate { .. }
+            | Asked::MovePages { .. }
+            | Asked::Mbind { .. }
+            | Asked::MigratePages { .. }
+            | Asked::SetMempolicy { .. }
+            | Asked::ReclaimMemory { .. }
+            | Asked::NumaScan { .. }
             | Asked::SyncFile { .. } => Purpose::default(),
         }
     }

@@ -38,6 +38,8 @@ pub enum What {
     Interrupt,
     /// A page that a call tells to have been stored to.
     Told,
+    /// A page that a call answers for, and where it is now or why it was not moved.
+    PageStatus,
     /// An interrupt of a CPU that may walk a page table without a lock.
     TableSync,
     /// A huge page's entry replaced by one for each page.
@@ -57,7 +59,12 @@ impl What {
             What::Interrupt => Needless::Interrupt,
             What::Split => Needless::Split,
             What::Retry => Needless::Retry,
-            What::Zeroing | What::PageIn | What::PageOut | What::Told | What::TableSync => {
+            What::Zeroing
+            | What::PageIn
+            | What::PageOut
+            | What::Told
+            | What::PageStatus
+            | What::TableSync => {
                 return None;
             }
         })
@@ -136,6 +143,7 @@ pub fn observe(program: &Program, events: &[Event], order: TraceOrder) -> Vec<Co
                 ..
             } if initiator != Some(event.cpu) => What::Interrupt,
             EventKind::TableSync { .. } if event.thread.is_some() => What::TableSync,
+            EventKind::PageStatus { .. } => What::PageStatus,
             EventKind::Told { pages, .. } => {
                 let told = Counted::new(What::Told, event);
                 seen.extend(std::iter::repeat_n(told, pages as usize));
@@ -335,6 +343,8 @@ counters! {
         "interrupts by which CPUs are waited for that may walk a page table without a lock (tlb_remove_table_sync_one)";
     ToldPages = "told_pages", "pages", None, Fold::Every(&[What::Told]),
         "pages told to have been stored to (by scans, userfaultfd or SIGSEGV)";
+    PageStatuses = "page_statuses", "pages", None, Fold::Every(&[What::PageStatus]),
+        "pages for which move_pages answered with a node or an error";
     NeedlessFaults = "needless_faults", "faults", Some("need-\nless\nfaults"), Fold::Needless(What::Fault),
         "faults that could have been avoided";
     NeedlessRetries = "needless_retries", "tries", None, Fold::Needless(What::Retry),

@@ -4,12 +4,13 @@
 //! show is listed beside its events ([`crate::run::TargetRun::unseen`]), never counted as zero.
 
 use crate::addr::{CpuId, Pfn, ThreadId, Vpn};
+use crate::numa::PageStatus;
 use crate::site::Site;
 use crate::verdict::Verdict;
 use serde::{Deserialize, Serialize};
 
 /// Version of the event record, raised whenever a field or a kind changes.
-pub const EVENT_VERSION: u32 = 7;
+pub const EVENT_VERSION: u32 = 8;
 
 /// One event.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -153,6 +154,13 @@ pub enum EventKind {
         page: Vpn,
         /// How many.
         pages: u32,
+    },
+    /// `move_pages` answers for a page. Answers come when the call is over, in the order of its pages.
+    PageStatus {
+        /// The page.
+        page: Vpn,
+        /// The node that it is on, or why it was not moved.
+        status: PageStatus,
     },
     /// A CPU is interrupted to make sure that it walks no page table without a lock (`tlb_remove_table_sync_one`), and waited
     /// for. It is no flush.

@@ -80,6 +80,13 @@ impl FinalPages {
         self.states.insert(name, words);
     }
 
+    /// Tells which NUMA node the memory of a page is on that was told before.
+    pub fn tell_node(&mut self, name: &str, node: u16) {
+        if let Some(words) = self.states.get_mut(name) {
+            *words += &format!(" node{node}");
+        }
+    }
+
     /// Tells how many pages of a process huge entries map, if any are; `process`: its name with a colon, for others than the first.
     pub fn tell_huge(&mut self, process: &str, pages: u64) {
         if pages > 0 {
@@ -116,11 +123,13 @@ mod tests {
             ("e", PageState { soft_dirty: true, ..plain(Holds::Nothing) }),
         ];
         states.into_iter().for_each(|(name, state)| pages.tell(name.to_owned(), state));
+        pages.tell_node("a", 1);
+        pages.tell_node("not told", 1);
         let words: Vec<String> = pages.by_name().into_values().collect();
         assert_eq!(
             words,
             [
-                "present",
+                "present node1",
                 "present same-as:a",
                 "present exclusive soft-dirty uffd-wp",
                 "swapped",

@@ -160,6 +160,9 @@ impl<'p> Folding<'p> {
             EventKind::FaultCompleted { page: at } => EventKind::FaultCompleted { page: page(at) },
             EventKind::MayFault { page: at } => EventKind::MayFault { page: page(at) },
             EventKind::Told { page: at, pages } => EventKind::Told { page: page(at), pages },
+            EventKind::PageStatus { page: at, status } => {
+                EventKind::PageStatus { page: page(at), status }
+            }
             EventKind::Zero { page: at, .. } => EventKind::Zero { page: page(at), frame },
             EventKind::Split { page: at, shared, .. } => {
                 EventKind::Split { page: page(at), frame, shared }

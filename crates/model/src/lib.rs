@@ -24,6 +24,7 @@ pub mod kernels;
 pub mod lock;
 pub mod machine;
 pub mod notation;
+pub mod numa;
 pub mod order;
 pub mod policy;
 pub mod program;

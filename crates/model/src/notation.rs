@@ -24,7 +24,7 @@ const MAX_PERIOD: usize = 64;
 pub enum NotationError {
     /// Not one of the tokens.
     #[error(
-        "`{0}` is no token; expected R, W, WP, RP, IPI:MM(n), IPI:BATCH(n), loc:MM(n), send(n), TLBI:vale1is(n), SYNC or a mark"
+        "`{0}` is no token; expected R, W, WP, RP, IPI:MM(n), IPI:BATCH(n), loc:MM(n), send(n), TLBI:vale1is(n), SYNC, to(n) or a mark"
     )]
     UnknownToken(String),
     /// Brackets that do not match.
@@ -158,7 +158,9 @@ impl<'a> Reader<'a> {
         }
         let (head, rest) = self.rest.split_once('(').ok_or_else(unknown)?;
         let (inside, rest) = rest.split_once(')').ok_or_else(unknown)?;
-        let token = flush(head, inside).ok_or_else(unknown)?;
+        let status = || inside.parse().ok().map(Token::PageStatus);
+        let token = if head == "to" { status() } else { flush(head, inside) };
+        let token = token.ok_or_else(unknown)?;
         self.rest = rest;
         Ok(token)
     }
@@ -251,6 +253,7 @@ mod tests {
             Just(Token::Fault(FaultToken::R)),
             Just(Token::Fault(FaultToken::Wp)),
             Just(Token::TableSync),
+            (-20..8).prop_map(|status| Token::PageStatus(crate::numa::PageStatus(status))),
             Just(Token::Mark("w".into())),
             Just(Token::Mark(String::new())),
             (any::<bool>(), pages.clone(), pages).prop_map(|(batch, pages, send)| {

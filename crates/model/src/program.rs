@@ -9,6 +9,7 @@ mod mthp;
 
 use crate::addr::{CpuId, PageRange, ProcessId, ThreadId, Vpn};
 use crate::call::{CallExpr, Extent, Refs};
+use crate::numa::NumaNeeds;
 use crate::userfaultfd::{Answer, Features};
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +22,7 @@ pub use lacking::{Lacking, Refused};
 pub use mthp::{Mthp, MthpMode};
 
 /// Version of the encoded [`Program`]; the runner refuses another one.
-pub const PROGRAM_VERSION: u32 = 7;
+pub const PROGRAM_VERSION: u32 = 8;
 
 /// The most other processes that one [`CallExpr::Switch`] may name.
 pub const MAX_OTHERS: i64 = 8;
@@ -76,6 +77,9 @@ pub struct MachineNeeds {
     /// NUMA nodes, if the scenario asks for more than one.
     #[serde(default)]
     pub nodes: Option<u16>,
+    /// What the nodes are like, and the kernel's settings for them.
+    #[serde(default)]
+    pub numa: NumaNeeds,
 }
 
 /// A swap device that a scenario asks for.

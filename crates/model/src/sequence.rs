@@ -10,10 +10,12 @@
 //! full flush of a batched unmap, `loc:MM(1)` a flush that was not sent, `IPI:MM(1/send512)` one
 //! whose two parts give different page counts, `send(4)` one without a local part, `TLBI:vale1is(4)`
 //! one of arm64, by its operation (only the model tells it), `SYNC` an interrupt of a CPU that may walk a page
-//! table without a lock, `¦ name:` a phase mark; `x8` repeats a token or a group in brackets.
+//! table without a lock, `to(1)` a page that `move_pages` found or put on node 1, `to(EBUSY)` one that it did not move,
+//! `¦ name:` a phase mark; `x8` repeats a token or a group in brackets.
 
 use crate::addr::CpuId;
 use crate::event::{Event, EventKind, FaultCode, FlushReason, Tlbi};
+use crate::numa::PageStatus;
 use crate::program::Program;
 use std::fmt;
 
@@ -37,6 +39,8 @@ pub enum Token {
     Tlbi(Tlbi, Option<u32>),
     /// An interrupt of a CPU that may walk a page table without a lock.
     TableSync,
+    /// What `move_pages` answers for a page.
+    PageStatus(PageStatus),
     /// A phase mark, by name.
     Mark(String),
 }
@@ -266,6 +270,8 @@ pub enum Operation<'a> {
     Flush(FlushPart<'a>),
     /// A CPU is waited for that may walk a page table without a lock.
     TableSync(&'a Event),
+    /// What `move_pages` answers for a page.
+    PageStatus(&'a Event, PageStatus),
     /// A phase mark.
     Mark(&'a Event, u16),
 }
@@ -276,6 +282,7 @@ impl Operation<'_> {
         match self {
             Operation::Fault(event, _)
             | Operation::TableSync(event)
+            | Operation::PageStatus(event, _)
             | Operation::Mark(event, _) => event.seq,
             Operation::Flush(flush) => flush.seq(),
         }
@@ -295,6 +302,7 @@ pub fn operations<'a>(
             Some(Operation::Fault(event, code))
         }
         EventKind::TableSync { .. } if event.thread.is_some() => Some(Operation::TableSync(event)),
+        EventKind::PageStatus { status, .. } => Some(Operation::PageStatus(event, status)),
         EventKind::Mark { mark } => Some(Operation::Mark(event, mark)),
         _ => None,
     }));
@@ -314,6 +322,7 @@ impl Sequence {
             Operation::Fault(_, code) => Token::Fault(code.into()),
             Operation::Flush(flush) => flush.token(),
             Operation::TableSync(_) => Token::TableSync,
+            Operation::PageStatus(_, status) => Token::PageStatus(status),
             Operation::Mark(_, mark) => {
                 Token::Mark(program.marks.get(usize::from(mark)).cloned().unwrap_or_default())
             }
@@ -381,6 +390,7 @@ impl fmt::Display for Token {
                 write!(f, "TLBI:{}({})", operation.name(), Pages(*pages))
             }
             Token::TableSync => f.write_str(SYNC),
+            Token::PageStatus(status) => write!(f, "to({status})"),
             Token::Mark(name) if name.is_empty() => f.write_str("¦"),
             Token::Mark(name) => write!(f, "¦ {name}:"),
         }

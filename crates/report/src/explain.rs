@@ -259,6 +259,12 @@ pub fn what(program: &Program, event: &Event, style: Style) -> String {
         EventKind::Told { page, pages } => {
             format!("told: {} from {}", count(pages as usize, "page"), name(page))
         }
+        EventKind::PageStatus { page, status } if status.0 >= 0 => {
+            format!("move_pages: {} is on node {status}", name(page))
+        }
+        EventKind::PageStatus { page, status } => {
+            format!("move_pages: {} was not moved: {status}", name(page))
+        }
         EventKind::TableSync { to } => {
             format!("interrupt {to}: no walk without a lock goes on there")
         }

@@ -289,7 +289,7 @@ fn unknown(comparison: &Comparison) -> Section {
         .into_iter()
         .chain([Counter::Cycles])
         .map(Counter::name)
-        .chain([FAULTS_BY_CLASS])
+        .chain([FAULTS_BY_CLASS, "verdicts"])
         .collect();
     let mut reasons: BTreeMap<(&str, Vec<&str>), Vec<&str>> = BTreeMap::new();
     for target in &comparison.targets {

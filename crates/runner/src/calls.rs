@@ -2,19 +2,35 @@
 
 use crate::files::Files;
 use crate::sys::{bytes, pointer};
-use crate::{pagemap, pagemap_scan, userfaultfd};
+use crate::{numa, pagemap, pagemap_scan, userfaultfd};
 use needless_model::addr::{PageRange, Vpn};
 use needless_model::call::{Call, Extent, RANGES, Refs, ranges};
 use needless_model::feature::Feature;
+use needless_model::numa::PageStatus;
 use needless_model::program::{Advice, Backing, Prot};
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::{fs, io};
 
 /// Asks the kernel; `told`: of which pages it tells that they were stored to.
-pub fn ask(call: Call, files: &Files, told: impl Fn(PageRange)) -> io::Result<()> {
+///
+/// `answered`: what it answers for a page.
+pub fn ask(
+    call: Call,
+    files: &Files,
+    told: impl Fn(PageRange),
+    answered: impl Fn(Vpn, PageStatus),
+) -> io::Result<()> {
     match call {
-        Call::Map { area, prot } => map_area(area, prot, files),
+        Call::Map { area, prot } => {
+            map_area(area, prot, files).and_then(|()| numa::hide_new(area.pages))
+        }
+        Call::MovePages { pages, node } => numa::move_pages(pages, node, answered),
+        Call::Mbind { pages, policy, moves } => numa::mbind(pages, policy, moves),
+        Call::MigratePages { from, to } => numa::migrate_pages(from, to),
+        Call::SetMempolicy { policy } => numa::set_mempolicy(policy),
+        Call::ReclaimMemory { pages } => numa::reclaim(pages),
+        Call::NumaScan { pages } => numa::scan(pages),
         Call::Unmap { pages } => unmap(pages),
         Call::Protect { pages, prot } => protect(pages, prot),
         Call::Remap { pages, to } => remap(pages, to.pages.start),
@@ -143,6 +159,12 @@ pub fn missing(call: Call, errno: Option<i32>) -> Option<&'static str> {
         | Call::WriteFile { .. }
         | Call::DropFile { .. }
         | Call::Truncate { .. }
+        | Call::MovePages { .. }
+        | Call::Mbind { .. }
+        | Call::MigratePages { .. }
+        | Call::SetMempolicy { .. }
+        | Call::ReclaimMemory { .. }
+        | Call::NumaScan { .. }
         | Call::SyncFile { .. } => None,
     }
 }

@@ -10,6 +10,7 @@ use crate::tids::Tids;
 use crate::vmstat;
 use needless_model::addr::{CpuId, ProcessId, ThreadId, Vpn};
 use needless_model::event::{Event, EventKind, FaultClass, FaultCode, FlushReason};
+use needless_model::numa::PageStatus;
 use needless_model::program::Program;
 use needless_model::run::Round;
 
@@ -153,6 +154,10 @@ impl Decoder<'_> {
             Kind::Told => {
                 let page = Vpn::containing(record.value);
                 Some(EventKind::Told { page, pages: record.extra as u32 })
+            }
+            Kind::PageStatus => {
+                let status = PageStatus(record.extra as i32);
+                Some(EventKind::PageStatus { page: Vpn::containing(record.value), status })
             }
             Kind::Asked => {
                 let page = Vpn::containing(record.value);

@@ -12,6 +12,7 @@ use crate::{calls, crash, limits, lru, marks, sigsegv, sys, userfaultfd};
 use needless_model::addr::{PAGE_SIZE, PageRange, ProcessId, Vpn};
 use needless_model::call::Call;
 use needless_model::kernel::Errno;
+use needless_model::numa::PageStatus;
 use needless_model::program::{Access, ExprError, Hold, Op};
 use needless_model::resolved::{Resolved, Visit};
 use needless_model::rng::SplitMix64;
@@ -215,11 +216,21 @@ impl<'a> Worker<'a> {
             | Call::WriteFile { .. }
             | Call::DropFile { .. }
             | Call::Truncate { .. }
+            | Call::MovePages { .. }
+            | Call::Mbind { .. }
+            | Call::MigratePages { .. }
+            | Call::SetMempolicy { .. }
+            | Call::ReclaimMemory { .. }
+            | Call::NumaScan { .. }
             | Call::SyncFile { .. } => {
                 let told = |pages: PageRange| {
                     self.markers.write(Kind::Told, pages.start.0 * PAGE_SIZE, pages.pages());
                 };
-                calls::ask(call, &self.run.files, told)
+                let answered = |page: Vpn, status: PageStatus| {
+                    let status = i64::from(status.0).cast_unsigned();
+                    self.markers.write(Kind::PageStatus, page.0 * PAGE_SIZE, status);
+                };
+                calls::ask(call, &self.run.files, told, answered)
                     .map_err(|error| self.refused(op, call, &error))?;
             }
         }

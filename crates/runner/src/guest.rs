@@ -15,6 +15,7 @@ use crate::journal::{PAGE_CLUSTER, lacks_mthp, mthp_enabled};
 use crate::kallsyms;
 use crate::marks::Mark;
 use crate::needs::{self, LACKS, Needed, Part};
+use crate::numa;
 use crate::perf::{Place, Rings};
 use crate::swap::ZramSwap;
 use crate::sys::shell_status;
@@ -22,6 +23,7 @@ use crate::tracefs;
 use crate::wire::{self, Executed, Failure, FailureKind, Message, PROTOCOL_VERSION};
 use needless_model::addr::CpuId;
 use needless_model::foreign;
+use needless_model::numa::NumaNeeds;
 use needless_model::program::{MachineNeeds, Mthp, SwapKind, SwapNeed, ThpMode};
 use needless_model::run::RunRequest;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -176,10 +178,11 @@ fn mount_all() -> Result<(), Failed> {
         ("devtmpfs", "/dev"),
         ("tracefs", tracefs::PLACES[0]),
         ("cgroup2", "/sys/fs/cgroup"),
+        ("debugfs", "/sys/kernel/debug"),
     ];
     for (kind, place) in places {
         // Where the kernel has no such thing its folder is missing too; the run says so later.
-        let optional = matches!(kind, "tracefs" | "cgroup2");
+        let optional = matches!(kind, "tracefs" | "cgroup2" | "debugfs");
         if !optional {
             fs::create_dir_all(place).map_err(at(place))?;
         }
@@ -286,15 +289,21 @@ struct Machine {
     thp_at_boot: Option<String>,
     /// Of each size of large folios, what it was booted with.
     mthp_at_boot: BTreeMap<u32, String>,
+    /// Settings for NUMA that scenarios changed, by file, with what they were at boot.
+    numa_at_boot: BTreeMap<String, String>,
 }
 
 impl Machine {
     fn run(&mut self, job: &Job, orders: &mut Orders) -> Vec<Message> {
-        if let Some(what) = lacks_mthp(job.machine()) {
+        if let Some(what) = lacks_mthp(job.machine()).or_else(|| numa::lacks(&job.machine().numa)) {
             return vec![Message::Failed(Failure::new(FailureKind::Unsupported, what))];
         }
         let outcome = self.prepare(job.machine()).and_then(|()| match job {
             Job::Scenario(request) => {
+                if numa::reclaims(&request.program) {
+                    // Without it the run says what is missing.
+                    let _ = numa::make_cgroup();
+                }
                 let disk = request.program.machine.disk.then(|| self.disk.clone()).flatten();
                 run_apart(&RunRequest { disk, ..request.clone() }, orders)
             }
@@ -307,6 +316,7 @@ impl Machine {
     fn prepare(&mut self, needs: &MachineNeeds) -> Result<(), Failed> {
         self.set_thp(needs.thp)?;
         self.set_mthp(needs.mthp)?;
+        self.set_numa(&needs.numa)?;
         if needs.disk && self.disk.is_none() {
             if !Path::new(disk::DISK).exists() {
                 let why =
@@ -352,6 +362,18 @@ impl Machine {
         fs::write(THP_ENABLED, word).map_err(at(format!("writing {word} to {THP_ENABLED}")))
     }
 
+    /// Sets what the scenario asks for, and what it does not ask for as the guest was booted with.
+    fn set_numa(&mut self, needs: &NumaNeeds) -> Result<(), Failed> {
+        for (path, value) in numa_settings(needs, &self.numa_at_boot) {
+            let Some(now) = setting(&path) else { continue };
+            self.numa_at_boot.entry(path.clone()).or_insert_with(|| now.clone());
+            if now != value {
+                fs::write(&path, &value).map_err(at(format!("writing {value} to {path}")))?;
+            }
+        }
+        Ok(())
+    }
+
     /// The same for each size of large folios that the kernel has.
     fn set_mthp(&mut self, asked: Option<Mthp>) -> Result<(), Failed> {
         for (kib, mode) in asked.unwrap_or_default().sizes() {
@@ -365,6 +387,16 @@ impl Machine {
         }
         Ok(())
     }
+}
+
+/// What is written where a setting was changed before.
+fn numa_settings(
+    needs: &NumaNeeds,
+    at_boot: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let mut all = at_boot.clone();
+    all.extend(numa::settings(needs).into_iter().map(|setting| (setting.path, setting.value)));
+    all
 }
 
 /// Runs the scenario in a process of its own and gives what it said.

@@ -6,6 +6,7 @@
 //! change. A keeper that ends in order empties it.
 
 use crate::environment::setting;
+use crate::numa;
 use crate::swap::ZramSwap;
 use crate::tracefs;
 use crate::zram::Zram;
@@ -137,6 +138,7 @@ impl Made {
         match self {
             Made::Set { path, .. } => {
                 [THP_ENABLED, ZSWAP_ENABLED, PAGE_CLUSTER].contains(&path.as_str())
+                    || numa::is_setting(path)
                     || Mthp::default().sizes().any(|(kib, _)| mthp_enabled(kib) == *path)
             }
             Made::Mounted { path } => tracefs::PLACES.contains(&path.as_str()),

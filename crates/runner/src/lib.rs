@@ -50,6 +50,7 @@ pub mod lru;
 pub mod marks;
 pub mod minders;
 pub mod needs;
+pub mod numa;
 pub mod pagemap;
 pub mod pagemap_scan;
 pub mod pages;

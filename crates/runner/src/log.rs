@@ -44,6 +44,8 @@ pub enum Kind {
     FaultDone,
     /// A call tells of pages that were stored to; `value`: address of the first; `extra`: how many.
     Told,
+    /// `move_pages` answers for a page; `value`: its address; `extra`: the node, or the negative number of the error.
+    PageStatus,
     /// userfaultfd tells of an access; `value`: address; `extra`: 1 if it is a store to a page that is protected.
     Asked,
     /// A signal handler is told of an access; `value`: address.
@@ -105,6 +107,7 @@ impl Raw {
             | Kind::Exec
             | Kind::WentOn
             | Kind::Told
+            | Kind::PageStatus
             | Kind::Asked
             | Kind::Signal
             | Kind::Lost => Rank::OpStart,

@@ -1,5 +1,6 @@
 //! The state of each page at the end of a run, from `/proc/PID/pagemap`, and how many huge entries map, from `/proc/PID/smaps`.
 
+use crate::numa;
 use crate::run::Run;
 use needless_model::addr::{PAGE_SIZE, PageRange, Vpn};
 use needless_model::final_pages::{FinalPages, Holds, MOST_PAGES, PageState, too_many};
@@ -19,11 +20,11 @@ pub fn final_pages(run: &Run) -> Result<BTreeMap<String, String>, String> {
         return Err(format!("the scenario has {total} pages; at most {MOST_PAGES} are listed"));
     }
     let mut pages = FinalPages::default();
-    tell(program, &mut pages, "/proc/self", "")?;
+    tell(program, &mut pages, 0, "")?;
     for (index, thread) in program.threads.iter().enumerate() {
         let Some(pid) = run.team.pid(index) else { continue };
         let process = &program.processes[thread.process.index()].name;
-        tell(program, &mut pages, &format!("/proc/{pid}"), &format!("{process}:"))?;
+        tell(program, &mut pages, pid, &format!("{process}:"))?;
     }
     Ok(pages.by_name())
 }
@@ -38,19 +39,16 @@ pub fn page_tables() -> Option<u64> {
     Some(kib * 1024 / PAGE_SIZE)
 }
 
-/// Tells the pages of the process that `/proc` shows in `folder`.
-fn tell(
-    program: &Program,
-    pages: &mut FinalPages,
-    folder: &str,
-    process: &str,
-) -> Result<(), String> {
+/// Tells the pages of a process; 0 is this one.
+fn tell(program: &Program, pages: &mut FinalPages, pid: i32, process: &str) -> Result<(), String> {
+    let folder = if pid == 0 { "/proc/self".to_owned() } else { format!("/proc/{pid}") };
     let maps =
         std::fs::read_to_string(format!("{folder}/smaps")).map_err(|e| format!("smaps: {e}"))?;
     let ours = |range: &PageRange| program.areas.iter().any(|area| area.range.overlaps(*range));
     pages.tell_huge(process, anon_huge_pages(&maps, ours));
     let mapped: Vec<PageRange> = maps.lines().filter_map(mapping).collect();
     let pagemap = File::open(format!("{folder}/pagemap")).map_err(|e| format!("pagemap: {e}"))?;
+    let mut there = Vec::new();
     for page in program.areas.iter().flat_map(|area| area.range.iter()) {
         if !mapped.iter().any(|range| range.contains(page)) {
             continue;
@@ -59,8 +57,32 @@ fn tell(
         pagemap
             .read_exact_at(&mut entry, page.0 * 8)
             .map_err(|error| format!("pagemap: {error}"))?;
+        let state = state(u64::from_le_bytes(entry))?;
+        if matches!(state.holds, Holds::Frame(_)) {
+            there.push(page);
+        }
         if let Some(page) = program.page_name(page) {
-            pages.tell(format!("{process}{page}"), state(u64::from_le_bytes(entry))?);
+            pages.tell(format!("{process}{page}"), state);
+        }
+    }
+    if program.machine.nodes.is_some_and(|nodes| nodes > 1) {
+        tell_nodes(program, pages, pid, process, &there)?;
+    }
+    Ok(())
+}
+
+/// Tells which NUMA node each page is on, where there are several.
+fn tell_nodes(
+    program: &Program,
+    pages: &mut FinalPages,
+    pid: i32,
+    process: &str,
+    there: &[Vpn],
+) -> Result<(), String> {
+    let nodes = numa::nodes_of(pid, there).map_err(|error| format!("move_pages: {error}"))?;
+    for (page, node) in there.iter().zip(nodes) {
+        if let (Some(page), Some(node)) = (program.page_name(*page), node) {
+            pages.tell_node(&format!("{process}{page}"), node);
         }
     }
     Ok(())

@@ -16,6 +16,7 @@
 use crate::log::{Attempt, Kind};
 use crate::lru;
 use crate::marks::Mark as Signal;
+use crate::numa;
 use crate::processes;
 use crate::run::{Flow, Markers, Run};
 use crate::sys::now_ns;
@@ -209,6 +210,7 @@ impl<'a> Rounds<'a> {
         body: &mut impl FnMut(i64) -> Result<Flow, Failure>,
     ) -> Result<Option<bool>, Failure> {
         let (run, index, counts) = (self.run, self.index(), self.counts());
+        numa::begin_round().map_err(|error| Failure::internal("mbind", &error))?;
         if let Some(watch) = &mut self.watch {
             watch.before(&run.team, &mut run.log());
         }
@@ -238,6 +240,7 @@ impl<'a> Rounds<'a> {
             Some(watch) => watch.after(&run.team, &mut log, observed),
             None => (true, Vec::new()),
         };
+        numa::end_round();
         if counts && good {
             Signal::RoundCounts.make();
         }

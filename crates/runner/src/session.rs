@@ -12,10 +12,13 @@ use crate::userfaultfd;
 use crate::vmstat::Counters;
 use crate::wire::{self, Failure, FailureKind, Message, PROTOCOL_VERSION, Summary};
 use crate::witness::Watch;
-use crate::{crash, decode, lru, pagemap, pages, processes, shared, start, sys, threads, validate};
+use crate::{
+    crash, decode, lru, numa, pagemap, pages, processes, shared, start, sys, threads, validate,
+};
 use needless_model::addr::{CpuId, ProcessId};
 use needless_model::call::CallExpr;
 use needless_model::counters::Counter;
+use needless_model::numa::Mempolicy;
 use needless_model::program::{Op, OpKind, Thread, all_ops};
 use needless_model::run::{Round, RunRequest};
 use std::collections::BTreeMap;
@@ -71,6 +74,9 @@ pub fn run(descriptor: &str, made_after: &str) -> Result<(), Failure> {
     sys::warm_heap(ROUNDS_HEADROOM + attempts * ATTEMPT_HEADROOM);
     // From here on it is seen who else uses it.
     run.renew(Some(&mut watch));
+    if numa::reclaims(&run.program) {
+        numa::lock_own_memory().map_err(|error| Failure::internal("mlockall", &error))?;
+    }
     lru::map_spare(0)?;
     let tables = pages::page_tables();
     let mut worker = Worker::new(run, 0, Some(&mut watch));
@@ -141,6 +147,7 @@ fn assemble(
         userfaultfd::prepare(features, serves)
             .map_err(|error| Failure::internal("userfaultfd", &error))?;
     }
+    numa::prepare(&run.program);
     if run.program.reads_soft_dirty() {
         pagemap::prepare().map_err(|error| Failure::internal("pagemap", &error))?;
     }
@@ -175,6 +182,10 @@ fn follow(run: &'static Run, me: usize, cpu: CpuId) {
         .and_then(|()| {
             sys::prefault_stack();
             let mut worker = Worker::new(run, me, None);
+            if numa::scans(&run.program) && run.program.threads[me].only_holds() {
+                numa::set_mempolicy(Mempolicy::Local)
+                    .map_err(|error| Failure::internal("set_mempolicy", &error))?;
+            }
             lru::map_spare(me)?;
             lru::drain(me)?;
             run.team.report(me);

@@ -5,7 +5,7 @@
 //! and reaches others only through the scenario's own threads.
 
 use crate::wire::{self, Failure, FailureKind};
-use crate::{sys, validate};
+use crate::{numa, sys, validate};
 use needless_model::run::RunRequest;
 use rustix::fs::MemfdFlags;
 use std::ffi::CString;
@@ -18,6 +18,9 @@ pub fn first_start() -> Result<(), Failure> {
     die_with_parent();
     let request = wire::read_request(&mut io::stdin().lock())?;
     validate::check(&request.program, cpus(&request), online_nodes())?;
+    if numa::reclaims(&request.program) {
+        join_cgroup()?;
+    }
     let internal = |what: &'static str| move |error: io::Error| Failure::internal(what, &error);
 
     let cpu = request.cpu(request.program.threads[0].cpu);
@@ -32,6 +35,15 @@ pub fn first_start() -> Result<(), Failure> {
     file.flush().map_err(internal("keeping the request"))?;
     no_randomization();
     Err(Failure::internal("executing the runner again", &execute_again(file.into_raw_fd())))
+}
+
+/// Joins the cgroup whose memory the scenario reclaims. Whoever prepared the machine made it.
+fn join_cgroup() -> Result<(), Failure> {
+    if !numa::has_reclaim() {
+        let what = "memory-reclaim needs a cgroup with memory.reclaim (5.19 and later), which booted kernels (-t kernel:6.12) are given, and `live` is not";
+        return Err(Failure::new(FailureKind::Unsupported, what));
+    }
+    numa::join_cgroup().map_err(|error| Failure::internal("joining a cgroup", &error))
 }
 
 /// CPUs that the request's scenario may have.

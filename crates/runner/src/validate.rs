@@ -21,7 +21,13 @@ pub fn check(program: &Program, cpus: usize, nodes: usize) -> Result<(), Failure
         )));
     }
     if let Some(wanted) = program.machine.nodes.filter(|wanted| usize::from(*wanted) > nodes) {
-        let what = format!("the scenario needs {wanted} NUMA nodes; this machine has {nodes}");
+        let has = match nodes {
+            1 => "one NUMA node".to_owned(),
+            nodes => format!("{nodes} NUMA nodes"),
+        };
+        let what = format!(
+            "the scenario needs {wanted} NUMA nodes; this machine has {has}: booted kernels have as many as asked for (-t kernel:6.12)"
+        );
         return Err(Failure::new(FailureKind::Unsupported, what));
     }
     if program.threads.is_empty() {
@@ -203,6 +209,12 @@ fn check_call(
         | CallExpr::WriteFile { .. }
         | CallExpr::DropFile { .. }
         | CallExpr::Truncate { .. }
+        | CallExpr::MovePages { .. }
+        | CallExpr::Mbind { .. }
+        | CallExpr::MigratePages { .. }
+        | CallExpr::SetMempolicy { .. }
+        | CallExpr::ReclaimMemory { .. }
+        | CallExpr::NumaScan { .. }
         | CallExpr::SyncFile { .. } => None,
     };
     let writes = match call {

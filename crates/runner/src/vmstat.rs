@@ -35,6 +35,10 @@ const KERNELS_OWN: [&str; 7] = [
     "numa_pages_migrated",
 ];
 
+/// Those of them that move when a scenario has pages moved or demoted, which the kernel cannot tell apart.
+const OF_MOVES: [&str; 4] =
+    ["pgscan_direct", "pgmigrate_success", "pgmigrate_fail", "numa_pages_migrated"];
+
 /// Huge pages made of single ones, by khugepaged or by MADV_COLLAPSE.
 const COLLAPSED: &str = "thp_collapse_alloc";
 
@@ -103,10 +107,12 @@ pub fn is_of_rounds(name: &str) -> bool {
     OF_ROUNDS.contains(&name)
 }
 
-/// The first counter that tells of pages which the kernel took or moved by itself.
-pub fn kernels_own<'a>(names: &[&'a str], moved: &[u64]) -> Option<&'a str> {
+/// The first counter that tells of pages which the kernel took or moved by itself; `migrates`: the scenario has
+/// pages moved, too.
+pub fn kernels_own<'a>(names: &[&'a str], moved: &[u64], migrates: bool) -> Option<&'a str> {
     let moved = names.iter().zip(moved).filter(|(_, moved)| **moved > 0);
-    moved.map(|(name, _)| *name).find(|name| KERNELS_OWN.contains(name))
+    let own = |name: &&str| KERNELS_OWN.contains(name) && !(migrates && OF_MOVES.contains(name));
+    moved.map(|(name, _)| *name).find(own)
 }
 
 /// The counter of huge pages that were made of single ones, if it moved.
@@ -155,8 +161,10 @@ mod tests {
     #[test]
     fn the_kernels_own_doings_are_told_from_the_scenarios() {
         let names = ["pswpout", "pgmigrate_success", COLLAPSED, "pgscan_kswapd"];
-        assert_eq!(kernels_own(&names, &[3, 0, 1, 0]), None);
-        assert_eq!(kernels_own(&names, &[3, 0, 0, 2]), Some("pgscan_kswapd"));
+        assert_eq!(kernels_own(&names, &[3, 0, 1, 0], false), None);
+        assert_eq!(kernels_own(&names, &[3, 0, 0, 2], true), Some("pgscan_kswapd"));
+        assert_eq!(kernels_own(&names, &[0, 4, 0, 0], false), Some("pgmigrate_success"));
+        assert_eq!(kernels_own(&names, &[0, 4, 0, 0], true), None);
         assert_eq!(collapsed(&names, &[3, 0, 1, 0]), Some(COLLAPSED));
         assert_eq!(collapsed(&names, &[3, 0, 0, 2]), None);
         assert!(is_of_rounds("pswpout") && !is_of_rounds("pgscan_kswapd"));

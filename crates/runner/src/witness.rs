@@ -152,7 +152,7 @@ impl Watch {
         Watch {
             witness: Witness::default(),
             gave_up: None,
-            machine: Machine::new(counts, program.advises(&[Advice::Collapse]), minders),
+            machine: Machine::new(counts, program, minders),
             unswapped,
             untold_majors: program.populates_disks()
                 || program.swaps_objects()

@@ -62,6 +62,12 @@ pub static OF_STUDIES: &[Builtin] = builtins! { "scenarios/": "wp-prices" "fork-
 "wp-empty-markers" "wp-dirty" "wp-dirty-markers" "wp-shared" "wp-shared-unpopulated" "wp-ext4"
 "track-none" "track-soft-dirty" "track-uffd" "track-uffd-markers" "track-uffd-async" "track-pagemap-scan" "track-mprotect" };
 
+/// Texts that need several NUMA nodes. `agree` leaves them out: the model has one node.
+pub static OF_NODES: &[Builtin] = builtins! { "scenarios/":
+    "e_move" "e_move_read" "e_move_holes" "e_move_zero" "e_move_protect" "e_mbind" "e_move_thp"
+    "e_hint" "e_hint_write" "e_hint_local" "e_demote"
+};
+
 /// Texts for the checker, whose threads race on purpose: the discrete order of `run` and `agree`
 /// shows only one of their interleavings.
 pub static LITMUS: &[Builtin] = builtins! { "scenarios/litmus/":
@@ -180,7 +186,8 @@ pub fn litmus_names() -> impl Iterator<Item = &'static str> + Clone {
 pub fn find(name: &str) -> Option<Source> {
     let alias = ALIASES.iter().find(|a| a.name == name);
     let (of, presets) = alias.map_or((name, &[][..]), |a| (a.of, a.presets));
-    let builtin = ALL.iter().chain(OF_STUDIES).chain(LITMUS).find(|b| b.name == of)?;
+    let builtin =
+        ALL.iter().chain(OF_STUDIES).chain(OF_NODES).chain(LITMUS).find(|b| b.name == of)?;
     let presets: Settings = presets.iter().copied().collect();
     Some(Source { presets, ..Source::new(name, builtin.text) })
 }
@@ -192,7 +199,7 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_known() {
-        let of_studies = || OF_STUDIES.iter().map(|b| b.name);
+        let of_studies = || OF_STUDIES.iter().chain(OF_NODES).map(|b| b.name);
         let all = || names().chain(litmus_names()).chain(of_studies());
         let unique: BTreeSet<_> = all().collect();
         assert_eq!(unique.len(), all().count());
@@ -217,7 +224,7 @@ mod tests {
 
     #[test]
     fn doc_is_what_the_parser_finds() {
-        for builtin in ALL.iter().chain(OF_STUDIES).chain(LITMUS) {
+        for builtin in ALL.iter().chain(OF_STUDIES).chain(OF_NODES).chain(LITMUS) {
             let description = crate::describe(&Source::new(builtin.name, builtin.text)).unwrap();
             assert_eq!(builtin.doc(), description.doc);
             assert!(!builtin.doc().is_empty());
@@ -226,7 +233,7 @@ mod tests {
 
     #[test]
     fn texts_are_formatted() {
-        for builtin in ALL.iter().chain(OF_STUDIES).chain(LITMUS) {
+        for builtin in ALL.iter().chain(OF_STUDIES).chain(OF_NODES).chain(LITMUS) {
             let source = Source::new(builtin.name, builtin.text);
             assert_eq!(crate::format(&source).unwrap(), builtin.text, "{}", builtin.name);
         }

@@ -13,13 +13,13 @@ use crate::{Settings, Source, grammar, mapped_files};
 use miette::SourceSpan;
 use needless_model::addr::{CpuId, ProcessId, ThreadId};
 use needless_model::arch::Arch;
+use needless_model::numa::{Balancing, MAX_NODES};
 use needless_model::program::{
     MachineNeeds, Mthp, MthpMode, Process, Program, SwapKind, SwapNeed, ThpMode, Thread,
 };
 use std::collections::BTreeSet;
 
 const MAX_CPUS: i64 = 1024;
-const MAX_NODES: i64 = 1024;
 const MAX_THREADS: i64 = 4096;
 
 /// The node of a process that is forked.
@@ -218,6 +218,9 @@ fn doc(nodes: &[Node]) -> Result<String, Problem> {
     Ok(lines?.join(" "))
 }
 
+/// The words for a switch.
+const ON_OR_OFF: [(&str, bool); 2] = [("on", true), ("off", false)];
+
 /// What the `machine` node asks for; `cpus` is 0 if it does not say.
 fn machine(nodes: &[&Node], scope: &Scope) -> Result<MachineNeeds, Problem> {
     let mut needs = MachineNeeds::default();
@@ -252,8 +255,18 @@ fn machine(nodes: &[&Node], scope: &Scope) -> Result<MachineNeeds, Problem> {
                 needs.swap = Some(SwapNeed { kind, size_bytes: size as u64 });
             }
             "nodes" => {
-                let nodes = scope.number_in(value, "the number of nodes", 1..=MAX_NODES)?;
+                let most = i64::from(MAX_NODES);
+                let nodes = scope.number_in(value, "the number of nodes", 1..=most)?;
                 needs.nodes = Some(nodes as u16);
+                if let Some(slow) = need.prop("slow") {
+                    let what = "the number of slow nodes";
+                    needs.numa.slow = scope.number_in(slow, what, 0..=nodes - 1)? as u16;
+                }
+            }
+            "demotion" => needs.numa.demotion = Some(word_of(value, "setting", &ON_OR_OFF)?),
+            "mglru" => needs.numa.mglru = Some(word_of(value, "setting", &ON_OR_OFF)?),
+            "numa-balancing" => {
+                needs.numa.balancing = Some(word_of(value, "setting", &Balancing::ALL)?);
             }
             "mthp" => needs.mthp = Some(mthp(need, needs.mthp)?),
             _ => needs.thp = Some(word_of(value, "mode", &ThpMode::ALL)?),
@@ -363,7 +376,7 @@ fn lower(
 ) -> Result<(Program, Vec<Named>, Vec<SourceSpan>), Vec<Problem>> {
     let forked: Vec<String> =
         plans.iter().filter(|p| p.is_forked()).map(|p| p.name.clone()).collect();
-    let mut lowering = Lowering::new(&areas, &files, &forked);
+    let mut lowering = Lowering::new((&areas, &files), &machine, &forked);
     let mut threads = Vec::new();
     for (i, plan) in plans.iter().enumerate() {
         // The threads of one node have the same problems: tell them once.

@@ -8,6 +8,7 @@ mod answers;
 mod calls;
 mod loops;
 mod names;
+mod nodes;
 mod pins;
 mod ranges;
 
@@ -27,7 +28,9 @@ use crate::scope::{Scope, Value};
 use miette::SourceSpan;
 use needless_model::addr::{ProcessId, ThreadId};
 use needless_model::call::CallExpr;
-use needless_model::program::{Access, Barrier, Expr, Op, OpKind, Order, Prot, RangeExpr};
+use needless_model::program::{
+    Access, Barrier, Expr, MachineNeeds, Op, OpKind, Order, Prot, RangeExpr,
+};
 use needless_model::userfaultfd::Features;
 
 /// The most operations of a scenario, all threads together.
@@ -39,6 +42,8 @@ const MAX_COUNT: i64 = 1_000_000_000;
 pub(crate) struct Lowering<'a> {
     areas: &'a Areas,
     files: &'a Files,
+    /// What the scenario asks of the machine.
+    machine: &'a MachineNeeds,
     /// The processes that are forked, by name; the first one has number 1.
     processes: &'a [String],
     /// Whose operations are lowered.
@@ -81,10 +86,15 @@ enum Block {
 }
 
 impl<'a> Lowering<'a> {
-    pub fn new(areas: &'a Areas, files: &'a Files, processes: &'a [String]) -> Lowering<'a> {
+    pub fn new(
+        (areas, files): (&'a Areas, &'a Files),
+        machine: &'a MachineNeeds,
+        processes: &'a [String],
+    ) -> Lowering<'a> {
         Lowering {
             areas,
             files,
+            machine,
             processes,
             own_process: ProcessId::FIRST,
             scope: Scope::default(),

@@ -136,9 +136,10 @@ impl RealTarget for Booted {
     }
 
     fn run(&mut self, programs: &[Program]) -> Vec<Result<TargetRun, Refusal>> {
+        let first = programs.first().map(|program| program.machine.clone()).unwrap_or_default();
         let guests = match &mut self.guests {
             Some(guests) => guests,
-            none => match needless_guest::Batch::open(&self.target) {
+            none => match needless_guest::Batch::open(&self.target, &first) {
                 Ok(guests) => none.insert(guests),
                 Err(error) => {
                     return programs

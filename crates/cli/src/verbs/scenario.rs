@@ -57,6 +57,7 @@ fn list(format: Format, output: &Output) -> Result<(), Failure> {
     let texts = builtin::ALL
         .iter()
         .chain(builtin::OF_STUDIES)
+        .chain(builtin::OF_NODES)
         .map(|text| (text.name, text.doc().to_owned()));
     let aliases = builtin::ALIASES.iter().map(|alias| {
         let set = alias.presets.iter().map(|(name, value)| format!(" --set {name}={value}"));

@@ -119,6 +119,13 @@ pub fn call(env: &mut impl Env, mm: MmId, call: Call) -> Result<Ended<Call>, Err
         }
         Call::Truncate { file, pages } => truncate::ftruncate(env, file, pages)?,
         Call::SyncFile { file } => writeback::fsync(env, file)?,
+        // `Program::not_modelled` refuses them before a run.
+        Call::MovePages { .. }
+        | Call::Mbind { .. }
+        | Call::MigratePages { .. }
+        | Call::SetMempolicy { .. }
+        | Call::ReclaimMemory { .. }
+        | Call::NumaScan { .. } => return Err(Errno::Enosys),
         Call::SplitDeferred => huge::deferred_split::deferred_split_scan(env),
         Call::Khugepaged { pages } => huge::khugepaged::khugepaged_scan(env, mm, pages),
         Call::Reclaim { pages } => reclaim::shrink_range(env, mm, pages),

@@ -26,6 +26,19 @@ pub struct Refused {
     pub help: &'static str,
 }
 
+/// A call about NUMA nodes that the model does not have.
+fn of_nodes(call: &CallExpr) -> Option<&'static str> {
+    Some(match call {
+        CallExpr::MovePages { .. } => "move_pages",
+        CallExpr::Mbind { .. } => "mbind",
+        CallExpr::MigratePages { .. } => "migrate_pages",
+        CallExpr::SetMempolicy { .. } => "set_mempolicy",
+        CallExpr::ReclaimMemory { .. } => "memory.reclaim (`memory-reclaim`)",
+        CallExpr::NumaScan { .. } => "sampling by NUMA balancing (`numa-scan`)",
+        _ => return None,
+    })
+}
+
 impl Program {
     /// What the scenario asks for, or has on the row's machine, that the model does not have.
     pub fn not_modelled(&self, row: &KernelRow) -> Option<Lacking> {
@@ -53,7 +66,7 @@ impl Program {
                 OpKind::Call(CallExpr::Khugepaged { .. }) if mthp => Some(
                     "khugepaged with sizes of large folios (`mthp`), which it makes from 7.2 on",
                 ),
-                OpKind::Call(call) => self.not_of_objects(call),
+                OpKind::Call(call) => of_nodes(call).or_else(|| self.not_of_objects(call)),
                 _ => None,
             };
             Some(Lacking { op: Some(op.id), what: what? })
@@ -218,6 +231,12 @@ impl Program {
             | CallExpr::WriteFile { .. }
             | CallExpr::DropFile { .. }
             | CallExpr::Truncate { .. }
+            | CallExpr::MovePages { .. }
+            | CallExpr::Mbind { .. }
+            | CallExpr::MigratePages { .. }
+            | CallExpr::SetMempolicy { .. }
+            | CallExpr::ReclaimMemory { .. }
+            | CallExpr::NumaScan { .. }
             | CallExpr::SyncFile { .. } => return None,
         };
         match self.backing(pages) {

@@ -6,10 +6,16 @@ use needless_model::call::CallExpr;
 use needless_model::program::{Advice, Op, OpKind, Program};
 use std::collections::BTreeSet;
 
-/// Those that may have every CPU empty its LRU batches (mm/fadvise.c:generic_fadvise, mm/khugepaged.c:madvise_collapse).
+/// Those that may have every CPU empty its LRU batches (mm/fadvise.c:generic_fadvise, mm/khugepaged.c:madvise_collapse; before pages are moved
+/// mm/migrate.c:do_pages_move, mm/mempolicy.c:do_mbind, do_migrate_pages: migrate_prep in 5.10, lru_cache_disable from 6.1 on).
 pub(super) fn draining(program: &Program) -> BTreeSet<u64> {
     let drains = |op: &&Op| match op.kind {
-        OpKind::Call(CallExpr::DropFile { .. }) => true,
+        OpKind::Call(
+            CallExpr::DropFile { .. }
+            | CallExpr::MovePages { .. }
+            | CallExpr::MigratePages { .. }
+            | CallExpr::Mbind { moves: true, .. },
+        ) => true,
         OpKind::Call(CallExpr::Advise { advice, .. } | CallExpr::AdviseRanges { advice, .. }) => {
             advice == Advice::Collapse
         }

@@ -3,8 +3,10 @@
 
 use super::reasons::{KERNELS_OWN, MINDED};
 use crate::minders::Minders;
+use crate::numa;
 use crate::swapping::{self, Majors};
 use crate::vmstat::{self, Counters};
+use needless_model::program::{Advice, Program};
 use std::collections::BTreeMap;
 
 /// The counters of the machine, as they were at several times.
@@ -14,6 +16,8 @@ pub(super) struct Machine {
     around_rounds: bool,
     /// Whether the scenario itself makes huge pages of single ones.
     collapses: bool,
+    /// Whether the scenario itself has pages moved between nodes.
+    migrates: bool,
     /// When the process began.
     start: Vec<u64>,
     /// Before the first round.
@@ -27,12 +31,13 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// `collapses`: the scenario itself does; `minders`: those whose running disturbs a round.
-    pub(super) fn new(around_rounds: bool, collapses: bool, minders: Minders) -> Machine {
+    /// `minders`: those whose running disturbs a round.
+    pub(super) fn new(around_rounds: bool, program: &Program, minders: Minders) -> Machine {
         let mut counters = Counters::open();
         let start = if around_rounds { counters.read() } else { Vec::new() };
         Machine {
-            collapses,
+            collapses: program.advises(&[Advice::Collapse]),
+            migrates: numa::migrates(program),
             start,
             counters,
             around_rounds,
@@ -94,7 +99,8 @@ impl Machine {
         }
         let names = self.counters.names();
         let swapped = swapping::strangers(names, moved, majors, written);
-        let own = vmstat::kernels_own(names, &vmstat::difference(&since, &self.since));
+        let own =
+            vmstat::kernels_own(names, &vmstat::difference(&since, &self.since), self.migrates);
         // A huge page that khugepaged made stays, whatever round comes.
         let collapsed = vmstat::collapsed(names, &vmstat::difference(&self.start, &self.since));
         let own = own.or(collapsed.filter(|_| !self.collapses));

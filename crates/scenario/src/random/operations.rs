@@ -393,6 +393,12 @@ pub(super) fn call(kind: CallKind) -> Vec<Operation> {
         | CallKind::Exec
         | CallKind::Pin
         | CallKind::Dma
+        | CallKind::MovePages
+        | CallKind::Mbind
+        | CallKind::MigratePages
+        | CallKind::SetMempolicy
+        | CallKind::ReclaimMemory
+        | CallKind::NumaScan
         | CallKind::Unpin => vec![],
     }
 }

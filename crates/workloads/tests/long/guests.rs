@@ -1,6 +1,6 @@
 //! All workloads on other kernels, booted as guests.
 use super::program::{execute, kernels_of, program, with_second_chance};
-use needless_guest::{Arch, Guest, GuestError, GuestFile, GuestOptions, Limits, kernels};
+use needless_guest::{Arch, Guest, GuestError, GuestFile, GuestOptions, Limits, Nodes, kernels};
 use needless_model::program::{MachineNeeds, SwapKind, SwapNeed};
 use needless_testing::{skip, turn};
 use serde_json::Value;
@@ -10,8 +10,8 @@ use std::path::Path;
 /// A guest in which every workload can run but those that need PCIDs, which QEMU does not emulate.
 fn usual(kernel: &str) -> GuestOptions {
     let (append, nodes) = match kernel.ends_with("/arm64") {
-        true => ("hugepages=4", 1),
-        false => ("hugepages=4 no5lvl", 2),
+        true => ("hugepages=4", Nodes::Even(1)),
+        false => ("hugepages=4 no5lvl", Nodes::Even(2)),
     };
     GuestOptions { append: append.to_owned(), nodes, ..GuestOptions::default() }
 }
@@ -110,7 +110,7 @@ fn what_idle_cpus_do_that_poll_is_no_interrupt() {
     let mut never_idle = Vec::new();
     // There is one CPU besides, for the rest, whoever watches among it.
     for (kernel, cpus) in [("6.12", 1), ("6.12", 2), ("7.3", 1)] {
-        let usual = GuestOptions { cpus, nodes: 1, ..usual(kernel) };
+        let usual = GuestOptions { cpus, nodes: Nodes::Even(1), ..usual(kernel) };
         let options = GuestOptions { append: format!("{} idle=poll", usual.append), ..usual };
         let outcomes = check_in(kernel, options, &program, &["collapse_idle"]);
         let [outcome] = &outcomes[..] else { panic!("{outcomes:?}") };
@@ -143,7 +143,7 @@ fn guard_once(kernel: &str, program: &Path, words: &[&str]) -> Result<Value, Gue
     let isolated = "nohz_full=1 isolcpus=domain,managed_irq,1 rcu_nocbs=1";
     let append = format!("{} {isolated}", usual.append);
     let file = GuestFile { name: "needless-workload".to_owned(), source: program.to_owned() };
-    let options = GuestOptions { files: vec![file], append, nodes: 1, ..usual };
+    let options = GuestOptions { files: vec![file], append, nodes: Nodes::Even(1), ..usual };
     let mut guest = Guest::boot(&kernels::ready(kernel).unwrap(), &options)?;
     let words = [&["/needless-workload", "guard", "1"], words].concat();
     let mut guard = || {

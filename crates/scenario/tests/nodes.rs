@@ -1,0 +1,84 @@
+//! NUMA nodes in scenarios: what the text refuses, and that the model says what it lacks.
+#![allow(clippy::unwrap_used)]
+
+use needless_model::kernels::KernelRow;
+use needless_model::sequence::Sequence;
+use needless_model::sim::{self, SimError, SimOptions};
+use needless_scenario::{Settings, Source, builtin, compile};
+
+fn compiled(machine: &str, op: &str) -> Result<(), String> {
+    let text = format!(
+        "scenario \"nodes\" {{ machine {{ {machine} }}
+         thread \"main\" cpu=0 {{ map \"heap\" pages=4\n rounds 1 {{ {op} }} }} }}"
+    );
+    let source = Source::new("nodes", text);
+    compile(&source, &Settings::default())
+        .map(drop)
+        .map_err(|error| format!("{:?}", miette::Report::new(error)))
+}
+
+#[test]
+fn a_node_that_the_machine_does_not_have_is_refused() {
+    let refused = |machine: &str, op: &str| compiled(machine, op).unwrap_err();
+    for op in [
+        "move_pages \"heap\" node=2",
+        "mbind \"heap\" policy=\"bind\" node=2",
+        "migrate_pages from=0 to=2",
+        "set_mempolicy policy=\"preferred\" node=2",
+    ] {
+        let error = refused("nodes 2", op);
+        assert!(error.contains("there is no NUMA node 2"), "{error}");
+        assert!(error.contains("numbered 0..2"), "{error}");
+        assert!(refused("", op).contains("nodes 2"), "the remedy");
+    }
+    assert!(refused("nodes 2", "move_pages \"heap\" node=\"0-1\"").contains("node -1"));
+    assert!(refused("nodes 2 slow=2", "read \"heap\"").contains("slow nodes"));
+    assert!(refused("nodes 65", "read \"heap\"").contains("65"));
+}
+
+#[test]
+fn policies_name_a_node_where_they_need_one() {
+    assert_eq!(compiled("nodes 2", "mbind \"heap\" policy=\"interleave\""), Ok(()));
+    let refused = |op: &str| compiled("nodes 2", op).unwrap_err();
+    assert!(refused("mbind \"heap\" policy=\"bind\"").contains("needs a NUMA node"));
+    assert!(refused("mbind \"heap\" policy=\"local\" node=1").contains("names no node"));
+    assert!(refused("set_mempolicy policy=\"weighted\"").contains("weighted"));
+    assert!(refused("memory-reclaim 0").contains("at least 1"));
+}
+
+#[test]
+fn sampling_has_to_be_switched_on() {
+    let scan = "numa-scan \"heap\"";
+    for machine in ["nodes 2", "nodes 2\n numa-balancing \"off\""] {
+        let error = compiled(machine, scan).unwrap_err();
+        assert!(error.contains("numa-balancing \"on\""), "{error}");
+    }
+    assert_eq!(compiled("nodes 2\n numa-balancing \"tiering\"", scan), Ok(()));
+}
+
+#[test]
+fn the_model_says_what_it_lacks() {
+    for name in builtin::OF_NODES.iter().map(|text| text.name) {
+        let program = compile(&builtin::find(name).unwrap(), &Settings::default()).unwrap();
+        let row = KernelRow::parse("7.3").unwrap();
+        let error = sim::run(&program, &row, &SimOptions::default()).unwrap_err();
+        assert!(matches!(error, SimError::NotModelled { .. }), "{name}: {error}");
+        assert!(error.to_string().contains("NUMA nodes"), "{name}: {error}");
+    }
+}
+
+/// What real kernels did, for the model to be held against: each row is a scenario with its settings.
+#[test]
+fn captures_can_be_read() {
+    let table = include_str!("../../../tests/captures-nodes.tsv");
+    for line in table.lines().filter(|line| !line.starts_with('#')) {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let [scenario, kernels, _, sequence] = fields[..] else { panic!("{line}") };
+        let mut words = scenario.split(' ');
+        let source = builtin::find(words.next().unwrap()).unwrap();
+        let settings: Settings = words.map(|word| word.split_once('=').unwrap()).collect();
+        compile(&source, &settings).unwrap();
+        assert!(kernels.split(' ').all(|kernel| KernelRow::parse(kernel).is_ok()), "{line}");
+        assert_eq!(sequence.parse::<Sequence>().unwrap().to_string(), sequence, "{line}");
+    }
+}

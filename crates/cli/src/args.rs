@@ -5,6 +5,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use needless_check::Schedule;
 use needless_guest::Arch;
 use needless_report::expect::{self, Expectation};
+use needless_report::style::Detail;
 use needless_scenario::random::Optional;
 use needless_watch::functions::Asked;
 use std::path::PathBuf;
@@ -224,7 +225,24 @@ pub struct RunArgs {
     #[command(flatten)]
     pub memory: MemoryArgs,
     #[command(flatten)]
+    pub detail: DetailArgs,
+    #[command(flatten)]
     pub format: FormatArgs,
+}
+
+/// How much a text tells.
+#[derive(Copy, Clone, Debug, Default, Args)]
+pub struct DetailArgs {
+    /// Show every counter, those that are 0 as well.
+    #[arg(short, long)]
+    pub verbose: bool,
+}
+
+impl DetailArgs {
+    /// What the text is to tell.
+    pub fn detail(self) -> Detail {
+        if self.verbose { Detail::All } else { Detail::Answer }
+    }
 }
 
 /// Arguments of `compare`.
@@ -253,6 +271,8 @@ pub struct CompareArgs {
     pub events: Option<PathBuf>,
     #[command(flatten)]
     pub memory: MemoryArgs,
+    #[command(flatten)]
+    pub detail: DetailArgs,
     /// How to print the result.
     #[arg(long, value_enum, default_value_t = CompareFormat::Text)]
     pub format: CompareFormat,

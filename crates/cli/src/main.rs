@@ -4,6 +4,7 @@
 
 mod agree;
 mod args;
+mod avoided;
 mod bisect;
 mod failure;
 mod files;

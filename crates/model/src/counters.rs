@@ -320,11 +320,11 @@ counters! {
         "minor faults as getrusage counts them, those without exception included";
     MajorFaults = "major_faults", "faults", Some("major\nfaults"), Fold::MajorFaults,
         "major faults as getrusage counts them";
-    Retries = "retries", "tries", Some("re-\ntries"), Fold::Every(&[What::Retry]),
+    Retries = "retries", "tries", Some("retries"), Fold::Every(&[What::Retry]),
         "tries of a fault that gave its lock back, after which it was tried again (VM_FAULT_RETRY)";
     Copies = "copies", "pages", Some("copies"), Fold::Every(&[What::Copy]),
         "pages copied by a fault";
-    Zeroings = "zeroings", "pages", Some("zero-\nings"), Fold::Every(&[What::Zeroing]),
+    Zeroings = "zeroings", "pages", Some("zeroings"), Fold::Every(&[What::Zeroing]),
         "frames filled with zeros";
     PagesIn = "pages_in", "pages", None, Fold::Kernel("pswpin", What::PageIn),
         "pages read from swap";
@@ -333,11 +333,11 @@ counters! {
     Flushes = "flushes", "flushes", Some("flushes"),
         Fold::Every(&[What::Shootdown, What::LocalFlush]),
         "TLB flushes that the scenario's threads issued";
-    Shootdowns = "shootdowns", "flushes", Some("shoot-\ndowns"), Fold::Every(&[What::Shootdown]),
+    Shootdowns = "shootdowns", "flushes", Some("shootdowns"), Fold::Every(&[What::Shootdown]),
         "flushes sent to other CPUs (tlb_flush reason 4)";
     LocalFlushes = "local_flushes", "flushes", None, Fold::Every(&[What::LocalFlush]),
         "flushes on the initiator's CPU only";
-    Interrupts = "interrupts", "interrupts", Some("inter-\nrupts"), Fold::Every(&[What::Interrupt]),
+    Interrupts = "interrupts", "interrupts", Some("interrupts"), Fold::Every(&[What::Interrupt]),
         "shootdowns received by CPUs other than the initiator's";
     TableSyncs = "table_syncs", "interrupts", None, Fold::Every(&[What::TableSync]),
         "interrupts by which CPUs are waited for that may walk a page table without a lock (tlb_remove_table_sync_one)";
@@ -345,13 +345,13 @@ counters! {
         "pages told to have been stored to (by scans, userfaultfd or SIGSEGV)";
     PageStatuses = "page_statuses", "pages", None, Fold::Every(&[What::PageStatus]),
         "pages for which move_pages answered with a node or an error";
-    NeedlessFaults = "needless_faults", "faults", Some("need-\nless\nfaults"), Fold::Needless(What::Fault),
+    NeedlessFaults = "needless_faults", "faults", Some("needless\nfaults"), Fold::Needless(What::Fault),
         "faults that could have been avoided";
     NeedlessRetries = "needless_retries", "tries", None, Fold::Needless(What::Retry),
         "retries of faults whose try had mapped the page already";
-    NeedlessCopies = "needless_copies", "pages", Some("need-\nless\ncopies"), Fold::Needless(What::Copy),
+    NeedlessCopies = "needless_copies", "pages", Some("needless\ncopies"), Fold::Needless(What::Copy),
         "copies of pages that nobody else could observe";
-    NeedlessShootdowns = "needless_shootdowns", "flushes", Some("need-\nless\nshoot-\ndowns"),
+    NeedlessShootdowns = "needless_shootdowns", "flushes", Some("needless\nshootdowns"),
         Fold::Needless(What::Shootdown),
         "shootdowns that covered no stale translation";
     NeedlessLocalFlushes = "needless_local_flushes", "flushes", None,

@@ -5,6 +5,7 @@
 //! *transferred*, and every report says so. Nothing is transferred into other rounds, into
 //! invalid runs, or from a row that is not the kernel's own.
 
+use crate::answer::Avoided;
 use crate::steps::Step;
 use needless_model::account::{Account, Kind, RoundAccount};
 use needless_model::agreement::{Agreement, Side};
@@ -22,6 +23,8 @@ pub struct Comparison {
     pub targets: Vec<Target>,
     /// What explains each step from one model row to the next.
     pub steps: Vec<Step>,
+    /// What avoids each kind of needless thing that a target did.
+    pub avoided: Vec<Avoided>,
 }
 
 /// One target.

@@ -5,6 +5,7 @@
 //! says why.
 
 use crate::SCHEMA_VERSION;
+use crate::answer::Avoided;
 use crate::compare::{Comparison, Outcome, Ran, Reference, Target};
 use crate::expect::{Case, Verdict};
 use crate::notes::instruction_groups;
@@ -28,6 +29,7 @@ struct Document<'a> {
     environment: Option<&'a BTreeMap<String, String>>,
     targets: Vec<TargetDocument<'a>>,
     steps: &'a [Step],
+    avoided: &'a [Avoided],
     expectations: Vec<ExpectationDocument<'a>>,
     counters: BTreeMap<&'static str, CounterDocument>,
 }
@@ -228,6 +230,7 @@ pub fn expected(comparison: &Comparison, cases: &[Case<'_>]) -> Value {
         environment: environment.map(|ran| &ran.run.environment).find(|map| !map.is_empty()),
         targets: comparison.targets.iter().map(|t| target(program, t)).collect(),
         steps: &comparison.steps,
+        avoided: &comparison.avoided,
         expectations: cases
             .iter()
             .map(|case| ExpectationDocument {

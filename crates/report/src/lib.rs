@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agree;
+pub mod answer;
 pub mod bisect;
 pub mod check;
 pub mod ci;

@@ -1,8 +1,9 @@
 //! What stands under the tables: reasons, findings, steps, sequences, witnesses.
 
+use crate::answer;
 use crate::compare::{Comparison, Outcome, Ran, Target};
 use crate::steps::{Change, Difference, Explanation, Step};
-use crate::style::{Style, count};
+use crate::style::{Detail, Style, count};
 use crate::table::table;
 use needless_model::account::Account;
 use needless_model::counters::{Counter, FAULTS_BY_CLASS};
@@ -10,19 +11,24 @@ use needless_model::run::INSTRUCTIONS;
 use needless_model::verdict::{Finding, Needless};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The whole text of a comparison.
-pub fn text(comparison: &Comparison, style: Style) -> String {
+/// The whole text of a comparison: the answer, the figures, the reasons.
+pub fn text(comparison: &Comparison, style: Style, detail: Detail) -> String {
     let program = &comparison.program;
-    let mut text = format!("{}, per round\n\n", style.bold(&program.name));
-    text += &table(comparison, style);
+    let mut text = format!("{}: needless in each round\n", style.bold(&program.name));
+    for line in answer::lines(comparison, style) {
+        text += &style.wrap(&style.charset(&line), 6);
+        text.push('\n');
+    }
+    text.push('\n');
+    text += &table(comparison, style, detail);
     text.push('\n');
     let sections = [
         remarks(comparison),
-        needless(comparison),
         steps(&comparison.steps, style),
+        needless(comparison),
         sequences(comparison, style),
         instructions(comparison, style),
-        unknown(comparison),
+        unknown(comparison, detail),
         witnesses(comparison),
     ];
     for (heading, lines) in sections.iter().filter(|(_, lines)| !lines.is_empty()) {
@@ -124,7 +130,7 @@ fn needless(comparison: &Comparison) -> Section {
             |(often, names): &(String, Vec<&str>)| format!("{often} in {}", names.join(", "));
         finding_line(finding, &places.iter().map(place).collect::<Vec<_>>().join("; "))
     };
-    ("needless, per round", findings.iter().map(line).collect())
+    ("why it was needless, per round", findings.iter().map(line).collect())
 }
 
 /// `1`, `0.88`: occurrences per round.
@@ -284,8 +290,8 @@ pub(crate) fn instruction_groups(account: &Account) -> Vec<(&[BTreeMap<String, u
 }
 
 /// Reasons for the columns that are unknown, equal ones together.
-fn unknown(comparison: &Comparison) -> Section {
-    let shown: BTreeSet<&str> = crate::table::counters(comparison)
+fn unknown(comparison: &Comparison, detail: Detail) -> Section {
+    let shown: BTreeSet<&str> = crate::table::counters(comparison, detail)
         .into_iter()
         .chain([Counter::Cycles])
         .map(Counter::name)

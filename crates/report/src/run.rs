@@ -1,11 +1,12 @@
 //! The text of one target's run: every counter, with what it means.
 
+use crate::answer;
 use crate::compare::{Comparison, Outcome, Ran, Target};
 use crate::notes::{
     finding_line, instruction_lines, per_round, real_remarks, sequence_lines, witness,
 };
 use crate::stats::median;
-use crate::style::{Style, count};
+use crate::style::{Detail, Style, count};
 use crate::table::{class_lines, star};
 use comfy_table::{
     Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, Table, presets,
@@ -16,11 +17,11 @@ use needless_model::program::Process;
 use needless_model::verdict::Needless;
 
 /// The text of a run: a comparison with one target.
-pub fn text(comparison: &Comparison, style: Style) -> String {
-    comparison.targets.iter().map(|target| target_text(comparison, target, style)).collect()
+pub fn text(comparison: &Comparison, style: Style, detail: Detail) -> String {
+    comparison.targets.iter().map(|target| target_text(comparison, target, style, detail)).collect()
 }
 
-fn target_text(comparison: &Comparison, target: &Target, style: Style) -> String {
+fn target_text(comparison: &Comparison, target: &Target, style: Style, detail: Detail) -> String {
     let name = &comparison.program.name;
     let ran = match &target.outcome {
         Outcome::Ran(ran) => ran,
@@ -37,10 +38,15 @@ fn target_text(comparison: &Comparison, target: &Target, style: Style) -> String
     if let Some(remark) = &target.remark {
         text += &format!("{}: {remark}\n", target.name);
     }
+    text += &style.wrap(&format!("needless in each round: {}", answer::of_run(ran)), 6);
+    text += "\n\n";
+    text += &counters(target, style, detail);
     text.push('\n');
-    text += &counters(target, style);
-    text.push('\n');
-    let mut lines = process_lines(comparison, ran);
+    let mut lines = Vec::new();
+    if detail == Detail::Answer {
+        lines.extend(zeros(ran));
+    }
+    lines.extend(process_lines(comparison, ran));
     lines.extend(sequence_lines(&ran.account, style).iter().map(|s| format!("sequence: {s}")));
     let executed = instruction_lines(ran, style);
     lines.extend(executed.iter().map(|line| format!("instructions: {line}")));
@@ -88,8 +94,20 @@ fn process_lines(comparison: &Comparison, ran: &Ran) -> Vec<String> {
     processes.iter().enumerate().map(line).collect()
 }
 
-/// One line per counter.
-fn counters(target: &Target, style: Style) -> String {
+/// Whether a counter is 0 in every round.
+fn is_zero(ran: &Ran, counter: Counter) -> bool {
+    counter != Counter::Cycles && ran.account.spread(counter).is_some_and(|spread| spread.max == 0)
+}
+
+/// The counters that are 0 in every round, which an answer does not list one by one.
+fn zeros(ran: &Ran) -> Option<String> {
+    let zero = Counter::ALL.iter().filter(|counter| is_zero(ran, **counter));
+    let names: Vec<&str> = zero.map(|counter| counter.name()).collect();
+    (!names.is_empty()).then(|| format!("0 in every round: {}", names.join(", ")))
+}
+
+/// One line per counter; in an answer, per counter that is not 0.
+fn counters(target: &Target, style: Style, detail: Detail) -> String {
     let mut table = Table::new();
     table
         .load_style(presets::NOTHING)
@@ -100,7 +118,8 @@ fn counters(target: &Target, style: Style) -> String {
         table.enforce_styling();
     }
     let Some(ran) = target.ran() else { return String::new() };
-    for &counter in Counter::ALL {
+    let listed = |counter: &Counter| detail == Detail::All || !is_zero(ran, *counter);
+    for &counter in Counter::ALL.iter().filter(|counter| listed(counter)) {
         let (value, range) = match ran.account.spread(counter) {
             _ if counter == Counter::Cycles => cycles(&ran.account.cycles()),
             None => ("?".to_owned(), String::new()),

@@ -84,7 +84,8 @@ impl Saved {
         let outcome = Outcome::Ran(Box::new(ran.clone()));
         let target = compare::Target { name: target.to_owned(), remark: None, outcome };
         let program = program.clone();
-        let alone = Comparison { program, targets: vec![target], steps: Vec::new() };
+        let alone =
+            Comparison { program, targets: vec![target], steps: Vec::new(), avoided: Vec::new() };
         let other = |error: serde_json::Error| NotSaved::Other(error.to_string());
         serde_json::from_value(comparison(&alone)).map_err(other)
     }

@@ -14,6 +14,15 @@ pub struct Style {
     pub width: u16,
 }
 
+/// How much a text tells.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// The answer, and the figures that support it.
+    Answer,
+    /// Every counter.
+    All,
+}
+
 impl Style {
     /// No colour, ASCII only, 100 columns.
     pub const PLAIN: Style = Style { color: false, unicode: false, width: 100 };
@@ -66,9 +75,23 @@ pub fn columns(text: &str) -> usize {
     text.lines().map(textwrap::core::display_width).max().unwrap_or(0)
 }
 
-/// `1 round`, `2 rounds`.
-pub fn count(number: usize, noun: &str) -> String {
-    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+/// `1 round`, `2,000 rounds`.
+pub fn count(amount: usize, noun: &str) -> String {
+    let plural = if amount == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", number(amount as u64))
+}
+
+/// A number in a sentence: `1,234,567`.
+pub fn number(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 #[cfg(test)]
@@ -85,6 +108,16 @@ mod tests {
         let color = Style { color: true, ..narrow };
         let wrapped = color.wrap(&color.warn("one two three"), 0);
         assert_eq!(columns(&wrapped), "one two".len(), "escapes take no columns");
+    }
+
+    #[test]
+    fn numbers_have_separators() {
+        let texts = [0, 999, 1000, 1_234_567].map(number);
+        assert_eq!(texts, ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!(
+            (count(1, "round"), count(2000, "round")),
+            ("1 round".into(), "2,000 rounds".into())
+        );
     }
 
     #[test]

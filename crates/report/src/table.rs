@@ -3,9 +3,10 @@
 //! `?` is unknown (the reason stands under the table), `*` marks figures transferred from the
 //! model, and where rounds differ the most frequent value stands above its range.
 
+use crate::answer::counts_needless;
 use crate::compare::{Comparison, Outcome, Ran, Target};
 use crate::stats::median;
-use crate::style::{self, Style};
+use crate::style::{self, Detail, Style};
 use comfy_table::{
     Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table,
     TableStyle, Width,
@@ -17,12 +18,13 @@ use std::ops::Range;
 /// Words up to this part of the text's width are kept whole where a table is narrowed; names of functions are not.
 const WORD_IS_WHOLE: u16 = 8;
 
-/// The comparison's table.
-pub fn table(comparison: &Comparison, style: Style) -> String {
+/// The comparison's table: with [`Detail::All`] every counter that has a column, else those that
+/// tell targets apart or say what happened.
+pub fn table(comparison: &Comparison, style: Style, detail: Detail) -> String {
     let real = comparison.targets.iter().filter_map(Target::ran).any(|ran| ran.reference.is_some());
     let rows = || comparison.targets.iter();
     let mut columns = vec![Column::words("target", rows().map(target_cell))];
-    for counter in counters(comparison) {
+    for counter in counters(comparison, detail) {
         let Some(head) = counter.column() else { continue };
         let cells = rows().map(|target| match &target.outcome {
             Outcome::Ran(ran) => figure(ran, counter),
@@ -33,26 +35,32 @@ pub fn table(comparison: &Comparison, style: Style) -> String {
             _ => Column::figures(head, cells),
         });
     }
-    if real {
+    if real && detail == Detail::All {
         let cells = rows().map(|target| target.ran().map_or_else(String::new, agreement_cell));
         columns.push(Column::figures("equal\nto\nmodel", cells));
     }
     side_by_side(&columns, style)
 }
 
-/// The counters that have a column. Cycles have one where anything was timed; how faults count, and which were tried again, where targets differ in
-/// it.
-pub(crate) fn counters(comparison: &Comparison) -> Vec<Counter> {
+/// The counters that have a column. Cycles have one where anything was timed; how faults count,
+/// and retries, where targets differ in them. An answer leaves out what the answer's sentences
+/// say, and what is 0 on every target.
+pub(crate) fn counters(comparison: &Comparison, detail: Detail) -> Vec<Counter> {
     let ran = || comparison.targets.iter().filter_map(Target::ran);
     let differ = |counter| {
         let mut values = ran().filter_map(|ran| ran.account.typical(counter));
         values.next().is_some_and(|first| values.any(|value| value != first))
     };
+    let zero = |counter| {
+        let never = |ran: &Ran| ran.account.spread(counter).is_some_and(|spread| spread.max == 0);
+        ran().all(never)
+    };
     let shown = |counter: &Counter| match counter {
         Counter::Cycles => ran().any(|ran| !ran.account.cycles().is_empty()),
         Counter::MinorFaults | Counter::MajorFaults => differ(Counter::MajorFaults),
         Counter::Retries => differ(Counter::Retries),
-        counter => counter.column().is_some(),
+        counter if counter.column().is_none() => false,
+        counter => detail == Detail::All || !(counts_needless(*counter) || zero(*counter)),
     };
     Counter::ALL.iter().copied().filter(shown).collect()
 }

@@ -17,14 +17,16 @@ use needless_report::compare::{Comparison, Outcome, Ran, Target};
 use needless_report::doctor::{Check, State};
 use needless_report::explain::{self, Explanation};
 use needless_report::groups::Group;
+use needless_report::style::{Detail, columns};
 use needless_report::{Style, agree, doctor, json, jsonl, notes, run};
 use needless_scenario::{Settings, compile, load};
 use std::collections::BTreeMap;
 
 const UNICODE: Style = Style { color: false, unicode: true, width: 100 };
+const ANSWER: Detail = Detail::Answer;
 
 fn single(target: Target) -> Comparison {
-    Comparison { program: program(), targets: vec![target], steps: Vec::new() }
+    Comparison { program: program(), targets: vec![target], steps: Vec::new(), avoided: Vec::new() }
 }
 
 fn ran(target: &Target) -> &Ran {
@@ -33,12 +35,24 @@ fn ran(target: &Target) -> &Ran {
 
 #[test]
 fn compare_text() {
-    insta::assert_snapshot!(notes::text(&comparison(), UNICODE));
+    insta::assert_snapshot!(notes::text(&comparison(), UNICODE, ANSWER));
+}
+
+#[test]
+fn compare_text_with_every_counter() {
+    insta::assert_snapshot!(notes::text(&comparison(), UNICODE, Detail::All));
+}
+
+#[test]
+fn an_answer_fits_80_columns_without_broken_headings() {
+    let text = notes::text(&comparison(), Style { width: 80, ..UNICODE }, ANSWER);
+    assert!(text.lines().all(|line| columns(line) <= 80), "{text}");
+    assert!(text.contains("copies flushes shootdowns interrupts"), "{text}");
 }
 
 #[test]
 fn compare_text_in_ascii() {
-    let text = notes::text(&comparison(), Style::PLAIN);
+    let text = notes::text(&comparison(), Style::PLAIN, ANSWER);
     assert!(text.is_ascii(), "{text}");
     assert!(text.lines().all(|line| line.len() <= 100), "{text}");
     insta::assert_snapshot!(text);
@@ -47,8 +61,9 @@ fn compare_text_in_ascii() {
 #[test]
 fn compare_text_with_rounds_that_differ() {
     let targets = vec![live_target(live(12, Some(3)), true), model_target("6.18")];
-    let comparison = Comparison { program: program(), targets, steps: Vec::new() };
-    insta::assert_snapshot!(notes::text(&comparison, UNICODE));
+    let comparison =
+        Comparison { program: program(), targets, steps: Vec::new(), avoided: Vec::new() };
+    insta::assert_snapshot!(notes::text(&comparison, UNICODE, ANSWER));
 }
 
 #[test]
@@ -56,7 +71,7 @@ fn compare_text_on_a_kernel_without_row() {
     let comparison = single(live_target(live(12, None), false));
     let account = &ran(&comparison.targets[0]).account;
     assert_eq!(account.typical(Counter::Copies), None, "another kernel's row proves nothing");
-    insta::assert_snapshot!(notes::text(&comparison, UNICODE));
+    insta::assert_snapshot!(notes::text(&comparison, UNICODE, ANSWER));
 }
 
 #[test]
@@ -67,7 +82,7 @@ fn an_invalid_run_borrows_nothing() {
     let live = ran(&comparison.targets[0]);
     assert_eq!(live.account.typical(Counter::NeedlessShootdowns), None);
     assert_eq!(live.exact(), None);
-    let text = notes::text(&comparison, UNICODE);
+    let text = notes::text(&comparison, UNICODE, ANSWER);
     assert!(text.contains("INVALID, counts for nothing: 8% of the rounds"), "{text}");
 }
 
@@ -83,17 +98,22 @@ fn figures_are_borrowed_only_in_equal_rounds() {
 
 #[test]
 fn run_text() {
-    insta::assert_snapshot!(run::text(&single(model_target("5.10")), UNICODE));
+    insta::assert_snapshot!(run::text(&single(model_target("5.10")), UNICODE, ANSWER));
+}
+
+#[test]
+fn run_text_with_every_counter() {
+    insta::assert_snapshot!(run::text(&single(model_target("5.10")), UNICODE, Detail::All));
 }
 
 #[test]
 fn run_text_live() {
-    insta::assert_snapshot!(run::text(&single(live_target(live(12, None), true)), UNICODE));
+    insta::assert_snapshot!(run::text(&single(live_target(live(12, None), true)), UNICODE, ANSWER));
 }
 
 #[test]
 fn colour_adds_escapes_only() {
-    let color = notes::text(&comparison(), Style { color: true, ..UNICODE });
+    let color = notes::text(&comparison(), Style { color: true, ..UNICODE }, ANSWER);
     assert!(color.contains('\u{1b}'));
     let mut plain = String::new();
     let mut rest = color.as_str();
@@ -104,7 +124,7 @@ fn colour_adds_escapes_only() {
     plain += rest;
     // Padding before an escape stays, so lines are compared without what ends them.
     let lines = |text: &str| text.lines().map(|l| l.trim_end().to_owned()).collect::<Vec<_>>();
-    assert_eq!(lines(&plain), lines(&notes::text(&comparison(), UNICODE)));
+    assert_eq!(lines(&plain), lines(&notes::text(&comparison(), UNICODE, ANSWER)));
 }
 
 #[test]
@@ -336,7 +356,8 @@ fn emulated(counts: &[u64]) -> Comparison {
 #[test]
 fn instructions_are_shown_by_phase_and_grouped() {
     let comparison = emulated(&[2, 1, 2]);
-    for text in [run::text(&comparison, UNICODE), notes::text(&comparison, UNICODE)] {
+    for text in [run::text(&comparison, UNICODE, ANSWER), notes::text(&comparison, UNICODE, ANSWER)]
+    {
         assert!(text.contains("0 ¦ dsb ish=1 tlbi vale1is=2 (2 of 3)"), "{text}");
         assert!(text.contains("tlbi vale1is=1 (1 of 3)"), "{text}");
     }
@@ -357,10 +378,10 @@ fn instructions_that_nobody_counted_are_unknown() {
     run.rounds[0].instructions.clear();
     **ran = Ran::alone(&program(), run);
     ran.run.unseen.insert(INSTRUCTIONS.into(), "there is no plugin".into());
-    let text = run::text(&comparison, UNICODE);
+    let text = run::text(&comparison, UNICODE, ANSWER);
     assert!(text.contains("instructions: unknown: there is no plugin"), "{text}");
     let groups = &json::comparison(&comparison)["targets"][0]["instructions"];
     assert_eq!(groups.as_array().map(Vec::len), Some(0));
     // Where nobody means to count them, nothing is said.
-    assert!(!run::text(&common::comparison(), UNICODE).contains("instructions"));
+    assert!(!run::text(&common::comparison(), UNICODE, ANSWER).contains("instructions"));
 }

@@ -4,6 +4,7 @@ use super::program;
 use crate::args::{
     CompareArgs, CompareFormat, Format, MemoryArgs, RunArgs, ScenarioChoice, StudyArgs, StudyFormat,
 };
+use crate::avoided;
 use crate::failure::{DIFFERENCE, EXPECTED, Failure, INCONCLUSIVE, OTHER};
 use crate::files::can_write;
 use crate::memory::Memory;
@@ -46,7 +47,11 @@ pub fn run(args: &RunArgs, output: &Output) -> Result<u8, Failure> {
     match args.format.format {
         Format::Json => output.json(&json::comparison(&comparison))?,
         Format::Text => {
-            output.result(&needless_report::run::text(&comparison, output.style))?;
+            output.result(&needless_report::run::text(
+                &comparison,
+                output.style,
+                args.detail.detail(),
+            ))?;
             output.next(&format!("needless explain {} -t {named}", args.choice.scenario))?;
         }
     }
@@ -219,7 +224,8 @@ fn print(
         CompareFormat::Junit => output.result(&ci::junit(name, cases).map_err(no_xml)?),
         CompareFormat::Tap => output.result(&ci::tap(name, cases)),
         CompareFormat::Text => {
-            let text = notes::text(comparison, output.style) + &expect::text(cases, output.style);
+            let text = notes::text(comparison, output.style, args.detail.detail());
+            let text = text + &expect::text(cases, output.style);
             output.result(&text)?;
             let target = specs.iter().find(|spec| !spec.is_real()).unwrap_or(&specs[0]);
             output.next(&format!("needless explain {} -t {}", args.choice.scenario, target.name()))
@@ -281,8 +287,9 @@ fn compared(
         progress.done();
     }
     let steps = targets::steps(&program, specs, &results, &mut runs);
+    let avoided = avoided::find(&program, &results, &mut runs);
     let spool = runs.events;
-    Ok((Comparison { program, targets: results, steps }, spool, status))
+    Ok((Comparison { program, targets: results, steps, avoided }, spool, status))
 }
 
 fn write_events(spool: Option<Spool>, comparison: &Comparison) -> Result<(), Failure> {

@@ -12,7 +12,7 @@ use needless_model::kernels::KernelRow;
 use needless_model::program::{OpKind, Program};
 use needless_model::run::{Round, TargetRun};
 use needless_model::sim::{self, SimOptions};
-use needless_scenario::{Settings, Source, compile, load};
+use needless_scenario::{Settings, Source, compile, load, random};
 use needless_testing::{skip, turn};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return ExitCode::from(tell_usage(&error)),
+        Err(error) => return ExitCode::from(tell_usage(error)),
     };
     files::survive_size_limits();
     let output = Output::new(cli.color);

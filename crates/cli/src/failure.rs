@@ -86,7 +86,7 @@ pub enum Failure {
         rounds: usize,
     },
     /// Something that only makes sense otherwise.
-    #[error("{message}")]
+    #[error("{}", foreign::line(message))]
     #[diagnostic(help("{help}"))]
     Usage {
         /// What is wrong.

@@ -8,9 +8,10 @@
     reason = "this is where standard output and error are written"
 )]
 
-use crate::args::Color;
+use crate::args::{Cli, Color};
 use crate::failure::Failure;
 use anstream::{AutoStream, ColorChoice};
+use clap::Parser;
 use miette::MietteHandlerOpts;
 use needless_model::foreign;
 use needless_report::Style;
@@ -118,6 +119,9 @@ pub fn tell_failure(failure: Failure) {
 
 /// Says what clap makes of the command line: a usage error, or the help or version asked for.
 pub fn say_usage(error: &clap::Error) -> std::io::Result<()> {
+    // It quotes arguments, so it is asked once more, with each of them on one visible line.
+    let shown = Cli::try_parse_from(std::env::args_os().map(foreign::path)).err();
+    let error = shown.as_ref().unwrap_or(error);
     let text = error.render().ansi().to_string();
     let text = foreign::output(&text, true);
     match error.use_stderr() {

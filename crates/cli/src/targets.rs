@@ -332,19 +332,22 @@ fn bad_target(
     // What is missing is missing behind a comma.
     let start = at.start - usize::from(at.is_empty() && at.start > 0);
     let (excerpt, at) = around(&name, start + prefix.len()..at.end + prefix.len());
-    let reason = format!("target `{}`: {}", foreign::short(&name), reason.to_string());
+    let reason = foreign::line(&reason.to_string()).into_owned();
+    let reason = format!("target `{}`: {reason}", foreign::short(&name));
     Failure::BadTarget { reason, help, name: excerpt, at: at.into() }
 }
 
 /// What a message shows of a text: the part around a place, and where the place is in it.
 fn around(text: &str, at: Range<usize>) -> (String, Range<usize>) {
     const AROUND: usize = 60;
-    let end = at.end.min(at.start + AROUND);
+    let end = text.floor_char_boundary(at.end.min(at.start + AROUND));
     let from = text.floor_char_boundary(at.start.saturating_sub(AROUND));
     let to = text.ceil_char_boundary(end + AROUND);
-    let [before, after] = [from > 0, to < text.len()].map(|cut| if cut { "…" } else { "" });
-    let moved = |place: usize| place - from + before.len();
-    (format!("{before}{}{after}", &text[from..to]), moved(at.start)..moved(end))
+    let [cut, more] = [from > 0, to < text.len()].map(|cut| if cut { "…" } else { "" });
+    let [before, here, after] =
+        [from..at.start, at.start..end, end..to].map(|part| foreign::line(&text[part]));
+    let start = cut.len() + before.len();
+    (format!("{cut}{before}{here}{after}{more}"), start..start + here.len())
 }
 
 /// Why a real kernel's run tells nothing, if so.

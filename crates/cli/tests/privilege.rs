@@ -88,6 +88,7 @@ fn what_doctor_recommends_shows_events() {
     let _turn = turn();
     let tracefs = format!("mount -t tracefs -o gid={NOBODY},mode=750 tracefs /sys/kernel/tracing");
     let level = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    let mut disturbed = None;
     for (capabilities, paranoid) in [("cap_perfmon,cap_ipc_lock+ep", "2"), ("", "-1")] {
         let Some(folder) = programs(capabilities) else { return };
         let mounted =
@@ -107,8 +108,17 @@ fn what_doctor_recommends_shows_events() {
         assert!(!doctor.contains("what works everything"), "{how}: {doctor}");
         assert!(stat.contains("faults confidence"), "{how}: {stat}");
         assert!(!stat.contains("not visible: classes"), "{how}: {stat}");
-        assert_eq!(run.status.code(), Some(0), "{how}: {live}");
-        assert!(live.contains("34 first-touch"), "{how}: {live}");
+        // Only events tell that somebody disturbs.
+        match live.contains("could not be had undisturbed") {
+            true => disturbed = Some(live),
+            false => {
+                assert_eq!(run.status.code(), Some(0), "{how}: {live}");
+                assert!(live.contains("34 first-touch"), "{how}: {live}");
+            }
+        }
+    }
+    if let Some(live) = disturbed {
+        skip!("every round was disturbed: {} …", live.split("INVALID").nth(1).unwrap_or_default());
     }
 }
 

@@ -126,7 +126,7 @@ pub enum FetchError {
         cached: String,
     },
     /// The archive does not have the kernel.
-    #[error("Debian's archive has no kernel {wanted}; {available}")]
+    #[error("Debian's archive has no kernel {}; {available}", foreign::short(wanted))]
     #[diagnostic(help("{cached}"))]
     Gone {
         /// What was asked for.
@@ -158,7 +158,7 @@ pub enum FetchError {
         what: String,
     },
     /// It is not in the cache.
-    #[error("kernel {name} is not cached")]
+    #[error("kernel {} is not cached", foreign::short(name))]
     #[diagnostic(help("{cached}"))]
     NotCached {
         /// Which.
@@ -176,7 +176,7 @@ pub enum GuestError {
     #[diagnostic(transparent)]
     Fetch(#[from] FetchError),
     /// A kernel or option that is not understood.
-    #[error("kernel target `{text}`: {what}")]
+    #[error("kernel target `{}`: {what}", foreign::short(text))]
     #[diagnostic(help("{help}"))]
     BadTarget {
         /// What was asked for.

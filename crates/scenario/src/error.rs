@@ -5,6 +5,7 @@
 
 use crate::excerpt::{excerpt, message, moved};
 use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode, SourceSpan};
+use needless_model::foreign;
 use std::fmt;
 use thiserror::Error;
 
@@ -12,7 +13,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum ScenarioError {
     /// The file exists but cannot be read.
-    #[error("cannot read `{}`: {source}", message(path))]
+    #[error("cannot read `{}`: {source}", foreign::line(path))]
     Unreadable {
         /// The path as it was given.
         path: String,
@@ -20,7 +21,7 @@ pub enum ScenarioError {
         source: std::io::Error,
     },
     /// What is there is no scenario's file.
-    #[error("`{}` is not read: {why}", message(path))]
+    #[error("`{}` is not read: {why}", foreign::line(path))]
     Refused {
         /// The path as it was given.
         path: String,
@@ -28,7 +29,7 @@ pub enum ScenarioError {
         why: String,
     },
     /// There is neither a file nor a built-in of that name.
-    #[error("there is no file and no built-in scenario named `{}`", message(name))]
+    #[error("there is no file and no built-in scenario named `{}`", foreign::line(name))]
     NotFound {
         /// The name as it was given.
         name: String,
@@ -36,7 +37,7 @@ pub enum ScenarioError {
         similar: Option<&'static str>,
     },
     /// There is neither a file nor a built-in study of that name.
-    #[error("there is no file and no built-in study named `{}`", message(name))]
+    #[error("there is no file and no built-in study named `{}`", foreign::line(name))]
     NoStudy {
         /// The name as it was given.
         name: String,
@@ -110,7 +111,7 @@ impl ScenarioError {
         let mut problems = problems.into_iter();
         let unknown = || Problem::new((0..0).into(), "the text is not a scenario", "this text");
         let first = problems.next().unwrap_or_else(unknown);
-        let source = NamedSource::new(message(name), text);
+        let source = NamedSource::new(foreign::line(name), text);
         let rest = problems.collect();
         ScenarioError::Invalid(Box::new(Invalid { source, first, rest }))
     }

@@ -476,7 +476,7 @@ mod tests {
             let text = file.section_by_name(".text").unwrap();
             address - text.address() + text.file_range().unwrap().0
         };
-        let (name, hostile) = (b"a_symbol_to_be_patched", b"a_symbol\x1b[2J\x1b]0;t\x07\n|d");
+        let (name, hostile) = (b"a_symbol_to_be_patched", b"a_symbol\x1b[2J\x1b]0;t\x07\n||d");
         let found: Vec<usize> = memchr::memmem::find_iter(&program, name).collect();
         for at in found {
             program[at..at + name.len()].copy_from_slice(hostile);
@@ -489,7 +489,7 @@ mod tests {
             place.name(&Symbolizer::new(), &mut FxHashMap::default())
         };
         let symbol = name("program", offset);
-        assert!(symbol.contains("a_symbol\\u{1b}[2J\\u{1b}]0;t\\u{7}\\n|d"), "{symbol}");
+        assert!(symbol.contains("a_symbol\\u{1b}[2J\\u{1b}]0;t\\u{7}\\n||d"), "{symbol}");
         let nowhere = name("pro\u{1b}[2J\ngram", 0);
         assert_eq!(nowhere, "pro\\u{1b}[2J\\ngram+0x0");
     }

@@ -25,14 +25,14 @@ pub enum BuildError {
         error: std::io::Error,
     },
     /// What is to be built is no series.
-    #[error("`{text}` is no series of kernels")]
+    #[error("`{}` is no series of kernels", foreign::short(text))]
     #[diagnostic(help("name one as in `needless kernels build 6.12`, for arm64 6.12/arm64"))]
     Series {
         /// What was asked for.
         text: String,
     },
     /// A kernel cannot be called that.
-    #[error("a kernel cannot be called `{name}`")]
+    #[error("a kernel cannot be called `{}`", foreign::short(name))]
     #[diagnostic(help(
         "a name has up to 40 letters, digits, `+`, `-`, `.` and `~`, begins with a letter or a series (6.12+mine), and is no series"
     ))]
@@ -41,7 +41,7 @@ pub enum BuildError {
         name: String,
     },
     /// Debian has no source of the series.
-    #[error("Debian's archive has no source of {series}; {available}")]
+    #[error("Debian's archive has no source of {}; {available}", foreign::short(series))]
     #[diagnostic(help("name one of those"))]
     NoSource {
         /// What was asked for.

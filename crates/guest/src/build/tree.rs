@@ -50,7 +50,7 @@ impl Tree {
     pub fn commit(&self, revision: &str) -> Result<String, BuildError> {
         let wanted = format!("{revision}^{{commit}}");
         self.ask(&["rev-parse", "--verify", "--quiet", "--end-of-options", &wanted]).map_err(|_| {
-            let what = format!("there is no revision `{revision}`");
+            let what = format!("there is no revision `{}`", foreign::short(revision));
             failed(&self.named, &["rev-parse"], what)
         })
     }

@@ -24,6 +24,7 @@
 //!   emptied, or the runner touched new memory of its own there: it shares them, and they decide what
 //!   is copied and reclaimed; or a kernel thread emptied them, as it does for whoever asks for all
 //!   CPUs' (khugepaged, compaction, drop_caches), unless the scenario did so itself (fadvise);
+//! - NUMA balancing sampled pages at another time than the scenario asks for;
 //! - it, or the one to come, needs more room in the log than was set aside.
 
 mod absence;
@@ -52,7 +53,7 @@ use needless_model::event::FlushReason;
 use needless_model::program::{Advice, Backing, Program};
 use needless_model::run::Witness;
 pub(crate) use reasons::EVENTS_LOST;
-use reasons::{AWAKE, FLUSHED, LOG_GREW, LOST_CPU, LRU_SHARED, NOT_ON_CPU};
+use reasons::{AWAKE, FLUSHED, LOG_GREW, LOST_CPU, LRU_SHARED, NOT_ON_CPU, RESAMPLED};
 use sentinels::Sentinels;
 pub use sentinels::is_sentinel;
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,6 +75,8 @@ pub struct Observed {
     pub used: Usage,
     /// Whether it counts if nothing was wrong.
     pub counts: bool,
+    /// Whether NUMA balancing made a pass that the scenario did not ask for.
+    pub resampled: bool,
 }
 
 impl Observed {
@@ -205,8 +208,9 @@ impl Watch {
         let memory = self.machine.others_memory(now, &moved, majors, written);
         let absent = (!self.all_there).then(|| NOT_ON_CPU.to_owned());
         let awake = team.stayed_awake().then(|| AWAKE.to_owned());
+        let resampled = round.resampled.then(|| RESAMPLED.to_owned());
         let grown = log.has_grown().then(|| LOG_GREW.to_owned());
-        let reason = lost.or(disturbed).or(memory).or(absent).or(awake).or(grown);
+        let reason = lost.or(disturbed).or(memory).or(absent).or(awake).or(resampled).or(grown);
         let good = reason.is_none();
         let from = std::mem::replace(&mut self.seen, log.records.len());
         // A disturbed warm-up is run again, like a round.

@@ -48,7 +48,7 @@ fn check(kernel: &str) {
             continue;
         }
         let account = Account::of(program, &run);
-        for round in &account.rounds {
+        for round in account.kinds.iter().map(|kind| &kind.account) {
             let count = |counter| round.counters.get(counter).unwrap_or(0);
             let found = format!("{}/{}", count(Counter::MinorFaults), count(Counter::MajorFaults));
             assert_eq!(found, *faults, "{kernel}: {scenario}");

@@ -139,7 +139,9 @@ impl Frame {
     /// Whether the C library or the dynamic loader holds it.
     pub fn is_of_libc(&self) -> bool {
         let object = self.object.as_deref().unwrap_or_default();
-        is_loader(object) || file_name(object).starts_with("libc.") || file_name(object).starts_with("libc-")
+        is_loader(object)
+            || file_name(object).starts_with("libc.")
+            || file_name(object).starts_with("libc-")
     }
 }
 
@@ -365,7 +367,8 @@ const MOST_MAP_BYTES: u64 = 64 << 20;
 /// `/tmp/perf-PID.map`: start and size in hexadecimal, and a name, in order of the starts.
 fn perf_map(pid: i32) -> Vec<(u64, u64, String)> {
     let path = format!("/tmp/perf-{pid}.map");
-    let fits = std::fs::metadata(&path).is_ok_and(|file| file.is_file() && file.len() <= MOST_MAP_BYTES);
+    let fits =
+        std::fs::metadata(&path).is_ok_and(|file| file.is_file() && file.len() <= MOST_MAP_BYTES);
     let text = if fits { std::fs::read(&path).unwrap_or_default() } else { Vec::new() };
     let mut rows: Vec<_> = String::from_utf8_lossy(&text).lines().filter_map(map_row).collect();
     rows.sort();

@@ -54,9 +54,7 @@ use needless_model::event::FlushReason;
 use needless_model::program::{Advice, Backing, Program};
 use needless_model::run::Witness;
 pub(crate) use reasons::EVENTS_LOST;
-use reasons::{
-    AWAKE, FLUSHED, LOG_GREW, LOST_CPU, LRU_SHARED, NOT_ON_CPU, OURSELVES, RESAMPLED,
-};
+use reasons::{AWAKE, FLUSHED, LOG_GREW, LOST_CPU, LRU_SHARED, NOT_ON_CPU, OURSELVES, RESAMPLED};
 use sentinels::Sentinels;
 pub use sentinels::is_sentinel;
 use std::collections::{BTreeMap, BTreeSet};

@@ -30,7 +30,9 @@ impl<M: Mode> World<M> {
             }
             let run = first..first + (1 << order);
             if large && order > 0 {
-                let Some(folio) = self.frames.allocate_large(order, written, &self.room) else { return };
+                let Some(folio) = self.frames.allocate_large(order, written, &self.room) else {
+                    return;
+                };
                 self.add_to_page_cache(folio, object, first);
                 for frame in self.frames.pages_of_folio(folio) {
                     self.ghost.allocated(frame);

@@ -88,7 +88,7 @@ pub static LITMUS: &[Builtin] = builtins! { "scenarios/litmus/":
     "file-truncate" "file-write" "file-drop" "file-refault" "shmem-reclaim"
     "guard-nested" "ranges-touch"
     "uffd-none" "uffd-marker" "uffd-preread" "uffd-swapped" "uffd-flush" "uffd-unprotect" "uffd-async" "uffd-zap" "uffd-fork" "uffd-dirtycow" "uffd-missing" "uffd-move" "uffd-move-huge" "uffd-move-part" "uffd-moved-in" "soft-dirty-protect" "soft-dirty-flush"
-    "uffd-populate" "uffd-image-read" "uffd-image-populate" "uffd-image-marker" "uffd-image-none" "uffd-async-hole" "uffd-async-sync" "uffd-async-table" "uffd-scan"
+    "uffd-populate" "uffd-image-read" "uffd-image-populate" "uffd-image-marker" "uffd-image-none" "uffd-async-hole" "uffd-async-table" "uffd-scan"
     "uffd-reclaimed" "uffd-migrating" "uffd-stale" "soft-dirty-stale"
     "retry-spurious" "retry-parallel" "retry-skip-ad" "retry-installed" "retry-dirty" "retry-locked" "retry-read" "retry-anon-vma" "fork-cleaned" "fork-writeback"
     "break-before-make" "huge-split" "huge-split-none" "huge-split-reclaim" "huge-zap" "huge-zap-reclaim"

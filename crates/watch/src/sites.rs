@@ -487,8 +487,7 @@ mod tests {
         let name = |file: &str, offset| {
             let path = folder.path().join(file);
             std::fs::write(&path, &program).unwrap();
-            let place = Place { file: Some(path.to_str().unwrap().into()), offset };
-            place.name(&Symbolizer::new(), &mut FxHashMap::default())
+            in_file(path.to_str().unwrap(), offset, &Symbolizer::new()).function
         };
         let symbol = name("program", offset);
         assert!(symbol.contains("a_symbol\\u{1b}[2J\\u{1b}]0;t\\u{7}\\n||d"), "{symbol}");

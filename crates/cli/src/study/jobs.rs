@@ -75,26 +75,37 @@ impl Jobs {
             jobs.programs.insert(label(&run.chosen), program);
         }
         let mut runs = Runs { memory, progress, keep: Keep::default(), events: None };
-        // A bad target is told before anything runs.
-        let targets = targets(parts).into_iter().map(|name| Ok((Spec::parse(&name)?, name)));
-        let targets = targets.collect::<Result<Vec<_>, Failure>>()?;
-        let is_live =
-            |(spec, target): &(Spec, String)| matches!(spec, Spec::Live(_)) && only.has(target);
-        if targets.iter().any(is_live) {
+        // A bad target is reported before anything runs.
+        let mut specs = Vec::new();
+        for name in targets(parts) {
+            let spec = match Spec::parse(&name) {
+                Ok(spec) => Ok(spec),
+                Err(failure) => Err(not_built(&name).ok_or(failure)?),
+            };
+            specs.push((spec, name));
+        }
+        let is_live = |(spec, target): &(Result<Spec, String>, String)| {
+            matches!(spec, Ok(Spec::Live(_))) && only.has(target)
+        };
+        if specs.iter().any(is_live) {
             tell_if_busy(progress);
         }
-        for (spec, target) in targets {
+        for (spec, target) in specs {
             let mut labels: Vec<String> =
                 all().filter(|run| has(run, &target)).map(|run| label(&run.chosen)).collect();
             labels.sort();
             labels.dedup();
-            if only.has(&target) {
-                progress.now(&target);
-                jobs.on(&spec, &target, labels, &mut runs)?;
-            } else {
-                let left_out = |label| ((target.clone(), label), Err(LEFT_OUT.to_owned()));
-                jobs.results.extend(labels.into_iter().map(left_out));
-            }
+            let why = match spec {
+                Ok(spec) if only.has(&target) => {
+                    progress.now(&target);
+                    jobs.on(&spec, &target, labels, &mut runs)?;
+                    continue;
+                }
+                Err(why) if only.has(&target) => why,
+                _ => LEFT_OUT.to_owned(),
+            };
+            let unused = |label| ((target.clone(), label), Err(why.clone()));
+            jobs.results.extend(labels.into_iter().map(unused));
         }
         Ok(jobs)
     }
@@ -197,6 +208,15 @@ fn live(spec: &Spec, program: &Program, runs: &mut Runs<'_>) -> Result<Target, F
         _ => false,
     };
     patiently(progress, run, is_busy)
+}
+
+/// Why a target is no kernel yet: it is one of patches/, such as `kernel:5.10+retry-flush/arm64`.
+fn not_built(target: &str) -> Option<String> {
+    let name = target.strip_prefix("kernel:")?.split(',').next()?;
+    let patched = name.starts_with(|c: char| c.is_ascii_digit()) && name.contains('+');
+    patched.then(|| {
+        format!("the kernel is not built here: `make kernels-own OWN='{name}'` builds it")
+    })
 }
 
 fn has(run: &Run, target: &str) -> bool {

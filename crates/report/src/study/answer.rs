@@ -73,9 +73,28 @@ impl Studied {
         }
     }
 
-    /// A template with its figures; or why one of them has no value.
+    /// A template with its figures, `?` for those without a value and the first reason after it; or the reason, if no figure
+    /// has a value.
     fn filled(&self, template: &Template) -> Result<String, String> {
-        template.0.iter().map(|piece| self.piece(piece)).collect()
+        let (mut text, mut had, mut reason) = (String::new(), 0, None);
+        for piece in &template.0 {
+            match (self.piece(piece), piece) {
+                (Ok(words), Piece::Text(_)) => text += &words,
+                (Ok(figure), _) => {
+                    had += 1;
+                    text += &figure;
+                }
+                (Err(why), _) => {
+                    text.push('?');
+                    reason = reason.or(Some(why));
+                }
+            }
+        }
+        match reason {
+            None => Ok(text),
+            Some(reason) if had == 0 => Err(reason),
+            Some(reason) => Ok(format!("{text} (?: {reason})")),
+        }
     }
 
     fn piece(&self, piece: &Piece) -> Result<String, String> {
@@ -123,7 +142,7 @@ impl Studied {
             true => "no price: every figure is counted, measured, published or computed".to_owned(),
             false => format!("{}; every conclusion holds in these ranges", listed.join(", ")),
         };
-        Some(Sentence { question: "what is assumed".to_owned(), text: Ok(text), but: Vec::new() })
+        Some(Sentence { question: "What is assumed".to_owned(), text: Ok(text), but: Vec::new() })
     }
 
     /// ` (91 to 500)`: the range in which all relations hold that say how far the figure may move.

@@ -214,9 +214,8 @@ fn live(spec: &Spec, program: &Program, runs: &mut Runs<'_>) -> Result<Target, F
 fn not_built(target: &str) -> Option<String> {
     let name = target.strip_prefix("kernel:")?.split(',').next()?;
     let patched = name.starts_with(|c: char| c.is_ascii_digit()) && name.contains('+');
-    patched.then(|| {
-        format!("the kernel is not built here: `make kernels-own OWN='{name}'` builds it")
-    })
+    patched
+        .then(|| format!("the kernel is not built here: `make kernels-own OWN='{name}'` builds it"))
 }
 
 fn has(run: &Run, target: &str) -> bool {

@@ -139,7 +139,9 @@ fn compare_stat(
     paths: [&Path; 2],
     output: &Output,
 ) -> Result<Option<u8>, Failure> {
-    let read = |path: &Path| SavedStat::read(&std::fs::read_to_string(path).unwrap_or_default());
+    // What cannot be read is told by whoever reads it as a result of `run` or `compare`.
+    let text = |path: &Path| needless_files::read_text(path, MOST_SAVED).unwrap_or_default();
+    let read = |path: &Path| SavedStat::read(&text(path));
     let (before, after) = match paths.map(read) {
         [None, None] => return Ok(None),
         [Some(before), Some(after)] => (before, after),

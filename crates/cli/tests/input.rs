@@ -273,7 +273,7 @@ fn no_call_takes_more_memory_than_a_run_may_have() {
     for (name, pages, row, body) in [
         ("guards", "1G", "6.18", "madvise \"a\" advice=\"guard-install\"".to_owned()),
         ("zeros", "1G", "6.18", "madvise \"a\" advice=\"populate-read\"".to_owned()),
-        ("most", "32G", "6.18", "madvise \"a\" advice=\"guard-install\"".to_owned()),
+        ("most", "3G", "6.18", "madvise \"a\" advice=\"guard-install\"".to_owned()),
         (
             "markers",
             "1G",
@@ -281,7 +281,7 @@ fn no_call_takes_more_memory_than_a_run_may_have() {
             register("unpopulated") + "uffdio_writeprotect \"a\" mode=\"protect\"",
         ),
         ("filled", "1G", "6.12", register("none") + "uffdio_fill \"a\" by=\"zeropage\""),
-        ("apart", "32G", "5.10", "touch \"a\" access=\"read\" stride=512".to_owned()),
+        ("apart", "3G", "5.10", "touch \"a\" access=\"read\" stride=512".to_owned()),
     ] {
         let body = format!("map \"a\" pages=\"{pages}\"\nrounds 1 warmup=0 {{ {body} }}");
         let path = folder.file(name, &scenario(&body, ""));
@@ -352,7 +352,7 @@ fn a_line_of_help_that_cannot_be_written_is_a_failure() {
 fn a_dash_is_no_file_to_write() {
     for arguments in [
         &["run", "cow-reuse", "-t", "model:6.12", "--events", "-"][..],
-        &["stat", "-o", "-", "true"],
+        &["stat", "-o", "-", "--", "true"],
     ] {
         let message = refused(arguments, 2);
         assert!(message.contains("/dev/stdout"), "{message}");

@@ -37,10 +37,8 @@ pub enum CheckError {
         /// After which steps.
         schedule: Schedule,
     },
-    /// Threads that were taken for alike are not.
-    #[error(
-        "threads that do the same were explored as one, and what can happen next told them apart; `--without symmetry` explores each (this is a mistake of the checker's)"
-    )]
+    /// Threads that do the same turned out to be told apart. `check` starts again without symmetry then.
+    #[error("threads that do the same are told apart by what can happen next")]
     Lopsided,
     /// A checkpoint cannot be written, or gone on from.
     #[error("checkpoint {}: {why}; name another file, or remove this one to start anew", .file.display())]

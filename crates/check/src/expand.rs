@@ -21,6 +21,7 @@ use crate::state::{exercised, forget_the_last_step, ways_in_order};
 use crate::symmetry::Renaming;
 use needless_model::addr::CpuId;
 use needless_model::machine::world::Inconsistency;
+use needless_model::site::Site;
 use needless_model::wait::Wait;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -344,6 +345,10 @@ impl Explored<'_> {
                 }
             }
             next => {
+                // It goes through the CPUs in the order of their numbers: those are not names only.
+                if next == Next::Step(Site::LruAddDrainAll) && !self.renamings.is_empty() {
+                    self.lopsided.store(true, Relaxed);
+                }
                 for image in self.renamings.iter().zip(1..) {
                     let way = match next {
                         Next::Each(..) => {

@@ -37,13 +37,25 @@ use rayon::prelude::*;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
-/// Explores every interleaving of `program` on the kernel of `row`.
+/// Explores every interleaving of `program` on the kernel of `row`. Where threads that do the same turn out
+/// to be told apart, it starts again and explores each.
 pub fn check(
     program: &Program,
     row: &KernelRow,
     options: &Options<'_>,
 ) -> Result<Report, CheckError> {
-    with_setting(program, row, options, |setting| Explorer::new(&setting, options).run())
+    with_setting(program, row, options, |setting| {
+        match Explorer::new(&setting, options).run() {
+            Err(CheckError::Lopsided) => {
+                // What was saved rests on it, too.
+                let saved = options.checkpoint.iter();
+                saved.for_each(|checkpoint| _ = std::fs::remove_file(&checkpoint.file));
+                let each = Options { symmetry: false, ..options.clone() };
+                Explorer::new(&setting, &each).run()
+            }
+            explored => explored,
+        }
+    })
 }
 
 /// Explores, and tells which states on the way of `schedule` are among those reached: one for the

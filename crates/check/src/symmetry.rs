@@ -55,8 +55,8 @@ pub fn renamings(
     row: &KernelRow,
     watching: &Watching,
 ) -> Vec<Renaming> {
-    // One flush of one thread is left out: that tells the thread apart.
-    if row.config.skip_needed.is_some() {
+    // One flush of one thread is left out: that tells the thread apart. Nodes tell CPUs apart.
+    if row.config.skip_needed.is_some() || program.machine.nodes.is_some() {
         return Vec::new();
     }
     let alike = |one: usize, other: usize| are_alike(program, acts, watching, one, other);

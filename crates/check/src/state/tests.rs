@@ -315,8 +315,8 @@ fn each_part_is_in_the_row() {
             if NOT_KEPT.contains(part) {
                 continue;
             }
-            let key = after.key();
             let differs = memo.store.difference(&mut after.world, &row);
+            let key = after.key();
             let changed = memo.row(after);
             let places: Vec<usize> =
                 (0..row.len()).filter(|place| row[*place] != changed[*place]).collect();

@@ -59,14 +59,13 @@ impl Jobs {
         memory: Memory,
         progress: &Progress,
     ) -> Result<Jobs, Failure> {
-        let mut jobs =
-            Jobs {
-                programs: BTreeMap::new(),
-                results: BTreeMap::new(),
-                odd: BTreeMap::new(),
-                lost: Vec::new(),
-                set: RefCell::default(),
-            };
+        let mut jobs = Jobs {
+            programs: BTreeMap::new(),
+            results: BTreeMap::new(),
+            odd: BTreeMap::new(),
+            lost: Vec::new(),
+            set: RefCell::default(),
+        };
         let all = || parts.iter().flat_map(|part| &part.runs);
         for run in all() {
             let Chosen { scenario, settings, rounds, thp } = &run.chosen;
@@ -215,9 +214,8 @@ fn live(spec: &Spec, program: &Program, runs: &mut Runs<'_>) -> Result<Target, F
 fn not_built(target: &str) -> Option<String> {
     let name = target.strip_prefix("kernel:")?.split(',').next()?;
     let patched = name.starts_with(|c: char| c.is_ascii_digit()) && name.contains('+');
-    patched.then(|| {
-        format!("the kernel is not built here: `make kernels-own OWN='{name}'` builds it")
-    })
+    patched
+        .then(|| format!("the kernel is not built here: `make kernels-own OWN='{name}'` builds it"))
 }
 
 fn has(run: &Run, target: &str) -> bool {

@@ -75,7 +75,7 @@ fn what_does_not_hold_is_status_1_and_what_cannot_be_told_3() {
         ),
     ] {
         let (_folder, file) = study(&format!("{FIGURE}\n{relation}"));
-        let text = stdout(&["study", &file], status);
+        let text = stdout(&["study", &file, "-v"], status);
         let words: Vec<&str> = text.split_whitespace().collect();
         assert!(words.join(" ").contains(word), "{text}");
     }
@@ -85,7 +85,7 @@ fn what_does_not_hold_is_status_1_and_what_cannot_be_told_3() {
     // Nothing at all could be tested.
     let live = "run \"r\" scenario=\"cow-reuse\" { on \"live\"; on \"model:6.12\" }";
     let (_folder, file) = study(live);
-    let text = stdout(&["study", &file, "-t", "model"], 3);
+    let text = stdout(&["study", &file, "-t", "model", "-v"], 3);
     assert!(text.contains("live: not to be had here: left out by -t"), "{text}");
 }
 
@@ -112,12 +112,12 @@ fn a_contrast_names_what_differs() {
             .to_owned(),
     ];
     let (_folder, file) = study(&text.concat());
-    let report = stdout(&["study", &file], 0);
+    let report = stdout(&["study", &file, "-v"], 0);
     let words: Vec<&str> = report.split_whitespace().collect();
     let words = words.join(" ");
     for said in [
         "the order is another one; the cause: parameter thp 0 → 1, thp asked for never → madvise; nothing else differs",
-        "what is counted differs in read, and not in marker; only then there are entries set: the huge zero page (read)",
+        "What is counted differs in read; it is equal in marker; only then there are entries set: the huge zero page (read)",
         "small: marker 512 < read 1024",
         "huge: read 3 < marker 512",
         "read faults: zero-page 512 1",
@@ -218,7 +218,7 @@ fn fork_young_holds_in_the_model_and_the_checker() {
     assert!(not_here(&document).iter().all(|reason| reason.contains("left out by -t")));
     let parts = document["parts"].as_array().unwrap();
     let relations = |at: usize| parts[at]["relations"].as_array().unwrap().len();
-    assert_eq!((relations(0), relations(2), relations(3)), (12, 1, 4));
+    assert_eq!((relations(0), relations(2), relations(3)), (17, 1, 4));
     let flushes = &parts[0]["runs"][1]["targets"][0]["findings"];
     let whats = flushes.as_array().unwrap().iter().map(|finding| &finding["what"]);
     assert!(

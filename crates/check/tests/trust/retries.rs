@@ -57,7 +57,7 @@ fn a_second_try_may_find_its_page_clean() {
     assert!(throttled.holds() && of(&throttled));
     let parallel = explored("retry-skip-ad", "6.12,ask=D").counterexample.unwrap().violation;
     assert_eq!(parallel.property, Property::DirtyAtRetry);
-    assert!(parallel.what.contains("finds heap clean"), "{}", parallel.what);
+    assert!(parallel.what.contains("finds heap[0] clean"), "{}", parallel.what);
 }
 
 /// A rule that treats one of the things differently that a second try may find reaches other states, so it does find them.

@@ -3,13 +3,14 @@
 use super::{
     CheckResult, FigureResult, Margin, PartResult, Standing, Studied, TargetResult, number,
 };
+use crate::style::count;
 use needless_model::counters::Counter;
 use needless_model::property::Property;
 use needless_scenario::study::{Answer, Matrix, MatrixColumn, MatrixRow, Piece, RunOf, Template};
 use std::collections::BTreeMap;
 
-/// Rows of the checker that are named one by one; more are counted.
-const NAMED_ROWS: usize = 4;
+/// Kernel rows are named one by one if their names take no more columns; more are counted.
+const NAMED_COLUMNS: usize = 48;
 
 /// A sentence of the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -247,9 +248,10 @@ fn found<'a>(checks: impl Iterator<Item = &'a CheckResult>) -> Result<String, St
         rows.entry(verdict).or_default().push(&check.row);
     }
     let told = rows.iter().map(|(verdict, rows)| {
-        let rows = match rows.len() {
-            ..=NAMED_ROWS => rows.join(", "),
-            many => format!("{many} kernel rows"),
+        let named = rows.join(", ");
+        let rows = match named.len() <= NAMED_COLUMNS {
+            true => named,
+            false => count(rows.len(), "kernel row"),
         };
         match *verdict {
             "holds" => format!("holds on {rows}"),

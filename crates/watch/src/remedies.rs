@@ -73,7 +73,9 @@ const fn row(
     Remedy { situation, change, leaves, unless, source }
 }
 
-/// All of them. Each was tried on a program that has the cause (crates/cli/tests/stat/cases.rs).
+/// All of them. crates/cli/tests/stat/cases.rs tries those whose cause has a program there: memory
+/// given back, trimmed or unmapped, readahead, protection, fork, collapse and drains. The others rest on
+/// their source.
 pub const TABLE: [Remedy; 19] = [
     row(
         Situation::GivenBack,

@@ -82,6 +82,14 @@ impl Case {
         rows.map(|row| row[figure].as_u64().unwrap()).sum()
     }
 
+    /// Whether so many calls at one place took pages of which so many were touched again.
+    fn took(&self, how: &str, call: &str, calls: u64, faults: u64) -> bool {
+        self.rows("taken").iter().any(|row| {
+            let figures = row["calls"] == calls && row["faults"] == faults;
+            figures && row["how"] == how && has(&row["call"], call)
+        })
+    }
+
     /// Flushes in calls of a name, sent and local, while the program ran.
     fn flushes(&self, call: &str) -> u64 {
         self.calls(call, "sent") + self.calls(call, "local")
@@ -139,7 +147,7 @@ fn an_allocator_that_gives_back_at_once() {
         &format!("that {call} at main (purge-at-once.c:"),
         "had given back",
     ]);
-    now.told(&["1. ", "change: give the memory back later", "Nothing that the kernel did"]);
+    now.told(&["1. ", "change: give the memory back later"]);
     now.not_told(&["munmap or mprotect"]);
     // Once a round: as many faults, and a sixteenth of the flushes.
     let late = watched(&program, &["late", "50"], &[]).unwrap();
@@ -157,7 +165,6 @@ fn a_heap_that_is_trimmed_for_each_query() {
     assert!(again >= 19 * 1500, "{again}");
     assert_eq!(again + first(&default), default.faults("first touch", "[heap]"));
     default.told(&["[heap]", "that brk at main (trim-per-query.c:", "in free", "GLIBC_TUNABLES"]);
-    default.not_told(&["which interrupted"]);
     let tunables =
         "GLIBC_TUNABLES=glibc.malloc.trim_threshold=67108864:glibc.malloc.top_pad=67108864";
     let words = [tunables, program.to_str().unwrap(), "default", "20"];
@@ -188,7 +195,8 @@ fn a_scan_of_a_file_with_random_advice() {
     assert!(normal.faults("file map, major", "cold.") < 3 * 64, "read ahead");
 }
 
-/// Is it the cgroup's limit or the machine's memory, which mapping is evicted and read again?
+/// Which mapping is evicted and read again, and by whose call? (What a cgroup's limit evicts is not told
+/// apart from what advice does: docs/stat.md.)
 #[test]
 fn an_index_that_is_evicted() {
     let program = built("evicted-index");
@@ -197,19 +205,6 @@ fn an_index_that_is_evicted() {
     advise.told(&["major faults", "index.", "that madvise(MADV_PAGEOUT) at main", "had paged out"]);
     let keep = watched(&program, &["keep", "3"], &[]).unwrap();
     assert_eq!(keep.taken("paged_out", "madvise(MADV_PAGEOUT)", "faults"), 0);
-    let Some(limited) = watched(&program, &["memcg", "2"], &[]) else { return };
-    let majors = limited.faults("file map, major", "index.");
-    assert!((8000..=8192).contains(&majors), "{majors}");
-    limited.told(&["memory cgroup at its limit", "a higher limit of the memory cgroup"]);
-    let flushes = limited.events["flushes"].as_array().unwrap().iter();
-    let mut causes = flushes.filter_map(|row| row["cause"].as_str());
-    assert!(
-        causes.any(|cause| cause == "direct reclaim of a memory cgroup"),
-        "{:#}",
-        limited.events
-    );
-    // A batched flush names no address space: nobody had flushed everything meanwhile.
-    assert_eq!(limited.needless("interrupt with nothing to flush"), 0, "{:#}", limited.events);
 }
 
 /// How much time do these calls take, and how much of it is for pages that nobody writes?
@@ -268,7 +263,11 @@ fn single_pages_that_are_mapped_over() {
         ("advice", "madvise(MADV_DONTNEED)", "given_back"),
     ] {
         let case = watched(&program, &[mode, "20"], &[]).unwrap();
-        assert_eq!(case.taken(how, call, "faults"), 20 * 8, "{mode}: the pages themselves");
+        assert!(
+            case.took(how, call, 20 * 8, 20 * 8),
+            "{mode}: so many calls, and each page touched again: {:?}",
+            case.rows("taken")
+        );
         // The thread's stack has some, too.
         let all = case.faults("first touch", "anonymous");
         assert!((160..168).contains(&all), "{mode}: none around them, {all}");
@@ -291,8 +290,6 @@ fn two_threads_that_fill_new_memory() {
     ]);
     let same = watched(&program, &["same", "20"], &[]).unwrap();
     assert_eq!(same.faults_of("first touch", AREA), 20 * 512);
-    let raced = same.faults_of("spurious", AREA);
-    assert_eq!(same.needless("allocated and freed again"), raced);
     let populate = watched(&program, &["populate", "20"], &[]).unwrap();
     assert_eq!(populate.faults_of("first touch", AREA), 0, "what is printed removes them");
     let huge = watched(&program, &["huge", "40"], &[]).unwrap();

@@ -357,7 +357,7 @@ fn without_privilege_the_counters_are_left() {
         "{stderr}"
     );
     let (_, missing) = stderr.split_once("not visible: ").unwrap_or_else(|| panic!("{stderr}"));
-    let places: Vec<_> = ["tracefs is not mounted, or", "CAP_PERFMON", "perf_event_paranoid"]
+    let places: Vec<_> = ["tracefs is not mounted, or", "cap_perfmon", "perf_event_paranoid"]
         .map(|part| missing.find(part).unwrap_or_else(|| panic!("no {part}: {missing}")))
         .to_vec();
     assert!(places.is_sorted(), "least privilege first: {missing}");

@@ -8,7 +8,6 @@ pub mod agreement;
 pub mod arch;
 pub mod backing;
 pub mod call;
-pub mod cost;
 pub mod counters;
 pub mod env;
 pub mod event;

@@ -6,7 +6,6 @@ use crate::memory::Memory;
 use crate::output::Progress;
 use crate::targets::Spec;
 use needless_model::aging::{self, Pass};
-use needless_model::cost::median;
 use needless_model::event::EventKind;
 use needless_model::kernels::KernelRow;
 use needless_model::machine::frames::ZERO_PAGE;
@@ -17,6 +16,7 @@ use needless_model::run::Round;
 use needless_model::sim::{self, SimOptions, end_state};
 use needless_model::site::Site;
 use needless_report::compare::Ran;
+use needless_report::cost::median;
 use needless_report::study::{FigureResult, RelationResult, Standing, number};
 use needless_scenario::study::{
     Comparison, Equation, Figure, Formula, From, Given, Part, Relation, Run, Shown, Study,

@@ -20,6 +20,7 @@ mod footprint;
 mod judge;
 mod key;
 pub mod litmus;
+mod locks;
 mod observe;
 mod place;
 mod print;

@@ -6,6 +6,7 @@
 //! When the call has returned, nothing that it found may be used any more.
 
 use crate::access::{home_of, stored, writer, written};
+use crate::locks::Locks;
 use crate::property::{Property, PropertySet, Violation};
 use crate::shared::Shared;
 use crate::tlb::MaySets;
@@ -144,61 +145,6 @@ impl Hold {
     pub fn binds(&self) -> bool {
         let given_up = self.left.is_some();
         self.done && self.pin.gup == Gup::Pin && !given_up && self.pin.frame != ZERO_PAGE
-    }
-}
-
-/// Locks held, by whom.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Locks(SmallVec<[(Lock, u16); 4]>);
-
-impl Locks {
-    /// Whether somebody holds it.
-    pub fn has(&self, lock: &Lock) -> bool {
-        self.0.iter().any(|(held, _)| held == lock)
-    }
-
-    /// Whether one that somebody holds keeps `thread` from taking this one. Who has write-locked a mapping may do
-    /// so again.
-    pub fn exclude(&self, lock: Lock, thread: u16) -> bool {
-        let again = |held: Lock, holder: u16| {
-            holder == thread && matches!((held, lock), (Lock::VmaWrite(..), Lock::VmaWrite(..)))
-        };
-        self.0.iter().any(|(held, holder)| held.excludes(lock) && !again(*held, *holder))
-    }
-
-    /// `thread` takes it.
-    pub fn take(&mut self, lock: Lock, thread: u16) {
-        self.0.push((lock, thread));
-        // Who came first does not matter.
-        self.0.sort_unstable();
-    }
-
-    /// Whether `thread` holds it.
-    pub fn held_by(&self, lock: Lock, thread: u16) -> bool {
-        self.0.contains(&(lock, thread))
-    }
-
-    /// Whether nobody holds any.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// `thread` gives it back; whether it held it.
-    pub fn release(&mut self, lock: Lock, thread: u16) -> bool {
-        let held = self.0.iter().position(|held| *held == (lock, thread));
-        held.into_iter().for_each(|index| _ = self.0.remove(index));
-        // With it go the write locks of mappings (include/linux/mmap_lock.h:vma_end_write_all).
-        if let Lock::MmapWrite(mm) = lock {
-            let mappings = |held: &Lock| matches!(held, Lock::VmaWrite(of, _) if *of == mm);
-            self.0.retain(|(held, holder)| *holder != thread || !mappings(held));
-        }
-        held.is_some()
-    }
-
-    /// Whether `thread` has write-locked the mapping of these pages.
-    pub fn writes_vma(&self, thread: u16, mm: MmId, pages: PageRange) -> bool {
-        let covers = |held: &Lock| matches!(held, Lock::VmaWrite(of, locked) if *of == mm && locked.intersect(pages) == pages);
-        self.0.iter().any(|(held, holder)| *holder == thread && covers(held))
     }
 }
 
@@ -351,6 +297,14 @@ impl Contents {
             .map(|((cpu, _, page, level), _)| (*cpu, *page, *level))
     }
 
+    /// A frame was copied.
+    fn copy_frame(&mut self, from: Pfn, to: Pfn) {
+        let value = self.load(from);
+        self.note_move(value);
+        self.exercised.add(Property::BreakBeforeMake);
+        self.pages.frames.insert(to, value);
+    }
+
     /// Contents went from one place to another.
     fn note_move(&mut self, value: Value) {
         if value != 0 {
@@ -455,10 +409,15 @@ impl Ghost for Contents {
             let property = Property::NoUseAfterFree;
             self.violation.get_or_insert(Violation { property, what, cpu: None, page });
         }
-        let value = self.load(from);
-        self.note_move(value);
-        self.exercised.add(Property::BreakBeforeMake);
-        self.pages.frames.insert(to, value);
+        self.copy_frame(from, to);
+    }
+
+    fn migrated(&mut self, from: Pfn, to: Pfn) {
+        self.copy_frame(from, to);
+        // The copy differs from what swap or a disk has if the original did.
+        if let Some(clean) = self.pages.cleaned.get(&from).copied() {
+            self.pages.cleaned.insert(to, clean);
+        }
     }
 
     fn swapped_out(&mut self, frame: Pfn, slot: u32) {

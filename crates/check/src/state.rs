@@ -18,10 +18,12 @@ use needless_model::kernel::switch::switch_mm;
 use needless_model::machine::consistency::contradiction;
 use needless_model::machine::cpu::Cpu;
 use needless_model::machine::frames::Frames;
+use needless_model::machine::lru::Lru;
 use needless_model::machine::mm::Mm;
 use needless_model::machine::objects::Objects;
 use needless_model::machine::pins::Pins;
 use needless_model::machine::swap::Swap;
+use needless_model::machine::unmap_batch::Deferred;
 use needless_model::machine::world::{Task, World, mm_of};
 use needless_model::site::Site;
 use needless_model::wait::Wait;
@@ -211,7 +213,9 @@ pub struct Pools {
     mms: Pool<Mm>,
     cpus: Pool<Vec<Cpu>>,
     tasks: Pool<Task>,
+    deferred: Pool<Deferred>,
     frames: Pool<Frames>,
+    lru: Pool<Lru>,
     objects: Pool<Objects>,
     swap: Pool<Swap>,
     pins: Pool<Pins>,
@@ -231,7 +235,9 @@ impl State {
         w.mms.iter_mut().for_each(|mm| pools.mms.intern(mm));
         pools.cpus.intern(&mut w.cpus);
         w.tasks.iter_mut().for_each(|task| pools.tasks.intern(task));
+        pools.deferred.intern(&mut w.deferred);
         pools.frames.intern(&mut w.frames);
+        pools.lru.intern(&mut w.lru);
         pools.objects.intern(&mut w.objects);
         pools.swap.intern(&mut w.swap);
         pools.pins.intern(&mut w.pins);
@@ -271,12 +277,13 @@ impl State {
         let State { world, threads, choices: _, footprint: _, asleep: _ } = self;
         #[rustfmt::skip]
         let World {
-            mms, cpus, tasks, frames, objects, swap, pins, tlbs, ghost,
-            policies: _, config: _, arch: _, processes: _, log: _, inconsistency: _,
+            mms, cpus, tasks, deferred, frames, lru, objects, swap, pins, tlbs, ghost,
+            policies: _, config: _, arch: _, nodes: _, processes: _, log: _, inconsistency: _,
         } = world;
         let standing = |Member { standing, log: _ }: &Member| *standing;
         let standings: SmallVec<[Standing; 4]> = threads.iter().map(standing).collect();
-        key_of(&(mms, cpus, tasks, frames, objects, swap, pins, tlbs, ghost, standings))
+        let owed = (deferred, lru);
+        key_of(&(mms, cpus, tasks, frames, objects, swap, pins, tlbs, ghost, owed, standings))
     }
 }
 

@@ -3,7 +3,6 @@
 
 pub mod account;
 pub mod addr;
-pub mod aging;
 pub mod agreement;
 pub mod arch;
 pub mod backing;

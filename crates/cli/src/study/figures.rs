@@ -1,11 +1,11 @@
 //! Figures: published, stated, shown by runs, or computed from others; and the relations between them.
 
+use super::aging::{self, Pass};
 use super::costs::Table;
 use super::jobs::{Jobs, Set};
 use crate::memory::Memory;
 use crate::output::Progress;
 use crate::targets::Spec;
-use needless_model::aging::{self, Pass};
 use needless_model::event::EventKind;
 use needless_model::kernels::KernelRow;
 use needless_model::machine::frames::ZERO_PAGE;

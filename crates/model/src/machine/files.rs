@@ -1,8 +1,9 @@
 //! The files that a scenario makes, and which pages are of one.
 
 use super::frames::FrameFlags;
+use super::nodes::Near;
 use super::world::{At, Ghost, Mode, World};
-use crate::addr::{MmId, ObjectId, PageRange, Pfn, Vpn};
+use crate::addr::{CpuId, MmId, ObjectId, PageRange, Pfn, Vpn};
 use crate::policy::FileFolios;
 use crate::program::{FileSpec, FileSystem};
 use crate::pte::{PresentPte, PteFlags};
@@ -16,11 +17,11 @@ impl<M: Mode> World<M> {
     pub(super) fn create_file(&mut self, file: &FileSpec) {
         let Some(object) = self.objects.create_file(file.pages) else { return };
         let written = match file.fs {
-            FileSystem::Tmpfs => {
-                FrameFlags::SWAP_BACKED.and(FrameFlags::LRU).and(FrameFlags::DIRTY)
-            }
-            FileSystem::Ext4 => FrameFlags::LRU,
+            FileSystem::Tmpfs => FrameFlags::SWAP_BACKED.and(FrameFlags::DIRTY),
+            FileSystem::Ext4 => FrameFlags::default(),
         };
+        // It is written before the scenario begins.
+        let cpu = CpuId(0);
         let large =
             file.fs == FileSystem::Ext4 && self.policies.file_folios == FileFolios::AsWritten;
         for (first, order) in file.large_folios() {
@@ -30,12 +31,14 @@ impl<M: Mode> World<M> {
             }
             let run = first..first + (1 << order);
             if large && order > 0 {
-                let Some(folio) = self.allocate_folio(order, written) else { return };
+                let Some(folio) = self.hand_out(Near::Here, cpu, order, written) else { return };
+                self.lru_add(folio, |_| ());
                 self.add_to_page_cache(folio, object, first);
                 self.frames.pages_of_folio(folio).for_each(|frame| self.ghost.zeroed(frame));
             } else {
                 for index in run {
-                    let Some(frame) = self.allocate_frame(written) else { return };
+                    let Some(frame) = self.hand_out(Near::Here, cpu, 0, written) else { return };
+                    self.lru_add(frame, |_| ());
                     self.add_to_page_cache(frame, object, index);
                     self.ghost.zeroed(frame);
                 }

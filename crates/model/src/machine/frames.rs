@@ -6,8 +6,10 @@
 //! The frames of a large folio share what is the folio's ([`super::large`]): whichever of them is asked, the answer is
 //! the first one's.
 
+use super::by_node::ByNode;
 use super::large::LargeFolios;
 use super::mlocked::Mlocked;
+use super::nodes::SharedNodes;
 use crate::addr::{ObjectId, Pfn};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,8 +31,8 @@ const FLAGS: u32 = !(BESIDE | ((1 << (2 * COUNT_BITS)) - 1));
 pub struct FrameFlags(u32);
 
 impl FrameFlags {
-    /// On an LRU list (`PG_lru`).
-    pub const LRU: FrameFlags = FrameFlags(1);
+    /// On an LRU list (`PG_lru`). Only [`super::lru`] sets and clears it.
+    pub(super) const LRU: FrameFlags = FrameFlags(1);
     /// Must be written before it can be dropped (`PG_dirty`).
     pub const DIRTY: FrameFlags = FrameFlags(1 << 1);
     /// Backed by swap (`PG_swapbacked`); cleared by `MADV_FREE`.
@@ -66,6 +68,12 @@ impl FrameFlags {
             | FrameFlags::LARGE.0
             | FrameFlags::BUFFER_DIRTY.0,
     );
+
+    /// Whether the frame is on an LRU list.
+    #[inline]
+    pub const fn on_lru(self) -> bool {
+        self.has(FrameFlags::LRU)
+    }
 
     /// Whether all of `flags` are set.
     pub const fn has(self, flags: FrameFlags) -> bool {
@@ -144,7 +152,7 @@ type Packed = [u32; 3];
 /// All frames. Frame 0 is the zero page.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Frames {
-    stored: Vec<Packed>,
+    pub(super) stored: Vec<Packed>,
     /// References and mappings of the frames that have too many of either.
     beside: BTreeMap<Pfn, (u32, u32)>,
     pub(super) large: LargeFolios,
@@ -152,7 +160,10 @@ pub struct Frames {
     mlocked: BTreeMap<Pfn, Mlocked>,
     /// Those that reclaim wants as soon as they are written (`PG_reclaim`).
     wanted: BTreeSet<Pfn>,
+    /// Free ones of a machine with one node, the one freed last at the end.
     pub(super) free: Vec<Pfn>,
+    /// Those of a machine with several.
+    pub(super) by_node: Option<Box<ByNode>>,
     limit: u32,
 }
 
@@ -163,11 +174,12 @@ const ELSEWHERE: u32 = BESIDE | FrameFlags::LARGE.0 << (2 * COUNT_BITS);
 const ZEROS: u32 = FrameFlags::ZERO_FILLED.0 << (2 * COUNT_BITS);
 
 impl Frames {
-    /// Room for `limit` frames, allocated as they are used.
-    pub fn new(limit: u32) -> Frames {
+    /// Room for the nodes' frames, allocated as they are used.
+    pub fn new(nodes: &SharedNodes) -> Frames {
         let (stored, large) = (vec![[0; 3]], LargeFolios::default());
         let (beside, mlocked, wanted) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        Frames { stored, beside, large, mlocked, wanted, free: Vec::new(), limit }
+        let (free, by_node, limit) = (Vec::new(), ByNode::new(nodes), nodes.all_frames());
+        Frames { stored, beside, large, mlocked, wanted, free, by_node, limit }
     }
 
     /// Frames of the machine, those in use and those left.
@@ -177,14 +189,13 @@ impl Frames {
 
     /// Whether none is left.
     pub fn is_full(&self) -> bool {
-        self.free.is_empty()
-            && self.stored.len() as u64 > u64::from(self.limit)
-            && self.large.free() == 0
+        self.allocated() >= u64::from(self.limit)
     }
 
     /// Frames in use.
     pub fn allocated(&self) -> u64 {
-        (self.stored.len() - 1 - self.free.len()) as u64 - self.large.free()
+        let by_node = self.by_node.as_ref().map_or(0, |by_node| by_node.unused());
+        (self.stored.len() - 1 - self.free.len()) as u64 - self.large.free() - by_node
     }
 
     /// A frame with one reference, or `None` if there is none left. The frame freed last is given
@@ -249,7 +260,16 @@ impl Frames {
             return self.release_large(pfn);
         }
         self.put(pfn, Frame::FREE);
-        self.free.push(pfn);
+        self.push_free(pfn);
+    }
+
+    /// The frame is free, by itself.
+    #[inline(always)]
+    pub(super) fn push_free(&mut self, pfn: Pfn) {
+        match &mut self.by_node {
+            None => self.free.push(pfn),
+            Some(by_node) => by_node.push(pfn),
+        }
     }
 
     /// The frame.
@@ -455,7 +475,13 @@ impl Frames {
 
 #[cfg(test)]
 mod tests {
+    use super::super::nodes::Nodes;
     use super::*;
+    use std::sync::Arc;
+
+    fn of_limit(frames: u32) -> Frames {
+        Frames::new(&Arc::new(Nodes::one(frames)))
+    }
 
     #[test]
     fn packing_keeps_everything() {
@@ -474,7 +500,7 @@ mod tests {
 
     #[test]
     fn counts_have_no_bounds() {
-        let mut frames = Frames::new(2);
+        let mut frames = of_limit(2);
         let frame = frames.allocate(FrameFlags::LRU).unwrap();
         let other = frames.allocate(FrameFlags::default()).unwrap();
         let before = frames.clone();
@@ -496,7 +522,7 @@ mod tests {
 
     #[test]
     fn frames_run_out_and_come_back() {
-        let mut frames = Frames::new(2);
+        let mut frames = of_limit(2);
         let first = frames.allocate(FrameFlags::default()).unwrap();
         assert!(frames.allocate(FrameFlags::default()).is_some());
         assert_eq!(frames.allocate(FrameFlags::default()), None);

@@ -131,37 +131,57 @@ impl Frames {
 
     /// A large folio with one reference, or `None` if there are not as many frames side by side.
     pub fn allocate_large(&mut self, order: u8, flags: FrameFlags) -> Option<Pfn> {
-        let free = self.large.free.iter().rposition(|(_, of)| *of == order);
-        let head = match free {
-            Some(place) => self.large.free.remove(place).0,
-            None => self.grow(1 << order).or_else(|| self.assemble(order))?,
+        let head = match self.free_run(|_, (_, of)| of == order) {
+            Some(run) => self.take_run(run),
+            None => self.grow(1 << order).or_else(|| Frames::assemble(&mut self.free, order))?,
         };
+        self.make_large(head, order, flags);
+        Some(head)
+    }
+
+    /// The place among the free runs of the one freed last that suits.
+    pub(super) fn free_run(&self, suits: impl Fn(&Frames, (Pfn, u8)) -> bool) -> Option<usize> {
+        self.large.free.iter().rposition(|run| suits(self, *run))
+    }
+
+    /// The first frame of that run, which is free no more.
+    pub(super) fn take_run(&mut self, run: usize) -> Pfn {
+        self.large.free.remove(run).0
+    }
+
+    /// These frames are a large folio with one reference.
+    pub(super) fn make_large(&mut self, head: Pfn, order: u8, flags: FrameFlags) {
         let own = FrameFlags::ALLOCATED.and(FrameFlags::LARGE);
         let page = Frame { flags: flags.both(FrameFlags::OF_PAGE).and(own), ..Frame::FREE };
         (head.0..head.0 + (1 << order)).for_each(|pfn| self.put_own(Pfn(pfn), page));
         self.put_own(head, Frame { refs: 1, flags: flags.and(own), ..Frame::FREE });
         self.large.folios.insert(head, Large { order, whole_maps: 0, page_maps: 0, partly: false });
-        Some(head)
     }
 
     /// Frames side by side among the free ones, as compaction would find them.
-    fn assemble(&mut self, order: u8) -> Option<Pfn> {
+    pub(super) fn assemble(free: &mut Vec<Pfn>, order: u8) -> Option<Pfn> {
         let run = 1u32 << order;
-        let mut free = self.free.clone();
-        free.sort_unstable();
-        let mut starts = free.windows(run as usize).map(|run| (run[0], run[run.len() - 1]));
+        let mut sorted = free.clone();
+        sorted.sort_unstable();
+        let mut starts = sorted.windows(run as usize).map(|run| (run[0], run[run.len() - 1]));
         let (first, _) =
             starts.find(|(first, last)| first.0 % run == 0 && last.0 - first.0 == run - 1)?;
-        self.free.retain(|pfn| pfn.0 < first.0 || pfn.0 >= first.0 + run);
+        free.retain(|pfn| pfn.0 < first.0 || pfn.0 >= first.0 + run);
         Some(first)
     }
 
     /// One frame of a free run; the rest of it is free as single frames.
     #[cold]
     pub(super) fn break_up(&mut self) -> Option<Pfn> {
-        let (head, order) = self.large.free.pop()?;
-        self.free.extend((head.0 + 1..head.0 + (1 << order)).rev().map(Pfn));
-        Some(head)
+        let last = self.large.free.len().checked_sub(1)?;
+        Some(self.break_up_run(last))
+    }
+
+    /// The first frame of that run; the rest of it is free as single frames.
+    pub(super) fn break_up_run(&mut self, run: usize) -> Pfn {
+        let (head, order) = self.large.free.remove(run);
+        (head.0 + 1..head.0 + (1 << order)).rev().for_each(|pfn| self.push_free(Pfn(pfn)));
+        head
     }
 
     /// Gives a large folio back.
@@ -262,12 +282,18 @@ impl Frames {
 
 #[cfg(test)]
 mod tests {
+    use super::super::nodes::Nodes;
     use super::*;
     use crate::addr::ObjectId;
+    use std::sync::Arc;
+
+    fn of_limit(frames: u32) -> Frames {
+        Frames::new(&Arc::new(Nodes::one(frames)))
+    }
 
     #[test]
     fn a_folio_is_told_from_each_of_its_frames() {
-        let mut frames = Frames::new(64);
+        let mut frames = of_limit(64);
         let small = frames.allocate(FrameFlags::default()).unwrap();
         let head =
             frames.allocate_large(2, FrameFlags::SWAP_BACKED.and(FrameFlags::ZERO_FILLED)).unwrap();
@@ -307,7 +333,7 @@ mod tests {
     /// As seen on 6.18: a clean folio of sixteen pages that is cut at page 5.
     #[test]
     fn a_files_folio_is_halved_until_the_page_is_by_itself() {
-        let mut frames = Frames::new(64);
+        let mut frames = of_limit(64);
         let head = frames.allocate_large(4, FrameFlags::LRU).unwrap();
         frames.update(head, |f| (f.object, f.index, f.refs) = (ObjectId(3), 32, 16));
         frames.set_zero_filled(Pfn(head.0 + 9), true);
@@ -332,7 +358,7 @@ mod tests {
 
     #[test]
     fn frames_side_by_side_are_found_again() {
-        let mut frames = Frames::new(16);
+        let mut frames = of_limit(16);
         let before = frames.clone();
         let first = frames.allocate_large(3, FrameFlags::default()).unwrap();
         assert_eq!((first, frames.allocate_large(3, FrameFlags::default())), (Pfn(8), None));

@@ -31,7 +31,7 @@ pub fn copy_huge_pmd(env: &mut impl Env, (parent, child): (MmId, MmId), page: Vp
         env.step(site, |w, at| {
             pte_alloc(w, at, child, page, 2);
             // The processor may have set bits of it since.
-            if let Some(pmd) = w.pmd(parent, page) {
+            if let Some(pmd) = w.huge_page(parent, page) {
                 copy_pmd(w, at, (parent, child), page, pmd);
             }
         });

@@ -9,16 +9,19 @@
 //! list of them.
 
 use crate::key::Key;
-use crate::shadow::{CheckWorld, Contents, HeldLocks, Loaded, Locks, Pages};
+use crate::locks::{HeldLocks, Locks};
+use crate::shadow::{CheckWorld, Contents, Loaded, Pages};
 use crate::shared::{Pool, Shared};
 use crate::state::Member;
 use crate::tlb::{MaySets, Slots};
 use needless_model::machine::cpu::Cpu;
 use needless_model::machine::frames::Frames;
+use needless_model::machine::lru::Lru;
 use needless_model::machine::mm::Mm;
 use needless_model::machine::objects::Objects;
 use needless_model::machine::pins::Pins;
 use needless_model::machine::swap::Swap;
+use needless_model::machine::unmap_batch::Deferred;
 use needless_model::machine::world::{Held, Task, World};
 use std::hash::Hash;
 
@@ -26,7 +29,9 @@ use std::hash::Hash;
 #[derive(Default)]
 pub struct Store {
     cpus: Pool<Vec<Cpu>>,
+    deferred: Pool<Deferred>,
     frames: Pool<Frames>,
+    lru: Pool<Lru>,
     objects: Pool<Objects>,
     swap: Pool<Swap>,
     pins: Pool<Pins>,
@@ -48,22 +53,25 @@ pub trait Visitor {
 /// The place of the CPUs' state in a row, and of what loads returned.
 pub const CPUS: usize = 0;
 /// See [`CPUS`].
-pub const LOADED: usize = 7;
+pub const LOADED: usize = 9;
 
 /// Visits the parts of a world in the order of their places. What is left out is named: it is the same
 /// in all states of an exploration, or it is empty between two steps.
 pub fn each_part(world: &mut CheckWorld, visitor: &mut impl Visitor) {
     #[rustfmt::skip]
     let World {
-        mms, cpus, tasks, frames, objects, swap, pins, tlbs, ghost,
-        policies: _, config: _, arch: _, processes: _, log: _, room: _, inconsistency: _,
+        mms, cpus, tasks, deferred, frames, lru, objects, swap, pins, tlbs, ghost,
+        policies: _, config: _, arch: _, nodes: _, processes: _, log: _, room: _,
+        inconsistency: _,
     } = world;
     let MaySets { slots, explicit: _, rule: _, exercised: _ } = tlbs;
     let Contents { pages, locks, loaded, watch: _, just_freed: _, violation: _, exercised: _ } =
         ghost;
     let Locks { by_thread } = locks;
     visitor.part(|store| &store.cpus, cpus);
+    visitor.part(|store| &store.deferred, deferred);
     visitor.part(|store| &store.frames, frames);
+    visitor.part(|store| &store.lru, lru);
     visitor.part(|store| &store.objects, objects);
     visitor.part(|store| &store.swap, swap);
     visitor.part(|store| &store.pins, pins);

@@ -73,7 +73,7 @@ impl<'a> Writer<'a> {
         match fs::read(file) {
             Ok(bytes) => {
                 let refused = |why: &str| refused(file, why);
-                decoded(&bytes, self.identity).map(Some).map_err(|why| refused(why))
+                decoded(&bytes, self.identity).map(Some).map_err(refused)
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(refused(file, &error.to_string())),

@@ -29,14 +29,14 @@ use std::hash::Hash;
 #[derive(Default)]
 pub struct Store {
     cpus: Pool<Vec<Cpu>>,
-    deferred: Pool<Deferred>,
     frames: Pool<Frames>,
-    lru: Pool<Lru>,
     objects: Pool<Objects>,
     swap: Pool<Swap>,
     pins: Pool<Pins>,
     slots: Pool<Slots>,
     pages: Pool<Pages>,
+    deferred: Pool<Deferred>,
+    lru: Pool<Lru>,
     loaded: Pool<Loaded>,
     mms: Pool<Mm>,
     tasks: Pool<Task>,
@@ -69,14 +69,14 @@ pub fn each_part(world: &mut CheckWorld, visitor: &mut impl Visitor) {
         ghost;
     let Locks { by_thread } = locks;
     visitor.part(|store| &store.cpus, cpus);
-    visitor.part(|store| &store.deferred, deferred);
     visitor.part(|store| &store.frames, frames);
-    visitor.part(|store| &store.lru, lru);
     visitor.part(|store| &store.objects, objects);
     visitor.part(|store| &store.swap, swap);
     visitor.part(|store| &store.pins, pins);
     visitor.part(|store| &store.slots, slots);
     visitor.part(|store| &store.pages, pages);
+    visitor.part(|store| &store.deferred, deferred);
+    visitor.part(|store| &store.lru, lru);
     visitor.part(|store| &store.loaded, loaded);
     mms.iter_mut().for_each(|mm| visitor.part(|store| &store.mms, mm));
     tasks.iter_mut().for_each(|task| visitor.part(|store| &store.tasks, task));

@@ -67,10 +67,10 @@ pub fn renamings(
             continue;
         }
         let mut class = vec![first];
-        for other in first + 1..acts.len() {
+        for (other, done) in done.iter_mut().enumerate().skip(first + 1) {
             // Some of them are enough: fewer states are taken for the same then.
             if alike(first, other) && all.len() * factorial(class.len() + 1) <= MOST {
-                done[other] = true;
+                *done = true;
                 class.push(other);
             }
         }

@@ -57,7 +57,8 @@ pub enum Verb {
   needless compare cow-reuse -t kernel:./bzImage --expect 'shootdowns<=2'
                                                 a kernel of one's own
   needless compare cow-reuse -t kernel:./bzImage,row=6.12 --format junit
-  needless compare old.json new.json            two saved results: what differs")]
+  needless compare old.json new.json            two saved results: what differs
+  needless compare before.json after.json --per 100   two results of `needless stat`, per request of 100")]
     Compare(CompareArgs),
     /// Find between which kernels a scenario's sequence, or a condition on it, changed.
     #[command(before_help = "Examples:
@@ -98,6 +99,7 @@ pub enum Verb {
     /// Run a command, or watch a process: its faults and flushes, and what of them was needless.
     #[command(before_help = "Examples:
   needless stat -- sort -n numbers             a command and all it starts
+  needless stat --by mapping -- sort -n numbers   figures by mapping, site, thread, process or call
   needless stat -r 5 -- make -j2               five times: medians, ranges
   needless stat -o stat.json --format json -- ./server
   needless stat -p 1234                        a process, until Ctrl-C

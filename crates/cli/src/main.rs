@@ -23,7 +23,7 @@ mod verbs;
 use args::{Cli, Verb};
 use clap::Parser;
 use failure::Failure;
-use output::{Output, tell, tell_failure, say_usage};
+use output::{Output, say_usage, tell, tell_failure};
 use std::process::ExitCode;
 
 /// The checker copies small worlds all the time, which the system's allocator is slow at.

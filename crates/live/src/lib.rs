@@ -21,8 +21,8 @@ pub use needless_runner::environment::{environment, release};
 pub use needless_runner::journal::Undone;
 pub use needless_runner::limits;
 pub use needless_runner::pagemap::has_soft_dirty;
-pub use needless_runner::wire::{Failure, FailureKind};
 pub use needless_runner::privilege;
+pub use needless_runner::wire::{Failure, FailureKind};
 
 use child::{Collected, Runner};
 use cpus::{Chooser, Chosen};

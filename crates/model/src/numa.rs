@@ -61,7 +61,7 @@ impl Mempolicy {
 pub struct PageStatus(pub i32);
 
 impl PageStatus {
-    /// Nothing is mapped at the page (`ENOENT`).
+    /// Nothing is there (`ENOENT`; `EFAULT` in 5.10 and 6.1).
     pub const ENOENT: PageStatus = PageStatus(-2);
     /// The page cannot be written to its disk (`EIO`).
     pub const EIO: PageStatus = PageStatus(-5);
@@ -69,7 +69,7 @@ impl PageStatus {
     pub const ENOMEM: PageStatus = PageStatus(-12);
     /// Several processes map the page (`EACCES`).
     pub const EACCES: PageStatus = PageStatus(-13);
-    /// The address is not mapped, or the zero page is there (`EFAULT`).
+    /// The address is not mapped, or the zero page is there (`EFAULT`); in 5.10 and 6.1 nothing is there.
     pub const EFAULT: PageStatus = PageStatus(-14);
     /// Somebody else holds the page (`EBUSY`).
     pub const EBUSY: PageStatus = PageStatus(-16);

@@ -361,7 +361,7 @@ fn instructions_are_shown_by_phase_and_grouped() {
         assert!(text.contains("0 ¦ dsb ish=1 tlbi vale1is=2 (2 of 3)"), "{text}");
         assert!(text.contains("tlbi vale1is=1 (1 of 3)"), "{text}");
     }
-    assert!(notes::text(&comparison, Style::PLAIN).is_ascii());
+    assert!(notes::text(&comparison, Style::PLAIN, ANSWER).is_ascii());
     let document = json::comparison(&comparison);
     let groups = &document["targets"][0]["instructions"];
     assert_eq!(groups[0]["phases"][1]["tlbi vale1is"], 2);

@@ -128,13 +128,12 @@ fn contrast() -> ContrastResult {
         second: second.map(Into::into),
     };
     let thp = || row("thp.enabled", Some("never"), Some("madvise"));
-    let case =
-        |name: &str, conditions, figures: Result<Vec<Row>, String>| CaseResult {
-            name: name.into(),
-            conditions,
-            counted: figures.is_ok(),
-            figures,
-        };
+    let case = |name: &str, conditions, figures: Result<Vec<Row>, String>| CaseResult {
+        name: name.into(),
+        conditions,
+        counted: figures.is_ok(),
+        figures,
+    };
     let order = |costs: [(&str, f64); 2]| Ok(costs.map(|(name, cost)| (name.into(), cost)).into());
     ContrastResult {
         text: "Why two orders?".into(),

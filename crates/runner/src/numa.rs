@@ -16,6 +16,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -56,6 +57,8 @@ struct Prepared {
     scans: bool,
     /// Where the scenario's areas lie.
     areas: Vec<PageRange>,
+    /// `numa_pte_updates` when the last pass that was waited for was over.
+    updates: AtomicU64,
     /// Ranges that NUMA balancing may sample until the round ends.
     open: Mutex<Vec<PageRange>>,
 }
@@ -105,6 +108,7 @@ pub fn prepare(program: &Program) {
         nodes: program.machine.nodes.unwrap_or(1),
         scans: scans(program),
         areas: program.areas.iter().map(|area| area.range).collect(),
+        updates: AtomicU64::new(0),
         open: Mutex::new(Vec::with_capacity(program.areas.len().max(8))),
     });
 }
@@ -267,7 +271,7 @@ pub fn hide_new(range: PageRange) -> io::Result<()> {
 
 /// Waits until NUMA balancing has sampled the range.
 pub fn scan(range: PageRange) -> io::Result<()> {
-    let Prepared { vmstat, open, .. } = prepared()?;
+    let Prepared { vmstat, open, updates, .. } = prepared()?;
     let mut text = vmstat.lock().unwrap_or_else(PoisonError::into_inner);
     let file = File::open("/proc/vmstat")?;
     let before = pte_updates(&file, &mut text)?;
@@ -280,7 +284,9 @@ pub fn scan(range: PageRange) -> io::Result<()> {
         while sys::now_ns().wrapping_sub(pause) < 2_000_000 {
             std::hint::spin_loop();
         }
-        if pte_updates(&file, &mut text)? > before {
+        let now = pte_updates(&file, &mut text)?;
+        if now > before {
+            updates.store(now, Relaxed);
             return Ok(());
         }
         if Duration::from_nanos(sys::now_ns().saturating_sub(start)) > LONGEST_SCAN {
@@ -292,14 +298,22 @@ pub fn scan(range: PageRange) -> io::Result<()> {
     }
 }
 
-/// Called when a round is over: nothing is sampled until the next `numa-scan`.
-pub fn end_round() {
-    let Some(Prepared { open, .. }) = PREPARED.get() else { return };
+/// Called when a round is over: nothing is sampled until the next `numa-scan`. Whether NUMA balancing made
+/// another pass behind that of the last one, which the scenario did not ask for.
+pub fn end_round() -> bool {
+    let Some(Prepared { open, vmstat, updates, .. }) = PREPARED.get() else { return false };
     let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
+    if open.is_empty() {
+        return false;
+    }
+    let mut text = vmstat.lock().unwrap_or_else(PoisonError::into_inner);
+    let now = File::open("/proc/vmstat").and_then(|file| pte_updates(&file, &mut text));
+    let again = now.is_ok_and(|now| now != updates.load(Relaxed));
     for range in open.drain(..) {
         // What the round has unmapped is not there.
         let _ = mbind(range, Mempolicy::Local, false);
     }
+    again
 }
 
 /// `numa_pte_updates` of `/proc/vmstat`. Nothing is allocated.

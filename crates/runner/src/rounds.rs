@@ -233,14 +233,14 @@ impl<'a> Rounds<'a> {
             return Ok(None);
         }
         let end_ns = now_ns();
+        let resampled = numa::end_round();
 
         let mut log = run.log();
-        let observed = Observed { start_ns, end_ns, used, counts };
+        let observed = Observed { start_ns, end_ns, used, counts, resampled };
         let (good, counters) = match &mut self.watch {
             Some(watch) => watch.after(&run.team, &mut log, observed),
             None => (true, Vec::new()),
         };
-        numa::end_round();
         if counts && good {
             Signal::RoundCounts.make();
         }

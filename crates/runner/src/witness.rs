@@ -25,6 +25,7 @@
 //!   is copied and reclaimed; or a kernel thread emptied them, as it does for whoever asks for all
 //!   CPUs' (khugepaged, compaction, drop_caches), unless the scenario did so itself (fadvise);
 //! - the runner itself flushed the scenario's address space between the round before and this one;
+//! - NUMA balancing sampled pages at another time than the scenario asks for;
 //! - it, or the one to come, needs more room in the log than was set aside.
 
 mod absence;
@@ -53,7 +54,7 @@ use needless_model::event::FlushReason;
 use needless_model::program::{Advice, Backing, Program};
 use needless_model::run::Witness;
 pub(crate) use reasons::EVENTS_LOST;
-use reasons::{AWAKE, FLUSHED, LOG_GREW, LOST_CPU, LRU_SHARED, NOT_ON_CPU, OURSELVES};
+use reasons::{AWAKE, FLUSHED, LOG_GREW, LOST_CPU, LRU_SHARED, NOT_ON_CPU, OURSELVES, RESAMPLED};
 use sentinels::Sentinels;
 pub use sentinels::is_sentinel;
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,6 +76,8 @@ pub struct Observed {
     pub used: Usage,
     /// Whether it counts if nothing was wrong.
     pub counts: bool,
+    /// Whether NUMA balancing made a pass that the scenario did not ask for.
+    pub resampled: bool,
 }
 
 impl Observed {
@@ -206,8 +209,9 @@ impl Watch {
         let memory = self.machine.others_memory(now, &moved, majors, written);
         let absent = (!self.all_there).then(|| NOT_ON_CPU.to_owned());
         let awake = team.stayed_awake().then(|| AWAKE.to_owned());
+        let resampled = round.resampled.then(|| RESAMPLED.to_owned());
         let grown = log.has_grown().then(|| LOG_GREW.to_owned());
-        let reason = lost.or(disturbed).or(memory).or(absent).or(awake).or(grown);
+        let reason = lost.or(disturbed).or(memory).or(absent).or(awake).or(resampled).or(grown);
         let good = reason.is_none();
         let from = std::mem::replace(&mut self.seen, log.records.len());
         // A disturbed warm-up is run again, like a round.

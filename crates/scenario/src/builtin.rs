@@ -65,7 +65,7 @@ pub static OF_STUDIES: &[Builtin] = builtins! { "scenarios/": "wp-prices" "fork-
 /// Texts that need several NUMA nodes. `agree` leaves them out: the model has one node.
 pub static OF_NODES: &[Builtin] = builtins! { "scenarios/":
     "e_move" "e_move_read" "e_move_holes" "e_move_zero" "e_move_protect" "e_mbind" "e_move_thp"
-    "e_hint" "e_hint_write" "e_hint_local" "e_demote"
+    "e_hint" "e_hint_write" "e_hint_local"
 };
 
 /// Texts for the checker, whose threads race on purpose: the discrete order of `run` and `agree`

@@ -299,9 +299,7 @@ impl Maker<'_> {
     fn thread(&mut self, tid: i32) -> Option<usize> {
         let table = &mut self.made.threads;
         let victims = self.victims;
-        (tid != 0).then(|| {
-            self.threads.of(tid, || table.push(party(victims, &Task::Thread(tid))))
-        })
+        (tid != 0).then(|| self.threads.of(tid, || table.push(party(victims, &Task::Thread(tid)))))
     }
 
     fn taken(&mut self) {

@@ -115,9 +115,7 @@ pub struct Disturbed {
 fn known_cause(cause: &Cause) -> Option<String> {
     match cause {
         Cause::Unknown | Cause::Elsewhere | Cause::Stranger => None,
-        Cause::Fault(_) | Cause::Call(..) | Cause::Reclaim(_) | Cause::Exit => {
-            Some(cause.name())
-        }
+        Cause::Fault(_) | Cause::Call(..) | Cause::Reclaim(_) | Cause::Exit => Some(cause.name()),
     }
 }
 

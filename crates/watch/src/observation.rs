@@ -394,15 +394,21 @@ pub struct Kernels {
 }
 
 /// Makes readable what was folded.
-pub fn events(mut folded: Folded, kernels: &Kernels, watching: Watching, visible: Visible) -> Events {
+pub fn events(
+    mut folded: Folded,
+    kernels: &Kernels,
+    watching: Watching,
+    visible: Visible,
+) -> Events {
     let interrupts_shown = visible.flushes || kernels.recorded.functions;
     let actors = folded.guard.is_none().then(|| {
         acted(&folded, &kernels.machine, [visible.faults, visible.flushes, interrupts_shown])
     });
     let memory = folded.guard.is_none().then(|| attribution(&mut folded));
-    let explained = memory.as_ref().filter(|_| visible.faults).map(|memory| {
-        explained(&folded.totals, memory, kernels.system_ns)
-    });
+    let explained = memory
+        .as_ref()
+        .filter(|_| visible.faults)
+        .map(|memory| explained(&folded.totals, memory, kernels.system_ns));
     let Folded { totals, victims, mut functions, tallies, toggled, waits, guard, .. } = folded;
     let guarded_cpus: Option<Vec<u16>> =
         guard.as_ref().map(|guard| guard.cpus.keys().copied().collect());
@@ -464,7 +470,8 @@ pub(crate) fn median(times: &[u64]) -> Option<u64> {
 fn explained(totals: &Totals, memory: &Attribution, kernel_ns: Option<u64>) -> Explained {
     let major = |label: &str| label.contains("major") || label == "swap-in";
     let faults = totals.faults.iter().filter(|(reason, _)| !major(reason.rule().label));
-    let faults_ns = faults.map(|(_, count)| count.time_ns.saturating_sub(count.waits.waited_ns)).sum();
+    let faults_ns =
+        faults.map(|(_, count)| count.time_ns.saturating_sub(count.waits.waited_ns)).sum();
     let calls = memory.calls.iter().filter(|row| !row.waits);
     let calls_ns = calls.map(|row| row.time_ns.saturating_sub(row.faults_ns)).sum();
     Explained { kernel_ns, faults_ns, calls_ns }

@@ -35,7 +35,8 @@ impl<T: Clone> Ranges<T> {
 
     /// Forgets a range.
     pub fn remove(&mut self, range: &Range<u64>) {
-        let overlaps = |(start, (end, _)): (&u64, &(u64, T))| (*end > range.start).then_some(*start);
+        let overlaps =
+            |(start, (end, _)): (&u64, &(u64, T))| (*end > range.start).then_some(*start);
         let old: Vec<u64> = self.by_start.range(..range.end).rev().map_while(overlaps).collect();
         for start in old {
             let Some((end, value)) = self.by_start.remove(&start) else { continue };
@@ -71,15 +72,10 @@ mod tests {
         let mut ranges = Ranges::default();
         ranges.set(10..50, 'a');
         ranges.set(20..30, 'b');
-        assert_eq!([9, 10, 19, 20, 30, 49, 50].map(|at| ranges.at(at).copied()), [
-            None,
-            Some('a'),
-            Some('a'),
-            Some('b'),
-            Some('a'),
-            Some('a'),
-            None
-        ]);
+        assert_eq!(
+            [9, 10, 19, 20, 30, 49, 50].map(|at| ranges.at(at).copied()),
+            [None, Some('a'), Some('a'), Some('b'), Some('a'), Some('a'), None]
+        );
         ranges.remove(&(0..25));
         assert_eq!((ranges.at(19), ranges.at(25)), (None, Some(&'b')));
         assert!(ranges.all(&(25..50), |_| true) && !ranges.all(&(25..51), |_| true));

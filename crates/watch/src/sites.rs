@@ -143,7 +143,9 @@ impl Frame {
     /// Whether the C library or the dynamic loader holds it.
     pub fn is_of_libc(&self) -> bool {
         let object = self.object.as_deref().unwrap_or_default();
-        is_loader(object) || file_name(object).starts_with("libc.") || file_name(object).starts_with("libc-")
+        is_loader(object)
+            || file_name(object).starts_with("libc.")
+            || file_name(object).starts_with("libc-")
     }
 }
 

@@ -80,6 +80,8 @@ struct Part {
     present: Pages,
     /// A write fault has made them writable at some time.
     written: Pages,
+    /// Around a fault on a file: there if the page cache had them.
+    maybe: Pages,
     /// A page is in one mark at most.
     marks: Vec<Mark>,
 }
@@ -174,17 +176,37 @@ impl Space {
             part.unmark(&block);
         }
         part.present.add(&block);
+        part.maybe.remove(&block);
         if write {
             part.written.add(&block);
         }
         was
     }
 
+    /// A fault may have mapped the pages around it (mm/memory.c: do_fault_around, 64 KiB).
+    pub fn around(&mut self, page: u64) {
+        const WINDOW: u64 = 16;
+        let number = page >> PART_BITS;
+        if !self.parts.contains_key(&number) {
+            return;
+        }
+        let part = Arc::make_mut(&mut self.parts).entry(number).or_default();
+        let first = page & !(WINDOW - 1);
+        let mut maybe = Pages::of(number, &(first..first + WINDOW));
+        maybe.remove(&part.present);
+        for mark in &part.marks {
+            maybe.remove(&mark.pages);
+        }
+        part.maybe.add(&maybe);
+    }
+
     /// A call takes a range of pages, or the right to store to them. Returns how many of them were there.
     pub fn take(&mut self, range: Range<u64>, takes: Takes, by: Taker, time: u64) -> u64 {
         let mut taken = 0;
         let mut gone = |number: u64, part: &mut Part| {
-            let pages = Pages::of(number, &range).and(&part.present);
+            let mut there = part.present;
+            there.add(&part.maybe);
+            let pages = Pages::of(number, &range).and(&there);
             if pages.count() == 0 {
                 return;
             }
@@ -194,6 +216,7 @@ impl Space {
                 part.present.remove(&pages);
                 part.written.remove(&pages);
             }
+            part.maybe.remove(&pages);
             part.mark(by, time, pages);
         };
         self.each(&range, &mut gone);
@@ -223,7 +246,8 @@ impl Space {
         let mut pages = Vec::new();
         let mut leave = |number: u64, part: &mut Part| {
             let here = Pages::of(number, &from);
-            let each = (number << PART_BITS..(number + 1) << PART_BITS).filter(|page| here.has(*page));
+            let each =
+                (number << PART_BITS..(number + 1) << PART_BITS).filter(|page| here.has(*page));
             for page in each {
                 if part.present.has(page) {
                     pages.push((page, part.written.has(page)));
@@ -313,6 +337,17 @@ mod tests {
         assert_eq!(space.fault(5000, 0, true), Was::Taken(9, 5));
         assert_eq!(space.fault(5003, 0, true), Was::There { written: true });
         assert_eq!(space.fault(3, 0, true), Was::New);
+    }
+
+    #[test]
+    fn pages_around_a_fault_may_be_taken_but_are_not_known_to_be_there() {
+        let mut space = Space::default();
+        space.fault(35, 0, false);
+        space.around(35);
+        assert_eq!(space.fault(40, 0, false), Was::New, "the page cache did not have it");
+        assert_eq!(space.take(0..512, Takes::Pages, 1, 10), 16);
+        assert_eq!(space.fault(32, 0, false), Was::Taken(1, 10));
+        assert_eq!(space.fault(48, 0, false), Was::New);
     }
 
     #[test]

@@ -82,7 +82,9 @@ impl RealTarget for Live {
 
     fn run(&mut self, programs: &[Program]) -> Vec<Result<TargetRun, Refusal>> {
         let Some(batch) = &mut self.batch else { return Vec::new() };
-        let run = |program| batch.run(program).map_err(|error| live_refusal(error, Some(program)));
+        let run = |program: &Program| {
+            batch.run(program).map_err(|error| live_refusal(error, Some(program)))
+        };
         programs.iter().map(run).collect()
     }
 

@@ -17,7 +17,7 @@ pub struct Scenario {
     /// The text made ready.
     pub program: Program,
     /// What the text was drawn as.
-    case: Option<Case>,
+    pub(super) case: Option<Case>,
 }
 
 /// A built-in scenario or a file.

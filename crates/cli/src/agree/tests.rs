@@ -138,7 +138,7 @@ fn a_refusal_for_the_moment_is_tried_again() {
     let scenarios = collapsing();
     let standing = |refusals| {
         let mut target = Pretender { refusals, ..pretender("6.18", "6.18.44") };
-        let progress = crate::output::Progress::new(0);
+        let progress = crate::output::Progress::new("scenario", 0);
         let memory = crate::memory::Memory::new(None);
         let keep = crate::runs::Keep::default();
         let mut runs = Runs { memory, progress: &progress, keep, events: None };

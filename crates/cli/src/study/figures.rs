@@ -251,11 +251,7 @@ fn in_model(what: Shown, run: &Run, target: &str, jobs: &Jobs) -> Result<Option<
 }
 
 /// Entries of which processors set a bit in the first round that counts: not while a fault is served.
-fn updates(
-    program: &Program,
-    row: &KernelRow,
-    bit: fn(PresentPte) -> bool,
-) -> Result<f64, String> {
+fn updates(program: &Program, row: &KernelRow, bit: fn(PresentPte) -> bool) -> Result<f64, String> {
     let options = SimOptions { pte_events: true, ..SimOptions::default() };
     let run = sim::run(program, row, &options).map_err(|error| error.to_string())?;
     let round = run.rounds.first().ok_or("there is no round")?;

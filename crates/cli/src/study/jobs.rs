@@ -59,14 +59,13 @@ impl Jobs {
         memory: Memory,
         progress: &Progress,
     ) -> Result<Jobs, Failure> {
-        let mut jobs =
-            Jobs {
-                programs: BTreeMap::new(),
-                results: BTreeMap::new(),
-                odd: BTreeMap::new(),
-                lost: Vec::new(),
-                set: RefCell::default(),
-            };
+        let mut jobs = Jobs {
+            programs: BTreeMap::new(),
+            results: BTreeMap::new(),
+            odd: BTreeMap::new(),
+            lost: Vec::new(),
+            set: RefCell::default(),
+        };
         let all = || parts.iter().flat_map(|part| &part.runs);
         for run in all() {
             let Chosen { scenario, settings, rounds, thp } = &run.chosen;
@@ -79,9 +78,8 @@ impl Jobs {
         // A bad target is told before anything runs.
         let targets = targets(parts).into_iter().map(|name| Ok((Spec::parse(&name)?, name)));
         let targets = targets.collect::<Result<Vec<_>, Failure>>()?;
-        let is_live = |(spec, target): &(Spec, String)| {
-            matches!(spec, Spec::Live(_)) && only.has(target)
-        };
+        let is_live =
+            |(spec, target): &(Spec, String)| matches!(spec, Spec::Live(_)) && only.has(target);
         if targets.iter().any(is_live) {
             tell_if_busy(progress);
         }

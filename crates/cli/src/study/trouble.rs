@@ -30,7 +30,8 @@ pub fn patiently<T>(
         if !told {
             told = true;
             let most = PATIENCE.as_secs();
-            progress.tell(&format!("another live run is going on: waiting for it, {most} s at most"));
+            progress
+                .tell(&format!("another live run is going on: waiting for it, {most} s at most"));
         }
         sleep(Duration::from_secs(1));
     }

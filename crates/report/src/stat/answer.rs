@@ -142,7 +142,8 @@ pub fn answer(run: &Observation) -> Option<Answer> {
         }
     }
     for row in memory.calls.iter().filter(|row| !row.starting) {
-        let sum = sums.entry(subject_of_call(&row.call, row.site, row.mapping, memory)).or_default();
+        let sum =
+            sums.entry(subject_of_call(&row.call, row.site, row.mapping, memory)).or_default();
         let calls = sum.calls.entry((&row.call, row.site)).or_default();
         *calls = (calls.0 + row.calls, calls.1 + row.time_ns);
         sum.calls_ns += row.time_ns.saturating_sub(row.faults_ns);
@@ -166,7 +167,7 @@ pub fn answer(run: &Observation) -> Option<Answer> {
         start_faults: start.0,
         start_ns: start.1,
         needless: needless(events),
-        explained: events.explained.and_then(|explained| explained_line(&explained, run)),
+        explained: events.explained.map(|explained| explained_line(&explained, run)),
     })
 }
 
@@ -360,10 +361,14 @@ fn faults_text(subject: &Subject, sum: &Sum<'_>, memory: &Attribution) -> String
             }
             How::Unmapped => format!("of {upon} that {call} had mapped over, {away} before"),
             How::PagedOut => format!("of {upon} that {call} had paged out, {away} before"),
-            How::Fork => format!("of {upon} that a fork ({call}) had made read-only, {away} before"),
+            How::Fork => {
+                format!("of {upon} that a fork ({call}) had made read-only, {away} before")
+            }
             How::Protected => format!("of {upon} that {call} had made read-only, {away} before"),
             How::Writeback => format!("of {upon} that {call} had written back, {away} before"),
-            How::NoReadahead => format!("of {upon}, which {call} has the kernel read without readahead"),
+            How::NoReadahead => {
+                format!("of {upon}, which {call} has the kernel read without readahead")
+            }
         },
         (Subject::Memory { since, .. }, None) => match since {
             SinceWhen::ReclaimedMachine => {
@@ -386,9 +391,10 @@ fn faults_text(subject: &Subject, sum: &Sum<'_>, memory: &Attribution) -> String
 fn mappings(sum: &Sum<'_>, memory: &Attribution) -> String {
     let most = sum.mappings.iter().max_by_key(|(_, faults)| **faults);
     let Some((at, _)) = most else { return "unknown memory".to_owned() };
-    let by_taker = memory.mappings.get(*at).zip(sum.taken.first()).filter(|(mapping, taken)| {
-        mapping.mapped_at.is_some() && mapping.mapped_at == taken.site
-    });
+    let by_taker =
+        memory.mappings.get(*at).zip(sum.taken.first()).filter(|(mapping, taken)| {
+            mapping.mapped_at.is_some() && mapping.mapped_at == taken.site
+        });
     let name = match by_taker {
         Some((mapping, _)) => {
             let size = mapping.bytes.map(|size| format!(" ({})", bytes(size)));
@@ -479,7 +485,8 @@ fn calls_text(
 fn victims(sum: &Sum<'_>, events: &Events) -> String {
     let named = |cause: &str| sum.calls.keys().any(|(call, _)| *call == cause);
     let rows = events.interrupts.iter().flatten();
-    let rows = rows.filter(|row| row.asked == "TLB flush" && row.interrupts > 0 && named(&row.cause));
+    let rows =
+        rows.filter(|row| row.asked == "TLB flush" && row.interrupts > 0 && named(&row.cause));
     let mut whom: BTreeMap<String, u64> = BTreeMap::new();
     rows.for_each(|row| *whom.entry(party(&row.to)).or_default() += row.interrupts);
     let most = whom.iter().max_by_key(|(_, times)| **times);
@@ -601,38 +608,32 @@ fn needless(events: &Events) -> String {
     format!("Needless: {told}{more}.")
 }
 
-fn explained_line(explained: &Explained, run: &Observation) -> Option<String> {
+fn explained_line(explained: &Explained, run: &Observation) -> String {
     let Explained { kernel_ns, faults_ns, calls_ns } = *explained;
-    let all = kernel_ns.filter(|ns| *ns > 0)?;
-    let percent = |part: u64| (100.0 * part as f64 / all as f64).min(100.0);
     let mut unseen = Vec::new();
     let memory = run.events.as_ref().and_then(|events| events.memory.as_ref());
     if memory.is_some_and(|memory| memory.forks > 0) {
-        unseen.push("copies of pages and tables inside fork");
+        unseen.push("copies inside fork");
     }
     let split = run.machine.vmstat.as_ref().and_then(|all| all.get("thp_split_pmd"));
     if split.is_some_and(|split| *split > 0) {
-        unseen.push("faults of a virtual machine on memory given to it (EPT)");
+        unseen.push("a guest's faults (EPT)");
     }
-    unseen.push("locks and other system calls");
-    if faults_ns + calls_ns > all {
-        return Some(format!(
-            "Faults took {} and calls {} by the clock, of {} of CPU time in the kernel: they were \
-             preempted or waited. Not seen: {}.",
-            time(faults_ns),
-            time(calls_ns),
+    unseen.push("locks, other calls");
+    let unseen = format!("Not seen: {}.", unseen.join(", "));
+    let (faults, calls) = (time(faults_ns), time(calls_ns));
+    match kernel_ns.filter(|ns| *ns > 0) {
+        None => format!("Faults took {faults}, calls {calls}. {unseen}"),
+        Some(all) if faults_ns + calls_ns > all => format!(
+            "Faults took {faults} and calls {calls} by the clock, the kernel {} of CPU time. {unseen}",
+            time(all)
+        ),
+        Some(all) => format!(
+            "Explained: {:.0} % of {} in the kernel. {unseen}",
+            100.0 * (faults_ns + calls_ns) as f64 / all as f64,
             time(all),
-            unseen.join(", ")
-        ));
+        ),
     }
-    Some(format!(
-        "Explained: {:.0} % of {} in the kernel (faults {:.0} %, calls {:.0} %). Not seen: {}.",
-        percent(faults_ns + calls_ns),
-        time(all),
-        percent(faults_ns),
-        percent(calls_ns),
-        unseen.join(", ")
-    ))
 }
 
 /// The answer as lines, with the summary above it.
@@ -656,31 +657,44 @@ pub(super) fn lines(answer: &Answer, summary: &str, style: Style) -> String {
     let room = MOST_LINES.saturating_sub(summary.lines().count() + last.lines().count());
     let mut body: Vec<String> = Vec::new();
     for (at, item) in findings.iter().enumerate() {
-        // Without its remedy, which JSON has, rather than not at all.
-        let texts = [true, false].map(|remedy| one(at + 1, item, remedy, style));
+        // In fewer words, which JSON has all, rather than not at all.
+        let long = one(at + 1, item, Remedies::Whole, style);
+        let short = one(at + 1, item, Remedies::Change, style);
+        let none = one(at + 1, item, Remedies::None, style);
         let fits = |text: &&String| body.len() + text.lines().count() <= room;
-        match texts.iter().find(fits) {
+        match [&long, &short, &none].into_iter().take(if at == 0 { 2 } else { 3 }).find(fits) {
             Some(text) => body.extend(text.lines().map(str::to_owned)),
-            None if at == 0 => body.extend(texts[0].lines().take(room).map(str::to_owned)),
+            None if at == 0 => body.extend(short.lines().map(str::to_owned)),
             None => break,
         }
     }
     format!("{summary}{}\n{last}", body.join("\n"))
 }
 
-fn one(number: usize, item: &Item, remedy: bool, style: Style) -> String {
+/// How much of a finding's remedy is printed.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Remedies {
+    Whole,
+    Change,
+    None,
+}
+
+fn one(number: usize, item: &Item, remedies: Remedies, style: Style) -> String {
     let share = match item.share {
         Some(share) => format!("{:.0} % of kernel time, ", (100.0 * share).min(100.0)),
         None => String::new(),
     };
     let line = format!("{number}. {}, {share}{}.", item.text, time(item.time_ns));
     let mut text = style.bold(style.wrap(&line, 3)) + "\n";
-    if let Some(first) = item.remedies.first().filter(|_| remedy) {
-        let also = item.remedies.get(1).map_or_else(String::new, |more| format!("; or {}", more.change));
+    if let Some(first) = item.remedies.first().filter(|_| remedies != Remedies::None) {
+        let also =
+            item.remedies.get(1).map_or_else(String::new, |more| format!("; or {}", more.change));
         let keeping = item.keeping_bytes.map_or_else(String::new, |held| {
             format!("; keeping the memory holds {} more", bytes(held))
         });
-        let line = format!("   change: {}{also}. Leaves {}{keeping}.", first.change, first.leaves);
+        let leaves = format!(" Leaves {}{keeping}.", first.leaves);
+        let leaves = if remedies == Remedies::Whole { leaves } else { String::new() };
+        let line = format!("   change: {}{also}.{leaves}", first.change);
         text += &(style.wrap(&line, 6) + "\n");
     }
     text

@@ -112,7 +112,9 @@ fn figures(run: &Value) -> BTreeMap<Figure, u64> {
         let label = row["label"].as_str().unwrap_or_default();
         let name = match (row["starting"].as_bool(), at("taken", &row["taken"])["call"].as_str()) {
             (Some(true), _) => "start of programs".to_owned(),
-            (_, Some(call)) => format!("{label}, {}, taken by {call}", mapping(&at("mappings", &row["mapping"]))),
+            (_, Some(call)) => {
+                format!("{label}, {}, taken by {call}", mapping(&at("mappings", &row["mapping"])))
+            }
             _ => format!("{label}, {}", mapping(&at("mappings", &row["mapping"]))),
         };
         add(Kind::Faults, name, &row["faults"]);
@@ -276,7 +278,9 @@ pub fn stat_text(differences: &StatDifferences, names: [&str; 2], style: Style) 
     let tested = runs.iter().all(|runs| *runs >= LEAST_RUNS);
     let how = match tested {
         true => "medians; ~: a Mann-Whitney test does not tell the two apart (5 %)",
-        false => "medians; four runs of each (needless stat -r 4) and more tell whether a difference is chance",
+        false => {
+            "medians; four runs of each (needless stat -r 4) and more tell whether a difference is chance"
+        }
     };
     text + &style.dim(style.wrap(how, 2)) + "\n"
 }
@@ -308,7 +312,8 @@ mod tests {
         let differences = stat_differences(&before, &after, 100);
         let [row] = &differences.figures[..] else { panic!("{differences:?}") };
         assert_eq!((row.before, row.after, row.significant), (8.0, 0.0, None));
-        let text = stat_text(&differences, ["a", "b"], Style::PLAIN);
+        let wide = Style { width: 200, ..Style::PLAIN };
+        let text = stat_text(&differences, ["a", "b"], wide);
         let machine = text.find("machine: kernel: 6.12 -> 6.18").unwrap();
         assert!(machine < text.find("went").unwrap(), "{text}");
         assert!(text.contains("taken by madvise(MADV_DONTNEED)"), "{text}");

@@ -143,11 +143,12 @@ fn victims(rows: &[Interrupts], last: &str, style: Style) -> String {
         [row.interrupts, row.uninterrupted, row.empty, lost[0], lost[1]]
     };
     let sums = summed(rows, key, figures);
-    let cells = sums.iter().take(MOST_ROWS).map(|(names, [interrupts, without, empty, lost, known])| {
-        let lost = if *known > 0 { time(*lost) } else { "?".to_owned() };
-        let figures = [number(*interrupts), number(*without), number(*empty), lost];
-        names.iter().cloned().chain(figures).collect()
-    });
+    let cells =
+        sums.iter().take(MOST_ROWS).map(|(names, [interrupts, without, empty, lost, known])| {
+            let lost = if *known > 0 { time(*lost) } else { "?".to_owned() };
+            let figures = [number(*interrupts), number(*without), number(*empty), lost];
+            names.iter().cloned().chain(figures).collect()
+        });
     let header = [
         &*format!("who interrupts{last}"),
         "whom",

@@ -251,8 +251,7 @@ pub(super) fn stacks(events: &Events, last: &str, style: Style) -> String {
     for row in flushed.take(MOST_ROWS) {
         let Some(stack) = row.site.and_then(|site| memory.sites.get(site)) else { continue };
         let names: Vec<String> = stack.iter().map(frame_name).collect();
-        let line =
-            format!("  {:>3} x {}: {}", row.sent + row.local, row.call, names.join(" < "));
+        let line = format!("  {:>3} x {}: {}", row.sent + row.local, row.call, names.join(" < "));
         text += &(style.wrap(&line, 8) + "\n");
     }
     if text.is_empty() { text } else { format!("call sites of flushes{last}\n{text}\n") }

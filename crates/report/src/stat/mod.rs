@@ -84,12 +84,16 @@ pub fn text(stat: &Stat<'_>, style: Style) -> String {
     } else if seen.is_empty() {
         parts.push(counted(stat, " faults"));
     } else {
-        parts.push(seen.last().map_or_else(String::new, |events| memory::memory(events, last, style)));
+        parts.push(
+            seen.last().map_or_else(String::new, |events| memory::memory(events, last, style)),
+        );
         parts.push(faults(&seen, stat, style));
         parts.push(flushes(&seen, stat.verbose, style));
         if stat.verbose {
             let events = seen.last();
-            parts.push(events.map_or_else(String::new, |events| memory::stacks(events, last, style)));
+            parts.push(
+                events.map_or_else(String::new, |events| memory::stacks(events, last, style)),
+            );
         }
         parts.push(interrupts::interrupts(&seen, stat, style));
         if stat.by_actor {
@@ -204,7 +208,10 @@ fn faults(seen: &[&Events], stat: &Stat<'_>, style: Style) -> String {
     if !stat.verbose && !waits && seen.len() == 1 && by_mapping {
         let without = match without[..] {
             [faults] if faults > 0 => {
-                format!("{} of them without an exception (populate, mlock, execve)\n", number(faults))
+                format!(
+                    "{} of them without an exception (populate, mlock, execve)\n",
+                    number(faults)
+                )
             }
             _ => String::new(),
         };

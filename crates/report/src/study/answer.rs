@@ -3,8 +3,8 @@
 use super::{
     CheckResult, FigureResult, Margin, PartResult, Standing, Studied, TargetResult, number,
 };
-use needless_model::property::Property;
 use needless_model::counters::Counter;
+use needless_model::property::Property;
 use needless_scenario::study::{Answer, Matrix, MatrixColumn, MatrixRow, Piece, RunOf, Template};
 use std::collections::BTreeMap;
 

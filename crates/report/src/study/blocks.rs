@@ -408,7 +408,8 @@ pub(super) fn relation(relation: &RelationResult) -> Vec<String> {
         let margins: Vec<String> = relation.margins.iter().map(margin).collect();
         format!("    it holds with {}", margins.join("; "))
     });
-    let follows = (!relation.follows.is_empty()).then(|| format!("    follows: {}", relation.follows));
+    let follows =
+        (!relation.follows.is_empty()).then(|| format!("    follows: {}", relation.follows));
     std::iter::once(line).chain(reason).chain(margins).chain(follows).collect()
 }
 

@@ -1,8 +1,8 @@
 //! A study's report in JSON (docs/schema/study.schema.json).
 
 use super::{
-    CheckResult, ContrastResult, CostsResult, FigureResult, MatrixResult, PartResult, RelationResult,
-    RunResult, Sentence, Studied, TableResult, TableRow, TargetResult,
+    CheckResult, ContrastResult, CostsResult, FigureResult, MatrixResult, PartResult,
+    RelationResult, RunResult, Sentence, Studied, TableResult, TableRow, TargetResult,
 };
 use crate::SCHEMA_VERSION;
 use crate::cost::Price;

@@ -127,7 +127,10 @@ fn failing(studied: &Studied, blocks: &mut Vec<Block>) {
         }
         for check in part.checks.iter().filter(|check| fails(&check.standing)) {
             let reason = check.standing.reason().unwrap_or_default();
-            lines.push(format!("{name}: {} ({}) on {}: {reason}", check.name, check.test, check.row));
+            lines.push(format!(
+                "{name}: {} ({}) on {}: {reason}",
+                check.name, check.test, check.row
+            ));
         }
     }
     if !lines.is_empty() {

@@ -12,6 +12,8 @@ pub(super) const AWAKE: &str = "a sleeper was not seen asleep";
 pub(super) const CPU_USED: &str = "another task ran on a sleeper's CPU";
 /// An acting thread's CPU was used.
 pub(super) const LRU_SHARED: &str = "another task shared the LRU batches";
+/// NUMA balancing made a pass by itself.
+pub(super) const RESAMPLED: &str = "NUMA balancing sampled pages again";
 /// Who that may be as well.
 pub(super) const OURSELVES: &str = "needless-runner itself";
 /// An acting thread's LRU batches were emptied.

@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn who_is_pushed_out_amid_a_call_is_noticed() {
         let used = Usage { minor_faults: 0, major_faults: 0, involuntary_switches: 0 };
-        let round = Observed { start_ns: 10, end_ns: 20, used, counts: true };
+        let round = Observed { start_ns: 10, end_ns: 20, used, counts: true, resampled: false };
         let calls = [(7, Span { from: 12, to: 15 })];
         let amid = |time, tid, extra, cpu| {
             let record = Raw { time, value: 30, extra, tid, cpu, kind: Kind::SwitchOut };
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn who_was_pushed_out_is_absent_until_one_of_ours_is_back() {
         let used = Usage { minor_faults: 0, major_faults: 0, involuntary_switches: 0 };
-        let round = Observed { start_ns: 10, end_ns: 20, used, counts: true };
+        let round = Observed { start_ns: 10, end_ns: 20, used, counts: true, resampled: false };
         let switch = |time, kind, tid, next: u64, pushed| Raw {
             time,
             value: next,
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn who_comes_after_the_end_is_not_forgotten() {
         let used = Usage { minor_faults: 0, major_faults: 0, involuntary_switches: 0 };
-        let round = Observed { start_ns: 10, end_ns: 20, used, counts: true };
+        let round = Observed { start_ns: 10, end_ns: 20, used, counts: true, resampled: false };
         let switch = |time, next, cpu| Raw {
             time,
             value: next,
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn a_flush_by_a_switch_counts_on_its_cpu_in_its_round_if_it_flushed() {
         let used = Usage { minor_faults: 0, major_faults: 0, involuntary_switches: 0 };
-        let round = Observed { start_ns: 10, end_ns: 20, used, counts: true };
+        let round = Observed { start_ns: 10, end_ns: 20, used, counts: true, resampled: false };
         let flush = |time, value, reason: FlushReason, cpu| {
             let raw = Raw { time, value, extra: reason as u64, tid: 1, cpu, kind: Kind::Flush };
             flushed_by_switch(&raw, 0, round)

@@ -141,7 +141,7 @@ pub fn generate(seed: u64, target: &Target) -> Case {
     let mthp = among(&WITH_MTHP) && huge_pages && release >= MTHP_SINCE;
     let huge = if uffd || soft_dirty { turn % 2 == 1 } else { among(&WITH_HUGE_PAGES) };
     let huge = huge && huge_pages;
-    let ranges = among(&WITH_RANGES);
+    let ranges = among(&WITH_RANGES) && huge_pages;
     let (rng, state) = (SplitMix64::new(seed), State::new(&[], []));
     let mut draw = Draw { rng, huge, enabled: Vec::new(), state };
     let watched_files = uffd && among(&WITH_WATCHED_FILES);

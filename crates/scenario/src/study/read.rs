@@ -6,9 +6,9 @@ use super::words::{
     run_on, runs_on, shown, target, thp, whole, word,
 };
 use super::{
-    Answer, Case, Check, Chosen, Column, Contrast, Equation, Figure, Formula, From, Given, LIVE_SIZE,
-    Matrix, MatrixColumn, MatrixRow, Missing, On, Part, Relation, Run, RunOf, SIZE, Size, Study,
-    Sweep, Table, Template, rules,
+    Answer, Case, Check, Chosen, Column, Contrast, Equation, Figure, Formula, From, Given,
+    LIVE_SIZE, Matrix, MatrixColumn, MatrixRow, Missing, On, Part, Relation, Run, RunOf, SIZE,
+    Size, Study, Sweep, Table, Template, rules,
 };
 use crate::document::{self, Node, Value};
 use crate::error::{Problem, finish, suggest};

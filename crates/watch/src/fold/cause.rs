@@ -93,8 +93,8 @@ impl Call {
     /// shares the address space itself has no pages to be protected, so nothing is flushed
     /// (kernel/fork.c: dup_mmap, 5.10 to 7.3).
     pub fn copies_memory(&self) -> bool {
-        let shares = i64::from(self.number) == libc::SYS_clone
-            && self.args[0] & libc::CLONE_VM as u64 != 0;
+        let shares =
+            i64::from(self.number) == libc::SYS_clone && self.args[0] & libc::CLONE_VM as u64 != 0;
         !shares && self.flushed_all
     }
 

@@ -201,7 +201,9 @@ impl Fold {
         };
         match (&thread.fault, &thread.call) {
             _ if thread.ended => Cause::Exit,
-            _ if thread.reclaiming.is_some() => Cause::Reclaim(thread.reclaiming.unwrap_or(Reclaim::Machine)),
+            _ if thread.reclaiming.is_some() => {
+                Cause::Reclaim(thread.reclaiming.unwrap_or(Reclaim::Machine))
+            }
             (Some(open), _) => Cause::Fault(classify(&open.seen, self.context).rule().class),
             (None, Some(call)) => call.cause(),
             (None, None) => Cause::Elsewhere,
@@ -228,7 +230,9 @@ impl Fold {
             (false, Half::Sent) => Half::None,
             (false, _) => Half::Local,
         };
-        if let (Some(issue), Some(open), false) = (issue, &mut thread.fault, thread.reclaiming.is_some()) {
+        if let (Some(issue), Some(open), false) =
+            (issue, &mut thread.fault, thread.reclaiming.is_some())
+        {
             open.flushes.push(issue);
         } else if let Some(issue) = issue {
             let cause = self.cause_now(record.tid);
@@ -289,7 +293,8 @@ impl Fold {
             thread.call.iter_mut().for_each(|call| call.batch_flushed = true);
             return;
         }
-        let (Some(call), None, false) = (&thread.call, &thread.fault, thread.reclaiming.is_some()) else {
+        let (Some(call), None, false) = (&thread.call, &thread.fault, thread.reclaiming.is_some())
+        else {
             return;
         };
         let cause = call.cause();

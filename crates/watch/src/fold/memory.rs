@@ -4,11 +4,13 @@
 //! call site, by thread or by process. Beyond a number of keys the least telling parts are left out.
 
 use super::cause::Call;
-use super::{Cause, Confidence, Fold, FlushCount, Needless, Open, PAGE_BITS, Process, Reason, Reclaim};
+use super::{
+    Cause, Confidence, FlushCount, Fold, Needless, Open, PAGE_BITS, Process, Reason, Reclaim,
+};
 use crate::maps::Owner;
 use crate::record::{Named, Record};
 use crate::sites::SiteId;
-use crate::space::{Takes, Taker, Was};
+use crate::space::{Taker, Takes, Was};
 use crate::syscalls;
 use needless_model::event::FaultClass;
 use rustc_hash::FxHashMap;
@@ -233,7 +235,8 @@ impl Memories {
 
     fn met(&mut self, key: FaultKey) -> &mut Met {
         let full = self.faults.len() >= MOST_KEYS && !self.faults.contains_key(&key);
-        let key = if full { FaultKey { site: SiteId::NONE, tid: 0, memory: 0, ..key } } else { key };
+        let key =
+            if full { FaultKey { site: SiteId::NONE, tid: 0, memory: 0, ..key } } else { key };
         self.faults.entry(key).or_default()
     }
 }
@@ -288,6 +291,9 @@ impl Fold {
         };
         let write = open.seen.code.write();
         let was = process.space.fault(page, order, write);
+        if open.seen.mapped_around {
+            process.space.around(page);
+        }
         let no_readahead = process.random.at(open.address).copied();
         let site = self.sites.of_fault(open.ip, pid, &process.maps);
         let starting = process.starting;
@@ -314,7 +320,9 @@ impl Fold {
         met.faults += 1;
         met.time_ns += time_ns;
         met.away_ns += away_ns;
-        if let Some(call) = self.threads.get_mut(&record.tid).and_then(|thread| thread.call.as_mut()) {
+        if let Some(call) =
+            self.threads.get_mut(&record.tid).and_then(|thread| thread.call.as_mut())
+        {
             call.faults_ns += time_ns;
         }
     }
@@ -405,7 +413,13 @@ impl Fold {
                 let range = start..start.saturating_add(bytes.next_multiple_of(1 << PAGE_BITS));
                 let has = |flag: i32| flags & flag as u64 != 0;
                 if has(libc::MAP_FIXED) {
-                    self.takes(pid, std::slice::from_ref(&range), Took::Unmapped, call, record.time);
+                    self.takes(
+                        pid,
+                        std::slice::from_ref(&range),
+                        Took::Unmapped,
+                        call,
+                        record.time,
+                    );
                 }
                 if let Some(process) = self.processes.get_mut(&pid) {
                     process.origins.set(range.clone(), (bytes, call.key.site));
@@ -429,7 +443,13 @@ impl Fold {
             libc::SYS_mremap => self.remapped(pid, result as u64, call, record.time),
             libc::SYS_mprotect | libc::SYS_pkey_mprotect => {
                 if third & libc::PROT_WRITE as u64 == 0 {
-                    self.takes(pid, std::slice::from_ref(&range), Took::Protected, call, record.time);
+                    self.takes(
+                        pid,
+                        std::slice::from_ref(&range),
+                        Took::Protected,
+                        call,
+                        record.time,
+                    );
                 }
                 if let Some(process) = self.processes.get_mut(&pid) {
                     process.protections.set(range, third);

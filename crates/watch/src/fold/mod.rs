@@ -21,7 +21,9 @@ pub use crate::functions::Asked;
 pub use cause::{Cause, Reclaim};
 pub use flushes::FlushCount;
 pub use guard::{Disturbance, Guard, How, OfCpu, Reached};
-pub use memory::{CallKey, Called, FaultKey, Memories, Memory, Met, Since, TakerCount, TakerKey, Took};
+pub use memory::{
+    CallKey, Called, FaultKey, Memories, Memory, Met, Since, TakerCount, TakerKey, Took,
+};
 pub use rules::{Confidence, Reason, Rule, Surroundings};
 pub use tally::{Reading, Tallies, Tally, Times};
 pub use toggles::{ToggleCount, Toggled};
@@ -30,8 +32,8 @@ pub use waits::WaitCount;
 
 use crate::functions::Functions;
 use crate::maps::Maps;
-use crate::record::{Record, What};
 use crate::ranges::Ranges;
+use crate::record::{Record, What};
 use crate::sites::{Sample, SiteId, Sites};
 use crate::space::{Space, Taker};
 use crate::stacks::{For, Stacks, Wait};
@@ -344,7 +346,9 @@ impl Fold {
         let thread = self.threads.entry(tid).or_default();
         thread.pid = pid;
         match record.what {
-            What::Fault { address, code, user, ip } => self.fault(&record, (address, code), (user, ip)),
+            What::Fault { address, code, user, ip } => {
+                self.fault(&record, (address, code), (user, ip))
+            }
             What::FaultDone { address, major } => self.fault_done(&record, address, major),
             // Reclaim frees others' pages, and what it allocates is swap space's.
             What::Alloc { .. } | What::Free { .. } if thread.reclaiming.is_some() => {}

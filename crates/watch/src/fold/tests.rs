@@ -587,7 +587,9 @@ fn what_strangers_do_is_not_taken_for_the_programs() {
     let mut script = Script::new(false);
     let own = script.fold.totals.own_records;
     let copy = 0xc028_aa03;
-    for what in [What::Reclaim { of: Reclaim::Machine, begins: true }, What::Ioctl { request: copy }] {
+    for what in
+        [What::Reclaim { of: Reclaim::Machine, begins: true }, What::Ioctl { request: copy }]
+    {
         let (time, cpu, pid, tid) = (1, 1, STRANGER, STRANGER);
         script.fold.record(Record { time, cpu, pid, tid, what });
     }

@@ -160,7 +160,10 @@ impl Fold {
     /// The page whose protection a thread changes alone, now.
     pub(super) fn alone(&self, tid: i32) -> Option<Key> {
         let thread = self.threads.get(&tid)?;
-        let call = thread.call.as_ref().filter(|_| thread.fault.is_none() && thread.reclaiming.is_none())?;
+        let call = thread
+            .call
+            .as_ref()
+            .filter(|_| thread.fault.is_none() && thread.reclaiming.is_none())?;
         call.one_page().map(|(page, _)| (thread.pid, page))
     }
 

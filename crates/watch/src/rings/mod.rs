@@ -95,7 +95,8 @@ impl Rings {
         }
         rings.choose(&mut rows, extent);
         rings.present = rows.iter().map(|(_, found)| found.point).collect();
-        let fault = rows.iter().find(|(row, _)| row.point == Point::FaultUser).map(|(_, found)| found);
+        let fault =
+            rows.iter().find(|(row, _)| row.point == Point::FaultUser).map(|(_, found)| found);
         let kinds: &[Which] = match extent {
             Extent::Guard(_) => &[Which::Main],
             Extent::Programs | Extent::EveryInterrupt => &[Which::Main, Which::Frees, Which::Sites],

@@ -107,9 +107,7 @@ fn a_batched_flush_of_reclaim_met_another_process() {
         let mut script = named();
         script.then(What::Reclaim { of: Reclaim::Cgroup, begins: true });
         script.flush(RemoteSend, -1).then(queue(FLUSH, 0xa));
-        for what in
-            [called(FLUSH, 0xa, true), What::Flush { reason: RemoteShootdown, pages: 0 }]
-        {
+        for what in [called(FLUSH, 0xa, true), What::Flush { reason: RemoteShootdown, pages: 0 }] {
             script.time += 1;
             let record = Record { time: script.time, cpu: 1, pid, tid, what };
             script.fold.record(record);

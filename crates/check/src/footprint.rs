@@ -16,11 +16,14 @@ const SWAP: u128 = 1 << 3;
 const PAGES: u128 = 1 << 4;
 const OBJECTS: u128 = 1 << 5;
 const PINS: u128 = 1 << 6;
+const DEFERRED: u128 = 1 << 7;
 /// Of what there are several: the first bit, and how many there are. The last stands for all further
 /// ones.
 const MMS: (u32, usize) = (8, 8);
 const TASKS: (u32, usize) = (16, 16);
-const LOCKS: (u32, usize) = (32, 96);
+/// Bits 33 to 39 are free.
+const LRU: u128 = 1 << 32;
+const LOCKS: (u32, usize) = (40, 88);
 
 /// A bit for each part of the world.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -93,8 +96,9 @@ impl Footprint {
         // Locks are noted where they are taken. What else the ghost state has is a step's own.
         #[rustfmt::skip]
         let World {
-            mms, cpus, tasks, frames, objects, swap, pins, tlbs, ghost,
-            policies: _, config: _, arch: _, processes: _, log: _, room: _, inconsistency: _,
+            mms, cpus, tasks, deferred, frames, lru, objects, swap, pins, tlbs, ghost,
+            policies: _, config: _, arch: _, nodes: _, processes: _, log: _, room: _,
+            inconsistency: _,
         } = before;
         for (index, (a, b)) in mms.iter().zip(&after.mms).enumerate() {
             self.part(bit(MMS, index), a, b);
@@ -104,7 +108,9 @@ impl Footprint {
         }
         self.part(CPUS, cpus, &after.cpus);
         self.part(SLOTS, &tlbs.slots, &after.tlbs.slots);
+        self.part(DEFERRED, deferred, &after.deferred);
         self.part(FRAMES, frames, &after.frames);
+        self.part(LRU, lru, &after.lru);
         self.part(OBJECTS, objects, &after.objects);
         self.part(SWAP, swap, &after.swap);
         self.part(PINS, pins, &after.pins);

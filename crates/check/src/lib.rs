@@ -26,6 +26,7 @@ mod judge;
 mod key;
 mod larger;
 pub mod litmus;
+mod locks;
 mod memo;
 mod observe;
 mod parts;

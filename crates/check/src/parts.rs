@@ -9,16 +9,19 @@
 //! list of them.
 
 use crate::key::Key;
-use crate::shadow::{CheckWorld, Contents, HeldLocks, Loaded, Locks, Pages};
+use crate::locks::{HeldLocks, Locks};
+use crate::shadow::{CheckWorld, Contents, Loaded, Pages};
 use crate::shared::{Pool, Shared};
 use crate::state::Member;
 use crate::tlb::{MaySets, Slots};
 use needless_model::machine::cpu::Cpu;
 use needless_model::machine::frames::Frames;
+use needless_model::machine::lru::Lru;
 use needless_model::machine::mm::Mm;
 use needless_model::machine::objects::Objects;
 use needless_model::machine::pins::Pins;
 use needless_model::machine::swap::Swap;
+use needless_model::machine::unmap_batch::Deferred;
 use needless_model::machine::world::{Held, Task, World};
 use std::hash::Hash;
 
@@ -32,6 +35,8 @@ pub struct Store {
     pins: Pool<Pins>,
     slots: Pool<Slots>,
     pages: Pool<Pages>,
+    deferred: Pool<Deferred>,
+    lru: Pool<Lru>,
     loaded: Pool<Loaded>,
     mms: Pool<Mm>,
     tasks: Pool<Task>,
@@ -48,15 +53,16 @@ pub trait Visitor {
 /// The place of the CPUs' state in a row, and of what loads returned.
 pub const CPUS: usize = 0;
 /// See [`CPUS`].
-pub const LOADED: usize = 7;
+pub const LOADED: usize = 9;
 
 /// Visits the parts of a world in the order of their places. What is left out is named: it is the same
 /// in all states of an exploration, or it is empty between two steps.
 pub fn each_part(world: &mut CheckWorld, visitor: &mut impl Visitor) {
     #[rustfmt::skip]
     let World {
-        mms, cpus, tasks, frames, objects, swap, pins, tlbs, ghost,
-        policies: _, config: _, arch: _, processes: _, log: _, room: _, inconsistency: _,
+        mms, cpus, tasks, deferred, frames, lru, objects, swap, pins, tlbs, ghost,
+        policies: _, config: _, arch: _, nodes: _, processes: _, log: _, room: _,
+        inconsistency: _,
     } = world;
     let MaySets { slots, explicit: _, rule: _, exercised: _ } = tlbs;
     let Contents { pages, locks, loaded, watch: _, just_freed: _, violation: _, exercised: _ } =
@@ -69,6 +75,8 @@ pub fn each_part(world: &mut CheckWorld, visitor: &mut impl Visitor) {
     visitor.part(|store| &store.pins, pins);
     visitor.part(|store| &store.slots, slots);
     visitor.part(|store| &store.pages, pages);
+    visitor.part(|store| &store.deferred, deferred);
+    visitor.part(|store| &store.lru, lru);
     visitor.part(|store| &store.loaded, loaded);
     mms.iter_mut().for_each(|mm| visitor.part(|store| &store.mms, mm));
     tasks.iter_mut().for_each(|task| visitor.part(|store| &store.tasks, task));

@@ -12,6 +12,7 @@ use needless_model::addr::{MmId, ProcessId};
 use needless_model::arch::{Arch, TINY};
 use needless_model::env::Context;
 use needless_model::kernels::KernelRow;
+use needless_model::machine::nodes::Nodes;
 use needless_model::machine::room::Room;
 use needless_model::machine::world::{World, WorldSpec, mm_of};
 use needless_model::program::{Program, Thread};
@@ -128,7 +129,7 @@ impl Setting<'_> {
             threads: program.threads.len(),
             processes: program.processes.len(),
             others: program.other_processes(),
-            frames: FRAMES.saturating_add(program.file_pages()),
+            nodes: Nodes::one(FRAMES.saturating_add(program.file_pages())),
             swap_pages: if program.machine.swap.is_some() { SWAP_PAGES } else { 0 },
             pins: program.pins(),
             files: program.files.clone(),

@@ -229,6 +229,19 @@ impl MmId {
     }
 }
 
+/// A NUMA node.
+#[derive(
+    Copy, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize,
+)]
+pub struct NodeId(pub u16);
+
+impl NodeId {
+    /// The node as an index.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// What memory is of: an `anon_vma`. 0 is none.
 #[derive(Copy, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ObjectId(pub u16);

@@ -62,6 +62,8 @@ pub struct Config {
     pub handles_signals: bool,
     /// Whether the scenario locks memory: nobody looks for any else.
     pub locks_memory: bool,
+    /// Whether the scenario asks in which order LRU lists have their folios: nobody keeps it else.
+    pub lru_order: bool,
     /// `soft-dirty=on|off`: whether PTEs carry the soft-dirty bit.
     pub soft_dirty: bool,
     /// `huge-tlb=pieces|whole`: whether the processor may cache a huge page as translations of single pages, as some do in
@@ -421,6 +423,7 @@ impl KernelRow {
                 large_folios: false,
                 handles_signals: false,
                 locks_memory: false,
+                lru_order: false,
                 soft_dirty: row.soft_dirty,
                 tlb_pieces: false,
                 la57: false,

@@ -4,12 +4,10 @@
 
 pub mod account;
 pub mod addr;
-pub mod aging;
 pub mod agreement;
 pub mod arch;
 pub mod backing;
 pub mod call;
-pub mod cost;
 pub mod counters;
 pub mod env;
 pub mod event;

@@ -42,6 +42,16 @@ pub struct MigrationPte {
     pub uffd_wp: bool,
 }
 
+/// What an entry above the last level says of a huge page.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Pmd {
+    /// It maps the huge page.
+    Mapped(PresentPte),
+    /// The huge page is being moved to other frames: whoever needs it waits
+    /// (`is_pmd_migration_entry`).
+    Migrating(MigrationPte),
+}
+
 /// Kinds of migration entry (`SWP_MIGRATION_READ` …).
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -43,7 +43,7 @@ impl Wait {
     pub fn is_over<M: Mode>(self, w: &World<M>) -> bool {
         match self {
             Wait::Folio(frame) => !w.ghost.is_locked(Lock::Folio(frame)),
-            Wait::Migration(mm, page) => !matches!(w.pte(mm, page), Pte::Migration(_)),
+            Wait::Migration(mm, page) => !matches!(w.page_entry(mm, page), Pte::Migration(_)),
             Wait::Fork(mm) => w.mms[mm.index()].life == Life::Running,
             Wait::Exit(mm) => w.mms[mm.index()].life == Life::None,
             Wait::Userfault(mm, page) => !w.mms[mm.index()].uffd.waits(page),

@@ -11,6 +11,7 @@ pub mod bisect;
 pub mod check;
 pub mod ci;
 pub mod compare;
+pub mod cost;
 pub mod doctor;
 pub mod expect;
 pub mod explain;

@@ -17,7 +17,7 @@ pub use document::{document, list_document};
 pub use markdown::markdown;
 pub use text::{list_text, text};
 
-use needless_model::cost::Price;
+use crate::cost::Price;
 use needless_model::counters::Counter;
 use needless_model::verdict::Finding;
 use needless_scenario::study::{Study, Sweep};

@@ -1,11 +1,11 @@
 //! A study's report in every format.
 #![allow(clippy::unwrap_used)]
 
-use needless_model::cost::Price;
 use needless_model::counters::Counter;
 use needless_model::site::Site;
 use needless_model::verdict::{Finding, Needless, Reason};
 use needless_report::Style;
+use needless_report::cost::Price;
 use needless_report::saved::Row;
 use needless_report::study::{
     CaseResult, CheckResult, ContrastResult, CostsResult, Count, FigureResult, Margin, PartResult,

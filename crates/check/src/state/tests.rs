@@ -24,11 +24,14 @@ use needless_model::env::Lock;
 use needless_model::kernels::KernelRow;
 use needless_model::machine::cpu::{FolioBatch, MlockStep};
 use needless_model::machine::frames::FrameFlags;
+use needless_model::machine::lru::Lru;
 use needless_model::machine::mm::{Life, Mm};
+use needless_model::machine::nodes::Near;
 use needless_model::machine::pins::Pin;
 use needless_model::machine::room::Room;
 use needless_model::machine::swap::Swap;
 use needless_model::machine::tlb::Tlbs;
+use needless_model::machine::unmap_batch::Batch;
 use needless_model::machine::vma::{Locking, MergeRule, Vma};
 use needless_model::machine::world::{At, Ghost, Task, World, mm_of};
 use needless_model::policy::{SoftDirtyMerge, VmaMerge};
@@ -43,13 +46,15 @@ use std::collections::BTreeSet;
 fn parts(state: &State) -> Vec<(&'static str, Key)> {
     let State { world, threads, choices: _, footprint: _ } = state;
     let World {
-        mms, cpus, tasks, frames, objects, swap, pins, tlbs, ghost,
-        policies: _, config: _, arch: _, processes: _, log: _, room: _, inconsistency: _,
+        mms, cpus, tasks, deferred, frames, lru, objects, swap, pins, tlbs, ghost,
+        policies: _, config: _, arch: _, nodes: _, processes: _, log: _, room: _,
+        inconsistency: _,
     } = world;
     let Contents { pages, locks, loaded, just_freed, violation, watch: _, exercised: _ } = ghost;
     let standings: Vec<Standing> = threads.iter().map(|thread| thread.standing).collect();
     vec![
         ("mms", key_of(mms)), ("cpus", key_of(cpus)), ("tasks", key_of(tasks)),
+        ("deferred", key_of(deferred)), ("lru", key_of(lru)),
         ("frames", key_of(frames)), ("objects", key_of(objects)), ("swap", key_of(swap)), ("pins", key_of(pins)), ("tlbs", key_of(tlbs)),
         ("pages", key_of(pages)), ("locks", key_of(locks)), ("loaded", key_of(loaded)),
         ("just freed", key_of(just_freed)), ("violation", key_of(violation)),
@@ -148,11 +153,14 @@ const CHANGES: &[Change] = &[
     ("tasks", |s| task(s).unmap_batch.writable = true),
     ("tasks", |s| task(s).unmap_batch.cpus.insert(CpuId(0))),
     ("tasks", |s| task(s).unmap_batch.cover(MM, 1)),
+    ("deferred", |s| s.world.unmap_batch_mut(Batch::Deferred, ThreadId(1)).put_off(true)),
+    ("deferred", |s| s.world.deferred.keep(FRAME)),
+    ("lru", |s| *s.world.lru = Lru::new(Some(1))),
     ("frames", |s| _ = s.world.frames.update(FRAME, |f| f.refs += 1)),
     ("frames", |s| _ = s.world.frames.update(FRAME, |f| f.maps += 1)),
     ("frames", |s| _ = s.world.frames.update(FRAME, |f| f.object = ObjectId(3))),
     ("frames", |s| _ = s.world.frames.update(FRAME, |f| f.index = 3)),
-    ("frames", |s| _ = s.world.frames.update(FRAME, |f| f.flags.set(FrameFlags::LRU, true))),
+    ("frames", |s| s.world.lru_add(FRAME, |_| ())),
     ("frames", |s| _ = s.world.frames.allocate(FrameFlags::default(), &Room::UNBOUNDED)),
     ("frames", |s| s.world.frames.release(FRAME)),
     ("swap", |s| _ = swap(s).allocate(Pfn(2), &Room::UNBOUNDED)),
@@ -177,6 +185,7 @@ const CHANGES: &[Change] = &[
     ("tlbs", |s| cache(s, |entry| entry.dangling = true)),
     ("tlbs", |s| s.world.tlbs.assign(CpuId(0), 1, MmId(0), &Mm::new(s.world.arch))),
     ("pages", |s| s.world.ghost.zeroed(Pfn(2))),
+    ("pages", |s| s.world.ghost.migrated(FRAME, Pfn(2))),
     ("pages", |s| s.world.ghost.store((MM, PAGE, FRAME), 7)),
     ("pages", |s| s.world.ghost.store((MM, PAGE, Pfn(2)), 7)),
     ("pages", |s| s.world.ghost.swapped_out(FRAME, SLOT)),
@@ -217,7 +226,7 @@ fn state(setting: &Setting<'_>) -> Box<State> {
     let range = setting.program.areas[0].range;
     w.mms[MM.index()].insert(Vma::new(range, Prot::ReadWrite), (&w.policies).into());
     w.mms[MM.index()].table.allocate(PAGE, 1, &Room::UNBOUNDED);
-    assert_eq!(w.allocate_frame(AT, FrameFlags::SWAP_BACKED), Some(FRAME));
+    assert_eq!(w.hand_out(AT, Near::Here, 0, FrameFlags::SWAP_BACKED), Some(FRAME));
     w.mms[MM.index()].table.set(PAGE, Pte::Present(PresentPte::new(FRAME)), 0);
     w.ghost.locks.take(Lock::MmapRead(MM), 0);
     w.prepare_anon_vma(AT, MM, PAGE);
@@ -375,16 +384,16 @@ const MISUSES: &[Change] = &[
     ("a frame in use was handed out", |s| {
         s.world.frames.release(FRAME);
         s.world.frames.update(FRAME, |f| f.maps = 1);
-        s.world.allocate_frame(AT, FrameFlags::default());
+        s.world.hand_out(AT, Near::Here, 0, FrameFlags::default());
     }),
     ("a frame in use was handed out", |s| {
-        let folio = s.world.allocate_folio(AT, 1, FrameFlags::default()).unwrap();
+        let folio = s.world.hand_out(AT, Near::Here, 1, FrameFlags::default()).unwrap();
         s.world.frames.release(folio);
         s.world.frames.update(Pfn(folio.0 + 1), |f| f.maps = 1);
-        s.world.allocate_folio(AT, 1, FrameFlags::default());
+        s.world.hand_out(AT, Near::Here, 1, FrameFlags::default());
     }),
     ("a mapping of a folio was dropped that nobody had", |s| {
-        let folio = s.world.allocate_folio(AT, 1, FrameFlags::default()).unwrap();
+        let folio = s.world.hand_out(AT, Near::Here, 1, FrameFlags::default()).unwrap();
         s.world.drop_whole_mapping(AT, folio);
     }),
     ("the last reference to a frame in use was dropped", |s| {

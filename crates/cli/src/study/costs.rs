@@ -5,10 +5,10 @@ use crate::memory::Memory;
 use crate::output::Progress;
 use crate::runs::{Keep, Runs};
 use crate::targets::row_of_run;
-use needless_model::cost::{self, Fitted, NoFit, Timed};
 use needless_model::counters::{Counter, Counters};
 use needless_model::kernels::KernelRow;
 use needless_model::program::Program;
+use needless_report::cost::{self, Fitted, NoFit, Timed};
 use needless_report::study::{CostsResult, SampleResult};
 use needless_scenario::study::{Costs, Part, Run, Sample, Term};
 

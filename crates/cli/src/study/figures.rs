@@ -1,13 +1,12 @@
 //! Figures: published, stated, shown by runs, or computed from others; and the relations between them.
 
+use super::aging::{self, Pass};
 use super::costs::Table;
 use super::jobs::{Jobs, Set};
 use super::standing;
 use crate::memory::Memory;
 use crate::output::Progress;
 use crate::targets::Spec;
-use needless_model::aging::{self, Pass};
-use needless_model::cost::median;
 use needless_model::event::EventKind;
 use needless_model::kernels::KernelRow;
 use needless_model::machine::frames::ZERO_PAGE;
@@ -18,6 +17,7 @@ use needless_model::run::{INSTRUCTIONS, Round};
 use needless_model::sim::{self, SimOptions, end_state};
 use needless_model::site::Site;
 use needless_report::compare::Ran;
+use needless_report::cost::median;
 use needless_report::study::{FigureResult, RelationResult, Standing, number};
 use needless_scenario::study::{
     Comparison, Equation, Figure, Formula, From, Given, Part, Relation, Run, Shown, Study,

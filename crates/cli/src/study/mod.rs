@@ -1,5 +1,6 @@
 //! Running a study: its scenarios on its targets, its tests in the checker, and what that amounts to.
 
+mod aging;
 mod checks;
 mod contrasts;
 mod costs;

@@ -13,13 +13,14 @@ use crate::addr::{MmId, ObjectId, PageRange, Pfn, Vpn};
 use crate::env::{Env, Lock};
 use crate::kernel::flush::arch_tlbbatch_should_defer;
 use crate::kernel::mlock_batch::folio_remove_rmap;
-use crate::kernel::reclaim::{Flush, flush_unmapped};
 use crate::kernel::rmap::{Part, folio_places};
 use crate::kernel::table::each_table;
 use crate::kernel::truncate::truncate_inode_folio;
+use crate::kernel::unmap::{Flush, flush_unmapped};
 use crate::kernel::unmap_batch::try_to_unmap_flush;
 use crate::kernel::zap::marks_protection;
 use crate::machine::frames::FrameFlags;
+use crate::machine::unmap_batch::Batch;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{FileUnmap, UnsplitFolio};
 use crate::pte::{Marker, PresentPte, Pte, PteFlags};
@@ -148,7 +149,7 @@ fn split_folio_at(env: &mut impl Env, file: ObjectId, folio: Pfn, index: u64) ->
     let split = is_free(env, folio) && {
         // 2. No mapping.
         unmap_folio(env, folio, true);
-        try_to_unmap_flush(env, Site::TryToUnmapFlush);
+        try_to_unmap_flush(env, Batch::Task, Site::TryToUnmapFlush);
         // 3. Small ones, unless somebody took a reference meanwhile. What is behind the file's end leaves it.
         env.step(site, |w, at| {
             let free = is_unreferenced(w, folio);
@@ -173,7 +174,7 @@ fn is_unreferenced<M: Mode>(w: &World<M>, folio: Pfn) -> bool {
 
 fn split_unmapped<M: Mode>(w: &mut World<M>, at: At, file: ObjectId, folio: Pfn, index: u64) {
     let indices = w.folio_indices(folio);
-    w.frames.split_folio_at(folio, Pfn(folio.0 + (index - indices.start) as u32));
+    w.split_folio_at(folio, Pfn(folio.0 + (index - indices.start) as u32));
     // The caller's.
     w.get_frame(at, folio);
     let size = w.objects.size(file);
@@ -231,7 +232,7 @@ fn unmap_run(
     let (entries, flush) = cleared?;
     let (first, count) = (entries[0].0, entries.len() as u64);
     let dirty = entries.iter().any(|(_, pte)| pte.dirty());
-    flush_unmapped(env, mm, PageRange::new(first, count), flush, dirty);
+    flush_unmapped(env, Batch::Task, (mm, PageRange::new(first, count)), flush, dirty);
     env.step(site, |w, at| {
         if dirty {
             w.dirty_folio(folio);

@@ -12,6 +12,7 @@ use crate::addr::{ObjectId, Pfn, Vpn};
 use crate::backing::{NamedFile, folio_order};
 use crate::env::{Env, Lock};
 use crate::kernel::Errno;
+use crate::kernel::alloc::{Request, with_frames};
 use crate::kernel::fault::file::FilePage;
 use crate::kernel::fault::shmem::shmem_swapin;
 use crate::kernel::lru::{folio_add_lru, mark_accessed};
@@ -83,7 +84,10 @@ fn grab_page(
         if !on_disk {
             shmem_swapin(env, Vpn(0), (file, index))?;
         }
-        let page = env.step(Site::FilemapGetFolio, |w, at| {
+        let of_memory = FrameFlags::SWAP_BACKED.and(FrameFlags::REFERENCED);
+        let flags = if on_disk { FrameFlags::default() } else { of_memory };
+        let request = Request::here(flags).of_order(folio_order(pages.start, pages.end));
+        let page = with_frames(env, Site::FilemapGetFolio, request, |w, at, door| {
             if let Some(frame) = w.objects.page(file, index) {
                 w.get_frame(at, frame);
                 if !on_disk {
@@ -91,15 +95,10 @@ fn grab_page(
                 }
                 return Some(FilePage::of(w, frame));
             }
-            let of_memory = FrameFlags::SWAP_BACKED.and(FrameFlags::REFERENCED);
-            let flags = if on_disk { FrameFlags::default() } else { of_memory };
             let large = on_disk && w.policies.file_folios == FileFolios::AsWritten;
             let order = if large { order_of_new(w, file, pages) } else { 0 };
             // As large as there is memory for.
-            let new = (0..=order).rev().find_map(|order| match order {
-                0 => w.allocate_frame(at, flags),
-                order => w.allocate_folio(at, order, flags),
-            })?;
+            let new = (0..=order).rev().find_map(|order| door.take_of(w, at, order))?;
             w.add_to_page_cache(new, file, index);
             for (frame, index) in w.frames.pages_of_folio(new).zip(index..) {
                 w.ghost.filled(frame, (file, index));

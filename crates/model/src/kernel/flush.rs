@@ -13,6 +13,7 @@ use crate::kernel::{arm64, x86};
 use crate::machine::cpu::INIT_MM;
 use crate::machine::cpuset::CpuSet;
 use crate::machine::tlb::{Tlbs, is_stale};
+use crate::machine::unmap_batch::Batch;
 use crate::machine::world::{At, Mode, World};
 use crate::policy::Arm64Unmap;
 use crate::pte::PresentPte;
@@ -136,11 +137,19 @@ pub fn arch_tlbbatch_should_defer<M: Mode>(w: &World<M>, at: At, mm: MmId) -> bo
     }
 }
 
-/// Puts off the flush of the PTE of `page`; `writable`: it was dirty.
-pub fn arch_tlbbatch_add_pending(env: &mut impl Env, mm: MmId, page: Vpn, writable: bool) {
+/// Puts off the flush of the PTE of `page` into the batch; `writable`: it was dirty.
+pub fn arch_tlbbatch_add_pending(
+    env: &mut impl Env,
+    batch: Batch,
+    mm: MmId,
+    page: Vpn,
+    writable: bool,
+) {
     match env.arch().tlb_code {
-        TlbCode::X86 => x86::flush::arch_tlbbatch_add_pending(env, mm, writable),
-        TlbCode::Arm64(_) => arm64::flush::arch_tlbbatch_add_pending(env, mm, page, writable),
+        TlbCode::X86 => x86::flush::arch_tlbbatch_add_pending(env, batch, mm, writable),
+        TlbCode::Arm64(_) => {
+            arm64::flush::arch_tlbbatch_add_pending(env, batch, (mm, page), writable)
+        }
     }
 }
 

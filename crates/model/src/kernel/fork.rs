@@ -9,6 +9,7 @@ use crate::addr::{MmId, ObjectId, PageRange, Vpn};
 use crate::env::{Env, Lock};
 use crate::event::EventKind;
 use crate::kernel::Errno;
+use crate::kernel::alloc::{Door, Request, with_frames};
 use crate::kernel::exit::unmap_all;
 use crate::kernel::fault::new_page::{map_new_page, new_pte};
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
@@ -181,9 +182,13 @@ fn copy_ptes(
             });
         if !pinned {
             env.step(Site::CopyPteRange, |w, at| copy_pte(w, at, parent, child, page));
-        } else if !env.step(Site::CopyPresentPage, |w, at| {
-            copy_present_page(w, at, (parent, child), vma, page)
-        }) {
+            continue;
+        }
+        let request = Request::page(child, page, FrameFlags::SWAP_BACKED);
+        let copied = with_frames(env, Site::CopyPresentPage, request, |w, at, door| {
+            copy_present_page(w, at, (parent, child), (vma, page), &door)
+        });
+        if !copied {
             return false;
         }
     }
@@ -198,11 +203,11 @@ fn copy_present_page<M: Mode>(
     w: &mut World<M>,
     at: At,
     (parent, child): (MmId, MmId),
-    vma: &Vma,
-    page: Vpn,
+    (vma, page): (&Vma, Vpn),
+    door: &Door,
 ) -> bool {
     let Some(pte) = w.pte(parent, page).present() else { return true };
-    let Some(new) = w.allocate_frame(at, FrameFlags::SWAP_BACKED) else { return false };
+    let Some(new) = door.take(w, at) else { return false };
     let zeros = w.frames.flags(pte.pfn).has(FrameFlags::ZERO_FILLED);
     w.frames.set_flags(new, FrameFlags::ZERO_FILLED, zeros);
     w.ghost.copied(parent, page, pte.pfn, new);

@@ -56,7 +56,7 @@ fn meets_page(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<bool, Er
     let (arch, site) = (*env.arch(), Site::MadviseGuardInstall);
     for part in by_table(&arch, range) {
         // A huge page is one (guard_install_pmd_entry).
-        if env.config().huge_pages && env.step(site, |w, _| w.pmd(mm, part.start).is_some()) {
+        if env.config().huge_pages && env.step(site, |w, _| w.huge_page(mm, part.start).is_some()) {
             return Ok(true);
         }
         // Who empties tables may free it before it is locked.

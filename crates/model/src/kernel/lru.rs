@@ -12,6 +12,7 @@ use crate::env::Env;
 use crate::kernel::mlock_batch::drain_mlock;
 use crate::machine::cpu::FolioBatch;
 use crate::machine::frames::FrameFlags;
+use crate::machine::lru::End;
 use crate::machine::mlocked::Mlocked;
 use crate::machine::world::{At, Mode, World};
 use crate::policy::{ColdBatch, NewFolio, UsedOnce};
@@ -39,7 +40,7 @@ pub fn folio_add_new<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
 pub fn mark_lazyfree<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
     let flags = w.frames.flags(frame);
     let passed_over = flags.has(FrameFlags::SWAP_CACHE) || w.frames.mlocked(frame).unevictable;
-    if flags.has(FrameFlags::LRU.and(FrameFlags::SWAP_BACKED)) && !passed_over {
+    if flags.on_lru() && flags.has(FrameFlags::SWAP_BACKED) && !passed_over {
         enter(w, at, FolioBatch::Lazyfree, frame);
     }
 }
@@ -76,7 +77,7 @@ pub fn deactivate_file<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
 pub fn end_writeback<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
     let wanted = w.frames.set_wanted(frame, false);
     let flags = w.frames.flags(frame);
-    let there = flags.has(FrameFlags::LRU) && !w.frames.mlocked(frame).unevictable;
+    let there = flags.on_lru() && !w.frames.mlocked(frame).unevictable;
     if wanted && there && !flags.has(FrameFlags::DIRTY) {
         enter(w, at, FolioBatch::Rotate, frame);
     }
@@ -89,7 +90,7 @@ fn may_be_older<M: Mode>(w: &World<M>, frame: Pfn) -> bool {
         return false;
     }
     let looks = w.config.mglru && w.policies.cold_batch == ColdBatch::NotOldest;
-    flags.has(FrameFlags::LRU) && !(looks && flags.has(FrameFlags::OLDEST))
+    flags.on_lru() && !(looks && flags.has(FrameFlags::OLDEST))
 }
 
 /// The page was used by the kernel: the second time makes it active, once this CPU's batch of such pages
@@ -110,7 +111,7 @@ pub fn mark_accessed<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
         return;
     }
     w.frames.set_flags(frame, FrameFlags::REFERENCED, false);
-    if flags.has(FrameFlags::LRU) {
+    if flags.on_lru() {
         enter(w, at, FolioBatch::Activate, frame);
     } else if w.cpus[at.cpu.index()].lru[FolioBatch::Add as usize].contains(&frame) {
         // Another CPU's batch is out of reach (`__lru_cache_activate_folio`).
@@ -166,9 +167,18 @@ fn drain<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, batch: FolioBatch) {
             w.put_frame(at, frame);
             continue;
         }
-        w.frames.change_flags(frame, |flags| moved(flags, batch, mglru, used_once));
-        if batch == FolioBatch::Add {
-            add_mlocked(w, frame);
+        match batch {
+            FolioBatch::Add => {
+                w.lru_add(frame, |flags| joins_list(flags, mglru, used_once));
+                add_mlocked(w, frame);
+            }
+            _ => {
+                let mut end = None;
+                w.frames.change_flags(frame, |flags| end = moved(flags, batch, mglru, used_once));
+                if let Some(end) = end {
+                    w.lru_move(frame, end);
+                }
+            }
         }
         w.put_frame(at, frame);
     }
@@ -190,24 +200,32 @@ fn add_mlocked<M: Mode>(w: &mut World<M>, folio: Pfn) {
     if state.mlocked {
         let aging = FrameFlags::ACTIVE.and(FrameFlags::OLDEST);
         w.frames.set_flags(folio, aging, false);
+        w.lru_move(folio, End::Head);
     }
 }
 
-/// What leaving a batch makes of a folio.
+/// What leaving a batch, other than that of new folios, makes of a folio; which end of its list it
+/// joins, if it moves.
 ///
 /// Source: mm/swap.c:folio_batch_move_lru, lru_add, lru_deactivate, lru_lazyfree, lru_activate (5.10: with
 /// the suffix _fn, and `__activate_page`).
-fn moved(flags: &mut FrameFlags, batch: FolioBatch, mglru: bool, used_once: UsedOnce) {
-    let on_lru = flags.has(FrameFlags::LRU);
+fn moved(
+    flags: &mut FrameFlags,
+    batch: FolioBatch,
+    mglru: bool,
+    used_once: UsedOnce,
+) -> Option<End> {
+    if !flags.on_lru() {
+        return None;
+    }
+    let mut end = Some(End::Head);
     let used = FrameFlags::ACTIVE.and(FrameFlags::REFERENCED);
     match batch {
-        FolioBatch::Add => flags.set(FrameFlags::LRU, true),
-        _ if !on_lru => return,
         FolioBatch::DeactivateFile => flags.set(used, false),
         FolioBatch::Rotate => {
             flags.set(FrameFlags::ACTIVE, false);
             flags.set(FrameFlags::OLDEST, mglru);
-            return;
+            return Some(End::Tail);
         }
         FolioBatch::Deactivate if mglru || flags.has(FrameFlags::ACTIVE) => flags.set(used, false),
         FolioBatch::Lazyfree
@@ -218,9 +236,10 @@ fn moved(flags: &mut FrameFlags, batch: FolioBatch, mglru: bool, used_once: Used
             flags.set(FrameFlags::REFERENCED, mglru && flags.has(FrameFlags::REFERENCED));
         }
         FolioBatch::Activate => flags.set(FrameFlags::ACTIVE, true),
-        FolioBatch::Deactivate | FolioBatch::Lazyfree => {}
+        FolioBatch::Add | FolioBatch::Deactivate | FolioBatch::Lazyfree => end = None,
     }
     joins_list(flags, mglru, used_once);
+    end
 }
 
 /// Where a folio is put among generations; none has grown old while memory is not short.

@@ -15,7 +15,7 @@ use crate::kernel::huge::run::{Run, next_run};
 use crate::kernel::lru::{deactivate, folio_add_lru, lru_add_drain, mark_lazyfree};
 use crate::kernel::populate::populate;
 use crate::kernel::punch::remove;
-use crate::kernel::reclaim::{FolioList, isolate_lru, reclaim_pages};
+use crate::kernel::reclaim::{FolioList, reclaim_pages};
 use crate::kernel::swap_cache::{free_swap_and_cache, leave_swap_cache, swap_users};
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::unmap_batch::flush_tlb_batched_pending;
@@ -354,7 +354,7 @@ fn collect(env: &mut impl Env, gather: &mut Gather, part: PageRange, pageout: bo
             if !pageout {
                 deactivate(w, at, pte.pfn);
             }
-            let isolated = pageout && isolate_lru(w, at, pte.pfn);
+            let isolated = pageout && w.isolate_lru(at, pte.pfn);
             // Locked by whoever else had it: back to where it was.
             let unevictable = isolated && w.frames.mlocked(pte.pfn).unevictable;
             if unevictable {
@@ -402,7 +402,7 @@ fn age_large(
 fn sole_lru_page<M: Mode>(w: &World<M>, pte: Pte) -> Option<PresentPte> {
     let pte = pte.present().filter(|pte| !pte.special())?;
     let frame = w.frames.get(pte.pfn);
-    (frame.flags.has(FrameFlags::LRU) && frame.maps == 1).then_some(pte)
+    (frame.flags.on_lru() && frame.maps == 1).then_some(pte)
 }
 
 /// `MADV_FREE`: the pages may be dropped while they stay clean.

@@ -152,7 +152,7 @@ fn munlock_vma_pages_range(env: &mut impl Env, mm: MmId, part: PageRange) {
             page = page.add(small.len() as u64);
             continue;
         }
-        let (found, huge) = env.step(Site::MlockPteRange, |w, _| match w.pmd(mm, page) {
+        let (found, huge) = env.step(Site::MlockPteRange, |w, _| match w.huge_page(mm, page) {
             Some(pmd) => (Some(pmd).filter(|pmd| !pmd.special()), true),
             None => (own_page(w, (mm, page)), false),
         });
@@ -169,7 +169,7 @@ fn munlock_vma_pages_range(env: &mut impl Env, mm: MmId, part: PageRange) {
 fn small_pages<M: Mode>(w: &World<M>, mm: MmId, pages: PageRange) -> Pagevec {
     let small = |page| {
         let pte = own_page(w, (mm, page)).filter(|pte| !is_large(w, *pte))?;
-        w.pmd(mm, page).is_none().then_some((page, pte.pfn))
+        w.huge_page(mm, page).is_none().then_some((page, pte.pfn))
     };
     pages.iter().map_while(small).take(w.lru_batch_size()).collect()
 }
@@ -277,7 +277,7 @@ fn mlock_followed(env: &mut impl Env, fault: Fault) {
         if !follows(w, fault) {
             return None;
         }
-        let huge = w.pmd(mm, page);
+        let huge = w.huge_page(mm, page);
         let sole = |pmd: &PresentPte| !pmd.special() && w.frames.folio_maps(pmd.pfn) == 1;
         match huge {
             Some(_) => huge.filter(sole).map(|pmd| (pmd.pfn, true)),

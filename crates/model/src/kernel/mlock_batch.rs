@@ -13,6 +13,7 @@ use crate::kernel::rmap::{Place, page_vma_mapped_walk, rmap_walk};
 use crate::kernel::table::pte_unmap_unlock;
 use crate::machine::cpu::MlockStep;
 use crate::machine::frames::FrameFlags;
+use crate::machine::lru::End;
 use crate::machine::world::{At, Mode, World};
 use crate::policy::MlockPages;
 use crate::site::Site;
@@ -117,7 +118,7 @@ pub fn drain_mlock<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId) {
             MlockStep::Mlock => mlocked(w, folio),
             MlockStep::New => {
                 put_on_list(w, folio);
-                w.frames.set_flags(folio, FrameFlags::LRU, true);
+                w.lru_add(folio, |_| ());
             }
             MlockStep::Munlock => munlocked(w, folio),
         }
@@ -132,7 +133,7 @@ pub fn drain_mlock<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId) {
 /// Source: mm/mlock.c:__mlock_folio (6.1 to 7.3).
 fn mlocked<M: Mode>(w: &mut World<M>, folio: Pfn) {
     let state = w.frames.mlocked(folio);
-    if !w.frames.flags(folio).has(FrameFlags::LRU) {
+    if !w.frames.flags(folio).on_lru() {
         return;
     }
     if state.mlocked && state.unevictable {
@@ -146,7 +147,7 @@ fn mlocked<M: Mode>(w: &mut World<M>, folio: Pfn) {
 ///
 /// Source: mm/mlock.c:__munlock_folio (6.1 to 7.3).
 fn munlocked<M: Mode>(w: &mut World<M>, folio: Pfn) {
-    let on_lru = w.frames.flags(folio).has(FrameFlags::LRU);
+    let on_lru = w.frames.flags(folio).on_lru();
     let mut state = w.frames.mlocked(folio);
     if on_lru && state.unevictable {
         state.count = state.count.saturating_sub(1);
@@ -170,6 +171,7 @@ fn put_on_list<M: Mode>(w: &mut World<M>, folio: Pfn) {
         true => flags.set(FrameFlags::ACTIVE.and(FrameFlags::OLDEST), false),
         false => joins_list(flags, mglru, used_once),
     });
+    w.lru_move(folio, End::Head);
 }
 
 /// `mlock` found the page, which is locked, mapped (5.10): off its list, and by the CPU's ordinary batch to the other one. Part of a step.
@@ -194,8 +196,8 @@ fn clear_page_mlock<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
 
 fn isolate_and_put_back<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
     let folio = w.frames.folio(frame).0;
-    if w.frames.flags(folio).has(FrameFlags::LRU) {
-        w.frames.set_flags(folio, FrameFlags::LRU, false);
+    if w.frames.flags(folio).on_lru() {
+        w.lru_del(folio, FrameFlags::default());
         folio_add_lru(w, at.site(Site::FolioPutbackLru), folio);
     }
 }
@@ -233,10 +235,10 @@ pub fn munlock_vma_page(env: &mut impl Env, frame: Pfn, left: Option<Place>) {
 /// Source: mm/mlock.c:__munlock_isolate_lru_page (5.10).
 fn munlock_isolate(env: &mut impl Env, folio: Pfn) -> bool {
     env.step(Site::MlockPteRange, |w, at| {
-        let was = w.frames.mlocked(folio).mlocked && w.frames.flags(folio).has(FrameFlags::LRU);
+        let was = w.frames.mlocked(folio).mlocked && w.frames.flags(folio).on_lru();
         w.frames.change_mlocked(folio, |folio| folio.mlocked = false);
         if was {
-            w.frames.set_flags(folio, FrameFlags::LRU, false);
+            w.lru_del(folio, FrameFlags::default());
             w.get_frame(at, folio);
         }
         was
@@ -257,7 +259,7 @@ fn munlock_isolated(env: &mut impl Env, folio: Pfn, left: Option<Place>) {
         let large = w.frames.flags(folio).has(FrameFlags::LARGE);
         if left.is_some() && !shared && !large {
             put_on_list(w, folio);
-            w.frames.set_flags(folio, FrameFlags::LRU, true);
+            w.lru_add(folio, |_| ());
         } else {
             folio_add_lru(w, at.site(Site::FolioPutbackLru), folio);
         }

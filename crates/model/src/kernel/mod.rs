@@ -7,6 +7,7 @@
 //! and frees. `MADV_PAGEOUT` goes on to [`reclaim`], which puts flushes off by [`unmap_batch`]. All flush
 //! through [`flush`], which the code of the architecture does (`x86`, `arm64`).
 
+pub mod alloc;
 mod arm64;
 pub mod clear_refs;
 mod cut_folio;
@@ -41,6 +42,7 @@ pub mod table;
 pub mod table_sync;
 pub mod truncate;
 pub mod uffd;
+pub mod unmap;
 pub mod unmap_batch;
 pub mod vma_flags;
 pub mod vma_lock;

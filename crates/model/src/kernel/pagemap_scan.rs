@@ -254,7 +254,7 @@ fn make_uffd_wp<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn) -> bool 
 
 /// Source: fs/proc/task_mmu.c:make_uffd_wp_pmd (6.12, 7.2): pmdp_invalidate_ad, and the entry right after it.
 fn protect_huge<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn) -> Change {
-    let Some(old) = w.pmd(mm, page) else { return Change::Granted };
+    let Some(old) = w.huge_page(mm, page) else { return Change::Granted };
     w.set_pmd(at, mm, page, Pte::Present(invalid(old)));
     let new = old.uffd_protected();
     w.set_pmd(at, mm, page, Pte::Present(new));

@@ -119,7 +119,7 @@ pub(super) fn follows<M: Mode>(w: &World<M>, Fault { mm, page, write, .. }: Faul
 /// Source: mm/gup.c:follow_page_pte (6.1 to 7.3).
 pub(super) fn touch<M: Mode>(w: &mut World<M>, at: At, fault: Fault) {
     let Fault { mm, page, write, .. } = fault;
-    if let Some(pmd) = w.pmd(mm, page) {
+    if let Some(pmd) = w.huge_page(mm, page) {
         // mm/huge_memory.c:touch_pmd (5.10 to 7.3): the entry itself, as far as the architecture has it changed.
         let touched = pmd.with(PteFlags::ACCESSED, true).with(PteFlags::DIRTY, write);
         if touched != pmd && (write || w.arch.marks_loads()) {

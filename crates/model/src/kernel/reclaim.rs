@@ -12,42 +12,27 @@ use crate::addr::{MmId, ObjectId, PageRange, Pfn, Vpn};
 use crate::arch::Flushes;
 use crate::env::{Env, Learnt, Lock};
 use crate::event::EventKind;
-use crate::kernel::flush::{
-    Change, FlushRequest, arch_tlbbatch_should_defer, flush_by_rule, flush_tlb_mm_range,
-};
+use crate::kernel::flush::{Change, FlushRequest, flush_by_rule};
 use crate::kernel::gup::maybe_dma_pinned;
 use crate::kernel::huge::reclaim::{BeforeSwap, before_swap, large_referenced, try_to_unmap_large};
 use crate::kernel::huge::split_folio::split_folio;
 use crate::kernel::lru::folio_add_lru;
-use crate::kernel::mlock_batch::{folio_remove_rmap, mlock_folio, mlock_vma_page};
+use crate::kernel::mlock_batch::{mlock_folio, mlock_vma_page};
 use crate::kernel::rmap::{Place, page_vma_mapped_walk, places, rmap_walk};
 use crate::kernel::swap_cache::{add_to_swap, leave_swap_cache, swap_cache_references, swap_users};
-use crate::kernel::table::{pte_accessible, pte_unmap_unlock};
-use crate::kernel::unmap_batch::{set_tlb_ubc_flush_pending, try_to_unmap_flush};
-use crate::kernel::zap::marks_protection;
+use crate::kernel::table::pte_unmap_unlock;
+use crate::kernel::unmap::{Unmap, UnmapFor, try_to_unmap_one};
+use crate::kernel::unmap_batch::try_to_unmap_flush;
 use crate::machine::frames::FrameFlags;
+use crate::machine::unmap_batch::Batch;
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{
-    AnonExclusive, LazyfreeHeld, MlockPages, Mutant, PageoutYoung, ReclaimFree, RefaultFlush,
-    UnmapBatching, ZeroSwap,
-};
-use crate::pte::{Marker, PresentPte, Pte, PteFlags, SwapPte};
+use crate::policy::{MlockPages, Mutant, PageoutYoung, ReclaimFree, RefaultFlush, ZeroSwap};
+use crate::pte::{Pte, PteFlags};
 use crate::site::Site;
 use smallvec::SmallVec;
 
 /// Folios isolated from the LRU.
 pub type FolioList = SmallVec<[Pfn; 8]>;
-
-/// Takes a page off the LRU for this caller alone, as an inactive one (mm/vmscan.c:reclaim_pages,
-/// shrink_active_list; 5.10 to 7.3); false if it is not there.
-pub fn isolate_lru<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) -> bool {
-    if !w.frames.flags(frame).has(FrameFlags::LRU) {
-        return false;
-    }
-    w.frames.set_flags(frame, FrameFlags::LRU.and(FrameFlags::ACTIVE), false);
-    w.get_frame(at, frame);
-    true
-}
 
 /// Reclaims pages of `range` as if memory were short: they are found on those lists of the LRU where reclaim looks, aged without a flush,
 /// and written to swap unless they were used since.
@@ -61,7 +46,7 @@ pub fn shrink_range(env: &mut impl Env, mm: MmId, range: PageRange) {
             let Pte::Present(pte) = w.page_entry(mm, page) else { continue };
             let folio = w.frames.folio(pte.pfn).0;
             let found = !pte.special() && !w.frames.mlocked(folio).unevictable;
-            if found && isolate_lru(w, at, folio) {
+            if found && w.isolate_lru(at, folio) {
                 pages.push(folio);
             }
         }
@@ -114,7 +99,7 @@ fn shrink_folio_list(env: &mut impl Env, pages: &[Pfn], young: PageoutYoung) {
 }
 
 fn flush_and_free(env: &mut impl Env, done: &mut FolioList, kept: &mut FolioList) {
-    try_to_unmap_flush(env, Site::TryToUnmapFlush);
+    try_to_unmap_flush(env, Batch::Task, Site::TryToUnmapFlush);
     if env.policies().refault_flush == RefaultFlush::RemovedAfter {
         done.retain(|frame| {
             let removed = env.step(Site::RemoveMapping, |w, at| remove_mapping(w, at, *frame));
@@ -185,10 +170,10 @@ fn shrink_locked_folio(
             return false;
         }
         let writable = env.step(Site::TryToUnmapFlushDirty, |w, at| {
-            w.tasks[at.thread.index()].unmap_batch.writable
+            w.unmap_batch(Batch::Task, at.thread).writable
         });
         if writable && env.policies().mutant != Mutant::WrittenUnflushed {
-            try_to_unmap_flush(env, Site::TryToUnmapFlushDirty);
+            try_to_unmap_flush(env, Batch::Task, Site::TryToUnmapFlushDirty);
         }
         match env.step(Site::Pageout, |w, at| pageout(w, at, frame, page)) {
             Written::Yes => {}
@@ -199,7 +184,7 @@ fn shrink_locked_folio(
     // 5. Nobody else may hold it now.
     match env.policies().refault_flush {
         RefaultFlush::RemovedAfter => return true,
-        RefaultFlush::BeforeRemoval => try_to_unmap_flush(env, Site::TryToUnmapFlush),
+        RefaultFlush::BeforeRemoval => try_to_unmap_flush(env, Batch::Task, Site::TryToUnmapFlush),
         _ => {}
     }
     env.step(Site::RemoveMapping, |w, at| remove_mapping(w, at, frame))
@@ -311,28 +296,6 @@ fn finds_locked(env: &mut impl Env, site: Site, frame: Pfn, (mm, page): Place) -
     found == Some(true)
 }
 
-/// How the translations that a cleared PTE leaves are flushed.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Flush {
-    /// With others, later.
-    Deferred,
-    /// Now.
-    Now,
-    /// Not at all: no TLB can hold one.
-    None,
-}
-
-impl Flush {
-    /// How those of `pte`, which was cleared just now, are; `may_wait`: whether they may be with others at all.
-    pub fn of<M: Mode>(w: &World<M>, at: At, mm: MmId, pte: PresentPte, may_wait: bool) -> Flush {
-        match pte_accessible(w, mm, pte) {
-            false => Flush::None,
-            true if may_wait && arch_tlbbatch_should_defer(w, at, mm) => Flush::Deferred,
-            true => Flush::Now,
-        }
-    }
-}
-
 /// Replaces the PTEs that map the page by swap entries; if none is left, a page where it was mapped.
 fn try_to_unmap(env: &mut impl Env, frame: Pfn) -> Option<Vpn> {
     if is_large(env, frame) {
@@ -342,129 +305,12 @@ fn try_to_unmap(env: &mut impl Env, frame: Pfn) -> Option<Vpn> {
     let unmap = |env: &mut _, place| {
         locked = locked || finds_locked(env, Site::TryToUnmapOne, frame, place);
         if !locked {
-            try_to_unmap_one(env, frame, place);
+            try_to_unmap_one(env, Unmap::of(frame, UnmapFor::Reclaim), place);
         }
     };
     let page = rmap_walk(env, Site::TryToUnmapOne, frame, unmap);
     let gone = env.step(Site::ShrinkFolioList, |w, _| w.frames.get(frame).maps == 0);
     gone.then(|| page.unwrap_or(Vpn(0)))
-}
-
-fn try_to_unmap_one(env: &mut impl Env, frame: Pfn, place: Place) {
-    let (mm, page) = place;
-    if env.policies().mutant == Mutant::PendingCountedEarly {
-        env.step(Site::TryToUnmapOne, |w, _| w.mms[mm.index()].batched.pending += 1);
-    }
-    // 1. The PTE is cleared; from here on a CPU that misses faults.
-    let cleared = page_vma_mapped_walk(env, Site::TryToUnmapOne, frame, place, |w, at, pte| {
-        (pte, clear_mapping(w, at, frame, place, pte))
-    });
-    let Some((old, flush)) = cleared else { return };
-    unmapped(env, frame, place, (old, flush));
-    pte_unmap_unlock(env, mm, page);
-}
-
-/// The same with the lock of the table held, for the PTE of a page of a large folio; false: it had to be put back.
-pub fn unmap_pte(env: &mut impl Env, frame: Pfn, (mm, page): Place) -> bool {
-    let cleared = env.step(Site::TryToUnmapOne, |w, at| {
-        let pte = w.pte(mm, page).present().filter(|pte| pte.pfn == frame)?;
-        Some((pte, clear_mapping(w, at, frame, (mm, page), pte)))
-    });
-    cleared.is_none_or(|cleared| unmapped(env, frame, (mm, page), cleared))
-}
-
-fn unmapped(
-    env: &mut impl Env,
-    frame: Pfn,
-    (mm, page): Place,
-    (old, flush): (PresentPte, Flush),
-) -> bool {
-    flush_unmapped(env, mm, PageRange::one(page), flush, old.dirty());
-    // 2. What a fault will find.
-    env.step(Site::TryToUnmapOne, |w, at| finish_unmap(w, at, frame, (mm, page), old))
-}
-
-/// Flushes the pages whose PTEs were cleared, or notes that it has to be done.
-pub fn flush_unmapped(env: &mut impl Env, mm: MmId, pages: PageRange, flush: Flush, dirty: bool) {
-    let site = Site::PtepClearFlush;
-    match flush {
-        Flush::Now if pages.pages() == 1 => {
-            flush_tlb_mm_range(env, FlushRequest::page(site, mm, pages.start));
-        }
-        Flush::Now => flush_tlb_mm_range(env, FlushRequest::range(site, mm, pages)),
-        Flush::Deferred => set_tlb_ubc_flush_pending(env, mm, pages.start, dirty),
-        Flush::None => {}
-    }
-}
-
-fn clear_mapping<M: Mode>(
-    w: &mut World<M>,
-    at: At,
-    frame: Pfn,
-    (mm, page): Place,
-    pte: PresentPte,
-) -> Flush {
-    w.set_pte(at, mm, page, Pte::None);
-    Flush::of(w, at, mm, pte, may_defer(w, frame))
-}
-
-/// Whether the flush may wait. Where a folio that waits has to stay in the swap cache, one that has no
-/// place there (freed by MADV_FREE) may not.
-pub fn may_defer<M: Mode>(w: &World<M>, frame: Pfn) -> bool {
-    let keeps = match w.policies.refault_flush {
-        RefaultFlush::BeforeRemoval | RefaultFlush::RemovedAfter => {
-            w.frames.flags(frame).has(FrameFlags::SWAP_BACKED) || w.is_of_file(frame)
-        }
-        _ => true,
-    };
-    keeps && w.policies.unmap_batch == UnmapBatching::Defer
-}
-
-/// Installs the swap entry, if the page is no file's, or puts the PTE back if a lazily freed page was written again or is held by
-/// somebody; whether the page went.
-pub fn finish_unmap<M: Mode>(
-    w: &mut World<M>,
-    at: At,
-    frame: Pfn,
-    (mm, page): Place,
-    old: PresentPte,
-) -> bool {
-    let f = w.frames.get(frame);
-    if old.dirty() && w.policies.mutant != Mutant::DirtyDropped {
-        w.dirty_folio(frame);
-    }
-    if w.is_of_file(frame) {
-        if marks_protection(w, (mm, page), Pte::Present(old)) {
-            w.set_pte(at, mm, page, Pte::Marker(Marker::UffdWp));
-        }
-    } else if !f.flags.has(FrameFlags::SWAP_BACKED) {
-        let written = old.dirty() && w.policies.mutant != Mutant::FreeDirtyIgnored;
-        let dirty = written || f.flags.has(FrameFlags::DIRTY);
-        let held = f.refs != 1 + w.frames.folio_maps(frame);
-        if dirty || held {
-            let backed = dirty || w.policies.lazyfree_held == LazyfreeHeld::BackedAgain;
-            w.frames.set_flags(frame, FrameFlags::SWAP_BACKED, backed);
-            w.set_pte(at, mm, page, Pte::Present(old));
-            return false;
-        }
-        w.ghost.dropped(mm, page, frame);
-    } else if let Some(slot) = w.swap.slot_of(frame) {
-        let exclusive =
-            w.policies.anon_exclusive == AnonExclusive::Yes && f.flags.has(FrameFlags::EXCLUSIVE);
-        // Somebody has pinned it meanwhile (folio_try_share_anon_rmap).
-        if exclusive && maybe_dma_pinned(w, frame) {
-            w.set_pte(at, mm, page, Pte::Present(old));
-            return false;
-        }
-        w.swap.count(slot, 1);
-        let swap =
-            SwapPte { slot, exclusive, soft_dirty: old.soft_dirty(), uffd_wp: old.uffd_wp() };
-        w.set_pte(at, mm, page, Pte::Swap(swap));
-    }
-    folio_remove_rmap(w, at, frame, false);
-    w.frames.set_flags(frame, FrameFlags::EXCLUSIVE, false);
-    w.put_frame(at, frame);
-    true
 }
 
 /// What became of a page that was to be written.

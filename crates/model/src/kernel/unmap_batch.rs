@@ -14,31 +14,38 @@ use crate::kernel::flush::{
     FlushRequest, arch_tlbbatch_add_pending, arch_tlbbatch_flush, flush_tlb_mm_range,
 };
 use crate::machine::mm::BatchedMark;
-use crate::machine::world::Covers;
+use crate::machine::unmap_batch::{Batch, Covers};
 use crate::policy::{BatchedPending, Mutant, PendingMark, Policies};
 use crate::site::Site;
 
-/// The flush of the PTE of `page`, which was just cleared, is put off; `writable`: it was dirty.
+/// The flush of the PTE of `page`, which was just cleared, is put off into the batch; `writable`:
+/// it was dirty.
 ///
 /// The kernel counts last. Where the batch's flush clears the mark, it has to count first: a CPU that
 /// joins between mask and count would be in the number that the flush covers, and not in its mask.
-pub fn set_tlb_ubc_flush_pending(env: &mut impl Env, mm: MmId, page: Vpn, writable: bool) {
+pub fn set_tlb_ubc_flush_pending(
+    env: &mut impl Env,
+    batch: Batch,
+    mm: MmId,
+    page: Vpn,
+    writable: bool,
+) {
     let Policies { batched_pending, mutant, .. } = *env.policies();
     let counts_first =
         batched_pending == BatchedPending::Cleared && mutant != Mutant::PendingMaskedEarly;
     if counts_first {
-        count_unmap(env, mm);
+        count_unmap(env, batch, mm);
     }
-    arch_tlbbatch_add_pending(env, mm, page, writable);
+    arch_tlbbatch_add_pending(env, batch, mm, page, writable);
     if !counts_first {
-        count_unmap(env, mm);
+        count_unmap(env, batch, mm);
     }
 }
 
-fn count_unmap(env: &mut impl Env, mm: MmId) {
+fn count_unmap(env: &mut impl Env, batch: Batch, mm: MmId) {
     env.step(Site::SetTlbUbcFlushPending, |w, at| {
-        let batch = &mut w.tasks[at.thread.index()].unmap_batch;
-        let first = batch.covers.iter().all(|(covered, _)| *covered != mm);
+        let first =
+            w.unmap_batch(batch, at.thread).covers.iter().all(|(covered, _)| *covered != mm);
         if w.policies.mutant == Mutant::BatchMarkedOnce && !first {
             return;
         }
@@ -49,17 +56,18 @@ fn count_unmap(env: &mut impl Env, mm: MmId) {
             PendingMark::Counts => mark.pending += 1,
         }
         let pending = mark.pending;
-        w.tasks[at.thread.index()].unmap_batch.cover(mm, pending);
+        w.unmap_batch_mut(batch, at.thread).cover(mm, pending);
     });
 }
 
-/// Flushes what this thread unmapped and put off.
-pub fn try_to_unmap_flush(env: &mut impl Env, site: Site) {
+/// Flushes what is in the batch: of a task's, what this thread put off. The frames that the
+/// deferred one keeps are free then.
+pub fn try_to_unmap_flush(env: &mut impl Env, which: Batch, site: Site) {
     let batch = env.step(site, |w, at| {
-        let batch = &mut w.tasks[at.thread.index()].unmap_batch;
-        batch.flush_required.then(|| std::mem::take(batch))
+        let required = w.unmap_batch(which, at.thread).flush_required;
+        required.then(|| w.take_unmap_batch(which, at.thread))
     });
-    let Some(batch) = batch else { return };
+    let Some((batch, kept)) = batch else { return };
     let clears = env.policies().batched_pending == BatchedPending::Cleared;
     let mutant = env.policies().mutant;
     if clears && mutant == Mutant::PendingClearedEarly {
@@ -70,6 +78,9 @@ pub fn try_to_unmap_flush(env: &mut impl Env, site: Site) {
     }
     if clears {
         note_flushed(env, site, &batch.covers);
+    }
+    if !kept.is_empty() {
+        env.step(Site::FolioPut, |w, at| kept.iter().for_each(|frame| w.put_frame(at, *frame)));
     }
 }
 

@@ -1,11 +1,13 @@
 //! The files that a scenario makes, and which pages are of one.
 
 use super::frames::FrameFlags;
+use super::nodes::Near;
 use super::world::{At, Ghost, Mode, World};
-use crate::addr::{MmId, ObjectId, PageRange, Pfn, Vpn};
+use crate::addr::{CpuId, MmId, ObjectId, PageRange, Pfn, ThreadId, Vpn};
 use crate::policy::FileFolios;
 use crate::program::{FileSpec, FileSystem};
 use crate::pte::{PresentPte, PteFlags};
+use crate::site::Site;
 use std::ops::Range;
 
 impl<M: Mode> World<M> {
@@ -16,11 +18,12 @@ impl<M: Mode> World<M> {
     pub(super) fn create_file(&mut self, file: &FileSpec) {
         let Some(object) = self.objects.create_file(file.pages) else { return };
         let written = match file.fs {
-            FileSystem::Tmpfs => {
-                FrameFlags::SWAP_BACKED.and(FrameFlags::LRU).and(FrameFlags::DIRTY)
-            }
-            FileSystem::Ext4 => FrameFlags::LRU,
+            FileSystem::Tmpfs => FrameFlags::SWAP_BACKED.and(FrameFlags::DIRTY),
+            FileSystem::Ext4 => FrameFlags::default(),
         };
+        // It is written before the scenario begins.
+        let (cpu, thread, site) = (CpuId(0), ThreadId(0), Site::FilemapGetFolio);
+        let at = At { cpu, thread, running: None, op: 0, site };
         let large =
             file.fs == FileSystem::Ext4 && self.policies.file_folios == FileFolios::AsWritten;
         for (first, order) in file.large_folios() {
@@ -30,18 +33,14 @@ impl<M: Mode> World<M> {
             }
             let run = first..first + (1 << order);
             if large && order > 0 {
-                let Some(folio) = self.frames.allocate_large(order, written, &self.room) else {
-                    return;
-                };
+                let Some(folio) = self.hand_out(at, Near::Here, order, written) else { return };
+                self.lru_add(folio, |_| ());
                 self.add_to_page_cache(folio, object, first);
-                for frame in self.frames.pages_of_folio(folio) {
-                    self.ghost.allocated(frame);
-                    self.ghost.zeroed(frame);
-                }
+                self.frames.pages_of_folio(folio).for_each(|frame| self.ghost.zeroed(frame));
             } else {
                 for index in run {
-                    let Some(frame) = self.frames.allocate(written, &self.room) else { return };
-                    self.ghost.allocated(frame);
+                    let Some(frame) = self.hand_out(at, Near::Here, 0, written) else { return };
+                    self.lru_add(frame, |_| ());
                     self.add_to_page_cache(frame, object, index);
                     self.ghost.zeroed(frame);
                 }

@@ -6,8 +6,10 @@
 //! The frames of a large folio share what is the folio's ([`super::large`]): whichever of them is asked, the answer is
 //! the first one's.
 
+use super::by_node::ByNode;
 use super::large::LargeFolios;
 use super::mlocked::Mlocked;
+use super::nodes::SharedNodes;
 use super::room::Room;
 use crate::addr::{ObjectId, Pfn};
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,8 +32,8 @@ const FLAGS: u32 = !(BESIDE | ((1 << (2 * COUNT_BITS)) - 1));
 pub struct FrameFlags(u32);
 
 impl FrameFlags {
-    /// On an LRU list (`PG_lru`).
-    pub const LRU: FrameFlags = FrameFlags(1);
+    /// On an LRU list (`PG_lru`). Only [`super::lru`] sets and clears it.
+    pub(super) const LRU: FrameFlags = FrameFlags(1);
     /// Must be written before it can be dropped (`PG_dirty`).
     pub const DIRTY: FrameFlags = FrameFlags(1 << 1);
     /// Backed by swap (`PG_swapbacked`); cleared by `MADV_FREE`.
@@ -67,6 +69,12 @@ impl FrameFlags {
             | FrameFlags::LARGE.0
             | FrameFlags::BUFFER_DIRTY.0,
     );
+
+    /// Whether the frame is on an LRU list.
+    #[inline]
+    pub const fn on_lru(self) -> bool {
+        self.has(FrameFlags::LRU)
+    }
 
     /// Whether all of `flags` are set.
     pub const fn has(self, flags: FrameFlags) -> bool {
@@ -145,7 +153,7 @@ type Packed = [u32; 3];
 /// All frames. Frame 0 is the zero page.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Frames {
-    stored: Vec<Packed>,
+    pub(super) stored: Vec<Packed>,
     /// References and mappings of the frames that have too many of either.
     beside: BTreeMap<Pfn, (u32, u32)>,
     pub(super) large: LargeFolios,
@@ -153,9 +161,14 @@ pub struct Frames {
     mlocked: BTreeMap<Pfn, Mlocked>,
     /// Those that reclaim wants as soon as they are written (`PG_reclaim`).
     wanted: BTreeSet<Pfn>,
+    /// Free ones of a machine with one node, the one freed last at the end.
     pub(super) free: Vec<Pfn>,
-    /// Frames of the machine, and those that there is memory for already.
+    /// Those of a machine with several.
+    pub(super) by_node: Option<Box<ByNode>>,
+    /// Frames of the machine, the highest number of one, and the highest of those that there is
+    /// memory for already.
     limit: u32,
+    last: u32,
     granted: u32,
 }
 
@@ -173,12 +186,14 @@ const ELSEWHERE: u32 = BESIDE | FrameFlags::LARGE.0 << (2 * COUNT_BITS);
 const ZEROS: u32 = FrameFlags::ZERO_FILLED.0 << (2 * COUNT_BITS);
 
 impl Frames {
-    /// Room for `limit` frames, allocated as they are used.
-    pub fn new(limit: u32) -> Frames {
+    /// Room for the nodes' frames, allocated as they are used.
+    pub fn new(nodes: &SharedNodes) -> Frames {
         let (stored, large) = (vec![[0; 3]], LargeFolios::default());
         let (beside, mlocked, wanted) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        let granted = limit.min(GRANT);
-        Frames { stored, beside, large, mlocked, wanted, free: Vec::new(), limit, granted }
+        let (free, by_node, limit) = (Vec::new(), ByNode::new(nodes), nodes.all_frames());
+        let last = nodes.last().0;
+        let granted = last.min(GRANT);
+        Frames { stored, beside, large, mlocked, wanted, free, by_node, limit, last, granted }
     }
 
     /// Takes memory for so many frames more than those in use; false if there is none, or the
@@ -187,11 +202,11 @@ impl Frames {
     fn grant(&mut self, frames: u32, room: &Room) -> bool {
         let used = self.stored.len() as u64 - 1;
         let wanted = used + u64::from(frames);
-        if wanted > u64::from(self.limit) {
+        if wanted > u64::from(self.last) {
             return false;
         }
         let end = wanted.max(u64::from(self.granted)).max(used + u64::from(GRANT));
-        let end = end.min(u64::from(self.limit)) as u32;
+        let end = end.min(u64::from(self.last)) as u32;
         let more = end - self.granted;
         let lists = room.make(&mut self.stored, (u64::from(end) - used) as usize);
         let granted = lists.is_some() && room.take(u64::from(more) * FRAME_BESIDE);
@@ -203,9 +218,7 @@ impl Frames {
 
     /// Whether none is left.
     pub fn is_full(&self) -> bool {
-        self.free.is_empty()
-            && self.stored.len() as u64 > u64::from(self.limit)
-            && self.large.free() == 0
+        self.allocated() >= u64::from(self.limit)
     }
 
     /// The number behind that of the last frame that was ever in use.
@@ -215,7 +228,8 @@ impl Frames {
 
     /// Frames in use.
     pub fn allocated(&self) -> u64 {
-        (self.stored.len() - 1 - self.free.len()) as u64 - self.large.free()
+        let by_node = self.by_node.as_ref().map_or(0, |by_node| by_node.unused());
+        (self.stored.len() - 1 - self.free.len()) as u64 - self.large.free() - by_node
     }
 
     /// A frame with one reference, or `None` if there is none left, or no memory for one.
@@ -308,7 +322,16 @@ impl Frames {
             return self.release_large(pfn);
         }
         self.put(pfn, Frame::FREE);
-        self.free.push(pfn);
+        self.push_free(pfn);
+    }
+
+    /// The frame is free, by itself.
+    #[inline(always)]
+    pub(super) fn push_free(&mut self, pfn: Pfn) {
+        match &mut self.by_node {
+            None => self.free.push(pfn),
+            Some(by_node) => by_node.push(pfn),
+        }
     }
 
     /// The frame.
@@ -470,13 +493,19 @@ impl Frames {
         }
     }
 
+    /// Makes sure that there is memory for so many frames more than those in use; false if there
+    /// is none.
+    pub(super) fn reserve(&mut self, frames: u32, room: &Room) -> bool {
+        let end = self.stored.len() as u64 + u64::from(frames);
+        end <= u64::from(self.granted) + 1 || self.grant(frames, room)
+    }
+
     /// Room for as many frames side by side, beginning at a multiple of their number; those before it that are passed
     /// over are free for others.
     pub(super) fn grow(&mut self, frames: u32, room: &Room) -> Option<Pfn> {
         let end = self.stored.len() as u64;
         let first = end.next_multiple_of(u64::from(frames));
-        let more = (first - end) as u32 + frames;
-        if end + u64::from(more) > u64::from(self.granted) + 1 && !self.grant(more, room) {
+        if !self.reserve((first - end) as u32 + frames, room) {
             return None;
         }
         self.free.extend((end..first).rev().map(|pfn| Pfn(pfn as u32)));
@@ -517,7 +546,13 @@ impl Frames {
 
 #[cfg(test)]
 mod tests {
+    use super::super::nodes::Nodes;
     use super::*;
+    use std::sync::Arc;
+
+    fn of_limit(frames: u32) -> Frames {
+        Frames::new(&Arc::new(Nodes::one(frames)))
+    }
 
     #[test]
     fn packing_keeps_everything() {
@@ -536,7 +571,7 @@ mod tests {
 
     #[test]
     fn counts_have_no_bounds() {
-        let mut frames = Frames::new(2);
+        let mut frames = of_limit(2);
         let frame = frames.allocate(FrameFlags::LRU, &Room::UNBOUNDED).unwrap();
         let other = frames.allocate(FrameFlags::default(), &Room::UNBOUNDED).unwrap();
         let before = frames.clone();
@@ -558,7 +593,7 @@ mod tests {
 
     #[test]
     fn frames_run_out_and_come_back() {
-        let mut frames = Frames::new(2);
+        let mut frames = of_limit(2);
         let first = frames.allocate(FrameFlags::default(), &Room::UNBOUNDED).unwrap();
         assert!(frames.allocate(FrameFlags::default(), &Room::UNBOUNDED).is_some());
         assert_eq!(frames.allocate(FrameFlags::default(), &Room::UNBOUNDED), None);

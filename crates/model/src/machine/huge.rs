@@ -1,13 +1,12 @@
 //! Huge pages in the world: entries above the last level, the folios that they map, the tables that are put by for them.
 
-use super::frames::FrameFlags;
 use super::lockless::Walked;
 use super::mm::Mm;
-use super::world::{At, Ghost, IN_USE, Log, Mode, World};
+use super::world::{At, Ghost, Log, Mode, World};
 use crate::addr::{MmId, Pfn, Span, Vpn};
 use crate::event::EventKind;
 use crate::lock::Lock;
-use crate::pte::{PresentPte, Pte};
+use crate::pte::{MigrationPte, Pmd, PresentPte, Pte};
 use crate::site::Site;
 
 impl<M: Mode> World<M> {
@@ -17,15 +16,31 @@ impl<M: Mode> World<M> {
             (Pte::Present(pte), pages) => {
                 Pte::Present(PresentPte { pfn: pte.pfn.of_page(pages, page), ..pte })
             }
+            (Pte::Migration(entry), pages) => {
+                Pte::Migration(MigrationPte { pfn: entry.pfn.of_page(pages, page), ..entry })
+            }
             (other, _) => other,
+        }
+    }
+
+    /// The entry for the huge page around `page`, if there is one.
+    #[inline]
+    pub fn pmd(&self, mm: MmId, page: Vpn) -> Option<Pmd> {
+        match self.mms[mm.index()].table.find(page) {
+            (_, pages) if pages.order == 0 => None,
+            (Pte::Present(pmd), _) => Some(Pmd::Mapped(pmd)),
+            (Pte::Migration(entry), _) => Some(Pmd::Migrating(entry)),
+            _ => None,
         }
     }
 
     /// The entry that maps the huge page around `page`, if there is one.
     #[inline]
-    pub fn pmd(&self, mm: MmId, page: Vpn) -> Option<PresentPte> {
-        let (pte, pages) = self.mms[mm.index()].table.find(page);
-        pte.present().filter(|_| pages.order > 0)
+    pub fn huge_page(&self, mm: MmId, page: Vpn) -> Option<PresentPte> {
+        match self.pmd(mm, page) {
+            Some(Pmd::Mapped(pmd)) => Some(pmd),
+            Some(Pmd::Migrating(_)) | None => None,
+        }
     }
 
     /// The frame that is so many behind the first of a huge page's.
@@ -49,7 +64,12 @@ impl<M: Mode> World<M> {
         }
         let pages = self.huge_span(page);
         if self.log.wants_ptes() {
-            self.emit_pte(at, pages.start, self.pmd(mm, page).map_or(Pte::None, Pte::Present), new);
+            self.emit_pte(
+                at,
+                pages.start,
+                self.huge_page(mm, page).map_or(Pte::None, Pte::Present),
+                new,
+            );
         }
         if new.present().is_some() {
             pages.range().iter().for_each(|page| self.ghost.mapped(at.thread, mm, page));
@@ -103,18 +123,6 @@ impl<M: Mode> World<M> {
         }
     }
 
-    /// A large folio with one reference, or `None` if there is none to be had.
-    pub fn allocate_folio(&mut self, at: At, order: u8, flags: FrameFlags) -> Option<Pfn> {
-        let folio = self.frames.next_free_run(order, &self.room)?;
-        let mut frames = (folio.0..folio.0 + (1 << order)).map(Pfn);
-        if frames.any(|frame| !self.frames.is_unused(frame)) {
-            self.impossible(at, IN_USE);
-        }
-        self.frames.hand_out_large(folio, order, flags);
-        self.frames.pages_of_folio(folio).for_each(|frame| self.ghost.allocated(frame));
-        Some(folio)
-    }
-
     /// An entry that mapped the folio as a whole is gone.
     pub fn drop_whole_mapping(&mut self, at: At, folio: Pfn) {
         match self.frames.whole_maps(folio) {
@@ -130,6 +138,7 @@ impl<M: Mode> World<M> {
             return self.impossible(at, "the last reference to a folio in use was dropped");
         }
         let pages = self.frames.pages_of_folio(frame);
+        self.lru_forget(self.frames.folio(frame).0);
         self.frames.release(frame);
         for frame in pages {
             self.ghost.freed(frame);

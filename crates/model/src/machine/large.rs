@@ -141,10 +141,23 @@ impl Frames {
     /// Takes as many frames side by side off the free ones; `None`: there are none, or no memory
     /// for them.
     pub(super) fn next_free_run(&mut self, order: u8, room: &Room) -> Option<Pfn> {
-        match self.large.free.iter().rposition(|(_, of)| *of == order) {
-            Some(place) => Some(self.large.free.remove(place).0),
-            None => self.grow(1 << order, room).or_else(|| self.assemble(order)),
+        match self.free_run(|_, (_, of)| of == order) {
+            Some(run) => Some(self.take_run(run)),
+            None => {
+                let grown = self.grow(1 << order, room);
+                grown.or_else(|| Frames::assemble(&mut self.free, order))
+            }
         }
+    }
+
+    /// The place among the free runs of the one freed last that suits.
+    pub(super) fn free_run(&self, suits: impl Fn(&Frames, (Pfn, u8)) -> bool) -> Option<usize> {
+        self.large.free.iter().rposition(|run| suits(self, *run))
+    }
+
+    /// The first frame of that run, which is free no more.
+    pub(super) fn take_run(&mut self, run: usize) -> Pfn {
+        self.large.free.remove(run).0
     }
 
     /// Hands them out as a large folio, with one reference.
@@ -157,23 +170,29 @@ impl Frames {
     }
 
     /// Frames side by side among the free ones, as compaction would find them.
-    fn assemble(&mut self, order: u8) -> Option<Pfn> {
+    pub(super) fn assemble(free: &mut Vec<Pfn>, order: u8) -> Option<Pfn> {
         let run = 1u32 << order;
-        let mut free = self.free.clone();
-        free.sort_unstable();
-        let mut starts = free.windows(run as usize).map(|run| (run[0], run[run.len() - 1]));
+        let mut sorted = free.clone();
+        sorted.sort_unstable();
+        let mut starts = sorted.windows(run as usize).map(|run| (run[0], run[run.len() - 1]));
         let (first, _) =
             starts.find(|(first, last)| first.0 % run == 0 && last.0 - first.0 == run - 1)?;
-        self.free.retain(|pfn| pfn.0 < first.0 || pfn.0 >= first.0 + run);
+        free.retain(|pfn| pfn.0 < first.0 || pfn.0 >= first.0 + run);
         Some(first)
     }
 
     /// One frame of a free run; the rest of it is free as single frames.
     #[cold]
     pub(super) fn break_up(&mut self) -> Option<Pfn> {
-        let (head, order) = self.large.free.pop()?;
-        self.free.extend((head.0 + 1..head.0 + (1 << order)).rev().map(Pfn));
-        Some(head)
+        let last = self.large.free.len().checked_sub(1)?;
+        Some(self.break_up_run(last))
+    }
+
+    /// The first frame of that run; the rest of it is free as single frames.
+    pub(super) fn break_up_run(&mut self, run: usize) -> Pfn {
+        let (head, order) = self.large.free.remove(run);
+        (head.0 + 1..head.0 + (1 << order)).rev().for_each(|pfn| self.push_free(Pfn(pfn)));
+        head
     }
 
     /// Gives a large folio back.
@@ -274,12 +293,18 @@ impl Frames {
 
 #[cfg(test)]
 mod tests {
+    use super::super::nodes::Nodes;
     use super::*;
     use crate::addr::ObjectId;
+    use std::sync::Arc;
+
+    fn of_limit(frames: u32) -> Frames {
+        Frames::new(&Arc::new(Nodes::one(frames)))
+    }
 
     #[test]
     fn a_folio_is_told_from_each_of_its_frames() {
-        let mut frames = Frames::new(64);
+        let mut frames = of_limit(64);
         let small = frames.allocate(FrameFlags::default(), &Room::UNBOUNDED).unwrap();
         let head = frames
             .allocate_large(
@@ -324,7 +349,7 @@ mod tests {
     /// As seen on 6.18: a clean folio of sixteen pages that is cut at page 5.
     #[test]
     fn a_files_folio_is_halved_until_the_page_is_by_itself() {
-        let mut frames = Frames::new(64);
+        let mut frames = of_limit(64);
         let head = frames.allocate_large(4, FrameFlags::LRU, &Room::UNBOUNDED).unwrap();
         frames.update(head, |f| (f.object, f.index, f.refs) = (ObjectId(3), 32, 16));
         frames.set_zero_filled(Pfn(head.0 + 9), true);
@@ -349,7 +374,7 @@ mod tests {
 
     #[test]
     fn frames_side_by_side_are_found_again() {
-        let mut frames = Frames::new(16);
+        let mut frames = of_limit(16);
         let before = frames.clone();
         let first = frames.allocate_large(3, FrameFlags::default(), &Room::UNBOUNDED).unwrap();
         assert_eq!(

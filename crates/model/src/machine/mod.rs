@@ -2,6 +2,7 @@
 //!
 //! State only. What the kernel does with it is in `kernel/`, one file per operation.
 
+mod by_node;
 pub mod consistency;
 pub mod cpu;
 pub mod cpuset;
@@ -10,9 +11,11 @@ pub mod frames;
 mod huge;
 mod large;
 pub mod lockless;
+pub mod lru;
 pub mod may_cache;
 pub mod mlocked;
 pub mod mm;
+pub mod nodes;
 pub mod objects;
 pub mod page_table;
 pub mod pins;
@@ -21,6 +24,7 @@ pub mod sim_tlbs;
 pub mod swap;
 pub mod tlb;
 pub mod tlb_array;
+pub mod unmap_batch;
 mod upgraded;
 pub mod vma;
 pub mod walk;

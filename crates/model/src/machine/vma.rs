@@ -2,6 +2,7 @@
 //!
 //! Where mappings begin and end decides how often calls that go mapping by mapping flush.
 
+use super::nodes::MemPolicy;
 use super::objects::Objects;
 use crate::addr::{ObjectId, PageRange, Vpn};
 use crate::backing::FileMapping;
@@ -32,6 +33,8 @@ pub struct Vma {
     pub charged: bool,
     /// What was said of huge pages in it.
     pub huge: HugeAdvice,
+    /// Where its pages are to come from.
+    pub mempolicy: MemPolicy,
     /// Whether its pages are locked in memory.
     pub locking: Locking,
     /// What userfaultfd watches in it.
@@ -95,9 +98,9 @@ impl Vma {
         let (anon_vma, file, pgoff) = (None, None, range.start.0);
         let (shared, on_disk, forked, maybe_guard, soft_dirty) = (false, false, false, false, true);
         let (huge, locking, turn) = (HugeAdvice::None, Locking::None, 0);
-        let uffd = Watch::NONE;
+        let (uffd, mempolicy) = (Watch::NONE, MemPolicy::Local);
         #[rustfmt::skip]
-        let vma = Vma { range, prot, pgoff, anon_vma, file, shared, on_disk, charged, huge, locking, uffd, forked, soft_dirty, maybe_guard, turn };
+        let vma = Vma { range, prot, pgoff, anon_vma, file, shared, on_disk, charged, huge, mempolicy, locking, uffd, forked, soft_dirty, maybe_guard, turn };
         vma
     }
 
@@ -247,7 +250,7 @@ impl Vma {
     /// Whether both have the same flags, protections aside. (A process has one userfaultfd, so that what is watched in both is
     /// watched by the same one.)
     fn is_as(&self, other: &Vma) -> bool {
-        let flags = |vma: &Vma| (vma.charged, vma.huge, vma.locking, vma.uffd);
+        let flags = |vma: &Vma| (vma.charged, vma.huge, vma.mempolicy, vma.locking, vma.uffd);
         flags(self) == flags(other)
     }
 

@@ -7,13 +7,16 @@
 use super::cpu::{AsidSlot, Cpu, INIT_MM};
 use super::cpuset::CpuSet;
 use super::frames::{FrameFlags, Frames};
+use super::lru::Lru;
 use super::mm::{Life, Mm};
+use super::nodes::{Nodes, SharedNodes};
 use super::objects::Objects;
 use super::page_table::Replaced;
 use super::pins::{Pin, Pins};
 use super::room::Room;
 use super::swap::Swap;
 use super::tlb::{PteChange, Tlbs};
+use super::unmap_batch::{Deferred, UnmapBatch};
 use super::vma::Vma;
 use super::walk::Walked;
 use crate::addr::{CpuId, MmId, ObjectId, PageRange, Pfn, PinId, ProcessId, Span, ThreadId, Vpn};
@@ -75,8 +78,10 @@ pub trait Ghost {
     fn freed(&mut self, _frame: Pfn) {}
     /// A frame was filled with zeros.
     fn zeroed(&mut self, _frame: Pfn) {}
-    /// The frame behind the page was copied.
+    /// The frame behind the page was copied, for this mapping alone.
     fn copied(&mut self, _mm: MmId, _page: Vpn, _from: Pfn, _to: Pfn) {}
+    /// A frame was copied for all of its mappings, which are to have the copy (a migration).
+    fn migrated(&mut self, _from: Pfn, _to: Pfn) {}
     /// A frame was written to a swap slot.
     fn swapped_out(&mut self, _frame: Pfn, _slot: u32) {}
     /// A frame was read from a swap slot.
@@ -189,40 +194,6 @@ pub struct Task {
     pub tried: bool,
 }
 
-/// `struct tlbflush_unmap_batch`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct UnmapBatch {
-    /// Something is put off.
-    pub flush_required: bool,
-    /// One of the PTEs was dirty, so that a CPU may still write.
-    pub writable: bool,
-    /// The CPUs to flush (x86).
-    pub cpus: CpuSet,
-    /// The pages whose invalidation is to be waited for (arm64).
-    pub pages: SmallVec<[(MmId, Vpn); 1]>,
-    /// By address space: its count of unmaps when this batch was last added to.
-    pub covers: Covers,
-}
-
-/// Up to which unmap of each address space something reaches.
-pub type Covers = SmallVec<[(MmId, u32); 1]>;
-
-impl UnmapBatch {
-    /// The flush of one more PTE is put off.
-    pub fn put_off(&mut self, writable: bool) {
-        self.flush_required = true;
-        self.writable |= writable;
-    }
-
-    /// Unmaps of `mm` are in it, the last of them being number `pending`.
-    pub fn cover(&mut self, mm: MmId, pending: u32) {
-        match self.covers.iter_mut().find(|(covered, _)| *covered == mm) {
-            Some((_, last)) => *last = pending,
-            None => self.covers.push((mm, pending)),
-        }
-    }
-}
-
 /// A frame was free while somebody mapped it or had a reference.
 pub(super) const IN_USE: &str = "a frame in use was handed out";
 /// A reference was the first one of a frame that was handed out before.
@@ -246,6 +217,8 @@ pub struct World<M: Mode> {
     pub config: Config,
     /// The architecture.
     pub arch: Arch,
+    /// The machine's nodes.
+    pub nodes: SharedNodes,
     /// How many processes the scenario has.
     pub processes: u16,
     /// Address spaces; 0 is the kernel's, those of the processes come next.
@@ -254,8 +227,12 @@ pub struct World<M: Mode> {
     pub cpus: M::Held<Vec<Cpu>>,
     /// Threads of the scenario.
     pub tasks: Vec<M::Held<Task>>,
+    /// Flushes that are owed after their operation.
+    pub deferred: M::Held<Deferred>,
     /// Page frames.
     pub frames: M::Held<Frames>,
+    /// The LRU lists, in order, where the scenario asks for that.
+    pub lru: M::Held<Lru>,
     /// What they are of.
     pub objects: M::Held<Objects>,
     /// Swap space.
@@ -280,11 +257,14 @@ impl<M: Mode<Tlbs: Clone, Ghost: Clone, Log: Clone>> Clone for World<M> {
             policies: self.policies,
             config: self.config,
             arch: self.arch,
+            nodes: self.nodes.clone(),
             processes: self.processes,
             mms: self.mms.clone(),
             cpus: self.cpus.clone(),
             tasks: self.tasks.clone(),
+            deferred: self.deferred.clone(),
             frames: self.frames.clone(),
+            lru: self.lru.clone(),
             objects: self.objects.clone(),
             swap: self.swap.clone(),
             pins: self.pins.clone(),
@@ -313,8 +293,8 @@ pub struct WorldSpec {
     pub processes: usize,
     /// Number of other processes.
     pub others: usize,
-    /// Page frames.
-    pub frames: u32,
+    /// The nodes, and how many page frames each has.
+    pub nodes: Nodes,
     /// Pages of swap space.
     pub swap_pages: u32,
     /// Number of pins.
@@ -341,15 +321,19 @@ impl<M: Mode> World<M> {
     /// A world with an empty address space for each process ([`mm_of`]), followed by those of the others that
     /// [`Asked::Switch`](crate::call::Asked::Switch) runs; none is loaded anywhere.
     pub fn new(spec: &WorldSpec, tlbs: M::Tlbs, ghost: M::Ghost, log: M::Log) -> World<M> {
+        let nodes: SharedNodes = spec.nodes.clone().into();
         let mut world: World<M> = World {
             policies: spec.policies,
             config: spec.config,
             arch: spec.arch,
+            nodes: nodes.clone(),
             processes: spec.processes as u16,
             mms: vec![Held::new(Mm::new(spec.arch)); spec.spaces()],
             cpus: Held::new(vec![Cpu::new(spec.slots()); spec.cpus]),
             tasks: vec![Held::new(Task::default()); spec.threads],
-            frames: Held::new(Frames::new(spec.frames)),
+            deferred: Held::new(Deferred::default()),
+            frames: Held::new(Frames::new(&nodes)),
+            lru: Held::new(Lru::new(spec.config.lru_order.then(|| nodes.count()))),
             objects: Held::new(Objects::default()),
             swap: Held::new(Swap::new(spec.swap_pages)),
             pins: Held::new(Pins::new(spec.pins)),
@@ -639,18 +623,6 @@ impl<M: Mode> World<M> {
         vma.map_or_else(Default::default, |vma| vma.place(page))
     }
 
-    /// A frame with one reference, or `None` if memory is full.
-    #[inline]
-    pub fn allocate_frame(&mut self, at: At, flags: FrameFlags) -> Option<Pfn> {
-        let frame = self.frames.next_free(&self.room)?;
-        if !self.frames.is_unused(frame) {
-            self.impossible(at, IN_USE);
-        }
-        self.frames.hand_out(frame, flags);
-        self.ghost.allocated(frame);
-        Some(frame)
-    }
-
     /// Takes a reference; whoever does has one already, or finds the frame by who has.
     #[inline]
     pub fn get_frame(&mut self, at: At, frame: Pfn) {
@@ -684,6 +656,7 @@ impl<M: Mode> World<M> {
         } else if before.flags.has(FrameFlags::LARGE) {
             self.free_folio(at, frame);
         } else {
+            self.lru_forget(frame);
             self.frames.release(frame);
             self.ghost.freed(frame);
             self.emit(at.site(Site::FolioPut), EventKind::Free { frame });

@@ -128,7 +128,7 @@ impl Machine<'_, '_> {
         if access.is_write() {
             let at = self.at(Site::HardwareWalk);
             let w = &mut *self.world;
-            let Some(pmd) = w.pmd(self.space, pages.start) else { return rest.start };
+            let Some(pmd) = w.huge_page(self.space, pages.start) else { return rest.start };
             let asid = w.cpus[at.cpu.index()].asid;
             for page in visited.map(Vpn) {
                 w.frames.set_zero_filled(pmd.pfn.of_page(pages, page), false);

@@ -8,6 +8,8 @@ mod access;
 mod alike;
 mod env;
 mod interpret;
+#[cfg(test)]
+mod memory_tests;
 mod rounds;
 mod splits;
 #[cfg(test)]
@@ -29,6 +31,7 @@ use crate::kernel::soft_dirty::is_soft_dirty;
 use crate::kernels::KernelRow;
 use crate::machine::consistency::contradiction;
 use crate::machine::mm::Life;
+use crate::machine::nodes::Nodes;
 use crate::machine::room::Room;
 use crate::machine::sim_tlbs::SimTlbs;
 use crate::machine::world::{Inconsistency, WorldSpec, mm_of};
@@ -396,7 +399,7 @@ fn new_world(program: &Program, row: &KernelRow, arch: Arch, options: &SimOption
         threads: program.threads.len(),
         processes: program.processes.len(),
         others: program.other_processes(),
-        frames: FRAMES.saturating_add(program.file_pages()),
+        nodes: Nodes::one(FRAMES.saturating_add(program.file_pages())),
         swap_pages: u32::try_from(swap_pages).unwrap_or(u32::MAX),
         pins: program.pins(),
         files: program.files.clone(),
@@ -449,7 +452,7 @@ fn final_pages(program: &Program, world: &SimWorld) -> BTreeMap<String, String> 
 /// Pages that huge entries map, the huge zero page's left out.
 fn anon_huge_pages(program: &Program, world: &SimWorld, mm: MmId) -> u64 {
     let pages = program.areas.iter().flat_map(|area| area.range.iter());
-    let huge = |page: &Vpn| world.pmd(mm, *page).is_some_and(|pmd| !pmd.special());
+    let huge = |page: &Vpn| world.huge_page(mm, *page).is_some_and(|pmd| !pmd.special());
     pages.filter(huge).count() as u64
 }
 

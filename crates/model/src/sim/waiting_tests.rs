@@ -6,6 +6,7 @@ use super::{SimError, SimOptions};
 use crate::addr::{CpuId, MmId, PageRange, Pfn, ProcessId, ThreadId, Vpn};
 use crate::call::CallExpr;
 use crate::kernels::KernelRow;
+use crate::machine::nodes::Nodes;
 use crate::machine::room::Room;
 use crate::machine::sim_tlbs::SimTlbs;
 use crate::machine::world::{WorldSpec, mm_of};
@@ -63,7 +64,7 @@ fn run(program: &Program) -> (SimWorld, Result<(), SimError>) {
         threads: 2,
         processes: 1,
         others: 0,
-        frames: 64,
+        nodes: Nodes::one(64),
         swap_pages: 0,
         pins: 0,
         files: Vec::new(),

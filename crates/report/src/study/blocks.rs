@@ -6,9 +6,9 @@ use super::{
     SampleResult, Standing, Studied, TOLD, TableResult, TableRow, TargetResult, number,
     with_numbers,
 };
+use crate::cost::Price;
 use crate::notes::{finding_line, per_round};
 use crate::style::count;
-use needless_model::cost::Price;
 use needless_model::verdict::{Finding, Needless};
 use needless_scenario::study::{Column, Size, Sweep};
 use std::collections::{BTreeMap, BTreeSet};

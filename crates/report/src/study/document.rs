@@ -5,7 +5,7 @@ use super::{
     RelationResult, RunResult, Sentence, Studied, TableResult, TableRow, TargetResult,
 };
 use crate::SCHEMA_VERSION;
-use needless_model::cost::Price;
+use crate::cost::Price;
 use needless_model::verdict::Finding;
 use needless_scenario::study::{Column, Given, Missing, Size, Study, Sweep};
 use serde_json::{Map, Value, json};

@@ -14,6 +14,7 @@ use crate::kernel::flush::FlushRequest;
 use crate::kernel::flush_verdict::{judge, left_out, scope};
 use crate::machine::cpuset::CpuSet;
 use crate::machine::tlb::{FlushScope, Tlbs};
+use crate::machine::unmap_batch::Batch;
 use crate::machine::world::{Ghost, Mode, World};
 use crate::policy::{Arm64Limit, Arm64Ranges, Arm64Whole};
 use crate::site::Site;
@@ -70,11 +71,16 @@ pub fn flush_tlb_page_local(env: &mut impl Env, request: FlushRequest) {
 }
 
 /// The PTE of a page that reclaim unmaps was cleared: it is invalidated, and waited for with the batch.
-pub fn arch_tlbbatch_add_pending(env: &mut impl Env, mm: MmId, page: Vpn, writable: bool) {
+pub fn arch_tlbbatch_add_pending(
+    env: &mut impl Env,
+    batch: Batch,
+    (mm, page): (MmId, Vpn),
+    writable: bool,
+) {
     let request = FlushRequest::page(Site::ArchTlbbatchAddPending, mm, page);
     let issued = invalidate(env, &request).is_some();
     env.step(Site::ArchTlbbatchAddPending, |w, at| {
-        let batch = &mut w.tasks[at.thread.index()].unmap_batch;
+        let batch = w.unmap_batch_mut(batch, at.thread);
         batch.pages.extend(issued.then_some((mm, page)));
         batch.put_off(writable);
     });

@@ -1,11 +1,12 @@
 //! First touch of anonymous memory: `do_anonymous_page`.
 
-use super::new_page::{allocate_zeroed, allocate_zeroed_folio, map_new_page, new_pte};
+use super::new_page::{allocate_zeroed, allocate_zeroed_folio, map_new_page, new_pte, zeroed};
 use super::outcome::{Attempt, Fault, Served, Unserved};
 use super::refault::lock_and_map;
 use crate::addr::{MmId, Pfn, Span, Vpn};
 use crate::env::{Env, Lock};
 use crate::event::FaultClass;
+use crate::kernel::alloc::with_frames;
 use crate::kernel::mlock_batch::folio_add_lru_vma;
 use crate::kernel::table::{pte_alloc, pte_unmap_unlock};
 use crate::kernel::uffd::fault::{handle_userfault, note_first_store};
@@ -69,9 +70,10 @@ pub fn do_anonymous_page(
     }
 
     // 4. Else a zeroed frame, unless somebody was faster or the table is gone.
-    let frame = env
-        .step(Site::DoAnonymousPage, |w, at| allocate_zeroed(w, at, page))
-        .ok_or(Unserved::OutOfMemory)?;
+    let frame = with_frames(env, Site::DoAnonymousPage, zeroed(mm, page), |w, at, door| {
+        allocate_zeroed(w, at, page, &door)
+    });
+    let frame = frame.ok_or(Unserved::OutOfMemory)?;
     let writable = vma.prot == Prot::ReadWrite;
     let mapped = lock_and_map(
         env,
@@ -111,10 +113,11 @@ pub fn do_anonymous_page(
 fn map_anon_folio(env: &mut impl Env, fault: Fault, vma: &Vma) -> Option<Served> {
     let (site, mm) = (Site::DoAnonymousPage, fault.mm);
     // Looked at without the lock.
-    let (span, folio) = env.step(site, |w, at| {
+    let request = zeroed(mm, fault.page).of_order(env.arch().order(2));
+    let (span, folio) = with_frames(env, site, request, |w, at, door| {
         let spans = suitable(w, vma, fault.page);
         let mut free = spans.filter(|span| is_empty(w, mm, *span)).collect::<Vec<_>>().into_iter();
-        free.find_map(|span| Some((span, allocate_zeroed_folio(w, at, span)?)))
+        free.find_map(|span| Some((span, allocate_zeroed_folio(w, at, span, &door)?)))
     })?;
     let writable = vma.prot == Prot::ReadWrite;
     let mapped = lock_and_map(

@@ -14,6 +14,7 @@ use crate::addr::{MmId, ObjectId, Pfn};
 use crate::arch::Flushes;
 use crate::env::{Env, Learnt, Lock};
 use crate::event::{EventKind, FaultClass};
+use crate::kernel::alloc::{Door, Request, with_frames};
 use crate::kernel::flush::{FlushRequest, flush_by_rule, flush_tlb_mm_range};
 use crate::kernel::huge::run::is_shared;
 use crate::kernel::lru::lru_add_drain;
@@ -138,7 +139,7 @@ pub fn do_wp_page(
 #[inline(always)]
 fn decide<M: Mode>(w: &World<M>, mm: MmId, pfn: Pfn, frame: Frame, drained: bool) -> Decision {
     let swap_cache = u32::from(frame.flags.has(FrameFlags::SWAP_CACHE));
-    let on_lru = frame.flags.has(FrameFlags::LRU);
+    let on_lru = frame.flags.on_lru();
     let reuse_if = |yes: bool| if yes { Decision::Reuse } else { Decision::Copy };
     match w.policies.reuse {
         Reuse::MapCount => reuse_if(frame.maps + swap_users(w, pfn) == 1),
@@ -231,17 +232,17 @@ fn wp_page_copy(
 ) -> Result<Served, Unserved> {
     let Fault { mm, page, .. } = fault;
     // 1. The new page, outside the page-table lock.
-    let (new, copy) = env
-        .step(Site::WpPageCopy, |w, at| {
-            if old.special() {
-                return allocate_zeroed(w, at, page).map(|new| (new, None));
-            }
-            if w.policies.mutant == Mutant::CopyUnreferenced {
-                w.get_frame(at, old.pfn);
-            }
-            copy_page(w, at, fault, old.pfn).map(|(new, seq)| (new, Some(seq)))
-        })
-        .ok_or(Unserved::OutOfMemory)?;
+    let new = with_frames(env, Site::WpPageCopy, copied(fault), |w, at, door| {
+        if old.special() {
+            let door = door.with(FrameFlags::ZERO_FILLED);
+            return allocate_zeroed(w, at, page, &door).map(|new| (new, None));
+        }
+        if w.policies.mutant == Mutant::CopyUnreferenced {
+            w.get_frame(at, old.pfn);
+        }
+        copy_page(w, at, fault, old.pfn, &door).map(|(new, seq)| (new, Some(seq)))
+    });
+    let (new, copy) = new.ok_or(Unserved::OutOfMemory)?;
 
     // 2. Under the lock: take the old translation away everywhere, then show the new one.
     let locked = pte_offset_map_lock(env, Site::PtepClearFlush, mm, page, |w, at| {
@@ -317,15 +318,21 @@ fn left_locked(env: &mut impl Env, fault: Fault, old: Pfn) {
     env.unlock(Lock::Folio(old));
 }
 
+/// A frame for a copy of the page is asked for.
+pub(super) const fn copied(fault: Fault) -> Request {
+    Request::page(fault.mm, fault.page, FrameFlags::SWAP_BACKED)
+}
+
 /// Copies the old page into a new frame; also the copy event's number and whether it was needless.
 pub(super) fn copy_page<M: Mode>(
     w: &mut World<M>,
     at: At,
     fault: Fault,
     from: Pfn,
+    door: &Door,
 ) -> Option<(Pfn, (u64, bool))> {
     let zeros = w.frames.flags(from).has(FrameFlags::ZERO_FILLED);
-    let to = w.allocate_frame(at, FrameFlags::SWAP_BACKED)?;
+    let to = door.take(w, at)?;
     w.frames.set_flags(to, FrameFlags::ZERO_FILLED, zeros);
     w.ghost.copied(fault.mm, fault.page, from, to);
     let verdict = judge_copy(w, from);

@@ -9,7 +9,7 @@
 //! Source: mm/memory.c:do_fault, do_read_fault, do_cow_fault, do_shared_fault, finish_fault, do_page_mkwrite (5.10 to 7.3).
 
 use super::anon::vmf_anon_prepare;
-use super::cow::copy_page;
+use super::cow::{copied, copy_page};
 use super::dirty::fault_dirty_shared_page;
 use super::fault_around::do_fault_around;
 use super::filemap::filemap_fault;
@@ -19,6 +19,7 @@ use super::shmem::shmem_fault;
 use crate::addr::{ObjectId, PageRange, Pfn, Vpn};
 use crate::env::{Env, Lock};
 use crate::event::FaultClass;
+use crate::kernel::alloc::with_frames;
 use crate::kernel::flush::{FlushRequest, flush_by_rule};
 use crate::kernel::mlock_batch::folio_add_rmap;
 use crate::kernel::table::{pte_alloc_tells, pte_offset_map_lock, pte_unmap_unlock};
@@ -132,7 +133,9 @@ fn do_cow_fault(
     let Fault { mm, page, .. } = fault;
     vmf_anon_prepare(env, fault, vma)?;
     let (FilePage { frame: of_file, folio }, major) = page_of(env, fault, vma, file)?;
-    let copy = env.step(Site::DoCowFault, |w, at| copy_page(w, at, fault, of_file));
+    let copy = with_frames(env, Site::DoCowFault, copied(fault), |w, at, door| {
+        copy_page(w, at, fault, of_file, &door)
+    });
     let mapped = copy.is_some_and(|(new, _)| {
         finish_fault(env, (fault, seen), |w, at| {
             map_new_page(w, at, mm, page, new);

@@ -11,6 +11,7 @@ use super::file::{FilePage, page_in};
 use super::outcome::{Fault, Served, Unserved};
 use crate::addr::{ObjectId, Pfn};
 use crate::env::{Env, Lock};
+use crate::kernel::alloc::{Request, with_frames};
 use crate::kernel::lru::folio_add_new;
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::Ghost;
@@ -68,7 +69,8 @@ fn lock_or_retry(env: &mut impl Env, fault: Fault, folio: Pfn) -> Option<Wait> {
 /// Reads a page from the disk, unless somebody was faster.
 fn read_page(env: &mut impl Env, file: ObjectId, index: u64) -> Result<(), Unserved> {
     env.lock(Lock::InvalidateRead(file));
-    let done = env.step(Site::FilemapAddFolio, |w, at| {
+    let request = Request::here(FrameFlags::default());
+    let done = with_frames(env, Site::FilemapAddFolio, request, |w, at, door| {
         if w.objects.page(file, index).is_some() {
             return true;
         }
@@ -76,7 +78,7 @@ fn read_page(env: &mut impl Env, file: ObjectId, index: u64) -> Result<(), Unser
         let mut flags = FrameFlags::default();
         flags.set(FrameFlags::ACTIVE, w.objects.was_evicted(file, index));
         flags.set(FrameFlags::ZERO_FILLED, !w.objects.is_on_disk(file, index));
-        let Some(new) = w.allocate_frame(at, flags) else { return false };
+        let Some(new) = door.with(flags).take(w, at) else { return false };
         w.ghost.filled(new, (file, index));
         w.add_to_page_cache(new, file, index);
         folio_add_new(w, at.site(Site::FolioAddLru), new);

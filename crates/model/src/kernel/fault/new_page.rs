@@ -2,6 +2,7 @@
 
 use crate::addr::{MmId, Pfn, Span, Vpn};
 use crate::event::EventKind;
+use crate::kernel::alloc::{Door, Request};
 use crate::kernel::mlock_batch::folio_add_lru_vma;
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Ghost, Mode, World};
@@ -9,18 +10,28 @@ use crate::policy::{AnonExclusive, DemandYoung};
 use crate::pte::{PresentPte, PteFlags};
 use crate::site::Site;
 
+/// A frame of zeros for this page is asked for.
+#[inline(always)]
+pub const fn zeroed(mm: MmId, page: Vpn) -> Request {
+    Request::page(mm, page, FrameFlags::SWAP_BACKED.and(FrameFlags::ZERO_FILLED))
+}
+
 /// A frame of zeros.
-pub fn allocate_zeroed<M: Mode>(w: &mut World<M>, at: At, page: Vpn) -> Option<Pfn> {
-    let frame = w.allocate_frame(at, FrameFlags::SWAP_BACKED.and(FrameFlags::ZERO_FILLED))?;
+pub fn allocate_zeroed<M: Mode>(w: &mut World<M>, at: At, page: Vpn, door: &Door) -> Option<Pfn> {
+    let frame = door.take(w, at)?;
     w.ghost.zeroed(frame);
     w.emit(at, EventKind::Zero { page, frame });
     Some(frame)
 }
 
 /// A large folio of zeros for these pages.
-pub fn allocate_zeroed_folio<M: Mode>(w: &mut World<M>, at: At, pages: Span) -> Option<Pfn> {
-    let zeros = FrameFlags::SWAP_BACKED.and(FrameFlags::ZERO_FILLED);
-    let folio = w.allocate_folio(at, pages.order, zeros)?;
+pub fn allocate_zeroed_folio<M: Mode>(
+    w: &mut World<M>,
+    at: At,
+    pages: Span,
+    door: &Door,
+) -> Option<Pfn> {
+    let folio = door.take_of(w, at, pages.order)?;
     w.frames.pages_of_folio(folio).for_each(|frame| w.ghost.zeroed(frame));
     w.emit(at, EventKind::Zero { page: pages.start, frame: folio });
     Some(folio)

@@ -9,10 +9,12 @@
 //! Source: mm/shmem.c:shmem_fault, shmem_getpage_gfp (5.10), shmem_get_folio_gfp (6.1 to 7.3).
 
 use super::file::{FilePage, page_in};
+use super::new_page::zeroed;
 use super::outcome::{Fault, Unserved};
 use crate::addr::{ObjectId, Pfn, Vpn};
 use crate::env::{Env, Learnt, Lock};
 use crate::event::EventKind;
+use crate::kernel::alloc::{Door, Request, with_frames};
 use crate::kernel::lru::folio_add_new;
 use crate::kernel::swap_cache::leave_swap_cache;
 use crate::kernel::uffd::fault::handle_userfault;
@@ -66,13 +68,15 @@ pub fn shmem_swapin(
     (object, index): (ObjectId, u64),
 ) -> Option<bool> {
     loop {
-        let found = env.step(Site::ShmemGetFolio, |w, at| {
+        // Back so soon after it was evicted, it is active (mm/workingset.c:workingset_refault).
+        let flags = FrameFlags::SWAP_BACKED.and(FrameFlags::DIRTY).and(FrameFlags::ACTIVE);
+        let found = with_frames(env, Site::ShmemGetFolio, Request::here(flags), |w, at, door| {
             let Some(slot) = w.objects.slot(object, index) else { return Found::Nothing };
             if let Some(frame) = w.swap.get(slot).cached {
                 w.get_frame(at, frame);
                 return Found::Cached(frame, slot);
             }
-            let read = read_back(w, at, page, (object, index, slot));
+            let read = read_back(w, at, page, (object, index, slot), &door);
             if read { Found::Read } else { Found::NoMemory }
         });
         let (frame, slot) = match found {
@@ -117,10 +121,9 @@ fn read_back<M: Mode>(
     at: At,
     page: Vpn,
     (object, index, slot): (ObjectId, u64, u32),
+    door: &Door,
 ) -> bool {
-    // Back so soon after it was evicted, it is active (mm/workingset.c:workingset_refault).
-    let flags = FrameFlags::SWAP_BACKED.and(FrameFlags::DIRTY).and(FrameFlags::ACTIVE);
-    let Some(frame) = w.allocate_frame(at, flags) else { return false };
+    let Some(frame) = door.take(w, at) else { return false };
     let of_slot = w.swap.get(slot);
     w.frames.set_zero_filled(frame, of_slot.zero_filled);
     w.ghost.swapped_in(slot, frame);
@@ -162,7 +165,8 @@ fn shmem_get_folio(
         Ok(None) if watch.missing => return Err(handle_userfault(env, fault, Told::Missing)),
         Ok(None) => {}
     }
-    let made = env.step(Site::ShmemGetFolio, |w, at| {
+    let request = zeroed(fault.mm, fault.page);
+    let made = with_frames(env, Site::ShmemGetFolio, request, |w, at, door| {
         let there = w.objects.page(object, index);
         if let Some(found) = there.filter(|_| w.policies.mutant != Mutant::CacheUnchecked) {
             w.get_frame(at, found);
@@ -171,7 +175,7 @@ fn shmem_get_folio(
         if w.objects.slot(object, index).is_some() {
             return Some(None);
         }
-        let new = w.allocate_frame(at, FrameFlags::SWAP_BACKED.and(FrameFlags::ZERO_FILLED))?;
+        let new = door.take(w, at)?;
         w.ghost.zeroed(new);
         w.emit(at, EventKind::Zero { page: fault.page, frame: new });
         w.add_to_page_cache(new, object, index);

@@ -13,6 +13,7 @@ use super::refault::lock_and_map;
 use crate::addr::{ObjectId, Pfn};
 use crate::env::{Env, Lock};
 use crate::event::{EventKind, FaultClass};
+use crate::kernel::alloc::{Door, Request, with_frames};
 use crate::kernel::lru::{folio_add_new, lru_add_drain};
 use crate::kernel::mlock_batch::folio_add_rmap;
 use crate::kernel::swap_cache::{leave_swap_cache, swap_cache_references, swap_users};
@@ -50,9 +51,11 @@ pub fn do_swap_page(
     swap: SwapPte,
 ) -> Result<Served, Unserved> {
     // 1. From the swap cache, else from the device.
-    let folio = env
-        .step(Site::DoSwapPage, |w, at| find_or_read(w, at, fault, swap))
-        .ok_or(Unserved::OutOfMemory)?;
+    let request = Request::page(fault.mm, fault.page, FrameFlags::SWAP_BACKED);
+    let folio = with_frames(env, Site::DoSwapPage, request, |w, at, door| {
+        find_or_read(w, at, fault, swap, &door)
+    });
+    let folio = folio.ok_or(Unserved::OutOfMemory)?;
     if let Some(wait) = lock_or_retry(env, fault, folio) {
         return Err(Unserved::Blocked { wait, read: false });
     }
@@ -109,15 +112,21 @@ fn lock_or_retry(env: &mut impl Env, fault: Fault, folio: Folio) -> Option<Wait>
     (!env.try_lock(Site::FolioTryLock, lock)).then_some(Wait::Folio(folio.head))
 }
 
-fn find_or_read<M: Mode>(w: &mut World<M>, at: At, fault: Fault, swap: SwapPte) -> Option<Folio> {
+fn find_or_read<M: Mode>(
+    w: &mut World<M>,
+    at: At,
+    fault: Fault,
+    swap: SwapPte,
+    door: &Door,
+) -> Option<Folio> {
     let slot = w.swap.get(swap.slot);
     if let Some(frame) = slot.cached {
         w.get_frame(at, frame);
-        let on_lru = w.frames.flags(frame).has(FrameFlags::LRU);
+        let on_lru = w.frames.flags(frame).on_lru();
         let head = w.frames.folio(frame).0;
         return Some(Folio { frame, head, fresh: false, cached: true, on_lru });
     }
-    let frame = w.allocate_frame(at, FrameFlags::SWAP_BACKED)?;
+    let frame = door.take(w, at)?;
     folio_add_new(w, at.site(Site::FolioAddLru), frame);
     // Back so soon after it was evicted, it is active (mm/workingset.c:workingset_refault).
     w.frames.change_flags(frame, |flags| {

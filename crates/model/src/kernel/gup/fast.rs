@@ -16,7 +16,7 @@ use crate::env::{Env, Learnt};
 use crate::machine::frames::ZERO_PAGE;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::Mutant;
-use crate::pte::{PresentPte, Pte};
+use crate::pte::{Pmd, PresentPte, Pte};
 use crate::site::Site;
 
 /// What a walk finds above the last level.
@@ -75,9 +75,13 @@ pub(super) fn gup_fast(env: &mut impl Env, id: PinId, wanted: Wanted, seq: u32) 
 /// Interrupts are off from here on, if there is anything to be had.
 fn look_up<M: Mode>(w: &mut World<M>, at: At, wanted: Wanted) -> Found {
     let (mm, page) = wanted.place;
-    let Some(pmd) = w.pmd(mm, page) else {
-        w.walk_begins(at, mm, page);
-        return Found::Table;
+    let pmd = match w.pmd(mm, page) {
+        Some(Pmd::Mapped(pmd)) => pmd,
+        Some(Pmd::Migrating(_)) => return Found::No,
+        None => {
+            w.walk_begins(at, mm, page);
+            return Found::Table;
+        }
     };
     let entry = Entry::of_huge_page(w, pmd, page);
     if !is_fine(w, wanted, entry.pte) {
@@ -123,7 +127,7 @@ fn keep<M: Mode>(
 ) -> bool {
     let ((mm, page), pin) = (wanted.place, wanted.pin(entry.pte.pfn));
     let same = match huge {
-        true => w.pmd(mm, page).map(|pmd| Entry::of_huge_page(w, pmd, page)) == Some(entry),
+        true => w.huge_page(mm, page).map(|pmd| Entry::of_huge_page(w, pmd, page)) == Some(entry),
         false => w.is_walk_current(at) && w.walked_pte(at, page) == Pte::Present(entry.pte),
     };
     let current = same && !wanted.must_unshare(w, entry);

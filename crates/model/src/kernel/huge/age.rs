@@ -7,7 +7,7 @@ use crate::env::{Env, Learnt, Lock};
 use crate::kernel::flush::{Change, FlushRequest, flush_tlb_mm_range};
 use crate::kernel::gather::Gather;
 use crate::kernel::lru::deactivate;
-use crate::kernel::reclaim::{FolioList, isolate_lru};
+use crate::kernel::reclaim::FolioList;
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Mode, World};
 use crate::policy::HugeCold;
@@ -102,5 +102,5 @@ pub fn aged<M: Mode>(w: &mut World<M>, at: At, folio: Pfn, pageout: bool) -> Opt
     if !pageout {
         deactivate(w, at, folio);
     }
-    (pageout && isolate_lru(w, at, folio)).then_some(folio)
+    (pageout && w.isolate_lru(at, folio)).then_some(folio)
 }

@@ -4,8 +4,9 @@ use super::{Found, find, pmd_unlock};
 use crate::addr::{MmId, Pfn, Vpn};
 use crate::env::{Env, Learnt, Lock};
 use crate::event::FaultClass;
+use crate::kernel::alloc::with_frames;
 use crate::kernel::fault::anon::vmf_anon_prepare;
-use crate::kernel::fault::new_page::{allocate_zeroed_folio, new_pte};
+use crate::kernel::fault::new_page::{allocate_zeroed_folio, new_pte, zeroed};
 use crate::kernel::fault::outcome::{Fault, Served, Unserved};
 use crate::kernel::mlock_batch::folio_add_lru_vma;
 use crate::kernel::table::pte_alloc;
@@ -36,9 +37,10 @@ pub fn do_huge_pmd_anonymous_page(
 
     // 2. The frames, before the lock.
     let site = Site::DoHugePmdAnonymousPage;
-    let frames = env.step(site, |w, at| match write {
-        true => allocate_zeroed_folio(w, at, w.huge_span(page)),
-        false => w.frames.huge_zero_page(w.arch.order(2), &w.room),
+    let request = zeroed(mm, page).of_order(env.arch().order(2));
+    let frames = with_frames(env, site, request, |w, at, door| match write {
+        true => allocate_zeroed_folio(w, at, w.huge_span(page), &door),
+        false => door.take_huge_zero(w),
     });
     let Some(folio) = frames else { return Ok(None) };
 

@@ -11,6 +11,7 @@ use crate::addr::{MmId, PageRange, Pfn, Vpn};
 use crate::env::{Env, Learnt, Lock};
 use crate::event::EventKind;
 use crate::kernel::Errno;
+use crate::kernel::alloc::{Request, with_frames};
 use crate::kernel::fault::Fault;
 use crate::kernel::fault::swapin::do_swap_page;
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
@@ -189,7 +190,8 @@ fn collapse_huge_page(
 ) -> Result<(), Errno> {
     // 2. The huge page, and what is in swap.
     let (site, order) = (Site::CollapseHugePage, env.arch().order(2));
-    let folio = env.step(site, |w, at| w.allocate_folio(at, order, FrameFlags::SWAP_BACKED));
+    let request = Request::page(mm, pages.start, FrameFlags::SWAP_BACKED).of_order(order);
+    let folio = with_frames(env, site, request, |w, at, door| door.take(w, at));
     let Some(folio) = folio else { return Err(Errno::Enomem) };
     if swapped {
         swap_in(env, by, mm, pages);
@@ -220,10 +222,10 @@ fn scan<M: Mode>(w: &World<M>, by: Collapser, mm: MmId, pages: PageRange) -> Sca
     let rule = w.policies.collapse;
     match find(w, mm, pages.start) {
         Found::Huge(_) => return Scan::Huge,
-        Found::Nothing if rule == Collapse::NothingIsDone => {
+        Found::Nothing | Found::Migrating if rule == Collapse::NothingIsDone => {
             return Scan::No(Failed::GoesOn(Errno::Einval));
         }
-        Found::Nothing => return Scan::No(Failed::Ends(Errno::Einval)),
+        Found::Nothing | Found::Migrating => return Scan::No(Failed::Ends(Errno::Einval)),
         Found::Table => {}
     }
     let armed = w.mms[mm.index()].vma(pages.start).is_some_and(|vma| vma.uffd.armed());
@@ -270,7 +272,7 @@ const fn none_watched(rule: UffdCollapse) -> Failed {
 fn is_free_to_move<M: Mode>(w: &World<M>, pfn: Pfn) -> bool {
     let folio = w.frames.folio(pfn).0;
     let held = w.frames.folio_maps(folio) + swap_cache_references(w, folio);
-    w.frames.flags(folio).has(FrameFlags::LRU)
+    w.frames.flags(folio).on_lru()
         && w.frames.get(folio).refs == held
         && !w.ghost.is_locked(Lock::Folio(folio))
 }
@@ -424,7 +426,7 @@ fn copy<M: Mode>(w: &mut World<M>, at: At, mm: MmId, folio: Pfn) {
 fn give_up<M: Mode>(w: &mut World<M>, at: At, page: Pfn, locked: bool) {
     let large = w.frames.flags(page).has(FrameFlags::LARGE);
     if !large {
-        w.frames.set_flags(page, FrameFlags::LRU, false);
+        w.lru_del(page, FrameFlags::default());
         folio_add_lru(w, at.site(Site::FolioAddLru), page);
     }
     folio_remove_rmap(w, at, page, locked);

@@ -7,8 +7,9 @@ use crate::addr::Pfn;
 use crate::arch::{AccessedDirty, Flushes};
 use crate::env::{Env, Learnt, Lock};
 use crate::event::FaultClass;
+use crate::kernel::alloc::with_frames;
 use crate::kernel::fault::cow::reuse;
-use crate::kernel::fault::new_page::allocate_zeroed_folio;
+use crate::kernel::fault::new_page::{allocate_zeroed_folio, zeroed};
 use crate::kernel::fault::outcome::{Fault, Served, Unserved};
 use crate::kernel::flush::{FlushRequest, flush_by_rule, flush_tlb_mm_range};
 use crate::kernel::swap_cache::swap_users;
@@ -162,7 +163,10 @@ fn do_huge_zero_wp_pmd(
     old: PresentPte,
 ) -> Option<Served> {
     let (site, Fault { mm, page, .. }) = (Site::DoHugeZeroWpPmd, fault);
-    let folio = env.step(site, |w, at| allocate_zeroed_folio(w, at, w.huge_span(page)))?;
+    let request = zeroed(mm, page).of_order(env.arch().order(2));
+    let folio = with_frames(env, site, request, |w, at, door| {
+        allocate_zeroed_folio(w, at, w.huge_span(page), &door)
+    })?;
     let locked = pmd_trans_huge_lock(env, site, mm, page, |w, at, pmd| {
         let current = pmd == old;
         if current {

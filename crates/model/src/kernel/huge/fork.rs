@@ -31,7 +31,7 @@ pub fn copy_huge_pmd(env: &mut impl Env, (parent, child): (MmId, MmId), page: Vp
         env.step(site, |w, at| {
             let made = pte_alloc(w, at, child, page, 2);
             // The processor may have set bits of it since.
-            if let (Some(()), Some(pmd)) = (made, w.pmd(parent, page)) {
+            if let (Some(()), Some(pmd)) = (made, w.huge_page(parent, page)) {
                 copy_pmd(w, at, (parent, child), page, pmd);
             }
         });

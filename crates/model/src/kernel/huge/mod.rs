@@ -27,8 +27,9 @@ use crate::env::{Env, Learnt, Lock};
 use crate::kernel::fault::outcome::{Fault, Served, Unserved};
 use crate::machine::vma::Vma;
 use crate::machine::world::{At, Mode, World};
-use crate::pte::{PresentPte, Pte, PteFlags};
+use crate::pte::{Pmd, PresentPte, PteFlags};
 use crate::site::Site;
+use crate::wait::Wait;
 
 /// Takes the lock of the table above the last one of `page` and, if a huge page is mapped there, does `first` with its entry, in
 /// one step; else no lock is held.
@@ -49,7 +50,16 @@ where
     }
     let lock = Lock::pmd(env.arch(), mm, page);
     env.lock(lock);
-    let done = env.step(site, |w, at| w.pmd(mm, page).map(|pmd| first(w, at, pmd)));
+    let done = env.step(site, |w, at| match w.pmd(mm, page)? {
+        Pmd::Mapped(pmd) => Some(first(w, at, pmd)),
+        Pmd::Migrating(_) => {
+            w.impossible(
+                at,
+                "a huge page that is being moved was met by what does not wait for it",
+            );
+            None
+        }
+    });
     if done.is_none() {
         env.unlock(lock);
     }
@@ -82,6 +92,8 @@ enum Found {
     Nothing,
     /// A huge page.
     Huge(PresentPte),
+    /// A huge page that is being moved.
+    Migrating,
 }
 
 impl Learnt for Found {
@@ -91,10 +103,11 @@ impl Learnt for Found {
 }
 
 fn find<M: Mode>(w: &World<M>, mm: MmId, page: Vpn) -> Found {
-    match w.mms[mm.index()].table.find(page) {
-        (_, pages) if pages.order == 0 => Found::Table,
-        (Pte::Present(pmd), _) => Found::Huge(pmd),
-        _ => Found::Nothing,
+    match w.pmd(mm, page) {
+        Some(Pmd::Mapped(pmd)) => Found::Huge(pmd),
+        Some(Pmd::Migrating(_)) => Found::Migrating,
+        None if w.mms[mm.index()].table.has_table(page, 1) => Found::Table,
+        None => Found::Nothing,
     }
 }
 
@@ -113,6 +126,10 @@ pub fn handle_pmd(env: &mut impl Env, fault: Fault, vma: &Vma) -> Result<Option<
         Found::Table => Ok(None),
         Found::Nothing if !suits => Ok(None),
         Found::Nothing => anon::do_huge_pmd_anonymous_page(env, fault, vma),
+        Found::Migrating => {
+            let wait = Wait::Migration(fault.mm, fault.page);
+            Err(Unserved::Blocked { wait, read: false })
+        }
         Found::Huge(pmd) if (fault.write || fault.unshare) && !pmd.writable() => {
             cow::wp_huge_pmd(env, fault, vma, pmd)
         }

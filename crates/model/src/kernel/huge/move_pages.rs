@@ -83,7 +83,7 @@ fn look<M: Mode>(w: &World<M>, mm: MmId, rest: PageRange, to: Vpn) -> Next {
     if target.order > 0 && !there.is_none() {
         return Next::Refused(Errno::Eexist);
     }
-    let Some(pmd) = w.pmd(mm, rest.start) else { return Next::Small };
+    let Some(pmd) = w.huge_page(mm, rest.start) else { return Next::Small };
     let (from, pages) = (w.huge_span(rest.start).start, w.huge_span(to));
     let whole = from == rest.start && pages.start == to && rest.pages() >= pages.range().pages();
     match whole && target.order > 0 {
@@ -157,7 +157,7 @@ fn clear<M: Mode>(
     pmd: PresentPte,
 ) -> Cleared {
     let (there, target) = w.mms[mm.index()].table.find(to);
-    if w.pmd(mm, from) != Some(pmd) || !there.is_none() || target.order == 0 {
+    if w.huge_page(mm, from) != Some(pmd) || !there.is_none() || target.order == 0 {
         return Cleared::Again;
     }
     if !pmd.special() && !is_own(w, pmd) {

@@ -5,9 +5,9 @@ use super::{entry_of, pmd_trans_huge_lock, pmd_unlock};
 use crate::addr::{MmId, PageRange, Pfn, Vpn};
 use crate::env::{Env, Learnt};
 use crate::kernel::flush::{Change, FlushRequest, flush_tlb_mm_range};
-use crate::kernel::reclaim::{Flush, finish_unmap, flush_unmapped, may_defer, unmap_pte};
 use crate::kernel::rmap::rmap_walk_folio;
 use crate::kernel::table::each_table;
+use crate::kernel::unmap::{Unmap, UnmapFor, unmap_pte, unmap_run};
 use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{LargeReclaim, LazyfreeHuge, LazyfreeUnmap};
@@ -106,49 +106,21 @@ pub fn try_to_unmap_large(env: &mut impl Env, folio: Pfn) -> Option<Vpn> {
 }
 
 fn unmap_ptes(env: &mut impl Env, folio: Pfn, mm: MmId, part: PageRange) {
-    let site = Site::TryToUnmapOne;
+    let (site, unmap) = (Site::TryToUnmapOne, Unmap::of(folio, UnmapFor::Reclaim));
     let run = env.step(site, |w, _| {
         let lazyfree = !w.frames.flags(folio).has(FrameFlags::SWAP_BACKED);
         lazyfree && w.policies.lazyfree_unmap == LazyfreeUnmap::Run
     });
     if run {
-        return unmap_run(env, folio, mm, part);
+        return unmap_run(env, unmap, (mm, part));
     }
     for page in part.iter() {
         let entry = env.step(site, |w, _| entry_of(w, folio, mm, page));
         // The first that has to be put back ends it.
-        if entry.is_some_and(|pte| !unmap_pte(env, pte.pfn, (mm, page))) {
+        if entry.is_some() && !unmap_pte(env, unmap, (mm, page)) {
             return;
         }
     }
-}
-
-/// All PTEs at once, with one flush for all.
-///
-/// Source: mm/rmap.c:folio_unmap_pte_batch, try_to_unmap_one (7.2, 7.3; 6.16.12 to 6.18.15 as seen).
-fn unmap_run(env: &mut impl Env, folio: Pfn, mm: MmId, part: PageRange) {
-    let site = Site::TryToUnmapOne;
-    let cleared = env.step(site, |w, at| {
-        let run = part.iter().filter_map(|page| Some((page, entry_of(w, folio, mm, page)?)));
-        let entries: Vec<(Vpn, PresentPte)> = run.collect();
-        entries.iter().for_each(|(page, _)| w.set_pte(at, mm, *page, Pte::None));
-        let (first, pte) = entries.first().copied()?;
-        Some((first, Flush::of(w, at, mm, pte, may_defer(w, folio)), entries))
-    });
-    let Some((first, flush, entries)) = cleared else { return };
-    let dirty = entries.iter().any(|(_, pte)| pte.dirty());
-    flush_unmapped(env, mm, PageRange::new(first, entries.len() as u64), flush, dirty);
-    // Together they go, or stay: what was accessed or dirty of one is of all then (get_and_clear_ptes).
-    let young = entries.iter().any(|(_, pte)| pte.accessed());
-    env.step(site, |w, at| {
-        let all =
-            |pte: PresentPte| pte.with(PteFlags::DIRTY, dirty).with(PteFlags::ACCESSED, young);
-        let mut entries = entries.iter().map(|(page, pte)| (*page, all(*pte)));
-        let stays = entries.find(|(page, pte)| !finish_unmap(w, at, pte.pfn, (mm, *page), *pte));
-        stays.into_iter().chain(entries).for_each(|(page, pte)| {
-            w.set_pte(at, mm, page, Pte::Present(pte));
-        });
-    });
 }
 
 /// Whether anybody but its mappings and the caller has a reference to the folio.

@@ -35,7 +35,7 @@ pub fn move_huge_pmd(env: &mut impl Env, mm: MmId, from: Vpn, to: Vpn, clears: b
     let (site, pages) = (Site::MoveHugePmd, env.arch().huge_pages(from));
     let (old, new) = (Lock::pmd(env.arch(), mm, from), Lock::pmd(env.arch(), mm, to));
     let huge = env.step(site, |w, at| {
-        let huge = w.pmd(mm, from).is_some();
+        let huge = w.huge_page(mm, from).is_some();
         huge && pte_alloc(w, at, mm, to, 2).is_some()
     });
     if !huge {

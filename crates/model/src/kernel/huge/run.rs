@@ -100,8 +100,7 @@ fn look<M: Mode>(w: &World<M>, site: Site, mm: MmId, page: Vpn, end: Vpn) -> Fou
     };
     let pages = here.take_while(same).count() as u64;
     if pages == 1 << order {
-        let sole = w.frames.flags(head).has(FrameFlags::LRU)
-            && u64::from(w.frames.folio_maps(head)) == pages;
+        let sole = w.frames.flags(head).on_lru() && u64::from(w.frames.folio_maps(head)) == pages;
         let left_out = site == Site::MadviseColdOrPageout && !sole;
         return Found::Run(if left_out { Run::Skip(pages) } else { Run::Whole(head, pages) });
     }

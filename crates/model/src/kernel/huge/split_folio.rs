@@ -4,23 +4,25 @@
 //! caller has a reference, and its pages are folios of their own when they are mapped again.
 
 use super::split::emit_split;
-use super::{entry_of, invalid, pmd_trans_huge_lock, pmd_unlock};
-use crate::addr::{MmId, PageRange, Pfn, Vpn};
+use super::{invalid, pmd_trans_huge_lock, pmd_unlock};
+use crate::addr::{MmId, PageRange, Pfn};
 use crate::env::{Env, Lock};
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
-use crate::kernel::mlock_batch::{folio_remove_rmap, mapped_again, munlock_split};
-use crate::kernel::reclaim::{Flush, FolioList, flush_unmapped};
-use crate::kernel::rmap::{Place, folio_places};
+use crate::kernel::mlock_batch::munlock_split;
+use crate::kernel::reclaim::FolioList;
+use crate::kernel::rmap::folio_places;
 use crate::kernel::swap_cache::swap_cache_references;
 use crate::kernel::table::each_table;
+use crate::kernel::unmap::{
+    Destination, Unmap, UnmapFor, migration_entry, migration_right, remove_migration_pte, unmap_pte,
+};
 use crate::kernel::unmap_batch::try_to_unmap_flush;
-use crate::machine::frames::{FrameFlags, ZERO_PAGE};
+use crate::machine::frames::FrameFlags;
+use crate::machine::unmap_batch::Batch;
 use crate::machine::world::{At, Mode, World};
-use crate::policy::{AnonExclusive, Mutant, SplitFlush, SplitRemap, SplitZeros};
-use crate::program::Prot;
-use crate::pte::{MigrationPte, MigrationRight, PresentPte, Pte, PteFlags};
+use crate::policy::Mutant;
+use crate::pte::{PresentPte, Pte};
 use crate::site::Site;
-use std::ops::Range;
 
 /// Splits the folio, which the caller has locked and holds one reference of; false: somebody else holds it, and it is as it was, or
 /// mapped page by page. All flushes are over then. Reclaim, which has taken the folio off the LRU, has its other pages go to `list`, each with
@@ -49,21 +51,22 @@ fn split_locked(env: &mut impl Env, folio: Pfn, list: Option<&mut FolioList>) ->
     for (mm, pages) in &places {
         freeze(env, folio, *mm, *pages);
     }
-    try_to_unmap_flush(env, Site::TryToUnmapFlush);
+    try_to_unmap_flush(env, Batch::Task, Site::TryToUnmapFlush);
     // 3. Small folios, unless somebody took a reference meanwhile.
-    let split = env.step(site, |w, _| {
+    let split = env.step(site, |w, at| {
         let alone = w.frames.get(folio).refs == 1 + swap_cache_references(w, folio);
         if alone {
-            w.frames.split_folio(folio);
+            w.split_folio(at, folio);
         }
         alone
     });
     // 4. Mapped again.
     let pages = folio.0..folio.0 + (1 << order);
+    let again = Destination { from: pages.clone(), to: folio, zero_page: split };
     for (mm, part) in &places {
         each_table(env, site, *mm, *part, |env, part| {
             env.step(site, |w, at| {
-                part.iter().for_each(|page| thaw(w, at, (*mm, page), &pages, split));
+                part.iter().for_each(|page| remove_migration_pte(w, at, (*mm, page), &again));
             });
         });
     }
@@ -104,7 +107,8 @@ fn freeze(env: &mut impl Env, folio: Pfn, mm: MmId, pages: PageRange) {
         return pmd_unlock(env, mm, pages.start);
     }
     each_table(env, site, mm, pages, |env, part| {
-        part.iter().for_each(|page| freeze_page(env, folio, mm, page));
+        let unmap = Unmap::of(folio, UnmapFor::Split);
+        part.iter().for_each(|page| _ = unmap_pte(env, unmap, (mm, page)));
     });
 }
 
@@ -112,97 +116,14 @@ fn freeze_whole<M: Mode>(w: &mut World<M>, at: At, mm: MmId, pages: PageRange, p
     if pmd.dirty() {
         w.frames.set_flags(pmd.pfn, FrameFlags::DIRTY, true);
     }
-    let right = right(w, pmd);
+    let right = migration_right(w, pmd);
     w.frames.set_flags(pmd.pfn, FrameFlags::EXCLUSIVE, false);
     w.populate_pmd(at, mm, pages.start, |w, page| {
         let pfn = w.frame_in(pmd.pfn, page.since(pages.start));
-        Pte::Migration(frozen(w, PresentPte { pfn, ..pmd }, right))
+        Pte::Migration(migration_entry(w, PresentPte { pfn, ..pmd }, right))
     });
     w.drop_whole_mapping(at, pmd.pfn);
     let locked = w.locks(mm, pages.start);
     munlock_split(w, at, pmd.pfn, locked);
     w.put_frame(at, pmd.pfn);
-}
-
-fn freeze_page(env: &mut impl Env, folio: Pfn, mm: MmId, page: Vpn) {
-    let site = Site::SplitFolio;
-    // 1. A CPU that misses faults.
-    let cleared = env.step(site, |w, at| {
-        let pte = entry_of(w, folio, mm, page)?;
-        w.set_pte(at, mm, page, Pte::None);
-        let may_wait = w.policies.split_flush == SplitFlush::Batched;
-        Some((pte, Flush::of(w, at, mm, pte, may_wait)))
-    });
-    let Some((old, flush)) = cleared else { return };
-    flush_unmapped(env, mm, PageRange::one(page), flush, old.dirty());
-    // 2. Who faults waits.
-    env.step(site, |w, at| {
-        if old.dirty() {
-            w.frames.set_flags(old.pfn, FrameFlags::DIRTY, true);
-        }
-        let entry = frozen(w, old, right(w, old));
-        w.set_pte(at, mm, page, Pte::Migration(entry));
-        let locked = w.locks(mm, page);
-        folio_remove_rmap(w, at, old.pfn, locked);
-        w.frames.set_flags(old.pfn, FrameFlags::EXCLUSIVE, false);
-        w.put_frame(at, old.pfn);
-    });
-}
-
-fn right<M: Mode>(w: &World<M>, pte: PresentPte) -> MigrationRight {
-    let exclusive = w.frames.flags(pte.pfn).has(FrameFlags::EXCLUSIVE);
-    match (pte.writable(), exclusive) {
-        (true, _) => MigrationRight::Write,
-        (false, true) => MigrationRight::ReadExclusive,
-        (false, false) => MigrationRight::Read,
-    }
-}
-
-/// Source: include/linux/swapops.h:make_migration_entry_young, make_migration_entry_dirty (6.1 to 7.3; 5.10 keeps neither).
-fn frozen<M: Mode>(w: &World<M>, pte: PresentPte, right: MigrationRight) -> MigrationPte {
-    let keeps = w.policies.split_remap != SplitRemap::Old;
-    MigrationPte {
-        pfn: pte.pfn,
-        right,
-        accessed: keeps && pte.accessed(),
-        dirty: keeps && pte.dirty(),
-        soft_dirty: pte.soft_dirty(),
-        uffd_wp: pte.uffd_wp(),
-    }
-}
-
-/// Maps the page again that a migration entry stands for, if it is one of the folio's.
-///
-/// Source: mm/migrate.c:remove_migration_pte, try_to_map_unused_to_zeropage (6.12 to 7.3).
-fn thaw<M: Mode>(w: &mut World<M>, at: At, (mm, page): Place, folio: &Range<u32>, split: bool) {
-    let Pte::Migration(entry) = w.pte(mm, page) else { return };
-    if !folio.contains(&entry.pfn.0) {
-        return;
-    }
-    let zeros = split && w.policies.split_zeros == SplitZeros::ZeroPage;
-    if zeros && w.frames.flags(entry.pfn).has(FrameFlags::ZERO_FILLED) {
-        let zero = PresentPte::new(ZERO_PAGE)
-            .with(PteFlags::SPECIAL, true)
-            .with(PteFlags::ACCESSED, true)
-            .with(PteFlags::UFFD_WP, entry.uffd_wp)
-            .with(PteFlags::SOFT_DIRTY, entry.soft_dirty);
-        return w.set_pte(at, mm, page, Pte::Present(zero));
-    }
-    let dirty = entry.dirty && w.frames.flags(entry.pfn).has(FrameFlags::DIRTY);
-    let marks = dirty && w.policies.split_remap == SplitRemap::DirtyMarks && w.config.soft_dirty;
-    let none = w.mms[mm.index()].vma(page).is_some_and(|vma| vma.prot == Prot::None);
-    let writable = entry.right == MigrationRight::Write;
-    let pte = PresentPte::new(entry.pfn)
-        .with(PteFlags::PROTNONE, none)
-        .with(PteFlags::WRITABLE, writable)
-        .with(PteFlags::UFFD_WP, !writable && entry.uffd_wp)
-        .with(PteFlags::ACCESSED, entry.accessed)
-        .with(PteFlags::DIRTY, dirty)
-        .with(PteFlags::SOFT_DIRTY, entry.soft_dirty || marks);
-    let exclusive =
-        entry.right != MigrationRight::Read && w.policies.anon_exclusive == AnonExclusive::Yes;
-    w.get_and_map(at, entry.pfn, |flags| flags.set(FrameFlags::EXCLUSIVE, exclusive));
-    w.set_pte(at, mm, page, Pte::Present(pte));
-    let locked = w.locks(mm, page);
-    mapped_again(w, at, entry.pfn, locked);
 }

@@ -3,8 +3,9 @@
 use crate::addr::{MmId, ObjectId, PageRange, Pfn, Vpn};
 use crate::env::{Env, Lock};
 use crate::kernel::Errno;
+use crate::kernel::alloc::with_frames;
 use crate::kernel::fault::anon::zero_page_pte;
-use crate::kernel::fault::new_page::{allocate_zeroed, map_new_page, new_pte};
+use crate::kernel::fault::new_page::{allocate_zeroed, map_new_page, new_pte, zeroed};
 use crate::kernel::fault::shmem::shmem_swapin;
 use crate::kernel::lru::folio_add_new;
 use crate::kernel::mlock_batch::folio_add_rmap;
@@ -90,7 +91,9 @@ fn fill_page(
             _ => None,
         }),
         (Fill::Copy, _) => {
-            let frame = env.step(Site::MfillAtomic, |w, at| allocate_zeroed(w, at, page));
+            let frame = with_frames(env, Site::MfillAtomic, zeroed(mm, page), |w, at, door| {
+                allocate_zeroed(w, at, page, &door)
+            });
             let frame = frame.ok_or(Errno::Enomem)?;
             let writable = vma.prot == Prot::ReadWrite;
             let filled = install(env, mm, page, |w, at| {
@@ -142,7 +145,9 @@ fn add_file_page(
     file: ObjectId,
 ) -> Result<(), Errno> {
     let index = vma.index(page);
-    let frame = env.step(Site::MfillAtomic, |w, at| allocate_zeroed(w, at, page));
+    let frame = with_frames(env, Site::MfillAtomic, zeroed(mm, page), |w, at, door| {
+        allocate_zeroed(w, at, page, &door)
+    });
     let frame = frame.ok_or(Errno::Enomem)?;
     env.lock(Lock::Folio(frame));
     let added = env.step(Site::MfillAtomic, |w, at| {

@@ -16,6 +16,7 @@ use crate::kernel::flush_verdict::{left_out, scope, width};
 use crate::machine::cpu::{Cpu, INIT_MM};
 use crate::machine::cpuset::CpuSet;
 use crate::machine::tlb::Tlbs;
+use crate::machine::unmap_batch::Batch;
 use crate::machine::world::{At, Ghost, Log, Mode, World};
 use crate::policy::{CpumaskClear, FlushOrder, GenSkip, Interrupt, Mutant, SelfReceive};
 use crate::site::Site;
@@ -74,11 +75,12 @@ pub fn flush_tlb_mm_range(env: &mut impl Env, request: FlushRequest) {
 
 /// A PTE was cleared, and the flush is put off: CPUs that are away flush when they come back; those that are here are
 /// remembered.
-pub fn arch_tlbbatch_add_pending(env: &mut impl Env, mm: MmId, writable: bool) {
+pub fn arch_tlbbatch_add_pending(env: &mut impl Env, batch: Batch, mm: MmId, writable: bool) {
     env.step(Site::ArchTlbbatchAddPending, |w, _| w.mms[mm.index()].tlb_gen += 1);
     env.step(Site::ArchTlbbatchAddPending, |w, at| {
-        let batch = &mut w.tasks[at.thread.index()].unmap_batch;
-        batch.cpus.union(&w.mms[mm.index()].cpumask);
+        let cpus = w.mms[mm.index()].cpumask.clone();
+        let batch = w.unmap_batch_mut(batch, at.thread);
+        batch.cpus.union(&cpus);
         batch.put_off(writable);
     });
 }

@@ -1,17 +1,19 @@
-//! What reclaim's passes make of pages that nobody uses any more: what an accessed bit too many costs.
+//! Reclaim's passes over pages that nobody uses any more: what one accessed bit too many costs.
 //!
-//! The classic LRU: a page on the inactive list that one PTE says was used stays there, marked; one that two PTEs say was
-//! used, or that was marked before, goes to the active list; a page that none says was used is reclaimed. Active
-//! anonymous pages go back to the inactive list at the next pass. With multi-generational LRU it is enough that any PTE
-//! says so, and how many do makes no difference.
+//! The classic LRU: a page on the inactive list that one PTE says was used stays there, marked; one
+//! that two PTEs say was used, or that was marked before, goes to the active list; a page that none
+//! says was used is reclaimed. Active anonymous pages go back to the inactive list at the next
+//! pass. With multi-generational LRU it is enough that any PTE says so, and how many do makes no
+//! difference.
 //!
-//! Source: mm/vmscan.c:page_check_references (5.10), folio_check_references, shrink_active_list (6.12, 7.3);
-//! lru_gen_look_around and walk_mm (6.12).
+//! Source: mm/vmscan.c:page_check_references (5.10), folio_check_references, shrink_active_list
+//! (6.12, 7.3); lru_gen_look_around and walk_mm (6.12).
 
-use crate::addr::{MmId, PageRange, Pfn};
-use crate::machine::mm::Mm;
-use crate::machine::world::{Mode, World};
-use crate::pte::{Pte, PteFlags};
+use needless_model::addr::{MmId, PageRange, Pfn};
+use needless_model::machine::lru::References;
+use needless_model::machine::mm::Mm;
+use needless_model::machine::world::{Mode, World};
+use needless_model::pte::{Pte, PteFlags};
 use std::collections::BTreeMap;
 
 /// Where the pages of a range are after a pass.
@@ -31,8 +33,8 @@ enum Place {
     Reclaimed,
 }
 
-/// Passes over the pages of `range`, all inactive at first, of every address space, with nobody using them meanwhile.
-/// Accessed bits are taken as the passes find them.
+/// Passes over the pages of `range`, all inactive at first, of every address space, with nobody
+/// using them meanwhile. Accessed bits are taken as the passes find them.
 pub fn passes<M: Mode>(world: &mut World<M>, range: PageRange, passes: usize) -> Vec<Pass> {
     let mut places: BTreeMap<Pfn, Place> = BTreeMap::new();
     (0..passes)
@@ -52,16 +54,20 @@ pub fn passes<M: Mode>(world: &mut World<M>, range: PageRange, passes: usize) ->
 }
 
 /// What becomes of a page that so many PTEs say was used.
-fn next(place: Place, ptes: u32) -> Place {
-    match (place, ptes) {
-        (Place::Inactive { marked: false }, 1) => Place::Inactive { marked: true },
-        (Place::Inactive { .. }, 1..) => Place::Active { marked: true },
-        (Place::Inactive { .. }, 0) | (Place::Reclaimed, _) => Place::Reclaimed,
-        (Place::Active { marked }, _) => Place::Inactive { marked },
+const fn next(place: Place, ptes: u32) -> Place {
+    match place {
+        Place::Inactive { marked } => match References::check(ptes, marked) {
+            References::Reclaim => Place::Reclaimed,
+            References::Keep => Place::Inactive { marked: true },
+            References::Activate => Place::Active { marked: true },
+        },
+        Place::Reclaimed => Place::Reclaimed,
+        Place::Active { marked } => Place::Inactive { marked },
     }
 }
 
-/// The frames that the range's pages are in, with how many PTEs say that each was used, which they no longer say.
+/// The frames that the range's pages are in, with how many PTEs say that each was used, which they
+/// no longer say.
 fn take_accessed<M: Mode>(world: &mut World<M>, range: PageRange) -> BTreeMap<Pfn, u32> {
     let mut used = BTreeMap::new();
     for mm in 0..world.mms.len() {

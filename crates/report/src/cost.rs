@@ -3,12 +3,12 @@
 //! Prices are not negative, and errors count in proportion to what was measured, so that short blocks weigh as much
 //! as long ones. The fit is deterministic: the same samples give the same prices.
 
-use crate::counters::{Counter, Counters, observe};
-use crate::event::{Event, EventKind};
-use crate::program::Program;
-use crate::rng::SplitMix64;
-use crate::run::Round;
-use crate::sequence::TraceOrder;
+use needless_model::counters::{Counter, Counters, observe};
+use needless_model::event::{Event, EventKind};
+use needless_model::program::Program;
+use needless_model::rng::SplitMix64;
+use needless_model::run::Round;
+use needless_model::sequence::TraceOrder;
 use std::collections::BTreeMap;
 
 /// Sweeps over the prices after which they no longer change, for any table of a few terms.

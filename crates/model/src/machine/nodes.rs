@@ -1,0 +1,327 @@
+//! NUMA nodes: which one a frame is on, which CPUs a node has, how far nodes are apart.
+//!
+//! A frame's node follows from its number: blocks of frames, each as large as a huge page, go round
+//! the nodes. So frames stay dense by number, and a folio lies on one node. A machine with one node
+//! computes nothing.
+//!
+//! Source: include/linux/mm.h:page_to_nid; mm/page_alloc.c:build_zonelists, find_next_best_node
+//! (5.10 to 7.3).
+
+use super::frames::FrameFlags;
+use super::world::{At, Ghost, IN_USE, Mode, World};
+use crate::addr::{CpuId, MmId, NodeId, Pfn, Vpn};
+use std::sync::Arc;
+
+/// How many nodes a policy can name, from node 0 on: a mapping stores them as bits.
+pub const MAX_NODES: usize = 32;
+
+/// How far a node is from itself (`LOCAL_DISTANCE`), and from another one where nothing else is
+/// said (`REMOTE_DISTANCE`).
+const DISTANCES: (u8, u8) = (10, 20);
+
+/// A set of nodes (`nodemask_t`).
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct NodeSet(u32);
+
+impl NodeSet {
+    /// These nodes, as far as a set can have them.
+    pub fn of(nodes: impl IntoIterator<Item = NodeId>) -> NodeSet {
+        NodeSet(nodes.into_iter().fold(0, |set, node| set | NodeSet::bit(node)))
+    }
+
+    fn bit(node: NodeId) -> u32 {
+        1u32.checked_shl(node.0.into()).unwrap_or(0)
+    }
+
+    /// Whether the node is in it.
+    pub fn has(self, node: NodeId) -> bool {
+        self.0 & NodeSet::bit(node) != 0
+    }
+
+    /// Its nodes in ascending order.
+    pub fn iter(self) -> impl Iterator<Item = NodeId> + Clone {
+        (0..MAX_NODES as u16).map(NodeId).filter(move |node| self.has(*node))
+    }
+}
+
+/// Where a mapping's pages are to come from (`struct mempolicy`).
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum MemPolicy {
+    /// The node of the CPU that asks, then the nearest one that has memory (`MPOL_DEFAULT`,
+    /// `MPOL_LOCAL`).
+    #[default]
+    Local,
+    /// This node, then the nearest one (`MPOL_PREFERRED`).
+    Preferred(NodeId),
+    /// Only these, the nearest first (`MPOL_BIND`).
+    Bind(NodeSet),
+    /// In turns, by the page's index in its mapping (`MPOL_INTERLEAVE`).
+    Interleave(NodeSet),
+}
+
+/// For whom a frame is handed out: that says on which nodes it may lie.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Near {
+    /// The CPU that asks.
+    Here,
+    /// This page: its mapping's policy says.
+    Page(MmId, Vpn),
+    /// This node and no other (`__GFP_THISNODE`): the destination of a migration.
+    Only(NodeId),
+}
+
+/// A node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Node {
+    /// How many frames it has.
+    frames: u32,
+    /// Itself and the others, the nearest first, of equally near ones the lowest number first.
+    nearest: Vec<NodeId>,
+}
+
+/// The nodes of a machine.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Nodes {
+    nodes: Vec<Node>,
+    /// Frames in a block, as a power of two.
+    block: u8,
+    /// By CPU. A CPU that is not named is on node 0.
+    cpus: Vec<NodeId>,
+    /// Row by row.
+    distances: Vec<u8>,
+}
+
+impl Nodes {
+    /// One node, which has all CPUs and so many frames.
+    pub fn one(frames: u32) -> Nodes {
+        Nodes::new(&[frames], 0, Vec::new(), &[])
+    }
+
+    /// Nodes with these numbers of frames, in blocks of that order; by CPU its node: one that has
+    /// none has no CPUs. `distances` are row by row, as in ACPI's SLIT; without any, each node is
+    /// as far from each other one.
+    pub fn new(frames: &[u32], block: u8, cpus: Vec<NodeId>, distances: &[u8]) -> Nodes {
+        let count = frames.len();
+        let default = |of: usize| {
+            if of / count == of % count { DISTANCES.0 } else { DISTANCES.1 }
+        };
+        let distances: Vec<u8> = (0..count * count)
+            .map(|of| distances.get(of).copied().unwrap_or_else(|| default(of)))
+            .collect();
+        let nearest = |from: usize| {
+            let mut nodes: Vec<NodeId> = (0..count as u16).map(NodeId).collect();
+            nodes.sort_by_key(|to| (to.index() != from, distances[from * count + to.index()]));
+            nodes
+        };
+        let node = |(index, &frames)| Node { frames, nearest: nearest(index) };
+        let nodes = frames.iter().enumerate().map(node).collect();
+        Nodes { nodes, block, cpus, distances }
+    }
+
+    /// How many there are.
+    #[inline]
+    pub fn count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The node that the frame is on.
+    #[inline]
+    pub fn of_frame(&self, frame: Pfn) -> NodeId {
+        match self.count() {
+            1 => NodeId(0),
+            count => NodeId(((frame.0 >> self.block) as usize % count) as u16),
+        }
+    }
+
+    /// The node that the CPU is on (`cpu_to_node`).
+    pub fn of_cpu(&self, cpu: CpuId) -> NodeId {
+        self.cpus.get(cpu.index()).copied().unwrap_or_default()
+    }
+
+    /// Whether the node has a CPU.
+    pub fn has_cpus(&self, node: NodeId) -> bool {
+        (self.count() == 1) || self.cpus.contains(&node)
+    }
+
+    /// How far they are apart (`node_distance`).
+    pub fn distance(&self, from: NodeId, to: NodeId) -> u8 {
+        self.distances[from.index() * self.count() + to.index()]
+    }
+
+    /// The node and the others, the nearest first.
+    pub fn nearest(&self, from: NodeId) -> &[NodeId] {
+        &self.nodes[from.index()].nearest
+    }
+
+    /// Frames of the node.
+    pub fn frames(&self, node: NodeId) -> u32 {
+        self.nodes[node.index()].frames
+    }
+
+    /// Frames of all nodes.
+    pub fn all_frames(&self) -> u32 {
+        self.nodes.iter().fold(0, |sum, node| sum.saturating_add(node.frames))
+    }
+
+    /// Of the node's frames, this one's turn, counted from 0.
+    fn turn(&self, frame: Pfn) -> u64 {
+        let round = u64::from(frame.0 >> self.block) / self.count() as u64;
+        round << self.block | u64::from(frame.0 & ((1 << self.block) - 1))
+    }
+
+    /// Whether there is a frame of that number: its node is large enough. (The zero page counts for
+    /// none.)
+    pub fn exists(&self, frame: Pfn) -> bool {
+        let node = self.of_frame(frame);
+        self.turn(frame) < u64::from(self.frames(node)) + u64::from(node == NodeId(0))
+    }
+
+    /// The highest number of a frame ([`Nodes::exists`]).
+    pub fn last(&self) -> Pfn {
+        let count = self.count() as u64;
+        let last = |node: u64| {
+            // The zero page is a frame of node 0 beside its own.
+            let frames = u64::from(self.frames(NodeId(node as u16))) + u64::from(node == 0);
+            let turn = frames.checked_sub(1)?;
+            let round = turn >> self.block;
+            Some((round * count + node) << self.block | (turn & ((1 << self.block) - 1)))
+        };
+        let last = (0..count).filter_map(last).max().unwrap_or(0);
+        Pfn(u32::try_from(last).unwrap_or(u32::MAX))
+    }
+
+    /// The nodes that a request may be served from, in the order in which they are tried.
+    fn order(&self, policy: MemPolicy, here: NodeId, index: u64) -> Vec<NodeId> {
+        let nearest = |from: NodeId| self.nearest(from).iter().copied();
+        match policy {
+            MemPolicy::Local => nearest(here).collect(),
+            MemPolicy::Preferred(node) => nearest(node).collect(),
+            MemPolicy::Bind(set) => nearest(here).filter(|node| set.has(*node)).collect(),
+            MemPolicy::Interleave(set) => {
+                let turns = set.iter().count() as u64;
+                let first = index.checked_rem(turns).and_then(|turn| set.iter().nth(turn as usize));
+                nearest(first.unwrap_or(here)).collect()
+            }
+        }
+    }
+}
+
+impl<M: Mode> World<M> {
+    /// A folio with one reference, or `None` if memory is full, or the run may take no more. Operations ask
+    /// [`crate::kernel::alloc`].
+    #[inline]
+    pub fn hand_out(&mut self, at: At, near: Near, order: u8, flags: FrameFlags) -> Option<Pfn> {
+        let folio = match order {
+            _ if self.nodes.count() > 1 => self.next_free_near(near, at.cpu, order)?,
+            0 => self.frames.next_free(&self.room)?,
+            _ => self.frames.next_free_run(order, &self.room)?,
+        };
+        let mut frames = (folio.0..folio.0 + (1 << order)).map(Pfn);
+        if frames.any(|frame| !self.frames.is_unused(frame)) {
+            self.impossible(at, IN_USE);
+        }
+        match order {
+            0 => {
+                self.frames.hand_out(folio, flags);
+                self.ghost.allocated(folio);
+            }
+            _ => {
+                self.frames.hand_out_large(folio, order, flags);
+                let frames = self.frames.pages_of_folio(folio);
+                frames.for_each(|frame| self.ghost.allocated(frame));
+            }
+        }
+        Some(folio)
+    }
+
+    #[cold]
+    fn next_free_near(&mut self, near: Near, cpu: CpuId, order: u8) -> Option<Pfn> {
+        let (nodes, frames) = (self.nodes_near(near, cpu), &mut self.frames);
+        nodes.into_iter().find_map(|node| match order {
+            0 => frames.next_free_on(node, &self.room),
+            _ => frames.next_free_run_on(node, order, &self.room),
+        })
+    }
+
+    /// The nodes that a frame may be handed out from, in the order in which they are tried.
+    ///
+    /// Source: mm/mempolicy.c:alloc_pages_vma (5.10), vma_alloc_folio, policy_nodemask (6.1 to
+    /// 7.3).
+    pub fn nodes_near(&self, near: Near, cpu: CpuId) -> Vec<NodeId> {
+        let here = self.nodes.of_cpu(cpu);
+        match near {
+            Near::Only(node) => vec![node],
+            Near::Here => self.nodes.order(MemPolicy::Local, here, 0),
+            Near::Page(mm, page) => {
+                let vma = self.mms[mm.index()].vma(page);
+                let policy =
+                    vma.map_or_else(Default::default, |vma| (vma.mempolicy, vma.index(page)));
+                self.nodes.order(policy.0, here, policy.1)
+            }
+        }
+    }
+}
+
+/// The nodes of a world: the same in all copies of it.
+pub type SharedNodes = Arc<Nodes>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: NodeId = NodeId(0);
+    const FAR: NodeId = NodeId(2);
+
+    /// Two CPUs on node 0, one on node 1, none on node 2, which is the farthest from node 0.
+    fn three() -> Nodes {
+        let cpus = vec![HERE, HERE, NodeId(1)];
+        Nodes::new(&[8, 4, 16], 2, cpus, &[10, 20, 30, 20, 10, 20, 30, 20, 10])
+    }
+
+    #[test]
+    fn a_frame_is_on_a_node_by_its_number() {
+        let nodes = three();
+        let of: Vec<u16> = [0, 3, 4, 8, 11, 12, 16].map(|pfn| nodes.of_frame(Pfn(pfn)).0).into();
+        assert_eq!(of, [0, 0, 1, 2, 2, 0, 1]);
+        let there = |pfn| nodes.exists(Pfn(pfn));
+        // The zero page is a frame of node 0 beside its eight.
+        assert!(there(15) && there(24) && !there(25));
+        assert!(there(7) && !there(16), "node 1 has one block");
+        let far = (0..100).filter(|pfn| nodes.of_frame(Pfn(*pfn)) == FAR && there(*pfn));
+        assert_eq!((far.count(), nodes.last()), (16, Pfn(47)));
+        assert!(there(47) && !(48..200).any(there));
+        let one = Nodes::one(9);
+        assert_eq!(
+            (one.of_frame(Pfn(77)), one.exists(Pfn(9)), one.exists(Pfn(10)), one.last()),
+            (HERE, true, false, Pfn(9))
+        );
+    }
+
+    #[test]
+    fn who_has_cpus_and_who_is_near() {
+        let nodes = three();
+        assert_eq!((nodes.of_cpu(CpuId(2)), nodes.of_cpu(CpuId(9))), (NodeId(1), HERE));
+        assert_eq!([HERE, NodeId(1), FAR].map(|node| nodes.has_cpus(node)), [true, true, false]);
+        assert!(Nodes::one(1).has_cpus(HERE));
+        assert_eq!((nodes.distance(HERE, FAR), nodes.distance(FAR, FAR)), (30, 10));
+        assert_eq!(nodes.nearest(FAR), [FAR, NodeId(1), HERE]);
+        let alike = Nodes::new(&[1, 1], 0, vec![HERE], &[]);
+        assert_eq!((alike.distance(HERE, HERE), alike.distance(HERE, NodeId(1))), DISTANCES);
+    }
+
+    #[test]
+    fn policies_say_which_nodes_are_tried() {
+        let nodes = three();
+        let order = |policy, index| {
+            nodes.order(policy, HERE, index).iter().map(|node| node.0).collect::<Vec<_>>()
+        };
+        assert_eq!(order(MemPolicy::Local, 0), [0, 1, 2]);
+        assert_eq!(order(MemPolicy::Preferred(FAR), 0), [2, 1, 0]);
+        let ends = NodeSet::of([HERE, FAR]);
+        assert_eq!(order(MemPolicy::Bind(ends), 0), [0, 2]);
+        assert_eq!(order(MemPolicy::Bind(NodeSet::of([FAR])), 0), [2]);
+        assert_eq!(order(MemPolicy::Interleave(ends), 4), [0, 1, 2]);
+        assert_eq!(order(MemPolicy::Interleave(ends), 5), [2, 1, 0]);
+        assert_eq!(order(MemPolicy::Interleave(NodeSet::default()), 5), [0, 1, 2]);
+    }
+}

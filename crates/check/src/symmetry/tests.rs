@@ -52,7 +52,7 @@ fn threads_that_do_the_same_are_alike() {
     assert_eq!(count(&user(1, "go", READ), &user(2, "go", READ)), 1);
     // Each stores a value of its own; nobody asks for it.
     assert_eq!(count(&user(1, "go", WRITE), &user(2, "go", WRITE)), 1);
-    let three = format!("{} {}", user(2, "go", READ), user(3, "go", READ));
+    let three = format!("{}\n{}", user(2, "go", READ), user(3, "go", READ));
     assert_eq!(count(&user(1, "go", READ), &three), 5);
 }
 

@@ -20,7 +20,7 @@ use crate::kernel::rmap::{Place, page_vma_mapped_walk};
 use crate::kernel::table::{pte_accessible, pte_unmap_unlock};
 use crate::kernel::unmap_batch::set_tlb_ubc_flush_pending;
 use crate::kernel::zap::marks_protection;
-use crate::machine::frames::{FrameFlags, ZERO_PAGE};
+use crate::machine::frames::{Frame, FrameFlags, ZERO_PAGE};
 use crate::machine::unmap_batch::Batch;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{
@@ -215,12 +215,14 @@ fn leave_entry<M: Mode>(
     old: PresentPte,
 ) -> bool {
     let (mm, page) = place;
+    // The PTE's dirty bit is looked at by itself.
+    let before = w.frames.get(old.pfn);
     if old.dirty() && w.policies.mutant != Mutant::DirtyDropped {
         w.dirty_folio(old.pfn);
     }
     // Reclaim leaves alone what a mapping locks.
     let (left, locked) = match purpose {
-        UnmapFor::Reclaim => (reclaimed_entry(w, place, old), false),
+        UnmapFor::Reclaim => (reclaimed_entry(w, place, old, before), false),
         UnmapFor::Split => {
             let entry = migration_entry(w, old, migration_right(w, old));
             (Left::Entry(Pte::Migration(entry)), w.locks(mm, page))
@@ -250,8 +252,13 @@ enum Left {
 
 /// What reclaim leaves: a swap entry, if the page is no file's; the PTE, if a lazily freed page was
 /// written again or is held by somebody.
-fn reclaimed_entry<M: Mode>(w: &mut World<M>, (mm, page): Place, old: PresentPte) -> Left {
-    let (frame, f) = (old.pfn, w.frames.get(old.pfn));
+fn reclaimed_entry<M: Mode>(
+    w: &mut World<M>,
+    (mm, page): Place,
+    old: PresentPte,
+    f: Frame,
+) -> Left {
+    let frame = old.pfn;
     if w.is_of_file(frame) {
         return match marks_protection(w, (mm, page), Pte::Present(old)) {
             true => Left::Entry(Pte::Marker(Marker::UffdWp)),

@@ -200,10 +200,16 @@ fn the_whole_language_is_drawn() {
         "dma",
         "unpin",
         "writeback",
+        "move_pages",
+        "mbind",
+        "migrate_pages",
+        "set_mempolicy",
+        "memory-reclaim",
+        "numa-scan",
     ];
     assert_eq!(
         nowhere, without_row,
-        "these run in the model only, are about processes, or are not drawn yet"
+        "these run in the model or on real kernels only, are about processes, or are not drawn yet"
     );
     let of_processes = ["fork", "wait", "exec"];
     let drawn =

@@ -1,6 +1,7 @@
 //! Why a program cannot be checked.
 
 use crate::schedule::Schedule;
+use needless_model::foreign;
 use needless_model::kernels::RowError;
 use needless_model::machine::world::Inconsistency;
 
@@ -41,7 +42,7 @@ pub enum CheckError {
     #[error("threads that do the same are told apart by what can happen next")]
     Lopsided,
     /// A checkpoint cannot be written, or gone on from.
-    #[error("checkpoint {}: {why}; name another file, or remove this one to start anew", .file.display())]
+    #[error("checkpoint {}: {why}; name another file, or remove this one to start anew", foreign::path(.file))]
     Checkpoint {
         /// The file.
         file: std::path::PathBuf,

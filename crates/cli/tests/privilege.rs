@@ -106,7 +106,7 @@ fn what_doctor_recommends_shows_events() {
         assert!(doctor.contains("ok event rings"), "{how}: {doctor}");
         assert!(doctor.contains("live runs with events, but for scenarios that swap"), "{doctor}");
         assert!(!doctor.contains("what works everything"), "{how}: {doctor}");
-        assert!(stat.contains("first touches"), "{how}: {stat}");
+        assert!(stat.contains("first touch"), "{how}: {stat}");
         assert!(!stat.contains("not visible: classes"), "{how}: {stat}");
         // Only events tell that somebody disturbs.
         match live.contains("could not be had undisturbed") {

@@ -47,7 +47,7 @@ impl NotRead {
 
 fn size(bytes: u64) -> String {
     match bytes {
-        _ if bytes % (1 << 20) == 0 => format!("{} MiB", bytes >> 20),
+        _ if bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
         _ => format!("{bytes} bytes"),
     }
 }
@@ -128,7 +128,7 @@ mod tests {
             (&folder.path().join("none"), "No such file"),
         ] {
             let error = read(path, 1 << 20).unwrap_err();
-            assert!(error.to_string().contains(why), "{}: {error}", path.display());
+            assert!(error.to_string().contains(why), "{path:?}: {error}");
             assert_eq!(error.is_absent(), why.contains("No such"));
         }
         assert_eq!(read(&file, 5).unwrap(), b"12345");

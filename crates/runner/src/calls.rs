@@ -235,7 +235,7 @@ fn map(range: PageRange, prot: Prot, kind: i32, (file, offset): (i32, i64)) -> i
 
 /// What of the runner itself lies in the range, by `/proc/self/maps`, if anything does.
 fn owner(range: PageRange) -> Option<String> {
-    let (start, end) = (range.start.address() as u64, range.end.address() as u64);
+    let (start, end) = (range.start.address(), range.end.address());
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
     maps.lines().find_map(|line| {
         let mut words = line.split_whitespace();

@@ -146,7 +146,7 @@ fn compare_stat(
         [None, None] => return Ok(None),
         [Some(before), Some(after)] => (before, after),
         [before, _] => {
-            let odd = paths[usize::from(before.is_some())].display();
+            let odd = foreign::path(paths[usize::from(before.is_some())]);
             return Err(Failure::Usage {
                 message: format!("`{odd}` is no result of `needless stat`, and the other file is"),
                 help: "save both by `needless stat --format json -o FILE -- COMMAND`".into(),
@@ -154,7 +154,7 @@ fn compare_stat(
         }
     };
     let differences = stat_differences(&before, &after, args.per.unwrap_or(1));
-    let names = paths.map(|path| path.display().to_string());
+    let names = paths.map(foreign::path);
     let names = [names[0].as_str(), names[1].as_str()];
     match args.format {
         CompareFormat::Json => output.json(&stat_document(&differences, names))?,

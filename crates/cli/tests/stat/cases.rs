@@ -116,7 +116,7 @@ impl Case {
         let mappings = self.rows("mappings");
         let rows = self.rows("faults").iter().filter(|row| {
             let at = row["mapping"].as_u64().map(|at| &mappings[at as usize]);
-            has(&row["label"], label) && at.is_some_and(|at| at["bytes"] == Value::from(bytes))
+            has(&row["label"], label) && at.is_some_and(|at| at["bytes"] == bytes)
         });
         rows.map(|row| row["faults"].as_u64().unwrap()).sum()
     }

@@ -136,7 +136,7 @@ pub fn answer(run: &Observation) -> Option<Answer> {
         }
         if let Some(taken) = row.taken.and_then(|taken| memory.taken.get(taken))
             && !sum.taken.contains(&taken)
-            && !(unread && !sum.taken.is_empty())
+            && (!unread || sum.taken.is_empty())
         {
             sum.taken.push(taken);
         }
@@ -558,10 +558,8 @@ fn situations(subject: &Subject, sum: &Sum<'_>, events: &Events) -> Vec<Situatio
             let many = 2 * sum.full > flushes || each >= MANY_PAGES;
             found.push(if many { Situation::ProtectedMany } else { Situation::ProtectedFew });
         }
-        Subject::Call { .. } if called("POSIX_FADV_DONTNEED") => {
-            if drains(&sum.calls, events) > 0 {
-                found.push(Situation::FileAdviceDrains);
-            }
+        Subject::Call { .. } if called("POSIX_FADV_DONTNEED") && drains(&sum.calls, events) > 0 => {
+            found.push(Situation::FileAdviceDrains);
         }
         _ => {}
     }

@@ -58,7 +58,8 @@ pub enum Verb {
                                                 a kernel of one's own
   needless compare cow-reuse -t kernel:./bzImage,row=6.12 --format junit
   needless compare old.json new.json            two saved results: what differs
-  needless compare before.json after.json --per 100   two results of `needless stat`, per request of 100")]
+  needless compare before.json after.json --per 100
+                                                two results of `needless stat`")]
     Compare(CompareArgs),
     /// Find between which kernels a scenario's sequence, or a condition on it, changed.
     #[command(before_help = "Examples:

@@ -66,13 +66,11 @@ fn main() -> ExitCode {
 
 /// Help, the version, or what is wrong with the command line.
 fn show(shown: &clap::Error) -> ExitCode {
-    let (stream, status) = match shown.use_stderr() {
-        true => ("standard error", failure::USAGE),
-        false => ("standard output", failure::EXPECTED),
-    };
-    match say_usage(shown) {
-        Ok(()) => ExitCode::from(status),
-        Err(error) => failed(Failure::of_stream(stream, error)),
+    match (say_usage(shown), shown.use_stderr()) {
+        // Nobody can be told that nobody can be told.
+        (_, true) => ExitCode::from(failure::USAGE),
+        (Ok(()), false) => ExitCode::from(failure::EXPECTED),
+        (Err(error), false) => failed(Failure::of_stream("standard output", error)),
     }
 }
 

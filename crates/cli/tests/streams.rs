@@ -162,7 +162,9 @@ fn the_umask_holds_where_there_are_no_addresses() {
     // Code that no file holds, such as the vDSO, has addresses for names.
     shell(folder, "umask 027; \"$0\" stat --format json -o report -- true");
     let report = fs::read_to_string(folder.join("report")).unwrap();
-    let expected = if report.contains("\"0x") { 0o600 } else { 0o640 };
+    // The environment has the processor's microcode as such a number.
+    let runs = serde_json::from_str::<serde_json::Value>(&report).unwrap()["runs"].to_string();
+    let expected = if runs.contains("\"0x") { 0o600 } else { 0o640 };
     assert_eq!(mode(&folder.join("report")), expected, "{report}");
     shell(
         folder,

@@ -376,7 +376,7 @@ fn without_privilege_the_counters_are_left() {
     assert_eq!(wrong(&document), Vec::<String>::new(), "{document:#}");
     let run = &document["runs"][0];
     assert!(run["events"].is_null() && run["usage"]["minor_faults"].as_u64().unwrap() > 0);
-    assert!(run["missing"][0]["remedy"].as_str().unwrap().contains("CAP_PERFMON"));
+    assert!(run["missing"][0]["remedy"].as_str().unwrap().contains("cap_perfmon"));
 }
 
 /// Rings are locked memory, which takes a privilege of its own. The command may not mount tracefs, so it finds it

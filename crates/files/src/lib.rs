@@ -84,7 +84,9 @@ pub fn read_open_text(file: &mut File, most: u64) -> Result<String, NotRead> {
 /// All that comes from there, of which there may be `most` bytes: standard input, say.
 pub fn read_from(from: &mut impl Read, most: u64) -> Result<Vec<u8>, NotRead> {
     let mut bytes = Vec::new();
-    from.take(most + 1).read_to_end(&mut bytes).map_err(NotRead::Failed)?;
+    // One byte more tells. /proc/PID/pagemap gives whole words only.
+    let bound = most.saturating_add(1).next_multiple_of(8);
+    from.take(bound).read_to_end(&mut bytes).map_err(NotRead::Failed)?;
     match bytes.len() as u64 > most {
         true => Err(NotRead::TooLarge { most }),
         false => Ok(bytes),

@@ -100,7 +100,8 @@ pub enum Verb {
     /// Run a command, or watch a process: its faults and flushes, and what of them was needless.
     #[command(before_help = "Examples:
   needless stat -- sort -n numbers             a command and all it starts
-  needless stat --by mapping -- sort -n numbers   figures by mapping, site, thread, process or call
+  needless stat --by mapping -- sort -n numbers
+                                               figures by mapping
   needless stat -r 5 -- make -j2               five times: medians, ranges
   needless stat -o stat.json --format json -- ./server
   needless stat -p 1234                        a process, until Ctrl-C

@@ -151,7 +151,7 @@ fn only_files_of_a_scenarios_size_are_read() {
         ("/dev/zero", "a device"),
         ("/", "a directory"),
         (folder.join("socket").to_str().unwrap(), "a socket"),
-        (large.to_str().unwrap(), "more than"),
+        (large.to_str().unwrap(), "at most 262144 bytes"),
     ] {
         let error = load(path).unwrap_err();
         assert!(matches!(error, ScenarioError::Refused { .. }), "{error}");

@@ -312,7 +312,8 @@ fn advice_about_a_file_that_drains_every_cpu() {
         let of = |row: &&Value| row["cause"] == "fadvise64(POSIX_FADV_DONTNEED)";
         rows.filter(of).map(|row| row["uninterrupted"].as_u64().unwrap()).sum()
     };
-    assert!(drains(&mapped) >= 150, "{}", drains(&mapped));
+    // A CPU that has not drained yet is not asked once more, as on a busy machine.
+    assert!(drains(&mapped) >= 75, "{}", drains(&mapped));
     mapped
         .told(&["fadvise64(POSIX_FADV_DONTNEED) at main (fadvise-drain.c:", "a kernel thread ran"]);
     mapped.told(&["no POSIX_FADV_DONTNEED"]);

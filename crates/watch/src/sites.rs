@@ -491,7 +491,7 @@ mod tests {
         };
         let symbol = name("program", offset);
         assert!(symbol.contains("a_symbol\\u{1b}[2J\\u{1b}]0;t\\u{7}\\n||d"), "{symbol}");
-        let nowhere = name("pro\u{1b}[2J\ngram", 0);
-        assert_eq!(nowhere, "pro\\u{1b}[2J\\ngram+0x0");
+        let nowhere = name("pro\u{1b}[2J\ngram", 1 << 40);
+        assert_eq!(nowhere, "pro\\u{1b}[2J\\ngram+0x10000000000");
     }
 }

@@ -676,7 +676,8 @@ pub enum ScenarioVerb {
   needless scenario random 1742 > random-1742.kdl
   needless scenario random 1742 --kernel 5.10   of the operations that 5.10 has
   needless scenario random 1742 --cpus 3        as drawn for kernel:7.3,cpus=3
-  needless scenario random 1742 --without soft-dirty   for a kernel without soft-dirty bits")]
+  needless scenario random 1742 --without soft-dirty
+                                                for a kernel without them")]
     Random {
         /// The seed.
         seed: u64,

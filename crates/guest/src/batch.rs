@@ -57,6 +57,8 @@ impl Batch {
     }
 
     fn run_once(&mut self, program: &Program) -> Result<TargetRun, GuestError> {
+        // As it was asked for: what a scenario needs is not part of the target's name.
+        let target = format!("kernel:{}{}", self.kernel.manifest.name, self.options);
         let nodes = nodes_for(&self.options, &program.machine);
         if nodes != self.nodes {
             // Nodes are there from the boot on.
@@ -75,7 +77,7 @@ impl Batch {
                 none.insert(Guest::boot(&self.kernel, &options)?)
             }
         };
-        let result = guest.run(program);
+        let result = guest.run(program).map(|run| TargetRun { target, ..run });
         if result.as_ref().is_err_and(GuestError::is_end) {
             self.crashes += 1;
             self.guest = None;

@@ -1,5 +1,7 @@
-//! Eleven programs after public reports, each with a question that its author had: counts are exact, the
-//! answer is within the first twelve lines, and what is printed as a remedy removes what is counted.
+//! Eleven programs after public reports, each with a question that its author had. Each test asks for counts and
+//! for parts of the answer's first twelve lines; where a remedy has a program, applying it removes what is counted.
+//! Not asked yet: a cgroup's limit (evicted-index), races (parallel-first-touch), and which call is to blame in
+//! map-fixed-discard.
 //!
 //! The programs are C, since allocators and call sites are part of the question. Each says in its first
 //! lines how it is run.

@@ -181,6 +181,7 @@ impl Decoder<'_> {
             | Kind::SwitchOut
             | Kind::Write
             | Kind::Drained
+            | Kind::Charged
             | Kind::WentOn => None,
         };
         if let (Some(kind), Some(events)) = (kind, events) {

@@ -202,7 +202,12 @@ impl Flushes {
         match record.kind {
             Kind::Flush => self.flush(record, ours, strangers),
             Kind::SwitchOut | Kind::SwitchIn if ours => self.hold(record.cpu, Hold::Held),
-            Kind::SwitchOut | Kind::SwitchIn | Kind::Write | Kind::Drained | Kind::Lost => {}
+            Kind::SwitchOut
+            | Kind::SwitchIn
+            | Kind::Write
+            | Kind::Drained
+            | Kind::Charged
+            | Kind::Lost => {}
             // Whoever goes on has its answers.
             _ if self.open.is_some_and(|send| send.tid == record.tid) => self.open = None,
             _ => {}

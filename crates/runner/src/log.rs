@@ -67,6 +67,8 @@ pub enum Kind {
     SwitchIn,
     /// A kernel thread empties the CPU's LRU batches.
     Drained,
+    /// The scheduler charges the running task for its time: at each tick of the clock, and when another task becomes ready.
+    Charged,
     /// A thread goes on after a call that took long, or gives up its turn: what it did before is done.
     WentOn,
     /// Records were lost before this one; `value`: how many.
@@ -114,7 +116,7 @@ impl Raw {
             Kind::Fault => Rank::Entry,
             Kind::Flush => self.flush_reason().map_or(Rank::Receive, FlushReason::rank),
             Kind::TableSync => Rank::Inside,
-            Kind::Write | Kind::Drained => Rank::Receive,
+            Kind::Write | Kind::Drained | Kind::Charged => Rank::Receive,
             Kind::FaultDone | Kind::SwitchOut | Kind::SwitchIn => Rank::End,
             Kind::MeasureEnd => Rank::MeasureEnd,
             Kind::RoundEnd => Rank::RoundEnd,

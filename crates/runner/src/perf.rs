@@ -79,6 +79,7 @@ enum Source {
     TableSync { to: Field },
     Write,
     Drain,
+    Charge,
     Switches,
 }
 
@@ -101,6 +102,7 @@ struct Points {
     sync: Option<(Tracepoint, Source)>,
     write: Option<(Tracepoint, Source)>,
     drain: Option<(Tracepoint, CString)>,
+    charge: Option<(Tracepoint, Source)>,
 }
 
 /// Whose events are recorded.
@@ -176,11 +178,12 @@ impl Rings {
         });
         let drain = Tracepoint::find(&tracefs, "workqueue", "workqueue_execute_start").ok();
         let drain = drain.zip(CString::new(function_is("function", DRAIN)).ok());
+        let charge = charge_source(&tracefs);
         let sync = sync_source(&tracefs).map_err(|why| {
             unseen.insert(TABLE_SYNCS.to_owned(), why);
         });
         let (flush, sync, write) = (flush.ok(), sync.ok(), write_source(&tracefs));
-        let points = Points { fault, flush, sync, write, drain };
+        let points = Points { fault, flush, sync, write, drain, charge };
         let cpus: Rc<[(u16, u16)]> = places.iter().map(|place| (place.on.0, place.cpu)).collect();
         let rings = places.iter().map(|place| Ring::open(place, &cpus, pages, &points));
         let rings = rings.collect::<Result<_, _>>()?;
@@ -253,6 +256,12 @@ fn write_source(tracefs: &Path) -> Option<(Tracepoint, Source)> {
     Some((point, Source::Write))
 }
 
+/// The scheduler charges a task for its time (kernel/sched/fair.c:update_curr, 5.10 to 7.3).
+fn charge_source(tracefs: &Path) -> Option<(Tracepoint, Source)> {
+    let point = Tracepoint::find(tracefs, "sched", "sched_stat_runtime").ok()?;
+    Some((point, Source::Charge))
+}
+
 impl Ring {
     fn open(
         place: &Place,
@@ -294,6 +303,13 @@ impl Ring {
             for (point, source) in points.fault.iter().chain(&points.write) {
                 let event = TracepointEvent::with_id(point.id);
                 add(&point.name, *source, counter(event, cpu, thread, |_| {}))?;
+            }
+            if let Some((point, source)) = &points.charge {
+                // Else it is one record for each nanosecond that is charged (kernel/events/core.c:perf_swevent_event).
+                let charges = counter(TracepointEvent::with_id(point.id), cpu, thread, |builder| {
+                    builder.sample(SampleFlag::PERIOD);
+                });
+                add(&point.name, *source, charges)?;
             }
             if let Some((point, source)) = &points.sync {
                 let calls = counter(TracepointEvent::with_id(point.id), cpu, thread, |_| {});
@@ -430,6 +446,7 @@ fn sample(body: &[u8], cpu: u16, sources: &[(u64, Source)]) -> Option<Raw> {
         Source::Major => (Kind::FaultDone, word(body, 24)?, 1),
         Source::Write => (Kind::Write, 0, 0),
         Source::Drain => (Kind::Drained, 0, 0),
+        Source::Charge => (Kind::Charged, 0, 0),
         Source::Switches => return None,
     };
     Some(Raw { time: word(body, 16)?, value, extra, tid: half(body, 12)? as i32, cpu, kind })

@@ -146,6 +146,23 @@ pub(super) fn pushed_out_amid(
     left.find(|r| amid(r)).map(|r| r.value as i32)
 }
 
+/// Whether the scheduler charged a thread for its time amid one of `calls`, before the last of several flushes of that call: it
+/// may have been told to let others run, and have flushed for that. One flush is no part of another.
+pub(super) fn ticked_amid(calls: &[(i32, Span)], records: &[Raw], cpu: u16) -> bool {
+    calls.iter().any(|(tid, call)| {
+        let amid = |r: &&Raw| r.cpu == cpu && r.tid == *tid && call.contains(r.time);
+        let ticks = |r: &&Raw| r.kind == Kind::Charged;
+        let Some(tick) = records.iter().filter(amid).find(ticks) else { return false };
+        let flushes = records.iter().filter(amid).filter(|r| r.kind == Kind::Flush);
+        let own = flushes.filter(|r| r.flush_reason().is_some_and(FlushReason::is_initiators));
+        // A flush is sent, done by its initiator, or both.
+        let sent = |r: &&&Raw| r.flush_reason() == Some(FlushReason::RemoteSend);
+        let (sends, locals): (Vec<&Raw>, Vec<&Raw>) = own.partition(|r| sent(&r));
+        let last = sends.iter().chain(&locals).map(|r| r.time).max();
+        sends.len().max(locals.len()) > 1 && last.is_some_and(|last| tick.time < last)
+    })
+}
+
 /// Whether a switch of tasks flushed this CPU during the round: it does so if flushes were due that
 /// its slot of the TLB had not seen, and their own turn then finds nothing left to do.
 pub(super) fn flushed_by_switch(record: &Raw, cpu: u16, round: Observed) -> bool {
@@ -180,6 +197,24 @@ mod tests {
         let overlaps = |from, to| spans.iter().any(|flush| flush.overlaps(span(from, to)));
         assert!(overlaps(0, 2) && overlaps(4, 4) && overlaps(8, 20));
         assert!(!overlaps(0, 1) && !overlaps(7, 8));
+    }
+
+    #[test]
+    fn a_tick_parts_a_call_that_flushes_again() {
+        let raw = |time, kind, extra| Raw { time, value: 1, extra, tid: 7, cpu: 0, kind };
+        let (send, local) = (FlushReason::RemoteSend as u64, FlushReason::LocalMm as u64);
+        let flush = |time| [raw(time, Kind::Flush, send), raw(time + 1, Kind::Flush, local)];
+        let calls = [(7, Span { from: 1, to: 20 })];
+        let ticked = |tick: u64, flushes: &[u64]| {
+            let mut records: Vec<Raw> = flushes.iter().flat_map(|time| flush(*time)).collect();
+            records.push(raw(tick, Kind::Charged, 0));
+            records.sort_by_key(|record| record.time);
+            ticked_amid(&calls, &records, 0)
+        };
+        assert!(ticked(2, &[4, 8]) && ticked(6, &[4, 8]));
+        // One flush, a tick after the last one, and a tick or a flush of another call.
+        assert!(!ticked(2, &[4]) && !ticked(12, &[4, 8]));
+        assert!(!ticked(22, &[4, 8]) && !ticked(2, &[4, 24]));
     }
 
     #[test]

@@ -102,7 +102,8 @@ fn every_class_and_every_cause_is_counted_exactly_on_every_kernel() {
 
 /// A CPU that polls while it is idle is asked and not interrupted, if it is the only one that is asked (kernel/smp.c:
 /// smp_call_function_many_cond, kernel/sched/core.c: call_function_single_prep_ipi): it is told apart, and the kernel's
-/// count of interrupts does not have it either. Of several each is interrupted, polling or not.
+/// count of interrupts does not have it either. Of several each is interrupted, polling or not; one whose queue has a
+/// remote wake-up in it already is not counted among them, so that another one may be the only one.
 #[test]
 fn what_idle_cpus_do_that_poll_is_no_interrupt() {
     let _turn = turn();
@@ -121,7 +122,12 @@ fn what_idle_cpus_do_that_poll_is_no_interrupt() {
         match cpus {
             _ if idle == 0 => never_idle.push(kernel),
             1 => assert!((1..=idle).contains(&without), "{kernel}: {outcome}"),
-            _ => assert_eq!(without, 0, "{kernel}: {outcome}"),
+            _ => {
+                let lines = outcome["counted_interrupts"].as_array().unwrap().iter();
+                let woken: u64 =
+                    lines.filter_map(|line| line["functions"]["remote wake-up"].as_u64()).sum();
+                assert!(without <= woken, "{kernel}: {outcome}");
+            }
         }
         let held = outcome["counted_interrupts"].as_array().unwrap().iter();
         let calls: Vec<_> = held.filter(|held| held["line"] == "CAL" && held["cpu"] == 1).collect();

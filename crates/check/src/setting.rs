@@ -129,7 +129,11 @@ impl Setting<'_> {
             threads: program.threads.len(),
             processes: program.processes.len(),
             others: program.other_processes(),
-            nodes: Nodes::one(FRAMES.saturating_add(program.file_pages())),
+            nodes: Nodes::for_program(
+                program,
+                FRAMES.saturating_add(program.file_pages()),
+                self.arch.order(2),
+            ),
             swap_pages: if program.machine.swap.is_some() { SWAP_PAGES } else { 0 },
             pins: program.pins(),
             files: program.files.clone(),

@@ -4,6 +4,7 @@
 //! `distance=N`, `latency=NS`, `bandwidth=SIZE`. Where a node tells latency or bandwidth, the guest's firmware
 //! has an HMAT, from which kernels since 6.12 at the latest make tiers of memory (mm/memory-tiers.c:mt_perf_to_adistance).
 
+use needless_model::numa::share;
 use needless_model::program::MachineNeeds;
 use std::fmt;
 
@@ -86,10 +87,6 @@ impl Nodes {
             (Nodes::AsAsked, count) => {
                 let slow = needs.numa.slow;
                 let fast = (count - slow).max(1);
-                let share = |whole: u32, at: u16, of: u16| {
-                    let upto = |at: u16| whole * u32::from(at) / u32::from(of);
-                    upto(at + 1) - upto(at)
-                };
                 let node = |at: u16| {
                     let memory = share(memory_mib, at, count);
                     match at < fast {
@@ -155,14 +152,12 @@ impl Nodes {
         let nodes: Vec<Node> = match self {
             Nodes::AsAsked | Nodes::Even(1) => return Vec::new(),
             Nodes::Even(count) => {
-                let share = |whole: u32, at: u32| whole * at / u32::from(*count);
-                let part = |whole, at| share(whole, at + 1) - share(whole, at);
                 let node = |at| Node {
-                    memory_mib: part(memory_mib, at),
-                    cpus: Some(part(all, at) as u16),
+                    memory_mib: share(memory_mib, at, *count),
+                    cpus: Some(share(all, at, *count) as u16),
                     ..Node::default()
                 };
-                (0..u32::from(*count)).map(node).collect()
+                (0..*count).map(node).collect()
             }
             Nodes::Each(nodes) => nodes.clone(),
         };

@@ -1,12 +1,28 @@
 //! NUMA in the language of scenarios: memory policies, what a move answers for each page, what the
 //! machine's nodes are like, and the kernel's settings for tiers and sampling.
 
+use crate::addr::NodeId;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
 /// The most NUMA nodes that a scenario may ask for.
 pub const MAX_NODES: u16 = 64;
+
+/// The part of `whole` that number `at` of `of` gets that share it as evenly as can be: of CPUs and of
+/// memory among nodes.
+pub const fn share(whole: u32, at: u16, of: u16) -> u32 {
+    let (at, of) = (at as u32, of as u32);
+    whole * (at + 1) / of - whole * at / of
+}
+
+/// The node of each CPU of a machine for a scenario with so many: guests have one more, for the rest.
+/// The first `nodes` have CPUs.
+pub fn nodes_of_cpus(cpus: u16, nodes: u16) -> Vec<NodeId> {
+    let of =
+        |node| std::iter::repeat_n(NodeId(node), share(u32::from(cpus) + 1, node, nodes) as usize);
+    (0..nodes).flat_map(of).collect()
+}
 
 /// A memory policy of a mapping or of a thread.
 /// Source: include/uapi/linux/mempolicy.h (5.10 to 7.3).

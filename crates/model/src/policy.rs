@@ -210,6 +210,24 @@ policies! {
         Stay = "stay", "they stay";
         ZeroPage = "zero-page", "the zero page is mapped in their place, and they are freed";
     }
+    /// How many pages are unmapped before they move to another node.
+    migrate_batch: MigrateBatch = "migrate-batch", "whether pages that move to another node are unmapped together, with one flush",
+        source "mm/migrate.c:migrate_pages (5.10, 6.1), migrate_pages_batch (6.12 to 7.3)" {
+        Off = "off", "each by itself, with a flush for each translation";
+        On = "on", "up to 512 at a time, with one flush of everything where another CPU is to be asked";
+    }
+    /// Where a page goes that has moved to another node.
+    migrate_lru: MigrateLru = "migrate-lru", "where a page that has moved to another node waits for the LRU",
+        source "mm/migrate.c:unmap_and_move (5.10: putback_lru_page), move_to_new_folio (6.1), migrate_folio_move (6.12); mm/swap.c:lru_cache_disable (6.1, 6.12)" {
+        Batch = "batch", "in its CPU's batch, which holds a reference, once it is mapped";
+        AtOnce = "at-once", "nowhere: the batches are disabled, and it is on the LRU before it is mapped";
+    }
+    /// What `move_pages` answers for a page that is not there.
+    move_hole: MoveHole = "move-hole", "what move_pages answers for a page of private memory that is not there",
+        source "mm/migrate.c:add_page_for_migration, mm/gup.c:no_page_table (5.10, 6.1), mm/migrate.c:add_folio_for_migration (6.12 to 7.3)" {
+        Efault = "efault", "EFAULT";
+        Enoent = "enoent", "ENOENT";
+    }
     /// How `MADV_COLD` clears a huge page's accessed bit.
     huge_cold: HugeCold = "huge-cold", "how MADV_COLD takes a huge page's accessed bit, and whether advice waits for a folio's lock before it splits it",
         source "mm/madvise.c:madvise_cold_or_pageout_pte_range (5.10, 6.1, 6.12.116, 6.18.15, 7.2: pmdp_invalidate, folio_lock; 6.12.117, 6.18.44 as seen, 7.3.4: pmdp_test_and_clear_young, folio_trylock)" {

@@ -146,6 +146,16 @@ sites! {
     FolioLockOrRetry = "__folio_lock_or_retry" in "mm/filemap.c";
     /// A page is on its way to another one.
     MigrationEntryWait = "migration_entry_wait" in "mm/migrate.c";
+    /// `move_pages` (`__NR_move_pages`) goes through its list.
+    DoPagesMove = "do_pages_move" in "mm/migrate.c";
+    /// A folio that moves is unmapped (5.10, 6.1: `unmap_and_move`).
+    MigrateFolioUnmap = "migrate_folio_unmap" in "mm/migrate.c";
+    /// It is copied (5.10: `move_to_new_page`, 6.1: `move_to_new_folio`).
+    MigrateFolioMove = "migrate_folio_move" in "mm/migrate.c";
+    /// A translation becomes a migration entry (5.10: `try_to_unmap_one`).
+    TryToMigrateOne = "try_to_migrate_one" in "mm/rmap.c";
+    /// A migration entry becomes a translation.
+    RemoveMigrationPte = "remove_migration_pte" in "mm/migrate.c";
     /// Write to a read-only PTE.
     DoWpPage = "do_wp_page" in "mm/memory.c";
     /// Copy.

@@ -62,7 +62,7 @@ pub static OF_STUDIES: &[Builtin] = builtins! { "scenarios/": "wp-prices" "fork-
 "wp-empty-markers" "wp-dirty" "wp-dirty-markers" "wp-shared" "wp-shared-unpopulated" "wp-ext4"
 "track-none" "track-soft-dirty" "track-uffd" "track-uffd-markers" "track-uffd-async" "track-pagemap-scan" "track-mprotect" };
 
-/// Texts that need several NUMA nodes. `agree` leaves them out: the model has one node.
+/// Texts that need several NUMA nodes. `agree` leaves them out: the machine that it runs on may have one.
 pub static OF_NODES: &[Builtin] = builtins! { "scenarios/":
     "e_move" "e_move_read" "e_move_holes" "e_move_zero" "e_move_protect" "e_mbind" "e_move_thp"
     "e_hint" "e_hint_write" "e_hint_local"
@@ -72,7 +72,7 @@ pub static OF_NODES: &[Builtin] = builtins! { "scenarios/":
 /// shows only one of their interleavings.
 pub static LITMUS: &[Builtin] = builtins! { "scenarios/litmus/":
     "mprotect-reclaim" "munmap-reclaim" "pending-flag" "madv-nested" "mremap-move"
-    "batched-pending" "pending-join"
+    "batched-pending" "pending-join" "migrate-store" "migrate-protect"
     "pageout-read" "pageout-write" "swapin-race" "cow-stale" "zero-cow"
     "lazy-table-free" "lazy-wake" "asid-recycle" "gather-early-free" "gen-skip"
     "free-write" "free-write-seq" "free-drop" "protnone-reclaim" "batch-two"

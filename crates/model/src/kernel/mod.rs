@@ -25,8 +25,10 @@ pub mod huge;
 pub mod lru;
 pub mod madvise;
 pub mod map;
+pub mod migrate;
 pub mod mlock;
 pub mod mlock_batch;
+pub mod move_pages;
 pub mod pagemap_scan;
 pub mod populate;
 pub mod protect;
@@ -50,7 +52,7 @@ pub mod writeback;
 mod x86;
 pub mod zap;
 
-use crate::addr::MmId;
+use crate::addr::{MmId, NodeId};
 use crate::call::{Call, Refs, left_of_ranges, ranges};
 use crate::env::Env;
 use crate::machine::world::mm_of;
@@ -121,9 +123,11 @@ pub fn call(env: &mut impl Env, mm: MmId, call: Call) -> Result<Ended<Call>, Err
         }
         Call::Truncate { file, pages } => truncate::ftruncate(env, file, pages)?,
         Call::SyncFile { file } => writeback::fsync(env, file)?,
+        Call::MovePages { pages, node } => {
+            move_pages::move_pages(env, mm, pages, NodeId(node))?;
+        }
         // `Program::not_modelled` refuses them before a run.
-        Call::MovePages { .. }
-        | Call::Mbind { .. }
+        Call::Mbind { .. }
         | Call::MigratePages { .. }
         | Call::SetMempolicy { .. }
         | Call::ReclaimMemory { .. }

@@ -39,6 +39,11 @@ pub enum UnmapFor {
     Reclaim,
     /// It is split: a migration entry is left (`TTU_SPLIT_FREEZE`, `freeze`).
     Split,
+    /// It is moved: a migration entry is left.
+    Migration {
+        /// Whether the caller flushes for all later (`TTU_BATCH_FLUSH`).
+        may_wait: bool,
+    },
 }
 
 /// A folio whose mappings are taken away.
@@ -62,6 +67,7 @@ impl Unmap {
         match self.purpose {
             UnmapFor::Reclaim => Site::TryToUnmapOne,
             UnmapFor::Split => Site::SplitFolio,
+            UnmapFor::Migration { .. } => Site::TryToMigrateOne,
         }
     }
 
@@ -70,6 +76,7 @@ impl Unmap {
         match self.purpose {
             UnmapFor::Reclaim => may_defer(w, self.folio),
             UnmapFor::Split => w.policies.split_flush == SplitFlush::Batched,
+            UnmapFor::Migration { may_wait } => may_wait,
         }
     }
 }
@@ -223,7 +230,8 @@ fn leave_entry<M: Mode>(
     // Reclaim leaves alone what a mapping locks.
     let (left, locked) = match purpose {
         UnmapFor::Reclaim => (reclaimed_entry(w, place, old, before), false),
-        UnmapFor::Split => {
+        UnmapFor::Migration { .. } if is_pinned(w, old) => (Left::Old, false),
+        UnmapFor::Split | UnmapFor::Migration { .. } => {
             let entry = migration_entry(w, old, migration_right(w, old));
             (Left::Entry(Pte::Migration(entry)), w.locks(mm, page))
         }
@@ -280,13 +288,19 @@ fn reclaimed_entry<M: Mode>(
     let Some(slot) = w.swap.slot_of(frame) else { return Left::Nothing };
     let exclusive =
         w.policies.anon_exclusive == AnonExclusive::Yes && f.flags.has(FrameFlags::EXCLUSIVE);
-    // Somebody has pinned it meanwhile (folio_try_share_anon_rmap).
-    if exclusive && maybe_dma_pinned(w, frame) {
+    if is_pinned(w, old) {
         return Left::Old;
     }
     w.swap.count(slot, 1);
     let swap = SwapPte { slot, exclusive, soft_dirty: old.soft_dirty(), uffd_wp: old.uffd_wp() };
     Left::Entry(Pte::Swap(swap))
+}
+
+/// Whether somebody has pinned the exclusive page meanwhile (`folio_try_share_anon_rmap`).
+fn is_pinned<M: Mode>(w: &World<M>, pte: PresentPte) -> bool {
+    w.policies.anon_exclusive == AnonExclusive::Yes
+        && w.frames.flags(pte.pfn).has(FrameFlags::EXCLUSIVE)
+        && maybe_dma_pinned(w, pte.pfn)
 }
 
 /// What a mapping of the page becomes again after its migration.

@@ -18,6 +18,9 @@ pub(super) const V5_8: Policies = Policies {
     split_flush: SplitFlush::Each,
     split_remap: SplitRemap::Old,
     split_zeros: SplitZeros::Stay,
+    migrate_batch: MigrateBatch::Off,
+    migrate_lru: MigrateLru::Batch,
+    move_hole: MoveHole::Efault,
     huge_cold: HugeCold::Invalidate,
     huge_unprotect: HugeUnprotect::IfChanged,
     advise_large: AdviseLarge::Split,
@@ -128,6 +131,7 @@ pub(super) const V5_10: Policies = Policies {
 };
 
 pub(super) const V5_15: Policies = Policies {
+    migrate_lru: MigrateLru::AtOnce,
     flush_order: FlushOrder::Concurrent,
     self_receive: SelfReceive::No,
     move_tables: MoveTables::UpperFirst,
@@ -174,6 +178,8 @@ pub(super) const V6_12: Policies = Policies {
     split_flush: SplitFlush::Batched,
     split_remap: SplitRemap::AsBefore,
     split_zeros: SplitZeros::ZeroPage,
+    migrate_batch: MigrateBatch::On,
+    move_hole: MoveHole::Enoent,
     lazyfree_huge: LazyfreeHuge::WholeOrSplit,
     advise_large: AdviseLarge::Batch,
     large_shared: LargeShared::Likely,

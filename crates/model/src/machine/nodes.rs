@@ -10,6 +10,8 @@
 use super::frames::FrameFlags;
 use super::world::{At, Ghost, IN_USE, Mode, World};
 use crate::addr::{CpuId, MmId, NodeId, Pfn, Vpn};
+use crate::numa::nodes_of_cpus;
+use crate::program::Program;
 use std::sync::Arc;
 
 /// How many nodes a policy can name, from node 0 on: a mapping stores them as bits.
@@ -116,6 +118,17 @@ impl Nodes {
         let node = |(index, &frames)| Node { frames, nearest: nearest(index) };
         let nodes = frames.iter().enumerate().map(node).collect();
         Nodes { nodes, block, cpus, distances }
+    }
+
+    /// Those of the scenario's machine, each with so many frames and blocks of that order.
+    pub fn for_program(program: &Program, frames: u32, block: u8) -> Nodes {
+        match program.machine.nodes {
+            None | Some(..=1) => Nodes::one(frames),
+            Some(count) => {
+                let cpus = nodes_of_cpus(program.machine.cpus, count);
+                Nodes::new(&vec![frames; usize::from(count)], block, cpus, &[])
+            }
+        }
     }
 
     /// How many there are.

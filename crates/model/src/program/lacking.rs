@@ -3,6 +3,7 @@
 use super::{Advice, Backing, FileSpec, OpKind, Program, RangeExpr};
 use crate::call::{CallExpr, Gup, PinAccess};
 use crate::kernels::KernelRow;
+use crate::numa::NumaNeeds;
 use crate::policy::{AnonFolios, FileFolios};
 use crate::userfaultfd::Answer;
 
@@ -29,7 +30,6 @@ pub struct Refused {
 /// A call about NUMA nodes that the model does not have.
 fn of_nodes(call: &CallExpr) -> Option<&'static str> {
     Some(match call {
-        CallExpr::MovePages { .. } => "move_pages",
         CallExpr::Mbind { .. } => "mbind",
         CallExpr::MigratePages { .. } => "migrate_pages",
         CallExpr::SetMempolicy { .. } => "set_mempolicy",
@@ -42,8 +42,8 @@ fn of_nodes(call: &CallExpr) -> Option<&'static str> {
 impl Program {
     /// What the scenario asks for, or has on the row's machine, that the model does not have.
     pub fn not_modelled(&self, row: &KernelRow) -> Option<Lacking> {
-        if self.machine.nodes.is_some_and(|nodes| nodes > 1) {
-            return Some(Lacking { op: None, what: "NUMA nodes (`nodes`)" });
+        if let Some(what) = self.not_with_nodes(row) {
+            return Some(Lacking { op: None, what });
         }
         let mthp = self.has_mthp(row);
         if let Some(what) = mthp.then(|| self.not_with_mthp()).flatten() {
@@ -108,6 +108,34 @@ impl Program {
             }
             None => None,
         }
+    }
+
+    /// What the scenario has that the model does not have with several NUMA nodes.
+    fn not_with_nodes(&self, row: &KernelRow) -> Option<&'static str> {
+        if self.machine.nodes.is_none_or(|nodes| nodes <= 1) {
+            return None;
+        }
+        let has = |of: fn(&CallExpr) -> bool| {
+            self.ops().any(|op| matches!(&op.kind, OpKind::Call(call) if of(call)))
+        };
+        let config = row.config.for_program(self);
+        Some(match () {
+            () if self.machine.numa != NumaNeeds::default() => {
+                "tiers of memory, NUMA balancing and the choice of the LRU (`nodes` with settings)"
+            }
+            () if config.other.is_some() => "NUMA nodes (`nodes`) but on x86-64",
+            () if config.large_folios => "huge pages with several NUMA nodes (`nodes`)",
+            () if self.areas.iter().any(|area| area.backing != Backing::Anonymous) => {
+                "shared memory and files with several NUMA nodes (`nodes`)"
+            }
+            () if self.machine.swap.is_some() => "swap space with several NUMA nodes (`nodes`)",
+            () if self.processes.len() > 1 => "several processes with several NUMA nodes (`nodes`)",
+            () if config.locks_memory => "mlock with several NUMA nodes (`nodes`)",
+            () if has(|call| matches!(call, CallExpr::Pin { .. })) => {
+                "pins with several NUMA nodes (`nodes`)"
+            }
+            () => return None,
+        })
     }
 
     /// What the scenario asks for that no kernel does, and the model does not either.

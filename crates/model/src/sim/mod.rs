@@ -20,7 +20,7 @@ pub use alike::alike_from;
 pub use env::{NoGhost, SimEnv, SimLog, SimMode, SimWorld};
 pub use watch::{Look, Watch};
 
-use crate::addr::{MmId, ProcessId, Vpn};
+use crate::addr::{MmId, Pfn, ProcessId, Vpn};
 use crate::arch::Arch;
 use crate::env::Context;
 use crate::feature::Feature;
@@ -399,7 +399,11 @@ fn new_world(program: &Program, row: &KernelRow, arch: Arch, options: &SimOption
         threads: program.threads.len(),
         processes: program.processes.len(),
         others: program.other_processes(),
-        nodes: Nodes::one(FRAMES.saturating_add(program.file_pages())),
+        nodes: Nodes::for_program(
+            program,
+            FRAMES.saturating_add(program.file_pages()),
+            arch.order(2),
+        ),
         swap_pages: u32::try_from(swap_pages).unwrap_or(u32::MAX),
         pins: program.pins(),
         files: program.files.clone(),
@@ -441,7 +445,11 @@ fn final_pages(program: &Program, world: &SimWorld) -> BTreeMap<String, String> 
         for page in pages.filter(|page| space.vma(*page).is_some()) {
             let Some(name) = program.page_name(page) else { continue };
             let name = if number == 0 { name } else { format!("{}:{name}", process.name) };
-            states.tell(name, page_state(world, mm, page));
+            let state = page_state(world, mm, page);
+            states.tell(name.clone(), state);
+            if let (Holds::Frame(frame), true) = (state.holds, world.nodes.count() > 1) {
+                states.tell_node(&name, world.nodes.of_frame(Pfn(frame as u32)).0);
+            }
         }
         let name = if number == 0 { String::new() } else { format!("{}:", process.name) };
         states.tell_huge(&name, anon_huge_pages(program, world, mm));

@@ -6,7 +6,7 @@ use needless_model::program::Program;
 use needless_model::run::{Round, TargetRun};
 use needless_model::sequence::{Sequence, TraceOrder};
 
-/// One line of the table: a scenario on some kernels.
+/// One line of the table: a scenario, with its settings, on some kernels.
 pub struct Capture {
     pub scenario: &'static str,
     pub kernels: Vec<&'static str>,
@@ -16,7 +16,15 @@ pub struct Capture {
 
 /// The captures of x86-64 kernels.
 pub fn captures() -> impl Iterator<Item = Capture> {
-    let table = include_str!("../../../../tests/captures.tsv");
+    lines(include_str!("../../../../tests/captures.tsv"))
+}
+
+/// Those of machines with several NUMA nodes.
+pub fn captures_of_nodes() -> impl Iterator<Item = Capture> {
+    lines(include_str!("../../../../tests/captures-nodes.tsv"))
+}
+
+fn lines(table: &'static str) -> impl Iterator<Item = Capture> {
     table.lines().filter(|line| !line.starts_with('#')).map(|line| {
         let mut fields = line.split('\t');
         let mut field = || fields.next().expect("four fields");

@@ -1,0 +1,312 @@
+//! Folios move to another NUMA node.
+//!
+//! Each is unmapped ([`super::unmap`]): a migration entry takes the place of every translation, and who
+//! touches the page waits for it. Its contents are copied, and the entries become translations of the copy.
+//! No flush is owed for those: a TLB cannot hold what was not there.
+//!
+//! What differs is how the unmapped translations are flushed. Up to 6.2 each folio goes all the way by
+//! itself, and each translation is flushed when it is taken. From 6.3 on up to 512 pages are unmapped
+//! first, with one flush for all ([`super::unmap_batch`]); what could not be moved that way is tried once
+//! more by itself, with a flush for each translation.
+//!
+//! A folio that somebody holds a reference to cannot be moved. That is seen after its flush: its
+//! translations are put back, and the flush was for nothing.
+//!
+//! Source: mm/migrate.c:migrate_pages, unmap_and_move, move_to_new_page (5.10), move_to_new_folio (6.1),
+//! migrate_pages_batch, migrate_pages_sync, migrate_folio_unmap, migrate_folio_move (6.12).
+
+use crate::addr::{NodeId, Pfn};
+use crate::env::{Env, Lock};
+use crate::kernel::alloc::{Request, with_frames};
+use crate::kernel::lru::{folio_add_lru, lru_add_drain};
+use crate::kernel::reclaim::FolioList;
+use crate::kernel::rmap::rmap_walk;
+use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
+use crate::kernel::unmap::{Destination, Unmap, UnmapFor, remove_migration_pte, try_to_unmap_one};
+use crate::kernel::unmap_batch::try_to_unmap_flush;
+use crate::machine::frames::FrameFlags;
+use crate::machine::nodes::Near;
+use crate::machine::unmap_batch::Batch;
+use crate::machine::world::{Ghost, Mode, World};
+use crate::policy::{MigrateBatch, MigrateLru};
+use crate::site::Site;
+
+/// Pages that are unmapped before they are flushed (`NR_MAX_BATCHED_MIGRATION`).
+const BATCH: usize = 512;
+
+/// How often a folio is tried that somebody holds: without batches (a literal 10 in 5.10,
+/// `NR_MAX_MIGRATE_PAGES_RETRY`); in a batch, and after it (`NR_MAX_MIGRATE_ASYNC_RETRY`,
+/// `NR_MAX_MIGRATE_SYNC_RETRY`).
+const TRIES: usize = 10;
+
+/// There is no memory left on the target node.
+#[derive(Debug)]
+pub struct NoMemory;
+
+/// Whether a lock is waited for, and a flush put off.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Migrate {
+    /// `MIGRATE_ASYNC`: what is locked is passed over, flushes are put off.
+    Async,
+    /// `MIGRATE_SYNC`.
+    Sync,
+}
+
+/// What became of a folio that was to be unmapped.
+enum Unmapped {
+    /// Its owner has freed it meanwhile.
+    Freed,
+    /// Nobody maps it; it is to be copied to this one. Both are locked.
+    To(Pfn),
+    /// It is locked by somebody else, or still mapped.
+    NotYet,
+}
+
+/// Moves isolated folios to the node; how many stay. Those are back on the LRU.
+pub fn migrate_pages(env: &mut impl Env, folios: &[Pfn], node: NodeId) -> Result<usize, NoMemory> {
+    let mut left = FolioList::from_slice(folios);
+    let ended = match env.policies().migrate_batch {
+        MigrateBatch::Off => one_by_one(env, &mut left, node, TRIES),
+        MigrateBatch::On => by_batches(env, &mut left, node),
+    };
+    putback_movable_pages(env, &left);
+    ended.map(|()| left.len())
+}
+
+/// Source: mm/migrate.c:migrate_pages, unmap_and_move (5.10, 6.1).
+fn one_by_one(
+    env: &mut impl Env,
+    left: &mut FolioList,
+    node: NodeId,
+    tries: usize,
+) -> Result<(), NoMemory> {
+    for _ in 0..tries {
+        let mut again = FolioList::new();
+        for (at, &folio) in left.iter().enumerate() {
+            let moved = match migrate_folio_unmap(env, folio, node, Migrate::Sync) {
+                Ok(Unmapped::Freed) => true,
+                Ok(Unmapped::To(to)) => {
+                    let moved = migrate_folio_move(env, folio, to);
+                    if !moved {
+                        undo(env, folio, to);
+                    }
+                    moved
+                }
+                Ok(Unmapped::NotYet) => false,
+                Err(NoMemory) => {
+                    again.extend_from_slice(&left[at..]);
+                    *left = again;
+                    return Err(NoMemory);
+                }
+            };
+            if !moved {
+                again.push(folio);
+            }
+        }
+        *left = again;
+        if left.is_empty() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Source: mm/migrate.c:migrate_pages, migrate_pages_sync (6.12).
+fn by_batches(env: &mut impl Env, left: &mut FolioList, node: NodeId) -> Result<(), NoMemory> {
+    let all = std::mem::take(left);
+    for (at, batch) in all.chunks(BATCH).enumerate() {
+        let mut failed = FolioList::new();
+        let mut ended = migrate_pages_batch(env, batch, node, &mut failed);
+        if ended.is_ok() {
+            // Each by itself, without a batch. A folio that stays unmapped is not flushed again.
+            let mut alone = FolioList::new();
+            for folio in std::mem::take(&mut failed) {
+                let mut one = FolioList::from_slice(&[folio]);
+                ended = ended.and_then(|()| one_by_one(env, &mut one, node, 1));
+                alone.extend(one);
+            }
+            failed = alone;
+        }
+        left.extend(failed);
+        if ended.is_err() {
+            let next = (at + 1) * BATCH;
+            left.extend(all.iter().skip(next).copied());
+            return ended;
+        }
+    }
+    Ok(())
+}
+
+/// Source: mm/migrate.c:migrate_pages_batch (6.12).
+fn migrate_pages_batch(
+    env: &mut impl Env,
+    folios: &[Pfn],
+    node: NodeId,
+    failed: &mut FolioList,
+) -> Result<(), NoMemory> {
+    // 1. No mapping.
+    let (mut unmapped, mut ended) = (Vec::new(), Ok(()));
+    for (at, &folio) in folios.iter().enumerate() {
+        match migrate_folio_unmap(env, folio, node, Migrate::Async) {
+            Ok(Unmapped::Freed) => {}
+            Ok(Unmapped::To(to)) => unmapped.push((folio, to)),
+            Ok(Unmapped::NotYet) => failed.push(folio),
+            Err(NoMemory) => {
+                failed.extend_from_slice(&folios[at..]);
+                ended = Err(NoMemory);
+                break;
+            }
+        }
+    }
+    // 2. One flush for all.
+    try_to_unmap_flush(env, Batch::Task, Site::TryToUnmapFlush);
+    // 3. Copied and mapped again.
+    for (folio, to) in unmapped {
+        if !migrate_folio_move(env, folio, to) {
+            undo(env, folio, to);
+            failed.push(folio);
+        }
+    }
+    ended
+}
+
+/// Takes the folio's translations away.
+fn migrate_folio_unmap(
+    env: &mut impl Env,
+    folio: Pfn,
+    node: NodeId,
+    how: Migrate,
+) -> Result<Unmapped, NoMemory> {
+    let site = Site::MigrateFolioUnmap;
+    // 1. Is it in use at all?
+    let freed = env.step(site, |w, at| {
+        let freed = w.frames.get(folio).refs == 1;
+        if freed {
+            w.put_frame(at, folio);
+        }
+        freed
+    });
+    if freed {
+        return Ok(Unmapped::Freed);
+    }
+    // 2. Where it goes.
+    let near = Near::Only(node);
+    let request = Request { near, order: 0, flags: FrameFlags::default() };
+    let Some(to) = with_frames(env, site, request, |w, at, door| door.take(w, at)) else {
+        return Err(NoMemory);
+    };
+    // 3. Both are locked.
+    let locked = match how {
+        Migrate::Async => env.try_lock(Site::FolioTryLock, Lock::Folio(folio)),
+        Migrate::Sync => {
+            env.lock(Lock::Folio(folio));
+            true
+        }
+    };
+    if !locked {
+        env.step(Site::FolioPut, |w, at| w.put_frame(at, to));
+        return Ok(Unmapped::NotYet);
+    }
+    env.lock(Lock::Folio(to));
+    // 4. A migration entry for each translation.
+    let unmap = Unmap::of(folio, UnmapFor::Migration { may_wait: how == Migrate::Async });
+    rmap_walk(env, site, folio, |env, place| try_to_unmap_one(env, unmap, place));
+    let mapped = env.step(site, |w, _| w.frames.folio_maps(folio) > 0);
+    if mapped {
+        undo(env, folio, to);
+        return Ok(Unmapped::NotYet);
+    }
+    Ok(Unmapped::To(to))
+}
+
+/// Copies the folio and maps the copy, unless somebody holds a reference to it.
+fn migrate_folio_move(env: &mut impl Env, folio: Pfn, to: Pfn) -> bool {
+    let site = Site::MigrateFolioMove;
+    let copied = env.step(site, |w, at| {
+        let alone = w.frames.get(folio).refs == 1;
+        if alone {
+            copy(w, folio, to);
+            if w.policies.migrate_lru == MigrateLru::AtOnce {
+                folio_add_lru(w, at, to);
+            }
+        }
+        alone
+    });
+    if !copied {
+        return false;
+    }
+    if env.policies().migrate_lru == MigrateLru::AtOnce {
+        lru_add_drain(env);
+    }
+    remove_migration_ptes(env, folio, to);
+    env.unlock(Lock::Folio(to));
+    env.step(Site::FolioPut, |w, at| {
+        if w.policies.migrate_lru == MigrateLru::Batch {
+            folio_add_lru(w, at, to);
+        }
+        w.put_frame(at, to);
+    });
+    env.unlock(Lock::Folio(folio));
+    env.step(Site::FolioPut, |w, at| w.put_frame(at, folio));
+    true
+}
+
+/// The copy is what the folio was.
+///
+/// Source: mm/migrate.c:folio_migrate_mapping, folio_migrate_flags (6.1 to 7.3), migrate_page_move_mapping,
+/// migrate_page_states (5.10).
+fn copy<M: Mode>(w: &mut World<M>, folio: Pfn, to: Pfn) {
+    let was = w.frames.get(folio);
+    w.frames.update(to, |copy| (copy.object, copy.index) = (was.object, was.index));
+    for flag in [
+        FrameFlags::SWAP_BACKED,
+        FrameFlags::DIRTY,
+        FrameFlags::ACTIVE,
+        FrameFlags::REFERENCED,
+        FrameFlags::ZERO_FILLED,
+    ] {
+        w.frames.set_flags(to, flag, was.flags.has(flag));
+    }
+    w.ghost.migrated(folio, to);
+}
+
+/// Makes translations of `to` of the migration entries that stand for the folio.
+///
+/// Source: mm/migrate.c:remove_migration_ptes (5.10 to 7.3).
+fn remove_migration_ptes(env: &mut impl Env, folio: Pfn, to: Pfn) {
+    let site = Site::RemoveMigrationPte;
+    let again = Destination { from: folio.0..folio.0 + 1, to, zero_page: false };
+    rmap_walk(env, site, to, |env, (mm, page)| {
+        let mapped = pte_offset_map_lock(env, site, mm, page, |w, at| {
+            remove_migration_pte(w, at, (mm, page), &again);
+        });
+        if mapped.is_some() {
+            pte_unmap_unlock(env, mm, page);
+        }
+    });
+}
+
+/// All is as it was: the folio is mapped again, and nobody has the copy.
+///
+/// Source: mm/migrate.c:migrate_folio_undo_src, migrate_folio_undo_dst (6.12), unmap_and_move (5.10, 6.1).
+fn undo(env: &mut impl Env, folio: Pfn, to: Pfn) {
+    remove_migration_ptes(env, folio, folio);
+    env.unlock(Lock::Folio(folio));
+    env.unlock(Lock::Folio(to));
+    env.step(Site::FolioPut, |w, at| w.put_frame(at, to));
+}
+
+/// Those that stay go back on the LRU, by this CPU's batch.
+///
+/// Source: mm/migrate.c:putback_movable_pages (5.10 to 7.3).
+fn putback_movable_pages(env: &mut impl Env, folios: &[Pfn]) {
+    if folios.is_empty() {
+        return;
+    }
+    env.step(Site::FolioPutbackLru, |w, at| {
+        for &folio in folios {
+            folio_add_lru(w, at, folio);
+            w.put_frame(at, folio);
+        }
+    });
+}

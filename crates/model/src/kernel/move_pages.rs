@@ -1,0 +1,154 @@
+//! `move_pages`: a process has pages moved to a NUMA node, and is told where each is.
+//!
+//! Pages are collected as long as they can be queued for the same node. The first one that cannot ends the
+//! batch, whatever the reason: what was collected is moved, and a new batch begins behind it. So a list
+//! with holes is moved in many batches.
+//!
+//! Source: mm/migrate.c:do_pages_move, move_pages_and_store_status; add_page_for_migration (5.10, 6.1),
+//! add_folio_for_migration (6.12).
+
+use crate::addr::{MmId, NodeId, PageRange, Vpn};
+use crate::env::{Env, Lock};
+use crate::event::EventKind;
+use crate::kernel::Errno;
+use crate::kernel::lru::lru_add_drain_all;
+use crate::kernel::migrate::migrate_pages;
+use crate::kernel::reclaim::FolioList;
+use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
+use crate::machine::frames::FrameFlags;
+use crate::machine::world::{At, Mode, World};
+use crate::numa::PageStatus;
+use crate::policy::MoveHole;
+use crate::pte::Pte;
+use crate::site::Site;
+
+/// Moves each of the pages to the node.
+pub fn move_pages(
+    env: &mut impl Env,
+    mm: MmId,
+    pages: PageRange,
+    node: NodeId,
+) -> Result<(), Errno> {
+    let mut answers = vec![PageStatus::UNTOLD; pages.pages() as usize];
+    let ended = do_pages_move(env, mm, (pages, node), &mut answers);
+    env.step(Site::DoPagesMove, |w, at| {
+        for (page, status) in pages.iter().zip(answers) {
+            w.emit(at, EventKind::PageStatus { page, status });
+        }
+    });
+    ended
+}
+
+fn do_pages_move(
+    env: &mut impl Env,
+    mm: MmId,
+    (pages, node): (PageRange, NodeId),
+    answers: &mut [PageStatus],
+) -> Result<(), Errno> {
+    lru_add_drain_all(env);
+    let (mut folios, mut first) = (FolioList::new(), 0);
+    for (at, page) in pages.iter().enumerate() {
+        let Queue::Answer(status) = add_folio_for_migration(env, mm, page, node, &mut folios)
+        else {
+            continue;
+        };
+        answers[at] = status;
+        if !move_and_answer(env, &mut folios, node, &mut answers[first..at])? {
+            return Ok(());
+        }
+        first = at + 1;
+    }
+    move_and_answer(env, &mut folios, node, &mut answers[first..]).map(|_| ())
+}
+
+/// Moves what was collected; false if some of it stays: then nothing is said of it, nor done about what
+/// follows.
+fn move_and_answer(
+    env: &mut impl Env,
+    folios: &mut FolioList,
+    node: NodeId,
+    answers: &mut [PageStatus],
+) -> Result<bool, Errno> {
+    if folios.is_empty() {
+        return Ok(true);
+    }
+    let stay = migrate_pages(env, &std::mem::take(folios), node).map_err(|_| Errno::Enomem)?;
+    if stay == 0 {
+        answers.fill(PageStatus::on(node.0));
+    }
+    Ok(stay == 0)
+}
+
+/// What becomes of a page that is to be moved.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+enum Queue {
+    /// Its folio is isolated.
+    Isolated(crate::addr::Pfn),
+    /// It is not moved, and this is said of it.
+    Answer(PageStatus),
+}
+
+/// Isolates the page's folio, if it can be moved.
+///
+/// The reference that 5.10 and 6.1 take between lookup and isolation is left out.
+fn add_folio_for_migration(
+    env: &mut impl Env,
+    mm: MmId,
+    page: Vpn,
+    node: NodeId,
+    folios: &mut FolioList,
+) -> Queue {
+    let site = Site::DoPagesMove;
+    env.lock(Lock::MmapRead(mm));
+    let mapped = env.step(site, |w, _| w.mms[mm.index()].vma(page).is_some());
+    let found = match mapped {
+        true => {
+            let found =
+                pte_offset_map_lock(env, site, mm, page, |w, at| queue(w, at, (mm, page), node));
+            if found.is_some() {
+                pte_unmap_unlock(env, mm, page);
+            }
+            found.unwrap_or_else(|| Queue::Answer(of_hole(env.policies().move_hole)))
+        }
+        false => Queue::Answer(PageStatus::EFAULT),
+    };
+    env.unlock(Lock::MmapRead(mm));
+    if let Queue::Isolated(folio) = found {
+        folios.push(folio);
+    }
+    found
+}
+
+fn queue<M: Mode>(w: &mut World<M>, at: At, (mm, page): (MmId, Vpn), node: NodeId) -> Queue {
+    let pte = match w.pte(mm, page) {
+        Pte::Present(pte) => pte,
+        Pte::None | Pte::Table(_) => return Queue::Answer(of_hole(w.policies.move_hole)),
+        Pte::Swap(_) | Pte::Migration(_) | Pte::Marker(_) => {
+            return Queue::Answer(PageStatus::ENOENT);
+        }
+    };
+    if pte.special() {
+        return Queue::Answer(PageStatus::EFAULT);
+    }
+    let folio = w.frames.folio(pte.pfn).0;
+    if w.nodes.of_frame(folio) == node {
+        return Queue::Answer(PageStatus::on(node.0));
+    }
+    if w.frames.folio_maps(folio) > 1 {
+        return Queue::Answer(PageStatus::EACCES);
+    }
+    if !w.frames.flags(folio).on_lru() {
+        return Queue::Answer(PageStatus::EBUSY);
+    }
+    w.lru_del(folio, FrameFlags::default());
+    w.get_frame(at, folio);
+    Queue::Isolated(folio)
+}
+
+/// What is said of a page that is not there.
+const fn of_hole(rule: MoveHole) -> PageStatus {
+    match rule {
+        MoveHole::Efault => PageStatus::EFAULT,
+        MoveHole::Enoent => PageStatus::ENOENT,
+    }
+}

@@ -354,6 +354,9 @@ pub const FILE_FIRST: Bounds =
 pub const FILE_PAGES: Bounds =
     Bounds { what: "the number of pages", least: 0, most: MAX_FILE_PAGES as i64 };
 
+/// How many pages `move_pages` takes at most: targets keep an answer for each.
+pub const MOST_MOVED: i64 = 1 << 20;
+
 /// How many pages are reclaimed.
 pub const RECLAIMED: Bounds = Bounds { what: "the number of pages", least: 1, most: 1 << 20 };
 

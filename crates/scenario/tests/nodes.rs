@@ -48,6 +48,17 @@ fn policies_name_a_node_where_they_need_one() {
 }
 
 #[test]
+fn one_call_moves_so_many_pages() {
+    let text = "scenario \"nodes\" { machine { nodes 2 }
+         thread \"main\" cpu=0 { map \"heap\" pages=1048577\n rounds 1 { move_pages \"heap\" node=1 } } }";
+    let error = compile(&Source::new("nodes", text), &Settings::default()).unwrap_err();
+    let report = format!("{:?}", miette::Report::new(error));
+    assert!(report.contains("1048577 pages") && report.contains("in parts"), "{report}");
+    let part = text.replace("move_pages \"heap\"", "move_pages \"heap[1..1048577]\"");
+    compile(&Source::new("nodes", part), &Settings::default()).unwrap();
+}
+
+#[test]
 fn sampling_has_to_be_switched_on() {
     let scan = "numa-scan \"heap\"";
     for machine in ["nodes 2", "nodes 2\n numa-balancing \"off\""] {

@@ -3,12 +3,19 @@
 use super::Lowering;
 use crate::document::Node;
 use crate::error::{Problem, suggest};
-use needless_model::call::{CallExpr, RECLAIMED};
+use needless_model::call::{CallExpr, MOST_MOVED, RECLAIMED};
 use needless_model::numa::{Balancing, Mempolicy};
 
 impl Lowering<'_> {
     pub(super) fn move_pages(&self, node: &Node) -> Result<CallExpr, Problem> {
-        let pages = self.some_pages(&node.args[0])?.expr;
+        let pages = self.some_pages(&node.args[0])?;
+        let count = pages.count.unwrap_or_else(|| self.size(pages.expr.area));
+        if count > MOST_MOVED {
+            let message = format!("move_pages is asked for {count} pages");
+            return Err(Problem::new(pages.span, message, "too many")
+                .help(format!("at most {MOST_MOVED} in one call: move them in parts")));
+        }
+        let pages = pages.expr;
         Ok(CallExpr::MovePages { pages, node: self.numa_node(node, "node")? })
     }
 

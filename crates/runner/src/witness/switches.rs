@@ -150,12 +150,7 @@ pub(super) fn pushed_out_amid(
 /// switch tells that. The scheduler charges a thread for its time at each tick of the clock, which come `tick_ns` apart, and when it
 /// looks for the next one (kernel/sched/fair.c:update_curr, pick_next_task_fair, 5.10 to 7.2). So a charge sooner after another
 /// than a tick can be is no tick's.
-pub(super) fn went_on_amid(
-    calls: &[(i32, Span)],
-    records: &[Raw],
-    cpu: u16,
-    tick_ns: u64,
-) -> bool {
+pub(super) fn went_on_amid(calls: &[(i32, Span)], records: &[Raw], cpu: u16, tick_ns: u64) -> bool {
     calls.iter().any(|(tid, call)| {
         let amid = |r: &&Raw| r.cpu == cpu && r.tid == *tid && call.contains(r.time);
         let charges = records.iter().filter(amid).filter(|r| r.kind == Kind::Charged);

@@ -178,6 +178,7 @@ pub enum Verb {
 #[derive(Debug, Args)]
 pub struct ScenarioChoice {
     /// A built-in scenario's name, a file, or `-` for standard input.
+    #[arg(value_parser = to_load())]
     pub scenario: String,
     /// Set a parameter of the scenario (repeatable).
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = assignment)]
@@ -334,6 +335,7 @@ pub struct AgreeArgs {
     pub targets: Vec<String>,
     /// Built-in scenarios, files, or `-` for standard input; without any, and without --random: every
     /// built-in scenario.
+    #[arg(value_parser = to_load())]
     pub scenarios: Vec<String>,
     /// Every built-in scenario, beside the random ones.
     #[arg(long)]
@@ -448,6 +450,7 @@ pub enum Reduction {
 pub struct CheckArgs {
     /// A litmus test (`needless scenario list` shows them), a built-in scenario, a file, or `-` for
     /// standard input.
+    #[arg(value_parser = to_load())]
     pub scenario: Option<String>,
     /// A model row (repeatable); without: those that the scenario's `litmus` node names.
     #[arg(short, long = "target", value_name = "TARGET", conflicts_with = "catalogue")]
@@ -669,6 +672,7 @@ pub enum ScenarioVerb {
     #[command(before_help = "Examples:\n  needless scenario show cow-reuse > mine.kdl")]
     Show {
         /// A built-in scenario's name, a file, or `-` for standard input.
+        #[arg(value_parser = to_load())]
         scenario: String,
     },
     /// Print the random scenario that `needless agree --random` draws for a seed.
@@ -696,7 +700,7 @@ pub enum ScenarioVerb {
     #[command(before_help = "Examples:\n  needless scenario check mine.kdl --set pages=64")]
     Check {
         /// Built-in scenarios' names, files, or `-` for standard input.
-        #[arg(required = true)]
+        #[arg(required = true, value_parser = to_load())]
         scenarios: Vec<String>,
         /// Set a parameter (repeatable).
         #[arg(long = "set", value_name = "NAME=VALUE", value_parser = assignment)]
@@ -708,7 +712,7 @@ pub enum ScenarioVerb {
   needless scenario fmt --write mine.kdl   change the file")]
     Fmt {
         /// Built-in scenarios' names, files, or `-` for standard input.
-        #[arg(required = true)]
+        #[arg(required = true, value_parser = to_load())]
         scenarios: Vec<String>,
         /// Write the result back to the file.
         #[arg(long)]
@@ -781,6 +785,15 @@ pub enum Color {
 }
 
 /// `x86-64`, `arm64`
+/// Takes the name of a scenario, or the path of its file. What is not UTF-8 has no place in JSON.
+fn to_load() -> impl TypedValueParser<Value = String> {
+    clap::builder::OsStringValueParser::new().try_map(|name| {
+        name.into_string().map_err(|_| {
+            "a scenario's path has to be UTF-8; name the file otherwise, or hand it over: - <FILE"
+        })
+    })
+}
+
 /// Takes the path of a file to write, whatever bytes are in it.
 fn to_write() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(file_to_write)

@@ -358,3 +358,17 @@ fn a_dash_is_no_file_to_write() {
         assert!(message.contains("/dev/stdout"), "{message}");
     }
 }
+
+#[test]
+fn a_scenarios_path_that_is_no_utf8_is_refused_with_the_way_around_it() {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = Folder::new();
+    let path = folder.path("x").with_file_name(std::ffi::OsStr::from_bytes(b"\xff.kdl"));
+    std::fs::write(&path, scenario("map \"a\" pages=1\nrounds 1 { write \"a\" }", "")).unwrap();
+    let model = ["-t", "model:6.12"];
+    let run = needless(&["run"]).arg(&path).args(model).assert().code(2).get_output().clone();
+    let error = String::from_utf8(run.stderr).unwrap();
+    assert!(error.contains("has to be UTF-8") && error.contains("- <FILE"), "{error}");
+    let handed_over = needless(&["run", "-"]).args(model).pipe_stdin(&path).unwrap().assert();
+    handed_over.code(0);
+}

@@ -15,7 +15,7 @@ use std::time::Duration;
 #[derive(Debug, Parser)]
 #[command(
     name = "needless",
-    version,
+    version = env!("NEEDLESS_VERSION"),
     propagate_version = true,
     before_help = "Examples:
   needless compare cow-reuse -t live -t model:6.1   side by side

@@ -24,8 +24,8 @@ fn it_is_static_and_at_a_fixed_address() {
         field::<2>(&bytes, 0x36) as usize,
         field::<2>(&bytes, 0x38) as usize,
     );
-    let kinds = (0..count).map(|number| field::<4>(&bytes, start + number * size));
-    assert!(count > 0 && kinds.into_iter().all(|kind| kind != INTERPRETER), "it is dynamic");
+    let kind = |number| field::<4>(&bytes, start + number * size);
+    assert!(count > 0 && (0..count).all(|number| kind(number) != INTERPRETER), "it is dynamic");
 }
 
 #[test]

@@ -5,8 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// What programs are made from: a changed document makes no other program.
-const SOURCES: [&str; 6] =
-    [".cargo", "Cargo.lock", "Cargo.toml", "crates", "scenarios", "studies"];
+const SOURCES: [&str; 6] = [".cargo", "Cargo.lock", "Cargo.toml", "crates", "scenarios", "studies"];
 
 /// Digits of a commit that are shown.
 const DIGITS: usize = 12;

@@ -21,7 +21,10 @@ const HELP: &str = "Print how to use a verb";
 
 /// The whole help of the command, but for what clap fills in.
 pub fn template() -> String {
-    format!("{{before-help}}{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}Options:\n{{options}}{{after-help}}", text())
+    format!(
+        "{{before-help}}{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}Options:\n{{options}}{{after-help}}",
+        text()
+    )
 }
 
 fn text() -> String {

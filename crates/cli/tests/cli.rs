@@ -72,7 +72,10 @@ fn the_version_names_the_commit_where_there_is_one() {
     assert!(said.iter().any(|said| said == version), "{version} of {head}");
     // What an archive of the commit has in place of it (.gitattributes).
     let archive = git(&["archive", "HEAD", "crates/cli/COMMIT"]).unwrap();
-    assert!(archive.windows(head.len()).any(|part| part == head.as_bytes()), "no commit in an archive");
+    assert!(
+        archive.windows(head.len()).any(|part| part == head.as_bytes()),
+        "no commit in an archive"
+    );
 }
 
 #[test]

@@ -20,31 +20,31 @@ struct Known {
 
 const KNOWN: [Known; 5] = [
     Known {
-        hash: "PENDING",
+        hash: "a148cd1166aa17c9e42fbb0bc7181494",
         series: "6.12",
         archs: &[Arch::X86_64],
         change: "+pending-cleared",
     },
     Known {
-        hash: "REMOVED",
+        hash: "cd73a68c1b22eeea594a1e824be5fed8",
         series: "6.12",
         archs: &[Arch::X86_64],
         change: "+removed-after",
     },
     Known {
-        hash: "YOUNG",
+        hash: "728cc7a7e31f853dcb45105e46c5dc94",
         series: "6.12",
         archs: &[Arch::X86_64, Arch::Arm64],
         change: "+fork-young",
     },
     Known {
-        hash: "MAPCOUNT",
+        hash: "abe0fef76ac352ee88b5f3ec0db7795f",
         series: "5.10",
         archs: &[Arch::X86_64],
         change: ",reuse=mapcount",
     },
     Known {
-        hash: "RETRY",
+        hash: "ee6dbd7c906c5174aacbfafc8aa57cdc",
         series: "5.10",
         archs: &[Arch::Arm64],
         change: ",dirty-retry=retry-flush,arm64-spurious=broadcast",

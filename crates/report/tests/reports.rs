@@ -80,7 +80,8 @@ fn a_kernel_with_a_patch_that_no_row_has_says_how_another_row_is_named() {
         let mut run = live(12, None);
         let entry = entry.map(|patches| (NOT_MODELLED.to_owned(), patches.to_owned()));
         run.environment.extend(entry);
-        let text = notes::text(&single(live_target(run, true)), Style { width: 1000, ..UNICODE }, ANSWER);
+        let text =
+            notes::text(&single(live_target(run, true)), Style { width: 1000, ..UNICODE }, ANSWER);
         let mut lines = text.lines().filter(|line| line.contains("row="));
         let line = lines.next().map(str::to_owned);
         assert_eq!(lines.next(), None, "one line says it");
@@ -88,7 +89,10 @@ fn a_kernel_with_a_patch_that_no_row_has_says_how_another_row_is_named() {
     };
     assert_eq!(told(None), None);
     let line = told(Some("fix.patch")).unwrap();
-    assert!(line.starts_with("live: no row is known to have fix.patch; `row=6.18+NAME` or "), "{line}");
+    assert!(
+        line.starts_with("live: no row is known to have fix.patch; `row=6.18+NAME` or "),
+        "{line}"
+    );
 }
 
 #[test]

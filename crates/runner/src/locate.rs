@@ -71,7 +71,10 @@ mod tests {
         places.iter().for_each(|place| fs::create_dir_all(place).unwrap());
         let missing = in_places(&program, "runner").unwrap_err();
         for place in ["bin", "lib/needless"] {
-            assert!(missing.contains(&format!("{place} and")) || missing.ends_with(place), "{missing}");
+            assert!(
+                missing.contains(&format!("{place} and")) || missing.ends_with(place),
+                "{missing}"
+            );
         }
         // The nearest one counts.
         for place in &places {

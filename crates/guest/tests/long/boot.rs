@@ -25,8 +25,9 @@ pub(super) fn usual() -> GuestOptions {
         if let Some(path) = std::env::var_os("NEEDLESS_RUNNER") {
             return path.into();
         }
-        let status =
-            Command::new(env!("CARGO")).args(["build", "--quiet", "-p", "needless-runner"]).status();
+        let status = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "-p", "needless-runner"])
+            .status();
         assert!(status.unwrap().success(), "the runner does not build");
         // This test is TARGET/PROFILE/deps/long-….
         let test = std::env::current_exe().unwrap();

@@ -264,8 +264,7 @@ mod tests {
         let mapcount = [(CHANGE, ",reuse=mapcount")];
         let (row, _) = of("5.10.262-mine", &mapcount);
         assert_eq!(row.policies, KernelRow::parse("5.10,reuse=mapcount").unwrap().policies);
-        let arm64 =
-            [(CHANGE, "+fork-young"), ("machine", "aarch64"), ("cpu.CPU-part", "0xd08")];
+        let arm64 = [(CHANGE, "+fork-young"), ("machine", "aarch64"), ("cpu.CPU-part", "0xd08")];
         assert_eq!(of("6.12.118", &arm64).0.name, "6.12/arm64+fork-young,cpu=cortex-a72");
         // No row of its own: the nearest one stays what it is. A row that was named is nobody else's.
         assert_eq!(of("6.13.1", &cleared).0.name, "6.12");

@@ -1,32 +1,48 @@
 # Recipes for people and for CI: the same ones.
 
-TARGET := x86_64-unknown-linux-gnu
 # Absolute: tests run in their package's folder.
 CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TARGET_DIR
 BIN := $(CARGO_TARGET_DIR)/release
 
-.PHONY: help setup native build demo test test-kernels kernels-own mutants check agree agree-arm64 stale-read stat-kernels verdicts bench lint licences fresh
+.PHONY: help setup setup-native native build install uninstall deb deb-test demo test test-kernels kernels-own mutants check agree agree-arm64 stale-read stat-kernels verdicts bench lint licences fresh
 
 help: ## list the recipes
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|'
 
-setup: ## install what the build needs, as far as it is missing
+setup: ## install what builds and tests need, as far as it is missing
 	@scripts/setup.sh
 
-# The runner is static, so that it runs without any file of the system it runs on, and at a fixed address, so that its
-# heap can grow on every kernel.
-native: setup ## build the command and its runner, optimised
-	cargo build --locked --release -p needless
-	cargo rustc --locked --release -p needless-runner --bin needless-runner --target $(TARGET) -- -C target-feature=+crt-static -C relocation-model=static
-	install -m 755 $(CARGO_TARGET_DIR)/$(TARGET)/release/needless-runner $(BIN)/needless-runner
+setup-native: ## install what a build of the command needs, as far as it is missing
+	@scripts/setup.sh native
+
+native: setup-native ## build the command and its runner, optimised
+	cargo build --locked --release -p needless -p needless-runner
 
 build: native ## the same, and what arm64 guests need
 	scripts/arm64.sh release
 
+# Of what `native` or `build` made; they do not run again for it, since root may have no cargo.
+PREFIX ?= /usr/local
+DESTDIR ?=
+export DESTDIR
+install: ## put the command, what it starts, manual pages and completions below PREFIX
+	scripts/install.sh install $(PREFIX)
+
+uninstall: ## take away what `install` puts below PREFIX
+	scripts/install.sh uninstall $(PREFIX)
+
+deb: native ## a Debian package, in target/debian
+	scripts/deb.sh
+
+deb-test: deb ## install the package in a clean Debian 12, run README's first commands, remove it (as root)
+	scripts/deb-test.sh
+
+# Built to be there soon: to look at something takes no optimised program. What measures is built by `native`, elsewhere.
 # Without root (status 120) the live line says what is missing; the rest of the table is there.
-demo: native ## the main job: one scenario on this kernel and in the model
-	$(BIN)/needless compare cow-reuse -t live -t model:5.8 -t model:5.10 -t model:5.15 -t model:6.1 -t model:6.12 -t model:6.18 -t model:7.3 || test $$? = 120
+demo: setup-native ## the main job: one scenario on this kernel and in the model
+	cargo build --locked --profile demo -p needless -p needless-runner
+	$(CARGO_TARGET_DIR)/demo/needless compare cow-reuse -t live -t model:5.8 -t model:5.10 -t model:5.15 -t model:6.1 -t model:6.12 -t model:6.18 -t model:7.3 || test $$? = 120
 
 # Two real kernels are among it.
 test: setup ## every test but those that take long

@@ -33,6 +33,5 @@ if ! [ -e "$(rustc --print sysroot)/lib/rustlib/$target/lib" ]; then
 fi
 
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=$linker
-cargo rustc --locked "${flags[@]}" -p needless-runner --bin needless-runner --target "$target" -- \
-    -C target-feature=+crt-static -C relocation-model=static
+cargo build --locked "${flags[@]}" -p needless-runner --target "$target"
 install -m 755 "$out/$target/$profile/needless-runner" "$out/$profile/needless-runner-arm64"

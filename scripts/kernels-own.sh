@@ -24,14 +24,15 @@ build() {
     time "$needless" kernels build "$source" "${patches[@]}" --name "${name%/arm64}"
 }
 
-# kernel NAME ROW SHOOTDOWNS PATCH…: cow-reuse has so many shootdowns in every round; all else is the row's.
+# kernel NAME ROW SHOOTDOWNS PATCH…: cow-reuse has so many shootdowns in every round; all else is the row's, which the
+# patch tells.
 kernel() {
     local name=$1 row=$2 shootdowns=$3
     wanted "$name" || return 0
     build "$name" "${name%%+*}" "${@:4}"
-    "$needless" compare cow-reuse -t "kernel:${name%%+*}" -t "kernel:$name,row=$row" -t "model:$row" --expect
-    "$needless" compare cow-reuse -t "kernel:$name,row=$row" --expect "shootdowns=$shootdowns" --expect
-    "$needless" agree --builtin --random "$scenarios" --seed "$seed" -t "kernel:$name,cpus=3,row=$row" ||
+    "$needless" compare cow-reuse -t "kernel:${name%%+*}" -t "kernel:$name" -t "model:$row" --expect
+    "$needless" compare cow-reuse -t "kernel:$name" --expect "shootdowns=$shootdowns" --expect
+    "$needless" agree --builtin --random "$scenarios" --seed "$seed" -t "kernel:$name,cpus=3" ||
         [ $? = 3 ] # some were disturbed in every round; none differs
 }
 

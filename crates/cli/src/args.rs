@@ -15,8 +15,9 @@ use std::time::Duration;
 #[derive(Debug, Parser)]
 #[command(
     name = "needless",
-    version,
+    version = env!("NEEDLESS_VERSION"),
     propagate_version = true,
+    help_template = crate::groups::template(),
     before_help = "Examples:
   needless compare cow-reuse -t live -t model:6.1   side by side
   needless run cow-reuse -t model:5.10              one target, every counter
@@ -46,7 +47,7 @@ pub enum Verb {
   needless scenario random 7 | needless run - -t model:6.12
   needless run dirty-tracking                  a study's comparison")]
     Run(RunArgs),
-    /// Run a scenario on several targets and compare them event by event.
+    /// Run a scenario on several targets and compare event by event.
     #[command(before_help = "Examples:
   needless compare cow-reuse                    this kernel and every model row
   needless compare cow-reuse -t live -t model:5.10 -t model:6.12
@@ -61,7 +62,7 @@ pub enum Verb {
   needless compare before.json after.json --per 100
                                                 two results of `needless stat`")]
     Compare(CompareArgs),
-    /// Find between which kernels a scenario's sequence, or a condition on it, changed.
+    /// Find between which kernels a scenario, or a condition, changed.
     #[command(before_help = "Examples:
   needless bisect cow-reuse --good kernel:6.1 --bad kernel:6.12
                                                where its sequence changed
@@ -75,7 +76,7 @@ pub enum Verb {
   needless explain cow-reuse -t model:5.10              the first round
   needless explain cow-reuse -t live --round 7")]
     Explain(ExplainArgs),
-    /// Run scenarios on real kernels and in their model rows, and compare exactly.
+    /// Hold real kernels against their model rows, exactly.
     #[command(before_help = "Examples:
   needless agree -t live                       every built-in scenario
   needless agree -t live cow-reuse z_munmap_1  only these
@@ -85,7 +86,7 @@ pub enum Verb {
   needless agree -t live --random 2000 --seeds seeds.tsv   those that come next
   needless agree -t live --format json")]
     Agree(AgreeArgs),
-    /// Explore every interleaving of a small scenario in the model and prove it safe.
+    /// Try every interleaving of a small scenario: is the rule safe?
     #[command(before_help = "Examples:
   needless check pageout-read                        every row it names
   needless check pageout-read -t model:5.10          property by property
@@ -97,7 +98,7 @@ pub enum Verb {
   needless check big.kdl -t model:6.12 --key-bits 64 --checkpoint big.checkpoint
                                                      days, in half the memory")]
     Check(CheckArgs),
-    /// Run a command, or watch a process: its faults and flushes, and what of them was needless.
+    /// Watch a command, a process or CPUs: what was needless, and why.
     #[command(before_help = "Examples:
   needless stat -- sort -n numbers             a command and all it starts
   needless stat --by mapping -- sort -n numbers
@@ -116,7 +117,7 @@ pub enum Verb {
   needless stat --victims 2-5 --fail-on interrupt -- ./neighbour
                                                status 1 if an interrupt does")]
     Stat(StatArgs),
-    /// Answer a published question: its figures beside ours, and whether what it claims holds here.
+    /// Answer a published question: its figures beside ours.
     #[command(before_help = "Examples:
   needless study                               which there are
   needless study cow-reuse                     all of it, guests as well
@@ -133,7 +134,7 @@ pub enum Verb {
   needless doctor --clean                      undo what killed runs left behind
   needless doctor --format json")]
     Doctor(DoctorArgs),
-    /// List, fetch, build or remove the real kernels that `kernel:` targets boot.
+    /// List, fetch, build or remove the kernels that targets boot.
     #[command(before_help = "Examples:
   needless kernels list
   needless kernels fetch                       those with a model row
@@ -164,7 +165,7 @@ pub enum Verb {
         /// The shell.
         shell: clap_complete::Shell,
     },
-    /// Print the manual page, or write one page per verb into a directory.
+    /// Print the manual page, or write one for each verb.
     #[command(before_help = "Examples:
   needless man | man -l -
   needless man /usr/local/share/man/man1       then: man needless-compare")]

@@ -8,6 +8,7 @@ mod avoided;
 mod bisect;
 mod failure;
 mod files;
+mod groups;
 mod inherited;
 mod interrupt;
 mod memory;

@@ -3,6 +3,7 @@
 
 use assert_cmd::Command;
 use serde_json::Value;
+use std::path::Path;
 
 fn needless(args: &[&str]) -> Command {
     let mut command = Command::cargo_bin("needless").unwrap();
@@ -49,6 +50,32 @@ fn every_help_starts_with_examples() {
         let help = stdout(&[verb, &["--help"]].concat());
         assert!(help.starts_with("Examples:\n  needless"), "{verb:?}: {help}");
     }
+}
+
+/// `needless 0.1.0 (0123456789ab)`, and whether the tree was changed.
+#[test]
+fn the_version_names_the_commit_where_there_is_one() {
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    let git = |words: &[&str]| {
+        let output = std::process::Command::new("git").arg("-C").arg(root).args(words).output();
+        output.ok().filter(|output| output.status.success()).map(|output| output.stdout)
+    };
+    let version = stdout(&["--version"]);
+    let version = version.strip_prefix(concat!("needless ", env!("CARGO_PKG_VERSION"))).unwrap();
+    let Some(head) = git(&["rev-parse", "HEAD"]).filter(|_| root.join(".git").exists()) else {
+        assert_eq!(version, "\n", "neither a clone nor an archive of one");
+        return;
+    };
+    let head = String::from_utf8(head).unwrap();
+    let head = head.trim();
+    let said = [format!(" ({})\n", &head[..12]), format!(" ({}, changed)\n", &head[..12])];
+    assert!(said.iter().any(|said| said == version), "{version} of {head}");
+    // What an archive of the commit has in place of it (.gitattributes).
+    let archive = git(&["archive", "HEAD", "crates/cli/COMMIT"]).unwrap();
+    assert!(
+        archive.windows(head.len()).any(|part| part == head.as_bytes()),
+        "no commit in an archive"
+    );
 }
 
 #[test]

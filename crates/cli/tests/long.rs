@@ -4,5 +4,6 @@
 mod long {
     mod bisect;
     mod killed;
+    mod own;
     mod study;
 }

@@ -10,7 +10,7 @@ use needless_model::kernels::KernelRow;
 use needless_model::program::Program;
 use needless_model::sim::{self, SimError, SimOptions};
 use needless_scenario::{Settings, compile, load};
-use needless_testing::turn;
+use needless_testing::{each, turn};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -34,8 +34,8 @@ fn program(path: &Path) -> Program {
 fn the_model_runs_them() {
     // Beside the other test it would take the CPUs that are watched there.
     let _turn = turn();
-    for path in scenarios() {
-        let program = program(&path);
+    each(&scenarios(), |path| {
+        let program = program(path);
         let rows = KernelRow::all();
         let newest = rows.iter().map(|row| row.release).max();
         for row in &rows {
@@ -49,7 +49,7 @@ fn the_model_runs_them() {
             };
             assert!(run.is_ok() || refused, "{} on {}: {run:?}", path.to_str().unwrap(), row.name);
         }
-    }
+    });
 }
 
 #[test]

@@ -13,12 +13,13 @@ use crate::error::GuestError;
 use crate::initramfs;
 use crate::nodes::Nodes;
 use crate::options::{GuestOptions, Limits};
+use crate::patches::{Patched, patched};
 use crate::patience::Patience;
 use crate::platform::Arch;
 use crate::runners;
 use crate::tally::{self, Tally};
 use needless_model::foreign;
-use needless_model::kernels::KernelRow;
+use needless_model::kernels::{CHANGE, KernelRow, NOT_MODELLED};
 use needless_model::program::{MachineNeeds, Program};
 use needless_model::run::{INSTRUCTIONS, INSTRUCTIONS_OF_PROCESSES, RunRequest, TargetRun};
 use needless_model::sim;
@@ -417,7 +418,12 @@ fn environment(
     emulator: &Emulator,
 ) -> BTreeMap<String, String> {
     let entry = |name: &str, value: String| (name.to_owned(), value);
-    BTreeMap::from([
+    let change = match patched(&kernel.manifest, kernel.arch) {
+        Patched::Known(change) => Some(entry(CHANGE, change.to_owned())),
+        Patched::Unknown(patches) if options.row.is_none() => Some(entry(NOT_MODELLED, patches)),
+        Patched::Unknown(_) | Patched::Not => None,
+    };
+    let mut environment = BTreeMap::from([
         match kernel.is_own() {
             true => entry("kernel.image", kernel.text()),
             false => entry("kernel.package", kernel.text()),
@@ -429,7 +435,9 @@ fn environment(
         ),
         entry("guest.nodes", options.nodes.to_string()),
         entry("guest.emulator", emulator.text()),
-    ])
+    ]);
+    environment.extend(change);
+    environment
 }
 
 /// What is kept of a console.

@@ -32,6 +32,7 @@ mod nodes;
 mod options;
 mod own;
 mod owner;
+mod patches;
 mod patience;
 mod platform;
 mod runners;

@@ -4,7 +4,7 @@ mod real;
 mod rows;
 mod stable;
 
-pub use real::{HUGE_TLB, PIECES};
+pub use real::{CHANGE, HUGE_TLB, NOT_MODELLED, PIECES};
 
 use crate::addr::ThreadId;
 use crate::arch::{

@@ -7,6 +7,7 @@ use crate::style::{Detail, Style, count};
 use crate::table::table;
 use needless_model::account::Account;
 use needless_model::counters::{Counter, FAULTS_BY_CLASS};
+use needless_model::kernels::NOT_MODELLED;
 use needless_model::run::INSTRUCTIONS;
 use needless_model::verdict::{Finding, Needless};
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,6 +77,13 @@ pub(crate) fn real_remarks(name: &str, ran: &Ran) -> Vec<String> {
     }
     let Some(reference) = &ran.reference else { return lines };
     let (row, agreement) = (&reference.row, &reference.agreement);
+    if let Some(patches) = ran.run.environment.get(NOT_MODELLED) {
+        let kernel = row.trim_start_matches("model:").split([',', '+']).next().unwrap_or_default();
+        lines.push(format!(
+            "{name}: no row is known to have {patches}; `row={kernel}+NAME` or `row={kernel},POLICY=VALUE` \
+             behind the target holds it against another (`needless policies` lists both)"
+        ));
+    }
     if !reference.own_row {
         let release = ran.run.release.as_deref().unwrap_or("this kernel");
         lines.push(format!(

@@ -6,7 +6,7 @@ mod common;
 use common::{comparison, live, live_target, model, model_target, program};
 use jiff::Timestamp;
 use needless_model::counters::Counter;
-use needless_model::kernels::KernelRow;
+use needless_model::kernels::{KernelRow, NOT_MODELLED};
 use needless_model::run::{INSTRUCTIONS, Round, TargetRun};
 use needless_model::sequence::Sequence;
 use needless_model::sim::{self, SimOptions};
@@ -72,6 +72,27 @@ fn compare_text_on_a_kernel_without_row() {
     let account = &ran(&comparison.targets[0]).account;
     assert_eq!(account.typical(Counter::Copies), None, "another kernel's row proves nothing");
     insta::assert_snapshot!(notes::text(&comparison, UNICODE, ANSWER));
+}
+
+#[test]
+fn a_kernel_with_a_patch_that_no_row_has_says_how_another_row_is_named() {
+    let told = |entry: Option<&str>| {
+        let mut run = live(12, None);
+        let entry = entry.map(|patches| (NOT_MODELLED.to_owned(), patches.to_owned()));
+        run.environment.extend(entry);
+        let text =
+            notes::text(&single(live_target(run, true)), Style { width: 1000, ..UNICODE }, ANSWER);
+        let mut lines = text.lines().filter(|line| line.contains("row="));
+        let line = lines.next().map(str::to_owned);
+        assert_eq!(lines.next(), None, "one line says it");
+        line
+    };
+    assert_eq!(told(None), None);
+    let line = told(Some("fix.patch")).unwrap();
+    assert!(
+        line.starts_with("live: no row is known to have fix.patch; `row=6.18+NAME` or "),
+        "{line}"
+    );
 }
 
 #[test]

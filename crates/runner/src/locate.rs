@@ -28,8 +28,11 @@ pub fn find() -> Result<PathBuf, String> {
     find_file(RUNNER)
 }
 
-/// Finds a file: as its variable says, else beside this program, else one directory up. If it is
-/// nowhere, the places that were looked at.
+/// Where an installed command has them, seen from the folder that has `bin/` in it.
+const INSTALLED: &str = "lib/needless";
+
+/// Finds a file: as its variable says, else beside this program, else one directory up, else where it is when
+/// installed. If it is nowhere, the places that were looked at.
 pub fn find_file(wanted: Wanted) -> Result<PathBuf, String> {
     let Wanted { name, variable } = wanted;
     if let Some(path) = std::env::var_os(variable) {
@@ -40,10 +43,45 @@ pub fn find_file(wanted: Wanted) -> Result<PathBuf, String> {
         };
     }
     let program = std::env::current_exe().unwrap_or_default();
-    let places: Vec<&Path> = program.ancestors().skip(1).take(2).collect();
+    in_places(&program, name)
+}
+
+/// Finds the file of this name for a program.
+fn in_places(program: &Path, name: &str) -> Result<PathBuf, String> {
+    let near = program.ancestors().skip(1).take(2).map(Path::to_owned);
+    let installed = program.ancestors().nth(2).map(|prefix| prefix.join(INSTALLED));
+    let places: Vec<PathBuf> = near.chain(installed).collect();
     let found = places.iter().map(|place| place.join(name)).find(|path| path.is_file());
     found.ok_or_else(|| {
         let places: Vec<String> = places.iter().map(foreign::path).collect();
         places.join(" and ")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_file_is_found_beside_the_program_above_it_or_where_it_is_installed() {
+        let folder = std::env::temp_dir().join(format!("needless-locate-{}", std::process::id()));
+        let program = folder.join("bin/needless");
+        let places = ["lib/needless", ".", "bin"].map(|place| folder.join(place));
+        places.iter().for_each(|place| fs::create_dir_all(place).unwrap());
+        let missing = in_places(&program, "runner").unwrap_err();
+        for place in ["bin", "lib/needless"] {
+            assert!(
+                missing.contains(&format!("{place} and")) || missing.ends_with(place),
+                "{missing}"
+            );
+        }
+        // The nearest one counts.
+        for place in &places {
+            fs::write(place.join("runner"), "").unwrap();
+            let found = in_places(&program, "runner").unwrap();
+            assert_eq!(found.canonicalize().unwrap(), place.join("runner").canonicalize().unwrap());
+        }
+        fs::remove_dir_all(&folder).unwrap();
+    }
 }

@@ -9,6 +9,7 @@ use needless_model::run::{Round, TargetRun};
 use needless_model::sequence::{Sequence, TraceOrder};
 use needless_model::sim::{self, SimOptions};
 use needless_scenario::{Settings, compile, load};
+use needless_testing::each;
 use std::str::FromStr;
 
 /// What differs in the run's rounds from the capture.
@@ -61,14 +62,12 @@ fn the_model_moves_pages_as_kernels_do() {
 
 #[test]
 fn the_model_reproduces_every_capture() {
-    let mut checked = 0;
-    let mut wrong = Vec::new();
-    for capture in captures() {
-        for kernel in &capture.kernels {
-            checked += 1;
-            wrong.extend(differences(&capture, kernel));
-        }
-    }
+    let captures: Vec<Capture> = captures().collect();
+    let on = captures.iter().map(|capture| capture.kernels.iter().map(move |on| (capture, *on)));
+    let held: Vec<(&Capture, &str)> = on.flatten().collect();
+    let checked = held.len();
+    let found = each(&held, |(capture, kernel)| differences(capture, kernel));
+    let wrong: Vec<String> = found.into_iter().flatten().collect();
     assert!(checked > 150, "only {checked} captures were read");
     assert!(wrong.is_empty(), "{} of {checked} differ:\n{}", wrong.len(), wrong.join("\n"));
 }

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{captures, fold};
+use common::{Capture, captures, fold};
 use needless_model::addr::{MmId, ProcessId};
 use needless_model::arch::{AccessedDirty, Arch};
 use needless_model::event::{Event, EventKind, FlushReason};
@@ -19,6 +19,7 @@ use needless_model::sim::{self, SimEnv, SimError, SimOptions, SimWorld, end_stat
 use needless_model::verdict::Reason;
 use needless_scenario::random::{Target, generate};
 use needless_scenario::{Settings, Source, compile, load};
+use needless_testing::each;
 use std::collections::BTreeSet;
 
 const MM: MmId = mm_of(ProcessId::FIRST);
@@ -76,12 +77,12 @@ fn verdicts_of(name: &str, run: &TargetRun) -> String {
 /// What the model says of each capture, whose sequence it reproduces.
 #[test]
 fn the_verdicts_of_every_capture_are_pinned() {
-    let mut lines = String::new();
-    for capture in captures() {
+    let of = |capture: &Capture| {
+        let mut lines = String::new();
         let source = load(capture.scenario).unwrap();
         let program = compile(&source, &Settings::default()).unwrap();
         let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
-        for kernel in capture.kernels {
+        for &kernel in &capture.kernels {
             let text = verdicts_of(capture.scenario, &run(&program, kernel));
             match groups.iter_mut().find(|(known, _)| *known == text) {
                 Some((_, kernels)) => kernels.push(kernel),
@@ -91,8 +92,10 @@ fn the_verdicts_of_every_capture_are_pinned() {
         for (text, kernels) in groups {
             lines += &format!("{}\t{}\t{text}\n", capture.scenario, kernels.join(" "));
         }
-    }
-    insta::assert_snapshot!("captures", lines);
+        lines
+    };
+    let captures: Vec<Capture> = captures().collect();
+    insta::assert_snapshot!("captures", each(&captures, of).concat());
 }
 
 /// A scenario's one thread, with a spinner on another CPU if `spins`.
@@ -563,9 +566,9 @@ const WITH_HUGE_PAGES: u64 = 300_000;
 fn what_is_called_needless_can_be_left_out() {
     let seeds = std::env::var("NEEDLESS_SEEDS").map_or(200, |seeds| seeds.parse().unwrap());
     for (row, release) in ROWS {
-        let (mut left_out, mut refused) = (0, 0);
-        for seed in (0..seeds).chain(WITH_HUGE_PAGES..WITH_HUGE_PAGES + seeds / 10) {
-            let Some(text) = generate(seed, &Target::new(release, 3)).text() else { continue };
+        // Flushes that were left out; nothing, if the kernel refuses.
+        let judged = |&seed: &u64| {
+            let text = generate(seed, &Target::new(release, 3)).text()?;
             let program = compile(&Source::new("random", text), &Settings::default()).unwrap();
             let (with, without) =
                 (try_run(&program, row), try_run(&program, &format!("{row},skip=needless")));
@@ -574,16 +577,20 @@ fn what_is_called_needless_can_be_left_out() {
                 // Some draws ask for what the kernel refuses.
                 (with, without) => {
                     assert_eq!(with.err(), without.err(), "seed {seed} on {row}");
-                    refused += 1;
-                    continue;
+                    return Some(None);
                 }
             };
             assert_eq!(with.final_pages, without.final_pages, "seed {seed} on {row}");
             let flushes =
                 |run: &TargetRun| -> usize { run.rounds.iter().map(needless_flushes).sum() };
             assert_eq!(flushes(&without), 0, "seed {seed} on {row}");
-            left_out += flushes(&with);
-        }
+            Some(Some(flushes(&with)))
+        };
+        let all: Vec<u64> =
+            (0..seeds).chain(WITH_HUGE_PAGES..WITH_HUGE_PAGES + seeds / 10).collect();
+        let judged: Vec<Option<usize>> = each(&all, judged).into_iter().flatten().collect();
+        let left_out: usize = judged.iter().flatten().sum();
+        let refused = judged.iter().filter(|flushes| flushes.is_none()).count() as u64;
         assert!(left_out > seeds as usize / 10, "{row}: only {left_out} flushes were left out");
         assert!(refused <= seeds / 100, "{row} refuses {refused} of {seeds} scenarios");
         println!("{row}: {left_out} flushes left out, {refused} scenarios refused");

@@ -13,7 +13,9 @@ pub mod spinner;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::Write;
+use std::panic::resume_unwind;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -70,6 +72,27 @@ pub fn again(function: &str) -> Command {
 pub fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What `judge` makes of each item, in their order, on all processors. A panic is the caller's.
+pub fn each<T: Sync, R: Send>(items: &[T], judge: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(number) else { return done };
+            done.push((number, judge(item)));
+        }
+    };
+    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(items.len());
+    let mut done: Vec<(usize, R)> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        let all = workers.into_iter().map(|worker| worker.join());
+        all.flat_map(|done| done.unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    });
+    done.sort_unstable_by_key(|(number, _)| *number);
+    done.into_iter().map(|(_, result)| result).collect()
 }
 
 /// Waits until there is something.

@@ -25,23 +25,13 @@ pub(super) fn usual() -> GuestOptions {
         if let Some(path) = std::env::var_os("NEEDLESS_RUNNER") {
             return path.into();
         }
-        let target = "x86_64-unknown-linux-gnu";
         let status = Command::new(env!("CARGO"))
-            .args(["rustc", "--quiet", "-p", "needless-runner", "--bin", "needless-runner"])
-            .args([
-                "--target",
-                target,
-                "--",
-                "-C",
-                "target-feature=+crt-static",
-                "-C",
-                "relocation-model=static",
-            ])
+            .args(["build", "--quiet", "-p", "needless-runner"])
             .status();
         assert!(status.unwrap().success(), "the runner does not build");
         // This test is TARGET/PROFILE/deps/long-….
         let test = std::env::current_exe().unwrap();
-        test.ancestors().nth(3).unwrap().join(target).join("debug/needless-runner")
+        test.ancestors().nth(2).unwrap().join("needless-runner")
     });
     GuestOptions { runner: Some(runner.clone()), ..GuestOptions::default() }
 }

@@ -10,13 +10,20 @@ pub const HUGE_TLB: &str = "cpu.huge-tlb";
 /// As translations of single pages, some at least.
 pub const PIECES: &str = "pieces";
 
+/// By this name the environment says what a kernel has beyond its release, as a row's name has it behind the release:
+/// `+pending-cleared`, `,reuse=mapcount`.
+pub const CHANGE: &str = "kernel.change";
+/// By this name the environment says which patches a kernel has that no row is known to have, if no row was named for it.
+pub const NOT_MODELLED: &str = "kernel.not-modelled";
+
 impl KernelRow {
     /// The row for a real kernel, its processor and its settings, and whether it is the kernel's own.
     pub fn of_real(release: &str, environment: &BTreeMap<String, String>) -> (KernelRow, bool) {
         KernelRow::held_against(None, release, environment)
     }
 
-    /// The same, but with the row that was named for the kernel, which is then taken for its own.
+    /// The row that a real kernel is held against, and whether it is its own: the one that was named for it, which is then
+    /// taken for its own, else that of its release, with what the environment says that the kernel has beyond it ([`CHANGE`]).
     pub fn held_against(
         named: Option<&KernelRow>,
         release: &str,
@@ -24,9 +31,21 @@ impl KernelRow {
     ) -> (KernelRow, bool) {
         let (row, own_row) = match named {
             Some(row) => (row.clone(), true),
-            None => KernelRow::of_release(release),
+            None => {
+                let (row, own_row) = KernelRow::of_release(release);
+                match environment.get(CHANGE) {
+                    Some(change) if own_row => (row.with_change(change), true),
+                    _ => (row, own_row),
+                }
+            }
         };
         (row.on_machine(environment), own_row)
+    }
+
+    /// The row with what a kernel has beyond its release; the row itself, if it cannot have that.
+    #[must_use]
+    pub fn with_change(self, change: &str) -> KernelRow {
+        KernelRow::parse(&format!("{}{change}", self.name)).unwrap_or(self)
     }
 
     /// The row with what the machine decides, unless its name says otherwise.
@@ -228,6 +247,33 @@ mod tests {
         assert_eq!(against(said, &machine), (said.to_owned(), true));
         assert_eq!(against(said, &BTreeMap::new()), (said.to_owned(), true));
         assert_eq!(against("7.3", &BTreeMap::new()), ("7.3,mglru=off".to_owned(), true));
+    }
+
+    #[test]
+    fn a_kernel_with_a_known_change_has_the_row_of_that_change() {
+        let of = |release: &str, entries: &[(&str, &str)]| {
+            let all = entries.iter().chain(&[("vm.lru_gen", "0x0007")]);
+            let all = all.map(|&(name, value)| (name.to_owned(), value.to_owned()));
+            KernelRow::of_real(release, &all.collect())
+        };
+        let cleared = [(CHANGE, "+pending-cleared")];
+        let (row, own_row) = of("6.12.118-pending-cleared", &cleared);
+        assert_eq!((row.name.as_str(), own_row), ("6.12+pending-cleared", true));
+        assert_eq!(row, KernelRow::parse("6.12+pending-cleared").unwrap());
+        assert_eq!(of("6.12.90-mine", &cleared).0.name, "6.12.90+pending-cleared");
+        let mapcount = [(CHANGE, ",reuse=mapcount")];
+        let (row, _) = of("5.10.262-mine", &mapcount);
+        assert_eq!(row.policies, KernelRow::parse("5.10,reuse=mapcount").unwrap().policies);
+        let arm64 = [(CHANGE, "+fork-young"), ("machine", "aarch64"), ("cpu.CPU-part", "0xd08")];
+        assert_eq!(of("6.12.118", &arm64).0.name, "6.12/arm64+fork-young,cpu=cortex-a72");
+        // No row of its own: the nearest one stays what it is. A row that was named is nobody else's.
+        assert_eq!(of("6.13.1", &cleared).0.name, "6.12");
+        let named = KernelRow::parse("6.12").unwrap();
+        let environment = BTreeMap::from([(CHANGE.to_owned(), "+pending-cleared".to_owned())]);
+        let (row, _) = KernelRow::held_against(Some(&named), "6.12.118", &environment);
+        assert_eq!(row.policies, named.policies);
+        // What the row cannot have it has not.
+        assert_eq!(of("6.12.118", &[(CHANGE, "+nothing")]).0.name, "6.12");
     }
 
     #[test]

@@ -105,11 +105,11 @@ fn run(case: &Case, row: &KernelRow) {
 
 #[test]
 fn every_case_runs_on_every_row() {
-    for row in KernelRow::all() {
+    needless_testing::each(&KernelRow::all(), |row| {
         seeds(150).for_each(|seed| {
-            run(&generate(seed, &Target::new(row.release, 2 + seed as usize % 2)), &row)
+            run(&generate(seed, &Target::new(row.release, 2 + seed as usize % 2)), row)
         });
-    }
+    });
 }
 
 /// What a target lacks is in none of its scenarios; all others are those of a target that has it.

@@ -42,7 +42,7 @@ kernels-own: native ## kernels of our own, stock and with patches/, against thei
 	scripts/test.sh long own
 	scripts/test.sh long stale_read::folios
 
-# What survives, and why: docs/checker.md. `scripts/mutants.py ID…` tries some only.
+# What survives, and why: docs/mutants.md. `scripts/mutants.py ID…` tries some only.
 mutants: setup ## which mistakes in the model and the checker does no test notice?
 	python3 scripts/mutants.py
 

@@ -171,7 +171,7 @@ fn stores_to(w: &CheckWorld, (mm, page): Place, frame: Pfn) -> Place {
     w.shared_object_of(mm, page).or_else(of_frame).map_or((mm, page), home_of)
 }
 
-/// The same of an object's page.
+/// Where stores to an object's page count.
 pub const fn home_of((object, index): (ObjectId, u64)) -> Place {
     (MmId(SHARED | object.0), Vpn(index))
 }

@@ -384,7 +384,7 @@ impl Explored<'_> {
         (of_image & ((1 << cpu) - 1)).count_ones() as usize
     }
 
-    /// The same without looking anything up.
+    /// Takes the step anew, without looking anything up.
     fn computed(&self, state: Waiting<'_>, choice: Choice) -> Successor {
         let before = self.memo.state(state.rows);
         let mut after = self.setting.after(&before, choice);

@@ -150,7 +150,7 @@ fn exchanged(w: &CheckWorld) -> Option<(Pfn, Place)> {
     })
 }
 
-/// P10.
+/// Whether a CPU holds an entry of another address space (P10).
 fn foreign_entry(w: &CheckWorld) -> Option<(CpuId, Vpn)> {
     (0..w.cpus.len()).map(|index| CpuId(index as u16)).find_map(|cpu| {
         let c = &w.cpus[cpu.index()];

@@ -130,7 +130,7 @@ fn shown(value: Value) -> Value {
 /// Something that is not the same in both; `None`: it is not there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Row {
-    /// What.
+    /// What differs.
     pub name: String,
     /// The first result's.
     pub first: Option<String>,
@@ -363,7 +363,7 @@ fn section(heading: &str, rows: &[Row], names: [&str; 2], style: Style) -> Strin
     format!("{}\n{}", style.bold(heading), plain_table(&header[..columns], body, 0..3, style))
 }
 
-/// The same as JSON (docs/schema/differences.schema.json).
+/// Differences between two saved results, as JSON (docs/schema/differences.schema.json).
 pub fn document(differences: &Differences, names: [&str; 2]) -> Value {
     json!({
         "schema_version": SCHEMA_VERSION,

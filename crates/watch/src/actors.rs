@@ -11,7 +11,7 @@ use needless_model::event::FaultClass;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Who.
+/// A part of the kernel that acts by itself.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Actor {
@@ -113,7 +113,7 @@ impl Actor {
 /// What one of them did.
 #[derive(Clone, Debug, Serialize)]
 pub struct Acted {
-    /// Who.
+    /// Who did it.
     pub actor: &'static str,
     /// How often the kernel counted what it does, for the whole machine; none where this kernel does not count it.
     pub active: Option<u64>,

@@ -20,7 +20,7 @@ pub enum Moment {
         label: &'static str,
         /// How sure that is.
         confidence: Confidence,
-        /// Where.
+        /// Where it faulted.
         address: u64,
     },
     /// A CPU was made to do something.

@@ -14,7 +14,7 @@ const TO_AND_FRO: u64 = 8;
 /// More pages than this are not followed.
 const MOST_PAGES: usize = 4096;
 
-/// `PROT_EXEC`.
+/// The protection bit `PROT_EXEC`.
 const EXEC: u64 = 4;
 
 /// A page of a process.

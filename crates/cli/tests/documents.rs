@@ -273,3 +273,18 @@ fn commands_are_found() {
     assert_eq!(named_file("crates/model/src/kernel/NAME.rs"), None);
     assert_eq!(anchors("## How it *ends*: a, b\n"), ["how-it-ends-a-b".to_owned()].into());
 }
+
+#[test]
+fn the_catalogue_describes_every_litmus_test() {
+    let catalogue = read("docs/litmus-catalogue.md");
+    let rows = catalogue.lines().filter(|line| line.starts_with("| `"));
+    let described: BTreeSet<String> =
+        rows.flat_map(|row| quoted(row.split(" | ").next().unwrap())).collect();
+    let tests = fs::read_dir(root().join("scenarios/litmus")).unwrap();
+    let tests: BTreeSet<String> = tests
+        .map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
+        .collect();
+    assert!(tests.len() > 100);
+    assert_eq!(tests.difference(&described).collect::<Vec<_>>(), Vec::<&String>::new());
+    assert_eq!(described.difference(&tests).collect::<Vec<_>>(), Vec::<&String>::new());
+}

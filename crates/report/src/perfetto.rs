@@ -1,5 +1,5 @@
-//! What `needless stat` saw, event by event, as a Perfetto trace: a track for each CPU and each thread, faults with their class,
-//! interrupts with their cause, and arrows from who sent them.
+//! What `needless stat` saw, event by event, as a Perfetto trace: a track for each CPU and each thread,
+//! faults with their class, interrupts with their cause, and arrows from their senders.
 //!
 //! The messages are the few fields of Perfetto's protos/perfetto/trace that are used here, by their numbers there.
 

@@ -1,5 +1,5 @@
-//! Two saved results side by side (`needless compare a.json b.json`): what was asked for and on what machine comes first, since it mostly is the
-//! reason of what follows.
+//! Two saved results side by side (`needless compare a.json b.json`). What was asked for and the machine come first,
+//! because they mostly are the reason for the other differences.
 
 use crate::SCHEMA_VERSION;
 use crate::compare::{self, Comparison, Outcome, Ran};

@@ -1,8 +1,9 @@
-//! What the kernel does to a program of its own accord, by who does it: the kernel's threads that move, merge, take away or
-//! write back memory, and NUMA balancing, which a task does to itself.
+//! What the kernel does to a program on its own account, by actor. Actors are the kernel's threads that move,
+//! merge, take away or write back memory, and NUMA balancing, which a task does to itself.
 //!
-//! Interrupts have their sender, so they are known. A fault tells what it found, not who left it so: where a class of faults has
-//! one possible author the number is known, where it has several it is a bound.
+//! An interrupt shows its sender, so its actor is known. A fault shows what it found, not which actor left
+//! the page so. If a class of faults has one possible actor, the number is known; if it has several, the
+//! number is a bound.
 
 use crate::counters::{KHUGEPAGED_COLLAPSED, Machine};
 use crate::fold::{Cause, Folded, Task, Totals, Victims};

@@ -15,25 +15,32 @@ const LONG_LINES: &[(&str, usize)] = &[
     ("docs/performance.md", 52),
 ];
 
-/// By crate: documentation comments that begin with "The same", which cannot be read without the item above, and
-/// those of one word.
-const COMMENTS: &[(&str, usize, usize)] = &[
-    ("check", 0, 0),
-    ("cli", 4, 9),
-    ("files", 0, 0),
-    ("guest", 2, 22),
-    ("live", 0, 4),
-    ("model", 69, 124),
-    ("qemu-plugin", 0, 3),
-    ("report", 0, 0),
-    ("runner", 8, 23),
-    ("scenario", 26, 28),
-    ("testing", 0, 0),
-    ("watch", 0, 0),
-    ("workloads", 18, 11),
+/// By crate: documentation comments that begin with "The same", which cannot be read without the item above; those of
+/// one word; and lines of comments over 120 columns.
+const COMMENTS: &[(&str, [usize; 3])] = &[
+    ("check", [0, 0, 0]),
+    ("cli", [4, 9, 12]),
+    ("files", [0, 0, 0]),
+    ("guest", [2, 22, 17]),
+    ("live", [0, 4, 1]),
+    ("model", [69, 124, 356]),
+    ("qemu-plugin", [0, 3, 0]),
+    ("report", [0, 0, 0]),
+    ("runner", [8, 23, 83]),
+    ("scenario", [26, 28, 50]),
+    ("testing", [0, 0, 1]),
+    ("watch", [0, 0, 0]),
+    ("workloads", [18, 11, 22]),
+];
+
+const HABITS: [&str; 3] = [
+    "documentation that begins with \"The same\"",
+    "documentation of one word",
+    "lines of comments over 120 columns",
 ];
 
 const WIDTH: usize = 100;
+const WIDTH_OF_COMMENTS: usize = 120;
 
 /// The root of the repository.
 fn root() -> PathBuf {
@@ -86,12 +93,15 @@ fn comments(text: &str) -> Vec<Vec<&str>> {
     blocks
 }
 
-/// How many documentation comments begin with "The same", and how many are of one word.
-fn habits(text: &str) -> (usize, usize) {
+/// How often each of [`HABITS`] is in a source file.
+fn habits(text: &str) -> [usize; 3] {
     let comments = comments(text);
     let same = comments.iter().filter(|lines| lines[0].starts_with("The same"));
     let one_word = comments.iter().filter(|lines| lines.len() == 1 && !lines[0].contains(' '));
-    (same.count(), one_word.count())
+    let long = text.lines().filter(|line| {
+        line.trim_start().starts_with("//") && line.chars().count() > WIDTH_OF_COMMENTS
+    });
+    [same.count(), one_word.count(), long.count()]
 }
 
 /// What to do about a count, if anything.
@@ -142,20 +152,14 @@ fn comments_stand_alone() {
     let rows: Vec<&str> = COMMENTS.iter().map(|row| row.0).collect();
     assert_eq!(crates, rows, "each crate has a row");
     let mut complaints = Vec::new();
-    for (name, same, one_word) in COMMENTS {
-        let sources = files(&format!("crates/{name}"), ".rs");
-        let counts = sources.iter().map(|(_, text)| habits(text));
-        let count = counts.fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
-        complaints.extend(complaint(
-            &format!("{name}: documentation that begins with \"The same\""),
-            count.0,
-            *same,
-        ));
-        complaints.extend(complaint(
-            &format!("{name}: documentation of one word"),
-            count.1,
-            *one_word,
-        ));
+    for (name, ceilings) in COMMENTS {
+        let mut counts = [0; HABITS.len()];
+        for (_, text) in files(&format!("crates/{name}"), ".rs") {
+            habits(&text).iter().zip(&mut counts).for_each(|(of, sum)| *sum += of);
+        }
+        for ((habit, count), ceiling) in HABITS.iter().zip(counts).zip(ceilings) {
+            complaints.extend(complaint(&format!("{name}: {habit}"), count, *ceiling));
+        }
     }
     assert!(complaints.is_empty(), "{complaints:#?}");
 }
@@ -163,8 +167,9 @@ fn comments_stand_alone() {
 #[test]
 fn habits_are_counted() {
     let source = "/// The same.\nfn a() {}\n\n/// What.\nfn b() {}\n\n    /// Twice\n    /// more.\n";
-    assert_eq!(habits(source), (1, 1));
-    assert_eq!(habits("//! The same file.\n//!\n//! The same again.\n"), (1, 0));
+    assert_eq!(habits(source), [1, 1, 0]);
+    assert_eq!(habits("//! The same file.\n//!\n//! The same again.\n"), [1, 0, 0]);
+    assert_eq!(habits(&format!("    // {}", "word ".repeat(30))), [0, 0, 1]);
     let long = "word ".repeat(30);
     assert_eq!(long_lines(&format!("{long}\n| {long} |\n```text\n{long}\n```\n{long}\n")), 2);
     assert_eq!(long_lines(&"x".repeat(200)), 0, "it cannot be wrapped");

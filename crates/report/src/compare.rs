@@ -184,7 +184,8 @@ fn transfer(real: &mut Account, model: &Account, agreement: &Agreement) -> BTree
 
 fn transfer_round(to: &mut RoundAccount, from: &RoundAccount, names: &mut BTreeSet<&'static str>) {
     for &counter in Counter::ALL {
-        // Interrupts are not part of the sequence, nor are those that are not shown: equal sequences may differ in them.
+        // Interrupts are not part of the sequence, nor are those that are not shown: equal
+        // sequences may differ in them.
         let comparable = match counter.fold() {
             Fold::Every(whats) => {
                 !whats.contains(&What::Interrupt) && !whats.contains(&What::TableSync)

@@ -121,7 +121,8 @@ impl Track {
     }
 }
 
-/// A trace under way. Events are written as they come; the tracks, whose names are known at the end, by [`Perfetto::finish`].
+/// A trace under way. Events are written as they come; the tracks, whose names are known at the
+/// end, by [`Perfetto::finish`].
 pub struct Perfetto<W> {
     out: W,
     cpus: BTreeSet<u16>,

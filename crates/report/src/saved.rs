@@ -139,8 +139,8 @@ pub struct Row {
 }
 
 impl Row {
-    /// Whether it is a number of things that happened, to this program: no time, no text, no counter of the whole machine
-    /// that moves by itself.
+    /// Whether it is a number of things that happened, to this program: no time, no text, no
+    /// counter of the whole machine that moves by itself.
     pub fn is_counted(&self) -> bool {
         let others = [Counter::Cycles.name(), "sequence"].contains(&self.name.as_str());
         !others && !self.name.starts_with("vmstat nr_tlb")

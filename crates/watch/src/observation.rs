@@ -558,7 +558,8 @@ pub(crate) fn party(victims: &Victims, task: &Task) -> Party {
     }
 }
 
-/// A device's interrupt by its number, and the name that its driver gave it, if it can be seen: each has a folder there.
+/// A device's interrupt by its number, and the name that its driver gave it, if it can be seen:
+/// each has a folder there.
 fn device(number: u32) -> String {
     let handlers = std::fs::read_dir(format!("/proc/irq/{number}")).into_iter().flatten().flatten();
     let mut handlers = handlers.filter(|entry| entry.path().is_dir());

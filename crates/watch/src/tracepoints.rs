@@ -249,8 +249,8 @@ fn single(_: &Extent) -> Option<String> {
     Some("order == 0".to_owned())
 }
 
-/// The table. 6.12 has `csd:*` and `ipi:*` (from 6.4 and 6.3 on), 6.1 has not; without them there are the interrupts themselves, which
-/// say neither what they are for nor who sent them.
+/// The table. 6.12 has `csd:*` and `ipi:*` (from 6.4 and 6.3 on), 6.1 has not; without them there
+/// are the interrupts themselves, which say neither what they are for nor who sent them.
 pub const TABLE: [Row; 33] = [
     row(
         Point::FaultUser,

@@ -1,8 +1,9 @@
 //! The report of `needless stat` as OpenMetrics: one sample, of as many seconds as were watched.
 //!
-//! Counters are those of the sample: they begin at 0 with it. What is not visible has no family, and `needless_not_visible` has
-//! what is missing; a family that is there has every figure. Families do not depend on what was found, but labels do: threads
-//! are not among them, whose numbers would be new ones in each sample.
+//! Counters are those of the sample: they begin at 0 with it. What is not visible has no family,
+//! and `needless_not_visible` has what is missing; a family that is there has every figure.
+//! Families do not depend on what was found, but labels do: threads are not among them, whose
+//! numbers would be new ones in each sample.
 
 use super::Stat;
 use needless_watch::Observation;

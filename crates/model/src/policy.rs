@@ -273,6 +273,12 @@ policies! {
         Each = "each", "page by page";
         Run = "run", "all that follow each other at once, with one flush";
     }
+    /// How a translation is flushed that try_to_unmap takes away, where the flush does not wait.
+    unmap_flush: UnmapFlush = "unmap-flush", "how a page that is unmapped by way of its folio is flushed, where that is not put off",
+        source "mm/rmap.c:try_to_unmap_one (5.10 to 6.12: ptep_clear_flush; 7.2, 7.3: flush_tlb_range), arch/x86/include/asm/tlbflush.h:flush_tlb_range (5.10 to 7.3)" {
+        Page = "page", "as one page: lazy CPUs are left alone";
+        Range = "range", "as a range, which says that page tables are freed: lazy CPUs are interrupted, too";
+    }
     /// What `MADV_COLLAPSE` wants.
     collapse: Collapse = "collapse", "what MADV_COLLAPSE makes a huge page of",
         source "mm/khugepaged.c:madvise_collapse, hpage_collapse_scan_pmd (6.1, 6.12: SCAN_PAGE_RO; 6.16, 6.17 as seen; 6.18), collapse_scan_pmd (7.3: SCAN_NO_PTE_TABLE)" {

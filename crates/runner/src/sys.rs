@@ -27,6 +27,14 @@ pub fn tid() -> i32 {
     rustix::thread::gettid().as_raw_nonzero().get()
 }
 
+/// Nanoseconds from one tick of the clock to the next.
+///
+/// Source: kernel/time/posix-timers.c:posix_get_coarse_res (5.10 to 7.2).
+pub fn tick_ns() -> u64 {
+    let tick = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
+    tick.tv_sec as u64 * 1_000_000_000 + tick.tv_nsec as u64
+}
+
 /// Nanoseconds of CLOCK_MONOTONIC_RAW, the clock of the event rings.
 pub fn now_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -3,7 +3,7 @@
 //! The part becomes zeros, and the folio is split where it begins, and where it ends: into halves, and these again, so that few small folios
 //! are made. A folio is unmapped before it is split, wherever it is mapped, also what stays: whoever touches that later faults. While a part of it
 //! is to be written that stays, it cannot be split. Then newer kernels unmap it all the same (`unsplit-folio`), with a flush for each page (or run of
-//! pages: `file-unmap`) and not one for all; and it stays as it is, so that what was cut off is in memory, and found there, as zeros, when the file grows
+//! pages: `file-unmap`), by which lazy CPUs are interrupted (`unmap-flush`), and not one for all; and it stays as it is, so that what was cut off is in memory, and found there, as zeros, when the file grows
 //! again.
 //!
 //! Source: mm/truncate.c:truncate_inode_pages_range, truncate_inode_partial_folio (6.12, 7.2), folio_split_or_unmap (7.2); mm/huge_memory.c:__folio_split,
@@ -16,7 +16,7 @@ use crate::kernel::mlock_batch::folio_remove_rmap;
 use crate::kernel::rmap::{Part, folio_places};
 use crate::kernel::table::each_table;
 use crate::kernel::truncate::truncate_inode_folio;
-use crate::kernel::unmap::{Flush, flush_unmapped};
+use crate::kernel::unmap::{Flush, Unmap, UnmapFor, flush_unmapped};
 use crate::kernel::unmap_batch::try_to_unmap_flush;
 use crate::kernel::zap::marks_protection;
 use crate::machine::frames::FrameFlags;
@@ -232,7 +232,8 @@ fn unmap_run(
     let (entries, flush) = cleared?;
     let (first, count) = (entries[0].0, entries.len() as u64);
     let dirty = entries.iter().any(|(_, pte)| pte.dirty());
-    flush_unmapped(env, Batch::Task, (mm, PageRange::new(first, count)), flush, dirty);
+    let unmap = Unmap::of(folio, UnmapFor::Reclaim);
+    flush_unmapped(env, unmap, (mm, PageRange::new(first, count)), flush, dirty);
     env.step(site, |w, at| {
         if dirty {
             w.dirty_folio(folio);

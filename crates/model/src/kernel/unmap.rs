@@ -24,8 +24,8 @@ use crate::machine::frames::{Frame, FrameFlags, ZERO_PAGE};
 use crate::machine::unmap_batch::Batch;
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{
-    AnonExclusive, LazyfreeHeld, Mutant, RefaultFlush, SplitFlush, SplitRemap, SplitZeros,
-    UnmapBatching,
+    AnonExclusive, LazyfreeHeld, Mutant, Policies, RefaultFlush, SplitFlush, SplitRemap,
+    SplitZeros, UnmapBatching, UnmapFlush,
 };
 use crate::program::Prot;
 use crate::pte::{Marker, MigrationPte, MigrationRight, PresentPte, Pte, PteFlags, SwapPte};
@@ -35,7 +35,7 @@ use std::ops::Range;
 /// What the folio is unmapped for.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum UnmapFor {
-    /// It is reclaimed: a swap entry is left, or nothing.
+    /// It is reclaimed, or its file loses a part of it: a swap entry is left, or nothing.
     Reclaim,
     /// It is split: a migration entry is left (`TTU_SPLIT_FREEZE`, `freeze`).
     Split,
@@ -78,6 +78,12 @@ impl Unmap {
             UnmapFor::Split => w.policies.split_flush == SplitFlush::Batched,
             UnmapFor::Migration { may_wait } => may_wait,
         }
+    }
+
+    /// Whether one page, too, is flushed as a range. What is split or moved goes through
+    /// try_to_migrate_one, which flushes a page (`ptep_clear_flush`, 6.1 to 7.3).
+    fn flushes_range(self, policies: &Policies) -> bool {
+        self.purpose == UnmapFor::Reclaim && policies.unmap_flush == UnmapFlush::Range
     }
 }
 
@@ -157,7 +163,7 @@ fn unmap_cleared(
     (mm, page): Place,
     (old, flush): (PresentPte, Flush),
 ) -> bool {
-    flush_unmapped(env, unmap.batch, (mm, PageRange::one(page)), flush, old.dirty());
+    flush_unmapped(env, unmap, (mm, PageRange::one(page)), flush, old.dirty());
     env.step(unmap.site(), |w, at| leave_entry(w, at, unmap.purpose, (mm, page), old))
 }
 
@@ -178,7 +184,7 @@ pub fn unmap_run(env: &mut impl Env, unmap: Unmap, (mm, part): (MmId, PageRange)
     let Some((first, flush, entries)) = cleared else { return };
     let dirty = entries.iter().any(|(_, pte)| pte.dirty());
     let pages = PageRange::new(first, entries.len() as u64);
-    flush_unmapped(env, unmap.batch, (mm, pages), flush, dirty);
+    flush_unmapped(env, unmap, (mm, pages), flush, dirty);
     // What was accessed or dirty of one is of all then (get_and_clear_ptes).
     let young = entries.iter().any(|(_, pte)| pte.accessed());
     env.step(site, |w, at| {
@@ -196,18 +202,18 @@ pub fn unmap_run(env: &mut impl Env, unmap: Unmap, (mm, part): (MmId, PageRange)
 /// Flushes the pages whose PTEs were cleared, or notes that it has to be done.
 pub fn flush_unmapped(
     env: &mut impl Env,
-    batch: Batch,
+    unmap: Unmap,
     (mm, pages): (MmId, PageRange),
     flush: Flush,
     dirty: bool,
 ) {
     let site = Site::PtepClearFlush;
     match flush {
-        Flush::Now if pages.pages() == 1 => {
+        Flush::Now if pages.pages() == 1 && !unmap.flushes_range(env.policies()) => {
             flush_tlb_mm_range(env, FlushRequest::page(site, mm, pages.start));
         }
         Flush::Now => flush_tlb_mm_range(env, FlushRequest::range(site, mm, pages)),
-        Flush::Deferred => set_tlb_ubc_flush_pending(env, batch, mm, pages.start, dirty),
+        Flush::Deferred => set_tlb_ubc_flush_pending(env, unmap.batch, mm, pages.start, dirty),
         Flush::None => {}
     }
 }

@@ -1,13 +1,14 @@
 //! One of the scenario's CPUs: who runs there, and what of it disturbs a round.
 
 use super::Observed;
-use super::reasons::{CPU_USED, LOST_CPU, LRU_EMPTIED, LRU_SHARED, NOT_ON_CPU, OURSELVES, TICKED};
+use super::reasons::{CPU_USED, LOST_CPU, LRU_EMPTIED, LRU_SHARED, NOT_ON_CPU, OURSELVES, WENT_ON};
 use super::switches::{
     Span, absences_of, came_back, flushed_by_switch, is_switch, pushed_out_amid, strangers_on,
-    ticked_amid,
+    went_on_amid,
 };
 use super::tasks::{Tasks, name};
 use crate::log::{Kind, Raw};
+use crate::sys;
 use crate::team::{Rest, Team};
 use needless_model::addr::ProcessId;
 use needless_model::program::Program;
@@ -214,13 +215,14 @@ impl Cpu {
 
     /// Whether a thread was pushed out amid a call whose flush is two then: one for what was taken away before it went, one
     /// for the rest. It need not have been: the call stops to let others run, and nobody else may be ready. RCU asks for that
-    /// at a tick (kernel/rcu/tree.c:rcu_sched_clock_irq, 5.10 to 7.3). So a tick before the last of several flushes is enough.
+    /// at a tick (kernel/rcu/tree.c:rcu_sched_clock_irq, 5.10 to 7.3).
     fn parted_a_gather(&self, seen: &Seen<'_>) -> Option<String> {
         let pushed_out = pushed_out_amid(seen.gathering, seen.records, self.number, seen.round);
         if let Some(who) = pushed_out {
             return Some(format!("{LOST_CPU} amid a call to {}", name(who)));
         }
-        ticked_amid(seen.gathering, seen.records, self.number).then(|| TICKED.to_owned())
+        let went_on = went_on_amid(seen.gathering, seen.records, self.number, sys::tick_ns());
+        went_on.then(|| WENT_ON.to_owned())
     }
 
     /// Whether somebody else was there when the round started.

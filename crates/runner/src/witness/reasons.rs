@@ -4,8 +4,8 @@
 pub(crate) const EVENTS_LOST: &str = "events lost";
 /// A running thread was switched out.
 pub(super) const LOST_CPU: &str = "a thread lost its CPU";
-/// The scheduler looked at a running thread, and may have asked it to let others run.
-pub(super) const TICKED: &str = "the clock ticked amid a call that flushes in parts";
+/// A thread was to let others run, and nobody else was ready.
+pub(super) const WENT_ON: &str = "a call stopped between two flushes and went on";
 /// A running thread was not there.
 pub(super) const NOT_ON_CPU: &str = "a thread was not on its CPU";
 /// Nobody saw a sleeper asleep.

@@ -146,20 +146,25 @@ pub(super) fn pushed_out_amid(
     left.find(|r| amid(r)).map(|r| r.value as i32)
 }
 
-/// Whether the scheduler charged a thread for its time amid one of `calls`, before the last of several flushes of that call: it
-/// may have been told to let others run, and have flushed for that. One flush is no part of another.
-pub(super) fn ticked_amid(calls: &[(i32, Span)], records: &[Raw], cpu: u16) -> bool {
+/// Whether a thread looked for somebody else to run amid one of `calls`, between two of its flushes, and went on itself: no
+/// switch tells that. The scheduler charges a thread for its time at each tick of the clock, which come `tick_ns` apart, and when it
+/// looks for the next one (kernel/sched/fair.c:update_curr, pick_next_task_fair, 5.10 to 7.2). So a charge sooner after another
+/// than a tick can be is no tick's.
+pub(super) fn went_on_amid(calls: &[(i32, Span)], records: &[Raw], cpu: u16, tick_ns: u64) -> bool {
     calls.iter().any(|(tid, call)| {
         let amid = |r: &&Raw| r.cpu == cpu && r.tid == *tid && call.contains(r.time);
-        let ticks = |r: &&Raw| r.kind == Kind::Charged;
-        let Some(tick) = records.iter().filter(amid).find(ticks) else { return false };
-        let flushes = records.iter().filter(amid).filter(|r| r.kind == Kind::Flush);
-        let own = flushes.filter(|r| r.flush_reason().is_some_and(FlushReason::is_initiators));
-        // A flush is sent, done by its initiator, or both.
-        let sent = |r: &&&Raw| r.flush_reason() == Some(FlushReason::RemoteSend);
-        let (sends, locals): (Vec<&Raw>, Vec<&Raw>) = own.partition(|r| sent(&r));
-        let last = sends.iter().chain(&locals).map(|r| r.time).max();
-        sends.len().max(locals.len()) > 1 && last.is_some_and(|last| tick.time < last)
+        let charges = records.iter().filter(amid).filter(|r| r.kind == Kind::Charged);
+        let charges: Vec<u64> = charges.map(|r| r.time).collect();
+        let Some(&first) = charges.first() else { return false };
+        let flushes = records.iter().filter(amid).filter(|r| {
+            r.kind == Kind::Flush && r.flush_reason().is_some_and(FlushReason::is_initiators)
+        });
+        let flushes: Vec<u64> = flushes.map(|r| r.time).collect();
+        charges.windows(2).any(|pair| {
+            let soon = pair[1] - pair[0] < tick_ns / 4 * 3;
+            let flushed = |from: u64, to: u64| flushes.iter().any(|at| (from..to).contains(at));
+            soon && flushed(first, pair[1]) && flushed(pair[1], u64::MAX)
+        })
     })
 }
 
@@ -200,21 +205,25 @@ mod tests {
     }
 
     #[test]
-    fn a_tick_parts_a_call_that_flushes_again() {
+    fn who_looks_for_others_between_two_flushes_has_parted_them() {
         let raw = |time, kind, extra| Raw { time, value: 1, extra, tid: 7, cpu: 0, kind };
         let (send, local) = (FlushReason::RemoteSend as u64, FlushReason::LocalMm as u64);
         let flush = |time| [raw(time, Kind::Flush, send), raw(time + 1, Kind::Flush, local)];
-        let calls = [(7, Span { from: 1, to: 20 })];
-        let ticked = |tick: u64, flushes: &[u64]| {
+        let calls = [(7, Span { from: 1, to: 200 })];
+        let parted = |charges: &[u64], flushes: &[u64]| {
             let mut records: Vec<Raw> = flushes.iter().flat_map(|time| flush(*time)).collect();
-            records.push(raw(tick, Kind::Charged, 0));
+            records.extend(charges.iter().map(|time| raw(*time, Kind::Charged, 0)));
             records.sort_by_key(|record| record.time);
-            ticked_amid(&calls, &records, 0)
+            went_on_amid(&calls, &records, 0, 40)
         };
-        assert!(ticked(2, &[4, 8]) && ticked(6, &[4, 8]));
-        // One flush, a tick after the last one, and a tick or a flush of another call.
-        assert!(!ticked(2, &[4]) && !ticked(12, &[4, 8]));
-        assert!(!ticked(22, &[4, 8]) && !ticked(2, &[4, 24]));
+        assert!(parted(&[2, 6], &[4, 8]), "tick, part, look, part");
+        assert!(parted(&[2, 42, 46], &[4, 80]), "the next tick came before it looked");
+        // Ticks alone, one flush, and what lies before the first or after the last one.
+        assert!(!parted(&[2, 42, 82], &[4, 50, 90]));
+        assert!(!parted(&[2], &[4, 8]) && !parted(&[2, 6], &[4]));
+        assert!(!parted(&[2, 3], &[4, 8]) && !parted(&[12, 16], &[4, 8]));
+        // Another call's.
+        assert!(!parted(&[202, 206], &[204, 208]) && !parted(&[2, 6], &[4, 204]));
     }
 
     #[test]

@@ -5,7 +5,7 @@ CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TARGET_DIR
 BIN := $(CARGO_TARGET_DIR)/release
 
-.PHONY: help setup setup-native native build install uninstall deb deb-test demo test test-kernels kernels-own mutants check agree agree-arm64 stale-read stat-kernels verdicts bench lint licences fresh
+.PHONY: help setup setup-native native build install uninstall deb deb-test demo test test-kernels kernels-own mutants check agree agree-arm64 stale-read stat-kernels verdicts bench lint licences fresh docs
 
 help: ## list the recipes
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|'
@@ -58,7 +58,7 @@ kernels-own: native ## kernels of our own, stock and with patches/, against thei
 	scripts/test.sh long own
 	scripts/test.sh long stale_read::folios
 
-# What survives, and why: docs/checker.md. `scripts/mutants.py ID…` tries some only.
+# What survives, and why: docs/mutants.md. `scripts/mutants.py ID…` tries some only.
 mutants: setup ## which mistakes in the model and the checker does no test notice?
 	python3 scripts/mutants.py
 
@@ -97,6 +97,9 @@ stat-kernels: setup ## what `needless stat` counts, workload by workload, on eve
 
 verdicts: setup ## 10,000 random scenarios for each of five rows, without the flushes that are called needless
 	NEEDLESS_SEEDS=10000 cargo test --locked --release -p needless-scenario --test verdicts needless
+
+docs: native ## the documents as a site with a search: target/docs/book/index.html
+	scripts/docs.sh $(BIN)/needless
 
 bench: setup ## the benchmarks of docs/performance.md
 	cargo bench --locked -p needless-scenario --bench model --bench memory

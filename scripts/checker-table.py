@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""checker-table.py: brings the figures in docs/checker.md's table of litmus tests up to date.
+"""checker-table.py: brings the figures in docs/litmus-catalogue.md's table of litmus tests up to date.
 
 Reads `needless check --catalogue --format json` from standard input. States are those of the rows on which a test
 holds as expected, steps those of each counterexample that the table names. With --check nothing is written; status 1 says
@@ -10,7 +10,7 @@ import pathlib
 import re
 import sys
 
-DOCUMENT = pathlib.Path(__file__).parent.parent / "docs" / "checker.md"
+DOCUMENT = pathlib.Path(__file__).parent.parent / "docs" / "litmus-catalogue.md"
 STEPS = re.compile(r"`([^`]+)` (P\d+|R), \d+ steps|([\w.+/,=-]+) (P\d+|R), \d+ steps")
 
 
@@ -57,7 +57,7 @@ def main():
     old = DOCUMENT.read_text()
     new = "\n".join(row(line, of) if line.startswith("| `") else line for line in old.split("\n"))
     if new != old and "--check" in sys.argv:
-        sys.exit("docs/checker.md has other figures: scripts/checker-table.py < catalogue.json")
+        sys.exit("docs/litmus-catalogue.md has other figures: scripts/checker-table.py < catalogue.json")
     DOCUMENT.write_text(new)
 
 

@@ -147,7 +147,8 @@ fn perform(w: &mut CheckWorld, at: At, (mm, page): Place, entry: Entry, store: O
     }
 }
 
-/// Whether a store to the page, of which nobody is told, will not be found by who looks for what was stored to either; `None`: nobody does.
+/// Whether a store to the page, of which nobody is told, will not be found by who looks for what
+/// was stored to either; `None`: nobody does.
 fn goes_by(w: &CheckWorld, (mm, page): Place) -> Option<bool> {
     let found_by_scan =
         || w.mms[mm.index()].uffd.features.asynchronous && is_written(w.page_entry(mm, page));
@@ -156,8 +157,8 @@ fn goes_by(w: &CheckWorld, (mm, page): Place) -> Option<bool> {
     goes_by_userfaultfd.max(goes_by_soft_dirty)
 }
 
-/// Where the page's contents are kept account of, which a load from `frame` should return: a file's are in one place for
-/// all, and so are those of a private mapping until it has a copy of its own.
+/// Where the page's contents are kept account of, which a load from `frame` should return: a file's
+/// are in one place for all, and so are those of a private mapping until it has a copy of its own.
 pub fn home(w: &CheckWorld, (mm, page): Place, frame: Pfn) -> Place {
     let file = w.file_of(mm, page).filter(|_| !w.ghost.has_own((mm, page)));
     file.map_or_else(|| stores_to(w, (mm, page), frame), home_of)
@@ -171,7 +172,7 @@ fn stores_to(w: &CheckWorld, (mm, page): Place, frame: Pfn) -> Place {
     w.shared_object_of(mm, page).or_else(of_frame).map_or((mm, page), home_of)
 }
 
-/// The same of an object's page.
+/// Where stores to an object's page count.
 pub const fn home_of((object, index): (ObjectId, u64)) -> Place {
     (MmId(SHARED | object.0), Vpn(index))
 }

@@ -1,5 +1,5 @@
-//! The checker's environment: a thread is brought to where it stands, takes one step, and is left
-//! at its next one.
+//! The checker's environment: a thread is brought back to its place, takes one step, and is left
+//! before its next one.
 //!
 //! Protocol: [`CheckEnv::resume`] with the thread's log; the thread runs from its start and is told
 //! what it learnt before ([`Learnt`]) without touching the world. At the log's end it takes the step

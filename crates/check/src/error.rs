@@ -33,7 +33,7 @@ pub enum CheckError {
     /// The model contradicts itself.
     #[error("the model contradicts itself: {error}; `--replay {schedule}` shows the steps")]
     Inconsistent {
-        /// How.
+        /// How it contradicts itself.
         error: Inconsistency,
         /// After which steps.
         schedule: Schedule,

@@ -1,9 +1,9 @@
 //! From a chunk of states to those that follow, in three moves.
 //!
 //! [`Expansion::find`] takes every choice of every state, in order, and has the states that this leads
-//! to. Then somebody says which of them are new. [`Expansion::keep`] judges those and finds out what
-//! can happen next in them. Chunks do not depend on each other, so they are worked on side by side;
-//! what they found is taken together in their order, as if there had been one worker only.
+//! to. The set of known states then says which of them are new. [`Expansion::keep`] judges those and
+//! finds out what can happen next in them. Chunks do not depend on each other, so workers take them
+//! side by side. Their results are put together in the chunks' order, as if there were one worker only.
 
 use crate::choice::Choice;
 use crate::env::Next;
@@ -384,7 +384,7 @@ impl Explored<'_> {
         (of_image & ((1 << cpu) - 1)).count_ones() as usize
     }
 
-    /// The same without looking anything up.
+    /// Takes the step anew, without looking anything up.
     fn computed(&self, state: Waiting<'_>, choice: Choice) -> Successor {
         let before = self.memo.state(state.rows);
         let mut after = self.setting.after(&before, choice);

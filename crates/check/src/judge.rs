@@ -107,11 +107,12 @@ pub fn stuck(w: &mut CheckWorld, waiting: &str) {
     violate(w, None, Property::Progress, Vpn(0), what);
 }
 
-/// P4. While somebody holds the folio's lock or the lock of its page table, the dirty bit may be
-/// on its way from one place to the other. A translation that was cached dirty is no such place: x86
-/// sets the PTE's bit before it caches it, and never again (Intel SDM volume 3, 4.8). A file system that is told of stores
-/// looks for pages that it knows to be dirty (PAGECACHE_TAG_DIRTY): there a PTE alone says nothing. Who holds a page for stores knows it, and marks it
-/// when he lets go (mm/gup.c:unpin_user_pages_dirty_lock).
+/// P4. While somebody holds the folio's lock or the lock of its page table, the dirty bit may be on
+/// its way from one place to the other. A translation that was cached dirty is no such place: x86
+/// sets the PTE's bit before it caches it, and never again (Intel SDM volume 3, 4.8). A file system
+/// that is told of stores looks for pages that it knows to be dirty (PAGECACHE_TAG_DIRTY): there a
+/// PTE alone says nothing. Who holds a page for stores knows it, and marks it when he lets go
+/// (mm/gup.c:unpin_user_pages_dirty_lock).
 fn lost_dirty(w: &mut CheckWorld) -> Option<(Pfn, Vpn)> {
     let modified: Vec<Pfn> = w.ghost.modified().collect();
     if !modified.is_empty() {
@@ -150,7 +151,7 @@ fn exchanged(w: &CheckWorld) -> Option<(Pfn, Place)> {
     })
 }
 
-/// P10.
+/// Whether a CPU holds an entry of another address space (P10).
 fn foreign_entry(w: &CheckWorld) -> Option<(CpuId, Vpn)> {
     (0..w.cpus.len()).map(|index| CpuId(index as u16)).find_map(|cpu| {
         let c = &w.cpus[cpu.index()];
@@ -161,8 +162,9 @@ fn foreign_entry(w: &CheckWorld) -> Option<(CpuId, Vpn)> {
     })
 }
 
-/// P9, where the architecture asks for it: an address with two translations that are not the same but for their rights. That its entry was invalid in
-/// between makes no difference, as in Arm's rule: what ends the old one is its invalidation, waited for.
+/// P9, where the architecture asks for it: an address with two translations that are not the same
+/// but for their rights. That its entry was invalid in between makes no difference, as in Arm's
+/// rule: what ends the old one is its invalidation, waited for.
 fn both_at_once(w: &CheckWorld) -> Option<(CpuId, Vpn)> {
     if !w.ghost.is_asked(Property::BreakBeforeMake) {
         return None;
@@ -220,9 +222,9 @@ pub fn protected(w: &mut CheckWorld, at: At, mm: MmId, range: PageRange, prot: O
     }
 }
 
-/// P5, when a system call that took pages away returned: no CPU may use a translation that it found. It may be granted again by
-/// then; a PTE whose lock somebody holds is being changed, and whoever does so has to flush (page_vma_mkclean_one clears it for
-/// a moment).
+/// P5, when a system call that took pages away returned: no CPU may use a translation that it
+/// found. It may be granted again by then; a PTE whose lock somebody holds is being changed, and
+/// whoever does so has to flush (page_vma_mkclean_one clears it for a moment).
 pub fn taken_away(w: &mut CheckWorld, at: At) {
     end_giving_up(w, at);
     let found = end_revoking(w, at);

@@ -45,7 +45,7 @@ impl PropertySet {
 /// A property that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Violation {
-    /// Which.
+    /// The property that does not hold.
     pub property: Property,
     /// What happened, in words.
     pub what: String,

@@ -62,7 +62,7 @@ pub struct Counterexample {
     pub violation: Violation,
     /// The steps that lead there.
     pub steps: Vec<StepTaken>,
-    /// The same, to be replayed.
+    /// The schedule of these steps, for a replay.
     pub schedule: Schedule,
     /// How many CPUs there are.
     pub cpus: usize,

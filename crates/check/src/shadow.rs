@@ -242,7 +242,8 @@ impl Contents {
         }
     }
 
-    /// A device stores by a pin: to the page as well, as long as that is what the pin holds. Who stores by force stores for the process.
+    /// A device stores by a pin: to the page as well, as long as that is what the pin holds. Who
+    /// stores by force stores for the process.
     fn device_stores(&mut self, pin: Pin, hold: Hold, value: Value) {
         let pages = &mut *self.pages;
         if pin.frame != ZERO_PAGE {

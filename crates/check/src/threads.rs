@@ -18,8 +18,8 @@ use needless_model::kernel::{call, call_again};
 use needless_model::site::Site;
 use needless_model::wait::{Ended, Wait};
 
-/// Runs a thread, which names pages of `space`, from action `from` on, until it is done, got a signal, or is left behind.
-/// A signal ends the process, if it was forked.
+/// Runs a thread, which names pages of `space`, from action `from` on, until it is done, got a
+/// signal, or is left behind. A signal ends the process, if it was forked.
 pub fn run(env: &mut CheckEnv<'_>, space: MmId, acts: &[Act], from: usize) {
     let mut gone = false;
     for (index, act) in acts.iter().enumerate().skip(from) {

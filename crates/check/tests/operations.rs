@@ -58,8 +58,9 @@ fn two_processes_touch_shared_memory_at_once() {
     }
 }
 
-/// Whoever serves a userfaultfd moves a page, to which another CPU stores meanwhile, to where a load waits for it: no load finds zeros there, and the
-/// store is in one place or the other. Without the flush the store goes by what the CPU has cached.
+/// Whoever serves a userfaultfd moves a page, to which another CPU stores meanwhile, to where a
+/// load waits for it: no load finds zeros there, and the store is in one place or the other.
+/// Without the flush the store goes by what the CPU has cached.
 #[test]
 fn a_page_is_moved_to_where_it_is_asked_for() {
     let text = "scenario \"x\" { machine { cpus 3; thp \"never\" }

@@ -1,5 +1,4 @@
-//! Targets: where a scenario runs. The one file that knows the entry points of the model, of real
-//! kernels (live and booted) and of the scenario language.
+//! Targets: where a scenario runs. This file calls the entry points of the model and of real kernels, live and booted.
 
 use crate::failure::{
     EVENTS_LOST, EXPECTED, Failure, INCONCLUSIVE, NOT_PERMITTED, OTHER, UNSUPPORTED,

@@ -45,7 +45,7 @@ pub enum Outcome {
     Ran(Box<Ran>),
     /// It could not run.
     Unavailable {
-        /// Why.
+        /// Why it could not run.
         reason: String,
         /// What would help.
         help: Option<String>,
@@ -106,7 +106,7 @@ impl Ran {
         Ran::against(program, run, model, account, own_row)
     }
 
-    /// The same with the account of the model's run, whose rounds are not looked at.
+    /// A run of a real kernel, held against the account of the model's run, whose rounds are not looked at.
     pub fn against(
         program: &Program,
         run: TargetRun,
@@ -184,7 +184,8 @@ fn transfer(real: &mut Account, model: &Account, agreement: &Agreement) -> BTree
 
 fn transfer_round(to: &mut RoundAccount, from: &RoundAccount, names: &mut BTreeSet<&'static str>) {
     for &counter in Counter::ALL {
-        // Interrupts are not part of the sequence, nor are those that are not shown: equal sequences may differ in them.
+        // Interrupts are not part of the sequence, nor are those that are not shown: equal
+        // sequences may differ in them.
         let comparable = match counter.fold() {
             Fold::Every(whats) => {
                 !whats.contains(&What::Interrupt) && !whats.contains(&What::TableSync)

@@ -21,7 +21,7 @@ pub enum State {
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// What.
+    /// What was looked at.
     pub name: String,
     /// How it came out.
     pub state: State,

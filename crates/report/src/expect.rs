@@ -19,9 +19,9 @@ pub enum Expectation {
     Exact,
     /// A counter compares like this with a number in every round; of cycles it is the median of all.
     Counter {
-        /// Which.
+        /// The counter that is compared.
         counter: Counter,
-        /// How.
+        /// How it is compared.
         relation: Relation,
         /// With what.
         value: u64,
@@ -31,17 +31,17 @@ pub enum Expectation {
 /// How two numbers compare.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Relation {
-    /// `<=`
+    /// At most: `<=`
     AtMost,
-    /// `>=`
+    /// At least: `>=`
     AtLeast,
-    /// `!=`
+    /// Different: `!=`
     Other,
-    /// `<`
+    /// Less than: `<`
     Less,
-    /// `>`
+    /// More than: `>`
     More,
-    /// `=`
+    /// Equal: `=`
     Same,
 }
 

@@ -210,7 +210,7 @@ pub fn comparison(comparison: &Comparison) -> Value {
     expected(comparison, &[])
 }
 
-/// The same with what came of what was expected.
+/// The document of a comparison, with the result of each expectation.
 pub fn expected(comparison: &Comparison, cases: &[Case<'_>]) -> Value {
     let program = &comparison.program;
     let areas = program.areas.iter();

@@ -1,5 +1,5 @@
-//! What `needless stat` saw, event by event, as a Perfetto trace: a track for each CPU and each thread, faults with their class,
-//! interrupts with their cause, and arrows from who sent them.
+//! What `needless stat` saw, event by event, as a Perfetto trace: a track for each CPU and each thread,
+//! faults with their class, interrupts with their cause, and arrows from their senders.
 //!
 //! The messages are the few fields of Perfetto's protos/perfetto/trace that are used here, by their numbers there.
 
@@ -9,7 +9,7 @@ use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
-/// trace_packet.proto.
+/// A packet of a trace (trace_packet.proto).
 #[derive(Clone, PartialEq, Message)]
 struct Packet {
     #[prost(uint64, optional, tag = "8")]
@@ -29,7 +29,7 @@ struct Trace {
     packet: Vec<Packet>,
 }
 
-/// track_event/track_event.proto.
+/// An event of a track (track_event/track_event.proto).
 #[derive(Clone, PartialEq, Message)]
 struct TrackEvent {
     #[prost(message, repeated, tag = "4")]
@@ -48,7 +48,7 @@ struct TrackEvent {
     terminating_flow_ids: Vec<u64>,
 }
 
-/// TrackEvent.Type.
+/// The kind of an event (TrackEvent.Type).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 enum Kind {
@@ -58,7 +58,7 @@ enum Kind {
     Instant = 3,
 }
 
-/// track_event/debug_annotation.proto.
+/// An argument of an event (track_event/debug_annotation.proto).
 #[derive(Clone, PartialEq, Message)]
 struct DebugAnnotation {
     #[prost(string, optional, tag = "6")]
@@ -69,7 +69,7 @@ struct DebugAnnotation {
     name: Option<String>,
 }
 
-/// track_event/track_descriptor.proto.
+/// A track (track_event/track_descriptor.proto).
 #[derive(Clone, PartialEq, Message)]
 struct TrackDescriptor {
     #[prost(uint64, optional, tag = "1")]
@@ -82,7 +82,7 @@ struct TrackDescriptor {
     thread: Option<ThreadDescriptor>,
 }
 
-/// track_event/process_descriptor.proto.
+/// A process (track_event/process_descriptor.proto).
 #[derive(Clone, PartialEq, Message)]
 struct ProcessDescriptor {
     #[prost(int32, optional, tag = "1")]
@@ -91,7 +91,7 @@ struct ProcessDescriptor {
     process_name: Option<String>,
 }
 
-/// track_event/thread_descriptor.proto.
+/// A thread (track_event/thread_descriptor.proto).
 #[derive(Clone, PartialEq, Message)]
 struct ThreadDescriptor {
     #[prost(int32, optional, tag = "1")]
@@ -121,7 +121,8 @@ impl Track {
     }
 }
 
-/// A trace under way. Events are written as they come; the tracks, whose names are known at the end, by [`Perfetto::finish`].
+/// A trace under way. Events are written as they come; the tracks, whose names are known at the
+/// end, by [`Perfetto::finish`].
 pub struct Perfetto<W> {
     out: W,
     cpus: BTreeSet<u16>,

@@ -1,5 +1,5 @@
-//! Two saved results side by side (`needless compare a.json b.json`): what was asked for and on what machine comes first, since it mostly is the
-//! reason of what follows.
+//! Two saved results side by side (`needless compare a.json b.json`). What was asked for and the machine come first,
+//! because they mostly are the reason for the other differences.
 
 use crate::SCHEMA_VERSION;
 use crate::compare::{self, Comparison, Outcome, Ran};
@@ -130,7 +130,7 @@ fn shown(value: Value) -> Value {
 /// Something that is not the same in both; `None`: it is not there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Row {
-    /// What.
+    /// What differs.
     pub name: String,
     /// The first result's.
     pub first: Option<String>,
@@ -139,8 +139,8 @@ pub struct Row {
 }
 
 impl Row {
-    /// Whether it is a number of things that happened, to this program: no time, no text, no counter of the whole machine
-    /// that moves by itself.
+    /// Whether it is a number of things that happened, to this program: no time, no text, no
+    /// counter of the whole machine that moves by itself.
     pub fn is_counted(&self) -> bool {
         let others = [Counter::Cycles.name(), "sequence"].contains(&self.name.as_str());
         !others && !self.name.starts_with("vmstat nr_tlb")
@@ -363,7 +363,7 @@ fn section(heading: &str, rows: &[Row], names: [&str; 2], style: Style) -> Strin
     format!("{}\n{}", style.bold(heading), plain_table(&header[..columns], body, 0..3, style))
 }
 
-/// The same as JSON (docs/schema/differences.schema.json).
+/// Differences between two saved results, as JSON (docs/schema/differences.schema.json).
 pub fn document(differences: &Differences, names: [&str; 2]) -> Value {
     json!({
         "schema_version": SCHEMA_VERSION,

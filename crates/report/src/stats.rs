@@ -19,7 +19,7 @@ pub struct Median {
     pub median: u64,
     /// The interval's ends; `None` with fewer than ten samples.
     pub interval_95: Option<(u64, u64)>,
-    /// Samples.
+    /// How many samples there were.
     pub samples: usize,
 }
 

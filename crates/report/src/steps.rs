@@ -10,7 +10,8 @@ use needless_model::counters::Counter;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The counters that steps are explained by. (Minor faults only where they turn to major ones, or back: else they change as faults do.)
+/// The counters that steps are explained by. (Minor faults only where they turn to major ones, or
+/// back: else they change as faults do.)
 pub const EXPLAINED: [Counter; 8] = [
     Counter::Faults,
     Counter::MinorFaults,

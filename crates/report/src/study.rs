@@ -85,7 +85,7 @@ pub struct PartResult {
     pub checks: Vec<CheckResult>,
     /// Runs side by side, by target.
     pub tables: Vec<TableResult>,
-    /// The same cases under two conditions.
+    /// Cases that are run under two conditions each.
     pub contrasts: Vec<ContrastResult>,
     /// Its figures; cells of sweeps are among them.
     pub figures: Vec<FigureResult>,
@@ -129,7 +129,7 @@ pub struct TargetResult {
     pub tlbi: Option<u64>,
     /// What was needless, with how often in all rounds.
     pub findings: Vec<(Finding, u64)>,
-    /// Rounds.
+    /// How many rounds were run.
     pub rounds: usize,
     /// Whether it is as expected; `None`: nothing was expected.
     pub standing: Option<Standing>,
@@ -138,7 +138,7 @@ pub struct TargetResult {
 /// One counter on one target.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Count {
-    /// Which.
+    /// The counter that is expected.
     pub counter: Counter,
     /// What each round was to count.
     pub expected: Option<u64>,

@@ -31,7 +31,7 @@ impl Style {
         if self.color { format!("{style}{text}{style:#}") } else { text.to_string() }
     }
 
-    /// Headings.
+    /// Paints a heading.
     pub fn bold(self, text: impl Display) -> String {
         self.paint(anstyle::Style::new().bold(), text)
     }

@@ -1,8 +1,9 @@
-//! What the kernel does to a program of its own accord, by who does it: the kernel's threads that move, merge, take away or
-//! write back memory, and NUMA balancing, which a task does to itself.
+//! What the kernel does to a program on its own account, by actor. Actors are the kernel's threads that move,
+//! merge, take away or write back memory, and NUMA balancing, which a task does to itself.
 //!
-//! Interrupts have their sender, so they are known. A fault tells what it found, not who left it so: where a class of faults has
-//! one possible author the number is known, where it has several it is a bound.
+//! An interrupt shows its sender, so its actor is known. A fault shows what it found, not which actor left
+//! the page so. If a class of faults has one possible actor, the number is known; if it has several, the
+//! number is a bound.
 
 use crate::counters::{KHUGEPAGED_COLLAPSED, Machine};
 use crate::fold::{Cause, Folded, Task, Totals, Victims};
@@ -11,7 +12,7 @@ use needless_model::event::FaultClass;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Who.
+/// A part of the kernel that acts by itself.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Actor {
@@ -113,7 +114,7 @@ impl Actor {
 /// What one of them did.
 #[derive(Clone, Debug, Serialize)]
 pub struct Acted {
-    /// Who.
+    /// Who did it.
     pub actor: &'static str,
     /// How often the kernel counted what it does, for the whole machine; none where this kernel does not count it.
     pub active: Option<u64>,

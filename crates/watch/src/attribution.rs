@@ -15,11 +15,11 @@ use std::collections::BTreeMap;
 /// Faults and calls by memory, call site and thread.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Attribution {
-    /// Mappings.
+    /// Faults and calls by mapping.
     pub mappings: Vec<Mapping>,
     /// Stacks of the program, innermost first.
     pub sites: Vec<Vec<Frame>>,
-    /// Threads.
+    /// Faults and calls by thread.
     pub threads: Vec<Party>,
     /// Calls that take pages away, or the right to store to them.
     pub taken: Vec<Taken>,

@@ -24,7 +24,7 @@ pub struct Guarded {
 /// What reached a CPU, or came of a cause.
 #[derive(Copy, Clone, Debug, Serialize)]
 pub struct Came {
-    /// Interrupts.
+    /// How many interrupts came.
     pub interrupts: u64,
     /// What came in interrupts for something else.
     pub same_interrupt: u64,
@@ -87,9 +87,9 @@ pub struct GuardedCause {
 pub struct Disturbed {
     /// When, nanoseconds after the beginning.
     pub at_ns: u64,
-    /// Where.
+    /// The CPU that was reached.
     pub cpu: u16,
-    /// How.
+    /// In which way it came.
     pub how: How,
     /// How long its CPU had been left alone, nanoseconds; of disturbances only.
     pub gap_ns: Option<u64>,

@@ -1,9 +1,9 @@
-//! Watches programs on the running kernel: faults by class, flushes by cause, who interrupts whom,
-//! and what of it was needless.
+//! Watches programs on the running kernel: faults by class, flushes by cause, which task interrupts
+//! which, and which of these were needless.
 //!
-//! The way of an event: a tracepoint of the table ([`tracepoints`]) writes it into a ring
-//! ([`rings`]), it is decoded ([`record`]), put in order of time with those of the other CPUs
-//! ([`session`]) and folded into totals ([`fold`]), which make up the [`observation`].
+//! An event takes this path: a tracepoint of the table ([`tracepoints`]) writes it into a ring
+//! ([`rings`]). It is decoded ([`record`]), put in order of time with those of the other CPUs
+//! ([`session`]), and folded into totals ([`fold`]), which make up the [`observation`].
 //!
 //! Nothing is written to tracefs, and every event ends with its descriptor: nothing stays enabled,
 //! however this process ends.

@@ -127,7 +127,7 @@ pub struct Faults {
     pub waits: Option<u64>,
     /// How long they were away for that, nanoseconds, until they ran again.
     pub waited_ns: Option<u64>,
-    /// The same by what was waited for, the longest first.
+    /// Waits by what was waited for, the longest first.
     pub waited_for: Option<Vec<WaitedFor>>,
 }
 
@@ -225,7 +225,7 @@ pub struct Party {
 /// Something needless.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// What.
+    /// What was needless.
     pub what: &'static str,
     /// What caused it.
     pub cause: String,
@@ -368,7 +368,7 @@ fn told(needless: Needless) -> Told {
 pub struct Visible {
     /// Exceptions: without them faults have no class.
     pub faults: bool,
-    /// Flushes.
+    /// Whether flushes are visible.
     pub flushes: bool,
     /// Every CPU.
     pub cpus: bool,
@@ -558,7 +558,8 @@ pub(crate) fn party(victims: &Victims, task: &Task) -> Party {
     }
 }
 
-/// A device's interrupt by its number, and the name that its driver gave it, if it can be seen: each has a folder there.
+/// A device's interrupt by its number, and the name that its driver gave it, if it can be seen:
+/// each has a folder there.
 fn device(number: u32) -> String {
     let handlers = std::fs::read_dir(format!("/proc/irq/{number}")).into_iter().flatten().flatten();
     let mut handlers = handlers.filter(|entry| entry.path().is_dir());

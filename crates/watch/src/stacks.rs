@@ -39,9 +39,10 @@ struct Row {
     functions: &'static [&'static str],
 }
 
-/// The first row that has a function anywhere on the stack decides: reclaim and throttling may wait for a page's lock on their way.
-/// Above each row is where its functions stand, under the names that they have in 5.10, 6.1, 6.12 or newer (looked up in the sources of 5.10 and 6.12 and in
-/// a 6.18's /proc/kallsyms).
+/// The first row that has a function anywhere on the stack decides: reclaim and throttling may wait
+/// for a page's lock on their way. Above each row is where its functions stand, under the names
+/// that they have in 5.10, 6.1, 6.12 or newer (looked up in the sources of 5.10 and 6.12 and in a
+/// 6.18's /proc/kallsyms).
 const TABLE: &[Row] = &[
     // mm/page_alloc.c, mm/vmscan.c, mm/memcontrol.c
     Row {
@@ -67,7 +68,8 @@ const TABLE: &[Row] = &[
     },
     // fs/userfaultfd.c
     Row { waits: For::Userfaultfd, functions: &["handle_userfault"] },
-    // mm/migrate.c, mm/filemap.c. Only who waits for a page that moves calls the last one (5.10: mm/migrate.c, mm/huge_memory.c).
+    // mm/migrate.c, mm/filemap.c. Only who waits for a page that moves calls the last one (5.10:
+    // mm/migrate.c, mm/huge_memory.c).
     Row {
         waits: For::Migration,
         functions: &[
@@ -128,12 +130,13 @@ const TABLE: &[Row] = &[
     },
 ];
 
-/// In 5.10 neither migration_entry_wait nor what it calls is on the stack, since each ends in a call of the next (mm/migrate.c:
-/// __migration_entry_wait, mm/filemap.c: put_and_wait_on_page_locked). Whoever waits for a lock there has a frame between these two.
+/// In 5.10 neither migration_entry_wait nor what it calls is on the stack, since each ends in a
+/// call of the next (mm/migrate.c: __migration_entry_wait, mm/filemap.c:
+/// put_and_wait_on_page_locked). Whoever waits for a lock there has a frame between these two.
 const MIGRATION_IN_5_10: [&str; 2] = ["wait_on_page_bit_common", "do_swap_page"];
 
-/// Functions of locks (kernel/locking/). In a fault that has its mapping (mm/memory.c: handle_mm_fault) it is any lock but the
-/// address space's.
+/// Functions of locks (kernel/locking/). In a fault that has its mapping (mm/memory.c:
+/// handle_mm_fault) it is any lock but the address space's.
 const LOCKS: &[&str] = &[
     "rwsem_down_read_slowpath",
     "rwsem_down_write_slowpath",

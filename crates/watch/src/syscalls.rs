@@ -7,7 +7,7 @@ use libc::c_long;
 /// What tells the calls of one system call apart.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Detail {
-    /// Nothing.
+    /// Its number alone is enough.
     None,
     /// Its third argument is an advice.
     Advice,
@@ -185,7 +185,7 @@ pub fn filter() -> Option<String> {
     Filter::among("id", numbers()).map(|filter| filter.to_string())
 }
 
-/// The same and ioctl, whose beginnings are told by another tracepoint.
+/// A tracing filter for the ends of these system calls and of ioctl, whose beginnings another tracepoint tells.
 pub fn filter_ends() -> Option<String> {
     let numbers = numbers().chain([libc::SYS_ioctl as u64]);
     Filter::among("id", numbers).map(|filter| filter.to_string())

@@ -1,4 +1,4 @@
-//! Single events with their times, for whoever draws them. They are sent on as they are folded and kept nowhere here, so that memory
+//! Single events with their times, for a trace. They are sent on as they are folded and are not kept here, so memory
 //! does not grow with their number.
 
 use crate::fold::{Confidence, Task};
@@ -20,7 +20,7 @@ pub enum Moment {
         label: &'static str,
         /// How sure that is.
         confidence: Confidence,
-        /// Where.
+        /// Where it faulted.
         address: u64,
     },
     /// A CPU was made to do something.

@@ -104,7 +104,7 @@ pub enum Point {
 pub enum Extent {
     /// What programs do, and functions that CPUs are made to call.
     Programs,
-    /// The same, and every other interrupt from one CPU to another: wake-ups among them.
+    /// What programs do, and every interrupt from one CPU to another, wake-ups among them.
     EveryInterrupt,
     /// Only what reaches these CPUs: every interrupt.
     Guard(Vec<u16>),
@@ -115,7 +115,7 @@ pub enum Extent {
 pub enum When {
     /// Where programs are watched.
     Programs,
-    /// Always.
+    /// In every run.
     Always,
     /// Where every interrupt is wanted.
     Interrupts,
@@ -212,7 +212,7 @@ fn called(extent: &Extent) -> Option<String> {
     (*extent == Extent::Programs).then(|| function_is_not("func", WAKE_UP))
 }
 
-/// The same; where CPUs are guarded only what is sent to them.
+/// Sent calls: without wake-ups where programs are watched, and only those to guarded CPUs where these are.
 fn queued(extent: &Extent) -> Option<String> {
     match extent {
         Extent::Guard(_) => to_victims(extent),
@@ -249,8 +249,8 @@ fn single(_: &Extent) -> Option<String> {
     Some("order == 0".to_owned())
 }
 
-/// The table. 6.12 has `csd:*` and `ipi:*` (from 6.4 and 6.3 on), 6.1 has not; without them there are the interrupts themselves, which
-/// say neither what they are for nor who sent them.
+/// The table. 6.12 has `csd:*` and `ipi:*` (from 6.4 and 6.3 on), 6.1 has not; without them there
+/// are the interrupts themselves, which say neither what they are for nor who sent them.
 pub const TABLE: [Row; 33] = [
     row(
         Point::FaultUser,
@@ -486,7 +486,7 @@ pub struct Found {
     pub point: Point,
     /// The number that perf_event_open takes.
     pub id: u64,
-    /// `system:name`
+    /// Its name, as `system:name`.
     pub name: String,
     /// Where the fields lie, in the row's order.
     pub fields: Vec<Field>,

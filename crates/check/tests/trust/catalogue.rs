@@ -9,7 +9,7 @@ use std::sync::Mutex;
 /// Run by `needless check` only, as `.ci/run` does by these two names: with three CPUs it has a million states.
 pub const LONG: &str = "batched-pending";
 
-/// The same, and it needs its three CPUs.
+/// Run by `needless check` only, too. It needs its three CPUs.
 pub const LONGEST: &str = "pending-join";
 
 /// The mutants of [`LONG`] that two CPUs do not show: two threads have to reclaim at once.

@@ -11,9 +11,10 @@ fn states(test: &str, row_name: &str) -> usize {
     explored(test, row_name).states
 }
 
-/// Where the processor sets the bits and the PTE that a second try finds is dirty or read-only, no state tells whether it sets them as well: the
-/// merged rule, the one before and the proposal lead to the same. (Where another CPU's load mapped the page writable and clean, the
-/// processor sets the bit that the second try left: a step more.)
+/// Where the processor sets the bits and the PTE that a second try finds is dirty or read-only, no
+/// state tells whether it sets them as well: the merged rule, the one before and the proposal lead
+/// to the same. (Where another CPU's load mapped the page writable and clean, the processor sets
+/// the bit that the second try left: a step more.)
 #[test]
 fn the_rules_are_the_same_to_x86() {
     let rows = ["5.8", "5.10", "6.1", "6.12"];
@@ -32,8 +33,8 @@ fn the_rules_are_the_same_to_x86() {
     );
 }
 
-/// Where a second try ends makes no difference: before the entry is made dirty, after the block for stores, or where the
-/// RFC ends it. All three change a copy of the entry that nobody else sees.
+/// Where a second try ends makes no difference: before the entry is made dirty, after the block for
+/// stores, or where the RFC ends it. All three change a copy of the entry that nobody else sees.
 #[test]
 fn the_rfc_and_both_texts_of_its_discussion_are_one_rule() {
     let rows = ["5.10", "6.12", "7.3", "5.10/ppc64-radix", "6.12/riscv64-svadu"];
@@ -48,8 +49,8 @@ fn the_rfc_and_both_texts_of_its_discussion_are_one_rule() {
     }
 }
 
-/// Whether the first try has set the dirty bit: always where the fault is throttled; not where another CPU's load mapped
-/// the page meanwhile.
+/// Whether the first try has set the dirty bit: always where the fault is throttled; not where
+/// another CPU's load mapped the page meanwhile.
 #[test]
 fn a_second_try_may_find_its_page_clean() {
     let of = |report: &Report| report.exercised.has(Property::DirtyAtRetry);
@@ -60,7 +61,8 @@ fn a_second_try_may_find_its_page_clean() {
     assert!(parallel.what.contains("finds heap[0] clean"), "{}", parallel.what);
 }
 
-/// A rule that treats one of the things differently that a second try may find reaches other states, so it does find them.
+/// A rule that treats one of the things differently that a second try may find reaches other
+/// states, so it does find them.
 #[test]
 fn a_second_try_finds_all_that_a_parallel_fault_leaves() {
     let differ = |test: &str, [one, other]: [&str; 2]| {

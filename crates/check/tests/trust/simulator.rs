@@ -108,7 +108,7 @@ impl Discrete<'_> {
     }
 }
 
-/// The same moves where TLBs are sets: a walk that sets bits is a step of its own, fills are none.
+/// Repeats the moves where TLBs are sets: a walk that sets bits is a step of its own, fills are none.
 fn follow(moves: &[Move]) -> impl FnMut(&[Offer]) -> Option<usize> {
     let mut at = 0;
     move |offers| {
@@ -165,7 +165,7 @@ fn ptes(program: &Program, pte: impl Fn(Vpn) -> Pte) -> Vec<Pte> {
     program.areas.iter().flat_map(|area| area.range.iter()).map(pte).collect()
 }
 
-/// The same PTEs, down to frames, swap slots and the accessed bit, and as many frames in use.
+/// Both ends have equal PTEs, down to frames, swap slots and the accessed bit, and as many frames in use.
 fn assert_same_end(what: &str, program: &Program, model: &SimWorld, checked: &Driven) {
     assert!(checked.is_end, "{what}: it stopped after {}", checked.schedule);
     let world = &checked.world;
@@ -196,7 +196,7 @@ fn explicit(program: &Program, row: &KernelRow, arch: Arch) -> (Driven, Vec<Move
     (driven, discrete.moves)
 }
 
-/// The same where TLBs are sets, as explorations have them.
+/// Runs the discrete order in the checker where TLBs are sets, as explorations have them.
 pub fn discrete(program: &Program, row: &KernelRow) -> Driven {
     let (_, moves) = explicit(program, row, TINY);
     drive(program, row, &Options::default(), &mut follow(&moves)).unwrap()

@@ -15,8 +15,8 @@ use rayon::prelude::*;
 /// Its first flush, the split's, is covered by that of the unmapped pages, which takes minutes to see.
 const COVERED: &str = "huge-pageout";
 
-/// The litmus tests that are quick to explore, on rows whose verdicts on flushes count: elsewhere a flush may be there only so that
-/// an access does not fault for ever.
+/// The litmus tests that are quick to explore, on rows whose verdicts on flushes count: elsewhere a
+/// flush may be there only so that an access does not fault for ever.
 fn tests() -> impl Iterator<Item = Test> {
     let names = builtin::litmus_names().filter(|name| ![LONGEST, COVERED].contains(name));
     names.map(|name| {

@@ -1,7 +1,7 @@
 //! From a frame to the page tables that map it.
 //!
-//! Unmapping for reclaim and aging walk this way; so will whatever else begins with a page and not with an
-//! address (write-protection for writeback, migration).
+//! Operations that begin with a page and not with an address walk this way: unmapping for reclaim, for migration
+//! and for the split of a folio, aging, and write-protection for writeback.
 //!
 //! Source: mm/rmap.c:rmap_walk_anon; mm/page_vma_mapped.c:page_vma_mapped_walk (5.10 to 7.3).
 

@@ -1,4 +1,4 @@
-//! Threads that wait in the kernel. No operation makes migration entries yet, so these tests do.
+//! Threads that wait in the kernel, at migration entries that these tests make themselves.
 
 use super::env::{NoGhost, SimLog, SimWorld};
 use super::interpret::Machine;

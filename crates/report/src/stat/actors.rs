@@ -1,4 +1,5 @@
-//! What the kernel does to the program of its own accord, by who does it. The last run's: it is the machine's, not the program's.
+//! What the kernel does to the program on its own account, by actor. The figures are the last run's, because
+//! they belong to the machine and not to the program.
 
 use super::{number, time};
 use crate::style::Style;

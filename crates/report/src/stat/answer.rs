@@ -56,15 +56,15 @@ pub struct Item {
     pub time_ns: u64,
     /// Its share of the kernel's time; none where that is not known or it may wait.
     pub share: Option<f64>,
-    /// Faults.
+    /// How many faults there were.
     pub faults: u64,
-    /// Calls.
+    /// How many calls there were.
     pub calls: u64,
     /// Flushes that asked other CPUs.
     pub sent: u64,
     /// Flushes of the CPU itself alone.
     pub local: u64,
-    /// Interrupts.
+    /// How many interrupts came.
     pub interrupts: u64,
     /// Runs of kernel threads on other CPUs that drained LRU batches.
     pub drains: u64,

@@ -35,15 +35,15 @@ pub struct Figure {
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Nanoseconds.
+    /// A time in nanoseconds.
     TimeNs,
-    /// Faults.
+    /// A number of faults.
     Faults,
     /// System calls.
     Calls,
-    /// Flushes.
+    /// A number of flushes.
     Flushes,
-    /// Interrupts.
+    /// A number of interrupts.
     Interrupts,
 }
 

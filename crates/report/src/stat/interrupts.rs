@@ -51,7 +51,8 @@ pub(super) fn party(party: &Party) -> String {
     }
 }
 
-/// Protections of single pages that are changed to and fro. Processes differ from run to run, so they are the last run's.
+/// Protections of single pages that are changed to and fro. Processes differ from run to run, so
+/// they are the last run's.
 pub(super) fn toggles(seen: &[&Events], style: Style) -> String {
     let rows = seen.last().and_then(|events| events.toggled.as_deref()).unwrap_or_default();
     let mut text = String::new();

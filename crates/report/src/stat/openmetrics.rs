@@ -1,8 +1,9 @@
 //! The report of `needless stat` as OpenMetrics: one sample, of as many seconds as were watched.
 //!
-//! Counters are those of the sample: they begin at 0 with it. What is not visible has no family, and `needless_not_visible` has
-//! what is missing; a family that is there has every figure. Families do not depend on what was found, but labels do: threads
-//! are not among them, whose numbers would be new ones in each sample.
+//! Counters are those of the sample: they begin at 0 with it. What is not visible has no family,
+//! and `needless_not_visible` has what is missing; a family that is there has every figure.
+//! Families do not depend on what was found, but labels do: threads are not among them, whose
+//! numbers would be new ones in each sample.
 
 use super::Stat;
 use needless_watch::Observation;
@@ -62,7 +63,7 @@ families! {
     LOWER_BOUND = family("flushes_lower_bound", Gauge, "1 if flushes are sent that no event tells, so that those counted are a lower bound.");
     SWITCHES = family("address_space_switches", Counter, "Switches away from watched threads to another address space.");
     INTERRUPTS = family("interrupts", Counter, "Interrupts from one CPU to another, by what they asked for and what the sender was doing.");
-    UNINTERRUPTED = family("uninterrupted_calls", Counter, "The same without an interrupt: an idle CPU looked for itself, or a kernel thread did it.");
+    UNINTERRUPTED = family("uninterrupted_calls", Counter, "Requests without an interrupt: an idle CPU looked for itself, or a kernel thread did it.");
     INTERRUPT_TIME = seconds("interrupt_seconds", Counter, "Time lost by interrupted tasks: the median of those timed, times their number.");
     COUNTED = family("kernel_interrupts", Counter, "Interrupts as the kernel counted them, by line of /proc/interrupts and CPU.");
     SEEN = family("recorded_interrupts", Counter, "Of these, those recorded.");

@@ -74,8 +74,8 @@ impl Studied {
         }
     }
 
-    /// A template with its figures, `?` for those without a value and the first reason after it; or the reason, if no figure
-    /// has a value.
+    /// A template with its figures, `?` for those without a value and the first reason after it; or
+    /// the reason, if no figure has a value.
     fn filled(&self, template: &Template) -> Result<String, String> {
         let (mut text, mut had, mut reason) = (String::new(), 0, None);
         for piece in &template.0 {

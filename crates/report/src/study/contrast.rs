@@ -6,7 +6,7 @@ use crate::saved::Row;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// The same cases under two conditions.
+/// Cases that are run under two conditions each.
 #[derive(Clone, Debug)]
 pub struct ContrastResult {
     /// What it asks.

@@ -212,7 +212,7 @@ impl Fold {
         Some(self.victims.count(pair, one))
     }
 
-    /// The same of what calls no function, whose end is not followed.
+    /// Counts what reached a CPU without calling a function: its end is not followed.
     fn comes(&mut self, record: &Record, asked: Asked, sender: &Sender, one: PairCount) {
         if let Some(pair) = self.reached(record, asked, sender, one) {
             let how = (None, one.interrupts > 0);
@@ -318,7 +318,7 @@ impl Fold {
         true
     }
 
-    /// The same by a function that the kernel does not show.
+    /// Notes that a CPU flushed in a function that the kernel does not show.
     pub(super) fn received_unnamed(&mut self, cpu: u16) {
         if let Some(unnamed) = self.calls.unnamed.get_mut(&cpu) {
             unnamed.flushed = true;
@@ -394,7 +394,7 @@ impl Fold {
         self.victims.count(pair, PairCount { interrupts: 1, ..PairCount::default() });
     }
 
-    /// The same of all CPUs.
+    /// Settles the calls of all CPUs whose function the kernel does not show.
     pub(super) fn settle_all(&mut self) {
         let cpus: Vec<u16> = self.calls.unnamed.keys().copied().collect();
         cpus.into_iter().for_each(|cpu| self.settle(cpu));

@@ -42,9 +42,9 @@ impl How {
 pub struct Disturbance {
     /// When, on the clock of the records.
     pub time: u64,
-    /// Where.
+    /// The CPU that was reached.
     pub cpu: u16,
-    /// How.
+    /// In which way it came.
     pub how: How,
     /// What, from whom, to whom.
     pub pair: Pair,
@@ -57,7 +57,7 @@ pub struct Disturbance {
 /// What reached CPUs, counted.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reached {
-    /// Interrupts.
+    /// How many interrupts came.
     pub interrupts: u64,
     /// What came in interrupts for something else.
     pub same_interrupt: u64,

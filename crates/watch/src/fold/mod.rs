@@ -115,7 +115,7 @@ pub struct Totals {
     pub switches: (u64, u64),
     /// What was needless, by kind and cause.
     pub needless: FxHashMap<(Needless, Cause), NeedlessCount>,
-    /// Records.
+    /// How many records were read.
     pub records: u64,
     /// Of these, those of watched tasks.
     pub own_records: u64,

@@ -298,8 +298,8 @@ fn the_calls_own_pointer_joins_sender_and_victim() {
     assert_eq!(totals.needless[&(Needless::EmptyInterrupt, Cause::Elsewhere)].times, 1);
 }
 
-/// Interrupts with nothing to flush are needless, but not where one page's protection is changed to and fro: there they are
-/// what it is for.
+/// Interrupts with nothing to flush are needless, but not where one page's protection is changed to
+/// and fro: there they are what it is for.
 #[test]
 fn a_protection_that_is_changed_to_and_fro_is_told_apart() {
     let run = |changes: u64, pages: u64| {

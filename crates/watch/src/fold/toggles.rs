@@ -1,9 +1,10 @@
-//! Pages whose protection is changed alone, to and fro: what the flushes do to other CPUs may be what they are for.
+//! Pages whose protection is changed alone, back and forth: the purpose of the flushes may be their effect on
+//! other CPUs.
 //!
-//! A CPU that answers a flush is in the middle of nothing. Some runtimes want just that of every thread of theirs, and
-//! change the protection of one page there and back for it. Whether there were translations to flush does not matter to
-//! them, so nothing about such flushes is called needless. What was found needless of a page is put off until it is known
-//! whether the page is one of these.
+//! While a CPU answers a flush, it executes nothing else. Some runtimes want that of each of their threads,
+//! and change the protection of one page back and forth for it. It does not matter to them whether there were
+//! translations to flush, so no such flush is called needless. A needless flush of a page is held back until
+//! it is known whether the page is one of these.
 
 use super::{Cause, Fold, Needless};
 use rustc_hash::FxHashMap;
@@ -14,7 +15,7 @@ const TO_AND_FRO: u64 = 8;
 /// More pages than this are not followed.
 const MOST_PAGES: usize = 4096;
 
-/// `PROT_EXEC`.
+/// The protection bit `PROT_EXEC`.
 const EXEC: u64 = 4;
 
 /// A page of a process.

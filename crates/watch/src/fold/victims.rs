@@ -63,7 +63,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// The same with less detail, for what is beyond the number that is kept.
+    /// A pair with less detail, for pairs beyond the number that is kept.
     fn of_others(self) -> Pair {
         let (from, to) = (Task::Others, Task::Others);
         Pair { site: 0, cause: Cause::Unknown, from, to, ..self }

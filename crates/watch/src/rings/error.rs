@@ -33,7 +33,7 @@ pub enum PerfError {
     Open {
         /// Which event.
         event: String,
-        /// Why.
+        /// Why it failed.
         error: io::Error,
     },
 }

@@ -89,7 +89,8 @@ impl<'a> Open<'a> {
         self.counter(event, pid, SampleFlag::ADDR, |_| {})
     }
 
-    /// The kernel's stack where tasks leave their CPU (kernel/sched/core.c: prepare_task_switch, in the task that leaves).
+    /// The kernel's stack where tasks leave their CPU (kernel/sched/core.c: prepare_task_switch, in
+    /// the task that leaves).
     pub(super) fn leaves(&self, pid: Option<i32>) -> io::Result<Counter> {
         self.counter(Software::CONTEXT_SWITCHES, pid, SampleFlag::CALLCHAIN, |builder| {
             builder.exclude_callchain_user(true).sample_max_stack(DEEPEST);

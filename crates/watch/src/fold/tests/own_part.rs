@@ -1,4 +1,4 @@
-//! Whoever flushes does a part of it itself: nobody is interrupted for that, whatever it finds.
+//! The CPU that flushes does a part of the flush itself: that part interrupts nobody, whatever it finds.
 
 use super::*;
 use FlushReason::RemoteWrongCpu;

@@ -169,7 +169,8 @@ fn comments_stand_alone() {
 
 #[test]
 fn habits_are_counted() {
-    let source = "/// The same.\nfn a() {}\n\n/// What.\nfn b() {}\n\n    /// Twice\n    /// more.\n";
+    let source =
+        "/// The same.\nfn a() {}\n\n/// What.\nfn b() {}\n\n    /// Twice\n    /// more.\n";
     assert_eq!(habits(source), [1, 1, 0]);
     assert_eq!(habits("//! The same file.\n//!\n//! The same again.\n"), [1, 0, 0]);
     assert_eq!(habits(&format!("    // {}", "word ".repeat(30))), [0, 0, 1]);

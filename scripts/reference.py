@@ -71,12 +71,13 @@ def scenarios(program):
     return page
 
 
-def without_links_out(text, at):
-    """The text without links that lead out of the documents, to other files of the repository."""
+def linked(text, at):
+    """The text with the site's links: without those that lead to other files of the repository, and with the
+    name that mdBook gives to a folder's README."""
 
     def kept(match):
         target = os.path.normpath(os.path.join(at, match[2].split("#")[0]))
-        return match[1] if target.startswith("..") else match[0]
+        return match[1] if target.startswith("..") else match[0].replace("README.md", "index.md")
 
     return re.sub(r"\[([^]]*)\]\(([^)\s]+)\)", kept, text)
 
@@ -93,8 +94,9 @@ def main():
     program, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     (folder / "reference").mkdir(exist_ok=True)
     for page in folder.rglob("*.md"):
-        at = os.path.relpath(page.parent, folder)
-        page.write_text(without_links_out(page.read_text(), at))
+        if page.name != "SUMMARY.md":
+            at = os.path.relpath(page.parent, folder)
+            page.write_text(linked(page.read_text(), at))
     summary = (folder / "SUMMARY.md").read_text()
     lines = ""
     for name, title, page in PAGES:

@@ -298,4 +298,11 @@ fn the_catalogue_describes_every_litmus_test() {
     assert!(tests.len() > 100);
     assert_eq!(tests.difference(&described).collect::<Vec<_>>(), Vec::<&String>::new());
     assert_eq!(described.difference(&tests).collect::<Vec<_>>(), Vec::<&String>::new());
+    let (_, found) = catalogue.split_once("## What it finds").unwrap();
+    let silent = tests.iter().filter(|test| !found.contains(&format!("\n| `{test}` |")));
+    assert_eq!(
+        silent.collect::<Vec<_>>(),
+        Vec::<&String>::new(),
+        "nothing is said of what they find"
+    );
 }

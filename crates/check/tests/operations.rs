@@ -147,3 +147,25 @@ fn who_locks_a_folio_for_one_step_is_met_holding_it() {
     let after_try = &after[tried(after) + 1..];
     assert_eq!(after_try, ["filemap_map_pages", "filemap_map_pages"], "{after:?}");
 }
+
+/// A page moves, because of its mapping's policy, while another thread stores to it.
+#[test]
+fn pages_leave_their_node_under_a_writer() {
+    let text = "scenario \"x\" { machine { cpus 2; nodes 2 }
+         thread \"main\" cpu=0 { map \"heap\" pages=1; write \"heap\"
+             rounds 1 warmup=0 { barrier \"ready\"
+                 mbind \"heap\" policy=\"bind\" node=1 then=\"move\"; read \"heap\" } }
+         thread \"writer\" cpu=1 { barrier \"ready\"; write \"heap\"; read \"heap\" } }";
+    let program = compile(&Source::new("x", text), &Settings::default()).expect("it compiles");
+    let violated = |row: &str| {
+        let row = KernelRow::parse(row).expect("a row");
+        let report = check(&program, &row, &Options::default()).expect("it can be explored");
+        let holds = report.holds() && report.ends > 0;
+        assert!(holds || report.counterexample.is_some(), "{report:?}");
+        report.counterexample.map(|found| found.violation.property)
+    };
+    for row in ["5.10", "6.1", "6.12", "6.18", "7.3"] {
+        assert_eq!(violated(row), None, "{row}");
+    }
+    assert_eq!(violated("6.12,mutant=unmap-not-flushed"), Some(Property::Coherence));
+}

@@ -692,8 +692,8 @@ pub enum ScenarioVerb {
         /// The CPUs of the machine that it is drawn for; with fewer there is less company.
         #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
         cpus: u16,
-        /// What the kernel that it is drawn for was built without: soft-dirty, huge-pages, userfaultfd
-        /// (repeatable).
+        /// What the kernel that it is drawn for was built without, or its machine lacks: soft-dirty, huge-pages,
+        /// userfaultfd, nodes (repeatable).
         #[arg(long, value_name = "FEATURE", value_parser = optional)]
         without: Vec<Optional>,
     },

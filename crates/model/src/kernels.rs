@@ -62,6 +62,8 @@ pub struct Config {
     pub handles_signals: bool,
     /// Whether the scenario locks memory: nobody looks for any else.
     pub locks_memory: bool,
+    /// Whether the scenario's machine has several NUMA nodes: nobody looks where a page is else.
+    pub several_nodes: bool,
     /// Whether the scenario asks in which order LRU lists have their folios: nobody keeps it else.
     pub lru_order: bool,
     /// `soft-dirty=on|off`: whether PTEs carry the soft-dirty bit.
@@ -137,7 +139,17 @@ impl Config {
         let huge_pages = huge_pages || !mthp.is_off();
         let large_folios = huge_pages || program.files.iter().any(FileSpec::has_large_folios);
         let (handles_signals, locks_memory) = (program.handles_signals(), program.locks_memory());
-        Config { thp, mthp, huge_pages, large_folios, handles_signals, locks_memory, ..self }
+        let several_nodes = program.machine.nodes.is_some_and(|nodes| nodes > 1);
+        Config {
+            thp,
+            mthp,
+            huge_pages,
+            large_folios,
+            handles_signals,
+            locks_memory,
+            several_nodes,
+            ..self
+        }
     }
 
     /// The architecture that a kernel configured like this runs on.
@@ -423,6 +435,7 @@ impl KernelRow {
                 large_folios: false,
                 handles_signals: false,
                 locks_memory: false,
+                several_nodes: false,
                 lru_order: false,
                 soft_dirty: row.soft_dirty,
                 tlb_pieces: false,

@@ -222,6 +222,12 @@ policies! {
         Batch = "batch", "in its CPU's batch, which holds a reference, once it is mapped";
         AtOnce = "at-once", "nowhere: the batches are disabled, and it is on the LRU before it is mapped";
     }
+    /// How long `mbind` keeps `mmap_lock`.
+    mempolicy_lock: MempolicyLock = "mempolicy-lock", "how long mbind holds mmap_lock",
+        source "mm/mempolicy.c:do_mbind (5.10, 6.1, 6.12)" {
+        Moved = "moved", "until the pages have moved";
+        Isolated = "isolated", "until the pages are isolated and the mappings have their policy";
+    }
     /// What `move_pages` answers for a page that is not there.
     move_hole: MoveHole = "move-hole", "what move_pages answers for a page of private memory that is not there",
         source "mm/migrate.c:add_page_for_migration, mm/gup.c:no_page_table (5.10, 6.1), mm/migrate.c:add_folio_for_migration (6.12 to 7.3)" {

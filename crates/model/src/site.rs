@@ -148,12 +148,24 @@ sites! {
     MigrationEntryWait = "migration_entry_wait" in "mm/migrate.c";
     /// `move_pages` (`__NR_move_pages`) goes through its list.
     DoPagesMove = "do_pages_move" in "mm/migrate.c";
+    /// `mbind`.
+    DoMbind = "do_mbind" in "mm/mempolicy.c";
+    /// Pages that are to move are isolated.
+    QueuePagesRange = "queue_pages_range" in "mm/mempolicy.c";
+    /// Part of a mapping gets another memory policy.
+    MbindRange = "mbind_range" in "mm/mempolicy.c";
+    /// `set_mempolicy`.
+    DoSetMempolicy = "do_set_mempolicy" in "mm/mempolicy.c";
     /// A folio that moves is unmapped (5.10, 6.1: `unmap_and_move`).
     MigrateFolioUnmap = "migrate_folio_unmap" in "mm/migrate.c";
     /// It is copied (5.10: `move_to_new_page`, 6.1: `move_to_new_folio`).
     MigrateFolioMove = "migrate_folio_move" in "mm/migrate.c";
     /// A translation becomes a migration entry (5.10: `try_to_unmap_one`).
     TryToMigrateOne = "try_to_migrate_one" in "mm/rmap.c";
+    /// The entry of a huge page becomes a migration entry.
+    SetPmdMigrationEntry = "set_pmd_migration_entry" in "mm/huge_memory.c";
+    /// And that the entry of a huge page.
+    RemoveMigrationPmd = "remove_migration_pmd" in "mm/huge_memory.c";
     /// A migration entry becomes a translation.
     RemoveMigrationPte = "remove_migration_pte" in "mm/migrate.c";
     /// Write to a read-only PTE.

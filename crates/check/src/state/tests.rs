@@ -26,7 +26,7 @@ use needless_model::machine::cpu::{FolioBatch, MlockStep};
 use needless_model::machine::frames::FrameFlags;
 use needless_model::machine::lru::Lru;
 use needless_model::machine::mm::{Life, Mm};
-use needless_model::machine::nodes::Near;
+use needless_model::machine::nodes::{MemPolicy, Near};
 use needless_model::machine::pins::Pin;
 use needless_model::machine::room::Room;
 use needless_model::machine::swap::Swap;
@@ -153,6 +153,7 @@ const CHANGES: &[Change] = &[
     ("tasks", |s| task(s).unmap_batch.writable = true),
     ("tasks", |s| task(s).unmap_batch.cpus.insert(CpuId(0))),
     ("tasks", |s| task(s).unmap_batch.cover(MM, 1)),
+    ("tasks", |s| task(s).mempolicy = MemPolicy::Local),
     ("deferred", |s| s.world.unmap_batch_mut(Batch::Deferred, ThreadId(1)).put_off(true)),
     ("deferred", |s| s.world.deferred.keep(FRAME)),
     ("lru", |s| *s.world.lru = Lru::new(Some(1))),

@@ -3,7 +3,7 @@
 use super::{Extent, RealTarget, Refusal, is_for_the_moment};
 use crate::targets::{LiveSpec, Spec};
 use miette::Diagnostic;
-use needless_guest::{GuestError, KernelTarget};
+use needless_guest::{Arch, GuestError, KernelTarget, Nodes};
 use needless_live::{Batch, LiveError, LiveOptions};
 use needless_model::kernels::KernelRow;
 use needless_model::program::Program;
@@ -72,6 +72,7 @@ impl RealTarget for Live {
             Optional::SoftDirty => needless_live::has_soft_dirty().is_ok_and(|there| !there),
             Optional::HugePages => !Path::new("/sys/kernel/mm/transparent_hugepage").exists(),
             Optional::Userfaultfd => !Path::new("/proc/sys/vm/unprivileged_userfaultfd").exists(),
+            Optional::Nodes => !Path::new("/sys/devices/system/node/node1").exists(),
         };
         Optional::ALL.into_iter().filter(lacks).collect()
     }
@@ -131,6 +132,14 @@ impl RealTarget for Booted {
 
     fn cpus(&self) -> usize {
         usize::from(self.target.options.cpus)
+    }
+
+    /// A guest of x86-64 has the nodes that its first scenario asks for; of others the model has none.
+    fn without(&self) -> Vec<Optional> {
+        let nodes = &self.target.options.nodes;
+        let one = *nodes != Nodes::AsAsked && nodes.count() == 1;
+        let lacks = one || self.target.arch() != Arch::X86_64;
+        if lacks { vec![Optional::Nodes] } else { Vec::new() }
     }
 
     fn batch(&self) -> usize {

@@ -9,6 +9,10 @@
 //! first, with one flush for all ([`super::unmap_batch`]); what could not be moved that way is tried once
 //! more by itself, with a flush for each translation.
 //!
+//! Who asks says where they go: to one node, or where a memory policy has each of them.
+//!
+//! A huge page moves as a whole, with a flush of its own ([`super::huge::migrate`]).
+//!
 //! A folio that somebody holds a reference to cannot be moved. That is seen after its flush: its
 //! translations are put back, and the flush was for nothing.
 //!
@@ -18,16 +22,17 @@
 use crate::addr::{NodeId, Pfn};
 use crate::env::{Env, Lock};
 use crate::kernel::alloc::{Request, with_frames};
+use crate::kernel::huge::migrate::{remove_migration_pmd, set_pmd_migration_entry};
 use crate::kernel::lru::{folio_add_lru, lru_add_drain};
 use crate::kernel::reclaim::FolioList;
-use crate::kernel::rmap::rmap_walk;
+use crate::kernel::rmap::{rmap_walk, rmap_walk_folio};
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::unmap::{Destination, Unmap, UnmapFor, remove_migration_pte, try_to_unmap_one};
 use crate::kernel::unmap_batch::try_to_unmap_flush;
 use crate::machine::frames::FrameFlags;
-use crate::machine::nodes::Near;
+use crate::machine::nodes::{MemPolicy, Near};
 use crate::machine::unmap_batch::Batch;
-use crate::machine::world::{Ghost, Mode, World};
+use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{MigrateBatch, MigrateLru};
 use crate::site::Site;
 
@@ -39,9 +44,44 @@ const BATCH: usize = 512;
 /// `NR_MAX_MIGRATE_SYNC_RETRY`).
 const TRIES: usize = 10;
 
-/// There is no memory left on the target node.
+/// There is no memory left where the folios are to go.
 #[derive(Debug)]
 pub struct NoMemory;
+
+/// Where folios are to go.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// To this node and no other.
+    ///
+    /// Source: mm/migrate.c:alloc_migration_target with `__GFP_THISNODE` (5.10 to 7.3).
+    Node(NodeId),
+    /// Where the policy has a page with the folio's index.
+    ///
+    /// Source: mm/mempolicy.c:new_page (5.10, 6.1), which asks the policy of the folio's mapping, and
+    /// alloc_migration_target_by_mpol (6.12). Private pages have in both the index of their mapping.
+    Policy(MemPolicy),
+}
+
+impl Target {
+    const fn near(self, folio: Pfn) -> Near {
+        match self {
+            Target::Node(node) => Near::Only(node),
+            Target::Policy(policy) => Near::By(policy, folio),
+        }
+    }
+}
+
+/// Takes a folio from the LRU to move it; false: it is on none.
+///
+/// Source: mm/vmscan.c:isolate_lru_page (5.10), folio_isolate_lru (6.1 to 7.3).
+pub fn folio_isolate_lru<M: Mode>(w: &mut World<M>, at: At, folio: Pfn) -> bool {
+    let there = w.frames.flags(folio).on_lru();
+    if there {
+        w.lru_del(folio, FrameFlags::default());
+        w.get_frame(at, folio);
+    }
+    there
+}
 
 /// Whether a lock is waited for, and a flush put off.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -62,12 +102,16 @@ enum Unmapped {
     NotYet,
 }
 
-/// Moves isolated folios to the node; how many stay. Those are back on the LRU.
-pub fn migrate_pages(env: &mut impl Env, folios: &[Pfn], node: NodeId) -> Result<usize, NoMemory> {
+/// Moves isolated folios; how many stay. Those are back on the LRU.
+pub fn migrate_pages(
+    env: &mut impl Env,
+    folios: &[Pfn],
+    target: Target,
+) -> Result<usize, NoMemory> {
     let mut left = FolioList::from_slice(folios);
     let ended = match env.policies().migrate_batch {
-        MigrateBatch::Off => one_by_one(env, &mut left, node, TRIES),
-        MigrateBatch::On => by_batches(env, &mut left, node),
+        MigrateBatch::Off => one_by_one(env, &mut left, target, TRIES),
+        MigrateBatch::On => by_batches(env, &mut left, target),
     };
     putback_movable_pages(env, &left);
     ended.map(|()| left.len())
@@ -77,13 +121,13 @@ pub fn migrate_pages(env: &mut impl Env, folios: &[Pfn], node: NodeId) -> Result
 fn one_by_one(
     env: &mut impl Env,
     left: &mut FolioList,
-    node: NodeId,
+    target: Target,
     tries: usize,
 ) -> Result<(), NoMemory> {
     for _ in 0..tries {
         let mut again = FolioList::new();
         for (at, &folio) in left.iter().enumerate() {
-            let moved = match migrate_folio_unmap(env, folio, node, Migrate::Sync) {
+            let moved = match migrate_folio_unmap(env, folio, target, Migrate::Sync) {
                 Ok(Unmapped::Freed) => true,
                 Ok(Unmapped::To(to)) => {
                     let moved = migrate_folio_move(env, folio, to);
@@ -112,42 +156,66 @@ fn one_by_one(
 }
 
 /// Source: mm/migrate.c:migrate_pages, migrate_pages_sync (6.12).
-fn by_batches(env: &mut impl Env, left: &mut FolioList, node: NodeId) -> Result<(), NoMemory> {
-    let all = std::mem::take(left);
-    for (at, batch) in all.chunks(BATCH).enumerate() {
+fn by_batches(env: &mut impl Env, left: &mut FolioList, target: Target) -> Result<(), NoMemory> {
+    let mut batches = batches(env, &std::mem::take(left)).into_iter();
+    while let Some(batch) = batches.next() {
         let mut failed = FolioList::new();
-        let mut ended = migrate_pages_batch(env, batch, node, &mut failed);
+        let mut ended = migrate_pages_batch(env, &batch, target, &mut failed);
         if ended.is_ok() {
             // Each by itself, without a batch. A folio that stays unmapped is not flushed again.
             let mut alone = FolioList::new();
             for folio in std::mem::take(&mut failed) {
                 let mut one = FolioList::from_slice(&[folio]);
-                ended = ended.and_then(|()| one_by_one(env, &mut one, node, 1));
+                ended = ended.and_then(|()| one_by_one(env, &mut one, target, 1));
                 alone.extend(one);
             }
             failed = alone;
         }
         left.extend(failed);
         if ended.is_err() {
-            let next = (at + 1) * BATCH;
-            left.extend(all.iter().skip(next).copied());
+            left.extend(batches.flatten());
             return ended;
         }
     }
     Ok(())
 }
 
+/// Runs of folios that are unmapped together: each ends with the folio by which it has as many pages as a batch may have.
+///
+/// Source: mm/migrate.c:migrate_pages (6.12): list_cut_before.
+fn batches(env: &mut impl Env, folios: &[Pfn]) -> Vec<FolioList> {
+    let pages: Vec<usize> = match env.config().large_folios {
+        true => env.step(Site::MigrateFolioUnmap, |w, _| {
+            folios.iter().map(|folio| 1 << w.frames.folio(*folio).1).collect()
+        }),
+        false => vec![1; folios.len()],
+    };
+    let (mut batches, mut batch, mut size) = (Vec::new(), FolioList::new(), 0);
+    for (&folio, pages) in folios.iter().zip(pages) {
+        batch.push(folio);
+        size += pages;
+        if size >= BATCH {
+            batches.push(std::mem::take(&mut batch));
+            size = 0;
+        }
+    }
+    if !batch.is_empty() {
+        batches.push(batch);
+    }
+    batches
+}
+
 /// Source: mm/migrate.c:migrate_pages_batch (6.12).
 fn migrate_pages_batch(
     env: &mut impl Env,
     folios: &[Pfn],
-    node: NodeId,
+    target: Target,
     failed: &mut FolioList,
 ) -> Result<(), NoMemory> {
     // 1. No mapping.
     let (mut unmapped, mut ended) = (Vec::new(), Ok(()));
     for (at, &folio) in folios.iter().enumerate() {
-        match migrate_folio_unmap(env, folio, node, Migrate::Async) {
+        match migrate_folio_unmap(env, folio, target, Migrate::Async) {
             Ok(Unmapped::Freed) => {}
             Ok(Unmapped::To(to)) => unmapped.push((folio, to)),
             Ok(Unmapped::NotYet) => failed.push(folio),
@@ -174,24 +242,22 @@ fn migrate_pages_batch(
 fn migrate_folio_unmap(
     env: &mut impl Env,
     folio: Pfn,
-    node: NodeId,
+    target: Target,
     how: Migrate,
 ) -> Result<Unmapped, NoMemory> {
     let site = Site::MigrateFolioUnmap;
     // 1. Is it in use at all?
-    let freed = env.step(site, |w, at| {
+    let order = env.step(site, |w, at| {
         let freed = w.frames.get(folio).refs == 1;
         if freed {
             w.put_frame(at, folio);
         }
-        freed
+        (!freed).then(|| w.frames.folio(folio).1)
     });
-    if freed {
-        return Ok(Unmapped::Freed);
-    }
+    let Some(order) = order else { return Ok(Unmapped::Freed) };
     // 2. Where it goes.
-    let near = Near::Only(node);
-    let request = Request { near, order: 0, flags: FrameFlags::default() };
+    let near = target.near(folio);
+    let request = Request { near, order, flags: FrameFlags::default() };
     let Some(to) = with_frames(env, site, request, |w, at, door| door.take(w, at)) else {
         return Err(NoMemory);
     };
@@ -209,8 +275,12 @@ fn migrate_folio_unmap(
     }
     env.lock(Lock::Folio(to));
     // 4. A migration entry for each translation.
-    let unmap = Unmap::of(folio, UnmapFor::Migration { may_wait: how == Migrate::Async });
-    rmap_walk(env, site, folio, |env, place| try_to_unmap_one(env, unmap, place));
+    if order > 0 {
+        rmap_walk_folio(env, site, folio, |env, part| set_pmd_migration_entry(env, folio, part));
+    } else {
+        let unmap = Unmap::of(folio, UnmapFor::Migration { may_wait: how == Migrate::Async });
+        rmap_walk(env, site, folio, |env, place| try_to_unmap_one(env, unmap, place));
+    }
     let mapped = env.step(site, |w, _| w.frames.folio_maps(folio) > 0);
     if mapped {
         undo(env, folio, to);
@@ -258,16 +328,16 @@ fn migrate_folio_move(env: &mut impl Env, folio: Pfn, to: Pfn) -> bool {
 fn copy<M: Mode>(w: &mut World<M>, folio: Pfn, to: Pfn) {
     let was = w.frames.get(folio);
     w.frames.update(to, |copy| (copy.object, copy.index) = (was.object, was.index));
-    for flag in [
-        FrameFlags::SWAP_BACKED,
-        FrameFlags::DIRTY,
-        FrameFlags::ACTIVE,
-        FrameFlags::REFERENCED,
-        FrameFlags::ZERO_FILLED,
-    ] {
+    for flag in
+        [FrameFlags::SWAP_BACKED, FrameFlags::DIRTY, FrameFlags::ACTIVE, FrameFlags::REFERENCED]
+    {
         w.frames.set_flags(to, flag, was.flags.has(flag));
     }
-    w.ghost.migrated(folio, to);
+    for (page, copy) in w.frames.pages_of_folio(folio).zip(w.frames.pages_of_folio(to)) {
+        let zeros = w.frames.flags(page).has(FrameFlags::ZERO_FILLED);
+        w.frames.set_flags(copy, FrameFlags::ZERO_FILLED, zeros);
+        w.ghost.migrated(page, copy);
+    }
 }
 
 /// Makes translations of `to` of the migration entries that stand for the folio.
@@ -275,6 +345,12 @@ fn copy<M: Mode>(w: &mut World<M>, folio: Pfn, to: Pfn) {
 /// Source: mm/migrate.c:remove_migration_ptes (5.10 to 7.3).
 fn remove_migration_ptes(env: &mut impl Env, folio: Pfn, to: Pfn) {
     let site = Site::RemoveMigrationPte;
+    let large = env.config().large_folios
+        && env.step(site, |w, _| w.frames.flags(to).has(FrameFlags::LARGE));
+    if large {
+        rmap_walk_folio(env, site, to, |env, part| remove_migration_pmd(env, (folio, to), part));
+        return;
+    }
     let again = Destination { from: folio.0..folio.0 + 1, to, zero_page: false };
     rmap_walk(env, site, to, |env, (mm, page)| {
         let mapped = pte_offset_map_lock(env, site, mm, page, |w, at| {
@@ -296,10 +372,10 @@ fn undo(env: &mut impl Env, folio: Pfn, to: Pfn) {
     env.step(Site::FolioPut, |w, at| w.put_frame(at, to));
 }
 
-/// Those that stay go back on the LRU, by this CPU's batch.
+/// Those that stay go back on the LRU: by this CPU's batch, or at once where the batches are disabled.
 ///
 /// Source: mm/migrate.c:putback_movable_pages (5.10 to 7.3).
-fn putback_movable_pages(env: &mut impl Env, folios: &[Pfn]) {
+pub fn putback_movable_pages(env: &mut impl Env, folios: &[Pfn]) {
     if folios.is_empty() {
         return;
     }
@@ -309,4 +385,7 @@ fn putback_movable_pages(env: &mut impl Env, folios: &[Pfn]) {
             w.put_frame(at, folio);
         }
     });
+    if env.policies().migrate_lru == MigrateLru::AtOnce {
+        lru_add_drain(env);
+    }
 }

@@ -25,6 +25,7 @@ pub mod huge;
 pub mod lru;
 pub mod madvise;
 pub mod map;
+pub mod mempolicy;
 pub mod migrate;
 pub mod mlock;
 pub mod mlock_batch;
@@ -126,12 +127,14 @@ pub fn call(env: &mut impl Env, mm: MmId, call: Call) -> Result<Ended<Call>, Err
         Call::MovePages { pages, node } => {
             move_pages::move_pages(env, mm, pages, NodeId(node))?;
         }
+        Call::Mbind { pages, policy, moves } => {
+            mempolicy::mbind(env, mm, pages, policy, moves)?;
+        }
+        Call::SetMempolicy { policy } => mempolicy::set_mempolicy(env, policy),
         // `Program::not_modelled` refuses them before a run.
-        Call::Mbind { .. }
-        | Call::MigratePages { .. }
-        | Call::SetMempolicy { .. }
-        | Call::ReclaimMemory { .. }
-        | Call::NumaScan { .. } => return Err(Errno::Enosys),
+        Call::MigratePages { .. } | Call::ReclaimMemory { .. } | Call::NumaScan { .. } => {
+            return Err(Errno::Enosys);
+        }
         Call::SplitDeferred => huge::deferred_split::deferred_split_scan(env),
         Call::Khugepaged { pages } => huge::khugepaged::khugepaged_scan(env, mm, pages),
         Call::Reclaim { pages } => reclaim::shrink_range(env, mm, pages),

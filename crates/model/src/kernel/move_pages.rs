@@ -12,14 +12,13 @@ use crate::env::{Env, Lock};
 use crate::event::EventKind;
 use crate::kernel::Errno;
 use crate::kernel::lru::lru_add_drain_all;
-use crate::kernel::migrate::migrate_pages;
+use crate::kernel::migrate::{Target, folio_isolate_lru, migrate_pages};
 use crate::kernel::reclaim::FolioList;
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
-use crate::machine::frames::FrameFlags;
 use crate::machine::world::{At, Mode, World};
 use crate::numa::PageStatus;
 use crate::policy::MoveHole;
-use crate::pte::Pte;
+use crate::pte::{Pmd, PresentPte, Pte};
 use crate::site::Site;
 
 /// Moves each of the pages to the node.
@@ -72,7 +71,8 @@ fn move_and_answer(
     if folios.is_empty() {
         return Ok(true);
     }
-    let stay = migrate_pages(env, &std::mem::take(folios), node).map_err(|_| Errno::Enomem)?;
+    let target = Target::Node(node);
+    let stay = migrate_pages(env, &std::mem::take(folios), target).map_err(|_| Errno::Enomem)?;
     if stay == 0 {
         answers.fill(PageStatus::on(node.0));
     }
@@ -102,14 +102,18 @@ fn add_folio_for_migration(
     env.lock(Lock::MmapRead(mm));
     let mapped = env.step(site, |w, _| w.mms[mm.index()].vma(page).is_some());
     let found = match mapped {
-        true => {
-            let found =
-                pte_offset_map_lock(env, site, mm, page, |w, at| queue(w, at, (mm, page), node));
-            if found.is_some() {
-                pte_unmap_unlock(env, mm, page);
+        true => match queue_huge(env, mm, page, node) {
+            Some(found) => found,
+            None => {
+                let found = pte_offset_map_lock(env, site, mm, page, |w, at| {
+                    queue(w, at, (mm, page), node)
+                });
+                if found.is_some() {
+                    pte_unmap_unlock(env, mm, page);
+                }
+                found.unwrap_or_else(|| Queue::Answer(of_hole(env.policies().move_hole)))
             }
-            found.unwrap_or_else(|| Queue::Answer(of_hole(env.policies().move_hole)))
-        }
+        },
         false => Queue::Answer(PageStatus::EFAULT),
     };
     env.unlock(Lock::MmapRead(mm));
@@ -119,14 +123,32 @@ fn add_folio_for_migration(
     found
 }
 
+/// The same of the huge page around the page; `None`: there is none.
+fn queue_huge(env: &mut impl Env, mm: MmId, page: Vpn, node: NodeId) -> Option<Queue> {
+    if !env.config().huge_pages {
+        return None;
+    }
+    let lock = Lock::pmd(env.arch(), mm, page);
+    env.lock(lock);
+    let found = env.step(Site::DoPagesMove, |w, at| {
+        Some(match w.pmd(mm, page)? {
+            Pmd::Mapped(pmd) => queue_folio(w, at, pmd, node),
+            Pmd::Migrating(_) => Queue::Answer(of_hole(w.policies.move_hole)),
+        })
+    });
+    env.unlock(lock);
+    found
+}
+
 fn queue<M: Mode>(w: &mut World<M>, at: At, (mm, page): (MmId, Vpn), node: NodeId) -> Queue {
-    let pte = match w.pte(mm, page) {
-        Pte::Present(pte) => pte,
-        Pte::None | Pte::Table(_) => return Queue::Answer(of_hole(w.policies.move_hole)),
-        Pte::Swap(_) | Pte::Migration(_) | Pte::Marker(_) => {
-            return Queue::Answer(PageStatus::ENOENT);
-        }
-    };
+    match w.pte(mm, page) {
+        Pte::Present(pte) => queue_folio(w, at, pte, node),
+        Pte::None | Pte::Table(_) => Queue::Answer(of_hole(w.policies.move_hole)),
+        Pte::Swap(_) | Pte::Migration(_) | Pte::Marker(_) => Queue::Answer(PageStatus::ENOENT),
+    }
+}
+
+fn queue_folio<M: Mode>(w: &mut World<M>, at: At, pte: PresentPte, node: NodeId) -> Queue {
     if pte.special() {
         return Queue::Answer(PageStatus::EFAULT);
     }
@@ -137,12 +159,10 @@ fn queue<M: Mode>(w: &mut World<M>, at: At, (mm, page): (MmId, Vpn), node: NodeI
     if w.frames.folio_maps(folio) > 1 {
         return Queue::Answer(PageStatus::EACCES);
     }
-    if !w.frames.flags(folio).on_lru() {
-        return Queue::Answer(PageStatus::EBUSY);
+    match folio_isolate_lru(w, at, folio) {
+        true => Queue::Isolated(folio),
+        false => Queue::Answer(PageStatus::EBUSY),
     }
-    w.lru_del(folio, FrameFlags::default());
-    w.get_frame(at, folio);
-    Queue::Isolated(folio)
 }
 
 /// What is said of a page that is not there.

@@ -8,7 +8,7 @@
 //!
 //! Source: mm/vmscan.c:shrink_folio_list, mm/rmap.c:try_to_unmap_one (5.10 to 7.3).
 
-use crate::addr::{MmId, ObjectId, PageRange, Pfn, Vpn};
+use crate::addr::{MmId, NodeId, ObjectId, PageRange, Pfn, Vpn};
 use crate::arch::Flushes;
 use crate::env::{Env, Learnt, Lock};
 use crate::event::EventKind;
@@ -58,10 +58,23 @@ pub fn shrink_range(env: &mut impl Env, mm: MmId, range: PageRange) {
     shrink_folio_list(env, &pages, PageoutYoung::Clear);
 }
 
-/// Reclaims isolated pages for `MADV_PAGEOUT` (`reclaim_pages`).
+/// Reclaims isolated pages for `MADV_PAGEOUT`: each run of them that lies on one node by itself, with a flush of its own.
+///
+/// Source: mm/vmscan.c:reclaim_pages (5.10 to 7.3).
 pub fn reclaim_pages(env: &mut impl Env, pages: &[Pfn]) {
     let young = env.policies().pageout_young;
-    shrink_folio_list(env, pages, young);
+    if pages.is_empty() || !env.config().several_nodes {
+        return shrink_folio_list(env, pages, young);
+    }
+    let nodes: Vec<NodeId> = env.step(Site::ShrinkFolioList, |w, _| {
+        pages.iter().map(|page| w.nodes.of_frame(*page)).collect()
+    });
+    let mut left = pages;
+    for run in nodes.chunk_by(|one, next| one == next) {
+        let (these, others) = left.split_at(run.len());
+        shrink_folio_list(env, these, young);
+        left = others;
+    }
 }
 
 /// Reclaims isolated pages; those that cannot be reclaimed go back on the LRU. `young` says whether the

@@ -339,6 +339,27 @@ pub fn migration_entry<M: Mode>(
     }
 }
 
+/// What the entry for this frame has where it takes the place of a migration entry.
+pub fn migrated_flags<M: Mode>(
+    w: &World<M>,
+    (mm, page): Place,
+    entry: MigrationPte,
+    frame: Pfn,
+) -> PteFlags {
+    let dirty = entry.dirty && w.frames.flags(frame).has(FrameFlags::DIRTY);
+    let marks = dirty && w.policies.split_remap == SplitRemap::DirtyMarks && w.config.soft_dirty;
+    let none = w.mms[mm.index()].vma(page).is_some_and(|vma| vma.prot == Prot::None);
+    let writable = entry.right == MigrationRight::Write;
+    let pte = PresentPte::new(frame)
+        .with(PteFlags::PROTNONE, none)
+        .with(PteFlags::WRITABLE, writable)
+        .with(PteFlags::UFFD_WP, !writable && entry.uffd_wp)
+        .with(PteFlags::ACCESSED, entry.accessed)
+        .with(PteFlags::DIRTY, dirty)
+        .with(PteFlags::SOFT_DIRTY, entry.soft_dirty || marks);
+    pte.flags
+}
+
 /// Where the pages of a folio are mapped again.
 #[derive(Clone, Debug)]
 pub struct Destination {
@@ -378,17 +399,8 @@ pub fn remove_migration_pte<M: Mode>(
             .with(PteFlags::SOFT_DIRTY, entry.soft_dirty);
         return w.set_pte(at, mm, page, Pte::Present(zero));
     }
-    let dirty = entry.dirty && w.frames.flags(frame).has(FrameFlags::DIRTY);
-    let marks = dirty && w.policies.split_remap == SplitRemap::DirtyMarks && w.config.soft_dirty;
-    let none = w.mms[mm.index()].vma(page).is_some_and(|vma| vma.prot == Prot::None);
-    let writable = entry.right == MigrationRight::Write;
-    let pte = PresentPte::new(frame)
-        .with(PteFlags::PROTNONE, none)
-        .with(PteFlags::WRITABLE, writable)
-        .with(PteFlags::UFFD_WP, !writable && entry.uffd_wp)
-        .with(PteFlags::ACCESSED, entry.accessed)
-        .with(PteFlags::DIRTY, dirty)
-        .with(PteFlags::SOFT_DIRTY, entry.soft_dirty || marks);
+    let flags = migrated_flags(w, (mm, page), entry, frame);
+    let pte = PresentPte { pfn: frame, flags };
     let exclusive =
         entry.right != MigrationRight::Read && w.policies.anon_exclusive == AnonExclusive::Yes;
     w.get_and_map(at, frame, |flags| flags.set(FrameFlags::EXCLUSIVE, exclusive));

@@ -8,9 +8,10 @@
 //! (5.10 to 7.3).
 
 use super::frames::FrameFlags;
+use super::vma::Vma;
 use super::world::{At, Ghost, IN_USE, Mode, World};
 use crate::addr::{CpuId, MmId, NodeId, Pfn, Vpn};
-use crate::numa::nodes_of_cpus;
+use crate::numa::{Mempolicy, nodes_of_cpus};
 use crate::program::Program;
 use std::sync::Arc;
 
@@ -46,12 +47,13 @@ impl NodeSet {
     }
 }
 
-/// Where a mapping's pages are to come from (`struct mempolicy`).
+/// Where the pages of a mapping, or of a thread, are to come from (`struct mempolicy`).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MemPolicy {
-    /// The node of the CPU that asks, then the nearest one that has memory (`MPOL_DEFAULT`,
-    /// `MPOL_LOCAL`).
+    /// None (`MPOL_DEFAULT`): the thread's policy decides for a mapping, [`MemPolicy::Local`] for a thread.
     #[default]
+    Default,
+    /// The node of the CPU that asks, then the nearest one that has memory (`MPOL_LOCAL`).
     Local,
     /// This node, then the nearest one (`MPOL_PREFERRED`).
     Preferred(NodeId),
@@ -61,13 +63,51 @@ pub enum MemPolicy {
     Interleave(NodeSet),
 }
 
+impl MemPolicy {
+    /// That of a scenario, on a machine with so many nodes.
+    pub fn of(policy: Mempolicy, nodes: usize) -> MemPolicy {
+        match policy {
+            Mempolicy::Default => MemPolicy::Default,
+            Mempolicy::Local => MemPolicy::Local,
+            Mempolicy::Bind(node) => MemPolicy::Bind(NodeSet::of([NodeId(node)])),
+            Mempolicy::Preferred(node) => MemPolicy::Preferred(NodeId(node)),
+            Mempolicy::Interleave => {
+                MemPolicy::Interleave(NodeSet::of((0..nodes as u16).map(NodeId)))
+            }
+        }
+    }
+
+    /// This policy, or `other` where it is none.
+    ///
+    /// Source: mm/mempolicy.c:get_vma_policy, get_task_policy (5.10 to 6.12).
+    #[must_use]
+    pub fn or(self, other: MemPolicy) -> MemPolicy {
+        if self == MemPolicy::Default { other } else { self }
+    }
+
+    /// Whether a page on that node is in its place for `mbind`. A policy that names no node has none in its place.
+    ///
+    /// Source: mm/mempolicy.c:queue_pages_required (5.10, 6.1), queue_folio_required (6.12): `MPOL_MF_INVERT` with
+    /// the nodes that the caller names.
+    pub fn names(self, node: NodeId) -> bool {
+        match self {
+            MemPolicy::Default | MemPolicy::Local => false,
+            MemPolicy::Preferred(named) => named == node,
+            MemPolicy::Bind(set) | MemPolicy::Interleave(set) => set.has(node),
+        }
+    }
+}
+
 /// For whom a frame is handed out: that says on which nodes it may lie.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Near {
-    /// The CPU that asks.
+    /// The CPU that asks. (For a page of a file kernels ask the thread's policy; the model has no files where there
+    /// are several nodes.)
     Here,
-    /// This page: its mapping's policy says.
+    /// This page: its mapping's policy says, or that of the thread that asks.
     Page(MmId, Vpn),
+    /// What takes the place of this folio, by that policy.
+    By(MemPolicy, Pfn),
     /// This node and no other (`__GFP_THISNODE`): the destination of a migration.
     Only(NodeId),
 }
@@ -207,7 +247,7 @@ impl Nodes {
     fn order(&self, policy: MemPolicy, here: NodeId, index: u64) -> Vec<NodeId> {
         let nearest = |from: NodeId| self.nearest(from).iter().copied();
         match policy {
-            MemPolicy::Local => nearest(here).collect(),
+            MemPolicy::Default | MemPolicy::Local => nearest(here).collect(),
             MemPolicy::Preferred(node) => nearest(node).collect(),
             MemPolicy::Bind(set) => nearest(here).filter(|node| set.has(*node)).collect(),
             MemPolicy::Interleave(set) => {
@@ -225,7 +265,7 @@ impl<M: Mode> World<M> {
     #[inline]
     pub fn hand_out(&mut self, at: At, near: Near, order: u8, flags: FrameFlags) -> Option<Pfn> {
         let folio = match order {
-            _ if self.nodes.count() > 1 => self.next_free_near(near, at.cpu, order)?,
+            _ if self.nodes.count() > 1 => self.next_free_near(near, at, order)?,
             0 => self.frames.next_free(&self.room)?,
             _ => self.frames.next_free_run(order, &self.room)?,
         };
@@ -248,8 +288,8 @@ impl<M: Mode> World<M> {
     }
 
     #[cold]
-    fn next_free_near(&mut self, near: Near, cpu: CpuId, order: u8) -> Option<Pfn> {
-        let (nodes, frames) = (self.nodes_near(near, cpu), &mut self.frames);
+    fn next_free_near(&mut self, near: Near, at: At, order: u8) -> Option<Pfn> {
+        let (nodes, frames) = (self.nodes_near(near, order, at), &mut self.frames);
         nodes.into_iter().find_map(|node| match order {
             0 => frames.next_free_on(node, &self.room),
             _ => frames.next_free_run_on(node, order, &self.room),
@@ -259,17 +299,28 @@ impl<M: Mode> World<M> {
     /// The nodes that a frame may be handed out from, in the order in which they are tried.
     ///
     /// Source: mm/mempolicy.c:alloc_pages_vma (5.10), vma_alloc_folio, policy_nodemask (6.1 to
-    /// 7.3).
-    pub fn nodes_near(&self, near: Near, cpu: CpuId) -> Vec<NodeId> {
-        let here = self.nodes.of_cpu(cpu);
+    /// 7.3); new_page (5.10, 6.1), alloc_migration_target_by_mpol (6.12); interleave_nid (5.10, 6.1), get_vma_policy (6.12).
+    fn nodes_near(&self, near: Near, order: u8, at: At) -> Vec<NodeId> {
+        let here = self.nodes.of_cpu(at.cpu);
         match near {
             Near::Only(node) => vec![node],
             Near::Here => self.nodes.order(MemPolicy::Local, here, 0),
             Near::Page(mm, page) => {
+                // Pages of a huge page have one turn, counted from the start of their mapping.
+                let first = Vpn(page.0 >> order << order);
+                let turn = |vma: &Vma| {
+                    let before = first.0.saturating_sub(vma.range.start.0);
+                    (vma.pgoff >> order) + (before >> order)
+                };
                 let vma = self.mms[mm.index()].vma(page);
-                let policy =
-                    vma.map_or_else(Default::default, |vma| (vma.mempolicy, vma.index(page)));
-                self.nodes.order(policy.0, here, policy.1)
+                let (policy, index) =
+                    vma.map_or_else(Default::default, |vma| (vma.mempolicy, turn(vma)));
+                let policy = policy.or(self.tasks[at.thread.index()].mempolicy);
+                self.nodes.order(policy, here, index)
+            }
+            Near::By(policy, folio) => {
+                let (_, index) = self.frames.place(folio);
+                self.nodes.order(policy, here, index)
             }
         }
     }
@@ -336,5 +387,25 @@ mod tests {
         assert_eq!(order(MemPolicy::Interleave(ends), 4), [0, 1, 2]);
         assert_eq!(order(MemPolicy::Interleave(ends), 5), [2, 1, 0]);
         assert_eq!(order(MemPolicy::Interleave(NodeSet::default()), 5), [0, 1, 2]);
+        assert_eq!(order(MemPolicy::Default, 0), order(MemPolicy::Local, 0));
+    }
+
+    #[test]
+    fn a_page_is_in_its_place_on_a_node_that_the_policy_names() {
+        let of = |policy| MemPolicy::of(policy, 3);
+        let places = |policy: MemPolicy| {
+            (0..3).filter(|node| policy.names(NodeId(*node))).collect::<Vec<u16>>()
+        };
+        for (policy, nodes) in [
+            (Mempolicy::Default, &[][..]),
+            (Mempolicy::Local, &[]),
+            (Mempolicy::Bind(2), &[2]),
+            (Mempolicy::Preferred(1), &[1]),
+            (Mempolicy::Interleave, &[0, 1, 2]),
+        ] {
+            assert_eq!(places(of(policy)), nodes, "{policy:?}");
+        }
+        let (none, local) = (of(Mempolicy::Default), of(Mempolicy::Local));
+        assert_eq!((none.or(local), local.or(of(Mempolicy::Bind(0)))), (local, local));
     }
 }

@@ -98,7 +98,7 @@ impl Vma {
         let (anon_vma, file, pgoff) = (None, None, range.start.0);
         let (shared, on_disk, forked, maybe_guard, soft_dirty) = (false, false, false, false, true);
         let (huge, locking, turn) = (HugeAdvice::None, Locking::None, 0);
-        let (uffd, mempolicy) = (Watch::NONE, MemPolicy::Local);
+        let (uffd, mempolicy) = (Watch::NONE, MemPolicy::Default);
         #[rustfmt::skip]
         let vma = Vma { range, prot, pgoff, anon_vma, file, shared, on_disk, charged, huge, mempolicy, locking, uffd, forked, soft_dirty, maybe_guard, turn };
         vma

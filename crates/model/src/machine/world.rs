@@ -9,7 +9,7 @@ use super::cpuset::CpuSet;
 use super::frames::{FrameFlags, Frames};
 use super::lru::Lru;
 use super::mm::{Life, Mm};
-use super::nodes::{Nodes, SharedNodes};
+use super::nodes::{MemPolicy, Nodes, SharedNodes};
 use super::objects::Objects;
 use super::page_table::Replaced;
 use super::pins::{Pin, Pins};
@@ -192,6 +192,8 @@ pub struct Task {
     pub needed_flushes: u32,
     /// The fault behind its call waited, and is taken up as one that was tried (`FOLL_TRIED`).
     pub tried: bool,
+    /// Where its pages are to come from, if their mappings do not say.
+    pub mempolicy: MemPolicy,
 }
 
 /// A frame was free while somebody mapped it or had a reference.

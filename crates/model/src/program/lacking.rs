@@ -1,8 +1,9 @@
 //! What a scenario may ask for that the model does not have.
 
-use super::{Advice, Backing, FileSpec, OpKind, Program, RangeExpr};
+use super::{Advice, Backing, FileSpec, OpKind, Program, RangeExpr, ThpMode};
 use crate::call::{CallExpr, Gup, PinAccess};
 use crate::kernels::KernelRow;
+use crate::machine::nodes::MAX_NODES;
 use crate::numa::NumaNeeds;
 use crate::policy::{AnonFolios, FileFolios};
 use crate::userfaultfd::Answer;
@@ -30,9 +31,9 @@ pub struct Refused {
 /// A call about NUMA nodes that the model does not have.
 fn of_nodes(call: &CallExpr) -> Option<&'static str> {
     Some(match call {
-        CallExpr::Mbind { .. } => "mbind",
-        CallExpr::MigratePages { .. } => "migrate_pages",
-        CallExpr::SetMempolicy { .. } => "set_mempolicy",
+        CallExpr::MigratePages { .. } => {
+            "migrate_pages, by which a real kernel moves the runner's own pages as well"
+        }
         CallExpr::ReclaimMemory { .. } => "memory.reclaim (`memory-reclaim`)",
         CallExpr::NumaScan { .. } => "sampling by NUMA balancing (`numa-scan`)",
         _ => return None,
@@ -110,23 +111,39 @@ impl Program {
         }
     }
 
-    /// What the scenario has that the model does not have with several NUMA nodes.
+    /// What the scenario has that the model does not have with several NUMA nodes, or where mbind moves pages.
     fn not_with_nodes(&self, row: &KernelRow) -> Option<&'static str> {
-        if self.machine.nodes.is_none_or(|nodes| nodes <= 1) {
-            return None;
-        }
         let has = |of: fn(&CallExpr) -> bool| {
             self.ops().any(|op| matches!(&op.kind, OpKind::Call(call) if of(call)))
         };
+        let nodes = usize::from(self.machine.nodes.unwrap_or(1));
+        if nodes <= 1 && !has(|call| matches!(call, CallExpr::Mbind { moves: true, .. })) {
+            return None;
+        }
+        let names_nodes = |call: &CallExpr| {
+            matches!(call, CallExpr::Mbind { .. } | CallExpr::SetMempolicy { .. })
+        };
         let config = row.config.for_program(self);
-        Some(match () {
-            () if self.machine.numa != NumaNeeds::default() => {
-                "tiers of memory, NUMA balancing and the choice of the LRU (`nodes` with settings)"
+        if self.machine.numa != NumaNeeds::default() {
+            return Some(
+                "tiers of memory, NUMA balancing and the choice of the LRU (`nodes` with settings)",
+            );
+        }
+        if config.other.is_some() {
+            return Some("NUMA nodes (`nodes`), and pages that mbind moves, but on x86-64");
+        }
+        let what = match () {
+            () if nodes > MAX_NODES && has(names_nodes) => {
+                "memory policies with more than 32 NUMA nodes (`nodes`)"
             }
-            () if config.other.is_some() => "NUMA nodes (`nodes`) but on x86-64",
-            () if config.large_folios => "huge pages with several NUMA nodes (`nodes`)",
             () if self.areas.iter().any(|area| area.backing != Backing::Anonymous) => {
                 "shared memory and files with several NUMA nodes (`nodes`)"
+            }
+            () if self.has_mthp(row) => {
+                "large folios smaller than a huge page (`mthp`) with several NUMA nodes (`nodes`)"
+            }
+            () if config.huge_pages && self.takes_huge_pages_apart(config.thp) => {
+                "huge pages with several NUMA nodes (`nodes`), but for move_pages, set_mempolicy and madvise with `hugepage` (without thp \"always\")"
             }
             () if self.machine.swap.is_some() => "swap space with several NUMA nodes (`nodes`)",
             () if self.processes.len() > 1 => "several processes with several NUMA nodes (`nodes`)",
@@ -135,6 +152,27 @@ impl Program {
                 "pins with several NUMA nodes (`nodes`)"
             }
             () => return None,
+        };
+        Some(match nodes {
+            ..=1 => {
+                "mbind that moves pages (then=\"move\") with huge pages, files, shared memory, swap space, several processes, mlock or pins"
+            }
+            _ => what,
+        })
+    }
+
+    /// Whether a call may be about a part of a huge page, or take one apart.
+    fn takes_huge_pages_apart(&self, thp: ThpMode) -> bool {
+        self.ops().any(|op| match &op.kind {
+            OpKind::Call(
+                CallExpr::Map { .. } | CallExpr::MovePages { .. } | CallExpr::SetMempolicy { .. },
+            ) => false,
+            // The mappings that it makes are there before their huge pages.
+            OpKind::Call(CallExpr::Advise { advice: Advice::HugePage, .. }) => {
+                thp == ThpMode::Always
+            }
+            OpKind::Call(_) => true,
+            _ => false,
         })
     }
 

@@ -20,7 +20,7 @@ pub use alike::alike_from;
 pub use env::{NoGhost, SimEnv, SimLog, SimMode, SimWorld};
 pub use watch::{Look, Watch};
 
-use crate::addr::{MmId, Pfn, ProcessId, Vpn};
+use crate::addr::{MmId, NodeId, ProcessId, Vpn};
 use crate::arch::Arch;
 use crate::env::Context;
 use crate::feature::Feature;
@@ -447,14 +447,24 @@ fn final_pages(program: &Program, world: &SimWorld) -> BTreeMap<String, String> 
             let name = if number == 0 { name } else { format!("{}:{name}", process.name) };
             let state = page_state(world, mm, page);
             states.tell(name.clone(), state);
-            if let (Holds::Frame(frame), true) = (state.holds, world.nodes.count() > 1) {
-                states.tell_node(&name, world.nodes.of_frame(Pfn(frame as u32)).0);
+            if world.nodes.count() > 1
+                && let Some(node) = node_of(world, mm, page)
+            {
+                states.tell_node(&name, node.0);
             }
         }
         let name = if number == 0 { String::new() } else { format!("{}:", process.name) };
         states.tell_huge(&name, anon_huge_pages(program, world, mm));
     }
     states.by_name()
+}
+
+/// The node that the page is on, as kernels tell it. Of the zero page, and the huge one, they do not.
+///
+/// Source: mm/migrate.c:do_pages_stat_array with FOLL_DUMP (5.10, 6.1), with is_zero_folio (6.12).
+fn node_of(world: &SimWorld, mm: MmId, page: Vpn) -> Option<NodeId> {
+    let pte = world.page_entry(mm, page).present().filter(|pte| !pte.special())?;
+    Some(world.nodes.of_frame(pte.pfn))
 }
 
 /// Pages that huge entries map, the huge zero page's left out.

@@ -72,6 +72,10 @@ const WITH_FOLIOS: [RangeInclusive<u64>; 2] = [20_000..=29_999, 8_000_000..=8_99
 /// space, and only on kernels that have such folios.
 const WITH_MTHP: [RangeInclusive<u64>; 2] = [40_000..=49_999, 9_500_000..=9_999_999];
 
+/// The seeds of machines with two NUMA nodes: calls that move pages or say where they are to come from, among operations on private memory, with guards. There are
+/// no processes and no swap space, which the model does not have there.
+const WITH_NODES: [RangeInclusive<u64>; 2] = [50_000..=59_999, 3_000_000..=3_999_999];
+
 /// The first release that has them.
 const MTHP_SINCE: (u32, u32) = (6, 8);
 
@@ -139,6 +143,7 @@ pub fn generate(seed: u64, target: &Target) -> Case {
     let folios = among(&WITH_FOLIOS);
     let huge_pages = target.has(Optional::HugePages);
     let mthp = among(&WITH_MTHP) && huge_pages && release >= MTHP_SINCE;
+    let nodes = among(&WITH_NODES) && target.has(Optional::Nodes);
     let huge = if uffd || soft_dirty { turn % 2 == 1 } else { among(&WITH_HUGE_PAGES) };
     let huge = huge && huge_pages;
     let ranges = among(&WITH_RANGES) && huge_pages;
@@ -148,15 +153,16 @@ pub fn generate(seed: u64, target: &Target) -> Case {
     let moved_in = watched_files && among(&WITH_MOVED_IN) && !huge && release >= MOVES_SINCE;
     let moved_huge = among(&WITH_MOVED_HUGE);
     let all = soft_dirty || mlock || pageout || folios || watched_files;
-    let draws = |ranges| all || among(ranges) && !uffd && !mthp;
+    let draws = |ranges| all || among(ranges) && !uffd && !mthp && !nodes;
     let with_processes = match soft_dirty {
         true => !huge,
+        false if nodes => false,
         false => mlock || pageout || folios || mthp || ranges || among(&WITH_PROCESSES),
     };
     let with_disks = draws(&WITH_DISKS);
     let with_file_calls = draws(&WITH_FILE_CALLS);
     let with_drops = draws(&WITH_DROPS);
-    let guards = pageout || folios || mthp || ranges || among(&WITH_GUARDS);
+    let guards = pageout || folios || mthp || ranges || nodes || among(&WITH_GUARDS);
     let with_guards = mlock || guards && !uffd && !soft_dirty;
     let drawn = match (with_disks, with_file_calls) {
         _ if with_guards => Drawn::WithGuards,
@@ -174,6 +180,7 @@ pub fn generate(seed: u64, target: &Target) -> Case {
         Drawn::WithSoftDirty => soft_dirty,
         Drawn::WithMlock => mlock,
         Drawn::WithPageout => pageout,
+        Drawn::WithNodes => nodes,
         operation => operation <= drawn,
     });
     let features = if uffd { draw.features(release) } else { Features::default() };
@@ -225,7 +232,11 @@ pub fn generate(seed: u64, target: &Target) -> Case {
     let large = areas.iter().any(|area| area.pages > MOST_PAGES);
     let (most, depth) = if large { (3, 0) } else { (8, 2) };
     let count = draw.rng.below(most.min(4));
-    let setup = draw.steps(count, 0);
+    let mut setup = draw.steps(count, 0);
+    if nodes {
+        // Kernel threads empty other CPUs' batches for them, by which a first round is no round of the scenario's.
+        setup.retain(|step| step.operations().iter().all(|operation| !operation.moves_pages()));
+    }
     let count = 2 + draw.rng.below(most);
     let mut body = draw.steps(count, depth);
     if company.processes > 0 {
@@ -246,7 +257,8 @@ pub fn generate(seed: u64, target: &Target) -> Case {
         holes,
         write_pages,
         company,
-        swap: !mthp,
+        swap: !mthp && !nodes,
+        cpus_of_nodes: nodes.then_some(cpus),
         mthp: sizes,
         thp: if huge && draw.one_in(2) { ThpMode::Always } else { ThpMode::Madvise },
         uffd,
@@ -297,7 +309,7 @@ impl Draw {
         self.enabled.extend(writes);
         let watches = OPERATIONS.iter().filter(|op| op.effect == Effect::Watch(true)).take(1);
         self.enabled.extend(watches.filter(|_| drawn(Drawn::WithUserfaultfd)));
-        for seeds in [Drawn::WithSoftDirty, Drawn::WithMlock] {
+        for seeds in [Drawn::WithSoftDirty, Drawn::WithMlock, Drawn::WithNodes] {
             let all = OPERATIONS.iter().filter(|op| op.drawn == seeds);
             self.enabled.extend(all.filter(|_| drawn(seeds)));
         }

@@ -43,6 +43,8 @@ pub struct Case {
     company: Company,
     /// Whether there is swap space.
     swap: bool,
+    /// The CPUs of the machine if it has two NUMA nodes: which CPUs are on which follows from how many there are.
+    cpus_of_nodes: Option<usize>,
     /// The machine's setting of huge pages.
     thp: ThpMode,
     /// That of smaller large folios, if it has one.

@@ -57,6 +57,8 @@ pub enum Drawn {
     WithMlock,
     /// Those in which pages of files and of shared memory go to swap or leave memory as well.
     WithPageout,
+    /// Those with several NUMA nodes.
+    WithNodes,
 }
 
 /// Which memory an operation may be done to.
@@ -222,6 +224,11 @@ const fn mlock(line: &'static str, weight: u64, lock: bool) -> Operation {
     Operation { drawn: Drawn::WithMlock, ..row }
 }
 
+/// Of a machine with several NUMA nodes.
+const fn nodes(line: &'static str, weight: u64, needs: Needs, effect: Effect) -> Operation {
+    Operation { drawn: Drawn::WithNodes, ..row(line, weight, needs, effect) }
+}
+
 /// Operations other than calls that random scenarios leave out, with the reason.
 #[cfg(test)]
 pub(super) const LEFT_OUT: [(&str, &str); 1] =
@@ -382,6 +389,29 @@ pub(super) fn call(kind: CallKind) -> Vec<Operation> {
             uffd("pagemap_scan \"{}\"", 2, (6, 7), Needs::WatchedAsync, Effect::None),
             watched(Of::All, "pagemap_scan \"{}\" then=\"protect\"", 10, (6, 7), (Needs::WatchedAsync, Effect::None)),
         ],
+        CallKind::MovePages => vec![
+            nodes("move_pages \"{}\" node=1", 16, Needs::SomeMapped, Effect::None),
+            nodes("move_pages \"{}\" node=0", 12, Needs::SomeMapped, Effect::None),
+        ],
+        // Without a policy there may be holes.
+        CallKind::Mbind => vec![
+            nodes("mbind \"{}\" policy=\"bind\" node=1 then=\"move\"", 8, Needs::Mapped, Effect::Split),
+            nodes("mbind \"{}\" policy=\"bind\" node=0 then=\"move\"", 6, Needs::Mapped, Effect::Split),
+            nodes("mbind \"{}\" policy=\"bind\" node=1", 4, Needs::Mapped, Effect::Split),
+            nodes("mbind \"{}\" policy=\"preferred\" node=1 then=\"move\"", 4, Needs::Mapped, Effect::Split),
+            nodes("mbind \"{}\" policy=\"interleave\"", 6, Needs::Mapped, Effect::Split),
+            nodes("mbind \"{}\" policy=\"interleave\" then=\"move\"", 2, Needs::Mapped, Effect::Split),
+            nodes("mbind \"{}\" policy=\"local\" then=\"move\"", 4, Needs::Mapped, Effect::Split),
+            nodes("mbind \"{}\" policy=\"default\"", 4, Needs::SomeMapped, Effect::Split),
+            nodes("mbind \"{}\" policy=\"default\" then=\"move\"", 6, Needs::SomeMapped, Effect::Split),
+        ],
+        CallKind::SetMempolicy => vec![
+            nodes("set_mempolicy policy=\"bind\" node=1", 3, Needs::SomeMapped, Effect::None),
+            nodes("set_mempolicy policy=\"preferred\" node=1", 3, Needs::SomeMapped, Effect::None),
+            nodes("set_mempolicy policy=\"interleave\"", 4, Needs::SomeMapped, Effect::None),
+            nodes("set_mempolicy policy=\"local\"", 2, Needs::SomeMapped, Effect::None),
+            nodes("set_mempolicy policy=\"default\"", 2, Needs::SomeMapped, Effect::None),
+        ],
         CallKind::Reclaim
         | CallKind::Khugepaged
         | CallKind::SplitDeferred
@@ -393,10 +423,7 @@ pub(super) fn call(kind: CallKind) -> Vec<Operation> {
         | CallKind::Exec
         | CallKind::Pin
         | CallKind::Dma
-        | CallKind::MovePages
-        | CallKind::Mbind
         | CallKind::MigratePages
-        | CallKind::SetMempolicy
         | CallKind::ReclaimMemory
         | CallKind::NumaScan
         | CallKind::Unpin => vec![],

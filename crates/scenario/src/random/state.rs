@@ -90,7 +90,8 @@ impl State {
                     let one = [Needs::WatchedOne, Needs::WatchedWritable, Needs::Room];
                     one.contains(&op.needs)
                 });
-        let keeps_apart = any(|op| op.drawn == Drawn::WithMlock);
+        let apart = [Drawn::WithMlock, Drawn::WithNodes];
+        let keeps_apart = operations.iter().any(|op| apart.contains(&op.drawn));
         let (uffd, child) = (Uffd::default(), false);
         State { areas, memory, aligned, mappings: 0, keeps_mappings, keeps_apart, uffd, child }
     }

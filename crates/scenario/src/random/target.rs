@@ -2,7 +2,7 @@
 
 use strum::{Display, EnumString};
 
-/// What a kernel may have been built without, whatever its release.
+/// What a kernel may have been built without, or its machine lack, whatever its release.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Display, EnumString)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Optional {
@@ -12,12 +12,14 @@ pub enum Optional {
     HugePages,
     /// userfaultfd (`CONFIG_USERFAULTFD`).
     Userfaultfd,
+    /// Several NUMA nodes.
+    Nodes,
 }
 
 impl Optional {
     /// All of them.
-    pub const ALL: [Optional; 3] =
-        [Optional::SoftDirty, Optional::HugePages, Optional::Userfaultfd];
+    pub const ALL: [Optional; 4] =
+        [Optional::SoftDirty, Optional::HugePages, Optional::Userfaultfd, Optional::Nodes];
 }
 
 /// A kernel and a machine. A seed has one scenario for each.

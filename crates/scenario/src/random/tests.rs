@@ -59,6 +59,9 @@ const WITH_FOLIOS: u64 = 20_000;
 /// The first of those with large folios of private memory.
 const WITH_MTHP: u64 = 40_000;
 
+/// The first of those of machines with two NUMA nodes.
+const WITH_NODES: u64 = 50_000;
+
 /// As many seeds of each kind.
 fn seeds(count: u64) -> impl Iterator<Item = u64> {
     [
@@ -73,6 +76,7 @@ fn seeds(count: u64) -> impl Iterator<Item = u64> {
         WITH_PAGEOUT,
         WITH_FOLIOS,
         WITH_MTHP,
+        WITH_NODES,
         WITH_PROCESSES,
         WITH_FILES,
         WITH_DISKS,
@@ -200,10 +204,7 @@ fn the_whole_language_is_drawn() {
         "dma",
         "unpin",
         "writeback",
-        "move_pages",
-        "mbind",
         "migrate_pages",
-        "set_mempolicy",
         "memory-reclaim",
         "numa-scan",
     ];
@@ -310,6 +311,27 @@ fn seeds_draw_no_mthp_that_were_taken_before() {
     assert_eq!((9_500_000..9_500_050).filter(draws).count(), 50);
     let old = generate(9_500_000, &Target::new((6, 1), 3)).text().unwrap();
     assert!(!old.contains("mthp"));
+}
+
+/// A machine has NUMA nodes for the seeds of such machines alone, and where there are some.
+#[test]
+fn seeds_draw_no_nodes_that_were_taken_before() {
+    let draws = |case: Case| {
+        let text = case.text().unwrap();
+        let policies = ["mbind", "move_pages", "set_mempolicy"];
+        assert!(text.contains("nodes 2") || policies.iter().all(|word| !text.contains(word)));
+        text.contains("nodes 2")
+    };
+    let before =
+        (0..50).chain(40_000..40_050).chain(2_999_950..3_000_000).chain(4_000_000..4_000_050);
+    assert_eq!(
+        before.chain(OF_EVERYTHING..OF_EVERYTHING + 200).filter(|seed| draws(drawn(*seed))).count(),
+        0
+    );
+    let nodes = || (WITH_NODES..WITH_NODES + 25).chain(3_000_000..3_000_025);
+    assert_eq!(nodes().filter(|seed| draws(drawn(*seed))).count(), 50);
+    let without = Target { without: vec![Optional::Nodes], ..Target::new(NEWEST, 3) };
+    assert_eq!(nodes().filter(|seed| draws(generate(*seed, &without))).count(), 0);
 }
 
 /// The same of answers by moving pages.

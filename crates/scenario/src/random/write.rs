@@ -56,7 +56,10 @@ impl Case {
         let file = self.file();
         let mut text = format!("scenario \"{name}\" {{\n{file}    machine {{\n");
         let cpus = self.company.cpus();
-        let _ = writeln!(text, "        cpus {cpus}");
+        let _ = writeln!(text, "        cpus {}", self.cpus_of_nodes.unwrap_or(cpus));
+        if self.cpus_of_nodes.is_some() {
+            text += "        nodes 2\n";
+        }
         if self.swap {
             text += "        swap \"zram\" size=\"64M\"\n";
         }
@@ -365,6 +368,11 @@ impl Operation {
     pub(super) fn lets_go(&self) -> bool {
         let words = ["dontneed", "free", "cold", "pageout", "remove", "guard-install"];
         self.is_advice() && words.iter().any(|word| self.line.contains(&format!("\"{word}\"")))
+    }
+
+    /// Whether it moves pages between NUMA nodes.
+    pub(super) fn moves_pages(&self) -> bool {
+        self.line.starts_with("move_pages") || self.line.contains("then=\"move\"")
     }
 
     /// Whether it loads or stores.

@@ -13,6 +13,7 @@ pub mod deferred_split;
 pub mod fork;
 pub mod free;
 pub mod khugepaged;
+pub mod migrate;
 pub mod move_pages;
 pub mod protect;
 pub mod reclaim;

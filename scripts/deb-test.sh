@@ -53,7 +53,7 @@ inside() {
 
     echo "== goes"
     there dpkg --purge needless
-    left=$(find "$root/usr" "$root/etc" -path '*needless*')
+    left=$(cd "$root" && find usr etc var -path '*needless*')
     [ -z "$left" ] || fail "left behind: $left"
 }
 
@@ -64,8 +64,8 @@ package=$(realpath "${1:-${packages[-1]}}")
 [ -e "$package" ] || fail "$package is missing: run \`make deb\` first"
 expected=$("$target/release/needless" --version)
 command -v mmdebstrap >/dev/null || {
-    apt-get update -qq
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends mmdebstrap
+    apt-get -o DPkg::Lock::Timeout=300 update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -qq --no-install-recommends mmdebstrap
 }
 
 folder=$(mktemp -d "${TMPDIR:-/tmp}/needless-deb-XXXXXX")

@@ -32,4 +32,5 @@ SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || stat -c %Y CHANGELOG.
 export SOURCE_DATE_EPOCH
 rm -rf "$staging"
 DESTDIR=$staging scripts/install.sh install /usr
+gzip -9n "$staging"/usr/share/man/man1/*.1
 "$tools/bin/cargo-deb" deb --no-build --package needless --output "$target/debian/"

@@ -11,26 +11,25 @@ const LONG_LINES: &[(&str, usize)] = &[
     ("CONTRIBUTING.md", 0),
     ("README.md", 0),
     ("docs/", 0),
-    // Their sections about NUMA nodes.
+    // Its section about NUMA nodes.
     ("docs/kernels.md", 5),
-    ("docs/own-kernels.md", 58),
-    ("docs/performance.md", 52),
-    ("docs/scenarios.md", 16),
+    ("docs/own-kernels.md", 61),
+    ("docs/performance.md", 58),
 ];
 
 /// By crate: documentation comments that begin with "The same", which cannot be read without the item above; those of
 /// one word; and lines of comments over 120 columns.
 const COMMENTS: &[(&str, [usize; 3])] = &[
     ("check", [0, 0, 0]),
-    ("cli", [4, 9, 12]),
+    ("cli", [4, 9, 14]),
     ("files", [0, 0, 0]),
-    ("guest", [2, 22, 17]),
+    ("guest", [2, 22, 19]),
     ("live", [0, 4, 1]),
-    ("model", [69, 125, 356]),
+    ("model", [69, 127, 365]),
     ("qemu-plugin", [0, 3, 0]),
     ("report", [0, 0, 0]),
-    ("runner", [8, 24, 84]),
-    ("scenario", [25, 28, 50]),
+    ("runner", [8, 24, 85]),
+    ("scenario", [25, 28, 52]),
     ("testing", [0, 0, 1]),
     ("watch", [0, 0, 0]),
     ("workloads", [18, 11, 22]),

@@ -270,6 +270,32 @@ fn stores_that_a_processor_may_fault_on_are_marked() {
     assert_eq!(marks(&format!("{granted} {flushed} write \"heap[0]\"")), 0, "flushed");
 }
 
+/// While a store waits for userfaultfd's answer, the processor may read the entry again for whoever runs on that CPU, and
+/// fault once more when the store is repeated. On a CPU of its own nobody has it do that.
+#[test]
+fn a_store_that_waited_on_a_shared_cpu_is_marked() {
+    let marks = |handler: u16| {
+        let program = text_program(&format!(
+            "thread \"main\" cpu=0 {{
+                map \"heap\" pages=1 backing=\"shared\"
+                write \"heap\"
+                uffdio_register \"heap\" mode=\"wp\"
+                rounds 1 warmup=0 {{
+                    uffdio_writeprotect \"heap\" mode=\"protect\"
+                    write \"heap\"
+                }}
+            }}
+            thread \"handler\" cpu={handler} {{ uffd-serve by=\"unprotect\" }}"
+        ));
+        let options = SimOptions { choices: true, ..SimOptions::default() };
+        let run = sim::run(&program, &row("6.18"), &options).expect("it runs");
+        let marked = |event: &&Event| matches!(event.kind, EventKind::MayFault { .. });
+        run.rounds[0].events.iter().filter(marked).count()
+    };
+    assert_eq!(marks(0), 1, "the handler's CPU");
+    assert_eq!(marks(1), 0, "another CPU");
+}
+
 /// A fork makes a huge page read-only; the store that gets it back faults once, and may fault at each other page of it
 /// that the processor holds in pieces. A flush of any of its addresses drops them all.
 #[test]

@@ -212,6 +212,7 @@ impl Machine<'_, '_> {
             }
             let fault = Fault::new(self.space, page, access.is_write());
             let outcome = exc_page_fault(&mut self.env(), fault);
+            self.drop_old(fault.page);
             if let Some((wait, fault)) = self.settled(fault, outcome)? {
                 return Ok(Some(((fault, access), wait)));
             }
@@ -241,6 +242,9 @@ impl Machine<'_, '_> {
         rest: Touch,
     ) -> Result<(), Box<SimError>> {
         let outcome = retry_page_fault(&mut self.env(), fault, waited);
+        if !self.shares_cpu() {
+            self.drop_old(fault.page);
+        }
         let missed = match self.settled(fault, outcome)? {
             Some((wait, fault)) => Some(((fault, access), wait)),
             None => self.miss(fault.page, access)?,
@@ -259,15 +263,27 @@ impl Machine<'_, '_> {
         outcome: Outcome,
     ) -> Result<Option<(Wait, Fault)>, Box<SimError>> {
         self.check()?;
-        // The fault was this CPU's own: it has nothing of the page from before.
-        let (cpu, asid) = (self.cpu(), self.world.cpus[self.cpu().index()].asid);
-        self.world.tlbs.take_upgraded(cpu, asid, fault.page);
         match outcome {
             Outcome::Served => Ok(None),
             Outcome::Signal if self.handled(fault)? => Ok(None),
             Outcome::Blocked(wait, fault) => Ok(Some((wait, fault))),
             Outcome::Signal | Outcome::OutOfMemory => Err(self.failed_access(fault.page, outcome)),
         }
+    }
+
+    /// The fault was this CPU's own, so that it has nothing of the page from before.
+    fn drop_old(&mut self, page: Vpn) {
+        let (cpu, asid) = (self.cpu(), self.world.cpus[self.cpu().index()].asid);
+        self.world.tlbs.take_upgraded(cpu, asid, page);
+    }
+
+    /// Whether another thread of the process runs on this CPU while a fault waits: the processor may
+    /// read the page's entry again for it, ahead of any access (Intel SDM 3A, 4.10.2.3).
+    fn shares_cpu(&self) -> bool {
+        let threads = &self.program.threads;
+        let (cpu, process) = (threads[self.thread].cpu, threads[self.thread].process);
+        let others = threads.iter().filter(|thread| (thread.cpu, thread.process) == (cpu, process));
+        others.count() > 1
     }
 
     #[cold]

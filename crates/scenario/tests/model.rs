@@ -270,8 +270,9 @@ fn stores_that_a_processor_may_fault_on_are_marked() {
     assert_eq!(marks(&format!("{granted} {flushed} write \"heap[0]\"")), 0, "flushed");
 }
 
-/// While a store waits for userfaultfd's answer, the processor may read the entry again for whoever runs on that CPU, and
-/// fault once more when the store is repeated. On a CPU of its own nobody has it do that.
+/// While a store waits for userfaultfd's answer, the processor may read the entry again for whoever
+/// runs on that CPU, and fault once more when the store is repeated. On a CPU of its own nobody has it
+/// do that.
 #[test]
 fn a_store_that_waited_on_a_shared_cpu_is_marked() {
     let marks = |handler: u16| {

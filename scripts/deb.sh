@@ -9,17 +9,7 @@ target=$(realpath "${CARGO_TARGET_DIR:-target}")
 tools=$target/tools
 staging=$target/release/package
 
-missing=()
-command -v dpkg-shlibdeps >/dev/null || missing+=(dpkg-dev)
-command -v xz >/dev/null || missing+=(xz-utils)
-if [ "${#missing[@]}" -gt 0 ]; then
-    if [ "$(id -u)" != 0 ]; then
-        echo "missing: ${missing[*]}; as root: apt-get install ${missing[*]}" >&2
-        exit 1
-    fi
-    apt-get update -qq
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
-fi
+scripts/setup.sh deb
 if [ "$("$tools/bin/cargo-deb" --version 2>/dev/null)" != "cargo-deb $version" ]; then
     # It writes with the system's xz, and runs for seconds: an unoptimised one does.
     CARGO_TARGET_DIR=$tools/build cargo install --quiet --locked --debug --no-default-features \

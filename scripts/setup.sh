@@ -1,7 +1,9 @@
 #!/bin/bash
-# setup.sh [native]: installs what is missing. `native`: what a build of the command needs, a C compiler, libc's headers and
-# static library. Else also what tests and checks need: python3 for the licence check, Prometheus' parser and Perfetto's
-# messages for tests of formats, clippy. Asks for nothing if all of it is there.
+# setup.sh [native|deb]: installs what is missing, and asks for nothing if all of it is there.
+# native: what a build of the command needs, a C compiler, libc's headers and static library.
+# deb: also what makes a Debian package of it.
+# Without an argument: also what tests and checks need, python3 for the licence check, Prometheus'
+# parser and Perfetto's messages for tests of formats, clippy.
 set -euo pipefail
 
 missing=()
@@ -9,12 +11,19 @@ command -v cc >/dev/null || missing+=(gcc)
 [ -e /usr/include/stdlib.h ] || missing+=(libc6-dev)
 # Debian does not have Perfetto's messages.
 python=${CARGO_TARGET_DIR:-target}/python
-if [ "${1:-}" != native ]; then
+case ${1:-} in
+native) ;;
+deb)
+    command -v dpkg-shlibdeps >/dev/null || missing+=(dpkg-dev)
+    command -v xz >/dev/null || missing+=(xz-utils)
+    ;;
+*)
     command -v python3 >/dev/null || missing+=(python3-minimal)
     [ -e /usr/lib/python3/dist-packages/prometheus_client ] || missing+=(python3-prometheus-client)
     [ -e "$python" ] || /usr/bin/python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip)
     command -v column >/dev/null || missing+=(bsdextrautils)
-fi
+    ;;
+esac
 
 if ! command -v cargo >/dev/null; then
     echo "cargo is missing: install Rust 1.95 or newer from https://rustup.rs" >&2
@@ -28,7 +37,7 @@ if [ "${#missing[@]}" -gt 0 ]; then
     apt-get update -qq
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
 fi
-[ "${1:-}" != native ] || exit 0
+[ -z "${1:-}" ] || exit 0
 if [ ! -e "$python" ]; then
     # Without it a test is skipped.
     /usr/bin/python3 -m pip install -q --no-input --root-user-action ignore --target "$python" perfetto==0.59.1 ||

@@ -164,7 +164,7 @@ sites! {
     TryToMigrateOne = "try_to_migrate_one" in "mm/rmap.c";
     /// The entry of a huge page becomes a migration entry.
     SetPmdMigrationEntry = "set_pmd_migration_entry" in "mm/huge_memory.c";
-    /// And that the entry of a huge page.
+    /// The migration entry of a huge page becomes a translation.
     RemoveMigrationPmd = "remove_migration_pmd" in "mm/huge_memory.c";
     /// A migration entry becomes a translation.
     RemoveMigrationPte = "remove_migration_pte" in "mm/migrate.c";

@@ -123,7 +123,7 @@ fn add_folio_for_migration(
     found
 }
 
-/// The same of the huge page around the page; `None`: there is none.
+/// Isolates the huge page around the page, or says why not; `None`: there is none.
 fn queue_huge(env: &mut impl Env, mm: MmId, page: Vpn, node: NodeId) -> Option<Queue> {
     if !env.config().huge_pages {
         return None;

@@ -96,7 +96,7 @@ stat-kernels: setup ## what `needless stat` counts, workload by workload, on eve
 	NEEDLESS_KERNELS="5.10 6.1 6.12 7.3" scripts/test.sh long guests::every
 
 verdicts: setup ## 10,000 random scenarios for each of five rows, without the flushes that are called needless
-	NEEDLESS_SEEDS=10000 cargo test --locked --release -p needless-scenario --test verdicts needless
+	NEEDLESS_SEEDS=10000 cargo test --locked --release -p needless-scenario --test all what_is_called_needless
 
 docs: native ## the documents as a site with a search: target/docs/book/index.html
 	scripts/docs.sh $(BIN)/needless

@@ -1,0 +1,134 @@
+//! The cache of kernels in a hostile environment: odd variables, a full disk, damaged files. No kernel is
+//! booted and no archive asked.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+fn needless(args: &[&str], cache: &str) -> Command {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("needless"));
+    command.args(args).env("LC_ALL", "C.UTF-8").env("XDG_CACHE_HOME", cache);
+    command
+}
+
+fn told(output: &Output) -> (i32, String) {
+    let text = String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned();
+    let words = text.split_whitespace().filter(|word| *word != "│");
+    (output.status.code().unwrap(), words.collect::<Vec<_>>().join(" "))
+}
+
+/// A kernel that nobody could boot.
+fn keep(cache: &Path, hashes: &str, module: &str) {
+    let folder = cache.join("needless/kernels/6.12");
+    fs::create_dir_all(folder.join("modules")).unwrap();
+    fs::write(folder.join("vmlinuz"), "image").unwrap();
+    let manifest = format!(
+        r#"{{"name":"6.12","release":"6.12.1","packages":[],"modules":["{module}"]{hashes}}}"#
+    );
+    fs::write(folder.join("manifest.json"), manifest).unwrap();
+}
+
+#[test]
+fn a_relative_place_is_refused_and_nothing_is_touched() {
+    let home = tempfile::tempdir().unwrap();
+    let cache = home.path().join(".cache");
+    keep(&cache, "", "zram.ko");
+    for args in [
+        &["kernels", "remove", "6.12"][..],
+        &["kernels", "list"],
+        &["kernels", "fetch", "6.12"],
+        &["run", "cow-reuse", "-t", "kernel:6.12"],
+    ] {
+        for relative in ["cache", "./cache", "../cache"] {
+            let mut command = needless(args, relative);
+            let output =
+                command.env("HOME", home.path()).current_dir(home.path()).output().unwrap();
+            let (status, message) = told(&output);
+            assert_eq!(status, 125, "{args:?}: {message}");
+            for part in ["XDG_CACHE_HOME", relative, "absolute path"] {
+                assert!(message.contains(part), "{args:?}: {message}");
+            }
+        }
+    }
+    assert!(cache.join("needless/kernels/6.12/vmlinuz").exists());
+    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1);
+    // An empty value is none (XDG base directory specification).
+    let mut command = needless(&["kernels", "remove", "6.12"], "");
+    assert_eq!(told(&command.env("HOME", home.path()).output().unwrap()).0, 0);
+    assert!(!cache.join("needless/kernels/6.12").exists());
+}
+
+#[test]
+fn a_damaged_image_is_told_at_once() {
+    let cache = tempfile::tempdir().unwrap();
+    let hashes = format!(r#","hashes":{{"vmlinuz":"{}"}}"#, "0".repeat(32));
+    keep(cache.path(), &hashes, "zram.ko");
+    let start = Instant::now();
+    let mut command =
+        needless(&["run", "cow-reuse", "-t", "kernel:6.12"], cache.path().to_str().unwrap());
+    let (status, message) = told(&command.output().unwrap());
+    assert_eq!(status, 125, "{message}");
+    for part in ["kernel 6.12 in the cache is damaged", "vmlinuz", "needless kernels fetch 6.12"] {
+        assert!(message.contains(part), "{message}");
+    }
+    assert!(start.elapsed() < Duration::from_secs(30));
+}
+
+/// A manifest whose modules lie elsewhere is no manifest: the archive is asked, of which there is none.
+#[test]
+fn modules_lie_in_their_folder() {
+    let cache = tempfile::tempdir().unwrap();
+    keep(cache.path(), "", "../../../../../../../../../../etc/passwd");
+    let place = cache.path().to_str().unwrap();
+    let run = ["run", "cow-reuse", "-t", "kernel:6.12"];
+    let (status, message) = told(&needless(&run, place).env("PATH", "").output().unwrap());
+    assert_eq!(status, 125, "{message}");
+    assert!(message.contains("apt-get` cannot be run"), "{message}");
+    let (status, message) =
+        told(&needless(&["kernels", "remove", "6.12"], place).output().unwrap());
+    assert_eq!(status, 0, "{message}");
+}
+
+/// apt as it was seen to be on a full disk: its parts wait for each other, for ever.
+const APT: &str = r#"#!/bin/sh
+case "$*" in
+  *--print-uris*) echo "'http://deb.test/debian/dists/stable/InRelease' x 0" ;;
+  *update*)
+    lists=$(sed -n 's/^Dir::State::lists "\(.*\)";$/\1/p' "$APT_CONFIG")
+    cat /dev/zero > "$lists/partial/Packages" 2> /dev/null
+    exec sleep 1000 ;;
+esac
+"#;
+
+#[test]
+fn a_full_disk_ends_a_fetch() {
+    let directory = tempfile::tempdir().unwrap();
+    let [programs, disk] = ["programs", "disk"].map(|name| directory.path().join(name));
+    fs::create_dir(&programs).unwrap();
+    fs::create_dir(&disk).unwrap();
+    fs::write(programs.join("apt-get"), APT).unwrap();
+    fs::write(programs.join("apt-config"), "#!/bin/sh\n").unwrap();
+    for program in ["apt-get", "apt-config"] {
+        let all = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(programs.join(program), all).unwrap();
+    }
+    // The disk is ours alone and goes with the namespace that it is mounted in.
+    let script =
+        "mount -t tmpfs -o size=2M none \"$1\" && XDG_CACHE_HOME=\"$1\" \"$0\" kernels fetch 6.12
+                  status=$?; find \"$1\" -type f -size +0; exit $status";
+    let start = Instant::now();
+    let output = Command::new("unshare")
+        .args(["-m", "sh", "-c", script])
+        .arg(assert_cmd::cargo::cargo_bin!("needless"))
+        .arg(&disk)
+        .env("PATH", format!("{}:{}", programs.to_str().unwrap(), std::env::var("PATH").unwrap()))
+        .output()
+        .unwrap();
+    let (status, message) = told(&output);
+    assert!(start.elapsed() < Duration::from_secs(60), "{message}");
+    assert_eq!(status, 125, "{message}");
+    assert!(message.contains("is full") && message.contains("XDG_CACHE_HOME"), "{message}");
+    assert!(!message.contains("partial/"), "nothing half is left: {message}");
+}

@@ -1,0 +1,13 @@
+//! The command as users meet it, where no real kernel runs a scenario: one program of tests, since each is linked by itself.
+#![allow(clippy::unwrap_used)]
+
+mod cache;
+mod check;
+mod cli;
+mod foreign;
+mod input;
+mod own;
+mod readme;
+mod schemas;
+mod streams;
+mod widths;

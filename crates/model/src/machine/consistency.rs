@@ -27,7 +27,7 @@ fn unfinished<M: Mode>(w: &World<M>) -> Option<String> {
     if spaces.clone().any(|mm| mm.has_detached()) {
         return Some("a mapping that is gone is still found".to_owned());
     }
-    let huge = |mm: &Mm| mm.table.entries().filter(|(pages, _)| pages.order > 0).count();
+    let huge = |mm: &Mm| mm.table.huge_entries().count();
     if spaces.any(|mm| mm.deposited as usize != huge(mm)) {
         return Some("there are not as many page tables put by as huge pages".to_owned());
     }

@@ -11,6 +11,7 @@ use crate::addr::{Span, TableId, Vpn};
 use crate::arch::{Arch, MAX_LEVELS};
 use crate::ignored::Ignored;
 use crate::pte::{PresentPte, Pte};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// What an entry was, as far as processors could cache it.
@@ -98,6 +99,16 @@ impl Clone for LastLeaf {
     fn clone(&self) -> LastLeaf {
         LastLeaf(AtomicU64::new(self.0.load(Relaxed)))
     }
+}
+
+/// A table whose entries are looked at one after the other.
+struct Walked {
+    /// The first page that it covers.
+    first: Vpn,
+    /// The places of those that are still to come.
+    places: Range<usize>,
+    /// How many of them hold something.
+    left: u32,
 }
 
 impl PageTable {
@@ -234,13 +245,19 @@ impl PageTable {
 
     /// What the way to `page` ends at, whatever it is, and the pages that this entry is for.
     pub fn find(&self, page: Vpn) -> (Pte, Span) {
-        match self.leaf(page) {
-            Some(place) => (self.entry(place, 1), Span::one(page)),
-            None => {
-                let (pte, level) = self.descend(page, 1).err().unwrap_or((Pte::None, 1));
-                (pte, Span::around(page, self.arch.order(level)))
-            }
-        }
+        let span = page.0 >> self.arch.bits(1);
+        let place = match self.last.get(page, span) {
+            Some(place) => place,
+            None => match self.descend(page, 1) {
+                Ok(table) => {
+                    let place = self.place(table, page, 1);
+                    self.last.set(page, span, place);
+                    place
+                }
+                Err((pte, level)) => return (pte, Span::around(page, self.arch.order(level))),
+            },
+        };
+        (self.entry(place, 1), Span::one(page))
     }
 
     /// How many tables there are, the root apart.
@@ -251,26 +268,51 @@ impl PageTable {
 
     /// Every entry that holds something and names no table, with its pages, ascending.
     pub fn entries(&self) -> impl Iterator<Item = (Span, Pte)> + '_ {
-        // The tables on the way, each with its first page and the number of its next entry.
-        let mut way = vec![(TableId(0), Vpn(0), 0)];
+        self.entries_of_levels_from(1)
+    }
+
+    /// Those among them above the last level: each is for a huge page.
+    pub fn huge_entries(&self) -> impl Iterator<Item = (Span, Pte)> + '_ {
+        self.entries_of_levels_from(2)
+    }
+
+    fn entries_of_levels_from(&self, lowest: u32) -> impl Iterator<Item = (Span, Pte)> + '_ {
+        // The tables on the way. Most of a table is empty as a rule, and tests look at all of it after every operation.
+        let mut way = vec![self.walk_of(TableId(0), Vpn(0), self.arch.levels())];
         std::iter::from_fn(move || {
             loop {
                 let level = self.arch.levels() + 1 - way.len() as u32;
-                let (table, start, next) = way.last_mut()?;
-                if *next == self.arch.entries(level) {
+                let table = way.last_mut()?;
+                let rest = &self.level(level).entries[table.places.clone()];
+                let Some(empty) = rest[..].iter().position(|entry| *entry != 0) else {
                     way.pop();
                     continue;
-                }
-                let order = self.arch.order(level);
-                let page = start.add((*next as u64) << order);
-                *next += 1;
-                match self.entry(self.place(*table, page, level), level) {
+                };
+                let place = table.places.start + empty;
+                table.left -= 1;
+                // What is behind the last one is empty.
+                table.places.start = if table.left == 0 { table.places.end } else { place + 1 };
+                let (order, index) =
+                    (self.arch.order(level), place & (self.arch.entries(level) - 1));
+                let page = table.first.add((index as u64) << order);
+                match self.entry(place, level) {
                     Pte::None => {}
-                    Pte::Table(child) => way.push((child, page, 0)),
+                    Pte::Table(child) if level > lowest => {
+                        way.push(self.walk_of(child, page, level - 1));
+                    }
+                    Pte::Table(_) => {}
                     pte => return Some((Span::around(page, order), pte)),
                 }
             }
         })
+    }
+
+    /// The table of `level` whose first page is `first`, none of whose entries was looked at.
+    fn walk_of(&self, table: TableId, first: Vpn, level: u32) -> Walked {
+        let start = self.place(table, first, level);
+        let left = self.level(level).tables[table.index()].used;
+        let end = if left == 0 { start } else { start + self.arch.entries(level) };
+        Walked { first, places: start..end, left }
     }
 
     /// Sets the PTE of `page` and returns which translation was there; `None`, changing nothing, if its table
@@ -441,6 +483,35 @@ mod tests {
         table.set(Vpn(513), pte(2), 0);
         assert!(!table.move_leaf(Vpn(512), Vpn(1024)), "there is a table in the way");
         assert_eq!((table.get(Vpn(513)), table.get(Vpn(1025))), (pte(2), pte(1)));
+    }
+
+    /// All that holds something is told, in order, whatever else was there meanwhile.
+    #[test]
+    fn entries_are_told_in_order() {
+        for arch in [X86_64, TINY] {
+            let mut table = PageTable::new(arch);
+            assert_eq!(table.entries().count(), 0);
+            let (width, all) = (arch.entries(1) as u64, arch.user_pages());
+            let pages = [0, 1, width - 1, width, 3 * width + 1, all - 1].map(Vpn);
+            for page in pages {
+                table.allocate(page, 1, &Room::UNBOUNDED);
+                table.set(page, pte(page.0 as u32 & 7), 0);
+            }
+            let told =
+                |table: &PageTable| table.entries().map(|(span, _)| span).collect::<Vec<_>>();
+            assert_eq!(told(&table), pages.map(Span::one));
+            assert!(table.entries().all(|(span, pte)| table.get(span.start) == pte));
+            assert_eq!(table.huge_entries().count(), 0);
+            for page in [pages[0], pages[3]] {
+                table.set(page, Pte::None, 1);
+            }
+            assert!(table.free(pages[3], 1));
+            let huge = Span::around(pages[3], arch.order(2));
+            table.set_huge(pages[3], 2, pte(64), 1);
+            let [_, one, last, _, third, end] = pages.map(Span::one);
+            assert_eq!(told(&table), [one, last, huge, third, end]);
+            assert_eq!(table.huge_entries().collect::<Vec<_>>(), [(huge, pte(64))]);
+        }
     }
 
     /// What is remembered of one table is right for each of its pages and for no other.

@@ -82,7 +82,7 @@ pub static LITMUS: &[Builtin] = builtins! { "scenarios/litmus/":
     "switch-back" "switch-reclaim" "switch-table" "switch-move" "lazy-map" "switch-map"
     "cow-reclaim" "dontneed-table" "munmap-touch"
     "reclaim-refault" "refault-flag"
-    "fork-isolation" "fork-vmalock" "fork-swapped" "fork-reclaim" "fork-young" "fork-dirty"
+    "fork-isolation" "fork-vmalock" "fork-swapped" "fork-reclaim" "fork-young" "fork-first-read" "fork-dirty"
     "pin-vmsplice" "pin-store" "pin-shared" "pin-fork" "pin-fork-race" "pin-dontneed" "pin-swapped"
     "file-cow" "file-race" "file-private" "file-punch" "disk-writeback" "zap-writeback"
     "file-truncate" "file-write" "file-drop" "file-refault" "shmem-reclaim"

@@ -1,6 +1,7 @@
 //! The process's userfaultfd.
 //!
-//! There is one at a time. The first is made before the scenario's threads start; a kernel that lacks what is asked of it is found out where a scenario registers something.
+//! There is one at a time. The first is made before the scenario's threads start; a kernel that lacks what is asked
+//! of it is found out where a scenario registers something.
 //! Where a scenario names other features, that one is closed, and another has its descriptor.
 //! A thread that serves it sleeps until there is something to be read there, or it is interrupted.
 

@@ -17,11 +17,12 @@ use crate::userfaultfd::{Registration, Watch};
 
 const STORES: Watch = Watch { write_protect: true, ..Watch::NONE };
 
-/// Watches the mappings in `range`, which may have holes between them: for these accesses alone, unless they are watched for them already. What
-/// they hold stays as it is. Where other features are asked for than the userfaultfd has, it is closed, and another one is made.
+/// Watches the mappings in `range`, which may have holes between them: for these accesses alone, unless they are
+/// watched for them already. What they hold stays as it is. Where other features are asked for than the userfaultfd
+/// has, it is closed first, and another one is made.
 ///
-/// Source: fs/userfaultfd.c:userfaultfd_api, userfaultfd_register (5.10 to 6.18), mm/userfaultfd.c:userfaultfd_register_range (6.12,
-/// 7.3), userfaultfd_register (7.3).
+/// Source: fs/userfaultfd.c:userfaultfd_api, userfaultfd_register (5.10 to 6.18),
+/// mm/userfaultfd.c:userfaultfd_register_range (6.12, 7.3), userfaultfd_register (7.3).
 pub fn register(
     env: &mut impl Env,
     mm: MmId,
@@ -119,7 +120,8 @@ fn keep_bit<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn) {
     }
 }
 
-/// Closes the userfaultfd, so that another one can be made: nothing is watched, and who waits goes on. What was protected is not.
+/// Closes the userfaultfd, so that another one can be made. Nothing is watched or protected any more, and who waits goes
+/// on.
 ///
 /// Source: fs/userfaultfd.c:userfaultfd_release (6.12), mm/userfaultfd.c:userfaultfd_release_all (6.18, 7.3).
 fn close(env: &mut impl Env, mm: MmId) {

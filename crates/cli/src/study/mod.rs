@@ -105,16 +105,20 @@ fn does_not(relation: &RelationResult) -> bool {
     matches!(relation.standing, Standing::DoesNot(_))
 }
 
-/// The second result, which says of what did not hold in one of both that it was measured twice.
+/// The second result. What did not hold in one of both only is not decided.
 fn twice(first: &PartResult, second: PartResult) -> PartResult {
     let relations = first.relations.iter().zip(second.relations).map(|(first, second)| {
-        let said = match (does_not(first), does_not(&second)) {
+        let once = match (does_not(first), does_not(&second)) {
             (false, false) => return second,
-            (true, true) => "measured twice",
-            (true, false) => "measured twice: the first time it did not",
-            (false, true) => "measured twice: the first time it did",
+            (true, true) => {
+                let text = format!("{} (measured twice)", second.text);
+                return RelationResult { text, ..second };
+            }
+            (true, false) => "first",
+            (false, true) => "second",
         };
-        RelationResult { text: format!("{} ({said})", second.text), ..second }
+        let reason = format!("not decided: measured twice, it did not hold the {once} time only");
+        RelationResult { standing: Standing::NotHere(reason), ..second }
     });
     PartResult { relations: relations.collect(), ..second }
 }
@@ -197,20 +201,12 @@ mod tests {
         let (holds, fails) = (|| Standing::Holds, || Standing::DoesNot("2 < 1".to_owned()));
         let first = part([holds(), fails(), fails(), holds()]);
         let both = twice(&first, part([holds(), holds(), fails(), fails()]));
-        let texts: Vec<&str> = both.relations.iter().map(|one| one.text.as_str()).collect();
-        assert_eq!(
-            texts,
-            [
-                "it is cheap",
-                "it is cheap (measured twice: the first time it did not)",
-                "it is cheap (measured twice)",
-                "it is cheap (measured twice: the first time it did)",
-            ]
-        );
-        assert_eq!(
-            both.relations.iter().map(does_not).collect::<Vec<_>>(),
-            [false, false, true, true]
-        );
+        let words: Vec<&str> = both.relations.iter().map(|one| one.standing.word()).collect();
+        let (not_here, does_not) = (Standing::NotHere(String::new()), fails());
+        assert_eq!(words, ["holds", not_here.word(), does_not.word(), not_here.word()]);
+        assert_eq!(both.relations[2].text, "it is cheap (measured twice)");
+        let why = "not decided: measured twice, it did not hold the second time only";
+        assert_eq!(both.relations[3].standing, Standing::NotHere(why.to_owned()));
     }
 
     #[test]

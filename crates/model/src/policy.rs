@@ -879,6 +879,8 @@ policies! {
         ForkKeepsUffdWp = "fork-keeps-uffd-wp", "a fork copies userfaultfd's protection to a child that it does not watch (copy_nonpresent_pte; before 8f34f1eac382)";
         UffdMoveUnflushed = "uffd-move-unflushed", "UFFDIO_MOVE does not flush the pages' old place (move_present_pte)";
         UffdZapForgets = "uffd-zap-forgets", "what userfaultfd protects in a file is protected no more once its entry was taken away (before 1db9dbc2)";
+        UffdBitKept = "uffd-bit-kept", "a userfaultfd with an inverted bit takes entries that it finds without the bit for not written, and leaves their rights as they are";
+        UffdBitDropped = "uffd-bit-dropped", "UFFDIO_WRITEPROTECT takes the bit away, as an inverted one needs it, where it should set it (change_pte_range)";
         UffdUnflushed = "uffd-unflushed", "userfaultfd's write protection is not flushed (uffd_wp_range, pagemap_scan_pmd_entry)";
         ForkVmaUnlocked = "fork-vma-unlocked", "a fork does not lock mappings for writing (dup_mmap; 6.4 was released so)";
         ForkExclusive = "fork-exclusive", "a fork leaves pages exclusive to the parent (copy_present_pte)";

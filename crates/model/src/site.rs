@@ -212,6 +212,8 @@ sites! {
     UserfaultfdRegister = "userfaultfd_register" in "fs/userfaultfd.c";
     /// `UFFDIO_UNREGISTER`.
     UserfaultfdUnregister = "userfaultfd_unregister" in "fs/userfaultfd.c";
+    /// A userfaultfd is closed.
+    UserfaultfdRelease = "userfaultfd_release" in "fs/userfaultfd.c";
     /// `UFFDIO_WRITEPROTECT`.
     MwriteprotectRange = "mwriteprotect_range" in "mm/userfaultfd.c";
     /// An access waits for whoever has the userfaultfd.

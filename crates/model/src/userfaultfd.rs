@@ -5,8 +5,8 @@ use crate::call::Extent;
 use crate::program::Area;
 use serde::{Deserialize, Serialize};
 
-/// How pages are registered, and with which features the userfaultfd was made: a process has one, so that these are
-/// the same wherever it registers something.
+/// How pages are registered, and with which features the userfaultfd was made. A process has one: where these are
+/// others than before, the one that it had is closed, and another is made.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Registration {
     /// Which accesses are watched.

@@ -426,9 +426,12 @@ pub(crate) fn with_numbers(relation: &RelationResult) -> String {
 const SIGNS: [&str; 7] = ["=", "!=", "<", "<=", ">", ">=", "~"];
 
 /// What is told of this machine, of all that was recorded.
-pub(crate) const TOLD: [&str; 8] = [
+pub(crate) const TOLD: [&str; 11] = [
     "kernel.release",
     "cpu.model-name",
+    "cpu.cpu-family",
+    "cpu.model",
+    "cpu.stepping",
     "cpu.microcode",
     "cpu.flag.hypervisor",
     "cpu.flag.pcid",

@@ -1,6 +1,8 @@
 //! The process's userfaultfd.
 //!
-//! There is one, made before the scenario's threads start; a kernel that lacks what is asked of it is found out where a scenario registers something.
+//! There is one at a time. The first is made before the scenario's threads start; a kernel that lacks what is asked
+//! of it is found out where a scenario registers something.
+//! Where a scenario names other features, that one is closed, and another has its descriptor.
 //! A thread that serves it sleeps until there is something to be read there, or it is interrupted.
 
 use crate::sys::{bytes, pointer};
@@ -23,14 +25,16 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::ioctl::{Opcode, Setter, Updater, ioctl, opcode};
 use rustix::mm::{UserfaultfdFlags, userfaultfd};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 static OPEN: OnceLock<OwnedFd> = OnceLock::new();
 /// Why there is none: whether the kernel has no userfaultfd at all, or not such a one.
 static LACKING: OnceLock<i32> = OnceLock::new();
 /// The features that this kernel has.
 static FEATURES: OnceLock<u64> = OnceLock::new();
+/// The features that it was asked for.
+static ASKED: Mutex<Features> = Mutex::new(Features { unpopulated: false, asynchronous: false });
 /// Wakes whoever serves it.
 static INTERRUPT: OnceLock<OwnedFd> = OnceLock::new();
 /// What is copied in place of pages that are not there.
@@ -54,7 +58,10 @@ const UFFD_PAGEFAULT_FLAG_MINOR: u32 = 4;
 /// Makes it, unless this kernel has no such features; `serves`: somebody sleeps until it tells of something.
 pub fn prepare(features: Features, serves: bool) -> io::Result<()> {
     match open(features) {
-        Ok(descriptor) => _ = OPEN.get_or_init(|| descriptor),
+        Ok(descriptor) => {
+            OPEN.get_or_init(|| descriptor);
+            *asked() = features;
+        }
         Err(error) => match error.raw_os_error() {
             Some(lacking @ (libc::ENOSYS | libc::EOPNOTSUPP)) => {
                 LACKING.get_or_init(|| lacking);
@@ -198,6 +205,9 @@ pub fn register(pages: PageRange, registration: Registration) -> io::Result<()> 
         None => nothing(),
     };
     let descriptor = opened().map_err(lacks)?;
+    if *asked() != registration.features {
+        reopen(descriptor, registration.features)?;
+    }
     let Watch { missing, minor, write_protect } = registration.mode;
     let mode = flag(missing, UFFDIO_REGISTER_MODE_MISSING)
         | flag(minor, UFFDIO_REGISTER_MODE_MINOR)
@@ -206,6 +216,23 @@ pub fn register(pages: PageRange, registration: Registration) -> io::Result<()> 
     // SAFETY: what it watches lies in the scenario's areas, in which no object of ours lives; the structure is the kernel's.
     unsafe { ioctl(descriptor, Updater::<UFFDIO_REGISTER, _>::new(&mut register)) }?;
     Ok(())
+}
+
+/// Closes it, and gives its descriptor to another one.
+fn reopen(descriptor: BorrowedFd<'_>, features: Features) -> io::Result<()> {
+    let other = open(features)?;
+    // SAFETY: the descriptor stays open, for the same kind of file.
+    let duplicated =
+        unsafe { libc::dup3(other.as_raw_fd(), descriptor.as_raw_fd(), libc::O_CLOEXEC) };
+    if duplicated < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    *asked() = features;
+    Ok(())
+}
+
+fn asked() -> MutexGuard<'static, Features> {
+    ASKED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Has it watch them no more.

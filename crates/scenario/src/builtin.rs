@@ -58,7 +58,7 @@ pub static ALL: &[Builtin] = builtins! { "scenarios/":
 
 /// Texts that `agree` leaves out of its built-in scenarios: those of studies, and what only new kernels do.
 pub static OF_STUDIES: &[Builtin] = builtins! { "scenarios/": "wp-prices" "fork-touch" "fork-touch-huge" "fork-touch-shared" "track-hole-async" "track-hole-soft-dirty" "fork-server" "refs-cleared"
-"fork-save" "fork-exec" "page_fault3" "scavenge" "wp-default" "wp-preread" "wp-populate" "wp-unpopulated" "uffd-snapshot"
+"fork-save" "fork-exec" "page_fault3" "scavenge" "wp-default" "wp-preread" "wp-populate" "wp-unpopulated" "uffd-snapshot" "uffd-in-turn"
 "wp-empty-markers" "wp-dirty" "wp-dirty-markers" "wp-shared" "wp-shared-unpopulated" "wp-ext4"
 "track-none" "track-soft-dirty" "track-uffd" "track-uffd-markers" "track-uffd-async" "track-pagemap-scan" "track-mprotect" };
 
@@ -82,13 +82,13 @@ pub static LITMUS: &[Builtin] = builtins! { "scenarios/litmus/":
     "switch-back" "switch-reclaim" "switch-table" "switch-move" "lazy-map" "switch-map"
     "cow-reclaim" "dontneed-table" "munmap-touch"
     "reclaim-refault" "refault-flag"
-    "fork-isolation" "fork-vmalock" "fork-swapped" "fork-reclaim" "fork-young" "fork-dirty"
+    "fork-isolation" "fork-vmalock" "fork-swapped" "fork-reclaim" "fork-young" "fork-first-read" "fork-dirty"
     "pin-vmsplice" "pin-store" "pin-shared" "pin-fork" "pin-fork-race" "pin-dontneed" "pin-swapped"
     "file-cow" "file-race" "file-private" "file-punch" "disk-writeback" "zap-writeback"
     "file-truncate" "file-write" "file-drop" "file-refault" "shmem-reclaim"
     "guard-nested" "ranges-touch"
     "uffd-none" "uffd-marker" "uffd-preread" "uffd-swapped" "uffd-flush" "uffd-unprotect" "uffd-async" "uffd-zap" "uffd-fork" "uffd-dirtycow" "uffd-missing" "uffd-move" "uffd-move-huge" "uffd-move-part" "uffd-moved-in" "soft-dirty-protect" "soft-dirty-flush"
-    "uffd-populate" "uffd-image-read" "uffd-image-populate" "uffd-image-marker" "uffd-image-none" "uffd-async-hole" "uffd-async-table" "uffd-scan"
+    "uffd-populate" "uffd-image-read" "uffd-image-populate" "uffd-image-marker" "uffd-image-none" "uffd-async-hole" "uffd-mixed" "uffd-mixed-back" "uffd-async-table" "uffd-scan"
     "uffd-reclaimed" "uffd-migrating" "uffd-stale" "soft-dirty-stale"
     "retry-spurious" "retry-parallel" "retry-skip-ad" "retry-installed" "retry-dirty" "retry-locked" "retry-read" "retry-anon-vma" "fork-cleaned" "fork-writeback"
     "break-before-make" "huge-split" "huge-split-none" "huge-split-reclaim" "huge-zap" "huge-zap-reclaim"

@@ -390,6 +390,7 @@ fn lower(
         }
     }
     lowering.check_pins();
+    lowering.check_userfaultfd();
     if lowering.rounds.is_none() {
         lowering.problems.push(
             Problem::new(span, "the scenario has no `rounds`", "this one")

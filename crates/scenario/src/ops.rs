@@ -69,6 +69,8 @@ pub(crate) struct Lowering<'a> {
     pub named: Vec<Named>,
     /// The features of userfaultfd, and where they were named first.
     uffd: Option<(Features, SourceSpan)>,
+    /// Where other features were named first, and those before.
+    other_features: Option<(SourceSpan, SourceSpan)>,
     /// Where it is served.
     serves: Option<SourceSpan>,
     /// The pins, and where they are used.
@@ -108,6 +110,7 @@ impl<'a> Lowering<'a> {
             slots: 0,
             named: Vec::new(),
             uffd: None,
+            other_features: None,
             serves: None,
             pins: Pins::default(),
             problems: Vec::new(),
@@ -252,6 +255,22 @@ impl<'a> Lowering<'a> {
         let ast = expr::parse_number(written, Suffixes::Times)?;
         let duration = self.at_least(&ast, "the duration", 0)?;
         Ok(OpKind::Sleep { duration_ns: Some(duration.expr) })
+    }
+
+    /// A userfaultfd is closed, so that another one can be made, only where nobody else has it.
+    pub(crate) fn check_userfaultfd(&mut self) {
+        let Some((place, first)) = self.other_features else { return };
+        let help = match self.serves {
+            Some(_) => {
+                "somebody sleeps by it (`uffd-serve`): name the same features wherever it registers something"
+            }
+            None if !self.processes.is_empty() => {
+                "a process that is forked has it as well: name the same features wherever it registers something"
+            }
+            None => return,
+        };
+        let problem = Problem::new(place, "the userfaultfd has other features", "here");
+        self.problems.push(problem.also(first, "first here").help(help));
     }
 
     /// One thread of the first process serves its userfaultfd.

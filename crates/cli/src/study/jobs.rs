@@ -12,9 +12,9 @@ use crate::targets::{self, Spec};
 use needless_model::kernels::KernelRow;
 use needless_model::program::Program;
 use needless_report::compare::{Outcome, Ran, Target};
-use needless_scenario::study::{Chosen, On, Part, Run};
+use needless_scenario::study::{Chosen, From, On, Part, Run, Shown};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What came of every scenario on every target.
 pub struct Jobs {
@@ -157,6 +157,36 @@ impl Jobs {
         Ok(())
     }
 
+    /// Runs once more what a part times on this kernel; whether anything of it was to be had. What could not be had
+    /// again stays as it was.
+    pub fn measure_again(
+        &mut self,
+        part: &Part,
+        only: &Only,
+        memory: Memory,
+        progress: &Progress,
+    ) -> Result<bool, Failure> {
+        let mut runs = Runs { memory, progress, keep: Keep::default(), events: None };
+        let mut measured = false;
+        for (run, target) in timed(part).into_iter().filter(|(_, target)| only.has(target)) {
+            let spec = match Spec::parse(target) {
+                Ok(spec) if matches!(spec, Spec::Live(_)) => spec,
+                _ => continue,
+            };
+            let Some(run) = part.runs.iter().find(|known| known.name == run) else { continue };
+            let key = (target.to_owned(), label(&run.chosen));
+            if !matches!(self.results.get(&key), Some(Ok(_))) {
+                continue;
+            }
+            progress.now(&format!("{target}: {} once more", key.1));
+            if let Ok(again) = usable(live(&spec, &self.programs[&key.1], &mut runs)?) {
+                self.results.insert(key, Ok(again));
+                measured = true;
+            }
+        }
+        Ok(measured)
+    }
+
     /// What was odd about a run the first time, if it was repeated.
     pub fn odd(&self, chosen: &Chosen, on: &On) -> Option<&str> {
         self.odd.get(&(on.target.clone(), label(chosen))).map(String::as_str)
@@ -197,6 +227,20 @@ impl Jobs {
         let on = run.targets.iter().find(|on| on.target == target);
         self.result(&run.chosen, on.ok_or_else(|| format!("it does not run on {target}"))?)
     }
+}
+
+/// The runs of a part whose cycles its figures and prices rest on, with their targets, each once.
+fn timed(part: &Part) -> BTreeSet<(&str, &str)> {
+    let shown = part.figures.iter().filter_map(|figure| match &figure.from {
+        From::Run { run, target, shown: Shown::Cycles(_), .. } => {
+            Some((run.as_str(), target.as_str()))
+        }
+        _ => None,
+    });
+    let priced = part.costs.iter().flat_map(|costs| {
+        costs.samples.iter().map(|sample| (sample.run.as_str(), costs.target.as_str()))
+    });
+    shown.chain(priced).collect()
 }
 
 /// A program on the running kernel, after any other live run.

@@ -18,7 +18,9 @@ use crate::targets;
 use figures::Figures;
 use jobs::Jobs;
 use needless_model::program::{Op, OpKind};
-use needless_report::study::{PartResult, RelationResult, RunResult, Studied, TargetResult};
+use needless_report::study::{
+    PartResult, RelationResult, RunResult, Standing, Studied, TargetResult,
+};
 use needless_scenario::study::{Part, Run, Study};
 use std::time::Instant;
 
@@ -83,14 +85,42 @@ pub fn run(
     progress: &Progress,
 ) -> Result<Studied, Failure> {
     let start = Instant::now();
-    let jobs = Jobs::run(parts, only, memory, progress)?;
+    let mut jobs = Jobs::run(parts, only, memory, progress)?;
     let mut results = Vec::new();
     for part in parts {
-        results.push(result(&study, part, &jobs, only, memory, progress)?);
+        let first = result(&study, part, &jobs, only, memory, progress)?;
+        let fails = first.relations.iter().any(does_not);
+        // A figure that another program disturbed is no finding.
+        results.push(match fails && jobs.measure_again(part, only, memory, progress)? {
+            true => twice(&first, result(&study, part, &jobs, only, memory, progress)?),
+            false => first,
+        });
     }
     let environment = targets::environment();
     let (lost, seconds) = (jobs.lost().to_vec(), start.elapsed().as_secs_f64());
     Ok(Studied { study, parts: results, lost, environment, seconds })
+}
+
+fn does_not(relation: &RelationResult) -> bool {
+    matches!(relation.standing, Standing::DoesNot(_))
+}
+
+/// The second result. What did not hold in one of both only is not decided.
+fn twice(first: &PartResult, second: PartResult) -> PartResult {
+    let relations = first.relations.iter().zip(second.relations).map(|(first, second)| {
+        let once = match (does_not(first), does_not(&second)) {
+            (false, false) => return second,
+            (true, true) => {
+                let text = format!("{} (measured twice)", second.text);
+                return RelationResult { text, ..second };
+            }
+            (true, false) => "first",
+            (false, true) => "second",
+        };
+        let reason = format!("not decided: measured twice, it did not hold the {once} time only");
+        RelationResult { standing: Standing::NotHere(reason), ..second }
+    });
+    PartResult { relations: relations.collect(), ..second }
 }
 
 /// What came of a part.
@@ -144,6 +174,40 @@ fn is_measure(op: &Op) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_measured_twice_says_so() {
+        let relation = |standing| RelationResult {
+            text: "it is cheap".to_owned(),
+            formula: "a < b".to_owned(),
+            sides: None,
+            within: None,
+            standing,
+            margins: Vec::new(),
+            follows: String::new(),
+        };
+        let part = |standings: [Standing; 4]| PartResult {
+            name: "a".to_owned(),
+            doc: Vec::new(),
+            runs: Vec::new(),
+            checks: Vec::new(),
+            tables: Vec::new(),
+            contrasts: Vec::new(),
+            figures: Vec::new(),
+            sweeps: Vec::new(),
+            costs: Vec::new(),
+            relations: standings.into_iter().map(relation).collect(),
+        };
+        let (holds, fails) = (|| Standing::Holds, || Standing::DoesNot("2 < 1".to_owned()));
+        let first = part([holds(), fails(), fails(), holds()]);
+        let both = twice(&first, part([holds(), holds(), fails(), fails()]));
+        let words: Vec<&str> = both.relations.iter().map(|one| one.standing.word()).collect();
+        let (not_here, does_not) = (Standing::NotHere(String::new()), fails());
+        assert_eq!(words, ["holds", not_here.word(), does_not.word(), not_here.word()]);
+        assert_eq!(both.relations[2].text, "it is cheap (measured twice)");
+        let why = "not decided: measured twice, it did not hold the second time only";
+        assert_eq!(both.relations[3].standing, Standing::NotHere(why.to_owned()));
+    }
 
     #[test]
     fn words_name_targets_and_kinds_of_them() {

@@ -375,7 +375,9 @@ fn changed_present<M: Mode>(
 ) -> Option<PresentPte> {
     let vma = w.mms[mm.index()].vma(page)?;
     let prot = vma.prot;
-    let read_only = to.applied(old).with(PteFlags::PROTNONE, prot == Prot::None);
+    let drops = to == To::UffdWp && w.policies.mutant == Mutant::UffdBitDropped;
+    let applied = if drops { to.applied(old).without(PteFlags::UFFD_WP) } else { to.applied(old) };
+    let read_only = applied.with(PteFlags::PROTNONE, prot == Prot::None);
     let writable = prot == Prot::ReadWrite
         && !vma.protects(read_only.uffd_wp())
         && match vma.shared {

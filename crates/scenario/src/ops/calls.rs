@@ -263,7 +263,7 @@ impl Lowering<'_> {
         Ok(CallExpr::Sigaction)
     }
 
-    /// A process has one userfaultfd, and so the same features wherever it registers something.
+    /// A process has one userfaultfd. Other features than before make another one; nobody sleeps by the first one then.
     fn uffd_register(&mut self, node: &Node) -> Result<CallExpr, Problem> {
         let pages = self.some_pages(&node.args[0])?.expr;
         let mode = word(node, "mode", &Watch::ALL)?;
@@ -275,12 +275,7 @@ impl Lowering<'_> {
         let place = written.map_or(node.span, |written| written.span);
         match self.uffd {
             Some((first, _)) if first == features => {}
-            Some((_, span)) => {
-                let message = "the userfaultfd has other features";
-                return Err(Problem::new(place, message, "here")
-                    .also(span, "first here")
-                    .help("there is one userfaultfd: name the same features wherever it registers something"));
-            }
+            Some((_, span)) => self.other_features = self.other_features.or(Some((place, span))),
             None => self.uffd = Some((features, place)),
         }
         Ok(CallExpr::UffdRegister { pages, registration: Registration { mode, features } })

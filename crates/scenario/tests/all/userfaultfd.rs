@@ -232,3 +232,48 @@ fn bad_moves_are_pointed_at() {
         assert!(found.contains(said), "{served}: {found}");
     }
 }
+
+/// Rounds of notes and of answers, each kind with a userfaultfd of its own.
+const IN_TURN: &str = r#"
+    thread "main" cpu=0 {
+        map "heap" pages=4
+        write "heap"
+        uffdio_register "heap" mode="wp" features="unpopulated"
+        uffdio_writeprotect "heap" mode="protect"
+        uffdio_register "heap[0..2]" mode="wp" features="async"
+        rounds 1 warmup=0 {
+            write "heap"
+            pagemap_scan "heap[0..2]" then="protect"
+            write "heap"
+        }
+    }
+"#;
+
+/// What the first one protected is not protected when another one takes its place, also where that one watches nothing.
+#[test]
+fn another_userfaultfd_takes_the_place_of_the_first() {
+    let program = compiled(IN_TURN).unwrap();
+    for kernel in ["6.12", "6.18", "7.3", "7.3,uffd-async=inverted"] {
+        let options = SimOptions { paranoid: true, ..SimOptions::default() };
+        let run = sim::run(&program, &row(kernel), &options).unwrap();
+        let fault = |event: &&Event| matches!(event.kind, EventKind::Fault { .. });
+        // Of the second stores, to what the scan has protected.
+        let faults = run.rounds[0].events.iter().filter(fault).count();
+        assert_eq!(faults, 2, "{kernel}");
+    }
+}
+
+#[test]
+fn another_userfaultfd_is_refused_where_somebody_else_has_the_first() {
+    let refused = |round: &str, more: &str| {
+        let body = IN_TURN.replace("then=\"protect\"\n", &format!("then=\"protect\"\n{round}\n"));
+        compiled(&format!("{body}\n{more}")).unwrap_err()
+    };
+    let served = "thread \"handler\" cpu=1 { uffd-serve by=\"unprotect\" }";
+    let child = "process \"child\" cpu=1 { read \"heap\" }";
+    for (round, more) in [("", served), ("fork \"child\"", child)] {
+        assert_eq!(refused(round, more), "the userfaultfd has other features", "{more}");
+    }
+    let alike = IN_TURN.replace("features=\"unpopulated\"", "features=\"async\"");
+    assert!(compiled(&format!("{alike}\n{served}")).is_ok());
+}

@@ -1,23 +1,28 @@
 //! `UFFDIO_REGISTER` and `UFFDIO_UNREGISTER`.
 
-use crate::addr::{MmId, PageRange};
-use crate::env::{Env, Lock};
+use crate::addr::{MmId, PageRange, Vpn};
+use crate::env::{Env, Learnt, Lock};
 use crate::kernel::Errno;
 use crate::kernel::protect::{To, change_protection_alone};
+use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::vma_flags::change_flags;
 use crate::machine::vma::Vma;
-use crate::machine::world::Ghost;
-use crate::policy::{Policies, UffdFeatures, UffdMode, UffdShared, UffdUnregister};
+use crate::machine::world::{At, Ghost, Mode, World};
+use crate::policy::{
+    Mutant, Policies, UffdAsync, UffdFeatures, UffdMode, UffdShared, UffdUnregister,
+};
+use crate::pte::{Pte, PteFlags};
 use crate::site::Site;
 use crate::userfaultfd::{Registration, Watch};
 
 const STORES: Watch = Watch { write_protect: true, ..Watch::NONE };
 
-/// Watches the mappings in `range`, which may have holes between them: for these accesses alone, unless they are watched for them already. What
-/// they hold stays as it is.
+/// Watches the mappings in `range`, which may have holes between them: for these accesses alone, unless they are
+/// watched for them already. What they hold stays as it is. Where other features are asked for than the userfaultfd
+/// has, it is closed first, and another one is made.
 ///
-/// Source: fs/userfaultfd.c:userfaultfd_api, userfaultfd_register (5.10 to 6.18), mm/userfaultfd.c:userfaultfd_register_range (6.12,
-/// 7.3), userfaultfd_register (7.3).
+/// Source: fs/userfaultfd.c:userfaultfd_api, userfaultfd_register (5.10 to 6.18),
+/// mm/userfaultfd.c:userfaultfd_register_range (6.12, 7.3), userfaultfd_register (7.3).
 pub fn register(
     env: &mut impl Env,
     mm: MmId,
@@ -34,18 +39,14 @@ pub fn register(
         return Err(Errno::Einval);
     }
     env.lock(Lock::MmapWrite(mm));
-    let may = env.step(Site::UserfaultfdRegister, |w, at| {
-        w.mmap_assert_write_locked(at, mm);
-        let space = &mut w.mms[mm.index()];
-        space.uffd.features = features;
-        let mut vmas = space.vmas_in(range).peekable();
-        vmas.peek().ok_or(Errno::Einval)?;
-        vmas.try_for_each(|vma| may_register(&vma, registration, &w.policies))?;
-        if !mode.write_protect {
-            w.ghost.let_go(mm, range);
-        }
-        Ok(())
-    });
+    let mut may = begin(env, mm, range, registration);
+    if may == Ok(Begin::CloseFirst) {
+        env.unlock(Lock::MmapWrite(mm));
+        close(env, mm);
+        env.lock(Lock::MmapWrite(mm));
+        may = begin(env, mm, range, registration);
+    }
+    let may = may.map(|_| ());
     if may.is_err() {
         env.unlock(Lock::MmapWrite(mm));
         return may;
@@ -54,8 +55,88 @@ pub fn register(
         let watched = if vma.uffd.includes(mode) { vma.uffd } else { mode };
         Vma { uffd: watched, ..*vma }
     });
+    if env.policies().mutant == Mutant::UffdBitKept
+        && env.policies().uffd_async == UffdAsync::Inverted
+        && features.asynchronous
+    {
+        for page in range.iter() {
+            let site = Site::UserfaultfdRegister;
+            if pte_offset_map_lock(env, site, mm, page, |w, at| keep_bit(w, at, mm, page)).is_some()
+            {
+                pte_unmap_unlock(env, mm, page);
+            }
+        }
+    }
     env.unlock(Lock::MmapWrite(mm));
     Ok(())
+}
+
+/// What a registration begins with.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+enum Begin {
+    /// The userfaultfd, or one that nobody has used yet, is as it is to be.
+    Register,
+    /// Another one watches something.
+    CloseFirst,
+}
+
+impl Learnt for Begin {
+    fn nothing() -> Begin {
+        Begin::Register
+    }
+}
+
+fn begin(
+    env: &mut impl Env,
+    mm: MmId,
+    range: PageRange,
+    registration: Registration,
+) -> Result<Begin, Errno> {
+    let Registration { mode, features } = registration;
+    env.step(Site::UserfaultfdRegister, |w, at| {
+        w.mmap_assert_write_locked(at, mm);
+        let space = &mut w.mms[mm.index()];
+        if space.uffd.features != features && space.vmas_in(ALL).any(|vma| vma.uffd.armed()) {
+            return Ok(Begin::CloseFirst);
+        }
+        space.uffd.features = features;
+        let mut vmas = space.vmas_in(range).peekable();
+        vmas.peek().ok_or(Errno::Einval)?;
+        vmas.try_for_each(|vma| may_register(&vma, registration, &w.policies))?;
+        if !mode.write_protect {
+            w.ghost.let_go(mm, range);
+        }
+        Ok(Begin::Register)
+    })
+}
+
+/// Every page.
+const ALL: PageRange = PageRange { start: Vpn(0), end: Vpn(u64::MAX) };
+
+/// An entry without the bit counts as not written, whatever it grants.
+fn keep_bit<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn) {
+    if let Some(pte) = w.pte(mm, page).present() {
+        w.set_pte(at, mm, page, Pte::Present(pte.with(PteFlags::UFFD_WP, true)));
+    }
+}
+
+/// Closes the userfaultfd, so that another one can be made. Nothing is watched or protected any more, and who waits goes
+/// on.
+///
+/// Source: fs/userfaultfd.c:userfaultfd_release (6.12), mm/userfaultfd.c:userfaultfd_release_all (6.18, 7.3).
+fn close(env: &mut impl Env, mm: MmId) {
+    env.lock(Lock::MmapWrite(mm));
+    let mut rest = ALL;
+    while let Some((pages, watched)) = env.step(Site::UserfaultfdRelease, |w, at| {
+        w.mmap_assert_write_locked(at, mm);
+        let next = w.mms[mm.index()].vmas_in(rest).find(|vma| vma.uffd.armed())?;
+        Some((next.range, next.uffd))
+    }) {
+        clear_vma(env, Site::UserfaultfdRelease, mm, (pages, watched));
+        rest.start = pages.end;
+    }
+    env.unlock(Lock::MmapWrite(mm));
+    env.step(Site::UserfaultfdRelease, |w, _| w.mms[mm.index()].uffd.waiting.clear());
 }
 
 /// Whether the mapping can be watched so from now on.
@@ -110,21 +191,25 @@ pub fn unregister(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<(), 
         let vma = w.mms[mm.index()].vmas_in(rest).next().filter(|_| !rest.is_empty())?;
         Some((vma.range, vma.uffd))
     }) {
-        let Watch { missing, write_protect: protects, .. } = watched;
         if watched.armed() {
-            env.step(site, |w, _| {
-                if missing {
-                    w.mms[mm.index()].uffd.wake(pages);
-                }
-                w.ghost.let_go(mm, pages);
-            });
-            if protects && env.policies().uffd_unregister == UffdUnregister::Unprotect {
-                change_protection_alone(env, mm, pages, To::NotUffdWp);
+            if watched.missing {
+                env.step(site, |w, _| w.mms[mm.index()].uffd.wake(pages));
             }
-            change_flags(env, site, mm, pages, |vma| Vma { uffd: Watch::default(), ..*vma });
+            clear_vma(env, site, mm, (pages, watched));
         }
         rest.start = pages.end;
     }
     env.unlock(Lock::MmapWrite(mm));
     Ok(())
+}
+
+/// A mapping, or what of it is named, is watched no more.
+///
+/// Source: mm/userfaultfd.c:userfaultfd_clear_vma (6.12, 7.3).
+fn clear_vma(env: &mut impl Env, site: Site, mm: MmId, (pages, watched): (PageRange, Watch)) {
+    env.step(site, |w, _| w.ghost.let_go(mm, pages));
+    if watched.write_protect && env.policies().uffd_unregister == UffdUnregister::Unprotect {
+        change_protection_alone(env, mm, pages, To::NotUffdWp);
+    }
+    change_flags(env, site, mm, pages, |vma| Vma { uffd: Watch::default(), ..*vma });
 }

@@ -119,6 +119,8 @@ reasons! {
     /// Fault: write permission could have been given when the PTE was last written.
     CouldHaveBeenWritable =
         "write permission could have been granted when the PTE was last written; nobody else had a claim on the page";
+    /// Fault: the translation had been taken away to see who uses the page.
+    Sampled = "NUMA balancing had taken the translation away to learn who uses the page";
     /// Fault: userfaultfd was told of the access, or noted that the page is written.
     UserfaultfdTold = "userfaultfd was to learn of the access";
     /// Fault: the kernel noted by it that the page is stored to.

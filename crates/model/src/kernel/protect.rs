@@ -15,6 +15,7 @@ use crate::kernel::gather::Gather;
 use crate::kernel::huge::protect::change_huge_pmd;
 use crate::kernel::huge::split::{split_at_borders, split_huge_pmd};
 use crate::kernel::mlock::populate_vma_page_range;
+use crate::kernel::numa_scan::sampled;
 use crate::kernel::table::{pte_alloc, pte_offset_map_lock, pte_unmap_unlock};
 use crate::kernel::uffd::holes_are_clean;
 use crate::kernel::unmap_batch::flush_tlb_batched_pending;
@@ -177,22 +178,32 @@ pub enum To {
     UffdWp,
     /// No more so (`MM_CP_UFFD_WP_RESOLVE`).
     NotUffdWp,
+    /// Without access until the next use (`MM_CP_PROT_NUMA`).
+    Sampled,
 }
 
 /// Changes the entries of `range`, which is in one mapping, and flushes, for itself: with one gather, or in 5.10 as a whole.
-pub(super) fn change_protection_alone(env: &mut impl Env, mm: MmId, range: PageRange, to: To) {
+/// Whether it changed any.
+pub(super) fn change_protection_alone(
+    env: &mut impl Env,
+    mm: MmId,
+    range: PageRange,
+    to: To,
+) -> bool {
     match env.policies().protect_flush {
         ProtectFlush::WholeRange => change_protection_whole(env, mm, range, to),
         ProtectFlush::PerPte | ProtectFlush::Taken => {
             let mut gather = Gather::open(env, mm);
-            change_protection(env, &mut gather, range, to);
+            let changed = change_protection(env, &mut gather, range, to);
             gather.finish(env);
+            changed
         }
     }
 }
 
 /// The same with the caller's gather.
-fn change_protection(env: &mut impl Env, gather: &mut Gather, range: PageRange, to: To) {
+fn change_protection(env: &mut impl Env, gather: &mut Gather, range: PageRange, to: To) -> bool {
+    let mut any = false;
     let mut rules = env.arch().flushes;
     if env.policies().protect_flush == ProtectFlush::Taken {
         rules.protect = ProtectRule::WriteTaken;
@@ -202,6 +213,7 @@ fn change_protection(env: &mut impl Env, gather: &mut Gather, range: PageRange, 
     let huge_writable =
         to == To::NotUffdWp && env.policies().huge_unprotect == HugeUnprotect::IfWritable;
     change_range(env, gather.mm(), range, to, |pages, changed| {
+        any |= changed != Changed::Nothing;
         let Changed::Translation(old, new) = changed else { return };
         let spared = spares_no_access && new.protnone() && !old.writable() || forgets;
         let anyway = huge_writable && pages.pages() > 1 && old.writable();
@@ -210,10 +222,11 @@ fn change_protection(env: &mut impl Env, gather: &mut Gather, range: PageRange, 
         }
     });
     gather.end_vma(env, Site::ChangeProtectionRange);
+    any
 }
 
 /// 5.10: one flush of the whole range if any PTE was touched.
-fn change_protection_whole(env: &mut impl Env, mm: MmId, range: PageRange, to: To) {
+fn change_protection_whole(env: &mut impl Env, mm: MmId, range: PageRange, to: To) -> bool {
     env.step(Site::ChangeProtectionRange, |w, _| w.mms[mm.index()].open_gathers += 1);
     let mut touched = None;
     change_range(env, mm, range, to, |_, changed| {
@@ -231,6 +244,7 @@ fn change_protection_whole(env: &mut impl Env, mm: MmId, range: PageRange, to: T
         flush_tlb_mm_range(env, FlushRequest { change, ..request });
     }
     env.step(Site::ChangeProtectionRange, |w, _| w.mms[mm.index()].open_gathers -= 1);
+    touched.is_some()
 }
 
 fn forgets_flush(env: &impl Env, to: To) -> bool {
@@ -338,7 +352,11 @@ fn change_pte<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, to: To) ->
     let pte = w.pte(mm, page);
     let new = match pte {
         Pte::Present(old) => {
-            let Some(new) = changed_present(w, mm, page, old, to) else { return Changed::Nothing };
+            let new = match to {
+                To::Sampled => sampled(w, old),
+                _ => changed_present(w, mm, page, old, to),
+            };
+            let Some(new) = new else { return Changed::Nothing };
             w.set_pte(at, mm, page, Pte::Present(new));
             return Changed::Translation(old, new);
         }
@@ -414,7 +432,7 @@ impl To {
     /// The bit that says that userfaultfd is asked, where it was `before`.
     const fn uffd_wp(self, before: bool) -> bool {
         match self {
-            To::Prot => before,
+            To::Prot | To::Sampled => before,
             To::UffdWp => true,
             To::NotUffdWp => false,
         }
@@ -431,7 +449,7 @@ impl To {
     pub fn restores(self, rule: UffdRestore) -> bool {
         match self {
             To::Prot => true,
-            To::UffdWp => false,
+            To::UffdWp | To::Sampled => false,
             To::NotUffdWp => rule == UffdRestore::AsProtect,
         }
     }
@@ -452,7 +470,7 @@ fn uses_markers<M: Mode>(w: &World<M>, mm: MmId, page: Vpn) -> bool {
 /// Whether the write-fault handler would make this page writable without looking any further.
 ///
 /// Source: mm/mprotect.c:can_change_pte_writable (6.1: dirty only; 6.12: exclusive is enough).
-fn can_change_pte_writable<M: Mode>(w: &World<M>, pte: PresentPte) -> bool {
+pub(super) fn can_change_pte_writable<M: Mode>(w: &World<M>, pte: PresentPte) -> bool {
     let exclusive = !pte.special() && w.frames.flags(pte.pfn).has(FrameFlags::EXCLUSIVE);
     match w.policies.protect_restore {
         ProtectRestore::Never => false,

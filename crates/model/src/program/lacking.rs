@@ -4,8 +4,8 @@ use super::{Advice, Backing, FileSpec, OpKind, Program, RangeExpr, ThpMode};
 use crate::call::{CallExpr, Gup, PinAccess};
 use crate::kernels::KernelRow;
 use crate::machine::nodes::MAX_NODES;
-use crate::numa::NumaNeeds;
-use crate::policy::{AnonFolios, FileFolios};
+use crate::numa::{Balancing, NumaNeeds};
+use crate::policy::{AnonFolios, FileFolios, MemoryTiers};
 use crate::userfaultfd::Answer;
 
 /// What the model lacks.
@@ -35,7 +35,6 @@ fn of_nodes(call: &CallExpr) -> Option<&'static str> {
             "migrate_pages, by which a real kernel moves the runner's own pages as well"
         }
         CallExpr::ReclaimMemory { .. } => "memory.reclaim (`memory-reclaim`)",
-        CallExpr::NumaScan { .. } => "sampling by NUMA balancing (`numa-scan`)",
         _ => return None,
     })
 }
@@ -124,13 +123,11 @@ impl Program {
             matches!(call, CallExpr::Mbind { .. } | CallExpr::SetMempolicy { .. })
         };
         let config = row.config.for_program(self);
-        if self.machine.numa != NumaNeeds::default() {
-            return Some(
-                "tiers of memory, NUMA balancing and the choice of the LRU (`nodes` with settings)",
-            );
-        }
         if config.other.is_some() {
             return Some("NUMA nodes (`nodes`), and pages that mbind moves, but on x86-64");
+        }
+        if let Some(what) = self.not_sampled(row, config.huge_pages, has(names_nodes)) {
+            return Some(what);
         }
         let what = match () {
             () if nodes > MAX_NODES && has(names_nodes) => {
@@ -159,6 +156,32 @@ impl Program {
             }
             _ => what,
         })
+    }
+
+    /// What the scenario's tiers and its NUMA balancing have that the model does not have.
+    fn not_sampled(
+        &self,
+        row: &KernelRow,
+        huge_pages: bool,
+        names_nodes: bool,
+    ) -> Option<&'static str> {
+        let NumaNeeds { slow, balancing, .. } = self.machine.numa;
+        let samples = balancing.is_some_and(|balancing| balancing != Balancing::Off);
+        let tiers = slow > 0 || balancing == Some(Balancing::Tiering);
+        match () {
+            () if tiers && row.policies.memory_tiers == MemoryTiers::ByDevice => {
+                Some("tiers of memory (`slow`) before 6.12, which takes all of it for one tier")
+            }
+            () if slow > 0 && balancing == Some(Balancing::On) => {
+                Some("numa-balancing \"on\" with slow nodes; \"tiering\" is modelled")
+            }
+            () if samples && huge_pages => Some("huge pages that NUMA balancing samples"),
+            () if samples && names_nodes => Some("memory policies beside NUMA balancing"),
+            () if samples && !self.only_first_acts() => {
+                Some("NUMA balancing where more than one thread acts")
+            }
+            () => None,
+        }
     }
 
     /// Whether a call may be about a part of a huge page, or take one apart.

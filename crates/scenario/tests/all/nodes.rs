@@ -70,28 +70,107 @@ fn sampling_has_to_be_switched_on() {
     assert_eq!(compiled("nodes 2\n numa-balancing \"tiering\"", scan), Ok(()));
 }
 
-/// What of the built-in scenarios the model lacks.
-const LACKING: [(&str, &str); 3] = [
-    ("e_hint", "NUMA balancing"),
-    ("e_hint_write", "NUMA balancing"),
-    ("e_hint_local", "NUMA balancing"),
-];
-
 #[test]
-fn the_model_says_what_it_lacks() {
+fn the_model_runs_what_it_has_of_nodes() {
     for name in builtin::OF_NODES.iter().map(|text| text.name) {
         let program = compile(&builtin::find(name).unwrap(), &Settings::default()).unwrap();
         let row = KernelRow::parse("7.3").unwrap();
-        let ended = sim::run(&program, &row, &SimOptions::default());
-        match LACKING.iter().find(|(lacking, _)| *lacking == name) {
-            None => assert!(ended.is_ok(), "{name}: {:?}", ended.err()),
-            Some((_, what)) => {
-                let error = ended.unwrap_err();
-                assert!(matches!(error, SimError::NotModelled { .. }), "{name}: {error}");
-                assert!(error.to_string().contains(what), "{name}: {error}");
-            }
-        }
+        let ended =
+            sim::run(&program, &row, &SimOptions { paranoid: true, ..SimOptions::default() });
+        assert!(ended.is_ok(), "{name}: {:?}", ended.err());
     }
+}
+
+/// The sequence of a round of `ops` in four pages, with NUMA balancing, beside a thread that spins.
+fn sampled(row: &str, machine: &str, ops: &str) -> Result<String, SimError> {
+    let text = format!(
+        "scenario \"nodes\" {{ machine {{ cpus 2; nodes 2 {machine} }}
+         thread \"main\" cpu=0 {{ map \"heap\" pages=4\n write \"heap\"\n rounds 1 warmup=0 {{ {ops} }} }}
+         thread \"spinner\" cpu=1 {{ spin }} }}"
+    );
+    let program = compile(&Source::new("nodes", text), &Settings::default()).unwrap();
+    let options = SimOptions { paranoid: true, ..SimOptions::default() };
+    let run = sim::run(&program, &KernelRow::parse(row).unwrap(), &options)?;
+    let order = TraceOrder::of(run.rounds.iter().map(|round| &round.events[..]));
+    let nodes = run.final_pages.iter().filter(|(name, _)| name.starts_with("heap"));
+    let nodes: String =
+        nodes.map(|(_, state)| state.split_once(" node").map_or("-", |(_, node)| node)).collect();
+    Ok(format!("{} {nodes}", Sequence::of(&program, &run.rounds[0].events, order)))
+}
+
+#[test]
+fn a_sampled_page_moves_to_the_node_that_uses_it() {
+    let moved = "move_pages \"heap\" node=1; mark \"m\"; numa-scan \"heap\"; mark \"r\"; read \"heap[0..2]\"; mark \"w\"; write \"heap[0..2]\"";
+    let balancing = "; numa-balancing \"on\"";
+    for (row, expected) in [
+        ("6.1", "m: IPI:MM(4) ¦ r: Rx2 ¦ w: 0011"),
+        // The right to store is lost with the move.
+        ("6.12", "m: IPI:MM(ALL) IPI:MM(4) ¦ r: Rx2 ¦ w: WPx2 0011"),
+        ("7.3", "m: IPI:MM(ALL) IPI:MM(4) ¦ r: Rx2 ¦ w: WPx2 0011"),
+    ] {
+        let found = sampled(row, balancing, moved).unwrap();
+        assert!(found.ends_with(expected), "{row}: {found}");
+    }
+    // On its own node a page stays, with its right to store.
+    for row in ROWS {
+        let ops = "numa-scan \"heap\"; mark \"w\"; write \"heap\"; write \"heap\"";
+        let found = sampled(row, balancing, ops).unwrap();
+        assert!(found.ends_with("IPI:MM(4) ¦ w: Wx4 0000"), "{row}: {found}");
+    }
+}
+
+#[test]
+fn reclaim_demotes_and_a_hint_fault_promotes() {
+    let tiers = "slow=1; demotion \"on\"; numa-balancing \"tiering\"";
+    let demote = "reclaim \"heap[0..3]\"";
+    let back = "reclaim \"heap[0..3]\"; mark \"b\"; numa-scan \"heap\"; read \"heap\"";
+    for row in ["6.12", "7.3"] {
+        // One flush for all that go; the move leaves the mark.
+        let found = sampled(row, tiers, demote).unwrap();
+        assert_eq!(found, "IPI:BATCH(ALL) 1110", "{row}");
+        let found = sampled(row, tiers, back).unwrap();
+        assert!(found.ends_with("b: IPI:MM(ALL) IPI:MM(3) Rx3 0000"), "{row}: {found}");
+        let each = sampled(&format!("{row},migrate-batch=off"), tiers, demote).unwrap();
+        assert_eq!(each, "IPI:MM(1)x3 1110", "{row}");
+    }
+}
+
+/// Which pages leave their flush to a later one, and what does it then.
+#[test]
+fn flushes_are_left_to_later_ones() {
+    let tiers = "slow=1; demotion \"on\"";
+    let demote = "clear-refs of=\"soft-dirty\"; mark \"d\"; reclaim \"heap\"";
+    let store = format!("{demote}; mark \"w\"; write \"heap[0..2]\"");
+    let d = |row: &str, ops: &str| {
+        let found = sampled(row, tiers, ops).unwrap();
+        found.split_once("d: ").unwrap().1.to_owned()
+    };
+    assert_eq!(d("6.12", demote), "IPI:BATCH(ALL) 1111");
+    // MIGRC leaves out what is dirty; LUF does not.
+    assert_eq!(d("6.12+migrc", demote), "IPI:BATCH(ALL) 1111");
+    assert_eq!(d("6.12+luf", demote), "1111");
+    // Before a page may be stored to all is flushed, once.
+    assert_eq!(d("6.12+luf", &store), "¦ w: WP IPI:BATCH(ALL) WP 1111");
+    // What may be stored to does not qualify.
+    let writable = format!("mark \"d\"; {}", "reclaim \"heap\"");
+    assert_eq!(d("6.12+luf", &writable), "IPI:BATCH(ALL) 1111");
+}
+
+#[test]
+fn what_the_model_lacks_of_sampling_is_refused() {
+    for (machine, ops, what) in [
+        ("; numa-balancing \"on\"", "set_mempolicy policy=\"local\"", "memory policies beside"),
+        ("slow=1; numa-balancing \"on\"", "read \"heap\"", "with slow nodes"),
+        ("; numa-balancing \"on\"; thp \"always\"", "read \"heap\"", "huge pages"),
+    ] {
+        let error = sampled("6.12", machine, ops).unwrap_err();
+        assert!(matches!(error, SimError::NotModelled { .. }), "{error}");
+        assert!(error.to_string().contains(what), "{error}");
+    }
+    let error = sampled("6.1", "slow=1", "read \"heap\"").unwrap_err();
+    assert!(error.to_string().contains("before 6.12"), "{error}");
+    let nothing = sampled("6.12", "slow=1; numa-balancing \"tiering\"", "numa-scan \"heap\"");
+    assert!(nothing.unwrap_err().to_string().contains("sampled none"));
 }
 
 /// The run of a round of `ops` in four pages on a machine with two nodes, whose first CPU is on node 0.
@@ -197,8 +276,8 @@ fn mbind_refuses_a_hole() {
     }
 }
 
-/// Each mapping is flushed by itself in 5.10: a policy for the middle makes three of one, and they are one again once
-/// all have it.
+/// Each mapping is flushed by itself in 5.10: a policy for the middle makes three of one, and they
+/// are one again once all have it.
 #[test]
 fn mbind_splits_mappings() {
     let flushes = |ops: &str| {

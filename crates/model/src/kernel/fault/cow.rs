@@ -15,6 +15,7 @@ use crate::arch::Flushes;
 use crate::env::{Env, Learnt, Lock};
 use crate::event::{EventKind, FaultClass};
 use crate::kernel::alloc::{Door, Request, with_frames};
+use crate::kernel::deferred::{Before, flush_owed_before};
 use crate::kernel::flush::{FlushRequest, flush_by_rule, flush_tlb_mm_range};
 use crate::kernel::huge::run::is_shared;
 use crate::kernel::lru::lru_add_drain;
@@ -91,6 +92,7 @@ pub fn do_wp_page(
         return Ok(Served::spurious());
     };
     if !matches!(decision, Decision::Raced | Decision::Asks) {
+        flush_owed_before(env, Before::WriteFault);
         flush_deferred(env, fault, vma);
     }
     if decision == Decision::DrainFirst {

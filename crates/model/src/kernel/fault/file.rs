@@ -20,6 +20,7 @@ use crate::addr::{ObjectId, PageRange, Pfn, Vpn};
 use crate::env::{Env, Lock};
 use crate::event::FaultClass;
 use crate::kernel::alloc::with_frames;
+use crate::kernel::deferred::{Before, flush_owed_before};
 use crate::kernel::flush::{FlushRequest, flush_by_rule};
 use crate::kernel::mlock_batch::folio_add_rmap;
 use crate::kernel::table::{pte_alloc_tells, pte_offset_map_lock, pte_unmap_unlock};
@@ -286,6 +287,7 @@ pub fn wp_page_shared(
 ) -> Result<Served, Unserved> {
     let goes_on = store_begins(env, fault, vma, old)?;
     let Some(old) = goes_on else { return Ok(Served::spurious()) };
+    flush_owed_before(env, Before::WriteFault);
     let reused = match vma.tells_file_system() {
         true => told_and_reused(env, fault, vma, old),
         false => {

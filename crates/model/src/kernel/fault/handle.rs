@@ -5,16 +5,17 @@
 
 use super::access_flags::{counts_as_tried, set_access_flags};
 use super::outcome::{Attempt, Fault, Outcome, Served, Unserved};
-use super::{anon, cow, file, swapin};
+use super::{anon, cow, file, hint, swapin};
 use crate::env::{Env, Lock};
 use crate::event::{EventKind, FaultClass, FaultCode};
+use crate::kernel::deferred::{Before, flush_owed_before};
 use crate::kernel::huge::handle_pmd;
 use crate::kernel::uffd::fault::clear_marker;
 use crate::kernel::vma_lock::{lock_vma_under_rcu, per_vma};
 use crate::machine::tlb::Tlbs;
 use crate::machine::vma::Vma;
 use crate::machine::world::Ghost;
-use crate::policy::{DirtyRetry, Mutant, RetryAccount};
+use crate::policy::{DeferFlush, DirtyRetry, Mutant, RetryAccount};
 use crate::program::Prot;
 use crate::pte::{Marker, Pte};
 use crate::site::Site;
@@ -166,7 +167,11 @@ fn attempt(env: &mut impl Env, fault: Fault, exception: bool, before: Option<Ser
     let mut found_done = false;
     let accounts = env.policies().retry_account == RetryAccount::Tried;
     let tried = accounts && fault.attempt == Attempt::Tried;
-    let served = serve(env, fault).and_then(|now| {
+    let served = serve(env, fault);
+    if served.is_ok() && env.policies().defer_flush != DeferFlush::Never {
+        fault_set_pte(env, fault);
+    }
+    let served = served.and_then(|now| {
         if now.unlocked && env.policies().dirty_retry != DirtyRetry::Completed {
             return Err(Unserved::TryAgain(now));
         }
@@ -222,6 +227,15 @@ fn attempt(env: &mut impl Env, fault: Fault, exception: bool, before: Option<Ser
     }
 }
 
+/// The flushes that others left are done by the fault that has set a PTE, in some versions.
+fn fault_set_pte(env: &mut impl Env, fault: Fault) {
+    let writable = env.step(Site::HandlePteFault, |w, _| {
+        let vma = w.mms[fault.mm.index()].vma(fault.page);
+        vma.is_some_and(|vma| vma.prot == Prot::ReadWrite)
+    });
+    flush_owed_before(env, Before::FaultEnds { write: fault.write, writable });
+}
+
 /// A try that has `mapped` its page leaves nothing to do for the next one.
 pub(super) fn retry(env: &mut impl Env, fault: Fault, site: Site, mapped: bool) {
     let verdict = match mapped {
@@ -258,6 +272,7 @@ fn serve(env: &mut impl Env, fault: Fault) -> Result<Served, Unserved> {
             Some(object) => file::do_fault(env, (fault, pte), &vma, object),
         },
         Pte::Swap(swap) => swapin::do_swap_page(env, fault, &vma, swap),
+        Pte::Present(pte) if pte.protnone() => Ok(hint::do_numa_page(env, fault, &vma, pte)),
         Pte::Present(pte) if is_over_first(env, fault) => Ok(set_access_flags(env, fault, pte)),
         Pte::Present(pte) if (fault.write || fault.unshare) && !pte.writable() => {
             match vma.shared {
@@ -297,6 +312,7 @@ const fn site_of(class: FaultClass, huge: bool) -> Site {
         (FaultClass::Reuse | FaultClass::CowCopy | FaultClass::ZeroUpgrade, false) => {
             Site::DoWpPage
         }
+        (FaultClass::NumaHint, _) => Site::DoNumaPage,
         (FaultClass::Userfaultfd, _) => Site::HandleUserfault,
         _ => Site::HandlePteFault,
     }

@@ -12,6 +12,7 @@ pub mod fault_around;
 pub mod file;
 pub mod filemap;
 pub mod handle;
+pub mod hint;
 pub mod new_page;
 pub mod outcome;
 pub mod refault;

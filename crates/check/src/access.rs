@@ -104,7 +104,7 @@ fn perform(w: &mut CheckWorld, at: At, (mm, page): Place, entry: Entry, store: O
     }
     let name = w.ghost.name(page);
     let home = home(w, (mm, page), frame);
-    if dangling {
+    if dangling && w.ghost.is_asked(Property::NoUseAfterFree) {
         let what = format!(
             "{} {kind} {name} through a cached translation to frame {}, which was freed",
             at.cpu, frame.0

@@ -96,7 +96,7 @@ impl Footprint {
         // Locks are noted where they are taken. What else the ghost state has is a step's own.
         #[rustfmt::skip]
         let World {
-            mms, cpus, tasks, deferred, frames, lru, objects, swap, pins, tlbs, ghost,
+            mms, cpus, tasks, deferred, frames, lru, objects, swap, pins, tlbs, ghost, tiers: _,
             policies: _, config: _, arch: _, nodes: _, processes: _, log: _, room: _,
             inconsistency: _,
         } = before;

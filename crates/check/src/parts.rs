@@ -60,7 +60,7 @@ pub const LOADED: usize = 9;
 pub fn each_part(world: &mut CheckWorld, visitor: &mut impl Visitor) {
     #[rustfmt::skip]
     let World {
-        mms, cpus, tasks, deferred, frames, lru, objects, swap, pins, tlbs, ghost,
+        mms, cpus, tasks, deferred, frames, lru, objects, swap, pins, tlbs, ghost, tiers: _,
         policies: _, config: _, arch: _, nodes: _, processes: _, log: _, room: _,
         inconsistency: _,
     } = world;

@@ -194,7 +194,7 @@ pub fn with_setting<T>(
     let loads = options.watching.loads();
     let processes = placed.threads.iter().map(|thread| thread.process).collect();
     let asks = arch.breaks_before_make.then_some(Property::BreakBeforeMake);
-    let judged = asks.into_iter().chain(row.config.ask);
+    let judged = asks.into_iter().chain(row.config.ask).chain([Property::NoUseAfterFree]);
     let asks = PropertySet::of(judged.filter(|asked| row.config.forgo != Some(*asked)));
     let watch = Arc::new(Watch { loads, names, processes, asks });
     let Options { checkpoints, explicit, .. } = *options;

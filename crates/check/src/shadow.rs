@@ -402,13 +402,19 @@ impl Ghost for Contents {
 
     fn freed(&mut self, frame: Pfn) {
         let pages = &mut *self.pages;
-        pages.frames.remove(&frame);
         pages.cleaned.remove(&frame);
+        self.just_freed.push(frame);
+        // Nobody changes a free frame. What it holds, and who may still use it, is of no account
+        // unless the row allows its use.
+        if !self.is_asked(Property::NoUseAfterFree) {
+            return;
+        }
+        let pages = &mut *self.pages;
+        pages.frames.remove(&frame);
         pages.fading.retain(|(.., fading), _| *fading != frame);
         for found in pages.revoking.values_mut() {
             found.retain(|(.., found)| *found != frame);
         }
-        self.just_freed.push(frame);
     }
 
     fn zeroed(&mut self, frame: Pfn) {

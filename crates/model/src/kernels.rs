@@ -11,6 +11,7 @@ use crate::arch::{
     ARM64, ARM64_A72, Arch, FlushRules, Flushes, Invalidation, OTHERS, ProtectRule, TlbCode,
     X86_64, X86_64_LA57,
 };
+use crate::numa::Balancing;
 use crate::policy::*;
 use crate::program::{Advice, FileSpec, Mthp, Program, ThpMode};
 use crate::property::Property;
@@ -64,6 +65,10 @@ pub struct Config {
     pub locks_memory: bool,
     /// Whether the scenario's machine has several NUMA nodes: nobody looks where a page is else.
     pub several_nodes: bool,
+    /// Whether reclaim demotes pages, as the scenario has it.
+    pub demotion: bool,
+    /// What NUMA balancing does, as the scenario has it.
+    pub balancing: Balancing,
     /// Whether the scenario asks in which order LRU lists have their folios: nobody keeps it else.
     pub lru_order: bool,
     /// `soft-dirty=on|off`: whether PTEs carry the soft-dirty bit.
@@ -82,7 +87,8 @@ pub struct Config {
     pub skip_needed: Option<SkipNeeded>,
     /// `ask=R`: the checker judges a property that no kernel has to have ([`Property::ASKED`]).
     pub ask: Option<Property>,
-    /// `forgo=P9`: the checker leaves break-before-make unjudged, to see what else holds.
+    /// `forgo=P9`, `forgo=P1`: the checker leaves break-before-make unjudged, or accesses to frames
+    /// that are free, to see what else holds.
     pub forgo: Option<Property>,
     /// `most-faults=N`: how many faults one access may take in the checker before it counts as no progress.
     pub most_faults: Option<u32>,
@@ -148,6 +154,9 @@ impl Config {
             handles_signals,
             locks_memory,
             several_nodes,
+            demotion: program.machine.numa.demotion == Some(true),
+            balancing: program.machine.numa.balancing.unwrap_or(Balancing::Off),
+            mglru: self.mglru && program.machine.numa.mglru != Some(false),
             ..self
         }
     }
@@ -278,18 +287,56 @@ const ROWS: [Row; 10] = {
 pub struct Proposal {
     /// Its name.
     pub name: &'static str,
-    /// The policy that it changes.
-    pub policy: &'static str,
-    /// To what.
-    pub value: &'static str,
+    /// The policies that it changes, and to what.
+    pub changes: &'static [(&'static str, &'static str)],
 }
 
 /// All proposals. They are argued for in docs/findings/.
 pub const PROPOSALS: &[Proposal] = &[
-    Proposal { name: "pending-cleared", policy: "batched-pending", value: "cleared" },
-    Proposal { name: "fork-young", policy: "fork-accessed", value: "keep" },
-    Proposal { name: "fork-dirty", policy: "fork-dirty", value: "keep" },
-    Proposal { name: "removed-after", policy: "refault-flush", value: "removed-after" },
+    Proposal { name: "pending-cleared", changes: &[("batched-pending", "cleared")] },
+    Proposal { name: "fork-young", changes: &[("fork-accessed", "keep")] },
+    Proposal { name: "fork-dirty", changes: &[("fork-dirty", "keep")] },
+    Proposal { name: "removed-after", changes: &[("refault-flush", "removed-after")] },
+    // v8, the last of that name that was posted whole.
+    Proposal {
+        name: "migrc",
+        changes: &[
+            ("defer-flush", "tiering"),
+            ("defer-if", "clean"),
+            ("defer-free", "kept"),
+            ("defer-upgrade", "write-fault"),
+        ],
+    },
+    // v10.
+    Proposal {
+        name: "luf",
+        changes: &[
+            ("defer-flush", "unmap"),
+            ("defer-if", "read-only"),
+            ("defer-free", "freed"),
+            ("defer-upgrade", "write-fault-map"),
+        ],
+    },
+    Proposal {
+        name: "luf11",
+        changes: &[
+            ("defer-flush", "unmap"),
+            ("defer-if", "read-only"),
+            ("defer-free", "freed"),
+            ("defer-upgrade", "writable"),
+            ("defer-file", "write-end"),
+        ],
+    },
+    Proposal {
+        name: "luf12",
+        changes: &[
+            ("defer-flush", "unmap"),
+            ("defer-if", "read-only"),
+            ("defer-free", "freed"),
+            ("defer-upgrade", "fault"),
+            ("defer-file", "write-begin"),
+        ],
+    },
 ];
 
 /// Why a row's name is not understood.
@@ -311,7 +358,7 @@ pub enum RowError {
     },
     /// An option that is not understood.
     #[error(
-        "kernel row option `{option}` is not understood; options are mglru=on|off, thp=always|madvise|never, mthp=SIZE:always|inherit|madvise|never[+SIZE:…], soft-dirty=on|off, huge-tlb=pieces|whole, la57=on|off, five-level=on|off, of arm64 cpu=max|cortex-a72, kpti=on|off and tlbi-range=on|off, skip-needed=THREAD.N[+], ask=R|D, forgo=P9, most-faults=N and POLICY=VALUE (see `needless policies`)"
+        "kernel row option `{option}` is not understood; options are mglru=on|off, thp=always|madvise|never, mthp=SIZE:always|inherit|madvise|never[+SIZE:…], soft-dirty=on|off, huge-tlb=pieces|whole, la57=on|off, five-level=on|off, of arm64 cpu=max|cortex-a72, kpti=on|off and tlbi-range=on|off, skip-needed=THREAD.N[+], ask=R|D, forgo=P1|P9, most-faults=N and POLICY=VALUE (see `needless policies`)"
     )]
     UnknownOption {
         /// The option.
@@ -436,6 +483,8 @@ impl KernelRow {
                 handles_signals: false,
                 locks_memory: false,
                 several_nodes: false,
+                demotion: false,
+                balancing: Balancing::Off,
                 lru_order: false,
                 soft_dirty: row.soft_dirty,
                 tlb_pieces: false,
@@ -502,8 +551,10 @@ impl KernelRow {
                 .iter()
                 .find(|proposal| proposal.name == name)
                 .ok_or_else(|| RowError::UnknownProposal { name: name.to_owned() })?;
-            row.policies.set(proposal.policy, proposal.value)?;
-            once(&mut given, proposal.policy, name)?;
+            for (policy, value) in proposal.changes {
+                row.policies.set(policy, value)?;
+                once(&mut given, policy, name)?;
+            }
         }
         for option in parts {
             row.apply(option, table)?;
@@ -586,7 +637,7 @@ impl KernelRow {
                 self.config.ask = Some(asked.ok_or_else(unknown)?);
             }
             "forgo" => {
-                let forgone = Property::parse(value).filter(|p| *p == Property::BreakBeforeMake);
+                let forgone = Property::parse(value).filter(|p| Property::FORGONE.contains(p));
                 self.config.forgo = Some(forgone.ok_or_else(unknown)?);
             }
             "most-faults" => {
@@ -657,7 +708,7 @@ mod tests {
         assert_eq!((asked.ask, asked.most_faults), (Some(Property::InstalledAtRetry), Some(2)));
         let forgone = KernelRow::parse("6.12/arm64,forgo=P9").unwrap().config;
         assert_eq!(forgone.forgo, Some(Property::BreakBeforeMake));
-        for none in ["5.10,ask=P4", "6.12/arm64,forgo=P1", "5.10,ask=no", "5.10,most-faults=few"] {
+        for none in ["5.10,ask=P4", "6.12/arm64,forgo=P2", "5.10,ask=no", "5.10,most-faults=few"] {
             assert!(
                 matches!(KernelRow::parse(none), Err(RowError::UnknownOption { .. })),
                 "{none}"

@@ -34,6 +34,7 @@ pub mod run;
 pub mod sequence;
 pub mod sim;
 pub mod site;
+pub mod tiering;
 pub mod userfaultfd;
 pub mod verdict;
 pub mod wait;

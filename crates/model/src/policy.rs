@@ -228,6 +228,65 @@ policies! {
         Moved = "moved", "until the pages have moved";
         Isolated = "isolated", "until the pages are isolated and the mappings have their policy";
     }
+    /// How a kernel knows that a node's memory is slower.
+    memory_tiers: MemoryTiers = "memory-tiers", "how a kernel knows that a node's memory is slower than another's",
+        source "mm/memory-tiers.c (6.1: by the kind of device; 6.12: mt_perf_to_adistance, from the machine's HMAT)" {
+        ByDevice = "device", "by the kind of device: memory that is there at boot is one tier";
+        ByPerformance = "performance", "by latency and bandwidth as the firmware tells them";
+    }
+    /// Which unmaps may leave their flush to a later one.
+    defer_flush: DeferFlush = "defer-flush", "which pages that are unmapped may leave their flush to a later one; no kernel does",
+        source "proposed: MIGRC v8 (20240226030613.22366-1-byungchul@sk.com), v9 (20240417071847.29584-1), LUF v10 (20240520021734.21527-1)" {
+        Never = "never", "none";
+        Tiering = "tiering", "those that move between fast and slow memory (MIGRC, v1 to v8)";
+        Migration = "migration", "those that move in batches (v9)";
+        Unmap = "unmap", "those that move in batches, and those that reclaim unmaps (LUF, v10 to v12)";
+    }
+    /// What a PTE must be like for that.
+    defer_if: DeferIf = "defer-if", "what the PTEs of a page must be like to leave their flush to a later one",
+        source "proposed: MIGRC v3 to v9 (not writable, not dirty), LUF v10 to v12 (not writable)" {
+        Clean = "clean", "not writable, and not dirty";
+        ReadOnly = "read-only", "not writable";
+    }
+    /// What becomes of the frame that was left.
+    defer_free: DeferFree = "defer-free", "what becomes of a frame that was left before its flush",
+        source "proposed: MIGRC v1 to v8 (kept), v9 and LUF (freed)" {
+        Kept = "kept", "it stays in use until the flush";
+        Freed = "freed", "it is free at once, and is flushed before it is handed out";
+    }
+    /// Where a flush that was left is done because pages may be stored to from now on.
+    defer_upgrade: DeferUpgrade = "defer-upgrade", "where flushes that were left are done, for a page may be stored to from now on",
+        source "proposed: MIGRC v1 to v9 (do_wp_page), LUF v10 (mmap as well), v11 (once a fault has made a PTE writable), v12 (once a fault has set a PTE in a writable mapping)" {
+        WriteFault = "write-fault", "before a store to a page that is mapped read-only is served";
+        WriteFaultAndMap = "write-fault-map", "there, and before writable memory is mapped";
+        Writable = "writable", "there, and after every fault of a store";
+        AnyFault = "fault", "there, and after every fault in a mapping that may be stored to";
+    }
+    /// Where it is done for a write to a file.
+    defer_file: DeferFile = "defer-file", "where flushes that were left are done for a write to a file",
+        source "proposed: MIGRC, LUF v10 (nowhere), v11 (file_end_write), v12 (after mapping_write_begin)" {
+        Nowhere = "nowhere", "nowhere";
+        WriteEnd = "write-end", "once the call has written";
+        WriteBegin = "write-begin", "before each page is written";
+    }
+    /// Which pages NUMA balancing leaves out as shared.
+    numa_shared: NumaShared = "numa-shared", "which private pages NUMA balancing does not sample, as others may have them, too",
+        source "mm/mprotect.c:change_pte_range (6.1: page_count != 1; 6.12: folio_likely_mapped_shared); 5.10: as seen" {
+        References = "references", "those that anybody else holds a reference to, an LRU batch included";
+        Mappings = "mappings", "those that several processes map";
+    }
+    /// What becomes of the right to store while a page is sampled.
+    hint_write: HintWrite = "hint-write", "what becomes of the right to store while NUMA balancing samples a page",
+        source "mm/mprotect.c:change_pte_range, mm/memory.c:do_numa_page (6.1: pte_mk_savedwrite; 6.12: can_change_pte_writable)" {
+        Saved = "saved", "the PTE keeps it, whether or not the page moves";
+        Asked = "asked", "it is taken away; a page that stays gets it again if it is exclusive, one that moves does not";
+    }
+    /// Whether a hint fault maps the page before it moves.
+    hint_fault: HintFault = "hint-fault", "whether the fault of a sampled page maps it before the page moves",
+        source "mm/memory.c:do_numa_page (6.1, 6.12); 5.10: as seen, a flush for each page that moves" {
+        MapsFirst = "maps-first", "it does, so that the migration has to flush it";
+        MovesFirst = "moves-first", "it does not: nothing is to be flushed";
+    }
     /// What `move_pages` answers for a page that is not there.
     move_hole: MoveHole = "move-hole", "what move_pages answers for a page of private memory that is not there",
         source "mm/migrate.c:add_page_for_migration, mm/gup.c:no_page_table (5.10, 6.1), mm/migrate.c:add_folio_for_migration (6.12 to 7.3)" {
@@ -838,6 +897,11 @@ policies! {
         source "litmus tests (needless check --catalogue)" {
         None = "none", "nothing";
         UnmapNotFlushed = "unmap-not-flushed", "reclaim frees what it unmapped without a flush (try_to_unmap_flush)";
+        DeferWritable = "defer-writable", "the flush of a page that may be stored to is left to a later one (defer-flush)";
+        DeferUpgraded = "defer-upgraded", "a store to a page that is mapped read-only does not flush what was left (defer-upgrade)";
+        DeferReused = "defer-reused", "a frame is used again before the flush that it owes (defer-free)";
+        DeferChain = "defer-chain", "a page that moves again forgets the frame of its first move (defer-free=kept)";
+        DeferWhileFlushing = "defer-while-flushing", "flushes are left while a batched flush is under way, which then counts for them (defer-flush)";
         WrittenUnflushed = "written-unflushed", "reclaim writes a page out while a CPU may still store to it (try_to_unmap_flush_dirty)";
         PendingIgnored = "pending-ignored", "a page-table walk does not look for unmaps whose flush was put off (flush_tlb_batched_pending)";
         NestedIgnored = "nested-ignored", "a gather does not care whether another one is open (tlb_finish_mmu)";

@@ -86,9 +86,13 @@ impl Property {
     /// Those that kernels need not have: they are judged where a row asks for one (`ask=R`, `ask=D`).
     pub const ASKED: &'static [Property] = &[Property::InstalledAtRetry, Property::DirtyAtRetry];
 
-    /// Whether it is judged on every row. Of the others, break-before-make is where the architecture asks for it.
+    /// Those that a row can leave unjudged (`forgo`).
+    pub const FORGONE: &'static [Property] = &[Property::NoUseAfterFree, Property::BreakBeforeMake];
+
+    /// Whether it is judged on every row. Of the others, break-before-make is where the
+    /// architecture asks for it, and accesses to free frames are unless the row forgoes it.
     pub fn is_always_judged(self) -> bool {
-        self != Property::BreakBeforeMake && !Property::ASKED.contains(&self)
+        !Property::FORGONE.contains(&self) && !Property::ASKED.contains(&self)
     }
 
     /// The property of that number: `P1`.

@@ -146,6 +146,10 @@ sites! {
     FolioLockOrRetry = "__folio_lock_or_retry" in "mm/filemap.c";
     /// A page is on its way to another one.
     MigrationEntryWait = "migration_entry_wait" in "mm/migrate.c";
+    /// NUMA balancing goes through mappings.
+    TaskNumaWork = "task_numa_work" in "kernel/sched/fair.c";
+    /// The access of a page that it sampled.
+    DoNumaPage = "do_numa_page" in "mm/memory.c";
     /// `move_pages` (`__NR_move_pages`) goes through its list.
     DoPagesMove = "do_pages_move" in "mm/migrate.c";
     /// `mbind`.
@@ -288,6 +292,14 @@ sites! {
     VmaStartWrite = "vma_start_write" in "include/linux/mm.h";
     /// A page leaves the swap cache for good (`__remove_mapping`).
     RemoveMapping = "__remove_mapping" in "mm/vmscan.c";
+    /// A node that runs short of memory is reclaimed from.
+    BalancePgdat = "balance_pgdat" in "mm/vmscan.c";
+    /// One pass over its lists.
+    ShrinkLruvec = "shrink_lruvec" in "mm/vmscan.c";
+    /// Active pages become inactive.
+    ShrinkActiveList = "shrink_active_list" in "mm/vmscan.c";
+    /// Pages go to slower memory.
+    DemoteFolioList = "demote_folio_list" in "mm/vmscan.c";
     /// Pages go back on the LRU.
     FolioPutbackLru = "folio_putback_lru" in "mm/vmscan.c";
     /// The CPU's LRU batches are emptied.

@@ -46,7 +46,7 @@ use std::collections::BTreeSet;
 fn parts(state: &State) -> Vec<(&'static str, Key)> {
     let State { world, threads, choices: _, footprint: _ } = state;
     let World {
-        mms, cpus, tasks, deferred, frames, lru, objects, swap, pins, tlbs, ghost,
+        mms, cpus, tasks, deferred, frames, lru, objects, swap, pins, tlbs, ghost, tiers: _,
         policies: _, config: _, arch: _, nodes: _, processes: _, log: _, room: _,
         inconsistency: _,
     } = world;
@@ -155,7 +155,9 @@ const CHANGES: &[Change] = &[
     ("tasks", |s| task(s).unmap_batch.cover(MM, 1)),
     ("tasks", |s| task(s).mempolicy = MemPolicy::Local),
     ("deferred", |s| s.world.unmap_batch_mut(Batch::Deferred, ThreadId(1)).put_off(true)),
-    ("deferred", |s| s.world.deferred.keep(FRAME)),
+    ("deferred", |s| s.world.deferred.keep(FRAME, None)),
+    ("deferred", |s| s.world.deferred.flushing = 1),
+    ("tasks", |s| task(s).deferring = Some(Box::default())),
     ("lru", |s| *s.world.lru = Lru::new(Some(1))),
     ("frames", |s| _ = s.world.frames.update(FRAME, |f| f.refs += 1)),
     ("frames", |s| _ = s.world.frames.update(FRAME, |f| f.maps += 1)),

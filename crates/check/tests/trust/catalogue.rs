@@ -74,8 +74,8 @@ fn state_counts_are_pinned() {
         ("zero-cow", "6.12", 151),
         ("gather-early-free", "5.10", 111),
         ("asid-recycle", "7.3", 319),
-        ("swapin-race", "6.12", 161),
-        ("pageout-write", "6.1", 2897),
+        ("swapin-race", "6.12", 160),
+        ("pageout-write", "6.1", 2811),
         ("madv-nested", "6.12", 1722),
     ];
     let states = |(name, row, _)| {

@@ -10,9 +10,11 @@
 
 use crate::addr::{MmId, Pfn, Vpn};
 use crate::env::{Env, Learnt};
+use crate::kernel::deferred::flush_owed;
 use crate::machine::frames::FrameFlags;
 use crate::machine::nodes::Near;
 use crate::machine::world::{At, Mode, World};
+use crate::policy::{DeferFlush, Mutant};
 use crate::site::Site;
 
 /// What is asked for.
@@ -89,7 +91,21 @@ pub fn with_frames<E: Env, R: Learnt>(
     request: Request,
     action: impl FnOnce(&mut World<E::Mode>, At, Door) -> R,
 ) -> R {
+    if env.policies().defer_flush != DeferFlush::Never {
+        flush_before_reuse(env, site, request);
+    }
     env.step(site, |w, at| action(w, at, Door { request }))
+}
+
+/// Frames that wait for a flush are flushed where there is no other memory left.
+fn flush_before_reuse(env: &mut impl Env, site: Site, request: Request) {
+    let owes = env.step(site, |w, at| {
+        w.deferred.kept().len() > 0 && w.next_frame(at, request.near).is_none()
+    });
+    if owes && env.policies().mutant != Mutant::DeferReused {
+        env.step(site, |w, _| w.count_moves(|moves| moves.for_memory += 1));
+        flush_owed(env, site);
+    }
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use crate::kernel::mlock_batch::folio_remove_rmap;
 use crate::kernel::rmap::{Part, folio_places};
 use crate::kernel::table::each_table;
 use crate::kernel::truncate::truncate_inode_folio;
-use crate::kernel::unmap::{Flush, Unmap, UnmapFor, flush_unmapped};
+use crate::kernel::unmap::{Flush, Unmap, UnmapFor, all_of, flush_unmapped};
 use crate::kernel::unmap_batch::try_to_unmap_flush;
 use crate::kernel::zap::marks_protection;
 use crate::machine::frames::FrameFlags;
@@ -233,7 +233,7 @@ fn unmap_run(
     let (first, count) = (entries[0].0, entries.len() as u64);
     let dirty = entries.iter().any(|(_, pte)| pte.dirty());
     let unmap = Unmap::of(folio, UnmapFor::Reclaim);
-    flush_unmapped(env, unmap, (mm, PageRange::new(first, count)), flush, dirty);
+    flush_unmapped(env, unmap, (mm, PageRange::new(first, count)), flush, all_of(&entries));
     env.step(site, |w, at| {
         if dirty {
             w.dirty_folio(folio);

@@ -13,6 +13,7 @@ use crate::backing::{NamedFile, folio_order};
 use crate::env::{Env, Lock};
 use crate::kernel::Errno;
 use crate::kernel::alloc::{Request, with_frames};
+use crate::kernel::deferred::{Before, flush_owed_before};
 use crate::kernel::fault::file::FilePage;
 use crate::kernel::fault::shmem::shmem_swapin;
 use crate::kernel::lru::{folio_add_lru, mark_accessed};
@@ -39,6 +40,7 @@ pub fn pwrite(env: &mut impl Env, file: NamedFile, pages: Range<u64>) -> Result<
             rest.start = next;
         }
         env.unlock(Lock::Inode(object));
+        flush_owed_before(env, Before::FileWritten);
     }
     Ok(())
 }
@@ -51,6 +53,7 @@ fn write_folio(
     on_disk: bool,
 ) -> Option<u64> {
     let FilePage { frame, folio } = grab_page(env, file, &pages, on_disk)?;
+    flush_owed_before(env, Before::FileWrite);
     let end = env.step(Site::GenericPerformWrite, |w, at| {
         let end = pages.end.min(w.folio_indices(frame).end);
         for (index, frame) in (pages.start..end).zip((frame.0..).map(Pfn)) {

@@ -4,6 +4,7 @@ use crate::addr::{MmId, ObjectId, PageRange, Vpn};
 use crate::call::Extent;
 use crate::env::{Env, Learnt, Lock};
 use crate::kernel::Errno;
+use crate::kernel::deferred::{Before, flush_owed_before};
 use crate::kernel::gather::Gather;
 use crate::kernel::huge::split::split_outer_borders;
 use crate::kernel::lru::lru_add_drain;
@@ -21,6 +22,9 @@ use crate::site::Site;
 /// and becomes one with nothing beside it.
 pub fn mmap(env: &mut impl Env, mm: MmId, area: Extent, prot: Prot) -> Result<(), Errno> {
     let range = area.pages;
+    if prot == Prot::ReadWrite {
+        flush_owed_before(env, Before::Map);
+    }
     env.lock(Lock::MmapWrite(mm));
     new_vma_start_write(env, mm, |_| Some(vma_of(area, prot, ObjectId::default())));
     let result = env.step(Site::MmapRegion, |w, at| {

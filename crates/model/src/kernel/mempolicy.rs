@@ -16,7 +16,9 @@ use crate::addr::{MmId, PageRange, Pfn, Vpn};
 use crate::env::{Env, Lock};
 use crate::kernel::Errno;
 use crate::kernel::lru::lru_add_drain_all;
-use crate::kernel::migrate::{Target, folio_isolate_lru, migrate_pages, putback_movable_pages};
+use crate::kernel::migrate::{
+    Asked, Target, folio_isolate_lru, migrate_pages, putback_movable_pages,
+};
 use crate::kernel::reclaim::FolioList;
 use crate::kernel::table::each_table;
 use crate::kernel::vma_flags::change_flags;
@@ -61,8 +63,8 @@ pub fn mbind(
     match queued {
         Ok(()) if folios.is_empty() => {}
         // How many of them stay is told to nobody.
-        Ok(()) => _ = migrate_pages(env, &folios, target),
-        Err(_) => putback_movable_pages(env, &folios),
+        Ok(()) => _ = migrate_pages(env, &folios, target, Asked::ByCall),
+        Err(_) => putback_movable_pages(env, &folios, Asked::ByCall),
     }
     if !early {
         env.unlock(Lock::MmapWrite(mm));

@@ -22,6 +22,7 @@
 use crate::addr::{NodeId, Pfn};
 use crate::env::{Env, Lock};
 use crate::kernel::alloc::{Request, with_frames};
+use crate::kernel::deferred::{UnmappedFor, folio_unmapped, join_deferred, leave_frame, may_defer};
 use crate::kernel::huge::migrate::{remove_migration_pmd, set_pmd_migration_entry};
 use crate::kernel::lru::{folio_add_lru, lru_add_drain};
 use crate::kernel::reclaim::FolioList;
@@ -33,7 +34,7 @@ use crate::machine::frames::FrameFlags;
 use crate::machine::nodes::{MemPolicy, Near};
 use crate::machine::unmap_batch::Batch;
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{MigrateBatch, MigrateLru};
+use crate::policy::{DeferFlush, MigrateBatch, MigrateLru, Policies};
 use crate::site::Site;
 
 /// Pages that are unmapped before they are flushed (`NR_MAX_BATCHED_MIGRATION`).
@@ -45,7 +46,7 @@ const BATCH: usize = 512;
 const TRIES: usize = 10;
 
 /// There is no memory left where the folios are to go.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct NoMemory;
 
 /// Where folios are to go.
@@ -83,12 +84,47 @@ pub fn folio_isolate_lru<M: Mode>(w: &mut World<M>, at: At, folio: Pfn) -> bool 
     there
 }
 
+/// Who asks for pages to move (`enum migrate_reason`).
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// A system call (`MR_SYSCALL`, `MR_MEMPOLICY_MBIND`): it waits for locks, and has emptied the batches of
+    /// the LRU, or disabled them.
+    ByCall,
+    /// A hint fault (`MR_NUMA_MISPLACED`).
+    ByHintFault,
+    /// Reclaim of a node that has slower memory below it (`MR_DEMOTION`).
+    ByReclaim,
+}
+
+/// What migrations of one list have in common.
+#[derive(Copy, Clone, Debug)]
+struct Job {
+    target: Target,
+    asked: Asked,
+}
+
+impl Asked {
+    const fn unmaps_for(self) -> UnmappedFor {
+        match self {
+            Asked::ByCall => UnmappedFor::Move,
+            Asked::ByHintFault | Asked::ByReclaim => UnmappedFor::Tiering,
+        }
+    }
+
+    /// Whether what moved is on the LRU at once, for the batches are disabled.
+    fn at_once(self, policies: &Policies) -> bool {
+        self == Asked::ByCall && policies.migrate_lru == MigrateLru::AtOnce
+    }
+}
+
 /// Whether a lock is waited for, and a flush put off.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Migrate {
-    /// `MIGRATE_ASYNC`: what is locked is passed over, flushes are put off.
+    /// What is locked is passed over, flushes are put off.
+    Batched,
+    /// What is locked is passed over (`MIGRATE_ASYNC`).
     Async,
-    /// `MIGRATE_SYNC`.
+    /// Locks are waited for (`MIGRATE_SYNC`).
     Sync,
 }
 
@@ -96,8 +132,9 @@ enum Migrate {
 enum Unmapped {
     /// Its owner has freed it meanwhile.
     Freed,
-    /// Nobody maps it; it is to be copied to this one. Both are locked.
-    To(Pfn),
+    /// Nobody maps it; it is to be copied to this one. Both are locked. Whether its flush may be
+    /// left to a later one.
+    To(Pfn, bool),
     /// It is locked by somebody else, or still mapped.
     NotYet,
 }
@@ -107,13 +144,15 @@ pub fn migrate_pages(
     env: &mut impl Env,
     folios: &[Pfn],
     target: Target,
+    asked: Asked,
 ) -> Result<usize, NoMemory> {
     let mut left = FolioList::from_slice(folios);
+    let job = Job { target, asked };
     let ended = match env.policies().migrate_batch {
-        MigrateBatch::Off => one_by_one(env, &mut left, target, TRIES),
-        MigrateBatch::On => by_batches(env, &mut left, target),
+        MigrateBatch::Off => one_by_one(env, &mut left, job, TRIES),
+        MigrateBatch::On => by_batches(env, &mut left, job),
     };
-    putback_movable_pages(env, &left);
+    putback_movable_pages(env, &left, asked);
     ended.map(|()| left.len())
 }
 
@@ -121,16 +160,17 @@ pub fn migrate_pages(
 fn one_by_one(
     env: &mut impl Env,
     left: &mut FolioList,
-    target: Target,
+    job: Job,
     tries: usize,
 ) -> Result<(), NoMemory> {
+    let how = if job.asked == Asked::ByCall { Migrate::Sync } else { Migrate::Async };
     for _ in 0..tries {
         let mut again = FolioList::new();
         for (at, &folio) in left.iter().enumerate() {
-            let moved = match migrate_folio_unmap(env, folio, target, Migrate::Sync) {
+            let moved = match migrate_folio_unmap(env, folio, job, how) {
                 Ok(Unmapped::Freed) => true,
-                Ok(Unmapped::To(to)) => {
-                    let moved = migrate_folio_move(env, folio, to);
+                Ok(Unmapped::To(to, _)) => {
+                    let moved = migrate_folio_move(env, folio, to, (job, false));
                     if !moved {
                         undo(env, folio, to);
                     }
@@ -156,17 +196,17 @@ fn one_by_one(
 }
 
 /// Source: mm/migrate.c:migrate_pages, migrate_pages_sync (6.12).
-fn by_batches(env: &mut impl Env, left: &mut FolioList, target: Target) -> Result<(), NoMemory> {
+fn by_batches(env: &mut impl Env, left: &mut FolioList, job: Job) -> Result<(), NoMemory> {
     let mut batches = batches(env, &std::mem::take(left)).into_iter();
     while let Some(batch) = batches.next() {
         let mut failed = FolioList::new();
-        let mut ended = migrate_pages_batch(env, &batch, target, &mut failed);
-        if ended.is_ok() {
+        let mut ended = migrate_pages_batch(env, &batch, job, &mut failed);
+        if ended.is_ok() && job.asked == Asked::ByCall {
             // Each by itself, without a batch. A folio that stays unmapped is not flushed again.
             let mut alone = FolioList::new();
             for folio in std::mem::take(&mut failed) {
                 let mut one = FolioList::from_slice(&[folio]);
-                ended = ended.and_then(|()| one_by_one(env, &mut one, target, 1));
+                ended = ended.and_then(|()| one_by_one(env, &mut one, job, 1));
                 alone.extend(one);
             }
             failed = alone;
@@ -209,15 +249,15 @@ fn batches(env: &mut impl Env, folios: &[Pfn]) -> Vec<FolioList> {
 fn migrate_pages_batch(
     env: &mut impl Env,
     folios: &[Pfn],
-    target: Target,
+    job: Job,
     failed: &mut FolioList,
 ) -> Result<(), NoMemory> {
     // 1. No mapping.
     let (mut unmapped, mut ended) = (Vec::new(), Ok(()));
     for (at, &folio) in folios.iter().enumerate() {
-        match migrate_folio_unmap(env, folio, target, Migrate::Async) {
+        match migrate_folio_unmap(env, folio, job, Migrate::Batched) {
             Ok(Unmapped::Freed) => {}
-            Ok(Unmapped::To(to)) => unmapped.push((folio, to)),
+            Ok(Unmapped::To(to, waits)) => unmapped.push((folio, to, waits)),
             Ok(Unmapped::NotYet) => failed.push(folio),
             Err(NoMemory) => {
                 failed.extend_from_slice(&folios[at..]);
@@ -226,11 +266,13 @@ fn migrate_pages_batch(
             }
         }
     }
-    // 2. One flush for all.
+    // 2. One flush for all but those that may wait for a later one.
+    let defers = env.policies().defer_flush != DeferFlush::Never;
+    let deferred = defers && join_deferred(env, Site::TryToUnmapFlush);
     try_to_unmap_flush(env, Batch::Task, Site::TryToUnmapFlush);
     // 3. Copied and mapped again.
-    for (folio, to) in unmapped {
-        if !migrate_folio_move(env, folio, to) {
+    for (folio, to, waits) in unmapped {
+        if !migrate_folio_move(env, folio, to, (job, waits && deferred)) {
             undo(env, folio, to);
             failed.push(folio);
         }
@@ -242,7 +284,7 @@ fn migrate_pages_batch(
 fn migrate_folio_unmap(
     env: &mut impl Env,
     folio: Pfn,
-    target: Target,
+    job: Job,
     how: Migrate,
 ) -> Result<Unmapped, NoMemory> {
     let site = Site::MigrateFolioUnmap;
@@ -256,14 +298,14 @@ fn migrate_folio_unmap(
     });
     let Some(order) = order else { return Ok(Unmapped::Freed) };
     // 2. Where it goes.
-    let near = target.near(folio);
+    let near = job.target.near(folio);
     let request = Request { near, order, flags: FrameFlags::default() };
     let Some(to) = with_frames(env, site, request, |w, at, door| door.take(w, at)) else {
         return Err(NoMemory);
     };
     // 3. Both are locked.
     let locked = match how {
-        Migrate::Async => env.try_lock(Site::FolioTryLock, Lock::Folio(folio)),
+        Migrate::Batched | Migrate::Async => env.try_lock(Site::FolioTryLock, Lock::Folio(folio)),
         Migrate::Sync => {
             env.lock(Lock::Folio(folio));
             true
@@ -278,20 +320,25 @@ fn migrate_folio_unmap(
     if order > 0 {
         rmap_walk_folio(env, site, folio, |env, part| set_pmd_migration_entry(env, folio, part));
     } else {
-        let unmap = Unmap::of(folio, UnmapFor::Migration { may_wait: how == Migrate::Async });
+        let may_wait = how == Migrate::Batched;
+        let defers = may_wait && may_defer(env.policies(), job.asked.unmaps_for());
+        let unmap = Unmap { defers, ..Unmap::of(folio, UnmapFor::Migration { may_wait }) };
         rmap_walk(env, site, folio, |env, place| try_to_unmap_one(env, unmap, place));
     }
+    let defers = env.policies().defer_flush != DeferFlush::Never;
+    let waits = defers && folio_unmapped(env, site);
     let mapped = env.step(site, |w, _| w.frames.folio_maps(folio) > 0);
     if mapped {
         undo(env, folio, to);
         return Ok(Unmapped::NotYet);
     }
-    Ok(Unmapped::To(to))
+    Ok(Unmapped::To(to, waits))
 }
 
-/// Copies the folio and maps the copy, unless somebody holds a reference to it.
-fn migrate_folio_move(env: &mut impl Env, folio: Pfn, to: Pfn) -> bool {
-    let site = Site::MigrateFolioMove;
+/// Copies the folio and maps the copy, unless somebody holds a reference to it; `owes`: its flush
+/// is left to a later one.
+fn migrate_folio_move(env: &mut impl Env, folio: Pfn, to: Pfn, (job, owes): (Job, bool)) -> bool {
+    let (site, at_once) = (Site::MigrateFolioMove, job.asked.at_once(env.policies()));
     let copied = env.step(site, |w, at| {
         let alone = w.frames.get(folio).refs == 1;
         if alone {
@@ -305,7 +352,7 @@ fn migrate_folio_move(env: &mut impl Env, folio: Pfn, to: Pfn) -> bool {
     if !copied {
         return false;
     }
-    if env.policies().migrate_lru == MigrateLru::AtOnce {
+    if at_once {
         lru_add_drain(env);
     }
     remove_migration_ptes(env, folio, to);
@@ -317,7 +364,10 @@ fn migrate_folio_move(env: &mut impl Env, folio: Pfn, to: Pfn) -> bool {
         w.put_frame(at, to);
     });
     env.unlock(Lock::Folio(folio));
-    env.step(Site::FolioPut, |w, at| w.put_frame(at, folio));
+    env.step(Site::FolioPut, |w, at| match owes {
+        true => leave_frame(w, at, folio, Some(to)),
+        false => w.put_frame(at, folio),
+    });
     true
 }
 
@@ -375,7 +425,7 @@ fn undo(env: &mut impl Env, folio: Pfn, to: Pfn) {
 /// Those that stay go back on the LRU: by this CPU's batch, or at once where the batches are disabled.
 ///
 /// Source: mm/migrate.c:putback_movable_pages (5.10 to 7.3).
-pub fn putback_movable_pages(env: &mut impl Env, folios: &[Pfn]) {
+pub fn putback_movable_pages(env: &mut impl Env, folios: &[Pfn], asked: Asked) {
     if folios.is_empty() {
         return;
     }
@@ -385,7 +435,7 @@ pub fn putback_movable_pages(env: &mut impl Env, folios: &[Pfn]) {
             w.put_frame(at, folio);
         }
     });
-    if env.policies().migrate_lru == MigrateLru::AtOnce {
+    if asked.at_once(env.policies()) {
         lru_add_drain(env);
     }
 }

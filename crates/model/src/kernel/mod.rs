@@ -11,6 +11,7 @@ pub mod alloc;
 mod arm64;
 pub mod clear_refs;
 mod cut_folio;
+pub mod deferred;
 pub mod exit;
 pub mod fadvise;
 pub mod fault;
@@ -22,6 +23,7 @@ pub mod gather;
 pub mod guard;
 pub mod gup;
 pub mod huge;
+pub mod kswapd;
 pub mod lru;
 pub mod madvise;
 pub mod map;
@@ -30,6 +32,7 @@ pub mod migrate;
 pub mod mlock;
 pub mod mlock_batch;
 pub mod move_pages;
+pub mod numa_scan;
 pub mod pagemap_scan;
 pub mod populate;
 pub mod protect;
@@ -132,9 +135,8 @@ pub fn call(env: &mut impl Env, mm: MmId, call: Call) -> Result<Ended<Call>, Err
         }
         Call::SetMempolicy { policy } => mempolicy::set_mempolicy(env, policy),
         // `Program::not_modelled` refuses them before a run.
-        Call::MigratePages { .. } | Call::ReclaimMemory { .. } | Call::NumaScan { .. } => {
-            return Err(Errno::Enosys);
-        }
+        Call::MigratePages { .. } | Call::ReclaimMemory { .. } => return Err(Errno::Enosys),
+        Call::NumaScan { pages } => numa_scan::task_numa_work(env, mm, pages)?,
         Call::SplitDeferred => huge::deferred_split::deferred_split_scan(env),
         Call::Khugepaged { pages } => huge::khugepaged::khugepaged_scan(env, mm, pages),
         Call::Reclaim { pages } => reclaim::shrink_range(env, mm, pages),
@@ -194,6 +196,11 @@ pub enum Errno {
         "EBUSY: the pin is held already, or userfaultfd watches what is not there, or stores (unregister those first)"
     )]
     Ebusy,
+    /// Nothing that NUMA balancing could sample is there.
+    #[error(
+        "NUMA balancing sampled none of the pages: they are not there, on a fast node (numa-balancing \"tiering\"), or, to 6.1, in an LRU batch"
+    )]
+    NoneSampled,
     /// Nothing is there.
     #[error("EBADF: the pin is not held, or there is no such file")]
     Ebadf,

@@ -12,7 +12,7 @@ use crate::env::{Env, Lock};
 use crate::event::EventKind;
 use crate::kernel::Errno;
 use crate::kernel::lru::lru_add_drain_all;
-use crate::kernel::migrate::{Target, folio_isolate_lru, migrate_pages};
+use crate::kernel::migrate::{Asked, Target, folio_isolate_lru, migrate_pages};
 use crate::kernel::reclaim::FolioList;
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
 use crate::machine::world::{At, Mode, World};
@@ -72,7 +72,8 @@ fn move_and_answer(
         return Ok(true);
     }
     let target = Target::Node(node);
-    let stay = migrate_pages(env, &std::mem::take(folios), target).map_err(|_| Errno::Enomem)?;
+    let stay = migrate_pages(env, &std::mem::take(folios), target, Asked::ByCall)
+        .map_err(|_| Errno::Enomem)?;
     if stay == 0 {
         answers.fill(PageStatus::on(node.0));
     }

@@ -12,11 +12,13 @@ use crate::addr::{MmId, NodeId, ObjectId, PageRange, Pfn, Vpn};
 use crate::arch::Flushes;
 use crate::env::{Env, Learnt, Lock};
 use crate::event::EventKind;
+use crate::kernel::deferred::{UnmappedFor, folio_unmapped, join_deferred, leave_frame, may_defer};
 use crate::kernel::flush::{Change, FlushRequest, flush_by_rule};
 use crate::kernel::gup::maybe_dma_pinned;
 use crate::kernel::huge::reclaim::{BeforeSwap, before_swap, large_referenced, try_to_unmap_large};
 use crate::kernel::huge::split_folio::split_folio;
 use crate::kernel::lru::folio_add_lru;
+use crate::kernel::migrate::{Asked, Target, migrate_pages, putback_movable_pages};
 use crate::kernel::mlock_batch::{mlock_folio, mlock_vma_page};
 use crate::kernel::rmap::{Place, page_vma_mapped_walk, places, rmap_walk};
 use crate::kernel::swap_cache::{add_to_swap, leave_swap_cache, swap_cache_references, swap_users};
@@ -24,9 +26,12 @@ use crate::kernel::table::pte_unmap_unlock;
 use crate::kernel::unmap::{Unmap, UnmapFor, try_to_unmap_one};
 use crate::kernel::unmap_batch::try_to_unmap_flush;
 use crate::machine::frames::FrameFlags;
+use crate::machine::lru::References;
 use crate::machine::unmap_batch::Batch;
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{MlockPages, Mutant, PageoutYoung, ReclaimFree, RefaultFlush, ZeroSwap};
+use crate::policy::{
+    DeferFlush, MlockPages, Mutant, PageoutYoung, ReclaimFree, RefaultFlush, ZeroSwap,
+};
 use crate::pte::{Pte, PteFlags};
 use crate::site::Site;
 use smallvec::SmallVec;
@@ -55,16 +60,27 @@ pub fn shrink_range(env: &mut impl Env, mm: MmId, range: PageRange) {
     for frame in &pages {
         folio_referenced(env, *frame);
     }
-    shrink_folio_list(env, &pages, PageoutYoung::Clear);
+    if !demotes(env) {
+        let kept = shrink_folio_list(env, &pages, Aging::Activates, false);
+        return putback(env, &kept);
+    }
+    for list in pages.chunks(CLUSTER) {
+        let kept = shrink_folio_list(env, list, Aging::Activates, true);
+        putback(env, &kept);
+    }
 }
 
 /// Reclaims isolated pages for `MADV_PAGEOUT`: each run of them that lies on one node by itself, with a flush of its own.
 ///
 /// Source: mm/vmscan.c:reclaim_pages (5.10 to 7.3).
 pub fn reclaim_pages(env: &mut impl Env, pages: &[Pfn]) {
-    let young = env.policies().pageout_young;
+    let aging = match env.policies().pageout_young {
+        PageoutYoung::Clear => Aging::Activates,
+        PageoutYoung::Ignore => Aging::Ignored,
+    };
     if pages.is_empty() || !env.config().several_nodes {
-        return shrink_folio_list(env, pages, young);
+        let kept = shrink_folio_list(env, pages, aging, false);
+        return putback(env, &kept);
     }
     let nodes: Vec<NodeId> = env.step(Site::ShrinkFolioList, |w, _| {
         pages.iter().map(|page| w.nodes.of_frame(*page)).collect()
@@ -72,49 +88,78 @@ pub fn reclaim_pages(env: &mut impl Env, pages: &[Pfn]) {
     let mut left = pages;
     for run in nodes.chunk_by(|one, next| one == next) {
         let (these, others) = left.split_at(run.len());
-        shrink_folio_list(env, these, young);
+        let kept = shrink_folio_list(env, these, aging, false);
+        putback(env, &kept);
         left = others;
     }
 }
 
-/// Reclaims isolated pages; those that cannot be reclaimed go back on the LRU. `young` says whether the
-/// accessed bit keeps a page.
-fn shrink_folio_list(env: &mut impl Env, pages: &[Pfn], young: PageoutYoung) {
+/// What it means for a page that its accessed bit is set.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Aging {
+    /// It means nothing.
+    Ignored,
+    /// It stays, as an active one.
+    Activates,
+    /// It stays, and the second time as an active one ([`References`]).
+    Counts,
+}
+
+/// Reclaims isolated pages; those that it returns stay, and are to go back on the LRU. `demotes`:
+/// those of fast memory go to slower one first.
+pub fn shrink_folio_list(
+    env: &mut impl Env,
+    pages: &[Pfn],
+    aging: Aging,
+    demotes: bool,
+) -> FolioList {
     if pages.is_empty() {
-        return;
+        return FolioList::new();
     }
     let batch = match env.policies().reclaim_free {
         ReclaimFree::AtEnd => usize::MAX,
         ReclaimFree::PerBatch => env.step(Site::ShrinkFolioList, |w, _| w.lru_batch_size()),
     };
-    let (mut done, mut kept) = (FolioList::new(), FolioList::new());
+    let (mut done, mut kept, mut slower) = (Vec::new(), FolioList::new(), FolioList::new());
     let mut left: FolioList = pages.iter().rev().copied().collect();
     while let Some(frame) = left.pop() {
-        let (reclaimed, split_off) = shrink_folio(env, frame, young);
+        let (became, split_off) = shrink_folio(env, frame, (aging, demotes));
         left.extend(split_off.into_iter().rev());
-        if reclaimed {
-            done.push(frame);
-            if done.len() == batch {
-                flush_and_free(env, &mut done, &mut kept);
+        match became {
+            Became::Reclaimed { owes } => {
+                done.push((frame, owes));
+                if done.len() == batch {
+                    flush_and_free(env, &mut done, &mut kept);
+                }
             }
-        } else {
-            kept.push(frame);
+            Became::Kept => kept.push(frame),
+            Became::Demoted => slower.push(frame),
         }
     }
+    demote_folio_list(env, &slower);
     flush_and_free(env, &mut done, &mut kept);
-    // Into this CPU's batch, like a new page (mm/vmscan.c:folio_putback_lru).
+    kept
+}
+
+/// Into this CPU's batch, like new pages (mm/vmscan.c:folio_putback_lru).
+fn putback(env: &mut impl Env, kept: &[Pfn]) {
+    if kept.is_empty() {
+        return;
+    }
     env.step(Site::FolioPutbackLru, |w, at| {
-        for &frame in &kept {
+        for &frame in kept {
             folio_add_lru(w, at, frame);
             w.put_frame(at, frame);
         }
     });
 }
 
-fn flush_and_free(env: &mut impl Env, done: &mut FolioList, kept: &mut FolioList) {
+fn flush_and_free(env: &mut impl Env, done: &mut Vec<(Pfn, bool)>, kept: &mut FolioList) {
+    let defers = env.policies().defer_flush == DeferFlush::Unmap;
+    let deferred = defers && join_deferred(env, Site::TryToUnmapFlush);
     try_to_unmap_flush(env, Batch::Task, Site::TryToUnmapFlush);
     if env.policies().refault_flush == RefaultFlush::RemovedAfter {
-        done.retain(|frame| {
+        done.retain(|(frame, _)| {
             let removed = env.step(Site::RemoveMapping, |w, at| remove_mapping(w, at, *frame));
             env.unlock(Lock::Folio(*frame));
             if !removed {
@@ -123,29 +168,82 @@ fn flush_and_free(env: &mut impl Env, done: &mut FolioList, kept: &mut FolioList
             removed
         });
     }
-    env.step(Site::FolioPut, |w, at| done.drain(..).for_each(|frame| w.put_frame(at, frame)));
+    env.step(Site::FolioPut, |w, at| {
+        for (frame, owes) in done.drain(..) {
+            match owes && deferred {
+                true => leave_frame(w, at, frame, None),
+                false => w.put_frame(at, frame),
+            }
+        }
+    });
 }
 
-/// One folio; whether it was reclaimed: only our own reference is left then, or, with `removed-after`,
-/// the swap cache's as well, and the folio is still locked. A large one that had to be split leaves its other pages to the list.
-fn shrink_folio(env: &mut impl Env, frame: Pfn, young: PageoutYoung) -> (bool, FolioList) {
+/// What became of a folio that is to be reclaimed.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Became {
+    /// It stays.
+    Kept,
+    /// Only our own reference is left, or, with `removed-after`, the swap cache's as well, and the
+    /// folio is still locked. Whether its flush may be left to a later one.
+    Reclaimed { owes: bool },
+    /// It is to go to slower memory.
+    Demoted,
+}
+
+/// How many folios reclaim takes at once (`SWAP_CLUSTER_MAX`).
+pub const CLUSTER: usize = 32;
+
+/// What is done with a folio of private memory; that it was used is remembered (`folio_check_references`).
+fn check<M: Mode>(w: &mut World<M>, folio: Pfn, used: bool) -> References {
+    let marked = w.frames.flags(folio).has(FrameFlags::REFERENCED);
+    w.frames.set_flags(folio, FrameFlags::REFERENCED, used);
+    References::check(u32::from(used), marked)
+}
+
+/// Whether reclaim takes pages to slower memory; `MADV_PAGEOUT` never does.
+///
+/// Source: mm/vmscan.c:can_demote (6.12; 5.10 has no demotion, and 6.1 no slower memory).
+pub fn demotes(env: &impl Env) -> bool {
+    env.config().demotion && env.config().several_nodes
+}
+
+/// Source: mm/vmscan.c:demote_folio_list (6.12). What does not go stays: without swap space it
+/// cannot be reclaimed.
+fn demote_folio_list(env: &mut impl Env, folios: &[Pfn]) {
+    let Some(&first) = folios.first() else { return };
+    let target = env.step(Site::DemoteFolioList, |w, _| w.nodes.slower(w.nodes.of_frame(first)));
+    match target {
+        Some(node) => {
+            let left = migrate_pages(env, folios, Target::Node(node), Asked::ByReclaim);
+            let moved = folios.len() - left.unwrap_or(folios.len());
+            env.step(Site::DemoteFolioList, |w, _| {
+                w.count_moves(|moves| moves.demoted += moved as u64);
+            });
+        }
+        None => putback_movable_pages(env, folios, Asked::ByReclaim),
+    }
+}
+
+/// One folio. A large one that had to be split leaves its other pages to the list.
+fn shrink_folio(env: &mut impl Env, frame: Pfn, how: (Aging, bool)) -> (Became, FolioList) {
     let mut split_off = FolioList::new();
     if !env.try_lock(Site::FolioTryLock, Lock::Folio(frame)) {
-        return (false, split_off);
+        return (Became::Kept, split_off);
     }
-    let reclaimed = shrink_locked_folio(env, frame, young, &mut split_off);
+    let became = shrink_locked_folio(env, frame, how, &mut split_off);
+    let reclaimed = matches!(became, Became::Reclaimed { .. });
     if !reclaimed || env.policies().refault_flush != RefaultFlush::RemovedAfter {
         env.unlock(Lock::Folio(frame));
     }
-    (reclaimed, split_off)
+    (became, split_off)
 }
 
 fn shrink_locked_folio(
     env: &mut impl Env,
     frame: Pfn,
-    young: PageoutYoung,
+    (aging, demotes): (Aging, bool),
     split_off: &mut FolioList,
-) -> bool {
+) -> Became {
     // 0. A mapping locks it in memory.
     if env.config().locks_memory
         && env.step(Site::ShrinkFolioList, |w, _| w.frames.mlocked(frame).mlocked)
@@ -153,8 +251,20 @@ fn shrink_locked_folio(
         return activate(env, frame);
     }
     // 1. Touched again since its accessed bit was cleared: keep it.
-    if young == PageoutYoung::Clear && folio_referenced(env, frame) {
-        return activate(env, frame);
+    if aging != Aging::Ignored {
+        let used = folio_referenced(env, frame);
+        match aging {
+            Aging::Counts => match env.step(Site::ShrinkFolioList, |w, _| check(w, frame, used)) {
+                References::Activate => return activate(env, frame),
+                References::Keep => return Became::Kept,
+                References::Reclaim => {}
+            },
+            _ if used => return activate(env, frame),
+            _ => {}
+        }
+    }
+    if demotes && env.step(Site::ShrinkFolioList, |w, _| has_slower(w, frame)) {
+        return Became::Demoted;
     }
     // 2. A place in swap (a page freed by MADV_FREE needs none), which pinned pages do not get. Pages of files have one already: shared memory
     // gets it when it is written.
@@ -167,47 +277,58 @@ fn shrink_locked_folio(
         (w.is_of_file(frame), flags.has(FrameFlags::SWAP_BACKED), stays)
     });
     if stays {
-        return false;
+        return Became::Kept;
     }
     if swap_backed && !of_file && !give_slots(env, frame, split_off) {
         return activate(env, frame);
     }
     // 3. Out of the page table.
-    let Some(page) = try_to_unmap(env, frame) else { return activate(env, frame) };
+    let defers = may_defer(env.policies(), UnmappedFor::Reclaim);
+    let unmapped = try_to_unmap(env, frame, defers);
+    let owes = defers && folio_unmapped(env, Site::TryToUnmapOne);
+    let Some(page) = unmapped else { return activate(env, frame) };
     // 4. Written, once no CPU can write to it any more.
     if env.step(Site::ShrinkFolioList, |w, _| w.frames.flags(frame).has(FrameFlags::DIRTY)) {
         if of_file && !swap_backed {
             return leave_to_flusher(env, frame);
         }
         if !swap_backed {
-            return false;
+            return Became::Kept;
         }
         let writable = env.step(Site::TryToUnmapFlushDirty, |w, at| {
-            w.unmap_batch(Batch::Task, at.thread).writable
+            w.unmap_batch(Batch::Task, at.thread).is_some_and(|batch| batch.writable)
         });
         if writable && env.policies().mutant != Mutant::WrittenUnflushed {
             try_to_unmap_flush(env, Batch::Task, Site::TryToUnmapFlushDirty);
         }
         match env.step(Site::Pageout, |w, at| pageout(w, at, frame, page)) {
             Written::Yes => {}
-            Written::Keep => return false,
+            Written::Keep => return Became::Kept,
             Written::NoSpace => return activate(env, frame),
         }
     }
     // 5. Nobody else may hold it now.
     match env.policies().refault_flush {
-        RefaultFlush::RemovedAfter => return true,
+        RefaultFlush::RemovedAfter => return Became::Reclaimed { owes },
         RefaultFlush::BeforeRemoval => try_to_unmap_flush(env, Batch::Task, Site::TryToUnmapFlush),
         _ => {}
     }
-    env.step(Site::RemoveMapping, |w, at| remove_mapping(w, at, frame))
+    match env.step(Site::RemoveMapping, |w, at| remove_mapping(w, at, frame)) {
+        true => Became::Reclaimed { owes },
+        false => Became::Kept,
+    }
+}
+
+/// Whether there is slower memory for the folio to go to.
+fn has_slower<M: Mode>(w: &World<M>, folio: Pfn) -> bool {
+    w.nodes.slower(w.nodes.of_frame(folio)).is_some()
 }
 
 /// A dirty page of a file on a disk is not written by reclaim: it is kept, as an active one, and is the next to be reclaimed once it is written.
 ///
 /// Source: mm/vmscan.c:shrink_page_list (5.10), shrink_folio_list (6.1, 6.12: but by kswapd where the node has too many dirty pages; 7.2: by
 /// nobody).
-fn leave_to_flusher(env: &mut impl Env, frame: Pfn) -> bool {
+fn leave_to_flusher(env: &mut impl Env, frame: Pfn) -> Became {
     env.step(Site::ShrinkFolioList, |w, _| _ = w.frames.set_wanted(frame, true));
     activate(env, frame)
 }
@@ -239,7 +360,7 @@ fn is_large(env: &mut impl Env, frame: Pfn) -> bool {
 }
 
 /// The page is kept as an active one (`activate_locked`).
-fn activate(env: &mut impl Env, frame: Pfn) -> bool {
+fn activate(env: &mut impl Env, frame: Pfn) -> Became {
     env.step(Site::ShrinkFolioList, |w, at| {
         if !w.frames.mlocked(frame).mlocked {
             w.frames.set_flags(frame, FrameFlags::ACTIVE, true);
@@ -250,13 +371,13 @@ fn activate(env: &mut impl Env, frame: Pfn) -> bool {
             leave_swap_cache(w, at, frame);
         }
     });
-    false
+    Became::Kept
 }
 
 /// Whether the page was used since this was last asked. Accessed bits are cleared without a flush on x86.
 ///
 /// Source: mm/rmap.c:page_referenced_one (5.10), folio_referenced_one (6.1 to 7.3).
-fn folio_referenced(env: &mut impl Env, frame: Pfn) -> bool {
+pub fn folio_referenced(env: &mut impl Env, frame: Pfn) -> bool {
     if is_large(env, frame) {
         return large_referenced(env, frame);
     }
@@ -310,7 +431,7 @@ fn finds_locked(env: &mut impl Env, site: Site, frame: Pfn, (mm, page): Place) -
 }
 
 /// Replaces the PTEs that map the page by swap entries; if none is left, a page where it was mapped.
-fn try_to_unmap(env: &mut impl Env, frame: Pfn) -> Option<Vpn> {
+fn try_to_unmap(env: &mut impl Env, frame: Pfn, defers: bool) -> Option<Vpn> {
     if is_large(env, frame) {
         return try_to_unmap_large(env, frame);
     }
@@ -318,7 +439,8 @@ fn try_to_unmap(env: &mut impl Env, frame: Pfn) -> Option<Vpn> {
     let unmap = |env: &mut _, place| {
         locked = locked || finds_locked(env, Site::TryToUnmapOne, frame, place);
         if !locked {
-            try_to_unmap_one(env, Unmap::of(frame, UnmapFor::Reclaim), place);
+            let unmap = Unmap { defers, ..Unmap::of(frame, UnmapFor::Reclaim) };
+            try_to_unmap_one(env, unmap, place);
         }
     };
     let page = rmap_walk(env, Site::TryToUnmapOne, frame, unmap);

@@ -12,6 +12,7 @@
 
 use crate::addr::{MmId, PageRange, Pfn, Vpn};
 use crate::env::Env;
+use crate::kernel::deferred::owes;
 use crate::kernel::flush::{FlushRequest, arch_tlbbatch_should_defer, flush_tlb_mm_range};
 use crate::kernel::gup::maybe_dma_pinned;
 use crate::kernel::huge::entry_of;
@@ -53,14 +54,14 @@ pub struct Unmap {
     pub folio: Pfn,
     /// What for.
     pub purpose: UnmapFor,
-    /// Where flushes go that are put off.
-    pub batch: Batch,
+    /// Whether flushes may be left to a later one ([`crate::kernel::deferred`]).
+    pub defers: bool,
 }
 
 impl Unmap {
     /// By a task that flushes before it returns.
     pub const fn of(folio: Pfn, purpose: UnmapFor) -> Unmap {
-        Unmap { folio, purpose, batch: Batch::Task }
+        Unmap { folio, purpose, defers: false }
     }
 
     const fn site(self) -> Site {
@@ -163,7 +164,7 @@ fn unmap_cleared(
     (mm, page): Place,
     (old, flush): (PresentPte, Flush),
 ) -> bool {
-    flush_unmapped(env, unmap, (mm, PageRange::one(page)), flush, old.dirty());
+    flush_unmapped(env, unmap, (mm, PageRange::one(page)), flush, old);
     env.step(unmap.site(), |w, at| leave_entry(w, at, unmap.purpose, (mm, page), old))
 }
 
@@ -184,7 +185,7 @@ pub fn unmap_run(env: &mut impl Env, unmap: Unmap, (mm, part): (MmId, PageRange)
     let Some((first, flush, entries)) = cleared else { return };
     let dirty = entries.iter().any(|(_, pte)| pte.dirty());
     let pages = PageRange::new(first, entries.len() as u64);
-    flush_unmapped(env, unmap, (mm, pages), flush, dirty);
+    flush_unmapped(env, unmap, (mm, pages), flush, all_of(&entries));
     // What was accessed or dirty of one is of all then (get_and_clear_ptes).
     let young = entries.iter().any(|(_, pte)| pte.accessed());
     env.step(site, |w, at| {
@@ -199,13 +200,22 @@ pub fn unmap_run(env: &mut impl Env, unmap: Unmap, (mm, part): (MmId, PageRange)
     });
 }
 
+/// One translation with what any of these allows, and dirty if any of them is: they are flushed together.
+pub fn all_of(entries: &[(Vpn, PresentPte)]) -> PresentPte {
+    let all = entries.iter().map(|(_, pte)| *pte).reduce(|one, other| {
+        let one = one.with(PteFlags::WRITABLE, other.writable());
+        one.with(PteFlags::DIRTY, other.dirty())
+    });
+    all.unwrap_or(PresentPte::new(ZERO_PAGE))
+}
+
 /// Flushes the pages whose PTEs were cleared, or notes that it has to be done.
 pub fn flush_unmapped(
     env: &mut impl Env,
     unmap: Unmap,
     (mm, pages): (MmId, PageRange),
     flush: Flush,
-    dirty: bool,
+    old: PresentPte,
 ) {
     let site = Site::PtepClearFlush;
     match flush {
@@ -213,7 +223,13 @@ pub fn flush_unmapped(
             flush_tlb_mm_range(env, FlushRequest::page(site, mm, pages.start));
         }
         Flush::Now => flush_tlb_mm_range(env, FlushRequest::range(site, mm, pages)),
-        Flush::Deferred => set_tlb_ubc_flush_pending(env, unmap.batch, mm, pages.start, dirty),
+        Flush::Deferred => {
+            let batch = match unmap.defers {
+                true => env.step(site, |w, at| owes(w, at, old)),
+                false => Batch::Task,
+            };
+            set_tlb_ubc_flush_pending(env, batch, mm, pages.start, old.dirty());
+        }
         Flush::None => {}
     }
 }

@@ -10,12 +10,13 @@
 
 use crate::addr::{MmId, Vpn};
 use crate::env::Env;
+use crate::kernel::deferred::{flush_begins, flush_ended};
 use crate::kernel::flush::{
     FlushRequest, arch_tlbbatch_add_pending, arch_tlbbatch_flush, flush_tlb_mm_range,
 };
 use crate::machine::mm::BatchedMark;
 use crate::machine::unmap_batch::{Batch, Covers};
-use crate::policy::{BatchedPending, Mutant, PendingMark, Policies};
+use crate::policy::{BatchedPending, DeferFlush, Mutant, PendingMark, Policies};
 use crate::site::Site;
 
 /// The flush of the PTE of `page`, which was just cleared, is put off into the batch; `writable`:
@@ -44,8 +45,8 @@ pub fn set_tlb_ubc_flush_pending(
 
 fn count_unmap(env: &mut impl Env, batch: Batch, mm: MmId) {
     env.step(Site::SetTlbUbcFlushPending, |w, at| {
-        let first =
-            w.unmap_batch(batch, at.thread).covers.iter().all(|(covered, _)| *covered != mm);
+        let covers = w.unmap_batch(batch, at.thread).map(|batch| &batch.covers);
+        let first = covers.is_none_or(|covers| covers.iter().all(|(covered, _)| *covered != mm));
         if w.policies.mutant == Mutant::BatchMarkedOnce && !first {
             return;
         }
@@ -60,27 +61,31 @@ fn count_unmap(env: &mut impl Env, batch: Batch, mm: MmId) {
     });
 }
 
-/// Flushes what is in the batch: of a task's, what this thread put off. The frames that the
-/// deferred one keeps are free then.
+/// Flushes what this thread put off, and with [`Batch::Deferred`] what the machine owes. The frames that
+/// waited for it are free then.
 pub fn try_to_unmap_flush(env: &mut impl Env, which: Batch, site: Site) {
+    let defers = env.policies().defer_flush != DeferFlush::Never;
     let batch = env.step(site, |w, at| {
-        let required = w.unmap_batch(which, at.thread).flush_required;
-        required.then(|| w.take_unmap_batch(which, at.thread))
+        let required = w.unmap_batch(which, at.thread).is_some_and(|batch| batch.flush_required);
+        if required && defers {
+            flush_begins(w);
+        }
+        required.then(|| w.take_unmap_batch(which == Batch::Deferred, at.thread))
     });
-    let Some((batch, kept)) = batch else { return };
+    let Some(batch) = batch else { return };
     let clears = env.policies().batched_pending == BatchedPending::Cleared;
     let mutant = env.policies().mutant;
     if clears && mutant == Mutant::PendingClearedEarly {
         note_flushed(env, site, &batch.covers);
     }
     if mutant != Mutant::UnmapNotFlushed {
-        arch_tlbbatch_flush(env, site, batch.cpus, &batch.pages);
+        arch_tlbbatch_flush(env, site, batch.cpus.clone(), &batch.pages);
     }
     if clears {
         note_flushed(env, site, &batch.covers);
     }
-    if !kept.is_empty() {
-        env.step(Site::FolioPut, |w, at| kept.iter().for_each(|frame| w.put_frame(at, *frame)));
+    if defers {
+        env.step(site, |w, at| flush_ended(w, at, &batch));
     }
 }
 

@@ -30,6 +30,24 @@ impl ByNode {
         }
     }
 
+    /// The frame that the node hands out next, if it has one; `new`: the first that has no number yet.
+    pub fn next(&self, node: NodeId, new: u32) -> Option<Pfn> {
+        let first = || (new..).map(Pfn).find(|frame| self.nodes.of_frame(*frame) == node);
+        let free = self.free[node.index()].last().copied();
+        free.or_else(|| first().filter(|frame| self.nodes.exists(*frame)))
+    }
+
+    /// How many frames of the node are not in use, where those up to `end` have numbers.
+    pub fn free_on(&self, node: NodeId, end: u64) -> u64 {
+        let (block, count) = (1 << self.nodes.block(), self.nodes.count() as u64);
+        let (rounds, rest) = (end / block / count, end % (block * count));
+        let numbered = rounds * block + rest.saturating_sub(node.index() as u64 * block).min(block);
+        // The zero page is a frame of node 0 beside its own.
+        let own = u64::from(self.nodes.frames(node)) + u64::from(node == NodeId(0));
+        let free = self.free[node.index()].len() as u64;
+        own - numbered.min(own) + free
+    }
+
     /// Frames that are not in use, existing or not, of those that have a number.
     pub fn unused(&self) -> u64 {
         self.free.iter().map(|free| free.len() as u64).sum::<u64>() + self.missing

@@ -4,7 +4,7 @@
 use super::frames::FrameFlags;
 use super::mm::Mm;
 use super::tlb::Tlbs;
-use super::world::{Mode, World};
+use super::world::{Mode, Task, World};
 use crate::addr::Vpn;
 use crate::program::Prot;
 use crate::pte::{MigrationPte, MigrationRight, Pte};
@@ -31,7 +31,8 @@ fn unfinished<M: Mode>(w: &World<M>) -> Option<String> {
     if spaces.any(|mm| mm.deposited as usize != huge(mm)) {
         return Some("there are not as many page tables put by as huge pages".to_owned());
     }
-    let forgot = w.tasks.iter().any(|task| task.unmap_batch.flush_required);
+    let owes = |task: &Task| task.unmap_batch.flush_required || task.deferring.is_some();
+    let forgot = w.tasks.iter().any(|task| owes(task));
     forgot.then(|| "a thread has not flushed what it unmapped".to_owned())
 }
 
@@ -103,7 +104,8 @@ fn miscounted<M: Mode>(w: &World<M>) -> Option<String> {
     }
     let batched = w.cpus.iter().flat_map(|cpu| cpu.batched());
     let named_once =
-        batched.chain(w.objects.pages()).chain(w.frames.huge_zero()).map(|frame| (frame, 1));
+        batched.chain(w.objects.pages()).chain(w.frames.huge_zero()).chain(w.deferred.kept());
+    let named_once = named_once.map(|frame| (frame, 1));
     let pinned = w.pins.held().map(|pin| (pin.frame, pin.weight()));
     for (frame, references) in named_once.chain(pinned) {
         held[w.frames.folio(frame).0.0 as usize] += references;

@@ -12,6 +12,7 @@
 use super::frames::{FrameFlags, ZERO_PAGE};
 use super::world::{At, Mode, World};
 use crate::addr::{NodeId, Pfn};
+use crate::env::Learnt;
 
 /// The lists of a node (`enum lru_list`).
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -170,7 +171,7 @@ impl Lru {
 }
 
 /// What reclaim does with a folio that it finds on an inactive list.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum References {
     /// It is reclaimed.
     Reclaim,
@@ -178,6 +179,12 @@ pub enum References {
     Keep,
     /// It becomes active.
     Activate,
+}
+
+impl Learnt for References {
+    fn nothing() -> References {
+        References::Keep
+    }
 }
 
 impl References {

@@ -22,6 +22,7 @@ pub mod pins;
 pub mod room;
 pub mod sim_tlbs;
 pub mod swap;
+pub mod tiers;
 pub mod tlb;
 pub mod tlb_array;
 pub mod unmap_batch;

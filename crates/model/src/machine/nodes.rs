@@ -131,6 +131,8 @@ pub struct Nodes {
     cpus: Vec<NodeId>,
     /// Row by row.
     distances: Vec<u8>,
+    /// How many of the nodes, the last ones, are slower memory.
+    slow: u16,
 }
 
 impl Nodes {
@@ -157,7 +159,7 @@ impl Nodes {
         };
         let node = |(index, &frames)| Node { frames, nearest: nearest(index) };
         let nodes = frames.iter().enumerate().map(node).collect();
-        Nodes { nodes, block, cpus, distances }
+        Nodes { nodes, block, cpus, distances, slow: 0 }
     }
 
     /// Those of the scenario's machine, each with so many frames and blocks of that order.
@@ -165,10 +167,23 @@ impl Nodes {
         match program.machine.nodes {
             None | Some(..=1) => Nodes::one(frames),
             Some(count) => {
-                let cpus = nodes_of_cpus(program.machine.cpus, count);
-                Nodes::new(&vec![frames; usize::from(count)], block, cpus, &[])
+                let slow = program.machine.numa.slow.min(count - 1);
+                let cpus = nodes_of_cpus(program.machine.cpus, count - slow);
+                let nodes = Nodes::new(&vec![frames; usize::from(count)], block, cpus, &[]);
+                nodes.with_slow(slow)
             }
         }
+    }
+
+    /// These nodes, so many of which, the last ones, are slower memory.
+    #[must_use]
+    pub fn with_slow(self, slow: u16) -> Nodes {
+        Nodes { slow, ..self }
+    }
+
+    /// Frames in a block, as a power of two.
+    pub const fn block(&self) -> u8 {
+        self.block
     }
 
     /// How many there are.
@@ -194,6 +209,19 @@ impl Nodes {
     /// Whether the node has a CPU.
     pub fn has_cpus(&self, node: NodeId) -> bool {
         (self.count() == 1) || self.cpus.contains(&node)
+    }
+
+    /// Whether no memory is faster (`node_is_toptier`).
+    pub fn is_top_tier(&self, node: NodeId) -> bool {
+        node.index() + usize::from(self.slow) < self.count()
+    }
+
+    /// The node that its pages are demoted to: the nearest slower one, if it is not slow itself.
+    ///
+    /// Source: mm/memory-tiers.c:next_demotion_node (6.12).
+    pub fn slower(&self, node: NodeId) -> Option<NodeId> {
+        let slower = |other: &&NodeId| !self.is_top_tier(**other);
+        self.nearest(node).iter().find(slower).copied().filter(|_| self.is_top_tier(node))
     }
 
     /// How far they are apart (`node_distance`).
@@ -287,9 +315,23 @@ impl<M: Mode> World<M> {
         Some(folio)
     }
 
+    /// The frame that a request would be served with, if it is one that was used before; `None` as well
+    /// if there is no memory left.
+    pub fn next_frame(&self, at: At, near: Near) -> Option<Pfn> {
+        if self.nodes.count() == 1 {
+            return self.frames.next_frame(None);
+        }
+        let nodes = self.nodes_near(near, 0, at);
+        nodes.into_iter().find_map(|node| self.frames.next_frame(Some(node)))
+    }
+
     #[cold]
     fn next_free_near(&mut self, near: Near, at: At, order: u8) -> Option<Pfn> {
-        let (nodes, frames) = (self.nodes_near(near, order, at), &mut self.frames);
+        let mut nodes = self.nodes_near(near, order, at);
+        if self.tiers.is_some() && nodes.len() > 1 {
+            nodes.sort_by_key(|node| self.is_low(*node));
+        }
+        let frames = &mut self.frames;
         nodes.into_iter().find_map(|node| match order {
             0 => frames.next_free_on(node, &self.room),
             _ => frames.next_free_run_on(node, order, &self.room),

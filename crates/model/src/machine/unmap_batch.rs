@@ -10,6 +10,7 @@
 use super::cpuset::CpuSet;
 use super::world::{Mode, World};
 use crate::addr::{MmId, Pfn, ThreadId, Vpn};
+use crate::env::Learnt;
 use smallvec::SmallVec;
 
 /// Which batch a flush is put off into.
@@ -17,8 +18,16 @@ use smallvec::SmallVec;
 pub enum Batch {
     /// The running task's (`current->tlb_ubc`).
     Task,
+    /// That of the folio which the task is unmapping, whose flush may wait (`tlb_ubc_ro`).
+    Folio,
     /// The world's deferred one.
     Deferred,
+}
+
+impl Learnt for Batch {
+    fn nothing() -> Batch {
+        Batch::Task
+    }
 }
 
 /// `struct tlbflush_unmap_batch`.
@@ -46,10 +55,21 @@ impl UnmapBatch {
         self.writable |= writable;
     }
 
+    /// What `other` owes is in it as well.
+    pub fn join(&mut self, other: UnmapBatch) {
+        self.flush_required |= other.flush_required;
+        self.writable |= other.writable;
+        self.cpus.union(&other.cpus);
+        self.pages.extend(other.pages);
+        for (mm, last) in other.covers {
+            self.cover(mm, last);
+        }
+    }
+
     /// Unmaps of `mm` are in it, the last of them being number `pending`.
     pub fn cover(&mut self, mm: MmId, pending: u32) {
         match self.covers.iter_mut().find(|(covered, _)| *covered == mm) {
-            Some((_, last)) => *last = pending,
+            Some((_, last)) => *last = pending.max(*last),
             None => self.covers.push((mm, pending)),
         }
     }
@@ -58,43 +78,68 @@ impl UnmapBatch {
 /// Frames that wait for a flush.
 pub type Kept = SmallVec<[Pfn; 4]>;
 
+/// What a task unmaps, as far as the flushes of it may be left to later ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Deferring {
+    /// Of the folio that is being unmapped.
+    pub folio: UnmapBatch,
+    /// Whether a PTE of that folio has to be flushed with the task's batch.
+    pub excluded: bool,
+    /// Of the list's folios that qualified.
+    pub list: UnmapBatch,
+}
+
 /// The world's deferred batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Deferred {
     /// What is not flushed yet.
     pub batch: UnmapBatch,
-    /// Frames that wait for it, in the order in which they came, with a reference each.
-    kept: Kept,
+    /// How many batched flushes are under way.
+    pub flushing: u32,
+    /// Frames that wait for it, in the order in which they came, with a reference each, and where
+    /// their contents went.
+    kept: SmallVec<[(Pfn, Option<Pfn>); 4]>,
 }
 
 impl Deferred {
     /// The frame waits; the caller gives its reference away.
-    pub fn keep(&mut self, frame: Pfn) {
-        self.kept.push(frame);
+    pub fn keep(&mut self, frame: Pfn, to: Option<Pfn>) {
+        self.kept.push((frame, to));
+    }
+
+    /// The frame whose contents went to this one does not wait any more: it is the caller's.
+    pub fn forget_source_of(&mut self, frame: Pfn) -> Option<Pfn> {
+        let at = self.kept.iter().position(|(_, to)| *to == Some(frame))?;
+        Some(self.kept.remove(at).0)
     }
 
     /// The frames that wait.
-    pub fn kept(&self) -> &[Pfn] {
-        &self.kept
+    pub fn kept(&self) -> impl ExactSizeIterator<Item = Pfn> + '_ {
+        self.kept.iter().map(|(frame, _)| *frame)
     }
 
     /// These CPUs have flushed everything. Once no CPU is left, nothing is owed: the frames that
     /// waited, whose references the caller drops.
     pub fn flushed(&mut self, cpus: &CpuSet) -> Kept {
         self.batch.cpus.retain(|cpu| !cpus.contains(cpu));
-        match self.batch.cpus.is_empty() {
-            true => std::mem::take(self).kept,
-            false => Kept::new(),
+        if !self.batch.cpus.is_empty() {
+            return Kept::new();
         }
+        let done =
+            std::mem::replace(self, Deferred { flushing: self.flushing, ..Deferred::default() });
+        done.kept.into_iter().map(|(frame, _)| frame).collect()
     }
 }
 
 impl<M: Mode> World<M> {
     /// The batch.
-    pub fn unmap_batch(&self, which: Batch, thread: ThreadId) -> &UnmapBatch {
+    pub fn unmap_batch(&self, which: Batch, thread: ThreadId) -> Option<&UnmapBatch> {
         match which {
-            Batch::Task => &self.tasks[thread.index()].unmap_batch,
-            Batch::Deferred => &self.deferred.batch,
+            Batch::Task => Some(&self.tasks[thread.index()].unmap_batch),
+            Batch::Folio => {
+                self.tasks[thread.index()].deferring.as_ref().map(|deferring| &deferring.folio)
+            }
+            Batch::Deferred => Some(&self.deferred.batch),
         }
     }
 
@@ -102,22 +147,18 @@ impl<M: Mode> World<M> {
     pub fn unmap_batch_mut(&mut self, which: Batch, thread: ThreadId) -> &mut UnmapBatch {
         match which {
             Batch::Task => &mut self.tasks[thread.index()].unmap_batch,
+            Batch::Folio => &mut self.tasks[thread.index()].deferring.get_or_insert_default().folio,
             Batch::Deferred => &mut self.deferred.batch,
         }
     }
 
-    /// Takes what is in the batch, to flush it, and the frames that wait for that flush: what is
-    /// put off from now on waits for the next one.
-    pub fn take_unmap_batch(&mut self, which: Batch, thread: ThreadId) -> (UnmapBatch, Kept) {
-        match which {
-            Batch::Task => {
-                (std::mem::take(&mut self.tasks[thread.index()].unmap_batch), Kept::new())
-            }
-            Batch::Deferred => {
-                let Deferred { batch, kept } = std::mem::take(&mut *self.deferred);
-                (batch, kept)
-            }
+    /// Takes what is in the task's batch, to flush it; with `owed`, what the machine owes is flushed with it.
+    pub fn take_unmap_batch(&mut self, owed: bool, thread: ThreadId) -> UnmapBatch {
+        let mut batch = std::mem::take(&mut self.tasks[thread.index()].unmap_batch);
+        if owed {
+            batch.join(self.deferred.batch.clone());
         }
+        batch
     }
 }
 
@@ -138,10 +179,10 @@ mod tests {
         let mut deferred = Deferred::default();
         deferred.batch.put_off(false);
         deferred.batch.cpus = cpus(&[0, 2, 70]);
-        deferred.keep(Pfn(3));
-        deferred.keep(Pfn(1));
+        deferred.keep(Pfn(3), None);
+        deferred.keep(Pfn(1), Some(Pfn(2)));
         assert!(deferred.flushed(&cpus(&[0, 1])).is_empty() && deferred.batch.flush_required);
-        assert_eq!(deferred.kept(), [Pfn(3), Pfn(1)]);
+        assert_eq!(deferred.kept().collect::<Vec<_>>(), [Pfn(3), Pfn(1)]);
         assert!(deferred.flushed(&cpus(&[70])).is_empty());
         assert_eq!(deferred.flushed(&cpus(&[2]))[..], [Pfn(3), Pfn(1)]);
         assert_eq!(deferred, Deferred::default());

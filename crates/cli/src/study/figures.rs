@@ -4,6 +4,7 @@ use super::aging::{self, Pass};
 use super::costs::Table;
 use super::jobs::{Jobs, Set};
 use super::standing;
+use super::tiers::Machines;
 use crate::memory::Memory;
 use crate::output::Progress;
 use crate::targets::Spec;
@@ -36,14 +37,14 @@ impl Figures {
         study: &Study,
         part: &Part,
         jobs: &Jobs,
-        costs: &[Table],
+        from: (&[Table], &Machines),
         with: (Memory, &Progress),
     ) -> Figures {
         let used = |given: &&Given| names(part).contains(&given.name.as_str());
         let mut figures =
             Figures { all: study.given.iter().filter(used).map(given_result).collect() };
         for figure in &part.figures {
-            let value = figures.value(figure, part, jobs, costs, with);
+            let value = figures.value(figure, part, jobs, from, with);
             figures.all.push(FigureResult {
                 name: figure.name.clone(),
                 value,
@@ -79,13 +80,14 @@ impl Figures {
         figure: &Figure,
         part: &Part,
         jobs: &Jobs,
-        costs: &[Table],
+        from: (&[Table], &Machines),
         with: (Memory, &Progress),
     ) -> Result<f64, String> {
         let run_of = |name: &String| {
             let run = part.runs.iter().find(|run| run.name == *name);
             run.ok_or_else(|| format!("there is no run {name}"))
         };
+        let (costs, machines) = from;
         match &figure.from {
             From::Formula(formula) => self.formula(formula),
             From::Run { run, target, shown: what, per } => {
@@ -96,6 +98,7 @@ impl Figures {
                 let ran = jobs.on_target(run, target).map_err(|why| format!("{target}: {why}"))?;
                 Ok(shown(ran, *what).map_err(|why| format!("{target}: {why}"))? / per)
             }
+            From::Tiers { tiers, rate } => machines.rate(tiers, *rate),
             From::Price { costs: name, term } => table_of(costs, name)?.price(term),
             From::Costs { costs: name, run, target, per } => {
                 let table = table_of(costs, name)?;
@@ -163,7 +166,7 @@ fn table_of<'a>(costs: &'a [Table], name: &str) -> Result<&'a Table, String> {
 fn names(part: &Part) -> Vec<&str> {
     let figures = part.figures.iter().filter_map(|figure| match &figure.from {
         From::Formula(formula) => Some(formula.names()),
-        From::Run { .. } | From::Costs { .. } | From::Price { .. } => None,
+        From::Run { .. } | From::Costs { .. } | From::Price { .. } | From::Tiers { .. } => None,
     });
     let relations = part.relations.iter().flat_map(|relation| {
         let only = relation.only.iter().map(|(condition, _)| condition);
@@ -193,6 +196,7 @@ fn origin(from: &From) -> String {
         From::Run { target, .. } => target.clone(),
         From::Costs { costs, target, .. } => format!("costs {costs}, {target}"),
         From::Price { costs, .. } => format!("costs {costs}"),
+        From::Tiers { tiers, .. } => format!("tiers {tiers}"),
     }
 }
 

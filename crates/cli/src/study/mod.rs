@@ -9,6 +9,7 @@ mod jobs;
 mod margins;
 mod standing;
 mod tables;
+mod tiers;
 mod trouble;
 
 use crate::failure::Failure;
@@ -23,6 +24,7 @@ use needless_report::study::{
 };
 use needless_scenario::study::{Part, Run, Study};
 use std::time::Instant;
+use tiers::Machines;
 
 /// The word that stands for the checker among targets.
 const CHECKER: &str = "check";
@@ -134,7 +136,8 @@ fn result(
 ) -> Result<PartResult, Failure> {
     let runs: Vec<RunResult> = part.runs.iter().map(|run| of_run(run, jobs)).collect();
     let costs = costs::fitted(part, jobs, memory, progress);
-    let figures = Figures::of(study, part, jobs, &costs, (memory, progress));
+    let machines = Machines::run(part, only, progress);
+    let figures = Figures::of(study, part, jobs, (&costs, &machines), (memory, progress));
     let mut relations: Vec<_> =
         part.findings.iter().map(|finding| standing::finding(finding, &runs)).collect();
     relations.extend(part.relations.iter().map(|relation| {

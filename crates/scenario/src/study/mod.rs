@@ -9,6 +9,7 @@ mod formula;
 mod read;
 pub mod rules;
 mod sweep;
+mod tiers;
 mod words;
 
 pub use answer::{Answer, Matrix, MatrixColumn, MatrixRow, Piece, RunOf, Template};
@@ -22,6 +23,7 @@ use needless_model::counters::Counter;
 use needless_model::event::FaultClass;
 use needless_model::program::ThpMode;
 use needless_model::property::Property;
+use needless_model::tiering::{Rate, Setup};
 use needless_model::verdict::Needless;
 use std::fmt;
 use std::io::ErrorKind;
@@ -107,6 +109,8 @@ pub struct Part {
     pub checks: Vec<Check>,
     /// Cost tables.
     pub costs: Vec<Costs>,
+    /// Machines with fast and slow memory.
+    pub tiers: Vec<Tiers>,
     /// Figures, in the order of the text; cells of sweeps are among them.
     pub figures: Vec<Figure>,
     /// Formulas over a number.
@@ -119,6 +123,15 @@ pub struct Part {
     pub findings: Vec<Finding>,
     /// What has to hold.
     pub relations: Vec<Relation>,
+}
+
+/// A machine with fast and slow memory that runs over time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tiers {
+    /// Its name.
+    pub name: String,
+    /// The machine and its work.
+    pub setup: Setup,
 }
 
 /// A scenario with values of its parameters.
@@ -274,6 +287,13 @@ pub enum From {
         /// What they are divided by.
         per: f64,
     },
+    /// What a machine with fast and slow memory comes to in a second.
+    Tiers {
+        /// The machine.
+        tiers: String,
+        /// What is counted.
+        rate: Rate,
+    },
     /// A price of a cost table.
     Price {
         /// The table.
@@ -377,6 +397,10 @@ pub static ALL: &[Builtin] = &[
     Builtin {
         name: "dirty-tracking",
         text: include_str!("../../../../studies/dirty-tracking.kdl"),
+    },
+    Builtin {
+        name: "migration-flush",
+        text: include_str!("../../../../studies/migration-flush.kdl"),
     },
 ];
 

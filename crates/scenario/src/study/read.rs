@@ -1,6 +1,7 @@
 //! From a text to a [`Study`]: syntax, the table of nodes, then what the nodes say.
 
 use super::formula::{equation, formula, number};
+use super::tiers::{of_tiers, tiers};
 use super::words::{
     add, already, costs, counter, expected, finding, given, named, optional, price, prop, property,
     run_on, runs_on, shown, target, thp, whole, word,
@@ -332,6 +333,8 @@ impl Reader {
             let result = match line.name.as_str() {
                 "run" => self.run(line).and_then(|run| add(&mut part.runs, run, line)),
                 "check" => self.check(line).and_then(|check| add(&mut part.checks, check, line)),
+                "tiers" => tiers(line, self.size.as_ref().map(|size| size.pages))
+                    .and_then(|tiers| add(&mut part.tiers, tiers, line)),
                 _ => Ok(()),
             };
             self.keep(result);
@@ -388,6 +391,7 @@ impl Reader {
 
     fn figure(&mut self, node: &Node, part: &Part) -> Result<Figure, Problem> {
         let from = match (node.prop("is"), node.prop("costs")) {
+            (None, None) if node.prop("tiers").is_some() => of_tiers(node, part)?,
             (Some(is), None) if node.prop("run").is_none() => From::Formula(self.formula(is)?),
             (None, costs) if node.prop("run").is_some() => {
                 let (run, target) = run_on(node, part)?;
@@ -405,7 +409,7 @@ impl Reader {
             _ => {
                 let message = "a figure comes from one thing";
                 return Err(Problem::new(node.span, message, "this one does not")
-                    .help("is=\"FORMULA\"; run= and on= with counter=, class= or costs=; or costs= and term="));
+                    .help("is=\"FORMULA\"; tiers= with counter=; run= and on= with counter=, class= or costs=; or costs= and term="));
             }
         };
         let (unit, doc) = (optional(node, "unit")?, prop(node, "doc")?);

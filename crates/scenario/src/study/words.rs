@@ -1,7 +1,7 @@
 //! Single nodes and words of a study: what needs nothing but the part that it stands in.
 
 use super::formula::number;
-use super::{Check, Costs, Expected, Finding, From, Part, Run, Sample, Shown, Term};
+use super::{Check, Costs, Expected, Finding, From, Part, Run, Sample, Shown, Term, Tiers};
 use crate::document::{Node, Value};
 use crate::error::{Problem, suggest};
 use miette::SourceSpan;
@@ -27,7 +27,7 @@ macro_rules! named {
     };
 }
 
-named! { Run Check Costs Term Sample }
+named! { Run Check Costs Term Sample Tiers }
 
 /// Adds to a list in which nothing has its name yet.
 pub(super) fn add<T: Named>(list: &mut Vec<T>, new: T, node: &Node) -> Result<(), Problem> {

@@ -517,6 +517,21 @@ fn second_tries_are_judged() {
     assert_eq!(judged("holes", "rounds 1 { read \"file\"; }", "6.12"), READ);
 }
 
+/// NUMA balancing took the translation away; the fault was needed to learn who uses the page.
+#[test]
+fn hint_faults_are_judged() {
+    let text = "scenario \"case\" { machine { cpus 1; nodes 2; numa-balancing \"on\"; }
+        thread \"main\" cpu=0 { map \"heap\" pages=1; write \"heap\"; move_pages \"heap\" node=1;
+        rounds 1 warmup=0 { numa-scan \"heap\"; read \"heap\"; write \"heap\"; }; }; }";
+    let program = compile(&Source::new("case", text), &Settings::default()).unwrap();
+    let row = KernelRow::parse("6.12").unwrap();
+    let found = verdicts(&sim::run(&program, &row, &SimOptions::default()).unwrap().rounds[0]);
+    assert!(found.ends_with(HINT), "{found}");
+}
+
+/// What that shows: the store behind it faults for nothing.
+const HINT: &str = "numa-hint+sampled reuse-could-have-been-writable";
+
 /// What that shows.
 const NOTED: &str = "retry-retried-mapped shared-dirty+store-noted";
 
@@ -539,7 +554,7 @@ fn every_reason_has_a_case() {
     let shared = "spurious-already-granted copy+old-page-shared cow-copy+write-was-claimed";
     let cases = CASES.iter().flat_map(|case| case.3.split(' ')).chain(shared.split(' '));
     let cases = cases.chain(SET_BITS.split(' ')).chain(KEPT.split(' '));
-    let cases = cases.chain(NOTED.split(' ')).chain(READ.split(' '));
+    let cases = cases.chain(NOTED.split(' ')).chain(READ.split(' ')).chain(HINT.split(' '));
     let cases = cases.chain(SPLITS.iter().map(|case| case.2)).chain(WIDE.split(' ')).chain([ZERO]);
     let named: BTreeSet<&str> =
         cases.filter_map(|token| token.split_once(['+', '-'])).map(|(_, reason)| reason).collect();

@@ -253,6 +253,9 @@ const SIGNAL: [&str; 10] = [
 /// Its states are more than are kept here.
 const LARGE: &str = "uffd-stale";
 
+/// It asks whether an access faults at all. Where faults set the accessed bit, one does.
+const OF_HARDWARE: &str = "fork-first-read";
+
 /// Unlike random scenarios, litmus tests have threads that get in each other's way.
 #[test]
 fn each_state_of_a_litmus_tests_run_is_explored() {
@@ -263,7 +266,7 @@ fn each_state_of_a_litmus_tests_run_is_explored() {
         for row in test.litmus.safe.iter().take(2) {
             assert_explored(&format!("{name} on {row}"), &test.program, row, TINY);
         }
-        if let Some(row) = test.litmus.safe.first() {
+        if let Some(row) = test.litmus.safe.first().filter(|_| name != OF_HARDWARE) {
             let what = format!("{name} on {row}, {}", TINY_FAULTS.name);
             assert_explored(&what, &test.program, row, TINY_FAULTS);
         }

@@ -1,5 +1,6 @@
-//! Tells the command from which commit it is built: what git says in a clone, what `git archive` wrote in an archive. Where
-//! neither is, it is the version alone. Neither the machine nor the time goes in, so one commit gives one program.
+//! Tells the command from which commit it is built: what git says in a clone, what `git archive`
+//! wrote in an archive. Where neither is, it is the version alone. Neither the machine nor the time
+//! goes in, so one commit gives one program.
 
 use std::path::Path;
 use std::process::Command;
@@ -57,7 +58,8 @@ fn short(commit: &str) -> Option<String> {
     is_commit.then(|| commit[..DIGITS].to_owned())
 }
 
-/// What git says about the repository in this folder, whichever one hooks or wrappers name, without writing anything.
+/// What git says about the repository in this folder, whichever one hooks or wrappers name, without
+/// writing anything.
 fn git(folder: &Path, words: &[&str]) -> Option<String> {
     let mut git = Command::new("git");
     let named = std::env::vars_os().map(|(name, _)| name);

@@ -99,9 +99,7 @@ pub fn with_frames<E: Env, R: Learnt>(
 
 /// Frames that wait for a flush are flushed where there is no other memory left.
 fn flush_before_reuse(env: &mut impl Env, site: Site, request: Request) {
-    let owes = env.step(site, |w, at| {
-        w.deferred.kept().len() > 0 && w.next_frame(at, request.near).is_none()
-    });
+    let owes = env.step(site, |w, at| w.deferred.kept().len() > 0 && !w.has_free(at, request.near));
     if owes && env.policies().mutant != Mutant::DeferReused {
         env.step(site, |w, _| w.count_moves(|moves| moves.for_memory += 1));
         flush_owed(env, site);

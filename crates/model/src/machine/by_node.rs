@@ -30,13 +30,6 @@ impl ByNode {
         }
     }
 
-    /// The frame that the node hands out next, if it has one; `new`: the first that has no number yet.
-    pub fn next(&self, node: NodeId, new: u32) -> Option<Pfn> {
-        let first = || (new..).map(Pfn).find(|frame| self.nodes.of_frame(*frame) == node);
-        let free = self.free[node.index()].last().copied();
-        free.or_else(|| first().filter(|frame| self.nodes.exists(*frame)))
-    }
-
     /// How many frames of the node are not in use, where those up to `end` have numbers.
     pub fn free_on(&self, node: NodeId, end: u64) -> u64 {
         let (block, count) = (1 << self.nodes.block(), self.nodes.count() as u64);

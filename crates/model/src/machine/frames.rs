@@ -254,17 +254,6 @@ impl Frames {
         }
     }
 
-    /// The frame that a page is handed out next, on this node of several; `None`: there is no memory left.
-    pub fn next_frame(&self, node: Option<NodeId>) -> Option<Pfn> {
-        match (&self.by_node, node) {
-            (Some(by_node), Some(node)) => by_node.next(node, self.stored.len() as u32),
-            _ => {
-                let new = || Some(Pfn(self.stored.len() as u32)).filter(|_| !self.is_full());
-                self.free.last().copied().or_else(new)
-            }
-        }
-    }
-
     /// How many frames of this node of several are not in use. (Nobody asks with large folios.)
     pub fn free_on(&self, node: NodeId) -> u64 {
         let free = |by_node: &ByNode| by_node.free_on(node, self.stored.len() as u64);

@@ -315,14 +315,12 @@ impl<M: Mode> World<M> {
         Some(folio)
     }
 
-    /// The frame that a request would be served with, if it is one that was used before; `None` as well
-    /// if there is no memory left.
-    pub fn next_frame(&self, at: At, near: Near) -> Option<Pfn> {
-        if self.nodes.count() == 1 {
-            return self.frames.next_frame(None);
+    /// Whether there is a frame left for such a page.
+    pub fn has_free(&self, at: At, near: Near) -> bool {
+        match self.nodes.count() {
+            1 => !self.frames.is_full(),
+            _ => self.nodes_near(near, 0, at).into_iter().any(|node| self.frames.free_on(node) > 0),
         }
-        let nodes = self.nodes_near(near, 0, at);
-        nodes.into_iter().find_map(|node| self.frames.next_frame(Some(node)))
     }
 
     #[cold]

@@ -165,13 +165,16 @@ impl Program {
         huge_pages: bool,
         names_nodes: bool,
     ) -> Option<&'static str> {
-        let NumaNeeds { slow, balancing, .. } = self.machine.numa;
+        let NumaNeeds { slow, balancing, mglru, .. } = self.machine.numa;
         let samples = balancing.is_some_and(|balancing| balancing != Balancing::Off);
         let tiers = slow > 0 || balancing == Some(Balancing::Tiering);
         match () {
             () if tiers && row.policies.memory_tiers == MemoryTiers::ByDevice => {
                 Some("tiers of memory (`slow`) before 6.12, which takes all of it for one tier")
             }
+            () if mglru == Some(true) && !row.config.mglru => Some(
+                "mglru \"on\" with several NUMA nodes in a row that has it off; `,mglru=on` names the other",
+            ),
             () if slow > 0 && balancing == Some(Balancing::On) => {
                 Some("numa-balancing \"on\" with slow nodes; \"tiering\" is modelled")
             }

@@ -168,6 +168,8 @@ fn what_the_model_lacks_of_sampling_is_refused() {
         assert!(matches!(error, SimError::NotModelled { .. }), "{error}");
         assert!(error.to_string().contains(what), "{error}");
     }
+    let error = sampled("6.1", "; mglru \"on\"", "read \"heap\"").unwrap_err();
+    assert!(error.to_string().contains("has it off"), "{error}");
     let error = sampled("6.1", "slow=1", "read \"heap\"").unwrap_err();
     assert!(error.to_string().contains("before 6.12"), "{error}");
     let nothing = sampled("6.12", "slow=1; numa-balancing \"tiering\"", "numa-scan \"heap\"");

@@ -1,4 +1,4 @@
-//! Tells the command from which commit it is built: what git says in a clone, what `git archive`
+//! Tells the command, and the Python package, from which commit it is built: what git says in a clone, what `git archive`
 //! wrote in an archive. Where neither is, it is the version alone. Neither the machine nor the time
 //! goes in, so one commit gives one program.
 
@@ -14,7 +14,8 @@ const DIGITS: usize = 12;
 fn main() {
     let package = std::env::var("CARGO_PKG_VERSION").unwrap_or_default();
     let folder = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
-    let root = Path::new(&folder).join("../..");
+    let above = Path::new(&folder).ancestors().find(|above| above.join("crates").is_dir());
+    let root = above.unwrap_or(Path::new(&folder)).to_owned();
     for source in SOURCES {
         watch(&root.join(source));
     }

@@ -44,6 +44,7 @@ pub enum Verb {
   needless run cow-reuse                       on this kernel
   needless run cow-reuse -t model:6.1          in the model of Linux 6.1
   needless run cow-reuse --set pages=8 --format json
+  needless run cow-reuse -t model:6.12 --format parquet > rounds.parquet
   needless scenario random 7 | needless run - -t model:6.12
   needless run dirty-tracking                  a study's comparison")]
     Run(RunArgs),
@@ -225,15 +226,16 @@ pub struct RunArgs {
     /// model:6.12,mglru=off …
     #[arg(short, long)]
     pub target: Option<String>,
-    /// Write the events to a file, as JSON Lines.
+    /// Write the events to a file, as JSON Lines; to one named *.parquet or *.arrow as a table.
     #[arg(long, value_name = "FILE", value_parser = to_write())]
     pub events: Option<PathBuf>,
     #[command(flatten)]
     pub memory: MemoryArgs,
     #[command(flatten)]
     pub detail: DetailArgs,
-    #[command(flatten)]
-    pub format: FormatArgs,
+    /// How to print the result.
+    #[arg(long, value_enum, default_value_t = ResultFormat::Text)]
+    pub format: ResultFormat,
 }
 
 /// How much a text tells.
@@ -272,7 +274,7 @@ pub struct CompareArgs {
     /// Exit statuses for `git bisect run`: 0 as expected, 1 not, 125 (skip) for everything else.
     #[arg(long, requires = "expect")]
     pub git_bisect: bool,
-    /// Write the events of all targets to a file, as JSON Lines.
+    /// Write the events of all targets to a file, as JSON Lines; to one named *.parquet or *.arrow as a table.
     #[arg(long, value_name = "FILE", value_parser = to_write())]
     pub events: Option<PathBuf>,
     #[command(flatten)]
@@ -371,8 +373,9 @@ pub struct AgreeArgs {
     pub rounds: Option<u32>,
     #[command(flatten)]
     pub memory: MemoryArgs,
-    #[command(flatten)]
-    pub format: FormatArgs,
+    /// How to print the result.
+    #[arg(long, value_enum, default_value_t = ResultFormat::Text)]
+    pub format: ResultFormat,
 }
 
 /// Arguments of `kernels`.
@@ -739,6 +742,30 @@ pub enum Format {
     Json,
 }
 
+/// How runs and agreements are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ResultFormat {
+    /// For people.
+    Text,
+    /// For programs; the schemas are in docs/schema.
+    Json,
+    /// A table in a Parquet file: a row for each round or scenario (docs/tables.md).
+    Parquet,
+    /// The table in an Arrow file.
+    Arrow,
+}
+
+impl ResultFormat {
+    /// The kind of table that is asked for; `None`: no table.
+    pub fn table(self) -> Option<needless_tables::Format> {
+        match self {
+            ResultFormat::Parquet => Some(needless_tables::Format::Parquet),
+            ResultFormat::Arrow => Some(needless_tables::Format::Arrow),
+            _ => None,
+        }
+    }
+}
+
 /// How comparisons are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CompareFormat {
@@ -750,6 +777,21 @@ pub enum CompareFormat {
     Junit,
     /// TAP 14: the same, a line each.
     Tap,
+    /// A table in a Parquet file: a row for each round (docs/tables.md).
+    Parquet,
+    /// The table in an Arrow file.
+    Arrow,
+}
+
+impl CompareFormat {
+    /// The kind of table that is asked for; `None`: no table.
+    pub fn table(self) -> Option<needless_tables::Format> {
+        match self {
+            CompareFormat::Parquet => Some(needless_tables::Format::Parquet),
+            CompareFormat::Arrow => Some(needless_tables::Format::Arrow),
+            _ => None,
+        }
+    }
 }
 
 /// How `stat` prints.
@@ -761,6 +803,21 @@ pub enum StatFormat {
     Json,
     /// OpenMetrics, for Prometheus and its kin: one sample (docs/stat.md has the families).
     Openmetrics,
+    /// A table in a Parquet file: a row for each class of fault, cause of flushes … (docs/tables.md).
+    Parquet,
+    /// The table in an Arrow file.
+    Arrow,
+}
+
+impl StatFormat {
+    /// The kind of table that is asked for; `None`: no table.
+    pub fn table(self) -> Option<needless_tables::Format> {
+        match self {
+            StatFormat::Parquet => Some(needless_tables::Format::Parquet),
+            StatFormat::Arrow => Some(needless_tables::Format::Arrow),
+            _ => None,
+        }
+    }
 }
 
 /// How studies are printed.

@@ -52,15 +52,31 @@ impl Output {
 
     /// Prints a result.
     pub fn result(&self, text: &str) -> Result<(), Failure> {
-        if needless_watch::inherited::output_was_closed() {
-            let error = std::io::Error::from(rustix::io::Errno::BADF);
-            return Err(Failure::of_stream("standard output", error));
-        }
-        let mut out = AutoStream::new(std::io::stdout().lock(), self.choice);
+        let mut out = AutoStream::new(opened()?, self.choice);
         let end = if text.ends_with('\n') { "" } else { "\n" };
         let text = foreign::output(text, self.style.color);
         let written = out.write_all(text.as_bytes()).and_then(|()| out.write_all(end.as_bytes()));
         let written = written.and_then(|()| out.flush());
+        written.map_err(|error| Failure::of_stream("standard output", error))
+    }
+
+    /// Whether a result that is no text can go to standard output: a terminal would obey what is in it.
+    pub fn takes_bytes(&self) -> Result<(), Failure> {
+        if !std::io::stdout().is_terminal() {
+            return Ok(());
+        }
+        Err(Failure::Usage {
+            message: "a table in Parquet or Arrow is no text, and standard output is a terminal"
+                .to_owned(),
+            help: "write it to a file: > result.parquet".to_owned(),
+        })
+    }
+
+    /// Writes a result that is no text.
+    pub fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
+        self.takes_bytes()?;
+        let mut out = opened()?;
+        let written = out.write_all(bytes).and_then(|()| out.flush());
         written.map_err(|error| Failure::of_stream("standard output", error))
     }
 
@@ -84,6 +100,15 @@ impl Output {
     pub fn next(&self, command: &str) -> Result<(), Failure> {
         self.result(&format!("\n{}", self.style.dim(format!("next: {}", foreign::line(command)))))
     }
+}
+
+/// Standard output, unless it was closed.
+fn opened() -> Result<std::io::StdoutLock<'static>, Failure> {
+    if needless_watch::inherited::output_was_closed() {
+        let error = std::io::Error::from(rustix::io::Errno::BADF);
+        return Err(Failure::of_stream("standard output", error));
+    }
+    Ok(std::io::stdout().lock())
 }
 
 /// A JSON document as it is printed and written to files.

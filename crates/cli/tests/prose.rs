@@ -30,6 +30,7 @@ const COMMENTS: &[(&str, [usize; 3])] = &[
     ("report", [0, 0, 0]),
     ("runner", [8, 24, 84]),
     ("scenario", [25, 28, 52]),
+    ("tables", [0, 0, 0]),
     ("testing", [0, 0, 1]),
     ("watch", [0, 0, 0]),
     ("workloads", [18, 11, 22]),

@@ -1,7 +1,7 @@
 //! `agree`: is the model right about real kernels?
 
 use crate::agree::{self, RealTarget, Refusal, Scenario, seeds};
-use crate::args::{AgreeArgs, Draw, Format};
+use crate::args::{AgreeArgs, Draw, ResultFormat};
 use crate::failure::{DIFFERENCE, EXPECTED, Failure, INCONCLUSIVE};
 use crate::files::{Readers, can_write, can_write_into, write_text};
 use crate::interrupt;
@@ -37,15 +37,20 @@ pub fn agree(args: &AgreeArgs, output: &Output) -> Result<u8, Failure> {
     }
     args.report.as_deref().map_or(Ok(()), can_write)?;
     args.keep.as_deref().map_or(Ok(()), can_write_into)?;
+    args.format.table().map_or(Ok(()), |_| output.takes_bytes())?;
     let seeds = seeds_of(args)?;
     interrupt::listen();
     let mut agreements = on_all(&specs, args, *seeds.start())?;
     let keeps =
         |directory: &Path| agreements.iter_mut().try_for_each(|found| keep(directory, found));
     let kept = args.keep.as_deref().map_or(Ok(()), keeps);
-    match args.format.format {
-        Format::Json => output.json(&json(&agreements))?,
-        Format::Text => {
+    match (args.format.table(), args.format) {
+        (Some(format), _) => {
+            let table = needless_tables::scenarios(&agreements)?;
+            output.bytes(&needless_tables::bytes(&table, format)?)?;
+        }
+        (None, ResultFormat::Json) => output.json(&json(&agreements))?,
+        (None, _) => {
             output.result(&text(&agreements, output.style))?;
             let named = args.scenarios.first().map_or("cow-reuse", |name| name);
             output.next(&format!("needless compare {named}"))?;

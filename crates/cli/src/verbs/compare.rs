@@ -2,9 +2,9 @@
 
 use super::program;
 use crate::args::{
-    CompareArgs, CompareFormat, Format, MemoryArgs, RunArgs, ScenarioChoice, StudyArgs, StudyFormat,
+    CompareArgs, CompareFormat, MemoryArgs, ResultFormat, RunArgs, ScenarioChoice, StudyArgs,
+    StudyFormat,
 };
-use crate::avoided;
 use crate::failure::{DIFFERENCE, EXPECTED, Failure, INCONCLUSIVE, OTHER};
 use crate::files::can_write;
 use crate::memory::Memory;
@@ -18,7 +18,7 @@ use needless_report::compare::{Comparison, Outcome, Ran, Target};
 use needless_report::expect::{self, Case, Expectation, Verdict};
 use needless_report::saved::{self, Saved};
 use needless_report::stat::{SavedStat, stat_differences, stat_document, stat_text};
-use needless_report::{ci, json, notes};
+use needless_report::{avoided, ci, json, notes};
 use needless_scenario::{builtin, study};
 use std::path::{Path, PathBuf};
 
@@ -35,18 +35,26 @@ pub fn run(args: &RunArgs, output: &Output) -> Result<u8, Failure> {
     let program = program(&args.choice)?;
     spec.refuse(&program)?;
     args.events.as_deref().map_or(Ok(()), can_write)?;
-    let figures = args.format.format == Format::Json;
+    let table = args.format.table();
+    table.map_or(Ok(()), |_| output.takes_bytes())?;
+    let figures = args.format != ResultFormat::Text;
     let with = With { figures, events: &args.events, memory: args.memory };
     let (comparison, spool, status) = compared(program, std::slice::from_ref(&spec), &with)?;
-    if let ([Target { name, outcome: Outcome::Unavailable { reason, help }, .. }], Format::Text) =
-        (comparison.targets.as_slice(), args.format.format)
+    if let (
+        [Target { name, outcome: Outcome::Unavailable { reason, help }, .. }],
+        ResultFormat::Text,
+    ) = (comparison.targets.as_slice(), args.format)
     {
         let (target, reason, help) = (name.clone(), reason.clone(), help.clone());
         return Err(Failure::Target { target, reason, help, status });
     }
-    match args.format.format {
-        Format::Json => output.json(&json::comparison(&comparison))?,
-        Format::Text => {
+    match (table, args.format) {
+        (Some(format), _) => {
+            let table = needless_tables::rounds(&comparison)?;
+            output.bytes(&needless_tables::bytes(&table, format)?)?;
+        }
+        (None, ResultFormat::Json) => output.json(&json::comparison(&comparison))?,
+        (None, _) => {
             output.result(&needless_report::run::text(
                 &comparison,
                 output.style,
@@ -81,9 +89,15 @@ fn study_named(args: &RunArgs) -> Result<Option<StudyArgs>, Failure> {
         targets: args.target.iter().cloned().collect(),
         output: None,
         memory: args.memory,
-        format: match args.format.format {
-            Format::Text => StudyFormat::Text,
-            Format::Json => StudyFormat::Json,
+        format: match args.format {
+            ResultFormat::Text => StudyFormat::Text,
+            ResultFormat::Json => StudyFormat::Json,
+            ResultFormat::Parquet | ResultFormat::Arrow => {
+                return Err(Failure::Usage {
+                    message: format!("`{name}` is a study, whose answer is no table"),
+                    help: "take --format json, or run one of its scenarios".into(),
+                });
+            }
         },
     }))
 }
@@ -123,7 +137,10 @@ fn compare_saved(args: &CompareArgs, other: &Path, output: &Output) -> Result<u8
     match args.format {
         CompareFormat::Json => output.json(&saved::document(&differences, names))?,
         CompareFormat::Text => output.result(&saved::text(&differences, names, output.style))?,
-        CompareFormat::Junit | CompareFormat::Tap => {
+        CompareFormat::Junit
+        | CompareFormat::Tap
+        | CompareFormat::Parquet
+        | CompareFormat::Arrow => {
             return Err(Failure::Usage {
                 message: "saved results are compared as text or as JSON".into(),
                 help: "leave --format out, or write --format json".into(),
@@ -159,7 +176,10 @@ fn compare_stat(
     match args.format {
         CompareFormat::Json => output.json(&stat_document(&differences, names))?,
         CompareFormat::Text => output.result(&stat_text(&differences, names, output.style))?,
-        CompareFormat::Junit | CompareFormat::Tap => {
+        CompareFormat::Junit
+        | CompareFormat::Tap
+        | CompareFormat::Parquet
+        | CompareFormat::Arrow => {
             return Err(Failure::Usage {
                 message: "results of `stat` are compared as text or as JSON".into(),
                 help: "leave --format out, or write --format json".into(),
@@ -201,10 +221,12 @@ fn compare_all(args: &CompareArgs, output: &Output) -> Result<u8, Failure> {
     }
     specs.iter().try_for_each(|spec| spec.refuse(&program))?;
     args.events.as_deref().map_or(Ok(()), can_write)?;
-    let figures = args.format == CompareFormat::Json;
+    let table = args.format.table();
+    table.map_or(Ok(()), |_| output.takes_bytes())?;
+    let figures = args.format == CompareFormat::Json || table.is_some();
     let with = With { figures, events: &args.events, memory: args.memory };
     let (comparison, spool, status) = compared(program, &specs, &with)?;
-    let cases = match args.expect.is_empty() && matches!(args.format, CompareFormat::Json) {
+    let cases = match args.expect.is_empty() && figures {
         true => Vec::new(),
         false => expect::cases(&comparison, &args.expect),
     };
@@ -221,11 +243,15 @@ fn print(
     output: &Output,
 ) -> Result<(), Failure> {
     let name = &comparison.program.name;
-    match args.format {
-        CompareFormat::Json => output.json(&json::expected(comparison, cases)),
-        CompareFormat::Junit => output.result(&ci::junit(name, cases).map_err(no_xml)?),
-        CompareFormat::Tap => output.result(&ci::tap(name, cases)),
-        CompareFormat::Text => {
+    match (args.format.table(), args.format) {
+        (Some(format), _) => {
+            let table = needless_tables::rounds(comparison)?;
+            output.bytes(&needless_tables::bytes(&table, format)?)
+        }
+        (None, CompareFormat::Json) => output.json(&json::expected(comparison, cases)),
+        (None, CompareFormat::Junit) => output.result(&ci::junit(name, cases).map_err(no_xml)?),
+        (None, CompareFormat::Tap) => output.result(&ci::tap(name, cases)),
+        (None, _) => {
             let text = notes::text(comparison, output.style, args.detail.detail());
             let text = text + &expect::text(cases, output.style);
             output.result(&text)?;
@@ -289,7 +315,7 @@ fn compared(
         progress.done();
     }
     let steps = targets::steps(&program, specs, &results, &mut runs);
-    let avoided = avoided::find(&program, &results, &mut runs);
+    let avoided = avoided::find(&program, &results, |program, row| runs.kinds(program, row).ok());
     let spool = runs.events;
     Ok((Comparison { program, targets: results, steps, avoided }, spool, status))
 }
@@ -297,5 +323,5 @@ fn compared(
 fn write_events(spool: Option<Spool>, comparison: &Comparison) -> Result<(), Failure> {
     let Some(spool) = spool else { return Ok(()) };
     let ran: Vec<&Ran> = comparison.targets.iter().filter_map(Target::ran).collect();
-    spool.finish(&comparison.program.name, &ran)
+    spool.finish(&comparison.program, &ran)
 }

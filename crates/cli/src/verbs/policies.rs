@@ -3,28 +3,18 @@
 use crate::args::Format;
 use crate::failure::{EXPECTED, Failure};
 use crate::output::Output;
-use needless_model::kernels::{KernelRow, Standing};
+use needless_model::kernels::KernelRow;
 use needless_model::policy::POLICIES;
-use needless_report::SCHEMA_VERSION;
-use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use needless_report::policies::json;
 
 /// `needless policies`
 pub fn policies(format: Format, output: &Output) -> Result<u8, Failure> {
     let (series, stable) = (KernelRow::all(), KernelRow::stable());
     match format {
-        Format::Json => output.json(&document(&[series, stable].concat()))?,
+        Format::Json => output.json(&json(&[series, stable].concat()))?,
         Format::Text => output.result(&text(&series, &stable, output))?,
     }
     Ok(EXPECTED)
-}
-
-/// Why a row may not be compared with a running kernel, if so.
-pub fn remark(row: &KernelRow) -> Option<String> {
-    match row.standing {
-        Standing::Runnable => None,
-        Standing::PublishedFiguresOnly => Some("published figures only".to_owned()),
-    }
 }
 
 fn text(series: &[KernelRow], stable: &[KernelRow], output: &Output) -> String {
@@ -59,29 +49,4 @@ fn having(series: &[KernelRow], stable: &[KernelRow], at: usize, word: &str) -> 
     rows.extend(stable.iter().filter(has).filter(|row| !now(row)).cloned());
     rows.sort_by_key(|row| row.release);
     rows
-}
-
-fn document(rows: &[KernelRow]) -> Value {
-    let policies: Vec<Value> = POLICIES
-        .iter()
-        .map(|policy| {
-            let values: BTreeMap<&str, &str> = policy.values.iter().copied().collect();
-            json!({
-                "name": policy.name,
-                "summary": policy.summary,
-                "source": policy.source,
-                "values": values,
-            })
-        })
-        .collect();
-    let kernels: Vec<Value> = rows
-        .iter()
-        .map(|row| {
-            let words = row.policies.words();
-            let values: BTreeMap<&str, &str> =
-                POLICIES.iter().map(|policy| policy.name).zip(words).collect();
-            json!({ "name": row.name, "remark": remark(row), "policies": values })
-        })
-        .collect();
-    json!({ "schema_version": SCHEMA_VERSION, "policies": policies, "kernels": kernels })
 }

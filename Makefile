@@ -5,7 +5,7 @@ CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TARGET_DIR
 BIN := $(CARGO_TARGET_DIR)/release
 
-.PHONY: help setup setup-native native build install uninstall deb deb-test demo test test-kernels kernels-own mutants check agree agree-arm64 stale-read stat-kernels verdicts bench lint licences fresh docs
+.PHONY: help setup setup-native setup-python native build install uninstall deb deb-test demo test test-kernels kernels-own mutants check agree agree-arm64 stale-read stat-kernels verdicts bench lint licences fresh docs python python-package agree-cluster
 
 help: ## list the recipes
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|'
@@ -15,6 +15,9 @@ setup: ## install what builds and tests need, as far as it is missing
 
 setup-native: ## install what a build of the command needs, as far as it is missing
 	@scripts/setup.sh native
+
+setup-python:
+	@scripts/setup.sh python
 
 native: setup-native ## build the command and its runner, optimised
 	cargo build --locked --release -p needless -p needless-runner
@@ -98,6 +101,22 @@ stat-kernels: setup ## what `needless stat` counts, workload by workload, on eve
 verdicts: setup ## 10,000 random scenarios for each of five rows, without the flushes that are called needless
 	NEEDLESS_SEEDS=10000 cargo test --locked --release -p needless-scenario --test all what_is_called_needless
 
+# In target/venv; tests that need the command run one that is built to be there soon, unless NEEDLESS_COMMAND names one.
+python: setup-python ## the Python package in a virtual environment, and its tests (docs/python.md)
+	scripts/python.sh test
+
+python-package: setup-python
+	scripts/python.sh package
+
+# The command and its kernels have to be on every worker; without SCHEDULER this machine's processors work, a guest on
+# each. What is missing in target/agree-cluster is run; a run that was killed goes on.
+SCHEDULER ?=
+SEEDS ?= 1:1001
+TARGETS ?= kernel:5.10 kernel:6.1 kernel:6.12 kernel:6.18 kernel:7.3
+agree-cluster: native python-package ## random scenarios on booted kernels by a Dask cluster: SCHEDULER=tcp://HEAD:8786
+	NEEDLESS_COMMAND=$(BIN)/needless $(CARGO_TARGET_DIR)/venv/bin/needless-sweep agree --seeds $(SEEDS) \
+	    $(addprefix -t ,$(TARGETS)) $(if $(SCHEDULER),--scheduler $(SCHEDULER)) -o $(CARGO_TARGET_DIR)/agree-cluster
+
 docs: native ## the documents as a site with a search: target/docs/book/index.html
 	scripts/docs.sh $(BIN)/needless
 
@@ -108,6 +127,8 @@ lint: setup licences ## formatting, clippy, licences; whether the list of mistak
 	cargo fmt --all --check
 	python3 scripts/mutants.py --list >/dev/null
 	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo fmt --manifest-path python/Cargo.toml --check
+	cargo clippy --locked --manifest-path python/Cargo.toml -- -D warnings
 
 licences: ## the licence of every dependency against the list of those allowed
 	python3 scripts/licences.py

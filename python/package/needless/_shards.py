@@ -9,6 +9,7 @@ dies costs the shard that it was at: the scheduler gives it to another one.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import sys
@@ -187,6 +188,15 @@ def run(
         raise Error(f"{message}; {remedy}", message, remedy=remedy) from first
 
 
+def called(function: Callable[..., bytes], arguments: Mapping[str, Any], version: str) -> bytes:
+    """What a worker does: the call, if its package is of the version that asks."""
+    if version != _needless.VERSION:
+        remedy = "install one version everywhere"
+        message = f"a worker has needless {_needless.VERSION}, and {version} asks"
+        raise Error(f"{message}; {remedy}", message, remedy=remedy)
+    return function(**arguments)
+
+
 def _results(
     client: Any, shards: Sequence[Shard], resources: Mapping[str, float] | None
 ) -> Iterator[tuple[Shard, bytes | BaseException]]:
@@ -198,14 +208,21 @@ def _results(
     def submitted(shard: Shard) -> Any:
         key = f"needless-{shard.name}"
         by_key[key] = shard
+        arguments = dict(shard.arguments)
         return client.submit(
-            shard.function, key=key, retries=2, resources=resources, **shard.arguments
+            called,
+            shard.function,
+            arguments,
+            _needless.VERSION,
+            key=key,
+            retries=2,
+            resources=resources,
         )
 
     threads = sum(client.nthreads().values()) or os.cpu_count() or 1
     waiting = iter(shards)
-    first = [submitted(shard) for shard, _ in zip(waiting, range(threads * _WAITING + 1))]
-    running = as_completed(first)
+    first = list(itertools.islice(waiting, threads * _WAITING + 1))
+    running = as_completed([submitted(shard) for shard in first])
     for future in running:
         shard = by_key.pop(future.key)
         error = future.exception()

@@ -135,6 +135,13 @@ def test_a_worker_of_another_version_is_refused():
         _shards.called(_evidence.litmus_batch, {"test": "pageout-read"}, "0.0.0")
 
 
+def test_workers_without_what_tasks_need_are_refused():
+    _shards._refuse([{"guest": 1}, {}], {"guest": 1})
+    _shards._refuse([], {"guest": 1})
+    with pytest.raises(needless.Error, match="no worker has the resource `guest`"):
+        _shards._refuse([{}, {"tree": 1}], {"guest": 1})
+
+
 def test_random_scenarios_do_what_they_did_on_real_kernels(root, tmp_path):
     lines = (root / "tests/agreed.tsv").read_text().splitlines()
     rows = lines[0].removeprefix("# seed\t").split("\t")

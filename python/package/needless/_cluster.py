@@ -15,13 +15,14 @@ GUEST = "guest"
 _REMEDY = "pip install './python[sweep]'"
 
 
-def _distributed() -> Any:
+def distributed() -> Any:
+    """Dask's module of that name."""
     try:
-        import distributed
+        import distributed as module
     except ImportError as error:
         message = f"sweeps run on Dask, which is not installed: {error}"
         raise Error(f"{message}; {_REMEDY}", message, remedy=_REMEDY) from error
-    return distributed
+    return module
 
 
 @contextmanager
@@ -39,28 +40,28 @@ def client(
         jobqueue: ``slurm``: batch jobs, as dask-jobqueue's configuration describes them.
         resources: what each worker on this machine has, such as ``{"guest": 1}``.
     """
-    distributed = _distributed()
+    dask = distributed()
     if scheduler is not None and jobqueue is not None:
         raise InputError("a scheduler and a job queue exclude each other: name one of them")
     if scheduler is not None:
-        with distributed.Client(scheduler, set_as_default=False) as connected:
+        with dask.Client(scheduler, set_as_default=False) as connected:
             yield connected
         return
     with (
-        _cluster(distributed, workers, jobqueue, resources) as cluster,
-        distributed.Client(cluster, set_as_default=False) as connected,
+        _cluster(dask, workers, jobqueue, resources) as cluster,
+        dask.Client(cluster, set_as_default=False) as connected,
     ):
         yield connected
 
 
 def _cluster(
-    distributed: Any,
+    dask: Any,
     workers: int | None,
     jobqueue: str | None,
     resources: Mapping[str, float] | None,
 ) -> Any:
     if jobqueue is None:
-        return distributed.LocalCluster(
+        return dask.LocalCluster(
             n_workers=workers or os.cpu_count() or 1,
             # The model is not run by threads side by side: one process for each CPU.
             threads_per_worker=1,

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from needless import _needless
+from needless._cluster import distributed
 from needless._errors import Error, InputError
 from needless._needless import Table
 
@@ -197,12 +198,25 @@ def called(function: Callable[..., bytes], arguments: Mapping[str, Any], version
     return function(**arguments)
 
 
+def _resources(dask_scheduler: Any) -> list[dict[str, float]]:
+    """What each worker has, as the scheduler knows it."""
+    return [dict(worker.resources) for worker in dask_scheduler.workers.values()]
+
+
+def _refuse(workers: Sequence[Mapping[str, float]], wanted: Mapping[str, float]) -> None:
+    """Refuses workers of which none has what the tasks need: they would wait for ever."""
+    for name, amount in wanted.items():
+        if workers and all(worker.get(name, 0) < amount for worker in workers):
+            remedy = f"start them with `dask worker --resources {name}={amount:g}`"
+            message = f"no worker has the resource `{name}`"
+            raise Error(f"{message}; {remedy}", message, remedy=remedy)
+
+
 def _results(
     client: Any, shards: Sequence[Shard], resources: Mapping[str, float] | None
 ) -> Iterator[tuple[Shard, bytes | BaseException]]:
     """Each shard with its bytes, or with why there are none, as they come."""
-    from distributed import as_completed
-
+    _refuse(client.run_on_scheduler(_resources), resources or {})
     by_key: dict[str, Shard] = {}
 
     def submitted(shard: Shard) -> Any:
@@ -222,7 +236,7 @@ def _results(
     threads = sum(client.nthreads().values()) or os.cpu_count() or 1
     waiting = iter(shards)
     first = list(itertools.islice(waiting, threads * _WAITING + 1))
-    running = as_completed([submitted(shard) for shard in first])
+    running = distributed().as_completed([submitted(shard) for shard in first])
     for future in running:
         shard = by_key.pop(future.key)
         error = future.exception()

@@ -10,8 +10,8 @@ use needless_model::kernels::KernelRow;
 use needless_model::program::Program;
 use needless_model::run::{Round, TargetRun};
 use needless_model::sim::{self, Look, SimError, SimOptions, Watch};
-use needless_report::compare::{self, Outcome, Ran, Target};
-use needless_report::explain::{self, Explanation};
+use needless_report::compare::{Comparison as Compared, Outcome, Ran, Target};
+use needless_report::explain::{Explanation, json as explained_json, text as explained_text};
 use needless_report::policies::remark;
 use needless_report::steps::{self, RowRan};
 use needless_report::style::Detail;
@@ -165,7 +165,7 @@ pub fn target(
 /// Targets side by side.
 #[pyclass(module = "needless._needless", frozen)]
 pub struct Comparison {
-    comparison: compare::Comparison,
+    comparison: Compared,
 }
 
 #[pymethods]
@@ -192,11 +192,10 @@ impl Comparison {
     }
 
     /// The text that the command prints.
-    fn text(&self, verbose: bool) -> String {
-        let detail = if verbose { Detail::All } else { Detail::Answer };
+    fn text(&self) -> String {
         match self.comparison.targets.as_slice() {
-            [_] => one::text(&self.comparison, STYLE, detail),
-            _ => notes::text(&self.comparison, STYLE, detail),
+            [_] => one::text(&self.comparison, STYLE, Detail::Answer),
+            _ => notes::text(&self.comparison, STYLE, Detail::Answer),
         }
     }
 }
@@ -223,7 +222,7 @@ pub fn compare(
     max_memory: Option<u64>,
     events: bool,
 ) -> PyResult<Comparison> {
-    let compared = || -> Result<compare::Comparison, Failure> {
+    let compared = || -> Result<Compared, Failure> {
         let rows: Vec<KernelRow> =
             targets.iter().map(|name| row_of(name)).collect::<Result<_, _>>()?;
         let (program, _) = source.program(&settings, rounds)?;
@@ -251,7 +250,7 @@ pub fn compare(
         if let Some(error) = ended.into_inner() {
             return Err(Failure::Python(error));
         }
-        Ok(compare::Comparison { program, targets, steps, avoided })
+        Ok(Compared { program, targets, steps, avoided })
     };
     Ok(Comparison { comparison: py.detach(compared)? })
 }
@@ -288,8 +287,8 @@ pub fn explain(
         };
         let explanation = Explanation { program: &program, ran: &ran, at };
         let table = needless_tables::events(&program, &seen(&ran))?;
-        let (json, text) = (explain::json(&explanation), explain::text(&explanation, STYLE));
-        Ok((json.to_string(), text, table.into()))
+        let document = explained_json(&explanation).to_string();
+        Ok((document, explained_text(&explanation, STYLE), table.into()))
     };
     Ok(py.detach(explained)?)
 }

@@ -210,7 +210,7 @@ def _compared(
         for target in document["targets"]:
             target.pop("samples", None)
         kept = compared.events() if events else None
-        return Comparison(compared.rounds(), document, kept, compared.text(False))
+        return Comparison(compared.rounds(), document, kept, compared.text())
     loaded._source.check(values, rounds)
     name, text = _command.named(loaded)
     arguments = ["compare", name, *_command.settings(values)]

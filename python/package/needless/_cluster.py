@@ -77,7 +77,9 @@ def _cluster(
         remedy = "pip install './python[sweep,jobqueue]'"
         message = f"batch jobs are started by dask-jobqueue, which is not installed: {error}"
         raise Error(f"{message}; {remedy}", message, remedy=remedy) from error
-    told = [f"--resources {name}={amount:g}" for name, amount in (resources or {}).items()]
-    cluster = dask_jobqueue.SLURMCluster(worker_extra_args=" ".join(told).split())
+    given = ",".join(f"{name}={amount:g}" for name, amount in (resources or {}).items())
+    # Without any, those of the configuration hold.
+    options = {"worker_extra_args": ["--resources", given]} if given else {}
+    cluster = dask_jobqueue.SLURMCluster(**options)
     cluster.scale(jobs=workers or 1)
     return cluster

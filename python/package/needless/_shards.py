@@ -236,7 +236,10 @@ def _results(
     threads = sum(client.nthreads().values()) or os.cpu_count() or 1
     waiting = iter(shards)
     first = list(itertools.islice(waiting, threads * _WAITING + 1))
-    running = distributed().as_completed([submitted(shard) for shard in first])
+    futures = [submitted(shard) for shard in first]
+    # The client is nobody's default.
+    running = distributed().as_completed(futures, loop=client.loop)
+    del futures
     for future in running:
         shard = by_key.pop(future.key)
         error = future.exception()

@@ -13,8 +13,8 @@ import itertools
 import json
 import os
 import sys
-import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -101,21 +101,14 @@ class Folder:
 
 def write_whole(path: Path, content: bytes) -> None:
     """Writes a file whole or not at all."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
-        try:
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        with beside.open("xb") as file:
             file.write(content)
-            file.flush()
-            os.fchmod(file.fileno(), 0o666 & ~_umask())
-            os.replace(file.name, path)
-        except BaseException:
-            os.unlink(file.name)
-            raise
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
 
 
 class Progress:

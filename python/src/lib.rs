@@ -19,7 +19,7 @@ use pyo3::prelude::*;
 
 #[pymodule]
 #[pyo3(name = "_needless")]
-fn module(module: &Bound<'_, PyModule>) -> PyResult<()> {
+fn exported(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("VERSION", env!("NEEDLESS_VERSION"))?;
     module.add_class::<table::Table>()?;
     module.add_class::<source::Source>()?;

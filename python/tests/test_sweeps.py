@@ -67,9 +67,10 @@ def test_a_worker_that_is_killed_costs_nothing_but_its_shard(tmp_path):
     assert points(table) == expected()
     assert set(table.column("status")) == {"ran"}
     copies = dict(zip(points(table), table.column("copies"), strict=True))
-    # 5.10 copies each page, whose reads brought it back from swap; 6.12 none.
-    assert all(copies[p, r, "model:5.10"] == p for p in OVER["pages"] for r in OVER["rounds"])
-    assert all(copies[p, r, "model:6.12"] == 0 for p in OVER["pages"] for r in OVER["rounds"])
+    for pages, rounds, target in [(1, 2, TARGETS[0]), (50, 3, TARGETS[0]), (8, 21, TARGETS[1])]:
+        alone = needless.run("cow-reuse", target, set={"pages": pages, "rounds": rounds})
+        assert copies[pages, rounds, target] == alone.counters["copies"]
+    assert copies[1, 2, TARGETS[0]] == 1
 
 
 def test_a_sweep_that_is_killed_goes_on(tmp_path):

@@ -184,7 +184,9 @@ def compare(
     >>> both = needless.compare("cow-reuse", ["model:5.10", "model:6.12"], rounds=3)
     >>> [(name, figures["copies"]) for name, figures in both.per_round.items()]
     [('model:5.10', 1), ('model:6.12', 0)]
-    >>> both.steps[0]["changes"][0]["explanation"]["policies"][0]["policy"]
+    >>> of_copies = lambda change: any(name == "copies" for name, _, _ in change["counters"])
+    >>> change = next(filter(of_copies, both.steps[0]["changes"]))
+    >>> change["explanation"]["policies"][0]["policy"]
     'reuse'
     """
     wanted = list(releases()) if targets is None else names(targets)

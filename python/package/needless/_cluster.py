@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -72,7 +73,8 @@ def _cluster(
     if jobqueue != "slurm":
         raise InputError(f"there is no job queue `{jobqueue}` here; there is slurm")
     try:
-        import dask_jobqueue
+        # Its types refuse a configuration that is read from a file.
+        dask_jobqueue: Any = importlib.import_module("dask_jobqueue")
     except ImportError as error:
         remedy = "pip install './python[sweep,jobqueue]'"
         message = f"batch jobs are started by dask-jobqueue, which is not installed: {error}"

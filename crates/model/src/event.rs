@@ -213,7 +213,8 @@ pub enum EventKind {
     MeasureEnd,
 }
 
-/// Operations of `TLBI` that user address spaces are flushed by (Arm ARM, C5.5).
+/// Instructions that user address spaces are flushed by where no CPU is interrupted: operations of
+/// arm64's `TLBI` (Arm ARM, C5.5), and AMD's `INVLPGB` (APM volume 3).
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tlbi {
@@ -223,13 +224,17 @@ pub enum Tlbi {
     Vae1is,
     /// An address, what the last level says of it, on all CPUs.
     Vale1is,
-    /// The same on this CPU.
+    /// An address, what the last level says of it, on this CPU.
     Vale1,
+    /// x86: addresses or an address space, on all CPUs. `TLBSYNC` waits for it. How many pages one
+    /// instruction takes is the processor's affair: a flush counts as one.
+    Invlpgb,
 }
 
 impl Tlbi {
     /// All of them.
-    pub const ALL: [Tlbi; 4] = [Tlbi::Aside1is, Tlbi::Vae1is, Tlbi::Vale1is, Tlbi::Vale1];
+    pub const ALL: [Tlbi; 5] =
+        [Tlbi::Aside1is, Tlbi::Vae1is, Tlbi::Vale1is, Tlbi::Vale1, Tlbi::Invlpgb];
 
     /// The assembler's name.
     pub const fn name(self) -> &'static str {
@@ -238,6 +243,15 @@ impl Tlbi {
             Tlbi::Vae1is => "vae1is",
             Tlbi::Vale1is => "vale1is",
             Tlbi::Vale1 => "vale1",
+            Tlbi::Invlpgb => "invlpgb",
+        }
+    }
+
+    /// The instruction, with its operation where it has several.
+    pub fn instruction(self) -> String {
+        match self {
+            Tlbi::Invlpgb => self.name().to_owned(),
+            _ => format!("tlbi {}", self.name()),
         }
     }
 

@@ -297,6 +297,8 @@ pub const PROPOSALS: &[Proposal] = &[
     Proposal { name: "fork-young", changes: &[("fork-accessed", "keep")] },
     Proposal { name: "fork-dirty", changes: &[("fork-dirty", "keep")] },
     Proposal { name: "removed-after", changes: &[("refault-flush", "removed-after")] },
+    Proposal { name: "invlpgb", changes: &[("shootdown", "invlpgb")] },
+    Proposal { name: "coherent", changes: &[("shootdown", "coherent")] },
     // v8, the last of that name that was posted whole.
     Proposal {
         name: "migrc",
@@ -358,7 +360,7 @@ pub enum RowError {
     },
     /// An option that is not understood.
     #[error(
-        "kernel row option `{option}` is not understood; options are mglru=on|off, thp=always|madvise|never, mthp=SIZE:always|inherit|madvise|never[+SIZE:…], soft-dirty=on|off, huge-tlb=pieces|whole, la57=on|off, five-level=on|off, of arm64 cpu=max|cortex-a72, kpti=on|off and tlbi-range=on|off, skip-needed=THREAD.N[+], ask=R|D, forgo=P1|P9, most-faults=N and POLICY=VALUE (see `needless policies`)"
+        "kernel row option `{option}` is not understood; options are mglru=on|off, thp=always|madvise|never, mthp=SIZE:always|inherit|madvise|never[+SIZE:…], soft-dirty=on|off, huge-tlb=pieces|whole, migrate-ad=lost|kept (split-remap=old|as-before), la57=on|off, five-level=on|off, of arm64 cpu=max|cortex-a72, kpti=on|off and tlbi-range=on|off, skip-needed=THREAD.N[+], ask=R|D, forgo=P1|P9, most-faults=N and POLICY=VALUE (see `needless policies`)"
     )]
     UnknownOption {
         /// The option.
@@ -627,6 +629,15 @@ impl KernelRow {
                     _ => return Err(unknown()),
                 }
             }
+            // What a move does to the two bits, in the words of the question.
+            "migrate-ad" => {
+                let remap = match value {
+                    "lost" => SplitRemap::Old,
+                    "kept" => SplitRemap::AsBefore,
+                    _ => return Err(unknown()),
+                };
+                self.policies.split_remap = remap;
+            }
             "la57" => self.config.la57 = switch()?,
             "five-level" => self.config.five_level = switch()?,
             "skip-needed" => {
@@ -683,6 +694,8 @@ mod tests {
             Err(RowError::NeedsCounts { .. })
         ));
         assert!(KernelRow::parse("5.10+pending-cleared,pending-mark=counts").is_ok());
+        let lost = KernelRow::parse("6.12,migrate-ad=lost").unwrap().policies;
+        assert_eq!(lost.split_remap, SplitRemap::Old);
         assert!(KernelRow::parse("6.12,mutant=move-unlocked").unwrap().known_wrong().is_some());
         assert_eq!(row.known_wrong(), None);
         assert!(matches!(KernelRow::parse("6.1/sparc"), Err(RowError::UnknownArch { .. })));

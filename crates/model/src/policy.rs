@@ -254,6 +254,12 @@ policies! {
         Kept = "kept", "it stays in use until the flush";
         Freed = "freed", "it is free at once, and is flushed before it is handed out";
     }
+    /// Which CPUs a flush that was left still has to reach.
+    defer_cpus: DeferCpus = "defer-cpus", "which CPUs a flush that was left still has to reach when it is done",
+        source "proposed: MIGRC v1 to v3 (CPUs that have flushed since are passed over), v4 to v8 (those that a batched flush has reached are struck off)" {
+        Remaining = "remaining", "those that no batched flush has reached since";
+        All = "all", "all that may have cached it, unless one batched flush has reached all of them";
+    }
     /// Where a flush that was left is done because pages may be stored to from now on.
     defer_upgrade: DeferUpgrade = "defer-upgrade", "where flushes that were left are done, for a page may be stored to from now on",
         source "proposed: MIGRC v1 to v9 (do_wp_page), LUF v10 (mmap as well), v11 (once a fault has made a PTE writable), v12 (once a fault has set a PTE in a writable mapping)" {
@@ -372,6 +378,14 @@ policies! {
         Alone = "alone", "nobody else has a reference to the folio";
         Never = "never", "never";
         Known = "known", "nobody else maps the folio, there is no other reference, and more of it is mapped";
+    }
+    /// How other CPUs lose a translation.
+    shootdown: Shootdown = "shootdown", "on x86: how a translation is taken out of other CPUs' TLBs",
+        source "arch/x86/mm/tlb.c:flush_tlb_multi (5.10 to 7.3); broadcast_tlb_flush, consider_global_asid, arch_tlbbatch_flush (since 6.15, on AMD processors with INVLPGB; read as posted on linux-kernel in February 2025, run by nobody here); coherent: no kernel and no processor" {
+        Interrupts = "interrupts", "they are interrupted, and flush";
+        Invlpgb = "invlpgb", "by an instruction that all CPUs obey (INVLPGB): flushes of a batch, and those of an address space that more than three CPUs were found to use at once after one of its flushes had interrupted them; others are interrupted";
+        InvlpgbAll = "invlpgb-all", "by that instruction, however few CPUs use the address space; no kernel does so: small tests of the checker need it";
+        Coherent = "coherent", "by the hardware, when the entry changes: nobody flushes anything (the most that any rule about flushes could save)";
     }
     /// The order inside one flush.
     flush_order: FlushOrder = "flush-order", "the order of the initiator's own flush and the shootdown",
@@ -897,6 +911,7 @@ policies! {
         source "litmus tests (needless check --catalogue)" {
         None = "none", "nothing";
         UnmapNotFlushed = "unmap-not-flushed", "reclaim frees what it unmapped without a flush (try_to_unmap_flush)";
+        DeferWrapped = "defer-wrapped", "generations of flushes that were left have two bits (LUF's have 16): once two lists of pages wait, the flush of the next one seems to have been done";
         DeferWritable = "defer-writable", "the flush of a page that may be stored to is left to a later one (defer-flush)";
         DeferUpgraded = "defer-upgraded", "a store to a page that is mapped read-only does not flush what was left (defer-upgrade)";
         DeferReused = "defer-reused", "a frame is used again before the flush that it owes (defer-free)";

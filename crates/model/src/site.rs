@@ -318,7 +318,11 @@ sites! {
     FlushTlbFunc = "flush_tlb_func" in "arch/x86/mm/tlb.c";
     /// The batch's flush.
     ArchTlbbatchFlush = "arch_tlbbatch_flush" in "arch/x86/mm/tlb.c";
-    /// Not the kernel: a CPU of arm64 does what another one's invalidation asks for.
+    /// A flush by an instruction that all CPUs obey.
+    BroadcastTlbFlush = "broadcast_tlb_flush" in "arch/x86/mm/tlb.c";
+    /// Whether an address space gets an identifier that all CPUs share.
+    ConsiderGlobalAsid = "consider_global_asid" in "arch/x86/mm/tlb.c";
+    /// Not the kernel: a CPU carries out an invalidation that another CPU broadcast (arm64's TLBI, AMD's INVLPGB).
     TlbiBroadcast = "TLBI" in "(processor)";
     /// A page table is linked into the one above it.
     PteAlloc = "__pte_alloc" in "mm/memory.c";

@@ -271,11 +271,13 @@ pub fn what(program: &Program, event: &Event, style: Style) -> String {
         EventKind::Tlbi { operation, pages, single, ranged } => {
             let pages =
                 pages.map_or("the address space".to_owned(), |pages| count(pages as usize, "page"));
-            let name = operation.name();
-            let forms = [(single, name.to_owned()), (ranged, format!("r{name}"))];
+            let forms = [
+                (single, operation.instruction()),
+                (ranged, format!("tlbi r{}", operation.name())),
+            ];
             let forms = forms.iter().filter(|(times, _)| *times > 0);
             let forms: Vec<String> =
-                forms.map(|(times, name)| format!("{times} x tlbi {name}")).collect();
+                forms.map(|(times, instruction)| format!("{times} x {instruction}")).collect();
             format!("flush {pages}: {}", forms.join(", "))
         }
         EventKind::Dsb { barrier, times: 1 } => format!("dsb {}", barrier.name()),

@@ -19,7 +19,7 @@ use crate::env::Env;
 use crate::kernel::unmap_batch::try_to_unmap_flush;
 use crate::machine::unmap_batch::{Batch, UnmapBatch};
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{DeferFile, DeferFlush, DeferFree, DeferIf, DeferUpgrade, Mutant, Policies};
+use crate::policy::{DeferCpus, DeferFile, DeferFlush, DeferFree, DeferIf, DeferUpgrade, Mutant, Policies};
 use crate::pte::PresentPte;
 use crate::site::Site;
 
@@ -80,6 +80,9 @@ pub fn join_deferred(env: &mut impl Env, site: Site) -> bool {
         let task = &mut *w.tasks[at.thread.index()];
         let Some(deferring) = task.deferring.take() else { return false };
         let given_up = w.deferred.flushing > 0 && w.policies.mutant != Mutant::DeferWhileFlushing;
+        if !given_up && w.policies.mutant == Mutant::DeferWrapped {
+            w.deferred.lists += 1;
+        }
         let joined = if given_up { &mut task.unmap_batch } else { &mut w.deferred.batch };
         joined.join(deferring.list);
         w.count_moves(|moves| moves.given_up += u64::from(given_up));
@@ -90,8 +93,10 @@ pub fn join_deferred(env: &mut impl Env, site: Site) -> bool {
 /// The caller's last reference to a frame whose flush is owed; `to`: what its contents are in now.
 pub fn leave_frame<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, to: Option<Pfn>) {
     let (owed, mutant) = (w.deferred.batch.flush_required, w.policies.mutant);
+    // Of two bits, half of the numbers are taken for past ones.
+    let seems_flushed = w.deferred.lists > 2;
     match w.policies.defer_free {
-        _ if !owed || mutant == Mutant::DeferReused => w.put_frame(at, frame),
+        _ if !owed || mutant == Mutant::DeferReused || seems_flushed => w.put_frame(at, frame),
         DeferFree::Kept => {
             // The frame may be where an earlier move went to.
             if mutant == Mutant::DeferChain
@@ -119,7 +124,8 @@ pub fn flush_begins<M: Mode>(w: &mut World<M>) {
 /// It has ended, and reached all CPUs of the batch: those owe nothing any more.
 pub fn flush_ended<M: Mode>(w: &mut World<M>, at: At, batch: &UnmapBatch) {
     w.deferred.flushing -= 1;
-    let free = w.deferred.flushed(&batch.cpus);
+    let strikes = w.policies.defer_cpus == DeferCpus::Remaining;
+    let free = w.deferred.flushed(&batch.cpus, strikes);
     free.into_iter().for_each(|frame| w.put_frame(at, frame));
 }
 

@@ -15,7 +15,7 @@ use crate::machine::cpuset::CpuSet;
 use crate::machine::tlb::{Tlbs, is_stale};
 use crate::machine::unmap_batch::Batch;
 use crate::machine::world::{At, Mode, World};
-use crate::policy::Arm64Unmap;
+use crate::policy::{Arm64Unmap, Shootdown};
 use crate::pte::PresentPte;
 use crate::site::Site;
 
@@ -103,6 +103,8 @@ impl FlushRequest {
 /// Flushes part or all of an address space on every CPU that may hold it.
 pub fn flush_tlb_mm_range(env: &mut impl Env, request: FlushRequest) {
     match env.arch().tlb_code {
+        // The hardware did it when the entries changed (`World::drop_cached`).
+        TlbCode::X86 if env.policies().shootdown == Shootdown::Coherent => {}
         TlbCode::X86 => x86::flush::flush_tlb_mm_range(env, request),
         TlbCode::Arm64(_) => arm64::flush::flush_tlb_mm_range(env, request),
     }
@@ -132,6 +134,7 @@ pub fn tlb_flush(env: &mut impl Env, request: FlushRequest, full_mm: bool) {
 /// can hold the translation, on arm64 always, where it is done at all.
 pub fn arch_tlbbatch_should_defer<M: Mode>(w: &World<M>, at: At, mm: MmId) -> bool {
     match w.arch.tlb_code {
+        TlbCode::X86 if w.policies.shootdown == Shootdown::Coherent => false,
         TlbCode::X86 => w.mms[mm.index()].cpumask.any_but(at.cpu),
         TlbCode::Arm64(_) => w.policies.arm64_unmap == Arm64Unmap::Unwaited,
     }
@@ -185,6 +188,7 @@ pub fn flush_tlb_exit(env: &mut impl Env, mm: MmId) {
 pub fn flush_by_rule(env: &mut impl Env, request: FlushRequest, who: Flushes) {
     match (who, env.arch().tlb_code) {
         (Flushes::Nobody, _) => {}
+        (Flushes::Local, TlbCode::X86) if env.policies().shootdown == Shootdown::Coherent => {}
         (Flushes::Local, TlbCode::X86) => env.step(request.site, |w, at| {
             let asid = w.cpus[at.cpu.index()].asid;
             let scope = scope(request.range, request.stride_shift);

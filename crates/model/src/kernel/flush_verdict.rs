@@ -4,6 +4,7 @@
 use crate::addr::{CpuId, MmId, PageRange};
 use crate::arch::Asids;
 use crate::kernel::flush::{Change, FlushRequest};
+use crate::kernel::x86::broadcast::is_global;
 use crate::kernels::SkipNeeded;
 use crate::machine::tlb::{FlushScope, Tlbs};
 use crate::machine::world::{At, Mode, World};
@@ -112,7 +113,7 @@ pub(super) fn width<M: Mode>(
 fn may_walk<M: Mode>(w: &World<M>, cpu: CpuId, mm: MmId) -> bool {
     let (c, space) = (&w.cpus[cpu.index()], &w.mms[mm.index()]);
     let returns = |asid: usize| match w.arch.asids {
-        Asids::PerCpu(_) => c.slots[asid].tlb_gen == space.tlb_gen,
+        Asids::PerCpu(_) => c.slots[asid].tlb_gen == space.tlb_gen || is_global(w, mm),
         Asids::Global => true,
     };
     c.loaded == mm || c.slot_of(mm).is_some_and(returns)

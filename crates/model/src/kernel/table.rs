@@ -100,6 +100,7 @@ pub fn unlink_table<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, leve
     let freed = w.mms[mm.index()].table.free(page, level);
     if freed {
         w.ghost.table_unlinked(&w.cpus, mm, page, level);
+        w.drop_structures(mm);
         if level == 1 {
             w.table_becomes(mm, Walked::At(page), Walked::Out(page));
         }

@@ -51,6 +51,8 @@ pub struct Mm {
     pub taken: Option<TakenTable>,
     /// Whether all of it was flushed because its tables go (arm64).
     pub flushed_at_exit: bool,
+    /// Whether all CPUs have it under one identifier (`context.global_asid`, policy `shootdown`).
+    pub global_asid: bool,
     /// Odd while a fork copies it, and even again afterwards (`write_protect_seq`).
     pub write_protect_seq: u32,
     /// Its userfaultfd.
@@ -139,6 +141,7 @@ impl Mm {
             deposited: 0,
             taken: None,
             flushed_at_exit: false,
+            global_asid: false,
             write_protect_seq: 0,
             uffd: Userfaultfd::default(),
             handles_segv: false,

@@ -16,7 +16,7 @@ use super::pins::{Pin, Pins};
 use super::room::Room;
 use super::swap::Swap;
 use super::tiers::Tiers;
-use super::tlb::{PteChange, Tlbs};
+use super::tlb::{FlushScope, PteChange, Tlbs};
 use super::unmap_batch::{Deferred, Deferring, UnmapBatch};
 use super::vma::Vma;
 use super::walk::Walked;
@@ -25,8 +25,7 @@ use crate::arch::Arch;
 use crate::event::EventKind;
 use crate::kernels::Config;
 use crate::lock::Lock;
-use crate::policy::FaultLock;
-use crate::policy::Policies;
+use crate::policy::{FaultLock, Policies, Shootdown};
 use crate::program::FileSpec;
 use crate::pte::{PresentPte, Pte};
 use crate::site::Site;
@@ -539,6 +538,28 @@ impl<M: Mode> World<M> {
             return;
         };
         self.tlbs.pte_changed(&self.cpus, mm, PteChange { pages, old, new, since });
+        if self.policies.shootdown == Shootdown::Coherent && old.is_some() {
+            self.drop_cached(mm, pages);
+        }
+    }
+
+    /// Where the hardware keeps TLBs coherent: what any CPU has of these pages goes.
+    #[cold]
+    fn drop_cached(&mut self, mm: MmId, pages: Span) {
+        let scope = FlushScope::Pages(pages.range(), 0);
+        for (index, cpu) in self.cpus.iter().enumerate() {
+            if let Some(asid) = cpu.slot_of(mm) {
+                self.tlbs.flush(CpuId(index as u16), asid, scope, &self.mms[mm.index()]);
+            }
+        }
+    }
+
+    /// Where the hardware keeps what leads to translations coherent, too: a table was taken out.
+    pub fn drop_structures(&mut self, mm: MmId) {
+        if self.policies.shootdown == Shootdown::Coherent {
+            let cpus = (0..self.cpus.len()).map(|cpu| CpuId(cpu as u16));
+            cpus.for_each(|cpu| self.ghost.structures_flushed(cpu, mm));
+        }
     }
 
     #[cold]
@@ -553,6 +574,9 @@ impl<M: Mode> World<M> {
         let pages = Span::one(page);
         let change = PteChange { pages, old: old.present(), new: None, since: 0 };
         self.tlbs.pte_changed(&self.cpus, mm, change);
+        if self.policies.shootdown == Shootdown::Coherent {
+            self.drop_cached(mm, pages);
+        }
         if self.log.wants_ptes() {
             self.emit_pte(at, page, old, Pte::None);
         }

@@ -104,6 +104,8 @@ pub struct Counts {
     pub batch_sends: u64,
     /// Those by sampling.
     pub scan_sends: u64,
+    /// Flushes by an instruction that all CPUs obey.
+    pub broadcasts: u64,
     /// Pages that moved.
     pub moves: Moves,
     /// Frames that waited for a flush, in frames times milliseconds.
@@ -131,6 +133,8 @@ pub enum Rate {
     Received,
     /// Sends by sampling.
     ScanSends,
+    /// Flushes by an instruction that all CPUs obey.
+    Broadcasts,
     /// Pages that were promoted.
     Promoted,
     /// Pages that were demoted.
@@ -147,7 +151,7 @@ pub enum Rate {
 
 impl Rate {
     /// All of them by name, and in words.
-    pub const ALL: [(&'static str, Rate, &'static str); 14] = [
+    pub const ALL: [(&'static str, Rate, &'static str); 15] = [
         ("work", Rate::Work, "units of work"),
         ("touches", Rate::Touches, "pages that they come to"),
         ("hint_faults", Rate::HintFaults, "numa_hint_faults"),
@@ -156,6 +160,7 @@ impl Rate {
         ("sends", Rate::Sends, "nr_tlb_remote_flush"),
         ("received", Rate::Received, "nr_tlb_remote_flush_received"),
         ("scan_sends", Rate::ScanSends, "sends by sampling"),
+        ("broadcasts", Rate::Broadcasts, "flushes by an instruction that all CPUs obey"),
         ("promoted", Rate::Promoted, "pgpromote_success"),
         ("demoted", Rate::Demoted, "pgdemote_kswapd"),
         ("deferred", Rate::Deferred, "demotions that left their flush to a later one"),
@@ -177,6 +182,7 @@ impl Rate {
             Rate::Sends => counts.sends,
             Rate::Received => counts.received,
             Rate::ScanSends => counts.scan_sends,
+            Rate::Broadcasts => counts.broadcasts,
             Rate::Promoted => promoted,
             Rate::Demoted => demoted,
             Rate::Deferred => deferred,
@@ -497,6 +503,9 @@ impl<'s> Machine<'s> {
                         Some(Site::TryToUnmapFlush | Site::TryToUnmapFlushDirty)
                     );
                     counts.batch_sends += u64::from(batch);
+                }
+                EventKind::Tlbi { operation, .. } if operation.is_broadcast() => {
+                    counts.broadcasts += 1;
                 }
                 EventKind::FaultDone { class: FaultClass::NumaHint, .. } => counts.hint_faults += 1,
                 EventKind::FaultDone { class: FaultClass::Reuse, .. } => counts.wp_faults += 1,

@@ -43,6 +43,18 @@ fn what_is_deferred_and_what_is_not() {
 }
 
 #[test]
+fn nobody_is_interrupted_by_an_instruction() {
+    let [stock, invlpgb, coherent] =
+        ["6.12", "6.12+invlpgb", "6.12+coherent"].map(|row| counts(&setup(row)));
+    assert_eq!((invlpgb.sends, invlpgb.received), (0, 0));
+    assert_eq!((stock.broadcasts, coherent.broadcasts, coherent.sends), (0, 0, 0));
+    // The flushes are those that were sent, one for one; what moves is as it was.
+    assert_eq!((invlpgb.broadcasts, invlpgb.moves), (stock.sends, stock.moves));
+    // There the bits that reclaim clears are seen to be set again at once, so that others move.
+    assert!(coherent.moves.demoted > 100, "{coherent:?}");
+}
+
+#[test]
 fn a_slow_kswapd_keeps_pages_from_being_promoted() {
     let at_once = counts(&setup("6.12"));
     let slow = counts(&Setup { pass_us: 100, ..setup("6.12") });

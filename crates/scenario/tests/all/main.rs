@@ -4,6 +4,7 @@
 
 mod agreed;
 mod arm64;
+mod broadcast;
 mod captures;
 mod common;
 mod diagnostics;

@@ -6,6 +6,7 @@
 //!
 //! Source: arch/x86/mm/tlb.c of 5.10, 6.1, 6.12 and 7.3.
 
+use super::broadcast;
 use super::switch::switch_mm;
 use super::verdict::{judge, judge_batch, judge_interrupt};
 use crate::addr::{CpuId, MmId, PageRange};
@@ -25,7 +26,7 @@ use crate::verdict::Verdict;
 /// `struct flush_tlb_info`.
 #[derive(Copy, Clone, Debug, Hash)]
 pub(super) struct Info {
-    site: Site,
+    pub(super) site: Site,
     /// `None` for the batched flush.
     mm: Option<MmId>,
     pub(super) range: Option<PageRange>,
@@ -65,12 +66,20 @@ pub fn flush_tlb_mm_range(env: &mut impl Env, request: FlushRequest) {
         initiator: env.context().cpu,
         verdict,
     };
-    // 2. This CPU and the others, in the kernel's order.
+    // 2. All at once by an instruction, or this CPU and the others, in the kernel's order.
+    if broadcast::reaches(env, mm) {
+        broadcast::broadcast_tlb_flush(env, &info, mm);
+        return;
+    }
     let (others, loaded) = env.step(Site::FlushTlbMmRange, |w, at| {
         let mask = &w.mms[mm.index()].cpumask;
         (mask.any_but(at.cpu).then(|| mask.clone()), w.has_loaded(at.cpu, mm))
     });
+    let asked = others.is_some();
     run(env, &info, order, others, loaded);
+    if asked {
+        broadcast::consider_global_asid(env, mm);
+    }
 }
 
 /// A PTE was cleared, and the flush is put off: CPUs that are away flush when they come back; those that are here are
@@ -104,6 +113,10 @@ pub fn arch_tlbbatch_flush(env: &mut impl Env, site: Site, cpus: CpuSet) {
         initiator,
         verdict,
     };
+    if broadcast::flushes_batches(env.policies()) {
+        broadcast::flush_all_nonglobals(env, &info);
+        return;
+    }
     let here = cpus.contains(initiator);
     let others = cpus.any_but(initiator).then_some(cpus);
     run(env, &info, order, others, here);

@@ -3,6 +3,7 @@
 //! Invariant: a CPU that has an address space loaded is in its `cpumask`, and the generation in
 //! its slot says up to which flush its TLB is good.
 
+use super::broadcast::is_global;
 use crate::addr::{CpuId, MmId};
 use crate::event::{EventKind, FlushReason};
 use crate::machine::cpu::{AsidSlot, INIT_MM};
@@ -23,7 +24,7 @@ pub fn switch_mm<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, next: MmId) {
     // 1. The same address space: at most a flush that was skipped while lazy.
     if prev == next {
         let asid = w.cpus[cpu.index()].asid;
-        let looks = w.policies.mutant != Mutant::LazyStays;
+        let looks = w.policies.mutant != Mutant::LazyStays && !is_global(w, next);
         if looks && was_lazy && w.cpus[cpu.index()].local_gen() != next_gen {
             load_flushed(w, at, asid, next, next_gen);
         }
@@ -42,7 +43,7 @@ pub fn switch_mm<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, next: MmId) {
     w.tlbs.unload(cpu, old_asid, unloads);
 
     // 3. Its old slot if it still has one, else the next in turn.
-    let looks = w.policies.mutant != Mutant::ReturnUnflushed;
+    let looks = w.policies.mutant != Mutant::ReturnUnflushed && !is_global(w, next);
     let c = &mut w.cpus[cpu.index()];
     match c.slot_of(next) {
         Some(asid) if !looks || c.slots[asid].tlb_gen >= next_gen => {

@@ -1,5 +1,6 @@
 //! Which CPUs a flush of x86 covers, for its verdict.
 
+use super::broadcast::{flushes_batches, holders, is_global};
 use super::flush::Info;
 use crate::addr::{CpuId, MmId, PageRange};
 use crate::kernel::flush::FlushRequest;
@@ -20,6 +21,9 @@ pub(super) fn judge<M: Mode>(
     range: Option<PageRange>,
 ) -> Verdict {
     let (id, mm) = (request.mm, &w.mms[request.mm.index()]);
+    if is_global(w, id) {
+        return flush_verdict::judge(w, request, range, holders(w, id));
+    }
     let masked = mm.cpumask.iter().filter(|cpu| *cpu != at.cpu);
     let away = (mm.unloads > 0).then(|| away(w, id)).into_iter().flatten();
     let covers = std::iter::once(at.cpu).chain(masked).chain(away);
@@ -41,14 +45,28 @@ pub(super) fn judge_batch<M: Mode>(w: &World<M>, cpus: &CpuSet) -> Verdict {
         let mm = &w.mms[c.loaded.index()];
         w.tlbs.may_be_stale(cpu, c.asid, c.loaded, mm, FlushScope::All)
     };
-    if cpus.iter().any(stale) {
+    if cpus.iter().any(stale) || flushes_batches(&w.policies) && any_global_is_stale(w) {
         Verdict::new(Judgement::Needed, Reason::StaleTranslations)
     } else {
         Verdict::new(Judgement::Needless, Reason::NothingStale)
     }
 }
 
-/// The same for one interrupted CPU.
+/// Whether a CPU may have a stale translation of an address space that has one identifier for all
+/// CPUs: who comes back to such a one flushes nothing.
+fn any_global_is_stale<M: Mode>(w: &World<M>) -> bool {
+    let mut spaces = (0..w.mms.len()).map(|index| MmId(index as u16)).filter(|mm| is_global(w, *mm));
+    spaces.any(|id| {
+        let mm = &w.mms[id.index()];
+        let stale = |cpu: CpuId| {
+            let asid = w.cpus[cpu.index()].slot_of(id);
+            asid.is_some_and(|asid| w.tlbs.may_be_stale(cpu, asid, id, mm, FlushScope::All))
+        };
+        holders(w, id).any(stale)
+    })
+}
+
+/// Whether a CPU that is interrupted may hold a stale translation in the flush's range.
 #[inline]
 pub(super) fn judge_interrupt(
     tlbs: &impl Tlbs,

@@ -723,6 +723,12 @@ policies! {
         Waited = "waited", "yes";
         Unwaited = "unwaited", "no: it invalidates each, and waits once for all of a batch";
     }
+    /// What a walk on arm64 does about unmaps whose batch is not flushed yet.
+    arm64_pending: Arm64Pending = "arm64-pending", "on arm64: what a page-table walk does that finds the mark of an unmap whose batch is not flushed yet",
+        source "arch/arm64/include/asm/tlbflush.h:arch_flush_tlb_batched_pending (dsb since commit 43b3dfdd0455 of 6.6; flush since 4b634918384c of 6.16, in 6.6.95, 6.12.35 and 6.15.4; 20250530152445.2430295-1-ryan.roberts@arm.com)" {
+        Flush = "flush", "it flushes the address space";
+        Dsb = "dsb", "it waits (DSB), which completes what this CPU has issued: invalidations of another CPU may still be under way";
+    }
     /// Whether pages that fault-around maps count as used.
     prefault: Prefault = "prefault", "whether pages that fault-around maps beside the one that was asked for count as used",
         source "mm/memory.c:alloc_set_pte (5.10), do_set_pte (6.1), set_pte_range (6.12, 7.3): arch_wants_old_prefaulted_pte, which only arm64 has (cpu_has_hw_af)" {

@@ -15,7 +15,7 @@ use crate::machine::cpuset::CpuSet;
 use crate::machine::tlb::{Tlbs, is_stale};
 use crate::machine::unmap_batch::Batch;
 use crate::machine::world::{At, Mode, World};
-use crate::policy::{Arm64Unmap, Shootdown};
+use crate::policy::{Arm64Pending, Arm64Unmap, Shootdown};
 use crate::pte::PresentPte;
 use crate::site::Site;
 
@@ -161,6 +161,17 @@ pub fn arch_tlbbatch_flush(env: &mut impl Env, site: Site, cpus: CpuSet, pages: 
     match env.arch().tlb_code {
         TlbCode::X86 => x86::flush::arch_tlbbatch_flush(env, site, cpus),
         TlbCode::Arm64(_) => arm64::flush::arch_tlbbatch_flush(env, site, pages),
+    }
+}
+
+/// A walk has found the mark of an unmap whose batch is not flushed yet.
+///
+/// Source: mm/rmap.c:flush_tlb_batched_pending (5.10), arch_flush_tlb_batched_pending (6.12 to 7.3).
+pub fn arch_flush_tlb_batched_pending(env: &mut impl Env, mm: MmId) {
+    let site = Site::FlushTlbBatchedPending;
+    match (env.arch().tlb_code, env.policies().arm64_pending) {
+        (TlbCode::Arm64(_), Arm64Pending::Dsb) => arm64::flush::wait_for_own(env, site),
+        _ => flush_tlb_mm_range(env, FlushRequest::whole(site, mm)),
     }
 }
 

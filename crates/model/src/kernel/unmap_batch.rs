@@ -12,7 +12,7 @@ use crate::addr::{MmId, Vpn};
 use crate::env::Env;
 use crate::kernel::deferred::{flush_begins, flush_ended};
 use crate::kernel::flush::{
-    FlushRequest, arch_tlbbatch_add_pending, arch_tlbbatch_flush, flush_tlb_mm_range,
+    arch_flush_tlb_batched_pending, arch_tlbbatch_add_pending, arch_tlbbatch_flush,
 };
 use crate::machine::mm::BatchedMark;
 use crate::machine::unmap_batch::{Batch, Covers};
@@ -110,7 +110,7 @@ pub fn flush_tlb_batched_pending(env: &mut impl Env, mm: MmId) {
         (looks && mark.pending != mark.flushed).then_some(mark)
     });
     let Some(seen) = pending else { return };
-    flush_tlb_mm_range(env, FlushRequest::whole(Site::FlushTlbBatchedPending, mm));
+    arch_flush_tlb_batched_pending(env, mm);
     env.step(Site::FlushTlbBatchedPending, |w, _| {
         let rule = w.policies.pending_mark;
         let mark = &mut w.mms[mm.index()].batched;

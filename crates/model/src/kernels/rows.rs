@@ -101,6 +101,7 @@ pub(super) const V5_8: Policies = Policies {
     arm64_whole: Arm64Whole::Once,
     arm64_va: Arm64Va::Bits48,
     arm64_unmap: Arm64Unmap::Waited,
+    arm64_pending: Arm64Pending::Flush,
     prefault: Prefault::Young,
     punch_dirty: PunchDirty::Written,
     fork_pinned: ForkPinned::Share,
@@ -217,6 +218,7 @@ pub(super) const V6_12: Policies = Policies {
     arm64_whole: Arm64Whole::Twice,
     arm64_va: Arm64Va::Bits52,
     arm64_unmap: Arm64Unmap::Unwaited,
+    arm64_pending: Arm64Pending::Dsb,
     punch_dirty: PunchDirty::Dropped,
     zero_swap: ZeroSwap::Skip,
     fork_batch: ForkBatch::Run,
@@ -231,6 +233,7 @@ pub(super) const V6_12: Policies = Policies {
 
 // Debian's archive has none of 6.13 to 6.15: these changed somewhere up to 6.16.
 pub(super) const V6_16: Policies = Policies {
+    arm64_pending: Arm64Pending::Flush,
     cold_batch: ColdBatch::NotOldest,
     huge_zero_write: HugeZeroWrite::Huge,
     large_shared: LargeShared::Known,

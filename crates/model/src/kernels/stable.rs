@@ -1,7 +1,7 @@
 //! What stable releases changed within a series.
 
 use crate::policy::{
-    GuardRegions, HugeCold, HugeUnprotect, LazyfreeHuge, Policies, ScanHoles, TableSync,
+    Arm64Pending, GuardRegions, HugeCold, HugeUnprotect, LazyfreeHuge, Policies, ScanHoles, TableSync,
 };
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ type Series = (u32, u32);
 
 /// The releases are those of Debian's changelogs of linux 5.10.223-1, 6.12.118-1 and 7.3.4-1; of 6.18 it is known that 6.18.15 has none
 /// (guest; of the first two its source, too) and 6.18.44 has all (live).
-const FIXES: [Fix; 6] = [
+const FIXES: [Fix; 7] = [
     // "mm/madvise: atomically clear the young bit on THP MADV_COLD"
     Fix {
         since: &[((6, 12), 116, 117), ((6, 18), 15, 44), ((7, 3), 3, 4)],
@@ -42,6 +42,11 @@ const FIXES: [Fix; 6] = [
     Fix {
         since: &[((6, 12), 107, 111), ((6, 18), 15, 44)],
         apply: |policies| policies.huge_unprotect = HugeUnprotect::IfChanged,
+    },
+    // "arm64/mm: Close theoretical race where stale TLB entry remains valid" (reviewed for stable on 23 June 2025)
+    Fix {
+        since: &[((6, 12), 34, 35)],
+        apply: |policies| policies.arm64_pending = Arm64Pending::Flush,
     },
     // "mm/khugepaged: fix GUP-fast interaction by sending IPI", which 6.1 had from the start
     Fix {

@@ -9,7 +9,7 @@
 
 use super::cpuset::CpuSet;
 use super::world::{Mode, World};
-use crate::addr::{MmId, Pfn, ThreadId, Vpn};
+use crate::addr::{CpuId, MmId, Pfn, ThreadId, Vpn};
 use crate::env::Learnt;
 use smallvec::SmallVec;
 
@@ -40,10 +40,15 @@ pub struct UnmapBatch {
     /// The CPUs to flush (x86).
     pub cpus: CpuSet,
     /// The pages whose invalidation is to be waited for (arm64).
-    pub pages: SmallVec<[(MmId, Vpn); 1]>,
+    pub pages: Invalidated,
+    /// The CPU that issued them.
+    pub issuer: Option<CpuId>,
     /// By address space: its count of unmaps when this batch was last added to.
     pub covers: Covers,
 }
+
+/// Pages whose invalidation was issued, and may still be under way.
+pub type Invalidated = SmallVec<[(MmId, Vpn); 1]>;
 
 /// Up to which unmap of each address space something reaches.
 pub type Covers = SmallVec<[(MmId, u32); 1]>;
@@ -173,7 +178,6 @@ impl<M: Mode> World<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::addr::CpuId;
 
     fn cpus(ids: &[u16]) -> CpuSet {
         let mut set = CpuSet::default();

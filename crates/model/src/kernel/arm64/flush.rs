@@ -14,7 +14,7 @@ use crate::kernel::flush::FlushRequest;
 use crate::kernel::flush_verdict::{judge, left_out, scope};
 use crate::machine::cpuset::CpuSet;
 use crate::machine::tlb::{FlushScope, Tlbs};
-use crate::machine::unmap_batch::Batch;
+use crate::machine::unmap_batch::{Batch, Invalidated};
 use crate::machine::world::{Ghost, Mode, World};
 use crate::policy::{Arm64Limit, Arm64Ranges, Arm64Whole};
 use crate::site::Site;
@@ -82,6 +82,7 @@ pub fn arch_tlbbatch_add_pending(
     env.step(Site::ArchTlbbatchAddPending, |w, at| {
         let batch = w.unmap_batch_mut(batch, at.thread);
         batch.pages.extend(issued.then_some((mm, page)));
+        batch.issuer = Some(at.cpu);
         batch.put_off(writable);
     });
 }
@@ -96,6 +97,17 @@ pub fn arch_tlbbatch_flush(env: &mut impl Env, site: Site, pages: &[(MmId, Vpn)]
         });
     }
     env.step(site, |w, at| dsb(w, at, Dsb::Ish, 1));
+}
+
+/// Waits for what this CPU has issued (`arch_flush_tlb_batched_pending` before 6.12.35 and 6.16). A DSB completes the
+/// TLBIs of the CPU that executes it, and no others (Arm ARM, D8.17, "Completion of TLB maintenance").
+pub fn wait_for_own(env: &mut impl Env, site: Site) {
+    let own = env.step(site, |w, at| {
+        let batches = w.tasks.iter().map(|task| &task.unmap_batch);
+        let own = batches.filter(|batch| batch.issuer == Some(at.cpu));
+        own.flat_map(|batch| batch.pages.iter().copied()).collect::<Invalidated>()
+    });
+    arch_tlbbatch_flush(env, site, &own);
 }
 
 /// Issues the invalidations of a flush and says what they cover; `None`: the flush is left out.

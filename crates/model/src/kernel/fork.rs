@@ -260,7 +260,7 @@ fn copy_shared_ptes(env: &mut impl Env, (parent, child): (MmId, MmId), vma: &Vma
     while !left.is_empty() {
         let copied = env
             .step(Site::CopyPteRange, |w, at| copy_shared_run(w, at, (parent, child), vma, left));
-        // The checker returns 0 after a thread has left.
+        // The checker returns 0 to a thread that it has left behind.
         left.start = left.start.add(copied.max(1));
     }
 }

@@ -475,7 +475,7 @@ fn free_pte<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn) -> Option<Ch
                     return None;
                 }
                 if frame.flags.has(FrameFlags::SWAP_CACHE) {
-                    // The page stays if somebody has it in swap (folio_free_swap).
+                    // Somebody has it in swap: it stays (folio_free_swap).
                     if swap_users(w, pte.pfn) != 0 {
                         return None;
                     }

@@ -1,4 +1,4 @@
-//! Which CPUs a flush of x86 covers, for its verdict.
+//! Verdicts on x86: which CPUs a flush covers.
 
 use super::broadcast::{flushes_batches, holders, is_global};
 use super::flush::Info;
@@ -12,8 +12,8 @@ use crate::machine::tlb::{FlushScope, Tlbs};
 use crate::machine::world::{At, Mode, World};
 use crate::verdict::{Judgement, Reason, Verdict};
 
-/// Whether any CPU that the flush covers may hold a stale translation in its range: this one, those of the mask, and
-/// those that are away.
+/// Judges a flush: may any CPU that it covers hold a stale translation in its range? It covers this
+/// CPU, those of the mask, and those that are away.
 pub(super) fn judge<M: Mode>(
     w: &World<M>,
     at: At,
@@ -30,8 +30,8 @@ pub(super) fn judge<M: Mode>(
     flush_verdict::judge(w, request, range, covers)
 }
 
-/// CPUs that left the address space, keep a slot for it and would come back without a flush: they
-/// are covered by the generation that the flush raises.
+/// The CPUs that left the address space, keep a slot for it and would come back without a flush.
+/// The generation that the flush raises covers them.
 fn away<M: Mode>(w: &World<M>, id: MmId) -> impl Iterator<Item = CpuId> + Clone + '_ {
     let current = AsidSlot { mm: Some(id), tlb_gen: w.mms[id.index()].tlb_gen };
     let away = move |cpu: &Cpu| cpu.loaded != id && cpu.slots.contains(&current);
@@ -52,8 +52,8 @@ pub(super) fn judge_batch<M: Mode>(w: &World<M>, cpus: &CpuSet) -> Verdict {
     }
 }
 
-/// Whether a CPU may have a stale translation of an address space that has one identifier for all
-/// CPUs: who comes back to such a one flushes nothing.
+/// Whether a CPU may hold a stale translation of an address space that has one identifier on all
+/// CPUs. A CPU that comes back to such an address space flushes nothing.
 fn any_global_is_stale<M: Mode>(w: &World<M>) -> bool {
     let mut spaces = (0..w.mms.len()).map(|index| MmId(index as u16)).filter(|mm| is_global(w, *mm));
     spaces.any(|id| {
@@ -66,7 +66,7 @@ fn any_global_is_stale<M: Mode>(w: &World<M>) -> bool {
     })
 }
 
-/// Whether a CPU that is interrupted may hold a stale translation in the flush's range.
+/// Judges the interrupt to one CPU.
 #[inline]
 pub(super) fn judge_interrupt(
     tlbs: &impl Tlbs,

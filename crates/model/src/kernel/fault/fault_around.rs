@@ -4,7 +4,7 @@
 //! pages of a large folio that they find there, also those outside that window (`map-folio`),
 //! unless the file ends with the folio. The PTEs of nearby pages are young where the mapping's
 //! protection includes the accessed bit, as on x86. They are writable if stores go to the file and
-//! the first of them need not be noted.
+//! a first store need not be noted.
 //!
 //! The page table is linked where the kernel asks whether the first folio that it finds can be
 //! mapped by an entry of the level above. Some kernels do not ask that of a folio with which its

@@ -22,7 +22,7 @@ use crate::site::Site;
 use crate::verdict::{Judgement, Reason, Verdict};
 use crate::wait::{Cause, Wait};
 
-/// The exception: the processor found no translation that allows the access.
+/// Handles the exception: the processor found no translation that allows the access.
 pub fn exc_page_fault(env: &mut impl Env, fault: Fault) -> Outcome {
     let mm = fault.mm;
     env.step(Site::ExcPageFault, |w, at| {

@@ -1,4 +1,4 @@
-//! A page comes back from swap: `do_swap_page`, synchronous device.
+//! A page comes back from swap: `do_swap_page`, with a synchronous device.
 //!
 //! The page is read into a fresh folio that nobody else can see, so it is exclusive. Whether a
 //! *read* fault uses that to map the page writable is a policy, and the difference is one fault per

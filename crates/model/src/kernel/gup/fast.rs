@@ -54,7 +54,7 @@ pub(super) fn gup_fast(env: &mut impl Env, id: PinId, wanted: Wanted, seq: u32) 
     if !env.step(Site::TryGrabFolio, |w, at| try_grab(w, at, wanted, pfn)) {
         return false;
     }
-    // 3. Check that the entry still maps the page. (A reference without `FOLL_PIN` is complete now.)
+    // 3. Check that the entry still maps the page. (A reference without `FOLL_PIN` ends here.)
     let site = if huge { Site::GupFastPmdLeaf } else { Site::GupFast };
     let kept = env.step(site, |w, at| keep(w, at, id, wanted, (entry, huge)));
     if !kept || wanted.gup == Gup::Get {

@@ -32,8 +32,8 @@ use crate::program::Prot;
 use crate::pte::{PresentPte, Pte};
 use crate::site::Site;
 
-/// Collapses the whole huge pages in each mapping of the ranges, until a range has a hole. Returns
-/// whether no range had one.
+/// Collapses all pages of the ranges that can fill a huge page, mapping by mapping, until a range
+/// has a hole. Returns whether no range had one.
 ///
 /// Source: mm/madvise.c:madvise_walk_vmas, madvise_collapse (6.1 to 7.3).
 pub fn madvise_collapse(
@@ -160,7 +160,7 @@ impl Learnt for Scan {
     }
 }
 
-/// Collapses one huge page. `mmap_lock` is held before and after, but not in between.
+/// Collapses the pages of one huge page. `mmap_lock` is held before and after, but not in between.
 pub(super) fn collapse_one(
     env: &mut impl Env,
     by: Collapser,

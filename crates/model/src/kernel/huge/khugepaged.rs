@@ -14,8 +14,8 @@ use crate::policy::{Collapse, KhugepagedFree};
 use crate::pte::Pte;
 use crate::site::Site;
 
-/// Tries each huge page of `range` once, in ascending order. (How often khugepaged comes is up to a
-/// clock, which the model does not have.)
+/// Tries to collapse each huge page's worth of `range` once, in ascending order. (How often
+/// khugepaged comes is up to a clock, which the model does not have.)
 ///
 /// Source: mm/khugepaged.c:khugepaged_do_scan, khugepaged_scan_mm_slot (5.10 to 6.12),
 /// collapse_scan_mm_slot (7.3).

@@ -1,7 +1,7 @@
 //! Transparent huge pages: entries above the last level that map a large folio as a whole.
 //!
 //! Each operation first looks here for a huge page in its way ([`pmd_trans_huge_lock`]). If the
-//! operation covers all of the huge page, it handles it as a whole. Otherwise it has the huge page
+//! operation covers all of the huge page, it handles the page as a whole. Otherwise it has the page
 //! mapped page by page ([`split`]) and goes on with the PTEs. Scenarios that can have no huge page
 //! skip the lookup ([`Config::huge_pages`](crate::kernels::Config::huge_pages)).
 

@@ -24,7 +24,7 @@ enum Next {
     Part,
     /// The huge page moves as a whole, if its entry is still this one.
     Whole(PresentPte),
-    /// Nothing can be moved.
+    /// The move fails with this error.
     Refused(Errno),
 }
 

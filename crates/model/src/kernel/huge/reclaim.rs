@@ -128,7 +128,7 @@ fn unmap_ptes(env: &mut impl Env, folio: Pfn, mm: MmId, part: PageRange) {
     }
 }
 
-/// Whether anybody but its mappings and the caller has a reference to the folio.
+/// Whether the folio has references besides those of its mappings and of the caller.
 fn is_held<M: Mode>(w: &World<M>, folio: Pfn) -> bool {
     w.frames.get(folio).refs != 1 + w.frames.folio_maps(folio)
 }

@@ -114,7 +114,7 @@ enum Next {
     Large(Pfn),
     /// The zero page's entry or a swap entry, which no rmap walk finds.
     Entry(Pte),
-    /// Nothing can be moved.
+    /// The move fails with this error.
     Refused(Errno),
 }
 

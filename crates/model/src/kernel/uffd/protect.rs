@@ -1,4 +1,4 @@
-//! `UFFDIO_WRITEPROTECT`.
+//! `UFFDIO_WRITEPROTECT`: userfaultfd's protection of pages from stores.
 
 use crate::addr::{MmId, PageRange};
 use crate::env::{Env, Lock};

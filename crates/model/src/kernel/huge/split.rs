@@ -118,7 +118,7 @@ fn map_page_by_page<M: Mode>(
         });
         Pte::Present(PresentPte { pfn, ..pte })
     });
-    // This comes last: a batch that is drained for `munlock` drops a reference of its own.
+    // Only now: a batch that is emptied for `munlock` drops a reference of its own.
     w.drop_whole_mapping(at, old.pfn);
     w.put_frame(at, old.pfn);
     let locked = w.locks(mm, pages.start);

@@ -1,5 +1,5 @@
-//! What each series does since its first release: of the policies those that changed since the one before. What a stable release changed
-//! is in stable.rs.
+//! The policies of each series. Each row lists only the policies that changed since the row before.
+//! stable.rs has the changes in stable releases.
 
 use crate::policy::*;
 
@@ -231,7 +231,7 @@ pub(super) const V6_12: Policies = Policies {
     ..V6_1
 };
 
-// Debian's archive has none of 6.13 to 6.15: these changed somewhere up to 6.16.
+// Debian's archive has no 6.13 to 6.15, so these policies changed at some point up to 6.16.
 pub(super) const V6_16: Policies = Policies {
     arm64_pending: Arm64Pending::Flush,
     cold_batch: ColdBatch::NotOldest,
@@ -271,7 +271,7 @@ pub(super) const V6_18: Policies = Policies {
     ..V6_17
 };
 
-// Nor has it 6.19 to 7.1.
+// Debian's archive has no 6.19 to 7.1 either.
 pub(super) const V7_2: Policies = Policies {
     arm64_limit: Arm64Limit::WithRanges,
     scan_holes: ScanHoles::Written,

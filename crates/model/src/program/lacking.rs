@@ -1,4 +1,4 @@
-//! What a scenario may ask for that the model does not have.
+//! Parts of scenarios that the model does not support.
 
 use super::{Advice, Backing, FileSpec, OpKind, Program, RangeExpr, ThpMode};
 use crate::call::{CallExpr, Gup, PinAccess};
@@ -8,27 +8,27 @@ use crate::numa::{Balancing, NumaNeeds};
 use crate::policy::{AnonFolios, FileFolios, MemoryTiers};
 use crate::userfaultfd::Answer;
 
-/// What the model lacks.
+/// A part of a scenario that the model does not support.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Lacking {
-    /// The operation that asks for it ([`super::Op::id`]); `None`: the machine does.
+    /// The operation that needs it ([`super::Op::id`]); `None` if the machine does.
     pub op: Option<u32>,
-    /// What.
+    /// The name of the unsupported thing, for messages.
     pub what: &'static str,
 }
 
-/// What no kernel does.
+/// A request that every kernel refuses.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// The operation that asks for it ([`super::Op::id`]).
+    /// The operation with the request ([`super::Op::id`]).
     pub op: u32,
-    /// What, and what kernels say to it.
+    /// The request, and the kernels' answer.
     pub what: &'static str,
-    /// What to write instead.
+    /// A suggestion for the scenario's author.
     pub help: &'static str,
 }
 
-/// A call about NUMA nodes that the model does not have.
+/// The name of a call about NUMA nodes that is not modelled.
 fn of_nodes(call: &CallExpr) -> Option<&'static str> {
     Some(match call {
         CallExpr::MigratePages { .. } => {
@@ -40,7 +40,7 @@ fn of_nodes(call: &CallExpr) -> Option<&'static str> {
 }
 
 impl Program {
-    /// What the scenario asks for, or has on the row's machine, that the model does not have.
+    /// The first part of the scenario, or of the row's machine, that is not modelled.
     pub fn not_modelled(&self, row: &KernelRow) -> Option<Lacking> {
         if let Some(what) = self.not_with_nodes(row) {
             return Some(Lacking { op: None, what });
@@ -73,7 +73,8 @@ impl Program {
         })
     }
 
-    /// What the scenario's machine is to have that the row's kernel does not have, or not in the model.
+    /// A property of the scenario's machine that the row's kernel does not have, or has but not in
+    /// the model.
     pub fn missing_on(&self, row: &KernelRow) -> Option<&'static str> {
         let as_written = row.policies.file_folios == FileFolios::AsWritten;
         if as_written
@@ -98,8 +99,10 @@ impl Program {
         !self.machine.mthp.unwrap_or(row.config.mthp).is_off()
     }
 
-    /// What the scenario's machine or its parts have that the model does not have with such folios: which slots of swap space lie side by side
-    /// and are read as one, and which of several processes a folio knows to map it (`_mm_ids`: two).
+    /// A part of the scenario that is not modelled together with such folios. With swap space, the
+    /// model would have to know which slots lie side by side and are read as one. With more than
+    /// two processes, it would have to know which of them a folio records as mapping it (`_mm_ids`:
+    /// two).
     fn not_with_mthp(&self) -> Option<&'static str> {
         match self.machine.swap {
             Some(_) => Some("swap space with large folios (`swap` with `mthp`)"),
@@ -110,7 +113,8 @@ impl Program {
         }
     }
 
-    /// What the scenario has that the model does not have with several NUMA nodes, or where mbind moves pages.
+    /// A part of the scenario that is not modelled with several NUMA nodes, or where `mbind` moves
+    /// pages.
     fn not_with_nodes(&self, row: &KernelRow) -> Option<&'static str> {
         let has = |of: fn(&CallExpr) -> bool| {
             self.ops().any(|op| matches!(&op.kind, OpKind::Call(call) if of(call)))
@@ -158,7 +162,7 @@ impl Program {
         })
     }
 
-    /// What the scenario's tiers and its NUMA balancing have that the model does not have.
+    /// A part of the scenario's memory tiers and NUMA balancing that is not modelled.
     fn not_sampled(
         &self,
         row: &KernelRow,
@@ -187,13 +191,13 @@ impl Program {
         }
     }
 
-    /// Whether a call may be about a part of a huge page, or take one apart.
+    /// Whether a call may be about a part of a huge page, or split one.
     fn takes_huge_pages_apart(&self, thp: ThpMode) -> bool {
         self.ops().any(|op| match &op.kind {
             OpKind::Call(
                 CallExpr::Map { .. } | CallExpr::MovePages { .. } | CallExpr::SetMempolicy { .. },
             ) => false,
-            // The mappings that it makes are there before their huge pages.
+            // The advice applies to mappings before they have huge pages.
             OpKind::Call(CallExpr::Advise { advice: Advice::HugePage, .. }) => {
                 thp == ThpMode::Always
             }
@@ -202,7 +206,7 @@ impl Program {
         })
     }
 
-    /// What the scenario asks for that no kernel does, and the model does not either.
+    /// The first request that every kernel refuses, and the model as well.
     pub fn refused(&self) -> Option<Refused> {
         self.ops().find_map(|op| {
             let OpKind::Call(call) = &op.kind else { return None };
@@ -211,6 +215,8 @@ impl Program {
         })
     }
 
+    /// The reason for refusing a call, and a suggestion; `None` if it is not refused.
+    ///
     /// Source: mm/madvise.c:madvise_free_single_vma, madvise_remove (5.10 to 7.3).
     fn refused_call(&self, call: &CallExpr) -> Option<(&'static str, &'static str)> {
         let (pages, advice) = match call {
@@ -242,7 +248,7 @@ impl Program {
         }
     }
 
-    /// What is not modelled of a file that may have large folios.
+    /// The name of operations that are not modelled for a file that may have large folios.
     fn of_large_folios(&self, pages: &RangeExpr) -> Option<&'static str> {
         let Backing::File(file) = self.backing(pages) else { return None };
         self.files[usize::from(file.file)].has_large_folios().then_some(
@@ -250,7 +256,7 @@ impl Program {
         )
     }
 
-    /// What is asked of shared memory or of a file that the model does not have.
+    /// The name of a call that is not modelled for shared memory or for files.
     fn not_of_objects(&self, call: &CallExpr) -> Option<&'static str> {
         let (pages, [shared, file]) = match call {
             CallExpr::Advise { pages, advice } | CallExpr::AdviseRanges { pages, advice, .. } => {
@@ -260,7 +266,7 @@ impl Program {
                     | Advice::PopulateWrite
                     | Advice::GuardInstall
                     | Advice::GuardRemove => return None,
-                    // What they are not of is refused.
+                    // Where the advice does not apply, it is refused elsewhere.
                     Advice::Remove | Advice::Free => return None,
                     Advice::Cold | Advice::PageOut => return self.of_large_folios(pages),
                     Advice::HugePage | Advice::NoHugePage | Advice::Collapse => {

@@ -4,7 +4,7 @@ use crate::args::Format;
 use crate::failure::{EXPECTED, Failure};
 use crate::output::Output;
 use needless_model::kernels::{KernelRow, Standing};
-use needless_model::policy::POLICIES;
+use needless_model::policy::{GROUPS, POLICIES};
 use needless_report::SCHEMA_VERSION;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -36,17 +36,22 @@ fn text(series: &[KernelRow], stable: &[KernelRow], output: &Output) -> String {
     let rows =
         format!("{heading} {}, and stable releases that differ: {}", names(series), names(stable));
     let mut text = output.style.wrap(&rows, 12) + "\n";
-    for (at, policy) in POLICIES.iter().enumerate() {
-        let name = output.style.bold(policy.name);
-        text += &format!("\n{}\n", output.style.wrap(&format!("{name}  {}", policy.summary), 4));
-        for (word, meaning) in policy.values {
-            let kernels: Vec<KernelRow> = having(series, stable, at, word);
-            let kernels = if kernels.is_empty() { "none".to_owned() } else { names(&kernels) };
-            text += &output.style.wrap(&format!("  {word}: {meaning} [{kernels}]"), 6);
+    for group in GROUPS {
+        text += &format!("\n{}\n", output.style.bold(&format!("# {group}")));
+        let of_group = POLICIES.iter().enumerate().filter(|(_, policy)| policy.group == *group);
+        for (at, policy) in of_group {
+            let name = output.style.bold(policy.name);
+            let summary = format!("{name}  {}", policy.summary);
+            text += &format!("\n{}\n", output.style.wrap(&summary, 4));
+            for (word, meaning) in policy.values {
+                let kernels: Vec<KernelRow> = having(series, stable, at, word);
+                let kernels = if kernels.is_empty() { "none".to_owned() } else { names(&kernels) };
+                text += &output.style.wrap(&format!("  {word}: {meaning} [{kernels}]"), 6);
+                text.push('\n');
+            }
+            text += &output.style.wrap(&format!("  source: {}", policy.source), 6);
             text.push('\n');
         }
-        text += &output.style.wrap(&format!("  source: {}", policy.source), 6);
-        text.push('\n');
     }
     text
 }
@@ -68,6 +73,7 @@ fn document(rows: &[KernelRow]) -> Value {
             let values: BTreeMap<&str, &str> = policy.values.iter().copied().collect();
             json!({
                 "name": policy.name,
+                "group": policy.group,
                 "summary": policy.summary,
                 "source": policy.source,
                 "values": values,

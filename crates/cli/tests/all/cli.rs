@@ -390,4 +390,14 @@ fn policies_name_every_kernel() {
     for kernel in MODELS {
         assert!(text.contains(kernel));
     }
+    // Each policy is listed once, below the heading of its subject.
+    let policies = json(&["policies", "--format", "json"]);
+    for policy in policies["policies"].as_array().unwrap() {
+        let name = policy["name"].as_str().unwrap();
+        let heading = format!("\n# {}\n", policy["group"].as_str().unwrap());
+        let below = text.split_once(&heading).unwrap_or_else(|| panic!("{heading}")).1;
+        let below = below.split("\n# ").next().unwrap();
+        assert!(below.contains(&format!("\n{name}  ")), "{name} below {heading}");
+        assert_eq!(text.matches(&format!("\n{name}  ")).count(), 1, "{name}");
+    }
 }

@@ -32,9 +32,7 @@ pub enum Failure {
     Scenario(#[from] needless_scenario::ScenarioError),
     /// A scenario that no kernel can run.
     #[error("`{scenario}` is a bad scenario: {reason}")]
-    #[diagnostic(help(
-        "an operation fails as the scenario stands: see what it does to the pages before"
-    ))]
+    #[diagnostic(help("an operation fails: see what the scenario does to its pages before that"))]
     BadScenario {
         /// Its name.
         scenario: String,

@@ -104,7 +104,7 @@ fn what_doctor_recommends_shows_events() {
         let (doctor, stat, live) = (told(&doctor), told(&stat), told(&run));
         let how = format!("{capabilities:?}, perf_event_paranoid {paranoid}");
         assert!(doctor.contains("ok event rings"), "{how}: {doctor}");
-        assert!(doctor.contains("live runs with events, but for scenarios that swap"), "{doctor}");
+        assert!(doctor.contains("runs with events, but not of scenarios that swap"), "{doctor}");
         assert!(!doctor.contains("what works everything"), "{how}: {doctor}");
         assert!(stat.contains("first touch"), "{how}: {stat}");
         assert!(!stat.contains("not visible: classes"), "{how}: {stat}");

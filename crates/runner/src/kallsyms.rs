@@ -25,7 +25,8 @@ pub fn function_is(field: &str, name: &str) -> String {
 
 /// Looks a function up for all processes that this one starts, if filters need its address.
 ///
-/// # Safety There is only one thread.
+/// # Safety
+/// There is only one thread.
 pub unsafe fn remember(name: &str) {
     if series() < KNOWS_NAMES
         && let Some(at) = address(name)

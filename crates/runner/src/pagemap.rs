@@ -26,7 +26,8 @@ pub fn prepare() -> io::Result<()> {
 /// Whether this kernel has soft-dirty bits. A new mapping has the bit set although nothing has
 /// touched it.
 ///
-/// # Errors If a page cannot be mapped, or `/proc/self/pagemap` cannot be read.
+/// # Errors
+/// If a page cannot be mapped, or `/proc/self/pagemap` cannot be read.
 pub fn has_soft_dirty() -> io::Result<bool> {
     let size = 4096;
     let (prot, flags) = (libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);

@@ -17,7 +17,8 @@ const KEPT: CapabilitySet =
 /// Gives up the capabilities that this binary gets from its file and does not need. Called before
 /// anything else, while there is one thread.
 ///
-/// # Errors If the kernel does not allow it. Then no file that the user names may be opened.
+/// # Errors
+/// If the kernel does not allow it. Then no file that the user names may be opened.
 pub fn give_up() -> io::Result<()> {
     // Capabilities that the user has anyway (as root, or ambient ones) do not come from the file,
     // and stay.

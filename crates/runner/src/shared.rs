@@ -161,7 +161,8 @@ fn share((start, end): Stretch) -> io::Result<()> {
 /// Returns the result of `mremap`. The stretch may contain the current stack, so nothing is stored
 /// to memory in between.
 ///
-/// # Safety Both are mappings of that size, and nothing else stores to the old one meanwhile.
+/// # Safety
+/// Both are mappings of that size, and nothing else stores to the old one meanwhile.
 #[cfg(target_arch = "x86_64")]
 unsafe fn copy_and_replace(new: usize, old: usize, size: usize) -> usize {
     let status: usize;
@@ -193,7 +194,8 @@ unsafe fn copy_and_replace(new: usize, old: usize, size: usize) -> usize {
 /// Returns the result of `mremap`. The stretch may contain the current stack, so nothing is stored
 /// to memory in between.
 ///
-/// # Safety Both are mappings of that size, and nothing else stores to the old one meanwhile.
+/// # Safety
+/// Both are mappings of that size, and nothing else stores to the old one meanwhile.
 #[cfg(target_arch = "aarch64")]
 unsafe fn copy_and_replace(new: usize, old: usize, size: usize) -> usize {
     let status: usize;

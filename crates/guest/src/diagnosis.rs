@@ -16,7 +16,7 @@ const WORDS: [(&str, Part); 4] = [
     // ENOEXEC: the kernel does not know the format of /init (init/main.c: run_init_process)
     ("Failed to execute /init (error -8)", Part::Programs),
     ("No working init found", Part::Programs),
-    // isolcpus= without the code that moves tasks elsewhere (kernel/sched/core.c; seen on 7.3)
+    // isolcpus= in a kernel where nothing binds tasks elsewhere (kernel/sched/core.c; seen on 7.3)
     ("select_fallback_rq", Part::Isolation),
 ];
 

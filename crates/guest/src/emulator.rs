@@ -17,7 +17,7 @@ use std::process::{Command, Stdio};
 /// RCU asks a guest's CPU to switch tasks after 0.1 s (kernel/rcu/tree.c: rcu_sched_clock_irq), and
 /// a CPU of a busy host may well be away that long. A call that takes memory away then stops in the
 /// middle to let others run, and flushes twice (mm/memory.c: zap_pte_range). No record shows that
-/// if no other task is ready. So RCU is told to wait as long as it takes.
+/// if no other task is ready. So RCU has to wait as long as it takes.
 const COMMAND_LINE: &str = "quiet panic=-1 numa_balancing=disable mitigations=auto nowatchdog \
                             damon_stat.enabled=N rcutree.jiffies_till_sched_qs=1000000";
 

@@ -66,7 +66,7 @@ pub struct Guest {
     row: Option<KernelRow>,
     /// The parts that the kernel lacks and that runs may need.
     absent: Vec<Part>,
-    /// Whether it is a user's own kernel. Its configuration may lack anything.
+    /// Whether it is a user's own image or was built here. Anything may be wrong with it.
     own: bool,
     /// The plugin's counts, or why there are none; `None` if no plugin is used.
     tally: Option<Result<Tally, String>>,

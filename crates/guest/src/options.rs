@@ -53,8 +53,8 @@ pub struct Limits {
     pub boot: Duration,
     /// How often a boot is tried until one succeeds.
     pub boots: u32,
-    /// Seconds for one start of a program. After that the guest is told to end it, and takes the
-    /// next program.
+    /// Seconds for one start of a program. After that the host tells the guest to end it, and the
+    /// guest takes the next program.
     pub run_seconds: u32,
     /// The time for ending a program, before the guest counts as dead.
     pub slack: Duration,

@@ -115,7 +115,7 @@ pub enum LiveError {
     #[error("another live run is going on: {holder}")]
     #[diagnostic(help("both would disturb each other; wait for it, or end it"))]
     Busy {
-        /// The holder of the lock, as it wrote.
+        /// The holder of the lock, as the lock file names it.
         holder: String,
     },
     /// The kernel or the machine lacks something that the scenario needs.

@@ -47,7 +47,7 @@ pub struct LiveOptions {
     pub cycles: bool,
     /// The machine's CPUs for the scenario's CPUs 0, 1, …; if empty, the quietest ones.
     pub cpus: Vec<u16>,
-    /// A function that is called after each start of the runner but the last.
+    /// A function that is called after each start of the runner.
     pub progress: Option<Progress>,
 }
 

@@ -36,7 +36,7 @@ pub struct Worker<'a> {
     used: Option<Usage>,
     /// Whether it is the first process of its name.
     first: bool,
-    /// Whether its process calls `exec` at the end.
+    /// Whether it has reached `exec`. Its process then calls `exec`.
     execs: bool,
 }
 

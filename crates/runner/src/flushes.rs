@@ -17,8 +17,8 @@
 //! A flush of ours that frees tables, or that is one of a range (tlbflush.h:flush_tlb_range), makes
 //! a lazy CPU leave as well. The scenario causes that itself. Other flushes do not interrupt lazy
 //! CPUs. They may make a CPU leave that becomes lazy between the send and its answer
-//! (tlb.c:tlb_is_not_lazy, flush_tlb_func). That happens only to a thread that was woken and has
-//! just fallen asleep again ([`FALLS_ASLEEP_NS`]): the one that serves userfaultfd.
+//! (tlb.c:tlb_is_not_lazy, flush_tlb_func). That happens only on the CPU of a thread that was woken
+//! and has just fallen asleep again ([`FALLS_ASLEEP_NS`]): the thread that serves userfaultfd.
 //!
 //! In 7.3 the CPU stays in the mask until an interrupt finds that it has another address space
 //! loaded (`RemoteWrongCpu`). That is the interrupt of the next flush that frees tables, which the

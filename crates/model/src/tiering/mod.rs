@@ -238,11 +238,11 @@ pub fn run(setup: &Setup, tick: &mut dyn FnMut(u32, u32)) -> Result<Counts, Tier
     let between = f64::from(PASS_MS) / passes as f64;
     let mut before = None;
     for ms in 0..all {
-        machine.begin_ms(ms);
         if ms == setup.warm_ms {
             before = Some(machine.world.tiers.as_ref().map_or_else(Moves::default, |t| t.moves));
             machine.counts = Counts::default();
         }
+        machine.begin_ms(ms);
         owed += per_ms;
         while owed >= 1.0 {
             owed -= 1.0;

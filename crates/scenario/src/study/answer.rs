@@ -2,9 +2,12 @@
 //!
 //! ```text
 //! template = { text | "{" place "}" }
-//! place    = [ PART "." ] FIGURE [ ":" DECIMALS ]      a figure; without a part, a published or stated one
-//!           | PART "/" TEST { "~" [ "!" ] WORD }        what the checker found, on rows with or without words
+//! place    = [ PART "." ] FIGURE [ ":" DECIMALS ]
+//!          | PART "/" TEST { "~" [ "!" ] WORD }
 //! ```
+//!
+//! The first kind of place is a figure; without a part, it is a published or stated one. The second
+//! is what the checker found, on rows whose names have (or, with `!`, do not have) the words.
 
 use super::{Part, Study};
 use needless_model::counters::Counter;

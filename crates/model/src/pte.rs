@@ -140,7 +140,7 @@ impl PteFlags {
     pub const DIRTY: PteFlags = PteFlags(1 << 6);
     /// User accesses are not allowed (`PROT_NONE`). The processor treats the entry as not present.
     pub const PROTNONE: PteFlags = PteFlags(1 << 8);
-    /// The frame is the zero page, or another frame whose `struct page` is not reference-counted
+    /// The frame is the zero page, or another frame without a managed `struct page`
     /// (`pte_special`).
     pub const SPECIAL: PteFlags = PteFlags(1 << 9);
     /// userfaultfd has to be asked before a store (`_PAGE_UFFD_WP`).

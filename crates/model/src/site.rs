@@ -194,7 +194,7 @@ sites! {
     TlbFinishMmu = "tlb_finish_mmu" in "mm/mmu_gather.c";
     /// Flushes a gather that is full.
     TlbFlushMmu = "tlb_flush_mmu" in "mm/mmu_gather.c";
-    /// Ends the mappings of pages whose flush is done.
+    /// Stops counting pages as mapped after their flush.
     TlbFlushRmaps = "tlb_flush_rmaps" in "mm/mmu_gather.c";
     /// Changes the PTEs of one page table (`mprotect`).
     ChangePteRange = "change_pte_range" in "mm/mprotect.c";
@@ -292,7 +292,7 @@ sites! {
     TryVmaReadLock = "try_vma_read_lock" in "mm/madvise.c";
     /// Write-locks a mapping before it is changed.
     VmaStartWrite = "vma_start_write" in "include/linux/mm.h";
-    /// Removes a page from the swap cache for the last time (`__remove_mapping`).
+    /// Removes a reclaimed page from the swap cache (`__remove_mapping`).
     RemoveMapping = "__remove_mapping" in "mm/vmscan.c";
     /// Reclaims from a node that is short of memory (kswapd).
     BalancePgdat = "balance_pgdat" in "mm/vmscan.c";
@@ -358,7 +358,7 @@ sites! {
     FollowHugePmd = "follow_huge_pmd" in "mm/gup.c";
     /// Waits for walks without a lock before a page table is removed.
     TlbRemoveTableSyncOne = "tlb_remove_table_sync_one" in "mm/mmu_gather.c";
-    /// The handler of the interrupt for that, which does nothing.
+    /// Handles the interrupt that `tlb_remove_table_sync_one` sends; it does nothing.
     TlbRemoveTableSmpSync = "tlb_remove_table_smp_sync" in "mm/mmu_gather.c";
     /// Waits for a grace period of RCU.
     SynchronizeRcu = "synchronize_rcu" in "kernel/rcu/tree.c";

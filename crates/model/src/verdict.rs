@@ -143,7 +143,7 @@ reasons! {
     /// Split: its thread did the same to the rest before anyone used a part of it.
     RestFollowed =
         "its thread did the same to the rest of the huge page, and nobody had used any of it in between";
-    /// Split: the huge page was then used in parts, or left so.
+    /// Split: the huge page was then used in parts, or left in parts at the end of the round.
     UsedInParts = "the huge page was used, or left at the end of the round, in parts";
 }
 

@@ -1,7 +1,7 @@
 //! Waits of operations that cannot continue. Such an operation has given its locks back and begins
 //! anew when the wait is over, as the kernel does with `VM_FAULT_RETRY`.
 //!
-//! The kernel's text does not contain the waiting itself. A driver keeps the operation and the
+//! The kernel operations do not contain the waiting itself. A driver keeps the operation and the
 //! [`Wait`], lets others continue, and resumes the operation. In the simulator threads meet only at
 //! barriers, so most waits are over at once.
 

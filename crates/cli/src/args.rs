@@ -800,8 +800,8 @@ fn to_write() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(file_to_write)
 }
 
-/// Reads the path of a file to write. `-` names standard output elsewhere, and would be a file of that
-/// name here.
+/// Reads the path of a file to write. `-` names standard output elsewhere, and would be a file of
+/// that name here.
 fn file_to_write(path: PathBuf) -> Result<PathBuf, String> {
     match path.as_os_str() == "-" {
         true => Err("`-` is no file: /dev/stdout is standard output, and ./- a file of that name"

@@ -23,7 +23,7 @@ pub struct TargetAgreement {
     pub row: String,
     /// Whether the row is the kernel's own.
     pub own_row: bool,
-    /// What random scenarios were drawn without, since the target lacks it.
+    /// The features that random scenarios were drawn without, because the target lacks them.
     pub drawn_without: Vec<String>,
     /// The scenarios that were compared.
     pub scenarios: Vec<ScenarioAgreement>,
@@ -81,7 +81,7 @@ pub enum Found {
 /// A difference between a real kernel and the model.
 #[derive(Clone, Debug)]
 pub struct Difference {
-    /// What differs.
+    /// What differs between the kernel and the model.
     pub found: Found,
     /// How many repetitions differed, and how many there were. They show whether the scenario
     /// always differs.
@@ -95,7 +95,7 @@ pub struct Difference {
 pub struct Minimal {
     /// The smaller scenario's text.
     pub scenario: String,
-    /// What differs.
+    /// What differs in the smaller scenario.
     pub found: Found,
     /// The file that it was written to.
     pub file: Option<String>,

@@ -76,7 +76,8 @@ pub fn median(cycles: &[u64]) -> f64 {
 
 /// Fits prices of `terms` terms to blocks.
 ///
-/// # Errors Returns an error if a price is not determined.
+/// # Errors
+/// Returns an error if a price is not determined.
 pub fn fit(terms: usize, blocks: &[Timed]) -> Result<Fitted, NoFit> {
     let medians: Vec<f64> = blocks.iter().map(|block| median(&block.cycles)).collect();
     if let Some(term) = dependent(terms, &weighed(blocks, &medians)) {
@@ -206,7 +207,8 @@ const TAKE_TIME: [Counter; 7] = [
 /// How often each term occurs in a block: the sum of its counters, or 1 for the block itself if the
 /// term has none.
 ///
-/// # Errors Returns an error if a counter is not known, or if something occurs that no term prices.
+/// # Errors
+/// Returns an error if a counter is not known, or if something occurs that no term prices.
 pub fn occurrences(terms: &[&[Counter]], block: &Counters) -> Result<Vec<f64>, Unpriced> {
     let known = |counter: Counter| {
         block.get(counter).map(|count| count as f64).ok_or(Unpriced::Unknown(counter))

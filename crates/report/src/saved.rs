@@ -78,8 +78,9 @@ pub enum NotSaved {
 impl Saved {
     /// A run as it would be saved.
     ///
-    /// # Errors Returns an error if the document of a run cannot be read here, which is a mistake
-    /// of this program.
+    /// # Errors
+    /// Returns an error if the document of a run cannot be read here, which is a mistake of this
+    /// program.
     pub fn of(program: &Program, target: &str, ran: &Ran) -> Result<Saved, NotSaved> {
         let outcome = Outcome::Ran(Box::new(ran.clone()));
         let target = compare::Target { name: target.to_owned(), remark: None, outcome };

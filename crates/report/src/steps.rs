@@ -28,9 +28,9 @@ pub const EXPLAINED: [Counter; 8] = [
 pub struct Difference {
     /// The policy's name.
     pub policy: String,
-    /// Its value in the older row.
+    /// The policy's value in the older row.
     pub from: String,
-    /// Its value in the newer row.
+    /// The policy's value in the newer row.
     pub to: String,
 }
 

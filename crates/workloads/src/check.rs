@@ -46,10 +46,10 @@ pub const RING_BYTES: usize = 8 << 20;
 struct Counts {
     faults: BTreeMap<String, u64>,
     flushes: BTreeMap<String, (u64, u64)>,
-    /// Faults that the kernel counts without an exception. `None` if they cannot be told.
+    /// Faults that the kernel counts without an exception. `None` if they are not known.
     without_exception: Option<u64>,
     /// Switches away that flushed, and those that did not. `None` if the workload is about
-    /// something else, or if they cannot be told.
+    /// something else, or if they are not known.
     switches: Option<(u64, u64)>,
     /// How often the workload asked other CPUs for each thing that it is about.
     asks: BTreeMap<String, u64>,

@@ -20,8 +20,8 @@ pub(super) const MOST_LINES: usize = 12;
 /// The largest number of findings of the answer.
 const MOST_ITEMS: usize = 3;
 
-/// A finding with a smaller share of the kernel's time and fewer than [`LEAST_EVENTS`] events is left
-/// to the tables.
+/// A finding with a smaller share of the kernel's time and fewer than [`LEAST_EVENTS`] events is
+/// left to the tables.
 const LEAST_SHARE: f64 = 0.03;
 
 /// A finding with this many faults, flushes or interrupts is named, whatever its share of the time.

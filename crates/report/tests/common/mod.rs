@@ -183,7 +183,7 @@ pub fn live_target(run: TargetRun, own_row: bool) -> Target {
     Target { name: "live".into(), remark: None, outcome: Outcome::Ran(Box::new(ran)) }
 }
 
-/// What avoids what 5.10 did.
+/// The remedies for the needless things of 5.10.
 fn avoided() -> Vec<Avoided> {
     let lowered = Lowered { target: "model:7.3+pending-cleared".into(), from: 1, to: 0 };
     let avoided = |counter, since: Option<&str>, proposals| Avoided {

@@ -138,7 +138,7 @@ const WARMUPS: [u32; 6] = [2, 2, 2, 3, 5, 7];
 /// The number of places tried for an operation before another operation is drawn.
 const ATTEMPTS: usize = 6;
 
-/// Maps a seed to a seed that stands for its class, and to its number within the class.
+/// Maps a seed to a seed that represents its class, and to its number within the class.
 fn of_class(seed: u64) -> (u64, u64) {
     let classes = CLASSES.len() as u64;
     match seed.checked_sub(OF_EVERYTHING) {

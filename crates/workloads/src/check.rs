@@ -24,12 +24,12 @@ use std::os::fd::AsFd;
 use std::process::{self, Command, ExitCode, Stdio};
 use std::time::Instant;
 
-/// The number of undisturbed attempts. In a round in which another task takes the second CPU, the
+/// The most undisturbed attempts. In a round in which another task takes the second CPU, the
 /// flushes are others, so a measurement may be repeated. It is never averaged, and no part of it is
 /// left out.
 const QUIET_ATTEMPTS: u32 = 4;
 
-/// The number of attempts in all.
+/// The most attempts in all.
 const ATTEMPTS: u32 = 16;
 
 /// The largest number of disturbing tasks that a reason names.

@@ -473,7 +473,7 @@ fn spread(values: &[u64], show: impl Fn(u64) -> String) -> String {
     }
 }
 
-/// A number with its thousands apart: `1,234,567`.
+/// A number with its thousands apart: `1234567` becomes `1,234,567`.
 fn number(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::new();

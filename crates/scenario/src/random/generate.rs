@@ -252,8 +252,8 @@ pub fn generate(seed: u64, target: &Target) -> Case {
     let count = draw.rng.below(most.min(4));
     let mut setup = draw.steps(count, 0);
     if nodes {
-        // To move pages, kernel threads empty the LRU batches of other CPUs. In a first round, that
-        // would be work that the scenario does not ask for.
+        // For a move, kernel threads empty the LRU batches of other CPUs. In the set-up, that would
+        // disturb the first round.
         setup.retain(|step| step.operations().iter().all(|operation| !operation.moves_pages()));
     }
     let count = 2 + draw.rng.below(most);

@@ -1,6 +1,6 @@
-//! What a user without root can see after following `doctor`'s advice, and what is not visible:
-//! files. Root runs these, gives capabilities to copies of the programs, and starts them as user
-//! 65534.
+//! What a user without root gets by following `doctor`'s advice. Access to other users' files is
+//! not part of it. Root runs these tests, gives capabilities to copies of the programs, and starts
+//! them as user 65534.
 #![allow(clippy::unwrap_used)]
 
 use needless_testing::{skip, turn};

@@ -255,7 +255,7 @@ pub struct DetailArgs {
 }
 
 impl DetailArgs {
-    /// What the text is to tell.
+    /// How detailed the text is.
     pub fn detail(self) -> Detail {
         if self.verbose { Detail::All } else { Detail::Answer }
     }
@@ -564,7 +564,7 @@ pub struct CheckArgs {
     pub format: FormatArgs,
 }
 
-/// A positive number of seconds.
+/// Reads a positive number of seconds.
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 =
         text.parse().map_err(|_| "expected a number of seconds, as in 60".to_owned())?;
@@ -682,11 +682,11 @@ impl From<StatBy> for needless_report::stat::By {
     }
 }
 
-/// CPUs, in order, each once.
+/// A list of CPUs, in order, each once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpus(pub Vec<u16>);
 
-/// CPUs as the kernel lists them, of those that are online.
+/// Reads a list of CPUs as the kernel writes it. All of them must be online.
 fn cpu_list(text: &str) -> Result<Cpus, String> {
     let listed = needless_watch::rings::cpus(text).filter(|cpus| !cpus.is_empty());
     let mut cpus = listed.ok_or_else(|| "expected a list of CPUs, as in 2-5,8".to_owned())?;
@@ -881,8 +881,8 @@ pub enum Color {
     Never,
 }
 
-/// `x86-64`, `arm64`
-/// Takes the name of a scenario, or the path of its file. What is not UTF-8 has no place in JSON.
+/// Takes the name of a scenario, or the path of its file. It must be UTF-8, because JSON documents
+/// contain it.
 fn to_load() -> impl TypedValueParser<Value = String> {
     clap::builder::OsStringValueParser::new().try_map(|name| {
         name.into_string().map_err(|_| {
@@ -896,7 +896,8 @@ fn to_write() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(file_to_write)
 }
 
-/// A file to write. `-` names standard output elsewhere, and would be a file of that name here.
+/// Reads the path of a file to write. `-` names standard output elsewhere, and would be a file of
+/// that name here.
 fn file_to_write(path: PathBuf) -> Result<PathBuf, String> {
     match path.as_os_str() == "-" {
         true => {
@@ -907,13 +908,13 @@ fn file_to_write(path: PathBuf) -> Result<PathBuf, String> {
     }
 }
 
+/// Reads an architecture: `x86-64` or `arm64`.
 fn architecture(text: &str) -> Result<Arch, String> {
     let known = Arch::ALL.into_iter().find(|arch| arch.to_string() == text);
     known.ok_or_else(|| format!("expected {}", Arch::ALL.map(|arch| arch.to_string()).join(" or ")))
 }
 
-/// `8`
-/// So much memory, in pages.
+/// Reads an amount of memory and returns it in pages.
 fn memory_size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let bytes = match &text[digits.len()..] {
@@ -929,19 +930,20 @@ fn memory_size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "expected a multiple of 2M up to 1024G, as in 256M or 4G".to_owned())
 }
 
+/// Reads the size of a ring in MiB, such as `8`.
 fn ring_size(text: &str) -> Result<u32, String> {
     let size: u32 = text.parse().map_err(|_| "expected a number of MiB, as in 8".to_owned())?;
     let fits = size.is_power_of_two() && size <= 1024;
     fits.then_some(size).ok_or_else(|| "expected a power of two from 1 to 1024".to_owned())
 }
 
-/// `soft-dirty`
+/// Reads the name of a feature that a target may lack: `soft-dirty`.
 fn optional(text: &str) -> Result<Optional, String> {
     let known = || Optional::ALL.map(|feature| feature.to_string());
     text.parse().map_err(|_| format!("expected {}", known().join(", ")))
 }
 
-/// `6.12`
+/// Reads a release: `6.12`.
 fn release(text: &str) -> Result<(u32, u32), String> {
     let numbers = text.split_once('.').map(|(major, minor)| (major.parse(), minor.parse()));
     match numbers {
@@ -950,7 +952,7 @@ fn release(text: &str) -> Result<(u32, u32), String> {
     }
 }
 
-/// `name=value`
+/// Reads an assignment: `name=value`.
 fn assignment(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() && !value.is_empty() => {

@@ -611,7 +611,7 @@ policies! {
         Set = "set", "set: the protections that PTEs are made of have it";
         Clear = "clear", "not set, so that the access that faulted has to set it (hypothetical: no modelled architecture is like this)";
     }
-    /// What happens to a fault that gave `mmap_lock` back after it made a page dirty.
+    /// Whether and how a fault that made a shared page dirty gives `mmap_lock` back.
     dirty_retry: DirtyRetry = "dirty-retry" in FILES, "what becomes of a fault that made a shared page dirty and gives mmap_lock back, to throttle whoever dirties much",
         source "mm/memory.c:fault_dirty_shared_page (5.10: VM_FAULT_RETRY; 6.1 to 7.3: VM_FAULT_COMPLETED), handle_pte_fault (5.10: FAULT_FLAG_TRIED), mm_account_fault (5.10: what was tried again is major); before 5.9 published commits only" {
         InLock = "in-lock", "it keeps the lock and is not tried again (5.4 and older)";

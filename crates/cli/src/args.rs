@@ -156,8 +156,9 @@ pub enum Verb {
     /// List the kernel rows and the policies in which they differ.
     #[command(before_help = "Examples:
   needless policies
+  needless policies reuse shootdown
   needless policies --format json")]
-    Policies(FormatArgs),
+    Policies(PoliciesArgs),
     /// Print shell completions.
     #[command(before_help = "Examples:
   needless completions bash > /etc/bash_completion.d/needless
@@ -210,6 +211,16 @@ pub struct FormatArgs {
     /// How to print the result.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
+}
+
+/// Arguments of `policies`.
+#[derive(Debug, Args)]
+pub struct PoliciesArgs {
+    /// Policies to list (default: all)
+    #[arg(value_name = "POLICY")]
+    pub names: Vec<String>,
+    #[command(flatten)]
+    pub format: FormatArgs,
 }
 
 /// Arguments of `doctor`.

@@ -55,7 +55,7 @@ fn main() -> ExitCode {
         Verb::Doctor(args) => verbs::doctor::doctor(&args, &output),
         Verb::Kernels(args) => verbs::kernels::kernels(&args.verb, &output),
         Verb::Scenario(args) => verbs::scenario::scenario(&args.verb, &output),
-        Verb::Policies(args) => verbs::policies::policies(args.format, &output),
+        Verb::Policies(args) => verbs::policies::policies(&args.names, args.format.format, &output),
         Verb::Completions { shell } => verbs::manual::completions(shell, &output),
         Verb::Man { directory } => verbs::manual::man(directory.as_deref(), &output),
     };

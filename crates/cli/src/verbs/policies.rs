@@ -4,19 +4,35 @@ use crate::args::Format;
 use crate::failure::{EXPECTED, Failure};
 use crate::output::Output;
 use needless_model::kernels::{KernelRow, Standing};
-use needless_model::policy::{GROUPS, POLICIES};
+use needless_model::policy::{GROUPS, POLICIES, PolicyInfo};
 use needless_report::SCHEMA_VERSION;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Runs `needless policies`.
-pub fn policies(format: Format, output: &Output) -> Result<u8, Failure> {
+/// Runs `needless policies`, for the policies with these names, or for all.
+pub fn policies(names: &[String], format: Format, output: &Output) -> Result<u8, Failure> {
+    let asked = asked(names)?;
     let (series, stable) = (KernelRow::all(), KernelRow::stable());
     match format {
-        Format::Json => output.json(&document(&[series, stable].concat()))?,
-        Format::Text => output.result(&text(&series, &stable, output))?,
+        Format::Json => output.json(&document(&[series, stable].concat(), &asked))?,
+        Format::Text => output.result(&text(&series, &stable, &asked, output))?,
     }
     Ok(EXPECTED)
+}
+
+/// The numbers of the policies that were asked for, in the order of [`POLICIES`].
+fn asked(names: &[String]) -> Result<Vec<usize>, Failure> {
+    let known = |name: &String| POLICIES.iter().any(|policy| policy.name == name);
+    if let Some(name) = names.iter().find(|name| !known(name)) {
+        return Err(Failure::Usage {
+            message: format!("there is no policy `{name}`"),
+            help: "`needless policies` lists all policies".to_owned(),
+        });
+    }
+    let of = |(_, policy): &(usize, &PolicyInfo)| {
+        names.is_empty() || names.iter().any(|name| name == policy.name)
+    };
+    Ok(POLICIES.iter().enumerate().filter(of).map(|(at, _)| at).collect())
 }
 
 /// Why a row may not be compared with a running kernel, if so.
@@ -27,7 +43,7 @@ pub fn remark(row: &KernelRow) -> Option<String> {
     }
 }
 
-fn text(series: &[KernelRow], stable: &[KernelRow], output: &Output) -> String {
+fn text(series: &[KernelRow], stable: &[KernelRow], asked: &[usize], output: &Output) -> String {
     let names = |rows: &[KernelRow]| {
         let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
         names.join(" ")
@@ -37,9 +53,12 @@ fn text(series: &[KernelRow], stable: &[KernelRow], output: &Output) -> String {
         format!("{heading} {}, and stable releases that differ: {}", names(series), names(stable));
     let mut text = output.style.wrap(&rows, 12) + "\n";
     for group in GROUPS {
-        text += &format!("\n{}\n", output.style.bold(&format!("# {group}")));
-        let of_group = POLICIES.iter().enumerate().filter(|(_, policy)| policy.group == *group);
-        for (at, policy) in of_group {
+        let of_group = asked.iter().copied().filter(|at| POLICIES[*at].group == *group);
+        for (nth, at) in of_group.enumerate() {
+            if nth == 0 {
+                text += &format!("\n{}\n", output.style.bold(&format!("# {group}")));
+            }
+            let policy = &POLICIES[at];
             let name = output.style.bold(policy.name);
             let summary = format!("{name}  {}", policy.summary);
             text += &format!("\n{}\n", output.style.wrap(&summary, 4));
@@ -67,10 +86,11 @@ fn having(series: &[KernelRow], stable: &[KernelRow], at: usize, word: &str) -> 
     rows
 }
 
-fn document(rows: &[KernelRow]) -> Value {
-    let policies: Vec<Value> = POLICIES
+fn document(rows: &[KernelRow], asked: &[usize]) -> Value {
+    let policies: Vec<Value> = asked
         .iter()
-        .map(|policy| {
+        .map(|at| {
+            let policy = &POLICIES[*at];
             let values: BTreeMap<&str, &str> = policy.values.iter().copied().collect();
             json!({
                 "name": policy.name,
@@ -86,7 +106,7 @@ fn document(rows: &[KernelRow]) -> Value {
         .map(|row| {
             let words = row.policies.words();
             let values: BTreeMap<&str, &str> =
-                POLICIES.iter().map(|policy| policy.name).zip(words).collect();
+                asked.iter().map(|at| (POLICIES[*at].name, words[*at])).collect();
             json!({ "name": row.name, "remark": remark(row), "policies": values })
         })
         .collect();

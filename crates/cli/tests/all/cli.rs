@@ -390,6 +390,8 @@ fn policies_name_every_kernel() {
     for kernel in MODELS {
         assert!(text.contains(kernel));
     }
+    let one = stdout(&["policies", "shootdown"]);
+    assert!(one.contains("\nshootdown  ") && !one.contains("\nreuse  "), "{one}");
     // Each policy is listed once, below the heading of its subject.
     let policies = json(&["policies", "--format", "json"]);
     for policy in policies["policies"].as_array().unwrap() {

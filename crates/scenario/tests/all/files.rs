@@ -180,10 +180,10 @@ fn what_the_model_does_not_have_is_refused() {
     for (round, what) in [
         (
             "madvise \"own\" advice=\"free\"",
-            "own advice=free`: EINVAL: MADV_FREE is of private memory",
+            "own advice=free`: EINVAL: MADV_FREE needs private memory",
         ),
         ("mremap \"own\" to=\"away\"", "`mremap own to=away`: the model has no mremap of a file"),
-        ("writeback \"file\"", "a file on tmpfs is written back by nobody"),
+        ("writeback \"file\"", "a file on tmpfs has no writeback"),
         ("pin \"own[0]\" as=\"p\" access=\"read\"", "no pins of a file"),
     ] {
         let text = scenario("map \"away\" pages=8\n munmap \"away\"", round, "");
@@ -222,7 +222,7 @@ fn reclaim_and_mlock_of_large_folios_are_refused() {
     let read = "read \"a\"";
     assert_eq!(refused(large, read, "6.12/arm64"), None, "its folios are small");
     let told = refused(large, read, "7.3/arm64").unwrap_or_default();
-    assert!(told.contains("but on x86-64"), "{told}");
+    assert!(told.contains("on x86-64 only"), "{told}");
 }
 
 /// Each mistake is told where it is, with what to do.

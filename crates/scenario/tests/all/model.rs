@@ -358,9 +358,9 @@ fn large_folios_that_are_not_to_be_had_are_refused() {
     assert_eq!(refused("", write, "6.12"), None);
     for (machine, body, kernel, why) in [
         ("", write, "6.1", "6.1 has no large folios smaller than a huge page"),
-        ("", write, "6.12/arm64", "in the model but on x86-64"),
+        ("", write, "6.12/arm64", "in the model, which has them on x86-64 only"),
         ("swap \"zram\" size=\"1M\"", write, "6.12", "no swap space with large folios"),
-        ("", "mlock \"heap\"", "6.12", "no mlock where there may be large folios"),
+        ("", "mlock \"heap\"", "6.12", "no mlock with large folios"),
     ] {
         let told = refused(machine, body, kernel).expect(why);
         assert!(told.contains(why), "{told}");

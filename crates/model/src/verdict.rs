@@ -93,9 +93,9 @@ reasons! {
     NothingStale = "no CPU can hold a stale translation in this range";
     /// Flush: only huge entries may be stale, and it takes everything because it counts base pages.
     OnlyHugeStale =
-        "only entries of huge pages may be stale: one invalidation for each would do, where it flushes everything";
+        "only entries of huge pages may be stale: one invalidation for each would be enough, but it flushes everything";
     /// Flush: without it the access would fault again and again.
-    KeptEntry = "the processor keeps the entry by which the access faulted, and would fault by it again";
+    KeptEntry = "the processor keeps the entry with which the access faulted, and would fault on it again";
     /// Flush: the pending mark of a batched unmap that was flushed already.
     PendingAlreadyFlushed =
         "the batched unmap that left the pending mark was flushed already; nothing was unmapped since";
@@ -104,7 +104,7 @@ reasons! {
     /// Flush: permissions were only added.
     OnlyGranted = "the page table only grants more than before";
     /// Flush: only accessed bits were cleared.
-    OnlyAccessedBit = "only accessed bits were cleared, which takes no right away";
+    OnlyAccessedBit = "only accessed bits were cleared, which revokes no right";
     /// Copy: somebody else can observe the old page.
     OldPageShared = "somebody else can still observe the old page";
     /// Copy: only a transient reference kept the old page from being reused.
@@ -120,28 +120,28 @@ reasons! {
     CouldHaveBeenWritable =
         "write permission could have been granted when the PTE was last written; nobody else had a claim on the page";
     /// Fault: the translation had been taken away to see who uses the page.
-    Sampled = "NUMA balancing had taken the translation away to learn who uses the page";
+    Sampled = "NUMA balancing had removed the translation to learn who uses the page";
     /// Fault: userfaultfd was told of the access, or noted that the page is written.
-    UserfaultfdTold = "userfaultfd was to learn of the access";
+    UserfaultfdTold = "userfaultfd had to learn of the access";
     /// Fault: the kernel noted by it that the page is stored to.
-    SoftDirtyNoted = "the store was to be noted (soft-dirty)";
+    SoftDirtyNoted = "the store had to be recorded (soft-dirty)";
     /// Fault: the old page had to be kept for others.
     WriteWasClaimed = "write permission could not have been granted earlier";
     /// Fault: a read had mapped the huge zero page, which nobody may store to.
     HugeZeroMapped =
-        "a read had mapped the huge zero page, which is everybody's; only a huge page given to the read already would have spared the fault";
+        "a read had mapped the huge zero page, which everybody shares; only a huge page of its own for the read would have avoided the fault";
     /// Fault: the kernel, or the file system, was to learn of the store.
     StoreNoted =
-        "the page was mapped without the right to store: by this fault it becomes dirty, and its file system learns of the store";
+        "the page was mapped without write permission: this fault makes it dirty and tells its file system of the store";
     /// Retry: the try that gave its lock back had mapped its page.
     RetriedMapped = "the try that gave its lock back had mapped the page: the next one has nothing to do";
     /// Retry: the try that gave its lock back had to wait for what it needs.
-    RetriedUnmapped = "what the fault needs was not to be had with its lock held";
+    RetriedUnmapped = "the fault could not get what it needs while it held its lock";
     /// Split: its thread did the same to the rest before anybody used any of it.
     RestFollowed =
         "its thread did the same to the rest of the huge page, and nobody had used any of it in between";
     /// Split: what it made possible was made use of.
-    UsedInParts = "the huge page was used, or left at the end of the round, in parts";
+    UsedInParts = "the huge page was used in parts, or was left in parts at the end of the round";
 }
 
 /// A needless event, told in one line: what, where, why.

@@ -421,7 +421,10 @@ fn what_is_behind_the_end_goes_copies_as_well() {
     let program = compile(&Source::new("files", text), &Settings::default()).unwrap();
     let row = KernelRow::parse("6.12").unwrap();
     let error = sim::run(&program, &row, &SimOptions::default()).unwrap_err().to_string();
-    assert!(error.contains("the access to own[2] is behind its file's end (SIGBUS)"), "{error}");
+    assert!(
+        error.contains("the access to own[2] is beyond the end of its file (SIGBUS)"),
+        "{error}"
+    );
 }
 
 /// Before it punches a hole, 5.10 and 6.1 write what is dirty, with a flush for each page, and then take all of it away. Who touches it again

@@ -247,8 +247,8 @@ impl Lowering<'_> {
         if !uffd || self.own_process == ProcessId::FIRST {
             return Ok(());
         }
-        let message = format!("`{}` is for the first process", node.name);
-        Err(Problem::new(node.span, message, "in a process that is forked")
+        let message = format!("`{}` works in the first process only", node.name);
+        Err(Problem::new(node.span, message, "in a forked process")
             .help("its userfaultfd does not watch what a fork copies (UFFD_FEATURE_EVENT_FORK is not modelled)"))
     }
 
@@ -256,8 +256,12 @@ impl Lowering<'_> {
     fn sigaction(&self, node: &Node) -> Result<CallExpr, Problem> {
         let signal = &node.args[0];
         if signal.text("a signal's name")? != "SIGSEGV" {
-            return Err(Problem::new(signal.span, "no scenario has this signal", "unknown")
-                .help("write sigaction \"SIGSEGV\" by=\"mprotect\""));
+            return Err(Problem::new(
+                signal.span,
+                "scenarios do not support this signal",
+                "this signal",
+            )
+            .help("write sigaction \"SIGSEGV\" by=\"mprotect\""));
         }
         word(node, "by", &[("mprotect", ())])?;
         Ok(CallExpr::Sigaction)
@@ -304,7 +308,7 @@ impl Lowering<'_> {
         {
             let message = format!("ranges of {each} pages overlap at every {every}");
             return Err(Problem::new(place("pages"), message, "too many")
-                .also(place("stride"), "or too near")
+                .also(place("stride"), "or too close")
                 .help("stride= counts from the start of one range to the start of the next"));
         }
         if let (Some(count), Some(every)) = (pages.count, every)
@@ -335,8 +339,12 @@ impl Lowering<'_> {
         };
         let to = self.area(written.text("an area's name")?, written.span)?;
         if to == pages.expr.area {
-            return Err(Problem::new(written.span, "the pages are there already", "the same area")
-                .help("move them to another area"));
+            return Err(Problem::new(
+                written.span,
+                "the pages are in this area already",
+                "the same area",
+            )
+            .help("move them to another area"));
         }
         let room = self.size(to);
         match pages.count {
@@ -385,7 +393,8 @@ impl Lowering<'_> {
         } else {
             return Ok(CallExpr::Exec);
         };
-        Err(Problem::new(node.span, "`exec` leaves nothing of the process here", label).help(help))
+        Err(Problem::new(node.span, "`exec` must be the last operation of a forked process", label)
+            .help(help))
     }
 
     /// The file that is named.

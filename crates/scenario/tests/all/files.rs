@@ -242,7 +242,7 @@ fn mistakes_in_the_text() {
         (problem(file, "file=\"data\" offset=1"), "has 8 pages"),
         (problem(file, "file=\"data\" offset=8"), "must be between 0 and 7"),
         (problem(file, "offset=1"), "an offset in which file?"),
-        (problem(file, "file=\"data\" backing=\"anonymous\""), "a file is no anonymous memory"),
+        (problem(file, "file=\"data\" backing=\"anonymous\""), "a file is not anonymous memory"),
         (problem(&format!("{file} {file}"), "file=\"data\""), "two files named `data`"),
         (problem("file \"data\" fs=\"ext9\" pages=8;", "file=\"data\""), "ext4"),
         (

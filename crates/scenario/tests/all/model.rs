@@ -381,7 +381,7 @@ fn sizes_of_large_folios_are_said_once_and_exist() {
     let on = Mthp::default().with("64KiB", MthpMode::Always);
     assert_eq!(program.machine.mthp, on);
     for (machine, why) in [
-        ("mthp \"64KiB\" \"never\"; mthp \"64KiB\" \"always\"", "is there twice"),
+        ("mthp \"64KiB\" \"never\"; mthp \"64KiB\" \"always\"", "is given twice"),
         ("mthp \"8KiB\" \"always\"", "size of a large folio"),
         ("mthp \"64KiB\" \"on\"", "mode"),
     ] {

@@ -217,9 +217,9 @@ fn bad_moves_are_pointed_at() {
     for (served, said) in [
         ("by=\"move\" to=\"heap\"", "`from` is missing"),
         ("by=\"move\" from=\"spare\"", "`to` is missing"),
-        ("by=\"move\" from=\"heap\" to=\"heap\"", "the pages are there already"),
+        ("by=\"move\" from=\"heap\" to=\"heap\"", "the pages are in this area already"),
         ("by=\"move\" from=\"small\" to=\"heap\"", "`small` has 1 pages for 4"),
-        ("by=\"move\" from=\"shared\" to=\"heap\"", "`shared` is no private memory"),
+        ("by=\"move\" from=\"shared\" to=\"heap\"", "`shared` is not private memory"),
         ("by=\"move\" from=\"spear\" to=\"heap\"", "unknown area `spear`"),
         ("by=\"copy\" from=\"spare\" to=\"heap\"", "nothing is moved"),
         ("by=\"swap\"", "unknown by `swap`"),

@@ -65,10 +65,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// Help, the version, or what is wrong with the command line.
+/// Shows help, the version, or what is wrong with the command line.
 fn show(shown: &clap::Error) -> ExitCode {
     match (say_usage(shown), shown.use_stderr()) {
-        // Nobody can be told that nobody can be told.
+        // The error cannot be shown, and neither can that.
         (_, true) => ExitCode::from(failure::USAGE),
         (Ok(()), false) => ExitCode::from(failure::EXPECTED),
         (Err(error), false) => failed(Failure::of_stream("standard output", error)),

@@ -1,4 +1,4 @@
-//! An image of one's own and its modules, made ready to be booted.
+//! Prepares a user's own image and its modules for booting.
 
 use crate::cache::{Cache, Kernel, Manifest};
 use crate::config;
@@ -11,8 +11,8 @@ use needless_runner::needs::Needed;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// A copy of the image as it is now, with the modules that a guest needs. An image that carries its
-/// configuration is refused where that tells that no guest can run.
+/// Copies the image as it is now, with the modules that a guest needs. If the image contains its
+/// configuration, and no guest can run with it, the image is refused.
 pub fn ready(own: &OwnImage) -> Result<Kernel, GuestError> {
     let bad = |what: String| GuestError::BadImage { path: own.path.clone(), what };
     let image = Image::read(&own.path).map_err(bad)?;

@@ -201,7 +201,7 @@ pub enum Asked<P, A, N> {
         /// The pages to write.
         pages: P,
     },
-    /// Writeback of dirty pages of shared memory to their file.
+    /// Writeback of dirty pages of shared mappings to the file or the swap space that backs them.
     Writeback {
         /// The pages to write.
         pages: P,
@@ -282,7 +282,7 @@ pub enum Asked<P, A, N> {
 /// The access that a page is held for.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum PinAccess {
-    /// Loads.
+    /// Loads only.
     Read,
     /// Loads and stores (`FOLL_WRITE`).
     Write,

@@ -38,7 +38,7 @@ pub enum What {
     Interrupt,
     /// A page that a call reported as stored to.
     Told,
-    /// A page whose node, or whose reason not to move, a call returned.
+    /// A page for which a call returned its node, or the reason why it did not move.
     PageStatus,
     /// An interrupt of a CPU that might be walking a page table without a lock.
     TableSync,

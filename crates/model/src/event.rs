@@ -381,7 +381,7 @@ fault_classes! {
     Userfaultfd = "userfaultfd", "userfaultfd";
     /// NUMA balancing had made the page inaccessible to sample the access.
     NumaHint = "numa-hint", "NUMA hint";
-    /// There was nothing to do: the translation already allowed the access, or had become so
+    /// There was nothing to do: the translation already allowed the access, or came to allow it
     /// meanwhile.
     Spurious = "spurious", "spurious";
     /// The access is not allowed, and the thread gets a signal.

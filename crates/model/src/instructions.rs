@@ -58,8 +58,8 @@ pub fn invalidations(phases: &[BTreeMap<String, u64>]) -> String {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Executed {
     /// The counts by phase, without unrelated barriers. With several processes no barriers are
-    /// counted, because the processes of the programs also have page tables, which a fork makes and
-    /// an exit frees. Empty where nothing is counted, and where a process continues with another
+    /// counted, because a fork also makes, and an exit also frees, the page tables of the process's
+    /// own program. Empty where nothing is counted, and where a process continues with another
     /// program, whose flushes would be included.
     pub phases: Phases,
     /// The number of switches on the scenario's CPUs. (A device's thread runs there now and then,

@@ -94,7 +94,8 @@ pub struct Config {
     /// `forgo=P9`, `forgo=P1`: the checker does not judge break-before-make (P9) or accesses to
     /// free frames (P1), to see which other properties hold.
     pub forgo: Option<Property>,
-    /// `most-faults=N`: how many faults one access may take in the checker before it counts as no progress.
+    /// `most-faults=N`: the number of faults that one access may take in the checker before the
+    /// checker reports that it makes no progress.
     pub most_faults: Option<u32>,
     /// `6.12/arm64`: another architecture than x86-64, as far as it is modelled ([`OTHERS`]). For
     /// arm64 there are more options: `cpu=max` or `cpu=cortex-a72` (the processor), `kpti=on|off`
@@ -381,7 +382,7 @@ pub enum RowError {
         /// The given proposal name.
         name: String,
     },
-    /// The pending mark is a flag in this kernel, so it cannot be cleared by counts.
+    /// The option clears pending marks by counts, but the mark is a flag in this kernel.
     #[error(
         "`{row}`: batched-pending=cleared needs a mark of counts, and this kernel's mark is a flag; add `,pending-mark=counts`"
     )]

@@ -88,8 +88,8 @@ impl PageStatus {
     pub const ENOMEM: PageStatus = PageStatus(-12);
     /// Several processes map the page (`EACCES`).
     pub const EACCES: PageStatus = PageStatus(-13);
-    /// The address is not mapped, or the zero page is mapped there (`EFAULT`). In 5.10 and 6.1
-    /// there is no page.
+    /// The address is not mapped, or the zero page is mapped there (`EFAULT`). In 5.10 and 6.1 it
+    /// also means that there is no page.
     pub const EFAULT: PageStatus = PageStatus(-14);
     /// Another user holds the page (`EBUSY`).
     pub const EBUSY: PageStatus = PageStatus(-16);

@@ -611,7 +611,7 @@ policies! {
         Set = "set", "it is set: the protections from which PTEs are made include it";
         Clear = "clear", "it is not set, so the access that faulted has to set it (hypothetical: no modelled architecture does this)";
     }
-    /// What happens to a fault that gave `mmap_lock` back after it made a page dirty.
+    /// Whether and how a fault that made a shared page dirty gives `mmap_lock` back.
     dirty_retry: DirtyRetry = "dirty-retry" in FILES, "what a fault that made a shared page dirty does with mmap_lock before its writer may be throttled, and whether it is retried",
         source "mm/memory.c:fault_dirty_shared_page (5.10: VM_FAULT_RETRY; 6.1 to 7.3: VM_FAULT_COMPLETED), handle_pte_fault (5.10: FAULT_FLAG_TRIED), mm_account_fault (5.10: a fault that was retried is major); before 5.9 published commits only" {
         InLock = "in-lock", "it keeps the lock and is not retried (5.4 and older)";

@@ -361,7 +361,7 @@ pub enum OpKind {
         body: Vec<Op>,
     },
     /// The scenario's rounds, the unit of every per-round figure. Only thread 0 has them, and only
-    /// once. Each starts with the LRU batch of the thread's CPU drained. Otherwise whatever ran on
+    /// once. They start with the LRU batch of the thread's CPU drained. Otherwise whatever ran on
     /// the CPU before would decide which pages a kernel can reuse.
     Rounds {
         /// The slot that counts rounds, warm-up included, from 0.
@@ -561,7 +561,7 @@ impl Program {
         ops.find_map(warmup).unwrap_or(0)
     }
 
-    /// Whether the program gives any of these advices.
+    /// Whether the program gives any of these kinds of advice.
     pub fn advises(&self, advices: &[Advice]) -> bool {
         self.ops().any(|op| match &op.kind {
             OpKind::Call(

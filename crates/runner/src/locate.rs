@@ -1,4 +1,4 @@
-//! Where the project's other files are, seen from the command that uses them.
+//! Finds the project's other files from the place of the running command.
 
 use needless_model::foreign;
 use std::path::{Path, PathBuf};
@@ -17,9 +17,9 @@ pub const QEMU_PLUGIN: Wanted =
 /// A file that is looked for.
 #[derive(Copy, Clone, Debug)]
 pub struct Wanted {
-    /// Its name.
+    /// Its file name.
     pub name: &'static str,
-    /// The environment variable that may name another.
+    /// The environment variable that may name another file.
     pub variable: &'static str,
 }
 
@@ -28,11 +28,11 @@ pub fn find() -> Result<PathBuf, String> {
     find_file(RUNNER)
 }
 
-/// Where an installed command has them, seen from the folder that has `bin/` in it.
+/// The folder of an installed command's files, from the folder above `bin/`.
 const INSTALLED: &str = "lib/needless";
 
-/// Finds a file: as its variable says, else beside this program, else one directory up, else where it is when
-/// installed. If it is nowhere, the places that were looked at.
+/// Finds a file: the one that its variable names, or one beside this program, or one directory up,
+/// or where it is when installed. If there is none, the error lists these places.
 pub fn find_file(wanted: Wanted) -> Result<PathBuf, String> {
     let Wanted { name, variable } = wanted;
     if let Some(path) = std::env::var_os(variable) {
@@ -76,7 +76,7 @@ mod tests {
                 "{missing}"
             );
         }
-        // The nearest one counts.
+        // The nearest one is found.
         for place in &places {
             fs::write(place.join("runner"), "").unwrap();
             let found = in_places(&program, "runner").unwrap();

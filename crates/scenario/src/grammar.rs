@@ -1,7 +1,7 @@
-//! The table of nodes: which are allowed where, with which arguments and properties.
+//! The table of nodes: which nodes are allowed where, with which arguments and properties.
 //!
-//! Everything that can be checked without knowing a value is checked here, from the table; the
-//! language reference and the tests walk the same table.
+//! This table decides everything that can be checked without knowing a value. The language
+//! reference and the tests walk it too.
 
 use crate::document::Node;
 use crate::error::{Problem, suggest};
@@ -13,35 +13,35 @@ use strum::IntoEnumIterator;
 /// A node of the language.
 #[derive(Debug)]
 pub struct Rule {
-    /// Its name.
+    /// The word that the node begins with.
     pub name: &'static str,
-    /// How it is written.
+    /// How the node is written.
     pub usage: &'static str,
-    /// What it does, in one line.
+    /// What the node does, in one line.
     pub doc: &'static str,
-    /// Fewest and most arguments.
+    /// The smallest and the largest number of arguments.
     args: (usize, usize),
-    /// Properties that must be there.
+    /// Properties that the node must have.
     required: &'static [&'static str],
-    /// Properties that may be there.
+    /// Properties that the node may have.
     optional: &'static [&'static str],
     body: Body,
 }
 
-/// What may stand between the braces.
+/// What is allowed between the braces.
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum Body {
-    /// No braces.
+    /// There are no braces.
     None,
-    /// What a scenario is made of.
+    /// The parts of a scenario.
     Scenario,
-    /// What it needs of the machine.
+    /// What a scenario needs of the machine.
     Machine,
-    /// Operations.
+    /// Operations of a thread.
     Ops,
-    /// What the checker is asked.
+    /// Questions for the checker.
     Litmus,
-    /// Nodes of a table of its own.
+    /// Nodes from this table.
     Of(&'static [Rule]),
 }
 
@@ -58,7 +58,7 @@ impl Body {
     }
 }
 
-/// Shortens the table.
+/// Writes a row of a table in a short form.
 pub(crate) const fn rule(
     name: &'static str,
     args: (usize, usize),
@@ -81,7 +81,7 @@ pub(crate) const fn line(
     rule(name, args, required, optional, Body::None, text)
 }
 
-/// What stands at the top of a file.
+/// What is allowed at the top of a file.
 static TOP: &[Rule] = &[rule(
     "scenario",
     (1, 1),
@@ -91,7 +91,7 @@ static TOP: &[Rule] = &[rule(
     ("scenario \"NAME\" { … }", "A scenario; a file holds one."),
 )];
 
-/// What stands in a scenario.
+/// What is allowed in a scenario.
 #[rustfmt::skip]
 pub static PARTS: &[Rule] = &[
     rule("doc", (1, 1), &[], &[], Body::None,
@@ -115,7 +115,7 @@ pub static PARTS: &[Rule] = &[
         ("litmus { … }", "What the checker has to find in the scenario.")),
 ];
 
-/// What stands in `machine`.
+/// What is allowed in `machine`.
 #[rustfmt::skip]
 pub static NEEDS: &[Rule] = &[
     rule("cpus", (1, 1), &[], &[], Body::None,
@@ -137,10 +137,10 @@ pub static NEEDS: &[Rule] = &[
          "Large folios of anonymous memory that are smaller than a huge page.")),
 ];
 
-/// As many arguments as one likes.
+/// Any number of arguments.
 const MANY: usize = usize::MAX;
 
-/// What stands in `litmus`.
+/// What is allowed in `litmus`.
 #[rustfmt::skip]
 pub static LITMUS: &[Rule] = &[
     rule("doc", (1, 1), &[], &[], Body::None,
@@ -169,7 +169,7 @@ const OF_THE_KERNEL: [&str; 8] = [
     "doc",
 ];
 
-/// The operations: calls into the kernel, and what else threads do.
+/// All operations: calls into the kernel, and the other things that threads do.
 pub fn operations() -> impl Iterator<Item = &'static Rule> {
     CALLS.iter().chain(OTHERS)
 }
@@ -219,7 +219,7 @@ pub(crate) fn check_by(nodes: &[Node], rules: &'static [Rule], problems: &mut Ve
 
 fn check_all(nodes: &[Node], rules: &[&'static Rule], doc: bool, problems: &mut Vec<Problem>) {
     for node in nodes {
-        // A thread's operations may be preceded by `doc` lines of its own.
+        // `doc` lines may come before a thread's operations.
         let extra = PARTS.iter().take(usize::from(doc));
         match rules.iter().copied().chain(extra).find(|r| r.name == node.name) {
             Some(rule) => {
@@ -241,7 +241,7 @@ fn check_all(nodes: &[Node], rules: &[&'static Rule], doc: bool, problems: &mut 
     }
 }
 
-/// What is written for a system call that has no node of its own.
+/// What to write instead of a system call that has no node of its own.
 fn instead_of(call: &str) -> Option<&'static str> {
     Some(match call {
         "fallocate" => {
@@ -252,7 +252,7 @@ fn instead_of(call: &str) -> Option<&'static str> {
     })
 }
 
-/// The operations of a thread of the kernel.
+/// Checks the operations of a thread of the kernel.
 fn check_kernel(nodes: &[Node], problems: &mut Vec<Problem>) {
     for node in nodes {
         let name = node.name.as_str();

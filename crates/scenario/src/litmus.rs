@@ -1,7 +1,8 @@
-//! The `litmus` node: what the checker is to find in a scenario.
+//! The `litmus` node: what the checker should find in a scenario.
 //!
-//! `safe` names the kernel rows on which every property must hold, those of `forbid` because their
-//! case occurred and not for want of it, and every observation be as it says; each `fails` names a row that must fail, by one property.
+//! `safe` names the kernel rows on which every property must hold. There, the case of each `forbid`
+//! property must occur, so that the property does not hold for want of it, and every observation
+//! must be as expected. Each `fails` names a row that must violate one property.
 
 use crate::compile::label;
 use crate::document::{Node, Value};
@@ -12,27 +13,28 @@ use needless_model::kernels::{KernelRow, RowError};
 use needless_model::policy::{POLICIES, UnknownPolicy};
 use needless_model::property::Property;
 
-/// What the checker is to find in a scenario.
+/// What the checker should find in a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Litmus {
-    /// The properties that the test is about: all must hold, and the cases of these must occur.
+    /// The properties that the test is about. All properties must hold, and the cases of these ones
+    /// must occur.
     pub forbid: Vec<Property>,
-    /// What loads may return.
+    /// Which values loads may return.
     pub observations: Vec<Condition>,
-    /// The kernel rows on which it must hold.
+    /// The kernel rows on which the scenario must hold.
     pub safe: Vec<String>,
-    /// The kernel rows that must fail.
+    /// The kernel rows on which the scenario must fail.
     pub fails: Vec<Failing>,
 }
 
 /// Whether loads can return certain values, all at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// Its name.
+    /// The condition's name.
     pub name: String,
-    /// What is observed if all of them hold.
+    /// The loads and values that all have to hold at once.
     pub clauses: Vec<Clause>,
-    /// Whether that can be.
+    /// Whether that may be observed.
     pub expect: Expect,
 }
 
@@ -41,31 +43,31 @@ pub struct Condition {
 pub struct Clause {
     /// The number of the load's operation.
     pub load: u32,
-    /// The number of the operation of the store that wrote the value; `None`: zero.
+    /// The number of the store's operation that wrote the value. `None` means zero.
     pub value: Option<u32>,
 }
 
 /// How often something is observed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Expect {
-    /// In no interleaving.
+    /// It is observed in no interleaving.
     Never,
-    /// In at least one, not in all.
+    /// It is observed in at least one interleaving, but not in all.
     Sometimes,
 }
 
 /// A kernel row that must fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failing {
-    /// The row, as in `model:ROW`.
+    /// The row, written as in `model:ROW`.
     pub row: String,
-    /// The property that it violates.
+    /// The property that the row violates.
     pub violates: Property,
-    /// What is wrong with it; empty if the scenario does not say.
+    /// What is wrong with the row. Empty if the scenario does not say.
     pub doc: String,
 }
 
-/// Reads the `litmus` node, if there is one; `named` are the loads and stores that it may name.
+/// Reads the `litmus` node, if there is one. `named` lists the loads and stores that it may name.
 pub(crate) fn read(nodes: &[&Node], named: &[Named]) -> Result<Option<Litmus>, Vec<Problem>> {
     let (first, rest) = match nodes {
         [] => return Ok(None),
@@ -92,7 +94,7 @@ fn twice(name: &str, again: SourceSpan, first: SourceSpan, help: &str) -> Proble
 
 struct Reader<'a> {
     named: &'a [Named],
-    /// The rows so far: names and where they are.
+    /// The rows named so far, and where they are.
     rows: Vec<(&'a str, SourceSpan)>,
     problems: Vec<Problem>,
 }
@@ -110,7 +112,7 @@ impl<'a> Reader<'a> {
         let mut names = Vec::new();
         for part in node.children() {
             match part.name.as_str() {
-                // For readers of the scenario.
+                // `doc` lines are for readers of the scenario.
                 "doc" => _ = self.keep(part.args[0].text("a sentence")),
                 "forbid" => litmus.forbid = self.forbid(&part.args),
                 "safe" => {
@@ -137,7 +139,7 @@ impl<'a> Reader<'a> {
         litmus
     }
 
-    /// Puts a problem aside.
+    /// Records a problem and returns the result without it.
     fn keep<T>(&mut self, result: Result<T, Problem>) -> Option<T> {
         result.map_err(|problem| self.problems.push(problem)).ok()
     }
@@ -165,7 +167,7 @@ impl<'a> Reader<'a> {
         properties
     }
 
-    /// A kernel row that the node has not named before.
+    /// Reads a kernel row that the node has not named before.
     fn row(&mut self, value: &'a Value) -> Result<String, Problem> {
         let name = value.text("a kernel row")?;
         if let Err(error) = KernelRow::parse(name) {
@@ -234,7 +236,7 @@ impl<'a> Reader<'a> {
         Ok(clauses)
     }
 
-    /// The operation of the load or store of that name.
+    /// The operation's number of the load or store with this name.
     fn access(&self, name: &str, span: SourceSpan, store: bool) -> Result<u32, Problem> {
         let (kind, verb) = if store { ("store", "write") } else { ("load", "read") };
         let Some(named) = self.named.iter().find(|named| named.name == name) else {
@@ -257,14 +259,14 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Joins clauses.
+/// The word that joins clauses.
 const AND: &str = " and ";
 
 /// The words for expectations.
 const EXPECTATIONS: [(&str, Expect); 2] =
     [("never", Expect::Never), ("sometimes", Expect::Sometimes)];
 
-/// The property that `value` numbers.
+/// The property that has the number in `value`.
 fn property(value: &Value) -> Result<Property, Problem> {
     let number = value.text("a property's number")?;
     Property::parse(number).ok_or_else(|| {
@@ -274,7 +276,7 @@ fn property(value: &Value) -> Result<Property, Problem> {
     })
 }
 
-/// What helps against a kernel row that is none.
+/// The help for a kernel row that does not exist.
 fn remedy(error: &RowError) -> String {
     match error {
         RowError::UnknownKernel { name } => {

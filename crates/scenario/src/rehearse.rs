@@ -1,8 +1,8 @@
-//! The rehearsal: a program is run in the model, for a moment, before anything else runs it.
+//! The rehearsal: the program runs in the model for a moment before it runs anywhere else.
 //!
-//! What no kernel does (an access to what is not mapped, a second `map` in the same place, threads
-//! that wait for each other for good) is then an error of the text, with its place, on every target.
-//! What comes later than the moment lasts is not seen.
+//! So anything that no kernel does is an error of the text, with its place, on every target: an
+//! access to unmapped memory, a second `map` in the same place, threads that wait for each other
+//! forever. The rehearsal does not see what happens after that moment.
 
 use crate::compile::Compiled;
 use crate::error::Problem;
@@ -13,13 +13,13 @@ use needless_model::program::Advice;
 use needless_model::run::Round;
 use needless_model::sim::{self, Look, SimError, SimOptions, Watch};
 
-/// Looks (see [`Watch::look`]) that the moment lasts.
+/// The moment lasts this many looks (see [`Watch::look`]).
 const LOOKS: u32 = 2;
 
-/// Bytes of memory that the rehearsal may take.
+/// The memory that the rehearsal may take, in bytes.
 const MEMORY: u64 = 48 << 20;
 
-/// Ends the run after a moment.
+/// Ends the run after the given number of looks.
 struct Moment(u32);
 
 impl Watch for Moment {
@@ -31,18 +31,18 @@ impl Watch for Moment {
     }
 }
 
-/// What the program does wrong on the newest kernel, which has every operation.
+/// The problems that the program has on the newest kernel, which has every operation.
 pub(crate) fn rehearse(compiled: &Compiled) -> Result<(), Vec<Problem>> {
     let Some(row) = KernelRow::all().pop() else { return Ok(()) };
     let options = SimOptions { memory: MEMORY, ..SimOptions::default() };
     match sim::run_with(&compiled.program, &row, &options, &mut Moment(LOOKS)) {
-        // Threads of a litmus test may come too late to what another one unmaps.
+        // Threads of a litmus test may come too late to memory that another thread unmaps.
         Err(SimError::Signal { .. } | SimError::BehindEnd { .. } | SimError::Poisoned { .. })
             if compiled.litmus.is_some() =>
         {
             Ok(())
         }
-        // A litmus test's huge pages are those of the checker's machine, which are smaller.
+        // A litmus test is written for the checker's machine, whose huge pages are smaller.
         Err(SimError::Call { .. })
             if compiled.litmus.is_some() && compiled.program.advises(&[Advice::Collapse]) =>
         {

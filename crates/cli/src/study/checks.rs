@@ -1,4 +1,4 @@
-//! Litmus tests of a study in the checker.
+//! Runs a study's litmus tests in the checker.
 
 use super::jobs::label;
 use super::{CHECKER, LEFT_OUT, Only};

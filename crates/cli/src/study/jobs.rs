@@ -1,5 +1,5 @@
-//! What has to run: every scenario of the parts on every target that it is asked on, each pair once. A real kernel that
-//! is booted runs all of its scenarios in one boot.
+//! What has to run: every scenario of the parts on each of its targets, each pair once. A booted
+//! kernel runs all of its scenarios in one boot.
 
 use super::figures::entries;
 use super::trouble::{is_odd, is_other_run, passes, patiently, tell_if_busy};
@@ -16,19 +16,19 @@ use needless_scenario::study::{Chosen, From, On, Part, Run, Shown};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What came of every scenario on every target.
+/// The results of every scenario on every target.
 pub struct Jobs {
     programs: BTreeMap<String, Program>,
     results: BTreeMap<(String, String), Result<Ran, String>>,
-    /// What was odd the first time and came out right the second time.
+    /// What was odd the first time, of runs that came out right the second time.
     odd: BTreeMap<(String, String), String>,
-    /// Targets that told nothing at all, for a reason that passes.
+    /// Targets that showed nothing at all, for a reason that passes.
     lost: Vec<(String, String)>,
-    /// What was set in page tables, of what somebody asked about.
+    /// The entries set in page tables, for runs that were asked about.
     set: RefCell<BTreeMap<(String, String), Result<Set, String>>>,
 }
 
-/// Page-table entries that the kernel sets in a round, by what they hold.
+/// The number of page-table entries that the kernel sets in a round, by their contents.
 pub type Set = BTreeMap<&'static str, u64>;
 
 /// A scenario with its values: `cow-reuse, pages=8, rounds 100`.
@@ -52,7 +52,7 @@ pub fn targets(parts: &[Part]) -> Vec<String> {
 }
 
 impl Jobs {
-    /// Runs all that the parts ask for, on the targets that are not left out.
+    /// Runs everything that the parts ask for, on the targets that are not left out.
     pub fn run(
         parts: &[Part],
         only: &Only,
@@ -157,8 +157,8 @@ impl Jobs {
         Ok(())
     }
 
-    /// Runs once more what a part times on this kernel; whether anything of it was to be had. What could not be had
-    /// again stays as it was.
+    /// Runs once more what a part times on this kernel. Returns whether anything was measured
+    /// again. A result that could not be measured again stays.
     pub fn measure_again(
         &mut self,
         part: &Part,
@@ -192,17 +192,17 @@ impl Jobs {
         self.odd.get(&(on.target.clone(), label(chosen))).map(String::as_str)
     }
 
-    /// Targets that told nothing at all for a reason that passes, with the reason.
+    /// The targets that showed nothing at all for a reason that passes, with the reason.
     pub fn lost(&self) -> &[(String, String)] {
         &self.lost
     }
 
-    /// A scenario as it runs.
+    /// The program that runs for a scenario.
     pub fn program(&self, chosen: &Chosen) -> &Program {
         &self.programs[&label(chosen)]
     }
 
-    /// What came of it on one of its targets, or why nothing did.
+    /// The result of a scenario on one of its targets, or the reason why there is none.
     pub fn result(&self, chosen: &Chosen, on: &On) -> Result<&Ran, String> {
         match self.results.get(&(on.target.clone(), label(chosen))) {
             Some(Ok(ran)) => Ok(ran),
@@ -211,7 +211,7 @@ impl Jobs {
         }
     }
 
-    /// What is set in page tables in a row of the model: found out once.
+    /// What a row of the model sets in page tables. It is computed once.
     pub fn set(&self, chosen: &Chosen, target: &str, row: &KernelRow) -> Result<Set, String> {
         let key = (target.to_owned(), label(chosen));
         if let Some(known) = self.set.borrow().get(&key) {
@@ -222,14 +222,15 @@ impl Jobs {
         set
     }
 
-    /// The same by the target's name.
+    /// The result of a run on the target of this name, or the reason why there is none.
     pub fn on_target(&self, run: &Run, target: &str) -> Result<&Ran, String> {
         let on = run.targets.iter().find(|on| on.target == target);
         self.result(&run.chosen, on.ok_or_else(|| format!("it does not run on {target}"))?)
     }
 }
 
-/// The runs of a part whose cycles its figures and prices rest on, with their targets, each once.
+/// The runs of a part, with their targets, whose cycles its figures and prices need. Each is listed
+/// once.
 fn timed(part: &Part) -> BTreeSet<(&str, &str)> {
     let shown = part.figures.iter().filter_map(|figure| match &figure.from {
         From::Run { run, target, shown: Shown::Cycles(_), .. } => {
@@ -243,7 +244,7 @@ fn timed(part: &Part) -> BTreeSet<(&str, &str)> {
     shown.chain(priced).collect()
 }
 
-/// A program on the running kernel, after any other live run.
+/// Runs a program on the running kernel. Waits while another live run is going on.
 fn live(spec: &Spec, program: &Program, runs: &mut Runs<'_>) -> Result<Target, Failure> {
     let progress = runs.progress;
     let run = || spec.target(program, runs).map(|(target, _)| target);
@@ -254,7 +255,8 @@ fn live(spec: &Spec, program: &Program, runs: &mut Runs<'_>) -> Result<Target, F
     patiently(progress, run, is_busy)
 }
 
-/// Why a target is no kernel yet: it is one of patches/, such as `kernel:5.10+retry-flush/arm64`.
+/// What to do about a target that is a kernel of patches/ and not built yet, such as
+/// `kernel:5.10+retry-flush/arm64`.
 fn not_built(target: &str) -> Option<String> {
     let name = target.strip_prefix("kernel:")?.split(',').next()?;
     let patched = name.starts_with(|c: char| c.is_ascii_digit()) && name.contains('+');
@@ -266,7 +268,7 @@ fn has(run: &Run, target: &str) -> bool {
     run.targets.iter().any(|on| on.target == target)
 }
 
-/// A run that counts, or why there is none.
+/// A run that counts, or the reason why there is none.
 fn usable(target: Target) -> Result<Ran, String> {
     match target.outcome {
         Outcome::Unavailable { reason, help: None } => Err(reason),

@@ -1,11 +1,12 @@
-//! What keeps a real kernel from telling anything, and passes: another live run, a busy machine, one odd round.
+//! Reasons why a real kernel shows nothing, which pass: another live run, a busy machine, one odd
+//! round.
 
 use crate::output::Progress;
 use needless_report::compare::{Outcome, Target};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long another live run is waited for.
+/// How long to wait for another live run.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 
 /// How long the machine is watched before its own kernel runs anything.
@@ -14,7 +15,7 @@ const WATCHED: Duration = Duration::from_millis(500);
 /// The share of its CPUs that others may use without being mentioned.
 const QUIET: f64 = 0.25;
 
-/// Waits while `run` says that another live run is going on; what it gave at last.
+/// Waits while `run` says that another live run is going on. Returns what it gave last.
 pub fn patiently<T>(
     progress: &Progress,
     mut run: impl FnMut() -> T,
@@ -37,7 +38,8 @@ pub fn patiently<T>(
     }
 }
 
-/// Says so if others use this machine's CPUs: rounds that they disturb do not count, and are tried again many times.
+/// Tells the user if others use this machine's CPUs: rounds that they disturb do not count, and are
+/// tried again many times.
 pub fn tell_if_busy(progress: &Progress) {
     let Some(before) = Ticks::now() else { return };
     sleep(WATCHED);
@@ -63,8 +65,8 @@ impl Ticks {
         Ticks::read(&std::fs::read_to_string("/proc/stat").ok()?)
     }
 
-    /// Source: Documentation/filesystems/proc.rst, `cpu user nice system idle iowait irq softirq steal guest guest_nice`;
-    /// what guests take is in `user` and `nice` already.
+    /// Source: Documentation/filesystems/proc.rst, `cpu user nice system idle iowait irq softirq
+    /// steal guest guest_nice`. The time of guests is included in `user` and `nice`.
     fn read(stat: &str) -> Option<Ticks> {
         let numbers = stat.lines().next()?.strip_prefix("cpu ")?;
         let ticks = numbers.split_whitespace().take(8).map(|number| number.parse::<u64>().ok());
@@ -81,7 +83,7 @@ impl Ticks {
     }
 }
 
-/// Whether most rounds equal the model's row and some do not: then the run is worth a second look.
+/// Whether most rounds equal the model's row and some do not. Such a run is worth repeating.
 pub fn is_odd(target: &Target) -> Option<String> {
     let ran = target.ran()?;
     let agreement = &ran.reference.as_ref()?.agreement;
@@ -90,7 +92,7 @@ pub fn is_odd(target: &Target) -> Option<String> {
     few.then(|| format!("{odd} of {} rounds was odd the first time", agreement.rounds))
 }
 
-/// Whether what the run lost comes back when the machine is quiet.
+/// Whether the reason why the run has no result passes when the machine is quiet.
 pub fn passes(target: &Target) -> bool {
     match &target.outcome {
         Outcome::Unavailable { reason, .. } => is_other_run(reason),

@@ -21,7 +21,7 @@ use std::num::NonZero;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-/// `needless check`
+/// Runs `needless check`.
 pub fn check(args: &CheckArgs, output: &Output) -> Result<u8, Failure> {
     let Some(scenario) = &args.scenario else {
         return if args.catalogue { catalogue(args, output) } else { Err(nothing_named()) };
@@ -85,7 +85,7 @@ fn compile(name: &str, args: &CheckArgs) -> Result<(Program, Option<Litmus>), Fa
     Ok(rehearsed(&source, &settings, None, &LAID_OUT_FOR)?)
 }
 
-/// From one checkpoint to the next, at least.
+/// The shortest time between two checkpoints.
 const CHECKPOINTS: Duration = Duration::from_mins(1);
 
 fn options(args: &CheckArgs) -> Options<'static> {
@@ -112,7 +112,7 @@ fn failure(scenario: &str, error: &CheckError) -> Failure {
     }
 }
 
-/// One scenario on rows that were asked for.
+/// Checks one scenario on the rows that were asked for.
 fn rows_of(
     program: &Program,
     rows: &[(&str, KernelRow)],
@@ -139,7 +139,7 @@ fn rows_of(
     Ok(status(checked.iter().map(|checked| &checked.report)))
 }
 
-/// A counterexample can be looked at again.
+/// Prints the command that shows a counterexample again.
 fn next(checked: &[Checked], args: &CheckArgs, output: &Output) -> Result<(), Failure> {
     let scenario = args.scenario.as_deref().unwrap_or_default();
     let found = checked.iter().find_map(|c| Some((c, c.report.counterexample.as_ref()?)));
@@ -172,7 +172,7 @@ fn with_progress<T>(args: &CheckArgs, run: impl FnOnce(&Options<'_>) -> T) -> T 
     run(&Options { progress: &progress, ..options(args) })
 }
 
-/// One schedule, step by step.
+/// Follows one schedule, step by step.
 fn follow(
     program: &Program,
     (name, row): (&str, &KernelRow),

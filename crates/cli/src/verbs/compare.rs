@@ -22,10 +22,10 @@ use needless_report::{ci, json, notes};
 use needless_scenario::{builtin, study};
 use std::path::{Path, PathBuf};
 
-/// No saved result is larger, in bytes.
+/// The largest size of a saved result, in bytes.
 const MOST_SAVED: u64 = 1 << 30;
 
-/// `needless run`
+/// Runs `needless run`.
 pub fn run(args: &RunArgs, output: &Output) -> Result<u8, Failure> {
     if let Some(study) = study_named(args)? {
         return super::study::study(&study, output);
@@ -59,7 +59,8 @@ pub fn run(args: &RunArgs, output: &Output) -> Result<u8, Failure> {
     Ok(status)
 }
 
-/// What is asked of a study, if it is one that is named and no scenario: all of it runs, on the target or on all of them.
+/// The study to run, if the name is that of a study and not of a scenario. All of the study runs,
+/// on the named target or on all of its targets.
 fn study_named(args: &RunArgs) -> Result<Option<StudyArgs>, Failure> {
     let ScenarioChoice { scenario: name, settings, rounds } = &args.choice;
     let is_study = study::ALL.iter().any(|study| study.name == name);
@@ -88,7 +89,7 @@ fn study_named(args: &RunArgs) -> Result<Option<StudyArgs>, Failure> {
     }))
 }
 
-/// `needless compare`
+/// Runs `needless compare`.
 pub fn compare(args: &CompareArgs, output: &Output) -> Result<u8, Failure> {
     let outcome = compare_all(args, output);
     if !args.git_bisect {
@@ -104,7 +105,7 @@ pub fn compare(args: &CompareArgs, output: &Output) -> Result<u8, Failure> {
     })
 }
 
-/// Two saved results.
+/// Compares two saved results.
 fn compare_saved(args: &CompareArgs, other: &Path, output: &Output) -> Result<u8, Failure> {
     let paths = [Path::new(&args.choice.scenario), other];
     if let Some(status) = compare_stat(args, paths, output)? {
@@ -133,13 +134,13 @@ fn compare_saved(args: &CompareArgs, other: &Path, output: &Output) -> Result<u8
     Ok(EXPECTED)
 }
 
-/// Two results of `needless stat`; none if they are something else.
+/// Compares two results of `needless stat`. `None` if they are something else.
 fn compare_stat(
     args: &CompareArgs,
     paths: [&Path; 2],
     output: &Output,
 ) -> Result<Option<u8>, Failure> {
-    // What cannot be read is told by whoever reads it as a result of `run` or `compare`.
+    // A file that cannot be read is reported when it is read as a result of `run` or `compare`.
     let text = |path: &Path| needless_files::read_text(path, MOST_SAVED).unwrap_or_default();
     let read = |path: &Path| SavedStat::read(&text(path));
     let (before, after) = match paths.map(read) {
@@ -239,8 +240,8 @@ fn no_xml(what: String) -> Failure {
     Failure::Stream { stream: "standard output", source: std::io::Error::other(what) }
 }
 
-/// The exit status that tells what came of what was expected: what is not as expected comes before what is not
-/// decided.
+/// The exit status for expectations. One that is not met takes precedence over one that is
+/// undecided.
 fn standing(cases: &[Case<'_>]) -> u8 {
     let any = |wanted: fn(&Verdict) -> bool| cases.iter().any(|case| wanted(&case.verdict));
     if any(|verdict| matches!(verdict, Verdict::Missed(_))) {
@@ -252,7 +253,7 @@ fn standing(cases: &[Case<'_>]) -> u8 {
     }
 }
 
-/// How runs are made.
+/// The options of the runs.
 struct With<'a> {
     /// Whether every round's figures are printed.
     figures: bool,
@@ -260,7 +261,7 @@ struct With<'a> {
     memory: MemoryArgs,
 }
 
-/// Runs the program on every target; the status is that of the first that could not run.
+/// Runs the program on every target. The status is that of the first target that could not run.
 fn compared(
     program: Program,
     specs: &[Spec],

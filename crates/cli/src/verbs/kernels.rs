@@ -8,7 +8,7 @@ use needless_guest::{Arch, BuildOrder, Built, FetchError, Kernel};
 use needless_report::SCHEMA_VERSION;
 use serde_json::{Value, json};
 
-/// `needless kernels`
+/// Runs `needless kernels`.
 pub fn kernels(verb: &KernelsVerb, output: &Output) -> Result<u8, Failure> {
     match verb {
         KernelsVerb::List { arch, format } => list(*arch, format.format, output)?,

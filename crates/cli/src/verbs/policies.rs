@@ -1,4 +1,4 @@
-//! `policies`: the kernel rows and what tells them apart.
+//! `policies`: the kernel rows and the policies in which they differ.
 
 use crate::args::Format;
 use crate::failure::{EXPECTED, Failure};
@@ -9,7 +9,7 @@ use needless_report::SCHEMA_VERSION;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// `needless policies`
+/// Runs `needless policies`.
 pub fn policies(format: Format, output: &Output) -> Result<u8, Failure> {
     let (series, stable) = (KernelRow::all(), KernelRow::stable());
     match format {
@@ -56,7 +56,8 @@ fn text(series: &[KernelRow], stable: &[KernelRow], output: &Output) -> String {
     text
 }
 
-/// The rows with this word for a policy; of stable releases those whose series has another one now.
+/// The rows that have this value of a policy. A stable release is listed if its series has another
+/// value now.
 fn having(series: &[KernelRow], stable: &[KernelRow], at: usize, word: &str) -> Vec<KernelRow> {
     let has = |row: &&KernelRow| row.policies.words().get(at).is_some_and(|of| *of == word);
     let now = |row: &&KernelRow| series.iter().filter(has).any(|of| of.release == row.release);

@@ -13,7 +13,7 @@ use needless_report::study::{
 use needless_scenario::study::{ALL, load};
 use std::path::Path;
 
-/// `needless study`
+/// Runs `needless study`.
 pub fn study(args: &StudyArgs, output: &Output) -> Result<u8, Failure> {
     let Some(name) = &args.study else { return list(args, output) };
     let study = load(name, args.size)?;
@@ -39,7 +39,7 @@ pub fn study(args: &StudyArgs, output: &Output) -> Result<u8, Failure> {
     Ok(status(&studied))
 }
 
-/// `--size` of a study that has none.
+/// The failure for `--size` with a study that has no size.
 fn no_size(name: &str) -> Result<Failure, Failure> {
     let known = ALL.iter().map(|builtin| load(builtin.name, None));
     let known = known.collect::<Result<Vec<_>, _>>()?.into_iter();
@@ -49,7 +49,7 @@ fn no_size(name: &str) -> Result<Failure, Failure> {
     Ok(Failure::Usage { message: format!("the study {name} has no size"), help })
 }
 
-/// A file has no colours, and the usual width.
+/// The style of a file: no colours, and the usual width.
 fn plain(output: &Output) -> Style {
     Style { unicode: output.style.unicode, ..Style::PLAIN }
 }
@@ -70,8 +70,8 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
     write_text(path, Readers::Usual, text)
 }
 
-/// What does not hold counts first; a study in which nothing could be tested decided nothing, nor did one that lost a real
-/// kernel to something that passes.
+/// The status: a relation that does not hold takes precedence. A study decided nothing if nothing
+/// could be tested, or if it lost a real kernel for a reason that passes.
 fn status(studied: &Studied) -> u8 {
     match studied.totals() {
         Totals { do_not: 1.., .. } => DIFFERENCE,

@@ -29,7 +29,8 @@ const FIXES: [Fix; 7] = [
         since: &[((6, 12), 116, 117), ((6, 18), 15, 44), ((7, 3), 1, 2)],
         apply: |policies| policies.lazyfree_huge = LazyfreeHuge::Split,
     },
-    // "fs/proc/task_mmu: fix PAGEMAP_SCAN written state for PMD holes" and "... for unpopulated ptes"
+    // "fs/proc/task_mmu: fix PAGEMAP_SCAN written state for PMD holes" and "... for unpopulated
+    // ptes".
     Fix {
         since: &[((6, 12), 102, 103), ((6, 18), 15, 44)],
         apply: |policies| policies.scan_holes = ScanHoles::Written,

@@ -50,7 +50,7 @@ impl<M: Mode> World<M> {
     }
 
     /// Adds a folio to the page cache of `file`, at index `first`. The page cache holds one
-    /// reference for each page, and takes over one that exists.
+    /// reference for each page; the folio's existing reference becomes one of them.
     ///
     /// Source: mm/filemap.c:filemap_add_folio (5.10 to 7.3).
     pub fn add_to_page_cache(&mut self, folio: Pfn, file: ObjectId, first: u64) {

@@ -350,7 +350,7 @@ mod tests {
         assert_eq!(told[3].index, 43);
     }
 
-    /// 6.18 was seen to do this: it cuts a clean folio of sixteen pages at page 5.
+    /// This was seen on 6.18: a clean folio of sixteen pages is cut at page 5.
     #[test]
     fn a_files_folio_is_halved_until_the_page_is_by_itself() {
         let mut frames = of_limit(64);

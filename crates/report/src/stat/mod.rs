@@ -13,7 +13,7 @@ pub use memory::By;
 pub use openmetrics::openmetrics;
 
 use crate::stats::median;
-use crate::style::{Style, count};
+use crate::style::{Style, count, number};
 use crate::table::plain_table;
 use needless_watch::fold::Asked;
 use needless_watch::observation::{Counted, Events, Faults, Finding};
@@ -470,19 +470,6 @@ fn spread(values: &[u64], show: impl Fn(u64) -> String) -> String {
         }
         _ => show(median.median),
     }
-}
-
-/// `1234567` as `1,234,567`.
-fn number(value: u64) -> String {
-    let digits = value.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// Nanoseconds with the unit that fits.

@@ -1,4 +1,4 @@
-//! The `litmus` node and the names that it uses: what is read, what is refused.
+//! Tests of the `litmus` node and of the names that it uses: what is read, and what is refused.
 
 use super::*;
 use crate::{ScenarioError, Settings, Source};
@@ -18,7 +18,7 @@ fn litmus(text: &str) -> Result<(Program, Option<Litmus>), ScenarioError> {
     crate::litmus(&Source::new("x", text), &Settings::default())
 }
 
-/// The only problem of a text: its message, the text that it points at, its help.
+/// The only problem of a text: its message, the text that it points at, and its help.
 fn problem(text: &str) -> (String, String, String) {
     let error = litmus(text).expect_err(text);
     let problems: Vec<_> = error.problems().collect();

@@ -1,4 +1,4 @@
-//! How a thread answers what userfaultfd tells of.
+//! How a thread answers the faults that userfaultfd reports.
 
 use super::{Lowering, word};
 use crate::document::Node;
@@ -7,7 +7,7 @@ use needless_model::program::Backing;
 use needless_model::userfaultfd::Answer;
 
 impl Lowering<'_> {
-    /// `by=`, and of which areas.
+    /// Reads `by=`, and the areas that the answer needs.
     pub(super) fn answer(&self, node: &Node) -> Result<Answer<u16>, Problem> {
         let words = Answer::ALL.map(|(word, answer)| (word, Some(answer)));
         let words: Vec<(&str, Option<Answer<u16>>)> =
@@ -24,7 +24,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// The pages of one area fill another one, each from the same place.
+    /// Reads an answer that moves pages: pages of one area fill another area, each at the same
+    /// place.
     fn moving(&self, node: &Node) -> Result<Answer<u16>, Problem> {
         let area = |name: &str| {
             let Some(written) = node.prop(name) else {

@@ -129,7 +129,7 @@ pub(crate) const fn rule(kind: CallKind) -> Rule {
     }
 }
 
-/// The call that is written by this name.
+/// The call that is written with this name.
 pub(super) fn named(name: &str) -> Option<CallKind> {
     CallKind::iter().find(|kind| rule(*kind).name == name)
 }
@@ -232,7 +232,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// The first process alone has a userfaultfd.
+    /// Checks that the process may make the call: only the first process has a userfaultfd.
     fn may_call(&self, kind: CallKind, node: &Node) -> Result<(), Problem> {
         let uffd = matches!(
             kind,
@@ -252,7 +252,7 @@ impl Lowering<'_> {
             .help("its userfaultfd does not watch what a fork copies (UFFD_FEATURE_EVENT_FORK is not modelled)"))
     }
 
-    /// One signal, with one handler.
+    /// Reads `sigaction`: there is one signal, with one handler.
     fn sigaction(&self, node: &Node) -> Result<CallExpr, Problem> {
         let signal = &node.args[0];
         if signal.text("a signal's name")? != "SIGSEGV" {
@@ -267,7 +267,8 @@ impl Lowering<'_> {
         Ok(CallExpr::Sigaction)
     }
 
-    /// A process has one userfaultfd. Other features than before make another one; nobody sleeps by the first one then.
+    /// Reads `uffdio_register`. The process has one userfaultfd. Naming other features than before
+    /// makes another one, if nobody else uses the first one (`check_userfaultfd`).
     fn uffd_register(&mut self, node: &Node) -> Result<CallExpr, Problem> {
         let pages = self.some_pages(&node.args[0])?.expr;
         let mode = word(node, "mode", &Watch::ALL)?;
@@ -292,7 +293,8 @@ impl Lowering<'_> {
         Ok(CallExpr::Map { area, prot })
     }
 
-    /// Ranges of so many pages, one right after the other unless a stride says otherwise.
+    /// Reads ranges of equal numbers of pages. Each follows directly on the one before unless a
+    /// stride is given.
     fn advise_ranges(&self, node: &Node) -> Result<CallExpr, Problem> {
         let pages = self.some_pages(&node.args[0])?;
         let number = |name, bounds: call::Bounds, default: Value| match node.prop(name) {
@@ -329,7 +331,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// Pages, and another area that has room for them.
+    /// Reads pages, and another area that has room for them.
     fn elsewhere(&self, node: &Node) -> Result<(RangeExpr, u16), Problem> {
         let pages = self.some_pages(&node.args[0])?;
         let Some(written) = node.prop("to") else {
@@ -358,7 +360,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The process that the node names: another one than its own.
+    /// The process that the node names, which must be another one than its own.
     fn process(&self, node: &Node) -> Result<ProcessId, Problem> {
         let (written, name) = (&node.args[0], node.args[0].text("a process's name")?);
         let known = self.processes.iter().map(String::as_str);
@@ -382,7 +384,7 @@ impl Lowering<'_> {
         Ok(process)
     }
 
-    /// Nothing of the process's is left that could do more.
+    /// Reads `exec`, after which nothing of the process may be left to do.
     fn exec(&self, node: &Node, last: bool) -> Result<CallExpr, Problem> {
         let (label, help) = if self.own_process == ProcessId::FIRST {
             ("in the first process", "the scenario ends with its first process; fork another one")
@@ -397,7 +399,7 @@ impl Lowering<'_> {
             .help(help))
     }
 
-    /// The file that is named.
+    /// The file that the value names.
     fn file(&self, written: &Written) -> Result<NamedFile, Problem> {
         let number = self.files.named(written.text("a file's name")?, written.span)?;
         Ok(self.named_file(number))
@@ -408,7 +410,7 @@ impl Lowering<'_> {
         NamedFile { file: number, fs, pages, write_pages }
     }
 
-    /// The file and the pages of it that are named.
+    /// The file that the value names, and its pages in the range.
     fn file_range(&self, written: &Written) -> Result<(NamedFile, Bounds), Problem> {
         let range = expr::parse_range(written)?;
         let file = self.named_file(self.files.named(&range.area, range.area_span)?);

@@ -1,4 +1,4 @@
-//! Blocks: loops, with their variables in slots, and `measure`.
+//! Blocks: loops, whose variables have slots, and `measure`.
 
 use super::{Block, Lowering, MAX_COUNT};
 use crate::document::{Node, Value as Written};
@@ -28,7 +28,7 @@ impl Lowering<'_> {
         };
         let pages = self.pages(written)?;
         let stride = self.stride(node)?;
-        // With a start that moves, the variable is not independent of the outer ones.
+        // If the start depends on outer variables, this variable is not independent of them.
         let bounds = match (pages.first.known(), pages.count, stride.known()) {
             (Some(first), Some(0), _) => Some((first, first - 1)),
             (Some(first), Some(count), Some(s)) => Some((first, first + (count - 1) / s * s)),
@@ -70,7 +70,7 @@ impl Lowering<'_> {
         Ok(OpKind::Measure { body })
     }
 
-    /// Lowers the body of a loop whose variable, if it has one, takes values within `bounds`.
+    /// Lowers the body of a loop. If the loop has a variable, its values lie within `bounds`.
     fn block(
         &mut self,
         node: &Node,

@@ -60,7 +60,7 @@ impl Lowering<'_> {
         Ok(CallExpr::NumaScan { pages })
     }
 
-    /// The policy of a `policy=` word, with its node.
+    /// The memory policy that `policy=` names, with its node.
     fn mempolicy(&self, node: &Node) -> Result<Mempolicy, Problem> {
         let words = Mempolicy::WORDS.map(|(word, names)| (word, (word, names)));
         let (word, names) = super::word(node, "policy", &words)?;
@@ -80,7 +80,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// The NUMA node that a property names: one that the scenario's machine has.
+    /// The NUMA node that a property names. The scenario's machine must have it.
     fn numa_node(&self, node: &Node, name: &str) -> Result<u16, Problem> {
         let Some(written) = node.prop(name) else {
             let message = format!("`{}` needs a NUMA node", node.name);

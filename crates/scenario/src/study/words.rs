@@ -1,4 +1,4 @@
-//! Single nodes and words of a study: what needs nothing but the part that it stands in.
+//! Reads single nodes and words of a study that need nothing but the part that they are in.
 
 use super::formula::number;
 use super::{Check, Costs, Expected, Finding, From, Part, Run, Sample, Shown, Term, Tiers};
@@ -12,7 +12,7 @@ use needless_model::program::ThpMode;
 use needless_model::property::Property;
 use needless_model::verdict::Needless;
 
-/// What has a name of its own within a list.
+/// Items with a name that is unique in their list.
 pub(super) trait Named {
     fn name(&self) -> &str;
 }
@@ -29,7 +29,7 @@ macro_rules! named {
 
 named! { Run Check Costs Term Sample Tiers }
 
-/// Adds to a list in which nothing has its name yet.
+/// Adds an item to a list in which nothing has its name yet.
 pub(super) fn add<T: Named>(list: &mut Vec<T>, new: T, node: &Node) -> Result<(), Problem> {
     if list.iter().any(|known| known.name() == new.name()) {
         let span = node.args[0].span;
@@ -46,7 +46,7 @@ pub(super) fn already(name: &str, again: SourceSpan, first: SourceSpan) -> Probl
         .help("give it another name")
 }
 
-/// What a list has by that name.
+/// The item of a list that has this name.
 pub(super) fn named<'a, T: Named>(
     list: &'a [T],
     name: &str,
@@ -64,7 +64,8 @@ pub(super) fn word(value: &Value) -> Result<String, Problem> {
     value.text("a word or sentence").map(str::to_owned)
 }
 
-/// A property that the table of nodes requires, or that is missing all the same.
+/// A required property. The table of nodes requires it already; if it is missing all the same, that
+/// is a problem.
 pub(super) fn given<'a>(node: &'a Node, name: &str) -> Result<&'a Value, Problem> {
     node.prop(name).ok_or_else(|| {
         Problem::new(node.span, format!("`{name}=` is missing"), "here")
@@ -90,7 +91,7 @@ pub(super) fn whole(value: &Value) -> Result<u64, Problem> {
     })
 }
 
-/// A target; a model's row has to be one.
+/// Reads a target. If it is a row of the model, the row must exist.
 pub(super) fn target(value: &Value) -> Result<String, Problem> {
     let name = word(value)?;
     let row = match name.split_once(':') {
@@ -165,7 +166,7 @@ pub(super) fn term(node: &Node) -> Result<Term, Problem> {
     Ok(Term { name, counters, doc: prop(node, "doc")? })
 }
 
-/// The price of a term.
+/// Reads the price of a term.
 pub(super) fn price(node: &Node, value: &Value, part: &Part) -> Result<From, Problem> {
     let costs = word(value)?;
     let table = named(&part.costs, &costs, "cost table", value)?;
@@ -206,7 +207,7 @@ pub(super) fn sample(node: &Node, target: &str, part: &Part) -> Result<Sample, P
     Ok(Sample { name: word(&node.args[0])?, run, block, held_out })
 }
 
-/// The number of a `measure` block, from 0; written from 1.
+/// The number of a `measure` block, from 0. It is written from 1.
 pub(super) fn block(value: &Value) -> Result<usize, Problem> {
     let number = whole(value)? as usize;
     number.checked_sub(1).ok_or_else(|| {
@@ -222,7 +223,7 @@ pub(super) fn property(number: &str, value: &Value) -> Result<Property, Problem>
     })
 }
 
-/// The run and the target that a node names; the run has it.
+/// The run and the target that a node names. The run must have the target.
 pub(super) fn run_on(node: &Node, part: &Part) -> Result<(String, String), Problem> {
     let (value, name) = (given(node, "run")?, prop(node, "run")?);
     let run = named(&part.runs, &name, "run", value)?;
@@ -231,7 +232,7 @@ pub(super) fn run_on(node: &Node, part: &Part) -> Result<(String, String), Probl
     Ok((name, target))
 }
 
-/// A run has the target.
+/// Checks that a run has the target.
 pub(super) fn runs_on(run: &Run, target: &str, value: &Value) -> Result<(), Problem> {
     let targets = || run.targets.iter().map(|on| on.target.as_str());
     if targets().any(|known| known == target) {
@@ -280,7 +281,7 @@ pub(super) fn shown(node: &Node) -> Result<Shown, Problem> {
     }
 }
 
-/// What only the model shows.
+/// Reads a value that only the model shows.
 pub(super) fn in_model(node: &Node, value: &Value) -> Result<Shown, Problem> {
     let (on, target) = (given(node, "on")?, prop(node, "on")?);
     if !target.starts_with("model:") {

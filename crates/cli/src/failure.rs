@@ -32,9 +32,7 @@ pub enum Failure {
     Scenario(#[from] needless_scenario::ScenarioError),
     /// No kernel can run the scenario.
     #[error("`{scenario}` is a bad scenario: {reason}")]
-    #[diagnostic(help(
-        "an operation fails as the scenario stands: see what it does to the pages before"
-    ))]
+    #[diagnostic(help("an operation fails: see what the scenario does to its pages before that"))]
     BadScenario {
         /// The scenario's name.
         scenario: String,

@@ -8,8 +8,8 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ("see what the kernel does for a program", &["stat"]),
     ("run a scenario, on real kernels and in the model", &["run", "compare", "explain", "bisect"]),
     ("answer a question", &["study", "check", "agree"]),
-    ("see what there is", &["scenario", "kernels", "policies", "doctor"]),
-    ("make this command known", &["completions", "man", "help"]),
+    ("see what is available", &["scenario", "kernels", "policies", "doctor"]),
+    ("get help and completions", &["completions", "man", "help"]),
 ];
 
 /// The indentation, and the width of the column of verbs.
@@ -17,7 +17,7 @@ const INDENT: usize = 3;
 const NAMES: usize = 13;
 
 /// A line for clap's own verb, which is not among ours.
-const HELP: &str = "Print how to use a verb";
+const HELP: &str = "Print the help of a verb";
 
 /// The whole help of the command, except for what clap fills in.
 pub fn template() -> String {

@@ -15,6 +15,7 @@ use clap::Parser;
 use miette::MietteHandlerOpts;
 use needless_model::foreign;
 use needless_report::Style;
+use needless_report::style::number;
 use std::io::{IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Condvar, Mutex};
@@ -183,12 +184,11 @@ struct Standing {
 
 impl Standing {
     fn text(&self, elapsed: Duration) -> String {
+        let (done, steps) = (number(self.done as u64), number(self.steps as u64));
         let of = match (self.steps, self.now.is_empty()) {
             (0, _) => String::new(),
-            (steps, true) => format!("{} {} of {}", self.unit, grouped(self.done), grouped(steps)),
-            (steps, false) => {
-                format!("{} {} of {}: ", self.unit, grouped(self.done), grouped(steps))
-            }
+            (_, true) => format!("{} {done} of {steps}", self.unit),
+            (_, false) => format!("{} {done} of {steps}: ", self.unit),
         };
         let elapsed = match elapsed.as_secs() {
             seconds if seconds < 120 => format!("{seconds} s"),
@@ -196,13 +196,6 @@ impl Standing {
         };
         format!("{of}{} ({elapsed})", self.now)
     }
-}
-
-/// A number with its thousands apart: `2,000`.
-fn grouped(number: usize) -> String {
-    let digits = number.to_string();
-    let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
-    groups.collect::<Vec<_>>().join(",")
 }
 
 impl Log {
@@ -309,7 +302,6 @@ mod tests {
         assert_eq!(standing.text(Duration::from_secs(150)), "scenario 500 of 2,000: live (2 min)");
         let spinner = Standing { now: "fetching".into(), ..Standing::default() };
         assert_eq!(spinner.text(QUIET), "fetching (10 s)");
-        assert_eq!([0, 12, 1204, 1_234_567].map(grouped), ["0", "12", "1,204", "1,234,567"]);
     }
 
     #[test]

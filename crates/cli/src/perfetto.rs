@@ -38,7 +38,7 @@ impl Drawing {
     pub fn finish(self) -> Result<(), Failure> {
         let failure = |source| Failure::File { path: self.path.clone(), source };
         let ended =
-            self.writer.join().unwrap_or_else(|_| Err(io::Error::other("its writer ended")));
+            self.writer.join().unwrap_or_else(|_| Err(io::Error::other("its writer failed")));
         let (tracks, events) = ended.map_err(failure)?.finish();
         let mut events = events.into_inner().map_err(|error| failure(error.into_error()))?;
         events.rewind().map_err(failure)?;

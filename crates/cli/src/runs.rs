@@ -143,8 +143,8 @@ impl Runs<'_> {
 
 /// What would help a run that was not finished.
 pub fn help(error: &SimError) -> Option<String> {
-    let help = "--max-memory=MIB sets how much memory a run may take; fewer pages, shorter rounds or \
-                fewer of them need less";
+    let help = "raise the limit with --max-memory=MIB, or use fewer pages, shorter rounds or fewer \
+                rounds";
     match error {
         SimError::Call { lacks: Some(feature), .. } => Some(feature.remedy()),
         error => error.is_a_bound().then(|| help.to_owned()),
@@ -184,7 +184,7 @@ impl Watch for Watcher<'_, '_> {
 
     fn look(&mut self, at: Look) -> Result<(), String> {
         if self.events.as_ref().is_some_and(|(spool, _)| spool.failed()) {
-            return Err("its events cannot be written".to_owned());
+            return Err("the events cannot be written".to_owned());
         }
         if at.events < MANY && self.looked.elapsed() < SELDOM {
             return Ok(());

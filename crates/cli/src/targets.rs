@@ -57,8 +57,8 @@ impl Spec {
             return live_spec(options).map(Spec::Live).map_err(|what| Failure::Usage {
                 message: format!("target `{name}`: {what}"),
                 help: "`-t live,cpus=2,5` runs the scenario's CPU 0 on CPU 2, and its CPU 1 on CPU 5; \
-                       `-t live,events=off` counts what the kernel counts, for more faults than \
-                       there is room for events"
+                       `-t live,events=off` reads the kernel's own counters only, for runs with \
+                       more faults than the event rings can hold"
                     .to_owned(),
             });
         }
@@ -197,12 +197,12 @@ fn live_spec(options: &str) -> Result<LiveSpec, String> {
 /// The CPUs that `cpus=2,5` names.
 fn live_cpus(options: &str) -> Result<Vec<u16>, String> {
     let list = options.strip_prefix("cpus=").ok_or_else(|| {
-        format!("`{options}` is no option of `live`, which has `cpus=` and, last, `events=off`")
+        format!("`{options}` is no option of `live`; it has `cpus=` and, last, `events=off`")
     })?;
     let number = |word: &str| word.parse().map_err(|_| format!("`{word}` is no CPU's number"));
     let cpus: Vec<u16> = list.split(',').map(number).collect::<Result<_, _>>()?;
     match needless_live::cpus::twice(&cpus) {
-        Some(twice) => Err(format!("CPU {twice} is named twice; each is another CPU")),
+        Some(twice) => Err(format!("CPU {twice} is named twice; name each CPU once")),
         None => Ok(cpus),
     }
 }
@@ -213,8 +213,8 @@ fn model_only(text: &str, target: &str) -> Failure {
         message: format!(
             "`{text}` cannot run on {target}: only `model:` targets and `needless check` can run it"
         ),
-        help: "the nearest to reclaim that a real kernel can be asked for is madvise \"RANGE\" \
-               advice=\"pageout\""
+        help: "on a real kernel, madvise \"RANGE\" advice=\"pageout\" is the operation that is \
+               nearest to reclaim"
             .to_owned(),
     }
 }
@@ -386,13 +386,13 @@ fn against_model(
             Ok((finished(ran, runs), status))
         }
         Err(error @ SimError::NotModelled { .. }) => {
-            let why = format!("model:{} cannot run it: {error}", row.name);
+            let why = format!("model:{} cannot run the scenario: {error}", row.name);
             let mut run = run;
             run.unseen.insert(VERDICTS.to_owned(), why);
             Ok((alone(program, run, runs), status))
         }
         Err(error) => {
-            let reason = format!("it ran there, but model:{} cannot run it: {error}", row.name);
+            let reason = format!("the kernel ran it, but model:{} cannot: {error}", row.name);
             let status = if error.is_a_bound() { INCONCLUSIVE } else { OTHER };
             Ok((Outcome::Unavailable { reason, help: runs::help(&error) }, status))
         }
@@ -508,7 +508,7 @@ fn watching() -> Check {
             let lacks = missing.iter().map(one).collect::<Vec<_>>().join("; ");
             let helps = missing.iter().find_map(|part| part.remedy.as_deref());
             let helps = helps.unwrap_or("nothing is known to help");
-            let help = format!("{helps}; the rest of the report comes all the same");
+            let help = format!("{helps}; the rest of the report is not affected");
             (State::Warning, format!("without {lacks}"), Some(help))
         }
         Err(error) => {

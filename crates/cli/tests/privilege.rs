@@ -1,6 +1,6 @@
-//! What a user without root can see after following `doctor`'s advice, and what is not visible:
-//! files. Root runs these, gives capabilities to copies of the programs, and starts them as user
-//! 65534.
+//! What a user without root gets by following `doctor`'s advice. Access to other users' files is
+//! not part of it. Root runs these tests, gives capabilities to copies of the programs, and starts
+//! them as user 65534.
 #![allow(clippy::unwrap_used)]
 
 use needless_testing::{skip, turn};
@@ -106,7 +106,7 @@ fn what_doctor_recommends_shows_events() {
         let (doctor, stat, live) = (told(&doctor), told(&stat), told(&run));
         let how = format!("{capabilities:?}, perf_event_paranoid {paranoid}");
         assert!(doctor.contains("ok event rings"), "{how}: {doctor}");
-        assert!(doctor.contains("live runs with events, but for scenarios that swap"), "{doctor}");
+        assert!(doctor.contains("runs with events, but not of scenarios that swap"), "{doctor}");
         assert!(!doctor.contains("what works everything"), "{how}: {doctor}");
         assert!(stat.contains("first touch"), "{how}: {stat}");
         assert!(!stat.contains("not visible: classes"), "{how}: {stat}");

@@ -175,15 +175,15 @@ impl Kernel {
             let file = self.folder.join(place);
             let what = match fs::read(&file) {
                 Ok(bytes) if hash(&bytes) == *known => continue,
-                Ok(_) => "it is not what was fetched".to_owned(),
+                Ok(_) => "it differs from what was fetched".to_owned(),
                 Err(error) => error.to_string(),
             };
             let name = self.manifest.name.clone();
             let remedy = match self.manifest.built.is_some() {
                 true => {
-                    "build it again, by `needless kernels build` with the same patches".to_owned()
+                    "build it again with `needless kernels build` and the same patches".to_owned()
                 }
-                false => format!("`needless kernels fetch {name}` brings it anew"),
+                false => format!("fetch it again: `needless kernels fetch {name}`"),
             };
             return Err(FetchError::Damaged { name, file, what, remedy });
         }
@@ -253,7 +253,7 @@ impl Cache {
         let names: Vec<String> = kernels.into_iter().map(|kernel| kernel.manifest.name).collect();
         match names.is_empty() {
             true => "no kernel is cached".to_owned(),
-            false => format!("cached are {}", names.join(", ")),
+            false => format!("the cache has {}", names.join(", ")),
         }
     }
 

@@ -52,17 +52,17 @@ impl Told {
         if console_is_empty {
             let console = Part::Console.text(arch == Arch::Arm64);
             return format!(
-                "without a word nothing can be said of the cause: a guest needs {console}; {CONFIG}"
+                "the console is empty, so the cause is unknown: a guest needs {console}; {CONFIG}"
             );
         }
         let likely = match self.likely.is_empty() {
             true => String::new(),
             false => {
-                format!("kernels without {} end like this; ", config::text(&self.likely, arch))
+                format!("a kernel without {} ends like this; ", config::text(&self.likely, arch))
             }
         };
         format!(
-            "{likely}append=ignore_loglevel shows more of how it boots, and docs/own-kernels.md has what a guest \
+            "{likely}append=ignore_loglevel shows more of the boot, and docs/own-kernels.md has what a guest \
              needs; {CONFIG}"
         )
     }
@@ -90,7 +90,7 @@ pub fn explain_unseen(unseen: &mut BTreeMap<String, String>, absent: &[Part], ar
 }
 
 /// How to get errors before a boot.
-const CONFIG: &str = "an image built with CONFIG_IKCONFIG carries its configuration, which is looked at before it boots";
+const CONFIG: &str = "an image built with CONFIG_IKCONFIG carries its configuration, which is checked before it boots";
 
 #[cfg(test)]
 mod tests {

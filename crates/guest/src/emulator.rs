@@ -145,7 +145,7 @@ fn version(program: &str) -> io::Result<String> {
         Some(line) => {
             Ok(foreign::line(line.trim_start_matches("QEMU emulator version ")).into_owned())
         }
-        None => Err(io::Error::other(format!("it says nothing ({})", output.status))),
+        None => Err(io::Error::other(format!("it printed no version ({})", output.status))),
     }
 }
 

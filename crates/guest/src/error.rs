@@ -19,7 +19,7 @@ pub enum FetchError {
     #[error("{}: {}", foreign::path(path), limits::words(error))]
     #[diagnostic(help(
         "{}",
-        limits::remedy_of(error).unwrap_or("the cache lies under XDG_CACHE_HOME, or ~/.cache")
+        limits::remedy_of(error).unwrap_or("the cache is in XDG_CACHE_HOME, or in ~/.cache")
     ))]
     File {
         /// The path of the file or folder.
@@ -28,9 +28,9 @@ pub enum FetchError {
         error: std::io::Error,
     },
     /// The path for the cache is relative.
-    #[error("{variable} is `{}`, which is no absolute path", foreign::path(path))]
+    #[error("{variable} is `{}`, which is not an absolute path", foreign::path(path))]
     #[diagnostic(help(
-        "the XDG base directory specification has relative paths ignored; nothing was touched. Name an absolute path, or unset it"
+        "name an absolute path, or unset it; nothing was changed (the XDG base directory specification ignores relative paths)"
     ))]
     RelativeCache {
         /// The name of the variable.
@@ -40,7 +40,7 @@ pub enum FetchError {
     },
     /// The path for the cache has characters that other programs would misread.
     #[error("{variable} is `{}`, which has a control character in it", foreign::path(path))]
-    #[diagnostic(help("name another folder, or unset it; nothing was touched"))]
+    #[diagnostic(help("name another folder, or unset it; nothing was changed"))]
     OddCache {
         /// The name of the variable.
         variable: &'static str,
@@ -48,9 +48,9 @@ pub enum FetchError {
         path: PathBuf,
     },
     /// Another user could put files into the cache that we would run.
-    #[error("{} {why}, and what lies in the cache runs as user {own}", foreign::path(folder))]
+    #[error("{} {why}, but what is in the cache runs as user {own}", foreign::path(folder))]
     #[diagnostic(help(
-        "name a folder of your own in XDG_CACHE_HOME; with sudo, `sudo -H` sets HOME to root's; nothing was touched"
+        "name a folder of your own in XDG_CACHE_HOME; with sudo, `sudo -H` sets HOME to root's; nothing was changed"
     ))]
     NotOurs {
         /// The folder of the cache, or one above it.
@@ -63,7 +63,7 @@ pub enum FetchError {
     /// The disk is full.
     #[error("the disk that {} lies on is full", foreign::path(folder))]
     #[diagnostic(help(
-        "what was downloaded in part is gone again. Fetching takes up to 500 MB there: free some space, or have XDG_CACHE_HOME name another disk"
+        "free some space (fetching takes up to 500 MB there), or set XDG_CACHE_HOME to a folder on another disk; partial downloads were removed"
     ))]
     Full {
         /// The folder on the full disk.
@@ -77,7 +77,7 @@ pub enum FetchError {
         detail: String,
     },
     /// A program made no progress and was ended.
-    #[error("`{program}` was ended: for {seconds} s it had not got any further")]
+    #[error("`{program}` was ended: it made no progress for {seconds} s")]
     #[diagnostic(help("try again; `needless kernels list` shows what is cached"))]
     Stuck {
         /// The name of the program.
@@ -100,7 +100,7 @@ pub enum FetchError {
     },
     /// A necessary program cannot be run.
     #[error("`{program}` cannot be run: {error}")]
-    #[diagnostic(help("kernels come from Debian's archive, by means of apt and dpkg"))]
+    #[diagnostic(help("kernels come from Debian's archive, and apt and dpkg fetch them"))]
     Program {
         /// The name of the program.
         program: String,
@@ -140,7 +140,7 @@ pub enum FetchError {
     #[error("`apt-get download` failed: {detail}")]
     #[diagnostic(help(
         "{}",
-        remedy_or(detail, "try again; `needless kernels list` shows what is to be had")
+        remedy_or(detail, "try again; `needless kernels list` shows what is available")
     ))]
     Download {
         /// apt's complaints.
@@ -202,7 +202,7 @@ pub enum GuestError {
     /// The modules do not fit the image.
     #[error("modules in `{}`: {what}", foreign::path(folder))]
     #[diagnostic(help(
-        "modules= names a folder in which the image's own modules lie: what `make modules_install INSTALL_MOD_PATH=DIR` filled, or the tree that it was built in. Without it everything needed has to be built in"
+        "modules= names the folder with the image's own modules: the DIR of `make modules_install INSTALL_MOD_PATH=DIR`, or the tree that the image was built in. Without modules=, everything that is needed has to be built in"
     ))]
     BadModules {
         /// The folder of the modules.
@@ -213,7 +213,7 @@ pub enum GuestError {
     /// The kernel lacks a necessary part.
     #[error("{what} lacks {parts}")]
     #[diagnostic(help(
-        "switch these options on (=y; as modules only with modules=DIR) and build it again; docs/own-kernels.md has all that a guest needs"
+        "set these options (=y; =m only with modules=DIR) and build the kernel again; docs/own-kernels.md has all that a guest needs"
     ))]
     Lacks {
         /// The kernel, or the run that needs the part.
@@ -308,7 +308,7 @@ pub enum GuestError {
     },
     /// The kernel or the guest lacks something that the scenario needs.
     #[error("{what}")]
-    #[diagnostic(help("the model targets still run; a guest gets more CPUs with cpus=N"))]
+    #[diagnostic(help("model targets still run; cpus=N gives a guest more CPUs"))]
     Unsupported {
         /// The missing thing, in words.
         what: String,
@@ -332,10 +332,10 @@ impl GuestError {
         let remedy = match limits::remedy_in(&what).or_else(|| limits::remedy_in(&console)) {
             Some(remedy) => remedy,
             None if lines.any(|line| line.starts_with(QEMU)) => {
-                "QEMU could not go on, and says why"
+                "QEMU stopped, and its message says why"
             }
             None => {
-                "run it again; on a busy machine guests take longer, and mem= gives them more memory"
+                "run it again; guests take longer on a busy machine, and mem= gives them more memory"
             }
         };
         GuestError::Stopped { what, console, remedy: remedy.to_owned() }
@@ -420,7 +420,7 @@ mod tests {
             help("ends with\n  qemu: open() failed: Too many open files").contains("ulimit -n")
         );
         assert!(help("\n  qemu-system-x86_64: Cannot allocate memory").contains("ulimit -v"));
-        assert!(help("\n  qemu-system-x86_64: no such device").contains("QEMU could not go on"));
+        assert!(help("\n  qemu-system-x86_64: no such device").contains("QEMU stopped"));
         assert!(help("; its console is empty").contains("run it again"));
     }
 }

@@ -247,7 +247,7 @@ impl Guest {
                 ),
             };
             let what = format!(
-                "`{name}` needs {wanted} NUMA nodes{slow}; this guest has {has}{has_slow} (nodes={}): without nodes= a guest has those that its scenario needs",
+                "`{name}` needs {wanted} NUMA nodes{slow}; this guest has {has}{has_slow} (nodes={}); without nodes=, a guest has the nodes that its scenario needs",
                 self.nodes
             );
             return Err(GuestError::Unsupported { what });
@@ -295,7 +295,7 @@ impl Guest {
         let answer = match wire::read_message(&mut self.port) {
             Ok(Some(Message::Executed(executed))) => Ok(executed),
             Ok(Some(Message::Failed(failure))) => Err(AnswerError::Failed(failure)),
-            Ok(_) => Err(AnswerError::Confused("does not answer a command".to_owned())),
+            Ok(_) => Err(AnswerError::Confused("did not answer a command".to_owned())),
             Err(error) => Err(AnswerError::Unreadable(error)),
         };
         self.answered(answer, |_| None)
@@ -333,11 +333,11 @@ impl Guest {
                 Err(failure.into())
             }
             Err(error @ (AnswerError::Ended | AnswerError::Confused(_))) => match self.is_gone() {
-                true => Err(self.stopped("ended in the middle of an errand", None)),
+                true => Err(self.stopped("ended in the middle of a request", None)),
                 false => Err(GuestError::Confused { what: error.to_string() }),
             },
             Err(AnswerError::Unreadable(error)) => {
-                Err(self.stopped("did not finish an errand", Some(error)))
+                Err(self.stopped("did not finish a request", Some(error)))
             }
         }
     }

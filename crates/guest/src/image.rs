@@ -126,7 +126,7 @@ fn number(bytes: &[u8], at: usize, size: usize) -> Option<u64> {
 fn whole(bytes: &[u8], size: u64) -> Result<(), String> {
     match bytes.len() as u64 {
         found if found < size => {
-            Err(format!("it is truncated: it has {found} bytes and says that it has {size}"))
+            Err(format!("it is truncated: it has {found} bytes, but its header says {size}"))
         }
         _ => Ok(()),
     }

@@ -44,7 +44,7 @@ pub fn fetch(wanted: &[String], progress: &dyn Fn(&str)) -> Result<Vec<Kernel>, 
         if names().next().is_none() {
             continue;
         }
-        progress("the archive's lists");
+        progress("reading the archive's lists");
         let apt = Apt::open(&cache, arch)?;
         let builds = fetch::fetchable(&cache, &apt)?;
         for name in names() {
@@ -93,13 +93,13 @@ pub fn heard_of(target: &KernelTarget) -> Result<(), GuestError> {
     }
     if own {
         let what = format!(
-            "there is no kernel {name}; `needless kernels build` makes kernels, `needless kernels list` shows them"
+            "there is no kernel {name}; `needless kernels list` shows the kernels, `needless kernels build` makes one"
         );
         return Err(bad_name(target.to_string(), name, what));
     }
     let what = format!(
         "kernel {name} is not cached, and this version knows {oldest} to {newest}; if the archive has it, \
-         `needless kernels fetch {name}` brings it"
+         `needless kernels fetch {name}` fetches it"
     );
     Err(bad_name(target.to_string(), name, what))
 }
@@ -155,7 +155,7 @@ pub fn between(from: &KernelTarget, to: &KernelTarget) -> Result<Vec<Candidate>,
 /// with its name.
 fn place(cache: &Cache, builds: &[Build], end: &KernelTarget) -> Result<Place, GuestError> {
     let Choice::Named(name) = &end.kernel else {
-        let what = "an image of one's own has no place among the archive's kernels".to_owned();
+        let what = "an image of your own has no place among the archive's kernels".to_owned();
         let help = "name two of the archive's kernels, as in --good kernel:6.1 --bad kernel:6.12";
         let (text, at) = (end.to_string(), 0..end.kernel.to_string().len());
         return Err(GuestError::BadTarget { text, what, help: help.to_owned(), at });
@@ -209,7 +209,7 @@ pub fn ready(name: &str) -> Result<Kernel, GuestError> {
         return Ok(kernel);
     }
     if is_own_name(name) {
-        let build = format!("`make kernels-own OWN='{name}'` builds it, if it is one of patches/");
+        let build = format!("if it is one of patches/, `make kernels-own OWN='{name}'` builds it");
         let (name, cached) = (name.to_owned(), format!("{build}; {}", cache.inventory()));
         return Err(FetchError::NotCached { name, cached }.into());
     }

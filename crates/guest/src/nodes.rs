@@ -133,16 +133,16 @@ impl Nodes {
     /// Checks that the nodes fit a guest with this number of CPUs for scenarios.
     pub(crate) fn check(&self, cpus: u16) -> Result<(), String> {
         match self {
-            Nodes::Even(count) if *count > cpus => Err("there are more nodes than CPUs: name each node by its memory, as in nodes=1G+1G, and it needs no CPU".to_owned()),
+            Nodes::Even(count) if *count > cpus => Err("there are more nodes than CPUs: give each node's memory, as in nodes=1G+1G, for nodes without CPUs".to_owned()),
             Nodes::Each(nodes) => {
                 let rest = |node: &&Node| node.cpus.is_none();
                 let named: u16 = nodes.iter().filter_map(|node| node.cpus).sum();
                 let all = cpus + 1;
                 let first = nodes.first().is_some_and(|node| rest(&node));
                 match named.cmp(&all) {
-                    std::cmp::Ordering::Greater => Err(format!("the nodes have {named} CPUs, and the guest has {all} (cpus={cpus}, and one for the rest)")),
+                    std::cmp::Ordering::Greater => Err(format!("the nodes have {named} CPUs, but the guest has {all} (cpus={cpus}, and one for the rest)")),
                     std::cmp::Ordering::Equal if first => Err("no CPU is left for node 0".to_owned()),
-                    std::cmp::Ordering::Less if !first => Err(format!("the nodes have {named} CPUs, and the guest has {all} (cpus={cpus}, and one for the rest): leave cpus= of the first node out, which then has the others")),
+                    std::cmp::Ordering::Less if !first => Err(format!("the nodes have {named} CPUs, but the guest has {all} (cpus={cpus}, and one for the rest): leave out cpus= of the first node, which then has the others")),
                     _ if nodes[0].cpus == Some(0) => Err("node 0 needs a CPU".to_owned()),
                     _ => Ok(()),
                 }
@@ -391,7 +391,7 @@ mod tests {
         let refused = |text: &str| read(text).check(2).unwrap_err();
         assert!(refused("4").contains("more nodes than CPUs"));
         assert!(refused("1G:cpus=2+1G:cpus=2").contains("4 CPUs"));
-        assert!(refused("1G:cpus=1+1G:cpus=1").contains("leave cpus="));
+        assert!(refused("1G:cpus=1+1G:cpus=1").contains("leave out cpus="));
         assert!(refused("1G:cpus=0+1G:cpus=3").contains("node 0"));
         assert!(refused("1G+1G:cpus=3").contains("no CPU is left"));
     }

@@ -45,7 +45,7 @@ pub fn ready(own: &OwnImage) -> Result<Kernel, GuestError> {
 fn modules(folder: &Path, release: &str) -> Result<Vec<(String, Vec<u8>)>, String> {
     let (mut modules, says_what_is_built_in) = Modules::in_folder(folder)?;
     if let Some((module, other)) = modules.of_another(release) {
-        return Err(format!("module `{module}` was built for {other}, and the image is {release}"));
+        return Err(format!("module `{module}` was built for {other}, but the image is {release}"));
     }
     if !says_what_is_built_in {
         modules.believe();

@@ -54,7 +54,7 @@ impl Tally {
     pub fn rounds(&self, cpus: u16, patience: &mut Patience) -> Result<Vec<Vec<Phase>>, String> {
         let mut errand = ErrandTally { cpus, ..ErrandTally::default() };
         loop {
-            let line = self.next(patience).ok_or("QEMU's plugin does not count any more")?;
+            let line = self.next(patience).ok_or("QEMU's plugin stopped counting")?;
             let line = Line::read(&line).ok_or_else(|| format!("the plugin says `{line}`"))?;
             if line.mark == Mark::ErrandEnds {
                 return Ok(errand.counted);

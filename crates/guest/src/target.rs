@@ -91,7 +91,7 @@ impl KernelTarget {
         let of = |row: &KernelRow| row.config.other.map_or("x86-64", |other| other.name);
         match row.as_ref().map(of) {
             Some(of) if of != arch.to_string() => {
-                Err(format!("row= names a row of {of}, and the kernel is of {arch}"))
+                Err(format!("row= names a row of {of}, but the kernel is for {arch}"))
             }
             _ => Ok(()),
         }
@@ -210,7 +210,7 @@ fn take_options<'a>(
         if given.contains("mem") && options.nodes.memory_mib().is_some() && name == "nodes"
             || name == "mem" && options.nodes.memory_mib().is_some()
         {
-            let what = "the nodes say how much memory there is: leave mem= out".to_owned();
+            let what = "leave out mem=: the nodes say how much memory there is".to_owned();
             return Err(Mistake::in_syntax(what, option));
         }
         if !given.insert(name) {
@@ -231,7 +231,7 @@ fn model_row(name: &str) -> Result<KernelRow, Mistake<'_>> {
 fn take_modules(folder: &str, kernel: &mut Choice) -> Result<(), String> {
     match kernel {
         Choice::Named(_) => {
-            Err("modules= goes with an image of one's own; a fetched kernel has its modules"
+            Err("modules= is for an image of your own; a fetched kernel has its own modules"
                 .to_owned())
         }
         Choice::Own(_) if !Path::new(folder).is_dir() => Err(format!("`{folder}` is no folder")),

@@ -126,11 +126,11 @@ fn check(asked: &[u16], program: &Program, usable: &Usable) -> Result<(), LiveEr
     let remedy = || format!("CPUs that can be used here: {}", show_list(&usable.both()));
     let bad = |what: String, remedy: String| Err(LiveError::BadCpus { what, remedy });
     if let Some(twice) = twice(asked) {
-        let remedy = "name each CPU once: every one is another CPU of the scenario".to_owned();
+        let remedy = "name each CPU once: each stands for another CPU of the scenario".to_owned();
         return bad(format!("`cpus=`: CPU {twice} is named twice"), remedy);
     }
     if let Some(cpu) = asked.iter().find(|cpu| !usable.online.contains(cpu)) {
-        return bad(format!("`cpus=`: CPU {cpu} is not online, or not there"), remedy());
+        return bad(format!("`cpus=`: CPU {cpu} is not online, or does not exist"), remedy());
     }
     if let Some(cpu) = asked.iter().find(|cpu| !usable.allowed.contains(cpu)) {
         let what =

@@ -231,7 +231,7 @@ fn zram() -> Result<Check, Unseen> {
         return Ok(Check::ok(name, "devices can be added"));
     }
     let remedy = "run as root for scenarios that swap";
-    Ok(Check::not(name, State::Warning, "there, but this user may not add devices", remedy))
+    Ok(Check::not(name, State::Warning, "present, but this user may not add devices", remedy))
 }
 
 fn zswap() -> Result<Check, Unseen> {
@@ -293,7 +293,7 @@ fn tlb_counters() -> Result<Check, Unseen> {
     Ok(match text.lines().any(|line| line.starts_with("nr_tlb_")) {
         true => Check::ok(name, "there"),
         false => {
-            Check::ok(name, "not in this kernel (CONFIG_DEBUG_TLBFLUSH); events tell the same")
+            Check::ok(name, "not in this kernel (CONFIG_DEBUG_TLBFLUSH); events show the same")
         }
     })
 }
@@ -380,7 +380,7 @@ fn what_works(checks: &[Check]) -> Check {
         return Check::not(name, State::Warning, detail, "see above");
     }
     if missing("zram") || !has_capability(CapabilitySet::SYS_ADMIN) {
-        let detail = "model targets; live runs with events, but for scenarios that swap, set huge pages or have \
+        let detail = "model targets; live runs with events, but not of scenarios that swap, set huge pages or have \
              files on ext4";
         return Check::not(name, State::Warning, detail, "see above");
     }

@@ -22,7 +22,7 @@ pub enum LiveError {
     NoProc,
     /// The runner cannot be started.
     #[error("`{path}` cannot be started: {error}")]
-    #[diagnostic(help("{}", limits::remedy_of(error).unwrap_or("build it anew with `make build`")))]
+    #[diagnostic(help("{}", limits::remedy_of(error).unwrap_or("rebuild it with `make build`")))]
     RunnerUnusable {
         /// The path of the binary.
         path: String,
@@ -30,9 +30,9 @@ pub enum LiveError {
         error: std::io::Error,
     },
     /// The runner ended too early.
-    #[error("the runner ended before its time: {how}")]
+    #[error("the runner ended early: {how}")]
     #[diagnostic(help(
-        "its last words, if any, stand above; a SIGKILL was somebody's, or the kernel's for want of memory (`dmesg` tells), and `ulimit -a` shows limits. Run it again"
+        "its last messages, if any, are above; SIGKILL comes from another process, or from the kernel if memory is short (`dmesg` shows that), and `ulimit -a` shows limits. Run it again"
     ))]
     RunnerEnded {
         /// How it ended, in the system's words.
@@ -61,11 +61,11 @@ pub enum LiveError {
     },
     /// The keeper, which had changed the machine, was killed.
     #[error(
-        "the keeper, which had changed the machine for the run and was to undo it, ended before its \
-         time ({how}); undone in its place: {undone}"
+        "the keeper, which changes the machine for a run and undoes its changes, ended early ({how}); \
+         undone in its place: {undone}"
     )]
     #[diagnostic(help(
-        "the figures up to then are dropped; `needless doctor` shows whether something is left \
+        "the figures so far are dropped; `needless doctor` shows whether something is left \
          behind, `needless doctor --clean` removes it"
     ))]
     KeeperDied {
@@ -113,16 +113,14 @@ pub enum LiveError {
     },
     /// Another live run is going on.
     #[error("another live run is going on: {holder}")]
-    #[diagnostic(help("both would disturb each other; wait for it, or end it"))]
+    #[diagnostic(help("the two runs would disturb each other; wait for the other one, or end it"))]
     Busy {
         /// The holder of the lock, as the lock file names it.
         holder: String,
     },
     /// The kernel or the machine lacks something that the scenario needs.
     #[error("{what}")]
-    #[diagnostic(help(
-        "the model targets still run; `needless doctor` shows what is missing here"
-    ))]
+    #[diagnostic(help("model targets still run; `needless doctor` shows what is missing here"))]
     Unsupported {
         /// The missing thing, in words.
         what: String,
@@ -132,7 +130,7 @@ pub enum LiveError {
     #[diagnostic(help("the model shows the same failure if it is the scenario's fault"))]
     ProgramFailed(Failure),
     /// Events were lost, and there are only marked rounds.
-    #[error("{lost} events were lost and no round was left")]
+    #[error("{lost} events were lost, and no round is left")]
     #[diagnostic(help("make the rings larger, or the rounds smaller"))]
     EventsLost {
         /// The number of lost events.
@@ -160,7 +158,8 @@ impl From<Failure> for LiveError {
         match failure.kind {
             FailureKind::Unsupported if permission(failure.errno) => LiveError::NotPermitted {
                 what: failure.what,
-                remedy: "run as root, and in no user namespace: `needless doctor` tells".to_owned(),
+                remedy: "run as root, outside of any user namespace; `needless doctor` shows more"
+                    .to_owned(),
             },
             FailureKind::Unsupported => LiveError::Unsupported { what: failure.what },
             FailureKind::Internal if permission(failure.errno) => {

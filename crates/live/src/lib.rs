@@ -61,8 +61,8 @@ impl Default for LiveOptions {
 const MOST_PASSES: u32 = 10;
 
 /// The remedy for a run that others disturb.
-const QUIETER: &str = "wait for what disturbs or end it, or name CPUs that it leaves alone \
-    (`-t live,cpus=2,5`)";
+const QUIETER: &str = "wait for the program that disturbs, or end it, or name CPUs that it does not \
+    use (`-t live,cpus=2,5`)";
 
 /// Runs `program` on this machine.
 ///

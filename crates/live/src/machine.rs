@@ -166,7 +166,7 @@ impl Machine {
             return Err(confused("as keeper is gone".to_owned()));
         };
         wire::write_message(requests, change)
-            .map_err(|error| confused(format!("as keeper does not listen: {error}")))?;
+            .map_err(|error| confused(format!("as keeper does not take requests: {error}")))?;
         wire::read_message(&mut self.replies)
             .map_err(|error| confused(format!("as keeper cannot be understood: {error}")))?
             .ok_or_else(|| confused("as keeper stopped".to_owned()))
@@ -233,10 +233,11 @@ impl Machine {
             }
             Reply::Failed { what, errno } if permission(errno) => Err(LiveError::NotPermitted {
                 what,
-                remedy: "run as root: a disk for the scenario's files is made".to_owned(),
+                remedy: "run as root: the scenario's files need a disk that is made for them"
+                    .to_owned(),
             }),
             Reply::Failed { what, .. } => Err(LiveError::CannotPrepare { what }),
-            _ => Err(LiveError::RunnerConfused { what: "as keeper makes no disk".to_owned() }),
+            _ => Err(LiveError::RunnerConfused { what: "as keeper made no disk".to_owned() }),
         }
     }
 

@@ -260,7 +260,7 @@ fn everything_is_counted() {
         checks: Totals { hold: 0, do_not: 1, not_here: 1 },
     };
     assert_eq!(studied().tested(), tested);
-    // What follows is counted apart as long as it holds.
+    // A relation that follows from others is counted apart as long as it holds.
     let mut following = studied();
     following.parts[0].relations.iter_mut().for_each(|r| r.follows = "by construction".into());
     let tested = following.tested();

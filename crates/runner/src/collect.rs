@@ -99,7 +99,7 @@ impl Collected {
                     collected.summary = summary;
                     return Ok(collected);
                 }
-                Some(_) => return Err(AnswerError::Confused("does not keep the order".into())),
+                Some(_) => return Err(AnswerError::Confused("sent messages out of order".into())),
                 None => return Err(AnswerError::Ended),
             }
         }

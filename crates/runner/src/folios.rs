@@ -42,10 +42,10 @@ fn compared(spec: &FileSpec, large: bool, found: &[bool]) -> Result<(), String> 
     }
     let differs = expected.iter().zip(found).position(|(expected, found)| expected != found);
     differs.map_or(Ok(()), |page| {
-        let word = |first: bool| if first { "begins a folio" } else { "is of the one before" };
+        let word = |first: bool| if first { "begins a folio" } else { "continues a folio" };
         let (found, expected) = (word(found[page]), word(expected[page]));
         Err(format!(
-            "page {page} {found} and not, as a write of {} pages makes them, {expected}: memory may be in too many pieces; write 1 to /proc/sys/vm/compact_memory, or use a smaller write-pages=",
+            "page {page} {found}, although a write of {} pages makes folios in which it {expected}: memory may be too fragmented; write 1 to /proc/sys/vm/compact_memory, or use a smaller write-pages=",
             spec.write_pages
         ))
     })
@@ -94,7 +94,7 @@ fn firsts(file: &File, pages: usize) -> io::Result<Vec<bool>> {
         let entry = read(&map, (byte as usize / PAGE) as u64)?;
         if entry & PRESENT == 0 || entry & FRAME == 0 {
             return Err(io::Error::other(
-                "/proc/self/pagemap does not say which frames it has: CAP_SYS_ADMIN is needed, as root has it",
+                "/proc/self/pagemap does not show frame numbers: that needs CAP_SYS_ADMIN; run as root",
             ));
         }
         Ok(read(&flags, entry & FRAME)? & TAIL == 0)

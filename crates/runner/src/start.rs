@@ -41,7 +41,7 @@ pub fn first_start() -> Result<(), Failure> {
 /// Joins the cgroup whose memory the scenario reclaims. The cgroup exists already.
 fn join_cgroup() -> Result<(), Failure> {
     if !numa::has_reclaim() {
-        let what = "memory-reclaim needs a cgroup with memory.reclaim (5.19 and later), which booted kernels (-t kernel:6.12) are given, and `live` is not";
+        let what = "memory-reclaim needs a cgroup with memory.reclaim (5.19 and later): booted kernels (-t kernel:6.12) get one, but `live` does not";
         return Err(Failure::new(FailureKind::Unsupported, what));
     }
     numa::join_cgroup().map_err(|error| Failure::internal("joining a cgroup", &error))

@@ -146,7 +146,7 @@ fn next() -> io::Result<Option<(Vpn, Told)>> {
             };
             Ok(Some((Vpn::containing(message[2]), told)))
         }
-        Ok(_) => Err(io::Error::other("userfaultfd tells of something that was not asked for")),
+        Ok(_) => Err(io::Error::other("userfaultfd reports an event that was not asked for")),
         Err(rustix::io::Errno::AGAIN) => Ok(None),
         Err(error) => Err(error.into()),
     }

@@ -8,7 +8,7 @@ use std::ops::Range;
 /// Lines of up to this many bytes are shown whole.
 const WIDEST: usize = 240;
 
-/// Of a longer line, this many bytes are shown around a place, and of the place itself.
+/// The number of bytes that are shown of a place in a longer line, and on each side of it.
 const AROUND: usize = 60;
 
 /// The largest number of characters in a message.

@@ -102,7 +102,8 @@ impl Watch for While {
 /// Draws a scenario from these bytes and runs it in the model with little memory. Returns whether
 /// it ran.
 ///
-/// # Panics Panics if the model contradicts itself for want of memory.
+/// # Panics
+/// Panics if the model contradicts itself for want of memory.
 #[doc(hidden)]
 pub fn exercise_sizes(bytes: &[u8]) -> bool {
     let (text, row) = text(&mut Drawn(bytes));

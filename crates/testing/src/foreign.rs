@@ -10,7 +10,8 @@ pub const HOSTILE: &str =
 /// Removes our own colours from what was printed. Nothing else in it may steer a terminal, and no
 /// foreign text may begin a line.
 ///
-/// # Panics Panics if something does.
+/// # Panics
+/// Panics if something does.
 pub fn harmless(printed: &[u8], what: &str) -> String {
     let text = String::from_utf8_lossy(printed);
     let mut plain = String::new();

@@ -38,7 +38,8 @@ macro_rules! skip {
 
 /// Notes that the calling test is skipped.
 ///
-/// # Panics Panics if it cannot be noted: the test would count as passed.
+/// # Panics
+/// Panics if it cannot be noted: the test would count as passed.
 pub fn note_skipped(reason: &str) {
     let words: Vec<&str> = reason.split_whitespace().collect();
     let current = std::thread::current();
@@ -58,7 +59,8 @@ pub fn note_skipped(reason: &str) {
 /// The command that runs this test program again, with one ignored function and nothing else. Tests
 /// that it skips do not count.
 ///
-/// # Panics Panics if this program has no name.
+/// # Panics
+/// Panics if this program has no name.
 pub fn again(function: &str) -> Command {
     let program = std::env::current_exe();
     let mut command = Command::new(program.unwrap_or_else(|error| panic!("no name: {error}")));
@@ -97,7 +99,8 @@ pub fn each<T: Sync, R: Send>(items: &[T], judge: impl Fn(&T) -> R + Sync) -> Ve
 
 /// Waits until `look` returns something.
 ///
-/// # Panics Panics after two minutes.
+/// # Panics
+/// Panics after two minutes.
 pub fn until<T>(what: impl Display, mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -111,7 +114,8 @@ pub fn until<T>(what: impl Display, mut look: impl FnMut() -> Option<T>) -> T {
 
 /// Waits until something holds.
 ///
-/// # Panics Panics after two minutes.
+/// # Panics
+/// Panics after two minutes.
 pub fn until_true(what: impl Display, mut holds: impl FnMut() -> bool) {
     until(what, || holds().then_some(()));
 }

@@ -15,7 +15,8 @@ impl Spinner {
 
     /// Spins on each CPU with the lowest priority, so that no CPU is idle.
     ///
-    /// # Panics Panics if the number of CPUs is not known.
+    /// # Panics
+    /// Panics if the number of CPUs is not known.
     pub fn on_every_cpu() -> Vec<Spinner> {
         let cpus = available_parallelism().unwrap_or_else(|error| panic!("how many CPUs: {error}"));
         (0..cpus.get()).map(|cpu| Spinner::start(cpu, &["chrt", "--idle", "0"])).collect()

@@ -24,12 +24,12 @@ use std::os::fd::AsFd;
 use std::process::{self, Command, ExitCode, Stdio};
 use std::time::Instant;
 
-/// The number of undisturbed attempts. In a round in which another task takes the second CPU, the
+/// The most undisturbed attempts. In a round in which another task takes the second CPU, the
 /// flushes are others, so a measurement may be repeated. It is never averaged, and no part of it is
 /// left out.
 const QUIET_ATTEMPTS: u32 = 4;
 
-/// The number of attempts in all.
+/// The most attempts in all.
 const ATTEMPTS: u32 = 16;
 
 /// The largest number of disturbing tasks that a reason names.
@@ -46,10 +46,10 @@ pub const RING_BYTES: usize = 8 << 20;
 struct Counts {
     faults: BTreeMap<String, u64>,
     flushes: BTreeMap<String, (u64, u64)>,
-    /// Faults that the kernel counts without an exception. `None` if they cannot be told.
+    /// Faults that the kernel counts without an exception. `None` if they are not known.
     without_exception: Option<u64>,
     /// Switches away that flushed, and those that did not. `None` if the workload is about
-    /// something else, or if they cannot be told.
+    /// something else, or if they are not known.
     switches: Option<(u64, u64)>,
     /// How often the workload asked other CPUs for each thing that it is about.
     asks: BTreeMap<String, u64>,

@@ -33,8 +33,8 @@ const PATIENCE: Duration = Duration::from_secs(300);
 #[command(before_help = "Example:
   needless-workload khugepaged --hurry")]
 pub struct Arguments {
-    /// Have khugepaged look without a pause meanwhile, which needs root; else it looks at 16 MiB of all that is to have huge pages every ten
-    /// seconds, and is waited for
+    /// Have khugepaged scan without a pause (needs root); without it, khugepaged scans 16 MiB every
+    /// ten seconds, and the program waits
     #[arg(long)]
     hurry: bool,
     /// Print JSON, with the scenario of each case

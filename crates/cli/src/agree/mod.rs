@@ -285,7 +285,7 @@ impl Judge<'_, '_> {
             difference.repeated.1 += 1;
         }
         let (times, runs) = difference.repeated;
-        let next = if times == runs { "it is made smaller now" } else { "it is left as it is" };
+        let next = if times == runs { "it is now made smaller" } else { "it is not made smaller" };
         let (target, name) = (self.target.name(), &scenario.name);
         let told = format!("{target}: {name} differs in {times} of {runs} runs; {next}");
         self.runs.progress.tell(&told);
@@ -340,7 +340,7 @@ fn failed(
     runs: &mut Runs<'_>,
 ) -> Standing {
     let Some(Kernel { row, .. }) = kernel else {
-        return Standing::Undecided(format!("before the kernel's row was known: {reason}"));
+        return Standing::Undecided(format!("the kernel's row was not known yet: {reason}"));
     };
     match runs.kinds(&scenario.program, row) {
         Ok(_) => one_sided(Some(reason), row, None),

@@ -96,7 +96,7 @@ fn fit(
     let fitted = cost::fit(costs.terms.len(), &fitted_ones).map_err(|error| {
         let NoFit::Undetermined(term) = error;
         let name = costs.terms.get(term).map_or("", |term| term.name.as_str());
-        format!("the blocks do not tell the price of `{name}` from the others")
+        format!("the blocks do not separate the price of `{name}` from the others")
     })?;
     let result = |(sample, timed): (&Sample, &Timed)| SampleResult {
         name: sample.name.clone(),
@@ -159,7 +159,7 @@ fn blocks(
     let round = modelled.run.rounds.first();
     let blocks = round.map(|round| cost::measured(program, round)).unwrap_or_default();
     match blocks.is_empty() {
-        true => Err("the scenario has no `measure`".to_owned()),
+        true => Err("the scenario has no `measure` block".to_owned()),
         false => Ok(blocks),
     }
 }

@@ -139,7 +139,7 @@ impl Jobs {
         let odd: Vec<(usize, String)> = odd.collect();
         let again: Vec<Program> = odd.iter().map(|(at, _)| programs[*at].clone()).collect();
         if !again.is_empty() {
-            runs.progress.now(&format!("{target}: {} once more", again.len()));
+            runs.progress.now(&format!("{target}: {} again", again.len()));
             for ((at, what), second) in odd.into_iter().zip(spec.targets(&again, runs)?) {
                 if second.ran().is_some_and(|ran| ran.exact() == Some(true)) {
                     self.odd.insert((target.to_owned(), fit[at].clone()), what);
@@ -178,7 +178,7 @@ impl Jobs {
             if !matches!(self.results.get(&key), Some(Ok(_))) {
                 continue;
             }
-            progress.now(&format!("{target}: {} once more", key.1));
+            progress.now(&format!("{target}: {} again", key.1));
             if let Ok(again) = usable(live(&spec, &self.programs[&key.1], &mut runs)?) {
                 self.results.insert(key, Ok(again));
                 measured = true;

@@ -46,8 +46,8 @@ pub fn tell_if_busy(progress: &Progress) {
     let Some(used) = Ticks::now().and_then(|now| now.used_since(before)) else { return };
     if used > QUIET {
         progress.tell(&format!(
-            "this machine is busy: others use {:.0} % of its CPUs. Rounds that they disturb are tried again, \
-             and live relations may not be had; -t model -t check needs no quiet machine",
+            "this machine is busy: other programs use {:.0} % of its CPUs. Disturbed rounds are repeated, and \
+             live relations may stay undecided; -t model -t check needs no quiet machine",
             100.0 * used
         ));
     }

@@ -89,7 +89,7 @@ fn seeds_of(args: &AgreeArgs) -> Result<RangeInclusive<u64>, Failure> {
     };
     if most == 0 {
         return Err(Failure::Usage {
-            message: "--seeds is for random scenarios, and none were asked for".into(),
+            message: "--seeds is for random scenarios, but none are asked for".into(),
             help: "add --random N".into(),
         });
     }
@@ -98,7 +98,7 @@ fn seeds_of(args: &AgreeArgs) -> Result<RangeInclusive<u64>, Failure> {
     let taken = taken.map_err(|source| match source.kind() {
         ErrorKind::InvalidData | ErrorKind::InvalidInput => Failure::Usage {
             message: format!("`{}` is no file of seeds: {source}", foreign::path(path)),
-            help: "--seeds names a file that `agree` wrote, or one that is not there yet".into(),
+            help: "--seeds takes a file that `agree` wrote, or the name of a new one".into(),
         },
         _ => Failure::File { path: path.clone(), source },
     })?;
@@ -139,7 +139,7 @@ fn open(name: &str, spec: &Spec) -> Result<Box<dyn RealTarget>, Failure> {
         Some(target) => target.map_err(|refusal| failure(refusal, name)),
         None => Err(Failure::Usage {
             message: format!("`{name}` is no real kernel"),
-            help: "hold the model against `live` or `kernel:6.12`; `compare` compares models"
+            help: "name a real kernel, as in `live` or `kernel:6.12`; `compare` takes model rows"
                 .into(),
         }),
     }

@@ -70,7 +70,7 @@ fn ends(args: &BisectArgs) -> Result<[KernelTarget; 2], Failure> {
         return Ok([good, bad]);
     }
     Err(Failure::Usage {
-        message: "the two kernels are to be booted differently".to_owned(),
+        message: "the two kernels would be booted differently".to_owned(),
         help: "give both the same options, as in kernel:6.1,cpus=3 and kernel:6.12,cpus=3"
             .to_owned(),
     })
@@ -80,7 +80,7 @@ fn end(name: &str, option: &str) -> Result<KernelTarget, Failure> {
     let refused = |what: String| {
         Failure::Usage {
         message: format!("{option} `{name}`: {what}"),
-        help: "name one as in kernel:6.12; `needless kernels list` shows them. With --tree name a revision".to_owned(),
+        help: "name a kernel, as in kernel:6.12 (`needless kernels list` shows them); with --tree, name a revision".to_owned(),
     }
     };
     match Spec::parse(name)? {
@@ -117,7 +117,7 @@ fn among_kernels(
     if !are_what_they_are_called(args, &first, &last)? {
         return Ok(None);
     }
-    judge.progress.now("the archive's lists");
+    judge.progress.now("reading the archive's lists");
     let candidates = kernels::between(good, bad).map_err(bad_kernel)?;
     let mut probes: Vec<Option<Probe>> = vec![None; candidates.len()];
     let between = bisect::search(candidates.len(), |at| {
@@ -155,8 +155,8 @@ fn among_commits(
     let all = tree.between(&goods, &bad)?;
     if !all.contains(&bad) {
         return Err(Failure::Usage {
-            message: format!("{} has no commit that {} has not", args.bad, args.good),
-            help: "--bad has to be newer than --good; a commit that mends something is found with the opposite condition"
+            message: format!("{} has no commit that {} lacks", args.bad, args.good),
+            help: "--bad has to be newer than --good; to find a commit that fixes something, use the opposite condition"
                 .to_owned(),
         });
     }

@@ -33,17 +33,17 @@ pub fn check(args: &CheckArgs, output: &Output) -> Result<u8, Failure> {
         (Some(schedule), [(name, row)], _) => follow(&program, (name, row), schedule, args, output),
         (Some(_), _, _) => Err(Failure::Usage {
             message: "a schedule belongs to one kernel row".to_owned(),
-            help: "give one `-t model:ROW`, the one that printed the schedule".to_owned(),
+            help: "give one `-t model:ROW`: the row that printed the schedule".to_owned(),
         }),
         (None, [], Some(litmus)) => {
             litmus_tests(&[Test { name: scenario.clone(), program, litmus }], args, output)
         }
         (None, [], None) => Err(Failure::Usage {
             message: format!("`{scenario}` has no `litmus` node that names kernel rows"),
-            help: "choose one, as in `-t model:6.12`".to_owned(),
+            help: "choose a row, as in `-t model:6.12`".to_owned(),
         }),
         (None, rows, _) if args.checkpoint.is_some() && rows.len() > 1 => Err(Failure::Usage {
-            message: "a checkpoint is of one kernel row".to_owned(),
+            message: "a checkpoint belongs to one kernel row".to_owned(),
             help: "give one `-t model:ROW` with --checkpoint".to_owned(),
         }),
         (None, rows, _) => rows_of(&program, rows, args, output),
@@ -53,7 +53,7 @@ pub fn check(args: &CheckArgs, output: &Output) -> Result<u8, Failure> {
 fn nothing_named() -> Failure {
     Failure::Usage {
         message: "no scenario is named".to_owned(),
-        help: "name one (`needless scenario list`), or `needless check --catalogue` for every litmus test"
+        help: "name one that `needless scenario list` shows, or check every litmus test with `needless check --catalogue`"
             .to_owned(),
     }
 }
@@ -107,7 +107,7 @@ fn options(args: &CheckArgs) -> Options<'static> {
 fn failure(scenario: &str, error: &CheckError) -> Failure {
     Failure::Usage {
         message: format!("`{scenario}` cannot be checked: {error}"),
-        help: "the checker takes scenarios of a few pages and threads; `needless scenario list` shows some"
+        help: "the checker takes scenarios with few pages and threads; `needless scenario list` shows litmus tests"
             .to_owned(),
     }
 }

@@ -70,7 +70,7 @@ fn study_named(args: &RunArgs) -> Result<Option<StudyArgs>, Failure> {
     if !settings.is_empty() || rounds.is_some() || args.events.is_some() {
         return Err(Failure::Usage {
             message: format!("`{name}` is a study, whose runs have their own values"),
-            help: "leave --set, --rounds and --events out; `needless study` lists the studies"
+            help: "leave out --set, --rounds and --events; `needless study` lists the studies"
                 .into(),
         });
     }
@@ -114,7 +114,7 @@ fn compare_saved(args: &CompareArgs, other: &Path, output: &Output) -> Result<u8
     if args.per.is_some() {
         return Err(Failure::Usage {
             message: "`--per` is for two results of `needless stat`".into(),
-            help: "leave --per out: results of scenarios are per round already".into(),
+            help: "leave out --per: results of scenarios are per round already".into(),
         });
     }
     let [first, second] = [saved(paths[0])?, saved(paths[1])?];
@@ -127,7 +127,7 @@ fn compare_saved(args: &CompareArgs, other: &Path, output: &Output) -> Result<u8
         CompareFormat::Junit | CompareFormat::Tap => {
             return Err(Failure::Usage {
                 message: "saved results are compared as text or as JSON".into(),
-                help: "leave --format out, or write --format json".into(),
+                help: "leave out --format, or use --format json".into(),
             });
         }
     }
@@ -149,8 +149,8 @@ fn compare_stat(
         [before, _] => {
             let odd = foreign::path(paths[usize::from(before.is_some())]);
             return Err(Failure::Usage {
-                message: format!("`{odd}` is no result of `needless stat`, and the other file is"),
-                help: "save both by `needless stat --format json -o FILE -- COMMAND`".into(),
+                message: format!("`{odd}` is no result of `needless stat`, but the other file is"),
+                help: "save both with `needless stat --format json -o FILE -- COMMAND`".into(),
             });
         }
     };
@@ -163,7 +163,7 @@ fn compare_stat(
         CompareFormat::Junit | CompareFormat::Tap => {
             return Err(Failure::Usage {
                 message: "results of `stat` are compared as text or as JSON".into(),
-                help: "leave --format out, or write --format json".into(),
+                help: "leave out --format, or use --format json".into(),
             });
         }
     }
@@ -173,7 +173,7 @@ fn compare_stat(
 fn saved(path: &Path) -> Result<Saved, Failure> {
     let cannot = |reason: String| Failure::Usage {
         message: format!("cannot compare `{}`: {reason}", foreign::path(path)),
-        help: "save results by `needless compare SCENARIO -t live --format json > a.json`".into(),
+        help: "save results with `needless compare SCENARIO -t live --format json > a.json`".into(),
     };
     let text =
         needless_files::read_text(path, MOST_SAVED).map_err(|error| cannot(error.to_string()))?;
@@ -190,9 +190,9 @@ fn compare_all(args: &CompareArgs, output: &Output) -> Result<u8, Failure> {
     };
     if args.expect.contains(&Expectation::Exact) && !specs.iter().any(Spec::is_real) {
         return Err(Failure::Usage {
-            message: "`--expect` compares real kernels with their model rows, and no target is one"
+            message: "`--expect` compares real kernels with model rows, but no target is a real kernel"
                 .into(),
-            help: "add `-t live`, or `-t kernel:6.12`; or name a condition, as in --expect 'shootdowns<=2'"
+            help: "add `-t live` or `-t kernel:6.12`, or name a condition, as in --expect 'shootdowns<=2'"
                 .into(),
         });
     }

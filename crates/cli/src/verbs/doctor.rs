@@ -48,8 +48,8 @@ fn clean(format: Format, output: &Output) -> Result<u8, Failure> {
         target: "live".to_owned(),
         reason: format!("still there: {what}: {error}"),
         help: Some(match refused {
-            true => "run it as root".to_owned(),
-            false => "try again when nothing uses it any more".to_owned(),
+            true => "run the command as root".to_owned(),
+            false => "try again when nothing uses it".to_owned(),
         }),
         status: if refused { NOT_PERMITTED } else { OTHER },
     })

@@ -87,7 +87,7 @@ fn cached_line(kernel: &Kernel, output: &Output) -> String {
     let packages = output.style.dim(manifest.packages_text());
     let unchecked = match kernel.is_checkable() {
         true => String::new(),
-        false => output.style.warn("; not checked for damage: fetch it again"),
+        false => output.style.warn("; cannot be checked for damage: fetch it again"),
     };
     let line = format!("  {:10} {}  {packages}{unchecked}", manifest.name, manifest.release);
     output.style.wrap(&line, 13) + "\n"

@@ -98,8 +98,8 @@ fn format(name: &str, write: bool, output: &Output) -> Result<(), Failure> {
     }
     if name == STANDARD_INPUT {
         return Err(Failure::Usage {
-            message: "standard input is no file that `--write` could change".to_owned(),
-            help: "leave out --write: the result is printed".to_owned(),
+            message: "--write cannot change standard input".to_owned(),
+            help: "leave out --write to print the result".to_owned(),
         });
     }
     if builtin::find(name).is_some() {

@@ -22,10 +22,10 @@ pub fn stat(args: &StatArgs, output: &Output) -> Result<u8, Failure> {
         (None, false) => Target::Command,
     };
     if args.format == StatFormat::Openmetrics && args.repeat > 1 {
-        let message = "OpenMetrics is one sample, and there are to be several runs".to_owned();
+        let message = "OpenMetrics holds one sample, but -r asks for several runs".to_owned();
         return Err(Failure::Usage {
             message,
-            help: "leave out -r, or take --format json".to_owned(),
+            help: "leave out -r, or use --format json".to_owned(),
         });
     }
     if !limits::has_proc() {
@@ -42,7 +42,7 @@ pub fn stat(args: &StatArgs, output: &Output) -> Result<u8, Failure> {
     if args.output.is_some() && args.output == args.perfetto {
         return Err(Failure::Usage {
             message: "the report and the trace cannot be the same file".into(),
-            help: "name two files with --output and --perfetto".into(),
+            help: "name different files with --output and --perfetto".into(),
         });
     }
     let drawing = args.perfetto.as_deref().map(Drawing::begin).transpose()?;

@@ -45,7 +45,7 @@ fn no_size(name: &str) -> Result<Failure, Failure> {
     let known = known.collect::<Result<Vec<_>, _>>()?.into_iter();
     let known = known.filter(|study| study.size.is_some());
     let names: Vec<String> = known.map(|study| study.name).collect();
-    let help = format!("--size is for studies that have one: {}", names.join(", "));
+    let help = format!("--size is for the studies {}", names.join(", "));
     Ok(Failure::Usage { message: format!("the study {name} has no size"), help })
 }
 

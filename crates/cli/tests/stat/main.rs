@@ -40,7 +40,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Its exit status, standard output and standard error.
+/// The exit status, standard output and standard error of `needless stat`.
 fn ran(args: &[&str]) -> (i32, String, String) {
     told(&stat(args).output().unwrap())
 }
@@ -54,7 +54,7 @@ fn words(text: &str) -> String {
     text.split_whitespace().filter(|word| *word != "│").collect::<Vec<_>>().join(" ")
 }
 
-/// The JSON that it writes about a command, and its status.
+/// The JSON that `needless stat` writes about a command, and the exit status.
 fn json(options: &[&str], command: &[&str]) -> (i32, Value) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("report");

@@ -16,7 +16,7 @@ pub enum BuildError {
     /// A patch or a fragment of a configuration cannot be read.
     #[error("{}: {error}", foreign::path(path))]
     #[diagnostic(help(
-        "--patch and --config name files that are there; nothing was fetched or compiled"
+        "name existing files with --patch and --config; nothing was fetched or compiled"
     ))]
     Unreadable {
         /// The path of the file.
@@ -26,7 +26,9 @@ pub enum BuildError {
     },
     /// The order names no series.
     #[error("`{}` is no series of kernels", foreign::short(text))]
-    #[diagnostic(help("name one as in `needless kernels build 6.12`, for arm64 6.12/arm64"))]
+    #[diagnostic(help(
+        "name a series, as in `needless kernels build 6.12`; for arm64, as in 6.12/arm64"
+    ))]
     Series {
         /// The name in the order.
         text: String,
@@ -34,7 +36,7 @@ pub enum BuildError {
     /// The name is not allowed for a kernel.
     #[error("a kernel cannot be called `{}`", foreign::short(name))]
     #[diagnostic(help(
-        "a name has up to 40 letters, digits, `+`, `-`, `.` and `~`, begins with a letter or a series (6.12+mine), and is no series"
+        "a name has up to 40 letters, digits, `+`, `-`, `.` and `~`, begins with a letter or a series (6.12+mine), and is not a series itself"
     ))]
     Name {
         /// The name in the order.
@@ -42,7 +44,7 @@ pub enum BuildError {
     },
     /// Debian has no source of the series.
     #[error("Debian's archive has no source of {}; {available}", foreign::short(series))]
-    #[diagnostic(help("name one of those"))]
+    #[diagnostic(help("name one of these series"))]
     NoSource {
         /// The series in the order.
         series: String,
@@ -61,7 +63,7 @@ pub enum BuildError {
     /// A patch does not apply.
     #[error("{patch} does not apply: {what}")]
     #[diagnostic(help(
-        "it has to fit Debian's source of the series as a whole, with the names of files as git writes them (a/mm/rmap.c; `git format-patch` and `git diff --binary` do); the tree is as it was before"
+        "the whole patch has to fit Debian's source of the series, with file names as git writes them (a/mm/rmap.c; `git format-patch` and `git diff --binary` do); the source was not changed"
     ))]
     Patch {
         /// The name of the patch.
@@ -72,7 +74,7 @@ pub enum BuildError {
     /// The kernel's configuration does not take some lines of a fragment.
     #[error("{fragment}: the kernel's configuration does not take {lines}")]
     #[diagnostic(help(
-        "such an option does not exist in this series, or another one that it depends on is not set"
+        "the option does not exist in this series, or an option that it depends on is not set"
     ))]
     Refused {
         /// The name of the fragment.
@@ -114,7 +116,7 @@ pub enum BuildError {
     /// The kernel does not compile.
     #[error("{what} failed: {first}")]
     #[diagnostic(help(
-        "all that was said is in {}; what compiled is kept for the next build",
+        "the whole output is in {}; what was compiled is kept for the next build",
         foreign::path(log)
     ))]
     Compile {

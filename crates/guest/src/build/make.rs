@@ -241,7 +241,7 @@ fn first_error(said: &[String]) -> String {
     let from = first.unwrap_or(said.len().saturating_sub(ERROR_LINES));
     let lines: Vec<&str> = said[from..].iter().take(ERROR_LINES).map(String::as_str).collect();
     match lines.is_empty() {
-        true => "it says nothing".to_owned(),
+        true => "it printed nothing".to_owned(),
         false => lines.join("\n  "),
     }
 }
@@ -264,7 +264,7 @@ mod tests {
                 .starts_with("make: *** No rule")
         );
         assert_eq!(first_error(&said("a\nb")), "a\n  b");
-        assert_eq!(first_error(&[]), "it says nothing");
+        assert_eq!(first_error(&[]), "it printed nothing");
         // A patched file may print anything in an error.
         let (send, receive) = channel();
         lines(&b"x.c:1:2: error: \"\x1b]0;t\x07\x9b\xe2\x80\xae\"\n\tat\n"[..], &send);

@@ -117,7 +117,7 @@ pub fn build(order: &Order, progress: &dyn Fn(&str)) -> Result<Built, BuildError
         compiler: make::compiler(arch),
     };
     if let Some(kernel) = cache.kernel(&name).filter(|kernel| kernel.is_from(&package, &built)) {
-        progress("it was built from just this already");
+        progress("it is already built from these sources");
         return Ok(Built { kernel, told: Vec::new() });
     }
     progress("applying the patches");

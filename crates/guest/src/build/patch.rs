@@ -61,7 +61,7 @@ pub fn named(patches: &[Text]) -> Result<BTreeSet<String>, BuildError> {
     for patch in patches {
         let refused = |what: String| BuildError::Patch { patch: patch.name.clone(), what };
         if let Some(line) = beside(&patch.bytes) {
-            return Err(refused(format!("what `{line}` stands for is not in it")));
+            return Err(refused(format!("it lacks the contents that `{line}` stands for")));
         }
         let listed = git_apply(&std::env::temp_dir(), &["--numstat", "-z"], patch)?;
         if !listed.status.success() {
@@ -71,7 +71,9 @@ pub fn named(patches: &[Text]) -> Result<BTreeSet<String>, BuildError> {
         let lines = listed.stdout.split(|byte| *byte == 0).filter(|line| !line.is_empty());
         let new = lines.filter_map(|line| line.splitn(3, |byte| *byte == b'\t').nth(2));
         for name in new.map(<[u8]>::to_vec).chain(sources(&patch.bytes)) {
-            let odd = || refused(format!("it names {}, a file outside", foreign::lossy(&name)));
+            let odd = || {
+                refused(format!("it names {}, which is outside the source", foreign::lossy(&name)))
+            };
             let text = std::str::from_utf8(&name).map_err(|_| odd())?;
             match is_inside(text) {
                 true => _ = all.insert(text.to_owned()),
@@ -253,7 +255,7 @@ impl Entry {
                     let bytes = fs::read(&path).map_err(at(&path))?;
                     return Ok(Some(Entry::File(bytes, executable)));
                 }
-                (_, None) => return Err(refused("a patch names it as a file, and it is none")),
+                (_, None) => return Err(refused("a patch names it as a file, but it is not one")),
             }
         }
         Ok(None)

@@ -32,7 +32,7 @@ pub fn ready(
 ) -> Result<Source, BuildError> {
     let builds = cache.folder("builds")?;
     sweep(&builds);
-    progress("the archive's lists");
+    progress("reading the archive's lists");
     let apt = Apt::open(cache, Arch::X86_64)?;
     let complaint = apt.update()?;
     if !apt.has_lists() {

@@ -19,7 +19,9 @@ use crate::env::Env;
 use crate::kernel::unmap_batch::try_to_unmap_flush;
 use crate::machine::unmap_batch::{Batch, UnmapBatch};
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{DeferCpus, DeferFile, DeferFlush, DeferFree, DeferIf, DeferUpgrade, Mutant, Policies};
+use crate::policy::{
+    DeferCpus, DeferFile, DeferFlush, DeferFree, DeferIf, DeferUpgrade, Mutant, Policies,
+};
 use crate::pte::PresentPte;
 use crate::site::Site;
 

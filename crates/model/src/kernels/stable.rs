@@ -1,7 +1,8 @@
 //! Changes that stable releases made within a series.
 
 use crate::policy::{
-    Arm64Pending, GuardRegions, HugeCold, HugeUnprotect, LazyfreeHuge, Policies, ScanHoles, TableSync,
+    Arm64Pending, GuardRegions, HugeCold, HugeUnprotect, LazyfreeHuge, Policies, ScanHoles,
+    TableSync,
 };
 use std::collections::BTreeSet;
 

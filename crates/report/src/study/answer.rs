@@ -9,35 +9,37 @@ use needless_model::property::Property;
 use needless_scenario::study::{Answer, Matrix, MatrixColumn, MatrixRow, Piece, RunOf, Template};
 use std::collections::BTreeMap;
 
-/// Kernel rows are named one by one if their names take no more columns; more are counted.
+/// Kernel rows are named one by one if their names fit into this many columns. Otherwise they are
+/// counted.
 const NAMED_COLUMNS: usize = 48;
 
 /// A sentence of the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sentence {
-    /// The question.
+    /// The question that it answers.
     pub question: String,
-    /// The answer; or why there is none here.
+    /// The answer, or the reason why there is none here.
     pub text: Result<String, String>,
-    /// What contradicts it: how many relations, targets and checks of which part fail.
+    /// What contradicts the answer: for a part, the number of relations, targets and checks that
+    /// fail.
     pub but: Vec<String>,
 }
 
 /// A table of the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MatrixResult {
-    /// What it shows.
+    /// What the table shows.
     pub text: String,
-    /// The columns' headings; that of the rows' names is empty.
+    /// The columns' headings. The heading of the rows' names is empty.
     pub header: Vec<String>,
-    /// The rows.
+    /// The cells, row by row.
     pub rows: Vec<Vec<String>>,
-    /// Whether cells are a model's and a real kernel's.
+    /// Whether cells are pairs: a model's figure and a real kernel's.
     pub pairs: bool,
 }
 
 impl Studied {
-    /// The sentences of the parts that ran, then what was assumed.
+    /// The sentences of the parts that ran, then the assumptions.
     pub fn answers(&self) -> Vec<Sentence> {
         let ran = |answer: &&Answer| {
             let named = answer.text.parts().chain(answer.of.iter().map(String::as_str));
@@ -74,8 +76,8 @@ impl Studied {
         }
     }
 
-    /// A template with its figures, `?` for those without a value and the first reason after it; or
-    /// the reason, if no figure has a value.
+    /// A template with its figures. A figure without a value is `?`, and the first reason follows
+    /// the text. If no figure has a value, the result is the reason.
     fn filled(&self, template: &Template) -> Result<String, String> {
         let (mut text, mut had, mut reason) = (String::new(), 0, None);
         for piece in &template.0 {
@@ -123,7 +125,8 @@ impl Studied {
         }
     }
 
-    /// What was stated and used, with the range in which every conclusion holds that it can move.
+    /// The stated figures that were used. A figure that relations let move has the range in which
+    /// every conclusion holds.
     fn assumed(&self) -> Option<Sentence> {
         let stated = self.study.given.iter().filter(|given| given.stated.is_some());
         let used = |name: &str| {
@@ -146,7 +149,7 @@ impl Studied {
         Some(Sentence { question: "What is assumed".to_owned(), text: Ok(text), but: Vec::new() })
     }
 
-    /// ` (91 to 500)`: the range in which all relations hold that say how far the figure may move.
+    /// The range in which all relations hold that say how far the figure may move: ` (91 to 500)`.
     fn range(&self, name: &str) -> String {
         let relations = self.parts.iter().flat_map(|part| &part.relations);
         let margins: Vec<&Margin> = relations
@@ -164,7 +167,7 @@ impl Studied {
         }
     }
 
-    /// Whether all parts ran that a table names.
+    /// Whether all parts that a table names ran.
     fn shown(&self, matrix: &Matrix) -> bool {
         let runs = matrix.columns.iter().filter_map(|column| column.shows.as_ref());
         let runs = runs.map(|(run, _)| run.part.as_str());
@@ -206,7 +209,8 @@ impl Studied {
         columns.iter().map(cell).collect()
     }
 
-    /// `4 | 4`: the model's and the real kernel's, whichever the row and the run have.
+    /// The model's figure and the real kernel's: `4 | 4`. The row and the run decide which of them
+    /// there are.
     fn counted(&self, run: &RunOf, counter: Counter, row: &MatrixRow) -> String {
         let on = |target: &Option<String>| {
             let target = self.target(run, target.as_ref()?)?;
@@ -236,7 +240,8 @@ fn scenario_of(check: &CheckResult) -> &str {
     check.test.split(", ").next().unwrap_or_default()
 }
 
-/// `holds on 12 kernel rows`, `P8 fails on 5.10, 6.1`; or why nothing was explored.
+/// The checker's result: `holds on 12 kernel rows`, `P8 fails on 5.10, 6.1`; or why nothing was
+/// explored.
 fn found<'a>(checks: impl Iterator<Item = &'a CheckResult>) -> Result<String, String> {
     let mut rows: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for check in checks {
@@ -268,7 +273,7 @@ fn failing(part: &PartResult) -> Option<String> {
     (fails > 0).then(|| format!("{fails} in part {}", part.name))
 }
 
-/// What the checker found, in words: `holds`, or the property that fails and what it says.
+/// The checker's result in words: `holds`, or the property that fails and its meaning.
 pub(super) fn verdict(check: &CheckResult) -> String {
     let found = check.found.split(',').next().unwrap_or_default();
     match Property::parse(found) {

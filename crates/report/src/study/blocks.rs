@@ -1,4 +1,4 @@
-//! A study's report as headings, sentences and tables, which text and Markdown lay out.
+//! A study's report as headings, sentences and tables. Text and Markdown lay these out.
 
 use super::overview::{checked, lost, of_matrix, sentence, sum};
 use super::{
@@ -15,9 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A piece of the report.
 pub(super) enum Block {
-    /// A heading, with what follows it on its line.
+    /// A heading, with the text that follows it on its line.
     Heading(String, String),
-    /// The heading of something smaller.
+    /// A smaller heading.
     Caption(String),
     /// A question with its answer.
     Answer(String, String),
@@ -25,16 +25,16 @@ pub(super) enum Block {
     Line(String),
     /// A table; its first columns are words.
     Table {
-        /// Names of the columns.
+        /// The names of the columns.
         header: Vec<String>,
         /// The rows.
         rows: Vec<Vec<String>>,
-        /// How many columns are words.
+        /// The number of columns that are words.
         words: usize,
     },
 }
 
-/// Everything that is known, part by part.
+/// The full report, part by part.
 pub(super) fn details(studied: &Studied) -> Vec<Block> {
     let study = &studied.study;
     let mut blocks = heading(studied);
@@ -69,7 +69,7 @@ pub(super) fn heading(studied: &Studied) -> Vec<Block> {
     blocks
 }
 
-/// What is known of this machine, in a line.
+/// What is known about this machine, in one line.
 pub(super) fn environment(studied: &Studied) -> Block {
     let known = |name: &&str| Some(format!("{name} {}", studied.environment.get(*name)?));
     let known: Vec<String> = TOLD.iter().filter_map(known).collect();
@@ -77,7 +77,7 @@ pub(super) fn environment(studied: &Studied) -> Block {
     Block::Line(if known.is_empty() { unknown } else { known.join("; ") })
 }
 
-/// How large what is large is, here and there.
+/// The size of the study's large areas, in the model and on real kernels.
 pub(super) fn sizes(size: &Size) -> String {
     let asked = if size.asked { ", as --size says" } else { "" };
     match size.live {
@@ -94,7 +94,7 @@ pub(super) fn sizes(size: &Size) -> String {
     }
 }
 
-/// So many pages of 4 KiB: `4 GiB`.
+/// The size of this many pages of 4 KiB: `4 GiB`.
 fn memory(pages: f64) -> String {
     let kib = pages * 4.0;
     let units = [("GiB", 1024.0 * 1024.0), ("MiB", 1024.0), ("KiB", 1.0)];
@@ -103,7 +103,7 @@ fn memory(pages: f64) -> String {
     format!("{} {name}", number(kib / unit))
 }
 
-/// `1 relation`, `2 relations`, `3 runs on a target`.
+/// A number with its noun: `1 relation`, `2 relations`, `3 runs on a target`.
 pub(super) fn count_of(number: usize, noun: &str) -> String {
     match noun.split_once(' ') {
         Some((first, rest)) if first == "run" => format!("{} {rest}", count(number, first)),
@@ -235,7 +235,7 @@ fn standing_cell(target: &TargetResult) -> String {
     word.to_owned()
 }
 
-/// `2`, `2*` if it is the model's, `4 (2)` if 2 was expected.
+/// A count: `2`; `2*` if it is the model's; `4 (2)` if 2 was expected.
 fn count_cell(count: &super::Count) -> String {
     let found = count.found.map_or_else(|| "?".to_owned(), |found| found.to_string());
     let star = if count.transferred { "*" } else { "" };
@@ -247,7 +247,7 @@ fn count_cell(count: &super::Count) -> String {
     }
 }
 
-/// What was needless, with the targets that have it. Interrupts go with their shootdowns.
+/// The needless things, with the targets that have them. Interrupts are left to their shootdowns.
 fn findings(runs: &[RunResult], blocks: &mut Vec<Block>) {
     // Finding → run, occurrences per round → targets.
     let mut found: BTreeMap<Finding, BTreeMap<(&str, String), Vec<&str>>> = BTreeMap::new();
@@ -371,7 +371,7 @@ fn figures(part: &PartResult, blocks: &mut Vec<Block>) {
     }
 }
 
-/// A line for each value of the number, then what the columns are.
+/// A line for each value of the number, then the meaning of the columns.
 fn of_sweep(sweep: &Sweep, part: &PartResult, blocks: &mut Vec<Block>) {
     blocks.push(Block::Caption(sweep.text.clone()));
     let cell = |value: &u64, column: &Column| {
@@ -394,7 +394,7 @@ fn of_sweep(sweep: &Sweep, part: &PartResult, blocks: &mut Vec<Block>) {
     blocks.extend(sweep.columns.iter().map(line).map(Block::Line));
 }
 
-/// A relation's line, and why nothing can be said.
+/// A relation's line, with the reason if it cannot be decided.
 pub(super) fn relation(relation: &RelationResult) -> Vec<String> {
     let standing = relation.standing.word();
     let line = format!("{standing}: {}: {}", relation.text, with_numbers(relation));
@@ -413,7 +413,7 @@ pub(super) fn relation(relation: &RelationResult) -> Vec<String> {
     std::iter::once(line).chain(reason).chain(margins).chain(follows).collect()
 }
 
-/// `sender from 98 (110)`
+/// A margin: `sender from 98 (110)`.
 fn margin(margin: &Margin) -> String {
     let Margin { name, value, least, most } = margin;
     let value = number(*value);

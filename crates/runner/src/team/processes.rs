@@ -134,7 +134,7 @@ impl Team {
             let Some(pid) = Pid::from_raw(self.tid(index)) else { continue };
             if let Some(how) = death(pid).filter(|_| self.lives(index)) {
                 return Err(self.failure.lock().take().unwrap_or_else(|| {
-                    let how = format!("{how} before its time");
+                    let how = format!("{how} too early");
                     let had_turn = self.turn.load(Ordering::Acquire) == index as u32;
                     let what = format!("process `{}` {how}", program.threads[index].name);
                     during(program, what, had_turn)
@@ -165,7 +165,7 @@ impl Team {
             let state = char::from(state);
             let seconds = PATIENCE.as_secs();
             let what = format!(
-                "process `{name}` hangs: it has not gone on for {seconds} s (its task is in state {state})"
+                "process `{name}` hangs: it made no progress for {seconds} s (its task is in state {state})"
             );
             return Err(during(program, what, true));
         }

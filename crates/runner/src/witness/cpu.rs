@@ -222,7 +222,7 @@ impl Cpu {
     fn parted_a_gather(&self, seen: &Seen<'_>) -> Option<String> {
         let pushed_out = pushed_out_amid(seen.gathering, seen.records, self.number, seen.round);
         if let Some(who) = pushed_out {
-            return Some(format!("{LOST_CPU} amid a call to {}", name(who)));
+            return Some(format!("{LOST_CPU} to {} during a call", name(who)));
         }
         let went_on = went_on_amid(seen.gathering, seen.records, self.number, sys::tick_ns());
         went_on.then(|| WENT_ON.to_owned())

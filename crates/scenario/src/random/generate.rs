@@ -138,7 +138,7 @@ const WARMUPS: [u32; 6] = [2, 2, 2, 3, 5, 7];
 /// The number of places tried for an operation before another operation is drawn.
 const ATTEMPTS: usize = 6;
 
-/// Maps a seed to a seed that stands for its class, and to its number within the class.
+/// Maps a seed to a seed that represents its class, and to its number within the class.
 fn of_class(seed: u64) -> (u64, u64) {
     let classes = CLASSES.len() as u64;
     match seed.checked_sub(OF_EVERYTHING) {
@@ -252,8 +252,8 @@ pub fn generate(seed: u64, target: &Target) -> Case {
     let count = draw.rng.below(most.min(4));
     let mut setup = draw.steps(count, 0);
     if nodes {
-        // To move pages, kernel threads empty the LRU batches of other CPUs. In a first round, that
-        // would be work that the scenario does not ask for.
+        // For a move, kernel threads empty the LRU batches of other CPUs. In the set-up, that would
+        // disturb the first round.
         setup.retain(|step| step.operations().iter().all(|operation| !operation.moves_pages()));
     }
     let count = 2 + draw.rng.below(most);

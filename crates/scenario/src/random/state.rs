@@ -183,7 +183,8 @@ impl State {
         let firsts = [Drawn::WithUserfaultfd, Drawn::WithWatchedFiles, Drawn::WithMovedIn];
         let firsts = firsts.contains(&operation.drawn);
         let there = !(self.child && firsts);
-        // An operation that drops missing pages watches them first.
+        // The effect of a `MovedIn` operation ends the watching, but the operation begins by
+        // watching missing pages.
         let others = operation.effect == Effect::WatchOthers || operation.needs == Needs::MovedIn;
         let busy = self.uffd.busy && others && self.any(pages, |page| page.watched);
         let unwatched = operation.effect == Effect::Watch(false)

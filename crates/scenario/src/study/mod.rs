@@ -412,8 +412,8 @@ pub static ALL: &[Builtin] = &[
 /// Loads the built-in study of this name, else the file at this path. `size` is the number of pages
 /// of its large areas, if not its own.
 ///
-/// # Errors Returns an error if there is no such study, or if it has problems: what is wrong, and
-/// where.
+/// # Errors
+/// Returns an error if there is no such study, or if it has problems: what is wrong, and where.
 pub fn load(name: &str, size: Option<u64>) -> Result<Study, ScenarioError> {
     if let Some(builtin) = ALL.iter().find(|builtin| builtin.name == name) {
         return parse(&Source::new(name, builtin.text), size);
@@ -435,7 +435,8 @@ pub fn load(name: &str, size: Option<u64>) -> Result<Study, ScenarioError> {
 
 /// Reads a study.
 ///
-/// # Errors Returns all problems of the text, with their places.
+/// # Errors
+/// Returns all problems of the text, with their places.
 pub fn parse(source: &Source, size: Option<u64>) -> Result<Study, ScenarioError> {
     read::study(&source.text, size)
         .map_err(|problems| ScenarioError::invalid(&source.name, &source.text, problems))

@@ -60,6 +60,10 @@ fn coherent_hardware_is_never_flushed() {
         assert_eq!(interrupted, 0);
     }
     // A store after the right was taken faults: nothing stale is used.
-    let (sequence, _) = beside("7.3+coherent", 1, &format!("{PROTECT}; mprotect \"heap\" prot=\"read-write\"; write \"heap\""));
+    let (sequence, _) = beside(
+        "7.3+coherent",
+        1,
+        &format!("{PROTECT}; mprotect \"heap\" prot=\"read-write\"; write \"heap\""),
+    );
     assert!(!sequence.contains("IPI"), "{sequence}");
 }

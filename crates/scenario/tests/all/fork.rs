@@ -194,8 +194,8 @@ fn a_process_runs_once_at_a_time() {
     assert_eq!(sequence(&scenario("", "wait \"child\"", ""), "6.12"), "(none)");
 }
 
-/// A forked mapping inherits an anon_vma, which keeps it from merging with a new mapping beside it.
-/// A mapping of the first process merges.
+/// A forked mapping does not merge with a new mapping beside it, because of the anon_vma that it
+/// has inherited. A mapping that was not inherited merges.
 ///
 /// Source: mm/mmap.c:is_mergeable_anon_vma (5.10, 6.1), mm/vma.c (6.12, 7.3): list_is_singular.
 #[test]

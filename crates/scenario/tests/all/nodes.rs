@@ -127,7 +127,7 @@ fn reclaim_demotes_and_a_hint_fault_promotes() {
     // emptied.
     let back = "reclaim \"heap[0..3]\"; madvise \"heap[3]\" advice=\"cold\"; mark \"b\"; numa-scan \"heap\"; read \"heap\"";
     for row in ["6.12", "7.3"] {
-        // One flush serves all demoted pages. The move leaves the soft-dirty mark.
+        // One flush serves all demoted pages. The move leaves the mark of a pending flush.
         let found = sampled(row, tiers, demote).unwrap();
         assert_eq!(found, "IPI:BATCH(ALL) 1110", "{row}");
         let found = sampled(row, tiers, back).unwrap();

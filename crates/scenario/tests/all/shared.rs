@@ -104,8 +104,8 @@ fn the_first_store_to_a_page_is_a_major_fault_in_5_10() {
     }
 }
 
-/// A read of a dirty page maps it by a PTE that is dirty only in newer kernels (7.3). There, its
-/// munmap flushes before the table goes.
+/// A read of a dirty page maps it by a PTE. In newer kernels (6.18 and 7.3) the PTE is dirty, so
+/// its munmap flushes before the table goes.
 ///
 /// Source: mm/memory.c:set_pte_range (6.12: clean; 7.2, 7.3: dirty); 6.18 was seen to set it dirty.
 #[test]

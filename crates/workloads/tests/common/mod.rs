@@ -16,7 +16,8 @@ pub fn page_fault3(tasks_are: &'static str) -> [&'static str; 9] {
 /// Checks that each task's minor and major faults are those of as many rounds of the scenario on a
 /// row.
 ///
-/// # Panics Panics if they are not.
+/// # Panics
+/// Panics if they are not.
 pub fn faults_agree(printed: &[u8], row: &KernelRow) {
     let settings = Settings::parse(["pages=4", "spinners=0"]).unwrap();
     let program = compile(&load("b_pf3_ext4").unwrap(), &settings).unwrap();
@@ -39,7 +40,8 @@ pub const KHUGEPAGED: [&str; 3] = ["khugepaged", "--hurry", "--json"];
 /// Checks that a huge page was made exactly where the case's scenario has one on a row. Returns how
 /// many cases were tried.
 ///
-/// # Panics Panics if the two differ.
+/// # Panics
+/// Panics if the two differ.
 pub fn khugepaged_agrees(printed: &[u8], row: &KernelRow) -> usize {
     let outcomes: Vec<Value> = serde_json::from_slice(printed).unwrap();
     let tried = outcomes.iter().filter(|outcome| !outcome["huge"].is_null());

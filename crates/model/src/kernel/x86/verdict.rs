@@ -55,7 +55,8 @@ pub(super) fn judge_batch<M: Mode>(w: &World<M>, cpus: &CpuSet) -> Verdict {
 /// Whether a CPU may hold a stale translation of an address space that has one identifier on all
 /// CPUs. A CPU that comes back to such an address space flushes nothing.
 fn any_global_is_stale<M: Mode>(w: &World<M>) -> bool {
-    let mut spaces = (0..w.mms.len()).map(|index| MmId(index as u16)).filter(|mm| is_global(w, *mm));
+    let mut spaces =
+        (0..w.mms.len()).map(|index| MmId(index as u16)).filter(|mm| is_global(w, *mm));
     spaces.any(|id| {
         let mm = &w.mms[id.index()];
         let stale = |cpu: CpuId| {
